@@ -5,13 +5,15 @@
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 SHELL := /bin/sh
 .DELETE_ON_ERROR:
-.PHONY: help run build dist deps web test test-deps lint test-rust test-web test-browser test-clients test-alerts test-export soak check-features docs bench bench-peers fuzz deny onnxruntime onnxruntime-gpu true-size silero nats-server clean
+.PHONY: help run build dist deps web test test-deps lint faults test-rust test-web test-browser test-clients test-alerts test-export soak check-features docs bench bench-peers fuzz deny sbom onnxruntime onnxruntime-gpu true-size silero nats-server clean
 
 help:
 	@echo 'make run     install what is missing, build, start the hub (ARGS="--listen 127.0.0.1:9000" for more)'
 	@echo 'make build   the web page and the programs: target/release/antiphon, target/release/antiphon-bench'
 	@echo 'make dist    the same, optimized for handing on: target/dist/antiphon, target/dist/antiphon-bench'
 	@echo 'make test    install what tests need, run all of them'
+	@echo 'make faults  clients, servers, disks and hubs that misbehave, beside a conversation that must not notice (ONLY=name for some);'
+	@echo '             a short cut of it is part of make test'
 	@echo 'make soak    the long suites: a thousand schedules of listeners for each speech language model (MODELS=folder for exported ones),'
 	@echo '             half an hour of conversations whose workers are killed (MINUTES=30), and hubs that are stopped, killed and cut off'
 	@echo 'make docs    the manual as a book: target/book/index.html'
@@ -154,6 +156,16 @@ soak: test-deps web
 	target/release/antiphon-bench cluster --part kill --part rolling --minutes $(MINUTES) --strict
 	target/release/antiphon-bench cluster --hubs 3 --part handover --part rolling-all --part kill-hub --part partition --part jobs --strict
 
+# Every fault, one area after the other; the table at the end has a row for each: the canary's longest wait beside it and before
+# it, the hub's growth, what the fault held and when that was given back. ONLY names an area, or a part of faults' names.
+ONLY ?= all
+
+faults: test-deps web
+	@rm -rf target/tmp/faults
+	@ANTIPHON_FAULTS='$(ONLY)' cargo nextest run --locked --package antiphon --test faults --profile faults; status=$$?; \
+		echo '| area | fault | canary | growth | held | took |'; echo '| --- | --- | --- | --- | --- | --- |'; \
+		cat target/tmp/faults/*.md; exit $$status
+
 # Each engine compiles alone, without a warning, and so does the crate without any.
 FEATURES := sphinx whisper flite piper kokoro speechlm silero smart-turn openai fish moshi mcp
 
@@ -207,6 +219,13 @@ docs:
 deny: deps
 	@cargo deny --version >/dev/null 2>&1 || cargo install --locked cargo-deny
 	cargo deny --workspace check
+
+# The bill of materials of each program, as CycloneDX JSON: target/sbom/.
+CARGO_CYCLONEDX := 0.5.9
+
+sbom:
+	@cargo cyclonedx --version >/dev/null 2>&1 || cargo install --locked cargo-cyclonedx@$(CARGO_CYCLONEDX)
+	.ci/sbom
 
 # Fuzzing on the stable compiler: RUSTC_BOOTSTRAP enables the sanitizer. The corpus is kept in fuzz/corpus, findings in
 # fuzz/artifacts; each finding becomes a named test. The session target disables leak detection, because the metrics

@@ -113,7 +113,7 @@ fn wrong_keys_are_named_with_their_line() {
         "2: there is no key engnie in [llm]; did you mean engine?
          5: there is no key voice in [turn]; it belongs into [tts]
          6: there is no key colour in [turn]; its keys are threshold, prefix_padding_ms, silence_duration_ms, min_speech_ms, model
-         7: there is no section [voice]; the sections are vad, turn, stt, llm, tts, models, onnx, mcp, speculation, session, server, speech, cluster, telemetry",
+         7: there is no section [voice]; the sections are vad, turn, stt, llm, tts, models, onnx, mcp, speculation, session, server, limits, slo, speech, cluster, telemetry",
     );
     check(
         "max_sessions = 3\n[lllm]\n",
@@ -143,6 +143,24 @@ fn wrong_values_are_named_with_what_would_be_right() {
          4: server.allowed_origins = ["example.org"]: write a list of web origins, such as ["https://voice.example.org"]
          5: server.allowed_hosts = "a": write a list of host names without port, such as ["voice.example.org"]
          7: stt.language = "english": write a language's two letters, such as "en", or "" for the engine's own choice"#,
+    );
+}
+
+#[test]
+fn a_fallback_is_a_table_of_its_stages_keys() {
+    let text = "[llm]\nengine = \"openai\"\n[llm.fallback]\nengine = \"openai\"\nmodel = \"small\"\n";
+    let config =
+        load_text(text, &[("ANTIPHON_STT__FALLBACK", "{ engine = \"sphinx\", decoders = 1 }")]).expect("loads");
+    let (stt, llm) = (config.stt.fallback.expect("one"), config.llm.fallback.expect("one"));
+    assert_eq!((stt.engine.as_str(), stt.decoders, llm.model.as_str()), ("sphinx", 1, "small"));
+    assert_eq!((config.tts.fallback, llm.fallback), (None, None));
+    check(
+        "[tts]\nspeed = 1.0\n[tts.fallback]\nengine = \"flit\"\nspede = 1.0\nfallback = {}\n[stt.fallback]\ndecoders = 2\n",
+        &[],
+        r#"4: tts.fallback: tts.engine = "flit": write "auto" or "flite" or "piper" or "kokoro" or "speechlm" or "openai" or "fish" or "moshi"; did you mean "flite"?
+         5: tts.fallback: there is no key spede in [tts]; did you mean speed?
+         6: tts.fallback: a fallback has no fallback; it belongs into [tts]
+         7: stt.fallback: its engine is missing: set engine"#,
     );
 }
 

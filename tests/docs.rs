@@ -122,7 +122,15 @@ async fn the_metrics_page_names_what_the_hub_exports() {
     }
     let expected = named.iter().filter(|name| name.starts_with("antiphon_") || name.starts_with("voice_"));
     // Those of graphics cards begin where there is one, those of slots where the engine has them.
-    let is_conditional = |name: &str| name.starts_with("voice_gpu_") || name.starts_with("antiphon_tts_slots");
+    // Those of servers behind the engines where an engine has one.
+    const CONDITIONAL: [&str; 5] = [
+        "voice_gpu_",
+        "antiphon_tts_slots",
+        "antiphon_breaker_state",
+        "antiphon_fallback_total",
+        "antiphon_hedged_total",
+    ];
+    let is_conditional = |name: &str| CONDITIONAL.iter().any(|prefix| name.starts_with(prefix));
     for name in expected.filter(|name| !is_conditional(name)) {
         assert!(exported.contains(&name.as_str()), "docs/reference/metrics.md names {name}, which is not exported");
     }
@@ -209,5 +217,38 @@ fn planted_faults_of_links_and_pages_are_found() {
         "docs/b.md: is not in docs/SUMMARY.md",
     ] {
         assert!(said.contains(fault), "{fault:?} is not in {said}");
+    }
+}
+
+/// The tests that SECURITY.md names for each point.
+#[test]
+fn the_tests_that_security_names_exist() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let page = fs::read_to_string(root.join("SECURITY.md")).expect("the page");
+    let checklists = &page[page.find("## Checklists").expect("a section")..];
+    let checklists = &checklists[..checklists.find("\n## What is not").expect("the next section")];
+    let named = checklists.lines().filter(|line| line.starts_with("| ")).flat_map(|line| {
+        let cell = line.trim_end_matches(" |").rsplit(" | ").next().unwrap_or_default();
+        cell.split(", ").filter_map(|name| name.strip_prefix('`')?.strip_suffix('`')).collect::<Vec<_>>()
+    });
+    let named: Vec<&str> = named.filter(|name| !name.contains(['/', '.', ' '])).collect();
+    assert!(named.len() > 25, "{named:?}");
+    let mut code = String::new();
+    let mut folders = vec![root.join("tests"), root.join("src"), root.join("crates")];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).expect("a folder") {
+            let path = entry.expect("an entry").path();
+            match path.is_dir() {
+                true if path.ends_with("node_modules") => {}
+                true => folders.push(path),
+                false if path.extension().is_some_and(|extension| extension == "rs") => {
+                    code += &fs::read_to_string(path).expect("a source");
+                }
+                false => {}
+            }
+        }
+    }
+    for name in named {
+        assert!(code.contains(&format!("fn {name}()")), "SECURITY.md names the test {name}, which does not exist");
     }
 }

@@ -314,12 +314,21 @@ async fn every_answer_says_how_it_may_be_used() {
             let (status, headers, _) = get(&hub, path, key).await;
             assert_eq!(headers["cache-control"], "no-store", "{path} {status}");
             assert_eq!(headers["x-content-type-options"], "nosniff", "{path} {status}");
+            assert_eq!(
+                headers["content-security-policy"], "default-src 'none'; frame-ancestors 'none'",
+                "{path} {status}"
+            );
+            assert!(headers.contains_key("permissions-policy"), "{path} {status}");
         }
     }
     let foreign = raw(hub.address, [127, 0, 0, 1], "GET /api/state HTTP/1.1\r\nHost: evil.example").await;
     assert!(foreign.contains("cache-control: no-store") && foreign.contains("nosniff"), "{foreign}");
     let (_, headers, _) = get(&hub, "/", "").await;
     let policy = headers["content-security-policy"].to_str().expect("text");
-    assert!(policy.ends_with(&format!("connect-src 'self' ws://{}", hub.address)), "{policy}");
+    let end = format!("connect-src 'self' ws://{}; frame-ancestors 'none'", hub.address);
+    assert!(policy.ends_with(&end), "{policy}");
+    let scripts =
+        policy.split("; ").find(|directive| directive.starts_with("script-src")).unwrap_or("default-src 'self'");
+    assert!(!scripts.contains("unsafe") && policy.contains("default-src 'self'"), "no inline script: {policy}");
     assert_eq!(headers["cache-control"], "no-cache", "the page says so itself");
 }

@@ -13,6 +13,7 @@ use antiphon_telemetry::Metrics;
 use eventsource_stream::{Event, Eventsource};
 use futures_util::{Stream, StreamExt};
 use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
 use std::collections::BTreeSet;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -245,6 +246,37 @@ async fn turns_of_other_hubs_are_seen_by_the_key_that_made_them_and_by_admins() 
         let before = a.json(&format!("/api/turns?before={}", id(turn)), other).await.1;
         assert_eq!(turns(&before), [] as [Value; 0], "{before}");
     }
+}
+
+#[tokio::test]
+async fn a_key_has_its_limit_once_however_many_hubs_it_uses() {
+    let server = NatsServer::start().await.expect("nats-server");
+    // Alice's limit on each hub; the digest is that of her key.
+    let keys = || {
+        let digest: String = Sha256::digest(ALICE).iter().map(|byte| format!("{byte:02x}")).collect();
+        let text =
+            format!("[[key]]\nname = \"alice\"\nsha256 = \"{digest}\"\nlimits = {{ requests_per_minute = 40 }}\n");
+        Keys::of_text(&text).expect("a key").with_admin(&[ADMIN])
+    };
+    let (a, b) =
+        tokio::join!(Member::with_keys(&server, "a", keys(), ADMIN), Member::with_keys(&server, "b", keys(), ADMIN));
+    tokio::join!(a.knows(2), b.knows(2));
+    let asked = async |member: &Member| member.get("/v1/models", ALICE).send().await.expect("an answer");
+    for _ in 0..40 {
+        assert_eq!(asked(&a).await.status().as_u16(), 200);
+    }
+    // Half of its limit is asked for at b, while b is told.
+    let mut last = 200;
+    for _ in 0..20 {
+        last = asked(&b).await.status().as_u16();
+        if last == 429 {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(250)).await;
+    }
+    assert_eq!(last, 429, "what was used at a is used up at b");
+    let limit = asked(&b).await.headers()["x-ratelimit-remaining-requests"].to_str().expect("text").to_owned();
+    assert_eq!(limit, "0");
 }
 
 #[tokio::test]

@@ -24,7 +24,7 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
 ];
 
 /// The modules of the root package, lowest first: each may use those before it.
-const ROOT: &[&str] = &["config", "assembly", "replay", "server", "cli"];
+const ROOT: &[&str] = &["load", "config", "assembly", "replay", "server", "cli"];
 
 /// Words forbidden in the reducer's code: it has no runtime, clock or IO, and processes no samples.
 const NOT_IN_DIALOG: &[&str] =

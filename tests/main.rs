@@ -1,5 +1,6 @@
 //! The scenario tests: one module each, all in one binary.
 
+mod at_rest;
 mod beta;
 mod bounds;
 mod cli;
@@ -13,6 +14,7 @@ mod echo;
 mod edge;
 mod endpointing;
 mod error_table;
+mod fallback;
 mod framed;
 mod given_audio;
 mod handover;
@@ -23,12 +25,14 @@ mod judged;
 mod keys;
 mod layering;
 mod life;
+mod limits;
 mod mcp;
 mod models;
 mod monitoring;
 mod neural_voices;
 mod noise;
 mod noise_reduction;
+mod overload;
 mod owners;
 mod pressure;
 mod pull;

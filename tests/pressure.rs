@@ -34,6 +34,8 @@ pub fn setup(engines: Engines) -> Arc<Setup> {
         stt_timeout: Duration::from_secs(5),
         mcp: Arc::new(antiphon_engines::mcp::http::Http::new(&Default::default())),
         mcp_config: Default::default(),
+        sealing: None,
+        brownout: Default::default(),
         metrics: Metrics::new(),
         tasks: TaskTracker::new(),
         drain: CancellationToken::new(),

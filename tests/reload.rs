@@ -3,6 +3,7 @@
 use crate::hub::{Socket, engines};
 use antiphon::config::Config;
 use antiphon::server::{self, Extras, Keys, Parts, Reload, Tls};
+use antiphon_client::{ConnectOptions, Event, Received, Trust};
 use antiphon_engine_api::fakes::llm::FakeLlm;
 use antiphon_engine_api::fakes::stt::FakeStt;
 use antiphon_engine_api::fakes::tts::FakeTts;
@@ -95,7 +96,7 @@ async fn a_key_that_is_gone_takes_its_sessions_and_its_short_lived_keys_with_it(
     let live = reqwest::Client::new().get(format!("http://{}/api/turns/live", hub.address)).bearer_auth(OLD);
     let live = live.send().await.expect("an answer");
 
-    hub.reload.send(Reload { keys: Some(Keys::of(&[KEPT, NEW])), tls: None }).await.expect("taken");
+    hub.reload.send(Reload { keys: Some(Keys::of(&[KEPT, NEW])), ..Reload::default() }).await.expect("taken");
     for socket in &mut gone {
         let close = socket.close().await.expect("a close with a code");
         assert_eq!(u16::from(close.code), 1008, "{close:?}");
@@ -110,7 +111,7 @@ async fn a_key_that_is_gone_takes_its_sessions_and_its_short_lived_keys_with_it(
     assert_eq!(hub.connect("", KEPT, &back).await.next().await["error"]["code"], "session_not_found");
     assert_eq!((hub.status("/metrics", OLD).await, hub.status("/metrics", NEW).await), (401, 200));
     // A reload without keys would make the hub accessible without authentication.
-    hub.reload.send(Reload { keys: Some(Keys::default()), tls: None }).await.expect("taken");
+    hub.reload.send(Reload { keys: Some(Keys::default()), ..Reload::default() }).await.expect("taken");
     hub.reload.send(Reload::default()).await.expect("taken");
     assert_eq!(hub.status("/metrics", "none").await, 401);
     drop(kept);
@@ -128,7 +129,11 @@ async fn a_new_certificate_serves_new_connections() {
         browser.get(format!("https://{}/healthz", hub.address)).send().await.is_ok()
     };
     assert!(trusts(&first_pem).await && !trusts(&second_pem).await);
-    hub.reload.send(Reload { keys: None, tls: Some(second) }).await.expect("taken");
+    let address = format!("https://localhost:{}", hub.address.port());
+    let options = ConnectOptions { trust: Trust::Anyone, ..ConnectOptions::new(address) };
+    let mut call = antiphon_client::connect(&options).await.expect("a session");
+    assert_eq!(call.receiver.next().await.expect("an event"), Received::Event(Event::SessionCreated {}));
+    hub.reload.send(Reload { tls: Some(second), ..Reload::default() }).await.expect("taken");
     let changed = async {
         while !trusts(&second_pem).await {
             tokio::time::sleep(Duration::from_millis(5)).await;
@@ -136,6 +141,12 @@ async fn a_new_certificate_serves_new_connections() {
     };
     timeout(PATIENCE, changed).await.expect("it serves");
     assert!(!trusts(&first_pem).await);
+    // The call under way goes on over its connection.
+    call.sender.say_in_text("Hi.").await.expect("sent");
+    let answered = async {
+        while !matches!(call.receiver.next().await.expect("an event"), Received::Event(Event::ResponseDone { .. })) {}
+    };
+    timeout(PATIENCE, answered).await.expect("an answer");
     hub.end().await;
 }
 

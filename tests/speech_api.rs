@@ -189,7 +189,9 @@ async fn who_finds_no_place_is_told_when_to_come_again() {
     let wish = json!({"voice": "alloy", "input": "A long text. ".repeat(50), "response_format": "pcm"});
     let first = post(&hub, wish.clone()).await;
     let second = post(&hub, wish).await;
-    assert_eq!((second.status().as_u16(), second.headers()["retry-after"].to_str().expect("text")), (503, "2"));
+    let wait: u64 = second.headers()["retry-after"].to_str().expect("text").parse().expect("seconds");
+    assert_eq!(second.status().as_u16(), 503);
+    assert!((1..=60).contains(&wait), "{wait}");
     assert_eq!(refusal(second).await.1, "server_overloaded");
     drop(first);
 }

@@ -5,11 +5,13 @@
 //! reported in the log and in [`Served`]. Loading blocks.
 
 use super::choose::{AUTO, Choice, Choices, NO_TURN_MODEL, PassedOver, choices, is_named, name_of, settings, with};
+use super::fallback::Fallbacks;
 use super::membership::{CLUSTER, Membership};
 use super::model_cache::{Limits, ModelCache, ModelCacheError, Shared};
 use super::{BuiltIn, EngineFactory, EnginesError, StageFailure};
 use crate::config::Config;
 use antiphon_engine_api::Engines;
+use antiphon_engine_api::llm::Llm;
 use antiphon_engine_api::stt::Stt;
 use antiphon_engine_api::tts::Tts;
 use antiphon_engine_api::turn::TurnModel;
@@ -67,6 +69,7 @@ pub struct EngineManager {
     makes: Box<dyn EngineFactory>,
     cache: ModelCache<Loaded>,
     membership: OnceLock<Membership>,
+    fallbacks: Fallbacks,
     /// The hub's own engines, and those of the cluster where it has none. Locked while engines are loaded, so that loads are
     /// sequential.
     standing: Mutex<Option<ActiveEngines>>,
@@ -138,7 +141,15 @@ impl EngineManager {
             max_bytes: (budget > 0).then_some(budget.saturating_mul(1 << 20)),
         };
         let (cache, standing) = (ModelCache::new(limits), Mutex::new(None));
-        Ok(Self { config: config.clone(), catalog, makes, cache, membership: OnceLock::new(), standing })
+        Ok(Self {
+            config: config.clone(),
+            catalog,
+            makes,
+            cache,
+            membership: OnceLock::new(),
+            fallbacks: Fallbacks::default(),
+            standing,
+        })
     }
 
     /// Leaves the membership's stages to workers, from the next [`EngineManager::load`] on. Only the first call counts.
@@ -167,18 +178,24 @@ impl EngineManager {
                 if let Some(membership) = self.workers_alone(Stage::Stt) {
                     return Ok((membership.stt(None), Served::by_workers("stt")));
                 }
-                self.stage::<dyn Stt>(standing(old_served, "stt", old.map(|old| &old.stt)))
+                let before = standing(old_served, "stt", old.map(|old| &old.stt));
+                let (engine, served) = self.stage::<dyn Stt>(before)?;
+                let is_kept = before.is_some_and(|(_, kept)| Arc::ptr_eq(kept, &engine));
+                Ok((if is_kept { engine } else { self.stt_with_fallback(engine)? }, served))
             });
             let tts = scope.spawn(move || {
                 let _context = enter();
                 if let Some(membership) = self.workers_alone(Stage::Tts) {
                     return Ok((membership.tts(None), Served::by_workers("tts")));
                 }
-                self.stage::<dyn Tts>(standing(old_served, "tts", old.map(|old| &old.tts)))
+                let before = standing(old_served, "tts", old.map(|old| &old.tts));
+                let (engine, served) = self.stage::<dyn Tts>(before)?;
+                let is_kept = before.is_some_and(|(_, kept)| Arc::ptr_eq(kept, &engine));
+                Ok((if is_kept { engine } else { self.tts_with_fallback(engine)? }, served))
             });
             let llm = match old {
                 Some(old) => Ok(old.llm.clone()),
-                None => logged("llm", &self.config.llm.engine, || self.makes.llm(&self.config)),
+                None => self.made_llm(&self.config).and_then(|engine| self.llm_with_fallback(engine)),
             };
             let vad = self.stage::<dyn Vad>(standing(old_served, "vad", old.map(|old| &old.vad)));
             let turn = match self.workers_alone(Stage::Turn) {
@@ -312,6 +329,21 @@ impl EngineManager {
                 .all(|name| self.cache.forget(name))
     }
 
+    pub(super) fn fallbacks(&self) -> &Fallbacks {
+        &self.fallbacks
+    }
+
+    /// The language model of `config`.
+    pub(super) fn made_llm(&self, config: &Config) -> Result<Arc<dyn Llm>, StageFailure> {
+        logged("llm", &config.llm.engine, || self.makes.llm(config))
+    }
+
+    /// The engine of a stage as `config` has it, in the place of the configuration of this manager.
+    pub(super) fn stage_of<S: Staged + ?Sized>(&self, config: &Config) -> Result<Arc<S>, StageFailure> {
+        let (engine, _) = self.tried_of::<S>(config, None)?;
+        Ok(engine.expect("only turn-taking does without an engine"))
+    }
+
     /// Loads the stage's first choice that can be loaded.
     fn stage<S: Staged + ?Sized>(&self, before: Option<(&Served, &Arc<S>)>) -> Result<(Arc<S>, Served), StageFailure> {
         let (engine, served) = self.tried(before)?;
@@ -323,17 +355,24 @@ impl EngineManager {
         &self,
         before: Option<(&Served, &Arc<S>)>,
     ) -> Result<(Option<Arc<S>>, Served), StageFailure> {
+        self.tried_of(&self.config, before)
+    }
+
+    fn tried_of<S: Staged + ?Sized>(
+        &self,
+        config: &Config,
+        before: Option<(&Served, &Arc<S>)>,
+    ) -> Result<(Option<Arc<S>>, Served), StageFailure> {
         let stage = name_of(S::STAGE);
-        let auto = settings(&self.config, S::STAGE).0 == AUTO;
-        let Choices { best_first, mut passed_over } =
-            choices(&self.config, &self.catalog, self.makes.as_ref(), S::STAGE)?;
+        let auto = settings(config, S::STAGE).0 == AUTO;
+        let Choices { best_first, mut passed_over } = choices(config, &self.catalog, self.makes.as_ref(), S::STAGE)?;
         for PassedOver { model, why } in &passed_over {
             tracing::warn!(stage, model, why, "this model is damaged and is skipped");
         }
         let replaced = before.and_then(|(served, _)| served.model.as_deref());
         for (at, choice) in best_first.iter().enumerate() {
             let (engine, model) = (choice.engine.clone(), choice.model_name());
-            let is_best = auto && !is_named(&self.config, S::STAGE);
+            let is_best = auto && !is_named(config, S::STAGE);
             let served = |passed_over| Served { stage, engine, model, auto: is_best, passed_over };
             if choice.engine == NO_TURN_MODEL {
                 return Ok((None, served(passed_over)));
@@ -343,7 +382,7 @@ impl EngineManager {
             {
                 return Ok((Some(kept.clone()), served(passed_over)));
             }
-            match self.made::<S>(choice, replaced, auto) {
+            match self.made::<S>(config, choice, replaced, auto) {
                 Ok(engine) => return Ok((Some(engine), served(passed_over))),
                 Err(failure) if auto && at + 1 < best_first.len() => {
                     let model = choice.model_name().unwrap_or_default();
@@ -361,6 +400,7 @@ impl EngineManager {
     /// the configured voice, so an engine without that voice uses its first one.
     fn made<S: Staged + ?Sized>(
         &self,
+        config: &Config,
         choice: &Choice,
         in_place_of: Option<&str>,
         any_voice: bool,
@@ -374,7 +414,7 @@ impl EngineManager {
             })
         };
         let make = || {
-            let mut config = with(&self.config, S::STAGE, choice);
+            let mut config = with(config, S::STAGE, choice);
             let failure = match made(&config) {
                 Err(failure) if any_voice && S::STAGE == Stage::Tts && config.tts.chosen_voice().is_some() => failure,
                 made => return made,
@@ -387,9 +427,9 @@ impl EngineManager {
         let (Some(name), Some(model)) = (choice.model_name(), &choice.model) else { return make() };
         // Each replica of a voice has the model for itself, Whisper's share one on each device.
         let copies = match (S::STAGE, choice.engine.as_str()) {
-            (Stage::Stt, _) => self.config.stt.n_copies() as u64,
-            (Stage::Tts, "speechlm") => self.config.tts.n_instances(self.config.onnx.devices().len()) as u64,
-            (Stage::Tts, _) => self.config.tts.pool_size(self.config.onnx.devices().len()) as u64,
+            (Stage::Stt, _) => config.stt.n_copies() as u64,
+            (Stage::Tts, "speechlm") => config.tts.n_instances(config.onnx.devices().len()) as u64,
+            (Stage::Tts, _) => config.tts.pool_size(config.onnx.devices().len()) as u64,
             _ => 1,
         };
         let taken = self.cache.take(&name, copies * model.bytes, in_place_of, || make().map(S::onto));
@@ -410,7 +450,7 @@ impl EngineManager {
             return Err(StageFailure::new(stage, model, OTHER_STAGE));
         }
         let located = locate(&self.config.models, wanted).map_err(failed)?;
-        self.made::<S>(&Choice { engine: wanted.entry.family.clone(), model: Some(located) }, None, true)
+        self.made::<S>(&self.config, &Choice { engine: wanted.entry.family.clone(), model: Some(located) }, None, true)
     }
 
     fn preload(&self) -> Result<(), EnginesError> {

@@ -7,6 +7,7 @@
 mod choose;
 mod error;
 mod factory;
+mod fallback;
 mod manager;
 #[cfg(test)]
 mod manager_tests;

@@ -10,8 +10,10 @@ mod completions;
 mod config;
 mod corpus;
 mod error;
+mod file_changes;
 pub mod files;
 mod health;
+mod keys;
 mod lan;
 pub mod logging;
 mod man;
@@ -24,6 +26,7 @@ mod signals;
 mod sweep;
 pub mod target;
 mod transcribe;
+mod unseal;
 mod voices;
 mod worker;
 
@@ -93,12 +96,17 @@ pub enum Command {
     },
     /// Run recorded sessions again and compare what is decided
     Replay(replay::ReplayArgs),
+    /// Write the plain file of a recording that is encrypted with server.storage_key
+    Unseal(unseal::UnsealArgs),
     /// Make labelled recordings for `replay --sweep`
     #[command(hide = true)]
     Corpus(corpus::CorpusArgs),
     /// Models: what there is, what is here, fetch and remove
     #[command(subcommand)]
     Models(models::ModelsCommand),
+    /// API keys: make one for the file of keys
+    #[command(subcommand)]
+    Keys(keys::KeysCommand),
     /// Custom voices of a running hub: what there is, add and remove
     #[command(subcommand)]
     Voices(voices::VoicesCommand),
@@ -193,8 +201,10 @@ pub async fn run(command: Command) -> Result<(), CliError> {
         Command::Transcribe(args) => transcribe::run(args).await,
         Command::Bench { args } => Err(moved_bench(&args)),
         Command::Replay(args) => replay::run(args).await,
+        Command::Unseal(args) => unseal::run(args).await,
         Command::Corpus(args) => corpus::run(args).await,
         Command::Models(command) => models::run(command).await,
+        Command::Keys(command) => keys::run(&command),
         Command::Voices(command) => voices::run(command).await,
         Command::Cluster(command) => cluster::run(command).await,
         Command::Health(args) => health::run(args).await,

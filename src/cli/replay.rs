@@ -1,6 +1,7 @@
 //! `antiphon replay`: replays replay logs and compares the decisions.
 
 use super::sweep::{Shown, Sweep};
+use super::unseal::StorageKeyArgs;
 use super::{CliError, blocking, print};
 use crate::replay::{Decided, Layer, ReplayError, ReplayLog, Report, replay};
 use antiphon_dialog::turn::{MODEL, ModelWeight};
@@ -19,6 +20,8 @@ Sessions are recorded where session.record names a folder:
 Examples:
   antiphon replay recordings/sess_*.jsonl          the decisions, and whether they are the recorded ones
   antiphon replay --json one.jsonl                 one JSON object a decision, the last one a summary
+  antiphon replay --storage-key storage.key recordings/*.jsonl.sealed
+                                                   recordings of a hub with server.storage_key
   antiphon replay corpus/*.jsonl --sweep silence_ms=100..800:50 --svg curve.svg
                                                    fixed and adaptive waits over labelled recordings
 
@@ -54,6 +57,8 @@ pub struct ReplayArgs {
     /// Show how the words before a pause differ from those before an end
     #[arg(long, requires = "sweep")]
     hints: bool,
+    #[command(flatten)]
+    key: StorageKeyArgs,
 }
 
 /// Minimum interval of progress updates.
@@ -66,7 +71,7 @@ pub(super) async fn run(args: ReplayArgs) -> Result<(), CliError> {
             let speaker = args.speaker.as_deref();
             let weights = args.model_slopes.iter().map(|&slope| ModelWeight { slope, most: args.model_most }).collect();
             let shown = Shown { svg, group, speaker, weights, json: args.json, hints: args.hints };
-            super::sweep::run(&args.files, sweep, &shown)
+            super::sweep::run(&args.files, sweep, &shown, &args.key)
         }
         None => exact(&args),
     })
@@ -91,7 +96,7 @@ fn exact(args: &ReplayArgs) -> Result<(), CliError> {
 }
 
 fn one(args: &ReplayArgs, path: &Path) -> Result<Report, CliError> {
-    let recording = ReplayLog::open(path).map_err(|error| of_file(path, &error))?;
+    let recording = ReplayLog::open_with(path, || args.key.of_replay()).map_err(|error| of_file(path, &error))?;
     let mut progress = Progress::new(path);
     let mut printed = Ok(());
     let mut see = |decided: &Decided, done: f64| {

@@ -1,6 +1,7 @@
 //! `antiphon serve`: runs the hub.
 
 use super::config::engines;
+use super::file_changes::FileChanges;
 use super::lan::{self, Reachable};
 use super::{CliError, blocking, print, signals};
 use crate::assembly::{ActiveEngines, EngineManager, EnginesError, Membership};
@@ -29,8 +30,9 @@ Examples:
                                            for a phone, too: it prints the addresses, and a code for its camera
   antiphon serve --listen 127.0.0.1:0      on any free port; the first lines say which
 
-Ctrl-C lets running sessions finish; a second Ctrl-C stops immediately. SIGHUP reads the files of the keys and of the
-certificate again; errors are logged, and the previous ones stay in use.")]
+Ctrl-C lets running sessions finish; a second Ctrl-C stops immediately. SIGHUP reads the files of the keys, of
+upstream keys and of the certificate again, and opens the audit log anew; the file of keys is also read when it changes. Errors are logged, and the
+previous keys and certificate stay in use.")]
 pub struct ServeArgs {
     /// Settings that differ from the defaults
     #[arg(long, value_name = "FILE")]
@@ -73,7 +75,9 @@ pub(super) async fn run(args: ServeArgs) -> Result<(), CliError> {
     let stop = CancellationToken::new();
     let (reload, reloads) = mpsc::channel(MAX_RELOADS);
     let files = Files { config: config.server.clone(), tls_self_signed: args.tls_self_signed };
-    let signals = [signals::watch(stop.clone()), watch_hang_ups(files, reload)];
+    let files = Arc::new(files);
+    let mut signals = vec![signals::watch(stop.clone()), watch_hang_ups(files.clone(), reload.clone())];
+    signals.extend(watch_keys(files, reload));
     let manager = Arc::new(EngineManager::new(&config).map_err(EnginesError::from)?);
     let page = page(address, tls.is_some());
     let elsewhere = elsewhere(&reachable, address.port(), tls.is_some());
@@ -181,30 +185,40 @@ struct Files {
 }
 
 impl Files {
-    /// Reads the files. Errors are logged and their part is omitted, so that the current one stays in use. Blocks for
-    /// small files.
+    /// Reads the files; those of upstream keys are exchanged at once. Errors are logged and their part is omitted, so that the
+    /// current one stays in use. Blocks for small files.
     fn read(&self) -> Reload {
-        let keys = Keys::load(&self.config).map_err(|error| self.stays("keys", &error)).ok();
+        antiphon_engines::secret::reload();
+        let keys = self.keys();
         let tls = if self.tls_self_signed { Ok(None) } else { Tls::load(&self.config) };
         let tls = tls.map_err(|error| self.stays("certificate", &error)).ok().flatten();
-        Reload { keys, tls }
+        Reload { keys, tls, reopens_logs: true }
+    }
+
+    /// The part of the keys.
+    fn keys(&self) -> Option<Keys> {
+        Keys::load(&self.config).map_err(|error| self.stays("keys", &error)).ok()
+    }
+
+    /// The content of the file of keys, to see whether it has changed.
+    fn key_file(&self) -> Option<Vec<u8>> {
+        std::fs::read(&self.config.api_keys_file).ok()
     }
 
     fn stays(&self, what: &str, error: &dyn std::error::Error) {
         let why = antiphon_telemetry::with_causes(error);
-        tracing::error!(target: "antiphon::security", "SIGHUP: {why}; the {what} from before stay in use");
+        tracing::error!(target: "antiphon::security", "reload: {why}; the {what} from before stay in use");
     }
 }
 
 /// On SIGHUP, sends the files' contents.
-fn watch_hang_ups(files: Files, reload: mpsc::Sender<Reload>) -> tokio::task::JoinHandle<()> {
-    let files = Arc::new(files);
+fn watch_hang_ups(files: Arc<Files>, reload: mpsc::Sender<Reload>) -> tokio::task::JoinHandle<()> {
     // Like the task that waits for the other signals, it belongs to the process and ends with it.
     #[allow(clippy::disallowed_methods)]
     tokio::spawn(async move {
         let Ok(mut hang_up) = signal(SignalKind::hangup()) else { return };
         while hang_up.recv().await.is_some() {
-            tracing::info!("SIGHUP: reading keys and certificate again");
+            tracing::info!("SIGHUP: reading keys, upstream keys and certificate again");
             let files = files.clone();
             let read = blocking(move || files.read()).await;
             if read.is_ok_and(|read| reload.try_send(read).is_err()) {
@@ -212,6 +226,39 @@ fn watch_hang_ups(files: Files, reload: mpsc::Sender<Reload>) -> tokio::task::Jo
             }
         }
     })
+}
+
+/// When the file of keys changes, sends the keys. `None`: there is no file, or it cannot be watched.
+fn watch_keys(files: Arc<Files>, reload: mpsc::Sender<Reload>) -> Option<tokio::task::JoinHandle<()>> {
+    let path = Some(&files.config.api_keys_file).filter(|path| !path.is_empty())?;
+    let changes = FileChanges::of(Path::new(path));
+    let mut changes = changes
+        .map_err(|error| tracing::warn!(%error, "changes of the file of keys are not noticed: send SIGHUP after one"))
+        .ok()?;
+    let mut before = files.key_file();
+    // As above.
+    #[allow(clippy::disallowed_methods)]
+    Some(tokio::spawn(async move {
+        loop {
+            if let Err(error) = changes.next().await {
+                tracing::warn!(%error, "changes of the file of keys are not noticed any more: send SIGHUP after one");
+                return;
+            }
+            let (files, last) = (files.clone(), before.clone());
+            let read = blocking(move || {
+                let now = files.key_file();
+                let keys = if now == last { None } else { files.keys() };
+                (now, keys)
+            });
+            let Ok((now, keys)) = read.await else { continue };
+            before = now;
+            let Some(keys) = keys else { continue };
+            tracing::info!("the file of keys has changed");
+            if reload.try_send(Reload { keys: Some(keys), ..Reload::default() }).is_err() {
+                tracing::warn!("the reload queue is full: send SIGHUP later");
+            }
+        }
+    }))
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The signals that end a process that stays: `serve` and `worker`.
+//! The signals of a process that stays, `serve` and `worker`: those that end it, and a worker's SIGHUP.
 
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -23,6 +23,19 @@ pub(super) fn watch(stop: CancellationToken) -> tokio::task::JoinHandle<()> {
             }
             tracing::info!("stopping; a second signal exits immediately");
             stop.cancel();
+        }
+    })
+}
+
+/// Reads the files of upstream keys again on each SIGHUP, which would end the process otherwise.
+pub(super) fn watch_hang_ups() -> tokio::task::JoinHandle<()> {
+    // As above.
+    #[allow(clippy::disallowed_methods)]
+    tokio::spawn(async move {
+        let Ok(mut hang_up) = signal(SignalKind::hangup()) else { return };
+        while hang_up.recv().await.is_some() {
+            tracing::info!("SIGHUP: reading upstream keys again");
+            let _ = super::blocking(antiphon_engines::secret::reload).await;
         }
     })
 }

@@ -1,6 +1,7 @@
 //! `antiphon replay --sweep`: compares wait times offline on labelled recordings.
 
 use super::replay::{Progress, of_file};
+use super::unseal::StorageKeyArgs;
 use super::{CliError, print};
 use crate::replay::{Compared, Corpus, Curve, Labelled, PauseHints, Setting, Taken, compare, draw};
 use antiphon_dialog::turn::ModelWeight;
@@ -55,9 +56,10 @@ impl FromStr for Sweep {
     }
 }
 
-pub(super) fn run(files: &[PathBuf], sweep: &Sweep, shown: &Shown<'_>) -> Result<(), CliError> {
+pub(super) fn run(files: &[PathBuf], sweep: &Sweep, shown: &Shown<'_>, key: &StorageKeyArgs) -> Result<(), CliError> {
     let paths = files.iter().map(PathBuf::as_path);
-    let corpus = Corpus::open(paths, shown.group, shown.speaker).map_err(|(path, error)| of_file(path, &error))?;
+    let corpus = Corpus::open(paths, shown.group, shown.speaker, || key.of_replay());
+    let corpus = corpus.map_err(|(path, error)| of_file(path, &error))?;
     let turns: Vec<_> = corpus.turns().collect();
     if turns.is_empty() {
         return Err(CliError::Usage("there are no turns of that group in these recordings".into()));

@@ -27,7 +27,7 @@ The settings are those of a hub: [cluster] says how to reach NATS, [stt], [tts],
 Workers that serve a model by the same name need the same files.
 
 Ctrl-C lets requests under way finish for server.drain_seconds; hubs use the other workers from then on. A second Ctrl-C
-stops it immediately.")]
+stops it immediately. SIGHUP reads the files of upstream keys again.")]
 pub struct WorkerArgs {
     /// What it serves: stt, tts, turn, several with commas [default: cluster.stages]
     #[arg(long, value_name = "STAGE", value_delimiter = ',', value_parser = ["stt", "tts", "turn"])]
@@ -54,13 +54,13 @@ pub(super) async fn run(args: WorkerArgs) -> Result<(), CliError> {
         }
     };
     let stop = CancellationToken::new();
-    let signals = signals::watch(stop.clone());
+    let signals = [signals::watch(stop.clone()), signals::watch_hang_ups()];
     let reporter = Reporter::default();
     let served = tokio::select! {
         served = serve(&config, stages, &reporter, stop) => served,
         () = worker_probes(probes, reporter.clone()) => Ok(()),
     };
-    signals.abort();
+    signals.iter().for_each(tokio::task::JoinHandle::abort);
     served
 }
 

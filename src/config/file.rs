@@ -45,10 +45,36 @@ impl File<'_> {
     fn keys(&mut self, section: &str, table: &DeTable<'_>) {
         for (name, value) in in_order(table) {
             match rules::find(section, name.get_ref()) {
+                Some(key @ Key { rule: Rule::Fallback(_), .. }) if self.has_problems_in(key, value) => {}
                 Some(key) => self.value(key, value),
                 None => self.problem(name.span().start, unknown_key(section, name.get_ref())),
             }
         }
+    }
+
+    /// Reports what is wrong with the keys of a fallback engine, each with its line; `false`: nothing is.
+    fn has_problems_in(&mut self, fallback: &Key, value: &Spanned<DeValue<'_>>) -> bool {
+        let DeValue::Table(table) = value.get_ref() else { return false };
+        let (n_before, stage) = (self.layers.problems.len(), fallback.section);
+        if !table.is_empty() && !in_order(table).iter().any(|(name, _)| name.get_ref() == "engine") {
+            self.problem(value.span().start, format!("{stage}.fallback: its engine is missing: set engine"));
+        }
+        for (name, value) in in_order(table) {
+            let Some(key) = rules::fallback_key(fallback.section, name.get_ref()) else {
+                let message = match rules::find(stage, name.get_ref()) {
+                    Some(known) => format!("a fallback has no {}; it belongs into [{stage}]", known.name),
+                    None => unknown_key(stage, name.get_ref()),
+                };
+                self.problem(name.span().start, format!("{stage}.fallback: {message}"));
+                continue;
+            };
+            if !plain(value.get_ref()).is_some_and(|value| key.rule.allows(&value)) {
+                let written = one_line(self.text.get(value.span()).unwrap_or_default());
+                let message = wrong_value(key, &written);
+                self.problem(value.span().start, format!("{stage}.fallback: {message}"));
+            }
+        }
+        self.layers.problems.len() > n_before
     }
 
     fn value(&mut self, key: &Key, value: &Spanned<DeValue<'_>>) {

@@ -11,17 +11,21 @@
 mod env;
 mod error;
 mod file;
+mod limits;
 mod raw;
 mod rules;
 mod server;
 mod speech;
+mod storage_key;
 mod suggest;
 
 pub use error::{ConfigError, Origin, Problem};
+pub use limits::{KeyLimits, LimitsConfig};
 pub use raw::Config;
 pub use rules::{KEYS, Key, Rule};
 pub use server::ServerConfig;
 pub use speech::SpeechConfig;
+pub use storage_key::StorageKey;
 
 use antiphon_cluster::{ClusterConfig, ClusterError};
 use serde::Deserialize;
@@ -86,13 +90,14 @@ fn collect(sources: &Sources) -> Result<Layers, ConfigError> {
 }
 
 /// As [`load`], for a hub: also checks what its cluster needs, as far as it shows without a connection, and reads the files
-/// of the credentials and of the sealing key for that.
+/// of the credentials, of the sealing key and of the storage key for that.
 ///
 /// # Errors
 /// As [`load`]; problems of the cluster come after the others.
 pub fn load_hub(sources: &Sources) -> Result<Config, ConfigError> {
     let mut layers = collect(sources)?;
     layers.check_cluster();
+    layers.check_storage_key();
     layers.into_config()
 }
 
@@ -128,6 +133,17 @@ impl Layers {
             let origin = self.origins.get(&(SECTION, *setting)).or_else(|| self.origins.get(&(SECTION, "jetstream")));
             let origin = origin.cloned().unwrap_or(Origin::Merged);
             self.problems.push(Problem { origin, message: error.to_string() });
+        }
+    }
+
+    /// Adds the problem of the file of `server.storage_key`.
+    fn check_storage_key(&mut self) {
+        const KEY: (&str, &str) = ("server", "storage_key");
+        let path = self.settings.get(KEY.0).and_then(|server| server.get(KEY.1)).and_then(Value::as_str);
+        let Some(path) = path.filter(|path| !path.is_empty()) else { return };
+        if let Err(error) = StorageKey::read(Path::new(path)) {
+            let origin = self.origins.get(&KEY).cloned().unwrap_or(Origin::Merged);
+            self.problems.push(Problem { origin, message: format!("server.storage_key: {error}") });
         }
     }
 

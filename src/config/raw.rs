@@ -1,6 +1,7 @@
 //! All sections in one struct for serde.
 
-use super::{ServerConfig, SpeechConfig};
+use super::{LimitsConfig, ServerConfig, SpeechConfig};
+use crate::load::SloConfig;
 use antiphon_cluster::ClusterConfig;
 use antiphon_dialog::turn::TurnConfig;
 use antiphon_engine_api::mcp::McpConfig;
@@ -42,6 +43,10 @@ pub struct Config {
     pub session: SessionConfig,
     /// The server.
     pub server: ServerConfig,
+    /// Rate limits of clients.
+    pub limits: LimitsConfig,
+    /// The latency objective.
+    pub slo: SloConfig,
     /// The speech API.
     pub speech: SpeechConfig,
     /// Engine workers.

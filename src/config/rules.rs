@@ -29,6 +29,8 @@ pub enum Rule {
     Text,
     /// Any non-empty text.
     Name,
+    /// The value of an HTTP header: visible ASCII characters and spaces, or empty.
+    Header,
     /// The name of an environment variable, or empty.
     Variable,
     /// Two lower-case letters, or empty.
@@ -59,11 +61,16 @@ pub enum Rule {
     Wholes(i64, i64, &'static str),
     /// A table of any keys and values.
     Fields,
+    /// A table of the keys of this section, for another engine of its stage; empty: none.
+    Fallback(&'static str),
 }
 
 const fn key(section: &'static str, name: &'static str, rule: Rule) -> Key {
     Key { section, name, rule }
 }
+
+/// Maximum of the rate limits, in units a minute.
+const MAX_PER_MINUTE: i64 = 1_000_000_000;
 
 /// Maximum of the timeouts, in milliseconds: one hour.
 const HOUR_MS: i64 = 3_600_000;
@@ -92,6 +99,8 @@ pub const KEYS: &[Key] = &[
     key("stt", "gpu_device", Rule::Whole(-1, 64, "the GPU's number; -1: none")),
     key("stt", "gpu_devices", Rule::Wholes(0, 64, "numbers of GPUs")),
     key("stt", "timeout_ms", Rule::Whole(100, HOUR_MS, "milliseconds")),
+    key("stt", "hedge_after_ms", Rule::Whole(0, 60_000, "milliseconds; 0: off")),
+    key("stt", "fallback", Rule::Fallback("stt")),
     key("llm", "engine", Rule::OneOf(&["assistant", "openai"])),
     key("llm", "base_url", Rule::Url),
     key("llm", "model", Rule::Name),
@@ -101,6 +110,8 @@ pub const KEYS: &[Key] = &[
     key("llm", "max_tokens", Rule::Whole(1, 1_000_000, "tokens")),
     key("llm", "first_token_timeout_ms", Rule::Whole(100, HOUR_MS, "milliseconds")),
     key("llm", "token_timeout_ms", Rule::Whole(100, HOUR_MS, "milliseconds")),
+    key("llm", "hedge_after_ms", Rule::Whole(0, 60_000, "milliseconds; 0: off")),
+    key("llm", "fallback", Rule::Fallback("llm")),
     key("tts", "engine", Rule::OneOf(&["auto", "flite", "piper", "kokoro", "speechlm", "openai", "fish", "moshi"])),
     key("tts", "voice", Rule::Name),
     key("tts", "speed", Rule::Number(0.25, 4.0)),
@@ -124,6 +135,8 @@ pub const KEYS: &[Key] = &[
     key("tts", "timeout_ms", Rule::Whole(100, HOUR_MS, "milliseconds")),
     key("tts", "voices_dir", Rule::Text),
     key("tts", "max_voices", Rule::Whole(0, 10_000, "voices")),
+    key("tts", "hedge_after_ms", Rule::Whole(0, 60_000, "milliseconds; 0: off")),
+    key("tts", "fallback", Rule::Fallback("tts")),
     key("models", "dir", Rule::Name),
     key("models", "registry", Rule::Text),
     key("models", "mirror", Rule::UrlOrNone),
@@ -169,6 +182,9 @@ pub const KEYS: &[Key] = &[
     key("server", "trusted_proxies", Rule::Networks),
     key("server", "allowed_origins", Rule::Origins),
     key("server", "allowed_hosts", Rule::Hosts),
+    key("server", "frame_ancestors", Rule::Origins),
+    key("server", "permissions_policy", Rule::Header),
+    key("server", "hsts_seconds", Rule::Whole(0, 63_072_000, "seconds")),
     key("server", "api_keys_env", Rule::Variable),
     key("server", "admin_keys_env", Rule::Variable),
     key("server", "local_admin", Rule::Switch),
@@ -180,6 +196,35 @@ pub const KEYS: &[Key] = &[
     key("server", "ping_seconds", Rule::Whole(1, 3_600, "seconds")),
     key("server", "message_seconds", Rule::Whole(1, 600, "seconds")),
     key("server", "drain_seconds", Rule::Whole(0, 3_600, "seconds")),
+    key("server", "audit_log", Rule::Text),
+    key("server", "storage_key", Rule::Text),
+    key("limits", "sessions_per_minute", Rule::Whole(0, MAX_PER_MINUTE, "sessions; 0: no limit")),
+    key("limits", "audio_seconds_per_minute", Rule::Whole(0, MAX_PER_MINUTE, "seconds of audio; 0: no limit")),
+    key("limits", "responses_per_minute", Rule::Whole(0, MAX_PER_MINUTE, "responses; 0: no limit")),
+    key("limits", "tokens_per_minute", Rule::Whole(0, MAX_PER_MINUTE, "tokens; 0: no limit")),
+    key("limits", "requests_per_minute", Rule::Whole(0, MAX_PER_MINUTE, "requests; 0: no limit")),
+    key("limits", "characters_per_minute", Rule::Whole(0, MAX_PER_MINUTE, "characters; 0: no limit")),
+    key("limits", "transcription_seconds_per_minute", Rule::Whole(0, MAX_PER_MINUTE, "seconds of audio; 0: no limit")),
+    key("limits", "jobs_per_minute", Rule::Whole(0, MAX_PER_MINUTE, "jobs; 0: no limit")),
+    key("limits", "address_sessions_per_minute", Rule::Whole(0, MAX_PER_MINUTE, "sessions; 0: no limit")),
+    key("limits", "address_audio_seconds_per_minute", Rule::Whole(0, MAX_PER_MINUTE, "seconds of audio; 0: no limit")),
+    key("limits", "address_responses_per_minute", Rule::Whole(0, MAX_PER_MINUTE, "responses; 0: no limit")),
+    key("limits", "address_tokens_per_minute", Rule::Whole(0, MAX_PER_MINUTE, "tokens; 0: no limit")),
+    key("limits", "address_requests_per_minute", Rule::Whole(0, MAX_PER_MINUTE, "requests; 0: no limit")),
+    key("limits", "address_characters_per_minute", Rule::Whole(0, MAX_PER_MINUTE, "characters; 0: no limit")),
+    key(
+        "limits",
+        "address_transcription_seconds_per_minute",
+        Rule::Whole(0, MAX_PER_MINUTE, "seconds of audio; 0: no limit"),
+    ),
+    key("limits", "address_jobs_per_minute", Rule::Whole(0, MAX_PER_MINUTE, "jobs; 0: no limit")),
+    key("limits", "session_audio_seconds_per_minute", Rule::Whole(0, MAX_PER_MINUTE, "seconds of audio; 0: no limit")),
+    key("limits", "session_responses_per_minute", Rule::Whole(0, MAX_PER_MINUTE, "responses; 0: no limit")),
+    key("limits", "session_tokens_per_minute", Rule::Whole(0, MAX_PER_MINUTE, "tokens; 0: no limit")),
+    key("slo", "voice_to_voice_ms", Rule::Whole(0, 60_000, "milliseconds")),
+    key("slo", "share", Rule::Number(0.5, 1.0)),
+    key("slo", "brownout", Rule::Switch),
+    key("slo", "processor_share", Rule::Number(0.1, 1.0)),
     key("speech", "max_requests", Rule::Whole(1, 10_000, "requests")),
     key("speech", "max_input_chars", Rule::Whole(1, 1_000_000, "characters")),
     key("speech", "chunks_ahead", Rule::Whole(0, 16, "chunks")),
@@ -209,6 +254,11 @@ pub const KEYS: &[Key] = &[
 /// The key with this name; `None` if there is none.
 pub(super) fn find(section: &str, name: &str) -> Option<&'static Key> {
     KEYS.iter().find(|key| key.section == section && key.name == name)
+}
+
+/// The key of a fallback engine in `section`: all of the section's but those that say when it serves.
+pub(super) fn fallback_key(section: &str, name: &str) -> Option<&'static Key> {
+    find(section, name).filter(|key| !matches!(key.rule, Rule::Fallback(_)) && key.name != "hedge_after_ms")
 }
 
 /// The distinct sections, in order.
@@ -243,6 +293,11 @@ impl Rule {
                 .as_array()
                 .is_some_and(|all| all.iter().all(|n| n.as_integer().is_some_and(|n| (*min..=*max).contains(&n)))),
             Self::Fields => value.is_table(),
+            Self::Fallback(section) => value.as_table().is_some_and(|table| {
+                let is_key = |name: &str, value| fallback_key(section, name).is_some_and(|key| key.rule.allows(value));
+                table.is_empty()
+                    || table.contains_key("engine") && table.iter().all(|(name, value)| is_key(name, value))
+            }),
             _ => value.as_str().is_some_and(|text| self.allows_text(text)),
         }
     }
@@ -252,6 +307,7 @@ impl Rule {
             Self::OneOf(words) => words.contains(&text),
             Self::Text => true,
             Self::Name => !text.trim().is_empty(),
+            Self::Header => text.bytes().all(|byte| (b' '..=b'~').contains(&byte)),
             Self::Variable => !text.starts_with(|c: char| c.is_ascii_digit()) && text.chars().all(word),
             Self::Language => text.is_empty() || text.len() == 2 && text.chars().all(|c| c.is_ascii_lowercase()),
             Self::Url => after_scheme(text).is_some_and(url_rest),
@@ -285,6 +341,7 @@ impl Rule {
             Self::OneOf(words) => words.iter().map(|word| format!("{word:?}")).collect::<Vec<_>>().join(" or "),
             Self::Text => "text in quotes".into(),
             Self::Name => "text in quotes, not empty".into(),
+            Self::Header => "the value of an HTTP header: ASCII characters in one line".into(),
             Self::Variable => {
                 "the name of the environment variable that holds the key, such as \"OPENAI_API_KEY\", or \"\" for no key"
                     .into()
@@ -299,6 +356,7 @@ impl Rule {
             Self::Urls => "a list of addresses, such as [\"https://mcp.example.org/mcp\"]".into(),
             Self::Hosts => "a list of host names without port, such as [\"voice.example.org\"]".into(),
             Self::Wholes(min, max, what) => format!("a list of {what} from {min} to {max}, such as [0, 1]"),
+            Self::Fallback(section) => format!("a table of keys of [{section}], its engine among them, or {{}} for none"),
             Self::Fields => "a table, such as { language = \"English\" }".into(),
             Self::Words(words) => format!("a list of {}", words.join(", ")),
             Self::NatsServers => "a list of addresses, such as [\"tls://nats.example.org:4222\"]".into(),

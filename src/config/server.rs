@@ -1,8 +1,11 @@
 //! The `[server]` section.
 
+use super::StorageKey;
+use antiphon_cluster::seal::SealingKeyError;
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
+use std::path::Path;
 
 /// Settings of the server. Each key is documented in `configs/default.toml`.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
@@ -27,13 +30,20 @@ pub struct ServerConfig {
     pub allowed_origins: Vec<String>,
     /// Host names accepted in addition to `localhost` and IP addresses.
     pub allowed_hosts: Vec<String>,
+    /// Web origins whose pages may show this server's pages in a frame.
+    pub frame_ancestors: Vec<String>,
+    /// The `Permissions-Policy` of every response; empty: none.
+    pub permissions_policy: String,
+    /// How long browsers keep to TLS, in seconds, where the hub serves a certificate that is not self-signed; 0: they are not
+    /// asked to.
+    pub hsts_seconds: u32,
     /// Name of the environment variable that holds the API keys; empty: none.
     pub api_keys_env: String,
     /// Name of the environment variable that holds the operator's keys (admin keys); empty: none.
     pub admin_keys_env: String,
     /// Whether, without admin keys, a caller on the hub's own machine may pull and remove models.
     pub local_admin: bool,
-    /// File of API keys, one per line, plain or hashed; empty: none.
+    /// File of API keys, one per line, plain or hashed, or as TOML; empty: none.
     pub api_keys_file: String,
     /// Certificate and chain, PEM file; empty: no TLS.
     pub tls_cert: String,
@@ -49,7 +59,15 @@ pub struct ServerConfig {
     pub message_seconds: u32,
     /// How long running sessions may continue after a stop was requested, in seconds.
     pub drain_seconds: u32,
+    /// File of the audit log; empty: none.
+    pub audit_log: String,
+    /// File of the key that encrypts replay logs and jobs; empty: they are not encrypted.
+    pub storage_key: String,
 }
+
+/// The page needs the microphone, and none of the other features that a page that was taken over might use.
+const PERMISSIONS_POLICY: &str =
+    "microphone=(self), camera=(), display-capture=(), geolocation=(), payment=(), usb=(), serial=(), bluetooth=()";
 
 impl Default for ServerConfig {
     fn default() -> Self {
@@ -63,6 +81,9 @@ impl Default for ServerConfig {
             trusted_proxies: Vec::new(),
             allowed_origins: Vec::new(),
             allowed_hosts: Vec::new(),
+            frame_ancestors: Vec::new(),
+            permissions_policy: PERMISSIONS_POLICY.into(),
+            hsts_seconds: 31_536_000,
             api_keys_env: "ANTIPHON_API_KEYS".into(),
             admin_keys_env: "ANTIPHON_ADMIN_KEYS".into(),
             local_admin: true,
@@ -74,6 +95,8 @@ impl Default for ServerConfig {
             ping_seconds: 20,
             message_seconds: 60,
             drain_seconds: 10,
+            audit_log: String::new(),
+            storage_key: String::new(),
         }
     }
 }
@@ -84,6 +107,15 @@ pub(super) fn network(text: &str) -> Option<IpNet> {
 }
 
 impl ServerConfig {
+    /// The key of files at rest; `None`: they are not encrypted. Blocks for the time of a small file.
+    ///
+    /// # Errors
+    /// The file cannot be read, or holds something else.
+    pub fn read_storage_key(&self) -> Result<Option<StorageKey>, SealingKeyError> {
+        let path = Some(&self.storage_key).filter(|path| !path.is_empty());
+        path.map(|path| StorageKey::read(Path::new(path))).transpose()
+    }
+
     /// `trusted_proxies` as networks. Invalid entries were rejected when the configuration was loaded.
     pub fn proxies(&self) -> Vec<IpNet> {
         self.trusted_proxies.iter().filter_map(|text| network(text)).collect()

@@ -1,6 +1,7 @@
 //! Why a file cannot be replayed.
 
 use antiphon_session::replay_log::VERSION;
+use antiphon_session::sealed::SealedError;
 use std::io;
 
 /// Why a file cannot be replayed.
@@ -30,6 +31,15 @@ pub enum ReplayError {
         /// The log's version.
         found: u64,
     },
+    /// It is sealed, and there is no key.
+    #[error("is sealed: name the file of its key with --storage-key, or the settings of its hub with --config")]
+    NoKey,
+    /// The key cannot be read.
+    #[error("is sealed, and its key cannot be read: {0}")]
+    Key(String),
+    /// It is not what was sealed with this key.
+    #[error("cannot be opened: {0}")]
+    Sealed(SealedError),
     /// A line that is none.
     #[error("line {line} cannot be read: {source}")]
     Line {

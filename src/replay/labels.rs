@@ -1,6 +1,7 @@
 //! What is true of a recording: where its speaker spoke, and where each turn was over.
 
 use super::ReplayError;
+use antiphon_session::sealed::EXTENSION;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
@@ -48,6 +49,8 @@ impl Labels {
 
     /// Where they stand.
     pub fn path(recording: &Path) -> PathBuf {
+        let is_sealed = recording.extension().is_some_and(|extension| extension == EXTENSION);
+        let recording = if is_sealed { recording.with_extension("") } else { recording.into() };
         recording.with_extension("labels.json")
     }
 }

@@ -2,9 +2,11 @@
 
 use super::ReplayError;
 use antiphon_session::replay_log::{Header, Line, VERSION};
+use antiphon_session::sealed::{Form, Head, Sealing, open_line};
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
+use std::sync::Arc;
 
 /// An open recording.
 pub struct ReplayLog {
@@ -18,6 +20,13 @@ pub struct ReplayLog {
     pub line: usize,
     lines: BufReader<File>,
     text: String,
+    sealed: Option<Sealed>,
+}
+
+/// Opens the lines of a sealed log.
+struct Sealed {
+    sealing: Arc<dyn Sealing>,
+    name: String,
 }
 
 impl ReplayLog {
@@ -26,10 +35,31 @@ impl ReplayLog {
     /// # Errors
     /// When it cannot be read, is no recording, or one of another version.
     pub fn open(path: &Path) -> Result<Self, ReplayError> {
+        Self::open_with(path, || Ok(None))
+    }
+
+    /// As [`Self::open`]; `key` is asked where the log is sealed.
+    ///
+    /// # Errors
+    /// As [`Self::open`], and when the log cannot be opened with the key, or there is none.
+    pub fn open_with(
+        path: &Path,
+        key: impl FnOnce() -> Result<Option<Arc<dyn Sealing>>, ReplayError>,
+    ) -> Result<Self, ReplayError> {
         let file = File::open(path)?;
         let n_bytes = file.metadata()?.len();
         let (mut lines, mut text) = (BufReader::new(file), String::new());
-        let n_read = lines.read_line(&mut text).map_err(not_text)? as u64;
+        let mut n_read = lines.read_line(&mut text).map_err(not_text)? as u64;
+        let sealed = match Head::read(&text).map_err(|why| ReplayError::NoRecording(why.to_string()))? {
+            None => None,
+            Some(Head { form: Form::Blocks, .. }) => {
+                return Err(ReplayError::NoRecording("it is the sound of one, sealed".into()));
+            }
+            Some(Head { name, .. }) => Some(Sealed { sealing: key()?.ok_or(ReplayError::NoKey)?, name }),
+        };
+        if let Some(sealed) = &sealed {
+            n_read += read_sealed(&mut lines, &mut text, sealed, 1)?;
+        }
         let no_recording = |error: serde_json::Error| ReplayError::NoRecording(error.to_string());
         let first: serde_json::Value = serde_json::from_str(&text).map_err(no_recording)?;
         // Version 1 had another key.
@@ -43,7 +73,7 @@ impl ReplayLog {
             return Err(ReplayError::Newer { found });
         }
         let header = serde_json::from_str(&text).map_err(no_recording)?;
-        Ok(Self { header, n_bytes, n_read, line: 1, lines, text })
+        Ok(Self { header, n_bytes, n_read, line: 1, lines, text, sealed })
     }
 
     /// The next line; `None` at the end of the file.
@@ -51,16 +81,37 @@ impl ReplayLog {
     /// # Errors
     /// When the file cannot be read or the line is none.
     pub fn next_line(&mut self) -> Result<Option<Line>, ReplayError> {
-        self.text.clear();
-        let n = self.lines.read_line(&mut self.text).map_err(not_text)?;
+        let n = match &self.sealed {
+            Some(sealed) => read_sealed(&mut self.lines, &mut self.text, sealed, self.line as u64 + 1)?,
+            None => {
+                self.text.clear();
+                self.lines.read_line(&mut self.text).map_err(not_text)? as u64
+            }
+        };
         if n == 0 {
             return Ok(None);
         }
-        self.n_read += n as u64;
+        self.n_read += n;
         self.line += 1;
         let line = self.line;
         serde_json::from_str(&self.text).map(Some).map_err(|source| ReplayError::Line { line, source })
     }
+}
+
+/// Reads a line and opens it; 0 bytes: there is none.
+fn read_sealed(
+    lines: &mut BufReader<File>,
+    text: &mut String,
+    sealed: &Sealed,
+    number: u64,
+) -> Result<u64, ReplayError> {
+    text.clear();
+    let n = lines.read_line(text).map_err(not_text)?;
+    if n > 0 {
+        let plain = open_line(sealed.sealing.as_ref(), &sealed.name, number, text).map_err(ReplayError::Sealed)?;
+        *text = String::from_utf8(plain).map_err(|_| ReplayError::NoRecording("it is not text".into()))?;
+    }
+    Ok(n as u64)
 }
 
 fn not_text(error: std::io::Error) -> ReplayError {

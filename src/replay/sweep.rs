@@ -3,8 +3,10 @@
 use super::{Labelled, Labels, ReplayError, ReplayLog};
 use antiphon_dialog::turn::{Decision, Eagerness, Edge, Ending, ModelWeight, Thresholds, TurnTaker, WindowFeatures};
 use antiphon_session::replay_log::{Line, PartialTranscript, TurnProbability, unpack};
+use antiphon_session::sealed::Sealing;
 use antiphon_types::{SampleRate, Samples};
 use std::path::Path;
+use std::sync::Arc;
 
 /// What is tried.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -56,7 +58,7 @@ enum Input {
 }
 
 impl Corpus {
-    /// Reads recordings and their labels, all turns or those of a group and a speaker.
+    /// Reads recordings and their labels, all turns or those of a group and a speaker; `key` is asked for each that is sealed.
     ///
     /// # Errors
     /// The file and what is wrong with it.
@@ -64,10 +66,11 @@ impl Corpus {
         paths: impl IntoIterator<Item = &'a Path>,
         group: Option<&str>,
         speaker: Option<&str>,
+        key: impl Fn() -> Result<Option<Arc<dyn Sealing>>, ReplayError>,
     ) -> Result<Self, (&'a Path, ReplayError)> {
         let mut sessions = Vec::new();
         for path in paths {
-            let mut session = Session::open(path).map_err(|error| (path, error))?;
+            let mut session = Session::open(path, &key).map_err(|error| (path, error))?;
             let fits = |wanted: Option<&str>, is: &str| wanted.is_none_or(|wanted| wanted == is);
             session.turns.retain(|turn| fits(group, &turn.group) && fits(speaker, &turn.speaker));
             if !session.turns.is_empty() {
@@ -94,8 +97,8 @@ impl Corpus {
 }
 
 impl Session {
-    fn open(path: &Path) -> Result<Self, ReplayError> {
-        let mut recording = ReplayLog::open(path)?;
+    fn open(path: &Path, key: impl Fn() -> Result<Option<Arc<dyn Sealing>>, ReplayError>) -> Result<Self, ReplayError> {
+        let mut recording = ReplayLog::open_with(path, key)?;
         let labels = Labels::of(path)?;
         let mut inputs = Vec::new();
         while let Some(line) = recording.next_line()? {

@@ -9,6 +9,7 @@
 use super::client::{Peer, network};
 use super::connection_slots::{Activity, Answering, ConnectionSlot, ConnectionSlots, Full};
 use super::inflow::{Inflow, Intake};
+use super::process::max_descriptors;
 use super::tls::Tls;
 use super::watched::{Released, Watched};
 use arc_swap::ArcSwap;
@@ -35,7 +36,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 /// Maximum connections that are not, or not yet, WebSockets.
-pub(super) const MAX_CONNECTIONS: usize = 512;
+const MAX_CONNECTIONS: usize = 512;
 
 /// Timeout for a request's head, and for an idle connection. Bytes of an incomplete head do not extend it.
 const HEAD: Duration = Duration::from_secs(10);
@@ -53,6 +54,12 @@ const MAX_WAITING: usize = 256;
 const CROWDED: Duration = Duration::from_secs(2);
 /// Maximum wait for a slot.
 const WAIT: Duration = Duration::from_secs(10);
+
+/// Connections that are served at a time and are no WebSockets: [`MAX_CONNECTIONS`], and half of the descriptors where those are
+/// few, so that conversations have descriptors for their upstream servers.
+pub(super) fn max_connections() -> usize {
+    MAX_CONNECTIONS.min(max_descriptors() / 2)
+}
 
 /// A listener with its TLS configuration and its slots.
 pub(super) struct Entrance {
@@ -72,6 +79,7 @@ struct Waiting {
 /// every connection that has not been upgraded.
 pub(super) async fn accept(entrance: Entrance, router: Router, stop: CancellationToken) {
     let Entrance { mut listener, tls, places } = entrance;
+    let most_waiting = MAX_WAITING.min(max_descriptors() / 8);
     let tasks = TaskTracker::new();
     let abandon = CancellationToken::new();
     let _guard = abandon.clone().drop_guard();
@@ -89,7 +97,7 @@ pub(super) async fn accept(entrance: Entrance, router: Router, stop: Cancellatio
     };
     let admit = |peer: SocketAddr| places.admit(peer.ip(), tls.is_some());
     loop {
-        let is_full = waiting.len() >= MAX_WAITING;
+        let is_full = waiting.len() >= most_waiting;
         let oldest = waiting.front().map(|one| one.since);
         let takes_more = !is_full || oldest.is_some_and(|since| since.elapsed() >= CROWDED);
         let next = oldest.map(|since| since + if takes_more { WAIT } else { CROWDED });

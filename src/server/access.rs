@@ -4,6 +4,7 @@
 //! that [`Access::lease`] issued for removed keys. It spawns no task and closes no connection.
 
 use super::keys::Keys;
+use super::scopes::Scopes;
 use antiphon_types::KeyId;
 use arc_swap::ArcSwap;
 use std::collections::HashMap;
@@ -43,22 +44,41 @@ impl Access {
         ended
     }
 
-    /// Replaces the keys and cancels the leases of removed keys. Returns the ids of the removed and of the added keys.
+    /// The name of a key, for logs.
+    pub(super) fn name_of(&self, key: Option<KeyId>) -> Option<String> {
+        self.keys.load().name_of(key?)
+    }
+
+    /// Cancels the leases of keys that have expired.
+    pub(super) fn expire(&self) {
+        let now = self.keys.load_full();
+        self.leases.lock().expect("no panic while locked").retain(|key, lease| keep(&now, *key, lease, |_| true));
+    }
+
+    /// Replaces the keys and cancels the leases of keys that were removed or have lost a scope. Returns the ids of the removed and
+    /// of the added keys.
     pub(super) fn replace(&self, keys: Keys) -> (Vec<KeyId>, Vec<KeyId>) {
         let mut leases = self.leases.lock().expect("no panic while locked");
         let before = self.keys.swap(Arc::new(keys));
         let now = self.keys.load_full();
         leases.retain(|key, lease| {
-            let valid = is_valid(&now, *key);
-            if !valid {
-                lease.cancel();
-            }
-            valid
+            let before = key.and_then(|key| before.scopes_of(key));
+            keep(&now, *key, lease, |scopes| before.is_none_or(|before| scopes.covers(before)))
         });
         let gone = before.ids().filter(|id| !now.contain(*id)).collect();
         let new = now.ids().filter(|id| !before.contain(*id)).collect();
         (gone, new)
     }
+}
+
+/// Cancels the lease of a key that is not valid, or does not suffice any more.
+fn keep(keys: &Keys, key: Option<KeyId>, lease: &CancellationToken, suffices: impl Fn(Scopes) -> bool) -> bool {
+    let scopes = key.and_then(|key| keys.scopes_of(key));
+    let kept = is_valid(keys, key) && scopes.is_none_or(suffices);
+    if !kept {
+        lease.cancel();
+    }
+    kept
 }
 
 fn is_valid(keys: &Keys, key: Option<KeyId>) -> bool {
@@ -79,6 +99,30 @@ mod tests {
         assert_eq!((gone, new), (vec![id("one").unwrap()], vec![id("three").unwrap()]));
         assert!(one.is_cancelled() && !two.is_cancelled() && !access.lease(id("three")).is_cancelled());
         assert!(access.lease(id("one")).is_cancelled());
+    }
+
+    #[test]
+    fn a_key_that_loses_a_scope_or_expires_ends_its_leases() {
+        let keys = |scopes: &str| {
+            let entry = |name: &str| {
+                format!(
+                    "[[key]]\nname = \"{name}\"\nsha256 = \"{}\"\n",
+                    crate::server::keys::hex(&crate::server::keys::digest(name))
+                )
+            };
+            Keys::of_text(&format!("{}scopes = {scopes}\n{}", entry("one"), entry("two"))).unwrap()
+        };
+        let access = Access::new(keys("[\"realtime\", \"speech\"]"));
+        let id = |key: &str| Keys::of(&[key]).find(key);
+        let (one, two) = (access.lease(id("one")), access.lease(id("two")));
+        access.replace(keys("[\"realtime\", \"speech\", \"metrics\"]"));
+        assert!(!one.is_cancelled() && !access.lease(id("one")).is_cancelled());
+        access.replace(keys("[\"speech\"]"));
+        assert!(one.is_cancelled() && !two.is_cancelled());
+        let again = access.lease(id("one"));
+        access.replace(keys("[\"speech\"]\nexpires = 2020-01-01T00:00:00Z"));
+        access.expire();
+        assert!(again.is_cancelled() && !two.is_cancelled() && access.keys().are_on());
     }
 
     #[test]

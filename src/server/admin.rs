@@ -11,6 +11,7 @@ use super::app::App;
 use super::auth::credentials_of;
 use super::client::Client;
 use super::guard::refused;
+use super::scopes::{Scope, Scopes};
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode, Version, header};
@@ -47,8 +48,11 @@ impl FromRequestParts<Arc<App>> for MayChange {
     async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, Self::Rejection> {
         let peer = parts.extensions.get::<Client>().map(|client| client.peer);
         let keys = app.access.keys();
-        let has_key = credentials_of(&parts.headers).is_some_and(|key| keys.hold_admin(&key));
-        let local = app.config.local_admin && !keys.have_admin();
+        let key = credentials_of(&parts.headers).filter(|_| keys.are_on());
+        let scopes = key.and_then(|key| keys.grant(&key)).map(|grant| grant.scopes);
+        let has_key = scopes.is_some_and(|scopes| scopes.has(Scope::Models));
+        // A key with a list of scopes may do what is listed, wherever it is used.
+        let local = app.config.local_admin && !keys.have_admin() && scopes.is_none_or(Scopes::are_usual);
         Ok(Self(has_key || local && is_here(peer, parts.version, &parts.headers)))
     }
 }

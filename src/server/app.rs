@@ -3,12 +3,16 @@
 use super::LAST_WORDS;
 use super::access::Access;
 use super::attempts::Attempts;
+use super::audit::Audit;
 use super::client::Client;
 use super::gpu::Gpus;
 use super::handover::Handover;
+use super::headers::SecurityHeaders;
 use super::keys::Keys;
+use super::limits::Limits;
+use super::load::Load;
 use super::models::Models;
-use super::process::Process;
+use super::process::{Process, max_descriptors};
 use super::resume::Resumables;
 use super::secrets::Secrets;
 use super::security::Security;
@@ -19,14 +23,16 @@ use super::turns::{MAX_LISTENERS, MAX_READERS};
 use super::websocket::MAX_MESSAGE_BYTES;
 use crate::assembly::{EngineManager, Served};
 use crate::config::{Config, ServerConfig};
+use crate::load::Overloaded;
 use antiphon_cluster::jetstream::Bucket;
 use antiphon_cluster::{Cluster, JetStream, Overview, SharedSessions};
 use antiphon_engine_api::Engines;
 use antiphon_engine_api::mcp::Mcp;
 use antiphon_protocol::{Dialect, UnknownFields};
+use antiphon_session::sealed::Sealing;
 use antiphon_session::{AudioMode, Leave, Setup, Share, TurnHistory};
 use antiphon_telemetry::Metrics;
-use antiphon_types::{KeyId, SessionId};
+use antiphon_types::{BrownoutLevel, KeyId, SessionId};
 use arc_swap::ArcSwap;
 use dashmap::DashMap;
 use ipnet::IpNet;
@@ -88,6 +94,9 @@ pub(super) const SESSION_BUDGET_BYTES: usize = 2 * MAX_MESSAGE_BYTES;
 /// Unit of the inbound budgets, in bytes.
 pub(super) const BUDGET_UNIT: usize = 1024;
 
+/// Descriptors that one session may need: its socket, and one for a request to each stage.
+const DESCRIPTORS_PER_SESSION: usize = 4;
+
 /// Clients concurrently rejected after the upgrade because of a wrong key; beyond it, clients are rejected before the
 /// upgrade.
 const MAX_TURNED_AWAY: usize = 64;
@@ -105,6 +114,8 @@ pub(super) struct App {
     /// The live sessions.
     pub(super) sessions: DashMap<SessionId, AudioMode>,
     pub(super) access: Access,
+    /// Rate limits and usage.
+    pub(super) limits: Limits,
     pub(super) attempts: Attempts,
     pub(super) security: Security,
     /// The certificate for new handshakes; `None`: plain HTTP.
@@ -121,6 +132,8 @@ pub(super) struct App {
     /// Permits for readers of a page of turns, or of the list of models.
     pub(super) readers: Arc<Semaphore>,
     pub(super) process: Process,
+    pub(super) load: Load,
+    pub(super) headers: SecurityHeaders,
     pub(super) gpus: Gpus,
     pub(super) speech: Speech,
     connections: AtomicUsize,
@@ -136,13 +149,19 @@ pub(super) struct App {
 }
 
 impl App {
-    pub(super) fn new(parts: Parts) -> Self {
-        let Parts { config, engines, metrics, keys, tls, manager } = parts;
+    /// `sealing` encrypts what is written to the disk about sessions and jobs.
+    pub(super) fn new(parts: Parts, sealing: Option<Arc<dyn Sealing>>) -> Self {
+        let Parts { mut config, engines, metrics, keys, tls, manager } = parts;
+        config.server.max_sessions = max_sessions(&config.server);
         let (manager, served) = manager.map_or((None, Vec::new()), |(manager, served)| (Some(manager), served));
-        let speech = Speech::new(&config);
         let mcp: Arc<dyn Mcp> = Arc::new(antiphon_engines::mcp::http::Http::new(&config.mcp));
         let turn_history = TurnHistory::new(config.server.turns_kept, config.server.keep_transcripts, engines.names());
+        let load = Load::new(config.slo.clone());
+        let mut speech = Speech::new(&config, load.brownout());
+        speech.jobs.seal_with(sealing.clone());
         let setup = Setup {
+            sealing,
+            brownout: load.brownout(),
             turn_history: Arc::new(turn_history),
             turn: config.turn,
             speculation: config.speculation,
@@ -176,6 +195,8 @@ impl App {
             listeners: Arc::new(Semaphore::new(MAX_LISTENERS)),
             readers: Arc::new(Semaphore::new(MAX_READERS)),
             process: Process::new(),
+            load,
+            headers: SecurityHeaders::new(&config.server),
             gpus: Gpus::default(),
             speech,
             connections: AtomicUsize::new(0),
@@ -183,9 +204,10 @@ impl App {
             budget: Arc::new(Semaphore::new(INBOUND_BUDGET_BYTES / BUDGET_UNIT)),
             unfinished: Arc::new(Semaphore::new(UNFINISHED_BUDGET_BYTES / BUDGET_UNIT)),
             turning_away: Arc::new(Semaphore::new(MAX_TURNED_AWAY)),
+            limits: Limits::new(config.limits, &keys),
             access: Access::new(keys),
             attempts: Attempts::default(),
-            security: Security::new(),
+            security: Security::new(Audit::default()),
             tls: tls.map(|tls| Arc::new(ArcSwap::from_pointee(tls))),
             proxies: config.server.proxies(),
             by_key: Shares::default(),
@@ -220,6 +242,14 @@ impl App {
     /// Reserves a session slot for this key and client, unless a limit is reached, no worker could serve it, or the server is
     /// stopping.
     pub(super) fn admit(&self, owner: Option<KeyId>, client: Client) -> Result<SessionPlace, NoPlace> {
+        let place = self.admit_running(owner, client)?;
+        // Last, because it counts those that it admits.
+        self.load.admit().map_err(NoPlace::Overloaded)?;
+        Ok(place)
+    }
+
+    /// The same for a session that comes from another hub: running conversations are not refused because of the load.
+    pub(super) fn admit_running(&self, owner: Option<KeyId>, client: Client) -> Result<SessionPlace, NoPlace> {
         if self.setup.drain.is_cancelled() {
             return Err(NoPlace::Server);
         }
@@ -233,7 +263,8 @@ impl App {
             most => usize::try_from(most).unwrap_or(usize::MAX),
         };
         let keys = if self.access.keys().n_clients() > 1 { half } else { usize::MAX };
-        let most_of_key = bound(self.config.max_sessions_per_key, keys);
+        let own = owner.and_then(|owner| self.access.keys().max_sessions_of(owner));
+        let most_of_key = bound(own.map_or(self.config.max_sessions_per_key, i64::from), keys);
         let here = if client.address.is_loopback() { usize::MAX } else { half };
         let most_of_address = match client.is_shared {
             true => usize::MAX,
@@ -255,9 +286,15 @@ impl App {
         self.turning_away.clone().try_acquire_owned().ok()
     }
 
+    /// Places of `server.max_sessions` that sessions take.
+    pub(super) fn places_taken(&self) -> usize {
+        self.config.max_sessions.saturating_sub(self.permits.available_permits())
+    }
+
     /// Whether there is a slot for a session limited by neither key nor address.
     pub(super) fn has_place(&self) -> bool {
-        !self.setup.drain.is_cancelled() && self.permits.available_permits() > 0
+        let is_open = !self.load.brownout().is_at_least(BrownoutLevel::NoSessions);
+        is_open && !self.setup.drain.is_cancelled() && self.permits.available_permits() > 0
     }
 
     /// Why no session would be served now, in words for the operator: the workers of a stage are gone. `None` if they are not,
@@ -365,6 +402,21 @@ impl App {
     }
 }
 
+/// The sessions that there are places for: each takes a descriptor, and its requests to engines a few more.
+fn max_sessions(config: &ServerConfig) -> usize {
+    let affordable = max_descriptors() / DESCRIPTORS_PER_SESSION;
+    if affordable < config.max_sessions {
+        let (configured, descriptors) = (config.max_sessions, max_descriptors());
+        tracing::warn!(
+            configured,
+            affordable,
+            descriptors,
+            "fewer sessions than server.max_sessions are admitted, because the process may open so few files (ulimit -n)"
+        );
+    }
+    config.max_sessions.min(affordable)
+}
+
 /// A session's reservation: of the server, of its key and of its address. Dropping it releases all three.
 pub(super) struct SessionPlace {
     _permit: OwnedSemaphorePermit,
@@ -377,6 +429,8 @@ pub(super) struct SessionPlace {
 pub(super) enum NoPlace {
     /// `server.max_sessions`, or the server is stopping.
     Server,
+    /// Another session would cost those that are there their objective (`[slo]`).
+    Overloaded(Overloaded),
     /// No worker serves a stage.
     Engines,
     /// The API key (`server.max_sessions_per_key`).
@@ -411,7 +465,7 @@ mod tests {
         let engines =
             Engines { vad: Arc::new(FakeVad), turn: None, stt: Arc::new(stt), llm: Arc::new(llm), tts: Arc::new(tts) };
         let (config, metrics, keys) = (Config::default(), Metrics::new(), Keys::default());
-        let app = App::new(Parts { config, engines, metrics, keys, tls: None, manager: None });
+        let app = App::new(Parts { config, engines, metrics, keys, tls: None, manager: None }, None);
         let (greedy, modest) = (App::session_budget(), App::session_budget());
         let mut held = Vec::new();
         while let Ok(share) = timeout(SOON, app.budget(&greedy, MAX_MESSAGE_BYTES)).await {

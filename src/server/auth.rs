@@ -8,26 +8,31 @@
 use super::app::App;
 use super::client::Client;
 use super::guard::refused;
+use super::keys::Grant;
 use super::pages;
+use super::scopes::{self, Needed, Scope, Scopes};
 use super::secrets::PREFIX;
 use antiphon_engine_api::tts::VoiceScope;
 use antiphon_protocol::{ServerEvent, SessionUpdate, WireError};
 use antiphon_session::Viewer;
 use antiphon_types::{IdMint, KeyId};
 use axum::extract::ws::{CloseFrame, Message, WebSocket};
-use axum::extract::{FromRequestParts, Request, State};
+use axum::extract::{FromRequestParts, MatchedPath, Request, State};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::Response;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::timeout;
 
 /// Prefix of the subprotocol that carries a browser's key.
 const SUBPROTOCOL_KEY: &str = "openai-insecure-api-key.";
+/// What a session needs.
+const SESSION: Needed = Needed::Scope(Scope::Realtime);
 /// Time for a rejected client to read the reason.
 const TURNING_AWAY: Duration = Duration::from_secs(2);
 
@@ -47,6 +52,8 @@ pub(super) struct Identity {
     pub(super) owner: Option<KeyId>,
     /// Whose turns and jobs it may see: its own; all, with an admin key or if the hub has no keys.
     pub(super) viewer: Viewer,
+    /// What the key may do.
+    pub(super) scopes: Scopes,
 }
 
 /// Why a request is rejected.
@@ -58,6 +65,8 @@ pub(super) enum Refusal {
     Wrong,
     /// Too many wrong keys came from the client's address; retry after this time.
     Throttled(Duration),
+    /// The key is valid, and lacks this scope.
+    Scope(Scope),
 }
 
 impl Refusal {
@@ -66,17 +75,23 @@ impl Refusal {
             Self::Missing => None,
             Self::Wrong => Some("invalid_api_key"),
             Self::Throttled(_) => Some("rate_limit_exceeded"),
+            Self::Scope(_) => Some("insufficient_scope"),
         }
     }
 
-    fn message(self) -> &'static str {
-        match self {
+    fn message(self) -> Cow<'static, str> {
+        let message = match self {
             Self::Missing => {
                 "You didn't provide an API key. Send it in an Authorization header ('Authorization: Bearer YOUR_KEY')."
             }
             Self::Wrong => "Incorrect API key provided, or it has expired.",
             Self::Throttled(_) => "Too many incorrect API keys from your address. Try again later.",
-        }
+            Self::Scope(scope) => {
+                let name = scope.name();
+                return format!("Your API key may not do this: it needs the scope '{name}'.").into();
+            }
+        };
+        message.into()
     }
 
     /// Status and reason for the security log.
@@ -85,6 +100,7 @@ impl Refusal {
             Self::Missing => (401, "no key"),
             Self::Wrong => (401, "wrong key"),
             Self::Throttled(_) => (429, "too many wrong keys"),
+            Self::Scope(_) => (403, "insufficient scope"),
         }
     }
 
@@ -94,6 +110,7 @@ impl Refusal {
             Self::Missing => "invalid_request_error",
             Self::Wrong => "invalid_request_error.invalid_api_key",
             Self::Throttled(_) => "invalid_request_error.rate_limit_exceeded",
+            Self::Scope(_) => "invalid_request_error.insufficient_scope",
         }
     }
 }
@@ -119,13 +136,15 @@ impl From<Refusal> for TurnedAway {
 pub(super) async fn check(State(app): State<Arc<App>>, mut request: Request, next: Next) -> Response {
     let client = client_of(&request);
     if !app.access.keys().are_on() {
-        request.extensions_mut().insert(Identity { owner: None, viewer: Viewer::All });
+        request.extensions_mut().insert(Identity { owner: None, viewer: Viewer::All, scopes: Scopes::ALL });
         return next.run(request).await;
     }
     if is_open(request.method(), request.uri().path()) {
         return next.run(request).await;
     }
-    match identified(&app, client, credentials_of(request.headers()).as_deref()) {
+    let route = request.extensions().get::<MatchedPath>().map(MatchedPath::as_str);
+    let needed = scopes::needed(request.method(), route);
+    match identified(&app, client, credentials_of(request.headers()).as_deref(), needed) {
         Ok(identity) => {
             request.extensions_mut().insert(identity);
             next.run(request).await
@@ -137,17 +156,18 @@ pub(super) async fn check(State(app): State<Arc<App>>, mut request: Request, nex
     }
 }
 
-/// The identity of a configured key. A wrong key is counted against the client's address.
-fn identified(app: &App, client: Client, key: Option<&str>) -> Result<Identity, Refusal> {
+/// The identity of a configured key that has what is needed. A wrong key is counted against the client's address.
+fn identified(app: &App, client: Client, key: Option<&str>, needed: Needed) -> Result<Identity, Refusal> {
     let key = key.ok_or(Refusal::Missing)?;
     app.attempts.check(client.network()).map_err(Refusal::Throttled)?;
     let keys = app.access.keys();
-    let Some(owner) = keys.find(key) else {
+    let Some(Grant { id: owner, scopes }) = keys.grant(key) else {
         app.attempts.failed(client.network());
         return Err(Refusal::Wrong);
     };
-    let viewer = if keys.hold_admin(key) { Viewer::All } else { Viewer::Key(owner) };
-    Ok(Identity { owner: Some(owner), viewer })
+    scopes.allow(needed).map_err(Refusal::Scope)?;
+    let viewer = if scopes.has(Scope::Admin) { Viewer::All } else { Viewer::Key(owner) };
+    Ok(Identity { owner: Some(owner), viewer, scopes })
 }
 
 /// Writes a rejection to the security log.
@@ -180,6 +200,9 @@ fn unauthorized(client: Client, request: &Request, refusal: Refusal) -> Response
     if let Refusal::Throttled(wait) = refusal {
         return throttled(wait);
     }
+    if let Refusal::Scope(_) = refusal {
+        return refused(StatusCode::FORBIDDEN, refusal.code(), refusal.message());
+    }
     let (path, headers) = (request.uri().path(), request.headers());
     let page = if is_dashboard(path) && takes_html(headers) { pages::file(path, client, headers) } else { None };
     let challenge = match &page {
@@ -206,15 +229,18 @@ pub(super) fn caller(app: &App, client: Client, headers: &HeaderMap) -> Result<C
     if let Some(key) = key.as_deref().filter(|key| key.starts_with(PREFIX)) {
         app.attempts.check(client.network()).map_err(Refusal::Throttled)?;
         let granted = app.secrets.find(key).filter(|granted| app.access.is_valid(granted.owner));
-        return granted.ok_or_else(|| {
+        let granted = granted.ok_or_else(|| {
             app.attempts.failed(client.network());
             Refusal::Wrong
-        });
+        })?;
+        let scopes = granted.owner.and_then(|owner| app.access.keys().scopes_of(owner)).unwrap_or(Scopes::ALL);
+        scopes.allow(SESSION).map_err(Refusal::Scope)?;
+        return Ok(granted);
     }
     if !app.access.keys().are_on() {
         return Ok(Caller { owner: None, settings: None });
     }
-    identified(app, client, key.as_deref()).map(|identity| Caller { owner: identity.owner, settings: None })
+    identified(app, client, key.as_deref(), SESSION).map(|identity| Caller { owner: identity.owner, settings: None })
 }
 
 /// The key in a WebSocket request.
@@ -238,6 +264,11 @@ pub(super) async fn turn_away(mut socket: WebSocket, why: TurnedAway) {
 }
 
 impl Identity {
+    /// Whether it may see what all keys use.
+    pub(super) fn sees_all_usage(self) -> bool {
+        self.viewer == Viewer::All || self.scopes.has(Scope::Metrics)
+    }
+
     /// Whose uploaded voices it may see, use and remove.
     pub(super) fn voices(self) -> VoiceScope {
         match self.viewer {
@@ -253,7 +284,7 @@ impl<S: Send + Sync> FromRequestParts<S> for Identity {
 
     /// [`check`] always sets it; without it, the caller sees nothing.
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Self::Rejection> {
-        let nobody = Self { owner: None, viewer: Viewer::Nobody };
+        let nobody = Self { owner: None, viewer: Viewer::Nobody, scopes: Scopes::NONE };
         Ok(parts.extensions.get::<Self>().copied().unwrap_or(nobody))
     }
 }

@@ -9,7 +9,7 @@ use super::app::App;
 use super::client::{Client, Peer};
 use crate::config::ServerConfig;
 use axum::extract::{Request, State};
-use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use serde_json::json;
@@ -21,19 +21,11 @@ pub(super) async fn check(State(app): State<Arc<App>>, mut request: Request, nex
     let peer = request.extensions().get::<Peer>().map_or(Ipv4Addr::UNSPECIFIED.into(), |peer| peer.0.ip());
     let client = Client::of(peer, request.headers(), &app.proxies, app.tls.is_some());
     request.extensions_mut().insert(client);
-    sealed(match judged(&app, client, &request) {
+    let response = match judged(&app, client, &request) {
         Ok(()) => next.run(request).await,
         Err(response) => *response,
-    })
-}
-
-/// Adds the headers common to all responses.
-pub(super) fn sealed(mut response: Response) -> Response {
-    let headers = response.headers_mut();
-    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    // Responses that may be cached set their own Cache-Control.
-    headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
-    response
+    };
+    app.headers.seal(response, app.tls.as_deref())
 }
 
 fn judged(app: &App, client: Client, request: &Request) -> Result<(), Box<Response>> {

@@ -1,7 +1,9 @@
 //! Health, readiness and metrics.
 
 use super::app::App;
+use super::auth::Identity;
 use super::handover::Counts;
+use super::{process, upstreams};
 use crate::assembly::CLUSTER;
 use antiphon_cluster::{Overview, WorkerView};
 use antiphon_telemetry::Exposition;
@@ -17,16 +19,18 @@ pub(super) async fn alive() -> &'static str {
     "ok\n"
 }
 
-/// `GET /readyz`: readiness, which is 200 if another session would be admitted and 503 if not, why workers keep it from being
-/// admitted (`reason`), and the engine of each stage. While the engines are being loaded, [`super::starting`] responds instead.
+/// `GET /readyz`: readiness, which is 200 if another session would be admitted and 503 if not, why workers or the
+/// servers of remote engines keep it from being ready (`reason`), and the engine of each stage. While the engines are being loaded, [`super::starting`] responds instead.
 pub(super) async fn ready(State(app): State<Arc<App>>) -> Response {
     let setup = app.setup();
-    let (engines, lacks) = (&setup.engines, app.lacks());
+    let engines = &setup.engines;
+    let lacks = app.lacks().or_else(|| upstreams::lacks(engines));
     let ready = app.has_place() && lacks.is_none();
     let mut body = json!({
         "ready": ready,
         "sessions": app.sessions.len(),
         "max_sessions": app.config.max_sessions,
+        "load": app.load.report(),
         "engines": {
             "vad": engines.vad.name(),
             "stt": engines.stt.name(),
@@ -68,8 +72,18 @@ fn remote(app: &App) -> Value {
     Value::Object(described.collect())
 }
 
-/// `GET /metrics`, for Prometheus.
-pub(super) async fn metrics(State(app): State<Arc<App>>) -> Response {
+/// `GET /metrics`, for Prometheus. What each API key uses is shown to those who may see that.
+pub(super) async fn metrics(State(app): State<Arc<App>>, identity: Identity) -> Response {
+    let usage = if identity.sees_all_usage() { app.limits.metrics() } else { String::new() };
+    exposition(rendered(&app).await + &usage)
+}
+
+/// The same on the listener for probes, which only the operator reaches.
+pub(super) async fn metrics_for_probes(State(app): State<Arc<App>>) -> Response {
+    exposition(rendered(&app).await + &app.limits.metrics())
+}
+
+async fn rendered(app: &App) -> String {
     for (n, card) in app.gpus.read().await.unwrap_or_default().iter().enumerate() {
         app.setup.metrics.gpu(n, card.memory_bytes, card.utilization.map(|percent| f64::from(percent) / 100.0));
     }
@@ -83,13 +97,23 @@ pub(super) async fn metrics(State(app): State<Arc<App>>) -> Response {
     }
     setup.metrics.waiting(setup.engines.stt.waiting(), setup.engines.tts.waiting());
     let mut text = app.setup.metrics.render();
+    text += &app.load.metrics();
+    text += &of_process();
     if let Some(cluster) = app.cluster() {
         text += &of_cluster(&cluster);
     }
+    text += &upstreams::metrics(&setup.engines);
     if let Some(handover) = &app.handover {
         text += &of_handover(&handover.counts());
     }
-    exposition(text)
+    text
+}
+
+/// What this process holds.
+fn of_process() -> String {
+    let mut text = Exposition::default();
+    text.gauge("antiphon_tasks", "Asynchronous tasks that have not ended.", process::tasks() as u64);
+    text.into_text()
 }
 
 /// The sessions that other hubs may resume.

@@ -6,6 +6,7 @@
 //! hub that shows them compares. So records with their words travel between hubs; workers can neither ask for nor receive them.
 
 use super::app::App;
+use super::limits::{self, Consumed};
 use antiphon_cluster::{Cluster, MAX_NEWS_BYTES, MAX_REPLY_BYTES, PeerNews, Watching};
 use antiphon_session::{News, TurnHistory, TurnRecord, Viewer};
 use antiphon_types::KeyId;
@@ -133,11 +134,17 @@ pub(super) async fn find(cluster: &Cluster, viewer: Viewer, id: &str) -> Found {
     }
 }
 
+/// Tells the other hubs what API keys use here, until `stopped`. Does nothing without a cluster.
+pub(super) async fn share_limits(app: &App, stopped: CancellationToken) {
+    let Some(cluster) = app.hubs() else { return };
+    limits::share(&app.limits, &cluster, |consumed| to_json(&Question::Consumed { consumed }), stopped).await;
+}
+
 /// From now on, other hubs' questions are answered. Does nothing without a cluster.
-pub(super) fn reply_to_others(app: &App) {
+pub(super) fn reply_to_others(app: &Arc<App>) {
     if let Some(cluster) = app.hubs() {
         let (turn_history, name) = (app.setup.turn_history.clone(), Arc::<str>::from(cluster.name()));
-        let handover = app.handover.clone();
+        let (handover, limited) = (app.handover.clone(), Arc::downgrade(app));
         cluster.reply_with(Arc::new(move |question| match serde_json::from_slice(question) {
             Ok(Question::Release { key }) => {
                 let handover = handover.clone();
@@ -145,6 +152,12 @@ pub(super) fn reply_to_others(app: &App) {
                     handover?.hand_over(key).await;
                     Some(to_json(&Reply::default()))
                 })
+            }
+            Ok(Question::Consumed { consumed }) => {
+                if let Some(app) = limited.upgrade() {
+                    app.limits.take_consumed(&consumed, key_of);
+                }
+                Box::pin(ready(Some(to_json(&Reply::default()))))
             }
             Ok(question) => Box::pin(ready(reply(&turn_history, &name, question))),
             // What this build does not understand.
@@ -229,6 +242,8 @@ enum Question {
     Turn { viewer: Who, id: String },
     /// To hand a session over: its client is at the hub that asks.
     Release { key: String },
+    /// To take from its limits what API keys used at the hub that asks.
+    Consumed { consumed: Vec<Consumed> },
 }
 
 /// The question for the session of this key; see [`super::handover`].
@@ -380,7 +395,7 @@ async fn ask(cluster: &Cluster, question: &Question) -> Asked {
 fn reply(turn_history: &TurnHistory, hub: &str, question: Question) -> Option<Vec<u8>> {
     let mut reply = Reply { capacity: turn_history.capacity(), ..Reply::default() };
     match question {
-        Question::Release { .. } => return None,
+        Question::Release { .. } | Question::Consumed { .. } => return None,
         Question::Turn { viewer, id } => {
             if let Some(record) = turn_history.find(viewer.viewer(), &id) {
                 reply.turns.push(PlacedTurn { place: Place::of(&record), turn: json_of(&record, hub) });

@@ -3,20 +3,24 @@
 //! `cli` loads them before the server listens; [`super::auth`] checks every request against them. A key is never
 //! logged, printed or kept in plain text, and no error message contains one.
 
-use crate::config::ServerConfig;
+use super::key_file;
+use super::scopes::{Scope, Scopes};
+use crate::config::{KeyLimits, ServerConfig};
+use antiphon_engines::secret::{self, SecretError};
 use antiphon_types::KeyId;
 use sha2::{Digest as _, Sha256};
 use std::collections::HashSet;
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 use subtle::{Choice, ConstantTimeEq};
 
 /// SHA-256 of a key.
-pub(super) type Digest = [u8; 32];
+pub type Digest = [u8; 32];
 
-/// A digest as text, the key of a record that hubs share.
-pub(super) fn hex(digest: &Digest) -> String {
+/// A digest as text, as in the keys' file and as the key of a record that hubs share.
+pub fn hex(digest: &Digest) -> String {
     digest.iter().fold(String::with_capacity(64), |text, byte| text + &format!("{byte:02x}"))
 }
 
@@ -27,11 +31,30 @@ const HASHED: &str = "sha256:";
 const SHORT: usize = 16;
 
 /// The API keys of a server. Without any, every client that can reach the server may use it, so it may listen on
-/// loopback only. An admin key grants everything that API keys grant, and permits changing the hub's models.
+/// loopback only. Each key has scopes ([`super::scopes`]); an admin key has all of them.
 #[derive(Clone, Default)]
 pub struct Keys {
-    all: Vec<Digest>,
-    admin: Vec<Digest>,
+    all: Vec<Entry>,
+}
+
+/// One key.
+#[derive(Clone)]
+pub(super) struct Entry {
+    pub(super) id: KeyId,
+    pub(super) digest: Digest,
+    /// `None`: it is shown by its id.
+    pub(super) name: Option<String>,
+    pub(super) scopes: Scopes,
+    /// From then on it is not valid.
+    pub(super) expires: Option<SystemTime>,
+    pub(super) limits: KeyLimits,
+}
+
+/// What a presented key grants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Grant {
+    pub(super) id: KeyId,
+    pub(super) scopes: Scopes,
 }
 
 /// Why the keys cannot be loaded, or why the server may not listen without them.
@@ -46,6 +69,9 @@ pub enum KeysError {
         #[source]
         source: std::io::Error,
     },
+    /// A variable and its file are both set, or the file cannot be read.
+    #[error(transparent)]
+    Secret(#[from] SecretError),
     /// The file holds no key; ignoring it would leave the server open unintentionally.
     #[error("server.api_keys_file: {} holds no key; write one per line", .0.display())]
     Empty(PathBuf),
@@ -58,6 +84,16 @@ pub enum KeysError {
         number: usize,
         /// What is wrong; never contains the key.
         why: &'static str,
+    },
+    /// An entry of a TOML file is wrong.
+    #[error("{place}, line {line}: {why}")]
+    Entry {
+        /// The file.
+        place: String,
+        /// Counted from 1.
+        line: usize,
+        /// What is wrong; never contains a key.
+        why: String,
     },
     /// The address is reachable from other machines and no keys are configured.
     #[error(
@@ -72,43 +108,70 @@ pub enum KeysError {
 }
 
 impl Keys {
-    /// Reads the configured environment variables and file. Blocks for one small file. A variable that is not set holds
-    /// no keys.
+    /// Reads the configured environment variables, or the files that they name with `_FILE`, and the file of keys. Blocks for
+    /// small files. A variable that is not set holds no keys.
     pub fn load(config: &ServerConfig) -> Result<Self, KeysError> {
         let mut keys = Self::default();
-        keys.extend_from(&config.admin_keys_env)?;
-        keys.admin.clone_from(&keys.all);
-        keys.extend_from(&config.api_keys_env)?;
+        keys.extend_from(&config.admin_keys_env, Scopes::ALL)?;
+        keys.extend_from(&config.api_keys_env, Scopes::USUAL)?;
         if !config.api_keys_file.is_empty() {
             let path = Path::new(&config.api_keys_file);
             let text =
                 std::fs::read_to_string(path).map_err(|source| KeysError::Unreadable { path: path.into(), source })?;
-            let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
-            if keys.extend(&path.display().to_string(), lines)? == 0 {
+            if keys.extend_from_text(&path.display().to_string(), &text)? == 0 {
                 return Err(KeysError::Empty(path.into()));
             }
         }
         Ok(keys)
     }
 
+    /// Adds the keys of a file: one per line, or TOML. Returns their number.
+    fn extend_from_text(&mut self, place: &str, text: &str) -> Result<usize, KeysError> {
+        if key_file::is_toml(text) {
+            let entries = key_file::read(text, variable);
+            let entries = entries.map_err(|(line, why)| KeysError::Entry { place: place.into(), line, why })?;
+            let n = entries.len();
+            self.all.extend(entries);
+            return Ok(n);
+        }
+        let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
+        self.extend(place, lines, Scopes::USUAL)
+    }
+
     /// A set of these plain-text keys.
     pub fn of(keys: &[&str]) -> Self {
-        Self { all: keys.iter().map(|key| digest(key)).collect(), admin: Vec::new() }
+        Self { all: keys.iter().map(|key| Entry::of(digest(key), Scopes::USUAL)).collect() }
+    }
+
+    /// The keys of a file with this text; for tests.
+    ///
+    /// # Errors
+    /// As [`Self::load`].
+    pub fn of_text(text: &str) -> Result<Self, KeysError> {
+        let mut keys = Self::default();
+        keys.extend_from_text("text", text)?;
+        Ok(keys)
     }
 
     /// Adds these plain-text admin keys.
     pub fn with_admin(mut self, keys: &[&str]) -> Self {
-        self.admin.extend(keys.iter().map(|key| digest(key)));
-        self.all.extend(&self.admin);
+        self.all.extend(keys.iter().map(|key| Entry::of(digest(key), Scopes::ALL)));
+        self
+    }
+
+    /// The same with other limits of this key.
+    #[cfg(test)]
+    pub(super) fn limited(mut self, key: &str, limits: KeyLimits) -> Self {
+        self.all.iter_mut().filter(|entry| entry.digest == digest(key)).for_each(|entry| entry.limits = limits);
         self
     }
 
     /// Whether there are admin keys.
     pub(super) fn have_admin(&self) -> bool {
-        !self.admin.is_empty()
+        self.all.iter().any(|entry| entry.scopes.has(Scope::Admin))
     }
 
-    /// Whether requests need a key.
+    /// Whether requests need a key. They still do when all keys have expired.
     pub fn are_on(&self) -> bool {
         !self.all.is_empty()
     }
@@ -121,53 +184,99 @@ impl Keys {
         Err(KeysError::Open { address: address.to_string() })
     }
 
-    /// The id of `key` if it is valid. Takes the same time for an invalid key.
+    /// The id of `key` if it is valid.
+    #[cfg(test)]
     pub(super) fn find(&self, key: &str) -> Option<KeyId> {
-        is_among(&self.all, key).then(|| id_of(&digest(key)))
+        self.grant(key).map(|grant| grant.id)
+    }
+
+    /// What `key` grants; `None` if it is unknown or has expired. A key with two entries has the scopes of both. Takes the same
+    /// time for an invalid key.
+    pub(super) fn grant(&self, key: &str) -> Option<Grant> {
+        let (digest, now) = (digest(key), SystemTime::now());
+        // Every hash is compared, in constant time.
+        let found = self.all.iter().fold(None, |found: Option<Scopes>, entry| {
+            let is_it = entry.digest.ct_eq(&digest) & Choice::from(u8::from(entry.is_valid(now)));
+            if bool::from(is_it) { Some(found.unwrap_or(Scopes::NONE).and(entry.scopes)) } else { found }
+        });
+        found.map(|scopes| Grant { id: id_of(&digest), scopes })
     }
 
     /// Whether a key with this id is valid.
     pub(super) fn contain(&self, id: KeyId) -> bool {
-        self.all.iter().any(|digest| id_of(digest) == id)
+        self.scopes_of(id).is_some()
+    }
+
+    /// The scopes of the key with this id; `None` if it is not valid.
+    pub(super) fn scopes_of(&self, id: KeyId) -> Option<Scopes> {
+        let now = SystemTime::now();
+        let entries = self.all.iter().filter(|entry| entry.id == id && entry.is_valid(now));
+        entries.map(|entry| entry.scopes).reduce(Scopes::and)
+    }
+
+    /// The next time at which a key expires.
+    pub(super) fn next_expiry(&self) -> Option<SystemTime> {
+        let now = SystemTime::now();
+        self.all.iter().filter_map(|entry| entry.expires).filter(|expires| *expires > now).min()
+    }
+
+    /// Id, name and limits of each key.
+    pub(super) fn described(&self) -> impl Iterator<Item = (KeyId, String, &KeyLimits)> {
+        self.all.iter().map(|entry| (entry.id, entry.shown(), &entry.limits))
+    }
+
+    /// The name of the key with this id.
+    pub(super) fn name_of(&self, id: KeyId) -> Option<String> {
+        self.all.iter().find(|entry| entry.id == id).map(Entry::shown)
+    }
+
+    /// The most sessions of the key with this id, where its entry says so; 0: no limit.
+    pub(super) fn max_sessions_of(&self, id: KeyId) -> Option<u32> {
+        self.all.iter().find(|entry| entry.id == id)?.limits.max_sessions
     }
 
     /// The ids of all keys.
     pub(super) fn ids(&self) -> impl Iterator<Item = KeyId> {
-        self.all.iter().map(id_of)
+        self.all.iter().map(|entry| entry.id)
     }
 
     /// Number of distinct keys.
     pub(super) fn n_keys(&self) -> usize {
-        self.all.iter().collect::<HashSet<_>>().len()
+        self.all.iter().map(|entry| entry.digest).collect::<HashSet<_>>().len()
     }
 
     /// Number of distinct keys that are not admin keys.
     pub(super) fn n_clients(&self) -> usize {
-        let clients: HashSet<&Digest> = self.all.iter().filter(|digest| !self.admin.contains(digest)).collect();
-        clients.len()
+        let is_admin =
+            |digest: Digest| self.all.iter().any(|entry| entry.digest == digest && entry.scopes.has(Scope::Admin));
+        let digests: HashSet<Digest> = self.all.iter().map(|entry| entry.digest).collect();
+        digests.into_iter().filter(|digest| !is_admin(*digest)).count()
     }
 
     /// Whether `key` is an admin key.
+    #[cfg(test)]
     pub(super) fn hold_admin(&self, key: &str) -> bool {
-        is_among(&self.admin, key)
+        self.grant(key).is_some_and(|grant| grant.scopes.has(Scope::Admin))
     }
 
-    /// Adds the keys of an environment variable, if it is set.
-    fn extend_from(&mut self, variable: &str) -> Result<(), KeysError> {
-        let Some(text) = Some(variable).filter(|name| !name.is_empty()).and_then(std::env::var_os) else {
-            return Ok(());
-        };
-        let entries = text.to_string_lossy();
-        let entries = entries.split([',', ' ', '\t', '\n', '\r']).filter(|entry| !entry.is_empty());
-        self.extend(&format!("environment variable {variable}"), entries).map(drop)
+    /// Adds the keys of an environment variable or its file, if one of them is set.
+    fn extend_from(&mut self, variable: &str, scopes: Scopes) -> Result<(), KeysError> {
+        let Some(text) = secret::read(variable)? else { return Ok(()) };
+        let entries = text.split([',', ' ', '\t', '\n', '\r']).filter(|entry| !entry.is_empty());
+        self.extend(&format!("environment variable {variable}"), entries, scopes).map(drop)
     }
 
     /// Adds entries; returns their number.
-    fn extend<'a>(&mut self, place: &str, entries: impl Iterator<Item = &'a str>) -> Result<usize, KeysError> {
+    fn extend<'a>(
+        &mut self,
+        place: &str,
+        entries: impl Iterator<Item = &'a str>,
+        scopes: Scopes,
+    ) -> Result<usize, KeysError> {
         let before = self.all.len();
         for (index, entry) in entries.enumerate() {
             let malformed = |why| KeysError::Malformed { place: place.to_owned(), number: index + 1, why };
-            self.all.push(read(entry).map_err(malformed)?);
+            self.all.push(Entry::of(read(entry).map_err(malformed)?, scopes));
             if !entry.starts_with(HASHED) && entry.len() < SHORT {
                 tracing::warn!(place, number = index + 1, "a key of fewer than {SHORT} characters can be guessed");
             }
@@ -176,10 +285,28 @@ impl Keys {
     }
 }
 
-fn is_among(digests: &[Digest], key: &str) -> bool {
-    let digest = digest(key);
-    // Every hash is compared, in constant time.
-    digests.iter().fold(Choice::from(0), |found, known| found | known.ct_eq(&digest)).into()
+/// A key in the environment or in a file that it names; an error is logged and counts as none.
+fn variable(name: &str) -> Option<String> {
+    secret::read(name)
+        .map_err(|error| tracing::error!(target: "antiphon::security", "server.api_keys_file: {error}"))
+        .ok()
+        .flatten()
+}
+
+impl Entry {
+    /// A key without a name, an end and limits of its own.
+    pub(super) fn of(digest: Digest, scopes: Scopes) -> Self {
+        Self { id: id_of(&digest), digest, name: None, scopes, expires: None, limits: KeyLimits::default() }
+    }
+
+    fn is_valid(&self, now: SystemTime) -> bool {
+        self.expires.is_none_or(|expires| now < expires)
+    }
+
+    /// Its name; without one, `key_` and the beginning of its id.
+    fn shown(&self) -> String {
+        self.name.clone().unwrap_or_else(|| format!("key_{}", &self.id.to_string()[..8]))
+    }
 }
 
 /// The id of the key with this hash: the first half of a second hash, so that the first is never exposed.
@@ -189,7 +316,7 @@ fn id_of(digest: &Digest) -> KeyId {
 }
 
 /// Parses a plain-text key, or a hash after `sha256:`.
-fn read(entry: &str) -> Result<Digest, &'static str> {
+pub(super) fn read(entry: &str) -> Result<Digest, &'static str> {
     let Some(hex) = entry.strip_prefix(HASHED) else {
         // Characters allowed in a header and in a subprotocol (RFC 9110, section 5.6.2: token).
         let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
@@ -208,12 +335,12 @@ fn read(entry: &str) -> Result<Digest, &'static str> {
 }
 
 /// Generates a key: 256 bits from the thread's cryptographically secure generator, in hex after `prefix`.
-pub(super) fn make(prefix: &str) -> String {
+pub fn make(prefix: &str) -> String {
     format!("{prefix}{}", rand::random::<[u8; 32]>().map(|byte| format!("{byte:02x}")).concat())
 }
 
 /// The stored form of a key.
-pub(super) fn digest(key: &str) -> Digest {
+pub fn digest(key: &str) -> Digest {
     Sha256::digest(key.as_bytes()).into()
 }
 

@@ -6,10 +6,12 @@
 
 mod accepting;
 mod access;
+mod acts;
 mod admin;
 mod app;
 mod assets;
 mod attempts;
+mod audit;
 mod auth;
 mod client;
 mod connection_slots;
@@ -17,17 +19,22 @@ mod fragments;
 mod gpu;
 mod guard;
 mod handover;
+mod headers;
 mod health;
 mod heartbeat;
 mod hubs;
 mod inflow;
+mod key_file;
 mod keys;
+mod limits;
+mod load;
 mod models;
 mod pages;
 mod process;
 mod realtime;
 mod reload;
 mod resume;
+mod scopes;
 mod secrets;
 mod security;
 mod session_slot;
@@ -40,25 +47,31 @@ mod tls;
 mod traces;
 mod turns;
 mod unfinished;
+mod upstreams;
+mod usage;
 mod warming;
 mod watched;
 pub mod websocket;
 mod worker;
 
 pub use app::{Loaded, Parts, Startup};
-pub use keys::{Keys, KeysError};
+pub use key_file::{check as check_key_file, entry as key_entry, names_of_scopes};
+pub use keys::{Keys, KeysError, digest as key_digest, make as make_key};
 pub use reload::{Reload, Reloads};
 pub use starting::WaitsFor;
 pub use tls::{Tls, TlsError};
 pub use worker::worker_probes;
 
 use accepting::Entrance;
+use antiphon_session::sealed::Sealing;
 use app::App;
 use arc_swap::ArcSwap;
+use audit::Audit;
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::routing::{delete, get, post};
 use connection_slots::ConnectionSlots;
+use security::Security;
 use starting::Starting;
 use std::pin::pin;
 use std::sync::Arc;
@@ -119,15 +132,19 @@ pub async fn serve_loading<E: From<std::io::Error>>(
     keys.allow_listening(address).map_err(std::io::Error::other)?;
     let endpoint = &config.telemetry.otlp_endpoint;
     let traces = (!endpoint.is_empty()).then(|| Traces::to(endpoint)).transpose().map_err(std::io::Error::other)?;
+    let (audit, audit_writer) = Audit::open(&config.server.audit_log)?;
+    let unusable = |error| std::io::Error::other(format!("server.storage_key: {error}"));
+    let storage_key = config.server.read_storage_key().map_err(unusable)?;
+    let sealing = storage_key.map(|key| Arc::new(key) as Arc<dyn Sealing>);
     tracing::info!("listening on {}://{address}", if tls.is_some() { "https" } else { "http" });
 
-    let (starting, probed) = (
-        Starting::new(&config.server, tls.is_some(), extras.waits_for.clone()),
-        Starting::new(&config.server, false, extras.waits_for),
-    );
     let tls = tls.map(|tls| Arc::new(ArcSwap::from_pointee(tls)));
+    let (starting, probed) = (
+        Starting::new(&config.server, tls.clone(), extras.waits_for.clone()),
+        Starting::new(&config.server, None, extras.waits_for),
+    );
     let places = ConnectionSlots::new(
-        accepting::MAX_CONNECTIONS,
+        accepting::max_connections(),
         config.server.max_connections_per_address,
         config.server.proxies(),
     );
@@ -142,8 +159,9 @@ pub async fn serve_loading<E: From<std::io::Error>>(
     };
 
     let Loaded { engines, manager } = loaded;
-    let mut app = App::new(Parts { config, engines, metrics, keys, tls: None, manager });
+    let mut app = App::new(Parts { config, engines, metrics, keys, tls: None, manager }, sealing);
     app.tls = tls;
+    app.security = Security::new(audit);
     let app = Arc::new(app);
     app.count_for_cluster();
     if let Some(jetstream) = app.jetstream() {
@@ -156,11 +174,22 @@ pub async fn serve_loading<E: From<std::io::Error>>(
         reload::run(&app, extras.reloads, stop.clone()).await;
         std::future::pending().await
     };
-    tokio::select! {
-        () = serve_on(accepting, app.clone(), traces, stop.clone()) => {}
-        () = probes => {}
-        () = reloaded => {}
-    }
+    let written = CancellationToken::new();
+    let audited = async {
+        if let Some(writer) = audit_writer {
+            writer.run(written.clone()).await;
+        }
+    };
+    let serving = async {
+        tokio::select! {
+            () = serve_on(accepting, app.clone(), traces, stop.clone()) => {}
+            () = probes => {}
+            () = reloaded => {}
+        }
+        // The audit log ends after all that writes to it.
+        written.cancel();
+    };
+    tokio::join!(serving, audited);
     Ok(())
 }
 
@@ -194,7 +223,10 @@ async fn serve_on(served: impl Future<Output = ()>, app: Arc<App>, traces: Optio
             traces.run(&app.setup.turn_history, drained.clone()).await;
         }
     };
+    let sampled = app.load.watch(&app, drained.clone());
     let told = hubs::tell_others(&app, drained.clone());
+    let metered = app.limits.keep_minutes(drained.clone());
+    let shared = hubs::share_limits(&app, drained.clone());
     let watched = async {
         if let Some(handover) = &app.handover {
             tokio::select! {
@@ -204,7 +236,7 @@ async fn serve_on(served: impl Future<Output = ()>, app: Arc<App>, traces: Optio
         }
     };
     tokio::select! {
-        _ = async { tokio::join!(served, drain, traced, told, watched) } => {}
+        _ = async { tokio::join!(served, drain, traced, told, watched, sampled, metered, shared) } => {}
         () = async { stop.cancelled().await; tokio::time::sleep(app.drain_time() + 2 * LAST_WORDS).await } => {
             tracing::warn!("some connections did not end within the drain time");
         }
@@ -216,7 +248,7 @@ fn probe_router(app: Arc<App>) -> Router {
     Router::new()
         .route("/healthz", get(health::alive))
         .route("/readyz", get(health::ready))
-        .route("/metrics", get(health::metrics))
+        .route("/metrics", get(health::metrics_for_probes))
         .with_state(app)
 }
 
@@ -240,10 +272,13 @@ fn router(app: Arc<App>) -> Router {
         .route("/api/models/{name}/pull", get(models::progress).post(models::pull))
         .route("/api/state", get(state::state))
         .route("/api/turns", get(turns::list))
+        .route("/api/usage", get(usage::usage))
         .route("/api/turns/live", get(turns::live))
         .route("/api/turns/{id}", get(turns::one))
         .fallback_service(pages::router())
         // The layer added last sees a request first.
+        .layer(axum::middleware::from_fn_with_state(app.clone(), acts::record))
+        .layer(axum::middleware::from_fn_with_state(app.clone(), limits::check))
         .layer(axum::middleware::from_fn_with_state(app.clone(), auth::check))
         .layer(axum::middleware::from_fn_with_state(app.clone(), guard::check))
         .with_state(app)

@@ -11,9 +11,10 @@ use axum::response::{IntoResponse, Response};
 use std::borrow::Cow;
 use tower_http::compression::CompressionLayer;
 
-/// The Content-Security-Policy: content from this server only. [`policy`] adds the permitted connections.
+/// The Content-Security-Policy: content from this server only. [`policy`] adds the permitted connections, [`super::headers`] who
+/// may embed the page.
 const POLICY: &str = "default-src 'self'; img-src 'self' data:; style-src 'self' 'unsafe-inline'; \
-                      worker-src 'self' blob:; frame-ancestors 'none'; base-uri 'none'; form-action 'none'";
+                      worker-src 'self' blob:; base-uri 'none'; form-action 'none'";
 
 /// The fallback of the router: files of the page, compressed if the client accepts it.
 pub(super) fn router() -> Router {

@@ -1,4 +1,4 @@
-//! CPU and memory usage of this process, read from `/proc` (Linux only).
+//! CPU and memory usage of this process, read from `/proc` (Linux only), its tasks and limits.
 
 use serde::Serialize;
 use std::fs::read_to_string;
@@ -50,6 +50,27 @@ impl Process {
     }
 }
 
+/// Tasks of this thread's runtime that have not ended. Only within a runtime.
+pub(super) fn tasks() -> usize {
+    tokio::runtime::Handle::current().metrics().num_alive_tasks()
+}
+
+/// CPU time of this process so far, in seconds; resolution 10 ms. Reads a small file under `/proc`.
+pub(super) fn cpu_seconds() -> Option<f64> {
+    ticks().map(|ticks| ticks as f64 / TICKS_PER_SECOND)
+}
+
+/// How many files and connections this process may have open (`RLIMIT_NOFILE`); `usize::MAX` where the system does not say.
+pub(super) fn max_descriptors() -> usize {
+    read_to_string("/proc/self/limits").ok().and_then(|limits| descriptors(&limits)).unwrap_or(usize::MAX)
+}
+
+/// The soft limit in `/proc/self/limits`; `None` where there is none.
+fn descriptors(limits: &str) -> Option<usize> {
+    let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"))?;
+    line.split_whitespace().next()?.parse().ok()
+}
+
 fn ticks() -> Option<u64> {
     cpu_ticks(&read_to_string("/proc/self/stat").ok()?)
 }
@@ -76,6 +97,15 @@ mod tests {
         let stat = "7 (a (b) c) S 1 7 7 0 -1 4194304 100 0 0 0 31 11 0 0 20 0 1 0 5 6 7";
         assert_eq!(cpu_ticks(stat), Some(42));
         assert_eq!(cpu_ticks("7 (a) S 1"), None);
+    }
+
+    #[test]
+    fn the_limit_of_descriptors_is_the_soft_one() {
+        let limits = "Limit                     Soft Limit           Hard Limit           Units     \n\
+                      Max open files            1024                 524288               files     \n";
+        assert_eq!(descriptors(limits), Some(1_024));
+        assert_eq!(descriptors(&limits.replace("1024", "unlimited")), None);
+        assert!(max_descriptors() > 16);
     }
 
     #[test]

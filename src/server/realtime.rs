@@ -11,10 +11,13 @@ use super::guard::refused;
 use super::handover::NotTaken;
 use super::inflow::Inflow;
 use super::keys;
+use super::limits::{self, Count, Resource};
 use super::resume::{self, NotFound, Return};
 use super::secrets;
-use super::session_slot::{Resumed, SessionSlot};
+use super::security::Act;
+use super::session_slot::{Resumed, SessionOwner, SessionSlot};
 use super::websocket;
+use crate::load::Overloaded;
 use antiphon_engine_api::ENGINE_UNAVAILABLE;
 use antiphon_protocol::{Dialect, SessionKind};
 use antiphon_session::{AudioMode, Opening};
@@ -24,9 +27,10 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::Response;
 use serde::Deserialize;
 use std::sync::Arc;
+use std::time::Duration;
 
-/// Delay before a rejected client may retry.
-const RETRY_AFTER_SECONDS: &str = "5";
+/// When a client may come again whose engines are away: workers restart in seconds.
+const RETRY_AFTER: Duration = Duration::from_secs(5);
 /// The route for the log: the URL without its query.
 const ROUTE: &str = "/v1/realtime";
 
@@ -96,11 +100,26 @@ pub(super) async fn upgrade(
         resume_key: None,
         owner: caller.owner,
         keeping: None,
+        limits: None,
     };
+    let consumer = app.limits.consumer(caller.owner, client);
+    if let Err(used_up) = consumer.check(Resource::Sessions) {
+        app.setup.metrics.session_rejected();
+        let act = Act { client, owner: caller.owner, name: Some(consumer.name()), target: ROUTE };
+        app.security.limited(act, used_up);
+        return limits::refusal(used_up, &consumer);
+    }
     let place = match app.admit(caller.owner, client) {
         Ok(place) => place,
         Err(full) => return no_place(&app, client, full),
     };
+    consumer.spend(Resource::Sessions, 1);
+    consumer.count(Count::Sessions, 1);
+    let who = SessionOwner { client, key: caller.owner, consumer };
+    let limits = who.limits(&app);
+    let mut figures = HeaderMap::new();
+    limits::headers_of(&mut figures, |resource| limits.level(resource));
+    opening.limits = Some(Arc::new(limits));
     let registered = params.resume.is_some().then(|| {
         let (key, registered) = resume::register(&app, caller.owner, &headers);
         let kept = app.handover.as_ref().map(|handover| {
@@ -112,17 +131,24 @@ pub(super) async fn upgrade(
         (registered, kept)
     });
     let tasks = app.setup.tasks.clone();
-    upgrade_of(ws).on_upgrade(move |socket| {
-        tasks.track_future(
-            async move { SessionSlot::new(app, opening, place, registered).run(socket, inflow, None).await },
-        )
-    })
+    let mut response = upgrade_of(ws).on_upgrade(move |socket| {
+        tasks.track_future(async move {
+            SessionSlot::new(app, opening, (place, who), registered).run(socket, inflow, None).await;
+        })
+    });
+    response.headers_mut().extend(figures);
+    response
 }
 
 /// The response to a client with a valid key for which a limit is reached.
 fn no_place(app: &App, client: Client, full: NoPlace) -> Response {
     app.setup.metrics.session_rejected();
     let (status, code, message) = match full {
+        NoPlace::Overloaded(_) => (
+            StatusCode::SERVICE_UNAVAILABLE,
+            "server_overloaded",
+            "This server serves as many conversations as it can serve in time. Try again later.",
+        ),
         NoPlace::Server => {
             (StatusCode::SERVICE_UNAVAILABLE, "server_full", "All sessions of this server are in use. Try again later.")
         }
@@ -146,7 +172,12 @@ fn no_place(app: &App, client: Client, full: NoPlace) -> Response {
         app.security.refused(client, ROUTE, status.as_u16(), "too many sessions");
     }
     let mut response = refused(status, code, message);
-    response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static(RETRY_AFTER_SECONDS));
+    let wait = match full {
+        NoPlace::Overloaded(Overloaded { retry_after }) => retry_after,
+        NoPlace::Engines => RETRY_AFTER,
+        NoPlace::Server | NoPlace::Key | NoPlace::Address => app.load.retry_after(),
+    };
+    response.headers_mut().insert(header::RETRY_AFTER, auth::seconds(wait));
     response
 }
 
@@ -216,7 +247,7 @@ async fn take_over(
             Err(refusal) => return refuse(app, client, ws, refusal),
         }
     }
-    let place = match app.admit(found.owner(), client) {
+    let place = match app.admit_running(found.owner(), client) {
         Ok(place) => place,
         Err(full) => return no_place(app, client, full),
     };
@@ -227,7 +258,8 @@ async fn take_over(
     };
     let registered = resume::register_again(app, digest, owner, opened_with);
     let resumed = Resumed { snapshot, keeping, kept, registered };
-    let slot = match SessionSlot::resumed(app.clone(), resumed, place) {
+    let who = SessionOwner { client, key: owner, consumer: app.limits.consumer(owner, client) };
+    let slot = match SessionSlot::resumed(app.clone(), resumed, (place, who)) {
         Ok(slot) => slot,
         Err(error) => {
             tracing::error!(%error, "a stored session cannot be resumed by this hub");

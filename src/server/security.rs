@@ -4,7 +4,9 @@
 //! key, a query or a body. Rejections are rate-limited, so that an attacker cannot fill a disk; each entry reports how
 //! many were omitted before it. Authorized actions have a separate limit, so that rejections cannot suppress them.
 
+use super::audit::{Audit, Line};
 use super::client::Client;
+use super::limits::UsedUp;
 use antiphon_types::KeyId;
 use std::sync::Mutex;
 use std::time::Duration;
@@ -20,6 +22,19 @@ const MAX_ROUTE: usize = 128;
 pub(super) struct Security {
     refusals: Mutex<Budget>,
     acts: Mutex<Budget>,
+    limited: Mutex<Budget>,
+    audit: Audit,
+}
+
+/// Who did what to what.
+#[derive(Clone, Copy)]
+pub(super) struct Act<'a> {
+    pub(super) client: Client,
+    pub(super) owner: Option<KeyId>,
+    /// The key's name.
+    pub(super) name: Option<&'a str>,
+    /// The id of what it was done to, or the route.
+    pub(super) target: &'a str,
 }
 
 struct Budget {
@@ -29,16 +44,49 @@ struct Budget {
 }
 
 impl Security {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(audit: Audit) -> Self {
         let budget = || Mutex::new(Budget { restored: Instant::now(), n_left_out: 0 });
-        Self { refusals: budget(), acts: budget() }
+        Self { refusals: budget(), acts: budget(), limited: budget(), audit }
+    }
+
+    /// The audit log.
+    pub(super) fn audit(&self) -> &Audit {
+        &self.audit
     }
 
     /// Logs a rejected request.
     pub(super) fn refused(&self, client: Client, route: &str, status: u16, reason: &str) {
         let Some(left_out) = take(&self.refusals) else { return };
         let (address, peer, route) = (client.address, client.peer, shown(route));
+        let (action, target) = ("auth.refused", Some(route.as_str()));
+        self.audit.write(Line { action, address: Some(address), target, outcome: reason, left_out, ..Line::default() });
         tracing::warn!(target: "antiphon::security", %address, %peer, route, status, reason, left_out, "refused");
+    }
+
+    /// Logs a request, session or response beyond a limit.
+    pub(super) fn limited(&self, act: Act<'_>, used_up: UsedUp) {
+        let Some(left_out) = take(&self.limited) else { return };
+        let Act { client, owner, name, target } = act;
+        let (address, peer, key, target) =
+            (client.address, client.peer, owner.map(|key| key.to_string()), shown(target));
+        let limit = used_up.setting();
+        self.audit.write(Line {
+            action: "limit.refused",
+            key: owner,
+            name,
+            address: Some(address),
+            target: Some(&target),
+            outcome: &limit,
+            left_out,
+        });
+        tracing::warn!(target: "antiphon::security", %address, %peer, key, name, route = target, limit, left_out, "limited");
+    }
+
+    /// Writes an authorized action to the audit log, whatever came of it.
+    pub(super) fn done(&self, action: &'static str, act: Act<'_>, outcome: &str) {
+        let Act { client, owner, name, target } = act;
+        let (address, target) = (Some(client.address), shown(target));
+        self.audit.write(Line { action, key: owner, name, address, target: Some(&target), outcome, left_out: 0 });
     }
 
     /// Logs an authorized action: creating a client secret, pulling or removing a model.
@@ -73,7 +121,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn lines_are_bounded_in_rate_and_those_left_out_are_counted() {
-        let security = Security::new();
+        let security = Security::new(Audit::default());
         let written = (0..1_000).filter(|_| take(&security.refusals).is_some()).count();
         assert_eq!(written, BURST as usize);
         assert_eq!(take(&security.acts), Some(0), "refusals hide no act");

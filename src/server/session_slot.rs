@@ -6,13 +6,16 @@
 
 use super::app::{App, SessionPlace};
 use super::auth;
+use super::client::Client;
 use super::handover::{self, Kept, Moved};
 use super::heartbeat::Heartbeat;
 use super::inflow::Inflow;
+use super::limits::{Consumer, SessionMeter};
 use super::resume::{Registered, Return};
+use super::security::Act;
 use super::socket::{CLOSING, End, Reader, close, write};
 use antiphon_protocol::{Dialect, SessionNotice, encode_notice};
-use antiphon_session::{AudioMode, Handle, Keeping, Opening, Snapshot, SnapshotError};
+use antiphon_session::{AudioMode, Handle, Keeping, Opening, SessionLimits, Snapshot, SnapshotError};
 use antiphon_telemetry::ActiveSession;
 use antiphon_types::{IdMint, KeyId};
 use axum::extract::ws::{Message as WsMessage, WebSocket};
@@ -46,8 +49,36 @@ pub(super) struct SessionSlot {
     revoked: CancellationToken,
     /// Where its state is stored; `None`: no other hub may resume it.
     kept: Option<Kept>,
+    who: SessionOwner,
     _place: SessionPlace,
     _counted: ActiveSession,
+}
+
+/// Whose session it is, for limits and the audit log.
+pub(super) struct SessionOwner {
+    pub(super) client: Client,
+    pub(super) key: Option<KeyId>,
+    pub(super) consumer: Consumer,
+}
+
+impl SessionOwner {
+    /// The limits of the session.
+    pub(super) fn limits(&self, app: &Arc<App>) -> SessionMeter {
+        let (client, owner, name) = (self.client, self.key, self.consumer.name().to_owned());
+        let app_of_refusals = Arc::downgrade(app);
+        app.limits.session(self.consumer.clone(), move |used_up| {
+            if let Some(app) = app_of_refusals.upgrade() {
+                app.security.limited(Act { client, owner, name: Some(&name), target: "response.create" }, used_up);
+            }
+        })
+    }
+
+    /// Writes to the audit log what was done with a session.
+    fn note(&self, app: &App, action: &'static str, session: &str, outcome: &str) {
+        let Self { client, key, consumer } = self;
+        let act = Act { client: *client, owner: *key, name: Some(consumer.name()), target: session };
+        app.security.done(action, act, outcome);
+    }
 }
 
 /// How one connection of a session ended.
@@ -76,32 +107,37 @@ impl SessionSlot {
     pub(super) fn new(
         app: Arc<App>,
         opening: Opening,
-        place: SessionPlace,
+        (place, who): (SessionPlace, SessionOwner),
         registered: Option<(Registered, Option<Kept>)>,
     ) -> Self {
         let (mode, dialect, owner) = (opening.mode, opening.dialect, opening.owner);
         let handle = app.setup().open(opening);
         let (registered, kept) = registered.unzip();
-        Self::of(app, handle, (mode, dialect, owner), place, (registered, kept.flatten()), (0, None))
+        Self::of(app, handle, (mode, dialect, owner), (place, who), (registered, kept.flatten()), (0, None))
     }
 
     /// Goes on with a session of another hub.
     ///
     /// # Errors
     /// A setting that this build refuses.
-    pub(super) fn resumed(app: Arc<App>, resumed: Resumed, place: SessionPlace) -> Result<Self, SnapshotError> {
+    pub(super) fn resumed(
+        app: Arc<App>,
+        resumed: Resumed,
+        (place, who): (SessionPlace, SessionOwner),
+    ) -> Result<Self, SnapshotError> {
         let Resumed { snapshot, keeping, kept, registered } = resumed;
         let (mode, owner, counts) = (snapshot.mode(), snapshot.owner(), (snapshot.received(), snapshot.went_back_to()));
         let dialect = Dialect { beta: snapshot.is_beta(), ..app.dialect() };
-        let handle = app.setup().resume(snapshot, dialect, Some(keeping))?;
-        Ok(Self::of(app, handle, (mode, dialect, owner), place, (Some(registered), Some(kept)), counts))
+        let limits: Arc<dyn SessionLimits> = Arc::new(who.limits(&app));
+        let handle = app.setup().resume(snapshot, dialect, Some(keeping), Some(limits))?;
+        Ok(Self::of(app, handle, (mode, dialect, owner), (place, who), (Some(registered), Some(kept)), counts))
     }
 
     fn of(
         app: Arc<App>,
         handle: Handle,
         (mode, dialect, owner): (AudioMode, Dialect, Option<KeyId>),
-        place: SessionPlace,
+        (place, who): (SessionPlace, SessionOwner),
         (registered, kept): (Option<Registered>, Option<Kept>),
         (received, went_back_to): (u64, Option<u64>),
     ) -> Self {
@@ -111,7 +147,21 @@ impl SessionSlot {
         app.sessions.insert(handle.id.clone(), mode);
         let (received, budget) = (AtomicU64::new(received), App::session_budget());
         let (_place, _counted) = (place, counted);
-        Self { app, handle, mode, dialect, registered, received, went_back, budget, revoked, kept, _place, _counted }
+        Self {
+            app,
+            handle,
+            mode,
+            dialect,
+            registered,
+            received,
+            went_back,
+            budget,
+            revoked,
+            kept,
+            who,
+            _place,
+            _counted,
+        }
     }
 
     /// Serves the session until it ends here. `after`: the first connection is of a client that comes from another hub, and
@@ -120,6 +170,8 @@ impl SessionSlot {
         let id = self.handle.id.clone();
         let record = self.kept.as_ref().map(Kept::record);
         tracing::info!(session = %id, mode = ?self.mode, record, "connected");
+        let action = if after.is_some() { "session.taken" } else { "session.start" };
+        self.who.note(&self.app, action, id.as_str(), "ok");
         let mut end = handover::End::Over;
         let mut connection = match after {
             None => Some((socket, inflow, None)),
@@ -146,7 +198,14 @@ impl SessionSlot {
             connection = self.attach(next, &mut end).await;
         }
         self.app.sessions.remove(&id);
+        self.app.load.session_ended();
         tracing::info!(session = %id, "disconnected");
+        let outcome = match end {
+            handover::End::Released => "moved",
+            _ if self.revoked.is_cancelled() => "key revoked",
+            _ => "ok",
+        };
+        self.who.note(&self.app, "session.end", id.as_str(), outcome);
         // The session's work ends before it is let go.
         let Self { handle, kept, .. } = self;
         drop(handle);

@@ -21,10 +21,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::sync::Semaphore;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, sleep_until, timeout};
 
 /// Timeout after which a session that accepts no message is considered stuck.
 const STUCK: Duration = Duration::from_secs(10);
+/// How often a client that is not read counts as alive: less than the shortest interval of pings.
+const SIGN_OF_LIFE: Duration = Duration::from_millis(500);
 /// Timeout of the peer's reply to a close frame.
 pub(super) const CLOSING: Duration = Duration::from_secs(1);
 
@@ -59,6 +61,7 @@ impl Reader<'_> {
     pub(super) async fn run(&self, stream: &mut SplitStream<WebSocket>) -> End {
         let mut unfinished = Unfinished::new(self.app, self.inflow, self.budget);
         loop {
+            self.pause().await;
             let message = match unfinished.next(stream, STUCK).await {
                 Next::Message(Some(message)) => message,
                 Next::Message(None) => return End::Lost,
@@ -105,6 +108,20 @@ impl Reader<'_> {
                 }
                 Err(_) => return self.close(1013, "the session cannot keep up").await,
             };
+        }
+    }
+
+    /// Waits while the session's audio is ahead of a limit. The client is alive as far as anybody can know: its pongs are not read
+    /// either.
+    async fn pause(&self) {
+        loop {
+            let until = *self.handle.read_from.borrow();
+            let Some(until) = until.filter(|until| *until > Instant::now()) else { return };
+            sleep_until(until.min(Instant::now() + SIGN_OF_LIFE)).await;
+            self.heard.tell();
+            if let Some(shared) = &self.shared {
+                shared.heard.send_replace(Instant::now());
+            }
         }
     }
 

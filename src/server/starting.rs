@@ -5,7 +5,8 @@
 
 use super::auth::is_open;
 use super::client::{Client, Peer};
-use super::guard::{refused, sealed, verdict};
+use super::guard::{refused, verdict};
+use super::headers::{Certificate, SecurityHeaders};
 use super::health::alive;
 use super::pages;
 use crate::config::ServerConfig;
@@ -46,14 +47,16 @@ pub(super) struct Starting {
     page: Router,
     config: ServerConfig,
     proxies: Vec<IpNet>,
-    has_tls: bool,
+    headers: SecurityHeaders,
+    tls: Certificate,
     waits_for: WaitsFor,
 }
 
 impl Starting {
-    pub(super) fn new(config: &ServerConfig, has_tls: bool, waits_for: WaitsFor) -> Arc<Self> {
-        let (config, proxies) = (config.clone(), config.proxies());
-        Arc::new(Self { loaded: OnceLock::new(), page: pages::router(), config, proxies, has_tls, waits_for })
+    pub(super) fn new(config: &ServerConfig, tls: Certificate, waits_for: WaitsFor) -> Arc<Self> {
+        let (headers, proxies) = (SecurityHeaders::new(config), config.proxies());
+        let (loaded, page, config) = (OnceLock::new(), pages::router(), config.clone());
+        Arc::new(Self { loaded, page, config, proxies, headers, tls, waits_for })
     }
 
     /// A router that responds by itself until [`Starting::open`].
@@ -69,7 +72,7 @@ impl Starting {
 
     async fn answer(&self, mut request: Request) -> Response {
         let peer = request.extensions().get::<Peer>().map_or(Ipv4Addr::UNSPECIFIED.into(), |peer| peer.0.ip());
-        let client = Client::of(peer, request.headers(), &self.proxies, self.has_tls);
+        let client = Client::of(peer, request.headers(), &self.proxies, self.tls.is_some());
         let uri = request.uri();
         if let Err((_, message)) = verdict(&self.config, request.headers(), uri.host(), client.is_secure) {
             return refused(StatusCode::FORBIDDEN, "forbidden", message);
@@ -106,5 +109,6 @@ async fn answer(State(starting): State<Arc<Starting>>, request: Request) -> Resp
     if let Some(router) = starting.loaded.get() {
         return router.clone().oneshot(request).await.into_response();
     }
-    sealed(starting.answer(request).await)
+    let response = starting.answer(request).await;
+    starting.headers.seal(response, starting.tls.as_deref())
 }

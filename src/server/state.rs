@@ -7,7 +7,6 @@ use super::app::App;
 use super::auth::Identity;
 use super::handover::Counts;
 use super::process;
-use antiphon_session::Viewer;
 use axum::Json;
 use axum::extract::State as Shared;
 use serde::Serialize;
@@ -21,13 +20,22 @@ pub(super) struct State {
     sessions: usize,
     max_sessions: usize,
     connections: usize,
+    /// How close the server is to its capacity, and what it does without.
+    load: crate::load::LoadReport,
     /// Waiting items, by the queue's name.
     queues: BTreeMap<&'static str, usize>,
     engines: BTreeMap<&'static str, String>,
     /// Slots and memory of the voice engine, where it has slots.
     #[serde(skip_serializing_if = "Option::is_none")]
     tts_slots: Option<antiphon_engine_api::tts::SlotReport>,
+    /// The engines of each stage that has a circuit breaker or a fallback.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    upstreams: BTreeMap<&'static str, antiphon_engine_api::Upstreams>,
     process: Option<process::Usage>,
+    /// Asynchronous tasks that have not ended: those of connections, sessions, responses and the server itself.
+    tasks: Option<usize>,
+    /// Places that sessions take, of `max_sessions`: as many as there are sessions, and those that are being opened.
+    places_taken: Option<usize>,
     gpu: Option<Vec<antiphon_telemetry::gpu::Card>>,
     counters: Option<Counters>,
     /// Hubs and workers, where there is a cluster.
@@ -74,7 +82,7 @@ pub(super) async fn state(Shared(app): Shared<Arc<App>>, identity: Identity) -> 
 
 /// The current state, limited to what the caller may see.
 pub(super) async fn snapshot(app: &App, identity: Identity) -> State {
-    let all = identity.viewer == Viewer::All;
+    let all = identity.sees_all_usage();
     let own = identity.owner.map_or(0, |owner| app.sessions_of(owner));
     let setup = app.setup();
     let engines = &setup.engines;
@@ -84,6 +92,7 @@ pub(super) async fn snapshot(app: &App, identity: Identity) -> State {
         sessions: if all { app.sessions.len() } else { own },
         max_sessions: app.config.max_sessions,
         connections: if all { app.connections() } else { own },
+        load: app.load.report(),
         queues: match all {
             true => BTreeMap::from([
                 ("stt_waiting", engines.stt.waiting()),
@@ -99,7 +108,10 @@ pub(super) async fn snapshot(app: &App, identity: Identity) -> State {
             ("tts", engines.tts.name().into()),
         ]),
         tts_slots: if all { engines.tts.slots() } else { None },
+        upstreams: if all { super::upstreams::reports(engines) } else { BTreeMap::new() },
         process: all.then(|| app.process.usage()),
+        tasks: all.then(process::tasks),
+        places_taken: all.then(|| app.places_taken()),
         gpu: if all { app.gpus.read().await } else { None },
         counters: all.then_some(Counters {
             turns: totals.turns,

@@ -11,7 +11,10 @@ use std::sync::Arc;
 
 /// A certificate and its private key, ready to serve. Cheap to clone.
 #[derive(Clone)]
-pub struct Tls(Arc<rustls::ServerConfig>);
+pub struct Tls {
+    server: Arc<rustls::ServerConfig>,
+    is_self_signed: bool,
+}
 
 /// Why TLS cannot be served.
 #[derive(Debug, thiserror::Error)]
@@ -73,6 +76,7 @@ impl Tls {
     }
 
     fn of(chain: Vec<CertificateDer<'static>>, key: PrivateKeyDer<'static>) -> Result<Self, TlsError> {
+        let is_self_signed = chain.first().is_none_or(is_self_signed);
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let mut config = rustls::ServerConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()?
@@ -80,13 +84,38 @@ impl Tls {
             .with_single_cert(chain, key)?;
         // WebSockets require HTTP/1.1 here.
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
-        Ok(Self(Arc::new(config)))
+        Ok(Self { server: Arc::new(config), is_self_signed })
+    }
+
+    /// Whether the certificate names itself as its issuer: no authority vouches for it.
+    pub(super) fn is_self_signed(&self) -> bool {
+        self.is_self_signed
+    }
+
+    /// A certificate that another one has signed.
+    #[cfg(test)]
+    pub(super) fn signed_for_tests() -> Self {
+        let authority = rcgen::CertificateParams::new(Vec::new()).unwrap();
+        let signing = rcgen::KeyPair::generate().unwrap();
+        let issuer = rcgen::Issuer::new(authority, signing);
+        let mut params = rcgen::CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
+        params.distinguished_name = rcgen::DistinguishedName::new();
+        params.distinguished_name.push(rcgen::DnType::CommonName, "localhost");
+        let key = rcgen::KeyPair::generate().unwrap();
+        let signed = params.signed_by(&key, &issuer).unwrap();
+        let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der()));
+        Self::of(vec![signed.der().clone()], key).unwrap()
     }
 
     /// The configuration for new handshakes.
     pub(super) fn server(&self) -> Arc<rustls::ServerConfig> {
-        self.0.clone()
+        self.server.clone()
     }
+}
+
+/// One that cannot be read counts as self-signed.
+fn is_self_signed(certificate: &CertificateDer<'_>) -> bool {
+    webpki::EndEntityCert::try_from(certificate).map_or(true, |read| read.issuer() == read.subject())
 }
 
 #[cfg(test)]

@@ -184,7 +184,7 @@ describe('what the hub says', () => {
     });
     expect(Object.keys(turn({ audio: { heard_ms: 1, odd_ms: 2, generated_ms: 3 } }).audio)).toEqual(['generated_ms', 'heard_ms', 'odd_ms']);
     expect(stateFrom({})).toBeNull();
-    expect(stateFrom({ at: new Date(T0).toISOString(), gpu: [], queues: { stt: 2, odd: null } })).toMatchObject({ gpus: null, queues: { stt: 2 }, cpuPercent: null });
+    expect(stateFrom({ at: new Date(T0).toISOString(), gpu: [], queues: { stt: 2, odd: null }, load: { brownout: 1, level: 'no_speculation', pressure: { processor: 1.1 } } })).toMatchObject({ load: { brownout: 1, pressure: { processor: 1.1 } }, gpus: null, queues: { stt: 2 }, cpuPercent: null });
     expect(stateFrom({ at: new Date(T0).toISOString(), gpu: [{ name: 'G', utilization: 50 }] })?.gpus).toEqual([{ name: 'G', utilization: 50, memoryBytes: null, memoryTotalBytes: null }]);
   });
 

@@ -11,6 +11,7 @@ describe('readiness', () => {
     expect(readinessFrom(200, { ready: true, sessions: 1, max_sessions: 2, engines })).toEqual({ kind: 'ready', engines });
     expect(readinessFrom(200, { ready: true, sessions: 2, max_sessions: 2, engines })).toMatchObject({ kind: 'full', sessions: 2 });
     expect(readinessFrom(503, { ready: false, sessions: 2, max_sessions: 2, engines })).toMatchObject({ kind: 'full' });
+    expect(readinessFrom(503, { ready: false, sessions: 1, max_sessions: 2, load: { level: 'no_sessions' }, engines })).toMatchObject({ kind: 'full' });
     expect(readinessFrom(503, { ready: false, sessions: 0, max_sessions: 2, engines })).toMatchObject({ kind: 'loading' });
     expect(readinessFrom(200, 'hello')).toEqual({ kind: 'unreachable' });
   });

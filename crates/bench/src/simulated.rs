@@ -47,10 +47,26 @@ pub struct Costs {
     pub word: Duration,
 }
 
+/// How many engines there are, and how long a reply is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// Instances of the recognizer and of the voice, each with runs of its own.
+    pub instances: usize,
+    /// Words of a reply.
+    pub reply_words: usize,
+}
+
+impl Default for Shape {
+    fn default() -> Self {
+        Self { instances: 1, reply_words: mock::N_WORDS }
+    }
+}
+
 /// The voice: each run makes one word of each text in it.
 pub struct SimulatedTts {
     scheduler: BatchScheduler<SpeechJob>,
     costs: Costs,
+    instances: usize,
 }
 
 /// The recognizer: a transcript takes one run.
@@ -59,24 +75,28 @@ pub struct SimulatedStt {
 }
 
 /// The language model: it answers at once, in words.
-struct MarkedLlm;
+struct MarkedLlm {
+    reply_words: usize,
+}
 
 /// The engines of a hub that has all of them itself. Blocks until their threads run.
 ///
 /// # Errors
 /// A thread cannot be started.
-pub fn engines(costs: Costs) -> Result<Engines, String> {
-    let (stt, tts) = (SimulatedStt::start(costs)?, SimulatedTts::start(costs)?);
-    Ok(with(Arc::new(stt), Arc::new(tts)))
+pub fn engines(costs: Costs, shape: Shape) -> Result<Engines, String> {
+    let stt = SimulatedStt::start_many(costs, shape.instances)?;
+    let tts = SimulatedTts::start_many(costs, shape.instances)?;
+    let llm = Arc::new(MarkedLlm { reply_words: shape.reply_words });
+    Ok(Engines { llm, ..with(Arc::new(stt), Arc::new(tts)) })
 }
 
 /// The engines of a hub with this recognizer and this voice.
 pub fn with(stt: Arc<dyn Stt>, tts: Arc<dyn Tts>) -> Engines {
-    Engines { vad: Arc::new(FakeVad), turn: None, stt, llm: Arc::new(MarkedLlm), tts }
+    Engines { vad: Arc::new(FakeVad), turn: None, stt, llm: Arc::new(MarkedLlm { reply_words: mock::N_WORDS }), tts }
 }
 
-fn settings(costs: Costs) -> BatchSettings {
-    BatchSettings { n_replicas: 1, max_batch: costs.batch, max_wait: Duration::ZERO, max_waiting: MAX_WAITING }
+fn settings(costs: Costs, n_replicas: usize) -> BatchSettings {
+    BatchSettings { n_replicas, max_batch: costs.batch, max_wait: Duration::ZERO, max_waiting: MAX_WAITING }
 }
 
 impl SimulatedTts {
@@ -85,8 +105,13 @@ impl SimulatedTts {
     /// # Errors
     /// It cannot be started.
     pub fn start(costs: Costs) -> Result<Self, String> {
-        let scheduler = BatchScheduler::start("simulated-tts", settings(costs), move |_| Ok::<_, String>(Runs(costs)))?;
-        Ok(Self { scheduler, costs })
+        Self::start_many(costs, 1)
+    }
+
+    fn start_many(costs: Costs, instances: usize) -> Result<Self, String> {
+        let settings = settings(costs, instances);
+        let scheduler = BatchScheduler::start("simulated-tts", settings, move |_| Ok::<_, String>(Runs(costs)))?;
+        Ok(Self { scheduler, costs, instances })
     }
 }
 
@@ -96,7 +121,7 @@ impl Tts for SimulatedTts {
     }
 
     fn concurrency(&self) -> usize {
-        self.costs.batch
+        self.costs.batch * self.instances
     }
 
     fn repeats(&self, _: &SpeechRequest) -> Repeats {
@@ -170,7 +195,12 @@ impl SimulatedStt {
     /// # Errors
     /// It cannot be started.
     pub fn start(costs: Costs) -> Result<Self, String> {
-        let scheduler = BatchScheduler::start("simulated-stt", settings(costs), move |_| Ok::<_, String>(Runs(costs)))?;
+        Self::start_many(costs, 1)
+    }
+
+    fn start_many(costs: Costs, instances: usize) -> Result<Self, String> {
+        let settings = settings(costs, instances);
+        let scheduler = BatchScheduler::start("simulated-stt", settings, move |_| Ok::<_, String>(Runs(costs)))?;
         Ok(Self { scheduler })
     }
 }
@@ -271,7 +301,7 @@ impl Llm for MarkedLlm {
             Message::User(text) => Some(text.as_str()),
             _ => None,
         });
-        let text = mock::reply(asked.unwrap_or_default());
+        let text = mock::reply_of(asked.unwrap_or_default(), self.reply_words);
         let words: Vec<_> = text.split_inclusive(' ').map(|word| Ok(LlmDelta::Text(word.to_owned()))).collect();
         stream::iter(words.into_iter().chain([Ok(LlmDelta::Done { finish: Finish::Stop, usage: None })])).boxed()
     }

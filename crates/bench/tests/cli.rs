@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::process::{Command, Output, Stdio};
 
 /// Runs the program with an environment that consists of PATH and `env`.
-fn bench(args: &[&str], env: &[(&str, &str)], stdin: &[u8]) -> Output {
+pub(super) fn bench(args: &[&str], env: &[(&str, &str)], stdin: &[u8]) -> Output {
     let mut child = Command::new(env!("CARGO_BIN_EXE_antiphon-bench"))
         .args(args)
         .env_clear()

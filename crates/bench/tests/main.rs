@@ -1,5 +1,7 @@
 //! Tests of the benchmark program and its load generator against real hubs.
 
+mod capacity;
 mod cli;
 mod cluster;
 mod load;
+mod simulation;

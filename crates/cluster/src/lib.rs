@@ -27,7 +27,7 @@ pub use error::ClusterError;
 pub use hub::{
     Asked, Cluster, HubView, LostView, MAX_NEWS_BYTES, MAX_REPLY_BYTES, MAX_STATE_BYTES, Overview, Owned,
     OwnershipError, PeerNews, PeerReply, Release, Replier, Seen, Sessions, SharedSessions, StageView, Watching,
-    WorkerView, with_local_stt, with_local_tts, with_local_turn,
+    WorkerView, estimate, with_local_stt, with_local_tts, with_local_turn,
 };
 pub use jetstream::JetStream;
 pub use message::{Description, HubAdvert, PROTOCOL, Protocol, Stage, StageDescription, StageLoad, WorkerAdvert};

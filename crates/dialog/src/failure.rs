@@ -16,13 +16,18 @@ pub enum Failure {
         /// The message for the client.
         away: String,
     },
+    /// The client has used up a limit.
+    Limited {
+        /// The message for the client.
+        limited: String,
+    },
 }
 
 impl Failure {
     /// The message for the client.
     pub fn message(&self) -> &str {
         match self {
-            Self::Failed(message) | Self::Away { away: message } => message,
+            Self::Failed(message) | Self::Away { away: message } | Self::Limited { limited: message } => message,
         }
     }
 }

@@ -51,7 +51,7 @@ impl Dialog {
             tools: offered.tools,
             tool_choice: offered.choice,
             max_tokens: settings.max_output_tokens,
-            user: None,
+            ..ChatRequest::default()
         })
     }
 

@@ -24,14 +24,14 @@ pub enum Fault {
     Unavailable,
 }
 
-/// Code that a client reads where engines run on other machines and none of them can be reached: `Away` of the ports'
-/// errors.
+/// Code that a client reads where engines run on other machines and none of them can be reached, or their server failed before
+/// and is not asked now: `Away` of the ports' errors.
 pub const ENGINE_UNAVAILABLE: &str = "engine_unavailable";
 
 /// What a client reads where engines run on other machines and none of them can be reached. `stage` as in
 /// [`Fault::client_message`].
 pub(crate) fn away(stage: &str) -> String {
-    format!("{stage} is not available at the moment: no worker can be reached. Try again soon.")
+    format!("{stage} is not available at the moment: no worker or server can be reached. Try again soon.")
 }
 
 impl Fault {

@@ -3,11 +3,13 @@
 //! The root package's assembly makes them from the configuration. Each engine is behind a feature of its own name. An
 //! engine keeps no conversation, never decides when a turn is over, and never logs audio, transcripts or keys.
 
+pub mod fallback;
 pub mod llm;
 #[cfg(feature = "mcp")]
 pub mod mcp;
 #[cfg(feature = "remote")]
 pub mod remote;
+pub mod secret;
 pub mod stt;
 #[cfg(test)]
 mod testing;

@@ -34,6 +34,9 @@ pub enum ErrorKind {
     /// A stage of the hub failed.
     #[serde(rename = "server_error")]
     Server,
+    /// The client has used up a limit.
+    #[serde(rename = "rate_limit_error")]
+    RateLimit,
 }
 
 /// The operation that referred to an unknown item; it selects code and message.
@@ -71,6 +74,17 @@ impl WireError {
     /// A failed stage: `code` names it, and `message` must be safe for the client (no secrets, no paths).
     pub fn server(code: &'static str, message: impl Into<String>) -> Self {
         Self { kind: ErrorKind::Server, code: Some(code), message: message.into(), param: None, event_id: None }
+    }
+
+    /// A limit of the client is used up; `message` says which, and when to try again.
+    pub fn rate_limited(message: impl Into<String>) -> Self {
+        Self {
+            kind: ErrorKind::RateLimit,
+            code: Some("rate_limit_exceeded"),
+            message: message.into(),
+            param: None,
+            event_id: None,
+        }
     }
 
     /// The same error with the id of the client event that caused it.

@@ -3,7 +3,9 @@
 use super::clock::ClientClock;
 use super::egress::{Close, Message};
 use super::expiry::SessionExpiry;
+use super::fair_order::{FairOrder, only_if};
 use super::ingress::{Advance, Ingress};
+use super::limits::NoLimits;
 use super::perform::{EventPayload, TranscriptLogprobs};
 use super::playback::Playback;
 use super::project::{Projector, TRANSCRIPTION_FAILED, code_of};
@@ -16,20 +18,23 @@ use super::speculation::SpeculativeTask;
 use super::timeline::{Begins, Timeline};
 use super::transcription_task::{Report, until_free};
 use super::voice::Voice;
-use super::{AudioMode, Egress, Inbound, Keeping, Opening, Setup, Snapshot, SnapshotError, translate};
+use super::{AudioMode, Egress, Inbound, Keeping, Opening, SessionLimits, Setup, Snapshot, SnapshotError, translate};
 use antiphon_dialog::turn::Edge;
 use antiphon_dialog::{Dialog, Event, Failure, PlaybackControl, ToolCallDelta};
 use antiphon_engine_api::stt::{SpeakerState, SttError};
 use antiphon_protocol::{Dialect, ServerEvent};
 use antiphon_types::{IdMint, ItemId, KeyId, ResponseId, SampleRate, Samples, SessionId, Timestamp};
+use futures_util::FutureExt;
 use std::collections::HashMap;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 use tokio_util::sync::DropGuard;
 
-/// Capacity of the queue of products: a voice that is this far ahead waits.
+/// Capacity of the queue of products: a voice that is this far ahead waits. They are boxed, because a channel has room for 32
+/// from the start: 8 KiB of each session that never speaks.
 const PRODUCTS: usize = 8;
 /// Capacity of the queue of reports.
 const REPORTS: usize = 16;
@@ -75,7 +80,7 @@ pub(super) struct Actor {
     pub(super) links: Links,
     pub(super) playback: Playback,
     pub(super) reports: mpsc::Sender<Report>,
-    pub(super) products: mpsc::Sender<Product>,
+    pub(super) products: mpsc::Sender<Box<Product>>,
     pub(super) timeline: Timeline,
     pub(super) client_clock: ClientClock,
     pub(super) speaker: Option<SpeakerState>,
@@ -90,12 +95,31 @@ pub(super) struct Actor {
     pub(super) went_back: Option<(u64, u64)>,
     /// Where snapshots go.
     pub(super) keeping: Option<Keeping>,
+    /// What the client may use.
+    pub(super) limits: Arc<dyn SessionLimits>,
+    /// When the client's socket is to be read again.
+    pub(super) read_from: watch::Sender<Option<Instant>>,
+    /// In which order the inputs are looked at.
+    pub(super) order: FairOrder,
+}
+
+/// What the actor waits for.
+enum Input {
+    Message(Option<Inbound>),
+    Report(Option<Report>),
+    Product(Option<Box<Product>>),
+    /// The writer has finished a message, or the connection has changed.
+    Moved,
+    /// Something that the next round looks at has changed.
+    Looked,
+    /// A deadline has passed.
+    Due,
 }
 
 /// What an actor runs with.
 pub(super) struct ActorStart {
     reports: mpsc::Receiver<Report>,
-    products: mpsc::Receiver<Product>,
+    products: mpsc::Receiver<Box<Product>>,
     /// What a session begins with; `None`: it began on another hub.
     greeting: Option<Greeting>,
 }
@@ -122,6 +146,7 @@ impl Actor {
             at: SystemTime::now(),
             seed: seed ^ 0x7475_726e,
             may_report: mode != AudioMode::Events,
+            brownout: setup.brownout.clone(),
         };
         let timeline = Timeline::new(begins, setup.turn_history.clone(), setup.metrics.clone());
         let life = SessionExpiry::new(clock, setup.life(), mode != AudioMode::Events || opening.resume_key.is_some());
@@ -164,6 +189,9 @@ impl Actor {
             n_received: 0,
             went_back: None,
             keeping: opening.keeping,
+            limits: opening.limits.unwrap_or_else(|| Arc::new(NoLimits)),
+            read_from: watch::Sender::new(None),
+            order: FairOrder::new(seed),
             setup,
         };
         let greeting = Some(Greeting { resume_key: opening.resume_key });
@@ -175,7 +203,7 @@ impl Actor {
         setup: Arc<Setup>,
         snapshot: Snapshot,
         dialect: Dialect,
-        keeping: Option<Keeping>,
+        (keeping, limits): (Option<Keeping>, Option<Arc<dyn SessionLimits>>),
     ) -> Result<(Self, SessionId, ActorStart), SnapshotError> {
         let Snapshot { owner, mode, received, went_back_to, session, conversation, turns: counters, at, wall, .. } =
             snapshot;
@@ -195,6 +223,7 @@ impl Actor {
             at: UNIX_EPOCH + wall_now.saturating_sub(elapsed),
             seed: 0,
             may_report: mode != AudioMode::Events,
+            brownout: setup.brownout.clone(),
         };
         let timeline = Timeline::new(begins, setup.turn_history.clone(), setup.metrics.clone()).behind(counters);
         let left = Duration::from_secs(session.expires_at).saturating_sub(wall_now).min(LONGEST_LIFE);
@@ -238,13 +267,16 @@ impl Actor {
             n_received: received,
             went_back: went_back_to.map(|number| (number, received)),
             keeping: keeping.map(|keeping| keeping.behind(received)),
+            limits: limits.unwrap_or_else(|| Arc::new(NoLimits)),
+            read_from: watch::Sender::new(None),
+            order: FairOrder::new(received),
             setup,
         };
         Ok((actor, id, ActorStart { reports: report_inbox, products: product_inbox, greeting: None }))
     }
 
     /// Runs until the client is gone or closed, or the session expires.
-    pub(super) async fn run(mut self, mut inbound: mpsc::Receiver<Inbound>, start: ActorStart) {
+    pub(super) async fn run(mut self: Box<Self>, mut inbound: mpsc::Receiver<Inbound>, start: ActorStart) {
         let ActorStart { mut reports, mut products, greeting } = start;
         if let Some(Greeting { resume_key }) = greeting {
             self.greet(resume_key);
@@ -265,35 +297,45 @@ impl Actor {
             }
             let takes_audio = !more && blocked.is_none() && self.transcriptions.len() < MAX_TRANSCRIPTIONS;
             let takes_messages = takes_audio && self.egress.takes_requests();
-            if !takes_messages || !self.egress.is_attached() || self.is_client_elsewhere() {
+            if !takes_messages || !self.egress.is_attached() || self.is_client_elsewhere() || self.is_paused() {
                 // While the hub is behind or the connection is lost, missing audio is not the speaker's silence.
                 self.last_audio = self.now();
             }
             let room = match self.is_leaving() {
                 true => self.egress.has_room_to_leave() && self.playback.has_room_to_leave(),
-                false => self.egress.has_room() && self.playback.has_room(),
+                false => self.egress.has_room() && self.playback.has_room(self.setup.brownout.level()),
             };
             let (deadline, waits) = (self.next_deadline(), self.waits_for_storage());
-            tokio::select! {
-                message = inbound.recv(), if takes_messages => match message {
-                    Some(message) => self.inbound(message),
-                    None => return,
-                },
-                Some(report) = reports.recv() => self.report(report),
-                Some(product) = products.recv(), if room => self.product(product),
-                () = self.egress.moved() => self.audio_left(),
-                () = Keeping::moved(self.keeping.as_mut(), waits) => {}
-                () = until_free(blocked), if !more => {}
-                () = self.setup.drain.cancelled(), if !self.setup.drain.is_cancelled() => {}
-                () = tokio::time::sleep_until(deadline) => {
-                    if !inbound.is_empty() {
+            let input = {
+                let (egress, keeping, drain) = (&self.egress, self.keeping.as_mut(), &self.setup.drain);
+                let message = pin!(only_if(takes_messages, inbound.recv().map(Input::Message)));
+                let report = pin!(reports.recv().map(Input::Report));
+                let product = pin!(only_if(room, products.recv().map(Input::Product)));
+                let moved = pin!(egress.moved().map(|()| Input::Moved));
+                let stored = pin!(Keeping::moved(keeping, waits).map(|()| Input::Looked));
+                let free = pin!(only_if(!more, until_free(blocked).map(|()| Input::Looked)));
+                let drained = pin!(only_if(!drain.is_cancelled(), drain.cancelled().map(|()| Input::Looked)));
+                let due = pin!(tokio::time::sleep_until(deadline).map(|()| Input::Due));
+                let at_once = pin!(only_if(more, tokio::task::yield_now().map(|()| Input::Looked)));
+                let mut inputs: [Pin<&mut (dyn Future<Output = Input> + Send)>; 9] =
+                    [message, report, product, moved, stored, free, drained, due, at_once];
+                self.order.first_ready(&mut inputs).await
+            };
+            match input {
+                Input::Message(Some(message)) => self.inbound(message),
+                Input::Message(None) => return,
+                Input::Report(report) => self.report(report.expect("the actor holds a sender")),
+                Input::Product(product) => self.product(*product.expect("the actor holds a sender")),
+                Input::Moved => self.audio_left(),
+                Input::Looked => {}
+                Input::Due => {
+                    if !inbound.is_empty() || self.is_paused() {
                         self.last_audio = self.now();
                     }
                     if self.is_over() {
                         return;
                     }
                 }
-                () = tokio::task::yield_now(), if more => {}
             }
         }
     }
@@ -370,7 +412,7 @@ impl Actor {
                 self.transcriptions.remove(&item);
                 self.speaker = speaker.or(self.speaker.take());
             }
-            Report::Final { item, result, learns, served } => {
+            Report::Final { item, result, learns, served, meter } => {
                 if !learns {
                     self.transcriptions.remove(&item);
                 }
@@ -392,7 +434,7 @@ impl Actor {
                     failure
                 });
                 let words = result.as_ref().map(String::as_str).map_err(Failure::message);
-                self.timeline.recognized_by(&item, served);
+                self.timeline.recognized_by(&item, served, meter);
                 self.timeline.transcribed(&item, words, self.now());
                 let actions = self.decide(Event::Transcribed { item, result });
                 self.perform(actions, payload);

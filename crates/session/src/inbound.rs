@@ -11,7 +11,7 @@ use antiphon_protocol::frame::{Frame, FrameKind};
 use antiphon_protocol::{
     AudioFormat, ClientEvent, Dialect, Incoming, ServerEvent, SessionKind, SessionUpdate, WireError,
 };
-use antiphon_types::SampleRate;
+use antiphon_types::{SampleRate, Samples};
 use bytes::Bytes;
 use tokio::sync::OwnedSemaphorePermit;
 
@@ -89,6 +89,7 @@ impl Actor {
         self.check_room()?;
         let opus = self.mode == AudioMode::Opus;
         let result = self.ingress.push_frame(frame.sequence, frame.offset, frame.payload, opus);
+        self.report_audio();
         result.map_err(|error| bad_audio(&error))
     }
 
@@ -97,7 +98,9 @@ impl Actor {
             ClientEvent::InputAudioAppend { audio } => {
                 self.audio_received();
                 self.check_room()?;
-                self.ingress.push(&audio).map_err(|error| bad_audio(&error))
+                let pushed = self.ingress.push(&audio);
+                self.report_audio();
+                pushed.map_err(|error| bad_audio(&error))
             }
             ClientEvent::InputAudioCommit => {
                 self.commit(event_id);
@@ -124,6 +127,7 @@ impl Actor {
                 let choice = params.tool_choice.as_ref().unwrap_or(&self.session.tool_choice);
                 choice.check(tools, "response.tool_choice")?;
                 self.check_response_servers(&params)?;
+                self.limits.may_respond().map_err(|limit| WireError::rate_limited(limit.0))?;
                 self.command(event_id, ClientEvent::ResponseCreate(params))
             }
             other => self.command(event_id, other),
@@ -132,6 +136,7 @@ impl Actor {
 
     fn command(&mut self, event_id: Option<String>, mut event: ClientEvent) -> Result<(), WireError> {
         let inline_audio = self.inline_audio(&mut event)?;
+        self.charge_audio(inline_audio.iter().fold(Samples::ZERO, |sum, audio| sum + audio.length()));
         let command = translate::command(event).expect("the other events are handled by the caller");
         let actions = self.decide(Event::Client { event_id, command: with_lengths(command, &inline_audio) });
         self.perform(actions, EventPayload { inline_audio, ..EventPayload::default() });
@@ -152,6 +157,7 @@ impl Actor {
     }
 
     fn commit(&mut self, event_id: Option<String>) {
+        self.report_all_audio();
         let (buffer_start, buffered) = (self.ingress.buffer_start(), self.ingress.buffered());
         self.step(Event::Client { event_id, command: Command::Commit { buffer_start, buffered } });
     }

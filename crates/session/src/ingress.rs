@@ -60,6 +60,8 @@ pub(super) struct Ingress {
     utterance: Option<Utterance>,
     /// Complete utterances whose input queue is full.
     closing: Vec<Utterance>,
+    /// Audio received since it was last asked for, at 16 kHz.
+    received: Samples,
     scratch: Vec<i16>,
 }
 
@@ -82,6 +84,7 @@ impl Ingress {
             lag_at_start: 0.0,
             utterance: None,
             closing: Vec::new(),
+            received: Samples::ZERO,
             scratch: Vec::new(),
         }
     }
@@ -162,6 +165,7 @@ impl Ingress {
             let rate = self.format.rate();
             let resampler = self.resampler.get_or_insert_with(|| Resampler::new(rate, RATE));
             let (n, ()) = self.microphone.push(|waiting| resampler.process(&samples, waiting));
+            self.received += super::limits::at_16_khz(Samples(samples.len() as u64), rate);
             self.lag += samples.len() as f64 * f64::from(RATE.hz()) / f64::from(rate.hz()) - n as f64;
         }
         samples.clear();
@@ -201,7 +205,19 @@ impl Ingress {
             self.opus = Some(OpusIn::new()?);
         }
         let decoder = self.opus.as_mut().expect("made just now");
-        self.microphone.push(|waiting| decode(decoder, waiting)).1
+        let (n, decoded) = self.microphone.push(|waiting| decode(decoder, waiting));
+        self.received += Samples(n as u64);
+        decoded
+    }
+
+    /// Audio received and not [taken](Self::take_received), at 16 kHz.
+    pub(super) fn received(&self) -> Samples {
+        self.received
+    }
+
+    /// As [`Self::received`], which begins anew.
+    pub(super) fn take_received(&mut self) -> Samples {
+        std::mem::take(&mut self.received)
     }
 
     /// Processes the next window.

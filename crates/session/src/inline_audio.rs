@@ -33,7 +33,7 @@ pub(super) struct InlineAudio {
 
 impl InlineAudio {
     /// At 16 kHz.
-    fn length(&self) -> Samples {
+    pub(super) fn length(&self) -> Samples {
         length(&self.audio, self.format)
     }
 

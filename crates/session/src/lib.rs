@@ -12,10 +12,12 @@ mod clock;
 mod config;
 mod egress;
 mod expiry;
+mod fair_order;
 mod inbound;
 mod ingress;
 mod inline_audio;
 mod judging;
+mod limits;
 mod microphone;
 mod perform;
 mod playback;
@@ -26,6 +28,7 @@ mod replay_recorder;
 mod reports;
 mod responding;
 mod retained;
+pub mod sealed;
 mod setup;
 mod snapshot;
 mod speculation;
@@ -43,11 +46,12 @@ pub use checkpoint::{Checkpoint, Keeping, Leave, StorageRequest};
 pub use config::{SessionConfig, SpeculationConfig};
 pub use egress::{Close, Egress, MAX_UNSENT_BYTES, Message};
 pub use inbound::{Inbound, Share};
+pub use limits::{LimitReached, SessionLimits};
 pub use retained::{MAX_UNANSWERED_BYTES, ResumeError};
 pub use setup::{AudioMode, Handle, Opening, Setup};
 pub use snapshot::{MAX_SNAPSHOT_BYTES, SNAPSHOT_SCHEMA, Snapshot, SnapshotError};
 pub use timeline::{
-    EndOfTurn, HeardBy, Kind, Part, SpeculationOutcome, SpeculativeRun, StageRun, Status, Tokens, TurnAudio, TurnMarks,
-    TurnRecord, TurnStage, Waits,
+    EndOfTurn, HeardBy, Kind, Part, SpeculationOutcome, SpeculativeRun, StageCost, StageRun, Status, Tokens, TurnAudio,
+    TurnCost, TurnMarks, TurnRecord, TurnStage, Waits,
 };
-pub use turn_history::{Entry, Listening, News, Page, TurnHistory, Viewer};
+pub use turn_history::{AnsweredTurn, Entry, Listening, MAX_ENDPOINTING_MS, News, Page, TurnHistory, Viewer};

@@ -3,7 +3,7 @@
 use super::AudioMode;
 use super::actor::Actor;
 use super::inline_audio::InlineAudio;
-use super::responding::Responding;
+use super::responding::{Responding, ResponseMeters};
 use super::transcription_task::{INPUT_PIECES, TranscriptionInput, TranscriptionTask};
 use super::voice::{Packing, Voice};
 use antiphon_dialog::{Action, Modality, Notice, OutputChange, ResponseStatus, ResponseWork, StopReason, UtteranceEnd};
@@ -11,7 +11,7 @@ use antiphon_engine_api::Hop;
 use antiphon_engine_api::stt::{SttOptions, TokenLogprob};
 use antiphon_protocol::{INCLUDE_LOGPROBS, ServerEvent};
 use antiphon_telemetry::{Outcome, span};
-use antiphon_types::{ItemId, ResponseId, SampleRate, Samples, Timestamp};
+use antiphon_types::{BrownoutLevel, ItemId, Meter, ResponseId, SampleRate, Samples, Timestamp};
 use std::collections::VecDeque;
 use tokio::sync::mpsc;
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -50,6 +50,9 @@ impl Actor {
                 }
                 Action::ClearInput => self.restart_buffer(),
                 Action::StartResponse(work) => self.start_response(*work),
+                // Without a provisional transcript the dialog goes on as if there had been no pause.
+                Action::TranscribeProvisionally(_) if self.setup.brownout.is_at_least(BrownoutLevel::NoSpeculation) => {
+                }
                 Action::TranscribeProvisionally(item) => {
                     self.timeline.speculation_started(&item, self.now());
                     self.ingress.request_provisional(&item);
@@ -124,6 +127,7 @@ impl Actor {
                 speaker: self.speaker.clone(),
                 vocabulary: self.setup.engines.llm.vocabulary(),
                 hop: Hop::requested(),
+                meter: Meter::requested(),
                 ..SttOptions::default()
             },
             timeout: self.setup.stt_timeout,
@@ -138,14 +142,18 @@ impl Actor {
     fn start_response(&mut self, work: ResponseWork) {
         self.kind_is_fixed = true;
         let (id, span) = (work.response.clone(), span::response(&work.response));
-        self.timeline.response_started(&id, self.now());
-        let (voice, responding) = self.prepare(work);
-        let guard = self.spawn(responding.run().instrument(span));
+        let meters = ResponseMeters::requested();
+        self.timeline.response_started(&id, meters.clone(), self.now());
+        let (voice, responding) = self.prepare(work, meters);
+        let guard = match self.limits.begin_response() {
+            Ok(()) => self.spawn(responding.run().instrument(span)),
+            Err(limit) => self.spawn(self.refuse_response(id.clone(), limit, None)),
+        };
         self.speaking.insert(id, (guard, voice));
     }
 
     /// The voice and the task of a response.
-    pub(super) fn prepare(&self, work: ResponseWork) -> (Voice, Responding) {
+    pub(super) fn prepare(&self, work: ResponseWork, meters: ResponseMeters) -> (Voice, Responding) {
         let packing = match self.mode {
             AudioMode::Events => Packing::Delta,
             AudioMode::Pcm16 => Packing::PcmFrames,
@@ -155,7 +163,7 @@ impl Actor {
         let is_audio = work.settings.modality == Modality::Audio;
         tracing::debug!(turn = %work.turn, response = %work.response, audio = is_audio, "answering");
         let (engines, products) = (self.setup.engines.clone(), self.products.clone());
-        (voice, Responding { work, engines, products, clock: self.clock })
+        (voice, Responding { work, engines, products, meters, clock: self.clock })
     }
 
     /// Spawns a task that ends when its guard is dropped.
@@ -164,6 +172,7 @@ impl Actor {
         let guard = cancel.clone().drop_guard();
         self.setup.tasks.spawn(async move {
             tokio::select! {
+                biased;
                 () = cancel.cancelled() => {}
                 () = work => {}
             }
@@ -201,7 +210,10 @@ impl Actor {
             return;
         }
         let (response, events) = self.projector.project(notice, &self.session, logprobs);
-        for event in events {
+        for mut event in events {
+            if let ServerEvent::RateLimitsUpdated { rate_limits } = &mut event {
+                *rate_limits = self.limits.state();
+            }
             // In frames, audio is complete when its last frame has left, which is later than when it was made.
             if let Some(event) = self.playback.after_audio(event) {
                 self.send(response.clone(), &event);
@@ -237,7 +249,10 @@ impl Actor {
                     None => self.timeline.waited(item, waited),
                 }
             }
-            Notice::Committed { .. } => metrics.turn(),
+            Notice::Committed { .. } => {
+                metrics.turn();
+                self.limits.turn();
+            }
             Notice::SpeechStarted { item, .. } => self.timeline.speech_started(item.clone(), self.dialog.turn(), now),
             Notice::IdleTimeout { item, .. } => self.timeline.fell_silent(item),
             Notice::ItemAdded { item, response: None, .. } => self.timeline.item_added(item),
@@ -258,6 +273,9 @@ impl Actor {
                     ResponseStatus::Failed(_) => Outcome::Failed,
                 };
                 metrics.response(outcome);
+                if let Some(usage) = &view.usage {
+                    self.limits.response_done(usage);
+                }
                 self.timeline.response_done(view, now);
                 if view.status == ResponseStatus::Cancelled(StopReason::TurnDetected) {
                     metrics.barge_in();

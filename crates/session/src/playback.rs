@@ -8,12 +8,15 @@ use antiphon_audio::Pacer;
 use antiphon_dialog::{Dialog, Event};
 use antiphon_protocol::frame::{Frame, FrameKind};
 use antiphon_protocol::{PartAt, ServerEvent};
-use antiphon_types::{ItemId, Pcm, ResponseId, SampleRate, Samples, Timestamp};
+use antiphon_types::{BrownoutLevel, ItemId, Pcm, ResponseId, SampleRate, Samples, Timestamp};
 use std::collections::VecDeque;
 use std::time::Duration;
 
 /// Frames that wait for their time: 4 s at 20 ms. More is not pulled from the voice.
 const MAX_WAITING: usize = 200;
+
+/// The same while the hub is overloaded: 1 s. Less speech is generated that an interruption discards.
+const MAX_WAITING_IN_BROWNOUT: usize = 50;
 
 /// Frames that wait in a session that moves to another hub: a minute of a reply that was begun, which is made to its end here.
 const MAX_LEAVING: usize = 3_000;
@@ -82,8 +85,9 @@ impl Playback {
         Self { waiting, sequence: stored.sequence, sounded_by: stored.sounded_by, ..self }
     }
 
-    pub(super) fn has_room(&self) -> bool {
-        self.waiting.len() < MAX_WAITING
+    pub(super) fn has_room(&self, brownout: BrownoutLevel) -> bool {
+        let is_short = brownout >= BrownoutLevel::ShortLookAhead;
+        self.waiting.len() < if is_short { MAX_WAITING_IN_BROWNOUT } else { MAX_WAITING }
     }
 
     /// The same in a session that moves to another hub.

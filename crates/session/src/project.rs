@@ -17,6 +17,8 @@ use antiphon_types::{ItemId, ResponseId, SampleRate, Samples};
 
 /// Code of a transcript that failed.
 pub(super) const TRANSCRIPTION_FAILED: &str = "transcription_failed";
+/// Code of a response that failed because the client has used up a limit.
+const LIMITED: &str = "rate_limit_exceeded";
 /// Code of a response that failed.
 const RESPONSE_FAILED: &str = "response_failed";
 
@@ -54,7 +56,7 @@ impl Projector {
             Notice::ResponseDone(view) => {
                 let id = view.id.clone();
                 let done = ServerEvent::ResponseDone { response: Box::new(self.response(view)) };
-                // The hub meters nobody, so there is no limit to tell; clients wait for the event all the same.
+                // The actor fills in the figures; clients wait for the event also where there is no limit.
                 return (Some(id), vec![done, ServerEvent::RateLimitsUpdated { rate_limits: Vec::new() }]);
             }
             notice @ Notice::Transcript { .. } => return (None, transcript(notice, logprobs)),
@@ -278,6 +280,7 @@ pub(super) fn code_of(failure: &Failure, usual: &'static str) -> &'static str {
     match failure {
         Failure::Failed(_) => usual,
         Failure::Away { .. } => ENGINE_UNAVAILABLE,
+        Failure::Limited { .. } => LIMITED,
     }
 }
 

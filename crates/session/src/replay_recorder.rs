@@ -2,13 +2,15 @@
 //!
 //! The actor's side is the [`Recorder`]: it packs windows and puts entries into a bounded queue, and never waits. One task
 //! a session takes them out, serializes them and writes the file. When the queue is full or the disk fails, the log ends
-//! there and is marked incomplete; the session goes on.
+//! there and is marked incomplete; the session goes on. With [`Setup::sealing`] the task encrypts what it writes, in the format of
+//! [`sealed`].
 
 use super::Setup;
 use super::actor::Actor;
 use super::replay_log::{
     DialogStart, End, Entry, Header, Outcome, PACKED, PartialTranscript, TurnProbability, TurnStart, VERSION, Windows,
 };
+use super::sealed::{self, Form, Head, Sealing};
 use super::turn_pipeline::{OpenedOnUse, TurnPipeline};
 use super::turns::Turns;
 use antiphon_audio::wav;
@@ -193,13 +195,14 @@ impl Setup {
             dialog: Some(dialog()),
             turn: TurnStart { thresholds, ending },
             engines: names.map(str::to_owned),
-            audio: self.session.record_audio.then(|| format!("{id}.wav")),
+            audio: self.session.record_audio.then(|| file(id, "wav", self.sealing.is_some())),
         };
         let (sender, entries) = mpsc::channel(ENTRIES);
         let lost = Arc::new(AtomicBool::new(false));
         let keeps_audio = header.audio.is_some();
-        let path = Path::new(&self.session.record).join(format!("{id}.jsonl"));
-        self.tasks.spawn(Writer { path, entries, lost: lost.clone() }.run(header));
+        let path = Path::new(&self.session.record).join(file(id, "jsonl", self.sealing.is_some()));
+        let sealing = self.sealing.clone();
+        self.tasks.spawn(Writer { path, entries, lost: lost.clone(), sealing }.run(header));
         Recorder::new(sender, lost, keeps_audio)
     }
 }
@@ -222,6 +225,7 @@ struct Writer {
     path: PathBuf,
     entries: mpsc::Receiver<Entry>,
     lost: Arc<AtomicBool>,
+    sealing: Option<Arc<dyn Sealing>>,
 }
 
 impl Writer {
@@ -237,27 +241,28 @@ impl Writer {
 
     /// Writes everything; says whether nothing is missing.
     async fn write(&mut self, header: &Header) -> io::Result<bool> {
-        let mut lines = BufWriter::new(create(&part(&self.path)).await?);
+        let seal = |extension| self.sealing.clone().map(|sealing| Sealed::new(sealing, &header.session, extension));
+        let mut lines = Lines::create(&part(&self.path), seal("jsonl")).await?;
         let audio_path = header.audio.as_ref().map(|name| self.path.with_file_name(name));
         let mut audio = match &audio_path {
-            Some(path) => Some(Audio::create(path).await?),
+            Some(path) => Some(Audio::create(path, seal("wav")).await?),
             None => None,
         };
-        write_line(&mut lines, header).await?;
+        lines.write(header).await?;
         let mut n_lines = 0;
         while let Some(entry) = self.entries.recv().await {
-            write_line(&mut lines, &entry).await?;
+            lines.write(&entry).await?;
             n_lines += 1;
             if let (Entry::Windows { audio: pcm, .. }, Some(audio)) = (&entry, &mut audio) {
                 audio.write(pcm).await?;
             }
             if self.entries.is_empty() {
-                lines.flush().await?;
+                lines.to.flush().await?;
             }
         }
         let complete = !self.lost.load(Relaxed);
-        write_line(&mut lines, &Entry::End(End { complete, n_lines })).await?;
-        lines.flush().await?;
+        lines.write(&Entry::End(End { complete, n_lines })).await?;
+        lines.to.flush().await?;
         if let (Some(audio), Some(path)) = (audio, &audio_path) {
             audio.finish().await?;
             tokio::fs::rename(part(path), path).await?;
@@ -267,36 +272,108 @@ impl Writer {
     }
 }
 
+/// How a file of a recording is sealed.
+struct Sealed {
+    sealing: Arc<dyn Sealing>,
+    name: String,
+    /// Lines or blocks so far.
+    n: u64,
+}
+
+impl Sealed {
+    fn new(sealing: Arc<dyn Sealing>, id: &SessionId, extension: &str) -> Self {
+        Self { sealing, name: format!("recording/{}", file(id, extension, false)), n: 0 }
+    }
+
+    fn head(&self, form: Form) -> Vec<u8> {
+        Head::new(form, self.name.clone()).line()
+    }
+
+    fn line(&mut self, text: &[u8]) -> Vec<u8> {
+        self.n += 1;
+        sealed::seal_line(self.sealing.as_ref(), &self.name, self.n, text).into_bytes()
+    }
+
+    fn block(&mut self, is_last: bool, plain: &[u8]) -> Vec<u8> {
+        let block = sealed::seal_block(self.sealing.as_ref(), &self.name, self.n, is_last, plain);
+        self.n += 1;
+        block
+    }
+}
+
+/// The log.
+struct Lines {
+    to: BufWriter<File>,
+    sealed: Option<Sealed>,
+}
+
+impl Lines {
+    async fn create(path: &Path, sealed: Option<Sealed>) -> io::Result<Self> {
+        let mut to = BufWriter::new(create(path).await?);
+        if let Some(sealed) = &sealed {
+            to.write_all(&sealed.head(Form::Lines)).await?;
+        }
+        Ok(Self { to, sealed })
+    }
+
+    async fn write(&mut self, line: &impl serde::Serialize) -> io::Result<()> {
+        let mut text = serde_json::to_vec(line)?;
+        if let Some(sealed) = &mut self.sealed {
+            text = sealed.line(&text);
+        }
+        text.push(b'\n');
+        self.to.write_all(&text).await
+    }
+}
+
 /// The WAV file beside a recording.
 struct Audio {
     file: BufWriter<File>,
     n: Samples,
+    sealed: Option<Sealed>,
+    /// Where the WAV header stands, in bytes. Sealed it is a block of its own, so that it can be replaced.
+    start: u64,
 }
 
 impl Audio {
-    async fn create(path: &Path) -> io::Result<Self> {
+    async fn create(path: &Path, mut sealed: Option<Sealed>) -> io::Result<Self> {
         let mut file = BufWriter::new(create(&part(path)).await?);
-        file.write_all(&wav::header(SampleRate::HZ_16000, None)).await?;
-        Ok(Self { file, n: Samples::ZERO })
+        let (mut start, mut header) = (0, wav::header(SampleRate::HZ_16000, None).to_vec());
+        if let Some(sealed) = &mut sealed {
+            let head = sealed.head(Form::Blocks);
+            file.write_all(&head).await?;
+            (start, header) = (head.len() as u64, sealed.block(false, &header));
+        }
+        file.write_all(&header).await?;
+        Ok(Self { file, n: Samples::ZERO, sealed, start })
     }
 
     async fn write(&mut self, pcm: &[i16]) -> io::Result<()> {
         self.n += Samples(pcm.len() as u64);
         let bytes: Vec<u8> = pcm.iter().flat_map(|sample| sample.to_le_bytes()).collect();
-        self.file.write_all(&bytes).await
+        let Some(sealed) = &mut self.sealed else { return self.file.write_all(&bytes).await };
+        for block in bytes.chunks(sealed::MAX_BLOCK) {
+            self.file.write_all(&sealed.block(false, block)).await?;
+        }
+        Ok(())
     }
 
     async fn finish(mut self) -> io::Result<()> {
-        self.file.seek(SeekFrom::Start(0)).await?;
-        self.file.write_all(&wav::header(SampleRate::HZ_16000, Some(self.n))).await?;
+        let mut header = wav::header(SampleRate::HZ_16000, Some(self.n)).to_vec();
+        if let Some(sealed) = &mut self.sealed {
+            self.file.write_all(&sealed.block(true, &[])).await?;
+            header = sealed::seal_block(sealed.sealing.as_ref(), &sealed.name, 0, false, &header);
+        }
+        self.file.seek(SeekFrom::Start(self.start)).await?;
+        self.file.write_all(&header).await?;
         self.file.flush().await
     }
 }
 
-async fn write_line(to: &mut BufWriter<File>, line: &impl serde::Serialize) -> io::Result<()> {
-    let mut text = serde_json::to_vec(line)?;
-    text.push(b'\n');
-    to.write_all(&text).await
+/// The name of a session's file.
+fn file(id: &SessionId, extension: &str, is_sealed: bool) -> String {
+    let sealed = if is_sealed { format!(".{}", sealed::EXTENSION) } else { String::new() };
+    format!("{id}.{extension}{sealed}")
 }
 
 /// A new file for its owner's eyes only.

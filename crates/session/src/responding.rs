@@ -6,14 +6,14 @@
 //! Dropping the future drops the model's stream and the synthesis with it.
 
 use antiphon_dialog::{Event, Failure, Modality, ResponseWork, ToolCallDelta};
-use antiphon_engine_api::llm::LlmDelta;
+use antiphon_engine_api::llm::{LlmDelta, LlmError};
 use antiphon_engine_api::tts::{
     Passage, PlayoutEstimate, SpeechRequest, SpokenPart, TextRequest, TextSpeech, TtsError,
 };
 use antiphon_engine_api::{Engines, Hop, Served};
 use antiphon_text::{Chunk, Chunker, Language};
 use antiphon_types::chat::{Finish, Usage};
-use antiphon_types::{Pcm, ResponseId, Timestamp};
+use antiphon_types::{Meter, Pcm, ResponseId, Timestamp};
 use futures_util::StreamExt;
 use futures_util::stream::BoxStream;
 use std::collections::VecDeque;
@@ -62,11 +62,27 @@ enum Stop {
     Failed(Failure),
 }
 
+/// What a response costs, and who serves it. Clones share it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct ResponseMeters {
+    pub(super) llm: Meter,
+    /// Of all chunks.
+    pub(super) tts: Meter,
+}
+
+impl ResponseMeters {
+    /// Meters that are read later.
+    pub(super) fn requested() -> Self {
+        Self { llm: Meter::requested(), tts: Meter::requested() }
+    }
+}
+
 /// The task of one response.
 pub(super) struct Responding {
     pub(super) work: ResponseWork,
     pub(super) engines: Engines,
-    pub(super) products: mpsc::Sender<Product>,
+    pub(super) products: mpsc::Sender<Box<Product>>,
+    pub(super) meters: ResponseMeters,
     /// The session's beginning.
     pub(super) clock: Instant,
 }
@@ -148,10 +164,11 @@ impl Responding {
         chat: antiphon_types::chat::ChatRequest,
         mut voice: Option<VoiceSender>,
     ) -> Result<(Finish, Option<Usage>), Stop> {
+        let chat = antiphon_types::chat::ChatRequest { meter: self.meters.llm.clone(), ..chat };
         let mut stream = self.engines.llm.stream(chat);
         let mut milestones = Milestones { first_token: true, first_chunk: true };
         while let Some(delta) = stream.next().await {
-            let delta = delta.map_err(|error| failed("language model", &error, error.client_message().into()))?;
+            let delta = delta.map_err(model_failed)?;
             if std::mem::take(&mut milestones.first_token) {
                 self.mark(Milestone::FirstToken).await?;
             }
@@ -230,8 +247,8 @@ impl Responding {
                 let passage = Some(place);
                 place = place.following();
                 let (instructions, hop) = (settings.spoken_instructions(), first_hop.take());
-                let (seed, speed) = (None, settings.speed);
-                let request = SpeechRequest { text, voice, speed, unplayed, seed, passage, instructions, hop };
+                let (seed, speed, meter) = (None, settings.speed, self.meters.tts.clone());
+                let request = SpeechRequest { text, voice, speed, unplayed, seed, passage, instructions, hop, meter };
                 let mut stream = self.engines.tts.speak(request);
                 while let Some(pcm) = stream.next().await {
                     let pcm = pcm.map_err(voice_failed)?;
@@ -258,8 +275,8 @@ impl Responding {
     fn text_speech(&self, passage: Passage, hop: Hop) -> Option<TextSpeech> {
         let (voice, speed) = (self.work.settings.voice.clone(), self.work.settings.speed);
         let instructions = self.work.settings.spoken_instructions();
-        let passage = Some(passage);
-        self.engines.tts.speak_text(TextRequest { voice, speed, seed: None, passage, instructions, hop })
+        let (passage, meter) = (Some(passage), self.meters.tts.clone());
+        self.engines.tts.speak_text(TextRequest { voice, speed, seed: None, passage, instructions, hop, meter })
     }
 
     /// Speaks words as they come. The text before a call is spoken before it; the text behind it is a new one for the
@@ -351,7 +368,7 @@ impl Responding {
     }
 
     async fn product(&self, product: Product) -> Result<(), Stop> {
-        self.products.send(product).await.map_err(|_| Stop::Gone)
+        self.products.send(Box::new(product)).await.map_err(|_| Stop::Gone)
     }
 }
 
@@ -464,6 +481,14 @@ struct Milestones {
     first_chunk: bool,
 }
 
+fn model_failed(error: LlmError) -> Stop {
+    let failure = match &error {
+        LlmError::Away(_) => Failure::Away { away: error.client_message() },
+        _ => Failure::Failed(error.client_message()),
+    };
+    failed("language model", &error, failure)
+}
+
 fn voice_failed(error: TtsError) -> Stop {
     let failure = match &error {
         TtsError::Away(_) => Failure::Away { away: error.client_message() },
@@ -500,12 +525,12 @@ mod tests {
     use std::time::Duration;
     use tokio_util::task::TaskTracker;
 
-    fn responding(products: mpsc::Sender<Product>) -> Responding {
+    fn responding(products: mpsc::Sender<Box<Product>>) -> Responding {
         let llm = FakeLlm::says(["One sentence is here. And another one is there."]);
         responding_with(llm, FakeTts::default(), products)
     }
 
-    fn responding_with(llm: FakeLlm, tts: FakeTts, products: mpsc::Sender<Product>) -> Responding {
+    fn responding_with(llm: FakeLlm, tts: FakeTts, products: mpsc::Sender<Box<Product>>) -> Responding {
         let settings = Settings {
             instructions: String::new(),
             modality: Modality::Audio,
@@ -530,11 +555,11 @@ mod tests {
             tools: Vec::new(),
             tool_choice: Default::default(),
             max_tokens: None,
-            user: None,
+            ..ChatRequest::default()
         };
         let settings = ResponseSettings::resolve(&settings, &Default::default());
         let work = ResponseWork { response: "resp_1".into(), turn: TurnId(1), chat, settings };
-        Responding { work, engines, products, clock: Instant::now() }
+        Responding { work, engines, products, meters: ResponseMeters::default(), clock: Instant::now() }
     }
 
     #[tokio::test(start_paused = true)]
@@ -548,7 +573,7 @@ mod tests {
         task.await.expect("no panic");
         let mut finished = false;
         while let Some(product) = products.recv().await {
-            finished = matches!(product, Product::Event(Event::ResponseFinished { .. }));
+            finished = matches!(*product, Product::Event(Event::ResponseFinished { .. }));
         }
         assert!(finished, "all of it came out");
     }
@@ -565,10 +590,10 @@ mod tests {
     }
 
     /// Everything a response produced: its text, a word for the audio of each piece, calls, and its end.
-    async fn produced(mut products: mpsc::Receiver<Product>) -> Vec<String> {
+    async fn produced(mut products: mpsc::Receiver<Box<Product>>) -> Vec<String> {
         let mut seen: Vec<String> = Vec::new();
         while let Some(product) = products.recv().await {
-            let line = match product {
+            let line = match *product {
                 Product::Event(Event::Text { text, .. }) => text,
                 Product::Event(Event::ToolCall(delta)) => format!("call {}", delta.name),
                 Product::Event(Event::ResponseFinished { outcome: Ok(_), .. }) => "end".into(),
@@ -610,10 +635,10 @@ mod tests {
     }
 
     /// Which workers a response named, and how many pieces of audio came before each.
-    async fn workers_of(mut products: mpsc::Receiver<Product>) -> Vec<(String, u32, usize)> {
+    async fn workers_of(mut products: mpsc::Receiver<Box<Product>>) -> Vec<(String, u32, usize)> {
         let (mut named, mut n_audio) = (Vec::new(), 0);
         while let Some(product) = products.recv().await {
-            match product {
+            match *product {
                 Product::Served(_, served) => named.push((served.worker, served.retried, n_audio)),
                 Product::Audio(..) => n_audio += 1,
                 _ => {}
@@ -643,7 +668,7 @@ mod tests {
             responding_with(FakeLlm::says(["One sentence is here."]), tts, sender).run().await;
             let mut outcome = None;
             while let Some(product) = products.recv().await {
-                if let Product::Event(Event::ResponseFinished { outcome: end, .. }) = product {
+                if let Product::Event(Event::ResponseFinished { outcome: end, .. }) = *product {
                     outcome = Some(end);
                 }
             }

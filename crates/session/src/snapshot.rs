@@ -7,7 +7,7 @@
 
 use super::actor::Actor;
 use super::egress::Message;
-use super::{AudioMode, Handle, Keeping, Setup};
+use super::{AudioMode, Handle, Keeping, SessionLimits, Setup};
 use antiphon_dialog::Dialog;
 use antiphon_dialog::turn::TurnTaker;
 use antiphon_protocol::{Dialect, StoredSession};
@@ -270,8 +270,9 @@ impl Setup {
         snapshot: Snapshot,
         dialect: Dialect,
         keeping: Option<Keeping>,
+        limits: Option<Arc<dyn SessionLimits>>,
     ) -> Result<Handle, SnapshotError> {
-        let (actor, id, start) = Actor::resumed(self.clone(), snapshot, dialect, keeping)?;
+        let (actor, id, start) = Actor::resumed(self.clone(), snapshot, dialect, (keeping, limits))?;
         Ok(self.run(actor, id, start))
     }
 }

@@ -4,6 +4,7 @@
 //! The actor keeps one at most. Sending its one-shot releases the output; dropping the sender discards it.
 
 use super::actor::Actor;
+use super::responding::ResponseMeters;
 use super::voice::Voice;
 use antiphon_dialog::{ResponseWork, SpeculationOutcome};
 use antiphon_telemetry::span;
@@ -23,10 +24,14 @@ pub(super) struct SpeculativeTask {
 impl Actor {
     pub(super) fn start_speculative(&mut self, work: ResponseWork) {
         let (response, span) = (work.response.clone(), span::response(&work.response));
-        self.timeline.speculation_responding(work.turn, &response, self.now());
-        let (voice, responding) = self.prepare(work);
+        let meters = ResponseMeters::requested();
+        self.timeline.speculation_responding(work.turn, &response, meters.clone(), self.now());
+        let (voice, responding) = self.prepare(work, meters);
         let (release, released) = oneshot::channel();
-        let guard = self.spawn(responding.run_speculatively(released).instrument(span));
+        let guard = match self.limits.may_respond() {
+            Ok(()) => self.spawn(responding.run_speculatively(released).instrument(span)),
+            Err(limit) => self.spawn(self.refuse_response(response.clone(), limit, Some(released))),
+        };
         self.speculative = Some(SpeculativeTask { response, release, work: (guard, voice) });
     }
 
@@ -35,6 +40,8 @@ impl Actor {
             return tracing::error!(response = %id, "a speculative response that was never started was released");
         };
         self.kind_is_fixed = true;
+        // It was allowed when it started. Where the limit was used up meanwhile, it is not stopped.
+        let _ = self.limits.begin_response();
         // The receiver is gone only where the task has panicked: its response then ends with the session.
         let _ = task.release.send(());
         self.speaking.insert(task.response, task.work);

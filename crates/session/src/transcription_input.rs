@@ -5,7 +5,7 @@
 use antiphon_engine_api::Served;
 use antiphon_engine_api::mcp::Connection;
 use antiphon_engine_api::stt::{SpeakerState, SttError, Transcript};
-use antiphon_types::{ItemId, Samples};
+use antiphon_types::{ItemId, Meter, Samples};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -70,6 +70,8 @@ pub(super) enum Report {
         learns: bool,
         /// The worker that made the transcript; `None`: the engine runs here.
         served: Option<Served>,
+        /// What the utterance costs, what the engine learns afterwards included.
+        meter: Meter,
     },
     /// The turn model's probability at a pause.
     Judged {

@@ -63,8 +63,8 @@ impl TranscriptionTask {
         };
         let item = self.item.clone();
         // The actor is gone only when the session is.
-        let (learns, served) = (stream.is_some(), self.options.hop.get());
-        let _ = self.reports.send(Report::Final { item, result, learns, served }).await;
+        let (learns, served, meter) = (stream.is_some(), self.options.hop.get(), self.options.meter.clone());
+        let _ = self.reports.send(Report::Final { item, result, learns, served, meter }).await;
         if let Some(stream) = stream {
             let speaker = timeout(self.timeout, stream.learn()).await.ok().flatten();
             let _ = self.reports.send(Report::Learnt(self.item, speaker)).await;

@@ -4,9 +4,9 @@
 //! and never waits: a listener who is behind is told how much it missed. Words live here and nowhere else, and only where
 //! the hub may keep them.
 
-use super::timeline::TurnRecord;
+use super::timeline::{Kind, TurnRecord};
 use antiphon_engine_api::EngineNames;
-use antiphon_types::KeyId;
+use antiphon_types::{KeyId, SessionId};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 use tokio::sync::broadcast;
@@ -26,7 +26,29 @@ pub struct TurnHistory {
 struct Ring {
     entries: VecDeque<Entry>,
     seq: u64,
+    answered: VecDeque<AnsweredTurn>,
 }
+
+/// A spoken turn whose first reply audio was sent, for the load monitor. Nothing in it can be reported by a client.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AnsweredTurn {
+    /// Whose.
+    pub session: SessionId,
+    /// From the end of speech to the first reply audio sent, in milliseconds. Of the wait for the end of the turn, which a client
+    /// may set, at most [`MAX_ENDPOINTING_MS`] count.
+    pub latency_ms: f64,
+    /// Time that the recognizer took after the end of the turn, in milliseconds.
+    pub stt_ms: Option<f64>,
+    /// From the first chunk to its first audio, in milliseconds.
+    pub tts_ms: Option<f64>,
+}
+
+/// The longest wait for the end of a turn that counts for the load: the default `turn.silence_duration_ms`, rounded up to windows
+/// of 16 ms.
+pub const MAX_ENDPOINTING_MS: f64 = 512.0;
+
+/// Answered turns that wait for the load monitor, which takes them four times a second.
+const ANSWERED: usize = 1_024;
 
 /// A turn's record and the number of its last change, counted from 1 over the whole turn_history.
 #[derive(Clone, Debug)]
@@ -87,7 +109,7 @@ impl TurnHistory {
     /// An empty history of the given capacity, at least 1, with or without the turns' words.
     pub fn new(capacity: usize, keeps_transcripts: bool, engines: EngineNames) -> Self {
         let (news, _) = broadcast::channel(NEWS);
-        let ring = Mutex::new(Ring { entries: VecDeque::new(), seq: 0 });
+        let ring = Mutex::new(Ring { entries: VecDeque::new(), seq: 0, answered: VecDeque::new() });
         Self { ring, capacity: capacity.max(1), news, keeps_transcripts, engines: Mutex::new(Arc::new(engines)) }
     }
 
@@ -118,6 +140,13 @@ impl TurnHistory {
         ring.seq += 1;
         let entry = Entry { seq: ring.seq, record };
         let known = ring.entries.iter().rposition(|old| old.record.id == entry.record.id);
+        let was_sent = known.is_some_and(|at| ring.entries[at].record.marks.first_audio_sent.is_some());
+        if let Some(answered) = AnsweredTurn::of(&entry.record).filter(|_| !was_sent) {
+            if ring.answered.len() == ANSWERED {
+                ring.answered.pop_front();
+            }
+            ring.answered.push_back(answered);
+        }
         match known {
             Some(at) => ring.entries[at] = entry.clone(),
             None if !is_new => {}
@@ -130,6 +159,11 @@ impl TurnHistory {
         }
         // In order of the numbers, so inside the lock. An error says that nobody listens.
         let _ = self.news.send(entry);
+    }
+
+    /// The turns that were answered since the last call, oldest first, at most 1,024. There is one caller: the load monitor.
+    pub fn take_answered(&self) -> Vec<AnsweredTurn> {
+        self.ring.lock().expect("no panic while locked").answered.drain(..).collect()
     }
 
     /// At most `limit` turns, of one session or of all, the newest first.
@@ -171,6 +205,20 @@ impl TurnHistory {
         let n_left_out = since.len().saturating_sub(NEWS);
         since.drain(..n_left_out);
         (since, n_left_out as u64, listening)
+    }
+}
+
+impl AnsweredTurn {
+    fn of(record: &TurnRecord) -> Option<Self> {
+        let marks = &record.marks;
+        let (sent, end) = (marks.first_audio_sent?, marks.end_confirmed?);
+        let is_spoken = record.kind == Kind::Speech;
+        is_spoken.then(|| Self {
+            session: record.session_id.clone(),
+            latency_ms: (sent - end).max(0.0) + end.min(MAX_ENDPOINTING_MS),
+            stt_ms: marks.stt_final.map(|at| (at - end).max(0.0)),
+            tts_ms: marks.first_chunk.zip(marks.tts_first_audio).map(|(from, to)| (to - from).max(0.0)),
+        })
     }
 }
 

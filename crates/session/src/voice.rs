@@ -107,7 +107,10 @@ impl Voice {
             let n = Samples(frame.len() as u64);
             self.packed += n;
             if self.packing == Packing::OpusFrames {
-                encode_opus(&mut self.opus, frame, size, |payload| packets.push(Packet { payload, offset, n }))?;
+                // Of what takes a packet more, the samples are counted once.
+                let mut left = n;
+                let keep = |payload| packets.push(Packet { payload, offset, n: std::mem::take(&mut left) });
+                encode_opus(&mut self.opus, frame, size, keep)?;
                 continue;
             }
             let mut bytes = Vec::with_capacity(frame.len() * self.format.bytes_per_sample());

@@ -1,6 +1,6 @@
 //! Prometheus' text format for values that are counted elsewhere and read when somebody asks.
 
-use std::fmt::Write;
+use std::fmt::{Display, Write};
 
 /// A text in Prometheus' format, metric by metric.
 #[derive(Debug, Default)]
@@ -13,8 +13,17 @@ impl Exposition {
     }
 
     /// A gauge with a value for each value of `label`.
-    pub fn gauges(&mut self, name: &str, help: &str, label: &str, values: &[(&str, u64)]) {
+    pub fn gauges(&mut self, name: &str, help: &str, label: &str, values: &[(&str, impl Display)]) {
         self.family("gauge", name, help, label, values);
+    }
+
+    /// A gauge with a value for each combination of labels. Their values need no escape.
+    pub fn labelled_gauges(&mut self, name: &str, help: &str, values: &[(Vec<(&str, &str)>, impl Display)]) {
+        let _ = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} gauge");
+        for (labels, value) in values {
+            let labels: Vec<_> = labels.iter().map(|(label, of)| format!("{label}=\"{of}\"")).collect();
+            let _ = writeln!(self.0, "{name}{{{}}} {value}", labels.join(","));
+        }
     }
 
     /// A counter with a value for each value of `label`; without labels where that is empty. The values of labels are words
@@ -28,7 +37,7 @@ impl Exposition {
         self.0
     }
 
-    fn family(&mut self, kind: &str, name: &str, help: &str, label: &str, values: &[(&str, u64)]) {
+    fn family(&mut self, kind: &str, name: &str, help: &str, label: &str, values: &[(&str, impl Display)]) {
         // Writing to a string never fails.
         let _ = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}");
         for (of, value) in values {

@@ -79,6 +79,9 @@ impl Metrics {
             let _ = labelled(&recorder, names::GUESSES, "outcome", outcome);
         }
         let _ = counter(&recorder, names::GUESS_WASTED);
+        for stage in ["stt", "tts"] {
+            let _ = compute(&recorder, [("stage", stage), ("kind", "cpu"), ("waste", "none")]);
+        }
         for endpoint in Endpoint::ALL {
             for outcome in names::REQUEST_OUTCOMES {
                 let _ = requests(&recorder, endpoint, outcome);
@@ -192,6 +195,15 @@ impl Metrics {
         }
     }
 
+    /// Adds busy time of an engine. `kind` is cpu or gpu; `waste` says why it was of no use: none, speculation or unheard. A
+    /// series begins with its first value; each value is rounded to a millisecond.
+    pub fn compute(&self, stage: &'static str, kind: &'static str, waste: &'static str, took: Duration) {
+        if !took.is_zero() {
+            let ms = (took.as_micros() + 500) as u64 / 1_000;
+            compute(&self.0.recorder, [("stage", stage), ("kind", kind), ("waste", waste)]).increment(ms);
+        }
+    }
+
     /// Adds to the bytes of messages received.
     pub fn bytes_in(&self, n: u64) {
         self.0.bytes_in.increment(n);
@@ -254,6 +266,11 @@ impl Drop for ActiveSession {
 
 fn counter(recorder: &PrometheusRecorder, name: &'static str) -> Counter {
     recorder.register_counter(&Key::from_static_name(name), &METADATA)
+}
+
+fn compute(recorder: &PrometheusRecorder, labels: [(&'static str, &'static str); 3]) -> Counter {
+    let labels = labels.map(|(name, value)| Label::from_static_parts(name, value)).to_vec();
+    recorder.register_counter(&Key::from_parts(KeyName::from_const_str(names::COMPUTE), labels), &METADATA)
 }
 
 fn labelled(recorder: &PrometheusRecorder, name: &'static str, label: &'static str, value: &'static str) -> Counter {

@@ -15,6 +15,7 @@ pub(super) const BYTES_IN: &str = "antiphon_bytes_in_total";
 pub(super) const BYTES_OUT: &str = "antiphon_bytes_out_total";
 pub(super) const GUESSES: &str = "antiphon_guesses_total";
 pub(super) const GUESS_WASTED: &str = "antiphon_guess_wasted_milliseconds_total";
+pub(super) const COMPUTE: &str = "antiphon_compute_milliseconds_total";
 pub(super) const UNDERRUNS: &str = "antiphon_underruns_total";
 pub(super) const STT_WAITING: &str = "antiphon_stt_waiting";
 pub(super) const REQUESTS: &str = "voice_requests_total";
@@ -53,6 +54,7 @@ pub(super) fn describe(recorder: &dyn Recorder) {
     counter(HELD, "Responses paused because speech may have started.");
     counter(GUESSES, "Speculative responses, by outcome.");
     counter(GUESS_WASTED, "Time spent on speculative responses that were discarded.");
+    counter(COMPUTE, "Busy time of engines in sessions, by stage, kind (cpu, gpu) and waste.");
     counter(UNDERRUNS, "Playback underruns, as reported by clients or estimated by the send clock.");
     counter(BYTES_IN, "Bytes of messages received.");
     counter(BYTES_OUT, "Bytes of messages sent.");

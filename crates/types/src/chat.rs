@@ -1,6 +1,6 @@
 //! The requests a language model receives and the parts of its responses: messages, tools, tool calls, usage.
 
-use crate::Json;
+use crate::{Json, Meter};
 use serde::{Deserialize, Serialize};
 
 /// Estimated tokens of a text of `n_bytes`, rounded up, where no model has counted them: of a request that must fit a budget,
@@ -30,6 +30,9 @@ pub struct ChatRequest {
     pub max_tokens: Option<u32>,
     /// Opaque identifier of the conversation. An engine may use it to route to a warm cache, and for nothing else.
     pub user: Option<String>,
+    /// What it costs, and who serves it; the engine fills it in.
+    #[serde(skip)]
+    pub meter: Meter,
 }
 
 /// One message of the conversation.

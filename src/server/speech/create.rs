@@ -8,12 +8,15 @@ use super::error::ApiError;
 use super::metering::Metered;
 use super::request::{self, Longest, SpeechSpec};
 use super::speaking::{Speaking, Spoken};
-use super::{MAX_JSON_BYTES, body_of};
+use super::waiting::BEFORE_SOUND;
+use super::{MAX_JSON_BYTES, body_of, take};
 use crate::server::app::App;
 use crate::server::auth::Identity;
+use crate::server::limits::{Count, Resource, Spender};
 use antiphon_audio::encode::{Encoder, RATE};
 use antiphon_engine_api::tts::TtsError;
 use antiphon_telemetry::Endpoint;
+use antiphon_types::BrownoutLevel;
 use antiphon_types::chat::{estimated_tokens, spoken_tokens};
 use axum::body::Body;
 use axum::extract::{Request, State};
@@ -31,7 +34,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 /// Sound that is encoded in one go: 100 ms, a few milliseconds of work at most.
 const SLICE: usize = RATE.hz() as usize / 10;
@@ -60,15 +63,17 @@ async fn spoken(
     request: Request,
     mut metered: Metered,
 ) -> Result<Response, (ApiError, Metered)> {
-    let speech = &app.speech;
+    let (speech, spender) = (&app.speech, Spender::of(&request));
     let begun = async {
-        speech.check_place()?;
+        speech.check_place(BrownoutLevel::NoSpeechRequests)?;
         let (body, _held) = body_of(request, speech, MAX_JSON_BYTES).await?;
         metered.place = Some(speech.admit()?);
         let chosen = chosen::for_body(app, &body, identity.voices()).await?;
         let if_longer = " while you wait (speech.max_input_chars). POST /v1/audio/speech/jobs takes longer texts";
         let longest = Longest { chars: speech.config.max_input_chars, if_longer };
         let (chosen, wish) = request::read(chosen, body, longest).await?;
+        take(app, &spender, Resource::Characters, wish.n_chars as u64)?;
+        spender.consumer.count(Count::Characters, wish.n_chars as u64);
         let encoder = Encoder::new(wish.format).map_err(|error| ApiError::internal("The encoder", &error))?;
         let speaking = Speaking {
             tts: chosen.engines.tts,
@@ -76,8 +81,16 @@ async fn spoken(
             ahead: speech.config.chunks_ahead,
             is_heard: true,
         };
+        let (wait, begun) = (app.load.tts_wait(speaking.tts.as_ref()), Instant::now());
+        if wait > BEFORE_SOUND {
+            let message = "The voice engine has more to speak than it can begin in time. Try again later.";
+            return Err(ApiError::overloaded(message).after(wait - BEFORE_SOUND));
+        }
         let mut sound = speaking.speak(&wish, 0).boxed();
         let first = first_sound(&mut sound).await?;
+        if wait.is_zero() {
+            app.load.spoken_after(begun.elapsed());
+        }
         Ok((wish, encoder, first, sound))
     };
     match begun.await {

@@ -1,5 +1,7 @@
 //! Errors of the speech API, in the shape of OpenAI's.
 
+use crate::server::auth::seconds;
+use crate::server::limits::UsedUp;
 use antiphon_audio::decode::DecodeError;
 use antiphon_engine_api::ENGINE_UNAVAILABLE;
 use antiphon_engine_api::stt::SttError;
@@ -8,9 +10,10 @@ use axum::Json;
 use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
+use std::time::Duration;
 
-/// `Retry-After` of a refused request, in seconds.
-const RETRY_AFTER: &str = "2";
+/// `Retry-After` of a refused request where there is no estimate.
+const RETRY_AFTER: Duration = Duration::from_secs(2);
 /// What OpenAI's SDKs look at before they repeat a request that failed with a status of 500 and more.
 const SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
 /// The codes of failures that would come again.
@@ -25,6 +28,8 @@ pub(super) struct ApiError {
     /// The field of the request that is wrong.
     pub(super) param: Option<&'static str>,
     pub(super) message: String,
+    /// When there is likely to be room, where that was estimated.
+    pub(super) retry_after: Option<Duration>,
 }
 
 impl ApiError {
@@ -34,16 +39,22 @@ impl ApiError {
         param: impl Into<Option<&'static str>>,
         message: impl Into<String>,
     ) -> Self {
-        Self { status: StatusCode::BAD_REQUEST, code, param: param.into(), message: message.into() }
+        let (status, message) = (StatusCode::BAD_REQUEST, message.into());
+        Self { status, code, param: param.into(), message, retry_after: None }
     }
 
     pub(super) fn with(status: StatusCode, code: &'static str, message: impl Into<String>) -> Self {
-        Self { status, code, param: None, message: message.into() }
+        Self { status, code, param: None, message: message.into(), retry_after: None }
     }
 
     /// Too many at once.
     pub(super) fn overloaded(message: impl Into<String>) -> Self {
         Self::with(StatusCode::SERVICE_UNAVAILABLE, OVERLOADED, message)
+    }
+
+    /// The same with an estimate of when there is room.
+    pub(super) fn after(self, estimate: Duration) -> Self {
+        Self { retry_after: Some(estimate), ..self }
     }
 
     /// The engine's workers cannot be reached now.
@@ -79,7 +90,7 @@ impl ApiError {
     /// The `error` object of a body or an event.
     pub(super) fn object(&self) -> Value {
         let kind = match self.status.as_u16() {
-            429 => "rate_limit_exceeded",
+            429 => "rate_limit_error",
             500.. => "server_error",
             _ => "invalid_request_error",
         };
@@ -101,12 +112,19 @@ impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
         let mut response = (self.status, Json(json!({"error": self.object()}))).into_response();
         if matches!(self.status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE) {
-            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static(RETRY_AFTER));
+            let wait = seconds(self.retry_after.unwrap_or(RETRY_AFTER));
+            response.headers_mut().insert(header::RETRY_AFTER, wait);
         }
         if LASTING.contains(&self.code) {
             response.headers_mut().insert(SHOULD_RETRY, HeaderValue::from_static("false"));
         }
         response
+    }
+}
+
+impl From<UsedUp> for ApiError {
+    fn from(used_up: UsedUp) -> Self {
+        Self::with(StatusCode::TOO_MANY_REQUESTS, "rate_limit_exceeded", used_up.message()).after(used_up.wait)
     }
 }
 
@@ -168,13 +186,14 @@ impl From<DecodeError> for ApiError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
 
     #[test]
     fn who_comes_at_a_bad_moment_is_told_when_to_come_again() {
         let response = ApiError::from(TtsError::Overloaded { waiting: 7 }).into_response();
         assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE);
-        assert_eq!(response.headers()[header::RETRY_AFTER], RETRY_AFTER);
+        assert_eq!(response.headers()[header::RETRY_AFTER], "2");
+        let estimated = ApiError::overloaded("It is.").after(Duration::from_millis(7_200)).into_response();
+        assert_eq!(estimated.headers()[header::RETRY_AFTER], "8");
         let busy = ApiError::from(SttError::Busy { waiting: 3 });
         assert_eq!((busy.status, busy.outcome()), (StatusCode::SERVICE_UNAVAILABLE, "overloaded"));
         let long = ApiError::from(DecodeError::TooLong { longest: Duration::from_secs(60) });
@@ -189,12 +208,13 @@ mod tests {
             (ApiError::from(SttError::Away(away.into())), "The speech recognizer"),
             (ApiError::from(TtsError::Away(away.into())), "The voice engine"),
         ] {
-            let message = format!("{stage} is not available at the moment: no worker can be reached. Try again soon.");
+            let message =
+                format!("{stage} is not available at the moment: no worker or server can be reached. Try again soon.");
             assert_eq!((error.code, error.outcome(), error.is_busy()), ("engine_unavailable", "failed", false));
             assert_eq!(error.message, message);
             let response = error.into_response();
             assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE);
-            assert_eq!(response.headers()[header::RETRY_AFTER], RETRY_AFTER);
+            assert_eq!(response.headers()[header::RETRY_AFTER], "2");
         }
     }
 

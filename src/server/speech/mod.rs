@@ -25,16 +25,21 @@ mod waiting;
 mod written;
 
 use super::app::App;
+use super::limits::{Resource, Spender};
+use super::security::Act;
 use crate::config::{Config, SpeechConfig};
 use antiphon_engine_api::tts::VoiceScope;
+use antiphon_types::{Brownout, BrownoutLevel};
 use axum::Router;
 use axum::body::Bytes;
 use axum::extract::{DefaultBodyLimit, Request};
 use axum::routing::{get, post};
 use error::ApiError;
 pub(super) use jobs::Jobs;
+use metering::RequestTimes;
 use names::Names;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// The largest JSON body: the longest text there may be is refused for its length, not for its bytes.
@@ -45,12 +50,18 @@ const FORM_BYTES: usize = 1 << 20;
 const UPLOADS: usize = (1 << 30) / UPLOAD_UNIT;
 const UPLOAD_UNIT: usize = 64 << 10;
 
+/// When to come again to a server that does without a kind of request: the level falls by one at a time, each takes seconds.
+const RETRY_IN_BROWNOUT: Duration = Duration::from_secs(10);
+
 /// What the handlers share.
 pub(super) struct Speech {
     config: SpeechConfig,
     /// The configured models, by stage; empty where there is none.
     models: [(&'static str, String); 3],
     permits: Arc<Semaphore>,
+    /// How long requests take.
+    times: Arc<RequestTimes>,
+    brownout: Brownout,
     uploads: Arc<Semaphore>,
     /// Stretches of files that are written down at once: a session finds a decoder that no file has.
     decoders: Arc<Semaphore>,
@@ -59,8 +70,10 @@ pub(super) struct Speech {
 }
 
 impl Speech {
-    pub(super) fn new(config: &Config) -> Self {
+    pub(super) fn new(config: &Config, brownout: Brownout) -> Self {
         Self {
+            brownout,
+            times: Arc::default(),
             permits: Arc::new(Semaphore::new(config.speech.max_requests)),
             uploads: Arc::new(Semaphore::new(UPLOADS)),
             decoders: Arc::new(Semaphore::new(config.stt.decoders.saturating_sub(1).max(1))),
@@ -75,8 +88,13 @@ impl Speech {
         }
     }
 
-    /// Refuses a request that would get no slot now, before its body is read.
-    fn check_place(&self) -> Result<(), ApiError> {
+    /// Refuses a request that would get no slot now, or of a kind that the server does without from the level `without` on,
+    /// before its body is read.
+    fn check_place(&self, without: BrownoutLevel) -> Result<(), ApiError> {
+        if self.brownout.is_at_least(without) {
+            let message = "This server is overloaded and serves running conversations first. Try again later.";
+            return Err(ApiError::overloaded(message).after(RETRY_IN_BROWNOUT));
+        }
         if self.permits.available_permits() == 0 { self.admit().map(drop) } else { Ok(()) }
     }
 
@@ -92,8 +110,22 @@ impl Speech {
             ApiError::overloaded(
                 "This server works on as many speech requests as it may (speech.max_requests). Try again soon.",
             )
+            .after(self.times.until_next(self.config.max_requests))
         })
     }
+}
+
+/// Takes `amount` of a limit of the request's key and address.
+///
+/// # Errors
+/// 429: the limit is used up.
+fn take(app: &App, spender: &Spender, resource: Resource, amount: u64) -> Result<(), ApiError> {
+    let Spender { consumer, client, owner } = spender;
+    consumer.take(resource, amount).map_err(|used_up| {
+        let act = Act { client: *client, owner: *owner, name: Some(consumer.name()), target: "/v1/audio" };
+        app.security.limited(act, used_up);
+        used_up.into()
+    })
 }
 
 /// What is called how, with the engines that serve now.
@@ -155,7 +187,7 @@ mod tests {
         for (decoders, of_files) in [(4, 3), (2, 1), (1, 1)] {
             let mut config = Config::default();
             config.stt.decoders = decoders;
-            assert_eq!(Speech::new(&config).decoders.available_permits(), of_files);
+            assert_eq!(Speech::new(&config, Brownout::default()).decoders.available_permits(), of_files);
         }
     }
 }

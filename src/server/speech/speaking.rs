@@ -9,7 +9,6 @@ use super::request::SpeechSpec;
 use super::waiting::{AFTER_SOUND, BEFORE_SOUND, JOB, Retry, is_busy};
 use antiphon_audio::Resampler;
 use antiphon_audio::encode::RATE;
-use antiphon_engine_api::Hop;
 use antiphon_engine_api::tts::{Passage, PlayoutEstimate, SpeechRequest, Tts, TtsError};
 use antiphon_types::{Pcm, SampleRate};
 use futures_util::{Stream, StreamExt};
@@ -152,8 +151,9 @@ impl Course {
         let seed = self.seed;
         self.seed = seed.map(|seed| seed.wrapping_add(1));
         let instructions = self.instructions.clone();
-        let (speed, hop) = (self.speed, Hop::default());
-        let request = SpeechRequest { text, voice, speed, unplayed, seed, passage, instructions, hop };
+        let speed = self.speed;
+        let request =
+            SpeechRequest { text, voice, speed, unplayed, seed, passage, instructions, ..SpeechRequest::default() };
         let (sender, pieces) = mpsc::channel(PIECES);
         let tts = self.speaking.tts.clone();
         self.speaking.tasks.spawn(async move {

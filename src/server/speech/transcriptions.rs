@@ -8,14 +8,16 @@ use super::error::ApiError;
 use super::form::Form;
 use super::listening::{self, Stretches};
 use super::metering::Metered;
+use super::take;
 use super::waiting::{self, Retry};
 use super::written::Written;
 use crate::server::app::App;
+use crate::server::limits::{Count, Resource, Spender};
 use antiphon_engine_api::Engines;
 use antiphon_engine_api::stt::{Stt, SttError, SttOptions, Transcript};
 use antiphon_engine_api::vad::RATE;
 use antiphon_telemetry::Endpoint;
-use antiphon_types::Samples;
+use antiphon_types::{BrownoutLevel, Samples};
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::response::sse::{Event, KeepAlive, Sse};
@@ -46,8 +48,9 @@ pub(super) async fn translate(State(app): State<Arc<App>>, request: Request) -> 
 }
 
 async fn written_down(app: &App, request: Request, mut metered: Metered, translate: bool) -> Response {
+    let spender = Spender::of(&request);
     let begun = async {
-        app.speech.check_place()?;
+        app.speech.check_place(BrownoutLevel::NoSpeechRequests)?;
         let mut form = Form::read(request, &app.speech).await?;
         metered.place = Some(app.speech.admit()?);
         let engines = form.engines(app).await?;
@@ -57,6 +60,9 @@ async fn written_down(app: &App, request: Request, mut metered: Metered, transla
         }
         let longest = Duration::from_secs(u64::from(app.speech.config.max_audio_minutes) * 60);
         let duration = listening::duration(form.file.clone(), longest).await?;
+        let ms = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
+        take(app, &spender, Resource::Transcription, ms)?;
+        spender.consumer.count(Count::TranscribedMs, ms);
         Ok(Listening::new(app, (form, engines), duration, longest))
     };
     let mut listening = match begun.await {

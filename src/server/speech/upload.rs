@@ -142,7 +142,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_slow_body_is_taken_and_a_trickle_is_not() {
-        let speech = Speech::new(&Config::default());
+        let speech = Speech::new(&Config::default(), Default::default());
         let (slow, held) = whole(body(60, 60 << 10), &speech, 8 << 20).await.expect("a minute at 60 KiB a second");
         assert_eq!(slow.len(), 60 * (60 << 10));
         let all = super::super::UPLOADS;

@@ -13,6 +13,7 @@ use super::metering::Metered;
 use super::names::OPENAI_VOICES;
 use super::upload::Held;
 use crate::assembly::CLUSTER;
+use crate::server::acts::Created;
 use crate::server::app::App;
 use crate::server::attempts::Attempts;
 use crate::server::auth::Identity;
@@ -168,7 +169,9 @@ async fn create_from(app: &App, identity: Identity, client: Client, request: Req
     app.security.act(client, "/v1/audio/voices", identity.owner, "a voice was added");
     let mut voice = described(&added);
     voice["consent"] = json!(added.consent);
-    Ok(Json(voice).into_response())
+    let mut response = Json(voice).into_response();
+    response.extensions_mut().insert(Created(added.id));
+    Ok(response)
 }
 
 /// Adds the voice in a task, which outlives a client that goes or waits too long; then what was added is removed again.
@@ -446,7 +449,7 @@ mod tests {
         let speech = SpeechConfig { jobs_dir: String::new(), ..SpeechConfig::default() };
         let config = Config { speech, ..Config::default() };
         let (metrics, keys) = (Metrics::new(), Keys::default());
-        let app = App::new(Parts { config, engines, metrics, keys, tls: None, manager: None });
+        let app = App::new(Parts { config, engines, metrics, keys, tls: None, manager: None }, None);
         for (wait, is_late) in [(WAIT - Duration::from_secs(1), false), (WAIT + Duration::from_secs(1), true)] {
             let removed = Arc::default();
             let library = Arc::new(Slow(wait, Arc::clone(&removed)));

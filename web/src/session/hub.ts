@@ -35,9 +35,10 @@ export async function readiness(): Promise<Readiness> {
 
 export function readinessFrom(status: number, body: unknown): Readiness {
   if (typeof body !== 'object' || body === null) return { kind: 'unreachable' };
-  const { ready, sessions, max_sessions, engines, remote } = body as Record<string, unknown>;
+  const { ready, sessions, max_sessions, engines, remote, load } = body as Record<string, unknown>;
   const named = enginesFrom(engines, remote);
-  if (typeof sessions === 'number' && typeof max_sessions === 'number' && sessions >= max_sessions) {
+  const isOverloaded = fieldsOf(load)['level'] === 'no_sessions';
+  if (typeof sessions === 'number' && typeof max_sessions === 'number' && (sessions >= max_sessions || isOverloaded)) {
     return { kind: 'full', sessions, engines: named };
   }
   return status === 200 && ready === true ? { kind: 'ready', engines: named } : { kind: 'loading', engines: named };

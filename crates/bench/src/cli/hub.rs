@@ -40,6 +40,12 @@ pub struct HubArgs {
     shared: SharedArgs,
     #[command(flatten)]
     costs: CostArgs,
+    /// Simulated engines of each stage in the hub
+    #[arg(long, default_value_t = 1)]
+    instances: u16,
+    /// Words of a reply of the simulated engines in the hub
+    #[arg(long, default_value_t = 14)]
+    reply_words: u16,
     /// Stop when the standard input ends
     #[arg(long)]
     with_stdin: bool,
@@ -90,6 +96,8 @@ pub(super) async fn run_hub(args: HubArgs) -> Result<(), CliError> {
     let (mut config, with_stdin) = (args.config()?, args.with_stdin);
     config.server.max_sessions = MAX_SESSIONS;
     config.server.drain_seconds = args.shared.drain_s;
+    // Measures compare one load with another: what the hub does without under load is asked for (`--set slo.brownout=true`).
+    config.slo.brownout &= args.set.iter().any(|setting| setting.starts_with("slo."));
     if args.shared.sealing_key.is_none() {
         config.speech.jobs_dir.clear();
     }
@@ -100,7 +108,8 @@ pub(super) async fn run_hub(args: HubArgs) -> Result<(), CliError> {
         EnginesName::Fake => fakes(),
         EnginesName::Simulated => {
             let costs = args.costs.costs();
-            blocking(move || simulated::engines(costs)).await?.map_err(CliError::Failed)?
+            let shape = simulated::Shape { instances: args.instances.into(), reply_words: args.reply_words.into() };
+            blocking(move || simulated::engines(costs, shape)).await?.map_err(CliError::Failed)?
         }
         EnginesName::Cluster if args.shared.sealing_key.is_some() => {
             config.cluster = args.shared.config(&args.cluster);
@@ -284,6 +293,8 @@ mod tests {
             cluster: Member::default(),
             shared: SharedArgs { sealing_key: None, name: "hub".into(), replicas: 1, drain_s: 0 },
             costs: CostArgs { run_ms: 40, batch: 4, word_ms: 100 },
+            instances: 1,
+            reply_words: 14,
             with_stdin: false,
         };
         let config = args("session.lead_ms=250").config().expect("right settings");

@@ -3,7 +3,10 @@
 mod cluster;
 mod hub;
 mod peers;
+mod plan;
+mod simulate;
 mod stage;
+mod stress;
 mod voice;
 
 use crate::{HubCommand, Measure, Plan, Report};
@@ -26,6 +29,7 @@ Examples:
   antiphon-bench --json --strict > numbers.json
   antiphon-bench voice --sessions 20       concurrent conversations with this hub or any Realtime server
   antiphon-bench cluster                   engine workers over NATS, on this machine
+  antiphon-bench simulate --seeds 100000   sessions on virtual time, with faults drawn from seeds
 
 Each measure starts its own hubs as separate processes on free ports of this machine and talks to them in real time. The
 offline engines and default settings are used, whatever is configured; only `engines` reads the section [onnx], and
@@ -81,6 +85,12 @@ enum What {
     Llm(Box<stage::LlmArgs>),
     /// Engine workers over NATS: latency, scaling, workers killed and restarted (needs make nats-server)
     Cluster(cluster::ClusterArgs),
+    /// Sessions on virtual time with faults drawn from seeds; a day's traffic on a cluster of engine workers
+    Simulate(simulate::SimulateArgs),
+    /// Climbs in sessions until an objective breaks, holds, spikes, soaks
+    Stress(Box<stress::StressArgs>),
+    /// Machines, latency, cost and configuration files for a number of users
+    Plan(plan::PlanArgs),
     /// This hub and a pipecat bot on the same mock engines, in one sitting
     Peers(peers::PeersArgs),
     /// Mock engines over HTTP with configurable latencies
@@ -149,6 +159,9 @@ pub async fn run(args: Cli) -> Result<(), CliError> {
         Some(What::Tts(args)) => stage::tts(*args).await,
         Some(What::Stt(args)) => stage::stt(*args).await,
         Some(What::Llm(args)) => stage::llm(*args).await,
+        Some(What::Simulate(args)) => simulate::run(args).await,
+        Some(What::Stress(args)) => stress::run(*args).await,
+        Some(What::Plan(args)) => plan::run(args).await,
         Some(What::Peers(args)) => peers::run(args).await,
         Some(What::Mock(args)) => hub::run_mock(args).await,
         Some(What::Hub(args)) => hub::run_hub(args).await,

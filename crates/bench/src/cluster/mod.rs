@@ -208,7 +208,7 @@ async fn talk(
 }
 
 /// One clip for each session, with a mark of its own.
-fn clips(n_sessions: usize, word: Duration) -> Result<Arc<Clips>, BenchError> {
+pub(crate) fn clips(n_sessions: usize, word: Duration) -> Result<Arc<Clips>, BenchError> {
     let rate = antiphon_client::RATE;
     let step = std::f64::consts::TAU * QUESTION_HZ / f64::from(rate.hz());
     let question: Vec<i16> =

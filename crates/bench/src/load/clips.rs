@@ -118,6 +118,12 @@ impl Clips {
         (!all.is_empty()).then_some(Self { all, kept: true })
     }
 
+    /// The same clips for simulated engines whose replies have other words than those that can be counted.
+    pub(crate) fn uncounted(&self) -> Self {
+        let all = self.all.iter().map(|clip| Clip { word: None, ..clip.clone() }).collect();
+        Self { all, kept: self.kept }
+    }
+
     /// The index of the clip that a session speaks in a turn.
     pub(super) fn of(&self, session: usize, turn: usize) -> usize {
         let at = if self.kept { session } else { session + turn };

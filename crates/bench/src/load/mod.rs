@@ -21,7 +21,7 @@ mod turn;
 
 pub use clips::{Clip, Clips, Sign};
 pub use network::Network;
-pub use outcome::{Outcome, Sample};
+pub use outcome::{Outcome, Refusal, Sample};
 pub use page::page;
 pub use search::{Search, Step, search};
 pub use talk::{Conversation, Length, Return};

@@ -28,6 +28,25 @@ impl Sample {
     }
 }
 
+/// A session that the server refused, because it is full or a limit is reached.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Refusal {
+    /// Time from the attempt to the refusal.
+    pub after: Duration,
+    /// The `Retry-After` header.
+    pub retry_after: Option<String>,
+}
+
+impl Refusal {
+    fn of(error: &ClientError, after: Duration) -> Option<Self> {
+        match error {
+            ClientError::Unavailable { retry_after, .. } => Some(Self { after, retry_after: retry_after.clone() }),
+            ClientError::Refused { status: 429, .. } => Some(Self { after, retry_after: None }),
+            _ => None,
+        }
+    }
+}
+
 /// The outcome of a load.
 #[derive(Debug, Default)]
 pub struct Outcome {
@@ -37,6 +56,8 @@ pub struct Outcome {
     pub turns: Vec<TurnRecord>,
     /// Sessions that ended early, with the cause.
     pub broken: Vec<(usize, ClientError)>,
+    /// Sessions that the server refused; they are among those that ended early.
+    pub refused: Vec<Refusal>,
     /// Times that a session was resumed.
     pub returns: Vec<Return>,
     /// Sessions with reply frames whose sequence number was not the one expected, and how many.
@@ -55,8 +76,8 @@ pub struct Outcome {
     pub took: Duration,
     /// Fraction of the machine's CPU time used by other programs, 0 to 1.
     pub others: Option<f64>,
-    pub(super) stagger: Duration,
-    pub(super) first_end: Option<Duration>,
+    pub(crate) stagger: Duration,
+    pub(crate) first_end: Option<Duration>,
 }
 
 impl Outcome {
@@ -79,6 +100,8 @@ impl Outcome {
             if record.broke.is_none() {
                 self.conversations.push((session, record.conversation));
             }
+            let refusal = record.broke.as_ref().zip(record.not_opened);
+            self.refused.extend(refusal.and_then(|(error, after)| Refusal::of(error, after)));
             self.broken.extend(record.broke.map(|error| (session, error)));
         }
     }

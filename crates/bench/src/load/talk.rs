@@ -41,6 +41,8 @@ pub(super) struct SessionRecord {
     pub(super) ids: Vec<String>,
     /// Why the session ended early.
     pub(super) broke: Option<ClientError>,
+    /// How long it took until the session could not be opened.
+    pub(super) not_opened: Option<Duration>,
     /// How often it was resumed.
     pub(super) returns: Vec<Return>,
     /// Reply frames whose sequence number was not the one expected, although no audio was dropped before.
@@ -86,7 +88,9 @@ struct Mark {
 pub(super) async fn hold(load: Arc<Load>, session: usize, began: Instant) -> SessionRecord {
     let mut record = SessionRecord { session, ..SessionRecord::default() };
     let talked = async {
-        let connection = open_with(&load.connect, &load.session).await?;
+        let begun = Instant::now();
+        let connection = open_with(&load.connect, &load.session).await;
+        let connection = connection.inspect_err(|_| record.not_opened = Some(begun.elapsed()))?;
         Talk::new(&load, session, began, connection).run(&mut record).await
     };
     record.broke = talked.await.err();

@@ -100,8 +100,14 @@ pub(super) fn transcript(utterance: &[i16]) -> String {
 
 /// The response to a question: [`N_WORDS`] words, of which the first is the name of the mark that was mentioned.
 pub(super) fn reply(asked: &str) -> String {
+    reply_of(asked, N_WORDS)
+}
+
+/// A response of so many words: those of [`reply`], which begin again behind its last one.
+pub(super) fn reply_of(asked: &str, n_words: usize) -> String {
     let first = marks::named(asked).map_or("Sure".to_owned(), marks::name);
-    format!("{first},{REST}")
+    let rest = REST.split_whitespace().cycle().take(n_words.saturating_sub(1));
+    rest.fold(format!("{first},"), |text, word| text + " " + word)
 }
 
 /// The place of a word in a response, from 0; 0 for a name and for every word of no response.

@@ -431,8 +431,9 @@ impl Worker {
     }
 }
 
-/// Estimated wait in milliseconds of a request that arrives beside `in_flight` others, and the share of slots in use.
-pub(crate) fn estimate(load: &StageLoad, in_flight: usize) -> (f32, f32) {
+/// Estimated wait in milliseconds of a request that arrives beside `in_flight` others, and the share of slots in use. Of two workers
+/// the one with the lower pair is the better one. Public for the simulation of a day's traffic.
+pub fn estimate(load: &StageLoad, in_flight: usize) -> (f32, f32) {
     let slots = load.slots.max(1) as f32;
     let ahead = (in_flight as f32 + 1.0 - slots).max(0.0);
     let service_ms = if load.service_ms.is_finite() { load.service_ms.clamp(1.0, 60_000.0) } else { 1.0 };

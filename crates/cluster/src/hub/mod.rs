@@ -16,13 +16,14 @@ mod stt;
 mod tts;
 mod turn;
 
+pub use directory::estimate;
 pub use fallback::{with_local_stt, with_local_tts, with_local_turn};
 pub use news::{MAX_NEWS_BYTES, PeerNews, Watching};
 pub use overview::{HubView, LostView, Overview, StageView, WorkerView};
 pub use ownership::{MAX_STATE_BYTES, Owned, OwnershipError, Release, Seen, SharedSessions};
 pub use peers::{Asked, MAX_REPLY_BYTES, PeerReply, Replier};
 
-pub(crate) use directory::{estimate, other_model};
+pub(crate) use directory::other_model;
 
 use crate::exchange::{Delivery, Inboxes};
 use crate::flow::is_from_worker;

@@ -1,6 +1,7 @@
 //! Errors of language models.
 
 use crate::Fault;
+use crate::fault::away;
 use std::time::Duration;
 
 /// A failed response. It ends one response, never the session.
@@ -28,21 +29,31 @@ pub enum LlmError {
     /// The server's response is not a valid chat completion.
     #[error("the language model's answer cannot be read: {0}")]
     Protocol(String),
+    /// The server failed before and is not asked now. The message is for the log.
+    #[error("{0}")]
+    Away(String),
     /// A setting is missing or invalid; the text names it and the valid values.
     #[error("{0}")]
     Unavailable(String),
 }
 
 impl LlmError {
-    /// The message for a client, without addresses, settings or server text. The details are logged.
-    pub fn client_message(&self) -> String {
-        let fault = match self {
+    /// The kind of failure.
+    pub fn fault(&self) -> Fault {
+        match self {
             Self::Timeout { .. } => Fault::Timeout,
             Self::Refused { status, .. } => Fault::of_status(*status),
             Self::Transport(_) => Fault::Unreachable,
             Self::Protocol(_) => Fault::BadAnswer,
-            Self::Unavailable(_) => Fault::Unavailable,
-        };
-        fault.client_message("The language model")
+            Self::Unavailable(_) | Self::Away(_) => Fault::Unavailable,
+        }
+    }
+
+    /// The message for a client, without addresses, settings or server text. The details are logged.
+    pub fn client_message(&self) -> String {
+        if let Self::Away(_) = self {
+            return away("The language model");
+        }
+        self.fault().client_message("The language model")
     }
 }

@@ -6,11 +6,13 @@ mod error;
 
 pub use error::LlmError;
 
+use crate::Upstreams;
 use crate::stt::VocabularyHint;
 use antiphon_types::chat::{ChatRequest, Finish, Usage};
 use futures_util::future::BoxFuture;
 use futures_util::stream::BoxStream;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// One streamed part of a response.
 #[derive(Clone, Debug, PartialEq)]
@@ -51,6 +53,17 @@ pub trait Llm: Send + Sync {
 
     /// The sentences the model understands, if it understands only a closed set; passed to speech recognizers.
     fn vocabulary(&self) -> Option<Arc<VocabularyHint>> {
+        None
+    }
+
+    /// The engines that may serve this stage, with their circuit breakers; `None` for a local engine alone.
+    fn upstreams(&self) -> Option<Upstreams> {
+        None
+    }
+
+    /// How long the first output of a request may take before a second request is worth its cost, from the outputs before it;
+    /// `None`: never.
+    fn hedge_delay(&self) -> Option<Duration> {
         None
     }
 

@@ -7,12 +7,13 @@ mod error;
 
 pub use error::SttError;
 
-use crate::{Hop, REMOTE_CONCURRENCY};
-use antiphon_types::SampleRate;
+use crate::{Hop, REMOTE_CONCURRENCY, Upstreams};
+use antiphon_types::{Meter, SampleRate};
 use futures_util::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Sampling rate of all PCM passed to an engine: mono, 16 kHz.
 pub const RATE: SampleRate = SampleRate::HZ_16000;
@@ -127,6 +128,8 @@ pub struct SttOptions {
     pub translate: bool,
     /// Filled in by an engine that runs on another machine, with each provisional or final transcript.
     pub hop: Hop,
+    /// What the utterance costs, and who transcribes it; the engine fills it in.
+    pub meter: Meter,
 }
 
 /// An utterance that has its place in the queue of an engine.
@@ -156,6 +159,17 @@ pub trait Stt: Send + Sync {
     /// Number of utterances that wait for a decoder.
     fn waiting(&self) -> usize {
         0
+    }
+
+    /// The engines that may serve this stage, with their circuit breakers; `None` for a local engine alone.
+    fn upstreams(&self) -> Option<Upstreams> {
+        None
+    }
+
+    /// How long the first output of a request may take before a second request is worth its cost, from the outputs before it;
+    /// `None`: never.
+    fn hedge_delay(&self) -> Option<Duration> {
+        None
     }
 
     /// Opens a stream for one utterance.

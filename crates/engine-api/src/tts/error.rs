@@ -22,7 +22,8 @@ pub enum TtsError {
     /// A library, a voice or a setting is missing or invalid; the text states which and how to fix it.
     #[error("{0}")]
     Unavailable(String),
-    /// Engines run on other machines, and none of them can be reached. The message is for the log.
+    /// Engines run on other machines, and none of them can be reached, or their server failed before and is not asked now.
+    /// The message is for the log.
     #[error("{0}")]
     Away(String),
     /// The server of a remote engine failed on this chunk.

@@ -16,8 +16,8 @@ pub use library::{
 pub use playout::PlayoutEstimate;
 pub use text::{SpokenPart, TextRequest, TextSpeech, WORDS_AHEAD};
 
-use crate::{Hop, REMOTE_CONCURRENCY};
-use antiphon_types::Pcm;
+use crate::{Hop, REMOTE_CONCURRENCY, Upstreams};
+use antiphon_types::{Meter, Pcm};
 use futures_util::future::BoxFuture;
 use futures_util::stream::BoxStream;
 use serde::{Deserialize, Serialize};
@@ -47,6 +47,8 @@ pub struct SpeechRequest {
     pub instructions: Option<String>,
     /// Filled in with the chunk's first sound by an engine that runs on another machine.
     pub hop: Hop,
+    /// What the chunk costs, and who speaks it; the engine fills it in.
+    pub meter: Meter,
 }
 
 /// A chunk's place in a text: a response, a request of the speech API, a job.
@@ -96,6 +98,7 @@ impl Default for SpeechRequest {
             passage: None,
             instructions: None,
             hop: Hop::default(),
+            meter: Meter::default(),
         }
     }
 }
@@ -165,6 +168,17 @@ pub trait Tts: Send + Sync {
     /// Number of chunks in the queue.
     fn waiting(&self) -> usize {
         0
+    }
+
+    /// The engines that may serve this stage, with their circuit breakers; `None` for a local engine alone.
+    fn upstreams(&self) -> Option<Upstreams> {
+        None
+    }
+
+    /// How long the first output of a request may take before a second request is worth its cost, from the outputs before it;
+    /// `None`: never.
+    fn hedge_delay(&self) -> Option<Duration> {
+        None
     }
 
     /// Slots and memory of an engine that serves its listeners in slots; `None` for others.

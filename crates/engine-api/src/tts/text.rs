@@ -4,7 +4,7 @@
 
 use super::{Passage, TtsError};
 use crate::Hop;
-use antiphon_types::Pcm;
+use antiphon_types::{Meter, Pcm};
 use futures_util::stream::BoxStream;
 use tokio::sync::mpsc;
 
@@ -27,6 +27,8 @@ pub struct TextRequest {
     pub instructions: Option<String>,
     /// Filled in with the first sound by an engine that runs on another machine.
     pub hop: Hop,
+    /// What the text costs, and who speaks it; the engine fills it in.
+    pub meter: Meter,
 }
 
 /// Both ends of one text's speech.

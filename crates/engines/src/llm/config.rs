@@ -24,6 +24,11 @@ pub struct LlmConfig {
     pub first_token_timeout_ms: u64,
     /// `openai`: the longest wait between two tokens.
     pub token_timeout_ms: u64,
+    /// `openai`: how late the first output must be before a second request is sent, at least; 0: none is.
+    pub hedge_after_ms: u64,
+    /// The engine that serves where this one fails; `None`: none. It has no fallback itself.
+    #[serde(with = "crate::fallback::section")]
+    pub fallback: Option<Box<Self>>,
 }
 
 impl Default for LlmConfig {
@@ -40,6 +45,8 @@ impl Default for LlmConfig {
             max_tokens: 512,
             first_token_timeout_ms: 10_000,
             token_timeout_ms: 10_000,
+            hedge_after_ms: 1_000,
+            fallback: None,
         }
     }
 }

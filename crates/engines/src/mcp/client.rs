@@ -17,6 +17,8 @@ use sse_stream::{Error as SseError, Sse, SseStream};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
 
 /// One message of a server.
 pub(super) const MAX_MESSAGE_BYTES: usize = 1024 * 1024;
@@ -31,17 +33,29 @@ const JSON: &str = "application/json";
 #[derive(Clone, Debug)]
 pub(super) struct BoundedClient {
     http: reqwest::Client,
-    /// The longest wait for a body.
+    /// The longest wait for a head, and for a body.
     limit: Duration,
+    /// Ends requests that wait for their head.
+    given_up: CancellationToken,
 }
 
 type Failure = StreamableHttpError<reqwest::Error>;
 type Headers = HashMap<HeaderName, HeaderValue>;
 
 impl BoundedClient {
-    /// `limit`: the longest wait for a body. Callers wait less.
-    pub(super) fn new(http: reqwest::Client, limit: Duration) -> Self {
-        Self { http, limit }
+    /// `limit`: the longest wait for a head, and for a body. Callers wait less. `given_up` is cancelled when the caller no
+    /// longer waits for the connection: `rmcp`'s task does not notice by itself while a server is silent.
+    pub(super) fn new(http: reqwest::Client, limit: Duration, given_up: CancellationToken) -> Self {
+        Self { http, limit, given_up }
+    }
+
+    /// Sends a request and waits for the head of its answer.
+    async fn send(&self, request: reqwest::RequestBuilder) -> Result<reqwest::Response, Failure> {
+        let late = |_| Failure::Io(std::io::ErrorKind::TimedOut.into());
+        tokio::select! {
+            sent = timeout(self.limit, request.send()) => Ok(sent.map_err(late)??),
+            () = self.given_up.cancelled() => Err(Failure::Io(std::io::ErrorKind::Interrupted.into())),
+        }
     }
 
     async fn body(&self, response: reqwest::Response, most: usize) -> Result<Vec<u8>, Failure> {
@@ -142,7 +156,7 @@ impl StreamableHttpClient for BoundedClient {
         if let Some(id) = session_id {
             request = request.header(SESSION_ID, id.as_ref());
         }
-        let response = request.json(&message).send().await?;
+        let response = self.send(request.json(&message)).await?;
         let status = response.status();
         if !status.is_success() {
             return self.refused(response, &message, in_session).await;

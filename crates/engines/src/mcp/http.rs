@@ -18,6 +18,7 @@ use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
 
 /// Tools of one server a session takes: more would crowd out the conversation in any model's window.
 const MAX_TOOLS: usize = 128;
@@ -78,10 +79,14 @@ impl Http {
         if let Some(token) = &server.authorization {
             config = config.auth_header(token.strip_prefix("Bearer ").unwrap_or(token));
         }
-        let client = BoundedClient::new(client(&server.url)?, self.list_timeout.max(self.call_timeout));
+        // Dropped with this future, so that a server that never answers costs the time of the list and no more.
+        let given_up = CancellationToken::new().drop_guard();
+        let limit = self.list_timeout.max(self.call_timeout);
+        let client = BoundedClient::new(client(&server.url)?, limit, given_up.token().clone());
         let transport = StreamableHttpClientTransport::with_client(client, config);
         let service = ().serve(transport).await.map_err(|error| McpError::Unusable(words(&error)))?;
         let tools = list(&service).await?;
+        given_up.disarm();
         Ok((Arc::new(Open { service: Arc::new(service), limit: self.call_timeout }), tools))
     }
 }

@@ -5,10 +5,13 @@
 //! read of an answer, and serves the other remote stages too.
 
 mod body;
+mod upstream;
 
 pub use body::{Body, BodyError, Bounds, EventLimit};
+pub use upstream::{Attempt, IsOpen, Upstream};
 
-use reqwest::header::{AUTHORIZATION, HeaderValue};
+use crate::secret::{self, Bearer};
+use reqwest::header::AUTHORIZATION;
 use reqwest::{Client, Method, RequestBuilder, Response, Url};
 use std::time::Duration;
 
@@ -26,12 +29,11 @@ const MAX_ERROR_CHARS: usize = 300;
 pub struct Server {
     client: Client,
     base: Url,
-    /// Marked sensitive, so that it shows in no debug output.
-    authorization: Option<HeaderValue>,
+    authorization: Bearer,
 }
 
 impl Server {
-    /// Checks the settings and reads the key from the environment variable `key_env`; connects to nothing. `section` is
+    /// Checks the settings and reads the key from the environment variable `key_env` or its file; connects to nothing. `section` is
     /// the configuration's, for the words of an error, which say what is wrong and what would be right.
     pub fn new(section: &str, base_url: &str, key_env: &str, connect: Duration) -> Result<Self, String> {
         let wrong = |why: String| format!("{section}.base_url \"{base_url}\" {why}");
@@ -74,7 +76,7 @@ impl Server {
     /// escaped.
     pub fn request(&self, method: Method, path: &str) -> RequestBuilder {
         let request = self.client.request(method, self.url(path));
-        match &self.authorization {
+        match self.authorization.header() {
             Some(authorization) => request.header(AUTHORIZATION, authorization),
             None => request,
         }
@@ -88,9 +90,8 @@ impl Server {
     }
 
     /// The key, where there is one.
-    pub fn key(&self) -> Option<&str> {
-        let value = self.authorization.as_ref()?.to_str().ok()?;
-        value.strip_prefix("Bearer ")
+    pub fn key(&self) -> Option<String> {
+        self.authorization.key()
     }
 
     /// Opens a connection, so that the first request does not pay for it. What the server answers does not matter.
@@ -125,24 +126,18 @@ fn message_of(body: &[u8]) -> String {
 }
 
 /// The key in the environment. Only OpenAI itself is known to need one.
-fn read_key(section: &str, variable: &str, host: &str) -> Result<Option<HeaderValue>, String> {
-    let key = if variable.is_empty() { None } else { std::env::var(variable).ok() };
-    let Some(key) = key.map(|key| key.trim().to_owned()).filter(|key| !key.is_empty()) else {
-        if host == "api.openai.com" {
-            let how = if variable.is_empty() {
-                format!("name the environment variable that holds it in {section}.api_key_env")
-            } else {
-                format!("set the environment variable {variable}")
-            };
-            return Err(format!("{host} needs a key: {how}, or set {section}.base_url to a server without one"));
-        }
-        return Ok(None);
-    };
-    let value = HeaderValue::from_str(&format!("Bearer {key}"));
-    let mut value =
-        value.map_err(|_| format!("the key in {variable} holds characters that no key has: set it again"))?;
-    value.set_sensitive(true);
-    Ok(Some(value))
+fn read_key(section: &str, variable: &str, host: &str) -> Result<Bearer, String> {
+    let key = secret::read(variable).map_err(|error| error.to_string())?;
+    if key.is_none() && host == "api.openai.com" {
+        let how = if variable.is_empty() {
+            format!("name the environment variable that holds it in {section}.api_key_env")
+        } else {
+            format!("set the environment variable {variable}")
+        };
+        return Err(format!("{host} needs a key: {how}, or set {section}.base_url to a server without one"));
+    }
+    Bearer::new(variable, key.as_deref())
+        .ok_or_else(|| format!("the key in {variable} holds characters that no key has: set it again"))
 }
 
 /// Whether `host` is this machine, which no proxy reaches.

@@ -37,6 +37,11 @@ pub struct SttConfig {
     pub gpu_devices: Vec<u32>,
     /// The longest wait from the end of an utterance to its final transcript, a free decoder included.
     pub timeout_ms: u64,
+    /// `openai`: how late the first output must be before a second request is sent, at least; 0: none is.
+    pub hedge_after_ms: u64,
+    /// The engine that serves where this one fails; `None`: none. It has no fallback itself.
+    #[serde(with = "crate::fallback::section")]
+    pub fallback: Option<Box<Self>>,
 }
 
 impl SttConfig {
@@ -67,6 +72,8 @@ impl Default for SttConfig {
             gpu_device: 0,
             gpu_devices: Vec::new(),
             timeout_ms: 15_000,
+            hedge_after_ms: 1_000,
+            fallback: None,
         }
     }
 }

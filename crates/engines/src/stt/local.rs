@@ -8,12 +8,14 @@
 use super::SttStream;
 use antiphon_engine_api::stt::{OpeningUtterance, SpeakerState, Stt, SttError, SttOptions, SttUtterance, Transcript};
 use antiphon_inference::pool::{Lease, Overloaded, Place, Pool, PoolError};
+use antiphon_types::Meter;
 use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, poll};
 use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;
 use tokio::task::coop::unconstrained;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 /// Utterances that may wait, for each replica; past it the answer is [`SttError::Busy`]. A turn waits for the whole speech of
@@ -101,10 +103,11 @@ async fn begin<S: SttStream + 'static>(
     mut lease: Lease<S>,
     options: SttOptions,
 ) -> Result<Box<dyn SttUtterance>, SttError> {
+    let meter = options.meter.clone();
     lease.run(move |stream| stream.begin(&options)).await.map_err(lost)??;
     let cancel = CancellationToken::new();
     let (replica, asked) = (Replica::Idle(lease), cancel.child_token());
-    Ok(Box::new(PooledUtterance { replica, gathered: Vec::new(), asked, cancel }))
+    Ok(Box::new(PooledUtterance { replica, gathered: Vec::new(), asked, cancel, meter }))
 }
 
 /// The question to the stream after the gathered audio.
@@ -144,6 +147,7 @@ struct PooledUtterance<S: SttStream + 'static> {
     /// Cancels the partial or provisional transcript under way, when something else is asked.
     asked: CancellationToken,
     cancel: CancellationToken,
+    meter: Meter,
 }
 
 impl<S: SttStream + 'static> PooledUtterance<S> {
@@ -154,7 +158,7 @@ impl<S: SttStream + 'static> PooledUtterance<S> {
                 let pcm = std::mem::take(&mut self.gathered);
                 self.asked = self.cancel.child_token();
                 let (cancel, asked) = (self.cancel.clone(), self.asked.clone());
-                Replica::Busy(job(lease, pcm, ask, cancel, asked).boxed())
+                Replica::Busy(job(lease, pcm, ask, (cancel, asked), self.meter.clone()).boxed())
             }
             other => other,
         };
@@ -243,11 +247,13 @@ async fn job<S: SttStream + 'static>(
     mut lease: Lease<S>,
     pcm: Vec<i16>,
     ask: Ask,
-    cancel: CancellationToken,
-    asked: CancellationToken,
+    (cancel, asked): (CancellationToken, CancellationToken),
+    meter: Meter,
 ) -> (Lease<S>, Done) {
     let work = move |stream: &mut S| {
+        let begun = Instant::now();
         let done = answer(stream, &pcm, ask, &cancel, &asked);
+        meter.add(stream.runs_on(), begun.elapsed());
         if cancel.is_cancelled() {
             stream.forget();
             return Done::Discarded;

@@ -16,6 +16,7 @@ pub mod whisper;
 pub use config::SttConfig;
 
 use antiphon_engine_api::stt::{SpeakerState, SttError, SttOptions, Transcript};
+use antiphon_types::RunsOn;
 use tokio_util::sync::CancellationToken;
 
 /// A synchronous engine's stream, as a pool drives it ([`local::Local`] is the adapter). It outlives its utterances: one
@@ -34,6 +35,10 @@ pub trait SttStream: Send {
     /// Ends an utterance whose words are not asked for any more; see [`SttUtterance::learn`].
     fn learn(&mut self) -> Result<Option<SpeakerState>, SttError> {
         Ok(None)
+    }
+    /// What its calls keep busy.
+    fn runs_on(&self) -> RunsOn {
+        RunsOn::default()
     }
     /// Discards the utterance, however it ended: its audio and its words. The pool's adapter calls it after each one.
     fn forget(&mut self) {}

@@ -6,10 +6,10 @@
 //! and tokens, whatever the server sends. What was said is never logged.
 
 use super::SttConfig;
-use crate::remote::{Body, BodyError, Bounds, Server};
+use crate::remote::{Body, BodyError, Bounds, Server, Upstream};
 use antiphon_audio::wav;
-use antiphon_engine_api::Fault;
 use antiphon_engine_api::stt::{RATE, Stt, SttError, SttOptions, SttUtterance, TokenLogprob, Transcript};
+use antiphon_engine_api::{Fault, Upstreams};
 use antiphon_types::Pcm;
 use bytes::Bytes;
 use futures_util::FutureExt;
@@ -36,18 +36,23 @@ pub struct OpenAiStt {
     server: Server,
     model: String,
     language: Option<String>,
-    /// From the end of the utterance to its transcript, the retry included.
+    /// From the end of the utterance to its transcript, the retry included: `stt.timeout_ms`, half of it with a fallback.
     deadline: Duration,
+    upstream: Upstream,
 }
 
 impl OpenAiStt {
     /// Checks the settings and reads the key; connects to nothing. [`SttError::Unavailable`] says which setting is wrong
     /// and what would be right.
     pub fn new(config: &SttConfig) -> Result<Self, SttError> {
-        let deadline = Duration::from_millis(config.timeout_ms);
+        // A fallback needs the other half: the session waits for so long in all.
+        let share = if config.fallback.is_some() { 2 } else { 1 };
+        let deadline = Duration::from_millis(config.timeout_ms) / share;
         let server = Server::new("stt", &config.base_url, &config.api_key_env, deadline);
         let language = Some(config.language.clone()).filter(|language| !language.is_empty());
-        Ok(Self { server: server.map_err(SttError::Unavailable)?, model: config.model.clone(), language, deadline })
+        let upstream = Upstream::new(config.hedge_after_ms, deadline, config.fallback.is_some());
+        let (server, model) = (server.map_err(SttError::Unavailable)?, config.model.clone());
+        Ok(Self { server, model, language, deadline, upstream })
     }
 
     /// Opens a connection, so that the first utterance does not pay for it.
@@ -56,17 +61,31 @@ impl OpenAiStt {
         warmed.map_err(|_| SttError::Timeout(self.deadline))?.map_err(|error| self.transport(error))
     }
 
-    /// Transcribes a whole utterance.
+    /// Transcribes a whole utterance, unless the server failed so often that it is not asked.
     async fn transcribe(self, pcm: Vec<i16>, options: SttOptions) -> Result<Transcript, SttError> {
         if pcm.is_empty() {
             return Ok(Transcript::default());
         }
+        let away = |reason: String| SttError::Away(format!("{}: {reason}", self.server.host()));
+        let mut attempt = self.upstream.admit().map_err(|open| away(open.to_string()))?;
         let file = Bytes::from(wav::write(&Pcm { rate: RATE, samples: pcm }));
+        let Some(result) = attempt.first(self.ask(&file, &options)).await else {
+            return Err(away("it is late, as other requests are".into()));
+        };
+        match &result {
+            Ok(_) => attempt.answered(),
+            Err(error) => attempt.failed(fault_of(error)),
+        }
+        result
+    }
+
+    /// Asks within the deadline, twice where that may help and no other engine would take over.
+    async fn ask(&self, file: &Bytes, options: &SttOptions) -> Result<Transcript, SttError> {
         let two_tries = async {
-            match self.attempt(&file, &options).await {
-                Err(Failure { error, again: true }) => {
+            match self.attempt(file, options).await {
+                Err(Failure { error, again: true }) if !self.upstream.has_fallback() => {
                     tracing::debug!(%error, "the transcription is asked for once more");
-                    self.attempt(&file, &options).await.map_err(|failure| failure.error)
+                    self.attempt(file, options).await.map_err(|failure| failure.error)
                 }
                 other => other.map_err(|failure| failure.error),
             }
@@ -82,6 +101,7 @@ impl OpenAiStt {
         if !status.is_success() {
             let again = status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS;
             let fault = Fault::of_status(status.as_u16());
+            self.upstream.heed(&response);
             return Err(Failure { error: failed(fault, self.server.refusal(response).await), again });
         }
         let bounds = Bounds { bytes: MAX_ANSWER_BYTES, stall: self.deadline, total: self.deadline };
@@ -152,6 +172,14 @@ struct Token {
     logprob: f64,
 }
 
+fn fault_of(error: &SttError) -> Fault {
+    match error {
+        SttError::Remote { fault, .. } => *fault,
+        SttError::Timeout(_) => Fault::Timeout,
+        _ => Fault::Failed,
+    }
+}
+
 fn failed(fault: Fault, message: String) -> SttError {
     SttError::Remote { fault, message, source: None }
 }
@@ -163,6 +191,14 @@ impl Stt for OpenAiStt {
 
     fn warm(&self) -> BoxFuture<'_, Result<(), SttError>> {
         OpenAiStt::warm(self).boxed()
+    }
+
+    fn upstreams(&self) -> Option<Upstreams> {
+        Some(self.upstream.report(self.name()))
+    }
+
+    fn hedge_delay(&self) -> Option<Duration> {
+        self.upstream.hedge_delay()
     }
 
     fn open(&self, options: SttOptions) -> BoxFuture<'static, Result<Box<dyn SttUtterance>, SttError>> {

@@ -15,11 +15,12 @@ use antiphon_engine_api::tts::{SpeechRequest, Tts, TtsError, Voice};
 use antiphon_inference::onnx::Provider;
 use antiphon_inference::pool::Overloaded;
 use antiphon_inference::pool::batch::{BatchEngine, BatchScheduler, BatchSettings};
-use antiphon_types::Pcm;
+use antiphon_types::{Meter, Pcm, RunsOn};
 use futures_util::future::{BoxFuture, FutureExt};
 use futures_util::stream::{BoxStream, Stream};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 /// Chunks that may wait, for each replica: at 30 to 200 ms a chunk the last one waits a few seconds.
@@ -43,6 +44,11 @@ pub trait BatchTtsEngine: 'static {
     fn bucket(request: &SpeechRequest) -> u32
     where
         Self: Sized;
+
+    /// What a run keeps busy.
+    fn runs_on(&self) -> RunsOn {
+        RunsOn::default()
+    }
 
     /// Speaks one step of each job, all of one class, in one run: passes its sound to [`Job::sound`], and with
     /// [`Job::go_on_at`] where a longer one continues. The failure of one job is reported to [`Job::fail`]. Blocks for as
@@ -138,7 +144,11 @@ impl<E: BatchTtsEngine> BatchEngine<Job> for Driven<E> {
             _ => CancellationToken::new(),
         };
         batch.iter_mut().for_each(Job::begin_step);
-        match self.0.synthesize_batch(batch, &cancel) {
+        let meters: Vec<_> = batch.iter().map(|job| job.request().meter.clone()).collect();
+        let begun = Instant::now();
+        let result = self.0.synthesize_batch(batch, &cancel);
+        Meter::share(&meters, self.0.runs_on(), begun.elapsed());
+        match result {
             // Nobody waits for the result of a cancelled run, and its error is no failure of the engine.
             _ if cancel.is_cancelled() => batch.clear(),
             Ok(()) => batch.retain(Job::goes_on),

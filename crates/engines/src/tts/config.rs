@@ -58,6 +58,11 @@ pub struct TtsConfig {
     pub voices_dir: String,
     /// The same: uploaded voices, at most.
     pub max_voices: usize,
+    /// `openai`, `fish`, `moshi`: how late the first output must be before a second request is sent, at least; 0: none is.
+    pub hedge_after_ms: u64,
+    /// The engine that serves where this one fails; `None`: none. It has no fallback itself.
+    #[serde(with = "crate::fallback::section")]
+    pub fallback: Option<Box<Self>>,
 }
 
 impl TtsConfig {
@@ -112,6 +117,8 @@ impl Default for TtsConfig {
             timeout_ms: 10_000,
             voices_dir: String::new(),
             max_voices: 64,
+            hedge_after_ms: 1_000,
+            fallback: None,
         }
     }
 }

@@ -11,12 +11,14 @@ use super::decode::Expected;
 use super::server_voices::{KnownVoices, VoiceList};
 use super::speech_server::{SpeechServer, check_extra};
 use super::streamed::{Ask, longest_sound, with_extra};
+use antiphon_engine_api::Upstreams;
 use antiphon_engine_api::tts::{SpeechRequest, Tts, TtsError, Voice, VoiceLibrary};
 use antiphon_types::Pcm;
 use futures_util::future::BoxFuture;
 use futures_util::stream::BoxStream;
 use serde_json::{Map, Value};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// The voice without a reference.
 const SERVERS_OWN: &str = "default";
@@ -83,6 +85,14 @@ impl Tts for Fish {
             self.voices.refresh().await;
             Ok(())
         })
+    }
+
+    fn upstreams(&self) -> Option<Upstreams> {
+        Some(self.server.upstream.report(self.name()))
+    }
+
+    fn hedge_delay(&self) -> Option<Duration> {
+        self.server.upstream.hedge_delay()
     }
 
     fn voices(&self) -> Vec<Voice> {

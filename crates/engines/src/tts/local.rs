@@ -14,6 +14,7 @@ use std::ops::ControlFlow;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 /// Pieces that wait between a replica and its reader. Enough for all of a chunk (30 s in pieces of 20 ms, 960 KB at 16
@@ -132,11 +133,19 @@ fn spoken<E: TtsEngine + 'static>(
         };
         let (pieces, mut made) = mpsc::channel(MAX_PIECES);
         let speak = move |engine: &mut E| {
-            engine.synthesize(&request, &cancel, &mut |pcm| match pieces.blocking_send(pcm) {
-                Ok(()) => ControlFlow::Continue(()),
-                // The stream was dropped.
-                Err(_) => ControlFlow::Break(()),
-            })
+            let (begun, mut waited) = (Instant::now(), Duration::ZERO);
+            let result = engine.synthesize(&request, &cancel, &mut |pcm| {
+                let waits = Instant::now();
+                let sent = pieces.blocking_send(pcm);
+                waited += waits.elapsed();
+                match sent {
+                    Ok(()) => ControlFlow::Continue(()),
+                    // The stream was dropped.
+                    Err(_) => ControlFlow::Break(()),
+                }
+            });
+            request.meter.add(engine.runs_on(), begun.elapsed().saturating_sub(waited));
+            result
         };
         let mut job = std::pin::pin!(lease.run_judged(speak, breaks));
         let mut outcome = None;

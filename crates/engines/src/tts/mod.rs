@@ -48,7 +48,7 @@ mod words;
 pub use config::TtsConfig;
 
 use antiphon_engine_api::tts::{Repeats, SpeechRequest, TtsError, Voice};
-use antiphon_types::Pcm;
+use antiphon_types::{Pcm, RunsOn};
 use std::ops::ControlFlow;
 use tokio_util::sync::CancellationToken;
 
@@ -61,6 +61,11 @@ pub trait TtsEngine: Send {
     /// ([`Tts::repeats`](antiphon_engine_api::tts::Tts::repeats)).
     fn repeats(&self, _voice: &str) -> Repeats {
         Repeats::Never
+    }
+
+    /// What a synthesis keeps busy.
+    fn runs_on(&self) -> RunsOn {
+        RunsOn::default()
     }
 
     /// Calls `sink` with mono PCM as it is made; `Break` stops synthesis. Blocks for as long as synthesis takes.

@@ -8,6 +8,7 @@
 use super::TtsConfig;
 use super::speech_server::{DecodeError, SpeechServer, check_extra};
 use super::words::{self, Call, Dialect, Said, n_letters};
+use antiphon_engine_api::Upstreams;
 use antiphon_engine_api::tts::{SpeechRequest, SpokenPart, TextRequest, TextSpeech, Tts, TtsError, Voice};
 use antiphon_types::{Pcm, SampleRate, to_sample};
 use futures_util::StreamExt;
@@ -17,6 +18,7 @@ use reqwest::Url;
 use reqwest::header::HeaderValue;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use std::time::Duration;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 use tokio_tungstenite::tungstenite::handshake::client::Request;
 use tokio_tungstenite::tungstenite::{Bytes, Message};
@@ -74,7 +76,8 @@ impl Moshi {
     fn speech(&self, speed: f32) -> Result<TextSpeech, TtsError> {
         let (request, host) = (self.request()?, self.server.server.host().to_owned());
         let (dialect, deadlines) = (MoshiDialect::default(), self.server.deadlines);
-        Ok(words::speak(Call { request, begin: None, dialect, deadlines, host, speed }))
+        let upstream = self.server.upstream.clone();
+        Ok(words::speak(Call { request, begin: None, dialect, deadlines, host, speed, upstream }))
     }
 
     fn request(&self) -> Result<Request, TtsError> {
@@ -84,8 +87,8 @@ impl Moshi {
         }
         let wrong = || TtsError::Unavailable("tts.base_url is no address of a WebSocket".into());
         let mut request = address.as_str().into_client_request().map_err(|_| wrong())?;
-        let key = self.server.server.key().unwrap_or(USUAL_KEY);
-        let mut key = HeaderValue::from_str(key).map_err(|_| wrong())?;
+        let key = self.server.server.key();
+        let mut key = HeaderValue::from_str(key.as_deref().unwrap_or(USUAL_KEY)).map_err(|_| wrong())?;
         key.set_sensitive(true);
         request.headers_mut().insert(KEY_HEADER, key);
         Ok(request)
@@ -99,6 +102,14 @@ impl Tts for Moshi {
 
     fn warm(&self) -> BoxFuture<'_, Result<(), TtsError>> {
         Box::pin(self.server.warm())
+    }
+
+    fn upstreams(&self) -> Option<Upstreams> {
+        Some(self.server.upstream.report(self.name()))
+    }
+
+    fn hedge_delay(&self) -> Option<Duration> {
+        self.server.upstream.hedge_delay()
     }
 
     fn voices(&self) -> Vec<Voice> {

@@ -13,12 +13,14 @@ use super::decode::{Expected, RATES};
 use super::server_voices::{KnownVoices, VoiceList};
 use super::speech_server::{SpeechServer, check_extra};
 use super::streamed::{Ask, longest_sound, with_extra};
+use antiphon_engine_api::Upstreams;
 use antiphon_engine_api::tts::{SpeechRequest, TextRequest, TextSpeech, Tts, TtsError, Voice, VoiceLibrary};
 use antiphon_types::{Pcm, SampleRate};
 use futures_util::future::BoxFuture;
 use futures_util::stream::BoxStream;
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// The voices of OpenAI's speech API (its reference, "Create speech", 2025), which compatible servers mostly accept.
 const KNOWN_VOICES: [&str; 11] =
@@ -136,6 +138,14 @@ impl Tts for OpenAiTts {
             self.voices.refresh().await;
             Ok(())
         })
+    }
+
+    fn upstreams(&self) -> Option<Upstreams> {
+        Some(self.server.upstream.report(self.name()))
+    }
+
+    fn hedge_delay(&self) -> Option<Duration> {
+        self.server.upstream.hedge_delay()
     }
 
     fn voices(&self) -> Vec<Voice> {

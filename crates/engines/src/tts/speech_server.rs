@@ -4,7 +4,7 @@
 //! made of them. This module sends nothing but the request that opens a connection.
 
 use super::TtsConfig;
-use crate::remote::Server;
+use crate::remote::{Server, Upstream};
 use antiphon_engine_api::Fault;
 use antiphon_engine_api::tts::TtsError;
 use serde_json::{Map, Value};
@@ -28,6 +28,7 @@ pub(super) const WAIT_PER_SOUND: u32 = 8;
 pub(super) struct SpeechServer {
     pub(super) server: Server,
     pub(super) deadlines: Deadlines,
+    pub(super) upstream: Upstream,
 }
 
 /// How long to wait for a server.
@@ -57,7 +58,8 @@ impl SpeechServer {
         let first_byte = Duration::from_millis(config.timeout_ms);
         let server =
             Server::new("tts", &config.base_url, &config.api_key_env, first_byte).map_err(TtsError::Unavailable)?;
-        Ok(Self { server, deadlines: Deadlines { first_byte, between_bytes: STALL } })
+        let upstream = Upstream::new(config.hedge_after_ms, first_byte, config.fallback.is_some());
+        Ok(Self { server, deadlines: Deadlines { first_byte, between_bytes: STALL }, upstream })
     }
 
     /// Opens a connection, so that the first chunk does not pay for it. What the server answers does not matter.
@@ -79,6 +81,20 @@ impl SpeechServer {
 
 pub(super) fn failed(fault: Fault, message: String) -> TtsError {
     TtsError::Remote { fault, message, source: None }
+}
+
+/// The request is not sent: the server failed before.
+pub(super) fn away(host: &str, reason: &dyn std::fmt::Display) -> TtsError {
+    TtsError::Away(format!("{host}: {reason}"))
+}
+
+/// The kind of a failure, for the server's circuit breaker.
+pub(super) fn fault_of(error: &TtsError) -> Fault {
+    match error {
+        TtsError::Remote { fault, .. } => *fault,
+        TtsError::Timeout(_) => Fault::Timeout,
+        _ => Fault::Failed,
+    }
 }
 
 pub(super) fn unusable(message: String) -> TtsError {

@@ -7,7 +7,9 @@
 //! speaks without end, or sends a sample now and then, fails.
 
 use super::decode::{self, Decode, Expected};
-use super::speech_server::{SpeechServer, WAIT, WAIT_PER_SOUND, failed, longest_sound_of, undecoded, unusable};
+use super::speech_server::{
+    SpeechServer, WAIT, WAIT_PER_SOUND, away, failed, fault_of, longest_sound_of, undecoded, unusable,
+};
 use crate::remote::{Body, BodyError, Bounds};
 use antiphon_engine_api::Fault;
 use antiphon_engine_api::tts::{SpeechRequest, TtsError};
@@ -73,14 +75,24 @@ impl SpeechServer {
         let (server, ask) = (self.clone(), Arc::new(ask));
         let stream = async_stream::stream! {
             let first_byte = server.deadlines.first_byte;
-            let mut sound = match timeout(first_byte, server.open(&ask)).await {
-                Ok(Ok(sound)) => sound,
-                Ok(Err(error)) => {
-                    yield Err(error);
+            let host = server.server.host();
+            let mut attempt = match server.upstream.admit() {
+                Ok(attempt) => attempt,
+                Err(open) => {
+                    yield Err(away(host, &open));
                     return;
                 }
-                Err(_) => {
-                    yield Err(TtsError::Timeout(first_byte));
+            };
+            let opened = attempt.first(timeout(first_byte, server.open(&ask))).await;
+            let Some(opened) = opened else {
+                yield Err(away(host, &"it is late, as other requests are"));
+                return;
+            };
+            let mut sound = match opened.unwrap_or(Err(TtsError::Timeout(first_byte))) {
+                Ok(sound) => sound,
+                Err(error) => {
+                    attempt.failed(fault_of(&error));
+                    yield Err(error);
                     return;
                 }
             };
@@ -92,15 +104,19 @@ impl SpeechServer {
                         let sound_of_it = pcm.duration();
                         (made, n_silent) = (made + sound_of_it, 0);
                         sound.body.allow(sound_of_it * WAIT_PER_SOUND);
+                        attempt.answered();
                         yield Ok(pcm);
                     }
                     Err(error) => {
-                        yield Err(undecoded(error));
+                        let error = undecoded(error);
+                        attempt.failed(fault_of(&error));
+                        yield Err(error);
                         return;
                     }
                 }
                 if made > ask.longest {
                     let longest = ask.longest;
+                    attempt.failed(Fault::BadAnswer);
                     yield Err(unusable(format!("the server sent more than {longest:?} of sound for a chunk of text")));
                     return;
                 }
@@ -116,7 +132,9 @@ impl SpeechServer {
                     Ok(Some(more)) => bytes = more,
                     Ok(None) => break,
                     Err(error) => {
-                        yield Err(server.unread(error));
+                        let error = server.unread(error);
+                        attempt.failed(fault_of(&error));
+                        yield Err(error);
                         return;
                     }
                 }
@@ -124,7 +142,11 @@ impl SpeechServer {
             match sound.decoder.end() {
                 Ok(None) => {}
                 Ok(Some(odd)) => tracing::warn!("{odd}"),
-                Err(error) => yield Err(undecoded(error)),
+                Err(error) => {
+                    let error = undecoded(error);
+                    attempt.failed(fault_of(&error));
+                    yield Err(error);
+                }
             }
         };
         stream.boxed()
@@ -133,7 +155,7 @@ impl SpeechServer {
     /// Sends the request, twice where that may help, and waits for the first byte of sound.
     async fn open(&self, ask: &Ask) -> Result<Sound, TtsError> {
         match self.attempt(ask).await {
-            Err(failure) if failure.again => {
+            Err(failure) if failure.again && !self.upstream.has_fallback() => {
                 tracing::debug!(error = %failure.error, "the speech request is sent once more");
                 self.attempt(ask).await.map_err(|failure| failure.error)
             }
@@ -150,6 +172,7 @@ impl SpeechServer {
             let mut response = sent.map_err(|error| again(self.transport("cannot be reached", error)))?;
             let status = response.status();
             if !status.is_success() {
+                self.upstream.heed(&response);
                 let error = failed(Fault::of_status(status.as_u16()), self.server.refusal(response).await);
                 let again = status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS;
                 return Err(Failure { error, again });

@@ -10,8 +10,9 @@
 //! waited for without a deadline here: the language model has its own.
 
 use super::speech_server::{
-    Deadlines, DecodeError, WAIT, WAIT_PER_SOUND, failed, longest_sound_of, undecoded, unusable,
+    Deadlines, DecodeError, WAIT, WAIT_PER_SOUND, away, failed, fault_of, longest_sound_of, undecoded, unusable,
 };
+use crate::remote::Upstream;
 use antiphon_engine_api::Fault;
 use antiphon_engine_api::tts::{SpokenPart, TextSpeech, TtsError, WORDS_AHEAD};
 use antiphon_types::{Pcm, SampleRate};
@@ -79,6 +80,7 @@ pub(super) struct Call<D> {
     pub(super) host: String,
     /// For the bound of the sound.
     pub(super) speed: f32,
+    pub(super) upstream: Upstream,
 }
 
 /// Speaks a text as its words come; see the module.
@@ -86,16 +88,22 @@ pub(super) fn speak<D: Dialect>(call: Call<D>) -> TextSpeech {
     let (words, mut pieces) = mpsc::channel(WORDS_AHEAD);
     let speech = async_stream::stream! {
         let Some(first) = pieces.recv().await else { return };
-        let begun = Instant::now();
-        let first_byte = call.deadlines.first_byte;
-        let socket = match timeout(first_byte, connect(&call.request, &call.host)).await {
-            Ok(Ok(socket)) => socket,
-            Ok(Err(error)) => {
-                yield Err(error);
+        // When the sound comes depends on the words, too.
+        let mut attempt = match call.upstream.admit() {
+            Ok(attempt) => attempt.untimed(),
+            Err(open) => {
+                yield Err(away(&call.host, &open));
                 return;
             }
-            Err(_) => {
-                yield Err(TtsError::Timeout(first_byte));
+        };
+        let begun = Instant::now();
+        let first_byte = call.deadlines.first_byte;
+        let connected = timeout(first_byte, connect(&call.request, &call.host)).await;
+        let socket = match connected.unwrap_or(Err(TtsError::Timeout(first_byte))) {
+            Ok(socket) => socket,
+            Err(error) => {
+                attempt.failed(fault_of(&error));
+                yield Err(error);
                 return;
             }
         };
@@ -129,6 +137,7 @@ pub(super) fn speak<D: Dialect>(call: Call<D>) -> TextSpeech {
             match step {
                 Ok(step) => {
                     for part in step.parts {
+                        attempt.answered();
                         yield Ok(part);
                     }
                     if step.is_last {
@@ -136,6 +145,7 @@ pub(super) fn speak<D: Dialect>(call: Call<D>) -> TextSpeech {
                     }
                 }
                 Err(error) => {
+                    attempt.failed(fault_of(&error));
                     yield Err(error);
                     return;
                 }

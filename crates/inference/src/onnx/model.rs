@@ -2,6 +2,7 @@
 
 use super::cancel::StopWhenCancelled;
 use super::{OnnxError, Outputs, Provider, Signature, Slot, Tensor};
+use antiphon_types::RunsOn;
 use ort::ErrorCode;
 use ort::logging::LogLevel;
 use ort::session::{RunOptions, Session, SessionInputValue};
@@ -17,20 +18,34 @@ pub struct Model {
     session: Mutex<Session>,
     provider: Provider,
     device_id: i32,
+    n_threads: usize,
     inputs: Vec<Slot>,
     outputs: Vec<Slot>,
 }
 
 impl Model {
-    pub(super) fn new(path: &Path, session: Session, provider: Provider, device_id: i32) -> Self {
+    pub(super) fn new(path: &Path, session: Session, provider: Provider, device_id: i32, n_threads: usize) -> Self {
         let inputs = session.inputs().iter().map(Slot::of).collect();
         let outputs = session.outputs().iter().map(Slot::of).collect();
-        Self { path: path.into(), session: Mutex::new(session), provider, device_id, inputs, outputs }
+        Self { path: path.into(), session: Mutex::new(session), provider, device_id, n_threads, inputs, outputs }
     }
 
     /// The provider it actually runs on.
     pub fn provider(&self) -> Provider {
         self.provider
+    }
+
+    /// What a run keeps busy. On the processor these are all threads that it may use, which is an upper bound.
+    pub fn runs_on(&self) -> RunsOn {
+        match self.provider {
+            Provider::Cpu => RunsOn::threads(self.n_threads),
+            Provider::Cuda | Provider::TensorRt => RunsOn::GPU,
+        }
+    }
+
+    /// Threads of one run.
+    pub(super) fn n_threads(&self) -> usize {
+        self.n_threads
     }
 
     /// Its file.

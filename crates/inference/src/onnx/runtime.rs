@@ -9,6 +9,7 @@ use ort::session::Session;
 use ort::session::builder::{GraphOptimizationLevel, SessionBuilder};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::available_parallelism;
 
 /// ONNX Runtime, open. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -74,7 +75,8 @@ impl Runtime {
                     continue;
                 }
             };
-            let model = Model::new(path, session, *provider, self.config.device_id as i32);
+            let n_threads = self.n_threads(options);
+            let model = Model::new(path, session, *provider, self.config.device_id as i32, n_threads);
             if let Some(signature) = options.signature {
                 model.check(signature)?;
             }
@@ -82,6 +84,14 @@ impl Runtime {
             return Ok(model);
         }
         Err(refused.expect("at least one provider was tried"))
+    }
+
+    /// Threads of one run.
+    fn n_threads(&self, options: &ModelOptions) -> usize {
+        match options.intra_threads.unwrap_or(self.config.intra_threads) {
+            0 => available_parallelism().map_or(1, usize::from),
+            n => n,
+        }
     }
 
     /// The memory that a model may take on its GPU, where the configuration limits it.
@@ -100,7 +110,7 @@ impl Runtime {
             .builder(provider, &ModelOptions::default(), &Arc::default())
             .and_then(|mut builder| builder.commit_from_memory(graph));
         match made.map_err(|error| refusal(path, provider, &error)) {
-            Ok(session) => Ok(Model::new(path, session, provider, beside.device_id())),
+            Ok(session) => Ok(Model::new(path, session, provider, beside.device_id(), beside.n_threads())),
             Err(Refusal::Model(error)) => Err(error),
             Err(Refusal::Provider(message)) => Err(OnnxError::NotServed { provider, path: path.into(), message }),
         }

@@ -3,11 +3,12 @@
 use super::record::{HeardBy, Kind, Status, Tokens};
 use super::turn::{Turn, UtteranceMarks};
 use super::{Cause, EndOfTurn, Milestone, Timeline};
+use crate::responding::ResponseMeters;
 use antiphon_dialog::{Dialog, ResponseStatus, ResponseView, StopReason};
 use antiphon_engine_api::Served;
 use antiphon_protocol::{Marks, ServerEvent, Workers};
 use antiphon_telemetry::{Metrics, Stage};
-use antiphon_types::{ItemId, ResponseId, Samples, Timestamp};
+use antiphon_types::{ItemId, Meter, ResponseId, Samples, Timestamp};
 use std::time::Duration;
 
 /// What a client says of how an item played.
@@ -45,7 +46,13 @@ impl Timeline {
                 };
                 let turn = self.begin(kind, at);
                 turn.heard_words(&text);
-                let given = item.map(|item| UtteranceMarks { item, opened: at, transcribed: None, served: None });
+                let given = item.map(|item| UtteranceMarks {
+                    item,
+                    opened: at,
+                    transcribed: None,
+                    served: None,
+                    meter: Meter::default(),
+                });
                 turn.utterances.extend(given);
                 turn
             }
@@ -56,8 +63,9 @@ impl Timeline {
     }
 
     /// The model is asked.
-    pub(crate) fn response_started(&mut self, id: &ResponseId, at: Timestamp) {
+    pub(crate) fn response_started(&mut self, id: &ResponseId, meters: ResponseMeters, at: Timestamp) {
         if let Some(turn) = self.of(id) {
+            turn.meters.response = meters;
             turn.marks.response_started.get_or_insert(at);
         }
     }

@@ -6,12 +6,14 @@
 //! follows no speech has a turn of its own. It reads no clock and decides nothing.
 
 mod answering;
+mod cost;
 mod parts;
 pub(super) mod record;
 mod speculation;
 mod turn;
 
 pub(super) use answering::Played;
+pub use cost::{StageCost, TurnCost};
 pub use record::{
     EndOfTurn, HeardBy, Kind, Part, SpeculationOutcome, SpeculativeRun, StageRun, Status, Tokens, TurnAudio, TurnMarks,
     TurnRecord, TurnStage, Waits,
@@ -24,7 +26,7 @@ use antiphon_dialog::{Content, Dialog, Item, ItemKind, Role};
 use antiphon_engine_api::Served;
 use antiphon_protocol::Endpointing;
 use antiphon_telemetry::Metrics;
-use antiphon_types::{IdMint, ItemId, KeyId, ResponseId, SessionId, Timestamp, TurnId};
+use antiphon_types::{Brownout, IdMint, ItemId, KeyId, Meter, ResponseId, SessionId, Timestamp, TurnId};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -41,6 +43,7 @@ pub(super) struct Timeline {
     n_turns: u64,
     turn_history: Arc<TurnHistory>,
     metrics: Metrics,
+    brownout: Brownout,
     open: VecDeque<Turn>,
     cause: Cause,
 }
@@ -55,6 +58,8 @@ pub(super) struct Begins {
     pub(super) seed: u64,
     /// The client gets frames, and may say how it plays them.
     pub(super) may_report: bool,
+    /// The hub's brownout level, of which each turn keeps what it began with.
+    pub(super) brownout: Brownout,
 }
 
 /// What the next response of the conversation answers.
@@ -77,11 +82,11 @@ enum Cause {
 impl Timeline {
     /// Of a session that begins now.
     pub(super) fn new(begins: Begins, turn_history: Arc<TurnHistory>, metrics: Metrics) -> Self {
-        let Begins { session, owner, at, seed, may_report } = begins;
+        let Begins { session, owner, at, seed, may_report, brownout } = begins;
         let (engines, keeps_words) = (turn_history.engines(), turn_history.keeps_transcripts());
         let frame = Frame { session, owner, origin: at, engines, keeps_words, may_report };
         let (open, cause) = (VecDeque::new(), Cause::Nothing);
-        Self { frame, ids: IdMint::new(seed), n_turns: 0, turn_history, metrics, open, cause }
+        Self { frame, ids: IdMint::new(seed), n_turns: 0, turn_history, metrics, brownout, open, cause }
     }
 
     /// The names given so far, for a timeline that goes on on another hub.
@@ -104,7 +109,13 @@ impl Timeline {
         }
         let current = self.speech(turn).expect("begun just now");
         current.status = Status::Listening;
-        current.utterances.push(UtteranceMarks { item, opened: at, transcribed: None, served: None });
+        current.utterances.push(UtteranceMarks {
+            item,
+            opened: at,
+            transcribed: None,
+            served: None,
+            meter: Meter::default(),
+        });
         current.dirty = true;
     }
 
@@ -159,11 +170,11 @@ impl Timeline {
         }
     }
 
-    /// The worker that recognized an utterance; `None`: the engine runs here.
-    pub(super) fn recognized_by(&mut self, item: &ItemId, served: Option<Served>) {
+    /// The worker that recognized an utterance (`None`: the engine runs here), and what that cost.
+    pub(super) fn recognized_by(&mut self, item: &ItemId, served: Option<Served>, meter: Meter) {
         let Some(turn) = self.of_item(item) else { return };
         if let Some(utterance) = turn.utterances.iter_mut().find(|utterance| utterance.item == *item) {
-            utterance.served = served;
+            (utterance.served, utterance.meter) = (served, meter);
         }
     }
 
@@ -215,7 +226,9 @@ impl Timeline {
     /// An utterance is not wanted any more.
     pub(super) fn dropped(&mut self, item: &ItemId, at: Timestamp) {
         let Some(turn) = self.of_item(item) else { return };
-        turn.utterances.retain(|utterance| utterance.item != *item);
+        for dropped in turn.utterances.extract_if(.., |utterance| utterance.item == *item) {
+            turn.meters.dropped_utterances.push(dropped.meter);
+        }
         if turn.utterances.is_empty() && turn.response.is_none() {
             turn.status = Status::Unanswered;
             turn.ends.done = Some(at);
@@ -248,6 +261,7 @@ impl Timeline {
                 turn.look(dialog, now);
                 self.metrics.underruns(turn.audio.n_underruns);
                 turn.settled = true;
+                turn.count_cost(&self.metrics);
             } else if turn.dirty {
                 turn.look(dialog, now);
             } else {
@@ -269,10 +283,13 @@ impl Timeline {
             && let Some(mut oldest) = self.open.pop_front()
         {
             oldest.settled = true;
+            oldest.count_cost(&self.metrics);
             self.turn_history.put(oldest.record(&self.frame), !oldest.shown);
         }
         self.n_turns += 1;
-        self.open.push_back(Turn::new(self.ids.next("turn"), self.n_turns, kind, at));
+        let mut turn = Turn::new(self.ids.next("turn"), self.n_turns, kind, at);
+        turn.brownout = self.brownout.level();
+        self.open.push_back(turn);
         self.open.back_mut().expect("pushed just now")
     }
 
@@ -310,6 +327,7 @@ impl Drop for Timeline {
                 _ => {}
             }
             turn.settled = true;
+            turn.count_cost(&self.metrics);
             self.turn_history.put(turn.record(&self.frame), !std::mem::replace(&mut turn.shown, true));
         }
     }

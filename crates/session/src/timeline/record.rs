@@ -3,9 +3,10 @@
 //! [`super::turn`] makes it, the turn_history keeps it, `server` writes it as JSON. All times are milliseconds from the end of
 //! the user's speech (of a typed move: from the request), rounded to a microsecond; what did not happen is null.
 
+use super::cost::TurnCost;
 use antiphon_engine_api::EngineNames;
 use antiphon_protocol::Endpointing;
-use antiphon_types::{ItemId, KeyId, ResponseId, SessionId};
+use antiphon_types::{BrownoutLevel, ItemId, KeyId, ResponseId, SessionId};
 use serde::Serialize;
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -79,10 +80,29 @@ pub struct TurnRecord {
     /// Attempts that other workers had failed at before; absent where there were none.
     #[serde(skip_serializing_if = "is_zero")]
     pub retried: u32,
+    /// What the hub did without when the turn began, because it was overloaded; absent where it did everything.
+    #[serde(skip_serializing_if = "is_normal")]
+    pub brownout: BrownoutLevel,
+    /// The fallback engine that transcribed the last utterance; absent where the configured engine did.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stt_fallback: Option<Arc<str>>,
+    /// The fallback engine that answered.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub llm_fallback: Option<Arc<str>>,
+    /// The fallback engine that spoke, some chunks at least.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tts_fallback: Option<Arc<str>>,
+    /// Compute of this machine; absent where its engines report none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cost: Option<TurnCost>,
     /// Tokens, once the answer is whole.
     pub usage: Option<Tokens>,
     /// Nothing will change any more.
     pub settled: bool,
+}
+
+fn is_normal(level: &BrownoutLevel) -> bool {
+    *level == BrownoutLevel::Normal
 }
 
 fn is_zero(n: &u32) -> bool {

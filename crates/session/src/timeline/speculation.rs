@@ -3,6 +3,7 @@
 //! The actor reports when an attempt starts, when its response starts, and its outcome. The marks of a confirmed response
 //! follow, each with its time, and belong to the turn; a dropped one leaves its span here and nothing else.
 
+use super::super::responding::ResponseMeters;
 use super::record::{SpeculationOutcome, SpeculativeRun, TurnStage};
 use super::{ItemId, ResponseId, Timeline, Timestamp, TurnId};
 use std::time::Duration;
@@ -24,6 +25,7 @@ struct Open {
     transcribed: Option<Timestamp>,
     /// The speculative response, and when it was started.
     answer: Option<(ResponseId, Timestamp)>,
+    meters: ResponseMeters,
 }
 
 /// An attempt whose response was started.
@@ -72,7 +74,8 @@ impl Timeline {
     /// The speaker of this utterance pauses: a provisional transcript was requested.
     pub(crate) fn speculation_started(&mut self, item: &ItemId, at: Timestamp) {
         if let Some(turn) = self.of_item(item) {
-            turn.speculation.open = Some(Open { from: at, transcribed: None, answer: None });
+            let meters = ResponseMeters::default();
+            turn.speculation.open = Some(Open { from: at, transcribed: None, answer: None, meters });
         }
     }
 
@@ -84,10 +87,16 @@ impl Timeline {
     }
 
     /// The speculative response was started.
-    pub(crate) fn speculation_responding(&mut self, turn: TurnId, response: &ResponseId, at: Timestamp) {
+    pub(crate) fn speculation_responding(
+        &mut self,
+        turn: TurnId,
+        response: &ResponseId,
+        meters: ResponseMeters,
+        at: Timestamp,
+    ) {
         let Some(turn) = self.speech(turn) else { return };
         if let Some(open) = &mut turn.speculation.open {
-            open.answer = Some((response.clone(), at));
+            (open.answer, open.meters) = (Some((response.clone(), at)), meters);
             turn.dirty = true;
         }
     }
@@ -103,13 +112,18 @@ impl Timeline {
     ) {
         let Some(turn) = self.open.iter_mut().rev().find(|turn| turn.speculation.makes(response)) else { return };
         let speculation = &mut turn.speculation;
-        let Some(Open { from, transcribed, answer: Some((_, answered)) }) = speculation.open.take() else { return };
+        let Some(Open { from, transcribed, answer: Some((_, answered)), meters }) = speculation.open.take() else {
+            return;
+        };
         speculation.wasted += wasted;
         if speculation.past.len() < MAX_SHOWN {
             speculation.past.push(Past { from, transcribed, answered, to: at, outcome });
         }
         turn.dirty = true;
-        if outcome == SpeculationOutcome::Confirmed {
+        if outcome != SpeculationOutcome::Confirmed {
+            turn.meters.dropped.push(meters);
+        } else {
+            turn.meters.response = meters;
             turn.marks.speculation_started = Some(from);
             turn.marks.stt_final = transcribed.or(turn.marks.stt_final);
             turn.marks.response_started = Some(answered);

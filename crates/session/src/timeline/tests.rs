@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::Viewer;
+use crate::responding::ResponseMeters;
 use antiphon_dialog::{
     Memory, Modality, PlaybackControl, ResponseSettings, ResponseStatus, ResponseView, Settings, Truncation,
 };
@@ -22,7 +23,14 @@ const TURN: TurnId = TurnId(1);
 fn rig() -> Rig {
     let turn_history = Arc::new(TurnHistory::new(10, true, EngineNames::default()));
     let timeline = Timeline::new(
-        Begins { session: "sess_1".into(), owner: None, at: SystemTime::UNIX_EPOCH, seed: 1, may_report: false },
+        Begins {
+            session: "sess_1".into(),
+            owner: None,
+            at: SystemTime::UNIX_EPOCH,
+            seed: 1,
+            may_report: false,
+            brownout: Default::default(),
+        },
         turn_history.clone(),
         Metrics::new(),
     );
@@ -88,7 +96,7 @@ fn a_confirmed_speculative_response_gives_its_marks_to_the_turn() {
     rig.timeline.speech_started("item_1".into(), TURN, Timestamp::from_ms(9_000));
     rig.timeline.speculation_started(&"item_1".into(), at(100));
     rig.timeline.provisional_transcribed(&"item_1".into(), at(110));
-    rig.timeline.speculation_responding(TURN, &response(), at(111));
+    rig.timeline.speculation_responding(TURN, &response(), ResponseMeters::default(), at(111));
     rig.timeline.utterance_ended(&"item_1".into(), TURN, at(0), at(200));
     rig.transcribed("item_1", "hello", 201);
     rig.timeline.response_created(&response(), true, at(201));
@@ -110,7 +118,7 @@ fn a_dropped_speculative_response_leaves_nothing_but_its_time() {
     let mut rig = rig();
     rig.timeline.speech_started("item_1".into(), TURN, Timestamp::from_ms(9_000));
     rig.timeline.speculation_started(&"item_1".into(), Timestamp::from_ms(9_300));
-    rig.timeline.speculation_responding(TURN, &response(), Timestamp::from_ms(9_310));
+    rig.timeline.speculation_responding(TURN, &response(), ResponseMeters::default(), Timestamp::from_ms(9_310));
     let wasted = Duration::from_millis(50);
     rig.timeline.speculation_ended(&response(), SpeculationOutcome::Resumed, wasted, Timestamp::from_ms(9_350));
     // Asked again at the end, and no answer begun.
@@ -133,10 +141,10 @@ fn served(worker: &str, retried: u32) -> Served {
 /// A spoken turn whose engines run elsewhere, up to its first audio.
 fn answered_by_workers(rig: &mut Rig) -> Vec<ServerEvent> {
     rig.speech("item_1", 200);
-    rig.timeline.recognized_by(&"item_1".into(), Some(served("ears", 1)));
+    rig.timeline.recognized_by(&"item_1".into(), Some(served("ears", 1)), Meter::default());
     rig.transcribed("item_1", "hello", 220);
     rig.timeline.response_created(&response(), true, at(220));
-    rig.timeline.response_started(&response(), at(221));
+    rig.timeline.response_started(&response(), ResponseMeters::default(), at(221));
     rig.timeline.mark(&response(), Milestone::FirstToken, at(240));
     rig.timeline.mark(&response(), Milestone::FirstChunk, at(250));
     rig.timeline.spoken_by(&response(), served("mouth", 0));
@@ -176,7 +184,7 @@ fn another_worker_that_goes_on_with_a_chunk_is_named_and_the_first_sound_keeps_i
 fn engines_of_this_process_leave_no_trace_of_workers() {
     let mut rig = rig();
     rig.speech("item_1", 200);
-    rig.timeline.recognized_by(&"item_1".into(), None);
+    rig.timeline.recognized_by(&"item_1".into(), None, Meter::default());
     rig.transcribed("item_1", "hello", 220);
     let shown = serde_json::to_value(rig.record_at(290)).expect("JSON");
     for name in ["stt_worker", "tts_worker", "retried"] {

@@ -2,6 +2,7 @@
 //!
 //! A mark is set once and never moves, but for those of an utterance that another one extended. It reads no clock.
 
+use super::cost::TurnMeters;
 use super::parts::{Moments, ms};
 use super::record::{
     EndOfTurn, HeardBy, Kind, StageRun, Status, Tokens, TurnAudio, TurnMarks, TurnRecord, TurnStage, Waits,
@@ -9,7 +10,7 @@ use super::record::{
 use super::speculation::SpeculationMarks;
 use antiphon_dialog::Dialog;
 use antiphon_engine_api::{EngineNames, Served};
-use antiphon_types::{ItemId, KeyId, ResponseId, SessionId, Timestamp, TurnId};
+use antiphon_types::{BrownoutLevel, ItemId, KeyId, Meter, ResponseId, SessionId, Timestamp, TurnId};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -59,6 +60,9 @@ pub(super) struct Turn {
     pub(super) audio: TurnAudio,
     /// The worker that spoke the first chunk.
     pub(super) voiced: Option<Served>,
+    /// What the hub did without when it began.
+    pub(super) brownout: BrownoutLevel,
+    pub(super) meters: TurnMeters,
     pub(super) usage: Option<Tokens>,
     pub(super) ends: Ends,
     /// The client said how it played.
@@ -79,6 +83,7 @@ pub(super) struct UtteranceMarks {
     pub(super) transcribed: Option<Timestamp>,
     /// The worker that recognized it.
     pub(super) served: Option<Served>,
+    pub(super) meter: Meter,
 }
 
 /// The moments of a turn.
@@ -132,8 +137,10 @@ impl Turn {
             endpointing: None,
             waits: Waits::default(),
             speculation: SpeculationMarks::default(),
+            brownout: BrownoutLevel::Normal,
             audio: TurnAudio::default(),
             voiced: None,
+            meters: TurnMeters::default(),
             usage: None,
             ends: Ends::default(),
             reports: false,
@@ -175,7 +182,9 @@ impl Turn {
         self.audio.generated_ms = ms(spoken.generated().duration(rate));
         self.audio.sent_ms = ms(playhead.n_sent().duration(rate));
         let until = self.ends.stopped.map_or(now, |stopped| now.min(stopped));
-        self.audio.heard_ms = ms(self.heard_until.unwrap_or_else(|| spoken.heard(until).duration(rate)));
+        let heard = self.heard_until.unwrap_or_else(|| spoken.heard(until).duration(rate));
+        // A client may report more than it was sent.
+        self.audio.heard_ms = ms(heard).min(self.audio.sent_ms);
         if !self.reports {
             self.audio.n_underruns = playhead.n_underruns();
             self.audio.underrun_ms = ms(playhead.underrun());
@@ -206,7 +215,12 @@ impl Turn {
 
     /// The worker that recognized the utterance whose transcript came last.
     pub(super) fn recognized(&self) -> Option<&Served> {
-        self.utterances.iter().max_by_key(|utterance| utterance.transcribed)?.served.as_ref()
+        self.last_utterance()?.served.as_ref()
+    }
+
+    /// The utterance whose transcript came last.
+    fn last_utterance(&self) -> Option<&UtteranceMarks> {
+        self.utterances.iter().max_by_key(|utterance| utterance.transcribed)
     }
 
     /// Attempts that other workers had failed at before, for all its utterances and the first chunk.
@@ -302,7 +316,12 @@ impl Turn {
             engines: frame.engines.clone(),
             stt_worker: self.recognized().map(|served| served.worker.clone()),
             tts_worker: self.voiced.as_ref().map(|served| served.worker.clone()),
+            stt_fallback: self.last_utterance().and_then(|utterance| utterance.meter.fallback()),
+            llm_fallback: self.meters.response.llm.fallback(),
+            tts_fallback: self.meters.response.tts.fallback(),
             retried: self.retried(),
+            brownout: self.brownout,
+            cost: self.cost(),
             usage: self.usage,
             settled: self.settled,
         }

@@ -4,17 +4,19 @@
 
 use super::job::{Failure, Job};
 use super::shared::{Claim, Stop};
-use super::store::StoreError;
+use super::store::{StoreError, file_name};
 use super::{AGAIN, Jobs, SWEEP, Store, now, worker};
 use crate::server::speech::error::ApiError;
 use crate::server::speech::request::SpeechSpec;
 use antiphon_cluster::jetstream::RecordError;
 use antiphon_session::Viewer;
+use antiphon_session::sealed::{BlockReader, Sealing};
 use antiphon_types::KeyId;
 use bytes::Bytes;
 use futures_util::stream::BoxStream;
 use futures_util::{StreamExt, TryStreamExt};
 use std::io;
+use std::sync::Arc;
 use tokio::fs::File;
 use tokio::io::AsyncReadExt;
 use tokio::time::timeout;
@@ -100,7 +102,14 @@ impl Jobs {
             tracing::warn!(%error, "a finished job's file is gone");
             gone()
         })?;
-        Ok(blocks(file))
+        let Some(sealing) = self.sealing.clone() else { return Ok(blocks(file)) };
+        let mut sound = opened_blocks(file.into_std().await, sealing, job).peekable();
+        // As above.
+        if let Some(Err(error)) = std::pin::Pin::new(&mut sound).peek().await {
+            tracing::warn!(job = job.id, %error, "a finished job's file cannot be opened");
+            return Err(gone());
+        }
+        Ok(sound.boxed())
     }
 
     /// Waits for a job and takes it; `None` once the server stops.
@@ -264,6 +273,43 @@ fn blocks(mut file: File) -> Sound {
                     yield Ok(Bytes::from(block));
                 }
                 Err(error) => {
+                    yield Err(error);
+                    return;
+                }
+            }
+        }
+    };
+    blocks.boxed()
+}
+
+/// The content of a sealed file, which is read and opened on a thread for what blocks.
+fn opened_blocks(file: std::fs::File, sealing: Arc<dyn Sealing>, job: &Job) -> Sound {
+    let (id, n_bytes) = (job.id.clone(), job.file_bytes);
+    let mut reader = BlockReader::new(io::BufReader::new(file), sealing, file_name(&id));
+    let blocks = async_stream::stream! {
+        let mut n_left = n_bytes;
+        loop {
+            let read = move || {
+                let block = reader.next_block();
+                (reader, block)
+            };
+            let block;
+            (reader, block) = match tokio::task::spawn_blocking(read).await {
+                Ok(read) => read,
+                Err(error) => {
+                    yield Err(io::Error::other(error));
+                    return;
+                }
+            };
+            match block {
+                Ok(Some(block)) if block.len() as u64 <= n_left => {
+                    n_left -= block.len() as u64;
+                    yield Ok(Bytes::from(block));
+                }
+                Ok(None) if n_left == 0 => return,
+                other => {
+                    let error = other.err().unwrap_or_else(|| io::ErrorKind::InvalidData.into());
+                    tracing::warn!(job = id, %error, "a finished job's file breaks off");
                     yield Err(error);
                     return;
                 }

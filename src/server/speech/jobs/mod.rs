@@ -20,6 +20,7 @@ use crate::config::SpeechConfig;
 use crate::server::app::App;
 use antiphon_cluster::JetStream;
 use antiphon_inference::pool::Pool;
+use antiphon_session::sealed::Sealing;
 use axum::http::StatusCode;
 use shared::Shared;
 use std::collections::HashMap;
@@ -48,6 +49,8 @@ type StorePool = Pool<Option<Store>>;
 pub(in crate::server) struct Jobs {
     folder: PathBuf,
     bounds: Bounds,
+    /// Encrypts the store of this hub.
+    sealing: Option<Arc<dyn Sealing>>,
     at_once: usize,
     store: OnceCell<StorePool>,
     /// Wakes a worker.
@@ -70,6 +73,7 @@ impl Jobs {
         Self {
             folder: PathBuf::from(&config.jobs_dir),
             bounds,
+            sealing: None,
             at_once: config.jobs_at_once,
             store: OnceCell::new(),
             work: Notify::new(),
@@ -77,6 +81,11 @@ impl Jobs {
             running: Mutex::default(),
             shared: OnceLock::new(),
         }
+    }
+
+    /// Encrypts texts and sound on this hub's disk; for the time before the store is opened.
+    pub(in crate::server) fn seal_with(&mut self, sealing: Option<Arc<dyn Sealing>>) {
+        self.sealing = sealing;
     }
 
     /// Shares the jobs of all hubs from now on; for the time before the first request. Only the first call counts.
@@ -153,8 +162,9 @@ impl Jobs {
             return Err(disabled());
         }
         let open = async || {
-            let (folder, bounds) = (self.folder.clone(), self.bounds);
-            let start = move || Pool::start("jobs", 1, WAITING, move |_| Store::open(&folder, bounds).map(Some));
+            let (folder, bounds, sealing) = (self.folder.clone(), self.bounds, self.sealing.clone());
+            let open = move |_| Store::open(&folder, bounds, sealing.clone()).map(Some);
+            let start = move || Pool::start("jobs", 1, WAITING, open);
             let pool = tokio::task::spawn_blocking(start)
                 .await
                 .map_err(|error| ApiError::internal("The jobs' store", &error))?;

@@ -4,10 +4,11 @@ use super::Jobs;
 use super::job::{PREFIX, Status};
 use crate::server::app::App;
 use crate::server::auth::Identity;
+use crate::server::limits::{Count, Resource, Spender};
 use crate::server::speech::error::ApiError;
 use crate::server::speech::request::{self, Longest};
-use crate::server::speech::{MAX_JSON_BYTES, body_of, chosen};
-use antiphon_types::{IdMint, KeyId};
+use crate::server::speech::{MAX_JSON_BYTES, body_of, chosen, take};
+use antiphon_types::{BrownoutLevel, IdMint, KeyId};
 use axum::body::Body;
 use axum::extract::{DefaultBodyLimit, Path, Query, Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
@@ -43,8 +44,8 @@ struct Wanted {
 
 /// Takes a job: 202, and where to look for it.
 async fn create(State(app): State<Arc<App>>, identity: Identity, request: Request) -> Result<Response, ApiError> {
-    let (speech, jobs) = (&app.speech, &app.speech.jobs);
-    speech.check_place()?;
+    let (speech, jobs, spender) = (&app.speech, &app.speech.jobs, Spender::of(&request));
+    speech.check_place(BrownoutLevel::NoJobs)?;
     let key = idempotency_key(request.headers())?;
     let (body, _held) = body_of(request, speech, MAX_JSON_BYTES).await?;
     let _place = speech.admit()?;
@@ -56,7 +57,12 @@ async fn create(State(app): State<Arc<App>>, identity: Identity, request: Reques
         Some(key) => id_of(identity.owner, &key),
         None => IdMint::new(rand::random()).next(PREFIX.trim_end_matches('_')),
     };
+    let n_chars = wish.n_chars as u64;
+    take(&app, &spender, Resource::Jobs, 1)?;
+    take(&app, &spender, Resource::Characters, n_chars)?;
     let job = jobs.add(id, identity.owner, wish, digest).await?;
+    spender.consumer.count(Count::Jobs, 1);
+    spender.consumer.count(Count::Characters, n_chars);
     let location = [(header::LOCATION, format!("/v1/audio/speech/jobs/{}", job.id))];
     Ok((StatusCode::ACCEPTED, location, Json(job.json(jobs.bounds.keep_s))).into_response())
 }

@@ -4,6 +4,11 @@
 //! to `ID.pcm`, and the database records how many chunks and bytes of them are valid: a crash's remainder is cut off. The
 //! finished file is renamed atomically to `ID.EXTENSION`, then published, so that no partial file is served. One hub holds a
 //! folder at a time, by a lock on `lock`.
+//!
+//! With `server.storage_key` texts, instructions, messages of failures and digests of requests are sealed, each bound to its job
+//! and column, and both audio files are blocks ([`antiphon_session::sealed`]), bound to job, file, place and whether it is the last.
+//! The other columns are not: times, progress, sizes, voice, model, format and owner. A folder is encrypted as a whole: jobs that
+//! were stored without the key, or with another one, are refused.
 
 mod tables;
 
@@ -11,15 +16,21 @@ use super::super::request::SpeechSpec;
 use super::job::{Failure, Job, Status};
 use antiphon_audio::encode::FileFormat;
 use antiphon_session::Viewer;
+use antiphon_session::sealed::{self, BlockReader, OpenError, Sealing};
 use antiphon_types::KeyId;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io::{self, Seek, SeekFrom, Write};
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use tables::VERSION;
 
 const DATABASE: &str = "jobs.db";
+/// The name of the record that shows whether a key is that of the folder, and its content.
+const CHECK: &str = "jobs/check";
 /// Bytes of a sample in `ID.pcm`.
 const SAMPLE: u64 = 2;
 
@@ -57,6 +68,39 @@ pub(super) enum StoreError {
     /// It was made by another version.
     #[error("the jobs' database is of version {0}, not {VERSION}: name another folder in speech.jobs_dir")]
     Version(i64),
+    /// `server.storage_key` was set after the jobs were stored.
+    #[error(
+        "the jobs in {0} are not encrypted, and server.storage_key is set: leave it empty until they are removed, or name another \
+         folder in speech.jobs_dir"
+    )]
+    NotSealed(PathBuf),
+    /// The setting was removed.
+    #[error(
+        "the jobs in {0} are encrypted, and server.storage_key is empty: name the file of their key, or another folder in \
+         speech.jobs_dir"
+    )]
+    NoKey(PathBuf),
+    /// It names another key, or the folder is damaged.
+    #[error(
+        "the jobs in {folder} cannot be opened with server.storage_key ({why}): name the file of their key, or another folder in \
+         speech.jobs_dir"
+    )]
+    OtherKey {
+        /// The folder.
+        folder: PathBuf,
+        /// What is wrong with the record that shows the key.
+        why: OpenError,
+    },
+    /// Something of a job was changed after it was sealed.
+    #[error("the {column} of the job {id} cannot be opened: {why}")]
+    Sealed {
+        /// The job.
+        id: String,
+        /// Its column.
+        column: &'static str,
+        /// Why.
+        why: OpenError,
+    },
     /// A file cannot be read or written.
     #[error("{0}")]
     File(#[from] io::Error),
@@ -88,6 +132,8 @@ pub(super) struct Store {
     db: Connection,
     folder: PathBuf,
     bounds: Bounds,
+    /// `None`: nothing is encrypted.
+    sealing: Option<Arc<dyn Sealing>>,
     /// Failures that a full disk did not take: true until the next start, which tries again.
     unwritten: HashMap<String, Failure>,
     /// Unlocked when it is closed.
@@ -96,7 +142,7 @@ pub(super) struct Store {
 
 impl Store {
     /// Opens or makes the folder. Jobs that were being worked on wait again; what belongs to none is removed.
-    pub(super) fn open(folder: &Path, bounds: Bounds) -> Result<Self, StoreError> {
+    pub(super) fn open(folder: &Path, bounds: Bounds, sealing: Option<Arc<dyn Sealing>>) -> Result<Self, StoreError> {
         make_private(folder)?;
         let lock = OpenOptions::new().create(true).truncate(false).write(true).open(folder.join("lock"))?;
         lock.try_lock().map_err(|error| match error {
@@ -104,8 +150,9 @@ impl Store {
             TryLockError::Error(error) => error.into(),
         })?;
         let db = tables::open(&folder.join(DATABASE))?;
-        db.execute("UPDATE jobs SET status = 'queued' WHERE status = 'running'", [])?;
-        let store = Self { db, folder: folder.into(), bounds, unwritten: HashMap::new(), _lock: lock };
+        let mut store = Self { db, folder: folder.into(), bounds, sealing, unwritten: HashMap::new(), _lock: lock };
+        store.check_key()?;
+        store.db.execute("UPDATE jobs SET status = 'queued' WHERE status = 'running'", [])?;
         store.remove_orphans()?;
         Ok(store)
     }
@@ -129,9 +176,11 @@ impl Store {
             self.sweep(now)?;
             let sql = "SELECT digest FROM jobs WHERE id = ?";
             match self.db.query_row(sql, [id], |row| row.get::<_, Option<String>>(0)).optional()? {
-                Some(found) if found.as_deref() == Some(digest) => return self.job(id),
-                Some(_) => return Err(StoreError::OtherRequest),
                 None => {}
+                Some(found) => {
+                    let found = found.map(|found| self.open_text(id, "digest", found)).transpose()?;
+                    return if found.as_deref() == Some(digest) { self.job(id) } else { Err(StoreError::OtherRequest) };
+                }
             }
         }
         let n_open = self.n_open()?;
@@ -139,12 +188,14 @@ impl Store {
             return Err(StoreError::TooMany(n_open));
         }
         self.sweep(now)?;
-        let chunks = serde_json::to_string(&wish.chunks).expect("texts are JSON");
+        let chunks = self.seal_text(id, "chunks", &serde_json::to_string(&wish.chunks).expect("texts are JSON"));
+        let instructions = wish.instructions.as_ref().map(|text| self.seal_text(id, "instructions", text));
+        let digest = digest.map(|digest| self.seal_text(id, "digest", digest));
         self.db.execute(
             "INSERT INTO jobs (id, status, created, chunks, n_chunks, n_chars, voice, own_voice, speed, format, model, owner, instructions, digest) VALUES (?, 'queued', ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             params![
                 id, now, chunks, wish.chunks.len() as i64, wish.n_chars as i64, wish.voice, wish.is_own_voice, wish.speed,
-                wish.format.name(), wish.model, owner.map(|owner| owner.to_string()), wish.instructions, digest
+                wish.format.name(), wish.model, owner.map(|owner| owner.to_string()), instructions, digest
             ],
         )?;
         self.job(id)
@@ -157,10 +208,18 @@ impl Store {
         let next: Option<(String, String, bool, Option<String>)> =
             self.db.query_row(next, [], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?))).optional()?;
         let Some((id, chunks, is_own_voice, instructions)) = next else { return Ok(None) };
+        let chunks = self.open_text(&id, "chunks", chunks);
+        let instructions = instructions.map(|text| self.open_text(&id, "instructions", text)).transpose();
+        let (chunks, instructions) = match (chunks, instructions) {
+            (Ok(chunks), Ok(instructions)) => (chunks, instructions),
+            (Err(error), _) | (_, Err(error)) => {
+                self.fail(&id, error.failure(), now);
+                return Err(error);
+            }
+        };
         self.db.execute("UPDATE jobs SET status = 'running', started = ? WHERE id = ?", params![now, id])?;
         let mut job = self.job(&id)?;
-        let there = fs::metadata(self.spool(&id)).map_or(0, |file| file.len());
-        if there < job.pcm_bytes {
+        if self.n_spooled(&job) < job.pcm_bytes {
             // A power cut took what was counted: from the beginning.
             self.db.execute("UPDATE jobs SET n_done = 0, pcm_bytes = 0 WHERE id = ?", [&id])?;
             (job.n_done, job.pcm_bytes) = (0, 0);
@@ -199,12 +258,17 @@ impl Store {
             self.sweep(now)?;
             self.make_room(bytes.len() as u64)?;
         }
-        let mut file = OpenOptions::new().create(true).truncate(false).write(true).open(self.spool(id))?;
-        if file.metadata()?.len() > job.pcm_bytes {
-            file.set_len(job.pcm_bytes)?;
+        let mut file = OpenOptions::new().create(true).truncate(false).read(true).write(true).open(self.spool(id))?;
+        match &self.sealing {
+            None => {
+                if file.metadata()?.len() > job.pcm_bytes {
+                    file.set_len(job.pcm_bytes)?;
+                }
+                file.seek(SeekFrom::Start(job.pcm_bytes))?;
+                file.write_all(&bytes)?;
+            }
+            Some(sealing) => append_blocks(&mut file, sealing.as_ref(), &spool_name(id), job.pcm_bytes, &bytes)?,
         }
-        file.seek(SeekFrom::Start(job.pcm_bytes))?;
-        file.write_all(&bytes)?;
         self.db.execute(
             "UPDATE jobs SET n_done = n_done + 1, pcm_bytes = pcm_bytes + ? WHERE id = ?",
             params![bytes.len() as i64, id],
@@ -215,7 +279,10 @@ impl Store {
     /// Renames a finished file to its final name, then publishes it.
     pub(super) fn finish(&mut self, id: &str, part: &Path, now: i64) -> Result<(), StoreError> {
         let job = self.job(id)?;
-        let bytes = fs::metadata(part)?.len();
+        let bytes = match &self.sealing {
+            None => fs::metadata(part)?.len(),
+            Some(sealing) => sealed::walk(&mut File::open(part)?, sealing.overhead(), u64::MAX)?.plain,
+        };
         fs::rename(part, self.file(id, job.format))?;
         self.db.execute(
             "UPDATE jobs SET status = 'completed', ended = ?, file_bytes = ? WHERE id = ?",
@@ -231,7 +298,7 @@ impl Store {
         self.remove_files(id);
         let told = self.db.execute(
             "UPDATE jobs SET status = 'failed', ended = ?, code = ?, message = ?, pcm_bytes = 0 WHERE id = ?",
-            params![now, failure.code, failure.message, id],
+            params![now, failure.code, self.seal_text(id, "message", &failure.message), id],
         );
         if let Err(error) = told {
             tracing::warn!(%error, "a failed job could not be written down");
@@ -295,6 +362,11 @@ impl Store {
             row.get::<_, i64>(0)
         })?;
         Ok((n as usize).saturating_sub(self.unwritten.len()))
+    }
+
+    /// What encrypts the files.
+    pub(super) fn sealing(&self) -> Option<Arc<dyn Sealing>> {
+        self.sealing.clone()
     }
 
     /// Where a job's samples are gathered.
@@ -368,12 +440,109 @@ impl Store {
         Ok(())
     }
 
+    /// Refuses a folder whose jobs were stored with another key, or without one where there is one now. One without jobs is used
+    /// with the key there is.
+    fn check_key(&mut self) -> Result<(), StoreError> {
+        let stored: Option<Vec<u8>> =
+            self.db.query_row("SELECT sealed FROM sealing LIMIT 1", [], |row| row.get(0)).optional()?;
+        let folder = self.folder.clone();
+        let refused = match (&self.sealing, stored) {
+            (None, None) => return Ok(()),
+            (Some(sealing), Some(stored)) => match sealing.open(CHECK, &stored) {
+                Ok(_) => return Ok(()),
+                Err(why) => StoreError::OtherKey { folder, why },
+            },
+            (Some(_), None) => StoreError::NotSealed(folder),
+            (None, Some(_)) => StoreError::NoKey(folder),
+        };
+        self.sweep(super::now())?;
+        if self.db.query_row("SELECT COUNT(*) FROM jobs", [], |row| row.get::<_, i64>(0))? > 0 {
+            return Err(refused);
+        }
+        self.db.execute("DELETE FROM sealing", [])?;
+        if let Some(sealing) = &self.sealing {
+            self.db.execute("INSERT INTO sealing (sealed) VALUES (?)", [sealing.seal(CHECK, b"")])?;
+        }
+        Ok(())
+    }
+
+    /// What a column of a job holds.
+    fn seal_text(&self, id: &str, column: &str, text: &str) -> String {
+        match &self.sealing {
+            None => text.to_owned(),
+            Some(sealing) => STANDARD.encode(sealing.seal(&format!("jobs/{id}/{column}"), text.as_bytes())),
+        }
+    }
+
+    fn open_text(&self, id: &str, column: &'static str, stored: String) -> Result<String, StoreError> {
+        let Some(sealing) = &self.sealing else { return Ok(stored) };
+        let text = STANDARD.decode(stored).map_err(|_| OpenError::Changed);
+        let text = text.and_then(|sealed| sealing.open(&format!("jobs/{id}/{column}"), &sealed));
+        let text = text.and_then(|text| String::from_utf8(text).map_err(|_| OpenError::Changed));
+        text.map_err(|why| StoreError::Sealed { id: id.into(), column, why })
+    }
+
+    /// Bytes of sound in a job's spool, as far as they were counted or more.
+    fn n_spooled(&self, job: &Job) -> u64 {
+        let Ok(mut file) = File::open(self.spool(&job.id)) else { return 0 };
+        match &self.sealing {
+            None => file.metadata().map_or(0, |file| file.len()),
+            Some(sealing) => sealed::walk(&mut file, sealing.overhead(), job.pcm_bytes).map_or(0, |end| end.plain),
+        }
+    }
+
     fn as_told(&self, mut job: Job) -> Job {
+        if let Some(failure) = &mut job.failure {
+            let message = self.open_text(&job.id, "message", std::mem::take(&mut failure.message));
+            failure.message = message.unwrap_or_else(|error| {
+                tracing::warn!(%error, "why a job failed cannot be read");
+                "The server cannot read why the job failed.".into()
+            });
+        }
         if let Some(failure) = self.unwritten.get(&job.id) {
             (job.status, job.failure) = (Status::Failed, Some(failure.clone()));
         }
         job
     }
+}
+
+/// Reads the samples that a job gathered.
+///
+/// # Errors
+/// There are none.
+pub(super) fn read_spool(
+    path: &Path,
+    id: &str,
+    sealing: Option<&Arc<dyn Sealing>>,
+) -> io::Result<Box<dyn Read + Send>> {
+    let file = File::open(path)?;
+    Ok(match sealing {
+        None => Box::new(file),
+        Some(sealing) => Box::new(BlockReader::new(io::BufReader::new(file), sealing.clone(), spool_name(id))),
+    })
+}
+
+/// What the blocks of a job's finished file are bound to.
+pub(super) fn file_name(id: &str) -> String {
+    format!("jobs/{id}/file")
+}
+
+fn spool_name(id: &str) -> String {
+    format!("jobs/{id}/samples")
+}
+
+/// Appends to the blocks that hold the first `n_kept` bytes; what stands behind them is cut off.
+fn append_blocks(file: &mut File, sealing: &dyn Sealing, name: &str, n_kept: u64, bytes: &[u8]) -> io::Result<()> {
+    let end = sealed::walk(file, sealing.overhead(), n_kept)?;
+    if end.plain != n_kept {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, OpenError::CutShort));
+    }
+    file.set_len(end.offset)?;
+    file.seek(SeekFrom::Start(end.offset))?;
+    for (number, block) in (end.n_blocks..).zip(bytes.chunks(sealed::MAX_BLOCK)) {
+        file.write_all(&sealed::seal_block(sealing, name, number, false, block))?;
+    }
+    Ok(())
 }
 
 fn make_private(folder: &Path) -> io::Result<()> {

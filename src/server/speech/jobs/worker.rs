@@ -6,7 +6,7 @@
 use super::job::{Failure, Job};
 use super::keeper::{Held, kept};
 use super::shared::Stop;
-use super::store::StoreError;
+use super::store::{StoreError, file_name, read_spool};
 use super::{Jobs, now};
 use crate::server::app::App;
 use crate::server::speech::chosen;
@@ -18,11 +18,12 @@ use antiphon_audio::encode::{Encoder, FileFormat, RATE};
 use antiphon_audio::wav;
 use antiphon_engine_api::ENGINE_UNAVAILABLE;
 use antiphon_engine_api::tts::{TtsError, is_uploaded_id};
+use antiphon_session::sealed::{BlockWriter, Sealing};
 use antiphon_telemetry::Endpoint;
 use antiphon_types::Samples;
 use futures_util::StreamExt;
 use std::fs::File;
-use std::io::{BufWriter, Read, Seek, Write};
+use std::io::{BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::sync::Arc;
@@ -142,12 +143,13 @@ fn removed(voice: &str) -> Failure {
 /// The samples of the hub's store to a file of the format asked for.
 pub(super) async fn finish(jobs: &Jobs, job: &Job, cancel: &CancellationToken) -> Result<(), Stop> {
     let id = job.id.clone();
-    let place = jobs.with(move |store| Ok((store.spool(&id), store.job(&id)?.pcm_bytes))).await;
-    let Ok((spool, n_bytes)) = place else { return Err(Stop::Gone) };
+    let place = jobs.with(move |store| Ok((store.spool(&id), store.job(&id)?.pcm_bytes, store.sealing()))).await;
+    let Ok((spool, n_bytes, sealing)) = place else { return Err(Stop::Gone) };
     // A name of its own: an encoder of a hub before this one may not have noticed yet that it is to stop.
     let part = Part(spool.with_extension(format!("{:08x}.part", rand::random::<u32>())));
     let (id, format, cancel) = (job.id.clone(), job.format, cancel.clone());
-    let encode = move || encode(&spool, part, (n_bytes, format), &cancel);
+    let of = id.clone();
+    let encode = move || encode(Source { spool: &spool, id: &of, n_bytes, format, sealing }, part, &cancel);
     let encoded = tokio::task::spawn_blocking(encode)
         .await
         .unwrap_or_else(|error| Err(StoreError::File(std::io::Error::other(error))));
@@ -171,16 +173,50 @@ impl Drop for Part {
     }
 }
 
-fn encode(
-    spool: &Path,
-    part: Part,
+/// What a job's file is made of.
+struct Source<'a> {
+    spool: &'a Path,
+    id: &'a str,
+    /// Bytes of samples in the spool; what is behind them does not count.
+    n_bytes: u64,
+    format: FileFormat,
+    /// Opens the spool and seals the file.
+    sealing: Option<Arc<dyn Sealing>>,
+}
+
+fn encode(source: Source<'_>, part: Part, cancel: &CancellationToken) -> Result<Part, StoreError> {
+    let Source { spool, id, n_bytes, format, sealing } = source;
+    let from = read_spool(spool, id, sealing.as_ref())?;
+    let mut to = BufWriter::new(File::create(&part.0)?);
+    match sealing {
+        None => encode_to(from, &mut to, (n_bytes, format), cancel)?,
+        Some(sealing) => {
+            let mut sealed = BlockWriter::new(to, sealing, file_name(id));
+            encode_to(from, &mut sealed, (n_bytes, format), cancel)?;
+            to = sealed.finish()?;
+        }
+    }
+    to.into_inner().map_err(|error| error.into_error())?.sync_data()?;
+    Ok(part)
+}
+
+fn encode_to(
+    from: impl Read,
+    to: &mut impl Write,
     (n_bytes, format): (u64, FileFormat),
     cancel: &CancellationToken,
-) -> Result<Part, StoreError> {
+) -> Result<(), StoreError> {
     let failed = |error: antiphon_audio::encode::EncodeError| std::io::Error::other(error);
     let mut encoder = Encoder::new(format).map_err(failed)?;
-    let mut from = File::open(spool)?.take(n_bytes);
-    let mut to = BufWriter::new(File::create(&part.0)?);
+    let mut from = from.take(n_bytes);
+    // The encoder's own header does not say how long the file is.
+    let mut header = (format == FileFormat::Wav).then(|| wav::header(RATE, Some(Samples(n_bytes / 2))));
+    let mut put = |bytes: &mut Vec<u8>| {
+        if let Some(header) = header.take() {
+            bytes[..header.len()].copy_from_slice(&header);
+        }
+        to.write_all(bytes)
+    };
     let (mut block, mut bytes) = (Vec::new(), Vec::new());
     loop {
         block.clear();
@@ -193,19 +229,13 @@ fn encode(
         }
         let samples: Vec<i16> = block.chunks_exact(2).map(|pair| i16::from_le_bytes([pair[0], pair[1]])).collect();
         encoder.push(&samples, &mut bytes).map_err(failed)?;
-        to.write_all(&bytes)?;
+        put(&mut bytes)?;
+    }
+    if from.limit() > 0 {
+        return Err(std::io::Error::from(std::io::ErrorKind::UnexpectedEof).into());
     }
     encoder.finish(&mut bytes).map_err(failed)?;
-    to.write_all(&bytes)?;
-    let mut file = to.into_inner().map_err(|error| error.into_error())?;
-    if format == FileFormat::Wav {
-        // The header left before the length was known.
-        let n_samples = Samples((n_bytes - from.limit()) / 2);
-        file.rewind()?;
-        file.write_all(&wav::header(RATE, Some(n_samples)))?;
-    }
-    file.sync_data()?;
-    Ok(part)
+    Ok(put(&mut bytes)?)
 }
 
 #[cfg(test)]
@@ -222,7 +252,8 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let (spool, part) = (folder.path().join("job_a.pcm"), Part(folder.path().join("job_a.0.part")));
         std::fs::write(&spool, vec![7; 48_000 + 99]).expect("written");
-        let done = encode(&spool, part, (48_000, format), cancel);
+        let source = Source { spool: &spool, id: "job_a", n_bytes: 48_000, format, sealing: None };
+        let done = encode(source, part, cancel);
         (folder, done)
     }
 

@@ -82,6 +82,15 @@ export interface Gpu {
   memoryTotalBytes: number | null;
 }
 
+/** The hub's load, and what it does without. */
+export interface Load {
+  /** The brownout level: 0 (normal) to 6. */
+  brownout: number;
+  level: string;
+  /** Each signal as a share of its limit. */
+  pressure: Record<string, number>;
+}
+
 export interface HubState {
   /** Milliseconds since 1970, on the hub's clock. */
   at: number;
@@ -89,6 +98,8 @@ export interface HubState {
   connections: number;
   queues: Record<string, number>;
   engines: Record<string, string>;
+  /** How close the hub is to its capacity; null: it does not report that. */
+  load: Load | null;
   cpuPercent: number | null;
   memoryBytes: number | null;
   /** Null: the machine has no GPU, or none visible to the hub. */
@@ -157,11 +168,17 @@ export function stateFrom(body: unknown): HubState | null {
     connections: number(it['connections']) ?? 0,
     queues: numbers(it['queues']),
     engines: texts(it['engines']),
+    load: loadFrom(json(it['load'])),
     cpuPercent: number(process['cpu_percent']),
     memoryBytes: number(process['memory_bytes']),
     gpus: gpus.length === 0 ? null : gpus.map(gpuFrom),
     counters: numbers(it['counters']),
   };
+}
+
+function loadFrom(it: Json): Load | null {
+  const [brownout, level] = [number(it['brownout']), text(it['level'])];
+  return brownout === null || level === null ? null : { brownout, level, pressure: numbers(it['pressure']) };
 }
 
 function gpuFrom(it: Json): Gpu {

@@ -2,7 +2,7 @@
 
 import { useMemo } from 'preact/hooks';
 import type uPlot from 'uplot';
-import type { Gpu, HubState } from '../data/turn';
+import type { Gpu, HubState, Load } from '../data/turn';
 import { bytes } from '../data/words';
 import { type Ink, Plot, times } from './Plot';
 
@@ -33,6 +33,7 @@ export function Machine({ states, isOneOfSeveral }: { states: readonly HubState[
         <History name="Queued" value={String(queuedOf(state))} states={states} of={queuedOf} ink="p99" />
         <History name="Processor" value={state.cpuPercent === null ? 'unknown' : `${state.cpuPercent.toFixed(0)} %`} note="of one core" states={states} of={cpuOf} ink="hub" />
         <History name="Memory" value={state.memoryBytes === null ? 'unknown' : bytes(state.memoryBytes)} states={states} of={memoryOf} ink="p95" />
+        {state.load !== null && <Pressure load={state.load} />}
         <Queues queues={state.queues} />
         <Gpus gpus={state.gpus} />
         <div class="box">
@@ -96,6 +97,46 @@ function optionsOf(colour: string) {
     ],
     series: [{}, { stroke: ink(colour), width: 1.5, fill: `${ink(colour)}22`, points: { show: false } }],
   });
+}
+
+const SIGNALS: Record<string, string> = {
+  latency: 'voice to voice',
+  processor: 'processor',
+  timers: 'timers',
+  stt_queue: 'wait for a decoder',
+  tts_queue: 'wait for a voice',
+};
+
+const LEVELS: Record<string, string> = {
+  normal: 'Nothing is left out.',
+  no_speculation: 'Overloaded: no speculative responses.',
+  short_look_ahead: 'Overloaded: short look-ahead.',
+  smaller_engines: 'Overloaded: smaller engines for new sessions.',
+  no_jobs: 'Overloaded: no new jobs.',
+  no_speech_requests: 'Overloaded: no new speech requests.',
+  no_sessions: 'Overloaded: no new sessions.',
+};
+
+function Pressure({ load }: { load: Load }) {
+  return (
+    <div class="box" id="pressure">
+      <h3>
+        Capacity <span class="quiet">share of each limit</span>
+      </h3>
+      <p class={load.brownout > 0 ? 'bad' : 'quiet'}>{LEVELS[load.level] ?? load.level.replaceAll('_', ' ')}</p>
+      <dl class="facts">
+        {Object.entries(load.pressure).map(([signal, share]) => (
+          <div key={signal} class={share >= 1 ? 'bad' : ''}>
+            <dt>{SIGNALS[signal] ?? signal.replaceAll('_', ' ')}</dt>
+            <dd>
+              <meter min={0} max={1} high={0.8} value={Math.min(share, 1)} aria-label={`${Math.round(share * 100)} % of the limit`} />
+              {Math.round(share * 100)} %
+            </dd>
+          </div>
+        ))}
+      </dl>
+    </div>
+  );
 }
 
 function Queues({ queues }: { queues: Record<string, number> }) {

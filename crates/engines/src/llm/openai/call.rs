@@ -131,7 +131,8 @@ impl Call {
                 Retry::Later => pauses.next(),
                 Retry::After(wait) => pauses.next().map(|_| wait),
             };
-            let Some(pause) = pause.filter(|pause| *pause < limit) else { return Err(error) };
+            let pause = pause.filter(|pause| *pause < limit && !self.shared.upstream.has_fallback());
+            let Some(pause) = pause else { return Err(error) };
             tracing::debug!(%error, "the language model failed; trying once more");
             *refused = Some(error);
             tokio::time::sleep(pause).await;
@@ -204,8 +205,8 @@ async fn send(shared: &Shared, request: &ChatRequest) -> Result<Pieces, Failure>
         let body = request::body(&shared.settings, &shared.quirks, request);
         let mut post = shared.http.post(shared.settings.completions.clone()).json(&body);
         post = post.header(ACCEPT, "text/event-stream");
-        if let Some(key) = &shared.settings.authorization {
-            post = post.header(AUTHORIZATION, key.clone());
+        if let Some(key) = shared.settings.authorization.header() {
+            post = post.header(AUTHORIZATION, key);
         }
         let response = post.send().await.map_err(|error| unreachable(shared, error))?;
         let status = response.status();
@@ -280,6 +281,7 @@ async fn whole_answer(mut bytes: BoxStream<'static, Result<Bytes, Failure>>) -> 
 
 /// Reads why the server refused, and adds what to do.
 async fn refusal(shared: &Shared, response: reqwest::Response) -> Failure {
+    shared.upstream.heed(&response);
     let status = response.status().as_u16();
     let after = response.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.trim().parse().ok());
     let retry = after.map_or(Retry::Later, |seconds| Retry::After(Duration::from_secs(seconds)));
@@ -363,8 +365,8 @@ fn too_long(most: usize) -> Failure {
 pub(super) async fn warm_up(shared: &Shared) -> Result<(), LlmError> {
     let settings = &shared.settings;
     let mut page = shared.http.get(settings.models.clone());
-    if let Some(key) = &settings.authorization {
-        page = page.header(AUTHORIZATION, key.clone());
+    if let Some(key) = settings.authorization.header() {
+        page = page.header(AUTHORIZATION, key);
     }
     let limit = settings.first_token;
     let visit = async {

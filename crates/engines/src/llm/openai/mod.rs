@@ -2,7 +2,8 @@
 //!
 //! `engines` makes one [`OpenAi`] for all sessions; sessions call it through the port. Connections stay open between
 //! answers, so that an answer does not wait for a handshake. Before the first delta one failure that may pass
-//! (no connection, 429, 5xx, a broken connection) is tried again; after it nothing is, for words may have been spoken.
+//! (no connection, 429, 5xx, a broken connection) is tried again, unless another engine takes over; after it nothing is, for words
+//! may have been spoken.
 //! It never reads a tool's meaning and never logs what was said.
 
 mod answer;
@@ -15,6 +16,9 @@ mod test_server;
 mod tests;
 
 use super::LlmConfig;
+use crate::remote::Upstream;
+use crate::secret;
+use antiphon_engine_api::Upstreams;
 use antiphon_engine_api::llm::{Llm, LlmDelta, LlmError};
 use antiphon_types::chat::ChatRequest;
 use bytes::Bytes;
@@ -36,6 +40,7 @@ struct Shared {
     http: reqwest::Client,
     settings: Settings,
     quirks: Quirks,
+    upstream: Upstream,
 }
 
 /// How long an idle connection is kept for the next answer. Servers of this kind close theirs after 60 s or later;
@@ -46,11 +51,11 @@ const IDLE: Duration = Duration::from_secs(90);
 const PROBE: Duration = Duration::from_secs(30);
 
 impl OpenAi {
-    /// A client as configured. Reads the key from the environment; reaches for nothing.
+    /// A client as configured. Reads the key from the environment or its file; reaches for nothing.
     ///
     /// [`LlmError::Unavailable`] says which setting is wrong or missing, and what would be right.
     pub fn new(config: &LlmConfig) -> Result<Self, LlmError> {
-        let key = if config.api_key_env.is_empty() { None } else { std::env::var(&config.api_key_env).ok() };
+        let key = secret::read(&config.api_key_env).map_err(|error| LlmError::Unavailable(error.to_string()))?;
         Self::with_key(config, key)
     }
 
@@ -78,7 +83,8 @@ impl OpenAi {
                 root_cause(&error)
             ))
         })?;
-        Ok(Self { shared: Arc::new(Shared { http, settings, quirks: Quirks::default() }) })
+        let upstream = Upstream::new(config.hedge_after_ms, settings.first_token, config.fallback.is_some());
+        Ok(Self { shared: Arc::new(Shared { http, settings, quirks: Quirks::default(), upstream }) })
     }
 
     /// Opens a connection ahead of the first answer and sees whether the server lets us in: asks for its models.
@@ -106,22 +112,43 @@ impl Llm for OpenAi {
         Box::pin(self.warm_up())
     }
 
+    fn upstreams(&self) -> Option<Upstreams> {
+        Some(self.shared.upstream.report(self.name()))
+    }
+
+    fn hedge_delay(&self) -> Option<Duration> {
+        self.shared.upstream.hedge_delay()
+    }
+
     fn stream(&self, request: ChatRequest) -> BoxStream<'static, Result<LlmDelta, LlmError>> {
         let shared = self.shared.clone();
         async_stream::stream! {
             let first = shared.settings.first_token;
             let further = shared.settings.token;
-            let mut call = Call::new(shared, request);
+            let away = |reason: String| LlmError::Away(format!("{}: {reason}", shared.settings.server()));
+            let mut attempt = match shared.upstream.admit() {
+                Ok(attempt) => attempt,
+                Err(open) => {
+                    yield Err(away(open.to_string()));
+                    return;
+                }
+            };
+            let mut call = Call::new(shared.clone(), request);
             // The body lives in `call`: dropping this stream drops it, which closes the connection, by which such
             // servers know that nobody waits any more.
-            let mut batch = call.first(first).await;
+            let Some(mut batch) = attempt.first(call.first(first)).await else {
+                yield Err(away("it is late, as other requests are".into()));
+                return;
+            };
             loop {
                 match batch {
                     Err(error) => {
+                        attempt.failed(error.fault());
                         yield Err(error);
                         return;
                     }
                     Ok(deltas) => {
+                        attempt.answered();
                         for delta in deltas {
                             let done = matches!(delta, LlmDelta::Done { .. });
                             yield Ok(delta);

@@ -1,9 +1,9 @@
 //! The `[llm]` section, checked and turned into what a call needs.
 
 use crate::llm::LlmConfig;
+use crate::secret::Bearer;
 use antiphon_engine_api::llm::LlmError;
 use reqwest::Url;
-use reqwest::header::HeaderValue;
 use std::time::Duration;
 
 /// What a call needs of the configuration.
@@ -12,8 +12,8 @@ pub(super) struct Settings {
     pub completions: Url,
     /// `.../models`.
     pub models: Url,
-    /// `Bearer ...`, marked sensitive; `None`: the server wants no key.
-    pub authorization: Option<HeaderValue>,
+    /// The key, if the server wants one.
+    pub authorization: Bearer,
     /// Where the key came from, for error texts.
     pub key_env: String,
     pub model: String,
@@ -91,24 +91,20 @@ fn join(base: &Url, page: &str) -> Url {
     url
 }
 
-fn authorization(config: &LlmConfig, key: Option<String>, plain: bool) -> Result<Option<HeaderValue>, LlmError> {
+fn authorization(config: &LlmConfig, key: Option<String>, plain: bool) -> Result<Bearer, LlmError> {
     let name = &config.api_key_env;
     let key = key.map(|key| key.trim().to_owned()).filter(|key| !key.is_empty());
-    let Some(key) = key else {
-        // Servers on plain HTTP stand next door and rarely want a key; those on HTTPS do.
-        if plain || name.is_empty() {
-            return Ok(None);
-        }
+    // Servers on plain HTTP stand next door and rarely want a key; those on HTTPS do.
+    if key.is_none() && !plain && !name.is_empty() {
         return wrong(format!(
             "the language model's key is missing: set the environment variable {name}, \
              or set [llm] api_key_env = \"\" if the server wants none"
         ));
-    };
-    let Ok(mut value) = HeaderValue::from_str(&format!("Bearer {key}")) else {
-        return wrong(format!("the key in {name} holds characters that no key has: set it again"));
-    };
-    value.set_sensitive(true);
-    Ok(Some(value))
+    }
+    match Bearer::new(name, key.as_deref()) {
+        Some(key) => Ok(key),
+        None => wrong(format!("the key in {name} holds characters that no key has: set it again")),
+    }
 }
 
 #[cfg(test)]
@@ -137,9 +133,9 @@ mod tests {
     fn a_missing_key_is_named_where_one_is_needed() {
         assert!(settings("https://a.example/v1", None).err().unwrap().contains("OPENAI_API_KEY"));
         assert!(settings("https://a.example/v1", Some(" \n")).err().unwrap().contains("OPENAI_API_KEY"));
-        assert!(settings("http://a.example/v1", None).unwrap().authorization.is_none());
+        assert!(settings("http://a.example/v1", None).unwrap().authorization.header().is_none());
         let settings = settings("https://a.example/v1", Some("secret\n")).unwrap();
-        assert_eq!(settings.authorization.as_ref().unwrap(), "Bearer secret");
+        assert_eq!(settings.authorization.header().unwrap(), "Bearer secret");
         assert!(!format!("{:?}", settings.authorization).contains("secret"));
     }
 

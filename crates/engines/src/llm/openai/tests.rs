@@ -180,6 +180,7 @@ async fn the_request_says_all_the_port_knows() {
         tool_choice: ToolChoice::Function("f".into()),
         max_tokens: Some(9),
         user: Some("someone".into()),
+        ..ChatRequest::default()
     };
     run(&client(&config), request).await;
     let function = json!({"name": "f", "description": "d", "parameters": {"type": "object"}});

@@ -9,6 +9,7 @@ use super::layout::Sizes;
 use super::share::Shares;
 use crate::stt::SttConfig;
 use antiphon_engine_api::stt::SttError;
+use antiphon_types::RunsOn;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::available_parallelism;
@@ -32,6 +33,14 @@ pub(super) struct Model {
     pub(super) settings: Settings,
     /// Of the processor; on a GPU it holds nobody up.
     pub(super) shares: Shares,
+    is_on_gpu: bool,
+}
+
+impl Model {
+    /// What a decoding keeps busy.
+    pub(super) fn runs_on(&self) -> RunsOn {
+        if self.is_on_gpu { RunsOn::GPU } else { RunsOn::threads(self.settings.n_threads) }
+    }
 }
 
 /// How decodings are made; from the configuration.
@@ -101,7 +110,7 @@ impl ModelFile {
             None => Shares::of(n_cores(), self.settings.n_threads),
             Some(_) => Shares::new(self.n_decoders),
         };
-        Ok(Model { context, sizes: self.sizes, settings: self.settings.clone(), shares })
+        Ok(Model { context, sizes: self.sizes, settings: self.settings.clone(), shares, is_on_gpu: gpu.is_some() })
     }
 }
 

@@ -9,6 +9,7 @@ use super::judge::{Verdict, judge};
 use super::voiced::{Voiced, quietest};
 use crate::stt::SttStream;
 use antiphon_engine_api::stt::{Segment, SpeakerState, SttError, SttOptions, TokenLogprob, Transcript};
+use antiphon_types::RunsOn;
 use tokio_util::sync::CancellationToken;
 
 /// Audio kept around what sounds: soft beginnings and ends are part of words.
@@ -208,6 +209,10 @@ fn tail(text: &str, most: usize) -> &str {
 }
 
 impl SttStream for WhisperStream {
+    fn runs_on(&self) -> RunsOn {
+        self.decoder.model.runs_on()
+    }
+
     fn begin(&mut self, options: &SttOptions) -> Result<(), SttError> {
         let model = self.decoder.model.clone();
         let language = options.language.as_deref().or(model.settings.language.as_deref());

@@ -124,6 +124,34 @@ async fn heard(stream: Speaking) -> String {
 }
 
 #[tokio::test]
+async fn a_run_is_charged_to_the_chunks_that_share_it() {
+    let rig = rig(2);
+    let blocks = rig.speak("first", Some(0)).await;
+    assert_eq!(rig.ran.recv().as_deref(), Ok("first"));
+    let meters = [Meter::requested(), Meter::requested()];
+    let streams: Vec<_> = (["a", "b"].iter().zip(&meters))
+        .map(|(text, meter)| {
+            let (text, voice, meter) = ((*text).into(), "v".into(), meter.clone());
+            let mut stream = rig.tts.speak(SpeechRequest { text, voice, meter, ..SpeechRequest::default() });
+            assert!(stream.next().now_or_never().is_none());
+            stream
+        })
+        .collect();
+    rig.go.send(None).expect("it lives");
+    let ran = rig.ran.recv().expect("it lives");
+    assert_eq!(ran.len(), 3, "both in one run: {ran}");
+    std::thread::sleep(Duration::from_millis(20));
+    rig.go.send(None).expect("it lives");
+    for stream in streams {
+        heard(stream).await;
+    }
+    drop(blocks);
+    let [a, b] = meters.map(|meter| meter.compute());
+    assert_eq!(a, b);
+    assert!(a.cpu >= Duration::from_millis(10) && a.gpu.is_zero(), "{a:?}");
+}
+
+#[tokio::test]
 async fn chunks_share_a_run_by_what_their_listeners_have_left() {
     let rig = rig(3);
     let first = rig.speak("first", Some(0)).await;

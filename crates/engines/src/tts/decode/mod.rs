@@ -10,7 +10,7 @@ mod wav;
 pub(super) use super::speech_server::DecodeError;
 use antiphon_types::{Pcm, SampleRate};
 use pcm::PcmDecoder;
-use reqwest::header::{CONTENT_TYPE, HeaderMap};
+use reqwest::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderMap};
 use sse::SseDecoder;
 use wav::WavDecoder;
 
@@ -57,6 +57,11 @@ pub(super) struct Expected {
 /// The decoder for a body with these headers. Types that are certainly neither PCM nor WAV are refused.
 pub(super) fn for_answer(headers: &HeaderMap, expected: Expected) -> Result<Box<dyn Decode>, DecodeError> {
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    // Nothing asks for compression, and compressed bytes would be heard as noise.
+    let encoding = text(CONTENT_ENCODING.as_str()).trim();
+    if !encoding.is_empty() && !encoding.eq_ignore_ascii_case("identity") {
+        return Err(no_sound(&format!("a body in the encoding {encoding}")));
+    }
     let mut parts = text(CONTENT_TYPE.as_str()).split(';').map(str::trim);
     let essence = parts.next().unwrap_or_default().to_ascii_lowercase();
     if expected.is_wav {
@@ -151,6 +156,17 @@ mod tests {
         let expected = Expected { is_wav: false, rate: configured.map(SampleRate::new) };
         let mut decoder = for_answer(&headers(kind, header), expected).ok()?;
         Some(decoder.push(&[1, 0, 2, 0, 3, 0]).ok()?.rate.hz())
+    }
+
+    #[test]
+    fn a_compressed_body_is_no_sound() {
+        let encoded = |encoding: &str| {
+            let mut headers = headers("audio/pcm", "");
+            headers.insert(CONTENT_ENCODING, encoding.parse().unwrap());
+            for_answer(&headers, Expected::default()).map(drop)
+        };
+        assert!(encoded("identity").is_ok());
+        assert!(encoded("gzip").unwrap_err().to_string().contains("gzip"));
     }
 
     #[test]

@@ -324,6 +324,10 @@ impl Family for Kokoro {
         self.model.provider()
     }
 
+    fn runs_on(&self) -> antiphon_types::RunsOn {
+        self.model.runs_on()
+    }
+
     fn batches(&self) -> bool {
         self.model.input(INPUT_LENGTHS).is_some() && neural::gives_lengths(&self.model, self.ids)
     }

@@ -3,6 +3,7 @@
 use super::*;
 use crate::tts::words::peer::{say, serve};
 use antiphon_engine_api::{Fault, Hop};
+use antiphon_types::Meter;
 use axum::extract::ws::{Message as Frame, WebSocket};
 use serde_json::json;
 use std::sync::{Arc, Mutex};
@@ -45,7 +46,15 @@ async fn speak(address: &str, words: &[&str]) -> (Vec<i16>, Vec<usize>, Option<T
 }
 
 fn request() -> TextRequest {
-    TextRequest { voice: "x".into(), speed: 1.0, seed: None, passage: None, instructions: None, hop: Hop::default() }
+    TextRequest {
+        voice: "x".into(),
+        speed: 1.0,
+        seed: None,
+        passage: None,
+        instructions: None,
+        hop: Hop::default(),
+        meter: Meter::default(),
+    }
 }
 
 fn failure(error: Option<TtsError>) -> String {

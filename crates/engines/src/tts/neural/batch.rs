@@ -6,6 +6,7 @@ use super::super::local::{LocalTts, PoolSettings};
 use super::{Failure, Family, Item, ModelRun, Neural, sound, speed};
 use antiphon_engine_api::tts::{SpeechRequest, Tts, TtsError, Voice};
 use antiphon_inference::onnx::{OnnxConfig, Provider};
+use antiphon_types::RunsOn;
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio_util::sync::CancellationToken;
 
@@ -59,6 +60,10 @@ struct Read(Option<Vec<ModelRun>>);
 impl<F: Family> BatchTtsEngine for Neural<F> {
     fn voices(&self) -> &[Voice] {
         self.0.voices()
+    }
+
+    fn runs_on(&self) -> RunsOn {
+        self.0.runs_on()
     }
 
     /// By speed, since a run has one for all, and by length: that of the text, which is one sentence as a rule.

@@ -16,7 +16,7 @@ pub(super) use sound::pause_after;
 use super::TtsEngine;
 use antiphon_engine_api::tts::{Repeats, SpeechRequest, TtsError, Voice};
 use antiphon_inference::onnx::{Model, OnnxError, Outputs, Provider};
-use antiphon_types::{Pcm, SampleRate};
+use antiphon_types::{Pcm, RunsOn, SampleRate};
 use std::ops::ControlFlow;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
@@ -49,6 +49,9 @@ pub(super) trait Family: Send + 'static {
 
     /// What the model runs on.
     fn provider(&self) -> Provider;
+
+    /// What a run keeps busy.
+    fn runs_on(&self) -> RunsOn;
 
     /// How far a run that speaks one item alone gives the same sound each time.
     fn repeats(&self) -> Repeats {
@@ -117,6 +120,10 @@ impl<F: Family> TtsEngine for Neural<F> {
 
     fn repeats(&self, _: &str) -> Repeats {
         self.0.repeats()
+    }
+
+    fn runs_on(&self) -> RunsOn {
+        self.0.runs_on()
     }
 
     fn synthesize(

@@ -64,6 +64,10 @@ impl Family for Toy {
         self.0.provider
     }
 
+    fn runs_on(&self) -> antiphon_types::RunsOn {
+        antiphon_types::RunsOn::default()
+    }
+
     fn batches(&self) -> bool {
         self.0.batches
     }

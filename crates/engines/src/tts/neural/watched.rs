@@ -91,6 +91,10 @@ impl<F: Family> Family for Watched<F> {
         self.family.provider()
     }
 
+    fn runs_on(&self) -> antiphon_types::RunsOn {
+        self.family.runs_on()
+    }
+
     fn batches(&self) -> bool {
         self.family.batches()
     }

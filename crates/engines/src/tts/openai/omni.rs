@@ -53,6 +53,7 @@ pub(super) fn speak(engine: &OpenAiTts, request: &TextRequest) -> Option<TextSpe
     Some(words::speak(Call {
         request: handshake,
         begin: Some(text(&config)),
+        upstream: engine.server.upstream.clone(),
         dialect: Omni::new(engine.rate.unwrap_or(USUAL_RATE)),
         deadlines: engine.server.deadlines,
         host: server.host().to_owned(),

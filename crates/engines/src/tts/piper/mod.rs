@@ -150,6 +150,10 @@ impl Family for Piper {
         self.model.provider()
     }
 
+    fn runs_on(&self) -> antiphon_types::RunsOn {
+        self.model.runs_on()
+    }
+
     fn batches(&self) -> bool {
         neural::gives_lengths(&self.model, "input")
     }

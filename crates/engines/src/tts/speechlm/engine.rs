@@ -17,6 +17,7 @@ use antiphon_engine_api::tts::TtsError;
 use antiphon_inference::onnx::OnnxError;
 use antiphon_inference::pool::batch::{BatchFailure, Entry};
 use antiphon_inference::pool::slots::{Admission, Running, SlotEngine, SlotEntry};
+use antiphon_types::Meter;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -43,6 +44,7 @@ pub struct Request {
     deadline: Instant,
     tokens: Sender<Step>,
     is_starved: Arc<AtomicBool>,
+    meter: Meter,
 }
 
 /// What a reader gets: a frame, the end, or why it ends.
@@ -73,9 +75,22 @@ impl Request {
         let (sender, tokens) = channel(MAX_AHEAD);
         let is_starved: Arc<AtomicBool> = Arc::default();
         let deadline = Instant::now() + unplayed.unwrap_or(BACKGROUND);
-        let request =
-            Self { conditioning, ids, n_chars, seed, deadline, tokens: sender, is_starved: is_starved.clone() };
+        let request = Self {
+            conditioning,
+            ids,
+            n_chars,
+            seed,
+            deadline,
+            tokens: sender,
+            is_starved: is_starved.clone(),
+            meter: Meter::default(),
+        };
         (request, Tokens { tokens, is_starved })
+    }
+
+    /// The same, whose steps are counted.
+    pub fn metered(self, meter: Meter) -> Self {
+        Self { meter, ..self }
     }
 
     /// Hands a step on. There is room: a sequence without credit takes no step, and the end has a place of its own.
@@ -222,6 +237,79 @@ impl SlotEngine<Request> for SpeechEngine {
     }
 
     fn admit(&mut self, request: Request) -> Result<Admission<Request, Generation>, (String, Request)> {
+        let (meter, begun) = (request.meter.clone(), Instant::now());
+        let admission = self.admit_one(request);
+        meter.add(self.lm.runs_on(), begun.elapsed());
+        admission
+    }
+
+    fn step(&mut self, running: &mut [&mut Running<Request, Generation>]) -> Result<(), String> {
+        for one in running.iter_mut().filter(|one| self.lm.is_full(one.state.id)) {
+            tracing::warn!(n_tokens = one.state.n_drawn, "a speech is cut off: the model's context is full");
+            finish(one);
+        }
+        let is_framed = self.lm.frame_shape().is_some();
+        let mut n_rows = running.iter().filter(|one| !one.is_done).count();
+        if n_rows == 0 {
+            return Ok(());
+        }
+        let before = self.lm.in_runs();
+        let (step_begun, meters): (_, Vec<_>) =
+            (Instant::now(), running.iter().filter(|one| !one.is_done).map(|one| one.entry.meter.clone()).collect());
+        loop {
+            let rows: Vec<_> = running
+                .iter()
+                .filter(|one| !one.is_done)
+                .map(|one| {
+                    let feed = if is_framed { Feed::Embeds(&one.state.embeds) } else { Feed::Token(one.state.last) };
+                    (one.state.id, feed)
+                })
+                .collect();
+            let Err(error) = self.lm.decode(&rows, &mut self.given) else { break };
+            // No row has stepped, or those that have are remembered: without the newest listener the others may find memory.
+            if n_rows < 2 || !is_out_of_memory(&error) {
+                return Err(error.to_string());
+            }
+            let Some(newest) = running.iter_mut().rfind(|one| !one.is_done) else { return Err(error.to_string()) };
+            n_rows -= 1;
+            tracing::warn!(n_listeners = n_rows, "a listener is given up for want of memory: {error}");
+            self.lm.end(newest.state.id);
+            newest.entry.hand_on(Step::Failed(TtsError::Overloaded { waiting: n_rows }));
+            newest.is_done = true;
+        }
+        // None where the frame graph draws all codes.
+        let n_logits = self.given.logits.len() / n_rows;
+        let begun = Instant::now();
+        let (mut drawn, mut hidden) = (Vec::with_capacity(n_rows), Vec::new());
+        for (row, one) in running.iter_mut().filter(|one| !one.is_done).enumerate() {
+            let logits = &self.given.logits[row * n_logits..(row + 1) * n_logits];
+            if draw(&self.contract, one, logits, &mut self.scratch) {
+                if is_framed {
+                    let n = self.lm.n_hidden();
+                    hidden.extend_from_slice(&self.given.hidden[row * n..(row + 1) * n]);
+                }
+                drawn.push(&mut **one);
+            }
+        }
+        let sampling = begun.elapsed();
+        self.given.hidden = hidden;
+        self.complete(&mut drawn).map_err(|error| error.to_string())?;
+        let in_runs = self.lm.in_runs() - before;
+        Meter::share(&meters, self.lm.runs_on(), step_begun.elapsed());
+        self.counted.n_steps.fetch_add(1, Ordering::Relaxed);
+        self.counted.n_rows.fetch_add(n_rows as u64, Ordering::Relaxed);
+        self.counted.in_runs_ns.fetch_add(in_runs.as_nanos() as u64, Ordering::Relaxed);
+        self.counted.sampling_ns.fetch_add(sampling.as_nanos() as u64, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn end(&mut self, state: Generation) {
+        self.lm.end(state.id);
+    }
+}
+
+impl SpeechEngine {
+    fn admit_one(&mut self, request: Request) -> Result<Admission<Request, Generation>, (String, Request)> {
         let too_long = |n_prompt: usize| {
             let message = format!(
                 "the text is too long: {n_prompt} tokens with its voice and instructions, and a sequence has {}; send it in shorter chunks, or take a shorter recording",
@@ -288,69 +376,6 @@ impl SlotEngine<Request> for SpeechEngine {
         Ok(Admission::Running(running))
     }
 
-    fn step(&mut self, running: &mut [&mut Running<Request, Generation>]) -> Result<(), String> {
-        for one in running.iter_mut().filter(|one| self.lm.is_full(one.state.id)) {
-            tracing::warn!(n_tokens = one.state.n_drawn, "a speech is cut off: the model's context is full");
-            finish(one);
-        }
-        let is_framed = self.lm.frame_shape().is_some();
-        let mut n_rows = running.iter().filter(|one| !one.is_done).count();
-        if n_rows == 0 {
-            return Ok(());
-        }
-        let before = self.lm.in_runs();
-        loop {
-            let rows: Vec<_> = running
-                .iter()
-                .filter(|one| !one.is_done)
-                .map(|one| {
-                    let feed = if is_framed { Feed::Embeds(&one.state.embeds) } else { Feed::Token(one.state.last) };
-                    (one.state.id, feed)
-                })
-                .collect();
-            let Err(error) = self.lm.decode(&rows, &mut self.given) else { break };
-            // No row has stepped, or those that have are remembered: without the newest listener the others may find memory.
-            if n_rows < 2 || !is_out_of_memory(&error) {
-                return Err(error.to_string());
-            }
-            let Some(newest) = running.iter_mut().rfind(|one| !one.is_done) else { return Err(error.to_string()) };
-            n_rows -= 1;
-            tracing::warn!(n_listeners = n_rows, "a listener is given up for want of memory: {error}");
-            self.lm.end(newest.state.id);
-            newest.entry.hand_on(Step::Failed(TtsError::Overloaded { waiting: n_rows }));
-            newest.is_done = true;
-        }
-        // None where the frame graph draws all codes.
-        let n_logits = self.given.logits.len() / n_rows;
-        let begun = Instant::now();
-        let (mut drawn, mut hidden) = (Vec::with_capacity(n_rows), Vec::new());
-        for (row, one) in running.iter_mut().filter(|one| !one.is_done).enumerate() {
-            let logits = &self.given.logits[row * n_logits..(row + 1) * n_logits];
-            if draw(&self.contract, one, logits, &mut self.scratch) {
-                if is_framed {
-                    let n = self.lm.n_hidden();
-                    hidden.extend_from_slice(&self.given.hidden[row * n..(row + 1) * n]);
-                }
-                drawn.push(&mut **one);
-            }
-        }
-        let sampling = begun.elapsed();
-        self.given.hidden = hidden;
-        self.complete(&mut drawn).map_err(|error| error.to_string())?;
-        let in_runs = self.lm.in_runs() - before;
-        self.counted.n_steps.fetch_add(1, Ordering::Relaxed);
-        self.counted.n_rows.fetch_add(n_rows as u64, Ordering::Relaxed);
-        self.counted.in_runs_ns.fetch_add(in_runs.as_nanos() as u64, Ordering::Relaxed);
-        self.counted.sampling_ns.fetch_add(sampling.as_nanos() as u64, Ordering::Relaxed);
-        Ok(())
-    }
-
-    fn end(&mut self, state: Generation) {
-        self.lm.end(state.id);
-    }
-}
-
-impl SpeechEngine {
     /// Completes the frames of sequences whose next token was drawn, in the order of the hidden states, and hands them on.
     fn complete(&mut self, drawn: &mut [&mut Running<Request, Generation>]) -> Result<(), OnnxError> {
         let Some(shape) = self.lm.frame_shape().filter(|_| !drawn.is_empty()) else {

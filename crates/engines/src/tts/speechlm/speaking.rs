@@ -10,7 +10,7 @@ use super::engine::{BACKGROUND, Request, Step, Tokens};
 use super::text::Spoken;
 use super::vocode::{Assembler, Job, State, Vocoded, Window};
 use antiphon_engine_api::tts::{Passage, SpeechRequest, TtsError};
-use antiphon_types::{Pcm, SampleRate};
+use antiphon_types::{Meter, Pcm, SampleRate};
 use futures_util::stream::Stream;
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
@@ -28,6 +28,7 @@ pub(super) struct Speaking {
     passage: Option<Passage>,
     /// When the listener will have heard all sound.
     dry_at: Instant,
+    meter: Meter,
 }
 
 impl Speaking {
@@ -44,9 +45,10 @@ impl Speaking {
         let seed = request.seed.unwrap_or_else(rand::random);
         let n_chars = request.text.chars().count();
         let (job, tokens) = Request::new(conditioning.clone(), ids, n_chars, seed, request.unplayed);
+        let (job, meter) = (job.metered(request.meter.clone()), request.meter);
         let dry_at = Instant::now() + request.unplayed.unwrap_or(BACKGROUND);
         let listening = Listening { tokens: Some(tokens), shared: shared.clone() };
-        Ok((Self { shared, conditioning, listening, passage: request.passage, dry_at }, job))
+        Ok((Self { shared, conditioning, listening, passage: request.passage, dry_at, meter }, job))
     }
 
     /// The chunk's sound. Dropping the stream abandons its sequence and its window.
@@ -101,6 +103,7 @@ impl Speaking {
     async fn vocode(&self, window: Window, state: Option<State>) -> Result<Vocoded, TtsError> {
         let unplayed = self.dry_at.saturating_duration_since(Instant::now());
         let (job, sound) = Job::new(window, self.conditioning.clone(), state, unplayed);
+        let job = job.metered(self.meter.clone());
         let failed = |message: String| TtsError::Engine { message, source: None };
         self.shared.vocoder.enqueue(job).await;
         let sound = sound.await.map_err(|_| failed("the vocoder ended".into()))?;

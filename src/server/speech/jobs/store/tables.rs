@@ -5,7 +5,7 @@ use rusqlite::Connection;
 use std::path::Path;
 
 /// The version of the tables; an unknown version is refused.
-pub(super) const VERSION: i64 = 6;
+pub(super) const VERSION: i64 = 7;
 
 const TABLES: &str = "
 CREATE TABLE IF NOT EXISTS jobs (
@@ -15,7 +15,8 @@ CREATE TABLE IF NOT EXISTS jobs (
     pcm_bytes INTEGER NOT NULL DEFAULT 0, file_bytes INTEGER NOT NULL DEFAULT 0, code TEXT, message TEXT, model TEXT,
     own_voice INTEGER NOT NULL DEFAULT 0, owner TEXT, instructions TEXT, digest TEXT
 );
-CREATE INDEX IF NOT EXISTS by_status ON jobs (status, seq);";
+CREATE INDEX IF NOT EXISTS by_status ON jobs (status, seq);
+CREATE TABLE IF NOT EXISTS sealing (sealed BLOB NOT NULL);";
 
 /// Version 1 knew no models.
 const WITH_MODELS: &str = "ALTER TABLE jobs ADD COLUMN model TEXT;";
@@ -30,6 +31,9 @@ const WITH_INSTRUCTIONS: &str = "ALTER TABLE jobs ADD COLUMN instructions TEXT;"
 /// Version 5 did not know idempotency keys.
 const WITH_DIGESTS: &str = "ALTER TABLE jobs ADD COLUMN digest TEXT;";
 
+/// Version 6 encrypted nothing. The table holds a sealed record where the jobs are encrypted: it shows with which key.
+const WITH_SEALING: &str = "CREATE TABLE IF NOT EXISTS sealing (sealed BLOB NOT NULL);";
+
 /// Opens or creates the database; migrations are atomic. Deleted content is overwritten.
 pub(super) fn open(path: &Path) -> Result<Connection, StoreError> {
     let db = Connection::open(path)?;
@@ -39,11 +43,12 @@ pub(super) fn open(path: &Path) -> Result<Connection, StoreError> {
     let version = db.pragma_query_value(None, "user_version", |row| row.get::<_, i64>(0))?;
     let changes = match version {
         0 => TABLES.to_owned(),
-        1 => [WITH_MODELS, WITH_OWN_VOICES, WITH_OWNERS, WITH_INSTRUCTIONS, WITH_DIGESTS].concat(),
-        2 => [WITH_OWN_VOICES, WITH_OWNERS, WITH_INSTRUCTIONS, WITH_DIGESTS].concat(),
-        3 => [WITH_OWNERS, WITH_INSTRUCTIONS, WITH_DIGESTS].concat(),
-        4 => [WITH_INSTRUCTIONS, WITH_DIGESTS].concat(),
-        5 => WITH_DIGESTS.to_owned(),
+        1 => [WITH_MODELS, WITH_OWN_VOICES, WITH_OWNERS, WITH_INSTRUCTIONS, WITH_DIGESTS, WITH_SEALING].concat(),
+        2 => [WITH_OWN_VOICES, WITH_OWNERS, WITH_INSTRUCTIONS, WITH_DIGESTS, WITH_SEALING].concat(),
+        3 => [WITH_OWNERS, WITH_INSTRUCTIONS, WITH_DIGESTS, WITH_SEALING].concat(),
+        4 => [WITH_INSTRUCTIONS, WITH_DIGESTS, WITH_SEALING].concat(),
+        5 => [WITH_DIGESTS, WITH_SEALING].concat(),
+        6 => WITH_SEALING.to_owned(),
         VERSION => return Ok(db),
         other => return Err(StoreError::Version(other)),
     };

@@ -21,7 +21,7 @@ fn wish(n_chunks: usize, format: FileFormat) -> SpeechSpec {
 }
 
 fn open(folder: &Path) -> Store {
-    Store::open(folder, BOUNDS).expect("opened")
+    Store::open(folder, BOUNDS, None).expect("opened")
 }
 
 /// A job that is finished, its file of so many bytes.
@@ -80,7 +80,7 @@ fn tables_are_changed_whole_or_not_at_all() {
     // The second of two changes cannot be made.
     store.db.execute_batch("ALTER TABLE jobs DROP COLUMN model; PRAGMA user_version = 1").expect("set");
     drop(store);
-    assert!(matches!(Store::open(folder.path(), BOUNDS), Err(StoreError::Database(_))));
+    assert!(matches!(Store::open(folder.path(), BOUNDS, None), Err(StoreError::Database(_))));
     let db = Connection::open(folder.path().join("jobs.db")).expect("opened");
     assert!(db.prepare("SELECT model FROM jobs").is_err(), "nor was the first one");
     let version = db.pragma_query_value(None, "user_version", |row| row.get::<_, i64>(0));
@@ -171,10 +171,10 @@ fn sound_that_a_power_cut_took_is_made_again() {
 fn one_hub_at_a_time_has_the_folder() {
     let folder = tempfile::tempdir().expect("a folder");
     let first = open(folder.path());
-    assert!(matches!(Store::open(folder.path(), BOUNDS), Err(StoreError::Taken(_))));
+    assert!(matches!(Store::open(folder.path(), BOUNDS, None), Err(StoreError::Taken(_))));
     drop(first);
     open(folder.path()).db.pragma_update(None, "user_version", 9).expect("set");
-    assert!(matches!(Store::open(folder.path(), BOUNDS), Err(StoreError::Version(9))));
+    assert!(matches!(Store::open(folder.path(), BOUNDS, None), Err(StoreError::Version(9))));
 }
 
 #[test]
@@ -297,4 +297,95 @@ fn a_job_of_version_5_has_no_idempotency_key() {
     let mut store = open(folder.path());
     assert_eq!(store.job("job_a").expect("there").id, "job_a");
     assert!(matches!(store.add("job_a", None, &wish(1, FileFormat::Pcm), Some("1"), 1), Err(StoreError::OtherRequest)));
+}
+
+fn key() -> Option<Arc<dyn Sealing>> {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("key");
+    fs::write(&path, antiphon_cluster::SealingKey::generate().encoded()).expect("written");
+    Some(Arc::new(crate::config::StorageKey::read(&path).expect("a key")))
+}
+
+/// Whether a file in the folder holds these bytes.
+fn holds(folder: &Path, bytes: &[u8]) -> bool {
+    let mut files =
+        fs::read_dir(folder).expect("there").map(|entry| fs::read(entry.expect("one").path()).expect("read"));
+    files.any(|file| file.windows(bytes.len()).any(|window| window == bytes))
+}
+
+#[test]
+fn a_sealed_job_goes_on_where_it_was_left() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let key = key();
+    let open = || Store::open(folder.path(), BOUNDS, key.clone()).expect("opened");
+    let mut store = open();
+    let wish = wish(3, FileFormat::Flac);
+    store.add("job_a", None, &wish, Some("1"), 5).expect("added");
+    assert!(store.add("job_a", None, &wish, Some("1"), 5).is_ok());
+    assert!(matches!(store.add("job_a", None, &wish, Some("2"), 5), Err(StoreError::OtherRequest)));
+    assert_eq!(store.take(6).expect("taken").expect("a job").1, wish);
+    let sound: Vec<i16> = (0..100).collect();
+    store.append("job_a", &sound, 6).expect("kept");
+    let spool = store.spool("job_a");
+    for hidden in [&b"chunk 0"[..], b"Whisper.", &sound[..20].iter().flat_map(|n| n.to_le_bytes()).collect::<Vec<_>>()]
+    {
+        assert!(!holds(folder.path(), hidden), "{hidden:?}");
+    }
+    drop(store);
+    // The next block breaks off, once in its length and once in its content.
+    for torn in [&[9; 3][..], &[100, 0, 0, 0, 1, 2, 3]] {
+        OpenOptions::new().append(true).open(&spool).expect("there").write_all(torn).expect("written");
+        let mut store = open();
+        let (job, _) = store.take(7).expect("taken").expect("it waits again");
+        assert_eq!(job.n_done as u64 * 200, job.pcm_bytes);
+        store.append("job_a", &sound, 7).expect("kept");
+    }
+    let mut samples = Vec::new();
+    read_spool(&spool, "job_a", key.as_ref()).expect("there").take(600).read_to_end(&mut samples).expect("whole");
+    let expect: Vec<u8> = sound.iter().flat_map(|n| n.to_le_bytes()).collect();
+    assert_eq!(samples, expect.repeat(3));
+    assert!(read_spool(&spool, "job_b", key.as_ref()).expect("there").read_to_end(&mut samples).is_err());
+    // A power cut took a block that was counted.
+    let file = OpenOptions::new().write(true).open(&spool).expect("there");
+    file.set_len(file.metadata().expect("there").len() - 1).expect("cut");
+    let (job, _) = open().take(8).expect("taken").expect("a job");
+    assert_eq!((job.n_done, job.pcm_bytes), (0, 0));
+}
+
+#[test]
+fn jobs_of_another_key_are_refused_and_an_empty_folder_is_not() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (one, two) = (key(), key());
+    let open = |key: &Option<Arc<dyn Sealing>>| Store::open(folder.path(), BOUNDS, key.clone());
+    let now = super::super::now();
+    let refused = |key: &Option<Arc<dyn Sealing>>| open(key).err().expect("refused").to_string();
+    open(&None).expect("new").add("job_a", None, &wish(1, FileFormat::Pcm), None, now).expect("added");
+    assert!(refused(&one).contains("are not encrypted, and server.storage_key is set"));
+    open(&None).expect("as before").delete("job_a").expect("deleted");
+    open(&one).expect("empty").add("job_a", None, &wish(1, FileFormat::Pcm), None, now).expect("added");
+    assert!(refused(&two).contains("it is sealed with another key"));
+    assert!(refused(&None).contains("server.storage_key is empty"));
+    let mut store = open(&one).expect("its own");
+    store.fail("job_a", Failure::new("a", "because of chunk 0"), now - BOUNDS.keep_s);
+    assert!(!holds(folder.path(), b"because of"));
+    assert_eq!(store.job("job_a").expect("there").failure.expect("why").message, "because of chunk 0");
+    drop(store);
+    // It was kept long enough.
+    open(&two).expect("empty");
+    open(&None).expect("empty");
+}
+
+#[test]
+fn a_text_that_was_changed_fails_its_job_and_no_other() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut store = Store::open(folder.path(), BOUNDS, key()).expect("opened");
+    for id in ["job_a", "job_b"] {
+        store.add(id, None, &wish(1, FileFormat::Pcm), None, 0).expect("added");
+    }
+    // The text of another job.
+    let swap = "UPDATE jobs SET chunks = (SELECT chunks FROM jobs WHERE id = 'job_b') WHERE id = 'job_a'";
+    store.db.execute(swap, []).expect("set");
+    assert!(matches!(store.take(1), Err(StoreError::Sealed { column: "chunks", .. })));
+    assert_eq!(store.job("job_a").expect("there").failure.expect("why").code, "storage_failed");
+    assert_eq!(store.take(1).expect("taken").expect("a job").0.id, "job_b");
 }

@@ -5,6 +5,7 @@ use crate::tts::TtsConfig;
 use crate::tts::words::peer::{say, serve};
 use antiphon_engine_api::Hop;
 use antiphon_engine_api::tts::{SpokenPart, TextRequest, TextSpeech, Tts, TtsError};
+use antiphon_types::Meter;
 use axum::extract::ws::{Message as Frame, WebSocket};
 use futures_util::StreamExt;
 use serde_json::{Value, json};
@@ -25,7 +26,15 @@ fn engine(address: &str, extra: Value) -> OpenAiTts {
 }
 
 fn request(speed: f32) -> TextRequest {
-    TextRequest { voice: "vivian".into(), speed, seed: Some(5), passage: None, instructions: None, hop: Hop::default() }
+    TextRequest {
+        voice: "vivian".into(),
+        speed,
+        seed: Some(5),
+        passage: None,
+        instructions: None,
+        hop: Hop::default(),
+        meter: Meter::default(),
+    }
 }
 
 fn frame(message: Value) -> Frame {

@@ -212,6 +212,11 @@ impl LanguageModel {
         self.decode.provider()
     }
 
+    /// What a run keeps busy.
+    pub fn runs_on(&self) -> antiphon_types::RunsOn {
+        self.decode.runs_on()
+    }
+
     /// Embeds the highest id that has a sound, as a step does: a vocabulary of another model is known by it. Blocks for the run.
     ///
     /// # Errors

@@ -16,6 +16,7 @@ use super::lm::{LmError, ports};
 use super::tensors::{Named, Numbers};
 use antiphon_inference::onnx::{Kind, Model, ModelOptions, OnnxError, Provider, Runtime, Tensor};
 use antiphon_inference::pool::batch::{BatchEngine, BatchFailure, Entry};
+use antiphon_types::Meter;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
@@ -52,6 +53,7 @@ pub struct Job {
     state: Option<State>,
     deadline: Instant,
     reply: oneshot::Sender<Result<Vocoded, VocodeError>>,
+    meter: Meter,
 }
 
 impl Job {
@@ -64,7 +66,13 @@ impl Job {
         unplayed: Duration,
     ) -> (Self, oneshot::Receiver<Result<Vocoded, VocodeError>>) {
         let (reply, sound) = oneshot::channel();
-        (Self { window, conditioning, state, deadline: Instant::now() + unplayed, reply }, sound)
+        let (deadline, meter) = (Instant::now() + unplayed, Meter::default());
+        (Self { window, conditioning, state, deadline, reply, meter }, sound)
+    }
+
+    /// The same, whose run is counted.
+    pub fn metered(self, meter: Meter) -> Self {
+        Self { meter, ..self }
     }
 
     /// What windows of one run have in common.
@@ -321,7 +329,11 @@ impl BatchEngine<Job> for Vocoder {
                 .iter()
                 .map(|job| Row { window: &job.window, voice: &job.conditioning, state: job.state.as_ref() })
                 .collect();
-            match self.sounds(&rows) {
+            let begun = Instant::now();
+            let sounds = self.sounds(&rows);
+            let meters: Vec<_> = jobs.iter().map(|job| job.meter.clone()).collect();
+            Meter::share(&meters, self.model.runs_on(), begun.elapsed());
+            match sounds {
                 Ok(sounds) => {
                     for (job, (sound, state)) in jobs.into_iter().zip(sounds) {
                         let sound = self.checked(sound, &job.window);

@@ -1,0 +1,115 @@
+//! `antiphon-bench plan`: machines, latency, cost and configuration files for a number of users.
+
+use crate::plan::{self, BUILT_IN, Demand, PlanError, Prices, Profile};
+use antiphon::cli::{CliError, blocking, print};
+use clap::Args;
+use std::path::{Path, PathBuf};
+
+/// What is to be served, and by what.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  antiphon-bench plan --users 50000 --peak 0.1 --objective-ms 800
+  antiphon-bench plan --users 10000 --profile measured.json --prices prices.toml --out config
+  antiphon-bench plan --show-profile > my.json            figures to replace by your own
+  antiphon-bench stress --profile-out measured.json       measures a profile
+
+Nothing is measured here: the plan is computed from a profile by a queueing model (M/G/c, waits by Allen and Cunneen), and
+the same input gives the same plan. Figures of the profile that were not measured are listed as assumptions.
+
+A price table is a TOML file:
+  currency = \"EUR\"
+  [machines]
+  hub = { cores = 4, memory_gib = 8, price_per_hour = 0.12 }
+  gpu = { cores = 16, memory_gib = 64, accelerators = 1, price_per_hour = 1.9 }
+  nats = { cores = 2, memory_gib = 4, price_per_hour = 0.05 }
+
+Exit codes: 0 done   1 the objective cannot be kept, or a file cannot be read or written   2 wrong usage")]
+pub struct PlanArgs {
+    /// Users
+    #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
+    users: u64,
+    /// Share of them whose session is open at the peak: above 0, up to 1
+    #[arg(long, value_name = "SHARE", default_value_t = 0.1, value_parser = share)]
+    peak: f64,
+    /// Voice-to-voice latency that the turns keep
+    #[arg(long, value_name = "MS", default_value_t = 800, value_parser = clap::value_parser!(u32).range(1..=60_000))]
+    objective_ms: u32,
+    /// Share of the turns that keep it: above 0, up to 1
+    #[arg(long, value_name = "SHARE", default_value_t = 0.95, value_parser = share)]
+    share: f64,
+    /// A profile: `gpu`, `processor`, or a file of `antiphon-bench stress --profile-out`
+    #[arg(long, value_name = "NAME|FILE", default_value = BUILT_IN[0])]
+    profile: String,
+    /// Machines and their prices, a TOML file
+    #[arg(long, value_name = "FILE")]
+    prices: Option<PathBuf>,
+    /// Spare machines of hubs and of each stage: how many may fail at the peak
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8))]
+    spare: u8,
+    /// A folder for the configuration files
+    #[arg(long, value_name = "FOLDER")]
+    out: Option<PathBuf>,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+    /// Print the profile as JSON instead of a plan
+    #[arg(long)]
+    show_profile: bool,
+}
+
+fn share(text: &str) -> Result<f64, String> {
+    let share: f64 = text.parse().map_err(|_| "write a share such as 0.1".to_owned())?;
+    if share > 0.0 && share <= 1.0 { Ok(share) } else { Err("write a share above 0.0, up to 1.0".into()) }
+}
+
+pub(super) async fn run(args: PlanArgs) -> Result<(), CliError> {
+    blocking(move || args.plan()).await?
+}
+
+impl PlanArgs {
+    fn plan(&self) -> Result<(), CliError> {
+        let profile = self.profile()?;
+        if self.show_profile {
+            return print::json(&serde_json::to_value(&profile).map_err(|error| CliError::failed(&error))?);
+        }
+        let prices =
+            self.prices.as_deref().map(|path| Prices::parse(&read(path)?).map_err(|error| named(path, &error)));
+        let demand = Demand {
+            users: self.users,
+            peak: self.peak,
+            objective_ms: self.objective_ms.into(),
+            share: self.share,
+            spare: self.spare.into(),
+        };
+        let plan = plan::plan(profile, demand, prices.transpose()?.as_ref()).map_err(failed)?;
+        match self.json {
+            true => print::json(&plan.json())?,
+            false => print::line(&plan.text())?,
+        }
+        if let Some(folder) = &self.out {
+            plan::write(folder, &plan.files()).map_err(failed)?;
+        }
+        if plan.is_feasible() { Ok(()) } else { Err(CliError::Failed("the objective cannot be kept".into())) }
+    }
+
+    fn profile(&self) -> Result<Profile, CliError> {
+        if let Some(profile) = Profile::built_in(&self.profile) {
+            return Ok(profile);
+        }
+        let path = Path::new(&self.profile);
+        Profile::parse(&read(path)?).map_err(|error| named(path, &error))
+    }
+}
+
+fn read(path: &Path) -> Result<String, CliError> {
+    std::fs::read_to_string(path).map_err(|error| CliError::file("read", path, &error))
+}
+
+fn named(path: &Path, error: &PlanError) -> CliError {
+    CliError::Failed(format!("{}: {error}", path.display()))
+}
+
+fn failed(error: PlanError) -> CliError {
+    CliError::failed(&error)
+}

@@ -1,0 +1,136 @@
+//! Voice-to-voice latency of turns at a load: the stages' times added up, turn by turn, with a fixed seed.
+
+use super::profile::{Profile, StageProfile};
+use super::queueing::{self, StageState};
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+use serde::Serialize;
+
+/// Turns that are drawn: p99 then varies by about 1 % from seed to seed.
+const N_TURNS: usize = 40_000;
+
+/// Seed of all draws, so that the same plan gives the same figures.
+const SEED: u64 = 18;
+
+/// Rounds in which sessions that wait ask less often.
+const ROUNDS: usize = 20;
+
+/// Percentiles of voice-to-voice latency, in milliseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Latency {
+    /// Median.
+    pub p50_ms: f64,
+    /// 95th percentile.
+    pub p95_ms: f64,
+    /// 99th percentile.
+    pub p99_ms: f64,
+}
+
+/// All stages at a load, in the order of [`Profile::stages`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct Loaded {
+    /// The stages.
+    pub stages: [StageState; 3],
+    /// Turns a second.
+    pub turns_hz: f64,
+}
+
+/// Latencies of turns, in ascending order.
+pub struct Turns(Vec<f64>);
+
+/// The stages without any load.
+pub fn unloaded(profile: &Profile) -> Loaded {
+    Loaded { stages: profile.stages().map(|(_, stage)| queueing::alone(stage)), turns_hz: 0.0 }
+}
+
+/// The stages with so many talking sessions and so many instances of each; the index of a stage that cannot serve them.
+///
+/// Sessions that wait ask less often: a turn takes its usual time, and what it waits longer. A request meets those of the
+/// other sessions, not of its own.
+pub fn loaded(profile: &Profile, talking: f64, instances: [usize; 3]) -> Result<Loaded, usize> {
+    let usual_s = 60.0 / profile.conversation.turns_per_minute;
+    let calm: f64 = unloaded(profile).stages.iter().map(mean_ms).sum();
+    let others = (1.0 - 1.0 / talking.max(1.0)).max(0.0);
+    let mut turns_hz = talking / usual_s;
+    let mut solved = Err(0);
+    for round in 0..ROUNDS {
+        solved = solve(profile, turns_hz * others, instances);
+        match &solved {
+            Ok(stages) => {
+                let longer_s = (stages.iter().map(mean_ms).sum::<f64>() - calm).max(0.0) / 1e3;
+                turns_hz = (turns_hz + talking / (usual_s + longer_s)) / 2.0;
+            }
+            // With the usual rate it is overloaded; sessions that wait may make it less.
+            Err(_) if round + 1 < ROUNDS => turns_hz *= 0.95,
+            Err(_) => {}
+        }
+    }
+    let stages = solved?;
+    // A rate that was found by waiting for ever is no rate.
+    match stages.iter().position(|stage| stage.utilization >= 1.0) {
+        Some(at) => Err(at),
+        None => Ok(Loaded { stages, turns_hz }),
+    }
+}
+
+/// The stages at so many turns a second; the index of one that cannot serve them.
+pub fn solve(profile: &Profile, turns_hz: f64, instances: [usize; 3]) -> Result<[StageState; 3], usize> {
+    let state = |at: usize, stage: &StageProfile| {
+        queueing::solve(stage, instances[at], turns_hz * stage.requests_per_turn).ok_or(at)
+    };
+    Ok([state(0, &profile.stt)?, state(1, &profile.llm)?, state(2, &profile.tts)?])
+}
+
+fn mean_ms(stage: &StageState) -> f64 {
+    stage.first_ms() + stage.mean_wait_ms()
+}
+
+impl Turns {
+    /// Draws turns.
+    pub fn draw(profile: &Profile, stages: &[StageState; 3]) -> Self {
+        Self::draw_without(profile, stages, None)
+    }
+
+    /// Draws turns in which a part takes no time: 0 the end of the turn, 1 to 3 the stages, 4 the rest.
+    pub(super) fn draw_without(profile: &Profile, stages: &[StageState; 3], without: Option<usize>) -> Self {
+        let mut dice = StdRng::seed_from_u64(SEED);
+        let hop_ms = |stage: &StageProfile| if stage.is_external() { 0.0 } else { profile.nats.hop_ms };
+        let hops = profile.stages().map(|(_, stage)| hop_ms(stage));
+        let turn = &profile.turn;
+        let part = |at: usize, ms: f64| if without == Some(at) { 0.0 } else { ms };
+        let mut all: Vec<f64> = (0..N_TURNS)
+            .map(|_| {
+                let [end, rest, guess] = [(); 3].map(|()| dice.random_range(0.0..1.0f64));
+                let endpointing = part(0, quantile(&turn.endpointing_ms, end));
+                let drawn = [0, 1, 2].map(|at| part(at + 1, stages[at].sample_ms(&mut dice) + hops[at]));
+                let stages_ms: f64 = drawn.iter().sum();
+                let rest_ms = part(4, quantile(&turn.rest_ms, rest));
+                match &turn.speculation {
+                    Some(early) if guess < early.share => endpointing.max(early.starts_ms + stages_ms) + rest_ms,
+                    _ => endpointing + stages_ms + rest_ms,
+                }
+            })
+            .collect();
+        all.sort_by(f64::total_cmp);
+        Self(all)
+    }
+
+    /// The latency that a share of the turns keeps, in milliseconds.
+    pub fn at(&self, share: f64) -> f64 {
+        let rank = (share * self.0.len() as f64).ceil().max(1.0) as usize;
+        self.0[rank.min(self.0.len()) - 1]
+    }
+
+    /// The usual percentiles.
+    pub fn latency(&self) -> Latency {
+        Latency { p50_ms: self.at(0.5), p95_ms: self.at(0.95), p99_ms: self.at(0.99) }
+    }
+}
+
+/// A quantile of values at equal steps from 0 to 1.
+fn quantile(values: &[f64], at: f64) -> f64 {
+    let place = at * (values.len() - 1) as f64;
+    let (below, part) = (place.floor() as usize, place.fract());
+    let above = (below + 1).min(values.len() - 1);
+    values[below] + (values[above] - values[below]) * part
+}

@@ -1,0 +1,136 @@
+//! Plans as a whole: more users take more, objectives that cannot be kept are named, the output stays as it is.
+
+use super::*;
+use antiphon::config::{Sources, load_hub};
+
+fn demand(users: u64, objective_ms: f64) -> Demand {
+    Demand { users, peak: 0.1, objective_ms, share: 0.95, spare: 1 }
+}
+
+fn planned(name: &str, demand: Demand) -> CapacityPlan {
+    plan(Profile::built_in(name).expect("built in"), demand, None).expect("it can be planned")
+}
+
+fn stage<'a>(plan: &'a CapacityPlan, name: &str) -> &'a StageSize {
+    plan.sized.stages.iter().find(|stage| stage.stage == name).expect("all are there")
+}
+
+#[test]
+fn more_users_take_more_of_everything_and_keep_the_objective() {
+    let plans = [1_000, 10_000, 50_000].map(|users| planned("gpu", demand(users, 800.0)));
+    for plan in &plans {
+        assert!(plan.is_feasible(), "{}", plan.verdict());
+        let latency = plan.sized.latency.expect("it is served");
+        assert!(latency.p50_ms < latency.p95_ms && latency.p95_ms <= 800.0 && latency.p95_ms <= latency.p99_ms);
+        assert_eq!(plan.sized.nats_servers, 3);
+    }
+    for pair in plans.windows(2) {
+        assert!(pair[0].sized.hubs.hubs < pair[1].sized.hubs.hubs);
+        for name in ["stt", "llm", "tts"] {
+            assert!(stage(&pair[0], name).machines < stage(&pair[1], name).machines, "{name}");
+        }
+    }
+    let hubs = &plans[2].sized.hubs;
+    assert!(hubs.max_sessions as usize * (hubs.hubs - hubs.spare) >= 5_000, "the rest holds all sessions");
+}
+
+#[test]
+fn a_tighter_objective_never_takes_fewer_machines() {
+    let machines = |objective_ms: f64| {
+        let plan = planned("gpu", demand(10_000, objective_ms));
+        plan.is_feasible().then(|| plan.sized.stages.iter().map(|stage| stage.machines).sum::<usize>())
+    };
+    let counts: Vec<_> = [1_500.0, 1_000.0, 800.0, 700.0].into_iter().filter_map(machines).collect();
+    assert!(counts.len() > 1 && counts.windows(2).all(|pair| pair[0] <= pair[1]), "{counts:?}");
+}
+
+#[test]
+fn an_objective_that_cannot_be_kept_names_what_prevents_it() {
+    let of = |plan: &CapacityPlan| match &plan.sized.verdict {
+        Verdict::Infeasible { part, reason } => (*part, reason.clone()),
+        Verdict::Feasible => panic!("it is feasible"),
+    };
+    let slow = planned("processor", demand(1_000, 1_000.0));
+    let (part, reason) = of(&slow);
+    assert_eq!(part, "stt", "{reason}");
+    assert!(reason.contains("above the objective of 1000 ms"), "{reason}");
+    assert!(slow.text().contains("INFEASIBLE") && slow.json()["feasible"] == false);
+    let (part, _) = of(&planned("gpu", demand(1_000, 400.0)));
+    assert_eq!(part, "the wait for the end of the turn");
+    let later = planned("processor", demand(1_000, 3_000.0));
+    assert!(later.is_feasible(), "{}", later.verdict());
+}
+
+#[test]
+fn a_machine_that_is_too_small_is_named() {
+    let mut profile = Profile::built_in("gpu").expect("built in");
+    profile.machines.get_mut("gpu").expect("named").accelerators = 0.0;
+    let error = plan(profile, demand(1_000, 800.0), None).expect_err("no GPU").to_string();
+    assert!(error.contains("\"gpu\" is too small for an instance of Whisper"), "{error}");
+}
+
+const PRICES: &str = r#"
+currency = "EUR"
+[machines]
+hub = { cores = 8, memory_gib = 16, price_per_hour = 0.25 }
+nats = { cores = 2, memory_gib = 4, price_per_hour = 0.05 }
+gpu = { cores = 16, memory_gib = 64, accelerators = 2, price_per_hour = 3.5 }
+"#;
+
+#[test]
+fn prices_are_added_up_and_replace_the_machines() {
+    let prices = Prices::parse(PRICES).expect("a table");
+    let plan =
+        plan(Profile::built_in("gpu").expect("built in"), demand(10_000, 800.0), Some(&prices)).expect("planned");
+    let cost = plan.cost.as_ref().expect("prices were given");
+    let gpus: usize = plan.sized.stages.iter().map(|stage| stage.machines).sum();
+    let expect = plan.sized.hubs.hubs as f64 * 0.25 + 3.0 * 0.05 + gpus as f64 * 3.5;
+    assert!((cost.per_hour - expect).abs() < 1e-9, "{cost:?}");
+    assert_eq!(stage(&plan, "tts").instances.map(|n| n % 2), Some(0), "two on a machine, spare ones included");
+    assert!(plan.text().contains("EUR an hour"));
+    for (text, says) in [
+        ("currency = 1", "the price table: invalid type"),
+        ("currency = \"EUR\"\nmachines = {x = {cores = 1, memory_gib = 1, price_per_hour = -1}}", "must be positive"),
+    ] {
+        assert!(Prices::parse(text).expect_err("wrong").to_string().contains(says));
+    }
+    let partly = Prices { machines: Default::default(), ..prices };
+    let error = super::plan(Profile::built_in("gpu").expect("built in"), demand(1, 800.0), Some(&partly));
+    assert!(error.expect_err("no price").to_string().contains("is missing"));
+}
+
+#[test]
+fn the_configuration_files_pass_the_check_of_the_hub() {
+    let folder = tempfile::tempdir().expect("a folder");
+    for (name, objective_ms, expect) in [
+        ("gpu", 800.0, &["hub.toml", "worker-stt.toml", "worker-tts.toml"][..]),
+        ("processor", 3_000.0, &["hub.toml", "worker-stt.toml", "worker-tts.toml"]),
+    ] {
+        let plan = planned(name, demand(50_000, objective_ms));
+        let files = plan.files();
+        assert_eq!(files.iter().map(|file| file.name.as_str()).collect::<Vec<_>>(), expect);
+        write(&folder.path().join("out"), &files).expect("written");
+        for file in &files {
+            let path = folder.path().join("out").join(&file.name);
+            let sources = Sources { file: Some(path), ..Sources::default() };
+            let config = load_hub(&sources).unwrap_or_else(|error| panic!("{}: {error}\n{}", file.name, file.text));
+            if file.name == "hub.toml" {
+                assert_eq!(config.server.max_sessions as u64, plan.sized.hubs.max_sessions);
+                assert_eq!(f64::from(config.slo.voice_to_voice_ms), objective_ms);
+                assert_eq!(config.cluster.stages, ["stt", "tts"]);
+            }
+        }
+    }
+}
+
+#[test]
+fn the_output_stays_as_it_is() {
+    let text = planned("gpu", demand(10_000, 800.0)).text();
+    let golden = include_str!("golden.txt");
+    if std::env::var_os("UPDATE_EXPECT").is_some() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/src/plan/golden.txt");
+        std::fs::write(path, text + "\n").expect("written");
+    } else {
+        assert_eq!(text.trim_end(), golden.trim_end(), "UPDATE_EXPECT=1 writes it anew");
+    }
+}

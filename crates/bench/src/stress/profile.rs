@@ -1,0 +1,288 @@
+//! Figures for the planner: one session's turns in parts, from the hub's turn records, and what sessions cost, from the hold.
+//!
+//! The hub must not speculate meanwhile (`speculation.after_ms = 0`), because the stages of a speculative response run
+//! during the wait for the end of the turn and are no parts of its own. How many slots a stage has cannot be seen from
+//! outside: the caller says so ([`Known`]).
+
+use super::{Mixed, StressPlan, load};
+use crate::load::{Length, Outcome};
+use crate::plan::{
+    Conversation, HubProfile, Needs, Profile, RunPoint, Service, SlotPoint, Source, SpeculationProfile, StageProfile,
+    TurnProfile,
+};
+use crate::{BenchError, Progress};
+use antiphon_client::RATE;
+use antiphon_types::Samples;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// Quantiles of a measured distribution: steps of 5 %.
+const N_QUANTILES: usize = 21;
+
+/// Timeout of a request for turn records.
+const ASK: Duration = Duration::from_secs(10);
+
+/// The shortest time of a stage: a server of others cannot take none.
+const SHORTEST_MS: f64 = 0.1;
+
+/// Turn records of a page.
+const PAGE: usize = 100;
+
+/// What is known of a hub's engines.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Known {
+    /// Their name in the profile.
+    pub engine: String,
+    /// How the recognizer serves.
+    pub stt: KnownStage,
+    /// How the voice serves.
+    pub tts: KnownStage,
+    /// Silence until a speculative response begins, in milliseconds; 0: the hub that is planned does not speculate.
+    pub speculation_after_ms: f64,
+}
+
+/// How a stage serves.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum KnownStage {
+    /// A request holds a slot.
+    Slots {
+        /// Slots of all instances.
+        slots: usize,
+    },
+    /// Requests share runs.
+    Runs {
+        /// Requests in a run.
+        slots: usize,
+        /// Requests a turn.
+        requests_per_turn: f64,
+        /// Runs of a request.
+        runs_per_request: f64,
+    },
+}
+
+/// Talks as one session for so many turns and makes a profile. `hold`: a load of many sessions, for what a session costs.
+///
+/// # Errors
+/// The server does not answer, or shows no turn records.
+pub async fn measure(
+    plan: &StressPlan,
+    n_turns: usize,
+    known: &Known,
+    hold: Option<&Mixed>,
+    progress: Progress<'_>,
+) -> Result<Profile, BenchError> {
+    progress("stress: the turns of one session");
+    let one = load::Load { barge_in: 0.0, ..plan.load(1, Length::Turns(n_turns)) };
+    let outcome = load::run(one, progress).await?;
+    let records = records(plan, outcome.counted().count().clamp(1, PAGE)).await?;
+    let turns: Vec<Parts> = records.iter().filter_map(Parts::of).collect();
+    if turns.is_empty() {
+        return Err(BenchError::Method("the server shows no turn records with parts; a hub does at /api/turns".into()));
+    }
+    Ok(profile(plan, known, &outcome, &turns, hold))
+}
+
+/// The parts of a turn, in milliseconds.
+struct Parts {
+    endpointing: f64,
+    stt: f64,
+    llm: f64,
+    tts: f64,
+    reply: f64,
+}
+
+impl Parts {
+    /// The parts of a turn record; `None` if it was not answered by voice.
+    fn of(record: &Value) -> Option<Self> {
+        let parts = record["parts"].as_array().filter(|parts| !parts.is_empty())?;
+        let of = |stage: &str| {
+            let of_stage = parts.iter().filter(|part| part["stage"] == stage);
+            of_stage.map(|part| part["to_ms"].as_f64().unwrap_or(0.0) - part["from_ms"].as_f64().unwrap_or(0.0)).sum()
+        };
+        let reply = record["audio"]["generated_ms"].as_f64().filter(|ms| *ms > 0.0)?;
+        Some(Self { endpointing: of("endpointing"), stt: of("stt"), llm: of("llm"), tts: of("tts"), reply })
+    }
+}
+
+/// The newest turn records.
+async fn records(plan: &StressPlan, n: usize) -> Result<Vec<Value>, BenchError> {
+    let wrong = |error: reqwest::Error| BenchError::Method(format!("no turn records: {}", error.without_url()));
+    let url = plan.connect.url.replacen("ws", "http", usize::from(plan.connect.url.starts_with("ws")));
+    let mut url: reqwest::Url =
+        url.parse().map_err(|_| BenchError::Method("no turn records: the address is not valid".into()))?;
+    url.set_path("/api/turns");
+    url.set_query(Some(&format!("limit={n}")));
+    let is_here = url.host_str().is_some_and(|host| host == "localhost" || host.starts_with("127."));
+    let client = reqwest::Client::builder().timeout(ASK);
+    let client = if is_here { client.no_proxy() } else { client }.build().map_err(wrong)?;
+    let mut request = client.get(url);
+    if let Some(key) = &plan.connect.key {
+        request = request.bearer_auth(key);
+    }
+    let answer = request.send().await.and_then(reqwest::Response::error_for_status).map_err(wrong)?;
+    let mut answer: Value = answer.json().await.map_err(wrong)?;
+    match answer["turns"].take() {
+        Value::Array(turns) => Ok(turns),
+        _ => Err(BenchError::Method("no turn records: the server answers something else".into())),
+    }
+}
+
+fn profile(plan: &StressPlan, known: &Known, one: &Outcome, turns: &[Parts], hold: Option<&Mixed>) -> Profile {
+    let base = Profile::built_in("gpu").expect("it is built in");
+    let mut sources = BTreeMap::new();
+    let mut measured = |path: &str, from: &str| {
+        sources.insert(path.to_owned(), Source { measured: true, from: from.to_owned() });
+    };
+    let all = |of: fn(&Parts) -> f64| turns.iter().map(of).collect::<Vec<_>>();
+    let (endpointing, stt, llm, tts) = (
+        quantiles(all(|turn| turn.endpointing)),
+        quantiles(all(|turn| turn.stt)),
+        quantiles(all(|turn| turn.llm)),
+        quantiles(all(|turn| turn.tts)),
+    );
+    let median = |quantiles: &[f64]| quantiles[N_QUANTILES / 2];
+    let staged = median(&endpointing) + median(&stt) + median(&llm) + median(&tts);
+    let waits: Vec<f64> = one.counted().filter_map(|turn| Some(turn.wait?.as_secs_f64() * 1e3)).collect();
+    let rest = quantiles(waits).into_iter().map(|ms| (ms - staged).max(0.0)).collect();
+    let from = format!("antiphon-bench stress, {} turns of one session", turns.len());
+    for path in ["turn.endpointing_ms", "turn.rest_ms", "stt.service", "llm.service", "tts.service"] {
+        measured(path, &from);
+    }
+    for path in ["conversation.turns_per_minute", "conversation.speech_s", "conversation.reply_s"] {
+        measured(path, "the conversations of the stress test, which follow one another without a break");
+    }
+    let mut hub = base.hub.clone();
+    if let Some(hold) = hold {
+        let from = format!("antiphon-bench stress, {} sessions", hold.main.n_sessions);
+        if let Some(percent) = hold.main.cpu_percent().filter(|percent| *percent > 0.0) {
+            hub.talking_cores = percent / 100.0;
+            measured("hub.talking_cores", &from);
+        }
+        if let Some(kib) = hold.main.memory_kib().filter(|kib| *kib > 0.0) {
+            hub.talking_kib = kib;
+            measured("hub.talking_kib", &from);
+        }
+        if let Some(before) = hold.main.before {
+            hub.base_mib = before.resident as f64 / f64::from(1 << 20);
+            measured("hub.base_mib", "resident memory before the hold, warm");
+        }
+        hub.idle_kib = hub.idle_kib.min(hub.talking_kib);
+    }
+    let early = (known.speculation_after_ms > 0.0).then_some(SpeculationProfile {
+        // A window of the detector.
+        starts_ms: known.speculation_after_ms + 16.0,
+        ..base.turn.speculation.clone().unwrap_or(SpeculationProfile { starts_ms: 0.0, share: 1.0 })
+    });
+    let unmeasured = |path: &str| base.sources.get(path).cloned().map(|source| (path.to_owned(), source));
+    let kept = ["conversation.talking_share", "hub.idle_cores", "hub.idle_kib", "hub.up_kbit_s", "hub.down_kbit_s"];
+    for (path, source) in kept.into_iter().chain(["turn.speculation", "nats.stream_cores"]).filter_map(unmeasured) {
+        sources.entry(path).or_insert(source);
+    }
+    let needs = Needs { machine: "cpu".into(), cores: 1.0, memory_gib: 0.5, accelerators: 0.0 };
+    for stage in ["stt", "tts"] {
+        sources.insert(format!("{stage}.needs"), assumed("one core for each instance"));
+        sources.insert(format!("{stage}.requests_per_turn"), assumed("as the caller of the stress test says"));
+    }
+    sources.insert("llm.requests_per_turn".into(), assumed("one"));
+    sources.insert("nats.hop_ms".into(), assumed("the engines ran in the hub"));
+    let engine = |stage: &str| format!("{} ({stage})", known.engine);
+    let llm_service = Service::External {
+        p50_ms: median(&llm).max(SHORTEST_MS),
+        p95_ms: llm[N_QUANTILES - 2].max(SHORTEST_MS),
+        p99_ms: llm[N_QUANTILES - 1].max(SHORTEST_MS),
+    };
+    Profile {
+        name: "measured".into(),
+        conversation: Conversation {
+            turns_per_minute: turns_per_minute(one).unwrap_or(base.conversation.turns_per_minute),
+            speech_s: Samples(plan.clips[0].samples.len() as u64).duration(RATE).as_secs_f64(),
+            reply_s: turns.iter().map(|turn| turn.reply).sum::<f64>() / turns.len() as f64 / 1e3,
+            talking_share: 1.0,
+        },
+        hub: HubProfile { ..hub },
+        turn: TurnProfile { endpointing_ms: vec![median(&endpointing)], rest_ms: rest, speculation: early },
+        stt: known.stt.profile(engine("stt"), median(&stt), needs.clone()),
+        llm: StageProfile {
+            engine: engine("llm"),
+            requests_per_turn: 1.0,
+            service: llm_service,
+            needs: None,
+            settings: BTreeMap::new(),
+        },
+        tts: known.tts.profile(engine("tts"), median(&tts), needs),
+        nats: crate::plan::NatsProfile { hop_ms: 0.0, ..base.nats.clone() },
+        machines: base.machines.clone(),
+        sources,
+    }
+}
+
+fn assumed(why: &str) -> Source {
+    Source { measured: false, from: why.into() }
+}
+
+impl KnownStage {
+    fn profile(self, engine: String, first_ms: f64, needs: Needs) -> StageProfile {
+        let first_ms = first_ms.max(SHORTEST_MS);
+        let (requests_per_turn, service) = match self {
+            Self::Slots { slots } => {
+                let points = vec![SlotPoint { batch: 1.0, first_ms, hold_ms: first_ms }];
+                (1.0, Service::Slots { slots, points, variation: 0.5 })
+            }
+            Self::Runs { slots, requests_per_turn, runs_per_request } => {
+                let points = vec![RunPoint { batch: 1.0, run_ms: first_ms }];
+                (requests_per_turn, Service::Runs { slots, runs_per_request, points, variation: 0.0 })
+            }
+        };
+        StageProfile { engine, requests_per_turn, service, needs: Some(needs), settings: BTreeMap::new() }
+    }
+}
+
+/// Turns a minute from the times at which questions ended.
+fn turns_per_minute(one: &Outcome) -> Option<f64> {
+    let at: Vec<f64> = one.turns.iter().map(|turn| turn.at.as_secs_f64()).collect();
+    let (first, last) = (at.first()?, at.last()?);
+    (last > first).then(|| 60.0 * (at.len() - 1) as f64 / (last - first))
+}
+
+/// Quantiles at equal steps from 0 to 1 of at least one value.
+fn quantiles(mut values: Vec<f64>) -> Vec<f64> {
+    values.sort_by(f64::total_cmp);
+    let last = values.len().saturating_sub(1) as f64;
+    let at = |step: usize| {
+        let place = step as f64 / (N_QUANTILES - 1) as f64 * last;
+        let (below, above) = (place.floor() as usize, place.ceil() as usize);
+        let value = |at: usize| values.get(at).copied().unwrap_or(0.0);
+        (value(below) + (value(above) - value(below)) * place.fract()).max(0.0)
+    };
+    (0..N_QUANTILES).map(at).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn the_parts_of_a_turn_record_are_added_up_by_stage() {
+        let part = |stage: &str, from: f64, to: f64| json!({"stage": stage, "from_ms": from, "to_ms": to});
+        let record = json!({
+            "parts": [part("endpointing", 0.0, 210.0), part("stt", 210.0, 255.5), part("llm", 255.5, 256.0), part("tts", 256.0, 300.0)],
+            "audio": {"generated_ms": 1_400.0},
+        });
+        let parts = Parts::of(&record).expect("parts");
+        assert_eq!(
+            (parts.endpointing, parts.stt, parts.llm, parts.tts, parts.reply),
+            (210.0, 45.5, 0.5, 44.0, 1_400.0)
+        );
+        assert!(Parts::of(&json!({"parts": [], "audio": {"generated_ms": 9.0}})).is_none());
+        assert!(Parts::of(&json!({"parts": [part("stt", 0.0, 1.0)], "audio": {"generated_ms": 0.0}})).is_none());
+    }
+
+    #[test]
+    fn quantiles_go_from_the_least_to_the_most() {
+        let five = quantiles(vec![5.0, 1.0, 3.0, 4.0, 2.0]);
+        assert_eq!((five.len(), five[0], five[10], five[20]), (N_QUANTILES, 1.0, 3.0, 5.0));
+        assert_eq!(quantiles(vec![7.0]), vec![7.0; N_QUANTILES]);
+    }
+}

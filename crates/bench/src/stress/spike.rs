@@ -1,0 +1,246 @@
+//! A spike: a crowd comes to a server that is held at 80 % of what it serves, and leaves.
+//!
+//! The crowd comes within a second; a session that is refused does not come back. Refusals are counted apart: how fast they
+//! came and with which `Retry-After`. Goodput is the number of turns within the objective that were answered a second.
+
+use super::{StressPlan, load};
+use crate::load::{Length, Load, Outcome};
+use crate::{BenchError, Figure, Progress, Section, Unit, Waits};
+use serde_json::{Value, json};
+use std::time::Duration;
+use tokio::time::sleep;
+
+/// The crowd comes within this time.
+const COMES_WITHIN: Duration = Duration::from_secs(1);
+
+/// Windows in which the recovery is looked for, and their distance, in seconds.
+const WINDOW_S: f64 = 2.0;
+const STEP_S: f64 = 0.25;
+
+/// Turns of a window below which its percentile says nothing: one slow turn of few is no overload.
+const MIN_TURNS: usize = 8;
+
+/// Bounds of the figures.
+const REFUSED_MS: f64 = 50.0;
+const RECOVERY_S: f64 = 5.0;
+const GOODPUT: f64 = 0.9;
+
+/// What a spike did.
+#[derive(Debug)]
+pub struct Spike {
+    /// Those who were there before.
+    pub base: Outcome,
+    /// The crowd.
+    pub crowd: Outcome,
+    /// Beginning and end of the spike, in seconds from the start of the load.
+    pub during_s: (f64, f64),
+    /// Goodput before, during and after the spike, in turns a second.
+    pub goodput: [f64; 3],
+    /// Time from the end of the spike until p95 is within the objective again, in seconds; infinite if it never is.
+    pub recovery_s: f64,
+}
+
+pub(super) async fn run(plan: &StressPlan, n: usize, progress: Progress<'_>) -> Result<Spike, BenchError> {
+    let crowd = ((plan.spike - 1.0) * n as f64).round().max(1.0) as usize;
+    let (before, during) = (plan.around_spike, plan.spike_for);
+    let base = plan.load(n, Length::For(before + during + plan.around_spike));
+    let stagger = COMES_WITHIN / crowd as u32;
+    let guests = Load { stagger, process: None, seed: 3, warm_up: 0, ..plan.load(crowd, Length::For(during)) };
+    let guests = async {
+        sleep(before).await;
+        load::run(guests, &|_| ()).await
+    };
+    let (base, crowd) = tokio::join!(load::run(base, progress), guests);
+    let during_s = (before.as_secs_f64(), (before + during).as_secs_f64());
+    Ok(Spike::of(base?, crowd?, during_s, plan.objective))
+}
+
+impl Spike {
+    fn of(base: Outcome, crowd: Outcome, during_s: (f64, f64), objective: Duration) -> Self {
+        let objective_ms = objective.as_secs_f64() * 1e3;
+        let answered = answered(&base, 0.0);
+        let all: Vec<_> = answered.iter().copied().chain(self::answered(&crowd, during_s.0)).collect();
+        let goodput = |(from, to): (f64, f64)| {
+            let within = all.iter().filter(|(at, ms)| (from..to).contains(at) && *ms <= objective_ms).count();
+            if to > from { within as f64 / (to - from) } else { 0.0 }
+        };
+        // The sessions come one after the other, and the first turns take their time.
+        let calm_from = during_s.0 / 2.0;
+        let end = answered.last().map_or(during_s.1, |(at, _)| *at).max(during_s.1);
+        let goodput = [(calm_from, during_s.0), during_s, (during_s.1, end)].map(goodput);
+        Self { recovery_s: recovery_s(&answered, during_s.1, objective_ms), base, crowd, during_s, goodput }
+    }
+
+    /// Voice-to-voice latency of the turns asked during the spike by those who were there or were admitted.
+    pub fn during(&self) -> Waits {
+        let (from, to) = self.during_s;
+        let mut waits = Waits::default();
+        let base = self.base.turns.iter().filter(|turn| (from..to).contains(&turn.at.as_secs_f64()));
+        for turn in base.chain(&self.crowd.turns) {
+            match turn.wait {
+                Some(wait) => waits.push(wait),
+                None => waits.push_endless(),
+            }
+        }
+        waits
+    }
+
+    /// Times until a session of the crowd was refused.
+    pub fn refusals(&self) -> Waits {
+        let mut waits = Waits::default();
+        self.crowd.refused.iter().for_each(|refusal| waits.push(refusal.after));
+        waits
+    }
+
+    /// Whether those admitted kept the objective, nobody was cut off, and the server recovered in time.
+    pub fn holds(&self, objective: Duration) -> bool {
+        let p95 = self.during().percentile(95.0).is_none_or(|ms| ms <= objective.as_secs_f64() * 1e3);
+        let cut_off = self.crowd.broken.len() > self.crowd.refused.len() || !self.base.broken.is_empty();
+        p95 && !cut_off && self.recovery_s <= RECOVERY_S
+    }
+
+    pub(super) fn figures(&self, section: &mut Section, objective_ms: f64) {
+        let (n, crowd) = (self.base.n_sessions, self.crowd.n_sessions);
+        let refused = self.crowd.refused.len();
+        let count = |what: &str, n: usize, of: usize| Figure::new(format!("spike: {what}"), Unit::Count, n as f64, of);
+        section.figures.push(count("sessions that came", crowd, n + crowd));
+        section.figures.push(count("of them refused", refused, crowd));
+        section.percentile("spike: time to a refusal", &self.refusals(), 50.0, None);
+        section.percentile("spike: time to a refusal", &self.refusals(), 100.0, Some(REFUSED_MS));
+        let broken = self.crowd.broken.len() - refused + self.base.broken.len();
+        section.figures.push(count("sessions cut off", broken, n + crowd).at_most(0.0));
+        section.percentile("spike: voice-to-voice of those admitted", &self.during(), 95.0, Some(objective_ms));
+        let [before, during, after] = self.goodput;
+        for (when, value) in [("before", before), ("during", during), ("after", after)] {
+            section.figures.push(Figure::new(
+                format!("spike: goodput {when}"),
+                Unit::PerSecond,
+                value,
+                self.base.turns.len(),
+            ));
+        }
+        let peak = before.max(1e-9);
+        section
+            .figures
+            .push(Figure::new("spike: goodput during, of before", Unit::Times, during / peak, n).at_least(GOODPUT));
+        let recovery = Figure::new("spike: recovery after its end", Unit::Of("s"), self.recovery_s, n);
+        section.figures.push(recovery.at_most(RECOVERY_S));
+        let mut estimates: Vec<_> =
+            self.crowd.refused.iter().filter_map(|refusal| refusal.retry_after.clone()).collect();
+        estimates.sort();
+        estimates.dedup();
+        if refused > 0 {
+            section.notes.push(format!("spike: Retry-After of refusals, in seconds: {}", estimates.join(", ")));
+        }
+    }
+
+    pub(super) fn json(&self) -> Value {
+        let refusal = |refusal: &load::Refusal| json!({"after_ms": refusal.after.as_secs_f64() * 1e3, "retry_after": refusal.retry_after});
+        json!({
+            "begins_s": self.during_s.0,
+            "ends_s": self.during_s.1,
+            "goodput_per_second": {"before": self.goodput[0], "during": self.goodput[1], "after": self.goodput[2]},
+            "recovery_s": Some(self.recovery_s).filter(|s| s.is_finite()),
+            "refused": self.crowd.refused.iter().map(refusal).collect::<Vec<_>>(),
+            "base": self.base.json(),
+            "crowd": self.crowd.json(),
+        })
+    }
+}
+
+/// When turns were answered, in seconds from the start of the base load, and their latency in milliseconds.
+pub(super) fn answered(outcome: &Outcome, offset_s: f64) -> Vec<(f64, f64)> {
+    let point = |turn: &load::TurnRecord| {
+        let wait_s = turn.wait?.as_secs_f64();
+        Some((offset_s + turn.at.as_secs_f64() + wait_s, wait_s * 1e3))
+    };
+    let mut points: Vec<_> = outcome.turns.iter().filter_map(point).collect();
+    points.sort_by(|a, b| a.0.total_cmp(&b.0));
+    points
+}
+
+/// The first moment behind `end_s` from which each window keeps the objective, as a time since then.
+fn recovery_s(answered: &[(f64, f64)], end_s: f64, objective_ms: f64) -> f64 {
+    let last = answered.last().map_or(end_s, |(at, _)| *at);
+    // Whole windows: the last turns are few.
+    let n_windows = ((last - WINDOW_S - end_s) / STEP_S).floor().max(0.0) as usize;
+    let keeps = |at: f64| {
+        let waits: Waits =
+            answered.iter().filter(|(when, _)| (at..at + WINDOW_S).contains(when)).map(|(_, ms)| *ms).collect();
+        waits.len() < MIN_TURNS || waits.percentile(95.0).is_none_or(|ms| ms <= objective_ms)
+    };
+    let missed = (0..n_windows).rev().find(|n| !keeps(end_s + *n as f64 * STEP_S));
+    match missed {
+        None => 0.0,
+        Some(n) if n + 1 >= n_windows => f64::INFINITY,
+        Some(n) => (n + 1) as f64 * STEP_S,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::load::{Refusal, TurnRecord};
+    use antiphon_client::{ClientError, Gaps};
+
+    fn turn(at_s: f64, wait_ms: Option<f64>) -> TurnRecord {
+        TurnRecord {
+            session: 0,
+            turn: 0,
+            warm_up: false,
+            at: Duration::from_secs_f64(at_s),
+            wait: wait_ms.map(|ms| Duration::from_secs_f64(ms / 1e3)),
+            silence: None,
+            n_after_silence: 0,
+            gaps: Gaps::default(),
+            words: None,
+            mixed_up: None,
+            own: true,
+            trouble: None,
+        }
+    }
+
+    /// A turn each tenth of a second; those that are answered within `slow_s` take 2 s.
+    fn outcome(seconds: f64, slow_s: (f64, f64)) -> Outcome {
+        let n = (seconds * 10.0) as usize;
+        let slow = |at: f64| (slow_s.0..slow_s.1).contains(&(at + 2.0));
+        let turns = (0..n).map(|n| n as f64 / 10.0).map(|at| turn(at, Some(if slow(at) { 2_000.0 } else { 300.0 })));
+        Outcome { n_sessions: 10, turns: turns.collect(), ..Outcome::default() }
+    }
+
+    #[test]
+    fn the_recovery_is_counted_from_the_end_of_the_spike() {
+        let objective = Duration::from_millis(800);
+        let spike = |slow_s| Spike::of(outcome(60.0, slow_s), Outcome::default(), (20.0, 30.0), objective);
+        assert_eq!(spike((0.0, 0.0)).recovery_s, 0.0);
+        let late = spike((22.0, 33.0));
+        assert!((2.5..=3.5).contains(&late.recovery_s), "{}", late.recovery_s);
+        assert!(late.goodput[1] < 0.5 * late.goodput[0], "{:?}", late.goodput);
+        assert!((9.0..=10.5).contains(&late.goodput[0]), "{:?}", late.goodput);
+        assert!(!late.holds(objective) && spike((0.0, 0.0)).holds(objective));
+        assert_eq!(spike((22.0, 70.0)).recovery_s, f64::INFINITY);
+    }
+
+    #[test]
+    fn refusals_are_no_sessions_that_were_cut_off() {
+        let objective = Duration::from_millis(800);
+        let full = || ClientError::Unavailable { reason: "full".into(), retry_after: Some("3".into()) };
+        let refused = Refusal { after: Duration::from_millis(80), retry_after: Some("3".into()) };
+        let crowd = || Outcome {
+            n_sessions: 2,
+            broken: vec![(0, full())],
+            refused: vec![refused.clone()],
+            ..outcome(5.0, (0.0, 0.0))
+        };
+        let spike = Spike::of(outcome(60.0, (0.0, 0.0)), crowd(), (20.0, 30.0), objective);
+        assert!(spike.holds(objective));
+        let mut section = Section::new("stress", "");
+        spike.figures(&mut section, 800.0);
+        let figure = |name: &str| section.figures.iter().find(|figure| figure.name == name).expect("there");
+        assert_eq!(figure("spike: time to a refusal max").passes(), Some(false));
+        assert_eq!(figure("spike: sessions cut off").value, 0.0);
+        assert_eq!(section.notes, ["spike: Retry-After of refusals, in seconds: 3"]);
+        let cut = Outcome { broken: vec![(0, full()), (1, full())], ..crowd() };
+        assert!(!Spike::of(outcome(60.0, (0.0, 0.0)), cut, (20.0, 30.0), objective).holds(objective));
+    }
+}

@@ -1,0 +1,88 @@
+//! The stress test and the planner as commands: phases and files, not figures.
+
+use super::cli::bench;
+use serde_json::Value;
+use std::path::Path;
+
+fn json(path: &Path) -> Value {
+    serde_json::from_str(&std::fs::read_to_string(path).expect("it was written")).expect("JSON")
+}
+
+#[test]
+fn a_plan_has_machines_latency_and_files() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (out, prices) = (folder.path().join("out"), folder.path().join("prices.toml"));
+    let machine = |name: &str, rest: &str| format!("{name} = {{ cores = 16, memory_gib = 64, {rest} }}\n");
+    let table = [machine("hub", "price_per_hour = 1"), machine("nats", "price_per_hour = 1")].concat()
+        + &machine("gpu", "accelerators = 1, price_per_hour = 2");
+    std::fs::write(&prices, format!("currency = \"EUR\"\n[machines]\n{table}")).expect("room");
+    let (out_text, prices_text) = (out.to_str().expect("plain"), prices.to_str().expect("plain"));
+    let args = [
+        "plan",
+        "--users",
+        "50000",
+        "--peak",
+        "0.1",
+        "--objective-ms",
+        "800",
+        "--prices",
+        prices_text,
+        "--out",
+        out_text,
+    ];
+    let output = bench(&[&args[..], &["--json"]].concat(), &[], b"");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let plan: Value = serde_json::from_slice(&output.stdout).expect("one JSON object");
+    assert_eq!((&plan["feasible"], &plan["plan"]["sessions"]), (&true.into(), &5_000.into()));
+    assert!(plan["plan"]["latency"]["p95_ms"].as_f64().expect("a number") <= 800.0);
+    assert!(plan["cost"]["per_hour"].as_f64().expect("a number") > 0.0);
+    for name in ["hub.toml", "worker-stt.toml", "worker-tts.toml"] {
+        assert!(out.join(name).is_file(), "{name}");
+    }
+    // The same input gives the same plan.
+    assert_eq!(bench(&[&args[..], &["--json"]].concat(), &[], b"").stdout, output.stdout);
+}
+
+#[test]
+fn what_cannot_be_planned_says_why() {
+    let ends = |args: &[&str], code: i32, expect: &str| {
+        let output = bench(args, &[], b"");
+        let said = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        assert_eq!(output.status.code(), Some(code), "{args:?}: {said}");
+        assert!(said.contains(expect), "{args:?}: {said}");
+    };
+    ends(&["plan", "--profile", "processor"], 1, "INFEASIBLE");
+    ends(&["plan", "--profile", "nowhere.json"], 1, "nowhere.json: cannot be read");
+    ends(&["plan", "--peak", "0"], 2, "write a share above 0.0");
+    ends(&["stress", "--slow-readers", "0.5", "--bad-network", "0.5"], 2, "leave too few sessions");
+}
+
+#[test]
+fn a_stress_test_has_all_phases_and_its_profile_can_be_planned_with() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| folder.path().join(name).to_str().expect("plain").to_owned();
+    let (report, page, profile) = (path("stress.json"), path("stress.html"), path("profile.json"));
+    let load = ["stress", "--quick", "--sessions-from", "4", "--reply-words", "6", "--objective-ms", "20000"];
+    let mix = ["--barge-in", "0.2", "--slow-readers", "0.25", "--bad-network", "0.25"];
+    let files = ["--json", &report, "--html", &page, "--profile-out", &profile];
+    let output = bench(&[&load[..], &mix[..], &files[..]].concat(), &[], b"");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let table = String::from_utf8_lossy(&output.stdout).into_owned();
+    for expect in ["requests/min", "success 100.00 %", "spike: goodput during", "slow readers", "hold: bad network"] {
+        assert!(table.contains(expect), "{expect}: {table}");
+    }
+    let stress = json(Path::new(&report))["stress"].take();
+    assert_eq!(stress["climb"].as_array().map(Vec::len), Some(1));
+    let turns = |phase: &Value| phase["turns"].as_array().map_or(0, Vec::len);
+    assert!(turns(&stress["hold"]["load"]) > 0 && turns(&stress["hold"]["bad_network"]) > 0);
+    assert!(turns(&stress["spike"]["base"]) > 0 && turns(&stress["spike"]["crowd"]) > 0);
+    assert!(stress["hold"]["slow_readers"]["messages"].as_u64().expect("a number") > 0);
+    let html = std::fs::read_to_string(&page).expect("it was written");
+    assert!(html.contains("<svg") && !html.contains("<script") && !html.contains("src="), "it stands alone");
+    let output = bench(&["plan", "--profile", &profile, "--users", "1000", "--json"], &[], b"");
+    let plan: Value = serde_json::from_slice(&output.stdout).expect("one JSON object");
+    let measured: Vec<_> = plan["measured"].as_array().expect("a list").iter().map(|one| &one["figure"]).collect();
+    for figure in ["stt.service", "tts.service", "turn.rest_ms", "hub.base_mib"] {
+        assert!(measured.iter().any(|path| **path == figure), "{figure}: {measured:?}");
+    }
+}

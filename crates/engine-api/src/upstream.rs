@@ -1,0 +1,76 @@
+//! The engines that may serve a stage, and which of them take requests.
+//!
+//! Remote engines report the circuit breaker of their server, an engine with a fallback reports both. `server` shows it in
+//! `/api/state`, `/readyz` and the metrics. It never decides anything.
+
+use serde::Serialize;
+
+/// The engines of a stage, the configured one first.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Upstreams {
+    /// Never empty.
+    pub engines: Vec<Upstream>,
+    /// Requests that the fallback engine served because the configured one did not, since the start.
+    pub n_fallbacks: u64,
+    /// Requests that were sent a second time because the first output was late.
+    pub n_hedges: u64,
+}
+
+/// One engine of a stage.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Upstream {
+    /// Its configured name.
+    pub engine: String,
+    /// Whether it is the configured one or its fallback.
+    pub role: Role,
+    /// Its circuit breaker; closed for an engine without one.
+    pub state: BreakerState,
+    /// Time until the next request is let through, in ms; absent unless the breaker is open.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub retry_ms: Option<u64>,
+}
+
+/// The role of an engine in its stage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Role {
+    /// The configured one.
+    Primary,
+    /// The fallback.
+    Fallback,
+}
+
+/// The state of a circuit breaker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum BreakerState {
+    /// Requests are sent.
+    Closed,
+    /// One request is under way to find out whether the server works again; others are not sent.
+    HalfOpen,
+    /// No request is sent.
+    Open,
+}
+
+impl Upstreams {
+    /// An engine without a circuit breaker.
+    pub fn unguarded(engine: &str) -> Self {
+        let (engine, role, state) = (engine.to_owned(), Role::Primary, BreakerState::Closed);
+        Self { engines: vec![Upstream { engine, role, state, retry_ms: None }], ..Self::default() }
+    }
+
+    /// Whether no engine takes a request now.
+    pub fn is_down(&self) -> bool {
+        !self.engines.is_empty() && self.engines.iter().all(|engine| engine.state == BreakerState::Open)
+    }
+}
+
+impl Role {
+    /// The word of the JSON, and of the metrics.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Primary => "primary",
+            Self::Fallback => "fallback",
+        }
+    }
+}

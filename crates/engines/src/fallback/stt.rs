@@ -1,0 +1,190 @@
+//! Recognizers: the audio of an utterance is kept, so that the fallback can transcribe it from its beginning.
+
+use super::{Pair, is_probing};
+use antiphon_engine_api::Upstreams;
+use antiphon_engine_api::stt::{OpeningUtterance, SpeakerState, Stt, SttError, SttOptions, SttUtterance, Transcript};
+use futures_util::future::BoxFuture;
+use std::sync::Arc;
+
+/// The longest audio that is kept for the fallback: 10 minutes, 19 MB. The session bounds an utterance below it.
+const MAX_KEPT_SAMPLES: usize = 600 * 16_000;
+
+/// See the module.
+#[derive(Clone)]
+pub(super) struct SttPair(Pair<dyn Stt>);
+
+impl SttPair {
+    pub(super) fn new(primary: Arc<dyn Stt>, fallback: Option<Arc<dyn Stt>>) -> Self {
+        Self(Pair::new("stt", primary, fallback))
+    }
+
+    /// An utterance of the engine that opened it; of the fallback where that has failed.
+    async fn opened(self, opening: OpeningUtterance, options: SttOptions) -> Result<Box<dyn SttUtterance>, SttError> {
+        let Pair { second, .. } = &self.0;
+        let (current, is_second) = match opening.await {
+            Err(error) if self.0.falls_back(&error) => {
+                self.0.count_fallback(Some(&error));
+                options.meter.set_fallback(second.name());
+                (second.open(options.clone()).await?, true)
+            }
+            opened => (opened?, false),
+        };
+        Ok(Box::new(Utterance { pair: self.0, options, current, is_second, kept: Vec::new() }))
+    }
+}
+
+impl Stt for SttPair {
+    fn name(&self) -> &str {
+        self.0.primary.name()
+    }
+
+    fn warm(&self) -> BoxFuture<'_, Result<(), SttError>> {
+        Box::pin(async {
+            let (primary, second) = tokio::join!(self.0.primary.warm(), async {
+                match self.0.has_fallback {
+                    true => self.0.second.warm().await,
+                    false => Ok(()),
+                }
+            });
+            primary.and(second)
+        })
+    }
+
+    fn translates(&self) -> bool {
+        self.0.primary.translates() && self.0.second.translates()
+    }
+
+    fn concurrency(&self) -> usize {
+        self.0.primary.concurrency()
+    }
+
+    fn waiting(&self) -> usize {
+        self.0.primary.waiting()
+    }
+
+    fn upstreams(&self) -> Option<Upstreams> {
+        let Pair { primary, second, .. } = &self.0;
+        Some(self.0.upstreams(primary.upstreams(), second.upstreams(), [primary.name(), second.name()]))
+    }
+
+    fn open(&self, options: SttOptions) -> BoxFuture<'static, Result<Box<dyn SttUtterance>, SttError>> {
+        let opening = self.0.primary.open(options.clone());
+        Box::pin(self.clone().opened(opening, options))
+    }
+
+    #[allow(clippy::async_yields_async, reason = "there are two waits: for room, and for a decoder")]
+    fn open_queued(&self, options: SttOptions) -> BoxFuture<'static, OpeningUtterance> {
+        let (pair, queued) = (self.clone(), self.0.primary.open_queued(options.clone()));
+        Box::pin(async move {
+            let opening = queued.await;
+            Box::pin(pair.opened(opening, options)) as OpeningUtterance
+        })
+    }
+}
+
+/// An utterance that one of the engines takes.
+struct Utterance {
+    pair: Pair<dyn Stt>,
+    options: SttOptions,
+    current: Box<dyn SttUtterance>,
+    /// The second engine has it.
+    is_second: bool,
+    /// All of its audio, for the second engine: up to the first piece that is beyond the bound.
+    kept: Vec<i16>,
+}
+
+impl Utterance {
+    /// Whether the second engine may still take it over.
+    fn can_move(&self) -> bool {
+        !self.is_second && self.kept.len() <= MAX_KEPT_SAMPLES
+    }
+
+    fn moved(&mut self, to: Box<dyn SttUtterance>) {
+        (self.current, self.is_second, self.kept) = (to, true, Vec::new());
+        if self.pair.has_fallback {
+            self.options.meter.set_fallback(self.pair.second.name());
+        }
+    }
+}
+
+/// The utterance so far, at another engine.
+async fn replayed(
+    engine: Arc<dyn Stt>,
+    options: SttOptions,
+    kept: Vec<i16>,
+) -> Result<Box<dyn SttUtterance>, SttError> {
+    let mut utterance = engine.open(options).await?;
+    utterance.push(kept).await?;
+    Ok(utterance)
+}
+
+impl SttUtterance for Utterance {
+    fn push(&mut self, pcm: Vec<i16>) -> BoxFuture<'_, Result<(), SttError>> {
+        Box::pin(async move {
+            if !self.can_move() {
+                return self.current.push(pcm).await;
+            }
+            self.kept.extend_from_slice(&pcm);
+            match self.current.push(pcm).await {
+                Err(error) if self.pair.falls_back(&error) => {
+                    self.pair.count_fallback(Some(&error));
+                    let (engine, kept) = (self.pair.second.clone(), self.kept.clone());
+                    let second = replayed(engine, self.options.clone(), kept).await?;
+                    self.moved(second);
+                    Ok(())
+                }
+                pushed => pushed,
+            }
+        })
+    }
+
+    fn partial(&mut self) -> BoxFuture<'_, Result<Option<Transcript>, SttError>> {
+        self.current.partial()
+    }
+
+    fn provisional(&mut self) -> BoxFuture<'_, Result<Transcript, SttError>> {
+        if !self.can_move() {
+            return self.current.provisional();
+        }
+        Box::pin(async move {
+            let Self { pair, options, current, kept, .. } = self;
+            let primary = &pair.primary;
+            let asked = async { Ok((current.provisional().await?, None)) };
+            let once_more = || async {
+                let mut utterance = replayed(pair.second.clone(), options.clone(), kept.clone()).await?;
+                let transcript = utterance.provisional().await?;
+                Ok((transcript, Some(utterance)))
+            };
+            let delay = primary.hedge_delay();
+            let (output, _) = pair.first(delay, || is_probing(primary.upstreams()), asked, once_more).await;
+            let (transcript, second) = output?;
+            if let Some(second) = second {
+                self.moved(second);
+            }
+            Ok(transcript)
+        })
+    }
+
+    fn finish(self: Box<Self>) -> BoxFuture<'static, Result<Transcript, SttError>> {
+        if !self.can_move() {
+            return self.current.finish();
+        }
+        Box::pin(async move {
+            let Self { pair, options, current, kept, .. } = *self;
+            let Pair { primary, second, has_fallback, .. } = &pair;
+            let (engine, asked_with) = (second.clone(), options.clone());
+            let once_more = || async { replayed(engine, asked_with, kept).await?.finish().await };
+            let delay = primary.hedge_delay();
+            let (output, is_second) =
+                pair.first(delay, || is_probing(primary.upstreams()), current.finish(), once_more).await;
+            if is_second && *has_fallback {
+                options.meter.set_fallback(second.name());
+            }
+            output
+        })
+    }
+
+    fn learn(self: Box<Self>) -> BoxFuture<'static, Option<SpeakerState>> {
+        self.current.learn()
+    }
+}

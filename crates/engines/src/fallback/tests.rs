@@ -1,0 +1,379 @@
+//! The pairs on virtual time, with engines that fail, hang or are slow.
+
+use super::*;
+use antiphon_engine_api::Fault;
+use antiphon_engine_api::llm::LlmDelta;
+use antiphon_engine_api::stt::{SttOptions, SttUtterance, Transcript};
+use antiphon_engine_api::tts::{Passage, SpeechRequest, SpokenPart, TextRequest, TextSpeech, Voice};
+use antiphon_types::chat::{ChatRequest, Finish};
+use antiphon_types::{Meter, Pcm, SampleRate};
+use futures_util::future::{BoxFuture, ready};
+use futures_util::stream::{self, BoxStream};
+use futures_util::{FutureExt, StreamExt};
+use std::sync::atomic::AtomicUsize;
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+
+const MS: Duration = Duration::from_millis(1);
+const DELAY: Duration = Duration::from_millis(400);
+
+/// How an engine of any stage behaves.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Manner {
+    Answers(Duration),
+    Fails(Duration),
+    /// The server refuses the request itself.
+    Refuses,
+    Hangs,
+    BreaksOff,
+}
+
+/// An engine of any stage, which counts its requests and those that were dropped before their first output.
+#[derive(Clone)]
+struct Engine {
+    name: &'static str,
+    manner: Arc<Mutex<Manner>>,
+    n_asked: Arc<AtomicUsize>,
+    heard: Arc<Mutex<Vec<usize>>>,
+    voices: Arc<Mutex<Vec<String>>>,
+}
+
+impl Engine {
+    fn new(name: &'static str, manner: Manner) -> Self {
+        let (n_asked, heard, voices) = Default::default();
+        Self { name, manner: Arc::new(Mutex::new(manner)), n_asked, heard, voices }
+    }
+
+    fn set(&self, manner: Manner) {
+        *self.manner.lock().unwrap() = manner;
+    }
+
+    fn n_asked(&self) -> usize {
+        self.n_asked.load(Ordering::Relaxed)
+    }
+
+    /// `Ok`: the name; `BreaksOff` answers at once.
+    fn output<E: Send + 'static>(
+        &self,
+        failed: fn(Fault) -> E,
+    ) -> impl Future<Output = Result<&'static str, E>> + Send + use<E> {
+        self.n_asked.fetch_add(1, Ordering::Relaxed);
+        let (name, manner) = (self.name, *self.manner.lock().unwrap());
+        async move {
+            match manner {
+                Manner::Answers(after) => {
+                    sleep(after).await;
+                    Ok(name)
+                }
+                Manner::Fails(after) => {
+                    sleep(after).await;
+                    Err(failed(Fault::Unreachable))
+                }
+                Manner::Refuses => Err(failed(Fault::Refused)),
+                Manner::Hangs => std::future::pending().await,
+                Manner::BreaksOff => Ok(name),
+            }
+        }
+    }
+}
+
+fn llm_error(fault: Fault) -> LlmError {
+    match fault {
+        Fault::Refused => LlmError::Refused { status: 400, message: "it is too long".into() },
+        _ => LlmError::Transport("gone".into()),
+    }
+}
+
+fn tts_error(fault: Fault) -> TtsError {
+    TtsError::Remote { fault, message: "gone".into(), source: None }
+}
+
+fn stt_error(fault: Fault) -> SttError {
+    SttError::Remote { fault, message: "gone".into(), source: None }
+}
+
+impl Llm for Engine {
+    fn name(&self) -> &str {
+        self.name
+    }
+
+    fn hedge_delay(&self) -> Option<Duration> {
+        Some(DELAY)
+    }
+
+    fn stream(&self, _: ChatRequest) -> BoxStream<'static, Result<LlmDelta, LlmError>> {
+        let (output, breaks) = (self.output(llm_error), *self.manner.lock().unwrap() == Manner::BreaksOff);
+        let end = match breaks {
+            true => Err(llm_error(Fault::Unreachable)),
+            false => Ok(LlmDelta::Done { finish: Finish::Stop, usage: None }),
+        };
+        let first = output.map(|name| name.map(|name| LlmDelta::Text(name.into())));
+        stream::once(first).chain(stream::iter([end])).boxed()
+    }
+}
+
+impl Tts for Engine {
+    fn name(&self) -> &str {
+        self.name
+    }
+
+    fn hedge_delay(&self) -> Option<Duration> {
+        Some(DELAY)
+    }
+
+    fn voices(&self) -> Vec<Voice> {
+        let voice = |id: &str| Voice { id: id.into(), name: id.into(), language: "en".into() };
+        vec![voice(self.name), voice("both")]
+    }
+
+    fn speak(&self, request: SpeechRequest) -> BoxStream<'static, Result<Pcm, TtsError>> {
+        self.voices.lock().unwrap().push(format!("{}: {}", request.voice, request.text));
+        let length = self.name.len();
+        let sound = move |_| Pcm { rate: SampleRate::HZ_16000, samples: vec![1; length] };
+        stream::once(self.output(tts_error).map(move |made| made.map(sound))).boxed()
+    }
+
+    fn speak_text(&self, _: TextRequest) -> Option<TextSpeech> {
+        let (words, mut pieces) = mpsc::channel::<String>(2);
+        let output = self.output(tts_error);
+        let speech = async_stream::stream! {
+            pieces.recv().await;
+            match output.await {
+                Ok(_) => {
+                    yield Ok(SpokenPart::Pieces(1));
+                    while pieces.recv().await.is_some() {
+                        yield Ok(SpokenPart::Pieces(1));
+                    }
+                }
+                Err(error) => yield Err(error),
+            }
+        };
+        Some(TextSpeech { words, speech: speech.boxed() })
+    }
+}
+
+struct Ear {
+    engine: Engine,
+    n_samples: usize,
+}
+
+impl Stt for Engine {
+    fn name(&self) -> &str {
+        self.name
+    }
+
+    fn hedge_delay(&self) -> Option<Duration> {
+        Some(DELAY)
+    }
+
+    fn open(&self, _: SttOptions) -> BoxFuture<'static, Result<Box<dyn SttUtterance>, SttError>> {
+        ready(Ok(Box::new(Ear { engine: self.clone(), n_samples: 0 }) as Box<dyn SttUtterance>)).boxed()
+    }
+}
+
+impl SttUtterance for Ear {
+    fn push(&mut self, pcm: Vec<i16>) -> BoxFuture<'_, Result<(), SttError>> {
+        self.n_samples += pcm.len();
+        ready(Ok(())).boxed()
+    }
+
+    fn partial(&mut self) -> BoxFuture<'_, Result<Option<Transcript>, SttError>> {
+        ready(Ok(None)).boxed()
+    }
+
+    fn provisional(&mut self) -> BoxFuture<'_, Result<Transcript, SttError>> {
+        self.engine.heard.lock().unwrap().push(self.n_samples);
+        let output = self.engine.output(stt_error);
+        output.map(|name| name.map(|name| Transcript { text: name.into(), ..Transcript::default() })).boxed()
+    }
+
+    fn finish(mut self: Box<Self>) -> BoxFuture<'static, Result<Transcript, SttError>> {
+        async move { self.provisional().await }.boxed()
+    }
+}
+
+async fn answer(llm: &dyn Llm) -> (Vec<String>, Option<LlmError>, Option<String>) {
+    let request = ChatRequest { meter: Meter::requested(), ..ChatRequest::default() };
+    let (mut said, mut deltas) = (Vec::new(), llm.stream(request.clone()));
+    while let Some(delta) = deltas.next().await {
+        match delta {
+            Ok(LlmDelta::Text(text)) => said.push(text),
+            Ok(_) => {}
+            Err(error) => return (said, Some(error), None),
+        }
+    }
+    (said, None, request.meter.fallback().map(|name| name.to_string()))
+}
+
+fn llms(primary: Manner, second: Manner) -> (Arc<dyn Llm>, Engine, Engine) {
+    let (primary, second) = (Engine::new("primary", primary), Engine::new("second", second));
+    (with_llm(Arc::new(primary.clone()), Some(Arc::new(second.clone()))), primary, second)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_model_that_fails_is_replaced_at_once_and_recorded() {
+    let (llm, _, second) = llms(Manner::Fails(5 * MS), Manner::Answers(20 * MS));
+    let begun = Instant::now();
+    assert_eq!(answer(&*llm).await.0, ["second"]);
+    assert_eq!(begun.elapsed(), 25 * MS);
+    assert_eq!(answer(&*llm).await.2.as_deref(), Some("second"));
+    let report = llm.upstreams().expect("two engines");
+    assert_eq!((report.n_fallbacks, report.n_hedges), (2, 0));
+    let roles: Vec<_> = report.engines.iter().map(|engine| (engine.engine.as_str(), engine.role)).collect();
+    assert_eq!(roles, [("primary", Role::Primary), ("second", Role::Fallback)]);
+    second.set(Manner::Fails(MS));
+    assert!(answer(&*llm).await.1.is_some(), "both fail");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_response_that_has_begun_stays_where_it_is() {
+    let (llm, _, second) = llms(Manner::BreaksOff, Manner::Answers(MS));
+    let (said, error, _) = answer(&*llm).await;
+    assert_eq!(said, ["primary"]);
+    assert!(error.is_some());
+    assert_eq!(second.n_asked(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_that_the_model_refuses_goes_to_no_other() {
+    let (llm, _, second) = llms(Manner::Refuses, Manner::Answers(MS));
+    assert!(answer(&*llm).await.1.is_some());
+    assert_eq!(second.n_asked(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_late_model_is_hedged_once_and_the_first_to_answer_wins() {
+    let (llm, primary, second) = llms(Manner::Hangs, Manner::Answers(20 * MS));
+    let begun = Instant::now();
+    assert_eq!(answer(&*llm).await.0, ["second"]);
+    assert_eq!(begun.elapsed(), DELAY + 20 * MS);
+    primary.set(Manner::Answers(DELAY + 10 * MS));
+    let (said, _, fallback) = answer(&*llm).await;
+    assert_eq!((said, fallback), (vec!["primary".to_owned()], None));
+    assert_eq!((primary.n_asked(), second.n_asked()), (2, 2));
+    let report = llm.upstreams().expect("two engines");
+    assert_eq!((report.n_fallbacks, report.n_hedges), (1, 2));
+    // The one fails after the other was asked, in both orders.
+    primary.set(Manner::Fails(DELAY + MS));
+    assert_eq!(answer(&*llm).await.0, ["second"]);
+    primary.set(Manner::Answers(3 * DELAY));
+    second.set(Manner::Fails(MS));
+    assert_eq!(answer(&*llm).await.0, ["primary"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn hedged_requests_have_a_budget() {
+    let (llm, _, second) = llms(Manner::Answers(2 * DELAY), Manner::Hangs);
+    for _ in 0..105 {
+        assert_eq!(answer(&*llm).await.0, ["primary"]);
+    }
+    let n = second.n_asked();
+    assert!((9..=11).contains(&n), "{n} of 105: 5 at once, and 5 % of all");
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_a_fallback_the_same_engine_is_asked_again_when_late_and_not_when_it_fails() {
+    let engine = Engine::new("primary", Manner::Hangs);
+    let llm = with_llm(Arc::new(engine.clone()), None);
+    let work = async {
+        sleep(DELAY - MS).await;
+        engine.set(Manner::Answers(5 * MS));
+    };
+    let (answered, ()) = tokio::join!(answer(&*llm), work);
+    assert_eq!((answered.0, answered.2), (vec!["primary".to_owned()], None));
+    assert_eq!(engine.n_asked(), 2);
+    engine.set(Manner::Fails(MS));
+    assert!(answer(&*llm).await.1.is_some());
+    assert_eq!(engine.n_asked(), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_fallback_hears_the_utterance_from_its_beginning() {
+    for provisional_first in [false, true] {
+        let (primary, second) = (Engine::new("primary", Manner::Fails(MS)), Engine::new("second", Manner::Answers(MS)));
+        let stt = with_stt(Arc::new(primary.clone()), Some(Arc::new(second.clone())));
+        let options = SttOptions { meter: Meter::requested(), ..SttOptions::default() };
+        let mut utterance = stt.open(options.clone()).await.expect("opened");
+        utterance.push(vec![0; 300]).await.expect("taken");
+        if provisional_first {
+            assert_eq!(utterance.provisional().await.expect("a transcript").text, "second");
+        }
+        utterance.push(vec![0; 200]).await.expect("taken");
+        assert_eq!(utterance.finish().await.expect("a transcript").text, "second");
+        let expected = if provisional_first { vec![300, 500] } else { vec![500] };
+        assert_eq!(*second.heard.lock().unwrap(), expected);
+        assert_eq!(primary.n_asked(), 1, "a fallback keeps its utterance");
+        assert_eq!(options.meter.fallback().as_deref(), Some("second"));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_late_transcript_is_asked_for_at_the_fallback() {
+    let (primary, second) = (Engine::new("primary", Manner::Hangs), Engine::new("second", Manner::Answers(MS)));
+    let stt = with_stt(Arc::new(primary), Some(Arc::new(second)));
+    let mut utterance = stt.open(SttOptions::default()).await.expect("opened");
+    utterance.push(vec![0; 300]).await.expect("taken");
+    let begun = Instant::now();
+    assert_eq!(utterance.finish().await.expect("a transcript").text, "second");
+    assert_eq!(begun.elapsed(), DELAY + MS);
+}
+
+async fn speak(tts: &dyn Tts, text: &str, passage: Passage) -> usize {
+    let (text, voice) = (text.into(), "primary".into());
+    let request = SpeechRequest { text, voice, passage: Some(passage), ..SpeechRequest::default() };
+    tts.speak(request).map(|pcm| pcm.map_or(0, |pcm| pcm.samples.len())).fold(0, |sum, n| ready(sum + n)).await
+}
+
+fn voices(primary: Manner) -> (Arc<dyn Tts>, Engine, Engine) {
+    let (primary, second) = (Engine::new("primary", primary), Engine::new("second", Manner::Answers(MS)));
+    let fallback: (Arc<dyn Tts>, String) = (Arc::new(second.clone()), "second".into());
+    (with_tts(Arc::new(primary.clone()), Some(fallback)), primary, second)
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_rest_of_a_text_stays_with_the_fallback_in_its_own_voice() {
+    let (tts, primary, second) = voices(Manner::Answers(MS));
+    let text = Passage::first();
+    assert_eq!(speak(&*tts, "one", text).await, "primary".len());
+    primary.set(Manner::Fails(MS));
+    assert_eq!(speak(&*tts, "two", text.at(1)).await, "second".len());
+    primary.set(Manner::Answers(MS));
+    assert_eq!(speak(&*tts, "three", text.at(2)).await, "second".len());
+    assert_eq!(speak(&*tts, "four", Passage::first()).await, "primary".len());
+    assert_eq!(*second.voices.lock().unwrap(), ["second: two", "second: three"]);
+    let queued = SpeechRequest { text: "five".into(), voice: "both".into(), ..SpeechRequest::default() };
+    primary.set(Manner::Fails(MS));
+    assert_eq!(tts.speak_queued(queued).await.filter_map(|pcm| ready(pcm.ok())).count().await, 1);
+    assert_eq!(second.voices.lock().unwrap().last().map(String::as_str), Some("both: five"));
+    assert_eq!(tts.upstreams().expect("two engines").n_fallbacks, 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn words_that_were_not_spoken_go_to_the_fallback_as_sentences() {
+    for (manner, expected) in
+        [(Manner::Fails(MS), vec!["second: One two.", "second: Three"]), (Manner::Answers(MS), vec![])]
+    {
+        let (tts, _, second) = voices(manner);
+        let (voice, passage) = ("primary".into(), Some(Passage::first()));
+        let (hop, meter) = Default::default();
+        let request = TextRequest { voice, speed: 1.0, seed: None, passage, instructions: None, hop, meter };
+        let TextSpeech { words, speech } = tts.speak_text(request).expect("it takes words");
+        let writes = async move {
+            for word in ["One", "two.", "Three"] {
+                words.send(word.into()).await.expect("taken");
+                sleep(20 * MS).await;
+            }
+        };
+        let (parts, ()) = tokio::join!(speech.collect::<Vec<_>>(), writes);
+        let n_pieces: usize = parts
+            .iter()
+            .map(|part| match part {
+                Ok(SpokenPart::Pieces(n)) => *n,
+                Ok(SpokenPart::Audio(_)) => 0,
+                Err(error) => panic!("{error}"),
+            })
+            .sum();
+        assert_eq!(n_pieces, 3, "{manner:?}");
+        assert_eq!(*second.voices.lock().unwrap(), expected);
+    }
+}

@@ -1,0 +1,220 @@
+//! From samples to pressure: each signal as a share of its limit, smoothed where one sample says little.
+
+use super::SloConfig;
+use antiphon_session::AnsweredTurn;
+use antiphon_types::{SessionId, Timestamp};
+use serde::Serialize;
+use std::collections::{HashMap, VecDeque};
+use std::time::Duration;
+
+/// Turns that count for the latency: those of so long. Long enough for a few turns of each of ten conversations a second,
+/// short enough that the level follows the load.
+const WINDOW: Duration = Duration::from_secs(5);
+
+/// Sessions with a turn in the window, below which its quantile says nothing.
+const MIN_SESSIONS: usize = 8;
+
+/// Turns kept at most: 1,000 sessions with a turn every 2 s.
+const MAX_TURNS: usize = 4_096;
+
+/// Weight of a new sample of the processor's use and of the timers: a time constant of about one second.
+const SMOOTHING: f64 = 0.25;
+
+/// How late timers may be: two frames of 20 ms, after which paced audio runs dry with the smallest lead.
+const MAX_TIMER_DELAY_MS: f64 = 40.0;
+
+/// The part of the objective that waiting for a place in one engine's queue may take.
+const QUEUE_SHARE: f64 = 0.25;
+
+/// Time of one request while none was measured, in milliseconds.
+const ASSUMED_SERVICE_MS: f64 = 100.0;
+
+/// An objective that the engines miss without load cannot be kept by doing without something. The limit is then this multiple of
+/// the lowest latency that was measured.
+const ABOVE_CALM: f64 = 1.5;
+
+/// Growth of that lowest latency with each sample, so that it follows engines that become slower: 13 % a minute.
+const CALM_GROWTH: f64 = 1.000_5;
+
+/// The objective where `slo.voice_to_voice_ms` is 0, for the queues alone.
+const QUEUE_OBJECTIVE_MS: f64 = 800.0;
+
+/// Sessions below which there is no overload: doing without something would not help a single conversation.
+const MIN_FOR_OVERLOAD: usize = 2;
+
+/// What was measured since the last sample.
+#[derive(Clone, Debug, Default)]
+pub struct Sample {
+    /// Sessions now.
+    pub sessions: usize,
+    /// Sessions that ended since the last sample.
+    pub ended: usize,
+    /// Processor time of the process as a share of the cores that it may use; `None` where the system does not report it.
+    pub processor: Option<f64>,
+    /// How much later than requested a timer of the runtime fired, in milliseconds.
+    pub timer_delay_ms: f64,
+    /// Utterances that wait for a recognizer.
+    pub stt: QueueSample,
+    /// Chunks that wait for a voice.
+    pub tts: QueueSample,
+    /// Turns whose first reply audio was sent since the last sample.
+    pub answered: Vec<AnsweredTurn>,
+}
+
+/// The queue of one stage's engine.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct QueueSample {
+    /// Requests that wait.
+    pub waiting: usize,
+    /// Requests that are served at once.
+    pub concurrency: usize,
+}
+
+/// Each signal as a share of its limit: 1 is the limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Pressure {
+    /// Measured voice-to-voice latency, of the objective.
+    pub latency: f64,
+    /// Processor time, of `slo.processor_share`.
+    pub processor: f64,
+    /// Delay of timers, of 40 ms.
+    pub timers: f64,
+    /// Estimated wait for the recognizer, of a quarter of the objective.
+    pub stt_queue: f64,
+    /// Estimated wait for the voice, of a quarter of the objective.
+    pub tts_queue: f64,
+}
+
+impl Pressure {
+    /// Its signals by name.
+    pub fn signals(&self) -> [(&'static str, f64); 5] {
+        [
+            ("latency", self.latency),
+            ("processor", self.processor),
+            ("timers", self.timers),
+            ("stt_queue", self.stt_queue),
+            ("tts_queue", self.tts_queue),
+        ]
+    }
+
+    /// The signal that is closest to its limit, or farthest beyond it.
+    pub fn highest(&self) -> f64 {
+        self.signals().into_iter().map(|(_, value)| value).fold(0.0, f64::max)
+    }
+}
+
+/// What is known from earlier samples.
+pub(super) struct Gauge {
+    objective_ms: f64,
+    share: f64,
+    processor_share: f64,
+    turns: VecDeque<(Timestamp, SessionId, f64)>,
+    latency_ms: Option<f64>,
+    /// The lowest latency of a window.
+    calm_ms: Option<f64>,
+    processor: Option<f64>,
+    timer_delay_ms: f64,
+    stt_service_ms: f64,
+    tts_service_ms: f64,
+}
+
+impl Gauge {
+    pub(super) fn new(config: &SloConfig) -> Self {
+        Self {
+            objective_ms: f64::from(config.voice_to_voice_ms),
+            share: config.share,
+            processor_share: config.processor_share,
+            turns: VecDeque::new(),
+            latency_ms: None,
+            calm_ms: None,
+            processor: None,
+            timer_delay_ms: 0.0,
+            stt_service_ms: ASSUMED_SERVICE_MS,
+            tts_service_ms: ASSUMED_SERVICE_MS,
+        }
+    }
+
+    /// Takes a sample; the pressure with it.
+    pub(super) fn measure(&mut self, now: Timestamp, sample: &Sample) -> Pressure {
+        for turn in &sample.answered {
+            smooth(&mut self.stt_service_ms, turn.stt_ms);
+            smooth(&mut self.tts_service_ms, turn.tts_ms);
+            self.turns.push_back((now, turn.session.clone(), turn.latency_ms));
+        }
+        let is_old = |(at, ..): &(Timestamp, SessionId, f64)| now.since(*at) > WINDOW;
+        while self.turns.len() > MAX_TURNS || self.turns.front().is_some_and(is_old) {
+            self.turns.pop_front();
+        }
+        self.latency_ms = self.quantile();
+        if let Some(measured) = self.latency_ms {
+            self.calm_ms = Some(self.calm_ms.map_or(measured, |calm| (calm * CALM_GROWTH).min(measured)));
+        }
+        if let Some(used) = sample.processor {
+            let before = self.processor.unwrap_or(used);
+            self.processor = Some(before + (used - before) * SMOOTHING);
+        }
+        self.timer_delay_ms += (sample.timer_delay_ms - self.timer_delay_ms) * SMOOTHING;
+        if sample.sessions < MIN_FOR_OVERLOAD {
+            return Pressure::default();
+        }
+        Pressure {
+            latency: self.latency_ms.map_or(0.0, |measured| measured / self.limit_ms()),
+            processor: self.processor.unwrap_or(0.0) / self.processor_share,
+            timers: self.timer_delay_ms / MAX_TIMER_DELAY_MS,
+            stt_queue: self.queue(sample.stt, self.stt_service_ms),
+            tts_queue: self.queue(sample.tts, self.tts_service_ms),
+        }
+    }
+
+    /// A request of the speech API had its first audio after so long, without waiting for others.
+    pub(super) fn spoken_after(&mut self, ms: f64) {
+        smooth(&mut self.tts_service_ms, Some(ms));
+    }
+
+    /// The estimated wait of one more chunk for the voice, in milliseconds.
+    pub(super) fn tts_wait_ms(&self, queue: QueueSample) -> f64 {
+        wait_ms(queue, self.tts_service_ms)
+    }
+
+    /// The processor's use as a share of the cores, smoothed.
+    pub(super) fn processor(&self) -> Option<f64> {
+        self.processor
+    }
+
+    pub(super) fn latency_ms(&self) -> Option<f64> {
+        self.latency_ms
+    }
+
+    /// The objective, or what can be kept of it.
+    fn limit_ms(&self) -> f64 {
+        match self.objective_ms {
+            0.0 => f64::INFINITY,
+            objective => objective.max(self.calm_ms.unwrap_or(0.0) * ABOVE_CALM),
+        }
+    }
+
+    fn queue(&self, queue: QueueSample, service_ms: f64) -> f64 {
+        let objective = if self.objective_ms > 0.0 { self.objective_ms } else { QUEUE_OBJECTIVE_MS };
+        wait_ms(queue, service_ms) / (objective * QUEUE_SHARE)
+    }
+
+    /// The quantile over sessions of their last turn: a session with many turns, or slow ones, is one of many.
+    fn quantile(&self) -> Option<f64> {
+        let last: HashMap<&SessionId, f64> = self.turns.iter().map(|(_, session, ms)| (session, *ms)).collect();
+        let mut latencies: Vec<f64> = last.into_values().collect();
+        if latencies.len() < MIN_SESSIONS {
+            return None;
+        }
+        latencies.sort_by(f64::total_cmp);
+        let rank = (latencies.len() as f64 * self.share).ceil() as usize;
+        latencies.get(rank.clamp(1, latencies.len()) - 1).copied()
+    }
+}
+
+fn smooth(known: &mut f64, new: Option<f64>) {
+    *known += (new.unwrap_or(*known) - *known) * SMOOTHING;
+}
+
+fn wait_ms(queue: QueueSample, service_ms: f64) -> f64 {
+    queue.waiting as f64 / queue.concurrency.max(1) as f64 * service_ms
+}

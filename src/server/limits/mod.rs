@@ -1,0 +1,418 @@
+//! Rate limits and usage: by API key, by client address and by session.
+//!
+//! [`Limits`] keeps a token bucket for each [`Resource`] of each key and address ([`bucket`]), and counts what keys use
+//! ([`usage`]). A request or session gets a [`Consumer`], its key's and its address's account, once; from then on it takes no lock.
+//! [`meter`] implements the session crate's port on it, [`http`] is the middleware of requests, [`sharing`] tells the cluster's
+//! other hubs what keys used here. How many sessions and connections there are at once is limited elsewhere (`app`,
+//! `connection_slots`). This module closes nothing and writes no log.
+//!
+//! The table of keys holds the configured keys. That of addresses is bounded by [`MAX_ADDRESSES`]: where it is full, the accounts
+//! that are full again go, which loses nothing, then the one that is nearest to that. An account that a session or request holds
+//! stays. So a client that floods the hub from one address keeps its account, and one that changes its address gains nothing, since a
+//! new address has a full account anyway.
+
+mod bucket;
+mod http;
+mod meter;
+mod resource;
+mod sharing;
+mod usage;
+
+pub(super) use bucket::Level;
+pub(super) use http::{check, headers_of, refusal};
+pub(super) use meter::SessionMeter;
+pub(super) use resource::Resource;
+pub(super) use sharing::{Consumed, share};
+pub(super) use usage::Count;
+
+use super::client::Client;
+use super::keys::Keys;
+use crate::config::LimitsConfig;
+use antiphon_types::KeyId;
+use axum::extract::Request;
+use bucket::{Bucket, Now};
+use resource::Rates;
+use serde::Serialize;
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use usage::{Shown, Totals, Usage};
+
+/// Addresses in the table, about 300 bytes each.
+const MAX_ADDRESSES: usize = 4_096;
+/// Keys that the metrics name; the others are counted together.
+const MAX_LABELS: usize = 64;
+/// The name under which those others, and keys that are gone, are counted.
+const OTHERS: &str = "other";
+/// The name of clients of a hub without keys.
+const ANYBODY: &str = "anonymous";
+
+/// See the module.
+pub(super) struct Limits {
+    config: LimitsConfig,
+    clock: Clock,
+    keys: Mutex<HashMap<Option<KeyId>, Arc<Account>>>,
+    /// What keys used that are not valid any more.
+    gone: Usage,
+    addresses: Mutex<HashMap<IpAddr, Arc<Buckets>>>,
+    of_address: Rates,
+}
+
+/// The time of all buckets.
+#[derive(Clone, Copy)]
+struct Clock(Instant);
+
+/// One bucket for each resource.
+struct Buckets([Bucket; Resource::ALL.len()]);
+
+/// The limits and the usage of one API key.
+struct Account {
+    name: String,
+    buckets: Buckets,
+    usage: Usage,
+    /// What was used here and not told to the other hubs yet.
+    untold: [AtomicU64; Resource::ALL.len()],
+}
+
+/// What a request or session is charged to. Cheap to clone.
+#[derive(Clone)]
+pub(super) struct Consumer {
+    clock: Clock,
+    key: Arc<Account>,
+    /// `None`: the address stands for many clients.
+    address: Option<Arc<Buckets>>,
+}
+
+/// The consumer of an HTTP request, which the middleware adds to its extensions.
+#[derive(Clone)]
+pub(super) struct Spender {
+    pub(super) consumer: Consumer,
+    pub(super) client: Client,
+    pub(super) owner: Option<KeyId>,
+}
+
+impl Spender {
+    /// The spender of a request of a limited route.
+    pub(super) fn of(request: &Request) -> Self {
+        request.extensions().get::<Self>().expect("the middleware of the limits is before the handlers").clone()
+    }
+}
+
+/// A limit that is used up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct UsedUp {
+    pub(super) resource: Resource,
+    /// Whose limit.
+    pub(super) of: Whose,
+    /// Time until there is at least one unit of it again.
+    pub(super) wait: Duration,
+}
+
+/// Whose limit it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Whose {
+    Session,
+    Key,
+    Address,
+}
+
+/// The usage of one key as `/api/usage` shows it.
+#[derive(Serialize)]
+pub(super) struct KeyUsage {
+    /// The key's name.
+    key: String,
+    /// Since the hub's start.
+    total: Shown,
+    /// In the last full minute, and in the last 60 of them.
+    last_minute: Shown,
+    last_hour: Shown,
+}
+
+impl Limits {
+    pub(super) fn new(config: LimitsConfig, keys: &Keys) -> Self {
+        let of_address = resource::of_address(&config);
+        let limits = Self {
+            config,
+            clock: Clock(Instant::now()),
+            keys: Mutex::default(),
+            gone: Usage::default(),
+            addresses: Mutex::default(),
+            of_address,
+        };
+        limits.replace(keys);
+        limits
+    }
+
+    /// Other keys are valid from now on. Those that stay keep their usage and what they have used of their limits.
+    pub(super) fn replace(&self, keys: &Keys) {
+        let mut accounts = self.keys.lock().expect("no panic while locked");
+        let mut before = std::mem::take(&mut *accounts);
+        for (id, name, own) in keys.described() {
+            let rates = resource::of_key(&self.config, own);
+            let account = match before.remove(&Some(id)) {
+                Some(account) if account.name == name => account,
+                // A key's name is fixed for the life of an account; renaming one is rare.
+                Some(account) => Arc::new(account.renamed(name)),
+                None => Arc::new(Account::new(name, rates)),
+            };
+            account.buckets.set(&rates);
+            accounts.insert(Some(id), account);
+        }
+        let anybody = before.remove(&None).unwrap_or_else(|| Arc::new(Account::new(ANYBODY.into(), Rates::default())));
+        accounts.insert(None, anybody);
+        for account in before.into_values() {
+            self.gone.add_all(account.usage.totals());
+        }
+    }
+
+    /// The account of a caller. `owner` is valid; one that was removed this moment gets an account that nobody shows.
+    pub(super) fn consumer(&self, owner: Option<KeyId>, client: Client) -> Consumer {
+        let key = self.keys.lock().expect("no panic while locked").get(&owner).cloned();
+        let key = key.unwrap_or_else(|| {
+            Arc::new(Account::new(OTHERS.into(), resource::of_key(&self.config, &Default::default())))
+        });
+        let stands_for_many = client.is_shared || client.address.is_loopback();
+        let address = (!stands_for_many).then(|| self.address(client.network()));
+        Consumer { clock: self.clock, key, address }
+    }
+
+    fn address(&self, network: IpAddr) -> Arc<Buckets> {
+        let now = self.clock.now();
+        let mut table = self.addresses.lock().expect("no panic while locked");
+        if let Some(buckets) = table.get(&network) {
+            return buckets.clone();
+        }
+        if table.len() >= MAX_ADDRESSES {
+            table.retain(|_, buckets| Arc::strong_count(buckets) > 1 || !buckets.is_full(now));
+            let idle = table.iter().filter(|(_, buckets)| Arc::strong_count(buckets) == 1);
+            let least = idle.min_by_key(|(_, buckets)| buckets.used(now)).map(|(address, _)| *address);
+            if let Some(least) = least.filter(|_| table.len() >= MAX_ADDRESSES) {
+                table.remove(&least);
+            }
+        }
+        let buckets = Arc::new(Buckets::new(&self.of_address));
+        // Where all accounts are in use, this one is forgotten with its session or request.
+        if table.len() < MAX_ADDRESSES {
+            table.insert(network, buckets.clone());
+        }
+        buckets
+    }
+
+    /// What limits one session of this consumer. `on_refused` learns of each response that is refused.
+    pub(super) fn session(
+        &self,
+        consumer: Consumer,
+        on_refused: impl Fn(UsedUp) + Send + Sync + 'static,
+    ) -> SessionMeter {
+        SessionMeter::new(consumer, Buckets::new(&resource::of_session(&self.config)), Box::new(on_refused))
+    }
+
+    /// Keeps the usage of each full minute, until `stopped`.
+    pub(super) async fn keep_minutes(&self, stopped: CancellationToken) {
+        let mut minutes = tokio::time::interval(Duration::from_secs(60));
+        minutes.tick().await;
+        loop {
+            tokio::select! {
+                _ = minutes.tick() => {}
+                () = stopped.cancelled() => return,
+            }
+            for account in self.accounts() {
+                account.1.usage.minute_ended();
+            }
+        }
+    }
+
+    /// The usage of all keys, or of one, by name.
+    pub(super) fn usage(&self, of: Option<Option<KeyId>>) -> Vec<KeyUsage> {
+        let mut accounts = self.accounts();
+        accounts.retain(|(id, account)| match of {
+            Some(wanted) => *id == wanted,
+            // Where there are keys, nobody is anonymous.
+            None => id.is_some() || account.usage.totals() != Totals::default(),
+        });
+        let shown = |(_, account): (_, Arc<Account>)| {
+            let (minute, hour) = account.usage.recent();
+            let total = account.usage.totals().into();
+            KeyUsage { key: account.name.clone(), total, last_minute: minute.into(), last_hour: hour.into() }
+        };
+        accounts.into_iter().map(shown).collect()
+    }
+
+    /// The counters by key in Prometheus' format: at most [`MAX_LABELS`] names, those with the most requests and sessions; the
+    /// others, and keys that are gone, together.
+    pub(super) fn metrics(&self) -> String {
+        let mut accounts: Vec<(String, Totals)> =
+            self.accounts().into_iter().map(|(_, account)| (account.name.clone(), account.usage.totals())).collect();
+        accounts.sort_by_key(|(_, totals)| {
+            std::cmp::Reverse(totals.get(Count::Requests) + totals.get(Count::Sessions) + totals.get(Count::Responses))
+        });
+        let mut others = self.gone.totals();
+        for (_, totals) in accounts.drain(accounts.len().min(MAX_LABELS)..) {
+            others = others.plus(totals);
+        }
+        accounts.sort();
+        accounts.push((OTHERS.into(), others));
+        let mut text = antiphon_telemetry::Exposition::default();
+        for count in Count::ALL {
+            let (name, help) = count.metric();
+            let unit = if count.is_time() { 1_000 } else { 1 };
+            let values: Vec<_> =
+                accounts.iter().map(|(key, totals)| (key.as_str(), totals.get(count) / unit)).collect();
+            text.counter(name, help, "key", &values);
+        }
+        text.into_text()
+    }
+
+    /// All accounts, by name.
+    fn accounts(&self) -> Vec<(Option<KeyId>, Arc<Account>)> {
+        let accounts = self.keys.lock().expect("no panic while locked");
+        let mut accounts: Vec<_> = accounts.iter().map(|(id, account)| (*id, account.clone())).collect();
+        accounts.sort_by(|one, other| one.1.name.cmp(&other.1.name));
+        accounts
+    }
+}
+
+impl Clock {
+    fn now(self) -> Now {
+        Now(u64::try_from(self.0.elapsed().as_nanos()).unwrap_or(u64::MAX / 2))
+    }
+}
+
+impl Buckets {
+    fn new(rates: &Rates) -> Self {
+        Self(std::array::from_fn(|at| Bucket::new(rates[at])))
+    }
+
+    fn set(&self, rates: &Rates) {
+        self.0.iter().zip(rates).for_each(|(bucket, rate)| bucket.set(*rate));
+    }
+
+    fn of(&self, resource: Resource) -> &Bucket {
+        &self.0[resource as usize]
+    }
+
+    fn is_full(&self, now: Now) -> bool {
+        self.0.iter().all(|bucket| bucket.is_full(now))
+    }
+
+    /// Of the bucket that is used most.
+    fn used(&self, now: Now) -> u64 {
+        self.0.iter().map(|bucket| bucket.used(now)).max().unwrap_or(0)
+    }
+
+    /// In units of the limit.
+    fn level(&self, resource: Resource, now: Now) -> Option<Level> {
+        let level = self.of(resource).level(now)?;
+        let scale = resource.scale();
+        Some(Level { limit: level.limit / scale, remaining: level.remaining / scale, ..level })
+    }
+}
+
+impl Account {
+    fn new(name: String, rates: Rates) -> Self {
+        Self { name, buckets: Buckets::new(&rates), usage: Usage::default(), untold: Default::default() }
+    }
+
+    /// The same usage under another name; the buckets begin full.
+    fn renamed(&self, name: String) -> Self {
+        let account = Self::new(name, Rates::default());
+        account.usage.add_all(self.usage.totals());
+        account
+    }
+}
+
+impl Consumer {
+    /// The name of the key.
+    pub(super) fn name(&self) -> &str {
+        &self.key.name
+    }
+
+    /// Counts usage.
+    pub(super) fn count(&self, count: Count, n: u64) {
+        self.key.usage.add(count, n);
+    }
+
+    /// Whether there is at least one unit, of the key and of the address.
+    ///
+    /// # Errors
+    /// The limit that is used up. It is counted as a refusal.
+    pub(super) fn check(&self, resource: Resource) -> Result<(), UsedUp> {
+        let now = self.clock.now();
+        let used_up = |of| move |wait| UsedUp { resource, of, wait };
+        let key = self.key.buckets.of(resource).check(now).map_err(used_up(Whose::Key));
+        let address = self
+            .address
+            .as_ref()
+            .map_or(Ok(()), |address| address.of(resource).check(now).map_err(used_up(Whose::Address)));
+        let checked = key.and(address);
+        if checked.is_err() {
+            self.count(Count::Refused, 1);
+        }
+        checked
+    }
+
+    /// As [`Self::check`], and takes `amount`, which may be more than is left. Requests that come at the very same time may take one unit more for each
+    /// processor.
+    ///
+    /// # Errors
+    /// As [`Self::check`].
+    pub(super) fn take(&self, resource: Resource, amount: u64) -> Result<(), UsedUp> {
+        self.check(resource)?;
+        self.spend(resource, amount);
+        Ok(())
+    }
+
+    /// Takes `amount`, if need be as a debt; the result is the time until that is paid back.
+    pub(super) fn spend(&self, resource: Resource, amount: u64) -> Duration {
+        let now = self.clock.now();
+        self.key.untold[resource as usize].fetch_add(amount, Ordering::Relaxed);
+        let key = self.key.buckets.of(resource).spend(now, amount);
+        let address = self.address.as_ref().map_or(Duration::ZERO, |address| address.of(resource).spend(now, amount));
+        key.max(address)
+    }
+
+    /// The limit of which the smallest part is left, of the key's and the address's; `None` without one.
+    pub(super) fn level(&self, resource: Resource) -> Option<Level> {
+        let now = self.clock.now();
+        let address = self.address.as_ref().and_then(|address| address.level(resource, now));
+        tighter(self.key.buckets.level(resource, now), address)
+    }
+}
+
+/// The limit of which less is left.
+fn tighter(one: Option<Level>, other: Option<Level>) -> Option<Level> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(if other.remaining < one.remaining { other } else { one }),
+        (one, other) => one.or(other),
+    }
+}
+
+impl UsedUp {
+    /// The name of the setting.
+    pub(super) fn setting(self) -> String {
+        let prefix = match self.of {
+            Whose::Session => "session_",
+            Whose::Key => "",
+            Whose::Address => "address_",
+        };
+        format!("limits.{prefix}{}", self.resource.setting())
+    }
+
+    /// For the client.
+    pub(super) fn message(self) -> String {
+        let whose = match self.of {
+            Whose::Session => "This session",
+            Whose::Key => "Your API key",
+            Whose::Address => "Your address",
+        };
+        let again = http::go_duration(self.wait);
+        format!("{whose} has reached its rate limit ({}). Try again in {again}.", self.setting())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,148 @@
+//! The server's load: samples the process and its turns, sets the brownout level, and admits sessions by headroom.
+//!
+//! [`App::admit`](super::app::App) asks it for each session, `/readyz`, `/api/state` and `/metrics` show it. What follows from the
+//! samples is decided in [`crate::load`]; this module only measures.
+
+use super::app::App;
+use super::process;
+use crate::load::{LoadMonitor, LoadReport, Overloaded, QueueSample, SAMPLE_EVERY, Sample, SloConfig};
+use antiphon_engine_api::tts::Tts;
+use antiphon_telemetry::Exposition;
+use antiphon_types::{Brownout, BrownoutLevel, Timestamp};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+use tokio::time::{Instant, MissedTickBehavior, interval};
+use tokio_util::sync::CancellationToken;
+
+/// The load of a server.
+pub(super) struct Load {
+    monitor: Mutex<LoadMonitor>,
+    brownout: Brownout,
+    started: Instant,
+    cores: usize,
+    /// Sessions that ended since the last sample.
+    ended: AtomicUsize,
+    changes: AtomicU64,
+}
+
+impl Load {
+    pub(super) fn new(config: SloConfig) -> Self {
+        // The cores that this process may run on: affinity and the container's quota count.
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        Self {
+            monitor: Mutex::new(LoadMonitor::new(config, cores)),
+            brownout: Brownout::default(),
+            started: Instant::now(),
+            cores,
+            ended: AtomicUsize::new(0),
+            changes: AtomicU64::new(0),
+        }
+    }
+
+    /// The level, for all that read it.
+    pub(super) fn brownout(&self) -> Brownout {
+        self.brownout.clone()
+    }
+
+    /// Admits one more session, or says when to come again.
+    pub(super) fn admit(&self) -> Result<(), Overloaded> {
+        self.with(|monitor, now| monitor.admit(now))
+    }
+
+    /// When a slot that is in use now is likely to be free.
+    pub(super) fn retry_after(&self) -> Duration {
+        self.with(|monitor, now| monitor.retry_after(now))
+    }
+
+    /// The estimated wait of one more chunk for this voice engine.
+    pub(super) fn tts_wait(&self, tts: &dyn Tts) -> Duration {
+        let queue = QueueSample { waiting: tts.waiting(), concurrency: tts.concurrency() };
+        self.with(|monitor, _| monitor.tts_wait(queue))
+    }
+
+    /// A request of the speech API that had to wait for no other had its first audio.
+    pub(super) fn spoken_after(&self, took: Duration) {
+        self.with(|monitor, _| monitor.spoken_after(took));
+    }
+
+    /// A session has ended.
+    pub(super) fn session_ended(&self) {
+        self.ended.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The load as it is shown.
+    pub(super) fn report(&self) -> LoadReport {
+        self.with(|monitor, _| monitor.report())
+    }
+
+    /// The load as metrics.
+    pub(super) fn metrics(&self) -> String {
+        let report = self.report();
+        let mut text = Exposition::default();
+        let help = "What the hub does without, from 0 (normal) to 6 (no new sessions).";
+        text.gauge("antiphon_brownout_level", help, u64::from(report.brownout));
+        let help = "Changes of the brownout level.";
+        text.counter("antiphon_brownout_changes_total", help, "", &[("", self.changes.load(Ordering::Relaxed))]);
+        let help = "Each signal of load as a share of its limit; 1 is the limit.";
+        text.gauges("antiphon_load_ratio", help, "signal", &report.pressure.signals());
+        text.into_text()
+    }
+
+    /// Samples until `stop` is cancelled.
+    pub(super) async fn watch(&self, app: &App, stop: CancellationToken) {
+        let mut ticks = interval(SAMPLE_EVERY);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let (mut last, mut cpu) = (Instant::now(), process::cpu_seconds());
+        loop {
+            let due = tokio::select! {
+                due = ticks.tick() => due,
+                () = stop.cancelled() => return,
+            };
+            let (now, cpu_now) = (Instant::now(), process::cpu_seconds());
+            let took = now.duration_since(last).as_secs_f64();
+            if took < SAMPLE_EVERY.as_secs_f64() / 2.0 {
+                continue;
+            }
+            let used = cpu_now.zip(cpu).map(|(now, before)| (now - before) / took / self.cores as f64);
+            (last, cpu) = (now, cpu_now);
+            self.sample(app, used, now.saturating_duration_since(due));
+        }
+    }
+
+    fn sample(&self, app: &App, processor: Option<f64>, timer_delay: Duration) {
+        let setup = app.setup();
+        let (stt, tts) = (&setup.engines.stt, &setup.engines.tts);
+        let sample = Sample {
+            sessions: app.sessions.len(),
+            ended: self.ended.swap(0, Ordering::Relaxed),
+            processor,
+            timer_delay_ms: timer_delay.as_secs_f64() * 1e3,
+            stt: QueueSample { waiting: stt.waiting(), concurrency: stt.concurrency() },
+            tts: QueueSample { waiting: tts.waiting(), concurrency: tts.concurrency() },
+            answered: setup.turn_history.take_answered(),
+        };
+        let level = self.with(|monitor, now| monitor.observe(now, &sample));
+        let before = self.brownout.level();
+        if level != before {
+            self.brownout.set(level);
+            self.changes.fetch_add(1, Ordering::Relaxed);
+            self.log(before, level);
+        }
+    }
+
+    fn log(&self, before: BrownoutLevel, level: BrownoutLevel) {
+        let pressure = self.report().pressure;
+        let (worst, share) = pressure.signals().into_iter().fold(("", 0.0), |a, b| if b.1 > a.1 { b } else { a });
+        let share = (share * 100.0).round() / 100.0;
+        match level > before {
+            true => tracing::warn!(level = level.as_str(), signal = worst, share, "the hub is overloaded"),
+            false => tracing::info!(level = level.as_str(), signal = worst, share, "the load of the hub has fallen"),
+        }
+    }
+
+    fn with<T>(&self, use_it: impl FnOnce(&mut LoadMonitor, Timestamp) -> T) -> T {
+        let mut monitor = self.monitor.lock().expect("no panic while locked");
+        use_it(&mut monitor, Timestamp::new(self.started.elapsed()))
+    }
+}

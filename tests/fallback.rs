@@ -1,0 +1,420 @@
+//! Upstream servers that die, hang, trickle or are overloaded in the middle of a conversation: the fallback engine serves, the
+//! session goes on, and a server that failed is left alone until it works again. Real servers on loopback, each on a runtime of
+//! its own, which is shut down to kill it.
+
+use crate::hub::{Hub, Socket, engines, loud, quiet};
+use antiphon::assembly;
+use antiphon::config::Config;
+use antiphon_engine_api::Engines;
+use antiphon_engine_api::fakes::llm::FakeLlm;
+use antiphon_engine_api::fakes::stt::FakeStt;
+use antiphon_engine_api::fakes::tts::FakeTts;
+use antiphon_engine_api::fakes::vad::FakeVad;
+use antiphon_engine_api::tts::Tts;
+use antiphon_engines::tts::TtsConfig;
+use axum::Router;
+use axum::body::{Body, Bytes};
+use axum::extract::{Request, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use futures_util::{StreamExt, stream};
+use serde_json::{Value, json};
+use std::convert::Infallible;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::net::TcpListener;
+use tokio::runtime::Runtime;
+use tokio::time::Instant;
+
+/// How a server answers.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Manner {
+    Works,
+    /// No answer, with the connection open.
+    Hangs,
+    /// An answer that begins and never says anything.
+    Trickles,
+    /// 429, to be asked again in 30 s.
+    Busy,
+    /// 500.
+    Fails,
+    /// The first request hangs, others work.
+    HangsOnce,
+    /// The first request works, others fail.
+    WorksOnce,
+}
+
+/// A server of all three stages, with OpenAI's endpoints.
+struct Server {
+    address: String,
+    shared: Arc<Shared>,
+    runtime: Option<Runtime>,
+}
+
+struct Shared {
+    /// Its words begin with it.
+    name: &'static str,
+    manner: Mutex<Manner>,
+    n_asked: AtomicUsize,
+}
+
+impl Server {
+    fn start(name: &'static str) -> Self {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+        let runtime = runtime.expect("a runtime");
+        let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).expect("a free port");
+        let address = format!("http://{}/v1", listener.local_addr().expect("bound"));
+        let shared = Arc::new(Shared { name, manner: Mutex::new(Manner::Works), n_asked: AtomicUsize::new(0) });
+        let router = Router::new().fallback(answer).with_state(shared.clone());
+        runtime.spawn(async move { axum::serve(listener, router).await });
+        Self { address, shared, runtime: Some(runtime) }
+    }
+
+    /// In a thread of its own: a runtime may not be made inside another one.
+    fn new(name: &'static str) -> Self {
+        std::thread::spawn(move || Self::start(name)).join().expect("started")
+    }
+
+    fn set(&self, manner: Manner) {
+        *self.shared.manner.lock().expect("no panic") = manner;
+    }
+
+    fn n_asked(&self) -> usize {
+        self.shared.n_asked.load(Ordering::Relaxed)
+    }
+
+    /// Closes its port and all its connections at once.
+    fn kill(&mut self) {
+        self.runtime.take().expect("killed once").shutdown_background();
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+async fn answer(State(server): State<Arc<Shared>>, request: Request) -> Response {
+    let (parts, body) = request.into_parts();
+    let body = axum::body::to_bytes(body, usize::MAX).await.unwrap_or_default();
+    let path = parts.uri.path().to_owned();
+    let stage =
+        ["chat/completions", "audio/speech", "audio/transcriptions"].into_iter().find(|end| path.ends_with(end));
+    let Some(stage) = stage else { return StatusCode::NOT_FOUND.into_response() };
+    let n_before = server.n_asked.fetch_add(1, Ordering::Relaxed);
+    let manner = *server.manner.lock().expect("no panic");
+    match manner {
+        Manner::Works => works(&server, stage, &body),
+        Manner::WorksOnce if n_before == 0 => works(&server, stage, &body),
+        Manner::HangsOnce if n_before > 0 => works(&server, stage, &body),
+        Manner::Hangs | Manner::HangsOnce => std::future::pending().await,
+        Manner::Busy => (StatusCode::TOO_MANY_REQUESTS, [("retry-after", "30")], "busy").into_response(),
+        Manner::Fails | Manner::WorksOnce => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+        Manner::Trickles => {
+            let pieces = stream::repeat(()).then(|()| async {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+                Ok::<_, Infallible>(Bytes::from_static(b": ping\n\n"))
+            });
+            ([("content-type", "text/event-stream")], Body::from_stream(pieces)).into_response()
+        }
+    }
+}
+
+fn works(server: &Shared, stage: &str, body: &[u8]) -> Response {
+    let name = server.name;
+    match stage {
+        "audio/transcriptions" => axum::Json(json!({"text": format!("{name} heard it")})).into_response(),
+        "audio/speech" => {
+            // A tenth of a second, whatever the words.
+            assert!(!body.is_empty());
+            ([("content-type", "audio/pcm")], Body::from(b"\x00\x10".repeat(2_400))).into_response()
+        }
+        _ => {
+            let text = format!("The {name} model answers this. And then it says some more words, for a second chunk.");
+            let delta = json!({"choices": [{"index": 0, "delta": {"content": text}, "finish_reason": null}]});
+            let end = json!({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]});
+            let body = format!("data: {delta}\n\ndata: {end}\n\ndata: [DONE]\n\n");
+            ([("content-type", "text/event-stream")], body).into_response()
+        }
+    }
+}
+
+/// The configuration of the stages at these servers.
+fn config(primary: &Server, fallback: Option<&Server>, hedge_after_ms: u64) -> Config {
+    let stage = |voice: &str| {
+        let fallback = fallback.map_or_else(String::new, |fallback| {
+            let address = &fallback.address;
+            format!(r#"fallback = {{ engine = "openai", base_url = "{address}", api_key_env = "" {voice} }}"#)
+        });
+        let address = &primary.address;
+        format!(
+            "engine = \"openai\"\nbase_url = \"{address}\"\napi_key_env = \"\"\nhedge_after_ms = {hedge_after_ms}\n{fallback}\n"
+        )
+    };
+    let voice = r#", voice = "nova""#;
+    let text = format!(
+        "[vad]\nengine = \"earshot\"\n[stt]\n{}[llm]\n{}[tts]\nvoice = \"ash\"\n{}",
+        stage(""),
+        stage(""),
+        stage(voice)
+    );
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = folder.path().join("fallback.toml");
+    std::fs::write(&path, text).expect("written");
+    let sources = antiphon::config::Sources { file: Some(path), ..Default::default() };
+    antiphon::config::load(&sources).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// A hub whose engines are those of the configuration.
+async fn hub(config: Config) -> Hub {
+    let engines = assembly::build(&config).expect("the engines start");
+    // The fake detector takes a tone for speech.
+    let engines = Engines { vad: Arc::new(FakeVad), ..engines };
+    Hub::start(engines, config).await
+}
+
+#[tokio::test]
+async fn the_turn_says_what_its_engines_cost() {
+    let config = Config { tts: TtsConfig { engine: "flite".into(), ..TtsConfig::default() }, ..Config::default() };
+    let tts = assembly::tts(&config).expect("flite starts");
+    let fakes = engines(FakeStt::hears(["Hello"]), FakeLlm::says(["One, two, three."]), FakeTts::default());
+    let hub = Hub::start(Engines { tts, ..fakes }, config).await;
+    let mut socket = hub.connect("").await;
+    assert_eq!(status(&socket.ask("Hello").await), "completed");
+    let cost = last_turn(&hub).await["cost"].clone();
+    assert!(cost["tts"]["cpu_ms"].as_f64().is_some_and(|ms| ms > 0.0), "{cost}");
+    assert_eq!((&cost["cpu_ms"], &cost["gpu_ms"]), (&cost["tts"]["cpu_ms"], &json!(0.0)), "{cost}");
+    assert!(cost.get("llm").is_none(), "that engine reports nothing: {cost}");
+    drop(socket);
+    let series = r#"antiphon_compute_milliseconds_total{stage="tts",kind="cpu""#;
+    let counted = async {
+        while !hub.metrics.render().contains(series) {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), counted).await.expect("it is counted when the turn is settled");
+}
+
+#[tokio::test]
+async fn a_voice_that_fails_in_the_middle_of_an_answer_is_replaced_for_the_rest_of_it() {
+    let (primary, fallback) = (Server::new("primary"), Server::new("fallback"));
+    primary.set(Manner::WorksOnce);
+    let text = "One sentence is here. Another one follows it here. A third one comes behind. This is the last of them.";
+    let voice = hub_voice(&config(&primary, Some(&fallback), 300));
+    let fakes = engines(FakeStt::hears(["Hello"]), FakeLlm::says([text]), FakeTts::default());
+    let hub = Hub::start(Engines { tts: voice, ..fakes }, Config::default()).await;
+    let mut socket = hub.connect("").await;
+    let events = socket.ask("Hello").await;
+    assert_eq!(status(&events), "completed", "{events:?}");
+    assert_eq!(primary.n_asked(), 2, "the rest of the answer is not asked for there");
+    assert!(fallback.n_asked() >= 2, "{}", fallback.n_asked());
+    let turn = last_turn(&hub).await;
+    assert_eq!((turn["tts_fallback"].as_str(), turn["reply"].as_str()), (Some("openai"), Some(text)), "{turn}");
+}
+
+fn hub_voice(config: &Config) -> Arc<dyn Tts> {
+    assembly::build(config).expect("the engines start").tts
+}
+
+/// Says something; the wait from its end to the first audio, and the events up to the end of the response.
+async fn say(socket: &mut Socket) -> (Duration, Vec<Value>) {
+    socket.append(&loud(300)).await;
+    socket.append(&quiet(600)).await;
+    let begun = Instant::now();
+    let mut events = Vec::new();
+    let mut first = None;
+    loop {
+        let event = socket.next().await;
+        match event["type"].as_str() {
+            Some("response.output_audio.delta") => first = first.or(Some(begun.elapsed())),
+            Some("response.done") => {
+                events.push(event);
+                return (first.unwrap_or_default(), events);
+            }
+            _ => {}
+        }
+        events.push(event);
+    }
+}
+
+fn status(events: &[Value]) -> &str {
+    events.last().and_then(|done| done["response"]["status"].as_str()).expect("a response.done")
+}
+
+fn code(events: &[Value]) -> &str {
+    let done = events.last().expect("a response.done");
+    done["response"]["status_details"]["error"]["code"].as_str().unwrap_or_default()
+}
+
+async fn get(hub: &Hub, path: &str) -> (StatusCode, Value) {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let response = reqwest::get(format!("http://{}{path}", hub.address)).await.expect("an answer");
+    let status = response.status();
+    (status, response.json().await.expect("JSON"))
+}
+
+async fn breaker(hub: &Hub, stage: &str) -> String {
+    let (_, state) = get(hub, "/api/state").await;
+    state["upstreams"][stage]["engines"][0]["state"].as_str().unwrap_or_default().to_owned()
+}
+
+/// The last turn that has a response, once it is done.
+async fn last_turn(hub: &Hub) -> Value {
+    let (_, turns) = get(hub, "/api/turns").await;
+    let turns = turns["turns"].as_array().or(turns["data"].as_array()).expect("turns").clone();
+    turns.into_iter().find(|turn| !turn["response_id"].is_null()).expect("a turn with a response")
+}
+
+fn median(mut waits: Vec<Duration>) -> Duration {
+    waits.sort();
+    waits[waits.len() / 2]
+}
+
+#[tokio::test]
+async fn a_conversation_goes_on_when_its_upstreams_are_killed() {
+    let (mut primary, fallback) = (Server::new("primary"), Server::new("fallback"));
+    let hub = hub(config(&primary, Some(&fallback), 300)).await;
+    let mut socket = hub.connect("").await;
+    let (mut before, mut behind) = (Vec::new(), Vec::new());
+    for _ in 0..5 {
+        let (wait, events) = say(&mut socket).await;
+        assert_eq!(status(&events), "completed", "{events:?}");
+        before.push(wait);
+    }
+    let turn = last_turn(&hub).await;
+    assert!(
+        turn.get("llm_fallback").is_none() && turn["reply"].as_str().is_some_and(|r| r.contains("primary")),
+        "{turn}"
+    );
+    assert_eq!(fallback.n_asked(), 0);
+    primary.kill();
+    for _ in 0..5 {
+        let (wait, events) = say(&mut socket).await;
+        assert_eq!(status(&events), "completed", "{events:?}");
+        behind.push(wait);
+        let turn = last_turn(&hub).await;
+        for stage in ["stt_fallback", "llm_fallback", "tts_fallback"] {
+            assert_eq!(turn[stage], "openai", "{turn}");
+        }
+        assert!(turn["reply"].as_str().is_some_and(|reply| reply.contains("fallback model")), "{turn}");
+        assert!(turn["transcript"].as_str().is_some_and(|heard| heard.contains("fallback heard")), "{turn}");
+    }
+    let (usual, next, later) = (median(before), behind[0], median(behind[1..].to_vec()));
+    let late = |wait: Duration| wait.as_secs_f64() * 1e3 - usual.as_secs_f64() * 1e3;
+    #[allow(clippy::print_stdout, reason = "a figure of the documentation; shown with --no-capture")]
+    {
+        println!(
+            "the upstream of all stages was killed: usual {usual:?}, the next answer {:+.1} ms, later ones {:+.1} ms",
+            late(next),
+            late(later)
+        );
+    }
+    assert_eq!(hub.metric("antiphon_sessions_active "), 1.0);
+    for stage in ["stt", "llm", "tts"] {
+        assert_eq!(breaker(&hub, stage).await, "open", "{stage}");
+    }
+    let (ready, body) = get(&hub, "/readyz").await;
+    assert_eq!(ready, StatusCode::OK, "the fallback serves: {body}");
+    let metrics = reqwest::get(format!("http://{}/metrics", hub.address)).await.expect("an answer");
+    let metrics = metrics.text().await.expect("text");
+    for line in [
+        r#"antiphon_breaker_state{stage="llm",engine="openai",role="primary"} 2"#,
+        r#"antiphon_breaker_state{stage="llm",engine="openai",role="fallback"} 0"#,
+        r#"antiphon_fallback_total{stage="llm"} 5"#,
+    ] {
+        assert!(metrics.contains(line), "{line} in {metrics}");
+    }
+}
+
+#[tokio::test]
+async fn servers_that_hang_or_trickle_are_left_after_the_first_turns() {
+    for manner in [Manner::Hangs, Manner::Trickles] {
+        let (primary, fallback) = (Server::new("primary"), Server::new("fallback"));
+        let hub = hub(config(&primary, Some(&fallback), 200)).await;
+        let mut socket = hub.connect("").await;
+        primary.set(manner);
+        let mut waits = Vec::new();
+        for n in 0..4 {
+            let (wait, events) = say(&mut socket).await;
+            waits.push(wait.as_millis());
+            assert_eq!(status(&events), "completed", "{manner:?}, turn {n}: {events:?}");
+            assert_eq!(last_turn(&hub).await["llm_fallback"], "openai");
+        }
+        let (_, state) = get(&hub, "/api/state").await;
+        let llm = &state["upstreams"]["llm"];
+        #[allow(clippy::print_stdout, reason = "a figure of the documentation; shown with --no-capture")]
+        {
+            println!("{manner:?} at all stages, 200 ms to a hedged request: answers after {waits:?} ms");
+        }
+        assert!(llm["n_hedges"].as_u64().is_some_and(|n| n >= 2), "{state}");
+        assert_eq!(llm["n_fallbacks"], 4, "{state}");
+    }
+}
+
+#[tokio::test]
+async fn an_overloaded_server_is_left_alone_for_as_long_as_it_asks() {
+    let (primary, fallback) = (Server::new("primary"), Server::new("fallback"));
+    let hub = hub(config(&primary, Some(&fallback), 300)).await;
+    let mut socket = hub.connect("").await;
+    primary.set(Manner::Busy);
+    for _ in 0..3 {
+        assert_eq!(status(&socket.ask("Hello").await), "completed");
+    }
+    assert_eq!(primary.n_asked(), 2, "once by the model, once by the voice");
+    let (_, state) = get(&hub, "/api/state").await;
+    let engine = &state["upstreams"]["llm"]["engines"][0];
+    assert_eq!(engine["state"], "open", "{state}");
+    assert!(engine["retry_ms"].as_u64().is_some_and(|ms| (20_000..=30_000).contains(&ms)), "{state}");
+}
+
+#[tokio::test]
+async fn a_late_first_token_is_asked_for_once_more_at_the_same_server() {
+    let primary = Server::new("primary");
+    let hub = hub(config(&primary, None, 200)).await;
+    let mut socket = hub.connect("").await;
+    primary.set(Manner::HangsOnce);
+    let events = socket.ask("Hello").await;
+    assert_eq!(status(&events), "completed", "{events:?}");
+    // Two chunks are spoken.
+    assert_eq!(primary.n_asked(), 2 + 2);
+    let (_, state) = get(&hub, "/api/state").await;
+    let llm = &state["upstreams"]["llm"];
+    assert_eq!((llm["n_fallbacks"].as_u64(), llm["n_hedges"].as_u64()), (Some(0), Some(1)), "{state}");
+    assert_eq!(status(&socket.ask("Hello").await), "completed");
+    assert_eq!(primary.n_asked(), 4 + 3);
+}
+
+#[tokio::test]
+async fn a_server_without_a_fallback_that_fails_is_asked_no_more_until_it_works() {
+    let primary = Server::new("primary");
+    let hub = hub(config(&primary, None, 0)).await;
+    let mut socket = hub.connect("").await;
+    assert_eq!(status(&socket.ask("Hello").await), "completed");
+    primary.set(Manner::Fails);
+    for _ in 0..5 {
+        assert_eq!(status(&socket.ask("Hello").await), "failed");
+    }
+    let n_asked = primary.n_asked();
+    let events = socket.ask("Hello").await;
+    assert_eq!((status(&events), code(&events)), ("failed", "engine_unavailable"), "{events:?}");
+    assert_eq!(primary.n_asked(), n_asked, "it was not asked");
+    assert_eq!(breaker(&hub, "llm").await, "open");
+    let (ready, body) = get(&hub, "/readyz").await;
+    assert_eq!(ready, StatusCode::SERVICE_UNAVAILABLE);
+    assert!(body["reason"].as_str().is_some_and(|why| why.contains("stage llm")), "{body}");
+    assert!(!body.to_string().contains("500"), "{body}");
+    primary.set(Manner::Works);
+    let works_again = async {
+        while status(&socket.ask("Hello").await) != "completed" {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), works_again).await.expect("it is tried again");
+    assert_eq!(breaker(&hub, "llm").await, "closed");
+    assert_eq!(get(&hub, "/readyz").await.0, StatusCode::OK);
+    assert_eq!(hub.metric("antiphon_sessions_active "), 1.0);
+}

@@ -1,0 +1,341 @@
+//! A hub as a process of its own, what it holds, and requests to it from any address of the loopback network.
+
+use super::upstream::Upstream;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tempfile::TempDir;
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::{TcpSocket, TcpStream};
+use tokio::process::{Child, ChildStdout, Command};
+use tokio::time::timeout;
+
+/// Longer than any single step takes on a busy machine.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Times are shorter than the defaults, so that a fault that runs into one takes seconds.
+const QUICK: [(&str, &str); 18] = [
+    ("VAD__ENGINE", "earshot"),
+    ("STT__ENGINE", "openai"),
+    ("STT__API_KEY_ENV", ""),
+    ("STT__TIMEOUT_MS", "3000"),
+    ("LLM__ENGINE", "openai"),
+    ("LLM__API_KEY_ENV", ""),
+    ("LLM__FIRST_TOKEN_TIMEOUT_MS", "3000"),
+    ("LLM__TOKEN_TIMEOUT_MS", "3000"),
+    ("TTS__ENGINE", "openai"),
+    ("TTS__API_KEY_ENV", ""),
+    ("TTS__TIMEOUT_MS", "3000"),
+    ("SERVER__PING_SECONDS", "3"),
+    ("SERVER__MESSAGE_SECONDS", "3"),
+    ("SERVER__DRAIN_SECONDS", "3"),
+    ("SESSION__RESUME_SECONDS", "2"),
+    ("SESSION__MAX_UTTERANCE_SECONDS", "10"),
+    // The canary speaks faster than any person, and a machine that tests is busy, which is no overload of the hub.
+    ("LIMITS__SESSION_AUDIO_SECONDS_PER_MINUTE", "0"),
+    ("SLO__BROWNOUT", "false"),
+];
+
+/// What a hub is started with.
+#[derive(Clone, Debug, Default)]
+pub struct Settings {
+    /// Keys of the configuration, as `SECTION__KEY`; `FOLDER` in a value is the hub's own folder.
+    pub config: Vec<(&'static str, String)>,
+    /// Other variables of the environment.
+    pub env: Vec<(&'static str, String)>,
+    /// Arguments of `ulimit`, one call each.
+    pub limits: Vec<&'static str>,
+    /// The key of the harness, which may see everything.
+    pub admin: Option<&'static str>,
+    /// The key of faulty parties and of the canary; `None`: the hub has no keys.
+    pub keys: Option<(&'static str, &'static str)>,
+    /// Whether a speech job is done before the first count: the list of jobs is opened at the first.
+    pub has_jobs: bool,
+}
+
+impl Settings {
+    /// The same with this key of the configuration.
+    pub fn with(mut self, key: &'static str, value: impl Into<String>) -> Self {
+        self.config.push((key, value.into()));
+        self
+    }
+}
+
+/// Upstreams of a hub: one each stage, so that one can be away while the others serve.
+pub struct Upstreams {
+    pub stt: Upstream,
+    pub llm: Upstream,
+    pub tts: Upstream,
+    /// MCP servers and mirrors.
+    pub other: Upstream,
+}
+
+impl Upstreams {
+    pub async fn start() -> Self {
+        let (stt, llm) = (Upstream::start().await, Upstream::start().await);
+        Self { stt, llm, tts: Upstream::start().await, other: Upstream::start().await }
+    }
+
+    /// Open connections of the hub to any of them.
+    pub fn open(&self) -> usize {
+        self.stt.open() + self.llm.open() + self.tts.open() + self.other.open()
+    }
+}
+
+/// A hub: its process, which may be started again in the same folder.
+pub struct Hub {
+    pub settings: Settings,
+    pub upstreams: Upstreams,
+    pub folder: TempDir,
+    running: Mutex<Option<Running>>,
+}
+
+struct Running {
+    child: Child,
+    /// Kept, so that it can print.
+    _out: BufReader<ChildStdout>,
+    address: SocketAddr,
+    pid: u32,
+}
+
+impl Hub {
+    /// Starts it and waits until it is ready.
+    pub async fn start(settings: Settings) -> Arc<Self> {
+        let folder = tempfile::tempdir().expect("a folder");
+        let hub = Self { settings, upstreams: Upstreams::start().await, folder, running: Mutex::default() };
+        hub.start_again().await.unwrap_or_else(|log| panic!("the hub does not start: {log}"));
+        Arc::new(hub)
+    }
+
+    /// Starts the process, after it has ended. An error is its log.
+    pub async fn start_again(&self) -> Result<(), String> {
+        let mut child = self.command().spawn().expect("the program starts");
+        let mut out = BufReader::new(child.stdout.take().expect("piped"));
+        let mut line = String::new();
+        let read = timeout(PATIENCE, out.read_line(&mut line)).await;
+        let address = line.split("http://").nth(1).and_then(|rest| {
+            rest.split(|c: char| !(c.is_ascii_digit() || c == '.' || c == ':'))
+                .next()?
+                .trim_end_matches(':')
+                .parse()
+                .ok()
+        });
+        let (Some(address), Ok(_)) = (address, read) else {
+            let _ = timeout(PATIENCE, child.wait()).await;
+            return Err(self.log());
+        };
+        let pid = child.id().ok_or_else(|| self.log())?;
+        *self.running.lock().expect("no panic") = Some(Running { child, _out: out, address, pid });
+        let ready = async {
+            while self.get("/readyz").await.map(|answer| answer.status) != Some(200) {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        timeout(PATIENCE, ready).await.map_err(|_| self.log())
+    }
+
+    fn command(&self) -> Command {
+        let folder = self.folder.path().to_str().expect("Unicode");
+        let program = std::env::var("ANTIPHON").unwrap_or_else(|_| env!("CARGO_BIN_EXE_antiphon").to_owned());
+        let limits: String = self.settings.limits.iter().fold(String::new(), |mut all, limit| {
+            let _ = write!(all, "ulimit {limit} && ");
+            all
+        });
+        let mut command = Command::new("sh");
+        command.args(["-c", &format!("{limits}exec \"$0\" \"$@\""), &program, "serve", "--listen", "127.0.0.1:0"]);
+        command.env_clear().envs(std::env::var_os("PATH").map(|path| ("PATH", path))).current_dir(folder);
+        let mut set = |key: &str, value: &str| {
+            command.env(format!("ANTIPHON_{key}"), value.replace("FOLDER", folder));
+        };
+        QUICK.iter().for_each(|(key, value)| set(key, value));
+        set("STT__BASE_URL", &self.upstreams.stt.base());
+        set("LLM__BASE_URL", &self.upstreams.llm.base());
+        set("TTS__BASE_URL", &self.upstreams.tts.base());
+        set("SPEECH__JOBS_DIR", "FOLDER/jobs");
+        set("MODELS__DIR", "FOLDER/models");
+        for (key, value) in &self.settings.config {
+            let value = value.replace("OTHER", &format!("http://{}", self.upstreams.other.address));
+            let value = value.replace("VOICE", &self.upstreams.tts.address.to_string());
+            set(key, &value);
+        }
+        command.envs(self.settings.env.iter().map(|(key, value)| (key, value.replace("FOLDER", folder))));
+        let log = std::fs::OpenOptions::new().create(true).append(true).open(self.log_file()).expect("made");
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log).kill_on_drop(true);
+        command
+    }
+
+    pub fn log_file(&self) -> PathBuf {
+        self.folder.path().join("hub.log")
+    }
+
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(self.log_file()).unwrap_or_default()
+    }
+
+    pub fn address(&self) -> SocketAddr {
+        self.running.lock().expect("no panic").as_ref().expect("it runs").address
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.running.lock().expect("no panic").as_ref().expect("it runs").pid
+    }
+
+    /// Sends a signal, such as `TERM`.
+    pub fn signal(&self, name: &str) {
+        let sent = std::process::Command::new("kill").args([&format!("-{name}"), &self.pid().to_string()]).status();
+        assert!(sent.expect("kill runs").success());
+    }
+
+    /// Its exit code, once it has ended; `None`: by a signal.
+    pub async fn ended(&self) -> Option<i32> {
+        let mut running = self.running.lock().expect("no panic").take().expect("it runs");
+        timeout(PATIENCE, running.child.wait()).await.expect("the hub ends").expect("waited for").code()
+    }
+
+    /// A request of the harness.
+    pub async fn get(&self, path: &str) -> Option<Answer> {
+        let key = self.settings.admin.map(|key| format!("authorization: Bearer {key}\r\n")).unwrap_or_default();
+        let stream = connect(self.address(), Ipv4Addr::LOCALHOST).await.ok()?;
+        ask(stream, &format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n{key}connection: close\r\n\r\n"), b"").await
+    }
+
+    /// What it holds now; `None` if it does not say.
+    pub async fn held(&self) -> Option<Held> {
+        let state: Value = serde_json::from_slice(&self.get("/api/state").await?.body).ok()?;
+        let number = |value: &Value| value.as_u64().map(|n| n as usize);
+        let queues: u64 = state["queues"].as_object()?.values().filter_map(Value::as_u64).sum();
+        let pid = self.pid();
+        let mut counts = BTreeMap::from([
+            ("sessions", number(&state["sessions"])?),
+            ("places", number(&state["places_taken"])?),
+            ("connections", number(&state["connections"])?),
+            ("queued", queues as usize),
+            ("tasks", number(&state["tasks"])?),
+            ("descriptors", std::fs::read_dir(format!("/proc/{pid}/fd")).ok()?.count()),
+            ("upstream connections", self.upstreams.open()),
+        ]);
+        counts.insert("files", files(self.folder.path()));
+        Some(Held(counts))
+    }
+
+    /// Resident memory in bytes; 0 while it does not run.
+    pub fn resident(&self) -> u64 {
+        let pid = self.running.lock().expect("no panic").as_ref().map_or(0, |running| running.pid);
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        let kib = status.lines().find_map(|line| line.strip_prefix("VmRSS:")?.split_whitespace().next()?.parse().ok());
+        1024 * kib.unwrap_or(0_u64)
+    }
+}
+
+/// The number of files below a folder.
+fn files(folder: &Path) -> usize {
+    let Ok(entries) = std::fs::read_dir(folder) else { return 0 };
+    let is_folder = |path: &Path| path.symlink_metadata().is_ok_and(|found| found.is_dir());
+    entries.flatten().map(|entry| if is_folder(&entry.path()) { files(&entry.path()) } else { 1 }).sum()
+}
+
+/// What a hub holds, by name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Held(pub BTreeMap<&'static str, usize>);
+
+impl Held {
+    /// What is more than `before`.
+    pub fn beyond(&self, before: &Self) -> Vec<(&'static str, usize)> {
+        let more = |(name, n): (&&'static str, &usize)| {
+            let n = n.saturating_sub(*before.0.get(name).unwrap_or(&0));
+            (n > 0).then_some((*name, n))
+        };
+        self.0.iter().filter_map(more).collect()
+    }
+}
+
+/// An answer.
+#[derive(Clone, Debug)]
+pub struct Answer {
+    pub status: u16,
+    /// The status line and headers, in lower case.
+    pub head: String,
+    pub body: Vec<u8>,
+    /// Whether the body is complete by its own length.
+    pub is_whole: bool,
+}
+
+impl Answer {
+    pub fn json(&self) -> Value {
+        serde_json::from_slice(&self.body).unwrap_or_default()
+    }
+
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.head.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim)
+    }
+
+    /// Checks the status, and that the body of an error says something and betrays nothing.
+    #[track_caller]
+    pub fn is(&self, statuses: &[u16]) {
+        let body = String::from_utf8_lossy(&self.body);
+        assert!(statuses.contains(&self.status), "{} instead of {statuses:?}: {}{body}", self.status, self.head);
+        assert!(!body.contains("panicked") && !body.contains("secret words"), "{body}");
+    }
+}
+
+/// A connection from this address.
+pub async fn connect(hub: SocketAddr, from: Ipv4Addr) -> std::io::Result<TcpStream> {
+    let socket = TcpSocket::new_v4()?;
+    socket.bind((IpAddr::V4(from), 0).into())?;
+    let stream = socket.connect(hub).await?;
+    stream.set_nodelay(true)?;
+    Ok(stream)
+}
+
+/// Sends a request and reads its answer; `None` if there is no whole head in time.
+pub async fn ask(mut stream: TcpStream, head: &str, body: &[u8]) -> Option<Answer> {
+    let (mut reader, mut writer) = stream.split();
+    let write = async {
+        // A hub that has refused the request closes before all of it is sent.
+        let _ = writer.write_all(head.as_bytes()).await;
+        let _ = writer.write_all(body).await;
+        std::future::pending::<()>().await;
+    };
+    let mut bytes = Vec::new();
+    let read = timeout(PATIENCE, reader.read_to_end(&mut bytes));
+    tokio::select! {
+        () = write => {}
+        _ = read => {}
+    }
+    parse(&bytes)
+}
+
+/// The answer in these bytes.
+pub fn parse(bytes: &[u8]) -> Option<Answer> {
+    let end = bytes.windows(4).position(|window| window == b"\r\n\r\n")? + 4;
+    let head = String::from_utf8_lossy(&bytes[..end]).to_lowercase();
+    let status = head.split(' ').nth(1)?.parse().ok()?;
+    let field = |name: &str| head.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
+    let rest = &bytes[end..];
+    let (body, is_whole) = match field("content-length:").and_then(|length| length.parse::<usize>().ok()) {
+        Some(length) => (rest.to_vec(), rest.len() >= length),
+        None if field("transfer-encoding:") == Some("chunked") => chunks(rest),
+        None => (rest.to_vec(), true),
+    };
+    Some(Answer { status, head, body, is_whole })
+}
+
+fn chunks(mut rest: &[u8]) -> (Vec<u8>, bool) {
+    let mut body = Vec::new();
+    while let Some(end) = rest.windows(2).position(|pair| pair == b"\r\n") {
+        let length = std::str::from_utf8(&rest[..end]).ok().and_then(|text| usize::from_str_radix(text, 16).ok());
+        let Some(length) = length else { break };
+        if length == 0 {
+            return (body, true);
+        }
+        let Some(chunk) = rest.get(end + 2..end + 2 + length) else { break };
+        body.extend_from_slice(chunk);
+        rest = rest.get(end + 4 + length..).unwrap_or_default();
+    }
+    (body, false)
+}
