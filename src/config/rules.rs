@@ -224,6 +224,7 @@ pub const KEYS: &[Key] = &[
     key("slo", "voice_to_voice_ms", Rule::Whole(0, 60_000, "milliseconds")),
     key("slo", "share", Rule::Number(0.5, 1.0)),
     key("slo", "brownout", Rule::Switch),
+    key("slo", "smaller_engines", Rule::Switch),
     key("slo", "processor_share", Rule::Number(0.1, 1.0)),
     key("speech", "max_requests", Rule::Whole(1, 10_000, "requests")),
     key("speech", "max_input_chars", Rule::Whole(1, 1_000_000, "characters")),

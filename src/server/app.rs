@@ -133,6 +133,8 @@ pub(super) struct App {
     pub(super) readers: Arc<Semaphore>,
     pub(super) process: Process,
     pub(super) load: Load,
+    /// `slo.smaller_engines`.
+    has_smaller_engines: bool,
     pub(super) headers: SecurityHeaders,
     pub(super) gpus: Gpus,
     pub(super) speech: Speech,
@@ -196,6 +198,7 @@ impl App {
             readers: Arc::new(Semaphore::new(MAX_READERS)),
             process: Process::new(),
             load,
+            has_smaller_engines: config.slo.smaller_engines,
             headers: SecurityHeaders::new(&config.server),
             gpus: Gpus::default(),
             speech,
@@ -224,6 +227,16 @@ impl App {
     /// The setup of a session that starts now.
     pub(super) fn setup(&self) -> Arc<Setup> {
         self.serving.load_full()
+    }
+
+    /// The same for a session that may get smaller engines, because the server is overloaded.
+    pub(super) fn setup_of_session(&self) -> Arc<Setup> {
+        let setup = self.setup();
+        if !self.has_smaller_engines || !self.load.brownout().is_at_least(BrownoutLevel::SmallerEngines) {
+            return setup;
+        }
+        let Some(manager) = self.models.manager() else { return setup };
+        Arc::new(Setup { engines: manager.smaller(&setup.engines), ..Setup::clone(&setup) })
     }
 
     /// Sets the engines of new sessions; existing sessions keep theirs.

@@ -111,7 +111,7 @@ impl SessionSlot {
         registered: Option<(Registered, Option<Kept>)>,
     ) -> Self {
         let (mode, dialect, owner) = (opening.mode, opening.dialect, opening.owner);
-        let handle = app.setup().open(opening);
+        let handle = app.setup_of_session().open(opening);
         let (registered, kept) = registered.unzip();
         Self::of(app, handle, (mode, dialect, owner), (place, who), (registered, kept.flatten()), (0, None))
     }

@@ -39,6 +39,16 @@ pub fn with_tts(primary: Arc<dyn Tts>, fallback: Option<(Arc<dyn Tts>, String)>)
     Arc::new(tts::TtsPair::new(primary, fallback))
 }
 
+/// The recognizer's fallback in its place, for sessions that get the smaller engines of an overloaded hub.
+pub fn instead_of_stt(primary: Arc<dyn Stt>, fallback: Arc<dyn Stt>) -> Arc<dyn Stt> {
+    Arc::new(stt::SttPair::moved(primary, fallback))
+}
+
+/// The same for the voice engine: the fallback speaks the voices that it has, and all others in `voice`.
+pub fn instead_of_tts(primary: Arc<dyn Tts>, fallback: (Arc<dyn Tts>, String)) -> Arc<dyn Tts> {
+    Arc::new(tts::TtsPair::moved_all(primary, fallback))
+}
+
 /// Two engines of a stage.
 struct Pair<T: ?Sized> {
     primary: Arc<T>,

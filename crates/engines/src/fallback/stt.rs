@@ -11,38 +11,55 @@ const MAX_KEPT_SAMPLES: usize = 600 * 16_000;
 
 /// See the module.
 #[derive(Clone)]
-pub(super) struct SttPair(Pair<dyn Stt>);
+pub(super) struct SttPair {
+    pair: Pair<dyn Stt>,
+    /// The fallback takes every utterance.
+    has_all: bool,
+}
 
 impl SttPair {
     pub(super) fn new(primary: Arc<dyn Stt>, fallback: Option<Arc<dyn Stt>>) -> Self {
-        Self(Pair::new("stt", primary, fallback))
+        Self { pair: Pair::new("stt", primary, fallback), has_all: false }
+    }
+
+    pub(super) fn moved(primary: Arc<dyn Stt>, fallback: Arc<dyn Stt>) -> Self {
+        Self { has_all: true, ..Self::new(primary, Some(fallback)) }
+    }
+
+    /// The engine that is asked first.
+    fn first(&self, options: &SttOptions) -> &Arc<dyn Stt> {
+        if !self.has_all {
+            return &self.pair.primary;
+        }
+        options.meter.set_fallback(self.pair.second.name());
+        &self.pair.second
     }
 
     /// An utterance of the engine that opened it; of the fallback where that has failed.
     async fn opened(self, opening: OpeningUtterance, options: SttOptions) -> Result<Box<dyn SttUtterance>, SttError> {
-        let Pair { second, .. } = &self.0;
+        let Pair { second, .. } = &self.pair;
         let (current, is_second) = match opening.await {
-            Err(error) if self.0.falls_back(&error) => {
-                self.0.count_fallback(Some(&error));
+            Err(error) if !self.has_all && self.pair.falls_back(&error) => {
+                self.pair.count_fallback(Some(&error));
                 options.meter.set_fallback(second.name());
                 (second.open(options.clone()).await?, true)
             }
-            opened => (opened?, false),
+            opened => (opened?, self.has_all),
         };
-        Ok(Box::new(Utterance { pair: self.0, options, current, is_second, kept: Vec::new() }))
+        Ok(Box::new(Utterance { pair: self.pair, options, current, is_second, kept: Vec::new() }))
     }
 }
 
 impl Stt for SttPair {
     fn name(&self) -> &str {
-        self.0.primary.name()
+        self.pair.primary.name()
     }
 
     fn warm(&self) -> BoxFuture<'_, Result<(), SttError>> {
         Box::pin(async {
-            let (primary, second) = tokio::join!(self.0.primary.warm(), async {
-                match self.0.has_fallback {
-                    true => self.0.second.warm().await,
+            let (primary, second) = tokio::join!(self.pair.primary.warm(), async {
+                match self.pair.has_fallback {
+                    true => self.pair.second.warm().await,
                     false => Ok(()),
                 }
             });
@@ -51,30 +68,30 @@ impl Stt for SttPair {
     }
 
     fn translates(&self) -> bool {
-        self.0.primary.translates() && self.0.second.translates()
+        self.pair.primary.translates() && self.pair.second.translates()
     }
 
     fn concurrency(&self) -> usize {
-        self.0.primary.concurrency()
+        self.pair.primary.concurrency()
     }
 
     fn waiting(&self) -> usize {
-        self.0.primary.waiting()
+        self.pair.primary.waiting()
     }
 
     fn upstreams(&self) -> Option<Upstreams> {
-        let Pair { primary, second, .. } = &self.0;
-        Some(self.0.upstreams(primary.upstreams(), second.upstreams(), [primary.name(), second.name()]))
+        let Pair { primary, second, .. } = &self.pair;
+        Some(self.pair.upstreams(primary.upstreams(), second.upstreams(), [primary.name(), second.name()]))
     }
 
     fn open(&self, options: SttOptions) -> BoxFuture<'static, Result<Box<dyn SttUtterance>, SttError>> {
-        let opening = self.0.primary.open(options.clone());
+        let opening = self.first(&options).open(options.clone());
         Box::pin(self.clone().opened(opening, options))
     }
 
     #[allow(clippy::async_yields_async, reason = "there are two waits: for room, and for a decoder")]
     fn open_queued(&self, options: SttOptions) -> BoxFuture<'static, OpeningUtterance> {
-        let (pair, queued) = (self.clone(), self.0.primary.open_queued(options.clone()));
+        let (pair, queued) = (self.clone(), self.first(&options).open_queued(options.clone()));
         Box::pin(async move {
             let opening = queued.await;
             Box::pin(pair.opened(opening, options)) as OpeningUtterance

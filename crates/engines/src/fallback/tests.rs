@@ -377,3 +377,19 @@ async fn words_that_were_not_spoken_go_to_the_fallback_as_sentences() {
         assert_eq!(*second.voices.lock().unwrap(), expected);
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn sessions_with_the_smaller_engines_never_ask_the_larger_ones() {
+    let (primary, second) = (Engine::new("primary", Manner::Answers(MS)), Engine::new("second", Manner::Answers(MS)));
+    let stt = instead_of_stt(Arc::new(primary.clone()), Arc::new(second.clone()));
+    let options = SttOptions { meter: Meter::requested(), ..SttOptions::default() };
+    let mut utterance = stt.open(options.clone()).await.expect("opened");
+    utterance.push(vec![0; 300]).await.expect("taken");
+    assert_eq!(utterance.finish().await.expect("a transcript").text, "second");
+    assert_eq!(options.meter.fallback().as_deref(), Some("second"));
+    let voice: (Arc<dyn Tts>, String) = (Arc::new(second.clone()), "second".into());
+    let tts = instead_of_tts(Arc::new(primary.clone()), voice);
+    assert_eq!(speak(&*tts, "one", Passage::first()).await, "second".len());
+    assert_eq!(*second.voices.lock().unwrap(), ["second: one"]);
+    assert_eq!(primary.n_asked(), 0);
+}

@@ -35,16 +35,27 @@ pub(super) struct TtsPair {
     voice: String,
     /// Texts that the fallback speaks, the latest last.
     moved: Arc<Mutex<VecDeque<u64>>>,
+    /// The fallback speaks everything.
+    has_all: bool,
 }
 
 impl TtsPair {
     pub(super) fn new(primary: Arc<dyn Tts>, fallback: Option<(Arc<dyn Tts>, String)>) -> Self {
         let (fallback, voice) = fallback.unzip();
-        Self { pair: Pair::new("tts", primary, fallback), voice: voice.unwrap_or_default(), moved: Arc::default() }
+        Self {
+            pair: Pair::new("tts", primary, fallback),
+            voice: voice.unwrap_or_default(),
+            moved: Arc::default(),
+            has_all: false,
+        }
+    }
+
+    pub(super) fn moved_all(primary: Arc<dyn Tts>, fallback: (Arc<dyn Tts>, String)) -> Self {
+        Self { has_all: true, ..Self::new(primary, Some(fallback)) }
     }
 
     fn has_moved(&self, passage: Option<Passage>) -> bool {
-        passage.is_some_and(|passage| self.moved().contains(&passage.text()))
+        self.has_all || passage.is_some_and(|passage| self.moved().contains(&passage.text()))
     }
 
     /// The fallback speaks this request, and the rest of its text.
