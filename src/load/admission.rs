@@ -2,6 +2,7 @@
 //! measured yet. When one would be admitted again is estimated from how fast sessions end.
 
 use super::Sample;
+use super::pressure::MIN_FOR_OVERLOAD;
 use antiphon_types::Timestamp;
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -71,6 +72,10 @@ impl Admission {
     /// Whether the processor would suffice for one more session.
     pub(super) fn has_headroom(&mut self, now: Timestamp) -> bool {
         self.forget_settled(now);
+        // What uses the processor beside fewer sessions is not their load: a job, a transcription, another program.
+        if self.sessions + self.pending.len() < MIN_FOR_OVERLOAD {
+            return true;
+        }
         self.processor + self.cost * (self.pending.len() + 1) as f64 <= HARD_LIMIT
     }
 

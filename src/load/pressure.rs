@@ -26,6 +26,9 @@ const MAX_TIMER_DELAY_MS: f64 = 40.0;
 /// The part of the objective that waiting for a place in one engine's queue may take.
 const QUEUE_SHARE: f64 = 0.25;
 
+/// Requests that may wait for each that is served, however slow the engine is.
+const SHORT_QUEUE: f64 = 2.0;
+
 /// Time of one request while none was measured, in milliseconds.
 const ASSUMED_SERVICE_MS: f64 = 100.0;
 
@@ -40,7 +43,7 @@ const CALM_GROWTH: f64 = 1.000_5;
 const QUEUE_OBJECTIVE_MS: f64 = 800.0;
 
 /// Sessions below which there is no overload: doing without something would not help a single conversation.
-const MIN_FOR_OVERLOAD: usize = 2;
+pub(super) const MIN_FOR_OVERLOAD: usize = 2;
 
 /// What was measured since the last sample.
 #[derive(Clone, Debug, Default)]
@@ -79,9 +82,9 @@ pub struct Pressure {
     pub processor: f64,
     /// Delay of timers, of 40 ms.
     pub timers: f64,
-    /// Estimated wait for the recognizer, of a quarter of the objective.
+    /// Estimated wait for the recognizer, of a quarter of the objective, or of two requests where these take longer.
     pub stt_queue: f64,
-    /// Estimated wait for the voice, of a quarter of the objective.
+    /// The same for the voice.
     pub tts_queue: f64,
 }
 
@@ -137,8 +140,9 @@ impl Gauge {
     /// Takes a sample; the pressure with it.
     pub(super) fn measure(&mut self, now: Timestamp, sample: &Sample) -> Pressure {
         for turn in &sample.answered {
-            smooth(&mut self.stt_service_ms, turn.stt_ms);
-            smooth(&mut self.tts_service_ms, turn.tts_ms);
+            // Beside others that wait, a turn's time holds its own wait, too.
+            smooth(&mut self.stt_service_ms, turn.stt_ms.filter(|_| sample.stt.waiting == 0));
+            smooth(&mut self.tts_service_ms, turn.tts_ms.filter(|_| sample.tts.waiting == 0));
             self.turns.push_back((now, turn.session.clone(), turn.latency_ms));
         }
         let is_old = |(at, ..): &(Timestamp, SessionId, f64)| now.since(*at) > WINDOW;
@@ -195,7 +199,7 @@ impl Gauge {
 
     fn queue(&self, queue: QueueSample, service_ms: f64) -> f64 {
         let objective = if self.objective_ms > 0.0 { self.objective_ms } else { QUEUE_OBJECTIVE_MS };
-        wait_ms(queue, service_ms) / (objective * QUEUE_SHARE)
+        wait_ms(queue, service_ms) / (objective * QUEUE_SHARE).max(service_ms * SHORT_QUEUE)
     }
 
     /// The quantile over sessions of their last turn: a session with many turns, or slow ones, is one of many.

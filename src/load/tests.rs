@@ -143,6 +143,26 @@ fn long_queues_and_late_timers_raise_the_level() {
 }
 
 #[test]
+fn a_slow_engine_with_a_short_queue_is_no_overload() {
+    let mut hub = Hub::new(SloConfig::default());
+    for _ in 0..40 {
+        hub.monitor.spoken_after(Duration::from_secs(2));
+    }
+    hub.sample.tts = QueueSample { waiting: 1, concurrency: 1 };
+    assert_eq!(hub.runs(seconds(60)), BrownoutLevel::Normal);
+    hub.sample.tts.waiting = 3;
+    assert!(hub.runs(seconds(3)) > BrownoutLevel::Normal);
+}
+
+#[test]
+fn what_uses_the_processor_beside_no_session_refuses_none() {
+    let mut hub = Hub::new(SloConfig::default());
+    (hub.sample.sessions, hub.sample.processor) = (0, Some(1.0));
+    hub.runs(seconds(30));
+    assert!(hub.admits().is_ok());
+}
+
+#[test]
 fn the_wait_for_a_voice_is_estimated_from_its_queue_and_its_service() {
     let mut hub = Hub::new(SloConfig::default());
     for _ in 0..40 {

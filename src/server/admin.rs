@@ -66,10 +66,11 @@ impl FromRequestParts<Arc<App>> for Admin {
             return Ok(Self);
         }
         let message = if app.access.keys().have_admin() || !app.config.local_admin {
-            "Only the hub's operator may do this: with a key of those in the variable that server.admin_keys_env names."
+            "Only the hub's operator may do this: with a key that has the scope 'models' or 'admin', or one of the variable \
+             that server.admin_keys_env names."
         } else {
             "Only the hub's operator may do this: from its own machine (http://127.0.0.1) and not through a proxy, or with \
-             a key of those in the variable that server.admin_keys_env names."
+             a key that has the scope 'models' or 'admin', or one of the variable that server.admin_keys_env names."
         };
         if let Some(client) = parts.extensions.get::<Client>() {
             app.security.refused(*client, parts.uri.path(), 403, "not an admin");

@@ -19,13 +19,16 @@ pub(super) async fn alive() -> &'static str {
     "ok\n"
 }
 
-/// `GET /readyz`: readiness, which is 200 if another session would be admitted and 503 if not, why workers or the
-/// servers of remote engines keep it from being ready (`reason`), and the engine of each stage. While the engines are being loaded, [`super::starting`] responds instead.
+/// `GET /readyz`: readiness, which is 200 if another session would be admitted and 503 if not; why workers keep it from being
+/// admitted, or which stage's servers fail (`reason`); the load, and the engine of each stage. While the engines are being
+/// loaded, [`super::starting`] responds instead.
 pub(super) async fn ready(State(app): State<Arc<App>>) -> Response {
     let setup = app.setup();
     let engines = &setup.engines;
-    let lacks = app.lacks().or_else(|| upstreams::lacks(engines));
-    let ready = app.has_place() && lacks.is_none();
+    let away = app.lacks();
+    let ready = app.has_place() && away.is_none();
+    // A server that fails fails for the other hubs, too: it is a reason to know, and none to take another hub.
+    let lacks = away.or_else(|| upstreams::lacks(engines));
     let mut body = json!({
         "ready": ready,
         "sessions": app.sessions.len(),

@@ -12,13 +12,18 @@ use antiphon_types::{Brownout, BrownoutLevel, Timestamp};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
-use tokio::time::{Instant, MissedTickBehavior, interval};
+use tokio::sync::watch;
+use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 use tokio_util::sync::CancellationToken;
+
+/// The longest pause between two chunks of a job.
+const LONGEST_WAY: Duration = Duration::from_secs(60);
 
 /// The load of a server.
 pub(super) struct Load {
     monitor: Mutex<LoadMonitor>,
     brownout: Brownout,
+    levels: watch::Sender<BrownoutLevel>,
     started: Instant,
     cores: usize,
     /// Sessions that ended since the last sample.
@@ -33,6 +38,7 @@ impl Load {
         Self {
             monitor: Mutex::new(LoadMonitor::new(config, cores)),
             brownout: Brownout::default(),
+            levels: watch::Sender::default(),
             started: Instant::now(),
             cores,
             ended: AtomicUsize::new(0),
@@ -64,6 +70,13 @@ impl Load {
     /// A request of the speech API that had to wait for no other had its first audio.
     pub(super) fn spoken_after(&self, took: Duration) {
         self.with(|monitor, _| monitor.spoken_after(took));
+    }
+
+    /// Waits while the server accepts no jobs, a minute at most: work in the background gives way, and still goes on.
+    pub(super) async fn give_way(&self) {
+        let mut levels = self.levels.subscribe();
+        // The sender lives as long as this.
+        let _ = timeout(LONGEST_WAY, levels.wait_for(|level| *level < BrownoutLevel::NoJobs)).await;
     }
 
     /// A session has ended.
@@ -126,6 +139,7 @@ impl Load {
         let before = self.brownout.level();
         if level != before {
             self.brownout.set(level);
+            self.levels.send_replace(level);
             self.changes.fetch_add(1, Ordering::Relaxed);
             self.log(before, level);
         }

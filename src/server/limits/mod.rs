@@ -153,6 +153,11 @@ impl Limits {
         let mut before = std::mem::take(&mut *accounts);
         for (id, name, own) in keys.described() {
             let rates = resource::of_key(&self.config, own);
+            if let Some(account) = accounts.get(&Some(id)) {
+                // A second entry of the same key.
+                account.buckets.set(&rates);
+                continue;
+            }
             let account = match before.remove(&Some(id)) {
                 Some(account) if account.name == name => account,
                 // A key's name is fixed for the life of an account; renaming one is rare.

@@ -166,6 +166,8 @@ impl<T: ?Sized> Pair<T> {
             biased;
             output = &mut primary => match output {
                 Ok(output) => (Ok(output), false, None),
+                // The request itself is refused: no other engine is to get around that.
+                Err(error) if self.has_fallback && !error.falls_back() => return (Err(error), false),
                 Err(error) => (second.await, true, Some(error)),
             },
             output = &mut second => match output {

@@ -141,7 +141,8 @@ impl Upstream {
 
     /// Opens the breaker for as long as an overloaded server (429, 503) asks for with `Retry-After`, in seconds.
     pub fn heed(&self, refused: &Response) {
-        if !matches!(refused.status().as_u16(), 429 | 503) {
+        // Without a fallback each request waits for itself and is tried again.
+        if !self.0.has_fallback || !matches!(refused.status().as_u16(), 429 | 503) {
             return;
         }
         let after = refused.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.trim().parse().ok());
@@ -363,11 +364,14 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_pause_that_the_server_asks_for_is_kept() {
-        let upstream = Upstream::new(0, 60 * MS, false);
-        let refused = axum::http::Response::builder().status(429).header("retry-after", "7").body("").unwrap();
+    async fn a_pause_that_the_server_asks_for_is_kept_where_another_serves_meanwhile() {
+        let refused = || axum::http::Response::builder().status(429).header("retry-after", "7").body("").unwrap();
+        let alone = Upstream::new(0, 60 * MS, false);
+        alone.heed(&refused().into());
+        assert_eq!(state(&alone), BreakerState::Closed);
+        let upstream = Upstream::new(0, 60 * MS, true);
         let attempt = upstream.admit().expect("closed");
-        upstream.heed(&refused.into());
+        upstream.heed(&refused().into());
         attempt.failed(Fault::Overloaded);
         advance(6_900 * MS).await;
         assert_eq!(upstream.admit().expect_err("open").retry_in, 100 * MS);

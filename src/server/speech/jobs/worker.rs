@@ -112,6 +112,7 @@ async fn speak(
                 Some(Ok(Spoken::Sound(samples))) => chunk.extend(samples),
                 Some(Ok(Spoken::ChunkEnd)) => {
                     held.append(jobs, std::mem::take(&mut chunk)).await?;
+                    app.load.give_way().await;
                     retry = Retry::within(JOB);
                 }
                 Some(Err(error)) => break Some(error),
