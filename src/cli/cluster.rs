@@ -160,7 +160,8 @@ async fn status(hub: &HubArgs) -> Result<(), CliError> {
     if hub.is_json() { print::json(cluster) } else { print::line(&table(cluster)) }
 }
 
-/// Why the hub's state names no cluster. Whoever may see a cluster sees the counters of the hub, too.
+/// Why the state of the hub has no cluster: the hub has none, or the caller may not see it. A caller that may see the cluster
+/// also gets the hub's counters.
 fn unseen(state: &Value) -> &'static str {
     match state["counters"].is_object() {
         true => "the hub is in no cluster: cluster.servers is empty in its settings",

@@ -16,6 +16,7 @@ mod svg;
 mod sweep;
 
 pub use curve::{Compared, Curve, Point, compare};
+pub use dice::Dice;
 pub use error::ReplayError;
 pub use exact::{Decided, Difference, Layer, Report, Restores, replay, replay_restoring};
 pub use labels::{Labelled, Labels};

@@ -1,8 +1,8 @@
 //! The simulated client of one session: what it sends, how it reads, and when it is away, all drawn from the world's seed.
 
-use super::dice::Dice;
 use super::grammar::{Framing, Grammar};
 use super::probe::Probe;
+use antiphon::replay::Dice;
 use antiphon_audio::codec::OpusOut;
 use antiphon_protocol::Dialect;
 use antiphon_protocol::frame::{Frame, FrameKind};

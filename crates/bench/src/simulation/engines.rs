@@ -5,8 +5,8 @@
 //! they serve. A stall of a stage whose port leaves time-outs to the engine ends in an error after up to 40 s, except in worlds
 //! with dead engines, whose clients cancel.
 
-use super::dice::Dice;
 use super::probe::{Live, Port, Probe};
+use antiphon::replay::Dice;
 use antiphon_engine_api::fakes::vad::FakeVad;
 use antiphon_engine_api::llm::{Llm, LlmDelta, LlmError};
 use antiphon_engine_api::mcp::{Connected, Connection, Mcp, McpError};

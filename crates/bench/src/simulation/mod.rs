@@ -9,7 +9,6 @@
 
 mod client;
 mod day;
-mod dice;
 mod engines;
 mod grammar;
 mod probe;

@@ -1,6 +1,6 @@
 //! What all parts of a world share: its log, its violations, the requests that engines serve, and when it is to end at once.
 
-use super::dice::Dice;
+use antiphon::replay::Dice;
 use antiphon_session::Handle;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};

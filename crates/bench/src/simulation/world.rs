@@ -1,10 +1,10 @@
 //! One small world on virtual time: one or two sessions, their engines and clients, and what must hold at the end.
 
 use super::client::{Client, Manner, TOOLS};
-use super::dice::Dice;
 use super::engines::{self, Temper};
 use super::grammar::Grammar;
 use super::probe::Probe;
+use antiphon::replay::Dice;
 use antiphon_dialog::ResponseUsage;
 use antiphon_dialog::turn::TurnConfig;
 use antiphon_engine_api::mcp::McpConfig;

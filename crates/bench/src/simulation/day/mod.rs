@@ -8,8 +8,8 @@
 
 mod workers;
 
-use super::dice::Dice;
 use antiphon::load::{LoadMonitor, QueueSample, SAMPLE_EVERY, Sample, SloConfig};
+use antiphon::replay::Dice;
 use antiphon_dialog::turn::TurnConfig;
 use antiphon_engine_api::Engines;
 use antiphon_engine_api::mcp::{Connected, Mcp, McpError};

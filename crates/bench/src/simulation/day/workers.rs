@@ -3,7 +3,7 @@
 //! A request to a recognizer or a voice draws two of the workers that are up, and takes the one with the shorter estimated wait, by the
 //! hub's own estimate ([`antiphon_cluster::estimate`]). One whose worker is lost begins again on another one.
 
-use super::super::dice::Dice;
+use antiphon::replay::Dice;
 use antiphon_cluster::{Stage, StageLoad, estimate};
 use antiphon_engine_api::Engines;
 use antiphon_engine_api::fakes::vad::FakeVad;
