@@ -167,6 +167,24 @@ impl Client {
         }
     }
 
+    /// Receives until the next checkpoint and waits until it is stored, since it is announced before; what is stored.
+    async fn until_stored(&mut self, store: &JetStream) -> Vec<u8> {
+        self.until("antiphon.session.checkpoint").await;
+        let waiting = async {
+            loop {
+                let record = stored(store, &record_of(&self.key)).await;
+                let head = record.iter().position(|byte| *byte == b'\n').expect("a head");
+                if antiphon_session::Snapshot::from_bytes(&record[head + 1..]).expect("it is read").sent()
+                    == self.got.len() as u64
+                {
+                    return record;
+                }
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        timeout(PATIENCE, waiting).await.expect("the checkpoint is stored")
+    }
+
     /// Receives until the hub closes; the code.
     async fn until_closed(&mut self) -> u16 {
         loop {
@@ -410,7 +428,7 @@ fn record_of(resume_key: &str) -> String {
     Sha256::digest(resume_key).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// What is stored of a session; waits until there is something. A checkpoint is announced before it is stored.
+/// What is stored of a session; waits until there is something.
 async fn stored(store: &JetStream, key: &str) -> Vec<u8> {
     let waiting = async {
         loop {
@@ -513,15 +531,14 @@ async fn a_client_that_does_not_learn_that_its_session_went_back_is_told_again()
     let mut client = Client::open(&one.hub, "").await;
     client.ask("One?").await;
     client.until("response.done").await;
-    client.until("antiphon.session.checkpoint").await;
-    let checkpoint = client.got.len();
     let store = site.store().await;
-    let record = stored(&store, &record_of(&client.key)).await;
+    let record = client.until_stored(&store).await;
+    let checkpoint = client.got.len();
     client.ask("Two?").await;
     client.until("antiphon.session.checkpoint").await;
-    store.sessions().put(&record_of(&client.key), &record, None).await.expect("written");
-    // As if the first hub were gone.
+    // As if the first hub were gone: it stores nothing any more.
     one.manager.membership().expect("joined").leave().await;
+    store.sessions().put(&record_of(&client.key), &record, None).await.expect("written");
     let n = client.got.len();
     for attempt in 0..3 {
         let query = format!("?resume={}&after={n}", client.key);
@@ -551,14 +568,13 @@ async fn what_cannot_be_resumed_is_answered_once_and_clearly() {
     let mut client = Client::open(&one.hub, "").await;
     client.ask("One?").await;
     client.until("response.done").await;
-    client.until("antiphon.session.checkpoint").await;
+    let record = client.until_stored(&store).await;
     // Sealed for another cluster: the hub refuses, and the session lives on.
     assert_eq!(client.resume_at(&stranger.hub.address.to_string()).await, Err(4000));
     assert_eq!(client.resume(&one.hub).await, Ok(Back::Exactly));
 
     // Of a newer build, and cut short: as if its hub were gone.
     let key = record_of(&client.key);
-    let record = stored(&store, &key).await;
     let text = String::from_utf8(record).expect("text");
     let (head, state) = text.split_once('\n').expect("a head");
     let gone = head.replace(
@@ -596,10 +612,12 @@ async fn a_store_that_lost_its_newest_entry_is_written_again_by_the_owner() {
     let key = record_of(&client.key);
     let old = stored(&store, &key).await;
     client.ask("One?").await;
-    client.until("antiphon.session.checkpoint").await;
+    client.until("response.done").await;
+    client.until_stored(&store).await;
     store.sessions().put(&key, &old, None).await.expect("written");
     client.ask("Two?").await;
-    client.until("antiphon.session.checkpoint").await;
+    client.until("response.done").await;
+    client.until_stored(&store).await;
     store.sessions().remove(&key, None).await.expect("removed");
     client.ask("Three?").await;
     client.until("antiphon.session.checkpoint").await;
@@ -824,12 +842,11 @@ async fn a_client_that_has_not_received_the_checkpoint_gets_what_is_missing() {
     let mut client = Client::open(&one.hub, "").await;
     client.ask("One?").await;
     client.until("response.done").await;
-    client.until("antiphon.session.checkpoint").await;
     let (store, key) = (site.store().await, record_of(&client.key));
+    let record = client.until_stored(&store).await;
     // The last three messages were on their way when the hub died.
     let got = client.got.len();
     one.manager.membership().expect("joined").leave().await;
-    let record = stored(&store, &key).await;
     store.sessions().put(&key, &orphaned(&record), None).await.expect("written");
     let lost = client.got.split_off(got - 3);
     client.checkpoints.retain(|(number, _)| *number <= got - 3);
@@ -923,7 +940,8 @@ async fn a_store_that_went_back_to_an_earlier_owner_does_not_end_the_session() {
     let of_one = stored(&store, &key).await;
     assert_eq!(client.resume(&two.hub).await, Ok(Back::Exactly));
     client.ask("One?").await;
-    client.until("antiphon.session.checkpoint").await;
+    client.until("response.done").await;
+    client.until_stored(&store).await;
     store.sessions().put(&key, &of_one, None).await.expect("written");
     client.ask("Two?").await;
     client.until("antiphon.session.checkpoint").await;
