@@ -1,7 +1,7 @@
 //! A real hub with fake engines on a real socket, and a plain WebSocket client, for the scenario tests.
 
 use antiphon::config::Config;
-use antiphon::server::{self, Keys, Parts};
+use antiphon::server::{self, Extras, Keys, Parts};
 use antiphon_engine_api::Engines;
 use antiphon_engine_api::fakes::llm::FakeLlm;
 use antiphon_engine_api::fakes::stt::FakeStt;
@@ -60,8 +60,13 @@ impl Hub {
     }
 
     /// A hub with these parts.
+    pub async fn serve(parts: Parts) -> Self {
+        Self::serve_with(parts, Extras::default()).await
+    }
+
+    /// The same with further listeners.
     #[allow(clippy::disallowed_methods)]
-    pub async fn serve(mut parts: Parts) -> Self {
+    pub async fn serve_with(mut parts: Parts, extras: Extras) -> Self {
         // A test machine is busy with other tests, which is no overload of this hub.
         if parts.config.slo == Config::default().slo {
             parts.config.slo.brownout = false;
@@ -73,7 +78,7 @@ impl Hub {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("bound");
         let (stop, metrics) = (CancellationToken::new(), parts.metrics.clone());
-        let served = tokio::spawn(server::serve(listener, parts, stop.clone()));
+        let served = tokio::spawn(server::serve_with(listener, parts, extras, stop.clone()));
         Self { address, metrics, stop, served: Some(served) }
     }
 

@@ -72,6 +72,10 @@ pub(super) async fn run(args: ServeArgs) -> Result<(), CliError> {
         "" => None,
         address => Some(listen(address).await?),
     };
+    let wyoming = match config.wyoming.listen.as_str() {
+        "" => None,
+        address => Some(listen(address).await?),
+    };
     let stop = CancellationToken::new();
     let (reload, reloads) = mpsc::channel(MAX_RELOADS);
     let files = Files { config: config.server.clone(), tls_self_signed: args.tls_self_signed };
@@ -112,7 +116,7 @@ pub(super) async fn run(args: ServeArgs) -> Result<(), CliError> {
         Ok(Loaded { engines: loaded, manager: Some((manager.clone(), served)) })
     };
     let startup = Startup { config, metrics: Metrics::new(), keys, tls };
-    let extras = Extras { probes, reloads: Some(reloads), waits_for: waits_for.clone() };
+    let extras = Extras { probes, wyoming, reloads: Some(reloads), waits_for: waits_for.clone() };
     let served = server::serve_loading(listener, startup, load, extras, stop.clone()).await;
     signals.iter().for_each(tokio::task::JoinHandle::abort);
     if let Some(membership) = manager.membership() {

@@ -13,19 +13,25 @@ mod error;
 mod file;
 mod limits;
 mod raw;
+mod rtc;
 mod rules;
 mod server;
 mod speech;
 mod storage_key;
 mod suggest;
+mod telephony;
+mod wyoming;
 
 pub use error::{ConfigError, Origin, Problem};
 pub use limits::{KeyLimits, LimitsConfig};
 pub use raw::Config;
+pub use rtc::RtcConfig;
 pub use rules::{KEYS, Key, Rule};
 pub use server::ServerConfig;
 pub use speech::SpeechConfig;
 pub use storage_key::StorageKey;
+pub use telephony::{TelephonyConfig, TelephonyRoute};
+pub use wyoming::WyomingConfig;
 
 use antiphon_cluster::{ClusterConfig, ClusterError};
 use serde::Deserialize;
@@ -98,6 +104,7 @@ pub fn load_hub(sources: &Sources) -> Result<Config, ConfigError> {
     let mut layers = collect(sources)?;
     layers.check_cluster();
     layers.check_storage_key();
+    layers.check_telephony();
     layers.into_config()
 }
 
@@ -145,6 +152,16 @@ impl Layers {
             let origin = self.origins.get(&KEY).cloned().unwrap_or(Origin::Merged);
             self.problems.push(Problem { origin, message: format!("server.storage_key: {error}") });
         }
+    }
+
+    /// Adds the problems of the sessions of `telephony.routes`.
+    fn check_telephony(&mut self) {
+        const KEY: (&str, &str) = ("telephony", "routes");
+        let Some(settings) = self.settings.get(KEY.0).cloned() else { return };
+        // The struct accepts whatever the rules allow.
+        let Ok(telephony) = TelephonyConfig::deserialize(settings) else { return };
+        let origin = self.origins.get(&KEY).cloned().unwrap_or(Origin::Merged);
+        self.problems.extend(telephony.problems().map(|message| Problem { origin: origin.clone(), message }));
     }
 
     fn into_config(self) -> Result<Config, ConfigError> {

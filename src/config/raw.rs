@@ -1,6 +1,6 @@
 //! All sections in one struct for serde.
 
-use super::{LimitsConfig, ServerConfig, SpeechConfig};
+use super::{LimitsConfig, RtcConfig, ServerConfig, SpeechConfig, TelephonyConfig, WyomingConfig};
 use crate::load::SloConfig;
 use antiphon_cluster::ClusterConfig;
 use antiphon_dialog::turn::TurnConfig;
@@ -49,6 +49,12 @@ pub struct Config {
     pub slo: SloConfig,
     /// The speech API.
     pub speech: SpeechConfig,
+    /// Phone calls.
+    pub telephony: TelephonyConfig,
+    /// The Wyoming listener.
+    pub wyoming: WyomingConfig,
+    /// WebRTC.
+    pub rtc: RtcConfig,
     /// Engine workers.
     pub cluster: ClusterConfig,
     /// Tracing.

@@ -45,8 +45,12 @@ pub enum Rule {
     ListenOrNone,
     /// A list of IP addresses and networks in CIDR notation.
     Networks,
+    /// A list of IP addresses.
+    Addresses,
     /// A list of web origins: scheme, host and optional port.
     Origins,
+    /// One web origin, or empty.
+    OriginOrNone,
     /// A list of URLs.
     Urls,
     /// A list of host names, without scheme and port.
@@ -61,6 +65,8 @@ pub enum Rule {
     Wholes(i64, i64, &'static str),
     /// A table of any keys and values.
     Fields,
+    /// A table of tables: settings of calls by the number called or another name.
+    Routes,
     /// A table of the keys of this section, for another engine of its stage; empty: none.
     Fallback(&'static str),
 }
@@ -173,6 +179,8 @@ pub const KEYS: &[Key] = &[
     key("session", "refuse_unknown_fields", Rule::Switch),
     key("session", "record", Rule::Text),
     key("session", "record_audio", Rule::Switch),
+    key("rtc", "listen", Rule::ListenOrNone),
+    key("rtc", "advertise", Rule::Addresses),
     key("server", "listen", Rule::Listen),
     key("server", "probe_listen", Rule::ListenOrNone),
     key("server", "max_sessions", Rule::Whole(1, 1_000_000, "sessions")),
@@ -182,6 +190,7 @@ pub const KEYS: &[Key] = &[
     key("server", "trusted_proxies", Rule::Networks),
     key("server", "allowed_origins", Rule::Origins),
     key("server", "allowed_hosts", Rule::Hosts),
+    key("server", "public_url", Rule::OriginOrNone),
     key("server", "frame_ancestors", Rule::Origins),
     key("server", "permissions_policy", Rule::Header),
     key("server", "hsts_seconds", Rule::Whole(0, 63_072_000, "seconds")),
@@ -237,6 +246,15 @@ pub const KEYS: &[Key] = &[
     key("speech", "max_job_chars", Rule::Whole(1, 1_000_000, "characters")),
     key("speech", "jobs_keep_hours", Rule::Whole(1, 8_760, "hours")),
     key("speech", "jobs_max_mib", Rule::Whole(1, 1_048_576, "MiB")),
+    key("telephony", "unauthenticated", Rule::Switch),
+    key("telephony", "twilio_auth_token_env", Rule::Variable),
+    key("telephony", "audiosocket_listen", Rule::ListenOrNone),
+    key("telephony", "key_pause_ms", Rule::Whole(200, 30_000, "milliseconds")),
+    key("telephony", "routes", Rule::Routes),
+    key("wyoming", "listen", Rule::ListenOrNone),
+    key("wyoming", "allowed_networks", Rule::Networks),
+    key("wyoming", "key", Rule::Text),
+    key("wyoming", "announce", Rule::Switch),
     key("cluster", "servers", Rule::NatsServers),
     key("cluster", "stages", Rule::Words(&["stt", "tts", "turn"])),
     key("cluster", "fallback", Rule::Switch),
@@ -285,6 +303,7 @@ impl Rule {
             Self::Urls => list(value, |url| after_scheme(url).is_some_and(url_rest)),
             Self::Hosts => list(value, host),
             Self::Networks => list(value, |text| super::server::network(text).is_some()),
+            Self::Addresses => list(value, |text| text.parse::<std::net::IpAddr>().is_ok()),
             Self::Names => list(value, |name| !name.trim().is_empty()),
             Self::NatsServers => list(value, nats_server),
             Self::Words(words) => value.as_array().is_some_and(|items| {
@@ -294,6 +313,14 @@ impl Rule {
                 .as_array()
                 .is_some_and(|all| all.iter().all(|n| n.as_integer().is_some_and(|n| (*min..=*max).contains(&n)))),
             Self::Fields => value.is_table(),
+            Self::Routes => value.as_table().is_some_and(|routes| {
+                let is_right = |(name, value): (&String, &Value)| match name.as_str() {
+                    "greeting" => value.is_str(),
+                    "session" => value.is_table(),
+                    _ => false,
+                };
+                routes.values().all(|route| route.as_table().is_some_and(|route| route.iter().all(is_right)))
+            }),
             Self::Fallback(section) => value.as_table().is_some_and(|table| {
                 let is_key = |name: &str, value| fallback_key(section, name).is_some_and(|key| key.rule.allows(value));
                 table.is_empty()
@@ -313,6 +340,7 @@ impl Rule {
             Self::Language => text.is_empty() || text.len() == 2 && text.chars().all(|c| c.is_ascii_lowercase()),
             Self::Url => after_scheme(text).is_some_and(url_rest),
             Self::UrlOrNone => text.is_empty() || after_scheme(text).is_some_and(url_rest),
+            Self::OriginOrNone => text.is_empty() || origin(text),
             Self::Listen => listen(text),
             Self::ListenOrNone => text.is_empty() || listen(text),
             _ => false,
@@ -324,6 +352,7 @@ impl Rule {
         matches!(
             self,
             Self::Networks
+                | Self::Addresses
                 | Self::Origins
                 | Self::Urls
                 | Self::Hosts
@@ -352,8 +381,13 @@ impl Rule {
             Self::UrlOrNone => "an address such as \"http://127.0.0.1:4318\", or \"\" for none".into(),
             Self::Listen => "an address and a port, such as \"127.0.0.1:8080\"".into(),
             Self::ListenOrNone => "an address and a port, such as \"0.0.0.0:8081\", or \"\" for none".into(),
+            Self::Addresses => "a list of addresses, such as [\"192.168.0.10\", \"203.0.113.5\"]".into(),
             Self::Networks => "a list of addresses and networks, such as [\"10.0.0.5\", \"192.168.0.0/16\"]".into(),
             Self::Origins => "a list of web origins, such as [\"https://voice.example.org\"]".into(),
+            Self::OriginOrNone => "a web origin, such as \"https://voice.example.org\", or \"\" for none".into(),
+            Self::Routes => {
+                "a table of calls, such as { \"+15550100\" = { greeting = \"Greet the caller.\", session = {} } }".into()
+            }
             Self::Urls => "a list of addresses, such as [\"https://mcp.example.org/mcp\"]".into(),
             Self::Hosts => "a list of host names without port, such as [\"voice.example.org\"]".into(),
             Self::Wholes(min, max, what) => format!("a list of {what} from {min} to {max}, such as [0, 1]"),

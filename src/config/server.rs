@@ -30,6 +30,9 @@ pub struct ServerConfig {
     pub allowed_origins: Vec<String>,
     /// Host names accepted in addition to `localhost` and IP addresses.
     pub allowed_hosts: Vec<String>,
+    /// Scheme, host and port under which the world sees the server, for signatures and answers that name it; empty: those of
+    /// each request.
+    pub public_url: String,
     /// Web origins whose pages may show this server's pages in a frame.
     pub frame_ancestors: Vec<String>,
     /// The `Permissions-Policy` of every response; empty: none.
@@ -81,6 +84,7 @@ impl Default for ServerConfig {
             trusted_proxies: Vec::new(),
             allowed_origins: Vec::new(),
             allowed_hosts: Vec::new(),
+            public_url: String::new(),
             frame_ancestors: Vec::new(),
             permissions_policy: PERMISSIONS_POLICY.into(),
             hsts_seconds: 31_536_000,

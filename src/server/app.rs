@@ -19,6 +19,8 @@ use super::security::Security;
 use super::shares::{Share as Held, Shares};
 use super::speech::Speech;
 use super::tls::Tls;
+use super::transport::telephony::Telephony;
+use super::transport::webrtc::Webrtc;
 use super::turns::{MAX_LISTENERS, MAX_READERS};
 use super::websocket::MAX_MESSAGE_BYTES;
 use crate::assembly::{EngineManager, Served};
@@ -111,6 +113,9 @@ pub(super) struct App {
     pub(super) setup: Arc<Setup>,
     serving: ArcSwap<Setup>,
     pub(super) models: Models,
+    /// `None`: it is off.
+    pub(super) webrtc: Option<Arc<Webrtc>>,
+    pub(super) telephony: Telephony,
     /// The live sessions.
     pub(super) sessions: DashMap<SessionId, AudioMode>,
     pub(super) access: Access,
@@ -193,6 +198,8 @@ impl App {
             handover,
             fetching: Semaphore::new(MAX_FETCHING),
             models: Models::new(manager, served),
+            webrtc: None,
+            telephony: Telephony::new(&config.telephony),
             serving: ArcSwap::new(setup.clone()),
             listeners: Arc::new(Semaphore::new(MAX_LISTENERS)),
             readers: Arc::new(Semaphore::new(MAX_READERS)),

@@ -188,6 +188,15 @@ pub(super) fn throttled(wait: Duration) -> Response {
     response
 }
 
+/// The response to a call of a client whose key may not open sessions.
+pub(super) fn unauthorized_call(refusal: Refusal) -> Response {
+    match refusal {
+        Refusal::Throttled(wait) => throttled(wait),
+        Refusal::Scope(_) => refused(StatusCode::FORBIDDEN, refusal.code(), refusal.message()),
+        Refusal::Missing | Refusal::Wrong => refused(StatusCode::UNAUTHORIZED, refusal.code(), refusal.message()),
+    }
+}
+
 /// The value of `Retry-After`: `wait` rounded up to seconds, at least 1.
 pub(super) fn seconds(wait: Duration) -> HeaderValue {
     HeaderValue::from(wait.as_millis().div_ceil(1_000).clamp(1, u128::from(u32::MAX)) as u64)
@@ -289,11 +298,14 @@ impl<S: Send + Sync> FromRequestParts<S> for Identity {
     }
 }
 
-/// Routes that need no key: probes, static page files, and the socket, which authenticates by itself.
+/// Routes that need no key: probes, static page files, and the socket, the offers of calls and telephony, which authenticate by
+/// themselves.
 pub(super) fn is_open(method: &Method, path: &str) -> bool {
     let is_page = || super::assets::asset(path.trim_start_matches('/')).is_some() && !is_dashboard(path);
     let reads = method == Method::GET || method == Method::HEAD;
-    reads && (matches!(path, "/healthz" | "/readyz" | "/v1/realtime") || is_page())
+    let is_offer = method == Method::POST && matches!(path, "/v1/realtime" | "/v1/realtime/calls" | "/v1/telephony/twilio/voice");
+    let is_stream = reads && path.starts_with("/v1/telephony/");
+    is_offer || is_stream || reads && (matches!(path, "/healthz" | "/readyz" | "/v1/realtime" | "/v1/rtvi") || is_page())
 }
 
 fn is_dashboard(path: &str) -> bool {
@@ -344,6 +356,11 @@ mod tests {
             check(Method::GET, path, false);
         }
         check(Method::POST, "/v1/realtime/client_secrets", false);
+        check(Method::POST, "/v1/realtime/calls", true);
+        check(Method::GET, "/v1/telephony/plivo/a-token", true);
+        check(Method::POST, "/v1/telephony/twilio/voice", true);
+        check(Method::POST, "/v1/telephony/plivo", false);
+        check(Method::POST, "/v1/realtime/calls/rtc_1/hangup", false);
         check(Method::POST, "/", false);
     }
 

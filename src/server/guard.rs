@@ -7,23 +7,38 @@
 
 use super::app::App;
 use super::client::{Client, Peer};
+use super::transport::webrtc::signaling;
 use crate::config::ServerConfig;
 use axum::extract::{Request, State};
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use serde_json::json;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
+/// The reason for the log.
+const FOREIGN_ORIGIN: &str = "foreign origin";
+/// How long a browser may keep the answer to a preflight request, in seconds.
+const PREFLIGHT_LASTS: &str = "600";
+
 /// Middleware: determines the client, then responds with 400 or 403, or passes the request on.
 pub(super) async fn check(State(app): State<Arc<App>>, mut request: Request, next: Next) -> Response {
     let peer = request.extensions().get::<Peer>().map_or(Ipv4Addr::UNSPECIFIED.into(), |peer| peer.0.ip());
     let client = Client::of(peer, request.headers(), &app.proxies, app.tls.is_some());
     request.extensions_mut().insert(client);
-    let response = match judged(&app, client, &request) {
-        Ok(()) => next.run(request).await,
-        Err(response) => *response,
+    let page = request.headers().get(header::ORIGIN).filter(|_| is_call(&request)).cloned();
+    let response = match (judged(&app, client, &request), page) {
+        (Ok(()), Some(origin)) => {
+            let mut response = match *request.method() {
+                Method::OPTIONS => preflight(&request),
+                _ => next.run(request).await,
+            };
+            signaling::share_with(&origin, response.headers_mut());
+            response
+        }
+        (Ok(()), None) => next.run(request).await,
+        (Err(response), _) => *response,
     };
     app.headers.seal(response, app.tls.as_deref())
 }
@@ -40,8 +55,28 @@ fn judged(app: &App, client: Client, request: &Request) -> Result<(), Box<Respon
     }
     match verdict(&app.config, request.headers(), request.uri().host(), client.is_secure) {
         Ok(()) => Ok(()),
+        // A page cannot send a key that it was not given.
+        Err((FOREIGN_ORIGIN, _)) if is_call(request) && app.access.keys().are_on() => Ok(()),
         Err((reason, message)) => refuse(StatusCode::FORBIDDEN, "forbidden", message, reason),
     }
+}
+
+/// Whether a page of another origin may send this request: a call by WebRTC, which such pages open where they have a key.
+fn is_call(request: &Request) -> bool {
+    matches!(*request.method(), Method::POST | Method::OPTIONS) && signaling::is_call(request.uri().path())
+}
+
+/// The answer to a browser's question whether a page may send a request. What the request says of itself is allowed: it is
+/// judged when it comes.
+fn preflight(request: &Request) -> Response {
+    let mut response = StatusCode::NO_CONTENT.into_response();
+    let headers = response.headers_mut();
+    headers.insert(header::ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static("POST"));
+    headers.insert(header::ACCESS_CONTROL_MAX_AGE, HeaderValue::from_static(PREFLIGHT_LASTS));
+    if let Some(asked) = request.headers().get(header::ACCESS_CONTROL_REQUEST_HEADERS) {
+        headers.insert(header::ACCESS_CONTROL_ALLOW_HEADERS, asked.clone());
+    }
+    response
 }
 
 /// An error response in the OpenAI format.
@@ -71,7 +106,7 @@ pub(super) fn verdict(
     }
     let Some(origin) = text(header::ORIGIN) else {
         return if headers.contains_key(header::ORIGIN) {
-            Err(("foreign origin", "The Origin header cannot be read.".into()))
+            Err((FOREIGN_ORIGIN, "The Origin header cannot be read.".into()))
         } else {
             Ok(())
         };
@@ -85,7 +120,7 @@ pub(super) fn verdict(
         "Pages of '{origin}' may not connect. To allow them, add it to server.allowed_origins. Behind a proxy that terminates \
          TLS, add that origin, or name the proxy in server.trusted_proxies."
     );
-    Err(("foreign origin", message))
+    Err((FOREIGN_ORIGIN, message))
 }
 
 /// Scheme, host and port of an origin in lower case; the port defaults to the scheme's.

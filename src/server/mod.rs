@@ -8,6 +8,7 @@ mod accepting;
 mod access;
 mod acts;
 mod admin;
+mod admission;
 mod app;
 mod assets;
 mod attempts;
@@ -45,6 +46,7 @@ mod starting;
 mod state;
 mod tls;
 mod traces;
+mod transport;
 mod turns;
 mod unfinished;
 mod upstreams;
@@ -79,6 +81,10 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use traces::Traces;
+use transport::rtvi;
+use transport::telephony::{self, Telephony};
+use transport::webrtc::{Webrtc, signaling};
+use transport::wyoming::Wyoming;
 
 /// Maximum concurrent connections of the probe listener.
 const MAX_PROBES: usize = 64;
@@ -91,6 +97,8 @@ const LAST_WORDS: Duration = Duration::from_secs(2);
 pub struct Extras {
     /// Serves only `/healthz`, `/readyz` and `/metrics`, by plain HTTP and without a key (`server.probe_listen`).
     pub probes: Option<TcpListener>,
+    /// Serves Wyoming, as `[wyoming]` of the configuration says.
+    pub wyoming: Option<TcpListener>,
     /// Replacement keys and certificates, applied while the server runs.
     pub reloads: Option<Reloads>,
     /// What the server waits for before it serves.
@@ -132,6 +140,9 @@ pub async fn serve_loading<E: From<std::io::Error>>(
     keys.allow_listening(address).map_err(std::io::Error::other)?;
     let endpoint = &config.telemetry.otlp_endpoint;
     let traces = (!endpoint.is_empty()).then(|| Traces::to(endpoint)).transpose().map_err(std::io::Error::other)?;
+    let webrtc = Webrtc::bind(&config.rtc).await?;
+    let telephony = Telephony::open(&config.telephony).await?;
+    let wyoming = extras.wyoming.map(|listener| Wyoming::new(listener, config.wyoming.clone(), &keys)).transpose()?;
     let (audit, audit_writer) = Audit::open(&config.server.audit_log)?;
     let unusable = |error| std::io::Error::other(format!("server.storage_key: {error}"));
     let storage_key = config.server.read_storage_key().map_err(unusable)?;
@@ -161,6 +172,8 @@ pub async fn serve_loading<E: From<std::io::Error>>(
     let Loaded { engines, manager } = loaded;
     let mut app = App::new(Parts { config, engines, metrics, keys, tls: None, manager }, sealing);
     app.tls = tls;
+    app.webrtc = webrtc.map(Arc::new);
+    app.telephony = telephony;
     app.security = Security::new(audit);
     let app = Arc::new(app);
     app.count_for_cluster();
@@ -182,7 +195,7 @@ pub async fn serve_loading<E: From<std::io::Error>>(
     };
     let serving = async {
         tokio::select! {
-            () = serve_on(accepting, app.clone(), traces, stop.clone()) => {}
+            () = serve_on(accepting, app.clone(), traces, wyoming, stop.clone()) => {}
             () = probes => {}
             () = reloaded => {}
         }
@@ -202,7 +215,13 @@ async fn probes(listener: Option<TcpListener>, router: Router) {
     accepting::accept(Entrance { listener, tls: None, places }, router, CancellationToken::new()).await;
 }
 
-async fn serve_on(served: impl Future<Output = ()>, app: Arc<App>, traces: Option<Traces>, stop: CancellationToken) {
+async fn serve_on(
+    served: impl Future<Output = ()>,
+    app: Arc<App>,
+    traces: Option<Traces>,
+    wyoming: Option<Wyoming>,
+    stop: CancellationToken,
+) {
     let (warmed, stopped) = (app.clone(), stop.clone());
     app.setup.tasks.spawn(async move {
         tokio::select! {
@@ -223,6 +242,17 @@ async fn serve_on(served: impl Future<Output = ()>, app: Arc<App>, traces: Optio
             traces.run(&app.setup.turn_history, drained.clone()).await;
         }
     };
+    let wyoming = async {
+        if let Some(wyoming) = wyoming {
+            wyoming.serve(app.clone(), stop.clone()).await;
+        }
+    };
+    let calls = async {
+        if let Some(webrtc) = &app.webrtc {
+            webrtc.run(&app.setup.tasks, drained.clone()).await;
+        }
+    };
+    let phones = telephony::accept_audiosocket(&app, &stop);
     let sampled = app.load.watch(&app, drained.clone());
     let told = hubs::tell_others(&app, drained.clone());
     let metered = app.limits.keep_minutes(drained.clone());
@@ -236,7 +266,7 @@ async fn serve_on(served: impl Future<Output = ()>, app: Arc<App>, traces: Optio
         }
     };
     tokio::select! {
-        _ = async { tokio::join!(served, drain, traced, told, watched, sampled, metered, shared) } => {}
+        _ = async { tokio::join!(served, drain, traced, told, watched, sampled, metered, shared, wyoming, calls, phones) } => {}
         () = async { stop.cancelled().await; tokio::time::sleep(app.drain_time() + 2 * LAST_WORDS).await } => {
             tracing::warn!("some connections did not end within the drain time");
         }
@@ -255,7 +285,18 @@ fn probe_router(app: Arc<App>) -> Router {
 fn router(app: Arc<App>) -> Router {
     Router::new()
         .merge(speech::routes(&app))
-        .route("/v1/realtime", get(realtime::upgrade).layer(axum::middleware::map_response(websocket::with_version)))
+        .route(
+            "/v1/realtime",
+            get(realtime::upgrade)
+                .layer(axum::middleware::map_response(websocket::with_version))
+                .merge(post(signaling::create).layer(DefaultBodyLimit::max(signaling::MAX_BODY_BYTES))),
+        )
+        .route(
+            "/v1/realtime/calls",
+            post(signaling::create).layer(DefaultBodyLimit::max(signaling::MAX_BODY_BYTES)),
+        )
+        .route("/v1/realtime/calls/{id}/hangup", post(signaling::hang_up))
+        .route("/v1/rtvi", get(rtvi::upgrade).layer(axum::middleware::map_response(websocket::with_version)))
         .route(
             "/v1/realtime/client_secrets",
             post(secrets::create).layer(DefaultBodyLimit::max(secrets::MAX_BODY_BYTES)),
@@ -264,6 +305,9 @@ fn router(app: Arc<App>) -> Router {
             "/v1/realtime/sessions",
             post(secrets::create_flat).layer(DefaultBodyLimit::max(secrets::MAX_BODY_BYTES)),
         )
+        .route("/v1/telephony/{provider}", get(telephony::stream))
+        .route("/v1/telephony/{provider}/{token}", get(telephony::stream))
+        .route("/v1/telephony/twilio/voice", post(telephony::voice))
         .route("/healthz", get(health::alive))
         .route("/readyz", get(health::ready))
         .route("/metrics", get(health::metrics))

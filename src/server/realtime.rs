@@ -3,34 +3,29 @@
 //! Checks the key, then the query parameters, then the limits; a [`SessionSlot`] takes over from there. A client that
 //! returns to its session (subprotocol `antiphon-resume.KEY.AFTER`, or `?resume=KEY&after=AFTER`) has a slot already.
 
+use super::admission::{self, Admitted, SessionOwner, SessionRefused};
 use super::app::App;
-use super::app::NoPlace;
 use super::auth::{self, Refusal, TurnedAway};
 use super::client::Client;
 use super::guard::refused;
 use super::handover::NotTaken;
 use super::inflow::Inflow;
 use super::keys;
-use super::limits::{self, Count, Resource};
+use super::limits;
 use super::resume::{self, NotFound, Return};
 use super::secrets;
-use super::security::Act;
-use super::session_slot::{Resumed, SessionOwner, SessionSlot};
+use super::session_slot::{Resumed, SessionSlot};
+use super::transport::webrtc::sideband;
 use super::websocket;
-use crate::load::Overloaded;
-use antiphon_engine_api::ENGINE_UNAVAILABLE;
 use antiphon_protocol::{Dialect, SessionKind};
 use antiphon_session::{AudioMode, Opening};
 use axum::extract::ws::WebSocketUpgrade;
 use axum::extract::{Extension, Query, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
-use axum::response::Response;
+use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use std::sync::Arc;
-use std::time::Duration;
 
-/// When a client may come again whose engines are away: workers restart in seconds.
-const RETRY_AFTER: Duration = Duration::from_secs(5);
 /// The route for the log: the URL without its query.
 const ROUTE: &str = "/v1/realtime";
 
@@ -44,6 +39,8 @@ pub(super) struct Params {
     resume: Option<String>,
     /// The number of the last message of that session that the client has received.
     after: Option<String>,
+    /// The call to join.
+    call_id: Option<String>,
 }
 
 /// The handler: admission, then the upgrade.
@@ -60,6 +57,9 @@ pub(super) async fn upgrade(
         return refused(StatusCode::BAD_REQUEST, "invalid_value", message);
     }
     secrets::fetch(&app, client, &headers).await;
+    if let Some(id) = &params.call_id {
+        return sideband::upgrade(&app, client, &headers, (ws, inflow), id);
+    }
     // Read from the subprotocol first: a URL may end up in a log.
     let ticket = resume::ticket(&headers).or_else(|| {
         let key = params.resume.as_deref().filter(|key| *key != resume::OPT_IN)?;
@@ -102,21 +102,11 @@ pub(super) async fn upgrade(
         keeping: None,
         limits: None,
     };
-    let consumer = app.limits.consumer(caller.owner, client);
-    if let Err(used_up) = consumer.check(Resource::Sessions) {
-        app.setup.metrics.session_rejected();
-        let act = Act { client, owner: caller.owner, name: Some(consumer.name()), target: ROUTE };
-        app.security.limited(act, used_up);
-        return limits::refusal(used_up, &consumer);
-    }
-    let place = match app.admit(caller.owner, client) {
-        Ok(place) => place,
-        Err(full) => return no_place(&app, client, full),
+    let admitted = match admission::admit(&app, client, caller.owner, ROUTE) {
+        Ok(admitted) => admitted,
+        Err(refused) => return refused.into_response(),
     };
-    consumer.spend(Resource::Sessions, 1);
-    consumer.count(Count::Sessions, 1);
-    let who = SessionOwner { client, key: caller.owner, consumer };
-    let limits = who.limits(&app);
+    let limits = admitted.who.limits(&app);
     let mut figures = HeaderMap::new();
     limits::headers_of(&mut figures, |resource| limits.level(resource));
     opening.limits = Some(Arc::new(limits));
@@ -133,51 +123,10 @@ pub(super) async fn upgrade(
     let tasks = app.setup.tasks.clone();
     let mut response = upgrade_of(ws).on_upgrade(move |socket| {
         tasks.track_future(async move {
-            SessionSlot::new(app, opening, (place, who), registered).run(socket, inflow, None).await;
+            SessionSlot::new(app, opening, admitted, registered).run(socket, inflow, None).await;
         })
     });
     response.headers_mut().extend(figures);
-    response
-}
-
-/// The response to a client with a valid key for which a limit is reached.
-fn no_place(app: &App, client: Client, full: NoPlace) -> Response {
-    app.setup.metrics.session_rejected();
-    let (status, code, message) = match full {
-        NoPlace::Overloaded(_) => (
-            StatusCode::SERVICE_UNAVAILABLE,
-            "server_overloaded",
-            "This server serves as many conversations as it can serve in time. Try again later.",
-        ),
-        NoPlace::Server => {
-            (StatusCode::SERVICE_UNAVAILABLE, "server_full", "All sessions of this server are in use. Try again later.")
-        }
-        NoPlace::Engines => (
-            StatusCode::SERVICE_UNAVAILABLE,
-            ENGINE_UNAVAILABLE,
-            "The speech engines are not available at the moment. Try again soon.",
-        ),
-        NoPlace::Key => (
-            StatusCode::TOO_MANY_REQUESTS,
-            "rate_limit_exceeded",
-            "Your API key has reached its session limit (server.max_sessions_per_key). Try again when one has ended.",
-        ),
-        NoPlace::Address => (
-            StatusCode::TOO_MANY_REQUESTS,
-            "rate_limit_exceeded",
-            "Your address has reached its session limit (server.max_sessions_per_address). Try again when one has ended.",
-        ),
-    };
-    if matches!(full, NoPlace::Key | NoPlace::Address) {
-        app.security.refused(client, ROUTE, status.as_u16(), "too many sessions");
-    }
-    let mut response = refused(status, code, message);
-    let wait = match full {
-        NoPlace::Overloaded(Overloaded { retry_after }) => retry_after,
-        NoPlace::Engines => RETRY_AFTER,
-        NoPlace::Server | NoPlace::Key | NoPlace::Address => app.load.retry_after(),
-    };
-    response.headers_mut().insert(header::RETRY_AFTER, auth::seconds(wait));
     response
 }
 
@@ -249,7 +198,7 @@ async fn take_over(
     }
     let place = match app.admit_running(found.owner(), client) {
         Ok(place) => place,
-        Err(full) => return no_place(app, client, full),
+        Err(full) => return SessionRefused::of(app, client, full, ROUTE).into_response(),
     };
     let (owner, opened_with) = (found.owner(), found.opened_with());
     let (snapshot, keeping, kept) = match handover.take(found).await {
@@ -259,7 +208,7 @@ async fn take_over(
     let registered = resume::register_again(app, digest, owner, opened_with);
     let resumed = Resumed { snapshot, keeping, kept, registered };
     let who = SessionOwner { client, key: owner, consumer: app.limits.consumer(owner, client) };
-    let slot = match SessionSlot::resumed(app.clone(), resumed, (place, who)) {
+    let slot = match SessionSlot::resumed(app.clone(), resumed, Admitted { place, who }) {
         Ok(slot) => slot,
         Err(error) => {
             tracing::error!(%error, "a stored session cannot be resumed by this hub");

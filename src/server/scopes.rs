@@ -126,8 +126,14 @@ pub(super) fn needed(method: &Method, route: Option<&str>) -> Needed {
     let Some(route) = route else { return Needed::Key };
     match route {
         "/v1/realtime"
+        | "/v1/rtvi"
         | "/v1/realtime/client_secrets"
         | "/v1/realtime/sessions"
+        | "/v1/telephony/{provider}"
+        | "/v1/telephony/{provider}/{token}"
+        | "/v1/telephony/twilio/voice"
+        | "/v1/realtime/calls"
+        | "/v1/realtime/calls/{id}/hangup"
         | "/api/turns"
         | "/api/turns/live"
         | "/api/turns/{id}" => Needed::Scope(Scope::Realtime),

@@ -413,7 +413,8 @@ fn settings(session: &str, dialect: Dialect) -> Result<(SessionUpdate, Arc<str>)
     Ok((read_settings(session, dialect)?, session.into()))
 }
 
-fn read_settings(session: &str, dialect: Dialect) -> Result<SessionUpdate, WireError> {
+/// Parses settings as those of a `session.update`.
+pub(super) fn read_settings(session: &str, dialect: Dialect) -> Result<SessionUpdate, WireError> {
     let update = format!(r#"{{"type":"session.update","session":{session}}}"#);
     match dialect.parse(&update)?.event {
         ClientEvent::SessionUpdate(update) => Ok(*update),

@@ -112,12 +112,25 @@ fn take(budget: &Mutex<Budget>) -> Option<u64> {
 
 /// A route truncated to [`MAX_ROUTE`], without control characters, which could forge a line or colour a terminal.
 fn shown(route: &str) -> String {
+    // Behind the provider's name stands a token.
+    let route = match route.strip_prefix("/v1/telephony/").and_then(|rest| rest.find('/')) {
+        Some(end) => &route[.."/v1/telephony/".len() + end],
+        None => route,
+    };
     route.chars().take(MAX_ROUTE).map(|c| if c.is_control() { '?' } else { c }).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_token_of_a_phone_call_is_not_shown() {
+        assert_eq!(shown("/v1/telephony/plivo/sk-secret"), "/v1/telephony/plivo");
+        assert_eq!(shown("/v1/telephony/plivo/sk/secret"), "/v1/telephony/plivo");
+        assert_eq!(shown("/v1/telephony/{provider}"), "/v1/telephony/{provider}");
+        assert_eq!(shown("/v1/realtime\n"), "/v1/realtime?");
+    }
 
     #[tokio::test(start_paused = true)]
     async fn lines_are_bounded_in_rate_and_those_left_out_are_counted() {

@@ -4,20 +4,17 @@
 //! connection breaks and waits for the next one, which `resume` delivers here; any other session ends with its
 //! connection. Dropping the slot ends the session and everything it started.
 
-use super::app::{App, SessionPlace};
+use super::admission::{Admitted, LiveSession};
+use super::app::App;
 use super::auth;
-use super::client::Client;
 use super::handover::{self, Kept, Moved};
 use super::heartbeat::Heartbeat;
 use super::inflow::Inflow;
-use super::limits::{Consumer, SessionMeter};
 use super::resume::{Registered, Return};
-use super::security::Act;
 use super::socket::{CLOSING, End, Reader, close, write};
 use antiphon_protocol::{Dialect, SessionNotice, encode_notice};
 use antiphon_session::{AudioMode, Handle, Keeping, Opening, SessionLimits, Snapshot, SnapshotError};
-use antiphon_telemetry::ActiveSession;
-use antiphon_types::{IdMint, KeyId};
+use antiphon_types::IdMint;
 use axum::extract::ws::{Message as WsMessage, WebSocket};
 use futures_util::stream::SplitStream;
 use futures_util::{SinkExt, StreamExt};
@@ -26,7 +23,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout, timeout_at};
-use tokio_util::sync::CancellationToken;
 
 /// Time for sending the last messages before a close.
 const LAST_MESSAGES: Duration = Duration::from_secs(2);
@@ -45,40 +41,9 @@ pub(super) struct SessionSlot {
     went_back: Option<(u64, u64)>,
     /// The inbound budget of all connections: messages of an earlier one that are still unprocessed count.
     budget: Arc<Semaphore>,
-    /// Cancelled when the API key is revoked.
-    revoked: CancellationToken,
     /// Where its state is stored; `None`: no other hub may resume it.
     kept: Option<Kept>,
-    who: SessionOwner,
-    _place: SessionPlace,
-    _counted: ActiveSession,
-}
-
-/// Whose session it is, for limits and the audit log.
-pub(super) struct SessionOwner {
-    pub(super) client: Client,
-    pub(super) key: Option<KeyId>,
-    pub(super) consumer: Consumer,
-}
-
-impl SessionOwner {
-    /// The limits of the session.
-    pub(super) fn limits(&self, app: &Arc<App>) -> SessionMeter {
-        let (client, owner, name) = (self.client, self.key, self.consumer.name().to_owned());
-        let app_of_refusals = Arc::downgrade(app);
-        app.limits.session(self.consumer.clone(), move |used_up| {
-            if let Some(app) = app_of_refusals.upgrade() {
-                app.security.limited(Act { client, owner, name: Some(&name), target: "response.create" }, used_up);
-            }
-        })
-    }
-
-    /// Writes to the audit log what was done with a session.
-    fn note(&self, app: &App, action: &'static str, session: &str, outcome: &str) {
-        let Self { client, key, consumer } = self;
-        let act = Act { client: *client, owner: *key, name: Some(consumer.name()), target: session };
-        app.security.done(action, act, outcome);
-    }
+    live: LiveSession,
 }
 
 /// How one connection of a session ended.
@@ -107,61 +72,40 @@ impl SessionSlot {
     pub(super) fn new(
         app: Arc<App>,
         opening: Opening,
-        (place, who): (SessionPlace, SessionOwner),
+        admitted: Admitted,
         registered: Option<(Registered, Option<Kept>)>,
     ) -> Self {
-        let (mode, dialect, owner) = (opening.mode, opening.dialect, opening.owner);
+        let (mode, dialect) = (opening.mode, opening.dialect);
         let handle = app.setup_of_session().open(opening);
         let (registered, kept) = registered.unzip();
-        Self::of(app, handle, (mode, dialect, owner), (place, who), (registered, kept.flatten()), (0, None))
+        Self::of(app, handle, (mode, dialect), admitted, (registered, kept.flatten()), (0, None))
     }
 
     /// Goes on with a session of another hub.
     ///
     /// # Errors
     /// A setting that this build refuses.
-    pub(super) fn resumed(
-        app: Arc<App>,
-        resumed: Resumed,
-        (place, who): (SessionPlace, SessionOwner),
-    ) -> Result<Self, SnapshotError> {
+    pub(super) fn resumed(app: Arc<App>, resumed: Resumed, admitted: Admitted) -> Result<Self, SnapshotError> {
         let Resumed { snapshot, keeping, kept, registered } = resumed;
-        let (mode, owner, counts) = (snapshot.mode(), snapshot.owner(), (snapshot.received(), snapshot.went_back_to()));
+        let (mode, counts) = (snapshot.mode(), (snapshot.received(), snapshot.went_back_to()));
         let dialect = Dialect { beta: snapshot.is_beta(), ..app.dialect() };
-        let limits: Arc<dyn SessionLimits> = Arc::new(who.limits(&app));
+        let limits: Arc<dyn SessionLimits> = Arc::new(admitted.who.limits(&app));
         let handle = app.setup().resume(snapshot, dialect, Some(keeping), Some(limits))?;
-        Ok(Self::of(app, handle, (mode, dialect, owner), (place, who), (Some(registered), Some(kept)), counts))
+        Ok(Self::of(app, handle, (mode, dialect), admitted, (Some(registered), Some(kept)), counts))
     }
 
     fn of(
         app: Arc<App>,
         handle: Handle,
-        (mode, dialect, owner): (AudioMode, Dialect, Option<KeyId>),
-        (place, who): (SessionPlace, SessionOwner),
+        (mode, dialect): (AudioMode, Dialect),
+        admitted: Admitted,
         (registered, kept): (Option<Registered>, Option<Kept>),
         (received, went_back_to): (u64, Option<u64>),
     ) -> Self {
         let went_back = went_back_to.map(|number| (number, received));
-        let counted = app.setup.metrics.session();
-        let revoked = app.access.lease(owner);
-        app.sessions.insert(handle.id.clone(), mode);
+        let live = LiveSession::new(&app, &handle.id, mode, admitted);
         let (received, budget) = (AtomicU64::new(received), App::session_budget());
-        let (_place, _counted) = (place, counted);
-        Self {
-            app,
-            handle,
-            mode,
-            dialect,
-            registered,
-            received,
-            went_back,
-            budget,
-            revoked,
-            kept,
-            who,
-            _place,
-            _counted,
-        }
+        Self { app, handle, mode, dialect, registered, received, went_back, budget, kept, live }
     }
 
     /// Serves the session until it ends here. `after`: the first connection is of a client that comes from another hub, and
@@ -171,7 +115,7 @@ impl SessionSlot {
         let record = self.kept.as_ref().map(Kept::record);
         tracing::info!(session = %id, mode = ?self.mode, record, "connected");
         let action = if after.is_some() { "session.taken" } else { "session.start" };
-        self.who.note(&self.app, action, id.as_str(), "ok");
+        self.live.started(action);
         let mut end = handover::End::Over;
         let mut connection = match after {
             None => Some((socket, inflow, None)),
@@ -197,17 +141,9 @@ impl SessionSlot {
             };
             connection = self.attach(next, &mut end).await;
         }
-        self.app.sessions.remove(&id);
-        self.app.load.session_ended();
-        tracing::info!(session = %id, "disconnected");
-        let outcome = match end {
-            handover::End::Released => "moved",
-            _ if self.revoked.is_cancelled() => "key revoked",
-            _ => "ok",
-        };
-        self.who.note(&self.app, "session.end", id.as_str(), outcome);
+        self.live.ended(if matches!(end, handover::End::Released) { "moved" } else { "ok" });
         // The session's work ends before it is let go.
-        let Self { handle, kept, .. } = self;
+        let Self { handle, kept, live: _live, .. } = self;
         drop(handle);
         if let Some(kept) = kept {
             kept.gone();
@@ -248,7 +184,7 @@ impl SessionSlot {
             _ = moved(&mut self.kept) => *end = handover::End::Released,
             // Another hub may resume what is stored.
             () = self.app.kill.cancelled() => *end = handover::End::Released,
-            () = self.revoked.cancelled() => {}
+            () = self.live.revoked().cancelled() => {}
         }
         None
     }
@@ -257,7 +193,7 @@ impl SessionSlot {
     async fn serve(&mut self, socket: WebSocket, inflow: &Inflow, after: Option<u64>) -> Ended {
         let _counted = self.app.connected();
         let (mut sink, mut stream) = socket.split();
-        let Self { app, handle, dialect, registered, received, went_back, budget, revoked, kept, .. } = self;
+        let Self { app, handle, dialect, registered, received, went_back, budget, live, kept, .. } = self;
         let mut is_moving = false;
         if let Some(after) = after {
             let notice = SessionNotice::Resumed { after, received: received.load(Ordering::Relaxed) };
@@ -300,7 +236,7 @@ impl SessionSlot {
                 let _ = timeout(CLOSING, sink.send(close)).await;
                 End::Over
             }
-            () = revoked.cancelled() => {
+            () = live.revoked().cancelled() => {
                 let _ = timeout(CLOSING, sink.send(close(1008, "the API key of this session has been revoked"))).await;
                 End::Over
             }

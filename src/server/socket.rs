@@ -24,9 +24,9 @@ use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep_until, timeout};
 
 /// Timeout after which a session that accepts no message is considered stuck.
-const STUCK: Duration = Duration::from_secs(10);
+pub(super) const STUCK: Duration = Duration::from_secs(10);
 /// How often a client that is not read counts as alive: less than the shortest interval of pings.
-const SIGN_OF_LIFE: Duration = Duration::from_millis(500);
+pub(super) const SIGN_OF_LIFE: Duration = Duration::from_millis(500);
 /// Timeout of the peer's reply to a close frame.
 pub(super) const CLOSING: Duration = Duration::from_secs(1);
 

@@ -23,7 +23,7 @@ HERE = pathlib.Path(__file__).parent
 ROOT = HERE.parents[1]
 BINARY = os.environ.get("ANTIPHON", str(ROOT / "target/debug/antiphon"))
 PROGRAMS = ["golden", "text_turn", "voice_turn", "manual_turn", "two_turns", "barge_in", "g711", "tool_call", "errors",
-    "semantic_vad", "transcription", "beta_turn", "speech", "npm/text_turn", "npm/voice_turn", "npm/manual_turn", "npm/two_turns",
+    "semantic_vad", "transcription", "beta_turn", "speech", "wyoming_home", "webrtc_call", "npm/text_turn", "npm/voice_turn", "npm/manual_turn", "npm/two_turns",
     "npm/barge_in", "npm/semantic_vad", "npm/transcription", "npm/tool_call", "npm/speech"]
 START_DEADLINE_S, PROGRAM_DEADLINE_S, STOP_DEADLINE_S = 60, 120, 20
 
@@ -36,14 +36,17 @@ class Hub:
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
         # The jobs and models of whoever works here are none of a test's.
         models = os.path.join(os.path.dirname(jobs), "models")
-        env = {**os.environ, "ANTIPHON_SPEECH__JOBS_DIR": jobs, "ANTIPHON_MODELS__DIR": models}
+        wyoming = {"ANTIPHON_WYOMING__LISTEN": "127.0.0.1:0"}
+        env = {**os.environ, "ANTIPHON_SPEECH__JOBS_DIR": jobs, "ANTIPHON_MODELS__DIR": models, **wyoming}
         self.process = subprocess.Popen(command, cwd=ROOT, env=env, text=True, start_new_session=True, **pipes)
-        self.lines, self.url, self.listening = [], None, threading.Event()
+        self.lines, self.url, self.wyoming, self.listening = [], None, None, threading.Event()
         threading.Thread(target=self._read, daemon=True).start()
 
     def _read(self):
         for line in self.process.stdout:
             self.lines.append(line)
+            if found := re.search(r"serving Wyoming on (tcp://[\d.]+:\d+)", line):
+                self.wyoming = found[1]
             # The line that comes when it is ready; the log says where it listens before that.
             if self.url is None and (found := re.search(r"is listening on (https?://[\d.]+:\d+)", line)):
                 self.url = found[1]
@@ -93,6 +96,7 @@ def main():
             if "HUB_URL" not in env:
                 hubs.append(Hub(os.path.join(folder, "jobs")))
                 env["HUB_URL"] = hubs[-1].address()
+                env["WYOMING_URI"] = hubs[-1].wyoming
             if any(program.startswith("npm/") for program in programs):
                 hubs.append(Hub(os.path.join(folder, "jobs-tls"), "--tls-self-signed", "--tls-cert-out", certificate))
                 env |= {"HUB_WSS_URL": hubs[-1].address(), "HUB_CERTIFICATE": certificate}

@@ -7,14 +7,14 @@ use serde::{Deserialize, Serialize};
 /// partials agree on it and on all words before it (LocalAgreement-2: Liu, Spanakis and Niehues, 2020), and is never taken
 /// back: later partials only determine which of their words follow the sent ones.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub(super) struct Captions {
+pub struct Captions {
     last: Vec<String>,
     told: Vec<String>,
 }
 
 impl Captions {
     /// Takes the next partial and returns the words to send now, each with the space before it if it had one.
-    pub(super) fn partial(&mut self, text: &str) -> Option<String> {
+    pub fn partial(&mut self, text: &str) -> Option<String> {
         let words = parted(text);
         let agreed = words.iter().zip(&self.last).take_while(|(new, old)| same(new, old)).count();
         // In the first spelling: a difference in case or punctuation is no disagreement.
@@ -27,7 +27,7 @@ impl Captions {
 
     /// The rest of the final transcript that was not sent yet. `None` when nothing is left, or when other words were sent:
     /// then the complete transcript corrects them.
-    pub(super) fn rest(&self, text: &str) -> Option<String> {
+    pub fn rest(&self, text: &str) -> Option<String> {
         let words = parted(text);
         let stands = words.len() > self.told.len() && words.iter().zip(&self.told).all(|(new, old)| same(new, old));
         stands.then(|| words[self.told.len()..].concat())

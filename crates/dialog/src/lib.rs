@@ -31,6 +31,7 @@ pub use action::{
     Action, IncompleteReason, Notice, OutputChange, Progress, Refusal, ResponseStatus, ResponseView, ResponseWork,
     StopReason, UtteranceEnd,
 };
+pub use captions::Captions;
 pub use event::{Command, Event, ItemPosition, ToolCallDelta};
 pub use failure::Failure;
 pub use history::History;

@@ -105,11 +105,14 @@ pub enum Endpoint {
     Job,
     /// A custom voice that is added.
     Voices,
+    /// A text that the language model answers: Wyoming's `handle`.
+    Handle,
 }
 
 impl Endpoint {
     /// All endpoints; each is at the index of its discriminant.
-    pub const ALL: [Self; 5] = [Self::Speech, Self::Transcriptions, Self::Translations, Self::Job, Self::Voices];
+    pub const ALL: [Self; 6] =
+        [Self::Speech, Self::Transcriptions, Self::Translations, Self::Job, Self::Voices, Self::Handle];
 
     /// Value of the label.
     pub const fn as_str(self) -> &'static str {
@@ -119,6 +122,7 @@ impl Endpoint {
             Self::Translations => "translations",
             Self::Voices => "voices",
             Self::Job => "job",
+            Self::Handle => "handle",
         }
     }
 }

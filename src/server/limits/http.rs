@@ -14,7 +14,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Routes that are limited otherwise, or not at all.
-const EXEMPT: [&str; 3] = ["/healthz", "/readyz", "/v1/realtime"];
+const EXEMPT: [&str; 7] = [
+    "/healthz",
+    "/readyz",
+    "/v1/realtime",
+    "/v1/realtime/calls",
+    "/v1/rtvi",
+    "/v1/telephony/{provider}",
+    "/v1/telephony/{provider}/{token}",
+];
 
 /// Middleware behind `auth`: counts a request, responds with 429 where the limit of requests is used up, and adds the headers to
 /// responses of `/v1/...`. Handlers find the [`Consumer`] in the request's extensions.
@@ -49,10 +57,16 @@ pub(in crate::server) fn refusal(used_up: UsedUp, consumer: &Consumer) -> Respon
         "type": "rate_limit_error", "code": "rate_limit_exceeded", "message": used_up.message(), "param": null,
     }});
     let mut response = (StatusCode::TOO_MANY_REQUESTS, axum::Json(error)).into_response();
-    let headers = response.headers_mut();
-    headers.insert(header::RETRY_AFTER, crate::server::auth::seconds(used_up.wait));
-    add_headers(headers, [(used_up.resource, consumer.level(used_up.resource))].into_iter());
+    response.headers_mut().insert(header::RETRY_AFTER, crate::server::auth::seconds(used_up.wait));
+    response.headers_mut().extend(headers_of_refusal(used_up, consumer));
     response
+}
+
+/// The headers of a limit that is used up.
+pub(in crate::server) fn headers_of_refusal(used_up: UsedUp, consumer: &Consumer) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    add_headers(&mut headers, [(used_up.resource, consumer.level(used_up.resource))].into_iter());
+    headers
 }
 
 /// The headers of an upgrade: responses and tokens.

@@ -19,7 +19,7 @@ mod sharing;
 mod usage;
 
 pub(super) use bucket::Level;
-pub(super) use http::{check, headers_of, refusal};
+pub(super) use http::{check, headers_of, headers_of_refusal};
 pub(super) use meter::SessionMeter;
 pub(super) use resource::Resource;
 pub(super) use sharing::{Consumed, share};

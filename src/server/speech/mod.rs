@@ -13,6 +13,7 @@ mod fields;
 mod form;
 mod jobs;
 mod listening;
+pub(super) mod live;
 mod metering;
 mod models;
 mod names;

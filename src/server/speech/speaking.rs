@@ -54,57 +54,39 @@ impl Speaking {
         wish: &SpeechSpec,
         from: usize,
     ) -> impl Stream<Item = Result<Spoken, TtsError>> + Send + use<> {
-        let mut course = Course {
+        let mut course = self.course(wish);
+        course.waiting = wish.chunks[from.min(wish.chunks.len())..].to_vec().into();
+        async_stream::stream! {
+            while let Some(spoken) = course.next().await {
+                let is_last = spoken.is_err();
+                yield spoken;
+                if is_last {
+                    return;
+                }
+            }
+        }
+    }
+
+    /// A text whose chunks are added as they come; those of the wish are not looked at.
+    pub(super) fn course(self, wish: &SpeechSpec) -> Course {
+        Course {
             speaking: self,
             voice: wish.voice.clone(),
             speed: wish.speed,
             instructions: wish.instructions.clone(),
             seed: wish.seed,
             passage: Passage::first(),
-            waiting: wish.chunks[from.min(wish.chunks.len())..].to_vec().into(),
+            waiting: VecDeque::new(),
+            current: None,
             begun: VecDeque::new(),
             listener: PlayoutEstimate::default(),
             sounds: false,
-        };
-        async_stream::stream! {
-            while let Some(mut pieces) = course.next() {
-                // A chunk of its own each time: an engine may change its rate between two.
-                let mut converted: Option<(SampleRate, Resampler)> = None;
-                while let Some(piece) = pieces.recv().await {
-                    let piece = match piece {
-                        Ok(piece) => piece,
-                        Err(error) => {
-                            yield Err(error);
-                            return;
-                        }
-                    };
-                    course.heard(&piece);
-                    let (_, resampler) = match &mut converted {
-                        Some(known) if known.0 == piece.rate => known,
-                        slot => slot.insert((piece.rate, Resampler::new(piece.rate, RATE))),
-                    };
-                    let mut samples = Vec::new();
-                    resampler.process(&piece.samples, &mut samples);
-                    if !samples.is_empty() {
-                        yield Ok(Spoken::Sound(samples));
-                    }
-                }
-                if let Some((_, mut resampler)) = converted {
-                    let mut samples = Vec::new();
-                    resampler.flush(&mut samples);
-                    if !samples.is_empty() {
-                        yield Ok(Spoken::Sound(samples));
-                    }
-                }
-                course.listener.heard_chunk();
-                yield Ok(Spoken::ChunkEnd);
-            }
         }
     }
 }
 
-/// How far a text is.
-struct Course {
+/// How far a text is. Dropping it ends all that was begun.
+pub(super) struct Course {
     speaking: Speaking,
     voice: String,
     speed: f32,
@@ -114,15 +96,66 @@ struct Course {
     passage: Passage,
     /// Chunks that are not started.
     waiting: VecDeque<String>,
+    /// The one that is listened to.
+    current: Option<Current>,
     /// Those begun ahead.
     begun: VecDeque<Pieces>,
     listener: PlayoutEstimate,
     sounds: bool,
 }
 
+/// A chunk that is listened to.
+struct Current {
+    pieces: Pieces,
+    /// Of this chunk: an engine may change its rate between two. `None` before its first sound and after its last.
+    converted: Option<(SampleRate, Resampler)>,
+}
+
 impl Course {
+    /// Adds a chunk behind the others.
+    pub(super) fn add(&mut self, chunk: String) {
+        self.waiting.push_back(chunk);
+    }
+
+    /// Waits for the next sound, or for the end of a chunk. `None`, at once: every chunk that was added is spoken. After an error
+    /// there is nothing more to ask for. Cancel safe.
+    pub(super) async fn next(&mut self) -> Option<Result<Spoken, TtsError>> {
+        loop {
+            let current = match &mut self.current {
+                Some(current) => current,
+                None => {
+                    let pieces = self.next_chunk()?;
+                    self.current.insert(Current { pieces, converted: None })
+                }
+            };
+            let mut samples = Vec::new();
+            match current.pieces.recv().await {
+                Some(Ok(piece)) => {
+                    let (_, resampler) = match &mut current.converted {
+                        Some(known) if known.0 == piece.rate => known,
+                        slot => slot.insert((piece.rate, Resampler::new(piece.rate, RATE))),
+                    };
+                    resampler.process(&piece.samples, &mut samples);
+                    self.heard(&piece);
+                }
+                Some(Err(error)) => return Some(Err(error)),
+                None => match current.converted.take() {
+                    Some((_, mut resampler)) => resampler.flush(&mut samples),
+                    None => {
+                        self.current = None;
+                        self.listener.heard_chunk();
+                        return Some(Ok(Spoken::ChunkEnd));
+                    }
+                },
+            }
+            if !samples.is_empty() {
+                return Some(Ok(Spoken::Sound(samples)));
+            }
+        }
+    }
+
     /// The chunk to listen to.
-    fn next(&mut self) -> Option<Pieces> {
+    fn next_chunk(&mut self) -> Option<Pieces> {
         self.begun.pop_front().or_else(|| self.begin())
     }
 

@@ -74,6 +74,12 @@ impl OpusIn {
     }
 }
 
+/// Length of a packet's audio in samples at `rate_hz`; `None`: it is not an Opus packet.
+pub fn opus_packet_samples(packet: &[u8], rate_hz: u32) -> Option<u32> {
+    let n = opus::packet::get_nb_samples(packet, rate_hz).ok()?;
+    u32::try_from(n).ok().filter(|n| *n > 0)
+}
+
 /// Encodes response audio at [`OPUS_OUT_RATE`] to packets of 20 ms.
 #[derive(Debug)]
 pub struct OpusOut {

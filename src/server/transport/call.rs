@@ -1,0 +1,214 @@
+//! A session without a Realtime WebSocket of its own: what an adapter of another transport opens, feeds and reads.
+//!
+//! Each adapter authenticates its peer ([`crate::server::auth`]), then opens a [`Call`]. It has the limits, the place, the
+//! entries in the log and the budgets that a session on a WebSocket has. It cannot be resumed and does not move between hubs.
+//! This module spawns nothing and knows no wire format.
+
+use crate::server::admission::{self, LiveSession, SessionRefused};
+use crate::server::app::{App, Connected};
+use crate::server::auth::Caller;
+use crate::server::client::Client;
+use crate::server::socket::STUCK;
+use antiphon_protocol::frame::{Frame, FrameKind};
+use antiphon_protocol::{Dialect, SessionKind, SessionUpdate};
+use antiphon_session::{AudioMode, Close, Handle, Inbound, Message, Opening, Share};
+use antiphon_types::{ItemId, Samples, SessionId};
+use bytes::Bytes;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use tokio::sync::Semaphore;
+use tokio::time::{Instant, sleep_until, timeout};
+
+/// What a call begins with.
+pub(in crate::server) struct CallOpening {
+    /// Binary modes only: how microphone and reply frames are coded. See [`AudioMode`].
+    pub(in crate::server) mode: AudioMode,
+    /// Settings over the hub's own. Where the caller's key is bound to settings, those count, and these do not.
+    pub(in crate::server) settings: Option<Arc<SessionUpdate>>,
+    /// The model that the peer names.
+    pub(in crate::server) model: Option<String>,
+    /// What the session is for; `None`: its first update or response decides.
+    pub(in crate::server) intent: Option<SessionKind>,
+    /// The transport, for the log: `webrtc`.
+    pub(in crate::server) transport: &'static str,
+    /// The pattern of the route or the listener's name, for the security log.
+    pub(in crate::server) route: &'static str,
+}
+
+/// An open session. Dropping it ends the session.
+///
+/// All methods take `&self`. An adapter polls [`Call::next`] also while [`Call::send_event`] or [`Call::push_audio`] waits:
+/// a session whose output is not taken does not take input.
+pub(in crate::server) struct Call {
+    app: Arc<App>,
+    handle: Handle,
+    live: LiveSession,
+    dialect: Dialect,
+    budget: Arc<Semaphore>,
+    /// The next microphone frame.
+    sequence: AtomicU32,
+    _connected: Connected,
+}
+
+/// What a session gives.
+#[derive(Debug, PartialEq)]
+pub(in crate::server) enum CallOutput {
+    /// A server event, JSON.
+    Event(String),
+    /// One frame of reply audio, 20 ms (the last of an item may be shorter), `session.lead_ms` ahead of playback.
+    Audio {
+        /// The item it belongs to.
+        item_id: ItemId,
+        /// Its first sample within the item, at 24 kHz.
+        offset: Samples,
+        /// PCM16 at 24 kHz or one Opus packet, as the mode says.
+        payload: Bytes,
+    },
+    /// The session has ended; the last output.
+    Closed(Close),
+}
+
+/// Why the session took no input. The call is over then: [`Call::next`] gives the rest of its output, and its close.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(in crate::server) enum NotTaken {
+    /// The session has ended.
+    #[error("the session has ended")]
+    Ended,
+    /// It took nothing for 10 s, or there was no room for the message in the budgets.
+    #[error("the session cannot keep up")]
+    Stuck,
+}
+
+impl Call {
+    /// Opens a session for an authenticated caller.
+    ///
+    /// # Errors
+    /// A limit is reached, or there is no place.
+    pub(in crate::server) fn open(
+        app: &Arc<App>,
+        client: Client,
+        caller: Caller,
+        opening: CallOpening,
+    ) -> Result<Self, SessionRefused> {
+        let CallOpening { mode, settings, model, intent, transport, route } = opening;
+        let admitted = admission::admit(app, client, caller.owner, route)?;
+        let dialect = app.dialect();
+        let opening = Opening {
+            mode,
+            dialect,
+            model,
+            intent,
+            settings: caller.settings.or(settings),
+            resume_key: None,
+            owner: caller.owner,
+            keeping: None,
+            limits: Some(Arc::new(admitted.who.limits(app))),
+        };
+        let handle = app.setup_of_session().open(opening);
+        let mut live = LiveSession::new(app, &handle.id, mode, admitted);
+        tracing::info!(session = %handle.id, ?mode, transport, "connected");
+        live.started("session.start");
+        let (budget, sequence, _connected) = (App::session_budget(), AtomicU32::new(0), app.connected());
+        Ok(Self { app: app.clone(), handle, live, dialect, budget, sequence, _connected })
+    }
+
+    /// The session's id.
+    pub(in crate::server) fn session(&self) -> &SessionId {
+        &self.handle.id
+    }
+
+    /// Gives the session a client event, JSON. Waits while the session is behind, 10 s at most. One that cannot be parsed is
+    /// answered with an `error` event. Cancel safe: a cancelled event was not sent.
+    ///
+    /// # Errors
+    /// The session takes nothing any more.
+    pub(in crate::server) async fn send_event(&self, json: &str) -> Result<(), NotTaken> {
+        let share = self.share(json.len()).await?;
+        self.send(Inbound::text(json, self.dialect, Some(share))).await
+    }
+
+    /// Gives the session the next frame of the microphone: `offset` of its first sample, at 24 kHz; PCM16 at 24 kHz or one Opus
+    /// packet, as the mode says. Waits as [`Call::send_event`] does, and while the session's audio is ahead of a limit.
+    ///
+    /// # Errors
+    /// The session takes nothing any more.
+    pub(in crate::server) async fn push_audio(&self, offset: Samples, payload: Bytes) -> Result<(), NotTaken> {
+        self.push_frame(self.sequence.fetch_add(1, Ordering::Relaxed), offset, payload).await
+    }
+
+    /// As [`Call::push_audio`], with a number of the adapter's, for transports that lose and reorder packets: the session
+    /// restores the order and conceals what is lost. A call uses one of the two methods.
+    ///
+    /// # Errors
+    /// The session takes nothing any more.
+    pub(in crate::server) async fn push_frame(
+        &self,
+        sequence: u32,
+        offset: Samples,
+        payload: Bytes,
+    ) -> Result<(), NotTaken> {
+        // A frame holds at least one byte.
+        if payload.is_empty() {
+            return Ok(());
+        }
+        let until = *self.handle.read_from.borrow();
+        if let Some(until) = until.filter(|until| *until > Instant::now()) {
+            sleep_until(until).await;
+        }
+        let frame = Frame { kind: FrameKind::Microphone, sequence, offset, payload };
+        let bytes = frame.encode().expect("a microphone frame has no item id");
+        let share = self.share(bytes.len()).await?;
+        self.send(Inbound::binary(bytes, Some(share))).await
+    }
+
+    /// The session's next output, in order; calling it again says that the last one has left. Ends with
+    /// [`CallOutput::Closed`]: the session ended, the key was revoked, or the server stops. For one reader. Cancel safe.
+    pub(in crate::server) async fn next(&self) -> CallOutput {
+        let message = tokio::select! {
+            biased;
+            () = self.app.kill.cancelled() => Err(Close { code: 1001, reason: "the server is going away" }),
+            () = self.live.revoked().cancelled() => {
+                Err(Close { code: 1008, reason: "the API key of this session has been revoked" })
+            }
+            message = self.handle.egress.next() => message,
+        };
+        match message {
+            Ok(Message::Text(text)) => CallOutput::Event(text),
+            Ok(Message::Binary(bytes)) => match Frame::parse(&bytes) {
+                Ok(Frame { kind: FrameKind::Reply { item_id }, offset, payload, .. }) => {
+                    CallOutput::Audio { item_id, offset, payload }
+                }
+                _ => unreachable!("a session sends reply frames"),
+            },
+            Err(close) => CallOutput::Closed(close),
+        }
+    }
+
+    /// Resolves when the session has ended or is to end, for an adapter that cannot take its output now. What it has already said
+    /// may still be taken by [`Call::next`]. Cancel safe.
+    pub(in crate::server) async fn ended(&self) {
+        tokio::select! {
+            () = self.app.kill.cancelled() => {}
+            () = self.live.revoked().cancelled() => {}
+            () = self.handle.egress.closed() => {}
+        }
+    }
+
+    async fn share(&self, n_bytes: usize) -> Result<Share, NotTaken> {
+        self.app.setup.metrics.bytes_in(n_bytes as u64);
+        timeout(STUCK, self.app.budget(&self.budget, n_bytes)).await.map_err(|_| self.stuck())
+    }
+
+    async fn send(&self, inbound: Inbound) -> Result<(), NotTaken> {
+        match timeout(STUCK, self.handle.inbound.send(inbound)).await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(_)) => Err(NotTaken::Ended),
+            Err(_) => Err(self.stuck()),
+        }
+    }
+
+    fn stuck(&self) -> NotTaken {
+        self.handle.egress.close(Close { code: 1013, reason: "the session cannot keep up" });
+        NotTaken::Stuck
+    }
+}

@@ -1,0 +1,94 @@
+//! Pipecat's protobuf frames, which carry audio and RTVI messages over a WebSocket.
+//!
+//! The schema is `pipecat.Frame` of pipecat's `frames.proto`; fields that are not used here are skipped. Nothing of a frame is
+//! interpreted.
+
+use bytes::Bytes;
+use prost::{DecodeError, Message, Oneof};
+
+/// `pipecat.Frame`.
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct Frame {
+    #[prost(oneof = "Kind", tags = "2, 4")]
+    pub(super) kind: Option<Kind>,
+}
+
+/// What a frame holds; `None` in [`Frame`] is a kind that is not served.
+#[derive(Clone, PartialEq, Oneof)]
+pub(super) enum Kind {
+    #[prost(message, tag = "2")]
+    Audio(Audio),
+    #[prost(message, tag = "4")]
+    Message(RtviMessage),
+}
+
+/// `pipecat.AudioRawFrame`: PCM16, little-endian, interleaved.
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct Audio {
+    #[prost(uint64, tag = "1")]
+    pub(super) id: u64,
+    #[prost(string, tag = "2")]
+    pub(super) name: String,
+    #[prost(bytes = "bytes", tag = "3")]
+    pub(super) audio: Bytes,
+    #[prost(uint32, tag = "4")]
+    pub(super) sample_rate: u32,
+    #[prost(uint32, tag = "5")]
+    pub(super) num_channels: u32,
+}
+
+/// `pipecat.MessageFrame`: an RTVI message, JSON.
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct RtviMessage {
+    #[prost(string, tag = "1")]
+    pub(super) data: String,
+}
+
+impl Frame {
+    /// Reads a frame.
+    ///
+    /// # Errors
+    /// The bytes are no frame.
+    pub(super) fn read(bytes: Bytes) -> Result<Self, DecodeError> {
+        Self::decode(bytes)
+    }
+
+    /// A frame with audio: mono PCM16 at `rate` Hz.
+    pub(super) fn audio(id: u64, audio: Bytes, sample_rate: u32) -> Bytes {
+        Self::of(Kind::Audio(Audio { id, name: "audio".into(), audio, sample_rate, num_channels: 1 }))
+    }
+
+    /// A frame with an RTVI message, JSON.
+    pub(super) fn message(data: String) -> Bytes {
+        Self::of(Kind::Message(RtviMessage { data }))
+    }
+
+    fn of(kind: Kind) -> Bytes {
+        Self { kind: Some(kind) }.encode_to_vec().into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_are_those_of_pipecat() {
+        // As `ProtobufFrameSerializer` of @pipecat-ai/websocket-transport 1.7.1 writes them.
+        let message = b"\x22\x04\x0a\x02{}";
+        assert_eq!(&Frame::message("{}".into())[..], message);
+        let audio = b"\x12\x10\x12\x05audio\x1a\x02\x01\x02\x20\x80\x7d\x28\x01";
+        let Ok(Frame { kind: Some(Kind::Audio(read)) }) = Frame::read(Bytes::from_static(audio)) else { panic!() };
+        assert_eq!((&read.audio[..], read.sample_rate, read.num_channels), (&[1, 2][..], 16_000, 1));
+        assert_eq!(&Frame::audio(0, Bytes::from_static(&[1, 2]), 16_000)[..], audio);
+    }
+
+    #[test]
+    fn other_frames_are_skipped_and_broken_ones_refused() {
+        let text = b"\x0a\x04\x1a\x02hi";
+        assert_eq!(Frame::read(Bytes::from_static(text)), Ok(Frame { kind: None }));
+        for broken in [&b"\xff"[..], b"\x22\x7f\x0a", b"\x22\x04\x0a\x02\xff\xff", b"{\"label\":\"rtvi-ai\"}"] {
+            assert!(Frame::read(Bytes::copy_from_slice(broken)).is_err(), "{broken:?}");
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! RTVI over a WebSocket with pipecat's protobuf frames: `WS /v1/rtvi`, for pipecat's client SDKs.
+//!
+//! [`upgrade`] authenticates, opens a [`Call`] and hands it to [`connection`]. [`projection`] words the session's events as RTVI
+//! messages and the client's messages as client events; [`frame`] is their envelope.
+
+mod connection;
+mod frame;
+mod projection;
+
+use super::call::{Call, CallOpening};
+use crate::server::app::App;
+use crate::server::auth::{self, Caller};
+use crate::server::client::Client;
+use crate::server::guard::refused;
+use crate::server::inflow::Inflow;
+use crate::server::{secrets, websocket};
+use antiphon_protocol::SessionKind;
+use antiphon_session::AudioMode;
+use axum::extract::ws::WebSocketUpgrade;
+use axum::extract::{Extension, Query, State};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde::Deserialize;
+use std::sync::Arc;
+
+const ROUTE: &str = "/v1/rtvi";
+/// Maximum size of a client's message, in bytes: what pipecat's clients send at most.
+const MAX_MESSAGE_BYTES: usize = 1024 * 1024;
+
+/// The query parameters.
+#[derive(Deserialize)]
+pub(in crate::server) struct Params {
+    /// An API key or a short-lived one: browsers send no headers with a WebSocket.
+    token: Option<String>,
+    model: Option<String>,
+}
+
+/// The handler of `WS /v1/rtvi`.
+pub(in crate::server) async fn upgrade(
+    State(app): State<Arc<App>>,
+    Query(params): Query<Params>,
+    Extension(client): Extension<Client>,
+    Extension(inflow): Extension<Arc<Inflow>>,
+    headers: HeaderMap,
+    ws: WebSocketUpgrade,
+) -> Response {
+    if !inflow.expect_frames() {
+        let message = "No data may be sent after the WebSocket upgrade request before its response has been received.";
+        return refused(StatusCode::BAD_REQUEST, "invalid_value", message);
+    }
+    let caller = match caller(&app, client, headers, params.token).await {
+        Ok(caller) => caller,
+        Err(refusal) => {
+            auth::log(&app, client, ROUTE, refusal);
+            return auth::unauthorized_call(refusal);
+        }
+    };
+    let opening = CallOpening {
+        mode: AudioMode::Pcm16,
+        settings: None,
+        model: params.model,
+        intent: Some(SessionKind::Realtime),
+        transport: "rtvi",
+        route: ROUTE,
+    };
+    let call = match Call::open(&app, client, caller, opening) {
+        Ok(call) => call,
+        Err(refused) => return refused.into_response(),
+    };
+    let tasks = app.setup.tasks.clone();
+    websocket::configured(ws).max_message_size(MAX_MESSAGE_BYTES).max_frame_size(MAX_MESSAGE_BYTES).on_upgrade(
+        move |socket| {
+            tasks.track_future(async move {
+                connection::serve(&app, socket, &inflow, call).await;
+                inflow.linger().await;
+            })
+        },
+    )
+}
+
+/// Authenticates by the token, if there is one, else as `WS /v1/realtime` does.
+async fn caller(
+    app: &Arc<App>,
+    client: Client,
+    mut headers: HeaderMap,
+    token: Option<String>,
+) -> Result<Caller, auth::Refusal> {
+    if let Some(token) = token {
+        let value = HeaderValue::from_str(&format!("Bearer {token}")).map_err(|_| auth::Refusal::Wrong)?;
+        headers.insert(header::AUTHORIZATION, value);
+    }
+    secrets::fetch(app, client, &headers).await;
+    auth::caller(app, client, &headers)
+}

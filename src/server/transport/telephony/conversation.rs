@@ -1,0 +1,551 @@
+//! One phone call: its start, its session, and what goes between the two.
+//!
+//! [`super`] calls [`serve`] for each authenticated connection. Three futures of one task run until one of them ends the call: the
+//! reader passes the caller's audio and keys to the session, the writer plays the session's audio and clears it at a barge-in, and
+//! the reporter says what was heard. Nothing here knows a peer's protocol ([`super::leg`]) or decides anything about the dialog.
+
+use super::audio::{Microphone, Voice};
+use super::keypad::Keypad;
+use super::leg::{Leg, LegError, Parameters, Said, Start};
+use super::link::{Gone, Incoming, Sink, Source};
+use super::paced::Paced;
+use super::playout::{Heard, Playout};
+use crate::server::app::App;
+use crate::server::auth::Caller;
+use crate::server::client::Client;
+use crate::server::heartbeat::{Beat, Heartbeat, HeartbeatReset};
+use crate::server::transport::call::{Call, CallOpening, CallOutput};
+use antiphon_protocol::SessionKind;
+use antiphon_session::AudioMode;
+use serde::Deserialize;
+use serde_json::json;
+use std::borrow::Cow;
+use std::future::pending;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
+use tokio::time::{Instant, sleep_until, timeout};
+
+/// A frame of a peer without marks.
+const FRAME: Duration = Duration::from_millis(20);
+/// A paced peer that was idle, or that is this much behind, gets its next frame at once.
+const BEHIND: Duration = Duration::from_millis(100);
+/// After this time without audio of the peer, silence is put in its place, so that turns end. Shorter gaps are the network's.
+const QUIET: Duration = Duration::from_secs(1);
+/// How often it goes on.
+const QUIET_STEP: Duration = Duration::from_millis(100);
+/// Positions on their way to the session: 6 s of them. Beyond, they are dropped; a later one says more.
+const MAX_REPORTS: usize = 64;
+
+/// An authenticated connection.
+pub(super) struct Arrival {
+    pub(super) client: Client,
+    pub(super) caller: Caller,
+    /// The peer, for the log.
+    pub(super) peer: &'static str,
+    /// The pattern of the route or the listener's name, for the security log.
+    pub(super) route: &'static str,
+    /// Parameters of the URL.
+    pub(super) parameters: Parameters,
+    /// The call's route is what authorizes it.
+    pub(super) needs_route: bool,
+    /// Time until the call has started.
+    pub(super) starts_within: Duration,
+    /// Held until then.
+    pub(super) starting: OwnedSemaphorePermit,
+}
+
+/// How a call ends.
+#[derive(Debug)]
+enum Over {
+    /// The peer ended it, or is gone.
+    Gone,
+    /// The hub ends it: a close code and its reason.
+    Close(u16, Cow<'static, str>),
+}
+
+impl From<Gone> for Over {
+    fn from(_: Gone) -> Self {
+        Self::Gone
+    }
+}
+
+impl From<LegError> for Over {
+    fn from(error: LegError) -> Self {
+        Self::Close(error.code(), error.to_string().into())
+    }
+}
+
+/// Serves a call until it ends.
+pub(super) async fn serve(app: Arc<App>, (mut source, mut sink): (Source, Sink), leg: Box<dyn Leg>, arrival: Arrival) {
+    let peer = arrival.peer;
+    let mut leg = leg;
+    let over = match begin(&app, &mut source, leg.as_mut(), arrival).await {
+        Ok((call, start, greeting)) => {
+            let session = call.session().clone();
+            let conversation = Conversation::new(&call, leg);
+            let over = conversation.run(&app, &start, greeting, (&mut source, &mut sink)).await;
+            leg = conversation.end();
+            tracing::info!(%session, peer, ?over, "the call is over");
+            over
+        }
+        Err(over) => {
+            tracing::info!(peer, ?over, "no call");
+            over
+        }
+    };
+    if let Over::Close(code, reason) = over {
+        if let Some(packet) = leg.hang_up() {
+            let _ = sink.send(packet).await;
+        }
+        sink.close(code, &reason).await;
+        source.let_close().await;
+    }
+}
+
+/// Waits for the start of the call and opens its session.
+async fn begin(
+    app: &Arc<App>,
+    source: &mut Source,
+    leg: &mut dyn Leg,
+    arrival: Arrival,
+) -> Result<(Call, Start, Option<String>), Over> {
+    let Arrival { client, caller, peer, route, parameters, needs_route, starts_within, starting } = arrival;
+    let first = async {
+        loop {
+            let said = match source.next().await {
+                Incoming::Text(text) => leg.text(&text)?,
+                Incoming::Binary(bytes) => leg.binary(bytes)?,
+                Incoming::Pong(_) | Incoming::Sign => None,
+                Incoming::Gone => return Err(Over::Gone),
+                Incoming::Violation(code, reason) => return Err(Over::Close(code, reason.into())),
+            };
+            match said {
+                Some(Said::Started(start)) => return Ok(*start),
+                Some(Said::Ended) => return Err(Over::Gone),
+                // Keys and marks of nothing.
+                _ => {}
+            }
+        }
+    };
+    let late = || Over::Close(1008, "the stream did not start in time".into());
+    let mut start = timeout(starts_within, first).await.map_err(|_| late())??;
+    drop(starting);
+    // The peer's own words count; the URL adds to them.
+    start.parameters.add_missing(parameters);
+    let chosen = app.telephony.route(&start.parameters);
+    let uuid = start.parameters.get(super::audiosocket::UUID_PARAMETER).unwrap_or_default();
+    if needs_route && !app.telephony.knows(uuid) {
+        app.security.refused(client, route, 401, "unknown UUID");
+        return Err(Over::Close(1008, "this call is not known here (telephony.routes)".into()));
+    }
+    let (settings, greeting) = chosen.map_or((None, None), |route| (route.settings, route.greeting));
+    let opening = CallOpening {
+        mode: AudioMode::Pcm16,
+        settings,
+        model: None,
+        intent: Some(SessionKind::Realtime),
+        transport: peer,
+        route,
+    };
+    let call = Call::open(app, client, caller, opening)
+        .map_err(|refused| Over::Close(1013, format!("{}: {}", refused.code, refused.message).into()))?;
+    Ok((call, start, greeting))
+}
+
+struct Conversation<'a> {
+    call: &'a Call,
+    began: Instant,
+    shared: Mutex<Shared>,
+}
+
+/// What the reader and the writer share.
+struct Shared {
+    leg: Box<dyn Leg>,
+    playout: Playout,
+    /// To the peer and back, by the last ping.
+    round_trip: Duration,
+    /// Responses under way.
+    n_responses: u32,
+}
+
+#[derive(Deserialize)]
+struct Event<'a> {
+    #[serde(rename = "type", borrow)]
+    kind: Cow<'a, str>,
+}
+
+impl<'a> Conversation<'a> {
+    fn new(call: &'a Call, leg: Box<dyn Leg>) -> Self {
+        let shared = Shared { leg, playout: Playout::default(), round_trip: Duration::ZERO, n_responses: 0 };
+        Self { call, began: Instant::now(), shared: Mutex::new(shared) }
+    }
+
+    /// The call's clock, which times in client events use.
+    fn now_ms(&self) -> f64 {
+        self.began.elapsed().as_secs_f64() * 1e3
+    }
+
+    fn shared(&self) -> MutexGuard<'_, Shared> {
+        self.shared.lock().expect("no panic while locked")
+    }
+
+    fn end(self) -> Box<dyn Leg> {
+        self.shared.into_inner().expect("no panic while locked").leg
+    }
+
+    async fn run(
+        &self,
+        app: &App,
+        start: &Start,
+        greeting: Option<String>,
+        (source, sink): (&mut Source, &mut Sink),
+    ) -> Over {
+        let (reports, heard) = mpsc::channel(MAX_REPORTS);
+        let (reset, heartbeat) = Heartbeat::new(Duration::from_secs(u64::from(app.config.ping_seconds)));
+        let reader = Reader {
+            conversation: self,
+            microphone: Microphone::new(start.input),
+            keypad: Keypad::new(app.telephony.key_pause),
+            reset,
+            reports: reports.clone(),
+            heard_until: Instant::now(),
+            is_quiet: false,
+            has_audio: false,
+        };
+        let heartbeat = sink.has_pings().then_some(heartbeat);
+        let has_marks = self.has_marks();
+        let writer = Writer {
+            conversation: self,
+            voice: Voice::new(start.output),
+            paced: (!has_marks).then(Paced::default),
+            next_frame: Instant::now(),
+            sink,
+            reports,
+        };
+        tokio::select! {
+            over = reader.run(source, greeting) => over,
+            over = writer.run(heartbeat) => over,
+            never = self.report(heard) => never,
+        }
+    }
+
+    /// A leg says by its first mark whether it has any.
+    fn has_marks(&self) -> bool {
+        self.shared().leg.mark(super::leg::Mark(0)).is_some()
+    }
+
+    /// Passes positions on. Apart from the writer, which has to take the session's output meanwhile.
+    async fn report(&self, mut heard: mpsc::Receiver<(Heard, bool)>) -> Over {
+        while let Some((heard, stopped)) = heard.recv().await {
+            if self.call.send_event(&heard.event(stopped, self.began)).await.is_err() {
+                break;
+            }
+        }
+        // The writer sends what the session still says, and its close.
+        pending().await
+    }
+}
+
+/// From the peer to the session.
+struct Reader<'a> {
+    conversation: &'a Conversation<'a>,
+    microphone: Microphone,
+    keypad: Keypad,
+    reset: HeartbeatReset,
+    reports: mpsc::Sender<(Heard, bool)>,
+    /// Up to when there is audio.
+    heard_until: Instant,
+    /// Silence stands in for the peer's audio.
+    is_quiet: bool,
+    has_audio: bool,
+}
+
+impl Reader<'_> {
+    async fn run(mut self, source: &mut Source, greeting: Option<String>) -> Over {
+        let asked_ms = self.conversation.now_ms();
+        self.say(&json!({"type": "antiphon.clock.ping", "client_ms": asked_ms})).await;
+        if let Some(instructions) = greeting {
+            self.say(&json!({"type": "response.create", "response": {"instructions": instructions}})).await;
+        }
+        loop {
+            let keys_end = self.keypad.until();
+            let quiet_at = self.heard_until + if self.is_quiet { QUIET_STEP } else { QUIET };
+            let said = tokio::select! {
+                incoming = source.next() => {
+                    self.reset.tell();
+                    match self.read(incoming) {
+                        Ok(said) => said,
+                        Err(over) => return over,
+                    }
+                }
+                () = sleep_until(keys_end.unwrap_or(quiet_at)), if keys_end.is_some() => {
+                    if let Some(keys) = self.keypad.end() {
+                        self.entered(&keys).await;
+                    }
+                    None
+                }
+                () = sleep_until(quiet_at) => {
+                    self.rest().await;
+                    None
+                }
+            };
+            match said {
+                None => {}
+                Some(Said::Audio { number, audio }) => {
+                    (self.heard_until, self.is_quiet) = (Instant::now(), false);
+                    if !std::mem::replace(&mut self.has_audio, true) {
+                        // The clock of a call is the hub's own: its first ping was answered at once.
+                        let now_ms = self.conversation.now_ms();
+                        let way_ms = self.conversation.shared().round_trip.as_secs_f64() * 500.0;
+                        let microphone_ms = now_ms - FRAME.as_secs_f64() * 1e3 - way_ms;
+                        let ping = json!({"type": "antiphon.clock.ping", "client_ms": now_ms, "pong_ms": asked_ms,
+                                          "microphone_ms": microphone_ms});
+                        self.say(&ping).await;
+                    }
+                    let frames = match self.microphone.push(number, audio) {
+                        Ok(frames) => frames,
+                        Err(error) => return Over::Close(1007, error.to_string().into()),
+                    };
+                    for (at, payload) in frames {
+                        if self.conversation.call.push_audio(at, payload).await.is_err() {
+                            return pending().await;
+                        }
+                    }
+                }
+                Some(Said::Key(key)) => self.pressed(key).await,
+                Some(Said::Played(mark)) => {
+                    let heard = {
+                        let mut shared = self.conversation.shared();
+                        let round_trip = shared.round_trip;
+                        shared.playout.played(mark, Instant::now(), round_trip)
+                    };
+                    if let Some(heard) = heard {
+                        let _ = self.reports.try_send((heard, false));
+                    }
+                }
+                Some(Said::Ended) => return Over::Gone,
+                Some(Said::Started(_)) => return LegError::StartedTwice.into(),
+            }
+        }
+    }
+
+    fn read(&self, incoming: Incoming) -> Result<Option<Said>, Over> {
+        let mut shared = self.conversation.shared();
+        match incoming {
+            Incoming::Text(text) => Ok(shared.leg.text(&text)?),
+            Incoming::Binary(bytes) => Ok(shared.leg.binary(bytes)?),
+            Incoming::Pong(sent_us) => {
+                let now_us = self.conversation.began.elapsed().as_micros() as u64;
+                shared.round_trip = Duration::from_micros(now_us.saturating_sub(sent_us)).min(Duration::from_secs(2));
+                Ok(None)
+            }
+            Incoming::Sign => Ok(None),
+            Incoming::Gone => Err(Over::Gone),
+            Incoming::Violation(code, reason) => Err(Over::Close(code, reason.into())),
+        }
+    }
+
+    async fn rest(&mut self) {
+        let now = Instant::now();
+        let ms = now.duration_since(self.heard_until).as_millis() as u64;
+        (self.heard_until, self.is_quiet) = (now, true);
+        if let Some((at, payload)) = self.microphone.rest(ms)
+            && self.conversation.call.push_audio(at, payload).await.is_err()
+        {
+            pending().await
+        }
+    }
+
+    /// The first key of an entry stops a reply, as speech does.
+    async fn pressed(&mut self, key: char) {
+        if self.keypad.is_empty() {
+            self.interrupt().await;
+        }
+        if let Some(keys) = self.keypad.press(key, Instant::now()) {
+            self.entered(&keys).await;
+        }
+    }
+
+    /// An entry is a message of the user, which the model answers or passes to a tool.
+    async fn entered(&mut self, keys: &str) {
+        // A reply may have begun since the first key.
+        self.interrupt().await;
+        let content =
+            json!([{"type": "input_text", "text": format!("(The caller pressed these keys of the phone: {keys})")}]);
+        let item = json!({"type": "message", "role": "user", "content": content});
+        self.say(&json!({"type": "conversation.item.create", "item": item})).await;
+        self.say(&json!({"type": "response.create"})).await;
+    }
+
+    async fn interrupt(&mut self) {
+        if self.conversation.shared().n_responses > 0 {
+            self.say(&json!({"type": "response.cancel"})).await;
+        }
+        self.say(&json!({"type": "output_audio_buffer.clear"})).await;
+    }
+
+    async fn say(&mut self, event: &serde_json::Value) {
+        if self.conversation.call.send_event(&event.to_string()).await.is_err() {
+            pending().await
+        }
+    }
+}
+
+/// From the session to the peer.
+struct Writer<'a> {
+    conversation: &'a Conversation<'a>,
+    voice: Voice,
+    /// For a peer without marks.
+    paced: Option<Paced>,
+    /// When its next frame is due.
+    next_frame: Instant,
+    sink: &'a mut Sink,
+    reports: mpsc::Sender<(Heard, bool)>,
+}
+
+impl Writer<'_> {
+    async fn run(mut self, mut heartbeat: Option<Heartbeat>) -> Over {
+        // The round trip is known before the first reply.
+        if self.ping().await.is_err() {
+            return Over::Gone;
+        }
+        loop {
+            let has_room = self.paced.as_ref().is_none_or(Paced::has_room);
+            let is_due = self.paced.as_ref().is_some_and(Paced::is_due);
+            let beat = async {
+                match &mut heartbeat {
+                    Some(heartbeat) => heartbeat.beat().await,
+                    None => pending().await,
+                }
+            };
+            let done = tokio::select! {
+                output = self.conversation.call.next(), if has_room => match output {
+                    CallOutput::Audio { item_id, offset, payload } => {
+                        let frames = self.voice.push(&item_id, offset, &payload);
+                        self.play(frames).await
+                    }
+                    CallOutput::Event(text) => self.event(&text).await,
+                    CallOutput::Closed(close) => return Over::Close(close.code, close.reason.into()),
+                },
+                () = sleep_until(self.next_frame), if is_due => self.frame().await,
+                beat = beat => match beat {
+                    Beat::Ping => self.ping().await,
+                    Beat::Dead => return Over::Close(1011, "no answer to two pings".into()),
+                },
+            };
+            if done.is_err() {
+                return Over::Gone;
+            }
+        }
+    }
+
+    async fn ping(&mut self) -> Result<(), Gone> {
+        let now_us = self.conversation.began.elapsed().as_micros() as u64;
+        self.sink.ping(now_us).await
+    }
+
+    async fn play(&mut self, frames: Vec<super::audio::PeerFrame>) -> Result<(), Gone> {
+        for super::audio::PeerFrame { item, from, end, audio } in frames {
+            if let Some(paced) = &mut self.paced {
+                paced.push(item, end, audio);
+                continue;
+            }
+            let (packet, mark) = {
+                let mut shared = self.conversation.shared();
+                let mark = shared.playout.sent(&item, from, end, Instant::now());
+                (shared.leg.play(audio), mark.and_then(|mark| shared.leg.mark(mark)))
+            };
+            self.sink.send(packet).await?;
+            if let Some(mark) = mark {
+                self.sink.send(mark).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends the next frame of a paced peer.
+    async fn frame(&mut self) -> Result<(), Gone> {
+        let now = Instant::now();
+        let Some((audio, heard)) = self.paced.as_mut().and_then(|paced| paced.next(now)) else { return Ok(()) };
+        self.next_frame =
+            if now.saturating_duration_since(self.next_frame) > BEHIND { now } else { self.next_frame } + FRAME;
+        let packet = self.conversation.shared().leg.play(audio);
+        self.sink.send(packet).await?;
+        if let Some(heard) = heard {
+            let _ = self.reports.try_send((heard, false));
+        }
+        Ok(())
+    }
+
+    async fn event(&mut self, text: &str) -> Result<(), Gone> {
+        let Ok(Event { kind }) = serde_json::from_str::<Event>(text) else { return Ok(()) };
+        match kind.as_ref() {
+            "response.created" => self.conversation.shared().n_responses += 1,
+            "response.done" => {
+                let mut shared = self.conversation.shared();
+                shared.n_responses = shared.n_responses.saturating_sub(1);
+            }
+            "response.output_audio.done" => {
+                let frames = self.voice.finish();
+                self.play(frames).await?;
+                let mark = {
+                    let mut shared = self.conversation.shared();
+                    shared.playout.finished().and_then(|mark| shared.leg.mark(mark))
+                };
+                if let Some(mark) = mark {
+                    self.sink.send(mark).await?;
+                }
+            }
+            "output_audio_buffer.cleared" => self.clear().await?,
+            "output_audio_buffer.held" => self.hold(true).await?,
+            "output_audio_buffer.resumed" => self.hold(false).await?,
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Stops playback, then says where it stopped.
+    async fn clear(&mut self) -> Result<(), Gone> {
+        self.voice.clear();
+        let (packet, heard) = {
+            let mut shared = self.conversation.shared();
+            let round_trip = shared.round_trip;
+            let heard = match &mut self.paced {
+                Some(paced) => paced.cleared(),
+                None => shared.playout.cleared(Instant::now(), round_trip),
+            };
+            (shared.leg.clear(), heard)
+        };
+        if let Some(packet) = packet {
+            self.sink.send(packet).await?;
+        }
+        let go_on = self.conversation.shared().leg.hold(false);
+        if let Some(packet) = go_on {
+            self.sink.send(packet).await?;
+        }
+        if let Some(heard) = heard {
+            let _ = self.reports.try_send((heard, true));
+        }
+        Ok(())
+    }
+
+    async fn hold(&mut self, is_held: bool) -> Result<(), Gone> {
+        if let Some(paced) = &mut self.paced {
+            paced.is_held = is_held;
+            return Ok(());
+        }
+        let packet = {
+            let mut shared = self.conversation.shared();
+            let packet = shared.leg.hold(is_held);
+            if packet.is_some() {
+                shared.playout.hold(is_held, Instant::now());
+            }
+            packet
+        };
+        match packet {
+            Some(packet) => self.sink.send(packet).await,
+            None => Ok(()),
+        }
+    }
+}

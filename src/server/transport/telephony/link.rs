@@ -1,0 +1,152 @@
+//! The connection to a peer: a WebSocket, or TCP with AudioSocket frames.
+//!
+//! [`super::conversation`] reads a [`Source`] and writes a [`Sink`] at the same time. It knows no peer's messages.
+
+use super::audiosocket;
+use super::leg::{MAX_MESSAGE_BYTES, Packet};
+use crate::server::socket::{CLOSING, STUCK};
+use crate::server::websocket::close_for;
+use axum::extract::ws::{CloseFrame, Message, Utf8Bytes, WebSocket};
+use bytes::{Bytes, BytesMut};
+use futures_util::stream::{SplitSink, SplitStream};
+use futures_util::{SinkExt, StreamExt};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::time::timeout;
+
+/// The reading half.
+pub(super) enum Source {
+    WebSocket(SplitStream<WebSocket>),
+    Tcp { half: OwnedReadHalf, buffer: BytesMut },
+}
+
+/// The writing half.
+pub(super) enum Sink {
+    WebSocket(SplitSink<WebSocket, Message>),
+    Tcp(OwnedWriteHalf),
+}
+
+/// What arrives.
+pub(super) enum Incoming {
+    Text(Utf8Bytes),
+    Binary(Bytes),
+    /// The answer to [`Sink::ping`].
+    Pong(u64),
+    /// Something else: the peer is alive.
+    Sign,
+    /// The peer closed the connection, or it broke.
+    Gone,
+    /// The peer violates the protocol of the connection: a close code and its reason.
+    Violation(u16, &'static str),
+}
+
+/// The peer is gone, or takes nothing.
+#[derive(Debug)]
+pub(super) struct Gone;
+
+pub(super) fn websocket(socket: WebSocket) -> (Source, Sink) {
+    let (sink, stream) = socket.split();
+    (Source::WebSocket(stream), Sink::WebSocket(sink))
+}
+
+pub(super) fn tcp(stream: TcpStream) -> (Source, Sink) {
+    let (read, write) = stream.into_split();
+    (Source::Tcp { half: read, buffer: BytesMut::new() }, Sink::Tcp(write))
+}
+
+impl Source {
+    /// The next message. Cancel safe.
+    pub(super) async fn next(&mut self) -> Incoming {
+        match self {
+            Self::WebSocket(stream) => match stream.next().await {
+                Some(Ok(Message::Text(text))) => Incoming::Text(text),
+                Some(Ok(Message::Binary(bytes))) => Incoming::Binary(bytes),
+                Some(Ok(Message::Pong(payload))) => payload
+                    .as_ref()
+                    .try_into()
+                    .map_or(Incoming::Sign, |number| Incoming::Pong(u64::from_be_bytes(number))),
+                Some(Ok(Message::Ping(_))) => Incoming::Sign,
+                Some(Ok(Message::Close(_))) | None => Incoming::Gone,
+                Some(Err(error)) => match close_for(error) {
+                    Some((1009, _)) => Incoming::Violation(1009, "a message holds at most 64 KiB"),
+                    Some((code, reason)) => Incoming::Violation(code, reason),
+                    None => Incoming::Gone,
+                },
+            },
+            Self::Tcp { half, buffer } => loop {
+                if let Some(frame) = audiosocket::frame(buffer) {
+                    return Incoming::Binary(frame);
+                }
+                // A frame has 64 KiB at most, so that the buffer is bounded.
+                if buffer.capacity() - buffer.len() < 512 {
+                    buffer.reserve(4 * 1024);
+                }
+                match half.read_buf(buffer).await {
+                    Ok(0) | Err(_) => return Incoming::Gone,
+                    Ok(_) => {}
+                }
+            },
+        }
+    }
+
+    /// Reads until the peer closes, for a second at most: a WebSocket's closing handshake is completed only while it is read.
+    pub(super) async fn let_close(&mut self) {
+        let _ =
+            timeout(CLOSING, async { while !matches!(self.next().await, Incoming::Gone | Incoming::Violation(..)) {} })
+                .await;
+    }
+}
+
+impl Sink {
+    /// Whether the connection has pings of its own.
+    pub(super) fn has_pings(&self) -> bool {
+        matches!(self, Self::WebSocket(_))
+    }
+
+    /// Sends a message. Waits 10 s at most.
+    pub(super) async fn send(&mut self, packet: Packet) -> Result<(), Gone> {
+        let sent = async {
+            match (self, packet) {
+                (Self::WebSocket(sink), Packet::Text(text)) => {
+                    sink.send(Message::Text(text.into())).await.map_err(|_| Gone)
+                }
+                (Self::WebSocket(sink), Packet::Binary(bytes)) => {
+                    sink.send(Message::Binary(bytes)).await.map_err(|_| Gone)
+                }
+                (Self::Tcp(half), Packet::Binary(bytes)) => half.write_all(&bytes).await.map_err(|_| Gone),
+                (Self::Tcp(_), Packet::Text(_)) => Ok(()),
+            }
+        };
+        timeout(STUCK, sent).await.map_err(|_| Gone)?
+    }
+
+    /// Sends a ping with this number, where the connection has pings.
+    pub(super) async fn ping(&mut self, number: u64) -> Result<(), Gone> {
+        let Self::WebSocket(sink) = self else { return Ok(()) };
+        let ping = Message::Ping(Bytes::copy_from_slice(&number.to_be_bytes()));
+        timeout(STUCK, sink.send(ping)).await.map_err(|_| Gone)?.map_err(|_| Gone)
+    }
+
+    /// Closes the connection. `reason` is cut to the 123 bytes of a close frame.
+    pub(super) async fn close(&mut self, code: u16, reason: &str) {
+        let end = reason.floor_char_boundary(123);
+        let closed = async {
+            match self {
+                Self::WebSocket(sink) => {
+                    let frame = CloseFrame { code, reason: reason[..end].into() };
+                    let _ = sink.send(Message::Close(Some(frame))).await;
+                }
+                Self::Tcp(half) => {
+                    let _ = half.shutdown().await;
+                }
+            }
+        };
+        let _ = timeout(CLOSING, closed).await;
+    }
+}
+
+/// The limits of a telephony WebSocket: what a peer sends in one message is small.
+pub(super) fn configured(upgrade: axum::extract::ws::WebSocketUpgrade) -> axum::extract::ws::WebSocketUpgrade {
+    crate::server::websocket::configured(upgrade).max_message_size(MAX_MESSAGE_BYTES).max_frame_size(MAX_MESSAGE_BYTES)
+}

@@ -1,0 +1,492 @@
+//! Phone calls: `WS /v1/telephony/{provider}` for the streams of Twilio, Telnyx, Plivo, Vonage, jambonz and Asterisk, a webhook
+//! that answers Twilio's calls, and a listener for Asterisk AudioSocket.
+//!
+//! This file authenticates a peer, finds the route of its call and hands the connection to [`conversation`]. Each peer's protocol
+//! is a [`leg::Leg`] in a file of its own. No call is accepted without a signature or a token unless
+//! `telephony.unauthenticated` says so.
+
+mod asterisk;
+mod audio;
+mod audiosocket;
+mod conversation;
+mod jambonz;
+mod keypad;
+mod leg;
+mod link;
+mod paced;
+mod playout;
+mod plivo;
+mod signature;
+mod telnyx;
+mod twilio;
+mod vonage;
+
+use crate::config::TelephonyConfig;
+use crate::server::app::App;
+use crate::server::auth::{self, Caller};
+use crate::server::client::Client;
+use crate::server::guard::refused;
+use crate::server::inflow::Inflow;
+use crate::server::secrets;
+use antiphon_engines::secret;
+use antiphon_protocol::SessionUpdate;
+use axum::body::to_bytes;
+use axum::extract::ws::WebSocketUpgrade;
+use axum::extract::{Extension, Path, RawQuery, Request, State};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use conversation::Arrival;
+use leg::{Leg, Parameters};
+use signature::AuthToken;
+use socket2::{SockRef, TcpKeepalive};
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+use url::form_urlencoded;
+
+/// Connections whose call has not started yet, on WebSockets and by AudioSocket; beyond it, the first are refused and the second
+/// wait to be accepted.
+const MAX_STARTING: usize = 256;
+/// Time until a call has started; on AudioSocket, where nothing authenticates the peer before.
+const STARTS_WITHIN: Duration = Duration::from_secs(10);
+const AUDIOSOCKET_STARTS_WITHIN: Duration = Duration::from_secs(5);
+/// A form of Twilio, in bytes, and the time in which it arrives.
+const MAX_FORM_BYTES: usize = 64 * 1024;
+const FORM: Duration = Duration::from_secs(10);
+/// A silent AudioSocket peer is asked for a sign of life after this time, and three times at this interval.
+const KEEPALIVE: Duration = Duration::from_secs(20);
+/// Pause after a failed accept, for example without descriptors.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
+/// The name of the query parameter that carries a token.
+const TOKEN: &str = "token";
+/// The patterns of the routes, for the security log.
+const STREAM_ROUTE: &str = "/v1/telephony/{provider}";
+const VOICE_ROUTE: &str = "/v1/telephony/twilio/voice";
+const AUDIOSOCKET_ROUTE: &str = "telephony.audiosocket_listen";
+
+/// What the server knows of phone calls.
+pub(in crate::server) struct Telephony {
+    unauthenticated: bool,
+    /// What Twilio signs with; `None`: its signatures are not checked, and it needs a token as the others do.
+    auth_token: Option<AuthToken>,
+    routes: HashMap<String, Route>,
+    key_pause: Duration,
+    starting: Arc<Semaphore>,
+    /// Where Asterisk connects by AudioSocket.
+    audiosocket: Option<TcpListener>,
+}
+
+/// What calls of a route begin with.
+#[derive(Clone)]
+struct Route {
+    settings: Option<Arc<SessionUpdate>>,
+    greeting: Option<String>,
+}
+
+impl Telephony {
+    /// Without Twilio's auth token. Invalid routes were rejected when the configuration was loaded.
+    pub(in crate::server) fn new(config: &TelephonyConfig) -> Self {
+        let routes = config.routes.iter().filter_map(|(name, route)| {
+            let greeting = Some(route.greeting.clone()).filter(|greeting| !greeting.is_empty());
+            Some((canonical(name), Route { settings: route.settings().ok()?.map(Arc::new), greeting }))
+        });
+        Self {
+            unauthenticated: config.unauthenticated,
+            auth_token: None,
+            routes: routes.collect(),
+            key_pause: Duration::from_millis(u64::from(config.key_pause_ms)),
+            starting: Arc::new(Semaphore::new(MAX_STARTING)),
+            audiosocket: None,
+        }
+    }
+
+    /// The same with Twilio's auth token, from the environment or the file that it names, and the listener for AudioSocket.
+    /// Blocks for the time of a small file.
+    ///
+    /// # Errors
+    /// The token cannot be read, or the address cannot be listened on.
+    pub(in crate::server) async fn open(config: &TelephonyConfig) -> std::io::Result<Self> {
+        let token = secret::read(&config.twilio_auth_token_env).map_err(std::io::Error::other)?;
+        let address = config.audiosocket_listen.as_str();
+        let audiosocket = if address.is_empty() { None } else { Some(TcpListener::bind(address).await?) };
+        if audiosocket.is_some() {
+            tracing::info!("listening for AudioSocket on {address}");
+        }
+        Ok(Self { auth_token: token.as_deref().map(AuthToken::new), audiosocket, ..Self::new(config) })
+    }
+
+    /// The route of a call: by the parameter `route`, the UUID or the number called; then `default`.
+    fn route(&self, parameters: &Parameters) -> Option<Route> {
+        let names = ["route", audiosocket::UUID_PARAMETER, "to"];
+        let named = names.iter().filter_map(|name| self.routes.get(&canonical(parameters.get(name)?)));
+        named.chain(self.routes.get("default")).next().cloned()
+    }
+
+    /// Whether calls with this UUID have a route of their own.
+    fn knows(&self, uuid: &str) -> bool {
+        self.routes.contains_key(&canonical(uuid))
+    }
+
+    fn begin(&self) -> Option<OwnedSemaphorePermit> {
+        self.starting.clone().try_acquire_owned().ok()
+    }
+}
+
+/// A name of a route as it is compared: providers write numbers with and without `+`, UUIDs in either case.
+fn canonical(name: &str) -> String {
+    name.trim().trim_start_matches('+').to_ascii_lowercase()
+}
+
+/// The peers that connect by WebSocket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Provider {
+    Twilio,
+    Telnyx,
+    Plivo,
+    Vonage,
+    Jambonz,
+    Asterisk,
+}
+
+impl Provider {
+    const ALL: [Self; 6] = [Self::Twilio, Self::Telnyx, Self::Plivo, Self::Vonage, Self::Jambonz, Self::Asterisk];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Twilio => "twilio",
+            Self::Telnyx => "telnyx",
+            Self::Plivo => "plivo",
+            Self::Vonage => "vonage",
+            Self::Jambonz => "jambonz",
+            Self::Asterisk => "asterisk",
+        }
+    }
+
+    fn of(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|provider| provider.name() == name)
+    }
+
+    /// The subprotocol that its client requires.
+    fn subprotocol(self) -> Option<&'static str> {
+        match self {
+            Self::Jambonz => Some(jambonz::SUBPROTOCOL),
+            Self::Asterisk => Some(asterisk::SUBPROTOCOL),
+            _ => None,
+        }
+    }
+
+    fn leg(self, parameters: &Parameters) -> Result<Box<dyn Leg>, leg::LegError> {
+        Ok(match self {
+            Self::Twilio => Box::<twilio::Twilio>::default(),
+            Self::Telnyx => Box::new(telnyx::Telnyx::new(parameters.get("codec"))?),
+            Self::Plivo => Box::<plivo::Plivo>::default(),
+            Self::Vonage => Box::<vonage::Vonage>::default(),
+            Self::Jambonz => Box::<jambonz::Jambonz>::default(),
+            Self::Asterisk => Box::<asterisk::Asterisk>::default(),
+        })
+    }
+}
+
+/// The handler of `WS /v1/telephony/{provider}` and `WS /v1/telephony/{provider}/{token}`.
+pub(in crate::server) async fn stream(
+    State(app): State<Arc<App>>,
+    Path(path): Path<HashMap<String, String>>,
+    RawQuery(query): RawQuery,
+    Extension(client): Extension<Client>,
+    Extension(inflow): Extension<Arc<Inflow>>,
+    headers: HeaderMap,
+    ws: WebSocketUpgrade,
+) -> Response {
+    if !inflow.expect_frames() {
+        let message = "No data may be sent after the WebSocket upgrade request before its response has been received.";
+        return refused(StatusCode::BAD_REQUEST, "invalid_value", message);
+    }
+    let name = path.get("provider").map(String::as_str).unwrap_or_default();
+    let Some(provider) = Provider::of(name) else {
+        let names = Provider::ALL.map(Provider::name).join(", ");
+        let message = format!("This telephony provider is not known. Known are: {names}.");
+        return refused(StatusCode::NOT_FOUND, "unknown_provider", message);
+    };
+    let (in_query, parameters) = parameters_of(query.as_deref());
+    let token = path.get(TOKEN).cloned().or(in_query);
+    let mut full_path = format!("/v1/telephony/{name}");
+    if let Some(token) = path.get(TOKEN) {
+        full_path = format!("{full_path}/{token}");
+    }
+    let signed = Signed { urls: |base: &str| signature::urls(base, &full_path, true), form: &[] };
+    let signed = (provider == Provider::Twilio).then_some(signed);
+    let caller = match authenticate(&app, (client, STREAM_ROUTE), &headers, token.as_deref(), signed).await {
+        Ok(caller) => caller,
+        Err(response) => return *response,
+    };
+    let leg = match provider.leg(&parameters) {
+        Ok(leg) => leg,
+        Err(error) => return refused(StatusCode::BAD_REQUEST, "invalid_value", error.to_string()),
+    };
+    let Some(starting) = app.telephony.begin() else {
+        let message = "Too many calls begin at this moment. Try again.";
+        let mut response = refused(StatusCode::SERVICE_UNAVAILABLE, "server_full", message);
+        response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+        return response;
+    };
+    let arrival = Arrival {
+        client,
+        caller,
+        peer: provider.name(),
+        route: STREAM_ROUTE,
+        parameters,
+        needs_route: false,
+        starts_within: STARTS_WITHIN,
+        starting,
+    };
+    let tasks = app.setup.tasks.clone();
+    link::configured(ws).protocols(provider.subprotocol()).on_upgrade(move |socket| {
+        tasks.track_future(async move {
+            conversation::serve(app, link::websocket(socket), leg, arrival).await;
+            inflow.linger().await;
+        })
+    })
+}
+
+/// The handler of `POST /v1/telephony/twilio/voice`: the TwiML that connects a call to the stream.
+pub(in crate::server) async fn voice(
+    State(app): State<Arc<App>>,
+    RawQuery(query): RawQuery,
+    Extension(client): Extension<Client>,
+    headers: HeaderMap,
+    request: Request,
+) -> Response {
+    let form = match timeout(FORM, to_bytes(request.into_body(), MAX_FORM_BYTES)).await {
+        Ok(Ok(bytes)) => form_urlencoded::parse(&bytes).into_owned().collect::<Vec<_>>(),
+        Ok(Err(_)) => {
+            return refused(StatusCode::PAYLOAD_TOO_LARGE, "invalid_value", "The form is longer than 64 KiB.");
+        }
+        Err(_) => return refused(StatusCode::REQUEST_TIMEOUT, "invalid_value", "The form did not arrive in 10 s."),
+    };
+    let (token, _) = parameters_of(query.as_deref());
+    let path = query.map_or_else(|| VOICE_ROUTE.to_owned(), |query| format!("{VOICE_ROUTE}?{query}"));
+    let signed = Signed { urls: |base: &str| signature::urls(base, &path, false), form: &form };
+    if let Err(response) = authenticate(&app, (client, VOICE_ROUTE), &headers, token.as_deref(), Some(signed)).await {
+        return *response;
+    }
+    let twiml = if app.has_place() && app.lacks().is_none() {
+        let base = public_url(&app, client, &headers);
+        let base = base.replacen("http", "ws", 1);
+        let token = token.map(|token| format!("/{}", percent_encoded(&token))).unwrap_or_default();
+        let url = xml(&format!("{}/v1/telephony/twilio{token}", base.trim_end_matches('/')));
+        let value = |name: &str| form.iter().find(|(known, _)| known == name).map(|(_, value)| xml(value));
+        let parameter =
+            |(name, field): (&str, &str)| Some(format!("<Parameter name=\"{name}\" value=\"{}\"/>", value(field)?));
+        let parameters: String = [("from", "From"), ("to", "To")].into_iter().filter_map(parameter).collect();
+        format!("<Connect><Stream url=\"{url}\">{parameters}</Stream></Connect>")
+    } else {
+        "<Reject reason=\"busy\"/>".to_owned()
+    };
+    let body = format!("<?xml version=\"1.0\" encoding=\"UTF-8\"?><Response>{twiml}</Response>");
+    ([(header::CONTENT_TYPE, "text/xml; charset=utf-8")], body).into_response()
+}
+
+/// Accepts AudioSocket connections until `stop` is cancelled; returns at once where there is no listener.
+pub(in crate::server) async fn accept_audiosocket(app: &Arc<App>, stop: &CancellationToken) {
+    let Some(listener) = &app.telephony.audiosocket else { return };
+    loop {
+        let next = async {
+            let starting = app.telephony.starting.clone().acquire_owned().await.expect("it is never closed");
+            (listener.accept().await, starting)
+        };
+        let (accepted, starting) = tokio::select! {
+            next = next => next,
+            () = stop.cancelled() => return,
+        };
+        match accepted {
+            Ok((stream, peer)) => {
+                let client = Client::of(peer.ip(), &HeaderMap::new(), &[], false);
+                let app = app.clone();
+                let tasks = app.setup.tasks.clone();
+                tasks.spawn(audiosocket_call(app, stream, client, starting));
+            }
+            Err(error) => {
+                tracing::warn!(%error, "an AudioSocket connection cannot be accepted");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+}
+
+async fn audiosocket_call(app: Arc<App>, stream: TcpStream, client: Client, starting: OwnedSemaphorePermit) {
+    let keepalive = TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE).with_retries(3);
+    if stream.set_nodelay(true).and_then(|()| SockRef::from(&stream).set_tcp_keepalive(&keepalive)).is_err() {
+        return;
+    }
+    let arrival = Arrival {
+        client,
+        caller: Caller { owner: None, settings: None },
+        peer: "audiosocket",
+        route: AUDIOSOCKET_ROUTE,
+        parameters: Parameters::default(),
+        needs_route: !app.telephony.unauthenticated,
+        starts_within: AUDIOSOCKET_STARTS_WITHIN,
+        starting,
+    };
+    conversation::serve(app, link::tcp(stream), Box::<audiosocket::AudioSocket>::default(), arrival).await;
+}
+
+/// What Twilio has signed, if it has: the URLs of the request at a public address, and the form.
+struct Signed<'a, F: Fn(&str) -> Vec<String>> {
+    urls: F,
+    form: &'a [(String, String)],
+}
+
+/// Checks a signature where Twilio has to sign, else a token: an API key or a short-lived one, in the path, the query or the
+/// headers. The response refuses the request.
+async fn authenticate(
+    app: &Arc<App>,
+    (client, route): (Client, &'static str),
+    headers: &HeaderMap,
+    token: Option<&str>,
+    signed: Option<Signed<'_, impl Fn(&str) -> Vec<String>>>,
+) -> Result<Caller, Box<Response>> {
+    let nobody = Caller { owner: None, settings: None };
+    let mut is_signed = false;
+    if let (Some(auth_token), Some(signed)) = (&app.telephony.auth_token, signed) {
+        let signature = headers.get(signature::HEADER).and_then(|value| value.to_str().ok()).unwrap_or_default();
+        let urls = (signed.urls)(&public_url(app, client, headers));
+        if !auth_token.has_signed(signature, &urls, signed.form) {
+            app.security.refused(client, route, 403, "wrong signature");
+            let message = "The X-Twilio-Signature is missing or wrong. Check the auth token (telephony.twilio_auth_token_env) \
+                           and server.public_url.";
+            return Err(Box::new(refused(StatusCode::FORBIDDEN, "invalid_signature", message)));
+        }
+        is_signed = true;
+    }
+    let token = token.map(str::to_owned).or_else(|| auth::credentials_of(headers));
+    if let Some(token) = token {
+        // Where the hub has no keys, only short-lived ones are tokens.
+        if app.access.keys().are_on() || token.starts_with(secrets::PREFIX) {
+            let mut bearer = HeaderMap::new();
+            let value = HeaderValue::from_str(&format!("Bearer {token}")).ok();
+            bearer.extend(value.map(|value| (header::AUTHORIZATION, value)));
+            secrets::fetch(app, client, &bearer).await;
+            return auth::caller(app, client, &bearer).map_err(|refusal| {
+                auth::log(app, client, route, refusal);
+                Box::new(auth::unauthorized_call(refusal))
+            });
+        }
+    }
+    if is_signed || app.telephony.unauthenticated {
+        return Ok(nobody);
+    }
+    app.security.refused(client, route, 401, "no token");
+    let message = "A call needs a token: an API key or a short-lived key behind the provider's name in the path, as the query \
+                   parameter 'token', or in an Authorization header.";
+    Err(Box::new(refused(StatusCode::UNAUTHORIZED, None, message)))
+}
+
+/// The address under which the world sees the hub, without a path.
+fn public_url(app: &App, client: Client, headers: &HeaderMap) -> String {
+    if !app.config.public_url.is_empty() {
+        return app.config.public_url.clone();
+    }
+    let host = headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
+    format!("{}://{host}", if client.is_secure { "https" } else { "http" })
+}
+
+/// The token in a query, and its other parameters.
+fn parameters_of(query: Option<&str>) -> (Option<String>, Parameters) {
+    let (mut token, mut parameters) = (None, Parameters::default());
+    for (name, value) in form_urlencoded::parse(query.unwrap_or_default().as_bytes()) {
+        match name.as_ref() {
+            TOKEN => token = Some(value.into_owned()).filter(|token| !token.is_empty()),
+            name => parameters.add_text(name, &value),
+        }
+    }
+    (token, parameters)
+}
+
+fn percent_encoded(text: &str) -> String {
+    form_urlencoded::byte_serialize(text.as_bytes()).collect::<String>().replace('+', "%20")
+}
+
+/// Text as the value of an XML attribute. Control characters, which XML does not have, are left out.
+fn xml(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for c in text.chars().filter(|c| !c.is_control()) {
+        match c {
+            '&' => escaped.push_str("&amp;"),
+            '<' => escaped.push_str("&lt;"),
+            '>' => escaped.push_str("&gt;"),
+            '"' => escaped.push_str("&quot;"),
+            c => escaped.push(c),
+        }
+    }
+    escaped
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::TelephonyRoute;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_call_gets_the_route_of_its_parameter_its_uuid_its_number_or_the_default() {
+        let route = |greeting: &str| TelephonyRoute { greeting: greeting.into(), ..TelephonyRoute::default() };
+        let names = ["desk", "+15550100", "40325EC2-5EFD-4BD3-805F-53576E581D13"];
+        let routes = names.iter().map(|name| ((*name).to_owned(), route(name))).collect();
+        let mut config = TelephonyConfig { routes, ..TelephonyConfig::default() };
+        let greeting = |config: &TelephonyConfig, pairs: &[(&str, &str)]| {
+            let mut parameters = Parameters::default();
+            pairs.iter().for_each(|(name, value)| parameters.add_text(name, value));
+            Telephony::new(config).route(&parameters).and_then(|route| route.greeting)
+        };
+        let check =
+            |pairs: &[(&str, &str)], expect: &str| assert_eq!(greeting(&config, pairs).as_deref(), Some(expect));
+        check(&[("route", "desk"), ("to", "+15550100")], "desk");
+        check(&[("route", "of nobody"), ("to", "15550100")], "+15550100");
+        check(&[("uuid", "40325ec2-5efd-4bd3-805f-53576e581d13")], names[2]);
+        assert_eq!(greeting(&config, &[("to", "+1")]), None);
+        config.routes.insert("default".into(), route("others"));
+        assert_eq!(greeting(&config, &[("to", "+1")]).as_deref(), Some("others"));
+        assert!(Telephony::new(&config).knows(names[2]) && !Telephony::new(&config).knows("default2"));
+    }
+
+    proptest! {
+        /// Messages of any content, in any order, after a start and without one.
+        #[test]
+        fn no_message_of_a_peer_panics(
+            has_started: bool,
+            messages in proptest::collection::vec(
+                (prop_oneof![
+                    Just("media"), Just("start"), Just("mark"), Just("dtmf"), Just("stop"), Just("playedStream"),
+                    Just("websocket:connected"), Just("websocket:notify"), Just("MEDIA_START"), Just("DTMF_END"),
+                ], "[ -~é]{0,40}", any::<bool>()), 0..12),
+        ) {
+            for provider in Provider::ALL {
+                let mut leg = provider.leg(&Parameters::default()).unwrap();
+                if has_started {
+                    let _ = leg.text(r#"{"event":"start","start":{"streamSid":"s","streamId":"s"}}"#);
+                }
+                for (event, rest, is_json) in &messages {
+                    let object = serde_json::json!({
+                        "event": event, "media": {"payload": rest}, "mark": {"name": rest}, "dtmf": {"digit": rest}, "name": rest,
+                        "start": rest, "content-type": rest, "payload": rest, "digit": rest, "format": rest,
+                    });
+                    let text = if *is_json { object.to_string() } else { format!("{event} {rest}") };
+                    let _ = leg.text(&text);
+                    let _ = leg.text(rest);
+                    let _ = leg.binary(rest.clone().into_bytes().into());
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_a_caller_sends_is_no_xml() {
+        assert_eq!(xml("<a b=\"c\">&\u{0}"), "&lt;a b=&quot;c&quot;&gt;&amp;");
+        assert_eq!(percent_encoded("ek_a b/c"), "ek_a%20b%2Fc");
+    }
+}

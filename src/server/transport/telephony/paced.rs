@@ -1,0 +1,105 @@
+//! Audio for a peer without marks: it is sent in real time, and heard when it is sent.
+//!
+//! [`super::conversation`] takes a frame each 20 ms. It reads no clock.
+
+use super::playout::{Heard, RATE};
+use antiphon_types::{ItemId, Samples};
+use std::collections::VecDeque;
+use tokio::time::Instant;
+
+/// Frames that wait: 5 s, the longest `session.lead_ms`. More is not taken from the session.
+const MAX_WAITING: usize = 250;
+/// Audio between two positions that the session is told.
+const REPORT_EVERY: Samples = Samples(RATE.hz() as u64 / 10);
+
+/// See the module.
+#[derive(Default)]
+pub(super) struct Paced {
+    waiting: VecDeque<(ItemId, Samples, Vec<u8>)>,
+    /// What was sent last.
+    sent: Option<Heard>,
+    /// How much of its item the session was told.
+    reported: Samples,
+    /// When its item began, until the session is told.
+    first_sound: Option<Instant>,
+    pub(super) is_held: bool,
+}
+
+impl Paced {
+    /// Adds a frame that ends at `end` of its item.
+    pub(super) fn push(&mut self, item: ItemId, end: Samples, audio: Vec<u8>) {
+        self.waiting.push_back((item, end, audio));
+    }
+
+    pub(super) fn has_room(&self) -> bool {
+        self.waiting.len() < MAX_WAITING
+    }
+
+    /// Whether a frame waits to be sent.
+    pub(super) fn is_due(&self) -> bool {
+        !self.is_held && !self.waiting.is_empty()
+    }
+
+    /// The next frame, and what the session is to be told.
+    pub(super) fn next(&mut self, now: Instant) -> Option<(Vec<u8>, Option<Heard>)> {
+        let (item, position, audio) = self.waiting.pop_front()?;
+        if self.sent.as_ref().is_none_or(|sent| sent.item != item) {
+            (self.reported, self.first_sound) = (Samples::ZERO, Some(now));
+        }
+        let heard = self.sent.insert(Heard { item, position, first_sound: None });
+        let is_far = position.saturating_sub(self.reported) >= REPORT_EVERY;
+        if !is_far && !self.waiting.is_empty() {
+            return Some((audio, None));
+        }
+        self.reported = position;
+        let report = Heard { first_sound: self.first_sound.take(), ..heard.clone() };
+        Some((audio, Some(report)))
+    }
+
+    /// Discards what waits; gives where playback stops. `None`: nothing was sent since the last time.
+    pub(super) fn cleared(&mut self) -> Option<Heard> {
+        self.waiting.clear();
+        self.is_held = false;
+        self.sent.take()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_leave_one_by_one_and_each_100_ms_is_told() {
+        let mut paced = Paced::default();
+        let item = ItemId::from("a");
+        for n in 1..=12 {
+            paced.push(item.clone(), Samples(480 * n), vec![n as u8]);
+        }
+        let (mut told, mut sent) = (Vec::new(), Vec::new());
+        let now = Instant::now();
+        while paced.is_due() {
+            let (audio, heard) = paced.next(now).unwrap();
+            if let Some(heard) = &heard {
+                assert_eq!(heard.first_sound, (heard.position == Samples(5 * 480)).then_some(now));
+            }
+            sent.extend(audio);
+            told.extend(heard.map(|heard| heard.position.0 / 480));
+        }
+        assert_eq!(sent, (1..=12).collect::<Vec<u8>>());
+        assert_eq!(told, [5, 10, 12]);
+    }
+
+    #[test]
+    fn a_clear_discards_what_waits_and_a_hold_keeps_it() {
+        let mut paced = Paced::default();
+        assert_eq!(paced.cleared(), None);
+        for n in 1..=3 {
+            paced.push("a".into(), Samples(480 * n), Vec::new());
+        }
+        paced.next(Instant::now());
+        paced.is_held = true;
+        assert!(!paced.is_due());
+        assert_eq!(paced.cleared(), Some(Heard { item: "a".into(), position: Samples(480), first_sound: None }));
+        assert!(!paced.is_held && paced.next(Instant::now()).is_none());
+    }
+}

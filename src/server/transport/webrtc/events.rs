@@ -1,0 +1,282 @@
+//! What a WebRTC client of the Realtime API expects of its server's events: the output buffer is the hub's, so the hub reports when
+//! it starts, stops and is cleared, and truncates what was not played.
+//!
+//! [`super::peer`] passes each server event through [`ReplyEvents`]. Events of the extensions for binary frames are not passed on.
+
+use super::speaker::{Position, Speaker};
+use antiphon_types::{ItemId, ResponseId};
+use serde::Deserialize;
+use serde_json::json;
+use std::borrow::Cow;
+use std::collections::VecDeque;
+
+/// Responses that are followed; of more, the oldest goes.
+const MAX_RESPONSES: usize = 16;
+/// Begins the event ids of the hub's own requests to the session, whose errors are not the client's.
+const OWN: &str = "antiphon_rtc_";
+
+/// The events of the output buffer of one call.
+#[derive(Default)]
+pub(super) struct ReplyEvents {
+    responses: VecDeque<Response>,
+    n_sent: u64,
+}
+
+/// What follows from a server event.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Outgoing {
+    /// Events for the peer.
+    pub(super) to_peer: Vec<String>,
+    /// Client events for the session.
+    pub(super) to_session: Vec<String>,
+    /// Pauses or continues playback.
+    pub(super) held: Option<bool>,
+}
+
+/// A response with audio.
+struct Response {
+    id: ResponseId,
+    items: Vec<ItemId>,
+    /// Content parts whose audio is not complete.
+    n_open: usize,
+    has_started: bool,
+    is_done: bool,
+}
+
+#[derive(Deserialize)]
+struct Head<'a> {
+    #[serde(rename = "type", borrow)]
+    kind: Cow<'a, str>,
+    #[serde(borrow)]
+    response_id: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    item_id: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    response: Option<Named<'a>>,
+    #[serde(borrow)]
+    part: Option<Part<'a>>,
+    #[serde(borrow)]
+    error: Option<Failed<'a>>,
+}
+
+#[derive(Deserialize)]
+struct Named<'a> {
+    #[serde(borrow)]
+    id: Option<Cow<'a, str>>,
+}
+
+#[derive(Deserialize)]
+struct Part<'a> {
+    #[serde(rename = "type", borrow)]
+    kind: Cow<'a, str>,
+}
+
+#[derive(Deserialize)]
+struct Failed<'a> {
+    #[serde(borrow)]
+    event_id: Option<Cow<'a, str>>,
+}
+
+impl ReplyEvents {
+    /// Takes a server event. Where it clears the output buffer, `speaker` is cleared.
+    pub(super) fn session(&mut self, text: String, speaker: &mut Speaker) -> Outgoing {
+        let mut outgoing = Outgoing::default();
+        let Ok(head) = serde_json::from_str::<Head>(&text) else {
+            outgoing.to_peer.push(text);
+            return outgoing;
+        };
+        match &*head.kind {
+            "output_audio_buffer.held" => outgoing.held = Some(true),
+            "output_audio_buffer.resumed" => outgoing.held = Some(false),
+            kind if kind.starts_with("antiphon.") => {}
+            "error" if head.error.as_ref().is_some_and(|error| is_own(error.event_id.as_deref())) => {}
+            "response.content_part.added" if head.part.as_ref().is_some_and(|part| part.kind.contains("audio")) => {
+                if let (Some(id), Some(item)) = (&head.response_id, &head.item_id) {
+                    let response = self.response(&ResponseId::from(&**id));
+                    response.n_open += 1;
+                    response.items.push(ItemId::from(&**item));
+                }
+                outgoing.to_peer.push(text);
+            }
+            "response.output_audio.done" => {
+                if let Some(response) = head.response_id.as_deref().and_then(|id| self.find(id)) {
+                    response.n_open = response.n_open.saturating_sub(1);
+                }
+                outgoing.to_peer.push(text);
+            }
+            "response.done" => {
+                let id = head.response.as_ref().and_then(|response| response.id.as_deref());
+                if let Some(response) = id.and_then(|id| self.find(id)) {
+                    response.is_done = true;
+                }
+                outgoing.to_peer.push(text);
+            }
+            "output_audio_buffer.cleared" => {
+                let at = head.response_id.as_deref().and_then(|id| self.position(id));
+                let response = at.and_then(|at| self.responses.remove(at));
+                drop(head);
+                outgoing.to_peer.push(text);
+                let Some(response) = response else { return outgoing };
+                for Position { item, end_ms } in speaker.clear(&response.items) {
+                    let played = json!({
+                        "type": "output_audio_buffer.played", "event_id": self.own_id(), "item_id": item.as_str(),
+                        "audio_end_ms": end_ms, "stopped": true,
+                    });
+                    let truncate = json!({
+                        "type": "conversation.item.truncate", "event_id": self.own_id(), "item_id": item.as_str(),
+                        "content_index": 0, "audio_end_ms": end_ms,
+                    });
+                    outgoing.to_session.extend([played.to_string(), truncate.to_string()]);
+                }
+            }
+            _ => outgoing.to_peer.push(text),
+        }
+        outgoing
+    }
+
+    /// A packet has left: of this item, or silence. `is_empty`: nothing waits to leave. Gives the events that follow.
+    pub(super) fn played(&mut self, item: Option<&ItemId>, is_empty: bool) -> Vec<String> {
+        let mut events = Vec::new();
+        if let Some(item) = item
+            && let Some(at) = self.responses.iter().position(|response| response.items.contains(item))
+            && !std::mem::replace(&mut self.responses[at].has_started, true)
+        {
+            events.push(self.buffer_event("output_audio_buffer.started", at));
+        }
+        if item.is_none() && is_empty {
+            let is_over = |response: &Response| response.is_done && response.n_open == 0;
+            while let Some(at) = self.responses.iter().position(is_over) {
+                if self.responses[at].has_started {
+                    events.push(self.buffer_event("output_audio_buffer.stopped", at));
+                }
+                self.responses.remove(at);
+            }
+        }
+        events
+    }
+
+    /// The report to the session that this was heard.
+    pub(super) fn heard(&mut self, position: &Position) -> String {
+        let Position { item, end_ms } = position;
+        let event_id = self.own_id();
+        json!({"type": "output_audio_buffer.played", "event_id": event_id, "item_id": item.as_str(), "audio_end_ms": end_ms})
+            .to_string()
+    }
+
+    /// The error in the place of an event that is too long for a data channel.
+    pub(super) fn too_long(&mut self, n_bytes: usize) -> String {
+        let message = format!("An event of {n_bytes} bytes is too long for the data channel.");
+        let error = json!({"type": "server_error", "code": "event_too_long", "message": message, "param": null, "event_id": null});
+        json!({"type": "error", "event_id": self.event_id(), "error": error}).to_string()
+    }
+
+    fn buffer_event(&mut self, kind: &str, at: usize) -> String {
+        let event_id = self.event_id();
+        json!({"type": kind, "event_id": event_id, "response_id": self.responses[at].id.as_str()}).to_string()
+    }
+
+    fn event_id(&mut self) -> String {
+        self.n_sent += 1;
+        format!("event_rtc_{}", self.n_sent)
+    }
+
+    fn own_id(&mut self) -> String {
+        self.n_sent += 1;
+        format!("{OWN}{}", self.n_sent)
+    }
+
+    fn position(&self, id: &str) -> Option<usize> {
+        self.responses.iter().position(|response| response.id.as_str() == id)
+    }
+
+    fn find(&mut self, id: &str) -> Option<&mut Response> {
+        let at = self.position(id)?;
+        self.responses.get_mut(at)
+    }
+
+    fn response(&mut self, id: &ResponseId) -> &mut Response {
+        let at = self.position(id.as_str()).unwrap_or_else(|| {
+            if self.responses.len() == MAX_RESPONSES {
+                self.responses.pop_front();
+            }
+            let (id, items) = (id.clone(), Vec::new());
+            self.responses.push_back(Response { id, items, n_open: 0, has_started: false, is_done: false });
+            self.responses.len() - 1
+        });
+        &mut self.responses[at]
+    }
+}
+
+fn is_own(event_id: Option<&str>) -> bool {
+    event_id.is_some_and(|id| id.starts_with(OWN))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use antiphon_types::Samples;
+    use bytes::Bytes;
+    use tokio::time::Instant;
+
+    fn kinds(events: &[String]) -> Vec<String> {
+        let kind =
+            |text: &String| serde_json::from_str::<serde_json::Value>(text).unwrap()["type"].as_str().unwrap().into();
+        events.iter().map(kind).collect()
+    }
+
+    fn with_audio(events: &mut ReplyEvents, speaker: &mut Speaker) {
+        let added = json!({"type": "response.content_part.added", "response_id": "r", "item_id": "i", "part": {"type": "audio"}});
+        events.session(added.to_string(), speaker);
+        for i in 0..5 {
+            speaker.push("i".into(), Samples(i * 480), Bytes::from_static(b"x"));
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_buffer_starts_and_stops_with_its_audio() {
+        let (mut events, mut speaker) = (ReplyEvents::default(), Speaker::default());
+        with_audio(&mut events, &mut speaker);
+        let done = json!({"type": "response.done", "response": {"id": "r", "output": [{"id": "i"}]}}).to_string();
+        assert_eq!(kinds(&events.session(done, &mut speaker).to_peer), ["response.done"]);
+        let mut seen = Vec::new();
+        for _ in 0..7 {
+            let (_, item) = speaker.tick(Instant::now());
+            seen.extend(kinds(&events.played(item.as_ref(), speaker.is_empty())));
+        }
+        assert_eq!(seen, ["output_audio_buffer.started"], "its audio may go on");
+        let done = json!({"type": "response.output_audio.done", "response_id": "r", "item_id": "i"}).to_string();
+        events.session(done, &mut speaker);
+        assert_eq!(kinds(&events.played(None, true)), ["output_audio_buffer.stopped"]);
+        assert_eq!(events.played(None, true), Vec::<String>::new());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_clear_truncates_at_what_has_left() {
+        let (mut events, mut speaker) = (ReplyEvents::default(), Speaker::default());
+        with_audio(&mut events, &mut speaker);
+        for _ in 0..2 {
+            let (_, item) = speaker.tick(Instant::now());
+            events.played(item.as_ref(), false);
+        }
+        let cleared = json!({"type": "output_audio_buffer.cleared", "response_id": "r"}).to_string();
+        let outgoing = events.session(cleared, &mut speaker);
+        assert_eq!(kinds(&outgoing.to_peer), ["output_audio_buffer.cleared"]);
+        assert_eq!(kinds(&outgoing.to_session), ["output_audio_buffer.played", "conversation.item.truncate"]);
+        assert!(outgoing.to_session.iter().all(|event| event.contains(r#""audio_end_ms":40"#)), "{outgoing:?}");
+        assert!(speaker.is_empty());
+    }
+
+    #[test]
+    fn extensions_and_errors_of_own_requests_stay_here() {
+        let (mut events, mut speaker) = (ReplyEvents::default(), Speaker::default());
+        let report = events.heard(&Position { item: "i".into(), end_ms: 20 });
+        let own = serde_json::from_str::<serde_json::Value>(&report).unwrap()["event_id"].clone();
+        let mut passes = |event: serde_json::Value| !events.session(event.to_string(), &mut speaker).to_peer.is_empty();
+        assert!(!passes(json!({"type": "antiphon.timeline"})));
+        assert!(!passes(json!({"type": "output_audio_buffer.held", "response_id": "r"})));
+        assert!(!passes(json!({"type": "error", "error": {"event_id": own}})));
+        assert!(passes(json!({"type": "error", "error": {"event_id": "theirs"}})));
+        assert!(passes(json!({"type": "error", "error": {"event_id": null}})));
+        assert!(passes(json!({"type": "session.updated", "session": {}})));
+    }
+}

@@ -1,0 +1,458 @@
+//! One call: the task between a peer's datagrams and its session.
+//!
+//! [`super::signaling`] answers the offer and spawns [`Peer::run`]. The task gives datagrams and time to str0m, drains it after
+//! each step, and moves what comes out: events of the data channel and microphone frames to the session, the session's events to
+//! the data channel, its audio to the track. It decides nothing about the dialog.
+
+use super::calls::CallEntry;
+use super::endpoint::{Datagram, Endpoint, Route};
+use super::events::{Outgoing, ReplyEvents};
+use super::microphone::{Microphone, NumberedFrame};
+use super::queue::{Queue, Weight};
+use super::speaker::{FRAME, FRAME_TICKS, Speaker};
+use crate::server::transport::call::{Call, CallOutput, NotTaken};
+use antiphon_types::Samples;
+use bytes::Bytes;
+use std::collections::{HashMap, VecDeque};
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+use str0m::channel::{ChannelData, ChannelId};
+use str0m::media::{MediaKind, Mid, Pt};
+use str0m::net::{Protocol, Receive, Transmit};
+use str0m::rtp::{RtpPacket, RtpWrite};
+use str0m::{Event, Input, Output, Rtc, RtcError};
+use tokio::sync::mpsc;
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval, sleep_until};
+
+/// From the answer to the connection, and from there to the data channel.
+const CONNECTING: Duration = Duration::from_secs(10);
+/// A peer that has sent nothing for this long is gone: browsers check the path each 2.5 s (RFC 7675 allows 5 s).
+const GONE: Duration = Duration::from_secs(15);
+/// Time without packets after which the microphone is taken to be silent.
+const QUIET: Duration = Duration::from_millis(60);
+/// Time for the last events of a call to be acknowledged.
+const LAST_EVENTS: Duration = Duration::from_secs(1);
+/// Interval of reports of what was heard.
+const REPORT: Duration = Duration::from_millis(200);
+/// Stall after which packets that were due are not sent any more.
+const MAX_BEHIND: Duration = Duration::from_millis(500);
+/// Bytes of client events and microphone frames that wait for the session.
+const MAX_UNTAKEN_BYTES: usize = 1024 * 1024;
+/// TCP connections of one peer.
+const MAX_CONNECTIONS: usize = 4;
+/// What a data channel message to a peer may hold (the limit of browsers), and those that wait for it to take them.
+const MAX_MESSAGE_BYTES: usize = 256 * 1024;
+/// Bytes that the data channel accepts before it reports room again.
+const CHANNEL_LOW_BYTES: usize = 64 * 1024;
+
+/// Why a call ended, for the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ended {
+    HungUp,
+    NotConnected,
+    PeerClosed,
+    PeerGone,
+    SessionClosed,
+    /// The session does not take what the peer sends, or the call what the session gives.
+    NotTaken,
+    Protocol,
+}
+
+/// What a peer sends its session.
+enum ToSession {
+    Event(String),
+    Frame(NumberedFrame),
+}
+
+/// A call's peer.
+pub(super) struct Peer {
+    rtc: Rtc,
+    endpoint: Arc<Endpoint>,
+    route: Route,
+    call: Arc<Call>,
+    entry: CallEntry,
+    connections: HashMap<SocketAddr, mpsc::Sender<Bytes>>,
+    to_session: Arc<Queue<ToSession>>,
+    /// Whether the offer has a data channel.
+    has_channel: bool,
+    channel: Option<ChannelId>,
+    /// Messages that the data channel has not taken.
+    unsent: VecDeque<String>,
+    audio: Option<Audio>,
+    microphone: Microphone,
+    speaker: Speaker,
+    events: ReplyEvents,
+    is_connected: bool,
+    begun: Instant,
+    last_datagram: Instant,
+    last_packet: Instant,
+    last_report: Instant,
+    ended: Option<Ended>,
+}
+
+/// The audio track.
+struct Audio {
+    mid: Mid,
+    payload_type: Pt,
+    /// The RTP sequence number of the next packet.
+    sequence: u64,
+    was_silent: bool,
+}
+
+impl Peer {
+    /// The peer of a call whose offer `rtc` has answered.
+    pub(super) fn new(rtc: Rtc, endpoint: Arc<Endpoint>, route: Route, entry: CallEntry, has_channel: bool) -> Self {
+        let now = Instant::now();
+        Self {
+            rtc,
+            endpoint,
+            route,
+            call: entry.call().clone(),
+            entry,
+            connections: HashMap::new(),
+            to_session: Arc::new(Queue::new(MAX_UNTAKEN_BYTES)),
+            has_channel,
+            channel: None,
+            unsent: VecDeque::new(),
+            audio: None,
+            microphone: Microphone::default(),
+            speaker: Speaker::default(),
+            events: ReplyEvents::default(),
+            is_connected: false,
+            begun: now,
+            last_datagram: now,
+            last_packet: now,
+            last_report: now,
+            ended: None,
+        }
+    }
+
+    /// Serves the call until it ends.
+    pub(super) async fn run(mut self) {
+        let (call, queue) = (self.call.clone(), self.to_session.clone());
+        let id = self.entry.id().to_owned();
+        let ended = {
+            let mut feeding = pin!(feed(&call, &queue));
+            let mut clock = clock();
+            let mut is_fed = true;
+            loop {
+                let due = match self.drain() {
+                    Ok(due) => due,
+                    Err(error) => {
+                        tracing::debug!(call = id, %error, "the connection failed");
+                        break Ended::Protocol;
+                    }
+                };
+                if let Some(ended) = self.ended {
+                    break ended;
+                }
+                let takes = self.takes_output();
+                let step = tokio::select! {
+                    () = self.entry.hung_up().cancelled() => break Ended::HungUp,
+                    datagram = self.next_datagram() => self.receive(datagram),
+                    scheduled = clock.tick() => self.tick(scheduled, &mut clock),
+                    () = sleep_until(due) => self.rtc.handle_input(Input::Timeout(Instant::now().into_std())),
+                    output = call.next(), if takes => {
+                        self.output(output);
+                        Ok(())
+                    }
+                    // The session takes nothing any more, and says why.
+                    error = &mut feeding, if is_fed => {
+                        tracing::debug!(call = id, %error, "the session is not fed any more");
+                        is_fed = false;
+                        Ok(())
+                    }
+                    () = call.ended(), if !takes => break Ended::SessionClosed,
+                };
+                if let Err(error) = step {
+                    tracing::debug!(call = id, %error, "the connection failed");
+                    break Ended::Protocol;
+                }
+            }
+        };
+        tracing::info!(session = %call.session(), call = id, reason = ?ended, "the call has ended");
+        self.finish().await;
+    }
+
+    async fn next_datagram(&self) -> Datagram {
+        self.route.inbox().next().await
+    }
+
+    /// Whether the session's output can be delivered now.
+    fn takes_output(&self) -> bool {
+        let has_way = if self.has_channel { self.channel.is_some() } else { self.is_connected };
+        has_way && self.unsent.is_empty()
+    }
+
+    /// Moves everything that the last step has produced; gives when str0m needs the time again.
+    fn drain(&mut self) -> Result<Instant, RtcError> {
+        loop {
+            match self.rtc.poll_output()? {
+                Output::Timeout(due) => {
+                    if self.flush()? {
+                        continue;
+                    }
+                    return Ok(Instant::from_std(due));
+                }
+                Output::Transmit(datagram) => self.transmit(&datagram),
+                Output::Event(event) => self.event(event),
+            }
+        }
+    }
+
+    fn transmit(&mut self, datagram: &Transmit) {
+        match datagram.proto {
+            Protocol::Udp => {
+                self.route.answers(datagram.destination);
+                self.endpoint.send(&datagram.contents, datagram.destination);
+            }
+            _ => {
+                if let Some(connection) = self.connections.get(&datagram.destination) {
+                    // Where it is full, the packet is lost, as on a network.
+                    let _ = connection.try_send(Bytes::copy_from_slice(&datagram.contents));
+                }
+            }
+        }
+    }
+
+    fn receive(&mut self, datagram: Datagram) -> Result<(), RtcError> {
+        let (protocol, source) = (datagram.protocol(), datagram.source);
+        let destination = self.endpoint.destination(source);
+        let Ok(receive) = Receive::new(protocol, source, destination, &datagram.bytes) else { return Ok(()) };
+        let input = Input::Receive(datagram.at.into_std(), receive);
+        if !self.rtc.accepts(&input) {
+            return Ok(());
+        }
+        self.last_datagram = datagram.at;
+        if let Some(connection) = datagram.connection
+            && !self.connections.contains_key(&source)
+        {
+            self.connections.retain(|_, connection| !connection.is_closed());
+            if self.connections.len() < MAX_CONNECTIONS {
+                self.connections.insert(source, connection);
+            }
+        }
+        self.rtc.handle_input(input)
+    }
+
+    fn event(&mut self, event: Event) {
+        match event {
+            Event::Connected => {
+                self.is_connected = true;
+                tracing::info!(
+                    session = %self.call.session(),
+                    call = self.entry.id(),
+                    after_ms = self.begun.elapsed().as_millis() as u64,
+                    "the peer is connected"
+                );
+                self.begun = Instant::now();
+            }
+            Event::MediaAdded(added) if added.kind == MediaKind::Audio && self.audio.is_none() => {
+                let params = self.rtc.codec_config().params().first().map(|params| params.pt());
+                self.audio = params.map(|payload_type| Audio {
+                    mid: added.mid,
+                    payload_type,
+                    sequence: u64::from(rand::random::<u16>() >> 1),
+                    was_silent: true,
+                });
+            }
+            Event::ChannelOpen(id, _) if self.channel.is_none() => {
+                self.channel = Some(id);
+                if let Some(mut channel) = self.rtc.channel(id) {
+                    channel.set_buffered_amount_low_threshold(CHANNEL_LOW_BYTES);
+                }
+            }
+            Event::ChannelClose(id) if self.channel == Some(id) => self.ended = Some(Ended::PeerClosed),
+            Event::ChannelData(ChannelData { id, data, .. }) if self.channel == Some(id) => {
+                let text = match String::from_utf8(data) {
+                    Ok(text) => text,
+                    Err(error) => String::from_utf8_lossy(error.as_bytes()).into_owned(),
+                };
+                self.tell_session(text);
+            }
+            Event::RtpPacket(packet) => self.packet(packet),
+            Event::MediaEgressStats(stats) => {
+                if let Some(round_trip) = stats.rtt {
+                    self.speaker.measured(round_trip);
+                }
+            }
+            Event::Closed => self.ended = Some(Ended::PeerClosed),
+            _ => {}
+        }
+    }
+
+    fn packet(&mut self, packet: RtpPacket) {
+        let Some(audio) = &self.audio else { return };
+        if packet.header.payload_type != audio.payload_type {
+            return;
+        }
+        self.last_packet = Instant::now();
+        let mut frames = Vec::new();
+        let payload = Bytes::copy_from_slice(&packet.payload);
+        self.microphone.packet(*packet.seq_no, packet.time.numer(), payload, &mut frames);
+        for frame in frames {
+            self.to_session.push(ToSession::Frame(frame));
+        }
+    }
+
+    fn tell_session(&mut self, event: String) {
+        if !self.to_session.push(ToSession::Event(event)) {
+            self.ended = Some(Ended::NotTaken);
+        }
+    }
+
+    fn output(&mut self, output: CallOutput) {
+        match output {
+            CallOutput::Event(text) => {
+                let Outgoing { to_peer, to_session, held } = self.events.session(text, &mut self.speaker);
+                if let Some(is_held) = held {
+                    self.speaker.hold(is_held);
+                }
+                to_session.into_iter().for_each(|event| self.tell_session(event));
+                to_peer.into_iter().for_each(|event| self.tell_peer(event));
+            }
+            CallOutput::Audio { item_id, offset, payload } => {
+                if !self.speaker.push(item_id, offset, payload) {
+                    self.ended = Some(Ended::NotTaken);
+                }
+            }
+            CallOutput::Closed(close) => {
+                tracing::debug!(code = close.code, reason = close.reason, "the session has ended");
+                self.ended = Some(Ended::SessionClosed);
+            }
+        }
+    }
+
+    fn tell_peer(&mut self, event: String) {
+        self.entry.publish(&event);
+        if self.has_channel {
+            let too_long = event.len() > MAX_MESSAGE_BYTES;
+            self.unsent.push_back(if too_long { self.events.too_long(event.len()) } else { event });
+        }
+    }
+
+    /// Gives the data channel the next message; says whether it took one.
+    fn flush(&mut self) -> Result<bool, RtcError> {
+        let Some(id) = self.channel else { return Ok(false) };
+        let Some(message) = self.unsent.front() else { return Ok(false) };
+        let Some(mut channel) = self.rtc.channel(id) else { return Ok(false) };
+        let taken = channel.write(false, message.as_bytes())?;
+        if taken {
+            self.unsent.pop_front();
+        }
+        Ok(taken)
+    }
+
+    /// Each 20 ms: a packet of the reply, silence of the microphone, reports, deadlines.
+    fn tick(&mut self, scheduled: Instant, clock: &mut Interval) -> Result<(), RtcError> {
+        let now = Instant::now();
+        if now.duration_since(scheduled) > MAX_BEHIND {
+            clock.reset();
+        }
+        let is_late = self.begun + CONNECTING < now;
+        let is_complete = self.is_connected && (self.channel.is_some() || !self.has_channel);
+        if is_late && !is_complete {
+            self.ended = Some(Ended::NotConnected);
+        }
+        if self.last_datagram + GONE < now {
+            self.ended = Some(Ended::PeerGone);
+        }
+        if !self.is_connected {
+            return Ok(());
+        }
+        if self.last_packet + QUIET < now
+            && let Some(frame) = self.microphone.idle()
+        {
+            self.to_session.push(ToSession::Frame(frame));
+        }
+        if self.last_report + REPORT <= now
+            && let Some(position) = self.speaker.heard(now)
+        {
+            self.last_report = now;
+            let report = self.events.heard(&position);
+            self.tell_session(report);
+        }
+        let (payload, item) = self.speaker.tick(now);
+        let (is_silent, is_empty) = (item.is_none(), self.speaker.is_empty());
+        for event in self.events.played(item.as_ref(), is_empty) {
+            self.tell_peer(event);
+        }
+        let Some(audio) = &mut self.audio else { return Ok(()) };
+        let time = scheduled.duration_since(self.begun).as_millis() as u64 / FRAME.as_millis() as u64 * FRAME_TICKS;
+        let begins = !is_silent && std::mem::replace(&mut audio.was_silent, is_silent);
+        audio.was_silent = is_silent;
+        let sequence = audio.sequence;
+        audio.sequence += 1;
+        let mut api = self.rtc.direct_api();
+        if let Some(stream) = api.stream_tx_by_mid(audio.mid, None) {
+            let write = RtpWrite::new(audio.payload_type, sequence.into(), time as u32, now.into_std(), &payload[..]);
+            stream.write_rtp(write.marker(begins));
+        }
+        Ok(())
+    }
+
+    /// Lets the peer take the last events, says goodbye, and ends the session.
+    async fn finish(mut self) {
+        self.entry.close();
+        let deadline = Instant::now() + LAST_EVENTS;
+        while Instant::now() < deadline {
+            let Ok(due) = self.drain() else { return };
+            let is_sent = self.unsent.is_empty()
+                && self
+                    .channel
+                    .and_then(|id| self.rtc.channel(id))
+                    .is_none_or(|mut channel| channel.buffered_amount() == 0);
+            if is_sent || !self.rtc.is_alive() {
+                break;
+            }
+            let step = tokio::select! {
+                datagram = self.next_datagram() => self.receive(datagram),
+                () = sleep_until(due.min(deadline)) => self.rtc.handle_input(Input::Timeout(Instant::now().into_std())),
+            };
+            if step.is_err() {
+                return;
+            }
+        }
+        if self.rtc.close().is_ok() {
+            let _ = self.drain();
+        }
+    }
+}
+
+impl Weight for ToSession {
+    fn n_bytes(&self) -> usize {
+        size_of::<Self>()
+            + match self {
+                Self::Event(text) => text.len(),
+                Self::Frame(frame) => frame.payload.len(),
+            }
+    }
+
+    fn is_media(&self) -> bool {
+        matches!(self, Self::Frame(_))
+    }
+}
+
+/// Gives the session what its peer sends, in order, until it takes nothing any more.
+async fn feed(call: &Call, queue: &Queue<ToSession>) -> NotTaken {
+    loop {
+        let taken = match queue.next().await {
+            ToSession::Event(text) => call.send_event(&text).await,
+            ToSession::Frame(NumberedFrame { number, payload }) => {
+                call.push_frame(number, Samples(u64::from(number) * 480), payload).await
+            }
+        };
+        if let Err(error) = taken {
+            return error;
+        }
+    }
+}
+
+/// Ticks that were missed are caught up, so that the track keeps real time.
+fn clock() -> Interval {
+    let mut clock = interval(FRAME);
+    clock.set_missed_tick_behavior(MissedTickBehavior::Burst);
+    clock
+}

@@ -1,0 +1,124 @@
+//! `WS /v1/realtime?call_id=`: a client that joins a call beside its peer, to watch and steer it.
+//!
+//! It gets the call's server events from `session.created` on as they are sent, and sends client events. The call does not end
+//! with it; it ends with the call. One that does not keep up is closed with 1013.
+
+use super::calls::Ongoing;
+use super::signaling::{rejected, unknown_call};
+use crate::server::app::App;
+use crate::server::auth;
+use crate::server::client::Client;
+use crate::server::guard::refused;
+use crate::server::heartbeat::{Beat, Heartbeat};
+use crate::server::inflow::Inflow;
+use crate::server::socket::{CLOSING, STUCK, close};
+use crate::server::unfinished::{Next, Unfinished};
+use crate::server::websocket;
+use axum::extract::ws::{Message, WebSocket, WebSocketUpgrade};
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::Response;
+use bytes::Bytes;
+use futures_util::{SinkExt, StreamExt};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::broadcast::Receiver;
+use tokio::sync::broadcast::error::RecvError;
+use tokio::time::timeout;
+
+/// Clients that join one call at a time.
+const MAX_JOINED: usize = 8;
+/// Time for a client to take one event.
+const TAKING: Duration = Duration::from_secs(10);
+
+/// Joins a client to the call with this id.
+pub(in crate::server) fn upgrade(
+    app: &Arc<App>,
+    client: Client,
+    headers: &HeaderMap,
+    (ws, inflow): (WebSocketUpgrade, Arc<Inflow>),
+    id: &str,
+) -> Response {
+    let caller = match auth::caller(app, client, headers) {
+        Ok(caller) => caller,
+        Err(refusal) => return rejected(app, client, refusal),
+    };
+    let Some(call) = app.webrtc.as_ref().and_then(|webrtc| webrtc.calls.find(id, caller.owner)) else {
+        return unknown_call();
+    };
+    let events = call.events.subscribe();
+    if call.events.receiver_count() > MAX_JOINED {
+        let message = format!("{MAX_JOINED} clients have joined this call, which is the most.");
+        return refused(StatusCode::TOO_MANY_REQUESTS, "rate_limit_exceeded", message);
+    }
+    let (tasks, app, id) = (app.setup.tasks.clone(), app.clone(), id.to_owned());
+    websocket::configured(ws).protocols(["realtime"]).on_upgrade(move |socket| {
+        tasks.track_future(async move {
+            tracing::info!(session = %call.call.session(), call = id, "a client has joined the call");
+            let _counted = app.connected();
+            serve(&app, &call, events, socket, &inflow).await;
+            inflow.linger().await;
+        })
+    })
+}
+
+async fn serve(app: &App, call: &Ongoing, mut events: Receiver<Arc<str>>, socket: WebSocket, inflow: &Inflow) {
+    let (mut sink, mut stream) = socket.split();
+    let budget = App::session_budget();
+    let (heard, mut heartbeat) = Heartbeat::new(Duration::from_secs(u64::from(app.config.ping_seconds)));
+    let read = async {
+        let mut unfinished = Unfinished::new(app, inflow, &budget);
+        loop {
+            let message = match unfinished.next(&mut stream, STUCK).await {
+                Next::Message(Some(Ok(message))) => message,
+                Next::Message(Some(Err(error))) => return websocket::close_for(error),
+                Next::Message(None) => return None,
+                Next::Late => return Some((1008, "a message took too long (server.message_seconds)")),
+                Next::NoRoom => return Some((1013, "the server cannot keep up")),
+            };
+            heard.tell();
+            match message {
+                Message::Text(text) => {
+                    let Ok(share) = timeout(STUCK, unfinished.share(text.len())).await else {
+                        return Some((1013, "the server cannot keep up"));
+                    };
+                    drop(share);
+                    if call.call.send_event(&text).await.is_err() {
+                        return Some((1013, "the session cannot keep up"));
+                    }
+                }
+                Message::Binary(_) => return Some((1003, "a client that joins a call sends events only")),
+                Message::Close(_) => return None,
+                Message::Ping(_) | Message::Pong(_) => {}
+            }
+        }
+    };
+    let write = async {
+        if let Some(created) = call.created.get() {
+            timeout(TAKING, sink.send(Message::Text((&**created).into()))).await.ok()?.ok()?;
+        }
+        loop {
+            let message = tokio::select! {
+                event = events.recv() => match event {
+                    Ok(event) => Message::Text((&*event).into()),
+                    Err(RecvError::Lagged(_)) => return Some((1013, "the client cannot keep up")),
+                    Err(RecvError::Closed) => return None,
+                },
+                beat = heartbeat.beat() => match beat {
+                    Beat::Ping => Message::Ping(Bytes::new()),
+                    Beat::Dead => return Some((1011, "no answer to two pings")),
+                },
+            };
+            timeout(TAKING, sink.send(message)).await.ok()?.ok()?;
+        }
+    };
+    let end = tokio::select! {
+        end = read => end,
+        end = write => end,
+        () = call.ended.cancelled() => Some((1000, "the call has ended")),
+        () = app.kill.cancelled() => Some((1001, "the server is going away")),
+    };
+    if let Some((code, reason)) = end {
+        let _ = timeout(CLOSING, sink.send(close(code, reason))).await;
+    }
+    let _ = timeout(CLOSING, async { while let Some(Ok(_)) = stream.next().await {} }).await;
+}

@@ -1,0 +1,280 @@
+//! `POST /v1/realtime/calls` (and `POST /v1/realtime`): an offer in, an answer out; `POST /v1/realtime/calls/{id}/hangup`.
+//!
+//! The offer comes as SDP, as a form with the parts `sdp` and `session`, or as JSON with these fields. Keys are those of the
+//! WebSocket, short-lived ones too. The call is admitted before it is answered.
+
+use super::Webrtc;
+use super::peer::Peer;
+use crate::server::app::App;
+use crate::server::auth::{self, Identity, Refusal};
+use crate::server::client::Client;
+use crate::server::guard::refused;
+use crate::server::keys;
+use crate::server::secrets;
+use crate::server::transport::call::{Call, CallOpening};
+use antiphon_protocol::{ServerEvent, SessionUpdate, WireError};
+use antiphon_session::AudioMode;
+use axum::body::Bytes;
+use axum::extract::{Extension, FromRequest, Multipart, Path, Query, Request, State};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use std::sync::Arc;
+use std::time::Duration;
+use str0m::change::SdpOffer;
+use str0m::ice::IceCreds;
+use str0m::{Candidate, Rtc, RtcConfig};
+use tokio::time::{Instant, timeout};
+
+/// The pattern of the route, for the log.
+const ROUTE: &str = "/v1/realtime/calls";
+/// An offer with its settings.
+pub(in crate::server) const MAX_BODY_BYTES: usize = 256 * 1024;
+/// An offer: a browser's with one track and a data channel has 3 to 8 KiB.
+const MAX_SDP_BYTES: usize = 64 * 1024;
+/// Media lines of an offer.
+const MAX_MEDIA: usize = 8;
+/// Timeout for receiving a request.
+const BODY: Duration = Duration::from_secs(10);
+/// Interval of receiver reports: a sender's FEC follows them.
+const REPORTS: Duration = Duration::from_secs(1);
+/// Interval of measurements of the round trip.
+const STATISTICS: Duration = Duration::from_secs(2);
+/// What the data channel buffers for a peer.
+const MAX_UNACKNOWLEDGED_BYTES: usize = 1024 * 1024;
+/// What a message of a peer may hold: the limit of browsers.
+const MAX_MESSAGE_BYTES: u32 = 256 * 1024;
+
+/// The query parameters. Unknown ones are ignored, because SDKs add their own.
+#[derive(Deserialize)]
+pub(in crate::server) struct Params {
+    model: Option<String>,
+}
+
+/// What a client asks for.
+struct Offer {
+    sdp: String,
+    /// The settings, JSON.
+    session: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct JsonOffer {
+    sdp: String,
+    #[serde(default)]
+    session: Option<Box<RawValue>>,
+}
+
+/// An answered offer.
+struct Answered {
+    rtc: Rtc,
+    sdp: String,
+    fragment: String,
+    has_channel: bool,
+}
+
+/// Answers an offer with 201, the SDP, and the call's place in `Location`.
+pub(in crate::server) async fn create(
+    State(app): State<Arc<App>>,
+    Query(params): Query<Params>,
+    Extension(client): Extension<Client>,
+    request: Request,
+) -> Response {
+    let Some(webrtc) = app.webrtc.clone() else {
+        let message = "This server does not serve WebRTC (rtc.listen is empty). Connect by WebSocket.";
+        return refused(StatusCode::NOT_FOUND, "webrtc_off", message);
+    };
+    let headers = request.headers().clone();
+    secrets::fetch(&app, client, &headers).await;
+    let caller = match auth::caller(&app, client, &headers) {
+        Ok(caller) => caller,
+        Err(refusal) => return rejected(&app, client, refusal),
+    };
+    let offer = match timeout(BODY, read(request)).await {
+        Ok(Ok(offer)) => offer,
+        Ok(Err(response)) => return *response,
+        Err(_) => {
+            return refused(StatusCode::REQUEST_TIMEOUT, "request_timeout", "The request was not received in time.");
+        }
+    };
+    let settings = offer.session.as_deref().map(|text| settings(&app, text, caller.owner)).transpose();
+    let settings = match settings {
+        Ok(settings) => settings.map(Arc::new),
+        Err(error) => return invalid(error),
+    };
+    let answered = match answer(&webrtc, &offer.sdp) {
+        Ok(answered) => answered,
+        Err(why) => return invalid(WireError::invalid("invalid_offer", why, Some("sdp"))),
+    };
+    let owner = caller.owner;
+    let opening = CallOpening {
+        mode: AudioMode::Opus,
+        settings,
+        model: params.model,
+        intent: None,
+        transport: "webrtc",
+        route: ROUTE,
+    };
+    let call = match Call::open(&app, client, caller, opening) {
+        Ok(call) => call,
+        Err(refused) => return refused.into_response(),
+    };
+    let Answered { rtc, sdp, fragment, has_channel } = answered;
+    let entry = webrtc.calls.list(keys::make("rtc_"), call, owner);
+    let location = HeaderValue::try_from(format!("{ROUTE}/{}", entry.id())).expect("letters and digits");
+    let route = webrtc.endpoint.list(fragment);
+    app.setup.tasks.spawn(Peer::new(rtc, webrtc.endpoint.clone(), route, entry, has_channel).run());
+    let headers = [(header::CONTENT_TYPE, HeaderValue::from_static("application/sdp")), (header::LOCATION, location)];
+    (StatusCode::CREATED, headers, sdp).into_response()
+}
+
+/// Ends a call of the key.
+pub(in crate::server) async fn hang_up(
+    State(app): State<Arc<App>>,
+    identity: Identity,
+    Path(id): Path<String>,
+) -> Response {
+    let call = app.webrtc.as_ref().and_then(|webrtc| webrtc.calls.find(&id, identity.owner));
+    match call {
+        Some(call) => {
+            call.hang_up.cancel();
+            StatusCode::OK.into_response()
+        }
+        None => unknown_call(),
+    }
+}
+
+/// The response to an id of no call of this key.
+pub(super) fn unknown_call() -> Response {
+    refused(StatusCode::NOT_FOUND, "call_id_not_found", "There is no call with this id.")
+}
+
+/// The response to a client without a key that may open sessions.
+pub(super) fn rejected(app: &App, client: Client, refusal: Refusal) -> Response {
+    auth::log(app, client, ROUTE, refusal);
+    auth::unauthorized_call(refusal)
+}
+
+fn invalid(error: WireError) -> Response {
+    let event = antiphon_protocol::encode(&ServerEvent::Error { error }, "");
+    let mut event: serde_json::Value = serde_json::from_str(&event).expect("an event is JSON");
+    let mut error = event["error"].take();
+    error.as_object_mut().expect("an object").remove("event_id");
+    (StatusCode::BAD_REQUEST, axum::Json(serde_json::json!({"error": error}))).into_response()
+}
+
+/// Reads a request's body in any of its three forms.
+async fn read(request: Request) -> Result<Offer, Box<Response>> {
+    let kind = request.headers().get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+    let kind = kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    let bad = |message: String| Box::new(refused(StatusCode::BAD_REQUEST, "invalid_offer", message));
+    let offer = match kind.as_str() {
+        "multipart/form-data" => {
+            let mut form =
+                Multipart::from_request(request, &()).await.map_err(|error| Box::new(error.into_response()))?;
+            let (mut sdp, mut session) = (None, None);
+            while let Some(field) = form.next_field().await.map_err(|error| Box::new(error.into_response()))? {
+                let name = field.name().unwrap_or_default().to_owned();
+                let text = field.text().await.map_err(|error| Box::new(error.into_response()))?;
+                match name.as_str() {
+                    "sdp" => sdp = Some(text),
+                    "session" => session = Some(text),
+                    _ => {}
+                }
+            }
+            Offer { sdp: sdp.ok_or_else(|| bad("The part 'sdp' is missing.".into()))?, session }
+        }
+        "application/json" => {
+            let body = body(request).await?;
+            let JsonOffer { sdp, session } = serde_json::from_slice(&body)
+                .map_err(|error| bad(format!("We could not parse the JSON body of your request: {error}.")))?;
+            Offer { sdp, session: session.map(|session| session.get().to_owned()) }
+        }
+        _ => {
+            let body = body(request).await?;
+            let sdp = String::from_utf8(body.into()).map_err(|_| bad("The offer is no text.".into()))?;
+            Offer { sdp, session: None }
+        }
+    };
+    if offer.sdp.len() > MAX_SDP_BYTES {
+        let message = format!("The offer has {} bytes; {MAX_SDP_BYTES} is the most.", offer.sdp.len());
+        return Err(Box::new(refused(StatusCode::PAYLOAD_TOO_LARGE, "invalid_offer", message)));
+    }
+    Ok(offer)
+}
+
+async fn body(request: Request) -> Result<Bytes, Box<Response>> {
+    Bytes::from_request(request, &()).await.map_err(|error| Box::new(error.into_response()))
+}
+
+/// The settings of the session, checked as those of a `session.update` are.
+fn settings(app: &App, text: &str, owner: Option<antiphon_types::KeyId>) -> Result<SessionUpdate, WireError> {
+    let settings = secrets::read_settings(text, app.dialect())?;
+    app.setup().describe(Some(&settings), owner)?;
+    Ok(settings)
+}
+
+/// Answers an offer; `Err`: what is wrong with it.
+fn answer(webrtc: &Webrtc, sdp: &str) -> Result<Answered, String> {
+    let media = || media_of(sdp);
+    if media().count() > MAX_MEDIA {
+        return Err(format!("The offer has more than {MAX_MEDIA} media lines."));
+    }
+    if !media().any(|line| line.starts_with("audio ")) {
+        return Err("The offer has no audio.".into());
+    }
+    let has_channel = media().any(|line| line.starts_with("application "));
+    let offer = SdpOffer::from_sdp_string(sdp).map_err(|error| format!("The offer cannot be read: {error}."))?;
+    let credentials = IceCreds::new();
+    let fragment = credentials.ufrag.clone();
+    let mut rtc = RtcConfig::new()
+        .set_crypto_provider(webrtc.crypto.clone())
+        .set_dtls_cert(webrtc.certificate.clone())
+        .set_ice_lite(true)
+        .set_local_ice_credentials(credentials)
+        .clear_codecs()
+        .enable_opus(true, false)
+        .set_rtp_mode(true)
+        .set_rtcp_report_interval_audio(REPORTS)
+        .set_stats_interval(Some(STATISTICS))
+        .set_sctp_max_message_size(MAX_MESSAGE_BYTES)
+        .set_sctp_max_buffered_amount(MAX_UNACKNOWLEDGED_BYTES)
+        .build(Instant::now().into_std());
+    for address in webrtc.endpoint.advertised() {
+        let tcp = Candidate::builder().tcp().host(*address).tcptype(str0m::net::TcpType::Passive).build();
+        for candidate in [Candidate::host(*address, "udp"), tcp] {
+            let candidate = candidate.map_err(|error| format!("This server advertises {address}: {error}."))?;
+            rtc.add_local_candidate(candidate);
+        }
+    }
+    let answer =
+        rtc.sdp_api().accept_offer(offer).map_err(|error| format!("The offer cannot be answered: {error}."))?;
+    let n_media = media().count();
+    let sdp = answer.to_sdp_string();
+    if media_of(&sdp).count() != n_media {
+        return Err("The offer cannot be read: one of its media lines is wrong.".into());
+    }
+    if !sdp.to_ascii_lowercase().contains("opus/48000") {
+        return Err("The offer has no audio with Opus.".into());
+    }
+    Ok(Answered { rtc, sdp, fragment, has_channel })
+}
+
+fn media_of(sdp: &str) -> impl Iterator<Item = &str> {
+    sdp.lines().filter_map(|line| line.strip_prefix("m="))
+}
+
+/// Whether pages of any origin may call this where keys are on: a page cannot send a key that it was not given.
+pub(in crate::server) fn is_call(path: &str) -> bool {
+    path == ROUTE
+        || path == "/v1/realtime"
+        || path.strip_prefix("/v1/realtime/calls/").is_some_and(|rest| rest.ends_with("/hangup"))
+}
+
+/// The headers by which a browser lets a page of another origin read the response.
+pub(in crate::server) fn share_with(origin: &HeaderValue, headers: &mut HeaderMap) {
+    headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin.clone());
+    headers.insert(header::ACCESS_CONTROL_EXPOSE_HEADERS, HeaderValue::from_static("Location, Retry-After"));
+    headers.append(header::VARY, HeaderValue::from_static("Origin"));
+}

@@ -1,0 +1,59 @@
+//! What the hub offers, as `describe` is answered.
+
+use crate::server::app::App;
+use antiphon_engine_api::tts::Voice;
+use serde_json::{Value, json};
+
+/// Languages of engines that know many, as ISO-639-1 codes: those that Whisper was trained with, and common language models.
+const MANY: [&str; 57] = [
+    "af", "ar", "hy", "az", "be", "bs", "bg", "ca", "zh", "hr", "cs", "da", "nl", "en", "et", "fi", "fr", "gl", "de",
+    "el", "he", "hi", "hu", "is", "id", "it", "ja", "kn", "kk", "ko", "lv", "lt", "mk", "ms", "mr", "mi", "ne", "no",
+    "fa", "pl", "pt", "ro", "ru", "sr", "sk", "sl", "es", "sw", "sv", "tl", "ta", "th", "tr", "uk", "ur", "vi", "cy",
+];
+
+/// The data of `info`.
+pub(super) fn info(app: &App) -> Value {
+    let setup = app.setup();
+    let engines = &setup.engines;
+    // The offline recognizer and assistant understand one language.
+    let of_stt = match (engines.stt.name(), setup.language.as_deref()) {
+        ("sphinx", _) => vec!["en"],
+        (_, Some(language)) => vec![language],
+        (_, None) => MANY.to_vec(),
+    };
+    let of_llm = if engines.llm.vocabulary().is_some() { vec!["en"] } else { MANY.to_vec() };
+    let model = |engine: &str, languages: &[&str]| with(artifact(engine), json!({"languages": languages}));
+    let voices: Vec<Value> = engines.tts.voices().iter().map(voice).collect();
+    json!({
+        "asr": [with(artifact("antiphon"), json!({
+            "models": [model(engines.stt.name(), &of_stt)], "supports_transcript_streaming": true,
+            "requires_external_vad": true, "prefers_auto_gain_enabled": true, "prefers_noise_reduction_enabled": true,
+        }))],
+        "tts": [with(artifact("antiphon"), json!({"voices": voices, "supports_synthesize_streaming": true}))],
+        "handle": [with(artifact("antiphon"), json!({
+            "models": [model(engines.llm.name(), &of_llm)], "supports_handled_streaming": true,
+            "supports_home_control": false,
+        }))],
+        "intent": [], "wake": [], "mic": [], "snd": [],
+    })
+}
+
+fn voice(voice: &Voice) -> Value {
+    let about = json!({"name": voice.id, "description": voice.name, "languages": [voice.language], "speakers": null});
+    with(artifact(&voice.id), about)
+}
+
+/// What every program, model and voice states about itself.
+fn artifact(name: &str) -> Value {
+    json!({
+        "name": name, "description": name, "version": env!("CARGO_PKG_VERSION"), "installed": true,
+        "attribution": {"name": "Antiphon", "url": ""},
+    })
+}
+
+fn with(mut one: Value, other: Value) -> Value {
+    if let (Value::Object(one), Value::Object(other)) = (&mut one, other) {
+        one.extend(other);
+    }
+    one
+}

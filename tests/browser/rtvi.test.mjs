@@ -1,0 +1,151 @@
+// RTVI with pipecat's own client and WebSocket transport, unchanged, in a real Chromium on a page of a foreign origin. See `run.mjs`
+// for what it needs; it starts a hub of its own, with a key.
+
+import assert from 'node:assert/strict';
+import { createServer } from 'node:http';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { dirname, join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { after, before, test as nodeTest } from 'node:test';
+import { build } from 'esbuild';
+import { TEST_TIMEOUT_MS, openPage, poll } from './browser.mjs';
+import { OwnHub } from './own_hub.mjs';
+import { composeWav } from './wav.mjs';
+
+const here = dirname(fileURLToPath(import.meta.url));
+const QUESTION_WAV = process.env.QUESTION_WAV;
+const STORY_WAV = process.env.STORY_WAV ?? QUESTION_WAV;
+const KEY = 'a-key-of-the-tests';
+
+const folder = mkdtempSync(join(tmpdir(), 'antiphon-rtvi-'));
+const questionMic = join(folder, 'question.wav');
+composeWav(questionMic, [2.5, QUESTION_WAV, 30]);
+const storyMic = join(folder, 'story.wav');
+composeWav(storyMic, [2.5, STORY_WAV, Number(process.env.UNTIL_BARGE_IN_S ?? 3) + 1.5, QUESTION_WAV, 30]);
+const quietMic = join(folder, 'quiet.wav');
+composeWav(quietMic, [120, QUESTION_WAV]);
+
+const test = (name, body) => nodeTest(name, { timeout: TEST_TIMEOUT_MS }, body);
+
+let hub;
+let site;
+let pageUrl;
+
+before(async () => {
+  const options = { bundle: true, write: false, format: 'iife', platform: 'browser', logLevel: 'error' };
+  const bundle = await build({ entryPoints: [join(here, 'rtvi_page.mjs')], ...options });
+  const script = bundle.outputFiles[0].text;
+  site = createServer((request, response) => {
+    const isScript = request.url.startsWith('/page.js');
+    response.setHeader('content-type', isScript ? 'text/javascript' : 'text/html');
+    response.end(isScript ? script : '<!doctype html><title>bot</title><main>A bot</main><script src="/page.js"></script>');
+  });
+  await new Promise((ready) => site.listen(0, '127.0.0.1', ready));
+  pageUrl = `http://127.0.0.1:${site.address().port}`;
+  hub = new OwnHub({ ANTIPHON_API_KEYS: KEY, ANTIPHON_SPEECH__JOBS_DIR: '', ANTIPHON_SERVER__ALLOWED_ORIGINS: pageUrl });
+  await hub.start();
+});
+
+after(async () => {
+  await hub?.stop();
+  site?.close();
+  rmSync(folder, { recursive: true });
+});
+
+/** A page whose client is ready, with a short-lived key of these session settings. */
+async function bot(t, microphone, session = {}) {
+  const answer = await fetch(`${hub.url}/v1/realtime/client_secrets`, {
+    method: 'POST',
+    headers: { authorization: `Bearer ${KEY}`, 'content-type': 'application/json' },
+    body: JSON.stringify({ session: { type: 'realtime', ...session } }),
+  });
+  assert.equal(answer.status, 200, await answer.clone().text());
+  const { value } = await answer.json();
+  const { page, close } = await openPage(t, { url: pageUrl, microphone, shows: 'main' });
+  const url = `${hub.url.replace('http', 'ws')}/v1/rtvi`;
+  const ready = await page.evaluate(([url, token]) => window.bot.connect(url, token), [url, value]);
+  assert.match(ready.version, /^2\./);
+  return { page, close };
+}
+
+const state = (page) => page.evaluate(() => window.bot.seen);
+const types = (seen) => seen.events.map((event) => event.type);
+const of = (seen, type) => seen.events.filter((event) => event.type === type).map((event) => event.data);
+
+async function until(page, what, condition) {
+  await poll(
+    async () => condition(await state(page)),
+    async () => {
+      const { events, ...rest } = await state(page);
+      return `waited in vain for ${what}: ${JSON.stringify(rest)}; ${events.map((event) => event.type).join(' ')}`;
+    },
+  );
+  return state(page);
+}
+
+/** That these came in this order; others may lie between. */
+function inOrder(seen, expected) {
+  let from = 0;
+  for (const type of expected) {
+    const at = types(seen).indexOf(type, from);
+    assert.ok(at >= 0, `no ${type} in its place in ${types(seen).join(' ')}`);
+    from = at + 1;
+  }
+}
+
+test('a page of another origin is ready, is heard and hears the answer', async (t) => {
+  const { page, close } = await bot(t, questionMic);
+  const seen = await until(page, 'an answer that was played', (seen) => types(seen).includes('botStoppedSpeaking'));
+  inOrder(seen, ['connected', 'botReady', 'userStartedSpeaking', 'userStoppedSpeaking', 'userTranscript', 'botLlmStarted', 'botStartedSpeaking', 'botStoppedSpeaking']);
+  const transcript = of(seen, 'userTranscript').findLast((data) => data.final);
+  assert.match(transcript.text, /time/i);
+  const outputs = of(seen, 'botOutput');
+  assert.ok(outputs.some((data) => data.spoken_status === 'completed' && data.will_be_spoken), JSON.stringify(outputs));
+  assert.ok(seen.bytes > 24_000 && seen.loudest > 1_000, `${seen.bytes} bytes, at most ${seen.loudest}`);
+  assert.deepEqual(seen.errors, []);
+  assert.equal(seen.states.at(-1), 'ready');
+  console.log(`# ready after ${Math.round(seen.connectedAfterMs)} ms`);
+  await page.evaluate(() => window.bot.client.disconnect());
+  await until(page, 'the end', (seen) => seen.states.at(-1) === 'disconnected');
+  await close();
+});
+
+test('an interruption ends the answer', async (t) => {
+  const { page, close } = await bot(t, storyMic);
+  const seen = await until(page, 'a second turn', (seen) => types(seen).filter((type) => type === 'userStoppedSpeaking').length > 1);
+  inOrder(seen, ['botStartedSpeaking', 'userStartedSpeaking', 'botStoppedSpeaking']);
+  assert.deepEqual(seen.errors, []);
+  await close();
+});
+
+test('text is answered, context is taken, and a message that is not served is refused', async (t) => {
+  const { page, close } = await bot(t, quietMic);
+  await page.evaluate(() => window.bot.client.sendText('What is twelve plus thirty?'));
+  const seen = await until(page, 'an answer', (seen) => types(seen).includes('botStoppedSpeaking'));
+  const said = of(seen, 'botLlmText').map((data) => data.text).join('');
+  assert.match(said, /42|forty[- ]two/i);
+  const refused = await page.evaluate(() => window.bot.client.sendClientRequest('no-such', {}).then(() => 'served', (error) => error.data?.error ?? String(error)));
+  assert.match(refused, /session\.update/);
+  const updated = await page.evaluate(() => window.bot.client.sendClientRequest('session.update', { instructions: 'Be brief.' }));
+  assert.equal(updated.instructions, 'Be brief.');
+  await close();
+});
+
+test('a function of the page is called', async (t) => {
+  const { page, close } = await bot(t, quietMic);
+  const tool = { type: 'function', name: 'get_colour', description: 'The colour.', parameters: { type: 'object', properties: {} } };
+  await page.evaluate((session) => window.bot.client.sendClientRequest('session.update', session), { tools: [tool], tool_choice: { type: 'function', name: 'get_colour' } });
+  await page.evaluate(() => window.bot.client.sendText('Which colour is it?'));
+  const seen = await until(page, 'a call', (seen) => seen.calls.length > 0 && types(seen).includes('llmFunctionCallStopped'));
+  assert.equal(seen.calls[0].functionName, 'get_colour');
+  inOrder(seen, ['llmFunctionCallStarted', 'llmFunctionCallInProgress', 'llmFunctionCallStopped']);
+  await close();
+});
+
+test('a wrong key is refused', async (t) => {
+  const { page } = await openPage(t, { url: pageUrl, microphone: quietMic, shows: 'main' });
+  const url = `${hub.url.replace('http', 'ws')}/v1/rtvi`;
+  const failure = await page.evaluate(([url]) => window.bot.connect(url, 'wrong').then(() => 'connected', (error) => String(error)), [url]);
+  assert.notEqual(failure, 'connected');
+});

@@ -1,0 +1,420 @@
+//! Phone calls: fake peers of each telephony provider over real sockets, at a real hub.
+
+mod audiosocket;
+mod narrow;
+mod phone;
+
+use crate::hub::{Hub, engines};
+use crate::turns::{get, ms, turn};
+use antiphon::config::{Config, TelephonyRoute};
+use antiphon::server::Keys;
+use antiphon_engine_api::fakes::llm::FakeLlm;
+use antiphon_engine_api::fakes::stt::FakeStt;
+use antiphon_engine_api::fakes::tts::FakeTts;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use phone::{Phone, Provider};
+use ring::hmac;
+use serde_json::{Value, json};
+use std::time::Duration;
+use tokio_tungstenite::tungstenite::Message;
+
+const NUMBER: &str = "+15550100";
+
+fn open_config() -> Config {
+    let mut config = Config::default();
+    config.telephony.unauthenticated = true;
+    config.telephony.key_pause_ms = 400;
+    config
+}
+
+fn route(greeting: &str, session: Value) -> TelephonyRoute {
+    TelephonyRoute { greeting: greeting.into(), session: session.as_object().expect("an object").clone() }
+}
+
+async fn hub(heard: &[&str], llm: &FakeLlm, config: Config) -> Hub {
+    Hub::start(engines(FakeStt::hears(heard.iter().copied()), llm.clone(), FakeTts::default()), config).await
+}
+
+fn long() -> String {
+    // Each word takes 250 ms.
+    "long ".repeat(60)
+}
+
+#[tokio::test]
+async fn every_provider_carries_a_turn_and_says_what_was_heard() {
+    let calls = Provider::ALL.map(|provider| async move {
+        let llm = FakeLlm::says(["Ten past ten."]);
+        let hub = hub(&["what time is it"], &llm, open_config()).await;
+        let mut phone = Phone::call(hub.address, provider, "", NUMBER).await;
+        phone.speak(500).await;
+        // 650 ms are spoken, and the last frame may be filled up.
+        phone.until("the whole reply is heard", |phone| phone.heard_ms() >= 650).await;
+        phone.silence(200).await;
+        assert_eq!((phone.heard_ms(), phone.held_ms()), (650, 0), "{provider:?}");
+        let loud = phone.heard.iter().filter(|sample| sample.unsigned_abs() > 1_000).count();
+        assert!(loud > phone.heard.len() / 2, "{provider:?} heard a tone");
+        let turn = turn(&hub, |turn| turn["settled"] == true && turn["heard_by"] == "report").await;
+        assert_eq!(
+            (&turn["transcript"], &turn["heard"]),
+            (&json!("what time is it"), &json!("Ten past ten.")),
+            "{turn}"
+        );
+        assert_eq!(turn["audio"]["heard_ms"], json!(650.0), "{provider:?} {turn}");
+        // The peer ends the call, and the session ends with it.
+        phone.stream.close(None).await.expect("it is open");
+        hub.until("antiphon_sessions_active ", 0.0).await;
+        hub.stop().await;
+    });
+    futures_util::future::join_all(calls).await;
+}
+
+#[tokio::test]
+async fn a_barge_in_clears_the_peer_and_the_history_ends_at_what_was_heard() {
+    let calls = Provider::ALL.map(|provider| async move {
+        let (answer, llm) = (long(), FakeLlm::default());
+        for text in [answer.as_str(), "Fine."] {
+            llm.then(antiphon_engine_api::fakes::llm::words(text));
+        }
+        let hub = hub(&["tell me", "stop that"], &llm, open_config()).await;
+        let mut phone = Phone::call(hub.address, provider, "", NUMBER).await;
+        phone.speak(500).await;
+        phone.until("1.3 s of the reply", |phone| phone.heard_ms() >= 1_300).await;
+        phone.speak(600).await;
+        phone.until("the reply is cleared", |phone| !phone.cleared_at.is_empty()).await;
+        let stopped_ms = phone.cleared_at[0] * 1_000 / phone.rate();
+        let n_heard = phone.heard.len();
+        phone.until("the next reply", |phone| phone.heard.len() > n_heard).await;
+        assert!(!phone.is_paused, "{provider:?}");
+        let can_pause = matches!(provider, Provider::Asterisk | Provider::AsteriskJson);
+        assert_eq!(phone.was_paused, can_pause, "{provider:?}");
+        let (_, list) = get(&hub, "/api/turns").await;
+        let cut = list["turns"].as_array().expect("a list").iter().find(|turn| turn["barged_in"] == true);
+        let cut = cut.expect("the reply was cut");
+        let error = ms(&cut["audio"]["heard_ms"]) - stopped_ms as f64;
+        // On a quiet machine less than 40 ms. A hub that counted what it had sent would be 300 ms off.
+        assert!(error.abs() < 150.0, "{provider:?}: {error} ms, stopped at {stopped_ms}: {cut}");
+        let n_words = cut["heard"].as_str().expect("text").matches("long").count();
+        assert!((stopped_ms / 250).abs_diff(n_words) <= 1, "{provider:?}: {n_words} words in {stopped_ms} ms");
+        let history = format!("{:?}", llm.requests()[1].messages);
+        assert_eq!(history.matches("long").count(), n_words, "{provider:?}");
+        hub.stop().await;
+    });
+    futures_util::future::join_all(calls).await;
+}
+
+#[tokio::test]
+async fn keys_stop_the_reply_and_are_a_message_of_the_user() {
+    let calls = Provider::ALL.map(|provider| async move {
+        let (answer, llm) = (long(), FakeLlm::default());
+        for text in [answer.as_str(), "Thank you.", "And again."] {
+            llm.then(antiphon_engine_api::fakes::llm::words(text));
+        }
+        let hub = hub(&["tell me"], &llm, open_config()).await;
+        let mut phone = Phone::call(hub.address, provider, "", NUMBER).await;
+        phone.speak(500).await;
+        phone.until("the reply begins", |phone| phone.heard_ms() >= 200).await;
+        phone.press('1').await;
+        phone.until("the reply is cleared", |phone| !phone.cleared_at.is_empty()).await;
+        phone.press('2').await;
+        phone.press('#').await;
+        let n_heard = phone.heard.len();
+        phone.until("the answer to the keys", |phone| phone.heard.len() > n_heard).await;
+        let history = format!("{:?}", llm.requests()[1].messages);
+        assert!(history.contains("12#"), "{provider:?} {history}");
+        // Without '#' the entry ends after a pause.
+        phone.press('7').await;
+        let asked = || llm.requests().len() == 3;
+        phone.until("the second entry", |_| asked()).await;
+        let history = format!("{:?}", llm.requests()[2].messages);
+        assert!(history.contains(": 7)"), "{provider:?} {history}");
+        hub.stop().await;
+    });
+    futures_util::future::join_all(calls).await;
+}
+
+#[tokio::test]
+async fn a_route_of_the_number_greets_with_its_own_settings() {
+    let llm = FakeLlm::says(["Welcome.", "Other."]);
+    let mut config = open_config();
+    let session = json!({"instructions": "You are a pirate."});
+    config.telephony.routes.insert(NUMBER.into(), route("Greet the caller.", session));
+    config.telephony.routes.insert("default".into(), route("", json!({"instructions": "You are nobody."})));
+    let hub = hub(&["hello"], &llm, config).await;
+    let mut phone = Phone::call(hub.address, Provider::Twilio, "", NUMBER).await;
+    phone.until("the greeting", |phone| phone.heard_ms() >= 400).await;
+    let asked = format!("{:?}", llm.requests()[0]);
+    assert!(asked.contains("Greet the caller."), "{asked}");
+    let mut other = Phone::call(hub.address, Provider::Asterisk, "?route=elsewhere", "+4930").await;
+    other.speak(500).await;
+    other.until("a reply", |phone| phone.heard_ms() > 0).await;
+    let asked = format!("{:?}", llm.requests()[1]);
+    assert!(asked.contains("You are nobody."), "{asked}");
+    // The caller of the first number goes on with the route's instructions.
+    phone.speak(500).await;
+    phone.until("a reply", |_| llm.requests().len() == 3).await;
+    assert!(format!("{:?}", llm.requests()[2]).contains("You are a pirate."));
+}
+
+#[tokio::test]
+async fn a_call_of_telnyx_whose_frames_are_swapped_is_served() {
+    let llm = FakeLlm::says(["Ten."]);
+    let hub = hub(&["what time is it"], &llm, open_config()).await;
+    let mut phone = Phone::call(hub.address, Provider::Telnyx, "", NUMBER).await;
+    phone.swaps = true;
+    phone.speak(500).await;
+    phone.until("the reply", |phone| phone.heard_ms() >= 200).await;
+    let turn = turn(&hub, |turn| turn["settled"] == true).await;
+    assert_eq!(turn["transcript"], "what time is it");
+}
+
+#[tokio::test]
+async fn a_peer_that_answers_no_mark_is_served_by_the_estimate() {
+    let llm = FakeLlm::says(["Ten past ten."]);
+    let hub = hub(&["what time is it"], &llm, open_config()).await;
+    let mut phone = Phone::call(hub.address, Provider::Twilio, "", NUMBER).await;
+    phone.ignores_marks = true;
+    phone.speak(500).await;
+    phone.until("the whole reply", |phone| phone.heard_ms() >= 650).await;
+    let turn = turn(&hub, |turn| turn["settled"] == true).await;
+    assert_eq!((&turn["heard_by"], &turn["heard"]), (&json!("estimate"), &json!("Ten past ten.")));
+}
+
+#[tokio::test]
+async fn a_peer_that_stops_sending_audio_ends_the_turn() {
+    let llm = FakeLlm::says(["Ten."]);
+    let hub = hub(&["what time is it"], &llm, open_config()).await;
+    let mut phone = Phone::call(hub.address, Provider::Asterisk, "", NUMBER).await;
+    phone.speak(500).await;
+    // Discontinuous transmission: nothing follows.
+    turn(&hub, |turn| turn["settled"] == true && turn["transcript"] == "what time is it").await;
+}
+
+#[tokio::test]
+async fn the_hub_hangs_up_in_the_peers_words() {
+    for provider in [Provider::Asterisk, Provider::AsteriskJson, Provider::Jambonz, Provider::Twilio] {
+        let hub = hub(&[], &FakeLlm::default(), open_config()).await;
+        let mut phone = Phone::call(hub.address, provider, "", NUMBER).await;
+        phone.silence(100).await;
+        hub.begin_to_stop();
+        phone.until("the connection is closed", |phone| phone.is_closed).await;
+        assert_eq!(phone.hung_up, provider != Provider::Twilio, "{provider:?}");
+        assert_eq!(phone.close.as_ref().map(|close| u16::from(close.code)), Some(1001), "{provider:?}");
+        hub.stop().await;
+    }
+}
+
+/// The close frame of a call that begins with these messages.
+async fn close_of(hub: &Hub, provider: Provider, messages: Vec<Message>) -> (u16, String) {
+    let mut phone = Phone::connect(hub.address, provider, "", &[]).await.expect("the upgrade is accepted");
+    for message in messages {
+        phone.send(message).await;
+    }
+    loop {
+        let message =
+            tokio::time::timeout(Duration::from_secs(20), futures_util::StreamExt::next(&mut phone.stream)).await;
+        match message.expect("the hub closes the connection") {
+            Some(Ok(Message::Close(Some(frame)))) => return (frame.code.into(), frame.reason.to_string()),
+            Some(Ok(_)) => {}
+            other => panic!("no close frame: {other:?}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_violates_a_protocol_ends_that_call_only() {
+    let llm = FakeLlm::says([long().as_str()]);
+    let hub = hub(&["tell me"], &llm, open_config()).await;
+    let mut canary = Phone::call(hub.address, Provider::Twilio, "", NUMBER).await;
+    canary.speak(500).await;
+    canary.until("the reply begins", |phone| phone.heard_ms() >= 100).await;
+
+    let text = |text: &str| Message::text(text.to_owned());
+    let media = || text(r#"{"event":"media","media":{"track":"inbound","payload":"AAAA"}}"#);
+    let start = || Provider::Twilio.start(NUMBER).into_iter().map(Message::text).collect::<Vec<_>>();
+    let begun = |then: Message| start().into_iter().chain([then]).collect::<Vec<_>>();
+    let refused = async {
+        let twilio = |messages| close_of(&hub, Provider::Twilio, messages);
+        assert_eq!(twilio(vec![media()]).await, (1008, "media came before the start of the stream".into()));
+        assert_eq!(twilio(vec![text("hello")]).await.0, 1007);
+        assert_eq!(twilio(begun(start()[1].clone())).await, (1008, "the stream started twice".into()));
+        assert_eq!(twilio(begun(Message::binary(vec![0; 160]))).await.0, 1003);
+        assert_eq!(twilio(begun(text(r#"{"event":"media","media":{"payload":"?"}}"#))).await.0, 1007);
+        let large = text(&format!(r#"{{"event":"media","media":{{"payload":"{}"}}}}"#, "A".repeat(20 << 20)));
+        assert_eq!(twilio(begun(large)).await, (1009, "a message holds at most 64 KiB".into()));
+        let opus = text(r#"{"event":"start","start":{"call_control_id":"v2:1","media_format":{"encoding":"OPUS"}}}"#);
+        assert_eq!(close_of(&hub, Provider::Telnyx, vec![opus]).await.0, 1003);
+        let (code, _) = close_of(&hub, Provider::Vonage, vec![Message::binary(vec![0; 640])]).await;
+        assert_eq!(code, 1008);
+        let odd = Provider::Vonage.start(NUMBER).into_iter().map(Message::text).chain([Message::binary(vec![0; 639])]);
+        assert_eq!(close_of(&hub, Provider::Vonage, odd.collect()).await.0, 1007);
+    };
+    tokio::join!(refused, canary.silence(4_000));
+
+    // Marks that were never set, and keys that no phone has, change nothing.
+    for odd in [
+        r#"{"event":"mark","mark":{"name":"antiphon-999999"}}"#,
+        r#"{"event":"dtmf","dtmf":{"digit":"?"}}"#,
+        r#"{"event":"new"}"#,
+    ] {
+        canary.send(text(odd)).await;
+    }
+    canary.silence(200).await;
+    assert!(!canary.is_closed && canary.cleared_at.is_empty() && canary.heard_ms() > 3_000, "{}", canary.heard_ms());
+    hub.until("antiphon_sessions_active ", 1.0).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_that_does_not_start_is_closed() {
+    let hub = hub(&[], &FakeLlm::default(), open_config()).await;
+    let messages = vec![Message::text(r#"{"event":"connected"}"#)];
+    assert_eq!(close_of(&hub, Provider::Twilio, messages).await, (1008, "the stream did not start in time".into()));
+}
+
+#[tokio::test]
+async fn a_hub_without_a_place_says_so() {
+    let mut config = open_config();
+    config.server.max_sessions = 1;
+    let hub = hub(&[], &FakeLlm::default(), config).await;
+    let mut first = Phone::call(hub.address, Provider::Twilio, "", NUMBER).await;
+    first.silence(40).await;
+    hub.until("antiphon_sessions_active ", 1.0).await;
+    let start = Provider::Plivo.start(NUMBER).into_iter().map(Message::text).collect();
+    let (code, reason) = close_of(&hub, Provider::Plivo, start).await;
+    assert!(code == 1013 && reason.starts_with("server_full: "), "{code} {reason}");
+    let (status, body) = voice(&hub, "", &[], None).await;
+    assert_eq!(status, 200);
+    assert!(body.contains("<Reject reason=\"busy\"/>"), "{body}");
+}
+
+const KEY: &str = "sk-antiphon-test-1";
+
+async fn status(hub: &Hub, provider: Provider, path: &str, headers: &[(&'static str, &str)]) -> u16 {
+    Phone::connect(hub.address, provider, path, headers).await.err().unwrap_or(101)
+}
+
+#[tokio::test]
+async fn a_call_needs_a_token() {
+    let engines = || engines(FakeStt::default(), FakeLlm::default(), FakeTts::default());
+    let hub = Hub::with_keys(engines(), Config::default(), Keys::of(&[KEY])).await;
+    let by_path = format!("/{KEY}");
+    let (by_query, bearer) = (format!("?token={KEY}&route=desk"), format!("Bearer {KEY}"));
+    let basic = format!("Basic {}", BASE64.encode(format!("asterisk:{KEY}")));
+    for provider in [Provider::Twilio, Provider::Telnyx, Provider::Vonage, Provider::Asterisk] {
+        let check = async |path: &str, headers: &[(&'static str, &str)], expect: u16| {
+            assert_eq!(status(&hub, provider, path, headers).await, expect, "{provider:?} {path} {headers:?}");
+        };
+        check("", &[], 401).await;
+        check(&by_path, &[], 101).await;
+        check(&by_query, &[], 101).await;
+        check("", &[("authorization", &bearer)], 101).await;
+        check("", &[("authorization", &basic)], 101).await;
+        check("/wrong", &[], 401).await;
+    }
+    // Without keys a token proves nothing, and nothing is accepted unless the settings say so.
+    let hub = Hub::start(engines(), Config::default()).await;
+    assert_eq!(status(&hub, Provider::Plivo, "", &[]).await, 401);
+    assert_eq!(status(&hub, Provider::Plivo, "/anything", &[]).await, 401);
+    let hub = Hub::start(engines(), open_config()).await;
+    assert_eq!(status(&hub, Provider::Plivo, "", &[]).await, 101);
+}
+
+#[tokio::test]
+async fn a_call_belongs_to_its_key() {
+    let engines = engines(FakeStt::hears(["hello"]), FakeLlm::says(["Hi."]), FakeTts::default());
+    let hub = Hub::with_keys(engines, Config::default(), Keys::of(&[KEY, "another-key"])).await;
+    let mut phone = Phone::call(hub.address, Provider::Twilio, &format!("/{KEY}"), NUMBER).await;
+    phone.speak(500).await;
+    phone.until("the reply", |phone| phone.heard_ms() >= 150).await;
+    let turns = async |key: &str| {
+        let request = reqwest::Client::new().get(format!("http://{}/api/turns", hub.address)).bearer_auth(key);
+        let list: Value = request.send().await.expect("an answer").json().await.expect("JSON");
+        list["turns"].as_array().expect("a list").len()
+    };
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    assert_eq!((turns(KEY).await, turns("another-key").await), (1, 0));
+}
+
+#[tokio::test]
+async fn an_unknown_provider_is_named() {
+    let hub = hub(&[], &FakeLlm::default(), open_config()).await;
+    let url = format!("ws://{}/v1/telephony/nobody", hub.address);
+    match tokio_tungstenite::connect_async(url).await {
+        Err(tokio_tungstenite::tungstenite::Error::Http(response)) => assert_eq!(response.status().as_u16(), 404),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Twilio's auth token in these tests is the value of a variable that every process has.
+fn twilio_config() -> Config {
+    let mut config = Config::default();
+    config.telephony.twilio_auth_token_env = "PATH".into();
+    config.server.public_url = "https://voice.example".into();
+    config
+}
+
+fn signature(url: &str, form: &[(&str, &str)]) -> String {
+    let key =
+        hmac::Key::new(hmac::HMAC_SHA1_FOR_LEGACY_USE_ONLY, std::env::var("PATH").expect("set").trim().as_bytes());
+    let mut form = form.to_vec();
+    form.sort();
+    let signed = form.iter().fold(url.to_owned(), |signed, (name, value)| format!("{signed}{name}{value}"));
+    BASE64.encode(hmac::sign(&key, signed.as_bytes()))
+}
+
+/// The answer of the webhook.
+async fn voice(hub: &Hub, query: &str, form: &[(&str, &str)], signature: Option<&str>) -> (u16, String) {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let body = url::form_urlencoded::Serializer::new(String::new()).extend_pairs(form).finish();
+    let url = format!("http://{}/v1/telephony/twilio/voice{query}", hub.address);
+    let request =
+        reqwest::Client::new().post(url).header("content-type", "application/x-www-form-urlencoded").body(body);
+    let request = signature.into_iter().fold(request, |request, value| request.header("x-twilio-signature", value));
+    let response = request.send().await.expect("an answer");
+    (response.status().as_u16(), response.text().await.expect("a body"))
+}
+
+#[tokio::test]
+async fn twilio_has_to_sign() {
+    let engines = engines(FakeStt::hears(["hello"]), FakeLlm::says(["Hi."]), FakeTts::default());
+    let hub = Hub::start(engines, twilio_config()).await;
+    let stream = "wss://voice.example/v1/telephony/twilio";
+    let check = async |headers: &[(&'static str, &str)], expect: u16| {
+        assert_eq!(status(&hub, Provider::Twilio, "", headers).await, expect, "{headers:?}");
+    };
+    check(&[], 403).await;
+    check(&[("x-twilio-signature", "AAAA")], 403).await;
+    check(&[("x-twilio-signature", &signature("wss://evil.example/v1/telephony/twilio", &[]))], 403).await;
+    check(&[("x-twilio-signature", &signature(stream, &[]))], 101).await;
+    assert_eq!(status(&hub, Provider::Telnyx, "", &[("x-twilio-signature", &signature(stream, &[]))]).await, 401);
+
+    // The webhook is signed with its form, and names the stream.
+    let form = [("CallSid", "CA1"), ("From", "+15550199"), ("To", "+1555\"<&"), ("CallerName", "Ä & Ö")];
+    let url = "https://voice.example/v1/telephony/twilio/voice?x=1";
+    let signed = signature(url, &form);
+    assert_eq!(voice(&hub, "?x=1", &form, None).await.0, 403);
+    assert_eq!(voice(&hub, "?x=2", &form, Some(&signed)).await.0, 403);
+    assert_eq!(voice(&hub, "?x=1", &form[..3], Some(&signed)).await.0, 403);
+    let (status, body) = voice(&hub, "?x=1", &form, Some(&signed)).await;
+    let expect = "<?xml version=\"1.0\" encoding=\"UTF-8\"?><Response><Connect>\
+                  <Stream url=\"wss://voice.example/v1/telephony/twilio\">\
+                  <Parameter name=\"from\" value=\"+15550199\"/><Parameter name=\"to\" value=\"+1555&quot;&lt;&amp;\"/>\
+                  </Stream></Connect></Response>";
+    assert_eq!((status, body.as_str()), (200, expect));
+}
+
+#[tokio::test]
+async fn the_webhook_takes_a_token_and_passes_it_on() {
+    let engines = engines(FakeStt::default(), FakeLlm::default(), FakeTts::default());
+    let mut config = Config::default();
+    config.telephony.twilio_auth_token_env = String::new();
+    let hub = Hub::with_keys(engines, config, Keys::of(&[KEY])).await;
+    assert_eq!(voice(&hub, "", &[], None).await.0, 401);
+    assert_eq!(voice(&hub, "?token=wrong", &[], None).await.0, 401);
+    let (status, body) = voice(&hub, &format!("?token={KEY}"), &[("To", NUMBER)], None).await;
+    let stream = format!("<Stream url=\"ws://{}/v1/telephony/twilio/{KEY}\">", hub.address);
+    assert!(status == 200 && body.contains(&stream), "{body}");
+    let long = [("x", "x".repeat(70_000))];
+    let form: Vec<_> = long.iter().map(|(name, value)| (*name, value.as_str())).collect();
+    assert_eq!(voice(&hub, &format!("?token={KEY}"), &form, None).await.0, 413);
+}
