@@ -57,6 +57,7 @@ mod worker;
 pub use app::{Loaded, Parts, Startup};
 pub use key_file::{check as check_key_file, entry as key_entry, names_of_scopes};
 pub use keys::{Keys, KeysError, digest as key_digest, make as make_key};
+pub use process::raise_descriptor_limit;
 pub use reload::{Reload, Reloads};
 pub use starting::WaitsFor;
 pub use tls::{Tls, TlsError};
