@@ -114,6 +114,8 @@ enum Name {
     BargeIn,
     /// Memory of sessions and of idle connections
     Memory,
+    /// Connections that come and go, and an API key at fifty times its limits beside honest sessions
+    Clients,
     /// Mock engines over HTTP with zero latency: 1 session, and 100 on one core
     Mocks,
     /// Mock engines that take 100 ms per stage, with and without speculative responses
@@ -134,6 +136,7 @@ impl Name {
             Self::OwnShare => Measure::OwnShare,
             Self::BargeIn => Measure::BargeIn,
             Self::Memory => Measure::Memory,
+            Self::Clients => Measure::Clients,
             Self::Mocks => Measure::Mocks,
             Self::Guesses => Measure::Guesses,
             Self::Whisper => Measure::Whisper,
