@@ -7,5 +7,6 @@ use std::process::ExitCode;
 fn main() -> ExitCode {
     let args = Cli::parse();
     antiphon::server::raise_descriptor_limit();
-    antiphon::cli::main(false, false, || cli::run(args))
+    let log = args.default_log();
+    antiphon::cli::main(false, log, || cli::run(args))
 }

@@ -10,7 +10,7 @@ mod stress;
 mod voice;
 
 use crate::{HubCommand, Measure, Plan, Report};
-use antiphon::cli::{CliError, print};
+use antiphon::cli::{CliError, DefaultLog, print};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
@@ -67,6 +67,16 @@ pub struct Take {
     /// Exit with 1 when a gate is missed
     #[arg(long)]
     strict: bool,
+}
+
+impl Cli {
+    /// What is logged where no variable says it.
+    pub fn default_log(&self) -> DefaultLog {
+        match self.what {
+            Some(What::Simulate(_)) => DefaultLog::Nothing,
+            _ => DefaultLog::Warnings,
+        }
+    }
 }
 
 /// Subcommands.
