@@ -1,7 +1,7 @@
 //! The actor: one loop that waits for the next input and passes it to the reducer.
 
 use super::clock::ClientClock;
-use super::egress::{Close, Message};
+use super::egress::{About, Close, Message};
 use super::expiry::SessionExpiry;
 use super::fair_order::{FairOrder, only_if};
 use super::ingress::{Advance, Ingress};
@@ -547,12 +547,24 @@ impl Actor {
             self.setup.metrics.error(error.code.unwrap_or("other"));
         }
         let Some(text) = self.encode(event) else { return };
-        self.push(response, text);
+        let about = match (response, event) {
+            (Some(response), _) => About::Response(response),
+            (
+                None,
+                ServerEvent::ItemAdded { .. }
+                | ServerEvent::ItemDone { .. }
+                | ServerEvent::ItemDeleted { .. }
+                | ServerEvent::ItemRetrieved { .. }
+                | ServerEvent::ItemTruncated { .. },
+            ) => About::Items,
+            (None, _) => About::Session,
+        };
+        self.push(about, text);
     }
 
-    pub(super) fn push(&mut self, response: Option<ResponseId>, text: String) {
+    pub(super) fn push(&mut self, about: About, text: String) {
         self.setup.metrics.bytes_out(text.len() as u64);
-        self.egress.push(Message::Text(text), response);
+        self.egress.push(Message::Text(text), about);
     }
 
     /// `None` for an event that the client's dialect does not have.
