@@ -248,6 +248,40 @@ async fn the_speech_api_has_openais_headers_and_limits() {
     hub.stop().await;
 }
 
+#[tokio::test]
+async fn a_job_that_is_asked_for_again_costs_nothing_and_one_that_is_refused_neither() {
+    let keys = entry("web", "limits = { jobs_per_minute = 2 }");
+    let mut config = config("");
+    let jobs = tempfile::tempdir().expect("a folder");
+    config.speech.jobs_dir = jobs.path().to_str().expect("text").into();
+    config.speech.max_jobs = 1;
+    let hub = hub(config, Keys::of_text(&keys).expect("keys")).await;
+    let ask = async |idempotency: &str, input: &str| {
+        let request = reqwest::Client::new()
+            .post(format!("http://{}/v1/audio/speech/jobs", hub.address))
+            .bearer_auth(key("web"))
+            .header("idempotency-key", idempotency)
+            .body(json!({"input": input}).to_string());
+        let response = request.send().await.expect("an answer");
+        (response.status().as_u16(), response.json::<Value>().await.expect("JSON"))
+    };
+    let usage = async || http(&hub, "GET", "/api/usage", "web", "").await.2["data"][0]["total"].clone();
+    let (status, first) = ask("one", "A job that takes its time. It says more.").await;
+    assert_eq!(status, 202, "{first}");
+    for _ in 0..3 {
+        let (status, again) = ask("one", "A job that takes its time. It says more.").await;
+        assert_eq!((status, &again["id"]), (202, &first["id"]), "{again}");
+    }
+    assert_eq!((&usage().await["jobs"], &usage().await["characters"]), (&json!(1), &json!(40)));
+    // The same idempotency key with another text is an error, and costs nothing either.
+    assert_eq!(ask("one", "Another text.").await.0, 409);
+    assert_eq!(usage().await["jobs"], 1);
+    let (status, other) = ask("two", "Another text.").await;
+    assert!(status == 202 || other["error"]["code"] == "too_many_jobs", "{other}");
+    assert_eq!(usage().await["jobs"], if status == 202 { 2 } else { 1 });
+    hub.stop().await;
+}
+
 /// All routes, with the scope that each needs; empty: any key.
 const ROUTES: &[(&str, &str, &str)] = &[
     ("POST", "/v1/realtime/client_secrets", "realtime"),
@@ -447,6 +481,7 @@ async fn the_audit_log_says_who_did_what_and_holds_no_content() {
     assert_eq!(find("limit.refused")["outcome"], "limits.responses_per_minute");
     let refused: Vec<&Value> = lines.iter().filter(|line| line["action"] == "auth.refused").collect();
     assert_eq!(refused.iter().map(|line| &line["outcome"]).collect::<Vec<_>>(), ["wrong key", "insufficient scope"]);
+    assert_eq!((&refused[0]["key"], &refused[1]["key"]), (&Value::Null, &json!("mute")));
     for never in ["secret", "Words", "sk-", "hello", "Hi.", &secret] {
         assert!(!text.contains(never), "{never} in {text}");
     }

@@ -140,8 +140,7 @@ async fn a_call_needs_a_key_and_a_place() {
     let (status, error) = {
         let id = "rtc_unknown";
         let url = format!("http://{}/v1/realtime?call_id={id}", hub.address);
-        let upgrade =
-            http().get(url).bearer_auth("key").header("connection", "upgrade").header("upgrade", "websocket");
+        let upgrade = http().get(url).bearer_auth("key").header("connection", "upgrade").header("upgrade", "websocket");
         let upgrade =
             upgrade.header("sec-websocket-version", "13").header("sec-websocket-key", "dGhlIHNhbXBsZSBub25jZQ==");
         refusal(upgrade.send().await.expect("an answer")).await

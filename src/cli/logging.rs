@@ -4,21 +4,37 @@ use super::CliError;
 use std::io::{self, IsTerminal};
 use tracing_subscriber::EnvFilter;
 
-/// Default filters: a server logs its activity, a single command only warnings and errors.
-const SERVER: &str = "warn,antiphon=info";
-const COMMAND: &str = "warn";
+/// What is logged where no variable says it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DefaultLog {
+    /// Activity: of servers.
+    Activity,
+    /// Warnings and errors: of a single command.
+    Warnings,
+    /// Nothing: of a command that provokes failures by the thousand.
+    Nothing,
+}
 
-/// Starts logging. Must be called once, before anything logs. `json`: one object per line; `stays`: the command is a
-/// server.
+impl DefaultLog {
+    const fn filter(self) -> &'static str {
+        match self {
+            Self::Activity => "warn,antiphon=info",
+            Self::Warnings => "warn",
+            Self::Nothing => "off",
+        }
+    }
+}
+
+/// Starts logging. Must be called once, before anything logs. `json`: one object per line.
 ///
 /// # Errors
 /// [`CliError::Usage`] if the variable is not a valid filter.
-pub fn start(json: bool, stays: bool) -> Result<(), CliError> {
+pub fn start(json: bool, default: DefaultLog) -> Result<(), CliError> {
     let filter = match ["ANTIPHON_LOG", "RUST_LOG"].into_iter().find_map(set) {
         Some((name, text)) => EnvFilter::try_new(&text).map_err(|error| {
             CliError::Usage(format!("{name}={text:?} is no log filter ({error}); write for example debug"))
         })?,
-        None => EnvFilter::new(if stays { SERVER } else { COMMAND }),
+        None => EnvFilter::new(default.filter()),
     };
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
     if json {

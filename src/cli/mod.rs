@@ -32,6 +32,7 @@ mod worker;
 
 pub use antiphon_telemetry::with_causes;
 pub use error::CliError;
+pub use logging::DefaultLog;
 
 use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
@@ -144,9 +145,12 @@ impl Settings {
 }
 
 impl Command {
-    /// Whether it runs until it is told to stop: then its log says more.
-    pub fn stays(&self) -> bool {
-        matches!(self, Self::Serve(_) | Self::Worker(_))
+    /// What is logged where no variable says it.
+    pub fn default_log(&self) -> DefaultLog {
+        match self {
+            Self::Serve(_) | Self::Worker(_) => DefaultLog::Activity,
+            _ => DefaultLog::Warnings,
+        }
     }
 }
 
@@ -157,10 +161,10 @@ const LAST_WAIT: Duration = Duration::from_secs(2);
 /// runs `command`, reports its error on stderr. Blocks until it is done.
 pub fn main<F: Future<Output = Result<(), CliError>>>(
     log_json: bool,
-    stays: bool,
+    log: DefaultLog,
     command: impl FnOnce() -> F,
 ) -> ExitCode {
-    match start(log_json, stays, command) {
+    match start(log_json, log, command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             for line in with_causes(&error).lines() {
@@ -173,10 +177,10 @@ pub fn main<F: Future<Output = Result<(), CliError>>>(
 
 fn start<F: Future<Output = Result<(), CliError>>>(
     log_json: bool,
-    stays: bool,
+    log: DefaultLog,
     command: impl FnOnce() -> F,
 ) -> Result<(), CliError> {
-    logging::start(log_json, stays)?;
+    logging::start(log_json, log)?;
     // The remote engines' TLS takes the process' provider. Only a second installation could fail, and would be the same.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let runtime = tokio::runtime::Builder::new_multi_thread()

@@ -53,6 +53,7 @@ pub(super) async fn run(args: ServeArgs) -> Result<(), CliError> {
     sources.options.extend(args.listen.map(|address| ("server", "listen", address)));
     let mut config = load_hub(&sources)?;
     folder_for_recordings(&config.session.record)?;
+    server::raise_descriptor_limit();
 
     let keys = Keys::load(&config.server)?;
     let address = config.server.listen.clone();

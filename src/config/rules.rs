@@ -188,6 +188,7 @@ pub const KEYS: &[Key] = &[
     key("server", "max_sessions_per_address", Rule::Whole(-1, 1_000_000, "sessions; 0: no bound")),
     key("server", "max_connections_per_address", Rule::Whole(0, 100_000, "connections; 0: no bound")),
     key("server", "trusted_proxies", Rule::Networks),
+    key("server", "forwarded_header", Rule::OneOf(&["x-forwarded-for", "forwarded"])),
     key("server", "allowed_origins", Rule::Origins),
     key("server", "allowed_hosts", Rule::Hosts),
     key("server", "public_url", Rule::OriginOrNone),

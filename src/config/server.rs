@@ -24,8 +24,10 @@ pub struct ServerConfig {
     pub max_sessions_per_address: i64,
     /// Maximum concurrent connections per address that are not, or not yet, WebSockets; 0: no limit.
     pub max_connections_per_address: usize,
-    /// Reverse proxies, as addresses and networks, whose `X-Forwarded-For` and `X-Forwarded-Proto` are trusted.
+    /// Reverse proxies, as addresses and networks, whose forwarding headers are trusted.
     pub trusted_proxies: Vec<String>,
+    /// The header in which they name their clients: `x-forwarded-for`, with `X-Forwarded-Proto`, or `forwarded`.
+    pub forwarded_header: String,
     /// Web origins, in addition to the server's own, whose pages may connect.
     pub allowed_origins: Vec<String>,
     /// Host names accepted in addition to `localhost` and IP addresses.
@@ -82,6 +84,7 @@ impl Default for ServerConfig {
             max_sessions_per_address: -1,
             max_connections_per_address: 128,
             trusted_proxies: Vec::new(),
+            forwarded_header: "x-forwarded-for".into(),
             allowed_origins: Vec::new(),
             allowed_hosts: Vec::new(),
             public_url: String::new(),

@@ -4,7 +4,7 @@ use super::LAST_WORDS;
 use super::access::Access;
 use super::attempts::Attempts;
 use super::audit::Audit;
-use super::client::Client;
+use super::client::{Client, Proxies};
 use super::gpu::Gpus;
 use super::handover::Handover;
 use super::headers::SecurityHeaders;
@@ -37,7 +37,6 @@ use antiphon_telemetry::Metrics;
 use antiphon_types::{BrownoutLevel, KeyId, SessionId};
 use arc_swap::ArcSwap;
 use dashmap::DashMap;
-use ipnet::IpNet;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -125,7 +124,7 @@ pub(super) struct App {
     pub(super) security: Security,
     /// The certificate for new handshakes; `None`: plain HTTP.
     pub(super) tls: Option<Arc<ArcSwap<Tls>>>,
-    pub(super) proxies: Vec<IpNet>,
+    pub(super) proxies: Proxies,
     pub(super) secrets: Secrets,
     pub(super) resumables: Resumables,
     /// Sessions that other hubs may resume; `None` without `cluster.jetstream`.
@@ -219,7 +218,7 @@ impl App {
             attempts: Attempts::default(),
             security: Security::new(Audit::default()),
             tls: tls.map(|tls| Arc::new(ArcSwap::from_pointee(tls))),
-            proxies: config.server.proxies(),
+            proxies: Proxies::new(&config.server),
             by_key: Shares::default(),
             by_address: Shares::default(),
             secrets: Secrets::default(),

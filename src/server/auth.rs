@@ -9,9 +9,11 @@ use super::app::App;
 use super::client::Client;
 use super::guard::refused;
 use super::keys::Grant;
+use super::limits::Consumer;
 use super::pages;
 use super::scopes::{self, Needed, Scope, Scopes};
 use super::secrets::PREFIX;
+use super::security::Act;
 use antiphon_engine_api::tts::VoiceScope;
 use antiphon_protocol::{ServerEvent, SessionUpdate, WireError};
 use antiphon_session::Viewer;
@@ -65,8 +67,8 @@ pub(super) enum Refusal {
     Wrong,
     /// Too many wrong keys came from the client's address; retry after this time.
     Throttled(Duration),
-    /// The key is valid, and lacks this scope.
-    Scope(Scope),
+    /// This key is valid, and lacks this scope.
+    Scope(Scope, Option<KeyId>),
 }
 
 impl Refusal {
@@ -75,7 +77,7 @@ impl Refusal {
             Self::Missing => None,
             Self::Wrong => Some("invalid_api_key"),
             Self::Throttled(_) => Some("rate_limit_exceeded"),
-            Self::Scope(_) => Some("insufficient_scope"),
+            Self::Scope(..) => Some("insufficient_scope"),
         }
     }
 
@@ -86,7 +88,7 @@ impl Refusal {
             }
             Self::Wrong => "Incorrect API key provided, or it has expired.",
             Self::Throttled(_) => "Too many incorrect API keys from your address. Try again later.",
-            Self::Scope(scope) => {
+            Self::Scope(scope, _) => {
                 let name = scope.name();
                 return format!("Your API key may not do this: it needs the scope '{name}'.").into();
             }
@@ -100,7 +102,7 @@ impl Refusal {
             Self::Missing => (401, "no key"),
             Self::Wrong => (401, "wrong key"),
             Self::Throttled(_) => (429, "too many wrong keys"),
-            Self::Scope(_) => (403, "insufficient scope"),
+            Self::Scope(..) => (403, "insufficient scope"),
         }
     }
 
@@ -110,7 +112,7 @@ impl Refusal {
             Self::Missing => "invalid_request_error",
             Self::Wrong => "invalid_request_error.invalid_api_key",
             Self::Throttled(_) => "invalid_request_error.rate_limit_exceeded",
-            Self::Scope(_) => "invalid_request_error.insufficient_scope",
+            Self::Scope(..) => "invalid_request_error.insufficient_scope",
         }
     }
 }
@@ -165,7 +167,7 @@ fn identified(app: &App, client: Client, key: Option<&str>, needed: Needed) -> R
         app.attempts.failed(client.network());
         return Err(Refusal::Wrong);
     };
-    scopes.allow(needed).map_err(Refusal::Scope)?;
+    scopes.allow(needed).map_err(|scope| Refusal::Scope(scope, Some(owner)))?;
     let viewer = if scopes.has(Scope::Admin) { Viewer::All } else { Viewer::Key(owner) };
     Ok(Identity { owner: Some(owner), viewer, scopes })
 }
@@ -173,7 +175,10 @@ fn identified(app: &App, client: Client, key: Option<&str>, needed: Needed) -> R
 /// Writes a rejection to the security log.
 pub(super) fn log(app: &App, client: Client, route: &str, refusal: Refusal) {
     let (status, reason) = refusal.logged();
-    app.security.refused(client, route, status, reason);
+    let owner = if let Refusal::Scope(_, owner) = refusal { owner } else { None };
+    let consumer = owner.map(|owner| app.limits.consumer(Some(owner), client));
+    let act = Act { client, owner, name: consumer.as_ref().map(Consumer::name), target: route };
+    app.security.refused_act(act, status, reason);
 }
 
 fn client_of(request: &Request) -> Client {
@@ -192,7 +197,7 @@ pub(super) fn throttled(wait: Duration) -> Response {
 pub(super) fn unauthorized_call(refusal: Refusal) -> Response {
     match refusal {
         Refusal::Throttled(wait) => throttled(wait),
-        Refusal::Scope(_) => refused(StatusCode::FORBIDDEN, refusal.code(), refusal.message()),
+        Refusal::Scope(..) => refused(StatusCode::FORBIDDEN, refusal.code(), refusal.message()),
         Refusal::Missing | Refusal::Wrong => refused(StatusCode::UNAUTHORIZED, refusal.code(), refusal.message()),
     }
 }
@@ -209,7 +214,7 @@ fn unauthorized(client: Client, request: &Request, refusal: Refusal) -> Response
     if let Refusal::Throttled(wait) = refusal {
         return throttled(wait);
     }
-    if let Refusal::Scope(_) = refusal {
+    if let Refusal::Scope(..) = refusal {
         return refused(StatusCode::FORBIDDEN, refusal.code(), refusal.message());
     }
     let (path, headers) = (request.uri().path(), request.headers());
@@ -243,7 +248,7 @@ pub(super) fn caller(app: &App, client: Client, headers: &HeaderMap) -> Result<C
             Refusal::Wrong
         })?;
         let scopes = granted.owner.and_then(|owner| app.access.keys().scopes_of(owner)).unwrap_or(Scopes::ALL);
-        scopes.allow(SESSION).map_err(Refusal::Scope)?;
+        scopes.allow(SESSION).map_err(|scope| Refusal::Scope(scope, granted.owner))?;
         return Ok(granted);
     }
     if !app.access.keys().are_on() {
@@ -303,9 +308,12 @@ impl<S: Send + Sync> FromRequestParts<S> for Identity {
 pub(super) fn is_open(method: &Method, path: &str) -> bool {
     let is_page = || super::assets::asset(path.trim_start_matches('/')).is_some() && !is_dashboard(path);
     let reads = method == Method::GET || method == Method::HEAD;
-    let is_offer = method == Method::POST && matches!(path, "/v1/realtime" | "/v1/realtime/calls" | "/v1/telephony/twilio/voice");
+    let is_offer =
+        method == Method::POST && matches!(path, "/v1/realtime" | "/v1/realtime/calls" | "/v1/telephony/twilio/voice");
     let is_stream = reads && path.starts_with("/v1/telephony/");
-    is_offer || is_stream || reads && (matches!(path, "/healthz" | "/readyz" | "/v1/realtime" | "/v1/rtvi") || is_page())
+    is_offer
+        || is_stream
+        || reads && (matches!(path, "/healthz" | "/readyz" | "/v1/realtime" | "/v1/rtvi") || is_page())
 }
 
 fn is_dashboard(path: &str) -> bool {

@@ -1,8 +1,10 @@
 //! Determines a request's client: the peer of the connection or, behind a trusted proxy, the forwarded address.
 //!
 //! [`super::guard`] computes it first and adds it to the request's extensions; the limits per address, the security log
-//! and the origin check read it there. Forwarding headers are trusted only from a peer in `server.trusted_proxies`.
+//! and the origin check read it there. Forwarding headers are trusted only from a peer in `server.trusted_proxies`, and only those
+//! that `server.forwarded_header` names: a proxy sets or removes the ones it knows and passes on the others as clients sent them.
 
+use crate::config::ServerConfig;
 use axum::http::HeaderMap;
 use ipnet::IpNet;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -10,6 +12,35 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 /// The remote address of a connection; `accepting` adds it to every request.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Peer(pub(super) SocketAddr);
+
+/// The reverse proxies that are trusted, and in which header they name their clients.
+pub(super) struct Proxies {
+    networks: Vec<IpNet>,
+    /// `Forwarded` (RFC 7239); otherwise `X-Forwarded-For` and `X-Forwarded-Proto`.
+    is_standard: bool,
+}
+
+impl Proxies {
+    pub(super) fn new(config: &ServerConfig) -> Self {
+        Self { networks: config.proxies(), is_standard: config.forwarded_header == "forwarded" }
+    }
+
+    /// Of the chain of hops the addresses, the nearest first, as far as they are ones, and the protocol that the nearest hop
+    /// used.
+    fn read(&self, headers: &HeaderMap) -> (Vec<IpAddr>, Option<String>) {
+        let words = |name| headers.get_all(name).iter().rev().filter_map(|value| value.to_str().ok());
+        if self.is_standard {
+            let mut hops =
+                words("forwarded").flat_map(|value| rfc7239::parse(value).rev()).map_while(Result::ok).peekable();
+            let scheme = hops.peek().and_then(|hop| hop.protocol).map(str::to_owned);
+            let addresses = hops.map_while(|hop| hop.forwarded_for?.name.ip().copied());
+            return (addresses.map(|address| address.to_canonical()).collect(), scheme);
+        }
+        let hops = words("x-forwarded-for").flat_map(|value| value.rsplit(',')).map(|hop| address(hop.trim()));
+        let scheme = words("x-forwarded-proto").next().and_then(|value| value.rsplit(',').next());
+        (hops.map_while(|hop| hop).collect(), scheme.map(|scheme| scheme.trim().to_owned()))
+    }
+}
 
 /// The client of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,19 +56,23 @@ pub(super) struct Client {
 }
 
 impl Client {
-    /// The client of a request with these headers, from `peer`; `tls`: whether the connection uses TLS.
-    pub(super) fn of(peer: IpAddr, headers: &HeaderMap, proxies: &[IpNet], tls: bool) -> Self {
+    /// The client at the other end of a connection.
+    pub(super) fn direct(peer: IpAddr, is_secure: bool) -> Self {
         let peer = peer.to_canonical();
-        let direct = Self { peer, address: peer, is_shared: false, is_secure: tls };
-        if !is_trusted(peer, proxies) {
+        Self { peer, address: peer, is_shared: false, is_secure }
+    }
+
+    /// The client of a request with these headers, from `peer`; `tls`: whether the connection uses TLS.
+    pub(super) fn of(peer: IpAddr, headers: &HeaderMap, proxies: &Proxies, tls: bool) -> Self {
+        let direct = Self::direct(peer, tls);
+        let peer = direct.peer;
+        if !is_trusted(peer, &proxies.networks) {
             return direct;
         }
-        let words = |name| headers.get_all(name).iter().rev().filter_map(|value| value.to_str().ok());
-        let hops = words("x-forwarded-for").flat_map(|value| value.rsplit(',')).map(|hop| address(hop.trim()));
+        let (hops, scheme) = proxies.read(headers);
         // Starting with the nearest hop, the first that is not a trusted proxy. Anything before it can be forged.
-        let client = hops.map_while(|hop| hop).find(|hop| !is_trusted(*hop, proxies));
-        let scheme = words("x-forwarded-proto").next().and_then(|value| value.rsplit(',').next());
-        let is_secure = scheme.map_or(tls, |scheme| scheme.trim().eq_ignore_ascii_case("https"));
+        let client = hops.into_iter().find(|hop| !is_trusted(*hop, &proxies.networks));
+        let is_secure = scheme.map_or(tls, |scheme| scheme.eq_ignore_ascii_case("https"));
         match client {
             Some(address) => Self { peer, address, is_shared: false, is_secure },
             None => Self { is_shared: true, is_secure, ..direct },
@@ -75,9 +110,36 @@ mod tests {
     use super::*;
 
     fn client(peer: &str, headers: &[(&'static str, &str)]) -> Client {
+        client_by("x-forwarded-for", peer, headers)
+    }
+
+    fn client_by(header: &str, peer: &str, headers: &[(&'static str, &str)]) -> Client {
         let headers = headers.iter().map(|(name, value)| ((*name).parse().unwrap(), value.parse().unwrap())).collect();
-        let proxies = ["10.0.0.0/8".parse().unwrap(), "127.0.0.1/32".parse().unwrap()];
-        Client::of(peer.parse().unwrap(), &headers, &proxies, false)
+        let trusted_proxies = vec!["10.0.0.0/8".into(), "127.0.0.1".into()];
+        let config = ServerConfig { trusted_proxies, forwarded_header: header.into(), ..ServerConfig::default() };
+        Client::of(peer.parse().unwrap(), &headers, &Proxies::new(&config), false)
+    }
+
+    #[test]
+    fn the_standard_header_is_believed_where_it_is_configured_and_the_other_one_is_not() {
+        let both = [("forwarded", "for=192.0.2.1;proto=https"), ("x-forwarded-for", "198.51.100.7")];
+        let check = |header: &str, headers: &[(&'static str, &str)], address: &str, shared: bool, secure: bool| {
+            let client = client_by(header, "10.1.2.3", headers);
+            let address = address.parse::<IpAddr>().unwrap();
+            assert_eq!((client.address, client.is_shared, client.is_secure), (address, shared, secure), "{headers:?}");
+        };
+        check("x-forwarded-for", &both, "198.51.100.7", false, false);
+        check("forwarded", &both, "192.0.2.1", false, true);
+        let chain = [("forwarded", "for=1.1.1.1, for=\"[2001:db8::1]:4711\";proto=https, for=10.0.0.2;proto=http")];
+        check("forwarded", &chain, "2001:db8::1", false, false);
+        // What a client claims ends where a hop does not say its address.
+        for hidden in
+            ["for=192.0.2.1, for=unknown", "for=192.0.2.1, for=_hidden", "for=192.0.2.1, nonsense", "proto=https"]
+        {
+            let client = client_by("forwarded", "10.1.2.3", &[("forwarded", hidden)]);
+            assert!(client.is_shared && client.address == client.peer, "{hidden}");
+        }
+        assert_eq!(client_by("forwarded", "203.0.113.9", &both).address, "203.0.113.9".parse::<IpAddr>().unwrap());
     }
 
     #[test]

@@ -247,10 +247,11 @@ impl Keys {
 
     /// Number of distinct keys that are not admin keys.
     pub(super) fn n_clients(&self) -> usize {
-        let is_admin =
-            |digest: Digest| self.all.iter().any(|entry| entry.digest == digest && entry.scopes.has(Scope::Admin));
-        let digests: HashSet<Digest> = self.all.iter().map(|entry| entry.digest).collect();
-        digests.into_iter().filter(|digest| !is_admin(*digest)).count()
+        let digests = |is_admin: bool| {
+            let entries = self.all.iter().filter(move |entry| !is_admin || entry.scopes.has(Scope::Admin));
+            entries.map(|entry| entry.digest).collect::<HashSet<Digest>>()
+        };
+        digests(false).difference(&digests(true)).count()
     }
 
     /// Whether `key` is an admin key.

@@ -59,6 +59,7 @@ mod worker;
 pub use app::{Loaded, Parts, Startup};
 pub use key_file::{check as check_key_file, entry as key_entry, names_of_scopes};
 pub use keys::{Keys, KeysError, digest as key_digest, make as make_key};
+pub use process::raise_descriptor_limit;
 pub use reload::{Reload, Reloads};
 pub use starting::WaitsFor;
 pub use tls::{Tls, TlsError};
@@ -291,10 +292,7 @@ fn router(app: Arc<App>) -> Router {
                 .layer(axum::middleware::map_response(websocket::with_version))
                 .merge(post(signaling::create).layer(DefaultBodyLimit::max(signaling::MAX_BODY_BYTES))),
         )
-        .route(
-            "/v1/realtime/calls",
-            post(signaling::create).layer(DefaultBodyLimit::max(signaling::MAX_BODY_BYTES)),
-        )
+        .route("/v1/realtime/calls", post(signaling::create).layer(DefaultBodyLimit::max(signaling::MAX_BODY_BYTES)))
         .route("/v1/realtime/calls/{id}/hangup", post(signaling::hang_up))
         .route("/v1/rtvi", get(rtvi::upgrade).layer(axum::middleware::map_response(websocket::with_version)))
         .route(

@@ -1,5 +1,6 @@
 //! CPU and memory usage of this process, read from `/proc` (Linux only), its tasks and limits.
 
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde::Serialize;
 use std::fs::read_to_string;
 use std::sync::Mutex;
@@ -60,15 +61,21 @@ pub(super) fn cpu_seconds() -> Option<f64> {
     ticks().map(|ticks| ticks as f64 / TICKS_PER_SECOND)
 }
 
-/// How many files and connections this process may have open (`RLIMIT_NOFILE`); `usize::MAX` where the system does not say.
+/// How many files and connections this process may have open (`RLIMIT_NOFILE`); `usize::MAX` where there is no limit.
 pub(super) fn max_descriptors() -> usize {
-    read_to_string("/proc/self/limits").ok().and_then(|limits| descriptors(&limits)).unwrap_or(usize::MAX)
+    let limit = getrlimit(Resource::Nofile).current;
+    limit.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(usize::MAX)
 }
 
-/// The soft limit in `/proc/self/limits`; `None` where there is none.
-fn descriptors(limits: &str) -> Option<usize> {
-    let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"))?;
-    line.split_whitespace().next()?.parse().ok()
+/// Raises that limit to what the process may have: the soft limit of a shell, 1024, is for programs that use `select`. A server
+/// calls it before it reads the limit.
+pub fn raise_descriptor_limit() {
+    let limit = getrlimit(Resource::Nofile);
+    if limit.current != limit.maximum
+        && let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit })
+    {
+        tracing::warn!(%error, "the limit of open files cannot be raised (ulimit -n)");
+    }
 }
 
 fn ticks() -> Option<u64> {
@@ -100,12 +107,13 @@ mod tests {
     }
 
     #[test]
-    fn the_limit_of_descriptors_is_the_soft_one() {
-        let limits = "Limit                     Soft Limit           Hard Limit           Units     \n\
-                      Max open files            1024                 524288               files     \n";
-        assert_eq!(descriptors(limits), Some(1_024));
-        assert_eq!(descriptors(&limits.replace("1024", "unlimited")), None);
-        assert!(max_descriptors() > 16);
+    fn a_low_limit_of_open_files_is_raised_as_far_as_it_may_be() {
+        let limit = getrlimit(Resource::Nofile);
+        let low = Rlimit { current: Some(64), ..limit };
+        setrlimit(Resource::Nofile, low).expect("it may be lowered");
+        assert_eq!(max_descriptors(), 64);
+        raise_descriptor_limit();
+        assert_eq!(getrlimit(Resource::Nofile).current, limit.maximum);
     }
 
     #[test]

@@ -56,11 +56,24 @@ impl Security {
 
     /// Logs a rejected request.
     pub(super) fn refused(&self, client: Client, route: &str, status: u16, reason: &str) {
+        self.refused_act(Act { client, owner: None, name: None, target: route }, status, reason);
+    }
+
+    /// The same where the key is known.
+    pub(super) fn refused_act(&self, act: Act<'_>, status: u16, reason: &str) {
         let Some(left_out) = take(&self.refusals) else { return };
-        let (address, peer, route) = (client.address, client.peer, shown(route));
-        let (action, target) = ("auth.refused", Some(route.as_str()));
-        self.audit.write(Line { action, address: Some(address), target, outcome: reason, left_out, ..Line::default() });
-        tracing::warn!(target: "antiphon::security", %address, %peer, route, status, reason, left_out, "refused");
+        let Act { client, owner, name, target } = act;
+        let (address, peer, route) = (client.address, client.peer, shown(target));
+        self.audit.write(Line {
+            action: "auth.refused",
+            key: owner,
+            name,
+            address: Some(address),
+            target: Some(&route),
+            outcome: reason,
+            left_out,
+        });
+        tracing::warn!(target: "antiphon::security", %address, %peer, key = name, route, status, reason, left_out, "refused");
     }
 
     /// Logs a request, session or response beyond a limit.

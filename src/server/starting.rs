@@ -4,7 +4,7 @@
 //! engines are loaded. This module loads nothing, and serves nothing that needs a key.
 
 use super::auth::is_open;
-use super::client::{Client, Peer};
+use super::client::{Client, Peer, Proxies};
 use super::guard::{refused, verdict};
 use super::headers::{Certificate, SecurityHeaders};
 use super::health::alive;
@@ -14,7 +14,6 @@ use axum::Router;
 use axum::extract::{Request, State};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use ipnet::IpNet;
 use serde_json::json;
 use std::net::Ipv4Addr;
 use std::sync::{Arc, OnceLock};
@@ -46,7 +45,7 @@ pub(super) struct Starting {
     loaded: OnceLock<Router>,
     page: Router,
     config: ServerConfig,
-    proxies: Vec<IpNet>,
+    proxies: Proxies,
     headers: SecurityHeaders,
     tls: Certificate,
     waits_for: WaitsFor,
@@ -54,7 +53,7 @@ pub(super) struct Starting {
 
 impl Starting {
     pub(super) fn new(config: &ServerConfig, tls: Certificate, waits_for: WaitsFor) -> Arc<Self> {
-        let (headers, proxies) = (SecurityHeaders::new(config), config.proxies());
+        let (headers, proxies) = (SecurityHeaders::new(config), Proxies::new(config));
         let (loaded, page, config) = (OnceLock::new(), pages::router(), config.clone());
         Arc::new(Self { loaded, page, config, proxies, headers, tls, waits_for })
     }

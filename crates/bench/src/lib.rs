@@ -10,6 +10,7 @@
 
 mod barge_in;
 pub mod cli;
+mod clients;
 pub mod cluster;
 mod engines;
 mod error;
@@ -57,6 +58,8 @@ pub enum Measure {
     BargeIn,
     /// Memory of sessions and of idle connections.
     Memory,
+    /// Connections that come and go, and an API key beyond its limits.
+    Clients,
     /// Mock engines over HTTP with zero latency: one session, and a hundred on one core.
     Mocks,
     /// Mock engines with realistic latency, with and without speculative responses.
@@ -71,11 +74,12 @@ pub enum Measure {
 
 impl Measure {
     /// All measures, in the order in which they are run.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::VoiceToVoice,
         Self::OwnShare,
         Self::BargeIn,
         Self::Memory,
+        Self::Clients,
         Self::Mocks,
         Self::Guesses,
         Self::Whisper,
@@ -90,6 +94,7 @@ impl Measure {
             Self::OwnShare => "own-share",
             Self::BargeIn => "barge-in",
             Self::Memory => "memory",
+            Self::Clients => "clients",
             Self::Mocks => "mocks",
             Self::Guesses => "guesses",
             Self::Whisper => "whisper",
@@ -138,6 +143,7 @@ pub async fn run(plan: &Plan, progress: Progress<'_>) -> Report {
             Measure::OwnShare => own_share::measure(plan, progress).await,
             Measure::BargeIn => barge_in::measure(plan, progress).await,
             Measure::Memory => memory::measure(plan, progress).await,
+            Measure::Clients => clients::measure(plan, progress).await,
             Measure::Mocks => mocks::measure(plan, progress).await,
             Measure::Guesses => mocks::guesses(plan, progress).await,
             Measure::Whisper => whisper::measure(plan, progress).await,

@@ -6,5 +6,7 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let args = Cli::parse();
-    antiphon::cli::main(false, false, || cli::run(args))
+    antiphon::server::raise_descriptor_limit();
+    let log = args.default_log();
+    antiphon::cli::main(false, log, || cli::run(args))
 }

@@ -2,7 +2,7 @@
 //!
 //! Sessions: the difference of peak resident memory (`VmHWM`) after one session and after fifty more concurrent
 //! sessions, divided by fifty. Both peaks include temporary memory of the turns. Connections: the difference of
-//! resident memory (`VmRSS`) with one open connection and with two hundred more that have sent nothing. Each uses a hub
+//! resident memory (`VmRSS`) with one open connection and with five thousand that have sent nothing. Each uses a hub
 //! of its own, because freed memory is reused.
 
 use super::hub::{Engines, Hub};
@@ -13,14 +13,16 @@ use std::time::Duration;
 use tokio::time::{sleep, timeout};
 
 const TURNS: usize = 3;
-const N_IDLE: usize = 200;
+/// Idle connections beyond the first, and in a quick run.
+const N_IDLE: usize = 4_999;
+const N_IDLE_QUICK: usize = 200;
 /// Time after the last connection until the process is idle.
 const SETTLE: Duration = Duration::from_millis(500);
 /// Timeout for the start of a session.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 const SESSION_KIB: f64 = 1024.0;
-const IDLE_KIB: f64 = 64.0;
+const IDLE_KIB: f64 = 48.0;
 
 pub(super) async fn measure(plan: &Plan, progress: Progress<'_>) -> Result<Taken, BenchError> {
     let how = "zero-latency engines; resident memory of the hub's process";
@@ -37,17 +39,18 @@ pub(super) async fn measure(plan: &Plan, progress: Progress<'_>) -> Result<Taken
     let mut hub_cpu_s = hub.process.cpu_s()?;
     hub.stop().await;
 
-    progress(&format!("memory: {N_IDLE} idle connections"));
+    let n_idle = if plan.quick { N_IDLE_QUICK } else { N_IDLE };
+    progress(&format!("memory: {n_idle} idle connections"));
     let hub = Hub::start(&plan.hub, Engines::Fake).await?;
     let mut open = vec![idle(&hub.url).await?];
     sleep(SETTLE).await;
     let one = hub.process.resident()?;
-    for _ in 0..N_IDLE {
+    for _ in 0..n_idle {
         open.push(idle(&hub.url).await?);
     }
     sleep(SETTLE).await;
-    let each = kib_each(one, hub.process.resident()?, N_IDLE);
-    section.figures.push(Figure::new("an idle connection", Unit::KiB, each, N_IDLE).at_most(IDLE_KIB));
+    let each = kib_each(one, hub.process.resident()?, n_idle);
+    section.figures.push(Figure::new("an idle connection", Unit::KiB, each, n_idle).at_most(IDLE_KIB));
     hub_cpu_s += hub.process.cpu_s()?;
     drop(open);
     hub.stop().await;

@@ -23,7 +23,7 @@ use tokio_util::sync::CancellationToken;
 /// The spoken text, short enough for many turns per minute.
 const SAID: &str = "Hello, can you help me please?";
 /// Playing time of each chunk of a response.
-const SOUND: Duration = Duration::from_millis(600);
+pub(super) const SOUND: Duration = Duration::from_millis(600);
 
 const TURNS_ALONE: usize = 20;
 const N_TOGETHER: usize = 100;
@@ -85,7 +85,12 @@ pub(super) async fn talk(
     turns: usize,
     progress: Progress<'_>,
 ) -> Result<Outcome, BenchError> {
-    let load = Load {
+    load::run(load_of(hub, clips, n_sessions, turns), progress).await
+}
+
+/// These conversations.
+pub(super) fn load_of(hub: &Hub, clips: &Arc<Clips>, n_sessions: usize, turns: usize) -> Load {
+    Load {
         connect: ConnectOptions::new(&hub.url),
         session: session(true),
         clips: clips.clone(),
@@ -102,8 +107,7 @@ pub(super) async fn talk(
         seed: 1,
         n_turns: AtomicUsize::new(0),
         n_returns: Arc::default(),
-    };
-    load::run(load, progress).await
+    }
 }
 
 /// One clip per mark, and thus per session.
@@ -115,7 +119,7 @@ pub(super) fn clips(said: &Clip) -> Arc<Clips> {
     Arc::new(Clips::kept((0..N_TOGETHER).map(clip).collect()).expect("more than none"))
 }
 
-async fn spoken() -> Result<Arc<Clips>, BenchError> {
+pub(super) async fn spoken() -> Result<Arc<Clips>, BenchError> {
     let samples = speak(&*speaker().await?, SAID, "slt").await?.samples;
     let said = Clip::new(SAID, Sign::Unknown, samples);
     Ok(clips(&said.ok_or_else(|| BenchError::Clips("flite said nothing".into()))?))
@@ -190,7 +194,7 @@ pub(super) async fn guesses(plan: &Plan, progress: Progress<'_>) -> Result<Taken
 
 impl Outcome {
     /// Adds the figures common to both measures.
-    fn add_to(&self, section: &mut Section) {
+    pub(super) fn add_to(&self, section: &mut Section) {
         let (n, waits) = (self.n_sessions, self.waits());
         let count = |what: &str, value: usize, of: usize| {
             Figure::new(format!("{n} at a time: {what}"), Unit::Count, value as f64, of).at_most(0.0)

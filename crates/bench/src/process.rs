@@ -20,6 +20,13 @@ impl Process {
         self.status("VmHWM:")
     }
 
+    /// Files and connections that it has open.
+    pub fn files(self) -> Result<usize, BenchError> {
+        let path = format!("/proc/{}/fd", self.0);
+        let files = std::fs::read_dir(&path).map_err(|error| BenchError::Proc(format!("{path}: {error}")))?;
+        Ok(files.count())
+    }
+
     /// CPU time used so far, user and system, in seconds.
     pub fn cpu_s(self) -> Result<f64, BenchError> {
         let text = self.read("stat")?;

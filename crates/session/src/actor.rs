@@ -1,7 +1,7 @@
 //! The actor: one loop that waits for the next input and passes it to the reducer.
 
 use super::clock::ClientClock;
-use super::egress::{Close, Message};
+use super::egress::{About, Close, Message};
 use super::expiry::SessionExpiry;
 use super::fair_order::{FairOrder, only_if};
 use super::ingress::{Advance, Ingress};
@@ -140,6 +140,7 @@ impl Actor {
         let format = translate::format(session.audio.input.format);
         let mut ids = IdMint::new(seed ^ 0x6576_656e_7473);
         let clock = Instant::now();
+        let limits = opening.limits.unwrap_or_else(|| Arc::new(NoLimits));
         let begins = Begins {
             session: id.clone(),
             owner: opening.owner,
@@ -147,6 +148,7 @@ impl Actor {
             seed: seed ^ 0x7475_726e,
             may_report: mode != AudioMode::Events,
             brownout: setup.brownout.clone(),
+            limits: limits.clone(),
         };
         let timeline = Timeline::new(begins, setup.turn_history.clone(), setup.metrics.clone());
         let life = SessionExpiry::new(clock, setup.life(), mode != AudioMode::Events || opening.resume_key.is_some());
@@ -189,7 +191,7 @@ impl Actor {
             n_received: 0,
             went_back: None,
             keeping: opening.keeping,
-            limits: opening.limits.unwrap_or_else(|| Arc::new(NoLimits)),
+            limits,
             read_from: watch::Sender::new(None),
             order: FairOrder::new(seed),
             setup,
@@ -217,6 +219,7 @@ impl Actor {
         let (dialog, ids) = (snapshot.dialog.with_servers(&remote::declared(&session.tools)), snapshot.ids);
         let (reports, report_inbox) = mpsc::channel(REPORTS);
         let (products, product_inbox) = mpsc::channel(PRODUCTS);
+        let limits = limits.unwrap_or_else(|| Arc::new(NoLimits));
         let begins = Begins {
             session: id.clone(),
             owner,
@@ -224,6 +227,7 @@ impl Actor {
             seed: 0,
             may_report: mode != AudioMode::Events,
             brownout: setup.brownout.clone(),
+            limits: limits.clone(),
         };
         let timeline = Timeline::new(begins, setup.turn_history.clone(), setup.metrics.clone()).behind(counters);
         let left = Duration::from_secs(session.expires_at).saturating_sub(wall_now).min(LONGEST_LIFE);
@@ -267,7 +271,7 @@ impl Actor {
             n_received: received,
             went_back: went_back_to.map(|number| (number, received)),
             keeping: keeping.map(|keeping| keeping.behind(received)),
-            limits: limits.unwrap_or_else(|| Arc::new(NoLimits)),
+            limits,
             read_from: watch::Sender::new(None),
             order: FairOrder::new(received),
             setup,
@@ -543,12 +547,24 @@ impl Actor {
             self.setup.metrics.error(error.code.unwrap_or("other"));
         }
         let Some(text) = self.encode(event) else { return };
-        self.push(response, text);
+        let about = match (response, event) {
+            (Some(response), _) => About::Response(response),
+            (
+                None,
+                ServerEvent::ItemAdded { .. }
+                | ServerEvent::ItemDone { .. }
+                | ServerEvent::ItemDeleted { .. }
+                | ServerEvent::ItemRetrieved { .. }
+                | ServerEvent::ItemTruncated { .. },
+            ) => About::Items,
+            (None, _) => About::Session,
+        };
+        self.push(about, text);
     }
 
-    pub(super) fn push(&mut self, response: Option<ResponseId>, text: String) {
+    pub(super) fn push(&mut self, about: About, text: String) {
         self.setup.metrics.bytes_out(text.len() as u64);
-        self.egress.push(Message::Text(text), response);
+        self.egress.push(Message::Text(text), about);
     }
 
     /// `None` for an event that the client's dialect does not have.

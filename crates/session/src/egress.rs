@@ -80,10 +80,20 @@ struct Log {
     progress: Instant,
 }
 
+/// What an event is about, which decides whether a hold delays it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum About {
+    /// A response: its events keep their order with its audio, so they are held with it.
+    Response(ResponseId),
+    /// Items of the conversation: it overtakes no event of a response, which may be about the same item.
+    Items,
+    /// Anything else: it is not held.
+    Session,
+}
+
 struct Entry {
     message: Message,
-    /// Events of a response keep their order with its audio, so they are held with it.
-    response: Option<ResponseId>,
+    about: About,
     audio: Option<Sent>,
 }
 
@@ -146,14 +156,14 @@ impl Egress {
         log.entries.is_empty() && log.in_hand_bytes == 0
     }
 
-    /// An event, in order; `response` when it belongs to one.
-    pub(super) fn push(&self, message: Message, response: Option<ResponseId>) {
-        self.append(Entry { message, response, audio: None });
+    /// An event, in order.
+    pub(super) fn push(&self, message: Message, about: About) {
+        self.append(Entry { message, about, audio: None });
     }
 
     /// Reply audio, in order.
     pub(super) fn push_audio(&self, message: Message, response: ResponseId, sent: Sent) {
-        self.append(Entry { message, response: Some(response), audio: Some(sent) });
+        self.append(Entry { message, about: About::Response(response), audio: Some(sent) });
     }
 
     fn append(&self, entry: Entry) {
@@ -183,7 +193,8 @@ impl Egress {
     /// Drops the audio of `response` that has not left; its events stay.
     pub(super) fn drop_audio(&self, response: &ResponseId) {
         let mut log = self.lock();
-        log.entries.retain(|entry| entry.audio.is_none() || entry.response.as_ref() != Some(response));
+        let is_its = |entry: &Entry| matches!(&entry.about, About::Response(of) if of == response);
+        log.entries.retain(|entry| entry.audio.is_none() || !is_its(entry));
         log.unsent_bytes = log.entries.iter().map(Entry::bytes).sum();
         drop(log);
         self.moved.notify_one();
@@ -210,7 +221,7 @@ impl Egress {
         if !log.attached {
             return None;
         }
-        let waits = log.in_hand_bytes > 0 || log.entries.iter().any(|entry| !log.held || entry.response.is_none());
+        let waits = log.in_hand_bytes > 0 || log.next().is_some();
         waits.then_some(log.progress)
     }
 
@@ -332,6 +343,22 @@ impl Egress {
 }
 
 impl Log {
+    /// The place of the entry that may leave next.
+    fn next(&self) -> Option<usize> {
+        if !self.held {
+            return (!self.entries.is_empty()).then_some(0);
+        }
+        let mut is_behind = false;
+        self.entries.iter().position(|entry| {
+            is_behind |= matches!(entry.about, About::Response(_));
+            match entry.about {
+                About::Response(_) => false,
+                About::Items => !is_behind,
+                About::Session => true,
+            }
+        })
+    }
+
     /// Counts the message in the writer's hand as sent; says whether there was one.
     fn settle(&mut self) -> bool {
         if self.in_hand_bytes == 0 {
@@ -353,8 +380,7 @@ impl Log {
                 return None;
             }
         }
-        let held = self.held;
-        let at = self.entries.iter().position(|entry| !held || entry.response.is_none())?;
+        let at = self.next()?;
         let entry = self.entries.remove(at)?;
         self.in_hand_bytes = entry.bytes().max(1);
         self.unsent_bytes -= entry.bytes();

@@ -18,11 +18,11 @@ fn drain(egress: &Egress) -> Vec<String> {
 
 fn filled() -> Egress {
     let egress = Egress::new(false);
-    egress.push(text("created"), Some("r1".into()));
+    egress.push(text("created"), About::Response("r1".into()));
     egress.push_audio(text("audio 1"), "r1".into(), ("i1".into(), Samples(480)));
     egress.push_audio(text("audio 2"), "r1".into(), ("i1".into(), Samples(480)));
-    egress.push(text("done"), Some("r1".into()));
-    egress.push(text("error"), None);
+    egress.push(text("done"), About::Response("r1".into()));
+    egress.push(text("error"), About::Session);
     egress
 }
 
@@ -46,6 +46,20 @@ async fn a_hold_lets_other_events_pass_and_keeps_the_responses_order() {
 }
 
 #[tokio::test]
+async fn an_event_about_an_item_overtakes_no_event_of_a_response_that_is_held() {
+    let egress = Egress::new(false);
+    egress.hold();
+    egress.push(text("typed"), About::Items);
+    egress.push(text("item done"), About::Response("r1".into()));
+    egress.push(text("deleted"), About::Items);
+    egress.push(text("speech started"), About::Session);
+    assert_eq!(drain(&egress), ["typed", "speech started"]);
+    assert!(egress.stuck_since().is_none(), "what is held is not stuck");
+    egress.release();
+    assert_eq!(drain(&egress), ["item done", "deleted"]);
+}
+
+#[tokio::test]
 async fn a_message_counts_as_sent_only_when_the_next_is_asked_for() {
     let egress = Egress::new(false);
     egress.push_audio(text("audio"), "r1".into(), ("i1".into(), Samples(480)));
@@ -60,14 +74,14 @@ async fn a_message_counts_as_sent_only_when_the_next_is_asked_for() {
 async fn a_new_connection_gets_what_the_old_one_lost_and_then_the_rest() {
     let egress = Egress::new(true);
     for number in ["1", "2", "3"] {
-        egress.push(text(number), None);
+        egress.push(text(number), About::Session);
     }
     assert_eq!(drain(&egress), ["1", "2", "3"]);
     egress.answered(1);
-    egress.push(text("4"), None);
+    egress.push(text("4"), About::Session);
     egress.detach();
     assert!(egress.stuck_since().is_none(), "nobody is there to be slow");
-    egress.push(text("5"), None);
+    egress.push(text("5"), About::Session);
     assert_eq!(egress.attach(0), Err(ResumeError::LetGo { after: 0, answered: 1 }));
     assert_eq!(egress.attach(2), Ok(()));
     assert_eq!(drain(&egress), ["3", "4", "5"]);

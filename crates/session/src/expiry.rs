@@ -1,7 +1,7 @@
 //! The session's lifetime and connection state, and the notices about them.
 
 use super::actor::Actor;
-use super::egress::Close;
+use super::egress::{About, Close};
 use antiphon_dialog::Event;
 use antiphon_protocol::{Conversation, ServerEvent, SessionKind, SessionNotice, WireError, encode_notice};
 use std::time::Duration;
@@ -78,6 +78,6 @@ impl Actor {
 
     pub(super) fn tell(&mut self, notice: &SessionNotice) {
         let text = encode_notice(notice, &self.ids.next("event"));
-        self.push(None, text);
+        self.push(About::Session, text);
     }
 }

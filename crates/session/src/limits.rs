@@ -8,7 +8,7 @@ use super::actor::Actor;
 use super::responding::Product;
 use antiphon_dialog::{Event, Failure, ResponseUsage};
 use antiphon_protocol::{RateLimit, WireError};
-use antiphon_types::{ResponseId, SampleRate, Samples};
+use antiphon_types::{Compute, ResponseId, SampleRate, Samples};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -32,11 +32,19 @@ pub trait SessionLimits: Send + Sync {
     ///
     /// # Errors
     /// The limit that is used up.
-    fn begin_response(&self) -> Result<(), LimitReached>;
+    fn begin_response(&self) -> Result<(), LimitReached> {
+        self.may_respond()?;
+        self.response_begun();
+        Ok(())
+    }
+    /// A response begins that was allowed earlier: it counts, whatever is left.
+    fn response_begun(&self);
     /// A response has ended.
     fn response_done(&self, usage: &ResponseUsage);
     /// A turn of the user has ended.
     fn turn(&self);
+    /// A turn's record is settled: what its engines computed.
+    fn computed(&self, compute: Compute);
     /// The state of the limits for `rate_limits.updated`; empty where there is none.
     fn state(&self) -> Vec<RateLimit>;
 }
@@ -61,13 +69,13 @@ impl SessionLimits for NoLimits {
         Ok(())
     }
 
-    fn begin_response(&self) -> Result<(), LimitReached> {
-        Ok(())
-    }
+    fn response_begun(&self) {}
 
     fn response_done(&self, _: &ResponseUsage) {}
 
     fn turn(&self) {}
+
+    fn computed(&self, _: Compute) {}
 
     fn state(&self) -> Vec<RateLimit> {
         Vec::new()

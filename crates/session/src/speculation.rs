@@ -40,8 +40,8 @@ impl Actor {
             return tracing::error!(response = %id, "a speculative response that was never started was released");
         };
         self.kind_is_fixed = true;
-        // It was allowed when it started. Where the limit was used up meanwhile, it is not stopped.
-        let _ = self.limits.begin_response();
+        // It was allowed when it started.
+        self.limits.response_begun();
         // The receiver is gone only where the task has panicked: its response then ends with the session.
         let _ = task.release.send(());
         self.speaking.insert(task.response, task.work);

@@ -5,7 +5,7 @@ use super::{Buckets, Consumer, Count, Resource, UsedUp, Whose, tighter};
 use antiphon_dialog::ResponseUsage;
 use antiphon_protocol::RateLimit;
 use antiphon_session::{LimitReached, SessionLimits};
-use antiphon_types::{SampleRate, Samples};
+use antiphon_types::{Compute, SampleRate, Samples};
 use std::time::Duration;
 
 /// See the module.
@@ -55,12 +55,10 @@ impl SessionLimits for SessionMeter {
         })
     }
 
-    fn begin_response(&self) -> Result<(), LimitReached> {
-        self.may_respond()?;
+    fn response_begun(&self) {
         self.own.of(Resource::Responses).spend(self.consumer.clock.now(), 1);
         self.consumer.spend(Resource::Responses, 1);
         self.consumer.count(Count::Responses, 1);
-        Ok(())
     }
 
     fn response_done(&self, usage: &ResponseUsage) {
@@ -74,6 +72,10 @@ impl SessionLimits for SessionMeter {
 
     fn turn(&self) {
         self.consumer.count(Count::Turns, 1);
+    }
+
+    fn computed(&self, compute: Compute) {
+        self.consumer.count_compute(compute);
     }
 
     fn state(&self) -> Vec<RateLimit> {

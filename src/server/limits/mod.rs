@@ -28,7 +28,7 @@ pub(super) use usage::Count;
 use super::client::Client;
 use super::keys::Keys;
 use crate::config::LimitsConfig;
-use antiphon_types::KeyId;
+use antiphon_types::{Compute, KeyId};
 use axum::extract::Request;
 use bucket::{Bucket, Now};
 use resource::Rates;
@@ -264,12 +264,20 @@ impl Limits {
         let mut text = antiphon_telemetry::Exposition::default();
         for count in Count::ALL {
             let (name, help) = count.metric();
-            let unit = if count.is_time() { 1_000 } else { 1 };
+            let unit = count.in_a_second().map_or(1, |n| n as u64);
             let values: Vec<_> =
                 accounts.iter().map(|(key, totals)| (key.as_str(), totals.get(count) / unit)).collect();
             text.counter(name, help, "key", &values);
         }
         text.into_text()
+    }
+
+    /// Counts what engines computed for the key that is written like this; one that is not valid any more is not found.
+    pub(super) fn count_compute(&self, owner: Option<&str>, compute: Compute) {
+        let accounts = self.keys.lock().expect("no panic while locked");
+        let of = |id: &Option<KeyId>| id.map(|id| id.to_string()).as_deref() == owner;
+        let usage = accounts.iter().find(|(id, _)| of(id)).map_or(&self.gone, |(_, account)| &account.usage);
+        usage.add_compute(compute);
     }
 
     /// All accounts, by name.
@@ -339,6 +347,11 @@ impl Consumer {
     /// Counts usage.
     pub(super) fn count(&self, count: Count, n: u64) {
         self.key.usage.add(count, n);
+    }
+
+    /// Counts what engines computed.
+    pub(super) fn count_compute(&self, compute: Compute) {
+        self.key.usage.add_compute(compute);
     }
 
     /// Whether there is at least one unit, of the key and of the address.

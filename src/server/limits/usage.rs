@@ -1,5 +1,6 @@
 //! What an API key has used: counters since the start, and their values at the full minutes of the last hour.
 
+use antiphon_types::Compute;
 use serde::Serialize;
 use std::collections::VecDeque;
 use std::sync::Mutex;
@@ -8,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Minutes that are kept, and the value before them.
 const KEPT: usize = 61;
 
-/// What is counted. Times are in milliseconds.
+/// What is counted. Lengths of audio are in milliseconds, times of computing in microseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::server) enum Count {
     Sessions,
@@ -21,12 +22,14 @@ pub(in crate::server) enum Count {
     Characters,
     TranscribedMs,
     Jobs,
+    CpuUs,
+    GpuUs,
     Requests,
     Refused,
 }
 
 impl Count {
-    pub(super) const ALL: [Self; 12] = [
+    pub(super) const ALL: [Self; 14] = [
         Self::Sessions,
         Self::Responses,
         Self::Turns,
@@ -37,6 +40,8 @@ impl Count {
         Self::Characters,
         Self::TranscribedMs,
         Self::Jobs,
+        Self::CpuUs,
+        Self::GpuUs,
         Self::Requests,
         Self::Refused,
     ];
@@ -54,14 +59,20 @@ impl Count {
             Self::Characters => ("antiphon_key_characters_total", "Characters for the speech API, by API key."),
             Self::TranscribedMs => ("antiphon_key_transcription_seconds_total", "Audio files transcribed, by API key."),
             Self::Jobs => ("antiphon_key_jobs_total", "Jobs created, by API key."),
+            Self::CpuUs => ("antiphon_key_cpu_seconds_total", "Busy time of engines on the processor, by API key."),
+            Self::GpuUs => ("antiphon_key_gpu_seconds_total", "Time of runs on GPUs, by API key."),
             Self::Requests => ("antiphon_key_requests_total", "HTTP requests, by API key."),
             Self::Refused => ("antiphon_key_refused_total", "Requests, sessions and responses refused, by API key."),
         }
     }
 
-    /// Whether it is shown in seconds.
-    pub(super) fn is_time(self) -> bool {
-        matches!(self, Self::AudioInMs | Self::AudioOutMs | Self::TranscribedMs)
+    /// How many make a second, where it is shown in seconds.
+    pub(super) fn in_a_second(self) -> Option<f64> {
+        match self {
+            Self::AudioInMs | Self::AudioOutMs | Self::TranscribedMs => Some(1e3),
+            Self::CpuUs | Self::GpuUs => Some(1e6),
+            _ => None,
+        }
     }
 }
 
@@ -89,6 +100,8 @@ pub(super) struct Shown {
     characters: u64,
     transcription_seconds: f64,
     jobs: u64,
+    cpu_seconds: f64,
+    gpu_seconds: f64,
     requests: u64,
     refused: u64,
 }
@@ -96,6 +109,12 @@ pub(super) struct Shown {
 impl Usage {
     pub(super) fn add(&self, count: Count, n: u64) {
         self.counts[count as usize].fetch_add(n, Ordering::Relaxed);
+    }
+
+    pub(super) fn add_compute(&self, Compute { cpu, gpu }: Compute) {
+        for (count, took) in [(Count::CpuUs, cpu), (Count::GpuUs, gpu)] {
+            self.add(count, u64::try_from(took.as_micros()).unwrap_or(u64::MAX));
+        }
     }
 
     pub(super) fn add_all(&self, totals: Totals) {
@@ -146,7 +165,7 @@ impl Totals {
 impl From<Totals> for Shown {
     fn from(totals: Totals) -> Self {
         let n = |count| totals.get(count);
-        let seconds = |count| n(count) as f64 / 1e3;
+        let seconds = |count: Count| n(count) as f64 / count.in_a_second().unwrap_or(1.0);
         Self {
             sessions: n(Count::Sessions),
             responses: n(Count::Responses),
@@ -158,6 +177,8 @@ impl From<Totals> for Shown {
             characters: n(Count::Characters),
             transcription_seconds: seconds(Count::TranscribedMs),
             jobs: n(Count::Jobs),
+            cpu_seconds: seconds(Count::CpuUs),
+            gpu_seconds: seconds(Count::GpuUs),
             requests: n(Count::Requests),
             refused: n(Count::Refused),
         }

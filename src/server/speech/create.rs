@@ -80,6 +80,7 @@ async fn spoken(
             tasks: app.setup.tasks.clone(),
             ahead: speech.config.chunks_ahead,
             is_heard: true,
+            meter: metered.meter("tts", &spender.consumer),
         };
         let (wait, begun) = (app.load.tts_wait(speaking.tts.as_ref()), Instant::now());
         if wait > BEFORE_SOUND {

@@ -18,7 +18,7 @@ use antiphon_engine_api::stt::{RATE, SttError, SttOptions, SttUtterance};
 use antiphon_engine_api::tts::{VoiceScope, find_voice};
 use antiphon_telemetry::Endpoint;
 use antiphon_text::{Chunk, Chunker, Language};
-use antiphon_types::{BrownoutLevel, SampleRate, Samples};
+use antiphon_types::{BrownoutLevel, Meter, SampleRate, Samples};
 use std::time::Duration;
 use tokio::time::{timeout, timeout_at};
 
@@ -50,6 +50,7 @@ impl From<ApiError> for Failed {
 /// A request in progress, with its place among those of the speech API. It is counted when it is dropped.
 pub(in crate::server) struct Request {
     metered: Metered,
+    meter: Meter,
 }
 
 impl Request {
@@ -65,13 +66,24 @@ impl Request {
         match place {
             Ok(place) => {
                 metered.place = Some(place);
-                Ok(Self { metered })
+                let stage = match endpoint {
+                    Endpoint::Handle => "llm",
+                    Endpoint::Transcriptions | Endpoint::Translations => "stt",
+                    Endpoint::Speech | Endpoint::Job | Endpoint::Voices => "tts",
+                };
+                let meter = metered.meter(stage, &spender.consumer);
+                Ok(Self { metered, meter })
             }
             Err(error) => {
                 metered.end(error.outcome());
                 Err(error.into())
             }
         }
+    }
+
+    /// The meter for the request's engine; its client's key is charged with it at the end.
+    pub(in crate::server) fn meter(&self) -> Meter {
+        self.meter.clone()
     }
 
     /// It ended like this: an outcome of `voice_requests_total`. A request without an end counts as cancelled by its client.
@@ -111,6 +123,7 @@ impl Transcriber {
     pub(in crate::server) async fn begin(
         app: &App,
         spender: &Spender,
+        meter: Meter,
         language: Option<String>,
     ) -> Result<Self, Failed> {
         take(app, spender, Resource::Transcription, 0)?;
@@ -118,6 +131,7 @@ impl Transcriber {
         let options = SttOptions {
             language: language.or_else(|| setup.language.clone()),
             vocabulary: setup.engines.llm.vocabulary(),
+            meter,
             ..SttOptions::default()
         };
         let retry = Retry::within(BEHIND);
@@ -188,7 +202,12 @@ impl Speaker {
     ///
     /// # Errors
     /// There is no such voice, the limit of characters is used up, or the engine has more to speak than it can begin in time.
-    pub(in crate::server) fn begin(app: &App, spender: &Spender, voice: Option<&str>) -> Result<Self, Failed> {
+    pub(in crate::server) fn begin(
+        app: &App,
+        spender: &Spender,
+        meter: Meter,
+        voice: Option<&str>,
+    ) -> Result<Self, Failed> {
         take(app, spender, Resource::Characters, 0)?;
         let (engines, names) = (app.setup().engines.clone(), names(app));
         let (voice, is_own_voice) = names.voice(&engines, voice)?;
@@ -199,8 +218,13 @@ impl Speaker {
         let language = Language::of_tag(&engines.tts.language(&voice));
         let chunker = Chunker::new(language).keeping(engines.tts.marks());
         let config = &app.speech.config;
-        let speaking =
-            Speaking { tts: engines.tts, tasks: app.setup.tasks.clone(), ahead: config.chunks_ahead, is_heard: true };
+        let speaking = Speaking {
+            tts: engines.tts,
+            tasks: app.setup.tasks.clone(),
+            ahead: config.chunks_ahead,
+            is_heard: true,
+            meter,
+        };
         let spec = SpeechSpec {
             chunks: Vec::new(),
             n_chars: 0,

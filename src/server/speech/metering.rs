@@ -1,7 +1,9 @@
-//! One request of the speech API as the metrics see it: how long it took, and what became of it.
+//! One request of the speech API as the metrics see it: how long it took, what became of it, and what its engine computed.
 
 use crate::server::app::App;
+use crate::server::limits::Consumer;
 use antiphon_telemetry::{Endpoint, Metrics};
+use antiphon_types::{Compute, Meter};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -15,6 +17,8 @@ pub(super) struct Metered {
     endpoint: Endpoint,
     begun: Instant,
     outcome: &'static str,
+    /// What its engine computes, the stage, and who is charged.
+    charged: Option<(Meter, &'static str, Consumer)>,
     /// The request's slot among those in progress.
     pub(super) place: Option<OwnedSemaphorePermit>,
 }
@@ -23,7 +27,14 @@ impl Metered {
     pub(super) fn begin(app: &App, endpoint: Endpoint) -> Self {
         let metrics = app.setup.metrics.clone();
         let times = app.speech.times.clone();
-        Self { metrics, times, endpoint, begun: Instant::now(), outcome: "cancelled", place: None }
+        Self { metrics, times, endpoint, begun: Instant::now(), outcome: "cancelled", charged: None, place: None }
+    }
+
+    /// The meter for the requests to this stage's engine; at the end the client's key is charged with it.
+    pub(super) fn meter(&mut self, stage: &'static str, consumer: &Consumer) -> Meter {
+        let meter = Meter::requested();
+        self.charged = Some((meter.clone(), stage, consumer.clone()));
+        meter
     }
 
     /// It ended like this.
@@ -35,10 +46,20 @@ impl Metered {
 impl Drop for Metered {
     fn drop(&mut self) {
         self.metrics.request(self.endpoint, self.outcome, self.begun.elapsed());
+        if let Some((meter, stage, consumer)) = &self.charged {
+            count_compute(&self.metrics, stage, meter.compute());
+            consumer.count_compute(meter.compute());
+        }
         if self.place.is_some() {
             self.times.ended_after(self.begun.elapsed());
         }
     }
+}
+
+/// Counts what an engine computed for the speech API.
+pub(super) fn count_compute(metrics: &Metrics, stage: &'static str, compute: Compute) {
+    metrics.compute(stage, "cpu", "none", compute.cpu);
+    metrics.compute(stage, "gpu", "none", compute.gpu);
 }
 
 /// How long requests of the speech API take, as a moving average over about the last eight.
@@ -58,5 +79,45 @@ impl RequestTimes {
     pub(super) fn until_next(&self, n: usize) -> Duration {
         let mean = Duration::from_millis(self.0.load(Ordering::Relaxed));
         (mean / n.max(1) as u32).clamp(Duration::from_secs(1), Duration::from_secs(60))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::LimitsConfig;
+    use crate::server::client::Client;
+    use crate::server::keys::Keys;
+    use crate::server::limits::Limits;
+    use antiphon_types::RunsOn;
+
+    #[tokio::test]
+    async fn what_the_engine_computes_is_charged_at_the_end_whatever_became_of_the_request() {
+        let (limits, metrics) = (Limits::new(LimitsConfig::default(), &Keys::default()), Metrics::new());
+        let address = [127, 0, 0, 1].into();
+        let consumer = limits.consumer(None, Client { peer: address, address, is_shared: false, is_secure: false });
+        for _ in 0..2 {
+            let mut metered = Metered {
+                metrics: metrics.clone(),
+                times: Arc::default(),
+                endpoint: Endpoint::Speech,
+                begun: Instant::now(),
+                outcome: "cancelled",
+                charged: None,
+                place: None,
+            };
+            let meter = metered.meter("tts", &consumer);
+            meter.add(RunsOn::GPU, Duration::from_millis(750));
+            meter.add(RunsOn::threads(2), Duration::from_millis(100));
+        }
+        let usage = serde_json::to_value(limits.usage(None)).unwrap();
+        assert_eq!((&usage[0]["total"]["gpu_seconds"], &usage[0]["total"]["cpu_seconds"]), (&1.5.into(), &0.4.into()));
+        let line = r#"antiphon_compute_milliseconds_total{stage="tts",kind="gpu",waste="none"} 1500"#;
+        assert!(metrics.render().contains(line), "{}", metrics.render());
+        assert!(
+            limits.metrics().contains("antiphon_key_gpu_seconds_total{key=\"anonymous\"} 1\n"),
+            "{}",
+            limits.metrics()
+        );
     }
 }

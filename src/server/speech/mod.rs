@@ -121,8 +121,18 @@ impl Speech {
 /// # Errors
 /// 429: the limit is used up.
 fn take(app: &App, spender: &Spender, resource: Resource, amount: u64) -> Result<(), ApiError> {
+    check(app, spender, resource)?;
+    spender.consumer.spend(resource, amount);
+    Ok(())
+}
+
+/// Whether there is at least one unit of it.
+///
+/// # Errors
+/// As [`take`].
+fn check(app: &App, spender: &Spender, resource: Resource) -> Result<(), ApiError> {
     let Spender { consumer, client, owner } = spender;
-    consumer.take(resource, amount).map_err(|used_up| {
+    consumer.check(resource).map_err(|used_up| {
         let act = Act { client: *client, owner: *owner, name: Some(consumer.name()), target: "/v1/audio" };
         app.security.limited(act, used_up);
         used_up.into()

@@ -10,7 +10,7 @@ use super::waiting::{AFTER_SOUND, BEFORE_SOUND, JOB, Retry, is_busy};
 use antiphon_audio::Resampler;
 use antiphon_audio::encode::RATE;
 use antiphon_engine_api::tts::{Passage, PlayoutEstimate, SpeechRequest, Tts, TtsError};
-use antiphon_types::{Pcm, SampleRate};
+use antiphon_types::{Meter, Pcm, SampleRate};
 use futures_util::{Stream, StreamExt};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -36,6 +36,8 @@ pub(super) struct Speaking {
     /// Whether a client listens meanwhile: engines serve first the listener that runs dry first, and a slow chunk is retried.
     /// A job tries again by itself, with the engine that serves then.
     pub(super) is_heard: bool,
+    /// Of all its chunks.
+    pub(super) meter: Meter,
 }
 
 /// What the stream yields.
@@ -184,9 +186,18 @@ impl Course {
         let seed = self.seed;
         self.seed = seed.map(|seed| seed.wrapping_add(1));
         let instructions = self.instructions.clone();
-        let speed = self.speed;
-        let request =
-            SpeechRequest { text, voice, speed, unplayed, seed, passage, instructions, ..SpeechRequest::default() };
+        let (speed, meter) = (self.speed, self.speaking.meter.clone());
+        let request = SpeechRequest {
+            text,
+            voice,
+            speed,
+            unplayed,
+            seed,
+            passage,
+            instructions,
+            meter,
+            ..SpeechRequest::default()
+        };
         let (sender, pieces) = mpsc::channel(PIECES);
         let tts = self.speaking.tts.clone();
         self.speaking.tasks.spawn(async move {
@@ -345,7 +356,13 @@ mod tests {
     }
 
     fn speak(tts: &Counting, chunks: &[&str], from: usize) -> impl Stream<Item = Result<Spoken, TtsError>> + use<> {
-        let speaking = Speaking { tts: Arc::new(tts.clone()), tasks: TaskTracker::new(), ahead: 1, is_heard: true };
+        let speaking = Speaking {
+            tts: Arc::new(tts.clone()),
+            tasks: TaskTracker::new(),
+            ahead: 1,
+            is_heard: true,
+            meter: Meter::default(),
+        };
         speaking.speak(&wish(chunks), from)
     }
 
@@ -476,7 +493,13 @@ mod tests {
         let tts = Queueing::new(1);
         let tasks = TaskTracker::new();
         for n in 0..20 {
-            let speaking = Speaking { tts: Arc::new(tts.clone()), tasks: tasks.clone(), ahead: 0, is_heard: true };
+            let speaking = Speaking {
+                tts: Arc::new(tts.clone()),
+                tasks: tasks.clone(),
+                ahead: 0,
+                is_heard: true,
+                meter: Meter::default(),
+            };
             let mut stream = speaking.speak(&wish(&[&n.to_string()]), 0).boxed();
             tasks.spawn(async move {
                 let first = stream.next().await.expect("sound or an error");
@@ -503,7 +526,13 @@ mod tests {
     async fn who_leaves_while_it_waits_gives_its_turn_up() {
         let tts = Queueing::new(1);
         let speak = |text: &str| {
-            let speaking = Speaking { tts: Arc::new(tts.clone()), tasks: TaskTracker::new(), ahead: 0, is_heard: true };
+            let speaking = Speaking {
+                tts: Arc::new(tts.clone()),
+                tasks: TaskTracker::new(),
+                ahead: 0,
+                is_heard: true,
+                meter: Meter::default(),
+            };
             speaking.speak(&wish(&[text]), 0).boxed()
         };
         let mut streams: Vec<_> = ["0", "1", "2", "3"].map(speak).into();

@@ -63,7 +63,9 @@ async fn written_down(app: &App, request: Request, mut metered: Metered, transla
         let ms = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
         take(app, &spender, Resource::Transcription, ms)?;
         spender.consumer.count(Count::TranscribedMs, ms);
-        Ok(Listening::new(app, (form, engines), duration, longest))
+        let mut listening = Listening::new(app, (form, engines), duration, longest);
+        listening.options.meter = metered.meter("stt", &spender.consumer);
+        Ok(listening)
     };
     let mut listening = match begun.await {
         Ok(listening) => listening,

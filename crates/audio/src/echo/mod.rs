@@ -60,6 +60,11 @@ const GIVE_UP_AFTER: u32 = 32;
 const MAX_SEARCHES: f32 = 16.0;
 /// Search budget gained per window: 12 searches per second. It bounds the cost while the user talks over a response.
 const SEARCHES_PER_WINDOW: f32 = 0.2;
+/// The same, 3 per second, once [`VAIN`] searches in a row have found nothing: this microphone hears no response, because of
+/// headphones or the browser's echo cancellation. The budget is that for onsets, which are searched as before.
+const SEARCHES_PER_WINDOW_IN_VAIN: f32 = 0.05;
+/// Five seconds of searches at the full rate.
+const VAIN: u32 = 60;
 
 /// How much of a window was the hub's own response.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -78,6 +83,8 @@ pub struct EchoGuard {
     position: u64,
     /// Kept when the buffers are freed, because the next response usually has the same lag.
     lag: Option<i32>,
+    /// Searches in a row that found nothing, kept for the same reason.
+    n_vain: u32,
     state: Option<Box<EchoState>>,
 }
 
@@ -167,7 +174,7 @@ impl EchoGuard {
             return EchoVerdict::default();
         }
         state.hear(window);
-        let explained = state.cancel(&mut self.lag, start, out);
+        let explained = state.cancel((&mut self.lag, &mut self.n_vain), start, out);
         EchoVerdict { explained, in_reach: true, lag: self.lag }
     }
 
@@ -212,8 +219,12 @@ impl EchoState {
     }
 
     /// Subtracts the echo from the newest window; returns the fraction of its energy that was explained.
-    fn cancel(&mut self, lag: &mut Option<i32>, start: u64, out: &mut [i16]) -> f32 {
-        self.searches = (self.searches + SEARCHES_PER_WINDOW).min(MAX_SEARCHES);
+    fn cancel(&mut self, (lag, n_vain): (&mut Option<i32>, &mut u32), start: u64, out: &mut [i16]) -> f32 {
+        let (gained, most) = match *n_vain {
+            ..VAIN => (SEARCHES_PER_WINDOW, MAX_SEARCHES),
+            _ => (SEARCHES_PER_WINDOW_IN_VAIN, KEPT_FOR_ONSETS),
+        };
+        self.searches = (self.searches + gained).min(most);
         let energy = mean_square(&self.mic[HISTORY - WINDOW..]);
         if energy < QUIET {
             self.gain = 1.0;
@@ -221,7 +232,13 @@ impl EchoState {
         }
         let mut explained = lag.map_or(0.0, |lag| self.subtract(lag, start, energy));
         self.n_unexplained = if explained < UNEXPLAINED { self.n_unexplained + 1 } else { 0 };
-        if let Some(found) = self.look_for_lag(*lag, start, energy, explained) {
+        let n_left = self.searches;
+        let found = self.look_for_lag(*lag, start, energy, explained);
+        if self.searches < n_left {
+            let is_vain = found.is_none() && lag.is_none();
+            *n_vain = if is_vain { n_vain.saturating_add(1) } else { 0 };
+        }
+        if let Some(found) = found {
             *lag = Some(found);
             self.canceller.relearn(&self.reference, &self.mic, found, start);
             (self.coupling, self.leak) = (0.0, LEAK_AT_FIRST);
@@ -323,7 +340,8 @@ fn mean_square(samples: &[f32]) -> f32 {
     dot(samples, samples) / samples.len() as f32
 }
 
-/// The scalar product, summed in eight lanes so that it vectorises.
+/// The scalar product, summed in eight lanes so that it vectorises, with the instructions of the function that calls it.
+#[inline(always)]
 fn dot(a: &[f32], b: &[f32]) -> f32 {
     let mut lanes = [0.0f32; 8];
     let ((a_whole, a_rest), (b_whole, b_rest)) = (a.as_chunks::<8>(), b.as_chunks::<8>());

@@ -2,6 +2,7 @@
 
 use super::reference::Reference;
 use super::{HISTORY, MAX_LAG, MAX_LEAD, dot};
+use multiversion::multiversion;
 use realfft::num_complex::Complex32;
 use realfft::{ComplexToReal, RealFftPlanner, RealToComplex};
 use std::cell::RefCell;
@@ -194,11 +195,8 @@ impl Scratch {
         let span = HISTORY + 2 * NEAR as usize;
         self.wide.resize(span, 0.0);
         reference.read(mic_start - i64::from(lag + NEAR), &mut self.wide);
-        let mic_energy = dot(mic, mic).max(1e-9);
         let mut found = Found { lag, explained: 0.0 };
-        for step in 0..=2 * NEAR {
-            let here = &self.wide[step as usize..step as usize + HISTORY];
-            let explained = dot(mic, here).powi(2) / (mic_energy * dot(here, here).max(1e-9));
+        for (step, explained) in (0..=2 * NEAR).zip(fits(mic, &self.wide)) {
             if explained > found.explained {
                 found = Found { lag: lag + NEAR - step, explained };
             }
@@ -213,10 +211,22 @@ impl fmt::Debug for LagSearch {
     }
 }
 
+/// The fraction of the microphone's energy that the reference explains, for each start of [`HISTORY`] samples in `wide`.
+#[multiversion(targets("x86_64+avx2+fma"))]
+fn fits(mic: &[f32], wide: &[f32]) -> [f32; 2 * NEAR as usize + 1] {
+    let mic_energy = dot(mic, mic).max(1e-9);
+    std::array::from_fn(|start| {
+        let here = &wide[start..start + HISTORY];
+        dot(mic, here).powi(2) / (mic_energy * dot(here, here).max(1e-9))
+    })
+}
+
 /// Low-passes and decimates by four to `n` samples; `wide` starts half a filter length and one output sample early.
 /// Pre-emphasis attenuates low frequencies, which are similar in all voices.
+#[multiversion(targets("x86_64+avx2+fma"))]
 fn decimate(wide: &[f32], n: usize, out: &mut Vec<f32>) {
-    let low = |i: usize| dot(&wide[i * DECIMATION..i * DECIMATION + TAPS], &*LOW_PASS);
+    let taps = &*LOW_PASS;
+    let low = |i: usize| dot(&wide[i * DECIMATION..i * DECIMATION + TAPS], taps);
     let mut last = low(0);
     for i in 1..=n {
         let low = low(i);

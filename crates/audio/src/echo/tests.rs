@@ -103,6 +103,27 @@ fn a_user_without_echo_is_not_touched_by_a_reply() {
 }
 
 #[test]
+fn an_echo_that_begins_after_minutes_without_one_is_gone_from_its_first_loud_window() {
+    let mut guard = EchoGuard::new();
+    for round in 0..12u64 {
+        let (reply, user) = (speechlike(2 * round as u32 + 20, 64_000), speechlike(2 * round as u32 + 21, 64_000));
+        guard.played(guard.position(), &reply);
+        residual_of(&mut guard, &user);
+    }
+    assert!(guard.n_vain >= VAIN && guard.lag.is_none(), "{} searches were vain", guard.n_vain);
+    // The headphones are unplugged.
+    guard.skip(Samples(32_000 + 16 * 5_000));
+    let (reply, delay) = (speechlike(60, 48_000), 1_600);
+    let mic = microphone(&reply, delay, 0, &[]);
+    guard.played(guard.position(), &reply);
+    let (left, verdicts) = residual_of(&mut guard, &mic);
+    assert_eq!(verdicts.last().and_then(|verdict| verdict.lag), Some(delay as i32));
+    let down = db(energy(&mic), energy(&left));
+    assert!(down >= 15.0, "{down:.1} dB");
+    assert_eq!(guard.n_vain, 0);
+}
+
+#[test]
 fn a_delay_it_was_not_told_of_is_found_again() {
     let reply = speechlike(6, 96_000);
     let mut mic = microphone(&reply, 1_600, 0, &[]);

@@ -86,7 +86,7 @@ enum EnginesName {
 }
 
 /// Session limit of the hub, higher than any measure needs.
-const MAX_SESSIONS: usize = 1_000;
+const MAX_SESSIONS: usize = 5_000;
 
 /// Number of utterances the fakes can transcribe, higher than any measure needs.
 const MAX_TURNS: usize = 10_000;
@@ -95,7 +95,12 @@ const MAX_TURNS: usize = 10_000;
 pub(super) async fn run_hub(args: HubArgs) -> Result<(), CliError> {
     let (mut config, with_stdin) = (args.config()?, args.with_stdin);
     config.server.max_sessions = MAX_SESSIONS;
+    server::raise_descriptor_limit();
     config.server.drain_seconds = args.shared.drain_s;
+    let keys = match config.server.api_keys_file.as_str() {
+        "" => Keys::default(),
+        _ => Keys::load(&config.server).map_err(|error| CliError::failed(&error))?,
+    };
     // Measures compare one load with another: what the hub does without under load is asked for (`--set slo.brownout=true`).
     config.slo.brownout &= args.set.iter().any(|setting| setting.starts_with("slo."));
     if args.shared.sealing_key.is_none() {
@@ -145,7 +150,7 @@ pub(super) async fn run_hub(args: HubArgs) -> Result<(), CliError> {
         }
     };
     let shown = manager.clone().map(|manager| (manager, Vec::new()));
-    let parts = Parts { config, engines, metrics: Metrics::new(), keys: Keys::default(), tls: None, manager: shown };
+    let parts = Parts { config, engines, metrics: Metrics::new(), keys, tls: None, manager: shown };
     let address = listener.local_addr();
     serve(&address, with_stdin, stop.clone(), server::serve(listener, parts, stop)).await?;
     if let Some(membership) = manager.as_ref().and_then(|manager| manager.membership()) {

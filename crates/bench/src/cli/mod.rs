@@ -10,7 +10,7 @@ mod stress;
 mod voice;
 
 use crate::{HubCommand, Measure, Plan, Report};
-use antiphon::cli::{CliError, print};
+use antiphon::cli::{CliError, DefaultLog, print};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
@@ -69,6 +69,16 @@ pub struct Take {
     strict: bool,
 }
 
+impl Cli {
+    /// What is logged where no variable says it.
+    pub fn default_log(&self) -> DefaultLog {
+        match self.what {
+            Some(What::Simulate(_)) => DefaultLog::Nothing,
+            _ => DefaultLog::Warnings,
+        }
+    }
+}
+
 /// Subcommands.
 #[derive(Debug, Subcommand)]
 enum What {
@@ -114,6 +124,8 @@ enum Name {
     BargeIn,
     /// Memory of sessions and of idle connections
     Memory,
+    /// Connections that come and go, and an API key at fifty times its limits beside honest sessions
+    Clients,
     /// Mock engines over HTTP with zero latency: 1 session, and 100 on one core
     Mocks,
     /// Mock engines that take 100 ms per stage, with and without speculative responses
@@ -134,6 +146,7 @@ impl Name {
             Self::OwnShare => Measure::OwnShare,
             Self::BargeIn => Measure::BargeIn,
             Self::Memory => Measure::Memory,
+            Self::Clients => Measure::Clients,
             Self::Mocks => Measure::Mocks,
             Self::Guesses => Measure::Guesses,
             Self::Whisper => Measure::Whisper,

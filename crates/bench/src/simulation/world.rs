@@ -13,7 +13,7 @@ use antiphon_session::{
     AudioMode, LimitReached, Opening, SessionConfig, SessionLimits, Setup, SpeculationConfig, TurnHistory,
 };
 use antiphon_telemetry::Metrics;
-use antiphon_types::{Brownout, BrownoutLevel, Samples};
+use antiphon_types::{Brownout, BrownoutLevel, Compute, Samples};
 use std::cell::RefCell;
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Once};
@@ -294,13 +294,13 @@ impl SessionLimits for Limits {
         }
     }
 
-    fn begin_response(&self) -> Result<(), LimitReached> {
-        self.may_respond()
-    }
+    fn response_begun(&self) {}
 
     fn response_done(&self, _: &ResponseUsage) {}
 
     fn turn(&self) {}
+
+    fn computed(&self, _: Compute) {}
 
     fn state(&self) -> Vec<RateLimit> {
         vec![RateLimit { name: "requests", limit: 10, remaining: 5, reset_seconds: 1.0 }]

@@ -3,6 +3,7 @@
 //! The figures are those of the requests' meters. Engines on other machines report none.
 
 use super::turn::Turn;
+use crate::limits::SessionLimits;
 use crate::responding::ResponseMeters;
 use antiphon_telemetry::Metrics;
 use antiphon_types::{Compute, Meter};
@@ -81,8 +82,9 @@ impl Turn {
         Some(TurnCost { cpu_ms: ms(total.cpu), gpu_ms: ms(total.gpu), wasted_ms, stt, llm, tts })
     }
 
-    /// Counts the compute of a turn that is settled.
-    pub(super) fn count_cost(&self, metrics: &Metrics) {
+    /// Counts the compute of a turn that is settled, of the hub and of its client.
+    pub(super) fn count_cost(&self, metrics: &Metrics, limits: &dyn SessionLimits) {
+        limits.computed(self.spent().iter().map(Spent::total).sum());
         for Spent { stage, used, speculation, unheard } in self.spent() {
             for (waste, Compute { cpu, gpu }) in [("none", used), ("speculation", speculation), ("unheard", unheard)] {
                 metrics.compute(stage, "cpu", waste, cpu);
@@ -135,6 +137,7 @@ mod tests {
     use super::super::record::{Kind, TurnAudio};
     use super::super::turn::UtteranceMarks;
     use super::*;
+    use crate::limits::NoLimits;
     use antiphon_types::{RunsOn, Timestamp};
 
     fn metered(on: RunsOn, ms: u64) -> Meter {
@@ -162,7 +165,7 @@ mod tests {
         turn.settled = true;
         assert_eq!(turn.cost().expect("some").wasted_ms, 85.0, "three quarters of the speech were not heard");
         let metrics = Metrics::new();
-        turn.count_cost(&metrics);
+        turn.count_cost(&metrics, &NoLimits);
         let text = metrics.render();
         for line in [
             r#"antiphon_compute_milliseconds_total{stage="stt",kind="cpu",waste="none"} 60"#,

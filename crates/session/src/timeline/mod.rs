@@ -19,6 +19,7 @@ pub use record::{
     TurnRecord, TurnStage, Waits,
 };
 
+use super::limits::SessionLimits;
 use super::responding::Milestone;
 use super::turn_history::TurnHistory;
 use antiphon_dialog::turn::Decision;
@@ -43,6 +44,7 @@ pub(super) struct Timeline {
     n_turns: u64,
     turn_history: Arc<TurnHistory>,
     metrics: Metrics,
+    limits: Arc<dyn SessionLimits>,
     brownout: Brownout,
     open: VecDeque<Turn>,
     cause: Cause,
@@ -60,6 +62,8 @@ pub(super) struct Begins {
     pub(super) may_report: bool,
     /// The hub's brownout level, of which each turn keeps what it began with.
     pub(super) brownout: Brownout,
+    /// Learns what a settled turn has cost.
+    pub(super) limits: Arc<dyn SessionLimits>,
 }
 
 /// What the next response of the conversation answers.
@@ -82,11 +86,11 @@ enum Cause {
 impl Timeline {
     /// Of a session that begins now.
     pub(super) fn new(begins: Begins, turn_history: Arc<TurnHistory>, metrics: Metrics) -> Self {
-        let Begins { session, owner, at, seed, may_report, brownout } = begins;
+        let Begins { session, owner, at, seed, may_report, brownout, limits } = begins;
         let (engines, keeps_words) = (turn_history.engines(), turn_history.keeps_transcripts());
         let frame = Frame { session, owner, origin: at, engines, keeps_words, may_report };
         let (open, cause) = (VecDeque::new(), Cause::Nothing);
-        Self { frame, ids: IdMint::new(seed), n_turns: 0, turn_history, metrics, brownout, open, cause }
+        Self { frame, ids: IdMint::new(seed), n_turns: 0, turn_history, metrics, limits, brownout, open, cause }
     }
 
     /// The names given so far, for a timeline that goes on on another hub.
@@ -261,7 +265,7 @@ impl Timeline {
                 turn.look(dialog, now);
                 self.metrics.underruns(turn.audio.n_underruns);
                 turn.settled = true;
-                turn.count_cost(&self.metrics);
+                turn.count_cost(&self.metrics, &*self.limits);
             } else if turn.dirty {
                 turn.look(dialog, now);
             } else {
@@ -283,7 +287,7 @@ impl Timeline {
             && let Some(mut oldest) = self.open.pop_front()
         {
             oldest.settled = true;
-            oldest.count_cost(&self.metrics);
+            oldest.count_cost(&self.metrics, &*self.limits);
             self.turn_history.put(oldest.record(&self.frame), !oldest.shown);
         }
         self.n_turns += 1;
@@ -327,7 +331,7 @@ impl Drop for Timeline {
                 _ => {}
             }
             turn.settled = true;
-            turn.count_cost(&self.metrics);
+            turn.count_cost(&self.metrics, &*self.limits);
             self.turn_history.put(turn.record(&self.frame), !std::mem::replace(&mut turn.shown, true));
         }
     }

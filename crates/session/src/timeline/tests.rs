@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::Viewer;
+use crate::limits::NoLimits;
 use crate::responding::ResponseMeters;
 use antiphon_dialog::{
     Memory, Modality, PlaybackControl, ResponseSettings, ResponseStatus, ResponseView, Settings, Truncation,
@@ -30,6 +31,7 @@ fn rig() -> Rig {
             seed: 1,
             may_report: false,
             brownout: Default::default(),
+            limits: Arc::new(NoLimits),
         },
         turn_history.clone(),
         Metrics::new(),

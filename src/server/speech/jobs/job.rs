@@ -66,6 +66,8 @@ pub(super) struct Job {
     pub(super) failure: Option<Failure>,
     /// The model of the registry it was asked for with.
     pub(super) model: Option<String>,
+    /// The API key it belongs to.
+    pub(super) owner: Option<String>,
 }
 
 impl Job {

@@ -7,7 +7,7 @@ use crate::server::auth::Identity;
 use crate::server::limits::{Count, Resource, Spender};
 use crate::server::speech::error::ApiError;
 use crate::server::speech::request::{self, Longest};
-use crate::server::speech::{MAX_JSON_BYTES, body_of, chosen, take};
+use crate::server::speech::{MAX_JSON_BYTES, body_of, check, chosen};
 use antiphon_types::{BrownoutLevel, IdMint, KeyId};
 use axum::body::Body;
 use axum::extract::{DefaultBodyLimit, Path, Query, Request, State};
@@ -58,11 +58,17 @@ async fn create(State(app): State<Arc<App>>, identity: Identity, request: Reques
         None => IdMint::new(rand::random()).next(PREFIX.trim_end_matches('_')),
     };
     let n_chars = wish.n_chars as u64;
-    take(&app, &spender, Resource::Jobs, 1)?;
-    take(&app, &spender, Resource::Characters, n_chars)?;
+    let charges = [(Resource::Jobs, Count::Jobs, 1), (Resource::Characters, Count::Characters, n_chars)];
+    // A request that is repeated costs nothing more.
+    let is_new = digest.is_none() || jobs.job_for(identity.viewer, id.clone()).await.is_err();
+    if is_new {
+        charges.iter().try_for_each(|(resource, ..)| check(&app, &spender, *resource))?;
+    }
     let job = jobs.add(id, identity.owner, wish, digest).await?;
-    spender.consumer.count(Count::Jobs, 1);
-    spender.consumer.count(Count::Characters, n_chars);
+    for (resource, count, amount) in charges.into_iter().filter(|_| is_new) {
+        spender.consumer.spend(resource, amount);
+        spender.consumer.count(count, amount);
+    }
     let location = [(header::LOCATION, format!("/v1/audio/speech/jobs/{}", job.id))];
     Ok((StatusCode::ACCEPTED, location, Json(job.json(jobs.bounds.keep_s))).into_response())
 }

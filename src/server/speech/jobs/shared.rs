@@ -204,6 +204,7 @@ impl Stored {
             file_bytes: self.file_bytes,
             failure: self.failure.as_ref().map(|(code, message)| Failure::new(code, message.clone())),
             model: self.model.clone(),
+            owner: self.owner.clone(),
         }
     }
 

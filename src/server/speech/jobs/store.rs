@@ -34,7 +34,7 @@ const CHECK: &str = "jobs/check";
 /// Bytes of a sample in `ID.pcm`.
 const SAMPLE: u64 = 2;
 
-const COLUMNS: &str = "id, status, created, started, ended, n_chunks, n_done, n_chars, voice, speed, format, pcm_bytes, file_bytes, code, message, model";
+const COLUMNS: &str = "id, status, created, started, ended, n_chunks, n_done, n_chars, voice, speed, format, pcm_bytes, file_bytes, code, message, model, owner";
 
 /// How much is kept.
 #[derive(Clone, Copy, Debug)]
@@ -572,6 +572,7 @@ fn read(row: &Row<'_>) -> rusqlite::Result<Job> {
         file_bytes: number(12)?,
         failure: failure.map(|(code, message)| Failure { code, message }),
         model: row.get(15)?,
+        owner: row.get(16)?,
     })
 }
 

@@ -10,6 +10,7 @@ use super::store::{StoreError, file_name, read_spool};
 use super::{Jobs, now};
 use crate::server::app::App;
 use crate::server::speech::chosen;
+use crate::server::speech::metering::count_compute;
 use crate::server::speech::names::own_voice;
 use crate::server::speech::request::SpeechSpec;
 use crate::server::speech::speaking::{Speaking, Spoken};
@@ -20,7 +21,7 @@ use antiphon_engine_api::ENGINE_UNAVAILABLE;
 use antiphon_engine_api::tts::{TtsError, is_uploaded_id};
 use antiphon_session::sealed::{BlockWriter, Sealing};
 use antiphon_telemetry::Endpoint;
-use antiphon_types::Samples;
+use antiphon_types::{Meter, Samples};
 use futures_util::StreamExt;
 use std::fs::File;
 use std::io::{BufWriter, Read, Write};
@@ -41,12 +42,13 @@ pub(super) async fn run(jobs: &Jobs, app: &Arc<App>) {
 }
 
 async fn work(jobs: &Jobs, app: &Arc<App>, mut held: Held, wish: SpeechSpec) {
-    let (id, begun, moved) = (held.job().id, Instant::now(), held.moved());
+    let (Job { id, owner, .. }, begun, moved) = (held.job(), Instant::now(), held.moved());
+    let meter = Meter::requested();
     let encoding = CancellationToken::new();
     let _stops_encoding = encoding.clone().drop_guard();
     let heartbeat = held.heartbeat();
     let end = tokio::select! {
-        end = speak(jobs, app, &mut held, wish, &encoding) => Some(end),
+        end = speak(jobs, app, &mut held, (wish, &meter), &encoding) => Some(end),
         () = moved.cancelled() => None,
         () = app.setup.drain.cancelled() => Some(Err(Stop::Moved)),
         () = heartbeat => None,
@@ -71,6 +73,8 @@ async fn work(jobs: &Jobs, app: &Arc<App>, mut held: Held, wish: SpeechSpec) {
         }
     };
     held.let_go(jobs);
+    count_compute(&app.setup.metrics, "tts", meter.compute());
+    app.limits.count_compute(owner.as_deref(), meter.compute());
     if let Some(outcome) = outcome {
         app.setup.metrics.request(Endpoint::Job, outcome, begun.elapsed());
     }
@@ -80,7 +84,7 @@ async fn speak(
     jobs: &Jobs,
     app: &Arc<App>,
     held: &mut Held,
-    mut wish: SpeechSpec,
+    (mut wish, meter): (SpeechSpec, &Meter),
     cancel: &CancellationToken,
 ) -> Result<(), Stop> {
     let mut retry = Retry::within(JOB);
@@ -102,7 +106,8 @@ async fn speak(
             wish.voice = own_voice(tts.as_ref(), &app.setup().voice);
             held.revoice(jobs, &wish.voice).await?;
         }
-        let speaking = Speaking { tts, tasks: app.setup.tasks.clone(), ahead: 0, is_heard: false };
+        let speaking =
+            Speaking { tts, tasks: app.setup.tasks.clone(), ahead: 0, is_heard: false, meter: meter.clone() };
         let from = held.job().n_done;
         let seed = wish.seed.map(|seed| seed.wrapping_add(from as u64));
         let mut sound = pin!(speaking.speak(&SpeechSpec { seed, ..wish.clone() }, from));

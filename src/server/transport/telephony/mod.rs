@@ -304,7 +304,7 @@ pub(in crate::server) async fn accept_audiosocket(app: &Arc<App>, stop: &Cancell
         };
         match accepted {
             Ok((stream, peer)) => {
-                let client = Client::of(peer.ip(), &HeaderMap::new(), &[], false);
+                let client = Client::direct(peer.ip(), false);
                 let app = app.clone();
                 let tasks = app.setup.tasks.clone();
                 tasks.spawn(audiosocket_call(app, stream, client, starting));

@@ -76,7 +76,8 @@ impl Microphone {
         }
         let n_lost = sequence.saturating_sub(next.sequence);
         let gap = time.wrapping_sub(next.time);
-        let is_continued = sequence >= next.sequence && n_lost.saturating_mul(next.duration) <= MAX_JUMP && gap <= MAX_JUMP;
+        let is_continued =
+            sequence >= next.sequence && n_lost.saturating_mul(next.duration) <= MAX_JUMP && gap <= MAX_JUMP;
         let (n_lost, gap) = if is_continued { (n_lost, gap) } else { (0, 0) };
         let filled = next.n_filled * SILENCE;
         next.ahead += filled.saturating_sub(gap);

@@ -9,8 +9,8 @@ use crate::server::security::Act;
 use crate::server::speech::live::Request;
 use antiphon_engine_api::llm::{LlmDelta, LlmError};
 use antiphon_telemetry::Endpoint;
-use antiphon_types::KeyId;
 use antiphon_types::chat::{ChatRequest, Message, ToolChoice, Usage, estimated_tokens};
+use antiphon_types::{KeyId, Meter};
 use futures_util::StreamExt;
 use serde_json::{Value, json};
 use std::collections::{HashMap, VecDeque};
@@ -70,7 +70,7 @@ impl Connection {
     /// Serves a `transcript`.
     pub(super) async fn handle(&mut self, event: Event) -> Result<(), Ended> {
         let request = Request::begin(&self.app, &self.spender, Endpoint::Handle)?;
-        let handled = self.answered(&event).await;
+        let handled = self.answered(&event, request.meter()).await;
         if let Some(outcome) = handled.as_ref().map_or_else(Ended::outcome, |outcome| Some(outcome)) {
             request.end(outcome);
         }
@@ -78,7 +78,7 @@ impl Connection {
     }
 
     /// Sends the answer, and gives the outcome of the request.
-    async fn answered(&mut self, event: &Event) -> Result<&'static str, Ended> {
+    async fn answered(&mut self, event: &Event, meter: Meter) -> Result<&'static str, Ended> {
         let asked = needed_text(event, "text")?.trim().to_owned();
         let context = event.data.get("context").filter(|context| context.is_object()).cloned();
         let id = context.as_ref().and_then(|context| context["conversation_id"].as_str());
@@ -97,7 +97,7 @@ impl Connection {
         }
         let n_read = asked.len() + messages.iter().map(text_len).sum::<usize>();
         messages.push(Message::User(asked.clone()));
-        let chat = ChatRequest { messages, tool_choice: ToolChoice::None, ..ChatRequest::default() };
+        let chat = ChatRequest { messages, tool_choice: ToolChoice::None, meter, ..ChatRequest::default() };
         let mut stream = setup.engines.llm.stream(chat);
         let deadline = Instant::now() + LONGEST_REQUEST;
         let (mut answer, mut counted) = (String::new(), None);

@@ -82,7 +82,7 @@ impl Wyoming {
                 () = stop.cancelled() => break,
             };
             let address = peer.ip().to_canonical();
-            let client = Client { peer: address, address, is_shared: false, is_secure: false };
+            let client = Client::direct(address, false);
             if !address.is_loopback() && !is_trusted(address, &networks) {
                 app.security.refused(client, ROUTE, 403, "the address is not in wyoming.allowed_networks");
                 continue;

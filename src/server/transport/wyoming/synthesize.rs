@@ -5,6 +5,7 @@ use super::{Connection, Ended, LONGEST_REQUEST, needed_text, text};
 use crate::server::app::App;
 use crate::server::speech::live::{Failed, Request, SPEECH_RATE, Speaker};
 use antiphon_telemetry::Endpoint;
+use antiphon_types::Meter;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep_until};
 
@@ -23,16 +24,16 @@ impl Connection {
     /// Serves `synthesize`, or all of a text that begins with `synthesize-start`.
     pub(super) async fn synthesize(&mut self, first: Event) -> Result<(), Ended> {
         let request = Request::begin(&self.app, &self.spender, Endpoint::Speech)?;
-        let synthesized = self.synthesized(&first).await;
+        let synthesized = self.synthesized(&first, request.meter()).await;
         if let Some(outcome) = synthesized.as_ref().map_or_else(Ended::outcome, |()| Some("ok")) {
             request.end(outcome);
         }
         synthesized
     }
 
-    async fn synthesized(&mut self, first: &Event) -> Result<(), Ended> {
+    async fn synthesized(&mut self, first: &Event, meter: Meter) -> Result<(), Ended> {
         let voice = voice(&self.app, first)?;
-        let mut speaker = Speaker::begin(&self.app, &self.spender, voice.as_deref())?;
+        let mut speaker = Speaker::begin(&self.app, &self.spender, meter, voice.as_deref())?;
         let is_stream = first.kind == "synthesize-start";
         // More text may come; all that came is spoken; the format was sent.
         let (mut is_open, mut is_dry, mut has_begun) = (is_stream, is_stream, false);

@@ -6,6 +6,7 @@ use super::{Connection, Ended};
 use crate::server::speech::live::{Request, Transcriber};
 use antiphon_engine_api::stt::RATE;
 use antiphon_telemetry::Endpoint;
+use antiphon_types::Meter;
 use serde_json::{Value, json};
 use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
@@ -20,17 +21,17 @@ impl Connection {
     /// Serves one utterance, of which `first` is the first event with audio or its format.
     pub(super) async fn transcribe(&mut self, first: Event) -> Result<(), Ended> {
         let request = Request::begin(&self.app, &self.spender, Endpoint::Transcriptions)?;
-        let transcribed = self.transcribed(first).await;
+        let transcribed = self.transcribed(first, request.meter()).await;
         if let Some(outcome) = transcribed.as_ref().map_or_else(Ended::outcome, |()| Some("ok")) {
             request.end(outcome);
         }
         transcribed
     }
 
-    async fn transcribed(&mut self, first: Event) -> Result<(), Ended> {
+    async fn transcribed(&mut self, first: Event, meter: Meter) -> Result<(), Ended> {
         let mut input = Input::of(&first)?;
         let language = self.language.take();
-        let mut transcriber = Transcriber::begin(&self.app, &self.spender, language).await?;
+        let mut transcriber = Transcriber::begin(&self.app, &self.spender, meter, language).await?;
         let mut words = Words::default();
         let (begun, mut received, mut next) = (Instant::now(), Duration::ZERO, Some(first));
         let mut pcm = Vec::new();
