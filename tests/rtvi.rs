@@ -297,6 +297,10 @@ async fn what_is_no_rtvi_is_refused_and_others_do_not_notice() {
         let (closed, last) = client.closed().await;
         assert_eq!((closed, &last["type"], &last["data"]["fatal"]), (code, &json!("error"), &json!(true)));
     }
+    let mut second_rate = Client::ready(&hub).await;
+    second_rate.raw(audio(&[1, 2], 16_000, 1)).await;
+    second_rate.raw(audio(&[1, 2], 24_000, 1)).await;
+    assert_eq!(second_rate.closed().await.0, 1007);
     let mut client = Client::ready(&hub).await;
     for text in ["", "[]", "{", "7"] {
         client.frame(Frame { message: Some(Text { data: text.into() }), ..Frame::default() }).await;

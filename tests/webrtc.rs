@@ -137,15 +137,31 @@ async fn a_call_needs_a_key_and_a_place() {
     assert_eq!(hang_up("key").await.expect("an answer").status(), 200);
     hub.until("antiphon_sessions_active", 0.0).await;
     assert_eq!(with("key").send().await.expect("an answer").status(), 201);
-    let (status, error) = {
-        let id = "rtc_unknown";
-        let url = format!("http://{}/v1/realtime?call_id={id}", hub.address);
-        let upgrade = http().get(url).bearer_auth("key").header("connection", "upgrade").header("upgrade", "websocket");
-        let upgrade =
-            upgrade.header("sec-websocket-version", "13").header("sec-websocket-key", "dGhlIHNhbXBsZSBub25jZQ==");
-        refusal(upgrade.send().await.expect("an answer")).await
-    };
+    let (status, error) = refusal(join(&hub, "rtc_unknown", "key").await).await;
     assert_eq!((status, error["code"].as_str()), (404, Some("call_id_not_found")));
+    hub.stop().await;
+}
+
+async fn join(hub: &Hub, id: &str, key: &str) -> Response {
+    let url = format!("http://{}/v1/realtime?call_id={id}", hub.address);
+    let upgrade = http().get(url).bearer_auth(key).header("connection", "upgrade").header("upgrade", "websocket");
+    let upgrade = upgrade.header("sec-websocket-version", "13").header("sec-websocket-key", "dGhlIHNhbXBsZSBub25jZQ==");
+    upgrade.send().await.expect("an answer")
+}
+
+#[tokio::test]
+async fn a_short_lived_key_joins_no_call() {
+    let hub = hub_with(Config::default(), &["key"]).await;
+    let made = post(&hub, "/v1/realtime/client_secrets").bearer_auth("key").json(&json!({})).send().await;
+    let made: Value = made.expect("an answer").json().await.expect("JSON");
+    let short_lived = made["value"].as_str().expect("a key");
+    let request = post(&hub, "/v1/realtime/calls").bearer_auth(short_lived).header("content-type", SDP);
+    let response = request.body(offer()).send().await.expect("an answer");
+    let location = response.headers()["location"].to_str().expect("text");
+    let id = location.rsplit('/').next().expect("an id");
+    let (status, error) = refusal(join(&hub, id, short_lived).await).await;
+    assert_eq!((status, error["code"].as_str()), (404, Some("call_id_not_found")));
+    assert_eq!(join(&hub, id, "key").await.status(), 101);
     hub.stop().await;
 }
 
@@ -177,6 +193,11 @@ async fn pages_of_other_origins_call_where_they_need_a_key_or_are_listed() {
     let response = request.header("content-type", SDP).body(offer()).send().await.expect("an answer");
     assert_eq!(response.status(), 201);
     assert!(response.headers()["access-control-expose-headers"].to_str().is_ok_and(|names| names.contains("Location")));
+    // A browser adds a password by itself, so it opens nothing to a page of another origin.
+    let hang_up = post(&keyed, "/v1/realtime/calls/rtc_1/hangup").basic_auth("any", Some("key"));
+    assert_eq!(hang_up.try_clone().expect("no body").send().await.expect("an answer").status(), 404);
+    let hang_up = hang_up.header("origin", "https://any.example").send().await.expect("an answer");
+    assert_eq!(hang_up.status(), 403);
     // The host is still checked.
     let rebound = post(&keyed, "/v1/realtime/calls").header("host", "rebound.example").bearer_auth("key");
     assert_eq!(rebound.body(offer()).send().await.expect("an answer").status(), 403);

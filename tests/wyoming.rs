@@ -189,16 +189,23 @@ async fn broken_peers_are_refused_and_others_do_not_notice() {
 #[tokio::test]
 async fn a_client_that_goes_gives_its_engine_back() {
     let tts = FakeTts::default().delayed(Duration::from_secs(60));
-    let served = serve(FakeStt::default(), FakeLlm::default(), tts, Config::default(), Keys::default()).await;
+    let llm = FakeLlm::says(["Hello."]).delayed(Duration::from_secs(60));
+    let served = serve(FakeStt::default(), llm, tts, Config::default(), Keys::default()).await;
     let mut client = Client::connect(&served).await;
     client.send("synthesize", json!({"text": "Hello."}), &[]).await;
     let mut second = Client::connect(&served).await;
     second.speak().await;
-    drop((client, second));
-    for endpoint in ["speech", "transcriptions"] {
+    let mut third = Client::connect(&served).await;
+    third.send("transcript", json!({"text": "Hello."}), &[]).await;
+    drop((client, second, third));
+    for endpoint in ["speech", "transcriptions", "handle"] {
         let series = format!("voice_requests_total{{endpoint=\"{endpoint}\",outcome=\"cancelled\"}} ");
         served.hub.until(&series, 1.0).await;
     }
+    let (_, usage) = crate::turns::get(&served.hub, "/api/usage").await;
+    let total = &usage["data"][0]["total"];
+    assert_eq!(total["transcription_seconds"], 0.5, "what was heard is charged: {usage}");
+    assert!(total["tokens_in"].as_u64().is_some_and(|n| n > 0), "what was asked is charged: {usage}");
     served.hub.stop().await;
 }
 

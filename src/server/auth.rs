@@ -329,6 +329,11 @@ fn bearer(headers: &HeaderMap) -> Option<String> {
     credentials(headers, "bearer")
 }
 
+/// Whether a request carries the password of HTTP Basic, which a browser adds to requests of any page.
+pub(super) fn has_password(headers: &HeaderMap) -> bool {
+    credentials(headers, "basic").is_some()
+}
+
 /// The password of HTTP Basic, with any user name, as a browser sends it after its prompt.
 fn password(headers: &HeaderMap) -> Option<String> {
     let decoded = STANDARD.decode(credentials(headers, "basic")?).ok()?;

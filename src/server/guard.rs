@@ -6,6 +6,7 @@
 //! Every response passes through here, which sets the headers common to all.
 
 use super::app::App;
+use super::auth;
 use super::client::{Client, Peer};
 use super::transport::webrtc::signaling;
 use crate::config::ServerConfig;
@@ -55,8 +56,12 @@ fn judged(app: &App, client: Client, request: &Request) -> Result<(), Box<Respon
     }
     match verdict(&app.config, request.headers(), request.uri().host(), client.is_secure) {
         Ok(()) => Ok(()),
-        // A page cannot send a key that it was not given.
-        Err((FOREIGN_ORIGIN, _)) if is_call(request) && app.access.keys().are_on() => Ok(()),
+        // A page cannot send a key that it was not given. A password, which a browser adds by itself, is none.
+        Err((FOREIGN_ORIGIN, _))
+            if is_call(request) && app.access.keys().are_on() && !auth::has_password(request.headers()) =>
+        {
+            Ok(())
+        }
         Err((reason, message)) => refuse(StatusCode::FORBIDDEN, "forbidden", message, reason),
     }
 }

@@ -142,7 +142,7 @@ pub async fn serve_loading<E: From<std::io::Error>>(
     let endpoint = &config.telemetry.otlp_endpoint;
     let traces = (!endpoint.is_empty()).then(|| Traces::to(endpoint)).transpose().map_err(std::io::Error::other)?;
     let webrtc = Webrtc::bind(&config.rtc).await?;
-    let telephony = Telephony::open(&config.telephony).await?;
+    let (telephony, audiosocket) = Telephony::open(&config.telephony).await?;
     let wyoming = extras.wyoming.map(|listener| Wyoming::new(listener, config.wyoming.clone(), &keys)).transpose()?;
     let (audit, audit_writer) = Audit::open(&config.server.audit_log)?;
     let unusable = |error| std::io::Error::other(format!("server.storage_key: {error}"));
@@ -196,7 +196,7 @@ pub async fn serve_loading<E: From<std::io::Error>>(
     };
     let serving = async {
         tokio::select! {
-            () = serve_on(accepting, app.clone(), traces, wyoming, stop.clone()) => {}
+            () = serve_on(accepting, app.clone(), traces, (wyoming, audiosocket), stop.clone()) => {}
             () = probes => {}
             () = reloaded => {}
         }
@@ -220,7 +220,7 @@ async fn serve_on(
     served: impl Future<Output = ()>,
     app: Arc<App>,
     traces: Option<Traces>,
-    wyoming: Option<Wyoming>,
+    (wyoming, audiosocket): (Option<Wyoming>, Option<TcpListener>),
     stop: CancellationToken,
 ) {
     let (warmed, stopped) = (app.clone(), stop.clone());
@@ -250,10 +250,14 @@ async fn serve_on(
     };
     let calls = async {
         if let Some(webrtc) = &app.webrtc {
-            webrtc.run(&app.setup.tasks, drained.clone()).await;
+            webrtc.run(drained.clone()).await;
         }
     };
-    let phones = telephony::accept_audiosocket(&app, &stop);
+    let phones = async {
+        if let Some(listener) = audiosocket {
+            telephony::accept_audiosocket(&app, listener, &stop).await;
+        }
+    };
     let sampled = app.load.watch(&app, drained.clone());
     let told = hubs::tell_others(&app, drained.clone());
     let metered = app.limits.keep_minutes(drained.clone());

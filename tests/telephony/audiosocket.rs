@@ -1,6 +1,7 @@
 //! Asterisk AudioSocket over TCP.
 
-use super::{hub, long, route};
+use super::phone::{Phone, Provider};
+use super::{NUMBER, hub, long, route};
 use crate::turns::{get, ms, turn};
 use antiphon::config::Config;
 use antiphon_engine_api::fakes::llm::{FakeLlm, words};
@@ -36,17 +37,21 @@ struct Call {
     next: Instant,
 }
 
+async fn connect(address: SocketAddr) -> TcpStream {
+    let connected = async {
+        loop {
+            match TcpStream::connect(address).await {
+                Ok(stream) => return stream,
+                Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
+            }
+        }
+    };
+    timeout(PATIENCE, connected).await.expect("the hub listens")
+}
+
 impl Call {
     async fn begin(address: SocketAddr, uuid: u128) -> Self {
-        let connected = async {
-            loop {
-                match TcpStream::connect(address).await {
-                    Ok(stream) => return stream,
-                    Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
-                }
-            }
-        };
-        let stream = timeout(PATIENCE, connected).await.expect("the hub listens");
+        let stream = connect(address).await;
         let mut call = Self {
             stream,
             frames: Vec::new(),
@@ -166,5 +171,40 @@ async fn an_unknown_uuid_is_hung_up() {
     hub.begin_to_stop();
     call.until("the hub hangs up", |call| call.is_closed).await;
     assert!(call.hung_up);
+    hub.stop().await;
+}
+
+#[tokio::test]
+async fn connections_that_name_no_call_keep_none_out() {
+    let (mut config, address) = config();
+    config.telephony.unauthenticated = true;
+    let hub = hub(&[], &FakeLlm::default(), config).await;
+    let mut idle = Vec::new();
+    for _ in 0..256 {
+        idle.push(connect(address).await);
+    }
+    // The last of them has waited for long enough to lose its place, and none has waited for the 5 s after which it is closed.
+    tokio::time::sleep(Duration::from_millis(800)).await;
+    let mut phone = Phone::call(hub.address, Provider::Twilio, "", NUMBER).await;
+    let mut call = Call::begin(address, UUID_BYTES).await;
+    tokio::join!(phone.silence(100), call.talk(0.0, 100));
+    hub.until("antiphon_sessions_active ", 2.0).await;
+    assert!(!call.is_closed && !phone.is_closed);
+}
+
+#[tokio::test]
+async fn a_hub_that_drains_listens_no_more() {
+    let (config, address) = config();
+    let hub = hub(&["tell me"], &FakeLlm::says([long().as_str()]), config).await;
+    let mut call = Call::begin(address, UUID_BYTES).await;
+    call.talk(8_000.0, 500).await;
+    call.until("the reply begins", |call| call.frames.len() > 10).await;
+    hub.begin_to_stop();
+    while TcpStream::connect(address).await.is_ok() {
+        call.talk(0.0, 20).await;
+        assert!(!call.is_closed, "the listener is closed before the calls are");
+    }
+    assert!(!call.is_closed);
+    drop(call);
     hub.stop().await;
 }

@@ -191,6 +191,23 @@ async fn a_peer_that_stops_sending_audio_ends_the_turn() {
 }
 
 #[tokio::test]
+async fn a_call_whose_audio_waits_for_a_limit_is_alive() {
+    let mut config = open_config();
+    config.server.ping_seconds = 1;
+    config.limits.session_audio_seconds_per_minute = 60;
+    let hub = hub(&["what time is it"], &FakeLlm::says(["Ten."]), config).await;
+    let mut phone = Phone::call(hub.address, Provider::Asterisk, "", NUMBER).await;
+    // 68 s at once: the last 8 s wait, longer than two pings take.
+    for _ in 0..17 {
+        phone.send(Message::binary(vec![0xff; 32_000])).await;
+    }
+    phone.silence(6_000).await;
+    assert!(!phone.is_closed, "{:?}", phone.close);
+    phone.speak(500).await;
+    phone.until("the reply", |phone| phone.heard_ms() > 0).await;
+}
+
+#[tokio::test]
 async fn the_hub_hangs_up_in_the_peers_words() {
     for provider in [Provider::Asterisk, Provider::AsteriskJson, Provider::Jambonz, Provider::Twilio] {
         let hub = hub(&[], &FakeLlm::default(), open_config()).await;
@@ -387,6 +404,10 @@ async fn twilio_has_to_sign() {
     check(&[("x-twilio-signature", &signature("wss://evil.example/v1/telephony/twilio", &[]))], 403).await;
     check(&[("x-twilio-signature", &signature(stream, &[]))], 101).await;
     assert_eq!(status(&hub, Provider::Telnyx, "", &[("x-twilio-signature", &signature(stream, &[]))]).await, 401);
+
+    // A path is signed as it is sent.
+    let encoded = signature(&format!("{stream}/a%20b"), &[]);
+    assert_eq!(status(&hub, Provider::Twilio, "/a%20b", &[("x-twilio-signature", &encoded)]).await, 101);
 
     // The webhook is signed with its form, and names the stream.
     let form = [("CallSid", "CA1"), ("From", "+15550199"), ("To", "+1555\"<&"), ("CallerName", "Ä & Ö")];

@@ -148,8 +148,8 @@ impl Transcriber {
         })
     }
 
-    /// Adds mono PCM at 16 kHz; gives the words that are certain since the last call. Waits while the engine is behind, 30 s at
-    /// most.
+    /// Adds mono PCM at 16 kHz, which is charged, and gives the words that are certain since the last call. Waits while the engine
+    /// is behind, 30 s at most.
     ///
     /// # Errors
     /// The engine fails, or the utterance is longer than `session.max_utterance_seconds`.
@@ -161,7 +161,12 @@ impl Transcriber {
         }
         let pushed = timeout(BEHIND, self.utterance.push(pcm)).await.unwrap_or(Err(SttError::Behind(BEHIND)));
         pushed.map_err(ApiError::from)?;
+        let before = Samples(self.n_samples as u64).as_ms(RATE);
         (self.n_samples, self.since_partial) = (self.n_samples + n, self.since_partial + n);
+        // Charged as it is taken: the client may go before the end.
+        let ms = Samples(self.n_samples as u64).as_ms(RATE) - before;
+        self.spender.consumer.spend(Resource::Transcription, ms);
+        self.spender.consumer.count(Count::TranscribedMs, ms);
         if self.since_partial < PARTIAL_EVERY {
             return Ok(None);
         }
@@ -176,11 +181,7 @@ impl Transcriber {
     /// # Errors
     /// The engine fails or is too slow.
     pub(in crate::server) async fn finish(self) -> Result<Transcribed, Failed> {
-        let length = Samples(self.n_samples as u64);
-        let ms = length.as_ms(RATE);
-        self.spender.consumer.spend(Resource::Transcription, ms);
-        self.spender.consumer.count(Count::TranscribedMs, ms);
-        let most = self.timeout + length.duration(RATE) * 2;
+        let most = self.timeout + Samples(self.n_samples as u64).duration(RATE) * 2;
         let finished = timeout(most, self.utterance.finish()).await.unwrap_or(Err(SttError::Timeout(most)));
         let transcript = finished.map_err(ApiError::from)?;
         let text = transcript.text.trim().to_owned();

@@ -8,16 +8,18 @@ use crate::server::admission::{self, LiveSession, SessionRefused};
 use crate::server::app::{App, Connected};
 use crate::server::auth::Caller;
 use crate::server::client::Client;
-use crate::server::socket::STUCK;
+use crate::server::heartbeat::HeartbeatReset;
+use crate::server::socket::{SIGN_OF_LIFE, STUCK};
 use antiphon_protocol::frame::{Frame, FrameKind};
 use antiphon_protocol::{Dialect, SessionKind, SessionUpdate};
 use antiphon_session::{AudioMode, Close, Handle, Inbound, Message, Opening, Share};
 use antiphon_types::{ItemId, Samples, SessionId};
 use bytes::Bytes;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use tokio::sync::Semaphore;
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 /// What a call begins with.
 pub(in crate::server) struct CallOpening {
@@ -77,6 +79,17 @@ pub(in crate::server) enum NotTaken {
     /// It took nothing for 10 s, or there was no room for the message in the budgets.
     #[error("the session cannot keep up")]
     Stuck,
+}
+
+/// Waits for work, during which the peer is not read: it is alive as far as is known, for its pongs are not read either.
+pub(in crate::server) async fn alive<T>(reset: &HeartbeatReset, work: impl Future<Output = T>) -> T {
+    let mut work = pin!(work);
+    loop {
+        tokio::select! {
+            done = &mut work => return done,
+            () = sleep(SIGN_OF_LIFE) => reset.tell(),
+        }
+    }
 }
 
 impl Call {

@@ -9,8 +9,8 @@ use super::projection::{Outgoing, Projection, ended};
 use crate::server::app::App;
 use crate::server::heartbeat::{Beat, Heartbeat, HeartbeatReset};
 use crate::server::inflow::Inflow;
-use crate::server::socket::{CLOSING, SIGN_OF_LIFE, STUCK, close};
-use crate::server::transport::call::{Call, CallOutput, NotTaken};
+use crate::server::socket::{CLOSING, STUCK, close};
+use crate::server::transport::call::{Call, CallOutput, NotTaken, alive};
 use crate::server::unfinished::{Next, Unfinished};
 use crate::server::websocket::close_for;
 use antiphon_audio::Resampler;
@@ -21,11 +21,10 @@ use futures_util::stream::{SplitSink, SplitStream};
 use futures_util::{SinkExt, StreamExt};
 use serde_json::Value;
 use std::future::pending;
-use std::pin::pin;
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 use tokio::sync::mpsc;
-use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio::time::{Instant, sleep_until, timeout};
 
 /// The session's rate.
 const RATE: SampleRate = SampleRate::HZ_24000;
@@ -124,7 +123,7 @@ impl Connection<'_> {
             let taken = match Frame::read(bytes) {
                 Ok(Frame { kind: Some(Kind::Audio(audio)) }) => match microphone.take(&audio) {
                     Some(pieces) => alive(&reset, self.push_audio(pieces)).await,
-                    None => return refuse(1007, "audio is PCM16 of 8000 to 96000 Hz and 1 or 2 channels"),
+                    None => return refuse(1007, "audio is PCM16 of one rate, 8000 to 96000 Hz, and 1 or 2 channels"),
                 },
                 Ok(Frame { kind: Some(Kind::Message(message)) }) => {
                     let outgoing = self.projection().message_of_client(&message.data);
@@ -232,17 +231,6 @@ impl Connection<'_> {
     }
 }
 
-/// Waits for work, during which the client is not read: it is alive as far as is known, for its pongs are not read either.
-async fn alive<T>(reset: &HeartbeatReset, work: impl Future<Output = T>) -> T {
-    let mut work = pin!(work);
-    loop {
-        tokio::select! {
-            done = &mut work => return done,
-            () = sleep(SIGN_OF_LIFE) => reset.tell(),
-        }
-    }
-}
-
 async fn send_all(sink: &mut SplitSink<WebSocket, Message>, messages: Vec<Value>) -> Result<(), ()> {
     for message in messages {
         send(sink, Message::Binary(Frame::message(message.to_string()))).await?;
@@ -258,13 +246,15 @@ async fn send(sink: &mut SplitSink<WebSocket, Message>, message: Message) -> Res
 /// The client's audio on its way to the session.
 #[derive(Default)]
 struct Microphone {
+    /// With the rate of the first audio, which all has: to build another takes milliseconds.
     resampler: Option<(u32, Resampler)>,
     /// Samples that the session has.
     position: u64,
 }
 
 impl Microphone {
-    /// The audio in pieces for the session, each with its first sample; `None`: it is of a format that is not served.
+    /// The audio in pieces for the session, each with its first sample; `None`: it is of a format that is not served, or its rate
+    /// is another than before.
     fn take(&mut self, audio: &Audio) -> Option<Vec<(Samples, Bytes)>> {
         let n_channels = audio.num_channels as usize;
         if !RATES.contains(&audio.sample_rate)
@@ -273,14 +263,15 @@ impl Microphone {
         {
             return None;
         }
+        let build = || (audio.sample_rate, Resampler::new(SampleRate::new(audio.sample_rate), RATE));
+        let (rate, resampler) = self.resampler.get_or_insert_with(build);
+        if *rate != audio.sample_rate {
+            return None;
+        }
         let sample = |bytes: &[u8]| i32::from(i16::from_le_bytes([bytes[0], bytes[1]]));
         let mixed = |frame: &[u8]| (frame.chunks_exact(2).map(sample).sum::<i32>() / n_channels as i32) as i16;
         let mono: Vec<i16> = audio.audio.chunks_exact(2 * n_channels).map(mixed).collect();
         let mut samples = Vec::new();
-        let (_, resampler) = match &mut self.resampler {
-            Some(known) if known.0 == audio.sample_rate => known,
-            slot => slot.insert((audio.sample_rate, Resampler::new(SampleRate::new(audio.sample_rate), RATE))),
-        };
         resampler.process(&mono, &mut samples);
         let pieces = samples.chunks(PIECE).map(|piece| {
             let offset = Samples(self.position);

@@ -91,7 +91,7 @@ impl Projection {
     pub(super) fn silent(&mut self) -> Vec<Value> {
         let mut messages: Vec<Value> = Vec::new();
         for (id, text) in std::mem::take(&mut self.segments.unplayed) {
-            messages.push(self.output(&text, id, true, "completed"));
+            messages.extend(self.output(&text, id, true, "completed"));
         }
         messages.extend(self.stopped());
         messages
@@ -104,7 +104,8 @@ impl Projection {
             return Vec::new();
         }
         self.speaking = Some(Speaking { until: now + length, is_complete: false });
-        vec![self.message("bot-tts-started", Value::Null), self.message("bot-started-speaking", Value::Null)]
+        let started = ["bot-tts-started", "bot-started-speaking"];
+        started.into_iter().filter_map(|kind| self.message(kind, Value::Null)).collect()
     }
 
     /// Takes a server event.
@@ -355,7 +356,8 @@ impl Projection {
         if self.speaking.take().is_none() {
             return Vec::new();
         }
-        vec![self.message("bot-tts-stopped", Value::Null), self.message("bot-stopped-speaking", Value::Null)]
+        let stopped = ["bot-tts-stopped", "bot-stopped-speaking"];
+        stopped.into_iter().filter_map(|kind| self.message(kind, Value::Null)).collect()
     }
 
     /// More of a reply's text: each sentence is one segment.
@@ -373,7 +375,7 @@ impl Projection {
         }
         self.segments.n += 1;
         let id = self.segments.n;
-        let message = self.output(&text, id, is_spoken, "new");
+        let Some(message) = self.output(&text, id, is_spoken, "new") else { return };
         out.to_client.push(message);
         self.push(out, "bot-transcription", json!({"text": text}));
         if is_spoken {
@@ -384,7 +386,7 @@ impl Projection {
         }
     }
 
-    fn output(&mut self, text: &str, id: u64, is_spoken: bool, status: &str) -> Value {
+    fn output(&mut self, text: &str, id: u64, is_spoken: bool, status: &str) -> Option<Value> {
         let mut data =
             json!({"text": text, "aggregated_by": "sentence", "segment_id": id, "will_be_spoken": is_spoken});
         if is_spoken {
@@ -393,17 +395,17 @@ impl Projection {
         self.message("bot-output", data)
     }
 
-    /// A message of the hub's own. Before `client-ready`, a client expects none.
     fn push(&mut self, out: &mut Outgoing, kind: &str, data: Value) {
-        if self.is_ready || kind == "error" {
-            let message = self.message(kind, data);
-            out.to_client.push(message);
-        }
+        out.to_client.extend(self.message(kind, data));
     }
 
-    fn message(&mut self, kind: &str, data: Value) -> Value {
+    /// A message of the hub's own; `None` before `client-ready`, when a client expects errors only.
+    fn message(&mut self, kind: &str, data: Value) -> Option<Value> {
+        if !self.is_ready && kind != "error" {
+            return None;
+        }
         self.n_messages += 1;
-        answer(kind, data, &self.n_messages.to_string())
+        Some(answer(kind, data, &self.n_messages.to_string()))
     }
 }
 
@@ -432,4 +434,33 @@ fn transcription(text: &str, is_final: bool) -> Value {
 fn item(role: &str, kind: &str, text: &str) -> Value {
     let item = json!({"type": "message", "role": role, "content": [{"type": kind, "text": text}]});
     json!({"type": "conversation.item.create", "event_id": OWN, "item": item})
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_is_not_ready_gets_errors_only() {
+        let mut projection = Projection::default();
+        let reply = |projection: &mut Projection| {
+            let mut messages = Vec::new();
+            messages.extend(projection.event(&json!({"type": "response.created", "response": {"id": "r"}})).to_client);
+            let words = json!({"type": "response.output_audio_transcript.delta", "delta": "Hello."});
+            messages.extend(projection.event(&words).to_client);
+            messages.extend(projection.audio(Duration::from_secs(1), Instant::now()));
+            let done = json!({"type": "response.done", "response": {"id": "r", "status": "completed"}});
+            messages.extend(projection.event(&done).to_client);
+            messages.extend(projection.silent());
+            messages
+        };
+        assert_eq!(reply(&mut projection), [] as [Value; 0]);
+        let failed = projection.event(&json!({"type": "error", "error": {"message": "It failed."}})).to_client;
+        assert_eq!(failed.len(), 1);
+        let ready = json!({"label": LABEL, "type": "client-ready", "id": "1"});
+        assert_eq!(projection.message_of_client(&ready.to_string()).to_client[0]["type"], "bot-ready");
+        let kinds: Vec<_> = reply(&mut projection).iter().map(|message| message["type"].clone()).collect();
+        assert_eq!(kinds.last(), Some(&json!("bot-stopped-speaking")));
+        assert!(kinds.contains(&json!("bot-started-speaking")) && kinds.contains(&json!("bot-output")));
+    }
 }

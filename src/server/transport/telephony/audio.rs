@@ -40,6 +40,21 @@ impl Microphone {
     pub(super) fn push(&mut self, number: Option<u32>, audio: Bytes) -> Result<Vec<SessionFrame>, CodecError> {
         let Some(number) = number else { return Ok(self.decode(&audio)?.into_iter().collect()) };
         self.jitter.push(number, 0, audio);
+        self.in_order()
+    }
+
+    /// Takes silence for `ms`, where the peer sends nothing. Frames that wait for others come before it.
+    ///
+    /// # Errors
+    /// A frame ends inside a sample.
+    pub(super) fn rest(&mut self, ms: u64) -> Result<Vec<SessionFrame>, CodecError> {
+        self.jitter.release();
+        let mut frames = self.in_order()?;
+        frames.extend(self.silence(Samples::from_ms(ms, self.coding.rate)));
+        Ok(frames)
+    }
+
+    fn in_order(&mut self) -> Result<Vec<SessionFrame>, CodecError> {
         let mut frames = Vec::new();
         while let Some(slot) = self.jitter.pop() {
             match slot {
@@ -48,11 +63,6 @@ impl Microphone {
             }
         }
         Ok(frames)
-    }
-
-    /// Takes silence for `ms`, where the peer sends nothing.
-    pub(super) fn rest(&mut self, ms: u64) -> Option<SessionFrame> {
-        self.silence(Samples::from_ms(ms, self.coding.rate))
     }
 
     fn decode(&mut self, audio: &[u8]) -> Result<Option<SessionFrame>, CodecError> {
@@ -231,7 +241,20 @@ mod tests {
         assert_eq!(microphone.push(None, Bytes::from(vec![0; 640])).unwrap().len(), 1);
         assert!(microphone.push(None, Bytes::from(vec![0; 3])).is_err());
         let rest = microphone.rest(100).unwrap();
-        assert_eq!(pcm(&rest).len(), 2_400);
+        assert_eq!(rest.iter().flat_map(pcm).count(), 2_400);
+    }
+
+    #[test]
+    fn frames_that_wait_for_a_lost_one_come_before_silence() {
+        let mut microphone = Microphone::new(Coding::ULAW);
+        let frame = || Bytes::from(vec![0x80; 160]);
+        assert_eq!(microphone.push(Some(1), frame()).unwrap().len(), 1);
+        assert!(microphone.push(Some(3), frame()).unwrap().is_empty(), "2 may still come");
+        let samples: Vec<i16> = microphone.rest(100).unwrap().iter().flat_map(pcm).collect();
+        // The lost frame, the one that waited, then silence.
+        assert!((7 * 480 - 110..=7 * 480).contains(&samples.len()), "{}", samples.len());
+        assert!(samples[480 + 240].unsigned_abs() > 2_000 && samples[960 + 240].abs() < 40);
+        assert!(microphone.push(Some(2), frame()).unwrap().is_empty(), "it is too late");
     }
 
     /// Telephone speech has nothing above 4 kHz; the recognizer's 16 kHz must not have its mirror image there.

@@ -4,7 +4,8 @@
 //! reader passes the caller's audio and keys to the session, the writer plays the session's audio and clears it at a barge-in, and
 //! the reporter says what was heard. Nothing here knows a peer's protocol ([`super::leg`]) or decides anything about the dialog.
 
-use super::audio::{Microphone, Voice};
+use super::Starting;
+use super::audio::{Microphone, SessionFrame, Voice};
 use super::keypad::Keypad;
 use super::leg::{Leg, LegError, Parameters, Said, Start};
 use super::link::{Gone, Incoming, Sink, Source};
@@ -14,16 +15,18 @@ use crate::server::app::App;
 use crate::server::auth::Caller;
 use crate::server::client::Client;
 use crate::server::heartbeat::{Beat, Heartbeat, HeartbeatReset};
-use crate::server::transport::call::{Call, CallOpening, CallOutput};
+use crate::server::transport::call::{Call, CallOpening, CallOutput, alive};
+use antiphon_audio::codec::CodecError;
 use antiphon_protocol::SessionKind;
 use antiphon_session::AudioMode;
 use serde::Deserialize;
 use serde_json::json;
 use std::borrow::Cow;
+use std::collections::VecDeque;
 use std::future::pending;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
-use tokio::sync::{OwnedSemaphorePermit, mpsc};
+use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until, timeout};
 
 /// A frame of a peer without marks.
@@ -36,6 +39,8 @@ const QUIET: Duration = Duration::from_secs(1);
 const QUIET_STEP: Duration = Duration::from_millis(100);
 /// Positions on their way to the session: 6 s of them. Beyond, they are dropped; a later one says more.
 const MAX_REPORTS: usize = 64;
+/// Answers to pings that the round trip is taken from: one may have waited here until it was read.
+const ROUND_TRIPS: usize = 4;
 
 /// An authenticated connection.
 pub(super) struct Arrival {
@@ -52,7 +57,7 @@ pub(super) struct Arrival {
     /// Time until the call has started.
     pub(super) starts_within: Duration,
     /// Held until then.
-    pub(super) starting: OwnedSemaphorePermit,
+    pub(super) starting: Starting,
 }
 
 /// How a call ends.
@@ -76,6 +81,12 @@ impl From<LegError> for Over {
     }
 }
 
+impl From<CodecError> for Over {
+    fn from(error: CodecError) -> Self {
+        Self::Close(1007, error.to_string().into())
+    }
+}
+
 /// Serves a call until it ends.
 pub(super) async fn serve(app: Arc<App>, (mut source, mut sink): (Source, Sink), leg: Box<dyn Leg>, arrival: Arrival) {
     let peer = arrival.peer;
@@ -90,7 +101,7 @@ pub(super) async fn serve(app: Arc<App>, (mut source, mut sink): (Source, Sink),
             over
         }
         Err(over) => {
-            tracing::info!(peer, ?over, "no call");
+            tracing::debug!(peer, ?over, "no call");
             over
         }
     };
@@ -129,7 +140,10 @@ async fn begin(
         }
     };
     let late = || Over::Close(1008, "the stream did not start in time".into());
-    let mut start = timeout(starts_within, first).await.map_err(|_| late())??;
+    let mut start = tokio::select! {
+        first = timeout(starts_within, first) => first.map_err(|_| late())??,
+        () = starting.evicted() => return Err(Over::Gone),
+    };
     drop(starting);
     // The peer's own words count; the URL adds to them.
     start.parameters.add_missing(parameters);
@@ -163,10 +177,17 @@ struct Conversation<'a> {
 struct Shared {
     leg: Box<dyn Leg>,
     playout: Playout,
-    /// To the peer and back, by the last ping.
-    round_trip: Duration,
+    /// To the peer and back, by the last pings.
+    round_trips: VecDeque<Duration>,
     /// Responses under way.
     n_responses: u32,
+}
+
+impl Shared {
+    /// To the peer and back: the shortest of the last times.
+    fn round_trip(&self) -> Duration {
+        self.round_trips.iter().min().copied().unwrap_or_default()
+    }
 }
 
 #[derive(Deserialize)]
@@ -177,7 +198,7 @@ struct Event<'a> {
 
 impl<'a> Conversation<'a> {
     fn new(call: &'a Call, leg: Box<dyn Leg>) -> Self {
-        let shared = Shared { leg, playout: Playout::default(), round_trip: Duration::ZERO, n_responses: 0 };
+        let shared = Shared { leg, playout: Playout::default(), round_trips: VecDeque::new(), n_responses: 0 };
         Self { call, began: Instant::now(), shared: Mutex::new(shared) }
     }
 
@@ -272,6 +293,8 @@ impl Reader<'_> {
             let keys_end = self.keypad.until();
             let quiet_at = self.heard_until + if self.is_quiet { QUIET_STEP } else { QUIET };
             let said = tokio::select! {
+                // Audio that waits comes before silence.
+                biased;
                 incoming = source.next() => {
                     self.reset.tell();
                     match self.read(incoming) {
@@ -286,18 +309,19 @@ impl Reader<'_> {
                     None
                 }
                 () = sleep_until(quiet_at) => {
-                    self.rest().await;
+                    if let Err(error) = self.rest().await {
+                        return error.into();
+                    }
                     None
                 }
             };
             match said {
                 None => {}
                 Some(Said::Audio { number, audio }) => {
-                    (self.heard_until, self.is_quiet) = (Instant::now(), false);
                     if !std::mem::replace(&mut self.has_audio, true) {
                         // The clock of a call is the hub's own: its first ping was answered at once.
                         let now_ms = self.conversation.now_ms();
-                        let way_ms = self.conversation.shared().round_trip.as_secs_f64() * 500.0;
+                        let way_ms = self.conversation.shared().round_trip().as_secs_f64() * 500.0;
                         let microphone_ms = now_ms - FRAME.as_secs_f64() * 1e3 - way_ms;
                         let ping = json!({"type": "antiphon.clock.ping", "client_ms": now_ms, "pong_ms": asked_ms,
                                           "microphone_ms": microphone_ms});
@@ -305,19 +329,17 @@ impl Reader<'_> {
                     }
                     let frames = match self.microphone.push(number, audio) {
                         Ok(frames) => frames,
-                        Err(error) => return Over::Close(1007, error.to_string().into()),
+                        Err(error) => return error.into(),
                     };
-                    for (at, payload) in frames {
-                        if self.conversation.call.push_audio(at, payload).await.is_err() {
-                            return pending().await;
-                        }
-                    }
+                    self.push(frames).await;
+                    // Not before: the session may have taken them only after a wait.
+                    (self.heard_until, self.is_quiet) = (Instant::now(), false);
                 }
                 Some(Said::Key(key)) => self.pressed(key).await,
                 Some(Said::Played(mark)) => {
                     let heard = {
                         let mut shared = self.conversation.shared();
-                        let round_trip = shared.round_trip;
+                        let round_trip = shared.round_trip();
                         shared.playout.played(mark, Instant::now(), round_trip)
                     };
                     if let Some(heard) = heard {
@@ -337,7 +359,11 @@ impl Reader<'_> {
             Incoming::Binary(bytes) => Ok(shared.leg.binary(bytes)?),
             Incoming::Pong(sent_us) => {
                 let now_us = self.conversation.began.elapsed().as_micros() as u64;
-                shared.round_trip = Duration::from_micros(now_us.saturating_sub(sent_us)).min(Duration::from_secs(2));
+                if shared.round_trips.len() == ROUND_TRIPS {
+                    shared.round_trips.pop_front();
+                }
+                let round_trip = Duration::from_micros(now_us.saturating_sub(sent_us));
+                shared.round_trips.push_back(round_trip.min(Duration::from_secs(2)));
                 Ok(None)
             }
             Incoming::Sign => Ok(None),
@@ -346,14 +372,20 @@ impl Reader<'_> {
         }
     }
 
-    async fn rest(&mut self) {
+    async fn rest(&mut self) -> Result<(), CodecError> {
         let now = Instant::now();
         let ms = now.duration_since(self.heard_until).as_millis() as u64;
         (self.heard_until, self.is_quiet) = (now, true);
-        if let Some((at, payload)) = self.microphone.rest(ms)
-            && self.conversation.call.push_audio(at, payload).await.is_err()
-        {
-            pending().await
+        let frames = self.microphone.rest(ms)?;
+        self.push(frames).await;
+        Ok(())
+    }
+
+    async fn push(&mut self, frames: Vec<SessionFrame>) {
+        for (at, payload) in frames {
+            if alive(&self.reset, self.conversation.call.push_audio(at, payload)).await.is_err() {
+                pending().await
+            }
         }
     }
 
@@ -386,7 +418,7 @@ impl Reader<'_> {
     }
 
     async fn say(&mut self, event: &serde_json::Value) {
-        if self.conversation.call.send_event(&event.to_string()).await.is_err() {
+        if alive(&self.reset, self.conversation.call.send_event(&event.to_string())).await.is_err() {
             pending().await
         }
     }
@@ -410,8 +442,9 @@ impl Writer<'_> {
         if self.ping().await.is_err() {
             return Over::Gone;
         }
+        let mut is_over = false;
         loop {
-            let has_room = self.paced.as_ref().is_none_or(Paced::has_room);
+            let has_room = is_over || self.paced.as_ref().is_none_or(Paced::has_room);
             let is_due = self.paced.as_ref().is_some_and(Paced::is_due);
             let beat = async {
                 match &mut heartbeat {
@@ -429,6 +462,11 @@ impl Writer<'_> {
                     CallOutput::Closed(close) => return Over::Close(close.code, close.reason.into()),
                 },
                 () = sleep_until(self.next_frame), if is_due => self.frame().await,
+                () = self.conversation.call.ended(), if !has_room => {
+                    // What does not fit any more is not played: the close comes behind it.
+                    is_over = true;
+                    Ok(())
+                }
                 beat = beat => match beat {
                     Beat::Ping => self.ping().await,
                     Beat::Dead => return Over::Close(1011, "no answer to two pings".into()),
@@ -453,7 +491,8 @@ impl Writer<'_> {
             }
             let (packet, mark) = {
                 let mut shared = self.conversation.shared();
-                let mark = shared.playout.sent(&item, from, end, Instant::now());
+                let round_trip = shared.round_trip();
+                let mark = shared.playout.sent(&item, (from, end), Instant::now(), round_trip);
                 (shared.leg.play(audio), mark.and_then(|mark| shared.leg.mark(mark)))
             };
             self.sink.send(packet).await?;
@@ -510,7 +549,7 @@ impl Writer<'_> {
         self.voice.clear();
         let (packet, heard) = {
             let mut shared = self.conversation.shared();
-            let round_trip = shared.round_trip;
+            let round_trip = shared.round_trip();
             let heard = match &mut self.paced {
                 Some(paced) => paced.cleared(),
                 None => shared.playout.cleared(Instant::now(), round_trip),

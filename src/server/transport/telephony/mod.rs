@@ -25,21 +25,25 @@ use crate::config::TelephonyConfig;
 use crate::server::app::App;
 use crate::server::auth::{self, Caller};
 use crate::server::client::Client;
+use crate::server::connection_slots::{ConnectionSlot, ConnectionSlots};
 use crate::server::guard::refused;
 use crate::server::inflow::Inflow;
 use crate::server::secrets;
+use crate::server::shares::{Share, Shares};
 use antiphon_engines::secret;
 use antiphon_protocol::SessionUpdate;
 use axum::body::to_bytes;
 use axum::extract::ws::WebSocketUpgrade;
 use axum::extract::{Extension, Path, RawQuery, Request, State};
-use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use conversation::Arrival;
 use leg::{Leg, Parameters};
 use signature::AuthToken;
 use socket2::{SockRef, TcpKeepalive};
 use std::collections::HashMap;
+use std::future::pending;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
@@ -48,9 +52,10 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use url::form_urlencoded;
 
-/// Connections whose call has not started yet, on WebSockets and by AudioSocket; beyond it, the first are refused and the second
-/// wait to be accepted.
+/// Connections whose call has not started yet, on WebSockets and, counted apart, by AudioSocket; further ones are refused.
 const MAX_STARTING: usize = 256;
+/// WebSockets of one address among them.
+const MAX_STARTING_PER_ADDRESS: usize = MAX_STARTING / 2;
 /// Time until a call has started; on AudioSocket, where nothing authenticates the peer before.
 const STARTS_WITHIN: Duration = Duration::from_secs(10);
 const AUDIOSOCKET_STARTS_WITHIN: Duration = Duration::from_secs(5);
@@ -75,9 +80,25 @@ pub(in crate::server) struct Telephony {
     auth_token: Option<AuthToken>,
     routes: HashMap<String, Route>,
     key_pause: Duration,
+    /// WebSockets whose call has not started yet, in all and by address.
     starting: Arc<Semaphore>,
-    /// Where Asterisk connects by AudioSocket.
-    audiosocket: Option<TcpListener>,
+    starting_by_address: Shares<IpAddr>,
+}
+
+/// The place of a connection whose call has not started yet.
+enum Starting {
+    WebSocket { _permit: OwnedSemaphorePermit, _share: Option<Share<IpAddr>> },
+    AudioSocket(ConnectionSlot),
+}
+
+impl Starting {
+    /// Resolves when the place is needed for another connection. Cancel safe.
+    async fn evicted(&self) {
+        match self {
+            Self::WebSocket { .. } => pending().await,
+            Self::AudioSocket(slot) => slot.evicted().await,
+        }
+    }
 }
 
 /// What calls of a route begin with.
@@ -100,7 +121,7 @@ impl Telephony {
             routes: routes.collect(),
             key_pause: Duration::from_millis(u64::from(config.key_pause_ms)),
             starting: Arc::new(Semaphore::new(MAX_STARTING)),
-            audiosocket: None,
+            starting_by_address: Shares::default(),
         }
     }
 
@@ -109,14 +130,15 @@ impl Telephony {
     ///
     /// # Errors
     /// The token cannot be read, or the address cannot be listened on.
-    pub(in crate::server) async fn open(config: &TelephonyConfig) -> std::io::Result<Self> {
+    pub(in crate::server) async fn open(config: &TelephonyConfig) -> std::io::Result<(Self, Option<TcpListener>)> {
         let token = secret::read(&config.twilio_auth_token_env).map_err(std::io::Error::other)?;
         let address = config.audiosocket_listen.as_str();
         let audiosocket = if address.is_empty() { None } else { Some(TcpListener::bind(address).await?) };
         if audiosocket.is_some() {
             tracing::info!("listening for AudioSocket on {address}");
         }
-        Ok(Self { auth_token: token.as_deref().map(AuthToken::new), audiosocket, ..Self::new(config) })
+        let telephony = Self { auth_token: token.as_deref().map(AuthToken::new), ..Self::new(config) };
+        Ok((telephony, audiosocket))
     }
 
     /// The route of a call: by the parameter `route`, the UUID or the number called; then `default`.
@@ -131,8 +153,14 @@ impl Telephony {
         self.routes.contains_key(&canonical(uuid))
     }
 
-    fn begin(&self) -> Option<OwnedSemaphorePermit> {
-        self.starting.clone().try_acquire_owned().ok()
+    /// A place for a WebSocket whose call has not started yet; `None`: all are taken, or all of this client's address.
+    fn begin(&self, client: Client) -> Option<Starting> {
+        // An address that stands for many clients has no limit of its own.
+        let address = (!client.is_shared).then(|| client.network());
+        let share = address.map(|address| self.starting_by_address.take(address, MAX_STARTING_PER_ADDRESS).ok_or(()));
+        let share = share.transpose().ok()?;
+        let permit = self.starting.clone().try_acquire_owned().ok()?;
+        Some(Starting::WebSocket { _permit: permit, _share: share })
     }
 }
 
@@ -195,7 +223,7 @@ impl Provider {
 pub(in crate::server) async fn stream(
     State(app): State<Arc<App>>,
     Path(path): Path<HashMap<String, String>>,
-    RawQuery(query): RawQuery,
+    uri: Uri,
     Extension(client): Extension<Client>,
     Extension(inflow): Extension<Arc<Inflow>>,
     headers: HeaderMap,
@@ -211,13 +239,10 @@ pub(in crate::server) async fn stream(
         let message = format!("This telephony provider is not known. Known are: {names}.");
         return refused(StatusCode::NOT_FOUND, "unknown_provider", message);
     };
-    let (in_query, parameters) = parameters_of(query.as_deref());
+    let (in_query, parameters) = parameters_of(uri.query());
     let token = path.get(TOKEN).cloned().or(in_query);
-    let mut full_path = format!("/v1/telephony/{name}");
-    if let Some(token) = path.get(TOKEN) {
-        full_path = format!("{full_path}/{token}");
-    }
-    let signed = Signed { urls: |base: &str| signature::urls(base, &full_path, true), form: &[] };
+    // The path as it was sent: Twilio signs it encoded.
+    let signed = Signed { urls: |base: &str| signature::urls(base, uri.path(), true), form: &[] };
     let signed = (provider == Provider::Twilio).then_some(signed);
     let caller = match authenticate(&app, (client, STREAM_ROUTE), &headers, token.as_deref(), signed).await {
         Ok(caller) => caller,
@@ -227,7 +252,7 @@ pub(in crate::server) async fn stream(
         Ok(leg) => leg,
         Err(error) => return refused(StatusCode::BAD_REQUEST, "invalid_value", error.to_string()),
     };
-    let Some(starting) = app.telephony.begin() else {
+    let Some(starting) = app.telephony.begin(client) else {
         let message = "Too many calls begin at this moment. Try again.";
         let mut response = refused(StatusCode::SERVICE_UNAVAILABLE, "server_full", message);
         response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
@@ -290,24 +315,26 @@ pub(in crate::server) async fn voice(
     ([(header::CONTENT_TYPE, "text/xml; charset=utf-8")], body).into_response()
 }
 
-/// Accepts AudioSocket connections until `stop` is cancelled; returns at once where there is no listener.
-pub(in crate::server) async fn accept_audiosocket(app: &Arc<App>, stop: &CancellationToken) {
-    let Some(listener) = &app.telephony.audiosocket else { return };
+/// Accepts AudioSocket connections until `stop` is cancelled, then closes the listener.
+pub(in crate::server) async fn accept_audiosocket(app: &Arc<App>, listener: TcpListener, stop: &CancellationToken) {
+    let slots = ConnectionSlots::new(MAX_STARTING, app.config.max_connections_per_address, Vec::new());
     loop {
-        let next = async {
-            let starting = app.telephony.starting.clone().acquire_owned().await.expect("it is never closed");
-            (listener.accept().await, starting)
-        };
-        let (accepted, starting) = tokio::select! {
-            next = next => next,
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
             () = stop.cancelled() => return,
         };
         match accepted {
             Ok((stream, peer)) => {
                 let client = Client::direct(peer.ip(), false);
+                let Ok(slot) = slots.admit(client.address, false) else {
+                    app.security.refused(client, AUDIOSOCKET_ROUTE, 503, "too many connections");
+                    continue;
+                };
+                // Until it has named its call, it may be evicted.
+                slot.activity().reads_nothing();
                 let app = app.clone();
                 let tasks = app.setup.tasks.clone();
-                tasks.spawn(audiosocket_call(app, stream, client, starting));
+                tasks.spawn(audiosocket_call(app, stream, client, Starting::AudioSocket(slot)));
             }
             Err(error) => {
                 tracing::warn!(%error, "an AudioSocket connection cannot be accepted");
@@ -317,7 +344,7 @@ pub(in crate::server) async fn accept_audiosocket(app: &Arc<App>, stop: &Cancell
     }
 }
 
-async fn audiosocket_call(app: Arc<App>, stream: TcpStream, client: Client, starting: OwnedSemaphorePermit) {
+async fn audiosocket_call(app: Arc<App>, stream: TcpStream, client: Client, starting: Starting) {
     let keepalive = TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE).with_retries(3);
     if stream.set_nodelay(true).and_then(|()| SockRef::from(&stream).set_tcp_keepalive(&keepalive)).is_err() {
         return;
@@ -452,6 +479,18 @@ mod tests {
         config.routes.insert("default".into(), route("others"));
         assert_eq!(greeting(&config, &[("to", "+1")]).as_deref(), Some("others"));
         assert!(Telephony::new(&config).knows(names[2]) && !Telephony::new(&config).knows("default2"));
+    }
+
+    #[test]
+    fn calls_that_begin_are_limited_by_address_and_in_all() {
+        let telephony = Telephony::new(&TelephonyConfig::default());
+        let client = |address: &str| Client::direct(address.parse().unwrap(), true);
+        let begin = |client| (0..=MAX_STARTING).map_while(|_| telephony.begin(client)).collect::<Vec<_>>();
+        let (one, two) = (begin(client("192.0.2.1")), begin(client("192.0.2.2")));
+        assert_eq!((one.len(), two.len()), (MAX_STARTING_PER_ADDRESS, MAX_STARTING_PER_ADDRESS));
+        assert!(telephony.begin(client("192.0.2.3")).is_none(), "all places are taken");
+        drop((one, two));
+        assert_eq!(begin(Client { is_shared: true, ..client("192.0.2.1") }).len(), MAX_STARTING);
     }
 
     proptest! {

@@ -7,8 +7,8 @@ use antiphon_types::{ItemId, Samples};
 use std::collections::VecDeque;
 use tokio::time::Instant;
 
-/// Frames that wait: 5 s, the longest `session.lead_ms`. More is not taken from the session.
-const MAX_WAITING: usize = 250;
+/// Frames that wait: 6 s, more than the longest `session.lead_ms`. More is not taken from the session.
+const MAX_WAITING: usize = 300;
 /// Audio between two positions that the session is told.
 const REPORT_EVERY: Samples = Samples(RATE.hz() as u64 / 10);
 
@@ -87,6 +87,15 @@ mod tests {
         }
         assert_eq!(sent, (1..=12).collect::<Vec<u8>>());
         assert_eq!(told, [5, 10, 12]);
+    }
+
+    #[test]
+    fn the_longest_lead_fits() {
+        let mut paced = Paced::default();
+        for n in 1..=250 {
+            paced.push("a".into(), Samples(480 * n), Vec::new());
+        }
+        assert!(paced.has_room());
     }
 
     #[test]

@@ -48,6 +48,8 @@ struct Known {
     at: Instant,
     /// The peer said so: it was true half a round trip earlier.
     is_answer: bool,
+    /// Marks up to this number stand before it.
+    passed: u64,
 }
 
 /// A position for the session.
@@ -72,9 +74,16 @@ impl Heard {
 
 impl Playout {
     /// Audio of `item` from `from` to `end` was sent; gives the mark to send behind it, where one is due.
-    pub(super) fn sent(&mut self, item: &ItemId, from: Samples, end: Samples, now: Instant) -> Option<Mark> {
-        if self.is_done() {
-            self.known = Some(Known { item: item.clone(), position: from, at: now, is_answer: false });
+    pub(super) fn sent(
+        &mut self,
+        item: &ItemId,
+        (from, end): (Samples, Samples),
+        now: Instant,
+        round_trip: Duration,
+    ) -> Option<Mark> {
+        if self.is_done() || self.has_run_out(now, round_trip) {
+            let passed = self.n_marks;
+            self.known = Some(Known { item: item.clone(), position: from, at: now, is_answer: false, passed });
         }
         if self.sent.as_ref().is_none_or(|(last, _)| last != item) {
             self.marked = from;
@@ -93,7 +102,7 @@ impl Playout {
     pub(super) fn played(&mut self, mark: Mark, now: Instant, round_trip: Duration) -> Option<Heard> {
         let at = self.marks.iter().position(|placed| placed.mark == mark)?;
         let Placed { item, end, .. } = self.marks.drain(..=at).next_back()?;
-        self.known = Some(Known { item: item.clone(), position: end, at: now, is_answer: true });
+        self.known = Some(Known { item: item.clone(), position: end, at: now, is_answer: true, passed: mark.0 });
         let mut heard = self.at(now, round_trip / 2)?;
         if self.sounded.as_ref() != Some(&item) && heard.item == item {
             heard.first_sound = now.checked_sub(heard.position.duration(RATE));
@@ -105,8 +114,7 @@ impl Playout {
     /// What was sent and not played is discarded now; gives where playback stops. A message takes half of `round_trip` to the
     /// peer. `None`: nothing was sent since the last time.
     pub(super) fn cleared(&mut self, now: Instant, round_trip: Duration) -> Option<Heard> {
-        let way = if self.known.as_ref().is_some_and(|known| known.is_answer) { round_trip } else { Duration::ZERO };
-        let heard = self.at(now, way);
+        let heard = self.at_arrival(now, round_trip);
         self.marks.clear();
         (self.sent, self.known, self.held) = (None, None, None);
         heard
@@ -131,6 +139,12 @@ impl Playout {
         self.marks.is_empty() && self.sent.as_ref().is_none_or(|(_, end)| *end <= self.marked)
     }
 
+    /// Whether playback stands at the end of what was sent when a message of now reaches the peer, by the estimate.
+    fn has_run_out(&self, now: Instant, round_trip: Duration) -> bool {
+        let heard = self.at_arrival(now, round_trip);
+        heard.zip(self.sent.as_ref()).is_some_and(|(heard, (item, end))| heard.item == *item && heard.position >= *end)
+    }
+
     fn place(&mut self, item: ItemId, end: Samples) -> Mark {
         self.n_marks += 1;
         let mark = Mark(self.n_marks);
@@ -142,13 +156,20 @@ impl Playout {
         mark
     }
 
+    /// The position when a message of now reaches the peer.
+    fn at_arrival(&self, now: Instant, round_trip: Duration) -> Option<Heard> {
+        let is_answer = self.known.as_ref()?.is_answer;
+        self.at(now, if is_answer { round_trip } else { Duration::ZERO })
+    }
+
     /// The position at `now`, `way` later than what is known says.
     fn at(&self, now: Instant, way: Duration) -> Option<Heard> {
-        let Known { item, position, at, .. } = self.known.as_ref()?;
+        let Known { item, position, at, passed, .. } = self.known.as_ref()?;
         let until = self.held.unwrap_or(now);
         let mut left = RATE.samples_in(until.saturating_duration_since(*at) + way);
         let mut heard = Heard { item: item.clone(), position: *position, first_sound: None };
-        let ends = self.marks.iter().map(|placed| (&placed.item, placed.end));
+        let marks = self.marks.iter().filter(|placed| placed.mark.0 > *passed);
+        let ends = marks.map(|placed| (&placed.item, placed.end));
         for (item, end) in ends.chain(self.sent.iter().map(|(item, end)| (item, *end))) {
             if *item != heard.item {
                 heard = Heard { item: item.clone(), position: Samples::ZERO, first_sound: None };
@@ -187,7 +208,7 @@ mod tests {
         let item = ItemId::from(item);
         let frames = range.clone().step_by(20);
         frames
-            .filter_map(|from| Some((playout.sent(&item, samples(from), samples(from + 20), now)?, from + 20)))
+            .filter_map(|from| Some((playout.sent(&item, (samples(from), samples(from + 20)), now, NONE)?, from + 20)))
             .collect()
     }
 
@@ -242,6 +263,24 @@ mod tests {
         send(&mut playout, "a", 0..100, now);
         send(&mut playout, "b", 0..200, now);
         assert_eq!(playout.cleared(now + ms(150), NONE), heard("b", 50));
+    }
+
+    #[test]
+    fn a_pause_of_the_session_does_not_count() {
+        for is_answered in [false, true] {
+            let (mut playout, now) = (Playout::default(), Instant::now());
+            send(&mut playout, "a", 0..140, now);
+            if is_answered {
+                playout.played(Mark(1), now + ms(100), NONE);
+            }
+            send(&mut playout, "a", 140..400, now + ms(1_000));
+            assert_eq!(playout.cleared(now + ms(1_050), NONE), heard("a", 190));
+        }
+        let (mut playout, now) = (Playout::default(), Instant::now());
+        send(&mut playout, "a", 0..100, now);
+        send(&mut playout, "b", 0..100, now);
+        send(&mut playout, "c", 0..100, now + ms(1_000));
+        assert_eq!(playout.cleared(now + ms(1_050), NONE), heard("c", 50), "marks of the others have no answer");
     }
 
     #[test]

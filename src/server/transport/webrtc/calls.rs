@@ -1,14 +1,16 @@
 //! The calls of this hub by id: for hang-ups, and for clients that join a call beside its peer.
 
+use super::queue::{Queue, Weight};
 use crate::server::transport::call::Call;
 use antiphon_types::KeyId;
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, OnceLock};
-use tokio::sync::broadcast;
+use std::sync::{Arc, Mutex, MutexGuard};
 use tokio_util::sync::CancellationToken;
 
-/// Events that wait for one joined client: more than a response makes.
-const MAX_EVENTS: usize = 256;
+/// Clients that join one call at a time.
+pub(super) const MAX_JOINED: usize = 8;
+/// Bytes of events that wait for one joined client. A longer event waits alone.
+const MAX_WAITING_BYTES: usize = 1024 * 1024;
 
 /// The calls in progress. As many as there are sessions at most.
 #[derive(Default)]
@@ -24,10 +26,32 @@ pub(super) struct Ongoing {
     pub(super) hang_up: CancellationToken,
     /// Cancelled when it has ended.
     pub(super) ended: CancellationToken,
-    /// Its `session.created`.
-    pub(super) created: OnceLock<Arc<str>>,
-    /// Its server events.
-    pub(super) events: broadcast::Sender<Arc<str>>,
+    /// The clients that have joined it.
+    pub(super) joined: Arc<JoinedClients>,
+}
+
+/// The clients that have joined one call.
+#[derive(Default)]
+pub(super) struct JoinedClients(Mutex<Joined>);
+
+#[derive(Default)]
+struct Joined {
+    /// The call's `session.created`.
+    created: Option<Arc<str>>,
+    waiting: Vec<Arc<Waiting>>,
+}
+
+/// Events that wait for one client.
+struct Waiting {
+    events: Queue<Arc<str>>,
+    /// Cancelled when there was no room for an event.
+    overflow: CancellationToken,
+}
+
+/// A client's place among those that have joined a call. Dropping it releases the place.
+pub(super) struct JoinedClient {
+    joined: Arc<JoinedClients>,
+    waiting: Arc<Waiting>,
 }
 
 /// A call's entry, owned by its task. Dropping it removes the call.
@@ -45,8 +69,7 @@ impl Calls {
             owner,
             hang_up: CancellationToken::new(),
             ended: CancellationToken::new(),
-            created: OnceLock::new(),
-            events: broadcast::Sender::new(MAX_EVENTS),
+            joined: Arc::default(),
         });
         self.0.lock().expect("no panic while locked").insert(id.clone(), ongoing.clone());
         CallEntry { calls: self.clone(), id, ongoing }
@@ -77,12 +100,7 @@ impl CallEntry {
 
     /// Gives an event to the clients that have joined.
     pub(super) fn publish(&self, event: &str) {
-        if self.ongoing.created.get().is_none() {
-            let _ = self.ongoing.created.set(event.into());
-        }
-        if self.ongoing.events.receiver_count() > 0 {
-            let _ = self.ongoing.events.send(event.into());
-        }
+        self.ongoing.joined.publish(event);
     }
 
     /// The call has ended: nothing finds it any more.
@@ -95,5 +113,101 @@ impl CallEntry {
 impl Drop for CallEntry {
     fn drop(&mut self) {
         self.close();
+    }
+}
+
+impl JoinedClients {
+    /// Adds a client, for which the call's `session.created` waits first. `None`: there are [`MAX_JOINED`].
+    pub(super) fn join(self: &Arc<Self>) -> Option<JoinedClient> {
+        let mut joined = self.lock();
+        if joined.waiting.len() >= MAX_JOINED {
+            return None;
+        }
+        let waiting = Arc::new(Waiting { events: Queue::new(MAX_WAITING_BYTES), overflow: CancellationToken::new() });
+        joined.created.iter().for_each(|created| waiting.push(created));
+        joined.waiting.push(waiting.clone());
+        drop(joined);
+        Some(JoinedClient { joined: self.clone(), waiting })
+    }
+
+    /// Gives an event to each client. The first one is `session.created`.
+    fn publish(&self, event: &str) {
+        let mut joined = self.lock();
+        if joined.created.is_some() && joined.waiting.is_empty() {
+            return;
+        }
+        let event: Arc<str> = event.into();
+        joined.waiting.iter().for_each(|waiting| waiting.push(&event));
+        joined.created.get_or_insert(event);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Joined> {
+        self.0.lock().expect("no panic while locked")
+    }
+}
+
+impl Waiting {
+    fn push(&self, event: &Arc<str>) {
+        if !self.overflow.is_cancelled() && !self.events.push(event.clone()) {
+            self.overflow.cancel();
+        }
+    }
+}
+
+impl JoinedClient {
+    /// The next event. For one reader. Cancel safe.
+    pub(super) async fn next(&self) -> Arc<str> {
+        self.waiting.events.next().await
+    }
+
+    /// Resolves when the client does not keep up. Cancel safe.
+    pub(super) async fn overflow(&self) {
+        self.waiting.overflow.cancelled().await;
+    }
+}
+
+impl Drop for JoinedClient {
+    fn drop(&mut self) {
+        self.joined.lock().waiting.retain(|waiting| !Arc::ptr_eq(waiting, &self.waiting));
+    }
+}
+
+impl Weight for Arc<str> {
+    fn n_bytes(&self) -> usize {
+        (size_of::<Self>() + self.len()).min(MAX_WAITING_BYTES)
+    }
+
+    fn is_media(&self) -> bool {
+        false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn joined_clients_get_events_until_they_do_not_keep_up() {
+        let clients = Arc::new(JoinedClients::default());
+        clients.publish("created");
+        clients.publish("before");
+        let (quick, slow) = (clients.join().unwrap(), clients.join().unwrap());
+        assert_eq!((&*quick.next().await, &*slow.next().await), ("created", "created"));
+        let long = "x".repeat(4 * MAX_WAITING_BYTES);
+        clients.publish(&long);
+        assert_eq!(quick.next().await.len(), long.len());
+        clients.publish("after");
+        assert_eq!(&*quick.next().await, "after");
+        assert!(slow.waiting.overflow.is_cancelled(), "one long event takes all room");
+        assert!(!quick.waiting.overflow.is_cancelled());
+    }
+
+    #[test]
+    fn a_call_has_places_for_a_few_clients() {
+        let clients = Arc::new(JoinedClients::default());
+        let joined: Vec<_> = (0..MAX_JOINED).map(|_| clients.join().unwrap()).collect();
+        assert!(clients.join().is_none());
+        drop(joined);
+        assert!(clients.join().is_some());
     }
 }

@@ -18,9 +18,9 @@ use str0m::net::Protocol;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
 use tokio::sync::mpsc;
+use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 
 /// Bytes of datagrams that wait for a call: a second of audio, or a data channel message of the maximum size.
 const MAX_INBOX_BYTES: usize = 512 * 1024;
@@ -141,12 +141,12 @@ impl Endpoint {
         let _ = self.udp.try_send_to(bytes, to);
     }
 
-    /// Receives until `stop`, then returns.
-    pub(in crate::server) async fn run(self: Arc<Self>, tasks: &TaskTracker, stop: CancellationToken) {
+    /// Receives until `stop`, then returns. The TCP connections end with it.
+    pub(in crate::server) async fn run(self: Arc<Self>, stop: CancellationToken) {
         tokio::select! {
             () = stop.cancelled() => {}
             () = self.receive() => {}
-            () = self.accept(tasks) => {}
+            () = self.accept() => {}
         }
     }
 
@@ -170,13 +170,15 @@ impl Endpoint {
         }
     }
 
-    async fn accept(self: &Arc<Self>, tasks: &TaskTracker) {
+    async fn accept(self: &Arc<Self>) {
+        let mut connections = JoinSet::new();
         loop {
+            while connections.try_join_next().is_some() {}
             match self.tcp.accept().await {
                 Ok((stream, source)) => {
                     let Some(place) = self.connected(source.ip()) else { continue };
                     let this = self.clone();
-                    tasks.spawn(async move {
+                    connections.spawn(async move {
                         this.connection(stream, source).await;
                         drop(place);
                     });
@@ -241,11 +243,11 @@ impl Endpoint {
         let network = network(address);
         let mut connections = self.connections.lock().expect("no panic while locked");
         let n: usize = connections.values().sum();
-        let own = connections.entry(network).or_default();
-        if n >= MAX_CONNECTIONS || *own >= MAX_CONNECTIONS_PER_NETWORK {
+        let own = connections.get(&network).copied().unwrap_or_default();
+        if n >= MAX_CONNECTIONS || own >= MAX_CONNECTIONS_PER_NETWORK {
             return None;
         }
-        *own += 1;
+        connections.insert(network, own + 1);
         Some(TcpPlace { endpoint: self.clone(), network })
     }
 }
@@ -269,6 +271,17 @@ impl Route {
         routes.by_address.insert(address, self.listed.clone());
         drop(routes);
         self.addresses.push(address);
+    }
+
+    /// Takes an address of the call back from another call, because an authenticated request has come from there again.
+    pub(super) fn reclaim(&self, address: SocketAddr) {
+        if !self.addresses.contains(&address) {
+            return;
+        }
+        let mut routes = self.endpoint.routes();
+        if routes.by_address.get(&address).is_none_or(|listed| !Arc::ptr_eq(&listed.inbox, &self.listed.inbox)) {
+            routes.by_address.insert(address, self.listed.clone());
+        }
     }
 }
 

@@ -36,7 +36,10 @@ pub(super) struct Outgoing {
 /// A response with audio.
 struct Response {
     id: ResponseId,
+    /// In the order of their audio.
     items: Vec<ItemId>,
+    /// Items of which audio was sent, or that of a later one.
+    n_sounded: usize,
     /// Content parts whose audio is not complete.
     n_open: usize,
     has_started: bool,
@@ -93,8 +96,11 @@ impl ReplyEvents {
             "response.content_part.added" if head.part.as_ref().is_some_and(|part| part.kind.contains("audio")) => {
                 if let (Some(id), Some(item)) = (&head.response_id, &head.item_id) {
                     let response = self.response(&ResponseId::from(&**id));
+                    let item = ItemId::from(&**item);
                     response.n_open += 1;
-                    response.items.push(ItemId::from(&**item));
+                    if !response.items.contains(&item) {
+                        response.items.push(item);
+                    }
                 }
                 outgoing.to_peer.push(text);
             }
@@ -117,7 +123,14 @@ impl ReplyEvents {
                 drop(head);
                 outgoing.to_peer.push(text);
                 let Some(response) = response else { return outgoing };
-                for Position { item, end_ms } in speaker.clear(&response.items) {
+                let mut cuts = speaker.clear(&response.items);
+                // Of the rest, no audio has come yet.
+                for item in &response.items[response.n_sounded..] {
+                    if !cuts.iter().any(|cut| cut.item == *item) {
+                        cuts.push(Position { item: item.clone(), end_ms: 0 });
+                    }
+                }
+                for Position { item, end_ms } in cuts {
                     let played = json!({
                         "type": "output_audio_buffer.played", "event_id": self.own_id(), "item_id": item.as_str(),
                         "audio_end_ms": end_ms, "stopped": true,
@@ -137,11 +150,16 @@ impl ReplyEvents {
     /// A packet has left: of this item, or silence. `is_empty`: nothing waits to leave. Gives the events that follow.
     pub(super) fn played(&mut self, item: Option<&ItemId>, is_empty: bool) -> Vec<String> {
         let mut events = Vec::new();
-        if let Some(item) = item
-            && let Some(at) = self.responses.iter().position(|response| response.items.contains(item))
-            && !std::mem::replace(&mut self.responses[at].has_started, true)
-        {
-            events.push(self.buffer_event("output_audio_buffer.started", at));
+        let place_of = |item: &ItemId| {
+            let place = |response: &Response| response.items.iter().position(|own| own == item);
+            self.responses.iter().enumerate().find_map(|(at, response)| Some((at, place(response)?)))
+        };
+        if let Some((at, place)) = item.and_then(place_of) {
+            let response = &mut self.responses[at];
+            response.n_sounded = response.n_sounded.max(place + 1);
+            if !std::mem::replace(&mut response.has_started, true) {
+                events.push(self.buffer_event("output_audio_buffer.started", at));
+            }
         }
         if item.is_none() && is_empty {
             let is_over = |response: &Response| response.is_done && response.n_open == 0;
@@ -200,7 +218,14 @@ impl ReplyEvents {
                 self.responses.pop_front();
             }
             let (id, items) = (id.clone(), Vec::new());
-            self.responses.push_back(Response { id, items, n_open: 0, has_started: false, is_done: false });
+            self.responses.push_back(Response {
+                id,
+                items,
+                n_sounded: 0,
+                n_open: 0,
+                has_started: false,
+                is_done: false,
+            });
             self.responses.len() - 1
         });
         &mut self.responses[at]
@@ -264,6 +289,31 @@ mod tests {
         assert_eq!(kinds(&outgoing.to_session), ["output_audio_buffer.played", "conversation.item.truncate"]);
         assert!(outgoing.to_session.iter().all(|event| event.contains(r#""audio_end_ms":40"#)), "{outgoing:?}");
         assert!(speaker.is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_clear_truncates_items_without_audio_at_their_beginning() {
+        let (mut events, mut speaker) = (ReplyEvents::default(), Speaker::default());
+        for item in ["h", "i", "j", "j"] {
+            let added = json!({"type": "response.content_part.added", "response_id": "r", "item_id": item, "part": {"type": "audio"}});
+            events.session(added.to_string(), &mut speaker);
+        }
+        for item in ["h", "i", "i"] {
+            speaker.push(item.into(), Samples::ZERO, Bytes::from_static(b"x"));
+        }
+        for _ in 0..2 {
+            let (_, item) = speaker.tick(Instant::now());
+            events.played(item.as_ref(), false);
+        }
+        let cleared = json!({"type": "output_audio_buffer.cleared", "response_id": "r"}).to_string();
+        let outgoing = events.session(cleared, &mut speaker).to_session;
+        let cuts: Vec<_> = outgoing
+            .iter()
+            .map(|event| serde_json::from_str::<serde_json::Value>(event).unwrap())
+            .filter(|event| event["type"] == "conversation.item.truncate")
+            .map(|event| (event["item_id"].as_str().unwrap().to_owned(), event["audio_end_ms"].as_u64().unwrap()))
+            .collect();
+        assert_eq!(cuts, [("i".to_owned(), 20), ("j".to_owned(), 0)]);
     }
 
     #[test]

@@ -80,7 +80,9 @@ impl Microphone {
             sequence >= next.sequence && n_lost.saturating_mul(next.duration) <= MAX_JUMP && gap <= MAX_JUMP;
         let (n_lost, gap) = if is_continued { (n_lost, gap) } else { (0, 0) };
         let filled = next.n_filled * SILENCE;
-        next.ahead += filled.saturating_sub(gap);
+        if is_continued {
+            next.ahead += filled.saturating_sub(gap);
+        }
         let left = gap.saturating_sub(filled);
         let n_lost_left = n_lost.min(left / next.duration.max(1));
         let n_silent = (left - n_lost_left * next.duration) / SILENCE;
@@ -174,6 +176,15 @@ mod tests {
     #[test]
     fn silence_for_late_packets_shortens_the_next_pause() {
         check(&[(7, 0), TICK, TICK, (8, 1), (9, 2), (10, 6)], "0 [1] [2] 3 4 [5] 6");
+    }
+
+    #[test]
+    fn a_pause_longer_than_a_jump_shortens_no_other_one() {
+        let mut arrivals = vec![(7, 0)];
+        arrivals.extend([TICK; 150]);
+        arrivals.extend([(8, 151), (9, 155)]);
+        let filled: Vec<_> = (1..=150).map(|number| format!("[{number}]")).collect();
+        check(&arrivals, &format!("0 {} 151 [152] [153] [154] 155", filled.join(" ")));
     }
 
     #[test]

@@ -22,7 +22,6 @@ use std::io;
 use std::sync::Arc;
 use str0m::config::{CryptoProvider, DtlsCert};
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 
 /// The sockets, the certificate and the calls.
 pub(in crate::server) struct Webrtc {
@@ -51,8 +50,8 @@ impl Webrtc {
         Ok(Some(Self { endpoint, calls: Arc::default(), crypto, certificate }))
     }
 
-    /// Receives for all calls until `stop`. `tasks` owns the connections.
-    pub(in crate::server) async fn run(&self, tasks: &TaskTracker, stop: CancellationToken) {
-        self.endpoint.clone().run(tasks, stop).await;
+    /// Receives for all calls until `stop`.
+    pub(in crate::server) async fn run(&self, stop: CancellationToken) {
+        self.endpoint.clone().run(stop).await;
     }
 }

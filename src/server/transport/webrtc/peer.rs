@@ -13,7 +13,7 @@ use super::speaker::{FRAME, FRAME_TICKS, Speaker};
 use crate::server::transport::call::{Call, CallOutput, NotTaken};
 use antiphon_types::Samples;
 use bytes::Bytes;
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
@@ -42,8 +42,12 @@ const MAX_BEHIND: Duration = Duration::from_millis(500);
 const MAX_UNTAKEN_BYTES: usize = 1024 * 1024;
 /// TCP connections of one peer.
 const MAX_CONNECTIONS: usize = 4;
-/// What a data channel message to a peer may hold (the limit of browsers), and those that wait for it to take them.
-const MAX_MESSAGE_BYTES: usize = 256 * 1024;
+/// Addresses from which one peer sends, one after the other: each is a candidate that str0m keeps.
+const MAX_SOURCES: usize = 64;
+/// Data channels that a peer opens, of which the first is used.
+const MAX_CHANNELS: usize = 8;
+/// Begins a STUN binding request (RFC 8489, section 5).
+const STUN_REQUEST: &[u8] = &[0, 1];
 /// Bytes that the data channel accepts before it reports room again.
 const CHANNEL_LOW_BYTES: usize = 64 * 1024;
 
@@ -74,10 +78,14 @@ pub(super) struct Peer {
     call: Arc<Call>,
     entry: CallEntry,
     connections: HashMap<SocketAddr, mpsc::Sender<Bytes>>,
+    /// Where accepted datagrams came from.
+    sources: HashSet<SocketAddr>,
     to_session: Arc<Queue<ToSession>>,
-    /// Whether the offer has a data channel.
-    has_channel: bool,
+    /// What a data channel message to the peer may hold; `None`: the offer has no data channel.
+    max_message_bytes: Option<usize>,
     channel: Option<ChannelId>,
+    /// Data channels that the peer has opened.
+    n_channels: usize,
     /// Messages that the data channel has not taken.
     unsent: VecDeque<String>,
     audio: Option<Audio>,
@@ -103,7 +111,13 @@ struct Audio {
 
 impl Peer {
     /// The peer of a call whose offer `rtc` has answered.
-    pub(super) fn new(rtc: Rtc, endpoint: Arc<Endpoint>, route: Route, entry: CallEntry, has_channel: bool) -> Self {
+    pub(super) fn new(
+        rtc: Rtc,
+        endpoint: Arc<Endpoint>,
+        route: Route,
+        entry: CallEntry,
+        max_message_bytes: Option<usize>,
+    ) -> Self {
         let now = Instant::now();
         Self {
             rtc,
@@ -112,9 +126,11 @@ impl Peer {
             call: entry.call().clone(),
             entry,
             connections: HashMap::new(),
+            sources: HashSet::new(),
             to_session: Arc::new(Queue::new(MAX_UNTAKEN_BYTES)),
-            has_channel,
+            max_message_bytes,
             channel: None,
+            n_channels: 0,
             unsent: VecDeque::new(),
             audio: None,
             microphone: Microphone::default(),
@@ -182,7 +198,7 @@ impl Peer {
 
     /// Whether the session's output can be delivered now.
     fn takes_output(&self) -> bool {
-        let has_way = if self.has_channel { self.channel.is_some() } else { self.is_connected };
+        let has_way = if self.max_message_bytes.is_some() { self.channel.is_some() } else { self.is_connected };
         has_way && self.unsent.is_empty()
     }
 
@@ -225,6 +241,15 @@ impl Peer {
         if !self.rtc.accepts(&input) {
             return Ok(());
         }
+        if !self.sources.contains(&source) {
+            if self.sources.len() >= MAX_SOURCES {
+                return Ok(());
+            }
+            self.sources.insert(source);
+        }
+        if datagram.connection.is_none() && datagram.bytes.starts_with(STUN_REQUEST) {
+            self.route.reclaim(source);
+        }
         self.last_datagram = datagram.at;
         if let Some(connection) = datagram.connection
             && !self.connections.contains_key(&source)
@@ -258,7 +283,15 @@ impl Peer {
                     was_silent: true,
                 });
             }
-            Event::ChannelOpen(id, _) if self.channel.is_none() => {
+            Event::ChannelOpen(id, _) => {
+                self.n_channels += 1;
+                if self.n_channels >= MAX_CHANNELS {
+                    self.ended = Some(Ended::Protocol);
+                }
+                if self.channel.is_some() {
+                    self.rtc.direct_api().close_data_channel(id);
+                    return;
+                }
                 self.channel = Some(id);
                 if let Some(mut channel) = self.rtc.channel(id) {
                     channel.set_buffered_amount_low_threshold(CHANNEL_LOW_BYTES);
@@ -327,8 +360,8 @@ impl Peer {
 
     fn tell_peer(&mut self, event: String) {
         self.entry.publish(&event);
-        if self.has_channel {
-            let too_long = event.len() > MAX_MESSAGE_BYTES;
+        if let Some(max) = self.max_message_bytes {
+            let too_long = event.len() > max;
             self.unsent.push_back(if too_long { self.events.too_long(event.len()) } else { event });
         }
     }
@@ -352,7 +385,7 @@ impl Peer {
             clock.reset();
         }
         let is_late = self.begun + CONNECTING < now;
-        let is_complete = self.is_connected && (self.channel.is_some() || !self.has_channel);
+        let is_complete = self.is_connected && (self.channel.is_some() || self.max_message_bytes.is_none());
         if is_late && !is_complete {
             self.ended = Some(Ended::NotConnected);
         }

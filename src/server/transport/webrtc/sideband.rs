@@ -1,9 +1,10 @@
 //! `WS /v1/realtime?call_id=`: a client that joins a call beside its peer, to watch and steer it.
 //!
 //! It gets the call's server events from `session.created` on as they are sent, and sends client events. The call does not end
-//! with it; it ends with the call. One that does not keep up is closed with 1013.
+//! with it; it ends with the call. One that does not keep up is closed with 1013. A short-lived key joins no call: pages of
+//! other users have keys of the same owner.
 
-use super::calls::Ongoing;
+use super::calls::{JoinedClient, MAX_JOINED, Ongoing};
 use super::signaling::{rejected, unknown_call};
 use crate::server::app::App;
 use crate::server::auth;
@@ -11,6 +12,7 @@ use crate::server::client::Client;
 use crate::server::guard::refused;
 use crate::server::heartbeat::{Beat, Heartbeat};
 use crate::server::inflow::Inflow;
+use crate::server::secrets;
 use crate::server::socket::{CLOSING, STUCK, close};
 use crate::server::unfinished::{Next, Unfinished};
 use crate::server::websocket;
@@ -21,12 +23,8 @@ use bytes::Bytes;
 use futures_util::{SinkExt, StreamExt};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::broadcast::Receiver;
-use tokio::sync::broadcast::error::RecvError;
 use tokio::time::timeout;
 
-/// Clients that join one call at a time.
-const MAX_JOINED: usize = 8;
 /// Time for a client to take one event.
 const TAKING: Duration = Duration::from_secs(10);
 
@@ -42,26 +40,28 @@ pub(in crate::server) fn upgrade(
         Ok(caller) => caller,
         Err(refusal) => return rejected(app, client, refusal),
     };
+    if auth::presented(headers).is_some_and(|key| key.starts_with(secrets::PREFIX)) {
+        return unknown_call();
+    }
     let Some(call) = app.webrtc.as_ref().and_then(|webrtc| webrtc.calls.find(id, caller.owner)) else {
         return unknown_call();
     };
-    let events = call.events.subscribe();
-    if call.events.receiver_count() > MAX_JOINED {
+    let Some(joined) = call.joined.join() else {
         let message = format!("{MAX_JOINED} clients have joined this call, which is the most.");
         return refused(StatusCode::TOO_MANY_REQUESTS, "rate_limit_exceeded", message);
-    }
+    };
     let (tasks, app, id) = (app.setup.tasks.clone(), app.clone(), id.to_owned());
     websocket::configured(ws).protocols(["realtime"]).on_upgrade(move |socket| {
         tasks.track_future(async move {
             tracing::info!(session = %call.call.session(), call = id, "a client has joined the call");
             let _counted = app.connected();
-            serve(&app, &call, events, socket, &inflow).await;
+            serve(&app, &call, &joined, socket, &inflow).await;
             inflow.linger().await;
         })
     })
 }
 
-async fn serve(app: &App, call: &Ongoing, mut events: Receiver<Arc<str>>, socket: WebSocket, inflow: &Inflow) {
+async fn serve(app: &App, call: &Ongoing, joined: &JoinedClient, socket: WebSocket, inflow: &Inflow) {
     let (mut sink, mut stream) = socket.split();
     let budget = App::session_budget();
     let (heard, mut heartbeat) = Heartbeat::new(Duration::from_secs(u64::from(app.config.ping_seconds)));
@@ -93,16 +93,9 @@ async fn serve(app: &App, call: &Ongoing, mut events: Receiver<Arc<str>>, socket
         }
     };
     let write = async {
-        if let Some(created) = call.created.get() {
-            timeout(TAKING, sink.send(Message::Text((&**created).into()))).await.ok()?.ok()?;
-        }
         loop {
             let message = tokio::select! {
-                event = events.recv() => match event {
-                    Ok(event) => Message::Text((&*event).into()),
-                    Err(RecvError::Lagged(_)) => return Some((1013, "the client cannot keep up")),
-                    Err(RecvError::Closed) => return None,
-                },
+                event = joined.next() => Message::Text((&*event).into()),
                 beat = heartbeat.beat() => match beat {
                     Beat::Ping => Message::Ping(Bytes::new()),
                     Beat::Dead => return Some((1011, "no answer to two pings")),
@@ -114,6 +107,7 @@ async fn serve(app: &App, call: &Ongoing, mut events: Receiver<Arc<str>>, socket
     let end = tokio::select! {
         end = read => end,
         end = write => end,
+        () = joined.overflow() => Some((1013, "the client cannot keep up")),
         () = call.ended.cancelled() => Some((1000, "the call has ended")),
         () = app.kill.cancelled() => Some((1001, "the server is going away")),
     };

@@ -43,8 +43,12 @@ const REPORTS: Duration = Duration::from_secs(1);
 const STATISTICS: Duration = Duration::from_secs(2);
 /// What the data channel buffers for a peer.
 const MAX_UNACKNOWLEDGED_BYTES: usize = 1024 * 1024;
-/// What a message of a peer may hold: the limit of browsers.
+/// What a message of the data channel may hold, in both directions: the limit of browsers.
 const MAX_MESSAGE_BYTES: u32 = 256 * 1024;
+/// What a message to a peer may hold whose offer says nothing (RFC 8841, section 6.1), and the smallest limit that leaves room
+/// for events.
+const USUAL_MESSAGE_BYTES: usize = 64 * 1024;
+const LEAST_MESSAGE_BYTES: usize = 1024;
 
 /// The query parameters. Unknown ones are ignored, because SDKs add their own.
 #[derive(Deserialize)]
@@ -71,7 +75,8 @@ struct Answered {
     rtc: Rtc,
     sdp: String,
     fragment: String,
-    has_channel: bool,
+    /// What a message to the peer may hold; `None`: the offer has no data channel.
+    max_message_bytes: Option<usize>,
 }
 
 /// Answers an offer with 201, the SDP, and the call's place in `Location`.
@@ -120,11 +125,11 @@ pub(in crate::server) async fn create(
         Ok(call) => call,
         Err(refused) => return refused.into_response(),
     };
-    let Answered { rtc, sdp, fragment, has_channel } = answered;
+    let Answered { rtc, sdp, fragment, max_message_bytes } = answered;
     let entry = webrtc.calls.list(keys::make("rtc_"), call, owner);
     let location = HeaderValue::try_from(format!("{ROUTE}/{}", entry.id())).expect("letters and digits");
     let route = webrtc.endpoint.list(fragment);
-    app.setup.tasks.spawn(Peer::new(rtc, webrtc.endpoint.clone(), route, entry, has_channel).run());
+    app.setup.tasks.spawn(Peer::new(rtc, webrtc.endpoint.clone(), route, entry, max_message_bytes).run());
     let headers = [(header::CONTENT_TYPE, HeaderValue::from_static("application/sdp")), (header::LOCATION, location)];
     (StatusCode::CREATED, headers, sdp).into_response()
 }
@@ -224,7 +229,10 @@ fn answer(webrtc: &Webrtc, sdp: &str) -> Result<Answered, String> {
     if !media().any(|line| line.starts_with("audio ")) {
         return Err("The offer has no audio.".into());
     }
-    let has_channel = media().any(|line| line.starts_with("application "));
+    let max_message_bytes = max_message_bytes(sdp);
+    if max_message_bytes.is_some_and(|limit| limit < LEAST_MESSAGE_BYTES) {
+        return Err(format!("The offer's max-message-size is less than {LEAST_MESSAGE_BYTES}."));
+    }
     let offer = SdpOffer::from_sdp_string(sdp).map_err(|error| format!("The offer cannot be read: {error}."))?;
     let credentials = IceCreds::new();
     let fragment = credentials.ufrag.clone();
@@ -258,11 +266,26 @@ fn answer(webrtc: &Webrtc, sdp: &str) -> Result<Answered, String> {
     if !sdp.to_ascii_lowercase().contains("opus/48000") {
         return Err("The offer has no audio with Opus.".into());
     }
-    Ok(Answered { rtc, sdp, fragment, has_channel })
+    Ok(Answered { rtc, sdp, fragment, max_message_bytes })
 }
 
 fn media_of(sdp: &str) -> impl Iterator<Item = &str> {
     sdp.lines().filter_map(|line| line.strip_prefix("m="))
+}
+
+/// What a message of the data channel may hold for the peer of this offer; `None`: the offer has no data channel.
+fn max_message_bytes(sdp: &str) -> Option<usize> {
+    let mut lines = sdp.lines().skip_while(|line| !line.starts_with("m=application "));
+    lines.next()?;
+    let limit = lines
+        .take_while(|line| !line.starts_with("m="))
+        .find_map(|line| line.strip_prefix("a=max-message-size:")?.trim().parse().ok());
+    Some(match limit {
+        None => USUAL_MESSAGE_BYTES,
+        // Any length.
+        Some(0) => MAX_MESSAGE_BYTES as usize,
+        Some(limit) => limit.min(MAX_MESSAGE_BYTES as usize),
+    })
 }
 
 /// Whether pages of any origin may call this where keys are on: a page cannot send a key that it was not given.
@@ -277,4 +300,24 @@ pub(in crate::server) fn share_with(origin: &HeaderValue, headers: &mut HeaderMa
     headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin.clone());
     headers.insert(header::ACCESS_CONTROL_EXPOSE_HEADERS, HeaderValue::from_static("Location, Retry-After"));
     headers.append(header::VARY, HeaderValue::from_static("Origin"));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_have_the_length_that_the_offer_allows() {
+        let check = |application: &str, expect: Option<usize>| {
+            let sdp = format!(
+                "v=0\r\nm=audio 9\r\na=max-message-size:7\r\n{application}m=video 9\r\na=max-message-size:7\r\n"
+            );
+            assert_eq!(max_message_bytes(&sdp), expect, "{application}");
+        };
+        check("", None);
+        check("m=application 9\r\na=sctp-port:5000\r\n", Some(65_536));
+        check("m=application 9\r\na=max-message-size:0\r\n", Some(262_144));
+        check("m=application 9\r\na=max-message-size:65535\r\n", Some(65_535));
+        check("m=application 9\r\na=max-message-size:1073741823\r\n", Some(262_144));
+    }
 }

@@ -22,6 +22,9 @@ const SILENCE: &[u8] = &[0xf8, 0xff, 0xfe];
 /// A browser's jitter buffer on a quiet path and its device: measured 29 to 32 ms, and about 30 ms.
 const RECEIVER: Duration = Duration::from_millis(60);
 
+/// The longest round trip that a peer's reports may claim.
+const MAX_ROUND_TRIP: Duration = Duration::from_secs(1);
+
 /// What has been heard of an item.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Position {
@@ -77,7 +80,7 @@ impl Speaker {
 
     /// A measured round trip to the peer.
     pub(super) fn measured(&mut self, round_trip: Duration) {
-        self.round_trip = round_trip;
+        self.round_trip = round_trip.min(MAX_ROUND_TRIP);
     }
 
     /// What the peer has heard by now; `None`: nothing new since the last call.

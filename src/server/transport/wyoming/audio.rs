@@ -14,6 +14,8 @@ const RATES: std::ops::RangeInclusive<u32> = 8_000..=96_000;
 /// Bytes of a sample: signed integers, little-endian.
 const WIDTHS: std::ops::RangeInclusive<usize> = 1..=4;
 const CHANNELS: std::ops::RangeInclusive<usize> = 1..=8;
+/// Changes of the format within one utterance: each builds a resampler, which takes milliseconds.
+const MAX_CHANGES: usize = 4;
 
 /// The format of audio, as `audio-start` and each `audio-chunk` state it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
@@ -23,16 +25,10 @@ struct AudioFormat {
     channels: usize,
 }
 
-/// Converts the audio of one utterance.
-pub(super) struct Input {
-    format: AudioFormat,
-    resampler: Resampler,
-}
-
-impl Input {
-    /// For audio of the format in this event.
-    pub(super) fn of(event: &Event) -> Result<Self, Ended> {
-        let format = AudioFormat::deserialize(Value::Object(event.data.clone())).map_err(|_| {
+impl AudioFormat {
+    /// That of an event, if it is served.
+    fn of(event: &Event) -> Result<Self, Ended> {
+        let format = Self::deserialize(Value::Object(event.data.clone())).map_err(|_| {
             Ended::Invalid(format!("'{}' needs 'rate', 'width' and 'channels' as integers.", event.kind))
         })?;
         if !RATES.contains(&format.rate) || !WIDTHS.contains(&format.width) || !CHANNELS.contains(&format.channels) {
@@ -42,15 +38,39 @@ impl Input {
             );
             return Err(Ended::Invalid(message));
         }
-        Ok(Self { format, resampler: Resampler::new(SampleRate::new(format.rate), RATE) })
+        Ok(format)
+    }
+
+    fn resampler(self) -> Resampler {
+        Resampler::new(SampleRate::new(self.rate), RATE)
+    }
+}
+
+/// Converts the audio of one utterance.
+pub(super) struct Input {
+    format: AudioFormat,
+    resampler: Resampler,
+    n_changes: usize,
+}
+
+impl Input {
+    /// For audio of the format in this event.
+    pub(super) fn of(event: &Event) -> Result<Self, Ended> {
+        let format = AudioFormat::of(event)?;
+        Ok(Self { format, resampler: format.resampler(), n_changes: 0 })
     }
 
     /// Appends a chunk's audio at 16 kHz; its length.
     pub(super) fn take(&mut self, chunk: &Event, out: &mut Vec<i16>) -> Result<Duration, Ended> {
-        let other = Self::of(chunk)?;
-        if other.format != self.format {
+        let format = AudioFormat::of(chunk)?;
+        if format != self.format {
+            self.n_changes += 1;
+            if self.n_changes > MAX_CHANGES {
+                let message = format!("The audio changes its format more than {MAX_CHANGES} times.");
+                return Err(Ended::Invalid(message));
+            }
             self.resampler.flush(out);
-            *self = other;
+            (self.format, self.resampler) = (format, format.resampler());
         }
         let AudioFormat { rate, width, channels } = self.format;
         if !chunk.payload.len().is_multiple_of(width * channels) {
@@ -117,5 +137,17 @@ mod tests {
         let mut none = odd.clone();
         none.data.remove("rate");
         assert!(Input::of(&none).is_err());
+    }
+
+    #[test]
+    fn changes_of_the_format_are_bounded() {
+        let (one, other) = (chunk(16_000, 2, 1, &[0; 64]), chunk(8_000, 2, 1, &[0; 64]));
+        let mut input = Input::of(&one).unwrap();
+        for n in 0..MAX_CHANGES {
+            let next = if n % 2 == 0 { &other } else { &one };
+            assert!(input.take(next, &mut Vec::new()).is_ok());
+            assert!(input.take(next, &mut Vec::new()).is_ok(), "the same format is no change");
+        }
+        assert!(input.take(&other, &mut Vec::new()).is_err());
     }
 }

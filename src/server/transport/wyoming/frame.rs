@@ -180,6 +180,7 @@ impl Reader<tokio::net::tcp::OwnedReadHalf> {
 /// Writes events.
 pub(super) struct Writer<W> {
     stream: W,
+    deadline: Option<Instant>,
 }
 
 #[derive(Serialize)]
@@ -195,11 +196,16 @@ struct Line<'a> {
 
 impl<W: AsyncWrite + Unpin> Writer<W> {
     pub(super) fn new(stream: W) -> Self {
-        Self { stream }
+        Self { stream, deadline: None }
+    }
+
+    /// Events wait for the peer no longer than until then, all together; `None`: each has its own time only.
+    pub(super) fn set_deadline(&mut self, deadline: Option<Instant>) {
+        self.deadline = deadline;
     }
 
     /// Sends an event with data, which is an object or null, and without a payload. Waits while the peer does not read, 30 s at
-    /// most. Not cancel safe.
+    /// most and until the deadline. Not cancel safe.
     ///
     /// # Errors
     /// The connection broke, or the peer does not read.
@@ -220,7 +226,9 @@ impl<W: AsyncWrite + Unpin> Writer<W> {
         frame.push(b'\n');
         frame.extend_from_slice(data.as_bytes());
         frame.extend_from_slice(payload);
-        timeout_at(Instant::now() + STALL, self.stream.write_all(&frame)).await?
+        let stalled = Instant::now() + STALL;
+        let deadline = self.deadline.map_or(stalled, |deadline| deadline.min(stalled));
+        timeout_at(deadline, self.stream.write_all(&frame)).await?
     }
 
     /// Ends this direction: the peer sees the end behind the last event.
@@ -289,6 +297,25 @@ mod tests {
             assert!(matches!(read(negative.as_bytes()).await, Err(FrameError::Json)), "{negative}");
         }
         assert!(matches!(read(b"{\"type\":\"x\",\"payload_length\":5}\nab").await, Err(FrameError::Broken(_))));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_peer_that_reads_slowly_does_not_extend_the_deadline() {
+        let (ours, mut theirs) = tokio::io::duplex(64);
+        let (mut writer, begun) = (Writer::new(ours), Instant::now());
+        writer.set_deadline(Some(begun + Duration::from_secs(95)));
+        let write = async { while writer.send("ping", Value::Null).await.is_ok() {} };
+        let trickle = async {
+            loop {
+                tokio::time::sleep(Duration::from_secs(10)).await;
+                theirs.read_exact(&mut [0; 64]).await.unwrap();
+            }
+        };
+        tokio::select! {
+            () = write => {}
+            () = trickle => unreachable!(),
+        }
+        assert_eq!(begun.elapsed(), Duration::from_secs(95));
     }
 
     #[tokio::test(start_paused = true)]

@@ -4,7 +4,7 @@
 
 use super::frame::Event;
 use super::{Connection, Ended, LONGEST_REQUEST, needed_text};
-use crate::server::limits::{Count, Resource};
+use crate::server::limits::{Consumer, Count, Resource};
 use crate::server::security::Act;
 use crate::server::speech::live::Request;
 use antiphon_engine_api::llm::{LlmDelta, LlmError};
@@ -98,9 +98,12 @@ impl Connection {
         let n_read = asked.len() + messages.iter().map(text_len).sum::<usize>();
         messages.push(Message::User(asked.clone()));
         let chat = ChatRequest { messages, tool_choice: ToolChoice::None, meter, ..ChatRequest::default() };
+        let consumer = self.spender.consumer.clone();
+        let mut charge = Charge { consumer, n_read, n_written: 0, counted: None };
         let mut stream = setup.engines.llm.stream(chat);
         let deadline = Instant::now() + LONGEST_REQUEST;
-        let (mut answer, mut counted) = (String::new(), None);
+        self.writer.set_deadline(Some(deadline));
+        let mut answer = String::new();
         let failed: Option<LlmError> = loop {
             let delta = tokio::select! {
                 delta = stream.next() => delta,
@@ -109,6 +112,7 @@ impl Connection {
             };
             match delta {
                 Some(Ok(LlmDelta::Text(text))) => {
+                    charge.n_written += text.len();
                     if answer.is_empty() {
                         self.writer.send("handled-start", with_context(Value::Null, context.clone())).await?;
                     }
@@ -116,14 +120,12 @@ impl Connection {
                     answer.push_str(&text);
                 }
                 Some(Ok(LlmDelta::ToolCall { .. })) => {}
-                Some(Ok(LlmDelta::Done { usage, .. })) => counted = usage,
+                Some(Ok(LlmDelta::Done { usage, .. })) => charge.counted = usage,
                 Some(Err(error)) => break Some(error),
                 None => break None,
             }
         };
-        let estimated =
-            || Usage { input_tokens: estimated_tokens(n_read), output_tokens: estimated_tokens(answer.len()) };
-        self.count_tokens(counted.unwrap_or_else(estimated));
+        drop(charge);
         if let Some(error) = failed {
             tracing::warn!(error = &error as &dyn std::error::Error, "a Wyoming request could not be answered");
             let data = with_context(json!({"text": error.client_message()}), context);
@@ -154,12 +156,28 @@ impl Connection {
         consumer.count(Count::Responses, 1);
         Ok(())
     }
+}
 
-    fn count_tokens(&self, Usage { input_tokens, output_tokens }: Usage) {
-        let consumer = &self.spender.consumer;
-        consumer.spend(Resource::Tokens, input_tokens + output_tokens);
-        consumer.count(Count::TokensIn, input_tokens);
-        consumer.count(Count::TokensOut, output_tokens);
+/// The tokens of one answer. They are charged when it is dropped, however the request ends.
+struct Charge {
+    consumer: Consumer,
+    /// Text that the model reads, in bytes.
+    n_read: usize,
+    /// Text that it has written, in bytes.
+    n_written: usize,
+    /// What the model reports at its end; estimated without it.
+    counted: Option<Usage>,
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        let Usage { input_tokens, output_tokens } = self.counted.unwrap_or_else(|| Usage {
+            input_tokens: estimated_tokens(self.n_read),
+            output_tokens: estimated_tokens(self.n_written),
+        });
+        self.consumer.spend(Resource::Tokens, input_tokens + output_tokens);
+        self.consumer.count(Count::TokensIn, input_tokens);
+        self.consumer.count(Count::TokensOut, output_tokens);
     }
 }
 

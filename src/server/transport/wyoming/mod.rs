@@ -38,7 +38,7 @@ use tokio_util::sync::CancellationToken;
 const MAX_CONNECTIONS: usize = 64;
 /// Maximum time between two requests of a connection.
 const IDLE: Duration = Duration::from_secs(300);
-/// Maximum time of a request to speak or to answer, in all.
+/// Maximum time of a request to speak or to answer, in all, and of what follows an utterance's end.
 const LONGEST_REQUEST: Duration = Duration::from_secs(600);
 /// Time for a peer whose connection is closed to read the reason.
 const LAST_WORDS: Duration = Duration::from_secs(2);
@@ -210,6 +210,7 @@ impl Connection {
         let drain = self.app.setup.drain.clone();
         loop {
             activity.reads_nothing();
+            self.writer.set_deadline(None);
             let event = tokio::select! {
                 event = timeout(IDLE, self.reader().next()) => event.unwrap_or(Ok(None))?,
                 () = drain.cancelled() => None,
@@ -240,6 +241,7 @@ impl Connection {
 
     /// Closes the connection, with an `error` event if there is something to say.
     async fn end(&mut self, served: Result<(), Ended>) {
+        self.writer.set_deadline(None);
         let event = served.as_ref().err().and_then(Ended::event);
         if let Some(event) = event
             && self.writer.send("error", event).await.is_err()

@@ -42,6 +42,7 @@ impl Connection {
             speaker.end();
         }
         let deadline = Instant::now() + LONGEST_REQUEST;
+        self.writer.set_deadline(Some(deadline));
         while is_open || !is_dry {
             let reader = self.reader();
             let inbound = async {

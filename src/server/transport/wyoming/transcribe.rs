@@ -2,7 +2,7 @@
 
 use super::audio::Input;
 use super::frame::Event;
-use super::{Connection, Ended};
+use super::{Connection, Ended, LONGEST_REQUEST};
 use crate::server::speech::live::{Request, Transcriber};
 use antiphon_engine_api::stt::RATE;
 use antiphon_telemetry::Endpoint;
@@ -35,6 +35,8 @@ impl Connection {
         let mut words = Words::default();
         let (begun, mut received, mut next) = (Instant::now(), Duration::ZERO, Some(first));
         let mut pcm = Vec::new();
+        // The audio may be as long as a request.
+        self.writer.set_deadline(Some(begun + 2 * LONGEST_REQUEST));
         loop {
             let event = match next.take() {
                 Some(event) => event,
@@ -64,6 +66,7 @@ impl Connection {
             transcript = transcriber.finish() => transcript?,
             () = self.reader().closed() => return Err(Ended::Gone),
         };
+        self.writer.set_deadline(Some(Instant::now() + LONGEST_REQUEST));
         if let Some(rest) = transcript.rest.filter(|rest| !rest.is_empty()) {
             words.send(self, &rest).await?;
         }
