@@ -91,7 +91,7 @@ class Call:
     def on_message(self, raw):
         try:
             self.log.append(validate(raw))
-        except Exception as failure:  # noqa: BLE001 - told by the program
+        except Exception as failure:  # noqa: BLE001 - reported by the program
             self.failure = failure
         self.arrived.set()
 

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 /// Frames that wait: 6 s, more than the longest `session.lead_ms`. More is not taken from the session.
 const MAX_WAITING: usize = 300;
-/// Audio between two positions that the session is told.
+/// Audio between two positions that are reported to the session.
 const REPORT_EVERY: Samples = Samples(RATE.hz() as u64 / 10);
 
 /// See the module.
@@ -18,9 +18,9 @@ pub(super) struct Paced {
     waiting: VecDeque<(ItemId, Samples, Vec<u8>)>,
     /// What was sent last.
     sent: Option<Heard>,
-    /// How much of its item the session was told.
+    /// How much of its item was reported to the session.
     reported: Samples,
-    /// When its item began, until the session is told.
+    /// When its item began, until that is reported to the session.
     first_sound: Option<Instant>,
     pub(super) is_held: bool,
 }
@@ -40,7 +40,7 @@ impl Paced {
         !self.is_held && !self.waiting.is_empty()
     }
 
-    /// The next frame, and what the session is to be told.
+    /// The next frame, and what is to be reported to the session.
     pub(super) fn next(&mut self, now: Instant) -> Option<(Vec<u8>, Option<Heard>)> {
         let (item, position, audio) = self.waiting.pop_front()?;
         if self.sent.as_ref().is_none_or(|sent| sent.item != item) {
@@ -69,13 +69,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn frames_leave_one_by_one_and_each_100_ms_is_told() {
+    fn frames_leave_one_by_one_and_each_100_ms_is_reported() {
         let mut paced = Paced::default();
         let item = ItemId::from("a");
         for n in 1..=12 {
             paced.push(item.clone(), Samples(480 * n), vec![n as u8]);
         }
-        let (mut told, mut sent) = (Vec::new(), Vec::new());
+        let (mut reported, mut sent) = (Vec::new(), Vec::new());
         let now = Instant::now();
         while paced.is_due() {
             let (audio, heard) = paced.next(now).unwrap();
@@ -83,10 +83,10 @@ mod tests {
                 assert_eq!(heard.first_sound, (heard.position == Samples(5 * 480)).then_some(now));
             }
             sent.extend(audio);
-            told.extend(heard.map(|heard| heard.position.0 / 480));
+            reported.extend(heard.map(|heard| heard.position.0 / 480));
         }
         assert_eq!(sent, (1..=12).collect::<Vec<u8>>());
-        assert_eq!(told, [5, 10, 12]);
+        assert_eq!(reported, [5, 10, 12]);
     }
 
     #[test]

@@ -31,7 +31,7 @@ pub(super) struct Playout {
     known: Option<Known>,
     /// Since when playback stands still.
     held: Option<Instant>,
-    /// The latest item whose first sound the session was told.
+    /// The latest item whose first sound was reported to the session.
     sounded: Option<ItemId>,
 }
 
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_session_is_told() {
+    fn what_is_reported_to_the_session() {
         let began = Instant::now();
         let heard = Heard { item: "item_1".into(), position: samples(140), first_sound: Some(began + ms(20)) };
         let said: serde_json::Value = serde_json::from_str(&heard.event(true, began)).unwrap();
