@@ -249,6 +249,10 @@ impl Cluster {
             if advert.hub == id && (self.0.hubs.len() < MAX_HUBS || self.0.hubs.contains_key(id)) {
                 let watches = advert.is_watching;
                 let before = self.0.hubs.insert(id.to_owned(), (advert, Instant::now()));
+                if before.is_none() && id != self.0.hub {
+                    // A hub that has just joined asks the others for sessions at once, and needs to know them for it.
+                    self.advertise_now();
+                }
                 if before.is_some_and(|(before, _)| before.is_watching) != watches {
                     self.note_watching_hubs();
                 }
