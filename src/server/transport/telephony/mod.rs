@@ -271,6 +271,8 @@ pub(in crate::server) async fn stream(
     let tasks = app.setup.tasks.clone();
     link::configured(ws).protocols(provider.subprotocol()).on_upgrade(move |socket| {
         tasks.track_future(async move {
+            // The peer may still be sending when the hub closes.
+            inflow.set_lingers(true);
             conversation::serve(app, link::websocket(socket), leg, arrival).await;
             inflow.linger().await;
         })
