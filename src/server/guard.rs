@@ -8,6 +8,7 @@
 use super::app::App;
 use super::auth;
 use super::client::{Client, Peer};
+use super::inflow::Inflow;
 use super::transport::webrtc::signaling;
 use crate::config::ServerConfig;
 use axum::extract::{Request, State};
@@ -64,6 +65,18 @@ fn judged(app: &App, client: Client, request: &Request) -> Result<(), Box<Respon
         }
         Err((reason, message)) => refuse(StatusCode::FORBIDDEN, "forbidden", message, reason),
     }
+}
+
+/// Expects WebSocket frames on this connection from now on.
+///
+/// # Errors
+/// 400: the client has sent some before the response to its upgrade.
+pub(super) fn expect_frames(inflow: &Inflow) -> Result<(), Box<Response>> {
+    if inflow.expect_frames() {
+        return Ok(());
+    }
+    let message = "No data may be sent after the WebSocket upgrade request before its response has been received.";
+    Err(Box::new(refused(StatusCode::BAD_REQUEST, "invalid_value", message)))
 }
 
 /// Whether a page of another origin may send this request: a call by WebRTC, which such pages open where they have a key.

@@ -7,7 +7,7 @@ use super::admission::{self, Admitted, SessionOwner, SessionRefused};
 use super::app::App;
 use super::auth::{self, Refusal, TurnedAway};
 use super::client::Client;
-use super::guard::refused;
+use super::guard::{expect_frames, refused};
 use super::handover::NotTaken;
 use super::inflow::Inflow;
 use super::keys;
@@ -52,9 +52,8 @@ pub(super) async fn upgrade(
     headers: HeaderMap,
     ws: WebSocketUpgrade,
 ) -> Response {
-    if !inflow.expect_frames() {
-        let message = "No data may be sent after the WebSocket upgrade request before its response has been received.";
-        return refused(StatusCode::BAD_REQUEST, "invalid_value", message);
+    if let Err(early) = expect_frames(&inflow) {
+        return *early;
     }
     secrets::fetch(&app, client, &headers).await;
     if let Some(id) = &params.call_id {

@@ -11,14 +11,14 @@ use super::call::{Call, CallOpening};
 use crate::server::app::App;
 use crate::server::auth::{self, Caller};
 use crate::server::client::Client;
-use crate::server::guard::refused;
+use crate::server::guard::expect_frames;
 use crate::server::inflow::Inflow;
 use crate::server::{secrets, websocket};
 use antiphon_protocol::SessionKind;
 use antiphon_session::AudioMode;
 use axum::extract::ws::WebSocketUpgrade;
 use axum::extract::{Extension, Query, State};
-use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use std::sync::Arc;
@@ -44,9 +44,8 @@ pub(in crate::server) async fn upgrade(
     headers: HeaderMap,
     ws: WebSocketUpgrade,
 ) -> Response {
-    if !inflow.expect_frames() {
-        let message = "No data may be sent after the WebSocket upgrade request before its response has been received.";
-        return refused(StatusCode::BAD_REQUEST, "invalid_value", message);
+    if let Err(early) = expect_frames(&inflow) {
+        return *early;
     }
     let caller = match caller(&app, client, headers, params.token).await {
         Ok(caller) => caller,

@@ -26,7 +26,7 @@ use crate::server::app::App;
 use crate::server::auth::{self, Caller};
 use crate::server::client::Client;
 use crate::server::connection_slots::{ConnectionSlot, ConnectionSlots};
-use crate::server::guard::refused;
+use crate::server::guard::{expect_frames, refused};
 use crate::server::inflow::Inflow;
 use crate::server::secrets;
 use crate::server::shares::{Share, Shares};
@@ -229,9 +229,8 @@ pub(in crate::server) async fn stream(
     headers: HeaderMap,
     ws: WebSocketUpgrade,
 ) -> Response {
-    if !inflow.expect_frames() {
-        let message = "No data may be sent after the WebSocket upgrade request before its response has been received.";
-        return refused(StatusCode::BAD_REQUEST, "invalid_value", message);
+    if let Err(early) = expect_frames(&inflow) {
+        return *early;
     }
     let name = path.get("provider").map(String::as_str).unwrap_or_default();
     let Some(provider) = Provider::of(name) else {
