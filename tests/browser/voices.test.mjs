@@ -19,6 +19,8 @@ class Library {
   sent = [];
   refuses = null;
   spoken = [];
+  /** How long the list of voices takes. */
+  listMs = 0;
   #cable;
   #server;
 
@@ -58,6 +60,7 @@ class Library {
       const answer = await fetch(new URL(pathname, this.hubUrl), { method: 'POST', body: JSON.stringify({ ...asked, voice: 'alloy' }) });
       response.writeHead(answer.status, { 'content-type': answer.headers.get('content-type') }).end(Buffer.from(await answer.arrayBuffer()));
     } else if (request.method === 'GET') {
+      await new Promise((done) => setTimeout(done, this.listMs));
       json(200, { voices: this.voices, default: 'operator', library: LIMITS, object: 'list', data: this.voices, has_more: false });
     } else if (request.method === 'DELETE') {
       const id = decodeURIComponent(pathname.split('/').at(-1));
@@ -155,6 +158,7 @@ test('what the hub refuses is said in its words, and the draft is kept', async (
   await section.getByText('The recording is silent.').waitFor();
   assert.equal(await section.getByLabel('Name').inputValue(), 'Ben');
   library.refuses = null;
+  library.listMs = 300;
   await section.getByRole('button', { name: 'Add the voice' }).click();
   await section.getByText(/^Ben can speak now/).waitFor();
   assert.equal(await section.getByLabel('Name').inputValue(), '');

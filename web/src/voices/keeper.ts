@@ -61,23 +61,24 @@ export class VoiceKeeper {
     this.#sent = 0;
     this.#draw();
     const { status, body } = await this.#upload(formOf(draft));
+    if (status === 200) {
+      await this.look();
+      this.changed();
+      this.#told = `${draft.name.trim()} can speak now: choose it as the voice.`;
+    } else this.#fault = status === 0 ? 'The hub does not answer.' : refusal(status, body);
     this.#sent = null;
-    if (status === 200) this.#told = `${draft.name.trim()} can speak now: choose it as the voice.`;
-    else this.#fault = status === 0 ? 'The hub does not answer.' : refusal(status, body);
     this.#draw();
-    if (status !== 200) return false;
-    await this.look();
-    this.changed();
-    return true;
+    return status === 200;
   }
 
   async remove(voice: CustomVoice): Promise<void> {
     this.#begin();
     const removed = await this.#ask(`v1/audio/voices/${encodeURIComponent(voice.id)}`, 'DELETE');
     if (removed === null) return;
-    this.#told = `${voice.name} was removed.`;
     await this.look();
     this.changed();
+    this.#told = `${voice.name} was removed.`;
+    this.#draw();
   }
 
   /** Plays a sentence by the voice, or stops it. */
