@@ -56,6 +56,8 @@ pub struct LoadReport {
     pub objective_ms: u32,
     /// The latency that `slo.share` of the last turns kept, in milliseconds; null while there are too few.
     pub latency_ms: Option<f64>,
+    /// How many more sessions the processor and the engines would suffice for, predicted from what sessions use on average.
+    pub headroom_sessions: usize,
 }
 
 impl LoadMonitor {
@@ -70,7 +72,8 @@ impl LoadMonitor {
     /// [`BrownoutLevel::Normal`] where `slo.brownout` is off.
     pub fn observe(&mut self, now: Timestamp, sample: &Sample) -> BrownoutLevel {
         self.pressure = self.gauge.measure(now, sample);
-        self.admission.observe(now, sample, self.gauge.processor());
+        let limits = self.gauge.utilization_limits(sample);
+        self.admission.observe(now, sample, self.gauge.processor(), limits);
         match self.config.brownout {
             true => self.ladder.observe(now, self.pressure.highest()),
             false => BrownoutLevel::Normal,
@@ -80,13 +83,13 @@ impl LoadMonitor {
     /// Admits one more session, and counts it until its load is measured.
     ///
     /// # Errors
-    /// [`Overloaded`] at the last brownout level, and where the processor would not suffice for it.
+    /// [`Overloaded`] at the last brownout level, and where the processor or an engine would not suffice for it.
     pub fn admit(&mut self, now: Timestamp) -> Result<(), Overloaded> {
         if !self.config.brownout {
             return Ok(());
         }
         let is_closed = self.ladder.level() == BrownoutLevel::NoSessions;
-        match is_closed || !self.admission.has_headroom(now) {
+        match is_closed || !self.admission.has_headroom(self.pressure.highest()) {
             true => Err(Overloaded { retry_after: self.admission.retry_after(now, self.pressure.highest()) }),
             false => {
                 self.admission.admitted(now);
@@ -123,6 +126,7 @@ impl LoadMonitor {
             pressure: self.pressure,
             objective_ms: self.config.voice_to_voice_ms,
             latency_ms: self.gauge.latency_ms(),
+            headroom_sessions: self.admission.headroom(),
         }
     }
 }

@@ -1,6 +1,8 @@
 //! From samples to pressure: each signal as a share of its limit, smoothed where one sample says little.
 
 use super::SloConfig;
+use antiphon_engine_api::stt::Stt;
+use antiphon_engine_api::tts::Tts;
 use antiphon_session::AnsweredTurn;
 use antiphon_types::{SessionId, Timestamp};
 use serde::Serialize;
@@ -42,6 +44,12 @@ const CALM_GROWTH: f64 = 1.000_5;
 /// The objective where `slo.voice_to_voice_ms` is 0, for the queues alone.
 const QUEUE_OBJECTIVE_MS: f64 = 800.0;
 
+/// Utilization of an engine that is admitted at most: above it queues grow faster than samples show.
+const MAX_UTILIZATION: f64 = 0.95;
+
+/// Halvings of the utilization that is searched for: to 0.1 %.
+const BISECTIONS: usize = 10;
+
 /// Sessions below which there is no overload: doing without something would not help a single conversation.
 pub(super) const MIN_FOR_OVERLOAD: usize = 2;
 
@@ -69,8 +77,30 @@ pub struct Sample {
 pub struct QueueSample {
     /// Requests that wait.
     pub waiting: usize,
+    /// Requests that are served now; 0 where the engine does not know.
+    pub in_service: usize,
     /// Requests that are served at once.
     pub concurrency: usize,
+    /// Of those that wait or are served, the ones that no session makes.
+    pub api: usize,
+}
+
+impl QueueSample {
+    /// The recognizer's queue now.
+    pub fn of_stt(stt: &dyn Stt) -> Self {
+        Self { waiting: stt.waiting(), in_service: stt.in_service(), concurrency: stt.concurrency(), api: 0 }
+    }
+
+    /// The voice's queue now.
+    pub fn of_tts(tts: &dyn Tts) -> Self {
+        Self { waiting: tts.waiting(), in_service: tts.in_service(), concurrency: tts.concurrency(), api: 0 }
+    }
+
+    /// Share of the places that sessions use or wait for, from 0 to 1.
+    pub(super) fn utilization(&self) -> f64 {
+        let of_sessions = (self.in_service + self.waiting).saturating_sub(self.api);
+        (of_sessions as f64 / self.concurrency.max(1) as f64).min(1.0)
+    }
 }
 
 /// Each signal as a share of its limit: 1 is the limit.
@@ -198,8 +228,19 @@ impl Gauge {
     }
 
     fn queue(&self, queue: QueueSample, service_ms: f64) -> f64 {
+        wait_ms(queue, service_ms) / self.longest_wait_ms(service_ms)
+    }
+
+    fn longest_wait_ms(&self, service_ms: f64) -> f64 {
         let objective = if self.objective_ms > 0.0 { self.objective_ms } else { QUEUE_OBJECTIVE_MS };
-        wait_ms(queue, service_ms) / (objective * QUEUE_SHARE).max(service_ms * SHORT_QUEUE)
+        (objective * QUEUE_SHARE).max(service_ms * SHORT_QUEUE)
+    }
+
+    /// The utilization of recognizer and voice up to which requests wait no longer than they may, on average.
+    pub(super) fn utilization_limits(&self, sample: &Sample) -> (f64, f64) {
+        let limit =
+            |queue: QueueSample, service_ms| highest_utilization(queue, service_ms, self.longest_wait_ms(service_ms));
+        (limit(sample.stt, self.stt_service_ms), limit(sample.tts, self.tts_service_ms))
     }
 
     /// The quantile over sessions of their last turn: a session with many turns, or slow ones, is one of many.
@@ -217,6 +258,23 @@ impl Gauge {
 
 fn smooth(known: &mut f64, new: Option<f64>) {
     *known += (new.unwrap_or(*known) - *known) * SMOOTHING;
+}
+
+/// The utilization up to which the mean wait is not above `wait_ms`. The mean wait in a queue M/M/c by H. Sakasegawa, An approximation formula, Annals of
+/// the Institute of Statistical Mathematics 29, 1977.
+fn highest_utilization(queue: QueueSample, service_ms: f64, wait_ms: f64) -> f64 {
+    let n = queue.concurrency.max(1) as f64;
+    let mean_wait_ms =
+        |utilization: f64| service_ms * utilization.powf((2.0 * (n + 1.0)).sqrt() - 1.0) / (n * (1.0 - utilization));
+    let (mut low, mut high) = (0.0, MAX_UTILIZATION);
+    for _ in 0..BISECTIONS {
+        let middle = (low + high) / 2.0;
+        match mean_wait_ms(middle) <= wait_ms {
+            true => low = middle,
+            false => high = middle,
+        }
+    }
+    high
 }
 
 fn wait_ms(queue: QueueSample, service_ms: f64) -> f64 {

@@ -135,7 +135,7 @@ fn one_session_cannot_make_the_hub_shed_load() {
 #[test]
 fn long_queues_and_late_timers_raise_the_level() {
     let mut hub = Hub::new(SloConfig::default());
-    hub.sample.stt = QueueSample { waiting: 30, concurrency: 4 };
+    hub.sample.stt = QueueSample { waiting: 30, concurrency: 4, ..QueueSample::default() };
     assert!(hub.runs(seconds(3)) > BrownoutLevel::Normal);
     let mut hub = Hub::new(SloConfig::default());
     hub.sample.timer_delay_ms = 100.0;
@@ -148,7 +148,7 @@ fn a_slow_engine_with_a_short_queue_is_no_overload() {
     for _ in 0..40 {
         hub.monitor.spoken_after(Duration::from_secs(2));
     }
-    hub.sample.tts = QueueSample { waiting: 1, concurrency: 1 };
+    hub.sample.tts = QueueSample { waiting: 1, concurrency: 1, ..QueueSample::default() };
     assert_eq!(hub.runs(seconds(60)), BrownoutLevel::Normal);
     hub.sample.tts.waiting = 3;
     assert!(hub.runs(seconds(3)) > BrownoutLevel::Normal);
@@ -168,7 +168,7 @@ fn the_wait_for_a_voice_is_estimated_from_its_queue_and_its_service() {
     for _ in 0..40 {
         hub.monitor.spoken_after(Duration::from_secs(2));
     }
-    let wait = |waiting| hub.monitor.tts_wait(QueueSample { waiting, concurrency: 2 });
+    let wait = |waiting| hub.monitor.tts_wait(QueueSample { waiting, concurrency: 2, ..QueueSample::default() });
     assert_eq!(wait(0), Duration::ZERO);
     assert!((wait(20).as_secs_f64() - 20.0).abs() < 0.1, "{:?}", wait(20));
 }
@@ -184,6 +184,79 @@ fn a_burst_is_admitted_as_far_as_the_processor_suffices() {
     (hub.sample.sessions, hub.sample.processor) = (194, Some(0.5));
     hub.runs(seconds(4));
     assert!(hub.admits().is_ok(), "they use less than was predicted");
+}
+
+#[test]
+fn a_burst_is_admitted_as_far_as_the_engines_suffice() {
+    let mut hub = Hub::new(SloConfig::default());
+    hub.sample.tts = QueueSample { in_service: 8, concurrency: 16, ..QueueSample::default() };
+    hub.runs(seconds(60));
+    let predicted = hub.monitor.report().headroom_sessions;
+    let n = (0..1_000).take_while(|_| hub.admits().is_ok()).count();
+    assert_eq!((predicted, hub.monitor.report().headroom_sessions), (n, 0));
+    // 100 sessions use half of the voice, of which 95 % may be used while chunks wait 200 ms on average.
+    assert!((80..=90).contains(&n), "{n}");
+    hub.sample.sessions = 100 + n;
+    hub.runs(seconds(2));
+    assert!(hub.admits().is_err(), "they do not speak yet");
+    hub.runs(seconds(10));
+    assert!(hub.admits().is_ok(), "they use less than was predicted");
+}
+
+#[test]
+fn beyond_what_is_predicted_few_are_admitted_while_all_is_calm() {
+    let mut hub = Hub::new(SloConfig::default());
+    hub.sample.tts = QueueSample { in_service: 16, concurrency: 16, ..QueueSample::default() };
+    hub.runs(seconds(120));
+    assert_eq!(hub.monitor.report().headroom_sessions, 0);
+    // One in twenty of 100, and the first.
+    assert_eq!((0..100).take_while(|_| hub.admits().is_ok()).count(), 6);
+    hub.runs(seconds(3));
+    assert!(hub.admits().is_ok());
+    hub.sample.tts.waiting = 30;
+    hub.runs(SAMPLE_EVERY);
+    assert!(hub.admits().is_err(), "chunks wait");
+}
+
+#[test]
+fn sessions_that_have_ended_leave_room_at_once() {
+    let mut hub = Hub::new(SloConfig::default());
+    hub.sample.tts = QueueSample { in_service: 14, concurrency: 16, ..QueueSample::default() };
+    hub.runs(seconds(60));
+    hub.sample.sessions = 0;
+    hub.sample.tts.in_service = 0;
+    hub.runs(SAMPLE_EVERY);
+    let n = (0..1_000).take_while(|_| hub.admits().is_ok()).count();
+    assert!((95..=110).contains(&n), "{n}");
+}
+
+#[test]
+fn requests_that_no_session_makes_refuse_none() {
+    let mut hub = Hub::new(SloConfig::default());
+    hub.sample.tts = QueueSample { in_service: 15, concurrency: 16, api: 14, ..QueueSample::default() };
+    hub.runs(seconds(60));
+    assert!((0..200).all(|_| hub.admits().is_ok()));
+}
+
+#[test]
+fn what_few_sessions_use_of_an_engine_refuses_none() {
+    let mut hub = Hub::new(SloConfig::default());
+    (hub.sample.sessions, hub.sample.processor) = (2, Some(0.1));
+    hub.sample.stt = QueueSample { in_service: 1, concurrency: 2, ..QueueSample::default() };
+    hub.runs(seconds(60));
+    assert!((0..20).all(|_| hub.admits().is_ok()));
+}
+
+#[test]
+fn an_engine_of_one_place_is_kept_further_from_its_limit_than_one_of_many() {
+    let n_admitted = |in_service, concurrency| {
+        let mut hub = Hub::new(SloConfig::default());
+        hub.sample.stt = QueueSample { in_service, concurrency, ..QueueSample::default() };
+        hub.runs(seconds(60));
+        (0..1_000).take_while(|_| hub.admits().is_ok()).count()
+    };
+    let (few, many) = (n_admitted(1, 2), n_admitted(32, 64));
+    assert!(few < many, "{few} of 2, {many} of 64");
 }
 
 #[test]

@@ -9,8 +9,8 @@ use crate::load::{LoadMonitor, LoadReport, Overloaded, QueueSample, SAMPLE_EVERY
 use antiphon_engine_api::tts::Tts;
 use antiphon_telemetry::Exposition;
 use antiphon_types::{Brownout, BrownoutLevel, Timestamp};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
@@ -21,6 +21,10 @@ const LONGEST_WAY: Duration = Duration::from_secs(60);
 
 /// The load of a server.
 pub(super) struct Load {
+    /// Requests of the recognizer that no session makes.
+    pub(super) stt_api: ApiRequests,
+    /// Chunks for the voice that no session speaks.
+    pub(super) tts_api: ApiRequests,
     monitor: Mutex<LoadMonitor>,
     brownout: Brownout,
     levels: watch::Sender<BrownoutLevel>,
@@ -31,11 +35,38 @@ pub(super) struct Load {
     changes: AtomicU64,
 }
 
+/// Requests under way in an engine, of the speech API, of jobs and of Wyoming: they give way to sessions, and are not their load.
+#[derive(Clone, Default)]
+pub(super) struct ApiRequests(Arc<AtomicUsize>);
+
+/// One of them. Dropping it ends it.
+pub(super) struct ApiRequest(Arc<AtomicUsize>);
+
+impl ApiRequests {
+    /// Counts one until what is returned is dropped.
+    pub(super) fn begin(&self) -> ApiRequest {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        ApiRequest(self.0.clone())
+    }
+
+    fn count(&self) -> usize {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for ApiRequest {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 impl Load {
     pub(super) fn new(config: SloConfig) -> Self {
         // The cores that this process may run on: affinity and the container's quota count.
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         Self {
+            stt_api: ApiRequests::default(),
+            tts_api: ApiRequests::default(),
             monitor: Mutex::new(LoadMonitor::new(config, cores)),
             brownout: Brownout::default(),
             levels: watch::Sender::default(),
@@ -63,7 +94,7 @@ impl Load {
 
     /// The estimated wait of one more chunk for this voice engine.
     pub(super) fn tts_wait(&self, tts: &dyn Tts) -> Duration {
-        let queue = QueueSample { waiting: tts.waiting(), concurrency: tts.concurrency() };
+        let queue = QueueSample::of_tts(tts);
         self.with(|monitor, _| monitor.tts_wait(queue))
     }
 
@@ -99,6 +130,8 @@ impl Load {
         text.counter("antiphon_brownout_changes_total", help, "", &[("", self.changes.load(Ordering::Relaxed))]);
         let help = "Each signal of load as a share of its limit; 1 is the limit.";
         text.gauges("antiphon_load_ratio", help, "signal", &report.pressure.signals());
+        let help = "Sessions that the processor and the engines would suffice for beside those that are there.";
+        text.gauge("antiphon_headroom_sessions", help, report.headroom_sessions as u64);
         text.into_text()
     }
 
@@ -131,8 +164,8 @@ impl Load {
             ended: self.ended.swap(0, Ordering::Relaxed),
             processor,
             timer_delay_ms: timer_delay.as_secs_f64() * 1e3,
-            stt: QueueSample { waiting: stt.waiting(), concurrency: stt.concurrency() },
-            tts: QueueSample { waiting: tts.waiting(), concurrency: tts.concurrency() },
+            stt: QueueSample { api: self.stt_api.count(), ..QueueSample::of_stt(stt.as_ref()) },
+            tts: QueueSample { api: self.tts_api.count(), ..QueueSample::of_tts(tts.as_ref()) },
             answered: setup.turn_history.take_answered(),
         };
         let level = self.with(|monitor, now| monitor.observe(now, &sample));

@@ -72,6 +72,7 @@ pub struct SimulatedTts {
 /// The recognizer: a transcript takes one run.
 pub struct SimulatedStt {
     scheduler: BatchScheduler<TranscriptionJob>,
+    concurrency: usize,
 }
 
 /// The language model: it answers at once, in words.
@@ -130,6 +131,10 @@ impl Tts for SimulatedTts {
 
     fn waiting(&self) -> usize {
         self.scheduler.waiting()
+    }
+
+    fn in_service(&self) -> usize {
+        self.scheduler.in_service()
     }
 
     fn voices(&self) -> Vec<Voice> {
@@ -201,13 +206,25 @@ impl SimulatedStt {
     fn start_many(costs: Costs, instances: usize) -> Result<Self, String> {
         let settings = settings(costs, instances);
         let scheduler = BatchScheduler::start("simulated-stt", settings, move |_| Ok::<_, String>(Runs(costs)))?;
-        Ok(Self { scheduler })
+        Ok(Self { scheduler, concurrency: costs.batch * instances })
     }
 }
 
 impl Stt for SimulatedStt {
     fn name(&self) -> &str {
         "simulated"
+    }
+
+    fn concurrency(&self) -> usize {
+        self.concurrency
+    }
+
+    fn waiting(&self) -> usize {
+        self.scheduler.waiting()
+    }
+
+    fn in_service(&self) -> usize {
+        self.scheduler.in_service()
     }
 
     fn open(&self, _: SttOptions) -> BoxFuture<'static, Result<Box<dyn SttUtterance>, SttError>> {

@@ -81,6 +81,7 @@ async fn spoken(
             ahead: speech.config.chunks_ahead,
             is_heard: true,
             meter: metered.meter("tts", &spender.consumer),
+            load: app.load.tts_api.clone(),
         };
         let (wait, begun) = (app.load.tts_wait(speaking.tts.as_ref()), Instant::now());
         if wait > BEFORE_SOUND {

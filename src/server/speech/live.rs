@@ -12,6 +12,7 @@ use super::waiting::{BEFORE_SOUND, Retry};
 use super::{names, take};
 use crate::server::app::App;
 use crate::server::limits::{Count, Resource, Spender};
+use crate::server::load::ApiRequest;
 use antiphon_audio::encode::{self, FileFormat};
 use antiphon_dialog::Captions;
 use antiphon_engine_api::stt::{RATE, SttError, SttOptions, SttUtterance};
@@ -95,6 +96,7 @@ impl Request {
 /// One utterance being transcribed while its audio comes.
 pub(in crate::server) struct Transcriber {
     utterance: Box<dyn SttUtterance>,
+    _counted: ApiRequest,
     spender: Spender,
     captions: Captions,
     /// The longest utterance, in samples at [`RATE`].
@@ -139,6 +141,7 @@ impl Transcriber {
         let utterance = timeout_at(retry.deadline(), opened).await.unwrap_or(Err(SttError::Behind(BEHIND)));
         Ok(Self {
             utterance: utterance.map_err(ApiError::from)?,
+            _counted: app.load.stt_api.begin(),
             spender: spender.clone(),
             captions: Captions::default(),
             longest: setup.session.max_utterance_seconds as usize * RATE.hz() as usize,
@@ -225,6 +228,7 @@ impl Speaker {
             ahead: config.chunks_ahead,
             is_heard: true,
             meter,
+            load: app.load.tts_api.clone(),
         };
         let spec = SpeechSpec {
             chunks: Vec::new(),

@@ -7,6 +7,7 @@
 
 use super::request::SpeechSpec;
 use super::waiting::{AFTER_SOUND, BEFORE_SOUND, JOB, Retry, is_busy};
+use crate::server::load::ApiRequests;
 use antiphon_audio::Resampler;
 use antiphon_audio::encode::RATE;
 use antiphon_engine_api::tts::{Passage, PlayoutEstimate, SpeechRequest, Tts, TtsError};
@@ -38,6 +39,8 @@ pub(super) struct Speaking {
     pub(super) is_heard: bool,
     /// Of all its chunks.
     pub(super) meter: Meter,
+    /// Where its chunks are counted while they are spoken.
+    pub(super) load: ApiRequests,
 }
 
 /// What the stream yields.
@@ -199,8 +202,9 @@ impl Course {
             ..SpeechRequest::default()
         };
         let (sender, pieces) = mpsc::channel(PIECES);
-        let tts = self.speaking.tts.clone();
+        let (tts, counted) = (self.speaking.tts.clone(), self.speaking.load.begin());
         self.speaking.tasks.spawn(async move {
+            let _counted = counted;
             tokio::select! {
                 // Whoever listened has gone.
                 () = sender.closed() => {}
@@ -362,6 +366,7 @@ mod tests {
             ahead: 1,
             is_heard: true,
             meter: Meter::default(),
+            load: ApiRequests::default(),
         };
         speaking.speak(&wish(chunks), from)
     }
@@ -499,6 +504,7 @@ mod tests {
                 ahead: 0,
                 is_heard: true,
                 meter: Meter::default(),
+                load: ApiRequests::default(),
             };
             let mut stream = speaking.speak(&wish(&[&n.to_string()]), 0).boxed();
             tasks.spawn(async move {
@@ -532,6 +538,7 @@ mod tests {
                 ahead: 0,
                 is_heard: true,
                 meter: Meter::default(),
+                load: ApiRequests::default(),
             };
             speaking.speak(&wish(&[text]), 0).boxed()
         };

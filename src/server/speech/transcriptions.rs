@@ -13,6 +13,7 @@ use super::waiting::{self, Retry};
 use super::written::Written;
 use crate::server::app::App;
 use crate::server::limits::{Count, Resource, Spender};
+use crate::server::load::ApiRequests;
 use antiphon_engine_api::Engines;
 use antiphon_engine_api::stt::{Stt, SttError, SttOptions, Transcript};
 use antiphon_engine_api::vad::RATE;
@@ -110,6 +111,7 @@ struct Listening {
     stretches: Stretches,
     /// ConnectionSlots of files among the decoders.
     decoders: Option<Arc<Semaphore>>,
+    load: ApiRequests,
     form: Form,
     duration: Duration,
     options: SttOptions,
@@ -136,6 +138,7 @@ impl Listening {
         let is_remote = ["openai", crate::assembly::CLUSTER].contains(&engines.stt.name());
         Self {
             decoders: (!is_remote).then(|| app.speech.decoders.clone()),
+            load: app.load.stt_api.clone(),
             stt: engines.stt,
             stretches,
             form,
@@ -180,6 +183,7 @@ impl Listening {
 
     /// Gives up the wait for room in the engine's queue at `deadline`.
     async fn attempt(&self, pcm: &[i16], deadline: Instant) -> Result<Transcript, SttError> {
+        let _counted = self.load.begin();
         let queued = timeout_at(deadline, self.stt.open_queued(self.options.clone())).await;
         let mut utterance = queued.map_err(|_| SttError::Busy { waiting: self.stt.waiting() })?.await?;
         let most = self.timeout + Samples(pcm.len() as u64).duration(RATE) * TIMES_ITS_LENGTH;
@@ -303,6 +307,7 @@ mod tests {
             stt: Arc::new(stt),
             stretches: listening::stretches(bytes::Bytes::new(), SECONDS(1), Arc::new(FakeVad)),
             decoders: Some(Arc::new(Semaphore::new(n_places))),
+            load: ApiRequests::default(),
             form: Form::default(),
             duration: SECONDS(10),
             options: SttOptions::default(),

@@ -45,16 +45,15 @@ pub fn unloaded(profile: &Profile) -> Loaded {
 
 /// The stages with so many talking sessions and so many instances of each; the index of a stage that cannot serve them.
 ///
-/// Sessions that wait ask less often: a turn takes its usual time, and what it waits longer. A request meets those of the
-/// other sessions, not of its own.
+/// Sessions that wait ask less often: a turn takes its usual time, and what it waits longer.
 pub fn loaded(profile: &Profile, talking: f64, instances: [usize; 3]) -> Result<Loaded, usize> {
     let usual_s = 60.0 / profile.conversation.turns_per_minute;
     let calm: f64 = unloaded(profile).stages.iter().map(mean_ms).sum();
-    let others = (1.0 - 1.0 / talking.max(1.0)).max(0.0);
+    let sources = talking.max(1.0).round() as usize;
     let mut turns_hz = talking / usual_s;
     let mut solved = Err(0);
     for round in 0..ROUNDS {
-        solved = solve(profile, turns_hz * others, instances);
+        solved = solve(profile, turns_hz, sources, instances);
         match &solved {
             Ok(stages) => {
                 let longer_s = (stages.iter().map(mean_ms).sum::<f64>() - calm).max(0.0) / 1e3;
@@ -73,10 +72,10 @@ pub fn loaded(profile: &Profile, talking: f64, instances: [usize; 3]) -> Result<
     }
 }
 
-/// The stages at so many turns a second; the index of one that cannot serve them.
-pub fn solve(profile: &Profile, turns_hz: f64, instances: [usize; 3]) -> Result<[StageState; 3], usize> {
+/// The stages at so many turns a second of so many sessions; the index of one that cannot serve them.
+fn solve(profile: &Profile, turns_hz: f64, sources: usize, instances: [usize; 3]) -> Result<[StageState; 3], usize> {
     let state = |at: usize, stage: &StageProfile| {
-        queueing::solve(stage, instances[at], turns_hz * stage.requests_per_turn).ok_or(at)
+        queueing::solve(stage, instances[at], turns_hz * stage.requests_per_turn, sources).ok_or(at)
     };
     Ok([state(0, &profile.stt)?, state(1, &profile.llm)?, state(2, &profile.tts)?])
 }

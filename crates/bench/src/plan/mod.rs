@@ -24,7 +24,7 @@ pub use profile::{
     BUILT_IN, Conversation, HubProfile, Machine, NatsProfile, Needs, Profile, RunPoint, Service, SlotPoint, Source,
     SpeculationProfile, StageProfile, TurnProfile,
 };
-pub use queueing::{QueueWait, StageState, allen_cunneen, erlang_c};
+pub use queueing::{QueueWait, StageState};
 pub use size::{HubSize, MAX_UTILIZATION, Sized, StageSize, Verdict};
 
 use serde::Serialize;

@@ -152,7 +152,8 @@ pub enum Service {
         runs_per_request: f64,
         /// Duration of a run by the requests in it, by ascending batch.
         points: Vec<RunPoint>,
-        /// Standard deviation of the runs of a request divided by their mean.
+        /// Standard deviation of the runs of a request divided by their mean. The model does not use it: the number of
+        /// requests that take turns does not depend on it.
         variation: f64,
     },
 }

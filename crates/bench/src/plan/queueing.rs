@@ -1,34 +1,35 @@
 //! The queueing model: how long a request waits for its engine at a given load.
 //!
-//! A stage is a queue M/G/c: requests come at random times, `c` is the number of slots of all its instances. The
-//! probability of waiting is Erlang's C, the mean wait that of Allen and Cunneen: `C x (1 + v^2) / 2 x S / (c (1 - u))` with
-//! the service time `S`, its coefficient of variation `v` and the utilization `u`; who has to wait waits for an
-//! exponential time. The service time depends on the batch, the batch on the service time: a fixed point. Where requests
-//! share runs ([`Service::Runs`]), one that arrives during a run also waits for its end.
+//! A stage is a queue with a finite source, M/M/c//N: each of `N` sessions thinks, asks, and thinks again; `c` is the number
+//! of slots of all instances. By the arrival theorem a request meets the `N - 1` other sessions as if its own did not exist
+//! ([`Seen`]); with many sessions this becomes Erlang's C and an exponential wait. A request that meets `k >= c` others waits
+//! for `k - c + 1` completions, an Erlang time of mean `(k - c + 1) S / c`, multiplied by `(1 + v^2) / 2` after Allen and
+//! Cunneen for a service time `S` with the coefficient of variation `v`. The service time depends on the batch, the batch on
+//! the service time: a fixed point.
 //!
-//! References: A. O. Allen, Probability, Statistics, and Queueing Theory, 2nd ed., 1990, section 5.3; D. Gross et al.,
-//! Fundamentals of Queueing Theory, 4th ed., 2008, chapter 2.
+//! Requests that share runs ([`Service::Runs`]) take turns run by run, which is processor sharing: the number of requests
+//! then depends on the mean of their service times only. One that meets `k` others waits for the end of the run in progress
+//! and for the full runs of those before it.
+//!
+//! References: D. Gross et al., Fundamentals of Queueing Theory, 4th ed., 2008, sections 2.3 and 2.8 (finite source);
+//! S. S. Lavenberg and M. Reiser, Stationary State Probabilities at Arrival Instants for Closed Queueing Networks with
+//! Multiple Types of Customers, J. Appl. Prob. 17 (1980) (arrival theorem); F. Baskett et al., Open, Closed, and Mixed Networks
+//! of Queues with Different Classes of Customers, J. ACM 22 (1975) (processor sharing); A. O. Allen, Probability, Statistics,
+//! and Queueing Theory, 2nd ed., 1990, section 5.3.
 
 use super::profile::{Service, StageProfile};
 use rand::RngExt;
 use rand::rngs::StdRng;
+use std::iter::successors;
 
 /// Rounds of the fixed points; each halves the distance to the solution at least.
 const ROUNDS: usize = 60;
 
-/// Utilization from which a stage counts as overloaded: queues grow without bound at 1.
+/// Utilization by the other sessions from which a stage counts as overloaded: at 1 the queue of many grows without bound.
 const OVERLOADED: f64 = 0.995;
 
-/// Erlang's C: the probability that all of `servers` are busy when a request arrives, with an offered load of `load`
-/// busy servers on average; 1 if the load is not below the number of servers.
-pub fn erlang_c(servers: usize, load: f64) -> f64 {
-    let n = servers as f64;
-    if load >= n {
-        return 1.0;
-    }
-    let blocking = (1..=servers).fold(1.0, |blocking, k| load * blocking / (k as f64 + load * blocking));
-    blocking / (1.0 - load / n * (1.0 - blocking))
-}
+/// Probability, relative to the largest one, from which a number of requests is left out.
+const NEGLIGIBLE: f64 = 1e-12;
 
 /// Waiting for a slot.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -39,17 +40,114 @@ pub struct QueueWait {
     pub mean_ms: f64,
 }
 
-/// The wait in a queue M/G/c by Allen and Cunneen; `None` where it grows without bound.
-///
-/// `rate_hz` requests a second, each takes `service_ms` of one of `servers`, with this coefficient of variation.
-pub fn allen_cunneen(servers: usize, rate_hz: f64, service_ms: f64, variation: f64) -> Option<QueueWait> {
-    let load = rate_hz * service_ms / 1e3;
-    let free = servers as f64 - load;
-    if load >= servers as f64 * OVERLOADED {
-        return None;
+/// The number of other requests in a stage that an arriving request meets.
+struct Seen {
+    /// The least number.
+    from: usize,
+    /// The probabilities of it and of the numbers above it; the sum is 1.
+    shares: Vec<f64>,
+}
+
+impl Seen {
+    /// In a stage of so many servers whose `sources` ask `rate_hz` times a second together, each for `service_ms`.
+    fn of(servers: usize, sources: usize, rate_hz: f64, service_ms: f64) -> Self {
+        let (c, others) = (servers as f64, sources.saturating_sub(1));
+        // In service times: a source thinks, waits and is served once in a cycle. With as many requests from more sources
+        // the wait would be longer, at most that of an infinite number: this bounds the think time from below.
+        let cycle = sources as f64 / rate_hz * 1e3 / service_ms;
+        let free = c - rate_hz * service_ms / 1e3;
+        let high = (cycle - 1.0).max(0.0);
+        let low = if free > 0.0 { (high - 1.0 / free).max(0.0) } else { 0.0 };
+        let (_, think) = (0..ROUNDS).fold((low, high), |(low, high), _| {
+            let think = (low + high) / 2.0;
+            let wait = Self::at(servers, others, think).mean(|k| steps_of_slots(servers, k)) / c;
+            if think + wait + 1.0 < cycle { (think, high) } else { (low, think) }
+        });
+        Self::at(servers, others, think)
     }
-    let mean_ms = (1.0 + variation * variation) / 2.0 * service_ms / free;
-    Some(QueueWait { probability: erlang_c(servers, load), mean_ms })
+
+    /// With `others`, each of which thinks for `think` times the service time on average before it asks.
+    fn at(servers: usize, others: usize, think: f64) -> Self {
+        let (n, c) = (others as f64, servers as f64);
+        // The probability of `k + 1` divided by that of `k`; it falls with `k` and passes 1 at the most probable number.
+        let ratio = |k: usize| (n - k as f64) / (think * c.min(k as f64 + 1.0));
+        let likely = ((n - think) / (1.0 + think)).max(n - c * think).max(0.0).ceil() as usize;
+        let likely = likely.min(others);
+        let relevant = |share: &f64| *share > NEGLIGIBLE;
+        let down = |(k, share): &(usize, f64)| k.checked_sub(1).map(|below| (below, share / ratio(below)));
+        let up = |(k, share): &(usize, f64)| (*k < others).then(|| (k + 1, share * ratio(*k)));
+        let below = successors(Some((likely, 1.0)), down).map(|(_, share)| share).take_while(relevant);
+        let above = successors(Some((likely, 1.0)), up).map(|(_, share)| share).take_while(relevant);
+        let mut shares: Vec<f64> = below.collect();
+        let from = likely + 1 - shares.len();
+        shares.reverse();
+        shares.extend(above.skip(1));
+        let sum: f64 = shares.iter().sum();
+        shares.iter_mut().for_each(|share| *share /= sum);
+        Self { from, shares }
+    }
+
+    /// The mean of a function of the number.
+    fn mean(&self, of: impl Fn(usize) -> usize) -> f64 {
+        self.shares.iter().zip(self.from..).map(|(share, k)| share * of(k) as f64).sum()
+    }
+}
+
+/// The completions for which a request waits that meets `k` others.
+fn steps_of_slots(servers: usize, k: usize) -> usize {
+    (k + 1).saturating_sub(servers)
+}
+
+/// The full runs of others for which a request waits that meets `k` others, `servers` of them in a run.
+fn steps_of_runs(servers: usize, k: usize) -> usize {
+    (k / servers).saturating_sub(1)
+}
+
+/// Distribution of the wait for a slot, or for room in a run: a number of steps.
+#[derive(Clone, Debug, PartialEq)]
+struct Steps {
+    /// At `n` the probability of more than `n` steps.
+    more_than: Vec<f64>,
+    /// Mean duration of a step, in milliseconds.
+    step_ms: f64,
+    /// Whether a step takes an exponential time; otherwise all take the same.
+    is_random: bool,
+}
+
+impl Steps {
+    /// No wait.
+    const NONE: Self = Self { more_than: Vec::new(), step_ms: 0.0, is_random: false };
+
+    fn new(seen: &Seen, steps: impl Fn(usize) -> usize, step_ms: f64, is_random: bool) -> Self {
+        let most = steps(seen.from + seen.shares.len() - 1);
+        let mut more_than = vec![0.0; most];
+        for (share, k) in seen.shares.iter().zip(seen.from..) {
+            if let Some(at) = steps(k).checked_sub(1) {
+                more_than[at] += share;
+            }
+        }
+        for at in (1..most).rev() {
+            more_than[at - 1] += more_than[at];
+        }
+        Self { more_than, step_ms, is_random }
+    }
+
+    /// Probability and mean.
+    fn queue(&self) -> QueueWait {
+        let Some(&probability) = self.more_than.first() else { return QueueWait::default() };
+        QueueWait { probability, mean_ms: self.more_than.iter().sum::<f64>() / probability * self.step_ms }
+    }
+
+    /// The wait at two uniform deviates and a standard normal one, in milliseconds.
+    fn at(&self, queued: f64, first: f64, normal: f64) -> f64 {
+        let n = self.more_than.partition_point(|share| queued < *share);
+        let steps = match n {
+            0 => 0.0,
+            _ if self.is_random => gamma((n - 1) as f64, normal) - (1.0 - first).ln(),
+            _ => n as f64,
+        };
+        steps * self.step_ms
+    }
 }
 
 /// A stage at a load.
@@ -63,6 +161,8 @@ pub struct StageState {
     pub queue: QueueWait,
     /// Waiting for the end of a run: its probability, and the duration of a run in milliseconds.
     pub boundary: Option<(f64, f64)>,
+    /// Distribution of `queue`.
+    steps: Steps,
     /// From a slot to the first output.
     first: First,
 }
@@ -76,15 +176,18 @@ enum First {
     Percentiles([f64; 3]),
 }
 
-/// The state of a stage with `instances` that is asked `rate_hz` times a second; `None` if it cannot serve that.
-pub fn solve(stage: &StageProfile, instances: usize, rate_hz: f64) -> Option<StageState> {
+/// The state of a stage with `instances` that so many `sources` ask `rate_hz` times a second together; `None` if it cannot
+/// serve that. A source is a session: it meets the requests of the others, not its own.
+pub fn solve(stage: &StageProfile, instances: usize, rate_hz: f64, sources: usize) -> Option<StageState> {
     let per_instance = rate_hz / instances.max(1) as f64;
+    let others = 1.0 - 1.0 / sources.max(1) as f64;
     match &stage.service {
         Service::External { p50_ms, p95_ms, p99_ms } => Some(StageState {
             utilization: 0.0,
             batch: 1.0,
             queue: QueueWait::default(),
             boundary: None,
+            steps: Steps::NONE,
             first: First::Percentiles([*p50_ms, *p95_ms, *p99_ms]),
         }),
         Service::Slots { slots, points, variation } => {
@@ -93,38 +196,46 @@ pub fn solve(stage: &StageProfile, instances: usize, rate_hz: f64) -> Option<Sta
             let most = *slots as f64;
             // The batch that results: those in service, and the request itself.
             let with_itself = |in_use: f64| (in_use + 1.0).min(most);
-            let in_use = settle(most, |in_use| per_instance * interpolate(&hold, with_itself(in_use)) / 1e3);
+            let in_use = settle(most, |in_use| per_instance * others * interpolate(&hold, with_itself(in_use)) / 1e3);
             let hold_ms = interpolate(&hold, with_itself(in_use));
-            let queue = allen_cunneen(slots * instances, rate_hz, hold_ms, *variation)?;
+            let servers = slots * instances.max(1);
+            if is_overloaded(servers, rate_hz * others, hold_ms) {
+                return None;
+            }
+            let seen = Seen::of(servers, sources, rate_hz, hold_ms);
+            let step_ms = (1.0 + variation * variation) / 2.0 * hold_ms / servers as f64;
+            let steps = Steps::new(&seen, |k| steps_of_slots(servers, k), step_ms, true);
             Some(StageState {
-                utilization: in_use / most,
+                utilization: per_instance * hold_ms / 1e3 / most,
                 batch: with_itself(in_use),
-                queue,
+                queue: steps.queue(),
                 boundary: None,
+                steps,
                 first: First::Lognormal(interpolate(&first, with_itself(in_use)), *variation),
             })
         }
-        Service::Runs { slots, runs_per_request: runs, points, variation } => {
+        Service::Runs { slots, runs_per_request: runs, points, .. } => {
             let times: Vec<_> = points.iter().map(|point| (point.batch, point.run_ms)).collect();
             let most = *slots as f64;
             let (mut busy, mut batch) = (0.5, 1.0);
             for _ in 0..ROUNDS {
-                let arrivals = per_instance * interpolate(&times, batch) / 1e3;
+                let arrivals = per_instance * others * interpolate(&times, batch) / 1e3;
                 // Jobs in an infinite batch: Poisson, each stays for its runs and half of one when it comes during a run.
                 busy = (busy + 1.0 - (-arrivals * (runs + busy / 2.0)).exp()) / 2.0;
                 let shared = if busy > 0.0 { arrivals * runs / busy } else { 1.0 };
                 batch = (batch + shared.clamp(1.0, most)) / 2.0;
             }
             let run_ms = interpolate(&times, batch);
-            // Requests of several runs take turns, so that their number does not depend on the variation: it is that of
-            // exponential times. The first run comes after so many of those that wait.
-            let variation = if *runs > 1.0 { variation.max(1.0) } else { *variation };
-            let queued = allen_cunneen(*slots, per_instance, runs * run_ms, variation)?;
-            let waiting = per_instance * queued.mean_ms / 1e3;
+            if is_overloaded(*slots, per_instance * others, runs * run_ms) {
+                return None;
+            }
+            let seen = Seen::of(*slots, sources, per_instance, runs * run_ms);
+            let steps = Steps::new(&seen, |k| steps_of_runs(*slots, k), run_ms, false);
             Some(StageState {
                 utilization: per_instance * runs * interpolate(&times, most) / 1e3 / most,
                 batch,
-                queue: QueueWait { mean_ms: waiting / most * run_ms, ..queued },
+                queue: steps.queue(),
+                steps,
                 boundary: Some((busy, run_ms)),
                 first: First::Lognormal(run_ms, 0.0),
             })
@@ -132,9 +243,9 @@ pub fn solve(stage: &StageProfile, instances: usize, rate_hz: f64) -> Option<Sta
     }
 }
 
-/// The state of a stage that nobody else uses: no queue, a batch of one.
+/// The state of a stage with a single session: no queue, a batch of one.
 pub fn alone(stage: &StageProfile) -> StageState {
-    solve(stage, 1, 0.0).expect("without load nothing waits")
+    solve(stage, 1, 0.0, 1).expect("without load nothing waits")
 }
 
 impl StageState {
@@ -142,11 +253,8 @@ impl StageState {
     pub fn sample_ms(&self, dice: &mut StdRng) -> f64 {
         // All are drawn, so that the same seed gives the same turn at any load.
         let [queued, wait, during, residual] = [(); 4].map(|()| dice.random_range(0.0..1.0f64));
-        let normal = normal(dice);
-        let mut ms = self.first.at(normal);
-        if queued < self.queue.probability {
-            ms -= (1.0 - wait).ln() * self.queue.mean_ms;
-        }
+        let [first, steps] = normals(dice);
+        let ms = self.first.at(first) + self.steps.at(queued, wait, steps);
         match self.boundary {
             Some((busy, run_ms)) if during < busy => ms + residual * run_ms,
             _ => ms,
@@ -190,10 +298,21 @@ impl First {
     }
 }
 
-/// A standard normal deviate, by Box and Muller.
-fn normal(dice: &mut StdRng) -> f64 {
+/// Whether so many servers cannot serve this rate for long.
+fn is_overloaded(servers: usize, rate_hz: f64, service_ms: f64) -> bool {
+    rate_hz * service_ms / 1e3 >= servers as f64 * OVERLOADED
+}
+
+/// Two standard normal deviates, by Box and Muller.
+fn normals(dice: &mut StdRng) -> [f64; 2] {
     let (radius, angle) = (dice.random_range(0.0..1.0f64), dice.random_range(0.0..1.0f64));
-    (-2.0 * (1.0 - radius).ln()).sqrt() * (std::f64::consts::TAU * angle).cos()
+    let (radius, angle) = ((-2.0 * (1.0 - radius).ln()).sqrt(), std::f64::consts::TAU * angle);
+    [radius * angle.cos(), radius * angle.sin()]
+}
+
+/// The sum of so many exponential times of mean 1 at a standard normal deviate, by Wilson and Hilferty; 0 for none.
+fn gamma(n: f64, normal: f64) -> f64 {
+    if n > 0.0 { n * (1.0 - 1.0 / (9.0 * n) + normal / (3.0 * n.sqrt())).max(0.0).powi(3) } else { 0.0 }
 }
 
 /// The fixed point of an increasing function, from 0 to `most`.

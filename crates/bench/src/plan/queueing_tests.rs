@@ -5,6 +5,9 @@ use super::*;
 use rand::SeedableRng;
 use std::collections::VecDeque;
 
+/// So many sources that their number makes no difference.
+const MANY: usize = 1_000_000_000;
+
 fn slots(slots: usize, hold_ms: f64, variation: f64) -> StageProfile {
     let points = vec![SlotPoint { batch: 1.0, first_ms: hold_ms, hold_ms }];
     stage(Service::Slots { slots, points, variation })
@@ -14,19 +17,86 @@ fn stage(service: Service) -> StageProfile {
     StageProfile { engine: "x".into(), requests_per_turn: 1.0, service, needs: None, settings: Default::default() }
 }
 
-/// A queue with `servers`: the waits of `n` requests, in milliseconds, in order of arrival.
-fn simulate(servers: usize, rate_hz: f64, n: usize, mut service_ms: impl FnMut(&mut StdRng) -> f64) -> Vec<f64> {
-    let mut dice = StdRng::seed_from_u64(7);
+/// When simulated requests come, in milliseconds.
+struct Arrivals {
+    coming: Vec<f64>,
+    mean_ms: f64,
+    is_closed: bool,
+    dice: StdRng,
+}
+
+impl Arrivals {
+    /// At a rate that does not depend on the requests in the system.
+    fn open(rate_hz: f64) -> Self {
+        Self { coming: vec![0.0], mean_ms: 1e3 / rate_hz, is_closed: false, dice: StdRng::seed_from_u64(7) }
+    }
+
+    /// Of so many sources, each of which asks again so long after its request is done, on average.
+    fn closed(sources: usize, think_ms: f64) -> Self {
+        Self { coming: vec![0.0; sources], mean_ms: think_ms, is_closed: true, dice: StdRng::seed_from_u64(7) }
+    }
+
+    fn earliest(&self) -> f64 {
+        self.coming.iter().copied().fold(f64::INFINITY, f64::min)
+    }
+
+    /// Removes the earliest one.
+    fn take(&mut self) -> f64 {
+        let earliest = self.earliest();
+        let at = self.coming.iter().position(|at| *at == earliest).expect("one is coming");
+        self.coming.swap_remove(at);
+        if !self.is_closed {
+            self.come_after(earliest);
+        }
+        earliest
+    }
+
+    /// A request is done.
+    fn done(&mut self, at: f64) {
+        if self.is_closed {
+            self.come_after(at);
+        }
+    }
+
+    fn come_after(&mut self, at: f64) {
+        let think_ms = exponential(&mut self.dice, self.mean_ms);
+        self.coming.push(at + think_ms);
+    }
+}
+
+fn exponential(dice: &mut StdRng, mean: f64) -> f64 {
+    -(1.0 - dice.random_range(0.0..1.0f64)).ln() * mean
+}
+
+/// A queue with `servers`: the waits of `n` requests in ascending order, in milliseconds, and the requests a second.
+fn simulate(servers: usize, mut arrivals: Arrivals, n: usize, service_ms: f64, variation: f64) -> (Vec<f64>, f64) {
+    let mut dice = StdRng::seed_from_u64(8);
     let mut free_at = vec![0.0f64; servers];
     let mut now = 0.0;
     let wait = |_| {
-        now -= (1.0 - dice.random_range(0.0..1.0f64)).ln() / rate_hz * 1e3;
+        now = arrivals.take();
         let (at, _) = free_at.iter().enumerate().min_by(|a, b| a.1.total_cmp(b.1)).expect("servers");
         let begins = now.max(free_at[at]);
-        free_at[at] = begins + service_ms(&mut dice);
+        free_at[at] = begins + if variation > 0.0 { exponential(&mut dice, service_ms) } else { service_ms };
+        arrivals.done(free_at[at]);
         begins - now
     };
-    (0..n).map(wait).collect()
+    let mut waits: Vec<f64> = (0..n).map(wait).collect();
+    waits.sort_by(f64::total_cmp);
+    (waits, n as f64 / now * 1e3)
+}
+
+/// The times that the model draws, in ascending order.
+fn drawn(state: &StageState) -> Vec<f64> {
+    let mut dice = StdRng::seed_from_u64(1);
+    let mut all: Vec<f64> = (0..50_000).map(|_| state.sample_ms(&mut dice)).collect();
+    all.sort_by(f64::total_cmp);
+    all
+}
+
+/// A percentile of values in ascending order.
+fn at(values: &[f64], share: f64) -> f64 {
+    values[(values.len() as f64 * share) as usize]
 }
 
 fn mean(values: &[f64]) -> f64 {
@@ -39,12 +109,47 @@ fn near(what: &str, value: f64, expect: f64, tolerance: f64) {
 }
 
 #[test]
-fn erlangs_formula_has_the_values_of_the_tables() {
-    near("1 server", erlang_c(1, 0.5), 0.5, 1e-9);
-    near("2 servers", erlang_c(2, 1.0), 1.0 / 3.0, 1e-9);
-    near("10 servers", erlang_c(10, 8.0), 0.409_18, 1e-4);
-    assert_eq!((erlang_c(4, 4.0), erlang_c(4, 0.0)), (1.0, 0.0));
-    assert!(erlang_c(5_000, 4_900.0) < 0.2);
+fn erlangs_formula_is_the_limit_of_many_sources() {
+    // The values of the tables of Erlang's C: the probability that all servers are busy.
+    let busy = |servers: usize, load: f64, sources: usize| {
+        let seen = Seen::of(servers, sources, load, 1e3);
+        seen.mean(|k| usize::from(k >= servers))
+    };
+    near("1 server", busy(1, 0.5, MANY), 0.5, 1e-6);
+    near("2 servers", busy(2, 1.0, MANY), 1.0 / 3.0, 1e-6);
+    near("10 servers", busy(10, 8.0, MANY), 0.409_18, 1e-4);
+    near("100 servers", busy(100, 90.0, MANY), 0.216_9, 1e-2);
+    assert!(busy(5_000, 4_900.0, MANY) < 0.2);
+    assert_eq!(
+        (busy(4, 0.0, MANY), busy(4, 3.9, 4), busy(4, 0.0, 1)),
+        (0.0, 0.0, 0.0),
+        "nothing, or too few, to wait for"
+    );
+}
+
+#[test]
+fn two_sources_meet_each_other_as_often_as_they_are_served() {
+    // M/M/1//2 with a think time of twice the service time: the other source is served a third of the time.
+    let seen = Seen::at(1, 1, 2.0);
+    near("busy", seen.mean(|k| k), 1.0 / 3.0, 1e-9);
+    // Each asks once in the time to think, to be served, and to wait for a third of a service.
+    let found = Seen::of(1, 2, 2.0 / (3.0 + 1.0 / 3.0), 1e3);
+    near("found by the rate", found.mean(|k| k), 1.0 / 3.0, 1e-6);
+}
+
+#[test]
+fn the_distribution_is_stable_for_any_number_of_sources() {
+    for sources in [2, 20, 500, 5_000, 100_000, MANY] {
+        let mut last = 0.0;
+        for load in [0.1, 0.5, 0.9, 0.99] {
+            let servers = (sources / 5).clamp(1, 20_000);
+            let seen = Seen::of(servers, sources, load * servers as f64, 1e3);
+            let (sum, wait) = (seen.shares.iter().sum::<f64>(), seen.mean(|k| steps_of_slots(servers, k)));
+            near("sum", sum, 1.0, 1e-9);
+            assert!(wait >= last && wait.is_finite() && seen.from + seen.shares.len() <= sources, "{sources}, {load}");
+            last = wait;
+        }
+    }
 }
 
 #[test]
@@ -53,71 +158,94 @@ fn waits_are_those_of_a_simulated_queue() {
     for (servers, rate_hz, service_ms, variation) in
         [(1, 7.0, 100.0, 1.0), (4, 30.0, 100.0, 1.0), (8, 72.0, 100.0, 1.0), (4, 34.0, 100.0, 0.0)]
     {
-        let model = allen_cunneen(servers, rate_hz, service_ms, variation).expect("it can be served");
-        let exponential = |dice: &mut StdRng| -(1.0 - dice.random_range(0.0..1.0f64)).ln() * service_ms;
-        let waits =
-            simulate(servers, rate_hz, 400_000, |dice| if variation > 0.0 { exponential(dice) } else { service_ms });
+        let model = solve(&slots(servers, service_ms, variation), 1, rate_hz, MANY).expect("it can be served");
+        let (waits, _) = simulate(servers, Arrivals::open(rate_hz), 400_000, service_ms, variation);
         let what = format!("{servers} servers, {rate_hz} a second, variation {variation}");
-        near(&what, model.probability * model.mean_ms, mean(&waits), 0.12);
+        near(&what, model.mean_wait_ms(), mean(&waits), 0.12);
         let waiting = waits.iter().filter(|wait| **wait > 0.0).count() as f64 / waits.len() as f64;
-        near(&format!("{what}: probability"), model.probability, waiting, 0.12);
+        near(&format!("{what}: probability"), model.queue.probability, waiting, 0.12);
     }
-    assert_eq!(allen_cunneen(4, 41.0, 100.0, 1.0), None, "more than four servers can do");
+    assert_eq!(solve(&slots(4, 100.0, 1.0), 1, 41.0, MANY), None, "more than four servers can do");
 }
 
-/// Requests that share runs of a fixed time: the time of each from its arrival to the end of its first run.
-fn simulate_runs(slots: usize, runs: usize, rate_hz: f64, run_ms: f64, n: usize) -> Vec<f64> {
-    let mut dice = StdRng::seed_from_u64(7);
-    let mut arrival = 0.0;
-    let mut arrivals = (0..n).map(|_| {
-        arrival -= (1.0 - dice.random_range(0.0..1.0f64)).ln() / rate_hz * 1e3;
-        arrival
-    });
-    let mut next = arrivals.next();
+#[test]
+fn few_sources_near_saturation_wait_as_long_as_simulated_ones() {
+    for (servers, think_ms) in [(4, 500.0), (4, 400.0), (2, 900.0)] {
+        let (waits, rate_hz) = simulate(servers, Arrivals::closed(20, think_ms), 400_000, 100.0, 1.0);
+        let utilization = rate_hz * 0.1 / servers as f64;
+        assert!((0.75..0.99).contains(&utilization), "{utilization}");
+        // The first output comes with the slot, so that only the wait is drawn.
+        let points = vec![SlotPoint { batch: 1.0, first_ms: 0.0, hold_ms: 100.0 }];
+        let stage = stage(Service::Slots { slots: servers, points, variation: 1.0 });
+        let p95 = |sources: usize, share: f64| {
+            at(&drawn(&solve(&stage, 1, rate_hz, sources).expect("it can be served")), share)
+        };
+        for share in [0.5, 0.95] {
+            let what = format!("{servers} servers, utilization {utilization}, {share}");
+            near(&what, p95(20, share), at(&waits, share), 0.1);
+        }
+        assert!(p95(MANY, 0.95) > 1.25 * at(&waits, 0.95), "an infinite number of sources would wait longer");
+    }
+}
+
+/// Requests that share runs of a fixed time: the time of `n` of them from the arrival to the end of the first run, in
+/// ascending order, and the requests a second.
+fn simulate_runs(slots: usize, runs: usize, mut arrivals: Arrivals, run_ms: f64, n: usize) -> (Vec<f64>, f64) {
     let mut waiting: VecDeque<(f64, usize)> = VecDeque::new();
     let (mut now, mut firsts) = (0.0f64, Vec::new());
-    while next.is_some() || !waiting.is_empty() {
+    let come = |waiting: &mut VecDeque<_>, arrivals: &mut Arrivals, now: f64| {
+        while arrivals.earliest() <= now {
+            waiting.push_back((arrivals.take(), runs));
+        }
+    };
+    while firsts.len() < n {
         if waiting.is_empty() {
-            now = now.max(next.expect("more to come"));
+            now = now.max(arrivals.earliest());
         }
-        while let Some(at) = next.filter(|at| *at <= now) {
-            waiting.push_back((at, runs));
-            next = arrivals.next();
-        }
+        come(&mut waiting, &mut arrivals, now);
         let batch: Vec<_> = waiting.drain(..waiting.len().min(slots)).collect();
         now += run_ms;
         // What arrived meanwhile goes before what goes on.
-        while let Some(at) = next.filter(|at| *at <= now) {
-            waiting.push_back((at, runs));
-            next = arrivals.next();
-        }
+        come(&mut waiting, &mut arrivals, now);
         for (at, left) in batch {
             if left == runs {
                 firsts.push(now - at);
             }
-            if left > 1 {
-                waiting.push_back((at, left - 1));
-            }
+            if left > 1 { waiting.push_back((at, left - 1)) } else { arrivals.done(now) }
         }
     }
     firsts.sort_by(f64::total_cmp);
-    firsts
+    let rate_hz = firsts.len() as f64 / now * 1e3;
+    (firsts, rate_hz)
+}
+
+fn runs(slots: usize, runs: usize) -> StageProfile {
+    let points = vec![RunPoint { batch: 1.0, run_ms: 40.0 }];
+    stage(Service::Runs { slots, runs_per_request: runs as f64, points, variation: 0.0 })
 }
 
 #[test]
 fn shared_runs_take_as_long_as_simulated_ones() {
-    for (slots, runs, rate_hz) in [(4, 1, 5.0), (4, 1, 40.0), (4, 1, 70.0), (4, 6, 5.0), (4, 6, 10.0), (4, 6, 13.0)] {
-        let points = vec![RunPoint { batch: 1.0, run_ms: 40.0 }];
-        let service = Service::Runs { slots, runs_per_request: runs as f64, points, variation: 0.0 };
-        let state = solve(&stage(service), 1, rate_hz).expect("it can be served");
-        let simulated = simulate_runs(slots, runs, rate_hz, 40.0, 200_000);
-        let mut dice = StdRng::seed_from_u64(1);
-        let mut model: Vec<f64> = (0..50_000).map(|_| state.sample_ms(&mut dice)).collect();
-        model.sort_by(f64::total_cmp);
+    for (slots, n_runs, rate_hz) in [(4, 1, 5.0), (4, 1, 40.0), (4, 1, 70.0), (4, 6, 5.0), (4, 6, 10.0), (4, 6, 13.0)] {
+        let state = solve(&runs(slots, n_runs), 1, rate_hz, MANY).expect("it can be served");
+        let (simulated, _) = simulate_runs(slots, n_runs, Arrivals::open(rate_hz), 40.0, 200_000);
+        let model = drawn(&state);
         for share in [0.5, 0.95] {
-            let at = |values: &[f64]| values[(values.len() as f64 * share) as usize];
-            let what = format!("{slots} slots, {runs} runs, {rate_hz} a second, {share}");
-            near(&what, at(&model), at(&simulated), 0.15);
+            let what = format!("{slots} slots, {n_runs} runs, {rate_hz} a second, {share}");
+            near(&what, at(&model, share), at(&simulated, share), 0.15);
+        }
+    }
+}
+
+#[test]
+fn shared_runs_of_few_sources_take_as_long_as_simulated_ones() {
+    for (n_runs, think_ms) in [(7, 1_400.0), (7, 1_000.0), (6, 800.0), (3, 500.0)] {
+        let (simulated, rate_hz) = simulate_runs(4, n_runs, Arrivals::closed(20, think_ms), 40.0, 200_000);
+        let state = solve(&runs(4, n_runs), 1, rate_hz, 20).expect("it can be served");
+        let model = drawn(&state);
+        for share in [0.5, 0.95] {
+            let what = format!("{n_runs} runs, utilization {}, {share}", state.utilization);
+            near(&what, at(&model, share), at(&simulated, share), 0.1);
         }
     }
 }
@@ -127,13 +255,13 @@ fn waits_grow_with_load_and_shrink_with_instances() {
     let stage = slots(8, 200.0, 0.5);
     let mut last = 0.0;
     for rate_hz in [1.0, 10.0, 20.0, 30.0, 35.0, 39.0] {
-        let state = solve(&stage, 1, rate_hz).expect("it can be served");
+        let state = solve(&stage, 1, rate_hz, MANY).expect("it can be served");
         assert!(state.mean_wait_ms() >= last, "{rate_hz}");
         last = state.mean_wait_ms();
-        let more = solve(&stage, 2, rate_hz).expect("it can be served");
+        let more = solve(&stage, 2, rate_hz, MANY).expect("it can be served");
         assert!(more.mean_wait_ms() <= last && more.utilization < state.utilization);
     }
-    assert!(solve(&stage, 1, 41.0).is_none() && solve(&stage, 2, 41.0).is_some());
+    assert!(solve(&stage, 1, 41.0, MANY).is_none() && solve(&stage, 2, 41.0, MANY).is_some());
 }
 
 #[test]
@@ -143,13 +271,13 @@ fn the_batch_that_results_slows_the_service() {
         SlotPoint { batch: 16.0, first_ms: 200.0, hold_ms: 1_600.0 },
     ];
     let stage = stage(Service::Slots { slots: 16, points, variation: 0.3 });
-    let (calm, busy) = (solve(&stage, 1, 0.1).expect("served"), solve(&stage, 1, 8.0).expect("served"));
+    let (calm, busy) = (solve(&stage, 1, 0.1, MANY).expect("served"), solve(&stage, 1, 8.0, MANY).expect("served"));
     near("calm", calm.first_ms(), 50.0, 0.02);
     // In use: 8 requests a second times the hold at that batch.
     let in_use = busy.utilization * 16.0;
     near("in use", in_use, 8.0 * (400.0 + 80.0 * in_use) / 1e3, 0.01);
     assert!(busy.first_ms() > 100.0 && busy.batch > 6.0, "{busy:?}");
-    assert!(solve(&stage, 1, 10.1).is_none(), "16 slots serve 10 a second at a full batch");
+    assert!(solve(&stage, 1, 10.1, MANY).is_none(), "16 slots serve 10 a second at a full batch");
 }
 
 #[test]

@@ -6,7 +6,7 @@
 
 use super::latency::{self, Latency, Loaded, Turns};
 use super::profile::{HubProfile, Machine, Needs, Profile, StageProfile};
-use super::{Demand, PlanError};
+use super::{Demand, PlanError, queueing};
 use serde::Serialize;
 
 /// Utilization of a stage that is planned at most: what is left absorbs bursts that are shorter than the start of a worker.
@@ -184,7 +184,7 @@ struct Infeasible {
 /// The instances of each stage that keep the objective.
 fn instances(profile: &Profile, demand: &Demand, talking: f64) -> Result<[usize; 3], Infeasible> {
     let turns_hz = talking * profile.conversation.turns_per_minute / 60.0;
-    let mut counts = profile.stages().map(|(_, stage)| fewest(stage, turns_hz));
+    let mut counts = profile.stages().map(|(_, stage)| fewest(stage, turns_hz, talking as usize));
     let state = |counts: [usize; 3]| latency::loaded(profile, talking, counts).map_err(|_| ());
     let calm = latency::unloaded(profile);
     let best = Turns::draw(profile, &calm.stages).at(demand.share);
@@ -220,10 +220,11 @@ fn instances(profile: &Profile, demand: &Demand, talking: f64) -> Result<[usize;
 }
 
 /// The fewest instances of a stage that stay below the planned utilization.
-fn fewest(stage: &StageProfile, turns_hz: f64) -> usize {
+fn fewest(stage: &StageProfile, turns_hz: f64, sources: usize) -> usize {
     let rate_hz = turns_hz * stage.requests_per_turn;
-    let serves =
-        |n: usize| super::queueing::solve(stage, n, rate_hz).is_some_and(|state| state.utilization <= MAX_UTILIZATION);
+    let serves = |n: usize| {
+        queueing::solve(stage, n, rate_hz, sources).is_some_and(|state| state.utilization <= MAX_UTILIZATION)
+    };
     let mut enough = 1;
     while !serves(enough) && enough < usize::MAX / 4 {
         enough *= 2;

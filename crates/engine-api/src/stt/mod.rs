@@ -161,6 +161,11 @@ pub trait Stt: Send + Sync {
         0
     }
 
+    /// Number of utterances that have a decoder now; 0 where it is not known.
+    fn in_service(&self) -> usize {
+        0
+    }
+
     /// The engines that may serve this stage, with their circuit breakers; `None` for a local engine alone.
     fn upstreams(&self) -> Option<Upstreams> {
         None

@@ -170,6 +170,11 @@ pub trait Tts: Send + Sync {
         0
     }
 
+    /// Number of chunks that are being synthesized now; 0 where it is not known.
+    fn in_service(&self) -> usize {
+        0
+    }
+
     /// The engines that may serve this stage, with their circuit breakers; `None` for a local engine alone.
     fn upstreams(&self) -> Option<Upstreams> {
         None

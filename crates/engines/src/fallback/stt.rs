@@ -79,6 +79,10 @@ impl Stt for SttPair {
         self.pair.primary.waiting()
     }
 
+    fn in_service(&self) -> usize {
+        self.pair.primary.in_service()
+    }
+
     fn upstreams(&self) -> Option<Upstreams> {
         let Pair { primary, second, .. } = &self.pair;
         Some(self.pair.upstreams(primary.upstreams(), second.upstreams(), [primary.name(), second.name()]))

@@ -160,6 +160,10 @@ impl Tts for TtsPair {
         self.pair.primary.waiting()
     }
 
+    fn in_service(&self) -> usize {
+        self.pair.primary.in_service()
+    }
+
     fn slots(&self) -> Option<SlotReport> {
         self.pair.primary.slots()
     }

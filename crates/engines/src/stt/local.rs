@@ -82,6 +82,10 @@ impl<S: SttStream + 'static> Stt for Local<S> {
         self.pool.waiting()
     }
 
+    fn in_service(&self) -> usize {
+        self.pool.in_service()
+    }
+
     fn open(&self, options: SttOptions) -> BoxFuture<'static, Result<Box<dyn SttUtterance>, SttError>> {
         let pool = self.pool.clone();
         async move {

@@ -176,6 +176,10 @@ impl<E: BatchTtsEngine> Tts for BatchedTts<E> {
         self.scheduler.waiting()
     }
 
+    fn in_service(&self) -> usize {
+        self.scheduler.in_service()
+    }
+
     fn voices(&self) -> Vec<Voice> {
         self.voices.clone()
     }

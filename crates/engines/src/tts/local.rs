@@ -97,6 +97,10 @@ impl<E: TtsEngine + 'static> Tts for LocalTts<E> {
         self.pool.waiting()
     }
 
+    fn in_service(&self) -> usize {
+        self.pool.in_service()
+    }
+
     fn voices(&self) -> Vec<Voice> {
         self.voices.clone()
     }

@@ -193,6 +193,11 @@ impl<E: 'static> Pool<E> {
     pub fn free(&self) -> usize {
         self.shared.permits.available_permits()
     }
+
+    /// How many replicas are leased now.
+    pub fn in_service(&self) -> usize {
+        self.shared.health.len() - self.free()
+    }
 }
 
 /// Starts one replica and blocks until its engine runs.

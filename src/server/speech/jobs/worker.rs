@@ -106,8 +106,14 @@ async fn speak(
             wish.voice = own_voice(tts.as_ref(), &app.setup().voice);
             held.revoice(jobs, &wish.voice).await?;
         }
-        let speaking =
-            Speaking { tts, tasks: app.setup.tasks.clone(), ahead: 0, is_heard: false, meter: meter.clone() };
+        let speaking = Speaking {
+            tts,
+            tasks: app.setup.tasks.clone(),
+            ahead: 0,
+            is_heard: false,
+            meter: meter.clone(),
+            load: app.load.tts_api.clone(),
+        };
         let from = held.job().n_done;
         let seed = wish.seed.map(|seed| seed.wrapping_add(from as u64));
         let mut sound = pin!(speaking.speak(&SpeechSpec { seed, ..wish.clone() }, from));

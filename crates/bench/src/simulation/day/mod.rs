@@ -236,8 +236,8 @@ impl Hub {
             ended: self.n_ended.replace(0),
             processor: Some(processor.min(1.0)),
             timer_delay_ms: if processor > 0.95 { 20.0 } else { 0.5 },
-            stt: QueueSample { waiting: stt.waiting(), concurrency: stt.concurrency() },
-            tts: QueueSample { waiting: tts.waiting(), concurrency: tts.concurrency() },
+            stt: QueueSample::of_stt(stt.as_ref()),
+            tts: QueueSample::of_tts(tts.as_ref()),
             answered,
         };
         let level = self.monitor.borrow_mut().observe(self.now(), &sample);

@@ -113,9 +113,11 @@ impl Workers {
     }
 
     fn n_waiting(&self, stage: Stage) -> usize {
-        let waits =
-            |worker: &Worker| worker.station(stage).in_flight.load(Ordering::Relaxed).saturating_sub(self.0.slots);
-        self.0.workers.iter().map(waits).sum()
+        self.0.workers.iter().map(|worker| worker.in_flight(stage).saturating_sub(self.0.slots)).sum()
+    }
+
+    fn n_in_service(&self, stage: Stage) -> usize {
+        self.0.workers.iter().map(|worker| worker.in_flight(stage).min(self.0.slots)).sum()
     }
 
     fn n_slots(&self) -> usize {
@@ -139,7 +141,7 @@ impl Workers {
             (*up.get(one)?, *up.get(other)?)
         };
         let load = |worker: &Worker| {
-            let in_flight = worker.station(stage).in_flight.load(Ordering::Relaxed);
+            let in_flight = worker.in_flight(stage);
             let (model, fingerprint) = (String::new(), String::new());
             let (slots, service_ms) = (self.0.slots, service_ms as f32);
             estimate(
@@ -179,6 +181,10 @@ impl Worker {
     fn station(&self, stage: Stage) -> &Station {
         if stage == Stage::Stt { &self.stt } else { &self.tts }
     }
+
+    fn in_flight(&self, stage: Stage) -> usize {
+        self.station(stage).in_flight.load(Ordering::Relaxed)
+    }
 }
 
 /// Counts a request while it lives.
@@ -212,6 +218,10 @@ impl Stt for Workers {
 
     fn waiting(&self) -> usize {
         self.n_waiting(Stage::Stt)
+    }
+
+    fn in_service(&self) -> usize {
+        self.n_in_service(Stage::Stt)
     }
 
     fn open(&self, _: SttOptions) -> BoxFuture<'static, Result<Box<dyn SttUtterance>, SttError>> {
@@ -272,6 +282,10 @@ impl Tts for Workers {
 
     fn waiting(&self) -> usize {
         self.n_waiting(Stage::Tts)
+    }
+
+    fn in_service(&self) -> usize {
+        self.n_in_service(Stage::Tts)
     }
 
     fn voices(&self) -> Vec<Voice> {

@@ -123,6 +123,10 @@ impl Tts for KokoroTts {
         self.tts.waiting()
     }
 
+    fn in_service(&self) -> usize {
+        self.tts.in_service()
+    }
+
     fn voices(&self) -> Vec<Voice> {
         self.tts.voices()
     }

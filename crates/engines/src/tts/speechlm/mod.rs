@@ -320,6 +320,10 @@ impl Tts for SpeechLm {
         self.shared.slots.load().waiting
     }
 
+    fn in_service(&self) -> usize {
+        self.shared.slots.load().in_use
+    }
+
     fn marks(&self) -> Vec<String> {
         self.shared.reader.marks().to_vec()
     }

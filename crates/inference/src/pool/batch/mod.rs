@@ -86,11 +86,11 @@ pub struct BatchSettings {
 /// Replicas and their queue. Cheap to clone; the threads end when the last clone is gone and the queue is empty.
 pub struct BatchScheduler<W: Entry> {
     shared: Arc<Shared<W>>,
-    _open: Arc<Open<W, ()>>,
+    _open: Arc<Open<W, usize>>,
 }
 
-/// The batch scheduler's replicas need not know each other's load: whichever is free takes the next batch.
-type Shared<W> = SharedQueue<W, ()>;
+/// Beside the queue: how many entries are in runs.
+type Shared<W> = SharedQueue<W, usize>;
 
 impl<W: Entry> Clone for BatchScheduler<W> {
     fn clone(&self) -> Self {
@@ -109,7 +109,7 @@ impl<W: Entry> BatchScheduler<W> {
         F: Fn(usize) -> Result<E, X> + Send + Sync + 'static,
     {
         let health: Vec<Health> = (0..settings.n_replicas.max(1)).map(|_| Health::default()).collect();
-        let (shared, open) = SharedQueue::new(Queue::new(settings), health.clone(), ());
+        let (shared, open) = SharedQueue::new(Queue::new(settings), health.clone(), 0);
         let scheduler = Self { shared: shared.clone(), _open: Arc::new(open) };
         let make = Arc::new(make);
         for (number, health) in health.into_iter().enumerate() {
@@ -141,6 +141,11 @@ impl<W: Entry> BatchScheduler<W> {
     /// How many entries wait that are not abandoned. Takes the queue's lock.
     pub fn waiting(&self) -> usize {
         self.shared.lock().queue.len()
+    }
+
+    /// How many entries are in runs now. Takes the queue's lock.
+    pub fn in_service(&self) -> usize {
+        self.shared.lock().load
     }
 }
 

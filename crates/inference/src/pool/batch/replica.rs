@@ -58,7 +58,10 @@ where
             }
         };
         let Some(mut batch) = shared.take() else { return };
-        let failure = match catch_panic(|| engine.run(&mut batch)) {
+        let n_entries = batch.len();
+        let ran = catch_panic(|| engine.run(&mut batch));
+        shared.lock().load -= n_entries;
+        let failure = match ran {
             Ok(Ok(())) => {
                 has_failed = false;
                 pauses.restart();
@@ -98,6 +101,7 @@ impl<W: Entry> Shared<W> {
             let now = Instant::now();
             state = match state.queue.next(now) {
                 Next::Run(batch) => {
+                    state.load += batch.len();
                     drop(state);
                     self.room.change();
                     return Some(batch);
