@@ -255,3 +255,43 @@ async fn datagrams_of_no_call_are_not_answered_and_a_peer_that_never_comes_is_le
     hub.until("antiphon_sessions_active", 0.0).await;
     hub.stop().await;
 }
+
+#[tokio::test]
+async fn the_audit_log_has_starts_joins_hang_ups_and_why_a_call_ended() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("audit.jsonl");
+    let mut config = Config::default();
+    config.server.audit_log = path.to_str().expect("text").into();
+    let hub = hub_with(config, &["key"]).await;
+    let begin = async || {
+        let request = post(&hub, "/v1/realtime/calls").bearer_auth("key").header("content-type", SDP).body(offer());
+        let response = request.send().await.expect("an answer");
+        let location = response.headers()["location"].to_str().expect("text");
+        location.rsplit('/').next().expect("an id").to_owned()
+    };
+    let (first, second) = (begin().await, begin().await);
+    assert_eq!(join(&hub, &first, "key").await.status(), 101);
+    let listed = http().get(format!("http://{}/v1/realtime/calls", hub.address)).bearer_auth("key").send().await;
+    let listed: Value = listed.expect("an answer").json().await.expect("JSON");
+    assert_eq!(listed["data"].as_array().map(Vec::len), Some(2), "{listed}");
+    assert_eq!((&listed["data"][0]["transport"], &listed["data"][0]["peer_call_id"]), (&json!("webrtc"), &Value::Null));
+    let hang_up = |id: &str| post(&hub, &format!("/v1/realtime/calls/{id}/hangup")).bearer_auth("key").send();
+    assert_eq!(hang_up(&first).await.expect("an answer").status(), 200);
+    assert_eq!(hang_up("rtc_none").await.expect("an answer").status(), 404);
+    // The peer of the second never comes.
+    hub.until("antiphon_sessions_active", 0.0).await;
+    hub.stop().await;
+    let text = std::fs::read_to_string(&path).expect("there");
+    let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let of = |action: &str, field: &str| -> Vec<String> {
+        let lines = lines.iter().filter(|line| line["action"] == action);
+        lines.map(|line| line[field].as_str().unwrap_or_default().to_owned()).collect()
+    };
+    assert_eq!(of("call.start", "target"), [first.clone(), second]);
+    assert_eq!(of("call.join", "target"), [first.clone()]);
+    assert_eq!(of("call.hangup", "target"), [first, "rtc_none".into()]);
+    assert_eq!(of("call.hangup", "outcome"), ["ok", "status 404"]);
+    assert_eq!(of("session.start", "outcome"), ["ok", "ok"]);
+    assert_eq!(of("session.end", "outcome"), ["hung up", "not connected"]);
+    assert!(lines.iter().all(|line| line["address"] == "127.0.0.1" && line["key_id"].is_string()), "{text}");
+}

@@ -79,7 +79,11 @@ pub(super) async fn run(args: ServeArgs) -> Result<(), CliError> {
     };
     let stop = CancellationToken::new();
     let (reload, reloads) = mpsc::channel(MAX_RELOADS);
-    let files = Files { config: config.server.clone(), tls_self_signed: args.tls_self_signed };
+    let files = Files {
+        config: config.server.clone(),
+        twilio_auth_token_env: config.telephony.twilio_auth_token_env.clone(),
+        tls_self_signed: args.tls_self_signed,
+    };
     let files = Arc::new(files);
     let mut signals = vec![signals::watch(stop.clone()), watch_hang_ups(files.clone(), reload.clone())];
     signals.extend(watch_keys(files, reload));
@@ -186,6 +190,7 @@ const MAX_RELOADS: usize = 8;
 /// The files to read again on SIGHUP: those configured at startup.
 struct Files {
     config: ServerConfig,
+    twilio_auth_token_env: String,
     tls_self_signed: bool,
 }
 
@@ -197,7 +202,9 @@ impl Files {
         let keys = self.keys();
         let tls = if self.tls_self_signed { Ok(None) } else { Tls::load(&self.config) };
         let tls = tls.map_err(|error| self.stays("certificate", &error)).ok().flatten();
-        Reload { keys, tls, reopens_logs: true }
+        let token = antiphon_engines::secret::read(&self.twilio_auth_token_env);
+        let token = token.map_err(|error| self.stays("Twilio auth token", &error)).ok().flatten();
+        Reload { keys, tls, twilio_auth_token: token, reopens_logs: true }
     }
 
     /// The part of the keys.
@@ -223,7 +230,7 @@ fn watch_hang_ups(files: Arc<Files>, reload: mpsc::Sender<Reload>) -> tokio::tas
     tokio::spawn(async move {
         let Ok(mut hang_up) = signal(SignalKind::hangup()) else { return };
         while hang_up.recv().await.is_some() {
-            tracing::info!("SIGHUP: reading keys, upstream keys and certificate again");
+            tracing::info!("SIGHUP: reading keys, upstream keys, Twilio's auth token and certificate again");
             let files = files.clone();
             let read = blocking(move || files.read()).await;
             if read.is_ok_and(|read| reload.try_send(read).is_err()) {

@@ -51,6 +51,7 @@ fn action(method: &Method, route: &str) -> Option<&'static str> {
         ("DELETE", "/v1/audio/voices/{id}") => "voice.remove",
         ("POST", "/v1/audio/speech/jobs") => "job.create",
         ("DELETE", "/v1/audio/speech/jobs/{id}") => "job.cancel",
+        ("POST", "/v1/realtime/calls/{id}/hangup") => "call.hangup",
         _ => return None,
     })
 }

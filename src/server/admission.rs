@@ -10,7 +10,6 @@ use super::limits::{self, Consumer, Count, Resource, SessionMeter};
 use super::security::Act;
 use crate::load::Overloaded;
 use antiphon_engine_api::ENGINE_UNAVAILABLE;
-use antiphon_session::AudioMode;
 use antiphon_telemetry::ActiveSession;
 use antiphon_types::{KeyId, SessionId};
 use axum::http::{HeaderMap, StatusCode, header};
@@ -172,11 +171,11 @@ impl IntoResponse for SessionRefused {
 
 impl LiveSession {
     /// Lists and counts a session.
-    pub(super) fn new(app: &Arc<App>, id: &SessionId, mode: AudioMode, admitted: Admitted) -> Self {
+    pub(super) fn new(app: &Arc<App>, id: &SessionId, transport: &'static str, admitted: Admitted) -> Self {
         let Admitted { place, who } = admitted;
         let counted = app.setup.metrics.session();
         let revoked = app.access.lease(who.key);
-        app.sessions.insert(id.clone(), mode);
+        app.sessions.insert(id.clone(), transport);
         Self { app: app.clone(), id: id.clone(), who, revoked, is_noted: false, _place: place, _counted: counted }
     }
 
@@ -192,7 +191,7 @@ impl LiveSession {
     }
 
     /// Removes it from the list of sessions and writes its end to the logs, once; its place stays taken until this is dropped.
-    pub(super) fn ended(&mut self, outcome: &'static str) {
+    pub(super) fn ended(&mut self, outcome: &str) {
         if self.app.sessions.remove(&self.id).is_some() {
             self.app.load.session_ended();
         }

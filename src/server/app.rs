@@ -14,11 +14,13 @@ use super::load::Load;
 use super::models::Models;
 use super::process::{Process, max_descriptors};
 use super::resume::Resumables;
+use super::scopes::Scope;
 use super::secrets::Secrets;
 use super::security::Security;
 use super::shares::{Share as Held, Shares};
 use super::speech::Speech;
 use super::tls::Tls;
+use super::transport::calls::{Calls, Ongoing};
 use super::transport::telephony::Telephony;
 use super::transport::webrtc::Webrtc;
 use super::turns::{MAX_LISTENERS, MAX_READERS};
@@ -32,11 +34,12 @@ use antiphon_engine_api::Engines;
 use antiphon_engine_api::mcp::Mcp;
 use antiphon_protocol::{Dialect, UnknownFields};
 use antiphon_session::sealed::Sealing;
-use antiphon_session::{AudioMode, Leave, Setup, Share, TurnHistory};
+use antiphon_session::{Leave, Setup, Share, TurnHistory};
 use antiphon_telemetry::Metrics;
 use antiphon_types::{BrownoutLevel, KeyId, SessionId};
 use arc_swap::ArcSwap;
 use dashmap::DashMap;
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -115,8 +118,10 @@ pub(super) struct App {
     /// `None`: it is off.
     pub(super) webrtc: Option<Arc<Webrtc>>,
     pub(super) telephony: Telephony,
-    /// The live sessions.
-    pub(super) sessions: DashMap<SessionId, AudioMode>,
+    /// Calls that clients may join.
+    pub(super) calls: Arc<Calls>,
+    /// The live sessions, each with its transport.
+    pub(super) sessions: DashMap<SessionId, &'static str>,
     pub(super) access: Access,
     /// Rate limits and usage.
     pub(super) limits: Limits,
@@ -225,6 +230,7 @@ impl App {
             resumables: Resumables::default(),
             config: config.server,
             setup,
+            calls: Arc::default(),
             sessions: DashMap::new(),
             kill: CancellationToken::new(),
         }
@@ -293,6 +299,28 @@ impl App {
         let address = self.by_address.take(client.network(), most_of_address).ok_or(NoPlace::Address)?;
         let permit = self.permits.clone().try_acquire_owned().map_err(|_| NoPlace::Server)?;
         Ok(SessionPlace { _permit: permit, _key: key, _address: address })
+    }
+
+    /// The number of sessions by transport.
+    pub(super) fn transports(&self) -> BTreeMap<&'static str, usize> {
+        let mut transports = BTreeMap::new();
+        self.sessions.iter().for_each(|session| *transports.entry(*session.value()).or_default() += 1);
+        transports
+    }
+
+    /// The call with this id that a client with this key may join and end.
+    pub(super) fn find_call(&self, id: &str, owner: Option<KeyId>) -> Option<Arc<Ongoing>> {
+        self.calls.find(id, owner, self.is_admin(owner))
+    }
+
+    /// The calls that a client with this key may join and end, as JSON.
+    pub(super) fn describe_calls(&self, owner: Option<KeyId>) -> Vec<serde_json::Value> {
+        self.calls.described(owner, self.is_admin(owner))
+    }
+
+    fn is_admin(&self, owner: Option<KeyId>) -> bool {
+        let scopes = owner.and_then(|owner| self.access.keys().scopes_of(owner));
+        scopes.is_some_and(|scopes| scopes.has(Scope::Admin))
     }
 
     /// Number of sessions that belong to this key.

@@ -14,6 +14,7 @@ use super::pages;
 use super::scopes::{self, Needed, Scope, Scopes};
 use super::secrets::PREFIX;
 use super::security::Act;
+use super::transport::webrtc::signaling;
 use antiphon_engine_api::tts::VoiceScope;
 use antiphon_protocol::{ServerEvent, SessionUpdate, WireError};
 use antiphon_session::Viewer;
@@ -311,7 +312,9 @@ pub(super) fn is_open(method: &Method, path: &str) -> bool {
     let is_offer =
         method == Method::POST && matches!(path, "/v1/realtime" | "/v1/realtime/calls" | "/v1/telephony/twilio/voice");
     let is_stream = reads && path.starts_with("/v1/telephony/");
+    let is_rtvi = (method == Method::POST || method == Method::PATCH) && signaling::is_rtvi_call(path);
     is_offer
+        || is_rtvi
         || is_stream
         || reads && (matches!(path, "/healthz" | "/readyz" | "/v1/realtime" | "/v1/rtvi") || is_page())
 }

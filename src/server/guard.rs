@@ -81,7 +81,8 @@ pub(super) fn expect_frames(inflow: &Inflow) -> Result<(), Box<Response>> {
 
 /// Whether a page of another origin may send this request: a call by WebRTC, which such pages open where they have a key.
 fn is_call(request: &Request) -> bool {
-    matches!(*request.method(), Method::POST | Method::OPTIONS) && signaling::is_call(request.uri().path())
+    matches!(*request.method(), Method::POST | Method::PATCH | Method::OPTIONS)
+        && signaling::is_call(request.uri().path())
 }
 
 /// The answer to a browser's question whether a page may send a request. What the request says of itself is allowed: it is
@@ -89,7 +90,7 @@ fn is_call(request: &Request) -> bool {
 fn preflight(request: &Request) -> Response {
     let mut response = StatusCode::NO_CONTENT.into_response();
     let headers = response.headers_mut();
-    headers.insert(header::ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static("POST"));
+    headers.insert(header::ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static("POST, PATCH"));
     headers.insert(header::ACCESS_CONTROL_MAX_AGE, HeaderValue::from_static(PREFLIGHT_LASTS));
     if let Some(asked) = request.headers().get(header::ACCESS_CONTROL_REQUEST_HEADERS) {
         headers.insert(header::ACCESS_CONTROL_ALLOW_HEADERS, asked.clone());

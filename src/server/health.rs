@@ -34,6 +34,7 @@ pub(super) async fn ready(State(app): State<Arc<App>>) -> Response {
         "sessions": app.sessions.len(),
         "max_sessions": app.config.max_sessions,
         "load": app.load.report(),
+        "webrtc": app.webrtc.is_some(),
         "engines": {
             "vad": engines.vad.name(),
             "stt": engines.stt.name(),

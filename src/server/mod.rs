@@ -63,6 +63,8 @@ pub use process::raise_descriptor_limit;
 pub use reload::{Reload, Reloads};
 pub use starting::WaitsFor;
 pub use tls::{Tls, TlsError};
+#[cfg(feature = "testing")]
+pub use transport::testing;
 pub use worker::worker_probes;
 
 use accepting::Entrance;
@@ -72,7 +74,7 @@ use arc_swap::ArcSwap;
 use audit::Audit;
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
-use axum::routing::{delete, get, post};
+use axum::routing::{MethodRouter, delete, get, post};
 use connection_slots::ConnectionSlots;
 use security::Security;
 use starting::Starting;
@@ -287,6 +289,11 @@ fn probe_router(app: Arc<App>) -> Router {
         .with_state(app)
 }
 
+/// Offers of pipecat's small-webrtc transport.
+fn rtvi_offers() -> MethodRouter<Arc<App>> {
+    post(rtvi::offer::create).patch(rtvi::offer::candidates).layer(DefaultBodyLimit::max(signaling::MAX_BODY_BYTES))
+}
+
 fn router(app: Arc<App>) -> Router {
     Router::new()
         .merge(speech::routes(&app))
@@ -296,9 +303,15 @@ fn router(app: Arc<App>) -> Router {
                 .layer(axum::middleware::map_response(websocket::with_version))
                 .merge(post(signaling::create).layer(DefaultBodyLimit::max(signaling::MAX_BODY_BYTES))),
         )
-        .route("/v1/realtime/calls", post(signaling::create).layer(DefaultBodyLimit::max(signaling::MAX_BODY_BYTES)))
+        .route(
+            "/v1/realtime/calls",
+            get(signaling::list).merge(post(signaling::create).layer(DefaultBodyLimit::max(signaling::MAX_BODY_BYTES))),
+        )
         .route("/v1/realtime/calls/{id}/hangup", post(signaling::hang_up))
         .route("/v1/rtvi", get(rtvi::upgrade).layer(axum::middleware::map_response(websocket::with_version)))
+        .route("/v1/rtvi/start", post(rtvi::offer::start).layer(DefaultBodyLimit::max(signaling::MAX_BODY_BYTES)))
+        .route("/v1/rtvi/api/offer", rtvi_offers())
+        .route("/v1/rtvi/sessions/{id}/api/offer", rtvi_offers())
         .route(
             "/v1/realtime/client_secrets",
             post(secrets::create).layer(DefaultBodyLimit::max(secrets::MAX_BODY_BYTES)),

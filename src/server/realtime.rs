@@ -15,7 +15,7 @@ use super::limits;
 use super::resume::{self, NotFound, Return};
 use super::secrets;
 use super::session_slot::{Resumed, SessionSlot};
-use super::transport::webrtc::sideband;
+use super::transport::sideband;
 use super::websocket;
 use antiphon_protocol::{Dialect, SessionKind};
 use antiphon_session::{AudioMode, Opening};
@@ -100,6 +100,7 @@ pub(super) async fn upgrade(
         owner: caller.owner,
         keeping: None,
         limits: None,
+        transport: None,
     };
     let admitted = match admission::admit(&app, client, caller.owner, ROUTE) {
         Ok(admitted) => admitted,

@@ -20,6 +20,8 @@ pub struct Reload {
     pub keys: Option<Keys>,
     /// The certificate for subsequent handshakes. Ignored if the server was started without TLS.
     pub tls: Option<Tls>,
+    /// The auth token that Twilio signs with.
+    pub twilio_auth_token: Option<String>,
     /// Whether the audit log is opened anew, because its file was renamed.
     pub reopens_logs: bool,
 }
@@ -56,7 +58,7 @@ async fn next(reloads: &mut Option<Reloads>) -> Option<Reload> {
     }
 }
 
-fn apply(app: &App, Reload { keys, tls, reopens_logs }: Reload) {
+fn apply(app: &App, Reload { keys, tls, twilio_auth_token, reopens_logs }: Reload) {
     if reopens_logs {
         app.security.audit().reopen();
     }
@@ -77,6 +79,10 @@ fn apply(app: &App, Reload { keys, tls, reopens_logs }: Reload) {
             tracing::info!(target: "antiphon::security", gone, new, sessions, "keys were reloaded");
             done("keys", "ok");
         }
+    }
+    if let Some(token) = twilio_auth_token {
+        app.telephony.replace_auth_token(&token);
+        done("twilio auth token", "ok");
     }
     match (tls, &app.tls) {
         (Some(tls), Some(serving)) => {

@@ -127,6 +127,9 @@ pub(super) fn needed(method: &Method, route: Option<&str>) -> Needed {
     match route {
         "/v1/realtime"
         | "/v1/rtvi"
+        | "/v1/rtvi/start"
+        | "/v1/rtvi/api/offer"
+        | "/v1/rtvi/sessions/{id}/api/offer"
         | "/v1/realtime/client_secrets"
         | "/v1/realtime/sessions"
         | "/v1/telephony/{provider}"

@@ -13,7 +13,7 @@ use super::inflow::Inflow;
 use super::resume::{Registered, Return};
 use super::socket::{CLOSING, End, Reader, close, write};
 use antiphon_protocol::{Dialect, SessionNotice, encode_notice};
-use antiphon_session::{AudioMode, Handle, Keeping, Opening, SessionLimits, Snapshot, SnapshotError};
+use antiphon_session::{AudioMode, Handle, Keeping, Opening, SessionLimits, Snapshot, SnapshotError, WEBSOCKET};
 use antiphon_types::IdMint;
 use axum::extract::ws::{Message as WsMessage, WebSocket};
 use futures_util::stream::SplitStream;
@@ -103,7 +103,7 @@ impl SessionSlot {
         (received, went_back_to): (u64, Option<u64>),
     ) -> Self {
         let went_back = went_back_to.map(|number| (number, received));
-        let live = LiveSession::new(&app, &handle.id, mode, admitted);
+        let live = LiveSession::new(&app, &handle.id, WEBSOCKET, admitted);
         let (received, budget) = (AtomicU64::new(received), App::session_budget());
         Self { app, handle, mode, dialect, registered, received, went_back, budget, kept, live }
     }

@@ -18,6 +18,8 @@ use std::sync::Arc;
 pub(super) struct State {
     at: String,
     sessions: usize,
+    /// Sessions by transport: `websocket`, `webrtc`, `rtvi`, or the phone's peer.
+    transports: BTreeMap<&'static str, usize>,
     max_sessions: usize,
     connections: usize,
     /// How close the server is to its capacity, and what it does without.
@@ -90,6 +92,7 @@ pub(super) async fn snapshot(app: &App, identity: Identity) -> State {
     State {
         at: format!("{:.3}", jiff::Timestamp::now()),
         sessions: if all { app.sessions.len() } else { own },
+        transports: if all { app.transports() } else { BTreeMap::new() },
         max_sessions: app.config.max_sessions,
         connections: if all { app.connections() } else { own },
         load: app.load.report(),

@@ -155,6 +155,7 @@ fn attributes(record: &TurnRecord) -> Vec<KeyValue> {
     let mut attributes = vec![
         KeyValue::new("antiphon.turn", record.id.clone()),
         KeyValue::new("antiphon.session", record.session_id.to_string()),
+        KeyValue::new("antiphon.transport", record.transport),
         KeyValue::new("antiphon.kind", word(serde_json::to_value(record.kind)).unwrap_or_default()),
         KeyValue::new("antiphon.status", word(serde_json::to_value(record.status)).unwrap_or_default()),
         KeyValue::new("antiphon.barged_in", record.barged_in),

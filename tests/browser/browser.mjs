@@ -11,10 +11,10 @@ export const TEST_TIMEOUT_MS = PATIENCE_MS * 6;
 
 /**
  * The browser ends with the test, also with one that fails; `close` ends it early and fails where the page threw.
- * @param {{ microphone?: string, url: string, path?: string, shows?: string, codec?: string, refuse?: boolean, context?: object }} options
+ * @param {{ microphone?: string, url: string, path?: string, shows?: string, codec?: string, transport?: string, refuse?: boolean, context?: object }} options
  *   path: of the page below the address; shows: what it must come to show; microphone: the WAV it hears, once; refuse: the user says no to the microphone; context: playwright's context options
  */
-export async function openPage(t, { microphone, url, path = '/', shows = '#talk', codec, refuse = false, context = {} }) {
+export async function openPage(t, { microphone, url, path = '/', shows = '#talk', codec, transport, refuse = false, context = {} }) {
   const browser = await chromium.launch({
     executablePath: EXECUTABLE,
     args: [
@@ -33,7 +33,8 @@ export async function openPage(t, { microphone, url, path = '/', shows = '#talk'
   page.setDefaultTimeout(PATIENCE_MS);
   const faults = [];
   page.on('pageerror', (error) => faults.push(error.message));
-  await page.goto(new URL(codec ? `${path}?audio=${codec}` : path, url).href);
+  const query = new URLSearchParams({ ...(codec ? { audio: codec } : {}), ...(transport ? { transport } : {}) }).toString();
+  await page.goto(new URL(query ? `${path}?${query}` : path, url).href);
   await page.waitForSelector(shows);
   const close = async () => {
     await browser.close();
@@ -45,8 +46,8 @@ export async function openPage(t, { microphone, url, path = '/', shows = '#talk'
 /** What the page's test hooks say now. */
 export const hooks = (page) =>
   page.evaluate(() => {
-    const { phase, link, playback, codec, levels, audibleSamples, renderedSamples, lastAudibleMs, captions } = window.__antiphon;
-    return { phase, link, playback, codec, levels, audibleSamples, renderedSamples, lastAudibleMs, captions };
+    const { phase, link, playback, codec, transport, levels, audibleSamples, renderedSamples, lastAudibleMs, captions } = window.__antiphon;
+    return { phase, link, playback, codec, transport, levels, audibleSamples, renderedSamples, lastAudibleMs, captions };
   });
 
 /**

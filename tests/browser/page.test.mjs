@@ -72,6 +72,49 @@ test('speech over the answer stops it at once, and what was not heard is shown a
   await close();
 });
 
+test('a call by WebRTC is captioned, answered aloud, cut by speech and timed', async (t) => {
+  const { page, close } = await openPage(t, { url: HUB_URL, microphone: bargeInMic, transport: 'webrtc' });
+  // The choice is known once the hub has said what it offers.
+  await page.waitForSelector('#transport');
+  await page.click('#talk');
+  await until(page, 'a loud microphone', (hub) => hub.levels.microphone > 0.05);
+  await until(page, 'the final words of the user', (hub) => hub.captions.some((c) => c.role === 'user' && c.final && c.text !== ''));
+  await until(page, 'a sounding answer', (hub) => hub.phase === 'speaking' && hub.audibleSamples > 4_000);
+  assert.equal((await hooks(page)).transport, 'webrtc');
+  await until(page, 'an answer that was cut', (hub) => hub.captions.some((c) => isAnswer(c) && c.status === 'cut'));
+  const cut = (await hooks(page)).captions.find((c) => isAnswer(c) && c.status === 'cut');
+  assert.ok(cut.revealed > 0 && cut.revealed < cut.text.length, `${cut.revealed} of ${cut.text.length} characters were shown`);
+  await until(page, 'an answer to the interruption', (hub) => hub.captions.some((c) => isAnswer(c) && c.id !== cut.id && c.status === 'done'));
+  const seen = await hooks(page);
+  const answer = seen.captions.findLast((c) => isAnswer(c) && c.status === 'done');
+  assert.ok(answer.revealed === answer.text.length && answer.playedMs > 200, JSON.stringify(answer));
+  assert.ok(seen.captions.some((c) => isAnswer(c) && c.latencyMs > 0 && c.latencyMs < 15_000), JSON.stringify(seen.captions));
+  const { transports } = await page.evaluate(async () => (await fetch('api/state')).json());
+  assert.equal(transports.webrtc, 1, JSON.stringify(transports));
+  await close();
+});
+
+test('the connection is chosen on the page, and the choice is remembered', async (t) => {
+  const { page, close } = await openPage(t, { url: HUB_URL, refuse: true });
+  await page.waitForSelector('#transport');
+  assert.equal(await page.inputValue('#transport'), 'websocket');
+  const ask = async (text, nAnswers) => {
+    await page.fill('#text', text);
+    await page.press('#text', 'Enter');
+    await until(page, `answer ${nAnswers}`, (hub) => hub.captions.filter((c) => isAnswer(c) && c.playedMs > 100).length === nAnswers);
+  };
+  await ask('What can you do?', 1);
+  await page.selectOption('#transport', 'webrtc');
+  await until(page, 'a call', (hub) => hub.link === 'live' && hub.transport === 'webrtc');
+  await ask('What time is it?', 2);
+  await page.keyboard.press('Escape');
+  await until(page, 'silence', (hub) => hub.playback === 'idle' && hub.levels.reply < 0.01);
+  await page.reload();
+  await page.waitForSelector('#transport');
+  assert.equal(await page.inputValue('#transport'), 'webrtc');
+  await close();
+});
+
 test('typed text is answered aloud without a microphone', async (t) => {
   const { page, close } = await openPage(t, { url: HUB_URL, refuse: true });
   await page.fill('#text', 'What can you do?');

@@ -1,4 +1,4 @@
-// RTVI with pipecat's own client and WebSocket transport, unchanged, in a real Chromium on a page of a foreign origin. See `run.mjs`
+// RTVI with pipecat's own client, WebSocket and small-webrtc transports, unchanged, in a real Chromium on a page of a foreign origin. See `run.mjs`
 // for what it needs; it starts a hub of its own, with a key.
 
 import assert from 'node:assert/strict';
@@ -53,15 +53,20 @@ after(async () => {
   rmSync(folder, { recursive: true });
 });
 
-/** A page whose client is ready, with a short-lived key of these session settings. */
-async function bot(t, microphone, session = {}) {
+/** A short-lived key of these session settings. */
+async function shortLived(session = {}) {
   const answer = await fetch(`${hub.url}/v1/realtime/client_secrets`, {
     method: 'POST',
     headers: { authorization: `Bearer ${KEY}`, 'content-type': 'application/json' },
     body: JSON.stringify({ session: { type: 'realtime', ...session } }),
   });
   assert.equal(answer.status, 200, await answer.clone().text());
-  const { value } = await answer.json();
+  return (await answer.json()).value;
+}
+
+/** A page whose client is ready. */
+async function bot(t, microphone, session = {}) {
+  const value = await shortLived(session);
   const { page, close } = await openPage(t, { url: pageUrl, microphone, shows: 'main' });
   const url = `${hub.url.replace('http', 'ws')}/v1/rtvi`;
   const ready = await page.evaluate(([url, token]) => window.bot.connect(url, token), [url, value]);
@@ -148,4 +153,38 @@ test('a wrong key is refused', async (t) => {
   const url = `${hub.url.replace('http', 'ws')}/v1/rtvi`;
   const failure = await page.evaluate(([url]) => window.bot.connect(url, 'wrong').then(() => 'connected', (error) => String(error)), [url]);
   assert.notEqual(failure, 'connected');
+});
+
+for (const way of ['offer', 'start']) {
+  test(`by WebRTC (${way}) a page of another origin is ready, is heard, and hears and cuts the answer`, async (t) => {
+    const token = await shortLived();
+    const { page, close } = await openPage(t, { url: pageUrl, microphone: storyMic, shows: 'main' });
+    const url = way === 'offer' ? `${hub.url}/v1/rtvi/api/offer` : `${hub.url}/v1/rtvi/start`;
+    const ready = await page.evaluate((options) => window.bot.call(options), { [way]: url, token });
+    assert.match(ready.version, /^2\./);
+    const seen = await until(page, 'a second turn', (seen) => types(seen).filter((type) => type === 'userStoppedSpeaking').length > 1 && seen.audibleMs > 500);
+    inOrder(seen, ['connected', 'botReady', 'userStartedSpeaking', 'userStoppedSpeaking', 'userTranscript', 'botLlmStarted', 'botStartedSpeaking', 'userStartedSpeaking', 'botStoppedSpeaking']);
+    assert.deepEqual(seen.errors, []);
+    const calls = await fetch(`${hub.url}/v1/realtime/calls`, { headers: { authorization: `Bearer ${KEY}` } });
+    assert.deepEqual((await calls.json()).data.map((call) => call.transport), ['rtvi-webrtc']);
+    console.log(`# ready after ${Math.round(seen.connectedAfterMs)} ms, audible for ${seen.audibleMs} ms`);
+    await page.evaluate(() => window.bot.client.disconnect());
+    await until(page, 'the end', (seen) => seen.states.at(-1) === 'disconnected');
+    await poll(async () => (await (await fetch(`${hub.url}/v1/realtime/calls`, { headers: { authorization: `Bearer ${KEY}` } })).json()).data.length === 0, () => 'the call goes on');
+    await close();
+  });
+}
+
+test('by WebRTC a function of the page is called, and a wrong key is refused', async (t) => {
+  const { page, close } = await openPage(t, { url: pageUrl, microphone: quietMic, shows: 'main' });
+  const offer = `${hub.url}/v1/rtvi/api/offer`;
+  const failure = await page.evaluate((options) => window.bot.call(options).then(() => 'connected', (error) => String(error)), { offer, token: 'wrong' });
+  assert.notEqual(failure, 'connected');
+  await page.evaluate((options) => window.bot.call(options), { offer, token: await shortLived() });
+  const tool = { type: 'function', name: 'get_colour', description: 'The colour.', parameters: { type: 'object', properties: {} } };
+  await page.evaluate((session) => window.bot.client.sendClientRequest('session.update', session), { tools: [tool], tool_choice: { type: 'function', name: 'get_colour' } });
+  await page.evaluate(() => window.bot.client.sendText('Which colour is it?'));
+  const seen = await until(page, 'a call', (seen) => seen.calls.length > 0 && types(seen).includes('llmFunctionCallStopped'));
+  assert.equal(seen.calls[0].functionName, 'get_colour');
+  await close();
 });

@@ -20,4 +20,6 @@ mod protocol;
 #[allow(dead_code)]
 mod raw;
 mod rest;
+mod rtc_peer;
+mod transports;
 mod upstream;

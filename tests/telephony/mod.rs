@@ -4,13 +4,16 @@ mod audiosocket;
 mod narrow;
 mod phone;
 
-use crate::hub::{Hub, engines};
+use crate::hub::{Hub, Socket, engines};
 use crate::turns::{get, ms, turn};
 use antiphon::config::{Config, TelephonyRoute};
-use antiphon::server::Keys;
+use antiphon::server::{Extras, Keys, Parts, Reload};
 use antiphon_engine_api::fakes::llm::FakeLlm;
 use antiphon_engine_api::fakes::stt::FakeStt;
 use antiphon_engine_api::fakes::tts::FakeTts;
+use antiphon_engine_api::llm::LlmDelta;
+use antiphon_telemetry::Metrics;
+use antiphon_types::chat::Finish;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use phone::{Phone, Provider};
@@ -131,6 +134,96 @@ async fn keys_stop_the_reply_and_are_a_message_of_the_user() {
         hub.stop().await;
     });
     futures_util::future::join_all(calls).await;
+}
+
+/// A client that has joined the only call of this hub.
+async fn join(hub: &Hub) -> Socket {
+    let list: Value = serde_json::from_str(&get_text(hub, "/v1/realtime/calls").await).expect("JSON");
+    let [call] = list["data"].as_array().expect("a list").as_slice() else { panic!("one call: {list}") };
+    let id = call["id"].as_str().expect("an id");
+    assert_eq!(call["id"], call["session_id"]);
+    hub.connect(&format!("?call_id={id}")).await
+}
+
+async fn get_text(hub: &Hub, path: &str) -> String {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let answer = reqwest::get(format!("http://{}{path}", hub.address)).await.expect("an answer");
+    answer.text().await.expect("text")
+}
+
+#[tokio::test]
+async fn keys_are_events_for_clients_that_have_joined_the_call() {
+    let calls = Provider::ALL.map(|provider| async move {
+        let hub = hub(&[], &FakeLlm::says(["Thank you."]), open_config()).await;
+        let mut phone = Phone::call(hub.address, provider, "", NUMBER).await;
+        phone.silence(200).await;
+        let mut client = join(&hub).await;
+        let keys = ['1', '0', '#'];
+        for key in keys {
+            phone.press(key).await;
+        }
+        let talk = async {
+            loop {
+                phone.silence(20).await;
+            }
+        };
+        let seen = async {
+            for key in keys {
+                let event = client.until("input_audio_buffer.dtmf_event_received").await.pop().expect("an event");
+                assert_eq!(event["event"], key.to_string(), "{provider:?}");
+                assert!(event["received_at"].as_i64().is_some_and(|at| at > 1_700_000_000), "{event}");
+            }
+            let item = client.until("conversation.item.added").await.pop().expect("an item");
+            assert!(item["item"]["content"][0]["text"].as_str().is_some_and(|text| text.contains("10#")), "{item}");
+            client.until("response.done").await;
+        };
+        tokio::select! {
+            () = seen => {}
+            () = talk => unreachable!(),
+        }
+        hub.stop().await;
+    });
+    futures_util::future::join_all(calls).await;
+}
+
+#[tokio::test]
+async fn a_client_answers_the_function_calls_of_a_phone_call_and_hangs_up() {
+    let llm = FakeLlm::default();
+    llm.then(vec![
+        Ok(LlmDelta::ToolCall { index: 0, call_id: "c1".into(), name: "open_door".into(), arguments: "{}".into() }),
+        Ok(LlmDelta::Done { finish: Finish::ToolCalls, usage: None }),
+    ]);
+    llm.then(antiphon_engine_api::fakes::llm::words("It is open."));
+    let mut config = open_config();
+    let tool = json!({"type": "function", "name": "open_door", "parameters": {"type": "object"}});
+    config.telephony.routes.insert("default".into(), route("", json!({"tools": [tool]})));
+    let hub = hub(&["open the door"], &llm, config).await;
+    let mut phone = Phone::call(hub.address, Provider::Twilio, "", NUMBER).await;
+    phone.silence(100).await;
+    let list: Value = serde_json::from_str(&get_text(&hub, "/v1/realtime/calls").await).expect("JSON");
+    assert_eq!((&list["data"][0]["transport"], &list["data"][0]["peer_call_id"]), (&json!("twilio"), &json!("CA1")));
+    let mut client = join(&hub).await;
+    phone.speak(500).await;
+    let talk = phone.until("the answer", |phone| phone.heard_ms() >= 300);
+    let answer = async {
+        let call = client.until("response.function_call_arguments.done").await.pop().expect("a call");
+        client.until("response.done").await;
+        let output = json!({"type": "function_call_output", "call_id": call["call_id"], "output": "opened"});
+        client.send(json!({"type": "conversation.item.create", "item": output})).await;
+        client.send(json!({"type": "response.create"})).await;
+    };
+    tokio::join!(talk, answer);
+    turn(&hub, |turn| turn["transport"] == "twilio").await;
+    let state: Value = serde_json::from_str(&get_text(&hub, "/api/state").await).expect("JSON");
+    assert_eq!(state["transports"], json!({"twilio": 1}));
+    let id = list["data"][0]["id"].as_str().expect("an id");
+    let url = format!("http://{}/v1/realtime/calls/{id}/hangup", hub.address);
+    let hung_up = reqwest::Client::new().post(url).send().await.expect("an answer");
+    assert_eq!(hung_up.status(), 200);
+    phone.until("the call is over", |phone| phone.is_closed).await;
+    assert_eq!(phone.close.as_ref().map(|close| u16::from(close.code)), Some(1000));
+    hub.until("antiphon_sessions_active ", 0.0).await;
+    assert_eq!(get_text(&hub, "/v1/realtime/calls").await, r#"{"data":[],"object":"list"}"#);
 }
 
 #[tokio::test]
@@ -422,6 +515,27 @@ async fn twilio_has_to_sign() {
                   <Parameter name=\"from\" value=\"+15550199\"/><Parameter name=\"to\" value=\"+1555&quot;&lt;&amp;\"/>\
                   </Stream></Connect></Response>";
     assert_eq!((status, body.as_str()), (200, expect));
+}
+
+#[tokio::test]
+async fn a_new_auth_token_of_twilio_counts_from_its_reload_on() {
+    let engines = engines(FakeStt::default(), FakeLlm::default(), FakeTts::default());
+    let (reload, reloads) = tokio::sync::mpsc::channel(1);
+    let keys = Keys::default();
+    let parts = Parts { config: twilio_config(), engines, metrics: Metrics::new(), keys, tls: None, manager: None };
+    let hub = Hub::serve_with(parts, Extras { reloads: Some(reloads), ..Extras::default() }).await;
+    let stream = "wss://voice.example/v1/telephony/twilio";
+    let new = hmac::Key::new(hmac::HMAC_SHA1_FOR_LEGACY_USE_ONLY, b"another token");
+    let by_new = BASE64.encode(hmac::sign(&new, stream.as_bytes()));
+    let check = async |signature: &str| status(&hub, Provider::Twilio, "", &[("x-twilio-signature", signature)]).await;
+    assert_eq!((check(&signature(stream, &[])).await, check(&by_new).await), (101, 403));
+    let token = Reload { twilio_auth_token: Some("another token".into()), ..Reload::default() };
+    reload.send(token).await.expect("taken");
+    // It is applied once there is room for the next.
+    reload.send(Reload::default()).await.expect("taken");
+    reload.send(Reload::default()).await.expect("taken");
+    assert_eq!((check(&signature(stream, &[])).await, check(&by_new).await), (403, 101));
+    hub.stop().await;
 }
 
 #[tokio::test]

@@ -15,6 +15,8 @@ export interface Hooks {
   readonly playback: string;
   /** `opus` or `pcm16`; null until a conversation has started. */
   readonly codec: string | null;
+  /** `websocket` or `webrtc`. */
+  readonly transport: string;
   /** Peaks of the last 20 ms, 0 to 1. */
   readonly levels: { microphone: number; reply: number };
   /** Samples above -50 dBFS rendered by the playback worklet since the page was opened, at the context's rate. */
@@ -45,6 +47,9 @@ export function exposeHooks(store: Store, conversation: Conversation): void {
     },
     get codec() {
       return conversation.codec;
+    },
+    get transport() {
+      return conversation.transport;
     },
     get levels() {
       return { ...levels };

@@ -2,17 +2,18 @@
 import { describe, expect, it } from 'vitest';
 import { backoffMs } from '../src/session/backoff';
 import { readinessFrom, socketUrl, voicesFrom } from '../src/session/hub';
-import { codecAsked, defaultSettings, settingsFrom } from '../src/session/settings';
+import { codecAsked, defaultSettings, settingsFrom, transportAsked } from '../src/session/settings';
 import { microphoneFault, notReady, reconnecting, resuming } from '../src/state/plain';
 
 describe('readiness', () => {
   const engines = { stt: 'sphinx' };
   it('tells ready, full, loading and unreachable apart', () => {
-    expect(readinessFrom(200, { ready: true, sessions: 1, max_sessions: 2, engines })).toEqual({ kind: 'ready', engines });
+    expect(readinessFrom(200, { ready: true, sessions: 1, max_sessions: 2, engines })).toEqual({ kind: 'ready', engines, webrtc: false });
     expect(readinessFrom(200, { ready: true, sessions: 2, max_sessions: 2, engines })).toMatchObject({ kind: 'full', sessions: 2 });
     expect(readinessFrom(503, { ready: false, sessions: 2, max_sessions: 2, engines })).toMatchObject({ kind: 'full' });
     expect(readinessFrom(503, { ready: false, sessions: 1, max_sessions: 2, load: { level: 'no_sessions' }, engines })).toMatchObject({ kind: 'full' });
     expect(readinessFrom(503, { ready: false, sessions: 0, max_sessions: 2, engines })).toMatchObject({ kind: 'loading' });
+    expect(readinessFrom(200, { ready: true, webrtc: true, engines })).toMatchObject({ kind: 'ready', webrtc: true });
     expect(readinessFrom(200, 'hello')).toEqual({ kind: 'unreachable' });
   });
 
@@ -20,13 +21,14 @@ describe('readiness', () => {
     const body = { ready: true, sessions: 0, max_sessions: 2, engines: { llm: 'openai', stt: 'sphinx', odd: 7 }, remote: { llm: { model: 'llama3.2', address: '127.0.0.1:11434' }, stt: 'x' } };
     expect(readinessFrom(200, body)).toEqual({
       kind: 'ready',
+      webrtc: false,
       engines: { llm: 'openai', stt: 'sphinx', remote: { llm: { model: 'llama3.2', address: '127.0.0.1:11434' } } },
     });
   });
 
   it('has a plain message for each', () => {
-    expect(notReady({ kind: 'ready', engines })).toBeNull();
-    for (const state of [{ kind: 'full', sessions: 3, engines }, { kind: 'loading', engines }, { kind: 'unreachable' }] as const) {
+    expect(notReady({ kind: 'ready', engines, webrtc: true })).toBeNull();
+    for (const state of [{ kind: 'full', sessions: 3, engines, webrtc: false }, { kind: 'loading', engines, webrtc: false }, { kind: 'unreachable' }] as const) {
       expect(notReady(state)?.title).toBeTruthy();
     }
     // What is waited for is counted down, and nothing is promised that the page cannot know.
@@ -58,7 +60,10 @@ describe('voices', () => {
 describe('settings', () => {
   it('survive what is broken in storage', () => {
     for (const text of [null, '{', '7', 'null', '{"voice":5,"showTimings":"yes"}']) expect(settingsFrom(text)).toEqual(defaultSettings);
-    expect(settingsFrom('{"voice":"rms","showTimings":false}')).toEqual({ voice: 'rms', showTimings: false });
+    expect(settingsFrom('{"voice":"rms","showTimings":false}')).toEqual({ voice: 'rms', showTimings: false, transport: 'websocket' });
+    expect(settingsFrom('{"transport":"webrtc"}').transport).toBe('webrtc');
+    expect(settingsFrom('{"transport":"pigeon"}').transport).toBe('websocket');
+    expect([transportAsked('?transport=webrtc'), transportAsked('?transport=x'), transportAsked('')]).toEqual(['webrtc', null, null]);
   });
 
   it('take the codec from the address', () => {

@@ -18,7 +18,9 @@ use super::speculation::SpeculativeTask;
 use super::timeline::{Begins, Timeline};
 use super::transcription_task::{Report, until_free};
 use super::voice::Voice;
-use super::{AudioMode, Egress, Inbound, Keeping, Opening, SessionLimits, Setup, Snapshot, SnapshotError, translate};
+use super::{
+    AudioMode, Egress, Inbound, Keeping, Opening, SessionLimits, Setup, Snapshot, SnapshotError, WEBSOCKET, translate,
+};
 use antiphon_dialog::turn::Edge;
 use antiphon_dialog::{Dialog, Event, Failure, PlaybackControl, ToolCallDelta};
 use antiphon_engine_api::stt::{SpeakerState, SttError};
@@ -144,6 +146,7 @@ impl Actor {
         let begins = Begins {
             session: id.clone(),
             owner: opening.owner,
+            transport: opening.transport.unwrap_or(WEBSOCKET),
             at: SystemTime::now(),
             seed: seed ^ 0x7475_726e,
             may_report: mode != AudioMode::Events,
@@ -223,6 +226,7 @@ impl Actor {
         let begins = Begins {
             session: id.clone(),
             owner,
+            transport: WEBSOCKET,
             at: UNIX_EPOCH + wall_now.saturating_sub(elapsed),
             seed: 0,
             may_report: mode != AudioMode::Events,

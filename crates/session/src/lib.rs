@@ -48,7 +48,7 @@ pub use egress::{Close, Egress, MAX_UNSENT_BYTES, Message};
 pub use inbound::{Inbound, Share};
 pub use limits::{LimitReached, SessionLimits};
 pub use retained::{MAX_UNANSWERED_BYTES, ResumeError};
-pub use setup::{AudioMode, Handle, Opening, Setup};
+pub use setup::{AudioMode, Handle, Opening, Setup, WEBSOCKET};
 pub use snapshot::{MAX_SNAPSHOT_BYTES, SNAPSHOT_SCHEMA, Snapshot, SnapshotError};
 pub use timeline::{
     EndOfTurn, HeardBy, Kind, Part, SpeculationOutcome, SpeculativeRun, StageCost, StageRun, Status, Tokens, TurnAudio,

@@ -51,7 +51,12 @@ pub struct Opening {
     pub keeping: Option<Keeping>,
     /// What its client may use; `None`: there is no limit.
     pub limits: Option<Arc<dyn SessionLimits>>,
+    /// The transport's name in turn records; `None`: [`WEBSOCKET`].
+    pub transport: Option<&'static str>,
 }
+
+/// The transport of a session that has no other.
+pub const WEBSOCKET: &str = "websocket";
 
 /// Messages of a client that wait for its actor. Each holds its share of the process-wide budget.
 const INBOUND_MESSAGES: usize = 8;

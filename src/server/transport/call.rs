@@ -16,8 +16,8 @@ use antiphon_session::{AudioMode, Close, Handle, Inbound, Message, Opening, Shar
 use antiphon_types::{ItemId, Samples, SessionId};
 use bytes::Bytes;
 use std::pin::pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
@@ -31,7 +31,7 @@ pub(in crate::server) struct CallOpening {
     pub(in crate::server) model: Option<String>,
     /// What the session is for; `None`: its first update or response decides.
     pub(in crate::server) intent: Option<SessionKind>,
-    /// The transport, for the log: `webrtc`.
+    /// The transport, for the log and the turn records: `webrtc`.
     pub(in crate::server) transport: &'static str,
     /// The pattern of the route or the listener's name, for the security log.
     pub(in crate::server) route: &'static str,
@@ -45,6 +45,8 @@ pub(in crate::server) struct Call {
     app: Arc<App>,
     handle: Handle,
     live: LiveSession,
+    /// Why the session ended, for the audit log.
+    outcome: OnceLock<String>,
     dialect: Dialect,
     budget: Arc<Semaphore>,
     /// The next microphone frame.
@@ -115,14 +117,20 @@ impl Call {
             resume_key: None,
             owner: caller.owner,
             keeping: None,
+            transport: Some(transport),
             limits: Some(Arc::new(admitted.who.limits(app))),
         };
         let handle = app.setup_of_session().open(opening);
-        let mut live = LiveSession::new(app, &handle.id, mode, admitted);
+        let mut live = LiveSession::new(app, &handle.id, transport, admitted);
         tracing::info!(session = %handle.id, ?mode, transport, "connected");
         live.started("session.start");
         let (budget, sequence, _connected) = (App::session_budget(), AtomicU32::new(0), app.connected());
-        Ok(Self { app: app.clone(), handle, live, dialect, budget, sequence, _connected })
+        Ok(Self { app: app.clone(), handle, live, outcome: OnceLock::new(), dialect, budget, sequence, _connected })
+    }
+
+    /// Says why the call ends, for the audit log; the first reason counts. Without one it is `ok`. Never words of the peer.
+    pub(in crate::server) fn conclude(&self, outcome: impl Into<String>) {
+        let _ = self.outcome.set(outcome.into());
     }
 
     /// The session's id.
@@ -223,5 +231,11 @@ impl Call {
     fn stuck(&self) -> NotTaken {
         self.handle.egress.close(Close { code: 1013, reason: "the session cannot keep up" });
         NotTaken::Stuck
+    }
+}
+
+impl Drop for Call {
+    fn drop(&mut self) {
+        self.live.ended(self.outcome.get().map_or("ok", String::as_str));
     }
 }

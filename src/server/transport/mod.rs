@@ -4,7 +4,19 @@
 //! peer's messages. Sessions do not know which transport they have. No adapter decides anything about the dialog.
 
 pub(super) mod call;
+pub(super) mod calls;
+mod queue;
 pub(super) mod rtvi;
+pub(super) mod sideband;
 pub(super) mod telephony;
 pub(super) mod webrtc;
 pub(super) mod wyoming;
+
+/// What strangers send, as each adapter reads it: for the fuzz targets.
+#[cfg(feature = "testing")]
+pub mod testing {
+    pub use super::rtvi::testing::feed as rtvi;
+    pub use super::telephony::testing::feed as telephony;
+    pub use super::webrtc::testing::Peers;
+    pub use super::wyoming::testing::feed as wyoming;
+}

@@ -52,7 +52,13 @@ export class Microphone {
     for (const track of stream.getAudioTracks()) track.addEventListener('ended', options.lost);
   }
 
+  /** The device's track, for a transport that sends it as it is. */
+  get track(): MediaStreamTrack | null {
+    return this.#stream.getAudioTracks()[0] ?? null;
+  }
+
   mute(muted: boolean): void {
+    if (this.track) this.track.enabled = !muted;
     this.#post({ kind: 'mute', muted });
   }
 

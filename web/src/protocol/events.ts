@@ -63,7 +63,7 @@ export type ServerEvent =
   | ({ type: 'response.output_text.done'; text: string } & InResponse)
   | ({ type: 'response.output_audio.done' } & InResponse)
   | { type: 'output_audio_buffer.held' | 'output_audio_buffer.resumed'; response_id: string; item_id?: string }
-  | { type: 'output_audio_buffer.cleared'; response_id: string }
+  | { type: 'output_audio_buffer.started' | 'output_audio_buffer.stopped' | 'output_audio_buffer.cleared'; response_id: string }
   | ({ type: 'antiphon.timeline'; item_id: string; response_id: string; marks: TimelineMarks } & Hops)
   | { type: 'antiphon.clock.pong'; client_ms: number; hub_ms: number }
   | { type: 'antiphon.session.resumable'; key: string; within_s: number }
@@ -95,6 +95,8 @@ const NEEDED: Record<string, string[]> = {
   'response.output_text.delta': ['delta', 'response_id', 'item_id'],
   'response.output_text.done': ['text', 'response_id', 'item_id'],
   'response.output_audio.done': ['response_id', 'item_id'],
+  'output_audio_buffer.started': ['response_id'],
+  'output_audio_buffer.stopped': ['response_id'],
   'output_audio_buffer.held': ['response_id'],
   'output_audio_buffer.resumed': ['response_id'],
   'output_audio_buffer.cleared': ['response_id'],

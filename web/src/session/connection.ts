@@ -4,6 +4,7 @@
 
 import { type ServerEvent, EventError, parseEvent } from '../protocol/events';
 import { type Frame, FrameError, FrameKind, decodeFrame } from '../protocol/frame';
+import type { Line, LineHandlers } from './line';
 import { Outbox } from './outbox';
 
 /** Sent bytes must leave within this time; otherwise the connection counts as lost. */
@@ -17,8 +18,7 @@ const OPEN_TIMEOUT_MS = 6_000;
  */
 export const Closed = { gaveUp: 4001, badKey: 3000, noSession: 4000, dead: 1011, moved: 1012, abnormal: 1006 } as const;
 
-export interface ConnectionHandlers {
-  event: (event: ServerEvent) => void;
+export interface ConnectionHandlers extends LineHandlers {
   audio: (frame: Frame) => void;
   /**
    * The session was resumed on this connection. `backTo` null: nothing was lost. Otherwise it continues as it was at the
@@ -26,13 +26,9 @@ export interface ConnectionHandlers {
    * again was sent.
    */
   resumed: (backTo: number | null) => void;
-  /** The hub sent an invalid message; the connection stays open. */
-  unreadable: (message: string) => void;
-  /** Closed, but not by `close`. `opened` distinguishes a refused from a lost connection; `code` is the WebSocket's. */
-  lost: (opened: boolean, code: number) => void;
 }
 
-export class Connection {
+export class Connection implements Line {
   readonly #socket: WebSocket;
   readonly #handlers: ConnectionHandlers;
   readonly #openTimer: number;
@@ -80,8 +76,15 @@ export class Connection {
     if (now - this.#drainedMs > STUCK_MS) this.#giveUp();
   }
 
+  /** The microphone travels in frames. */
+  useMicrophone(): void {}
+
   get nFrames(): number {
     return this.outbox.nFrames;
+  }
+
+  get nReceived(): number {
+    return this.outbox.nReceived;
   }
 
   close(): void {

@@ -14,14 +14,17 @@ import { TurnClock } from '../state/latency';
 import type { Notice, State } from '../state/model';
 import * as plain from '../state/plain';
 import { MAX_ATTEMPTS, backoffMs } from './backoff';
-import { Closed, Connection, type ConnectionHandlers } from './connection';
-import { readiness, socketUrl, voices } from './hub';
-import { loadKey, protocols, saveKey } from './key';
+import { Call } from './call';
+import { Closed, Connection } from './connection';
+import { callUrl, readiness, socketUrl, voices } from './hub';
+import { authorization, loadKey, protocols, saveKey } from './key';
+import type { Line, LineHandlers } from './line';
 import { HubClock, capturedMs, heardMs } from './hub_clock';
 import type { Outbox } from './outbox';
 import { type PlayedAt, ReplyAudio } from './reply_audio';
+import { RemoteReply } from './remote_reply';
 import { Resumption } from './resumption';
-import { codecAsked, loadSettings, saveSettings } from './settings';
+import { type Transport, codecAsked, loadSettings, saveSettings, transportAsked } from './settings';
 import { Sound } from './sound';
 import type { Store } from './store';
 import { UserAudio } from './user_audio';
@@ -58,9 +61,12 @@ export class Conversation {
   #key = loadKey();
   #context: AudioContext | null = null;
   #speaker: Speaker | null = null;
-  #connection: Connection | null = null;
+  #connection: Line | null = null;
   #user: UserAudio | null = null;
   #reply: ReplyAudio | null = null;
+  /** In the place of `#reply` in a call by WebRTC. */
+  #remote: RemoteReply | null = null;
+  #transportAsked = transportAsked(location.search);
   #clock = new TurnClock();
   readonly #hubClock = new HubClock((event) => this.#connection?.send(event), () => this.#microphoneMs());
   #wantsMicrophone = false;
@@ -93,7 +99,7 @@ export class Conversation {
   /** Loads the engines and voices without opening a session. */
   async look(): Promise<void> {
     const [state, offered] = await Promise.all([readiness(), voices(this.#key)]);
-    if (state.kind !== 'unreachable') this.#store.dispatch({ kind: 'hub', engines: state.engines });
+    if (state.kind !== 'unreachable') this.#store.dispatch({ kind: 'hub', engines: state.engines, webrtc: state.webrtc });
     this.#store.dispatch({ kind: 'hub', voices: offered.voices });
     if (this.#store.state.link !== 'off') return;
     this.#notice(offered.refused ? plain.keyNeeded(this.#key !== null) : plain.notReady(state));
@@ -178,6 +184,34 @@ export class Conversation {
     else this.#connection?.send(wire.sessionUpdate(this.#wish()));
   }
 
+  /** The user's choice; the page's address comes first. */
+  get chosenTransport(): Transport {
+    return this.#transportAsked ?? this.settings.transport;
+  }
+
+  /** What carries the audio, once a conversation has started. */
+  get carrier(): string | null {
+    return this.codec !== null && this.transport === 'webrtc' ? 'webrtc' : this.codec;
+  }
+
+  /** How the next session is reached. */
+  get transport(): Transport {
+    const chosen = this.chosenTransport;
+    // Without sound there is nothing to carry.
+    return chosen === 'webrtc' && this.#store.state.webrtc && this.#context ? 'webrtc' : 'websocket';
+  }
+
+  chooseTransport(transport: Transport): void {
+    // The choice replaces that of the address.
+    this.#transportAsked = null;
+    this.keep({ transport });
+    if (this.#store.state.link !== 'live') return;
+    // The microphone is opened anew for the other transport.
+    this.#user?.close();
+    this.#user = null;
+    this.#reopen();
+  }
+
   keep(change: Partial<Conversation['settings']>): void {
     this.settings = { ...this.settings, ...change };
     saveSettings(this.settings);
@@ -210,7 +244,7 @@ export class Conversation {
     this.#store.dispatch({ kind: 'link', link: 'checking' });
     const state = await readiness();
     if (epoch !== this.#epoch) return;
-    if (state.kind !== 'unreachable') this.#store.dispatch({ kind: 'hub', engines: state.engines });
+    if (state.kind !== 'unreachable') this.#store.dispatch({ kind: 'hub', engines: state.engines, webrtc: state.webrtc });
     const obstacle = plain.notReady(state);
     if (state.kind === 'loading') {
       this.#notice(obstacle);
@@ -225,22 +259,38 @@ export class Conversation {
     if (epoch !== this.#epoch) return;
     this.#store.dispatch({ kind: 'link', link: 'connecting' });
     this.#disconnect();
-    if (this.#speaker) this.#reply = this.#replyAudio(this.#speaker, this.codec);
     this.#checkpoints = [];
     this.#nReplyFrames = 0;
+    if (this.#context && this.transport === 'webrtc') {
+      this.#remote = this.#remoteReply(this.#context);
+      this.#connection = this.#call(epoch);
+      return;
+    }
+    if (this.#speaker) this.#reply = this.#replyAudio(this.#speaker, this.codec);
     this.#connection = this.#open(epoch, this.codec, null);
   }
 
   #open(epoch: number, codec: Codec, resumes: Outbox | null): Connection {
     const url = socketUrl(codec, document.baseURI);
-    const handlers: ConnectionHandlers = {
+    const handlers = {
+      ...this.#handlers(epoch),
+      audio: (frame: Frame) => this.#audio(frame),
+      resumed: (backTo: number | null) => this.#resumed(backTo),
+    };
+    return new Connection(url, protocols(this.#key, resumes), handlers, resumes);
+  }
+
+  #call(epoch: number): Call {
+    const options = { url: callUrl(document.baseURI), headers: authorization(this.#key), microphone: this.#user?.track ?? null };
+    return new Call(options, { ...this.#handlers(epoch), reply: (stream) => this.#remote?.play(stream) });
+  }
+
+  #handlers(epoch: number): LineHandlers {
+    return {
       event: (event) => this.#event(event),
-      audio: (frame) => this.#audio(frame),
-      resumed: (backTo) => this.#resumed(backTo),
       unreadable: (message) => this.#notice(plain.hubReported(`It sent something this page cannot read: ${message}.`)),
       lost: (opened, code) => void this.#lost(epoch, opened, code),
     };
-    return new Connection(url, protocols(this.#key, resumes), handlers, resumes);
   }
 
   /** Tries to resume the session of the lost connection until the hub has discarded it. */
@@ -295,13 +345,16 @@ export class Conversation {
     try {
       if (!this.#context) throw new MicrophoneError(window.isSecureContext ? 'unsupported' : 'insecure');
       this.codec ??= await bestCodec();
-      const user = await UserAudio.open(this.#context, this.codec, {
+      // A track needs no encoder here.
+      const codec = this.transport === 'webrtc' ? 'pcm16' : this.codec;
+      const user = await UserAudio.open(this.#context, codec, {
         payload: (payload) => this.#sendAudio(payload),
         lost: () => this.#microphoneLost(),
         failed: () => this.#withoutOpus(),
       });
       if (epoch !== this.#epoch) return user.close(), false;
       this.#user = user;
+      this.#connection?.useMicrophone(user.track);
       this.#store.dispatch({ kind: 'microphone', microphone: 'on' });
       return true;
     } catch (cause) {
@@ -323,6 +376,7 @@ export class Conversation {
   #event(event: wire.ServerEvent): void {
     // The speaker first: a stop must not wait until the page is drawn.
     for (const effect of effectsOf(this.#store.state, event)) this.#reply?.perform(effect);
+    this.#remote?.take(event);
     this.#hubClock.take(event);
     if (event.type === 'session.created') this.#begin();
     this.#follow(event);
@@ -334,7 +388,7 @@ export class Conversation {
 
   #mark(): void {
     this.#checkpoints.push({
-      number: this.#connection?.outbox.nReceived ?? 0,
+      number: this.#connection?.nReceived ?? 0,
       state: this.#store.state,
       utterance: this.#utterance && { ...this.#utterance },
       unconfirmed: [...this.#unconfirmed],
@@ -374,7 +428,8 @@ export class Conversation {
   /** A session has started: sends its settings, the conversation so far, and waiting messages. */
   #begin(): void {
     this.#connection?.send(wire.sessionUpdate(this.#wish()));
-    this.#hubClock.begin();
+    // In a call the hub itself knows what was heard.
+    if (!this.#remote) this.#hubClock.begin();
     this.#pending.unshift(...this.#unconfirmed.splice(0));
     const waiting = new Set(this.#pending.map(({ id }) => id));
     for (const { id, role, text } of history(this.#store.state.captions, waiting, this.#store.state.nSessions)) {
@@ -414,6 +469,23 @@ export class Conversation {
     });
   }
 
+  #remoteReply(context: AudioContext): RemoteReply {
+    return new RemoteReply(context, {
+      measured: (peak, nSamples) => this.sound.measured(peak, nSamples),
+      playing: (itemId, playedMs) => {
+        this.#store.dispatch({ kind: 'received', itemId, endMs: 0 });
+        this.#store.dispatch({ kind: 'playback', state: 'playing', itemId, playedMs, finished: [] });
+      },
+      sounded: (itemId, atS) => this.#sounded(itemId, atS),
+      ended: (finished) => this.#store.dispatch({ kind: 'playback', state: 'empty', itemId: null, playedMs: 0, finished }),
+    });
+  }
+
+  #sounded(itemId: string, atS: number): void {
+    const ms = this.#clock.sounded(atS, (span) => this.#user?.lastLoud(span) ?? null);
+    if (ms !== null) this.#store.dispatch({ kind: 'latency', itemId, ms });
+  }
+
   #tellPlayed({ atS, firstSoundS, ...report }: PlayedAt): void {
     const context = this.#context;
     if (!context) return;
@@ -432,12 +504,11 @@ export class Conversation {
   }
 
   #playback(report: PlaybackReport): void {
+    // The loudspeaker of the page is silent in a call.
+    if (this.#remote) return;
     this.sound.take(report);
     this.#reply?.report(report);
-    for (const { itemId, atS } of report.firstSoundTimes) {
-      const ms = this.#clock.sounded(atS, (span) => this.#user?.lastLoud(span) ?? null);
-      if (ms !== null) this.#store.dispatch({ kind: 'latency', itemId, ms });
-    }
+    for (const { itemId, atS } of report.firstSoundTimes) this.#sounded(itemId, atS);
     const { state, itemId, finished, playedSamples } = report;
     if (state === 'empty' && this.#store.state.playback === 'idle' && finished.length === 0) return;
     this.#store.dispatch({ kind: 'playback', state, itemId, playedMs: playedSamples / 24, finished });
@@ -449,8 +520,7 @@ export class Conversation {
     this.#resumption.over();
     this.#lossIsOver();
     this.#connection = null;
-    this.#reply?.close();
-    this.#reply = null;
+    this.#closeReply();
     if (code === Closed.badKey) return this.#keyNeeded();
     if (code === Closed.noSession && this.#wasLive) return this.#startOver(epoch);
     // The reason for a refusal is available only from /readyz.
@@ -529,8 +599,14 @@ export class Conversation {
     this.#resumption.over();
     this.#connection?.close();
     this.#connection = null;
+    this.#closeReply();
+  }
+
+  #closeReply(): void {
     this.#reply?.close();
     this.#reply = null;
+    this.#remote?.close();
+    this.#remote = null;
   }
 
   #closeMicrophone(): void {

@@ -7,9 +7,9 @@ import { authorization } from './key';
 const TIMEOUT_MS = 4_000;
 
 export type Readiness =
-  | { kind: 'ready'; engines: Engines }
-  | { kind: 'full'; sessions: number; engines: Engines }
-  | { kind: 'loading'; engines: Engines }
+  | { kind: 'ready'; engines: Engines; webrtc: boolean }
+  | { kind: 'full'; sessions: number; engines: Engines; webrtc: boolean }
+  | { kind: 'loading'; engines: Engines; webrtc: boolean }
   | { kind: 'unreachable' };
 
 /**
@@ -21,6 +21,11 @@ export function socketUrl(codec: string, base: string): string {
   url.protocol = url.protocol === 'https:' ? 'wss:' : 'ws:';
   url.search = `?audio=${codec}&resume=1`;
   return url.href;
+}
+
+/** Address that takes offers of calls by WebRTC. */
+export function callUrl(base: string): string {
+  return new URL('v1/realtime/calls', base).href;
 }
 
 /** Browsers do not expose why a WebSocket was refused, so readiness is queried before and after. */
@@ -35,13 +40,14 @@ export async function readiness(): Promise<Readiness> {
 
 export function readinessFrom(status: number, body: unknown): Readiness {
   if (typeof body !== 'object' || body === null) return { kind: 'unreachable' };
-  const { ready, sessions, max_sessions, engines, remote, load } = body as Record<string, unknown>;
+  const { ready, sessions, max_sessions, engines, remote, load, webrtc: offered } = body as Record<string, unknown>;
   const named = enginesFrom(engines, remote);
+  const webrtc = offered === true;
   const isOverloaded = fieldsOf(load)['level'] === 'no_sessions';
   if (typeof sessions === 'number' && typeof max_sessions === 'number' && (sessions >= max_sessions || isOverloaded)) {
-    return { kind: 'full', sessions, engines: named };
+    return { kind: 'full', sessions, engines: named, webrtc };
   }
-  return status === 200 && ready === true ? { kind: 'ready', engines: named } : { kind: 'loading', engines: named };
+  return { kind: status === 200 && ready === true ? 'ready' : 'loading', engines: named, webrtc };
 }
 
 function enginesFrom(engines: unknown, remote: unknown): Engines {

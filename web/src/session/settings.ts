@@ -9,9 +9,13 @@ export interface Settings {
   /** Null selects the hub's default. */
   voice: string | null;
   showTimings: boolean;
+  transport: Transport;
 }
 
-export const defaultSettings: Settings = { voice: null, showTimings: true };
+/** A WebSocket resumes after a loss and is quicker; WebRTC suits networks that lose packets. */
+export type Transport = 'websocket' | 'webrtc';
+
+export const defaultSettings: Settings = { voice: null, showTimings: true, transport: 'websocket' };
 
 /** Missing or invalid values become defaults. */
 export function settingsFrom(text: string | null): Settings {
@@ -22,10 +26,11 @@ export function settingsFrom(text: string | null): Settings {
   } catch {
     return defaultSettings;
   }
-  const { voice, showTimings } = value;
+  const { voice, showTimings, transport } = value;
   return {
     voice: typeof voice === 'string' ? voice : defaultSettings.voice,
     showTimings: typeof showTimings === 'boolean' ? showTimings : defaultSettings.showTimings,
+    transport: transport === 'webrtc' ? transport : defaultSettings.transport,
   };
 }
 
@@ -42,6 +47,12 @@ export function loadSettings(): Settings {
 export function codecAsked(search: string): Codec | null {
   const asked = new URLSearchParams(search).get('audio');
   return asked === 'opus' || asked === 'pcm16' ? asked : null;
+}
+
+/** `?transport=webrtc` or `?transport=websocket` in the page's address; null leaves the choice to the settings. */
+export function transportAsked(search: string): Transport | null {
+  const asked = new URLSearchParams(search).get('transport');
+  return asked === 'webrtc' || asked === 'websocket' ? asked : null;
 }
 
 export function saveSettings(settings: Settings): void {

@@ -11,11 +11,23 @@ export class Sound {
   renderedSamples = 0;
   /** When audible sound was last played, in ms of the page's clock. */
   lastAudibleMs = 0;
+  /** The counters of the worklet at its last report. */
+  #worklet = { audible: 0, rendered: 0 };
 
   take(report: PlaybackReport): void {
     levels.reply = report.peak;
-    this.audibleSamples = report.audibleSamples;
-    this.renderedSamples = report.renderedSamples;
+    this.audibleSamples += Math.max(0, report.audibleSamples - this.#worklet.audible);
+    this.renderedSamples += Math.max(0, report.renderedSamples - this.#worklet.rendered);
+    this.#worklet = { audible: report.audibleSamples, rendered: report.renderedSamples };
     if (report.peak > AUDIBLE) this.lastAudibleMs = performance.now();
+  }
+
+  /** The same of sound that the browser plays itself: a peak, and the samples since the last one. */
+  measured(peak: number, nSamples: number): void {
+    levels.reply = peak;
+    this.renderedSamples += nSamples;
+    if (peak <= AUDIBLE) return;
+    this.audibleSamples += nSamples;
+    this.lastAudibleMs = performance.now();
   }
 }

@@ -51,6 +51,11 @@ export class UserAudio {
     return this.#recent.recording(startMs, endMs, nFramesSent * FRAME_S * 1000);
   }
 
+  /** The microphone's track. */
+  get track(): MediaStreamTrack | null {
+    return this.#microphone?.track ?? null;
+  }
+
   mute(muted: boolean): void {
     this.#microphone?.mute(muted);
     if (muted) levels.microphone = 0;

@@ -90,6 +90,8 @@ export interface State {
   captions: Caption[];
   notice: Notice | null;
   engines: Engines | null;
+  /** The hub takes calls by WebRTC. */
+  webrtc: boolean;
   voices: Voice[];
   /** The assistant has spoken in this session, after which the voice cannot change. */
   audioMade: boolean;
@@ -113,6 +115,7 @@ export const initialState: State = {
   captions: [],
   notice: null,
   engines: null,
+  webrtc: false,
   voices: [],
   audioMade: false,
   charsPerSecond: FIRST_GUESS_CHARS_PER_S,

@@ -13,7 +13,7 @@ export type Action =
   | { kind: 'microphone'; microphone: State['microphone'] }
   | { kind: 'mute'; muted: boolean }
   | { kind: 'notice'; notice: Notice | null }
-  | { kind: 'hub'; engines?: Engines; voices?: Voice[] }
+  | { kind: 'hub'; engines?: Engines; webrtc?: boolean; voices?: Voice[] }
   | { kind: 'typed'; id: string; text: string }
   /** A typed message, or a repeated recording, is being sent. */
   | { kind: 'sent' }
@@ -42,7 +42,7 @@ export function reduce(state: State, action: Action): State {
     case 'notice':
       return { ...state, notice: action.notice };
     case 'hub':
-      return { ...state, engines: action.engines ?? state.engines, voices: action.voices ?? state.voices };
+      return { ...state, engines: action.engines ?? state.engines, webrtc: action.webrtc ?? state.webrtc, voices: action.voices ?? state.voices };
     case 'typed':
       return { ...append(state, typedCaption(action.id, action.text)), awaiting: state.link === 'live' };
     case 'sent':

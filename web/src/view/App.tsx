@@ -33,8 +33,13 @@ export function App({ store, conversation }: Props) {
         state={state}
         voice={settings.voice}
         showTimings={settings.showTimings}
+        transport={conversation.chosenTransport}
         onVoice={(voice) => {
           conversation.chooseVoice(voice);
+          setSettings(conversation.settings);
+        }}
+        onTransport={(transport) => {
+          conversation.chooseTransport(transport);
           setSettings(conversation.settings);
         }}
         onTimings={(showTimings) => {
@@ -50,7 +55,7 @@ export function App({ store, conversation }: Props) {
           <Composer onSend={(text) => void conversation.type(text)} />
         </section>
       </main>
-      <Footer engines={state.engines} codec={conversation.codec} onEngines={() => setShowEngines(true)} />
+      <Footer engines={state.engines} carrier={conversation.carrier} onEngines={() => setShowEngines(true)} />
       {showEngines && <EnginesPanel keeper={keeper} voices={voiceKeeper} onClose={() => setShowEngines(false)} />}
     </div>
   );

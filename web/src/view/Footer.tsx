@@ -22,11 +22,12 @@ function EngineName({ engines, stage }: { engines: Engines | null; stage: 'vad' 
 
 interface Props {
   engines: Engines | null;
-  codec: string | null;
+  /** The codec, or the transport that brings its own. */
+  carrier: string | null;
   onEngines: () => void;
 }
 
-export function Footer({ engines, codec, onEngines }: Props) {
+export function Footer({ engines, carrier, onEngines }: Props) {
   return (
     <footer id="engines" class="footer">
       <button id="engines-open" type="button" class="engines-open" aria-haspopup="dialog" title="Engines and models" onClick={onEngines}>
@@ -37,9 +38,9 @@ export function Footer({ engines, codec, onEngines }: Props) {
         ))}
         {engines === null && <span class="engine">engines</span>}
       </button>
-      {codec && (
+      {carrier && (
         <span class="engine">
-          <b>{codec}</b> carries
+          <b>{carrier}</b> carries
         </span>
       )}
       {/* A separate tab, so that the conversation continues; `opener` passes this tab's key to it. */}

@@ -1,5 +1,6 @@
 // The page's name, the choice of the voice, and the switch for timings.
 
+import type { Transport } from '../session/settings';
 import type { State } from '../state/model';
 import { Mark } from './icons';
 
@@ -7,11 +8,13 @@ interface Props {
   state: State;
   voice: string | null;
   showTimings: boolean;
+  transport: Transport;
   onVoice: (voice: string | null) => void;
   onTimings: (show: boolean) => void;
+  onTransport: (transport: Transport) => void;
 }
 
-export function Header({ state, voice, showTimings, onVoice, onTimings }: Props) {
+export function Header({ state, voice, showTimings, transport, onVoice, onTimings, onTransport }: Props) {
   const known = state.voices.some(({ id }) => id === voice);
   return (
     <header class="header">
@@ -23,6 +26,15 @@ export function Header({ state, voice, showTimings, onVoice, onTimings }: Props)
           <input type="checkbox" checked={showTimings} onChange={(event) => onTimings(event.currentTarget.checked)} />
           <span>Timings</span>
         </label>
+        {state.webrtc && (
+          <label class="choice">
+            <span class="choice-name">Connection</span>
+            <select id="transport" value={transport} onChange={(event) => onTransport(event.currentTarget.value === 'webrtc' ? 'webrtc' : 'websocket')}>
+              <option value="websocket">WebSocket</option>
+              <option value="webrtc">WebRTC</option>
+            </select>
+          </label>
+        )}
         {state.voices.length > 0 && (
           <label class="choice">
             <span class="choice-name">Voice</span>

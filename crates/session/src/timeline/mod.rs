@@ -55,6 +55,7 @@ pub(super) struct Begins {
     pub(super) session: SessionId,
     /// The API key it was opened with.
     pub(super) owner: Option<KeyId>,
+    pub(super) transport: &'static str,
     pub(super) at: SystemTime,
     /// For the turns' names.
     pub(super) seed: u64,
@@ -86,9 +87,9 @@ enum Cause {
 impl Timeline {
     /// Of a session that begins now.
     pub(super) fn new(begins: Begins, turn_history: Arc<TurnHistory>, metrics: Metrics) -> Self {
-        let Begins { session, owner, at, seed, may_report, brownout, limits } = begins;
+        let Begins { session, owner, transport, at, seed, may_report, brownout, limits } = begins;
         let (engines, keeps_words) = (turn_history.engines(), turn_history.keeps_transcripts());
-        let frame = Frame { session, owner, origin: at, engines, keeps_words, may_report };
+        let frame = Frame { session, owner, transport, origin: at, engines, keeps_words, may_report };
         let (open, cause) = (VecDeque::new(), Cause::Nothing);
         Self { frame, ids: IdMint::new(seed), n_turns: 0, turn_history, metrics, limits, brownout, open, cause }
     }

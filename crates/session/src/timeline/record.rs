@@ -18,6 +18,8 @@ pub struct TurnRecord {
     pub id: String,
     /// Whose.
     pub session_id: SessionId,
+    /// How the session is reached: `websocket`, `webrtc`, `rtvi`, or the peer of a phone call, such as `twilio`.
+    pub transport: &'static str,
     /// Counted from 1 in its session.
     pub turn: u64,
     /// The user's item, of several utterances the last one's.

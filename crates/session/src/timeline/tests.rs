@@ -27,6 +27,7 @@ fn rig() -> Rig {
         Begins {
             session: "sess_1".into(),
             owner: None,
+            transport: "webrtc",
             at: SystemTime::UNIX_EPOCH,
             seed: 1,
             may_report: false,

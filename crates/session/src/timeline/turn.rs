@@ -25,6 +25,7 @@ pub(super) struct Frame {
     pub(super) session: SessionId,
     /// The API key it was opened with.
     pub(super) owner: Option<KeyId>,
+    pub(super) transport: &'static str,
     /// When the session began.
     pub(super) origin: SystemTime,
     pub(super) engines: Arc<EngineNames>,
@@ -279,6 +280,7 @@ impl Turn {
         TurnRecord {
             id: self.id.clone(),
             session_id: frame.session.clone(),
+            transport: frame.transport,
             turn: self.n,
             item_id: self.utterances.last().map(|utterance| utterance.item.clone()),
             response_id: self.response.clone(),

@@ -245,7 +245,7 @@ async fn send(sink: &mut SplitSink<WebSocket, Message>, message: Message) -> Res
 
 /// The client's audio on its way to the session.
 #[derive(Default)]
-struct Microphone {
+pub(super) struct Microphone {
     /// With the rate of the first audio, which all has: to build another takes milliseconds.
     resampler: Option<(u32, Resampler)>,
     /// Samples that the session has.
@@ -255,7 +255,7 @@ struct Microphone {
 impl Microphone {
     /// The audio in pieces for the session, each with its first sample; `None`: it is of a format that is not served, or its rate
     /// is another than before.
-    fn take(&mut self, audio: &Audio) -> Option<Vec<(Samples, Bytes)>> {
+    pub(super) fn take(&mut self, audio: &Audio) -> Option<Vec<(Samples, Bytes)>> {
         let n_channels = audio.num_channels as usize;
         if !RATES.contains(&audio.sample_rate)
             || !(1..=2).contains(&n_channels)

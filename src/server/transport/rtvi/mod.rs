@@ -1,11 +1,14 @@
 //! RTVI over a WebSocket with pipecat's protobuf frames: `WS /v1/rtvi`, for pipecat's client SDKs.
 //!
 //! [`upgrade`] authenticates, opens a [`Call`] and hands it to [`connection`]. [`projection`] words the session's events as RTVI
-//! messages and the client's messages as client events; [`frame`] is their envelope.
+//! messages and the client's messages as client events; [`frame`] is their envelope. [`offer`] takes the offers of clients that call by WebRTC.
 
 mod connection;
 mod frame;
-mod projection;
+pub(in crate::server) mod offer;
+pub(super) mod projection;
+#[cfg(feature = "testing")]
+pub mod testing;
 
 use super::call::{Call, CallOpening};
 use crate::server::app::App;

@@ -22,18 +22,18 @@ const MAX_SEGMENTS: usize = 256;
 
 /// What follows from an event or a message.
 #[derive(Debug, Default, PartialEq)]
-pub(super) struct Outgoing {
+pub(in crate::server::transport) struct Outgoing {
     /// RTVI messages.
-    pub(super) to_client: Vec<Value>,
+    pub(in crate::server::transport) to_client: Vec<Value>,
     /// Client events of the Realtime API.
-    pub(super) to_session: Vec<Value>,
+    pub(in crate::server::transport) to_session: Vec<Value>,
     /// The client ends the session.
-    pub(super) hangs_up: bool,
+    pub(in crate::server::transport) hangs_up: bool,
 }
 
 /// See the module.
 #[derive(Default)]
-pub(super) struct Projection {
+pub(in crate::server::transport) struct Projection {
     is_ready: bool,
     n_messages: u64,
     /// The words so far of each utterance that is being transcribed, by item.
@@ -76,19 +76,19 @@ struct Segments {
 
 impl Projection {
     /// What the session is asked for before anything else: the words of the user.
-    pub(super) fn begin(&mut self) -> Value {
+    pub(in crate::server::transport) fn begin(&mut self) -> Value {
         self.updates.push_back(None);
         let session = json!({"type": "realtime", "audio": {"input": {"transcription": {"model": "whisper-1"}}}});
         json!({"type": "session.update", "event_id": OWN, "session": session})
     }
 
     /// When [`Self::silent`] is due.
-    pub(super) fn silent_at(&self) -> Option<Instant> {
+    pub(in crate::server::transport) fn silent_at(&self) -> Option<Instant> {
         self.speaking.as_ref().filter(|speaking| speaking.is_complete).map(|speaking| speaking.until)
     }
 
     /// All of the reply is played.
-    pub(super) fn silent(&mut self) -> Vec<Value> {
+    pub(in crate::server::transport) fn silent(&mut self) -> Vec<Value> {
         let mut messages: Vec<Value> = Vec::new();
         for (id, text) in std::mem::take(&mut self.segments.unplayed) {
             messages.extend(self.output(&text, id, true, "completed"));
@@ -98,7 +98,7 @@ impl Projection {
     }
 
     /// Audio of this length leaves now.
-    pub(super) fn audio(&mut self, length: Duration, now: Instant) -> Vec<Value> {
+    pub(in crate::server::transport) fn audio(&mut self, length: Duration, now: Instant) -> Vec<Value> {
         if let Some(speaking) = &mut self.speaking {
             (speaking.until, speaking.is_complete) = (speaking.until.max(now) + length, false);
             return Vec::new();
@@ -109,7 +109,7 @@ impl Projection {
     }
 
     /// Takes a server event.
-    pub(super) fn event(&mut self, event: &Value) -> Outgoing {
+    pub(in crate::server::transport) fn event(&mut self, event: &Value) -> Outgoing {
         let mut out = Outgoing::default();
         let text = |field: &str| event[field].as_str().unwrap_or_default();
         match text("type") {
@@ -177,7 +177,7 @@ impl Projection {
     }
 
     /// Takes a message of the client, JSON.
-    pub(super) fn message_of_client(&mut self, text: &str) -> Outgoing {
+    pub(in crate::server::transport) fn message_of_client(&mut self, text: &str) -> Outgoing {
         let mut out = Outgoing::default();
         let Ok(Value::Object(message)) = serde_json::from_str(text) else {
             self.push(&mut out, "error", error(&json!({"message": "A message is a JSON object."})));

@@ -16,6 +16,7 @@ use crate::server::auth::Caller;
 use crate::server::client::Client;
 use crate::server::heartbeat::{Beat, Heartbeat, HeartbeatReset};
 use crate::server::transport::call::{Call, CallOpening, CallOutput, alive};
+use crate::server::transport::calls::CallEntry;
 use antiphon_audio::codec::CodecError;
 use antiphon_protocol::SessionKind;
 use antiphon_session::AudioMode;
@@ -69,6 +70,17 @@ enum Over {
     Close(u16, Cow<'static, str>),
 }
 
+impl Over {
+    /// As the audit log has it: without words of the peer.
+    fn outcome(&self) -> String {
+        match self {
+            Self::Gone => "ok".into(),
+            Self::Close(1000, _) => "hung up".into(),
+            Self::Close(code, _) => format!("closed with {code}"),
+        }
+    }
+}
+
 impl From<Gone> for Over {
     fn from(_: Gone) -> Self {
         Self::Gone
@@ -93,10 +105,12 @@ pub(super) async fn serve(app: Arc<App>, (mut source, mut sink): (Source, Sink),
     let mut leg = leg;
     let over = match begin(&app, &mut source, leg.as_mut(), arrival).await {
         Ok((call, start, greeting)) => {
-            let session = call.session().clone();
+            let session = call.call().session().clone();
             let conversation = Conversation::new(&call, leg);
             let over = conversation.run(&app, &start, greeting, (&mut source, &mut sink)).await;
             leg = conversation.end();
+            call.call().conclude(over.outcome());
+            call.close();
             tracing::info!(%session, peer, ?over, "the call is over");
             over
         }
@@ -120,7 +134,7 @@ async fn begin(
     source: &mut Source,
     leg: &mut dyn Leg,
     arrival: Arrival,
-) -> Result<(Call, Start, Option<String>), Over> {
+) -> Result<(CallEntry, Start, Option<String>), Over> {
     let Arrival { client, caller, peer, route, parameters, needs_route, starts_within, starting } = arrival;
     let first = async {
         loop {
@@ -162,12 +176,17 @@ async fn begin(
         transport: peer,
         route,
     };
+    let owner = caller.owner;
     let call = Call::open(app, client, caller, opening)
         .map_err(|refused| Over::Close(1013, format!("{}: {}", refused.code, refused.message).into()))?;
-    Ok((call, start, greeting))
+    // Phones know no id of their call at the hub: the session's serves those who join it.
+    let id = call.session().as_str().to_owned();
+    let peer_id = start.parameters.get("call").map(str::to_owned);
+    Ok((app.calls.list(id, (call, owner), (peer, peer_id)), start, greeting))
 }
 
 struct Conversation<'a> {
+    entry: &'a CallEntry,
     call: &'a Call,
     began: Instant,
     shared: Mutex<Shared>,
@@ -197,9 +216,9 @@ struct Event<'a> {
 }
 
 impl<'a> Conversation<'a> {
-    fn new(call: &'a Call, leg: Box<dyn Leg>) -> Self {
+    fn new(entry: &'a CallEntry, leg: Box<dyn Leg>) -> Self {
         let shared = Shared { leg, playout: Playout::default(), round_trips: VecDeque::new(), n_responses: 0 };
-        Self { call, began: Instant::now(), shared: Mutex::new(shared) }
+        Self { entry, call: entry.call(), began: Instant::now(), shared: Mutex::new(shared) }
     }
 
     /// The call's clock, which times in client events use.
@@ -228,6 +247,7 @@ impl<'a> Conversation<'a> {
             conversation: self,
             microphone: Microphone::new(start.input),
             keypad: Keypad::new(app.telephony.key_pause),
+            n_keys: 0,
             reset,
             reports: reports.clone(),
             heard_until: Instant::now(),
@@ -247,6 +267,7 @@ impl<'a> Conversation<'a> {
         tokio::select! {
             over = reader.run(source, greeting) => over,
             over = writer.run(heartbeat) => over,
+            () = self.entry.hung_up().cancelled() => Over::Close(1000, "hung up".into()),
             never = self.report(heard) => never,
         }
     }
@@ -273,6 +294,8 @@ struct Reader<'a> {
     conversation: &'a Conversation<'a>,
     microphone: Microphone,
     keypad: Keypad,
+    /// Keys that were pressed so far.
+    n_keys: u64,
     reset: HeartbeatReset,
     reports: mpsc::Sender<(Heard, bool)>,
     /// Up to when there is audio.
@@ -391,6 +414,13 @@ impl Reader<'_> {
 
     /// The first key of an entry stops a reply, as speech does.
     async fn pressed(&mut self, key: char) {
+        self.n_keys += 1;
+        // In the words of OpenAI's API.
+        let event = json!({
+            "type": "input_audio_buffer.dtmf_event_received", "event_id": format!("event_dtmf_{}", self.n_keys),
+            "event": key.to_string(), "received_at": jiff::Timestamp::now().as_second(),
+        });
+        self.conversation.entry.publish(&event.to_string());
         if self.keypad.is_empty() {
             self.interrupt().await;
         }
@@ -519,6 +549,10 @@ impl Writer<'_> {
 
     async fn event(&mut self, text: &str) -> Result<(), Gone> {
         let Ok(Event { kind }) = serde_json::from_str::<Event>(text) else { return Ok(()) };
+        // Events of the extensions answer the hub's own.
+        if !kind.starts_with("antiphon.") {
+            self.conversation.entry.publish(text);
+        }
         match kind.as_ref() {
             "response.created" => self.conversation.shared().n_responses += 1,
             "response.done" => {

@@ -18,6 +18,8 @@ mod playout;
 mod plivo;
 mod signature;
 mod telnyx;
+#[cfg(feature = "testing")]
+pub mod testing;
 mod twilio;
 mod vonage;
 
@@ -32,6 +34,7 @@ use crate::server::secrets;
 use crate::server::shares::{Share, Shares};
 use antiphon_engines::secret;
 use antiphon_protocol::SessionUpdate;
+use arc_swap::ArcSwapOption;
 use axum::body::to_bytes;
 use axum::extract::ws::WebSocketUpgrade;
 use axum::extract::{Extension, Path, RawQuery, Request, State};
@@ -77,7 +80,7 @@ const AUDIOSOCKET_ROUTE: &str = "telephony.audiosocket_listen";
 pub(in crate::server) struct Telephony {
     unauthenticated: bool,
     /// What Twilio signs with; `None`: its signatures are not checked, and it needs a token as the others do.
-    auth_token: Option<AuthToken>,
+    auth_token: ArcSwapOption<AuthToken>,
     routes: HashMap<String, Route>,
     key_pause: Duration,
     /// WebSockets whose call has not started yet, in all and by address.
@@ -117,7 +120,7 @@ impl Telephony {
         });
         Self {
             unauthenticated: config.unauthenticated,
-            auth_token: None,
+            auth_token: ArcSwapOption::empty(),
             routes: routes.collect(),
             key_pause: Duration::from_millis(u64::from(config.key_pause_ms)),
             starting: Arc::new(Semaphore::new(MAX_STARTING)),
@@ -137,8 +140,16 @@ impl Telephony {
         if audiosocket.is_some() {
             tracing::info!("listening for AudioSocket on {address}");
         }
-        let telephony = Self { auth_token: token.as_deref().map(AuthToken::new), ..Self::new(config) };
+        let telephony = Self::new(config);
+        if let Some(token) = token {
+            telephony.replace_auth_token(&token);
+        }
         Ok((telephony, audiosocket))
+    }
+
+    /// Requests of Twilio are checked with this auth token from now on.
+    pub(in crate::server) fn replace_auth_token(&self, token: &str) {
+        self.auth_token.store(Some(Arc::new(AuthToken::new(token))));
     }
 
     /// The route of a call: by the parameter `route`, the UUID or the number called; then `default`.
@@ -380,7 +391,7 @@ async fn authenticate(
 ) -> Result<Caller, Box<Response>> {
     let nobody = Caller { owner: None, settings: None };
     let mut is_signed = false;
-    if let (Some(auth_token), Some(signed)) = (&app.telephony.auth_token, signed) {
+    if let (Some(auth_token), Some(signed)) = (app.telephony.auth_token.load_full(), signed) {
         let signature = headers.get(signature::HEADER).and_then(|value| value.to_str().ok()).unwrap_or_default();
         let urls = (signed.urls)(&public_url(app, client, headers));
         if !auth_token.has_signed(signature, &urls, signed.form) {

@@ -4,9 +4,9 @@
 //! else. What belongs to no call is dropped without a reply, so that nothing is reflected. TCP connections carry datagrams as
 //! RFC 4571 frames. No datagram is decrypted or judged here; [`super::peer`] does both.
 
-use super::queue::{Queue, Weight};
 use crate::config::RtcConfig;
 use crate::server::client::network;
+use crate::server::transport::queue::{Queue, Weight};
 use bytes::{Bytes, BytesMut};
 use std::collections::HashMap;
 use std::io;
@@ -68,7 +68,7 @@ struct Routes {
 }
 
 #[derive(Clone)]
-struct Listed {
+pub(super) struct Listed {
     inbox: Arc<Inbox>,
     /// Cancelled when the call has ended.
     ended: CancellationToken,
@@ -227,7 +227,7 @@ impl Endpoint {
     }
 
     /// The call that a datagram belongs to.
-    fn find(&self, bytes: &[u8], source: Option<SocketAddr>) -> Option<Listed> {
+    pub(super) fn find(&self, bytes: &[u8], source: Option<SocketAddr>) -> Option<Listed> {
         let is_stun = matches!(bytes.first()?, 0..=3);
         if is_stun && let Some(fragment) = fragment_of(bytes) {
             return self.routes().by_fragment.get(&fragment).cloned();
@@ -271,6 +271,11 @@ impl Route {
         routes.by_address.insert(address, self.listed.clone());
         drop(routes);
         self.addresses.push(address);
+    }
+
+    #[cfg(feature = "testing")]
+    pub(super) fn is(&self, listed: &Listed) -> bool {
+        Arc::ptr_eq(&listed.inbox, &self.listed.inbox)
     }
 
     /// Takes an address of the call back from another call, because an authenticated request has come from there again.
@@ -349,7 +354,7 @@ fn fragment_of(bytes: &[u8]) -> Option<String> {
 
 /// The next frame of a connection (RFC 4571): a length of 16 bits, then a datagram. `None`: the connection has ended, or sends
 /// what is none.
-async fn frame(reader: &mut (impl AsyncReadExt + Unpin)) -> Option<Bytes> {
+pub(super) async fn frame(reader: &mut (impl AsyncReadExt + Unpin)) -> Option<Bytes> {
     let length = usize::from(reader.read_u16().await.ok()?);
     if length == 0 || length > MAX_DATAGRAM_BYTES {
         return None;

@@ -42,6 +42,8 @@ struct Response {
     n_sounded: usize,
     /// Content parts whose audio is not complete.
     n_open: usize,
+    /// Items whose audio the session has given to its end.
+    whole: Vec<ItemId>,
     has_started: bool,
     is_done: bool,
 }
@@ -107,6 +109,7 @@ impl ReplyEvents {
             "response.output_audio.done" => {
                 if let Some(response) = head.response_id.as_deref().and_then(|id| self.find(id)) {
                     response.n_open = response.n_open.saturating_sub(1);
+                    response.whole.extend(head.item_id.as_deref().map(ItemId::from));
                 }
                 outgoing.to_peer.push(text);
             }
@@ -123,6 +126,8 @@ impl ReplyEvents {
                 drop(head);
                 outgoing.to_peer.push(text);
                 let Some(response) = response else { return outgoing };
+                let has_left = |item: &ItemId| response.whole.contains(item) && !speaker.holds(item);
+                let left: Vec<ItemId> = response.items.iter().filter(|item| has_left(item)).cloned().collect();
                 let mut cuts = speaker.clear(&response.items);
                 // Of the rest, no audio has come yet.
                 for item in &response.items[response.n_sounded..] {
@@ -130,7 +135,8 @@ impl ReplyEvents {
                         cuts.push(Position { item: item.clone(), end_ms: 0 });
                     }
                 }
-                for Position { item, end_ms } in cuts {
+                // The last frame of an item may be filled up: one that has left to its end is not truncated.
+                for Position { item, end_ms } in cuts.into_iter().filter(|cut| !left.contains(&cut.item)) {
                     let played = json!({
                         "type": "output_audio_buffer.played", "event_id": self.own_id(), "item_id": item.as_str(),
                         "audio_end_ms": end_ms, "stopped": true,
@@ -223,6 +229,7 @@ impl ReplyEvents {
                 items,
                 n_sounded: 0,
                 n_open: 0,
+                whole: Vec::new(),
                 has_started: false,
                 is_done: false,
             });
@@ -239,6 +246,29 @@ fn is_own(event_id: Option<&str>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_item_that_has_left_to_its_end_is_not_truncated() {
+        let (mut events, mut speaker) = (ReplyEvents::default(), Speaker::default());
+        let mut tell = |event: serde_json::Value, speaker: &mut Speaker| events.session(event.to_string(), speaker);
+        for item in ["a", "b"] {
+            let part = json!({"type": "response.content_part.added", "response_id": "r", "item_id": item,
+                              "part": {"type": "audio"}});
+            tell(part, &mut speaker);
+            for n in 0..2 {
+                speaker.push(item.into(), antiphon_types::Samples(n * 480), bytes::Bytes::from_static(b"x"));
+            }
+            tell(json!({"type": "response.output_audio.done", "response_id": "r", "item_id": item}), &mut speaker);
+        }
+        let now = tokio::time::Instant::now();
+        for _ in 0..2 {
+            speaker.tick(now);
+        }
+        let cleared = tell(json!({"type": "output_audio_buffer.cleared", "response_id": "r"}), &mut speaker);
+        let cut: Vec<_> = cleared.to_session.iter().filter(|event| event.contains("item.truncate")).collect();
+        assert_eq!(cut.len(), 1, "{cut:?}");
+        assert!(cut[0].contains("\"item_id\":\"b\"") && cut[0].contains("\"audio_end_ms\":0"), "{cut:?}");
+    }
     use antiphon_types::Samples;
     use bytes::Bytes;
     use tokio::time::Instant;

@@ -10,9 +10,9 @@ use bytes::Bytes;
 /// RTP's clock of Opus in Hz (RFC 7587, section 4.1).
 const CLOCK_HZ: u64 = 48_000;
 /// A frame of silence: 20 ms of that clock.
-const SILENCE: u64 = CLOCK_HZ / 50;
+pub(super) const SILENCE: u64 = CLOCK_HZ / 50;
 /// The longest jump of numbers or timestamps that is a loss or a pause; a longer one begins the stream anew.
-const MAX_JUMP: u64 = 2 * CLOCK_HZ;
+pub(super) const MAX_JUMP: u64 = 2 * CLOCK_HZ;
 /// The longest packet: 120 ms of that clock.
 const MAX_PACKET: u64 = CLOCK_HZ * 12 / 100;
 

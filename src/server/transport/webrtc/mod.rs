@@ -3,30 +3,27 @@
 //! [`signaling`] answers offers over HTTP, [`endpoint`] holds the sockets of all calls, and [`peer`] is the task of one call, on
 //! str0m, between the sockets and a [`Call`](super::call::Call). The session is the one of the binary mode with Opus: paced
 //! frames, which [`speaker`] sends in real time; the hub truncates at a barge-in, because it owns the output buffer ([`events`]).
-//! [`sideband`] joins a WebSocket to a call. `server` binds and runs it; nothing here starts without an offer.
+//! `server` binds and runs it; nothing here starts without an offer.
 
-mod calls;
 mod endpoint;
 mod events;
 mod microphone;
 mod peer;
-mod queue;
-pub(in crate::server) mod sideband;
 pub(in crate::server) mod signaling;
 mod speaker;
+#[cfg(feature = "testing")]
+pub mod testing;
 
 use crate::config::RtcConfig;
-use calls::Calls;
 use endpoint::Endpoint;
 use std::io;
 use std::sync::Arc;
 use str0m::config::{CryptoProvider, DtlsCert};
 use tokio_util::sync::CancellationToken;
 
-/// The sockets, the certificate and the calls.
+/// The sockets and the certificate.
 pub(in crate::server) struct Webrtc {
     endpoint: Arc<Endpoint>,
-    calls: Arc<Calls>,
     crypto: Arc<CryptoProvider>,
     /// One for all calls: making one takes as long as many handshakes.
     certificate: DtlsCert,
@@ -47,7 +44,7 @@ impl Webrtc {
         let crypto = Arc::new(str0m::crypto::from_feature_flags());
         let certificate = crypto.dtls_provider.generate_certificate();
         let certificate = certificate.ok_or_else(|| io::Error::other("no certificate for WebRTC could be made"))?;
-        Ok(Some(Self { endpoint, calls: Arc::default(), crypto, certificate }))
+        Ok(Some(Self { endpoint, crypto, certificate }))
     }
 
     /// Receives for all calls until `stop`.

@@ -4,15 +4,17 @@
 //! each step, and moves what comes out: events of the data channel and microphone frames to the session, the session's events to
 //! the data channel, its audio to the track. It decides nothing about the dialog.
 
-use super::calls::CallEntry;
 use super::endpoint::{Datagram, Endpoint, Route};
 use super::events::{Outgoing, ReplyEvents};
 use super::microphone::{Microphone, NumberedFrame};
-use super::queue::{Queue, Weight};
 use super::speaker::{FRAME, FRAME_TICKS, Speaker};
 use crate::server::transport::call::{Call, CallOutput, NotTaken};
+use crate::server::transport::calls::CallEntry;
+use crate::server::transport::queue::{Queue, Weight};
+use crate::server::transport::rtvi::projection::{self, Projection};
 use antiphon_types::Samples;
 use bytes::Bytes;
+use serde::Deserialize;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::net::SocketAddr;
 use std::pin::pin;
@@ -48,6 +50,9 @@ const MAX_SOURCES: usize = 64;
 const MAX_CHANNELS: usize = 8;
 /// Begins a STUN binding request (RFC 8489, section 5).
 const STUN_REQUEST: &[u8] = &[0, 1];
+/// The beginning of a sign of life of pipecat's small-webrtc transport, and the type of its messages about tracks.
+const RTVI_PING: &str = "ping: ";
+const RTVI_SIGNALLING: &str = "signalling";
 /// Bytes that the data channel accepts before it reports room again.
 const CHANNEL_LOW_BYTES: usize = 64 * 1024;
 
@@ -64,10 +69,30 @@ enum Ended {
     Protocol,
 }
 
+impl Ended {
+    /// As the audit log has it.
+    fn outcome(self) -> &'static str {
+        match self {
+            Self::PeerClosed | Self::SessionClosed => "ok",
+            Self::HungUp => "hung up",
+            Self::NotConnected => "not connected",
+            Self::PeerGone => "peer gone",
+            Self::NotTaken => "not taken",
+            Self::Protocol => "protocol violated",
+        }
+    }
+}
+
 /// What a peer sends its session.
 enum ToSession {
     Event(String),
     Frame(NumberedFrame),
+}
+
+#[derive(Deserialize)]
+struct Kind {
+    #[serde(rename = "type", default)]
+    kind: String,
 }
 
 /// A call's peer.
@@ -92,6 +117,8 @@ pub(super) struct Peer {
     microphone: Microphone,
     speaker: Speaker,
     events: ReplyEvents,
+    /// The data channel carries RTVI messages.
+    rtvi: Option<Projection>,
     is_connected: bool,
     begun: Instant,
     last_datagram: Instant,
@@ -136,6 +163,7 @@ impl Peer {
             microphone: Microphone::default(),
             speaker: Speaker::default(),
             events: ReplyEvents::default(),
+            rtvi: None,
             is_connected: false,
             begun: now,
             last_datagram: now,
@@ -143,6 +171,14 @@ impl Peer {
             last_report: now,
             ended: None,
         }
+    }
+
+    /// The same for a client of pipecat: its data channel carries RTVI messages.
+    pub(super) fn speaking_rtvi(mut self) -> Self {
+        let mut projection = Projection::default();
+        self.tell_session(projection.begin().to_string());
+        self.rtvi = Some(projection);
+        self
     }
 
     /// Serves the call until it ends.
@@ -189,6 +225,7 @@ impl Peer {
             }
         };
         tracing::info!(session = %call.session(), call = id, reason = ?ended, "the call has ended");
+        call.conclude(ended.outcome());
         self.finish().await;
     }
 
@@ -303,7 +340,7 @@ impl Peer {
                     Ok(text) => text,
                     Err(error) => String::from_utf8_lossy(error.as_bytes()).into_owned(),
                 };
-                self.tell_session(text);
+                self.message(text);
             }
             Event::RtpPacket(packet) => self.packet(packet),
             Event::MediaEgressStats(stats) => {
@@ -330,6 +367,27 @@ impl Peer {
         }
     }
 
+    /// A message of the data channel.
+    fn message(&mut self, text: String) {
+        let Some(projection) = &mut self.rtvi else { return self.tell_session(text) };
+        // Signs of life, and which tracks are on: the transport's own.
+        if text.starts_with(RTVI_PING) || serde_json::from_str(&text).is_ok_and(|Kind { kind }| kind == RTVI_SIGNALLING)
+        {
+            return;
+        }
+        let outgoing = projection.message_of_client(&text);
+        self.tell_rtvi(outgoing);
+    }
+
+    fn tell_rtvi(&mut self, outgoing: projection::Outgoing) {
+        let projection::Outgoing { to_client, to_session, hangs_up } = outgoing;
+        to_client.into_iter().for_each(|message| self.send_message(message.to_string()));
+        to_session.into_iter().for_each(|event| self.tell_session(event.to_string()));
+        if hangs_up {
+            self.ended = Some(Ended::PeerClosed);
+        }
+    }
+
     fn tell_session(&mut self, event: String) {
         if !self.to_session.push(ToSession::Event(event)) {
             self.ended = Some(Ended::NotTaken);
@@ -347,6 +405,10 @@ impl Peer {
                 to_peer.into_iter().for_each(|event| self.tell_peer(event));
             }
             CallOutput::Audio { item_id, offset, payload } => {
+                if let Some(projection) = &mut self.rtvi {
+                    let to_client = projection.audio(FRAME, Instant::now());
+                    self.tell_rtvi(projection::Outgoing { to_client, ..Default::default() });
+                }
                 if !self.speaker.push(item_id, offset, payload) {
                     self.ended = Some(Ended::NotTaken);
                 }
@@ -360,6 +422,16 @@ impl Peer {
 
     fn tell_peer(&mut self, event: String) {
         self.entry.publish(&event);
+        match &mut self.rtvi {
+            Some(projection) => {
+                let outgoing = projection.event(&serde_json::from_str(&event).unwrap_or_default());
+                self.tell_rtvi(outgoing);
+            }
+            None => self.send_message(event),
+        }
+    }
+
+    fn send_message(&mut self, event: String) {
         if let Some(max) = self.max_message_bytes {
             let too_long = event.len() > max;
             self.unsent.push_back(if too_long { self.events.too_long(event.len()) } else { event });
@@ -406,6 +478,12 @@ impl Peer {
             self.last_report = now;
             let report = self.events.heard(&position);
             self.tell_session(report);
+        }
+        if let Some(projection) = &mut self.rtvi
+            && projection.silent_at().is_some_and(|at| at <= now)
+        {
+            let to_client = projection.silent();
+            self.tell_rtvi(projection::Outgoing { to_client, ..Default::default() });
         }
         let (payload, item) = self.speaker.tick(now);
         let (is_silent, is_empty) = (item.is_none(), self.speaker.is_empty());

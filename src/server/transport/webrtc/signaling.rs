@@ -6,13 +6,14 @@
 use super::Webrtc;
 use super::peer::Peer;
 use crate::server::app::App;
-use crate::server::auth::{self, Identity, Refusal};
+use crate::server::auth::{self, Caller, Identity, Refusal};
 use crate::server::client::Client;
 use crate::server::guard::refused;
 use crate::server::keys;
 use crate::server::secrets;
+use crate::server::security::Act;
 use crate::server::transport::call::{Call, CallOpening};
-use antiphon_protocol::{ServerEvent, SessionUpdate, WireError};
+use antiphon_protocol::{ServerEvent, SessionKind, SessionUpdate, WireError};
 use antiphon_session::AudioMode;
 use axum::body::Bytes;
 use axum::extract::{Extension, FromRequest, Multipart, Path, Query, Request, State};
@@ -27,6 +28,9 @@ use str0m::ice::IceCreds;
 use str0m::{Candidate, Rtc, RtcConfig};
 use tokio::time::{Instant, timeout};
 
+/// Its name in logs and records.
+const TRANSPORT: &str = "webrtc";
+const RTVI_TRANSPORT: &str = "rtvi-webrtc";
 /// The pattern of the route, for the log.
 const ROUTE: &str = "/v1/realtime/calls";
 /// An offer with its settings.
@@ -71,12 +75,12 @@ struct JsonOffer {
 }
 
 /// An answered offer.
-struct Answered {
-    rtc: Rtc,
-    sdp: String,
+pub(super) struct Answered {
+    pub(super) rtc: Rtc,
+    pub(super) sdp: String,
     fragment: String,
     /// What a message to the peer may hold; `None`: the offer has no data channel.
-    max_message_bytes: Option<usize>,
+    pub(super) max_message_bytes: Option<usize>,
 }
 
 /// Answers an offer with 201, the SDP, and the call's place in `Location`.
@@ -86,10 +90,7 @@ pub(in crate::server) async fn create(
     Extension(client): Extension<Client>,
     request: Request,
 ) -> Response {
-    let Some(webrtc) = app.webrtc.clone() else {
-        let message = "This server does not serve WebRTC (rtc.listen is empty). Connect by WebSocket.";
-        return refused(StatusCode::NOT_FOUND, "webrtc_off", message);
-    };
+    let Some(webrtc) = app.webrtc.clone() else { return off() };
     let headers = request.headers().clone();
     secrets::fetch(&app, client, &headers).await;
     let caller = match auth::caller(&app, client, &headers) {
@@ -108,30 +109,76 @@ pub(in crate::server) async fn create(
         Ok(settings) => settings.map(Arc::new),
         Err(error) => return invalid(error),
     };
-    let answered = match answer(&webrtc, &offer.sdp) {
-        Ok(answered) => answered,
-        Err(why) => return invalid(WireError::invalid("invalid_offer", why, Some("sdp"))),
+    let offered = Offered { sdp: &offer.sdp, settings, model: params.model, route: ROUTE, is_rtvi: false };
+    let (id, sdp) = match open(&app, &webrtc, client, caller, offered) {
+        Ok(opened) => opened,
+        Err(response) => return *response,
     };
-    let owner = caller.owner;
-    let opening = CallOpening {
-        mode: AudioMode::Opus,
-        settings,
-        model: params.model,
-        intent: None,
-        transport: "webrtc",
-        route: ROUTE,
-    };
-    let call = match Call::open(&app, client, caller, opening) {
-        Ok(call) => call,
-        Err(refused) => return refused.into_response(),
-    };
-    let Answered { rtc, sdp, fragment, max_message_bytes } = answered;
-    let entry = webrtc.calls.list(keys::make("rtc_"), call, owner);
-    let location = HeaderValue::try_from(format!("{ROUTE}/{}", entry.id())).expect("letters and digits");
-    let route = webrtc.endpoint.list(fragment);
-    app.setup.tasks.spawn(Peer::new(rtc, webrtc.endpoint.clone(), route, entry, max_message_bytes).run());
+    let location = HeaderValue::try_from(format!("{ROUTE}/{id}")).expect("letters and digits");
     let headers = [(header::CONTENT_TYPE, HeaderValue::from_static("application/sdp")), (header::LOCATION, location)];
     (StatusCode::CREATED, headers, sdp).into_response()
+}
+
+/// What an authenticated client offers.
+pub(in crate::server::transport) struct Offered<'a> {
+    pub(in crate::server::transport) sdp: &'a str,
+    /// Settings that were checked.
+    pub(in crate::server::transport) settings: Option<Arc<SessionUpdate>>,
+    pub(in crate::server::transport) model: Option<String>,
+    /// The pattern of the route, for the log.
+    pub(in crate::server::transport) route: &'static str,
+    /// The data channel carries RTVI messages, not events of the Realtime API.
+    pub(in crate::server::transport) is_rtvi: bool,
+}
+
+/// Answers an offer and begins its call; gives the call's id and the answer.
+///
+/// # Errors
+/// The response, where the offer is invalid or there is no place.
+pub(in crate::server::transport) fn open(
+    app: &Arc<App>,
+    webrtc: &Webrtc,
+    client: Client,
+    caller: Caller,
+    offered: Offered<'_>,
+) -> Result<(String, String), Box<Response>> {
+    let Offered { sdp, settings, model, route, is_rtvi } = offered;
+    if sdp.len() > MAX_SDP_BYTES {
+        return Err(Box::new(too_long(sdp.len())));
+    }
+    let answered =
+        answer(webrtc, sdp).map_err(|why| Box::new(invalid(WireError::invalid("invalid_offer", why, Some("sdp")))))?;
+    let owner = caller.owner;
+    let transport = if is_rtvi { RTVI_TRANSPORT } else { TRANSPORT };
+    let intent = is_rtvi.then_some(SessionKind::Realtime);
+    let opening = CallOpening { mode: AudioMode::Opus, settings, model, intent, transport, route };
+    let call = Call::open(app, client, caller, opening).map_err(|refused| Box::new(refused.into_response()))?;
+    let Answered { rtc, sdp, fragment, max_message_bytes } = answered;
+    let entry = app.calls.list(keys::make("rtc_"), (call, owner), (transport, None));
+    let name = app.access.name_of(owner);
+    app.security.done("call.start", Act { client, owner, name: name.as_deref(), target: entry.id() }, "ok");
+    let id = entry.id().to_owned();
+    let route = webrtc.endpoint.list(fragment);
+    let peer = Peer::new(rtc, webrtc.endpoint.clone(), route, entry, max_message_bytes);
+    let peer = if is_rtvi { peer.speaking_rtvi() } else { peer };
+    app.setup.tasks.spawn(peer.run());
+    Ok((id, sdp))
+}
+
+/// The response where there is no WebRTC.
+pub(in crate::server::transport) fn off() -> Response {
+    let message = "This server does not serve WebRTC (rtc.listen is empty). Connect by WebSocket.";
+    refused(StatusCode::NOT_FOUND, "webrtc_off", message)
+}
+
+fn too_long(n_bytes: usize) -> Response {
+    let message = format!("The offer has {n_bytes} bytes; {MAX_SDP_BYTES} is the most.");
+    refused(StatusCode::PAYLOAD_TOO_LARGE, "invalid_offer", message)
+}
+
+/// Lists the calls of the key: those by WebRTC, and phone calls.
+pub(in crate::server) async fn list(State(app): State<Arc<App>>, identity: Identity) -> Response {
+    axum::Json(serde_json::json!({"object": "list", "data": app.describe_calls(identity.owner)})).into_response()
 }
 
 /// Ends a call of the key.
@@ -140,7 +187,7 @@ pub(in crate::server) async fn hang_up(
     identity: Identity,
     Path(id): Path<String>,
 ) -> Response {
-    let call = app.webrtc.as_ref().and_then(|webrtc| webrtc.calls.find(&id, identity.owner));
+    let call = app.find_call(&id, identity.owner);
     match call {
         Some(call) => {
             call.hang_up.cancel();
@@ -151,12 +198,12 @@ pub(in crate::server) async fn hang_up(
 }
 
 /// The response to an id of no call of this key.
-pub(super) fn unknown_call() -> Response {
+pub(in crate::server::transport) fn unknown_call() -> Response {
     refused(StatusCode::NOT_FOUND, "call_id_not_found", "There is no call with this id.")
 }
 
 /// The response to a client without a key that may open sessions.
-pub(super) fn rejected(app: &App, client: Client, refusal: Refusal) -> Response {
+pub(in crate::server::transport) fn rejected(app: &App, client: Client, refusal: Refusal) -> Response {
     auth::log(app, client, ROUTE, refusal);
     auth::unauthorized_call(refusal)
 }
@@ -202,10 +249,6 @@ async fn read(request: Request) -> Result<Offer, Box<Response>> {
             Offer { sdp, session: None }
         }
     };
-    if offer.sdp.len() > MAX_SDP_BYTES {
-        let message = format!("The offer has {} bytes; {MAX_SDP_BYTES} is the most.", offer.sdp.len());
-        return Err(Box::new(refused(StatusCode::PAYLOAD_TOO_LARGE, "invalid_offer", message)));
-    }
     Ok(offer)
 }
 
@@ -221,7 +264,7 @@ fn settings(app: &App, text: &str, owner: Option<antiphon_types::KeyId>) -> Resu
 }
 
 /// Answers an offer; `Err`: what is wrong with it.
-fn answer(webrtc: &Webrtc, sdp: &str) -> Result<Answered, String> {
+pub(super) fn answer(webrtc: &Webrtc, sdp: &str) -> Result<Answered, String> {
     let media = || media_of(sdp);
     if media().count() > MAX_MEDIA {
         return Err(format!("The offer has more than {MAX_MEDIA} media lines."));
@@ -269,7 +312,7 @@ fn answer(webrtc: &Webrtc, sdp: &str) -> Result<Answered, String> {
     Ok(Answered { rtc, sdp, fragment, max_message_bytes })
 }
 
-fn media_of(sdp: &str) -> impl Iterator<Item = &str> {
+pub(super) fn media_of(sdp: &str) -> impl Iterator<Item = &str> {
     sdp.lines().filter_map(|line| line.strip_prefix("m="))
 }
 
@@ -292,7 +335,14 @@ fn max_message_bytes(sdp: &str) -> Option<usize> {
 pub(in crate::server) fn is_call(path: &str) -> bool {
     path == ROUTE
         || path == "/v1/realtime"
+        || is_rtvi_call(path)
         || path.strip_prefix("/v1/realtime/calls/").is_some_and(|rest| rest.ends_with("/hangup"))
+}
+
+/// The paths of pipecat's small-webrtc transport.
+pub(in crate::server) fn is_rtvi_call(path: &str) -> bool {
+    let Some(rest) = path.strip_prefix("/v1/rtvi/") else { return false };
+    matches!(rest, "start" | "api/offer") || rest.starts_with("sessions/") && rest.ends_with("/api/offer")
 }
 
 /// The headers by which a browser lets a page of another origin read the response.

@@ -68,6 +68,11 @@ impl Speaker {
         (payload, Some(item))
     }
 
+    /// Whether a frame of this item waits.
+    pub(super) fn holds(&self, item: &ItemId) -> bool {
+        self.waiting.iter().any(|waiting| waiting.position.item == *item)
+    }
+
     /// Whether nothing waits.
     pub(super) fn is_empty(&self) -> bool {
         self.waiting.is_empty()

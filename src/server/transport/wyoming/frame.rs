@@ -13,9 +13,9 @@ use tokio::time::{Instant, timeout_at};
 /// The version of the protocol that is spoken: that of PyPI's `wyoming`.
 pub(super) const VERSION: &str = "1.10.2";
 /// Maximum length of a line, and of the further JSON, in bytes.
-const MAX_JSON: usize = 64 * 1024;
+pub(super) const MAX_JSON: usize = 64 * 1024;
 /// Maximum length of a payload, in bytes: 1.3 s of the largest format there is, 48 kHz stereo with 16 bits. Clients send 20 to 100 ms.
-const MAX_PAYLOAD: usize = 256 * 1024;
+pub(super) const MAX_PAYLOAD: usize = 256 * 1024;
 /// Maximum time for a peer to read an event, from its first byte to its last.
 const STALL: Duration = Duration::from_secs(30);
 

@@ -11,6 +11,8 @@ mod frame;
 mod handle;
 mod info;
 mod synthesize;
+#[cfg(feature = "testing")]
+pub mod testing;
 mod transcribe;
 
 use crate::config::WyomingConfig;

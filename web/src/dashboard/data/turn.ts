@@ -42,6 +42,8 @@ export interface Guess {
 export interface Turn {
   id: string;
   sessionId: string;
+  /** How its session is reached: websocket, webrtc, rtvi, or the peer of a phone call. Empty: an older hub does not say. */
+  transport: string;
   number: number;
   /** Milliseconds since 1970. */
   startedAt: number;
@@ -117,6 +119,7 @@ export function turnFrom(body: unknown): Turn | null {
     id,
     startedAt,
     sessionId: text(it['session_id']) ?? '',
+    transport: text(it['transport']) ?? '',
     number: number(it['turn']) ?? 0,
     kind: text(it['kind']) ?? 'speech',
     status: STATUSES.find((status) => status === it['status']) ?? 'answering',

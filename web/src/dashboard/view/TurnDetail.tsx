@@ -31,6 +31,7 @@ export function TurnDetail({ turn }: { turn: Turn }) {
           entries={[
             ['turn', turn.id],
             ['session', turn.sessionId],
+            ...(turn.transport === '' ? [] : [['transport', turn.transport] as const]),
             ...(turn.hub === null ? [] : [['hub', turn.hub] as const]),
             ['ended', STATUS_WORDS[turn.status]],
           ]}

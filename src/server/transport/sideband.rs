@@ -5,7 +5,7 @@
 //! other users have keys of the same owner.
 
 use super::calls::{JoinedClient, MAX_JOINED, Ongoing};
-use super::signaling::{rejected, unknown_call};
+use super::webrtc::signaling::{rejected, unknown_call};
 use crate::server::app::App;
 use crate::server::auth;
 use crate::server::client::Client;
@@ -13,6 +13,7 @@ use crate::server::guard::refused;
 use crate::server::heartbeat::{Beat, Heartbeat};
 use crate::server::inflow::Inflow;
 use crate::server::secrets;
+use crate::server::security::Act;
 use crate::server::socket::{CLOSING, STUCK, close};
 use crate::server::unfinished::{Next, Unfinished};
 use crate::server::websocket;
@@ -43,13 +44,15 @@ pub(in crate::server) fn upgrade(
     if auth::presented(headers).is_some_and(|key| key.starts_with(secrets::PREFIX)) {
         return unknown_call();
     }
-    let Some(call) = app.webrtc.as_ref().and_then(|webrtc| webrtc.calls.find(id, caller.owner)) else {
+    let Some(call) = app.find_call(id, caller.owner) else {
         return unknown_call();
     };
     let Some(joined) = call.joined.join() else {
         let message = format!("{MAX_JOINED} clients have joined this call, which is the most.");
         return refused(StatusCode::TOO_MANY_REQUESTS, "rate_limit_exceeded", message);
     };
+    let name = app.access.name_of(caller.owner);
+    app.security.done("call.join", Act { client, owner: caller.owner, name: name.as_deref(), target: id }, "ok");
     let (tasks, app, id) = (app.setup.tasks.clone(), app.clone(), id.to_owned());
     websocket::configured(ws).protocols(["realtime"]).on_upgrade(move |socket| {
         tasks.track_future(async move {

@@ -1,8 +1,11 @@
 //! The calls of this hub by id: for hang-ups, and for clients that join a call beside its peer.
+//!
+//! [`super::webrtc`] and [`super::telephony`] list their calls; [`super::sideband`] joins clients. It opens and ends no session.
 
 use super::queue::{Queue, Weight};
 use crate::server::transport::call::Call;
 use antiphon_types::KeyId;
+use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 use tokio_util::sync::CancellationToken;
@@ -17,9 +20,13 @@ const MAX_WAITING_BYTES: usize = 1024 * 1024;
 pub(in crate::server) struct Calls(Mutex<HashMap<String, Arc<Ongoing>>>);
 
 /// A call in progress.
-pub(super) struct Ongoing {
+pub(in crate::server) struct Ongoing {
     /// Its session.
     pub(super) call: Arc<Call>,
+    /// `webrtc`, or the peer of a phone call.
+    transport: &'static str,
+    /// The peer's own id of the call; `None`: it names none.
+    peer_id: Option<String>,
     /// The API key that it belongs to.
     pub(super) owner: Option<KeyId>,
     /// Ends it.
@@ -62,10 +69,17 @@ pub(super) struct CallEntry {
 }
 
 impl Calls {
-    /// Lists a call.
-    pub(super) fn list(self: &Arc<Self>, id: String, call: Call, owner: Option<KeyId>) -> CallEntry {
+    /// Lists a call of this transport; `peer_id`: the peer's own id of it.
+    pub(super) fn list(
+        self: &Arc<Self>,
+        id: String,
+        (call, owner): (Call, Option<KeyId>),
+        (transport, peer_id): (&'static str, Option<String>),
+    ) -> CallEntry {
         let ongoing = Arc::new(Ongoing {
             call: Arc::new(call),
+            transport,
+            peer_id,
             owner,
             hang_up: CancellationToken::new(),
             ended: CancellationToken::new(),
@@ -75,10 +89,26 @@ impl Calls {
         CallEntry { calls: self.clone(), id, ongoing }
     }
 
-    /// The call with this id that belongs to this key.
-    pub(super) fn find(&self, id: &str, owner: Option<KeyId>) -> Option<Arc<Ongoing>> {
+    /// The call with this id that belongs to this key, or, for an admin key, to none.
+    pub(in crate::server) fn find(&self, id: &str, owner: Option<KeyId>, is_admin: bool) -> Option<Arc<Ongoing>> {
         let calls = self.0.lock().expect("no panic while locked");
-        calls.get(id).filter(|ongoing| ongoing.owner == owner).cloned()
+        calls.get(id).filter(|ongoing| ongoing.is_open_to(owner, is_admin)).cloned()
+    }
+
+    /// Those that [`Calls::find`] finds, as JSON, in no order.
+    pub(in crate::server) fn described(&self, owner: Option<KeyId>, is_admin: bool) -> Vec<Value> {
+        let calls = self.0.lock().expect("no panic while locked");
+        let described = |(id, ongoing): (&String, &Arc<Ongoing>)| {
+            json!({"id": id, "object": "realtime.call", "session_id": ongoing.call.session().as_str(),
+                   "transport": ongoing.transport, "peer_call_id": ongoing.peer_id})
+        };
+        calls.iter().filter(|(_, ongoing)| ongoing.is_open_to(owner, is_admin)).map(described).collect()
+    }
+}
+
+impl Ongoing {
+    fn is_open_to(&self, owner: Option<KeyId>, is_admin: bool) -> bool {
+        self.owner == owner || is_admin && self.owner.is_none()
     }
 }
 
@@ -130,9 +160,12 @@ impl JoinedClients {
         Some(JoinedClient { joined: self.clone(), waiting })
     }
 
-    /// Gives an event to each client. The first one is `session.created`.
+    /// Gives an event to each client. The first one is `session.created`; what comes before it is dropped.
     fn publish(&self, event: &str) {
         let mut joined = self.lock();
+        if joined.created.is_none() && !event.contains("\"session.created\"") {
+            return;
+        }
         if joined.created.is_some() && joined.waiting.is_empty() {
             return;
         }
@@ -186,13 +219,16 @@ impl Weight for Arc<str> {
 mod tests {
     use super::*;
 
+    const CREATED: &str = r#"{"type":"session.created"}"#;
+
     #[tokio::test]
     async fn joined_clients_get_events_until_they_do_not_keep_up() {
         let clients = Arc::new(JoinedClients::default());
-        clients.publish("created");
+        clients.publish("too early");
+        clients.publish(CREATED);
         clients.publish("before");
         let (quick, slow) = (clients.join().unwrap(), clients.join().unwrap());
-        assert_eq!((&*quick.next().await, &*slow.next().await), ("created", "created"));
+        assert_eq!((&*quick.next().await, &*slow.next().await), (CREATED, CREATED));
         let long = "x".repeat(4 * MAX_WAITING_BYTES);
         clients.publish(&long);
         assert_eq!(quick.next().await.len(), long.len());

@@ -1,0 +1,35 @@
+//! RTVI frames from a stranger, read as a connection reads them: for the fuzz targets. There is no session.
+
+use super::connection::Microphone;
+use super::frame::{Frame, Kind};
+use super::projection::Projection;
+use bytes::{Buf, Bytes};
+
+/// Reads a sequence of frames, each preceded by its length in two bytes, little-endian.
+///
+/// # Panics
+/// A message to the client is no RTVI message, an event to the session has no type, or audio grows beyond the ratio of the rates.
+pub fn feed(bytes: &[u8]) {
+    let mut rest = Bytes::copy_from_slice(bytes);
+    let (mut microphone, mut projection) = (Microphone::default(), Projection::default());
+    projection.begin();
+    while rest.len() > 2 {
+        let n = usize::from(rest.get_u16_le()).min(rest.len());
+        match Frame::read(rest.split_to(n)) {
+            Ok(Frame { kind: Some(Kind::Audio(audio)) }) => {
+                let Some(pieces) = microphone.take(&audio) else { continue };
+                let n_bytes: usize = pieces.iter().map(|(_, piece)| piece.len()).sum();
+                // 8 kHz to 24 kHz, and what the resampler held.
+                assert!(n_bytes <= 3 * audio.audio.len() + 4_096, "{n_bytes} bytes of {}", audio.audio.len());
+            }
+            Ok(Frame { kind: Some(Kind::Message(message)) }) => {
+                let outgoing = projection.message_of_client(&message.data);
+                assert!(outgoing.to_client.iter().all(|message| message["label"] == "rtvi-ai"));
+                assert!(outgoing.to_session.iter().all(|event| event["type"].is_string()));
+            }
+            Ok(Frame { kind: None }) => {}
+            // The connection is closed.
+            Err(_) => return,
+        }
+    }
+}
