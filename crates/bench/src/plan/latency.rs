@@ -12,8 +12,8 @@ const N_TURNS: usize = 40_000;
 /// Seed of all draws, so that the same plan gives the same figures.
 const SEED: u64 = 18;
 
-/// Rounds in which sessions that wait ask less often.
-const ROUNDS: usize = 20;
+/// Halvings of the rate at which sessions that wait ask: to a millionth.
+const BISECTIONS: usize = 20;
 
 /// Percentiles of voice-to-voice latency, in milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -50,26 +50,30 @@ pub fn loaded(profile: &Profile, talking: f64, instances: [usize; 3]) -> Result<
     let usual_s = 60.0 / profile.conversation.turns_per_minute;
     let calm: f64 = unloaded(profile).stages.iter().map(mean_ms).sum();
     let sources = talking.max(1.0).round() as usize;
-    let mut turns_hz = talking / usual_s;
-    let mut solved = Err(0);
-    for round in 0..ROUNDS {
-        solved = solve(profile, turns_hz, sources, instances);
-        match &solved {
-            Ok(stages) => {
-                let longer_s = (stages.iter().map(mean_ms).sum::<f64>() - calm).max(0.0) / 1e3;
-                turns_hz = (turns_hz + talking / (usual_s + longer_s)) / 2.0;
-            }
-            // With the usual rate it is overloaded; sessions that wait may make it less.
-            Err(_) if round + 1 < ROUNDS => turns_hz *= 0.95,
-            Err(_) => {}
+    let usual_hz = talking / usual_s;
+    let asked_hz = |stages: &[StageState; 3]| {
+        let longer_s = (stages.iter().map(mean_ms).sum::<f64>() - calm).max(0.0) / 1e3;
+        talking / (usual_s + longer_s)
+    };
+    // At a higher rate they wait longer and would ask less often; at a lower one, more often.
+    let (mut low, mut high) = (0.0, usual_hz);
+    for _ in 0..BISECTIONS {
+        let middle = (low + high) / 2.0;
+        match solve(profile, middle, sources, instances) {
+            Ok(stages) if asked_hz(&stages) >= middle => low = middle,
+            _ => high = middle,
         }
     }
-    let stages = solved?;
-    // A rate that was found by waiting for ever is no rate.
-    match stages.iter().position(|stage| stage.utilization >= 1.0) {
-        Some(at) => Err(at),
-        None => Ok(Loaded { stages, turns_hz }),
+    let stages = solve(profile, low, sources, instances)?;
+    // Sessions that ask half as often because they wait are not served.
+    match low < usual_hz / 2.0 {
+        true => Err(busiest(&stages)),
+        false => Ok(Loaded { stages, turns_hz: low }),
     }
+}
+
+fn busiest(stages: &[StageState; 3]) -> usize {
+    (0..3).max_by(|one, other| stages[*one].utilization.total_cmp(&stages[*other].utilization)).unwrap_or_default()
 }
 
 /// The stages at so many turns a second of so many sessions; the index of one that cannot serve them.
