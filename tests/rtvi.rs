@@ -347,3 +347,46 @@ async fn a_key_is_required_where_there_are_keys_and_places_are_bounded() {
     Client::open(&hub, "?token=right").await.expect("its place is free again");
     hub.stop().await;
 }
+
+#[tokio::test]
+async fn offers_of_pipecats_webrtc_transport_are_answered() {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let hub = Hub::with_keys(
+        engines(FakeStt::default(), FakeLlm::says(["Hi."]), FakeTts::default()),
+        Config::default(),
+        Keys::of(&["key"]),
+    )
+    .await;
+    let http = reqwest::Client::new();
+    let url = |path: &str| format!("http://{}/v1/rtvi/{path}", hub.address);
+    let sdp = include_str!("fixtures/chromium_offer.sdp").replace("\r\n", "\n").replace('\n', "\r\n");
+    let offer = json!({"sdp": sdp, "type": "offer", "pc_id": null, "restart_pc": false, "requestData": {"any": 1}});
+    for path in ["start", "api/offer", "sessions/rtvi_1/api/offer"] {
+        let refused = http.post(url(path)).json(&offer).send().await.expect("an answer");
+        assert_eq!(refused.status(), 401, "{path}");
+        let preflight = http.request(reqwest::Method::OPTIONS, url(path)).header("origin", "https://any.example");
+        let preflight = preflight.header("access-control-request-method", "PATCH").send().await.expect("an answer");
+        assert_eq!(preflight.headers()["access-control-allow-methods"], "POST, PATCH", "{path}");
+    }
+    let post = async |path: &str, body: &Value| {
+        let answer = http.post(url(path)).bearer_auth("key").json(body).send().await.expect("an answer");
+        (answer.status().as_u16(), answer.json::<Value>().await.expect("JSON"))
+    };
+    let (status, started) = post("start", &json!({})).await;
+    assert_eq!(status, 200);
+    let id = started["sessionId"].as_str().expect("an id").to_owned();
+    let (status, answer) = post(&format!("sessions/{id}/api/offer"), &offer).await;
+    assert_eq!((status, &answer["type"]), (200, &json!("answer")), "{answer}");
+    assert!(answer["sdp"].as_str().is_some_and(|sdp| sdp.contains("a=ice-lite")), "{answer}");
+    let candidates = json!({"pc_id": answer["pc_id"], "candidates": []});
+    let taken = http.patch(url("api/offer")).json(&candidates).send().await.expect("an answer");
+    assert_eq!(taken.status(), 200);
+    // The same connection again, no offer, and none with audio.
+    let again = json!({"sdp": sdp, "type": "offer", "pc_id": answer["pc_id"]});
+    for wrong in [again, json!({"type": "offer"}), json!({"sdp": "v=0\r\n", "type": "offer"})] {
+        let (status, error) = post("api/offer", &wrong).await;
+        assert_eq!((status, &error["error"]["code"]), (400, &json!("invalid_offer")), "{wrong}");
+    }
+    assert_eq!(hub.metric("antiphon_sessions_active"), 1.0);
+    hub.stop().await;
+}

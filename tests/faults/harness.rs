@@ -340,6 +340,7 @@ pub async fn run(area: &'static str, settings: Settings, memory_mib: u64, faults
                 // The next fault gets a hub that nothing has happened to.
                 shared = None;
                 broken.push(format!("{area}: {}: {why}\n  must see: {}\n{}", fault.name, fault.sees, tail(&hub)));
+                hub.kill().await;
                 "DID NOT HOLD".to_owned()
             }
         };

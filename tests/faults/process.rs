@@ -197,6 +197,14 @@ impl Hub {
         timeout(PATIENCE, running.child.wait()).await.expect("the hub ends").expect("waited for").code()
     }
 
+    /// Kills it, if it runs, and waits until its ports are free.
+    pub async fn kill(&self) {
+        let running = self.running.lock().expect("no panic").take();
+        if let Some(Running { mut child, .. }) = running {
+            let _ = child.kill().await;
+        }
+    }
+
     /// A request of the harness.
     pub async fn get(&self, path: &str) -> Option<Answer> {
         let key = self.settings.admin.map(|key| format!("authorization: Bearer {key}\r\n")).unwrap_or_default();

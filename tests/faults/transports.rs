@@ -98,7 +98,8 @@ fn offer() -> String {
 fn offers() -> Vec<(&'static str, String, u16)> {
     let video =
         "m=video 9 UDP/TLS/RTP/SAVPF 96\r\nc=IN IP4 0.0.0.0\r\na=mid:video\r\na=inactive\r\na=rtpmap:96 VP8/90000\r\n";
-    let video_first = offer().replacen("m=audio", &format!("{video}m=audio"), 1);
+    let video_first = offer().replacen("BUNDLE 0", "BUNDLE video 0", 1);
+    let video_first = video_first.replacen("m=audio", &format!("{video}m=audio"), 1);
     let many = format!("{}{}", offer(), "m=audio 9 UDP/TLS/RTP/SAVPF 111\r\n".repeat(98));
     vec![
         ("nothing", String::new(), 400),
@@ -316,8 +317,8 @@ async fn never_hangs_up(party: Party) {
     phone.send(started()).await.expect("sent");
     phone.send(media()).await.expect("sent");
     party.beside().await;
-    // Two pings of 3 s that are not answered, because nothing is read.
-    tokio::time::sleep(Duration::from_secs(8)).await;
+    // Two pings, 3 s apart, that are not answered, because nothing is read.
+    tokio::time::sleep(Duration::from_secs(12)).await;
     let mut last = None;
     while let Some(Ok(message)) = timeout(PATIENCE, phone.next()).await.expect("the hub ends the call") {
         last = Some(message);

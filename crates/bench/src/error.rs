@@ -37,6 +37,9 @@ pub enum BenchError {
     /// There is no peer to compare with; the text states what is missing.
     #[error("{0}")]
     Peer(String),
+    /// A call failed; the text states how.
+    #[error("a call: {0}")]
+    Call(String),
     /// The session before the load got no response.
     #[error("the server does not answer a single session: {0}")]
     First(String),

@@ -35,6 +35,7 @@ mod speech_models;
 pub mod stages;
 pub mod stress;
 mod talker;
+pub mod transports;
 mod voice_to_voice;
 mod whisper;
 

@@ -26,6 +26,14 @@ impl Waits {
         self.endless += 1;
     }
 
+    /// Adds a wait; `None`: it never ended.
+    pub fn push_option(&mut self, wait: Option<Duration>) {
+        match wait {
+            Some(wait) => self.push(wait),
+            None => self.push_endless(),
+        }
+    }
+
     /// Adds the waits of `other`.
     pub fn extend(&mut self, other: Self) {
         self.ms.extend(other.ms);

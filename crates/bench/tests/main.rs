@@ -5,3 +5,4 @@ mod cli;
 mod cluster;
 mod load;
 mod simulation;
+mod transports;

@@ -63,6 +63,8 @@ pub enum Event {
     Resumed { item_id: String },
     #[serde(rename = "output_audio_buffer.cleared")]
     Cleared {},
+    #[serde(rename = "conversation.item.truncated")]
+    Truncated { item_id: String, audio_end_ms: u64 },
     #[serde(rename = "antiphon.timeline")]
     Timeline { marks: BTreeMap<String, f64> },
     #[serde(rename = "antiphon.session.resumable")]

@@ -30,6 +30,8 @@ export class Call implements Line {
   readonly #handlers: CallHandlers;
   readonly #request = new AbortController();
   #timer: number;
+  /** Ends the call at the hub; a page that is left sends nothing else. */
+  #hangUp: (() => void) | null = null;
   #opened = false;
   #over = false;
   #nFrames = 0;
@@ -70,6 +72,7 @@ export class Call implements Line {
   }
 
   close(): void {
+    if (!this.#over) this.#hangUp?.();
     this.#over = true;
     this.#request.abort();
     clearTimeout(this.#timer);
@@ -88,6 +91,12 @@ export class Call implements Line {
         signal: this.#request.signal,
       });
       if (!answer.ok) return this.#end(answer.status === 401 ? Closed.badKey : Closed.abnormal);
+      // The hub may be served below any path, which it does not know.
+      const id = answer.headers.get('location')?.split('/').pop();
+      if (id !== undefined) {
+        const address = `${url}/${id}/hangup`;
+        this.#hangUp = () => void fetch(address, { method: 'POST', headers, keepalive: true }).catch(() => undefined);
+      }
       await this.#peer.setRemoteDescription({ type: 'answer', sdp: await answer.text() });
     } catch {
       // No network, a refused answer, or `close`.

@@ -7,6 +7,7 @@ mod plan;
 mod simulate;
 mod stage;
 mod stress;
+mod transports;
 mod voice;
 
 use crate::{HubCommand, Measure, Plan, Report};
@@ -29,6 +30,7 @@ Examples:
   antiphon-bench --json --strict > numbers.json
   antiphon-bench voice --sessions 20       concurrent conversations with this hub or any Realtime server
   antiphon-bench cluster                   engine workers over NATS, on this machine
+  antiphon-bench transports                calls by WebRTC and by phone
   antiphon-bench simulate --seeds 100000   sessions on virtual time, with faults drawn from seeds
 
 Each measure starts its own hubs as separate processes on free ports of this machine and talks to them in real time. The
@@ -95,6 +97,8 @@ enum What {
     Llm(Box<stage::LlmArgs>),
     /// Engine workers over NATS: latency, scaling, workers killed and restarted (needs make nats-server)
     Cluster(cluster::ClusterArgs),
+    /// Calls by WebRTC and by phone: latency beside a WebSocket, cost, loss, drift, interruptions
+    Transports(transports::TransportsArgs),
     /// Sessions on virtual time with faults drawn from seeds; a day's traffic on a cluster of engine workers
     Simulate(simulate::SimulateArgs),
     /// Climbs in sessions until an objective breaks, holds, spikes, soaks
@@ -179,6 +183,7 @@ pub async fn run(args: Cli) -> Result<(), CliError> {
         Some(What::Mock(args)) => hub::run_mock(args).await,
         Some(What::Hub(args)) => hub::run_hub(args).await,
         Some(What::Cluster(args)) => cluster::run(args).await,
+        Some(What::Transports(args)) => transports::run(args).await,
         Some(What::ClusterWorker(args)) => cluster::run_worker(args).await,
     }
 }

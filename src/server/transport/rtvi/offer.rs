@@ -11,8 +11,7 @@ use crate::server::client::Client;
 use crate::server::guard::refused;
 use crate::server::keys;
 use crate::server::transport::webrtc::signaling::{self, Offered};
-use axum::body::Bytes;
-use axum::extract::{Extension, State};
+use axum::extract::{Extension, Request, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
@@ -53,16 +52,19 @@ pub(in crate::server) async fn start(
 pub(in crate::server) async fn create(
     State(app): State<Arc<App>>,
     Extension(client): Extension<Client>,
-    headers: HeaderMap,
-    body: Bytes,
+    request: Request,
 ) -> Response {
     let Some(webrtc) = app.webrtc.clone() else { return signaling::off() };
-    let caller = match caller(&app, client, headers, None).await {
+    let caller = match caller(&app, client, request.headers().clone(), None).await {
         Ok(caller) => caller,
         Err(refusal) => {
             auth::log(&app, client, ROUTE, refusal);
             return auth::unauthorized_call(refusal);
         }
+    };
+    let body = match signaling::body_in_time(request).await {
+        Ok(body) => body,
+        Err(response) => return *response,
     };
     let Body { sdp, pc_id, restart_pc } = match serde_json::from_slice(&body) {
         Ok(body) => body,

@@ -224,6 +224,9 @@ impl Peer {
                 }
             }
         };
+        // A session whose output is not taken closes itself as late as the peer is given up.
+        let never_came = !self.is_connected && matches!(ended, Ended::SessionClosed | Ended::PeerClosed);
+        let ended = if never_came { Ended::NotConnected } else { ended };
         tracing::info!(session = %call.session(), call = id, reason = ?ended, "the call has ended");
         call.conclude(ended.outcome());
         self.finish().await;

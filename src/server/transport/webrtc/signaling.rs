@@ -37,6 +37,8 @@ const ROUTE: &str = "/v1/realtime/calls";
 pub(in crate::server) const MAX_BODY_BYTES: usize = 256 * 1024;
 /// An offer: a browser's with one track and a data channel has 3 to 8 KiB.
 const MAX_SDP_BYTES: usize = 64 * 1024;
+/// The words of the parser in a refusal.
+const MAX_REASON_BYTES: usize = 200;
 /// Media lines of an offer.
 const MAX_MEDIA: usize = 8;
 /// Timeout for receiving a request.
@@ -100,9 +102,7 @@ pub(in crate::server) async fn create(
     let offer = match timeout(BODY, read(request)).await {
         Ok(Ok(offer)) => offer,
         Ok(Err(response)) => return *response,
-        Err(_) => {
-            return refused(StatusCode::REQUEST_TIMEOUT, "request_timeout", "The request was not received in time.");
-        }
+        Err(_) => return late(),
     };
     let settings = offer.session.as_deref().map(|text| settings(&app, text, caller.owner)).transpose();
     let settings = match settings {
@@ -171,6 +171,12 @@ pub(in crate::server::transport) fn off() -> Response {
     refused(StatusCode::NOT_FOUND, "webrtc_off", message)
 }
 
+/// An error of the parser, which may quote the whole offer.
+fn brief(error: &impl ToString) -> String {
+    let text = error.to_string();
+    text[..text.floor_char_boundary(MAX_REASON_BYTES)].to_owned()
+}
+
 fn too_long(n_bytes: usize) -> Response {
     let message = format!("The offer has {n_bytes} bytes; {MAX_SDP_BYTES} is the most.");
     refused(StatusCode::PAYLOAD_TOO_LARGE, "invalid_offer", message)
@@ -223,12 +229,15 @@ async fn read(request: Request) -> Result<Offer, Box<Response>> {
     let bad = |message: String| Box::new(refused(StatusCode::BAD_REQUEST, "invalid_offer", message));
     let offer = match kind.as_str() {
         "multipart/form-data" => {
-            let mut form =
-                Multipart::from_request(request, &()).await.map_err(|error| Box::new(error.into_response()))?;
+            let mut form = Multipart::from_request(request, &())
+                .await
+                .map_err(|error| Box::new(unread(error.status(), &error.body_text())))?;
             let (mut sdp, mut session) = (None, None);
-            while let Some(field) = form.next_field().await.map_err(|error| Box::new(error.into_response()))? {
+            while let Some(field) =
+                form.next_field().await.map_err(|error| Box::new(unread(error.status(), &error.body_text())))?
+            {
                 let name = field.name().unwrap_or_default().to_owned();
-                let text = field.text().await.map_err(|error| Box::new(error.into_response()))?;
+                let text = field.text().await.map_err(|error| Box::new(unread(error.status(), &error.body_text())))?;
                 match name.as_str() {
                     "sdp" => sdp = Some(text),
                     "session" => session = Some(text),
@@ -253,7 +262,24 @@ async fn read(request: Request) -> Result<Offer, Box<Response>> {
 }
 
 async fn body(request: Request) -> Result<Bytes, Box<Response>> {
-    Bytes::from_request(request, &()).await.map_err(|error| Box::new(error.into_response()))
+    Bytes::from_request(request, &()).await.map_err(|error| Box::new(unread(error.status(), &error.body_text())))
+}
+
+/// The body of a request with an offer, in the time and length that all offers have.
+///
+/// # Errors
+/// The response, where it is too long, or late.
+pub(in crate::server::transport) async fn body_in_time(request: Request) -> Result<Bytes, Box<Response>> {
+    timeout(BODY, body(request)).await.unwrap_or_else(|_| Err(Box::new(late())))
+}
+
+/// The response to a body that the server does not read to its end.
+fn unread(status: StatusCode, why: &str) -> Response {
+    refused(status, "invalid_offer", format!("The request cannot be read: {}.", brief(&why)))
+}
+
+fn late() -> Response {
+    refused(StatusCode::REQUEST_TIMEOUT, "request_timeout", "The request was not received in time.")
 }
 
 /// The settings of the session, checked as those of a `session.update` are.
@@ -276,7 +302,8 @@ pub(super) fn answer(webrtc: &Webrtc, sdp: &str) -> Result<Answered, String> {
     if max_message_bytes.is_some_and(|limit| limit < LEAST_MESSAGE_BYTES) {
         return Err(format!("The offer's max-message-size is less than {LEAST_MESSAGE_BYTES}."));
     }
-    let offer = SdpOffer::from_sdp_string(sdp).map_err(|error| format!("The offer cannot be read: {error}."))?;
+    let offer =
+        SdpOffer::from_sdp_string(sdp).map_err(|error| format!("The offer cannot be read: {}.", brief(&error)))?;
     let credentials = IceCreds::new();
     let fragment = credentials.ufrag.clone();
     let mut rtc = RtcConfig::new()
@@ -299,8 +326,10 @@ pub(super) fn answer(webrtc: &Webrtc, sdp: &str) -> Result<Answered, String> {
             rtc.add_local_candidate(candidate);
         }
     }
-    let answer =
-        rtc.sdp_api().accept_offer(offer).map_err(|error| format!("The offer cannot be answered: {error}."))?;
+    let answer = rtc
+        .sdp_api()
+        .accept_offer(offer)
+        .map_err(|error| format!("The offer cannot be answered: {}.", brief(&error)))?;
     let n_media = media().count();
     let sdp = answer.to_sdp_string();
     if media_of(&sdp).count() != n_media {

@@ -40,7 +40,7 @@ impl Peers {
                 assert_eq!(media_of(&answered.sdp).count(), media_of(sdp).count(), "{}", answered.sdp);
                 assert!(answered.sdp.contains("a=ice-lite") && answered.max_message_bytes.is_none_or(|n| n >= 1024));
             }
-            Err(refusal) => assert!(!refusal.is_empty() && refusal.len() <= 64 * 1024 + 200),
+            Err(refusal) => assert!(!refusal.is_empty() && refusal.len() <= 1024),
         }
     }
 

@@ -1,0 +1,122 @@
+//! `antiphon-bench transports`: calls by WebRTC and by phone.
+
+use super::{hub_command, progress};
+use crate::transports::{self, Part, TransportsPlan};
+use antiphon::cli::{CliError, print};
+use clap::{Args, ValueEnum};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// The parts, and how they are run.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  antiphon-bench transports                       all parts, about 17 minutes
+  antiphon-bench transports --only drift --minutes 10
+  antiphon-bench transports --only calls --calls 120
+  antiphon-bench transports --only loss --clips recordings/
+  antiphon-bench transports --json transports.json
+  antiphon-bench transports --quick               a few seconds for each part, two calls: a check, not a result
+
+turns: voice-to-voice latency by WebRTC beside a WebSocket, the same hub and mock engines. calls: many calls by WebRTC on one
+port, the hub on one core. loss: word error of speech through a relay that loses, delays and reorders datagrams, against none.
+drift: turn time and latency of a long call whose microphone's clock is 100 ppm fast. barge-in: when a reply stops at its
+listener, and the hub's position against the listener's recording. phones: many calls of Twilio's protocol, the hub on one core.
+
+A WebRTC client plays a packet by its timestamp behind a buffer of 30 ms, which is what a browser has on a quiet path. A folder
+of clips has x.txt beside x.wav with its words; without one, flite asks questions for the offline assistant.
+
+Exit codes: 0 done   1 a gate was missed (not with --quick), or a part could not be measured   2 wrong usage")]
+pub struct TransportsArgs {
+    /// Take only this part; may be given several times
+    #[arg(long, value_enum, value_name = "PART")]
+    only: Vec<PartName>,
+    /// Duration of the call of `drift`
+    #[arg(long, value_name = "MINUTES", default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=1_440))]
+    minutes: u16,
+    /// Concurrent calls of `calls` [default: 80, 2 with --quick]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1_000))]
+    calls: Option<u16>,
+    /// Concurrent calls of `phones` [default: 100, 2 with --quick]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1_000))]
+    phones: Option<u16>,
+    /// A folder of WAV files of speech with their texts, for `loss` [default: questions spoken by flite]
+    #[arg(long, value_name = "FOLDER")]
+    clips: Option<PathBuf>,
+    /// A few seconds for each part
+    #[arg(long)]
+    quick: bool,
+    /// Write all figures as JSON
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+/// The name of a part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum PartName {
+    /// Voice-to-voice latency by WebRTC beside a WebSocket
+    Turns,
+    /// Many calls by WebRTC on one port
+    Calls,
+    /// Words recognized behind a bad network
+    Loss,
+    /// Turn time and latency of a long call
+    Drift,
+    /// How fast a reply stops, and whether the hub knows where
+    BargeIn,
+    /// Many phone calls
+    Phones,
+}
+
+impl PartName {
+    fn part(self) -> Part {
+        match self {
+            Self::Turns => Part::Turns,
+            Self::Calls => Part::Calls,
+            Self::Loss => Part::Loss,
+            Self::Drift => Part::Drift,
+            Self::BargeIn => Part::BargeIn,
+            Self::Phones => Part::Phones,
+        }
+    }
+}
+
+pub(super) async fn run(args: TransportsArgs) -> Result<(), CliError> {
+    let requested = |part: &Part| args.only.is_empty() || args.only.iter().any(|name| name.part() == *part);
+    let calls = |given: Option<u16>, full: usize| given.map_or(if args.quick { 2 } else { full }, usize::from);
+    let plan = TransportsPlan {
+        parts: Part::ALL.into_iter().filter(requested).collect(),
+        quick: args.quick,
+        drift_for: Duration::from_secs(60 * u64::from(args.minutes)),
+        n_calls: (calls(args.calls, 80), calls(args.phones, 100)),
+        clips: args.clips,
+        hub: hub_command("hub")?,
+        mock: hub_command("mock")?,
+    };
+    let report = transports::run(&plan, &progress).await;
+    progress("");
+    print::line(&report.table())?;
+    if let Some(path) = &args.json {
+        let text = report.json().to_string() + "\n";
+        std::fs::write(path, text).map_err(|error| CliError::file("written", path, &error))?;
+    }
+    match (report.n_failed(), report.n_missed()) {
+        (0, 0) => Ok(()),
+        (0, _) if args.quick => Ok(()),
+        (0, missed) => Err(CliError::Failed(format!("{missed} gates were missed"))),
+        (failed, _) => Err(CliError::Failed(format!("{failed} parts could not be measured"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_are_called_the_same_everywhere() {
+        for name in PartName::value_variants() {
+            assert_eq!(name.to_possible_value().expect("listed").get_name(), name.part().name());
+        }
+        assert_eq!(PartName::value_variants().len(), Part::ALL.len());
+    }
+}

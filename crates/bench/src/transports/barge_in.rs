@@ -1,0 +1,180 @@
+//! Barge-in: how fast a reply stops at the listener, and whether the hub knows where it stopped.
+//!
+//! A question is answered by a long tone; after 0.4 to 0.8 s of it a flite voice interrupts. From the first loud sample sent:
+//! to the end of the sound in the recording (the hold), and to the hub's message that clears (the cancel). The
+//! position that the hub reports is compared with the duration of sound in the recording: of a WebRTC call
+//! `conversation.item.truncated`, of a phone call the turn record. Each interruption has a call of its own.
+
+use super::client::{Client, Phone, Transport, WebSocket};
+use super::phones::settings;
+use super::talker::Step;
+use super::*;
+use crate::questions::VOICES;
+use antiphon_client::{AudioMode, Event, FRAME};
+use serde_json::Value;
+use tokio::time::Instant;
+
+const N: usize = 20;
+const SAID: [&str; 5] =
+    ["Stop, please.", "Wait a moment.", "No, that is enough.", "Hold on, please.", "Okay, thank you."];
+/// Playing time of a chunk of the reply: longer than any interruption takes.
+const LONG: Duration = Duration::from_secs(6);
+const PATIENCE: Duration = Duration::from_secs(8);
+/// Interval at which the record of the interrupted turn is looked for.
+const SETTLES: Duration = Duration::from_millis(500);
+/// From the cancel until all that had left was played; the next reply comes later, after 200 ms of silence.
+const ON_ITS_WAY: Duration = Duration::from_millis(150);
+
+const WEBRTC_ERROR_MS: f64 = 100.0;
+const PHONE_ERROR_MS: f64 = 60.0;
+
+/// What an interruption gave, from its first loud sample.
+#[derive(Default)]
+struct Came {
+    silent: Option<Duration>,
+    cleared: Option<Duration>,
+    /// The hub's position and that of the recording, in milliseconds.
+    position: Option<(f64, f64)>,
+}
+
+pub(super) async fn measure(plan: &TransportsPlan, progress: Progress<'_>) -> Result<Taken, BenchError> {
+    let how = "mock engines, a reply of one tone, a flite voice interrupts; from its first loud sample sent";
+    let mut section = Section::new(Part::BargeIn.section(), how);
+    let settings = settings("");
+    let settings: Vec<&str> = settings.iter().map(String::as_str).collect();
+    let pair = plan.pair(LONG, &settings, None).await?;
+    let (http, n) = (http()?, plan.of(N, 1));
+    for (transport, bound) in [
+        (Transport::WebSocket, None),
+        (Transport::Webrtc, Some(WEBRTC_ERROR_MS)),
+        (Transport::Phone, Some(PHONE_ERROR_MS)),
+    ] {
+        let question = questions(transport, 1).await?.remove(0);
+        let clips = interruptions(transport, n).await?;
+        let (mut silent, mut cleared, mut errors) = (Waits::default(), Waits::default(), Waits::default());
+        for (i, clip) in clips.iter().enumerate() {
+            progress(&format!("barge-in by {}: {} of {n}", transport.name(), i + 1));
+            let came = interruption(&pair.hub, &http, transport, &question, clip, i).await?;
+            silent.push_option(came.silent);
+            cleared.push_option(came.cleared);
+            match came.position {
+                Some((hub, listener)) => {
+                    errors.push_ms((hub - listener).abs());
+                    if bound.is_some_and(|bound| (hub - listener).abs() > bound) {
+                        let name = transport.name();
+                        section
+                            .notes
+                            .push(format!("{name} {i}: the hub says {hub:.0} ms, the listener {listener:.0} ms"));
+                    }
+                }
+                None if bound.is_some() => errors.push_endless(),
+                None => {}
+            }
+        }
+        let name = transport.name();
+        for (what, waits) in [("to the end of the sound", &silent), ("to the cancel", &cleared)] {
+            section.percentile(&format!("{name}: {what}"), waits, 50.0, None);
+            section.percentile(&format!("{name}: {what}"), waits, 95.0, None);
+        }
+        section.percentile(&format!("{name}: error of position"), &errors, 50.0, None);
+        section.percentile(&format!("{name}: error of position"), &errors, 95.0, bound);
+    }
+    Ok(Taken { section, hub_cpu_s: pair.stop().await? })
+}
+
+/// Interruptions, which begin at any offset within a frame.
+async fn interruptions(transport: Transport, n: usize) -> Result<Vec<Speech>, BenchError> {
+    let (speaker, mut clips) = (speaker().await?, Vec::new());
+    for i in 0..n {
+        let samples = speak(&*speaker, SAID[i % SAID.len()], VOICES[i % VOICES.len()]).await?.samples;
+        clips.push(Speech::new(transport, &[vec![0; (i * 211) % FRAME], samples].concat())?);
+    }
+    Ok(clips)
+}
+
+async fn interruption(
+    hub: &Hub,
+    http: &reqwest::Client,
+    transport: Transport,
+    question: &Speech,
+    clip: &Speech,
+    i: usize,
+) -> Result<Came, BenchError> {
+    let client = match transport {
+        Transport::WebSocket => {
+            Client::WebSocket(Box::new(WebSocket::open(&hub.url, AudioMode::Pcm16, &session(true)).await?))
+        }
+        Transport::Webrtc => call(http, hub).await?,
+        Transport::Phone => Client::Phone(Box::new(Phone::open(&hub.url).await?)),
+    };
+    let mut talker = talker(client, transport)?;
+    let known = newest_cut(http, hub).await?.map(|turn| turn["id"].clone());
+    talker.pause(Duration::from_millis(200)).await?;
+    talker.say(question);
+    let after = Duration::from_millis(400 + (i as u64 * 137) % 400);
+    let late = || BenchError::Call("there was no reply to interrupt".into());
+    let until = Instant::now() + FRAME_TIME * question.frames.len() as u32 + PATIENCE;
+    while talker.recording.first().is_none_or(|first| Instant::now() < first + after) {
+        talker.step().await?;
+        if Instant::now() > until {
+            return Err(late());
+        }
+    }
+    talker.say(clip);
+    let (mut loud, mut cleared, mut truncated, mut heard) = (None, None, None, None);
+    let until = Instant::now() + FRAME_TIME * clip.frames.len() as u32 + PATIENCE;
+    while heard.is_none() && Instant::now() < until {
+        match talker.step().await? {
+            Step::Said { at, n_said } if n_said > clip.loud.0 => {
+                loud.get_or_insert(at);
+            }
+            Step::Cleared => cleared = cleared.or(Some(Instant::now())),
+            Step::Event(Event::Truncated { audio_end_ms, .. }) => truncated = Some(audio_end_ms as f64),
+            _ => {}
+        }
+        if cleared.is_some_and(|cleared: Instant| Instant::now() > cleared + ON_ITS_WAY) {
+            heard = Some((talker.recording.last(), talker.recording.total()));
+        }
+    }
+    let (last, total) = heard.unwrap_or_default();
+    // What is before the first loud sample may suffice for a hold.
+    let since = |at: Option<Instant>| Some(at?.saturating_duration_since(loud?));
+    let position = match transport {
+        Transport::Phone => cut_position(http, hub, known, &mut talker).await?,
+        _ => truncated,
+    };
+    talker.client.close().await;
+    Ok(Came {
+        silent: since(last),
+        cleared: since(cleared),
+        position: position.map(|hub| (hub, total.as_secs_f64() * 1e3)),
+    })
+}
+
+/// The record of the newest turn that was interrupted.
+async fn newest_cut(http: &reqwest::Client, hub: &Hub) -> Result<Option<Value>, BenchError> {
+    let failed = |error: reqwest::Error| BenchError::Call(format!("turn records: {error}"));
+    let response = http.get(format!("{}/api/turns?limit=20", hub.url)).send().await.map_err(failed)?;
+    let mut list: Value = response.json().await.map_err(failed)?;
+    let turns = list["turns"].as_array_mut().map(std::mem::take).unwrap_or_default();
+    Ok(turns.into_iter().find(|turn| turn["barged_in"] == true))
+}
+
+/// What was heard of the newest interrupted turn, in milliseconds, once it is another one than `known`. The call goes on
+/// meanwhile.
+async fn cut_position(
+    http: &reqwest::Client,
+    hub: &Hub,
+    known: Option<Value>,
+    talker: &mut Talker,
+) -> Result<Option<f64>, BenchError> {
+    let until = Instant::now() + PATIENCE;
+    while Instant::now() < until {
+        talker.pause(SETTLES).await?;
+        let newest = newest_cut(http, hub).await?;
+        if let Some(turn) = newest.filter(|turn| known.as_ref() != Some(&turn["id"])) {
+            return Ok(turn["audio"]["heard_ms"].as_f64());
+        }
+    }
+    Ok(None)
+}

@@ -1,0 +1,55 @@
+//! Voice-to-voice latency: a session by WebSocket (PCM in JSON) and a call by WebRTC with the same hub, at the same time.
+//!
+//! From the frame with the last loud sample of a question to the first sound of the reply that a listener hears: by WebSocket
+//! when it arrives, by WebRTC behind the playout buffer. Both suffer what else this machine does. The hub runs on one core,
+//! clients and mock engines on the other.
+
+use super::client::{Client, Transport, WebSocket};
+use super::*;
+use antiphon_client::AudioMode;
+use tokio::time::Instant;
+
+const TURNS: usize = 40;
+const WARM_UP: usize = 1;
+const ADDED_P95_MS: f64 = 60.0;
+/// From the offer to the open data channel.
+const CONNECT_MS: f64 = 1_000.0;
+
+pub(super) async fn measure(plan: &TransportsPlan, progress: Progress<'_>) -> Result<Taken, BenchError> {
+    let how = "mock engines that take no time, 200 ms of silence end a turn, one session each; the hub on one core";
+    let mut section = Section::new(Part::Turns.section(), how);
+    let pinned = Pinned::load();
+    let pair = plan.pair(SOUND, &[], pinned.as_ref().ok()).await?;
+    let n = plan.of(TURNS, 1);
+    progress(&format!("turns: {n} by WebSocket and by WebRTC"));
+    let http = http()?;
+    let websocket = WebSocket::open(&pair.hub.url, AudioMode::Ga, &session(true)).await?;
+    let begun = Instant::now();
+    let webrtc = call(&http, &pair.hub).await?;
+    let connected_ms = begun.elapsed().as_secs_f64() * 1e3;
+    let (websocket, webrtc) = tokio::try_join!(
+        ask(Client::WebSocket(Box::new(websocket)), Transport::WebSocket, n),
+        ask(webrtc, Transport::Webrtc, n),
+    )?;
+    let mut p95 = Vec::new();
+    for (transport, turns) in [(Transport::WebSocket, &websocket), (Transport::Webrtc, &webrtc)] {
+        let waits = waits(turns.iter().map(|(_, turn)| turn));
+        section.percentile(transport.name(), &waits, 50.0, None);
+        section.percentile(transport.name(), &waits, 95.0, None);
+        p95.push(at(&waits, 95.0));
+    }
+    section.figures.push(Figure::new("WebRTC's p95 above it", Unit::Ms, p95[1] - p95[0], n).at_most(ADDED_P95_MS));
+    section.figures.push(Figure::new("WebRTC: connected after", Unit::Ms, connected_ms, 1).at_most(CONNECT_MS));
+    add_failed(&mut section, &[websocket, webrtc].concat());
+    section.notes.extend(pinned.as_ref().err().map(|why| format!("nothing was pinned to a core: {why}")));
+    Ok(Taken { section, hub_cpu_s: pair.stop().await? })
+}
+
+/// The turns of one session, without the warm-up.
+async fn ask(client: Client, transport: Transport, n: usize) -> Result<Vec<(usize, Turn)>, BenchError> {
+    let speech = questions(transport, 1).await?.remove(0);
+    let mut talker = talker(client, transport)?;
+    let turns = converse(&mut talker, &speech, WARM_UP + n, 1).await?;
+    talker.client.close().await;
+    Ok(turns.into_iter().skip(WARM_UP).map(|turn| (transport as usize, turn)).collect())
+}
