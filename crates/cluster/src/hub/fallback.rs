@@ -51,11 +51,7 @@ impl Stt for Fallback<dyn Stt> {
     }
 
     fn waiting(&self) -> usize {
-        self.workers.waiting() + self.local.waiting()
-    }
-
-    fn in_service(&self) -> usize {
-        self.workers.in_service() + self.local.in_service()
+        self.local.waiting()
     }
 
     fn concurrency(&self) -> usize {
@@ -100,11 +96,7 @@ impl Tts for Fallback<dyn Tts> {
     }
 
     fn waiting(&self) -> usize {
-        self.workers.waiting() + self.local.waiting()
-    }
-
-    fn in_service(&self) -> usize {
-        self.workers.in_service() + self.local.in_service()
+        self.local.waiting()
     }
 
     fn concurrency(&self) -> usize {

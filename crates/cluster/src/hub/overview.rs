@@ -1,7 +1,7 @@
 //! The cluster as a hub sees it, for `/api/state` and the dashboard.
 
 use super::{Cluster, HUB_SILENT, estimate};
-use crate::message::{Stage, StageLoad, clock_ms};
+use crate::message::{Stage, clock_ms};
 use serde::Serialize;
 use std::sync::atomic::Ordering;
 use tokio::time::Instant;
@@ -178,18 +178,9 @@ impl Cluster {
 
     /// Slots of all workers for a stage; 1 at least.
     pub(super) fn slots(&self, stage: Stage) -> usize {
-        self.sum(stage, |load| load.slots).max(1)
-    }
-
-    /// Requests that all workers of a stage have accepted, from all hubs, by their last adverts.
-    pub(super) fn in_flight(&self, stage: Stage) -> usize {
-        self.sum(stage, |load| load.in_flight)
-    }
-
-    fn sum(&self, stage: Stage, figure: impl Fn(&StageLoad) -> usize) -> usize {
-        let of = |load: &StageLoad| (load.stage == stage).then(|| figure(load));
         let serving = self.0.directory.serving(stage);
-        serving.iter().map(|worker| worker.advert().stages.iter().find_map(of).unwrap_or(0)).sum()
+        let slots = |load: &crate::message::StageLoad| (load.stage == stage).then_some(load.slots);
+        serving.iter().map(|worker| worker.advert().stages.iter().find_map(slots).unwrap_or(0)).sum::<usize>().max(1)
     }
 
     fn hubs(&self) -> Vec<HubView> {

@@ -39,14 +39,6 @@ impl Stt for ClusterStt {
         self.cluster.slots(Stage::Stt)
     }
 
-    fn waiting(&self) -> usize {
-        self.cluster.in_flight(Stage::Stt).saturating_sub(self.concurrency())
-    }
-
-    fn in_service(&self) -> usize {
-        self.cluster.in_flight(Stage::Stt).min(self.concurrency())
-    }
-
     fn open(&self, options: SttOptions) -> BoxFuture<'static, Result<Box<dyn SttUtterance>, SttError>> {
         let cluster = self.cluster.clone();
         Box::pin(async move {

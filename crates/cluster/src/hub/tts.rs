@@ -74,14 +74,6 @@ impl Tts for ClusterTts {
         self.shared.cluster.slots(Stage::Tts)
     }
 
-    fn waiting(&self) -> usize {
-        self.shared.cluster.in_flight(Stage::Tts).saturating_sub(self.concurrency())
-    }
-
-    fn in_service(&self) -> usize {
-        self.shared.cluster.in_flight(Stage::Tts).min(self.concurrency())
-    }
-
     fn marks(&self) -> Vec<String> {
         let serving = self.shared.cluster.0.directory.serving(Stage::Tts);
         let mut marks: Vec<String> = serving
