@@ -9,7 +9,8 @@ use serde_json::{Value, json};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// In the binary modes audio arrives after `response.done`, in real time; it is over after this long without any.
+/// In the binary modes audio arrives after `response.done`, in real time. Each item's ends with `response.output_audio.done`;
+/// the response has no further item after this long without any audio.
 const QUIET: Duration = Duration::from_millis(700);
 /// How long after the response a transcript may arrive. Servers without transcription never send one.
 const TRANSCRIPT_GRACE: Duration = Duration::from_secs(2);
@@ -77,6 +78,8 @@ pub(super) struct Turn {
     items: Vec<(String, bool)>,
     answer: String,
     last_audio: Option<Instant>,
+    /// The item whose audio has begun and is not complete, in the binary modes.
+    sounding: Option<String>,
     interrupted: Option<Interrupted>,
     trouble: Option<String>,
     paced: bool,
@@ -106,6 +109,7 @@ impl Turn {
             items: Vec::new(),
             answer: String::new(),
             last_audio: None,
+            sounding: None,
             interrupted,
             trouble: None,
             paced,
@@ -155,6 +159,9 @@ impl Turn {
                 if self.item_id.as_deref() != Some(item_id) {
                     self.item_id = Some(item_id.to_owned());
                 }
+                if self.paced && self.sounding.as_deref() != Some(item_id) {
+                    self.sounding = Some(item_id.to_owned());
+                }
                 self.reply.take(item_id, samples, at);
             }
         }
@@ -167,6 +174,7 @@ impl Turn {
             Event::Held { .. } => self.hold(at),
             Event::Resumed { .. } => self.resume(at),
             Event::Cleared {} => self.clear(at),
+            Event::AudioDone { item_id } if self.sounding.as_ref() == Some(&item_id) => self.sounding = None,
             Event::Committed { item_id } => self.items.push((item_id, false)),
             Event::TranscriptionCompleted { item_id, transcript } => {
                 let of_turn = self.transcribed(&item_id) && !transcript.is_empty();
@@ -179,6 +187,7 @@ impl Turn {
             Event::ResponseCreated { response } => {
                 // A later response replaces the one before it.
                 self.reply = Reply::default();
+                self.sounding = None;
                 self.answer.clear();
                 self.response = Some(response.id);
                 self.done = None;
@@ -249,7 +258,10 @@ impl Turn {
                 over.silent = Some(over.held.unwrap_or(at));
                 over.reply.clear(at);
             }
-            _ => self.reply.clear(at),
+            _ => {
+                self.reply.clear(at);
+                self.sounding = None;
+            }
         }
     }
 
@@ -267,7 +279,8 @@ impl Turn {
     /// have been spoken completely.
     pub(super) fn is_over(&self, now: Instant) -> bool {
         let Some(done) = self.done else { return false };
-        let quiet = !self.paced || self.last_audio.is_none_or(|last| now.saturating_duration_since(last) >= QUIET);
+        let is_quiet = || self.last_audio.is_none_or(|last| now.saturating_duration_since(last) >= QUIET);
+        let quiet = !self.paced || self.sounding.is_none() && is_quiet();
         let grace = now.saturating_duration_since(done) >= TRANSCRIPT_GRACE;
         quiet && self.reply.remaining(now).is_zero() && (self.items.iter().all(|(_, there)| *there) || grace)
     }
