@@ -97,6 +97,7 @@ pub(super) fn load_of(hub: &Hub, clips: &Arc<Clips>, n_sessions: usize, turns: u
         n_sessions,
         one_first: true,
         length: Length::Turns(turns),
+        call_turns: None,
         warm_up: 1,
         stagger: PERIOD / n_sessions as u32,
         stop: CancellationToken::new(),

@@ -59,6 +59,7 @@ async fn talk_to(engines: Engines, change: impl FnOnce(&mut Load)) -> Result<Out
         n_sessions: 2,
         one_first: true,
         length: Length::Turns(1),
+        call_turns: None,
         warm_up: 1,
         stagger: Duration::from_millis(300),
         stop: CancellationToken::new(),

@@ -200,6 +200,7 @@ impl VoiceArgs {
                 Some(s) => Length::For(Duration::from_secs(s.into())),
                 None => Length::Turns(self.turns.unwrap_or(5) as usize),
             },
+            call_turns: None,
             warm_up: self.warm_up as usize,
             stagger: stagger.unwrap_or(SPREAD / n_sessions as u32),
             stop: CancellationToken::new(),

@@ -194,6 +194,7 @@ async fn talk(
         one_first: false,
         length,
         stop,
+        call_turns: None,
         warm_up: 1,
         stagger: plan.begins() / n_sessions.max(1) as u32,
         barge_in: 0.0,

@@ -31,6 +31,7 @@ use super::machine::Machine;
 use super::{BenchError, Process, Progress};
 use antiphon_client::{ClientError, ConnectOptions};
 use serde_json::Value;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
@@ -58,6 +59,8 @@ pub struct Load {
     pub one_first: bool,
     /// Duration of the load.
     pub length: Length,
+    /// Turns after which a session ends and another begins in its place, drawn for each; `None`: sessions stay.
+    pub call_turns: Option<Range<usize>>,
     /// Once it is cancelled, no session asks another question, whatever the length says.
     pub stop: CancellationToken,
     /// Turns at the start of each session that are left out of the figures.
@@ -80,6 +83,17 @@ pub struct Load {
     pub n_returns: Arc<AtomicUsize>,
 }
 
+impl Load {
+    /// Whether sessions are replaced, and the load is not over yet.
+    fn has_next_call(&self, now: Instant, began: Instant) -> bool {
+        let goes_on = match self.length {
+            Length::Turns(_) => false,
+            Length::For(time) => now < began + time,
+        };
+        self.call_turns.is_some() && goes_on && !self.stop.is_cancelled()
+    }
+}
+
 /// Runs the load. Takes as long as its sessions; dropping the future ends them immediately. A session that fails is
 /// part of the outcome; an error means that the server is unreachable or that the first session got no response.
 pub async fn run(load: Load, progress: Progress<'_>) -> Result<Outcome, BenchError> {
@@ -94,7 +108,15 @@ pub async fn run(load: Load, progress: Progress<'_>) -> Result<Outcome, BenchErr
         let (load, at) = (load.clone(), began + load.stagger * session as u32);
         sessions.spawn(async move {
             sleep_until(at).await;
-            talk::hold(load, session, began).await
+            let mut calls = Vec::new();
+            loop {
+                let record = talk::hold(load.clone(), session, calls.len(), began).await;
+                let is_last = record.broke.is_some() || !load.has_next_call(Instant::now(), began);
+                calls.push(record);
+                if is_last {
+                    return calls;
+                }
+            }
         });
     }
     let mut outcome = Outcome { n_sessions: load.n_sessions, stagger: load.stagger, before, ..Outcome::default() };
@@ -105,7 +127,7 @@ pub async fn run(load: Load, progress: Progress<'_>) -> Result<Outcome, BenchErr
         tokio::select! {
             Some(ended) = sessions.join_next() => {
                 outcome.first_end.get_or_insert(began.elapsed());
-                records.push(ended?);
+                records.extend(ended?);
                 n_over += 1;
             }
             _ = looks.tick() => {
@@ -136,6 +158,7 @@ async fn first(load: &Load) -> Result<(), BenchError> {
         n_sessions: 1,
         one_first: false,
         length: Length::Turns(1),
+        call_turns: None,
         stop: CancellationToken::new(),
         warm_up: 0,
         stagger: Duration::ZERO,
@@ -147,7 +170,7 @@ async fn first(load: &Load) -> Result<(), BenchError> {
         n_turns: AtomicUsize::new(0),
         n_returns: Arc::default(),
     };
-    let SessionRecord { turns, broke, .. } = talk::hold(Arc::new(alone), 0, Instant::now()).await;
+    let SessionRecord { turns, broke, .. } = talk::hold(Arc::new(alone), 0, 0, Instant::now()).await;
     if let Some(error) = broke {
         return Err(error.into());
     }

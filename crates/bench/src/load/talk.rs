@@ -85,13 +85,15 @@ struct Mark {
 }
 
 /// Runs one conversation to its end; a failure is part of the record.
-pub(super) async fn hold(load: Arc<Load>, session: usize, began: Instant) -> SessionRecord {
+///
+/// `call` counts the sessions that were in this place before.
+pub(super) async fn hold(load: Arc<Load>, session: usize, call: usize, began: Instant) -> SessionRecord {
     let mut record = SessionRecord { session, ..SessionRecord::default() };
     let talked = async {
         let begun = Instant::now();
         let connection = open_with(&load.connect, &load.session).await;
         let connection = connection.inspect_err(|_| record.not_opened = Some(begun.elapsed()))?;
-        Talk::new(&load, session, began, connection).run(&mut record).await
+        Talk::new(&load, session, call, began, connection).run(&mut record).await
     };
     record.broke = talked.await.err();
     record
@@ -118,6 +120,8 @@ struct Talk<'a> {
     said: usize,
     /// Number of turns started.
     n_begun: usize,
+    /// Number of turns after which this session ends; `None`: it stays.
+    n_turns: Option<usize>,
     /// How much of the current response is heard before it is interrupted; `None`: all of it.
     hears: Option<Duration>,
     /// When the next question is due.
@@ -126,13 +130,14 @@ struct Talk<'a> {
 }
 
 impl<'a> Talk<'a> {
-    fn new(load: &'a Load, session: usize, began: Instant, connection: Connection) -> Self {
+    fn new(load: &'a Load, session: usize, call: usize, began: Instant, connection: Connection) -> Self {
         let now = Instant::now();
-        let seed = load.seed.wrapping_add(session as u64);
+        let seed = load.seed.wrapping_add((call * load.n_sessions + session) as u64);
         let mut ticks = interval(FRAME_TIME);
         // A late microphone catches up.
         ticks.set_missed_tick_behavior(MissedTickBehavior::Burst);
         let mut dice = StdRng::seed_from_u64(!seed);
+        let n_turns = load.call_turns.clone().map(|turns| dice.random_range(turns));
         Self {
             load,
             session,
@@ -150,6 +155,7 @@ impl<'a> Talk<'a> {
             was_cleared: false,
             said: 0,
             n_begun: 0,
+            n_turns,
             hears: None,
             reported: now,
         }
@@ -222,7 +228,7 @@ impl<'a> Talk<'a> {
     }
 
     fn goes_on(&self, now: Instant) -> bool {
-        if self.load.stop.is_cancelled() {
+        if self.load.stop.is_cancelled() || self.n_turns.is_some_and(|n| self.n_begun >= n) {
             return false;
         }
         match self.load.length {

@@ -23,12 +23,16 @@ use super::load::{self, Clips, Length, Load, Network, Outcome, Search, Step};
 use super::{BenchError, Figure, Process, Progress, Section, Unit};
 use antiphon_client::ConnectOptions;
 use serde_json::{Value, json};
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 use tokio::time::sleep;
 
 use tokio_util::sync::CancellationToken;
+
+/// Turns of a session in a soak, about half a minute to four minutes: sessions end and begin, as callers do.
+const SOAK_CALL: Option<Range<usize>> = Some(8..80);
 
 /// Share of the sessions found at which the server is held, spiked and soaked.
 const HOLD_SHARE: f64 = 0.8;
@@ -128,7 +132,7 @@ pub async fn run(plan: &StressPlan, progress: Progress<'_>) -> Result<StressRepo
     let mut search = load::search(plan.from, plan.most);
     while let Some(n) = search.next() {
         progress(&format!("stress: {n} sessions"));
-        let mixed = plan.mixed(n, plan.step, search.steps.is_empty(), progress).await?;
+        let mixed = plan.mixed(n, plan.step, None, search.steps.is_empty(), progress).await?;
         // Those who are mixed in are part of the load.
         search.steps.push(Step { n_sessions: n, ..Step::of(&mixed.main, plan.objective) });
         sleep(plan.rest).await;
@@ -145,7 +149,7 @@ pub async fn run(plan: &StressPlan, progress: Progress<'_>) -> Result<StressRepo
     };
     let Some(n) = held else { return Ok(report) };
     if !plan.hold.is_zero() {
-        let (hold, looks) = steady::watched(plan.mixed(n, plan.hold, false, progress)).await;
+        let (hold, looks) = steady::watched(plan.mixed(n, plan.hold, None, false, progress)).await;
         (report.hold, report.looks) = (Some(hold?), looks);
         sleep(plan.rest).await;
     }
@@ -154,7 +158,7 @@ pub async fn run(plan: &StressPlan, progress: Progress<'_>) -> Result<StressRepo
         sleep(plan.rest).await;
     }
     if !plan.soak.is_zero() {
-        report.soak = Some(plan.mixed(n, plan.soak, false, progress).await?);
+        report.soak = Some(plan.mixed(n, plan.soak, SOAK_CALL, false, progress).await?);
     }
     Ok(report)
 }
@@ -170,6 +174,7 @@ impl StressPlan {
             one_first: false,
             length,
             stop: CancellationToken::new(),
+            call_turns: None,
             warm_up: 1,
             stagger: self.spread / n_sessions.max(1) as u32,
             barge_in: self.mix.barge_in,
@@ -187,6 +192,7 @@ impl StressPlan {
         &self,
         n_sessions: usize,
         time: Duration,
+        call_turns: Option<Range<usize>>,
         one_first: bool,
         progress: Progress<'_>,
     ) -> Result<Mixed, BenchError> {
@@ -194,7 +200,7 @@ impl StressPlan {
         let (n_bad, n_slow) = (of(self.mix.bad_network), of(self.mix.slow_readers));
         let n_main = n_sessions.saturating_sub(n_bad + n_slow).max(1);
         let length = Length::For(time);
-        let main = Load { one_first, ..self.load(n_main, length) };
+        let main = Load { one_first, call_turns, ..self.load(n_main, length) };
         let bad = Load { network: BAD_NETWORK, seed: 2, process: None, ..self.load(n_bad, length) };
         let bad = async { if n_bad > 0 { load::run(bad, &|_| ()).await.map(Some) } else { Ok(None) } };
         let slow = async { if n_slow > 0 { Some(slow::read(self, n_slow, time).await) } else { None } };
