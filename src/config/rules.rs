@@ -174,6 +174,7 @@ pub const KEYS: &[Key] = &[
     key("session", "lead_ms", Rule::Whole(40, 5_000, "milliseconds")),
     key("session", "create_response", Rule::Switch),
     key("session", "interrupt_response", Rule::Switch),
+    key("session", "ignore_backchannels", Rule::Switch),
     key("session", "history_tokens", Rule::Whole(200, 10_000_000, "tokens")),
     key("session", "max_utterance_seconds", Rule::Whole(10, 600, "seconds")),
     key("session", "refuse_unknown_fields", Rule::Switch),

@@ -30,6 +30,9 @@ macro_rules! dialogues {
 }
 
 dialogues! {
+    backchannel_becomes_interruption,
+    backchannel_by_length,
+    backchannel_leaves_reply_going,
     backchannel_over_reply,
     barge_in_by_noise,
     barge_in_drops_waiting_replies,

@@ -119,6 +119,15 @@ pub enum Notice {
         /// The end of the last voiced window.
         audio_end: Samples,
     },
+    /// Speech over a reply was a backchannel, or sound without words: it did not interrupt and is no item. Samples at 16 kHz.
+    Backchannel {
+        /// What was said; empty where there were no words.
+        text: String,
+        /// Where the sound began, pre-roll included.
+        audio_start: Samples,
+        /// The end of the last voiced window.
+        audio_end: Samples,
+    },
     /// The idle timeout has expired after the last reply; samples at 16 kHz.
     IdleTimeout {
         /// The item it will be.

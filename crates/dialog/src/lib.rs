@@ -5,6 +5,7 @@
 //! item or the response they belong to, and `step` drops what is not current: stale work is harmless by construction.
 
 mod action;
+mod backchannel;
 mod captions;
 mod commands;
 mod event;

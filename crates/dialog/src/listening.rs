@@ -1,5 +1,6 @@
 //! The listening half of the reducer: utterances, their transcripts, and when to respond.
 
+use super::backchannel::Words;
 use super::captions::{Captions, is_echo};
 use super::{Action, Dialog, Failure, Item, ItemPosition, Notice, PlaybackControl, StopReason, UtteranceEnd};
 use crate::ResponseRequest;
@@ -40,6 +41,20 @@ pub(super) struct OpenUtterance {
     pub(super) over: Option<String>,
     /// Why its transcription failed, where that happened before its end.
     early_failure: Option<Failure>,
+    /// It began over a reply and may be a backchannel: the client does not know of it yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    tentative: Option<Tentative>,
+}
+
+/// Speech of which it is not decided whether it interrupts the reply.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+struct Tentative {
+    /// The reply asked something where it was held.
+    asks: bool,
+    /// What its latest transcript is.
+    words: Words,
+    /// The speaker pauses, or has ended.
+    is_paused: bool,
 }
 
 impl OpenUtterance {
@@ -47,10 +62,15 @@ impl OpenUtterance {
         self.part
     }
 
+    fn audio_end(&self) -> Samples {
+        self.audio_start + self.length
+    }
+
     /// One whose audio came inline with its item.
     pub(super) fn inline(item: ItemId, part: u32, length: Samples) -> Self {
         let (captions, untold) = (Captions::default(), String::new());
-        Self { item, part, audio_start: Samples::ZERO, length, captions, untold, over: None, early_failure: None }
+        let (audio_start, over, early_failure, tentative) = (Samples::ZERO, None, None, None);
+        Self { item, part, audio_start, length, captions, untold, over, early_failure, tentative }
     }
 }
 
@@ -60,12 +80,21 @@ impl Dialog {
             return;
         }
         let item = self.mint_item();
-        let over = self.sounding();
-        let unanswered = self.is_unanswered();
-        let utterance = OpenUtterance { audio_start, over, ..OpenUtterance::inline(item.clone(), 0, Samples::ZERO) };
-        self.begin_turn();
+        let (over, tentative) = (self.sounding(), self.may_be_backchannel());
+        let is_tentative = tentative.is_some();
+        let utterance =
+            OpenUtterance { audio_start, over, tentative, ..OpenUtterance::inline(item.clone(), 0, Samples::ZERO) };
         self.listening.speaking = Some(utterance);
         self.actions.push(Action::OpenUtterance { item: item.clone(), audio_start });
+        if !is_tentative {
+            self.turn_starts(item, audio_start);
+        }
+    }
+
+    /// The speech is a turn, or more of one: it interrupts the reply.
+    fn turn_starts(&mut self, item: ItemId, audio_start: Samples) {
+        let unanswered = self.is_unanswered();
+        self.begin_turn();
         let Some(detection) = self.settings.turn_detection else { return };
         self.notify(Notice::SpeechStarted { item, audio_start });
         if detection.interrupt_response {
@@ -78,19 +107,126 @@ impl Dialog {
     }
 
     pub(super) fn speech_stopped(&mut self, audio_end: Samples) {
-        let Some(detection) = self.settings.turn_detection else { return };
+        if self.settings.turn_detection.is_none() {
+            return;
+        }
+        if self.listening.speaking.as_ref().is_some_and(|utterance| utterance.early_failure.is_some()) {
+            // There will be no words to decide by.
+            self.interrupted_by_speaker();
+        }
         let Some(mut utterance) = self.listening.speaking.take() else { return };
         utterance.length = audio_end.saturating_sub(utterance.audio_start);
+        self.actions.push(Action::CloseUtterance { item: utterance.item.clone(), end: UtteranceEnd::Detected });
+        if let Some(tentative) = &mut utterance.tentative {
+            tentative.is_paused = true;
+            self.listening.awaiting.push(utterance);
+            return;
+        }
+        self.turn_stops(utterance);
+    }
+
+    fn turn_stops(&mut self, utterance: OpenUtterance) {
         self.answered = self.answered.map(|_| self.now);
-        let item = utterance.item.clone();
-        self.actions.push(Action::CloseUtterance { item: item.clone(), end: UtteranceEnd::Detected });
-        self.notify(Notice::SpeechStopped { item, audio_end });
-        self.listening.wants_response |= detection.create_response;
+        let audio_end = utterance.audio_end();
+        self.notify(Notice::SpeechStopped { item: utterance.item.clone(), audio_end });
+        let detection = self.settings.turn_detection;
+        self.listening.wants_response |= detection.is_some_and(|detection| detection.create_response);
         self.commit(utterance);
+    }
+
+    /// Speech that begins now over a reply is tentative where its words may be a backchannel's.
+    fn may_be_backchannel(&self) -> Option<Tentative> {
+        let detection = self.settings.turn_detection?;
+        let item = self.held_item()?;
+        let decides = detection.interrupt_response && detection.ignore_backchannels;
+        let asks = self.history.spoken(item)?.asks(self.now);
+        (decides && self.playback == PlaybackControl::Server).then(|| Tentative { asks, ..Tentative::default() })
+    }
+
+    /// Whether speech is under way that may be a backchannel: the reply is held whenever its speaker goes on after a pause.
+    pub fn is_speech_tentative(&self) -> bool {
+        self.listening.speaking.as_ref().is_some_and(|utterance| utterance.tentative.is_some())
+    }
+
+    /// Whether tentative speech goes on whose words, if any, are not those of a backchannel.
+    pub(super) fn is_undecided_speech(&self) -> bool {
+        self.speaks(|words| words != Words::Backchannel)
+    }
+
+    /// Whether tentative speech goes on that has no words so far.
+    pub(super) fn is_wordless_speech(&self) -> bool {
+        self.speaks(|words| words == Words::None)
+    }
+
+    fn speaks(&self, such: impl Fn(Words) -> bool) -> bool {
+        let tentative = self.listening.speaking.as_ref().and_then(|utterance| utterance.tentative.as_ref());
+        tentative.is_some_and(|tentative| !tentative.is_paused && such(tentative.words))
+    }
+
+    pub(super) fn speaker_pauses(&mut self, is_paused: bool) {
+        if let Some(tentative) = self.listening.speaking.as_mut().and_then(|utterance| utterance.tentative.as_mut()) {
+            tentative.is_paused = is_paused;
+        }
+    }
+
+    /// A transcript of tentative speech, all its words if it `is_final`: the reply stops, goes on, or stays held. Returns
+    /// whether the utterance is still tentative.
+    pub(super) fn weigh(&mut self, item: &ItemId, text: &str, is_final: bool) -> bool {
+        let mut under_way = self.listening.speaking.iter_mut().chain(self.listening.awaiting.iter_mut());
+        let Some(utterance) = under_way.find(|utterance| utterance.item == *item) else { return false };
+        let OpenUtterance { tentative: Some(tentative), over, .. } = utterance else { return false };
+        let words = Words::of(text, is_final, tentative.asks).after(tentative.words, text);
+        let is_echo = over.as_ref().is_some_and(|reply| is_echo(text, reply));
+        let words = if is_echo { Words::Backchannel } else { words };
+        tentative.words = words;
+        match words {
+            Words::Interruption => self.interrupted_by(item),
+            Words::None | Words::Backchannel if is_final => self.go_on(),
+            _ => {}
+        }
+        words != Words::Interruption
+    }
+
+    /// The tentative speech under way interrupts the reply.
+    pub(super) fn interrupted_by_speaker(&mut self) {
+        if let Some(utterance) = &self.listening.speaking {
+            let item = utterance.item.clone();
+            self.interrupted_by(&item);
+        }
+    }
+
+    /// The tentative utterance `item` interrupts the reply and is a turn like any other.
+    fn interrupted_by(&mut self, item: &ItemId) {
+        if let Some(utterance) = self.listening.speaking.as_mut().filter(|utterance| utterance.item == *item) {
+            if utterance.tentative.take().is_none() {
+                return;
+            }
+            let (audio_start, part) = (utterance.audio_start, utterance.part);
+            // A client that controls playback gets the words with the item.
+            let delta = std::mem::take(&mut utterance.untold);
+            self.turn_starts(item.clone(), audio_start);
+            if !delta.is_empty() && self.settings.transcripts {
+                self.notify(Notice::TranscriptDelta { item: item.clone(), part, delta });
+            }
+            return;
+        }
+        let is_it = |utterance: &OpenUtterance| utterance.item == *item && utterance.tentative.is_some();
+        let Some(at) = self.listening.awaiting.iter().position(is_it) else { return };
+        let utterance = OpenUtterance { tentative: None, ..self.listening.awaiting.remove(at) };
+        self.turn_starts(item.clone(), utterance.audio_start);
+        self.turn_stops(utterance);
+    }
+
+    /// The reply goes on where it was held, unless someone speaks.
+    fn go_on(&mut self) {
+        if !self.is_undecided_speech() {
+            self.release();
+        }
     }
 
     /// The client commits: the utterance under way ends here, or else the whole buffer becomes one.
     pub(super) fn commit_buffer(&mut self, buffer_start: Samples, buffered: Samples) {
+        self.interrupted_by_speaker();
         let mut utterance = self.listening.speaking.take().unwrap_or_else(|| {
             self.begin_turn();
             let item = self.mint_item();
@@ -107,6 +243,9 @@ impl Dialog {
         if let Some(utterance) = self.listening.speaking.take() {
             self.drop_speculation_of(&utterance.item);
             self.actions.push(Action::DropUtterance(utterance.item));
+            if utterance.tentative.is_some() {
+                self.release();
+            }
         }
         self.actions.push(Action::ClearInput);
         self.notify(Notice::InputCleared);
@@ -135,7 +274,7 @@ impl Dialog {
     /// Speech before the response has started belongs to the same turn.
     pub(super) fn begin_turn(&mut self) {
         let listening = &mut self.listening;
-        if listening.wants_response || !listening.awaiting.is_empty() {
+        if listening.wants_response || listening.awaiting.iter().any(|utterance| utterance.tentative.is_none()) {
             return;
         }
         listening.turn = TurnId(listening.turn.0 + 1);
@@ -172,13 +311,14 @@ impl Dialog {
     }
 
     pub(super) fn partial(&mut self, item: ItemId, text: &str) {
+        let is_tentative = self.weigh(&item, text, false);
         let listening = &mut self.listening;
         let is_live = self.settings.live_transcripts || self.playback == PlaybackControl::Server;
         let lasts = listening.speaking.as_ref().is_some_and(|utterance| utterance.item == item);
         let mut under_way = listening.speaking.iter_mut().chain(listening.awaiting.iter_mut());
         let Some(utterance) = under_way.find(|utterance| utterance.item == item) else { return };
         let Some(delta) = utterance.captions.partial(text) else { return };
-        if lasts && !is_live {
+        if is_tentative || (lasts && !is_live) {
             utterance.untold.push_str(&delta);
         } else if self.settings.transcripts {
             let part = utterance.part;
@@ -193,6 +333,15 @@ impl Dialog {
         let Some(at) = self.listening.awaiting.iter().position(|utterance| utterance.item == *item) else {
             return self.failed_early(item, result);
         };
+        if self.listening.awaiting[at].tentative.is_some() {
+            match &result {
+                Ok(text) if self.weigh(item, text, true) => return self.pass_over(at, text),
+                Ok(_) => {}
+                // Without words to decide by, the failure is reported with its item.
+                Err(_) => self.interrupted_by(item),
+            }
+            return self.transcribed(item, result);
+        }
         let utterance = self.listening.awaiting.remove(at);
         match result {
             Ok(text) => self.heard(utterance, text),
@@ -201,6 +350,15 @@ impl Dialog {
         self.start_waiting();
         self.respond_if_due();
         self.drop_speculation_of(item);
+    }
+
+    /// The tentative utterance at `at` was a backchannel: it is no item, and nothing answers it.
+    fn pass_over(&mut self, at: usize, text: &str) {
+        let utterance = self.listening.awaiting.remove(at);
+        let (audio_start, audio_end) = (utterance.audio_start, utterance.audio_end());
+        self.notify(Notice::Backchannel { text: text.to_owned(), audio_start, audio_end });
+        self.drop_speculation_of(&utterance.item);
+        self.respond_if_due();
     }
 
     /// A transcription that fails while the person still speaks: the failure is reported at the end of the utterance.

@@ -84,8 +84,16 @@ pub struct TurnDetection {
     pub create_response: bool,
     /// Speech stops the response under way.
     pub interrupt_response: bool,
+    /// Speech over a reply holds it, and stops it only once its words or its length are more than a backchannel's. Only where
+    /// the hub controls playback. Absent in replay logs that are older.
+    #[serde(default, skip_serializing_if = "is_off")]
+    pub ignore_backchannels: bool,
     /// Silence after a reply's playback before the hub prompts the user.
     pub idle_timeout: Option<Duration>,
+}
+
+fn is_off(switch: &bool) -> bool {
+    !switch
 }
 
 /// Output modality of a response.

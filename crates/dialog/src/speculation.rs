@@ -100,26 +100,38 @@ impl SpeculationState {
 }
 
 impl Dialog {
-    /// The speaker pauses: requests a provisional transcript where a response would follow the end of the turn.
+    /// The speaker pauses: requests a provisional transcript where a response would follow the end of the turn, and where its
+    /// words decide whether the speech interrupts.
     pub(super) fn paused(&mut self) {
         let answers = self.settings.turn_detection.is_some_and(|detection| detection.create_response);
-        let is_free = self.active.is_none() && self.listening.awaiting.is_empty() && !self.awaits_tools();
-        let Some(utterance) = self.listening.speaking.as_ref().filter(|_| answers && is_free) else { return };
+        self.speaker_pauses(true);
+        let is_tentative = self.is_speech_tentative();
+        // Tentative speech that turns out to be a turn has stopped the response.
+        let is_free =
+            (self.active.is_none() || is_tentative) && self.listening.awaiting.is_empty() && !self.awaits_tools();
+        let Some(utterance) = &self.listening.speaking else { return };
         let item = utterance.item.clone();
-        if self.speculation.attempt.is_some() || !self.speculation.admits(self.listening.turn, self.now) {
-            return;
+        let is_open = answers && is_free && self.speculation.attempt.is_none();
+        let speculates = is_open && self.speculation.admits(self.listening.turn, self.now);
+        if speculates {
+            self.speculation.attempt = Some(Attempt { item: item.clone(), since: self.now, response: None });
         }
-        self.speculation.attempt = Some(Attempt { item: item.clone(), since: self.now, response: None });
-        self.actions.push(Action::TranscribeProvisionally(item));
+        if speculates || is_tentative {
+            self.actions.push(Action::TranscribeProvisionally(item));
+        }
     }
 
     /// The speaker goes on.
     pub(super) fn resumed(&mut self) {
+        self.speaker_pauses(false);
         self.drop_speculative(SpeculationOutcome::Resumed);
     }
 
     /// A provisional transcript: starts the speculative response to it.
     pub(super) fn provisional_transcript(&mut self, item: &ItemId, text: &str) {
+        if self.weigh(item, text, true) {
+            return self.drop_speculation_of(item);
+        }
         let is_open = |attempt: &Attempt| attempt.item == *item && attempt.response.is_none();
         let Some(utterance) = self.listening.speaking.as_ref().filter(|utterance| utterance.item == *item) else {
             return;

@@ -115,6 +115,19 @@ impl Spoken {
         self.text[..end].trim_end()
     }
 
+    /// Whether the sentence that is being heard, or that has just ended, is a question.
+    pub(super) fn asks(&self, now: Timestamp) -> bool {
+        let at = self.cut.unwrap_or_else(|| self.text_end(self.heard(now)));
+        let said = self.text[..at].trim_end();
+        let is_end = |c: char| matches!(c, '.' | '!' | '?');
+        if let Some(end) = said.chars().next_back().filter(|c| is_end(*c)) {
+            return end == '?';
+        }
+        // A point within a number ends no sentence.
+        let ends = |word: &&str| word.ends_with(is_end);
+        self.text[at..].split_whitespace().find(ends).is_some_and(|word| word.ends_with('?'))
+    }
+
     /// When playback of the sent audio ended, or will end; `None` once it was cut or while it is held.
     pub(super) fn sounds_until(&self) -> Option<Timestamp> {
         self.playhead.ends_at().filter(|_| self.cut.is_none())
@@ -211,6 +224,21 @@ mod tests {
         check(3_199, "Hello there. One two three");
         check(3_200, "Hello there. One two three four.");
         check(9_999, "Hello there. One two three four.");
+    }
+
+    #[test]
+    fn a_question_is_asked_from_its_first_word_until_the_next_sentence_begins() {
+        let mut spoken = Spoken::new("resp_1".into(), SampleRate::HZ_24000, Timestamp::ZERO);
+        spoken.say("It is 3.5 miles. Shall we go on? Yes.");
+        spoken.made(Samples(3_700));
+        let asks = |heard| {
+            let mut spoken = spoken.clone();
+            spoken.sent(Timestamp::ZERO, Samples(3_700));
+            spoken.reported(Timestamp::ZERO, Samples(heard));
+            spoken.asks(Timestamp::ZERO)
+        };
+        let told = [0, 800, 1_650, 2_250, 3_250, 3_700].map(asks);
+        assert_eq!(told, [false, false, false, true, true, false]);
     }
 
     #[test]

@@ -15,6 +15,10 @@ use std::time::Duration;
 /// covers a microphone that stops sending.
 const MAX_HOLD: Duration = Duration::from_secs(1);
 
+/// Speech without words holds the reply for this long, then it interrupts: longer than "uh-huh" and "I see" (0.3 to 0.6 s by
+/// flite's voices).
+const INTERRUPTS_AFTER: Duration = Duration::from_millis(700);
+
 /// A hold under way.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Held {
@@ -159,7 +163,8 @@ impl Dialog {
     }
 
     fn hold_due(&self) -> Option<Timestamp> {
-        self.held.as_ref().map(|held| held.since + MAX_HOLD)
+        let longest = if self.is_wordless_speech() { INTERRUPTS_AFTER } else { MAX_HOLD };
+        self.held.as_ref().map(|held| held.since + longest)
     }
 
     /// The settings in force.
@@ -189,7 +194,7 @@ impl Dialog {
 
     fn tick(&mut self, position: Samples) {
         if self.hold_due().is_some_and(|deadline| self.now >= deadline) {
-            self.release();
+            if self.is_undecided_speech() { self.interrupted_by_speaker() } else { self.release() }
         }
         if self.follow_up_due().is_some_and(|due| self.now >= due) {
             self.follow_up();
@@ -236,6 +241,12 @@ impl Dialog {
             self.history.resume(self.now);
             self.actions.push(Action::Release { held_at: held.position });
         }
+    }
+
+    /// The item whose playback is held.
+    pub(super) fn held_item(&self) -> Option<&ItemId> {
+        let (item, _) = self.held.as_ref()?.sounding.as_ref()?;
+        Some(item)
     }
 
     fn first_of(&self, unheard: &[ItemId]) -> Option<(ItemId, ResponseId)> {

@@ -1,7 +1,7 @@
 //! A barge-in, a cancel and a completion race in any order: one consistent state, and nothing spoken after the stop.
 
-use super::script::{AUTO, Runner};
-use antiphon_dialog::PlaybackControl;
+use super::script::{AUTO, PATIENT, Runner};
+use antiphon_dialog::{PlaybackControl, TurnDetection};
 
 /// What each side does, in its own order.
 const BARGE_IN: &[&str] = &["onset", "started 600", "stopped 900", "heard i3 stop it"];
@@ -29,8 +29,8 @@ fn merges(a: &[&'static str], b: &[&'static str], c: &[&'static str]) -> Vec<Vec
     all
 }
 
-fn run(listener: PlaybackControl, order: &[&str]) -> Vec<String> {
-    let mut runner = Runner::new(listener, Some(AUTO)).without_snapshots();
+fn run(listener: PlaybackControl, detection: TurnDetection, order: &[&str]) -> Vec<String> {
+    let mut runner = Runner::new(listener, Some(detection)).without_snapshots();
     for line in ["0 started 0", "1 stopped 1", "2 heard i1 tell me", "3 text r1 One two.", "3 made r1 1000"] {
         runner.run(line);
     }
@@ -72,7 +72,8 @@ fn every_order_of_barge_in_cancel_and_completion_ends_well() {
     assert_eq!(orders.len(), 3_150);
     for order in &orders {
         for listener in [PlaybackControl::Client, PlaybackControl::Server] {
-            inspect(order, &run(listener, order));
+            inspect(order, &run(listener, AUTO, order));
         }
+        inspect(order, &run(PlaybackControl::Server, PATIENT, order));
     }
 }

@@ -1,5 +1,6 @@
 //! The reducer's rules, each a named test: golden scripts of events in and actions out.
 
+mod backchannels;
 mod captions;
 mod idle;
 mod interleavings;

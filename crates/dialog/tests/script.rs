@@ -38,7 +38,11 @@ pub fn check_with(mut runner: Runner, script: &str) {
 }
 
 /// Turn detection that answers and interrupts.
-pub const AUTO: TurnDetection = TurnDetection { create_response: true, interrupt_response: true, idle_timeout: None };
+pub const AUTO: TurnDetection =
+    TurnDetection { create_response: true, interrupt_response: true, ignore_backchannels: false, idle_timeout: None };
+
+/// The same where a backchannel does not interrupt.
+pub const PATIENT: TurnDetection = TurnDetection { ignore_backchannels: true, ..AUTO };
 
 /// A conversation under test.
 #[derive(Clone)]
@@ -104,6 +108,11 @@ impl Runner {
     /// The session transcribes.
     pub fn caption_live(&mut self) {
         self.set(Settings { live_transcripts: true, ..self.dialog.settings().clone() });
+    }
+
+    /// Other turn detection from now on.
+    pub fn detect(&mut self, detection: TurnDetection) {
+        self.set(Settings { turn_detection: Some(detection), ..self.dialog.settings().clone() });
     }
 
     fn set(&mut self, settings: Settings) {
@@ -288,6 +297,9 @@ impl Runner {
             Notice::Committed { item, previous } => {
                 let previous = previous.as_ref().map(|id| format!(" after {}", self.i(id))).unwrap_or_default();
                 format!("committed {}{previous}", self.i(item))
+            }
+            Notice::Backchannel { text, audio_start, audio_end } => {
+                format!("backchannel {text:?} {} {}", ms16(audio_start), ms16(audio_end))
             }
             Notice::IdleTimeout { item, audio_start, audio_end } => {
                 format!("idle {} {} {}", self.i(item), ms16(audio_start), ms16(audio_end))

@@ -196,6 +196,14 @@ pub enum ServerEvent {
     /// Stop playback immediately and drop the queue.
     #[serde(rename = "output_audio_buffer.cleared")]
     OutputCleared { response_id: ResponseId },
+    /// Extension: speech over a reply was a backchannel, or sound without words. It did not interrupt and is no item.
+    #[serde(rename = "antiphon.backchannel")]
+    Backchannel {
+        /// What was said; empty where there were no words.
+        transcript: String,
+        audio_start_ms: u64,
+        audio_end_ms: u64,
+    },
     /// Extension: latency of each stage of a turn, and the endpointing decision if endpointing is adaptive.
     #[serde(rename = "antiphon.timeline")]
     Timeline {

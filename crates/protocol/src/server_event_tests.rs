@@ -180,6 +180,7 @@ fn extension_events() -> Vec<ServerEvent> {
         ServerEvent::OutputHeld { response_id: response_id(), item_id: item_id() },
         ServerEvent::OutputResumed { response_id: response_id(), item_id: item_id() },
         ServerEvent::OutputCleared { response_id: response_id() },
+        ServerEvent::Backchannel { transcript: "right".into(), audio_start_ms: 300, audio_end_ms: 900 },
         timeline(None, None),
         timeline(Some(endpointing), None),
         timeline(None, Some(Box::new(workers))),
@@ -249,6 +250,7 @@ fn every_name_of_the_protocol_is_there() {
         .map(|line| serde_json::from_str::<Value>(line).unwrap()["type"].as_str().unwrap().to_owned())
         .collect();
     let expect = [
+        "antiphon.backchannel",
         "antiphon.timeline",
         "conversation.item.added",
         "conversation.item.deleted",

@@ -162,6 +162,14 @@ impl TurnDetection {
             Self::SemanticVad(vad) => vad.interrupt_response,
         }
     }
+
+    /// Whether a backchannel leaves a response going; `None`: as the hub is configured.
+    pub fn ignore_backchannels(&self) -> Option<bool> {
+        match self {
+            Self::ServerVad(vad) => vad.ignore_backchannels,
+            Self::SemanticVad(vad) => vad.ignore_backchannels,
+        }
+    }
 }
 
 /// `server_vad` settings; the defaults are the protocol's.
@@ -177,6 +185,9 @@ pub struct ServerVad {
     pub create_response: bool,
     /// Whether user speech interrupts a response.
     pub interrupt_response: bool,
+    /// Whether a backchannel leaves a response going; an extension of this hub. Absent: the hub's setting.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ignore_backchannels: Option<bool>,
     /// After this much silence following a response, in milliseconds, the hub speaks.
     pub idle_timeout_ms: Option<u32>,
 }
@@ -189,6 +200,7 @@ impl Default for ServerVad {
             silence_duration_ms: 500,
             create_response: true,
             interrupt_response: true,
+            ignore_backchannels: None,
             idle_timeout_ms: None,
         }
     }
@@ -203,11 +215,14 @@ pub struct SemanticVad {
     pub create_response: bool,
     /// Whether user speech interrupts a response.
     pub interrupt_response: bool,
+    /// See [`ServerVad::ignore_backchannels`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ignore_backchannels: Option<bool>,
 }
 
 impl Default for SemanticVad {
     fn default() -> Self {
-        Self { eagerness: Eagerness::Auto, create_response: true, interrupt_response: true }
+        Self { eagerness: Eagerness::Auto, create_response: true, interrupt_response: true, ignore_backchannels: None }
     }
 }
 
@@ -322,7 +337,9 @@ pub(super) fn shown<S: Serializer>(session: &Session, to: S) -> Result<S::Ok, S:
     let mut input = serde_json::to_value(&session.audio.input).map_err(S::Error::custom)?;
     if let Some(detection) = input["turn_detection"].as_object_mut() {
         // There are no responses to create or to interrupt.
-        detection.retain(|name, _| !name.ends_with("_response") && name != "idle_timeout_ms");
+        detection.retain(|name, _| {
+            !name.ends_with("_response") && name != "idle_timeout_ms" && name != "ignore_backchannels"
+        });
     }
     let (object, audio) = ("realtime.transcription_session", Input { input });
     Shape { r#type: *kind, object, id, audio, expires_at: *expires_at, include }.serialize(to)
@@ -369,6 +386,7 @@ fn merge_turn_detection(old: Option<TurnDetection>, new: TurnDetectionUpdate, de
             set(&mut vad.eagerness, new.eagerness);
             set(&mut vad.create_response, new.create_response);
             set(&mut vad.interrupt_response, new.interrupt_response);
+            patch(&mut vad.ignore_backchannels, new.ignore_backchannels);
             TurnDetection::SemanticVad(vad)
         }
     }
@@ -380,6 +398,7 @@ fn merge_server_vad(mut vad: ServerVad, new: ServerVadUpdate) -> TurnDetection {
     set(&mut vad.silence_duration_ms, new.silence_duration_ms);
     set(&mut vad.create_response, new.create_response);
     set(&mut vad.interrupt_response, new.interrupt_response);
+    patch(&mut vad.ignore_backchannels, new.ignore_backchannels);
     patch(&mut vad.idle_timeout_ms, new.idle_timeout_ms);
     TurnDetection::ServerVad(vad)
 }

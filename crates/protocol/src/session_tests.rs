@@ -88,6 +88,10 @@ fn turn_detection_merges_within_its_type_and_starts_anew_between_types() {
     let expect =
         json!({"type": "semantic_vad", "eagerness": "low", "create_response": true, "interrupt_response": true});
     assert_eq!(input(&mut session, semantic)["turn_detection"], expect);
+    let own = json!({"turn_detection": {"type": "semantic_vad", "ignore_backchannels": true}});
+    assert_eq!(input(&mut session, own)["turn_detection"]["ignore_backchannels"], true);
+    let back = json!({"turn_detection": {"type": "semantic_vad", "ignore_backchannels": null}});
+    assert_eq!(input(&mut session, back)["turn_detection"], expect, "clients that know no such field get none");
     assert_eq!(input(&mut session, json!({"turn_detection": null}))["turn_detection"], Value::Null);
     let shown = input(&mut session, json!({"turn_detection": {"type": "server_vad"}}))["turn_detection"].take();
     assert_eq!((&shown["threshold"], &shown["silence_duration_ms"]), (&json!(0.5), &json!(200)));

@@ -135,6 +135,8 @@ pub struct ServerVadUpdate {
     pub create_response: Option<bool>,
     /// `interrupt_response`
     pub interrupt_response: Option<bool>,
+    /// `ignore_backchannels`, an extension of this hub; null: the hub's setting.
+    pub ignore_backchannels: Patch<bool>,
     /// 5000 to 30000 milliseconds; null disables it.
     pub idle_timeout_ms: Patch<u32>,
 }
@@ -148,6 +150,8 @@ pub struct SemanticVadUpdate {
     pub create_response: Option<bool>,
     /// `interrupt_response`
     pub interrupt_response: Option<bool>,
+    /// `ignore_backchannels`, an extension of this hub; null: the hub's setting.
+    pub ignore_backchannels: Patch<bool>,
 }
 
 impl SessionUpdate {
@@ -276,6 +280,7 @@ fn read_turn_detection(node: Node) -> Result<TurnDetectionUpdate, WireError> {
                 .optional("silence_duration_ms", |node| node.integer(0..=MAX_SILENCE_DURATION_MS))?,
             create_response: fields.optional("create_response", Node::flag)?,
             interrupt_response: fields.optional("interrupt_response", Node::flag)?,
+            ignore_backchannels: fields.patch("ignore_backchannels", Node::flag)?,
             idle_timeout_ms: fields.patch("idle_timeout_ms", |node| node.integer(5_000..=30_000))?,
         }),
         _ => TurnDetectionUpdate::Semantic(SemanticVadUpdate {
@@ -289,6 +294,7 @@ fn read_turn_detection(node: Node) -> Result<TurnDetectionUpdate, WireError> {
             })?,
             create_response: fields.optional("create_response", Node::flag)?,
             interrupt_response: fields.optional("interrupt_response", Node::flag)?,
+            ignore_backchannels: fields.patch("ignore_backchannels", Node::flag)?,
         }),
     };
     fields.finish()?;

@@ -155,7 +155,7 @@ impl Actor {
         };
         let timeline = Timeline::new(begins, setup.turn_history.clone(), setup.metrics.clone());
         let life = SessionExpiry::new(clock, setup.life(), mode != AudioMode::Events || opening.resume_key.is_some());
-        let settings = translate::settings(&session, setup.session.history_tokens);
+        let settings = translate::settings(&session, &setup.session);
         let (turns, speculation) = (setup.turns(&session), setup.speculation.limits());
         let follow_up_after = setup.follow_up_after();
         let start = || DialogStart { settings: settings.clone(), playback, seed, follow_up_after, speculation };
@@ -385,6 +385,9 @@ impl Actor {
             Edge::Resumed => {
                 self.ingress.resumed();
                 self.step(Event::Resumed);
+                if self.dialog.is_speech_tentative() {
+                    self.step(Event::VoiceOnset { position: self.ingress.position() });
+                }
             }
             Edge::Stopped { at } => self.step(Event::SpeechStopped { audio_end: at }),
         }
@@ -441,11 +444,20 @@ impl Actor {
                     self.setup.metrics.error(code_of(&failure, TRANSCRIPTION_FAILED));
                     failure
                 });
-                let words = result.as_ref().map(String::as_str).map_err(Failure::message);
-                self.timeline.recognized_by(&item, served, meter);
-                self.timeline.transcribed(&item, words, self.now());
-                let actions = self.decide(Event::Transcribed { item, result });
+                let words = result.clone().map_err(|failure| failure.message().to_owned());
+                let now = self.now();
+                let note = |timeline: &mut Timeline| {
+                    timeline.recognized_by(&item, served.clone(), meter.clone());
+                    timeline.transcribed(&item, words.as_deref().map_err(String::as_str), now);
+                };
+                note(&mut self.timeline);
+                let was_turn = self.timeline.holds(&item);
+                let actions = self.decide(Event::Transcribed { item: item.clone(), result });
                 self.perform(actions, payload);
+                // Speech over a reply may be a turn only by these words.
+                if !was_turn {
+                    note(&mut self.timeline);
+                }
                 self.timeline.weighed();
             }
         }

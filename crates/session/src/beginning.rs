@@ -86,6 +86,7 @@ impl Setup {
             silence_duration_ms: self.turn.silence_duration_ms,
             create_response: self.session.create_response,
             interrupt_response: self.session.interrupt_response,
+            ignore_backchannels: None,
             idle_timeout_ms: None,
         };
         let mut session = antiphon_protocol::Session::new(id, self.model.clone(), self.voice.clone(), vad);

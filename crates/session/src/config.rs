@@ -17,6 +17,8 @@ pub struct SessionConfig {
     pub create_response: bool,
     /// Whether speech stops the reply that plays.
     pub interrupt_response: bool,
+    /// Whether a backchannel leaves that reply going, where the hub controls its playback.
+    pub ignore_backchannels: bool,
     /// Tokens the model reads at most: instructions, tools and the latest turns.
     pub history_tokens: u32,
     /// The longest utterance, in seconds.
@@ -73,6 +75,7 @@ impl Default for SessionConfig {
             lead_ms: 300,
             create_response: true,
             interrupt_response: true,
+            ignore_backchannels: false,
             history_tokens: 8_000,
             max_utterance_seconds: 300,
             refuse_unknown_fields: true,

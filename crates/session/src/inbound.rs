@@ -180,7 +180,7 @@ impl Actor {
         let mut next = self.session.clone();
         next.apply(update);
         self.setup.check_tools(&self.session.tools, &mut next)?;
-        let command = Command::UpdateSettings(Box::new(translate::settings(&next, self.setup.session.history_tokens)));
+        let command = Command::UpdateSettings(Box::new(translate::settings(&next, &self.setup.session)));
         let actions = self.decide(Event::Client { event_id, command });
         if !is_refused(&actions) {
             self.ingress.set(translate::format(next.audio.input.format), self.setup.turns(&next));

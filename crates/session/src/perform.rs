@@ -205,7 +205,7 @@ impl Actor {
 
     fn notify(&mut self, notice: Notice, logprobs: Option<&TranscriptLogprobs>) {
         self.observe(&notice);
-        let extension = matches!(notice, Notice::Held { .. } | Notice::Released { .. });
+        let extension = matches!(notice, Notice::Held { .. } | Notice::Released { .. } | Notice::Backchannel { .. });
         if extension && !self.is_framed() {
             return;
         }
@@ -254,6 +254,7 @@ impl Actor {
                 self.limits.turn();
             }
             Notice::SpeechStarted { item, .. } => self.timeline.speech_started(item.clone(), self.dialog.turn(), now),
+            Notice::Backchannel { .. } => metrics.backchannel(),
             Notice::IdleTimeout { item, .. } => self.timeline.fell_silent(item),
             Notice::ItemAdded { item, response: None, .. } => self.timeline.item_added(item),
             Notice::ItemDeleted(item) => self.timeline.item_deleted(item),

@@ -77,6 +77,11 @@ impl Projector {
             Notice::RemoteProgress { item, progress } => remote::progress(item, 0, progress),
             Notice::Held { item, response } => ServerEvent::OutputHeld { response_id: response, item_id: item },
             Notice::Released { item, response } => ServerEvent::OutputResumed { response_id: response, item_id: item },
+            Notice::Backchannel { text, audio_start, audio_end } => ServerEvent::Backchannel {
+                transcript: text,
+                audio_start_ms: audio_start.as_ms(TURN_RATE),
+                audio_end_ms: audio_end.as_ms(TURN_RATE),
+            },
             other => conversation(other),
         };
         (None, vec![events])
@@ -163,6 +168,7 @@ fn conversation(notice: Notice) -> ServerEvent {
         | Notice::Listing { .. }
         | Notice::RemoteProgress { .. }
         | Notice::Held { .. }
+        | Notice::Backchannel { .. }
         | Notice::Released { .. }
         | Notice::Refused { .. } => unreachable!("projected by the caller"),
     }

@@ -1,6 +1,6 @@
 //! From the client's events of the Realtime protocol to the dialog's commands and settings. The way back is `project`.
 
-use super::remote;
+use super::{SessionConfig, remote};
 use antiphon_audio::NoiseReduction;
 use antiphon_dialog::turn::Eagerness;
 use antiphon_dialog::{
@@ -41,8 +41,8 @@ pub(super) fn command(event: ClientEvent) -> Option<Command> {
     })
 }
 
-/// The dialog's settings of a session object; `history_tokens` is the configured budget.
-pub(super) fn settings(session: &antiphon_protocol::Session, history_tokens: u32) -> Settings {
+/// The dialog's settings of a session object, and of the hub where the client has none.
+pub(super) fn settings(session: &antiphon_protocol::Session, configured: &SessionConfig) -> Settings {
     let input = &session.audio.input;
     Settings {
         instructions: session.instructions.clone(),
@@ -60,6 +60,7 @@ pub(super) fn settings(session: &antiphon_protocol::Session, history_tokens: u32
             // A transcription session says nothing.
             create_response: detection.create_response() && session.kind == SessionKind::Realtime,
             interrupt_response: detection.interrupt_response(),
+            ignore_backchannels: detection.ignore_backchannels().unwrap_or(configured.ignore_backchannels),
             idle_timeout: match detection {
                 antiphon_protocol::TurnDetection::ServerVad(vad) => {
                     vad.idle_timeout_ms.map(|ms| Duration::from_millis(ms.into()))
@@ -70,7 +71,7 @@ pub(super) fn settings(session: &antiphon_protocol::Session, history_tokens: u32
         transcripts: input.transcription.is_some(),
         // In a conversation the protocol tells of an item's words once there is the item.
         live_transcripts: session.kind == SessionKind::Transcription,
-        memory: memory(session.truncation, history_tokens),
+        memory: memory(session.truncation, configured.history_tokens),
     }
 }
 

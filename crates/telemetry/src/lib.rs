@@ -40,6 +40,7 @@ struct Handles {
     stages: [Histogram; Stage::ALL.len()],
     barge_ins: Counter,
     held: Counter,
+    backchannels: Counter,
     bytes_in: Counter,
     bytes_out: Counter,
     underruns: Counter,
@@ -101,6 +102,7 @@ impl Metrics {
             }),
             barge_ins: counter(&recorder, names::BARGE_INS),
             held: counter(&recorder, names::HELD),
+            backchannels: counter(&recorder, names::BACKCHANNELS),
             bytes_in: counter(&recorder, names::BYTES_IN),
             bytes_out: counter(&recorder, names::BYTES_OUT),
             stt_waiting: recorder.register_gauge(&Key::from_static_name(names::STT_WAITING), &METADATA),
@@ -181,6 +183,11 @@ impl Metrics {
     /// Records that a response was paused because speech may have started.
     pub fn held(&self) {
         self.0.held.increment(1);
+    }
+
+    /// A reply went on after a backchannel, or a sound without words.
+    pub fn backchannel(&self) {
+        self.0.backchannels.increment(1);
     }
 
     /// Records the outcome of a speculative response; `wasted` is the time spent on it if it was discarded.

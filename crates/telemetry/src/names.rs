@@ -11,6 +11,7 @@ pub(super) const ERRORS: &str = "antiphon_errors_total";
 pub(super) const LATENCY: &str = "antiphon_latency_seconds";
 pub(super) const BARGE_INS: &str = "antiphon_barge_ins_total";
 pub(super) const HELD: &str = "antiphon_held_total";
+pub(super) const BACKCHANNELS: &str = "antiphon_backchannels_total";
 pub(super) const BYTES_IN: &str = "antiphon_bytes_in_total";
 pub(super) const BYTES_OUT: &str = "antiphon_bytes_out_total";
 pub(super) const GUESSES: &str = "antiphon_guesses_total";
@@ -51,6 +52,7 @@ pub(super) fn describe(recorder: &dyn Recorder) {
     counter(RESPONSES, "Responses ended, by outcome.");
     counter(ERRORS, "Errors reported to clients, by code.");
     counter(BARGE_INS, "Responses stopped by speech.");
+    counter(BACKCHANNELS, "Backchannels and sounds without words that a response went on after.");
     counter(HELD, "Responses paused because speech may have started.");
     counter(GUESSES, "Speculative responses, by outcome.");
     counter(GUESS_WASTED, "Time spent on speculative responses that were discarded.");

@@ -230,6 +230,7 @@ fn setup(dice: &mut Dice, temper: Temper, ending: Ending, probe: &Arc<Probe>) ->
         max_minutes: if ending == Ending::Expired { 1 } else { 600 },
         create_response: dice.chance(0.9),
         interrupt_response: dice.chance(0.9),
+        ignore_backchannels: dice.chance(0.5),
         max_utterance_seconds: dice.pick(&[1, 300, 300]),
         lead_ms: dice.pick(&[60, 300]),
         history_tokens: dice.pick(&[200, 8_000]),

@@ -175,6 +175,11 @@ impl Timeline {
         }
     }
 
+    /// Whether an utterance belongs to a turn.
+    pub(super) fn holds(&mut self, item: &ItemId) -> bool {
+        self.of_item(item).is_some()
+    }
+
     /// The worker that recognized an utterance (`None`: the engine runs here), and what that cost.
     pub(super) fn recognized_by(&mut self, item: &ItemId, served: Option<Served>, meter: Meter) {
         let Some(turn) = self.of_item(item) else { return };

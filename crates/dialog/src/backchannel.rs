@@ -1,0 +1,404 @@
+//! What the words of speech over a reply mean: a backchannel ("uh-huh", "right", a laugh) or an interruption.
+//!
+//! Pure. `listening` asks with each transcript of such speech, and decides what becomes of the reply. Nothing here knows
+//! a language's grammar or the conversation: words that agree or acknowledge are listed, all other words interrupt.
+
+use antiphon_text::words::{letters, spoken};
+use serde::{Deserialize, Serialize};
+
+/// What the words of speech over a reply are so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum Words {
+    /// There are none.
+    #[default]
+    None,
+    /// They acknowledge what is being said, or laugh.
+    Backchannel,
+    /// They may become either: the beginning of a backchannel, or one that a recognizer may yet take back.
+    Open,
+    /// They claim the turn.
+    Interruption,
+}
+
+/// Backchannels, as [`letters`] without blanks: recognizers write "uh-huh", "uh huh" and "uhhuh". English, German, Spanish
+/// and French together, because what a session speaks is not always known; an utterance that consists of nothing else means
+/// the same in all of them. Words that also ask for something ("please", "thanks", "again") are left out.
+const BACKCHANNELS: &[&str] = &[
+    // Sounds of listening
+    "m",
+    "mm",
+    "mmm",
+    "mhm",
+    "mhmm",
+    "mmhm",
+    "mmhmm",
+    "mmmm",
+    "hm",
+    "hmm",
+    "hmmm",
+    "uhhuh",
+    "uhuh",
+    "huh",
+    "uh",
+    "um",
+    "ah",
+    "aha",
+    "ahhuh",
+    "oh",
+    "ooh",
+    "ohoh",
+    "wow",
+    // English
+    "yeah",
+    "yea",
+    "yep",
+    "yup",
+    "yes",
+    "ya",
+    "ok",
+    "okay",
+    "kay",
+    "right",
+    "alright",
+    "allright",
+    "sure",
+    "suresure",
+    "exactly",
+    "indeed",
+    "true",
+    "absolutely",
+    "definitely",
+    "certainly",
+    "totally",
+    "ofcourse",
+    "isee",
+    "iseeisee",
+    "gotit",
+    "igotit",
+    "igetit",
+    "gotcha",
+    "iknow",
+    "iunderstand",
+    "understood",
+    "makessense",
+    "thatmakessense",
+    "really",
+    "isthatso",
+    "good",
+    "great",
+    "nice",
+    "cool",
+    "fine",
+    "perfect",
+    "lovely",
+    "amazing",
+    "interesting",
+    "thatsinteresting",
+    "fairenough",
+    "thatsright",
+    "thatsgood",
+    "thatsgreat",
+    "thatstrue",
+    "verygood",
+    "verynice",
+    "soundsgood",
+    "goon",
+    "goahead",
+    "keepgoing",
+    "fair",
+    "funny",
+    "thatsfunny",
+    // German
+    "ja",
+    "jaja",
+    "jo",
+    "jawohl",
+    "genau",
+    "achso",
+    "ach",
+    "stimmt",
+    "dasstimmt",
+    "klar",
+    "naklar",
+    "allesklar",
+    "verstehe",
+    "ichverstehe",
+    "verstanden",
+    "richtig",
+    "gut",
+    "sehrgut",
+    "schön",
+    "eben",
+    "natürlich",
+    "echt",
+    "wirklich",
+    "toll",
+    "super",
+    "prima",
+    "interessant",
+    "gerne",
+    // Spanish
+    "sí",
+    "si",
+    "claro",
+    "vale",
+    "ajá",
+    "exacto",
+    "entiendo",
+    "entendido",
+    "yaveo",
+    "deacuerdo",
+    "bien",
+    "muybien",
+    "bueno",
+    "perfecto",
+    "correcto",
+    "cierto",
+    "esverdad",
+    "verdad",
+    "porsupuesto",
+    "genial",
+    "interesante",
+    "asíes",
+    // French
+    "oui",
+    "ouais",
+    "daccord",
+    "ahbon",
+    "biensûr",
+    "jevois",
+    "exact",
+    "exactement",
+    "voilà",
+    "cestvrai",
+    "jecomprends",
+    "compris",
+    "entendu",
+    "trèsbien",
+    "parfait",
+    "toutàfait",
+    "hum",
+    "intéressant",
+    "vraiment",
+];
+
+/// The most words of a backchannel of [`BACKCHANNELS`].
+const LONGEST: usize = 3;
+
+/// Words that claim the turn wherever they stand, so that the first partial transcript with one decides. Any other word
+/// waits for the next transcript to confirm it: recognizers take coughs and "uh-huh" for words.
+const CLAIMS: &[&str] = &[
+    "stop",
+    "wait",
+    "no",
+    "nope",
+    "hold",
+    "pause",
+    "quiet",
+    "enough",
+    "cancel",
+    "but",
+    "what",
+    "whats",
+    "why",
+    "how",
+    "when",
+    "where",
+    "who",
+    "which",
+    "actually",
+    "excuse",
+    "sorry",
+    "hey",
+    "hello",
+    "listen",
+    "tell",
+    "can",
+    "could",
+    "please",
+    "halt",
+    "stopp",
+    "warte",
+    "warten",
+    "moment",
+    "nein",
+    "aber",
+    "doch",
+    "was",
+    "wie",
+    "warum",
+    "wann",
+    "wo",
+    "wer",
+    "entschuldigung",
+    "bitte",
+    "para",
+    "espera",
+    "basta",
+    "pero",
+    "qué",
+    "cómo",
+    "cuándo",
+    "dónde",
+    "perdón",
+    "arrête",
+    "arrêtez",
+    "attends",
+    "attendez",
+    "non",
+    "mais",
+    "quoi",
+    "comment",
+    "pourquoi",
+    "quand",
+    "pardon",
+];
+
+impl Words {
+    /// Classifies a transcript of speech over a reply. `is_final`: of all its words, else more may follow and these may
+    /// change; a final transcript is never [`Words::Open`]. `asks`: the reply asks something where it was held, so that
+    /// "yes" is an answer.
+    pub(super) fn of(transcript: &str, is_final: bool, asks: bool) -> Self {
+        let text = without_annotations(transcript);
+        let words: Vec<String> = spoken(&text).collect();
+        if words.is_empty() {
+            // Whisper writes "(laughs)".
+            return if transcript.trim().is_empty() { Self::None } else { Self::Backchannel };
+        }
+        let rest = without_backchannels(&words);
+        let is_question = is_final && text.contains('?') && !words.iter().any(|word| word == "really");
+        let is_claim = || rest.iter().any(|word| CLAIMS.contains(&word.as_str()));
+        match rest {
+            [] if is_question || (asks && !words.iter().all(|word| is_laugh(word))) => Self::Interruption,
+            [] => Self::Backchannel,
+            _ if is_final || is_claim() => Self::Interruption,
+            _ => Self::Open,
+        }
+    }
+
+    /// The same words after those of the partial transcript before: two that agree on there being other words than
+    /// backchannels settle it. `rest` of both is not compared: a recognizer that changes its mind about a word still
+    /// hears one.
+    pub(super) fn after(self, before: Self, transcript: &str) -> Self {
+        if self == Self::Open && before == Self::Open && !may_become_backchannel(transcript) {
+            return Self::Interruption;
+        }
+        self
+    }
+}
+
+/// The text without what recognizers put into brackets or asterisks: "[laughter]", "*coughs*".
+fn without_annotations(text: &str) -> String {
+    let (mut kept, mut closes_with) = (String::new(), None);
+    for c in text.chars() {
+        match (closes_with, c) {
+            (Some(end), c) if c == end => closes_with = None,
+            (Some(_), _) => {}
+            (None, '[') => closes_with = Some(']'),
+            (None, '(') => closes_with = Some(')'),
+            (None, '*') => closes_with = Some('*'),
+            (None, c) => kept.push(c),
+        }
+    }
+    kept
+}
+
+/// What is left of the words behind those at the beginning that are backchannels.
+fn without_backchannels(words: &[String]) -> &[String] {
+    let mut rest = words;
+    while let Some(n) = (1..=LONGEST.min(rest.len())).rev().find(|n| is_backchannel(&rest[..*n])) {
+        rest = &rest[n..];
+    }
+    rest
+}
+
+fn is_backchannel(words: &[String]) -> bool {
+    matches!(words, [word] if is_laugh(word)) || BACKCHANNELS.contains(&words.concat().as_str())
+}
+
+/// "ha", "hahaha", "hehe".
+fn is_laugh(word: &str) -> bool {
+    let of = |vowel| word.contains('h') && word.contains(vowel) && word.chars().all(|c| c == 'h' || c == vowel);
+    of('a') || (word.len() >= 4 && ['e', 'i', 'o'].into_iter().any(of))
+}
+
+/// Whether words that follow could make a backchannel of it: "I" becomes "I see".
+fn may_become_backchannel(transcript: &str) -> bool {
+    let words: Vec<String> = spoken(transcript).collect();
+    let rest = without_backchannels(&words).concat();
+    BACKCHANNELS.iter().any(|backchannel| backchannel.starts_with(&letters(&rest)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(expect: Words, transcripts: &[&str]) {
+        for transcript in transcripts {
+            assert_eq!(Words::of(transcript, true, false), expect, "{transcript}");
+        }
+    }
+
+    #[test]
+    fn words_are_listed_as_they_are_compared() {
+        for word in BACKCHANNELS.iter().chain(CLAIMS) {
+            assert_eq!(letters(word), *word);
+        }
+        let both = BACKCHANNELS.iter().find(|word| CLAIMS.contains(word));
+        assert_eq!(both, None, "no word is both");
+    }
+
+    #[test]
+    fn what_acknowledges_is_a_backchannel() {
+        check(
+            Words::Backchannel,
+            &["uh-huh", "Uh huh.", "mm-hmm", "Yeah, yeah.", "I see.", "Oh, okay, right.", "Oh really?"],
+        );
+        check(
+            Words::Backchannel,
+            &["ha ha ha", "Hahaha", "[laughter]", "(laughs) Right.", "*laughs*", "That's right."],
+        );
+        check(Words::Backchannel, &["Ja, genau.", "Ach so.", "Sí, claro.", "Ah bon.", "D'accord.", "Bien sûr."]);
+    }
+
+    #[test]
+    fn what_claims_the_turn_is_an_interruption() {
+        check(
+            Words::Interruption,
+            &["stop", "No, wait.", "Yeah, but why?", "Okay, thank you.", "Tell me another one."],
+        );
+        check(
+            Words::Interruption,
+            &["Right?", "I see a fox.", "he said", "Nein, warte.", "Para, por favor.", "Attends."],
+        );
+        check(Words::None, &["", "  "]);
+    }
+
+    #[test]
+    fn an_answer_to_a_question_is_no_backchannel() {
+        assert_eq!(Words::of("yeah", true, true), Words::Interruption);
+        assert_eq!(Words::of("yeah", false, true), Words::Interruption);
+        assert_eq!(Words::of("haha", true, true), Words::Backchannel);
+    }
+
+    /// What partial transcripts lead to, one after the other.
+    fn so_far(partials: &[&str]) -> Vec<Words> {
+        let mut before = Words::None;
+        let weigh = |text: &&str| {
+            before = Words::of(text, false, false).after(before, text);
+            before
+        };
+        partials.iter().map(weigh).collect()
+    }
+
+    #[test]
+    fn a_partial_transcript_decides_by_a_claim_or_when_it_is_confirmed() {
+        assert_eq!(so_far(&["stop"]), [Words::Interruption]);
+        assert_eq!(so_far(&["yeah", "yeah but"]), [Words::Backchannel, Words::Interruption]);
+        assert_eq!(so_far(&["another", "another one"]), [Words::Open, Words::Interruption]);
+        assert_eq!(so_far(&["on", "uh huh"]), [Words::Open, Words::Backchannel]);
+        assert_eq!(so_far(&["i", "i", "i see"]), [Words::Open, Words::Open, Words::Backchannel]);
+        assert_eq!(so_far(&["i", "i want"]), [Words::Open, Words::Interruption]);
+    }
+}

@@ -1,0 +1,304 @@
+//! Speech over a reply: what acknowledges it does not stop it, what claims the turn does.
+
+use super::script::{AUTO, PATIENT, Runner, check_with};
+use antiphon_dialog::PlaybackControl;
+
+/// A reply of two sentences of 1 s each, all made, and sent at 100 ms. It sounds at once.
+fn speaking_to(listener: PlaybackControl, text: [&str; 2]) -> Runner {
+    let mut runner = Runner::new(listener, Some(PATIENT));
+    for line in ["0 started 0", "10 stopped 10", "20 heard i1 tell me"] {
+        runner.run(line);
+    }
+    for sentence in text {
+        runner.run(&format!("30 text r1 {sentence}"));
+        runner.run("30 made r1 1000");
+    }
+    runner.run("100 sent i2 2000");
+    runner
+}
+
+fn speaking() -> Runner {
+    speaking_to(PlaybackControl::Server, ["One two.", "Three four."])
+}
+
+#[test]
+fn a_backchannel_holds_the_reply_until_its_words_are_known_and_is_no_item() {
+    check_with(
+        speaking(),
+        "600 onset 500
+            hold
+            < held i2
+        680 started 300
+            open i3
+        850 partial i3 uh
+        960 paused
+            transcribe provisionally i3
+        990 provisional i3 uh huh
+            < released i2
+            release
+        1400 stopped 900
+            close i3
+        1410 heard i3 uh huh
+            < backchannel \"uh huh\" 300 900
+        9000 history
+            user: tell me | assistant: One two. Three four.",
+    );
+}
+
+#[test]
+fn an_interruption_stops_the_reply_with_the_word_that_says_so() {
+    check_with(
+        speaking(),
+        "1200 onset 1100
+            hold
+            < held i2
+        1280 started 900
+            open i3
+        1500 partial i3 yeah
+        1750 partial i3 yeah but
+            < speech_started i3 900
+            stop r1
+            < r1 i2 PartDone { audio: true, text: \"One two. Three four. \" }
+            < item_done i2 Incomplete
+            < output_done r1 i2
+            < response_done r1 Cancelled(TurnDetected)
+            flush r1
+            release
+            < transcript_delta i3 \"yeah\"
+        2600 stopped 2000
+            close i3
+            < speech_stopped i3 2000
+            < committed i3 after i2
+            < item_added i3
+            < item_done i3 Completed
+        2610 heard i3 yeah but why
+            < transcript i3 \"yeah but why\"
+            < response_created r2
+            start r2 turn_2
+        2700 history
+            user: tell me | assistant: One two. | user: yeah but why",
+    );
+}
+
+#[test]
+fn without_words_the_length_decides() {
+    check_with(
+        speaking(),
+        "600 onset 500
+            hold
+            < held i2
+        680 started 300
+            open i3
+        1299 tick
+        1300 tick
+            < speech_started i3 300
+            stop r1
+            < r1 i2 PartDone { audio: true, text: \"One two. Three four. \" }
+            < item_done i2 Incomplete
+            < output_done r1 i2
+            < response_done r1 Cancelled(TurnDetected)
+            flush r1
+            release",
+    );
+}
+
+#[test]
+fn a_pause_without_a_transcript_lets_the_reply_go_on_and_late_words_still_stop_it() {
+    check_with(
+        speaking(),
+        "600 onset 500
+            hold
+            < held i2
+        680 started 300
+            open i3
+        960 paused
+            transcribe provisionally i3
+        1599 tick
+        1600 tick
+            < released i2
+            release
+        1610 stopped 900
+            close i3
+        1800 heard i3 stop
+            < speech_started i3 300
+            stop r1
+            < r1 i2 PartDone { audio: true, text: \"One two. Three four. \" }
+            < item_done i2 Incomplete
+            < output_done r1 i2
+            < response_done r1 Cancelled(TurnDetected)
+            flush r1
+            < speech_stopped i3 900
+            < committed i3 after i2
+            < item_added i3
+            < item_done i3 Completed
+            < transcript i3 \"stop\"
+            < response_created r2
+            start r2 turn_2
+        1900 history
+            user: tell me | assistant: One | user: stop",
+    );
+}
+
+#[test]
+fn sound_without_words_is_no_turn() {
+    check_with(
+        speaking(),
+        "600 onset 500
+            hold
+            < held i2
+        680 started 300
+            open i3
+        900 paused
+            transcribe provisionally i3
+        920 provisional i3
+            < released i2
+            release
+        1400 stopped 900
+            close i3
+        1410 heard i3
+            < backchannel \"\" 300 900",
+    );
+}
+
+#[test]
+fn a_speaker_who_goes_on_after_a_backchannel_is_held_for_again() {
+    check_with(
+        speaking(),
+        "600 onset 500
+            hold
+            < held i2
+        680 started 300
+            open i3
+        960 paused
+            transcribe provisionally i3
+        990 provisional i3 right
+            < released i2
+            release
+        1100 resumed
+        1100 onset 1000
+            hold
+            < held i2
+        1400 partial i3 right but wait
+            < speech_started i3 300
+            stop r1
+            < r1 i2 PartDone { audio: true, text: \"One two. Three four. \" }
+            < item_done i2 Incomplete
+            < output_done r1 i2
+            < response_done r1 Cancelled(TurnDetected)
+            flush r1
+            release",
+    );
+}
+
+#[test]
+fn agreement_that_goes_on_and_on_does_not_hold_the_reply_for_ever() {
+    check_with(
+        speaking(),
+        "600 onset 500
+            hold
+            < held i2
+        680 started 300
+            open i3
+        900 partial i3 yeah
+        1300 tick
+        1400 partial i3 yeah yeah yeah
+        1600 tick
+            < released i2
+            release",
+    );
+}
+
+#[test]
+fn yes_to_a_question_is_an_answer() {
+    check_with(
+        speaking_to(PlaybackControl::Server, ["One two.", "Shall I go on?"]),
+        "1600 onset 1500
+            hold
+            < held i2
+        1680 started 1300
+            open i3
+        1950 partial i3 yeah
+            < speech_started i3 1300
+            stop r1
+            < r1 i2 PartDone { audio: true, text: \"One two. Shall I go on? \" }
+            < item_done i2 Incomplete
+            < output_done r1 i2
+            < response_done r1 Cancelled(TurnDetected)
+            flush r1
+            release",
+    );
+}
+
+#[test]
+fn the_reply_itself_in_the_microphone_does_not_stop_it() {
+    check_with(
+        speaking_to(PlaybackControl::Server, ["One two three four five.", "Six."]),
+        "600 onset 500
+            hold
+            < held i2
+        680 started 300
+            open i3
+        960 paused
+            transcribe provisionally i3
+        990 provisional i3 two three four
+            < released i2
+            release
+        1400 stopped 900
+            close i3
+        1410 heard i3 two three four
+            < backchannel \"two three four\" 300 900",
+    );
+}
+
+#[test]
+fn a_recognizer_that_fails_leaves_no_word_unreported() {
+    let mut runner = speaking();
+    for line in ["600 onset 500", "680 started 300", "960 paused", "1400 stopped 900"] {
+        runner.run(line);
+    }
+    let actions = runner.run("1410 unheard i3 it broke");
+    assert!(actions.iter().any(|action| action == "< transcript_failed i3 \"it broke\""), "{actions:?}");
+    assert!(actions.iter().any(|action| action == "flush r1"), "{actions:?}");
+}
+
+#[test]
+fn what_the_client_commits_is_a_turn() {
+    let mut runner = speaking();
+    for line in ["600 onset 500", "680 started 300", "900 partial i3 right"] {
+        runner.run(line);
+    }
+    let actions = runner.run("1000 commit 700");
+    assert_eq!(actions[0], "< speech_started i3 300");
+    assert!(actions.iter().any(|action| action.starts_with("< committed i3")), "{actions:?}");
+}
+
+#[test]
+fn what_the_client_clears_lets_the_reply_go_on() {
+    check_with(
+        speaking(),
+        "600 onset 500
+            hold
+            < held i2
+        680 started 300
+            open i3
+        900 clear
+            drop i3
+            < released i2
+            release
+            clear input
+            < input_cleared",
+    );
+}
+
+#[test]
+fn a_client_that_controls_playback_is_interrupted_by_any_speech() {
+    let patient = speaking_to(PlaybackControl::Client, ["One two.", "Three four."]);
+    let mut plain = patient.clone();
+    plain.detect(AUTO);
+    for mut runner in [patient, plain] {
+        runner.run("600 onset 500");
+        let actions = runner.run("680 started 300");
+        assert_eq!(actions[..2], ["open i3", "< speech_started i3 300"]);
+        assert!(actions.iter().any(|action| action == "flush r1"), "{actions:?}");
+    }
+}
