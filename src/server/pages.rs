@@ -11,10 +11,10 @@ use axum::response::{IntoResponse, Response};
 use std::borrow::Cow;
 use tower_http::compression::CompressionLayer;
 
-/// The Content-Security-Policy: content from this server only. [`policy`] adds the permitted connections, [`super::headers`] who
+/// The Content-Security-Policy: content from this server only, and sound that a page has fetched. [`policy`] adds the permitted connections, [`super::headers`] who
 /// may embed the page.
-const POLICY: &str = "default-src 'self'; img-src 'self' data:; style-src 'self' 'unsafe-inline'; \
-                      worker-src 'self' blob:; base-uri 'none'; form-action 'none'";
+const POLICY: &str = "default-src 'self'; img-src 'self' data:; media-src 'self' blob:; \
+                      style-src 'self' 'unsafe-inline'; worker-src 'self' blob:; base-uri 'none'; form-action 'none'";
 
 /// The fallback of the router: files of the page, compressed if the client accepts it.
 pub(super) fn router() -> Router {
