@@ -28,7 +28,7 @@ fn main() {
     let _ = fs::create_dir_all(&dist);
     println!("cargo::rerun-if-changed=web/dist");
     println!("cargo::rerun-if-changed=build.rs");
-    let is_built = ["index.html", "dashboard.html"].iter().all(|page| dist.join(page).is_file());
+    let is_built = ["index.html", "dashboard.html", "inspector.html"].iter().all(|page| dist.join(page).is_file());
     let folder = if is_built { dist } else { placeholder(&out) };
     println!("cargo::rustc-env=ANTIPHON_WEB_DIR={}", folder.display());
     // How Whisper is linked: see `crates/engines/build.rs`.
@@ -40,7 +40,7 @@ fn main() {
 fn placeholder(out: &Path) -> PathBuf {
     let folder = out.join("web");
     fs::create_dir_all(&folder).expect("OUT_DIR can be written");
-    for page in ["index.html", "dashboard.html"] {
+    for page in ["index.html", "dashboard.html", "inspector.html"] {
         fs::write(folder.join(page), NOT_BUILT).expect("OUT_DIR can be written");
     }
     folder

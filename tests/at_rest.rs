@@ -254,6 +254,75 @@ async fn a_sealed_recording_is_no_text_and_replays_with_its_key_only() {
     }
 }
 
+#[tokio::test]
+async fn what_the_microphone_heard_of_a_turn_is_served_to_an_admin_and_audited() {
+    let (folder, key) = folder_with_key();
+    let (recordings, audit) = (folder.path().join("recordings"), folder.path().join("audit.jsonl"));
+    for key in [key.as_str(), ""] {
+        let env = [
+            ("ANTIPHON_SESSION__RECORD", recordings.to_str().expect("text")),
+            ("ANTIPHON_SESSION__RECORD_AUDIO", "true"),
+            ("ANTIPHON_SERVER__STORAGE_KEY", key),
+            ("ANTIPHON_SERVER__AUDIT_LOG", audit.to_str().expect("text")),
+            ("ANTIPHON_API_KEYS", "sk-user"),
+            ("ANTIPHON_ADMIN_KEYS", "sk-admin"),
+        ];
+        let hub = Process::start(folder.path(), &env).await;
+        let mut request = format!("ws://{}/v1/realtime", hub.address).into_client_request().expect("an address");
+        request.headers_mut().insert("authorization", "Bearer sk-user".parse().expect("text"));
+        let (stream, _) = tokio_tungstenite::connect_async(request).await.expect("the upgrade is accepted");
+        let mut socket = Socket { stream, frames: Vec::new() };
+        assert_eq!(socket.next().await["type"], "session.created");
+        socket.append(&vec![0; 12_000]).await;
+        socket.send(json!({"type": "input_audio_buffer.clear"})).await;
+        socket.until("input_audio_buffer.cleared").await;
+        let samples: Vec<i16> = (0..24_000).map(|i| ((i * 37) % 8_000) as i16).collect();
+        socket.append(&samples).await;
+        socket.send(json!({"type": "input_audio_buffer.commit"})).await;
+        socket.until("input_audio_buffer.committed").await;
+        let get = async |path: &str, key: &str| {
+            let request = client().get(format!("http://{}/api/turns{path}", hub.address)).bearer_auth(key);
+            let answer = request.send().await.expect("an answer");
+            (answer.status().as_u16(), answer.bytes().await.expect("whole"))
+        };
+        let list = async || -> Value { serde_json::from_slice(&get("", "sk-admin").await.1).expect("JSON") };
+        let turn = timeout(PATIENCE, async {
+            loop {
+                let turn = list().await["turns"][0].take();
+                if turn["recording"].is_object() {
+                    return turn;
+                }
+                sleep(Duration::from_millis(20)).await;
+            }
+        });
+        let turn = turn.await.expect("in time");
+        // The resampler's delay is in neither.
+        let (from, to) = (turn["recording"]["from_ms"].as_u64(), turn["recording"]["to_ms"].as_u64());
+        assert!(matches!((from, to), (Some(490..=500), Some(1_490..=1_500))), "{from:?} {to:?}");
+        // The session has ended: all of it is on the disk.
+        drop(socket);
+        let path = format!("/{}/audio", turn["id"].as_str().expect("an id"));
+        let whole = timeout(PATIENCE, async {
+            loop {
+                match get(&path, "sk-admin").await {
+                    (200, sound) if sound.len() >= 44 + 2 * 15_800 => return sound,
+                    (200 | 404, _) => sleep(Duration::from_millis(20)).await,
+                    (status, body) => panic!("{status} {body:?}"),
+                }
+            }
+        });
+        let wav = hound::WavReader::new(std::io::Cursor::new(whole.await.expect("in time"))).expect("a WAV file");
+        assert_eq!((wav.spec().sample_rate, wav.spec().channels), (16_000, 1));
+        let loudest = wav.into_samples::<i16>().map(|sample| sample.expect("one").unsigned_abs()).max();
+        assert!(loudest > Some(3_000), "{loudest:?}");
+        assert_eq!(get(&path, "sk-user").await.0, 403, "its own session, but no admin");
+        assert_eq!(get("/turn_none/audio", "sk-admin").await.0, 404);
+        hub.end().await;
+    }
+    let audit = std::fs::read_to_string(audit).expect("there");
+    assert!(audit.contains("recording.read") && audit.contains("\"target\":\"turn_"), "{audit}");
+}
+
 /// Sentences enough for a job of many chunks.
 fn long() -> String {
     (0..12).map(|n| format!("{SECRET}, and the walnut number {n} is a quiet one. ")).collect()

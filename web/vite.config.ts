@@ -1,4 +1,4 @@
-// How the two pages, voice chat and dashboard, are built: relative addresses, nothing inlined into the HTML, so that
+// How the pages, voice chat, dashboard and inspector, are built: relative addresses, nothing inlined into the HTML, so that
 // the hub can serve it from any path under a strict content security policy.
 import { env } from 'node:process';
 import { defineConfig } from 'vite';
@@ -14,7 +14,7 @@ export default defineConfig({
     assetsInlineLimit: 0,
     modulePreload: { polyfill: false },
     target: 'es2022',
-    rollupOptions: { input: ['index.html', 'dashboard.html'] },
+    rollupOptions: { input: ['index.html', 'dashboard.html', 'inspector.html'] },
   },
   worker: { format: 'es' },
   server: {

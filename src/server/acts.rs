@@ -1,6 +1,7 @@
-//! Writes the changes that clients make by HTTP to the audit log: created short-lived keys, models, voices and jobs.
+//! Writes to the audit log what clients change by HTTP, created short-lived keys, models, voices and jobs, and the recordings that
+//! they listen to.
 //!
-//! A middleware behind [`super::auth`] and the limits: it knows the routes that change something and sees how each request ended.
+//! A middleware behind [`super::auth`] and the limits: it knows these routes and sees how each request ended.
 //! Handlers that create something add its id to the response as [`Created`].
 
 use super::app::App;
@@ -52,6 +53,7 @@ fn action(method: &Method, route: &str) -> Option<&'static str> {
         ("POST", "/v1/audio/speech/jobs") => "job.create",
         ("DELETE", "/v1/audio/speech/jobs/{id}") => "job.cancel",
         ("POST", "/v1/realtime/calls/{id}/hangup") => "call.hangup",
+        ("GET", "/api/turns/{id}/audio") => "recording.read",
         _ => return None,
     })
 }

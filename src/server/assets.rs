@@ -10,11 +10,12 @@ use std::borrow::Cow;
 struct Web;
 
 /// The file at `path`, relative and without a leading slash, and its media type. The empty path is `index.html`,
-/// `dashboard` is `dashboard.html`. `None` if there is no such file. Does not block; copies nothing.
+/// `dashboard` is `dashboard.html`, `inspector` is `inspector.html`. `None` if there is no such file. Does not block; copies nothing.
 pub fn asset(path: &str) -> Option<(Cow<'static, [u8]>, &'static str)> {
     let path = match path {
         "" => "index.html",
         "dashboard" => "dashboard.html",
+        "inspector" => "inspector.html",
         other => other,
     };
     let data = Web::get(path)?.data;
@@ -36,7 +37,7 @@ mod tests {
 
     #[test]
     fn the_page_is_there_and_nothing_outside_it() {
-        for path in ["", "dashboard"] {
+        for path in ["", "dashboard", "inspector"] {
             let (page, media) = asset(path).expect("a page, built or not");
             assert_eq!(media, "text/html; charset=utf-8");
             assert!(String::from_utf8_lossy(&page).to_lowercase().starts_with("<!doctype html>"));

@@ -47,6 +47,7 @@ mod state;
 mod tls;
 mod traces;
 mod transport;
+mod turn_audio;
 mod turns;
 mod unfinished;
 mod upstreams;
@@ -334,6 +335,7 @@ fn router(app: Arc<App>) -> Router {
         .route("/api/usage", get(usage::usage))
         .route("/api/turns/live", get(turns::live))
         .route("/api/turns/{id}", get(turns::one))
+        .route("/api/turns/{id}/audio", get(turn_audio::audio))
         .fallback_service(pages::router())
         // The layer added last sees a request first.
         .layer(axum::middleware::from_fn_with_state(app.clone(), acts::record))

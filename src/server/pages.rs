@@ -1,4 +1,4 @@
-//! The embedded web pages: the voice chat and the dashboard.
+//! The embedded web pages: the voice chat, the dashboard and the inspector.
 
 use super::assets::asset;
 use super::client::Client;
@@ -11,10 +11,14 @@ use axum::response::{IntoResponse, Response};
 use std::borrow::Cow;
 use tower_http::compression::CompressionLayer;
 
-/// The Content-Security-Policy: content from this server only. [`policy`] adds the permitted connections, [`super::headers`] who
+/// The Content-Security-Policy: content from this server only, and sound that a page has fetched. [`policy`] adds the permitted connections, [`super::headers`] who
 /// may embed the page.
-const POLICY: &str = "default-src 'self'; img-src 'self' data:; style-src 'self' 'unsafe-inline'; \
-                      worker-src 'self' blob:; base-uri 'none'; form-action 'none'";
+const POLICY: &str = "default-src 'self'; img-src 'self' data:; media-src 'self' blob:; \
+                      style-src 'self' 'unsafe-inline'; worker-src 'self' blob:; base-uri 'none'; form-action 'none'";
+
+/// Where the inspector's page may connect to besides this server: any server of the Realtime protocol, by WebSocket only. Its
+/// scripts come from this server alone, and it knows no key of this server.
+const ANY_SOCKET: &str = " ws: wss:";
 
 /// The fallback of the router: files of the page, compressed if the client accepts it.
 pub(super) fn router() -> Router {
@@ -47,16 +51,19 @@ pub(super) fn file(path: &str, client: Client, request: &HeaderMap) -> Option<Re
         (header::REFERRER_POLICY, "no-referrer"),
     ];
     let mut response = (headers, body).into_response();
-    response.headers_mut().insert(header::CONTENT_SECURITY_POLICY, policy(client, request.get(header::HOST)));
+    response.headers_mut().insert(header::CONTENT_SECURITY_POLICY, policy(path, client, request.get(header::HOST)));
     Some(response)
 }
 
-/// The policy of a page requested under `host`, which the guard has checked. The page may connect to this server by
-/// HTTP and by WebSocket; older browsers do not count the latter as the same origin, so it is listed explicitly.
-fn policy(client: Client, host: Option<&HeaderValue>) -> HeaderValue {
+/// The policy of the page at `path`, requested under `host`, which the guard has checked. The page may connect to this server
+/// by HTTP and by WebSocket; older browsers do not count the latter as the same origin, so it is listed explicitly.
+fn policy(path: &str, client: Client, host: Option<&HeaderValue>) -> HeaderValue {
     let scheme = if client.is_secure { "wss" } else { "ws" };
     let host = host.and_then(|host| host.to_str().ok()).filter(|host| host.bytes().all(is_of_host));
-    let socket = host.map(|host| format!(" {scheme}://{host}")).unwrap_or_default();
+    let socket = match path {
+        "inspector" | "inspector.html" => ANY_SOCKET.to_owned(),
+        _ => host.map(|host| format!(" {scheme}://{host}")).unwrap_or_default(),
+    };
     HeaderValue::try_from(format!("{POLICY}; connect-src 'self'{socket}")).unwrap_or(HeaderValue::from_static(POLICY))
 }
 
@@ -70,16 +77,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_page_connects_to_its_own_server_only() {
-        let check = |host: &str, is_secure: bool, expect: &str| {
+    fn a_page_connects_to_its_own_server_only_but_for_the_inspector() {
+        let check = |path: &str, host: &str, is_secure: bool, expect: &str| {
             let peer = [127, 0, 0, 1].into();
             let client = Client { peer, address: peer, is_shared: false, is_secure };
-            let policy = policy(client, Some(&host.parse().unwrap()));
+            let policy = policy(path, client, Some(&host.parse().unwrap()));
             let policy = policy.to_str().unwrap();
             assert!(policy.ends_with(&format!("; connect-src {expect}")), "{policy}");
         };
-        check("127.0.0.1:8080", false, "'self' ws://127.0.0.1:8080");
-        check("voice.example", true, "'self' wss://voice.example");
-        check("a; script-src *", true, "'self'");
+        for path in ["", "index.html", "dashboard", "assets/inspector-1.js", "inspector/"] {
+            check(path, "127.0.0.1:8080", false, "'self' ws://127.0.0.1:8080");
+            check(path, "voice.example", true, "'self' wss://voice.example");
+            check(path, "a; script-src *", true, "'self'");
+        }
+        // The inspector is for any server of the protocol.
+        for path in ["inspector", "inspector.html"] {
+            check(path, "voice.example", true, "'self' ws: wss:");
+        }
     }
 }

@@ -1,6 +1,8 @@
 // One Chromium with a WAV file as its microphone, and a page of the hub in it.
 
 import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
+import { createRequire } from 'node:module';
 import { setTimeout as pause } from 'node:timers/promises';
 import { chromium } from 'playwright-core';
 
@@ -65,4 +67,18 @@ export async function until(page, what, condition) {
 export async function poll(answer, complaint) {
   for (const end = Date.now() + PATIENCE_MS; Date.now() < end; await pause(20)) if (await answer()) return;
   throw new Error(await complaint());
+}
+
+const AXE = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
+
+/** What axe finds wrong with the page: rule, and the elements. It runs in an isolated world, as the page's policy forbids scripts from elsewhere. */
+export async function axe(page) {
+  const devtools = await page.context().newCDPSession(page);
+  const { frameTree } = await devtools.send('Page.getFrameTree');
+  const { executionContextId: contextId } = await devtools.send('Page.createIsolatedWorld', { frameId: frameTree.frame.id });
+  const run = (expression) => devtools.send('Runtime.evaluate', { expression, contextId, awaitPromise: true, returnByValue: true });
+  await run(AXE);
+  const { result, exceptionDetails } = await run('axe.run().then(({ violations }) => violations.map(({ id, nodes }) => `${id}: ${nodes.map(({ target, any }) => `${target} ${any.map(({ message }) => message)}`).join(", ")}`))');
+  assert.equal(exceptionDetails, undefined, JSON.stringify(exceptionDetails));
+  return result.value;
 }

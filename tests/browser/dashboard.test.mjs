@@ -2,11 +2,11 @@
 // to show on demand, made-up ones (stand_in.mjs) behind the same page. See `run.mjs` for what it needs.
 
 import assert from 'node:assert/strict';
-import { mkdtempSync, rmSync } from 'node:fs';
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, test as nodeTest } from 'node:test';
-import { TEST_TIMEOUT_MS, openPage, poll, until } from './browser.mjs';
+import { TEST_TIMEOUT_MS, axe, openPage, poll, until } from './browser.mjs';
 import { StandIn, madeUpCluster, madeUpTurn } from './stand_in.mjs';
 import { composeWav } from './wav.mjs';
 
@@ -215,11 +215,127 @@ test('a cluster is shown with its hubs, workers and the hub of each turn', async
   await close();
 });
 
+test('turns are filtered, sorted and searched, all figures follow, and the address keeps the choice', async (t) => {
+  const now = Date.now();
+  const of = (n, ms, extra) => ({ ...madeUpTurn(n, now - n * 1_000), kind: 'speech', status: 'completed', barged_in: false, error: null, transcript: `question ${n}`, session_id: 'sess_a', voice_to_voice_ms: ms, parts: [{ stage: 'llm', from_ms: 0, to_ms: ms }], ...extra });
+  const { url } = await madeUp(t, (standIn) => {
+    standIn.turns = [
+      of(4, 400, { session_id: 'sess_b', engines: { stt: 'whisper' }, response_id: 'resp_4' }),
+      of(3, 3_000, {}),
+      of(2, null, { status: 'failed', error: 'The language model did not answer in time.', parts: [] }),
+      of(1, 200, {}),
+    ];
+  });
+  const { page, close } = await open(t, url);
+  const listed = () => page.locator('.turn').evaluateAll((rows) => rows.map((row) => Number(row.dataset.turn.slice(-1))).join(''));
+  assert.equal(await listed(), '1234');
+  await page.selectOption('#order', { label: 'Slowest first' });
+  assert.equal(await listed(), '3412');
+  await page.selectOption('#show', { label: 'Failed' });
+  assert.equal(await listed(), '2');
+  assert.match(await textOf(page, '#errors'), /1/);
+  assert.match(await textOf(page, '#filters'), /1 of 4 turns/);
+  await page.selectOption('#show', { label: 'All turns' });
+  await page.selectOption('#engine', 'stt whisper');
+  assert.equal(await listed(), '4');
+  assert.equal(await textOf(page, '#headline .big'), '400ms', 'the percentiles are of the turns that match');
+  assert.equal(new URL(page.url()).search, '?engine=stt+whisper&order=voice_to_voice');
+  await page.reload();
+  await line(page, 'live');
+  assert.equal(await listed(), '4');
+  await page.click('#filters .link');
+  await page.fill('#words', 'QUESTION 3');
+  assert.equal(await listed(), '3');
+  // A link from the chat names the answer; where the filter hides its turn, the page says so.
+  await page.evaluate(() => (location.hash = 'resp_4'));
+  await page.waitForSelector('#hidden-turn');
+  await page.click('#hidden-turn .link');
+  await page.waitForSelector('.turn[data-turn$="4"] .detail');
+  await page.click('.only-session');
+  assert.equal(await listed(), '4');
+  await close();
+});
+
+test('two windows are compared, the one before or one that was kept', async (t) => {
+  const { url } = await madeUp(t, (standIn) => {
+    const add = (agoMs, ms) => standIn.turns.push({ ...madeUpTurn(standIn.turns.length + 1, Date.now() - agoMs), kind: 'speech', status: 'completed', voice_to_voice_ms: ms, parts: [{ stage: 'llm', from_ms: 0, to_ms: ms - 50 }, { stage: 'tts', from_ms: ms - 50, to_ms: ms }] });
+    for (let i = 0; i < 12; i += 1) add(7 * 60_000 + i * 1_000, 400 + i);
+    for (let i = 0; i < 12; i += 1) add(60_000 + i * 1_000, 200 + i);
+  });
+  const { page, close } = await open(t, url);
+  await page.selectOption('#window', { label: '5 minutes' });
+  assert.equal(await page.locator('#comparison').count(), 0);
+  await page.selectOption('#compare', 'before');
+  assert.match(await textOf(page, '#comparison [data-measure=llm]'), /355 ms[\s\S]*155 ms[\s\S]*−56 %[\s\S]*faster/);
+  assert.match(await textOf(page, '#comparison [data-measure=tts]'), /50 ms[\s\S]*50 ms[\s\S]*±0 %[\s\S]*within chance/);
+  await page.click('#keep');
+  assert.equal(await page.inputValue('#compare'), 'kept');
+  assert.match(await textOf(page, '#comparison [data-measure=llm]'), /155 ms[\s\S]*155 ms[\s\S]*±0 %/);
+  assert.match(await textOf(page, '#stages'), /share[\s\S]*Model[\s\S]*76 %[\s\S]*Voice[\s\S]*24 %/);
+  await close();
+});
+
+test('the turns that are listed are exported as CSV and JSON', async (t) => {
+  const { standIn, url } = await madeUp(t, (it) => it.fill(5, 1));
+  const { page, close } = await open(t, url);
+  await page.fill('#words', 'turn_000003');
+  await poll(async () => (await page.locator('.turn').count()) === 1, async () => 'all are listed');
+  const saved = async (button) => {
+    const [download] = await Promise.all([page.waitForEvent('download'), page.click(button)]);
+    return { name: download.suggestedFilename(), text: readFileSync(await download.path(), 'utf8') };
+  };
+  const csv = await saved('#export-csv');
+  assert.equal(csv.name, 'antiphon-turns.csv');
+  assert.match(csv.text, /^turn,session,.*\r\nturn_000003,/);
+  const { text } = await saved('#export-json');
+  assert.deepEqual(JSON.parse(text), { turns: JSON.parse(JSON.stringify(standIn.turns.filter(({ id }) => id === 'turn_000003'))) });
+  await close();
+});
+
+test('what the microphone heard of a turn is played where it was recorded, or it is said why not', async (t) => {
+  const { standIn, url } = await madeUp(t, (it) => {
+    it.fill(3, 1);
+    it.turns[0].recording = { from_ms: 0, to_ms: 1_000 };
+    it.turns[1].recording = { from_ms: 0, to_ms: 1_000 };
+  });
+  standIn.sounds.set(standIn.turns[0].id, readFileSync(QUESTION_WAV));
+  const { page, close } = await open(t, url);
+  const opened = async (turn) => {
+    await page.click(`.turn[data-turn="${turn.id}"] .turn-row`);
+    return page.locator(`.turn[data-turn="${turn.id}"] .detail-tools`);
+  };
+  const here = await opened(standIn.turns[0]);
+  await here.getByRole('button', { name: 'Play what was said' }).click();
+  await poll(async () => (await here.locator('audio').evaluate((audio) => audio.currentTime)) > 0.05, async () => `silent: ${await here.innerHTML()}`);
+  const gone = await opened(standIn.turns[1]);
+  await gone.getByRole('button', { name: 'Play what was said' }).click();
+  assert.match(await gone.locator('[role=alert]').innerText(), /no longer there/);
+  const never = await opened(standIn.turns[2]);
+  assert.equal(await never.getByRole('button', { name: 'Play' }).count(), 0);
+  await close();
+});
+
+for (const colorScheme of ['dark', 'light']) {
+  test(`axe finds nothing on the dashboard, ${colorScheme}`, async (t) => {
+    const { url } = await madeUp(t, (standIn) => {
+      standIn.fill(80, 25);
+      standIn.turns[79].recording = { from_ms: 0, to_ms: 1_000 };
+      standIn.state = { cluster: madeUpCluster(), gpu: [{ name: 'H200', utilization: 42, memory_bytes: 2 ** 30, memory_total_bytes: 2 ** 37 }] };
+    });
+    const { page, close } = await open(t, url, { colorScheme, reducedMotion: 'reduce' });
+    await page.selectOption('#compare', 'before');
+    await page.locator('.turn-row').first().click();
+    await page.waitForSelector('#comparison');
+    assert.deepEqual(await axe(page), []);
+    await close();
+  });
+}
+
 test('the keyboard alone reaches a turn and opens it', async (t) => {
   const { url } = await madeUp(t, (standIn) => standIn.fill(4, 1));
   const { page, close } = await open(t, url);
   const reached = () => page.evaluate(() => document.activeElement?.className ?? '');
-  for (let i = 0; i < 40 && (await reached()) !== 'turn-row'; i += 1) await page.keyboard.press('Tab');
+  for (let i = 0; i < 60 && (await reached()) !== 'turn-row'; i += 1) await page.keyboard.press('Tab');
   assert.equal(await reached(), 'turn-row');
   await page.keyboard.press('Enter');
   await page.waitForSelector('.detail');
@@ -229,7 +345,7 @@ test('the keyboard alone reaches a turn and opens it', async (t) => {
   await close();
 });
 
-for (const [width, height, colorScheme] of [[390, 844, 'dark'], [844, 390, 'light'], [1440, 900, 'dark']]) {
+for (const [width, height, colorScheme] of [[320, 700, 'light'], [390, 844, 'dark'], [844, 390, 'light'], [1440, 900, 'dark'], [3840, 2160, 'light']]) {
   test(`nothing runs over the edge of a screen of ${width} by ${height}`, async (t) => {
     const { url } = await madeUp(t, (standIn) => {
       standIn.fill(60, 20);
@@ -237,6 +353,7 @@ for (const [width, height, colorScheme] of [[390, 844, 'dark'], [844, 390, 'ligh
       standIn.state = { cluster: madeUpCluster() };
     });
     const { page, close } = await open(t, url, { viewport: { width, height }, colorScheme, reducedMotion: 'reduce' });
+    await page.selectOption('#compare', 'before');
     await page.locator('.turn-row').nth(2).click();
     await page.waitForSelector('.detail');
     await page.waitForSelector('#cluster');

@@ -142,6 +142,8 @@ export class StandIn {
   #server;
   #streams = new Set();
   turns = [];
+  /** Recordings of turns, WAV by the turn's id. */
+  sounds = new Map();
   key = null;
   state = {};
 
@@ -197,11 +199,16 @@ export class StandIn {
       this.tick();
     } else if (pathname === '/api/turns') {
       response.writeHead(200, { 'content-type': 'application/json' }).end(JSON.stringify({ turns: [...this.turns].reverse(), capacity: 1000 }));
+    } else if (this.sounds.has(soundOf(pathname))) {
+      response.writeHead(200, { 'content-type': 'audio/wav' }).end(this.sounds.get(soundOf(pathname)));
     } else {
       response.writeHead(404).end();
     }
   }
 }
+
+/** The turn of `/api/turns/{id}/audio`. */
+const soundOf = (pathname) => /^\/api\/turns\/([^/]+)\/audio$/.exec(pathname)?.[1];
 
 /** Turn by turn, as they would come from a hub in use. */
 async function play(hubUrl, port) {

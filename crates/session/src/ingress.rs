@@ -17,6 +17,7 @@ use antiphon_engine_api::vad::Vad;
 use antiphon_types::Format;
 use antiphon_types::{ItemId, Pcm, SampleRate, Samples};
 use bytes::Bytes;
+use std::ops::Range;
 use std::sync::Arc;
 use tokio::sync::mpsc;
 
@@ -309,16 +310,19 @@ impl Ingress {
         self.utterance = Some(utterance);
     }
 
-    /// Completes the utterance `item`. With `rest`, audio that has not filled a window belongs to it.
-    pub(super) fn close(&mut self, item: &ItemId, rest: bool) {
-        let Some(mut utterance) = self.utterance.take_if(|utterance| utterance.item == *item) else { return };
+    /// Completes the utterance `item`. With `rest`, audio that has not filled a window belongs to it. Returns what it is of the
+    /// microphone's audio, in turn time; `None`: no such utterance is open.
+    pub(super) fn close(&mut self, item: &ItemId, rest: bool) -> Option<Range<Samples>> {
+        let mut utterance = self.utterance.take_if(|utterance| utterance.item == *item)?;
         if rest {
             utterance.push(&self.take_rest());
             utterance.resume();
         }
+        let audio = utterance.start..utterance.start + Samples(utterance.n_samples as u64);
         if !utterance.finish() {
             self.closing.push(utterance);
         }
+        Some(audio)
     }
 
     /// Abandons the utterance.

@@ -22,6 +22,7 @@ mod microphone;
 mod perform;
 mod playback;
 mod project;
+mod recorded_audio;
 mod remote;
 pub mod replay_log;
 mod replay_recorder;
@@ -47,11 +48,12 @@ pub use config::{SessionConfig, SpeculationConfig};
 pub use egress::{Close, Egress, MAX_UNSENT_BYTES, Message};
 pub use inbound::{Inbound, Share};
 pub use limits::{LimitReached, SessionLimits};
+pub use recorded_audio::{MAX_RECORDED, recorded_audio};
 pub use retained::{MAX_UNANSWERED_BYTES, ResumeError};
 pub use setup::{AudioMode, Handle, Opening, Setup, WEBSOCKET};
 pub use snapshot::{MAX_SNAPSHOT_BYTES, SNAPSHOT_SCHEMA, Snapshot, SnapshotError};
 pub use timeline::{
-    EndOfTurn, HeardBy, Kind, Part, SpeculationOutcome, SpeculativeRun, StageCost, StageRun, Status, Tokens, TurnAudio,
-    TurnCost, TurnMarks, TurnRecord, TurnStage, Waits,
+    EndOfTurn, HeardBy, Kind, Part, RecordedSpan, SpeculationOutcome, SpeculativeRun, StageCost, StageRun, Status,
+    Tokens, TurnAudio, TurnCost, TurnMarks, TurnRecord, TurnStage, Waits,
 };
 pub use turn_history::{AnsweredTurn, Entry, Listening, MAX_ENDPOINTING_MS, News, Page, TurnHistory, Viewer};

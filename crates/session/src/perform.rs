@@ -91,16 +91,16 @@ impl Actor {
     }
 
     fn close_utterance(&mut self, item: &ItemId, end: UtteranceEnd) {
+        let audio = self.ingress.close(item, end == UtteranceEnd::Committed);
         match end {
-            UtteranceEnd::Detected => {
-                self.ingress.close(item, false);
-                self.ingress.mark_buffer();
-            }
+            UtteranceEnd::Detected => self.ingress.mark_buffer(),
             UtteranceEnd::Committed => {
-                self.ingress.close(item, true);
                 let now = self.now();
                 self.timeline.utterance_ended(item, self.dialog.turn(), now, now);
             }
+        }
+        if let Some(audio) = audio {
+            self.timeline.spoken(item, audio);
         }
     }
 

@@ -371,7 +371,7 @@ impl Audio {
 }
 
 /// The name of a session's file.
-fn file(id: &SessionId, extension: &str, is_sealed: bool) -> String {
+pub(super) fn file(id: &SessionId, extension: &str, is_sealed: bool) -> String {
     let sealed = if is_sealed { format!(".{}", sealed::EXTENSION) } else { String::new() };
     format!("{id}.{extension}{sealed}")
 }
@@ -382,7 +382,7 @@ async fn create(path: &Path) -> io::Result<File> {
 }
 
 /// The name of a file until it is complete.
-fn part(path: &Path) -> PathBuf {
+pub(super) fn part(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(".part");
     name.into()

@@ -70,6 +70,12 @@ export class Feed {
     this.retry();
   }
 
+  /** Requests what belongs to a turn, with the key in use; the answer must begin in time. Rejects as `fetch` does. */
+  readonly ask = (path: string): Promise<Response> => {
+    const abort = new AbortController();
+    return this.#get(path, abort, abort.signal);
+  };
+
   #enter(entry: Entry): void {
     this.#book = enter(this.#book, entry);
     for (const listener of this.#listeners) listener();

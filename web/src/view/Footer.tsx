@@ -1,4 +1,4 @@
-// The engine of each stage, with links to the engines panel and to the dashboard.
+// The engine of each stage, with links to the engines panel, to the dashboard and to the inspector.
 
 import type { Engines } from '../state/model';
 
@@ -46,6 +46,9 @@ export function Footer({ engines, carrier, onEngines }: Props) {
       {/* A separate tab, so that the conversation continues; `opener` passes this tab's key to it. */}
       <a class="engine" href="dashboard" target="_blank" rel="opener">
         latency dashboard
+      </a>
+      <a class="engine" href="inspector" target="_blank">
+        inspector
       </a>
     </footer>
   );

@@ -38,6 +38,10 @@ export function Latency({ caption }: { caption: ReplyCaption }) {
           <dd>{ms(total)}</dd>
         </div>
       </dl>
+      {/* A separate tab, so that the conversation continues; `opener` passes this tab's key to it. */}
+      <a class="latency-more" href={`dashboard#${caption.responseId}`} target="_blank" rel="opener">
+        this turn in the dashboard
+      </a>
     </details>
   );
 }

@@ -15,8 +15,8 @@ mod turn;
 pub(super) use answering::Played;
 pub use cost::{StageCost, TurnCost};
 pub use record::{
-    EndOfTurn, HeardBy, Kind, Part, SpeculationOutcome, SpeculativeRun, StageRun, Status, Tokens, TurnAudio, TurnMarks,
-    TurnRecord, TurnStage, Waits,
+    EndOfTurn, HeardBy, Kind, Part, RecordedSpan, SpeculationOutcome, SpeculativeRun, StageRun, Status, Tokens,
+    TurnAudio, TurnMarks, TurnRecord, TurnStage, Waits,
 };
 
 use super::limits::SessionLimits;
@@ -27,8 +27,9 @@ use antiphon_dialog::{Content, Dialog, Item, ItemKind, Role};
 use antiphon_engine_api::Served;
 use antiphon_protocol::Endpointing;
 use antiphon_telemetry::Metrics;
-use antiphon_types::{Brownout, IdMint, ItemId, KeyId, Meter, ResponseId, SessionId, Timestamp, TurnId};
+use antiphon_types::{Brownout, IdMint, ItemId, KeyId, Meter, ResponseId, Samples, SessionId, Timestamp, TurnId};
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use turn::{Frame, Turn, UtteranceMarks};
@@ -61,6 +62,8 @@ pub(super) struct Begins {
     pub(super) seed: u64,
     /// The client gets frames, and may say how it plays them.
     pub(super) may_report: bool,
+    /// The microphone's sound is recorded.
+    pub(super) records_audio: bool,
     /// The hub's brownout level, of which each turn keeps what it began with.
     pub(super) brownout: Brownout,
     /// Learns what a settled turn has cost.
@@ -87,9 +90,9 @@ enum Cause {
 impl Timeline {
     /// Of a session that begins now.
     pub(super) fn new(begins: Begins, turn_history: Arc<TurnHistory>, metrics: Metrics) -> Self {
-        let Begins { session, owner, transport, at, seed, may_report, brownout, limits } = begins;
+        let Begins { session, owner, transport, at, seed, may_report, records_audio, brownout, limits } = begins;
         let (engines, keeps_words) = (turn_history.engines(), turn_history.keeps_transcripts());
-        let frame = Frame { session, owner, transport, origin: at, engines, keeps_words, may_report };
+        let frame = Frame { session, owner, transport, origin: at, engines, keeps_words, may_report, records_audio };
         let (open, cause) = (VecDeque::new(), Cause::Nothing);
         Self { frame, ids: IdMint::new(seed), n_turns: 0, turn_history, metrics, limits, brownout, open, cause }
     }
@@ -133,6 +136,13 @@ impl Timeline {
         let Some(turn) = self.of_item(item) else { return };
         turn.marks = turn::Marks { speech_end: Some(speech_end), end_confirmed: Some(at), ..Default::default() };
         turn.dirty = true;
+    }
+
+    /// The audio of an utterance is complete, and this part of the microphone's, in turn time.
+    pub(super) fn spoken(&mut self, item: &ItemId, audio: Range<Samples>) {
+        let Some(turn) = self.of_item(item) else { return };
+        let start = turn.spoken.as_ref().map_or(audio.start, |before| before.start);
+        turn.spoken = Some(start..audio.end);
     }
 
     /// By the client's clock, the utterance's last voiced sample was captured at `at`.

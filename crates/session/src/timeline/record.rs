@@ -99,6 +99,9 @@ pub struct TurnRecord {
     pub cost: Option<TurnCost>,
     /// Tokens, once the answer is whole.
     pub usage: Option<Tokens>,
+    /// Where the user's speech is in the session's recording; absent where its sound is not recorded.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub recording: Option<RecordedSpan>,
     /// Nothing will change any more.
     pub settled: bool,
 }
@@ -311,6 +314,15 @@ pub struct TurnAudio {
     pub n_underruns: u32,
     /// For how long, in all.
     pub underrun_ms: f64,
+}
+
+/// A stretch of a session's recorded sound, in ms from its beginning.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct RecordedSpan {
+    /// Where the first utterance of the turn begins.
+    pub from_ms: u64,
+    /// Where its last one ends.
+    pub to_ms: u64,
 }
 
 /// Tokens of text.

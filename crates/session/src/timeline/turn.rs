@@ -5,12 +5,16 @@
 use super::cost::TurnMeters;
 use super::parts::{Moments, ms};
 use super::record::{
-    EndOfTurn, HeardBy, Kind, StageRun, Status, Tokens, TurnAudio, TurnMarks, TurnRecord, TurnStage, Waits,
+    EndOfTurn, HeardBy, Kind, RecordedSpan, StageRun, Status, Tokens, TurnAudio, TurnMarks, TurnRecord, TurnStage,
+    Waits,
 };
 use super::speculation::SpeculationMarks;
 use antiphon_dialog::Dialog;
 use antiphon_engine_api::{EngineNames, Served};
-use antiphon_types::{BrownoutLevel, ItemId, KeyId, Meter, ResponseId, SessionId, Timestamp, TurnId};
+use antiphon_types::{
+    BrownoutLevel, ItemId, KeyId, Meter, ResponseId, SampleRate, Samples, SessionId, Timestamp, TurnId,
+};
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -32,6 +36,8 @@ pub(super) struct Frame {
     pub(super) keeps_words: bool,
     /// The client may say how it plays: it gets frames.
     pub(super) may_report: bool,
+    /// The microphone's sound is recorded.
+    pub(super) records_audio: bool,
 }
 
 /// One turn.
@@ -65,6 +71,8 @@ pub(super) struct Turn {
     pub(super) brownout: BrownoutLevel,
     pub(super) meters: TurnMeters,
     pub(super) usage: Option<Tokens>,
+    /// The utterances in the microphone's sound, in turn time.
+    pub(super) spoken: Option<Range<Samples>>,
     pub(super) ends: Ends,
     /// The client said how it played.
     pub(super) reports: bool,
@@ -143,6 +151,7 @@ impl Turn {
             voiced: None,
             meters: TurnMeters::default(),
             usage: None,
+            spoken: None,
             ends: Ends::default(),
             reports: false,
             heard_until: None,
@@ -325,8 +334,14 @@ impl Turn {
             brownout: self.brownout,
             cost: self.cost(),
             usage: self.usage,
+            recording: self.recording().filter(|_| frame.records_audio),
             settled: self.settled,
         }
+    }
+
+    fn recording(&self) -> Option<RecordedSpan> {
+        let ms = |at: Samples| at.as_ms(SampleRate::HZ_16000);
+        self.spoken.as_ref().map(|spoken| RecordedSpan { from_ms: ms(spoken.start), to_ms: ms(spoken.end) })
     }
 
     /// All that ran, in order of its beginning.

@@ -39,6 +39,19 @@ export function valueOf(turn: Turn, measure: Measure): number | null {
   return turn.parts.filter(({ stage }) => stage === measure).reduce((sum, part) => sum + lengthOf(part), 0);
 }
 
+/** Each stage's part of all that the answers of `turns` were waited for, 0 to 1; they add up to 1. Empty without answers. */
+export function shares(turns: readonly Turn[]): Partial<Record<Stage, number>> {
+  const answered = turns.filter((turn) => valueOf(turn, 'voice_to_voice') !== null);
+  const sums = STAGES.map((stage) => [stage, answered.reduce((sum, turn) => sum + (valueOf(turn, stage) ?? 0), 0)] as const);
+  const total = sums.reduce((sum, [, ms]) => sum + ms, 0);
+  return total === 0 ? {} : Object.fromEntries(sums.filter(([, ms]) => ms > 0).map(([stage, ms]) => [stage, ms / total]));
+}
+
+/** The turns that began in the `windowMs` until `now`. */
+export function within(turns: readonly Turn[], now: number, windowMs: number): Turn[] {
+  return turns.filter(({ startedAt }) => startedAt > now - windowMs && startedAt <= now);
+}
+
 export function lengthOf({ fromMs, toMs }: Span): number {
   return Math.max(0, (toMs ?? fromMs) - fromMs);
 }
@@ -121,7 +134,7 @@ export const OBJECTIVE_MS = 2_000;
 export const HUMAN_MS = 200;
 
 export function summary(turns: readonly Turn[], now: number, windowMs: number): Summary {
-  const inside = turns.filter(({ startedAt }) => startedAt > now - windowMs && startedAt <= now);
+  const inside = within(turns, now, windowMs);
   const waits = inside.flatMap((turn) => valueOf(turn, 'voice_to_voice') ?? []);
   const guesses = inside.flatMap((turn) => turn.guesses);
   return {

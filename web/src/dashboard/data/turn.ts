@@ -41,6 +41,8 @@ export interface Guess {
 
 export interface Turn {
   id: string;
+  /** The answer; null where there is none. */
+  responseId: string | null;
   sessionId: string;
   /** How its session is reached: websocket, webrtc, rtvi, or the peer of a phone call. Empty: an older hub does not say. */
   transport: string;
@@ -74,6 +76,10 @@ export interface Turn {
   /** The hub that the turn was on; null where there is no cluster. */
   hub: string | null;
   usage: Record<string, number>;
+  /** The hub keeps the microphone's sound of it. */
+  isRecorded: boolean;
+  /** As the hub sent it, for exports. */
+  record: Json;
 }
 
 export interface Gpu {
@@ -117,6 +123,7 @@ export function turnFrom(body: unknown): Turn | null {
   if (id === null || Number.isNaN(startedAt)) return null;
   return {
     id,
+    responseId: text(it['response_id']),
     startedAt,
     sessionId: text(it['session_id']) ?? '',
     transport: text(it['transport']) ?? '',
@@ -147,6 +154,8 @@ export function turnFrom(body: unknown): Turn | null {
     retried: number(it['retried']) ?? 0,
     hub: text(it['hub']),
     usage: numbers(it['usage']),
+    isRecorded: it['recording'] !== null && it['recording'] !== undefined,
+    record: it,
   };
 }
 

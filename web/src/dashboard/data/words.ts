@@ -2,6 +2,7 @@
 
 import type { Cluster, Worker } from './cluster';
 import type { Measure } from './percentiles';
+import type { Order, Show } from './query';
 import type { Mark, Stage, Status, Turn } from './turn';
 
 /** 0.03 -> "0 ms", 0.42 -> "0.4 ms", 312.4 -> "312 ms", 2340 -> "2.34 s". */
@@ -67,6 +68,29 @@ export const STATUS_WORDS: Record<Status, string> = {
   failed: 'failed',
   unanswered: 'not answered',
 };
+
+export const SHOW_WORDS: Record<Show, string> = {
+  all: 'All turns',
+  failed: 'Failed',
+  slow: 'Slower than 2 s',
+  interrupted: 'Interrupted',
+  unanswered: 'Not answered',
+};
+
+export function orderName(order: Order): string {
+  if (order === 'newest') return 'Newest first';
+  if (order === 'oldest') return 'Oldest first';
+  return order === 'voice_to_voice' ? 'Slowest first' : `Slowest: ${STAGE_WORDS[order].name}`;
+}
+
+export const KIND_WORDS: Record<string, string> = { speech: 'spoken', typed: 'typed', tool: 'result of a tool', idle: 'after silence' };
+
+/** "−12 %", "+3 %": a change in per cent; "–" where there is nothing to compare. */
+export function change(before: number | null, now: number | null): string {
+  if (before === null || now === null || before <= 0) return '–';
+  const share = Math.round((now / before - 1) * 100);
+  return share === 0 ? '±0 %' : `${share < 0 ? '−' : '+'}${Math.abs(share)} %`;
+}
 
 export const OUTCOME_WORDS: Record<string, string> = {
   confirmed: 'confirmed: the turn was over',

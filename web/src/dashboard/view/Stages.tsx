@@ -1,9 +1,9 @@
-// Latency breakdown: each stage's share and percentiles, and the choice of what the chart shows.
+// Latency breakdown: each stage's percentiles and share of the total, and the choice of what the chart shows.
 
 import { useMemo } from 'preact/hooks';
-import { MEASURES, type Measure, type Percentiles, percentiles, recent, samples } from '../data/percentiles';
-import type { Turn } from '../data/turn';
-import { STAGE_WORDS, duration, measureName } from '../data/words';
+import { MEASURES, type Measure, type Percentiles, percentiles, recent, samples, shares, within } from '../data/percentiles';
+import { STAGES, type Turn } from '../data/turn';
+import { STAGE_WORDS, duration, measureName, percent } from '../data/words';
 
 interface Props {
   turns: readonly Turn[];
@@ -18,10 +18,12 @@ export function Stages({ turns, now, windowMs, measure, onMeasure }: Props) {
   const inWindow = all.map(({ of, samples: own }) => ({ of, ms: recent(own, now, windowMs) }));
   // A stage that contributed to no turn is omitted.
   const rows = inWindow.filter(({ of, ms }) => of === 'voice_to_voice' || ms.some((one) => one > 0)).map(({ of, ms }) => ({ of, own: percentiles(ms) }));
+  const share = shares(within(turns, now, windowMs));
   const widest = Math.max(1, ...rows.filter(({ of }) => of !== 'voice_to_voice').map(({ own }) => own.p95 ?? 0));
   return (
     <section class="card area-stages" id="stages" aria-label="Stages">
       <h2>Where the time goes</h2>
+      <ShareBar share={share} />
       <table class="stage-table">
         <thead>
           <tr>
@@ -29,14 +31,14 @@ export function Stages({ turns, now, windowMs, measure, onMeasure }: Props) {
             <th scope="col">p50</th>
             <th scope="col">p95</th>
             <th scope="col">p99</th>
-            <th scope="col" title="spoken turns that were answered; a stage that did not contribute counts as 0">
-              n
+            <th scope="col" title="of all the time that answers to spoken turns were waited for">
+              share
             </th>
           </tr>
         </thead>
         <tbody>
           {rows.map(({ of, own }) => (
-            <Row key={of} of={of} own={own} widest={widest} isShown={of === measure} onMeasure={onMeasure} />
+            <Row key={of} of={of} own={own} share={of === 'voice_to_voice' ? null : (share[of] ?? 0)} widest={widest} isShown={of === measure} onMeasure={onMeasure} />
           ))}
         </tbody>
       </table>
@@ -44,15 +46,28 @@ export function Stages({ turns, now, windowMs, measure, onMeasure }: Props) {
   );
 }
 
+/** The stages of the total in one bar; the table says the same in figures. */
+function ShareBar({ share }: { share: ReturnType<typeof shares> }) {
+  return (
+    <div class="share-bar" aria-hidden="true">
+      {STAGES.map((stage) => (
+        <i key={stage} class={`fill-${stage}`} style={{ width: `${(share[stage] ?? 0) * 100}%` }} title={STAGE_WORDS[stage].name} />
+      ))}
+    </div>
+  );
+}
+
 interface RowProps {
   of: Measure;
   own: Percentiles;
+  /** Of the total, 0 to 1; null for the total itself. */
+  share: number | null;
   widest: number;
   isShown: boolean;
   onMeasure: (measure: Measure) => void;
 }
 
-function Row({ of, own, widest, isShown, onMeasure }: RowProps) {
+function Row({ of, own, share, widest, isShown, onMeasure }: RowProps) {
   const cell = (ms: number | null) => <td>{ms === null ? '–' : duration(ms)}</td>;
   return (
     <tr class={isShown ? 'is-shown' : ''}>
@@ -71,7 +86,7 @@ function Row({ of, own, widest, isShown, onMeasure }: RowProps) {
       {cell(own.p50)}
       {cell(own.p95)}
       {cell(own.p99)}
-      <td class="quiet">{own.n}</td>
+      <td class="quiet">{share === null ? '' : percent(share)}</td>
     </tr>
   );
 }

@@ -9,10 +9,12 @@ interface Props {
   summary: Summary;
   state: HubState | null;
   windowMs: number;
+  /** The summary is of some of the turns; totals of the hub are omitted. */
+  isFiltered: boolean;
 }
 
-export function Tally({ summary, state, windowMs }: Props) {
-  const total = (name: string) => state?.counters[name] ?? null;
+export function Tally({ summary, state, windowMs, isFiltered }: Props) {
+  const total = (name: string) => (isFiltered ? null : (state?.counters[name] ?? null));
   const responses = total('responses') ?? 0;
   const errors = total('errors');
   const wastedS = total('guess_wasted_seconds');
@@ -32,7 +34,9 @@ export function Tally({ summary, state, windowMs }: Props) {
       <Tile id="guesses" name="Speculation confirmed" value={summary.guesses > 0 ? percent(summary.confirmed / summary.guesses) : '–'} note={guesses === null ? '' : `${guesses} since the start`} />
       <Tile id="wasted" name="Speculation wasted" value={duration(summary.wastedMs)} note={wastedS === null ? '' : `${duration(wastedS * 1000)} since the start`} />
       <p class="tally-note quiet">
-        Turns, barge-ins and guesses of the last {windowName(windowMs)}; errors since the start of the hub.
+        {isFiltered
+          ? `Of the turns that match the filter, in the last ${windowName(windowMs)}.`
+          : `Turns, barge-ins and speculation of the last ${windowName(windowMs)}; errors since the start of the hub.`}
       </p>
     </section>
   );

@@ -5,15 +5,33 @@ import { lengthOf } from '../data/percentiles';
 import { MARKS, type Turn } from '../data/turn';
 import { heardOf } from '../data/waterfall';
 import { MARK_WORDS, OUTCOME_WORDS, STAGE_WORDS, STATUS_WORDS, duration, fieldName, fieldValue, workerFacts } from '../data/words';
+import { Recording } from './Recording';
 import { Waterfall } from './Waterfall';
 
 /** Parts and total are each rounded to a microsecond. */
 const ROUNDING_MS = 0.01;
 
-export function TurnDetail({ turn }: { turn: Turn }) {
+interface Props {
+  turn: Turn;
+  /** Recordings stay on the hub that made them. */
+  isOfThisHub: boolean;
+  ask: (path: string) => Promise<Response>;
+  /** Shows the turns of its session only. */
+  onSession: () => void;
+}
+
+export function TurnDetail({ turn, isOfThisHub, ask, onSession }: Props) {
   return (
     <div class="detail" id={`detail-${turn.id}`}>
       <Words turn={turn} />
+      <div class="detail-tools">
+        {turn.isRecorded && isOfThisHub && <Recording turn={turn} ask={ask} />}
+        {turn.sessionId !== '' && (
+          <button type="button" class="pill only-session" onClick={onSession}>
+            Only this session
+          </button>
+        )}
+      </div>
       {turn.error !== null && <p class="detail-error">{turn.error}</p>}
       <Waterfall turn={turn} />
       <div class="fact-boxes">

@@ -1,8 +1,12 @@
 // The current turn and all turns before it; each expands to its text and its latency breakdown.
 
+import type { ComponentChildren } from 'preact';
 import { useEffect, useState } from 'preact/hooks';
+import type { Book } from '../data/book';
+import { csvOf, jsonOf } from '../data/export';
+import { ORDERS, type Order, type Query, everything, placeOf } from '../data/query';
 import type { Turn } from '../data/turn';
-import { STATUS_WORDS, clock, duration } from '../data/words';
+import { STATUS_WORDS, clock, duration, orderName } from '../data/words';
 import { verdict } from './Headline';
 import { TurnDetail } from './TurnDetail';
 import { VirtualRows } from './VirtualRows';
@@ -10,14 +14,23 @@ import { Strip, Waterfall } from './Waterfall';
 
 const LEAST_SCALE_MS = 1_000;
 
-export function Turns({ turns, missingHubs }: { turns: readonly Turn[]; missingHubs: readonly string[] }) {
+interface Props {
+  book: Book;
+  /** Those that match, in their order. */
+  turns: readonly Turn[];
+  query: Query;
+  onQuery: (query: Query) => void;
+  /** Requests a path of the hub. */
+  ask: (path: string) => Promise<Response>;
+}
+
+export function Turns({ book, turns, query, onQuery, ask }: Props) {
   const [opened, setOpened] = useState<string | null>(() => location.hash.slice(1) || null);
   const [linked, setLinked] = useState(opened);
-  const placeOf = (id: string | null) => (id === null ? -1 : turns.findIndex((turn) => turn.id === id));
-  const open = placeOf(opened);
+  const open = placeOf(turns, opened);
   const scaleMs = turns.reduce((most, { voiceToVoiceMs }) => Math.max(most, voiceToVoiceMs ?? 0), LEAST_SCALE_MS);
   const toggle = (id: string) => {
-    const next = opened === id ? null : id;
+    const next = turns[open]?.id === id ? null : id;
     setOpened(next);
     history.replaceState(null, '', next === null ? location.pathname + location.search : `#${next}`);
   };
@@ -29,28 +42,85 @@ export function Turns({ turns, missingHubs }: { turns: readonly Turn[]; missingH
     window.addEventListener('hashchange', follow);
     return () => window.removeEventListener('hashchange', follow);
   }, []);
-  const latest = turns[0];
-  const hasHubs = turns.some(({ hub }) => hub !== latest?.hub);
+  const latest = turns.reduce<Turn | undefined>((last, turn) => (last === undefined || turn.startedAt > last.startedAt ? turn : last), undefined);
+  const hasHubs = book.turns.some(({ hub }) => hub !== book.turns[0]?.hub);
+  const isHidden = open < 0 && placeOf(book.turns, opened) >= 0;
+  const showAll = () => onQuery({ ...query, filter: everything });
+  const ownHub = book.cluster?.hubs.find(({ isThis }) => isThis)?.name ?? null;
   return (
     <section class="card area-turns" id="turns" aria-label="Turns">
       {latest && <Latest turn={latest} />}
-      <h2>Turns</h2>
-      {missingHubs.length > 0 && (
+      <div class="card-head turns-head">
+        <h2>Turns</h2>
+        <div class="turns-tools">
+          <label class="choice">
+            <span class="choice-name">Order</span>
+            <select id="order" value={query.order} onChange={(event) => onQuery({ ...query, order: event.currentTarget.value as Order })}>
+              {ORDERS.map((order) => (
+                <option key={order} value={order}>
+                  {orderName(order)}
+                </option>
+              ))}
+            </select>
+          </label>
+          <span class="export">
+            <span class="quiet" id="export-name">
+              Export
+            </span>
+            <Download name="csv" media="text/csv" make={() => csvOf(turns)} />
+            <Download name="json" media="application/json" make={() => jsonOf(turns)} />
+          </span>
+        </div>
+      </div>
+      {book.missingHubs.length > 0 && (
         <p class="missing" id="missing-hubs">
-          No reply from {missingHubs.join(', ')}: turns there are missing.
+          No reply from {book.missingHubs.join(', ')}: turns there are missing.
         </p>
       )}
+      {isHidden && (
+        <p class="missing" id="hidden-turn">
+          The filter hides the turn of this address.{' '}
+          <button type="button" class="link" onClick={showAll}>
+            show all turns
+          </button>
+        </p>
+      )}
+      {turns.length === 0 && <p class="quiet">No turn matches the filter.</p>}
       <VirtualRows
         class="turn-list"
         items={turns}
         open={open}
-        linked={placeOf(linked)}
+        linked={placeOf(turns, linked)}
         key={linked}
         row={(turn, i) => (
-          <Row key={turn.id} turn={turn} place={[i + 1, turns.length]} scaleMs={scaleMs} isOpen={i === open} hasHubs={hasHubs} onToggle={() => toggle(turn.id)} />
+          <Row key={turn.id} turn={turn} place={[i + 1, turns.length]} scaleMs={scaleMs} isOpen={i === open} hasHubs={hasHubs} onToggle={() => toggle(turn.id)}>
+            <TurnDetail
+              turn={turn}
+              isOfThisHub={turn.hub === null || turn.hub === ownHub}
+              ask={ask}
+              onSession={() => onQuery({ ...query, filter: { ...everything, session: turn.sessionId } })}
+            />
+          </Row>
         )}
       />
     </section>
+  );
+}
+
+/** Saves the turns that are listed, as they are now. */
+function Download({ name, media, make }: { name: string; media: string; make: () => string }) {
+  const save = () => {
+    const address = URL.createObjectURL(new Blob([make()], { type: media }));
+    const link = document.createElement('a');
+    link.href = address;
+    link.download = `antiphon-turns.${name}`;
+    link.click();
+    URL.revokeObjectURL(address);
+  };
+  return (
+    <button type="button" class="pill" id={`export-${name}`} aria-describedby="export-name" onClick={save}>
+      {name.toUpperCase()}
+    </button>
   );
 }
 
@@ -79,9 +149,11 @@ interface RowProps {
   /** The turns shown are of more than one hub. */
   hasHubs: boolean;
   onToggle: () => void;
+  /** What it shows when it is open. */
+  children: ComponentChildren;
 }
 
-function Row({ turn, place, scaleMs, isOpen, hasHubs, onToggle }: RowProps) {
+function Row({ turn, place, scaleMs, isOpen, hasHubs, onToggle, children }: RowProps) {
   const ms = turn.voiceToVoiceMs;
   return (
     <li class={`turn ${turn.status}`} data-turn={turn.id} aria-posinset={place[0]} aria-setsize={place[1]}>
@@ -104,7 +176,7 @@ function Row({ turn, place, scaleMs, isOpen, hasHubs, onToggle }: RowProps) {
         <Strip turn={turn} scaleMs={scaleMs} />
         <span class={`turn-ms ${verdict(ms)}`}>{ms === null ? '–' : duration(ms)}</span>
       </button>
-      {isOpen && <TurnDetail turn={turn} />}
+      {isOpen && children}
     </li>
   );
 }

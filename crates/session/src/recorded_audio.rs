@@ -1,0 +1,189 @@
+//! Reads a stretch of the sound that a session's recording keeps: the microphone's, as `replay_recorder` writes it.
+//!
+//! The server calls [`recorded_audio`] for one turn at a time, also while its session goes on. It never reads more than
+//! [`MAX_RECORDED`], and never writes.
+
+use super::replay_recorder::{file, part};
+use super::sealed::{BlockReader, Head, OpenError, SealedError, Sealing};
+use antiphon_audio::wav;
+use antiphon_types::{SampleRate, Samples, SessionId};
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, ErrorKind, Read, Seek, SeekFrom};
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The longest stretch that is read at once: 1.9 MB of sound.
+pub const MAX_RECORDED: Duration = Duration::from_secs(60);
+
+const RATE: SampleRate = SampleRate::HZ_16000;
+/// The longest first line of a sealed file, in bytes.
+const MAX_HEAD: u64 = 4_096;
+
+/// A WAV file of the samples `span` of the session's recording in `folder`, 16 kHz mono, cut off behind [`MAX_RECORDED`]. What is
+/// not written yet, the last 1.3 s at most, is missing at its end. `sealing` opens what is encrypted, for which the file is
+/// read from its beginning. `None`: there is no such recording, or nothing in it from there on. Blocks for the length of the read.
+///
+/// # Errors
+/// The file cannot be read, or is encrypted with another key or none that is known.
+pub fn recorded_audio(
+    folder: &Path,
+    session: &SessionId,
+    span: Range<Samples>,
+    sealing: Option<Arc<dyn Sealing>>,
+) -> io::Result<Option<Vec<u8>>> {
+    let n = span.end.saturating_sub(span.start).min(Samples::from_ms(MAX_RECORDED.as_millis() as u64, RATE));
+    let (skipped, wanted) = (wav::HEADER_LEN as u64 + 2 * span.start.0, 2 * n.0);
+    let Some((file, is_sealed)) = open(folder, session)? else { return Ok(None) };
+    let mut pcm = Vec::new();
+    let read = match is_sealed {
+        false => read_plain(file, skipped, wanted, &mut pcm),
+        true => read_sealed(file, sealing, skipped, wanted, &mut pcm),
+    };
+    match read {
+        // The session goes on: its file ends anywhere.
+        Err(error) if is_cut_short(&error) => {}
+        other => other?,
+    }
+    pcm.truncate(pcm.len() & !1);
+    if pcm.is_empty() {
+        return Ok(None);
+    }
+    let mut sound = wav::header(RATE, Some(Samples(pcm.len() as u64 / 2))).to_vec();
+    sound.append(&mut pcm);
+    Ok(Some(sound))
+}
+
+/// The file, and whether it is sealed; complete, or still being written. A key may have come or gone since.
+fn open(folder: &Path, session: &SessionId) -> io::Result<Option<(File, bool)>> {
+    for is_sealed in [false, true] {
+        let path = folder.join(file(session, "wav", is_sealed));
+        // A session that ends renames its file: looked for twice, it is found before or after.
+        for path in [&path, &part(&path), &path] {
+            match File::open(path) {
+                Ok(file) => return Ok(Some((file, is_sealed))),
+                Err(error) if error.kind() == ErrorKind::NotFound => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+    Ok(None)
+}
+
+fn read_plain(mut file: File, skipped: u64, wanted: u64, to: &mut Vec<u8>) -> io::Result<()> {
+    file.seek(SeekFrom::Start(skipped))?;
+    file.take(wanted).read_to_end(to).map(drop)
+}
+
+fn read_sealed(
+    file: File,
+    sealing: Option<Arc<dyn Sealing>>,
+    skipped: u64,
+    wanted: u64,
+    to: &mut Vec<u8>,
+) -> io::Result<()> {
+    let sealing = sealing.ok_or_else(|| io::Error::other("the recording is encrypted, and the hub has no key"))?;
+    let mut file = BufReader::new(file);
+    let mut line = Vec::new();
+    file.by_ref().take(MAX_HEAD).read_until(b'\n', &mut line)?;
+    let head = Head::read(&String::from_utf8_lossy(&line)).map_err(io::Error::other)?;
+    let head = head.ok_or_else(|| io::Error::other("the recording has no head"))?;
+    let mut blocks = BlockReader::new(file, sealing, head.name);
+    io::copy(&mut blocks.by_ref().take(skipped), &mut io::sink())?;
+    blocks.take(wanted).read_to_end(to).map(drop)
+}
+
+fn is_cut_short(error: &io::Error) -> bool {
+    let sealed = error.get_ref().and_then(|inner| inner.downcast_ref::<SealedError>());
+    sealed.is_some_and(|error| error.why == OpenError::CutShort)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::sealed::{Form, seal_block};
+    use super::*;
+
+    /// Hides nothing; bound to the name, as a cipher is.
+    struct Open;
+
+    impl Sealing for Open {
+        fn seal(&self, name: &str, plain: &[u8]) -> Vec<u8> {
+            [&[name.len() as u8], plain].concat()
+        }
+
+        fn open(&self, name: &str, sealed: &[u8]) -> Result<Vec<u8>, OpenError> {
+            let (first, plain) = sealed.split_first().ok_or(OpenError::Changed)?;
+            (usize::from(*first) == name.len()).then(|| plain.to_vec()).ok_or(OpenError::Changed)
+        }
+
+        fn overhead(&self) -> usize {
+            1
+        }
+    }
+
+    /// The samples 0, 1, 2 and so on, up to two minutes.
+    fn recording(n: usize) -> Vec<u8> {
+        let samples = (0..n).flat_map(|i| (i as i16).to_le_bytes());
+        wav::header(RATE, None).into_iter().chain(samples).collect()
+    }
+
+    fn sealed(plain: &[u8], is_complete: bool) -> Vec<u8> {
+        let name = "recording/sess_1.wav";
+        let mut bytes = Head::new(Form::Blocks, name.into()).line();
+        for (number, block) in (0..).zip(plain.chunks(1_000)) {
+            bytes.append(&mut seal_block(&Open, name, number, false, block));
+        }
+        if is_complete {
+            bytes.append(&mut seal_block(&Open, name, plain.len().div_ceil(1_000) as u64, true, &[]));
+        }
+        bytes
+    }
+
+    /// The samples of a WAV file.
+    fn samples(sound: &[u8]) -> Vec<i16> {
+        assert_eq!(sound[..wav::HEADER_LEN], wav::header(RATE, Some(Samples((sound.len() as u64 - 44) / 2))));
+        sound[wav::HEADER_LEN..].chunks(2).map(|pair| i16::from_le_bytes([pair[0], pair[1]])).collect()
+    }
+
+    #[test]
+    fn a_stretch_is_read_from_every_form_of_the_file() {
+        let plain = recording(20_000);
+        let forms = [
+            ("sess_1.wav", plain.clone()),
+            ("sess_1.wav.part", plain.clone()),
+            ("sess_1.wav.sealed", sealed(&plain, true)),
+            ("sess_1.wav.sealed.part", sealed(&plain, false)),
+        ];
+        for (name, bytes) in forms {
+            let folder = tempfile::tempdir().unwrap();
+            let read = |from, to| {
+                let span = Samples(from)..Samples(to);
+                recorded_audio(folder.path(), &"sess_1".into(), span, Some(Arc::new(Open)))
+            };
+            assert_eq!(read(0, 10).unwrap(), None, "there is no file");
+            std::fs::write(folder.path().join(name), &bytes).unwrap();
+            let sound = read(16_000, 16_004).unwrap().expect(name);
+            assert_eq!(samples(&sound), [16_000, 16_001, 16_002, 16_003], "{name}");
+            assert_eq!(samples(&read(19_998, 30_000).unwrap().expect(name)), [19_998, 19_999], "{name}");
+            assert_eq!(read(20_000, 30_000).unwrap(), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn it_is_bounded_and_needs_the_key() {
+        let folder = tempfile::tempdir().unwrap();
+        let read = |sealing| recorded_audio(folder.path(), &"sess_1".into(), Samples(0)..Samples(u64::MAX), sealing);
+        std::fs::write(folder.path().join("sess_1.wav.sealed"), sealed(&recording(100), true)).unwrap();
+        assert!(read(None).unwrap_err().to_string().contains("has no key"));
+        // Another name than that of its blocks: it was exchanged.
+        let renamed = Head::new(Form::Blocks, "recording/other.wav".into()).line();
+        let blocks = sealed(&recording(100), true);
+        let at = blocks.iter().position(|byte| *byte == b'\n').unwrap() + 1;
+        std::fs::write(folder.path().join("sess_1.wav.sealed"), [&renamed, &blocks[at..]].concat()).unwrap();
+        assert!(read(Some(Arc::new(Open))).unwrap_err().to_string().contains("it was changed"));
+        std::fs::remove_file(folder.path().join("sess_1.wav.sealed")).unwrap();
+        std::fs::write(folder.path().join("sess_1.wav"), recording(16_000 * 61)).unwrap();
+        assert_eq!(samples(&read(None).unwrap().unwrap()).len(), 16_000 * 60);
+    }
+}

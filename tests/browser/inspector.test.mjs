@@ -1,0 +1,140 @@
+// The inspector in a real Chromium: a whole exchange with a running hub by hand-written events. See `run.mjs` for what it
+// needs.
+
+import assert from 'node:assert/strict';
+import { test as nodeTest } from 'node:test';
+import { TEST_TIMEOUT_MS, axe, openPage, poll } from './browser.mjs';
+
+const HUB_URL = process.env.HUB_URL;
+if (!HUB_URL) throw new Error('HUB_URL must be set; see the head of run.mjs');
+
+const test = (name, body) => nodeTest(name, { timeout: TEST_TIMEOUT_MS }, body);
+const open = (t, context = {}) => openPage(t, { url: HUB_URL, path: '/inspector', shows: '#address', context });
+const types = (page) => page.locator('.event .event-type').allInnerTexts();
+const come = (page, type) => poll(async () => (await types(page)).includes(type), async () => `no ${type} among ${await types(page)}`);
+async function connect(page) {
+  await page.click('#connect');
+  await page.waitForSelector('.inspector[data-state=open]');
+  await come(page, 'session.created');
+}
+async function send(page, event) {
+  await page.fill('#draft', JSON.stringify(event));
+  await page.click('#send');
+}
+const item = (text) => ({ type: 'conversation.item.create', item: { type: 'message', role: 'user', content: [{ type: 'input_text', text }] } });
+
+test('events are sent by hand, answered, listed, filtered and searched', async (t) => {
+  const { page, close } = await open(t);
+  assert.ok(await page.locator('#send').isDisabled(), 'there is no connection');
+  await connect(page);
+  await send(page, item('What time is it?'));
+  await page.fill('#draft', '{"type": "response.create"}');
+  await page.press('#draft', 'Control+Enter');
+  await come(page, 'response.done');
+  assert.ok(!(await types(page)).includes('response.output_audio.delta'), 'audio is left out');
+  await page.check('#audio');
+  await come(page, 'response.output_audio.delta');
+  const delta = page.locator('.event', { hasText: 'response.output_audio.delta' }).first();
+  assert.match(await delta.locator('.event-size').innerText(), /\d (ms|s)$/, 'its duration, not its text');
+  await page.uncheck('#audio');
+  await page.selectOption('#direction', 'sent');
+  assert.deepEqual((await types(page)).sort(), ['conversation.item.create', 'response.create']);
+  await page.selectOption('#direction', 'all');
+  await page.fill('#words', 'what time');
+  assert.ok((await types(page)).every((type) => /conversation|response/.test(type)));
+  await page.fill('#words', '');
+  await send(page, { type: 'no.such.event' });
+  await come(page, 'error');
+  await page.selectOption('#group', 'errors');
+  assert.deepEqual(await types(page), ['error']);
+  await page.click('#connect');
+  await page.selectOption('#group', 'all');
+  await come(page, 'closed');
+  await close();
+});
+
+test('a paused list stands still, and goes on with what came', async (t) => {
+  const { page, close } = await open(t);
+  await connect(page);
+  await page.click('#pause');
+  const before = await types(page);
+  await send(page, item('Hello.'));
+  await poll(async () => /\(\d+ new\)/.test(await page.locator('#pause').innerText()) && !/\(0 new/.test(await page.locator('#pause').innerText()), async () => page.locator('#pause').innerText());
+  assert.deepEqual(await types(page), before);
+  await page.click('#pause');
+  await come(page, 'conversation.item.create');
+  await close();
+});
+
+test('one event is shown in full, edited, sent again, and copied as code', async (t) => {
+  const { page, close } = await open(t, { permissions: ['clipboard-read', 'clipboard-write'] });
+  await connect(page);
+  await send(page, { type: 'session.update', session: { type: 'realtime', instructions: 'Be brief.' } });
+  await come(page, 'session.updated');
+  const sent = page.locator('.event.sent', { hasText: 'session.update' });
+  await sent.click();
+  assert.match(await page.locator('#detail').innerText(), /sent at[\s\S]*instructions: "Be brief\."/);
+  for (const [language, expect] of [['python', /client\.realtime\.connect[\s\S]*"instructions": "Be brief\."/], ['typescript', /new WebSocket\("ws:\/\//], ['curl', /client_secrets[\s\S]*Be brief/]]) {
+    await page.click(`#copy-${language}`);
+    await poll(async () => expect.test(await page.evaluate(() => navigator.clipboard.readText())), async () => page.locator('#copied').innerText());
+  }
+  await page.click('#edit');
+  assert.match(await page.inputValue('#draft'), /Be brief/);
+  await page.click('#send');
+  await poll(async () => (await sent.count()) === 2, async () => `${await sent.count()} were sent`);
+  await close();
+});
+
+test('a call of a tool is listed and answered', async (t) => {
+  const { page, close } = await open(t);
+  await connect(page);
+  const tool = { type: 'function', name: 'get_weather', description: 'The weather of a city.', parameters: { type: 'object', properties: { city: { type: 'string' } } } };
+  await send(page, { type: 'session.update', session: { type: 'realtime', output_modalities: ['text'], tools: [tool] } });
+  await send(page, item('What is the weather in Paris?'));
+  await send(page, { type: 'response.create', response: { tool_choice: { type: 'function', name: 'get_weather' } } });
+  await page.waitForSelector('#calls');
+  assert.match(await page.locator('#calls').innerText(), /get_weather/);
+  await page.locator('#calls').getByRole('button', { name: 'answer it' }).click();
+  await page.click('#send');
+  await poll(async () => /after \d/.test(await page.locator('#calls').innerText()), async () => page.locator('#calls').innerText());
+  await close();
+});
+
+test('the keyboard moves through the events', async (t) => {
+  const { page, close } = await open(t);
+  await connect(page);
+  await page.focus('#events');
+  await page.keyboard.press('Home');
+  assert.match(await page.locator('#detail h2').innerText(), /^connecting to/);
+  await page.keyboard.press('End');
+  assert.equal(await page.locator('#detail h2').innerText(), (await types(page)).at(-1));
+  assert.equal(await page.locator('[role=option][aria-selected=true]').count(), 1);
+  await close();
+});
+
+test('an address that leads nowhere says so, and a key never appears', async (t) => {
+  const { page, close } = await open(t);
+  await page.fill('#address', 'ftp://nowhere');
+  await page.click('#connect');
+  assert.match(await page.locator('.connect-note').innerText(), /begins with/);
+  await page.fill('#address', 'ws://127.0.0.1:9/v1/realtime?key=sk-in-address');
+  await page.fill('#api-key', 'sk-never-shown');
+  await page.click('#connect');
+  await poll(async () => (await types(page)).some((type) => /not connected/.test(type)), async () => `${await types(page)}`);
+  assert.doesNotMatch(await page.locator('#events').innerText(), /sk-/);
+  assert.deepEqual(await page.evaluate(() => [sessionStorage.length, localStorage.length]), [0, 0]);
+  await close();
+});
+
+for (const [width, height, colorScheme] of [[320, 700, 'dark'], [390, 844, 'light'], [1440, 900, 'dark'], [3840, 2160, 'light']]) {
+  test(`axe finds nothing, and nothing runs over the edge, at ${width} by ${height}, ${colorScheme}`, async (t) => {
+    const { page, close } = await open(t, { viewport: { width, height }, colorScheme, reducedMotion: 'reduce' });
+    await connect(page);
+    await page.locator('.event', { hasText: 'session.created' }).click();
+    assert.deepEqual(await axe(page), []);
+    const outside = await page.evaluate(() => document.documentElement.scrollWidth - window.innerWidth);
+    assert.ok(outside <= 0, `${outside} px over the edge`);
+    if (process.env.SHOTS) await page.screenshot({ path: `${process.env.SHOTS}/inspector-${width}.png` });
+    await close();
+  });
+}
