@@ -1,13 +1,22 @@
 // How the pages, voice chat, dashboard and inspector, are built: relative addresses, nothing inlined into the HTML, so that
 // the hub can serve it from any path under a strict content security policy.
 import { env } from 'node:process';
+import { fileURLToPath } from 'node:url';
 import { defineConfig } from 'vite';
 
 const hub = env['HUB_URL'] ?? 'http://127.0.0.1:8080';
+const here = (path: string) => fileURLToPath(new URL(path, import.meta.url));
 const toHub = { target: hub, changeOrigin: true };
 
 export default defineConfig({
   base: './',
+  // The client package, from its source: one build, and changes of it are seen at once.
+  resolve: {
+    alias: [
+      { find: /^@antiphon\/client$/, replacement: here('sdk/src/index.ts') },
+      { find: /^@antiphon\/client\/worklets\.js/, replacement: here('sdk/src/audio/worklets.ts') },
+    ],
+  },
   build: {
     outDir: 'dist',
     emptyOutDir: true,

@@ -1,10 +1,7 @@
 // `window.__antiphon`: lets the browser tests observe what was really played. Read-only, and nothing
 // in the page depends on it.
 
-import type { Conversation } from './session/conversation';
-import { levels } from './session/levels';
-import type { Store } from './session/store';
-import { type Caption, phaseOf } from './state/model';
+import { type Caption, type Conversation, phaseOf } from '@antiphon/client';
 
 export interface Hooks {
   /** The phase shown by the orb: idle, connecting, listening, hearing, thinking, speaking ... */
@@ -34,16 +31,16 @@ declare global {
   }
 }
 
-export function exposeHooks(store: Store, conversation: Conversation): void {
+export function exposeHooks(conversation: Conversation): void {
   window.__antiphon = {
     get phase() {
-      return phaseOf(store.state);
+      return phaseOf(conversation.state);
     },
     get link() {
-      return store.state.link;
+      return conversation.state.link;
     },
     get playback() {
-      return store.state.playback;
+      return conversation.state.playback;
     },
     get codec() {
       return conversation.codec;
@@ -52,7 +49,7 @@ export function exposeHooks(store: Store, conversation: Conversation): void {
       return conversation.transport;
     },
     get levels() {
-      return { ...levels };
+      return { ...conversation.levels };
     },
     get audibleSamples() {
       return conversation.sound.audibleSamples;
@@ -64,7 +61,7 @@ export function exposeHooks(store: Store, conversation: Conversation): void {
       return conversation.sound.lastAudibleMs;
     },
     get captions() {
-      return store.state.captions;
+      return conversation.state.captions;
     },
   };
 }

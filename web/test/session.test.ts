@@ -1,59 +1,48 @@
-// What the page decides about hub, waiting times and settings.
+// What the page says of problems, and what it keeps of settings.
+import type { Problem } from '@antiphon/client';
 import { describe, expect, it } from 'vitest';
-import { backoffMs } from '../src/session/backoff';
-import { readinessFrom, socketUrl, voicesFrom } from '../src/session/hub';
 import { codecAsked, defaultSettings, settingsFrom, transportAsked } from '../src/session/settings';
-import { microphoneFault, notReady, reconnecting, resuming } from '../src/state/plain';
+import { enginesFrom } from '../src/state/engines';
+import { noticeOf } from '../src/state/plain';
 
-describe('readiness', () => {
-  const engines = { stt: 'sphinx' };
-  it('tells ready, full, loading and unreachable apart', () => {
-    expect(readinessFrom(200, { ready: true, sessions: 1, max_sessions: 2, engines })).toEqual({ kind: 'ready', engines, webrtc: false });
-    expect(readinessFrom(200, { ready: true, sessions: 2, max_sessions: 2, engines })).toMatchObject({ kind: 'full', sessions: 2 });
-    expect(readinessFrom(503, { ready: false, sessions: 2, max_sessions: 2, engines })).toMatchObject({ kind: 'full' });
-    expect(readinessFrom(503, { ready: false, sessions: 1, max_sessions: 2, load: { level: 'no_sessions' }, engines })).toMatchObject({ kind: 'full' });
-    expect(readinessFrom(503, { ready: false, sessions: 0, max_sessions: 2, engines })).toMatchObject({ kind: 'loading' });
-    expect(readinessFrom(200, { ready: true, webrtc: true, engines })).toMatchObject({ kind: 'ready', webrtc: true });
-    expect(readinessFrom(200, 'hello')).toEqual({ kind: 'unreachable' });
+describe('problems', () => {
+  const PROBLEMS: Problem[] = [
+    { kind: 'no-sound' }, { kind: 'audio-blocked' }, { kind: 'full', sessions: 3 }, { kind: 'loading' }, { kind: 'unreachable' }, { kind: 'gave-up' },
+    { kind: 'reconnecting', why: null, untilMs: 400 }, { kind: 'resuming', untilMs: 1 }, { kind: 'key', wrong: true },
+    { kind: 'key', wrong: false }, { kind: 'session-replaced' }, { kind: 'opus-failed' }, { kind: 'hub', message: 'no', code: null },
+    { kind: 'unreadable', message: 'no' }, { kind: 'transcription', message: null }, { kind: 'response', message: null },
+    ...(['insecure', 'missing', 'refused', 'busy', 'unsupported', 'lost'] as const).map((fault): Problem => ({ kind: 'microphone', fault })),
+  ];
+
+  it('have a plain message each', () => {
+    expect(noticeOf(null)).toBeNull();
+    const notices = PROBLEMS.map(noticeOf);
+    for (const notice of notices) expect(notice?.title && notice.text).toBeTruthy();
+    expect(new Set(notices.map((notice) => notice?.text)).size).toBeGreaterThan(PROBLEMS.length - 2);
   });
 
-  it('says which model a server was asked for, and where it is', () => {
-    const body = { ready: true, sessions: 0, max_sessions: 2, engines: { llm: 'openai', stt: 'sphinx', odd: 7 }, remote: { llm: { model: 'llama3.2', address: '127.0.0.1:11434' }, stt: 'x' } };
-    expect(readinessFrom(200, body)).toEqual({
-      kind: 'ready',
-      webrtc: false,
-      engines: { llm: 'openai', stt: 'sphinx', remote: { llm: { model: 'llama3.2', address: '127.0.0.1:11434' } } },
-    });
+  it('are counted down where they end, and promise nothing that the page cannot know', () => {
+    expect(noticeOf({ kind: 'reconnecting', why: null, untilMs: 400 })).toMatchObject({ untilMs: 400, action: 'reconnect' });
+    expect(noticeOf({ kind: 'reconnecting', why: { kind: 'full', sessions: 3 }, untilMs: 1 })?.title).toBe('All seats are taken');
+    for (const kind of ['reconnecting', 'resuming'] as const) {
+      const notice = noticeOf({ kind, why: null, untilMs: 1 });
+      expect(notice?.text).toContain('{s} s');
+      expect(notice?.text).not.toContain('nothing');
+    }
   });
 
-  it('has a plain message for each', () => {
-    expect(notReady({ kind: 'ready', engines, webrtc: true })).toBeNull();
-    for (const state of [{ kind: 'full', sessions: 3, engines, webrtc: false }, { kind: 'loading', engines, webrtc: false }, { kind: 'unreachable' }] as const) {
-      expect(notReady(state)?.title).toBeTruthy();
-    }
-    // What is waited for is counted down, and nothing is promised that the page cannot know.
-    expect(reconnecting(null, 400)).toMatchObject({ untilMs: 400, action: 'reconnect' });
-    for (const notice of [reconnecting(null, 1), resuming(1)]) {
-      expect(notice.text).toContain('{s} s');
-      expect(notice.text).not.toContain('nothing');
-    }
-    expect(microphoneFault('insecure').action).toBeNull();
-    expect(microphoneFault('refused').action).toBe('retry');
+  it('offer what helps', () => {
+    expect(noticeOf({ kind: 'microphone', fault: 'insecure' })?.action).toBeNull();
+    expect(noticeOf({ kind: 'microphone', fault: 'refused' })?.action).toBe('retry');
+    expect(noticeOf({ kind: 'transcription', message: 'The recognizer is gone.' })).toMatchObject({ action: 'repeat', text: expect.stringContaining('The recognizer is gone.') as string });
   });
 });
 
-describe('addresses', () => {
-  it('follow the page, below any path and under https', () => {
-    expect(socketUrl('opus', 'http://127.0.0.1:8080/?audio=opus')).toBe('ws://127.0.0.1:8080/v1/realtime?audio=opus&resume=1');
-    expect(socketUrl('pcm16', 'https://example.org/voice/#x')).toBe('wss://example.org/voice/v1/realtime?audio=pcm16&resume=1');
-  });
-});
-
-describe('voices', () => {
-  it('takes what has an id and names the rest by it', () => {
-    const body = { voices: [{ id: 'slt', name: 'Anna', language: 'en' }, { id: 'rms' }, { name: 'x' }, null], default: 'slt' };
-    expect(voicesFrom(body)).toEqual({ voices: [{ id: 'slt', name: 'Anna', language: 'en' }, { id: 'rms', name: 'rms', language: null }], default: 'slt' });
-    expect(voicesFrom(null)).toEqual({ voices: [], default: null });
+describe('engines', () => {
+  it('say which model a server was asked for, and where it is', () => {
+    const hub = { engines: { llm: 'openai', stt: 'sphinx', odd: 7 }, remote: { llm: { model: 'llama3.2', address: '127.0.0.1:11434' }, stt: 'x' } };
+    expect(enginesFrom(hub)).toEqual({ llm: 'openai', stt: 'sphinx', remote: { llm: { model: 'llama3.2', address: '127.0.0.1:11434' } } });
+    expect([enginesFrom(null), enginesFrom({})]).toEqual([null, {}]);
   });
 });
 
@@ -69,13 +58,5 @@ describe('settings', () => {
   it('take the codec from the address', () => {
     expect(codecAsked('?audio=pcm16')).toBe('pcm16');
     expect(codecAsked('?audio=mp3')).toBeNull();
-  });
-});
-
-describe('backoff', () => {
-  it('doubles to a limit and spreads', () => {
-    expect([0, 1, 2, 9].map((attempt) => backoffMs(attempt, 0.5))).toEqual([500, 1000, 2000, 8000]);
-    expect(backoffMs(0, 0)).toBe(400);
-    expect(backoffMs(3, 0.999)).toBeLessThanOrEqual(4800);
   });
 });

@@ -1,8 +1,8 @@
 // The feed from the hub: reads the list of turns, then follows live updates, and reconnects for as
 // long as the page is open. Draws nothing and makes no decisions about turns.
 
-import { backoffMs } from '../session/backoff';
-import { authorization, isKey, loadKey, saveKey } from '../session/key';
+import { authorization, backoffMs, isKey } from '@antiphon/client';
+import { loadKey, saveKey } from '../session/key';
 import { type Book, type Entry, emptyBook, enter } from './data/book';
 import { clusterFrom } from './data/cluster';
 import { type Message, SseReader } from './data/sse';

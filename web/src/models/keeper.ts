@@ -1,7 +1,8 @@
 // Reads the hub's models, starts downloads, and follows them to their end. Draws nothing.
 
 import { SseReader } from '../dashboard/data/sse';
-import { authorization, loadKey } from '../session/key';
+import { authorization } from '@antiphon/client';
+import { loadKey } from '../session/key';
 import { type Models, isUnderWay, modelsFrom, pullFrom, withPull } from './data';
 
 const ANSWER_MS = 8_000;

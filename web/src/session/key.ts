@@ -2,18 +2,14 @@
 // Kept in sessionStorage, so that it is discarded with the tab; removed from the address, so that it
 // is neither visible nor shared.
 
+import { isKey } from '@antiphon/client';
+
 const KEY = 'antiphon.key';
-/** The characters allowed in a WebSocket subprotocol (RFC 9110: token); browsers reject others. */
-const TOKEN = /^[\w!#$%&'*+.^`|~-]+$/;
 
 /** Null if the fragment contains no key, or one that cannot be sent. */
 export function keyFrom(hash: string): string | null {
   const key = new URLSearchParams(hash.replace(/^#/, '')).get('key')?.trim();
   return key && isKey(key) ? key : null;
-}
-
-export function isKey(key: string): boolean {
-  return TOKEN.test(key);
 }
 
 export function loadKey(): string | null {
@@ -38,21 +34,4 @@ function stored(): string | null {
   } catch {
     return null;
   }
-}
-
-/**
- * The subprotocols of a socket, because a browser's WebSocket cannot set headers. With the
- * outbox of a session, that session is resumed after the last message received.
- */
-export function protocols(key: string | null, resumes: { key: string; nReceived: number } | null = null): string[] {
-  const secrets = [
-    ...(key === null ? [] : [`openai-insecure-api-key.${key}`]),
-    ...(resumes === null ? [] : [`antiphon-resume.${resumes.key}.${resumes.nReceived}`]),
-  ];
-  return secrets.length === 0 ? [] : ['realtime', ...secrets];
-}
-
-/** The authorization header of a request. */
-export function authorization(key: string | null): Record<string, string> {
-  return key === null ? {} : { Authorization: `Bearer ${key}` };
 }

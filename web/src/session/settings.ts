@@ -1,7 +1,7 @@
 // Settings that persist between visits, in localStorage. Without storage (private windows) the
 // defaults apply each time.
 
-import type { Codec } from '../audio/codec';
+import type { Codec, Transport } from '@antiphon/client';
 
 const KEY = 'antiphon.settings';
 
@@ -11,9 +11,6 @@ export interface Settings {
   showTimings: boolean;
   transport: Transport;
 }
-
-/** A WebSocket resumes after a loss and is quicker; WebRTC suits networks that lose packets. */
-export type Transport = 'websocket' | 'webrtc';
 
 export const defaultSettings: Settings = { voice: null, showTimings: true, transport: 'websocket' };
 

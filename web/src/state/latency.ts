@@ -1,7 +1,7 @@
-// Latency breakdown of a turn, from two sources: the page's own measurement (last loud microphone
+// Latency breakdown of a turn, from two sources: the client's own measurement (last loud microphone
 // sample to first response sound) and the hub's timeline, whose marks count from the end of speech.
 
-import type { Hops, ServerEvent, TimelineMarks } from '../protocol/events';
+import type { Hops, TimelineMarks } from '@antiphon/client';
 
 export interface Segment {
   /** Key of the stage, which selects its colour. */
@@ -43,46 +43,4 @@ export function segments(marks: TimelineMarks | null, pageMs: number | null, hop
 /** The latency to show: the page's own measurement if there is one, otherwise the hub's. */
 export function shownLatency(marks: TimelineMarks | null, pageMs: number | null): number | null {
   return pageMs ?? marks?.first_audio_sent ?? null;
-}
-
-/** Times on the context's clock, in seconds. */
-export interface Span {
-  fromS: number;
-  toS: number;
-}
-
-/** Speech starts at most this long before the hub reports it. */
-const BEFORE_START_S = 1;
-/** Margin after the end reported by the hub, for the blocks of capture and codec. */
-const AFTER_END_S = 0.1;
-
-/** Follows one turn at a time: from the end of the user's turn to the first sound of the response. */
-export class TurnClock {
-  #startedS: number | null = null;
-  #move: { spoken: Span } | { typedS: number } | null = null;
-
-  /** `micStartS`: context time of the microphone stream's first sample, the origin of the hub's times. */
-  heard(event: ServerEvent, nowS: number, micStartS: number | null): void {
-    if (event.type === 'input_audio_buffer.speech_started') {
-      this.#startedS = nowS;
-      this.#move = null;
-    }
-    if (event.type !== 'input_audio_buffer.speech_stopped' || this.#startedS === null) return;
-    const endS = micStartS === null ? nowS : micStartS + event.audio_end_ms / 1000 + AFTER_END_S;
-    const sane = endS > this.#startedS - BEFORE_START_S && endS < nowS;
-    this.#move = { spoken: { fromS: this.#startedS - BEFORE_START_S, toS: sane ? endS : nowS } };
-  }
-
-  typed(nowS: number): void {
-    this.#move = { typedS: nowS };
-  }
-
-  /** Latency in ms of the response that is now audible, once per turn; `lastLoud` searches the microphone's peaks. */
-  sounded(atS: number, lastLoud: (span: Span) => number | null): number | null {
-    const move = this.#move;
-    if (move === null) return null;
-    this.#move = null;
-    const fromS = 'typedS' in move ? move.typedS : lastLoud(move.spoken);
-    return fromS === null || atS < fromS ? null : (atS - fromS) * 1000;
-  }
 }

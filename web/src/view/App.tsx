@@ -1,10 +1,12 @@
 // The page: the speaker on one side, the captions on the other.
 
+import type { Conversation, State } from '@antiphon/client';
 import { useEffect, useMemo, useState } from 'preact/hooks';
 import { ModelKeeper } from '../models/keeper';
-import type { Conversation } from '../session/conversation';
-import type { Store } from '../session/store';
-import type { State } from '../state/model';
+import { type Settings, saveSettings } from '../session/settings';
+import { saveKey } from '../session/key';
+import { enginesFrom } from '../state/engines';
+import { noticeOf } from '../state/plain';
 import { VoiceKeeper } from '../voices/keeper';
 import { Captions } from './Captions';
 import { Composer } from './Composer';
@@ -16,13 +18,19 @@ import { Stage } from './Stage';
 import { useShortcuts } from './shortcuts';
 
 interface Props {
-  store: Store;
   conversation: Conversation;
+  /** Those of earlier visits. */
+  initial: Settings;
 }
 
-export function App({ store, conversation }: Props) {
-  const state = useStore(store);
-  const [settings, setSettings] = useState(conversation.settings);
+export function App({ conversation, initial }: Props) {
+  const state = useConversation(conversation);
+  const [settings, setSettings] = useState(initial);
+  const keep = (change: Partial<Settings>) => {
+    const next = { ...settings, ...change };
+    saveSettings(next);
+    setSettings(next);
+  };
   const [showEngines, setShowEngines] = useState(false);
   const keeper = useMemo(() => new ModelKeeper(() => void conversation.look()), [conversation]);
   const voiceKeeper = useMemo(() => new VoiceKeeper(() => void conversation.look()), [conversation]);
@@ -35,50 +43,60 @@ export function App({ store, conversation }: Props) {
         showTimings={settings.showTimings}
         transport={conversation.chosenTransport}
         onVoice={(voice) => {
-          conversation.chooseVoice(voice);
-          setSettings(conversation.settings);
+          keep({ voice });
+          conversation.update({ voice });
         }}
         onTransport={(transport) => {
+          keep({ transport });
           conversation.chooseTransport(transport);
-          setSettings(conversation.settings);
         }}
-        onTimings={(showTimings) => {
-          conversation.keep({ showTimings });
-          setSettings(conversation.settings);
-        }}
+        onTimings={(showTimings) => keep({ showTimings })}
       />
       <main class="main">
         <Stage state={state} conversation={conversation} />
         <section class="talk" aria-label="Conversation">
-          <NoticeBar notice={state.notice} onAction={() => conversation.retry()} onKey={(key) => conversation.useKey(key)} onClose={() => store.dispatch({ kind: 'notice', notice: null })} />
+          <NoticeBar
+            notice={noticeOf(state.problem)}
+            onAction={() => conversation.retry()}
+            onKey={(key) => {
+              saveKey(key);
+              conversation.useKey(key);
+            }}
+            onClose={() => conversation.dismiss()}
+          />
           <Captions captions={state.captions} live={state.link === 'live'} showTimings={settings.showTimings} onExample={(text) => void conversation.type(text)} />
           <Composer onSend={(text) => void conversation.type(text)} />
         </section>
       </main>
-      <Footer engines={state.engines} carrier={conversation.carrier} onEngines={() => setShowEngines(true)} />
+      <Footer engines={enginesFrom(state.hub)} carrier={carrierOf(conversation)} onEngines={() => setShowEngines(true)} />
       {showEngines && <EnginesPanel keeper={keeper} voices={voiceKeeper} onClose={() => setShowEngines(false)} />}
     </div>
   );
 }
 
 /** Draws at most once per animation frame, however many events arrive. */
-function useStore(store: Store): State {
-  const [state, setState] = useState(store.state);
+function useConversation(conversation: Conversation): State {
+  const [state, setState] = useState(conversation.state);
   useEffect(() => {
     let frame = 0;
     const draw = () => {
       frame = 0;
-      setState(store.state);
+      setState(conversation.state);
     };
-    const stop = store.subscribe(() => {
+    const stop = conversation.subscribe(() => {
       // A hidden page has no animation frames, but its title and captions are still updated.
-      if (document.hidden) setState(store.state);
+      if (document.hidden) setState(conversation.state);
       else frame ||= requestAnimationFrame(draw);
     });
     return () => {
       stop();
       cancelAnimationFrame(frame);
     };
-  }, [store]);
+  }, [conversation]);
   return state;
+}
+
+/** What carries the audio, once a conversation has started. */
+function carrierOf({ codec, transport }: Conversation): string | null {
+  return codec !== null && transport === 'webrtc' ? 'webrtc' : codec;
 }

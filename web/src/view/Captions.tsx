@@ -1,8 +1,7 @@
 // Live captions: the user's words as they are recognised, the response's words as they are spoken.
 
+import { type Caption, type ReplyCaption, type UserCaption, parts } from '@antiphon/client';
 import { useLayoutEffect, useRef } from 'preact/hooks';
-import { parts } from '../state/captions';
-import type { Caption, ReplyCaption, UserCaption } from '../state/model';
 import { CallSign, ResponseSign } from './icons';
 import { Latency } from './Latency';
 

@@ -1,6 +1,6 @@
 // The engine of each stage, with links to the engines panel, to the dashboard and to the inspector.
 
-import type { Engines } from '../state/model';
+import type { Engines } from '../state/engines';
 
 const STAGES: ['vad' | 'stt' | 'llm' | 'tts', string][] = [
   ['vad', 'hears speech'],

@@ -1,7 +1,6 @@
 // The page's name, the choice of the voice, and the switch for timings.
 
-import type { Transport } from '../session/settings';
-import type { State } from '../state/model';
+import type { State, Transport } from '@antiphon/client';
 import { Mark } from './icons';
 
 interface Props {
@@ -26,7 +25,7 @@ export function Header({ state, voice, showTimings, transport, onVoice, onTiming
           <input type="checkbox" checked={showTimings} onChange={(event) => onTimings(event.currentTarget.checked)} />
           <span>Timings</span>
         </label>
-        {state.webrtc && (
+        {state.hub?.['webrtc'] === true && (
           <label class="choice">
             <span class="choice-name">Connection</span>
             <select id="transport" value={transport} onChange={(event) => onTransport(event.currentTarget.value === 'webrtc' ? 'webrtc' : 'websocket')}>

@@ -1,7 +1,7 @@
 // The latency of a turn, with a bar for its stages.
 
+import type { ReplyCaption } from '@antiphon/client';
 import { segments, shownLatency } from '../state/latency';
-import type { ReplyCaption } from '../state/model';
 
 const ms = (value: number) => `${Math.round(value)} ms`;
 

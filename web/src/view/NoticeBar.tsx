@@ -1,8 +1,8 @@
 // Shows a problem and offers the next step.
 
+import { isKey } from '@antiphon/client';
 import { useEffect, useState } from 'preact/hooks';
-import { isKey } from '../session/key';
-import type { Notice } from '../state/model';
+import type { Notice } from '../state/plain';
 
 interface Props {
   notice: Notice | null;

@@ -1,8 +1,7 @@
 // The orb, which is the talk button, and the status line below it.
 
+import { type Conversation, type State, phaseOf } from '@antiphon/client';
 import { useEffect, useRef } from 'preact/hooks';
-import type { Conversation } from '../session/conversation';
-import { type State, phaseOf } from '../state/model';
 import { STATUS } from '../state/plain';
 import { Orb } from './orb';
 import { MicrophoneIcon, MutedIcon, StopIcon } from './icons';
@@ -19,9 +18,9 @@ export function Stage({ state, conversation }: Props) {
   const orb = useRef<Orb | null>(null);
   useEffect(() => {
     if (!canvas.current) return;
-    orb.current = new Orb(canvas.current);
+    orb.current = new Orb(canvas.current, conversation.levels);
     return () => orb.current?.close();
-  }, []);
+  }, [conversation]);
   useEffect(() => {
     if (orb.current) orb.current.phase = phase;
   }, [phase]);

@@ -2,8 +2,7 @@
 // response as a warm body that swells, both driven by their real levels. Colours come from the style
 // sheet. With reduced motion it is static and only its size follows the levels.
 
-import { levels } from '../session/levels';
-import type { Phase } from '../state/model';
+import type { Levels, Phase } from '@antiphon/client';
 
 const N_STROKES = 96;
 const N_POINTS = 120;
@@ -43,6 +42,7 @@ interface Colours {
 export class Orb {
   phase: Phase = 'idle';
   readonly #canvas: HTMLCanvasElement;
+  readonly #levels: Levels;
   readonly #reduced = matchMedia('(prefers-reduced-motion: reduce)');
   #mood: Mood = { ...MOODS.idle };
   #colours: Colours = { you: '#58c4c0', hub: '#f0b35a', rest: '#888888' };
@@ -53,8 +53,9 @@ export class Orb {
   #lastS = 0;
   #frame = 0;
 
-  constructor(canvas: HTMLCanvasElement) {
+  constructor(canvas: HTMLCanvasElement, levels: Levels) {
     this.#canvas = canvas;
+    this.#levels = levels;
     this.#frame = requestAnimationFrame(this.#draw);
   }
 
@@ -86,7 +87,7 @@ export class Orb {
   #isCalm(): boolean {
     const target = MOODS[this.phase];
     const settled = Object.entries(target).every(([key, value]) => Math.abs(this.#mood[key as keyof Mood] - value) < 0.02);
-    const loudest = Math.max(this.#microphone, this.#reply, shaped(levels.microphone), shaped(levels.reply));
+    const loudest = Math.max(this.#microphone, this.#reply, shaped(this.#levels.microphone), shaped(this.#levels.reply));
     return settled && target.think === 0 && loudest < 0.05;
   }
 
@@ -96,8 +97,8 @@ export class Orb {
     const glide = 1 - Math.exp(-passedS * 7);
     for (const key of ['you', 'hub', 'think', 'calm'] as const) this.#mood[key] += (target[key] - this.#mood[key]) * glide;
     const fall = 0.5 ** (passedS / FALL_HALF_LIFE_S);
-    this.#microphone = Math.max(shaped(levels.microphone), this.#microphone * fall);
-    this.#reply = Math.max(shaped(levels.reply), this.#reply * fall);
+    this.#microphone = Math.max(shaped(this.#levels.microphone), this.#microphone * fall);
+    this.#reply = Math.max(shaped(this.#levels.reply), this.#reply * fall);
     if (!this.#reduced.matches) this.#turn += passedS * (0.25 + this.#mood.think * 3.2);
     if (nowS - this.#coloursS > COLOURS_EVERY_S) {
       this.#coloursS = nowS;

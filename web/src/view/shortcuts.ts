@@ -1,7 +1,7 @@
 // Global keyboard shortcuts, inactive in fields and on buttons, which have their own keys.
 
+import type { Conversation } from '@antiphon/client';
 import { useEffect } from 'preact/hooks';
-import type { Conversation } from '../session/conversation';
 
 export function useShortcuts(conversation: Conversation): void {
   useEffect(() => {

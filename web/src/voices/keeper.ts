@@ -1,6 +1,7 @@
 // Reads the hub's custom voices, adds and removes them, and plays a sample of one. Draws nothing.
 
-import { authorization, loadKey } from '../session/key';
+import { authorization } from '@antiphon/client';
+import { loadKey } from '../session/key';
 import { type CustomVoice, type Draft, type Library, formOf, libraryFrom, refusal } from './data';
 
 const ANSWER_MS = 8_000;

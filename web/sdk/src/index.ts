@@ -1,0 +1,16 @@
+// `@antiphon/client`: voice conversations with an Antiphon hub, from any web page. What is exported here is the package's
+// interface; the rest of `src` may change at any time.
+
+export { Conversation, type ConversationOptions, type Key, type Transport } from './session/conversation.js';
+export type { Tool } from './session/tool_calls.js';
+export type { Direction, WireEvent } from './session/tap.js';
+export type { Levels } from './session/levels.js';
+export type { Codec } from './audio/codec.js';
+export type { MicrophoneFault } from './audio/microphone.js';
+export type { Hops, SessionSettings, TimelineMarks, ToolDefinition } from './protocol/events.js';
+export { type Caption, type Link, type Phase, type ReplyCaption, type State, type UserCaption, type Voice, phaseOf } from './state/model.js';
+export { parts } from './state/captions.js';
+export { type Problem, obstacleOf } from './state/problem.js';
+export { type HubStatus, type Readiness, baseOf, readiness, voices } from './session/hub.js';
+export { authorization, isKey } from './session/key.js';
+export { backoffMs } from './session/backoff.js';

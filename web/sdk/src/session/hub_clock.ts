@@ -1,0 +1,66 @@
+// Relates the page's clock to the hub's with pings. The time of each reply is sent with the next ping,
+// so that the hub can compute both one-way delays. Times sent to the hub are `performance.now()`.
+
+import { type ServerEvent, clockPing } from '../protocol/events.js';
+
+/** Number of pings sent without delay at the start; the hub uses the fastest of the recent exchanges. */
+const QUICK_PINGS = 4;
+const PING_EVERY_MS = 5_000;
+
+export class HubClock {
+  readonly #send: (event: object) => void;
+  readonly #microphoneMs: () => number | null;
+  #pongMs: number | null = null;
+  #nPings = 0;
+  #timer = 0;
+
+  /** `microphoneMs`: when the first sample of the microphone stream was captured, if there is a microphone. */
+  constructor(send: (event: object) => void, microphoneMs: () => number | null) {
+    this.#send = send;
+    this.#microphoneMs = microphoneMs;
+  }
+
+  begin(): void {
+    this.stop();
+    this.#nPings = 0;
+    this.#ping();
+  }
+
+  stop(): void {
+    clearTimeout(this.#timer);
+    this.#pongMs = null;
+  }
+
+  take(event: ServerEvent): void {
+    if (event.type !== 'antiphon.clock.pong') return;
+    this.#pongMs = performance.now();
+    if (this.#nPings < QUICK_PINGS) this.#ping();
+  }
+
+  #ping(): void {
+    this.#nPings++;
+    this.#send(clockPing(performance.now(), this.#pongMs, this.#microphoneMs()));
+    this.#pongMs = null;
+    clearTimeout(this.#timer);
+    this.#timer = setTimeout(() => this.#ping(), PING_EVERY_MS) as unknown as number;
+  }
+}
+
+/** The part of an `AudioContext` that tells when its samples are played. */
+export type OutputClock = Pick<AudioContext, 'currentTime'> & {
+  outputLatency?: number;
+  getOutputTimestamp?: () => { contextTime?: number; performanceTime?: number };
+};
+
+/** The page's clock, in ms, when the sample of this context time is heard, including the output latency. */
+export function heardMs(context: OutputClock, atS: number, nowMs: number): number {
+  const { contextTime, performanceTime } = context.getOutputTimestamp?.() ?? {};
+  // Before the first sample is played, browsers report zero.
+  if (contextTime && performanceTime) return performanceTime + (atS - contextTime) * 1000;
+  return nowMs + (atS - context.currentTime + (context.outputLatency ?? 0)) * 1000;
+}
+
+/** The page's clock, in ms, at a context time of the microphone. */
+export function capturedMs(context: OutputClock, atS: number, nowMs: number): number {
+  return nowMs - (context.currentTime - atS) * 1000;
+}

@@ -1,0 +1,38 @@
+// Reveals the text of a response in time with its audio, and splits it when it was interrupted. The
+// protocol has no word times, so the position in the text is estimated from the playhead and the
+// speaking rate: the learnt rate while the response is incomplete, its own rate afterwards.
+
+import type { ReplyCaption } from './model.js';
+
+/** Number of characters spoken so far, rounded to the end of a word. */
+export function revealedChars(reply: ReplyCaption, charsPerSecond: number): number {
+  const { text } = reply;
+  if (reply.playedMs <= 0) return reply.revealed;
+  const whole = reply.textDone && reply.audioDone && reply.receivedMs > 0;
+  const reached = whole
+    ? (reply.playedMs / reply.receivedMs) * text.length
+    : (reply.playedMs / 1000) * charsPerSecond;
+  return Math.max(reply.revealed, wordEnd(text, reached));
+}
+
+/** The learnt rate after a response that was played completely: the mean of old and new, within a plausible range. */
+export function learnRate(charsPerSecond: number, reply: ReplyCaption): number {
+  if (reply.playedMs < 500 || reply.text.length < 8) return charsPerSecond;
+  const own = reply.text.length / (reply.playedMs / 1000);
+  return Math.min(30, Math.max(6, (charsPerSecond + own) / 2));
+}
+
+/** A word is revealed once its first half was reached: returns the end of the word that contains `at`. */
+function wordEnd(text: string, at: number): number {
+  let end = 0;
+  for (const word of text.matchAll(/\S+\s*/g)) {
+    if (word.index > at) break;
+    end = word.index + word[0].length;
+  }
+  return end;
+}
+
+/** The spoken part and the rest; the rest is shown only if the response was interrupted, dimmed. */
+export function parts(reply: ReplyCaption): { spoken: string; unspoken: string } {
+  return { spoken: reply.text.slice(0, reply.revealed), unspoken: reply.text.slice(reply.revealed) };
+}

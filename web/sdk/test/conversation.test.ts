@@ -1,0 +1,65 @@
+// The conversation before a browser's audio is there: what it knows, and what it says of a hub that takes nobody.
+import { afterEach, beforeEach, expect, it, vi } from 'vitest';
+import { Conversation } from '../src/index';
+
+const json = (status: number, body: unknown) => new Response(JSON.stringify(body), { status });
+let answers: Record<string, () => Response>;
+let asked: { path: string; authorization: string | null }[];
+
+beforeEach(() => {
+  asked = [];
+  answers = {
+    '/readyz': () => json(200, { ready: true, sessions: 0, max_sessions: 2, webrtc: true }),
+    '/v1/audio/voices': () => json(200, { voices: [{ id: 'slt' }], default: 'slt' }),
+  };
+  vi.stubGlobal('window', Object.assign(new EventTarget(), { setTimeout, clearTimeout, isSecureContext: false }));
+  vi.stubGlobal('document', { baseURI: 'https://page.example/' });
+  vi.stubGlobal('fetch', async (url: URL, init?: RequestInit) => {
+    asked.push({ path: url.href, authorization: new Headers(init?.headers).get('authorization') });
+    return answers[url.pathname.replace(/^\/voice\//, '/')]?.() ?? json(404, {});
+  });
+});
+afterEach(() => void vi.unstubAllGlobals());
+
+it('begins with nothing, learns what the hub offers, and asks with a key of its caller', async () => {
+  const conversation = new Conversation({ hub: 'https://hub.example/voice', key: async () => 'ek_1' });
+  const seen = vi.fn();
+  const end = conversation.subscribe(seen);
+  expect(conversation.state).toMatchObject({ link: 'off', captions: [], problem: null, hub: null });
+  await conversation.look();
+  expect(asked).toEqual([
+    { path: 'https://hub.example/voice/readyz', authorization: null },
+    { path: 'https://hub.example/voice/v1/audio/voices', authorization: 'Bearer ek_1' },
+  ]);
+  expect(conversation.state).toMatchObject({ problem: null, hub: { webrtc: true }, voices: [{ id: 'slt' }] });
+  // Without audio there is nothing that a call could carry.
+  expect([conversation.codec, conversation.transport]).toEqual([null, 'websocket']);
+  const { length } = seen.mock.calls;
+  expect(length).toBeGreaterThan(0);
+  end();
+  conversation.useKey(null);
+  expect(seen).toHaveBeenCalledTimes(length);
+  conversation.close();
+});
+
+it('says that the hub is full, and that a key is refused, missing or one that cannot be sent', async () => {
+  answers['/readyz'] = () => json(200, { ready: true, sessions: 2, max_sessions: 2 });
+  const conversation = new Conversation({ hub: 'https://hub.example' });
+  await conversation.type('Hello?');
+  expect(conversation.state).toMatchObject({ link: 'off', problem: { kind: 'full', sessions: 2 }, captions: [{ text: 'Hello?', fault: 'unsent' }] });
+  answers['/v1/audio/voices'] = () => json(401, {});
+  await conversation.look();
+  expect(conversation.state.problem).toEqual({ kind: 'key', wrong: false });
+  conversation.dismiss();
+  expect(conversation.state.problem).toBeNull();
+
+  answers['/v1/audio/voices'] = () => json(200, { voices: [] });
+  vi.stubGlobal('reportError', vi.fn());
+  for (const key of [() => 'not a key', () => Promise.reject(new Error('no server'))]) {
+    const other = new Conversation({ hub: 'https://hub.example', key });
+    await other.look();
+    expect(other.state.problem).toEqual({ kind: 'key', wrong: true });
+    other.close();
+  }
+  conversation.close();
+});
