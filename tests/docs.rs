@@ -190,8 +190,8 @@ fn planted_faults_of_links_and_pages_are_found() {
         fs::create_dir_all(file.parent().expect("a folder")).expect("made");
         fs::write(file, text).expect("written");
     };
-    let models = ["models/README.md", "models/export/README.md", "models/export/LAYOUT.md"];
-    for page in ["CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "src/ARCHITECTURE.md"].iter().chain(&models) {
+    let others = ["models/README.md", "models/export/README.md", "models/export/LAYOUT.md", "web/sdk/README.md"];
+    for page in ["CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "src/ARCHITECTURE.md"].iter().chain(&others) {
         write(page, "# A page\n");
     }
     write("README.md", "# Antiphon\n\n[a](docs/a.md#one-heading) `[code](x.md)`\n");

@@ -1,14 +1,17 @@
-// How the package is built: `dist/index.js`, one module without imports, in which the worklets are a blob, so that any
-// bundler and any page can load it; and `dist/worklets.js`, the worklets as a file, for pages that forbid blobs.
+// How the package is built: `dist/index.js`, and beside it what is loaded when it is needed: `bundled.js`, the worklets as a
+// blob, which any bundler and any page can load, and `webrtc.js`. `worklets.js` is the same code as a file, for pages that
+// forbid blobs.
+import { readFile } from 'node:fs/promises';
 import { fileURLToPath } from 'node:url';
-import { type Plugin, type Rollup, build, defineConfig } from 'vite';
+import { type BuildOptions, type LibraryOptions, type Plugin, type Rollup, build, defineConfig } from 'vite';
 
 const here = (path: string) => fileURLToPath(new URL(path, import.meta.url));
 
 /** The worklets, bundled and minified. */
 async function bundledWorklets(): Promise<string> {
-  const options = { configFile: false, logLevel: 'warn', build: { write: false, target: 'es2022', lib: { entry: here('src/audio/worklets.ts'), formats: ['es'] }, rolldownOptions: { output: { minify: true } } } } as const;
-  const [bundle] = (await build(options)) as Rollup.RollupOutput[];
+  const lib: LibraryOptions = { entry: here('src/audio/worklets.ts'), formats: ['es'] };
+  const options: BuildOptions = { write: false, target: 'es2022', lib, rolldownOptions: { output: { minify: true } } };
+  const [bundle] = (await build({ configFile: false, logLevel: 'warn', build: options })) as Rollup.RollupOutput[];
   if (bundle?.output.length !== 1) throw new Error('the worklets are not one file');
   return bundle.output[0].code;
 }
@@ -24,6 +27,7 @@ function worklets(): Plugin {
       if (wanted !== id) return null;
       const source = await bundledWorklets();
       this.emitFile({ type: 'asset', fileName: 'worklets.js', source });
+      this.emitFile({ type: 'asset', fileName: 'LICENSE', source: await readFile(here('../../LICENSE')) });
       return `export default /* @__PURE__ */ URL.createObjectURL(new Blob([${JSON.stringify(source)}], { type: 'text/javascript' }));`;
     },
   };
@@ -35,7 +39,8 @@ export default defineConfig({
   build: {
     target: 'es2022',
     lib: { entry: here('src/index.ts'), formats: ['es'], fileName: 'index' },
-    // Vite keeps the white space of libraries; this does not.
+    // The files loaded later share code with the first one, which exports it to them. Vite keeps the white space of libraries;
+    // `output.minify` does not.
     rolldownOptions: { preserveEntrySignatures: 'allow-extension', output: { minify: true, chunkFileNames: '[name].js' } },
   },
 });

@@ -143,6 +143,21 @@ describe('a session that is resumed', () => {
     clock.mockRestore();
   });
 
+  it('is lost if it is opened and nothing is said, and not if it was greeted in time', () => {
+    vi.useFakeTimers();
+    const [, silent] = connect();
+    vi.advanceTimersByTime(5_999);
+    expect(handlers.lost).not.toHaveBeenCalled();
+    vi.advanceTimersByTime(1);
+    expect(handlers.lost).toHaveBeenCalledWith(true, 1006);
+    expect(silent.closedWith).toBe(4001);
+    const [, greeted] = connect();
+    greeted.say({ type: 'session.created', session: {} });
+    vi.advanceTimersByTime(60_000);
+    expect(handlers.lost).toHaveBeenCalledTimes(1);
+    vi.useRealTimers();
+  });
+
   it('whose counts cannot be is over, as is one that is gone', () => {
     for (const [after, received] of [[5, 0], [0, 0], [1, 1]]) {
       const [first, broken] = connect();

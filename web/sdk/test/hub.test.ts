@@ -12,6 +12,7 @@ describe('readiness', () => {
     expect(readinessFrom(503, { ...hub, ready: false, load: { level: 'no_sessions' } })).toMatchObject({ kind: 'full' });
     expect(readinessFrom(503, { ...hub, ready: false })).toMatchObject({ kind: 'loading' });
     expect(readinessFrom(200, 'hello')).toEqual({ kind: 'unreachable' });
+    expect(readinessFrom(404, { error: { code: 'not_found' } })).toEqual({ kind: 'unreachable' });
   });
 });
 

@@ -9,7 +9,7 @@ import { type Message, Outbox } from './outbox.js';
 
 /** Sent bytes must leave within this time; otherwise the connection counts as lost. */
 const STUCK_MS = 8_000;
-/** A new session must be open within this time, a resumed one confirmed. */
+/** The first message must have arrived within this time: the greeting of a session, or of a resumed one. */
 const OPEN_TIMEOUT_MS = 6_000;
 
 /**
@@ -109,13 +109,13 @@ export class Connection implements Line {
   #open(): void {
     this.#opened = true;
     this.#drainedMs = performance.now();
-    if (this.#greeted) clearTimeout(this.#openTimer);
   }
 
   #take(data: string | ArrayBuffer): void {
     if (this.#over) return;
     this.#handlers.wire('received', data);
     if (!this.#greeted) return this.#takeGreeting(data);
+    clearTimeout(this.#openTimer);
     this.outbox.nReceived++;
     try {
       if (typeof data === 'string') return this.#takeEvent(parseEvent(data));

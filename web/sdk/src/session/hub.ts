@@ -54,11 +54,13 @@ export function readinessFrom(status: number, body: unknown): Readiness {
   if (typeof body !== 'object' || body === null) return { kind: 'unreachable' };
   const hub = body as HubStatus;
   const { ready, sessions, max_sessions, load } = hub;
+  // What answers is no hub.
+  if (typeof ready !== 'boolean') return { kind: 'unreachable' };
   const isOverloaded = fieldsOf(load)['level'] === 'no_sessions';
   if (typeof sessions === 'number' && typeof max_sessions === 'number' && (sessions >= max_sessions || isOverloaded)) {
     return { kind: 'full', sessions, hub };
   }
-  return { kind: status === 200 && ready === true ? 'ready' : 'loading', hub };
+  return { kind: status === 200 && ready ? 'ready' : 'loading', hub };
 }
 
 function fieldsOf(value: unknown): Record<string, unknown> {

@@ -1,0 +1,79 @@
+// The package as it is published: what is in it, how large it is, and that a program finds its types.
+import { execFileSync } from 'node:child_process';
+import { mkdirSync, mkdtempSync, readFileSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { gzipSync } from 'node:zlib';
+import { afterAll, beforeAll, expect, it } from 'vitest';
+
+/** Of the module that every page loads; in bytes after gzip. */
+const MAX_MODULE_BYTES = 15_000;
+/** Of all that a conversation by WebSocket loads: the worklets come with the first one. */
+const MAX_CONVERSATION_BYTES = 17_500;
+/** Of what calls by WebRTC load in addition. */
+const MAX_WEBRTC_BYTES = 2_000;
+
+const sdk = fileURLToPath(new URL('..', import.meta.url));
+const web = join(sdk, '..');
+const folder = mkdtempSync(join(tmpdir(), 'antiphon-package-'));
+const installed = join(folder, 'node_modules/@antiphon/client');
+let packed: { path: string }[];
+
+beforeAll(() => {
+  const output = execFileSync('npm', ['pack', '--json', '--pack-destination', folder], { cwd: sdk, encoding: 'utf8' });
+  const [{ filename, files }] = JSON.parse(output.slice(output.indexOf('[\n'))) as [{ filename: string; files: { path: string }[] }];
+  packed = files;
+  mkdirSync(installed, { recursive: true });
+  execFileSync('tar', ['-xzf', join(folder, filename), '-C', installed, '--strip-components=1']);
+}, 60_000);
+afterAll(() => rmSync(folder, { recursive: true }));
+
+const read = (file: string) => readFileSync(join(installed, 'dist', file), 'utf8');
+const compressed = (file: string) => gzipSync(read(file), { level: 9 }).length;
+
+it('holds what is built, its licence and its description, and no sources', () => {
+  const paths = packed.map(({ path }) => path);
+  for (const needed of ['package.json', 'README.md', 'dist/index.js', 'dist/index.d.ts', 'dist/worklets.js', 'dist/LICENSE']) expect(paths).toContain(needed);
+  expect(paths.filter((path) => !path.startsWith('dist/'))).toEqual(['README.md', 'package.json']);
+  expect(paths.filter((path) => path.endsWith('.ts') && !path.endsWith('.d.ts'))).toEqual([]);
+});
+
+it('is small', () => {
+  expect(compressed('index.js')).toBeLessThan(MAX_MODULE_BYTES);
+  expect(compressed('index.js') + compressed('bundled.js')).toBeLessThan(MAX_CONVERSATION_BYTES);
+  expect(compressed('webrtc.js')).toBeLessThan(MAX_WEBRTC_BYTES);
+});
+
+it('imports nothing but its own files', () => {
+  const scripts = readdirSync(join(installed, 'dist')).filter((file) => file.endsWith('.js'));
+  const imported = scripts.flatMap((file) => [...read(file).matchAll(/(?:from|import\()\s*["'`]([^"'`]+)["'`]/g)].map(([, path]) => path));
+  expect(imported.length).toBeGreaterThan(0);
+  expect(imported.filter((path) => !path?.startsWith('./'))).toEqual([]);
+  expect(JSON.parse(readFileSync(join(installed, 'package.json'), 'utf8'))).not.toHaveProperty('dependencies');
+});
+
+it.each(['bundler', 'nodenext'])('has types that a program finds (%s)', (moduleResolution) => {
+  const module = moduleResolution === 'nodenext' ? 'nodenext' : 'esnext';
+  const compilerOptions = { strict: true, noEmit: true, target: 'es2022', lib: ['es2023', 'dom'], types: [], module, moduleResolution };
+  const program = `import { Conversation, type Tool, type WireEvent } from '@antiphon/client';
+    const tool: Tool = { name: 'a', description: '', parameters: {}, call: ({ city }) => String(city) };
+    const conversation = new Conversation({ hub: 'https://hub.example', tools: [tool] });
+    conversation.onEvent((event: WireEvent) => event.bytes.toFixed());
+    const texts: string[] = conversation.state.captions.map(({ text }) => text);
+    // @ts-expect-error a codec that there is not
+    new Conversation({ codec: 'mp3' });
+    // @ts-expect-error not any: a state has no such field
+    void conversation.state.nothing;
+    void texts;`;
+  writeFileSync(join(folder, 'package.json'), '{"type":"module"}');
+  writeFileSync(join(folder, 'program.ts'), program);
+  writeFileSync(join(folder, 'tsconfig.json'), JSON.stringify({ compilerOptions, files: ['program.ts'] }));
+  execFileSync(join(web, 'node_modules/.bin/tsc'), ['-p', folder], { stdio: 'pipe' });
+});
+
+it('is all that the pages take of it', () => {
+  const sources = readdirSync(join(web, 'src'), { recursive: true, encoding: 'utf8' }).filter((file) => /\.tsx?$/.test(file));
+  expect(sources.length).toBeGreaterThan(20);
+  expect(sources.filter((file) => readFileSync(join(web, 'src', file), 'utf8').includes('sdk/'))).toEqual([]);
+});
