@@ -2,7 +2,8 @@
 //!
 //! Their sessions come back at another hub from the last checkpoint: the client goes back to what it had received then and sends
 //! again what it has sent since. A question that was asked meanwhile is answered in the end, and is in the conversation once: the
-//! utterances and responses that a client has in its conversation, without what was void, are as many as its questions. A reply
+//! utterances and responses that a client has in its conversation, without what was void, are as many as its questions, except
+//! that one response may answer two questions that the client had to send again without the time between them. A reply
 //! that was being played is not played to its end where its checkpoint was before its end and the next question was asked
 //! meanwhile, so that words have no gate here.
 

@@ -202,9 +202,10 @@ pub(super) fn add_sessions(section: &mut Section, outcome: &Outcome) {
     let n_interrupted = outcome.n_interrupted_frames;
     let n_misplaced: u64 = outcome.misplaced_frames.iter().map(|(_, n)| n).sum();
     let not_once = |conversation: &Conversation| {
-        let Conversation { n_asked, n_committed, n_answered } = *conversation;
-        n_committed != n_asked || n_answered != n_asked
+        let Conversation { n_asked, n_committed, n_answered, n_followed } = *conversation;
+        n_committed != n_asked || n_answered > n_asked || n_answered + n_followed < n_asked
     };
+    let n_followed: usize = outcome.conversations.iter().map(|(_, conversation)| conversation.n_followed).sum();
     let wrong: Vec<_> = outcome.conversations.iter().filter(|(_, conversation)| not_once(conversation)).collect();
     let figures = [
         Figure::new("sessions ended", Unit::Count, outcome.broken.len() as f64, outcome.n_sessions).at_most(0.0),
@@ -213,14 +214,18 @@ pub(super) fn add_sessions(section: &mut Section, outcome: &Outcome) {
         Figure::new("misplaced frames", Unit::Count, n_misplaced as f64, n_returns).at_most(0.0),
         Figure::new("frames left out behind an interruption", Unit::Count, n_interrupted as f64, n_returns),
         Figure::new("messages of clients lost", Unit::Count, n_dropped as f64, n_returns).at_most(0.0),
+        Figure::new("questions sent again with the next one", Unit::Count, n_followed as f64, n_returns),
         Figure::new("conversations with a question not once", Unit::Count, wrong.len() as f64, outcome.n_sessions)
             .at_most(0.0),
     ];
     section.figures.extend(figures);
     section.notes.extend(wrong.into_iter().take(super::MOST_TOLD).map(|(session, conversation)| {
-        let Conversation { n_asked, n_committed, n_answered } = conversation;
+        let Conversation { n_asked, n_committed, n_answered, n_followed } = conversation;
         let came_back = came_back(outcome, *session);
-        format!("session {session}: {n_asked} questions, {n_committed} utterances, {n_answered} responses; {came_back}")
+        format!(
+            "session {session}: {n_asked} questions ({n_followed} sent again with the next one), {n_committed} utterances, \
+             {n_answered} responses; {came_back}"
+        )
     }));
     section.notes.extend(
         outcome

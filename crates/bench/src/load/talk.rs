@@ -73,6 +73,9 @@ pub struct Conversation {
     pub n_committed: usize,
     /// Responses that were completed.
     pub n_answered: usize,
+    /// Questions that were sent again with the next one right behind them, because the session went back to a checkpoint before
+    /// the end of their responses: one response may answer both.
+    pub n_followed: usize,
 }
 
 /// State of a talk at a checkpoint.
@@ -336,6 +339,8 @@ impl<'a> Talk<'a> {
         };
         record.conversation = mark.conversation;
         let was_answered = mark.turn.as_ref().is_some_and(Turn::is_answered);
+        let n_again = self.n_begun - mark.n_begun + usize::from(mark.turn.is_some() && !was_answered);
+        record.conversation.n_followed += n_again.saturating_sub(1);
         let in_turn = mark.turn.as_ref().filter(|_| mark.n_begun == self.n_begun);
         let (turn, was_ended) = match self.turn.take() {
             Some(turn) => (turn, false),
