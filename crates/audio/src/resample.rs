@@ -1,21 +1,25 @@
 //! Streaming resampling of mono PCM between any two rates, without discontinuities at block edges.
 //!
-//! Ingress and egress hold one per direction; `wav` and the speech endpoints use [`convert`]. rubato's windowed sinc is
-//! used as an exact polyphase filter: the filter table has one row per phase of the reduced ratio, so nothing is
-//! interpolated. A block of any size is processed completely, except for the delay of half the filter length. Nothing
-//! is allocated after the first blocks.
+//! Ingress and egress hold one per direction; `wav` and the speech endpoints use [`convert`]. The filter is rubato's windowed
+//! sinc. Rates whose ratio has few phases are filtered here by an exact polyphase filter, one row of taps a phase: rubato's
+//! resampler supports rates that change, and the positions that it computes for that cost twice as much as the filter itself.
+//! rubato resamples between all other rates. A block of any size is processed completely, except for the delay of half the
+//! filter length. Nothing is allocated after the first blocks.
 
 use antiphon_types::{SampleRate, Samples, to_sample};
+use multiversion::multiversion;
 use rubato::audioadapter_buffers::direct::SequentialSlice;
 use rubato::{
     Async, FixedAsync, Resampler as _, Resizable as _, SincInterpolationParameters, SincInterpolationType,
-    WindowFunction,
+    WindowFunction, calculate_cutoff,
 };
+use std::f64::consts::{PI, TAU};
 use std::time::Duration;
 
 /// Filter length in samples of the slower rate. rubato chooses the highest cut-off at which aliases stay below the
 /// window's side lobes.
 const TAPS: usize = 64;
+const WINDOW: WindowFunction = WindowFunction::BlackmanHarris;
 /// Ratios with more phases than this are interpolated between so many. Common rates have fewer: 22050 to 16000 has 320.
 const MAX_PHASES: usize = 512;
 /// Largest number of input samples per rubato call; it sizes the scratch buffers.
@@ -26,15 +30,36 @@ const MAX_BLOCK: usize = 512;
 pub struct Resampler {
     from: SampleRate,
     to: SampleRate,
-    sinc: Option<Box<Sinc>>,
+    filter: Option<Filter>,
     n_in: u64,
     n_out: u64,
 }
 
-struct Sinc {
+/// What converts between two rates that differ.
+enum Filter {
+    Polyphase(Polyphase),
+    Interpolating(Box<Interpolating>),
+}
+
+/// A filter for a ratio of few phases. Time is counted in ticks: an input sample lasts `n_phases`, an output sample `step`.
+struct Polyphase {
+    /// One row of `n_taps` for each phase, which is the position of an output sample after an input sample, in ticks.
+    rows: Vec<f32>,
+    n_taps: usize,
+    n_phases: usize,
+    step: usize,
+    /// The phase of the next output sample, whose first tap is at the first sample of `input`.
+    phase: usize,
+    /// Input samples that further output needs.
+    input: Vec<f32>,
+}
+
+/// rubato's resampler, for any ratio.
+struct Interpolating {
     inner: Async<f32>,
-    run_in: RunIn,
-    /// Output samples of the filter's warm-up still to be dropped.
+    /// Output samples before the first input sample.
+    n_early: usize,
+    /// Of these, samples still to be dropped.
     to_trim: usize,
     input: Vec<f32>,
     output: Vec<f32>,
@@ -43,22 +68,25 @@ struct Sinc {
 impl Resampler {
     /// A resampler without history; between equal rates it copies.
     pub fn new(from: SampleRate, to: SampleRate) -> Self {
-        let sinc = (from != to).then(|| Box::new(Sinc::new(from, to)));
-        Self { from, to, sinc, n_in: 0, n_out: 0 }
+        let filter = (from != to).then(|| match n_phases(from, to) {
+            ..=MAX_PHASES => Filter::Polyphase(Polyphase::new(from, to)),
+            _ => Filter::Interpolating(Box::new(Interpolating::new(from, to))),
+        });
+        Self { from, to, filter, n_in: 0, n_out: 0 }
     }
 
     /// Time by which output is held back, half the filter length: at most 4.1 ms for rates of at least 8 kHz. The
     /// samples are not shifted.
     pub fn delay(&self) -> Duration {
-        let taps = if self.sinc.is_some() { filter_len(self.from, self.to) as u64 / 2 } else { 0 };
+        let taps = if self.filter.is_some() { filter_len(self.from, self.to) as u64 / 2 } else { 0 };
         Samples(taps).duration(self.from)
     }
 
     /// Accepts any number of samples and appends the completed output to `out`.
     pub fn process(&mut self, samples: &[i16], out: &mut Vec<i16>) {
         let before = out.len();
-        match &mut self.sinc {
-            Some(sinc) => samples.chunks(MAX_BLOCK).for_each(|block| sinc.process(block, out)),
+        match &mut self.filter {
+            Some(filter) => samples.chunks(MAX_BLOCK).for_each(|block| filter.process(block, out)),
             None => out.extend_from_slice(samples),
         }
         self.n_in += samples.len() as u64;
@@ -68,48 +96,144 @@ impl Resampler {
     /// Ends the stream: appends the remaining output, so that the total output is exactly as long as the input. The
     /// next call starts a new stream.
     pub fn flush(&mut self, out: &mut Vec<i16>) {
-        if let Some(sinc) = &mut self.sinc {
+        if let Some(filter) = &mut self.filter {
             let whole = (u128::from(self.n_in) * u128::from(self.to.hz())).div_ceil(u128::from(self.from.hz())) as u64;
             let end = out.len() + whole.saturating_sub(self.n_out) as usize;
             while out.len() < end {
-                sinc.process(&[0; 64], out);
+                filter.process(&[0; 64], out);
             }
             out.truncate(end);
-            sinc.reset();
+            filter.reset();
         }
         (self.n_in, self.n_out) = (0, 0);
     }
 }
 
-impl Sinc {
-    fn new(from: SampleRate, to: SampleRate) -> Self {
-        let phases = (to.hz() / gcd(from.hz(), to.hz())) as usize;
-        let exact = phases <= MAX_PHASES;
-        let parameters = SincInterpolationParameters::new(filter_len(from, to), WindowFunction::BlackmanHarris)
-            .oversampling_factor(if exact { phases } else { MAX_PHASES })
-            .interpolation(if exact { SincInterpolationType::Nearest } else { SincInterpolationType::Linear });
-        let ratio = f64::from(to.hz()) / f64::from(from.hz());
-        let inner = Async::new_sinc(ratio, 1.0, &parameters, MAX_BLOCK, 1, FixedAsync::Input)
-            .expect("the ratio is positive and finite, the block is not empty");
-        let output = vec![0.0; inner.output_frames_max()];
-        let run_in = if exact { RunIn::exact(from, to) } else { RunIn::nearest(from, to) };
-        let mut sinc = Self { inner, run_in, to_trim: 0, input: Vec::with_capacity(MAX_BLOCK), output };
-        sinc.start();
-        sinc
-    }
-
-    /// Aligns the filter so that its next output sample coincides with the next input sample.
-    fn start(&mut self) {
-        self.to_trim = self.run_in.n_trimmed;
-        let (mut left, mut nothing) = (self.run_in.n_zeros, Vec::new());
-        while left > 0 {
-            let n = left.min(MAX_BLOCK);
-            self.process(&[0; MAX_BLOCK][..n], &mut nothing);
-            left -= n;
+impl Filter {
+    /// Filters at most [`MAX_BLOCK`] samples.
+    fn process(&mut self, block: &[i16], out: &mut Vec<i16>) {
+        match self {
+            Self::Polyphase(filter) => filter.process(block, out),
+            Self::Interpolating(filter) => filter.process(block, out),
         }
     }
 
-    /// Filters at most [`MAX_BLOCK`] samples.
+    /// Forgets the stream: the next input sample is the first one.
+    fn reset(&mut self) {
+        match self {
+            Self::Polyphase(filter) => filter.reset(),
+            Self::Interpolating(filter) => filter.reset(),
+        }
+    }
+}
+
+impl Polyphase {
+    fn new(from: SampleRate, to: SampleRate) -> Self {
+        let (n_taps, n_phases) = (filter_len(from, to), n_phases(from, to));
+        let mut filter = Self {
+            rows: rows(n_taps, n_phases, (f64::from(to.hz()) / f64::from(from.hz())).min(1.0)),
+            n_taps,
+            n_phases,
+            step: (from.hz() / gcd(from.hz(), to.hz())) as usize,
+            phase: 0,
+            input: Vec::new(),
+        };
+        filter.reset();
+        filter
+    }
+
+    /// The first output sample coincides with the first input sample, before which there is silence.
+    fn reset(&mut self) {
+        self.phase = 0;
+        self.input.clear();
+        self.input.resize(self.n_taps / 2 - 1, 0.0);
+    }
+
+    fn process(&mut self, block: &[i16], out: &mut Vec<i16>) {
+        self.input.extend(block.iter().map(|&sample| f32::from(sample)));
+        let Self { rows, n_taps, n_phases, step, phase, input } = self;
+        let n_used = filter(rows, (*n_taps, *n_phases, *step), phase, input, out);
+        input.drain(..n_used.min(input.len()));
+    }
+}
+
+/// Appends all output for which `input` suffices; returns how much of `input` is not needed any more.
+#[multiversion(targets("x86_64+avx2+fma"))]
+fn filter(
+    rows: &[f32],
+    (n_taps, n_phases, step): (usize, usize, usize),
+    phase: &mut usize,
+    input: &[f32],
+    out: &mut Vec<i16>,
+) -> usize {
+    let mut at = 0;
+    while let Some(window) = input.get(at..at + n_taps) {
+        // The conversion saturates, so an overshoot at full scale clips and does not wrap.
+        out.push(to_sample(dot(window, &rows[*phase * n_taps..][..n_taps])));
+        *phase += step;
+        at += *phase / n_phases;
+        *phase %= n_phases;
+    }
+    at
+}
+
+/// The scalar product of two slices of a multiple of eight, in sixteen lanes, so that no addition waits for the one before it.
+#[inline(always)]
+fn dot(a: &[f32], b: &[f32]) -> f32 {
+    let mut lanes = [0.0f32; 16];
+    let ((a_whole, a_rest), (b_whole, b_rest)) = (a.as_chunks::<16>(), b.as_chunks::<16>());
+    for (a, b) in a_whole.iter().zip(b_whole) {
+        for i in 0..16 {
+            lanes[i] += a[i] * b[i];
+        }
+    }
+    for (lane, (a, b)) in lanes.iter_mut().zip(a_rest.iter().zip(b_rest)) {
+        *lane += a * b;
+    }
+    // Halves are added: a sum of one lane after the other would wait for each addition.
+    let eight: [f32; 8] = std::array::from_fn(|i| lanes[i] + lanes[i + 8]);
+    let four: [f32; 4] = std::array::from_fn(|i| eight[i] + eight[i + 4]);
+    (four[0] + four[2]) + (four[1] + four[3])
+}
+
+/// The taps of each phase, in the order of the input samples: a windowed sinc with its maximum at the output sample, `n_taps / 2`
+/// input samples behind the first one. `bandwidth` is that of the output in parts of the input's, at most 1. The same filter as
+/// rubato's (rubato 5: `make_sincs`).
+fn rows(n_taps: usize, n_phases: usize, bandwidth: f64) -> Vec<f32> {
+    let n = n_taps * n_phases;
+    let cutoff = calculate_cutoff::<f64>(n_taps, WINDOW) * bandwidth;
+    let tap = |i: usize| {
+        let (x, turn) = ((i as f64 - n as f64 / 2.0) * PI * cutoff / n_phases as f64, TAU * i as f64 / n as f64);
+        // Blackman-Harris, periodic: F. J. Harris, 1978.
+        let window = 0.358_75 - 0.488_29 * turn.cos() + 0.141_28 * (2.0 * turn).cos() - 0.011_68 * (3.0 * turn).cos();
+        window * if x == 0.0 { 1.0 } else { x.sin() / x }
+    };
+    let prototype: Vec<f64> = (0..n).map(tap).collect();
+    let gain = n_phases as f64 / prototype.iter().sum::<f64>();
+    let row = |phase: usize| (0..n_taps).rev().map(move |i| phase + i * n_phases);
+    (0..n_phases).flat_map(row).map(|i| (prototype[i] * gain) as f32).collect()
+}
+
+impl Interpolating {
+    fn new(from: SampleRate, to: SampleRate) -> Self {
+        let parameters = SincInterpolationParameters::new(filter_len(from, to), WINDOW)
+            .oversampling_factor(MAX_PHASES)
+            .interpolation(SincInterpolationType::Linear);
+        let step = f64::from(from.hz()) / f64::from(to.hz());
+        let inner = Async::new_sinc(step.recip(), 1.0, &parameters, MAX_BLOCK, 1, FixedAsync::Input)
+            .expect("the ratio is positive and finite, the block is not empty");
+        let output = vec![0.0; inner.output_frames_max()];
+        // Where rubato's first output sample is, in input samples before the first one (rubato 5: `init_last_index`).
+        let ahead = filter_len(from, to) as f64 / 2.0 - step - 1.0 / MAX_PHASES as f64;
+        let n_early = (ahead / step).round() as usize;
+        Self { inner, n_early, to_trim: n_early, input: Vec::with_capacity(MAX_BLOCK), output }
+    }
+
+    fn reset(&mut self) {
+        self.inner.reset();
+        self.to_trim = self.n_early;
+    }
+
     fn process(&mut self, block: &[i16], out: &mut Vec<i16>) {
         self.input.clear();
         self.input.extend(block.iter().map(|&sample| f32::from(sample)));
@@ -120,43 +244,7 @@ impl Sinc {
         let (_, n) = self.inner.process_into_buffer(&input, &mut output, None).expect("both buffers have their sizes");
         let trimmed = self.to_trim.min(n);
         self.to_trim -= trimmed;
-        // The cast saturates, so an overshoot at full scale clips and does not wrap.
         out.extend(self.output[trimmed..n].iter().map(|&sample| to_sample(sample)));
-    }
-
-    fn reset(&mut self) {
-        self.inner.reset();
-        self.start();
-    }
-}
-
-/// Alignment of a filter: the number of zeros fed before the first sample, and of output samples dropped.
-#[derive(Clone, Copy)]
-struct RunIn {
-    n_zeros: usize,
-    n_trimmed: usize,
-}
-
-impl RunIn {
-    /// rubato's first output sample is at `half - from/to - 1/phases` input samples before the first input sample;
-    /// further ones follow every `from/to` (rubato 5: `InnerSinc::init_last_index`, `step_index`, `make_sincs`). Zeros
-    /// before the stream, which add no delay, shift this until one output sample coincides with the first input sample.
-    fn exact(from: SampleRate, to: SampleRate) -> Self {
-        let divisor = gcd(from.hz(), to.hz());
-        // In ticks: an input sample lasts `to` ticks, an output sample `from`.
-        let (from_ticks, to_ticks) = ((from.hz() / divisor) as usize, (to.hz() / divisor) as usize);
-        let half = filter_len(from, to) / 2;
-        let ahead = |n_zeros: usize| ((half + n_zeros) * to_ticks).checked_sub(from_ticks + 1);
-        let falls_on = |n_zeros: &usize| ahead(*n_zeros).is_some_and(|ticks| ticks % from_ticks == 0);
-        let n_zeros = (0..2 * from_ticks).find(falls_on).expect("the reduced rates have no common divisor");
-        Self { n_zeros, n_trimmed: ahead(n_zeros).map_or(0, |ticks| ticks / from_ticks) }
-    }
-
-    /// For ratios without an exact table: aligned within half an output sample.
-    fn nearest(from: SampleRate, to: SampleRate) -> Self {
-        let step = f64::from(from.hz()) / f64::from(to.hz());
-        let ahead = filter_len(from, to) as f64 / 2.0 - step - 1.0 / MAX_PHASES as f64;
-        Self { n_zeros: 0, n_trimmed: (ahead / step).round() as usize }
     }
 }
 
@@ -175,6 +263,11 @@ fn filter_len(from: SampleRate, to: SampleRate) -> usize {
     (TAPS * from_hz).div_ceil(from_hz.min(to.hz() as usize)).next_multiple_of(8)
 }
 
+/// Positions that an output sample may have between two input samples.
+fn n_phases(from: SampleRate, to: SampleRate) -> usize {
+    (to.hz() / gcd(from.hz(), to.hz())) as usize
+}
+
 const fn gcd(a: u32, b: u32) -> u32 {
     if b == 0 { a } else { gcd(b, a % b) }
 }
@@ -183,7 +276,6 @@ const fn gcd(a: u32, b: u32) -> u32 {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use std::f64::consts::TAU;
 
     const RATES: [u32; 6] = [8_000, 16_000, 22_050, 24_000, 44_100, 48_000];
 
