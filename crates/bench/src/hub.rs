@@ -27,6 +27,8 @@ pub enum Engines {
     Mock,
     /// Simulated engines in the hub.
     Simulated,
+    /// The offline engines with a recognizer that follows a script.
+    Scripted,
     /// Simulated engines on workers.
     Cluster,
 }
@@ -40,6 +42,7 @@ impl Engines {
             Self::Shipped => "shipped",
             Self::Mock => "mock",
             Self::Simulated => "simulated",
+            Self::Scripted => "scripted",
             Self::Cluster => "cluster",
         }
     }

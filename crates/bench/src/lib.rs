@@ -8,6 +8,7 @@
 //! The head of each file describes the method. All measures share the machine with their clients and with other
 //! programs, so each section reports how much CPU time other programs used.
 
+mod backchannels;
 mod barge_in;
 pub mod cli;
 mod clients;
@@ -29,6 +30,7 @@ pub mod plan;
 mod process;
 mod questions;
 mod report;
+mod scripted;
 mod simulated;
 pub mod simulation;
 mod speech_models;
@@ -57,6 +59,8 @@ pub enum Measure {
     OwnShare,
     /// How fast a response stops when the user speaks.
     BargeIn,
+    /// Whether a reply goes on after a backchannel and stops for an interruption.
+    Backchannels,
     /// Memory of sessions and of idle connections.
     Memory,
     /// Connections that come and go, and an API key beyond its limits.
@@ -75,10 +79,11 @@ pub enum Measure {
 
 impl Measure {
     /// All measures, in the order in which they are run.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::VoiceToVoice,
         Self::OwnShare,
         Self::BargeIn,
+        Self::Backchannels,
         Self::Memory,
         Self::Clients,
         Self::Mocks,
@@ -94,6 +99,7 @@ impl Measure {
             Self::VoiceToVoice => "voice-to-voice",
             Self::OwnShare => "own-share",
             Self::BargeIn => "barge-in",
+            Self::Backchannels => "backchannels",
             Self::Memory => "memory",
             Self::Clients => "clients",
             Self::Mocks => "mocks",
@@ -143,6 +149,7 @@ pub async fn run(plan: &Plan, progress: Progress<'_>) -> Report {
             Measure::VoiceToVoice => voice_to_voice::measure(plan, progress).await,
             Measure::OwnShare => own_share::measure(plan, progress).await,
             Measure::BargeIn => barge_in::measure(plan, progress).await,
+            Measure::Backchannels => backchannels::measure(plan, progress).await,
             Measure::Memory => memory::measure(plan, progress).await,
             Measure::Clients => clients::measure(plan, progress).await,
             Measure::Mocks => mocks::measure(plan, progress).await,

@@ -4,6 +4,7 @@
 
 use super::cluster::{CostArgs, Member};
 use crate::mock::{self, Latencies};
+use crate::scripted::ScriptedStt;
 use crate::simulated;
 use antiphon::assembly::{EngineManager, Membership};
 use antiphon::cli::{CliError, blocking, print};
@@ -81,6 +82,8 @@ enum EnginesName {
     Mock,
     /// Simulated engines in the hub
     Simulated,
+    /// The default engines without models, with a recognizer that follows a script
+    Scripted,
     /// Simulated engines on workers
     Cluster,
 }
@@ -132,7 +135,7 @@ pub(super) async fn run_hub(args: HubArgs) -> Result<(), CliError> {
             let config = config.clone();
             blocking(move || antiphon::assembly::build(&config)).await??
         }
-        EnginesName::Offline | EnginesName::Mock => {
+        EnginesName::Offline | EnginesName::Mock | EnginesName::Scripted => {
             let mut config = config.clone();
             // The figures are for the offline engines, whatever models are installed; mock engines are configured
             // above.
@@ -146,7 +149,11 @@ pub(super) async fn run_hub(args: HubArgs) -> Result<(), CliError> {
                     *engine = offline.into();
                 }
             }
-            blocking(move || antiphon::assembly::build(&config)).await??
+            let engines = blocking(move || antiphon::assembly::build(&config)).await??;
+            match args.engines {
+                EnginesName::Scripted => Engines { stt: Arc::new(ScriptedStt), ..engines },
+                _ => engines,
+            }
         }
     };
     let shown = manager.clone().map(|manager| (manager, Vec::new()));
@@ -282,6 +289,7 @@ mod tests {
             (EnginesName::Shipped, crate::Engines::Shipped),
             (EnginesName::Mock, crate::Engines::Mock),
             (EnginesName::Simulated, crate::Engines::Simulated),
+            (EnginesName::Scripted, crate::Engines::Scripted),
             (EnginesName::Cluster, crate::Engines::Cluster),
         ];
         for (name, engines) in engines {

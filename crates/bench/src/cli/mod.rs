@@ -126,6 +126,8 @@ enum Name {
     OwnShare,
     /// How fast a response stops when the user speaks
     BargeIn,
+    /// Whether a reply goes on after "uh-huh" and stops for "no, wait", and how fast
+    Backchannels,
     /// Memory of sessions and of idle connections
     Memory,
     /// Connections that come and go, and an API key at fifty times its limits beside honest sessions
@@ -149,6 +151,7 @@ impl Name {
             Self::VoiceToVoice => Measure::VoiceToVoice,
             Self::OwnShare => Measure::OwnShare,
             Self::BargeIn => Measure::BargeIn,
+            Self::Backchannels => Measure::Backchannels,
             Self::Memory => Measure::Memory,
             Self::Clients => Measure::Clients,
             Self::Mocks => Measure::Mocks,

@@ -1,0 +1,425 @@
+//! Backchannels: whether a reply goes on after "uh-huh" and stops for "no, wait", and how fast, in the paced mode.
+//!
+//! Sixty interjections by six voices (four of flite, two of them also at another pitch) are spoken over a story. Each word is
+//! spoken alone and joined to the next one, so that it is known when each ends. Once with a recognizer whose partial transcripts
+//! follow a script ([`super::scripted`]), so that only the hub's decision is measured, and once with PocketSphinx. Every second
+//! interjection is for the report: the others may be used to improve what is measured.
+//!
+//! The hold is measured from the first loud sample that the client sends, the cancel from the end of the word that decides. Speech
+//! without words, whose length decides, is measured from the moment at which it is [`BOUND`] long.
+
+use super::hub::{Engines, Hub};
+use super::questions::{VOICES, loud, speak, speaker};
+use super::scripted::{PEAK, script};
+use super::talker::Talker;
+use super::voice_to_voice::{SILENCE_MS, open, server_said};
+use super::{BenchError, Figure, Measure, Plan, Progress, Section, Taken, Unit, Waits};
+use antiphon_client::{AudioMode, ClientError, Connection, Event, RATE, Received, Receiver, Reply};
+use antiphon_engine_api::tts::Tts;
+use antiphon_types::{SampleRate, Samples};
+use futures_util::{StreamExt, stream};
+use serde_json::{Value, json};
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::{Instant, sleep_until};
+
+/// What lets a reply go on.
+const BACKCHANNELS: [&str; 30] = [
+    "uh-huh",
+    "right",
+    "okay",
+    "yeah",
+    "I see",
+    "sure",
+    "hmm",
+    "oh",
+    "wow",
+    "really",
+    "exactly",
+    "great",
+    "nice",
+    "yes",
+    "yep",
+    "got it",
+    "of course",
+    "true",
+    "cool",
+    "good",
+    "alright",
+    "oh okay",
+    "yeah yeah",
+    "okay right",
+    "ha ha",
+    "go on",
+    "I know",
+    "makes sense",
+    "absolutely",
+    "oh really",
+];
+
+/// What stops it, and which of the words decides, from 0.
+const INTERRUPTIONS: [(&str, usize); 30] = [
+    ("stop", 0),
+    ("wait", 0),
+    ("no", 0),
+    ("no wait", 0),
+    ("stop please", 0),
+    ("hold on", 0),
+    ("but why", 0),
+    ("what", 0),
+    ("excuse me", 0),
+    ("sorry what", 0),
+    ("hey", 0),
+    ("can you stop", 0),
+    ("please stop", 0),
+    ("pause", 0),
+    ("enough", 0),
+    ("tell me another one", 0),
+    ("how long", 0),
+    ("who said that", 0),
+    ("where was that", 0),
+    ("when", 0),
+    ("yeah but", 1),
+    ("okay but no", 1),
+    ("right stop", 1),
+    ("I want another story", 1),
+    ("another story", 0),
+    ("let me ask", 0),
+    ("can I ask", 0),
+    ("listen", 0),
+    ("quiet please", 0),
+    ("cancel", 0),
+];
+
+/// Speech for which the script has no words: its length decides.
+const WORDLESS: [&str; 2] = ["another story about the sea", "the weather in the mountains"];
+
+/// Speech without words that interrupts: `dialog`'s `LONGEST_WORDLESS`.
+const BOUND: Duration = Duration::from_millis(700);
+/// Silence between two words of an interjection.
+const GAP: Duration = Duration::from_millis(40);
+
+/// Pitches, and so speeds, of the two voices that are spoken again.
+const SHIFTED: [(&str, f64); 2] = [("slt", 1.15), ("rms", 0.9)];
+
+/// Sessions at the same time.
+const AT_ONCE: usize = 6;
+const ASKED_FOR: &str = "Tell me a story.";
+/// Timeout for the start of a response.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// How long a decision is waited for after the end of an interjection.
+const DECIDED_WITHIN: Duration = Duration::from_millis(1_500);
+
+const RIGHT_PERCENT: f64 = 90.0;
+const HELD_P95_MS: f64 = 60.0;
+const BY_WORDS_P95_MS: f64 = 350.0;
+const BY_LENGTH_P95_MS: f64 = 150.0;
+
+/// What an interjection is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Backchannel,
+    /// The word at this place decides.
+    Interruption(usize),
+    Wordless,
+}
+
+/// A spoken interjection.
+struct Interjection {
+    text: &'static str,
+    voice: String,
+    kind: Kind,
+    /// Whether it is one of those for the report.
+    is_reported: bool,
+    samples: Vec<i16>,
+    first_loud: usize,
+    /// When each word ends, from the first loud sample.
+    ends: Vec<Duration>,
+}
+
+/// What became of the reply.
+struct Outcome {
+    /// From the first loud sample.
+    held: Option<Duration>,
+    cleared: Option<Duration>,
+    /// It was held and goes on.
+    goes_on: bool,
+}
+
+pub(super) async fn measure(plan: &Plan, progress: Progress<'_>) -> Result<Taken, BenchError> {
+    progress("backchannels: speaking the interjections");
+    let interjections = interjections(plan).await?;
+    let how = format!(
+        "{} interjections over a story, paced PCM; half of them for the report, which has the gates",
+        interjections.len()
+    );
+    let mut section = Section::new(Measure::Backchannels.name(), how);
+    let mut hub_cpu_s = 0.0;
+    for (name, engines) in [("scripted", Engines::Scripted), ("PocketSphinx", Engines::Offline)] {
+        let args = [engines.name().to_owned(), "--set".into(), "session.ignore_backchannels=true".into()];
+        let hub = Hub::spawn(&plan.hub, &args).await?;
+        let spoken = interjections.iter().filter(|one| engines == Engines::Scripted || one.kind != Kind::Wordless);
+        let n_spoken = spoken.clone().count();
+        let mut outcomes = stream::iter(spoken.enumerate().map(|(i, interjection)| {
+            let url = hub.url.clone();
+            // After 0.4 to 0.8 s of the response.
+            let after = Duration::from_millis(400 + (i as u64 * 137) % 400);
+            async move {
+                Ok::<_, BenchError>((interjection, Interrupting::open(&url, interjection).await?.run(after).await?))
+            }
+        }))
+        .buffer_unordered(AT_ONCE);
+        let (mut judged, mut n) = (Judged::default(), 0);
+        while let Some(outcome) = outcomes.next().await {
+            let (interjection, outcome) = outcome?;
+            judged.take(interjection, &outcome);
+            n += 1;
+            progress(&format!("backchannels, {name}: {n} of {n_spoken}"));
+        }
+        drop(outcomes);
+        judged.figures(&mut section, name, engines == Engines::Scripted);
+        hub_cpu_s += hub.process.cpu_s()?;
+        hub.stop().await;
+    }
+    Ok(Taken { section, hub_cpu_s })
+}
+
+/// Speaks all of them, a third in a quick run.
+async fn interjections(plan: &Plan) -> Result<Vec<Interjection>, BenchError> {
+    let voices = VOICES.iter().map(|voice| (*voice, 1.0)).chain(SHIFTED);
+    let voices: Vec<_> = voices.take(plan.turns(VOICES.len() + SHIFTED.len())).collect();
+    let texts = BACKCHANNELS.iter().map(|text| (*text, Kind::Backchannel));
+    let texts = texts.chain(INTERRUPTIONS.iter().map(|(text, at)| (*text, Kind::Interruption(*at))));
+    let texts = texts.chain(WORDLESS.iter().map(|text| (*text, Kind::Wordless)));
+    let mut speech = Speech { speaker: speaker().await?, words: HashMap::new() };
+    let mut spoken = Vec::new();
+    for (i, (text, kind)) in texts.enumerate() {
+        for (voice, pitch) in &voices {
+            spoken.push(Interjection { is_reported: i % 2 == 1, ..speech.say(text, kind, voice, *pitch).await? });
+        }
+    }
+    Ok(spoken)
+}
+
+/// Words that were spoken, by voice and word.
+struct Speech {
+    speaker: Arc<dyn Tts>,
+    words: HashMap<(&'static str, &'static str), Vec<i16>>,
+}
+
+impl Speech {
+    async fn say(
+        &mut self,
+        text: &'static str,
+        kind: Kind,
+        voice: &'static str,
+        pitch: f64,
+    ) -> Result<Interjection, BenchError> {
+        let shifted = SampleRate::new((f64::from(RATE.hz()) * pitch) as u32);
+        let (mut samples, mut ends) = (Vec::<i16>::new(), Vec::new());
+        for word in text.split(' ') {
+            if !self.words.contains_key(&(voice, word)) {
+                let spoken = speak(&*self.speaker, word, voice).await?.samples;
+                let (first, last) = loud(&spoken).ok_or(ClientError::Silent)?;
+                self.words.insert((voice, word), spoken[first..=last].to_vec());
+            }
+            if !samples.is_empty() {
+                samples.resize(samples.len() + RATE.samples_in(GAP).0 as usize, 0);
+            }
+            samples.extend(antiphon_audio::convert(&self.words[&(voice, word)], shifted, RATE));
+            ends.push(samples.len());
+        }
+        let peak = samples.iter().map(|sample| sample.unsigned_abs()).max().unwrap_or(1);
+        let gain = PEAK / f64::from(peak.max(1));
+        samples.iter_mut().for_each(|sample| *sample = (f64::from(*sample) * gain) as i16);
+        let (first_loud, _) = loud(&samples).ok_or(ClientError::Silent)?;
+        let after = |end: usize| Samples(end.saturating_sub(first_loud) as u64).duration(RATE);
+        let voice = if pitch == 1.0 { voice.to_owned() } else { format!("{voice} at {pitch} of its pitch") };
+        let ends = ends.into_iter().map(after).collect();
+        Ok(Interjection { text, voice, kind, is_reported: false, samples, first_loud, ends })
+    }
+}
+
+impl Interjection {
+    fn session(&self) -> Value {
+        let words: Vec<_> = match self.kind {
+            Kind::Wordless => Vec::new(),
+            _ => self.text.split(' ').zip(self.ends.iter().copied()).collect(),
+        };
+        let input = json!({
+            "turn_detection": {"type": "server_vad", "silence_duration_ms": SILENCE_MS, "create_response": false},
+            "transcription": {"model": "whisper-1", "prompt": script(&words)},
+        });
+        json!({"type": "session.update", "session": {"type": "realtime", "audio": {"input": input}}})
+    }
+
+    fn is_right(&self, outcome: &Outcome) -> bool {
+        match self.kind {
+            Kind::Backchannel => outcome.cleared.is_none() && outcome.goes_on,
+            Kind::Interruption(_) | Kind::Wordless => outcome.cleared.is_some(),
+        }
+    }
+
+    /// When enough was said to decide, from the first loud sample.
+    fn decided_at(&self) -> Duration {
+        match self.kind {
+            Kind::Interruption(at) => self.ends[at],
+            Kind::Backchannel | Kind::Wordless => BOUND,
+        }
+    }
+}
+
+/// Results with one recognizer.
+#[derive(Default)]
+struct Judged {
+    /// Right and all, of backchannels and interruptions, of those for the report and the others.
+    reported: [(usize, usize); 2],
+    others: [(usize, usize); 2],
+    held: Waits,
+    by_words: Waits,
+    by_length: Waits,
+    wrong: Vec<String>,
+}
+
+impl Judged {
+    fn take(&mut self, interjection: &Interjection, outcome: &Outcome) {
+        let is_right = interjection.is_right(outcome);
+        let half = if interjection.is_reported { &mut self.reported } else { &mut self.others };
+        let count = |(n_right, n): &mut (usize, usize)| (*n_right, *n) = (*n_right + usize::from(is_right), *n + 1);
+        let since_decided = outcome.cleared.map(|at| at.saturating_sub(interjection.decided_at()));
+        match interjection.kind {
+            Kind::Backchannel => count(&mut half[0]),
+            Kind::Interruption(_) => count(&mut half[1]),
+            Kind::Wordless => add(&mut self.by_length, since_decided),
+        }
+        if interjection.is_reported && interjection.kind != Kind::Wordless {
+            add(&mut self.held, outcome.held);
+            if let (Kind::Interruption(_), Some(wait)) = (interjection.kind, since_decided) {
+                self.by_words.push(wait);
+            }
+        }
+        if !is_right {
+            let became = match (outcome.held, outcome.cleared) {
+                (_, Some(after)) => format!("stopped the reply after {} ms", after.as_millis()),
+                (Some(_), None) if outcome.goes_on => "did not stop the reply".into(),
+                (Some(_), None) => "left the reply held".into(),
+                (None, None) => "was not heard".into(),
+            };
+            self.wrong.push(format!("{}, {:?} {became}", interjection.voice, interjection.text));
+        }
+    }
+
+    fn figures(self, section: &mut Section, name: &str, has_gates: bool) {
+        let gate = |bound: f64| Some(bound).filter(|_| has_gates);
+        let names = ["backchannels that the reply survived", "interruptions that stopped it"];
+        for (what, (n_right, n)) in names.iter().zip(self.reported) {
+            let share = Figure::new(format!("{name}: {what}"), Unit::Of("%"), percent(n_right, n), n);
+            section.figures.push(if has_gates { share.at_least(RIGHT_PERCENT) } else { share });
+        }
+        for (what, (n_right, n)) in names.iter().zip(self.others) {
+            let name = format!("{name}: {what}, the other half");
+            section.figures.push(Figure::new(name, Unit::Of("%"), percent(n_right, n), n));
+        }
+        for (what, waits, bound) in [
+            ("to the hold", &self.held, HELD_P95_MS),
+            ("from the deciding word to the cancel", &self.by_words, BY_WORDS_P95_MS),
+            ("from 700 ms without words to the cancel", &self.by_length, BY_LENGTH_P95_MS),
+        ] {
+            if !waits.is_empty() {
+                section.percentile(&format!("{name}: {what}"), waits, 50.0, None);
+                section.percentile(&format!("{name}: {what}"), waits, 95.0, gate(bound));
+            }
+        }
+        section.notes.extend(self.wrong.into_iter().map(|wrong| format!("{name}: {wrong}")));
+    }
+}
+
+fn add(waits: &mut Waits, wait: Option<Duration>) {
+    match wait {
+        Some(wait) => waits.push(wait),
+        None => waits.push_endless(),
+    }
+}
+
+fn percent(n: usize, of: usize) -> f64 {
+    100.0 * n as f64 / of.max(1) as f64
+}
+
+/// A session in which an interjection is spoken over a reply.
+struct Interrupting<'a> {
+    interjection: &'a Interjection,
+    talker: Talker,
+    receiver: Receiver,
+    reply: Reply,
+    spoken: Option<Instant>,
+    held: Option<Instant>,
+    cleared: Option<Instant>,
+    is_held: bool,
+}
+
+impl<'a> Interrupting<'a> {
+    async fn open(url: &str, interjection: &'a Interjection) -> Result<Self, ClientError> {
+        let Connection { sender, receiver } = open(url, AudioMode::Pcm16, &interjection.session()).await?;
+        Ok(Self {
+            interjection,
+            talker: Talker::new(sender),
+            receiver,
+            reply: Reply::default(),
+            spoken: None,
+            held: None,
+            cleared: None,
+            is_held: false,
+        })
+    }
+
+    async fn run(mut self, after: Duration) -> Result<Outcome, ClientError> {
+        self.talker.sender.say_in_text(ASKED_FOR).await?;
+        let (mut speaks, mut end) = (false, Instant::now() + PATIENCE);
+        let length = Samples(self.interjection.samples.len() as u64).duration(RATE);
+        while self.cleared.is_none() {
+            tokio::select! {
+                biased;
+                () = sleep_until(end) => break,
+                received = self.receiver.next() => self.take(received?, Instant::now())?,
+                () = self.talker.due() => {
+                    let now = Instant::now();
+                    if !speaks && self.reply.audible().is_some_and(|at| now >= at + after) {
+                        self.talker.say(self.interjection.samples.clone());
+                        (speaks, end) = (true, now + length + DECIDED_WITHIN);
+                    }
+                    let (at, n_said) = self.talker.step().await?;
+                    if speaks && n_said > self.interjection.first_loud {
+                        self.spoken.get_or_insert(at);
+                    }
+                }
+            }
+        }
+        self.talker.sender.close().await;
+        let spoken = self.spoken.ok_or(ClientError::TimedOut { what: "the reply to speak over", after: PATIENCE })?;
+        let wait = |at: Option<Instant>| at.map(|at| at.saturating_duration_since(spoken));
+        let goes_on = self.held.is_some() && !self.is_held;
+        Ok(Outcome { held: wait(self.held), cleared: wait(self.cleared), goes_on })
+    }
+
+    fn take(&mut self, received: Received, now: Instant) -> Result<(), ClientError> {
+        match received {
+            Received::Audio { item_id, samples } => self.reply.take(&item_id, &samples, now),
+            Received::Event(Event::Held { .. }) => {
+                self.held.get_or_insert(now);
+                self.is_held = true;
+                self.reply.hold(now);
+            }
+            Received::Event(Event::Resumed { .. }) => {
+                // A hold before the first word had another cause.
+                self.held = self.held.filter(|_| self.spoken.is_some());
+                self.is_held = false;
+                self.reply.resume(now);
+            }
+            Received::Event(Event::Cleared {}) => self.cleared = Some(now),
+            Received::Event(Event::Error { error }) => return Err(server_said(error)),
+            Received::Event(_) | Received::Resumed(_) => {}
+        }
+        Ok(())
+    }
+}
