@@ -38,6 +38,8 @@ export function noticeOf(problem: Problem | null): Notice | null {
       const isFinal = problem.fault === 'insecure' || problem.fault === 'unsupported';
       return { kind: 'microphone', tone: 'warning', title, text, action: isFinal ? null : 'retry' };
     }
+    case 'loudspeaker':
+      return info('The chosen loudspeaker is not there', 'The one before plays. Connect it, or choose another one in the settings.');
     case 'no-sound':
       return info('Text answers only', 'Browsers play live audio on https:// and on http://localhost only. Here you can type and read.');
     case 'audio-blocked':
