@@ -13,10 +13,10 @@ export const TEST_TIMEOUT_MS = PATIENCE_MS * 6;
 
 /**
  * The browser ends with the test, also with one that fails; `close` ends it early and fails where the page threw.
- * @param {{ microphone?: string, url: string, path?: string, shows?: string, codec?: string, transport?: string, refuse?: boolean, context?: object }} options
- *   path: of the page below the address; shows: what it must come to show; microphone: the WAV it hears, once; refuse: the user says no to the microphone; context: playwright's context options
+ * @param {{ microphone?: string, url: string, path?: string, shows?: string, codec?: string, transport?: string, refuse?: boolean, hash?: string, context?: object }} options
+ *   path: of the page below the address; hash: its fragment; shows: what it must come to show; microphone: the WAV it hears, once; refuse: the user says no to the microphone; context: playwright's context options
  */
-export async function openPage(t, { microphone, url, path = '/', shows = '#talk', codec, transport, refuse = false, context = {} }) {
+export async function openPage(t, { microphone, url, path = '/', shows = '#talk', codec, transport, hash = '', refuse = false, context = {} }) {
   const browser = await chromium.launch({
     executablePath: EXECUTABLE,
     args: [
@@ -36,13 +36,19 @@ export async function openPage(t, { microphone, url, path = '/', shows = '#talk'
   const faults = [];
   page.on('pageerror', (error) => faults.push(error.message));
   const query = new URLSearchParams({ ...(codec ? { audio: codec } : {}), ...(transport ? { transport } : {}) }).toString();
-  await page.goto(new URL(query ? `${path}?${query}` : path, url).href);
+  await page.goto(new URL(`${path}${query && `?${query}`}${hash}`, url).href);
   await page.waitForSelector(shows);
   const close = async () => {
     await browser.close();
     assert.deepEqual(faults, [], 'the page threw');
   };
   return { page, close };
+}
+
+/** Opens the settings and waits for an element of theirs. */
+export async function openSettings(page, shows = '#settings') {
+  await page.click('#settings-open');
+  await page.waitForSelector(shows, { state: 'attached' });
 }
 
 /** What the page's test hooks say now. */

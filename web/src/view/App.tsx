@@ -3,75 +3,117 @@
 import type { Conversation, State } from '@antiphon/client';
 import { useEffect, useMemo, useState } from 'preact/hooks';
 import { ModelKeeper } from '../models/keeper';
-import { type Settings, saveSettings } from '../session/settings';
+import { PressToTalk } from '../session/press';
+import { type Settings, devicesOf, saveSettings, sessionOf } from '../session/settings';
 import { saveKey } from '../session/key';
 import { enginesFrom } from '../state/engines';
-import { noticeOf } from '../state/plain';
+import { NOT_KEPT, NOT_LOADED, type Notice, noticeOf, sharedNotice } from '../state/plain';
 import { VoiceKeeper } from '../voices/keeper';
 import { Captions } from './Captions';
 import { Composer } from './Composer';
 import { EnginesPanel } from './EnginesPanel';
 import { Footer } from './Footer';
 import { Header } from './Header';
+import { Later } from './Later';
 import { NoticeBar } from './NoticeBar';
 import { Stage } from './Stage';
+import { applyLook } from './look';
 import { useShortcuts } from './shortcuts';
 
 interface Props {
   conversation: Conversation;
   /** Those of earlier visits. */
-  initial: Settings;
+  own: Settings;
+  /** Those of the address, which come first until the user changes them. */
+  shared: Partial<Settings>;
 }
 
-export function App({ conversation, initial }: Props) {
+type Sheet = 'engines' | 'settings' | null;
+
+export function App({ conversation, own, shared }: Props) {
   const state = useConversation(conversation);
-  const [settings, setSettings] = useState(initial);
-  const keep = (change: Partial<Settings>) => {
-    const next = { ...settings, ...change };
-    saveSettings(next);
-    setSettings(next);
+  const [kept, setKept] = useState({ own, shared });
+  const settings = { ...kept.own, ...kept.shared };
+  const [sheet, setSheet] = useState<Sheet>(null);
+  const [notice, setNotice] = useState<Notice | null>(() => sharedNotice(shared));
+  const press = useMemo(() => (settings.pushToTalk ? new PressToTalk(conversation) : null), [conversation, settings.pushToTalk]);
+  useEffect(() => {
+    if (press && state.microphone === 'on') press.rest();
+    return () => press?.end();
+  }, [press, state.microphone]);
+  const change = (change: Partial<Settings>) => {
+    const next = changed(kept, change);
+    setKept(next);
+    setNotice(saveSettings(next.own) ? null : NOT_KEPT);
+    applyLook({ ...settings, ...change });
+    apply(conversation, change);
   };
-  const [showEngines, setShowEngines] = useState(false);
   const keeper = useMemo(() => new ModelKeeper(() => void conversation.look()), [conversation]);
   const voiceKeeper = useMemo(() => new VoiceKeeper(() => void conversation.look()), [conversation]);
-  useShortcuts(conversation);
+  useShortcuts(conversation, press, setSheet);
+  const problem = noticeOf(state.problem);
+  const close = () => setSheet(null);
   return (
     <div class={`page ${state.captions.length > 0 ? 'has-captions' : ''}`}>
-      <Header
-        state={state}
-        voice={settings.voice}
-        showTimings={settings.showTimings}
-        transport={conversation.chosenTransport}
-        onVoice={(voice) => {
-          keep({ voice });
-          conversation.update({ voice });
-        }}
-        onTransport={(transport) => {
-          keep({ transport });
-          conversation.chooseTransport(transport);
-        }}
-        onTimings={(showTimings) => keep({ showTimings })}
-      />
+      <Header onSettings={() => setSheet('settings')} />
       <main class="main">
-        <Stage state={state} conversation={conversation} />
+        <Stage state={state} conversation={conversation} press={press} announces={settings.announces} />
         <section class="talk" aria-label="Conversation">
           <NoticeBar
-            notice={noticeOf(state.problem)}
+            notice={problem ?? notice}
             onAction={() => conversation.retry()}
             onKey={(key) => {
               saveKey(key);
               conversation.useKey(key);
             }}
-            onClose={() => conversation.dismiss()}
+            onClose={() => (problem ? conversation.dismiss() : setNotice(null))}
           />
-          <Captions captions={state.captions} live={state.link === 'live'} showTimings={settings.showTimings} onExample={(text) => void conversation.type(text)} />
+          <Captions
+            captions={state.captions}
+            live={state.link === 'live'}
+            showTimings={settings.showTimings}
+            announces={settings.announces}
+            onExample={(text) => void conversation.type(text)}
+          />
           <Composer onSend={(text) => void conversation.type(text)} />
         </section>
       </main>
-      <Footer engines={enginesFrom(state.hub)} carrier={carrierOf(conversation)} onEngines={() => setShowEngines(true)} />
-      {showEngines && <EnginesPanel keeper={keeper} voices={voiceKeeper} onClose={() => setShowEngines(false)} />}
+      <Footer engines={enginesFrom(state.hub)} carrier={carrierOf(conversation)} onEngines={() => setSheet('engines')} />
+      {sheet === 'engines' && <EnginesPanel keeper={keeper} voices={voiceKeeper} onClose={close} />}
+      {sheet === 'settings' && (
+        <Later
+          load={loadSettingsSheet}
+          onFault={() => {
+            close();
+            setNotice(NOT_LOADED);
+          }}
+          props={{ conversation, state, settings, voices: voiceKeeper, onChange: change, onClose: close }}
+        />
+      )}
     </div>
   );
+}
+
+const loadSettingsSheet = () => import('./Settings');
+
+interface Kept {
+  own: Settings;
+  shared: Partial<Settings>;
+}
+
+/** A change is the user's own from then on; the address keeps the rest of what it brought. */
+function changed({ own, shared }: Kept, change: Partial<Settings>): Kept {
+  const rest = Object.fromEntries(Object.entries(shared).filter(([key]) => !Object.hasOwn(change, key)));
+  if (Object.keys(shared).length > 0) history.replaceState(null, '', location.pathname + location.search);
+  return { own: { ...own, ...change }, shared: rest };
+}
+
+/** Takes a change to the conversation: devices and settings at once, where the session can. */
+function apply(conversation: Conversation, change: Partial<Settings>): void {
+  const [devices, session] = [devicesOf(change), sessionOf(change)];
+  if (Object.keys(devices).length > 0) void conversation.useDevices(devices);
+  if (Object.keys(session).length > 0) conversation.update(session);
+  if (change.transport && change.transport !== conversation.chosenTransport) conversation.chooseTransport(change.transport);
 }
 
 /** Draws at most once per animation frame, however many events arrive. */

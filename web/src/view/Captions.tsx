@@ -14,10 +14,12 @@ interface Props {
   /** Whether the hub is connected and typed text is being sent. */
   live: boolean;
   showTimings: boolean;
+  /** To screen readers. */
+  announces: boolean;
   onExample: (text: string) => void;
 }
 
-export function Captions({ captions, live, showTimings, onExample }: Props) {
+export function Captions({ captions, live, showTimings, announces, onExample }: Props) {
   const list = useRef<HTMLDivElement>(null);
   const follows = useRef(true);
   useLayoutEffect(() => {
@@ -29,7 +31,7 @@ export function Captions({ captions, live, showTimings, onExample }: Props) {
       id="captions"
       class="captions"
       role="log"
-      aria-live="polite"
+      aria-live={announces ? 'polite' : 'off'}
       aria-label="Captions"
       tabIndex={0}
       ref={list}

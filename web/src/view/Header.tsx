@@ -1,53 +1,34 @@
-// The page's name, the choice of the voice, and the switch for timings.
+// The page's name, and what opens the sheets.
 
-import type { State, Transport } from '@antiphon/client';
-import { Mark } from './icons';
+import type { ComponentChildren } from 'preact';
+import { GearIcon, Mark } from './icons';
 
 interface Props {
-  state: State;
-  voice: string | null;
-  showTimings: boolean;
-  transport: Transport;
-  onVoice: (voice: string | null) => void;
-  onTimings: (show: boolean) => void;
-  onTransport: (transport: Transport) => void;
+  onSettings: () => void;
 }
 
-export function Header({ state, voice, showTimings, transport, onVoice, onTimings, onTransport }: Props) {
-  const known = state.voices.some(({ id }) => id === voice);
+export function Header({ onSettings }: Props) {
   return (
     <header class="header">
       <h1 class="name">
         <Mark /> Antiphon
       </h1>
       <div class="choices">
-        <label class="toggle">
-          <input type="checkbox" checked={showTimings} onChange={(event) => onTimings(event.currentTarget.checked)} />
-          <span>Timings</span>
-        </label>
-        {state.hub?.['webrtc'] === true && (
-          <label class="choice">
-            <span class="choice-name">Connection</span>
-            <select id="transport" value={transport} onChange={(event) => onTransport(event.currentTarget.value === 'webrtc' ? 'webrtc' : 'websocket')}>
-              <option value="websocket">WebSocket</option>
-              <option value="webrtc">WebRTC</option>
-            </select>
-          </label>
-        )}
-        {state.voices.length > 0 && (
-          <label class="choice">
-            <span class="choice-name">Voice</span>
-            <select id="voice" value={known ? (voice ?? '') : ''} onChange={(event) => onVoice(event.currentTarget.value || null)}>
-              <option value="">Default</option>
-              {state.voices.map(({ id, name, language }) => (
-                <option key={id} value={id}>
-                  {language ? `${name} (${language})` : name}
-                </option>
-              ))}
-            </select>
-          </label>
-        )}
+        <Tool id="settings-open" name="Settings" onClick={onSettings}>
+          <GearIcon />
+        </Tool>
       </div>
     </header>
+  );
+}
+
+function Tool({ id, name, onClick, children }: { id: string; name: string; onClick: () => void; children: ComponentChildren }) {
+  return (
+    <button id={id} type="button" class="tool" aria-haspopup="dialog" title={name} aria-label={name} onClick={onClick}>
+      {children}
+      <span class="tool-name" aria-hidden="true">
+        {name}
+      </span>
+    </button>
   );
 }

@@ -64,3 +64,13 @@ export function ResponseSign() {
     </svg>
   );
 }
+
+export function GearIcon() {
+  return (
+    <svg class="icon" viewBox="0 0 24 24" aria-hidden="true" {...line}>
+      <path d="M4 7h9M17 7h3M4 17h3M11 17h9" />
+      <circle cx="15" cy="7" r="2.2" />
+      <circle cx="9" cy="17" r="2.2" />
+    </svg>
+  );
+}
