@@ -51,7 +51,7 @@ describe('settings', () => {
   const all: Settings = {
     microphone: 'a', loudspeaker: 'b', volume: 0.5, voice: 'slt', speed: 1.2, language: 'de', instructions: 'Be brief & kind.', pushToTalk: true,
     eagerness: 'low', ignoreBackchannels: false, noiseReduction: 'off', transport: 'webrtc', captionSize: 'large', theme: 'dark', announces: false,
-    showTimings: false,
+    showTimings: false, keepsConversations: false,
   };
   const stored = (record: object) => settingsFrom(JSON.stringify({ version: 1, ...record }));
 
@@ -65,9 +65,9 @@ describe('settings', () => {
 
   it('travel in an address, but for the devices and what is too long', () => {
     const { fragment, left } = fragmentOf(all);
-    const { microphone, loudspeaker, volume, ...shared } = all;
+    const { microphone, loudspeaker, volume, keepsConversations, ...shared } = all;
     expect(sharedFrom(`#${fragment}`)).toEqual(shared);
-    expect([fragment.includes('microphone'), left]).toEqual([false, []]);
+    expect([fragment.includes('microphone'), keepsConversations, left]).toEqual([false, false, []]);
     expect(sharedFrom(`#microphone=${microphone}&loudspeaker=${loudspeaker}&volume=${volume}&key=k&speed=x&__proto__=1&toString=1&theme=pink`)).toEqual({});
     expect(fragmentOf({ ...defaultSettings, instructions: 'x'.repeat(2_001), theme: 'light' })).toEqual({ fragment: 'theme=light', left: ['instructions'] });
     expect(fragmentOf(defaultSettings).fragment).toBe('');

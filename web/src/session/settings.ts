@@ -31,6 +31,8 @@ export interface Settings {
   transport: Transport;
   captionSize: 'small' | 'normal' | 'large' | 'largest';
   theme: 'system' | 'light' | 'dark';
+  /** Conversations are kept in the browser. */
+  keepsConversations: boolean;
   /** Captions and status are announced to screen readers. */
   announces: boolean;
   showTimings: boolean;
@@ -51,6 +53,7 @@ export const defaultSettings: Settings = {
   transport: 'websocket',
   captionSize: 'normal',
   theme: 'system',
+  keepsConversations: true,
   announces: true,
   showTimings: true,
 };
@@ -76,11 +79,12 @@ const CHECKS: Record<keyof Settings, Check> = {
   transport: oneOf('websocket', 'webrtc'),
   captionSize: oneOf('small', 'normal', 'large', 'largest'),
   theme: oneOf('system', 'light', 'dark'),
+  keepsConversations: oneOf(true, false),
   announces: oneOf(true, false),
   showTimings: oneOf(true, false),
 };
 
-/** In an address: not the devices, which are those of one machine, and not how loud they are. */
+/** In an address: not the devices, which are those of one machine, how loud they are, and what is kept on it. */
 const SHARED: readonly (keyof Settings)[] = [
   'voice', 'speed', 'language', 'instructions', 'pushToTalk', 'eagerness', 'ignoreBackchannels', 'noiseReduction',
   'transport', 'captionSize', 'theme', 'announces', 'showTimings',

@@ -33,7 +33,7 @@ const SETTING_WORDS: Record<keyof Settings, string> = {
   microphone: 'microphone', loudspeaker: 'loudspeaker', volume: 'volume', voice: 'voice', speed: 'speed', language: 'language',
   instructions: 'instructions', pushToTalk: 'push to talk', eagerness: 'how soon answers come', ignoreBackchannels: 'what stops an answer',
   noiseReduction: 'noise reduction', transport: 'connection', captionSize: 'captions’ size', theme: 'theme', announces: 'announcements',
-  showTimings: 'timings',
+  showTimings: 'timings', keepsConversations: 'kept conversations',
 };
 
 /** Null if the address brought no settings. */
@@ -43,6 +43,7 @@ export function sharedNotice(shared: Partial<Settings>): Notice | null {
 }
 
 export const NOT_KEPT = info('The browser does not keep the settings', 'Its storage is full or switched off. They apply until this page is closed.');
+export const NOT_STORED = info('The browser does not keep the conversation', 'Its storage is full or switched off. Save the conversation before you close this page.');
 export const NOT_LOADED = info('A part of this page did not load', 'The connection to the hub may be down. Try again in a moment, or reload the page.');
 
 /** Null if there is no problem. */

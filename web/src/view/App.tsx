@@ -2,12 +2,13 @@
 
 import type { Conversation, State } from '@antiphon/client';
 import { useEffect, useMemo, useState } from 'preact/hooks';
+import type { ConversationKeeper } from '../conversations/keeper';
 import { ModelKeeper } from '../models/keeper';
 import { PressToTalk } from '../session/press';
 import { type Settings, devicesOf, saveSettings, sessionOf } from '../session/settings';
 import { saveKey } from '../session/key';
 import { enginesFrom } from '../state/engines';
-import { NOT_KEPT, NOT_LOADED, type Notice, noticeOf, sharedNotice } from '../state/plain';
+import { NOT_KEPT, NOT_LOADED, NOT_STORED, type Notice, noticeOf, sharedNotice } from '../state/plain';
 import { VoiceKeeper } from '../voices/keeper';
 import { Captions } from './Captions';
 import { Composer } from './Composer';
@@ -26,11 +27,12 @@ interface Props {
   own: Settings;
   /** Those of the address, which come first until the user changes them. */
   shared: Partial<Settings>;
+  conversations: ConversationKeeper;
 }
 
-type Sheet = 'engines' | 'settings' | null;
+type Sheet = 'engines' | 'settings' | 'conversations' | null;
 
-export function App({ conversation, own, shared }: Props) {
+export function App({ conversation, own, shared, conversations }: Props) {
   const state = useConversation(conversation);
   const [kept, setKept] = useState({ own, shared });
   const settings = { ...kept.own, ...kept.shared };
@@ -47,15 +49,26 @@ export function App({ conversation, own, shared }: Props) {
     setNotice(saveSettings(next.own) ? null : NOT_KEPT);
     applyLook({ ...settings, ...change });
     apply(conversation, change);
+    if (change.keepsConversations !== undefined) conversations.keeps = change.keepsConversations;
   };
+  useEffect(() => conversations.subscribe(() => conversations.fault && setNotice(NOT_STORED)), [conversations]);
   const keeper = useMemo(() => new ModelKeeper(() => void conversation.look()), [conversation]);
   const voiceKeeper = useMemo(() => new VoiceKeeper(() => void conversation.look()), [conversation]);
   useShortcuts(conversation, press, setSheet);
   const problem = noticeOf(state.problem);
   const close = () => setSheet(null);
+  const onFault = () => {
+    close();
+    setNotice(NOT_LOADED);
+  };
   return (
     <div class={`page ${state.captions.length > 0 ? 'has-captions' : ''}`}>
-      <Header onSettings={() => setSheet('settings')} />
+      <Header
+        canRenew={state.captions.length > 0}
+        onNew={() => void conversations.renew()}
+        onConversations={() => setSheet('conversations')}
+        onSettings={() => setSheet('settings')}
+      />
       <main class="main">
         <Stage state={state} conversation={conversation} press={press} announces={settings.announces} />
         <section class="talk" aria-label="Conversation">
@@ -80,13 +93,13 @@ export function App({ conversation, own, shared }: Props) {
       </main>
       <Footer engines={enginesFrom(state.hub)} carrier={carrierOf(conversation)} onEngines={() => setSheet('engines')} />
       {sheet === 'engines' && <EnginesPanel keeper={keeper} voices={voiceKeeper} onClose={close} />}
+      {sheet === 'conversations' && (
+        <Later load={loadConversations} onFault={onFault} props={{ keeper: conversations, onKeeps: (keepsConversations) => change({ keepsConversations }), onClose: close }} />
+      )}
       {sheet === 'settings' && (
         <Later
           load={loadSettingsSheet}
-          onFault={() => {
-            close();
-            setNotice(NOT_LOADED);
-          }}
+          onFault={onFault}
           props={{ conversation, state, settings, voices: voiceKeeper, onChange: change, onClose: close }}
         />
       )}
@@ -94,6 +107,7 @@ export function App({ conversation, own, shared }: Props) {
   );
 }
 
+const loadConversations = () => import('./Conversations');
 const loadSettingsSheet = () => import('./Settings');
 
 interface Kept {

@@ -1,20 +1,30 @@
 // The page's name, and what opens the sheets.
 
 import type { ComponentChildren } from 'preact';
-import { GearIcon, Mark } from './icons';
+import { GearIcon, ListIcon, Mark, PlusIcon } from './icons';
 
 interface Props {
+  /** Whether there is a conversation that a new one would end. */
+  canRenew: boolean;
+  onNew: () => void;
+  onConversations: () => void;
   onSettings: () => void;
 }
 
-export function Header({ onSettings }: Props) {
+export function Header({ canRenew, onNew, onConversations, onSettings }: Props) {
   return (
     <header class="header">
       <h1 class="name">
         <Mark /> Antiphon
       </h1>
       <div class="choices">
-        <Tool id="settings-open" name="Settings" onClick={onSettings}>
+        <Tool id="new" name="New" title="New conversation" disabled={!canRenew} onClick={onNew}>
+          <PlusIcon />
+        </Tool>
+        <Tool id="conversations-open" name="Conversation" title="Save, copy, earlier conversations" opens onClick={onConversations}>
+          <ListIcon />
+        </Tool>
+        <Tool id="settings-open" name="Settings" title="Settings" opens onClick={onSettings}>
           <GearIcon />
         </Tool>
       </div>
@@ -22,13 +32,22 @@ export function Header({ onSettings }: Props) {
   );
 }
 
-function Tool({ id, name, onClick, children }: { id: string; name: string; onClick: () => void; children: ComponentChildren }) {
+interface ToolProps {
+  id: string;
+  name: string;
+  title: string;
+  /** It opens a sheet. */
+  opens?: boolean;
+  disabled?: boolean;
+  onClick: () => void;
+  children: ComponentChildren;
+}
+
+function Tool({ id, name, title, opens = false, disabled = false, onClick, children }: ToolProps) {
   return (
-    <button id={id} type="button" class="tool" aria-haspopup="dialog" title={name} aria-label={name} onClick={onClick}>
+    <button id={id} type="button" class="tool" aria-haspopup={opens ? 'dialog' : undefined} title={title} disabled={disabled} onClick={onClick}>
       {children}
-      <span class="tool-name" aria-hidden="true">
-        {name}
-      </span>
+      <span class="tool-name">{name}</span>
     </button>
   );
 }

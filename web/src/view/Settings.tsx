@@ -148,7 +148,7 @@ interface CheckProps {
 
 function Check({ id, name, checked, onChange, children }: CheckProps) {
   return (
-    <div class="setting">
+    <div class="setting check">
       <label for={id}>{name}</label>
       <input id={id} type="checkbox" checked={checked} aria-describedby={children ? `${id}-hint` : undefined} onChange={(event) => onChange(event.currentTarget.checked)} />
       {children && <Hint id={id}>{children}</Hint>}

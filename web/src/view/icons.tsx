@@ -74,3 +74,19 @@ export function GearIcon() {
     </svg>
   );
 }
+
+export function PlusIcon() {
+  return (
+    <svg class="icon" viewBox="0 0 24 24" aria-hidden="true" {...line}>
+      <path d="M12 5v14M5 12h14" />
+    </svg>
+  );
+}
+
+export function ListIcon() {
+  return (
+    <svg class="icon" viewBox="0 0 24 24" aria-hidden="true" {...line}>
+      <path d="M4 5.5h16v10H11l-4.5 4v-4H4zM8 9h8M8 12h5" />
+    </svg>
+  );
+}
