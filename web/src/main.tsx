@@ -10,6 +10,7 @@ import worklets from '@antiphon/client/worklets.js?worker&url';
 import { captionsOf } from './conversations/data';
 import { ConversationKeeper } from './conversations/keeper';
 import { loadKey } from './session/key';
+import { RecentEvents } from './session/recent_events';
 import { codecAsked, devicesOf, loadSettings, sessionOf, sharedFrom, transportAsked } from './session/settings';
 import { exposeHooks } from './hooks';
 import { App } from './view/App';
@@ -32,9 +33,10 @@ const conversation = new Conversation({
   worklets,
 });
 keeper.follow(conversation, past);
+const recent = new RecentEvents(conversation);
 exposeHooks(conversation);
 
 const root = document.getElementById('app');
 if (!root) throw new Error('index.html has no #app');
-render(<App conversation={conversation} own={own} shared={shared} conversations={keeper} />, root);
+render(<App conversation={conversation} own={own} shared={shared} conversations={keeper} recent={recent} />, root);
 void conversation.look();

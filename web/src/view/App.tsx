@@ -1,10 +1,11 @@
 // The page: the speaker on one side, the captions on the other.
 
 import type { Conversation, State } from '@antiphon/client';
-import { useEffect, useMemo, useState } from 'preact/hooks';
+import { useCallback, useEffect, useMemo, useState } from 'preact/hooks';
 import type { ConversationKeeper } from '../conversations/keeper';
 import { ModelKeeper } from '../models/keeper';
 import { PressToTalk } from '../session/press';
+import type { RecentEvents } from '../session/recent_events';
 import { type Settings, devicesOf, saveSettings, sessionOf } from '../session/settings';
 import { saveKey } from '../session/key';
 import { enginesFrom } from '../state/engines';
@@ -28,15 +29,18 @@ interface Props {
   /** Those of the address, which come first until the user changes them. */
   shared: Partial<Settings>;
   conversations: ConversationKeeper;
+  /** For the inspector. */
+  recent: RecentEvents;
 }
 
 type Sheet = 'engines' | 'settings' | 'conversations' | null;
 
-export function App({ conversation, own, shared, conversations }: Props) {
+export function App({ conversation, own, shared, conversations, recent }: Props) {
   const state = useConversation(conversation);
   const [kept, setKept] = useState({ own, shared });
   const settings = { ...kept.own, ...kept.shared };
   const [sheet, setSheet] = useState<Sheet>(null);
+  const [inspects, setInspects] = useState(false);
   const [notice, setNotice] = useState<Notice | null>(() => sharedNotice(shared));
   const press = useMemo(() => (settings.pushToTalk ? new PressToTalk(conversation) : null), [conversation, settings.pushToTalk]);
   useEffect(() => {
@@ -54,7 +58,8 @@ export function App({ conversation, own, shared, conversations }: Props) {
   useEffect(() => conversations.subscribe(() => conversations.fault && setNotice(NOT_STORED)), [conversations]);
   const keeper = useMemo(() => new ModelKeeper(() => void conversation.look()), [conversation]);
   const voiceKeeper = useMemo(() => new VoiceKeeper(() => void conversation.look()), [conversation]);
-  useShortcuts(conversation, press, setSheet);
+  const open = useCallback((what: 'settings' | 'inspector') => (what === 'settings' ? setSheet(what) : setInspects((is) => !is)), []);
+  useShortcuts(conversation, press, open);
   const problem = noticeOf(state.problem);
   const close = () => setSheet(null);
   const onFault = () => {
@@ -62,51 +67,66 @@ export function App({ conversation, own, shared, conversations }: Props) {
     setNotice(NOT_LOADED);
   };
   return (
-    <div class={`page ${state.captions.length > 0 ? 'has-captions' : ''}`}>
-      <Header
-        canRenew={state.captions.length > 0}
-        onNew={() => void conversations.renew()}
-        onConversations={() => setSheet('conversations')}
-        onSettings={() => setSheet('settings')}
-      />
-      <main class="main">
-        <Stage state={state} conversation={conversation} press={press} announces={settings.announces} />
-        <section class="talk" aria-label="Conversation">
-          <NoticeBar
-            notice={problem ?? notice}
-            onAction={() => conversation.retry()}
-            onKey={(key) => {
-              saveKey(key);
-              conversation.useKey(key);
-            }}
-            onClose={() => (problem ? conversation.dismiss() : setNotice(null))}
+    <>
+      <div class={`page ${state.captions.length > 0 ? 'has-captions' : ''}`}>
+        <Header
+          canRenew={state.captions.length > 0}
+          onNew={() => void conversations.renew()}
+          onConversations={() => setSheet('conversations')}
+          inspects={inspects}
+          onInspector={() => setInspects(!inspects)}
+          onSettings={() => setSheet('settings')}
+        />
+        <main class="main">
+          <Stage state={state} conversation={conversation} press={press} announces={settings.announces} />
+          <section class="talk" aria-label="Conversation">
+            <NoticeBar
+              notice={problem ?? notice}
+              onAction={() => conversation.retry()}
+              onKey={(key) => {
+                saveKey(key);
+                conversation.useKey(key);
+              }}
+              onClose={() => (problem ? conversation.dismiss() : setNotice(null))}
+            />
+            <Captions
+              captions={state.captions}
+              live={state.link === 'live'}
+              showTimings={settings.showTimings}
+              announces={settings.announces}
+              onExample={(text) => void conversation.type(text)}
+            />
+            <Composer onSend={(text) => void conversation.type(text)} />
+          </section>
+        </main>
+        <Footer engines={enginesFrom(state.hub)} carrier={carrierOf(conversation)} onEngines={() => setSheet('engines')} />
+        {sheet === 'engines' && <EnginesPanel keeper={keeper} voices={voiceKeeper} onClose={close} />}
+        {sheet === 'conversations' && (
+          <Later load={loadConversations} onFault={onFault} props={{ keeper: conversations, onKeeps: (keepsConversations) => change({ keepsConversations }), onClose: close }} />
+        )}
+        {sheet === 'settings' && (
+          <Later
+            load={loadSettingsSheet}
+            onFault={onFault}
+            props={{ conversation, state, settings, voices: voiceKeeper, onChange: change, onClose: close }}
           />
-          <Captions
-            captions={state.captions}
-            live={state.link === 'live'}
-            showTimings={settings.showTimings}
-            announces={settings.announces}
-            onExample={(text) => void conversation.type(text)}
-          />
-          <Composer onSend={(text) => void conversation.type(text)} />
-        </section>
-      </main>
-      <Footer engines={enginesFrom(state.hub)} carrier={carrierOf(conversation)} onEngines={() => setSheet('engines')} />
-      {sheet === 'engines' && <EnginesPanel keeper={keeper} voices={voiceKeeper} onClose={close} />}
-      {sheet === 'conversations' && (
-        <Later load={loadConversations} onFault={onFault} props={{ keeper: conversations, onKeeps: (keepsConversations) => change({ keepsConversations }), onClose: close }} />
-      )}
-      {sheet === 'settings' && (
+        )}
+      </div>
+      {inspects && (
         <Later
-          load={loadSettingsSheet}
-          onFault={onFault}
-          props={{ conversation, state, settings, voices: voiceKeeper, onChange: change, onClose: close }}
+          load={loadInspector}
+          onFault={() => {
+            setInspects(false);
+            setNotice(NOT_LOADED);
+          }}
+          props={{ conversation, recent, isOpen: state.link === 'live', onClose: () => setInspects(false) }}
         />
       )}
-    </div>
+    </>
   );
 }
 
+const loadInspector = () => import('../inspector/view/Drawer');
 const loadConversations = () => import('./Conversations');
 const loadSettingsSheet = () => import('./Settings');
 

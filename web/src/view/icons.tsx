@@ -90,3 +90,11 @@ export function ListIcon() {
     </svg>
   );
 }
+
+export function BracesIcon() {
+  return (
+    <svg class="icon" viewBox="0 0 24 24" aria-hidden="true" {...line}>
+      <path d="M9 4.5H8A2.5 2.5 0 0 0 5.5 7v2.5L4 12l1.5 2.5V17A2.5 2.5 0 0 0 8 19.5h1M15 4.5h1A2.5 2.5 0 0 1 18.5 7v2.5L20 12l-1.5 2.5V17a2.5 2.5 0 0 1-2.5 2.5h-1" />
+    </svg>
+  );
+}

@@ -5,7 +5,7 @@ import { useEffect } from 'preact/hooks';
 import type { PressToTalk } from '../session/press';
 
 /** `press`: the user holds the space bar to talk; null: it starts and stops the conversation. */
-export function useShortcuts(conversation: Conversation, press: PressToTalk | null, open: (sheet: 'settings') => void): void {
+export function useShortcuts(conversation: Conversation, press: PressToTalk | null, open: (what: 'settings' | 'inspector') => void): void {
   useEffect(() => {
     const onKey = (event: KeyboardEvent) => {
       // A sheet has its own keys.
@@ -16,6 +16,7 @@ export function useShortcuts(conversation: Conversation, press: PressToTalk | nu
       const target = event.target instanceof Element ? event.target : null;
       if (target?.closest('input, textarea, select')) return;
       if (event.key === ',') return open('settings');
+      if (event.key === 'i' || event.key === 'I') return open('inspector');
       if (!press && (event.key === 'm' || event.key === 'M')) return conversation.mute();
       const takesSpace = target?.closest('button, summary, a, [role=button]');
       if ((event.key === ' ' || event.key === 'Enter') && !takesSpace) {
