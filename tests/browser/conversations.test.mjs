@@ -6,7 +6,7 @@ import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, test as nodeTest } from 'node:test';
-import { TEST_TIMEOUT_MS, axe, hooks, openPage, poll, until } from './browser.mjs';
+import { TEST_TIMEOUT_MS, answers, ask, axe, hooks, openPage, poll, until } from './browser.mjs';
 import { composeWav } from './wav.mjs';
 
 const { HUB_URL, QUESTION_WAV } = process.env;
@@ -18,12 +18,6 @@ const questionMic = join(folder, 'question.wav');
 composeWav(questionMic, [1.5, QUESTION_WAV, 20]);
 
 const test = (name, body) => nodeTest(name, { timeout: TEST_TIMEOUT_MS }, body);
-const answers = (hub) => hub.captions.filter((c) => c.role === 'assistant' && c.status === 'done').length;
-async function ask(page, text, nAnswers) {
-  await page.fill('#text', text);
-  await page.press('#text', 'Enter');
-  await until(page, `answer ${nAnswers}`, (hub) => answers(hub) === nAnswers);
-}
 const words = async (page) => (await hooks(page)).captions.map(({ text }) => text);
 const stored = (page) => page.evaluate(() => Object.keys(localStorage).filter((key) => key.startsWith('antiphon.conversation.')));
 async function openSheet(page) {

@@ -2,7 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { test as nodeTest } from 'node:test';
-import { TEST_TIMEOUT_MS, axe, hooks, openPage, poll, until } from './browser.mjs';
+import { TEST_TIMEOUT_MS, answers, ask, axe, hooks, openPage, poll, until } from './browser.mjs';
 
 const HUB_URL = process.env.HUB_URL;
 if (!HUB_URL) throw new Error('HUB_URL must be set; see the head of run.mjs');
@@ -10,11 +10,6 @@ if (!HUB_URL) throw new Error('HUB_URL must be set; see the head of run.mjs');
 const test = (name, body) => nodeTest(name, { timeout: TEST_TIMEOUT_MS }, body);
 const types = (page) => page.locator('.event .event-type').allInnerTexts();
 const come = (page, type) => poll(async () => (await types(page)).includes(type), async () => `no ${type} among ${await types(page)}`);
-async function ask(page, text, nAnswers) {
-  await page.fill('#text', text);
-  await page.press('#text', 'Enter');
-  await until(page, `answer ${nAnswers}`, (hub) => hub.captions.filter((c) => c.role === 'assistant' && c.status === 'done').length === nAnswers);
-}
 
 test('the drawer shows how the session began, follows it, and sends into it', async (t) => {
   const { page, close } = await openPage(t, { url: HUB_URL, refuse: true });
@@ -31,7 +26,7 @@ test('the drawer shows how the session began, follows it, and sends into it', as
   await page.click('#send-event');
   await page.fill('#draft', '{"type": "response.create"}');
   await page.press('#draft', 'Control+Enter');
-  await until(page, 'the answer on the page', (hub) => hub.captions.filter((c) => c.role === 'assistant' && c.status === 'done').length === 2);
+  await until(page, 'the answer on the page', (hub) => answers(hub) === 2);
   // Keys typed here are not the page's: no microphone, no second sheet.
   await page.focus('#draft');
   await page.keyboard.type(' m,i');

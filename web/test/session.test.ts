@@ -12,7 +12,7 @@ describe('problems', () => {
     { kind: 'reconnecting', why: null, untilMs: 400 }, { kind: 'resuming', untilMs: 1 }, { kind: 'key', wrong: true },
     { kind: 'key', wrong: false }, { kind: 'session-replaced' }, { kind: 'opus-failed' }, { kind: 'hub', message: 'no', code: null },
     { kind: 'unreadable', message: 'no' }, { kind: 'transcription', message: null }, { kind: 'response', message: null },
-    ...(['insecure', 'missing', 'refused', 'busy', 'unsupported', 'lost'] as const).map((fault): Problem => ({ kind: 'microphone', fault })),
+    ...(['insecure', 'missing', 'absent', 'refused', 'busy', 'unsupported', 'lost'] as const).map((fault): Problem => ({ kind: 'microphone', fault })),
   ];
 
   it('have a plain message each', () => {

@@ -1,13 +1,15 @@
 // Keeps the conversation of this tab in the browser's storage, and the recent ones: each in a record of its own, so that
 // two tabs never write the same one. Draws nothing.
 
-import type { Conversation } from '@antiphon/client';
-import { type Kept, MAX_KEPT, type Span, captionsOf, keptFrom, linesOf, textOf } from './data';
+import type { Caption, Conversation } from '@antiphon/client';
+import { type Kept, type Line, MAX_KEPT, type Span, captionsOf, keptFrom, linesOf, textOf } from './data';
 import { Tape } from './tape';
 
 const PREFIX = 'antiphon.conversation.';
 /** In sessionStorage: the conversation of this tab, so that a reload finds it. */
 const CURRENT = 'antiphon.current';
+/** Lines in memory besides the page's captions; the oldest go. */
+const MAX_OLDER = 5_000;
 /** Longest time for which a change is not stored; the page's end stores at once. */
 const STORE_EVERY_MS = 1_000;
 /** The page before a reload has let go of its conversation by then. */
@@ -20,7 +22,9 @@ export class ConversationKeeper {
   #startedAt = Date.now();
   #spans = new Map<string, Span>();
   #keeps: boolean;
-  #captions: unknown = null;
+  /** Lines of captions that the page does not show any more: it shows the last 200. */
+  #older: Line[] = [];
+  #captions: readonly Caption[] = [];
   #wasSpeaking = false;
   #timer = 0;
   #fault = false;
@@ -45,6 +49,7 @@ export class ConversationKeeper {
     this.#conversation = conversation;
     this.#begin(kept);
     this.#captions = conversation.state.captions;
+    this.#older = kept?.lines.slice(0, Math.max(0, kept.lines.length - this.#captions.length)) ?? [];
     conversation.subscribe(() => this.#observe());
     window.addEventListener('pagehide', () => this.#store());
   }
@@ -52,7 +57,12 @@ export class ConversationKeeper {
   /** The conversation so far. */
   get current(): Kept {
     const captions = this.#conversation?.state.captions ?? [];
-    return { id: this.#id, startedAt: this.#startedAt, changedAt: Date.now(), lines: linesOf(captions, this.#spans) };
+    return { id: this.#id, startedAt: this.#startedAt, changedAt: Date.now(), lines: [...this.#older, ...linesOf(captions, this.#spans)] };
+  }
+
+  /** Lines of it that the page does not show any more. */
+  get nOlder(): number {
+    return this.#older.length;
   }
 
   get keeps(): boolean {
@@ -111,7 +121,9 @@ export class ConversationKeeper {
     if (!isOurs && next) await this.#lock(next.id);
     if (next === null) this.#id = id;
     this.#begin(next);
+    this.#captions = [];
     this.#conversation?.renew(next === null ? [] : captionsOf(next).captions);
+    this.#older = next?.lines.slice(0, Math.max(0, next.lines.length - this.#captions.length)) ?? [];
     this.#changed();
   }
 
@@ -149,6 +161,7 @@ export class ConversationKeeper {
     this.tape.follow(conversation.audio);
     const { captions, userSpeaking } = conversation.state;
     if (captions === this.#captions && userSpeaking === this.#wasSpeaking) return;
+    this.#keepOlder(captions);
     this.#captions = captions;
     this.#wasSpeaking = userSpeaking;
     const nowMs = this.tape.endMs;
@@ -163,6 +176,16 @@ export class ConversationKeeper {
     }
     this.#spans = spans;
     if (this.#keeps) this.#timer ||= window.setTimeout(() => this.#store(), STORE_EVERY_MS);
+  }
+
+  /** The captions before the first one that is still there have gone, because there are too many. */
+  #keepOlder(captions: readonly Caption[]): void {
+    const first = captions[0];
+    if (first === undefined) return;
+    const gone = this.#captions.findIndex(({ id }) => id === first.id || `past/${id}` === first.id.replace(/^past\/\d+\//, 'past/'));
+    if (gone <= 0) return;
+    this.#older.push(...linesOf(this.#captions.slice(0, gone), this.#spans));
+    this.#older.splice(0, this.#older.length - MAX_OLDER);
   }
 
   #store(): void {

@@ -21,6 +21,7 @@ const MICROPHONE: Record<MicrophoneFault | 'lost', [string, string]> = {
   ],
   unsupported: ['This browser does not support microphones', 'Try a current Chrome, Edge, Firefox or Safari, or type your question below.'],
   missing: ['No microphone found', 'Plug one in or switch it on, then press the button again. You can also type below.'],
+  absent: ['The chosen microphone is not there', 'Connect it, or choose another one in the settings. You can also type below.'],
   refused: [
     'The microphone is not allowed',
     'Allow it for this page (the icon beside the address), then press the button again. You can also type below.',
@@ -44,6 +45,7 @@ export function sharedNotice(shared: Partial<Settings>): Notice | null {
 
 export const NOT_KEPT = info('The browser does not keep the settings', 'Its storage is full or switched off. They apply until this page is closed.');
 export const NOT_STORED = info('The browser does not keep the conversation', 'Its storage is full or switched off. Save the conversation before you close this page.');
+export const TALKS_ELSEWHERE: Notice = { ...info('You talk in another tab', 'Two tabs would hear each other, so this one has stopped. The conversation stays here.'), action: 'retry' };
 export const NOT_LOADED = info('A part of this page did not load', 'The connection to the hub may be down. Try again in a moment, or reload the page.');
 
 /** Null if there is no problem. */
@@ -57,7 +59,7 @@ export function noticeOf(problem: Problem | null): Notice | null {
       return { kind: 'microphone', tone: 'warning', title, text, action: isFinal ? null : 'retry' };
     }
     case 'loudspeaker':
-      return info('The chosen loudspeaker is not there', 'The one before plays. Connect it, or choose another one in the settings.');
+      return info('The chosen loudspeaker is not there', 'Another one plays. Connect it, or choose another one in the settings.');
     case 'no-sound':
       return info('Text answers only', 'Browsers play live audio on https:// and on http://localhost only. Here you can type and read.');
     case 'audio-blocked':

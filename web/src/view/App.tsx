@@ -1,15 +1,17 @@
 // The page: the speaker on one side, the captions on the other.
 
 import type { Conversation, State } from '@antiphon/client';
-import { useCallback, useEffect, useMemo, useState } from 'preact/hooks';
+import { useCallback, useEffect, useMemo, useRef, useState } from 'preact/hooks';
 import type { ConversationKeeper } from '../conversations/keeper';
 import { ModelKeeper } from '../models/keeper';
+import { followLoudspeaker } from '../session/loudspeaker';
+import { oneVoice } from '../session/one_voice';
 import { PressToTalk } from '../session/press';
 import type { RecentEvents } from '../session/recent_events';
 import { type Settings, devicesOf, saveSettings, sessionOf } from '../session/settings';
 import { saveKey } from '../session/key';
 import { enginesFrom } from '../state/engines';
-import { NOT_KEPT, NOT_LOADED, NOT_STORED, type Notice, noticeOf, sharedNotice } from '../state/plain';
+import { NOT_KEPT, NOT_LOADED, NOT_STORED, type Notice, TALKS_ELSEWHERE, noticeOf, sharedNotice } from '../state/plain';
 import { VoiceKeeper } from '../voices/keeper';
 import { Captions } from './Captions';
 import { Composer } from './Composer';
@@ -37,8 +39,10 @@ type Sheet = 'engines' | 'settings' | 'conversations' | null;
 
 export function App({ conversation, own, shared, conversations, recent }: Props) {
   const state = useConversation(conversation);
-  const [kept, setKept] = useState({ own, shared });
-  const settings = { ...kept.own, ...kept.shared };
+  // Changes may come faster than the page is drawn: each begins with the one before.
+  const kept = useRef<Kept>({ own, shared });
+  const [, draw] = useState(0);
+  const settings = { ...kept.current.own, ...kept.current.shared };
   const [sheet, setSheet] = useState<Sheet>(null);
   const [inspects, setInspects] = useState(false);
   const [notice, setNotice] = useState<Notice | null>(() => sharedNotice(shared));
@@ -48,10 +52,10 @@ export function App({ conversation, own, shared, conversations, recent }: Props)
     return () => press?.end();
   }, [press, state.microphone]);
   const change = (change: Partial<Settings>) => {
-    const next = changed(kept, change);
-    setKept(next);
-    setNotice(saveSettings(next.own) ? null : NOT_KEPT);
-    applyLook({ ...settings, ...change });
+    const { own, shared } = (kept.current = changed(kept.current, change));
+    draw((n) => n + 1);
+    setNotice(saveSettings(own) ? null : NOT_KEPT);
+    applyLook({ ...own, ...shared });
     apply(conversation, change);
     if (change.keepsConversations !== undefined) conversations.keeps = change.keepsConversations;
   };
@@ -61,6 +65,12 @@ export function App({ conversation, own, shared, conversations, recent }: Props)
   const open = useCallback((what: 'settings' | 'inspector') => (what === 'settings' ? setSheet(what) : setInspects((is) => !is)), []);
   useShortcuts(conversation, press, open);
   const problem = noticeOf(state.problem);
+  useEffect(() => oneVoice(conversation, () => setNotice(TALKS_ELSEWHERE)), [conversation]);
+  useEffect(() => followLoudspeaker(conversation, settings.loudspeaker, (isGone) => setNotice(isGone ? noticeOf({ kind: 'loudspeaker' }) : null)), [conversation, settings.loudspeaker]);
+  // It is over once the user talks here again.
+  useEffect(() => {
+    if (state.microphone === 'on') setNotice((now) => (now === TALKS_ELSEWHERE ? null : now));
+  }, [state.microphone]);
   const close = () => setSheet(null);
   const onFault = () => {
     close();
@@ -94,6 +104,7 @@ export function App({ conversation, own, shared, conversations, recent }: Props)
               live={state.link === 'live'}
               showTimings={settings.showTimings}
               announces={settings.announces}
+              nOlder={conversations.nOlder}
               onExample={(text) => void conversation.type(text)}
             />
             <Composer onSend={(text) => void conversation.type(text)} />

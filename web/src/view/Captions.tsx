@@ -14,12 +14,14 @@ interface Props {
   /** Whether the hub is connected and typed text is being sent. */
   live: boolean;
   showTimings: boolean;
+  /** Lines before these captions, which only the saved conversation has. */
+  nOlder: number;
   /** To screen readers. */
   announces: boolean;
   onExample: (text: string) => void;
 }
 
-export function Captions({ captions, live, showTimings, announces, onExample }: Props) {
+export function Captions({ captions, live, showTimings, announces, nOlder, onExample }: Props) {
   const list = useRef<HTMLDivElement>(null);
   const follows = useRef(true);
   useLayoutEffect(() => {
@@ -40,6 +42,7 @@ export function Captions({ captions, live, showTimings, announces, onExample }: 
       }}
     >
       <ol>
+        {nOlder > 0 && <li class="older">{nOlder} earlier lines are not shown; a saved conversation has them.</li>}
         {captions.map((caption) =>
           caption.role === 'user' ? (
             <UserLine key={caption.id} caption={caption} live={live} />

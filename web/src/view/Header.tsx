@@ -26,10 +26,10 @@ export function Header({ canRenew, onNew, onConversations, inspects, onInspector
         <Tool id="conversations-open" name="Conversation" title="Save, copy, earlier conversations" opens onClick={onConversations}>
           <ListIcon />
         </Tool>
-        <Tool id="inspector-open" name="Inspector" title="Every event of this session" expanded={inspects} onClick={onInspector}>
+        <Tool id="inspector-open" name="Inspector" title="Every event of this session (I)" expanded={inspects} onClick={onInspector}>
           <BracesIcon />
         </Tool>
-        <Tool id="settings-open" name="Settings" title="Settings" opens onClick={onSettings}>
+        <Tool id="settings-open" name="Settings" title="Settings (,)" opens onClick={onSettings}>
           <GearIcon />
         </Tool>
       </div>

@@ -72,7 +72,7 @@ export function Stage({ state, conversation, press, announces }: Props) {
             <kbd>M</kbd> mute
           </>
         )}{' '}
-        <kbd>Esc</kbd> stop answer <kbd>,</kbd> settings <kbd>I</kbd> inspector
+        <kbd>Esc</kbd> stop answer
       </p>
     </section>
   );

@@ -3,7 +3,8 @@
 
 import { CAPTURE, type CaptureOptions, type CapturedFrame, type ToCapture } from './messages.js';
 
-export type MicrophoneFault = 'insecure' | 'missing' | 'refused' | 'busy' | 'unsupported';
+/** `absent`: the chosen one is not there. */
+export type MicrophoneFault = 'insecure' | 'missing' | 'absent' | 'refused' | 'busy' | 'unsupported';
 
 export class MicrophoneError extends Error {
   override name = 'MicrophoneError';
@@ -97,8 +98,9 @@ function faultOf(cause: unknown): MicrophoneFault {
     case 'SecurityError':
       return 'refused';
     case 'NotFoundError':
-    case 'OverconstrainedError':
       return 'missing';
+    case 'OverconstrainedError':
+      return 'absent';
     default:
       return 'busy';
   }

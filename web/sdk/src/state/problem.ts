@@ -7,7 +7,7 @@ import type { Readiness } from '../session/hub.js';
 export type Problem =
   /** There is no microphone to use; `lost`: it was disconnected while in use. */
   | { kind: 'microphone'; fault: MicrophoneFault | 'lost' }
-  /** The chosen loudspeaker is not there; the one before plays. */
+  /** The chosen loudspeaker is not there; another one plays. */
   | { kind: 'loudspeaker' }
   /** The page is no secure context: text only. */
   | { kind: 'no-sound' }
