@@ -140,12 +140,16 @@ export class ConversationKeeper {
     }
   }
 
-  /** Whether no other tab has this conversation after the wait; holds it until the next one. */
-  #lock(id: string, waitMs = 0): Promise<boolean> {
+  /** Whether no other tab has this conversation, or lets go of it within the wait; holds it until the next one. */
+  async #lock(id: string, waitMs = 0): Promise<boolean> {
     this.#release();
+    // Without locks (an insecure context) each tab takes what it finds.
+    if (!navigator.locks) return true;
+    return (await this.#request(id, { ifAvailable: true })) || (waitMs > 0 && (await this.#request(id, { signal: AbortSignal.timeout(waitMs) })));
+  }
+
+  #request(id: string, options: LockOptions): Promise<boolean> {
     return new Promise((answer) => {
-      if (!navigator.locks) return answer(true);
-      const options = waitMs === 0 ? { ifAvailable: true } : { signal: AbortSignal.timeout(waitMs) };
       navigator.locks
         .request(PREFIX + id, options, (lock) => {
           answer(lock !== null);
