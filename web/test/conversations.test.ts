@@ -2,8 +2,8 @@
 import type { Caption } from '@antiphon/client';
 import { describe, expect, it } from 'vitest';
 import { type Kept, MAX_CHARS, captionsOf, jsonOf, keptFrom, linesOf, plainOf, srtOf, textOf, titleOf } from '../src/conversations/data';
-import { MAX_BYTES, Tape } from '../src/conversations/tape';
-import { Halver, type TapeBlock } from '../src/conversations/tape_block';
+import { MAX_BYTES, KeptSound } from '../src/conversations/sound';
+import { Halver, type SoundBlock } from '../src/conversations/sound_block';
 
 const asked: Caption = { role: 'user', id: 'u', text: 'What time is it?', committed: true, final: true, typed: false, fault: null };
 const answered: Caption = {
@@ -48,19 +48,19 @@ describe('a conversation', () => {
   });
 });
 
-describe('the tape', () => {
-  const block = (you: number | null, hub: number | null, nSamples = 2_400): TapeBlock => {
+describe('the sound', () => {
+  const block = (you: number | null, hub: number | null, nSamples = 2_400): SoundBlock => {
     const side = (value: number | null) => (value === null ? null : new Int16Array(nSamples).fill(value));
     return { nSamples, sides: [side(you), side(hub)] };
   };
 
   it('is a WAV file of two channels', async () => {
-    const tape = new Tape();
-    expect(tape.isEmpty).toBe(true);
-    tape.push(block(5, null));
-    tape.push(block(null, -7));
-    expect([tape.startMs, tape.endMs]).toEqual([0, 200]);
-    const bytes = await tape.wav().arrayBuffer();
+    const sound = new KeptSound();
+    expect(sound.isEmpty).toBe(true);
+    sound.push(block(5, null));
+    sound.push(block(null, -7));
+    expect([sound.startMs, sound.endMs]).toEqual([0, 200]);
+    const bytes = await sound.wav().arrayBuffer();
     const view = new DataView(bytes);
     expect([bytes.byteLength, view.getUint32(40, true), view.getUint32(24, true), view.getUint16(22, true)]).toEqual([44 + 4 * 4_800, 4 * 4_800, 24_000, 2]);
     expect(new TextDecoder().decode(bytes.slice(0, 16))).toMatch(/^RIFF.{4}WAVEfmt $/s);
@@ -69,23 +69,23 @@ describe('the tape', () => {
   });
 
   it('keeps so many bytes and says where it begins; silence takes none', () => {
-    const tape = new Tape();
+    const sound = new KeptSound();
     const second = 24_000;
-    for (let i = 0; i < 100; i += 1) tape.push(block(null, null, second));
+    for (let i = 0; i < 100; i += 1) sound.push(block(null, null, second));
     const full = block(1, 1, second);
-    for (let held = 0; held < MAX_BYTES + 10 * 96_000; held += 96_000) tape.push(full);
-    expect(tape.startMs).toBe(111_000);
-    expect(tape.wav().size).toBeLessThanOrEqual(MAX_BYTES + 44);
+    for (let held = 0; held < MAX_BYTES + 10 * 96_000; held += 96_000) sound.push(full);
+    expect(sound.startMs).toBe(111_000);
+    expect(sound.wav().size).toBeLessThanOrEqual(MAX_BYTES + 44);
   });
 
   it('counts where it keeps nothing, and goes on after an earlier conversation', () => {
-    const tape = new Tape();
-    tape.push(block(1, 1));
-    tape.keeps = false;
-    tape.push(block(1, 1));
-    expect([tape.isEmpty, tape.endMs]).toEqual([true, 200]);
-    tape.begin(60_000);
-    expect([tape.startMs, tape.endMs]).toEqual([60_000, 60_000]);
+    const sound = new KeptSound();
+    sound.push(block(1, 1));
+    sound.keeps = false;
+    sound.push(block(1, 1));
+    expect([sound.isEmpty, sound.endMs]).toEqual([true, 200]);
+    sound.begin(60_000);
+    expect([sound.startMs, sound.endMs]).toEqual([60_000, 60_000]);
   });
 
   it('halves the rate: what is below stays, what is above goes', () => {

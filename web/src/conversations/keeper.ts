@@ -3,7 +3,7 @@
 
 import type { Caption, Conversation } from '@antiphon/client';
 import { type Kept, type Line, MAX_KEPT, type Span, captionsOf, keptFrom, linesOf, textOf } from './data';
-import { Tape } from './tape';
+import { KeptSound } from './sound';
 
 const PREFIX = 'antiphon.conversation.';
 /** In sessionStorage: the conversation of this tab, so that a reload finds it. */
@@ -16,7 +16,7 @@ const STORE_EVERY_MS = 1_000;
 const RELOAD_MS = 500;
 
 export class ConversationKeeper {
-  readonly tape = new Tape();
+  readonly sound = new KeptSound();
   #conversation: Conversation | null = null;
   #id = newId();
   #startedAt = Date.now();
@@ -33,7 +33,7 @@ export class ConversationKeeper {
 
   constructor(keeps: boolean) {
     this.#keeps = keeps;
-    this.tape.keeps = keeps;
+    this.sound.keeps = keeps;
   }
 
   /** The conversation that this tab had before a reload; null if there is none, or another tab has it by now. */
@@ -104,7 +104,7 @@ export class ConversationKeeper {
   /** Keeps conversations from now on, or nothing: then all that was kept is deleted, the sound in memory too. */
   set keeps(keeps: boolean) {
     this.#keeps = keeps;
-    this.tape.keeps = keeps;
+    this.sound.keeps = keeps;
     if (keeps) this.#store();
     else {
       for (const { id } of stored()) drop(PREFIX + id);
@@ -131,8 +131,8 @@ export class ConversationKeeper {
     if (kept) this.#id = kept.id;
     this.#startedAt = kept?.startedAt ?? Date.now();
     this.#spans = kept ? captionsOf(kept).spans : new Map<string, Span>();
-    this.tape.begin(Math.max(0, ...[...this.#spans.values()].map(({ endMs }) => endMs)));
-    this.tape.keeps = this.#keeps;
+    this.sound.begin(Math.max(0, ...[...this.#spans.values()].map(({ endMs }) => endMs)));
+    this.sound.keeps = this.#keeps;
     try {
       sessionStorage.setItem(CURRENT, this.#id);
     } catch {
@@ -162,13 +162,13 @@ export class ConversationKeeper {
   #observe(): void {
     const conversation = this.#conversation;
     if (conversation === null) return;
-    this.tape.follow(conversation.audio);
+    this.sound.follow(conversation.audio);
     const { captions, userSpeaking } = conversation.state;
     if (captions === this.#captions && userSpeaking === this.#wasSpeaking) return;
     this.#keepOlder(captions);
     this.#captions = captions;
     this.#wasSpeaking = userSpeaking;
-    const nowMs = this.tape.endMs;
+    const nowMs = this.sound.endMs;
     const spans = new Map<string, Span>();
     for (const caption of captions) {
       const { id } = caption;

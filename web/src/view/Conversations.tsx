@@ -16,7 +16,7 @@ export default function Conversations({ keeper, onKeeps, onClose }: Props) {
   const [, draw] = useState(0);
   const [told, setTold] = useState('');
   useEffect(() => keeper.subscribe(() => draw((n) => n + 1)), [keeper]);
-  const { current, tape, recent } = keeper;
+  const { current, sound, recent } = keeper;
   const isEmpty = current.lines.length === 0;
   const copy = async () => {
     try {
@@ -40,6 +40,9 @@ export default function Conversations({ keeper, onKeeps, onClose }: Props) {
           <button type="button" class="pill" id="copy" disabled={isEmpty} onClick={() => void copy()}>
             Copy
           </button>
+        </div>
+        <div class="sheet-tools">
+          <span class="hint">Save as</span>
           <button type="button" class="pill" id="save-txt" disabled={isEmpty} onClick={() => save('txt', plainOf(current))}>
             Text
           </button>
@@ -49,13 +52,13 @@ export default function Conversations({ keeper, onKeeps, onClose }: Props) {
           <button type="button" class="pill" id="save-srt" disabled={current.lines.every(({ endMs }) => endMs === 0)} onClick={() => save('srt', srtOf(current))}>
             Subtitles
           </button>
-          <button type="button" class="pill" id="save-wav" disabled={isEmpty || tape.isEmpty} onClick={() => save('wav', tape.wav())}>
+          <button type="button" class="pill" id="save-wav" disabled={isEmpty || sound.isEmpty} onClick={() => save('wav', sound.wav())}>
             Sound
           </button>
         </div>
         <p class="hint" role="status">
-          {told || (isEmpty || tape.isEmpty ? 'There is no sound yet.' : 'Sound: WAV, you on the left, Antiphon on the right.')}
-          {!isEmpty && !tape.isEmpty && tape.startMs > 0 && ` It begins at ${clock(tape.startMs)}: what was said before is not in memory any more.`}
+          {told || (isEmpty || sound.isEmpty ? 'There is no sound yet.' : 'Sound: WAV, you on the left, Antiphon on the right.')}
+          {!isEmpty && !sound.isEmpty && sound.startMs > 0 && ` It begins at ${clock(sound.startMs)}: what was said before is not in memory any more.`}
         </p>
       </section>
       <section class="settings-group" aria-label="Earlier conversations">

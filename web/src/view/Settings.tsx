@@ -34,7 +34,7 @@ const EAGERNESS_WORDS: Record<NonNullable<Settings['eagerness']>, string> = {
 const BACKCHANNELS: Choices<boolean | null> = [[null, 'Hub’s choice'], [true, 'Let the answer go on'], [false, 'Stop the answer']];
 const NOISE: Choices<Settings['noiseReduction']> = [[null, 'Hub’s choice'], ['off', 'Off'], ['near_field', 'Headset or phone'], ['far_field', 'Microphone in the room']];
 const SIZES: Choices<Settings['captionSize']> = [['small', 'Small'], ['normal', 'Normal'], ['large', 'Large'], ['largest', 'Largest']];
-const THEMES: Choices<Settings['theme']> = [['system', 'As the system'], ['light', 'Light'], ['dark', 'Dark']];
+const THEMES: Choices<Settings['theme']> = [['system', 'System'], ['light', 'Light'], ['dark', 'Dark']];
 
 export default function SettingsSheet({ conversation, state, settings, voices, onChange, onClose }: Props) {
   const { pushToTalk, eagerness } = settings;
@@ -320,7 +320,7 @@ function Voice({ state, settings, keeper, onChange }: { state: State; settings: 
     <div class="setting">
       <label for="voice">Voice</label>
       <select id="voice" value={voice ?? ''} onChange={(event) => onChange({ voice: event.currentTarget.value || null })}>
-        <option value="">The hub’s choice</option>
+        <option value="">Hub’s choice</option>
         {state.voices.map(({ id, name, language }) => (
           <option key={id} value={id}>
             {language ? `${name} (${language})` : name}

@@ -1,9 +1,9 @@
-// What the tape's worklet sends, and the filter that it halves the rate with.
+// What the sound's worklet sends, and the filter that it halves the rate with.
 
-export const TAPE = 'antiphon-tape';
+export const SOUND = 'antiphon-sound';
 
 /** A tenth of a second of both sides, PCM16 at half the context's rate. */
-export interface TapeBlock {
+export interface SoundBlock {
   nSamples: number;
   /** You, Antiphon; null: silence. */
   sides: [Int16Array | null, Int16Array | null];

@@ -1,11 +1,11 @@
 // Runs on the audio thread: takes both sides of a conversation as two channels and sends them to the page.
 
-import { Halver, TAPE, type TapeBlock } from './tape_block';
+import { Halver, SOUND, type SoundBlock } from './sound_block';
 
 /** Per second. */
 const BLOCKS = 10;
 
-class TapeProcessor extends AudioWorkletProcessor {
+class SoundProcessor extends AudioWorkletProcessor {
   readonly #length = Math.round(sampleRate / 2 / BLOCKS);
   readonly #halvers = [new Halver(), new Halver()];
   readonly #sides = [new Int16Array(this.#length), new Int16Array(this.#length)];
@@ -24,10 +24,10 @@ class TapeProcessor extends AudioWorkletProcessor {
 
   #send(): void {
     const [you, hub] = this.#sides.map((side) => (side.some((sample) => sample !== 0) ? side.slice() : null));
-    const block: TapeBlock = { nSamples: this.#n, sides: [you ?? null, hub ?? null] };
+    const block: SoundBlock = { nSamples: this.#n, sides: [you ?? null, hub ?? null] };
     this.#n = 0;
     this.port.postMessage(block, block.sides.flatMap((side) => (side ? [side.buffer] : [])));
   }
 }
 
-registerProcessor(TAPE, TapeProcessor);
+registerProcessor(SOUND, SoundProcessor);

@@ -2,14 +2,14 @@
 // page but by a download.
 
 import type { AudioGraph } from '@antiphon/client';
-import worklet from './tape.worklet.ts?worker&url';
-import { TAPE, type TapeBlock } from './tape_block';
+import worklet from './sound.worklet.ts?worker&url';
+import { SOUND, type SoundBlock } from './sound_block';
 
 /** 11 minutes if both sides made sound all the time; a side's silence takes nothing. */
 export const MAX_BYTES = 64 << 20;
 
-export class Tape {
-  #blocks: TapeBlock[] = [];
+export class KeptSound {
+  #blocks: SoundBlock[] = [];
   #bytes = 0;
   /** Samples that were dropped from the start. */
   #nDropped = 0;
@@ -69,7 +69,7 @@ export class Tape {
     this.#nDropped = this.#nSamples = Math.round((fromMs / 1_000) * this.#rateHz);
   }
 
-  push(block: TapeBlock): void {
+  push(block: SoundBlock): void {
     this.#blocks.push(block);
     this.#bytes += sizeOf(block);
     this.#nSamples += block.nSamples;
@@ -99,9 +99,9 @@ export class Tape {
       return reportError(cause);
     }
     const merger = context.createChannelMerger(2);
-    const node = new AudioWorkletNode(context, TAPE, { channelCount: 2, channelCountMode: 'explicit' });
+    const node = new AudioWorkletNode(context, SOUND, { channelCount: 2, channelCountMode: 'explicit' });
     this.#rateHz = context.sampleRate / 2;
-    node.port.onmessage = ({ data }: MessageEvent<TapeBlock>) => this.push(data);
+    node.port.onmessage = ({ data }: MessageEvent<SoundBlock>) => this.push(data);
     // Its output is silent; browsers only run nodes that are connected to the destination.
     merger.connect(node).connect(context.destination);
     this.#node = { node, merger, context };
@@ -116,7 +116,7 @@ export class Tape {
   }
 }
 
-function sizeOf(block: TapeBlock | undefined): number {
+function sizeOf(block: SoundBlock | undefined): number {
   return (block?.sides ?? []).reduce((sum, side) => sum + (side?.byteLength ?? 0), 0);
 }
 
