@@ -104,43 +104,47 @@ test('another tab never writes the same conversation', async (t) => {
   await close();
 });
 
-test('both sides are saved as sound, text, JSON and subtitles, and copied', async (t) => {
-  const context = { permissions: ['microphone', 'clipboard-read', 'clipboard-write'] };
-  const { page, close } = await openPage(t, { url: HUB_URL, microphone: questionMic, context });
-  await page.click('#talk');
-  await until(page, 'an answer', (hub) => answers(hub) === 1);
-  const said = await words(page);
-  await openSheet(page);
-  const save = async (ending) => {
-    const [file] = await Promise.all([page.waitForEvent('download'), page.click(`#save-${ending}`)]);
-    assert.match(file.suggestedFilename(), new RegExp(`^antiphon-\\d{4}-\\d\\d-\\d\\d-\\d{4}\\.${ending}$`));
-    return readFileSync(await file.path());
-  };
-  assert.equal((await save('txt')).toString(), `You: ${said[0]}\nAntiphon: ${said[1]}\n`);
-  const { lines } = JSON.parse(await save('json'));
-  assert.deepEqual(lines.map(({ who, text }) => [who, text]), [['You', said[0]], ['Antiphon', said[1]]]);
-  assert.match((await save('srt')).toString(), /^1\n00:00:\d\d,\d{3} --> 00:00:\d\d,\d{3}\nYou: /);
-  const wav = await save('wav');
-  const rateHz = wav.readUInt32LE(24);
-  const samples = new Int16Array(wav.buffer, wav.byteOffset + 44, (wav.length - 44) >> 1);
-  /** Share of the loud samples of a side within the times of a line. */
-  const loudWithin = (side, { startMs, endMs }) => {
-    let [inside, all] = [0, 0];
-    for (let i = side; i < samples.length; i += 2) {
-      if (Math.abs(samples[i]) < 1_000) continue;
-      all += 1;
-      const ms = ((i >> 1) / rateHz) * 1_000;
-      if (ms >= startMs - 600 && ms <= endMs + 600) inside += 1;
-    }
-    assert.ok(all > 2_000, `side ${side} is silent`);
-    return inside / all;
-  };
-  assert.ok(loudWithin(0, lines[0]) > 0.95, `you: ${loudWithin(0, lines[0])} within ${JSON.stringify(lines[0])}`);
-  assert.ok(loudWithin(1, lines[1]) > 0.95, `Antiphon: ${loudWithin(1, lines[1])} within ${JSON.stringify(lines[1])}`);
-  await page.click('#copy');
-  await poll(async () => (await page.evaluate(() => navigator.clipboard.readText())).includes(said[1]), () => 'nothing was copied');
-  await close();
-});
+for (const transport of ['websocket', 'webrtc']) {
+  test(`both sides are saved as sound, text, JSON and subtitles, and copied (${transport})`, async (t) => {
+    const context = { permissions: ['microphone', 'clipboard-read', 'clipboard-write'] };
+    const { page, close } = await openPage(t, { url: HUB_URL, microphone: questionMic, transport, context });
+    await page.waitForSelector('.engine b');
+    await page.click('#talk');
+    await until(page, 'an answer', (hub) => answers(hub) === 1);
+    assert.equal((await hooks(page)).transport, transport);
+    const said = await words(page);
+    await openSheet(page);
+    const save = async (ending) => {
+      const [file] = await Promise.all([page.waitForEvent('download'), page.click(`#save-${ending}`)]);
+      assert.match(file.suggestedFilename(), new RegExp(`^antiphon-\\d{4}-\\d\\d-\\d\\d-\\d{4}\\.${ending}$`));
+      return readFileSync(await file.path());
+    };
+    assert.equal((await save('txt')).toString(), `You: ${said[0]}\nAntiphon: ${said[1]}\n`);
+    const { lines } = JSON.parse(await save('json'));
+    assert.deepEqual(lines.map(({ who, text }) => [who, text]), [['You', said[0]], ['Antiphon', said[1]]]);
+    assert.match((await save('srt')).toString(), /^1\n00:00:\d\d,\d{3} --> 00:00:\d\d,\d{3}\nYou: /);
+    const wav = await save('wav');
+    const rateHz = wav.readUInt32LE(24);
+    const samples = new Int16Array(wav.buffer, wav.byteOffset + 44, (wav.length - 44) >> 1);
+    /** Share of the loud samples of a side within the times of a line. */
+    const loudWithin = (side, { startMs, endMs }) => {
+      let [inside, all] = [0, 0];
+      for (let i = side; i < samples.length; i += 2) {
+        if (Math.abs(samples[i]) < 1_000) continue;
+        all += 1;
+        const ms = ((i >> 1) / rateHz) * 1_000;
+        if (ms >= startMs - 600 && ms <= endMs + 600) inside += 1;
+      }
+      assert.ok(all > 2_000, `side ${side} is silent`);
+      return inside / all;
+    };
+    assert.ok(loudWithin(0, lines[0]) > 0.95, `you: ${loudWithin(0, lines[0])} within ${JSON.stringify(lines[0])}`);
+    assert.ok(loudWithin(1, lines[1]) > 0.95, `Antiphon: ${loudWithin(1, lines[1])} within ${JSON.stringify(lines[1])}`);
+    await page.click('#copy');
+    await poll(async () => (await page.evaluate(() => navigator.clipboard.readText())).includes(said[1]), () => 'nothing was copied');
+    await close();
+  });
+}
 
 for (const [width, height, colorScheme] of [[320, 640, 'light'], [768, 1024, 'dark']]) {
   test(`axe finds nothing in the conversation's sheet at ${width} by ${height}, ${colorScheme}`, async (t) => {

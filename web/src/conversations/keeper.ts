@@ -167,14 +167,17 @@ export class ConversationKeeper {
     if (captions === this.#captions && userSpeaking === this.#wasSpeaking) return;
     this.#keepOlder(captions);
     this.#captions = captions;
+    // The end of speech still belongs to it.
+    const spoke = userSpeaking || this.#wasSpeaking;
     this.#wasSpeaking = userSpeaking;
+    const speaker = captions.findLast(({ role }) => role === 'user');
     const nowMs = this.sound.endMs;
     const spans = new Map<string, Span>();
     for (const caption of captions) {
       const { id } = caption;
       // Items of a session that is over have longer names.
       const known = this.#spans.get(id) ?? this.#spans.get(id.replace(/^past\/\d+\//, ''));
-      const isOpen = caption.role === 'user' ? !caption.final && (userSpeaking || known === undefined) : caption.status === 'coming' && caption.playedMs > 0;
+      const isOpen = caption.role === 'user' ? caption === speaker && !caption.final && spoke : caption.status === 'coming' && caption.playedMs > 0;
       if (known) spans.set(id, isOpen ? { startMs: known.startMs, endMs: nowMs } : known);
       else if (caption.role === 'user' || caption.playedMs > 0 || caption.status !== 'coming') spans.set(id, { startMs: nowMs, endMs: nowMs });
     }
