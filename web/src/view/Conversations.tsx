@@ -14,21 +14,21 @@ interface Props {
 
 export default function Conversations({ keeper, onKeeps, onClose }: Props) {
   const [, draw] = useState(0);
-  const [told, setTold] = useState('');
+  const [outcome, setOutcome] = useState('');
   useEffect(() => keeper.subscribe(() => draw((n) => n + 1)), [keeper]);
   const { current, sound, recent } = keeper;
   const isEmpty = current.lines.length === 0;
   const copy = async () => {
     try {
       await navigator.clipboard.writeText(plainOf(current));
-      setTold('Copied.');
+      setOutcome('Copied.');
     } catch {
-      setTold('The browser does not let this page copy.');
+      setOutcome('The browser does not let this page copy.');
     }
   };
   const save = (ending: string, content: Blob | string) => {
     download(`antiphon-${fileStamp(current.startedAt)}.${ending}`, content);
-    setTold(`Saved as ${ending.toUpperCase()}.`);
+    setOutcome(`Saved as ${ending.toUpperCase()}.`);
   };
   return (
     <Dialog id="conversations" title="Conversation" onClose={onClose}>
@@ -57,7 +57,7 @@ export default function Conversations({ keeper, onKeeps, onClose }: Props) {
           </button>
         </div>
         <p class="hint" role="status">
-          {told || (isEmpty || sound.isEmpty ? 'There is no sound yet.' : 'Sound: WAV, you on the left, Antiphon on the right.')}
+          {outcome || (isEmpty || sound.isEmpty ? 'There is no sound yet.' : 'Sound: WAV, you on the left, Antiphon on the right.')}
           {!isEmpty && !sound.isEmpty && sound.startMs > 0 && ` It begins at ${clock(sound.startMs)}: what was said before is not in memory any more.`}
         </p>
       </section>
