@@ -13,15 +13,15 @@ export const TEST_TIMEOUT_MS = PATIENCE_MS * 6;
 
 /**
  * The browser ends with the test, also with one that fails; `close` ends it early and fails where the page threw.
- * @param {{ microphone?: string, url: string, path?: string, shows?: string, codec?: string, transport?: string, refuse?: boolean, context?: object }} options
- *   path: of the page below the address; shows: what it must come to show; microphone: the WAV it hears, once; refuse: the user says no to the microphone; context: playwright's context options
+ * @param {{ microphone?: string, url: string, path?: string, shows?: string, codec?: string, transport?: string, refuse?: boolean, hash?: string, devices?: boolean, context?: object }} options
+ *   path: of the page below the address; hash: its fragment; devices: whether there are any; shows: what it must come to show; microphone: the WAV it hears, once; refuse: the user says no to the microphone; context: playwright's context options
  */
-export async function openPage(t, { microphone, url, path = '/', shows = '#talk', codec, transport, refuse = false, context = {} }) {
+export async function openPage(t, { microphone, url, path = '/', shows = '#talk', codec, transport, hash = '', refuse = false, devices = true, context = {} }) {
   const browser = await chromium.launch({
     executablePath: EXECUTABLE,
     args: [
       '--no-sandbox',
-      '--use-fake-device-for-media-stream',
+      ...(devices ? ['--use-fake-device-for-media-stream'] : []),
       refuse ? '--deny-permission-prompts' : '--use-fake-ui-for-media-stream',
       ...(microphone ? [`--use-file-for-fake-audio-capture=${microphone}%noloop`] : []),
       '--disable-background-networking',
@@ -36,13 +36,19 @@ export async function openPage(t, { microphone, url, path = '/', shows = '#talk'
   const faults = [];
   page.on('pageerror', (error) => faults.push(error.message));
   const query = new URLSearchParams({ ...(codec ? { audio: codec } : {}), ...(transport ? { transport } : {}) }).toString();
-  await page.goto(new URL(query ? `${path}?${query}` : path, url).href);
+  await page.goto(new URL(`${path}${query && `?${query}`}${hash}`, url).href);
   await page.waitForSelector(shows);
   const close = async () => {
     await browser.close();
     assert.deepEqual(faults, [], 'the page threw');
   };
   return { page, close };
+}
+
+/** Opens the settings and waits for an element of theirs. */
+export async function openSettings(page, shows = '#settings') {
+  await page.click('#settings-open');
+  await page.waitForSelector(shows, { state: 'attached' });
 }
 
 /** What the page's test hooks say now. */
@@ -61,6 +67,16 @@ export async function until(page, what, condition) {
     async () => condition(await hooks(page)),
     async () => `waited in vain for ${what}. The page: ${JSON.stringify(await hooks(page))}; notice: ${await page.locator('#notice').allInnerTexts()}`,
   );
+}
+
+/** Answers that were played to their end, also those of earlier sessions. A reply may be done before its sound arrives. */
+export const answers = ({ captions }) => captions.filter(({ role, status, playedMs, id }) => role === 'assistant' && status === 'done' && (playedMs > 0 || id.startsWith('past/'))).length;
+
+/** Types a question and waits until this many answers were played. */
+export async function ask(page, text, nAnswers) {
+  await page.fill('#text', text);
+  await page.press('#text', 'Enter');
+  await until(page, `answer ${nAnswers}`, (hub) => answers(hub) === nAnswers);
 }
 
 /** Asks until `answer` is true; `complaint` makes the message when it never is. */

@@ -36,6 +36,15 @@ export class Cable {
     await closed;
   }
 
+  /** What is connected now hears nothing any more, as after one end has slept; new connections work. */
+  freeze() {
+    for (const socket of this.#sockets) {
+      socket.unpipe();
+      socket.removeAllListeners('data');
+      socket.pause();
+    }
+  }
+
   #keep(socket) {
     this.#sockets.add(socket);
     socket.on('close', () => this.#sockets.delete(socket));

@@ -19,13 +19,13 @@ async function connect(page) {
 }
 async function send(page, event) {
   await page.fill('#draft', JSON.stringify(event));
-  await page.click('#send');
+  await page.click('#send-event');
 }
 const item = (text) => ({ type: 'conversation.item.create', item: { type: 'message', role: 'user', content: [{ type: 'input_text', text }] } });
 
 test('events are sent by hand, answered, listed, filtered and searched', async (t) => {
   const { page, close } = await open(t);
-  assert.ok(await page.locator('#send').isDisabled(), 'there is no connection');
+  assert.ok(await page.locator('#send-event').isDisabled(), 'there is no connection');
   await connect(page);
   await send(page, item('What time is it?'));
   await page.fill('#draft', '{"type": "response.create"}');
@@ -80,7 +80,7 @@ test('one event is shown in full, edited, sent again, and copied as code', async
   }
   await page.click('#edit');
   assert.match(await page.inputValue('#draft'), /Be brief/);
-  await page.click('#send');
+  await page.click('#send-event');
   await poll(async () => (await sent.count()) === 2, async () => `${await sent.count()} were sent`);
   await close();
 });
@@ -95,7 +95,7 @@ test('a call of a tool is listed and answered', async (t) => {
   await page.waitForSelector('#calls');
   assert.match(await page.locator('#calls').innerText(), /get_weather/);
   await page.locator('#calls').getByRole('button', { name: 'answer it' }).click();
-  await page.click('#send');
+  await page.click('#send-event');
   await poll(async () => /after \d/.test(await page.locator('#calls').innerText()), async () => page.locator('#calls').innerText());
   await close();
 });

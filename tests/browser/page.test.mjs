@@ -5,7 +5,7 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, test as nodeTest } from 'node:test';
-import { TEST_TIMEOUT_MS, hooks, openPage, poll, until } from './browser.mjs';
+import { TEST_TIMEOUT_MS, hooks, openPage, openSettings, poll, until } from './browser.mjs';
 import { Cable } from './cable.mjs';
 import { composeWav } from './wav.mjs';
 
@@ -76,8 +76,8 @@ test('speech over the answer stops it at once, and what was not heard is shown a
 
 test('a call by WebRTC is captioned, answered aloud, cut by speech and timed', async (t) => {
   const { page, close } = await openPage(t, { url: HUB_URL, microphone: bargeInMic, transport: 'webrtc' });
-  // The choice is known once the hub has said what it offers.
-  await page.waitForSelector('#transport');
+  // The page takes the call once the hub has said what it offers.
+  await page.waitForSelector('.engine b');
   await page.click('#talk');
   await until(page, 'a loud microphone', (hub) => hub.levels.microphone > 0.05);
   await until(page, 'the final words of the user', (hub) => hub.captions.some((c) => c.role === 'user' && c.final && c.text !== ''));
@@ -99,21 +99,24 @@ test('a call by WebRTC is captioned, answered aloud, cut by speech and timed', a
 
 test('the connection is chosen on the page, and the choice is remembered', async (t) => {
   const { page, close } = await openPage(t, { url: HUB_URL, refuse: true });
-  await page.waitForSelector('#transport');
+  await openSettings(page, '#transport');
   assert.equal(await page.inputValue('#transport'), 'websocket');
+  await page.keyboard.press('Escape');
   const ask = async (text, nAnswers) => {
     await page.fill('#text', text);
     await page.press('#text', 'Enter');
     await until(page, `answer ${nAnswers}`, (hub) => hub.captions.filter((c) => isAnswer(c) && c.playedMs > 100).length === nAnswers);
   };
   await ask('What can you do?', 1);
+  await openSettings(page, '#transport');
   await page.selectOption('#transport', 'webrtc');
+  await page.keyboard.press('Escape');
   await until(page, 'a call', (hub) => hub.link === 'live' && hub.transport === 'webrtc');
   await ask('What time is it?', 2);
   await page.keyboard.press('Escape');
   await until(page, 'silence', (hub) => hub.playback === 'idle' && hub.levels.reply < 0.01);
   await page.reload();
-  await page.waitForSelector('#transport');
+  await openSettings(page, '#transport');
   assert.equal(await page.inputValue('#transport'), 'webrtc');
   await poll(async () => (await calls(page)) === 0, () => 'the call goes on');
   await close();
@@ -150,6 +153,7 @@ test('a refused microphone is told in plain words, and typing still works', asyn
 
 test('another voice can be chosen before and after the answer began, and is remembered', async (t) => {
   const { page, close } = await openPage(t, { url: HUB_URL });
+  await openSettings(page, '#voice option:nth-child(2)');
   const offered = await page.locator('#voice option').evaluateAll((options) => options.map(({ value }) => value).filter(Boolean));
   assert.ok(offered.length > 1, 'the hub offers voices');
   const ask = async (nAnswers) => {
@@ -158,13 +162,16 @@ test('another voice can be chosen before and after the answer began, and is reme
     await until(page, `answer ${nAnswers}`, (hub) => hub.captions.filter((c) => c.role === 'assistant' && c.playedMs > 100).length === nAnswers);
   };
   await page.selectOption('#voice', offered.at(-1));
+  await page.keyboard.press('Escape');
   await ask(1);
+  await openSettings(page, '#voice');
   await page.selectOption('#voice', offered[0]);
+  await page.keyboard.press('Escape');
   await until(page, 'a new session', (hub) => hub.link === 'live' && hub.captions.every((c) => c.role === 'user' || c.id.startsWith('past/')));
   await ask(2);
   assert.equal(await page.locator('#notice').count(), 0);
   await page.reload();
-  await page.waitForSelector('#voice');
+  await openSettings(page, `#voice option[value="${offered[0]}"]`);
   assert.equal(await page.inputValue('#voice'), offered[0]);
   await close();
 });

@@ -5,7 +5,7 @@
 import assert from 'node:assert/strict';
 import { createServer, request as send } from 'node:http';
 import { after, before, test as nodeTest } from 'node:test';
-import { TEST_TIMEOUT_MS, openPage, poll } from './browser.mjs';
+import { TEST_TIMEOUT_MS, openPage, openSettings, poll } from './browser.mjs';
 import { Cable } from './cable.mjs';
 import { OwnHub } from './own_hub.mjs';
 
@@ -129,7 +129,11 @@ test('a voice is recorded, added with consent, chosen, played and removed', asyn
   const answer = await (await fetch(new URL('v1/audio/transcriptions', `${hub.url}/`), { method: 'POST', body: heard })).json();
   assert.ok(answer.duration > 1.5, `the hub reads what the browser recorded: ${JSON.stringify(answer)}`);
 
+  await page.keyboard.press('Escape');
+  await openSettings(page, '#voice');
   await poll(async () => (await page.locator('#voice option').allInnerTexts()).includes('Anna (de)'), () => 'the voice cannot be chosen');
+  await page.keyboard.press('Escape');
+  await page.click('#engines-open');
   await section.getByRole('button', { name: 'Play a sample of Anna' }).click();
   await section.getByRole('button', { name: 'Stop a sample of Anna' }).waitFor();
   await section.getByRole('button', { name: 'Play a sample of Anna' }).waitFor();

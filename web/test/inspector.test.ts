@@ -1,11 +1,13 @@
 // The inspector: what is hidden, the bounds of the log, filters, tool calls, addresses and code.
 import { execFileSync } from 'node:child_process';
+import type { WireEvent } from '@antiphon/client';
 import { describe, expect, it } from 'vitest';
 import { addressFrom, protocolsOf } from '../src/inspector/data/address';
 import { TEMPLATES, codeOf, draftFrom } from '../src/inspector/data/code';
 import { firstFilter, matching, toolCalls } from '../src/inspector/data/filter';
 import { EventLog, MAX_CHARS, MAX_ENTRIES } from '../src/inspector/data/log';
-import { shown } from '../src/inspector/data/redact';
+import { shown, withoutHidden } from '../src/inspector/data/redact';
+import { RecentEvents } from '../src/session/recent_events';
 
 const T0 = 1_000;
 const audio = (bytes: number) => Buffer.alloc(bytes, 7).toString('base64');
@@ -173,5 +175,33 @@ describe('code', () => {
     expect(draftFrom('{"type":').kind).toBe('unfit');
     expect(draftFrom('[]').kind).toBe('unfit');
     expect(draftFrom('{"type": 5}').kind).toBe('unfit');
+  });
+});
+
+describe('what is hidden', () => {
+  it('is empty in an event to edit, and named', () => {
+    const sent = { type: 'session.update', session: { tools: [{ type: 'mcp', authorization: 'x', headers: { a: 'b' } }], instructions: 'Use sk-abcdefgh.' }, audio: 'A'.repeat(80) };
+    const { event, hidden } = withoutHidden(shown(sent).event);
+    expect(JSON.stringify(event)).not.toMatch(/•|<audio/);
+    expect(hidden).toEqual(['session.tools[0].authorization', 'session.tools[0].headers.a', 'session.instructions', 'audio']);
+    expect(event).toMatchObject({ session: { tools: [{ type: 'mcp', authorization: '' }], instructions: 'Use .' } });
+    expect(withoutHidden({ a: [1, null, true, 'b'] })).toEqual({ event: { a: [1, null, true, 'b'] }, hidden: [] });
+  });
+});
+
+describe('the recent events', () => {
+  it('are kept without audio, bounded, until the inspector takes them', () => {
+    let send: (event: WireEvent) => void = () => {};
+    const recent = new RecentEvents({ onEvent: (listener) => ((send = listener), () => {}) });
+    const event = (n: number, bytes = 10, text: string | null = `${n}`) => send({ direction: 'sent', atMs: n, bytes, event: {}, text, audio: null });
+    event(0, 10, null);
+    for (let n = 1; n <= 1_200; n += 1) event(n);
+    expect(recent.take().map(({ atMs }) => atMs)).toEqual(Array.from({ length: 1_000 }, (_, i) => i + 201));
+    for (let n = 0; n < 5; n += 1) event(n, 1 << 20);
+    expect(recent.take()).toHaveLength(2);
+    const seen: number[] = [];
+    recent.listener = ({ atMs }) => seen.push(atMs);
+    event(7, 10, null);
+    expect([seen, recent.take()]).toEqual([[7], []]);
   });
 });

@@ -1,17 +1,18 @@
 // What the page says of problems, and what it keeps of settings.
-import type { Problem } from '@antiphon/client';
-import { describe, expect, it } from 'vitest';
-import { codecAsked, defaultSettings, settingsFrom, transportAsked } from '../src/session/settings';
+import type { Conversation, Problem } from '@antiphon/client';
+import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
+import { PressToTalk } from '../src/session/press';
+import { type Settings, codecAsked, defaultSettings, devicesOf, fragmentOf, sessionOf, settingsFrom, sharedFrom, transportAsked } from '../src/session/settings';
 import { enginesFrom } from '../src/state/engines';
-import { noticeOf } from '../src/state/plain';
+import { noticeOf, sharedNotice } from '../src/state/plain';
 
 describe('problems', () => {
   const PROBLEMS: Problem[] = [
-    { kind: 'no-sound' }, { kind: 'audio-blocked' }, { kind: 'full', sessions: 3 }, { kind: 'loading' }, { kind: 'unreachable' }, { kind: 'gave-up' },
+    { kind: 'loudspeaker' }, { kind: 'no-sound' }, { kind: 'audio-blocked' }, { kind: 'full', sessions: 3 }, { kind: 'loading' }, { kind: 'unreachable' }, { kind: 'gave-up' },
     { kind: 'reconnecting', why: null, untilMs: 400 }, { kind: 'resuming', untilMs: 1 }, { kind: 'key', wrong: true },
     { kind: 'key', wrong: false }, { kind: 'session-replaced' }, { kind: 'opus-failed' }, { kind: 'hub', message: 'no', code: null },
     { kind: 'unreadable', message: 'no' }, { kind: 'transcription', message: null }, { kind: 'response', message: null },
-    ...(['insecure', 'missing', 'refused', 'busy', 'unsupported', 'lost'] as const).map((fault): Problem => ({ kind: 'microphone', fault })),
+    ...(['insecure', 'missing', 'absent', 'refused', 'busy', 'unsupported', 'lost'] as const).map((fault): Problem => ({ kind: 'microphone', fault })),
   ];
 
   it('have a plain message each', () => {
@@ -47,16 +48,91 @@ describe('engines', () => {
 });
 
 describe('settings', () => {
-  it('survive what is broken in storage', () => {
-    for (const text of [null, '{', '7', 'null', '{"voice":5,"showTimings":"yes"}']) expect(settingsFrom(text)).toEqual(defaultSettings);
-    expect(settingsFrom('{"voice":"rms","showTimings":false}')).toEqual({ voice: 'rms', showTimings: false, transport: 'websocket' });
-    expect(settingsFrom('{"transport":"webrtc"}').transport).toBe('webrtc');
-    expect(settingsFrom('{"transport":"pigeon"}').transport).toBe('websocket');
-    expect([transportAsked('?transport=webrtc'), transportAsked('?transport=x'), transportAsked('')]).toEqual(['webrtc', null, null]);
+  const all: Settings = {
+    microphone: 'a', loudspeaker: 'b', volume: 0.5, voice: 'slt', speed: 1.2, language: 'de', instructions: 'Be brief & kind.', pushToTalk: true,
+    eagerness: 'low', ignoreBackchannels: false, noiseReduction: 'off', transport: 'webrtc', captionSize: 'large', theme: 'dark', announces: false,
+    showTimings: false, keepsConversations: false,
+  };
+  const stored = (record: object) => settingsFrom(JSON.stringify({ version: 1, ...record }));
+
+  it('come back from storage, one by one where some are invalid', () => {
+    expect(stored(all)).toEqual(all);
+    for (const text of [null, '{', '7', 'null', '{"voice":"rms"}', '{"version":2,"voice":"rms"}']) expect(settingsFrom(text)).toEqual(defaultSettings);
+    const invalid = { ...Object.fromEntries(Object.keys(all).map((key) => [key, { odd: 1 }])), theme: 'dark', other: 1 };
+    expect(stored(invalid)).toEqual({ ...defaultSettings, theme: 'dark' });
+    expect(stored({ speed: 9, volume: -1, language: 'Deutsch', instructions: 'ü'.repeat(128 * 1024 + 1), eagerness: 'mad' })).toEqual(defaultSettings);
   });
 
-  it('take the codec from the address', () => {
-    expect(codecAsked('?audio=pcm16')).toBe('pcm16');
-    expect(codecAsked('?audio=mp3')).toBeNull();
+  it('travel in an address, but for the devices and what is too long', () => {
+    const { fragment, left } = fragmentOf(all);
+    const { microphone, loudspeaker, volume, keepsConversations, ...shared } = all;
+    expect(sharedFrom(`#${fragment}`)).toEqual(shared);
+    expect([fragment.includes('microphone'), keepsConversations, left]).toEqual([false, false, []]);
+    expect(sharedFrom(`#microphone=${microphone}&loudspeaker=${loudspeaker}&volume=${volume}&key=k&speed=x&__proto__=1&toString=1&theme=pink`)).toEqual({});
+    expect(fragmentOf({ ...defaultSettings, instructions: 'x'.repeat(2_001), theme: 'light' })).toEqual({ fragment: 'theme=light', left: ['instructions'] });
+    expect(fragmentOf(defaultSettings).fragment).toBe('');
+  });
+
+  it('say so where the address brought them', () => {
+    expect(sharedNotice({})).toBeNull();
+    expect(sharedNotice({ voice: 'slt', pushToTalk: true })?.text).toContain('voice, push to talk');
+  });
+
+  it('go to the session and to the devices, as far as they changed', () => {
+    expect(sessionOf({ voice: null, theme: 'dark', pushToTalk: true })).toEqual({ voice: null, manual: true });
+    expect(devicesOf({ volume: 0, voice: 'slt' })).toEqual({ volume: 0 });
+  });
+
+  it('take codec and transport from the address', () => {
+    expect([codecAsked('?audio=pcm16'), codecAsked('?audio=mp3')]).toEqual(['pcm16', null]);
+    expect([transportAsked('?transport=webrtc'), transportAsked('?transport=x'), transportAsked('')]).toEqual(['webrtc', null, null]);
+  });
+});
+
+describe('push to talk', () => {
+  const conversation = () => {
+    const made = { state: { microphone: 'on', muted: false }, did: [] as string[], hush: () => made.did.push('hush'), send: ({ type }: { type: string }) => made.did.push(type), mute: () => made.did.push((made.state.muted = !made.state.muted) ? 'closed' : 'open') };
+    return made;
+  };
+  const pressOf = (made: ReturnType<typeof conversation>) => new PressToTalk(made as unknown as Conversation);
+  beforeEach(() => {
+    vi.useFakeTimers();
+    vi.stubGlobal('window', { setTimeout });
+  });
+  afterEach(() => {
+    vi.useRealTimers();
+    vi.unstubAllGlobals();
+  });
+
+  it('opens the microphone while it is held, and asks after the release', () => {
+    const made = conversation();
+    const press = pressOf(made);
+    press.rest();
+    press.press();
+    press.press();
+    press.release();
+    expect(made.did).toEqual(['closed', 'hush', 'input_audio_buffer.clear', 'open']);
+    vi.advanceTimersByTime(300);
+    expect(made.did.slice(4)).toEqual(['closed', 'input_audio_buffer.commit', 'response.create']);
+    press.release();
+    vi.advanceTimersByTime(300);
+    expect(made.did).toHaveLength(7);
+  });
+
+  it('goes on with the same turn if it is held again at once, and ends with its mode', () => {
+    const made = conversation();
+    const press = pressOf(made);
+    press.rest();
+    press.press();
+    press.release();
+    press.press();
+    vi.advanceTimersByTime(300);
+    expect(made.did).not.toContain('input_audio_buffer.commit');
+    press.end();
+    vi.advanceTimersByTime(300);
+    expect([made.state.muted, made.did.includes('response.create')]).toEqual([false, false]);
+    made.state.microphone = 'off';
+    press.press();
+    expect(press.held).toBe(false);
   });
 });

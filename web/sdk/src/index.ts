@@ -1,7 +1,7 @@
 // `@antiphon/client`: voice conversations with an Antiphon hub, from any web page. What is exported here is the package's
 // interface; the rest of `src` may change at any time.
 
-export { Conversation, type ConversationOptions, type Key, type Transport } from './session/conversation.js';
+export { Conversation, type AudioGraph, type ConversationOptions, type Devices, type Key, type Transport } from './session/conversation.js';
 export type { Tool } from './session/tool_calls.js';
 export type { Direction, WireEvent } from './session/tap.js';
 export type { Levels } from './session/levels.js';

@@ -40,6 +40,10 @@ describe('client events', () => {
         },
       },
     });
+    const turns = (change: Parameters<typeof sessionUpdate>[0]) => sessionUpdate(change, true) as { session: { audio: { input: { turn_detection: unknown } } } };
+    expect(turns({ ignoreBackchannels: false }).session.audio.input.turn_detection).toMatchObject({ ignore_backchannels: false });
+    expect(turns({ ignoreBackchannels: null }).session.audio.input.turn_detection).not.toHaveProperty('ignore_backchannels');
+    expect(turns({ manual: true, eagerness: 'low' }).session.audio.input.turn_detection).toBeNull();
     expect(sessionUpdate({ noiseReduction: 'far_field' }, false)).toMatchObject({ session: { audio: { input: { noise_reduction: { type: 'far_field' } } } } });
   });
 

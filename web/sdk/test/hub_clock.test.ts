@@ -26,7 +26,7 @@ describe('HubClock', () => {
 
   it('brings each answer back with the next ping, quickly at first', () => {
     const sent: object[] = [];
-    const clock = new HubClock((event) => sent.push(event), () => 7);
+    const clock = new HubClock((event) => sent.push(event), () => 7, vi.fn());
     clock.begin();
     for (nowMs of [20, 40, 60, 80, 100]) clock.take({ type: 'antiphon.clock.pong', client_ms: 0, hub_ms: 0 });
     expect(sent).toHaveLength(4);
@@ -40,5 +40,18 @@ describe('HubClock', () => {
     clock.stop();
     vi.advanceTimersByTime(20_000);
     expect(sent).toHaveLength(6);
+  });
+
+  it('misses a hub that answered before and does not any more', () => {
+    const gone = vi.fn();
+    const clock = new HubClock(() => {}, () => null, gone);
+    clock.begin();
+    vi.advanceTimersByTime(60_000);
+    expect(gone, 'a server without pings is not missed').not.toHaveBeenCalled();
+    clock.take({ type: 'antiphon.clock.pong', client_ms: 0, hub_ms: 0 });
+    vi.advanceTimersByTime(9_000);
+    expect(gone).not.toHaveBeenCalled();
+    vi.advanceTimersByTime(60_000);
+    expect(gone).toHaveBeenCalledTimes(1);
   });
 });

@@ -224,6 +224,18 @@ describe('connection', () => {
   });
 });
 
+describe('another conversation', () => {
+  it('takes the place of the captions, at most 200 of them, and is known to the next session', () => {
+    const past = run(live, ...question, ...answering, saidAll(TEXT), audioDone, done('completed'), plays(1000, ['a'])).captions;
+    const many = Array.from({ length: 300 }, (_, i) => ({ ...past[0]!, id: `past/x/${i}` }));
+    const state = run({ ...live, playback: 'playing' }, { kind: 'captions', captions: [...many, past[1]!] });
+    expect(state).toMatchObject({ playback: 'idle', awaiting: false });
+    expect(state.captions).toHaveLength(200);
+    expect(history(state.captions, new Set(), 1).at(-1)).toMatchObject({ role: 'assistant', text: TEXT });
+    expect(run(state, { kind: 'captions', captions: [] }).captions).toEqual([]);
+  });
+});
+
 describe('going back to a checkpoint', () => {
   const before = run(live, ...question, ...answering, saidAll(TEXT), audioDone, done('completed'), plays(3000, ['a']));
   const other = { response_id: 'r2', item_id: 'b' };

@@ -7,9 +7,10 @@ it('passes on no report from before audio was discarded', async () => {
   const port = { onmessage: (_message: { data: Partial<PlaybackReport> }) => {}, postMessage: vi.fn() };
   vi.stubGlobal('AudioWorkletNode', class {
     port = port;
-    connect(): void {}
+    connect = (node: unknown) => node;
   });
-  const context = { audioWorklet: { addModule: async () => {} }, destination: null } as unknown as AudioContext;
+  const createGain = () => ({ connect: vi.fn() });
+  const context = { createGain, audioWorklet: { addModule: async () => {} }, destination: null } as unknown as AudioContext;
   const report = vi.fn();
   const speaker = await Speaker.open(context, 'worklets.js', report);
   port.onmessage({ data: { nDiscards: 0, itemId: 'a' } });

@@ -1,6 +1,7 @@
 // Messages for the user about problems: what happened and what to do.
 
 import type { MicrophoneFault, Phase, Problem } from '@antiphon/client';
+import type { Settings } from '../session/settings';
 
 export interface Notice {
   kind: 'microphone' | 'link' | 'hub' | 'info';
@@ -20,6 +21,7 @@ const MICROPHONE: Record<MicrophoneFault | 'lost', [string, string]> = {
   ],
   unsupported: ['This browser does not support microphones', 'Try a current Chrome, Edge, Firefox or Safari, or type your question below.'],
   missing: ['No microphone found', 'Plug one in or switch it on, then press the button again. You can also type below.'],
+  absent: ['The chosen microphone is not there', 'Connect it, or choose another one in the settings. You can also type below.'],
   refused: [
     'The microphone is not allowed',
     'Allow it for this page (the icon beside the address), then press the button again. You can also type below.',
@@ -27,6 +29,24 @@ const MICROPHONE: Record<MicrophoneFault | 'lost', [string, string]> = {
   busy: ['The microphone could not be started', 'Another program may be using it. Close that program and press the button again, or type below.'],
   lost: ['The microphone was disconnected', 'It was unplugged or switched off. Press the button to continue, or type below.'],
 };
+
+const SETTING_WORDS: Record<keyof Settings, string> = {
+  microphone: 'microphone', loudspeaker: 'loudspeaker', volume: 'volume', voice: 'voice', speed: 'speed', language: 'language',
+  instructions: 'instructions', pushToTalk: 'push to talk', eagerness: 'how soon answers come', ignoreBackchannels: 'what stops an answer',
+  noiseReduction: 'noise reduction', transport: 'connection', captionSize: 'captions’ size', theme: 'theme', announces: 'announcements',
+  showTimings: 'timings', keepsConversations: 'kept conversations',
+};
+
+/** Null if the address brought no settings. */
+export function sharedNotice(shared: Partial<Settings>): Notice | null {
+  const names = (Object.keys(shared) as (keyof Settings)[]).map((key) => SETTING_WORDS[key]);
+  return names.length === 0 ? null : info('This address brought settings', `They are not saved: ${names.join(', ')}. The settings show them.`);
+}
+
+export const NOT_KEPT = info('The browser does not keep the settings', 'Its storage is full or switched off. They apply until this page is closed.');
+export const NOT_STORED = info('The browser does not keep the conversation', 'Its storage is full or switched off. Save the conversation before you close this page.');
+export const TALKS_ELSEWHERE: Notice = { ...info('You talk in another tab', 'Two tabs would hear each other, so this one has stopped. The conversation stays here.'), action: 'retry' };
+export const NOT_LOADED = info('A part of this page did not load', 'The connection to the hub may be down. Try again in a moment, or reload the page.');
 
 /** Null if there is no problem. */
 export function noticeOf(problem: Problem | null): Notice | null {
@@ -38,6 +58,8 @@ export function noticeOf(problem: Problem | null): Notice | null {
       const isFinal = problem.fault === 'insecure' || problem.fault === 'unsupported';
       return { kind: 'microphone', tone: 'warning', title, text, action: isFinal ? null : 'retry' };
     }
+    case 'loudspeaker':
+      return info('The chosen loudspeaker is not there', 'Another one plays. Connect it, or choose another one in the settings.');
     case 'no-sound':
       return info('Text answers only', 'Browsers play live audio on https:// and on http://localhost only. Here you can type and read.');
     case 'audio-blocked':

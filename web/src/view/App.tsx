@@ -1,77 +1,164 @@
 // The page: the speaker on one side, the captions on the other.
 
 import type { Conversation, State } from '@antiphon/client';
-import { useEffect, useMemo, useState } from 'preact/hooks';
+import { useCallback, useEffect, useMemo, useRef, useState } from 'preact/hooks';
+import type { ConversationKeeper } from '../conversations/keeper';
 import { ModelKeeper } from '../models/keeper';
-import { type Settings, saveSettings } from '../session/settings';
+import { followLoudspeaker } from '../session/loudspeaker';
+import { oneVoice } from '../session/one_voice';
+import { PressToTalk } from '../session/press';
+import type { RecentEvents } from '../session/recent_events';
+import { type Settings, devicesOf, saveSettings, sessionOf } from '../session/settings';
 import { saveKey } from '../session/key';
 import { enginesFrom } from '../state/engines';
-import { noticeOf } from '../state/plain';
+import { NOT_KEPT, NOT_LOADED, NOT_STORED, type Notice, TALKS_ELSEWHERE, noticeOf, sharedNotice } from '../state/plain';
 import { VoiceKeeper } from '../voices/keeper';
 import { Captions } from './Captions';
 import { Composer } from './Composer';
 import { EnginesPanel } from './EnginesPanel';
 import { Footer } from './Footer';
 import { Header } from './Header';
+import { Later } from './Later';
 import { NoticeBar } from './NoticeBar';
 import { Stage } from './Stage';
+import { applyLook } from './look';
 import { useShortcuts } from './shortcuts';
 
 interface Props {
   conversation: Conversation;
   /** Those of earlier visits. */
-  initial: Settings;
+  own: Settings;
+  /** Those of the address, which come first until the user changes them. */
+  shared: Partial<Settings>;
+  conversations: ConversationKeeper;
+  /** For the inspector. */
+  recent: RecentEvents;
 }
 
-export function App({ conversation, initial }: Props) {
+type Sheet = 'engines' | 'settings' | 'conversations' | null;
+
+export function App({ conversation, own, shared, conversations, recent }: Props) {
   const state = useConversation(conversation);
-  const [settings, setSettings] = useState(initial);
-  const keep = (change: Partial<Settings>) => {
-    const next = { ...settings, ...change };
-    saveSettings(next);
-    setSettings(next);
+  // Changes may come faster than the page is drawn: each begins with the one before.
+  const kept = useRef<Kept>({ own, shared });
+  const [, draw] = useState(0);
+  const settings = { ...kept.current.own, ...kept.current.shared };
+  const [sheet, setSheet] = useState<Sheet>(null);
+  const [inspects, setInspects] = useState(false);
+  const [notice, setNotice] = useState<Notice | null>(() => sharedNotice(shared));
+  const press = useMemo(() => (settings.pushToTalk ? new PressToTalk(conversation) : null), [conversation, settings.pushToTalk]);
+  useEffect(() => {
+    if (press && state.microphone === 'on') press.rest();
+    return () => press?.end();
+  }, [press, state.microphone]);
+  const change = (change: Partial<Settings>) => {
+    const { own, shared } = (kept.current = changed(kept.current, change));
+    draw((n) => n + 1);
+    setNotice(saveSettings(own) ? null : NOT_KEPT);
+    applyLook({ ...own, ...shared });
+    apply(conversation, change);
+    if (change.keepsConversations !== undefined) conversations.keeps = change.keepsConversations;
   };
-  const [showEngines, setShowEngines] = useState(false);
+  useEffect(() => conversations.subscribe(() => conversations.fault && setNotice(NOT_STORED)), [conversations]);
   const keeper = useMemo(() => new ModelKeeper(() => void conversation.look()), [conversation]);
   const voiceKeeper = useMemo(() => new VoiceKeeper(() => void conversation.look()), [conversation]);
-  useShortcuts(conversation);
+  const open = useCallback((what: 'settings' | 'inspector') => (what === 'settings' ? setSheet(what) : setInspects((is) => !is)), []);
+  useShortcuts(conversation, press, open);
+  const problem = noticeOf(state.problem);
+  useEffect(() => oneVoice(conversation, () => setNotice(TALKS_ELSEWHERE)), [conversation]);
+  useEffect(() => followLoudspeaker(conversation, settings.loudspeaker, (isGone) => setNotice(isGone ? noticeOf({ kind: 'loudspeaker' }) : null)), [conversation, settings.loudspeaker]);
+  // It is over once the user talks here again.
+  useEffect(() => {
+    if (state.microphone === 'on') setNotice((now) => (now === TALKS_ELSEWHERE ? null : now));
+  }, [state.microphone]);
+  const close = () => setSheet(null);
+  const onFault = () => {
+    close();
+    setNotice(NOT_LOADED);
+  };
   return (
-    <div class={`page ${state.captions.length > 0 ? 'has-captions' : ''}`}>
-      <Header
-        state={state}
-        voice={settings.voice}
-        showTimings={settings.showTimings}
-        transport={conversation.chosenTransport}
-        onVoice={(voice) => {
-          keep({ voice });
-          conversation.update({ voice });
-        }}
-        onTransport={(transport) => {
-          keep({ transport });
-          conversation.chooseTransport(transport);
-        }}
-        onTimings={(showTimings) => keep({ showTimings })}
-      />
-      <main class="main">
-        <Stage state={state} conversation={conversation} />
-        <section class="talk" aria-label="Conversation">
-          <NoticeBar
-            notice={noticeOf(state.problem)}
-            onAction={() => conversation.retry()}
-            onKey={(key) => {
-              saveKey(key);
-              conversation.useKey(key);
-            }}
-            onClose={() => conversation.dismiss()}
+    <>
+      <div class={`page ${state.captions.length > 0 ? 'has-captions' : ''}`}>
+        <Header
+          canRenew={state.captions.length > 0}
+          onNew={() => void conversations.renew()}
+          onConversations={() => setSheet('conversations')}
+          inspects={inspects}
+          onInspector={() => setInspects(!inspects)}
+          onSettings={() => setSheet('settings')}
+        />
+        <main class="main">
+          <Stage state={state} conversation={conversation} press={press} announces={settings.announces} />
+          <section class="talk" aria-label="Conversation">
+            <NoticeBar
+              notice={problem ?? notice}
+              onAction={() => conversation.retry()}
+              onKey={(key) => {
+                saveKey(key);
+                conversation.useKey(key);
+              }}
+              onClose={() => (problem ? conversation.dismiss() : setNotice(null))}
+            />
+            <Captions
+              captions={state.captions}
+              live={state.link === 'live'}
+              showTimings={settings.showTimings}
+              announces={settings.announces}
+              nOlder={conversations.nOlder}
+              onExample={(text) => void conversation.type(text)}
+            />
+            <Composer onSend={(text) => void conversation.type(text)} />
+          </section>
+        </main>
+        <Footer engines={enginesFrom(state.hub)} carrier={carrierOf(conversation)} onEngines={() => setSheet('engines')} />
+        {sheet === 'engines' && <EnginesPanel keeper={keeper} voices={voiceKeeper} onClose={close} />}
+        {sheet === 'conversations' && (
+          <Later load={loadConversations} onFault={onFault} props={{ keeper: conversations, onKeeps: (keepsConversations) => change({ keepsConversations }), onClose: close }} />
+        )}
+        {sheet === 'settings' && (
+          <Later
+            load={loadSettingsSheet}
+            onFault={onFault}
+            props={{ conversation, state, settings, voices: voiceKeeper, onChange: change, onClose: close }}
           />
-          <Captions captions={state.captions} live={state.link === 'live'} showTimings={settings.showTimings} onExample={(text) => void conversation.type(text)} />
-          <Composer onSend={(text) => void conversation.type(text)} />
-        </section>
-      </main>
-      <Footer engines={enginesFrom(state.hub)} carrier={carrierOf(conversation)} onEngines={() => setShowEngines(true)} />
-      {showEngines && <EnginesPanel keeper={keeper} voices={voiceKeeper} onClose={() => setShowEngines(false)} />}
-    </div>
+        )}
+      </div>
+      {inspects && (
+        <Later
+          load={loadInspector}
+          onFault={() => {
+            setInspects(false);
+            setNotice(NOT_LOADED);
+          }}
+          props={{ conversation, recent, isOpen: state.link === 'live', onClose: () => setInspects(false) }}
+        />
+      )}
+    </>
   );
+}
+
+const loadInspector = () => import('../inspector/view/Drawer');
+const loadConversations = () => import('./Conversations');
+const loadSettingsSheet = () => import('./Settings');
+
+interface Kept {
+  own: Settings;
+  shared: Partial<Settings>;
+}
+
+/** A change is the user's own from then on; the address keeps the rest of what it brought. */
+function changed({ own, shared }: Kept, change: Partial<Settings>): Kept {
+  const rest = Object.fromEntries(Object.entries(shared).filter(([key]) => !Object.hasOwn(change, key)));
+  if (Object.keys(shared).length > 0) history.replaceState(null, '', location.pathname + location.search);
+  return { own: { ...own, ...change }, shared: rest };
+}
+
+/** Takes a change to the conversation: devices and settings at once, where the session can. */
+function apply(conversation: Conversation, change: Partial<Settings>): void {
+  const [devices, session] = [devicesOf(change), sessionOf(change)];
+  if (Object.keys(devices).length > 0) void conversation.useDevices(devices);
+  if (Object.keys(session).length > 0) conversation.update(session);
+  if (change.transport && change.transport !== conversation.chosenTransport) conversation.chooseTransport(change.transport);
 }
 
 /** Draws at most once per animation frame, however many events arrive. */

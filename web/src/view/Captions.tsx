@@ -14,10 +14,14 @@ interface Props {
   /** Whether the hub is connected and typed text is being sent. */
   live: boolean;
   showTimings: boolean;
+  /** Lines before these captions, which only the saved conversation has. */
+  nOlder: number;
+  /** To screen readers. */
+  announces: boolean;
   onExample: (text: string) => void;
 }
 
-export function Captions({ captions, live, showTimings, onExample }: Props) {
+export function Captions({ captions, live, showTimings, announces, nOlder, onExample }: Props) {
   const list = useRef<HTMLDivElement>(null);
   const follows = useRef(true);
   useLayoutEffect(() => {
@@ -29,7 +33,7 @@ export function Captions({ captions, live, showTimings, onExample }: Props) {
       id="captions"
       class="captions"
       role="log"
-      aria-live="polite"
+      aria-live={announces ? 'polite' : 'off'}
       aria-label="Captions"
       tabIndex={0}
       ref={list}
@@ -38,6 +42,7 @@ export function Captions({ captions, live, showTimings, onExample }: Props) {
       }}
     >
       <ol>
+        {nOlder > 0 && <li class="older">{nOlder} earlier lines are not shown; a saved conversation has them.</li>}
         {captions.map((caption) =>
           caption.role === 'user' ? (
             <UserLine key={caption.id} caption={caption} live={live} />

@@ -1,9 +1,10 @@
 // The engine of each stage, and for the operator a better model that one click installs.
 
-import { useEffect, useRef, useState } from 'preact/hooks';
+import { useEffect, useState } from 'preact/hooks';
 import { type Model, type Models, type Pull, type Stage, isHere, isUnderWay, modelsOf, share, size, told, unchecked } from '../models/data';
 import type { ModelKeeper } from '../models/keeper';
 import type { VoiceKeeper } from '../voices/keeper';
+import { Dialog } from './Dialog';
 import { Voices } from './Voices';
 
 /** Stages in order of the benefit of a better model. */
@@ -24,47 +25,30 @@ interface Props {
 }
 
 export function EnginesPanel({ keeper, voices, onClose }: Props) {
-  const dialog = useRef<HTMLDialogElement>(null);
   const [, draw] = useState(0);
   useEffect(() => {
-    dialog.current?.showModal();
     const stop = keeper.subscribe(() => draw((n) => n + 1));
     void keeper.look();
     return stop;
   }, [keeper]);
   const { models, fault } = keeper;
   return (
-    <dialog
-      ref={dialog}
-      id="engines-panel"
-      class="panel"
-      aria-labelledby="engines-title"
-      onClose={onClose}
-      onClick={(event) => event.target === dialog.current && dialog.current?.close()}
-    >
-      <div class="panel-inner">
-        <header class="panel-head">
-          <h2 id="engines-title">Engines</h2>
-          <button type="button" class="close" aria-label="Close" onClick={() => dialog.current?.close()}>
-            ×
-          </button>
-        </header>
-        {fault && (
-          <p class="panel-fault" role="alert">
-            {fault}
-          </p>
-        )}
-        {models === null && fault === null && <p class="panel-note">Loading …</p>}
-        {models && STAGES.map(({ stage, does, plain }) => <StageRow key={stage} models={models} name={stage} does={does} plain={plain} keeper={keeper} />)}
-        <Voices keeper={voices} />
-        {models && !models.mayChange && (
-          <p class="panel-note">
-            Whoever runs the hub can add better engines: here, on its own machine or with an admin key, or by{' '}
-            <code>antiphon models pull</code>.
-          </p>
-        )}
-      </div>
-    </dialog>
+    <Dialog id="engines-panel" title="Engines" onClose={onClose}>
+      {fault && (
+        <p class="panel-fault" role="alert">
+          {fault}
+        </p>
+      )}
+      {models === null && fault === null && <p class="panel-note">Loading …</p>}
+      {models && STAGES.map(({ stage, does, plain }) => <StageRow key={stage} models={models} name={stage} does={does} plain={plain} keeper={keeper} />)}
+      <Voices keeper={voices} />
+      {models && !models.mayChange && (
+        <p class="panel-note">
+          Whoever runs the hub can add better engines: here, on its own machine or with an admin key, or by{' '}
+          <code>antiphon models pull</code>.
+        </p>
+      )}
+    </Dialog>
   );
 }
 

@@ -1,53 +1,60 @@
-// The page's name, the choice of the voice, and the switch for timings.
+// The page's name, and what opens the sheets.
 
-import type { State, Transport } from '@antiphon/client';
-import { Mark } from './icons';
+import type { ComponentChildren } from 'preact';
+import { BracesIcon, GearIcon, ListIcon, Mark, PlusIcon } from './icons';
 
 interface Props {
-  state: State;
-  voice: string | null;
-  showTimings: boolean;
-  transport: Transport;
-  onVoice: (voice: string | null) => void;
-  onTimings: (show: boolean) => void;
-  onTransport: (transport: Transport) => void;
+  /** Whether there is a conversation that a new one would end. */
+  canRenew: boolean;
+  onNew: () => void;
+  onConversations: () => void;
+  inspects: boolean;
+  onInspector: () => void;
+  onSettings: () => void;
 }
 
-export function Header({ state, voice, showTimings, transport, onVoice, onTimings, onTransport }: Props) {
-  const known = state.voices.some(({ id }) => id === voice);
+export function Header({ canRenew, onNew, onConversations, inspects, onInspector, onSettings }: Props) {
   return (
     <header class="header">
       <h1 class="name">
         <Mark /> Antiphon
       </h1>
       <div class="choices">
-        <label class="toggle">
-          <input type="checkbox" checked={showTimings} onChange={(event) => onTimings(event.currentTarget.checked)} />
-          <span>Timings</span>
-        </label>
-        {state.hub?.['webrtc'] === true && (
-          <label class="choice">
-            <span class="choice-name">Connection</span>
-            <select id="transport" value={transport} onChange={(event) => onTransport(event.currentTarget.value === 'webrtc' ? 'webrtc' : 'websocket')}>
-              <option value="websocket">WebSocket</option>
-              <option value="webrtc">WebRTC</option>
-            </select>
-          </label>
-        )}
-        {state.voices.length > 0 && (
-          <label class="choice">
-            <span class="choice-name">Voice</span>
-            <select id="voice" value={known ? (voice ?? '') : ''} onChange={(event) => onVoice(event.currentTarget.value || null)}>
-              <option value="">Default</option>
-              {state.voices.map(({ id, name, language }) => (
-                <option key={id} value={id}>
-                  {language ? `${name} (${language})` : name}
-                </option>
-              ))}
-            </select>
-          </label>
-        )}
+        <Tool id="new" name="New" title="New conversation" disabled={!canRenew} onClick={onNew}>
+          <PlusIcon />
+        </Tool>
+        <Tool id="conversations-open" name="Conversation" title="Save, copy, earlier conversations" opens onClick={onConversations}>
+          <ListIcon />
+        </Tool>
+        <Tool id="inspector-open" name="Inspector" title="Every event of this session (I)" expanded={inspects} onClick={onInspector}>
+          <BracesIcon />
+        </Tool>
+        <Tool id="settings-open" name="Settings" title="Settings (,)" opens onClick={onSettings}>
+          <GearIcon />
+        </Tool>
       </div>
     </header>
+  );
+}
+
+interface ToolProps {
+  id: string;
+  name: string;
+  title: string;
+  /** It opens a sheet. */
+  opens?: boolean;
+  /** It shows and hides something beside it. */
+  expanded?: boolean;
+  disabled?: boolean;
+  onClick: () => void;
+  children: ComponentChildren;
+}
+
+function Tool({ id, name, title, opens = false, expanded, disabled = false, onClick, children }: ToolProps) {
+  return (
+    <button id={id} type="button" class="tool" aria-haspopup={opens ? 'dialog' : undefined} aria-expanded={expanded} title={title} disabled={disabled} onClick={onClick}>
+      {children}
+      <span class="tool-name">{name}</span>
+    </button>
   );
 }

@@ -36,14 +36,19 @@ export function NoticeBar({ notice, onAction, onKey, onClose }: Props) {
   );
 }
 
-/** Counts down the seconds. Screen readers read them once; afterwards the number is hidden from the alert. */
+/**
+ * Counts down the seconds, on a clock that nobody sets. Screen readers read them once; afterwards the number is hidden from
+ * the alert.
+ */
 function NoticeText({ notice }: { notice: Notice }) {
   const { text, untilMs } = notice;
-  const [nowMs, setNowMs] = useState(Date.now());
+  const [leftMs, setLeftMs] = useState(0);
   useEffect(() => {
     if (untilMs === undefined) return;
-    setNowMs(Date.now());
-    const timer = setInterval(() => setNowMs(Date.now()), 1_000);
+    const endMs = performance.now() + untilMs - Date.now();
+    const tick = () => setLeftMs(endMs - performance.now());
+    tick();
+    const timer = setInterval(tick, 1_000);
     return () => clearInterval(timer);
   }, [untilMs]);
   const [before, after] = text.split('{s}');
@@ -52,7 +57,7 @@ function NoticeText({ notice }: { notice: Notice }) {
     <>
       {before}
       <span class="countdown" aria-live="off">
-        {Math.max(0, Math.ceil((untilMs - nowMs) / 1_000))}
+        {Math.max(0, Math.ceil(leftMs / 1_000))}
       </span>
       {after}
     </>

@@ -55,7 +55,7 @@ function VoiceRow({ voice, keeper }: { voice: CustomVoice; keeper: VoiceKeeper }
         {voice.name}
       </span>
       <span class="model-state">{[voice.language, seconds(voice.recordingMs)].filter(Boolean).join(' · ')}</span>
-      <button type="button" class="link" aria-label={`${isPlaying ? 'Stop' : 'Play'} a sample of ${voice.name}`} onClick={() => void keeper.play(voice)}>
+      <button type="button" class="link" aria-label={`${isPlaying ? 'Stop' : 'Play'} a sample of ${voice.name}`} onClick={() => void keeper.play(voice.id)}>
         {isPlaying ? 'Stop' : 'Play'}
       </button>
       {voice.removable ? (

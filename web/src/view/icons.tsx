@@ -64,3 +64,37 @@ export function ResponseSign() {
     </svg>
   );
 }
+
+export function GearIcon() {
+  return (
+    <svg class="icon" viewBox="0 0 24 24" aria-hidden="true" {...line}>
+      <path d="M4 7h9M17 7h3M4 17h3M11 17h9" />
+      <circle cx="15" cy="7" r="2.2" />
+      <circle cx="9" cy="17" r="2.2" />
+    </svg>
+  );
+}
+
+export function PlusIcon() {
+  return (
+    <svg class="icon" viewBox="0 0 24 24" aria-hidden="true" {...line}>
+      <path d="M12 5v14M5 12h14" />
+    </svg>
+  );
+}
+
+export function ListIcon() {
+  return (
+    <svg class="icon" viewBox="0 0 24 24" aria-hidden="true" {...line}>
+      <path d="M4 5.5h16v10H11l-4.5 4v-4H4zM8 9h8M8 12h5" />
+    </svg>
+  );
+}
+
+export function BracesIcon() {
+  return (
+    <svg class="icon" viewBox="0 0 24 24" aria-hidden="true" {...line}>
+      <path d="M9 4.5H8A2.5 2.5 0 0 0 5.5 7v2.5L4 12l1.5 2.5V17A2.5 2.5 0 0 0 8 19.5h1M15 4.5h1A2.5 2.5 0 0 1 18.5 7v2.5L20 12l-1.5 2.5V17a2.5 2.5 0 0 1-2.5 2.5h-1" />
+    </svg>
+  );
+}

@@ -2,22 +2,39 @@
 
 import type { Conversation } from '@antiphon/client';
 import { useEffect } from 'preact/hooks';
+import type { PressToTalk } from '../session/press';
 
-export function useShortcuts(conversation: Conversation): void {
+/** `press`: the user holds the space bar to talk; null: it starts and stops the conversation. */
+export function useShortcuts(conversation: Conversation, press: PressToTalk | null, open: (what: 'settings' | 'inspector') => void): void {
   useEffect(() => {
     const onKey = (event: KeyboardEvent) => {
+      // A sheet has its own keys.
+      if (document.querySelector('dialog[open]')) return;
+      if (press && event.key === ' ' && event.repeat) return event.preventDefault();
       if (event.repeat || event.ctrlKey || event.metaKey || event.altKey) return;
       if (event.key === 'Escape') return conversation.hush();
       const target = event.target instanceof Element ? event.target : null;
       if (target?.closest('input, textarea, select')) return;
-      if (event.key === 'm' || event.key === 'M') return conversation.mute();
+      if (event.key === ',') return open('settings');
+      if (event.key === 'i' || event.key === 'I') return open('inspector');
+      if (!press && (event.key === 'm' || event.key === 'M')) return conversation.mute();
       const takesSpace = target?.closest('button, summary, a, [role=button]');
       if ((event.key === ' ' || event.key === 'Enter') && !takesSpace) {
         event.preventDefault();
+        if (press && event.key === ' ' && conversation.state.microphone === 'on') return press.press();
         void conversation.talk();
       }
     };
+    const onUp = (event: KeyboardEvent) => event.key === ' ' && press?.release();
+    // A page that loses the keyboard does not see the key go up.
+    const onBlur = () => press?.release();
     document.addEventListener('keydown', onKey);
-    return () => document.removeEventListener('keydown', onKey);
-  }, [conversation]);
+    document.addEventListener('keyup', onUp);
+    window.addEventListener('blur', onBlur);
+    return () => {
+      document.removeEventListener('keydown', onKey);
+      document.removeEventListener('keyup', onUp);
+      window.removeEventListener('blur', onBlur);
+    };
+  }, [conversation, press, open]);
 }

@@ -9,6 +9,13 @@ const ANSWER_MS = 8_000;
 const ADD_MS = 180_000;
 const SAMPLE = 'Hello! This is how I sound when I answer you.';
 
+/** How a sample is played: speed of the voice, id of the device, volume from 0 to 1. */
+interface Playback {
+  speed?: number | null;
+  loudspeaker?: string | null;
+  volume?: number;
+}
+
 export class VoiceKeeper {
   #library: Library | null = null;
   #fault: string | null = null;
@@ -39,7 +46,7 @@ export class VoiceKeeper {
     return this.#told;
   }
 
-  /** The voice whose sample is being fetched or played. */
+  /** The voice whose sample is being fetched or played; empty: the hub's own. */
   get playing(): string | null {
     return this.#playing?.id ?? null;
   }
@@ -82,17 +89,18 @@ export class VoiceKeeper {
     this.#draw();
   }
 
-  /** Plays a sentence by the voice, or stops it. */
-  async play(voice: CustomVoice): Promise<void> {
-    const isPlaying = this.#playing?.id === voice.id;
+  /** Plays a sentence by the voice, the hub's own if it is null, or stops it. */
+  async play(voice: string | null, { speed, loudspeaker, volume = 1 }: Playback = {}): Promise<void> {
+    const id = voice ?? '';
+    const isPlaying = this.#playing?.id === id;
     this.stop();
     if (isPlaying) return;
     this.#begin();
     const abort = new AbortController();
     // Made at once, while the browser still counts the click.
-    const context = new AudioContext();
+    const context: AudioContext & { setSinkId?: (id: string) => Promise<void> } = new AudioContext();
     const playing = {
-      id: voice.id,
+      id,
       stop: () => {
         abort.abort();
         void context.close();
@@ -100,18 +108,21 @@ export class VoiceKeeper {
     };
     this.#playing = playing;
     this.#draw();
-    const body = JSON.stringify({ input: SAMPLE, voice: { id: voice.id }, response_format: 'wav' });
+    const body = JSON.stringify({ input: SAMPLE, ...(voice !== null && { voice: { id: voice } }), ...(speed && { speed }), response_format: 'wav' });
     const answer = await this.#ask('v1/audio/speech', 'POST', { body, signal: abort.signal });
     try {
       if (answer === null || this.#playing !== playing) return;
       const source = context.createBufferSource();
       source.buffer = await context.decodeAudioData(await answer.arrayBuffer());
-      source.connect(context.destination);
+      const gain = context.createGain();
+      gain.gain.value = volume;
+      source.connect(gain).connect(context.destination);
+      if (loudspeaker) await context.setSinkId?.(loudspeaker);
       const ended = new Promise((done) => source.addEventListener('ended', done));
       source.start();
       await ended;
     } catch {
-      // It was stopped, or the line broke: there is nothing to hear.
+      // It was stopped, the line broke, or the loudspeaker is gone: there is nothing to hear.
     } finally {
       if (this.#playing === playing) this.stop();
     }

@@ -3,7 +3,8 @@
 
 import { CAPTURE, type CaptureOptions, type CapturedFrame, type ToCapture } from './messages.js';
 
-export type MicrophoneFault = 'insecure' | 'missing' | 'refused' | 'busy' | 'unsupported';
+/** `absent`: the chosen one is not there. */
+export type MicrophoneFault = 'insecure' | 'missing' | 'absent' | 'refused' | 'busy' | 'unsupported';
 
 export class MicrophoneError extends Error {
   override name = 'MicrophoneError';
@@ -21,18 +22,21 @@ export interface MicrophoneOptions {
   /** Sampling rate of the frames, as required by the encoder. */
   toHz: number;
   frame: (frame: CapturedFrame) => void;
+  /** Id of the device; null: the browser's choice. */
+  device: string | null;
   /** The device was disconnected while in use. */
   lost: () => void;
 }
 
 export class Microphone {
   readonly #stream: MediaStream;
-  readonly #source: MediaStreamAudioSourceNode;
+  /** The device in the audio graph. */
+  readonly source: MediaStreamAudioSourceNode;
   readonly #node: AudioWorkletNode;
 
   /** Requests the device first, because nothing else works without its permission. */
   static async open(context: AudioContext, options: MicrophoneOptions): Promise<Microphone> {
-    const stream = await askForStream();
+    const stream = await askForStream(options.device);
     try {
       await context.audioWorklet.addModule(options.worklets);
       return new Microphone(context, stream, options);
@@ -44,12 +48,12 @@ export class Microphone {
 
   private constructor(context: AudioContext, stream: MediaStream, options: MicrophoneOptions) {
     this.#stream = stream;
-    this.#source = context.createMediaStreamSource(stream);
+    this.source = context.createMediaStreamSource(stream);
     const processorOptions: CaptureOptions = { toHz: options.toHz };
     this.#node = new AudioWorkletNode(context, CAPTURE, { numberOfInputs: 1, numberOfOutputs: 1, processorOptions });
     this.#node.port.onmessage = (message: MessageEvent<CapturedFrame>) => options.frame(message.data);
     // Its output is silent; browsers only run nodes that are connected to the destination.
-    this.#source.connect(this.#node).connect(context.destination);
+    this.source.connect(this.#node).connect(context.destination);
     for (const track of stream.getAudioTracks()) track.addEventListener('ended', options.lost);
   }
 
@@ -66,7 +70,7 @@ export class Microphone {
   close(): void {
     this.#node.port.onmessage = null;
     this.#post({ kind: 'stop' });
-    this.#source.disconnect();
+    this.source.disconnect();
     this.#node.disconnect();
     for (const track of this.#stream.getTracks()) track.stop();
   }
@@ -76,12 +80,12 @@ export class Microphone {
   }
 }
 
-async function askForStream(): Promise<MediaStream> {
+async function askForStream(device: string | null): Promise<MediaStream> {
   if (!window.isSecureContext) throw new MicrophoneError('insecure');
   if (!navigator.mediaDevices?.getUserMedia) throw new MicrophoneError('unsupported');
   try {
     return await navigator.mediaDevices.getUserMedia({
-      audio: { echoCancellation: true, noiseSuppression: true, autoGainControl: true, channelCount: 1 },
+      audio: { echoCancellation: true, noiseSuppression: true, autoGainControl: true, channelCount: 1, ...(device && { deviceId: { exact: device } }) },
     });
   } catch (cause) {
     throw new MicrophoneError(faultOf(cause), cause);
@@ -94,8 +98,9 @@ function faultOf(cause: unknown): MicrophoneFault {
     case 'SecurityError':
       return 'refused';
     case 'NotFoundError':
-    case 'OverconstrainedError':
       return 'missing';
+    case 'OverconstrainedError':
+      return 'absent';
     default:
       return 'busy';
   }

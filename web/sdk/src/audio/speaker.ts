@@ -5,7 +5,9 @@ import { PLAYBACK, type PlaybackReport, type ToPlayback } from './messages.js';
 import type { Chunk } from './queue.js';
 
 export class Speaker {
-  readonly #node: AudioWorkletNode;
+  /** The replies in the audio graph, before the volume. */
+  readonly source: AudioWorkletNode;
+  readonly #gain: GainNode;
   #nDiscards = 0;
 
   /** `worklets`: address of `worklets.ts`, bundled. */
@@ -15,22 +17,28 @@ export class Speaker {
   }
 
   private constructor(context: AudioContext, report: (report: PlaybackReport) => void) {
-    this.#node = new AudioWorkletNode(context, PLAYBACK, {
+    this.source = new AudioWorkletNode(context, PLAYBACK, {
       numberOfInputs: 0,
       numberOfOutputs: 1,
       outputChannelCount: [2],
     });
-    this.#node.port.onmessage = (message: MessageEvent<PlaybackReport>) => {
+    this.source.port.onmessage = (message: MessageEvent<PlaybackReport>) => {
       // Reports on their way from before a `discard` are about void audio.
       if (message.data.nDiscards === this.#nDiscards) report(message.data);
     };
-    this.#node.connect(context.destination);
+    this.#gain = context.createGain();
+    this.source.connect(this.#gain).connect(context.destination);
   }
 
   /** Takes ownership of the samples; the caller must not use them again. */
   play(chunk: Chunk): void {
     const message: ToPlayback = { kind: 'chunk', chunk };
-    this.#node.port.postMessage(message, [chunk.samples.buffer as ArrayBuffer]);
+    this.source.port.postMessage(message, [chunk.samples.buffer as ArrayBuffer]);
+  }
+
+  /** 0 to 1. */
+  set volume(volume: number) {
+    this.#gain.gain.value = volume;
   }
 
   end(itemId: string): void {
@@ -56,6 +64,6 @@ export class Speaker {
   }
 
   #post(message: ToPlayback): void {
-    this.#node.port.postMessage(message);
+    this.source.port.postMessage(message);
   }
 }

@@ -141,6 +141,10 @@ export interface SessionSettings {
   language?: string | null;
   /** How soon a pause counts as the end of the user's turn: `high` answers soonest. */
   eagerness?: 'low' | 'medium' | 'high' | 'auto' | null;
+  /** Whether a reply goes on after "uh-huh" and the like. */
+  ignoreBackchannels?: boolean | null;
+  /** The end of a turn is what the client commits (`input_audio_buffer.commit`); the hub detects none. */
+  manual?: boolean;
   /** The hub's noise reduction: for a microphone at the mouth, for one in the room, or none. */
   noiseReduction?: 'near_field' | 'far_field' | 'off' | null;
 }
@@ -158,10 +162,15 @@ export interface ToolDefinition {
  * client cannot play sound; the hub then responds with text only.
  */
 export function sessionUpdate(settings: SessionSettings, sound: boolean, tools: readonly ToolDefinition[] = []): object {
-  const { voice, instructions, speed, language, eagerness, noiseReduction } = settings;
+  const { voice, instructions, speed, language, eagerness, ignoreBackchannels, manual, noiseReduction } = settings;
   const output = { ...(voice && { voice }), ...(speed && { speed }) };
   const input = {
-    turn_detection: { type: 'semantic_vad', ...(eagerness && { eagerness }), create_response: true, interrupt_response: true },
+    turn_detection: manual
+      ? null
+      : {
+          type: 'semantic_vad', ...(eagerness && { eagerness }), create_response: true, interrupt_response: true,
+          ...(typeof ignoreBackchannels === 'boolean' && { ignore_backchannels: ignoreBackchannels }),
+        },
     transcription: { model: 'whisper-1', ...(language && { language }) },
     ...(noiseReduction && { noise_reduction: noiseReduction === 'off' ? null : { type: noiseReduction } }),
   };

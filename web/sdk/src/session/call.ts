@@ -74,6 +74,10 @@ export class Call implements Line {
     void this.#sender.replaceTrack(track);
   }
 
+  giveUp(): void {
+    this.#end(Closed.abnormal);
+  }
+
   close(): void {
     if (!this.#over) this.#hangUp?.();
     this.#over = true;

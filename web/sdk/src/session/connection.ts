@@ -49,7 +49,7 @@ export class Connection implements Line {
     this.#socket.onopen = () => this.#open();
     this.#socket.onmessage = (message: MessageEvent<string | ArrayBuffer>) => this.#take(message.data);
     this.#socket.onclose = (close: CloseEvent) => this.#end(close.code);
-    this.#openTimer = window.setTimeout(() => this.#giveUp(), OPEN_TIMEOUT_MS);
+    this.#openTimer = window.setTimeout(() => this.giveUp(), OPEN_TIMEOUT_MS);
   }
 
   /** Null until the hub reports that the session can be resumed. */
@@ -73,7 +73,7 @@ export class Connection implements Line {
     // Before sending: what is sent in this task leaves the buffer after it.
     if (this.#socket.bufferedAmount === 0) this.#drainedMs = now;
     this.#write(this.outbox.audio(payload));
-    if (now - this.#drainedMs > STUCK_MS) this.#giveUp();
+    if (now - this.#drainedMs > STUCK_MS) this.giveUp();
   }
 
   /** The microphone travels in frames. */
@@ -142,7 +142,7 @@ export class Connection implements Line {
     if (event?.type !== 'antiphon.session.resumed') return;
     clearTimeout(this.#openTimer);
     const continuation = this.outbox.resume(event.after, event.received);
-    if (continuation === null) return this.#giveUp(Closed.noSession);
+    if (continuation === null) return this.giveUp(Closed.noSession);
     this.#greeted = true;
     for (const message of continuation.sendAgain) this.#write(message);
     this.#drainedMs = performance.now();
@@ -150,7 +150,7 @@ export class Connection implements Line {
   }
 
   /** Closing a blocked socket may take minutes, so the owner is notified now. */
-  #giveUp(code: number = Closed.abnormal): void {
+  giveUp(code: number = Closed.abnormal): void {
     // 1000, or no code, ends the session; another one keeps it for the next connection.
     this.#socket.close(code === Closed.noSession ? 1000 : Closed.gaveUp);
     this.#end(code);

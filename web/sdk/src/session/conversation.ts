@@ -10,7 +10,7 @@ import * as wire from '../protocol/events.js';
 import type { Frame } from '../protocol/frame.js';
 import { effectsOf, isWanted } from '../state/effects.js';
 import { history } from '../state/history.js';
-import type { State } from '../state/model.js';
+import type { Caption, State } from '../state/model.js';
 import { type Problem, isAboutLink, obstacleOf } from '../state/problem.js';
 import { TurnClock } from '../state/turn_clock.js';
 import { MAX_ATTEMPTS, backoffMs } from './backoff.js';
@@ -36,6 +36,22 @@ export type Transport = 'websocket' | 'webrtc';
 /** A key, or what gets one for each connection: a short-lived one from the page's own server. */
 export type Key = string | null | (() => string | null | Promise<string | null>);
 
+/** Audio devices, as `navigator.mediaDevices.enumerateDevices` names them; null: the browser's choice. */
+export interface Devices {
+  microphone?: string | null;
+  /** Where the browser lets a page choose (`AudioContext.setSinkId`). */
+  loudspeaker?: string | null;
+  /** Of the replies, 0 to 1. */
+  volume?: number;
+}
+
+/** The audio graph of a conversation, to be listened to. Nodes change with the devices and the transport. */
+export interface AudioGraph {
+  context: AudioContext;
+  microphone: AudioNode | null;
+  reply: AudioNode | null;
+}
+
 export interface ConversationOptions {
   /** Address of the hub, below any path; default: the page's own. */
   hub?: string | URL;
@@ -45,6 +61,9 @@ export interface ConversationOptions {
   /** Codec of the WebSocket; default: Opus where the browser has it, else PCM16. */
   codec?: Codec | null;
   session?: wire.SessionSettings;
+  devices?: Devices;
+  /** An earlier conversation, which is shown, and which the first session knows. */
+  captions?: readonly Caption[];
   /** Functions that the model may call. */
   tools?: readonly Tool[];
   /**
@@ -92,6 +111,7 @@ export class Conversation {
   readonly #closed = new AbortController();
   readonly levels: Levels = { microphone: 0, reply: 0 };
   readonly sound = new Sound(this.levels);
+  readonly #devices: Devices;
   #session: wire.SessionSettings;
   #codec: Codec | null;
   #key: Key;
@@ -104,7 +124,7 @@ export class Conversation {
   /** In the place of `#reply` in a call by WebRTC. */
   #remote: RemoteReply | null = null;
   #clock = new TurnClock();
-  readonly #hubClock = new HubClock((event) => this.#connection?.send(event), () => this.#microphoneMs());
+  readonly #hubClock = new HubClock((event) => this.#connection?.send(event), () => this.#microphoneMs(), () => this.#connection?.giveUp());
   #wantsMicrophone = false;
   /** Typed messages waiting for the connection. */
   #pending: { id: string; text: string }[] = [];
@@ -133,7 +153,9 @@ export class Conversation {
     this.#codec = options.codec ?? null;
     this.#key = options.key ?? null;
     this.#chosen = options.transport ?? 'websocket';
+    this.#devices = { ...options.devices };
     this.#tools = options.tools ?? [];
+    if (options.captions) this.#store.dispatch({ kind: 'captions', captions: options.captions });
     this.#calls = new ToolCalls(this.#tools, (event) => this.send(event));
     const { signal } = this.#closed;
     window.addEventListener('online', () => this.#isLost() && this.retry(), { signal });
@@ -273,6 +295,35 @@ export class Conversation {
     else this.#sendSettings();
   }
 
+  /** Uses these devices from now on, also while talking. */
+  async useDevices(change: Devices): Promise<void> {
+    Object.assign(this.#devices, change);
+    if (change.microphone !== undefined && this.#user) {
+      const { muted } = this.state;
+      this.#user.close();
+      this.#user = null;
+      await this.#openMicrophone(this.#epoch);
+      if (muted) this.mute();
+    }
+    await this.#useLoudspeaker();
+  }
+
+  /** Null until a conversation has started. */
+  get audio(): AudioGraph | null {
+    const reply = (this.#remote ?? this.#speaker)?.source ?? null;
+    return this.#context && { context: this.#context, microphone: this.#user?.source ?? null, reply };
+  }
+
+  /** Goes on with another conversation, or a new one; a session that is open makes room for one that knows these captions. */
+  renew(captions: readonly Caption[] = []): void {
+    this.#pending = [];
+    this.#unconfirmed = [];
+    this.#report(null);
+    this.#closeReply();
+    this.#store.dispatch({ kind: 'captions', captions });
+    if (this.state.link !== 'off') this.#reopen();
+  }
+
   /** The codec of the WebSocket; null until a conversation has started. */
   get codec(): Codec | null {
     return this.#codec;
@@ -349,6 +400,7 @@ export class Conversation {
     this.#calls.stop();
     if (this.#context && webrtc) {
       const remote = (this.#remote = new webrtc.RemoteReply(this.#context, this.#remoteHandlers()));
+      void this.#useLoudspeaker();
       const options = { url: callUrl(this.#base), headers: authorization(key), microphone: this.#user?.track ?? null };
       this.#connection = new webrtc.Call(options, { ...this.#handlers(epoch), reply: (stream) => remote.play(stream) });
       return;
@@ -444,6 +496,7 @@ export class Conversation {
       try {
         this.#worklets ??= (await import('../audio/bundled.js')).default;
         this.#speaker = await Speaker.open(this.#context, this.#worklets, (report) => this.#playback(report));
+        void this.#useLoudspeaker();
       } catch (cause) {
         if (epoch !== this.#epoch) return false;
         reportError(cause);
@@ -454,6 +507,19 @@ export class Conversation {
     }
     if (!this.#context && this.state.problem === null) this.#report({ kind: 'no-sound' });
     return epoch === this.#epoch;
+  }
+
+  async #useLoudspeaker(): Promise<void> {
+    const { loudspeaker, volume = 1 } = this.#devices;
+    if (this.#speaker) this.#speaker.volume = volume;
+    const id = loudspeaker ?? '';
+    const context = this.#context as (AudioContext & { sinkId?: string; setSinkId?: (id: string) => Promise<void> }) | null;
+    try {
+      await this.#remote?.use(id, volume);
+      if (context && context.sinkId !== id) await context.setSinkId?.(id);
+    } catch {
+      this.#report({ kind: 'loudspeaker' });
+    }
   }
 
   /** Returns false if there is no microphone; a conversation that needs it then does not start. */
@@ -468,6 +534,7 @@ export class Conversation {
         // The loudspeaker comes first.
         worklets: this.#worklets ?? '',
         codec,
+        device: this.#devices.microphone ?? null,
         levels: this.levels,
         payload: (payload) => this.#sendAudio(payload),
         lost: () => this.#microphoneLost(),

@@ -6,18 +6,27 @@ import { type ServerEvent, clockPing } from '../protocol/events.js';
 /** Number of pings sent without delay at the start; the hub uses the fastest of the recent exchanges. */
 const QUICK_PINGS = 4;
 const PING_EVERY_MS = 5_000;
+/** A hub that leaves this many pings unanswered is gone, as after the machine slept; it was there before. */
+const MAX_UNANSWERED = 2;
 
 export class HubClock {
   readonly #send: (event: object) => void;
   readonly #microphoneMs: () => number | null;
+  readonly #gone: () => void;
+  /** Pings since the last answer; null before the first answer of a connection. */
+  #unanswered: number | null = null;
   #pongMs: number | null = null;
   #nPings = 0;
   #timer = 0;
 
-  /** `microphoneMs`: when the first sample of the microphone stream was captured, if there is a microphone. */
-  constructor(send: (event: object) => void, microphoneMs: () => number | null) {
+  /**
+   * `microphoneMs`: when the first sample of the microphone stream was captured, if there is a microphone. `gone`: the hub
+   * does not answer any more.
+   */
+  constructor(send: (event: object) => void, microphoneMs: () => number | null, gone: () => void) {
     this.#send = send;
     this.#microphoneMs = microphoneMs;
+    this.#gone = gone;
   }
 
   begin(): void {
@@ -28,16 +37,18 @@ export class HubClock {
 
   stop(): void {
     clearTimeout(this.#timer);
-    this.#pongMs = null;
+    this.#pongMs = this.#unanswered = null;
   }
 
   take(event: ServerEvent): void {
     if (event.type !== 'antiphon.clock.pong') return;
     this.#pongMs = performance.now();
+    this.#unanswered = 0;
     if (this.#nPings < QUICK_PINGS) this.#ping();
   }
 
   #ping(): void {
+    if (this.#unanswered !== null && this.#unanswered++ >= MAX_UNANSWERED) return this.#gone();
     this.#nPings++;
     this.#send(clockPing(performance.now(), this.#pongMs, this.#microphoneMs()));
     this.#pongMs = null;

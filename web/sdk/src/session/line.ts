@@ -27,5 +27,7 @@ export interface Line {
   readonly resumable: Outbox | null;
   /** Messages of the hub so far. */
   readonly nReceived: number;
+  /** Takes the connection for lost, as after the machine slept. */
+  giveUp(): void;
   close(): void;
 }

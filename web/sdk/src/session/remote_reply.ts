@@ -80,6 +80,17 @@ export class RemoteReply {
     }
   }
 
+  /** The replies in the audio graph. */
+  get source(): AudioNode {
+    return this.#analyser;
+  }
+
+  /** Rejects if there is no such device. */
+  async use(loudspeaker: string, volume: number): Promise<void> {
+    this.#element.volume = volume;
+    await this.#element.setSinkId?.(loudspeaker);
+  }
+
   close(): void {
     clearInterval(this.#timer);
     this.#source?.disconnect();

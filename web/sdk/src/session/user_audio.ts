@@ -15,6 +15,8 @@ export interface UserAudioOptions {
   /** Address of `worklets.ts`, bundled. */
   worklets: string;
   codec: Codec;
+  /** Id of the microphone; null: the browser's choice. */
+  device: string | null;
   /** Its `microphone` is kept up to date. */
   levels: Levels;
   /** One encoded 20 ms frame. */
@@ -37,6 +39,7 @@ export class UserAudio {
     try {
       audio.#microphone = await Microphone.open(context, {
         worklets: options.worklets,
+        device: options.device,
         toHz: audio.#encoder.rateHz,
         frame: (frame) => audio.#frame(frame),
         lost: options.lost,
@@ -62,6 +65,11 @@ export class UserAudio {
   /** The microphone's track. */
   get track(): MediaStreamTrack | null {
     return this.#microphone?.track ?? null;
+  }
+
+  /** The microphone in the audio graph. */
+  get source(): AudioNode | null {
+    return this.#microphone?.source ?? null;
   }
 
   mute(muted: boolean): void {

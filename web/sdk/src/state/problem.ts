@@ -7,6 +7,8 @@ import type { Readiness } from '../session/hub.js';
 export type Problem =
   /** There is no microphone to use; `lost`: it was disconnected while in use. */
   | { kind: 'microphone'; fault: MicrophoneFault | 'lost' }
+  /** The chosen loudspeaker is not there; another one plays. */
+  | { kind: 'loudspeaker' }
   /** The page is no secure context: text only. */
   | { kind: 'no-sound' }
   /** The browser does not load the code of the audio thread: see `ConversationOptions.worklets`. */

@@ -16,6 +16,8 @@ export type Action =
   | { kind: 'problem'; problem: Problem | null }
   | { kind: 'hub'; hub: HubStatus }
   | { kind: 'voices'; voices: Voice[] }
+  /** The conversation is another one; the captions are those of an earlier session. */
+  | { kind: 'captions'; captions: readonly Caption[] }
   | { kind: 'typed'; id: string; text: string }
   /** A typed message, or a repeated recording, is being sent. */
   | { kind: 'sent' }
@@ -47,6 +49,8 @@ export function reduce(state: State, action: Action): State {
       return { ...state, hub: action.hub };
     case 'voices':
       return { ...state, voices: action.voices };
+    case 'captions':
+      return { ...state, captions: action.captions.slice(-MAX_CAPTIONS), playback: 'idle', awaiting: false };
     case 'typed':
       return { ...append(state, typedCaption(action.id, action.text)), awaiting: state.link === 'live' };
     case 'sent':

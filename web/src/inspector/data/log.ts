@@ -50,8 +50,8 @@ export class EventLog {
     return () => this.#listeners.delete(listener);
   }
 
-  /** A message as it travels. */
-  message(direction: 'sent' | 'received', data: string | ArrayBuffer, at: number): void {
+  /** A message as it travels; of a binary one only its length is read. */
+  message(direction: 'sent' | 'received', data: string | { byteLength: number }, at: number): void {
     if (typeof data !== 'string') return this.#add({ direction, type: 'binary frame', bytes: data.byteLength, audioMs: null, json: `"<${data.byteLength} bytes>"`, at });
     const bytes = new TextEncoder().encode(data).length;
     let event: unknown;

@@ -23,6 +23,8 @@ const SECRET = /^(authorization|api[-_]?key|key|secret|client_secret|token|acces
 const SECRET_TEXT = /\b(?:sk|ek)[-_][\w-]{6,}|\bBearer\s+[\w.~+/=-]+/gi;
 /** Shorter texts are no audio. */
 const LEAST_AUDIO = 64;
+/** In the place of audio. */
+const AUDIO_MARK = /^<audio: \d+ bytes>$/;
 const BASE64 = /^[A-Za-z0-9+/]+={0,2}$/;
 
 /** A copy of an event without secrets and audio. */
@@ -46,6 +48,25 @@ export function shown(event: unknown): Shown {
     return Object.fromEntries(Object.entries(value).map(([name, one]) => [name, copy(one, name, isSecret || key === 'headers' || SECRET.test(name))]));
   };
   return { event: copy(event, '', false), audioBytes };
+}
+
+/**
+ * A shown event as one to edit: what is hidden in it is empty, and named by its path, because dots and sizes are not what
+ * was sent.
+ */
+export function withoutHidden(event: unknown): { event: unknown; hidden: string[] } {
+  const hidden: string[] = [];
+  const copy = (value: unknown, path: string): unknown => {
+    if (typeof value === 'string') {
+      const open = AUDIO_MARK.test(value) ? '' : value.replaceAll(HIDDEN, '');
+      if (open !== value) hidden.push(path);
+      return open;
+    }
+    if (Array.isArray(value)) return value.map((one, i) => copy(one, `${path}[${i}]`));
+    if (typeof value !== 'object' || value === null) return value;
+    return Object.fromEntries(Object.entries(value).map(([name, one]) => [name, copy(one, path === '' ? name : `${path}.${name}`)]));
+  };
+  return { event: copy(event, ''), hidden };
 }
 
 /** Bytes that a base64 text stands for. */

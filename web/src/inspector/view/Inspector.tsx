@@ -1,29 +1,17 @@
-// The inspector: a connection, its events with a filter, one event in full, and an editor that sends any event.
+// The inspector's page: a connection of its own, and the workbench.
 
-import { useEffect, useMemo, useRef, useState } from 'preact/hooks';
-import { bytes, duration } from '../../dashboard/data/words';
+import { useEffect, useMemo, useState } from 'preact/hooks';
 import { Mark } from '../../view/icons';
 import { addressFrom, protocolsOf } from '../data/address';
-import { LANGUAGES, LANGUAGE_WORDS, TEMPLATES, codeOf, draftFrom } from '../data/code';
-import { type Filter, GROUPS, type Group, type ToolCall, firstFilter, matching, toolCalls } from '../data/filter';
-import type { Direction, Entry, EventLog } from '../data/log';
+import type { EventLog } from '../data/log';
 import { Wire, type WireState } from '../wire';
-import { EventList, time } from './EventList';
-import { Json } from './Json';
+import { Workbench } from './Workbench';
 
 export function Inspector({ log }: { log: EventLog }) {
-  const entries = useEntries(log);
   const [state, setState] = useState<WireState>('off');
   const wire = useMemo(() => new Wire(log, setState), [log]);
-  const [filter, setFilter] = useState<Filter>(firstFilter);
-  const [frozen, setFrozen] = useState<readonly Entry[] | null>(null);
-  const [chosen, setChosen] = useState<number | null>(null);
-  const [draft, setDraft] = useState(() => JSON.stringify(TEMPLATES[1], null, 2));
   const [url, setUrl] = useState('');
   useEffect(() => () => wire.close(), [wire]);
-  const seen = frozen ?? entries;
-  const listed = useMemo(() => matching(seen, filter), [seen, filter]);
-  const entry = seen.find(({ n }) => n === chosen) ?? null;
   return (
     <div class="inspector" data-state={state}>
       <header class="header">
@@ -48,33 +36,7 @@ export function Inspector({ log }: { log: EventLog }) {
           }}
           onClose={() => wire.close()}
         />
-        <section class="card events" aria-label="Events">
-          <Tools
-            filter={filter}
-            onFilter={setFilter}
-            isPaused={frozen !== null}
-            waiting={frozen === null ? 0 : (entries.at(-1)?.n ?? 0) - (frozen.at(-1)?.n ?? 0)}
-            onPause={() => setFrozen(frozen === null ? entries : null)}
-            onClear={() => {
-              log.clear();
-              setFrozen(null);
-              setChosen(null);
-            }}
-          />
-          <p class="quiet" id="count" role="status">
-            {listed.length} of {seen.length} events{log.dropped > 0 && `, ${log.dropped} older ones are gone`}
-          </p>
-          <EventList entries={listed} chosen={chosen} isFollowing={frozen === null} onChoose={setChosen} />
-        </section>
-        <div class="side">
-          <Detail entry={entry} url={url} onEdit={setDraft} />
-          <Editor draft={draft} isOpen={state === 'open'} onDraft={setDraft} onSend={(event) => wire.send(event)} />
-          <Calls
-            calls={useMemo(() => toolCalls(seen), [seen])}
-            onChoose={setChosen}
-            onAnswer={(id) => setDraft(JSON.stringify({ type: 'conversation.item.create', item: { type: 'function_call_output', call_id: id, output: '{}' } }, null, 2))}
-          />
-        </div>
+        <Workbench log={log} url={url} isOpen={state === 'open'} onSend={(event) => wire.send(event)} />
       </main>
     </div>
   );
@@ -117,218 +79,4 @@ function Connect({ state, onOpen, onClose }: { state: WireState; onOpen: (url: s
       </p>
     </form>
   );
-}
-
-const GROUP_WORDS: Record<Group, string> = { all: 'All kinds', session: 'Session', conversation: 'Conversation', response: 'Response', audio: 'Audio', tools: 'Tools', errors: 'Errors' };
-
-interface ToolsProps {
-  filter: Filter;
-  onFilter: (filter: Filter) => void;
-  isPaused: boolean;
-  /** Events that came since. */
-  waiting: number;
-  onPause: () => void;
-  onClear: () => void;
-}
-
-function Tools({ filter, onFilter, isPaused, waiting, onPause, onClear }: ToolsProps) {
-  const set = (change: Partial<Filter>) => onFilter({ ...filter, ...change });
-  return (
-    <div class="tools">
-      <input class="tools-words" id="words" type="search" aria-label="Search the events" placeholder="Search" value={filter.words} onInput={(event) => set({ words: event.currentTarget.value })} />
-      <select id="direction" aria-label="Direction" value={filter.direction} onChange={(event) => set({ direction: event.currentTarget.value as Direction | 'all' })}>
-        <option value="all">Both ways</option>
-        <option value="sent">Sent</option>
-        <option value="received">Received</option>
-      </select>
-      <select id="group" aria-label="Kind" value={filter.group} onChange={(event) => set({ group: event.currentTarget.value as Group })}>
-        {GROUPS.map((group) => (
-          <option key={group} value={group}>
-            {GROUP_WORDS[group]}
-          </option>
-        ))}
-      </select>
-      <label class="toggle">
-        <input type="checkbox" id="audio" checked={filter.showsAudio} onChange={(event) => set({ showsAudio: event.currentTarget.checked })} />
-        <span>Audio</span>
-      </label>
-      <button type="button" class="pill" id="pause" aria-pressed={isPaused} onClick={onPause}>
-        {isPaused ? `Go on (${waiting} new)` : 'Pause'}
-      </button>
-      <button type="button" class="pill" id="clear" onClick={onClear}>
-        Clear
-      </button>
-    </div>
-  );
-}
-
-function Detail({ entry, url, onEdit }: { entry: Entry | null; url: string; onEdit: (text: string) => void }) {
-  const [copied, setCopied] = useState('');
-  if (entry === null) {
-    return (
-      <section class="card" id="detail" aria-label="Event">
-        <p class="quiet">Choose an event to see all of it.</p>
-      </section>
-    );
-  }
-  const event: unknown = JSON.parse(entry.json);
-  const copy = async (name: string, text: string) => {
-    try {
-      await navigator.clipboard.writeText(text);
-      setCopied(`${name} is copied.`);
-    } catch {
-      setCopied('The browser does not let this page copy.');
-    }
-  };
-  return (
-    <section class="card" id="detail" aria-label="Event">
-      <h2>{entry.type}</h2>
-      <p class="quiet">
-        {entry.direction === 'note' ? 'connection' : entry.direction} at {time(entry.at)}, {bytes(entry.bytes)}
-        {entry.audioMs !== null && `, ${duration(entry.audioMs)} of audio`}
-      </p>
-      {entry.direction !== 'note' && (
-        <div class="detail-tools">
-          <button type="button" class="pill" onClick={() => void copy('JSON', JSON.stringify(event, null, 2))}>
-            Copy JSON
-          </button>
-          {entry.direction === 'sent' && typeof event === 'object' && (
-            <>
-              <button type="button" class="pill" id="edit" onClick={() => onEdit(JSON.stringify(event, null, 2))}>
-                Edit
-              </button>
-              {LANGUAGES.map((language) => {
-                const code = codeOf(language, url, [event as object]);
-                return (
-                  <button
-                    key={language}
-                    type="button"
-                    class="pill"
-                    id={`copy-${language}`}
-                    disabled={code === null}
-                    title={code === null ? 'curl speaks HTTP: it can send a session.update only' : `Copy as ${LANGUAGE_WORDS[language]}`}
-                    onClick={() => code !== null && void copy(LANGUAGE_WORDS[language], code)}
-                  >
-                    {LANGUAGE_WORDS[language]}
-                  </button>
-                );
-              })}
-            </>
-          )}
-        </div>
-      )}
-      <p class="quiet" role="status" id="copied">
-        {copied}
-      </p>
-      <Json key={entry.n} value={event} />
-    </section>
-  );
-}
-
-function Editor({ draft, isOpen, onDraft, onSend }: { draft: string; isOpen: boolean; onDraft: (text: string) => void; onSend: (event: object) => boolean }) {
-  const [isStuck, setStuck] = useState(false);
-  const box = useRef<HTMLTextAreaElement>(null);
-  const checked = draftFrom(draft);
-  const send = () => {
-    if (checked.kind === 'fit' && isOpen) setStuck(!onSend(checked.event));
-  };
-  return (
-    <section class="card editor" aria-label="Send an event">
-      <div class="card-head">
-        <h2>Send</h2>
-        <select
-          id="template"
-          aria-label="Begin with an event"
-          value=""
-          onChange={(event) => {
-            const template = TEMPLATES[Number(event.currentTarget.value)];
-            event.currentTarget.value = '';
-            if (template) onDraft(JSON.stringify(template, null, 2));
-            box.current?.focus();
-          }}
-        >
-          <option value="">Begin with …</option>
-          {TEMPLATES.map((template, i) => (
-            <option key={i} value={i}>
-              {templateName(template)}
-            </option>
-          ))}
-        </select>
-      </div>
-      <textarea
-        id="draft"
-        ref={box}
-        aria-label="Event, as JSON"
-        aria-describedby="draft-state"
-        spellcheck={false}
-        rows={9}
-        value={draft}
-        onInput={(event) => onDraft(event.currentTarget.value)}
-        onKeyDown={(event) => {
-          if (event.key === 'Enter' && (event.ctrlKey || event.metaKey)) send();
-        }}
-      />
-      <div class="editor-foot">
-        <span id="draft-state" class={checked.kind === 'unfit' ? 'unfit' : 'quiet'}>
-          {checked.kind === 'unfit' ? checked.why : isStuck ? 'Not sent: the connection is stuck.' : isOpen ? 'Ctrl+Enter sends' : 'There is no connection.'}
-        </span>
-        <button type="button" class="pill primary" id="send" disabled={checked.kind === 'unfit' || !isOpen} onClick={send}>
-          Send
-        </button>
-      </div>
-    </section>
-  );
-}
-
-function templateName(template: object): string {
-  const { type, item, response } = template as { type: string; item?: { type: string }; response?: object };
-  return [type, item?.type === 'message' ? 'text' : item?.type, response ? 'text only' : undefined].filter((part) => part !== undefined).join(', ');
-}
-
-function Calls({ calls, onChoose, onAnswer }: { calls: readonly ToolCall[]; onChoose: (n: number) => void; onAnswer: (id: string) => void }) {
-  if (calls.length === 0) return null;
-  return (
-    <section class="card" id="calls" aria-label="Tool calls">
-      <h2>Tool calls</h2>
-      <ul class="calls">
-        {calls.map((call) => (
-          <li key={call.id}>
-            <button type="button" class="link" onClick={() => onChoose(call.n)}>
-              {call.name === '' ? call.id : call.name}
-            </button>
-            <code>{call.args}</code>
-            {call.output === null ? (
-              <button type="button" class="link" onClick={() => onAnswer(call.id)}>
-                answer it
-              </button>
-            ) : (
-              <span>
-                <code>{call.output}</code> <span class="quiet">after {duration((call.answeredAt ?? call.askedAt) - call.askedAt)}</span>
-              </span>
-            )}
-          </li>
-        ))}
-      </ul>
-    </section>
-  );
-}
-
-/** Draws at most once per animation frame, however many events arrive. */
-function useEntries(log: EventLog): readonly Entry[] {
-  const [entries, setEntries] = useState(log.entries);
-  useEffect(() => {
-    let frame = 0;
-    const draw = () => {
-      frame = 0;
-      setEntries(log.entries);
-    };
-    const stop = log.subscribe(() => {
-      frame ||= requestAnimationFrame(draw);
-    });
-    return () => {
-      stop();
-      cancelAnimationFrame(frame);
-    };
-  }, [log]);
-  return entries;
 }
