@@ -26,6 +26,7 @@ mod keys;
 mod layering;
 mod life;
 mod limits;
+mod llm_servers;
 mod mcp;
 mod models;
 mod monitoring;

@@ -64,7 +64,14 @@ export function App({ conversation, initial }: Props) {
             }}
             onClose={() => conversation.dismiss()}
           />
-          <Captions captions={state.captions} live={state.link === 'live'} showTimings={settings.showTimings} onExample={(text) => void conversation.type(text)} />
+          <Captions
+            captions={state.captions}
+            live={state.link === 'live'}
+            showTimings={settings.showTimings}
+            isOffline={enginesFrom(state.hub)?.llm === 'assistant'}
+            onExample={(text) => void conversation.type(text)}
+            onEngines={() => setShowEngines(true)}
+          />
           <Composer onSend={(text) => void conversation.type(text)} />
         </section>
       </main>
