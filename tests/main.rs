@@ -3,6 +3,7 @@
 mod at_rest;
 mod beta;
 mod bounds;
+mod chat;
 mod cli;
 mod cluster;
 mod cluster_jobs;

@@ -1,4 +1,4 @@
-//! `antiphon models pull`: downloads models, with a progress bar on a terminal and lines elsewhere.
+//! `antiphon models pull`: downloads models, with a progress bar on a terminal and one line for each elsewhere.
 
 use super::super::{CliError, Settings, print};
 use super::size;
@@ -108,12 +108,8 @@ async fn one(puller: &Puller, config: &Config, wanted: Wanted<'_>, json: bool) -
 enum Shown {
     Nothing,
     Bar(ProgressBar),
-    /// Tenths of the download reported so far.
-    Lines {
-        name: String,
-        tenths: u64,
-        checked: String,
-    },
+    /// The model, until its one line was printed.
+    Line(Option<String>),
 }
 
 impl Shown {
@@ -122,7 +118,7 @@ impl Shown {
             return Self::Nothing;
         }
         if !std::io::stderr().is_terminal() {
-            return Self::Lines { name: name.into(), tenths: 0, checked: String::new() };
+            return Self::Line(Some(name.into()));
         }
         let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
         let template = "{prefix} {wide_bar} {bytes}/{total_bytes} {bytes_per_sec} {eta} {msg}";
@@ -139,15 +135,11 @@ impl Shown {
                 bar.set_position(progress.bytes);
                 bar.set_message(if progress.phase == Phase::Checking { "checking" } else { "" });
             }
-            Self::Lines { name, tenths, checked } => {
-                let now = (progress.bytes * 10).checked_div(progress.total_bytes).unwrap_or(0);
-                if now > *tenths {
-                    *tenths = now;
-                    eprintln!("{name}: {} of {}", size(progress.bytes), size(progress.total_bytes));
-                }
-                if progress.phase == Phase::Checking && *checked != progress.file {
-                    checked.clone_from(&progress.file);
-                    eprintln!("{name}: checking {}", progress.file);
+            Self::Line(name) => {
+                if progress.total_bytes > 0
+                    && let Some(name) = name.take()
+                {
+                    eprintln!("{name}: fetching {}", size(progress.total_bytes));
                 }
             }
         }

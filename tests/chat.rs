@@ -1,0 +1,127 @@
+//! The command line with sound: `chat` and `say` on devices that ALSA makes of files, `transcribe` on every format.
+//!
+//! The microphone is a recording that flite spoke, the loudspeaker a file. ALSA, the hub and its engines are real.
+
+use antiphon_engine_api::stt::RATE as FLITE_RATE;
+use serde_json::Value;
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::Command;
+use tokio::time::timeout;
+
+/// Longer than any step here takes, so that a test that hangs fails.
+const PATIENCE: Duration = Duration::from_secs(90);
+
+/// A folder with ALSA's configuration: the microphone "mic", the loudspeaker "desk".
+fn desk(says: &str) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let spoken =
+        std::process::Command::new("flite").args(["-voice", "slt", "-t", says, "-o", &path("said.wav")]).status();
+    assert!(spoken.expect("flite is installed: .ci/deps test").success());
+    let file = std::fs::read(path("said.wav")).expect("spoken");
+    let pcm = antiphon_audio::wav::read(&file, FLITE_RATE, Duration::from_secs(60)).expect("a WAV file");
+    let said = antiphon_audio::convert(&pcm.samples, FLITE_RATE, antiphon_client::RATE);
+    // A second before the words, and silence for longer than the test takes.
+    let (before, after) = (vec![0; 24_000], vec![0; 120 * 24_000]);
+    let raw = [before, said, after].concat().into_iter().flat_map(i16::to_le_bytes).collect::<Vec<u8>>();
+    std::fs::write(path("mic.raw"), raw).expect("written");
+    let config = format!(
+        "pcm.null {{ type null }}\n\
+         pcm.mic {{ type file slave.pcm \"null\" file \"/dev/null\" infile \"{}\" format \"raw\" }}\n\
+         pcm.desk {{ type file slave.pcm \"null\" file \"{}\" format \"raw\" }}\n",
+        path("mic.raw"),
+        path("desk.raw"),
+    );
+    std::fs::write(path("alsa.conf"), config).expect("written");
+    folder
+}
+
+fn antiphon(args: &[&str], alsa: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_antiphon"));
+    command.args(args).env_clear().envs(std::env::var_os("PATH").map(|path| ("PATH", path)));
+    command.env("ANTIPHON_MODELS__DIR", "nowhere/models").env("ALSA_CONFIG_PATH", alsa).kill_on_drop(true);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+/// Samples of the file that the loudspeaker wrote which can be heard.
+fn n_audible(folder: &Path) -> usize {
+    let raw = std::fs::read(folder.join("desk.raw")).expect("it played");
+    raw.chunks_exact(2).filter(|pair| i16::from_le_bytes([pair[0], pair[1]]).unsigned_abs() > 300).count()
+}
+
+#[tokio::test]
+async fn a_question_into_the_microphone_is_answered_by_the_loudspeaker() {
+    let folder = desk("What time is it?");
+    let args = ["chat", "--device", "desk", "--microphone", "mic"];
+    let mut chat = antiphon(&args, &folder.path().join("alsa.conf")).spawn().expect("it starts");
+    let mut lines = BufReader::new(chat.stdout.take().expect("piped")).lines();
+    let mut seen = Vec::new();
+    let answered = async {
+        while let Some(line) = lines.next_line().await.expect("text") {
+            seen.push(line.clone());
+            if line.starts_with("antiphon") {
+                return;
+            }
+        }
+    };
+    timeout(PATIENCE, answered).await.expect("an answer");
+    let played = async {
+        while n_audible(folder.path()) < 2_400 {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    timeout(PATIENCE, played).await.expect("it is played");
+    let pid = chat.id().expect("it runs").to_string();
+    assert!(std::process::Command::new("kill").args(["-INT", &pid]).status().expect("kill").success());
+    let output = timeout(PATIENCE, chat.wait_with_output()).await.expect("it ends").expect("waited for");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    assert_eq!(seen[0], "you       what time is it", "{seen:?}");
+    let answer = seen.last().expect("one");
+    assert!(answer.starts_with("antiphon  It is ") && answer.contains(" ms]"), "{seen:?}");
+    assert!(said.contains("Talk now."), "{said}");
+}
+
+#[tokio::test]
+async fn a_text_is_spoken_aloud_and_without_a_device_the_way_out_is_named() {
+    let folder = desk("Hello.");
+    let alsa = folder.path().join("alsa.conf");
+    let output =
+        antiphon(&["say", "Good morning to you.", "--device", "desk"], &alsa).output().await.expect("it starts");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(n_audible(folder.path()) > 2_400, "it was played");
+    let output = antiphon(&["say", "hello"], &alsa).output().await.expect("it starts");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(
+        said.contains("loudspeaker \"default\" cannot be opened") && said.contains("write a file with -o"),
+        "{said}"
+    );
+    let output = antiphon(&["chat", "--microphone", "nowhere"], &alsa).output().await.expect("it starts");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("microphone \"nowhere\" cannot be opened") && said.contains("--list"), "{said}");
+}
+
+#[tokio::test]
+async fn every_format_of_the_api_is_transcribed() {
+    let sounds = ["tone.flac", "tone.m4a", "tone.mp3", "tone.ogg", "tone.opus", "tone.webm"];
+    let files: Vec<_> =
+        sounds.iter().map(|name| format!("{}/tests/fixtures/sounds/{name}", env!("CARGO_MANIFEST_DIR"))).collect();
+    let args: Vec<_> = ["transcribe", "--json"].into_iter().chain(files.iter().map(String::as_str)).collect();
+    let output = antiphon(&args, Path::new("nowhere")).output().await.expect("it starts");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success() && said.is_empty(), "{said}");
+    let text = String::from_utf8(output.stdout).expect("text");
+    let lengths: Vec<_> = text
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).expect("JSON")["audio_ms"].as_u64().expect("a length"))
+        .collect();
+    assert_eq!(lengths.len(), sounds.len(), "{text}");
+    // A lossy coder adds some samples at its edges.
+    assert!(lengths.iter().all(|ms| ms.abs_diff(lengths[0]) < 120), "{lengths:?}");
+}
