@@ -1,9 +1,11 @@
-//! The command line with sound: `chat` and `say` on devices that ALSA makes of files, `transcribe` on every format.
+//! The command line with sound: `chat` and `say` on devices that ALSA makes of files, `transcribe` on every format, `doctor`.
 //!
 //! The microphone is a recording that flite spoke, the loudspeaker a file. ALSA, the hub and its engines are real.
 
 use antiphon_engine_api::stt::RATE as FLITE_RATE;
 use serde_json::Value;
+use std::io::{Read, Write};
+use std::net::TcpListener;
 use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
@@ -124,4 +126,74 @@ async fn every_format_of_the_api_is_transcribed() {
     assert_eq!(lengths.len(), sounds.len(), "{text}");
     // A lossy coder adds some samples at its edges.
     assert!(lengths.iter().all(|ms| ms.abs_diff(lengths[0]) < 120), "{lengths:?}");
+}
+
+/// A server that sends every client `text`, after its request where there is to be one; its port.
+fn serves(text: String, is_answer: bool) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = listener.local_addr().expect("bound").port();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.expect("a client");
+            if is_answer {
+                assert!(stream.read(&mut [0; 4096]).expect("a request") > 0);
+            }
+            stream.write_all(text.as_bytes()).expect("sent");
+        }
+    });
+    port
+}
+
+#[tokio::test]
+async fn the_doctor_finds_what_is_there_and_names_what_is_missing() {
+    let body = r#"{"object":"list","data":[{"id":"llama3.2:latest","object":"model","owned_by":"library"}]}"#;
+    let models = serves(
+        format!(
+            "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
+            body.len()
+        ),
+        true,
+    );
+    let nats = serves("INFO {\"server_id\":\"N\",\"version\":\"2.11.1\",\"proto\":1}\r\n".into(), false);
+    let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let doctor = |args: &[&str]| {
+        let mut command = antiphon(&[&["doctor"], args].concat(), Path::new("nowhere"));
+        command.env("ANTIPHON_SERVER__LISTEN", "127.0.0.1:0").env("ANTIPHON_LLM__LOCAL_PORTS", models.to_string());
+        command
+    };
+    let mut well = doctor(&["--json"]);
+    well.env("ANTIPHON_CLUSTER__SERVERS", format!("nats://127.0.0.1:{nats}"));
+    let output = timeout(PATIENCE, well.output()).await.expect("it ends").expect("it starts");
+    let said = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    let report: Value = serde_json::from_slice(&output.stdout).expect("one JSON object");
+    let has = |part: &str, state: &str, text: &str| {
+        let findings = report["findings"].as_array().expect("findings");
+        let found = findings.iter().any(|finding| {
+            (&finding["part"], &finding["state"]) == (&part.into(), &state.into()) && finding.to_string().contains(text)
+        });
+        assert!(found, "{part} {state} {text}: {report}");
+    };
+    has("ports", "ok", "is free");
+    has("engines", "ok", "stt: sphinx");
+    has("engines", "ok", "llm: assistant");
+    has("models", "warn", "antiphon models pull whisper-base");
+    has("language model", "warn", "llama3.2:latest");
+    has("nats", "ok", "nats-server 2.11.1 answers");
+    has("sound", "warn", "antiphon chat");
+    has("disk", "ok", "GB free");
+
+    let mut ill = doctor(&[]);
+    let address = taken.local_addr().expect("bound").to_string();
+    ill.env("ANTIPHON_SERVER__LISTEN", &address).env("ANTIPHON_STT__MODEL_DIR", "nowhere");
+    let output = timeout(PATIENCE, ill.output()).await.expect("it ends").expect("it starts");
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert_eq!(output.status.code(), Some(4), "the port comes first: {said}");
+    let own = format!("(process {})", std::process::id());
+    assert!(said.contains(&format!("FAIL  ports           server.listen: {address} is in use by")), "{said}");
+    assert!(
+        said.contains(&own) && said.contains("FAIL  engines         stt: the engine \"sphinx\" cannot start"),
+        "{said}"
+    );
+    assert!(String::from_utf8_lossy(&output.stderr).contains("not well: ports, engines"));
 }

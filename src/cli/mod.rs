@@ -10,6 +10,7 @@ mod cluster;
 mod completions;
 mod config;
 mod corpus;
+mod doctor;
 mod error;
 mod file_changes;
 pub mod files;
@@ -57,6 +58,7 @@ Examples:
   antiphon transcribe morning.mp3                 write down what is said
   antiphon replay recordings/*.jsonl              run recorded sessions again and compare
   antiphon worker --config worker.toml            serve engines to hubs on other machines
+  antiphon doctor                                 what this machine has, and what to do
   antiphon models pull whisper-base               better ears; `models list` shows what there is
 
 Exit codes:
@@ -121,6 +123,8 @@ pub enum Command {
     /// A cluster: the NATS server's configuration, hubs and workers
     #[command(subcommand)]
     Cluster(cluster::ClusterCommand),
+    /// Look at this machine and the settings, and say what is missing
+    Doctor(doctor::DoctorArgs),
     /// Whether a hub or worker lives, or takes requests: for health checks of containers
     Health(health::HealthArgs),
     /// Check settings
@@ -219,6 +223,7 @@ pub async fn run(command: Command) -> Result<(), CliError> {
         Command::Keys(command) => keys::run(&command),
         Command::Voices(command) => voices::run(command).await,
         Command::Cluster(command) => cluster::run(command).await,
+        Command::Doctor(args) => doctor::run(args).await,
         Command::Health(args) => health::run(args).await,
         Command::Config(command) => config::run(&command),
         Command::Completions(args) => completions::run(&args),
