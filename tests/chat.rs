@@ -16,20 +16,27 @@ use tokio::time::timeout;
 /// Longer than any step here takes, so that a test that hangs fails.
 const PATIENCE: Duration = Duration::from_secs(90);
 
-/// A folder with ALSA's configuration: the microphone "mic", the loudspeaker "desk".
-fn desk(says: &str) -> tempfile::TempDir {
+/// What comes out of the microphone.
+enum Sound {
+    Words(&'static str),
+    Silence(Duration),
+}
+
+/// A folder with ALSA's configuration: the microphone "mic", which hears a second of silence, `hears`, and silence for longer than
+/// a test takes; and the loudspeaker "desk".
+fn desk(hears: &[Sound]) -> tempfile::TempDir {
     let folder = tempfile::tempdir().expect("a folder");
     let path = |name: &str| folder.path().join(name).display().to_string();
-    let spoken =
-        std::process::Command::new("flite").args(["-voice", "slt", "-t", says, "-o", &path("said.wav")]).status();
-    assert!(spoken.expect("flite is installed: .ci/deps test").success());
-    let file = std::fs::read(path("said.wav")).expect("spoken");
-    let pcm = antiphon_audio::wav::read(&file, FLITE_RATE, Duration::from_secs(60)).expect("a WAV file");
-    let said = antiphon_audio::convert(&pcm.samples, FLITE_RATE, antiphon_client::RATE);
-    // A second before the words, and silence for longer than the test takes.
-    let (before, after) = (vec![0; 24_000], vec![0; 120 * 24_000]);
-    let raw = [before, said, after].concat().into_iter().flat_map(i16::to_le_bytes).collect::<Vec<u8>>();
-    std::fs::write(path("mic.raw"), raw).expect("written");
+    let mut samples = vec![0; 24_000];
+    for sound in hears {
+        match sound {
+            Sound::Words(words) => samples.extend(spoken(words, &path("said.wav"))),
+            Sound::Silence(length) => samples.resize(samples.len() + 24 * length.as_millis() as usize, 0),
+        }
+    }
+    samples.resize(samples.len() + 120 * 24_000, 0);
+    std::fs::write(path("mic.raw"), samples.into_iter().flat_map(i16::to_le_bytes).collect::<Vec<u8>>())
+        .expect("written");
     let config = format!(
         "pcm.null {{ type null }}\n\
          pcm.mic {{ type file slave.pcm \"null\" file \"/dev/null\" infile \"{}\" format \"raw\" }}\n\
@@ -39,6 +46,15 @@ fn desk(says: &str) -> tempfile::TempDir {
     );
     std::fs::write(path("alsa.conf"), config).expect("written");
     folder
+}
+
+/// The words at the rate of the protocol, spoken by flite into `file`.
+fn spoken(words: &str, file: &str) -> Vec<i16> {
+    let made = std::process::Command::new("flite").args(["-voice", "slt", "-t", words, "-o", file]).status();
+    assert!(made.expect("flite is installed: .ci/deps test").success());
+    let file = std::fs::read(file).expect("spoken");
+    let pcm = antiphon_audio::wav::read(&file, FLITE_RATE, Duration::from_secs(60)).expect("a WAV file");
+    antiphon_audio::convert(&pcm.samples, FLITE_RATE, antiphon_client::RATE)
 }
 
 fn antiphon(args: &[&str], alsa: &Path) -> Command {
@@ -55,42 +71,60 @@ fn n_audible(folder: &Path) -> usize {
     raw.chunks_exact(2).filter(|pair| i16::from_le_bytes([pair[0], pair[1]]).unsigned_abs() > 300).count()
 }
 
-#[tokio::test]
-async fn a_question_into_the_microphone_is_answered_by_the_loudspeaker() {
-    let folder = desk("What time is it?");
+/// Talks at the desk until a line of the captions is one that `is_last` looks for and the loudspeaker has played something, then
+/// presses Ctrl-C. The lines.
+async fn talk(folder: &Path, is_last: impl Fn(&str) -> bool) -> Vec<String> {
     let args = ["chat", "--device", "desk", "--microphone", "mic"];
-    let mut chat = antiphon(&args, &folder.path().join("alsa.conf")).spawn().expect("it starts");
+    let mut chat = antiphon(&args, &folder.join("alsa.conf")).spawn().expect("it starts");
     let mut lines = BufReader::new(chat.stdout.take().expect("piped")).lines();
     let mut seen = Vec::new();
-    let answered = async {
+    let talking = async {
         while let Some(line) = lines.next_line().await.expect("text") {
-            seen.push(line.clone());
-            if line.starts_with("antiphon") {
-                return;
+            seen.push(line);
+            if is_last(&seen[seen.len() - 1]) {
+                break;
             }
         }
-    };
-    timeout(PATIENCE, answered).await.expect("an answer");
-    let played = async {
-        while n_audible(folder.path()) < 2_400 {
+        while n_audible(folder) < 2_400 {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    timeout(PATIENCE, played).await.expect("it is played");
+    let is_late = timeout(PATIENCE, talking).await.is_err();
+    assert!(!is_late, "it did not come to it: {seen:?}");
     let pid = chat.id().expect("it runs").to_string();
     assert!(std::process::Command::new("kill").args(["-INT", &pid]).status().expect("kill").success());
     let output = timeout(PATIENCE, chat.wait_with_output()).await.expect("it ends").expect("waited for");
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(0), "{said}");
-    assert_eq!(seen[0], "you       what time is it", "{seen:?}");
-    let answer = seen.last().expect("one");
-    assert!(answer.starts_with("antiphon  It is ") && answer.contains(" ms]"), "{seen:?}");
     assert!(said.contains("Talk now."), "{said}");
+    seen
+}
+
+#[tokio::test]
+async fn a_question_into_the_microphone_is_answered_by_the_loudspeaker() {
+    let folder = desk(&[Sound::Words("What time is it?")]);
+    let seen = talk(folder.path(), |line| line.starts_with("antiphon")).await;
+    assert_eq!(seen[0], "you       what time is it", "{seen:?}");
+    let answer = &seen[seen.len() - 1];
+    assert!(answer.starts_with("antiphon  It is ") && answer.contains(" ms]"), "{seen:?}");
+}
+
+#[tokio::test]
+async fn words_over_the_answer_stop_the_loudspeaker() {
+    // The story takes half a minute, and begins within the silence.
+    let pause = Duration::from_secs(6);
+    let folder = desk(&[Sound::Words("Tell me a story."), Sound::Silence(pause), Sound::Words("What time is it?")]);
+    let seen = talk(folder.path(), |line| line.starts_with("antiphon  It is ")).await;
+    let story = seen.iter().find(|line| line.starts_with("antiphon")).expect("it began");
+    assert!(story.contains("interrupted]"), "{seen:?}");
+    // What was played is the beginning of the story and of the second answer, with silence between: paced as it sounds.
+    let played = std::fs::metadata(folder.path().join("desk.raw")).expect("it played").len() / 48;
+    assert!(played < 15_000, "{played} ms of sound: the story went on");
 }
 
 #[tokio::test]
 async fn a_text_is_spoken_aloud_and_without_a_device_the_way_out_is_named() {
-    let folder = desk("Hello.");
+    let folder = desk(&[]);
     let alsa = folder.path().join("alsa.conf");
     let output =
         antiphon(&["say", "Good morning to you.", "--device", "desk"], &alsa).output().await.expect("it starts");
@@ -180,7 +214,7 @@ async fn the_doctor_finds_what_is_there_and_names_what_is_missing() {
     has("models", "warn", "antiphon models pull whisper-base");
     has("language model", "warn", "llama3.2:latest");
     has("nats", "ok", "nats-server 2.11.1 answers");
-    has("sound", "warn", "antiphon chat");
+    has("sound", "warn", "the microphone \\\"default\\\" cannot be opened");
     has("disk", "ok", "GB free");
 
     let mut ill = doctor(&[]);

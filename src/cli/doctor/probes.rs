@@ -238,23 +238,19 @@ pub(super) async fn gpu(config: Arc<Config>) -> Vec<Finding> {
     .await
 }
 
-/// The microphone and the loudspeaker of this machine, for `chat` and `say`; browsers bring their own.
+/// The microphone and the loudspeaker of this machine, for `chat` and `say`; browsers bring their own. Lists name devices without
+/// a sound card, too, so both are opened.
 pub(super) async fn sound() -> Vec<Finding> {
-    const ADVICE: &str = "Only `antiphon chat` and `antiphon say` need one here.";
-    apart("sound", || {
-        vec![match sound::devices() {
-            Ok(devices) => {
-                let n = |of: fn(&sound::Listed) -> bool| devices.iter().filter(|device| of(device)).count();
-                let (microphones, loudspeakers) = (n(|device| device.is_microphone), n(|device| device.is_loudspeaker));
-                let found = format!("{microphones} devices record, {loudspeakers} play");
-                // A machine without a sound card has the device that discards all.
-                match devices.iter().any(|device| device.name != "null") {
-                    true => Finding::ok("sound", found),
-                    false => Finding::warn("sound", "ALSA knows no device", ADVICE),
-                }
-            }
-            Err(error) => Finding::warn("sound", error.to_string(), ADVICE),
-        }]
+    let advice = "Only `antiphon chat` and `antiphon say` need it here; browsers and phones bring their own.";
+    apart("sound", move || {
+        let one = |what: &str, checked: Result<(), sound::SoundError>| match checked {
+            Ok(()) => Finding::ok("sound", format!("the {what} \"{}\" opens", sound::DEFAULT)),
+            Err(error) => Finding::warn("sound", error.to_string(), advice),
+        };
+        vec![
+            one("microphone", sound::Microphone::check(sound::DEFAULT)),
+            one("loudspeaker", sound::Loudspeaker::check(sound::DEFAULT)),
+        ]
     })
     .await
 }

@@ -211,6 +211,14 @@ pub struct Loudspeaker {
 }
 
 impl Loudspeaker {
+    /// Opens the device and closes it again, to see whether that goes. Blocks for milliseconds.
+    ///
+    /// # Errors
+    /// See [`SoundError`].
+    pub fn check(device: &str) -> Result<(), SoundError> {
+        Device::open(device, Direction::Play, LATENCY).map(drop)
+    }
+
     /// Opens the device. Blocks for milliseconds.
     ///
     /// # Errors
