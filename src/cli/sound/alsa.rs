@@ -136,7 +136,7 @@ impl Device {
         if code < 0 {
             return Err(failed(alsa.said(code)));
         }
-        let device = Self { alsa, pcm, name: name.to_owned(), direction };
+        let mut device = Self { alsa, pcm, name: name.to_owned(), direction };
         let micros = latency.as_micros() as c_uint;
         // SAFETY: the PCM is open. 1: ALSA resamples where the device has another rate.
         let code = unsafe { (alsa.set_params)(pcm, S16_LE, RW_INTERLEAVED, 1, RATE.hz(), 1, micros) };
@@ -144,10 +144,15 @@ impl Device {
             return Err(failed(format!("{} (is it a device such as \"plughw:1\"?)", alsa.said(code))));
         }
         if direction == Direction::Capture {
-            // SAFETY: the PCM is open. A device that runs already refuses, which `read` recovers from.
-            unsafe { (alsa.start)(pcm) };
+            device.start();
         }
         Ok(device)
+    }
+
+    /// Starts a device that does not run; one that runs already refuses, which changes nothing.
+    pub(super) fn start(&mut self) {
+        // SAFETY: the PCM is open.
+        unsafe { (self.alsa.start)(self.pcm) };
     }
 
     /// Waits at most `wait` for samples; their number, 0 if there are none.
@@ -181,8 +186,7 @@ impl Device {
             return Err(SoundError::Broke { device: self.name.clone(), why: self.alsa.said(code) });
         }
         if self.direction == Direction::Capture {
-            // SAFETY: the PCM is open and was prepared.
-            unsafe { (self.alsa.start)(self.pcm) };
+            self.start();
         }
         Ok(0)
     }

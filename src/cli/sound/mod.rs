@@ -88,6 +88,11 @@ pub fn devices() -> Result<Vec<Listed>, SoundError> {
     alsa::devices()
 }
 
+/// How much faster than the system's clock a device's own may run: sound cards differ by 0.01 %, files by any factor.
+const FASTEST: f64 = 1.005;
+/// The longest wait for a loudspeaker that does not go on.
+const STALL: Duration = Duration::from_secs(10);
+
 /// Keeps a device without a clock from running ahead of real time.
 struct Pace {
     begun: Instant,
@@ -105,7 +110,7 @@ impl Pace {
     /// underrun, does not catch up.
     fn keep(&mut self, n: usize, ahead: Duration) {
         self.n += n as u64;
-        let due = Duration::from_secs_f64(self.n as f64 / f64::from(RATE.hz()));
+        let due = Duration::from_secs_f64(self.n as f64 / (f64::from(RATE.hz()) * FASTEST));
         let elapsed = self.begun.elapsed();
         if due > elapsed + ahead {
             thread::sleep(due - elapsed - ahead);
@@ -206,6 +211,7 @@ impl Queue {
 
 /// A loudspeaker. Dropping it discards what has not sounded and closes the device.
 pub struct Loudspeaker {
+    device: String,
     shared: Arc<(Mutex<Queue>, Condvar)>,
     thread: Option<JoinHandle<()>>,
 }
@@ -223,12 +229,12 @@ impl Loudspeaker {
     ///
     /// # Errors
     /// See [`SoundError`].
-    pub fn open(device: &str) -> Result<Self, SoundError> {
-        let device = Device::open(device, Direction::Play, LATENCY)?;
+    pub fn open(name: &str) -> Result<Self, SoundError> {
+        let device = Device::open(name, Direction::Play, LATENCY)?;
         let shared: Arc<(Mutex<Queue>, Condvar)> = Arc::default();
         let work = shared.clone();
         let thread = thread::Builder::new().name("loudspeaker".into()).spawn(move || play(device, &work))?;
-        Ok(Self { shared, thread: Some(thread) })
+        Ok(Self { device: name.to_owned(), shared, thread: Some(thread) })
     }
 
     /// Plays samples of an item behind all that waits.
@@ -286,7 +292,7 @@ impl Loudspeaker {
     /// Blocks until everything has sounded.
     ///
     /// # Errors
-    /// What the device failed with.
+    /// What the device failed with, or that it plays nothing for 10 s.
     pub fn wait(&self) -> Result<(), SoundError> {
         let mut queue = self.queue();
         loop {
@@ -296,7 +302,17 @@ impl Loudspeaker {
             if queue.is_silent() {
                 return Ok(());
             }
-            queue = self.shared.1.wait(queue).unwrap_or_else(PoisonError::into_inner);
+            let before = (queue.n_waiting, queue.heard);
+            let is_same = |queue: &mut Queue| {
+                queue.failure.is_none() && !queue.is_silent() && (queue.n_waiting, queue.heard) == before
+            };
+            let (next, waited) =
+                self.shared.1.wait_timeout_while(queue, STALL, is_same).unwrap_or_else(PoisonError::into_inner);
+            if waited.timed_out() {
+                let why = format!("it played nothing for {} s", STALL.as_secs());
+                return Err(SoundError::Broke { device: self.device.clone(), why });
+            }
+            queue = next;
         }
     }
 
@@ -336,12 +352,16 @@ fn play(mut device: Device, shared: &(Mutex<Queue>, Condvar)) {
         if let Some(written) = queue.playing.as_ref().map(|(_, written)| *written) {
             queue.heard = queue.heard.max(written.saturating_sub(unheard));
         }
+        shared.1.notify_all();
         if queue.is_silent() {
-            shared.1.notify_all();
+            drop(shared.1.wait(queue).unwrap_or_else(PoisonError::into_inner));
+            continue;
         }
         if queue.is_held || queue.n_waiting == 0 {
-            // Until more comes, or what was written has sounded a bit further.
-            let _ = shared.1.wait_timeout(queue, LATENCY / 6).unwrap_or_else(PoisonError::into_inner);
+            // What is shorter than its buffer does not start the device by itself.
+            device.start();
+            // Until more comes, or what was written has sounded a bit further, which the device tells nobody by itself.
+            drop(shared.1.wait_timeout(queue, LATENCY / 6).unwrap_or_else(PoisonError::into_inner));
             continue;
         }
         take(&mut queue, &mut piece);
