@@ -3,6 +3,7 @@
 mod at_rest;
 mod beta;
 mod bounds;
+mod chat;
 mod cli;
 mod cluster;
 mod cluster_jobs;
@@ -26,6 +27,7 @@ mod keys;
 mod layering;
 mod life;
 mod limits;
+mod llm_servers;
 mod mcp;
 mod models;
 mod monitoring;

@@ -154,6 +154,34 @@ async fn a_model_is_listed_pulled_shown_and_removed() {
 }
 
 #[tokio::test]
+async fn without_a_name_the_models_to_begin_with_are_pulled() {
+    let (mirror, address) = Mirror::start(watch::channel(true).1).await;
+    let place = Place::new(&address);
+    // The other stages name their engine, and of the recognizers this one ranks highest of those that any machine runs.
+    let own = REGISTRY.replace("rate_hz = 16000", "rate_hz = 16000\nauto = 99\noffer_cores = 1");
+    std::fs::write(place.folder.path().join("own.toml"), own).expect("written");
+    let mut pull = place.command(&["pull"]);
+    pull.env("ANTIPHON_VAD__ENGINE", "earshot").env("ANTIPHON_TTS__ENGINE", "flite");
+    let output = pull.output().await.expect("it starts");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success() && said.contains("ears: 0.0 MB in all"), "{said}");
+    assert_eq!(mirror.asked(), [("/ears.bin".to_owned(), None)]);
+    let mut none = place.command(&["pull"]);
+    for stage in ["VAD", "TTS", "STT"] {
+        none.env(
+            format!("ANTIPHON_{stage}__ENGINE"),
+            match stage {
+                "VAD" => "earshot",
+                "TTS" => "flite",
+                _ => "sphinx",
+            },
+        );
+    }
+    let output = none.output().await.expect("it starts");
+    assert_eq!(output.status.code(), Some(2), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[tokio::test]
 async fn what_goes_wrong_has_its_exit_code() {
     let (_mirror, address) = Mirror::start(watch::channel(true).1).await;
     let mut place = Place::new(&address);

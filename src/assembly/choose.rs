@@ -171,6 +171,23 @@ pub(super) fn takes_the_best(config: &Config, entry: &Entry) -> bool {
     (engine == AUTO || engine == entry.family) && !is_named(config, entry.stage)
 }
 
+/// The models to begin with, one for each of recognizer, voice and voice activity: the best one that any machine runs in real time
+/// (`offer_cores = 1`), speaks `stt.language`, and serves once it is on the disk. A stage whose engine or model the configuration
+/// names has none.
+pub fn recommended<'a>(config: &Config, catalog: &'a Catalog, makes: &dyn EngineFactory) -> Vec<&'a Entry> {
+    let best = |stage: Stage| {
+        let entries = catalog.entries().iter().filter(|entry| entry.stage == stage && entry.offer_cores == 1);
+        let serves = |entry: &&Entry| {
+            entry.auto > 0
+                && makes.knows(stage, &entry.family)
+                && speaks(config, entry)
+                && takes_the_best(config, entry)
+        };
+        entries.filter(serves).max_by_key(|entry| entry.auto)
+    };
+    [Stage::Stt, Stage::Tts, Stage::Vad].into_iter().filter_map(best).collect()
+}
+
 /// Whether the stage's model was set explicitly; the default is a model of a remote server.
 pub(super) fn is_named(config: &Config, stage: Stage) -> bool {
     let model = settings(config, stage).1;

@@ -16,6 +16,7 @@ use antiphon_engine_api::stt::Stt;
 use antiphon_engine_api::tts::Tts;
 use antiphon_engine_api::turn::TurnModel;
 use antiphon_engine_api::vad::Vad;
+use antiphon_engines::llm::LlmConfig;
 use antiphon_registry::{Catalog, Entry, RegistryError, Stage, locate};
 use serde::Serialize;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -70,6 +71,9 @@ pub struct EngineManager {
     cache: ModelCache<Loaded>,
     membership: OnceLock<Membership>,
     fallbacks: Fallbacks,
+    /// The language model that the operator connected while the hub runs; `None`: the configured one. Written while `standing` is
+    /// locked.
+    connected: Mutex<Option<LlmConfig>>,
     /// The hub's own engines, and those of the cluster where it has none. Locked while engines are loaded, so that loads are
     /// sequential.
     standing: Mutex<Option<ActiveEngines>>,
@@ -148,6 +152,7 @@ impl EngineManager {
             cache,
             membership: OnceLock::new(),
             fallbacks: Fallbacks::default(),
+            connected: Mutex::default(),
             standing,
         })
     }
@@ -219,6 +224,38 @@ impl EngineManager {
         }
         *place = Some(standing.clone());
         Ok(self.before_own(standing))
+    }
+
+    /// Lets the language model of `llm` serve from now on, in the place of the configured one; `None`: the configured one again. It
+    /// does not outlast the process. Blocks while engines are being loaded, and while a recognizer that expects the words of the
+    /// language model is made again; connects to nothing.
+    ///
+    /// # Errors
+    /// The engine cannot be made, or no engine has been loaded; the one before stays.
+    pub fn connect_llm(&self, llm: Option<LlmConfig>) -> Result<ActiveEngines, StageFailure> {
+        let mut place = self.standing.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let Some(mut standing) = place.clone() else {
+            return Err(StageFailure::new("llm", "", "the engines have not been loaded"));
+        };
+        let config = Config { llm: llm.clone().unwrap_or_else(|| self.config.llm.clone()), ..self.config.clone() };
+        let hint = super::vocabulary(&config).is_some();
+        let had_hint = standing.engines.llm.vocabulary().is_some();
+        let is_of_hint = standing.served.iter().any(|served| served.stage == "stt" && served.engine == HINTED);
+        if is_of_hint && hint != had_hint {
+            standing.engines.stt =
+                self.stage_of::<dyn Stt>(&config).and_then(|engine| self.stt_with_fallback(engine))?;
+        }
+        standing.engines.llm = self.made_llm(&config).and_then(|engine| self.llm_with_fallback(engine))?;
+        *self.connected.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = llm;
+        *place = Some(standing.clone());
+        Ok(self.before_own(standing))
+    }
+
+    /// The settings of the language model that serves, and whether it was connected while the hub runs.
+    pub fn active_llm(&self) -> (LlmConfig, bool) {
+        let connected = self.connected.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone();
+        let is_connected = connected.is_some();
+        (connected.unwrap_or_else(|| self.config.llm.clone()), is_connected)
     }
 
     /// The membership, if workers serve the stage and the hub loads no engine for it.
@@ -312,6 +349,11 @@ impl EngineManager {
         super::choose::takes_the_best(&self.config, entry)
     }
 
+    /// The models to begin with: see [`recommended`](super::recommended).
+    pub fn recommended(&self) -> Vec<&Entry> {
+        super::recommended(&self.config, &self.catalog, self.makes.as_ref())
+    }
+
     /// Whether the model supports the language set in `stt.language`.
     pub fn speaks(&self, entry: &Entry) -> bool {
         super::choose::speaks(&self.config, entry)
@@ -355,7 +397,8 @@ impl EngineManager {
         &self,
         before: Option<(&Served, &Arc<S>)>,
     ) -> Result<(Option<Arc<S>>, Served), StageFailure> {
-        self.tried_of(&self.config, before)
+        let (llm, _) = self.active_llm();
+        self.tried_of(&Config { llm, ..self.config.clone() }, before)
     }
 
     fn tried_of<S: Staged + ?Sized>(
@@ -468,6 +511,8 @@ impl EngineManager {
     }
 }
 
+/// The recognizer that is made with the language model's vocabulary ([`super::vocabulary`]).
+const HINTED: &str = "sphinx";
 const PANICKED: &str = "the engine panicked during loading";
 const OTHER_STAGE: &str = "this model serves another stage";
 

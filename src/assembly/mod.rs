@@ -15,7 +15,7 @@ mod membership;
 mod model_cache;
 mod worker;
 
-pub use choose::{AUTO, PassedOver};
+pub use choose::{AUTO, PassedOver, recommended};
 pub use error::{EnginesError, StageFailure};
 pub use factory::{llm, vocabulary};
 pub use manager::{ActiveEngines, EngineManager, Served, without_precision};

@@ -1,17 +1,13 @@
 //! `antiphon ask`: sends an audio file to a server in real time and receives the spoken response.
 
+use super::progress::Progress;
 use super::target::{Mode, Target, failure, printable};
-use super::{CliError, Settings, blocking, files, print};
-use crate::config::Config;
-use crate::server::{self, Keys, Parts};
+use super::{CliError, Settings, files, own_hub, print};
 use antiphon_client::{Answer, AskOptions};
-use antiphon_telemetry::Metrics;
 use antiphon_types::Pcm;
 use clap::Args;
 use serde_json::{Map, Value, json};
 use std::path::PathBuf;
-use tokio::net::TcpListener;
-use tokio_util::sync::CancellationToken;
 
 /// What to ask.
 #[derive(Debug, Args)]
@@ -24,7 +20,7 @@ Examples:
 The file is sent as fast as it sounds, as a microphone would send it. Printed are what was understood, what was
 answered, and where each millisecond went. An answer that is not complete is printed and ends with 1.")]
 pub struct AskArgs {
-    /// The question: a WAV file of any rate; `-` is stdin
+    /// The question: a sound file; `-` is stdin
     wav: PathBuf,
     /// Write the spoken answer to this WAV file; `-` is stdout
     #[arg(short, long, value_name = "FILE")]
@@ -54,7 +50,7 @@ pub(super) async fn run(args: AskArgs) -> Result<(), CliError> {
     let question = files::speech(&args.wav, antiphon_client::RATE)?;
     let answer = match &args.url {
         Some(url) => ask(&args, url.clone(), &question).await?,
-        None => ask_own(&args, &question).await?,
+        None => own_hub::with(&args.settings, async |url| ask(&args, url, &question).await).await?,
     };
     if let Some(path) = &args.output {
         files::write(path, &answer.reply)?;
@@ -81,39 +77,8 @@ async fn ask(args: &AskArgs, url: String, question: &Pcm) -> Result<Answer, CliE
     options.resume = args.audio != Mode::Ga;
     let connection = antiphon_client::connect(&options).await.map_err(failure)?;
     let options = AskOptions { session: session(args), ..AskOptions::default() };
+    let _progress = Progress::new(format!("asking, {:.1} s", question.duration().as_secs_f64()));
     antiphon_client::ask(connection, question, &options).await.map_err(failure)
-}
-
-/// Starts a server on a free port of this machine, asks it, and stops it.
-async fn ask_own(args: &AskArgs, question: &Pcm) -> Result<Answer, CliError> {
-    let mut config: Config = args.settings.load()?;
-    config.stt.decoders = 1;
-    config.server.listen = "127.0.0.1:0".into();
-    // This hub serves a single question, so it needs no job folder.
-    config.speech.jobs_dir.clear();
-    let listener = TcpListener::bind(&config.server.listen)
-        .await
-        .map_err(|source| CliError::Listen { address: config.server.listen.clone(), source })?;
-    let address = listener.local_addr().map_err(|error| CliError::failed(&error))?;
-    let wanted = config.clone();
-    let engines = blocking(move || crate::assembly::build(&wanted)).await??;
-    let stop = CancellationToken::new();
-    let serving = server::serve(
-        listener,
-        Parts { config, engines, metrics: Metrics::new(), keys: Keys::default(), tls: None, manager: None },
-        stop.clone(),
-    );
-    tokio::pin!(serving);
-    let answer = tokio::select! {
-        ended = &mut serving => {
-            let why = ended.err().map_or("without a word".into(), |error| error.to_string());
-            return Err(CliError::Failed(format!("the server ended: {why}")));
-        }
-        answer = ask(args, format!("http://{address}"), question) => answer,
-    };
-    stop.cancel();
-    serving.await.map_err(|error| CliError::failed(&error))?;
-    answer
 }
 
 /// The initial `session.update`; `None` if the defaults apply.

@@ -1,5 +1,6 @@
 //! Errors that end a command, and their exit codes.
 
+use super::sound::SoundError;
 use crate::assembly::EnginesError;
 use crate::config::ConfigError;
 use crate::server::{KeysError, TlsError};
@@ -30,6 +31,9 @@ pub enum CliError {
     /// An engine, library or model is missing.
     #[error("{0}")]
     Engines(#[from] EnginesError),
+    /// Something that the command needs is not installed; the text says how to get it.
+    #[error("{0}")]
+    Missing(String),
     /// The cluster cannot be joined.
     #[error(transparent)]
     Cluster(#[from] ClusterError),
@@ -58,6 +62,15 @@ impl From<io::Error> for CliError {
     }
 }
 
+impl From<SoundError> for CliError {
+    fn from(error: SoundError) -> Self {
+        match error {
+            SoundError::NoLibrary(_) => Self::Missing(error.to_string()),
+            error => Self::Failed(error.to_string()),
+        }
+    }
+}
+
 fn hint(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::AddrInUse => ": another program does already; stop it, or choose another port with --listen",
@@ -73,7 +86,7 @@ impl CliError {
         match self {
             Self::Failed(_) => 1,
             Self::Usage(_) | Self::Config(_) | Self::Keys(_) | Self::Tls(_) => 2,
-            Self::Engines(_) => 3,
+            Self::Engines(_) | Self::Missing(_) => 3,
             Self::Registry(error) => registry_code(error),
             Self::Cluster(error) => cluster_code(error),
             Self::Listen { .. } | Self::Unreachable(_) => 4,
@@ -124,6 +137,7 @@ pub(super) fn one_of_each() -> Vec<CliError> {
         CliError::Keys(KeysError::Open { address: String::new() }),
         CliError::Tls(TlsError::Half),
         CliError::Engines(EnginesError(Vec::new())),
+        CliError::Missing(String::new()),
         CliError::Listen { address: String::new(), source },
         CliError::Unreachable(String::new()),
         CliError::Registry(RegistryError::Busy(String::new())),

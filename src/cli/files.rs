@@ -1,6 +1,7 @@
-//! Reads and writes WAV files for the commands.
+//! Reads sound files and writes WAV files for the commands.
 
 use super::{CliError, print};
+use antiphon_audio::decode::Decoder;
 use antiphon_audio::wav;
 use antiphon_types::{Pcm, SampleRate};
 use std::io::{self, Read};
@@ -10,7 +11,7 @@ use std::time::Duration;
 /// Maximum duration of an input file: one hour at 16 kHz takes 115 MB in memory.
 const LONGEST: Duration = Duration::from_secs(3_600);
 
-/// Reads a WAV file of any sample rate and resamples it to mono at `rate`. Blocks; `-` is stdin.
+/// Reads a sound file in any format that the transcription API reads, at any rate, as mono at `rate`. Blocks; `-` is stdin.
 pub fn speech(path: &Path, rate: SampleRate) -> Result<Pcm, CliError> {
     let file = if path == Path::new("-") {
         let mut file = Vec::new();
@@ -19,7 +20,11 @@ pub fn speech(path: &Path, rate: SampleRate) -> Result<Pcm, CliError> {
         std::fs::read(path)
     };
     let file = file.map_err(|error| CliError::file("read", path, &error))?;
-    wav::read(&file, rate, LONGEST).map_err(|error| CliError::Failed(format!("{}: {error}", path.display())))
+    let unreadable = |error| CliError::Failed(format!("{}: {error}", path.display()));
+    let mut samples = Vec::new();
+    let mut decoder = Decoder::open(file.into(), rate, LONGEST).map_err(unreadable)?;
+    while decoder.next(&mut samples).map_err(unreadable)? {}
+    Ok(Pcm { rate, samples })
 }
 
 /// Writes a mono 16-bit WAV file. Blocks; `-` is stdout.
@@ -44,7 +49,7 @@ mod tests {
         assert_eq!(speech(&path, SampleRate::HZ_16000).expect("read"), pcm);
         std::fs::write(&path, "no audio at all").expect("written");
         let said = speech(&path, SampleRate::HZ_16000).expect_err("refused").to_string();
-        assert!(said.contains("a.wav: not a readable WAV file"), "{said}");
+        assert!(said.contains("a.wav: this is no sound file that can be read here"), "{said}");
         let said = speech(Path::new("nowhere.wav"), SampleRate::HZ_16000).expect_err("refused").to_string();
         assert!(said.starts_with("nowhere.wav: cannot be read"), "{said}");
     }

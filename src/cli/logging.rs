@@ -18,8 +18,9 @@ pub enum DefaultLog {
 impl DefaultLog {
     const fn filter(self) -> &'static str {
         match self {
-            Self::Activity => "warn,antiphon=info",
-            Self::Warnings => "warn",
+            // What symphonia skips in a damaged sound file is not reported.
+            Self::Activity => "warn,antiphon=info,symphonia=error",
+            Self::Warnings => "warn,symphonia=error",
             Self::Nothing => "off",
         }
     }

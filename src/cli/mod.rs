@@ -5,10 +5,12 @@
 #![allow(clippy::print_stdout)]
 
 mod ask;
+mod chat;
 mod cluster;
 mod completions;
 mod config;
 mod corpus;
+mod doctor;
 mod error;
 mod file_changes;
 pub mod files;
@@ -18,11 +20,14 @@ mod lan;
 pub mod logging;
 mod man;
 mod models;
+mod own_hub;
 pub mod print;
+mod progress;
 mod replay;
 pub mod say;
 mod serve;
 mod signals;
+mod sound;
 mod sweep;
 pub mod target;
 mod transcribe;
@@ -47,11 +52,13 @@ Examples:
   antiphon serve --config my.toml --listen 127.0.0.1:9000
   ANTIPHON_LLM__ENGINE=openai ANTIPHON_LLM__BASE_URL=http://127.0.0.1:11434/v1 \\
     ANTIPHON_LLM__MODEL=llama3.2 ANTIPHON_LLM__API_KEY_ENV= antiphon serve
-  antiphon say \"Good morning.\" -o morning.wav     speak a text into a file
+  antiphon chat                                   talk by microphone and loudspeaker
+  antiphon say \"Good morning.\"                    speak a text; with -o into a file
   antiphon ask morning.wav -o reply.wav           ask by voice, keep the answer
-  antiphon transcribe morning.wav                 write down what is said
+  antiphon transcribe morning.mp3                 write down what is said
   antiphon replay recordings/*.jsonl              run recorded sessions again and compare
   antiphon worker --config worker.toml            serve engines to hubs on other machines
+  antiphon doctor                                 what this machine has, and what to do
   antiphon models pull whisper-base               better ears; `models list` shows what there is
 
 Exit codes:
@@ -82,11 +89,13 @@ pub enum Command {
     Serve(serve::ServeArgs),
     /// Serve engines to the hubs of a cluster
     Worker(worker::WorkerArgs),
-    /// Speak a WAV file to a server and hear its answer
+    /// Talk by microphone and loudspeaker
+    Chat(chat::ChatArgs),
+    /// Speak a sound file to a server and keep its answer
     Ask(ask::AskArgs),
-    /// Speak a text into a WAV file
+    /// Speak a text, aloud or into a WAV file
     Say(say::SayArgs),
-    /// Write down what WAV files say
+    /// Write down what sound files say
     Transcribe(transcribe::TranscribeArgs),
     /// Says where the benchmarks are: the program antiphon-bench
     #[command(hide = true, disable_help_flag = true)]
@@ -114,6 +123,8 @@ pub enum Command {
     /// A cluster: the NATS server's configuration, hubs and workers
     #[command(subcommand)]
     Cluster(cluster::ClusterCommand),
+    /// Look at this machine and the settings, and say what is missing
+    Doctor(doctor::DoctorArgs),
     /// Whether a hub or worker lives, or takes requests: for health checks of containers
     Health(health::HealthArgs),
     /// Check settings
@@ -200,6 +211,7 @@ pub async fn run(command: Command) -> Result<(), CliError> {
     match command {
         Command::Serve(args) => serve::run(args).await,
         Command::Worker(args) => worker::run(args).await,
+        Command::Chat(args) => chat::run(args).await,
         Command::Ask(args) => ask::run(args).await,
         Command::Say(args) => say::run(args).await,
         Command::Transcribe(args) => transcribe::run(args).await,
@@ -211,6 +223,7 @@ pub async fn run(command: Command) -> Result<(), CliError> {
         Command::Keys(command) => keys::run(&command),
         Command::Voices(command) => voices::run(command).await,
         Command::Cluster(command) => cluster::run(command).await,
+        Command::Doctor(args) => doctor::run(args).await,
         Command::Health(args) => health::run(args).await,
         Command::Config(command) => config::run(&command),
         Command::Completions(args) => completions::run(&args),

@@ -1,6 +1,9 @@
-//! `antiphon say`: synthesizes a text into a WAV file with the configured TTS engine; no other engine is loaded.
+//! `antiphon say`: synthesizes a text with the configured TTS engine, aloud or into a WAV file; no other engine is loaded.
 
+use super::progress::Progress;
+use super::sound::{self, Loudspeaker};
 use super::{CliError, Settings, blocking, files, print};
+use antiphon_audio::Resampler;
 use antiphon_engine_api::tts::{SpeechRequest, Tts};
 use antiphon_engines::tts::TtsConfig;
 use antiphon_text::{Chunker, Language};
@@ -16,15 +19,19 @@ use std::time::Duration;
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
+  antiphon say \"Good morning.\"                    aloud
   antiphon say \"Good morning.\" -o morning.wav
   antiphon say --voice rms --speed 1.2 \"Good morning.\" -o - | aplay
   echo \"From a pipe.\" | antiphon say - -o pipe.wav")]
 pub struct SayArgs {
     /// The text; `-` reads it from stdin
     text: String,
-    /// Where the WAV file goes; `-` is stdout
+    /// Where a WAV file goes; `-` is stdout. Without it, the loudspeaker plays it
     #[arg(short, long, value_name = "FILE")]
-    output: PathBuf,
+    output: Option<PathBuf>,
+    /// The ALSA device that plays it; `antiphon chat --list` lists them
+    #[arg(long, value_name = "NAME", default_value = sound::DEFAULT, conflicts_with = "output")]
+    device: String,
     /// The voice [default: as configured]
     #[arg(long)]
     voice: Option<String>,
@@ -34,7 +41,7 @@ pub struct SayArgs {
     /// How to speak, such as "whisper", for engines that can act
     #[arg(long, value_name = "TEXT")]
     instructions: Option<String>,
-    /// Print one JSON object about the file
+    /// Print one JSON object about the speech
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -47,7 +54,7 @@ fn speed(text: &str) -> Result<f32, String> {
 }
 
 pub(super) async fn run(args: SayArgs) -> Result<(), CliError> {
-    let to_stdout = args.output == Path::new("-");
+    let to_stdout = args.output.as_deref() == Some(Path::new("-"));
     if to_stdout && args.json {
         return Err(CliError::Usage("--json and the WAV file cannot both go to stdout: name a file with -o".into()));
     }
@@ -55,29 +62,86 @@ pub(super) async fn run(args: SayArgs) -> Result<(), CliError> {
     // The chunks are synthesized one after the other.
     config.tts.lanes = 1;
     let text = text(&args.text)?;
+    // Before the voice is loaded: a machine without a loudspeaker is told so at once.
+    let mut player = if args.output.is_none() { Some(Player::open(&args.device)?) } else { None };
+    let progress = Progress::new("loading the voice");
     let tts = config.tts.clone();
     let wait = Duration::from_millis(tts.timeout_ms);
     let engine = blocking(move || crate::assembly::tts(&config)).await?.map_err(crate::assembly::EnginesError::from)?;
     let voice = voice(args.voice, &tts, engine.as_ref())?;
     let (speed, instructions) = (args.speed.unwrap_or(tts.speed), args.instructions);
     let request = SpeechRequest { text, voice, speed, instructions, ..SpeechRequest::default() };
-    let pcm = speak(engine.as_ref(), &request, wait).await?;
-    files::write(&args.output, &pcm)?;
+    progress.now("speaking");
+    let pcm = speak(engine.as_ref(), &request, wait, |piece| match &mut player {
+        Some(player) => player.play(piece),
+        None => Ok(()),
+    })
+    .await?;
+    drop(progress);
+    if let Some(player) = player {
+        player.end().await?;
+    }
+    if let Some(path) = &args.output {
+        files::write(path, &pcm)?;
+    }
     let ms = pcm.duration().as_millis();
     if args.json {
         return print::json(&json!({
             "file": args.output, "voice": request.voice, "engine": engine.name(), "audio_ms": ms as u64, "rate_hz": pcm.rate.hz(),
         }));
     }
-    if !to_stdout {
-        print::line(&format!(
-            "{}: {:.1} s of speech, voice {}",
-            args.output.display(),
-            ms as f64 / 1_000.0,
-            request.voice
-        ))?;
+    match &args.output {
+        Some(path) if !to_stdout => {
+            let seconds = ms as f64 / 1_000.0;
+            print::line(&format!("{}: {seconds:.1} s of speech, voice {}", path.display(), request.voice))
+        }
+        _ => Ok(()),
     }
-    Ok(())
+}
+
+/// Plays speech while it is made.
+struct Player {
+    loudspeaker: Loudspeaker,
+    resampler: Option<(SampleRate, Resampler)>,
+    samples: Vec<i16>,
+}
+
+impl Player {
+    fn open(device: &str) -> Result<Self, CliError> {
+        match Loudspeaker::open(device) {
+            Ok(loudspeaker) => Ok(Self { loudspeaker, resampler: None, samples: Vec::new() }),
+            Err(error) => Err(error_with(error, "; or write a file with -o")),
+        }
+    }
+
+    fn play(&mut self, piece: &Pcm) -> Result<(), CliError> {
+        if self.resampler.as_ref().is_none_or(|(rate, _)| *rate != piece.rate) {
+            self.resampler = Some((piece.rate, Resampler::new(piece.rate, sound::RATE)));
+        }
+        self.samples.clear();
+        if let Some((_, resampler)) = &mut self.resampler {
+            resampler.process(&piece.samples, &mut self.samples);
+        }
+        Ok(self.loudspeaker.play("", &self.samples)?)
+    }
+
+    /// Waits until all of it has sounded.
+    async fn end(mut self) -> Result<(), CliError> {
+        self.samples.clear();
+        if let Some((_, mut resampler)) = self.resampler.take() {
+            resampler.flush(&mut self.samples);
+        }
+        self.loudspeaker.play("", &self.samples)?;
+        Ok(blocking(move || self.loudspeaker.wait()).await??)
+    }
+}
+
+/// The error with a way around it.
+fn error_with(error: sound::SoundError, way: &str) -> CliError {
+    match CliError::from(error) {
+        CliError::Missing(text) => CliError::Missing(text + way),
+        other => CliError::Failed(format!("{other}{way}")),
+    }
 }
 
 /// The requested voice, or the configured one; a voice that the engine does not have is an error.
@@ -100,8 +164,14 @@ fn text(argument: &str) -> Result<String, CliError> {
     if text.is_empty() { Err(CliError::Usage("there is nothing to say: the text is empty".into())) } else { Ok(text) }
 }
 
-/// Synthesizes the whole text. `wait` is the timeout of the first audio and of each further piece.
-async fn speak(engine: &dyn Tts, request: &SpeechRequest, wait: Duration) -> Result<Pcm, CliError> {
+/// Synthesizes all of the text. `each` gets the pieces as they come; `wait` is the timeout of the first audio and of each further
+/// piece.
+async fn speak(
+    engine: &dyn Tts,
+    request: &SpeechRequest,
+    wait: Duration,
+    mut each: impl FnMut(&Pcm) -> Result<(), CliError>,
+) -> Result<Pcm, CliError> {
     let mut whole = Pcm { rate: SampleRate::HZ_16000, samples: Vec::new() };
     for chunk in chunks(&request.text) {
         let mut pieces = engine.speak(SpeechRequest { text: chunk, ..request.clone() });
@@ -109,6 +179,7 @@ async fn speak(engine: &dyn Tts, request: &SpeechRequest, wait: Duration) -> Res
             let late = || CliError::Failed(format!("the voice engine gave no sound within {wait:?}"));
             let Some(piece) = tokio::time::timeout(wait, pieces.next()).await.map_err(|_| late())? else { break };
             let piece = piece.map_err(|error| CliError::failed(&error))?;
+            each(&piece)?;
             whole.rate = piece.rate;
             whole.samples.extend(piece.samples);
         }
@@ -138,7 +209,9 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn all_of_the_text_is_spoken_at_the_engines_rate() {
-        let pcm = speak(&FakeTts::default(), &request("hello there"), Duration::from_secs(1)).await.expect("spoken");
+        let pcm = speak(&FakeTts::default(), &request("hello there"), Duration::from_secs(1), |_| Ok(()))
+            .await
+            .expect("spoken");
         assert_eq!((pcm.rate, pcm.duration()), (SampleRate::HZ_24000, Duration::from_millis(550)));
     }
 
@@ -146,11 +219,11 @@ mod tests {
     async fn a_silent_or_failing_engine_is_an_error() {
         let mut engine = FakeTts::default();
         engine.delay = Duration::from_secs(5);
-        let error = speak(&engine, &request("hello"), Duration::from_secs(1)).await.expect_err("late");
+        let error = speak(&engine, &request("hello"), Duration::from_secs(1), |_| Ok(())).await.expect_err("late");
         assert_eq!(error.to_string(), "the voice engine gave no sound within 1s");
         let mut engine = FakeTts::default();
         engine.fails_on = Some("hello".into());
-        let error = speak(&engine, &request("hello"), Duration::from_secs(1)).await.expect_err("fails");
+        let error = speak(&engine, &request("hello"), Duration::from_secs(1), |_| Ok(())).await.expect_err("fails");
         assert_eq!(error.to_string(), "the voice engine failed: told to fail");
     }
 

@@ -1,5 +1,6 @@
-//! `antiphon transcribe`: transcribes WAV files with the configured STT engine; no other engine is loaded.
+//! `antiphon transcribe`: transcribes sound files with the configured STT engine; no other engine is loaded.
 
+use super::progress::Progress;
 use super::{CliError, Settings, blocking, files, print};
 use crate::assembly::EnginesError;
 use antiphon_engine_api::stt::{RATE, Stt, SttError, SttOptions, Transcript};
@@ -15,12 +16,12 @@ use std::time::Duration;
 #[command(after_help = "\
 Examples:
   antiphon transcribe memo.wav
-  antiphon transcribe *.wav --json
+  antiphon transcribe *.mp3 --json
   antiphon say \"hello\" -o - | antiphon transcribe -")]
 pub struct TranscribeArgs {
-    /// WAV files of any rate; `-` is stdin
-    #[arg(required = true)]
-    wav: Vec<PathBuf>,
+    /// Sound files: WAV, MP3, FLAC, Ogg, M4A or WebM; `-` is stdin
+    #[arg(required = true, value_name = "FILE")]
+    files: Vec<PathBuf>,
     /// Language spoken, two letters [default: as configured]
     #[arg(long)]
     language: Option<String>,
@@ -39,23 +40,26 @@ pub(super) async fn run(args: TranscribeArgs) -> Result<(), CliError> {
     // Files are processed one after the other; more decoders would only take longer to load.
     config.stt.decoders = 1;
     // Read all files first: a wrong name is reported before minutes of work.
-    let speech = args.wav.iter().map(|path| files::speech(path, RATE)).collect::<Result<Vec<_>, _>>()?;
+    let speech = args.files.iter().map(|path| files::speech(path, RATE)).collect::<Result<Vec<_>, _>>()?;
     let wait = Duration::from_millis(config.stt.timeout_ms);
     let language = args.language.or_else(|| Some(config.stt.language.clone())).filter(|code| !code.is_empty());
     let vocabulary = crate::assembly::vocabulary(&config);
+    let progress = Progress::new("loading the recognizer");
     let engine = blocking(move || crate::assembly::stt(&config)).await?.map_err(EnginesError::from)?;
-    for (path, pcm) in args.wav.iter().zip(speech) {
+    for (n, (path, pcm)) in args.files.iter().zip(speech).enumerate() {
+        progress.now(format!("{} ({} of {})", path.display(), n + 1, args.files.len()));
         let options =
             SttOptions { language: language.clone(), vocabulary: vocabulary.clone(), ..SttOptions::default() };
         let audio_ms = pcm.duration().as_millis() as u64;
         let heard = transcribe(engine.as_ref(), options, pcm, wait)
             .await
             .map_err(|error| CliError::Failed(format!("{}: {}", path.display(), super::with_causes(&error))))?;
+        progress.hide();
         if args.json {
             print::json(&json!({
                 "file": path, "text": heard.text, "confidence": heard.confidence, "audio_ms": audio_ms, "engine": engine.name(),
             }))?;
-        } else if args.wav.len() > 1 {
+        } else if args.files.len() > 1 {
             print::line(&format!("{}: {}", path.display(), heard.text))?;
         } else {
             print::line(&heard.text)?;

@@ -117,6 +117,7 @@ pub const KEYS: &[Key] = &[
     key("llm", "first_token_timeout_ms", Rule::Whole(100, HOUR_MS, "milliseconds")),
     key("llm", "token_timeout_ms", Rule::Whole(100, HOUR_MS, "milliseconds")),
     key("llm", "hedge_after_ms", Rule::Whole(0, 60_000, "milliseconds; 0: off")),
+    key("llm", "local_ports", Rule::Wholes(1, 65_535, "ports")),
     key("llm", "fallback", Rule::Fallback("llm")),
     key("tts", "engine", Rule::OneOf(&["auto", "flite", "piper", "kokoro", "speechlm", "openai", "fish", "moshi"])),
     key("tts", "voice", Rule::Name),

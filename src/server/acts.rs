@@ -48,6 +48,8 @@ fn action(method: &Method, route: &str) -> Option<&'static str> {
         ("POST", "/v1/realtime/client_secrets" | "/v1/realtime/sessions") => "key.mint",
         ("POST", "/api/models/{name}/pull") => "model.pull",
         ("DELETE", "/api/models/{name}") => "model.remove",
+        ("POST", "/api/llm/servers") => "llm.connect",
+        ("DELETE", "/api/llm/servers") => "llm.disconnect",
         ("POST", "/v1/audio/voices") => "voice.add",
         ("DELETE", "/v1/audio/voices/{id}") => "voice.remove",
         ("POST", "/v1/audio/speech/jobs") => "job.create",

@@ -56,10 +56,10 @@ pub(super) async fn ready(State(app): State<Arc<App>>) -> Response {
 /// protected hub are not public.
 fn remote(app: &App) -> Value {
     let Some(manager) = app.models.manager().filter(|_| !app.access.keys().are_on()) else { return json!({}) };
-    let config = manager.config();
+    let (config, (llm, _)) = (manager.config(), manager.active_llm());
     let stages = [
         ("stt", &config.stt.engine, &config.stt.model, &config.stt.base_url),
-        ("llm", &config.llm.engine, &config.llm.model, &config.llm.base_url),
+        ("llm", &llm.engine, &llm.model, &llm.base_url),
         ("tts", &config.tts.engine, &config.tts.model, &config.tts.base_url),
     ];
     let served = app.models.served();

@@ -28,6 +28,7 @@ mod inflow;
 mod key_file;
 mod keys;
 mod limits;
+mod llm;
 mod load;
 mod models;
 mod pages;
@@ -330,6 +331,10 @@ fn router(app: Arc<App>) -> Router {
         .route("/api/models", get(models::list))
         .route("/api/models/{name}", delete(models::delete))
         .route("/api/models/{name}/pull", get(models::progress).post(models::pull))
+        .route(
+            "/api/llm/servers",
+            get(llm::list).post(llm::connect).delete(llm::disconnect).layer(DefaultBodyLimit::max(llm::MAX_BODY_BYTES)),
+        )
         .route("/api/state", get(state::state))
         .route("/api/turns", get(turns::list))
         .route("/api/usage", get(usage::usage))

@@ -149,7 +149,7 @@ pub(super) fn needed(method: &Method, route: Option<&str>) -> Needed {
         "/v1/audio/transcriptions" | "/v1/audio/translations" => Needed::Scope(Scope::Transcription),
         "/v1/models" | "/v1/models/{id}" | "/api/usage" | "/healthz" | "/readyz" => Needed::Key,
         "/api/models" | "/api/models/{name}/pull" if method == Method::GET || method == Method::HEAD => Needed::Key,
-        "/api/models/{name}" | "/api/models/{name}/pull" => Needed::OrUsual(Scope::Models),
+        "/api/models/{name}" | "/api/models/{name}/pull" | "/api/llm/servers" => Needed::OrUsual(Scope::Models),
         "/metrics" | "/api/state" => Needed::OrUsual(Scope::Metrics),
         // What people said, in their own voices.
         "/api/turns/{id}/audio" => Needed::Scope(Scope::Admin),

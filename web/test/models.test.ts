@@ -1,6 +1,6 @@
 // What the hub says of its models, and how it is put into words.
 import { describe, expect, it } from 'vitest';
-import { type Pull, isHere, isUnderWay, modelsFrom, modelsOf, pullFrom, share, size, told, unchecked, withPull } from '../src/models/data';
+import { type Pull, isHere, isUnderWay, llmServersFrom, missingOf, modelsFrom, modelsOf, pullFrom, share, size, told, unchecked, withPull } from '../src/models/data';
 
 const body = {
   may_change: true,
@@ -54,5 +54,26 @@ describe('a pull', () => {
 
   it('tells sizes as download pages do', () => {
     expect([size(1_624_555_275), size(147_951_465), size(2_327_524)]).toEqual(['1.6 GB', '148 MB', '2.3 MB']);
+  });
+});
+
+describe('language model servers', () => {
+  const active = { engine: 'openai', model: 'm', base_url: 'http://127.0.0.1:9/v1', connected: true, settings: '[llm]' };
+
+  it('are read as the hub sends them', () => {
+    const servers = [{ port: 9, name: 'Ollama', base_url: 'http://127.0.0.1:9/v1', models: ['m', 'n'], problem: null }, { port: 10, problem: 'It requires a key' }];
+    const seen = llmServersFrom({ active, servers })!;
+    expect(seen.active).toEqual({ engine: 'openai', model: 'm', baseUrl: 'http://127.0.0.1:9/v1', connected: true, settings: '[llm]' });
+    expect(seen.servers).toEqual([
+      { port: 9, name: 'Ollama', models: ['m', 'n'], problem: null },
+      { port: 10, name: '', models: [], problem: 'It requires a key' },
+    ]);
+    expect(llmServersFrom({ active }, seen.servers)!.servers).toBe(seen.servers);
+    for (const other of [null, [], {}, { active: {} }]) expect(llmServersFrom(other)).toBeNull();
+  });
+
+  it('leave what is missing of the recommended models', () => {
+    const models = modelsFrom({ ...body, recommended: ['a', 'b', 'c'] })!;
+    expect(missingOf(models).map(({ name }) => name)).toEqual(['c']);
   });
 });

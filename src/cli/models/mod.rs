@@ -16,7 +16,8 @@ default of vad, stt and tts, takes the best model that is there; without one, th
 
 Examples:
   antiphon models list                        what there is, and what is here
-  antiphon models pull whisper-base           better ears, 148 MB
+  antiphon models pull                        better ears and a better voice, 214 MB
+  antiphon models pull whisper-base           better ears alone, 148 MB
   antiphon models pull kokoro:fp16            a model in a precision of your choice
   antiphon models pull piper-en_US-lessac-medium silero-vad
   antiphon models info kokoro                 files, sizes, checksums, licence, addresses

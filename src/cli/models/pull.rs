@@ -1,8 +1,8 @@
-//! `antiphon models pull`: downloads models, with a progress bar on a terminal and lines elsewhere.
+//! `antiphon models pull`: downloads models, with a progress bar on a terminal and one line for each elsewhere.
 
 use super::super::{CliError, Settings, print};
 use super::size;
-use crate::assembly::{BuiltIn, EngineFactory};
+use crate::assembly::{BuiltIn, EngineFactory, recommended};
 use crate::config::Config;
 use antiphon_registry::{Catalog, Phase, Progress, PullTimeouts, Puller, Wanted, locate};
 use clap::Args;
@@ -15,6 +15,7 @@ use tokio::sync::watch;
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
+  antiphon models pull                     the models to begin with, which any machine runs
   antiphon models pull whisper-base
   antiphon models pull kokoro:int8 silero-vad
   HTTPS_PROXY=http://proxy.example.org:3128 antiphon models pull whisper-base
@@ -25,8 +26,8 @@ Ctrl-C keeps what was fetched, and the next pull goes on from it. A model that i
 
 Exit codes: 0 here, 1 failed (full disk, wrong checksum), 2 no such model, 4 cannot reach the server or it refuses.")]
 pub struct PullArgs {
-    /// The models; behind a colon, one of their precisions
-    #[arg(required = true, value_name = "NAME[:PRECISION]")]
+    /// The models; behind a colon, one of their precisions. None: better ears, a better voice and better voice activity
+    #[arg(value_name = "NAME[:PRECISION]")]
     models: Vec<String>,
     /// Print one JSON object a model, and no progress
     #[arg(long)]
@@ -38,7 +39,18 @@ pub struct PullArgs {
 pub(super) async fn run(args: PullArgs) -> Result<(), CliError> {
     let config = args.settings.load()?;
     let catalog = Catalog::load(&config.models)?;
-    let wanted = args.models.iter().map(|model| catalog.find(model)).collect::<Result<Vec<_>, _>>()?;
+    let mut wanted = args.models.iter().map(|model| catalog.find(model)).collect::<Result<Vec<_>, _>>()?;
+    if args.models.is_empty() {
+        let set = recommended(&config, &catalog, &BuiltIn);
+        if set.is_empty() {
+            let message = "the configuration names the engine of each stage: name the models to fetch";
+            return Err(CliError::Usage(message.into()));
+        }
+        wanted.extend(set.into_iter().map(|entry| Wanted { entry, precision: None }));
+        let bytes = wanted.iter().map(|wanted| wanted.variant().about_bytes()).sum();
+        let names: Vec<_> = wanted.iter().map(|wanted| wanted.entry.name.as_str()).collect();
+        eprintln!("{}: {} in all", names.join(", "), size(bytes));
+    }
     let puller = Puller::new(&config.models, PullTimeouts::default())?;
     for wanted in wanted {
         tokio::select! {
@@ -96,12 +108,8 @@ async fn one(puller: &Puller, config: &Config, wanted: Wanted<'_>, json: bool) -
 enum Shown {
     Nothing,
     Bar(ProgressBar),
-    /// Tenths of the download reported so far.
-    Lines {
-        name: String,
-        tenths: u64,
-        checked: String,
-    },
+    /// The model, until its one line was printed.
+    Line(Option<String>),
 }
 
 impl Shown {
@@ -110,7 +118,7 @@ impl Shown {
             return Self::Nothing;
         }
         if !std::io::stderr().is_terminal() {
-            return Self::Lines { name: name.into(), tenths: 0, checked: String::new() };
+            return Self::Line(Some(name.into()));
         }
         let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
         let template = "{prefix} {wide_bar} {bytes}/{total_bytes} {bytes_per_sec} {eta} {msg}";
@@ -127,15 +135,11 @@ impl Shown {
                 bar.set_position(progress.bytes);
                 bar.set_message(if progress.phase == Phase::Checking { "checking" } else { "" });
             }
-            Self::Lines { name, tenths, checked } => {
-                let now = (progress.bytes * 10).checked_div(progress.total_bytes).unwrap_or(0);
-                if now > *tenths {
-                    *tenths = now;
-                    eprintln!("{name}: {} of {}", size(progress.bytes), size(progress.total_bytes));
-                }
-                if progress.phase == Phase::Checking && *checked != progress.file {
-                    checked.clone_from(&progress.file);
-                    eprintln!("{name}: checking {}", progress.file);
+            Self::Line(name) => {
+                if progress.total_bytes > 0
+                    && let Some(name) = name.take()
+                {
+                    eprintln!("{name}: fetching {}", size(progress.total_bytes));
                 }
             }
         }

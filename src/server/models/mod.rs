@@ -62,12 +62,14 @@ pub(super) async fn list(State(app): State<Arc<App>>, MayChange(may_change): May
                 stage
             })
             .collect();
-        (models, stages)
+        let recommended: Vec<String> = manager.recommended().iter().map(|entry| entry.name.clone()).collect();
+        (models, stages, recommended)
     });
     match read.await {
-        Ok((models, stages)) => {
-            Json(json!({ "may_change": may_change, "stages": stages, "models": models })).into_response()
-        }
+        Ok((models, stages, recommended)) => Json(json!({
+            "may_change": may_change, "stages": stages, "models": models, "recommended": recommended,
+        }))
+        .into_response(),
         Err(_) => refused(StatusCode::INTERNAL_SERVER_ERROR, None, "The models' folder cannot be read."),
     }
 }

@@ -48,6 +48,31 @@ export interface Models {
   mayChange: boolean;
   stages: Stage[];
   models: Model[];
+  /** Names of the models to begin with. */
+  recommended: string[];
+}
+
+/** A language model server on the hub's machine. */
+export interface LlmServer {
+  port: number;
+  name: string;
+  models: string[];
+  /** Why none of its models can be used, and what to do. */
+  problem: string | null;
+}
+
+/** The language model that serves, and the servers that could. */
+export interface LlmServers {
+  active: {
+    engine: string;
+    model: string | null;
+    baseUrl: string | null;
+    /** Whether it was connected while the hub runs, and does not outlast it. */
+    connected: boolean;
+    /** The lines of the configuration that keep it. */
+    settings: string | null;
+  };
+  servers: LlmServer[];
 }
 
 type Fields = Record<string, unknown>;
@@ -60,9 +85,30 @@ const count = (value: unknown): number => (typeof value === 'number' && Number.i
 
 /** Null if the body is not a valid response of `/api/models`. */
 export function modelsFrom(body: unknown): Models | null {
-  const { may_change, stages, models } = fields(body);
+  const { may_change, stages, models, recommended } = fields(body);
   if (typeof may_change !== 'boolean' || !Array.isArray(stages)) return null;
-  return { mayChange: may_change, stages: stages.map(stageFrom), models: list(models).map(modelFrom) };
+  return { mayChange: may_change, stages: stages.map(stageFrom), models: list(models).map(modelFrom), recommended: list(recommended).map(text) };
+}
+
+/** Null if the body is not a valid response of `/api/llm/servers`. `servers`: those of an answer that names none. */
+export function llmServersFrom(body: unknown, servers: LlmServer[] = []): LlmServers | null {
+  const { active, servers: sent } = fields(body);
+  const { engine, model, base_url, connected, settings } = fields(active);
+  if (text(engine) === '') return null;
+  return {
+    active: { engine: text(engine), model: textOrNull(model), baseUrl: textOrNull(base_url), connected: connected === true, settings: textOrNull(settings) },
+    servers: Array.isArray(sent) ? sent.map(llmServerFrom) : servers,
+  };
+}
+
+function llmServerFrom(body: unknown): LlmServer {
+  const { port, name, models, problem } = fields(body);
+  return { port: count(port), name: text(name), models: list(models).map(text), problem: textOrNull(problem) };
+}
+
+/** The recommended models that are not on the hub's disk and could run there. */
+export function missingOf({ models, recommended }: Models): Model[] {
+  return models.filter((model) => recommended.includes(model.name) && !isHere(model) && model.lacks === null);
 }
 
 function stageFrom(body: unknown): Stage {

@@ -3,12 +3,13 @@
 import { SseReader } from '../dashboard/data/sse';
 import { authorization } from '@antiphon/client';
 import { loadKey } from '../session/key';
-import { type Models, isUnderWay, modelsFrom, pullFrom, withPull } from './data';
+import { type LlmServers, type Models, isUnderWay, llmServersFrom, missingOf, modelsFrom, pullFrom, withPull } from './data';
 
 const ANSWER_MS = 8_000;
 
 export class ModelKeeper {
   #models: Models | null = null;
+  #llm: LlmServers | null = null;
   #fault: string | null = null;
   #listeners = new Set<() => void>();
   #followed = new Set<string>();
@@ -18,6 +19,11 @@ export class ModelKeeper {
 
   get models(): Models | null {
     return this.#models;
+  }
+
+  /** The language model servers on the hub's machine; null before they were read, or for a caller who may not connect one. */
+  get llm(): LlmServers | null {
+    return this.#llm;
   }
 
   /** The error of the last request. */
@@ -36,7 +42,41 @@ export class ModelKeeper {
     if (answer === null) return;
     this.#models = modelsFrom(answer) ?? this.#models;
     this.#changed();
+    if (this.#models?.mayChange) void this.lookForLlm();
     for (const { name, pull } of this.#models?.models ?? []) if (isUnderWay(pull)) void this.#follow(name);
+  }
+
+  /** Asks the hub which language model servers run on its machine. */
+  async lookForLlm(): Promise<void> {
+    this.#takeLlm(await this.#ask('api/llm/servers', 'GET'));
+  }
+
+  /** Lets a model of one of these servers answer, from the next conversation on. */
+  async connectLlm(port: number, model: string): Promise<void> {
+    this.#fault = null;
+    this.#takeLlm(await this.#ask('api/llm/servers', 'POST', { port, model }));
+    this.served();
+  }
+
+  /** Lets the configured language model answer again. */
+  async disconnectLlm(): Promise<void> {
+    this.#fault = null;
+    this.#takeLlm(await this.#ask('api/llm/servers', 'DELETE'));
+    this.served();
+  }
+
+  #takeLlm(answer: unknown): void {
+    if (answer === null) return;
+    this.#llm = llmServersFrom(answer, this.#llm?.servers) ?? this.#llm;
+    this.#changed();
+  }
+
+  /** Gets the recommended models, one after the other; ends at the first that fails. */
+  async pullRecommended(): Promise<void> {
+    for (const { name } of this.#models ? missingOf(this.#models) : []) {
+      await this.pull(name);
+      if (this.#fault !== null || this.#models?.models.find((model) => model.name === name)?.pull?.state === 'failed') return;
+    }
   }
 
   async pull(name: string): Promise<void> {
@@ -87,10 +127,12 @@ export class ModelKeeper {
   }
 
   /** The response; null if there is none or the request was refused, in which case `fault` states why. */
-  async #ask(path: string, method: string): Promise<unknown> {
+  async #ask(path: string, method: string, sent?: object): Promise<unknown> {
     try {
       const signal = AbortSignal.timeout(ANSWER_MS);
-      const answer = await fetch(new URL(path, document.baseURI), { method, headers: authorization(loadKey()), cache: 'no-store', signal });
+      const headers = { ...authorization(loadKey()), ...(sent && { 'content-type': 'application/json' }) };
+      const content = sent ? { body: JSON.stringify(sent) } : {};
+      const answer = await fetch(new URL(path, document.baseURI), { method, headers, cache: 'no-store', signal, ...content });
       const body: unknown = await answer.json();
       if (answer.ok) return body;
       this.#fault = (body as { error?: { message?: string } } | null)?.error?.message ?? `The hub answered ${answer.status}.`;

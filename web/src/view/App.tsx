@@ -105,7 +105,9 @@ export function App({ conversation, own, shared, conversations, recent }: Props)
               showTimings={settings.showTimings}
               announces={settings.announces}
               nOlder={conversations.nOlder}
+              isOffline={enginesFrom(state.hub)?.llm === 'assistant'}
               onExample={(text) => void conversation.type(text)}
+              onEngines={() => setSheet('engines')}
             />
             <Composer onSend={(text) => void conversation.type(text)} />
           </section>

@@ -3,6 +3,7 @@
 import { type Caption, type ReplyCaption, type UserCaption, parts } from '@antiphon/client';
 import { useLayoutEffect, useRef } from 'preact/hooks';
 import { CallSign, ResponseSign } from './icons';
+import { OfflineNote } from './LanguageModels';
 import { Latency } from './Latency';
 
 const EXAMPLES = ['What time is it?', 'How many miles are ten kilometres?', 'Tell me a story', 'What can you do?'];
@@ -18,16 +19,19 @@ interface Props {
   nOlder: number;
   /** To screen readers. */
   announces: boolean;
+  /** Whether the offline assistant answers, which understands little. */
+  isOffline: boolean;
   onExample: (text: string) => void;
+  onEngines: () => void;
 }
 
-export function Captions({ captions, live, showTimings, announces, nOlder, onExample }: Props) {
+export function Captions({ captions, live, showTimings, announces, nOlder, isOffline, onExample, onEngines }: Props) {
   const list = useRef<HTMLDivElement>(null);
   const follows = useRef(true);
   useLayoutEffect(() => {
     if (follows.current && list.current) list.current.scrollTop = list.current.scrollHeight;
   }, [captions]);
-  if (captions.length === 0) return <Invitation onExample={onExample} />;
+  if (captions.length === 0) return <Invitation isOffline={isOffline} onExample={onExample} onEngines={onEngines} />;
   return (
     <div
       id="captions"
@@ -129,7 +133,7 @@ function Dots() {
   );
 }
 
-function Invitation({ onExample }: { onExample: (text: string) => void }) {
+function Invitation({ isOffline, onExample, onEngines }: Pick<Props, 'isOffline' | 'onExample' | 'onEngines'>) {
   return (
     <div class="invitation">
       <p class="invitation-lead">You call, it responds.</p>
@@ -143,6 +147,7 @@ function Invitation({ onExample }: { onExample: (text: string) => void }) {
           </li>
         ))}
       </ul>
+      {isOffline && <OfflineNote onEngines={onEngines} />}
     </div>
   );
 }

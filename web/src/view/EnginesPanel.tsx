@@ -3,6 +3,7 @@
 import { useEffect, useState } from 'preact/hooks';
 import { type Model, type Models, type Pull, type Stage, isHere, isUnderWay, modelsOf, share, size, told, unchecked } from '../models/data';
 import type { ModelKeeper } from '../models/keeper';
+import { LanguageModels, Recommended } from './LanguageModels';
 import type { VoiceKeeper } from '../voices/keeper';
 import { Dialog } from './Dialog';
 import { Voices } from './Voices';
@@ -40,11 +41,13 @@ export function EnginesPanel({ keeper, voices, onClose }: Props) {
         </p>
       )}
       {models === null && fault === null && <p class="panel-note">Loading …</p>}
+      {models && <Recommended models={models} keeper={keeper} />}
+      {keeper.llm && <LanguageModels llm={keeper.llm} keeper={keeper} />}
       {models && STAGES.map(({ stage, does, plain }) => <StageRow key={stage} models={models} name={stage} does={does} plain={plain} keeper={keeper} />)}
       <Voices keeper={voices} />
       {models && !models.mayChange && (
         <p class="panel-note">
-          Whoever runs the hub can add better engines: here, on its own machine or with an admin key, or by{' '}
+          The operator can add better engines: here, on its own machine or with an admin key, or by{' '}
           <code>antiphon models pull</code>.
         </p>
       )}

@@ -26,6 +26,8 @@ pub struct LlmConfig {
     pub token_timeout_ms: u64,
     /// `openai`: how late the first output must be before a second request is sent, at least; 0: none is.
     pub hedge_after_ms: u64,
+    /// Ports on 127.0.0.1 on which servers of language models are looked for.
+    pub local_ports: Vec<u16>,
     /// The engine that serves where this one fails; `None`: none. It has no fallback itself.
     #[serde(with = "crate::fallback::section")]
     pub fallback: Option<Box<Self>>,
@@ -46,6 +48,8 @@ impl Default for LlmConfig {
             first_token_timeout_ms: 10_000,
             token_timeout_ms: 10_000,
             hedge_after_ms: 1_000,
+            // Ollama, llama.cpp, LM Studio, vLLM: the ports that they have unless one is set.
+            local_ports: vec![11_434, 8_080, 1_234, 8_000],
             fallback: None,
         }
     }

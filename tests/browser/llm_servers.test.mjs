@@ -1,0 +1,80 @@
+// Language models on the hub's machine, in a real Chromium: the page says what the offline assistant can do, lists what a server
+// that speaks as Ollama does serves, connects it with one click, and the next conversation is answered by it.
+
+import assert from 'node:assert/strict';
+import { createServer } from 'node:http';
+import { after, before, test as nodeTest } from 'node:test';
+import { TEST_TIMEOUT_MS, openPage, poll, until } from './browser.mjs';
+import { OwnHub } from './own_hub.mjs';
+
+const test = (name, body) => nodeTest(name, { timeout: TEST_TIMEOUT_MS }, body);
+
+/** Answers as Ollama does; without models until `has` is set. */
+class Ollama {
+  has = false;
+  #server;
+
+  async start() {
+    this.#server = createServer((request, response) => {
+      if (request.url === '/v1/models') {
+        const model = { id: 'llama3.2:latest', object: 'model', created: 1733000000, owned_by: 'library' };
+        response.writeHead(200, { 'content-type': 'application/json' });
+        return void response.end(JSON.stringify({ object: 'list', data: this.has ? [model] : null }));
+      }
+      if (request.url !== '/v1/chat/completions') return void response.writeHead(404).end();
+      const delta = (choice) => `data: ${JSON.stringify({ choices: [{ index: 0, ...choice }] })}\n\n`;
+      response.writeHead(200, { 'content-type': 'text/event-stream' });
+      response.end(delta({ delta: { content: 'I am a large model.' } }) + delta({ delta: {}, finish_reason: 'stop' }) + 'data: [DONE]\n\n');
+    });
+    await new Promise((ready, failed) => this.#server.once('error', failed).listen(0, '127.0.0.1', ready));
+    return this.#server.address().port;
+  }
+
+  stop() {
+    this.#server?.closeAllConnections();
+    this.#server?.close();
+  }
+}
+
+const ollama = new Ollama();
+let hub;
+let url = '';
+
+before(async () => {
+  const port = await ollama.start();
+  hub = new OwnHub({ ANTIPHON_LLM__LOCAL_PORTS: `${port}`, ANTIPHON_STT__DECODERS: '1', ANTIPHON_MODELS__DIR: '/nonexistent' });
+  await hub.start();
+  url = hub.url;
+});
+
+after(async () => {
+  await hub?.stop();
+  ollama.stop();
+});
+
+test('a language model on this machine is found, connected with one click, and answers', async (t) => {
+  const { page, close } = await openPage(t, { url, refuse: true });
+  const note = page.locator('#offline-note');
+  await note.waitFor();
+  assert.match(await note.innerText(), /offline assistant answers[\s\S]*arithmetic/);
+  await note.getByRole('button', { name: 'Connect a language model' }).click();
+  const stage = page.locator('.engine-stage[data-stage=llm]');
+  await stage.getByText('It has no model').waitFor();
+  assert.match(await stage.innerText(), /Offline assistant[\s\S]*nothing else/);
+  assert.match(await page.locator('#recommended').innerText(), /Whisper base[\s\S]*Piper/);
+  ollama.has = true;
+  await stage.getByRole('button', { name: 'Look again' }).click();
+  await stage.getByText('Ollama on this machine').waitFor();
+  await stage.getByRole('button', { name: 'Connect llama3.2:latest' }).click();
+  await stage.locator('.llm-kept').waitFor();
+  assert.match(await stage.locator('.engine-stage-now').innerText(), /llama3.2:latest/);
+  await stage.locator('summary').click();
+  assert.match(await stage.locator('pre').innerText(), /\[llm\]\nengine = "openai"/);
+  await page.keyboard.press('Escape');
+  const footer = () => page.innerText('#engines');
+  await poll(async () => /llama3.2:latest[\s\S]*thinks/.test(await footer()), footer);
+  await page.fill('#text', 'Who are you?');
+  await page.press('#text', 'Enter');
+  await until(page, 'its answer', (seen) => seen.captions.some((caption) => caption.role === 'assistant' && /large model/.test(caption.text)));
+  await close();
+});

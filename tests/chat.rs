@@ -1,0 +1,249 @@
+//! The command line with sound: `chat` and `say` on devices that ALSA makes of files, `transcribe` on every format, `doctor`.
+//!
+//! The microphone is a recording that flite spoke, the loudspeaker a file. ALSA, the hub and its engines are real.
+
+use antiphon_engine_api::stt::RATE as FLITE_RATE;
+use serde_json::Value;
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::Command;
+use tokio::time::timeout;
+
+/// Longer than any step here takes, so that a test that hangs fails.
+const PATIENCE: Duration = Duration::from_secs(90);
+
+/// What comes out of the microphone.
+enum Sound {
+    Words(&'static str),
+    Silence(Duration),
+}
+
+/// A folder with ALSA's configuration: the microphone "mic", which hears a second of silence, `hears`, and silence for longer than
+/// a test takes; and the loudspeaker "desk".
+fn desk(hears: &[Sound]) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let mut samples = vec![0; 24_000];
+    for sound in hears {
+        match sound {
+            Sound::Words(words) => samples.extend(spoken(words, &path("said.wav"))),
+            Sound::Silence(length) => samples.resize(samples.len() + 24 * length.as_millis() as usize, 0),
+        }
+    }
+    samples.resize(samples.len() + 120 * 24_000, 0);
+    std::fs::write(path("mic.raw"), samples.into_iter().flat_map(i16::to_le_bytes).collect::<Vec<u8>>())
+        .expect("written");
+    let config = format!(
+        "pcm.null {{ type null }}\n\
+         pcm.mic {{ type file slave.pcm \"null\" file \"/dev/null\" infile \"{}\" format \"raw\" }}\n\
+         pcm.desk {{ type file slave.pcm \"null\" file \"{}\" format \"raw\" }}\n",
+        path("mic.raw"),
+        path("desk.raw"),
+    );
+    std::fs::write(path("alsa.conf"), config).expect("written");
+    folder
+}
+
+/// The words at the rate of the protocol, spoken by flite into `file`.
+fn spoken(words: &str, file: &str) -> Vec<i16> {
+    let made = std::process::Command::new("flite").args(["-voice", "slt", "-t", words, "-o", file]).status();
+    assert!(made.expect("flite is installed: .ci/deps test").success());
+    let file = std::fs::read(file).expect("spoken");
+    let pcm = antiphon_audio::wav::read(&file, FLITE_RATE, Duration::from_secs(60)).expect("a WAV file");
+    antiphon_audio::convert(&pcm.samples, FLITE_RATE, antiphon_client::RATE)
+}
+
+fn antiphon(args: &[&str], alsa: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_antiphon"));
+    command.args(args).env_clear().envs(std::env::var_os("PATH").map(|path| ("PATH", path)));
+    command.env("ANTIPHON_MODELS__DIR", "nowhere/models").env("ALSA_CONFIG_PATH", alsa).kill_on_drop(true);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+/// Samples that the loudspeaker has played.
+fn n_played(folder: &Path) -> usize {
+    std::fs::metadata(folder.join("desk.raw")).expect("it is open").len() as usize / 2
+}
+
+/// Of these, samples that can be heard.
+fn n_audible(folder: &Path) -> usize {
+    let raw = std::fs::read(folder.join("desk.raw")).expect("it is open");
+    raw.chunks_exact(2).filter(|pair| i16::from_le_bytes([pair[0], pair[1]]).unsigned_abs() > 300).count()
+}
+
+/// Talks at the desk until a line of the captions is one that `is_last` looks for and the loudspeaker has fallen silent, then presses
+/// Ctrl-C. The lines.
+async fn talk(folder: &Path, audio: &str, is_last: impl Fn(&str) -> bool) -> Vec<String> {
+    let args = ["chat", "--device", "desk", "--microphone", "mic", "--audio", audio];
+    let mut chat = antiphon(&args, &folder.join("alsa.conf")).spawn().expect("it starts");
+    let mut lines = BufReader::new(chat.stdout.take().expect("piped")).lines();
+    let mut seen = Vec::new();
+    let talking = async {
+        while let Some(line) = lines.next_line().await.expect("text") {
+            seen.push(line);
+            if is_last(&seen[seen.len() - 1]) {
+                break;
+            }
+        }
+        // Silent: nothing was written for a second.
+        let mut before = 0;
+        while n_audible(folder) < 2_400 || n_played(folder) > before {
+            before = n_played(folder);
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+    };
+    let is_late = timeout(PATIENCE, talking).await.is_err();
+    assert!(!is_late, "it did not come to it: {seen:?}");
+    let pid = chat.id().expect("it runs").to_string();
+    assert!(std::process::Command::new("kill").args(["-INT", &pid]).status().expect("kill").success());
+    let output = timeout(PATIENCE, chat.wait_with_output()).await.expect("it ends").expect("waited for");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    assert!(said.contains("Talk now."), "{said}");
+    seen
+}
+
+#[tokio::test]
+async fn a_question_into_the_microphone_is_answered_by_the_loudspeaker() {
+    let folder = desk(&[Sound::Words("What time is it?")]);
+    let seen = talk(folder.path(), "opus", |line| line.starts_with("antiphon")).await;
+    assert_eq!(seen[0], "you       what time is it", "{seen:?}");
+    let answer = &seen[seen.len() - 1];
+    assert!(answer.starts_with("antiphon  It is ") && answer.contains(" ms]"), "{seen:?}");
+}
+
+#[tokio::test]
+async fn words_over_the_answer_stop_the_loudspeaker() {
+    // The story begins within the silence and goes on for longer than 20 s.
+    let pause = Duration::from_secs(6);
+    let folder = desk(&[Sound::Words("Tell me a story."), Sound::Silence(pause), Sound::Words("What time is it?")]);
+    let seen = talk(folder.path(), "pcm16", |line| line.starts_with("antiphon  It is ")).await;
+    let story = seen.iter().find(|line| line.starts_with("antiphon")).expect("it began");
+    assert!(story.contains("interrupted]"), "{seen:?}");
+}
+
+/// A server of the plain protocol sends the story as soon as it is made, so that the client has all of it when it is interrupted.
+#[tokio::test]
+async fn words_over_an_answer_that_has_come_discard_the_rest() {
+    let pause = Duration::from_secs(6);
+    let folder = desk(&[Sound::Words("Tell me a story."), Sound::Silence(pause), Sound::Words("What time is it?")]);
+    talk(folder.path(), "ga", |line| line.starts_with("antiphon  It is ")).await;
+    // Only what sounds is written: some seconds of the story, and the second answer.
+    let played = Duration::from_millis(n_played(folder.path()) as u64 / 24);
+    assert!(played < Duration::from_secs(15), "{played:?} of sound: the story went on");
+}
+
+#[tokio::test]
+async fn a_text_is_spoken_aloud_and_without_a_device_the_way_out_is_named() {
+    let folder = desk(&[]);
+    let alsa = folder.path().join("alsa.conf");
+    let output =
+        antiphon(&["say", "Good morning to you.", "--device", "desk"], &alsa).output().await.expect("it starts");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(n_audible(folder.path()) > 2_400, "it was played");
+    let output = antiphon(&["say", "hello"], &alsa).output().await.expect("it starts");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(
+        said.contains("loudspeaker \"default\" cannot be opened") && said.contains("write a file with -o"),
+        "{said}"
+    );
+    let output = antiphon(&["chat", "--microphone", "nowhere"], &alsa).output().await.expect("it starts");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("microphone \"nowhere\" cannot be opened") && said.contains("--list"), "{said}");
+}
+
+#[tokio::test]
+async fn every_format_of_the_api_is_transcribed() {
+    let sounds = ["tone.flac", "tone.m4a", "tone.mp3", "tone.ogg", "tone.opus", "tone.webm"];
+    let files: Vec<_> =
+        sounds.iter().map(|name| format!("{}/tests/fixtures/sounds/{name}", env!("CARGO_MANIFEST_DIR"))).collect();
+    let args: Vec<_> = ["transcribe", "--json"].into_iter().chain(files.iter().map(String::as_str)).collect();
+    let output = antiphon(&args, Path::new("nowhere")).output().await.expect("it starts");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success() && said.is_empty(), "{said}");
+    let text = String::from_utf8(output.stdout).expect("text");
+    let lengths: Vec<_> = text
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).expect("JSON")["audio_ms"].as_u64().expect("a length"))
+        .collect();
+    assert_eq!(lengths.len(), sounds.len(), "{text}");
+    // A lossy coder adds some samples at its edges.
+    assert!(lengths.iter().all(|ms| ms.abs_diff(lengths[0]) < 120), "{lengths:?}");
+}
+
+/// A server that sends every client `text`, after its request where there is to be one; its port.
+fn serves(text: String, is_answer: bool) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = listener.local_addr().expect("bound").port();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.expect("a client");
+            if is_answer {
+                assert!(stream.read(&mut [0; 4096]).expect("a request") > 0);
+            }
+            stream.write_all(text.as_bytes()).expect("sent");
+        }
+    });
+    port
+}
+
+#[tokio::test]
+async fn the_doctor_finds_what_is_there_and_names_what_is_missing() {
+    let body = r#"{"object":"list","data":[{"id":"llama3.2:latest","object":"model","owned_by":"library"}]}"#;
+    let models = serves(
+        format!(
+            "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
+            body.len()
+        ),
+        true,
+    );
+    let nats = serves("INFO {\"server_id\":\"N\",\"version\":\"2.11.1\",\"proto\":1}\r\n".into(), false);
+    let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let doctor = |args: &[&str]| {
+        let mut command = antiphon(&[&["doctor"], args].concat(), Path::new("nowhere"));
+        command.env("ANTIPHON_SERVER__LISTEN", "127.0.0.1:0").env("ANTIPHON_LLM__LOCAL_PORTS", models.to_string());
+        command
+    };
+    let mut well = doctor(&["--json"]);
+    well.env("ANTIPHON_CLUSTER__SERVERS", format!("nats://127.0.0.1:{nats}"));
+    let output = timeout(PATIENCE, well.output()).await.expect("it ends").expect("it starts");
+    let said = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    let report: Value = serde_json::from_slice(&output.stdout).expect("one JSON object");
+    let has = |part: &str, state: &str, text: &str| {
+        let findings = report["findings"].as_array().expect("findings");
+        let found = findings.iter().any(|finding| {
+            (&finding["part"], &finding["state"]) == (&part.into(), &state.into()) && finding.to_string().contains(text)
+        });
+        assert!(found, "{part} {state} {text}: {report}");
+    };
+    has("ports", "ok", "is free");
+    has("engines", "ok", "stt: sphinx");
+    has("engines", "ok", "llm: assistant");
+    has("models", "warn", "antiphon models pull whisper-base");
+    has("language model", "warn", "llama3.2:latest");
+    has("nats", "ok", "nats-server 2.11.1 answers");
+    has("sound", "warn", "the microphone \\\"default\\\" cannot be opened");
+    has("disk", "ok", "GB free");
+
+    let mut ill = doctor(&[]);
+    let address = taken.local_addr().expect("bound").to_string();
+    ill.env("ANTIPHON_SERVER__LISTEN", &address).env("ANTIPHON_STT__MODEL_DIR", "nowhere");
+    let output = timeout(PATIENCE, ill.output()).await.expect("it ends").expect("it starts");
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert_eq!(output.status.code(), Some(4), "the port comes first: {said}");
+    let own = format!("(process {})", std::process::id());
+    assert!(said.contains(&format!("FAIL  ports           server.listen: {address} is in use by")), "{said}");
+    assert!(
+        said.contains(&own) && said.contains("FAIL  engines         stt: the engine \"sphinx\" cannot start"),
+        "{said}"
+    );
+    assert!(String::from_utf8_lossy(&output.stderr).contains("not well: ports, engines"));
+}

@@ -1,0 +1,116 @@
+// The language model: what answers, the servers on the hub's machine with their models, and what to do where there is none.
+
+import { useState } from 'preact/hooks';
+import { type LlmServers, type Models, isUnderWay, missingOf, size } from '../models/data';
+import type { ModelKeeper } from '../models/keeper';
+
+/** What the offline assistant understands. */
+const OFFLINE = 'date and time, arithmetic, units, spelling, counting, stories and jokes';
+
+/** On the page before the first words, where no language model answers. */
+export function OfflineNote({ onEngines }: { onEngines: () => void }) {
+  return (
+    <p id="offline-note" class="offline-note">
+      The offline assistant answers. It knows {OFFLINE}.{' '}
+      <button type="button" class="link" onClick={onEngines}>
+        Connect a language model
+      </button>{' '}
+      to talk about anything.
+    </p>
+  );
+}
+
+export function LanguageModels({ llm, keeper }: { llm: LlmServers; keeper: ModelKeeper }) {
+  const [busy, setBusy] = useState(false);
+  const doing = (work: Promise<void>) => {
+    setBusy(true);
+    void work.finally(() => setBusy(false));
+  };
+  const { active, servers } = llm;
+  return (
+    <section class="engine-stage" data-stage="llm">
+      <div class="engine-stage-head">
+        <h3>Answers</h3>
+        <p class="engine-stage-plain">Writes what is said</p>
+      </div>
+      <p class="engine-stage-now">
+        <b>{active.model ?? 'Offline assistant'}</b>
+        <span>{active.baseUrl ?? 'needs no model'}</span>
+      </p>
+      {active.model === null && <p class="panel-note">It knows {OFFLINE}, and nothing else.</p>}
+      {servers.map((server) => (
+        <div key={server.port} class="llm-server" data-port={server.port}>
+          <p class="engine-stage-plain">
+            {server.name} on this machine, port {server.port}
+          </p>
+          {server.problem && <p class="offer-lacks">{server.problem}</p>}
+          <ul>
+            {server.models.map((model) => {
+              const answers = active.model === model && active.baseUrl?.includes(`:${server.port}/`) === true;
+              return (
+                <li key={model} class="model">
+                  <span class="model-title">{model}</span>
+                  <span class={`model-state ${answers ? 'serves' : ''}`}>{answers ? 'answers' : ''}</span>
+                  {!answers && (
+                    <button type="button" class="link" disabled={busy} aria-label={`Connect ${model}`} onClick={() => doing(keeper.connectLlm(server.port, model))}>
+                      Connect
+                    </button>
+                  )}
+                </li>
+              );
+            })}
+          </ul>
+        </div>
+      ))}
+      {servers.length === 0 && active.model === null && (
+        <p class="panel-note">
+          No language model server runs on the hub's machine. Start Ollama, llama.cpp, LM Studio or vLLM there; with Ollama: <code>ollama pull llama3.2</code>.
+        </p>
+      )}
+      {active.connected && (
+        <div class="llm-kept" role="status">
+          <p>It answers from the next conversation on, until the hub restarts.</p>
+          {active.settings && (
+            <details class="engine-stage-more">
+              <summary>To keep it, write this into the configuration</summary>
+              <pre>{active.settings}</pre>
+            </details>
+          )}
+        </div>
+      )}
+      <p class="llm-acts">
+        <button type="button" class="link" disabled={busy} onClick={() => doing(keeper.lookForLlm())}>
+          Look again
+        </button>
+        {active.connected && (
+          <button type="button" class="link" disabled={busy} onClick={() => doing(keeper.disconnectLlm())}>
+            Disconnect
+          </button>
+        )}
+      </p>
+    </section>
+  );
+}
+
+/** One click for better ears and a better voice, while they are missing. */
+export function Recommended({ models, keeper }: { models: Models; keeper: ModelKeeper }) {
+  const missing = missingOf(models);
+  if (!models.mayChange || missing.length < 2) return null;
+  const bytes = missing.reduce((sum, { variants }) => sum + (variants[0]?.aboutBytes ?? 0), 0);
+  const isPulling = models.models.some(({ pull }) => isUnderWay(pull));
+  return (
+    <div id="recommended" class="offer">
+      <div class="offer-text">
+        <p>
+          <b>Good ears and a good voice</b> <span class="offer-size">{size(bytes)}</span>
+        </p>
+        <p class="offer-note">{missing.map(({ title, licence }) => `${title} (${licence})`).join(', ')}. Any machine runs them.</p>
+      </div>
+      {!isPulling && (
+        <button type="button" class="pill get" onClick={() => void keeper.pullRecommended()}>
+          Get all
+        </button>
+      )}
+    </div>
+  );
+}
