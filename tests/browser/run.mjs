@@ -29,7 +29,7 @@ if (!existsSync(join(here, 'node_modules'))) stop(`run "npm ci" in ${here} first
 const [pattern] = process.argv.slice(2);
 const options = ['--test', '--test-reporter=tap', '--test-concurrency=1'];
 if (pattern) options.push(`--test-name-pattern=${pattern}`);
-const files = ['page.test.mjs', 'sdk.test.mjs', 'screenshot.test.mjs', 'dashboard.test.mjs', 'inspector.test.mjs', 'models.test.mjs', 'voices.test.mjs', 'failures.test.mjs', 'handover.test.mjs', 'rtvi.test.mjs', 'webrtc.test.mjs'].map((file) => join(here, file));
+const files = ['page.test.mjs', 'sdk.test.mjs', 'element.test.mjs', 'screenshot.test.mjs', 'dashboard.test.mjs', 'inspector.test.mjs', 'models.test.mjs', 'voices.test.mjs', 'failures.test.mjs', 'handover.test.mjs', 'rtvi.test.mjs', 'webrtc.test.mjs'].map((file) => join(here, file));
 const { status } = spawnSync(process.execPath, [...options, ...files], { stdio: 'inherit' });
 process.exit(status ?? 1);
 

@@ -123,6 +123,8 @@ export class Conversation {
   #retryTimer = 0;
   #lossTimer = 0;
   #lookTimer = 0;
+  /** Looks so far: what an older one finds is ignored, such as that a key is missing that was set since. */
+  #nLooks = 0;
   /** Incremented at each start and stop: results of older asynchronous work are ignored. */
   #epoch = 0;
 
@@ -162,11 +164,15 @@ export class Conversation {
 
   /** Loads the engines and voices without opening a session. */
   async look(): Promise<void> {
+    const look = ++this.#nLooks;
     const [state, offered] = await Promise.all([readiness(this.#base), this.#voices()]);
+    if (look !== this.#nLooks) return;
     if (state.kind !== 'unreachable') this.#store.dispatch({ kind: 'hub', hub: state.hub });
+    const isOff = this.state.link === 'off' && !this.#closed.signal.aborted;
+    // First: voices without a problem are those of a hub that takes conversations.
+    if (isOff) this.#report(offered.refused ? { kind: 'key', wrong: this.#key !== null } : obstacleOf(state));
     this.#store.dispatch({ kind: 'voices', voices: offered.voices });
-    if (this.state.link !== 'off' || this.#closed.signal.aborted) return;
-    this.#report(offered.refused ? { kind: 'key', wrong: this.#key !== null } : obstacleOf(state));
+    if (!isOff) return;
     clearTimeout(this.#lookTimer);
     if (state.kind === 'loading' && !offered.refused) this.#lookTimer = window.setTimeout(() => void this.look(), LOADING_POLL_MS);
   }
