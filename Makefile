@@ -201,7 +201,11 @@ tests/clients/npm/node_modules/.installed: tests/clients/npm/package-lock.json
 	cd tests/clients/npm && npm ci --no-audit --no-fund
 	touch $@
 
-test-clients: test-browser .venv/.installed tests/clients/npm/node_modules/.installed
+examples/agents/typescript/node_modules/.installed: examples/agents/typescript/package-lock.json | test-deps
+	cd examples/agents/typescript && npm ci --no-audit --no-fund
+	touch $@
+
+test-clients: test-browser .venv/.installed tests/clients/npm/node_modules/.installed examples/agents/typescript/node_modules/.installed
 	.venv/bin/python tests/clients/run.py
 
 # Checks the alert rules against synthetic metrics with promtool.
