@@ -141,3 +141,22 @@ test('attributes and properties are what the session gets, moved or not, and the
   const other = await open(t, '/one', { refuse: true, url: elsewhere.url });
   await other.until('that it may not connect', (seen) => seen.some(({ kind, detail }) => kind === 'error' && detail.problem.kind === 'unreachable'));
 });
+
+test('the screen stays on while the microphone is, and no longer', async (t) => {
+  const { page, until, close } = await open(t, '/one', { microphone });
+  await until('the hub', isReady);
+  // The browser's own; a test machine's screen shows nothing of it.
+  await page.evaluate(() => {
+    const { wakeLock } = navigator;
+    const request = wakeLock.request.bind(wakeLock);
+    window.locks = [];
+    wakeLock.request = async (kind) => (window.locks.push(await request(kind)), window.locks.at(-1));
+  });
+  const locks = () => page.evaluate(() => window.locks.map(({ type, released }) => `${type} ${released ? 'released' : 'held'}`));
+  const become = (expected) => poll(async () => JSON.stringify(await locks()) === JSON.stringify(expected), async () => `${await locks()}, not ${expected}`);
+  await page.locator('.talk').click();
+  await become(['screen held']);
+  await page.locator('.talk').click();
+  await become(['screen released']);
+  await close();
+});

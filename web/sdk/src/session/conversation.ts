@@ -29,6 +29,7 @@ import { Store } from './store.js';
 import { Tap, type WireEvent } from './tap.js';
 import { type Tool, ToolCalls } from './tool_calls.js';
 import { UserAudio } from './user_audio.js';
+import { WakeLock } from './wake_lock.js';
 
 /** A WebSocket resumes after a loss and is quicker; WebRTC suits networks that lose packets. */
 export type Transport = 'websocket' | 'webrtc';
@@ -140,6 +141,8 @@ export class Conversation {
     const { signal } = this.#closed;
     window.addEventListener('online', () => this.#isLost() && this.retry(), { signal });
     window.addEventListener('pagehide', () => this.stop(), { signal });
+    const wakeLock = new WakeLock(signal);
+    this.#store.subscribe(() => wakeLock.want(this.state.microphone === 'on'));
   }
 
   /** What the conversation knows now; a new object at each change. */
