@@ -70,7 +70,7 @@ test('a conversation on the chat page loads little', async (t) => {
   loaded.push({ path: `/assets/${worklets}`, bytes: await lengthOf(`${HUB_URL}/assets/${worklets}`) });
   const bytes = loaded.reduce((sum, file) => sum + file.bytes, 0);
   t.diagnostic(`${bytes} bytes: ${loaded.map(({ path, bytes }) => `${path} ${bytes}`).join(', ')}`);
-  assert.ok(loaded.some(({ path }) => /\.js$/.test(path)) && loaded.some(({ path }) => /\.css$/.test(path)), JSON.stringify(loaded));
+  for (const kind of ['js', 'css', 'woff2']) assert.ok(loaded.some(({ path }) => path.endsWith(`.${kind}`)), `no ${kind}: ${JSON.stringify(loaded)}`);
   assert.ok(bytes > 20_000 && bytes <= MAX_PAGE_BYTES, `${bytes} bytes`);
   await close();
 });
