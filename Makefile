@@ -5,7 +5,7 @@
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 SHELL := /bin/sh
 .DELETE_ON_ERROR:
-.PHONY: help run build dist deps web test test-deps lint faults test-rust test-web test-browser test-clients test-alerts test-export soak check-features docs bench bench-peers fuzz deny sbom onnxruntime onnxruntime-gpu true-size silero nats-server clean
+.PHONY: help run build dist deps web test test-deps lint faults test-rust test-web test-browser test-clients test-alerts test-export screenshots soak check-features docs bench bench-peers fuzz deny sbom onnxruntime onnxruntime-gpu true-size silero nats-server clean
 
 help:
 	@echo 'make run     install what is missing, build, start the hub (ARGS="--listen 127.0.0.1:9000" for more)'
@@ -16,6 +16,7 @@ help:
 	@echo '             a short cut of it is part of make test'
 	@echo 'make soak    the long suites: a thousand schedules of listeners for each speech language model (MODELS=folder for exported ones),'
 	@echo '             half an hour of conversations whose workers are killed (MINUTES=30), and hubs that are stopped, killed and cut off'
+	@echo 'make screenshots   the pictures of the README and the manual, the icons of the page'
 	@echo 'make docs    the manual as a book: target/book/index.html'
 	@echo 'make bench   measure, and print the numbers'
 	@echo 'make check-features   each engine compiles alone'
@@ -192,6 +193,14 @@ tests/browser/node_modules/.installed: tests/browser/package-lock.json
 test-browser: test-web tests/browser/node_modules/.installed
 	.ci/with-hub npm --prefix tests/browser test
 
+# The pictures of the README and the manual, of real conversations; the icons and the social card of the page.
+screenshots: test-deps web tests/browser/node_modules/.installed
+	@.ci/deps screenshots
+	cargo build --locked --package antiphon
+	node tests/browser/icons.mjs
+	.ci/with-hub node tests/browser/screenshots.mjs
+	UPDATE_SCREENSHOTS=1 .ci/with-hub node --test tests/browser/screenshot.test.mjs
+
 .venv/.installed: tests/clients/requirements.txt
 	python3 -m venv .venv
 	.venv/bin/python -m pip install --quiet --requirement tests/clients/requirements.txt
@@ -201,7 +210,11 @@ tests/clients/npm/node_modules/.installed: tests/clients/npm/package-lock.json
 	cd tests/clients/npm && npm ci --no-audit --no-fund
 	touch $@
 
-test-clients: test-browser .venv/.installed tests/clients/npm/node_modules/.installed
+examples/agents/typescript/node_modules/.installed: examples/agents/typescript/package-lock.json | test-deps
+	cd examples/agents/typescript && npm ci --no-audit --no-fund
+	touch $@
+
+test-clients: test-browser .venv/.installed tests/clients/npm/node_modules/.installed examples/agents/typescript/node_modules/.installed
 	.venv/bin/python tests/clients/run.py
 
 # Checks the alert rules against synthetic metrics with promtool.

@@ -324,6 +324,7 @@ async fn every_answer_says_how_it_may_be_used() {
     let foreign = raw(hub.address, [127, 0, 0, 1], "GET /api/state HTTP/1.1\r\nHost: evil.example").await;
     assert!(foreign.contains("cache-control: no-store") && foreign.contains("nosniff"), "{foreign}");
     let (_, headers, _) = get(&hub, "/", "").await;
+    assert_eq!(headers["cross-origin-resource-policy"], "same-origin");
     let policy = headers["content-security-policy"].to_str().expect("text");
     let end = format!("connect-src 'self' ws://{}; frame-ancestors 'none'", hub.address);
     assert!(policy.ends_with(&end), "{policy}");
@@ -331,4 +332,36 @@ async fn every_answer_says_how_it_may_be_used() {
         policy.split("; ").find(|directive| directive.starts_with("script-src")).unwrap_or("default-src 'self'");
     assert!(!scripts.contains("unsafe") && policy.contains("default-src 'self'"), "no inline script: {policy}");
     assert_eq!(headers["cache-control"], "no-cache", "the page says so itself");
+}
+
+/// What a browser needs to let a page of another origin hold a conversation: preflight requests are answered and responses are
+/// readable, for listed origins and what a client reads, and nothing else is.
+#[tokio::test]
+async fn pages_of_listed_origins_read_what_a_client_needs_and_nothing_else() {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let hub = hub(Keys::of(&KEYS), |config| config.server.allowed_origins = vec!["https://app.example".into()]).await;
+    let http = reqwest::Client::new();
+    let ask = async |method: &str, path: &str, origin: &str| {
+        let method: reqwest::Method = method.parse().expect("a method");
+        let request = http.request(method, format!("http://{}{path}", hub.address)).header("origin", origin);
+        let request = request.header("access-control-request-headers", "authorization").bearer_auth(KEYS[0]);
+        let response = request.send().await.expect("an answer");
+        let allowed = response.headers().get("access-control-allow-origin").cloned();
+        (response.status().as_u16(), allowed.map(|origin| origin.to_str().expect("text").to_owned()))
+    };
+    let listed = "https://app.example";
+    for path in ["/readyz", "/v1/audio/voices"] {
+        assert_eq!(ask("OPTIONS", path, listed).await, (204, Some(listed.into())), "{path}");
+        assert_eq!(ask("GET", path, listed).await, (200, Some(listed.into())), "{path}");
+        for method in ["OPTIONS", "GET"] {
+            assert_eq!(ask(method, path, "https://evil.example").await, (403, None), "{method} {path}");
+        }
+    }
+    for path in ["/api/turns", "/metrics", "/v1/models", "/"] {
+        assert_eq!(ask("GET", path, listed).await, (200, None), "{path}");
+    }
+    // Files of the client are for every page; whether there is one depends on the build of the pages.
+    let (status, allowed) = ask("GET", "/sdk/antiphon-voice.js", "https://any.example").await;
+    assert!(matches!(status, 200 | 404) && allowed.as_deref() == Some("https://any.example"), "{status} {allowed:?}");
+    assert_eq!(ask("POST", "/sdk/antiphon-voice.js", "https://any.example").await, (403, None));
 }

@@ -30,7 +30,9 @@ async fn start(keys: Keys) -> Starting {
     let url = format!("http://{}", listener.local_addr().expect("bound"));
     let (loaded, load) = oneshot::channel();
     let stop = CancellationToken::new();
-    let startup = Startup { config: Config::default(), metrics: Metrics::new(), keys, tls: None };
+    let mut config = Config::default();
+    config.server.allowed_origins = vec!["https://app.example".into()];
+    let startup = Startup { config, metrics: Metrics::new(), keys, tls: None };
     let load = async { load.await.expect("the test says what becomes of the engines") };
     let hub = tokio::spawn({
         let stop = stop.clone();
@@ -73,6 +75,12 @@ async fn it_says_that_it_is_getting_ready_and_then_serves() {
     }
     let foreign = http.get(format!("{url}/")).header("host", "rebound.example").send().await.expect("it answers");
     assert_eq!(foreign.status(), 403);
+    // A page of an origin that may connect learns that the hub is starting.
+    for (origin, status, may_read) in [("https://app.example", 503, true), ("https://evil.example", 403, false)] {
+        let ready = http.get(format!("{url}/readyz")).header("origin", origin).send().await.expect("it answers");
+        assert_eq!(ready.status(), status, "{origin}");
+        assert_eq!(ready.headers().contains_key("access-control-allow-origin"), may_read, "{origin}");
+    }
 
     loaded.send(Ok(engines())).ok().expect("the hub waits for them");
     while get("/readyz").await.status() != 200 {

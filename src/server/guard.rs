@@ -2,17 +2,18 @@
 //!
 //! Any web page can make a browser open a WebSocket to loopback, and a foreign host name can be made to resolve to this
 //! machine (DNS rebinding). A request's host must therefore be one of ours, and a page's origin must equal it in
-//! scheme, host and port or be listed in `server.allowed_origins`. A request without Origin was not sent by a page.
+//! scheme, host and port or be listed in `server.allowed_origins`; what else pages of other origins may load is in
+//! [`super::sharing`]. A request without Origin was not sent by a page.
 //! Every response passes through here, which sets the headers common to all.
 
 use super::app::App;
 use super::auth;
 use super::client::{Client, Peer};
 use super::inflow::Inflow;
-use super::transport::webrtc::signaling;
+use super::sharing;
 use crate::config::ServerConfig;
 use axum::extract::{Request, State};
-use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use axum::http::{HeaderMap, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use serde_json::json;
@@ -20,23 +21,21 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
 /// The reason for the log.
-const FOREIGN_ORIGIN: &str = "foreign origin";
-/// How long a browser may keep the answer to a preflight request, in seconds.
-const PREFLIGHT_LASTS: &str = "600";
+pub(super) const FOREIGN_ORIGIN: &str = "foreign origin";
 
 /// Middleware: determines the client, then responds with 400 or 403, or passes the request on.
 pub(super) async fn check(State(app): State<Arc<App>>, mut request: Request, next: Next) -> Response {
     let peer = request.extensions().get::<Peer>().map_or(Ipv4Addr::UNSPECIFIED.into(), |peer| peer.0.ip());
     let client = Client::of(peer, request.headers(), &app.proxies, app.tls.is_some());
     request.extensions_mut().insert(client);
-    let page = request.headers().get(header::ORIGIN).filter(|_| is_call(&request)).cloned();
+    let page = sharing::reader(&request);
     let response = match (judged(&app, client, &request), page) {
         (Ok(()), Some(origin)) => {
             let mut response = match *request.method() {
-                Method::OPTIONS => preflight(&request),
+                Method::OPTIONS => sharing::preflight(&request),
                 _ => next.run(request).await,
             };
-            signaling::share_with(&origin, response.headers_mut());
+            sharing::share_with(&origin, response.headers_mut());
             response
         }
         (Ok(()), None) => next.run(request).await,
@@ -57,9 +56,10 @@ fn judged(app: &App, client: Client, request: &Request) -> Result<(), Box<Respon
     }
     match verdict(&app.config, request.headers(), request.uri().host(), client.is_secure) {
         Ok(()) => Ok(()),
+        Err((FOREIGN_ORIGIN, _)) if sharing::is_public(request) => Ok(()),
         // A page cannot send a key that it was not given. A password, which a browser adds by itself, is none.
         Err((FOREIGN_ORIGIN, _))
-            if is_call(request) && app.access.keys().are_on() && !auth::has_password(request.headers()) =>
+            if sharing::is_call(request) && app.access.keys().are_on() && !auth::has_password(request.headers()) =>
         {
             Ok(())
         }
@@ -77,25 +77,6 @@ pub(super) fn expect_frames(inflow: &Inflow) -> Result<(), Box<Response>> {
     }
     let message = "No data may be sent after the WebSocket upgrade request before its response has been received.";
     Err(Box::new(refused(StatusCode::BAD_REQUEST, "invalid_value", message)))
-}
-
-/// Whether a page of another origin may send this request: a call by WebRTC, which such pages open where they have a key.
-fn is_call(request: &Request) -> bool {
-    matches!(*request.method(), Method::POST | Method::PATCH | Method::OPTIONS)
-        && signaling::is_call(request.uri().path())
-}
-
-/// The answer to a browser's question whether a page may send a request. What the request says of itself is allowed: it is
-/// judged when it comes.
-fn preflight(request: &Request) -> Response {
-    let mut response = StatusCode::NO_CONTENT.into_response();
-    let headers = response.headers_mut();
-    headers.insert(header::ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static("POST, PATCH"));
-    headers.insert(header::ACCESS_CONTROL_MAX_AGE, HeaderValue::from_static(PREFLIGHT_LASTS));
-    if let Some(asked) = request.headers().get(header::ACCESS_CONTROL_REQUEST_HEADERS) {
-        headers.insert(header::ACCESS_CONTROL_ALLOW_HEADERS, asked.clone());
-    }
-    response
 }
 
 /// An error response in the OpenAI format.

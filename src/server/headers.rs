@@ -14,6 +14,8 @@ use std::sync::Arc;
 const NOTHING: &str = "default-src 'none'";
 
 const PERMISSIONS_POLICY: HeaderName = HeaderName::from_static("permissions-policy");
+/// Which pages may load a response as a script, picture or sound without asking (CORP).
+pub(super) const RESOURCE_POLICY: HeaderName = HeaderName::from_static("cross-origin-resource-policy");
 
 /// The headers, made once from the configuration.
 pub(super) struct SecurityHeaders {
@@ -43,6 +45,8 @@ impl SecurityHeaders {
     pub(super) fn seal(&self, mut response: Response, tls: Option<&ArcSwap<Tls>>) -> Response {
         let headers = response.headers_mut();
         headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+        // Files for other pages say otherwise: [`super::pages`].
+        headers.entry(RESOURCE_POLICY).or_insert(HeaderValue::from_static("same-origin"));
         // Responses that may be cached set their own Cache-Control.
         headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
         let own = headers.get(header::CONTENT_SECURITY_POLICY).and_then(|policy| policy.to_str().ok());

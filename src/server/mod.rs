@@ -41,6 +41,7 @@ mod secrets;
 mod security;
 mod session_slot;
 mod shares;
+mod sharing;
 mod socket;
 mod speech;
 mod starting;

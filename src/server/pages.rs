@@ -3,6 +3,8 @@
 use super::assets::asset;
 use super::client::Client;
 use super::guard::refused;
+use super::headers::RESOURCE_POLICY;
+use super::sharing::CLIENT_FILES;
 use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::Extension;
@@ -51,6 +53,9 @@ pub(super) fn file(path: &str, client: Client, request: &HeaderMap) -> Option<Re
         (header::REFERRER_POLICY, "no-referrer"),
     ];
     let mut response = (headers, body).into_response();
+    if path.starts_with(CLIENT_FILES.trim_start_matches('/')) {
+        response.headers_mut().insert(RESOURCE_POLICY, HeaderValue::from_static("cross-origin"));
+    }
     response.headers_mut().insert(header::CONTENT_SECURITY_POLICY, policy(path, client, request.get(header::HOST)));
     Some(response)
 }

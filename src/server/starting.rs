@@ -5,14 +5,14 @@
 
 use super::auth::is_open;
 use super::client::{Client, Peer, Proxies};
-use super::guard::{refused, verdict};
+use super::guard::{FOREIGN_ORIGIN, refused, verdict};
 use super::headers::{Certificate, SecurityHeaders};
 use super::health::alive;
-use super::pages;
+use super::{pages, sharing};
 use crate::config::ServerConfig;
 use axum::Router;
 use axum::extract::{Request, State};
-use axum::http::{HeaderValue, StatusCode, header};
+use axum::http::{HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::json;
 use std::net::Ipv4Addr;
@@ -69,13 +69,24 @@ impl Starting {
         let _ = self.loaded.set(loaded);
     }
 
-    async fn answer(&self, mut request: Request) -> Response {
+    async fn answer(&self, request: Request) -> Response {
         let peer = request.extensions().get::<Peer>().map_or(Ipv4Addr::UNSPECIFIED.into(), |peer| peer.0.ip());
         let client = Client::of(peer, request.headers(), &self.proxies, self.tls.is_some());
         let uri = request.uri();
-        if let Err((_, message)) = verdict(&self.config, request.headers(), uri.host(), client.is_secure) {
-            return refused(StatusCode::FORBIDDEN, "forbidden", message);
+        match verdict(&self.config, request.headers(), uri.host(), client.is_secure) {
+            Ok(()) => {}
+            Err((FOREIGN_ORIGIN, _)) if sharing::is_public(&request) => {}
+            Err((_, message)) => return refused(StatusCode::FORBIDDEN, "forbidden", message),
         }
+        let page = sharing::reader(&request);
+        if page.is_some() && request.method() == Method::OPTIONS {
+            return shared(page, sharing::preflight(&request));
+        }
+        shared(page, self.respond(client, request).await)
+    }
+
+    async fn respond(&self, client: Client, mut request: Request) -> Response {
+        let uri = request.uri();
         match uri.path() {
             "/healthz" => alive().await.into_response(),
             "/readyz" => {
@@ -94,6 +105,14 @@ impl Starting {
             _ => not_yet(self.waits_for.reason().as_deref()),
         }
     }
+}
+
+/// Lets the page read the response.
+fn shared(page: Option<HeaderValue>, mut response: Response) -> Response {
+    if let Some(origin) = page {
+        sharing::share_with(&origin, response.headers_mut());
+    }
+    response
 }
 
 fn not_yet(reason: Option<&str>) -> Response {

@@ -1,4 +1,4 @@
-// The engines' panel in a real Chromium: whoever runs the hub gets a better engine with one click, sees it come, and it
+// The engines' panel in a real Chromium: the operator gets a better engine with one click, sees it come, and it
 // serves the next conversation. A hub of its own, a mirror of its own, and the fixture of a Silero graph.
 
 import assert from 'node:assert/strict';
@@ -122,7 +122,7 @@ test('who does not run the hub sees the engines and is offered nothing', async (
   });
   await page.click('#engines-open');
   await page.locator('.engine-stage[data-stage=stt]').waitFor();
-  assert.match(await page.innerText('#engines-panel'), /Whoever runs the hub can add better engines/);
+  assert.match(await page.innerText('#engines-panel'), /The operator can add better engines/);
   assert.equal(await page.locator('#engines-panel').getByRole('button', { name: /^(Get|Remove)/ }).count(), 0);
   await close();
 });

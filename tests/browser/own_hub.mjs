@@ -19,6 +19,11 @@ export class OwnHub {
     this.#env = { ...process.env, ...env };
   }
 
+  /** A setting of its next start, where it is known late. */
+  set(name, value) {
+    this.#env[name] = value;
+  }
+
   /** Returns once it serves. On the same port where it served before. */
   async start() {
     let output = '';

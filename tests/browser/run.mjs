@@ -13,6 +13,7 @@
 // PATIENCE_S    longest wait for anything, default 30; more on a very busy machine
 // UPDATE_SCREENSHOTS=1  writes docs/images/page.png, which the README shows
 // CHROMIUM      the browser, default /usr/bin/chromium
+// FIREFOX       the other one, default /usr/bin/firefox-esr; its audio needs the program pulseaudio
 
 import { spawnSync } from 'node:child_process';
 import { existsSync } from 'node:fs';
@@ -24,12 +25,14 @@ const missing = ['HUB_URL', 'QUESTION_WAV'].filter((name) => !process.env[name])
 const browser = process.env.CHROMIUM ?? '/usr/bin/chromium';
 if (missing.length > 0) stop(`set ${missing.join(' and ')}; the head of this file tells how`);
 if (!existsSync(browser)) stop(`there is no browser at ${browser}; install chromium or set CHROMIUM`);
+const firefox = process.env.FIREFOX ?? '/usr/bin/firefox-esr';
+if (!existsSync(firefox)) stop(`there is no browser at ${firefox}; install firefox-esr and pulseaudio, or set FIREFOX`);
 if (!existsSync(join(here, 'node_modules'))) stop(`run "npm ci" in ${here} first`);
 
 const [pattern] = process.argv.slice(2);
 const options = ['--test', '--test-reporter=tap', '--test-concurrency=1'];
 if (pattern) options.push(`--test-name-pattern=${pattern}`);
-const files = ['page.test.mjs', 'settings.test.mjs', 'conversations.test.mjs', 'sdk.test.mjs', 'screenshot.test.mjs', 'dashboard.test.mjs', 'inspector.test.mjs', 'drawer.test.mjs', 'models.test.mjs', 'voices.test.mjs', 'failures.test.mjs', 'notices.test.mjs', 'handover.test.mjs', 'rtvi.test.mjs', 'webrtc.test.mjs'].map((file) => join(here, file));
+const files = ['page.test.mjs', 'settings.test.mjs', 'conversations.test.mjs', 'sdk.test.mjs', 'element.test.mjs', 'screenshot.test.mjs', 'quality.test.mjs', 'dashboard.test.mjs', 'inspector.test.mjs', 'drawer.test.mjs', 'models.test.mjs', 'llm_servers.test.mjs', 'voices.test.mjs', 'failures.test.mjs', 'notices.test.mjs', 'handover.test.mjs', 'rtvi.test.mjs', 'webrtc.test.mjs', 'firefox.test.mjs'].map((file) => join(here, file));
 const { status } = spawnSync(process.execPath, [...options, ...files], { stdio: 'inherit' });
 process.exit(status ?? 1);
 

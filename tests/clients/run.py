@@ -3,7 +3,8 @@
 
     python tests/clients/run.py [PROGRAM ...]
 
-Needs `pip install -r tests/clients/requirements.txt`, `npm ci` in tests/clients/npm, and `cargo build`. The npm
+Needs `pip install -r tests/clients/requirements.txt`, `npm ci` in tests/clients/npm and in
+examples/agents/typescript, and `cargo build`. The npm
 SDK speaks TLS only, so a second hub speaks that. HUB_URL set: that hub is used and no first one started.
 ANTIPHON names another binary than target/debug/antiphon. Exit code 0: all passed; 1: some failed; 2: nothing could run.
 """
@@ -24,7 +25,7 @@ ROOT = HERE.parents[1]
 BINARY = os.environ.get("ANTIPHON", str(ROOT / "target/debug/antiphon"))
 PROGRAMS = ["golden", "text_turn", "voice_turn", "manual_turn", "two_turns", "barge_in", "g711", "tool_call", "errors",
     "semantic_vad", "transcription", "beta_turn", "speech", "wyoming_home", "webrtc_call", "npm/text_turn", "npm/voice_turn", "npm/manual_turn", "npm/two_turns",
-    "npm/barge_in", "npm/semantic_vad", "npm/transcription", "npm/tool_call", "npm/speech"]
+    "npm/barge_in", "npm/semantic_vad", "npm/transcription", "npm/tool_call", "npm/speech", "example_agents"]
 START_DEADLINE_S, PROGRAM_DEADLINE_S, STOP_DEADLINE_S = 60, 120, 20
 
 

@@ -1,6 +1,6 @@
-// How the package is built: `dist/index.js`, and beside it what is loaded when it is needed: `bundled.js`, the worklets as a
-// blob, which any bundler and any page can load, and `webrtc.js`. `worklets.js` is the same code as a file, for pages that
-// forbid blobs.
+// How the package is built: `dist/index.js`, `dist/element.js` on top of it, and beside them what is loaded when it is needed:
+// `bundled.js`, the worklets as a blob, which any bundler and any page can load, and `webrtc.js`. `worklets.js` is the same code
+// as a file, for pages that forbid blobs.
 import { readFile } from 'node:fs/promises';
 import { fileURLToPath } from 'node:url';
 import { type BuildOptions, type LibraryOptions, type Plugin, type Rollup, build, defineConfig } from 'vite';
@@ -16,8 +16,11 @@ async function bundledWorklets(): Promise<string> {
   return bundle.output[0].code;
 }
 
-/** Where the source has the address of the worklets' file, the package has that of a blob with the same code. */
-function worklets(): Plugin {
+/**
+ * Where the source has the address of the worklets' file, the package has that of a blob with the same code, and the hub's
+ * script none: its element names the file.
+ */
+function worklets(hasBlob: boolean): Plugin {
   const id = '\0worklets';
   return {
     name: 'worklets',
@@ -28,19 +31,32 @@ function worklets(): Plugin {
       const source = await bundledWorklets();
       this.emitFile({ type: 'asset', fileName: 'worklets.js', source });
       this.emitFile({ type: 'asset', fileName: 'LICENSE', source: await readFile(here('../../LICENSE')) });
+      if (!hasBlob) return 'export default null;';
       return `export default /* @__PURE__ */ URL.createObjectURL(new Blob([${JSON.stringify(source)}], { type: 'text/javascript' }));`;
     },
   };
 }
 
-export default defineConfig({
-  root: here('.'),
-  plugins: [worklets()],
-  build: {
-    target: 'es2022',
-    lib: { entry: here('src/index.ts'), formats: ['es'], fileName: 'index' },
-    // The files loaded later share code with the first one, which exports it to them. Vite keeps the white space of libraries;
-    // `output.minify` does not.
-    rolldownOptions: { preserveEntrySignatures: 'allow-extension', output: { minify: true, chunkFileNames: '[name].js' } },
-  },
+// `vite build`: the package. `vite build --mode script`: what a hub serves under `/sdk/`, one classic script and the worklets.
+export default defineConfig(({ mode }) => {
+  const isScript = mode === 'script';
+  const lib: LibraryOptions = isScript
+    ? { entry: here('src/element/script.ts'), name: 'antiphonVoice', formats: ['iife'], fileName: () => 'antiphon-voice.js' }
+    : { entry: { index: here('src/index.ts'), element: here('src/element/index.ts') }, formats: ['es'] };
+  return {
+    root: here('.'),
+    plugins: [worklets(!isScript)],
+    build: {
+      target: 'es2022',
+      outDir: isScript ? here('../dist/sdk') : 'dist',
+      emptyOutDir: true,
+      lib,
+      // The files loaded later share code with the first one, which exports it to them. Vite keeps the white space of
+      // libraries; `output.minify` does not.
+      rolldownOptions: {
+        preserveEntrySignatures: 'allow-extension',
+        output: { minify: true, chunkFileNames: '[name].js', ...(isScript && { codeSplitting: false }) },
+      },
+    },
+  };
 });

@@ -13,7 +13,7 @@ beforeEach(() => {
     '/v1/audio/voices': () => json(200, { voices: [{ id: 'slt' }], default: 'slt' }),
   };
   vi.stubGlobal('window', Object.assign(new EventTarget(), { setTimeout, clearTimeout, isSecureContext: false }));
-  vi.stubGlobal('document', { baseURI: 'https://page.example/' });
+  vi.stubGlobal('document', Object.assign(new EventTarget(), { baseURI: 'https://page.example/' }));
   vi.stubGlobal('fetch', async (url: URL, init?: RequestInit) => {
     asked.push({ path: url.href, authorization: new Headers(init?.headers).get('authorization') });
     return answers[url.pathname.replace(/^\/voice\//, '/')]?.() ?? json(404, {});

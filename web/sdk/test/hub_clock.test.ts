@@ -11,6 +11,15 @@ describe('heardMs', () => {
     expect(heardMs({ currentTime: 2 }, 2.5, 10_000)).toBe(10_500);
     expect(capturedMs({ currentTime: 2 }, 1.5, 10_000)).toBe(9_500);
   });
+
+  it('does not ask Firefox for the latency, which may stop the page', () => {
+    vi.stubGlobal('navigator', { userAgent: 'Mozilla/5.0 (X11; Linux x86_64; rv:153.0) Gecko/20100101 Firefox/153.0' });
+    const asked = vi.fn();
+    const context = { currentTime: 2, getOutputTimestamp: asked, get outputLatency() { return asked(), 0; } };
+    expect(heardMs(context, 2.5, 10_000)).toBe(10_500);
+    expect(asked).not.toHaveBeenCalled();
+    vi.unstubAllGlobals();
+  });
 });
 
 describe('HubClock', () => {

@@ -13,6 +13,10 @@ const MAX_MODULE_BYTES = 15_000;
 const MAX_CONVERSATION_BYTES = 17_500;
 /** Of what calls by WebRTC load in addition. */
 const MAX_WEBRTC_BYTES = 2_000;
+/** Of `<antiphon-voice>` on top of the module. */
+const MAX_ELEMENT_BYTES = 5_000;
+/** Of what a hub serves for one script tag: all of the above but the worklets, in one file. */
+const MAX_SCRIPT_BYTES = 21_500;
 
 const sdk = fileURLToPath(new URL('..', import.meta.url));
 const web = join(sdk, '..');
@@ -34,7 +38,7 @@ const compressed = (file: string) => gzipSync(read(file), { level: 9 }).length;
 
 it('holds what is built, its licence and its description, and no sources', () => {
   const paths = packed.map(({ path }) => path);
-  for (const needed of ['package.json', 'README.md', 'dist/index.js', 'dist/index.d.ts', 'dist/worklets.js', 'dist/LICENSE']) expect(paths).toContain(needed);
+  for (const needed of ['package.json', 'README.md', 'dist/index.js', 'dist/index.d.ts', 'dist/element.js', 'dist/element/index.d.ts', 'dist/worklets.js', 'dist/LICENSE']) expect(paths).toContain(needed);
   expect(paths.filter((path) => !path.startsWith('dist/'))).toEqual(['README.md', 'package.json']);
   expect(paths.filter((path) => path.endsWith('.ts') && !path.endsWith('.d.ts'))).toEqual([]);
 });
@@ -43,7 +47,17 @@ it('is small', () => {
   expect(compressed('index.js')).toBeLessThan(MAX_MODULE_BYTES);
   expect(compressed('index.js') + compressed('bundled.js')).toBeLessThan(MAX_CONVERSATION_BYTES);
   expect(compressed('webrtc.js')).toBeLessThan(MAX_WEBRTC_BYTES);
+  expect(compressed('element.js')).toBeLessThan(MAX_ELEMENT_BYTES);
 });
+
+it('is one small classic script for a page that has nothing else', () => {
+  const out = join(folder, 'script');
+  execFileSync(join(web, 'node_modules/.bin/vite'), ['build', '--config', join(sdk, 'vite.config.ts'), '--mode', 'script', '--outDir', out], { stdio: 'pipe' });
+  const script = readFileSync(join(out, 'antiphon-voice.js'), 'utf8');
+  expect(gzipSync(script, { level: 9 }).length).toBeLessThan(MAX_SCRIPT_BYTES);
+  expect(script).not.toMatch(/\bimport\s*\(|\bimport\s*["'{*]|import\.meta|\beval\(/);
+  expect(readdirSync(out)).toContain('worklets.js');
+}, 60_000);
 
 it('imports nothing but its own files', () => {
   const scripts = readdirSync(join(installed, 'dist')).filter((file) => file.endsWith('.js'));
@@ -57,6 +71,7 @@ it.each(['bundler', 'nodenext'])('has types that a program finds (%s)', (moduleR
   const module = moduleResolution === 'nodenext' ? 'nodenext' : 'esnext';
   const compilerOptions = { strict: true, noEmit: true, target: 'es2022', lib: ['es2023', 'dom'], types: [], module, moduleResolution };
   const program = `import { Conversation, type Tool, type WireEvent } from '@antiphon/client';
+    import { VoiceElement } from '@antiphon/client/element';
     const tool: Tool = { name: 'a', description: '', parameters: {}, call: ({ city }) => String(city) };
     const conversation = new Conversation({ hub: 'https://hub.example', tools: [tool] });
     conversation.onEvent((event: WireEvent) => event.bytes.toFixed());
@@ -65,7 +80,11 @@ it.each(['bundler', 'nodenext'])('has types that a program finds (%s)', (moduleR
     new Conversation({ codec: 'mp3' });
     // @ts-expect-error not any: a state has no such field
     void conversation.state.nothing;
-    void texts;`;
+    void texts;
+    const voice: VoiceElement = document.createElement('antiphon-voice');
+    voice.addEventListener('turn', ({ detail }) => detail.reply.trim());
+    // @ts-expect-error an event that there is not
+    voice.addEventListener('turn', ({ detail }) => detail.nothing);`;
   writeFileSync(join(folder, 'package.json'), '{"type":"module"}');
   writeFileSync(join(folder, 'program.ts'), program);
   writeFileSync(join(folder, 'tsconfig.json'), JSON.stringify({ compilerOptions, files: ['program.ts'] }));

@@ -17,7 +17,7 @@ use antiphon_protocol::{ServerEvent, SessionKind, SessionUpdate, WireError};
 use antiphon_session::AudioMode;
 use axum::body::Bytes;
 use axum::extract::{Extension, FromRequest, Multipart, Path, Query, Request, State};
-use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -372,13 +372,6 @@ pub(in crate::server) fn is_call(path: &str) -> bool {
 pub(in crate::server) fn is_rtvi_call(path: &str) -> bool {
     let Some(rest) = path.strip_prefix("/v1/rtvi/") else { return false };
     matches!(rest, "start" | "api/offer") || rest.starts_with("sessions/") && rest.ends_with("/api/offer")
-}
-
-/// The headers by which a browser lets a page of another origin read the response.
-pub(in crate::server) fn share_with(origin: &HeaderValue, headers: &mut HeaderMap) {
-    headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin.clone());
-    headers.insert(header::ACCESS_CONTROL_EXPOSE_HEADERS, HeaderValue::from_static("Location, Retry-After"));
-    headers.append(header::VARY, HeaderValue::from_static("Origin"));
 }
 
 #[cfg(test)]

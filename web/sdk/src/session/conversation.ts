@@ -29,6 +29,7 @@ import { Store } from './store.js';
 import { Tap, type WireEvent } from './tap.js';
 import { type Tool, ToolCalls } from './tool_calls.js';
 import { UserAudio } from './user_audio.js';
+import { WakeLock } from './wake_lock.js';
 
 /** A WebSocket resumes after a loss and is quicker; WebRTC suits networks that lose packets. */
 export type Transport = 'websocket' | 'webrtc';
@@ -143,6 +144,8 @@ export class Conversation {
   #retryTimer = 0;
   #lossTimer = 0;
   #lookTimer = 0;
+  /** Looks so far: what an older one finds is ignored, such as that a key is missing that was set since. */
+  #nLooks = 0;
   /** Incremented at each start and stop: results of older asynchronous work are ignored. */
   #epoch = 0;
 
@@ -160,6 +163,8 @@ export class Conversation {
     const { signal } = this.#closed;
     window.addEventListener('online', () => this.#isLost() && this.retry(), { signal });
     window.addEventListener('pagehide', () => this.stop(), { signal });
+    const wakeLock = new WakeLock(signal);
+    this.#store.subscribe(() => wakeLock.want(this.state.microphone === 'on'));
   }
 
   /** What the conversation knows now; a new object at each change. */
@@ -184,11 +189,15 @@ export class Conversation {
 
   /** Loads the engines and voices without opening a session. */
   async look(): Promise<void> {
+    const look = ++this.#nLooks;
     const [state, offered] = await Promise.all([readiness(this.#base), this.#voices()]);
+    if (look !== this.#nLooks) return;
     if (state.kind !== 'unreachable') this.#store.dispatch({ kind: 'hub', hub: state.hub });
+    const isOff = this.state.link === 'off' && !this.#closed.signal.aborted;
+    // First: voices without a problem are those of a hub that takes conversations.
+    if (isOff) this.#report(offered.refused ? { kind: 'key', wrong: this.#key !== null } : obstacleOf(state));
     this.#store.dispatch({ kind: 'voices', voices: offered.voices });
-    if (this.state.link !== 'off' || this.#closed.signal.aborted) return;
-    this.#report(offered.refused ? { kind: 'key', wrong: this.#key !== null } : obstacleOf(state));
+    if (!isOff) return;
     clearTimeout(this.#lookTimer);
     if (state.kind === 'loading' && !offered.refused) this.#lookTimer = window.setTimeout(() => void this.look(), LOADING_POLL_MS);
   }

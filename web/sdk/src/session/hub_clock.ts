@@ -63,8 +63,15 @@ export type OutputClock = Pick<AudioContext, 'currentTime'> & {
   getOutputTimestamp?: () => { contextTime?: number; performanceTime?: number };
 };
 
-/** The page's clock, in ms, when the sample of this context time is heard, including the output latency. */
+/**
+ * Firefox asks the audio device for its latency on the main thread, under a lock that the audio thread may wait for: now and
+ * then both wait for ever, and the page stands still (seen with 153 ESR in a page that only plays a tone and asks).
+ */
+const blocksOnLatency = () => /Firefox\//.test(globalThis.navigator?.userAgent ?? '');
+
+/** The page's clock, in ms, when the sample of this context time is heard, including the output latency where it can be asked for. */
 export function heardMs(context: OutputClock, atS: number, nowMs: number): number {
+  if (blocksOnLatency()) return nowMs + (atS - context.currentTime) * 1000;
   const { contextTime, performanceTime } = context.getOutputTimestamp?.() ?? {};
   // Before the first sample is played, browsers report zero.
   if (contextTime && performanceTime) return performanceTime + (atS - contextTime) * 1000;

@@ -1,0 +1,151 @@
+// The chat page, the client package below it and `<antiphon-voice>` in a real Firefox, by WebDriver BiDi. See `run.mjs` for what
+// it needs. Firefox's own fake microphone is a tone, so recorded speech takes its place in the page's audio graph. Firefox's
+// audio runs with a loudspeaker only: the test starts a PulseAudio that has none but a null sink.
+
+import assert from 'node:assert/strict';
+import { spawn } from 'node:child_process';
+import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, before, test as nodeTest } from 'node:test';
+import puppeteer from 'puppeteer-core';
+import { TEST_TIMEOUT_MS, poll } from './browser.mjs';
+import { serveSite } from './element_site.mjs';
+import { OwnHub } from './own_hub.mjs';
+import { composeWav } from './wav.mjs';
+
+const { HUB_URL, QUESTION_WAV, FIREFOX = '/usr/bin/firefox-esr' } = process.env;
+if (!HUB_URL || !QUESTION_WAV) throw new Error('HUB_URL and QUESTION_WAV must be set; see the head of run.mjs');
+const KEY = 'sk-of-the-firefox-test';
+
+const folder = mkdtempSync(join(tmpdir(), 'antiphon-firefox-'));
+const question = join(folder, 'question.wav');
+composeWav(question, [1.5, QUESTION_WAV, 20]);
+const hub = new OwnHub({ ANTIPHON_API_KEYS: KEY, ANTIPHON_MODELS__DIR: join(folder, 'models') });
+let site, browser, loudspeaker;
+
+/** Returns its address once it serves. */
+async function startLoudspeaker() {
+  const socket = join(folder, 'loudspeaker');
+  const modules = [`--load=module-native-protocol-unix socket=${socket} auth-anonymous=1`, '--load=module-null-sink'];
+  const options = ['-n', '--daemonize=no', '--use-pid-file=no', '--exit-idle-time=-1', '--log-level=error', ...modules];
+  const env = { ...process.env, HOME: folder, XDG_RUNTIME_DIR: folder };
+  loudspeaker = spawn('pulseaudio', options, { env, stdio: 'inherit' });
+  loudspeaker.once('error', (cause) => console.error(`pulseaudio does not start: ${cause.message}`));
+  await poll(() => existsSync(socket) || loudspeaker.exitCode !== null, () => 'pulseaudio does not serve');
+  assert.equal(loudspeaker.exitCode, null, 'pulseaudio has ended');
+  return `unix:${socket}`;
+}
+
+before(async () => {
+  site = await serveSite(hub, KEY);
+  hub.set('ANTIPHON_SERVER__ALLOWED_ORIGINS', JSON.stringify([site.url]));
+  await hub.start();
+  const env = { ...process.env, PULSE_SERVER: await startLoudspeaker() };
+  browser = await puppeteer.launch({
+    env,
+    browser: 'firefox',
+    executablePath: FIREFOX,
+    headless: true,
+    extraPrefsFirefox: {
+      'media.navigator.streams.fake': true,
+      'media.navigator.permission.disabled': true,
+      'media.autoplay.default': 0,
+    },
+  });
+});
+after(async () => {
+  await browser?.close();
+  loudspeaker?.kill();
+  site?.close();
+  await hub.stop();
+  rmSync(folder, { recursive: true });
+});
+
+const test = (name, body) => nodeTest(name, { timeout: TEST_TIMEOUT_MS }, body);
+
+/**
+ * Runs in the page before its scripts: what the page reads of its microphone, which it opens as ever, is the recording, once.
+ */
+function hear(base64) {
+  const recording = Uint8Array.from(atob(base64), (c) => c.charCodeAt(0));
+  AudioContext.prototype.createMediaStreamSource = function () {
+    const node = this.createGain();
+    void this.decodeAudioData(recording.buffer.slice()).then((buffer) => {
+      const source = this.createBufferSource();
+      source.buffer = buffer;
+      source.connect(node);
+      source.start();
+    });
+    return node;
+  };
+}
+
+async function open(t, url, { shows, speech = false, width = 1000, height = 800 }) {
+  const page = await browser.newPage();
+  t.after(() => page.close());
+  const faults = [];
+  // What a policy keeps away is no error of a script.
+  page.on('pageerror', ({ message }) => message.startsWith('Content-Security-Policy') || faults.push(message));
+  await page.setViewport({ width, height });
+  if (speech) await page.evaluateOnNewDocument(hear, readFileSync(question).toString('base64'));
+  await page.goto(url);
+  await page.waitForSelector(shows);
+  const hooks = () => page.evaluate(() => {
+    const { phase, codec, levels, audibleSamples, captions } = window.__antiphon;
+    return JSON.parse(JSON.stringify({ phase, codec, levels, audibleSamples, captions }));
+  });
+  const until = (what, condition) => poll(async () => condition(await hooks()), async () => `waited in vain for ${what}: ${JSON.stringify(await hooks())}`);
+  return { page, until, hooks, done: () => assert.deepEqual(faults, [], 'the page threw') };
+}
+
+const isAnswered = ({ captions, audibleSamples }) => audibleSamples > 10_000 && captions.some((c) => c.role === 'assistant' && c.status === 'done');
+const isHeard = ({ captions }) => captions.some((c) => c.role === 'user' && c.final && /time/i.test(c.text));
+
+test('the chat page understands speech and plays the answer', async (t) => {
+  const { page, until, hooks, done } = await open(t, `${HUB_URL}/`, { shows: '#talk', speech: true });
+  await until('the hub', ({ phase }) => phase === 'idle');
+  await page.click('#talk');
+  await until('the words of the user', isHeard);
+  await until('an answer that was heard', isAnswered);
+  assert.equal((await hooks()).codec, 'opus');
+  done();
+});
+
+test("the browser's own microphone is opened and heard", async (t) => {
+  const { page, until, done } = await open(t, `${HUB_URL}/`, { shows: '#talk' });
+  await page.click('#talk');
+  await until('the level of the tone', ({ levels, phase }) => levels.microphone > 0.01 && ['listening', 'hearing', 'thinking', 'speaking'].includes(phase));
+  await page.click('#talk');
+  await until('the end', ({ phase }) => phase === 'idle');
+  done();
+});
+
+test('a page of another origin converses by its element', async (t) => {
+  const { page, done } = await open(t, `${site.url}/one?strict`, { shows: 'antiphon-voice', speech: true });
+  const seen = () => page.evaluate(() => JSON.parse(JSON.stringify(window.seen)));
+  const until = (what, condition) => poll(async () => (await seen()).some(condition), async () => `waited in vain for ${what}: ${JSON.stringify(await seen()).slice(-2_000)}`);
+  await until('the hub', ({ kind }) => kind === 'ready');
+  await page.click('>>> .talk');
+  await until('the words of the user', ({ kind, detail }) => kind === 'caption' && detail.role === 'user' && detail.final && /time/i.test(detail.text));
+  await until('a spoken answer', ({ kind, detail }) => kind === 'turn' && detail.status === 'done' && detail.reply !== '');
+  done();
+});
+
+for (const [width, height] of [[320, 640], [390, 844], [768, 1024], [1920, 1080]]) {
+  test(`the layout of the chat page fits ${width} by ${height}`, async (t) => {
+    const { page, done } = await open(t, `${HUB_URL}/`, { shows: '#talk', width, height });
+    const outside = await page.evaluate(() => {
+      const boxes = [...document.querySelectorAll('#talk, #status, #mute, #text, header select, .example')].map((element) => [element.id || element.className, element.getBoundingClientRect()]);
+      const { clientWidth: across, scrollWidth } = document.documentElement;
+      const shown = boxes.filter(([, { width }]) => width > 0);
+      const bad = shown.filter(([, { left, right }]) => left < 0 || right > across + 0.5);
+      return { n: shown.length, bad: bad.map(([name]) => name), scrolls: scrollWidth > across };
+    });
+    assert.ok(outside.n >= 4, JSON.stringify(outside));
+    assert.deepEqual({ bad: outside.bad, scrolls: outside.scrolls }, { bad: [], scrolls: false });
+    const text = await page.$eval('#text', (input) => input.getBoundingClientRect().bottom);
+    assert.ok(text <= height, `the field to type in ends at ${text}`);
+    done();
+  });
+}
