@@ -1,6 +1,8 @@
 // The last 30 s of the microphone. If the recognizer fails, the user can send the speech again as a recording. None of
 // it leaves the page unless the user requests it.
 
+import { WIRE_RATE_HZ } from '../protocol/frame.js';
+
 const FRAME_MS = 20;
 /** The hub's longest utterance; 6 MB at 48 kHz. */
 const KEPT_MS = 30_000;
@@ -34,6 +36,6 @@ export class RecentAudio {
     const frames = this.#frames.slice(Math.max(0, from), endMs === null ? undefined : at(endMs + AFTER_MS));
     if (frames.length === 0) return null;
     // Loaded when it is needed, which is rare.
-    return (await import('./recording.js')).recordingOf(frames, this.#rateHz);
+    return (await import('./recording.js')).recordingOf(frames, this.#rateHz, WIRE_RATE_HZ);
   }
 }
