@@ -1,7 +1,8 @@
 //! A recognizer that writes what a script says, for measures of what is decided by words.
 //!
 //! The script is the `prompt` of the transcription: words with the time at which each ends, counted from the first loud sample of
-//! the utterance. A partial transcript has the words that have ended. It hears nothing.
+//! the utterance. A partial transcript has the words that have ended, any other one also the word that has begun: a word fades out
+//! below the level at which an utterance ends. It hears nothing.
 
 use antiphon_engine_api::stt::{RATE, Stt, SttError, SttOptions, SttUtterance, Transcript};
 use futures_util::FutureExt;
@@ -38,8 +39,10 @@ impl Utterance {
         Self { script: prompt.lines().filter_map(word).collect(), n_heard: 0 }
     }
 
-    fn words(&self) -> Transcript {
-        let spoken = self.script.iter().filter(|(end, _)| *end <= self.n_heard).map(|(_, word)| word.as_str());
+    fn words(&self, is_partial: bool) -> Transcript {
+        let n_ended = self.script.iter().filter(|(end, _)| *end <= self.n_heard).count();
+        let has_begun = !is_partial && n_ended < self.script.len() && self.n_heard > 0;
+        let spoken = self.script.iter().take(n_ended + usize::from(has_begun)).map(|(_, word)| word.as_str());
         Transcript { text: spoken.collect::<Vec<_>>().join(" "), ..Transcript::default() }
     }
 }
@@ -66,15 +69,15 @@ impl SttUtterance for Utterance {
     }
 
     fn partial(&mut self) -> BoxFuture<'_, Result<Option<Transcript>, SttError>> {
-        ready(Ok(Some(self.words()))).boxed()
+        ready(Ok(Some(self.words(true)))).boxed()
     }
 
     fn provisional(&mut self) -> BoxFuture<'_, Result<Transcript, SttError>> {
-        ready(Ok(self.words())).boxed()
+        ready(Ok(self.words(false))).boxed()
     }
 
     fn finish(self: Box<Self>) -> BoxFuture<'static, Result<Transcript, SttError>> {
-        ready(Ok(self.words())).boxed()
+        ready(Ok(self.words(false))).boxed()
     }
 }
 
@@ -94,5 +97,9 @@ mod tests {
             partials.push(utterance.partial().await.expect("it is there").expect("it has partials").text);
         }
         assert_eq!(partials, ["", "", "no", "no wait"]);
+        let mut utterance = Utterance::new(&prompt);
+        assert_eq!(utterance.provisional().await.expect("it is there").text, "");
+        utterance.push(vec![5_000; 2_400]).await.expect("it takes all");
+        assert_eq!(utterance.provisional().await.expect("it is there").text, "no wait", "the second word has begun");
     }
 }
