@@ -68,6 +68,39 @@ test('settings are sent to the session, kept over a reload, and reset', async (t
   await close();
 });
 
+test('what is typed is answered without sound where the user wants it so', async (t) => {
+  const { page, close } = await openPage(t, { url: HUB_URL, refuse: true });
+  await page.addInitScript(() => {
+    window.replies = { sound: 0, text: 0 };
+    const Socket = window.WebSocket;
+    window.WebSocket = class extends Socket {
+      constructor(...args) {
+        super(...args);
+        this.addEventListener('message', ({ data }) => {
+          if (typeof data !== 'string') window.replies.sound += 1;
+          else if (JSON.parse(data).type === 'response.output_text.done') window.replies.text += 1;
+        });
+      }
+    };
+  });
+  await page.reload();
+  await ask(page, 'What is two plus three?', 1);
+  const spoken = await page.evaluate(() => window.replies);
+  assert.ok(spoken.sound > 0 && spoken.text === 0, `aloud at first: ${JSON.stringify(spoken)}`);
+  await openSettings(page, '#typing');
+  await page.check('#typing');
+  await page.keyboard.press('Escape');
+  await page.waitForSelector('#settings', { state: 'detached' });
+  const before = await page.evaluate(() => window.replies.sound);
+  await page.fill('#text', 'What is two plus four?');
+  await page.press('#text', 'Enter');
+  await until(page, 'an answer in text', ({ captions }) => captions.length === 4 && captions[3].status === 'done');
+  assert.equal(await page.evaluate(() => window.replies.text), 1);
+  assert.equal(await page.evaluate(() => window.replies.sound), before, 'no sound came with it');
+  assert.match((await hooks(page)).captions.at(-1).text, /6|six/);
+  await close();
+});
+
 test('the sheet keeps the keyboard, Escape closes it, and nothing behind it reacts', async (t) => {
   const { page, close } = await openPage(t, { url: HUB_URL, refuse: true });
   await page.waitForSelector('.engine b');

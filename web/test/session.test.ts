@@ -50,7 +50,8 @@ describe('engines', () => {
 describe('settings', () => {
   const all: Settings = {
     microphone: 'a', loudspeaker: 'b', volume: 0.5, voice: 'slt', speed: 1.2, language: 'de', instructions: 'Be brief & kind.', pushToTalk: true,
-    eagerness: 'low', ignoreBackchannels: false, noiseReduction: 'off', transport: 'webrtc', captionSize: 'large', theme: 'dark', announces: false,
+    eagerness: 'low', ignoreBackchannels: false,
+    answersTypingInText: true, noiseReduction: 'off', transport: 'webrtc', captionSize: 'large', theme: 'dark', announces: false,
     showTimings: false, keepsConversations: false,
   };
   const stored = (record: object) => settingsFrom(JSON.stringify({ version: 1, ...record }));

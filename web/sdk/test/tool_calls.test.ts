@@ -8,6 +8,7 @@ type Sent = { type: string; item?: { call_id: string; output: string }; event_id
 let sent: Sent[];
 let number: number;
 let calls: ToolCalls;
+let isSilent: boolean;
 
 const weather: Tool = { name: 'weather', description: '', parameters: {}, call: ({ city }) => `sunny in ${String(city)}` };
 const outputs = () => sent.filter(({ item }) => item).map(({ item }) => [item?.call_id, item?.output]);
@@ -22,7 +23,8 @@ const settled = () => new Promise((resolve) => setTimeout(resolve));
 function begin(...tools: Tool[]): void {
   sent = [];
   number = 0;
-  calls = new ToolCalls(tools, (event) => sent.push(event as Sent));
+  isSilent = false;
+  calls = new ToolCalls(tools, (event) => sent.push(event as Sent), () => isSilent);
 }
 
 beforeEach(() => begin(weather));
@@ -37,6 +39,15 @@ it('sends the result, then asks for the answer, once the response is done', asyn
   created('r2');
   done('r2');
   expect(asked()).toHaveLength(1);
+});
+
+it('asks for text where the question was typed for a silent answer', async () => {
+  isSilent = true;
+  created('r1');
+  call('r1', 'c1');
+  await settled();
+  done('r1');
+  expect(asked()).toMatchObject([{ response: { output_modalities: ['text'] } }]);
 });
 
 it('asks once for two calls of a response, when both have a result', async () => {

@@ -27,6 +27,8 @@ export interface Settings {
   pushToTalk: boolean;
   eagerness: 'low' | 'medium' | 'high' | 'auto' | null;
   ignoreBackchannels: boolean | null;
+  /** What was typed is answered in text. */
+  answersTypingInText: boolean;
   noiseReduction: 'near_field' | 'far_field' | 'off' | null;
   transport: Transport;
   captionSize: 'small' | 'normal' | 'large' | 'largest';
@@ -49,6 +51,7 @@ export const defaultSettings: Settings = {
   pushToTalk: false,
   eagerness: null,
   ignoreBackchannels: null,
+  answersTypingInText: false,
   noiseReduction: null,
   transport: 'websocket',
   captionSize: 'normal',
@@ -75,6 +78,7 @@ const CHECKS: Record<keyof Settings, Check> = {
   pushToTalk: oneOf(true, false),
   eagerness: oneOf(null, 'low', 'medium', 'high', 'auto'),
   ignoreBackchannels: oneOf(null, true, false),
+  answersTypingInText: oneOf(true, false),
   noiseReduction: oneOf(null, 'near_field', 'far_field', 'off'),
   transport: oneOf('websocket', 'webrtc'),
   captionSize: oneOf('small', 'normal', 'large', 'largest'),
@@ -86,8 +90,8 @@ const CHECKS: Record<keyof Settings, Check> = {
 
 /** In an address: not the devices, which are those of one machine, how loud they are, and what is kept on it. */
 const SHARED: readonly (keyof Settings)[] = [
-  'voice', 'speed', 'language', 'instructions', 'pushToTalk', 'eagerness', 'ignoreBackchannels', 'noiseReduction',
-  'transport', 'captionSize', 'theme', 'announces', 'showTimings',
+  'voice', 'speed', 'language', 'instructions', 'pushToTalk', 'eagerness', 'ignoreBackchannels', 'answersTypingInText',
+  'noiseReduction', 'transport', 'captionSize', 'theme', 'announces', 'showTimings',
 ];
 
 /** Length of a text in UTF-8. */

@@ -33,6 +33,7 @@ const MICROPHONE: Record<MicrophoneFault | 'lost', [string, string]> = {
 const SETTING_WORDS: Record<keyof Settings, string> = {
   microphone: 'microphone', loudspeaker: 'loudspeaker', volume: 'volume', voice: 'voice', speed: 'speed', language: 'language',
   instructions: 'instructions', pushToTalk: 'push to talk', eagerness: 'how soon answers come', ignoreBackchannels: 'what stops an answer',
+  answersTypingInText: 'answers to what is typed',
   noiseReduction: 'noise reduction', transport: 'connection', captionSize: 'captions’ size', theme: 'theme', announces: 'announcements',
   showTimings: 'timings', keepsConversations: 'kept conversations',
 };

@@ -72,6 +72,7 @@ export function App({ conversation, own, shared, conversations, recent }: Props)
     if (state.microphone === 'on') setNotice((now) => (now === TALKS_ELSEWHERE ? null : now));
   }, [state.microphone]);
   const close = () => setSheet(null);
+  const type = (text: string) => void conversation.type(text, { silent: settings.answersTypingInText });
   const onFault = () => {
     close();
     setNotice(NOT_LOADED);
@@ -106,10 +107,10 @@ export function App({ conversation, own, shared, conversations, recent }: Props)
               announces={settings.announces}
               nOlder={conversations.nOlder}
               isOffline={enginesFrom(state.hub)?.llm === 'assistant'}
-              onExample={(text) => void conversation.type(text)}
+              onExample={type}
               onEngines={() => setSheet('engines')}
             />
-            <Composer onSend={(text) => void conversation.type(text)} />
+            <Composer onSend={type} />
           </section>
         </main>
         <Footer engines={enginesFrom(state.hub)} carrier={carrierOf(conversation)} onEngines={() => setSheet('engines')} />

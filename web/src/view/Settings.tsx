@@ -71,6 +71,9 @@ export default function SettingsSheet({ conversation, state, settings, voices, o
             </Choice>
           </>
         )}
+        <Check id="typing" name="Answer what I type in text" checked={settings.answersTypingInText} onChange={(answersTypingInText) => onChange({ answersTypingInText })}>
+          Without sound. What you say is answered aloud.
+        </Check>
       </Group>
       <Group title="Display">
         <Choice id="theme" name="Theme" choices={THEMES} value={settings.theme} onChange={(theme) => onChange({ theme })} />

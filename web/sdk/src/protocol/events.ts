@@ -206,8 +206,12 @@ export const callOutput = (callId: string, output: string): object => ({
   item: { type: 'function_call_output', call_id: callId, output },
 });
 
-/** `eventId` is named by an error that this event causes. */
-export const responseCreate = (eventId?: string): object => ({ type: 'response.create', ...(eventId && { event_id: eventId }) });
+/** `eventId` is named by an error that this event causes. A silent response is text. */
+export const responseCreate = (isSilent: boolean, eventId?: string): object => ({
+  type: 'response.create',
+  ...(eventId && { event_id: eventId }),
+  ...(isSilent && { response: { output_modalities: ['text'] } }),
+});
 export const responseCancel = (): object => ({ type: 'response.cancel' });
 export const outputClear = (): object => ({ type: 'output_audio_buffer.clear' });
 

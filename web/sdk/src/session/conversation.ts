@@ -129,6 +129,8 @@ export class Conversation {
   #wantsMicrophone = false;
   /** Typed messages waiting for the connection. */
   #pending: { id: string; text: string }[] = [];
+  /** The last question was typed, and is answered in text. */
+  #isSilent = false;
   /** Messages sent but not confirmed by the hub; they are sent again in a new session. */
   #unconfirmed: { id: string; text: string }[] = [];
   /** Position of the user's latest turn in the microphone stream, in ms of this connection. */
@@ -159,7 +161,7 @@ export class Conversation {
     this.#devices = { ...options.devices };
     this.#tools = options.tools ?? [];
     if (options.captions) this.#store.dispatch({ kind: 'captions', captions: options.captions });
-    this.#calls = new ToolCalls(this.#tools, (event) => this.send(event));
+    this.#calls = new ToolCalls(this.#tools, (event) => this.send(event), () => this.#isSilent);
     const { signal } = this.#closed;
     window.addEventListener('online', () => this.#isLost() && this.retry(), { signal });
     window.addEventListener('pagehide', () => this.stop(), { signal });
@@ -271,8 +273,9 @@ export class Conversation {
     this.#store.dispatch({ kind: 'stopped' });
   }
 
-  /** Sends a typed message; starts a session if there is none, and interrupts an answer. */
-  async type(text: string): Promise<void> {
+  /** Sends a typed message; starts a session if there is none, and interrupts an answer. A silent answer is text. */
+  async type(text: string, { silent = false } = {}): Promise<void> {
+    this.#isSilent = silent;
     const id = `item_${crypto.getRandomValues(new Uint32Array(2)).join('')}`;
     this.#wake();
     if (this.state.playback !== 'idle' || this.state.responseId !== null) this.hush();
@@ -602,6 +605,7 @@ export class Conversation {
         this.#unconfirmed = this.#unconfirmed.filter(({ id }) => id !== event.item.id);
         return;
       case 'input_audio_buffer.speech_started':
+        this.#isSilent = false;
         this.#utterance = { itemId: event.item_id, startMs: event.audio_start_ms, endMs: null };
         return;
       case 'input_audio_buffer.speech_stopped':
@@ -620,7 +624,7 @@ export class Conversation {
     this.#utterance = null;
     this.#connection?.send(wire.deleteItem(last.itemId));
     this.#connection?.send(wire.audioItem(audio));
-    this.#connection?.send(wire.responseCreate());
+    this.#connection?.send(wire.responseCreate(false));
     this.#store.dispatch({ kind: 'sent' });
   }
 
@@ -656,7 +660,7 @@ export class Conversation {
     if (messages.length === 0) return;
     for (const { id, text } of messages) this.#connection?.send(wire.messageItem(id, 'user', text));
     this.#unconfirmed.push(...messages);
-    this.#connection?.send(wire.responseCreate());
+    this.#connection?.send(wire.responseCreate(this.#isSilent));
     this.#store.dispatch({ kind: 'sent' });
     if (this.#context) this.#clock.typed(this.#context.currentTime);
   }

@@ -33,6 +33,7 @@ interface Call {
 export class ToolCalls {
   readonly #tools: ReadonlyMap<string, Tool>;
   readonly #send: (event: object) => void;
+  readonly #isSilent: () => boolean;
   #calls: Call[] = [];
   /** Ended responses whose calls are answered, but not yet with a response. */
   #owed = new Set<string>();
@@ -40,9 +41,11 @@ export class ToolCalls {
   #active: string | null = null;
   #nAsked = 0;
 
-  constructor(tools: readonly Tool[], send: (event: object) => void) {
+  /** `isSilent`: whether responses are text now. */
+  constructor(tools: readonly Tool[], send: (event: object) => void, isSilent: () => boolean) {
     this.#tools = new Map(tools.map((tool) => [tool.name, tool]));
     this.#send = send;
+    this.#isSilent = isSilent;
   }
 
   /** `number`: of the message that brought the event. Returns whether the event concerns only this. */
@@ -126,7 +129,7 @@ export class ToolCalls {
     if ([...this.#owed].some((id) => this.#isRunning(id))) return;
     this.#owed.clear();
     this.#nAsked++;
-    this.#send(responseCreate(this.#askId));
+    this.#send(responseCreate(this.#isSilent(), this.#askId));
   }
 }
 
