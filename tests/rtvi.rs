@@ -366,7 +366,7 @@ async fn offers_of_pipecats_webrtc_transport_are_answered() {
         assert_eq!(refused.status(), 401, "{path}");
         let preflight = http.request(reqwest::Method::OPTIONS, url(path)).header("origin", "https://any.example");
         let preflight = preflight.header("access-control-request-method", "PATCH").send().await.expect("an answer");
-        assert_eq!(preflight.headers()["access-control-allow-methods"], "POST, PATCH", "{path}");
+        assert_eq!(preflight.headers()["access-control-allow-methods"], "GET, POST, PATCH", "{path}");
     }
     let post = async |path: &str, body: &Value| {
         let answer = http.post(url(path)).bearer_auth("key").json(body).send().await.expect("an answer");

@@ -95,7 +95,7 @@ const INTERRUPTIONS: [(&str, usize); 30] = [
 /// Speech for which the script has no words: its length decides.
 const WORDLESS: [&str; 2] = ["another story about the sea", "the weather in the mountains"];
 
-/// Speech without words that interrupts: `dialog`'s `LONGEST_WORDLESS`.
+/// Speech without words that interrupts: `dialog`'s `INTERRUPTS_AFTER`.
 const BOUND: Duration = Duration::from_millis(700);
 /// Silence between two words of an interjection.
 const GAP: Duration = Duration::from_millis(40);

@@ -424,8 +424,14 @@ async fn what_is_dropped_is_cancelled_on_its_worker() {
     let mut speech = hub.cluster.tts().speak(request(LONG));
     speech.next().await.expect("audio").expect("spoken");
     until(&hub, "both are served", |hub| load(hub).0 == 2).await;
+    // Admission counts what all hubs use, as every hub sees it.
+    let observer = Hub::with(&server, &[Stage::Stt, Stage::Tts]).await;
+    let used = |hub: &Hub| (hub.cluster.stt().in_service(), hub.cluster.tts().in_service());
+    until(&observer, "both are counted", |hub| used(hub) == (1, 1)).await;
+    assert_eq!((used(&hub), hub.cluster.stt().waiting() + hub.cluster.tts().waiting()), ((1, 1), 0));
     drop((utterance, speech));
     until(&hub, "both are given up", |hub| load(hub).0 == 0).await;
+    until(&observer, "none is counted", |hub| used(hub) == (0, 0)).await;
     assert_eq!(hub.cluster.overview().in_flight, 0);
 }
 

@@ -339,6 +339,12 @@ pub(crate) fn other_model<'a>(own: &'a [StageLoad], others: &[StageLoad]) -> Opt
 }
 
 impl WorkerState {
+    /// The last advert of a stage, and the requests that are there, with those that it does not know yet.
+    fn in_flight(&self, stage: Stage) -> Option<(&StageLoad, usize)> {
+        let load = self.advert.stages.iter().find(|load| load.stage == stage)?;
+        Some((load, load.in_flight + self.opening[stage as usize] + self.accepted[stage as usize]))
+    }
+
     /// Why the worker is lost, if it is.
     fn verdict(&self, now: Instant, connected_since: Instant) -> Option<&'static str> {
         let heard = self.seen.max(connected_since);
@@ -413,9 +419,16 @@ impl Worker {
     /// know yet.
     fn load(&self, stage: Stage) -> Option<(f32, f32)> {
         let state = self.state();
-        let load = state.advert.stages.iter().find(|load| load.stage == stage)?;
-        let in_flight = load.in_flight + state.opening[stage as usize] + state.accepted[stage as usize];
+        let (load, in_flight) = state.in_flight(stage)?;
         Some(estimate(load, in_flight))
+    }
+
+    /// Requests of all hubs that it serves, and those that wait there.
+    pub(super) fn requests(&self, stage: Stage) -> Option<(usize, usize)> {
+        let state = self.state();
+        let (load, in_flight) = state.in_flight(stage)?;
+        let served = in_flight.min(load.slots);
+        Some((served, in_flight - served))
     }
 
     /// A request of this hub is on its way, or is served there.
@@ -537,10 +550,14 @@ mod tests {
         for _ in 0..20 {
             assert_eq!(picked(&directory, &Wanted::default()).as_deref(), Some("b"));
         }
+        let requests =
+            || ["a", "b"].map(|id| directory.all().iter().find(|worker| worker.id == id)?.requests(Stage::Tts));
+        assert_eq!(requests(), [Some((4, 5)), Some((2, 0))], "served, and waiting");
         // Requests that no advert knows yet count.
         let b = directory.pick(Stage::Tts, &Wanted::default()).unwrap();
         let mut uses: Vec<_> = (0..9).map(|_| b.use_for(Stage::Tts)).collect();
         assert_eq!((picked(&directory, &Wanted::default()).as_deref(), b.in_use()), (Some("a"), 9));
+        assert_eq!(requests(), [Some((4, 5)), Some((4, 7))]);
         directory.advertised(advert("b", 2, 4), false);
         assert_eq!(picked(&directory, &Wanted::default()).as_deref(), Some("a"), "they are still on their way");
         uses.iter_mut().for_each(InUse::accepted);

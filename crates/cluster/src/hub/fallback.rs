@@ -51,7 +51,11 @@ impl Stt for Fallback<dyn Stt> {
     }
 
     fn waiting(&self) -> usize {
-        self.local.waiting()
+        self.workers.waiting() + self.local.waiting()
+    }
+
+    fn in_service(&self) -> usize {
+        self.workers.in_service() + self.local.in_service()
     }
 
     fn concurrency(&self) -> usize {
@@ -96,7 +100,11 @@ impl Tts for Fallback<dyn Tts> {
     }
 
     fn waiting(&self) -> usize {
-        self.local.waiting()
+        self.workers.waiting() + self.local.waiting()
+    }
+
+    fn in_service(&self) -> usize {
+        self.workers.in_service() + self.local.in_service()
     }
 
     fn concurrency(&self) -> usize {

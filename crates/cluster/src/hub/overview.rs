@@ -1,8 +1,10 @@
 //! The cluster as a hub sees it, for `/api/state` and the dashboard.
 
+use super::directory::Worker;
 use super::{Cluster, HUB_SILENT, estimate};
 use crate::message::{Stage, clock_ms};
 use serde::Serialize;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use tokio::time::Instant;
 
@@ -181,6 +183,13 @@ impl Cluster {
         let serving = self.0.directory.serving(stage);
         let slots = |load: &crate::message::StageLoad| (load.stage == stage).then_some(load.slots);
         serving.iter().map(|worker| worker.advert().stages.iter().find_map(slots).unwrap_or(0)).sum::<usize>().max(1)
+    }
+
+    /// The requests of all hubs for a stage: those that are served, and those that wait for a slot.
+    pub(super) fn requests(&self, stage: Stage) -> (usize, usize) {
+        let of_worker = |worker: &Arc<Worker>| worker.requests(stage).unwrap_or_default();
+        let add = |(served, waiting), (more_served, more_waiting)| (served + more_served, waiting + more_waiting);
+        self.0.directory.serving(stage).iter().map(of_worker).fold((0, 0), add)
     }
 
     fn hubs(&self) -> Vec<HubView> {

@@ -39,6 +39,14 @@ impl Stt for ClusterStt {
         self.cluster.slots(Stage::Stt)
     }
 
+    fn waiting(&self) -> usize {
+        self.cluster.requests(Stage::Stt).1
+    }
+
+    fn in_service(&self) -> usize {
+        self.cluster.requests(Stage::Stt).0
+    }
+
     fn open(&self, options: SttOptions) -> BoxFuture<'static, Result<Box<dyn SttUtterance>, SttError>> {
         let cluster = self.cluster.clone();
         Box::pin(async move {

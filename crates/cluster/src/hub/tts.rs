@@ -74,6 +74,14 @@ impl Tts for ClusterTts {
         self.shared.cluster.slots(Stage::Tts)
     }
 
+    fn waiting(&self) -> usize {
+        self.shared.cluster.requests(Stage::Tts).1
+    }
+
+    fn in_service(&self) -> usize {
+        self.shared.cluster.requests(Stage::Tts).0
+    }
+
     fn marks(&self) -> Vec<String> {
         let serving = self.shared.cluster.0.directory.serving(Stage::Tts);
         let mut marks: Vec<String> = serving
