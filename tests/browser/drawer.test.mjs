@@ -42,20 +42,6 @@ test('the drawer shows how the session began, follows it, and sends into it', as
   await close();
 });
 
-test('what the page loads at first is small', async (t) => {
-  const { page, close } = await openPage(t, { url: HUB_URL, refuse: true });
-  const loaded = await page.evaluate(() =>
-    [...performance.getEntriesByType('navigation'), ...performance.getEntriesByType('resource')]
-      .filter(({ name }) => !/\/(v1|api|readyz)/.test(new URL(name).pathname))
-      .map(({ name, encodedBodySize, decodedBodySize }) => ({ name, encodedBodySize, decodedBodySize })),
-  );
-  const bytes = loaded.reduce((sum, { encodedBodySize }) => sum + encodedBodySize, 0);
-  t.diagnostic(`${bytes} bytes`);
-  assert.ok(loaded.every(({ encodedBodySize, decodedBodySize }) => decodedBodySize < 1_500 || encodedBodySize < decodedBodySize), 'it is compressed');
-  assert.ok(bytes > 30_000 && bytes <= 60_000, `${bytes} bytes: ${JSON.stringify(loaded)}`);
-  await close();
-});
-
 test('an event with a secret is edited without dots', async (t) => {
   const { page, close } = await openPage(t, { url: HUB_URL, refuse: true });
   await ask(page, 'What is two plus three?', 1);
