@@ -72,6 +72,8 @@ async function recording() {
 
 /** The last ten seconds. */
 function write(frames) {
+  // They may arrive in another order than they were drawn in.
+  frames.sort((a, b) => a.atS - b.atS);
   const endS = frames.at(-1).atS;
   const kept = frames.filter(({ atS }) => atS > endS - RECORDED_S);
   const list = kept.map(({ data, atS }, i) => {

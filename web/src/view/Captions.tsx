@@ -2,7 +2,6 @@
 
 import { type Caption, type ReplyCaption, type UserCaption, parts } from '@antiphon/client';
 import { useLayoutEffect, useRef } from 'preact/hooks';
-import { CallSign, ResponseSign } from './icons';
 import { OfflineNote } from './LanguageModels';
 import { Latency } from './Latency';
 
@@ -75,9 +74,8 @@ const ENDED: Partial<Record<ReplyCaption['status'], { tag: string; title: string
 function UserLine({ caption, live }: { caption: UserCaption; live: boolean }) {
   return (
     <li class={`line user ${caption.final ? 'final' : 'partial'}`} data-id={caption.id} aria-busy={!caption.final}>
-      <CallSign />
+      <span class="who">You</span>
       <div class="words">
-        <span class="who">You: </span>
         {caption.text || (caption.fault && FAULT_WORDS[caption.fault] && <em class="unclear">{FAULT_WORDS[caption.fault]}</em>)}
         {!caption.final && <Dots />}
         {caption.fault === 'unsent' && !live && <span class="tag">not sent</span>}
@@ -91,9 +89,8 @@ function ReplyLine({ caption, showTimings }: { caption: ReplyCaption; showTiming
   const why = ENDED[caption.status];
   return (
     <li class={`line reply ${caption.status}`} data-id={caption.id} aria-busy={caption.status === 'coming'}>
-      <ResponseSign />
+      <span class="who">Antiphon</span>
       <div class="words">
-        <span class="who">Antiphon: </span>
         <Words text={spoken} fresh={caption.status === 'coming'} />
         {caption.status === 'coming' && spoken === '' && <Dots />}
         {why && unspoken !== '' && (

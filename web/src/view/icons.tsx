@@ -48,23 +48,6 @@ export function SendIcon() {
   );
 }
 
-/** Versicle and response, the traditional signs of call and answer: a letter with a stroke through it. */
-export function CallSign() {
-  return (
-    <svg class="sign" viewBox="0 0 24 24" aria-hidden="true" {...line}>
-      <path d="M5 5l7 15 7-15M13.5 8l6 5" />
-    </svg>
-  );
-}
-
-export function ResponseSign() {
-  return (
-    <svg class="sign" viewBox="0 0 24 24" aria-hidden="true" {...line}>
-      <path d="M7 20V5h5.5a4 4 0 0 1 0 8.2H7M12 13.2l6.5 6.8M19 14.5l-6 5" />
-    </svg>
-  );
-}
-
 export function GearIcon() {
   return (
     <svg class="icon" viewBox="0 0 24 24" aria-hidden="true" {...line}>
