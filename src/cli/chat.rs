@@ -15,7 +15,7 @@ use std::io::{IsTerminal, Write};
 use std::time::Duration;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
-/// How often the hub is told what was heard.
+/// Interval of playback reports.
 const REPORT_EVERY: Duration = Duration::from_millis(100);
 /// The longest wait for the session.
 const GREETING: Duration = Duration::from_secs(10);
@@ -62,7 +62,7 @@ pub(super) async fn run(args: ChatArgs) -> Result<(), CliError> {
     if args.list {
         return list();
     }
-    // Before the engines are loaded: a machine without a microphone is told so at once.
+    // Before the engines are loaded: a machine without a microphone gets its error at once.
     Microphone::check(microphone(&args))?;
     let loudspeaker = Loudspeaker::open(&args.device)?;
     match &args.url {
@@ -183,8 +183,8 @@ impl Reports {
         Ok(())
     }
 
-    /// Pauses, continues and stops the loudspeaker. Servers of the plain protocol leave that to the client, at the beginning of
-    /// speech, and are told where the item was cut.
+    /// Pauses, continues and stops the loudspeaker. Without binary frames the client does this itself at the start of speech, and
+    /// sends the position at which playback of the item stopped.
     async fn take(&mut self, event: &Event, loudspeaker: &Loudspeaker, sender: &mut Sender) -> Result<(), CliError> {
         match event {
             Event::Held { .. } => loudspeaker.hold(),

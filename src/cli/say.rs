@@ -62,7 +62,7 @@ pub(super) async fn run(args: SayArgs) -> Result<(), CliError> {
     // The chunks are synthesized one after the other.
     config.tts.lanes = 1;
     let text = text(&args.text)?;
-    // Before the voice is loaded: a machine without a loudspeaker is told so at once.
+    // Before the voice is loaded: a machine without a loudspeaker gets its error at once.
     let mut player = if args.output.is_none() { Some(Player::open(&args.device)?) } else { None };
     let progress = Progress::new("loading the voice");
     let tts = config.tts.clone();

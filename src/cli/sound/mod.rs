@@ -152,7 +152,7 @@ impl Microphone {
                 match device.read(&mut frame[filled..], LOOK) {
                     Ok(n) => filled += n,
                     Err(error) => {
-                        // Nobody reads any more where it is not taken.
+                        // A send fails once the receiver is dropped.
                         let _ = sender.blocking_send(Err(error));
                         return;
                     }
@@ -360,7 +360,7 @@ fn play(mut device: Device, shared: &(Mutex<Queue>, Condvar)) {
         if queue.is_held || queue.n_waiting == 0 {
             // What is shorter than its buffer does not start the device by itself.
             device.start();
-            // Until more comes, or what was written has sounded a bit further, which the device tells nobody by itself.
+            // Until more comes, or what was written has sounded a bit further, which the device does not announce.
             drop(shared.1.wait_timeout(queue, LATENCY / 6).unwrap_or_else(PoisonError::into_inner));
             continue;
         }

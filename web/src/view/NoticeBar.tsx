@@ -37,7 +37,7 @@ export function NoticeBar({ notice, onAction, onKey, onClose }: Props) {
 }
 
 /**
- * Counts down the seconds, on a clock that nobody sets. Screen readers read them once; afterwards the number is hidden from
+ * Counts down the seconds, on a monotonic clock. Screen readers read them once; afterwards the number is hidden from
  * the alert.
  */
 function NoticeText({ notice }: { notice: Notice }) {
