@@ -12,6 +12,8 @@ from openai import AsyncOpenAI
 from hub import HUB_URL, Failure, check, run, says, speech
 
 TEXT = "What is twelve plus thirty?"
+# Its sound is the same each time. The other voices are excited with noise, and in one of a hundred a word is misheard.
+EVEN_VOICE = "kal16"
 FORMATS = {"mp3": (b"\xff",), "opus": (b"OggS",), "flac": (b"fLaC",), "wav": (b"RIFF",), "pcm": (b"",)}
 JOB_DEADLINE_S = 60
 
@@ -21,7 +23,7 @@ async def spoken(client):
     files = {}
     for name, begins in FORMATS.items():
         speaking = client.audio.speech.with_streaming_response.create(
-            model="tts-1", voice="alloy", input=TEXT, response_format=name)
+            model="tts-1", voice=EVEN_VOICE, input=TEXT, response_format=name)
         async with speaking as response:
             pieces = [piece async for piece in response.iter_bytes()]
         check(len(pieces) > 1, f"{name} came in one piece")
@@ -29,7 +31,7 @@ async def spoken(client):
         check(files[name].startswith(begins), f"{name} begins with {files[name][:4]}")
     seconds = len(files["pcm"]) / 48_000
     check(1 < seconds < 5, f"{seconds} s of speech")
-    slow = await client.audio.speech.create(model="tts-1", voice="alloy", input=TEXT, response_format="pcm", speed=0.5)
+    slow = await client.audio.speech.create(model="tts-1", voice=EVEN_VOICE, input=TEXT, response_format="pcm", speed=0.5)
     check(len(slow.content) > 1.5 * len(files["pcm"]), "speed 0.5 is not slower")
     return files
 

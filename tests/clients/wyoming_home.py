@@ -21,6 +21,8 @@ from hub import RATE, check, run, says, speech
 URI = os.environ.get("WYOMING_URI", "tcp://127.0.0.1:10300")
 DEADLINE_S = 30
 TEXT = "What is twelve plus thirty?"
+# Its sound is the same each time. The other voices are excited with noise, and in one of a hundred a word is misheard.
+EVEN_VOICE = "kal16"
 
 
 async def exchange(events, last):
@@ -156,10 +158,11 @@ async def refused():
 
 async def program():
     voice = await described()
-    start, audio = await spoken(voice)
+    _, audio = await spoken(voice)
     await spoken_while_written(audio)
     await sound_before_the_end()
-    await heard(start.rate, audio)
+    start, even = await spoken(EVEN_VOICE)
+    await heard(start.rate, even)
     await heard(RATE, speech("sum").tobytes())
     await silence()
     await answered()

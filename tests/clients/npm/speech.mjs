@@ -6,7 +6,8 @@ import OpenAI, { toFile } from "openai";
 
 const client = new OpenAI({ baseURL: `${process.env.HUB_URL}/v1`, apiKey: "sk-not-needed", maxRetries: 0 });
 const input = "What is twelve plus thirty?";
-const wish = { model: "gpt-4o-mini-tts", voice: "alloy", input };
+// Its sound is the same each time. The other voices are excited with noise, and in one of a hundred a word is misheard.
+const wish = { model: "gpt-4o-mini-tts", voice: "kal16", input };
 
 const begins = { mp3: [0xff], opus: [0x4f, 0x67, 0x67, 0x53], flac: [0x66, 0x4c, 0x61, 0x43], wav: [0x52, 0x49, 0x46, 0x46] };
 const files = {};
@@ -20,9 +21,7 @@ const pcm = Buffer.from(await (await client.audio.speech.create({ ...wish, respo
 const stream = await client.audio.speech.create({ ...wish, response_format: "pcm", stream_format: "sse" });
 const events = (await stream.text()).split("\n\n").filter((event) => event.startsWith("data: ")).map((event) => JSON.parse(event.slice(6)));
 const deltas = events.filter((event) => event.type === "speech.audio.delta").map((event) => Buffer.from(event.audio, "base64"));
-// The voice is never quite the same twice.
-const share = Buffer.concat(deltas).length / pcm.length;
-assert.ok(deltas.length > 1 && Math.abs(share - 1) < 0.1, `events carry ${share} of the bytes`);
+assert.ok(deltas.length > 1 && pcm.equals(Buffer.concat(deltas)), "the events carry another sound");
 assert.equal(events.at(-1).type, "speech.audio.done");
 assert.ok(events.at(-1).usage.total_tokens > 0);
 
