@@ -113,6 +113,8 @@ tests/browser/node_modules/.installed tests/clients/npm/node_modules/.installed 
 # The tests. The browser and SDK tests use target/debug/antiphon, which cargo nextest builds. All suites run
 # sequentially, because concurrent runs would distort each other's timing.
 export ANTIPHON := $(CURDIR)/target/debug/antiphon
+# How often a Rust test, a file of browser tests or a client program that failed runs once more; it then counts as flaky.
+export RETRIES ?= 0
 
 test: lint test-rust test-web test-browser test-clients test-alerts test-export
 	@echo 'All tests passed.'
@@ -180,7 +182,7 @@ check-features:
 
 # The whole workspace, with the same features as clippy, so that nothing is compiled twice.
 test-rust: lint
-	cargo nextest run --locked --workspace
+	cargo nextest run --locked --workspace --retries $(RETRIES)
 
 test-web: test-rust
 	cd web && npm run check

@@ -10,15 +10,17 @@
 //               with the question: antiphon say "Tell me a story." -o story.wav
 //               (default: QUESTION_WAV, which then must have such an answer)
 // UNTIL_BARGE_IN_S  seconds between the two, default 3
+// RETRIES       how often the files in which a test failed run again, default 0
 // PATIENCE_S    longest wait for anything, default 30; more on a very busy machine
 // UPDATE_SCREENSHOTS=1  writes docs/images/page.png, which the README shows
 // CHROMIUM      the browser, default /usr/bin/chromium
 // FIREFOX       the other one, default /usr/bin/firefox-esr; its audio needs the program pulseaudio
 
 import { spawnSync } from 'node:child_process';
-import { existsSync } from 'node:fs';
-import { dirname, join } from 'node:path';
-import { fileURLToPath } from 'node:url';
+import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { basename, dirname, join } from 'node:path';
+import { fileURLToPath, pathToFileURL } from 'node:url';
 
 const here = dirname(fileURLToPath(import.meta.url));
 const missing = ['HUB_URL', 'QUESTION_WAV'].filter((name) => !process.env[name]);
@@ -30,11 +32,26 @@ if (!existsSync(firefox)) stop(`there is no browser at ${firefox}; install firef
 if (!existsSync(join(here, 'node_modules'))) stop(`run "npm ci" in ${here} first`);
 
 const [pattern] = process.argv.slice(2);
-const options = ['--test', '--test-reporter=tap', '--test-concurrency=1'];
+const reporters = ['--test-reporter=tap', '--test-reporter-destination=stdout', `--test-reporter=${pathToFileURL(join(here, 'failed_files.mjs'))}`];
+const options = ['--test', '--test-concurrency=1', ...reporters];
 if (pattern) options.push(`--test-name-pattern=${pattern}`);
 const files = ['page.test.mjs', 'settings.test.mjs', 'conversations.test.mjs', 'sdk.test.mjs', 'element.test.mjs', 'screenshot.test.mjs', 'quality.test.mjs', 'dashboard.test.mjs', 'inspector.test.mjs', 'drawer.test.mjs', 'models.test.mjs', 'llm_servers.test.mjs', 'voices.test.mjs', 'failures.test.mjs', 'notices.test.mjs', 'handover.test.mjs', 'rtvi.test.mjs', 'webrtc.test.mjs', 'firefox.test.mjs'].map((file) => join(here, file));
-const { status } = spawnSync(process.execPath, [...options, ...files], { stdio: 'inherit' });
-process.exit(status ?? 1);
+process.exit(run(files, Number(process.env.RETRIES ?? 0)));
+
+/** The exit status of the last run: after the first one only the files in which a test failed run. */
+function run(files, retries) {
+  const folder = mkdtempSync(join(tmpdir(), 'antiphon-browser-'));
+  const list = join(folder, 'failed');
+  const { status } = spawnSync(process.execPath, [...options, `--test-reporter-destination=${list}`, ...files], { stdio: 'inherit' });
+  const failed = existsSync(list) ? [...new Set(readFileSync(list, 'utf8').split('\n').filter(Boolean))] : [];
+  rmSync(folder, { recursive: true });
+  if (status === 0 || retries === 0 || failed.length === 0) return status ?? 1;
+  const names = failed.map((file) => basename(file)).join(', ');
+  console.log(`# again, since a test failed: ${names}`);
+  const again = run(failed, retries - 1);
+  if (again === 0) console.log(`# FLAKY: passed when they ran again: ${names}`);
+  return again;
+}
 
 function stop(message) {
   console.error(message);
