@@ -125,7 +125,11 @@ impl ReplyEvents {
                 let response = at.and_then(|at| self.responses.remove(at));
                 drop(head);
                 outgoing.to_peer.push(text);
-                let Some(response) = response else { return outgoing };
+                let Some(response) = response else {
+                    // Its last packet has left, while the peer still heard it; the session's hold ends with it.
+                    speaker.hold(false);
+                    return outgoing;
+                };
                 let has_left = |item: &ItemId| response.whole.contains(item) && !speaker.holds(item);
                 let left: Vec<ItemId> = response.items.iter().filter(|item| has_left(item)).cloned().collect();
                 let mut cuts = speaker.clear(&response.items);
@@ -319,6 +323,29 @@ mod tests {
         assert_eq!(kinds(&outgoing.to_session), ["output_audio_buffer.played", "conversation.item.truncate"]);
         assert!(outgoing.to_session.iter().all(|event| event.contains(r#""audio_end_ms":40"#)), "{outgoing:?}");
         assert!(speaker.is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_clear_of_a_response_that_has_left_ends_its_hold() {
+        let (mut events, mut speaker) = (ReplyEvents::default(), Speaker::default());
+        with_audio(&mut events, &mut speaker);
+        for event in [
+            json!({"type": "response.output_audio.done", "response_id": "r", "item_id": "i"}),
+            json!({"type": "response.done", "response": {"id": "r"}}),
+        ] {
+            events.session(event.to_string(), &mut speaker);
+        }
+        for _ in 0..6 {
+            let (_, item) = speaker.tick(Instant::now());
+            events.played(item.as_ref(), speaker.is_empty());
+        }
+        let held = json!({"type": "output_audio_buffer.held", "response_id": "r"}).to_string();
+        assert_eq!(events.session(held, &mut speaker).held, Some(true));
+        speaker.hold(true);
+        let cleared = json!({"type": "output_audio_buffer.cleared", "response_id": "r"}).to_string();
+        assert_eq!(events.session(cleared, &mut speaker).to_session, Vec::<String>::new(), "nothing is cut");
+        speaker.push("next".into(), Samples::ZERO, Bytes::from_static(b"x"));
+        assert_eq!(speaker.tick(Instant::now()).1, Some("next".into()), "the next response sounds");
     }
 
     #[tokio::test(start_paused = true)]
