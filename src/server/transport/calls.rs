@@ -107,8 +107,9 @@ impl Calls {
 }
 
 impl Ongoing {
+    /// A call that was hung up is no longer there, even while its task ends.
     fn is_open_to(&self, owner: Option<KeyId>, is_admin: bool) -> bool {
-        self.owner == owner || is_admin && self.owner.is_none()
+        !self.hang_up.is_cancelled() && (self.owner == owner || is_admin && self.owner.is_none())
     }
 }
 
