@@ -139,11 +139,20 @@ impl Reference {
 
     /// Copies the samples from turn time `at` on into `out`, in [-1, 1]; samples outside the ring are silence.
     pub(super) fn read(&self, at: i64, out: &mut [f32]) {
-        let (first, end) = (self.end as i64 - RING as i64, self.end as i64);
-        for (i, sample) in out.iter_mut().enumerate() {
-            let at = at + i as i64;
-            let here = at >= first.max(0) && at < end;
-            *sample = if here { f32::from(self.ring[index(at as u64)]) / 32_768.0 } else { 0.0 };
+        let (first, end) = ((self.end as i64 - RING as i64).max(0), self.end as i64);
+        let n = out.len() as i64;
+        let (from, until) = ((first - at).clamp(0, n) as usize, (end - at).clamp(0, n) as usize);
+        out[..from].fill(0.0);
+        out[until.max(from)..].fill(0.0);
+        let Some(mut left) = out.get_mut(from..until).filter(|left| !left.is_empty()) else { return };
+        let mut here = &self.ring[index((at + from as i64) as u64)..];
+        while !left.is_empty() {
+            let n = left.len().min(here.len());
+            let (now, later) = left.split_at_mut(n);
+            for (sample, &pcm) in now.iter_mut().zip(here) {
+                *sample = f32::from(pcm) / 32_768.0;
+            }
+            (left, here) = (later, &self.ring);
         }
     }
 
