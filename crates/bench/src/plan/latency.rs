@@ -1,10 +1,11 @@
 //! Voice-to-voice latency of turns at a load: the stages' times added up, turn by turn, with a fixed seed.
 
 use super::profile::{Profile, StageProfile};
-use super::queueing::{self, StageState};
+use super::queueing::{self, Draw, StageState};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use serde::Serialize;
+use std::sync::LazyLock;
 
 /// Turns that are drawn: p99 then varies by about 1 % from seed to seed.
 const N_TURNS: usize = 40_000;
@@ -34,6 +35,24 @@ pub struct Loaded {
     /// Turns a second.
     pub turns_hz: f64,
 }
+
+/// The chance in a turn, in [0, 1) where it is none of a stage.
+struct TurnDraw {
+    end: f64,
+    rest: f64,
+    guess: f64,
+    stages: [Draw; 3],
+}
+
+/// The turns of each [`Turns::draw`]: drawn once, since a plan tries many loads.
+static DRAWS: LazyLock<Vec<TurnDraw>> = LazyLock::new(|| {
+    let mut dice = StdRng::seed_from_u64(SEED);
+    let mut draw = || {
+        let [end, rest, guess] = [(); 3].map(|()| dice.random_range(0.0..1.0f64));
+        TurnDraw { end, rest, guess, stages: [(); 3].map(|()| Draw::random(&mut dice)) }
+    };
+    (0..N_TURNS).map(|_| draw()).collect()
+});
 
 /// Latencies of turns, in ascending order.
 pub struct Turns(Vec<f64>);
@@ -96,20 +115,19 @@ impl Turns {
 
     /// Draws turns in which a part takes no time: 0 the end of the turn, 1 to 3 the stages, 4 the rest.
     pub(super) fn draw_without(profile: &Profile, stages: &[StageState; 3], without: Option<usize>) -> Self {
-        let mut dice = StdRng::seed_from_u64(SEED);
         let hop_ms = |stage: &StageProfile| if stage.is_external() { 0.0 } else { profile.nats.hop_ms };
         let hops = profile.stages().map(|(_, stage)| hop_ms(stage));
         let turn = &profile.turn;
         let part = |at: usize, ms: f64| if without == Some(at) { 0.0 } else { ms };
-        let mut all: Vec<f64> = (0..N_TURNS)
-            .map(|_| {
-                let [end, rest, guess] = [(); 3].map(|()| dice.random_range(0.0..1.0f64));
-                let endpointing = part(0, quantile(&turn.endpointing_ms, end));
-                let drawn = [0, 1, 2].map(|at| part(at + 1, stages[at].sample_ms(&mut dice) + hops[at]));
+        let mut all: Vec<f64> = DRAWS
+            .iter()
+            .map(|draw| {
+                let endpointing = part(0, quantile(&turn.endpointing_ms, draw.end));
+                let drawn = [0, 1, 2].map(|at| part(at + 1, stages[at].sample_ms(&draw.stages[at]) + hops[at]));
                 let stages_ms: f64 = drawn.iter().sum();
-                let rest_ms = part(4, quantile(&turn.rest_ms, rest));
+                let rest_ms = part(4, quantile(&turn.rest_ms, draw.rest));
                 match &turn.speculation {
-                    Some(early) if guess < early.share => endpointing.max(early.starts_ms + stages_ms) + rest_ms,
+                    Some(early) if draw.guess < early.share => endpointing.max(early.starts_ms + stages_ms) + rest_ms,
                     _ => endpointing + stages_ms + rest_ms,
                 }
             })

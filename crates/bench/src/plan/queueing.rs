@@ -250,13 +250,10 @@ pub fn alone(stage: &StageProfile) -> StageState {
 
 impl StageState {
     /// A random time from the request to its first output, in milliseconds.
-    pub fn sample_ms(&self, dice: &mut StdRng) -> f64 {
-        // All are drawn, so that the same seed gives the same turn at any load.
-        let [queued, wait, during, residual] = [(); 4].map(|()| dice.random_range(0.0..1.0f64));
-        let [first, steps] = normals(dice);
-        let ms = self.first.at(first) + self.steps.at(queued, wait, steps);
+    pub fn sample_ms(&self, draw: &Draw) -> f64 {
+        let ms = self.first.at(draw.first) + self.steps.at(draw.queued, draw.wait, draw.steps);
         match self.boundary {
-            Some((busy, run_ms)) if during < busy => ms + residual * run_ms,
+            Some((busy, run_ms)) if draw.during < busy => ms + draw.residual * run_ms,
             _ => ms,
         }
     }
@@ -273,6 +270,28 @@ impl StageState {
             First::Lognormal(mean, _) => mean,
             First::Percentiles([p50, ..]) => p50,
         }
+    }
+}
+
+/// The chance in a request's time at a stage: the same at any load, so that plans differ by their load and not by chance.
+#[derive(Clone, Copy, Debug)]
+pub struct Draw {
+    /// In [0, 1): whether it waits, how long, whether a run is in progress, and how much of that is left.
+    queued: f64,
+    wait: f64,
+    during: f64,
+    residual: f64,
+    /// Standard normal deviates of the first output and of the waits' service times.
+    first: f64,
+    steps: f64,
+}
+
+impl Draw {
+    /// Another one.
+    pub fn random(dice: &mut StdRng) -> Self {
+        let [queued, wait, during, residual] = [(); 4].map(|()| dice.random_range(0.0..1.0f64));
+        let [first, steps] = normals(dice);
+        Self { queued, wait, during, residual, first, steps }
     }
 }
 

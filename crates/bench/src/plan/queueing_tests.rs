@@ -89,7 +89,7 @@ fn simulate(servers: usize, mut arrivals: Arrivals, n: usize, service_ms: f64, v
 /// The times that the model draws, in ascending order.
 fn drawn(state: &StageState) -> Vec<f64> {
     let mut dice = StdRng::seed_from_u64(1);
-    let mut all: Vec<f64> = (0..50_000).map(|_| state.sample_ms(&mut dice)).collect();
+    let mut all: Vec<f64> = (0..50_000).map(|_| state.sample_ms(&Draw::random(&mut dice))).collect();
     all.sort_by(f64::total_cmp);
     all
 }
@@ -284,7 +284,7 @@ fn the_batch_that_results_slows_the_service() {
 fn percentiles_of_servers_of_others_come_out_as_they_went_in() {
     let state = alone(&stage(Service::External { p50_ms: 300.0, p95_ms: 700.0, p99_ms: 1_500.0 }));
     let mut dice = StdRng::seed_from_u64(3);
-    let mut drawn: Vec<f64> = (0..100_000).map(|_| state.sample_ms(&mut dice)).collect();
+    let mut drawn: Vec<f64> = (0..100_000).map(|_| state.sample_ms(&Draw::random(&mut dice))).collect();
     drawn.sort_by(f64::total_cmp);
     for (share, expect) in [(0.5, 300.0), (0.95, 700.0), (0.99, 1_500.0)] {
         near("a percentile", drawn[(share * 1e5) as usize], expect, 0.05);
