@@ -32,6 +32,7 @@ macro_rules! dialogues {
 dialogues! {
     backchannel_becomes_interruption,
     backchannel_by_length,
+    backchannel_ends_late,
     backchannel_leaves_reply_going,
     backchannel_over_reply,
     barge_in_by_noise,

@@ -6,7 +6,7 @@
 //! interjection is for the report: the others may be used to improve what is measured.
 //!
 //! The hold is measured from the first loud sample that the client sends, the cancel from the end of the word that decides. Speech
-//! without words, whose length decides, is measured from the moment at which it is [`BOUND`] long.
+//! without words, whose length decides, is measured from the moment at which it is [`INTERRUPTS_AFTER`] long.
 
 use super::hub::{Engines, Hub};
 use super::questions::{VOICES, loud, speak, speaker};
@@ -15,6 +15,7 @@ use super::talker::Talker;
 use super::voice_to_voice::{SILENCE_MS, open, server_said};
 use super::{BenchError, Figure, Measure, Plan, Progress, Section, Taken, Unit, Waits};
 use antiphon_client::{AudioMode, ClientError, Connection, Event, RATE, Received, Receiver, Reply};
+use antiphon_dialog::INTERRUPTS_AFTER;
 use antiphon_engine_api::tts::Tts;
 use antiphon_types::{SampleRate, Samples};
 use futures_util::{StreamExt, stream};
@@ -95,8 +96,6 @@ const INTERRUPTIONS: [(&str, usize); 30] = [
 /// Speech for which the script has no words: its length decides.
 const WORDLESS: [&str; 2] = ["another story about the sea", "the weather in the mountains"];
 
-/// Speech without words that interrupts: `dialog`'s `INTERRUPTS_AFTER`.
-const BOUND: Duration = Duration::from_millis(700);
 /// Silence between two words of an interjection.
 const GAP: Duration = Duration::from_millis(40);
 
@@ -265,7 +264,7 @@ impl Interjection {
     fn decided_at(&self) -> Duration {
         match self.kind {
             Kind::Interruption(at) => self.ends[at],
-            Kind::Backchannel | Kind::Wordless => BOUND,
+            Kind::Backchannel | Kind::Wordless => INTERRUPTS_AFTER,
         }
     }
 }
@@ -324,7 +323,7 @@ impl Judged {
         for (what, waits, bound) in [
             ("to the hold", &self.held, HELD_P95_MS),
             ("from the deciding word to the cancel", &self.by_words, BY_WORDS_P95_MS),
-            ("from 700 ms without words to the cancel", &self.by_length, BY_LENGTH_P95_MS),
+            ("from 1 s without words to the cancel", &self.by_length, BY_LENGTH_P95_MS),
         ] {
             if !waits.is_empty() {
                 section.percentile(&format!("{name}: {what}"), waits, 50.0, None);

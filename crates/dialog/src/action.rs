@@ -36,6 +36,8 @@ pub enum Action {
     StartResponse(Box<ResponseWork>),
     /// Request a provisional transcript: the utterance's transcript if it ended now.
     TranscribeProvisionally(ItemId),
+    /// Request a partial transcript of all audio so far: its words decide about the reply that is held.
+    TranscribePartially(ItemId),
     /// Start a speculative response: its output is withheld until it is released.
     StartSpeculative(Box<ResponseWork>),
     /// The speculation is confirmed: release the speculative response's output; it continues as a normal response.

@@ -37,6 +37,7 @@ pub use event::{Command, Event, ItemPosition, ToolCallDelta};
 pub use failure::Failure;
 pub use history::History;
 pub use item::{Content, Item, ItemKind, ItemStatus, RemoteCall, Role};
+pub use listening::INTERRUPTS_AFTER;
 pub use memory::{Memory, Truncation};
 pub use settings::{
     InputEntry, Modality, ResponseRequest, ResponseSettings, ServerChoice, ServerUse, Settings, SpokenInput,

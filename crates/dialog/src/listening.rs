@@ -2,10 +2,27 @@
 
 use super::backchannel::Words;
 use super::captions::{Captions, is_echo};
+use super::state::MAX_HOLD;
 use super::{Action, Dialog, Failure, Item, ItemPosition, Notice, PlaybackControl, StopReason, UtteranceEnd};
 use crate::ResponseRequest;
-use antiphon_types::{ItemId, Samples, TurnId};
+use antiphon_types::{ItemId, Samples, Timestamp, TurnId};
 use serde::{Deserialize, Serialize};
+use std::time::Duration;
+
+/// Speech without words holds the reply for this long, then it interrupts: as long as the longest single word of a backchannel.
+/// flite's voices slt, rms, awb and kal16 say "absolutely", "exactly", "interesting" and "hmm" in 0.6 to 0.95 s.
+pub const INTERRUPTS_AFTER: Duration = Duration::from_secs(1);
+
+/// Speech whose words so far are those of a backchannel, or its beginning, holds the reply for this long: "makes sense" takes the
+/// same voices 0.9 to 1.3 s, "mm-hmm" 0.9 to 1.15 s. Then the words of a backchannel let it go on, others interrupt it.
+const BACKCHANNEL_WITHIN: Duration = Duration::from_millis(1_400);
+
+/// Before either limit the words are asked for once more, since the latest partial transcript may be 250 ms old: what a
+/// recognizer takes to answer. The limit does not wait for the answer.
+const ASKS_BEFORE: Duration = Duration::from_millis(60);
+
+/// How long the provisional transcript of a pause is waited for, at least: then the reply goes on, and late words still stop it.
+const ANSWERED_WITHIN: Duration = Duration::from_millis(300);
 
 /// State of the user's turn.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -53,8 +70,28 @@ struct Tentative {
     asks: bool,
     /// What its latest transcript is.
     words: Words,
-    /// The speaker pauses, or has ended.
-    is_paused: bool,
+    /// Since when the speaker pauses, or has ended.
+    paused: Option<Timestamp>,
+    /// When the words were asked for because a limit was near.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    asked: Option<Timestamp>,
+}
+
+impl Tentative {
+    /// When a reply that is held since `held` is decided about, if nothing is heard until then.
+    fn limit(&self, held: Timestamp) -> Timestamp {
+        match (self.paused, self.words) {
+            (Some(paused), _) => (held + MAX_HOLD).max(paused + ANSWERED_WITHIN),
+            (None, Words::None) => held + INTERRUPTS_AFTER,
+            (None, _) => held + BACKCHANNEL_WITHIN,
+        }
+    }
+
+    /// When the words are asked for before that; `None`: they were, or a pause has asked for them.
+    fn asks_at(&self, held: Timestamp) -> Option<Timestamp> {
+        let at = self.limit(held).before(ASKS_BEFORE);
+        (self.paused.is_none() && self.asked.is_none_or(|asked| asked < at)).then_some(at)
+    }
 }
 
 impl OpenUtterance {
@@ -118,7 +155,7 @@ impl Dialog {
         utterance.length = audio_end.saturating_sub(utterance.audio_start);
         self.actions.push(Action::CloseUtterance { item: utterance.item.clone(), end: UtteranceEnd::Detected });
         if let Some(tentative) = &mut utterance.tentative {
-            tentative.is_paused = true;
+            tentative.paused.get_or_insert(self.now);
             self.listening.awaiting.push(utterance);
             return;
         }
@@ -145,27 +182,41 @@ impl Dialog {
 
     /// Whether speech is under way that may be a backchannel: the reply is held whenever its speaker goes on after a pause.
     pub fn is_speech_tentative(&self) -> bool {
-        self.listening.speaking.as_ref().is_some_and(|utterance| utterance.tentative.is_some())
+        self.tentative().is_some()
     }
 
     /// Whether tentative speech goes on whose words, if any, are not those of a backchannel.
     pub(super) fn is_undecided_speech(&self) -> bool {
-        self.speaks(|words| words != Words::Backchannel)
+        self.tentative().is_some_and(|tentative| tentative.paused.is_none() && tentative.words != Words::Backchannel)
     }
 
-    /// Whether tentative speech goes on that has no words so far.
-    pub(super) fn is_wordless_speech(&self) -> bool {
-        self.speaks(|words| words == Words::None)
+    /// When a reply that is held since `held` by tentative speech is decided about, or its words are asked for.
+    pub(super) fn tentative_due(&self, held: Timestamp) -> Option<Timestamp> {
+        let tentative = self.tentative()?;
+        Some(tentative.asks_at(held).unwrap_or_else(|| tentative.limit(held)))
     }
 
-    fn speaks(&self, such: impl Fn(Words) -> bool) -> bool {
-        let tentative = self.listening.speaking.as_ref().and_then(|utterance| utterance.tentative.as_ref());
-        tentative.is_some_and(|tentative| !tentative.is_paused && such(tentative.words))
+    /// The hold's deadline has passed: asks for the words of the speech under way, once before each limit. Returns whether it did.
+    pub(super) fn asks_for_words(&mut self) -> bool {
+        let (now, held) = (self.now, self.held_since());
+        let Some(utterance) = &mut self.listening.speaking else { return false };
+        let (Some(tentative), Some(held)) = (&mut utterance.tentative, held) else { return false };
+        if tentative.asks_at(held).is_none() || now >= tentative.limit(held) {
+            return false;
+        }
+        tentative.asked = Some(now);
+        self.actions.push(Action::TranscribePartially(utterance.item.clone()));
+        true
+    }
+
+    fn tentative(&self) -> Option<&Tentative> {
+        self.listening.speaking.as_ref()?.tentative.as_ref()
     }
 
     pub(super) fn speaker_pauses(&mut self, is_paused: bool) {
+        let paused = is_paused.then_some(self.now);
         if let Some(tentative) = self.listening.speaking.as_mut().and_then(|utterance| utterance.tentative.as_mut()) {
-            tentative.is_paused = is_paused;
+            tentative.paused = paused;
         }
     }
 

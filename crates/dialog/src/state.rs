@@ -13,11 +13,7 @@ use std::time::Duration;
 
 /// The longest a reply is withheld before a sound is classified. The turn detector decides within 300 ms of audio; this
 /// covers a microphone that stops sending.
-const MAX_HOLD: Duration = Duration::from_secs(1);
-
-/// Speech without words holds the reply for this long, then it interrupts: longer than "uh-huh", "okay" and "I see" (0.2 to 0.6 s
-/// by flite's voices slt, rms, awb and kal16); "mm-hmm" is longer (0.9 to 1.1 s) and interrupts.
-const INTERRUPTS_AFTER: Duration = Duration::from_millis(700);
+pub(super) const MAX_HOLD: Duration = Duration::from_secs(1);
 
 /// A hold under way.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -163,8 +159,8 @@ impl Dialog {
     }
 
     fn hold_due(&self) -> Option<Timestamp> {
-        let longest = if self.is_wordless_speech() { INTERRUPTS_AFTER } else { MAX_HOLD };
-        self.held.as_ref().map(|held| held.since + longest)
+        let since = self.held.as_ref()?.since;
+        Some(self.tentative_due(since).unwrap_or(since + MAX_HOLD))
     }
 
     /// The settings in force.
@@ -193,7 +189,7 @@ impl Dialog {
     }
 
     fn tick(&mut self, position: Samples) {
-        if self.hold_due().is_some_and(|deadline| self.now >= deadline) {
+        if self.hold_due().is_some_and(|deadline| self.now >= deadline) && !self.asks_for_words() {
             if self.is_undecided_speech() { self.interrupted_by_speaker() } else { self.release() }
         }
         if self.follow_up_due().is_some_and(|due| self.now >= due) {
@@ -241,6 +237,10 @@ impl Dialog {
             self.history.resume(self.now);
             self.actions.push(Action::Release { held_at: held.position });
         }
+    }
+
+    pub(super) fn held_since(&self) -> Option<Timestamp> {
+        self.held.as_ref().map(|held| held.since)
     }
 
     /// The item whose playback is held.

@@ -89,8 +89,11 @@ fn without_words_the_length_decides() {
             < held i2
         680 started 300
             open i3
-        1299 tick
-        1300 tick
+        1539 tick
+        1540 tick
+            transcribe partially i3
+        1599 tick
+        1600 tick
             < speech_started i3 300
             stop r1
             < r1 i2 PartDone { audio: true, text: \"One two. Three four. \" }
@@ -200,9 +203,71 @@ fn agreement_that_goes_on_and_on_does_not_hold_the_reply_for_ever() {
         680 started 300
             open i3
         900 partial i3 yeah
-        1300 tick
-        1400 partial i3 yeah yeah yeah
         1600 tick
+        1700 partial i3 yeah yeah yeah
+        1940 tick
+            transcribe partially i3
+        2000 tick
+            < released i2
+            release",
+    );
+}
+
+#[test]
+fn a_word_that_ends_late_is_asked_for_before_the_length_decides() {
+    check_with(
+        speaking(),
+        "600 onset 500
+            hold
+            < held i2
+        680 started 300
+            open i3
+        1540 tick
+            transcribe partially i3
+        1550 partial i3 absolutely
+        1600 tick
+        1640 paused
+            transcribe provisionally i3
+        1700 tick
+        1710 provisional i3 absolutely
+            < released i2
+            release",
+    );
+}
+
+#[test]
+fn the_beginning_of_a_backchannel_has_until_its_limit_to_become_one() {
+    let begins = |then: &str| {
+        let mut runner = speaking();
+        for line in ["600 onset 500", "680 started 300", "1100 partial i3 makes", "1350 partial i3 makes"] {
+            runner.run(line);
+        }
+        for line in ["1540 tick", "1600 tick"] {
+            assert_eq!(runner.run(line), [""; 0], "{line}");
+        }
+        assert_eq!(runner.run("1940 tick"), ["transcribe partially i3"]);
+        runner.run(&format!("1950 partial i3 {then}"));
+        runner.run("2000 tick")
+    };
+    assert_eq!(begins("makes sense"), ["< released i2", "release"]);
+    assert_eq!(begins("makes")[0], "< speech_started i3 300", "and it interrupts where it becomes none");
+}
+
+#[test]
+fn the_words_of_a_pause_have_time_to_arrive_however_long_the_hold_is() {
+    check_with(
+        speaking(),
+        "600 onset 500
+            hold
+            < held i2
+        680 started 300
+            open i3
+        1100 partial i3 makes
+        1900 paused
+            transcribe provisionally i3
+        1901 tick
+        2199 tick
+        2200 tick
             < released i2
             release",
     );

@@ -261,6 +261,7 @@ impl Runner {
             Action::DropUtterance(item) => format!("drop {}", self.i(item)),
             Action::ClearInput => "clear input".into(),
             Action::StartResponse(work) => format!("start {} {}", self.r(&work.response), work.turn),
+            Action::TranscribePartially(item) => format!("transcribe partially {}", self.i(item)),
             Action::TranscribeProvisionally(item) => format!("transcribe provisionally {}", self.i(item)),
             Action::StartSpeculative(_) if self.names_only_seen => "speculate".into(),
             Action::DropSpeculative { .. } if self.names_only_seen => "discard".into(),

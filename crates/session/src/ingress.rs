@@ -243,6 +243,13 @@ impl Ingress {
         }
     }
 
+    /// Requests a partial transcript of the utterance `item`, unless a provisional one is on its way.
+    pub(super) fn request_partial(&mut self, item: &ItemId) {
+        if let Some(utterance) = self.utterance.as_mut().filter(|utterance| utterance.item == *item) {
+            utterance.request_partial();
+        }
+    }
+
     /// Requests a provisional transcript of the utterance `item`.
     pub(super) fn request_provisional(&mut self, item: &ItemId) {
         if let Some(utterance) = self.utterance.as_mut().filter(|utterance| utterance.item == *item) {

@@ -57,6 +57,7 @@ impl Actor {
                     self.timeline.speculation_started(&item, self.now());
                     self.ingress.request_provisional(&item);
                 }
+                Action::TranscribePartially(item) => self.ingress.request_partial(&item),
                 Action::StartSpeculative(work) => self.start_speculative(*work),
                 Action::ReleaseSpeculative(id) => self.release_speculative(&id),
                 Action::DropSpeculative { response, outcome, wasted } => {

@@ -20,7 +20,7 @@ const PIECE_MS: usize = PIECE_SAMPLES / 16;
 pub(super) enum TranscriptionInput {
     /// Mono PCM at 16 kHz.
     Pcm(Vec<i16>),
-    /// The speaker pauses: report a partial transcript.
+    /// The speaker pauses, or a decision is due: report a partial transcript of all audio so far.
     RequestPartial,
     /// The speaker pauses: report a provisional transcript, the final one if the utterance ended here.
     RequestProvisional,
