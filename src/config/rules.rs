@@ -65,6 +65,8 @@ pub enum Rule {
     Wholes(i64, i64, &'static str),
     /// A table of any keys and values.
     Fields,
+    /// A table of texts by the two letters of their language: the most characters of one.
+    ByLanguage(usize),
     /// A table of tables: settings of calls by the number called or another name.
     Routes,
     /// A table of the keys of this section, for another engine of its stage; empty: none.
@@ -176,6 +178,8 @@ pub const KEYS: &[Key] = &[
     key("session", "create_response", Rule::Switch),
     key("session", "interrupt_response", Rule::Switch),
     key("session", "ignore_backchannels", Rule::Switch),
+    key("session", "filler_after_ms", Rule::Whole(0, 60_000, "milliseconds")),
+    key("session", "fillers", Rule::ByLanguage(100)),
     key("session", "history_tokens", Rule::Whole(200, 10_000_000, "tokens")),
     key("session", "max_utterance_seconds", Rule::Whole(10, 600, "seconds")),
     key("session", "refuse_unknown_fields", Rule::Switch),
@@ -316,6 +320,13 @@ impl Rule {
                 .as_array()
                 .is_some_and(|all| all.iter().all(|n| n.as_integer().is_some_and(|n| (*min..=*max).contains(&n)))),
             Self::Fields => value.is_table(),
+            Self::ByLanguage(max) => value.as_table().is_some_and(|texts| {
+                let is_right = |text: &str| !text.trim().is_empty() && text.chars().count() <= *max;
+                let is_text = |(language, text): (&String, &Value)| {
+                    !language.is_empty() && Self::Language.allows_text(language) && text.as_str().is_some_and(is_right)
+                };
+                texts.iter().all(is_text)
+            }),
             Self::Routes => value.as_table().is_some_and(|routes| {
                 let is_right = |(name, value): (&String, &Value)| match name.as_str() {
                     "greeting" => value.is_str(),
@@ -396,6 +407,9 @@ impl Rule {
             Self::Wholes(min, max, what) => format!("a list of {what} from {min} to {max}, such as [0, 1]"),
             Self::Fallback(section) => format!("a table of keys of [{section}], its engine among them, or {{}} for none"),
             Self::Fields => "a table, such as { language = \"English\" }".into(),
+            Self::ByLanguage(max) => {
+                format!("a table of texts of at most {max} characters by language, such as {{ en = \"One moment.\" }}")
+            }
             Self::Words(words) => format!("a list of {}", words.join(", ")),
             Self::NatsServers => "a list of addresses, such as [\"tls://nats.example.org:4222\"]".into(),
             Self::Names => "a list of models, such as [\"kokoro\", \"whisper-base:q5_1\"]".into(),

@@ -23,7 +23,7 @@ from recordings import record
 HERE = pathlib.Path(__file__).parent
 ROOT = HERE.parents[1]
 BINARY = os.environ.get("ANTIPHON", str(ROOT / "target/debug/antiphon"))
-PROGRAMS = ["golden", "text_turn", "voice_turn", "manual_turn", "two_turns", "barge_in", "g711", "tool_call", "errors",
+PROGRAMS = ["golden", "text_turn", "voice_turn", "manual_turn", "two_turns", "barge_in", "g711", "tool_call", "slow_tool", "errors",
     "semantic_vad", "transcription", "beta_turn", "speech", "wyoming_home", "webrtc_call", "npm/text_turn", "npm/voice_turn", "npm/manual_turn", "npm/two_turns",
     "npm/barge_in", "npm/semantic_vad", "npm/transcription", "npm/tool_call", "npm/speech", "example_agents"]
 # How often a program that failed runs again.
@@ -40,7 +40,9 @@ class Hub:
         # The jobs and models of whoever works here are none of a test's.
         models = os.path.join(os.path.dirname(jobs), "models")
         wyoming = {"ANTIPHON_WYOMING__LISTEN": "127.0.0.1:0"}
-        env = {**os.environ, "ANTIPHON_SPEECH__JOBS_DIR": jobs, "ANTIPHON_MODELS__DIR": models, **wyoming}
+        # Longer than any answer of the other programs takes.
+        filler = {"ANTIPHON_SESSION__FILLER_AFTER_MS": "5000"}
+        env = {**os.environ, "ANTIPHON_SPEECH__JOBS_DIR": jobs, "ANTIPHON_MODELS__DIR": models, **wyoming, **filler}
         self.process = subprocess.Popen(command, cwd=ROOT, env=env, text=True, start_new_session=True, **pipes)
         self.lines, self.url, self.wyoming, self.listening = [], None, None, threading.Event()
         threading.Thread(target=self._read, daemon=True).start()

@@ -213,6 +213,9 @@ impl Log {
                 text += &format!("\n  {name} {words:?}");
             }
         }
+        if let Some(words) = turn["filler"]["text"].as_str() {
+            text += &format!("\n  filler {words:?}");
+        }
         let ms = |name: &str| turn["audio"][name].as_f64().unwrap_or_default().round();
         if ms("generated_ms") > 0.0 {
             let by = text_of(&turn["heard_by"]);

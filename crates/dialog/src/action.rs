@@ -38,6 +38,13 @@ pub enum Action {
     TranscribeProvisionally(ItemId),
     /// Request a partial transcript of all audio so far: its words decide about the reply that is held.
     TranscribePartially(ItemId),
+    /// Speak a filler for a response that is late; [`crate::Event::FillerStarted`] brings it.
+    SpeakFiller {
+        /// The response.
+        response: ResponseId,
+        /// Voice, speed, format.
+        settings: Box<ResponseSettings>,
+    },
     /// Start a speculative response: its output is withheld until it is released.
     StartSpeculative(Box<ResponseWork>),
     /// The speculation is confirmed: release the speculative response's output; it continues as a normal response.

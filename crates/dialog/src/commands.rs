@@ -145,9 +145,15 @@ impl Dialog {
     }
 
     fn truncate(&mut self, id: ItemId, content_index: u32, audio_end_ms: u64) -> Result<(), Refusal> {
-        let item = self.history.item(&id).ok_or_else(|| Refusal::NoItemToTruncate(id.clone()))?;
-        let is_speech = matches!(&item.kind, ItemKind::Message { content, .. }
-            if matches!(content.get(content_index as usize), Some(Content::OutputAudio { .. })));
+        let is_speech = match self.history.item(&id).map(|item| &item.kind) {
+            Some(ItemKind::Message { content, .. }) => {
+                matches!(content.get(content_index as usize), Some(Content::OutputAudio { .. }))
+            }
+            Some(_) => false,
+            // Its client stops it like any other speech.
+            None if self.history.is_filler(&id) => content_index == 0,
+            None => return Err(Refusal::NoItemToTruncate(id)),
+        };
         let spoken = self.history.spoken_mut(&id).filter(|_| is_speech).ok_or(Refusal::NotTruncatable)?;
         let length_ms = spoken.generated().as_ms_ceil(spoken.rate());
         if audio_end_ms > length_ms {

@@ -77,6 +77,19 @@ pub enum Event {
         /// Number of samples.
         n: Samples,
     },
+    /// A filler was synthesized. Its audio follows as [`Self::AudioGenerated`], then [`Self::FillerEnded`], without any other event
+    /// between them.
+    FillerStarted {
+        /// The response that it is spoken for.
+        response: ResponseId,
+        /// Its words.
+        text: String,
+    },
+    /// All audio of the filler was synthesized.
+    FillerEnded {
+        /// The response.
+        response: ResponseId,
+    },
     /// Audio of an item was sent to the client.
     AudioSent {
         /// The item.

@@ -15,6 +15,9 @@ pub(super) const MAX_BYTES: usize = 4 * 1024 * 1024;
 pub struct History {
     items: Vec<Item>,
     spoken: BTreeMap<ItemId, Spoken>,
+    /// The last filler: speech that is no item.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    filler: Option<ItemId>,
     /// The model reads from this item on; see `memory`.
     pub(super) told_from: Option<ItemId>,
 }
@@ -45,6 +48,24 @@ impl History {
 
     pub(super) fn speak(&mut self, id: ItemId, spoken: Spoken) {
         self.spoken.insert(id, spoken);
+    }
+
+    /// A filler's speech, in the place of the last one's.
+    pub(super) fn speak_filler(&mut self, id: ItemId, spoken: Spoken) {
+        if let Some(last) = self.filler.replace(id.clone()) {
+            self.spoken.remove(&last);
+        }
+        self.spoken.insert(id, spoken);
+    }
+
+    /// Whether the speech of this id is a filler.
+    pub(super) fn is_filler(&self, id: &ItemId) -> bool {
+        self.filler.as_ref() == Some(id)
+    }
+
+    /// The filler that was spoken for this response, if it was the last one.
+    pub(super) fn filler_of(&self, response: &ResponseId) -> Option<ItemId> {
+        self.filler.clone().filter(|id| self.spoken.get(id).is_some_and(|spoken| spoken.response() == response))
     }
 
     /// Inserts an item and returns the id of the item before it; `Err` when the position does not exist.
@@ -114,10 +135,10 @@ impl History {
         self.spoken.values().any(|spoken| spoken.generated().0 > 0)
     }
 
-    /// The reply items that the listener has not heard to their end, in order.
+    /// The reply items that the listener has not heard to their end, in order. A filler, which begins in silence, comes first.
     pub(super) fn unheard(&self, now: Timestamp) -> Vec<ItemId> {
-        let unheard = |item: &&Item| self.spoken.get(&item.id).is_some_and(|spoken| spoken.is_unheard(now));
-        self.items.iter().filter(unheard).map(|item| item.id.clone()).collect()
+        let unheard = |id: &&ItemId| self.spoken.get(id).is_some_and(|spoken| spoken.is_unheard(now));
+        self.filler.iter().chain(self.items.iter().map(|item| &item.id)).filter(unheard).cloned().collect()
     }
 
     /// Whether the item is here and the user has sent no message behind it.

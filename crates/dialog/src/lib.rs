@@ -10,6 +10,7 @@ mod captions;
 mod commands;
 mod event;
 mod failure;
+mod filler;
 mod history;
 mod idle;
 mod item;

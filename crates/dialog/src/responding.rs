@@ -27,6 +27,12 @@ pub(super) struct Response {
     /// Its work has started; before, it waits for transcripts.
     started: bool,
     pub(super) outputs: Vec<Output>,
+    /// The filler that is being taken; it is none of the outputs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) filler: Option<Item>,
+    /// It is for a filler only, beside the conversation, and no model is asked.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) is_filler: bool,
     audio: Samples,
     /// The request, for the response that follows its remote calls.
     pub(super) request: ResponseRequest,
@@ -58,16 +64,47 @@ pub(super) struct Output {
 }
 
 impl Response {
+    fn new(turn: TurnId, request: &ResponseRequest, settings: ResponseSettings) -> Self {
+        Self {
+            turn,
+            input: request.input.clone(),
+            awaiting: Vec::new(),
+            failure: None,
+            started: false,
+            outputs: Vec::new(),
+            filler: None,
+            is_filler: false,
+            audio: Samples::ZERO,
+            request: request.clone(),
+            offers: BTreeMap::new(),
+            finished: None,
+            n_read: 0,
+            heard: Samples::ZERO,
+            settings,
+        }
+    }
+
     /// The message that is being spoken or written, and its index.
     fn message(&self) -> Option<(usize, &Output)> {
         self.outputs.iter().enumerate().rfind(|(_, output)| output.call.is_none() && !output.closed)
     }
 
     pub(super) fn speaking_item(&self) -> Option<(ItemId, u32)> {
-        self.message().map(|(index, output)| (output.item.id.clone(), index as u32))
+        let filler = || Some((self.filler.as_ref()?.id.clone(), self.next_index()));
+        filler().or_else(|| self.message().map(|(index, output)| (output.item.id.clone(), index as u32)))
     }
 
-    fn rate(&self) -> SampleRate {
+    /// The index of the next output. A filler shows the same one: the client's list ends up as the response's.
+    pub(super) fn next_index(&self) -> u32 {
+        self.outputs.len() as u32
+    }
+
+    /// Whether a filler may be spoken for it: it is asked for, is to be spoken, and has said nothing.
+    pub(super) fn may_fill(&self) -> bool {
+        self.started && self.is_audio() && self.filler.is_none() && self.messages().next().is_none()
+    }
+
+    pub(super) fn rate(&self) -> SampleRate {
         self.settings.output_format.rate()
     }
 
@@ -100,23 +137,10 @@ impl Dialog {
     pub(super) fn respond_as(&mut self, id: Option<ResponseId>, request: &ResponseRequest) {
         let id = id.unwrap_or_else(|| ResponseId::from(self.ids.next("resp")));
         let settings = ResponseSettings::resolve(&self.settings, request);
-        let response = Response {
-            turn: self.listening.turn,
-            input: request.input.clone(),
-            awaiting: Vec::new(),
-            failure: None,
-            started: false,
-            outputs: Vec::new(),
-            audio: Samples::ZERO,
-            request: request.clone(),
-            offers: BTreeMap::new(),
-            finished: None,
-            n_read: 0,
-            heard: Samples::ZERO,
-            settings,
-        };
+        let response = Response::new(self.listening.turn, request, settings);
         if response.settings.in_conversation {
             self.forget_follow_up();
+            self.user_waits();
             self.active = Some(id.clone());
             self.listening.wants_response = false;
         }
@@ -124,6 +148,22 @@ impl Dialog {
         self.responses.insert(id.clone(), response);
         self.transcribe_input(&id, &request.spoken_input);
         self.start_waiting();
+    }
+
+    /// Begins a response for a filler alone.
+    pub(super) fn respond_with_filler(&mut self, id: &ResponseId, request: &ResponseRequest) {
+        let settings = ResponseSettings::resolve(&self.settings, request);
+        let response = Response::new(self.listening.turn, request, settings);
+        let response = Response { started: true, is_filler: true, ..response };
+        self.notify(Notice::ResponseCreated(response.view(id, ResponseStatus::InProgress, None)));
+        self.responses.insert(id.clone(), response);
+    }
+
+    /// Ends it: the filler is its only output.
+    pub(super) fn end_filler_response(&mut self, id: &ResponseId, item: Item) {
+        let response = self.responses.get_mut(id).expect("the caller looked it up");
+        response.outputs.push(Output { item, call: None, closed: true });
+        self.end(id, ResponseStatus::Completed, None);
     }
 
     /// Starts the responses whose transcripts and tools have arrived.
@@ -170,6 +210,7 @@ impl Dialog {
         if self.is_space_between(id, text) {
             return;
         }
+        self.filler_ended(id);
         let Some((index, item)) = self.message(id) else { return };
         let response = self.responses.get_mut(id).expect("it has a message");
         let audio = response.is_audio();
@@ -263,7 +304,7 @@ impl Dialog {
     /// Stops a response. What the listener will not hear is not history.
     pub(super) fn stop(&mut self, id: &ResponseId, reason: StopReason) {
         let Some(response) = self.responses.get(id) else { return };
-        let spoken: Vec<ItemId> = response.messages().cloned().collect();
+        let spoken: Vec<ItemId> = response.messages().cloned().chain(self.history.filler_of(id)).collect();
         self.actions.push(Action::StopResponse(id.clone()));
         self.stop_calls(id);
         let now = self.now;
@@ -278,6 +319,7 @@ impl Dialog {
 
     /// Closes what is open and tells the client.
     pub(super) fn end(&mut self, id: &ResponseId, status: ResponseStatus, tokens: Option<Usage>) {
+        self.filler_ended(id);
         let Some(mut response) = self.responses.remove(id) else { return };
         self.actions.extend(response.awaiting.drain(..).map(|utterance| Action::DropUtterance(utterance.item)));
         let complete = status == ResponseStatus::Completed;
@@ -333,6 +375,9 @@ impl Dialog {
             return Some((index, item));
         }
         let (audio, rate) = (response.is_audio(), response.rate());
+        if response.settings.in_conversation {
+            self.wait_is_over();
+        }
         let part = if audio {
             Content::OutputAudio { transcript: Some(String::new()) }
         } else {
@@ -355,6 +400,7 @@ impl Dialog {
     }
 
     fn begin_output(&mut self, id: &ResponseId, kind: ItemKind, call: Option<usize>) -> usize {
+        self.filler_ended(id);
         self.end_outputs(id);
         let item = Item { id: self.mint_item(), status: ItemStatus::InProgress, kind };
         let response = self.responses.get_mut(id).expect("the caller looked it up");

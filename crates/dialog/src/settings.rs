@@ -37,6 +37,9 @@ pub struct Settings {
     pub server_choice: Option<ServerChoice>,
     /// `None`: the client commits the buffer and asks for responses itself.
     pub turn_detection: Option<TurnDetection>,
+    /// How long a turn may be silent before a filler is spoken; `None`: for ever. Absent in replay logs that are older.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub filler_after: Option<Duration>,
     /// Whether the client gets transcripts of the input.
     pub transcripts: bool,
     /// Whether a client that controls playback gets transcript deltas of an utterance under way; else from its commit on.

@@ -1,5 +1,6 @@
 //! The reducer's state and its entry point.
 
+use super::filler::Filler;
 use super::listening::Listening;
 use super::remote::Remote;
 use super::responding::Response;
@@ -56,6 +57,8 @@ pub struct Dialog {
     /// The client is disconnected.
     pub(super) away: bool,
     pub(super) remote: Remote,
+    #[serde(default)]
+    pub(super) filler: Filler,
     pub(super) now: Timestamp,
     /// Empty between two steps.
     #[serde(skip)]
@@ -78,6 +81,7 @@ impl Dialog {
             answered: None,
             away: false,
             remote: Remote::default(),
+            filler: Filler::default(),
             now: Timestamp::ZERO,
             actions: Vec::new(),
         }
@@ -127,6 +131,8 @@ impl Dialog {
             Event::Text { response, text } => self.text(&response, &text),
             Event::ToolCall(delta) => self.tool_call(delta),
             Event::AudioGenerated { response, n } => self.audio_made(&response, n),
+            Event::FillerStarted { response, text } => self.filler_started(&response, &text),
+            Event::FillerEnded { response } => self.filler_ended(&response),
             Event::AudioSent { item, n } => {
                 if let Some(spoken) = self.history.spoken_mut(&item) {
                     spoken.sent(now, n);
@@ -143,7 +149,7 @@ impl Dialog {
     /// When [`Event::Tick`] is due.
     pub fn next_deadline(&self) -> Option<Timestamp> {
         let hold = self.hold_due();
-        hold.into_iter().chain(self.follow_up_due()).chain(self.idle_deadline()).min()
+        hold.into_iter().chain(self.follow_up_due()).chain(self.idle_deadline()).chain(self.filler_due()).min()
     }
 
     /// Whether nothing is under way that only this process can finish: an utterance, a transcript, a response, a call. What is
@@ -194,6 +200,9 @@ impl Dialog {
         }
         if self.follow_up_due().is_some_and(|due| self.now >= due) {
             self.follow_up();
+        }
+        if self.filler_due().is_some_and(|due| self.now >= due) {
+            self.request_filler();
         }
         if self.idle_deadline().is_some_and(|deadline| self.now >= deadline) {
             self.prompt_user(position);

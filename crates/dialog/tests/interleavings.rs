@@ -2,6 +2,7 @@
 
 use super::script::{AUTO, PATIENT, Runner};
 use antiphon_dialog::{PlaybackControl, TurnDetection};
+use std::time::Duration;
 
 /// What each side does, in its own order.
 const BARGE_IN: &[&str] = &["onset", "started 600", "stopped 900", "heard i3 stop it"];
@@ -75,5 +76,29 @@ fn every_order_of_barge_in_cancel_and_completion_ends_well() {
             inspect(order, &run(listener, AUTO, order));
         }
         inspect(order, &run(PlaybackControl::Server, PATIENT, order));
+    }
+}
+
+#[test]
+fn every_order_of_a_filler_its_answer_and_a_barge_in_ends_well() {
+    const FILLER: &[&str] = &["fills r1 One moment.", "made r1 300", "filled r1"];
+    const ANSWER: &[&str] = &["text r1 Five six.", "made r1 500", "finished r1"];
+    for order in merges(BARGE_IN, FILLER, ANSWER) {
+        let mut runner = Runner::new(PlaybackControl::Server, Some(AUTO)).without_snapshots();
+        runner.fill_after(Duration::from_millis(100));
+        for line in ["0 started 0", "1 stopped 1", "2 heard i1 tell me", "102 tick"] {
+            runner.run(line);
+        }
+        let mut log = Vec::new();
+        for (i, line) in order.iter().enumerate() {
+            let opened = log.iter().find_map(|line: &String| line.strip_prefix("open ")).unwrap_or("i3").to_owned();
+            log.extend(runner.run(&format!("{} {}", 600 + i, line.replace("i3", &opened))));
+        }
+        let count = |text: &str| log.iter().filter(|line| line.starts_with(text)).count();
+        let story = || format!("{order:?}\n{}", log.join("\n"));
+        assert_eq!(count("< response_done r1"), 1, "one end: {}", story());
+        assert_eq!(count("< output_added r1"), count("< output_done r1"), "what began has ended: {}", story());
+        assert_eq!(count("hold"), count("release"), "what is held is let go: {}", story());
+        assert!(!runner.history().contains("One moment."), "no filler in the history: {}", story());
     }
 }

@@ -2,6 +2,7 @@
 
 mod backchannels;
 mod captions;
+mod filler;
 mod idle;
 mod interleavings;
 mod remote;

@@ -71,6 +71,7 @@ impl Runner {
             servers: Vec::new(),
             server_choice: None,
             turn_detection,
+            filler_after: None,
             transcripts: true,
             live_transcripts: false,
             memory: Memory { budget: 8_000, conversation: None, truncation: Truncation::Oldest { keep: 1.0 } },
@@ -113,6 +114,11 @@ impl Runner {
     /// Other turn detection from now on.
     pub fn detect(&mut self, detection: TurnDetection) {
         self.set(Settings { turn_detection: Some(detection), ..self.dialog.settings().clone() });
+    }
+
+    /// A filler is spoken where a turn is silent for longer.
+    pub fn fill_after(&mut self, after: Duration) {
+        self.set(Settings { filler_after: Some(after), ..self.dialog.settings().clone() });
     }
 
     fn set(&mut self, settings: Settings) {
@@ -176,6 +182,8 @@ impl Runner {
             "unheard" => Event::Transcribed { item: self.item(first), result: Err(rest.into()) },
             "text" => Event::Text { response: self.response(first), text: format!("{rest} ") },
             "made" => Event::AudioGenerated { response: self.response(first), n: at24(rest) },
+            "fills" => Event::FillerStarted { response: self.response(first), text: rest.into() },
+            "filled" => Event::FillerEnded { response: self.response(first) },
             "sent" => Event::AudioSent { item: self.item(first), n: at24(rest) },
             "call" => {
                 let mut words = rest.splitn(3, ' ');
@@ -284,6 +292,7 @@ impl Runner {
             Action::Hold => "hold".into(),
             Action::Release { .. } => "release".into(),
             Action::Flush(id) => format!("flush {}", self.r(id)),
+            Action::SpeakFiller { response, .. } => format!("filler {}", self.r(response)),
             Action::Notify(notice) => format!("< {}", self.notice(notice)),
         }
     }

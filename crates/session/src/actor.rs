@@ -76,6 +76,8 @@ pub(super) struct Actor {
     pub(super) judging: Option<DropGuard>,
     /// Responses under way.
     pub(super) speaking: HashMap<ResponseId, (DropGuard, Voice)>,
+    /// The filler that is being synthesized.
+    pub(super) filler: Option<DropGuard>,
     /// The speculative response.
     pub(super) speculative: Option<SpeculativeTask>,
     /// Remote servers, and the work under way there.
@@ -181,6 +183,7 @@ impl Actor {
             transcriptions: HashMap::new(),
             judging: None,
             speaking: HashMap::new(),
+            filler: None,
             speculative: None,
             links: Links::default(),
             playback: Playback::new(Duration::from_millis(u64::from(setup.session.lead_ms))),
@@ -264,6 +267,7 @@ impl Actor {
             transcriptions: HashMap::new(),
             judging: None,
             speaking: HashMap::new(),
+            filler: None,
             speculative: None,
             links: Links::resumed(),
             playback: playback.resumed(snapshot.playback),
@@ -469,6 +473,7 @@ impl Actor {
     fn product(&mut self, product: Product) {
         match product {
             Product::Mark(response, milestone, at) => self.timeline.mark(&response, milestone, at),
+            Product::Filler(filler) => self.filler(filler),
             Product::Served(response, served) => self.timeline.spoken_by(&response, served),
             Product::Audio(response, pcm, at) => {
                 if let Some((item, _)) = self.dialog.speaking_item(&response) {

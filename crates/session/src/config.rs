@@ -2,6 +2,11 @@
 
 use antiphon_dialog::Speculation;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// What a filler says if nothing else is configured.
+const FILLERS: [(&str, &str); 4] =
+    [("de", "Einen Moment."), ("en", "One moment."), ("es", "Un momento."), ("fr", "Un instant.")];
 
 /// Settings of a conversation. Each key is documented in `configs/default.toml`.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
@@ -19,6 +24,10 @@ pub struct SessionConfig {
     pub interrupt_response: bool,
     /// Whether a backchannel leaves that reply going, where the hub controls its playback.
     pub ignore_backchannels: bool,
+    /// How long a turn may be silent before a filler is spoken; 0: for ever.
+    pub filler_after_ms: u32,
+    /// The words of a filler, by the two letters of the voice's language.
+    pub fillers: BTreeMap<String, String>,
     /// Tokens the model reads at most: instructions, tools and the latest turns.
     pub history_tokens: u32,
     /// The longest utterance, in seconds.
@@ -76,6 +85,8 @@ impl Default for SessionConfig {
             create_response: true,
             interrupt_response: true,
             ignore_backchannels: false,
+            filler_after_ms: 0,
+            fillers: FILLERS.map(|(language, text)| (language.to_owned(), text.to_owned())).into(),
             history_tokens: 8_000,
             max_utterance_seconds: 300,
             refuse_unknown_fields: true,

@@ -13,6 +13,7 @@ mod config;
 mod egress;
 mod expiry;
 mod fair_order;
+mod filler;
 mod inbound;
 mod ingress;
 mod inline_audio;

@@ -11,7 +11,7 @@ use antiphon_engine_api::Hop;
 use antiphon_engine_api::stt::{SttOptions, TokenLogprob};
 use antiphon_protocol::{INCLUDE_LOGPROBS, ServerEvent};
 use antiphon_telemetry::{Outcome, span};
-use antiphon_types::{BrownoutLevel, ItemId, Meter, ResponseId, SampleRate, Samples, Timestamp};
+use antiphon_types::{BrownoutLevel, Format, ItemId, Meter, ResponseId, SampleRate, Samples, Timestamp};
 use std::collections::VecDeque;
 use tokio::sync::mpsc;
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -58,6 +58,7 @@ impl Actor {
                     self.ingress.request_provisional(&item);
                 }
                 Action::TranscribePartially(item) => self.ingress.request_partial(&item),
+                Action::SpeakFiller { response, settings } => self.speak_filler(response, &settings),
                 Action::StartSpeculative(work) => self.start_speculative(*work),
                 Action::ReleaseSpeculative(id) => self.release_speculative(&id),
                 Action::DropSpeculative { response, outcome, wasted } => {
@@ -155,16 +156,21 @@ impl Actor {
 
     /// The voice and the task of a response.
     pub(super) fn prepare(&self, work: ResponseWork, meters: ResponseMeters) -> (Voice, Responding) {
+        let voice = self.voice(work.settings.output_format);
+        let is_audio = work.settings.modality == Modality::Audio;
+        tracing::debug!(turn = %work.turn, response = %work.response, audio = is_audio, "answering");
+        let (engines, products) = (self.setup.engines.clone(), self.products.clone());
+        (voice, Responding { work, engines, products, meters, clock: self.clock })
+    }
+
+    /// The way out of a response's speech in this format.
+    pub(super) fn voice(&self, format: Format) -> Voice {
         let packing = match self.mode {
             AudioMode::Events => Packing::Delta,
             AudioMode::Pcm16 => Packing::PcmFrames,
             AudioMode::Opus => Packing::OpusFrames,
         };
-        let voice = Voice::new(work.settings.output_format, packing);
-        let is_audio = work.settings.modality == Modality::Audio;
-        tracing::debug!(turn = %work.turn, response = %work.response, audio = is_audio, "answering");
-        let (engines, products) = (self.setup.engines.clone(), self.products.clone());
-        (voice, Responding { work, engines, products, meters, clock: self.clock })
+        Voice::new(format, packing)
     }
 
     /// Spawns a task that ends when its guard is dropped.
@@ -263,7 +269,12 @@ impl Actor {
                 response,
                 change: OutputChange::TextDelta(text) | OutputChange::TranscriptDelta(text),
                 ..
-            } => self.timeline.said(response, text),
+            } => match self.dialog.is_filling(response) {
+                true => self.timeline.filled(text, now),
+                false => self.timeline.said(response, text),
+            },
+            // A filler belongs to the turn that waits.
+            Notice::ResponseCreated(view) if self.dialog.is_filling(&view.id) => {}
             Notice::ResponseCreated(view) => {
                 self.timeline.response_created(&view.id, view.settings.in_conversation, now);
             }

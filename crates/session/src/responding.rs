@@ -5,6 +5,7 @@
 //! a text while it is written, the words go as they come, without being gathered into chunks.
 //! Dropping the future drops the model's stream and the synthesis with it.
 
+use super::filler::FillerSpeech;
 use antiphon_dialog::{Event, Failure, Modality, ResponseWork, ToolCallDelta};
 use antiphon_engine_api::llm::{LlmDelta, LlmError};
 use antiphon_engine_api::tts::{
@@ -35,6 +36,8 @@ pub(super) enum Product {
     Audio(ResponseId, Pcm, Timestamp),
     /// A moment of the timeline.
     Mark(ResponseId, Milestone, Timestamp),
+    /// A filler, all of it.
+    Filler(FillerSpeech),
     /// Which worker speaks the first chunk; again where another one goes on with it.
     Served(ResponseId, Served),
 }
@@ -545,6 +548,7 @@ mod tests {
             server_choice: None,
             turn_detection: None,
             transcripts: false,
+            filler_after: None,
             live_transcripts: false,
             memory: Memory { budget: 8_000, conversation: None, truncation: Truncation::Disabled },
         };

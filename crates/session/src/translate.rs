@@ -68,6 +68,10 @@ pub(super) fn settings(session: &antiphon_protocol::Session, configured: &Sessio
                 antiphon_protocol::TurnDetection::SemanticVad(_) => None,
             },
         }),
+        filler_after: match configured.filler_after_ms {
+            0 => None,
+            ms => Some(Duration::from_millis(ms.into())),
+        },
         transcripts: input.transcription.is_some(),
         // In a conversation the protocol tells of an item's words once there is the item.
         live_transcripts: session.kind == SessionKind::Transcription,

@@ -100,6 +100,15 @@ impl Timeline {
         }
     }
 
+    /// A filler is spoken, since the answer is late: of the turn under way, or of the one that a tool's result will begin.
+    pub(crate) fn filled(&mut self, text: &str, at: Timestamp) {
+        let filler = Some((text.to_owned(), at));
+        match self.open.iter_mut().rev().find(|turn| turn.status == Status::Answering) {
+            Some(turn) => (turn.filler, turn.dirty) = (filler, true),
+            None => self.filler = filler,
+        }
+    }
+
     /// More text of a response.
     pub(crate) fn said(&mut self, id: &ResponseId, text: &str) {
         if let Some(turn) = self.of(id) {

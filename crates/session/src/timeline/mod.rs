@@ -49,6 +49,8 @@ pub(super) struct Timeline {
     brownout: Brownout,
     open: VecDeque<Turn>,
     cause: Cause,
+    /// What was said while the client ran a tool, and when.
+    filler: Option<(String, Timestamp)>,
 }
 
 /// A session's beginning.
@@ -93,8 +95,8 @@ impl Timeline {
         let Begins { session, owner, transport, at, seed, may_report, records_audio, brownout, limits } = begins;
         let (engines, keeps_words) = (turn_history.engines(), turn_history.keeps_transcripts());
         let frame = Frame { session, owner, transport, origin: at, engines, keeps_words, may_report, records_audio };
-        let (open, cause) = (VecDeque::new(), Cause::Nothing);
-        Self { frame, ids: IdMint::new(seed), n_turns: 0, turn_history, metrics, limits, brownout, open, cause }
+        let (open, cause, filler) = (VecDeque::new(), Cause::Nothing, None);
+        Self { frame, ids: IdMint::new(seed), n_turns: 0, turn_history, metrics, limits, brownout, open, cause, filler }
     }
 
     /// The names given so far, for a timeline that goes on on another hub.
@@ -309,6 +311,7 @@ impl Timeline {
         self.n_turns += 1;
         let mut turn = Turn::new(self.ids.next("turn"), self.n_turns, kind, at);
         turn.brownout = self.brownout.level();
+        turn.filler = self.filler.take().filter(|_| kind == Kind::Tool);
         self.open.push_back(turn);
         self.open.back_mut().expect("pushed just now")
     }

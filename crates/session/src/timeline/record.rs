@@ -50,6 +50,9 @@ pub struct TurnRecord {
     pub heard: Option<String>,
     /// When what happened.
     pub marks: TurnMarks,
+    /// What was said before the answer, because that was late; absent where nothing was. No other field counts it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub filler: Option<SpokenFiller>,
     /// To the first sound heard; where nothing is known of hearing, to the first audio sent.
     pub voice_to_voice_ms: Option<f64>,
     /// From the last voiced sample at the microphone to the first sound at the loudspeaker, by the client's clock; null
@@ -245,6 +248,15 @@ pub struct StageRun {
     pub to_ms: f64,
     /// Index into [`TurnRecord::guesses`]; null: of the response itself.
     pub guess: Option<usize>,
+}
+
+/// A filler: a few configured words where an answer is late.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct SpokenFiller {
+    /// The words, which `session.fillers` configures.
+    pub text: String,
+    /// When its sound was there; negative where a tool's result came later.
+    pub at_ms: f64,
 }
 
 /// Waits for a place, in ms.

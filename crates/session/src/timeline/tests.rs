@@ -56,6 +56,7 @@ fn settings() -> Settings {
         server_choice: None,
         turn_detection: None,
         transcripts: true,
+        filler_after: None,
         live_transcripts: false,
         memory: Memory { budget: 8_000, conversation: None, truncation: Truncation::Oldest { keep: 1.0 } },
     }

@@ -5,8 +5,8 @@
 use super::cost::TurnMeters;
 use super::parts::{Moments, ms};
 use super::record::{
-    EndOfTurn, HeardBy, Kind, RecordedSpan, StageRun, Status, Tokens, TurnAudio, TurnMarks, TurnRecord, TurnStage,
-    Waits,
+    EndOfTurn, HeardBy, Kind, RecordedSpan, SpokenFiller, StageRun, Status, Tokens, TurnAudio, TurnMarks, TurnRecord,
+    TurnStage, Waits,
 };
 use super::speculation::SpeculationMarks;
 use antiphon_dialog::Dialog;
@@ -56,6 +56,8 @@ pub(super) struct Turn {
     pub(super) reply_item: Option<ItemId>,
     pub(super) transcript: String,
     pub(super) reply: String,
+    /// What was said because the answer was late, and when.
+    pub(super) filler: Option<(String, Timestamp)>,
     pub(super) heard: String,
     pub(super) status: Status,
     pub(super) error: Option<String>,
@@ -138,6 +140,7 @@ impl Turn {
             reply_item: None,
             transcript: String::new(),
             reply: String::new(),
+            filler: None,
             heard: String::new(),
             status: Status::Listening,
             error: None,
@@ -314,6 +317,7 @@ impl Turn {
                 first_audio_sent: at(moments.first_audio_sent),
                 first_audio_heard: at(moments.first_audio_heard),
             },
+            filler: self.filler.as_ref().map(|(text, at)| SpokenFiller { text: text.clone(), at_ms: ms(self.us(*at)) }),
             voice_to_voice_ms: moments.voice_to_voice().map(ms),
             mouth_to_ear_ms: self.mouth_to_ear().map(|wait| ms(wait.as_micros() as i64)),
             heard_by: self.heard_by,
