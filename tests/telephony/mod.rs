@@ -113,7 +113,10 @@ async fn keys_stop_the_reply_and_are_a_message_of_the_user() {
         for text in [answer.as_str(), "Thank you.", "And again."] {
             llm.then(antiphon_engine_api::fakes::llm::words(text));
         }
-        let hub = hub(&["tell me"], &llm, open_config()).await;
+        // Longer than a busy machine takes between two keys.
+        let mut config = open_config();
+        config.telephony.key_pause_ms = 2_000;
+        let hub = hub(&["tell me"], &llm, config).await;
         let mut phone = Phone::call(hub.address, provider, "", NUMBER).await;
         phone.speak(500).await;
         phone.until("the reply begins", |phone| phone.heard_ms() >= 200).await;
@@ -310,6 +313,8 @@ async fn the_hub_hangs_up_in_the_peers_words() {
         phone.until("the connection is closed", |phone| phone.is_closed).await;
         assert_eq!(phone.hung_up, provider != Provider::Twilio, "{provider:?}");
         assert_eq!(phone.close.as_ref().map(|close| u16::from(close.code)), Some(1001), "{provider:?}");
+        // A peer closes its side: the hub would wait for that.
+        drop(phone);
         hub.stop().await;
     }
 }
