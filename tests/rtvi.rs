@@ -310,7 +310,7 @@ async fn what_is_no_rtvi_is_refused_and_others_do_not_notice() {
     for (kind, data) in [
         ("send-text", json!({"content": 7})),
         ("append-to-context", json!({"role": "system", "content": "x"})),
-        ("dtmf", json!({"buttons": ["1"]})),
+        ("dtmf", json!({"buttons": ["x"]})),
         ("client-message", json!({"t": "other"})),
         ("no-such", Value::Null),
     ] {
@@ -388,5 +388,22 @@ async fn offers_of_pipecats_webrtc_transport_are_answered() {
         assert_eq!((status, &error["error"]["code"]), (400, &json!("invalid_offer")), "{wrong}");
     }
     assert_eq!(hub.metric("antiphon_sessions_active"), 1.0);
+    hub.stop().await;
+}
+
+#[tokio::test]
+async fn keys_of_a_client_are_answered_as_a_phones_are() {
+    let llm = FakeLlm::says(["One and two.", "Seven."]);
+    let asked = llm.clone();
+    let hub = Hub::start(engines(FakeStt::default(), llm, FakeTts::default()), Config::default()).await;
+    let mut client = Client::ready(&hub).await;
+    for (keys, entry) in [(vec!["1", "2"], "12"), (vec!["7", "#"], "7#")] {
+        client.send("dtmf", json!({"buttons": keys})).await;
+        let messages = client.until("bot-stopped-speaking").await;
+        in_order(&messages, &["user-llm-text", "bot-llm-started", "bot-stopped-speaking"]);
+        let words = of(&messages, "user-llm-text")[0]["text"].as_str().expect("a text").to_owned();
+        assert_eq!(words, format!("(The caller pressed these keys of the phone: {entry})"));
+    }
+    assert!(format!("{:?}", asked.requests().last()).contains("these keys of the phone: 7#"), "{:?}", asked.requests());
     hub.stop().await;
 }

@@ -137,6 +137,15 @@ test('text is answered, context is taken, and a message that is not served is re
   await close();
 });
 
+test('keys that are pressed in the page are answered', async (t) => {
+  const { page, close } = await bot(t, quietMic);
+  await page.evaluate(() => window.bot.client.sendDTMF('12#'));
+  const seen = await until(page, 'an answer', (seen) => types(seen).includes('botStoppedSpeaking'));
+  assert.match(of(seen, 'userLlmText')[0].text, /pressed these keys of the phone: 12#/);
+  assert.deepEqual(seen.errors, []);
+  await close();
+});
+
 test('a function of the page is called', async (t) => {
   const { page, close } = await bot(t, quietMic);
   const tool = { type: 'function', name: 'get_colour', description: 'The colour.', parameters: { type: 'object', properties: {} } };

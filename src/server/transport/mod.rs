@@ -5,6 +5,7 @@
 
 pub(super) mod call;
 pub(super) mod calls;
+mod keypad;
 mod queue;
 pub(super) mod rtvi;
 pub(super) mod sideband;

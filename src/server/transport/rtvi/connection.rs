@@ -23,7 +23,7 @@ use serde_json::Value;
 use std::future::pending;
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 use tokio::time::{Instant, sleep_until, timeout};
 
 /// The session's rate.
@@ -49,7 +49,8 @@ pub(super) async fn serve(app: &App, socket: WebSocket, inflow: &Inflow, call: C
     let (reset, heartbeat) = Heartbeat::new(Duration::from_secs(u64::from(app.config.ping_seconds)));
     let (replies, answers) = mpsc::channel(QUEUE);
     let (requests, events) = mpsc::channel(QUEUE);
-    let connection = Connection { app, call: &call, projection: Mutex::default() };
+    let projection = Mutex::new(Projection::new(app.telephony.key_pause));
+    let connection = Connection { app, call: &call, projection, pressed: Notify::new() };
     let first = connection.projection().begin();
     let over = tokio::select! {
         over = connection.read(&mut stream, inflow, reset, replies) => over,
@@ -72,6 +73,8 @@ struct Connection<'a> {
     app: &'a App,
     call: &'a Call,
     projection: Mutex<Projection>,
+    /// The client has pressed keys: their entry ends later than the writer knows.
+    pressed: Notify,
 }
 
 impl Connection<'_> {
@@ -126,7 +129,7 @@ impl Connection<'_> {
                     None => return refuse(1007, "audio is PCM16 of one rate, 8000 to 96000 Hz, and 1 or 2 channels"),
                 },
                 Ok(Frame { kind: Some(Kind::Message(message)) }) => {
-                    let outgoing = self.projection().message_of_client(&message.data);
+                    let outgoing = self.projection().message_of_client(&message.data, Instant::now());
                     match alive(&reset, self.message(outgoing, &replies)).await {
                         Ok(true) => return Over::Close(1000, "the client ended the session"),
                         Ok(false) => Ok(()),
@@ -152,7 +155,11 @@ impl Connection<'_> {
 
     /// `true`: the client ends the session.
     async fn message(&self, outgoing: Outgoing, replies: &mpsc::Sender<Value>) -> Result<bool, NotTaken> {
-        let Outgoing { to_client, to_session, hangs_up } = outgoing;
+        // No client joins a session that is no call.
+        let Outgoing { to_client, to_session, to_joined, hangs_up } = outgoing;
+        if !to_joined.is_empty() {
+            self.pressed.notify_one();
+        }
         for message in to_client {
             replies.send(message).await.map_err(|_| NotTaken::Ended)?;
         }
@@ -172,14 +179,21 @@ impl Connection<'_> {
     ) -> Over {
         let mut n_frames = 0;
         loop {
-            let silent_at = self.projection().silent_at();
-            let messages = tokio::select! {
+            let (silent_at, keys_end_at) = {
+                let projection = self.projection();
+                (projection.silent_at(), projection.keys_end_at())
+            };
+            let outgoing = tokio::select! {
                 // Answers to the client come before what the session says of the same message.
                 biased;
-                Some(answer) = answers.recv() => vec![answer],
+                Some(answer) = answers.recv() => Outgoing { to_client: vec![answer], ..Outgoing::default() },
                 () = async { sleep_until(silent_at.expect("checked")).await }, if silent_at.is_some() => {
-                    self.projection().silent()
+                    Outgoing { to_client: self.projection().silent(), ..Outgoing::default() }
                 }
+                () = async { sleep_until(keys_end_at.expect("checked")).await }, if keys_end_at.is_some() => {
+                    self.projection().keys_end()
+                }
+                () = self.pressed.notified() => continue,
                 beat = heartbeat.beat() => {
                     match beat {
                         Beat::Ping if send(sink, Message::Ping(Bytes::new())).await.is_ok() => continue,
@@ -190,14 +204,7 @@ impl Connection<'_> {
                 output = self.call.next() => match output {
                     CallOutput::Event(event) => {
                         let event: Value = serde_json::from_str(&event).unwrap_or_default();
-                        let Outgoing { to_client, to_session, .. } = self.projection().event(&event);
-                        for event in to_session {
-                            // Its reader waits for the session, whose output is then not taken: bounded by its own deadline.
-                            if timeout(STUCK, requests.send(event)).await.is_err() {
-                                return Over::Close(1013, "the session cannot keep up");
-                            }
-                        }
-                        to_client
+                        self.projection().event(&event)
                     }
                     CallOutput::Audio { payload, .. } => {
                         n_frames += 1;
@@ -212,7 +219,14 @@ impl Connection<'_> {
                     CallOutput::Closed(close) => return Over::Close(close.code, close.reason),
                 },
             };
-            if send_all(sink, messages).await.is_err() {
+            let Outgoing { to_client, to_session, .. } = outgoing;
+            for event in to_session {
+                // Its reader waits for the session, whose output is then not taken: bounded by its own deadline.
+                if timeout(STUCK, requests.send(event)).await.is_err() {
+                    return Over::Close(1013, "the session cannot keep up");
+                }
+            }
+            if send_all(sink, to_client).await.is_err() {
                 return Over::Gone;
             }
         }

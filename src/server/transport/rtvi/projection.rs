@@ -1,8 +1,9 @@
 //! RTVI beside the Realtime API: the messages of the two, each in the other's words.
 //!
 //! [`super::connection`] passes each server event and each message of the client through one [`Projection`] a session, and tells it
-//! when audio leaves. It has no clock, and sends nothing itself.
+//! when audio leaves. Deadlines are its owner's ([`Projection::silent_at`], [`Projection::keys_end_at`]); it sends nothing itself.
 
+use crate::server::transport::keypad::{self, Keypad, MAX_KEYS, key};
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -27,14 +28,16 @@ pub(in crate::server::transport) struct Outgoing {
     pub(in crate::server::transport) to_client: Vec<Value>,
     /// Client events of the Realtime API.
     pub(in crate::server::transport) to_session: Vec<Value>,
+    /// Server events for those who have joined the call.
+    pub(in crate::server::transport) to_joined: Vec<Value>,
     /// The client ends the session.
     pub(in crate::server::transport) hangs_up: bool,
 }
 
 /// See the module.
-#[derive(Default)]
 pub(in crate::server::transport) struct Projection {
     is_ready: bool,
+    keypad: Keypad,
     n_messages: u64,
     /// The words so far of each utterance that is being transcribed, by item.
     partial: BTreeMap<String, String>,
@@ -75,6 +78,22 @@ struct Segments {
 }
 
 impl Projection {
+    /// `key_pause`: after so long without a key an entry of keys is complete.
+    pub(in crate::server::transport) fn new(key_pause: Duration) -> Self {
+        Self {
+            is_ready: false,
+            keypad: Keypad::new(key_pause),
+            n_messages: 0,
+            partial: BTreeMap::new(),
+            responses: Vec::new(),
+            calls: VecDeque::new(),
+            goes_on: false,
+            updates: VecDeque::new(),
+            speaking: None,
+            segments: Segments::default(),
+        }
+    }
+
     /// What the session is asked for before anything else: the words of the user.
     pub(in crate::server::transport) fn begin(&mut self) -> Value {
         self.updates.push_back(None);
@@ -85,6 +104,22 @@ impl Projection {
     /// When [`Self::silent`] is due.
     pub(in crate::server::transport) fn silent_at(&self) -> Option<Instant> {
         self.speaking.as_ref().filter(|speaking| speaking.is_complete).map(|speaking| speaking.until)
+    }
+
+    /// When [`Self::keys_end`] is due.
+    pub(in crate::server::transport) fn keys_end_at(&self) -> Option<Instant> {
+        self.keypad.until()
+    }
+
+    /// The client has pressed no key for a while: the entry is complete.
+    pub(in crate::server::transport) fn keys_end(&mut self) -> Outgoing {
+        let mut out = Outgoing::default();
+        if let Some(keys) = self.keypad.end() {
+            // A reply may have begun since the first key.
+            self.interrupt(&mut out);
+            self.entered(&keys, &mut out);
+        }
+        out
     }
 
     /// All of the reply is played.
@@ -176,8 +211,8 @@ impl Projection {
         out
     }
 
-    /// Takes a message of the client, JSON.
-    pub(in crate::server::transport) fn message_of_client(&mut self, text: &str) -> Outgoing {
+    /// Takes a message of the client, JSON, that came `now`.
+    pub(in crate::server::transport) fn message_of_client(&mut self, text: &str, now: Instant) -> Outgoing {
         let mut out = Outgoing::default();
         let Ok(Value::Object(message)) = serde_json::from_str(text) else {
             self.push(&mut out, "error", error(&json!({"message": "A message is a JSON object."})));
@@ -202,6 +237,7 @@ impl Projection {
                 Ok(())
             }
             "send-text" => self.send_text(data, &mut out),
+            "dtmf" => self.pressed(data, now, &mut out),
             "append-to-context" => self.append(data, id, &mut out),
             "llm-function-call-result" => self.result(data, &mut out),
             "client-message" => self.client_message(data, id, &mut out),
@@ -232,6 +268,34 @@ impl Projection {
         }
         self.push(out, "user-llm-text", json!({"text": content}));
         Ok(())
+    }
+
+    /// Keys in the order of `buttons`; a client of an earlier version sends `button`. The first key of an entry stops a reply.
+    fn pressed(&mut self, data: &Map<String, Value>, now: Instant, out: &mut Outgoing) -> Result<(), String> {
+        let one = data.get("button").map(std::slice::from_ref);
+        let keys = data.get("buttons").and_then(Value::as_array).map(Vec::as_slice).or(one).unwrap_or_default();
+        let keys: Option<Vec<char>> = keys.iter().map(|text| key(text.as_str()?)).collect();
+        let keys = keys.filter(|keys| (1..=MAX_KEYS).contains(&keys.len()));
+        let keys = keys.ok_or_else(|| format!("'buttons' are 1 to {MAX_KEYS} of the keys 0 to 9, * and #."))?;
+        if self.keypad.is_empty() {
+            self.interrupt(out);
+        }
+        for key in keys {
+            let entry = self.keypad.press(key, now);
+            out.to_joined.push(self.keypad.event(key));
+            if let Some(keys) = entry {
+                self.entered(&keys, out);
+            }
+        }
+        Ok(())
+    }
+
+    /// An entry is a message of the user, which the model answers or passes to a tool.
+    fn entered(&mut self, keys: &str, out: &mut Outgoing) {
+        let words = keypad::words(keys);
+        out.to_session.push(item("user", "input_text", &words));
+        out.to_session.push(json!({"type": "response.create", "event_id": OWN}));
+        self.push(out, "user-llm-text", json!({"text": words}));
     }
 
     fn append(&mut self, data: &Map<String, Value>, id: &str, out: &mut Outgoing) -> Result<(), String> {
@@ -440,9 +504,61 @@ fn item(role: &str, kind: &str, text: &str) -> Value {
 mod tests {
     use super::*;
 
+    const PAUSE: Duration = Duration::from_secs(2);
+
+    /// A message of the client, its type and data.
+    fn message(projection: &mut Projection, kind: &str, data: Value) -> Outgoing {
+        let message = json!({"label": LABEL, "type": kind, "id": "1", "data": data});
+        projection.message_of_client(&message.to_string(), Instant::now())
+    }
+
+    fn kinds(events: &[Value]) -> Vec<&str> {
+        events.iter().filter_map(|event| event["type"].as_str()).collect()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn keys_are_events_and_an_entry_is_answered() {
+        let mut projection = Projection::new(PAUSE);
+        message(&mut projection, "client-ready", json!({}));
+        projection.event(&json!({"type": "response.created", "response": {"id": "r"}}));
+        let first = message(&mut projection, "dtmf", json!({"buttons": ["1", "2"]}));
+        assert_eq!(kinds(&first.to_session), ["response.cancel"]);
+        let keys: Vec<_> = first.to_joined.iter().map(|event| event["event"].as_str().unwrap()).collect();
+        assert_eq!(keys, ["1", "2"]);
+        assert_eq!(kinds(&first.to_joined), ["input_audio_buffer.dtmf_event_received"; 2]);
+        let due = projection.keys_end_at().expect("the entry may go on");
+        assert_eq!(due, Instant::now() + PAUSE);
+        projection.event(&json!({"type": "response.done", "response": {"id": "r"}}));
+        let ended = projection.keys_end();
+        assert_eq!(kinds(&ended.to_session), ["conversation.item.create", "response.create"]);
+        assert!(ended.to_session[0].to_string().contains(": 12)"), "{ended:?}");
+        assert_eq!(kinds(&ended.to_client), ["user-llm-text"]);
+        assert_eq!((projection.keys_end_at(), projection.keys_end()), (None, Outgoing::default()));
+        // A hash ends an entry at once, and an earlier client sends one key.
+        message(&mut projection, "dtmf", json!({"button": "7"}));
+        let hash = message(&mut projection, "dtmf", json!({"buttons": ["#"]}));
+        assert!(hash.to_session[0].to_string().contains(": 7#)"), "{hash:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_no_key_is_refused() {
+        let mut projection = Projection::new(PAUSE);
+        for data in [
+            json!({}),
+            json!({"buttons": []}),
+            json!({"buttons": ["1", "x"]}),
+            json!({"buttons": [1]}),
+            json!({"buttons": vec!["1"; MAX_KEYS + 1]}),
+        ] {
+            let Outgoing { to_client, to_session, to_joined, .. } = message(&mut projection, "dtmf", data);
+            assert_eq!(kinds(&to_client), ["error-response"]);
+            assert_eq!((to_session.len(), to_joined.len(), projection.keys_end_at()), (0, 0, None));
+        }
+    }
+
     #[tokio::test(start_paused = true)]
     async fn a_client_that_is_not_ready_gets_errors_only() {
-        let mut projection = Projection::default();
+        let mut projection = Projection::new(PAUSE);
         let reply = |projection: &mut Projection| {
             let mut messages = Vec::new();
             messages.extend(projection.event(&json!({"type": "response.created", "response": {"id": "r"}})).to_client);
@@ -458,7 +574,7 @@ mod tests {
         let failed = projection.event(&json!({"type": "error", "error": {"message": "It failed."}})).to_client;
         assert_eq!(failed.len(), 1);
         let ready = json!({"label": LABEL, "type": "client-ready", "id": "1"});
-        assert_eq!(projection.message_of_client(&ready.to_string()).to_client[0]["type"], "bot-ready");
+        assert_eq!(projection.message_of_client(&ready.to_string(), Instant::now()).to_client[0]["type"], "bot-ready");
         let kinds: Vec<_> = reply(&mut projection).iter().map(|message| message["type"].clone()).collect();
         assert_eq!(kinds.last(), Some(&json!("bot-stopped-speaking")));
         assert!(kinds.contains(&json!("bot-started-speaking")) && kinds.contains(&json!("bot-output")));

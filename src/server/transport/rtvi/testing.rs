@@ -4,6 +4,8 @@ use super::connection::Microphone;
 use super::frame::{Frame, Kind};
 use super::projection::Projection;
 use bytes::{Buf, Bytes};
+use std::time::Duration;
+use tokio::time::Instant;
 
 /// Reads a sequence of frames, each preceded by its length in two bytes, little-endian.
 ///
@@ -11,7 +13,7 @@ use bytes::{Buf, Bytes};
 /// A message to the client is no RTVI message, an event to the session has no type, or audio grows beyond the ratio of the rates.
 pub fn feed(bytes: &[u8]) {
     let mut rest = Bytes::copy_from_slice(bytes);
-    let (mut microphone, mut projection) = (Microphone::default(), Projection::default());
+    let (mut microphone, mut projection) = (Microphone::default(), Projection::new(Duration::from_secs(2)));
     projection.begin();
     while rest.len() > 2 {
         let n = usize::from(rest.get_u16_le()).min(rest.len());
@@ -23,7 +25,7 @@ pub fn feed(bytes: &[u8]) {
                 assert!(n_bytes <= 3 * audio.audio.len() + 4_096, "{n_bytes} bytes of {}", audio.audio.len());
             }
             Ok(Frame { kind: Some(Kind::Message(message)) }) => {
-                let outgoing = projection.message_of_client(&message.data);
+                let outgoing = projection.message_of_client(&message.data, Instant::now());
                 assert!(outgoing.to_client.iter().all(|message| message["label"] == "rtvi-ai"));
                 assert!(outgoing.to_session.iter().all(|event| event["type"].is_string()));
             }

@@ -4,7 +4,8 @@
 //! no whole frame with silence; [`super::conversation`] sends whole frames. Control messages hold 128 bytes at most. A flush
 //! discards marks, too, without an answer.
 
-use super::leg::{Coding, Leg, LegError, Mark, Packet, Parameters, Said, Start, key};
+use super::leg::{Coding, Leg, LegError, Mark, Packet, Parameters, Said, Start};
+use crate::server::transport::keypad::key;
 use bytes::Bytes;
 use serde_json::{Value, json};
 

@@ -3,7 +3,8 @@
 //! The peer names a UUID first, which stands for the call, and has neither marks nor a clear: the audio that it is sent is
 //! paced here. The kind of its audio frames names the rate; it is answered in the same.
 
-use super::leg::{Coding, Leg, LegError, Mark, Packet, Parameters, Said, Start, key};
+use super::leg::{Coding, Leg, LegError, Mark, Packet, Parameters, Said, Start};
+use crate::server::transport::keypad::key;
 use bytes::{Buf, Bytes, BytesMut};
 
 const HANG_UP: u8 = 0x00;

@@ -6,7 +6,6 @@
 
 use super::Starting;
 use super::audio::{Microphone, SessionFrame, Voice};
-use super::keypad::Keypad;
 use super::leg::{Leg, LegError, Parameters, Said, Start};
 use super::link::{Gone, Incoming, Sink, Source};
 use super::paced::Paced;
@@ -17,6 +16,7 @@ use crate::server::client::Client;
 use crate::server::heartbeat::{Beat, Heartbeat, HeartbeatReset};
 use crate::server::transport::call::{Call, CallOpening, CallOutput, alive};
 use crate::server::transport::calls::CallEntry;
+use crate::server::transport::keypad::{self, Keypad};
 use antiphon_audio::codec::CodecError;
 use antiphon_protocol::SessionKind;
 use antiphon_session::AudioMode;
@@ -247,7 +247,6 @@ impl<'a> Conversation<'a> {
             conversation: self,
             microphone: Microphone::new(start.input),
             keypad: Keypad::new(app.telephony.key_pause),
-            n_keys: 0,
             reset,
             reports: reports.clone(),
             heard_until: Instant::now(),
@@ -294,8 +293,6 @@ struct Reader<'a> {
     conversation: &'a Conversation<'a>,
     microphone: Microphone,
     keypad: Keypad,
-    /// Keys that were pressed so far.
-    n_keys: u64,
     reset: HeartbeatReset,
     reports: mpsc::Sender<(Heard, bool)>,
     /// Up to when there is audio.
@@ -414,17 +411,13 @@ impl Reader<'_> {
 
     /// The first key of an entry stops a reply, as speech does.
     async fn pressed(&mut self, key: char) {
-        self.n_keys += 1;
-        // In the words of OpenAI's API.
-        let event = json!({
-            "type": "input_audio_buffer.dtmf_event_received", "event_id": format!("event_dtmf_{}", self.n_keys),
-            "event": key.to_string(), "received_at": jiff::Timestamp::now().as_second(),
-        });
-        self.conversation.entry.publish(&event.to_string());
-        if self.keypad.is_empty() {
+        let begins = self.keypad.is_empty();
+        let entry = self.keypad.press(key, Instant::now());
+        self.conversation.entry.publish(&self.keypad.event(key).to_string());
+        if begins {
             self.interrupt().await;
         }
-        if let Some(keys) = self.keypad.press(key, Instant::now()) {
+        if let Some(keys) = entry {
             self.entered(&keys).await;
         }
     }
@@ -433,8 +426,7 @@ impl Reader<'_> {
     async fn entered(&mut self, keys: &str) {
         // A reply may have begun since the first key.
         self.interrupt().await;
-        let content =
-            json!([{"type": "input_text", "text": format!("(The caller pressed these keys of the phone: {keys})")}]);
+        let content = json!([{"type": "input_text", "text": keypad::words(keys)}]);
         let item = json!({"type": "message", "role": "user", "content": content});
         self.say(&json!({"type": "conversation.item.create", "item": item})).await;
         self.say(&json!({"type": "response.create"})).await;

@@ -3,7 +3,8 @@
 //! The preamble names the rate of what jambonz sends; `bidirectionalAudio.sampleRate` of the verb has to be the same, because
 //! nothing names it.
 
-use super::leg::{Coding, Leg, LegError, Mark, Packet, Parameters, Said, Start, key, whole};
+use super::leg::{Coding, Leg, LegError, Mark, Packet, Parameters, Said, Start, whole};
+use crate::server::transport::keypad::key;
 use bytes::Bytes;
 use serde_json::{Value, json};
 

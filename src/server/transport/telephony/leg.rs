@@ -257,13 +257,6 @@ impl LegError {
     }
 }
 
-/// A key of a phone in a peer's words; `None`: it is none.
-pub(super) fn key(text: &str) -> Option<char> {
-    let mut characters = text.chars();
-    let (key, None) = (characters.next()?.to_ascii_uppercase(), characters.next()) else { return None };
-    matches!(key, '0'..='9' | '*' | '#' | 'A'..='D').then_some(key)
-}
-
 /// A whole number that a peer writes as a number or as text.
 pub(super) fn whole(value: &Value) -> Option<u64> {
     value.as_u64().or_else(|| value.as_str()?.trim().parse().ok())
@@ -273,16 +266,6 @@ pub(super) fn whole(value: &Value) -> Option<u64> {
 mod tests {
     use super::*;
     use serde_json::json;
-
-    #[test]
-    fn keys_are_those_of_a_phone() {
-        for (text, expect) in [("5", Some('5')), ("#", Some('#')), ("*", Some('*')), ("d", Some('D'))] {
-            assert_eq!(key(text), expect);
-        }
-        for text in ["", "55", "E", "é", " "] {
-            assert_eq!(key(text), None, "{text:?}");
-        }
-    }
 
     #[test]
     fn marks_come_back_by_their_names_and_others_are_nobodys() {

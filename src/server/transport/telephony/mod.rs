@@ -10,7 +10,6 @@ mod audio;
 mod audiosocket;
 mod conversation;
 mod jambonz;
-mod keypad;
 mod leg;
 mod link;
 mod paced;
@@ -82,7 +81,7 @@ pub(in crate::server) struct Telephony {
     /// What Twilio signs with; `None`: its signatures are not checked, and it needs a token as the others do.
     auth_token: ArcSwapOption<AuthToken>,
     routes: HashMap<String, Route>,
-    key_pause: Duration,
+    pub(in crate::server::transport) key_pause: Duration,
     /// WebSockets whose call has not started yet, in all and by address.
     starting: Arc<Semaphore>,
     starting_by_address: Shares<IpAddr>,

@@ -3,7 +3,8 @@
 //!
 //! A checkpoint answers `playedStream` only where its audio was played: after `clearAudio` those that wait are gone.
 
-use super::leg::{Coding, Leg, LegError, Mark, Packet, Parameters, Said, Start, key, whole};
+use super::leg::{Coding, Leg, LegError, Mark, Packet, Parameters, Said, Start, whole};
+use crate::server::transport::keypad::key;
 use antiphon_types::Format;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;

@@ -4,7 +4,8 @@
 //! `stream_bidirectional_codec` of the request that started the stream, which no message names: PCMU, or what the
 //! parameter `codec` says.
 
-use super::leg::{Coding, Leg, LegError, Mark, Packet, Parameters, Said, Start, key, whole};
+use super::leg::{Coding, Leg, LegError, Mark, Packet, Parameters, Said, Start, whole};
+use crate::server::transport::keypad::key;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use bytes::Bytes;

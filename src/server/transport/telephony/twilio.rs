@@ -2,7 +2,8 @@
 //!
 //! Numbers are texts in this protocol. A mark comes back when the audio before it was played, and at once after a clear.
 
-use super::leg::{Coding, Leg, LegError, Mark, Packet, Parameters, Said, Start, key};
+use super::leg::{Coding, Leg, LegError, Mark, Packet, Parameters, Said, Start};
+use crate::server::transport::keypad::key;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use bytes::Bytes;

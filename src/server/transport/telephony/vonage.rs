@@ -3,7 +3,8 @@
 //! The first message names the rate and carries the headers of the NCCO. Vonage keeps 3,072 messages of audio, a minute at
 //! 20 ms; what a session sends ahead is far less.
 
-use super::leg::{Coding, Leg, LegError, Mark, Packet, Parameters, Said, Start, key};
+use super::leg::{Coding, Leg, LegError, Mark, Packet, Parameters, Said, Start};
+use crate::server::transport::keypad::key;
 use bytes::Bytes;
 use serde_json::{Value, json};
 

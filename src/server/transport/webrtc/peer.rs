@@ -173,9 +173,9 @@ impl Peer {
         }
     }
 
-    /// The same for a client of pipecat: its data channel carries RTVI messages.
-    pub(super) fn speaking_rtvi(mut self) -> Self {
-        let mut projection = Projection::default();
+    /// The same for a client of pipecat: its data channel carries RTVI messages. `key_pause` as in [`Projection::new`].
+    pub(super) fn speaking_rtvi(mut self, key_pause: Duration) -> Self {
+        let mut projection = Projection::new(key_pause);
         self.tell_session(projection.begin().to_string());
         self.rtvi = Some(projection);
         self
@@ -378,12 +378,13 @@ impl Peer {
         {
             return;
         }
-        let outgoing = projection.message_of_client(&text);
+        let outgoing = projection.message_of_client(&text, Instant::now());
         self.tell_rtvi(outgoing);
     }
 
     fn tell_rtvi(&mut self, outgoing: projection::Outgoing) {
-        let projection::Outgoing { to_client, to_session, hangs_up } = outgoing;
+        let projection::Outgoing { to_client, to_session, to_joined, hangs_up } = outgoing;
+        to_joined.into_iter().for_each(|event| self.entry.publish(&event.to_string()));
         to_client.into_iter().for_each(|message| self.send_message(message.to_string()));
         to_session.into_iter().for_each(|event| self.tell_session(event.to_string()));
         if hangs_up {
@@ -487,6 +488,12 @@ impl Peer {
         {
             let to_client = projection.silent();
             self.tell_rtvi(projection::Outgoing { to_client, ..Default::default() });
+        }
+        if let Some(projection) = &mut self.rtvi
+            && projection.keys_end_at().is_some_and(|at| at <= now)
+        {
+            let outgoing = projection.keys_end();
+            self.tell_rtvi(outgoing);
         }
         let (payload, item) = self.speaker.tick(now);
         let (is_silent, is_empty) = (item.is_none(), self.speaker.is_empty());

@@ -160,7 +160,7 @@ pub(in crate::server::transport) fn open(
     let id = entry.id().to_owned();
     let route = webrtc.endpoint.list(fragment);
     let peer = Peer::new(rtc, webrtc.endpoint.clone(), route, entry, max_message_bytes);
-    let peer = if is_rtvi { peer.speaking_rtvi() } else { peer };
+    let peer = if is_rtvi { peer.speaking_rtvi(app.telephony.key_pause) } else { peer };
     app.setup.tasks.spawn(peer.run());
     Ok((id, sdp))
 }

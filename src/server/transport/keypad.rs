@@ -1,16 +1,20 @@
-//! The keys that a caller presses, collected to one entry.
+//! The keys that a caller presses, by phone or in an RTVI client: each an event, and collected to one entry.
 //!
-//! An entry ends with `#`, after a pause, or when it is full; the session gets it as a message of the user. It reads no clock.
+//! An entry ends with `#`, after a pause, or when it is full; the session gets it as a message of the user. It reads no clock
+//! but the one of an event's date.
 
+use serde_json::{Value, json};
 use std::time::Duration;
 use tokio::time::Instant;
 
 /// Keys of one entry at most: more than the longest card number.
-const MAX_KEYS: usize = 64;
+pub(super) const MAX_KEYS: usize = 64;
 
 /// See the module.
 pub(super) struct Keypad {
     keys: String,
+    /// Keys so far, of all entries.
+    n_pressed: u64,
     /// When the entry ends without a further key.
     until: Option<Instant>,
     pause: Duration,
@@ -19,14 +23,23 @@ pub(super) struct Keypad {
 impl Keypad {
     /// `pause`: without a key for this long the entry is complete.
     pub(super) fn new(pause: Duration) -> Self {
-        Self { keys: String::new(), until: None, pause }
+        Self { keys: String::new(), n_pressed: 0, until: None, pause }
     }
 
     /// Takes a key; gives the entry that it ends.
     pub(super) fn press(&mut self, key: char, now: Instant) -> Option<String> {
+        self.n_pressed += 1;
         self.keys.push(key);
         self.until = Some(now + self.pause);
         if key == '#' || self.keys.len() == MAX_KEYS { self.end() } else { None }
+    }
+
+    /// The event of the key that was pressed last, in the words of OpenAI's API.
+    pub(super) fn event(&self, key: char) -> Value {
+        json!({
+            "type": "input_audio_buffer.dtmf_event_received", "event_id": format!("event_dtmf_{}", self.n_pressed),
+            "event": key.to_string(), "received_at": jiff::Timestamp::now().as_second(),
+        })
     }
 
     /// Whether no entry has begun.
@@ -47,9 +60,31 @@ impl Keypad {
     }
 }
 
+/// A key of a phone in a peer's words; `None`: it is none.
+pub(super) fn key(text: &str) -> Option<char> {
+    let mut characters = text.chars();
+    let (key, None) = (characters.next()?.to_ascii_uppercase(), characters.next()) else { return None };
+    matches!(key, '0'..='9' | '*' | '#' | 'A'..='D').then_some(key)
+}
+
+/// An entry in words, for the model.
+pub(super) fn words(keys: &str) -> String {
+    format!("(The caller pressed these keys of the phone: {keys})")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn keys_are_those_of_a_phone() {
+        for (text, expect) in [("5", Some('5')), ("#", Some('#')), ("*", Some('*')), ("d", Some('D'))] {
+            assert_eq!(key(text), expect);
+        }
+        for text in ["", "55", "E", "é", " "] {
+            assert_eq!(key(text), None, "{text:?}");
+        }
+    }
 
     #[test]
     fn an_entry_ends_with_a_hash_after_a_pause_or_when_it_is_full() {
