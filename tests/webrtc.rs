@@ -114,6 +114,9 @@ async fn what_is_no_offer_is_refused_by_name_and_opens_nothing() {
     let (status, error) =
         refusal(post(&hub, "/v1/realtime/calls").json(&settings).send().await.expect("an answer")).await;
     assert_eq!((status, error["param"].as_str()), (400, Some("session.output_modalities")), "{error}");
+    let pcm = post(&hub, "/v1/realtime/calls?audio=pcm16").header("content-type", SDP).body(offer());
+    let (status, error) = refusal(pcm.send().await.expect("an answer")).await;
+    assert_eq!((status, error["code"].as_str()), (400, Some("invalid_value")), "{error}");
     assert_eq!(hub.metric("antiphon_sessions_active"), 0.0);
     hub.stop().await;
 }

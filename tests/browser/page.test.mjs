@@ -91,6 +91,7 @@ test('a call by WebRTC is captioned, answered aloud, cut by speech and timed', a
   const answer = seen.captions.findLast((c) => isAnswer(c) && c.status === 'done');
   assert.ok(answer.revealed === answer.text.length && answer.playedMs > 200, JSON.stringify(answer));
   assert.ok(seen.captions.some((c) => isAnswer(c) && c.latencyMs > 0 && c.latencyMs < 15_000), JSON.stringify(seen.captions));
+  assert.ok((await page.locator('.reply .bar rect').count()) > 0, 'the bar has parts');
   assert.equal(await calls(page), 1);
   await page.click('#talk');
   await poll(async () => (await calls(page)) === 0, () => 'the call goes on');

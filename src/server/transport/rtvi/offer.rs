@@ -10,7 +10,7 @@ use crate::server::auth;
 use crate::server::client::Client;
 use crate::server::guard::refused;
 use crate::server::keys;
-use crate::server::transport::webrtc::signaling::{self, Offered};
+use crate::server::transport::webrtc::signaling::{self, Offered, Protocol};
 use axum::extract::{Extension, Request, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
@@ -77,7 +77,7 @@ pub(in crate::server) async fn create(
         let message = "A connection is not negotiated anew. Send an offer of a new one, with 'restart_pc'.";
         return refused(StatusCode::BAD_REQUEST, "invalid_offer", message);
     }
-    let offered = Offered { sdp: &sdp, settings: None, model: None, route: ROUTE, is_rtvi: true };
+    let offered = Offered { sdp: &sdp, settings: None, model: None, route: ROUTE, protocol: Protocol::Rtvi };
     match signaling::open(&app, &webrtc, client, caller, offered) {
         Ok((id, sdp)) => axum::Json(json!({"sdp": sdp, "type": "answer", "pc_id": id})).into_response(),
         Err(response) => *response,

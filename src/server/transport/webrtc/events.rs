@@ -1,7 +1,8 @@
 //! What a WebRTC client of the Realtime API expects of its server's events: the output buffer is the hub's, so the hub reports when
 //! it starts, stops and is cleared, and truncates what was not played.
 //!
-//! [`super::peer`] passes each server event through [`ReplyEvents`]. Events of the extensions for binary frames are not passed on.
+//! [`super::peer`] passes each server event through [`ReplyEvents`]. Events of the extensions go to a peer that asked for them, and
+//! to nobody else.
 
 use super::speaker::{Position, Speaker};
 use antiphon_types::{ItemId, ResponseId};
@@ -20,13 +21,17 @@ const OWN: &str = "antiphon_rtc_";
 pub(super) struct ReplyEvents {
     responses: VecDeque<Response>,
     n_sent: u64,
+    /// The peer takes the events of the extensions.
+    pub(super) takes_extensions: bool,
 }
 
 /// What follows from a server event.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Outgoing {
-    /// Events for the peer.
+    /// Events for the peer, and for the clients that have joined the call.
     pub(super) to_peer: Vec<String>,
+    /// An event of the extensions, for the peer alone.
+    pub(super) extension: Option<String>,
     /// Client events for the session.
     pub(super) to_session: Vec<String>,
     /// Pauses or continues playback.
@@ -91,9 +96,11 @@ impl ReplyEvents {
             return outgoing;
         };
         match &*head.kind {
-            "output_audio_buffer.held" => outgoing.held = Some(true),
-            "output_audio_buffer.resumed" => outgoing.held = Some(false),
-            kind if kind.starts_with("antiphon.") => {}
+            kind @ ("output_audio_buffer.held" | "output_audio_buffer.resumed") => {
+                outgoing.held = Some(kind.ends_with("held"));
+                outgoing.extension = self.takes_extensions.then_some(text);
+            }
+            kind if kind.starts_with("antiphon.") => outgoing.extension = self.takes_extensions.then_some(text),
             "error" if head.error.as_ref().is_some_and(|error| is_own(error.event_id.as_deref())) => {}
             "response.content_part.added" if head.part.as_ref().is_some_and(|part| part.kind.contains("audio")) => {
                 if let (Some(id), Some(item)) = (&head.response_id, &head.item_id) {
@@ -374,11 +381,29 @@ mod tests {
     }
 
     #[test]
+    fn extensions_go_to_a_peer_that_asked_for_them() {
+        let (mut events, mut speaker) =
+            (ReplyEvents { takes_extensions: true, ..Default::default() }, Speaker::default());
+        for (kind, held) in [
+            ("antiphon.timeline", None),
+            ("output_audio_buffer.held", Some(true)),
+            ("output_audio_buffer.resumed", Some(false)),
+        ] {
+            let text = json!({"type": kind, "response_id": "r"}).to_string();
+            let expect = Outgoing { extension: Some(text.clone()), held, ..Outgoing::default() };
+            assert_eq!(events.session(text, &mut speaker), expect);
+        }
+    }
+
+    #[test]
     fn extensions_and_errors_of_own_requests_stay_here() {
         let (mut events, mut speaker) = (ReplyEvents::default(), Speaker::default());
         let report = events.heard(&Position { item: "i".into(), end_ms: 20 });
         let own = serde_json::from_str::<serde_json::Value>(&report).unwrap()["event_id"].clone();
-        let mut passes = |event: serde_json::Value| !events.session(event.to_string(), &mut speaker).to_peer.is_empty();
+        let mut passes = |event: serde_json::Value| {
+            let Outgoing { to_peer, extension, .. } = events.session(event.to_string(), &mut speaker);
+            !to_peer.is_empty() || extension.is_some()
+        };
         assert!(!passes(json!({"type": "antiphon.timeline"})));
         assert!(!passes(json!({"type": "output_audio_buffer.held", "response_id": "r"})));
         assert!(!passes(json!({"type": "error", "error": {"event_id": own}})));

@@ -181,6 +181,12 @@ impl Peer {
         self
     }
 
+    /// The same for a client that takes the events of the extensions.
+    pub(super) fn taking_extensions(mut self) -> Self {
+        self.events.takes_extensions = true;
+        self
+    }
+
     /// Serves the call until it ends.
     pub(super) async fn run(mut self) {
         let (call, queue) = (self.call.clone(), self.to_session.clone());
@@ -401,10 +407,11 @@ impl Peer {
     fn output(&mut self, output: CallOutput) {
         match output {
             CallOutput::Event(text) => {
-                let Outgoing { to_peer, to_session, held } = self.events.session(text, &mut self.speaker);
+                let Outgoing { to_peer, extension, to_session, held } = self.events.session(text, &mut self.speaker);
                 if let Some(is_held) = held {
                     self.speaker.hold(is_held);
                 }
+                extension.into_iter().for_each(|event| self.send_message(event));
                 to_session.into_iter().for_each(|event| self.tell_session(event));
                 to_peer.into_iter().for_each(|event| self.tell_peer(event));
             }

@@ -60,6 +60,8 @@ const LEAST_MESSAGE_BYTES: usize = 1024;
 #[derive(Deserialize)]
 pub(in crate::server) struct Params {
     model: Option<String>,
+    /// `opus`: the data channel also carries the events of the extensions, as a WebSocket opened with it does.
+    audio: Option<String>,
 }
 
 /// What a client asks for.
@@ -99,6 +101,14 @@ pub(in crate::server) async fn create(
         Ok(caller) => caller,
         Err(refusal) => return rejected(&app, client, refusal),
     };
+    let protocol = match params.audio.as_deref() {
+        None => Protocol::Realtime,
+        Some("opus") => Protocol::Extended,
+        Some(other) => {
+            let message = format!("Invalid value: '{other}' for 'audio'. A call supports 'opus'.");
+            return refused(StatusCode::BAD_REQUEST, "invalid_value", message);
+        }
+    };
     let offer = match timeout(BODY, read(request)).await {
         Ok(Ok(offer)) => offer,
         Ok(Err(response)) => return *response,
@@ -109,7 +119,7 @@ pub(in crate::server) async fn create(
         Ok(settings) => settings.map(Arc::new),
         Err(error) => return invalid(error),
     };
-    let offered = Offered { sdp: &offer.sdp, settings, model: params.model, route: ROUTE, is_rtvi: false };
+    let offered = Offered { sdp: &offer.sdp, settings, model: params.model, route: ROUTE, protocol };
     let (id, sdp) = match open(&app, &webrtc, client, caller, offered) {
         Ok(opened) => opened,
         Err(response) => return *response,
@@ -127,8 +137,18 @@ pub(in crate::server::transport) struct Offered<'a> {
     pub(in crate::server::transport) model: Option<String>,
     /// The pattern of the route, for the log.
     pub(in crate::server::transport) route: &'static str,
-    /// The data channel carries RTVI messages, not events of the Realtime API.
-    pub(in crate::server::transport) is_rtvi: bool,
+    pub(in crate::server::transport) protocol: Protocol,
+}
+
+/// What a call's data channel carries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::server::transport) enum Protocol {
+    /// Events of the Realtime API.
+    Realtime,
+    /// The same, with those of the extensions.
+    Extended,
+    /// RTVI messages.
+    Rtvi,
 }
 
 /// Answers an offer and begins its call; gives the call's id and the answer.
@@ -142,7 +162,8 @@ pub(in crate::server::transport) fn open(
     caller: Caller,
     offered: Offered<'_>,
 ) -> Result<(String, String), Box<Response>> {
-    let Offered { sdp, settings, model, route, is_rtvi } = offered;
+    let Offered { sdp, settings, model, route, protocol } = offered;
+    let is_rtvi = protocol == Protocol::Rtvi;
     if sdp.len() > MAX_SDP_BYTES {
         return Err(Box::new(too_long(sdp.len())));
     }
@@ -160,7 +181,11 @@ pub(in crate::server::transport) fn open(
     let id = entry.id().to_owned();
     let route = webrtc.endpoint.list(fragment);
     let peer = Peer::new(rtc, webrtc.endpoint.clone(), route, entry, max_message_bytes);
-    let peer = if is_rtvi { peer.speaking_rtvi(app.telephony.key_pause) } else { peer };
+    let peer = match protocol {
+        Protocol::Realtime => peer,
+        Protocol::Extended => peer.taking_extensions(),
+        Protocol::Rtvi => peer.speaking_rtvi(app.telephony.key_pause),
+    };
     app.setup.tasks.spawn(peer.run());
     Ok((id, sdp))
 }

@@ -101,7 +101,7 @@ export class Call implements Line {
       // The hub may be served below any path, which it does not know.
       const id = answer.headers.get('location')?.split('/').pop();
       if (id !== undefined) {
-        const address = `${url}/${id}/hangup`;
+        const address = new URL(`calls/${id}/hangup`, url).href;
         this.#hangUp = () => void fetch(address, { method: 'POST', headers, keepalive: true }).catch(() => undefined);
       }
       await this.#peer.setRemoteDescription({ type: 'answer', sdp: await answer.text() });

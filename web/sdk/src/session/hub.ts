@@ -35,9 +35,9 @@ export function socketUrl(codec: string, base: string): string {
   return url.href;
 }
 
-/** Address that takes offers of calls by WebRTC. */
+/** Address that takes offers of calls by WebRTC whose data channel carries the extensions, too. */
 export function callUrl(base: string): string {
-  return new URL('v1/realtime/calls', base).href;
+  return new URL('v1/realtime/calls?audio=opus', base).href;
 }
 
 /** Browsers do not expose why a WebSocket was refused, so readiness is queried before and after. */
