@@ -381,13 +381,65 @@ async fn offers_of_pipecats_webrtc_transport_are_answered() {
     let candidates = json!({"pc_id": answer["pc_id"], "candidates": []});
     let taken = http.patch(url("api/offer")).json(&candidates).send().await.expect("an answer");
     assert_eq!(taken.status(), 200);
-    // The same connection again, no offer, and none with audio.
-    let again = json!({"sdp": sdp, "type": "offer", "pc_id": answer["pc_id"]});
-    for wrong in [again, json!({"type": "offer"}), json!({"sdp": "v=0\r\n", "type": "offer"})] {
+    for wrong in [json!({"type": "offer"}), json!({"sdp": "v=0\r\n", "type": "offer"})] {
         let (status, error) = post("api/offer", &wrong).await;
         assert_eq!((status, &error["error"]["code"]), (400, &json!("invalid_offer")), "{wrong}");
     }
     assert_eq!(hub.metric("antiphon_sessions_active"), 1.0);
+    hub.stop().await;
+}
+
+#[tokio::test]
+async fn a_call_of_pipecats_webrtc_transport_is_negotiated_again() {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let parts = engines(FakeStt::default(), FakeLlm::says(["Hi."]), FakeTts::default());
+    let hub = Hub::with_keys(parts, Config::default(), Keys::of(&["key", "other"])).await;
+    let http = reqwest::Client::new();
+    let url = format!("http://{}/v1/rtvi/api/offer", hub.address);
+    let sdp = include_str!("fixtures/chromium_offer.sdp").replace("\r\n", "\n").replace('\n', "\r\n");
+    let offer = async |key: &str, sdp: &str, id: &Value, restarts: bool| {
+        let body = json!({"sdp": sdp, "type": "offer", "pc_id": id, "restart_pc": restarts});
+        let answer = http.post(&url).bearer_auth(key).json(&body).send().await.expect("an answer");
+        (answer.status().as_u16(), answer.json::<Value>().await.expect("JSON"))
+    };
+    let lines = |answer: &Value, name: &str| -> Vec<String> {
+        let sdp = answer["sdp"].as_str().unwrap_or_default();
+        sdp.lines().filter(|line| line.starts_with(name)).map(str::to_owned).collect()
+    };
+    let ice = |answer: &Value| lines(answer, "a=ice-ufrag");
+    let (status, first) = offer("key", &sdp, &Value::Null, false).await;
+    assert_eq!(status, 200, "{first}");
+    let id = &first["pc_id"];
+
+    let (status, again) = offer("key", &sdp, id, false).await;
+    assert_eq!((status, &again["pc_id"], ice(&again)), (200, id, ice(&first)), "the connection goes on");
+    let video =
+        "m=video 9 UDP/TLS/RTP/SAVPF 96\r\nc=IN IP4 0.0.0.0\r\na=mid:v\r\na=inactive\r\na=rtpmap:96 VP8/90000\r\n";
+    let more = sdp.replace("a=group:BUNDLE 0 1", "a=group:BUNDLE 0 1 v") + video;
+    let (status, again) = offer("key", &more, id, false).await;
+    assert_eq!((status, lines(&again, "m=").len()), (200, 1 + lines(&first, "m=").len()), "{again}");
+    let restarted = more.replace("a=ice-ufrag:", "a=ice-ufrag:new");
+    let (status, again) = offer("key", &restarted, id, false).await;
+    assert_eq!((status, &again["pc_id"]), (200, id), "{again}");
+    assert_ne!(ice(&again), ice(&first), "the path is another one");
+
+    let certificate = sdp.replacen("a=fingerprint:sha-256 ", "a=fingerprint:sha-256 00:", 1);
+    let swapped = restarted.replace("a=mid:0", "a=mid:x");
+    for wrong in [&sdp, &certificate, &swapped, "v=0\r\n"] {
+        let (status, error) = offer("key", wrong, id, false).await;
+        assert_eq!((status, &error["error"]["code"]), (400, &json!("invalid_offer")), "{wrong}");
+    }
+    for (key, id) in [("other", id), ("key", &json!("rtc_none"))] {
+        let (status, error) = offer(key, &restarted, id, false).await;
+        assert_eq!((status, &error["error"]["code"]), (404, &json!("call_id_not_found")), "{key} {id}");
+    }
+    // Another connection takes over the call's session; without such a call, another one begins.
+    let (status, taken) = offer("key", &sdp, id, true).await;
+    assert_eq!((status, &taken["pc_id"], hub.metric("antiphon_sessions_active")), (200, id, 1.0));
+    assert_ne!((ice(&taken), lines(&taken, "m=").len()), (ice(&again), 0));
+    let (status, other) = offer("other", &sdp, id, true).await;
+    assert_eq!((status, hub.metric("antiphon_sessions_active")), (200, 2.0), "{other}");
+    assert_ne!(&other["pc_id"], id);
     hub.stop().await;
 }
 

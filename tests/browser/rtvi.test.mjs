@@ -184,6 +184,55 @@ for (const way of ['offer', 'start']) {
   });
 }
 
+test('by WebRTC a call goes on when it is negotiated again, on its connection and on a new one', async (t) => {
+  const { page, close } = await openPage(t, { url: pageUrl, microphone: quietMic, shows: 'main' });
+  const offer = `${hub.url}/v1/rtvi/api/offer`;
+  await page.evaluate((options) => window.bot.call(options), { offer, token: await shortLived() });
+  const call = async () => {
+    const answer = await fetch(`${hub.url}/v1/realtime/calls`, { headers: { authorization: `Bearer ${KEY}` } });
+    return (await answer.json()).data.map(({ id, session_id }) => ({ id, session_id }));
+  };
+  const before = await call();
+  assert.equal(before.length, 1);
+  /** The transport negotiates; gives whether it is connected, whether by the connection before, and the call's id. */
+  const negotiate = (isNew) =>
+    page.evaluate(async (isNew) => {
+      const { transport } = window.bot;
+      const pc = transport.pc;
+      // What a server asks for, and what the transport does by itself when its connection has failed.
+      if (isNew) await transport.attemptReconnection(true);
+      else await transport.handleSignallingMessage({ type: 'signalling', message: { type: 'renegotiate' } });
+      const deadline = performance.now() + 8_000;
+      const isDone = () => !transport.isReconnecting && transport.pc?.signalingState === 'stable' && transport.pc.connectionState === 'connected' && transport.dc.readyState === 'open';
+      while (!isDone() && performance.now() < deadline) await new Promise((wait) => setTimeout(wait, 20));
+      return { isDone: isDone(), isSame: transport.pc === pc, pcId: transport.pc_id };
+    }, isNew);
+  // Silence is packets of three bytes. Whether the page plays them is no measure: the transport forgets a new connection's track
+  // when it closes the one before.
+  const soundBytes = () =>
+    page.evaluate(async () => {
+      const reports = [...(await window.bot.transport.pc.getStats()).values()];
+      const { bytesReceived, packetsReceived } = reports.find(({ type, kind }) => type === 'inbound-rtp' && kind === 'audio');
+      return bytesReceived - 3 * packetsReceived;
+    });
+  const answered = async (nth) => {
+    await page.evaluate(() => window.bot.client.sendText('What is twelve plus thirty?'));
+    const before = await soundBytes();
+    const seen = await until(page, `answer ${nth}`, (seen) => types(seen).filter((type) => type === 'botStoppedSpeaking').length === nth);
+    const bytes = (await soundBytes()) - before;
+    assert.ok(bytes > 1_000, `${bytes} bytes of answer ${nth} arrived`);
+    return seen;
+  };
+  await answered(1);
+  assert.deepEqual(await negotiate(false), { isDone: true, isSame: true, pcId: before[0].id });
+  await answered(2);
+  assert.deepEqual(await negotiate(true), { isDone: true, isSame: false, pcId: before[0].id });
+  const seen = await answered(3);
+  assert.deepEqual(await call(), before, 'it is the same session');
+  assert.deepEqual([seen.states.at(-1), seen.errors], ['ready', []]);
+  await close();
+});
+
 // The page is closed without a look at its errors: the library may read the stream of its microphone after it has let go of it.
 test('by WebRTC a wrong key is refused', async (t) => {
   const { page } = await openPage(t, { url: pageUrl, microphone: quietMic, shows: 'main' });

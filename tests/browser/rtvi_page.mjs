@@ -50,7 +50,7 @@ async function begin(transport, connect) {
     seen.calls.push({ functionName, given });
     return { colour: 'green' };
   });
-  window.bot.client = client;
+  Object.assign(window.bot, { client, transport });
   const begun = performance.now();
   const ready = await connect(client);
   seen.connectedAfterMs = performance.now() - begun;

@@ -3,11 +3,13 @@
 //! [`super::webrtc`] and [`super::telephony`] list their calls; [`super::sideband`] joins clients. It opens and ends no session.
 
 use super::queue::{Queue, Weight};
+use super::webrtc::peer::NewOffer;
 use crate::server::transport::call::Call;
 use antiphon_types::KeyId;
 use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
+use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 /// Clients that join one call at a time.
@@ -29,6 +31,8 @@ pub(in crate::server) struct Ongoing {
     peer_id: Option<String>,
     /// The API key that it belongs to.
     pub(super) owner: Option<KeyId>,
+    /// Takes further offers of its peer; `None`: it is no call by WebRTC.
+    pub(super) offers: Option<mpsc::Sender<NewOffer>>,
     /// Ends it.
     pub(super) hang_up: CancellationToken,
     /// Cancelled when it has ended.
@@ -69,17 +73,19 @@ pub(super) struct CallEntry {
 }
 
 impl Calls {
-    /// Lists a call of this transport; `peer_id`: the peer's own id of it.
+    /// Lists a call of this transport; `peer_id`: the peer's own id of it; `offers`: takes further offers of its peer.
     pub(super) fn list(
         self: &Arc<Self>,
         id: String,
         (call, owner): (Call, Option<KeyId>),
         (transport, peer_id): (&'static str, Option<String>),
+        offers: Option<mpsc::Sender<NewOffer>>,
     ) -> CallEntry {
         let ongoing = Arc::new(Ongoing {
             call: Arc::new(call),
             transport,
             peer_id,
+            offers,
             owner,
             hang_up: CancellationToken::new(),
             ended: CancellationToken::new(),

@@ -2,7 +2,8 @@
 //! `/v1/rtvi/sessions/{id}`.
 //!
 //! An offer opens a call by [`crate::server::transport::webrtc`], whose data channel carries RTVI messages. A session begins with
-//! its offer, so that `start` only checks the key and names an id. Nothing is kept between requests.
+//! its offer, so that `start` only checks the key and names an id. An offer with the id of a call is one of its peer's: on the
+//! same connection, or, with `restart_pc`, of a new one in its place. Nothing is kept between requests.
 
 use super::caller;
 use crate::server::app::App;
@@ -26,9 +27,9 @@ const START_ROUTE: &str = "/v1/rtvi/start";
 #[derive(Deserialize)]
 struct Body {
     sdp: String,
-    /// The connection that is negotiated anew.
+    /// The call that is negotiated again.
     pc_id: Option<String>,
-    /// A new connection takes the place of that one.
+    /// A new connection takes the place of the call's own. Where that call is over, another one begins.
     #[serde(default)]
     restart_pc: bool,
 }
@@ -73,13 +74,18 @@ pub(in crate::server) async fn create(
             return refused(StatusCode::BAD_REQUEST, "invalid_offer", message);
         }
     };
-    if pc_id.is_some() && !restart_pc {
-        let message = "A connection is not negotiated anew. Send an offer of a new one, with 'restart_pc'.";
-        return refused(StatusCode::BAD_REQUEST, "invalid_offer", message);
+    let answer = |id: &str, sdp: String| axum::Json(json!({"sdp": sdp, "type": "answer", "pc_id": id})).into_response();
+    if let Some(id) = &pc_id {
+        match signaling::offer_again(&app, &webrtc, (caller.owner, id), (&sdp, restart_pc)).await {
+            Ok(Some(sdp)) => return answer(id, sdp),
+            Ok(None) if restart_pc => {}
+            Ok(None) => return signaling::unknown_call(),
+            Err(response) => return *response,
+        }
     }
     let offered = Offered { sdp: &sdp, settings: None, model: None, route: ROUTE, protocol: Protocol::Rtvi };
     match signaling::open(&app, &webrtc, client, caller, offered) {
-        Ok((id, sdp)) => axum::Json(json!({"sdp": sdp, "type": "answer", "pc_id": id})).into_response(),
+        Ok((id, sdp)) => answer(&id, sdp),
         Err(response) => *response,
     }
 }

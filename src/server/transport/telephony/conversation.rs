@@ -182,7 +182,7 @@ async fn begin(
     // Phones know no id of their call at the hub: the session's serves those who join it.
     let id = call.session().as_str().to_owned();
     let peer_id = start.parameters.get("call").map(str::to_owned);
-    Ok((app.calls.list(id, (call, owner), (peer, peer_id)), start, greeting))
+    Ok((app.calls.list(id, (call, owner), (peer, peer_id), None), start, greeting))
 }
 
 struct Conversation<'a> {

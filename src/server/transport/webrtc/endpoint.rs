@@ -258,6 +258,15 @@ impl Route {
         &self.listed.inbox
     }
 
+    /// The call has given its peer another user fragment, which takes the place of the one before.
+    pub(super) fn rename(&mut self, fragment: String) {
+        let mut routes = self.endpoint.routes();
+        routes.by_fragment.remove(&self.fragment);
+        routes.by_fragment.insert(fragment.clone(), self.listed.clone());
+        drop(routes);
+        self.fragment = fragment;
+    }
+
     /// The call answers to this address, because a request from there proved that it knows the call's password: what comes from
     /// there belongs to the call.
     pub(super) fn answers(&mut self, address: SocketAddr) {

@@ -103,6 +103,11 @@ impl Microphone {
         self.next = Some(next);
     }
 
+    /// The next packet begins another stream of the same microphone.
+    pub(super) fn restart(&mut self) {
+        self.next = None;
+    }
+
     /// 20 ms have passed without a packet that was due: a frame of silence; `None` before the first packet.
     pub(super) fn idle(&mut self) -> Option<NumberedFrame> {
         let next = self.next.as_mut()?;

@@ -8,7 +8,7 @@
 mod endpoint;
 mod events;
 mod microphone;
-mod peer;
+pub(in crate::server::transport) mod peer;
 pub(in crate::server) mod signaling;
 mod speaker;
 #[cfg(feature = "testing")]

@@ -7,6 +7,7 @@
 use super::endpoint::{Datagram, Endpoint, Route};
 use super::events::{Outgoing, ReplyEvents};
 use super::microphone::{Microphone, NumberedFrame};
+use super::signaling::{Kept, accept_again};
 use super::speaker::{FRAME, FRAME_TICKS, Speaker};
 use crate::server::transport::call::{Call, CallOutput, NotTaken};
 use crate::server::transport::calls::CallEntry;
@@ -25,7 +26,7 @@ use str0m::media::{MediaKind, Mid, Pt};
 use str0m::net::{Protocol, Receive, Transmit};
 use str0m::rtp::{RtpPacket, RtpWrite};
 use str0m::{Event, Input, Output, Rtc, RtcError};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval, sleep_until};
 
 /// From the answer to the connection, and from there to the data channel.
@@ -95,19 +96,33 @@ struct Kind {
     kind: String,
 }
 
+/// A connection whose offer was answered.
+pub(in crate::server::transport) struct Connection {
+    pub(super) rtc: Rtc,
+    pub(super) route: Route,
+    /// What a data channel message to the peer may hold; `None`: the offer has no data channel.
+    pub(super) max_message_bytes: Option<usize>,
+    pub(super) kept: Kept,
+}
+
+/// A further offer of a call's peer.
+pub(in crate::server::transport) enum NewOffer {
+    /// On the connection that there is. The answer, or what is wrong with the offer.
+    Same { sdp: String, answer: oneshot::Sender<Result<String, String>> },
+    /// A new connection, which was answered, takes the place of the call's own.
+    Other { connection: Box<Connection>, taken: oneshot::Sender<()> },
+}
+
 /// A call's peer.
 pub(super) struct Peer {
-    rtc: Rtc,
+    connection: Connection,
     endpoint: Arc<Endpoint>,
-    route: Route,
     call: Arc<Call>,
     entry: CallEntry,
     connections: HashMap<SocketAddr, mpsc::Sender<Bytes>>,
     /// Where accepted datagrams came from.
     sources: HashSet<SocketAddr>,
     to_session: Arc<Queue<ToSession>>,
-    /// What a data channel message to the peer may hold; `None`: the offer has no data channel.
-    max_message_bytes: Option<usize>,
     channel: Option<ChannelId>,
     /// Data channels that the peer has opened.
     n_channels: usize,
@@ -137,25 +152,17 @@ struct Audio {
 }
 
 impl Peer {
-    /// The peer of a call whose offer `rtc` has answered.
-    pub(super) fn new(
-        rtc: Rtc,
-        endpoint: Arc<Endpoint>,
-        route: Route,
-        entry: CallEntry,
-        max_message_bytes: Option<usize>,
-    ) -> Self {
+    /// The peer of a call.
+    pub(super) fn new(connection: Connection, endpoint: Arc<Endpoint>, entry: CallEntry) -> Self {
         let now = Instant::now();
         Self {
-            rtc,
+            connection,
             endpoint,
-            route,
             call: entry.call().clone(),
             entry,
             connections: HashMap::new(),
             sources: HashSet::new(),
             to_session: Arc::new(Queue::new(MAX_UNTAKEN_BYTES)),
-            max_message_bytes,
             channel: None,
             n_channels: 0,
             unsent: VecDeque::new(),
@@ -188,7 +195,7 @@ impl Peer {
     }
 
     /// Serves the call until it ends.
-    pub(super) async fn run(mut self) {
+    pub(super) async fn run(mut self, mut offers: mpsc::Receiver<NewOffer>) {
         let (call, queue) = (self.call.clone(), self.to_session.clone());
         let id = self.entry.id().to_owned();
         let ended = {
@@ -210,8 +217,12 @@ impl Peer {
                 let step = tokio::select! {
                     () = self.entry.hung_up().cancelled() => break Ended::HungUp,
                     datagram = self.next_datagram() => self.receive(datagram),
+                    Some(offer) = offers.recv() => {
+                        self.negotiate(offer);
+                        Ok(())
+                    }
                     scheduled = clock.tick() => self.tick(scheduled, &mut clock),
-                    () = sleep_until(due) => self.rtc.handle_input(Input::Timeout(Instant::now().into_std())),
+                    () = sleep_until(due) => self.connection.rtc.handle_input(Input::Timeout(Instant::now().into_std())),
                     output = call.next(), if takes => {
                         self.output(output);
                         Ok(())
@@ -239,19 +250,48 @@ impl Peer {
     }
 
     async fn next_datagram(&self) -> Datagram {
-        self.route.inbox().next().await
+        self.connection.route.inbox().next().await
+    }
+
+    fn negotiate(&mut self, offer: NewOffer) {
+        // Where the request is gone, so is its peer's interest in the answer.
+        match offer {
+            NewOffer::Same { sdp, answer } => {
+                let Connection { rtc, route, kept, .. } = &mut self.connection;
+                let answered = accept_again(rtc, kept, &sdp);
+                route.rename(rtc.direct_api().local_ice_credentials().ufrag);
+                let _ = answer.send(answered);
+            }
+            NewOffer::Other { connection, taken } => {
+                self.reconnect(*connection);
+                let _ = taken.send(());
+            }
+        }
+    }
+
+    /// Goes on by another connection. What the data channel of the old one has taken and not delivered is lost.
+    fn reconnect(&mut self, connection: Connection) {
+        tracing::info!(session = %self.call.session(), call = self.entry.id(), "another connection takes over");
+        let now = Instant::now();
+        self.connection = connection;
+        self.connections.clear();
+        self.sources.clear();
+        (self.channel, self.n_channels, self.audio, self.is_connected) = (None, 0, None, false);
+        self.microphone.restart();
+        (self.begun, self.last_datagram, self.last_packet) = (now, now, now);
     }
 
     /// Whether the session's output can be delivered now.
     fn takes_output(&self) -> bool {
-        let has_way = if self.max_message_bytes.is_some() { self.channel.is_some() } else { self.is_connected };
+        let has_way =
+            if self.connection.max_message_bytes.is_some() { self.channel.is_some() } else { self.is_connected };
         has_way && self.unsent.is_empty()
     }
 
     /// Moves everything that the last step has produced; gives when str0m needs the time again.
     fn drain(&mut self) -> Result<Instant, RtcError> {
         loop {
-            match self.rtc.poll_output()? {
+            match self.connection.rtc.poll_output()? {
                 Output::Timeout(due) => {
                     if self.flush()? {
                         continue;
@@ -267,7 +307,7 @@ impl Peer {
     fn transmit(&mut self, datagram: &Transmit) {
         match datagram.proto {
             Protocol::Udp => {
-                self.route.answers(datagram.destination);
+                self.connection.route.answers(datagram.destination);
                 self.endpoint.send(&datagram.contents, datagram.destination);
             }
             _ => {
@@ -284,7 +324,7 @@ impl Peer {
         let destination = self.endpoint.destination(source);
         let Ok(receive) = Receive::new(protocol, source, destination, &datagram.bytes) else { return Ok(()) };
         let input = Input::Receive(datagram.at.into_std(), receive);
-        if !self.rtc.accepts(&input) {
+        if !self.connection.rtc.accepts(&input) {
             return Ok(());
         }
         if !self.sources.contains(&source) {
@@ -294,7 +334,7 @@ impl Peer {
             self.sources.insert(source);
         }
         if datagram.connection.is_none() && datagram.bytes.starts_with(STUN_REQUEST) {
-            self.route.reclaim(source);
+            self.connection.route.reclaim(source);
         }
         self.last_datagram = datagram.at;
         if let Some(connection) = datagram.connection
@@ -305,12 +345,13 @@ impl Peer {
                 self.connections.insert(source, connection);
             }
         }
-        self.rtc.handle_input(input)
+        self.connection.rtc.handle_input(input)
     }
 
     fn event(&mut self, event: Event) {
         match event {
-            Event::Connected => {
+            // Once a connection: a renegotiation is none.
+            Event::Connected if !self.is_connected => {
                 self.is_connected = true;
                 tracing::info!(
                     session = %self.call.session(),
@@ -321,7 +362,7 @@ impl Peer {
                 self.begun = Instant::now();
             }
             Event::MediaAdded(added) if added.kind == MediaKind::Audio && self.audio.is_none() => {
-                let params = self.rtc.codec_config().params().first().map(|params| params.pt());
+                let params = self.connection.rtc.codec_config().params().first().map(|params| params.pt());
                 self.audio = params.map(|payload_type| Audio {
                     mid: added.mid,
                     payload_type,
@@ -335,11 +376,11 @@ impl Peer {
                     self.ended = Some(Ended::Protocol);
                 }
                 if self.channel.is_some() {
-                    self.rtc.direct_api().close_data_channel(id);
+                    self.connection.rtc.direct_api().close_data_channel(id);
                     return;
                 }
                 self.channel = Some(id);
-                if let Some(mut channel) = self.rtc.channel(id) {
+                if let Some(mut channel) = self.connection.rtc.channel(id) {
                     channel.set_buffered_amount_low_threshold(CHANNEL_LOW_BYTES);
                 }
             }
@@ -443,7 +484,7 @@ impl Peer {
     }
 
     fn send_message(&mut self, event: String) {
-        if let Some(max) = self.max_message_bytes {
+        if let Some(max) = self.connection.max_message_bytes {
             let too_long = event.len() > max;
             self.unsent.push_back(if too_long { self.events.too_long(event.len()) } else { event });
         }
@@ -453,7 +494,7 @@ impl Peer {
     fn flush(&mut self) -> Result<bool, RtcError> {
         let Some(id) = self.channel else { return Ok(false) };
         let Some(message) = self.unsent.front() else { return Ok(false) };
-        let Some(mut channel) = self.rtc.channel(id) else { return Ok(false) };
+        let Some(mut channel) = self.connection.rtc.channel(id) else { return Ok(false) };
         let taken = channel.write(false, message.as_bytes())?;
         if taken {
             self.unsent.pop_front();
@@ -468,7 +509,7 @@ impl Peer {
             clock.reset();
         }
         let is_late = self.begun + CONNECTING < now;
-        let is_complete = self.is_connected && (self.channel.is_some() || self.max_message_bytes.is_none());
+        let is_complete = self.is_connected && (self.channel.is_some() || self.connection.max_message_bytes.is_none());
         if is_late && !is_complete {
             self.ended = Some(Ended::NotConnected);
         }
@@ -513,7 +554,7 @@ impl Peer {
         audio.was_silent = is_silent;
         let sequence = audio.sequence;
         audio.sequence += 1;
-        let mut api = self.rtc.direct_api();
+        let mut api = self.connection.rtc.direct_api();
         if let Some(stream) = api.stream_tx_by_mid(audio.mid, None) {
             let write = RtpWrite::new(audio.payload_type, sequence.into(), time as u32, now.into_std(), &payload[..]);
             stream.write_rtp(write.marker(begins));
@@ -530,20 +571,20 @@ impl Peer {
             let is_sent = self.unsent.is_empty()
                 && self
                     .channel
-                    .and_then(|id| self.rtc.channel(id))
+                    .and_then(|id| self.connection.rtc.channel(id))
                     .is_none_or(|mut channel| channel.buffered_amount() == 0);
-            if is_sent || !self.rtc.is_alive() {
+            if is_sent || !self.connection.rtc.is_alive() {
                 break;
             }
             let step = tokio::select! {
                 datagram = self.next_datagram() => self.receive(datagram),
-                () = sleep_until(due.min(deadline)) => self.rtc.handle_input(Input::Timeout(Instant::now().into_std())),
+                () = sleep_until(due.min(deadline)) => self.connection.rtc.handle_input(Input::Timeout(Instant::now().into_std())),
             };
             if step.is_err() {
                 return;
             }
         }
-        if self.rtc.close().is_ok() {
+        if self.connection.rtc.close().is_ok() {
             let _ = self.drain();
         }
     }

@@ -4,7 +4,7 @@
 //! WebSocket, short-lived ones too. The call is admitted before it is answered.
 
 use super::Webrtc;
-use super::peer::Peer;
+use super::peer::{Connection, NewOffer, Peer};
 use crate::server::app::App;
 use crate::server::auth::{self, Caller, Identity, Refusal};
 use crate::server::client::Client;
@@ -21,11 +21,13 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use serde_json::value::RawValue;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 use str0m::change::SdpOffer;
 use str0m::ice::IceCreds;
 use str0m::{Candidate, Rtc, RtcConfig};
+use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, timeout};
 
 /// Its name in logs and records.
@@ -85,6 +87,16 @@ pub(super) struct Answered {
     fragment: String,
     /// What a message to the peer may hold; `None`: the offer has no data channel.
     pub(super) max_message_bytes: Option<usize>,
+    kept: Kept,
+}
+
+/// What a further offer on the same connection leaves as it is.
+#[derive(Debug, PartialEq)]
+pub(super) struct Kept {
+    /// Kind and name of each media line; there may be more in a further offer.
+    media: Vec<(String, String)>,
+    /// Of the certificate.
+    fingerprints: BTreeSet<String>,
 }
 
 /// Answers an offer with 201, the SDP, and the call's place in `Location`.
@@ -174,20 +186,59 @@ pub(in crate::server::transport) fn open(
     let intent = is_rtvi.then_some(SessionKind::Realtime);
     let opening = CallOpening { mode: AudioMode::Opus, settings, model, intent, transport, route };
     let call = Call::open(app, client, caller, opening).map_err(|refused| Box::new(refused.into_response()))?;
-    let Answered { rtc, sdp, fragment, max_message_bytes } = answered;
-    let entry = app.calls.list(keys::make("rtc_"), (call, owner), (transport, None));
+    let (connection, sdp) = connection(webrtc, answered);
+    // One at a time: a peer waits for its answer.
+    let (offers, further) = mpsc::channel(1);
+    let entry = app.calls.list(keys::make("rtc_"), (call, owner), (transport, None), Some(offers));
     let name = app.access.name_of(owner);
     app.security.done("call.start", Act { client, owner, name: name.as_deref(), target: entry.id() }, "ok");
     let id = entry.id().to_owned();
-    let route = webrtc.endpoint.list(fragment);
-    let peer = Peer::new(rtc, webrtc.endpoint.clone(), route, entry, max_message_bytes);
+    let peer = Peer::new(connection, webrtc.endpoint.clone(), entry);
     let peer = match protocol {
         Protocol::Realtime => peer,
         Protocol::Extended => peer.taking_extensions(),
         Protocol::Rtvi => peer.speaking_rtvi(app.telephony.key_pause),
     };
-    app.setup.tasks.spawn(peer.run());
+    app.setup.tasks.spawn(peer.run(further));
     Ok((id, sdp))
+}
+
+/// Answers a further offer of the peer of a call, `id`, of this key. `restarts`: a new connection takes the place of the call's
+/// own, and its session goes on. `None`: there is no such call. Waits for the call's task, 10 s at most.
+///
+/// # Errors
+/// The response, where the offer is invalid or the call does not take it.
+pub(in crate::server::transport) async fn offer_again(
+    app: &App,
+    webrtc: &Webrtc,
+    (owner, id): (Option<antiphon_types::KeyId>, &str),
+    (sdp, restarts): (&str, bool),
+) -> Result<Option<String>, Box<Response>> {
+    let wrong = |why| Box::new(invalid(WireError::invalid("invalid_offer", why, Some("sdp"))));
+    if sdp.len() > MAX_SDP_BYTES {
+        return Err(Box::new(too_long(sdp.len())));
+    }
+    let call = app.find_call(id, owner);
+    let Some(offers) = call.as_ref().and_then(|call| call.offers.as_ref()) else { return Ok(None) };
+    let taken = async {
+        if restarts {
+            let (connection, sdp) = connection(webrtc, answer(webrtc, sdp).map_err(wrong)?);
+            let (taken, is_taken) = oneshot::channel();
+            let sent = offers.send(NewOffer::Other { connection: Box::new(connection), taken }).await;
+            return Ok((sent.is_ok() && is_taken.await.is_ok()).then_some(sdp));
+        }
+        let (answer, answered) = oneshot::channel();
+        let sent = offers.send(NewOffer::Same { sdp: sdp.to_owned(), answer }).await;
+        let answered = if sent.is_ok() { answered.await.ok() } else { None };
+        answered.transpose().map_err(wrong)
+    };
+    timeout(BODY, taken).await.unwrap_or_else(|_| Err(Box::new(late())))
+}
+
+fn connection(webrtc: &Webrtc, answered: Answered) -> (Connection, String) {
+    let Answered { rtc, sdp, fragment, max_message_bytes, kept } = answered;
+    let route = webrtc.endpoint.list(fragment);
+    (Connection { rtc, route, max_message_bytes, kept }, sdp)
 }
 
 /// The response where there is no WebRTC.
@@ -316,19 +367,11 @@ fn settings(app: &App, text: &str, owner: Option<antiphon_types::KeyId>) -> Resu
 
 /// Answers an offer; `Err`: what is wrong with it.
 pub(super) fn answer(webrtc: &Webrtc, sdp: &str) -> Result<Answered, String> {
-    let media = || media_of(sdp);
-    if media().count() > MAX_MEDIA {
-        return Err(format!("The offer has more than {MAX_MEDIA} media lines."));
-    }
-    if !media().any(|line| line.starts_with("audio ")) {
-        return Err("The offer has no audio.".into());
-    }
+    let offer = read_offer(sdp)?;
     let max_message_bytes = max_message_bytes(sdp);
     if max_message_bytes.is_some_and(|limit| limit < LEAST_MESSAGE_BYTES) {
         return Err(format!("The offer's max-message-size is less than {LEAST_MESSAGE_BYTES}."));
     }
-    let offer =
-        SdpOffer::from_sdp_string(sdp).map_err(|error| format!("The offer cannot be read: {}.", brief(&error)))?;
     let credentials = IceCreds::new();
     let fragment = credentials.ufrag.clone();
     let mut rtc = RtcConfig::new()
@@ -351,19 +394,62 @@ pub(super) fn answer(webrtc: &Webrtc, sdp: &str) -> Result<Answered, String> {
             rtc.add_local_candidate(candidate);
         }
     }
-    let answer = rtc
-        .sdp_api()
-        .accept_offer(offer)
-        .map_err(|error| format!("The offer cannot be answered: {}.", brief(&error)))?;
-    let n_media = media().count();
-    let sdp = answer.to_sdp_string();
-    if media_of(&sdp).count() != n_media {
+    let answer = accept(&mut rtc, offer, sdp)?;
+    Ok(Answered { rtc, sdp: answer, fragment, max_message_bytes, kept: Kept::of(sdp) })
+}
+
+/// Answers a further offer on the same connection, whose media go on; `Err`: what is wrong with it. One that is refused for what it
+/// changes has changed nothing.
+pub(super) fn accept_again(rtc: &mut Rtc, kept: &mut Kept, sdp: &str) -> Result<String, String> {
+    let offer = read_offer(sdp)?;
+    let further = Kept::of(sdp);
+    if further.fingerprints != kept.fingerprints {
+        return Err("The offer is of another connection, because its certificate is another one.".into());
+    }
+    if !further.media.starts_with(&kept.media) {
+        return Err("The offer lacks a media line of this connection, or has another one in its place.".into());
+    }
+    let answer = accept(rtc, offer, sdp)?;
+    *kept = further;
+    Ok(answer)
+}
+
+fn read_offer(sdp: &str) -> Result<SdpOffer, String> {
+    if media_of(sdp).count() > MAX_MEDIA {
+        return Err(format!("The offer has more than {MAX_MEDIA} media lines."));
+    }
+    if !media_of(sdp).any(|line| line.starts_with("audio ")) {
+        return Err("The offer has no audio.".into());
+    }
+    SdpOffer::from_sdp_string(sdp).map_err(|error| format!("The offer cannot be read: {}.", brief(&error)))
+}
+
+fn accept(rtc: &mut Rtc, offer: SdpOffer, sdp: &str) -> Result<String, String> {
+    let answer = rtc.sdp_api().accept_offer(offer);
+    let answer = answer.map_err(|error| format!("The offer cannot be answered: {}.", brief(&error)))?.to_sdp_string();
+    if media_of(&answer).count() != media_of(sdp).count() {
         return Err("The offer cannot be read: one of its media lines is wrong.".into());
     }
-    if !sdp.to_ascii_lowercase().contains("opus/48000") {
+    if !answer.to_ascii_lowercase().contains("opus/48000") {
         return Err("The offer has no audio with Opus.".into());
     }
-    Ok(Answered { rtc, sdp, fragment, max_message_bytes })
+    Ok(answer)
+}
+
+impl Kept {
+    fn of(sdp: &str) -> Self {
+        let value = |line: &str, name: &str| Some(line.strip_prefix(name)?.trim().to_owned());
+        let fingerprints = sdp.lines().filter_map(|line| value(line, "a=fingerprint:")).collect();
+        let mut media: Vec<(String, String)> = Vec::new();
+        for line in sdp.lines() {
+            if let Some(line) = line.strip_prefix("m=") {
+                media.push((line.split(' ').next().unwrap_or_default().to_owned(), String::new()));
+            } else if let (Some(name), Some((_, last))) = (value(line, "a=mid:"), media.last_mut()) {
+                *last = name;
+            }
+        }
+        Self { media, fingerprints }
+    }
 }
 
 pub(super) fn media_of(sdp: &str) -> impl Iterator<Item = &str> {
