@@ -46,6 +46,7 @@ export function App({ conversation, own, shared, conversations, recent }: Props)
   const [sheet, setSheet] = useState<Sheet>(null);
   const [inspects, setInspects] = useState(false);
   const [notice, setNotice] = useState<Notice | null>(() => sharedNotice(shared));
+  const isLarge = useLargeScreen();
   const press = useMemo(() => (settings.pushToTalk ? new PressToTalk(conversation) : null), [conversation, settings.pushToTalk]);
   useEffect(() => {
     if (press && state.microphone === 'on') press.rest();
@@ -112,6 +113,7 @@ export function App({ conversation, own, shared, conversations, recent }: Props)
             />
             <Composer onSend={type} />
           </section>
+          {isLarge && !inspects && settings.showTimings && <Later load={loadRibbon} onFault={onFault} props={{ conversation, state }} />}
         </main>
         <Footer engines={enginesFrom(state.hub)} carrier={carrierOf(conversation)} onEngines={() => setSheet('engines')} />
         {sheet === 'engines' && <EnginesPanel keeper={keeper} voices={voiceKeeper} onClose={close} />}
@@ -140,6 +142,7 @@ export function App({ conversation, own, shared, conversations, recent }: Props)
   );
 }
 
+const loadRibbon = () => import('./Ribbon');
 const loadInspector = () => import('../inspector/view/Drawer');
 const loadConversations = () => import('./Conversations');
 const loadSettingsSheet = () => import('./Settings');
@@ -162,6 +165,16 @@ function apply(conversation: Conversation, change: Partial<Settings>): void {
   if (Object.keys(devices).length > 0) void conversation.useDevices(devices);
   if (Object.keys(session).length > 0) conversation.update(session);
   if (change.transport && change.transport !== conversation.chosenTransport) conversation.chooseTransport(change.transport);
+}
+
+/** Whether there is room for a third column; style/page.css has the same condition. */
+function useLargeScreen(): boolean {
+  const query = useMemo(() => matchMedia('(min-width: 100rem) and (min-height: 45rem)'), []);
+  const [isLarge, set] = useState(query.matches);
+  useEffect(() => {
+    query.onchange = () => set(query.matches);
+  }, [query]);
+  return isLarge;
 }
 
 /** Draws at most once per animation frame, however many events arrive. */
