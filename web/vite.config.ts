@@ -26,11 +26,11 @@ export default defineConfig({
     rollupOptions: {
       input: ['index.html', 'dashboard.html', 'inspector.html'],
       // Fewer files compress better: what all three pages share, and what the chat page loads at once and shares with its own
-      // later views only.
+      // later views only. Style sheets keep the order of their files: page.css is the first.
       output: {
         codeSplitting: {
           groups: [
-            { name: 'common', test: /node_modules\/preact|src\/(view\/(icons|NoticeBar)|dashboard\/data\/sse|session\/(key|backoff))\.tsx?$/ },
+            { name: 'common', test: /node_modules\/preact|src\/(view\/(icons|NoticeBar)|dashboard\/data\/sse|session\/(key|backoff))\.tsx?$|src\/style\/page\.css$/ },
             { name: 'chat', test: /src\/(state\/(latency|model)|session\/settings|conversations\/data|protocol\/\w+|session\/connection|audio\/queue|view\/Dialog)\.tsx?$/ },
           ],
         },
