@@ -191,6 +191,8 @@ function useConversation(conversation: Conversation): State {
       if (document.hidden) setState(conversation.state);
       else frame ||= requestAnimationFrame(draw);
     });
+    // What happened between the first drawing and this effect.
+    draw();
     return () => {
       stop();
       cancelAnimationFrame(frame);
