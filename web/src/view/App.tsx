@@ -10,8 +10,9 @@ import { PressToTalk } from '../session/press';
 import type { RecentEvents } from '../session/recent_events';
 import { type Settings, devicesOf, saveSettings, sessionOf } from '../session/settings';
 import { saveKey } from '../session/key';
+import { followSoundStart } from '../session/sound_start';
 import { enginesFrom } from '../state/engines';
-import { NOT_KEPT, NOT_LOADED, NOT_STORED, type Notice, TALKS_ELSEWHERE, noticeOf, sharedNotice } from '../state/plain';
+import { NOT_KEPT, NOT_LOADED, NOT_STORED, NO_SOUND_YET, type Notice, TALKS_ELSEWHERE, noticeOf, sharedNotice } from '../state/plain';
 import { VoiceKeeper } from '../voices/keeper';
 import { Captions } from './Captions';
 import { Composer } from './Composer';
@@ -68,6 +69,10 @@ export function App({ conversation, own, shared, conversations, recent }: Props)
   const problem = noticeOf(state.problem);
   useEffect(() => oneVoice(conversation, () => setNotice(TALKS_ELSEWHERE)), [conversation]);
   useEffect(() => followLoudspeaker(conversation, settings.loudspeaker, (isGone) => setNotice(isGone ? noticeOf({ kind: 'loudspeaker' }) : null)), [conversation, settings.loudspeaker]);
+  useEffect(() => {
+    if (state.link !== 'live') return;
+    return followSoundStart(conversation, (isMissing) => setNotice((now) => (isMissing ? NO_SOUND_YET : now === NO_SOUND_YET ? null : now)));
+  }, [conversation, state.link]);
   // It is over once the user talks here again.
   useEffect(() => {
     if (state.microphone === 'on') setNotice((now) => (now === TALKS_ELSEWHERE ? null : now));
@@ -94,7 +99,7 @@ export function App({ conversation, own, shared, conversations, recent }: Props)
           <section class="talk" aria-label="Conversation">
             <NoticeBar
               notice={problem ?? notice}
-              onAction={() => conversation.retry()}
+              onAction={() => ((problem ?? notice)?.action === 'sound' ? void conversation.audio?.context.resume() : conversation.retry())}
               onKey={(key) => {
                 saveKey(key);
                 conversation.useKey(key);
