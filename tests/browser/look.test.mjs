@@ -93,7 +93,12 @@ for (const colorScheme of ['dark', 'light']) {
     await until(page, 'a typed one', (hub) => hub.captions.filter((c) => c.role === 'assistant' && c.status === 'done' && c.latencyMs !== null).length === 2);
     await poll(async () => (await page.locator('.ribbon li a').count()) === 2, () => page.locator('.ribbon').innerHTML());
     assert.match(await page.innerText('.ribbon'), /median of 2 answers/);
-    assert.ok((await page.locator('.ribbon-flow').count()) > 0, 'no band runs from turn to turn');
+    // A band runs from turn to turn for each stage that both have.
+    const bands = await page.evaluate(() => {
+      const [above, below] = [...document.querySelectorAll('.ribbon-bands g')].map((row) => [...row.querySelectorAll('rect')].map((bar) => bar.getAttribute('class')));
+      return { shared: above.filter((stage) => below.includes(stage)).length, flows: document.querySelectorAll('.ribbon-flow').length };
+    });
+    assert.equal(bands.flows, bands.shared);
     assert.deepEqual(await axe(page), []);
     assert.ok((await page.evaluate(() => document.documentElement.scrollWidth)) <= 1920);
     // Timings are one setting; the inspector takes the place.
