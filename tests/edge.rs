@@ -365,3 +365,36 @@ async fn pages_of_listed_origins_read_what_a_client_needs_and_nothing_else() {
     assert!(matches!(status, 200 | 404) && allowed.as_deref() == Some("https://any.example"), "{status} {allowed:?}");
     assert_eq!(ask("POST", "/sdk/antiphon-voice.js", "https://any.example").await, (403, None));
 }
+
+#[tokio::test]
+async fn a_browser_that_has_a_page_gets_no_body_again() {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let hub = hub(Keys::of(&KEYS), |_| ()).await;
+    let http = reqwest::Client::new();
+    let ask = async |path: &str, if_none_match: Option<&str>, key: Option<&str>| {
+        let mut request = http.get(format!("http://{}{path}", hub.address)).header("accept", "text/html");
+        if let Some(tags) = if_none_match {
+            request = request.header("if-none-match", tags);
+        }
+        if let Some(key) = key {
+            request = request.bearer_auth(key);
+        }
+        let response = request.send().await.expect("an answer");
+        let tag = response.headers().get("etag").map(|tag| tag.to_str().expect("text").to_owned());
+        (response.status().as_u16(), tag, response.bytes().await.expect("a body").len())
+    };
+    let (status, tag, length) = ask("/", None, None).await;
+    let tag = tag.expect("a tag");
+    assert!(status == 200 && length > 100, "{status} {length}");
+    for known in [tag.clone(), format!("\"another\", {tag}"), tag.trim_start_matches("W/").to_owned(), "*".into()] {
+        assert_eq!(ask("/", Some(&known), None).await, (304, Some(tag.clone()), 0), "{known}");
+    }
+    for other in ["\"another\"", "W/\"another\"", "", &tag[..tag.len() - 2]] {
+        assert_eq!(ask("/", Some(other), None).await, (200, Some(tag.clone()), length), "{other}");
+    }
+    // The page that asks for a key is no copy of the dashboard.
+    let (status, of_dashboard, _) = ask("/dashboard", None, Some(KEYS[0])).await;
+    assert_eq!(status, 200);
+    let (status, none, length) = ask("/dashboard", of_dashboard.as_deref(), None).await;
+    assert!(status == 401 && none.is_none() && length > 100, "{status} {none:?} {length}");
+}

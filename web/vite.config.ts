@@ -23,7 +23,19 @@ export default defineConfig({
     assetsInlineLimit: 0,
     modulePreload: { polyfill: false },
     target: 'es2022',
-    rollupOptions: { input: ['index.html', 'dashboard.html', 'inspector.html'] },
+    rollupOptions: {
+      input: ['index.html', 'dashboard.html', 'inspector.html'],
+      // Fewer files compress better: what all three pages share, and what the chat page loads at once and shares with its own
+      // later views only. Style sheets keep the order of their files: page.css is the first.
+      output: {
+        codeSplitting: {
+          groups: [
+            { name: 'common', test: /node_modules\/preact|src\/(view\/(icons|NoticeBar)|dashboard\/data\/sse|session\/(key|backoff))\.tsx?$|src\/style\/page\.css$/ },
+            { name: 'chat', test: /src\/(state\/(latency|model)|session\/settings|conversations\/data|protocol\/\w+|session\/connection|audio\/queue|view\/Dialog)\.tsx?$/ },
+          ],
+        },
+      },
+    },
   },
   worker: { format: 'es' },
   server: {

@@ -9,17 +9,27 @@ use std::borrow::Cow;
 #[folder = "$ANTIPHON_WEB_DIR"]
 struct Web;
 
-/// The file at `path`, relative and without a leading slash, and its media type. The empty path is `index.html`,
-/// `dashboard` is `dashboard.html`, `inspector` is `inspector.html`. `None` if there is no such file. Does not block; copies nothing.
-pub fn asset(path: &str) -> Option<(Cow<'static, [u8]>, &'static str)> {
+/// An embedded file.
+pub struct Asset {
+    pub body: Cow<'static, [u8]>,
+    pub media_type: &'static str,
+    /// An entity tag of the content, weak because the body is compressed on its way: `W/"` and half of its SHA-256 in hex.
+    pub tag: String,
+}
+
+/// The file at `path`, relative and without a leading slash. The empty path is `index.html`, `dashboard` is `dashboard.html`,
+/// `inspector` is `inspector.html`. `None` if there is no such file. Does not block; copies no body.
+pub fn asset(path: &str) -> Option<Asset> {
     let path = match path {
         "" => "index.html",
         "dashboard" => "dashboard.html",
         "inspector" => "inspector.html",
         other => other,
     };
-    let data = Web::get(path)?.data;
-    Some((data, media_type(path)))
+    let file = Web::get(path)?;
+    let digest = file.metadata.sha256_hash();
+    let tag = format!("W/\"{:032x}\"", u128::from_be_bytes(digest[..16].try_into().ok()?));
+    Some(Asset { body: file.data, media_type: media_type(path), tag })
 }
 
 fn media_type(path: &str) -> &'static str {
@@ -38,9 +48,10 @@ mod tests {
     #[test]
     fn the_page_is_there_and_nothing_outside_it() {
         for path in ["", "dashboard", "inspector"] {
-            let (page, media) = asset(path).expect("a page, built or not");
-            assert_eq!(media, "text/html; charset=utf-8");
-            assert!(String::from_utf8_lossy(&page).to_lowercase().starts_with("<!doctype html>"));
+            let Asset { body, media_type, tag } = asset(path).expect("a page, built or not");
+            assert_eq!(media_type, "text/html; charset=utf-8");
+            assert_eq!(tag.len(), "W/\"\"".len() + 32, "{tag}");
+            assert!(String::from_utf8_lossy(&body).to_lowercase().starts_with("<!doctype html>"));
         }
         assert!(asset("../Cargo.toml").is_none());
         assert!(asset("no-such-file.js").is_none());

@@ -226,6 +226,8 @@ fn unauthorized(client: Client, request: &Request, refusal: Refusal) -> Response
     };
     let mut response = page.unwrap_or_else(|| refused(StatusCode::UNAUTHORIZED, refusal.code(), refusal.message()));
     *response.status_mut() = StatusCode::UNAUTHORIZED;
+    // The tag is that of the page as a caller with a key gets it.
+    response.headers_mut().remove(header::ETAG);
     response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static(challenge));
     response
 }

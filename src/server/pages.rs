@@ -1,6 +1,6 @@
 //! The embedded web pages: the voice chat, the dashboard and the inspector.
 
-use super::assets::asset;
+use super::assets::{Asset, asset};
 use super::client::Client;
 use super::guard::refused;
 use super::headers::RESOURCE_POLICY;
@@ -32,14 +32,21 @@ async fn page(method: Method, uri: Uri, Extension(client): Extension<Client>, he
     if method != Method::GET && method != Method::HEAD {
         return refused(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", format!("{method} is not served here."));
     }
-    file(uri.path(), client, &headers)
-        .unwrap_or_else(|| refused(StatusCode::NOT_FOUND, "not_found", format!("There is no resource at '/{path}'.")))
+    let Some(response) = file(uri.path(), client, &headers) else {
+        return refused(StatusCode::NOT_FOUND, "not_found", format!("There is no resource at '/{path}'."));
+    };
+    if !response.headers().get(header::ETAG).is_some_and(|tag| is_named(tag, &headers)) {
+        return response;
+    }
+    let (mut parts, _) = response.into_parts();
+    parts.status = StatusCode::NOT_MODIFIED;
+    Response::from_parts(parts, Body::empty())
 }
 
 /// The page's file at a URL path, with all headers; `None` if there is no such file. `request`: the request's headers.
 pub(super) fn file(path: &str, client: Client, request: &HeaderMap) -> Option<Response> {
     let path = path.trim_start_matches('/');
-    let (body, media) = asset(path)?;
+    let Asset { body, media_type, tag } = asset(path)?;
     let body = match body {
         Cow::Borrowed(bytes) => Body::from(Bytes::from_static(bytes)),
         Cow::Owned(bytes) => Body::from(bytes),
@@ -47,17 +54,25 @@ pub(super) fn file(path: &str, client: Client, request: &HeaderMap) -> Option<Re
     // Vite puts a content hash into the names under assets/; other files may change with the next build.
     let cache = if path.starts_with("assets/") { "public, max-age=31536000, immutable" } else { "no-cache" };
     let headers = [
-        (header::CONTENT_TYPE, media),
+        (header::CONTENT_TYPE, media_type),
         (header::CACHE_CONTROL, cache),
         (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
         (header::REFERRER_POLICY, "no-referrer"),
     ];
-    let mut response = (headers, body).into_response();
+    let mut response = (headers, [(header::ETAG, tag)], body).into_response();
     if path.starts_with(CLIENT_FILES.trim_start_matches('/')) {
         response.headers_mut().insert(RESOURCE_POLICY, HeaderValue::from_static("cross-origin"));
     }
     response.headers_mut().insert(header::CONTENT_SECURITY_POLICY, policy(path, client, request.get(header::HOST)));
     Some(response)
+}
+
+/// Whether the client has the content with this entity tag (RFC 9110, 13.1.2: the weak comparison).
+fn is_named(tag: &HeaderValue, request: &HeaderMap) -> bool {
+    let opaque = |tag: &str| tag.trim().trim_start_matches("W/").to_owned();
+    let Ok(tag) = tag.to_str().map(opaque) else { return false };
+    let listed = request.get_all(header::IF_NONE_MATCH).iter().filter_map(|value| value.to_str().ok());
+    listed.flat_map(|list| list.split(',')).any(|named| named.trim() == "*" || opaque(named) == tag)
 }
 
 /// The policy of the page at `path`, requested under `host`, which the guard has checked. The page may connect to this server

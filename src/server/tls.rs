@@ -8,12 +8,16 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::SystemTime;
+use x509_cert::Certificate;
+use x509_cert::der::Decode;
 
 /// A certificate and its private key, ready to serve. Cheap to clone.
 #[derive(Clone)]
 pub struct Tls {
     server: Arc<rustls::ServerConfig>,
     is_self_signed: bool,
+    expires: Option<SystemTime>,
 }
 
 /// Why TLS cannot be served.
@@ -76,7 +80,15 @@ impl Tls {
     }
 
     fn of(chain: Vec<CertificateDer<'static>>, key: PrivateKeyDer<'static>) -> Result<Self, TlsError> {
-        let is_self_signed = chain.first().is_none_or(is_self_signed);
+        let read: Vec<_> = chain.iter().map(|certificate| Certificate::from_der(certificate).ok()).collect();
+        // One that cannot be read counts as self-signed.
+        let is_self_signed = read.first().and_then(Option::as_ref).is_none_or(|certificate| {
+            certificate.tbs_certificate().issuer() == certificate.tbs_certificate().subject()
+        });
+        let end = |certificate: &Certificate| {
+            SystemTime::UNIX_EPOCH + certificate.tbs_certificate().validity().not_after.to_unix_duration()
+        };
+        let expires = read.iter().flatten().map(end).min();
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let mut config = rustls::ServerConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()?
@@ -84,12 +96,17 @@ impl Tls {
             .with_single_cert(chain, key)?;
         // WebSockets require HTTP/1.1 here.
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
-        Ok(Self { server: Arc::new(config), is_self_signed })
+        Ok(Self { server: Arc::new(config), is_self_signed, expires })
     }
 
     /// Whether the certificate names itself as its issuer: no authority vouches for it.
     pub(super) fn is_self_signed(&self) -> bool {
         self.is_self_signed
+    }
+
+    /// When clients stop to accept the chain: the earliest end of its certificates; `None` if none can be read.
+    pub fn expires(&self) -> Option<SystemTime> {
+        self.expires
     }
 
     /// A certificate that another one has signed.
@@ -111,11 +128,6 @@ impl Tls {
     pub(super) fn server(&self) -> Arc<rustls::ServerConfig> {
         self.server.clone()
     }
-}
-
-/// One that cannot be read counts as self-signed.
-fn is_self_signed(certificate: &CertificateDer<'_>) -> bool {
-    webpki::EndEntityCert::try_from(certificate).map_or(true, |read| read.issuer() == read.subject())
 }
 
 #[cfg(test)]

@@ -98,3 +98,13 @@ export async function axe(page) {
   assert.equal(exceptionDetails, undefined, JSON.stringify(exceptionDetails));
   return result.value;
 }
+
+/** What axe finds in the dark and in the light theme. */
+export async function axeInBothThemes(page) {
+  const found = [];
+  for (const colorScheme of ['dark', 'light']) {
+    await page.emulateMedia({ colorScheme, reducedMotion: 'reduce' });
+    found.push(...(await axe(page)).map((fault) => `${colorScheme}: ${fault}`));
+  }
+  return found;
+}

@@ -41,9 +41,20 @@ before(async () => {
   site = await serveSite(hub, KEY);
   hub.set('ANTIPHON_SERVER__ALLOWED_ORIGINS', JSON.stringify([site.url]));
   await hub.start();
-  const env = { ...process.env, PULSE_SERVER: await startLoudspeaker() };
-  browser = await puppeteer.launch({
-    env,
+  browser = await launch(await startLoudspeaker());
+});
+after(async () => {
+  await browser?.close();
+  loudspeaker?.kill();
+  site?.close();
+  await hub.stop();
+  rmSync(folder, { recursive: true });
+});
+
+/** `sound`: the address of a PulseAudio. */
+const launch = (sound) =>
+  puppeteer.launch({
+    env: { ...process.env, PULSE_SERVER: sound },
     browser: 'firefox',
     executablePath: FIREFOX,
     headless: true,
@@ -53,14 +64,6 @@ before(async () => {
       'media.autoplay.default': 0,
     },
   });
-});
-after(async () => {
-  await browser?.close();
-  loudspeaker?.kill();
-  site?.close();
-  await hub.stop();
-  rmSync(folder, { recursive: true });
-});
 
 const test = (name, body) => nodeTest(name, { timeout: TEST_TIMEOUT_MS }, body);
 
@@ -81,8 +84,8 @@ function hear(base64) {
   };
 }
 
-async function open(t, url, { shows, speech = false, width = 1000, height = 800 }) {
-  const page = await browser.newPage();
+async function open(t, url, { shows, speech = false, width = 1000, height = 800, within = browser }) {
+  const page = await within.newPage();
   t.after(() => page.close());
   const faults = [];
   // What a policy keeps away is no error of a script.
@@ -118,6 +121,21 @@ test("the browser's own microphone is opened and heard", async (t) => {
   await until('the level of the tone', ({ levels, phase }) => levels.microphone > 0.01 && ['listening', 'hearing', 'thinking', 'speaking'].includes(phase));
   await page.click('#talk');
   await until('the end', ({ phase }) => phase === 'idle');
+  done();
+});
+
+test('without a loudspeaker the page says why nothing sounds, and what to do', async (t) => {
+  const silent = await launch(`unix:${join(folder, 'none')}`);
+  t.after(() => silent.close());
+  const { page, until, hooks, done } = await open(t, `${HUB_URL}/`, { shows: '#talk', within: silent });
+  await page.click('#talk');
+  await page.waitForSelector('#notice');
+  const words = await page.$eval('#notice', (notice) => notice.innerText);
+  assert.match(words, /not started the sound.*Start sound.*loudspeaker/s);
+  assert.equal((await hooks()).audibleSamples, 0);
+  await page.click('#talk');
+  await until('the end', ({ phase }) => phase === 'idle');
+  await poll(async () => (await page.$('#notice')) === null, () => page.$eval('#notice', (notice) => notice.innerText));
   done();
 });
 

@@ -4,7 +4,7 @@
 import assert from 'node:assert/strict';
 import { createServer } from 'node:http';
 import { after, before, test as nodeTest } from 'node:test';
-import { TEST_TIMEOUT_MS, openPage, poll, until } from './browser.mjs';
+import { TEST_TIMEOUT_MS, axeInBothThemes, openPage, poll, until } from './browser.mjs';
 import { OwnHub } from './own_hub.mjs';
 
 const test = (name, body) => nodeTest(name, { timeout: TEST_TIMEOUT_MS }, body);
@@ -69,6 +69,7 @@ test('a language model on this machine is found, connected with one click, and a
   await stage.locator('.llm-kept').waitFor();
   assert.match(await stage.locator('.engine-stage-now').innerText(), /llama3.2:latest/);
   await stage.locator('summary').click();
+  assert.deepEqual(await axeInBothThemes(page), []);
   assert.match(await stage.locator('pre').innerText(), /\[llm\]\nengine = "openai"/);
   await page.keyboard.press('Escape');
   const footer = () => page.innerText('#engines');

@@ -7,7 +7,7 @@ import { createServer } from 'node:http';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, test as nodeTest } from 'node:test';
-import { TEST_TIMEOUT_MS, openPage, poll, until } from './browser.mjs';
+import { TEST_TIMEOUT_MS, axeInBothThemes, openPage, poll, until } from './browser.mjs';
 import { OwnHub, ROOT } from './own_hub.mjs';
 
 const GRAPH = readFileSync(join(ROOT, 'tests/fixtures/onnx/silero.onnx'));
@@ -124,5 +124,14 @@ test('who does not run the hub sees the engines and is offered nothing', async (
   await page.locator('.engine-stage[data-stage=stt]').waitFor();
   assert.match(await page.innerText('#engines-panel'), /The operator can add better engines/);
   assert.equal(await page.locator('#engines-panel').getByRole('button', { name: /^(Get|Remove)/ }).count(), 0);
+  await close();
+});
+
+test("axe finds nothing in the engines' panel", async (t) => {
+  const { page, close } = await openPage(t, { url, refuse: true });
+  await page.click('#engines-open');
+  await page.locator('.engine-stage[data-stage=vad]').waitFor();
+  for (const more of await page.locator('.engine-stage-more summary').all()) await more.click();
+  assert.deepEqual(await axeInBothThemes(page), []);
   await close();
 });

@@ -35,6 +35,8 @@ test('the screenshot is of a real conversation', { timeout: TEST_TIMEOUT_MS }, a
   await page.press('#text', 'Enter');
   await until(page, 'an answer to the typed question', answered(2));
   await until(page, 'a page that listens again', (hub) => hub.phase === 'listening');
+  // The orb blends into it.
+  await page.waitForTimeout(1_000);
   const shot = await page.screenshot({ animations: 'disabled' });
   if (process.env.UPDATE_SCREENSHOTS) {
     mkdirSync(dirname(PICTURE), { recursive: true });

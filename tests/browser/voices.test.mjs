@@ -5,7 +5,7 @@
 import assert from 'node:assert/strict';
 import { createServer, request as send } from 'node:http';
 import { after, before, test as nodeTest } from 'node:test';
-import { TEST_TIMEOUT_MS, openPage, openSettings, poll } from './browser.mjs';
+import { TEST_TIMEOUT_MS, axeInBothThemes, openPage, openSettings, poll } from './browser.mjs';
 import { Cable } from './cable.mjs';
 import { OwnHub } from './own_hub.mjs';
 
@@ -115,6 +115,7 @@ test('a voice is recorded, added with consent, chosen, played and removed', asyn
   await section.getByLabel(/^Words of the recording/).fill('What time is it?');
   await add.click();
   await section.getByText('The speaker has to agree.').waitFor();
+  assert.deepEqual(await axeInBothThemes(page), []);
   assert.equal(library.sent.length, 0, 'nothing is sent without consent');
   await section.getByLabel(/agrees that this hub speaks with a clone/).check();
   await add.click();
@@ -160,6 +161,7 @@ test('what the hub refuses is said in its words, and the draft is kept', async (
   await section.getByLabel(/agrees that this hub speaks with a clone/).check();
   await section.getByRole('button', { name: 'Add the voice' }).click();
   await section.getByText('The recording is silent.').waitFor();
+  assert.deepEqual(await axeInBothThemes(page), []);
   assert.equal(await section.getByLabel('Name').inputValue(), 'Ben');
   library.refuses = null;
   library.listMs = 300;

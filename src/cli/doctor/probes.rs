@@ -10,13 +10,15 @@ use antiphon_registry::{Catalog, OnDisk, on_disk};
 use antiphon_telemetry::with_causes;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 use tokio::time::timeout;
 
 /// Free space below which pulls and recordings soon fail, in bytes.
 const LITTLE_DISK: u64 = 2_000_000_000;
 /// Descriptors that a session may need: its socket, and one for a request to each stage (`server/app.rs`).
 const DESCRIPTORS_PER_SESSION: u64 = 4;
+/// A certificate that ends within this is to be renewed: automatic renewal (ACME) comes well before.
+const RENEW: Duration = Duration::from_hours(14 * 24);
 /// The longest wait for the server behind an engine.
 const REACH: Duration = Duration::from_secs(5);
 
@@ -47,7 +49,7 @@ pub(super) async fn keys(config: Arc<Config>) -> Vec<Finding> {
 pub(super) async fn certificate(config: Arc<Config>) -> Vec<Finding> {
     let is_local = config.server.listen.starts_with("127.") || config.server.listen.starts_with("localhost");
     vec![match Tls::load(&config.server) {
-        Ok(Some(_)) => Finding::ok("certificate", format!("{} and its key are usable", config.server.tls_cert)),
+        Ok(Some(tls)) => expiry(&config.server.tls_cert, tls.expires(), SystemTime::now()),
         Ok(None) if is_local => Finding::ok("certificate", "none: http, on this machine only"),
         Ok(None) => Finding::warn(
             "certificate",
@@ -61,6 +63,27 @@ pub(super) async fn certificate(config: Arc<Config>) -> Vec<Finding> {
             "Correct server.tls_cert and server.tls_key.",
         ),
     }]
+}
+
+/// How long the certificate in this file is accepted.
+fn expiry(file: &str, expires: Option<SystemTime>, now: SystemTime) -> Finding {
+    let advice = "Renew it, then send SIGHUP: the hub loads the new one, and conversations go on.";
+    let days = |time: Duration| match time.as_secs() / 86_400 {
+        1 => "1 day".to_owned(),
+        n => format!("{n} days"),
+    };
+    match expires.map(|end| end.duration_since(now)) {
+        None => Finding::warn("certificate", format!("{file} is usable, its end cannot be read"), advice),
+        Some(Err(past)) => {
+            Finding::fail("certificate", Kind::Setting, format!("{file} expired {} ago", days(past.duration())), advice)
+        }
+        Some(Ok(left)) if left < RENEW => {
+            Finding::warn("certificate", format!("{file} expires in {}", days(left)), advice)
+        }
+        Some(Ok(left)) => {
+            Finding::ok("certificate", format!("{file} and its key are usable, for another {}", days(left)))
+        }
+    }
 }
 
 /// Loads the engine of each stage, and reaches the servers behind remote ones.
@@ -303,4 +326,51 @@ pub(super) async fn limits(config: Arc<Config>) -> Vec<Finding> {
         }
         _ => Finding::ok("limits", found),
     }]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::State;
+    use super::*;
+
+    #[test]
+    fn a_certificate_is_to_be_renewed_two_weeks_before_its_end() {
+        let now = SystemTime::UNIX_EPOCH + Duration::from_hours(24 * 365 * 50);
+        let hours = Duration::from_hours;
+        let check = |expires: Option<SystemTime>, state: State, words: &str| {
+            let finding = expiry("hub.pem", expires, now);
+            assert_eq!((finding.state, finding.found.as_str()), (state, words));
+            assert_eq!(finding.advice.is_some(), state != State::Ok);
+        };
+        check(Some(now + hours(90 * 24)), State::Ok, "hub.pem and its key are usable, for another 90 days");
+        check(Some(now + hours(14 * 24)), State::Ok, "hub.pem and its key are usable, for another 14 days");
+        check(Some(now + hours(14 * 24 - 1)), State::Warn, "hub.pem expires in 13 days");
+        check(Some(now + hours(25)), State::Warn, "hub.pem expires in 1 day");
+        check(Some(now - hours(49)), State::Fail, "hub.pem expired 2 days ago");
+        check(None, State::Warn, "hub.pem is usable, its end cannot be read");
+    }
+
+    #[tokio::test]
+    async fn the_end_of_a_chain_is_that_of_its_first_certificate_to_end() {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let folder = tempfile::tempdir().expect("a folder");
+        let key = rcgen::KeyPair::generate().expect("a key");
+        let certificate = |year: i32| {
+            let mut params = rcgen::CertificateParams::new(vec!["localhost".to_owned()]).expect("a name");
+            params.not_after = rcgen::date_time_ymd(year, 1, 1);
+            params.self_signed(&key).expect("a certificate").pem()
+        };
+        let (cert, private) = (folder.path().join("cert.pem"), folder.path().join("key.pem"));
+        std::fs::write(&private, key.serialize_pem()).expect("written");
+        let mut config = Config::default();
+        config.server.tls_cert = cert.display().to_string();
+        config.server.tls_key = private.display().to_string();
+        let config = Arc::new(config);
+        for (years, state) in [(vec![2400], State::Ok), (vec![2001], State::Fail), (vec![2400, 2001], State::Fail)] {
+            let chain: String = years.iter().map(|year| certificate(*year)).collect();
+            std::fs::write(&cert, chain).expect("written");
+            let [finding] = &super::certificate(config.clone()).await[..] else { panic!("one finding") };
+            assert_eq!(finding.state, state, "{years:?}: {finding:?}");
+        }
+    }
 }

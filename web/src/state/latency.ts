@@ -6,18 +6,28 @@ import type { Hops, TimelineMarks } from '@antiphon/client';
 export interface Segment {
   /** Key of the stage, which selects its colour. */
   key: 'wait' | 'hear' | 'think' | 'phrase' | 'voice' | 'hop' | 'send' | 'play';
-  label: string;
   ms: number;
 }
 
-/** The marks in the order of a turn, each with the activity before it. */
-const STAGES: [keyof TimelineMarks, Segment['key'], string][] = [
-  ['end_confirmed', 'wait', 'waiting for the end of your turn'],
-  ['stt_final', 'hear', 'recognising'],
-  ['llm_first_token', 'think', 'thinking'],
-  ['first_chunk', 'phrase', 'first phrase'],
-  ['tts_first_audio', 'voice', 'voicing'],
-  ['first_audio_sent', 'send', 'sending'],
+export const LABELS: Record<Segment['key'], string> = {
+  wait: 'waiting for the end of your turn',
+  hear: 'recognising',
+  think: 'thinking',
+  phrase: 'first phrase',
+  voice: 'voicing',
+  hop: 'to a worker and back',
+  send: 'sending',
+  play: 'network and playback',
+};
+
+/** The marks in the order of a turn, each with the stage before it. */
+const STAGES: [keyof TimelineMarks, Segment['key']][] = [
+  ['end_confirmed', 'wait'],
+  ['stt_final', 'hear'],
+  ['llm_first_token', 'think'],
+  ['first_chunk', 'phrase'],
+  ['tts_first_audio', 'voice'],
+  ['first_audio_sent', 'send'],
 ];
 
 /** The network's share of the time before a mark. */
@@ -27,16 +37,16 @@ const HOPS: Partial<Record<keyof TimelineMarks, keyof Hops>> = { stt_final: 'stt
 export function segments(marks: TimelineMarks | null, pageMs: number | null, hops: Hops = {}): Segment[] {
   const found: Segment[] = [];
   let until = marks?.speech_end ?? 0;
-  for (const [mark, key, label] of STAGES) {
+  for (const [mark, key] of STAGES) {
     const at = marks?.[mark];
     if (at === undefined || at <= until) continue;
     const hop = HOPS[mark];
     const networkMs = Math.min((hop && hops[hop]) ?? 0, at - until);
-    if (at - until > networkMs) found.push({ key, label, ms: at - until - networkMs });
-    if (networkMs > 0) found.push({ key: 'hop', label: 'to a worker and back', ms: networkMs });
+    if (at - until > networkMs) found.push({ key, ms: at - until - networkMs });
+    if (networkMs > 0) found.push({ key: 'hop', ms: networkMs });
     until = at;
   }
-  if (pageMs !== null && marks && pageMs > until) found.push({ key: 'play', label: 'network and playback', ms: pageMs - until });
+  if (pageMs !== null && marks && pageMs > until) found.push({ key: 'play', ms: pageMs - until });
   return found;
 }
 

@@ -9,7 +9,7 @@ export interface Notice {
   title: string;
   /** `{s}` is replaced by the seconds until `untilMs`. */
   text: string;
-  action: 'retry' | 'reconnect' | 'key' | 'repeat' | null;
+  action: 'retry' | 'reconnect' | 'key' | 'repeat' | 'sound' | null;
   /** `Date.now()` at the end of a countdown. */
   untilMs?: number;
 }
@@ -47,6 +47,10 @@ export function sharedNotice(shared: Partial<Settings>): Notice | null {
 export const NOT_KEPT = info('The browser does not keep the settings', 'Its storage is full or switched off. They apply until this page is closed.');
 export const NOT_STORED = info('The browser does not keep the conversation', 'Its storage is full or switched off. Save the conversation before you close this page.');
 export const TALKS_ELSEWHERE: Notice = { ...info('You talk in another tab', 'Two tabs would hear each other, so this one has stopped. The conversation stays here.'), action: 'retry' };
+export const NO_SOUND_YET: Notice = {
+  ...info('The browser has not started the sound', 'Press “Start sound”. If that does not help, allow sound for this page (the icon beside the address) and connect a loudspeaker.'),
+  action: 'sound', tone: 'warning',
+};
 export const NOT_LOADED = info('A part of this page did not load', 'The connection to the hub may be down. Try again in a moment, or reload the page.');
 
 /** Null if there is no problem. */

@@ -10,8 +10,9 @@ import { PressToTalk } from '../session/press';
 import type { RecentEvents } from '../session/recent_events';
 import { type Settings, devicesOf, saveSettings, sessionOf } from '../session/settings';
 import { saveKey } from '../session/key';
+import { followSoundStart } from '../session/sound_start';
 import { enginesFrom } from '../state/engines';
-import { NOT_KEPT, NOT_LOADED, NOT_STORED, type Notice, TALKS_ELSEWHERE, noticeOf, sharedNotice } from '../state/plain';
+import { NOT_KEPT, NOT_LOADED, NOT_STORED, NO_SOUND_YET, type Notice, TALKS_ELSEWHERE, noticeOf, sharedNotice } from '../state/plain';
 import { VoiceKeeper } from '../voices/keeper';
 import { Captions } from './Captions';
 import { Composer } from './Composer';
@@ -46,6 +47,7 @@ export function App({ conversation, own, shared, conversations, recent }: Props)
   const [sheet, setSheet] = useState<Sheet>(null);
   const [inspects, setInspects] = useState(false);
   const [notice, setNotice] = useState<Notice | null>(() => sharedNotice(shared));
+  const isLarge = useLargeScreen();
   const press = useMemo(() => (settings.pushToTalk ? new PressToTalk(conversation) : null), [conversation, settings.pushToTalk]);
   useEffect(() => {
     if (press && state.microphone === 'on') press.rest();
@@ -67,6 +69,10 @@ export function App({ conversation, own, shared, conversations, recent }: Props)
   const problem = noticeOf(state.problem);
   useEffect(() => oneVoice(conversation, () => setNotice(TALKS_ELSEWHERE)), [conversation]);
   useEffect(() => followLoudspeaker(conversation, settings.loudspeaker, (isGone) => setNotice(isGone ? noticeOf({ kind: 'loudspeaker' }) : null)), [conversation, settings.loudspeaker]);
+  useEffect(() => {
+    if (state.link !== 'live') return;
+    return followSoundStart(conversation, (isMissing) => setNotice((now) => (isMissing ? NO_SOUND_YET : now === NO_SOUND_YET ? null : now)));
+  }, [conversation, state.link]);
   // It is over once the user talks here again.
   useEffect(() => {
     if (state.microphone === 'on') setNotice((now) => (now === TALKS_ELSEWHERE ? null : now));
@@ -93,7 +99,7 @@ export function App({ conversation, own, shared, conversations, recent }: Props)
           <section class="talk" aria-label="Conversation">
             <NoticeBar
               notice={problem ?? notice}
-              onAction={() => conversation.retry()}
+              onAction={() => ((problem ?? notice)?.action === 'sound' ? void conversation.audio?.context.resume() : conversation.retry())}
               onKey={(key) => {
                 saveKey(key);
                 conversation.useKey(key);
@@ -112,6 +118,7 @@ export function App({ conversation, own, shared, conversations, recent }: Props)
             />
             <Composer onSend={type} />
           </section>
+          {isLarge && !inspects && settings.showTimings && <Later load={loadRibbon} onFault={onFault} props={{ conversation, state }} />}
         </main>
         <Footer engines={enginesFrom(state.hub)} carrier={carrierOf(conversation)} onEngines={() => setSheet('engines')} />
         {sheet === 'engines' && <EnginesPanel keeper={keeper} voices={voiceKeeper} onClose={close} />}
@@ -140,6 +147,7 @@ export function App({ conversation, own, shared, conversations, recent }: Props)
   );
 }
 
+const loadRibbon = () => import('./Ribbon');
 const loadInspector = () => import('../inspector/view/Drawer');
 const loadConversations = () => import('./Conversations');
 const loadSettingsSheet = () => import('./Settings');
@@ -164,6 +172,16 @@ function apply(conversation: Conversation, change: Partial<Settings>): void {
   if (change.transport && change.transport !== conversation.chosenTransport) conversation.chooseTransport(change.transport);
 }
 
+/** Whether there is room for a third column; style/page.css has the same condition. */
+function useLargeScreen(): boolean {
+  const query = useMemo(() => matchMedia('(min-width: 100rem) and (min-height: 45rem)'), []);
+  const [isLarge, set] = useState(query.matches);
+  useEffect(() => {
+    query.onchange = () => set(query.matches);
+  }, [query]);
+  return isLarge;
+}
+
 /** Draws at most once per animation frame, however many events arrive. */
 function useConversation(conversation: Conversation): State {
   const [state, setState] = useState(conversation.state);
@@ -178,6 +196,8 @@ function useConversation(conversation: Conversation): State {
       if (document.hidden) setState(conversation.state);
       else frame ||= requestAnimationFrame(draw);
     });
+    // What happened between the first drawing and this effect.
+    draw();
     return () => {
       stop();
       cancelAnimationFrame(frame);

@@ -1,7 +1,7 @@
 // The latency of a turn, with a bar for its stages.
 
 import type { ReplyCaption } from '@antiphon/client';
-import { segments, shownLatency } from '../state/latency';
+import { LABELS, segments, shownLatency } from '../state/latency';
 
 const ms = (value: number) => `${Math.round(value)} ms`;
 
@@ -24,11 +24,11 @@ export function Latency({ caption }: { caption: ReplyCaption }) {
         )}
       </summary>
       <dl class="stages">
-        {stages.map(({ key, label, ms: part }, i) => (
+        {stages.map(({ key, ms: part }, i) => (
           <div key={i}>
             <dt>
               <i class={`dot stage-${key}`} />
-              {label}
+              {LABELS[key]}
             </dt>
             <dd>{ms(part)}</dd>
           </div>

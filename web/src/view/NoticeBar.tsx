@@ -4,6 +4,8 @@ import { isKey } from '@antiphon/client';
 import { useEffect, useState } from 'preact/hooks';
 import type { Notice } from '../state/plain';
 
+const ACTIONS: Partial<Record<string, string>> = { reconnect: 'Connect again', sound: 'Start sound' };
+
 interface Props {
   notice: Notice | null;
   onAction: () => void;
@@ -23,7 +25,7 @@ export function NoticeBar({ notice, onAction, onKey, onClose }: Props) {
             {notice.action === 'key' && <KeyForm onKey={onKey} />}
             {notice.action && notice.action !== 'key' && (
               <button type="button" class="pill" onClick={onAction}>
-                {notice.action === 'reconnect' ? 'Connect again' : 'Try again'}
+                {ACTIONS[notice.action] ?? 'Try again'}
               </button>
             )}
             <button type="button" class="close" aria-label="Close this message" onClick={onClose}>

@@ -15,6 +15,8 @@ const COLOURS_EVERY_S = 1;
 
 /** The strength of each part in a phase; the drawing interpolates between phases. */
 interface Mood {
+  /** Two lights that circle in the body while the page waits for the user to begin. */
+  rest: number;
   you: number;
   hub: number;
   think: number;
@@ -22,15 +24,15 @@ interface Mood {
 }
 
 const MOODS: Record<Phase, Mood> = {
-  idle: { you: 0, hub: 0, think: 0, calm: 0.35 },
-  connecting: { you: 0, hub: 0, think: 0.55, calm: 0.4 },
-  reconnecting: { you: 0, hub: 0, think: 0.35, calm: 0.2 },
-  ready: { you: 0, hub: 0, think: 0, calm: 0.5 },
-  listening: { you: 0.55, hub: 0, think: 0, calm: 0.6 },
-  muted: { you: 0.12, hub: 0, think: 0, calm: 0.2 },
-  hearing: { you: 1, hub: 0, think: 0, calm: 0.6 },
-  thinking: { you: 0.2, hub: 0.25, think: 1, calm: 0.7 },
-  speaking: { you: 0.15, hub: 1, think: 0, calm: 0.8 },
+  idle: { rest: 1, you: 0, hub: 0, think: 0, calm: 1 },
+  connecting: { rest: 0.4, you: 0, hub: 0, think: 0.55, calm: 0.4 },
+  reconnecting: { rest: 0, you: 0, hub: 0, think: 0.35, calm: 0.2 },
+  ready: { rest: 0.8, you: 0, hub: 0, think: 0, calm: 1 },
+  listening: { rest: 0, you: 0.8, hub: 0, think: 0, calm: 0.6 },
+  muted: { rest: 0, you: 0.12, hub: 0, think: 0, calm: 0.2 },
+  hearing: { rest: 0, you: 1, hub: 0, think: 0, calm: 0.6 },
+  thinking: { rest: 0, you: 0.2, hub: 0.25, think: 1, calm: 0.7 },
+  speaking: { rest: 0, you: 0.15, hub: 1, think: 0, calm: 0.8 },
 };
 
 interface Colours {
@@ -80,6 +82,7 @@ export class Orb {
     const radius = half * 0.56;
     this.#glow(context, half);
     this.#body(context, radius, timeS);
+    this.#lights(context, radius, timeS);
     this.#strokes(context, radius, half, timeS);
     this.#arc(context, radius);
   };
@@ -95,7 +98,7 @@ export class Orb {
   #follow(nowS: number, passedS: number): void {
     const target = MOODS[this.phase];
     const glide = 1 - Math.exp(-passedS * 7);
-    for (const key of ['you', 'hub', 'think', 'calm'] as const) this.#mood[key] += (target[key] - this.#mood[key]) * glide;
+    for (const key of ['rest', 'you', 'hub', 'think', 'calm'] as const) this.#mood[key] += (target[key] - this.#mood[key]) * glide;
     const fall = 0.5 ** (passedS / FALL_HALF_LIFE_S);
     this.#microphone = Math.max(shaped(this.#levels.microphone), this.#microphone * fall);
     this.#reply = Math.max(shaped(this.#levels.reply), this.#reply * fall);
@@ -136,7 +139,7 @@ export class Orb {
     const { hub, think, calm } = this.#mood;
     const swell = hub * this.#reply;
     for (let layer = 0; layer < 3; layer++) {
-      const breath = 1 + 0.018 * calm * Math.sin(timeS * 1.3 + layer);
+      const breath = 1 + 0.025 * calm * Math.sin(timeS * 1.3 + layer);
       const size = radius * breath * (0.86 + layer * 0.07 + swell * (0.06 + layer * 0.05));
       const uneven = 0.012 + think * 0.03 + swell * 0.09;
       context.beginPath();
@@ -157,9 +160,26 @@ export class Orb {
     context.globalAlpha = 1;
   }
 
-  /** The user's voice: strokes around the body, longer at higher levels. */
+  /** One of each side, opposite each other. */
+  #lights(context: CanvasRenderingContext2D, radius: number, timeS: number): void {
+    [this.#colours.you, this.#colours.hub].forEach((colour, i) => {
+      const angle = timeS * 0.6 + (i + 0.7) * Math.PI;
+      const [x, y] = [Math.cos(angle) * radius * 0.55, Math.sin(angle) * radius * 0.55];
+      const light = context.createRadialGradient(x, y, 0, x, y, radius * 0.9);
+      light.addColorStop(0, `${colour}aa`);
+      light.addColorStop(1, `${colour}00`);
+      context.globalAlpha = this.#mood.rest * (0.7 + 0.2 * Math.sin(timeS * 1.3 + i * 2));
+      context.fillStyle = light;
+      context.beginPath();
+      context.arc(0, 0, radius * 0.85, 0, 7);
+      context.fill();
+    });
+    context.globalAlpha = 1;
+  }
+
+  /** The user's voice: strokes around the body, longer at higher levels. Without it they are what tells listening from rest. */
   #strokes(context: CanvasRenderingContext2D, radius: number, half: number, timeS: number): void {
-    const { you, calm } = this.#mood;
+    const { you } = this.#mood;
     const from = radius * 1.2;
     const room = half * 0.97 - from;
     context.strokeStyle = this.#colours.you;
@@ -168,8 +188,10 @@ export class Orb {
     for (let i = 0; i < N_STROKES; i++) {
       const angle = (i / N_STROKES) * Math.PI * 2 - Math.PI / 2;
       const grain = 0.5 + 0.5 * wobble(angle * 3, timeS * 2.4);
-      const length = room * (0.03 + you * this.#microphone * (0.25 + 0.75 * grain));
-      context.globalAlpha = 0.08 * calm + 0.2 * you + 0.72 * you * this.#microphone;
+      // A slow wave runs around while the hub listens.
+      const wave = 0.5 + 0.5 * Math.sin(angle * 4 - timeS * 2);
+      const length = room * (0.03 + you * (0.14 * wave + this.#microphone * (0.25 + 0.75 * grain)));
+      context.globalAlpha = Math.min(1, you * (0.35 + 0.25 * wave + 0.6 * this.#microphone));
       context.beginPath();
       context.moveTo(Math.cos(angle) * from, Math.sin(angle) * from);
       context.lineTo(Math.cos(angle) * (from + length), Math.sin(angle) * (from + length));
