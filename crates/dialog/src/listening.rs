@@ -128,8 +128,10 @@ impl Dialog {
         }
     }
 
-    /// The speech is a turn, or more of one: it interrupts the reply.
+    /// The speech is a turn, or more of one: it interrupts the reply. So is tentative speech before it, of which the client then
+    /// learns first: the speech of turns is reported in its order.
     fn turn_starts(&mut self, item: ItemId, audio_start: Samples) {
+        self.interrupted_before(audio_start);
         let unanswered = self.is_unanswered();
         self.begin_turn();
         let Some(detection) = self.settings.turn_detection else { return };
@@ -164,10 +166,11 @@ impl Dialog {
 
     fn turn_stops(&mut self, utterance: OpenUtterance) {
         self.answered = self.answered.map(|_| self.now);
-        let audio_end = utterance.audio_end();
-        self.notify(Notice::SpeechStopped { item: utterance.item.clone(), audio_end });
-        let detection = self.settings.turn_detection;
-        self.listening.wants_response |= detection.is_some_and(|detection| detection.create_response);
+        // Without turn detection, which the client may have switched off meanwhile, its start was not reported.
+        if let Some(detection) = self.settings.turn_detection {
+            self.notify(Notice::SpeechStopped { item: utterance.item.clone(), audio_end: utterance.audio_end() });
+            self.listening.wants_response |= detection.create_response;
+        }
         self.commit(utterance);
     }
 
@@ -268,6 +271,17 @@ impl Dialog {
         self.turn_stops(utterance);
     }
 
+    /// Tentative utterances that began before `audio_start` and whose transcripts are still awaited are turns.
+    fn interrupted_before(&mut self, audio_start: Samples) {
+        let is_earlier =
+            |utterance: &&OpenUtterance| utterance.tentative.is_some() && utterance.audio_start < audio_start;
+        while let Some(earlier) =
+            self.listening.awaiting.iter().find(is_earlier).map(|utterance| utterance.item.clone())
+        {
+            self.interrupted_by(&earlier);
+        }
+    }
+
     /// The reply goes on where it was held, unless someone speaks.
     fn go_on(&mut self) {
         if !self.is_undecided_speech() {
@@ -278,6 +292,7 @@ impl Dialog {
     /// The client commits: the utterance under way ends here, or else the whole buffer becomes one.
     pub(super) fn commit_buffer(&mut self, buffer_start: Samples, buffered: Samples) {
         self.interrupted_by_speaker();
+        self.interrupted_before(buffer_start + buffered);
         let mut utterance = self.listening.speaking.take().unwrap_or_else(|| {
             self.begin_turn();
             let item = self.mint_item();

@@ -367,3 +367,39 @@ fn a_client_that_controls_playback_is_interrupted_by_any_speech() {
         assert!(actions.iter().any(|action| action == "flush r1"), "{actions:?}");
     }
 }
+
+#[test]
+fn speech_that_is_a_turn_makes_one_of_undecided_speech_before_it() {
+    check_with(
+        speaking(),
+        "600 onset 500
+            hold
+            < held i2
+        680 started 300
+            open i3
+        960 paused
+            transcribe provisionally i3
+        1400 stopped 900
+            close i3
+        1599 tick
+        1600 tick
+            < released i2
+            release
+        2400 started 1700
+            open i4
+            < speech_started i3 300
+            stop r1
+            < r1 i2 PartDone { audio: true, text: \"One two. Three four. \" }
+            < item_done i2 Incomplete
+            < output_done r1 i2
+            < response_done r1 Cancelled(TurnDetected)
+            flush r1
+            < speech_stopped i3 900
+            < committed i3 after i2
+            < item_added i3
+            < item_done i3 Completed
+            < speech_started i4 1700
+        2500 heard i3 uh huh
+            < transcript i3 \"uh huh\"",
+    );
+}
