@@ -575,7 +575,8 @@ impl Actor {
             (Some(response), _) => About::Response(response),
             (
                 None,
-                ServerEvent::ItemAdded { .. }
+                ServerEvent::InputAudioCommitted { .. }
+                | ServerEvent::ItemAdded { .. }
                 | ServerEvent::ItemDone { .. }
                 | ServerEvent::ItemDeleted { .. }
                 | ServerEvent::ItemRetrieved { .. }
