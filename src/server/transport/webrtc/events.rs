@@ -2,7 +2,7 @@
 //! it starts, stops and is cleared, and truncates what was not played.
 //!
 //! [`super::peer`] passes each server event through [`ReplyEvents`]. Events of the extensions go to a peer that asked for them, and
-//! to nobody else.
+//! to no other client.
 
 use super::speaker::{Position, Speaker};
 use antiphon_types::{ItemId, ResponseId};
