@@ -12,6 +12,15 @@ fn no_world_breaks_an_invariant() {
     assert_eq!((simulated.n_done, simulated.n_compared), (200, 4));
 }
 
+/// Speech that was reported behind later speech (922, 2714), and a committed item behind one that was held back (10087).
+#[test]
+fn worlds_that_broke_an_invariant_once_keep_it() {
+    for seed in [922, 2_714, 10_087] {
+        let world = simulate(seed, true);
+        assert!(world.violations.is_empty(), "seed {seed}: {:?}", world.violations);
+    }
+}
+
 #[test]
 fn a_seed_repeats_its_log_byte_for_byte() {
     for seed in [3, 17, 4_711] {
