@@ -19,8 +19,7 @@ const N_MIC: usize = HISTORY / DECIMATION;
 const N_LAGS: usize = (MAX_LAG + MAX_LEAD) / DECIMATION;
 /// Reference samples of the coarse search.
 const N_REF: usize = N_LAGS + N_MIC;
-/// FFT length. The reference is correlated in blocks that stay in the nearest cache: one transform of everything takes four
-/// times as long.
+/// FFT length. The reference is correlated in blocks whose transforms stay in the nearest cache.
 const N_FFT: usize = 2_048;
 /// Lags of a block: circular wrap-around does not reach them.
 const N_BLOCK: usize = N_FFT - N_MIC;
