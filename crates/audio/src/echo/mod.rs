@@ -60,7 +60,7 @@ const GIVE_UP_AFTER: u32 = 32;
 const MAX_SEARCHES: f32 = 16.0;
 /// Search budget gained per window: 12 searches per second. It bounds the cost while the user talks over a response.
 const SEARCHES_PER_WINDOW: f32 = 0.2;
-/// The same, 3 per second, once [`VAIN`] searches in a row have found nothing: this microphone hears no response, because of
+/// The same, 3 per second, once [`VAIN`] searches in a row were without a confirmed lag: this microphone hears no response, because of
 /// headphones or the browser's echo cancellation. The budget is that for onsets, which are searched as before.
 const SEARCHES_PER_WINDOW_IN_VAIN: f32 = 0.05;
 /// Five seconds of searches at the full rate.
@@ -83,7 +83,8 @@ pub struct EchoGuard {
     position: u64,
     /// Kept when the buffers are freed, because the next response usually has the same lag.
     lag: Option<i32>,
-    /// Searches in a row that found nothing, kept for the same reason.
+    /// Searches in a row without a confirmed lag, kept for the same reason. A voice resembles another one now and then; only
+    /// a lag that is found again is an echo.
     n_vain: u32,
     state: Option<Box<EchoState>>,
 }
@@ -235,8 +236,7 @@ impl EchoState {
         let n_left = self.searches;
         let found = self.look_for_lag(*lag, start, energy, explained);
         if self.searches < n_left {
-            let is_vain = found.is_none() && lag.is_none();
-            *n_vain = if is_vain { n_vain.saturating_add(1) } else { 0 };
+            *n_vain = if self.n_confirmed < CONFIRMED { n_vain.saturating_add(1) } else { 0 };
         }
         if let Some(found) = found {
             *lag = Some(found);

@@ -130,10 +130,11 @@ impl Scratch {
         self.wide[DECIMATION + TAPS / 2..][..HISTORY].copy_from_slice(mic);
         self.mic.clear();
         decimate(&self.wide, N_MIC, &mut self.mic);
-        self.correlate(coarse);
+        // The energies cost a tenth of the correlation.
         energies(coarse, &mut self.squares, &mut self.energies);
-        let peaks = peaks(&mut self.scores, &self.energies)?;
-        peaks
+        let loudest = loudest(&self.energies)?;
+        self.correlate(coarse);
+        peaks(&mut self.scores, &self.energies, loudest)
             .into_iter()
             .flatten()
             .map(|place| self.refine(reference, mic, mic_start, place))
@@ -223,9 +224,9 @@ fn energies(coarse: &[f32], squares: &mut Vec<f32>, out: &mut Vec<f32>) {
     }
 }
 
-/// The highest local maxima of the scores that follow from correlations and energies; `None`: the reference is silent.
+/// The largest energy; `None`: the reference is silent.
 #[multiversion(targets("x86_64+avx2+fma"))]
-fn peaks(scores: &mut [f32], energies: &[f32]) -> Option<[Option<usize>; N_PEAKS]> {
+fn loudest(energies: &[f32]) -> Option<f32> {
     let mut lanes = [0.0f32; 8];
     for energies in energies.as_chunks::<8>().0 {
         for i in 0..8 {
@@ -233,9 +234,12 @@ fn peaks(scores: &mut [f32], energies: &[f32]) -> Option<[Option<usize>; N_PEAKS
         }
     }
     let loudest = lanes.into_iter().fold(0.0, f32::max);
-    if loudest < 1e-6 * N_MIC as f32 {
-        return None;
-    }
+    (loudest >= 1e-6 * N_MIC as f32).then_some(loudest)
+}
+
+/// The highest local maxima of the scores that follow from correlations and energies.
+#[multiversion(targets("x86_64+avx2+fma"))]
+fn peaks(scores: &mut [f32], energies: &[f32], loudest: f32) -> [Option<usize>; N_PEAKS] {
     // A lag where the reference is far quieter than its maximum correlates by chance.
     let floor = loudest * 1e-3;
     for (score, &energy) in scores.iter_mut().zip(energies) {
@@ -255,7 +259,7 @@ fn peaks(scores: &mut [f32], energies: &[f32]) -> Option<[Option<usize>; N_PEAKS
             }
         }
     }
-    Some(best.map(|(_, place)| place))
+    best.map(|(_, place)| place)
 }
 
 /// Low-passes and decimates by four to `n` samples; `wide` starts half a filter length and one output sample early.

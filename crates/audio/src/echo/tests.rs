@@ -220,3 +220,25 @@ fn windows_of_other_lengths_pass_through() {
     guard.residual(&[7; 100], &mut out);
     assert_eq!((out, guard.position()), ([7; 100], Samples(100)));
 }
+
+#[test]
+fn a_microphone_that_hears_no_reply_is_searched_less_until_it_hears_one() {
+    let (reply, mut user) = (speechlike(12, 384_000), speechlike(13, 384_000));
+    // A voice resembles another one now and then: 64 ms of the reply, each time at another lag, then a pause.
+    for (n, at) in (20_000..380_000).step_by(8_000).enumerate() {
+        let from = at - 1_000 - 317 * n;
+        user[at..at + 1_024].copy_from_slice(&reply[from..from + 1_024]);
+        user[at + 1_024..at + 3_000].fill(0);
+    }
+    let mut guard = EchoGuard::new();
+    guard.played(Samples::ZERO, &reply);
+    for window in user.as_chunks::<WINDOW>().0 {
+        guard.residual(window, &mut [0; WINDOW]);
+    }
+    assert!(guard.n_vain >= VAIN, "{} searches in vain", guard.n_vain);
+    let at = guard.position();
+    guard.played(at, &reply[..48_000]);
+    let (_, verdicts) = residual_of(&mut guard, &microphone(&reply[..48_000], 1_000, 0, &[]));
+    assert!(verdicts[60..].iter().any(|verdict| verdict.explained > 0.9));
+    assert_eq!((guard.n_vain, guard.lag), (0, Some(1_000)));
+}
