@@ -25,9 +25,15 @@ pub struct TurnHistory {
 
 struct Ring {
     entries: VecDeque<Entry>,
+    /// How many entries were pushed out before the first one.
+    n_gone: u64,
     seq: u64,
     answered: VecDeque<AnsweredTurn>,
 }
+
+/// Where a turn is kept: how many turns came before it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place(u64);
 
 /// A spoken turn whose first reply audio was sent, for the load monitor. Nothing in it can be reported by a client.
 #[derive(Clone, Debug, PartialEq)]
@@ -109,7 +115,7 @@ impl TurnHistory {
     /// An empty history of the given capacity, at least 1, with or without the turns' words.
     pub fn new(capacity: usize, keeps_transcripts: bool, engines: EngineNames) -> Self {
         let (news, _) = broadcast::channel(NEWS);
-        let ring = Mutex::new(Ring { entries: VecDeque::new(), seq: 0, answered: VecDeque::new() });
+        let ring = Mutex::new(Ring { entries: VecDeque::new(), n_gone: 0, seq: 0, answered: VecDeque::new() });
         Self { ring, capacity: capacity.max(1), news, keeps_transcripts, engines: Mutex::new(Arc::new(engines)) }
     }
 
@@ -132,33 +138,37 @@ impl TurnHistory {
         *self.engines.lock().expect("no panic while locked") = Arc::new(engines);
     }
 
-    /// Takes a turn's record over, in the place of an earlier one of the same turn; `is_new`: there was none. A turn keeps
-    /// its place; one that was pushed out meanwhile is told to the listeners only.
-    pub(super) fn put(&self, record: TurnRecord, is_new: bool) {
+    /// Takes a turn's record over and returns its place. `place`: that of an earlier record of the same turn, which this one
+    /// replaces. A turn keeps its place; the changes of one that was pushed out meanwhile only reach the listeners.
+    pub(super) fn put(&self, record: TurnRecord, place: Option<Place>) -> Place {
         let record = Arc::new(record);
         let mut ring = self.ring.lock().expect("no panic while locked");
         ring.seq += 1;
         let entry = Entry { seq: ring.seq, record };
-        let known = ring.entries.iter().rposition(|old| old.record.id == entry.record.id);
-        let was_sent = known.is_some_and(|at| ring.entries[at].record.marks.first_audio_sent.is_some());
+        let place = place.unwrap_or(Place(ring.n_gone + ring.entries.len() as u64));
+        let at = place.0.checked_sub(ring.n_gone).map(|at| at as usize);
+        let known = at.and_then(|at| ring.entries.get(at));
+        let was_sent = known.is_some_and(|known| known.record.marks.first_audio_sent.is_some());
         if let Some(answered) = AnsweredTurn::of(&entry.record).filter(|_| !was_sent) {
             if ring.answered.len() == ANSWERED {
                 ring.answered.pop_front();
             }
             ring.answered.push_back(answered);
         }
-        match known {
-            Some(at) => ring.entries[at] = entry.clone(),
-            None if !is_new => {}
-            None => {
+        match at {
+            None => {}
+            Some(at) if at < ring.entries.len() => ring.entries[at] = entry.clone(),
+            Some(_) => {
                 ring.entries.push_back(entry.clone());
                 if ring.entries.len() > self.capacity {
                     ring.entries.pop_front();
+                    ring.n_gone += 1;
                 }
             }
         }
-        // In order of the numbers, so inside the lock. An error says that nobody listens.
+        // In order of the numbers, so inside the lock. An error says that there are no listeners.
         let _ = self.news.send(entry);
+        place
     }
 
     /// The turns that were answered since the last call, oldest first, at most 1,024. There is one caller: the load monitor.

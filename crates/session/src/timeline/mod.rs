@@ -290,7 +290,7 @@ impl Timeline {
                 continue;
             }
             turn.dirty = false;
-            self.turn_history.put(turn.record(&self.frame), !std::mem::replace(&mut turn.shown, true));
+            turn.place = Some(self.turn_history.put(turn.record(&self.frame), turn.place));
         }
         self.open.retain(|turn| !turn.settled);
     }
@@ -306,7 +306,7 @@ impl Timeline {
         {
             oldest.settled = true;
             oldest.count_cost(&self.metrics, &*self.limits);
-            self.turn_history.put(oldest.record(&self.frame), !oldest.shown);
+            self.turn_history.put(oldest.record(&self.frame), oldest.place);
         }
         self.n_turns += 1;
         let mut turn = Turn::new(self.ids.next("turn"), self.n_turns, kind, at);
@@ -351,7 +351,7 @@ impl Drop for Timeline {
             }
             turn.settled = true;
             turn.count_cost(&self.metrics, &*self.limits);
-            self.turn_history.put(turn.record(&self.frame), !std::mem::replace(&mut turn.shown, true));
+            self.turn_history.put(turn.record(&self.frame), turn.place);
         }
     }
 }

@@ -286,3 +286,24 @@ fn a_turn_names_its_place_in_a_recording_from_its_first_utterance_to_its_last() 
     rig.timeline.speech_started("item_3".into(), TURN, at(500));
     assert_eq!(rig.record_at(500).recording, None);
 }
+
+#[test]
+fn a_turn_keeps_its_place_in_the_history_until_it_is_pushed_out() {
+    let mut rig = rig();
+    rig.speech("item_1", 300);
+    rig.transcribed("item_1", "hello", 400);
+    let record = rig.record_at(500);
+    let history = TurnHistory::new(2, true, EngineNames::default());
+    let of = |id: &str, text: &str| TurnRecord { id: id.into(), transcript: Some(text.into()), ..record.clone() };
+    let kept = |history: &TurnHistory| -> Vec<String> {
+        history.latest(9, None).iter().map(|turn| turn.transcript.clone().unwrap_or_default()).collect()
+    };
+    let first = history.put(of("turn_a", "a1"), None);
+    let second = history.put(of("turn_b", "b1"), None);
+    history.put(of("turn_a", "a2"), Some(first));
+    assert_eq!(kept(&history), ["b1", "a2"]);
+    history.put(of("turn_c", "c1"), None);
+    history.put(of("turn_a", "a3"), Some(first));
+    history.put(of("turn_b", "b2"), Some(second));
+    assert_eq!(kept(&history), ["c1", "b2"], "what was pushed out does not come back");
+}

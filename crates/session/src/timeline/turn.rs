@@ -9,6 +9,7 @@ use super::record::{
     TurnStage, Waits,
 };
 use super::speculation::SpeculationMarks;
+use crate::turn_history::Place;
 use antiphon_dialog::Dialog;
 use antiphon_engine_api::{EngineNames, Served};
 use antiphon_types::{
@@ -80,8 +81,8 @@ pub(super) struct Turn {
     pub(super) reports: bool,
     /// It said where its playback stopped.
     pub(super) heard_until: Option<Duration>,
-    /// It was shown before.
-    pub(super) shown: bool,
+    /// Where the history keeps it; `None`: it was not shown yet.
+    pub(super) place: Option<Place>,
     /// Something has changed that is worth showing.
     pub(super) dirty: bool,
     pub(super) settled: bool,
@@ -158,7 +159,7 @@ impl Turn {
             ends: Ends::default(),
             reports: false,
             heard_until: None,
-            shown: false,
+            place: None,
             dirty: true,
             settled: false,
         }
