@@ -16,8 +16,9 @@ use antiphon_protocol::{Dialect, SessionNotice, encode_notice};
 use antiphon_session::{AudioMode, Handle, Keeping, Opening, SessionLimits, Snapshot, SnapshotError, WEBSOCKET};
 use antiphon_types::IdMint;
 use axum::extract::ws::{Message as WsMessage, WebSocket};
-use futures_util::stream::SplitStream;
-use futures_util::{SinkExt, StreamExt};
+use futures_util::future::BoxFuture;
+use futures_util::stream::{FuturesUnordered, SplitStream};
+use futures_util::{FutureExt, SinkExt, StreamExt};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -54,6 +55,17 @@ enum Ended {
     Replaced(Box<Return>),
     /// It goes on at another hub.
     Moved,
+}
+
+/// What ends a connection besides its own reading and writing.
+enum Interruption {
+    /// The session was closed, and its last messages had time to leave.
+    Closed,
+    Lost,
+    Moved(Moved),
+    Killed,
+    Revoked,
+    Returned(Box<Return>),
 }
 
 /// A connection to serve; with the message after which the session is resumed on it.
@@ -205,12 +217,35 @@ impl SessionSlot {
         let (heard, heartbeat) = Heartbeat::new(Duration::from_secs(u64::from(app.config.ping_seconds)));
         let shared = kept.as_ref().map(Kept::for_reader);
         let reader = Reader { app, handle, inflow, budget, dialect: *dialect, heard, shared, received };
-        let end = tokio::select! {
-            end = reader.run(&mut stream) => end,
-            end = write(&mut sink, &handle.egress, heartbeat) => end,
-            () = async { handle.egress.closed().await; tokio::time::sleep(LAST_MESSAGES).await } => End::Over,
-            () = handle.egress.lost() => End::Lost,
-            moved = moved(kept) => {
+        // What interrupts is rare: each is asked when it wakes, not with every message that comes or leaves.
+        let interrupted = {
+            let interruptions: [BoxFuture<'_, Interruption>; 6] = [
+                async {
+                    handle.egress.closed().await;
+                    tokio::time::sleep(LAST_MESSAGES).await;
+                    Interruption::Closed
+                }
+                .boxed(),
+                handle.egress.lost().map(|()| Interruption::Lost).boxed(),
+                moved(kept).map(Interruption::Moved).boxed(),
+                app.kill.cancelled().map(|()| Interruption::Killed).boxed(),
+                live.revoked().cancelled().map(|()| Interruption::Revoked).boxed(),
+                come_back(app, handle, registered, (*went_back, received))
+                    .map(|next| Interruption::Returned(Box::new(next)))
+                    .boxed(),
+            ];
+            let mut interruptions: FuturesUnordered<_> = interruptions.into_iter().collect();
+            tokio::select! {
+                end = reader.run(&mut stream) => Err(end),
+                end = write(&mut sink, &handle.egress, heartbeat) => Err(end),
+                Some(interruption) = interruptions.next() => Ok(interruption),
+            }
+        };
+        let end = match interrupted {
+            Err(end) => end,
+            Ok(Interruption::Closed) => End::Over,
+            Ok(Interruption::Lost) => End::Lost,
+            Ok(Interruption::Moved(moved)) => {
                 // The other hub may go on, however long this connection takes to end.
                 handle.stop();
                 kept.iter().for_each(Kept::gone);
@@ -222,7 +257,7 @@ impl SessionSlot {
                 is_moving = true;
                 End::Over
             }
-            () = app.kill.cancelled() => {
+            Ok(Interruption::Killed) => {
                 let close = match kept {
                     // From its last checkpoint.
                     Some(kept) => {
@@ -236,13 +271,13 @@ impl SessionSlot {
                 let _ = timeout(CLOSING, sink.send(close)).await;
                 End::Over
             }
-            () = live.revoked().cancelled() => {
+            Ok(Interruption::Revoked) => {
                 let _ = timeout(CLOSING, sink.send(close(1008, "the API key of this session has been revoked"))).await;
                 End::Over
             }
-            next = come_back(app, handle, registered, (*went_back, received)) => {
+            Ok(Interruption::Returned(next)) => {
                 let _ = timeout(CLOSING, sink.send(close(1001, "the session continues on another connection"))).await;
-                return Ended::Replaced(Box::new(next));
+                return Ended::Replaced(next);
             }
         };
         // A close frame is answered, whatever its content.

@@ -297,6 +297,9 @@ impl Actor {
             self.greet(resume_key);
             self.begin_servers();
         }
+        // Made once: each one made takes the lock that all sessions share.
+        let drain = self.setup.drain.clone();
+        let mut drains = pin!(drain.cancelled());
         loop {
             self.while_suspended().await;
             self.look_for_the_client();
@@ -322,14 +325,14 @@ impl Actor {
             };
             let (deadline, waits) = (self.next_deadline(), self.waits_for_storage());
             let input = {
-                let (egress, keeping, drain) = (&self.egress, self.keeping.as_mut(), &self.setup.drain);
+                let (egress, keeping) = (&self.egress, self.keeping.as_mut());
                 let message = pin!(only_if(takes_messages, inbound.recv().map(Input::Message)));
                 let report = pin!(reports.recv().map(Input::Report));
                 let product = pin!(only_if(room, products.recv().map(Input::Product)));
                 let moved = pin!(egress.moved().map(|()| Input::Moved));
                 let stored = pin!(Keeping::moved(keeping, waits).map(|()| Input::Looked));
                 let free = pin!(only_if(!more, until_free(blocked).map(|()| Input::Looked)));
-                let drained = pin!(only_if(!drain.is_cancelled(), drain.cancelled().map(|()| Input::Looked)));
+                let drained = pin!(only_if(!drain.is_cancelled(), drains.as_mut().map(|()| Input::Looked)));
                 let due = pin!(tokio::time::sleep_until(deadline).map(|()| Input::Due));
                 let at_once = pin!(only_if(more, tokio::task::yield_now().map(|()| Input::Looked)));
                 let mut inputs: [Pin<&mut (dyn Future<Output = Input> + Send)>; 9] =
