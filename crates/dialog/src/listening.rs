@@ -75,6 +75,12 @@ struct Tentative {
     /// When the words were asked for because a limit was near.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     asked: Option<Timestamp>,
+    /// Since when the speaker goes on after the last pause; `None`: there was none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    resumed: Option<Timestamp>,
+    /// How long the speaker spoke before the last pause.
+    #[serde(default)]
+    spoke: Duration,
 }
 
 impl Tentative {
@@ -82,7 +88,9 @@ impl Tentative {
     fn limit(&self, held: Timestamp) -> Timestamp {
         match (self.paused, self.words) {
             (Some(paused), _) => (held + MAX_HOLD).max(paused + ANSWERED_WITHIN),
-            (None, Words::None) => held + INTERRUPTS_AFTER,
+            // Pauses neither shorten what was spoken nor prolong a hold that lasts.
+            (None, Words::None) => (held + INTERRUPTS_AFTER)
+                .min(self.resumed.unwrap_or(held) + INTERRUPTS_AFTER.saturating_sub(self.spoke)),
             (None, _) => held + BACKCHANNEL_WITHIN,
         }
     }
@@ -217,9 +225,15 @@ impl Dialog {
     }
 
     pub(super) fn speaker_pauses(&mut self, is_paused: bool) {
-        let paused = is_paused.then_some(self.now);
-        if let Some(tentative) = self.listening.speaking.as_mut().and_then(|utterance| utterance.tentative.as_mut()) {
-            tentative.paused = paused;
+        let (now, held) = (self.now, self.held_since());
+        let Some(utterance) = &mut self.listening.speaking else { return };
+        let Some(tentative) = &mut utterance.tentative else { return };
+        if is_paused {
+            let since = tentative.resumed.or(held).unwrap_or(now);
+            tentative.spoke += now.since(since);
+            tentative.paused = Some(now);
+        } else {
+            (tentative.resumed, tentative.paused) = (Some(now), None);
         }
     }
 
@@ -424,6 +438,7 @@ impl Dialog {
         let (audio_start, audio_end) = (utterance.audio_start, utterance.audio_end());
         self.notify(Notice::Backchannel { text: text.to_owned(), audio_start, audio_end });
         self.drop_speculation_of(&utterance.item);
+        self.start_waiting();
         self.respond_if_due();
     }
 
@@ -446,8 +461,10 @@ impl Dialog {
             self.notify(Notice::Transcript { item: item.clone(), part, text: text.clone(), rest, audio: length });
         }
         if over.is_some_and(|reply| is_echo(&text, &reply)) {
-            self.history.remove(&item);
-            self.notify(Notice::ItemDeleted(item));
+            // The client may have deleted it before.
+            if self.history.remove(&item).is_some() {
+                self.notify(Notice::ItemDeleted(item));
+            }
         } else if !text.is_empty() {
             self.listening.has_words = true;
             self.answered = None;

@@ -403,3 +403,60 @@ fn speech_that_is_a_turn_makes_one_of_undecided_speech_before_it() {
             < transcript i3 \"uh huh\"",
     );
 }
+
+#[test]
+fn a_pause_does_not_make_speech_without_words_begin_again() {
+    check_with(
+        speaking(),
+        "600 onset 500
+            hold
+            < held i2
+        680 started 300
+            open i3
+        1100 paused
+            transcribe provisionally i3
+        1120 provisional i3
+            < released i2
+            release
+        1200 resumed
+        1200 onset 1100
+            hold
+            < held i2
+        1639 tick
+        1640 tick
+            transcribe partially i3
+        1699 tick
+        1700 tick
+            < speech_started i3 300
+            stop r1
+            < r1 i2 PartDone { audio: true, text: \"One two. Three four. \" }
+            < item_done i2 Incomplete
+            < output_done r1 i2
+            < response_done r1 Cancelled(TurnDetected)
+            flush r1
+            release",
+    );
+}
+
+#[test]
+fn a_response_that_waits_for_words_begins_after_a_backchannel_too() {
+    let mut runner = speaking();
+    for line in ["110 finished r1", "600 onset 500", "680 started 300", "1400 stopped 900"] {
+        runner.run(line);
+    }
+    assert_eq!(runner.run("1405 respond"), ["< response_created r2"]);
+    let actions = runner.run("1410 heard i3 uh huh");
+    assert!(actions.iter().any(|action| action.starts_with("start r2")), "{actions:?}");
+}
+
+#[test]
+fn an_echo_that_the_client_has_deleted_is_deleted_once() {
+    let mut runner = speaking();
+    runner.detect(AUTO);
+    for line in ["600 onset 500", "680 started 300", "1400 stopped 900"] {
+        runner.run(line);
+    }
+    assert_eq!(runner.run("1405 delete i3"), ["< item_deleted i3"]);
+    let actions = runner.run("1410 heard i3 one two three");
+    assert!(!actions.iter().any(|action| action.starts_with("< item_deleted")), "{actions:?}");
+}
