@@ -1,7 +1,8 @@
 //! Types shared by every crate: audio time, wall time, sampling rates, identifiers, PCM, wire formats, playheads,
-//! opaque JSON, meters of compute, the brownout level, and the messages exchanged with language models and remote tools.
+//! opaque JSON, meters of compute, the brownout level, the format of files encrypted at rest, and the messages exchanged
+//! with language models and remote tools.
 //!
-//! Most crates of the workspace use it; it depends on none of them. It never performs IO, never reads a clock and
+//! Most crates of the workspace use it; it depends on none of them. It opens no file or socket, never reads a clock and
 //! never needs a runtime.
 
 mod brownout;
@@ -14,6 +15,7 @@ mod meter;
 mod pcm;
 mod playhead;
 mod retry;
+pub mod sealed;
 mod time;
 
 pub use brownout::{Brownout, BrownoutLevel};
