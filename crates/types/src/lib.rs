@@ -22,7 +22,7 @@ pub use brownout::{Brownout, BrownoutLevel};
 pub use format::Format;
 pub use ids::{ConnectionId, IdMint, ItemId, KeyId, ResponseId, SessionId, TurnId};
 pub use json::Json;
-pub use meter::{Compute, Meter, Processor, RunsOn};
+pub use meter::{Compute, Meter, Processor, Requester, RunsOn};
 pub use pcm::{Pcm, to_sample};
 pub use playhead::Playhead;
 pub use retry::{Backoff, RetryPolicy};
