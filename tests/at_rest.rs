@@ -8,7 +8,7 @@ use antiphon_cluster::SealingKey;
 use antiphon_engine_api::fakes::llm::FakeLlm;
 use antiphon_engine_api::fakes::stt::FakeStt;
 use antiphon_engine_api::fakes::tts::FakeTts;
-use antiphon_session::sealed::Sealing;
+use antiphon_types::sealed::Sealing;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;

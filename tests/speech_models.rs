@@ -57,7 +57,10 @@ async fn config(folder: &std::path::Path) -> Config {
 }
 
 async fn start(folder: &std::path::Path, answers: Vec<&'static str>) -> Hub {
-    let config = config(folder).await;
+    serve(config(folder).await, answers).await
+}
+
+async fn serve(config: Config, answers: Vec<&'static str>) -> Hub {
     let own = config.clone();
     let made = tokio::task::spawn_blocking(move || assembly::tts(&own)).await.expect("no panic");
     let tts = made.expect("the tiny model; ONNX Runtime comes with `make onnxruntime`");
@@ -108,6 +111,39 @@ async fn a_session_the_speech_api_and_a_job_speak_with_a_speech_language_model()
     let metrics = client().get(format!("http://{}/metrics", hub.address)).send().await.expect("an answer");
     assert!(metrics.text().await.expect("text").contains("\nantiphon_tts_slots 2\n"));
     hub.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn with_a_storage_key_the_engine_keeps_uploads_sealed_and_speaks_with_them_after_a_restart() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let key = folder.path().join("storage.key");
+    std::fs::write(&key, antiphon_cluster::SealingKey::generate().encoded()).expect("written");
+    let mut config = config(folder.path()).await;
+    config.server.storage_key = key.to_str().expect("text").into();
+    let hub = serve(config.clone(), Vec::new()).await;
+    let form = Form::new()
+        .text("name", "Otto")
+        .text("consent", "The speaker agrees.")
+        .part("audio_sample", Part::bytes(recording("rms").await).file_name("otto.wav"));
+    let voices = format!("http://{}/v1/audio/voices", hub.address);
+    let added = client().post(voices).multipart(form).send().await.expect("an answer");
+    assert_eq!(added.status(), 200);
+    hub.stop().await;
+    let names = std::fs::read_dir(&config.tts.voices_dir).expect("there");
+    let names = names.map(|entry| entry.expect("an entry").file_name().into_string().expect("text"));
+    let (operators, uploads): (Vec<_>, Vec<_>) = names.partition(|name| name == "anna.wav");
+    assert!(operators.len() == 1 && uploads.len() == 2, "{uploads:?}");
+    assert!(uploads.iter().all(|name| name.ends_with(".sealed")), "{uploads:?}");
+
+    let hub = serve(config.clone(), Vec::new()).await;
+    let body = json!({"model": "tts-1", "voice": "Otto", "input": SENTENCE, "response_format": "pcm"});
+    assert_eq!(speak(&hub, body).await.status(), 200);
+    hub.stop().await;
+
+    std::fs::write(&key, "no key").expect("written");
+    let failed = tokio::task::spawn_blocking(move || assembly::tts(&config)).await.expect("no panic");
+    let failed = failed.err().expect("no key").to_string();
+    assert!(failed.contains("server.storage_key: the file"), "{failed}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -3,16 +3,19 @@
 
 use crate::hub::{Hub, engines};
 use crate::speech_api::client;
-use antiphon::config::Config;
+use antiphon::config::{Config, StorageKey};
 use antiphon::server::Keys;
 use antiphon_audio::wav;
+use antiphon_cluster::SealingKey;
 use antiphon_engine_api::fakes::llm::FakeLlm;
 use antiphon_engine_api::fakes::stt::FakeStt;
 use antiphon_engine_api::fakes::tts::FakeTts;
 use antiphon_engine_api::tts::{
-    CustomVoice, NewVoice, SpeechRequest, Tts, TtsError, Voice, VoiceError, VoiceLibrary, VoiceLimits, is_uploaded_id,
+    Consent, CustomVoice, NewVoice, SpeechRequest, Tts, TtsError, UnusableVoice, Voice, VoiceError, VoiceLibrary,
+    VoiceLimits, is_uploaded_id,
 };
 use antiphon_engines::tts::voices::{Reference, StoreSettings, VoiceStore};
+use antiphon_types::sealed::Sealing;
 use antiphon_types::{Pcm, SampleRate};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -22,6 +25,7 @@ use futures_util::{FutureExt, StreamExt};
 use reqwest::multipart::{Form, Part};
 use reqwest::{Method, RequestBuilder, Response};
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::f32::consts::TAU;
 use std::path::Path;
 use std::sync::Arc;
@@ -55,20 +59,8 @@ fn tone(hz: f32) -> Pcm {
 }
 
 impl Cloner {
-    fn open(folder: &Path) -> Self {
-        let settings = StoreSettings {
-            folder: folder.to_owned(),
-            rate: RATE,
-            min: Duration::from_secs(1),
-            max: Duration::from_secs(60),
-            use_at_most: Duration::from_secs(10),
-            loudness_lufs: None,
-            needs_transcript: false,
-            max_voices: 4,
-            max_bytes: 64 << 20,
-            languages: vec!["en".into(), "de".into()],
-        };
-        let store = Arc::new(VoiceStore::open(settings).expect("a folder"));
+    fn open(folder: &Path, sealing: Option<Arc<dyn Sealing>>) -> Self {
+        let store = Arc::new(store(folder, sealing));
         let permits = |n| Arc::new(Semaphore::new(n));
         Self {
             store,
@@ -78,6 +70,23 @@ impl Cloner {
             n_made: Arc::default(),
         }
     }
+}
+
+fn store(folder: &Path, sealing: Option<Arc<dyn Sealing>>) -> VoiceStore {
+    let settings = StoreSettings {
+        folder: folder.to_owned(),
+        rate: RATE,
+        min: Duration::from_secs(1),
+        max: Duration::from_secs(60),
+        use_at_most: Duration::from_secs(10),
+        loudness_lufs: None,
+        needs_transcript: false,
+        max_voices: 4,
+        max_bytes: 64 << 20,
+        languages: vec!["en".into(), "de".into()],
+        sealing,
+    };
+    VoiceStore::open(settings).expect("a folder")
 }
 
 impl Tts for Cloner {
@@ -117,6 +126,10 @@ impl Tts for Cloner {
 impl VoiceLibrary for Cloner {
     fn list(&self) -> Vec<CustomVoice> {
         self.store.list()
+    }
+
+    fn unusable(&self) -> Vec<UnusableVoice> {
+        self.store.unusable()
     }
 
     fn limits(&self) -> VoiceLimits {
@@ -162,7 +175,12 @@ impl Fixture {
         let voices = folder.path().join("voices");
         std::fs::create_dir(&voices).expect("made");
         std::fs::write(voices.join("operator.wav"), recording(330.0)).expect("written");
-        let cloner = Cloner::open(&voices);
+        Self::restarted(folder, keys, None).await
+    }
+
+    /// A hub with the voices of this folder, which encrypts uploads with this key.
+    async fn restarted(folder: tempfile::TempDir, keys: Keys, sealing: Option<Arc<dyn Sealing>>) -> Self {
+        let cloner = Cloner::open(&folder.path().join("voices"), sealing);
         let mut engines = engines(FakeStt::default(), FakeLlm::says(["Hello there."; 20]), FakeTts::default());
         engines.tts = Arc::new(cloner.clone());
         let mut config = Config::default();
@@ -615,4 +633,245 @@ async fn an_address_sends_so_many_voices_at_once() {
         assert_eq!(status, 400, "{answer}");
     }
     panic!("nobody is refused");
+}
+
+/// A key of its own file.
+fn storage_key(folder: &Path) -> (String, Arc<dyn Sealing>) {
+    let path = folder.join(format!("{:016x}.key", rand::random::<u64>()));
+    std::fs::write(&path, SealingKey::generate().encoded()).expect("written");
+    let key = StorageKey::read(&path).expect("a key");
+    (path.to_str().expect("text").to_owned(), Arc::new(key))
+}
+
+/// The files of a folder, by name.
+fn contents(folder: &Path) -> BTreeMap<String, Vec<u8>> {
+    let entries = std::fs::read_dir(folder).expect("there").map(|entry| entry.expect("an entry").path());
+    let name = |path: &Path| path.file_name().expect("a name").to_str().expect("text").to_owned();
+    entries.map(|path| (name(&path), std::fs::read(&path).expect("a file"))).collect()
+}
+
+fn holds(files: &BTreeMap<String, Vec<u8>>, bytes: &[u8]) -> bool {
+    files.values().any(|file| file.windows(bytes.len()).any(|window| window == bytes))
+}
+
+/// What no file of a sealed voice may hold: its sound, words, name and consent.
+fn secrets() -> [Vec<u8>; 4] {
+    let sound = recording(440.0)[1_000..1_064].to_vec();
+    [sound, b"walnut tree".to_vec(), b"Anna Example".to_vec(), b"voice is cloned".to_vec()]
+}
+
+#[tokio::test]
+async fn an_uploaded_voice_is_sealed_and_needs_its_key() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let voices = folder.path().join("voices");
+    std::fs::create_dir(&voices).expect("made");
+    std::fs::write(voices.join("operator.wav"), recording(330.0)).expect("written");
+    let ((_, key), (_, other)) = (storage_key(folder.path()), storage_key(folder.path()));
+    let fixture = Fixture::restarted(folder, Keys::default(), Some(key.clone())).await;
+    let wanted = form("Anna Example", recording(440.0)).text("ref_text", "Under the walnut tree.");
+    let (status, anna) = fixture.post(wanted, "").await;
+    assert_eq!(status, 200, "{anna}");
+    let id = anna["id"].as_str().expect("an id").to_owned();
+    let pitch = fixture.pitch(&id);
+    let files = contents(&voices);
+    let names: Vec<_> = files.keys().map(String::as_str).collect();
+    let sealed = ["json", "txt", "wav"].map(|extension| format!("{id}.{extension}.sealed"));
+    assert_eq!(names, ["operator.wav", &sealed[0], &sealed[1], &sealed[2]]);
+    for secret in secrets() {
+        assert!(!holds(&files, &secret), "{}", String::from_utf8_lossy(&secret));
+    }
+    fixture.hub.stop().await;
+
+    // Another key, and none: it is named, refused, and left as it is.
+    let mut folder = fixture.folder;
+    for (sealing, why) in [(Some(other), "it is sealed with another key"), (None, "server.storage_key is empty")] {
+        let fixture = Fixture::restarted(folder, Keys::default(), sealing).await;
+        assert_eq!(fixture.ids("").await, ["tone", "operator"]);
+        let (_, list) = fixture.get("/v1/audio/voices", "").await;
+        let (unusable, reason) = (&list["unusable"][0], list["unusable"][0]["reason"].as_str().expect("text"));
+        assert!(unusable["id"] == id.as_str() && reason.contains(why), "{list}");
+        let refused: Value = fixture.speech(json!(id), "").await.json().await.expect("JSON");
+        let message = refused["error"]["message"].as_str().expect("text");
+        assert!(refused["error"]["param"] == "voice" && message.contains("cannot be used"), "{refused}");
+        assert_eq!(fixture.delete(&id, "").await.0, 404);
+        fixture.add("Anna Example", 550.0, "").await;
+        fixture.hub.stop().await;
+        let after = contents(&voices);
+        assert!(files.iter().all(|(name, bytes)| after.get(name) == Some(bytes)), "nothing is lost");
+        for name in after.keys().filter(|name| !files.contains_key(*name)) {
+            std::fs::remove_file(voices.join(name)).expect("removed");
+        }
+        folder = fixture.folder;
+    }
+
+    let fixture = Fixture::restarted(folder, Keys::default(), Some(key)).await;
+    assert_eq!(fixture.get(&format!("/v1/audio/voices/{id}"), "").await, (200, anna));
+    same(heard(&fixture.speech(json!(id), "").await.bytes().await.expect("sound")), pitch);
+    assert_eq!(fixture.get("/v1/audio/voices", "").await.1["unusable"], json!([]));
+    assert_eq!((fixture.delete(&id, "").await.0, fixture.files()), (200, 1));
+    fixture.hub.stop().await;
+}
+
+#[tokio::test]
+async fn why_a_voice_cannot_be_used_is_for_administrators() {
+    let fixture = Fixture::start(Keys::of(&[ALICE]).with_admin(&[ADMIN])).await;
+    assert_eq!(fixture.get("/v1/audio/voices", ADMIN).await.1["unusable"], json!([]));
+    assert!(fixture.get("/v1/audio/voices", ALICE).await.1.get("unusable").is_none());
+    fixture.hub.stop().await;
+}
+
+/// A voice "Anna Example" that is added to the store; its id and the digest of what it speaks with.
+fn added(store: &VoiceStore) -> (String, [u8; 32]) {
+    let pcm = antiphon_audio::decode::read(recording(440.0).into(), Duration::from_secs(60)).expect("decoded");
+    let voice = NewVoice {
+        name: "Anna Example".into(),
+        language: None,
+        recording: antiphon_engine_api::tts::Recording { pcm },
+        transcript: Some("Under the walnut tree.".into()),
+        consent: Consent { statement: "I agree that my voice is cloned.".into(), received_at: 1_700_000_000 },
+        owner: None,
+    };
+    let id = store.add(voice, |_| Ok(())).expect("added").id;
+    let digest = store.reference(&id).expect("there").digest;
+    (id, digest)
+}
+
+#[test]
+fn voices_of_before_the_key_are_sealed_at_start() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (_, key) = storage_key(folder.path());
+    let voices = folder.path().join("voices");
+    let (id, digest) = added(&store(&voices, None));
+    let plain = contents(&voices);
+    assert!(secrets().iter().all(|secret| holds(&plain, secret)), "they are looked for where they would be");
+    std::fs::write(voices.join("operator.wav"), recording(330.0)).expect("written");
+    std::fs::write(voices.join("operator.txt"), "La la la.").expect("written");
+
+    let digest_of = |store: &VoiceStore| store.reference(&id).map(|reference| reference.digest).ok();
+    let is_sealed = || {
+        let mut files = contents(&voices);
+        let operators = [files.remove("operator.wav"), files.remove("operator.txt")];
+        operators.iter().all(Option::is_some)
+            && files.len() == 3
+            && files.keys().all(|name| name.ends_with(".sealed"))
+            && !secrets().iter().any(|secret| holds(&files, secret))
+    };
+    let listed = store(&voices, None).list();
+    let sealed = store(&voices, Some(key.clone()));
+    assert_eq!((sealed.list(), digest_of(&sealed)), (listed.clone(), Some(digest)));
+    assert!(is_sealed(), "{:?}", contents(&voices).keys());
+    let again = store(&voices, Some(key.clone()));
+    assert_eq!((again.list(), digest_of(&again)), (listed.clone(), Some(digest)));
+
+    // It broke off while the plain files went, or while the sealed ones were written.
+    let all = contents(&voices);
+    let broken_off = [
+        vec![("txt", true), ("json", true), ("wav", true), ("json", false)],
+        vec![("txt", true), ("wav", true), ("txt", false), ("json", false), ("wav", false)],
+        vec![("txt", false), ("json", false), ("wav", false)],
+    ];
+    for kept in broken_off {
+        for name in all.keys().filter(|name| name.starts_with("voice_")) {
+            std::fs::remove_file(voices.join(name)).expect("removed");
+        }
+        for (extension, is_sealed) in &kept {
+            let name = format!("{id}.{extension}{}", if *is_sealed { ".sealed" } else { "" });
+            let bytes = if *is_sealed { &all[&name] } else { &plain[&name] };
+            std::fs::write(voices.join(name), bytes).expect("written");
+        }
+        let store = store(&voices, Some(key.clone()));
+        assert_eq!((store.list(), digest_of(&store)), (listed.clone(), Some(digest)), "{kept:?}");
+        assert!(is_sealed(), "{kept:?}: {:?}", contents(&voices).keys());
+    }
+}
+
+#[test]
+fn a_changed_file_of_a_sealed_voice_is_noticed_and_stays() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (_, key) = storage_key(folder.path());
+    let voices = folder.path().join("voices");
+    let first = store(&voices, Some(key.clone()));
+    let (id, digest) = added(&first);
+    let file = |id: &str, extension: &str| voices.join(format!("{id}.{extension}.sealed"));
+    let state = || {
+        let store = store(&voices, Some(key.clone()));
+        let reference = store.reference(&id).map(|reference| reference.digest);
+        (store.unusable().into_iter().map(|voice| voice.reason).next(), reference.ok())
+    };
+    assert_eq!(state(), (None, Some(digest)));
+    for extension in ["wav", "txt", "json"] {
+        let path = file(&id, extension);
+        let whole = std::fs::read(&path).expect("there");
+        let places = (0..whole.len()).step_by((whole.len() / 40).max(1)).chain([whole.len() - 1]);
+        let changed = places.map(|at| {
+            let mut bytes = whole.clone();
+            bytes[at] ^= 1;
+            (format!("byte {at}"), bytes)
+        });
+        let others = [
+            ("cut".into(), whole[..whole.len() - 1].to_vec()),
+            ("longer".into(), [&whole[..], b"x"].concat()),
+            ("none".into(), Vec::new()),
+            ("no head".into(), b"RIFF".to_vec()),
+        ];
+        for (what, bytes) in changed.chain(others) {
+            std::fs::write(&path, &bytes).expect("written");
+            let (reason, reference) = state();
+            assert_eq!(reference, None, "{extension}, {what}");
+            let is_named =
+                reason.is_some_and(|reason| reason.contains(&format!("{id}.{extension}.sealed cannot be opened")));
+            assert!(is_named || extension != "json", "{what}");
+            assert!(std::fs::read(&path).expect("there") == bytes, "{extension}, {what}: it was replaced");
+        }
+        // A plain file in its place, which somebody else may have written.
+        let plain = voices.join(format!("{id}.{extension}"));
+        std::fs::write(&plain, if extension == "wav" { recording(330.0) } else { b"{}".to_vec() }).expect("written");
+        assert_eq!(state().1, None, "{extension}");
+        assert!(plain.exists(), "{extension}: what may be the only copy stays");
+        std::fs::remove_file(&plain).expect("removed");
+        std::fs::write(&path, whole).expect("written");
+    }
+    assert_eq!(state(), (None, Some(digest)));
+
+    // Another voice's file, whole, with and without its own head.
+    let other = {
+        let store = store(&voices, Some(key.clone()));
+        let pcm = antiphon_audio::decode::read(recording(550.0).into(), Duration::from_secs(60)).expect("decoded");
+        let consent = Consent { statement: "Yes.".into(), received_at: 1 };
+        let recording = antiphon_engine_api::tts::Recording { pcm };
+        let (name, language, owner) = ("Bob".into(), None, None);
+        let voice = NewVoice { name, language, recording, transcript: None, consent, owner };
+        store.add(voice, |_| Ok(())).expect("added").id
+    };
+    for (from, to) in [("wav", "wav"), ("json", "json"), ("json", "txt")] {
+        let path = file(&id, to);
+        let (own, foreign) = (std::fs::read(&path).expect("there"), std::fs::read(file(&other, from)).expect("there"));
+        let behind = |bytes: &[u8]| bytes.iter().position(|byte| *byte == b'\n').expect("a head") + 1;
+        let renamed = [&own[..behind(&own)], &foreign[behind(&foreign)..]].concat();
+        for bytes in [foreign, renamed] {
+            std::fs::write(&path, bytes).expect("written");
+            assert_eq!(state().1, None, "{from} as {to}");
+        }
+        std::fs::write(&path, own).expect("written");
+    }
+    assert_eq!(state(), (None, Some(digest)));
+}
+
+#[tokio::test]
+async fn a_voice_gets_another_key_by_way_of_its_plain_files() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let ((old_path, old), (_, new)) = (storage_key(folder.path()), storage_key(folder.path()));
+    let voices = folder.path().join("voices");
+    let (id, digest) = added(&store(&voices, Some(old)));
+    for name in contents(&voices).keys() {
+        let path = voices.join(name);
+        let mut unseal = tokio::process::Command::new(env!("CARGO_BIN_EXE_antiphon"));
+        let status = unseal.args(["unseal", "--storage-key", &old_path]).arg(&path).status().await.expect("it runs");
+        assert!(status.success(), "{name}");
+        std::fs::remove_file(path).expect("removed");
+    }
+    assert!(secrets().iter().all(|secret| holds(&contents(&voices), secret)));
+    let store = store(&voices, Some(new));
+    assert_eq!(store.reference(&id).expect("there").digest, digest);
+    assert!(contents(&voices).keys().all(|name| name.ends_with(".sealed")));
 }

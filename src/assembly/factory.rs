@@ -9,6 +9,8 @@ use antiphon_engine_api::tts::{Tts, TtsError};
 use antiphon_engine_api::turn::TurnModel;
 use antiphon_engine_api::vad::Vad;
 use antiphon_engines::vad::Earshot;
+#[cfg(feature = "speechlm")]
+use antiphon_types::sealed::Sealing;
 use std::sync::Arc;
 
 /// The offline assistant's name.
@@ -112,8 +114,9 @@ pub fn tts(config: &Config) -> Result<Arc<dyn Tts>, StageFailure> {
         "speechlm" => {
             let mut settings = config.tts.clone();
             settings.voices_dir = config.voices_dir().display().to_string();
-            let engine = antiphon_engines::tts::speechlm::SpeechLm::start(&settings, &config.onnx);
-            engine.map(|engine| Arc::new(engine) as _)
+            sealing(config)
+                .and_then(|key| antiphon_engines::tts::speechlm::SpeechLm::start(&settings, &config.onnx, key))
+                .map(|engine| Arc::new(engine) as _)
         }
         #[cfg(feature = "openai")]
         "openai" => antiphon_engines::tts::openai::OpenAiTts::new(&config.tts).map(|engine| Arc::new(engine) as _),
@@ -124,6 +127,14 @@ pub fn tts(config: &Config) -> Result<Arc<dyn Tts>, StageFailure> {
         other => Err(TtsError::Unavailable(unavailable("tts", other))),
     };
     made.map_err(|error| StageFailure::new("tts", &config.tts.engine, error))
+}
+
+/// What encrypts uploaded voices. Blocks for the time of a small file.
+#[cfg(feature = "speechlm")]
+fn sealing(config: &Config) -> Result<Option<Arc<dyn Sealing>>, TtsError> {
+    let key = config.server.read_storage_key();
+    let key = key.map_err(|error| TtsError::Unavailable(format!("server.storage_key: {error}")))?;
+    Ok(key.map(|key| Arc::new(key) as _))
 }
 
 #[cfg(feature = "flite")]

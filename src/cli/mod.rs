@@ -106,7 +106,7 @@ pub enum Command {
     },
     /// Run recorded sessions again and compare what is decided
     Replay(replay::ReplayArgs),
-    /// Write the plain file of a recording that is encrypted with server.storage_key
+    /// Write the plain file of a recording or a voice that is encrypted with server.storage_key
     Unseal(unseal::UnsealArgs),
     /// Make labelled recordings for `replay --sweep`
     #[command(hide = true)]

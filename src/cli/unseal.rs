@@ -1,18 +1,15 @@
-//! `antiphon unseal`: writes the plain file of a sealed recording. Also the options that name its key.
+//! `antiphon unseal`: writes the plain file of a sealed one. Also the options that name its key.
 
 use super::{CliError, Settings, blocking};
 use crate::config::StorageKey;
 use crate::replay::ReplayError;
-use antiphon_session::sealed::{EXTENSION, Head, Sealing, unseal};
+use antiphon_types::sealed::{EXTENSION, Head, Sealing, unseal};
 use clap::Args;
 use std::fs::{File, OpenOptions};
-use std::io::{BufRead, BufReader, BufWriter, ErrorKind, Read, Write};
+use std::io::{BufReader, BufWriter, ErrorKind, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-
-/// The longest first line of a sealed file, in bytes.
-const MAX_HEAD: u64 = 4_096;
 
 /// What to open.
 #[derive(Debug, Args)]
@@ -20,11 +17,12 @@ const MAX_HEAD: u64 = 4_096;
 Examples:
   antiphon unseal recordings/sess_a.jsonl.sealed --storage-key storage.key     writes recordings/sess_a.jsonl
   antiphon unseal sess_a.wav.sealed -o a.wav --config my.toml
+  antiphon unseal models/voices/voice_00000000000000aa.wav.sealed --storage-key storage.key
 
 A file that is there already is never replaced. Of a file that was changed or cut short, what stands before that place is
 written, and the command fails.")]
 pub struct UnsealArgs {
-    /// A file that a hub wrote with server.storage_key: a replay log, or its sound
+    /// A file that a hub wrote with server.storage_key: a replay log, its sound, or a file of a voice
     file: PathBuf,
     /// Where to write it [default: beside it, without .sealed]
     #[arg(long, short, value_name = "FILE")]
@@ -71,10 +69,11 @@ fn open(args: &UnsealArgs) -> Result<(), CliError> {
     let path = &args.file;
     let not_read = |error: &std::io::Error| CliError::file("read", path, error);
     let mut from = BufReader::new(File::open(path).map_err(|error| not_read(&error))?);
-    let mut line = Vec::new();
-    from.by_ref().take(MAX_HEAD).read_until(b'\n', &mut line).map_err(|error| not_read(&error))?;
     let cannot = |why: &dyn std::fmt::Display| CliError::Usage(format!("{} cannot be opened: {why}", path.display()));
-    let head = Head::read(&String::from_utf8_lossy(&line)).map_err(|why| cannot(&why))?;
+    let head = Head::read_from(&mut from).map_err(|error| match error.kind() {
+        ErrorKind::InvalidData => cannot(&error),
+        _ => not_read(&error),
+    })?;
     let head = head.ok_or_else(|| CliError::Usage(format!("{} is not sealed", path.display())))?;
     let sealing =
         args.key.read()?.ok_or_else(|| CliError::Usage(format!("{} {}", path.display(), ReplayError::NoKey)))?;

@@ -98,6 +98,9 @@ async fn list(args: &ListArgs) -> Result<(), CliError> {
         ];
         text += &format!("{}\n", line.join("  "));
     }
+    for voice in answer["unusable"].as_array().into_iter().flatten() {
+        text += &format!("{:<24}  cannot be used: {}\n", shown(&voice["id"]), shown(&voice["reason"]));
+    }
     if answer["library"].is_null() {
         text += "\nThe hub's engine clones no voices.\n";
     }

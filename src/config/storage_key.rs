@@ -1,7 +1,7 @@
 //! The key of files at rest: `server.storage_key`.
 
 use antiphon_cluster::seal::{OVERHEAD_BYTES, SealError, SealingKey, SealingKeyError};
-use antiphon_session::sealed::{OpenError, Sealing};
+use antiphon_types::sealed::{OpenError, Sealing};
 use std::path::Path;
 
 /// A key that encrypts replay logs and jobs: AES-256-GCM with a key derived for each record.

@@ -1,7 +1,7 @@
 //! Why a file cannot be replayed.
 
 use antiphon_session::replay_log::VERSION;
-use antiphon_session::sealed::SealedError;
+use antiphon_types::sealed::SealedError;
 use std::io;
 
 /// Why a file cannot be replayed.

@@ -1,7 +1,7 @@
 //! What is true of a recording: where its speaker spoke, and where each turn was over.
 
 use super::ReplayError;
-use antiphon_session::sealed::EXTENSION;
+use antiphon_types::sealed::EXTENSION;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 

@@ -2,7 +2,7 @@
 
 use super::ReplayError;
 use antiphon_session::replay_log::{Header, Line, VERSION};
-use antiphon_session::sealed::{Form, Head, Sealing, open_line};
+use antiphon_types::sealed::{Form, Head, Sealing, open_line};
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::Path;

@@ -3,7 +3,7 @@
 use super::{Labelled, Labels, ReplayError, ReplayLog};
 use antiphon_dialog::turn::{Decision, Eagerness, Edge, Ending, ModelWeight, Thresholds, TurnTaker, WindowFeatures};
 use antiphon_session::replay_log::{Line, PartialTranscript, TurnProbability, unpack};
-use antiphon_session::sealed::Sealing;
+use antiphon_types::sealed::Sealing;
 use antiphon_types::{SampleRate, Samples};
 use std::path::Path;
 use std::sync::Arc;

@@ -71,7 +71,7 @@ pub use transport::testing;
 pub use worker::worker_probes;
 
 use accepting::Entrance;
-use antiphon_session::sealed::Sealing;
+use antiphon_types::sealed::Sealing;
 use app::App;
 use arc_swap::ArcSwap;
 use audit::Audit;

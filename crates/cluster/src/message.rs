@@ -295,7 +295,7 @@ impl FailureKind {
     fn of_fault(fault: Fault) -> Self {
         match fault {
             Fault::Auth => Self::Auth,
-            Fault::Unreachable => Self::Unreachable,
+            Fault::Unreachable | Fault::BrokenOff => Self::Unreachable,
             Fault::Timeout => Self::Timeout,
             Fault::Overloaded => Self::Overloaded,
             Fault::Refused => Self::Refused,

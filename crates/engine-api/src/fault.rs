@@ -8,8 +8,10 @@
 pub enum Fault {
     /// The server rejected the hub's key (401, 403).
     Auth,
-    /// The server could not be reached, or the connection broke.
+    /// The server could not be reached.
     Unreachable,
+    /// The connection broke before the answer was complete.
+    BrokenOff,
     /// The server did not answer in time.
     Timeout,
     /// The server is overloaded (429, 503).
@@ -50,7 +52,9 @@ impl Fault {
     pub fn client_message(self, stage: &str) -> String {
         let what = match self {
             Self::Auth => "refused the hub's key; the operator's log has the details",
-            Self::Unreachable => "cannot be reached; try again soon. The operator's log has the details",
+            Self::Unreachable | Self::BrokenOff => {
+                "cannot be reached; try again soon. The operator's log has the details"
+            }
             Self::Timeout => "did not answer in time; try again",
             Self::Overloaded => "is overloaded; try again in a few seconds",
             Self::Refused => "refused the request; the operator's log has the details",

@@ -25,7 +25,7 @@ use antiphon_dialog::turn::Edge;
 use antiphon_dialog::{Dialog, Event, Failure, PlaybackControl, ToolCallDelta};
 use antiphon_engine_api::stt::{SpeakerState, SttError};
 use antiphon_protocol::{Dialect, ServerEvent};
-use antiphon_types::{IdMint, ItemId, KeyId, ResponseId, SampleRate, Samples, SessionId, Timestamp};
+use antiphon_types::{IdMint, ItemId, KeyId, Requester, ResponseId, SampleRate, Samples, SessionId, Timestamp};
 use futures_util::FutureExt;
 use std::collections::HashMap;
 use std::pin::{Pin, pin};
@@ -57,6 +57,8 @@ pub(super) struct Actor {
     pub(super) setup: Arc<Setup>,
     /// The API key the session belongs to.
     pub(super) owner: Option<KeyId>,
+    /// Whose its requests to the engines are: the key's, or the session's.
+    pub(super) requester: Requester,
     pub(super) mode: AudioMode,
     pub(super) dialect: Dialect,
     pub(super) clock: Instant,
@@ -133,6 +135,11 @@ struct Greeting {
     resume_key: Option<String>,
 }
 
+/// Whose the requests of a session are.
+fn requester(owner: Option<KeyId>, session: &SessionId) -> Requester {
+    owner.map_or_else(|| Requester::of(session), Requester::from)
+}
+
 impl Actor {
     pub(super) fn new(setup: Arc<Setup>, id: &SessionId, seed: u64, opening: Opening) -> (Self, ActorStart) {
         let mode = opening.mode;
@@ -168,6 +175,7 @@ impl Actor {
         ingress.reduce_noise(noise_reduction(&session));
         let actor = Self {
             owner: opening.owner,
+            requester: requester(opening.owner, id),
             mode,
             dialect: opening.dialect,
             clock,
@@ -254,6 +262,7 @@ impl Actor {
         let playback = Playback::new(Duration::from_millis(u64::from(setup.session.lead_ms)));
         let actor = Self {
             owner,
+            requester: requester(owner, &id),
             mode,
             dialect: Dialect { beta: snapshot.beta, ..dialect },
             clock,

@@ -7,7 +7,7 @@ use super::actor::Actor;
 use super::responding::Product;
 use antiphon_dialog::{Event, ResponseSettings};
 use antiphon_engine_api::tts::{PlayoutEstimate, SpeechRequest};
-use antiphon_types::{Format, Pcm, ResponseId};
+use antiphon_types::{Format, Meter, Pcm, ResponseId};
 use futures_util::StreamExt;
 use std::time::Duration;
 use tokio::time::timeout;
@@ -44,6 +44,7 @@ impl Actor {
             speed: settings.speed,
             unplayed: Some(PlayoutEstimate::default().unplayed()),
             instructions: settings.spoken_instructions(),
+            meter: Meter::requested_by(self.requester),
             ..SpeechRequest::default()
         };
         let (products, format) = (self.products.clone(), settings.output_format);

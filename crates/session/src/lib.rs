@@ -30,7 +30,6 @@ mod replay_recorder;
 mod reports;
 mod responding;
 mod retained;
-pub mod sealed;
 mod setup;
 mod snapshot;
 mod speculation;

@@ -129,7 +129,7 @@ impl Actor {
                 speaker: self.speaker.clone(),
                 vocabulary: self.setup.engines.llm.vocabulary(),
                 hop: Hop::requested(),
-                meter: Meter::requested(),
+                meter: Meter::requested_by(self.requester),
                 ..SttOptions::default()
             },
             timeout: self.setup.stt_timeout,
@@ -144,7 +144,7 @@ impl Actor {
     fn start_response(&mut self, work: ResponseWork) {
         self.kind_is_fixed = true;
         let (id, span) = (work.response.clone(), span::response(&work.response));
-        let meters = ResponseMeters::requested();
+        let meters = ResponseMeters::requested_by(self.requester);
         self.timeline.response_started(&id, meters.clone(), self.now());
         let (voice, responding) = self.prepare(work, meters);
         let guard = match self.limits.begin_response() {

@@ -3,12 +3,12 @@
 //! The server calls [`recorded_audio`] for one turn at a time, also while its session goes on. It never reads more than
 //! [`MAX_RECORDED`], and never writes.
 
-use super::replay_recorder::{file, part};
-use super::sealed::{BlockReader, Head, OpenError, SealedError, Sealing};
+use super::replay_recorder::{file, part, sealed_name};
 use antiphon_audio::wav;
+use antiphon_types::sealed::{BlockReader, Head, OpenError, SealedError, Sealing};
 use antiphon_types::{SampleRate, Samples, SessionId};
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, ErrorKind, Read, Seek, SeekFrom};
+use std::io::{self, BufReader, ErrorKind, Read, Seek, SeekFrom};
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
@@ -18,8 +18,6 @@ use std::time::Duration;
 pub const MAX_RECORDED: Duration = Duration::from_secs(60);
 
 const RATE: SampleRate = SampleRate::HZ_16000;
-/// The longest first line of a sealed file, in bytes.
-const MAX_HEAD: u64 = 4_096;
 
 /// A WAV file of the samples `span` of the session's recording in `folder`, 16 kHz mono, cut off behind [`MAX_RECORDED`]. What is
 /// not written yet, the last 1.3 s at most, is missing at its end. `sealing` opens what is encrypted, for which the file is
@@ -39,7 +37,7 @@ pub fn recorded_audio(
     let mut pcm = Vec::new();
     let read = match is_sealed {
         false => read_plain(file, skipped, wanted, &mut pcm),
-        true => read_sealed(file, sealing, skipped, wanted, &mut pcm),
+        true => read_sealed(file, &sealed_name(session, "wav"), sealing, skipped..skipped + wanted, &mut pcm),
     };
     match read {
         // The session goes on: its file ends anywhere.
@@ -76,22 +74,23 @@ fn read_plain(mut file: File, skipped: u64, wanted: u64, to: &mut Vec<u8>) -> io
     file.take(wanted).read_to_end(to).map(drop)
 }
 
+/// Appends the bytes `span` of the file that was sealed under this name: another session's, exchanged with it, has another one.
 fn read_sealed(
     file: File,
+    name: &str,
     sealing: Option<Arc<dyn Sealing>>,
-    skipped: u64,
-    wanted: u64,
+    span: Range<u64>,
     to: &mut Vec<u8>,
 ) -> io::Result<()> {
     let sealing = sealing.ok_or_else(|| io::Error::other("the recording is encrypted, and the hub has no key"))?;
     let mut file = BufReader::new(file);
-    let mut line = Vec::new();
-    file.by_ref().take(MAX_HEAD).read_until(b'\n', &mut line)?;
-    let head = Head::read(&String::from_utf8_lossy(&line)).map_err(io::Error::other)?;
-    let head = head.ok_or_else(|| io::Error::other("the recording has no head"))?;
+    let head = Head::read_from(&mut file)?.ok_or_else(|| io::Error::other("the recording has no head"))?;
+    if head.name != name {
+        return Err(io::Error::other("the recording is another session's"));
+    }
     let mut blocks = BlockReader::new(file, sealing, head.name);
-    io::copy(&mut blocks.by_ref().take(skipped), &mut io::sink())?;
-    blocks.take(wanted).read_to_end(to).map(drop)
+    io::copy(&mut blocks.by_ref().take(span.start), &mut io::sink())?;
+    blocks.take(span.end - span.start).read_to_end(to).map(drop)
 }
 
 fn is_cut_short(error: &io::Error) -> bool {
@@ -101,10 +100,11 @@ fn is_cut_short(error: &io::Error) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::sealed::{Form, seal_block};
     use super::*;
+    use antiphon_types::sealed::{Form, seal_block};
 
     /// Hides nothing; bound to the name, as a cipher is.
+    #[derive(Debug)]
     struct Open;
 
     impl Sealing for Open {
@@ -129,7 +129,10 @@ mod tests {
     }
 
     fn sealed(plain: &[u8], is_complete: bool) -> Vec<u8> {
-        let name = "recording/sess_1.wav";
+        sealed_as("recording/sess_1.wav", plain, is_complete)
+    }
+
+    fn sealed_as(name: &str, plain: &[u8], is_complete: bool) -> Vec<u8> {
         let mut bytes = Head::new(Form::Blocks, name.into()).line();
         for (number, block) in (0..).zip(plain.chunks(1_000)) {
             bytes.append(&mut seal_block(&Open, name, number, false, block));
@@ -176,12 +179,16 @@ mod tests {
         let read = |sealing| recorded_audio(folder.path(), &"sess_1".into(), Samples(0)..Samples(u64::MAX), sealing);
         std::fs::write(folder.path().join("sess_1.wav.sealed"), sealed(&recording(100), true)).unwrap();
         assert!(read(None).unwrap_err().to_string().contains("has no key"));
-        // Another name than that of its blocks: it was exchanged.
-        let renamed = Head::new(Form::Blocks, "recording/other.wav".into()).line();
-        let blocks = sealed(&recording(100), true);
-        let at = blocks.iter().position(|byte| *byte == b'\n').unwrap() + 1;
-        std::fs::write(folder.path().join("sess_1.wav.sealed"), [&renamed, &blocks[at..]].concat()).unwrap();
-        assert!(read(Some(Arc::new(Open))).unwrap_err().to_string().contains("it was changed"));
+        let exchanged = |bytes: Vec<u8>| {
+            std::fs::write(folder.path().join("sess_1.wav.sealed"), bytes).unwrap();
+            read(Some(Arc::new(Open))).unwrap_err().to_string()
+        };
+        // Another session's file under this one's name, as it is and with this one's head.
+        let other = sealed_as("recording/sess_other.wav", &recording(100), true);
+        let at = other.iter().position(|byte| *byte == b'\n').unwrap() + 1;
+        let head = Head::new(Form::Blocks, "recording/sess_1.wav".into()).line();
+        assert!(exchanged([&head, &other[at..]].concat()).contains("it was changed"));
+        assert!(exchanged(other).contains("another session's"));
         std::fs::remove_file(folder.path().join("sess_1.wav.sealed")).unwrap();
         std::fs::write(folder.path().join("sess_1.wav"), recording(16_000 * 61)).unwrap();
         assert_eq!(samples(&read(None).unwrap().unwrap()).len(), 16_000 * 60);

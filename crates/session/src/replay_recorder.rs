@@ -10,13 +10,13 @@ use super::actor::Actor;
 use super::replay_log::{
     DialogStart, End, Entry, Header, Outcome, PACKED, PartialTranscript, TurnProbability, TurnStart, VERSION, Windows,
 };
-use super::sealed::{self, Form, Head, Sealing};
 use super::turn_pipeline::{OpenedOnUse, TurnPipeline};
 use super::turns::Turns;
 use antiphon_audio::wav;
 use antiphon_dialog::turn::{Edge, Ending, Thresholds, TurnTaker, WindowFeatures};
 use antiphon_dialog::{Action, Event};
 use antiphon_engine_api::vad::Vad;
+use antiphon_types::sealed::{self, Form, Head, Sealing};
 use antiphon_types::{SampleRate, Samples, SessionId, Timestamp};
 use std::io::{self, SeekFrom};
 use std::ops::Deref;
@@ -272,6 +272,11 @@ impl Writer {
     }
 }
 
+/// What the lines or blocks of a session's file are bound to.
+pub(crate) fn sealed_name(id: &SessionId, extension: &str) -> String {
+    format!("recording/{}", file(id, extension, false))
+}
+
 /// How a file of a recording is sealed.
 struct Sealed {
     sealing: Arc<dyn Sealing>,
@@ -282,7 +287,7 @@ struct Sealed {
 
 impl Sealed {
     fn new(sealing: Arc<dyn Sealing>, id: &SessionId, extension: &str) -> Self {
-        Self { sealing, name: format!("recording/{}", file(id, extension, false)), n: 0 }
+        Self { sealing, name: sealed_name(id, extension), n: 0 }
     }
 
     fn head(&self, form: Form) -> Vec<u8> {

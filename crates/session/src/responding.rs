@@ -14,7 +14,7 @@ use antiphon_engine_api::tts::{
 use antiphon_engine_api::{Engines, Hop, Served};
 use antiphon_text::{Chunk, Chunker, Language};
 use antiphon_types::chat::{Finish, Usage};
-use antiphon_types::{Meter, Pcm, ResponseId, Timestamp};
+use antiphon_types::{Meter, Pcm, Requester, ResponseId, Timestamp};
 use futures_util::StreamExt;
 use futures_util::stream::BoxStream;
 use std::collections::VecDeque;
@@ -74,9 +74,9 @@ pub(super) struct ResponseMeters {
 }
 
 impl ResponseMeters {
-    /// Meters that are read later.
-    pub(super) fn requested() -> Self {
-        Self { llm: Meter::requested(), tts: Meter::requested() }
+    /// Meters that are read later, of this client's requests.
+    pub(super) fn requested_by(requester: Requester) -> Self {
+        Self { llm: Meter::requested_by(requester), tts: Meter::requested_by(requester) }
     }
 }
 

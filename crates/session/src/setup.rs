@@ -1,13 +1,13 @@
 //! What all sessions begin with, and the opening of one.
 
 use super::actor::{Actor, ActorStart};
-use super::sealed::Sealing;
 use super::{Close, Egress, Inbound, Keeping, SessionConfig, SessionLimits, SpeculationConfig, TurnHistory};
 use antiphon_dialog::turn::TurnConfig;
 use antiphon_engine_api::Engines;
 use antiphon_engine_api::mcp::{Mcp, McpConfig};
 use antiphon_protocol::{Dialect, SessionKind, SessionUpdate};
 use antiphon_telemetry::{Metrics, span};
+use antiphon_types::sealed::Sealing;
 use antiphon_types::{Brownout, IdMint, KeyId, SessionId};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;

@@ -24,7 +24,7 @@ pub(super) struct SpeculativeTask {
 impl Actor {
     pub(super) fn start_speculative(&mut self, work: ResponseWork) {
         let (response, span) = (work.response.clone(), span::response(&work.response));
-        let meters = ResponseMeters::requested();
+        let meters = ResponseMeters::requested_by(self.requester);
         self.timeline.speculation_responding(work.turn, &response, meters.clone(), self.now());
         let (voice, responding) = self.prepare(work, meters);
         let (release, released) = oneshot::channel();

@@ -1,7 +1,8 @@
 //! Types shared by every crate: audio time, wall time, sampling rates, identifiers, PCM, wire formats, playheads,
-//! opaque JSON, meters of compute, the brownout level, and the messages exchanged with language models and remote tools.
+//! opaque JSON, meters of compute, the brownout level, the format of files encrypted at rest, and the messages exchanged
+//! with language models and remote tools.
 //!
-//! Most crates of the workspace use it; it depends on none of them. It never performs IO, never reads a clock and
+//! Most crates of the workspace use it; it depends on none of them. It opens no file or socket, never reads a clock and
 //! never needs a runtime.
 
 mod brownout;
@@ -14,13 +15,14 @@ mod meter;
 mod pcm;
 mod playhead;
 mod retry;
+pub mod sealed;
 mod time;
 
 pub use brownout::{Brownout, BrownoutLevel};
 pub use format::Format;
 pub use ids::{ConnectionId, IdMint, ItemId, KeyId, ResponseId, SessionId, TurnId};
 pub use json::Json;
-pub use meter::{Compute, Meter, Processor, RunsOn};
+pub use meter::{Compute, Meter, Processor, Requester, RunsOn};
 pub use pcm::{Pcm, to_sample};
 pub use playhead::Playhead;
 pub use retry::{Backoff, RetryPolicy};

@@ -1,8 +1,10 @@
-//! What a request cost, and whether another engine than the configured one served it.
+//! What a request cost, for which client, and whether another engine than the configured one served it.
 //!
 //! `session` puts a meter into each request and reads it for the turn's record; engines and engine pools add to it, from any
 //! thread. It never decides anything: a request whose meter stays empty is complete.
 
+use crate::KeyId;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -16,6 +18,26 @@ struct Cell {
     cpu_us: AtomicU64,
     gpu_us: AtomicU64,
     fallback: OnceLock<Arc<str>>,
+    requester: Option<Requester>,
+}
+
+/// The client of a request, so that the failures of one are told from those of a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Requester(u64);
+
+impl From<KeyId> for Requester {
+    fn from(key: KeyId) -> Self {
+        Self::of(&key.to_string())
+    }
+}
+
+impl Requester {
+    /// The one with this identity: an API key's, a session's, an address. The same identity is the same requester in one process.
+    pub fn of(identity: &impl Hash) -> Self {
+        let mut hasher = DefaultHasher::new();
+        identity.hash(&mut hasher);
+        Self(hasher.finish())
+    }
 }
 
 /// Where a run computes.
@@ -68,6 +90,16 @@ impl Meter {
     /// A meter that is read later. [`Meter::default`] is none: it allocates nothing and stays empty.
     pub fn requested() -> Self {
         Self(Some(Arc::default()))
+    }
+
+    /// As [`Meter::requested`], of this client's request.
+    pub fn requested_by(requester: Requester) -> Self {
+        Self(Some(Arc::new(Cell { requester: Some(requester), ..Cell::default() })))
+    }
+
+    /// Whose request it is; `None`: not known.
+    pub fn requester(&self) -> Option<Requester> {
+        self.0.as_ref()?.requester
     }
 
     /// Adds a run of an engine that took so long, or the share of this request in it. Does not block.

@@ -28,7 +28,7 @@ pub(super) use usage::Count;
 use super::client::Client;
 use super::keys::Keys;
 use crate::config::LimitsConfig;
-use antiphon_types::{Compute, KeyId};
+use antiphon_types::{Compute, KeyId, Requester};
 use axum::extract::Request;
 use bucket::{Bucket, Now};
 use resource::Rates;
@@ -99,6 +99,14 @@ impl Spender {
     /// The spender of a request of a limited route.
     pub(super) fn of(request: &Request) -> Self {
         request.extensions().get::<Self>().expect("the middleware of the limits is before the handlers").clone()
+    }
+
+    /// Whose its requests to the engines are: the key's, or the address's.
+    pub(super) fn requester(&self) -> Requester {
+        match self.owner {
+            Some(owner) => owner.into(),
+            None => Requester::of(&self.client.network()),
+        }
     }
 }
 

@@ -80,7 +80,7 @@ async fn spoken(
             tasks: app.setup.tasks.clone(),
             ahead: speech.config.chunks_ahead,
             is_heard: true,
-            meter: metered.meter("tts", &spender.consumer),
+            meter: metered.meter("tts", spender.requester(), &spender.consumer),
             load: app.load.tts_api.clone(),
         };
         let (wait, begun) = (app.load.tts_wait(speaking.tts.as_ref()), Instant::now());

@@ -72,7 +72,7 @@ impl Request {
                     Endpoint::Transcriptions | Endpoint::Translations => "stt",
                     Endpoint::Speech | Endpoint::Job | Endpoint::Voices => "tts",
                 };
-                let meter = metered.meter(stage, &spender.consumer);
+                let meter = metered.meter(stage, spender.requester(), &spender.consumer);
                 Ok(Self { metered, meter })
             }
             Err(error) => {

@@ -3,7 +3,7 @@
 use crate::server::app::App;
 use crate::server::limits::Consumer;
 use antiphon_telemetry::{Endpoint, Metrics};
-use antiphon_types::{Compute, Meter};
+use antiphon_types::{Compute, Meter, Requester};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -31,8 +31,8 @@ impl Metered {
     }
 
     /// The meter for the requests to this stage's engine; at the end the client's key is charged with it.
-    pub(super) fn meter(&mut self, stage: &'static str, consumer: &Consumer) -> Meter {
-        let meter = Meter::requested();
+    pub(super) fn meter(&mut self, stage: &'static str, requester: Requester, consumer: &Consumer) -> Meter {
+        let meter = Meter::requested_by(requester);
         self.charged = Some((meter.clone(), stage, consumer.clone()));
         meter
     }
@@ -106,7 +106,7 @@ mod tests {
                 charged: None,
                 place: None,
             };
-            let meter = metered.meter("tts", &consumer);
+            let meter = metered.meter("tts", Requester::of(&1), &consumer);
             meter.add(RunsOn::GPU, Duration::from_millis(750));
             meter.add(RunsOn::threads(2), Duration::from_millis(100));
         }

@@ -65,7 +65,7 @@ async fn written_down(app: &App, request: Request, mut metered: Metered, transla
         take(app, &spender, Resource::Transcription, ms)?;
         spender.consumer.count(Count::TranscribedMs, ms);
         let mut listening = Listening::new(app, (form, engines), duration, longest);
-        listening.options.meter = metered.meter("stt", &spender.consumer);
+        listening.options.meter = metered.meter("stt", spender.requester(), &spender.consumer);
         Ok(listening)
     };
     let mut listening = match begun.await {

@@ -81,17 +81,23 @@ async fn list(State(app): State<Arc<App>>, identity: Identity) -> Response {
         .collect();
     // The engine replaces an unknown voice with its first one.
     let known = fixed.iter().find(|voice| voice.id == setup.voice).or(fixed.first());
-    Json(json!({
+    // The reasons are the operator's affair.
+    let library = tts.voice_library();
+    let unusable = library.as_ref().filter(|_| identity.voices() == VoiceScope::All).map(|library| library.unusable());
+    let mut list = json!({
         "voices": voices,
         "default": known.map_or(&setup.voice, |voice| &voice.id),
-        "library": tts.voice_library().map(|library| library.limits()),
+        "library": library.map(|library| library.limits()),
         "object": "list",
         "data": custom.iter().map(described).collect::<Vec<_>>(),
         "first_id": custom.first().map(|voice| &voice.id),
         "last_id": custom.last().map(|voice| &voice.id),
         "has_more": false,
-    }))
-    .into_response()
+    });
+    if let Some(unusable) = unusable {
+        list["unusable"] = json!(unusable);
+    }
+    Json(list).into_response()
 }
 
 /// `GET /v1/audio/voices/{id}`, or by its name.

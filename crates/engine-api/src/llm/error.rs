@@ -23,9 +23,12 @@ pub enum LlmError {
         /// The server's message, truncated.
         message: String,
     },
-    /// The server could not be reached, or the connection broke; the text states which and what to check.
+    /// The server could not be reached; the text states what to check.
     #[error("the language model's server cannot be reached: {0}")]
     Transport(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// The connection broke before the answer was complete.
+    #[error("the language model's server broke off: {0}")]
+    BrokenOff(String),
     /// The server's response is not a valid chat completion.
     #[error("the language model's answer cannot be read: {0}")]
     Protocol(String),
@@ -44,6 +47,7 @@ impl LlmError {
             Self::Timeout { .. } => Fault::Timeout,
             Self::Refused { status, .. } => Fault::of_status(*status),
             Self::Transport(_) => Fault::Unreachable,
+            Self::BrokenOff(_) => Fault::BrokenOff,
             Self::Protocol(_) => Fault::BadAnswer,
             Self::Unavailable(_) | Self::Away(_) => Fault::Unavailable,
         }

@@ -137,6 +137,9 @@ pub fn find_voice(tts: &dyn Tts, asked: &str, scope: VoiceScope) -> Result<Strin
     if let Some(voice) = named.max_by_key(|voice| voice.created_at).filter(|_| !is_fixed) {
         return Ok(voice.id.clone());
     }
+    if library.unusable().iter().any(|voice| voice.id == asked) {
+        return Err(format!("the voice {asked} is there and cannot be used; the operator's log says why"));
+    }
     // Somebody else's is as unknown as one that was removed.
     if of_id.is_some() || is_uploaded_id(asked) {
         return Err(format!("there is no voice {asked}; it may have been removed"));
@@ -168,6 +171,15 @@ impl VoiceLimits {
     pub fn max_recording(&self) -> Duration {
         Duration::from_millis(self.max_recording_ms)
     }
+}
+
+/// A voice that is there and cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct UnusableVoice {
+    /// Its id.
+    pub id: String,
+    /// Why, for the operator: its files are sealed with another key, for example.
+    pub reason: String,
 }
 
 /// Why a voice was not added or removed. The text is for the client and says what would be right.
@@ -202,6 +214,11 @@ pub enum VoiceError {
 pub trait VoiceLibrary: Send + Sync {
     /// All custom voices, sorted by id. Does not block.
     fn list(&self) -> Vec<CustomVoice>;
+
+    /// Voices that are there and cannot be used, sorted by id. Does not block.
+    fn unusable(&self) -> Vec<UnusableVoice> {
+        Vec::new()
+    }
 
     /// What it takes. Does not block.
     fn limits(&self) -> VoiceLimits;

@@ -10,8 +10,8 @@ mod text;
 
 pub use error::TtsError;
 pub use library::{
-    Consent, CustomVoice, NewVoice, Recording, VoiceError, VoiceLibrary, VoiceLimits, VoiceScope, find_voice,
-    is_uploaded_id, uploaded_id,
+    Consent, CustomVoice, NewVoice, Recording, UnusableVoice, VoiceError, VoiceLibrary, VoiceLimits, VoiceScope,
+    find_voice, is_uploaded_id, uploaded_id,
 };
 pub use playout::PlayoutEstimate;
 pub use text::{SpokenPart, TextRequest, TextSpeech, WORDS_AHEAD};

@@ -4,12 +4,16 @@
 //! breaker opens: requests fail at once, without a connection. After a pause, which grows and has jitter, one request is let
 //! through as a probe; its outcome closes or opens the breaker again. A server that refuses a request, or the hub's key, works:
 //! that is no failure here. It never sends anything and spawns no task.
+//!
+//! One client alone does not open the breaker for others: each requester has a breaker of its own, which opens by its failures
+//! in a row, and counts for a part of those that open the one of the server. Connections that cannot be made are the server's
+//! failures, whoever asks.
 
 use antiphon_engine_api::{BreakerState, Fault, Role, Upstream as Report, Upstreams};
-use antiphon_types::{Backoff, RetryPolicy};
+use antiphon_types::{Backoff, Requester, RetryPolicy};
 use reqwest::Response;
 use reqwest::header::RETRY_AFTER;
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::Notify;
@@ -20,6 +24,8 @@ const OPENS_AFTER: u32 = 5;
 /// The same where a fallback engine takes over: a breaker that opens by mistake costs nothing then, and each failure before it
 /// opens is a late answer. One late answer of a healthy server is common, two in a row are not: see [`PERCENTILE`].
 const OPENS_AFTER_WITH_FALLBACK: u32 = 2;
+/// Requesters with failures that are remembered; beyond, the one whose last failure is oldest is forgotten.
+const MAX_REQUESTERS: usize = 256;
 /// Pauses before a probe.
 const PAUSES: RetryPolicy = RetryPolicy::unbounded(Duration::from_secs(1), Duration::from_secs(60));
 /// The longest pause that a server may ask for with `Retry-After`; longer ones are cut to it, since a probe is cheap.
@@ -51,6 +57,22 @@ struct State {
     n_failures: u32,
     pauses: Backoff,
     first_outputs: VecDeque<Duration>,
+    /// Those whose last request failed. At most [`MAX_REQUESTERS`].
+    requesters: HashMap<Requester, OwnState>,
+    /// Requests that were answered.
+    n_answered: u64,
+}
+
+/// The failures of one requester in a row.
+#[derive(Debug)]
+struct OwnState {
+    breaker: Breaker,
+    n_failures: u32,
+    pauses: Backoff,
+    last: Instant,
+    /// Failures that count for the server's breaker, since its `n_answered` was this.
+    n_shared: u32,
+    since: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -74,7 +96,10 @@ pub struct IsOpen {
 pub struct Attempt {
     upstream: Upstream,
     begun: Instant,
+    requester: Option<Requester>,
     is_probe: bool,
+    /// It is the probe of the requester's own breaker.
+    is_own_probe: bool,
     /// How long it may take to its first output; `None`: its time says nothing.
     late_after: Option<Duration>,
     stage: Progress,
@@ -94,7 +119,8 @@ impl Upstream {
     pub fn new(hedge_after_ms: u64, timeout: Duration, has_fallback: bool) -> Self {
         let hedge_after = (hedge_after_ms > 0).then(|| Duration::from_millis(hedge_after_ms));
         let (breaker, n_failures, pauses) = (Breaker::Closed, 0, PAUSES.pauses());
-        let state = Mutex::new(State { breaker, n_failures, pauses, first_outputs: VecDeque::new() });
+        let (first_outputs, requesters) = (VecDeque::new(), HashMap::new());
+        let state = Mutex::new(State { breaker, n_failures, pauses, first_outputs, requesters, n_answered: 0 });
         Self(Arc::new(Shared { hedge_after, patience: timeout / 2, has_fallback, state, opened: Notify::new() }))
     }
 
@@ -103,34 +129,41 @@ impl Upstream {
         self.0.has_fallback
     }
 
-    /// Begins a request. Where the breaker is half-open and no probe is under way, it is the probe.
+    /// Begins a request. Where the breaker is half-open and no probe is under way, it is the probe. `None`: it is not known whose
+    /// it is.
     ///
     /// # Errors
     /// [`IsOpen`]: it must not be sent.
-    pub fn admit(&self) -> Result<Attempt, IsOpen> {
+    pub fn admit(&self, requester: Option<Requester>) -> Result<Attempt, IsOpen> {
         let mut state = self.state();
         let now = Instant::now();
-        let is_probe = match state.breaker {
-            Breaker::Closed => false,
-            Breaker::Open { until } if now >= until => {
-                state.breaker = Breaker::Probing;
-                true
+        let is_probe = state.breaker.admits(now)?;
+        let own = requester.and_then(|requester| state.requesters.get_mut(&requester));
+        let mut is_own_probe = false;
+        if let Some(own) = own {
+            is_own_probe = own.breaker.admits(now)?;
+            if is_own_probe {
+                own.breaker = Breaker::Probing;
             }
-            Breaker::Open { until } => return Err(IsOpen { retry_in: until - now }),
-            Breaker::Probing => return Err(IsOpen { retry_in: Duration::ZERO }),
-        };
+        }
+        if is_probe {
+            state.breaker = Breaker::Probing;
+        }
         let late_after = Some(self.delay(&state).unwrap_or(self.0.patience));
         let (upstream, begun, stage) = (self.clone(), now, Progress::Waiting);
-        Ok(Attempt { upstream, begun, is_probe, late_after, stage })
+        Ok(Attempt { upstream, begun, requester, is_probe, is_own_probe, late_after, stage })
     }
 
-    /// Whether a request would not be sent now.
-    pub fn is_open(&self) -> bool {
-        match self.state().breaker {
+    /// Whether a request of this requester would not be sent now.
+    fn is_open(&self, requester: Option<Requester>) -> bool {
+        let is_open = |breaker: Breaker| match breaker {
             Breaker::Closed => false,
             Breaker::Open { until } => Instant::now() < until,
             Breaker::Probing => true,
-        }
+        };
+        let state = self.state();
+        let own = requester.and_then(|requester| state.requesters.get(&requester));
+        is_open(state.breaker) || own.is_some_and(|own| is_open(own.breaker))
     }
 
     /// The delay of a hedged request: the 95th percentile of the last first outputs, and at least the configured one. `None`:
@@ -162,9 +195,10 @@ impl Upstream {
         }
     }
 
-    /// The state, for [`Stt::upstreams`](antiphon_engine_api::stt::Stt::upstreams) and its like.
+    /// The state, for [`Stt::upstreams`](antiphon_engine_api::stt::Stt::upstreams) and its like. Where nobody was answered since
+    /// the breaker of one requester opened, it is that one's: as far as is known, it is the server that fails.
     pub fn report(&self, engine: &str) -> Upstreams {
-        let (state, retry_ms) = match self.state().breaker {
+        let (state, retry_ms) = match self.state().known() {
             Breaker::Closed => (BreakerState::Closed, None),
             Breaker::Probing => (BreakerState::HalfOpen, None),
             Breaker::Open { until } => match until.saturating_duration_since(Instant::now()) {
@@ -186,6 +220,66 @@ impl Upstream {
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Breaker {
+    /// Whether a request that is sent now is the probe.
+    fn admits(self, now: Instant) -> Result<bool, IsOpen> {
+        match self {
+            Self::Closed => Ok(false),
+            Self::Open { until } if now >= until => Ok(true),
+            Self::Open { until } => Err(IsOpen { retry_in: until - now }),
+            Self::Probing => Err(IsOpen { retry_in: Duration::ZERO }),
+        }
+    }
+}
+
+impl State {
+    fn known(&self) -> Breaker {
+        let unanswered = |own: &&OwnState| own.since == self.n_answered && own.breaker != Breaker::Closed;
+        match self.breaker {
+            Breaker::Closed => self.requesters.values().find(unanswered).map_or(Breaker::Closed, |own| own.breaker),
+            known => known,
+        }
+    }
+
+    /// Counts a failure for its requester. Whether it counts for the server's breaker too, whether the requester's own has
+    /// opened just now, and whether it is open.
+    fn count_own(&mut self, requester: Requester, most: u32, is_probe: bool) -> (bool, bool, bool) {
+        let (now, n_answered) = (Instant::now(), self.n_answered);
+        if !self.requesters.contains_key(&requester)
+            && self.requesters.len() >= MAX_REQUESTERS
+            && let Some(oldest) = self.requesters.iter().min_by_key(|(_, own)| own.last).map(|(oldest, _)| *oldest)
+        {
+            self.requesters.remove(&oldest);
+        }
+        let own = self.requesters.entry(requester).or_insert_with(|| OwnState {
+            breaker: Breaker::Closed,
+            n_failures: 0,
+            pauses: PAUSES.pauses(),
+            last: now,
+            n_shared: 0,
+            since: n_answered,
+        });
+        own.last = now;
+        own.n_failures = own.n_failures.saturating_add(1);
+        if own.since != n_answered {
+            (own.n_shared, own.since) = (0, n_answered);
+        }
+        // One requester alone is not enough.
+        let is_shared = own.n_shared < most.div_ceil(2);
+        own.n_shared += u32::from(is_shared);
+        let opens = match own.breaker {
+            Breaker::Closed => own.n_failures >= most,
+            Breaker::Probing => is_probe,
+            Breaker::Open { .. } => false,
+        };
+        if opens {
+            let pause = own.pauses.next().unwrap_or(PAUSES.max_pause);
+            own.breaker = Breaker::Open { until: now + pause };
+        }
+        (is_shared, opens, own.breaker != Breaker::Closed)
     }
 }
 
@@ -223,6 +317,14 @@ impl Attempt {
             tracing::info!("the server answers again");
             state.breaker = Breaker::Closed;
             state.pauses.restart();
+            // They failed with the server.
+            state.requesters.clear();
+        }
+        if let Some(own) = self.requester.and_then(|requester| state.requesters.get_mut(&requester))
+            && self.is_own_probe
+            && own.breaker == Breaker::Probing
+        {
+            own.breaker = Breaker::Closed;
         }
     }
 
@@ -234,42 +336,77 @@ impl Attempt {
                 self.late_after = None;
                 self.answered();
             }
-            Fault::Unreachable | Fault::Timeout | Fault::Overloaded | Fault::BadAnswer | Fault::Failed => {
-                self.count_failure();
+            Fault::Unreachable => {
+                self.count_failure(true);
+                self.stage = Progress::Over;
+            }
+            Fault::BrokenOff | Fault::Timeout | Fault::Overloaded | Fault::BadAnswer | Fault::Failed => {
+                self.count_failure(false);
                 self.stage = Progress::Over;
             }
         }
     }
 
-    fn count_failure(&self) {
+    /// `is_connection`: no connection was made, which has nothing to do with the request.
+    fn count_failure(&self, is_connection: bool) {
         let mut state = self.upstream.state();
-        state.n_failures = state.n_failures.saturating_add(1);
         let has_fallback = self.upstream.0.has_fallback;
         let most = if has_fallback { OPENS_AFTER_WITH_FALLBACK } else { OPENS_AFTER };
+        let (is_shared, opens_own, is_alone) = match self.requester.filter(|_| !is_connection) {
+            Some(requester) => state.count_own(requester, most, self.is_own_probe),
+            None => {
+                self.release_own_probe(&mut state);
+                (true, false, false)
+            }
+        };
+        state.n_failures = state.n_failures.saturating_add(u32::from(is_shared));
         let opens = match state.breaker {
-            Breaker::Closed => state.n_failures >= most,
+            Breaker::Closed => is_shared && state.n_failures >= most,
+            Breaker::Probing if self.is_probe && is_alone => {
+                // It says nothing of the server: another requester may try.
+                state.breaker = Breaker::Open { until: Instant::now() };
+                false
+            }
             Breaker::Probing => self.is_probe,
             Breaker::Open { .. } => false,
         };
-        if !opens {
+        let n_failures = state.n_failures;
+        if opens {
+            let pause = state.pauses.next().unwrap_or(PAUSES.max_pause);
+            state.breaker = Breaker::Open { until: Instant::now() + pause };
+            drop(state);
+            tracing::warn!(n_failures, ?pause, "the server failed several times in a row and is not asked for a while");
+        } else if opens_own {
+            drop(state);
+            tracing::warn!(
+                "the server failed several times in a row for one client, for which it is not asked for a while"
+            );
+        } else {
             return;
         }
-        let pause = state.pauses.next().unwrap_or(PAUSES.max_pause);
-        state.breaker = Breaker::Open { until: Instant::now() + pause };
-        let n_failures = state.n_failures;
-        drop(state);
-        tracing::warn!(n_failures, ?pause, "the server failed several times in a row and is not asked for a while");
         self.upstream.0.opened.notify_waiters();
     }
 
+    /// Another request of the requester may be the probe of its own breaker.
+    fn release_own_probe(&self, state: &mut State) {
+        if let Some(own) = self.requester.and_then(|requester| state.requesters.get_mut(&requester))
+            && self.is_own_probe
+            && own.breaker == Breaker::Probing
+        {
+            own.breaker = Breaker::Open { until: Instant::now() };
+        }
+    }
+
     async fn until_given_up(&self) {
-        let Some(late_after) = self.late_after.filter(|_| self.upstream.0.has_fallback && !self.is_probe) else {
+        let Some(late_after) =
+            self.late_after.filter(|_| self.upstream.0.has_fallback && !self.is_probe && !self.is_own_probe)
+        else {
             return std::future::pending().await;
         };
         sleep_until(self.begun + late_after).await;
         loop {
             let opened = self.upstream.0.opened.notified();
-            if self.upstream.is_open() {
+            if self.upstream.is_open(self.requester) {
                 return;
             }
             opened.await;
@@ -282,17 +419,23 @@ impl Drop for Attempt {
         match self.stage {
             Progress::Over => {}
             // It has ended, or its listener has gone.
-            Progress::Answering => self.upstream.state().n_failures = 0,
-            Progress::Waiting if self.late_after.is_some_and(|late| self.begun.elapsed() >= late) => {
-                self.count_failure()
-            }
-            Progress::Waiting if self.is_probe => {
+            Progress::Answering => {
                 let mut state = self.upstream.state();
-                if state.breaker == Breaker::Probing {
-                    state.breaker = Breaker::Open { until: Instant::now() };
+                (state.n_failures, state.n_answered) = (0, state.n_answered + 1);
+                if let Some(requester) = self.requester {
+                    state.requesters.remove(&requester);
                 }
             }
-            Progress::Waiting => {}
+            Progress::Waiting if self.late_after.is_some_and(|late| self.begun.elapsed() >= late) => {
+                self.count_failure(false)
+            }
+            Progress::Waiting => {
+                let mut state = self.upstream.state();
+                if self.is_probe && state.breaker == Breaker::Probing {
+                    state.breaker = Breaker::Open { until: Instant::now() };
+                }
+                self.release_own_probe(&mut state);
+            }
         }
     }
 }
@@ -310,12 +453,12 @@ mod tests {
 
     fn fails(upstream: &Upstream, times: u32, fault: Fault) {
         for _ in 0..times {
-            upstream.admit().expect("closed").failed(fault);
+            upstream.admit(None).expect("closed").failed(fault);
         }
     }
 
     async fn answers(upstream: &Upstream, after: Duration) {
-        let mut attempt = upstream.admit().expect("admitted");
+        let mut attempt = upstream.admit(None).expect("admitted");
         advance(after).await;
         attempt.answered();
     }
@@ -327,24 +470,24 @@ mod tests {
         answers(&upstream, MS).await;
         fails(&upstream, OPENS_AFTER, Fault::Timeout);
         assert_eq!(state(&upstream), BreakerState::Open);
-        let refused = upstream.admit().expect_err("open");
+        let refused = upstream.admit(None).expect_err("open");
         assert!(refused.retry_in >= 499 * MS && refused.retry_in <= 1_000 * MS, "{refused:?}");
         advance(1_001 * MS).await;
-        let probe = upstream.admit().expect("the probe");
+        let probe = upstream.admit(None).expect("the probe");
         assert_eq!(state(&upstream), BreakerState::HalfOpen);
-        upstream.admit().expect_err("one probe at a time");
+        upstream.admit(None).expect_err("one probe at a time");
         probe.failed(Fault::Failed);
         assert_eq!(state(&upstream), BreakerState::Open);
         advance(900 * MS).await;
-        upstream.admit().expect_err("the pause grows: 1 to 2 s now");
+        upstream.admit(None).expect_err("the pause grows: 1 to 2 s now");
         advance(1_101 * MS).await;
-        drop(upstream.admit().expect("a probe whose listener has gone"));
+        drop(upstream.admit(None).expect("a probe whose listener has gone"));
         answers(&upstream, MS).await;
         assert_eq!(state(&upstream), BreakerState::Closed);
         fails(&upstream, OPENS_AFTER - 1, Fault::Failed);
         assert_eq!(state(&upstream), BreakerState::Closed, "a success resets the count");
         // Given up by its listener, after half of the time-out.
-        let given_up = upstream.admit().expect("closed");
+        let given_up = upstream.admit(None).expect("closed");
         advance(31 * MS).await;
         drop(given_up);
         assert_eq!(state(&upstream), BreakerState::Open);
@@ -359,7 +502,7 @@ mod tests {
         fails(&upstream, OPENS_AFTER_WITH_FALLBACK, Fault::Overloaded);
         assert_eq!(state(&upstream), BreakerState::Open);
         advance(1_001 * MS).await;
-        upstream.admit().expect("the probe").failed(Fault::Auth);
+        upstream.admit(None).expect("the probe").failed(Fault::Auth);
         assert_eq!(state(&upstream), BreakerState::Closed);
     }
 
@@ -370,15 +513,15 @@ mod tests {
         alone.heed(&refused().into());
         assert_eq!(state(&alone), BreakerState::Closed);
         let upstream = Upstream::new(0, 60 * MS, true);
-        let attempt = upstream.admit().expect("closed");
+        let attempt = upstream.admit(None).expect("closed");
         upstream.heed(&refused().into());
         attempt.failed(Fault::Overloaded);
         advance(6_900 * MS).await;
-        assert_eq!(upstream.admit().expect_err("open").retry_in, 100 * MS);
+        assert_eq!(upstream.admit(None).expect_err("open").retry_in, 100 * MS);
         advance(101 * MS).await;
-        upstream.admit().expect("the probe");
+        upstream.admit(None).expect("the probe");
         upstream.pause(Duration::from_secs(90_000));
-        assert_eq!(upstream.admit().expect_err("open").retry_in, MAX_REQUESTED_PAUSE);
+        assert_eq!(upstream.admit(None).expect_err("open").retry_in, MAX_REQUESTED_PAUSE);
     }
 
     #[tokio::test(start_paused = true)]
@@ -395,14 +538,14 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn late_requests_that_were_dropped_open_it_and_end_the_other_late_ones() {
         let upstream = Upstream::new(300, 60 * MS, true);
-        let waits = upstream.admit().expect("closed");
+        let waits = upstream.admit(None).expect("closed");
         for _ in 0..OPENS_AFTER_WITH_FALLBACK {
-            let dropped = upstream.admit().expect("closed");
+            let dropped = upstream.admit(None).expect("closed");
             advance(100 * MS).await;
             drop(dropped);
         }
         assert_eq!(state(&upstream), BreakerState::Closed, "they were not late");
-        let late: Vec<_> = (0..OPENS_AFTER_WITH_FALLBACK).map(|_| upstream.admit().expect("closed")).collect();
+        let late: Vec<_> = (0..OPENS_AFTER_WITH_FALLBACK).map(|_| upstream.admit(None).expect("closed")).collect();
         let waiting = waits.first(std::future::pending::<()>());
         let opens = async {
             advance(301 * MS).await;
@@ -411,5 +554,124 @@ mod tests {
         let (given_up, ()) =
             timeout(Duration::from_secs(60), async { tokio::join!(waiting, opens) }).await.expect("in time");
         assert_eq!((given_up, state(&upstream)), (None, BreakerState::Open));
+    }
+
+    fn who(n: u64) -> Option<Requester> {
+        Some(Requester::of(&n))
+    }
+
+    /// Requests of one requester fail as often as they are sent; how often they were.
+    fn fails_for(upstream: &Upstream, n: u64, times: u32, fault: Fault) -> u32 {
+        (0..times).filter_map(|_| upstream.admit(who(n)).ok()).map(|attempt| attempt.failed(fault)).count() as u32
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_requester_alone_opens_its_own_breaker_only() {
+        for (has_fallback, most) in [(false, OPENS_AFTER), (true, OPENS_AFTER_WITH_FALLBACK)] {
+            for fault in [Fault::Failed, Fault::Timeout, Fault::BrokenOff, Fault::BadAnswer, Fault::Overloaded] {
+                let upstream = Upstream::new(0, 60 * MS, has_fallback);
+                assert_eq!(fails_for(&upstream, 1, 50, fault), most, "{fault:?}");
+                assert_eq!(state(&upstream), BreakerState::Open, "nobody knows better yet");
+                for n in 2..20 {
+                    upstream.admit(who(n)).expect("others are served").answered();
+                }
+                assert_eq!(state(&upstream), BreakerState::Closed);
+                upstream.admit(who(1)).expect_err("its own is open");
+                // An accident of another one is not enough.
+                fails_for(&upstream, 1, 50, fault);
+                upstream.admit(who(2)).expect("admitted").failed(fault);
+                upstream.admit(who(2)).expect("admitted").answered();
+                // Its own probe fails, and the pause grows for it alone.
+                for pause in [1_001, 2_001, 4_001] {
+                    advance(pause * MS).await;
+                    assert_eq!(fails_for(&upstream, 1, 50, fault), 1, "one probe");
+                    upstream.admit(who(2)).expect("admitted").answered();
+                }
+                advance(8_001 * MS).await;
+                upstream.admit(who(1)).expect("the probe").answered();
+                assert_eq!(fails_for(&upstream, 1, 50, fault), most, "it began anew");
+            }
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn failures_of_several_requesters_and_of_connections_open_it_for_all() {
+        let upstream = Upstream::new(0, 60 * MS, false);
+        fails_for(&upstream, 1, 50, Fault::Failed);
+        fails_for(&upstream, 2, 1, Fault::Failed);
+        upstream.admit(who(3)).expect("3 and 1 are not 5");
+        fails_for(&upstream, 3, 1, Fault::Failed);
+        upstream.admit(who(4)).expect_err("open for all");
+        let upstream = Upstream::new(0, 60 * MS, false);
+        assert_eq!(fails_for(&upstream, 1, 50, Fault::Unreachable), OPENS_AFTER);
+        upstream.admit(who(2)).expect_err("nobody can connect");
+        let upstream = Upstream::new(0, 60 * MS, true);
+        assert_eq!(fails_for(&upstream, 1, 1, Fault::Failed) + fails_for(&upstream, 2, 1, Fault::Failed), 2);
+        upstream.admit(who(3)).expect_err("open for all");
+        // An answer to one of them begins a new count for all.
+        let upstream = Upstream::new(0, 60 * MS, true);
+        fails_for(&upstream, 1, 1, Fault::Failed);
+        upstream.admit(who(3)).expect("closed").answered();
+        fails_for(&upstream, 2, 1, Fault::Failed);
+        upstream.admit(who(3)).expect("closed").answered();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_probe_of_one_that_fails_alone_does_not_keep_the_others_away() {
+        let upstream = Upstream::new(0, 60 * MS, false);
+        fails_for(&upstream, 1, 50, Fault::Failed);
+        fails_for(&upstream, 2, 2, Fault::Failed);
+        upstream.admit(who(3)).expect_err("open for all");
+        advance(1_001 * MS).await;
+        upstream.admit(who(1)).expect("the probe of both").failed(Fault::Failed);
+        upstream.admit(who(1)).expect_err("its own is open");
+        let probe = upstream.admit(who(3)).expect("another one tries at once");
+        upstream.admit(who(2)).expect_err("one probe at a time");
+        probe.failed(Fault::Failed);
+        upstream.admit(who(2)).expect_err("the server failed");
+        advance(2_001 * MS).await;
+        upstream.admit(who(2)).expect("the probe").answered();
+        upstream.admit(who(1)).expect("it may have failed with the server").answered();
+        assert_eq!(state(&upstream), BreakerState::Closed);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_probe_whose_listener_has_gone_is_another_ones() {
+        let upstream = Upstream::new(0, 60 * MS, false);
+        fails_for(&upstream, 1, 50, Fault::Failed);
+        advance(1_001 * MS).await;
+        drop(upstream.admit(who(1)).expect("the probe"));
+        let probe = upstream.admit(who(1)).expect("the next one is it");
+        upstream.admit(who(1)).expect_err("one probe at a time");
+        probe.failed(Fault::Unreachable);
+        upstream.admit(who(1)).expect("no connection says nothing of the requester").answered();
+        upstream.admit(who(1)).expect("closed");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn so_many_requesters_are_remembered() {
+        let upstream = Upstream::new(0, 60 * MS, false);
+        for n in 0..10 * MAX_REQUESTERS as u64 {
+            upstream.admit(who(1)).expect("closed").answered();
+            fails_for(&upstream, 2 + n, 50, Fault::Failed);
+            advance(MS).await;
+        }
+        assert_eq!(upstream.state().requesters.len(), MAX_REQUESTERS);
+        upstream.admit(who(2)).expect("it is forgotten");
+        upstream.admit(who(1 + 10 * MAX_REQUESTERS as u64)).expect_err("the last one is known");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn late_requests_of_one_requester_end_its_own_others_only() {
+        let upstream = Upstream::new(300, 60 * MS, true);
+        let (own, other) = (upstream.admit(who(1)).expect("closed"), upstream.admit(who(2)).expect("closed"));
+        let late: Vec<_> = (0..2).map(|_| upstream.admit(who(1)).expect("closed")).collect();
+        let opens = async {
+            advance(301 * MS).await;
+            drop(late);
+        };
+        let (own, ()) = tokio::join!(own.first(std::future::pending::<()>()), opens);
+        assert_eq!(own, None, "given up");
+        timeout(MS, other.first(std::future::pending::<()>())).await.expect_err("it waits on");
     }
 }

@@ -67,7 +67,7 @@ impl OpenAiStt {
             return Ok(Transcript::default());
         }
         let away = |reason: String| SttError::Away(format!("{}: {reason}", self.server.host()));
-        let mut attempt = self.upstream.admit().map_err(|open| away(open.to_string()))?;
+        let mut attempt = self.upstream.admit(options.meter.requester()).map_err(|open| away(open.to_string()))?;
         let file = Bytes::from(wav::write(&Pcm { rate: RATE, samples: pcm }));
         let Some(result) = attempt.first(self.ask(&file, &options)).await else {
             return Err(away("it is late, as other requests are".into()));
@@ -136,13 +136,14 @@ impl OpenAiStt {
 
     fn transport(&self, error: reqwest::Error) -> SttError {
         let message = format!("the server {} cannot be reached", self.server.host());
-        SttError::Remote { fault: Fault::Unreachable, message, source: Some(Box::new(error.without_url())) }
+        let fault = if error.is_connect() { Fault::Unreachable } else { Fault::BrokenOff };
+        SttError::Remote { fault, message, source: Some(Box::new(error.without_url())) }
     }
 
     /// Why an answer could not be read to its end.
     fn unread(&self, error: BodyError) -> Failure {
         let (fault, again) = match error {
-            BodyError::Broken(_) => (Fault::Unreachable, true),
+            BodyError::Broken(_) => (Fault::BrokenOff, true),
             BodyError::TooLarge(_) => (Fault::BadAnswer, false),
             BodyError::Stalled(_) | BodyError::TooSlow(_) => (Fault::Timeout, false),
         };

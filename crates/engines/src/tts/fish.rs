@@ -114,6 +114,7 @@ impl Tts for Fish {
             longest: longest_sound(&request),
             headers: vec![("model", self.model.clone())],
             expected: Expected { is_wav: true, rate: None },
+            requester: request.meter.requester(),
         });
         self.voices.refresh_beside(speech)
     }

@@ -10,7 +10,7 @@ use super::speech_server::{DecodeError, SpeechServer, check_extra};
 use super::words::{self, Call, Dialect, Said, n_letters};
 use antiphon_engine_api::Upstreams;
 use antiphon_engine_api::tts::{SpeechRequest, SpokenPart, TextRequest, TextSpeech, Tts, TtsError, Voice};
-use antiphon_types::{Pcm, SampleRate, to_sample};
+use antiphon_types::{Pcm, Requester, SampleRate, to_sample};
 use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::BoxStream;
@@ -73,11 +73,11 @@ impl Moshi {
     }
 
     /// All voices are the one.
-    fn speech(&self, speed: f32) -> Result<TextSpeech, TtsError> {
+    fn speech(&self, speed: f32, requester: Option<Requester>) -> Result<TextSpeech, TtsError> {
         let (request, host) = (self.request()?, self.server.server.host().to_owned());
         let (dialect, deadlines) = (MoshiDialect::default(), self.server.deadlines);
         let upstream = self.server.upstream.clone();
-        Ok(words::speak(Call { request, begin: None, dialect, deadlines, host, speed, upstream }))
+        Ok(words::speak(Call { request, begin: None, dialect, deadlines, host, speed, upstream, requester }))
     }
 
     fn request(&self) -> Result<Request, TtsError> {
@@ -117,7 +117,7 @@ impl Tts for Moshi {
     }
 
     fn speak(&self, request: SpeechRequest) -> BoxStream<'static, Result<Pcm, TtsError>> {
-        let TextSpeech { words, speech } = match self.speech(1.0) {
+        let TextSpeech { words, speech } = match self.speech(1.0, request.meter.requester()) {
             Ok(speech) => speech,
             Err(error) => return futures_util::stream::iter([Err(error)]).boxed(),
         };
@@ -131,8 +131,8 @@ impl Tts for Moshi {
         audio.boxed()
     }
 
-    fn speak_text(&self, _: TextRequest) -> Option<TextSpeech> {
-        self.speech(1.0).ok()
+    fn speak_text(&self, request: TextRequest) -> Option<TextSpeech> {
+        self.speech(1.0, request.meter.requester()).ok()
     }
 }
 

@@ -167,6 +167,7 @@ impl Tts for OpenAiTts {
             longest: longest_sound(&request),
             headers: Vec::new(),
             expected: Expected { is_wav: false, rate: self.rate },
+            requester: request.meter.requester(),
         });
         self.voices.refresh_beside(speech)
     }

@@ -75,7 +75,8 @@ impl SpeechServer {
     /// A connection that failed.
     pub(super) fn transport(&self, what: &str, error: reqwest::Error) -> TtsError {
         let message = format!("the server {} {what}", self.server.host());
-        TtsError::Remote { fault: Fault::Unreachable, message, source: Some(Box::new(error.without_url())) }
+        let fault = if error.is_connect() { Fault::Unreachable } else { Fault::BrokenOff };
+        TtsError::Remote { fault, message, source: Some(Box::new(error.without_url())) }
     }
 }
 

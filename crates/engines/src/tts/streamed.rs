@@ -13,7 +13,7 @@ use super::speech_server::{
 use crate::remote::{Body, BodyError, Bounds};
 use antiphon_engine_api::Fault;
 use antiphon_engine_api::tts::{SpeechRequest, TtsError};
-use antiphon_types::Pcm;
+use antiphon_types::{Pcm, Requester};
 use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::future::{BoxFuture, FutureExt};
@@ -38,6 +38,8 @@ pub(super) struct Ask {
     pub(super) headers: Vec<(&'static str, String)>,
     /// What the answer's sound is.
     pub(super) expected: Expected,
+    /// Who asks.
+    pub(super) requester: Option<Requester>,
 }
 
 /// A body whose first bytes have come.
@@ -76,7 +78,7 @@ impl SpeechServer {
         let stream = async_stream::stream! {
             let first_byte = server.deadlines.first_byte;
             let host = server.server.host();
-            let mut attempt = match server.upstream.admit() {
+            let mut attempt = match server.upstream.admit(ask.requester) {
                 Ok(attempt) => attempt,
                 Err(open) => {
                     yield Err(away(host, &open));
@@ -211,7 +213,7 @@ impl SpeechServer {
         let host = self.server.host();
         let (fault, message) = match &error {
             BodyError::Broken(_) => {
-                (Fault::Unreachable, format!("the server {host} broke off in the middle of the sound"))
+                (Fault::BrokenOff, format!("the server {host} broke off in the middle of the sound"))
             }
             BodyError::Stalled(after) => {
                 (Fault::Timeout, format!("the server sent no more sound for {after:?} in the middle of a chunk"))

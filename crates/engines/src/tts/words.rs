@@ -15,7 +15,7 @@ use super::speech_server::{
 use crate::remote::Upstream;
 use antiphon_engine_api::Fault;
 use antiphon_engine_api::tts::{SpokenPart, TextSpeech, TtsError, WORDS_AHEAD};
-use antiphon_types::{Pcm, SampleRate};
+use antiphon_types::{Pcm, Requester, SampleRate};
 use futures_util::stream::{SplitSink, SplitStream};
 use futures_util::{SinkExt, Stream, StreamExt};
 use std::collections::VecDeque;
@@ -81,6 +81,8 @@ pub(super) struct Call<D> {
     /// For the bound of the sound.
     pub(super) speed: f32,
     pub(super) upstream: Upstream,
+    /// Who asks.
+    pub(super) requester: Option<Requester>,
 }
 
 /// Speaks a text as its words come; see the module.
@@ -89,7 +91,7 @@ pub(super) fn speak<D: Dialect>(call: Call<D>) -> TextSpeech {
     let speech = async_stream::stream! {
         let Some(first) = pieces.recv().await else { return };
         // When the sound comes depends on the words, too.
-        let mut attempt = match call.upstream.admit() {
+        let mut attempt = match call.upstream.admit(call.requester) {
             Ok(attempt) => attempt.untimed(),
             Err(open) => {
                 yield Err(away(&call.host, &open));
@@ -377,7 +379,7 @@ impl<D: Dialect> Listener<D> {
             }
             Some(Err(error)) => {
                 let message = format!("the server {} broke off in the middle of the text", self.host);
-                return Err(TtsError::Remote { fault: Fault::Unreachable, message, source: Some(Box::new(error)) });
+                return Err(TtsError::Remote { fault: Fault::BrokenOff, message, source: Some(Box::new(error)) });
             }
         };
         let closes = message.is_close();
@@ -450,7 +452,7 @@ impl<D: Dialect> Listener<D> {
     }
 
     fn closed(&self) -> TtsError {
-        failed(Fault::Unreachable, format!("the server {} closed the connection in the middle of the text", self.host))
+        failed(Fault::BrokenOff, format!("the server {} closed the connection in the middle of the text", self.host))
     }
 }
 

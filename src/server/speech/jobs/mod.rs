@@ -20,7 +20,7 @@ use crate::config::SpeechConfig;
 use crate::server::app::App;
 use antiphon_cluster::JetStream;
 use antiphon_inference::pool::Pool;
-use antiphon_session::sealed::Sealing;
+use antiphon_types::sealed::Sealing;
 use axum::http::StatusCode;
 use shared::Shared;
 use std::collections::HashMap;

@@ -6,7 +6,7 @@
 //! folder at a time, by a lock on `lock`.
 //!
 //! With `server.storage_key` texts, instructions, messages of failures and digests of requests are sealed, each bound to its job
-//! and column, and both audio files are blocks ([`antiphon_session::sealed`]), bound to job, file, place and whether it is the last.
+//! and column, and both audio files are blocks ([`antiphon_types::sealed`]), bound to job, file, place and whether it is the last.
 //! The other columns are not: times, progress, sizes, voice, model, format and owner. A folder is encrypted as a whole: jobs that
 //! were stored without the key, or with another one, are refused.
 
@@ -16,8 +16,8 @@ use super::super::request::SpeechSpec;
 use super::job::{Failure, Job, Status};
 use antiphon_audio::encode::FileFormat;
 use antiphon_session::Viewer;
-use antiphon_session::sealed::{self, BlockReader, OpenError, Sealing};
 use antiphon_types::KeyId;
+use antiphon_types::sealed::{self, BlockReader, OpenError, Sealing};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use rusqlite::{Connection, OptionalExtension, Row, params};

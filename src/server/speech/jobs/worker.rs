@@ -19,9 +19,9 @@ use antiphon_audio::encode::{Encoder, FileFormat, RATE};
 use antiphon_audio::wav;
 use antiphon_engine_api::ENGINE_UNAVAILABLE;
 use antiphon_engine_api::tts::{TtsError, is_uploaded_id};
-use antiphon_session::sealed::{BlockWriter, Sealing};
 use antiphon_telemetry::Endpoint;
-use antiphon_types::{Meter, Samples};
+use antiphon_types::sealed::{BlockWriter, Sealing};
+use antiphon_types::{Meter, Requester, Samples};
 use futures_util::StreamExt;
 use std::fs::File;
 use std::io::{BufWriter, Read, Write};
@@ -43,7 +43,8 @@ pub(super) async fn run(jobs: &Jobs, app: &Arc<App>) {
 
 async fn work(jobs: &Jobs, app: &Arc<App>, mut held: Held, wish: SpeechSpec) {
     let (Job { id, owner, .. }, begun, moved) = (held.job(), Instant::now(), held.moved());
-    let meter = Meter::requested();
+    // Without keys, all jobs are one client's.
+    let meter = Meter::requested_by(Requester::of(&owner.as_deref().unwrap_or("jobs")));
     let encoding = CancellationToken::new();
     let _stops_encoding = encoding.clone().drop_guard();
     let heartbeat = held.heartbeat();

@@ -327,8 +327,12 @@ fn retry_if(error: LlmError, retry: Retry) -> Failure {
     Failure { error, retry: if may_pass { retry } else { Retry::Never } }
 }
 
-/// The connection could not be made.
+/// The request could not be sent, or its answer did not begin.
 fn unreachable(shared: &Shared, error: reqwest::Error) -> Failure {
+    if !error.is_connect() && !error.is_builder() {
+        let error = LlmError::BrokenOff(format!("{}: {}", shared.settings.server(), root_cause(&error)));
+        return Failure { error, retry: Retry::Later };
+    }
     let advice = format!(
         "{}: {}; is the server running, and is [llm] base_url right?",
         shared.settings.server(),
@@ -347,7 +351,7 @@ fn broken(error: BodyError) -> Failure {
         }
         BodyError::Broken(error) => {
             let text = format!("the connection broke before the answer was complete: {}", root_cause(&error));
-            Failure { error: LlmError::Transport(text.into()), retry: Retry::Later }
+            Failure { error: LlmError::BrokenOff(text), retry: Retry::Later }
         }
     }
 }

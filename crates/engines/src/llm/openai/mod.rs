@@ -126,7 +126,7 @@ impl Llm for OpenAi {
             let first = shared.settings.first_token;
             let further = shared.settings.token;
             let away = |reason: String| LlmError::Away(format!("{}: {reason}", shared.settings.server()));
-            let mut attempt = match shared.upstream.admit() {
+            let mut attempt = match shared.upstream.admit(request.meter.requester()) {
                 Ok(attempt) => attempt,
                 Err(open) => {
                     yield Err(away(open.to_string()));

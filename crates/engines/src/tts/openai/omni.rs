@@ -58,6 +58,7 @@ pub(super) fn speak(engine: &OpenAiTts, request: &TextRequest) -> Option<TextSpe
         deadlines: engine.server.deadlines,
         host: server.host().to_owned(),
         speed: request.speed,
+        requester: request.meter.requester(),
     }))
 }
 

@@ -424,7 +424,7 @@ mod speaking {
             ..TtsConfig::default()
         };
         change(&mut config);
-        Ok((SpeechLm::start(&config, &crate::testing::onnx())?, folder))
+        Ok((SpeechLm::start(&config, &crate::testing::onnx(), None)?, folder))
     }
 
     async fn spoken(tts: &SpeechLm, request: SpeechRequest) -> Result<Pcm, TtsError> {

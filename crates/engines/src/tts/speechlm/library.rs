@@ -5,7 +5,7 @@ use super::super::voices::{Reference, VoiceStore};
 use super::Shared;
 use super::condition::Conditioning;
 use antiphon_engine_api::tts::{
-    CustomVoice, NewVoice, TtsError, VoiceError, VoiceLibrary, VoiceLimits, is_uploaded_id,
+    CustomVoice, NewVoice, TtsError, UnusableVoice, VoiceError, VoiceLibrary, VoiceLimits, is_uploaded_id,
 };
 use antiphon_inference::onnx::OnnxError;
 use antiphon_inference::pool::{Pool, PoolError};
@@ -128,6 +128,10 @@ pub struct Library(pub(super) Arc<Shared>);
 impl VoiceLibrary for Library {
     fn list(&self) -> Vec<CustomVoice> {
         self.0.recordings.list()
+    }
+
+    fn unusable(&self) -> Vec<UnusableVoice> {
+        self.0.recordings.store.unusable()
     }
 
     fn limits(&self) -> VoiceLimits {

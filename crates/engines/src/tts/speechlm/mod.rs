@@ -44,6 +44,7 @@ use antiphon_inference::onnx::{OnnxConfig, Provider, Runtime};
 use antiphon_inference::pool::batch::{BatchScheduler, BatchSettings};
 use antiphon_inference::pool::slots::SlotScheduler;
 use antiphon_inference::pool::{Overloaded, Pool};
+use antiphon_types::sealed::Sealing;
 use antiphon_types::{Pcm, SampleRate};
 use condition::{Conditioner, Conditioning, Kept};
 use contract::Policy;
@@ -98,18 +99,18 @@ struct Shared {
 
 impl SpeechLm {
     /// Loads the model's graphs for each replica, warms them and opens the folder of voices. `config.model` is the language
-    /// model's file or the model's folder. Blocks for seconds to minutes.
+    /// model's file or the model's folder. `sealing` encrypts the files of uploaded voices. Blocks for seconds to minutes.
     ///
     /// # Errors
     /// [`TtsError::Unavailable`] says which file, port or setting is wrong and what would be right.
-    pub fn start(config: &TtsConfig, onnx: &OnnxConfig) -> Result<Self, TtsError> {
+    pub fn start(config: &TtsConfig, onnx: &OnnxConfig, sealing: Option<Arc<dyn Sealing>>) -> Result<Self, TtsError> {
         let main = Path::new(&config.model);
         let contract = Arc::new(Contract::find(&config.contract, main).map_err(unavailable)?);
         let files = ModelFiles::find(main, &contract).map_err(unavailable)?;
         // Voices are conditioned where the first replica runs.
         let runtime = Runtime::open(&onnx.for_replica(0)).map_err(unavailable)?;
         let reader = TextReader::open(&files.tokenizer, &contract).map_err(unavailable)?;
-        let recordings = Recordings::new(VoiceStore::open(store_settings(config, &contract))?);
+        let recordings = Recordings::new(VoiceStore::open(store_settings(config, &contract, sealing))?);
 
         let n_replicas = config.n_instances(onnx.devices().len());
         let conditioner = {
@@ -275,7 +276,7 @@ fn hum(contract: &Contract, seconds: u32) -> Vec<f32> {
     (0..n).map(|i| 0.1 * (i as f32 * 220.0 * std::f32::consts::TAU / rate).sin()).collect()
 }
 
-fn store_settings(config: &TtsConfig, contract: &Contract) -> StoreSettings {
+fn store_settings(config: &TtsConfig, contract: &Contract, sealing: Option<Arc<dyn Sealing>>) -> StoreSettings {
     /// The longest recording that is taken; what a family uses of it is in its contract.
     const MAX_RECORDING: Duration = Duration::from_secs(60);
     /// Of all uploaded recordings.
@@ -296,6 +297,7 @@ fn store_settings(config: &TtsConfig, contract: &Contract) -> StoreSettings {
         max_bytes: MAX_BYTES,
         languages: contract.languages.iter().cloned().chain(auto).collect(),
         needs_transcript: condition.needs_transcript,
+        sealing,
     }
 }
 

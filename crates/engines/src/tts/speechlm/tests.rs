@@ -29,7 +29,7 @@ impl Hub {
     }
 
     fn start(&self) -> SpeechLm {
-        SpeechLm::start(&self.config, &crate::testing::onnx()).expect("the tiny model starts")
+        SpeechLm::start(&self.config, &crate::testing::onnx(), None).expect("the tiny model starts")
     }
 }
 
@@ -100,7 +100,7 @@ async fn many_listeners_share_the_slots_and_each_gets_its_own_speech() {
 async fn two_instances_serve_side_by_side() {
     let hub = Hub::new();
     let config = TtsConfig { lanes: 2, ..hub.config.clone() };
-    let tts = SpeechLm::start(&config, &crate::testing::onnx()).expect("two instances start");
+    let tts = SpeechLm::start(&config, &crate::testing::onnx(), None).expect("two instances start");
     let text = LONG.repeat(4);
     // More than one instance has slots for, none of which ends before it is read.
     let mut streams: Vec<_> = (0..8).map(|seed| tts.speak(request(&text, seed))).collect();
@@ -238,7 +238,7 @@ fn what_does_not_fit_is_a_start_error_that_says_what_would_be_right() {
     let refused = |change: &dyn Fn(&mut TtsConfig)| {
         let mut config = hub.config.clone();
         change(&mut config);
-        match SpeechLm::start(&config, &crate::testing::onnx()) {
+        match SpeechLm::start(&config, &crate::testing::onnx(), None) {
             Err(TtsError::Unavailable(message)) => message,
             Err(other) => panic!("{other:?}"),
             Ok(_) => panic!("it started"),
@@ -267,7 +267,7 @@ async fn a_speech_that_never_stops_is_cut_off_at_what_its_text_allows() {
     let path = folder.path().join("endless.toml");
     std::fs::write(&path, endless).expect("written");
     let config = TtsConfig { contract: path.display().to_string(), ..hub.config.clone() };
-    let tts = SpeechLm::start(&config, &crate::testing::onnx()).expect("it starts");
+    let tts = SpeechLm::start(&config, &crate::testing::onnx(), None).expect("it starts");
     let (sound, _) = spoken(&tts, request("Yes.", 1)).await.expect("cut off, not failed");
     let most = (contract::GRACE_TOKENS + 4 * 5 + 3) * 960;
     assert_eq!(sound.len(), most, "what the text allows, and the silence behind it");
@@ -292,7 +292,7 @@ async fn a_speech_that_ends_at_once_is_an_error_of_that_chunk_alone() {
     let path = folder.path().join("mute.toml");
     std::fs::write(&path, mute).expect("written");
     let config = TtsConfig { contract: path.display().to_string(), ..hub.config.clone() };
-    let tts = SpeechLm::start(&config, &crate::testing::onnx()).expect("it starts");
+    let tts = SpeechLm::start(&config, &crate::testing::onnx(), None).expect("it starts");
     let error = spoken(&tts, request("Yes.", 1)).await.expect_err("nothing was spoken").to_string();
     assert!(error.contains("ended the speech before it began"), "{error}");
     until(&tts, 0).await;

@@ -6,7 +6,8 @@
 //!
 //! In the folder, `anna.wav` is a voice of the operator; `anna.txt` may hold its words, `anna.json` its name and language:
 //! `{"name": "Anna", "language": "en"}`. An upload is three files of its id. Its `.json`, which holds the consent, is written
-//! last and makes the voice; without it the others are no voice. All files of uploads are readable by this user only.
+//! last and makes the voice; without it the others are no voice. All files of uploads are readable by this user only, and
+//! encrypted where there is a key; the operator's are as the operator wrote them.
 
 mod files;
 mod recording;

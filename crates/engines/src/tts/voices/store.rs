@@ -4,9 +4,10 @@ use super::files::{self, FileError, VoiceFiles};
 use super::recording;
 use antiphon_audio::decode::DecodeError;
 use antiphon_engine_api::tts::{
-    Consent, CustomVoice, NewVoice, TtsError, VoiceError, VoiceLimits, is_uploaded_id, uploaded_id,
+    Consent, CustomVoice, NewVoice, TtsError, UnusableVoice, VoiceError, VoiceLimits, is_uploaded_id, uploaded_id,
 };
 use antiphon_types::SampleRate;
+use antiphon_types::sealed::Sealing;
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
@@ -45,6 +46,8 @@ pub struct StoreSettings {
     pub languages: Vec<String>,
     /// Whether a voice needs the words of its recording.
     pub needs_transcript: bool,
+    /// Encrypts the files of uploads; `None`: they are plain.
+    pub sealing: Option<Arc<dyn Sealing>>,
 }
 
 /// The language of a voice that speaks each text in its own language.
@@ -76,6 +79,8 @@ pub struct VoiceStore {
 #[derive(Debug, Default)]
 struct State {
     voices: BTreeMap<String, Stored>,
+    /// Why each of the others of the folder was left out.
+    unusable: BTreeMap<String, String>,
     /// Being added: they count, and their names are taken.
     pending: Vec<Pending>,
 }
@@ -101,6 +106,25 @@ struct Card {
     language: Option<String>,
 }
 
+/// Why an upload of the folder cannot be used.
+#[derive(Debug, thiserror::Error)]
+enum LoadError {
+    #[error(transparent)]
+    File(#[from] FileError),
+    #[error("its name is an upload's, and it lacks the metadata and the consent of one")]
+    NoMetadata,
+    #[error("the recording is longer than {0:?}, which this model takes")]
+    TooLong(Duration),
+    #[error("this model needs the words of the recording, and it was added without them")]
+    NoTranscript,
+}
+
+impl From<std::io::Error> for LoadError {
+    fn from(error: std::io::Error) -> Self {
+        FileError::from(error).into()
+    }
+}
+
 /// A voice's place among those being added; dropping it gives the place back.
 struct Place<'a> {
     store: &'a VoiceStore,
@@ -115,7 +139,8 @@ impl Drop for Place<'_> {
 
 impl VoiceStore {
     /// Makes the folder where it is missing and lists its voices. A voice that cannot be used is left out with a warning that
-    /// says why. Blocks: reads the operator's recordings, which takes some milliseconds each.
+    /// says why; its files stay. With a key, uploads that are plain are encrypted. Blocks: reads the operator's recordings and
+    /// those that are encrypted, which takes some milliseconds each.
     ///
     /// # Errors
     /// [`TtsError::Unavailable`] where the folder cannot be made or read.
@@ -136,7 +161,10 @@ impl VoiceStore {
                 Ok(stored) => {
                     store.state().voices.insert(id, stored);
                 }
-                Err(why) => tracing::warn!(file = format!("{id}.wav"), why, "a voice of the folder cannot be used"),
+                Err(why) => {
+                    tracing::warn!(voice = id, why, "a voice of the folder cannot be used");
+                    store.state().unusable.insert(id, why);
+                }
             }
         }
         Ok(store)
@@ -145,6 +173,12 @@ impl VoiceStore {
     /// All voices, sorted by id.
     pub fn list(&self) -> Vec<CustomVoice> {
         self.state().voices.values().map(|stored| stored.voice.clone()).collect()
+    }
+
+    /// Those of the folder that were left out, sorted by id.
+    pub fn unusable(&self) -> Vec<UnusableVoice> {
+        let unusable = |(id, reason): (&String, &String)| UnusableVoice { id: id.clone(), reason: reason.clone() };
+        self.state().unusable.iter().map(unusable).collect()
     }
 
     /// What it takes.
@@ -302,23 +336,12 @@ impl VoiceStore {
 
     /// A voice of the folder. `Err`: why it cannot be used.
     fn load(&self, id: &str) -> Result<Stored, String> {
+        if is_uploaded_id(id) {
+            return self.load_upload(id).map_err(|error| error.to_string());
+        }
         let files = self.files(id);
         let worded = |error: FileError| error.to_string();
         let (bytes, modified) = files.stat().map_err(|error| error.to_string())?;
-        if is_uploaded_id(id) {
-            let voice = files.metadata::<CustomVoice>().map_err(worded)?;
-            let voice = voice.filter(|voice| voice.id == id && voice.is_uploaded());
-            let voice = voice.ok_or("its name is an upload's, and it lacks the metadata and the consent of one")?;
-            // It may have been added for another model.
-            if voice.recording_ms > self.settings.max.as_millis() as u64 {
-                return Err(format!("the recording is longer than {:?}, which this model takes", self.settings.max));
-            }
-            let transcript = files.transcript().map_err(worded)?;
-            if self.settings.needs_transcript && transcript.is_none_or(|text| text.trim().is_empty()) {
-                return Err("this model needs the words of the recording, and it was added without them".into());
-            }
-            return Ok(Stored { voice, bytes });
-        }
         let why = |error: VoiceError| error.to_string();
         let card = files.metadata::<Card>().map_err(worded)?.unwrap_or_default();
         name(id).map_err(why)?;
@@ -345,6 +368,29 @@ impl VoiceStore {
         Ok(Stored { voice, bytes })
     }
 
+    /// An upload of the folder, which is encrypted where it is plain and there is a key.
+    fn load_upload(&self, id: &str) -> Result<Stored, LoadError> {
+        let mut files = self.files(id);
+        let voice = files.metadata::<CustomVoice>()?;
+        let voice = voice.filter(|voice| voice.id == id && voice.is_uploaded()).ok_or(LoadError::NoMetadata)?;
+        // Without a key, it is plain and stays so.
+        let was_sealed = files.is_sealed();
+        match if was_sealed { files.remove_plain() } else { files.seal() } {
+            Ok(()) if files.is_sealed() && !was_sealed => tracing::info!(voice = id, "an uploaded voice was encrypted"),
+            Ok(()) => {}
+            Err(error) => tracing::warn!(voice = id, %error, "plain files of an uploaded voice are still there"),
+        }
+        // It may have been added for another model.
+        if voice.recording_ms > self.settings.max.as_millis() as u64 {
+            return Err(LoadError::TooLong(self.settings.max));
+        }
+        if self.settings.needs_transcript && files.transcript()?.is_none() {
+            return Err(LoadError::NoTranscript);
+        }
+        let (bytes, _) = files.stat()?;
+        Ok(Stored { voice, bytes })
+    }
+
     /// The language of a recording: one that the engine speaks.
     fn language(&self, asked: Option<&str>) -> Result<String, VoiceError> {
         let known = &self.settings.languages;
@@ -366,7 +412,7 @@ impl VoiceStore {
     }
 
     fn files(&self, id: &str) -> VoiceFiles {
-        VoiceFiles::new(&self.settings.folder, id)
+        VoiceFiles::new(&self.settings.folder, id, self.settings.sealing.clone())
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

@@ -26,6 +26,7 @@ fn settings(folder: &Path) -> StoreSettings {
         max_voices: 4,
         max_bytes: 10 << 20,
         languages: vec!["en".into(), "de".into()],
+        sealing: None,
     }
 }
 

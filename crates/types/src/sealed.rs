@@ -1,16 +1,17 @@
-//! The format of files that are encrypted at rest: replay logs by lines, sound by blocks.
+//! The format of files that are encrypted at rest: replay logs by lines, all others by blocks.
 //!
-//! `replay_recorder` writes them, `antiphon replay`, `antiphon unseal` and the speech jobs read and write them. The cipher is a
-//! [`Sealing`], which the caller brings: this module holds no key. What is sealed is bound to its name, its number and, for
+//! The session's recorder, the speech jobs and the store of custom voices write them; `antiphon replay` and `antiphon unseal`
+//! read them. The cipher is a [`Sealing`], which the caller brings: this module holds no key and opens no file. What is sealed is bound to its name, its number and, for
 //! blocks, whether it is the last one, so that nothing can be exchanged, reordered or cut off unnoticed.
 //!
-//! A recording begins with a [`Head`], a line of JSON that names it. A line is the base64 of the sealed text. A block is a length
+//! A recording and a file of a voice begin with a [`Head`], a line of JSON that names it. A line is the base64 of the sealed text. A block is a length
 //! of 4 bytes, little-endian, whose highest bit marks the last block, and the sealed bytes. A log needs no mark of its own: its
 //! last line is its end.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
+use std::fmt;
 use std::io::{self, BufRead, Read, Seek, SeekFrom, Write};
 use std::sync::Arc;
 
@@ -21,14 +22,16 @@ pub const MAX_BLOCK: usize = 1 << 20;
 /// Bytes of a block that [`BlockWriter`] writes: what a reader of a stream waits for.
 const BLOCK: usize = 64 << 10;
 const VERSION: u32 = 1;
+/// The longest first line, in bytes.
+const MAX_HEAD: u64 = 4_096;
 /// Bytes of a block's length.
 const PREFIX: usize = 4;
 const LAST: u32 = 1 << 31;
 /// What the last line of a replay log begins with.
 const END: &[u8] = b"{\"end\":";
 
-/// Encrypts and authenticates records, each under a name.
-pub trait Sealing: Send + Sync {
+/// Encrypts and authenticates records, each under a name. Its `Debug` output holds no key.
+pub trait Sealing: fmt::Debug + Send + Sync {
     /// Seals a record of this name.
     fn seal(&self, name: &str, plain: &[u8]) -> Vec<u8>;
 
@@ -83,11 +86,11 @@ impl From<SealedError> for io::Error {
 pub enum Form {
     /// A log.
     Lines,
-    /// Sound.
+    /// Sound, and files of voices.
     Blocks,
 }
 
-/// The first line of a sealed recording.
+/// The first line of a sealed file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Head {
     antiphon_sealed: u32,
@@ -110,6 +113,16 @@ impl Head {
         let mut line = serde_json::to_vec(self).expect("texts and numbers are JSON");
         line.push(b'\n');
         line
+    }
+
+    /// Reads the first line of a file; `None`: the file is not sealed. Blocks for one read.
+    ///
+    /// # Errors
+    /// The file cannot be read; [`OpenError::Newer`], inside an error of the kind `InvalidData`.
+    pub fn read_from(from: &mut impl BufRead) -> io::Result<Option<Self>> {
+        let mut line = Vec::new();
+        from.take(MAX_HEAD).read_until(b'\n', &mut line)?;
+        Self::read(&String::from_utf8_lossy(&line)).map_err(|why| io::Error::new(io::ErrorKind::InvalidData, why))
     }
 
     /// Reads a first line; `None`: the file is not sealed.
@@ -315,7 +328,7 @@ impl<R: Read> Read for BlockReader<R> {
     }
 }
 
-/// Writes the content of a sealed recording behind its head. What is written before an error is what was sealed. Blocks for the
+/// Writes the content of a sealed file behind its head. What is written before an error is what was sealed. Blocks for the
 /// length of the file.
 ///
 /// # Errors
@@ -354,6 +367,7 @@ mod tests {
     use std::io::Cursor;
 
     /// Hides nothing, and notices every change of a byte, a name and a key. The real cipher is tested where it is.
+    #[derive(Debug)]
     struct Plain(u8);
 
     fn sum(name: &str, plain: &[u8]) -> u8 {
