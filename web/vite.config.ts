@@ -31,7 +31,7 @@ export default defineConfig({
         codeSplitting: {
           groups: [
             { name: 'common', test: /node_modules\/preact|src\/(view\/(icons|NoticeBar)|dashboard\/data\/sse|session\/(key|backoff))\.tsx?$|src\/style\/page\.css$/ },
-            { name: 'chat', test: /src\/(state\/(latency|model)|session\/settings|conversations\/data|protocol\/\w+|session\/connection|audio\/queue|view\/Dialog)\.tsx?$/ },
+            { name: 'chat', test: /src\/(state\/(latency|model)|session\/settings|conversations\/data|protocol\/\w+|session\/connection|audio\/queue|view\/(Dialog|offline))\.tsx?$/ },
           ],
         },
       },

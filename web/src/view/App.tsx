@@ -3,7 +3,6 @@
 import type { Conversation, State } from '@antiphon/client';
 import { useCallback, useEffect, useMemo, useRef, useState } from 'preact/hooks';
 import type { ConversationKeeper } from '../conversations/keeper';
-import { ModelKeeper } from '../models/keeper';
 import { followLoudspeaker } from '../session/loudspeaker';
 import { oneVoice } from '../session/one_voice';
 import { PressToTalk } from '../session/press';
@@ -13,14 +12,13 @@ import { saveKey } from '../session/key';
 import { followSoundStart } from '../session/sound_start';
 import { enginesFrom } from '../state/engines';
 import { NOT_KEPT, NOT_LOADED, NOT_STORED, NO_SOUND_YET, type Notice, TALKS_ELSEWHERE, noticeOf, sharedNotice } from '../state/plain';
-import { VoiceKeeper } from '../voices/keeper';
 import { Captions } from './Captions';
 import { Composer } from './Composer';
-import { EnginesPanel } from './EnginesPanel';
 import { Footer } from './Footer';
 import { Header } from './Header';
 import { Later } from './Later';
 import { NoticeBar } from './NoticeBar';
+import { OfflineNote } from './OfflineNote';
 import { Stage } from './Stage';
 import { applyLook } from './look';
 import { useShortcuts } from './shortcuts';
@@ -62,8 +60,6 @@ export function App({ conversation, own, shared, conversations, recent }: Props)
     if (change.keepsConversations !== undefined) conversations.keeps = change.keepsConversations;
   };
   useEffect(() => conversations.subscribe(() => conversations.fault && setNotice(NOT_STORED)), [conversations]);
-  const keeper = useMemo(() => new ModelKeeper(() => void conversation.look()), [conversation]);
-  const voiceKeeper = useMemo(() => new VoiceKeeper(() => void conversation.look()), [conversation]);
   const open = useCallback((what: 'settings' | 'inspector') => (what === 'settings' ? setSheet(what) : setInspects((is) => !is)), []);
   useShortcuts(conversation, press, open);
   const problem = noticeOf(state.problem);
@@ -112,16 +108,20 @@ export function App({ conversation, own, shared, conversations, recent }: Props)
               showTimings={settings.showTimings}
               announces={settings.announces}
               nOlder={conversations.nOlder}
-              isOffline={enginesFrom(state.hub)?.llm === 'assistant'}
+              offline={
+                enginesFrom(state.hub)?.llm === 'assistant' && (
+                  // Voices are listed to those whom the hub admits.
+                  <OfflineNote conversation={conversation} isAdmitted={state.voices.length > 0 || state.link === 'live'} onEngines={() => setSheet('engines')} />
+                )
+              }
               onExample={type}
-              onEngines={() => setSheet('engines')}
             />
             <Composer onSend={type} />
           </section>
           {isLarge && !inspects && settings.showTimings && <Later load={loadRibbon} onFault={onFault} props={{ conversation, state }} />}
         </main>
         <Footer engines={enginesFrom(state.hub)} carrier={carrierOf(conversation)} onEngines={() => setSheet('engines')} />
-        {sheet === 'engines' && <EnginesPanel keeper={keeper} voices={voiceKeeper} onClose={close} />}
+        {sheet === 'engines' && <Later load={loadEngines} onFault={onFault} props={{ conversation, onClose: close }} />}
         {sheet === 'conversations' && (
           <Later load={loadConversations} onFault={onFault} props={{ keeper: conversations, onKeeps: (keepsConversations) => change({ keepsConversations }), onClose: close }} />
         )}
@@ -129,7 +129,7 @@ export function App({ conversation, own, shared, conversations, recent }: Props)
           <Later
             load={loadSettingsSheet}
             onFault={onFault}
-            props={{ conversation, state, settings, voices: voiceKeeper, onChange: change, onClose: close }}
+            props={{ conversation, state, settings, onChange: change, onClose: close }}
           />
         )}
       </div>
@@ -149,6 +149,7 @@ export function App({ conversation, own, shared, conversations, recent }: Props)
 
 const loadRibbon = () => import('./Ribbon');
 const loadInspector = () => import('../inspector/view/Drawer');
+const loadEngines = () => import('./EnginesPanel');
 const loadConversations = () => import('./Conversations');
 const loadSettingsSheet = () => import('./Settings');
 
