@@ -139,6 +139,18 @@ test('without a loudspeaker the page says why nothing sounds, and what to do', a
   done();
 });
 
+test('without a loudspeaker the element says why nothing sounds, as long as there is a session', async (t) => {
+  const silent = await launch(`unix:${join(folder, 'none')}`);
+  t.after(() => silent.close());
+  const { page, done } = await open(t, `${site.url}/one`, { shows: 'antiphon-voice', within: silent });
+  const notice = () => page.evaluate(() => document.querySelector('antiphon-voice').shadowRoot.querySelector('[role=alert]:not([hidden])')?.innerText ?? '');
+  await page.click('>>> .talk');
+  await poll(async () => /not started the sound.*Start sound.*loudspeaker/s.test(await notice()), notice);
+  await page.click('>>> .talk');
+  await poll(async () => (await notice()) === '', notice);
+  done();
+});
+
 test('a page of another origin converses by its element', async (t) => {
   const { page, done } = await open(t, `${site.url}/one?strict`, { shows: 'antiphon-voice', speech: true });
   const seen = () => page.evaluate(() => JSON.parse(JSON.stringify(window.seen)));

@@ -1,6 +1,6 @@
 // The page: the speaker on one side, the captions on the other.
 
-import type { Conversation, State } from '@antiphon/client';
+import { type Conversation, type State, followSoundStart } from '@antiphon/client';
 import { useCallback, useEffect, useMemo, useRef, useState } from 'preact/hooks';
 import type { ConversationKeeper } from '../conversations/keeper';
 import { followLoudspeaker } from '../session/loudspeaker';
@@ -9,7 +9,6 @@ import { PressToTalk } from '../session/press';
 import type { RecentEvents } from '../session/recent_events';
 import { type Settings, devicesOf, saveSettings, sessionOf } from '../session/settings';
 import { saveKey } from '../session/key';
-import { followSoundStart } from '../session/sound_start';
 import { enginesFrom } from '../state/engines';
 import { NOT_KEPT, NOT_LOADED, NOT_STORED, NO_SOUND_YET, type Notice, TALKS_ELSEWHERE, noticeOf, sharedNotice } from '../state/plain';
 import { Captions } from './Captions';
@@ -67,7 +66,7 @@ export function App({ conversation, own, shared, conversations, recent }: Props)
   useEffect(() => followLoudspeaker(conversation, settings.loudspeaker, (isGone) => setNotice(isGone ? noticeOf({ kind: 'loudspeaker' }) : null)), [conversation, settings.loudspeaker]);
   useEffect(() => {
     if (state.link !== 'live') return;
-    return followSoundStart(conversation, (isMissing) => setNotice((now) => (isMissing ? NO_SOUND_YET : now === NO_SOUND_YET ? null : now)));
+    return followSoundStart(conversation.audio?.context, (isMissing) => setNotice((now) => (isMissing && conversation.state.link === 'live' ? NO_SOUND_YET : now === NO_SOUND_YET ? null : now)));
   }, [conversation, state.link]);
   // It is over once the user talks here again.
   useEffect(() => {
