@@ -10,7 +10,7 @@ import type { RecentEvents } from '../session/recent_events';
 import { type Settings, devicesOf, saveSettings, sessionOf } from '../session/settings';
 import { saveKey } from '../session/key';
 import { enginesFrom } from '../state/engines';
-import { NOT_KEPT, NOT_LOADED, NOT_STORED, NO_SOUND_YET, type Notice, TALKS_ELSEWHERE, noticeOf, sharedNotice } from '../state/plain';
+import { NOT_KEPT, NOT_LOADED, NOT_STORED, NO_CALL, NO_SOUND_YET, type Notice, TALKS_ELSEWHERE, noticeOf, sharedNotice } from '../state/plain';
 import { Captions } from './Captions';
 import { Composer } from './Composer';
 import { Footer } from './Footer';
@@ -61,7 +61,7 @@ export function App({ conversation, own, shared, conversations, recent }: Props)
   useEffect(() => conversations.subscribe(() => conversations.fault && setNotice(NOT_STORED)), [conversations]);
   const open = useCallback((what: 'settings' | 'inspector') => (what === 'settings' ? setSheet(what) : setInspects((is) => !is)), []);
   useShortcuts(conversation, press, open);
-  const problem = noticeOf(state.problem);
+  const problem = state.problem?.kind === 'gave-up' && conversation.transport === 'webrtc' ? NO_CALL : noticeOf(state.problem);
   useEffect(() => oneVoice(conversation, () => setNotice(TALKS_ELSEWHERE)), [conversation]);
   useEffect(() => followLoudspeaker(conversation, settings.loudspeaker, (isGone) => setNotice(isGone ? noticeOf({ kind: 'loudspeaker' }) : null)), [conversation, settings.loudspeaker]);
   useEffect(() => {
@@ -74,6 +74,11 @@ export function App({ conversation, own, shared, conversations, recent }: Props)
   }, [state.microphone]);
   const close = () => setSheet(null);
   const type = (text: string) => void conversation.type(text, { silent: settings.answersTypingInText });
+  const act = (action: Notice['action'] | undefined) => {
+    if (action === 'sound') return void conversation.audio?.context.resume();
+    if (action === 'websocket') change({ transport: 'websocket' });
+    conversation.retry();
+  };
   const onFault = () => {
     close();
     setNotice(NOT_LOADED);
@@ -94,7 +99,7 @@ export function App({ conversation, own, shared, conversations, recent }: Props)
           <section class="talk" aria-label="Conversation">
             <NoticeBar
               notice={problem ?? notice}
-              onAction={() => ((problem ?? notice)?.action === 'sound' ? void conversation.audio?.context.resume() : conversation.retry())}
+              onAction={() => act((problem ?? notice)?.action)}
               onKey={(key) => {
                 saveKey(key);
                 conversation.useKey(key);
