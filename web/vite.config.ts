@@ -30,8 +30,8 @@ export default defineConfig({
       output: {
         codeSplitting: {
           groups: [
-            { name: 'common', test: /node_modules\/preact|src\/(view\/(icons|NoticeBar)|dashboard\/data\/sse|session\/(key|backoff))\.tsx?$|src\/style\/page\.css$/ },
-            { name: 'chat', test: /src\/(state\/(latency|model)|session\/settings|conversations\/data|protocol\/\w+|session\/connection|audio\/queue|view\/Dialog)\.tsx?$/ },
+            { name: 'common', test: /node_modules\/preact|vite\/preload-helper|src\/(view\/(icons|NoticeBar)|dashboard\/data\/sse|session\/(key|backoff))\.tsx?$|src\/style\/page\.css$/ },
+            { name: 'chat', test: /src\/(state\/(latency|model)|session\/settings|conversations\/data|protocol\/\w+|session\/connection|audio\/(queue|microphone|speaker|messages|sound_start)|view\/(Dialog|offline))\.tsx?$/ },
           ],
         },
       },

@@ -13,10 +13,10 @@ export const TEST_TIMEOUT_MS = PATIENCE_MS * 6;
 
 /**
  * The browser ends with the test, also with one that fails; `close` ends it early and fails where the page threw.
- * @param {{ microphone?: string, url: string, path?: string, shows?: string, codec?: string, transport?: string, refuse?: boolean, hash?: string, devices?: boolean, context?: object }} options
- *   path: of the page below the address; hash: its fragment; devices: whether there are any; shows: what it must come to show; microphone: the WAV it hears, once; refuse: the user says no to the microphone; context: playwright's context options
+ * @param {{ microphone?: string, url: string, path?: string, shows?: string, codec?: string, transport?: string, refuse?: boolean, autoplay?: boolean, hash?: string, devices?: boolean, context?: object }} options
+ *   autoplay: whether sound starts without a click; path: of the page below the address; hash: its fragment; devices: whether there are any; shows: what it must come to show; microphone: the WAV it hears, once; refuse: the user says no to the microphone; context: playwright's context options
  */
-export async function openPage(t, { microphone, url, path = '/', shows = '#talk', codec, transport, hash = '', refuse = false, devices = true, context = {} }) {
+export async function openPage(t, { microphone, url, path = '/', shows = '#talk', codec, transport, hash = '', refuse = false, autoplay = true, devices = true, context = {} }) {
   const browser = await chromium.launch({
     executablePath: EXECUTABLE,
     args: [
@@ -25,7 +25,7 @@ export async function openPage(t, { microphone, url, path = '/', shows = '#talk'
       refuse ? '--deny-permission-prompts' : '--use-fake-ui-for-media-stream',
       ...(microphone ? [`--use-file-for-fake-audio-capture=${microphone}%noloop`] : []),
       '--disable-background-networking',
-      '--autoplay-policy=no-user-gesture-required',
+      `--autoplay-policy=${autoplay ? 'no-user-gesture-required' : 'document-user-activation-required'}`,
       // There is no graphics card to help; imitating one takes the processor from the audio.
       '--disable-gpu',
     ],

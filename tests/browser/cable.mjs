@@ -10,6 +10,8 @@ export class Cable {
   #server = null;
   #port = 0;
   #sockets = new Set();
+  /** Bytes of the bodies that came by HTTP, as they travel, by path; of the last one where a path came again. */
+  bytes = new Map();
 
   constructor(hubUrl) {
     this.#hub = new URL(hubUrl);
@@ -62,6 +64,9 @@ export class Cable {
     const { hostname, port } = this.#hub;
     const onward = http.request({ hostname, port, path: request.url, method: request.method, headers: this.#headers(request), agent: false }, (answer) => {
       response.writeHead(answer.statusCode, answer.headers);
+      const { pathname } = new URL(request.url, this.#hub);
+      let bytes = 0;
+      answer.on('data', (data) => this.bytes.set(pathname, (bytes += data.length)));
       answer.pipe(response);
     });
     onward.on('error', () => response.destroy());

@@ -105,6 +105,21 @@ test('a blocked microphone is a plain notice, and typing goes on', async (t) => 
   await close();
 });
 
+test('sound that the browser keeps back is a plain notice, and its button starts it', async (t) => {
+  // The page asks before anything of this test reaches it: to Chromium a script of the test is a gesture of the user.
+  const { page, until, close } = await open(t, '/one?asks', { refuse: true, autoplay: false });
+  const sound = () => page.evaluate(() => document.querySelector('antiphon-voice').conversation.audio?.context.state);
+  const notice = page.locator('[role=alert]');
+  await notice.getByText('has not started the sound').waitFor();
+  assert.equal(await sound(), 'suspended');
+  assert.deepEqual(await axe(page), []);
+  await notice.getByRole('button', { name: 'Start sound' }).click();
+  await notice.waitFor({ state: 'hidden' });
+  assert.equal(await sound(), 'running');
+  await until('an answer that was heard', answered('a'));
+  await close();
+});
+
 test('attributes and properties are what the session gets, moved or not, and the page of another origin is refused', async (t) => {
   const { page, seen, until, close } = await open(t, '/one?nokey', { refuse: true });
   await until('the missing key', (seen) => seen.some(({ kind, detail }) => kind === 'error' && detail.problem.kind === 'key'));

@@ -1,5 +1,6 @@
 // A site of another origin than the hub, whose pages hold `<antiphon-voice>` by one script tag. With `?strict` in the address a
-// page has policies that permit no more than docs/guide/embedding.md asks for, with `?nokey` it sets no key. `window.seen` is
+// page has policies that permit no more than docs/guide/embedding.md asks for, with `?nokey` it sets no key, and with `?asks` it
+// types a question at once. `window.seen` is
 // what the elements have dispatched.
 
 import http from 'node:http';
@@ -8,6 +9,7 @@ const script = (key) => `window.seen = [];
 for (const voice of document.querySelectorAll('antiphon-voice')) {
   for (const kind of ['ready', 'caption', 'turn', 'error']) voice.addEventListener(kind, ({ detail }) => seen.push({ of: voice.id, kind, detail }));
   if (!new URLSearchParams(location.search).has('nokey')) voice.key = '${key}';
+  if (new URLSearchParams(location.search).has('asks')) voice.send('What time is it?');
 }`;
 const page = (body) => `<!doctype html><html lang="en"><head><meta charset="utf-8"><title>A shop</title>
 <style>:root { color-scheme: light dark }</style></head><body><main><h1>A shop</h1>${body}<script src="page.js"></script></main></body></html>`;

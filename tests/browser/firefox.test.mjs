@@ -5,7 +5,7 @@
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { networkInterfaces, tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, test as nodeTest } from 'node:test';
 import puppeteer from 'puppeteer-core';
@@ -84,19 +84,36 @@ function hear(base64) {
   };
 }
 
-async function open(t, url, { shows, speech = false, width = 1000, height = 800, within = browser }) {
+/** The same for a call, whose microphone's track the browser sends itself. */
+function call(base64) {
+  const recording = Uint8Array.from(atob(base64), (c) => c.charCodeAt(0));
+  const ask = navigator.mediaDevices.getUserMedia.bind(navigator.mediaDevices);
+  navigator.mediaDevices.getUserMedia = async (wanted) => {
+    // The permission, which also lets the browser name its addresses to the peer.
+    await ask(wanted);
+    const context = new AudioContext();
+    const source = context.createBufferSource();
+    source.buffer = await context.decodeAudioData(recording.buffer.slice());
+    const track = context.createMediaStreamDestination();
+    source.connect(track);
+    source.start();
+    return track.stream;
+  };
+}
+
+async function open(t, url, { shows, speech = null, width = 1000, height = 800, within = browser }) {
   const page = await within.newPage();
   t.after(() => page.close());
   const faults = [];
   // What a policy keeps away is no error of a script.
   page.on('pageerror', ({ message }) => message.startsWith('Content-Security-Policy') || faults.push(message));
   await page.setViewport({ width, height });
-  if (speech) await page.evaluateOnNewDocument(hear, readFileSync(question).toString('base64'));
+  if (speech) await page.evaluateOnNewDocument(speech, readFileSync(question).toString('base64'));
   await page.goto(url);
   await page.waitForSelector(shows);
   const hooks = () => page.evaluate(() => {
-    const { phase, codec, levels, audibleSamples, captions } = window.__antiphon;
-    return JSON.parse(JSON.stringify({ phase, codec, levels, audibleSamples, captions }));
+    const { phase, codec, transport, levels, audibleSamples, captions } = window.__antiphon;
+    return JSON.parse(JSON.stringify({ phase, codec, transport, levels, audibleSamples, captions }));
   });
   const until = (what, condition) => poll(async () => condition(await hooks()), async () => `waited in vain for ${what}: ${JSON.stringify(await hooks())}`);
   return { page, until, hooks, done: () => assert.deepEqual(faults, [], 'the page threw') };
@@ -106,7 +123,7 @@ const isAnswered = ({ captions, audibleSamples }) => audibleSamples > 10_000 && 
 const isHeard = ({ captions }) => captions.some((c) => c.role === 'user' && c.final && /time/i.test(c.text));
 
 test('the chat page understands speech and plays the answer', async (t) => {
-  const { page, until, hooks, done } = await open(t, `${HUB_URL}/`, { shows: '#talk', speech: true });
+  const { page, until, hooks, done } = await open(t, `${HUB_URL}/`, { shows: '#talk', speech: hear });
   await until('the hub', ({ phase }) => phase === 'idle');
   await page.click('#talk');
   await until('the words of the user', isHeard);
@@ -121,6 +138,39 @@ test("the browser's own microphone is opened and heard", async (t) => {
   await until('the level of the tone', ({ levels, phase }) => levels.microphone > 0.01 && ['listening', 'hearing', 'thinking', 'speaking'].includes(phase));
   await page.click('#talk');
   await until('the end', ({ phase }) => phase === 'idle');
+  done();
+});
+
+test('a call by WebRTC is understood and answered aloud', async (t) => {
+  // Firefox has no loopback addresses for calls: the hub needs one of an interface.
+  const own = Object.values(networkInterfaces()).flat().find(({ family, internal }) => family === 'IPv4' && !internal);
+  assert.ok(own, 'this machine has no network interface besides loopback, which a call in Firefox needs');
+  const calls = new OwnHub({ ANTIPHON_RTC__LISTEN: `${own.address}:0`, ANTIPHON_MODELS__DIR: join(folder, 'models') });
+  await calls.start();
+  t.after(() => calls.stop());
+  const { page, until, hooks, done } = await open(t, `${calls.url}/?transport=webrtc`, { shows: '.engine b', speech: call });
+  await page.click('#talk');
+  await until('the words of the user', isHeard);
+  await until('an answer that was heard', isAnswered);
+  assert.equal((await hooks()).transport, 'webrtc');
+  const served = async () => (await (await fetch(`${calls.url}/api/state`)).json()).transports.webrtc ?? 0;
+  assert.equal(await served(), 1);
+  await page.click('#talk');
+  await poll(async () => (await served()) === 0, () => 'the call goes on');
+  done();
+});
+
+test('where a call finds no way to the hub, the page says so, and a button goes on by WebSocket', async (t) => {
+  // The hub takes calls on loopback, where Firefox makes none.
+  const { page, until, hooks, done } = await open(t, `${HUB_URL}/?transport=webrtc`, { shows: '.engine b', speech: hear });
+  await page.click('#talk');
+  await page.waitForSelector('#notice .pill');
+  assert.match(await page.$eval('#notice', (notice) => notice.innerText), /call could not be connected.*WebRTC.*Use a WebSocket/s);
+  await page.click('#notice .pill');
+  await until('the words of the user', isHeard);
+  await until('an answer that was heard', isAnswered);
+  assert.equal((await hooks()).transport, 'websocket');
+  assert.equal(await page.$('#notice'), null);
   done();
 });
 
@@ -139,8 +189,20 @@ test('without a loudspeaker the page says why nothing sounds, and what to do', a
   done();
 });
 
+test('without a loudspeaker the element says why nothing sounds, as long as there is a session', async (t) => {
+  const silent = await launch(`unix:${join(folder, 'none')}`);
+  t.after(() => silent.close());
+  const { page, done } = await open(t, `${site.url}/one`, { shows: 'antiphon-voice', within: silent });
+  const notice = () => page.evaluate(() => document.querySelector('antiphon-voice').shadowRoot.querySelector('[role=alert]:not([hidden])')?.innerText ?? '');
+  await page.click('>>> .talk');
+  await poll(async () => /not started the sound.*Start sound.*loudspeaker/s.test(await notice()), notice);
+  await page.click('>>> .talk');
+  await poll(async () => (await notice()) === '', notice);
+  done();
+});
+
 test('a page of another origin converses by its element', async (t) => {
-  const { page, done } = await open(t, `${site.url}/one?strict`, { shows: 'antiphon-voice', speech: true });
+  const { page, done } = await open(t, `${site.url}/one?strict`, { shows: 'antiphon-voice', speech: hear });
   const seen = () => page.evaluate(() => JSON.parse(JSON.stringify(window.seen)));
   const until = (what, condition) => poll(async () => (await seen()).some(condition), async () => `waited in vain for ${what}: ${JSON.stringify(await seen()).slice(-2_000)}`);
   await until('the hub', ({ kind }) => kind === 'ready');

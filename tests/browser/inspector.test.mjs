@@ -2,14 +2,21 @@
 // needs.
 
 import assert from 'node:assert/strict';
-import { test as nodeTest } from 'node:test';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, test as nodeTest } from 'node:test';
 import { TEST_TIMEOUT_MS, axe, openPage, poll } from './browser.mjs';
+import { composeWav } from './wav.mjs';
 
-const HUB_URL = process.env.HUB_URL;
-if (!HUB_URL) throw new Error('HUB_URL must be set; see the head of run.mjs');
+const { HUB_URL, QUESTION_WAV, STORY_WAV = QUESTION_WAV } = process.env;
+if (!HUB_URL || !QUESTION_WAV) throw new Error('HUB_URL and QUESTION_WAV must be set; see the head of run.mjs');
+
+const folder = mkdtempSync(join(tmpdir(), 'antiphon-inspector-'));
+after(() => rmSync(folder, { recursive: true }));
 
 const test = (name, body) => nodeTest(name, { timeout: TEST_TIMEOUT_MS }, body);
-const open = (t, context = {}) => openPage(t, { url: HUB_URL, path: '/inspector', shows: '#address', context });
+const open = (t, context = {}, options = {}) => openPage(t, { url: HUB_URL, path: '/inspector', shows: '#address', context, ...options });
 const types = (page) => page.locator('.event .event-type').allInnerTexts();
 const come = (page, type) => poll(async () => (await types(page)).includes(type), async () => `no ${type} among ${await types(page)}`);
 async function connect(page) {
@@ -50,6 +57,60 @@ test('events are sent by hand, answered, listed, filtered and searched', async (
   await page.click('#connect');
   await page.selectOption('#group', 'all');
   await come(page, 'closed');
+  await close();
+});
+
+/** A recording as the microphone: silence in seconds, and files. */
+function recording(name, parts) {
+  const path = join(folder, name);
+  composeWav(path, parts);
+  return path;
+}
+
+/** What is shown of the event of this type that came first. */
+async function shown(page, type) {
+  await page.locator('.event', { has: page.locator('.event-type', { hasText: new RegExp(`^${type}$`) }) }).first().click();
+  return page.locator('#detail').innerText();
+}
+
+test('a spoken question is heard by the server, and its answer is played', async (t) => {
+  const { page, close } = await open(t, {}, { microphone: recording('question.wav', [1.5, QUESTION_WAV, 20]) });
+  assert.ok(await page.locator('#talk').isDisabled(), 'there is no connection');
+  await connect(page);
+  await page.click('#talk');
+  await come(page, 'conversation.item.input_audio_transcription.completed');
+  assert.match(await shown(page, 'conversation.item.input_audio_transcription.completed'), /time/i);
+  const state = () => page.innerText('#talk-state');
+  await poll(async () => /played: [\d.]+ (s|min) so far/.test(await state()), state);
+  await come(page, 'response.done');
+  assert.equal(await page.getAttribute('#talk', 'aria-pressed'), 'true');
+  assert.deepEqual(await axe(page), []);
+  await page.click('#connect');
+  await poll(async () => (await page.getAttribute('#talk', 'aria-pressed')) === 'false', () => 'it talks without a connection');
+  await close();
+});
+
+test('speech over the answer stops it, and the server learns what was heard', async (t) => {
+  const microphone = recording('barge-in.wav', [1.5, STORY_WAV, Number(process.env.UNTIL_BARGE_IN_S ?? 3), QUESTION_WAV, 20]);
+  const { page, close } = await open(t, {}, { microphone });
+  await connect(page);
+  await page.click('#talk');
+  await come(page, 'conversation.item.truncated');
+  const [, heardMs] = /audio_end_ms: (\d+)/.exec(await shown(page, 'conversation.item.truncate')) ?? [];
+  assert.ok(Number(heardMs) > 0, `heard ${heardMs} ms`);
+  await close();
+});
+
+test('a refused microphone is a plain notice, and events are still sent by hand', async (t) => {
+  const { page, close } = await open(t, {}, { refuse: true });
+  await connect(page);
+  await page.click('#talk');
+  await page.locator('.talk-fault').waitFor();
+  assert.match(await page.innerText('.talk-fault'), /microphone is not allowed/);
+  assert.deepEqual(await axe(page), []);
+  await send(page, item('What time is it?'));
+  await come(page, 'conversation.item.added');
+  assert.equal(await page.innerText('#talk'), 'Talk');
   await close();
 });
 

@@ -52,7 +52,16 @@ after(async () => {
   ollama.stop();
 });
 
-test('a language model on this machine is found, connected with one click, and answers', async (t) => {
+/** Asks the page's conversation who it is, and waits for the model's answer. */
+async function meet(page) {
+  const footer = () => page.innerText('#engines');
+  await poll(async () => /llama3.2:latest[\s\S]*thinks/.test(await footer()), footer);
+  await page.fill('#text', 'Who are you?');
+  await page.press('#text', 'Enter');
+  await until(page, 'its answer', (seen) => seen.captions.some((caption) => caption.role === 'assistant' && /large model/.test(caption.text)));
+}
+
+test('a language model that is started later is found by the panel, connected, and disconnected', async (t) => {
   const { page, close } = await openPage(t, { url, refuse: true });
   const note = page.locator('#offline-note');
   await note.waitFor();
@@ -72,10 +81,43 @@ test('a language model on this machine is found, connected with one click, and a
   assert.deepEqual(await axeInBothThemes(page), []);
   assert.match(await stage.locator('pre').innerText(), /\[llm\]\nengine = "openai"/);
   await page.keyboard.press('Escape');
-  const footer = () => page.innerText('#engines');
-  await poll(async () => /llama3.2:latest[\s\S]*thinks/.test(await footer()), footer);
-  await page.fill('#text', 'Who are you?');
-  await page.press('#text', 'Enter');
-  await until(page, 'its answer', (seen) => seen.captions.some((caption) => caption.role === 'assistant' && /large model/.test(caption.text)));
+  await meet(page);
+  await page.click('#engines-open');
+  await stage.getByRole('button', { name: 'Disconnect' }).click();
+  await stage.getByText('nothing else').waitFor();
+  await close();
+});
+
+for (const isLive of [false, true]) {
+  test(`a first visit offers the model that is found, and one click connects it (${isLive ? 'for the session after the one that has begun' : 'before a session'})`, async (t) => {
+    ollama.has = true;
+    const { page, close } = await openPage(t, { url });
+    const found = page.locator('#found-model');
+    await found.waitFor();
+    assert.match(await found.innerText(), /llama3.2:latest[\s\S]*Ollama on this machine/);
+    assert.deepEqual(await axeInBothThemes(page), []);
+    if (isLive) {
+      await page.click('#talk');
+      await until(page, 'a session', ({ link }) => link === 'live');
+    }
+    await found.getByRole('button', { name: 'Connect llama3.2:latest' }).click();
+    await page.locator('#offline-note').waitFor({ state: 'detached' });
+    await meet(page);
+    const answer = await fetch(new URL('api/llm/servers', url), { method: 'DELETE' });
+    assert.equal(answer.status, 200, await answer.text());
+    await close();
+  });
+}
+
+test('a model that is gone by the click is a plain message, and the offline assistant still answers', async (t) => {
+  ollama.has = true;
+  const { page, close } = await openPage(t, { url, refuse: true });
+  const connect = page.getByRole('button', { name: 'Connect llama3.2:latest' });
+  await connect.waitFor();
+  ollama.has = false;
+  await connect.click();
+  await page.locator('#found-model [role=alert]').waitFor();
+  assert.match(await page.innerText('#found-model [role=alert]'), /No server on this machine serves this model/);
+  assert.equal(await page.locator('#offline-note').count(), 1);
   await close();
 });

@@ -5,6 +5,7 @@ import { describe, expect, it } from 'vitest';
 import { addressFrom, protocolsOf } from '../src/inspector/data/address';
 import { TEMPLATES, codeOf, draftFrom } from '../src/inspector/data/code';
 import { firstFilter, matching, toolCalls } from '../src/inspector/data/filter';
+import { PCM_AT_24K, audioAfter, fromBase64, toBase64 } from '../src/inspector/data/speech';
 import { EventLog, MAX_CHARS, MAX_ENTRIES } from '../src/inspector/data/log';
 import { shown, withoutHidden } from '../src/inspector/data/redact';
 import { RecentEvents } from '../src/session/recent_events';
@@ -203,5 +204,28 @@ describe('the recent events', () => {
     recent.listener = ({ atMs }) => seen.push(atMs);
     event(7, 10, null);
     expect([seen, recent.take()]).toEqual([[7], []]);
+  });
+});
+
+describe('speech', () => {
+  const of = (input: unknown, output: unknown) => ({ type: 'session.updated', session: { audio: { input: { format: input }, output: { format: output } } } });
+
+  it('has the rates of the session, in both generations of the protocol', () => {
+    const pcm = (rate?: number) => ({ type: 'audio/pcm', rate });
+    expect(audioAfter(of(pcm(16_000), pcm(48_000)), PCM_AT_24K)).toEqual({ inputHz: 16_000, outputHz: 48_000 });
+    expect(audioAfter(of(pcm(), undefined), { inputHz: 8_000, outputHz: 48_000 })).toEqual({ inputHz: 24_000, outputHz: 48_000 });
+    expect(audioAfter({ session: { input_audio_format: 'pcm16', output_audio_format: 'pcm16' } }, null)).toEqual(PCM_AT_24K);
+    for (const event of [null, 'x', {}, { type: 'response.done' }]) expect(audioAfter(event, PCM_AT_24K)).toEqual(PCM_AT_24K);
+  });
+
+  it('is none where the session has another format', () => {
+    expect(audioAfter(of({ type: 'audio/pcmu' }, { type: 'audio/pcm', rate: 24_000 }), PCM_AT_24K)).toBeNull();
+    expect(audioAfter({ session: { output_audio_format: 'g711_ulaw' } }, PCM_AT_24K)).toBeNull();
+  });
+
+  it('travels as base64', () => {
+    const bytes = Uint8Array.from({ length: 20_000 }, (_, i) => i % 256);
+    expect(fromBase64(toBase64(bytes))).toEqual(bytes);
+    expect(fromBase64('no base64!')).toBeNull();
   });
 });

@@ -1,6 +1,6 @@
 // What the hub says of its models, and how it is put into words.
 import { describe, expect, it } from 'vitest';
-import { type Pull, isHere, isUnderWay, llmServersFrom, missingOf, modelsFrom, modelsOf, pullFrom, share, size, told, unchecked, withPull } from '../src/models/data';
+import { type Pull, firstModel, isHere, isUnderWay, llmServersFrom, missingOf, modelsFrom, modelsOf, pullFrom, share, size, told, unchecked, withPull } from '../src/models/data';
 
 const body = {
   may_change: true,
@@ -70,6 +70,14 @@ describe('language model servers', () => {
     ]);
     expect(llmServersFrom({ active }, seen.servers)!.servers).toBe(seen.servers);
     for (const other of [null, [], {}, { active: {} }]) expect(llmServersFrom(other)).toBeNull();
+  });
+
+  it('offer the first model that could answer, where none does', () => {
+    const servers = [{ port: 8, models: ['broken'], problem: 'It requires a key' }, { port: 9, models: [] }, { port: 10, name: 'Ollama', models: ['m', 'n'] }];
+    const none = { engine: 'assistant', model: null };
+    const found = (active: object, servers: object[]) => firstModel(llmServersFrom({ active, servers })!);
+    expect(found(none, servers)).toMatchObject({ server: { port: 10, name: 'Ollama' }, model: 'm' });
+    expect([found(active, servers), found(none, servers.slice(0, 2)), found(none, [])]).toEqual([null, null, null]);
   });
 
   it('leave what is missing of the recommended models', () => {

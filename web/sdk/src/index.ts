@@ -6,7 +6,12 @@ export type { Tool } from './session/tool_calls.js';
 export type { Direction, WireEvent } from './session/tap.js';
 export type { Levels } from './session/levels.js';
 export type { Codec } from './audio/codec.js';
-export type { MicrophoneFault } from './audio/microphone.js';
+// A page's microphone and loudspeaker alone, for a program that speaks to another server.
+export { Microphone, MicrophoneError, type MicrophoneFault, type MicrophoneOptions } from './audio/microphone.js';
+export { Speaker } from './audio/speaker.js';
+export { followSoundStart } from './audio/sound_start.js';
+export type { CapturedFrame, PlaybackReport } from './audio/messages.js';
+export { floatFromPcm16, pcm16FromFloat } from './protocol/pcm.js';
 export type { Hops, SessionSettings, TimelineMarks, ToolDefinition } from './protocol/events.js';
 export { type Caption, type Link, type Phase, type ReplyCaption, type State, type UserCaption, type Voice, phaseOf } from './state/model.js';
 export { parts } from './state/captions.js';

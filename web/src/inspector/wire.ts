@@ -1,5 +1,5 @@
-// The inspector's own connection to a Realtime server. Every message goes through the log; none is interpreted. The key
-// is in the page's memory only.
+// The inspector's own connection to a Realtime server. Every message goes through the log; none is interpreted here. The
+// key is in the page's memory only.
 
 import type { EventLog } from './data/log';
 
@@ -15,10 +15,13 @@ export class Wire {
   #timer: ReturnType<typeof setTimeout> | undefined;
   readonly #log: EventLog;
   readonly #changed: (state: WireState) => void;
+  readonly #received: (event: unknown) => void;
 
-  constructor(log: EventLog, changed: (state: WireState) => void) {
+  /** `received`: called with each event, null where a message is none. */
+  constructor(log: EventLog, changed: (state: WireState) => void, received: (event: unknown) => void) {
     this.#log = log;
     this.#changed = changed;
+    this.#received = received;
   }
 
   open(url: string, protocols: string[]): void {
@@ -45,7 +48,10 @@ export class Wire {
       this.#note('connected');
       this.#changed('open');
     };
-    socket.onmessage = ({ data }: MessageEvent<string | ArrayBuffer>) => this.#log.message('received', data, Date.now());
+    socket.onmessage = ({ data }: MessageEvent<string | ArrayBuffer>) => {
+      this.#log.message('received', data, Date.now());
+      if (typeof data === 'string') this.#received(parsed(data));
+    };
     socket.onclose = ({ code, reason }) => {
       if (this.#socket !== socket) return;
       clearTimeout(this.#timer);
@@ -76,5 +82,13 @@ export class Wire {
 
   #note(words: string): void {
     this.#log.note(words, Date.now());
+  }
+}
+
+function parsed(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return null;
   }
 }

@@ -106,6 +106,13 @@ function llmServerFrom(body: unknown): LlmServer {
   return { port: count(port), name: text(name), models: list(models).map(text), problem: textOrNull(problem) };
 }
 
+/** The first model that could answer where none does; null if one does, or none is found. */
+export function firstModel({ active, servers }: LlmServers): { server: LlmServer; model: string } | null {
+  const server = servers.find(({ models, problem }) => models.length > 0 && problem === null);
+  const model = server?.models[0];
+  return active.model === null && server && model !== undefined ? { server, model } : null;
+}
+
 /** The recommended models that are not on the hub's disk and could run there. */
 export function missingOf({ models, recommended }: Models): Model[] {
   return models.filter((model) => recommended.includes(model.name) && !isHere(model) && model.lacks === null);

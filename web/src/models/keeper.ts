@@ -1,11 +1,20 @@
 // Reads the hub's models, starts downloads, and follows them to their end. Draws nothing.
 
 import { SseReader } from '../dashboard/data/sse';
-import { authorization } from '@antiphon/client';
+import { type Conversation, authorization } from '@antiphon/client';
 import { loadKey } from '../session/key';
 import { type LlmServers, type Models, isUnderWay, llmServersFrom, missingOf, modelsFrom, pullFrom, withPull } from './data';
 
 const ANSWER_MS = 8_000;
+
+const keepers = new WeakMap<Conversation, ModelKeeper>();
+
+/** That of a page's conversation, made for the first view that asks. A change of the engines shows in the conversation's state. */
+export function modelKeeperOf(conversation: Conversation): ModelKeeper {
+  const keeper = keepers.get(conversation) ?? new ModelKeeper(() => void conversation.look());
+  keepers.set(conversation, keeper);
+  return keeper;
+}
 
 export class ModelKeeper {
   #models: Models | null = null;

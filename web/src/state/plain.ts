@@ -9,7 +9,7 @@ export interface Notice {
   title: string;
   /** `{s}` is replaced by the seconds until `untilMs`. */
   text: string;
-  action: 'retry' | 'reconnect' | 'key' | 'repeat' | 'sound' | null;
+  action: 'retry' | 'reconnect' | 'key' | 'repeat' | 'sound' | 'websocket' | null;
   /** `Date.now()` at the end of a countdown. */
   untilMs?: number;
 }
@@ -51,6 +51,7 @@ export const NO_SOUND_YET: Notice = {
   ...info('The browser has not started the sound', 'Press “Start sound”. If that does not help, allow sound for this page (the icon beside the address) and connect a loudspeaker.'),
   action: 'sound', tone: 'warning',
 };
+export const NO_CALL = link('The call could not be connected', 'The browser found no way to the hub by WebRTC; a WebSocket may reach it. The conversation stays here.', 'websocket');
 export const NOT_LOADED = info('A part of this page did not load', 'The connection to the hub may be down. Try again in a moment, or reload the page.');
 
 /** Null if there is no problem. */

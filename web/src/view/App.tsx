@@ -1,26 +1,23 @@
 // The page: the speaker on one side, the captions on the other.
 
-import type { Conversation, State } from '@antiphon/client';
+import { type Conversation, type State, followSoundStart } from '@antiphon/client';
 import { useCallback, useEffect, useMemo, useRef, useState } from 'preact/hooks';
 import type { ConversationKeeper } from '../conversations/keeper';
-import { ModelKeeper } from '../models/keeper';
 import { followLoudspeaker } from '../session/loudspeaker';
 import { oneVoice } from '../session/one_voice';
 import { PressToTalk } from '../session/press';
 import type { RecentEvents } from '../session/recent_events';
 import { type Settings, devicesOf, saveSettings, sessionOf } from '../session/settings';
 import { saveKey } from '../session/key';
-import { followSoundStart } from '../session/sound_start';
 import { enginesFrom } from '../state/engines';
-import { NOT_KEPT, NOT_LOADED, NOT_STORED, NO_SOUND_YET, type Notice, TALKS_ELSEWHERE, noticeOf, sharedNotice } from '../state/plain';
-import { VoiceKeeper } from '../voices/keeper';
+import { NOT_KEPT, NOT_LOADED, NOT_STORED, NO_CALL, NO_SOUND_YET, type Notice, TALKS_ELSEWHERE, noticeOf, sharedNotice } from '../state/plain';
 import { Captions } from './Captions';
 import { Composer } from './Composer';
-import { EnginesPanel } from './EnginesPanel';
 import { Footer } from './Footer';
 import { Header } from './Header';
 import { Later } from './Later';
 import { NoticeBar } from './NoticeBar';
+import { OfflineNote } from './OfflineNote';
 import { Stage } from './Stage';
 import { applyLook } from './look';
 import { useShortcuts } from './shortcuts';
@@ -62,16 +59,14 @@ export function App({ conversation, own, shared, conversations, recent }: Props)
     if (change.keepsConversations !== undefined) conversations.keeps = change.keepsConversations;
   };
   useEffect(() => conversations.subscribe(() => conversations.fault && setNotice(NOT_STORED)), [conversations]);
-  const keeper = useMemo(() => new ModelKeeper(() => void conversation.look()), [conversation]);
-  const voiceKeeper = useMemo(() => new VoiceKeeper(() => void conversation.look()), [conversation]);
   const open = useCallback((what: 'settings' | 'inspector') => (what === 'settings' ? setSheet(what) : setInspects((is) => !is)), []);
   useShortcuts(conversation, press, open);
-  const problem = noticeOf(state.problem);
+  const problem = state.problem?.kind === 'gave-up' && conversation.transport === 'webrtc' ? NO_CALL : noticeOf(state.problem);
   useEffect(() => oneVoice(conversation, () => setNotice(TALKS_ELSEWHERE)), [conversation]);
   useEffect(() => followLoudspeaker(conversation, settings.loudspeaker, (isGone) => setNotice(isGone ? noticeOf({ kind: 'loudspeaker' }) : null)), [conversation, settings.loudspeaker]);
   useEffect(() => {
     if (state.link !== 'live') return;
-    return followSoundStart(conversation, (isMissing) => setNotice((now) => (isMissing ? NO_SOUND_YET : now === NO_SOUND_YET ? null : now)));
+    return followSoundStart(conversation.audio?.context, (isMissing) => setNotice((now) => (isMissing && conversation.state.link === 'live' ? NO_SOUND_YET : now === NO_SOUND_YET ? null : now)));
   }, [conversation, state.link]);
   // It is over once the user talks here again.
   useEffect(() => {
@@ -79,6 +74,11 @@ export function App({ conversation, own, shared, conversations, recent }: Props)
   }, [state.microphone]);
   const close = () => setSheet(null);
   const type = (text: string) => void conversation.type(text, { silent: settings.answersTypingInText });
+  const act = (action: Notice['action'] | undefined) => {
+    if (action === 'sound') return void conversation.audio?.context.resume();
+    if (action === 'websocket') change({ transport: 'websocket' });
+    conversation.retry();
+  };
   const onFault = () => {
     close();
     setNotice(NOT_LOADED);
@@ -99,7 +99,7 @@ export function App({ conversation, own, shared, conversations, recent }: Props)
           <section class="talk" aria-label="Conversation">
             <NoticeBar
               notice={problem ?? notice}
-              onAction={() => ((problem ?? notice)?.action === 'sound' ? void conversation.audio?.context.resume() : conversation.retry())}
+              onAction={() => act((problem ?? notice)?.action)}
               onKey={(key) => {
                 saveKey(key);
                 conversation.useKey(key);
@@ -112,16 +112,20 @@ export function App({ conversation, own, shared, conversations, recent }: Props)
               showTimings={settings.showTimings}
               announces={settings.announces}
               nOlder={conversations.nOlder}
-              isOffline={enginesFrom(state.hub)?.llm === 'assistant'}
+              offline={
+                enginesFrom(state.hub)?.llm === 'assistant' && (
+                  // Voices are listed to those whom the hub admits.
+                  <OfflineNote conversation={conversation} isAdmitted={state.voices.length > 0 || state.link === 'live'} onEngines={() => setSheet('engines')} />
+                )
+              }
               onExample={type}
-              onEngines={() => setSheet('engines')}
             />
             <Composer onSend={type} />
           </section>
           {isLarge && !inspects && settings.showTimings && <Later load={loadRibbon} onFault={onFault} props={{ conversation, state }} />}
         </main>
         <Footer engines={enginesFrom(state.hub)} carrier={carrierOf(conversation)} onEngines={() => setSheet('engines')} />
-        {sheet === 'engines' && <EnginesPanel keeper={keeper} voices={voiceKeeper} onClose={close} />}
+        {sheet === 'engines' && <Later load={loadEngines} onFault={onFault} props={{ conversation, onClose: close }} />}
         {sheet === 'conversations' && (
           <Later load={loadConversations} onFault={onFault} props={{ keeper: conversations, onKeeps: (keepsConversations) => change({ keepsConversations }), onClose: close }} />
         )}
@@ -129,7 +133,7 @@ export function App({ conversation, own, shared, conversations, recent }: Props)
           <Later
             load={loadSettingsSheet}
             onFault={onFault}
-            props={{ conversation, state, settings, voices: voiceKeeper, onChange: change, onClose: close }}
+            props={{ conversation, state, settings, onChange: change, onClose: close }}
           />
         )}
       </div>
@@ -149,6 +153,7 @@ export function App({ conversation, own, shared, conversations, recent }: Props)
 
 const loadRibbon = () => import('./Ribbon');
 const loadInspector = () => import('../inspector/view/Drawer');
+const loadEngines = () => import('./EnginesPanel');
 const loadConversations = () => import('./Conversations');
 const loadSettingsSheet = () => import('./Settings');
 

@@ -1,8 +1,8 @@
 // Live captions: the user's words as they are recognised, the response's words as they are spoken.
 
 import { type Caption, type ReplyCaption, type UserCaption, parts } from '@antiphon/client';
+import type { ComponentChild } from 'preact';
 import { useLayoutEffect, useRef } from 'preact/hooks';
-import { OfflineNote } from './LanguageModels';
 import { Latency } from './Latency';
 
 const EXAMPLES = ['What time is it?', 'How many miles are ten kilometres?', 'Tell me a story', 'What can you do?'];
@@ -18,19 +18,18 @@ interface Props {
   nOlder: number;
   /** To screen readers. */
   announces: boolean;
-  /** Whether the offline assistant answers, which understands little. */
-  isOffline: boolean;
+  /** Where the offline assistant answers, which understands little: the words on it. */
+  offline: ComponentChild;
   onExample: (text: string) => void;
-  onEngines: () => void;
 }
 
-export function Captions({ captions, live, showTimings, announces, nOlder, isOffline, onExample, onEngines }: Props) {
+export function Captions({ captions, live, showTimings, announces, nOlder, offline, onExample }: Props) {
   const list = useRef<HTMLDivElement>(null);
   const follows = useRef(true);
   useLayoutEffect(() => {
     if (follows.current && list.current) list.current.scrollTop = list.current.scrollHeight;
   }, [captions]);
-  if (captions.length === 0) return <Invitation isOffline={isOffline} onExample={onExample} onEngines={onEngines} />;
+  if (captions.length === 0) return <Invitation offline={offline} onExample={onExample} />;
   return (
     <div
       id="captions"
@@ -130,7 +129,7 @@ function Dots() {
   );
 }
 
-function Invitation({ isOffline, onExample, onEngines }: Pick<Props, 'isOffline' | 'onExample' | 'onEngines'>) {
+function Invitation({ offline, onExample }: Pick<Props, 'offline' | 'onExample'>) {
   return (
     <div class="invitation">
       <p class="invitation-lead">You call, it responds.</p>
@@ -144,7 +143,7 @@ function Invitation({ isOffline, onExample, onEngines }: Pick<Props, 'isOffline'
           </li>
         ))}
       </ul>
-      {isOffline && <OfflineNote onEngines={onEngines} />}
+      {offline}
     </div>
   );
 }

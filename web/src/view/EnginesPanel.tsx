@@ -1,10 +1,11 @@
-// The engine of each stage, and for the operator a better model that one click installs.
+// The engine of each stage, and for the operator a better model that one click installs. Loaded when it is opened.
 
+import type { Conversation } from '@antiphon/client';
 import { useEffect, useState } from 'preact/hooks';
 import { type Model, type Models, type Pull, type Stage, isHere, isUnderWay, modelsOf, share, size, told, unchecked } from '../models/data';
-import type { ModelKeeper } from '../models/keeper';
+import { type ModelKeeper, modelKeeperOf } from '../models/keeper';
 import { LanguageModels, Recommended } from './LanguageModels';
-import type { VoiceKeeper } from '../voices/keeper';
+import { voiceKeeperOf } from '../voices/keeper';
 import { Dialog } from './Dialog';
 import { Voices } from './Voices';
 
@@ -20,12 +21,12 @@ const STAGES: { stage: string; does: string; plain: string }[] = [
 const NEED_NONE = ['earshot', 'silence', 'sphinx', 'flite'];
 
 interface Props {
-  keeper: ModelKeeper;
-  voices: VoiceKeeper;
+  conversation: Conversation;
   onClose: () => void;
 }
 
-export function EnginesPanel({ keeper, voices, onClose }: Props) {
+export default function EnginesPanel({ conversation, onClose }: Props) {
+  const keeper = modelKeeperOf(conversation);
   const [, draw] = useState(0);
   useEffect(() => {
     const stop = keeper.subscribe(() => draw((n) => n + 1));
@@ -44,7 +45,7 @@ export function EnginesPanel({ keeper, voices, onClose }: Props) {
       {models && <Recommended models={models} keeper={keeper} />}
       {keeper.llm && <LanguageModels llm={keeper.llm} keeper={keeper} />}
       {models && STAGES.map(({ stage, does, plain }) => <StageRow key={stage} models={models} name={stage} does={does} plain={plain} keeper={keeper} />)}
-      <Voices keeper={voices} />
+      <Voices keeper={voiceKeeperOf(conversation)} />
       {models && !models.mayChange && (
         <p class="panel-note">
           The operator can add better engines: here, on its own machine or with an admin key, or by{' '}

@@ -3,22 +3,7 @@
 import { useState } from 'preact/hooks';
 import { type LlmServers, type Models, isUnderWay, missingOf, size } from '../models/data';
 import type { ModelKeeper } from '../models/keeper';
-
-/** What the offline assistant understands. */
-const OFFLINE = 'date and time, arithmetic, units, spelling, counting, stories and jokes';
-
-/** On the page before the first words, where no language model answers. */
-export function OfflineNote({ onEngines }: { onEngines: () => void }) {
-  return (
-    <p id="offline-note" class="offline-note">
-      The offline assistant answers. It knows {OFFLINE}.{' '}
-      <button type="button" class="link" onClick={onEngines}>
-        Connect a language model
-      </button>{' '}
-      to talk about anything.
-    </p>
-  );
-}
+import { OFFLINE } from './offline';
 
 export function LanguageModels({ llm, keeper }: { llm: LlmServers; keeper: ModelKeeper }) {
   const [busy, setBusy] = useState(false);

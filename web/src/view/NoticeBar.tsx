@@ -4,7 +4,7 @@ import { isKey } from '@antiphon/client';
 import { useEffect, useState } from 'preact/hooks';
 import type { Notice } from '../state/plain';
 
-const ACTIONS: Partial<Record<string, string>> = { reconnect: 'Connect again', sound: 'Start sound' };
+const ACTIONS: Partial<Record<string, string>> = { reconnect: 'Connect again', sound: 'Start sound', websocket: 'Use a WebSocket' };
 
 interface Props {
   notice: Notice | null;

@@ -5,7 +5,7 @@ import type { Conversation, State } from '@antiphon/client';
 import type { ComponentChildren } from 'preact';
 import { useEffect, useState } from 'preact/hooks';
 import { MAX_INSTRUCTIONS_BYTES, SPEEDS, type Settings, bytesOf, defaultSettings, fragmentOf } from '../session/settings';
-import type { VoiceKeeper } from '../voices/keeper';
+import { type VoiceKeeper, voiceKeeperOf } from '../voices/keeper';
 import { Meter } from './Meter';
 import { Dialog } from './Dialog';
 import '../style/settings.css';
@@ -14,7 +14,6 @@ interface Props {
   conversation: Conversation;
   state: State;
   settings: Settings;
-  voices: VoiceKeeper;
   onChange: (change: Partial<Settings>) => void;
   onClose: () => void;
 }
@@ -36,7 +35,7 @@ const NOISE: Choices<Settings['noiseReduction']> = [[null, 'Hub’s choice'], ['
 const SIZES: Choices<Settings['captionSize']> = [['small', 'Small'], ['normal', 'Normal'], ['large', 'Large'], ['largest', 'Largest']];
 const THEMES: Choices<Settings['theme']> = [['system', 'System'], ['light', 'Light'], ['dark', 'Dark']];
 
-export default function SettingsSheet({ conversation, state, settings, voices, onChange, onClose }: Props) {
+export default function SettingsSheet({ conversation, state, settings, onChange, onClose }: Props) {
   const { pushToTalk, eagerness } = settings;
   return (
     <Dialog id="settings" title="Settings" onClose={onClose}>
@@ -46,7 +45,7 @@ export default function SettingsSheet({ conversation, state, settings, voices, o
         <Choice id="noise" name="Noise reduction" choices={NOISE} value={settings.noiseReduction} onChange={(noiseReduction) => onChange({ noiseReduction })} />
       </Group>
       <Group title="Voice">
-        <Voice state={state} settings={settings} keeper={voices} onChange={onChange} />
+        <Voice state={state} settings={settings} keeper={voiceKeeperOf(conversation)} onChange={onChange} />
         <Speed speed={settings.speed} onChange={(speed) => onChange({ speed })} />
         <Choice
           id="language"

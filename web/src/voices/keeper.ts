@@ -1,6 +1,6 @@
 // Reads the hub's custom voices, adds and removes them, and plays a sample of one. Draws nothing.
 
-import { authorization } from '@antiphon/client';
+import { type Conversation, authorization } from '@antiphon/client';
 import { loadKey } from '../session/key';
 import { type CustomVoice, type Draft, type Library, formOf, libraryFrom, refusal } from './data';
 
@@ -14,6 +14,15 @@ interface Playback {
   speed?: number | null;
   loudspeaker?: string | null;
   volume?: number;
+}
+
+const keepers = new WeakMap<Conversation, VoiceKeeper>();
+
+/** That of a page's conversation, made for the first view that asks. A change of the voices shows in the conversation's state. */
+export function voiceKeeperOf(conversation: Conversation): VoiceKeeper {
+  const keeper = keepers.get(conversation) ?? new VoiceKeeper(() => void conversation.look());
+  keepers.set(conversation, keeper);
+  return keeper;
 }
 
 export class VoiceKeeper {

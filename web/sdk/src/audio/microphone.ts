@@ -7,12 +7,11 @@ import { CAPTURE, type CaptureOptions, type CapturedFrame, type ToCapture } from
 export type MicrophoneFault = 'insecure' | 'missing' | 'absent' | 'refused' | 'busy' | 'unsupported';
 
 export class MicrophoneError extends Error {
-  override name = 'MicrophoneError';
   constructor(
     readonly fault: MicrophoneFault,
     cause?: unknown,
   ) {
-    super(`microphone ${fault}`, { cause });
+    super(fault, { cause });
   }
 }
 

@@ -6,9 +6,6 @@ import { WIRE_RATE_HZ } from '../protocol/frame.js';
 const FRAME_MS = 20;
 /** The hub's longest utterance; 6 MB at 48 kHz. */
 const KEPT_MS = 30_000;
-/** Margin around the speech, because the stream's clock is a frame or two ahead of the encoded audio. */
-const BEFORE_MS = 100;
-const AFTER_MS = 200;
 
 export class RecentAudio {
   readonly #rateHz: number;
@@ -30,12 +27,8 @@ export class RecentAudio {
    * null `endMs` means now. Null if its start is no longer stored.
    */
   async recording(startMs: number, endMs: number | null, sentMs: number): Promise<string | null> {
-    const at = (ms: number) => this.#frames.length - Math.ceil((sentMs - ms) / FRAME_MS);
-    const from = at(startMs - BEFORE_MS);
-    if (at(startMs) < 0 || sentMs <= startMs) return null;
-    const frames = this.#frames.slice(Math.max(0, from), endMs === null ? undefined : at(endMs + AFTER_MS));
-    if (frames.length === 0) return null;
-    // Loaded when it is needed, which is rare.
-    return (await import('./recording.js')).recordingOf(frames, this.#rateHz, WIRE_RATE_HZ);
+    // A copy: the microphone goes on. The code is loaded when it is needed, which is rare.
+    const frames = [...this.#frames];
+    return (await import('./recording.js')).recordingOf(frames, this.#rateHz, WIRE_RATE_HZ, startMs, endMs, sentMs);
   }
 }

@@ -2,9 +2,21 @@
 
 import { pcm16FromFloat } from '../protocol/pcm.js';
 
-/** Mono PCM16 at `toHz` in base64; the frames have `rateHz`. */
-export async function recordingOf(frames: Float32Array[], rateHz: number, toHz: number): Promise<string> {
-  return base64(pcm16FromFloat(await resampled(frames, rateHz, toHz)));
+const FRAME_MS = 20;
+/** Margin around the speech, because the stream's clock is a frame or two ahead of the encoded audio. */
+const BEFORE_MS = 100;
+const AFTER_MS = 200;
+
+/**
+ * The part of the stream between two times as mono PCM16 at `toHz` in base64. `frames`: its last ones, of 20 ms, at `rateHz`;
+ * `sentMs`: its length. A null `endMs` means now. Null if the start is no longer among the frames.
+ */
+export async function recordingOf(frames: Float32Array[], rateHz: number, toHz: number, startMs: number, endMs: number | null, sentMs: number): Promise<string | null> {
+  const at = (ms: number) => frames.length - Math.ceil((sentMs - ms) / FRAME_MS);
+  if (at(startMs) < 0 || sentMs <= startMs) return null;
+  const spoken = frames.slice(Math.max(0, at(startMs - BEFORE_MS)), endMs === null ? undefined : at(endMs + AFTER_MS));
+  if (spoken.length === 0) return null;
+  return base64(pcm16FromFloat(await resampled(spoken, rateHz, toHz)));
 }
 
 /** By the browser. */

@@ -4,10 +4,10 @@
 
 import {
   type Caption, type Key, type Phase, type Problem, type ReplyCaption, type SessionSettings, type Tool, type Transport, type Voice,
-  Conversation, parts, phaseOf,
+  Conversation, followSoundStart, parts, phaseOf,
 } from '../index.js';
 import { STYLE } from './style.js';
-import { STATUS, isRetriable, wordsOf } from './words.js';
+import { NO_SOUND_YET, STATUS, isRetriable, wordsOf } from './words.js';
 
 /** A line of the conversation. */
 export interface CaptionDetail {
@@ -64,6 +64,10 @@ export class VoiceElement extends HTMLElement {
   #tools: readonly Tool[] = [];
   #isReady = false;
   #problem: Problem | null = null;
+  /** Whether the browser keeps back the sound of this session. */
+  #isSilent = false;
+  /** Ends what follows that; null without a session. */
+  #endSound: (() => void) | null = null;
   /** What `caption` events have said. */
   readonly #said = new Map<string, string>();
   readonly #ended = new Set<string>();
@@ -198,6 +202,8 @@ export class VoiceElement extends HTMLElement {
   #close(): void {
     this.#conversation?.close();
     this.#conversation = null;
+    this.#endSound?.();
+    this.#endSound = null;
     cancelAnimationFrame(this.#frame);
     this.#frame = 0;
     this.#isReady = false;
@@ -218,7 +224,6 @@ export class VoiceElement extends HTMLElement {
     this.#talk.append(icon);
     this.#status.role = 'status';
     this.#hush.textContent = 'Stop answer';
-    this.#retry.textContent = 'Try again';
     this.#panel.ariaLabel = this.getAttribute('label') ?? 'Voice assistant';
     this.#captions.role = 'log';
     this.#captions.ariaLabel = 'Captions';
@@ -238,7 +243,10 @@ export class VoiceElement extends HTMLElement {
     this.#talk.onclick = () => void this.talk();
     this.#mute.onclick = () => this.#conversation?.mute();
     this.#hush.onclick = () => this.#conversation?.hush();
-    this.#retry.onclick = () => this.#conversation?.retry();
+    this.#retry.onclick = () => {
+      if (this.#problem === null && this.#isSilent) void this.#conversation?.audio?.context.resume();
+      else this.#conversation?.retry();
+    };
     composer.onsubmit = (event) => {
       event.preventDefault();
       const text = this.#text.value.trim();
@@ -249,8 +257,23 @@ export class VoiceElement extends HTMLElement {
 
   #changed(conversation: Conversation): void {
     if (conversation !== this.#conversation) return;
+    this.#followSound(conversation);
     this.#notify(conversation);
     this.#draw(conversation);
+  }
+
+  #followSound(conversation: Conversation): void {
+    const isLive = conversation.state.link === 'live';
+    if (isLive === (this.#endSound !== null)) return;
+    const end = this.#endSound;
+    this.#endSound = isLive
+      ? followSoundStart(conversation.audio?.context, (isMissing) => {
+          if (this.#isSilent === isMissing) return;
+          this.#isSilent = isMissing;
+          this.#draw(conversation);
+        })
+      : null;
+    end?.();
   }
 
   #notify({ state }: Conversation): void {
@@ -296,9 +319,11 @@ export class VoiceElement extends HTMLElement {
     setText(this.#mute, state.muted ? 'Unmute' : 'Mute');
     this.#hush.hidden = state.playback === 'idle' && state.responseId === null;
     this.#drawCaptions(state.captions);
-    this.#notice.hidden = state.problem === null;
-    setText(this.#words, state.problem ? wordsOf(state.problem) : '');
-    this.#retry.hidden = state.problem === null || !isRetriable(state.problem);
+    const { problem } = state;
+    this.#notice.hidden = problem === null && !this.#isSilent;
+    setText(this.#words, problem ? wordsOf(problem) : this.#isSilent ? NO_SOUND_YET : '');
+    this.#retry.hidden = problem ? !isRetriable(problem) : !this.#isSilent;
+    setText(this.#retry, problem ? 'Try again' : 'Start sound');
     if (state.link === 'live' && this.#frame === 0) this.#follow();
   }
 

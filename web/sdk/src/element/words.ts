@@ -24,6 +24,8 @@ const MICROPHONE: Record<Extract<Problem, { kind: 'microphone' }>['fault'], stri
   lost: 'The microphone was disconnected. Press the button to continue, or type.',
 };
 
+export const NO_SOUND_YET = 'The browser has not started the sound. Press “Start sound”; if that does not help, allow sound for this page and connect a loudspeaker.';
+
 /** Text for the user. */
 export function wordsOf(problem: Problem): string {
   switch (problem.kind) {

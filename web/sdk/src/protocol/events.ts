@@ -106,9 +106,7 @@ const NEEDED = new Map(
 );
 
 /** An event that cannot be parsed; the message states why. */
-export class EventError extends Error {
-  override name = 'EventError';
-}
+export class EventError extends Error {}
 
 export function parseEvent(text: string): ServerEvent {
   let value: unknown;

@@ -26,9 +26,7 @@ export interface Frame {
 }
 
 /** A frame that cannot be decoded; the message states why. */
-export class FrameError extends Error {
-  override name = 'FrameError';
-}
+export class FrameError extends Error {}
 
 export function encodeFrame(frame: Frame): Uint8Array<ArrayBuffer> {
   const id = new TextEncoder().encode(frame.itemId);
@@ -53,9 +51,9 @@ export function decodeFrame(buffer: ArrayBuffer): Frame {
   if (kind !== FrameKind.Microphone && kind !== FrameKind.Reply) throw new FrameError(`unknown kind ${kind}`);
   const idBytes = view.getUint8(1);
   const start = HEADER_BYTES + idBytes;
-  if (buffer.byteLength < start) throw new FrameError('the item id is cut off');
+  if (buffer.byteLength < start) throw new FrameError('item id cut off');
   const offset = view.getBigUint64(8, true);
-  if (offset > BigInt(Number.MAX_SAFE_INTEGER)) throw new FrameError(`sample offset ${offset} is out of range`);
+  if (offset > BigInt(Number.MAX_SAFE_INTEGER)) throw new FrameError(`sample offset ${offset} too large`);
   return {
     kind,
     sequence: view.getUint32(4, true),

@@ -72,21 +72,17 @@ export async function voices(base: string, key: string | null): Promise<{ voices
   try {
     const signal = AbortSignal.timeout(TIMEOUT_MS);
     const answer = await fetch(new URL('v1/audio/voices', base), { headers: authorization(key), signal });
-    return { voices: answer.ok ? voicesFrom(await answer.json()).voices : [], refused: answer.status === 401 };
+    return { voices: answer.ok ? voicesFrom(await answer.json()) : [], refused: answer.status === 401 };
   } catch {
     return { voices: [], refused: false };
   }
 }
 
-export function voicesFrom(body: unknown): { voices: Voice[]; default: string | null } {
-  const { voices: list, default: chosen } = (body ?? {}) as Record<string, unknown>;
-  const entries = Array.isArray(list) ? (list as Record<string, unknown>[]) : [];
-  return {
-    voices: entries.flatMap((entry) => {
-      const { id, name, language } = entry ?? {};
-      if (typeof id !== 'string' || id === '') return [];
-      return [{ id, name: typeof name === 'string' && name ? name : id, language: typeof language === 'string' ? language : null }];
-    }),
-    default: typeof chosen === 'string' ? chosen : null,
-  };
+export function voicesFrom(body: unknown): Voice[] {
+  const list = fieldsOf(body)['voices'];
+  return (Array.isArray(list) ? list : []).flatMap((entry) => {
+    const { id, name, language } = fieldsOf(entry);
+    if (typeof id !== 'string' || id === '') return [];
+    return [{ id, name: typeof name === 'string' && name ? name : id, language: typeof language === 'string' ? language : null }];
+  });
 }

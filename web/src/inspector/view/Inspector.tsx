@@ -1,17 +1,27 @@
 // The inspector's page: a connection of its own, and the workbench.
 
 import { useEffect, useMemo, useState } from 'preact/hooks';
+import { duration } from '../../dashboard/data/words';
 import { Mark } from '../../view/icons';
 import { addressFrom, protocolsOf } from '../data/address';
 import type { EventLog } from '../data/log';
+import { SILENT, Talk, type TalkState } from '../talk';
 import { Wire, type WireState } from '../wire';
 import { Workbench } from './Workbench';
 
 export function Inspector({ log }: { log: EventLog }) {
   const [state, setState] = useState<WireState>('off');
-  const wire = useMemo(() => new Wire(log, setState), [log]);
+  const [talking, setTalking] = useState(SILENT);
+  const { wire, talk } = useMemo(() => {
+    const talk = new Talk((event) => wire.send(event), setTalking);
+    const wire: Wire = new Wire(log, setState, (event) => talk.received(event));
+    return { wire, talk };
+  }, [log]);
   const [url, setUrl] = useState('');
   useEffect(() => () => wire.close(), [wire]);
+  useEffect(() => {
+    if (state === 'open') return () => talk.closed();
+  }, [state, talk]);
   return (
     <div class="inspector" data-state={state}>
       <header class="header">
@@ -36,6 +46,7 @@ export function Inspector({ log }: { log: EventLog }) {
           }}
           onClose={() => wire.close()}
         />
+        <TalkBar talking={talking} isOpen={state === 'open'} onToggle={() => void talk.toggle()} />
         <Workbench log={log} url={url} isOpen={state === 'open'} onSend={(event) => wire.send(event)} />
       </main>
     </div>
@@ -78,5 +89,25 @@ function Connect({ state, onOpen, onClose }: { state: WireState; onOpen: (url: s
         {why ?? 'The key stays in this page’s memory. Prefer a short-lived one (ek_…).'}
       </p>
     </form>
+  );
+}
+
+const TALK_WORDS: Record<TalkState['phase'], string> = { off: 'Talk', asking: 'Give up', on: 'Stop talking' };
+
+/** The microphone: what the server hears, and how much of its answers was played. */
+function TalkBar({ talking, isOpen, onToggle }: { talking: TalkState; isOpen: boolean; onToggle: () => void }) {
+  const { phase, fault, playedMs } = talking;
+  return (
+    <section class="card talk" aria-label="Microphone">
+      <button type="button" class="pill" id="talk" disabled={!isOpen} aria-pressed={phase === 'on'} onClick={onToggle}>
+        {TALK_WORDS[phase]}
+      </button>
+      {fault === null && (
+        <p class="quiet" id="talk-state">
+          {phase === 'on' ? `The microphone is on, and answers are played: ${duration(playedMs)} so far.` : 'Sends your voice to the server and plays its answers.'}
+        </p>
+      )}
+      <div role="alert">{fault !== null && <p class="talk-fault">{fault}</p>}</div>
+    </section>
   );
 }
