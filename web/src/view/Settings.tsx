@@ -38,6 +38,7 @@ const THEMES: Choices<Settings['theme']> = [['system', 'System'], ['light', 'Lig
 
 export default function SettingsSheet({ conversation, state, settings, voices, onChange, onClose }: Props) {
   const { pushToTalk, eagerness } = settings;
+  const automatic: Choices<string> = state.hub?.['detects_language'] || settings.language === 'auto' ? [['auto', 'Automatic']] : [];
   return (
     <Dialog id="settings" title="Settings" onClose={onClose}>
       <Group title="Sound">
@@ -51,7 +52,7 @@ export default function SettingsSheet({ conversation, state, settings, voices, o
         <Choice
           id="language"
           name="You speak"
-          choices={[[null, 'Hub’s choice'], ...LANGUAGES.map((code) => [code, LANGUAGE_NAMES.of(code) ?? code] as const)]}
+          choices={[[null, 'Hub’s choice'], ...automatic, ...LANGUAGES.map((code) => [code, LANGUAGE_NAMES.of(code) ?? code] as const)]}
           value={settings.language}
           onChange={(language) => onChange({ language })}
         />
