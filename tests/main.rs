@@ -24,6 +24,7 @@ mod hub;
 mod hubs;
 mod judged;
 mod keys;
+mod languages;
 mod layering;
 mod life;
 mod limits;

@@ -31,6 +31,7 @@ pub fn setup(engines: Engines) -> Arc<Setup> {
         instructions: String::new(),
         model: "test".into(),
         language: None,
+        language_voices: Default::default(),
         stt_timeout: Duration::from_secs(5),
         mcp: Arc::new(antiphon_engines::mcp::http::Http::new(&Default::default())),
         mcp_config: Default::default(),

@@ -6,6 +6,7 @@
 
 use super::{EngineFactory, StageFailure};
 use crate::config::Config;
+use antiphon_engine_api::stt::DETECT_LANGUAGE;
 use antiphon_registry::{Catalog, Entry, Located, RegistryError, Stage, Wanted, locate};
 use serde::Serialize;
 use std::path::Path;
@@ -212,10 +213,14 @@ fn here(config: &Config, catalog: &Catalog, wanted: impl Fn(&Entry) -> bool) -> 
     Choices { best_first, passed_over }
 }
 
-/// Whether the model supports the language set in `stt.language`; always true for other stages than STT and TTS.
+/// Whether the model supports the language set in `stt.language`, or detects it where that asks for it; always true for other stages than STT and TTS.
 pub(super) fn speaks(config: &Config, entry: &Entry) -> bool {
-    let language = Some(config.stt.language.as_str()).filter(|code| !code.is_empty());
-    !matches!(entry.stage, Stage::Stt | Stage::Tts) || entry.speaks(language)
+    match entry.stage {
+        // It must know several to tell which is spoken.
+        Stage::Stt if config.stt.language == DETECT_LANGUAGE => entry.languages.len() != 1,
+        Stage::Stt | Stage::Tts => entry.speaks(config.stt.language_code()),
+        _ => true,
+    }
 }
 
 /// The stage's name in the configuration.

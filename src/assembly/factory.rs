@@ -4,7 +4,7 @@
 use super::StageFailure;
 use crate::config::Config;
 use antiphon_engine_api::llm::{Llm, LlmError};
-use antiphon_engine_api::stt::{Stt, SttError, VocabularyHint};
+use antiphon_engine_api::stt::{DETECT_LANGUAGE, Stt, SttError, VocabularyHint};
 use antiphon_engine_api::tts::{Tts, TtsError};
 use antiphon_engine_api::turn::TurnModel;
 use antiphon_engine_api::vad::Vad;
@@ -84,8 +84,16 @@ pub fn stt(config: &Config) -> Result<Arc<dyn Stt>, StageFailure> {
         "openai" => antiphon_engines::stt::openai::OpenAiStt::new(&config.stt).map(|engine| Arc::new(engine) as _),
         other => Err(SttError::Unavailable(unavailable("stt", other))),
     };
-    made.map_err(|error| StageFailure::new("stt", &config.stt.engine, error))
+    let detects = |engine: Arc<dyn Stt>| match config.stt.language == DETECT_LANGUAGE && !engine.detects_language() {
+        true => Err(SttError::Unavailable(NO_DETECTION.into())),
+        false => Ok(engine),
+    };
+    made.and_then(detects).map_err(|error| StageFailure::new("stt", &config.stt.engine, error))
 }
+
+/// Why an engine is refused.
+const NO_DETECTION: &str = "it cannot detect the language (stt.language = \"auto\"): a Whisper model of several languages can, and \
+     servers that name the language; else set stt.language to two letters such as \"en\"";
 
 /// The language model. Does not block, reaches for nothing.
 pub fn llm(config: &Config) -> Result<Arc<dyn Llm>, StageFailure> {

@@ -42,7 +42,7 @@ pub(super) async fn run(args: TranscribeArgs) -> Result<(), CliError> {
     // Read all files first: a wrong name is reported before minutes of work.
     let speech = args.files.iter().map(|path| files::speech(path, RATE)).collect::<Result<Vec<_>, _>>()?;
     let wait = Duration::from_millis(config.stt.timeout_ms);
-    let language = args.language.or_else(|| Some(config.stt.language.clone())).filter(|code| !code.is_empty());
+    let language = args.language.or_else(|| config.stt.language_code().map(str::to_owned));
     let vocabulary = crate::assembly::vocabulary(&config);
     let progress = Progress::new("loading the recognizer");
     let engine = blocking(move || crate::assembly::stt(&config)).await?.map_err(EnginesError::from)?;

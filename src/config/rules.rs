@@ -1,5 +1,6 @@
 //! All keys and their valid values.
 
+use antiphon_engine_api::stt::DETECT_LANGUAGE;
 use std::net::SocketAddr;
 use toml::Value;
 
@@ -33,7 +34,7 @@ pub enum Rule {
     Header,
     /// The name of an environment variable, or empty.
     Variable,
-    /// Two lower-case letters, or empty.
+    /// Two lower-case letters, `auto`, or empty.
     Language,
     /// A URL: `http://` or `https://`, a host, an optional path, no `?` and no `#`.
     Url,
@@ -65,8 +66,8 @@ pub enum Rule {
     Wholes(i64, i64, &'static str),
     /// A table of any keys and values.
     Fields,
-    /// A table of texts by the two letters of their language: the most characters of one.
-    ByLanguage(usize),
+    /// A table of texts by the two letters of their language: the most characters of one, and an example.
+    ByLanguage(usize, &'static str),
     /// A table of tables: settings of calls by the number called or another name.
     Routes,
     /// A table of the keys of this section, for another engine of its stage; empty: none.
@@ -123,6 +124,7 @@ pub const KEYS: &[Key] = &[
     key("llm", "fallback", Rule::Fallback("llm")),
     key("tts", "engine", Rule::OneOf(&["auto", "flite", "piper", "kokoro", "speechlm", "openai", "fish", "moshi"])),
     key("tts", "voice", Rule::Name),
+    key("tts", "language_voices", Rule::ByLanguage(256, "am_adam")),
     key("tts", "speed", Rule::Number(0.25, 4.0)),
     key("tts", "lanes", Rule::Whole(0, 64, "replicas")),
     key("tts", "base_url", Rule::Url),
@@ -179,7 +181,7 @@ pub const KEYS: &[Key] = &[
     key("session", "interrupt_response", Rule::Switch),
     key("session", "ignore_backchannels", Rule::Switch),
     key("session", "filler_after_ms", Rule::Whole(0, 60_000, "milliseconds")),
-    key("session", "fillers", Rule::ByLanguage(100)),
+    key("session", "fillers", Rule::ByLanguage(100, "One moment.")),
     key("session", "history_tokens", Rule::Whole(200, 10_000_000, "tokens")),
     key("session", "max_utterance_seconds", Rule::Whole(10, 600, "seconds")),
     key("session", "refuse_unknown_fields", Rule::Switch),
@@ -320,11 +322,10 @@ impl Rule {
                 .as_array()
                 .is_some_and(|all| all.iter().all(|n| n.as_integer().is_some_and(|n| (*min..=*max).contains(&n)))),
             Self::Fields => value.is_table(),
-            Self::ByLanguage(max) => value.as_table().is_some_and(|texts| {
+            Self::ByLanguage(max, _) => value.as_table().is_some_and(|texts| {
                 let is_right = |text: &str| !text.trim().is_empty() && text.chars().count() <= *max;
-                let is_text = |(language, text): (&String, &Value)| {
-                    !language.is_empty() && Self::Language.allows_text(language) && text.as_str().is_some_and(is_right)
-                };
+                let is_text =
+                    |(language, text): (&String, &Value)| is_language(language) && text.as_str().is_some_and(is_right);
                 texts.iter().all(is_text)
             }),
             Self::Routes => value.as_table().is_some_and(|routes| {
@@ -351,7 +352,7 @@ impl Rule {
             Self::Name => !text.trim().is_empty(),
             Self::Header => text.bytes().all(|byte| (b' '..=b'~').contains(&byte)),
             Self::Variable => !text.starts_with(|c: char| c.is_ascii_digit()) && text.chars().all(word),
-            Self::Language => text.is_empty() || text.len() == 2 && text.chars().all(|c| c.is_ascii_lowercase()),
+            Self::Language => text.is_empty() || text == DETECT_LANGUAGE || is_language(text),
             Self::Url => after_scheme(text).is_some_and(url_rest),
             Self::UrlOrNone => text.is_empty() || after_scheme(text).is_some_and(url_rest),
             Self::OriginOrNone => text.is_empty() || origin(text),
@@ -390,7 +391,10 @@ impl Rule {
                 "the name of the environment variable that holds the key, such as \"OPENAI_API_KEY\", or \"\" for no key"
                     .into()
             }
-            Self::Language => "a language's two letters, such as \"en\", or \"\" for the engine's own choice".into(),
+            Self::Language => {
+                "a language's two letters, such as \"en\", \"auto\" for the one that is heard, or \"\" for the engine's own choice"
+                    .into()
+            }
             Self::Url => "an address such as \"http://127.0.0.1:11434/v1\"".into(),
             Self::UrlOrNone => "an address such as \"http://127.0.0.1:4318\", or \"\" for none".into(),
             Self::Listen => "an address and a port, such as \"127.0.0.1:8080\"".into(),
@@ -407,14 +411,19 @@ impl Rule {
             Self::Wholes(min, max, what) => format!("a list of {what} from {min} to {max}, such as [0, 1]"),
             Self::Fallback(section) => format!("a table of keys of [{section}], its engine among them, or {{}} for none"),
             Self::Fields => "a table, such as { language = \"English\" }".into(),
-            Self::ByLanguage(max) => {
-                format!("a table of texts of at most {max} characters by language, such as {{ en = \"One moment.\" }}")
+            Self::ByLanguage(max, example) => {
+                format!("a table of texts of at most {max} characters by language, such as {{ en = {example:?} }}")
             }
             Self::Words(words) => format!("a list of {}", words.join(", ")),
             Self::NatsServers => "a list of addresses, such as [\"tls://nats.example.org:4222\"]".into(),
             Self::Names => "a list of models, such as [\"kokoro\", \"whisper-base:q5_1\"]".into(),
         }
     }
+}
+
+/// Whether the text is the two letters of a language.
+fn is_language(text: &str) -> bool {
+    text.len() == 2 && text.chars().all(|c| c.is_ascii_lowercase())
 }
 
 fn number(value: &Value) -> Option<f64> {

@@ -182,6 +182,7 @@ impl App {
             engines,
             instructions: config.llm.system_prompt,
             model: "antiphon".into(),
+            language_voices: Arc::new(config.tts.language_voices.clone()),
             language: Some(config.stt.language).filter(|language| !language.is_empty()),
             stt_timeout: Duration::from_millis(config.stt.timeout_ms),
             mcp,

@@ -35,6 +35,7 @@ pub(super) async fn ready(State(app): State<Arc<App>>) -> Response {
         "max_sessions": app.config.max_sessions,
         "load": app.load.report(),
         "webrtc": app.webrtc.is_some(),
+        "detects_language": engines.stt.detects_language(),
         "engines": {
             "vad": engines.vad.name(),
             "stt": engines.stt.name(),

@@ -61,6 +61,7 @@ describe('settings', () => {
     for (const text of [null, '{', '7', 'null', '{"voice":"rms"}', '{"version":2,"voice":"rms"}']) expect(settingsFrom(text)).toEqual(defaultSettings);
     const invalid = { ...Object.fromEntries(Object.keys(all).map((key) => [key, { odd: 1 }])), theme: 'dark', other: 1 };
     expect(stored(invalid)).toEqual({ ...defaultSettings, theme: 'dark' });
+    expect(stored({ language: 'auto' }).language).toBe('auto');
     expect(stored({ speed: 9, volume: -1, language: 'Deutsch', instructions: 'ü'.repeat(128 * 1024 + 1), eagerness: 'mad' })).toEqual(defaultSettings);
   });
 

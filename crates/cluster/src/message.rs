@@ -494,6 +494,9 @@ pub struct StageDescription {
     /// Speech to text: it translates to English.
     #[serde(default)]
     pub translates: bool,
+    /// Speech to text: it detects the language spoken.
+    #[serde(default)]
+    pub detects_language: bool,
     /// Turn model: samples at 16 kHz that it considers.
     #[serde(default)]
     pub span_samples: u64,

@@ -203,6 +203,9 @@ pub enum Notice {
         part: u32,
         /// The transcript.
         text: String,
+        /// The language spoken by its code, where the recognizer names it.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        language: Option<String>,
         /// Its end that no [`Notice::TranscriptDelta`] has sent; `None` where there is none, or other words were sent.
         rest: Option<String>,
         /// How long the utterance was, at 16 kHz.

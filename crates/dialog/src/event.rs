@@ -46,6 +46,9 @@ pub enum Event {
         item: ItemId,
         /// The words.
         text: String,
+        /// The language spoken by its code, where the recognizer names it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        language: Option<String>,
     },
     /// A partial transcript of an utterance under way.
     Partial {
@@ -60,6 +63,9 @@ pub enum Event {
         item: ItemId,
         /// The transcript.
         result: Result<String, Failure>,
+        /// The language spoken by its code, where the recognizer names it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        language: Option<String>,
     },
     /// More text of a response; of a spoken one, the text of the chunk whose audio follows.
     Text {

@@ -7,8 +7,7 @@
 
 use super::responding::Response;
 use super::{
-    Action, Content, Dialog, Item, ItemKind, ItemStatus, Modality, OutputChange, ResponseRequest, ResponseSettings,
-    Role, Spoken,
+    Action, Content, Dialog, Item, ItemKind, ItemStatus, Modality, OutputChange, ResponseRequest, Role, Spoken,
 };
 use antiphon_types::{ResponseId, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -66,7 +65,7 @@ impl Dialog {
         let late = self.active.clone();
         let settings = late.as_ref().and_then(|id| self.responses.get(id)).map(|response| response.settings.clone());
         let id = late.unwrap_or_else(|| ResponseId::from(self.ids.next("resp")));
-        let settings = Box::new(settings.unwrap_or_else(|| ResponseSettings::resolve(&self.settings, &beside())));
+        let settings = Box::new(settings.unwrap_or_else(|| self.resolve(&beside(), self.language.as_deref())));
         self.filler = Filler { waits_since: None, requested: Some(id.clone()) };
         self.actions.push(Action::SpeakFiller { response: id, settings });
     }

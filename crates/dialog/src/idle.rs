@@ -49,7 +49,14 @@ impl Dialog {
         self.notify(Notice::ItemDone { item, previous, response: None });
         if self.settings.transcripts {
             let audio = position.saturating_sub(audio_start);
-            self.notify(Notice::Transcript { item: id, part: 0, text: String::new(), rest: None, audio });
+            self.notify(Notice::Transcript {
+                item: id,
+                part: 0,
+                text: String::new(),
+                language: None,
+                rest: None,
+                audio,
+            });
         }
         let instructions = format!("{}\n\n{PROMPT}", self.settings.instructions);
         self.respond(&ResponseRequest { instructions: Some(instructions), ..ResponseRequest::default() });

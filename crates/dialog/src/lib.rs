@@ -14,6 +14,7 @@ mod filler;
 mod history;
 mod idle;
 mod item;
+mod language;
 mod listening;
 mod memory;
 mod outputs;

@@ -347,7 +347,7 @@ impl Dialog {
         let early_failure = utterance.early_failure.take();
         self.listening.awaiting.push(utterance);
         if let Some(failure) = early_failure {
-            self.transcribed(&item, Err(failure));
+            self.transcribed(&item, Err(failure), None);
         }
     }
 
@@ -406,7 +406,7 @@ impl Dialog {
         }
     }
 
-    pub(super) fn transcribed(&mut self, item: &ItemId, result: Result<String, Failure>) {
+    pub(super) fn transcribed(&mut self, item: &ItemId, result: Result<String, Failure>, language: Option<String>) {
         if self.is_input(item) {
             return self.input_transcribed(item, result);
         }
@@ -420,11 +420,11 @@ impl Dialog {
                 // Without words to decide by, the failure is reported with its item.
                 Err(_) => self.interrupted_by(item),
             }
-            return self.transcribed(item, result);
+            return self.transcribed(item, result, language);
         }
         let utterance = self.listening.awaiting.remove(at);
         match result {
-            Ok(text) => self.heard(utterance, text),
+            Ok(text) => self.heard(utterance, text, language),
             Err(failure) => self.not_heard(utterance, failure),
         }
         self.start_waiting();
@@ -450,7 +450,7 @@ impl Dialog {
         }
     }
 
-    fn heard(&mut self, utterance: OpenUtterance, text: String) {
+    fn heard(&mut self, utterance: OpenUtterance, text: String, language: Option<String>) {
         let OpenUtterance { item, part, length, over, captions, .. } = utterance;
         if let Some(item) = self.history.item_mut(&item) {
             item.transcribe(part, &text);
@@ -458,7 +458,8 @@ impl Dialog {
         self.listening.unanswered += length;
         if self.settings.transcripts {
             let rest = captions.rest(&text);
-            self.notify(Notice::Transcript { item: item.clone(), part, text: text.clone(), rest, audio: length });
+            let (item, text, language) = (item.clone(), text.clone(), language.clone());
+            self.notify(Notice::Transcript { item, part, text, language, rest, audio: length });
         }
         if over.is_some_and(|reply| is_echo(&text, &reply)) {
             // The client may have deleted it before.
@@ -466,6 +467,7 @@ impl Dialog {
                 self.notify(Notice::ItemDeleted(item));
             }
         } else if !text.is_empty() {
+            self.language = self.language_after(&text, language.as_deref());
             self.listening.has_words = true;
             self.answered = None;
         }

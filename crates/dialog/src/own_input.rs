@@ -32,18 +32,19 @@ impl Dialog {
         input: Option<&[InputEntry]>,
         offered: Offered,
     ) -> Result<ChatRequest, memory::TooLong> {
+        let instructions = settings.model_instructions();
         let messages = match input {
             None => {
-                let fixed = memory::tokens(&settings.instructions) + memory::tool_tokens(&offered.tools);
+                let fixed = memory::tokens(&instructions) + memory::tool_tokens(&offered.tools);
                 self.history.forget(fixed, &self.settings.memory)?;
-                self.history.messages_of(&settings.instructions, self.history.recalled())
+                self.history.messages_of(&instructions, self.history.recalled())
             }
             Some(entries) => {
                 let items = entries.iter().filter_map(|entry| match entry {
                     InputEntry::Reference(id) => self.history.item(id),
                     InputEntry::Item(item) => Some(item),
                 });
-                self.history.messages_of(&settings.instructions, items)
+                self.history.messages_of(&instructions, items)
             }
         };
         Ok(ChatRequest {

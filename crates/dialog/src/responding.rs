@@ -136,7 +136,7 @@ impl Dialog {
     /// The same with the id of a speculative response.
     pub(super) fn respond_as(&mut self, id: Option<ResponseId>, request: &ResponseRequest) {
         let id = id.unwrap_or_else(|| ResponseId::from(self.ids.next("resp")));
-        let settings = ResponseSettings::resolve(&self.settings, request);
+        let settings = self.resolve(request, self.language.as_deref());
         let response = Response::new(self.listening.turn, request, settings);
         if response.settings.in_conversation {
             self.forget_follow_up();
@@ -152,7 +152,7 @@ impl Dialog {
 
     /// Begins a response for a filler alone.
     pub(super) fn respond_with_filler(&mut self, id: &ResponseId, request: &ResponseRequest) {
-        let settings = ResponseSettings::resolve(&self.settings, request);
+        let settings = self.resolve(request, self.language.as_deref());
         let response = Response::new(self.listening.turn, request, settings);
         let response = Response { started: true, is_filler: true, ..response };
         self.notify(Notice::ResponseCreated(response.view(id, ResponseStatus::InProgress, None)));
@@ -182,6 +182,7 @@ impl Dialog {
                     continue;
                 }
             };
+            self.settle_language(&id);
             let offers = offered.remote.clone();
             let (settings, input) = (self.responses[&id].settings.clone(), self.responses[&id].input.clone());
             let chat = match self.chat(&settings, input.as_deref(), offered) {

@@ -40,6 +40,10 @@ pub struct Settings {
     /// How long a turn may be silent before a filler is spoken; `None`: for ever. Absent in replay logs that are older.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub filler_after: Option<Duration>,
+    /// The voices by the code of their language, where replies follow the language heard; in other languages the session's voice
+    /// speaks. `None`: they do not. Absent in replay logs that are older.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub language_voices: Option<BTreeMap<String, String>>,
     /// Whether the client gets transcripts of the input.
     pub transcripts: bool,
     /// Whether a client that controls playback gets transcript deltas of an utterance under way; else from its commit on.
@@ -168,6 +172,9 @@ pub enum InputEntry {
 pub struct ResponseSettings {
     /// The system prompt.
     pub instructions: String,
+    /// The language to answer in by its code; `None`: the model's choice.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub language: Option<String>,
     /// Its output modality.
     pub modality: Modality,
     /// The voice's id.
@@ -208,6 +215,7 @@ impl ResponseSettings {
         let chosen = if request.tool_choice.is_some() { None } else { session.server_choice.clone() };
         Self {
             instructions: request.instructions.unwrap_or_else(|| session.instructions.clone()),
+            language: None,
             modality: request.modality.unwrap_or(session.modality),
             voice: request.voice.unwrap_or_else(|| session.voice.clone()),
             speed: request.speed.unwrap_or(session.speed),

@@ -128,7 +128,7 @@ impl Dialog {
     }
 
     /// A provisional transcript: starts the speculative response to it.
-    pub(super) fn provisional_transcript(&mut self, item: &ItemId, text: &str) {
+    pub(super) fn provisional_transcript(&mut self, item: &ItemId, text: &str, language: Option<&str>) {
         if self.weigh(item, text, true) {
             return self.drop_speculation_of(item);
         }
@@ -142,7 +142,8 @@ impl Dialog {
         if utterance.over.as_ref().is_some_and(|reply| is_echo(text, reply)) {
             return;
         }
-        let settings = ResponseSettings::resolve(&self.settings, &ResponseRequest::default());
+        let language = self.language_after(text, language);
+        let settings = self.resolve(&ResponseRequest::default(), language.as_deref());
         let Some(chat) = self.provisional_request(item, text, &settings) else { return };
         let response = ResponseId::from(self.ids.next("resp"));
         let speculative = SpeculativeResponse { id: response.clone(), chat: chat.clone(), settings: settings.clone() };

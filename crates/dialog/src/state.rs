@@ -59,6 +59,9 @@ pub struct Dialog {
     pub(super) remote: Remote,
     #[serde(default)]
     pub(super) filler: Filler,
+    /// The language heard last, by its code, where replies follow it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) language: Option<String>,
     pub(super) now: Timestamp,
     /// Empty between two steps.
     #[serde(skip)]
@@ -82,6 +85,7 @@ impl Dialog {
             away: false,
             remote: Remote::default(),
             filler: Filler::default(),
+            language: None,
             now: Timestamp::ZERO,
             actions: Vec::new(),
         }
@@ -125,9 +129,11 @@ impl Dialog {
             Event::SpeechStopped { audio_end } => self.speech_stopped(audio_end),
             Event::Paused => self.paused(),
             Event::Resumed => self.resumed(),
-            Event::ProvisionalTranscript { item, text } => self.provisional_transcript(&item, &text),
+            Event::ProvisionalTranscript { item, text, language } => {
+                self.provisional_transcript(&item, &text, language.as_deref());
+            }
             Event::Partial { item, text } => self.partial(item, &text),
-            Event::Transcribed { item, result } => self.transcribed(&item, result),
+            Event::Transcribed { item, result, language } => self.transcribed(&item, result, language),
             Event::Text { response, text } => self.text(&response, &text),
             Event::ToolCall(delta) => self.tool_call(delta),
             Event::AudioGenerated { response, n } => self.audio_made(&response, n),

@@ -5,6 +5,7 @@ mod captions;
 mod filler;
 mod idle;
 mod interleavings;
+mod language;
 mod remote;
 mod rules;
 mod script;

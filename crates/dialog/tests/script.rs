@@ -22,6 +22,19 @@ pub fn check(script: &str) {
     check_with(Runner::new(PlaybackControl::Client, Some(AUTO)), script);
 }
 
+/// A transcript, behind its language in brackets where the recognizer names it.
+fn in_language(transcript: &str) -> (String, Option<String>) {
+    match transcript.strip_prefix('[').and_then(|rest| rest.split_once("] ")) {
+        Some((language, text)) => (text.into(), Some(language.into())),
+        None => (transcript.into(), None),
+    }
+}
+
+/// The language and the voice of a response that follows the language heard.
+fn spoken_as(settings: &ResponseSettings) -> String {
+    settings.language.as_ref().map(|language| format!(" in {language} by {}", settings.voice)).unwrap_or_default()
+}
+
 /// Checks a script in the given conversation.
 #[track_caller]
 pub fn check_with(mut runner: Runner, script: &str) {
@@ -72,6 +85,7 @@ impl Runner {
             server_choice: None,
             turn_detection,
             filler_after: None,
+            language_voices: None,
             transcripts: true,
             live_transcripts: false,
             memory: Memory { budget: 8_000, conversation: None, truncation: Truncation::Oldest { keep: 1.0 } },
@@ -119,6 +133,12 @@ impl Runner {
     /// A filler is spoken where a turn is silent for longer.
     pub fn fill_after(&mut self, after: Duration) {
         self.set(Settings { filler_after: Some(after), ..self.dialog.settings().clone() });
+    }
+
+    /// Replies follow the language heard, with these voices by language.
+    pub fn follow_language(&mut self, voices: &[(&str, &str)]) {
+        let voices = voices.iter().map(|(language, voice)| ((*language).into(), (*voice).into())).collect();
+        self.set(Settings { language_voices: Some(voices), ..self.dialog.settings().clone() });
     }
 
     fn set(&mut self, settings: Settings) {
@@ -176,10 +196,16 @@ impl Runner {
             "stopped" => Event::SpeechStopped { audio_end: at16(first) },
             "paused" => Event::Paused,
             "resumed" => Event::Resumed,
-            "provisional" => Event::ProvisionalTranscript { item: self.item(first), text: rest.into() },
+            "provisional" => {
+                let (text, language) = in_language(rest);
+                Event::ProvisionalTranscript { item: self.item(first), text, language }
+            }
             "partial" => Event::Partial { item: self.item(first), text: rest.into() },
-            "heard" => Event::Transcribed { item: self.item(first), result: Ok(rest.into()) },
-            "unheard" => Event::Transcribed { item: self.item(first), result: Err(rest.into()) },
+            "heard" => {
+                let (text, language) = in_language(rest);
+                Event::Transcribed { item: self.item(first), result: Ok(text), language }
+            }
+            "unheard" => Event::Transcribed { item: self.item(first), result: Err(rest.into()), language: None },
             "text" => Event::Text { response: self.response(first), text: format!("{rest} ") },
             "made" => Event::AudioGenerated { response: self.response(first), n: at24(rest) },
             "fills" => Event::FillerStarted { response: self.response(first), text: rest.into() },
@@ -217,6 +243,10 @@ impl Runner {
             }
             "result" => client(Command::CreateItem { item: result(first, rest), place: ItemPosition::Last }),
             "respond" => client(Command::CreateResponse(Box::default())),
+            "respond_by" => {
+                let request = ResponseRequest { voice: Some(first.into()), ..ResponseRequest::default() };
+                client(Command::CreateResponse(Box::new(request)))
+            }
             "aside" => {
                 let input = Some(vec![InputEntry::Item(written(argument))]);
                 client(Command::CreateResponse(Box::new(ResponseRequest {
@@ -268,7 +298,9 @@ impl Runner {
             Action::Transcribe(item) => format!("transcribe {}", self.i(item)),
             Action::DropUtterance(item) => format!("drop {}", self.i(item)),
             Action::ClearInput => "clear input".into(),
-            Action::StartResponse(work) => format!("start {} {}", self.r(&work.response), work.turn),
+            Action::StartResponse(work) => {
+                format!("start {} {}{}", self.r(&work.response), work.turn, spoken_as(&work.settings))
+            }
             Action::TranscribePartially(item) => format!("transcribe partially {}", self.i(item)),
             Action::TranscribeProvisionally(item) => format!("transcribe provisionally {}", self.i(item)),
             Action::StartSpeculative(_) if self.names_only_seen => "speculate".into(),
@@ -279,7 +311,7 @@ impl Runner {
                     _ => "?",
                 });
                 let said = format!("{:?}", said.unwrap_or_default());
-                format!("speculate {} on {said}", self.r(&work.response))
+                format!("speculate {} on {said}{}", self.r(&work.response), spoken_as(&work.settings))
             }
             Action::ReleaseSpeculative(id) => format!("release {}", self.r(id)),
             Action::DropSpeculative { response, outcome, wasted } => {
@@ -292,7 +324,9 @@ impl Runner {
             Action::Hold => "hold".into(),
             Action::Release { .. } => "release".into(),
             Action::Flush(id) => format!("flush {}", self.r(id)),
-            Action::SpeakFiller { response, .. } => format!("filler {}", self.r(response)),
+            Action::SpeakFiller { response, settings } => {
+                format!("filler {}{}", self.r(response), spoken_as(settings))
+            }
             Action::Notify(notice) => format!("< {}", self.notice(notice)),
         }
     }

@@ -74,6 +74,9 @@ pub enum ServerEvent {
         item_id: ItemId,
         content_index: u32,
         transcript: String,
+        /// An extension: the language spoken as an ISO-639-1 code, where the engine names it.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        language: Option<String>,
         usage: TranscriptionUsage,
         /// Present if the client requested them and the engine supports them.
         #[serde(skip_serializing_if = "Option::is_none")]

@@ -69,6 +69,7 @@ fn input_events() -> Vec<ServerEvent> {
             item_id: item_id(),
             content_index: 0,
             transcript: "what time is it".into(),
+            language: None,
             usage: TranscriptionUsage::Duration { seconds: 1.25 },
             logprobs: None,
         },

@@ -5,6 +5,7 @@ use super::egress::{About, Close, Message};
 use super::expiry::SessionExpiry;
 use super::fair_order::{FairOrder, only_if};
 use super::ingress::{Advance, Ingress};
+use super::languages;
 use super::limits::NoLimits;
 use super::perform::{EventPayload, TranscriptLogprobs};
 use super::playback::Playback;
@@ -165,7 +166,7 @@ impl Actor {
         };
         let timeline = Timeline::new(begins, setup.turn_history.clone(), setup.metrics.clone());
         let life = SessionExpiry::new(clock, setup.life(), mode != AudioMode::Events || opening.resume_key.is_some());
-        let settings = translate::settings(&session, &setup.session);
+        let settings = setup.dialog_settings(&session);
         let (turns, speculation) = (setup.turns(&session), setup.speculation.limits());
         let follow_up_after = setup.follow_up_after();
         let start = || DialogStart { settings: settings.clone(), playback, seed, follow_up_after, speculation };
@@ -432,10 +433,11 @@ impl Actor {
                 self.ingress.partial(&item, &text, n_heard);
                 self.step(Event::Partial { item, text });
             }
-            Report::ProvisionalTranscript { item, text, n_heard } => {
+            Report::ProvisionalTranscript { item, text, language, n_heard } => {
                 self.timeline.provisional_transcribed(&item, self.now());
                 self.ingress.partial(&item, &text, n_heard);
-                self.step(Event::ProvisionalTranscript { item, text });
+                let language = languages::named(language);
+                self.step(Event::ProvisionalTranscript { item, text, language });
             }
             Report::Judged { pause_start, probability } => self.ingress.judged(probability, pause_start),
             Report::Learnt(item, speaker) => {
@@ -446,8 +448,9 @@ impl Actor {
                 if !learns {
                     self.transcriptions.remove(&item);
                 }
-                let mut payload = EventPayload::default();
+                let (mut payload, mut language) = (EventPayload::default(), None);
                 let result = result.map(|transcript| {
+                    language = languages::named(transcript.language);
                     let logprobs = transcript.logprobs;
                     payload.logprobs = logprobs.map(|tokens| TranscriptLogprobs { item: item.clone(), tokens });
                     self.speaker = transcript.speaker.or(self.speaker.take());
@@ -467,11 +470,13 @@ impl Actor {
                 let now = self.now();
                 let note = |timeline: &mut Timeline| {
                     timeline.recognized_by(&item, served.clone(), meter.clone());
+                    timeline.spoken_in(&item, language.clone());
                     timeline.transcribed(&item, words.as_deref().map_err(String::as_str), now);
                 };
                 note(&mut self.timeline);
                 let was_turn = self.timeline.holds(&item);
-                let actions = self.decide(Event::Transcribed { item: item.clone(), result });
+                let actions =
+                    self.decide(Event::Transcribed { item: item.clone(), result, language: language.clone() });
                 self.perform(actions, payload);
                 // Speech over a reply may be a turn only by these words.
                 if !was_turn {

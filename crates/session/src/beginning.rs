@@ -25,6 +25,7 @@ impl Setup {
         let mut session = self.plain_object(id);
         let mut update = settings.cloned().unwrap_or_default();
         self.find_voice(update.output.voice.as_mut(), owner, "session.audio.output.voice")?;
+        self.check_language(&update)?;
         session.apply(update);
         self.check_tools(&[], &mut session)?;
         Ok(session)

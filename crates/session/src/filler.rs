@@ -4,6 +4,7 @@
 //! cannot be spoken, or not in time, is left out: the answer reports what fails.
 
 use super::actor::Actor;
+use super::languages;
 use super::responding::Product;
 use antiphon_dialog::{Event, ResponseSettings};
 use antiphon_engine_api::tts::{PlayoutEstimate, SpeechRequest};
@@ -30,11 +31,10 @@ pub(super) struct FillerSpeech {
 }
 
 impl Actor {
-    /// Starts to synthesize a filler for `response`, in the language of its voice; none where no words are configured for it.
+    /// Starts to synthesize a filler for `response`, in the language of its speech; none where no words are configured for it.
     pub(super) fn speak_filler(&mut self, response: ResponseId, settings: &ResponseSettings) {
         let tts = self.setup.engines.tts.clone();
-        let tag = tts.language(&settings.voice);
-        let language = tag.split(['-', '_']).next().unwrap_or_default().to_lowercase();
+        let language = languages::of_speech(tts.as_ref(), settings);
         let Some(text) = self.setup.session.fillers.get(&language).cloned() else {
             return tracing::debug!(%language, "no filler: session.fillers has none in the voice's language");
         };

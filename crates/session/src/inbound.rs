@@ -177,10 +177,11 @@ impl Actor {
             return Err(framed_format());
         }
         self.setup.find_voice(update.output.voice.as_mut(), self.owner, "session.audio.output.voice")?;
+        self.setup.check_language(&update)?;
         let mut next = self.session.clone();
         next.apply(update);
         self.setup.check_tools(&self.session.tools, &mut next)?;
-        let command = Command::UpdateSettings(Box::new(translate::settings(&next, &self.setup.session)));
+        let command = Command::UpdateSettings(Box::new(self.setup.dialog_settings(&next)));
         let actions = self.decide(Event::Client { event_id, command });
         if !is_refused(&actions) {
             self.ingress.set(translate::format(next.audio.input.format), self.setup.turns(&next));

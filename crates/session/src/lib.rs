@@ -18,6 +18,7 @@ mod inbound;
 mod ingress;
 mod inline_audio;
 mod judging;
+mod languages;
 mod limits;
 mod microphone;
 mod perform;

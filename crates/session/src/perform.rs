@@ -123,7 +123,7 @@ impl Actor {
             item: item.clone(),
             stt: self.setup.engines.stt.clone(),
             options: SttOptions {
-                language: transcription.and_then(|t| t.language.clone()).or_else(|| self.setup.language.clone()),
+                language: self.setup.spoken_language(&self.session).map(str::to_owned),
                 prompt: transcription.and_then(antiphon_protocol::Transcription::expected),
                 logprobs: self.session.include.iter().flatten().any(|name| name == INCLUDE_LOGPROBS),
                 speaker: self.speaker.clone(),

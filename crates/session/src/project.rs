@@ -108,7 +108,7 @@ impl Projector {
 
 /// The end of a transcription. The deltas together are the transcript, as long as nothing was taken back.
 fn transcript(notice: Notice, logprobs: Option<&TranscriptLogprobs>) -> Vec<ServerEvent> {
-    let Notice::Transcript { item, part, text, rest, audio } = notice else { return Vec::new() };
+    let Notice::Transcript { item, part, text, language, rest, audio } = notice else { return Vec::new() };
     let delta = |delta| ServerEvent::TranscriptionDelta { item_id: item.clone(), content_index: part, delta };
     let mut events: Vec<ServerEvent> = rest.map(delta).into_iter().collect();
     let logprob = |TokenLogprob { token, logprob }: &TokenLogprob| Logprob {
@@ -121,6 +121,7 @@ fn transcript(notice: Notice, logprobs: Option<&TranscriptLogprobs>) -> Vec<Serv
         item_id: item,
         content_index: part,
         transcript: text,
+        language,
         usage: TranscriptionUsage::Duration { seconds: seconds(audio) },
         logprobs: own.map(|logprobs| logprobs.tokens.iter().map(logprob).collect()),
     });

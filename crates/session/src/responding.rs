@@ -6,6 +6,7 @@
 //! Dropping the future drops the model's stream and the synthesis with it.
 
 use super::filler::FillerSpeech;
+use super::languages;
 use antiphon_dialog::{Event, Failure, Modality, ResponseWork, ToolCallDelta};
 use antiphon_engine_api::llm::{LlmDelta, LlmError};
 use antiphon_engine_api::tts::{
@@ -341,9 +342,9 @@ impl Responding {
         self.send(Event::Text { response: self.id(), text }).await
     }
 
-    /// The language of the voice that will speak.
+    /// The language of the speech.
     fn language(&self) -> Language {
-        Language::of_tag(&self.engines.tts.language(&self.work.settings.voice))
+        Language::of_tag(&languages::of_speech(self.engines.tts.as_ref(), &self.work.settings))
     }
 
     fn now(&self) -> Timestamp {
@@ -549,6 +550,7 @@ mod tests {
             turn_detection: None,
             transcripts: false,
             filler_after: None,
+            language_voices: None,
             live_transcripts: false,
             memory: Memory { budget: 8_000, conversation: None, truncation: Truncation::Disabled },
         };

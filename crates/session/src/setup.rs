@@ -10,6 +10,7 @@ use antiphon_telemetry::{Metrics, span};
 use antiphon_types::sealed::Sealing;
 use antiphon_types::{Brownout, IdMint, KeyId, SessionId};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
@@ -80,8 +81,10 @@ pub struct Setup {
     pub instructions: String,
     /// The model's name where a client gives none.
     pub model: String,
-    /// ISO-639-1; `None`: the recognizer's own choice.
+    /// ISO-639-1, or [`DETECT_LANGUAGE`](antiphon_engine_api::stt::DETECT_LANGUAGE); `None`: the recognizer's own choice.
     pub language: Option<String>,
+    /// Voices by the code of their language, where replies follow the language heard.
+    pub language_voices: Arc<BTreeMap<String, String>>,
     /// From the end of an utterance to its transcript.
     pub stt_timeout: Duration,
     /// Remote tools.

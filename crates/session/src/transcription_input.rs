@@ -57,6 +57,8 @@ pub(super) enum Report {
         item: ItemId,
         /// The words.
         text: String,
+        /// The language spoken, as the engine names it.
+        language: Option<String>,
         /// Audio it covers, from the utterance's beginning, at 16 kHz.
         n_heard: Samples,
     },

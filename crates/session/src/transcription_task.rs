@@ -200,8 +200,8 @@ impl TranscriptionTask {
         };
         let failed = |error: &SttError| tracing::debug!(%error, "no provisional transcript at this pause");
         let transcript = provisional.inspect_err(failed).ok()?;
-        let report = Report::ProvisionalTranscript { item: self.item.clone(), text: transcript.text.clone(), n_heard };
-        let _ = self.reports.send(report).await;
+        let (item, text, language) = (self.item.clone(), transcript.text.clone(), transcript.language.clone());
+        let _ = self.reports.send(Report::ProvisionalTranscript { item, text, language, n_heard }).await;
         Some(transcript)
     }
 

@@ -41,7 +41,8 @@ pub(super) fn command(event: ClientEvent) -> Option<Command> {
     })
 }
 
-/// The dialog's settings of a session object, and of the hub where the client has none.
+/// The dialog's settings of a session object, and of the hub where the client has none; without the voices by language, which
+/// the engines determine.
 pub(super) fn settings(session: &antiphon_protocol::Session, configured: &SessionConfig) -> Settings {
     let input = &session.audio.input;
     Settings {
@@ -68,6 +69,7 @@ pub(super) fn settings(session: &antiphon_protocol::Session, configured: &Sessio
                 antiphon_protocol::TurnDetection::SemanticVad(_) => None,
             },
         }),
+        language_voices: None,
         filler_after: match configured.filler_after_ms {
             0 => None,
             ms => Some(Duration::from_millis(ms.into())),

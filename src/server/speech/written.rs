@@ -4,7 +4,7 @@ use super::form::{Form, Shape};
 use antiphon_engine_api::stt::{Segment, TokenLogprob, Transcript};
 use antiphon_engine_api::vad::RATE;
 use antiphon_text::words::is_spaced;
-use antiphon_types::Samples;
+use antiphon_types::{Samples, language_name};
 use axum::Json;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
@@ -165,34 +165,8 @@ fn one_line(text: &str) -> String {
 }
 
 /// A language as the original names it: its English name.
-fn name_of(code: &str) -> &str {
-    const NAMES: [(&str, &str); 24] = [
-        ("ar", "arabic"),
-        ("cs", "czech"),
-        ("da", "danish"),
-        ("de", "german"),
-        ("el", "greek"),
-        ("en", "english"),
-        ("es", "spanish"),
-        ("fi", "finnish"),
-        ("fr", "french"),
-        ("he", "hebrew"),
-        ("hi", "hindi"),
-        ("hu", "hungarian"),
-        ("it", "italian"),
-        ("ja", "japanese"),
-        ("ko", "korean"),
-        ("nl", "dutch"),
-        ("no", "norwegian"),
-        ("pl", "polish"),
-        ("pt", "portuguese"),
-        ("ru", "russian"),
-        ("sv", "swedish"),
-        ("tr", "turkish"),
-        ("uk", "ukrainian"),
-        ("zh", "chinese"),
-    ];
-    NAMES.iter().find(|(known, _)| *known == code).map_or(code, |(_, name)| name)
+fn name_of(code: &str) -> String {
+    language_name(code).unwrap_or(code).to_lowercase()
 }
 
 #[cfg(test)]

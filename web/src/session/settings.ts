@@ -20,7 +20,7 @@ export interface Settings {
   volume: number;
   voice: string | null;
   speed: number | null;
-  /** ISO 639-1. */
+  /** ISO 639-1, or `auto`: the one that is heard. */
   language: string | null;
   instructions: string | null;
   /** The user holds a key while talking; the hub detects no turns. */
@@ -73,7 +73,7 @@ const CHECKS: Record<keyof Settings, Check> = {
   volume: within(0, 1),
   voice: or(text(256)),
   speed: or(within(SPEEDS.min, SPEEDS.max)),
-  language: or((value) => typeof value === 'string' && /^[a-z]{2,3}$/.test(value)),
+  language: or((value) => typeof value === 'string' && /^[a-z]{2,4}$/.test(value)),
   instructions: or((value) => typeof value === 'string' && value !== '' && bytesOf(value) <= MAX_INSTRUCTIONS_BYTES),
   pushToTalk: oneOf(true, false),
   eagerness: oneOf(null, 'low', 'medium', 'high', 'auto'),

@@ -37,6 +37,7 @@ const THEMES: Choices<Settings['theme']> = [['system', 'System'], ['light', 'Lig
 
 export default function SettingsSheet({ conversation, state, settings, onChange, onClose }: Props) {
   const { pushToTalk, eagerness } = settings;
+  const automatic: Choices<string> = state.hub?.['detects_language'] || settings.language === 'auto' ? [['auto', 'Automatic']] : [];
   return (
     <Dialog id="settings" title="Settings" onClose={onClose}>
       <Group title="Sound">
@@ -50,7 +51,7 @@ export default function SettingsSheet({ conversation, state, settings, onChange,
         <Choice
           id="language"
           name="You speak"
-          choices={[[null, 'Hub’s choice'], ...LANGUAGES.map((code) => [code, LANGUAGE_NAMES.of(code) ?? code] as const)]}
+          choices={[[null, 'Hub’s choice'], ...automatic, ...LANGUAGES.map((code) => [code, LANGUAGE_NAMES.of(code) ?? code] as const)]}
           value={settings.language}
           onChange={(language) => onChange({ language })}
         />

@@ -248,6 +248,7 @@ fn setup(dice: &mut Dice, temper: Temper, ending: Ending, probe: &Arc<Probe>) ->
         instructions: "Answer.".into(),
         model: "simulated".into(),
         language: None,
+        language_voices: Default::default(),
         stt_timeout: dice.pick(&[Duration::from_secs(1), Duration::from_secs(5), Duration::from_secs(20)]),
         mcp: engines::mcp(probe, temper),
         mcp_config: McpConfig { allowed_servers: vec![TOOLS.into()], ..McpConfig::default() },

@@ -524,6 +524,7 @@ mod tests {
                 voices: voices.iter().map(voice).collect(),
                 marks: Vec::new(),
                 translates: false,
+                detects_language: false,
                 span_samples: 0,
             }],
         }

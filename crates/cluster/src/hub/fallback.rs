@@ -50,6 +50,10 @@ impl Stt for Fallback<dyn Stt> {
         self.workers.translates() && self.local.translates()
     }
 
+    fn detects_language(&self) -> bool {
+        self.workers.detects_language() && self.local.detects_language()
+    }
+
     fn waiting(&self) -> usize {
         self.workers.waiting() + self.local.waiting()
     }

@@ -6,7 +6,7 @@
 use super::attempt::{Attempt, Lost, MAX_ATTEMPTS, NotOpened, failure};
 use super::{Cluster, Counters};
 use crate::frame::{Frame, Kind, MAX_AUDIO_SAMPLES, pcm_payload};
-use crate::message::{Answer, Failure, Request, Stage, SttRequest, of_json};
+use crate::message::{Answer, Failure, Request, Stage, StageDescription, SttRequest, of_json};
 use antiphon_engine_api::Hop;
 use antiphon_engine_api::stt::{OpeningUtterance, SpeakerState, Stt, SttError, SttOptions, SttUtterance, Transcript};
 use bytes::Bytes;
@@ -22,6 +22,12 @@ impl ClusterStt {
     pub(super) fn new(cluster: Cluster) -> Self {
         Self { cluster }
     }
+
+    /// Whether there are workers, and all of them can do this.
+    fn all_workers(&self, can: impl Fn(&StageDescription) -> bool) -> bool {
+        let serving = self.cluster.0.directory.serving(Stage::Stt);
+        !serving.is_empty() && serving.iter().all(|worker| worker.stage(Stage::Stt).is_some_and(&can))
+    }
 }
 
 impl Stt for ClusterStt {
@@ -30,9 +36,11 @@ impl Stt for ClusterStt {
     }
 
     fn translates(&self) -> bool {
-        let serving = self.cluster.0.directory.serving(Stage::Stt);
-        !serving.is_empty()
-            && serving.iter().all(|worker| worker.stage(Stage::Stt).is_some_and(|stage| stage.translates))
+        self.all_workers(|stage| stage.translates)
+    }
+
+    fn detects_language(&self) -> bool {
+        self.all_workers(|stage| stage.detects_language)
     }
 
     fn concurrency(&self) -> usize {

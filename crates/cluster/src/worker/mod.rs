@@ -568,10 +568,14 @@ impl WorkerStage {
             voices: Vec::new(),
             marks: Vec::new(),
             translates: false,
+            detects_language: false,
             span_samples: 0,
         };
         match &self.engine {
-            StageEngine::Stt(engine, _) => description.translates = engine.translates(),
+            StageEngine::Stt(engine, _) => {
+                description.translates = engine.translates();
+                description.detects_language = engine.detects_language();
+            }
             StageEngine::Tts(engine) => {
                 description.voices = engine.voices();
                 description.marks = engine.marks();

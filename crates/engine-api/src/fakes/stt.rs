@@ -2,11 +2,11 @@
 //! received.
 
 use super::FakeWorker;
-use crate::stt::{SpeakerState, Stt, SttError, SttOptions, SttUtterance, TokenLogprob, Transcript};
+use crate::stt::{DETECT_LANGUAGE, SpeakerState, Stt, SttError, SttOptions, SttUtterance, TokenLogprob, Transcript};
 use crate::{Hop, REMOTE_CONCURRENCY};
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, ready};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -18,6 +18,8 @@ pub struct FakeStt {
     pub delay: Duration,
     partials: bool,
     translates: bool,
+    /// Of the scripted transcripts, where it detects them.
+    languages: Option<Arc<BTreeMap<String, String>>>,
     worker: Option<FakeWorker>,
     is_away: bool,
     concurrency: Option<usize>,
@@ -67,6 +69,14 @@ impl FakeStt {
         Self { script: Arc::new(Mutex::new(script)), ..Self::default() }
     }
 
+    /// An engine that detects the language: it returns these transcripts in this order, each behind the language that it reports
+    /// where it is asked to detect it.
+    pub fn detects<'a>(spoken: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
+        let spoken: Vec<(&str, &str)> = spoken.into_iter().collect();
+        let languages = spoken.iter().map(|(language, text)| ((*text).to_owned(), (*language).to_owned())).collect();
+        Self { languages: Some(Arc::new(languages)), ..Self::hears(spoken.into_iter().map(|(_, text)| text)) }
+    }
+
     /// Appends a failure with this message to the script.
     pub fn then_fails(self, message: &str) -> Self {
         self.script.lock().expect("no panic while locked").push_back(Err(message.to_owned()));
@@ -83,6 +93,10 @@ impl Stt for FakeStt {
         self.translates
     }
 
+    fn detects_language(&self) -> bool {
+        self.languages.is_some()
+    }
+
     fn concurrency(&self) -> usize {
         self.concurrency.unwrap_or(REMOTE_CONCURRENCY)
     }
@@ -91,8 +105,9 @@ impl Stt for FakeStt {
         if self.is_away {
             return ready(Err(SttError::Away("no worker serves stt".into()))).boxed();
         }
-        let SttOptions { logprobs, translate, hop, .. } = options;
-        let utterance = FakeUtterance { engine: self.clone(), n_samples: 0, logprobs, translate, hop };
+        let SttOptions { logprobs, translate, hop, language, .. } = options;
+        let detects = language.as_deref() == Some(DETECT_LANGUAGE);
+        let utterance = FakeUtterance { engine: self.clone(), n_samples: 0, logprobs, translate, detects, hop };
         ready(Ok(Box::new(utterance) as Box<dyn SttUtterance>)).boxed()
     }
 }
@@ -102,6 +117,7 @@ struct FakeUtterance {
     n_samples: usize,
     logprobs: bool,
     translate: bool,
+    detects: bool,
     hop: Hop,
 }
 
@@ -121,11 +137,13 @@ impl FakeUtterance {
 
     fn transcript(&self, text: String) -> Transcript {
         self.engine.worker.iter().for_each(|worker| worker.fill(&self.hop));
+        let languages = self.engine.languages.as_ref().filter(|_| self.detects);
+        let language = languages.and_then(|languages| languages.get(&text).cloned());
         // The fake reports full confidence for each token.
         let text = if self.translate { format!("in English: {text}") } else { text };
         let token = |word: &str| TokenLogprob { token: word.to_owned(), logprob: 0.0 };
         let logprobs = self.logprobs.then(|| text.split_whitespace().map(token).collect());
-        Transcript { text, logprobs, confidence: Some(1.0), ..Transcript::default() }
+        Transcript { text, logprobs, language, confidence: Some(1.0), ..Transcript::default() }
     }
 }
 

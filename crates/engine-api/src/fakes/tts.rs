@@ -6,6 +6,7 @@ use antiphon_types::{Pcm, SampleRate};
 use futures_util::StreamExt;
 use futures_util::stream::{self, BoxStream};
 use std::f32::consts::TAU;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::mpsc;
 
@@ -21,6 +22,7 @@ pub struct FakeTts {
     pub takes_words: bool,
     worker: Option<FakeWorker>,
     is_away: bool,
+    spoken_by: Arc<Mutex<Vec<String>>>,
 }
 
 /// Playing time per character in milliseconds.
@@ -36,6 +38,7 @@ impl Default for FakeTts {
             takes_words: false,
             worker: None,
             is_away: false,
+            spoken_by: Arc::default(),
         }
     }
 }
@@ -44,6 +47,17 @@ impl FakeTts {
     /// Sets the delay before each block.
     pub fn delayed(self, delay: Duration) -> Self {
         Self { delay, ..self }
+    }
+
+    /// Replaces its voices: the id and the language of each, the default first.
+    pub fn with_voices<'a>(self, voices: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
+        let voice = |(id, language): (&str, &str)| Voice { id: id.into(), name: id.into(), language: language.into() };
+        Self { voices: voices.into_iter().map(voice).collect(), ..self }
+    }
+
+    /// The voice of each chunk so far.
+    pub fn spoken_by(&self) -> Vec<String> {
+        self.spoken_by.lock().expect("no panic while locked").clone()
     }
 
     /// Makes it take a text word by word: each piece is spoken as a chunk of its own, as soon as it comes.
@@ -91,6 +105,7 @@ impl Tts for FakeTts {
         if self.is_away {
             return stream::iter([Err(TtsError::Away("no worker serves tts".into()))]).boxed();
         }
+        self.spoken_by.lock().expect("no panic while locked").push(request.voice.clone());
         if self.fails_on.as_ref().is_some_and(|word| request.text.contains(word.as_str())) {
             let error = TtsError::Engine { message: "told to fail".into(), source: None };
             return stream::iter([Err(error)]).boxed();

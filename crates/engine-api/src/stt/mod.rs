@@ -18,6 +18,9 @@ use std::time::Duration;
 /// Sampling rate of all PCM passed to an engine: mono, 16 kHz.
 pub const RATE: SampleRate = SampleRate::HZ_16000;
 
+/// Asks for the language to be detected, as [`SttOptions::language`] and as `stt.language`.
+pub const DETECT_LANGUAGE: &str = "auto";
+
 /// The transcript of an utterance.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Transcript {
@@ -109,7 +112,8 @@ pub struct VocabularyHint {
 /// Options for decoding one utterance.
 #[derive(Clone, Debug, Default)]
 pub struct SttOptions {
-    /// ISO-639-1 code of the language; `None`: the engine decides.
+    /// ISO-639-1 code of the language, or [`DETECT_LANGUAGE`], only for engines that support it: [`Stt::detects_language`].
+    /// `None`: the engine decides.
     pub language: Option<String>,
     /// Expected words, if the engine supports them.
     pub prompt: Option<String>,
@@ -132,6 +136,14 @@ pub struct SttOptions {
     pub meter: Meter,
 }
 
+impl SttOptions {
+    /// The code of the language to transcribe: the requested one, else the engine's `own`. `None`: the engine decides, or detects
+    /// it.
+    pub fn language_or<'a>(&'a self, own: Option<&'a str>) -> Option<&'a str> {
+        self.language.as_deref().or(own).filter(|language| *language != DETECT_LANGUAGE)
+    }
+}
+
 /// An utterance that has its place in the queue of an engine.
 pub type OpeningUtterance = BoxFuture<'static, Result<Box<dyn SttUtterance>, SttError>>;
 
@@ -148,6 +160,11 @@ pub trait Stt: Send + Sync {
 
     /// Whether the engine can translate speech to English.
     fn translates(&self) -> bool {
+        false
+    }
+
+    /// Whether the engine can detect the language spoken, of each utterance anew, and reports it with the transcript.
+    fn detects_language(&self) -> bool {
         false
     }
 

@@ -71,6 +71,10 @@ impl Stt for SttPair {
         self.pair.primary.translates() && self.pair.second.translates()
     }
 
+    fn detects_language(&self) -> bool {
+        self.pair.primary.detects_language()
+    }
+
     fn concurrency(&self) -> usize {
         self.pair.primary.concurrency()
     }

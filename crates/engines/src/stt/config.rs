@@ -1,5 +1,6 @@
 //! The `[stt]` section.
 
+use antiphon_engine_api::stt::DETECT_LANGUAGE;
 use serde::{Deserialize, Serialize};
 
 /// Settings of speech to text. Each key is documented in `configs/default.toml`.
@@ -19,7 +20,7 @@ pub struct SttConfig {
     pub model: String,
     /// `openai`: the environment variable that holds the key; empty: no key.
     pub api_key_env: String,
-    /// ISO-639-1 code; empty: the engine's own choice.
+    /// ISO-639-1 code; empty: the engine's own choice; `auto`: detected, and replies follow it.
     pub language: String,
     /// `whisper`: threads of a decoding; 0: as many as there are cores, 4 at most.
     pub threads: usize,
@@ -45,6 +46,11 @@ pub struct SttConfig {
 }
 
 impl SttConfig {
+    /// The language's code, where one is set.
+    pub fn language_code(&self) -> Option<&str> {
+        Some(self.language.as_str()).filter(|language| !language.is_empty() && *language != DETECT_LANGUAGE)
+    }
+
     /// Copies of Whisper's weights in memory: one for each device that has a decoder.
     pub fn n_copies(&self) -> usize {
         let mut devices: Vec<_> = self.gpu_devices.iter().take(self.decoders.max(1)).collect();

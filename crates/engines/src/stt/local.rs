@@ -33,7 +33,7 @@ pub struct Local<S> {
     name: &'static str,
     pool: Pool<S>,
     n_replicas: usize,
-    translates: bool,
+    is_multilingual: bool,
 }
 
 impl<S: SttStream + 'static> Local<S> {
@@ -45,7 +45,7 @@ impl<S: SttStream + 'static> Local<S> {
     {
         let n_replicas = n_replicas.max(1);
         let pool = Pool::start(name, n_replicas, n_replicas * WAITING_PER_REPLICA, make)?;
-        Ok(Self { name, pool, n_replicas, translates: false })
+        Ok(Self { name, pool, n_replicas, is_multilingual: false })
     }
 
     /// The same, with at most `max_replicas` streams, started as utterances need them and stopped when they were not used for
@@ -56,12 +56,12 @@ impl<S: SttStream + 'static> Local<S> {
     {
         let n_replicas = max_replicas.max(1);
         let pool = Pool::start_elastic(name, n_replicas, n_replicas * WAITING_PER_REPLICA, idle, make)?;
-        Ok(Self { name, pool, n_replicas, translates: false })
+        Ok(Self { name, pool, n_replicas, is_multilingual: false })
     }
 
-    /// The same, for streams that can translate into English or not.
-    pub fn translating(self, translates: bool) -> Self {
-        Self { translates, ..self }
+    /// The same, for streams of several languages or not: those detect the one spoken, and translate into English.
+    pub fn multilingual(self, is_multilingual: bool) -> Self {
+        Self { is_multilingual, ..self }
     }
 }
 
@@ -71,7 +71,11 @@ impl<S: SttStream + 'static> Stt for Local<S> {
     }
 
     fn translates(&self) -> bool {
-        self.translates
+        self.is_multilingual
+    }
+
+    fn detects_language(&self) -> bool {
+        self.is_multilingual
     }
 
     fn concurrency(&self) -> usize {

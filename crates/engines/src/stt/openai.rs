@@ -8,9 +8,11 @@
 use super::SttConfig;
 use crate::remote::{Body, BodyError, Bounds, Server, Upstream};
 use antiphon_audio::wav;
-use antiphon_engine_api::stt::{RATE, Stt, SttError, SttOptions, SttUtterance, TokenLogprob, Transcript};
+use antiphon_engine_api::stt::{
+    DETECT_LANGUAGE, RATE, Stt, SttError, SttOptions, SttUtterance, TokenLogprob, Transcript,
+};
 use antiphon_engine_api::{Fault, Upstreams};
-use antiphon_types::Pcm;
+use antiphon_types::{Pcm, language_code};
 use bytes::Bytes;
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, ready};
@@ -29,6 +31,9 @@ const MAX_ANSWER_BYTES: usize = 1 << 20;
 const MAX_TEXT_BYTES: usize = 64 << 10;
 /// The most tokens whose probabilities are kept.
 const MAX_TOKENS: usize = 16 << 10;
+
+/// OpenAI's models whose names begin so name no language: their only answer is `json`. Those of other servers are Whisper models.
+const WITHOUT_LANGUAGE: &str = "gpt-";
 
 /// See the module. Cheap to clone.
 #[derive(Clone)]
@@ -120,16 +125,23 @@ impl OpenAiStt {
         let logprobs = answer.logprobs.filter(|_| options.logprobs);
         let token = |token: Token| TokenLogprob { token: token.token, logprob: token.logprob };
         let logprobs = logprobs.map(|tokens| tokens.into_iter().map(token).collect());
-        Ok(Transcript { text: answer.text.trim().to_owned(), logprobs, ..Transcript::default() })
+        let language = answer.language.as_deref().and_then(language_code).map(str::to_owned);
+        Ok(Transcript { text: answer.text.trim().to_owned(), logprobs, language, ..Transcript::default() })
     }
 
     fn form(&self, file: &Bytes, options: &SttOptions) -> Form {
         let length = file.len() as u64;
         let part = Part::stream_with_length(file.clone(), length).file_name("utterance.wav");
         let part = part.mime_str("audio/wav").expect("a media type");
-        let form = Form::new().part("file", part).text("model", self.model.clone()).text("response_format", "json");
-        let form = if options.logprobs { form.text("include[]", "logprobs") } else { form };
-        let language = options.language.clone().or_else(|| self.language.clone());
+        let form = Form::new().part("file", part).text("model", self.model.clone());
+        let asked = options.language.as_deref().or(self.language.as_deref());
+        let form = match asked {
+            // Only this shape of the answer names the language, and servers give no probabilities in it.
+            Some(DETECT_LANGUAGE) => form.text("response_format", "verbose_json"),
+            _ if options.logprobs => form.text("response_format", "json").text("include[]", "logprobs"),
+            _ => form.text("response_format", "json"),
+        };
+        let language = options.language_or(self.language.as_deref()).map(str::to_owned);
         let form = language.into_iter().fold(form, |form, language| form.text("language", language));
         options.prompt.clone().into_iter().fold(form, |form, prompt| form.text("prompt", prompt))
     }
@@ -165,6 +177,9 @@ struct Answer {
     /// Servers without them leave them out.
     #[serde(default)]
     logprobs: Option<Vec<Token>>,
+    /// Its English name, or its code.
+    #[serde(default)]
+    language: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -192,6 +207,10 @@ impl Stt for OpenAiStt {
 
     fn warm(&self) -> BoxFuture<'_, Result<(), SttError>> {
         OpenAiStt::warm(self).boxed()
+    }
+
+    fn detects_language(&self) -> bool {
+        !self.model.starts_with(WITHOUT_LANGUAGE)
     }
 
     fn upstreams(&self) -> Option<Upstreams> {

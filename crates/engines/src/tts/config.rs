@@ -2,6 +2,7 @@
 
 use antiphon_engine_api::tts::Tts;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// The default of `tts.voice`, one of flite's.
 const DEFAULT_VOICE: &str = "slt";
@@ -14,6 +15,8 @@ pub struct TtsConfig {
     pub engine: String,
     /// The voice sessions begin with.
     pub voice: String,
+    /// Voices of replies that follow the language heard, by its code (`stt.language = "auto"`).
+    pub language_voices: BTreeMap<String, String>,
     /// Rate of speech sessions begin with, 0.25 to 4.0.
     pub speed: f32,
     /// `flite`, `piper`, `kokoro`: the size of the engine pool, which is how many chunks (or batches) are synthesized at once.
@@ -96,6 +99,7 @@ impl Default for TtsConfig {
         Self {
             engine: "auto".into(),
             voice: DEFAULT_VOICE.into(),
+            language_voices: BTreeMap::new(),
             speed: 1.0,
             lanes: 0,
             base_url: "https://api.openai.com/v1".into(),

@@ -200,6 +200,13 @@ impl Timeline {
         }
     }
 
+    /// The language of an utterance, where the recognizer named it.
+    pub(super) fn spoken_in(&mut self, item: &ItemId, language: Option<String>) {
+        if let (Some(turn), Some(language)) = (self.of_item(item), language) {
+            turn.language = Some(language);
+        }
+    }
+
     /// An utterance's words are known, or will never be.
     pub(super) fn transcribed(&mut self, item: &ItemId, result: Result<&str, &str>, at: Timestamp) {
         let Some(turn) = self.of_item(item) else { return };

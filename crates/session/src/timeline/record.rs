@@ -44,6 +44,9 @@ pub struct TurnRecord {
     pub barged_in: bool,
     /// The user's words; null where the hub keeps none.
     pub transcript: Option<String>,
+    /// The language they are in, as an ISO-639-1 code; absent where the recognizer does not name it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub language: Option<String>,
     /// The answer's words.
     pub reply: Option<String>,
     /// Those of them that were heard.

@@ -57,6 +57,7 @@ fn settings() -> Settings {
         turn_detection: None,
         transcripts: true,
         filler_after: None,
+        language_voices: None,
         live_transcripts: false,
         memory: Memory { budget: 8_000, conversation: None, truncation: Truncation::Oldest { keep: 1.0 } },
     }

@@ -56,6 +56,8 @@ pub(super) struct Turn {
     /// The item that is spoken.
     pub(super) reply_item: Option<ItemId>,
     pub(super) transcript: String,
+    /// The language of the words heard last, by its code.
+    pub(super) language: Option<String>,
     pub(super) reply: String,
     /// What was said because the answer was late, and when.
     pub(super) filler: Option<(String, Timestamp)>,
@@ -140,6 +142,7 @@ impl Turn {
             response: None,
             reply_item: None,
             transcript: String::new(),
+            language: None,
             reply: String::new(),
             filler: None,
             heard: String::new(),
@@ -305,6 +308,7 @@ impl Turn {
             error: self.error.clone(),
             barged_in: self.barged_in,
             transcript: words(&self.transcript),
+            language: self.language.clone(),
             reply: words(&self.reply),
             heard: words(&self.heard),
             marks: TurnMarks {

@@ -1,6 +1,7 @@
 //! What the hub offers, as `describe` is answered.
 
 use crate::server::app::App;
+use antiphon_engine_api::stt::DETECT_LANGUAGE;
 use antiphon_engine_api::tts::Voice;
 use serde_json::{Value, json};
 
@@ -18,8 +19,8 @@ pub(super) fn info(app: &App) -> Value {
     // The offline recognizer and assistant understand one language.
     let of_stt = match (engines.stt.name(), setup.language.as_deref()) {
         ("sphinx", _) => vec!["en"],
-        (_, Some(language)) => vec![language],
-        (_, None) => MANY.to_vec(),
+        (_, Some(language)) if language != DETECT_LANGUAGE => vec![language],
+        _ => MANY.to_vec(),
     };
     let of_llm = if engines.llm.vocabulary().is_some() { vec!["en"] } else { MANY.to_vec() };
     let model = |engine: &str, languages: &[&str]| with(artifact(engine), json!({"languages": languages}));

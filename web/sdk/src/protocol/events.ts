@@ -135,7 +135,7 @@ export interface SessionSettings {
   instructions?: string | null;
   /** Speed of the voice, 0.25 to 1.5; 1 is its own. */
   speed?: number | null;
-  /** Language that the user speaks, as ISO 639-1 (`en`). */
+  /** Language that the user speaks, as ISO 639-1 (`en`), or `auto`: replies are in the language heard, where the hub can. */
   language?: string | null;
   /** How soon a pause counts as the end of the user's turn: `high` answers soonest. */
   eagerness?: 'low' | 'medium' | 'high' | 'auto' | null;

@@ -401,6 +401,7 @@ fn setup(engines: Engines) -> Setup {
         instructions: "Answer.".into(),
         model: "simulated".into(),
         language: None,
+        language_voices: Default::default(),
         stt_timeout: Duration::from_secs(10),
         mcp: Arc::new(NoTools),
         mcp_config: Default::default(),

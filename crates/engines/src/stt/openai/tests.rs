@@ -51,6 +51,36 @@ async fn engine(replies: &[(u16, &'static str)]) -> (Script, OpenAiStt) {
     (script, OpenAiStt::new(&config).expect("right settings"))
 }
 
+#[tokio::test]
+async fn the_language_is_asked_for_and_read_where_it_is_to_be_detected() {
+    let script = [(200, r#"{"text":"guten Tag","language":"German"}"#), (200, r#"{"text":"hm","language":"klingon"}"#)];
+    let (script, engine) = engine(&script).await;
+    assert!(engine.detects_language());
+    let options = SttOptions { language: Some(DETECT_LANGUAGE.into()), logprobs: true, ..SttOptions::default() };
+    let mut languages = Vec::new();
+    for _ in 0..2 {
+        let mut utterance = engine.open(options.clone()).await.expect("never busy");
+        utterance.push(vec![7; 1_600]).await.expect("room");
+        languages.push(utterance.finish().await.expect("a transcript").language);
+    }
+    assert_eq!(languages, [Some("de".into()), None], "by its code, and no language that is not known");
+    let seen = script.seen.lock().expect("not poisoned");
+    let field = |name: &str| seen[0].iter().find(|(field, _)| field == name).map(|(_, value)| value.as_slice());
+    assert_eq!(field("response_format"), Some(&b"verbose_json"[..]));
+    assert_eq!((field("language"), field("include[]")), (None, None), "the engine's own language is not asked for");
+}
+
+#[test]
+fn models_that_answer_without_the_language_cannot_detect_it() {
+    let config = SttConfig {
+        base_url: "http://127.0.0.1:9/v1".into(),
+        model: "gpt-4o-mini-transcribe".into(),
+        api_key_env: String::new(),
+        ..SttConfig::default()
+    };
+    assert!(!OpenAiStt::new(&config).expect("right settings").detects_language());
+}
+
 async fn hear(engine: &OpenAiStt) -> Result<String, String> {
     let options = SttOptions { prompt: Some("names".into()), ..SttOptions::default() };
     let mut utterance = engine.open(options).await.expect("never busy");

@@ -42,10 +42,10 @@ pub fn open(config: &SttConfig) -> Result<Local<impl super::SttStream + use<>>, 
     let model = &models[0];
     let n_copies = config.n_copies();
     tracing::debug!(threads = model.settings.n_threads, n_copies, sizes = ?model.sizes, "the Whisper model is loaded");
-    // Models of one language know no other task than to write down.
-    let translates = model.sizes.is_multilingual();
+    // Models of one language know no other task than to write it down.
+    let is_multilingual = model.sizes.is_multilingual();
     let make = move |replica: usize| Ok(WhisperStream::new(Decoder::new(models[replica % models.len()].clone())?));
-    Ok(Local::start("whisper", config.decoders, make)?.translating(translates))
+    Ok(Local::start("whisper", config.decoders, make)?.multilingual(is_multilingual))
 }
 
 #[cfg(test)]

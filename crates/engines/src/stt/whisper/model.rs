@@ -69,7 +69,7 @@ impl Settings {
             temperature_step: config.temperature_step,
             no_speech: config.no_speech_threshold,
             min_positions: (config.min_window_ms / 20) as usize,
-            language: Some(config.language.clone()).filter(|language| !language.is_empty()),
+            language: config.language_code().map(str::to_owned),
             n_tokens: None,
         }
     }

@@ -215,7 +215,7 @@ impl SttStream for WhisperStream {
 
     fn begin(&mut self, options: &SttOptions) -> Result<(), SttError> {
         let model = self.decoder.model.clone();
-        let language = options.language.as_deref().or(model.settings.language.as_deref());
+        let language = options.language_or(model.settings.language.as_deref());
         self.language = language.map(|language| model.language(language)).transpose()?;
         if self.language.is_none() && !model.sizes.is_multilingual() {
             self.language = Some("en");
