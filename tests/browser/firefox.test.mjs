@@ -170,7 +170,7 @@ test('where a call finds no way to the hub, the page says so, and a button goes 
   await until('the words of the user', isHeard);
   await until('an answer that was heard', isAnswered);
   assert.equal((await hooks()).transport, 'websocket');
-  assert.equal(await page.$('#notice'), null);
+  await poll(async () => (await page.$('#notice')) === null, () => page.$eval('#notice', (notice) => notice.innerText));
   done();
 });
 
