@@ -45,8 +45,8 @@ for (const codec of ['opus', 'pcm16']) {
     assert.ok(answer.playedMs > 200, `only ${answer.playedMs} ms were played`);
     assert.ok(answer.latencyMs > 0 && answer.latencyMs < 15_000, `latency ${answer.latencyMs}`);
     assert.match(await page.locator('.reply .latency-total').first().innerText(), /^\d+ ms$/);
-    // The bar has parts, once the hub has told what took the time.
-  await page.locator('.reply .bar rect').first().waitFor({ state: 'attached' });
+    // The bar has parts, once the hub has reported the stages.
+    await page.locator('.reply .bar rect').first().waitFor({ state: 'attached' });
     assert.equal(await page.locator('.user .words').first().isVisible(), true);
     await close();
   });
@@ -99,7 +99,7 @@ test('a call by WebRTC is captioned, answered aloud, cut by speech and timed', a
   const answer = seen.captions.findLast((c) => isAnswer(c) && c.status === 'done');
   assert.ok(answer.revealed === answer.text.length && answer.playedMs > 200, JSON.stringify(answer));
   assert.ok(seen.captions.some((c) => isAnswer(c) && c.latencyMs > 0 && c.latencyMs < 15_000), JSON.stringify(seen.captions));
-  // The bar has parts, once the hub has told what took the time.
+  // The bar has parts, once the hub has reported the stages.
   await page.locator('.reply .bar rect').first().waitFor({ state: 'attached' });
   assert.equal(await calls(page), 1);
   await page.click('#talk');
