@@ -38,6 +38,7 @@ export async function openPage(t, { microphone, url, path = '/', shows = '#talk'
   const query = new URLSearchParams({ ...(codec ? { audio: codec } : {}), ...(transport ? { transport } : {}) }).toString();
   await page.goto(new URL(`${path}${query && `?${query}`}${hash}`, url).href);
   await page.waitForSelector(shows);
+  await drawn(page);
   const close = async () => {
     await browser.close();
     assert.deepEqual(faults, [], 'the page threw');
@@ -67,7 +68,19 @@ export async function until(page, what, condition) {
     async () => condition(await hooks(page)),
     async () => `waited in vain for ${what}. The page: ${JSON.stringify(await hooks(page))}; notice: ${await page.locator('#notice').allInnerTexts()}`,
   );
+  await drawn(page);
 }
+
+/** Waits until the page shows what its state was: it draws in the next frame, and what that begins follows. A hidden page has no frames. */
+const drawn = (page) =>
+  page.evaluate(() => new Promise((done) => {
+    setTimeout(done, 1_000);
+    requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(done)));
+  }));
+
+/** Waits until nothing matches; it may show for a moment more. */
+export const gone = (page, selector) =>
+  poll(async () => (await page.locator(selector).count()) === 0, async () => `${selector} stays: ${await page.locator(selector).allInnerTexts()}`);
 
 /** Answers that were played to their end, also those of earlier sessions. A reply may be done before its sound arrives. */
 export const answers = ({ captions }) => captions.filter(({ role, status, playedMs, id }) => role === 'assistant' && status === 'done' && (playedMs > 0 || id.startsWith('past/'))).length;

@@ -6,7 +6,7 @@ import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, test as nodeTest } from 'node:test';
-import { TEST_TIMEOUT_MS, axe, openPage, poll, until } from './browser.mjs';
+import { TEST_TIMEOUT_MS, axe, gone, openPage, poll, until } from './browser.mjs';
 import { StandIn, madeUpCluster, madeUpTurn } from './stand_in.mjs';
 import { composeWav } from './wav.mjs';
 
@@ -154,8 +154,8 @@ test('a hub without turns says what to do, and one that is gone is told and foun
   assert.match(await textOf(page, '#notice'), /gone since[\s\S]*Trying/);
   await standIn.start(port);
   await line(page, 'live');
-  assert.equal(await page.locator('#notice').count(), 0);
-  assert.equal(await page.locator('.turn').count(), 5);
+  await gone(page, '#notice');
+  await poll(async () => (await page.locator('.turn').count()) === 5, async () => `${await page.locator('.turn').count()} turns`);
   await close();
 });
 
@@ -170,7 +170,7 @@ test('a key is asked for, refused when wrong, and kept in the tab when right', a
   await page.fill('#key', 'sk-right');
   await page.press('#key', 'Enter');
   await line(page, 'live');
-  assert.equal(await page.locator('.turn').count(), 2);
+  await poll(async () => (await page.locator('.turn').count()) === 2, async () => `${await page.locator('.turn').count()} turns`);
   await page.reload();
   await line(page, 'live');
   await close();

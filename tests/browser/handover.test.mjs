@@ -4,7 +4,7 @@
 import assert from 'node:assert/strict';
 import { test as nodeTest } from 'node:test';
 import { setTimeout as pause } from 'node:timers/promises';
-import { TEST_TIMEOUT_MS, hooks, openPage, poll, until } from './browser.mjs';
+import { TEST_TIMEOUT_MS, gone, hooks, openPage, poll, until } from './browser.mjs';
 import { ScriptedHub } from './scripted_hub.mjs';
 
 const test = (name, body) => nodeTest(name, { timeout: TEST_TIMEOUT_MS }, body);
@@ -118,6 +118,6 @@ test('a session whose hub fails goes back to its checkpoint: what is void disapp
   assert.ok(first.item_id === 'b' && first.audio_end_ms < 300, JSON.stringify(first));
   const frames = sequences(included.concat(next.got));
   assert.deepEqual(frames, frames.map((_, i) => i), 'every frame once, in order');
-  assert.equal(await page.locator('#notice').count(), 0);
+  await gone(page, '#notice');
   await close();
 });

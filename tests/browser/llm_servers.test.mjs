@@ -2,10 +2,20 @@
 // that speaks as Ollama does serves, connects it with one click, and the next conversation is answered by it.
 
 import assert from 'node:assert/strict';
+import { mkdtempSync, rmSync } from 'node:fs';
 import { createServer } from 'node:http';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { after, before, test as nodeTest } from 'node:test';
 import { TEST_TIMEOUT_MS, axeInBothThemes, openPage, poll, until } from './browser.mjs';
 import { OwnHub } from './own_hub.mjs';
+import { composeWav } from './wav.mjs';
+
+const { QUESTION_WAV } = process.env;
+if (!QUESTION_WAV) throw new Error('QUESTION_WAV must be set; see the head of run.mjs');
+const folder = mkdtempSync(join(tmpdir(), 'antiphon-llm-'));
+const silence = join(folder, 'silence.wav');
+composeWav(silence, [120, QUESTION_WAV]);
 
 const test = (name, body) => nodeTest(name, { timeout: TEST_TIMEOUT_MS }, body);
 
@@ -50,6 +60,7 @@ before(async () => {
 after(async () => {
   await hub?.stop();
   ollama.stop();
+  rmSync(folder, { recursive: true });
 });
 
 /** Asks the page's conversation who it is, and waits for the model's answer. */
@@ -91,7 +102,7 @@ test('a language model that is started later is found by the panel, connected, a
 for (const isLive of [false, true]) {
   test(`a first visit offers the model that is found, and one click connects it (${isLive ? 'for the session after the one that has begun' : 'before a session'})`, async (t) => {
     ollama.has = true;
-    const { page, close } = await openPage(t, { url });
+    const { page, close } = await openPage(t, { url, microphone: silence });
     const found = page.locator('#found-model');
     await found.waitFor();
     assert.match(await found.innerText(), /llama3.2:latest[\s\S]*Ollama on this machine/);

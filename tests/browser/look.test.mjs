@@ -6,7 +6,7 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, test as nodeTest } from 'node:test';
-import { TEST_TIMEOUT_MS, axe, openPage, poll, until } from './browser.mjs';
+import { TEST_TIMEOUT_MS, axe, gone, openPage, poll, until } from './browser.mjs';
 import { composeWav } from './wav.mjs';
 
 const { HUB_URL, QUESTION_WAV } = process.env;
@@ -104,7 +104,7 @@ for (const colorScheme of ['dark', 'light']) {
     // Timings are one setting; the inspector takes the place.
     await page.click('#inspector-open');
     await page.waitForSelector('.drawer');
-    assert.equal(await page.locator('.ribbon').count(), 0);
+    await gone(page, '.ribbon');
     await close();
   });
 
@@ -114,7 +114,7 @@ for (const colorScheme of ['dark', 'light']) {
     await until(page, 'a spoken answer', (hub) => hub.captions.some((c) => c.role === 'assistant' && c.status === 'done' && c.latencyMs !== null));
     await page.click('.latency summary');
     assert.deepEqual(await axe(page), []);
-    assert.equal(await page.locator('.ribbon').count(), 0);
+    await gone(page, '.ribbon');
     await close();
     const refused = await openPage(t, { url: HUB_URL, refuse: true, context: { colorScheme, reducedMotion: 'reduce' } });
     await refused.page.click('#talk');

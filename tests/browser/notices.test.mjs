@@ -7,7 +7,7 @@ import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, test as nodeTest } from 'node:test';
-import { TEST_TIMEOUT_MS, answers, ask, hooks, openPage, openSettings, poll, until } from './browser.mjs';
+import { TEST_TIMEOUT_MS, answers, ask, gone, hooks, openPage, openSettings, poll, until } from './browser.mjs';
 import { Cable } from './cable.mjs';
 import { composeWav } from './wav.mjs';
 
@@ -45,7 +45,7 @@ test('a chosen microphone that is not there is named as such, and another one is
   await page.keyboard.press('Escape');
   await page.click('#talk');
   await until(page, 'an open microphone', (hub) => hub.phase === 'listening' || hub.phase === 'hearing');
-  assert.equal(await page.locator('#notice').count(), 0);
+  await gone(page, '#notice');
   await close();
 });
 
@@ -77,7 +77,7 @@ test('a chosen loudspeaker that is unplugged is replaced until it is back', asyn
   await page.evaluate(() => window.change(['default', 'headset']));
   await poll(async () => (await sinks()).length === 3, async () => `${await sinks()}`);
   assert.deepEqual(await sinks(), ['headset', '', 'headset']);
-  assert.equal(await page.locator('#notice').count(), 0);
+  await gone(page, '#notice');
   await close();
 });
 
@@ -96,7 +96,7 @@ test('of two tabs one talks: the first one stops, says so, keeps its words, and 
   await page.click('#notice .pill');
   await until(page, 'the microphone', (hub) => hub.phase === 'listening' || hub.phase === 'hearing');
   await until(other, 'silence in the second tab', (hub) => hub.link === 'off');
-  await poll(async () => (await page.locator('#notice').count()) === 0, () => page.innerText('#notice'));
+  await gone(page, '#notice');
   await close();
 });
 
@@ -109,7 +109,7 @@ test('a browser without an Opus encoder talks by PCM', async (t) => {
   await page.click('#talk');
   await until(page, 'an answer', (hub) => answers(hub) === 1);
   assert.equal((await hooks(page)).codec, 'pcm16');
-  assert.equal(await page.locator('#notice').count(), 0);
+  await gone(page, '#notice');
   await close();
 });
 

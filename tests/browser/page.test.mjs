@@ -5,7 +5,7 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, test as nodeTest } from 'node:test';
-import { TEST_TIMEOUT_MS, hooks, openPage, openSettings, poll, until } from './browser.mjs';
+import { TEST_TIMEOUT_MS, gone, hooks, openPage, openSettings, poll, until } from './browser.mjs';
 import { Cable } from './cable.mjs';
 import { composeWav } from './wav.mjs';
 
@@ -45,7 +45,8 @@ for (const codec of ['opus', 'pcm16']) {
     assert.ok(answer.playedMs > 200, `only ${answer.playedMs} ms were played`);
     assert.ok(answer.latencyMs > 0 && answer.latencyMs < 15_000, `latency ${answer.latencyMs}`);
     assert.match(await page.locator('.reply .latency-total').first().innerText(), /^\d+ ms$/);
-    assert.ok((await page.locator('.reply .bar rect').count()) > 0, 'the bar has parts');
+    // The bar has parts, once the hub has reported the stages.
+    await page.locator('.reply .bar rect').first().waitFor({ state: 'attached' });
     assert.equal(await page.locator('.user .words').first().isVisible(), true);
     await close();
   });
@@ -53,22 +54,29 @@ for (const codec of ['opus', 'pcm16']) {
 
 test('speech over the answer stops it at once, and what was not heard is shown as cut', async (t) => {
   const { page, close } = await openPage(t, { url: HUB_URL, microphone: bargeInMic });
+  // The page watches itself: what was played when the answer was cut, and at the end of the user's speech.
+  await page.evaluate(() => {
+    const count = ({ audibleSamples, renderedSamples }) => ({ audibleSamples, renderedSamples });
+    const timer = setInterval(() => {
+      const hub = window.__antiphon;
+      if (window.atCut === undefined && hub.captions.some(({ status }) => status === 'cut')) window.atCut = count(hub);
+      if (window.atCut === undefined || hub.phase === 'hearing') return;
+      window.atEnd = count(hub);
+      clearInterval(timer);
+    }, 5);
+  });
   await page.click('#talk');
   await until(page, 'a sounding answer', (hub) => hub.phase === 'speaking' && hub.audibleSamples > 4_000);
   await until(page, 'an answer that was cut', (hub) => hub.captions.some((c) => c.role === 'assistant' && c.status === 'cut'));
-  const atCut = await hooks(page);
-  const cut = atCut.captions.find((caption) => isAnswer(caption) && caption.status === 'cut');
+  const cut = (await hooks(page)).captions.find((caption) => isAnswer(caption) && caption.status === 'cut');
   assert.ok(cut.revealed < cut.text.length, 'some words were not spoken');
   assert.equal(await page.locator('.reply.cut .unspoken').count(), 1);
   // What was queued at the cut, up to 300 ms, must not sound while the user goes on talking. Up to
   // 50 ms may: the report of a sample comes after it, and the stop fades out over a millisecond.
-  let talking = atCut;
-  await until(page, 'the end of the interruption', (hub) => {
-    if (hub.phase === 'hearing') talking = hub;
-    return hub.phase !== 'hearing';
-  });
-  assert.ok(talking.renderedSamples > atCut.renderedSamples + 10_000, 'the interruption was watched');
-  const sounded = talking.audibleSamples - atCut.audibleSamples;
+  await poll(() => page.evaluate(() => window.atEnd !== undefined), () => 'the interruption does not end');
+  const [atCut, atEnd] = await page.evaluate(() => [window.atCut, window.atEnd]);
+  assert.ok(atEnd.renderedSamples > atCut.renderedSamples + 10_000, 'the interruption was watched');
+  const sounded = atEnd.audibleSamples - atCut.audibleSamples;
   assert.ok(sounded < 2_400, `${sounded} audible samples after the cut`);
   await until(page, 'an answer to the interruption', (hub) => hub.captions.some((c) => c.role === 'assistant' && c.id !== cut.id && c.playedMs > 200));
   await close();
@@ -91,7 +99,8 @@ test('a call by WebRTC is captioned, answered aloud, cut by speech and timed', a
   const answer = seen.captions.findLast((c) => isAnswer(c) && c.status === 'done');
   assert.ok(answer.revealed === answer.text.length && answer.playedMs > 200, JSON.stringify(answer));
   assert.ok(seen.captions.some((c) => isAnswer(c) && c.latencyMs > 0 && c.latencyMs < 15_000), JSON.stringify(seen.captions));
-  assert.ok((await page.locator('.reply .bar rect').count()) > 0, 'the bar has parts');
+  // The bar has parts, once the hub has reported the stages.
+  await page.locator('.reply .bar rect').first().waitFor({ state: 'attached' });
   assert.equal(await calls(page), 1);
   await page.click('#talk');
   await poll(async () => (await calls(page)) === 0, () => 'the call goes on');
@@ -170,7 +179,7 @@ test('another voice can be chosen before and after the answer began, and is reme
   await page.keyboard.press('Escape');
   await until(page, 'a new session', (hub) => hub.link === 'live' && hub.captions.every((c) => c.role === 'user' || c.id.startsWith('past/')));
   await ask(2);
-  assert.equal(await page.locator('#notice').count(), 0);
+  await gone(page, '#notice');
   await page.reload();
   await openSettings(page, `#voice option[value="${offered[0]}"]`);
   assert.equal(await page.inputValue('#voice'), offered[0]);
@@ -199,7 +208,7 @@ test('a full hub says so before it asks for the microphone', async (t) => {
   await poll(async () => (await taken()) < seats, async () => `the seats stay taken: ${await taken()}`);
   await page.click('#notice .pill');
   await until(page, 'a conversation', (hub) => hub.link === 'live');
-  assert.equal(await page.locator('#notice').count(), 0);
+  await gone(page, '#notice');
   await close();
 });
 
@@ -211,7 +220,7 @@ test('a microphone that speaks for long keeps its connection and its session', a
   for (const since = Date.now(); Date.now() - since < 10_000; await page.waitForTimeout(250)) {
     assert.equal((await hooks(page)).link, 'live');
   }
-  assert.equal(await page.locator('#notice').count(), 0);
+  await gone(page, '#notice');
   assert.equal((await hooks(page)).captions.filter((c) => c.id.startsWith('past/')).length, 0, 'it is the same session');
   await close();
 });
@@ -232,7 +241,7 @@ test('a lost connection is told and taken up where it broke off, the answer too'
   assert.notEqual(broken.status, 'cut', 'what was playing is not given up');
   await cable.plug();
   await until(page, 'the way back', (hub) => hub.link === 'live');
-  assert.equal(await page.locator('#notice').count(), 0);
+  await gone(page, '#notice');
   await until(page, 'more of the same answer', (hub) => {
     const answer = hub.captions.find((c) => c.role === 'assistant');
     return answer.playedMs > 2_000 || answer.status === 'done';

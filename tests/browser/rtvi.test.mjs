@@ -202,7 +202,7 @@ test('by WebRTC a call goes on when it is negotiated again, on its connection an
       // What a server asks for, and what the transport does by itself when its connection has failed.
       if (isNew) await transport.attemptReconnection(true);
       else await transport.handleSignallingMessage({ type: 'signalling', message: { type: 'renegotiate' } });
-      const deadline = performance.now() + 8_000;
+      const deadline = performance.now() + 30_000;
       const isDone = () => !transport.isReconnecting && transport.pc?.signalingState === 'stable' && transport.pc.connectionState === 'connected' && transport.dc.readyState === 'open';
       while (!isDone() && performance.now() < deadline) await new Promise((wait) => setTimeout(wait, 20));
       return { isDone: isDone(), isSame: transport.pc === pc, pcId: transport.pc_id };

@@ -5,7 +5,7 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, test as nodeTest } from 'node:test';
-import { TEST_TIMEOUT_MS, ask, axe, hooks, openPage, openSettings, poll, until } from './browser.mjs';
+import { TEST_TIMEOUT_MS, ask, axe, gone, hooks, openPage, openSettings, poll, until } from './browser.mjs';
 import { composeWav } from './wav.mjs';
 
 const { HUB_URL, QUESTION_WAV } = process.env;
@@ -191,7 +191,7 @@ test('a microphone is tested without a conversation, chosen while talking, and t
   const speakers = await page.locator('#loudspeaker option').evaluateAll((options) => options.map(({ value }) => value).filter((value) => value !== 'null'));
   if (speakers.length > 0) await page.selectOption('#loudspeaker', speakers[0]);
   await page.locator('#volume').fill('0.2');
-  assert.equal(await page.locator('#notice').count(), 0);
+  await gone(page, '#notice');
   await close();
 });
 

@@ -98,9 +98,14 @@ test('a page of another origin connects, is heard and hears the answer', async (
   assert.match(connected.callId, /^rtc_/);
   const seen = await until(page, 'an answer that was played', (seen) => types(seen).includes('output_audio_buffer.stopped') && seen.audibleMs > 300);
   // The answer is the last response: before it there may be one that calls the tool.
-  const order = ['session.created', 'session.updated', 'input_audio_buffer.speech_started', 'response.created', 'response.content_part.added', 'output_audio_buffer.started', 'response.done', 'output_audio_buffer.stopped'];
-  const at = order.map((type, i) => (i < 3 ? types(seen).indexOf(type) : types(seen).lastIndexOf(type)));
-  assert.ok(at.every((index, i) => index >= 0 && (i === 0 || at[i - 1] < index)), `${order} came as ${at} in ${types(seen).join(' ')}`);
+  // Whether it has begun to sound before it is complete is the machine's affair.
+  for (const order of [
+    ['session.created', 'session.updated', 'input_audio_buffer.speech_started', 'response.created', 'response.content_part.added', 'output_audio_buffer.started', 'output_audio_buffer.stopped'],
+    ['response.created', 'response.content_part.added', 'response.done', 'output_audio_buffer.stopped'],
+  ]) {
+    const at = order.map((type) => (/^(session|input)/.test(type) ? types(seen).indexOf(type) : types(seen).lastIndexOf(type)));
+    assert.ok(at.every((index, i) => index >= 0 && (i === 0 || at[i - 1] < index)), `${order} came as ${at} in ${types(seen).join(' ')}`);
+  }
   assert.ok(!types(seen).some((type) => type.startsWith('antiphon.') || type === 'response.output_audio.delta'), types(seen).join(' '));
   const transcript = seen.events.find((event) => event.type === 'conversation.item.input_audio_transcription.completed');
   assert.match(transcript.transcript, /time/i);
@@ -112,11 +117,9 @@ test('a page of another origin connects, is heard and hears the answer', async (
 
 test('an interruption stops the answer, clears the buffer and truncates what was not played', async (t) => {
   const { page, close, options } = await caller(t, storyMic);
-  await page.evaluate((options) => window.call.connect(options), options);
-  await until(page, 'a sounding answer', (seen) => types(seen).includes('output_audio_buffer.started') && seen.audibleMs > 800);
-  await page.evaluate(() => window.call.session.interrupt());
-  const seen = await until(page, 'a truncated item', (seen) => types(seen).includes('conversation.item.truncated'));
-  assert.ok(types(seen).includes('output_audio_buffer.cleared'), types(seen).join(' '));
+  // The page interrupts by itself: on a slow machine the answer would be over before the test has seen it begin.
+  await page.evaluate((options) => window.call.connect({ ...options, interruptAfterMs: 800 }), options);
+  const seen = await until(page, 'a truncated item and an empty buffer', (seen) => ['conversation.item.truncated', 'output_audio_buffer.cleared'].every((type) => types(seen).includes(type)));
   const heardMs = seen.audibleMs;
   const { audio_end_ms: endMs } = seen.events.find((event) => event.type === 'conversation.item.truncated');
   console.log(`# truncated at ${endMs} ms; audible for ${heardMs} ms`);

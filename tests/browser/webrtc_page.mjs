@@ -17,7 +17,8 @@ const call = {
   audibleMs: 0,
   level: 0,
 
-  async connect({ url, key, instructions, tcpOnly = false }) {
+  /** `interruptAfterMs`: of audible answer. */
+  async connect({ url, key, instructions, tcpOnly = false, interruptAfterMs = Infinity }) {
     const audioElement = document.createElement('audio');
     audioElement.autoplay = true;
     document.body.append(audioElement);
@@ -40,10 +41,10 @@ const call = {
     this.connectedAfterMs = performance.now() - begin;
     this.callId = transport.callId;
     this.peer = transport.connectionState.peerConnection;
-    this.measure(audioElement);
+    this.measure(audioElement, interruptAfterMs);
   },
 
-  measure(audioElement) {
+  measure(audioElement, interruptAfterMs) {
     const context = new AudioContext();
     const analyser = context.createAnalyser();
     analyser.fftSize = 1024;
@@ -57,7 +58,11 @@ const call = {
       }
       analyser.getFloatTimeDomainData(samples);
       this.level = Math.sqrt(samples.reduce((sum, sample) => sum + sample * sample, 0) / samples.length);
-      if (this.level > QUIET) this.audibleMs += EVERY_MS;
+      if (this.level <= QUIET) return;
+      this.audibleMs += EVERY_MS;
+      if (this.audibleMs < interruptAfterMs) return;
+      interruptAfterMs = Infinity;
+      this.session.interrupt();
     }, EVERY_MS);
   },
 
