@@ -8,7 +8,7 @@ use super::languages;
 use super::responding::Product;
 use antiphon_dialog::{Event, ResponseSettings};
 use antiphon_engine_api::tts::{PlayoutEstimate, SpeechRequest};
-use antiphon_types::{Format, Pcm, ResponseId};
+use antiphon_types::{Format, Meter, Pcm, ResponseId};
 use futures_util::StreamExt;
 use std::time::Duration;
 use tokio::time::timeout;
@@ -38,14 +38,17 @@ impl Actor {
         let Some(text) = self.setup.session.fillers.get(&language).cloned() else {
             return tracing::debug!(%language, "no filler: session.fillers has none in the voice's language");
         };
+        let meter = Meter::requested();
         let request = SpeechRequest {
             text: text.clone(),
             voice: settings.voice.clone(),
             speed: settings.speed,
             unplayed: Some(PlayoutEstimate::default().unplayed()),
             instructions: settings.spoken_instructions(),
+            meter: meter.clone(),
             ..SpeechRequest::default()
         };
+        self.timeline.filler_requested(meter);
         let (products, format) = (self.products.clone(), settings.output_format);
         let work = async move {
             let (mut stream, mut speech, mut length) = (tts.speak(request), Vec::new(), Duration::ZERO);
