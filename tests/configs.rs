@@ -142,7 +142,7 @@ fn wrong_values_are_named_with_what_would_be_right() {
          3: server.max_sessions = 99999999999999999999: write a whole number from 1 to 1000000 (sessions)
          4: server.allowed_origins = ["example.org"]: write a list of web origins, such as ["https://voice.example.org"]
          5: server.allowed_hosts = "a": write a list of host names without port, such as ["voice.example.org"]
-         7: stt.language = "english": write a language's two letters, such as "en", or "" for the engine's own choice"#,
+         7: stt.language = "english": write a language's two letters, such as "en", "auto" for the one that is heard, or "" for the engine's own choice"#,
     );
 }
 

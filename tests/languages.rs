@@ -68,11 +68,17 @@ fn language(code: &str) -> Value {
     json!({"type": "realtime", "audio": {"input": {"transcription": {"model": "whisper-1", "language": code}}}})
 }
 
-/// What a transcription server answers with now, and the shapes and languages that it was asked for.
+/// What a transcription server answers with now, and what it was asked for.
 #[derive(Clone, Default)]
 struct Server {
     answer: Arc<Mutex<Value>>,
-    asked: Arc<Mutex<Vec<(String, Option<String>)>>>,
+    asked: Arc<Mutex<Vec<Asked>>>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+struct Asked {
+    response_format: String,
+    language: Option<String>,
 }
 
 async fn transcriptions(State(server): State<Server>, mut form: Multipart) -> Json<Value> {
@@ -81,7 +87,7 @@ async fn transcriptions(State(server): State<Server>, mut form: Multipart) -> Js
         let name = field.name().expect("a name").to_owned();
         fields.insert(name, String::from_utf8_lossy(&field.bytes().await.expect("a body")).into_owned());
     }
-    let asked = (fields["response_format"].clone(), fields.get("language").cloned());
+    let asked = Asked { response_format: fields["response_format"].clone(), language: fields.get("language").cloned() };
     server.asked.lock().expect("not poisoned").push(asked);
     let answer = server.answer.lock().expect("not poisoned").clone();
     Json(answer)
@@ -134,7 +140,11 @@ async fn a_hub_with_a_transcription_server_answers_in_german_then_in_english() {
     assert!(instructions(&llm).ends_with("\n\nAnswer in English."), "{}", instructions(&llm));
     assert_eq!(tts.spoken_by().last().expect("spoken"), "slt");
     let asked = server.asked.lock().expect("not poisoned").clone();
-    assert!(asked.len() >= 2 && asked.iter().all(|asked| *asked == ("verbose_json".into(), None)), "{asked:?}");
+    assert_eq!(
+        asked,
+        vec![Asked { response_format: "verbose_json".into(), language: None }; 2],
+        "once for each utterance"
+    );
 }
 
 #[tokio::test]
@@ -164,6 +174,20 @@ async fn a_recognizer_that_cannot_detect_the_language_refuses() {
     assert_eq!(refused["message"], message);
     let (heard, response) = say(&mut socket).await;
     assert_eq!((heard.get("language"), voice(&response)), (None, "slt"), "the hub's own setting has no effect");
+}
+
+#[test]
+fn a_hub_whose_recognizer_cannot_detect_the_language_does_not_start() {
+    let mut config = following();
+    config.stt.engine = "openai".into();
+    config.stt.base_url = "http://127.0.0.1:9/v1".into();
+    config.stt.api_key_env.clear();
+    assert!(antiphon::assembly::stt(&config).is_ok(), "whisper-1 can");
+    config.stt.model = "gpt-4o-transcribe".into();
+    let error = antiphon::assembly::stt(&config).err().expect("it is refused").to_string();
+    assert!(error.contains("it cannot detect the language (stt.language = \"auto\")"), "{error}");
+    config.stt.language = "de".into();
+    assert!(antiphon::assembly::stt(&config).is_ok());
 }
 
 #[tokio::test]

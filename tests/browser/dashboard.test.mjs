@@ -122,6 +122,24 @@ test('what was not heard of a reply is told apart from what was', async (t) => {
   await close();
 });
 
+test('a filler is shown before the answer, with the language and what the turn cost', async (t) => {
+  const { url } = await madeUp(t, (standIn) => {
+    standIn.turns.push({
+      ...madeUpTurn(1, Date.now() - 1_000),
+      transcript: 'wie spät ist es', language: 'de', reply: 'Es ist zehn.', heard: 'Es ist zehn.', filler: { text: 'Einen Moment.', at_ms: 1_240 },
+      cost: { cpu_ms: 62, gpu_ms: 0, wasted_ms: 3, tts: { cpu_ms: 62, gpu_ms: 0 }, filler: { cpu_ms: 21, gpu_ms: 0 } },
+    });
+  });
+  const { page, close } = await open(t, url);
+  await page.click('.turn-row');
+  const said = await page.locator('.detail .dialogue p').allInnerTexts();
+  assert.deepEqual(said.map((line) => line.replace(/\s+/g, ' ').trim()), ['asked wie spät ist es', 'filled in Einen Moment. at 1.24 s, since the answer was late', 'answered Es ist zehn.']);
+  assert.equal(await page.locator('.detail [lang="de"]').innerText(), 'wie spät ist es');
+  const compute = await page.locator('.fact-box', { has: page.getByRole('heading', { name: 'Compute' }) }).innerText();
+  assert.match(compute, /cpu\s+62 ms[\s\S]*wasted\s+3\.?0? ms[\s\S]*tts\s+62 ms[\s\S]*filler\s+21 ms/);
+  await close();
+});
+
 test('a guess is hatched, and the waited-for stretch is marked', async (t) => {
   const { standIn, url } = await madeUp(t, (it) => it.fill(3, 1));
   standIn.state = { gpu: [{ name: 'H200', utilization: 42, memory_bytes: 2 ** 30, memory_total_bytes: 2 ** 37 }], depth: 140 };

@@ -188,6 +188,22 @@ describe('what the hub says', () => {
     expect(stateFrom({ at: new Date(T0).toISOString(), gpu: [{ name: 'G', utilization: 50 }] })?.gpus).toEqual([{ name: 'G', utilization: 50, memoryBytes: null, memoryTotalBytes: null }]);
   });
 
+  it('has the filler, the language and what it cost', () => {
+    const cost = { cpu_ms: 12.5, gpu_ms: 40, wasted_ms: 2, stt: { cpu_ms: 4.5, gpu_ms: 0 }, tts: { cpu_ms: 8, gpu_ms: 40 }, filler: { cpu_ms: 1, gpu_ms: 2 } };
+    const it = turn({ transcript: 'wie spät ist es', language: 'de', filler: { text: 'Einen Moment.', at_ms: 1010.5 }, cost });
+    expect(it).toMatchObject({ language: 'de', filler: { text: 'Einen Moment.', atMs: 1010.5 } });
+    expect(it.cost).toEqual({ cpu_ms: 12.5, gpu_ms: 40, wasted_ms: 2, stt_ms: 4.5, tts_ms: 48, filler_ms: 3 });
+    expect(turn({ filler: 3, language: 4, cost: { llm: 'none' } })).toMatchObject({ language: null, filler: null, cost: {} });
+  });
+
+  it('has the filler, the language and what it cost', () => {
+    const cost = { cpu_ms: 12.5, gpu_ms: 40, wasted_ms: 2, stt: { cpu_ms: 4.5, gpu_ms: 0 }, tts: { cpu_ms: 8, gpu_ms: 40 }, filler: { cpu_ms: 1, gpu_ms: 2 } };
+    const it = turn({ transcript: 'wie spät ist es', language: 'de', filler: { text: 'Einen Moment.', at_ms: 1010.5 }, cost });
+    expect(it).toMatchObject({ language: 'de', filler: { text: 'Einen Moment.', atMs: 1010.5 } });
+    expect(it.cost).toEqual({ cpu_ms: 12.5, gpu_ms: 40, wasted_ms: 2, stt_ms: 4.5, tts_ms: 48, filler_ms: 3 });
+    expect(turn({ filler: 3, language: 4, cost: { llm: 'none' } })).toMatchObject({ language: null, filler: null, cost: {} });
+  });
+
   it('names the workers that served it, where there are any', () => {
     const parts = [{ stage: 'stt', from_ms: 0, to_ms: 10 }, { stage: 'network', from_ms: 10, to_ms: 13 }, { stage: 'tts', from_ms: 13, to_ms: 20 }, { stage: 'network', from_ms: 20, to_ms: 24 }];
     const it = turn({ parts, voice_to_voice_ms: 24, stt_worker: 'north', tts_worker: 'south', retried: 2 });

@@ -129,9 +129,9 @@ describe('an export', () => {
   it('as CSV has one line a turn, quoted where it must be, and no formulas', () => {
     const lines = csvOf([waited('turn_a', 0, 100.5, 20, { transcript: 'He said "no",\nthen left.', reply: '=HYPERLINK("x")', usage: {} })]).split('\r\n');
     expect(lines[0]).toBe(
-      'turn,session,number,started_at,kind,status,barged_in,voice_to_voice_ms,endpointing_ms,stt_ms,queue_ms,llm_ms,chunking_ms,tts_ms,network_ms,sending_ms,playback_ms,wasted_ms,transport,hub,engines,error,transcript,reply,heard',
+      'turn,session,number,started_at,kind,status,barged_in,voice_to_voice_ms,endpointing_ms,stt_ms,queue_ms,llm_ms,chunking_ms,tts_ms,network_ms,sending_ms,playback_ms,wasted_ms,transport,hub,engines,error,transcript,language,filler,reply,heard',
     );
-    expect(lines[1]).toBe(`turn_a,,0,2026-03-01T12:00:00.000Z,speech,completed,false,120.5,0,0,0,100.5,0,20,0,0,0,0,,,,,"He said ""no"",\nthen left.","'=HYPERLINK(""x"")",`);
+    expect(lines[1]).toBe(`turn_a,,0,2026-03-01T12:00:00.000Z,speech,completed,false,120.5,0,0,0,100.5,0,20,0,0,0,0,,,,,"He said ""no"",\nthen left.",,,"'=HYPERLINK(""x"")",`);
     expect(lines).toHaveLength(3);
   });
 

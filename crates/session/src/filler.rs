@@ -38,15 +38,17 @@ impl Actor {
         let Some(text) = self.setup.session.fillers.get(&language).cloned() else {
             return tracing::debug!(%language, "no filler: session.fillers has none in the voice's language");
         };
+        let meter = Meter::requested_by(self.requester);
         let request = SpeechRequest {
             text: text.clone(),
             voice: settings.voice.clone(),
             speed: settings.speed,
             unplayed: Some(PlayoutEstimate::default().unplayed()),
             instructions: settings.spoken_instructions(),
-            meter: Meter::requested_by(self.requester),
+            meter: meter.clone(),
             ..SpeechRequest::default()
         };
+        self.timeline.filler_requested(meter);
         let (products, format) = (self.products.clone(), settings.output_format);
         let work = async move {
             let (mut stream, mut speech, mut length) = (tts.speak(request), Vec::new(), Duration::ZERO);

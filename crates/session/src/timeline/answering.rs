@@ -100,13 +100,25 @@ impl Timeline {
         }
     }
 
+    /// A filler is synthesized with this meter, for the same turn as below.
+    pub(crate) fn filler_requested(&mut self, meter: Meter) {
+        match self.answering() {
+            Some(turn) => turn.meters.filler = meter,
+            None => self.filler_meter = meter,
+        }
+    }
+
     /// A filler is spoken, since the answer is late: of the turn under way, or of the one that a tool's result will begin.
     pub(crate) fn filled(&mut self, text: &str, at: Timestamp) {
         let filler = Some((text.to_owned(), at));
-        match self.open.iter_mut().rev().find(|turn| turn.status == Status::Answering) {
+        match self.answering() {
             Some(turn) => (turn.filler, turn.dirty) = (filler, true),
             None => self.filler = filler,
         }
+    }
+
+    fn answering(&mut self) -> Option<&mut Turn> {
+        self.open.iter_mut().rev().find(|turn| turn.status == Status::Answering)
     }
 
     /// More text of a response.

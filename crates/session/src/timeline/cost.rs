@@ -29,6 +29,9 @@ pub struct TurnCost {
     /// The voice's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tts: Option<StageCost>,
+    /// The filler's part of `tts`; absent where none was synthesized.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub filler: Option<StageCost>,
 }
 
 /// Compute of a stage of a turn, what was wasted included.
@@ -37,6 +40,13 @@ pub struct TurnCost {
 pub struct StageCost {
     pub cpu_ms: f64,
     pub gpu_ms: f64,
+}
+
+impl StageCost {
+    fn of(compute: Compute) -> Option<Self> {
+        let Compute { cpu, gpu } = compute;
+        (compute != Compute::default()).then(|| Self { cpu_ms: ms(cpu), gpu_ms: ms(gpu) })
+    }
 }
 
 /// Compute of a stage: of use, dropped with a speculative response, spoken and not heard.
@@ -59,6 +69,8 @@ impl Spent {
 pub(super) struct TurnMeters {
     /// Of the response that answers it.
     pub(super) response: ResponseMeters,
+    /// Of the filler's speech.
+    pub(super) filler: Meter,
     /// Of the recognizer, for utterances that are not in the turn any more.
     pub(super) dropped_utterances: Vec<Meter>,
     /// Of speculative responses that were dropped, of which a turn has few.
@@ -73,13 +85,11 @@ impl Turn {
         if total == Compute::default() {
             return None;
         }
-        let [stt, llm, tts] = spent.map(|stage| {
-            let Compute { cpu, gpu } = stage.total();
-            (stage.total() != Compute::default()).then(|| StageCost { cpu_ms: ms(cpu), gpu_ms: ms(gpu) })
-        });
+        let [stt, llm, tts] = spent.map(|stage| StageCost::of(stage.total()));
+        let filler = StageCost::of(self.meters.filler.compute());
         let wasted: Compute = spent.iter().map(|stage| stage.speculation + stage.unheard).sum();
         let wasted_ms = ms(wasted.cpu + wasted.gpu);
-        Some(TurnCost { cpu_ms: ms(total.cpu), gpu_ms: ms(total.gpu), wasted_ms, stt, llm, tts })
+        Some(TurnCost { cpu_ms: ms(total.cpu), gpu_ms: ms(total.gpu), wasted_ms, stt, llm, tts, filler })
     }
 
     /// Counts the compute of a turn that is settled, of the hub and of its client.
@@ -99,6 +109,9 @@ impl Turn {
         let of_dropped = |stage: fn(&ResponseMeters) -> &Meter| {
             self.meters.dropped.iter().map(|response| stage(response).compute()).sum::<Compute>()
         };
+        let filler = self.meters.filler.compute();
+        // One that came too late was made and not heard.
+        let (filler, late) = split(filler, if self.settled && self.filler.is_none() { 1.0 } else { 0.0 });
         let (heard, unheard) = split(self.meters.response.tts.compute(), self.unheard_share());
         [
             Spent { stage: "stt", used: stt, ..Spent::default() },
@@ -108,7 +121,12 @@ impl Turn {
                 speculation: of_dropped(|response| &response.llm),
                 ..Spent::default()
             },
-            Spent { stage: "tts", used: heard, speculation: of_dropped(|response| &response.tts), unheard },
+            Spent {
+                stage: "tts",
+                used: heard + filler,
+                speculation: of_dropped(|response| &response.tts),
+                unheard: unheard + late,
+            },
         ]
     }
 
@@ -175,6 +193,20 @@ mod tests {
         ] {
             assert!(text.contains(line), "{line} in {text}");
         }
+    }
+
+    #[test]
+    fn a_filler_is_part_of_the_voice_and_waste_where_it_came_too_late() {
+        let mut turn = turn();
+        turn.meters.response.tts = metered(RunsOn::default(), 100);
+        turn.meters.filler = metered(RunsOn::default(), 20);
+        turn.filler = Some(("One moment.".into(), Timestamp::from_ms(900)));
+        turn.settled = true;
+        let cost = turn.cost().expect("some");
+        assert_eq!(cost.tts, Some(StageCost { cpu_ms: 120.0, gpu_ms: 0.0 }));
+        assert_eq!((cost.filler, cost.wasted_ms), (Some(StageCost { cpu_ms: 20.0, gpu_ms: 0.0 }), 0.0));
+        turn.filler = None;
+        assert_eq!(turn.cost().expect("some").wasted_ms, 20.0, "it was not spoken");
     }
 
     #[test]

@@ -51,6 +51,8 @@ pub(super) struct Timeline {
     cause: Cause,
     /// What was said while the client ran a tool, and when.
     filler: Option<(String, Timestamp)>,
+    /// What that costs.
+    filler_meter: Meter,
 }
 
 /// A session's beginning.
@@ -95,8 +97,20 @@ impl Timeline {
         let Begins { session, owner, transport, at, seed, may_report, records_audio, brownout, limits } = begins;
         let (engines, keeps_words) = (turn_history.engines(), turn_history.keeps_transcripts());
         let frame = Frame { session, owner, transport, origin: at, engines, keeps_words, may_report, records_audio };
-        let (open, cause, filler) = (VecDeque::new(), Cause::Nothing, None);
-        Self { frame, ids: IdMint::new(seed), n_turns: 0, turn_history, metrics, limits, brownout, open, cause, filler }
+        let (open, cause, filler, filler_meter) = (VecDeque::new(), Cause::Nothing, None, Meter::default());
+        Self {
+            frame,
+            ids: IdMint::new(seed),
+            n_turns: 0,
+            turn_history,
+            metrics,
+            limits,
+            brownout,
+            open,
+            cause,
+            filler,
+            filler_meter,
+        }
     }
 
     /// The names given so far, for a timeline that goes on on another hub.
@@ -319,6 +333,7 @@ impl Timeline {
         let mut turn = Turn::new(self.ids.next("turn"), self.n_turns, kind, at);
         turn.brownout = self.brownout.level();
         turn.filler = self.filler.take().filter(|_| kind == Kind::Tool);
+        turn.meters.filler = std::mem::take(&mut self.filler_meter);
         self.open.push_back(turn);
         self.open.back_mut().expect("pushed just now")
     }

@@ -24,6 +24,8 @@ const COLUMNS: [string, (turn: Turn) => string | number | null][] = [
   ['engines', (turn) => enginesOf(turn).join('; ')],
   ['error', ({ error }) => error],
   ['transcript', ({ transcript }) => transcript],
+  ['language', ({ language }) => language],
+  ['filler', ({ filler }) => filler?.text ?? null],
   ['reply', ({ reply }) => reply],
   ['heard', ({ heard }) => heard],
 ];

@@ -54,6 +54,10 @@ export interface Turn {
   error: string | null;
   bargedIn: boolean;
   transcript: string | null;
+  /** The language of the transcript, where the recognizer names it. */
+  language: string | null;
+  /** What was said while the answer was late, and when. */
+  filler: { text: string; atMs: number } | null;
   reply: string | null;
   heard: string | null;
   marks: Partial<Record<Mark, number>>;
@@ -76,6 +80,8 @@ export interface Turn {
   /** The hub that the turn was on; null where there is no cluster. */
   hub: string | null;
   usage: Record<string, number>;
+  /** Busy time of the hub's own engines, in all and by stage; empty where they report none. */
+  cost: Record<string, number>;
   /** The hub keeps the microphone's sound of it. */
   isRecorded: boolean;
   /** As the hub sent it, for exports. */
@@ -133,6 +139,8 @@ export function turnFrom(body: unknown): Turn | null {
     error: text(it['error']),
     bargedIn: it['barged_in'] === true,
     transcript: text(it['transcript']),
+    language: text(it['language']),
+    filler: fillerFrom(json(it['filler'])),
     reply: text(it['reply']),
     heard: text(it['heard']),
     marks: numbers(it['marks']),
@@ -154,9 +162,22 @@ export function turnFrom(body: unknown): Turn | null {
     retried: number(it['retried']) ?? 0,
     hub: text(it['hub']),
     usage: numbers(it['usage']),
+    cost: costFrom(json(it['cost'])),
     isRecorded: it['recording'] !== null && it['recording'] !== undefined,
     record: it,
   };
+}
+
+function fillerFrom(filler: Json): Turn['filler'] {
+  const words = text(filler['text']);
+  return words === null ? null : { text: words, atMs: number(filler['at_ms']) ?? 0 };
+}
+
+/** The totals, and the time of each stage on any processor. */
+function costFrom(cost: Json): Record<string, number> {
+  const stages = ['stt', 'llm', 'tts', 'filler'].map((stage) => [`${stage}_ms`, numbers(cost[stage])] as const);
+  const used = stages.filter(([, times]) => Object.keys(times).length > 0);
+  return { ...numbers(cost), ...Object.fromEntries(used.map(([name, times]) => [name, (times['cpu_ms'] ?? 0) + (times['gpu_ms'] ?? 0)])) };
 }
 
 /** One page of the hub's list; `before` is the cursor of the next page, or null. `missingHubs` did not reply to this one. */

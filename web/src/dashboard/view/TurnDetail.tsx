@@ -44,6 +44,7 @@ export function TurnDetail({ turn, isOfThisHub, ask, onSession }: Props) {
         <Facts name="Waits within stages" entries={fields(turn.waits)} />
         <Facts name="Audio of the answer" entries={fields(turn.audio)} />
         <Facts name="Engines and tokens" entries={[...Object.entries(turn.engines), ...workerFacts(turn), ...fields(turn.usage).map(([key, value]) => [`${key} tokens`, value] as const)]} />
+        <Facts name="Compute" entries={fields(turn.cost)} />
         <Facts
           name="Record"
           entries={[
@@ -51,6 +52,7 @@ export function TurnDetail({ turn, isOfThisHub, ask, onSession }: Props) {
             ['session', turn.sessionId],
             ...(turn.transport === '' ? [] : [['transport', turn.transport] as const]),
             ...(turn.hub === null ? [] : [['hub', turn.hub] as const]),
+            ...(turn.language === null ? [] : [['language', turn.language] as const]),
             ['ended', STATUS_WORDS[turn.status]],
           ]}
         />
@@ -61,12 +63,17 @@ export function TurnDetail({ turn, isOfThisHub, ask, onSession }: Props) {
 
 function Words({ turn }: { turn: Turn }) {
   const { heard, unheard, unknown } = heardOf(turn);
-  if (turn.transcript === null && turn.reply === null) return <p class="quiet">{wordless(turn)}</p>;
+  if (turn.transcript === null && turn.reply === null && turn.filler === null) return <p class="quiet">{wordless(turn)}</p>;
   return (
     <div class="dialogue">
       {turn.transcript !== null && (
         <p class="said-you">
-          <span class="who">asked</span> <span>{turn.transcript}</span>
+          <span class="who">asked</span> <span lang={turn.language ?? undefined}>{turn.transcript}</span>
+        </p>
+      )}
+      {turn.filler !== null && (
+        <p class="said-hub said-filler">
+          <span class="who">filled in</span> <span>{turn.filler.text}</span> <span class="quiet">at {duration(turn.filler.atMs)}, since the answer was late</span>
         </p>
       )}
       {turn.reply !== null && (
