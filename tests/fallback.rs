@@ -5,6 +5,7 @@
 use crate::hub::{Hub, Socket, engines, loud, quiet};
 use antiphon::assembly;
 use antiphon::config::Config;
+use antiphon::server::Keys;
 use antiphon_engine_api::Engines;
 use antiphon_engine_api::fakes::llm::FakeLlm;
 use antiphon_engine_api::fakes::stt::FakeStt;
@@ -26,6 +27,7 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 use tokio::time::Instant;
+use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 
 /// How a server answers.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -43,6 +45,8 @@ enum Manner {
     HangsOnce,
     /// The first request works, others fail.
     WorksOnce,
+    /// 500 where the client's words are "poison".
+    FailsOnPoison,
 }
 
 /// A server of all three stages, with OpenAI's endpoints.
@@ -57,6 +61,8 @@ struct Shared {
     name: &'static str,
     manner: Mutex<Manner>,
     n_asked: AtomicUsize,
+    /// The model alone.
+    n_chats: AtomicUsize,
 }
 
 impl Server {
@@ -65,7 +71,12 @@ impl Server {
         let runtime = runtime.expect("a runtime");
         let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).expect("a free port");
         let address = format!("http://{}/v1", listener.local_addr().expect("bound"));
-        let shared = Arc::new(Shared { name, manner: Mutex::new(Manner::Works), n_asked: AtomicUsize::new(0) });
+        let shared = Arc::new(Shared {
+            name,
+            manner: Mutex::new(Manner::Works),
+            n_asked: AtomicUsize::new(0),
+            n_chats: AtomicUsize::new(0),
+        });
         let router = Router::new().fallback(answer).with_state(shared.clone());
         runtime.spawn(async move { axum::serve(listener, router).await });
         Self { address, shared, runtime: Some(runtime) }
@@ -74,6 +85,10 @@ impl Server {
     /// In a thread of its own: a runtime may not be made inside another one.
     fn new(name: &'static str) -> Self {
         std::thread::spawn(move || Self::start(name)).join().expect("started")
+    }
+
+    fn n_chats(&self) -> usize {
+        self.shared.n_chats.load(Ordering::Relaxed)
     }
 
     fn set(&self, manner: Manner) {
@@ -106,14 +121,16 @@ async fn answer(State(server): State<Arc<Shared>>, request: Request) -> Response
         ["chat/completions", "audio/speech", "audio/transcriptions"].into_iter().find(|end| path.ends_with(end));
     let Some(stage) = stage else { return StatusCode::NOT_FOUND.into_response() };
     let n_before = server.n_asked.fetch_add(1, Ordering::Relaxed);
+    server.n_chats.fetch_add(usize::from(stage == "chat/completions"), Ordering::Relaxed);
     let manner = *server.manner.lock().expect("no panic");
     match manner {
         Manner::Works => works(&server, stage, &body),
         Manner::WorksOnce if n_before == 0 => works(&server, stage, &body),
+        Manner::FailsOnPoison if !String::from_utf8_lossy(&body).contains("poison") => works(&server, stage, &body),
         Manner::HangsOnce if n_before > 0 => works(&server, stage, &body),
         Manner::Hangs | Manner::HangsOnce => std::future::pending().await,
         Manner::Busy => (StatusCode::TOO_MANY_REQUESTS, [("retry-after", "30")], "busy").into_response(),
-        Manner::Fails | Manner::WorksOnce => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+        Manner::Fails | Manner::WorksOnce | Manner::FailsOnPoison => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
         Manner::Trickles => {
             let pieces = stream::repeat(()).then(|()| async {
                 tokio::time::sleep(Duration::from_millis(50)).await;
@@ -324,7 +341,7 @@ async fn a_conversation_goes_on_when_its_upstreams_are_killed() {
     for line in [
         r#"antiphon_breaker_state{stage="llm",engine="openai",role="primary"} 2"#,
         r#"antiphon_breaker_state{stage="llm",engine="openai",role="fallback"} 0"#,
-        r#"antiphon_fallback_total{stage="llm"} 5"#,
+        r#"antiphon_fallback_total{stage="llm",reason="brownout"} 0"#,
     ] {
         assert!(metrics.contains(line), "{line} in {metrics}");
     }
@@ -417,4 +434,43 @@ async fn a_server_without_a_fallback_that_fails_is_asked_no_more_until_it_works(
     assert_eq!(breaker(&hub, "llm").await, "closed");
     assert_eq!(get(&hub, "/readyz").await.0, StatusCode::OK);
     assert_eq!(hub.metric("antiphon_sessions_active "), 1.0);
+}
+
+#[tokio::test]
+async fn one_client_whose_requests_fail_keeps_no_other_away() {
+    for with_fallback in [false, true] {
+        let (primary, fallback) = (Server::new("primary"), Server::new("fallback"));
+        primary.set(Manner::FailsOnPoison);
+        let config = config(&primary, with_fallback.then_some(&fallback), 0);
+        let engines = assembly::build(&config).expect("the engines start");
+        let hub = Hub::with_keys(engines, config, Keys::of(&["sk-alice", "sk-bob"])).await;
+        let connect = async |key: &str| {
+            let mut request = format!("ws://{}/v1/realtime", hub.address).into_client_request().expect("an address");
+            request.headers_mut().insert("authorization", format!("Bearer {key}").parse().expect("text"));
+            let (stream, _) = tokio_tungstenite::connect_async(request).await.expect("the upgrade is accepted");
+            let mut socket = Socket { stream, frames: Vec::new() };
+            assert_eq!(socket.next().await["type"], "session.created");
+            socket
+        };
+        let (mut alice, mut bob) = (connect("sk-alice").await, connect("sk-bob").await);
+        // However long each answer takes: once her own breaker is open, a request is not sent.
+        let mut barred = 0;
+        for _ in 0..60 {
+            let n_chats = primary.n_chats();
+            let events = alice.ask("poison").await;
+            assert_eq!(status(&events), if with_fallback { "completed" } else { "failed" }, "{events:?}");
+            barred += usize::from(primary.n_chats() == n_chats);
+            if !with_fallback && primary.n_chats() == n_chats {
+                assert_eq!(code(&events), "engine_unavailable");
+            }
+            let n_chats = primary.n_chats();
+            let events = bob.ask("Hello").await;
+            assert_eq!(status(&events), "completed", "{events:?}");
+            assert!(primary.n_chats() > n_chats, "his requests go to the server");
+            if barred == 3 {
+                break;
+            }
+        }
+        assert_eq!(barred, 3, "her requests are not sent any more");
+    }
 }

@@ -44,6 +44,63 @@ async fn page_and_socket_speak_tls() {
     }
 }
 
+/// A hub with a certificate that an authority has signed for `voice.example` and `localhost`; the authority's own.
+async fn certified_hub() -> (Hub, String) {
+    let signing = rcgen::KeyPair::generate().expect("a key");
+    let mut authority = rcgen::CertificateParams::new(Vec::new()).expect("parameters");
+    authority.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    let authority_pem = authority.self_signed(&signing).expect("a certificate").pem();
+    let issuer = rcgen::Issuer::new(authority, signing);
+    let names = vec!["voice.example".to_owned(), "localhost".into(), "127.0.0.1".into()];
+    let mut params = rcgen::CertificateParams::new(names).expect("names");
+    params.distinguished_name = rcgen::DistinguishedName::new();
+    params.distinguished_name.push(rcgen::DnType::CommonName, "voice.example");
+    let key = rcgen::KeyPair::generate().expect("a key");
+    let signed = params.signed_by(&key, &issuer).expect("signed");
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = |name: &str| folder.path().join(name).to_str().expect("text").to_owned();
+    std::fs::write(at("cert"), signed.pem()).expect("written");
+    std::fs::write(at("key"), key.serialize_pem()).expect("written");
+    let mut config = Config::default();
+    (config.server.tls_cert, config.server.tls_key) = (at("cert"), at("key"));
+    config.server.allowed_hosts = vec!["voice.example".into()];
+    let tls = Tls::load(&config.server).expect("readable");
+    let engines = engines(FakeStt::default(), FakeLlm::says(["Hi."; 2]), FakeTts::default());
+    let (metrics, keys) = (Metrics::new(), Keys::default());
+    (Hub::serve(Parts { config, engines, metrics, keys, tls, manager: None }).await, authority_pem)
+}
+
+#[tokio::test]
+async fn browsers_are_bound_to_tls_by_a_public_name_and_never_on_localhost() {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    for (hub, pem, is_certified) in [
+        {
+            let (hub, pem) = certified_hub().await;
+            (hub, pem, true)
+        },
+        {
+            let (hub, pem) = hub().await;
+            (hub, pem, false)
+        },
+    ] {
+        let trusted = reqwest::Certificate::from_pem(pem.as_bytes()).expect("PEM");
+        let browser = reqwest::Client::builder().tls_certs_only([trusted]).resolve("voice.example", hub.address);
+        let browser = browser.build().expect("a client");
+        let port = hub.address.port();
+        for (host, is_public) in [("voice.example", true), ("localhost", false), ("127.0.0.1", false)] {
+            if !is_certified && is_public {
+                continue;
+            }
+            for path in ["/", "/healthz", "/v1/models", "/nowhere"] {
+                let answer = browser.get(format!("https://{host}:{port}{path}")).send().await.expect("an answer");
+                let promise =
+                    answer.headers().get("strict-transport-security").map(|value| value.to_str().expect("text"));
+                assert_eq!(promise, (is_certified && is_public).then_some("max-age=31536000"), "{host}{path}");
+            }
+        }
+    }
+}
+
 #[tokio::test]
 async fn strangers_are_not_trusted_and_what_is_no_certificate_is_told() {
     let (hub, _) = hub().await;

@@ -3,7 +3,6 @@
 use super::StageFailure;
 use super::manager::EngineManager;
 use crate::config::Config;
-use antiphon_engine_api::Engines;
 use antiphon_engine_api::llm::Llm;
 use antiphon_engine_api::stt::Stt;
 use antiphon_engine_api::tts::Tts;
@@ -52,21 +51,6 @@ impl EngineManager {
             Ok((engine, voice))
         })?;
         Ok(fallback::with_tts(engine, Some(second)))
-    }
-}
-
-impl EngineManager {
-    /// `engines` with the fallback engines of recognizer and voice in the place of these, where there are some.
-    pub(crate) fn smaller(&self, engines: &Engines) -> Engines {
-        let (stt, tts) = (self.fallbacks().stt.get(), self.fallbacks().tts.get());
-        let mut smaller = engines.clone();
-        if let Some(stt) = stt {
-            smaller.stt = fallback::instead_of_stt(engines.stt.clone(), stt.clone());
-        }
-        if let Some(tts) = tts {
-            smaller.tts = fallback::instead_of_tts(engines.tts.clone(), tts.clone());
-        }
-        smaller
     }
 }
 

@@ -248,8 +248,7 @@ impl App {
         if !self.has_smaller_engines || !self.load.brownout().is_at_least(BrownoutLevel::SmallerEngines) {
             return setup;
         }
-        let Some(manager) = self.models.manager() else { return setup };
-        Arc::new(Setup { engines: manager.smaller(&setup.engines), ..Setup::clone(&setup) })
+        Arc::new(Setup { engines: setup.engines.smaller(), ..Setup::clone(&setup) })
     }
 
     /// Sets the engines of new sessions; existing sessions keep theirs.

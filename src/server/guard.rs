@@ -9,6 +9,7 @@
 use super::app::App;
 use super::auth;
 use super::client::{Client, Peer};
+use super::headers::is_local;
 use super::inflow::Inflow;
 use super::sharing;
 use crate::config::ServerConfig;
@@ -28,7 +29,7 @@ pub(super) async fn check(State(app): State<Arc<App>>, mut request: Request, nex
     let peer = request.extensions().get::<Peer>().map_or(Ipv4Addr::UNSPECIFIED.into(), |peer| peer.0.ip());
     let client = Client::of(peer, request.headers(), &app.proxies, app.tls.is_some());
     request.extensions_mut().insert(client);
-    let page = sharing::reader(&request);
+    let (page, is_local) = (sharing::reader(&request), is_local(&request));
     let response = match (judged(&app, client, &request), page) {
         (Ok(()), Some(origin)) => {
             let mut response = match *request.method() {
@@ -41,7 +42,7 @@ pub(super) async fn check(State(app): State<Arc<App>>, mut request: Request, nex
         (Ok(()), None) => next.run(request).await,
         (Err(response), _) => *response,
     };
-    app.headers.seal(response, app.tls.as_deref())
+    app.headers.seal(response, app.tls.as_deref(), is_local)
 }
 
 fn judged(app: &App, client: Client, request: &Request) -> Result<(), Box<Response>> {
@@ -147,7 +148,7 @@ fn is_ours(config: &ServerConfig, host: &str) -> bool {
         || config.allowed_hosts.iter().any(|allowed| allowed.eq_ignore_ascii_case(name))
 }
 
-fn without_port(host: &str) -> &str {
+pub(super) fn without_port(host: &str) -> &str {
     match host.rsplit_once(':') {
         Some((name, port)) if port.bytes().all(|b| b.is_ascii_digit()) && !name.ends_with(':') => name,
         _ => host,

@@ -3,11 +3,14 @@
 //! [`super::guard`] adds them to what the routes answer, [`super::starting`] to what is answered while engines are loaded. Pages
 //! set a Content-Security-Policy of their own ([`super::pages`]), to which the permitted embedders are added here.
 
+use super::guard::without_port;
 use super::tls::Tls;
 use crate::config::ServerConfig;
 use arc_swap::ArcSwap;
+use axum::extract::Request;
 use axum::http::{HeaderName, HeaderValue, header};
 use axum::response::Response;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 /// The policy of a response that is no page: a browser that is made to show it runs and loads nothing.
@@ -41,8 +44,8 @@ impl SecurityHeaders {
     }
 
     /// Adds the headers. `tls`: the certificate that the hub serves itself; `None`: plain HTTP, where the proxy in front of it
-    /// decides about transport security.
-    pub(super) fn seal(&self, mut response: Response, tls: Option<&ArcSwap<Tls>>) -> Response {
+    /// decides about transport security. `is_local`: the request was sent to [a name of the client's own machine](is_local).
+    pub(super) fn seal(&self, mut response: Response, tls: Option<&ArcSwap<Tls>>, is_local: bool) -> Response {
         let headers = response.headers_mut();
         headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
         // Files for other pages say otherwise: [`super::pages`].
@@ -59,11 +62,21 @@ impl SecurityHeaders {
         }
         // A browser that has seen this header keeps to TLS, which would be a dead end with a certificate that no authority vouches for.
         let is_vouched_for = tls.is_some_and(|tls| !tls.load().is_self_signed());
-        if let Some(transport) = self.transport.as_ref().filter(|_| is_vouched_for) {
+        // On `localhost` it would bind all other servers on the client's machine, whose ports are no part of the promise.
+        if let Some(transport) = self.transport.as_ref().filter(|_| is_vouched_for && !is_local) {
             headers.insert(header::STRICT_TRANSPORT_SECURITY, transport.clone());
         }
         response
     }
+}
+
+/// Whether a request names the client's own machine as its host: `localhost`, a name below it, or a loopback address.
+pub(super) fn is_local(request: &Request) -> bool {
+    let host = request.headers().get(header::HOST).and_then(|host| host.to_str().ok());
+    let name =
+        without_port(host.or(request.uri().host()).unwrap_or_default()).trim_end_matches('.').to_ascii_lowercase();
+    let address = name.trim_matches(['[', ']']).parse::<IpAddr>();
+    name == "localhost" || name.ends_with(".localhost") || address.is_ok_and(|it| it.to_canonical().is_loopback())
 }
 
 /// Shared by the hub and what answers before it.
@@ -80,7 +93,7 @@ mod tests {
             let policy = HeaderValue::from_str(policy).unwrap();
             response.headers_mut().insert(header::CONTENT_SECURITY_POLICY, policy);
         }
-        SecurityHeaders::new(config).seal(response, tls)
+        SecurityHeaders::new(config).seal(response, tls, false)
     }
 
     fn text(response: &Response, name: HeaderName) -> Option<&str> {
@@ -103,6 +116,28 @@ mod tests {
     }
 
     #[test]
+    fn names_of_the_clients_own_machine_are_known() {
+        let to = |host: &str| Request::builder().header(header::HOST, host).body(Body::empty()).unwrap();
+        for host in [
+            "localhost",
+            "LocalHost:8443",
+            "localhost.:8443",
+            "hub.localhost",
+            "127.0.0.1",
+            "127.1.2.3:8443",
+            "[::1]",
+            "[::1]:8443",
+            "[::ffff:127.0.0.1]:443",
+        ] {
+            assert!(is_local(&to(host)), "{host}");
+        }
+        for host in ["voice.example", "localhost.example:443", "notlocalhost", "10.0.0.1", "[2001:db8::1]:443", ""] {
+            assert!(!is_local(&to(host)), "{host}");
+        }
+        assert!(is_local(&Request::builder().uri("https://localhost/").body(Body::empty()).unwrap()));
+    }
+
+    #[test]
     fn only_a_certificate_of_an_authority_binds_browsers_to_tls() {
         let config = ServerConfig::default();
         let name = header::STRICT_TRANSPORT_SECURITY;
@@ -112,6 +147,8 @@ mod tests {
         assert_eq!(text(&sealed(&config, Some(&serving), None), name.clone()), None);
         serving.store(Arc::new(Tls::signed_for_tests()));
         assert_eq!(text(&sealed(&config, Some(&serving), None), name.clone()), Some("max-age=31536000"));
+        let local = SecurityHeaders::new(&config).seal(Response::new(Body::empty()), Some(&serving), true);
+        assert_eq!(text(&local, name.clone()), None);
         let off = ServerConfig { hsts_seconds: 0, ..config };
         assert_eq!(text(&sealed(&off, Some(&serving), None), name), None);
     }

@@ -6,7 +6,7 @@
 use super::auth::is_open;
 use super::client::{Client, Peer, Proxies};
 use super::guard::{FOREIGN_ORIGIN, refused, verdict};
-use super::headers::{Certificate, SecurityHeaders};
+use super::headers::{Certificate, SecurityHeaders, is_local};
 use super::health::alive;
 use super::{pages, sharing};
 use crate::config::ServerConfig;
@@ -127,6 +127,7 @@ async fn answer(State(starting): State<Arc<Starting>>, request: Request) -> Resp
     if let Some(router) = starting.loaded.get() {
         return router.clone().oneshot(request).await.into_response();
     }
+    let is_local = is_local(&request);
     let response = starting.answer(request).await;
-    starting.headers.seal(response, starting.tls.as_deref())
+    starting.headers.seal(response, starting.tls.as_deref(), is_local)
 }

@@ -43,11 +43,17 @@ pub(super) fn metrics(engines: &Engines) -> String {
         .collect();
     let help = "Circuit breaker of an engine: 0 closed, 1 half-open, 2 open.";
     text.labelled_gauges("antiphon_breaker_state", help, &breakers);
-    let counts =
-        |of: fn(&Upstreams) -> u64| reports.iter().map(|(stage, report)| (*stage, of(report))).collect::<Vec<_>>();
+    let fallbacks: Vec<_> = reports
+        .iter()
+        .flat_map(|(stage, report)| {
+            let counts = report.fallbacks.by_reason();
+            counts.map(|(reason, n)| (vec![("stage", *stage), ("reason", reason)], n))
+        })
+        .collect();
     let help = "Requests that a stage's fallback engine served.";
-    text.counter("antiphon_fallback_total", help, "stage", &counts(|report| report.n_fallbacks));
+    text.labelled_counters("antiphon_fallback_total", help, &fallbacks);
+    let hedges: Vec<_> = reports.iter().map(|(stage, report)| (*stage, report.n_hedges)).collect();
     let help = "Requests that were sent twice because their first output was late.";
-    text.counter("antiphon_hedged_total", help, "stage", &counts(|report| report.n_hedges));
+    text.counter("antiphon_hedged_total", help, "stage", &hedges);
     text.into_text()
 }

@@ -189,6 +189,7 @@ pub(crate) struct TtsRequest {
     /// The text that the chunk belongs to, by its hub's number, and its place there.
     pub(crate) passage: Option<(u64, u32)>,
     instructions: Option<String>,
+    immediate: bool,
     /// Samples at the beginning that were heard already: the worker makes and drops them.
     pub(crate) skip_samples: u64,
     /// It may wait for room, which it leaves to others until then.
@@ -205,6 +206,7 @@ impl TtsRequest {
             seed: request.seed,
             passage: request.passage.map(|passage| (passage.text(), passage.place())),
             instructions: request.instructions.clone(),
+            immediate: request.immediate,
             skip_samples: 0,
             queued: false,
         }
@@ -219,6 +221,7 @@ impl TtsRequest {
             unplayed: self.unplayed_ms.map(Duration::from_millis),
             seed: self.seed,
             instructions: self.instructions.clone(),
+            immediate: self.immediate,
             ..SpeechRequest::default()
         }
     }

@@ -24,6 +24,15 @@ pub struct Engines {
 }
 
 impl Engines {
+    /// With the fallback engines of recognizer and voice in the place of these, where there are some.
+    #[must_use]
+    pub fn smaller(&self) -> Self {
+        let mut smaller = self.clone();
+        smaller.stt = self.stt.smaller().unwrap_or(smaller.stt);
+        smaller.tts = self.tts.smaller().unwrap_or(smaller.tts);
+        smaller
+    }
+
     /// The configured names of the engines.
     pub fn names(&self) -> EngineNames {
         EngineNames {

@@ -21,7 +21,7 @@ pub mod vad;
 pub use engines::{EngineNames, Engines};
 pub use fault::{ENGINE_UNAVAILABLE, Fault};
 pub use hop::{Hop, Served};
-pub use upstream::{BreakerState, Role, Upstream, Upstreams};
+pub use upstream::{BreakerState, FallbackCounts, Role, Upstream, Upstreams};
 
 /// Requests that an engine without a bound of its own serves at the same time. A remote engine's server admits by itself, and
 /// says nothing of its size; a machine that offers such an engine to others has to name a number. So many requests keep any

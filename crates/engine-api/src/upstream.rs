@@ -12,8 +12,43 @@ pub struct Upstreams {
     pub engines: Vec<Upstream>,
     /// Requests that the fallback engine served because the configured one did not, since the start.
     pub n_fallbacks: u64,
+    /// The same by reason.
+    pub fallbacks: FallbackCounts,
     /// Requests that were sent a second time because the first output was late.
     pub n_hedges: u64,
+}
+
+/// Requests that a fallback engine served, by reason.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct FallbackCounts {
+    /// The configured engine failed.
+    pub failed: u64,
+    /// It was not asked: its circuit breaker is open, or no worker can be reached.
+    pub unavailable: u64,
+    /// It was late.
+    pub late: u64,
+    /// The rest of a text that the fallback began to speak.
+    pub continued: u64,
+    /// The hub is overloaded, and new sessions get the smaller engines.
+    pub brownout: u64,
+}
+
+impl FallbackCounts {
+    /// Each reason's name, with its count.
+    pub const fn by_reason(&self) -> [(&'static str, u64); 5] {
+        [
+            ("failed", self.failed),
+            ("unavailable", self.unavailable),
+            ("late", self.late),
+            ("continued", self.continued),
+            ("brownout", self.brownout),
+        ]
+    }
+
+    /// All of them.
+    pub fn total(&self) -> u64 {
+        self.by_reason().iter().map(|(_, n)| n).sum()
+    }
 }
 
 /// One engine of a stage.

@@ -8,7 +8,7 @@ use super::languages;
 use super::responding::Product;
 use antiphon_dialog::{Event, ResponseSettings};
 use antiphon_engine_api::tts::{PlayoutEstimate, SpeechRequest};
-use antiphon_types::{Format, Meter, Pcm, ResponseId};
+use antiphon_types::{BrownoutLevel, Format, Meter, Pcm, ResponseId};
 use futures_util::StreamExt;
 use std::time::Duration;
 use tokio::time::timeout;
@@ -45,6 +45,7 @@ impl Actor {
             speed: settings.speed,
             unplayed: Some(PlayoutEstimate::default().unplayed()),
             instructions: settings.spoken_instructions(),
+            immediate: self.setup.brownout.is_at_least(BrownoutLevel::ShortLookAhead),
             meter: meter.clone(),
             ..SpeechRequest::default()
         };

@@ -160,7 +160,8 @@ impl Actor {
         let is_audio = work.settings.modality == Modality::Audio;
         tracing::debug!(turn = %work.turn, response = %work.response, audio = is_audio, "answering");
         let (engines, products) = (self.setup.engines.clone(), self.products.clone());
-        (voice, Responding { work, engines, products, meters, clock: self.clock })
+        let brownout = self.setup.brownout.clone();
+        (voice, Responding { work, engines, products, meters, brownout, clock: self.clock })
     }
 
     /// The way out of a response's speech in this format.

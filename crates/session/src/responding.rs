@@ -15,7 +15,7 @@ use antiphon_engine_api::tts::{
 use antiphon_engine_api::{Engines, Hop, Served};
 use antiphon_text::{Chunk, Chunker, Language};
 use antiphon_types::chat::{Finish, Usage};
-use antiphon_types::{Meter, Pcm, Requester, ResponseId, Timestamp};
+use antiphon_types::{Brownout, BrownoutLevel, Meter, Pcm, Requester, ResponseId, Timestamp};
 use futures_util::StreamExt;
 use futures_util::stream::BoxStream;
 use std::collections::VecDeque;
@@ -87,6 +87,7 @@ pub(super) struct Responding {
     pub(super) engines: Engines,
     pub(super) products: mpsc::Sender<Box<Product>>,
     pub(super) meters: ResponseMeters,
+    pub(super) brownout: Brownout,
     /// The session's beginning.
     pub(super) clock: Instant,
 }
@@ -251,8 +252,10 @@ impl Responding {
                 let passage = Some(place);
                 place = place.following();
                 let (instructions, hop) = (settings.spoken_instructions(), first_hop.take());
+                let immediate = self.brownout.is_at_least(BrownoutLevel::ShortLookAhead);
                 let (seed, speed, meter) = (None, settings.speed, self.meters.tts.clone());
-                let request = SpeechRequest { text, voice, speed, unplayed, seed, passage, instructions, hop, meter };
+                let request =
+                    SpeechRequest { text, voice, speed, unplayed, seed, passage, instructions, immediate, hop, meter };
                 let mut stream = self.engines.tts.speak(request);
                 while let Some(pcm) = stream.next().await {
                     let pcm = pcm.map_err(voice_failed)?;
@@ -529,6 +532,38 @@ mod tests {
     use std::time::Duration;
     use tokio_util::task::TaskTracker;
 
+    /// Speaks nothing, and notes which requests may not wait.
+    struct Notes(std::sync::Mutex<Vec<bool>>);
+
+    impl Tts for Notes {
+        fn name(&self) -> &str {
+            "notes"
+        }
+
+        fn voices(&self) -> Vec<Voice> {
+            Vec::new()
+        }
+
+        fn speak(&self, request: SpeechRequest) -> futures_util::stream::BoxStream<'static, Result<Pcm, TtsError>> {
+            self.0.lock().unwrap().push(request.immediate);
+            Box::pin(futures_util::stream::empty())
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_overloaded_hub_lets_no_batch_of_speech_wait() {
+        for (level, expect) in [(BrownoutLevel::NoSpeculation, false), (BrownoutLevel::ShortLookAhead, true)] {
+            let (sender, mut products) = mpsc::channel(256);
+            let notes = Arc::new(Notes(Default::default()));
+            let mut responding = responding(sender);
+            responding.engines.tts = notes.clone();
+            responding.brownout.set(level);
+            let reads = async { while products.recv().await.is_some() {} };
+            tokio::join!(responding.run(), reads);
+            assert_eq!(*notes.0.lock().unwrap(), [expect; 2], "{level:?}");
+        }
+    }
+
     fn responding(products: mpsc::Sender<Box<Product>>) -> Responding {
         let llm = FakeLlm::says(["One sentence is here. And another one is there."]);
         responding_with(llm, FakeTts::default(), products)
@@ -565,7 +600,14 @@ mod tests {
         };
         let settings = ResponseSettings::resolve(&settings, &Default::default());
         let work = ResponseWork { response: "resp_1".into(), turn: TurnId(1), chat, settings };
-        Responding { work, engines, products, meters: ResponseMeters::default(), clock: Instant::now() }
+        Responding {
+            work,
+            engines,
+            products,
+            meters: ResponseMeters::default(),
+            brownout: Brownout::default(),
+            clock: Instant::now(),
+        }
     }
 
     #[tokio::test(start_paused = true)]

@@ -19,7 +19,16 @@ impl Exposition {
 
     /// A gauge with a value for each combination of labels. Their values need no escape.
     pub fn labelled_gauges(&mut self, name: &str, help: &str, values: &[(Vec<(&str, &str)>, impl Display)]) {
-        let _ = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} gauge");
+        self.labelled("gauge", name, help, values);
+    }
+
+    /// A counter with several labels. The values of labels as above.
+    pub fn labelled_counters(&mut self, name: &str, help: &str, values: &[(Vec<(&str, &str)>, u64)]) {
+        self.labelled("counter", name, help, values);
+    }
+
+    fn labelled(&mut self, kind: &str, name: &str, help: &str, values: &[(Vec<(&str, &str)>, impl Display)]) {
+        let _ = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}");
         for (labels, value) in values {
             let labels: Vec<_> = labels.iter().map(|(label, of)| format!("{label}=\"{of}\"")).collect();
             let _ = writeln!(self.0, "{name}{{{}}} {value}", labels.join(","));

@@ -2,6 +2,8 @@
 
 use super::*;
 use crate::config::KeyLimits;
+use antiphon_session::SessionLimits;
+use antiphon_types::Samples;
 use std::net::Ipv4Addr;
 
 fn limits(config: &str, keys: &Keys) -> Limits {
@@ -106,4 +108,38 @@ async fn hubs_take_from_each_other_what_a_key_used() {
     assert!(at_other.check(Resource::Requests).is_err(), "what the other hub granted is paid back");
     tokio::time::advance(Duration::from_secs(1)).await;
     assert!(at_other.check(Resource::Requests).is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_setting_limits_its_own_resource_of_its_own_holder() {
+    let keys = Keys::of(&["one"]);
+    for (prefix, of) in [("", Whose::Key), ("address_", Whose::Address)] {
+        for limited in Resource::ALL {
+            let setting = format!("{prefix}{} = 7", limited.setting());
+            let limits = limits(&setting, &keys);
+            let consumer = limits.consumer(keys.find("one"), client(EVE));
+            for resource in Resource::ALL {
+                assert_eq!(consumer.take(resource, 7 * resource.scale()), Ok(()), "{setting}: {resource:?}");
+                let used_up = consumer.check(resource).err().map(|used_up| used_up.of);
+                assert_eq!(used_up, (resource == limited).then_some(of), "{setting}: {resource:?}");
+            }
+        }
+    }
+    let session = |setting: &str| {
+        let limits = limits(setting, &keys);
+        limits.session(limits.consumer(keys.find("one"), client(EVE)), |_| {})
+    };
+    for (setting, is_refused) in [("session_responses_per_minute = 7", true), ("", false)] {
+        let session = session(setting);
+        (0..7).for_each(|_| session.response_begun());
+        assert_eq!(session.may_respond().is_err(), is_refused, "{setting}");
+    }
+    for (setting, is_behind) in [("session_audio_seconds_per_minute = 7", true), ("", false)] {
+        let wait = session(setting).audio_received(Samples(8 * 16_000));
+        assert_eq!(!wait.is_zero(), is_behind, "{setting}");
+    }
+    for (setting, limit) in [("session_tokens_per_minute = 7", 7), ("", 5_000_000)] {
+        let level = session(setting).level(Resource::Tokens).expect("a limit");
+        assert_eq!(level.limit, limit, "{setting}");
+    }
 }

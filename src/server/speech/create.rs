@@ -80,6 +80,7 @@ async fn spoken(
             tasks: app.setup.tasks.clone(),
             ahead: speech.config.chunks_ahead,
             is_heard: true,
+            immediate: app.load.brownout().is_at_least(BrownoutLevel::ShortLookAhead),
             meter: metered.meter("tts", spender.requester(), &spender.consumer),
             load: app.load.tts_api.clone(),
         };

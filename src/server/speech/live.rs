@@ -227,6 +227,7 @@ impl Speaker {
             tasks: app.setup.tasks.clone(),
             ahead: config.chunks_ahead,
             is_heard: true,
+            immediate: app.load.brownout().is_at_least(BrownoutLevel::ShortLookAhead),
             meter,
             load: app.load.tts_api.clone(),
         };

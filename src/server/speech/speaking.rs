@@ -37,6 +37,8 @@ pub(super) struct Speaking {
     /// Whether a client listens meanwhile: engines serve first the listener that runs dry first, and a slow chunk is retried.
     /// A job tries again by itself, with the engine that serves then.
     pub(super) is_heard: bool,
+    /// Whether batches of the engine do not wait for others with its chunks.
+    pub(super) immediate: bool,
     /// Of all its chunks.
     pub(super) meter: Meter,
     /// Where its chunks are counted while they are spoken.
@@ -198,6 +200,7 @@ impl Course {
             seed,
             passage,
             instructions,
+            immediate: self.speaking.immediate,
             meter,
             ..SpeechRequest::default()
         };
@@ -365,6 +368,7 @@ mod tests {
             tasks: TaskTracker::new(),
             ahead: 1,
             is_heard: true,
+            immediate: false,
             meter: Meter::default(),
             load: ApiRequests::default(),
         };
@@ -503,6 +507,7 @@ mod tests {
                 tasks: tasks.clone(),
                 ahead: 0,
                 is_heard: true,
+                immediate: false,
                 meter: Meter::default(),
                 load: ApiRequests::default(),
             };
@@ -537,6 +542,7 @@ mod tests {
                 tasks: TaskTracker::new(),
                 ahead: 0,
                 is_heard: true,
+                immediate: false,
                 meter: Meter::default(),
                 load: ApiRequests::default(),
             };

@@ -183,6 +183,12 @@ pub trait Stt: Send + Sync {
         0
     }
 
+    /// The same stage with its fallback engine alone, for new sessions of an overloaded hub, counted with this one; `None`: it
+    /// has none.
+    fn smaller(&self) -> Option<Arc<dyn Stt>> {
+        None
+    }
+
     /// The engines that may serve this stage, with their circuit breakers; `None` for a local engine alone.
     fn upstreams(&self) -> Option<Upstreams> {
         None

@@ -45,6 +45,9 @@ pub struct SpeechRequest {
     pub passage: Option<Passage>,
     /// How to speak ("whisper", "like a news reader"), for engines that can act; others ignore it. `None`: as the voice does.
     pub instructions: Option<String>,
+    /// Whether a batch that has this chunk begins at once, instead of waiting for others to share its run: the hub is
+    /// overloaded.
+    pub immediate: bool,
     /// Filled in with the chunk's first sound by an engine that runs on another machine.
     pub hop: Hop,
     /// What the chunk costs, and who speaks it; the engine fills it in.
@@ -97,6 +100,7 @@ impl Default for SpeechRequest {
             seed: None,
             passage: None,
             instructions: None,
+            immediate: false,
             hop: Hop::default(),
             meter: Meter::default(),
         }
@@ -173,6 +177,12 @@ pub trait Tts: Send + Sync {
     /// Number of chunks that are being synthesized now; 0 where it is not known.
     fn in_service(&self) -> usize {
         0
+    }
+
+    /// The same stage with its fallback engine alone, for new sessions of an overloaded hub, counted with this one; `None`: it
+    /// has none.
+    fn smaller(&self) -> Option<Arc<dyn Tts>> {
+        None
     }
 
     /// The engines that may serve this stage, with their circuit breakers; `None` for a local engine alone.

@@ -16,7 +16,7 @@ mod tts;
 use antiphon_engine_api::llm::{Llm, LlmError};
 use antiphon_engine_api::stt::{Stt, SttError};
 use antiphon_engine_api::tts::{Tts, TtsError};
-use antiphon_engine_api::{BreakerState, Role, Upstreams};
+use antiphon_engine_api::{BreakerState, FallbackCounts, Role, Upstreams};
 use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -39,16 +39,6 @@ pub fn with_tts(primary: Arc<dyn Tts>, fallback: Option<(Arc<dyn Tts>, String)>)
     Arc::new(tts::TtsPair::new(primary, fallback))
 }
 
-/// The recognizer's fallback in its place, for sessions that get the smaller engines of an overloaded hub.
-pub fn instead_of_stt(primary: Arc<dyn Stt>, fallback: Arc<dyn Stt>) -> Arc<dyn Stt> {
-    Arc::new(stt::SttPair::moved(primary, fallback))
-}
-
-/// The same for the voice engine: the fallback speaks the voices that it has, and all others in `voice`.
-pub fn instead_of_tts(primary: Arc<dyn Tts>, fallback: (Arc<dyn Tts>, String)) -> Arc<dyn Tts> {
-    Arc::new(tts::TtsPair::moved_all(primary, fallback))
-}
-
 /// Two engines of a stage.
 struct Pair<T: ?Sized> {
     primary: Arc<T>,
@@ -62,9 +52,20 @@ struct Pair<T: ?Sized> {
 #[derive(Debug)]
 struct Counts {
     stage: &'static str,
-    n_fallbacks: AtomicU64,
+    /// By [`Reason`].
+    n_fallbacks: [AtomicU64; 5],
     n_hedges: AtomicU64,
     budget: Mutex<f64>,
+}
+
+/// Why the fallback engine serves a request.
+#[derive(Clone, Copy, Debug)]
+enum Reason {
+    Failed,
+    Unavailable,
+    Late,
+    Continued,
+    Brownout,
 }
 
 /// Late requests that are sent twice, as a share of all requests, and how many of them may come at once: a server that is late
@@ -91,7 +92,7 @@ impl<T: ?Sized> Pair<T> {
     fn new(stage: &'static str, primary: Arc<T>, fallback: Option<Arc<T>>) -> Self {
         let has_fallback = fallback.is_some();
         let second = fallback.unwrap_or_else(|| primary.clone());
-        let (n_fallbacks, n_hedges) = (AtomicU64::new(0), AtomicU64::new(0));
+        let (n_fallbacks, n_hedges) = (Default::default(), AtomicU64::new(0));
         let counts = Counts { stage, n_fallbacks, n_hedges, budget: Mutex::new(MAX_HEDGED_AT_ONCE) };
         Self { primary, second, has_fallback, counts: Arc::new(counts) }
     }
@@ -101,10 +102,18 @@ impl<T: ?Sized> Pair<T> {
         self.has_fallback && error.falls_back()
     }
 
+    fn count(&self, reason: Reason) {
+        self.counts.n_fallbacks[reason as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
     /// The fallback engine serves a request.
     fn count_fallback(&self, error: Option<&dyn StageError>) {
         let stage = self.counts.stage;
-        self.counts.n_fallbacks.fetch_add(1, Ordering::Relaxed);
+        self.count(match error {
+            Some(error) if error.is_away() => Reason::Unavailable,
+            Some(_) => Reason::Failed,
+            None => Reason::Late,
+        });
         match error {
             Some(error) if !error.is_away() => tracing::warn!(stage, %error, "the engine failed; its fallback serves"),
             Some(error) => tracing::debug!(stage, %error, "the fallback engine serves"),
@@ -122,7 +131,15 @@ impl<T: ?Sized> Pair<T> {
                 engine
             }));
         }
-        all.n_fallbacks = self.counts.n_fallbacks.load(Ordering::Relaxed);
+        let of = |reason: Reason| self.counts.n_fallbacks[reason as usize].load(Ordering::Relaxed);
+        all.fallbacks = FallbackCounts {
+            failed: of(Reason::Failed),
+            unavailable: of(Reason::Unavailable),
+            late: of(Reason::Late),
+            continued: of(Reason::Continued),
+            brownout: of(Reason::Brownout),
+        };
+        all.n_fallbacks = all.fallbacks.total();
         all.n_hedges = self.counts.n_hedges.load(Ordering::Relaxed);
         all
     }

@@ -1,6 +1,6 @@
 //! Recognizers: the audio of an utterance is kept, so that the fallback can transcribe it from its beginning.
 
-use super::{Pair, is_probing};
+use super::{Pair, Reason, is_probing};
 use antiphon_engine_api::Upstreams;
 use antiphon_engine_api::stt::{OpeningUtterance, SpeakerState, Stt, SttError, SttOptions, SttUtterance, Transcript};
 use futures_util::future::BoxFuture;
@@ -22,16 +22,13 @@ impl SttPair {
         Self { pair: Pair::new("stt", primary, fallback), has_all: false }
     }
 
-    pub(super) fn moved(primary: Arc<dyn Stt>, fallback: Arc<dyn Stt>) -> Self {
-        Self { has_all: true, ..Self::new(primary, Some(fallback)) }
-    }
-
     /// The engine that is asked first.
     fn first(&self, options: &SttOptions) -> &Arc<dyn Stt> {
         if !self.has_all {
             return &self.pair.primary;
         }
         options.meter.set_fallback(self.pair.second.name());
+        self.pair.count(Reason::Brownout);
         &self.pair.second
     }
 
@@ -85,6 +82,10 @@ impl Stt for SttPair {
 
     fn in_service(&self) -> usize {
         self.pair.primary.in_service()
+    }
+
+    fn smaller(&self) -> Option<Arc<dyn Stt>> {
+        self.pair.has_fallback.then(|| Arc::new(Self { has_all: true, ..self.clone() }) as _)
     }
 
     fn upstreams(&self) -> Option<Upstreams> {

@@ -1,10 +1,10 @@
 //! The pairs on virtual time, with engines that fail, hang or are slow.
 
 use super::*;
-use antiphon_engine_api::Fault;
 use antiphon_engine_api::llm::LlmDelta;
 use antiphon_engine_api::stt::{SttOptions, SttUtterance, Transcript};
 use antiphon_engine_api::tts::{Passage, SpeechRequest, SpokenPart, TextRequest, TextSpeech, Voice};
+use antiphon_engine_api::{FallbackCounts, Fault};
 use antiphon_types::chat::{ChatRequest, Finish};
 use antiphon_types::{Meter, Pcm, SampleRate};
 use futures_util::future::{BoxFuture, ready};
@@ -381,15 +381,24 @@ async fn words_that_were_not_spoken_go_to_the_fallback_as_sentences() {
 #[tokio::test(start_paused = true)]
 async fn sessions_with_the_smaller_engines_never_ask_the_larger_ones() {
     let (primary, second) = (Engine::new("primary", Manner::Answers(MS)), Engine::new("second", Manner::Answers(MS)));
-    let stt = instead_of_stt(Arc::new(primary.clone()), Arc::new(second.clone()));
+    let with = with_stt(Arc::new(primary.clone()), Some(Arc::new(second.clone())));
+    let stt = with.smaller().expect("it has a fallback");
     let options = SttOptions { meter: Meter::requested(), ..SttOptions::default() };
     let mut utterance = stt.open(options.clone()).await.expect("opened");
     utterance.push(vec![0; 300]).await.expect("taken");
     assert_eq!(utterance.finish().await.expect("a transcript").text, "second");
     assert_eq!(options.meter.fallback().as_deref(), Some("second"));
     let voice: (Arc<dyn Tts>, String) = (Arc::new(second.clone()), "second".into());
-    let tts = instead_of_tts(Arc::new(primary.clone()), voice);
+    let with_voice = with_tts(Arc::new(primary.clone()), Some(voice));
+    let tts = with_voice.smaller().expect("it has a fallback");
     assert_eq!(speak(&*tts, "one", Passage::first()).await, "second".len());
     assert_eq!(*second.voices.lock().unwrap(), ["second: one"]);
     assert_eq!(primary.n_asked(), 0);
+    for report in [with.upstreams(), with_voice.upstreams(), tts.upstreams()] {
+        let expected = FallbackCounts { brownout: 1, ..FallbackCounts::default() };
+        let report = report.expect("two engines");
+        assert_eq!((report.fallbacks, report.n_fallbacks), (expected, 1), "they are counted once, with the others");
+    }
+    assert!(with_stt(Arc::new(primary.clone()), None).smaller().is_none());
+    assert!(with_tts(Arc::new(primary), None).smaller().is_none());
 }

@@ -1,6 +1,6 @@
 //! Voices: a chunk is taken over before its first sound, and the rest of its text follows it, so that the voice changes once.
 
-use super::{Pair, StageError, is_probing};
+use super::{Pair, Reason, StageError, is_probing};
 use antiphon_engine_api::Upstreams;
 use antiphon_engine_api::tts::{
     Passage, Repeats, SlotReport, SpeechRequest, SpokenPart, TextRequest, TextSpeech, Tts, TtsError, Voice,
@@ -12,7 +12,6 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::BoxStream;
 use futures_util::{FutureExt, StreamExt};
 use std::collections::VecDeque;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::mpsc;
 
@@ -48,10 +47,6 @@ impl TtsPair {
             moved: Arc::default(),
             has_all: false,
         }
-    }
-
-    pub(super) fn moved_all(primary: Arc<dyn Tts>, fallback: (Arc<dyn Tts>, String)) -> Self {
-        Self { has_all: true, ..Self::new(primary, Some(fallback)) }
     }
 
     fn has_moved(&self, passage: Option<Passage>) -> bool {
@@ -119,7 +114,7 @@ impl TtsPair {
                     }
                 }
             } else {
-                this.pair.counts.n_fallbacks.fetch_add(1, Ordering::Relaxed);
+                this.pair.count(if this.has_all { Reason::Brownout } else { Reason::Continued });
                 this.set_moved(&request);
                 ask(second.as_ref(), this.adapted(request)).await
             };
@@ -186,6 +181,10 @@ impl Tts for TtsPair {
 
     fn voice_library(&self) -> Option<Arc<dyn VoiceLibrary>> {
         self.pair.primary.voice_library()
+    }
+
+    fn smaller(&self) -> Option<Arc<dyn Tts>> {
+        self.pair.has_fallback.then(|| Arc::new(Self { has_all: true, moved: Arc::default(), ..self.clone() }) as _)
     }
 
     fn upstreams(&self) -> Option<Upstreams> {
@@ -280,7 +279,10 @@ impl TtsPair {
                 }
                 let TextRequest { voice, speed, seed, instructions, hop, meter, .. } = request.clone();
                 let (text, unplayed, passage) = (chunk.join(" "), None, place);
-                let asked = SpeechRequest { text, voice, speed, unplayed, seed, passage, instructions, hop, meter };
+                let immediate = false;
+                let asked = SpeechRequest {
+                    text, voice, speed, unplayed, seed, passage, instructions, immediate, hop, meter
+                };
                 place = place.map(Passage::following);
                 self.set_moved(&asked);
                 yield Ok(SpokenPart::Pieces(chunk.len()));

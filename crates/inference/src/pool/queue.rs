@@ -18,7 +18,7 @@ struct Waiting<W> {
     entry: W,
     bucket: u32,
     deadline: Instant,
-    /// When it came; `None` of one that came back: it has waited already, and is not held up for others.
+    /// When it came; `None` of one that may not wait, or came back and has waited already: it is not held up for others.
     came: Option<Instant>,
     /// Rises from entry to entry, also when one comes back.
     number: u64,
@@ -60,7 +60,8 @@ impl<W: Entry> Queue<W> {
         if self.waiting.len() >= most {
             return Err((Overloaded { waiting: self.waiting.len() }, entry));
         }
-        self.put(entry, Some(now), 0);
+        let came = entry.may_wait().then_some(now);
+        self.put(entry, came, 0);
         Ok(())
     }
 
@@ -92,7 +93,7 @@ impl<W: Entry> Queue<W> {
         // An entry that is due before the wait would be over is not held up: batches form behind its run.
         let is_urgent = self.waiting[leader].deadline <= now + self.settings.max_wait;
         if mates.len() < max_batch && !others && !is_urgent {
-            // `None` is less than any time: one that came back makes the batch due.
+            // `None` is less than any time: it makes the batch due.
             let first_came = mates.iter().map(|i| self.waiting[*i].came).min().flatten();
             if let Some(due) = first_came.map(|came| came + self.settings.max_wait)
                 && now < due

@@ -112,6 +112,7 @@ async fn speak(
             tasks: app.setup.tasks.clone(),
             ahead: 0,
             is_heard: false,
+            immediate: false,
             meter: meter.clone(),
             load: app.load.tts_api.clone(),
         };

@@ -141,6 +141,10 @@ impl Entry for Job {
         self.deadline
     }
 
+    fn may_wait(&self) -> bool {
+        !self.request.immediate
+    }
+
     fn is_abandoned(&self) -> bool {
         self.pieces.is_closed()
     }

@@ -38,6 +38,11 @@ pub trait Entry: Send + 'static {
     /// When its result is due; read when it enters the queue, also after each step.
     fn deadline(&self) -> Instant;
 
+    /// Whether a batch that has it may wait for company; read when it enters the queue.
+    fn may_wait(&self) -> bool {
+        true
+    }
+
     /// Whether its result is no longer needed.
     fn is_abandoned(&self) -> bool;
 

@@ -16,6 +16,7 @@ struct Job {
     bucket: u32,
     deadline: Instant,
     steps: usize,
+    may_wait: bool,
     abandoned: Arc<AtomicBool>,
     ended: Sender<(u32, Result<(), BatchFailure>)>,
 }
@@ -27,6 +28,10 @@ impl Entry for Job {
 
     fn deadline(&self) -> Instant {
         self.deadline
+    }
+
+    fn may_wait(&self) -> bool {
+        self.may_wait
     }
 
     fn is_abandoned(&self) -> bool {
@@ -57,7 +62,7 @@ impl Office {
 
     fn job(&self, name: u32, bucket: u32, deadline_ms: u32) -> Job {
         let (deadline, abandoned) = (self.at(deadline_ms), Arc::default());
-        Job { name, bucket, deadline, steps: 1, abandoned, ended: self.ended.clone() }
+        Job { name, bucket, deadline, steps: 1, may_wait: true, abandoned, ended: self.ended.clone() }
     }
 }
 
@@ -117,6 +122,16 @@ fn an_entry_that_is_due_waits_for_nobody() {
     assert!(matches!(queue.next(office.at(20)), Next::Wait(_)), "there is time");
     push(&mut queue, office.job(3, 0, 30), office.at(20));
     assert_eq!(names(&queue.next(office.at(20))), [3, 2], "due when the wait would be over");
+}
+
+#[test]
+fn an_entry_that_may_not_wait_takes_those_along_that_wait() {
+    let office = Office::new();
+    let mut queue = Queue::new(settings(3, 10, 100));
+    push(&mut queue, office.job(1, 0, 50), office.at(0));
+    assert!(matches!(queue.next(office.at(0)), Next::Wait(_)));
+    push(&mut queue, Job { may_wait: false, ..office.job(2, 0, 60) }, office.at(1));
+    assert_eq!(names(&queue.next(office.at(1))), [1, 2]);
 }
 
 #[test]

@@ -389,3 +389,24 @@ fn a_text_that_was_changed_fails_its_job_and_no_other() {
     assert_eq!(store.job("job_a").expect("there").failure.expect("why").code, "storage_failed");
     assert_eq!(store.take(1).expect("taken").expect("a job").0.id, "job_b");
 }
+
+#[test]
+fn the_sound_of_another_job_is_refused() {
+    use antiphon_types::sealed::SealedError;
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut store = Store::open(folder.path(), BOUNDS, key()).expect("opened");
+    for id in ["job_a", "job_b"] {
+        store.add(id, None, &wish(1, FileFormat::Pcm), None, 0).expect("added");
+        store.append(id, &[1; 100], 0).expect("kept");
+    }
+    let why = |id: &str| {
+        let mut sound = read_spool(&store.spool(id), id, store.sealing().as_ref()).expect("there");
+        let error = sound.read_to_end(&mut Vec::new()).expect_err("it has no last block yet");
+        error.get_ref().and_then(|inner| inner.downcast_ref::<SealedError>()).expect("of the format").why
+    };
+    assert_eq!(why("job_a"), OpenError::CutShort);
+    fs::copy(store.spool("job_b"), store.spool("job_a")).expect("exchanged");
+    assert_eq!(why("job_a"), OpenError::Changed);
+    let names = [file_name("job_a"), file_name("job_b"), spool_name("job_a"), spool_name("job_b")];
+    assert!((1..4).all(|n| !names[..n].contains(&names[n])), "{names:?}");
+}
