@@ -823,7 +823,7 @@ fn a_changed_file_of_a_sealed_voice_is_noticed_and_stays() {
             assert!(is_named || extension != "json", "{what}");
             assert!(std::fs::read(&path).expect("there") == bytes, "{extension}, {what}: it was replaced");
         }
-        // A plain file in its place, which somebody else may have written.
+        // A plain file in its place, which another process may have written.
         let plain = voices.join(format!("{id}.{extension}"));
         std::fs::write(&plain, if extension == "wav" { recording(330.0) } else { b"{}".to_vec() }).expect("written");
         assert_eq!(state().1, None, "{extension}");

@@ -7,7 +7,7 @@
 //!
 //! One client alone does not open the breaker for others: each requester has a breaker of its own, which opens by its failures
 //! in a row, and counts for a part of those that open the one of the server. Connections that cannot be made are the server's
-//! failures, whoever asks.
+//! failures for any requester.
 
 use antiphon_engine_api::{BreakerState, Fault, Role, Upstream as Report, Upstreams};
 use antiphon_types::{Backoff, Requester, RetryPolicy};
@@ -195,7 +195,7 @@ impl Upstream {
         }
     }
 
-    /// The state, for [`Stt::upstreams`](antiphon_engine_api::stt::Stt::upstreams) and its like. Where nobody was answered since
+    /// The state, for [`Stt::upstreams`](antiphon_engine_api::stt::Stt::upstreams) and its like. Where no request was answered since
     /// the breaker of one requester opened, it is that one's: as far as is known, it is the server that fails.
     pub fn report(&self, engine: &str) -> Upstreams {
         let (state, retry_ms) = match self.state().known() {
@@ -571,7 +571,7 @@ mod tests {
             for fault in [Fault::Failed, Fault::Timeout, Fault::BrokenOff, Fault::BadAnswer, Fault::Overloaded] {
                 let upstream = Upstream::new(0, 60 * MS, has_fallback);
                 assert_eq!(fails_for(&upstream, 1, 50, fault), most, "{fault:?}");
-                assert_eq!(state(&upstream), BreakerState::Open, "nobody knows better yet");
+                assert_eq!(state(&upstream), BreakerState::Open, "no other one was answered yet");
                 for n in 2..20 {
                     upstream.admit(who(n)).expect("others are served").answered();
                 }
@@ -604,7 +604,7 @@ mod tests {
         upstream.admit(who(4)).expect_err("open for all");
         let upstream = Upstream::new(0, 60 * MS, false);
         assert_eq!(fails_for(&upstream, 1, 50, Fault::Unreachable), OPENS_AFTER);
-        upstream.admit(who(2)).expect_err("nobody can connect");
+        upstream.admit(who(2)).expect_err("no connection can be made");
         let upstream = Upstream::new(0, 60 * MS, true);
         assert_eq!(fails_for(&upstream, 1, 1, Fault::Failed) + fails_for(&upstream, 2, 1, Fault::Failed), 2);
         upstream.admit(who(3)).expect_err("open for all");
