@@ -213,7 +213,8 @@ fn here(config: &Config, catalog: &Catalog, wanted: impl Fn(&Entry) -> bool) -> 
     Choices { best_first, passed_over }
 }
 
-/// Whether the model supports the language set in `stt.language`, or detects it where that asks for it; always true for other stages than STT and TTS.
+/// Whether the model supports the language set in `stt.language`, or detects it where that asks for it; always true for other
+/// stages than STT and TTS.
 pub(super) fn speaks(config: &Config, entry: &Entry) -> bool {
     match entry.stage {
         // It must know several to tell which is spoken.

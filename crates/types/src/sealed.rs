@@ -1,12 +1,13 @@
 //! The format of files that are encrypted at rest: replay logs by lines, all others by blocks.
 //!
 //! The session's recorder, the speech jobs and the store of custom voices write them; `antiphon replay` and `antiphon unseal`
-//! read them. The cipher is a [`Sealing`], which the caller brings: this module holds no key and opens no file. What is sealed is bound to its name, its number and, for
-//! blocks, whether it is the last one, so that nothing can be exchanged, reordered or cut off unnoticed.
+//! read them. The cipher is a [`Sealing`], which the caller brings: this module holds no key and opens no file. What is sealed
+//! is bound to its name, its number and, for blocks, whether it is the last one, so that nothing can be exchanged, reordered
+//! or cut off unnoticed.
 //!
-//! A recording and a file of a voice begin with a [`Head`], a line of JSON that names it. A line is the base64 of the sealed text. A block is a length
-//! of 4 bytes, little-endian, whose highest bit marks the last block, and the sealed bytes. A log needs no mark of its own: its
-//! last line is its end.
+//! A recording and a file of a voice begin with a [`Head`], a line of JSON that names it. A line is the base64 of the sealed
+//! text. A block is a length of 4 bytes, little-endian, whose highest bit marks the last block, and the sealed bytes. A log
+//! needs no mark of its own: its last line is its end.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
