@@ -245,7 +245,7 @@ impl EchoState {
             explained = self.subtract(found, start, energy);
             self.n_unexplained = 0;
         } else if self.n_unexplained > GIVE_UP_AFTER {
-            *lag = None;
+            (*lag, self.n_confirmed) = (None, 0);
         }
         if lag.is_some() {
             self.turn_down_the_leak(energy, explained, out);
