@@ -130,7 +130,7 @@ impl Scratch {
         self.wide[DECIMATION + TAPS / 2..][..HISTORY].copy_from_slice(mic);
         self.mic.clear();
         decimate(&self.wide, N_MIC, &mut self.mic);
-        // The energies cost a tenth of the correlation.
+        // The energies say whether there is anything to correlate with.
         energies(coarse, &mut self.squares, &mut self.energies);
         let loudest = loudest(&self.energies)?;
         self.correlate(coarse);
