@@ -406,6 +406,21 @@ async fn a_session_ends_when_its_key_expires() {
 }
 
 #[tokio::test]
+async fn a_key_has_as_many_sessions_as_its_entry_says_and_gets_each_back() {
+    let keys = entry("small", "limits = { max_sessions = 2 }") + &entry("usual", "");
+    let hub = hub(config(""), Keys::of_text(&keys).expect("keys")).await;
+    let _first = connect(&hub, "small").await;
+    let second = connect(&hub, "small").await;
+    let small = format!("Bearer {}", key("small"));
+    let (refused, headers) = upgrade(&hub, &[("authorization", &small)]).await;
+    assert_eq!((refused.err(), headers.get("retry-after").is_some()), (Some(429), true));
+    let _usual = [connect(&hub, "usual").await, connect(&hub, "usual").await, connect(&hub, "usual").await];
+    drop(second);
+    hub.until("antiphon_sessions_active ", 4.0).await;
+    connect(&hub, "small").await.until("session.created").await;
+}
+
+#[tokio::test]
 async fn one_abusive_key_costs_the_others_nothing() {
     let keys = entry("eve", "limits = { requests_per_minute = 20, sessions_per_minute = 5, max_sessions = 2 }")
         + &entry("bob", "");

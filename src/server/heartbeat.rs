@@ -4,8 +4,9 @@
 //! peer is alive. A peer that shows no activity for two pings in a row is considered dead, for example after losing its
 //! network.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use tokio::sync::watch;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 
 /// Unanswered pings after which the peer is considered dead.
@@ -23,36 +24,35 @@ pub(super) enum Beat {
 /// The heartbeat of one connection, owned by its writer.
 pub(super) struct Heartbeat {
     due: Interval,
-    heard: watch::Receiver<()>,
-    /// Pings sent since the last activity of the peer.
+    /// The peer was active since the last action.
+    heard: Arc<AtomicBool>,
+    /// Pings sent since the last activity of the peer that was noticed.
     unanswered: u32,
 }
 
 /// Reports activity of the peer, owned by the reader.
-pub(super) struct HeartbeatReset(watch::Sender<()>);
+pub(super) struct HeartbeatReset(Arc<AtomicBool>);
 
 impl HeartbeatReset {
     /// Records activity of the peer.
     pub(super) fn tell(&self) {
-        self.0.send_replace(());
+        self.0.store(true, Ordering::Relaxed);
     }
 }
 
 impl Heartbeat {
     /// A heartbeat with a ping interval of `every`; the first ping is due after one interval.
     pub(super) fn new(every: Duration) -> (HeartbeatReset, Self) {
-        let (sender, heard) = watch::channel(());
+        let heard = Arc::new(AtomicBool::new(false));
         let mut due = interval_at(Instant::now() + every, every);
         due.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        (HeartbeatReset(sender), Self { due, heard, unanswered: 0 })
+        (HeartbeatReset(heard.clone()), Self { due, heard, unanswered: 0 })
     }
 
     /// Waits until an action is due. Cancel safe.
     pub(super) async fn beat(&mut self) -> Beat {
         self.due.tick().await;
-        // If the reader is gone, the connection is already being closed.
-        if self.heard.has_changed().unwrap_or(true) {
-            self.heard.mark_unchanged();
+        if self.heard.swap(false, Ordering::Relaxed) {
             self.unanswered = 0;
         }
         if self.unanswered == MAX_MISSED {

@@ -33,7 +33,7 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::sync::{mpsc, watch};
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::DropGuard;
 
 /// Capacity of the queue of products: a voice that is this far ahead waits. They are boxed, because a channel has room for 32
@@ -119,6 +119,8 @@ enum Input {
     Moved,
     /// Something that the next round looks at has changed.
     Looked,
+    /// The server stops.
+    Draining,
     /// A deadline has passed.
     Due,
 }
@@ -307,20 +309,22 @@ impl Actor {
             self.greet(resume_key);
             self.begin_servers();
         }
-        // Made once: each one made takes the lock that all sessions share.
+        // Both are made once, since each one made takes a lock that all sessions share.
         let drain = self.setup.drain.clone();
         let mut drains = pin!(drain.cancelled());
+        let mut timer = pin!(sleep_until(self.life.next_due()));
+        let mut is_draining = false;
         loop {
             self.while_suspended().await;
             self.look_for_the_client();
             let more = self.process_windows();
-            self.timeline.tell(&self.dialog, self.now());
+            let settles = self.timeline.tell(&self.dialog, self.now());
             if !more && self.checkpoint(!inbound.is_empty()) {
                 // The session goes on from its final snapshot. What is here ends with its handle.
                 return std::future::pending().await;
             }
             let blocked = self.ingress.blocked_on();
-            if self.has_drained() {
+            if is_draining && self.has_drained() {
                 return self.egress.close(Close { code: 1001, reason: "the server is going away" });
             }
             let takes_audio = !more && blocked.is_none() && self.transcriptions.len() < MAX_TRANSCRIPTIONS;
@@ -333,7 +337,10 @@ impl Actor {
                 true => self.egress.has_room_to_leave() && self.playback.has_room_to_leave(),
                 false => self.egress.has_room() && self.playback.has_room(self.setup.brownout.level()),
             };
-            let (deadline, waits) = (self.next_deadline(), self.waits_for_storage());
+            let (deadline, waits) = (self.next_deadline(settles), self.waits_for_storage());
+            if timer.deadline() != deadline {
+                timer.as_mut().reset(deadline);
+            }
             let input = {
                 let (egress, keeping) = (&self.egress, self.keeping.as_mut());
                 let message = pin!(only_if(takes_messages, inbound.recv().map(Input::Message)));
@@ -342,11 +349,11 @@ impl Actor {
                 let moved = pin!(egress.moved().map(|()| Input::Moved));
                 let stored = pin!(Keeping::moved(keeping, waits).map(|()| Input::Looked));
                 let free = pin!(only_if(!more, until_free(blocked).map(|()| Input::Looked)));
-                let drained = pin!(only_if(!drain.is_cancelled(), drains.as_mut().map(|()| Input::Looked)));
-                let due = pin!(tokio::time::sleep_until(deadline).map(|()| Input::Due));
+                let draining = pin!(only_if(!is_draining, drains.as_mut().map(|()| Input::Draining)));
+                let due = pin!(timer.as_mut().map(|()| Input::Due));
                 let at_once = pin!(only_if(more, tokio::task::yield_now().map(|()| Input::Looked)));
                 let mut inputs: [Pin<&mut (dyn Future<Output = Input> + Send)>; 9] =
-                    [message, report, product, moved, stored, free, drained, due, at_once];
+                    [message, report, product, moved, stored, free, draining, due, at_once];
                 self.order.first_ready(&mut inputs).await
             };
             match input {
@@ -356,6 +363,7 @@ impl Actor {
                 Input::Product(product) => self.product(*product.expect("the actor holds a sender")),
                 Input::Moved => self.audio_left(),
                 Input::Looked => {}
+                Input::Draining => is_draining = true,
                 Input::Due => {
                     if !inbound.is_empty() || self.is_paused() {
                         self.last_audio = self.now();
@@ -511,17 +519,19 @@ impl Actor {
         }
     }
 
-    /// The earliest deadline.
-    fn next_deadline(&self) -> Instant {
+    /// The earliest deadline; `settles`: that of the timeline.
+    fn next_deadline(&self, settles: Option<Timestamp>) -> Instant {
         let now = self.now();
         let at = |timestamp: Timestamp| self.clock + timestamp.since_start();
         let stall = self.ingress.is_listening().then(|| at(self.last_audio) + self.silence() + STALL_MARGIN);
         let hold = self.dialog.next_deadline().filter(|_| !self.is_client_elsewhere()).map(at);
         let frame = self.egress.is_attached().then(|| self.playback.next_due(&self.dialog, now)).flatten().map(at);
         let stuck = self.egress.stuck_since().map(|since| since + STUCK);
-        let settled = self.timeline.next_due(&self.dialog).map(at);
         let checkpoint = self.checkpoint_due();
-        [stall, hold, frame, stuck, settled, checkpoint].into_iter().flatten().fold(self.life.next_due(), Instant::min)
+        [stall, hold, frame, stuck, settles.map(at), checkpoint]
+            .into_iter()
+            .flatten()
+            .fold(self.life.next_due(), Instant::min)
     }
 
     /// Handles the deadlines that have passed; returns whether the session is over.
@@ -554,13 +564,13 @@ impl Actor {
         false
     }
 
-    /// Whether the server stops, and the session is idle or its client disconnected.
+    /// While the server stops: whether the session is idle or its client disconnected.
     fn has_drained(&self) -> bool {
         if self.keeping.is_some() {
             return false;
         }
         let is_done = || self.transcriptions.is_empty() && self.dialog.active().is_none() && self.playback.is_empty();
-        self.setup.drain.is_cancelled() && (!self.egress.is_attached() || is_done())
+        !self.egress.is_attached() || is_done()
     }
 
     /// The longest utterance.

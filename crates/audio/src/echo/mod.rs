@@ -60,9 +60,10 @@ const GIVE_UP_AFTER: u32 = 32;
 const MAX_SEARCHES: f32 = 16.0;
 /// Search budget gained per window: 12 searches per second. It bounds the cost while the user talks over a response.
 const SEARCHES_PER_WINDOW: f32 = 0.2;
-/// The same, 3 per second, once [`VAIN`] searches in a row were without a confirmed lag: this microphone hears no response, because of
-/// headphones or the browser's echo cancellation. The budget is that for onsets, which are searched as before.
-const SEARCHES_PER_WINDOW_IN_VAIN: f32 = 0.05;
+/// The same, 1 per second, once [`VAIN`] searches in a row were without a confirmed lag: this microphone hears no response, because of
+/// headphones or the browser's echo cancellation. The budget is that for an onset, whose windows are searched as before.
+const SEARCHES_PER_WINDOW_IN_VAIN: f32 = 0.016;
+const MAX_SEARCHES_IN_VAIN: f32 = 4.0;
 /// Five seconds of searches at the full rate.
 const VAIN: u32 = 60;
 
@@ -94,8 +95,7 @@ struct EchoState {
     reference: Reference,
     search: LagSearch,
     canceller: Canceller,
-    /// The last [`HISTORY`] microphone samples in [-1, 1]; the current window is last.
-    mic: Vec<f32>,
+    recent: RecentWindows,
     residual: [f32; WINDOW],
     /// The result of the last search, to be confirmed by the next one.
     suspect: Option<i32>,
@@ -117,6 +117,38 @@ struct EchoState {
     gain: f32,
 }
 
+/// The last [`HISTORY`] microphone samples.
+#[derive(Debug)]
+struct RecentWindows {
+    windows: [[i16; WINDOW]; HISTORY / WINDOW],
+    /// The one to be replaced next.
+    oldest: usize,
+}
+
+impl Default for RecentWindows {
+    fn default() -> Self {
+        Self { windows: [[0; WINDOW]; HISTORY / WINDOW], oldest: 0 }
+    }
+}
+
+impl RecentWindows {
+    /// Takes a window of [`WINDOW`] samples.
+    fn push(&mut self, window: &[i16]) {
+        self.windows[self.oldest].copy_from_slice(window);
+        self.oldest = (self.oldest + 1) % self.windows.len();
+    }
+
+    /// All of them in [-1, 1], the newest window last.
+    fn samples(&self) -> [f32; HISTORY] {
+        let (newer, older) = self.windows.split_at(self.oldest);
+        let mut samples = [0.0; HISTORY];
+        for (to, &pcm) in samples.iter_mut().zip(older.iter().chain(newer).flatten()) {
+            *to = f32::from(pcm) / 32_768.0;
+        }
+        samples
+    }
+}
+
 impl EchoGuard {
     /// A guard without history; it allocates no memory until the first response.
     pub fn new() -> Self {
@@ -132,7 +164,7 @@ impl EchoGuard {
     pub fn skip(&mut self, n: Samples) {
         self.position += n.0;
         if let Some(state) = &mut self.state {
-            state.mic.fill(0.0);
+            state.recent = RecentWindows::default();
         }
     }
 
@@ -167,26 +199,22 @@ impl EchoGuard {
         self.position += window.len() as u64;
         out.copy_from_slice(window);
         let Some(state) = &mut self.state else { return EchoVerdict::default() };
-        state.reference.advance(self.position);
         if window.len() != WINDOW || !state.reference.in_reach(start) {
             if state.reference.silent_for(start) > FREE_AFTER {
                 self.state = None;
             }
             return EchoVerdict::default();
         }
-        state.hear(window);
-        let explained = state.cancel((&mut self.lag, &mut self.n_vain), start, out);
+        state.recent.push(window);
+        state.reference.forget_before(start);
+        let explained = state.cancel((&mut self.lag, &mut self.n_vain), &unit(window), start, out);
         EchoVerdict { explained, in_reach: true, lag: self.lag }
     }
 
     /// Heap memory in bytes.
     pub fn memory(&self) -> usize {
         self.state.as_ref().map_or(0, |state| {
-            size_of::<EchoState>()
-                + state.reference.memory()
-                + state.search.memory()
-                + state.canceller.memory()
-                + 4 * HISTORY
+            size_of::<EchoState>() + state.reference.memory() + state.search.memory() + state.canceller.memory()
         })
     }
 }
@@ -197,7 +225,7 @@ impl EchoState {
             reference: Reference::new(position),
             search: LagSearch::default(),
             canceller: Canceller::default(),
-            mic: vec![0.0; HISTORY],
+            recent: RecentWindows::default(),
             residual: [0.0; WINDOW],
             suspect: None,
             searches: MAX_SEARCHES,
@@ -212,26 +240,28 @@ impl EchoState {
         }
     }
 
-    fn hear(&mut self, window: &[i16]) {
-        self.mic.copy_within(WINDOW.., 0);
-        for (sample, &pcm) in self.mic[HISTORY - WINDOW..].iter_mut().zip(window) {
-            *sample = f32::from(pcm) / 32_768.0;
-        }
-    }
-
     /// Subtracts the echo from the newest window; returns the fraction of its energy that was explained.
-    fn cancel(&mut self, (lag, n_vain): (&mut Option<i32>, &mut u32), start: u64, out: &mut [i16]) -> f32 {
-        let (gained, most) = match *n_vain {
-            ..VAIN => (SEARCHES_PER_WINDOW, MAX_SEARCHES),
-            _ => (SEARCHES_PER_WINDOW_IN_VAIN, KEPT_FOR_ONSETS),
+    fn cancel(
+        &mut self,
+        (lag, n_vain): (&mut Option<i32>, &mut u32),
+        window: &[f32],
+        start: u64,
+        out: &mut [i16],
+    ) -> f32 {
+        // A lag that explains the last window is to be confirmed soon.
+        let is_in_vain = *n_vain >= VAIN && (lag.is_none() || self.n_unexplained > 0);
+        let (gained, most) = match is_in_vain {
+            false => (SEARCHES_PER_WINDOW, MAX_SEARCHES),
+            true => (SEARCHES_PER_WINDOW_IN_VAIN, MAX_SEARCHES_IN_VAIN),
         };
         self.searches = (self.searches + gained).min(most);
-        let energy = mean_square(&self.mic[HISTORY - WINDOW..]);
+        let energy = mean_square(window);
         if energy < QUIET {
             self.gain = 1.0;
             return 0.0;
         }
-        let mut explained = lag.map_or(0.0, |lag| self.subtract(lag, start, energy));
+        self.reference.advance(start + WINDOW as u64);
+        let mut explained = lag.map_or(0.0, |lag| self.subtract(lag, window, start, energy));
         self.n_unexplained = if explained < UNEXPLAINED { self.n_unexplained + 1 } else { 0 };
         let n_left = self.searches;
         let found = self.look_for_lag(*lag, start, energy, explained);
@@ -240,9 +270,9 @@ impl EchoState {
         }
         if let Some(found) = found {
             *lag = Some(found);
-            self.canceller.relearn(&self.reference, &self.mic, found, start);
+            self.canceller.relearn(&self.reference, &self.recent.samples(), found, start);
             (self.coupling, self.leak) = (0.0, LEAK_AT_FIRST);
-            explained = self.subtract(found, start, energy);
+            explained = self.subtract(found, window, start, energy);
             self.n_unexplained = 0;
         } else if self.n_unexplained > GIVE_UP_AFTER {
             (*lag, self.n_confirmed) = (None, 0);
@@ -253,8 +283,7 @@ impl EchoState {
         explained
     }
 
-    fn subtract(&mut self, lag: i32, start: u64, energy: f32) -> f32 {
-        let window = &self.mic[HISTORY - WINDOW..];
+    fn subtract(&mut self, lag: i32, window: &[f32], start: u64, energy: f32) -> f32 {
         self.canceller.cancel(&self.reference, window, lag, start, &mut self.residual);
         let explained = 1.0 - mean_square(&self.residual) / energy;
         if explained < 0.0 {
@@ -276,7 +305,8 @@ impl EchoState {
         self.searches -= 1.0;
         self.searched = energy;
         let mic_start = start as i64 + WINDOW as i64 - HISTORY as i64;
-        let Found { lag: found, explained: fit } = self.search.run(&mut self.reference, &self.mic, mic_start)?;
+        let mic = self.recent.samples();
+        let Found { lag: found, explained: fit } = self.search.run(&mut self.reference, &mic, mic_start)?;
         let near = |other: i32| (other - found).abs() <= SAME_LAG;
         let again = self.suspect.is_some_and(near);
         self.suspect = (fit >= LIKELY).then_some(found);
@@ -335,6 +365,15 @@ const LEAK_FALLS: f32 = 0.05;
 const ROOM_FADES: f32 = 0.75;
 /// Attenuation of pure leak: 20 dB instead of muting.
 const GAIN_FLOOR: f32 = 0.1;
+
+/// A window in [-1, 1].
+fn unit(window: &[i16]) -> [f32; WINDOW] {
+    let mut samples = [0.0; WINDOW];
+    for (to, &pcm) in samples.iter_mut().zip(window) {
+        *to = f32::from(pcm) / 32_768.0;
+    }
+    samples
+}
 
 fn mean_square(samples: &[f32]) -> f32 {
     dot(samples, samples) / samples.len() as f32

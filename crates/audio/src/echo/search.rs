@@ -200,9 +200,12 @@ impl fmt::Debug for LagSearch {
 #[multiversion(targets("x86_64+avx2+fma"))]
 fn fits(mic: &[f32], wide: &[f32]) -> [f32; 2 * NEAR as usize + 1] {
     let mic_energy = dot(mic, mic).max(1e-9);
+    let mut energy = dot(&wide[..HISTORY], &wide[..HISTORY]);
     std::array::from_fn(|start| {
-        let here = &wide[start..start + HISTORY];
-        dot(mic, here).powi(2) / (mic_energy * dot(here, here).max(1e-9))
+        if start > 0 {
+            energy += wide[start + HISTORY - 1].powi(2) - wide[start - 1].powi(2);
+        }
+        dot(mic, &wide[start..start + HISTORY]).powi(2) / (mic_energy * energy.max(1e-9))
     })
 }
 

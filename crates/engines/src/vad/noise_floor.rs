@@ -8,6 +8,7 @@
 
 use realfft::num_complex::Complex;
 use realfft::{RealFftPlanner, RealToComplex};
+use std::cell::RefCell;
 use std::sync::{Arc, LazyLock};
 
 /// Samples of a window at 16 kHz, 16 ms.
@@ -29,14 +30,26 @@ const NOISE_DB: f32 = 7.0;
 const SIGNAL_DB: f32 = 10.0;
 
 static FFT: LazyLock<Arc<dyn RealToComplex<f32>>> = LazyLock::new(|| RealFftPlanner::new().plan_fft_forward(WINDOW));
+/// Buffers that each window overwrites. One set a thread, which stays in the nearest cache.
+struct Scratch {
+    input: Vec<f32>,
+    spectrum: Vec<Complex<f32>>,
+    transform: Vec<Complex<f32>>,
+}
+
+thread_local! {
+    static SCRATCH: RefCell<Scratch> = RefCell::new(Scratch {
+        input: FFT.make_input_vec(),
+        spectrum: FFT.make_output_vec(),
+        transform: FFT.make_scratch_vec(),
+    });
+}
+
 static HANN: LazyLock<[f32; WINDOW]> =
     LazyLock::new(|| std::array::from_fn(|i| 0.5 - 0.5 * (std::f32::consts::TAU * i as f32 / WINDOW as f32).cos()));
 
-/// The noise floor of one microphone. About 4 KiB.
+/// The noise floor of one microphone. About 150 bytes.
 pub(super) struct NoiseFloor {
-    input: Vec<f32>,
-    spectrum: Vec<Complex<f32>>,
-    scratch: Vec<Complex<f32>>,
     power: [f32; BANDS],
     /// The least power of each band in each of the last blocks; the one at `block` is being filled.
     least: [[f32; BANDS]; BLOCKS],
@@ -49,15 +62,7 @@ impl NoiseFloor {
     /// Of a silent room: until two seconds were heard, nothing is taken for noise, so that somebody who speaks at once is
     /// heard.
     pub(super) fn new() -> Self {
-        Self {
-            input: FFT.make_input_vec(),
-            spectrum: FFT.make_output_vec(),
-            scratch: FFT.make_scratch_vec(),
-            power: [0.0; BANDS],
-            least: [[0.0; BANDS]; BLOCKS],
-            block: 0,
-            n: 0,
-        }
+        Self { power: [0.0; BANDS], least: [[0.0; BANDS]; BLOCKS], block: 0, n: 0 }
     }
 
     /// How much of the window, of [`WINDOW`] samples, may be a voice: 0 for what is no louder than the room, 1 for what
@@ -66,13 +71,8 @@ impl NoiseFloor {
         ((self.rise_db(window) - NOISE_DB) / (SIGNAL_DB - NOISE_DB)).clamp(0.0, 1.0)
     }
 
-    /// The mean rise of the two bands that rise most.
+    /// The mean rise of the two bands that rise most, in dB.
     fn rise_db(&mut self, window: &[i16]) -> f32 {
-        for ((to, sample), hann) in self.input.iter_mut().zip(window).zip(HANN.iter()) {
-            *to = f32::from(*sample) / 32_768.0 * hann;
-        }
-        let done = FFT.process_with_scratch(&mut self.input, &mut self.spectrum, &mut self.scratch);
-        debug_assert!(done.is_ok(), "the buffers are the plan's own");
         if self.n == BLOCK_WINDOWS {
             self.block = (self.block + 1) % BLOCKS;
             self.n = 0;
@@ -81,19 +81,33 @@ impl NoiseFloor {
             self.least[self.block] = [f32::INFINITY; BANDS];
         }
         self.n += 1;
-        let (mut first, mut second) = (0.0f32, 0.0f32);
-        for band in 0..BANDS {
-            let bins = &self.spectrum[EDGES[band]..EDGES[band + 1]];
-            let power = bins.iter().map(Complex::norm_sqr).sum::<f32>() / bins.len() as f32;
+        let powers = band_powers(window);
+        let (mut first, mut second) = (1.0f32, 1.0f32);
+        for (band, power) in powers.into_iter().enumerate() {
             self.power[band] = SMOOTHING * self.power[band] + (1.0 - SMOOTHING) * power;
             let newest = &mut self.least[self.block][band];
             *newest = newest.min(self.power[band]);
             let floor = self.least.iter().map(|least| least[band]).fold(f32::INFINITY, f32::min);
-            let rise = 10.0 * ((self.power[band] + SILENCE) / (floor + SILENCE)).log10();
+            let rise = (self.power[band] + SILENCE) / (floor + SILENCE);
             (first, second) = if rise > first { (rise, first) } else { (first, second.max(rise)) };
         }
-        (first + second) / 2.0
+        10.0 * (first * second).sqrt().log10()
     }
+}
+
+/// The mean power of each band's bins.
+fn band_powers(window: &[i16]) -> [f32; BANDS] {
+    SCRATCH.with_borrow_mut(|Scratch { input, spectrum, transform }| {
+        for ((to, sample), hann) in input.iter_mut().zip(window).zip(HANN.iter()) {
+            *to = f32::from(*sample) / 32_768.0 * hann;
+        }
+        let done = FFT.process_with_scratch(input, spectrum, transform);
+        debug_assert!(done.is_ok(), "the buffers are the plan's own");
+        std::array::from_fn(|band| {
+            let bins = &spectrum[EDGES[band]..EDGES[band + 1]];
+            bins.iter().map(Complex::norm_sqr).sum::<f32>() / bins.len() as f32
+        })
+    })
 }
 
 #[cfg(test)]

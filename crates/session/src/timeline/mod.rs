@@ -296,29 +296,29 @@ impl Timeline {
         self.cause = Cause::Idle(item.clone());
     }
 
-    /// Shows what has changed by `now`, and settles what will not change any more.
-    pub(super) fn tell(&mut self, dialog: &Dialog, now: Timestamp) {
+    /// Shows what has changed by `now`, and settles what will not change any more. Returns when it has something to do by the
+    /// clock alone.
+    pub(super) fn tell(&mut self, dialog: &Dialog, now: Timestamp) -> Option<Timestamp> {
+        let mut due: Option<Timestamp> = None;
         for turn in &mut self.open {
-            let settles = turn.quiet_at(dialog, self.frame.may_report).is_some_and(|quiet| now >= quiet);
-            if settles {
+            let quiet = turn.quiet_at(dialog, self.frame.may_report);
+            if quiet.is_some_and(|quiet| now >= quiet) {
                 turn.look(dialog, now);
                 self.metrics.underruns(turn.audio.n_underruns);
                 turn.settled = true;
                 turn.count_cost(&self.metrics, &*self.limits);
-            } else if turn.dirty {
-                turn.look(dialog, now);
             } else {
-                continue;
+                due = due.into_iter().chain(quiet).min();
+                if !turn.dirty {
+                    continue;
+                }
+                turn.look(dialog, now);
             }
             turn.dirty = false;
             turn.place = Some(self.turn_history.put(turn.record(&self.frame), turn.place));
         }
         self.open.retain(|turn| !turn.settled);
-    }
-
-    /// When [`Timeline::tell`] has something to do by the clock alone.
-    pub(super) fn next_due(&self, dialog: &Dialog) -> Option<Timestamp> {
-        self.open.iter().filter_map(|turn| turn.quiet_at(dialog, self.frame.may_report)).min()
+        due
     }
 
     fn begin(&mut self, kind: Kind, at: Timestamp) -> &mut Turn {

@@ -44,6 +44,9 @@ impl Decode for PcmDecoder {
 pub(super) fn mix(bytes: &[u8], channels: usize) -> (Vec<i16>, &[u8]) {
     let frame = 2 * channels;
     let (whole, rest) = bytes.split_at(bytes.len() / frame * frame);
+    if channels == 1 {
+        return (whole.as_chunks::<2>().0.iter().map(|pair| i16::from_le_bytes(*pair)).collect(), rest);
+    }
     let mixed = |frame: &[u8]| {
         let sum: i32 = frame.as_chunks::<2>().0.iter().map(|pair| i32::from(i16::from_le_bytes(*pair))).sum();
         (sum / channels as i32) as i16
