@@ -212,8 +212,9 @@ test('by WebRTC a call goes on when it is negotiated again, on its connection an
   const soundBytes = () =>
     page.evaluate(async () => {
       const reports = [...(await window.bot.transport.pc.getStats()).values()];
-      const { bytesReceived, packetsReceived } = reports.find(({ type, kind }) => type === 'inbound-rtp' && kind === 'audio');
-      return bytesReceived - 3 * packetsReceived;
+      // Before the first packet there is no report.
+      const received = reports.find(({ type, kind }) => type === 'inbound-rtp' && kind === 'audio');
+      return received ? received.bytesReceived - 3 * received.packetsReceived : 0;
     });
   const answered = async (nth) => {
     await page.evaluate(() => window.bot.client.sendText('What is twelve plus thirty?'));
