@@ -63,7 +63,8 @@ fn through_ulaw(pcm: &[i16]) -> Vec<i16> {
 }
 
 fn through_opus(pcm: &[i16]) -> Vec<i16> {
-    let (mut encoder, mut decoder) = (codec::OpusOut::new().unwrap(), codec::OpusIn::new().unwrap());
+    let (mut encoder, mut decoder) =
+        (codec::OpusOut::new(codec::Delivery::Reliable).unwrap(), codec::OpusIn::new().unwrap());
     let mut back = Vec::new();
     let mut sink = |packet: &[u8]| decoder.decode(packet, &mut back).unwrap();
     encoder.push(&convert(pcm, SampleRate::HZ_16000, SampleRate::HZ_24000), &mut sink).unwrap();

@@ -2,7 +2,7 @@
 
 use crate::hub::{Hub, Socket, engines, hub, loud, quiet};
 use antiphon::config::Config;
-use antiphon_audio::codec::OpusOut;
+use antiphon_audio::codec::{Delivery, OpusOut};
 use antiphon_engine_api::Engines;
 use antiphon_engine_api::fakes::llm::FakeLlm;
 use antiphon_engine_api::fakes::stt::FakeStt;
@@ -70,11 +70,18 @@ async fn a_turn_in_frames_is_answered_in_frames() {
     assert!(!events.iter().any(|event| event["type"] == "response.output_audio.delta"));
 }
 
+/// Whether a frame's Opus packet holds a copy of the one before: RFC 6716, sections 3.1 and 4.2.3, for one channel and 20 ms.
+fn has_fec(frame: &Bytes) -> bool {
+    let packet = Frame::parse(frame).expect("a frame").payload;
+    let has_silk = packet[0] >> 3 < 16;
+    has_silk && packet[1] & 0x40 != 0
+}
+
 #[tokio::test]
 async fn opus_comes_in_and_goes_out() {
     let hub = hub("hello", "Hello you.").await;
     let mut socket = hub.connect("?audio=opus").await;
-    let mut encoder = OpusOut::new().expect("an encoder");
+    let mut encoder = OpusOut::new(Delivery::Lossy).expect("an encoder");
     let mut audio = loud(600);
     audio.extend(quiet(700));
     let mut packets = Vec::new();
@@ -94,6 +101,7 @@ async fn opus_comes_in_and_goes_out() {
     assert_eq!(events.last().expect("done")["response"]["status"], "completed");
     socket.until_frames(20).await;
     assert!(replies(&socket).iter().all(|(_, _, n_bytes)| *n_bytes < 400), "Opus is small");
+    assert!(!socket.frames.iter().any(has_fec), "a WebSocket loses nothing");
 }
 
 /// A conversation in binary frames during a reply of 10 s.

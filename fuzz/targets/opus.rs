@@ -3,7 +3,7 @@
 //! The input is a sequence of packets, each preceded by its length in one byte; a length of 255 marks a lost packet.
 #![no_main]
 
-use antiphon_audio::codec::{OpusIn, OpusOut};
+use antiphon_audio::codec::{Delivery, OpusIn, OpusOut};
 use libfuzzer_sys::fuzz_target;
 
 /// The longest packet: 120 ms at 16 kHz.
@@ -29,7 +29,7 @@ fuzz_target!(|data: &[u8]| {
         assert!(pcm.len() <= MAX_DECODED, "{} samples of one packet", pcm.len());
     }
     pcm.clear();
-    let mut encoder = OpusOut::new().expect("an encoder");
+    let mut encoder = OpusOut::new(Delivery::Lossy).expect("an encoder");
     encoder
         .push(&[1000; 480], &mut |packet| decoder.decode(packet, &mut pcm).expect("a good packet"))
         .expect("480 samples are a frame");

@@ -6,7 +6,7 @@ use super::playback::Playback;
 use super::script::{Line, Script, duration, gain, json, quoted};
 use super::wire::Log;
 use crate::turns;
-use antiphon_audio::codec::{self, OpusIn, OpusOut};
+use antiphon_audio::codec::{self, Delivery, OpusIn, OpusOut};
 use antiphon_audio::convert;
 use antiphon_protocol::frame::{Frame, FrameKind};
 use antiphon_types::{Format, SampleRate, Samples};
@@ -92,7 +92,10 @@ impl<'a> Client<'a> {
         let carrier = if query.contains("audio=pcm16") {
             Carrier::Pcm
         } else if query.contains("audio=opus") {
-            Carrier::Opus(Box::new((OpusOut::new().expect("an encoder"), OpusIn::new().expect("a decoder"))))
+            Carrier::Opus(Box::new((
+                OpusOut::new(Delivery::Lossy).expect("an encoder"),
+                OpusIn::new().expect("a decoder"),
+            )))
         } else {
             Carrier::Events
         };

@@ -45,7 +45,7 @@ impl Server {
         }
         let mut payloads = Vec::new();
         if self.mode == AudioMode::Opus {
-            let mut encoder = antiphon_audio::codec::OpusOut::new().unwrap();
+            let mut encoder = antiphon_audio::codec::OpusOut::new(antiphon_audio::codec::Delivery::Reliable).unwrap();
             encoder.push(samples, &mut |packet| payloads.push(Bytes::copy_from_slice(packet))).unwrap();
         } else {
             payloads.push(Bytes::from(bytes));

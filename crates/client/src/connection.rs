@@ -6,7 +6,7 @@ use super::link::{Link, Phase, Route, Writer};
 use super::outbox::is_about_output;
 use super::resume::{Back, Ticket, come_back, is_resumable};
 use super::trust::Trust;
-use antiphon_audio::codec::OpusOut;
+use antiphon_audio::codec::{Delivery, OpusOut};
 use antiphon_protocol::frame::{Frame, FrameKind};
 use antiphon_types::{ItemId, Samples};
 use base64::Engine;
@@ -192,7 +192,11 @@ impl Connection {
     {
         let (writer, reader) = socket.split();
         let link = Arc::new(Link::new(reconnect.is_some()));
-        let encoder = if mode == AudioMode::Opus { Some(OpusOut::new().map_err(opus("opening"))?) } else { None };
+        let encoder = if mode == AudioMode::Opus {
+            Some(OpusOut::new(Delivery::Reliable).map_err(opus("opening"))?)
+        } else {
+            None
+        };
         let sender = Sender {
             writer: Box::pin(writer),
             link: link.clone(),

@@ -22,6 +22,7 @@ use super::voice::Voice;
 use super::{
     AudioMode, Egress, Inbound, Keeping, Opening, SessionLimits, Setup, Snapshot, SnapshotError, WEBSOCKET, translate,
 };
+use antiphon_audio::codec::Delivery;
 use antiphon_dialog::turn::Edge;
 use antiphon_dialog::{Dialog, Event, Failure, PlaybackControl, ToolCallDelta};
 use antiphon_engine_api::stt::{SpeakerState, SttError};
@@ -61,6 +62,8 @@ pub(super) struct Actor {
     /// Whose its requests to the engines are: the key's, or the session's.
     pub(super) requester: Requester,
     pub(super) mode: AudioMode,
+    /// Of the reply's packets.
+    pub(super) delivery: Delivery,
     pub(super) dialect: Dialect,
     pub(super) clock: Instant,
     pub(super) dialog: Dialog,
@@ -155,10 +158,11 @@ impl Actor {
         let mut ids = IdMint::new(seed ^ 0x6576_656e_7473);
         let clock = Instant::now();
         let limits = opening.limits.unwrap_or_else(|| Arc::new(NoLimits));
+        let transport = opening.transport.unwrap_or(WEBSOCKET);
         let begins = Begins {
             session: id.clone(),
             owner: opening.owner,
-            transport: opening.transport.unwrap_or(WEBSOCKET),
+            transport,
             at: SystemTime::now(),
             seed: seed ^ 0x7475_726e,
             may_report: mode != AudioMode::Events,
@@ -180,6 +184,7 @@ impl Actor {
             owner: opening.owner,
             requester: requester(opening.owner, id),
             mode,
+            delivery: if transport == WEBSOCKET { Delivery::Reliable } else { Delivery::Lossy },
             dialect: opening.dialect,
             clock,
             dialog: Dialog::new(settings, playback, seed)
@@ -267,6 +272,8 @@ impl Actor {
             owner,
             requester: requester(owner, &id),
             mode,
+            // Only sessions over WebSockets are resumed.
+            delivery: Delivery::Reliable,
             dialect: Dialect { beta: snapshot.beta, ..dialect },
             clock,
             dialog,

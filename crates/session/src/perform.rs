@@ -169,7 +169,7 @@ impl Actor {
         let packing = match self.mode {
             AudioMode::Events => Packing::Delta,
             AudioMode::Pcm16 => Packing::PcmFrames,
-            AudioMode::Opus => Packing::OpusFrames,
+            AudioMode::Opus => Packing::OpusFrames(self.delivery),
         };
         Voice::new(format, packing)
     }

@@ -4,7 +4,7 @@
 //! the actor (at once in the GA protocol, by the pacer in the binary mode). It reads no clock.
 
 use antiphon_audio::Resampler;
-use antiphon_audio::codec::{self, CodecError, OpusOut};
+use antiphon_audio::codec::{self, CodecError, Delivery, OpusOut};
 use antiphon_types::Format;
 use antiphon_types::{Pcm, SampleRate, Samples};
 use bytes::Bytes;
@@ -23,8 +23,8 @@ pub(super) enum Packing {
     Delta,
     /// Binary frames of 20 ms PCM16.
     PcmFrames,
-    /// Binary frames of one Opus packet.
-    OpusFrames,
+    /// Binary frames of one Opus packet each.
+    OpusFrames(Delivery),
 }
 
 /// One piece ready for the wire.
@@ -94,7 +94,7 @@ impl Voice {
         let rate = self.format.rate();
         let (size, partial) = match self.packing {
             Packing::Delta => (Samples::from_ms(MAX_DELTA_MS, rate), true),
-            Packing::PcmFrames | Packing::OpusFrames => (Samples::from_ms(FRAME_MS, rate), all),
+            Packing::PcmFrames | Packing::OpusFrames(_) => (Samples::from_ms(FRAME_MS, rate), all),
         };
         let mut packets = Vec::new();
         let mut taken = 0;
@@ -106,11 +106,11 @@ impl Voice {
             let offset = self.packed;
             let n = Samples(frame.len() as u64);
             self.packed += n;
-            if self.packing == Packing::OpusFrames {
+            if let Packing::OpusFrames(delivery) = self.packing {
                 // Of what takes a packet more, the samples are counted once.
                 let mut left = n;
                 let keep = |payload| packets.push(Packet { payload, offset, n: std::mem::take(&mut left) });
-                encode_opus(&mut self.opus, frame, size, keep)?;
+                encode_opus(&mut self.opus, delivery, frame, size, keep)?;
                 continue;
             }
             let mut bytes = Vec::with_capacity(frame.len() * self.format.bytes_per_sample());
@@ -126,13 +126,14 @@ impl Voice {
 /// may take a packet more.
 fn encode_opus(
     opus: &mut Option<OpusOut>,
+    delivery: Delivery,
     frame: &[i16],
     size: Samples,
     mut keep: impl FnMut(Bytes),
 ) -> Result<(), CodecError> {
     let opus = match opus {
         Some(opus) => opus,
-        None => opus.insert(OpusOut::new()?),
+        None => opus.insert(OpusOut::new(delivery)?),
     };
     let mut sink = |bytes: &[u8]| keep(Bytes::copy_from_slice(bytes));
     opus.push(frame, &mut sink)?;

@@ -6,7 +6,7 @@
 pub(super) mod g711;
 mod opus;
 
-pub use opus::{OPUS_FRAME, OPUS_IN_RATE, OPUS_OUT_RATE, OpusIn, OpusOut, opus_packet_samples};
+pub use opus::{Delivery, OPUS_FRAME, OPUS_IN_RATE, OPUS_OUT_RATE, OpusIn, OpusOut, opus_packet_samples};
 
 use antiphon_types::Format;
 use thiserror::Error;

@@ -3,7 +3,7 @@
 use super::grammar::{Framing, Grammar};
 use super::probe::Probe;
 use antiphon::replay::Dice;
-use antiphon_audio::codec::OpusOut;
+use antiphon_audio::codec::{Delivery, OpusOut};
 use antiphon_protocol::Dialect;
 use antiphon_protocol::frame::{Frame, FrameKind};
 use antiphon_session::{AudioMode, Close, Egress, Handle, Inbound, Message};
@@ -354,7 +354,7 @@ impl Client {
         match self.manner.mode {
             AudioMode::Opus => {
                 let mut opus = self.opus.borrow_mut();
-                let Some(encoder) = opus.take().or_else(|| OpusOut::new().ok()) else { return };
+                let Some(encoder) = opus.take().or_else(|| OpusOut::new(Delivery::Reliable).ok()) else { return };
                 let encoder = opus.insert(encoder);
                 // What does not fit a packet waits for the next samples.
                 let _ = encoder.push(pcm, &mut |packet| payloads.push(Bytes::copy_from_slice(packet)));

@@ -6,7 +6,7 @@ mod websocket;
 
 use crate::BenchError;
 use crate::questions::loud;
-use antiphon_audio::codec::{self, OpusOut};
+use antiphon_audio::codec::{self, Delivery, OpusOut};
 use antiphon_client::{Event, FRAME, RATE};
 use antiphon_types::{Format, SampleRate};
 use bytes::Bytes;
@@ -106,7 +106,7 @@ impl Transport {
             }
             Self::Webrtc => {
                 let coded = |error| BenchError::Method(format!("Opus: {error}"));
-                let (mut encoder, mut frames) = (OpusOut::new().map_err(coded)?, Vec::new());
+                let (mut encoder, mut frames) = (OpusOut::new(Delivery::Lossy).map_err(coded)?, Vec::new());
                 encoder.push(&whole, &mut |packet| frames.push(Bytes::copy_from_slice(packet))).map_err(coded)?;
                 Ok(frames)
             }
