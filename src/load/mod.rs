@@ -54,6 +54,9 @@ pub struct LoadReport {
     pub pressure: Pressure,
     /// `slo.voice_to_voice_ms`; 0: there is none.
     pub objective_ms: u32,
+    /// The latency from which the hub is overloaded: the objective, or more where the engines miss it without load; null: there is
+    /// no objective.
+    pub latency_limit_ms: Option<f64>,
     /// The latency that `slo.share` of the last turns kept, in milliseconds; null while there are too few.
     pub latency_ms: Option<f64>,
     /// How many more sessions the processor and the engines would suffice for, predicted from what sessions use on average.
@@ -125,6 +128,7 @@ impl LoadMonitor {
             level: self.level(),
             pressure: self.pressure,
             objective_ms: self.config.voice_to_voice_ms,
+            latency_limit_ms: Some(self.gauge.limit_ms()).filter(|ms| ms.is_finite()),
             latency_ms: self.gauge.latency_ms(),
             headroom_sessions: self.admission.headroom(),
         }

@@ -3,10 +3,10 @@
 use super::SloConfig;
 use antiphon_engine_api::stt::Stt;
 use antiphon_engine_api::tts::Tts;
-use antiphon_session::AnsweredTurn;
+use antiphon_session::{AnsweredTurn, AwaitedTurn};
 use antiphon_types::{SessionId, Timestamp};
 use serde::Serialize;
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::time::Duration;
 
 /// Turns that count for the latency: those of so long. Long enough for a few turns of each of ten conversations a second,
@@ -16,8 +16,8 @@ const WINDOW: Duration = Duration::from_secs(5);
 /// Sessions with a turn in the window, below which its quantile says nothing.
 const MIN_SESSIONS: usize = 8;
 
-/// Turns kept at most: 1,000 sessions with a turn every 2 s.
-const MAX_TURNS: usize = 4_096;
+/// Sessions whose last turn is kept, at most.
+const MAX_SESSIONS: usize = 4_096;
 
 /// Weight of a new sample of the processor's use and of the timers: a time constant of about one second.
 const SMOOTHING: f64 = 0.25;
@@ -38,8 +38,12 @@ const ASSUMED_SERVICE_MS: f64 = 100.0;
 /// the lowest latency that was measured.
 const ABOVE_CALM: f64 = 1.5;
 
-/// Growth of that lowest latency with each sample, so that it follows engines that become slower: 13 % a minute.
+/// Growth of that lowest latency with each sample of no more sessions than it was measured with, so that it follows engines
+/// that become slower and not the load: 13 % a minute.
 const CALM_GROWTH: f64 = 1.000_5;
+
+/// Any other signal from here on says that a latency is not one without load.
+const LOADED_FROM: f64 = 0.8;
 
 /// The objective where `slo.voice_to_voice_ms` is 0, for the queues alone.
 const QUEUE_OBJECTIVE_MS: f64 = 800.0;
@@ -70,6 +74,8 @@ pub struct Sample {
     pub tts: QueueSample,
     /// Turns whose first reply audio was sent since the last sample.
     pub answered: Vec<AnsweredTurn>,
+    /// Turns whose reply has made no sound yet.
+    pub awaited: Vec<AwaitedTurn>,
 }
 
 /// The queue of one stage's engine.
@@ -141,14 +147,21 @@ pub(super) struct Gauge {
     objective_ms: f64,
     share: f64,
     processor_share: f64,
-    turns: VecDeque<(Timestamp, SessionId, f64)>,
+    /// The last turn of each session: when it was measured, and its latency in milliseconds.
+    turns: HashMap<SessionId, (Timestamp, f64)>,
     latency_ms: Option<f64>,
-    /// The lowest latency of a window.
-    calm_ms: Option<f64>,
+    calm: Option<Calm>,
     processor: Option<f64>,
     timer_delay_ms: f64,
     stt_service_ms: f64,
     tts_service_ms: f64,
+}
+
+/// The lowest latency of a window, in milliseconds, and the sessions there were.
+#[derive(Clone, Copy)]
+struct Calm {
+    ms: f64,
+    sessions: usize,
 }
 
 impl Gauge {
@@ -157,9 +170,9 @@ impl Gauge {
             objective_ms: f64::from(config.voice_to_voice_ms),
             share: config.share,
             processor_share: config.processor_share,
-            turns: VecDeque::new(),
+            turns: HashMap::new(),
             latency_ms: None,
-            calm_ms: None,
+            calm: None,
             processor: None,
             timer_delay_ms: 0.0,
             stt_service_ms: ASSUMED_SERVICE_MS,
@@ -173,16 +186,15 @@ impl Gauge {
             // Beside others that wait, a turn's time holds its own wait, too.
             smooth(&mut self.stt_service_ms, turn.stt_ms.filter(|_| sample.stt.waiting == 0));
             smooth(&mut self.tts_service_ms, turn.tts_ms.filter(|_| sample.tts.waiting == 0));
-            self.turns.push_back((now, turn.session.clone(), turn.latency_ms));
+            self.took(now, &turn.session, turn.latency_ms);
         }
-        let is_old = |(at, ..): &(Timestamp, SessionId, f64)| now.since(*at) > WINDOW;
-        while self.turns.len() > MAX_TURNS || self.turns.front().is_some_and(is_old) {
-            self.turns.pop_front();
+        // How long a turn will take that is within the limit so far is not known; one beyond it takes at least so long.
+        let limit_ms = self.limit_ms();
+        for turn in sample.awaited.iter().filter(|turn| turn.waited_ms > limit_ms) {
+            self.took(now, &turn.session, turn.waited_ms);
         }
+        self.turns.retain(|_, (at, _)| now.since(*at) <= WINDOW);
         self.latency_ms = self.quantile();
-        if let Some(measured) = self.latency_ms {
-            self.calm_ms = Some(self.calm_ms.map_or(measured, |calm| (calm * CALM_GROWTH).min(measured)));
-        }
         if let Some(used) = sample.processor {
             let before = self.processor.unwrap_or(used);
             self.processor = Some(before + (used - before) * SMOOTHING);
@@ -191,12 +203,23 @@ impl Gauge {
         if sample.sessions < MIN_FOR_OVERLOAD {
             return Pressure::default();
         }
-        Pressure {
-            latency: self.latency_ms.map_or(0.0, |measured| measured / self.limit_ms()),
+        let others = Pressure {
+            latency: 0.0,
             processor: self.processor.unwrap_or(0.0) / self.processor_share,
             timers: self.timer_delay_ms / MAX_TIMER_DELAY_MS,
             stt_queue: self.queue(sample.stt, self.stt_service_ms),
             tts_queue: self.queue(sample.tts, self.tts_service_ms),
+        };
+        let Some(measured) = self.latency_ms else { return others };
+        if others.highest() < LOADED_FROM {
+            self.calm = Some(Calm::with(self.calm, measured, sample.sessions));
+        }
+        Pressure { latency: measured / self.limit_ms(), ..others }
+    }
+
+    fn took(&mut self, now: Timestamp, session: &SessionId, ms: f64) {
+        if self.turns.len() < MAX_SESSIONS || self.turns.contains_key(session) {
+            self.turns.insert(session.clone(), (now, ms));
         }
     }
 
@@ -219,11 +242,11 @@ impl Gauge {
         self.latency_ms
     }
 
-    /// The objective, or what can be kept of it.
-    fn limit_ms(&self) -> f64 {
+    /// The objective, or what can be kept of it; infinite where there is none.
+    pub(super) fn limit_ms(&self) -> f64 {
         match self.objective_ms {
             0.0 => f64::INFINITY,
-            objective => objective.max(self.calm_ms.unwrap_or(0.0) * ABOVE_CALM),
+            objective => objective.max(self.calm.map_or(0.0, |calm| calm.ms * ABOVE_CALM)),
         }
     }
 
@@ -243,16 +266,29 @@ impl Gauge {
         (limit(sample.stt, self.stt_service_ms), limit(sample.tts, self.tts_service_ms))
     }
 
-    /// The quantile over sessions of their last turn: a session with many turns, or slow ones, is one of many.
+    /// The quantile over sessions of their last turn: a session with many turns, or slow ones, is one of many. The slowest
+    /// session alone decides nothing.
     fn quantile(&self) -> Option<f64> {
-        let last: HashMap<&SessionId, f64> = self.turns.iter().map(|(_, session, ms)| (session, *ms)).collect();
-        let mut latencies: Vec<f64> = last.into_values().collect();
+        let mut latencies: Vec<f64> = self.turns.values().map(|(_, ms)| *ms).collect();
         if latencies.len() < MIN_SESSIONS {
             return None;
         }
         latencies.sort_by(f64::total_cmp);
         let rank = (latencies.len() as f64 * self.share).ceil() as usize;
-        latencies.get(rank.clamp(1, latencies.len()) - 1).copied()
+        latencies.get(rank.clamp(1, latencies.len() - 1) - 1).copied()
+    }
+}
+
+impl Calm {
+    /// With another latency that was measured without load.
+    fn with(known: Option<Self>, measured: f64, sessions: usize) -> Self {
+        match known {
+            Some(calm) if measured > calm.ms => {
+                let growth = if sessions <= calm.sessions { CALM_GROWTH } else { 1.0 };
+                Self { ms: (calm.ms * growth).min(measured), ..calm }
+            }
+            _ => Self { ms: measured, sessions },
+        }
     }
 }
 

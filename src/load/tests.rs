@@ -1,7 +1,7 @@
 //! The load monitor on virtual time: what raises the level, what lowers it, and who is admitted.
 
 use super::*;
-use antiphon_session::AnsweredTurn;
+use antiphon_session::{AnsweredTurn, AwaitedTurn};
 use antiphon_types::SessionId;
 
 /// A hub of 100 sessions whose load is set by each test.
@@ -11,12 +11,14 @@ struct Hub {
     sample: Sample,
     /// The next session that has a turn, and what it waits for it.
     turn: Option<(usize, f64)>,
+    /// So many sessions wait for a reply that never sounds, since then.
+    stalled: Option<(usize, Duration)>,
 }
 
 impl Hub {
     fn new(config: SloConfig) -> Self {
         let sample = Sample { sessions: 100, processor: Some(0.1), ..Sample::default() };
-        Self { monitor: LoadMonitor::new(config, 1), now: Duration::ZERO, sample, turn: None }
+        Self { monitor: LoadMonitor::new(config, 1), now: Duration::ZERO, sample, turn: None, stalled: None }
     }
 
     /// Ten turns a second that wait so long, from now on.
@@ -38,6 +40,10 @@ impl Hub {
                     self.sample.answered.push(turn);
                 }
             }
+            let (n, since) = self.stalled.unwrap_or((0, self.now));
+            let waited_ms = (self.now - since).as_secs_f64() * 1e3;
+            let waits = |n: usize| AwaitedTurn { session: format!("sess_{n}").into(), waited_ms };
+            self.sample.awaited = (0..n).map(waits).collect();
             self.monitor.observe(Timestamp::new(self.now), &self.sample);
         }
         self.monitor.level()
@@ -114,6 +120,81 @@ fn an_objective_that_is_missed_without_load_refuses_no_session() {
     assert_eq!(hub.runs(seconds(300)), BrownoutLevel::Normal);
     hub.answers_after(4_500.0);
     assert!(hub.runs(seconds(10)) > BrownoutLevel::Normal, "load made it slower still");
+}
+
+#[test]
+fn replies_that_do_not_come_raise_the_level_and_keep_it_up() {
+    let mut hub = Hub::new(SloConfig::default());
+    hub.answers_after(400.0);
+    assert_eq!(hub.runs(seconds(10)), BrownoutLevel::Normal);
+    hub.turn = None;
+    hub.stalled = Some((40, hub.now));
+    assert_eq!(hub.runs(seconds(60)), BrownoutLevel::NoSessions);
+    assert!(hub.monitor.report().latency_ms.is_some_and(|ms| ms > 50_000.0), "{:?}", hub.monitor.report());
+    hub.stalled = None;
+    hub.answers_after(400.0);
+    assert_eq!(hub.runs(seconds(60)), BrownoutLevel::Normal);
+}
+
+#[test]
+fn what_waits_within_the_limit_is_neither_fast_nor_slow() {
+    let mut hub = Hub::new(SloConfig::default());
+    hub.answers_after(700.0);
+    hub.runs(seconds(10));
+    hub.stalled = Some((40, hub.now));
+    hub.runs(Duration::from_millis(500));
+    assert_eq!(hub.monitor.report().latency_ms, Some(700.0));
+}
+
+#[test]
+fn the_limit_does_not_follow_the_load() {
+    let mut hub = Hub::new(SloConfig::default());
+    hub.answers_after(400.0);
+    hub.runs(seconds(10));
+    hub.sample.sessions = 300;
+    hub.answers_after(1_600.0);
+    hub.runs(seconds(1_200));
+    let report = hub.monitor.report();
+    assert_eq!((report.level, report.latency_limit_ms), (BrownoutLevel::NoSessions, Some(800.0)));
+}
+
+#[test]
+fn an_engine_that_becomes_slower_without_more_sessions_is_followed() {
+    let mut hub = Hub::new(SloConfig::default());
+    hub.answers_after(1_000.0);
+    hub.runs(seconds(10));
+    hub.answers_after(1_900.0);
+    hub.runs(seconds(600));
+    assert_eq!(hub.monitor.report().latency_limit_ms, Some(2_850.0));
+    assert_eq!(hub.monitor.level(), BrownoutLevel::Normal);
+}
+
+#[test]
+fn a_start_under_load_takes_its_latency_for_no_calm() {
+    let mut hub = Hub::new(SloConfig::default());
+    hub.sample.processor = Some(1.0);
+    hub.answers_after(2_500.0);
+    hub.runs(seconds(30));
+    let report = hub.monitor.report();
+    assert_eq!(report.latency_limit_ms, Some(800.0));
+    assert!(report.pressure.latency > 3.0, "{report:?}");
+}
+
+#[test]
+fn the_slowest_of_few_sessions_alone_is_no_overload() {
+    let mut hub = Hub::new(SloConfig::default());
+    let turn = |n: usize| AnsweredTurn {
+        session: format!("sess_{n}").into(),
+        latency_ms: if n == 0 { 60_000.0 } else { 400.0 },
+        stt_ms: None,
+        tts_ms: None,
+    };
+    for _ in 0..100 {
+        hub.sample.answered = (0..8).map(turn).collect();
+        hub.now += SAMPLE_EVERY;
+        hub.monitor.observe(Timestamp::new(hub.now), &hub.sample);
+    }
+    assert_eq!((hub.monitor.level(), hub.monitor.report().latency_ms), (BrownoutLevel::Normal, Some(400.0)));
 }
 
 #[test]

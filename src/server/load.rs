@@ -167,6 +167,7 @@ impl Load {
             stt: QueueSample { api: self.stt_api.count(), ..QueueSample::of_stt(stt.as_ref()) },
             tts: QueueSample { api: self.tts_api.count(), ..QueueSample::of_tts(tts.as_ref()) },
             answered: setup.turn_history.take_answered(),
+            awaited: setup.turn_history.awaited(),
         };
         let level = self.with(|monitor, now| monitor.observe(now, &sample));
         let before = self.brownout.level();

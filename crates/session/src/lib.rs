@@ -57,4 +57,6 @@ pub use timeline::{
     EndOfTurn, HeardBy, Kind, Part, RecordedSpan, SpeculationOutcome, SpeculativeRun, StageCost, StageRun, Status,
     Tokens, TurnAudio, TurnCost, TurnMarks, TurnRecord, TurnStage, Waits,
 };
-pub use turn_history::{AnsweredTurn, Entry, Listening, MAX_ENDPOINTING_MS, News, Page, TurnHistory, Viewer};
+pub use turn_history::{
+    AnsweredTurn, AwaitedTurn, Entry, Listening, MAX_ENDPOINTING_MS, News, Page, TurnHistory, Viewer,
+};

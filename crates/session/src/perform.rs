@@ -92,6 +92,13 @@ impl Actor {
         self.ingress.open(item, audio_start, sender);
     }
 
+    /// Whether a turn that ends now is answered with sound, without another request of the client's.
+    fn answers_with_sound(&self) -> bool {
+        let settings = self.dialog.settings();
+        let answers = settings.turn_detection.is_some_and(|detection| detection.create_response);
+        answers && settings.modality == Modality::Audio
+    }
+
     fn close_utterance(&mut self, item: &ItemId, end: UtteranceEnd) {
         let audio = self.ingress.close(item, end == UtteranceEnd::Committed);
         match end {
@@ -248,6 +255,9 @@ impl Actor {
                 let waited = self.ingress.position().saturating_sub(*audio_end).duration(SampleRate::HZ_16000);
                 let speech_end = Timestamp::new(now.since_start().saturating_sub(waited));
                 self.timeline.utterance_ended(item, self.dialog.turn(), speech_end, now);
+                if self.answers_with_sound() {
+                    self.timeline.will_be_answered(item, now);
+                }
                 self.spoken_at(item, *audio_end);
                 match self.ingress.decision() {
                     Some(decision) => {
@@ -278,6 +288,7 @@ impl Actor {
             Notice::ResponseCreated(view) if self.dialog.is_filling(&view.id) => {}
             Notice::ResponseCreated(view) => {
                 self.timeline.response_created(&view.id, view.settings.in_conversation, now);
+                self.timeline.will_sound(&view.id, view.settings.modality == Modality::Audio, now);
             }
             Notice::ResponseDone(view) => {
                 let outcome = match &view.status {

@@ -4,12 +4,13 @@
 //! and never waits: a listener who is behind is told how much it missed. Words live here and nowhere else, and only where
 //! the hub may keep them.
 
-use super::timeline::{Kind, TurnRecord};
+use super::timeline::{Kind, Status, TurnRecord};
 use antiphon_engine_api::EngineNames;
 use antiphon_types::{KeyId, SessionId};
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex};
 use tokio::sync::broadcast;
+use tokio::time::Instant;
 
 /// News that wait for one listener. The ring holds each turn's last state, so that more would only be older.
 const NEWS: usize = 256;
@@ -29,6 +30,8 @@ struct Ring {
     n_gone: u64,
     seq: u64,
     answered: VecDeque<AnsweredTurn>,
+    /// Turns whose sound is awaited, by their place: whose, since when, and what counts of the wait for the end.
+    awaited: HashMap<u64, (SessionId, Instant, f64)>,
 }
 
 /// Where a turn is kept: how many turns came before it.
@@ -41,12 +44,21 @@ pub struct AnsweredTurn {
     /// Whose.
     pub session: SessionId,
     /// From the end of speech to the first reply audio sent, in milliseconds. Of the wait for the end of the turn, which a client
-    /// may set, at most [`MAX_ENDPOINTING_MS`] count.
+    /// may set, at most [`MAX_ENDPOINTING_MS`] count; the time in which it asked for no response does not.
     pub latency_ms: f64,
     /// Time that the recognizer took after the end of the turn, in milliseconds.
     pub stt_ms: Option<f64>,
     /// From the first chunk to its first audio, in milliseconds.
     pub tts_ms: Option<f64>,
+}
+
+/// A spoken turn whose reply has made no sound yet.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AwaitedTurn {
+    /// Whose.
+    pub session: SessionId,
+    /// Its [`AnsweredTurn::latency_ms`] if it were answered now.
+    pub waited_ms: f64,
 }
 
 /// The longest wait for the end of a turn that counts for the load: the default `turn.silence_duration_ms`, rounded up to windows
@@ -115,7 +127,13 @@ impl TurnHistory {
     /// An empty history of the given capacity, at least 1, with or without the turns' words.
     pub fn new(capacity: usize, keeps_transcripts: bool, engines: EngineNames) -> Self {
         let (news, _) = broadcast::channel(NEWS);
-        let ring = Mutex::new(Ring { entries: VecDeque::new(), n_gone: 0, seq: 0, answered: VecDeque::new() });
+        let ring = Mutex::new(Ring {
+            entries: VecDeque::new(),
+            n_gone: 0,
+            seq: 0,
+            answered: VecDeque::new(),
+            awaited: HashMap::new(),
+        });
         Self { ring, capacity: capacity.max(1), news, keeps_transcripts, engines: Mutex::new(Arc::new(engines)) }
     }
 
@@ -155,6 +173,14 @@ impl TurnHistory {
             }
             ring.answered.push_back(answered);
         }
+        match AwaitedTurn::endpointing_ms(&entry.record) {
+            // Each turn is put once more when it is settled, so that none stays.
+            None => drop(ring.awaited.remove(&place.0)),
+            Some(ms) => {
+                let session = || (entry.record.session_id.clone(), Instant::now(), ms);
+                ring.awaited.entry(place.0).or_insert_with(session);
+            }
+        }
         match at {
             None => {}
             Some(at) if at < ring.entries.len() => ring.entries[at] = entry.clone(),
@@ -174,6 +200,16 @@ impl TurnHistory {
     /// The turns that were answered since the last call, oldest first, at most 1,024. There is one caller: the load monitor.
     pub fn take_answered(&self) -> Vec<AnsweredTurn> {
         self.ring.lock().expect("no panic while locked").answered.drain(..).collect()
+    }
+
+    /// The turns whose reply has made no sound yet, in no order.
+    pub fn awaited(&self) -> Vec<AwaitedTurn> {
+        let ring = self.ring.lock().expect("no panic while locked");
+        let of = |(session, since, endpointing_ms): &(SessionId, Instant, f64)| AwaitedTurn {
+            session: session.clone(),
+            waited_ms: since.elapsed().as_secs_f64() * 1e3 + endpointing_ms,
+        };
+        ring.awaited.values().map(of).collect()
     }
 
     /// At most `limit` turns, of one session or of all, the newest first.
@@ -223,12 +259,23 @@ impl AnsweredTurn {
         let marks = &record.marks;
         let (sent, end) = (marks.first_audio_sent?, marks.end_confirmed?);
         let is_spoken = record.kind == Kind::Speech;
+        let owed_from = record.awaited_from.map_or(end, |from| from.max(end));
         is_spoken.then(|| Self {
             session: record.session_id.clone(),
-            latency_ms: (sent - end).max(0.0) + end.min(MAX_ENDPOINTING_MS),
+            latency_ms: (sent - owed_from).max(0.0) + end.min(MAX_ENDPOINTING_MS),
             stt_ms: marks.stt_final.map(|at| (at - end).max(0.0)),
             tts_ms: marks.first_chunk.zip(marks.tts_first_audio).map(|(from, to)| (to - from).max(0.0)),
         })
+    }
+}
+
+impl AwaitedTurn {
+    /// What counts of the wait for the end of a turn whose sound is awaited; `None`: none is.
+    fn endpointing_ms(record: &TurnRecord) -> Option<f64> {
+        let is_under_way = matches!(record.status, Status::Listening | Status::Answering) && !record.settled;
+        let is_silent = record.kind == Kind::Speech && record.marks.first_audio_sent.is_none();
+        let end = record.marks.end_confirmed.filter(|_| is_under_way && is_silent)?;
+        record.awaited_from.map(|_| end.min(MAX_ENDPOINTING_MS))
     }
 }
 

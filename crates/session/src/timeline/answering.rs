@@ -62,6 +62,14 @@ impl Timeline {
         turn.dirty = true;
     }
 
+    /// A response that was announced will have sound, or none.
+    pub(crate) fn will_sound(&mut self, id: &ResponseId, with_sound: bool, at: Timestamp) {
+        if let Some(turn) = self.of(id) {
+            turn.awaited = with_sound.then(|| turn.awaited.unwrap_or(at));
+            turn.dirty = true;
+        }
+    }
+
     /// The model is asked.
     pub(crate) fn response_started(&mut self, id: &ResponseId, meters: ResponseMeters, at: Timestamp) {
         if let Some(turn) = self.of(id) {

@@ -133,6 +133,7 @@ impl Timeline {
         }
         let current = self.speech(turn).expect("begun just now");
         current.status = Status::Listening;
+        current.awaited = None;
         current.utterances.push(UtteranceMarks {
             item,
             opened: at,
@@ -152,6 +153,13 @@ impl Timeline {
         let Some(turn) = self.of_item(item) else { return };
         turn.marks = turn::Marks { speech_end: Some(speech_end), end_confirmed: Some(at), ..Default::default() };
         turn.dirty = true;
+    }
+
+    /// The turn of an utterance that ended is answered with sound, without another request of the client's.
+    pub(super) fn will_be_answered(&mut self, item: &ItemId, at: Timestamp) {
+        if let Some(turn) = self.of_item(item) {
+            (turn.awaited, turn.dirty) = (Some(at), true);
+        }
     }
 
     /// The audio of an utterance is complete, and this part of the microphone's, in turn time.

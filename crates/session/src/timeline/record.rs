@@ -108,6 +108,9 @@ pub struct TurnRecord {
     /// Where the user's speech is in the session's recording; absent where its sound is not recorded.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub recording: Option<RecordedSpan>,
+    /// Since when the hub owes its sound: the end of a turn that is answered by itself, else the client's request, in ms.
+    #[serde(skip)]
+    pub awaited_from: Option<f64>,
     /// Nothing will change any more.
     pub settled: bool,
 }

@@ -259,6 +259,65 @@ fn a_response_without_sound_is_settled_when_it_is_done() {
     assert_eq!(record.reply.as_deref(), Some("Written."));
 }
 
+/// For the load monitor: the waits of turns without sound, rounded to seconds, and the latencies of answered ones in ms.
+async fn load(rig: &mut Rig, ms: u64) -> (Vec<u64>, Vec<f64>) {
+    rig.timeline.tell(&rig.dialog, at(ms));
+    let waits = rig.turn_history.awaited().iter().map(|turn| (turn.waited_ms / 1e3).round() as u64).collect();
+    (waits, rig.turn_history.take_answered().iter().map(|turn| turn.latency_ms).collect())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_turn_without_sound_is_awaited_until_it_sounds_or_is_over() {
+    let mut rig = rig();
+    rig.speech("item_1", 200);
+    assert_eq!(load(&mut rig, 200).await, (vec![], vec![]), "nothing answers by itself");
+    rig.timeline.will_be_answered(&"item_1".into(), at(200));
+    load(&mut rig, 200).await;
+    tokio::time::advance(Duration::from_secs(7)).await;
+    assert_eq!(load(&mut rig, 7_200).await, (vec![7], vec![]));
+    rig.timeline.speech_started("item_3".into(), TURN, at(7_300));
+    assert_eq!(load(&mut rig, 7_300).await, (vec![], vec![]), "the person goes on");
+    rig.timeline.utterance_ended(&"item_3".into(), TURN, at(8_000), at(8_200));
+    rig.timeline.will_be_answered(&"item_3".into(), at(8_200));
+    rig.timeline.response_created(&response(), true, at(8_300));
+    rig.timeline.will_sound(&response(), true, at(8_300));
+    rig.timeline.audio_made(&response(), &"reply".into(), at(8_500));
+    rig.timeline.sent(&[("reply".into(), Samples(1))], at(8_600));
+    assert_eq!(load(&mut rig, 8_600).await, (vec![], vec![600.0]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_time_in_which_a_client_asks_for_no_response_is_not_the_hubs() {
+    let mut rig = rig();
+    rig.speech("item_1", 200);
+    rig.transcribed("item_1", "hello", 210);
+    tokio::time::advance(Duration::from_secs(5)).await;
+    rig.timeline.response_created(&response(), true, at(5_200));
+    rig.timeline.will_sound(&response(), true, at(5_200));
+    assert_eq!(load(&mut rig, 5_200).await, (vec![0], vec![]));
+    rig.timeline.audio_made(&response(), &"reply".into(), at(5_500));
+    rig.timeline.sent(&[("reply".into(), Samples(1))], at(5_500));
+    assert_eq!(load(&mut rig, 5_500).await, (vec![], vec![500.0]), "200 ms and 300");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reply_without_sound_and_a_session_that_ends_await_none() {
+    let mut written = rig();
+    written.speech("item_1", 200);
+    written.timeline.will_be_answered(&"item_1".into(), at(200));
+    assert_eq!(load(&mut written, 200).await.0, [0]);
+    written.timeline.response_created(&response(), true, at(300));
+    written.timeline.will_sound(&response(), false, at(300));
+    assert!(load(&mut written, 300).await.0.is_empty());
+    let mut left = rig();
+    left.speech("item_1", 200);
+    left.timeline.will_be_answered(&"item_1".into(), at(200));
+    assert_eq!(load(&mut left, 200).await.0, [0]);
+    let Rig { turn_history, timeline, .. } = left;
+    drop(timeline);
+    assert!(turn_history.awaited().is_empty());
+}
+
 #[test]
 fn a_listener_who_is_behind_is_told_so() {
     let Rig { turn_history, mut timeline, dialog } = rig();

@@ -79,6 +79,9 @@ pub(super) struct Turn {
     /// The utterances in the microphone's sound, in turn time.
     pub(super) spoken: Option<Range<Samples>>,
     pub(super) ends: Ends,
+    /// Since when sound is awaited that only the hub makes: from the end of a turn that is answered by itself, else from
+    /// the client's request.
+    pub(super) awaited: Option<Timestamp>,
     /// The client said how it played.
     pub(super) reports: bool,
     /// It said where its playback stopped.
@@ -160,6 +163,7 @@ impl Turn {
             usage: None,
             spoken: None,
             ends: Ends::default(),
+            awaited: None,
             reports: false,
             heard_until: None,
             place: None,
@@ -344,6 +348,7 @@ impl Turn {
             cost: self.cost(),
             usage: self.usage,
             recording: self.recording().filter(|_| frame.records_audio),
+            awaited_from: self.awaited.map(|at| ms(self.us(at))),
             settled: self.settled,
         }
     }

@@ -239,6 +239,7 @@ impl Hub {
             stt: QueueSample::of_stt(stt.as_ref()),
             tts: QueueSample::of_tts(tts.as_ref()),
             answered,
+            awaited: self.setup.turn_history.awaited(),
         };
         let level = self.monitor.borrow_mut().observe(self.now(), &sample);
         let mut report = self.report.borrow_mut();
