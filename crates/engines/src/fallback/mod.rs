@@ -3,8 +3,8 @@
 //! The assembly puts one of these in the place of a stage's engine where a fallback is configured, or where a late request is to
 //! be sent to a remote engine a second time. The choice is made for each request before its first output; a request whose output
 //! has begun stays where it is. Both engines stay as they are: this module knows no server, opens no connection and spawns no
-//! task. What a request costs in vain is bounded: it is sent twice at most, and late requests of a working server are sent twice
-//! within a budget only.
+//! task. What a request costs in vain is bounded: each engine is asked once, and late requests of a working server are sent twice
+//! within a budget only. An engine without a fallback may repeat a request that failed once, by itself.
 
 mod llm;
 pub(crate) mod section;
@@ -213,6 +213,11 @@ impl Counts {
         }
         is_enough
     }
+}
+
+/// Whether the engine is not asked at all now.
+fn is_down(report: Option<Upstreams>) -> bool {
+    report.is_some_and(|report| report.is_down())
 }
 
 /// Whether the engine is being tried again after failures.

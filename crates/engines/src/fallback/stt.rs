@@ -1,6 +1,6 @@
 //! Recognizers: the audio of an utterance is kept, so that the fallback can transcribe it from its beginning.
 
-use super::{Pair, Reason, is_probing};
+use super::{Pair, Reason, is_down, is_probing};
 use antiphon_engine_api::Upstreams;
 use antiphon_engine_api::stt::{OpeningUtterance, SpeakerState, Stt, SttError, SttOptions, SttUtterance, Transcript};
 use futures_util::future::BoxFuture;
@@ -13,7 +13,7 @@ const MAX_KEPT_SAMPLES: usize = 600 * 16_000;
 #[derive(Clone)]
 pub(super) struct SttPair {
     pair: Pair<dyn Stt>,
-    /// The fallback takes every utterance.
+    /// The fallback takes every utterance, while it can be reached.
     has_all: bool,
 }
 
@@ -22,26 +22,31 @@ impl SttPair {
         Self { pair: Pair::new("stt", primary, fallback), has_all: false }
     }
 
-    /// The engine that is asked first.
-    fn first(&self, options: &SttOptions) -> &Arc<dyn Stt> {
-        if !self.has_all {
-            return &self.pair.primary;
+    /// The engine that is asked first, and whether that is the second one.
+    fn first(&self, options: &SttOptions) -> (&Arc<dyn Stt>, bool) {
+        if !self.has_all || is_down(self.pair.second.upstreams()) {
+            return (&self.pair.primary, false);
         }
         options.meter.set_fallback(self.pair.second.name());
         self.pair.count(Reason::Brownout);
-        &self.pair.second
+        (&self.pair.second, true)
     }
 
-    /// An utterance of the engine that opened it; of the fallback where that has failed.
-    async fn opened(self, opening: OpeningUtterance, options: SttOptions) -> Result<Box<dyn SttUtterance>, SttError> {
+    /// An utterance of the engine that opened it; of the fallback where the primary has failed.
+    async fn opened(
+        self,
+        opening: OpeningUtterance,
+        by_second: bool,
+        options: SttOptions,
+    ) -> Result<Box<dyn SttUtterance>, SttError> {
         let Pair { second, .. } = &self.pair;
         let (current, is_second) = match opening.await {
-            Err(error) if !self.has_all && self.pair.falls_back(&error) => {
+            Err(error) if !by_second && self.pair.falls_back(&error) => {
                 self.pair.count_fallback(Some(&error));
                 options.meter.set_fallback(second.name());
                 (second.open(options.clone()).await?, true)
             }
-            opened => (opened?, self.has_all),
+            opened => (opened?, by_second),
         };
         Ok(Box::new(Utterance { pair: self.pair, options, current, is_second, kept: Vec::new() }))
     }
@@ -94,16 +99,18 @@ impl Stt for SttPair {
     }
 
     fn open(&self, options: SttOptions) -> BoxFuture<'static, Result<Box<dyn SttUtterance>, SttError>> {
-        let opening = self.first(&options).open(options.clone());
-        Box::pin(self.clone().opened(opening, options))
+        let (engine, is_second) = self.first(&options);
+        let opening = engine.open(options.clone());
+        Box::pin(self.clone().opened(opening, is_second, options))
     }
 
     #[allow(clippy::async_yields_async, reason = "there are two waits: for room, and for a decoder")]
     fn open_queued(&self, options: SttOptions) -> BoxFuture<'static, OpeningUtterance> {
-        let (pair, queued) = (self.clone(), self.first(&options).open_queued(options.clone()));
+        let (engine, is_second) = self.first(&options);
+        let (pair, queued) = (self.clone(), engine.open_queued(options.clone()));
         Box::pin(async move {
             let opening = queued.await;
-            Box::pin(pair.opened(opening, options)) as OpeningUtterance
+            Box::pin(pair.opened(opening, is_second, options)) as OpeningUtterance
         })
     }
 }

@@ -26,6 +26,8 @@ enum Manner {
     Refuses,
     Hangs,
     BreaksOff,
+    /// Its circuit breaker is open.
+    Away,
 }
 
 /// An engine of any stage, which counts its requests and those that were dropped before their first output.
@@ -52,6 +54,14 @@ impl Engine {
         self.n_asked.load(Ordering::Relaxed)
     }
 
+    fn report(&self) -> Option<Upstreams> {
+        let mut report = Upstreams::unguarded(self.name);
+        if *self.manner.lock().unwrap() == Manner::Away {
+            report.engines[0].state = BreakerState::Open;
+        }
+        Some(report)
+    }
+
     /// `Ok`: the name; `BreaksOff` answers at once.
     fn output<E: Send + 'static>(
         &self,
@@ -70,6 +80,7 @@ impl Engine {
                     Err(failed(Fault::Unreachable))
                 }
                 Manner::Refuses => Err(failed(Fault::Refused)),
+                Manner::Away => Err(failed(Fault::Unreachable)),
                 Manner::Hangs => std::future::pending().await,
                 Manner::BreaksOff => Ok(name),
             }
@@ -121,6 +132,10 @@ impl Tts for Engine {
         Some(DELAY)
     }
 
+    fn upstreams(&self) -> Option<Upstreams> {
+        self.report()
+    }
+
     fn voices(&self) -> Vec<Voice> {
         let voice = |id: &str| Voice { id: id.into(), name: id.into(), language: "en".into() };
         vec![voice(self.name), voice("both")]
@@ -164,6 +179,10 @@ impl Stt for Engine {
 
     fn hedge_delay(&self) -> Option<Duration> {
         Some(DELAY)
+    }
+
+    fn upstreams(&self) -> Option<Upstreams> {
+        self.report()
     }
 
     fn open(&self, _: SttOptions) -> BoxFuture<'static, Result<Box<dyn SttUtterance>, SttError>> {
@@ -350,8 +369,9 @@ async fn the_rest_of_a_text_stays_with_the_fallback_in_its_own_voice() {
 
 #[tokio::test(start_paused = true)]
 async fn words_that_were_not_spoken_go_to_the_fallback_as_sentences() {
+    let by_second = vec!["second: One two.", "second: Three"];
     for (manner, expected) in
-        [(Manner::Fails(MS), vec!["second: One two.", "second: Three"]), (Manner::Answers(MS), vec![])]
+        [(Manner::Fails(MS), by_second.clone()), (Manner::Hangs, by_second), (Manner::Answers(DELAY), vec![])]
     {
         let (tts, _, second) = voices(manner);
         let (voice, passage) = ("primary".into(), Some(Passage::first()));
@@ -376,6 +396,24 @@ async fn words_that_were_not_spoken_go_to_the_fallback_as_sentences() {
         assert_eq!(n_pieces, 3, "{manner:?}");
         assert_eq!(*second.voices.lock().unwrap(), expected);
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn sessions_with_the_smaller_engines_ask_the_larger_ones_while_those_are_away() {
+    let (primary, second) = (Engine::new("primary", Manner::Answers(MS)), Engine::new("second", Manner::Away));
+    let with = with_stt(Arc::new(primary.clone()), Some(Arc::new(second.clone())));
+    let stt = with.smaller().expect("it has a fallback");
+    let transcript = async || {
+        let utterance = stt.open(SttOptions::default()).await.expect("opened");
+        utterance.finish().await.expect("a transcript").text
+    };
+    assert_eq!(transcript().await, "primary");
+    let voice: (Arc<dyn Tts>, String) = (Arc::new(second.clone()), "second".into());
+    let tts = with_tts(Arc::new(primary.clone()), Some(voice)).smaller().expect("it has a fallback");
+    assert_eq!(speak(&*tts, "one", Passage::first()).await, "primary".len());
+    second.set(Manner::Answers(MS));
+    assert_eq!(transcript().await, "second");
+    assert_eq!(speak(&*tts, "two", Passage::first()).await, "second".len());
 }
 
 #[tokio::test(start_paused = true)]

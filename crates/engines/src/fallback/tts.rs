@@ -1,6 +1,6 @@
 //! Voices: a chunk is taken over before its first sound, and the rest of its text follows it, so that the voice changes once.
 
-use super::{Pair, Reason, StageError, is_probing};
+use super::{Pair, Reason, StageError, is_down, is_probing};
 use antiphon_engine_api::Upstreams;
 use antiphon_engine_api::tts::{
     Passage, Repeats, SlotReport, SpeechRequest, SpokenPart, TextRequest, TextSpeech, Tts, TtsError, Voice,
@@ -14,11 +14,15 @@ use futures_util::{FutureExt, StreamExt};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep_until};
 
 /// Texts whose rest the fallback speaks that are remembered: more than are spoken at once.
 const MAX_MOVED: usize = 1_024;
 /// Words of a chunk of a text that came word by word, where no sentence ends before.
 const MAX_CHUNK_WORDS: usize = 24;
+/// A text that goes word by word is late when its first sentence has made no sound for so many delays of a hedged request: it
+/// cannot be sent to two engines at once.
+const DELAYS_OF_A_TEXT: u32 = 2;
 
 type Sound = BoxStream<'static, Result<Pcm, TtsError>>;
 /// A chunk's sound, once the chunk has its place in the engine's queue.
@@ -34,7 +38,7 @@ pub(super) struct TtsPair {
     voice: String,
     /// Texts that the fallback speaks, the latest last.
     moved: Arc<Mutex<VecDeque<u64>>>,
-    /// The fallback speaks everything.
+    /// The fallback speaks everything, while it can be reached.
     has_all: bool,
 }
 
@@ -50,7 +54,8 @@ impl TtsPair {
     }
 
     fn has_moved(&self, passage: Option<Passage>) -> bool {
-        self.has_all || passage.is_some_and(|passage| self.moved().contains(&passage.text()))
+        let has_all = self.has_all && !is_down(self.pair.second.upstreams());
+        has_all || passage.is_some_and(|passage| self.moved().contains(&passage.text()))
     }
 
     /// The fallback speaks this request, and the rest of its text.
@@ -221,16 +226,24 @@ impl Tts for TtsPair {
 }
 
 impl TtsPair {
-    /// Passes words on to the primary and keeps them until its first sound. Where it fails before that, the fallback speaks them
-    /// in chunks.
+    /// Passes words on to the primary and keeps them until its first sound. Where it fails before that, or is late, the fallback
+    /// speaks them in chunks.
     fn text_with_fallback(self, speech: TextSpeech, request: TextRequest) -> TextSpeech {
         let (words, mut pieces) = mpsc::channel::<String>(WORDS_AHEAD);
         let speech = stream! {
             let TextSpeech { words: to_primary, mut speech } = speech;
             let (mut to_primary, mut waiting) = (Some(to_primary), None::<String>);
-            let (mut kept, mut has_sounded) = (VecDeque::new(), false);
+            let (mut kept, mut has_sounded) = (VecDeque::<String>::new(), false);
+            let patience = self.pair.primary.hedge_delay().map(|delay| delay * DELAYS_OF_A_TEXT);
+            let mut late_at = None::<Instant>;
             let error = loop {
                 let sender = to_primary.clone();
+                let is_late = async {
+                    match late_at {
+                        Some(at) => sleep_until(at).await,
+                        None => std::future::pending().await,
+                    }
+                };
                 let passes_on = async {
                     match sender {
                         Some(sender) => sender.reserve_owned().await,
@@ -245,14 +258,15 @@ impl TtsPair {
                             yield Err(error);
                             return;
                         }
-                        Some(Err(error)) => break error,
+                        Some(Err(error)) => break Some(error),
                         Some(Ok(part)) => {
                             if !std::mem::replace(&mut has_sounded, true) {
-                                kept = VecDeque::new();
+                                (kept, late_at) = (VecDeque::new(), None);
                             }
                             yield Ok(part);
                         }
                     },
+                    () = is_late => break None,
                     room = passes_on, if waiting.is_some() => match (room, waiting.take()) {
                         (Ok(room), Some(piece)) => drop(room.send(piece)),
                         // It has failed, and says so in its speech.
@@ -262,14 +276,20 @@ impl TtsPair {
                         Some(piece) => {
                             if !has_sounded {
                                 kept.push_back(piece.clone());
+                                let can_sound = ends_sentence(&piece) || kept.len() >= MAX_CHUNK_WORDS;
+                                late_at = late_at.or(patience.filter(|_| can_sound).map(|wait| Instant::now() + wait));
                             }
                             waiting = Some(piece);
                         }
-                        None => to_primary = None,
+                        None => {
+                            to_primary = None;
+                            let can_sound = !has_sounded && !kept.is_empty();
+                            late_at = late_at.or(patience.filter(|_| can_sound).map(|wait| Instant::now() + wait));
+                        }
                     },
                 }
             };
-            self.pair.count_fallback(Some(&error as &dyn StageError));
+            self.pair.count_fallback(error.as_ref().map(|error| error as &dyn StageError));
             drop(speech);
             let mut place = request.passage;
             loop {
@@ -312,7 +332,7 @@ async fn next_chunk(kept: &mut VecDeque<String>, pieces: &mut mpsc::Receiver<Str
         }) else {
             break;
         };
-        let ends = piece.trim_end().ends_with(['.', '!', '?']);
+        let ends = ends_sentence(&piece);
         chunk.push(piece);
         if ends {
             break;
@@ -321,13 +341,13 @@ async fn next_chunk(kept: &mut VecDeque<String>, pieces: &mut mpsc::Receiver<Str
     chunk
 }
 
+fn ends_sentence(piece: &str) -> bool {
+    piece.trim_end().ends_with(['.', '!', '?'])
+}
+
 /// The first sound, and the rest.
 async fn begun(queued: QueuedSound) -> Result<(Option<Pcm>, Sound), TtsError> {
     let mut sound = queued.await;
     let first = sound.next().await.transpose()?;
     Ok((first, sound))
-}
-
-fn is_down(report: Option<Upstreams>) -> bool {
-    report.is_some_and(|report| report.is_down())
 }
