@@ -282,6 +282,44 @@ async fn a_job_that_is_asked_for_again_costs_nothing_and_one_that_is_refused_nei
     hub.stop().await;
 }
 
+#[tokio::test]
+async fn a_job_beyond_the_limit_is_refused_with_the_figures_of_jobs() {
+    let keys = entry("web", "limits = { jobs_per_minute = 1 }");
+    let mut config = config("");
+    let jobs = tempfile::tempdir().expect("a folder");
+    config.speech.jobs_dir = jobs.path().to_str().expect("text").into();
+    let hub = hub(config, Keys::of_text(&keys).expect("keys")).await;
+    let job = async || http(&hub, "POST", "/v1/audio/speech/jobs", "web", r#"{"input": "One."}"#).await;
+    assert_eq!(job().await.0, 202);
+    let (status, headers, body) = job().await;
+    assert_eq!((status, &body["error"]["type"]), (429, &json!("rate_limit_error")), "{body}");
+    assert_eq!(headers["x-ratelimit-limit-jobs"], "1", "{headers:?}");
+    assert_eq!(headers["x-ratelimit-remaining-jobs"], "0", "{headers:?}");
+    hub.stop().await;
+}
+
+#[tokio::test]
+async fn a_speech_request_that_fails_before_its_first_sound_costs_nothing() {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let limits = "limits = { characters_per_minute = 20, transcription_seconds_per_minute = 60 }";
+    let keys = Keys::of_text(&entry("web", limits)).expect("keys");
+    let (ears, voice) = (FakeStt::default().then_fails("no ears today"), FakeTts::default().failing_on("broken"));
+    let hub = Hub::with_keys(engines(ears, FakeLlm::says(["Hi."]), voice), config(""), keys).await;
+    for _ in 0..3 {
+        let body = r#"{"input": "All of it is broken."}"#;
+        assert_eq!(http(&hub, "POST", "/v1/audio/speech", "web", body).await.0, 500);
+    }
+    let file = reqwest::multipart::Part::bytes(crate::speech_api::wav(&[(true, 1_000)])).file_name("a.wav");
+    let form = reqwest::multipart::Form::new().text("model", "whisper-1").part("file", file);
+    let ask = reqwest::Client::new().post(format!("http://{}/v1/audio/transcriptions", hub.address));
+    let failed = ask.bearer_auth(key("web")).multipart(form).send().await.expect("an answer");
+    assert_eq!(failed.status().as_u16(), 500);
+    let (_, _, usage) = http(&hub, "GET", "/api/usage", "web", "").await;
+    let total = &usage["data"][0]["total"];
+    assert_eq!((&total["characters"], &total["transcription_seconds"]), (&json!(0), &json!(0.0)), "{usage}");
+    hub.stop().await;
+}
+
 /// All routes, with the scope that each needs; empty: any key.
 const ROUTES: &[(&str, &str, &str)] = &[
     ("POST", "/v1/realtime/client_secrets", "realtime"),

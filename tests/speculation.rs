@@ -102,6 +102,28 @@ async fn a_speaker_who_goes_on_never_learns_of_the_answer_that_was_begun() {
 }
 
 #[tokio::test]
+async fn a_speculative_response_that_is_dropped_costs_the_tokens_it_read() {
+    let llm = FakeLlm::says(["Too early.", "Noon."]);
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let (hub, mut socket) = hub(&llm, Config::default()).await;
+    let tokens = async || {
+        let usage = reqwest::get(format!("http://{}/api/usage", hub.address)).await.expect("an answer");
+        let usage: Value = usage.json().await.expect("JSON");
+        usage["data"][0]["total"]["tokens_in"].as_u64().unwrap_or(0)
+    };
+    pause(&mut socket, &llm, 1).await;
+    assert_eq!(tokens().await, 0, "it may still be released");
+    pause(&mut socket, &llm, 2).await;
+    let dropped = tokens().await;
+    assert!(dropped > 0);
+    socket.append(&quiet(600)).await;
+    let events = socket.until("response.done").await;
+    let read = events.last().expect("done")["response"]["usage"]["input_token_details"]["text_tokens"].as_u64();
+    assert_eq!(tokens().await, dropped + read.expect("a number"), "what is released is counted once");
+    hub.stop().await;
+}
+
+#[tokio::test]
 async fn nothing_is_guessed_where_it_is_switched_off() {
     let llm = FakeLlm::says(["Noon."]);
     let mut config = Config::default();

@@ -145,6 +145,50 @@ async fn a_call_needs_a_key_and_a_place() {
     hub.stop().await;
 }
 
+#[tokio::test]
+async fn offers_are_requests_of_their_key_whatever_comes_of_them() {
+    let mut config = Config::default();
+    config.limits.requests_per_minute = 3;
+    let hub = hub_with(config, &["key", "other"]).await;
+    let with = async |key: &str, sdp: String| {
+        let offer = post(&hub, "/v1/realtime/calls").bearer_auth(key).header("content-type", SDP).body(sdp);
+        let response = offer.send().await.expect("an answer");
+        let left =
+            response.headers().get("x-ratelimit-remaining-requests").map(|left| left.to_str().unwrap().to_owned());
+        (response.status().as_u16(), left)
+    };
+    assert_eq!(with("key", "nonsense".into()).await, (400, Some("2".into())));
+    assert_eq!(with("key", offer()).await, (201, Some("1".into())));
+    assert_eq!(with("wrong", offer()).await, (401, None));
+    assert_eq!(with("key", "nonsense".into()).await.0, 400);
+    assert_eq!(with("key", offer()).await, (429, Some("0".into())));
+    let joined = join(&hub, "rtc_unknown", "key").await;
+    assert_eq!(joined.status().as_u16(), 404, "a socket is no request");
+    assert_eq!(with("other", offer()).await.0, 201);
+    hub.stop().await;
+}
+
+#[tokio::test]
+async fn a_call_without_a_place_is_refused_before_its_offer_is_answered() {
+    let mut config = Config::default();
+    config.server.max_sessions = 1;
+    let hub = hub_with(config, &["key"]).await;
+    let with = async |sdp: String| {
+        let offer = post(&hub, "/v1/realtime/calls").bearer_auth("key").header("content-type", SDP).body(sdp);
+        refusal(offer.send().await.expect("an answer")).await
+    };
+    assert_eq!(with("nonsense".into()).await.0, 400);
+    let _call =
+        post(&hub, "/v1/realtime/calls").bearer_auth("key").header("content-type", SDP).body(offer()).send().await;
+    let (status, error) = with("nonsense".into()).await;
+    assert_eq!(
+        (status, &error["code"], &error["type"]),
+        (503, &json!("server_full"), &json!("server_error")),
+        "{error}"
+    );
+    hub.stop().await;
+}
+
 async fn join(hub: &Hub, id: &str, key: &str) -> Response {
     let url = format!("http://{}/v1/realtime?call_id={id}", hub.address);
     let upgrade = http().get(url).bearer_auth(key).header("connection", "upgrade").header("upgrade", "websocket");

@@ -90,7 +90,6 @@ pub(super) fn admit(
     }
     let place = app.admit(key, client).map_err(|full| SessionRefused::of(app, client, full, route))?;
     consumer.spend(Resource::Sessions, 1);
-    consumer.count(Count::Sessions, 1);
     Ok(Admitted { place, who: SessionOwner { client, key, consumer } })
 }
 
@@ -153,7 +152,11 @@ impl SessionRefused {
             NoPlace::Engines => RETRY_AFTER,
             NoPlace::Server | NoPlace::Key | NoPlace::Address => app.load.retry_after(),
         };
-        let (error_type, figures) = ("invalid_request_error", Box::default());
+        let error_type = match status {
+            StatusCode::TOO_MANY_REQUESTS => "rate_limit_error",
+            _ => "server_error",
+        };
+        let figures = Box::default();
         Self { status, code, message: message.into(), retry_after, error_type, figures }
     }
 }
@@ -174,6 +177,7 @@ impl LiveSession {
     pub(super) fn new(app: &Arc<App>, id: &SessionId, transport: &'static str, admitted: Admitted) -> Self {
         let Admitted { place, who } = admitted;
         let counted = app.setup.metrics.session();
+        who.consumer.count(Count::Sessions, 1);
         let revoked = app.access.lease(who.key);
         app.sessions.insert(id.clone(), transport);
         Self { app: app.clone(), id: id.clone(), who, revoked, is_noted: false, _place: place, _counted: counted }

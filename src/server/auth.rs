@@ -173,6 +173,13 @@ fn identified(app: &App, client: Client, key: Option<&str>, needed: Needed) -> R
     Ok(Identity { owner: Some(owner), viewer, scopes })
 }
 
+/// Whose configured key a request has, for its limits; `None`: none, or its address has sent too many wrong ones. Grants nothing.
+pub(super) fn known_owner(app: &App, client: Client, headers: &HeaderMap) -> Option<KeyId> {
+    let key = credentials_of(headers)?;
+    app.attempts.check(client.network()).ok()?;
+    app.access.keys().grant(&key).map(|grant| grant.id)
+}
+
 /// Writes a rejection to the security log.
 pub(super) fn log(app: &App, client: Client, route: &str, refusal: Refusal) {
     let (status, reason) = refusal.logged();

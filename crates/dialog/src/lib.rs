@@ -48,4 +48,4 @@ pub use settings::{
 pub use speculation::{Speculation, SpeculationOutcome};
 pub use spoken::Spoken;
 pub use state::{Dialog, PlaybackControl};
-pub use usage::ResponseUsage;
+pub use usage::{ResponseUsage, tokens_read};

@@ -19,8 +19,8 @@ pub struct ResponseUsage {
     pub output_audio_ms: u64,
 }
 
-/// Tokens the model reads in this request.
-pub(super) fn tokens_read(chat: &ChatRequest) -> u64 {
+/// Tokens the model reads in this request: an estimate.
+pub fn tokens_read(chat: &ChatRequest) -> u64 {
     let of_message = |message: &Message| match message {
         Message::System(text) | Message::User(text) => text.len(),
         Message::Assistant { text, tool_calls } => {

@@ -41,6 +41,8 @@ pub trait SessionLimits: Send + Sync {
     fn response_begun(&self);
     /// A response has ended.
     fn response_done(&self, usage: &ResponseUsage);
+    /// A speculative response was dropped, for which the model had to read so many tokens.
+    fn speculation_dropped(&self, input_tokens: u64);
     /// A turn of the user has ended.
     fn turn(&self);
     /// A turn's record is settled: what its engines computed.
@@ -72,6 +74,8 @@ impl SessionLimits for NoLimits {
     fn response_begun(&self) {}
 
     fn response_done(&self, _: &ResponseUsage) {}
+
+    fn speculation_dropped(&self, _: u64) {}
 
     fn turn(&self) {}
 

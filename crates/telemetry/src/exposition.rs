@@ -37,7 +37,7 @@ impl Exposition {
 
     /// A counter with a value for each value of `label`; without labels where that is empty. The values of labels are words
     /// of the program, which need no escape.
-    pub fn counter(&mut self, name: &str, help: &str, label: &str, values: &[(&str, u64)]) {
+    pub fn counter(&mut self, name: &str, help: &str, label: &str, values: &[(&str, impl Display)]) {
         self.family("counter", name, help, label, values);
     }
 

@@ -2,11 +2,11 @@
 
 use super::{Consumer, Count, Level, Resource, Spender, UsedUp};
 use crate::server::app::App;
-use crate::server::auth::Identity;
+use crate::server::auth::{self, Identity};
 use crate::server::client::Client;
 use crate::server::security::Act;
 use axum::extract::{MatchedPath, Request, State};
-use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use serde_json::json;
@@ -14,24 +14,26 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Routes that are limited otherwise, or not at all.
-const EXEMPT: [&str; 7] = [
-    "/healthz",
-    "/readyz",
-    "/v1/realtime",
-    "/v1/realtime/calls",
-    "/v1/rtvi",
-    "/v1/telephony/{provider}",
-    "/v1/telephony/{provider}/{token}",
-];
+const EXEMPT: [&str; 4] = ["/healthz", "/readyz", "/v1/telephony/{provider}", "/v1/telephony/{provider}/{token}"];
+
+/// Routes of sockets, which are limited as sessions. An offer of a call is a request.
+const SOCKETS: [&str; 2] = ["/v1/realtime", "/v1/rtvi"];
 
 /// Middleware behind `auth`: counts a request, responds with 429 where the limit of requests is used up, and adds the headers to
 /// responses of `/v1/...`. Handlers find the [`Consumer`] in the request's extensions.
 pub(in crate::server) async fn check(State(app): State<Arc<App>>, mut request: Request, next: Next) -> Response {
     let route = request.extensions().get::<MatchedPath>().map(|path| path.as_str().to_owned());
-    let Some(route) = route.filter(|route| !EXEMPT.contains(&route.as_str())) else { return next.run(request).await };
-    let identity = request.extensions().get::<Identity>().copied();
+    let is_limited = |route: &String| {
+        let is_socket = request.method() == Method::GET && SOCKETS.contains(&route.as_str());
+        !is_socket && !EXEMPT.contains(&route.as_str())
+    };
+    let Some(route) = route.filter(is_limited) else { return next.run(request).await };
     let client = *request.extensions().get::<Client>().expect("the guard is the first to see a request");
-    let owner = identity.and_then(|identity| identity.owner);
+    let owner = match request.extensions().get::<Identity>() {
+        Some(identity) => identity.owner,
+        // The handler authenticates.
+        None => auth::known_owner(&app, client, request.headers()),
+    };
     let consumer = app.limits.consumer(owner, client);
     if let Err(used_up) = consumer.take(Resource::Requests, 1) {
         app.security.limited(Act { client, owner, name: Some(consumer.name()), target: &route }, used_up);

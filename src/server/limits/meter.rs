@@ -70,6 +70,12 @@ impl SessionLimits for SessionMeter {
         self.consumer.count(Count::AudioOutMs, usage.output_audio_ms);
     }
 
+    fn speculation_dropped(&self, input_tokens: u64) {
+        self.own.of(Resource::Tokens).spend(self.consumer.clock.now(), input_tokens);
+        self.consumer.spend(Resource::Tokens, input_tokens);
+        self.consumer.count(Count::TokensIn, input_tokens);
+    }
+
     fn turn(&self) {
         self.consumer.count(Count::Turns, 1);
     }

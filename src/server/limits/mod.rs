@@ -36,7 +36,7 @@ use serde::Serialize;
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -76,6 +76,8 @@ struct Account {
     usage: Usage,
     /// What was used here and not told to the other hubs yet.
     untold: [AtomicU64; Resource::ALL.len()],
+    /// Whether the metrics name it or count it with the others. Decided once, so that no counter ever falls.
+    is_named: OnceLock<bool>,
 }
 
 /// What a request or session is charged to. Cheap to clone.
@@ -101,11 +103,40 @@ impl Spender {
         request.extensions().get::<Self>().expect("the middleware of the limits is before the handlers").clone()
     }
 
+    /// What its request costs from here on.
+    pub(super) fn charge(&self, resource: Resource, count: Count, amount: u64) -> Charge {
+        Charge { consumer: self.consumer.clone(), of: (resource, count), amount }
+    }
+
     /// Whose its requests to the engines are: the key's, or the address's.
     pub(super) fn requester(&self) -> Requester {
         match self.owner {
             Some(owner) => owner.into(),
             None => Requester::of(&self.client.network()),
+        }
+    }
+}
+
+/// What a request costs, unless it is refused in the end. Dropping it charges that: a client that goes away meanwhile pays.
+pub(super) struct Charge {
+    consumer: Consumer,
+    of: (Resource, Count),
+    amount: u64,
+}
+
+impl Charge {
+    /// It costs nothing.
+    pub(super) fn waive(&mut self) {
+        self.amount = 0;
+    }
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        if self.amount > 0 {
+            let (resource, count) = self.of;
+            self.consumer.spend(resource, self.amount);
+            self.consumer.count(count, self.amount);
         }
     }
 }
@@ -255,27 +286,40 @@ impl Limits {
         accounts.into_iter().map(shown).collect()
     }
 
-    /// The counters by key in Prometheus' format: at most [`MAX_LABELS`] names, those with the most requests and sessions; the
-    /// others, and keys that are gone, together.
+    /// The counters by key in Prometheus' format: at most [`MAX_LABELS`] names, of those that used something first; the others,
+    /// and keys that are gone, together.
     pub(super) fn metrics(&self) -> String {
-        let mut accounts: Vec<(String, Totals)> =
-            self.accounts().into_iter().map(|(_, account)| (account.name.clone(), account.usage.totals())).collect();
-        accounts.sort_by_key(|(_, totals)| {
-            std::cmp::Reverse(totals.get(Count::Requests) + totals.get(Count::Sessions) + totals.get(Count::Responses))
+        let mut accounts: Vec<(Arc<Account>, Totals)> =
+            self.accounts().into_iter().map(|(_, account)| (account.clone(), account.usage.totals())).collect();
+        // Those with a name, then those that are to get one, the ones that used most first.
+        accounts.sort_by_key(|(account, totals)| {
+            let used = totals.get(Count::Requests) + totals.get(Count::Sessions) + totals.get(Count::Responses);
+            (account.is_named.get() != Some(&true), *totals == Totals::default(), std::cmp::Reverse(used))
         });
-        let mut others = self.gone.totals();
-        for (_, totals) in accounts.drain(accounts.len().min(MAX_LABELS)..) {
-            others = others.plus(totals);
+        let (mut named, mut others, all_fit) = (Vec::new(), self.gone.totals(), accounts.len() <= MAX_LABELS);
+        for (account, totals) in accounts {
+            let is_named = match totals == Totals::default() {
+                true => all_fit,
+                false => *account.is_named.get_or_init(|| named.len() < MAX_LABELS),
+            };
+            match is_named {
+                true => named.push((account.name.clone(), totals)),
+                false => others = others.plus(totals),
+            }
         }
-        accounts.sort();
-        accounts.push((OTHERS.into(), others));
+        named.sort_by(|one, other| one.0.cmp(&other.0));
+        named.push((OTHERS.into(), others));
         let mut text = antiphon_telemetry::Exposition::default();
         for count in Count::ALL {
             let (name, help) = count.metric();
-            let unit = count.in_a_second().map_or(1, |n| n as u64);
-            let values: Vec<_> =
-                accounts.iter().map(|(key, totals)| (key.as_str(), totals.get(count) / unit)).collect();
-            text.counter(name, help, "key", &values);
+            let values = named.iter().map(|(key, totals)| (key.as_str(), totals.get(count)));
+            match count.in_a_second() {
+                None => text.counter(name, help, "key", &values.collect::<Vec<_>>()),
+                Some(unit) => {
+                    let seconds: Vec<_> = values.map(|(key, n)| (key, n as f64 / unit)).collect();
+                    text.counter(name, help, "key", &seconds);
+                }
+            }
         }
         text.into_text()
     }
@@ -335,7 +379,8 @@ impl Buckets {
 
 impl Account {
     fn new(name: String, rates: Rates) -> Self {
-        Self { name, buckets: Buckets::new(&rates), usage: Usage::default(), untold: Default::default() }
+        let (usage, untold, is_named) = Default::default();
+        Self { name, buckets: Buckets::new(&rates), usage, untold, is_named }
     }
 
     /// The same usage under another name; the buckets begin full.

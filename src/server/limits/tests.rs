@@ -92,6 +92,29 @@ async fn metrics_name_a_bounded_number_of_keys() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_counter_of_the_metrics_never_falls() {
+    let names: Vec<String> = (0..200).map(|n| format!("key-number-{n:03}")).collect();
+    let keys = Keys::of(&names.iter().map(String::as_str).collect::<Vec<_>>());
+    let limits = limits("", &keys);
+    let mut before = HashMap::new();
+    for round in 0..20 {
+        for (n, name) in names.iter().enumerate() {
+            // Another part of them asks in each round.
+            let consumer = limits.consumer(keys.find(name), client(EVE));
+            consumer.count(Count::Requests, if n % 20 == round { 10_000 } else { u64::from(n < 10 * round) });
+        }
+        let text = limits.metrics();
+        for line in text.lines().filter(|line| line.starts_with("antiphon_key_requests_total{")) {
+            let (of, value) = line.rsplit_once(' ').unwrap();
+            let value: u64 = value.parse().unwrap();
+            let last = before.insert(of.to_owned(), value).unwrap_or(0);
+            assert!(value >= last, "{of}: {last}, then {value}");
+        }
+    }
+    assert_eq!(before.len(), MAX_LABELS + 1, "{before:?}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn hubs_take_from_each_other_what_a_key_used() {
     let keys = Keys::of(&["one"]);
     let [here, there] = [(); 2].map(|()| limits("requests_per_minute = 60\njobs_per_minute = 0", &keys));
@@ -142,4 +165,9 @@ async fn each_setting_limits_its_own_resource_of_its_own_holder() {
         let level = session(setting).level(Resource::Tokens).expect("a limit");
         assert_eq!(level.limit, limit, "{setting}");
     }
+    let session = session("session_tokens_per_minute = 7");
+    session.speculation_dropped(6);
+    assert!(session.may_respond().is_ok());
+    session.speculation_dropped(1);
+    assert!(session.may_respond().is_err(), "what was dropped was read");
 }

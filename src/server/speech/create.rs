@@ -9,7 +9,7 @@ use super::metering::Metered;
 use super::request::{self, Longest, SpeechSpec};
 use super::speaking::{Speaking, Spoken};
 use super::waiting::BEFORE_SOUND;
-use super::{MAX_JSON_BYTES, body_of, take};
+use super::{MAX_JSON_BYTES, body_of, check};
 use crate::server::app::App;
 use crate::server::auth::Identity;
 use crate::server::limits::{Count, Resource, Spender};
@@ -72,8 +72,7 @@ async fn spoken(
         let if_longer = " while you wait (speech.max_input_chars). POST /v1/audio/speech/jobs takes longer texts";
         let longest = Longest { chars: speech.config.max_input_chars, if_longer };
         let (chosen, wish) = request::read(chosen, body, longest).await?;
-        take(app, &spender, Resource::Characters, wish.n_chars as u64)?;
-        spender.consumer.count(Count::Characters, wish.n_chars as u64);
+        check(app, &spender, Resource::Characters)?;
         let encoder = Encoder::new(wish.format).map_err(|error| ApiError::internal("The encoder", &error))?;
         let speaking = Speaking {
             tts: chosen.engines.tts,
@@ -89,8 +88,9 @@ async fn spoken(
             let message = "The voice engine has more to speak than it can begin in time. Try again later.";
             return Err(ApiError::overloaded(message).after(wait - BEFORE_SOUND));
         }
+        let mut charge = spender.charge(Resource::Characters, Count::Characters, wish.n_chars as u64);
         let mut sound = speaking.speak(&wish, 0).boxed();
-        let first = first_sound(&mut sound).await?;
+        let first = first_sound(&mut sound).await.inspect_err(|_| charge.waive())?;
         if wait.is_zero() {
             app.load.spoken_after(begun.elapsed());
         }

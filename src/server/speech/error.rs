@@ -1,13 +1,13 @@
 //! Errors of the speech API, in the shape of OpenAI's.
 
 use crate::server::auth::seconds;
-use crate::server::limits::UsedUp;
+use crate::server::limits::{Consumer, UsedUp, headers_of_refusal};
 use antiphon_audio::decode::DecodeError;
 use antiphon_engine_api::ENGINE_UNAVAILABLE;
 use antiphon_engine_api::stt::SttError;
 use antiphon_engine_api::tts::TtsError;
 use axum::Json;
-use axum::http::{HeaderName, HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -30,6 +30,8 @@ pub(super) struct ApiError {
     pub(super) message: String,
     /// When there is likely to be room, where that was estimated.
     pub(super) retry_after: Option<Duration>,
+    /// The headers of the limit that is used up.
+    pub(super) figures: Option<Box<HeaderMap>>,
 }
 
 impl ApiError {
@@ -40,11 +42,11 @@ impl ApiError {
         message: impl Into<String>,
     ) -> Self {
         let (status, message) = (StatusCode::BAD_REQUEST, message.into());
-        Self { status, code, param: param.into(), message, retry_after: None }
+        Self { status, code, param: param.into(), message, retry_after: None, figures: None }
     }
 
     pub(super) fn with(status: StatusCode, code: &'static str, message: impl Into<String>) -> Self {
-        Self { status, code, param: None, message: message.into(), retry_after: None }
+        Self { status, code, param: None, message: message.into(), retry_after: None, figures: None }
     }
 
     /// Too many at once.
@@ -55,6 +57,12 @@ impl ApiError {
     /// The same with an estimate of when there is room.
     pub(super) fn after(self, estimate: Duration) -> Self {
         Self { retry_after: Some(estimate), ..self }
+    }
+
+    /// A limit of this consumer is used up.
+    pub(super) fn limited(used_up: UsedUp, consumer: &Consumer) -> Self {
+        let refused = Self::with(StatusCode::TOO_MANY_REQUESTS, "rate_limit_exceeded", used_up.message());
+        Self { figures: Some(Box::new(headers_of_refusal(used_up, consumer))), ..refused }.after(used_up.wait)
     }
 
     /// The engine's workers cannot be reached now.
@@ -115,16 +123,13 @@ impl IntoResponse for ApiError {
             let wait = seconds(self.retry_after.unwrap_or(RETRY_AFTER));
             response.headers_mut().insert(header::RETRY_AFTER, wait);
         }
+        if let Some(figures) = self.figures {
+            response.headers_mut().extend(*figures);
+        }
         if LASTING.contains(&self.code) {
             response.headers_mut().insert(SHOULD_RETRY, HeaderValue::from_static("false"));
         }
         response
-    }
-}
-
-impl From<UsedUp> for ApiError {
-    fn from(used_up: UsedUp) -> Self {
-        Self::with(StatusCode::TOO_MANY_REQUESTS, "rate_limit_exceeded", used_up.message()).after(used_up.wait)
     }
 }
 

@@ -135,7 +135,7 @@ fn check(app: &App, spender: &Spender, resource: Resource) -> Result<(), ApiErro
     consumer.check(resource).map_err(|used_up| {
         let act = Act { client: *client, owner: *owner, name: Some(consumer.name()), target: "/v1/audio" };
         app.security.limited(act, used_up);
-        used_up.into()
+        ApiError::limited(used_up, consumer)
     })
 }
 

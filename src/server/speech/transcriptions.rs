@@ -3,12 +3,12 @@
 //! The file is cut at its silences ([`super::cutting`]) and written down stretch by stretch, in order, each as an utterance
 //! of a session would be. What was understood is streamed where the client wants it.
 
+use super::check;
 use super::cutting::Stretch;
 use super::error::ApiError;
 use super::form::Form;
 use super::listening::{self, Stretches};
 use super::metering::Metered;
-use super::take;
 use super::waiting::{self, Retry};
 use super::written::Written;
 use crate::server::app::App;
@@ -62,30 +62,32 @@ async fn written_down(app: &App, request: Request, mut metered: Metered, transla
         let longest = Duration::from_secs(u64::from(app.speech.config.max_audio_minutes) * 60);
         let duration = listening::duration(form.file.clone(), longest).await?;
         let ms = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
-        take(app, &spender, Resource::Transcription, ms)?;
-        spender.consumer.count(Count::TranscribedMs, ms);
+        check(app, &spender, Resource::Transcription)?;
+        let charge = spender.charge(Resource::Transcription, Count::TranscribedMs, ms);
         let mut listening = Listening::new(app, (form, engines), duration, longest);
         listening.options.meter = metered.meter("stt", spender.requester(), &spender.consumer);
-        Ok(listening)
+        Ok((listening, charge))
     };
-    let mut listening = match begun.await {
-        Ok(listening) => listening,
+    let (mut listening, mut charge) = match begun.await {
+        Ok(begun) => begun,
         Err(error) => return ended::<ApiError>(metered, error),
     };
     if listening.form.stream {
         // An engine's failure is an HTTP status as long as nothing was sent.
-        let first = listening.next().await;
+        let first = listening.next().await.inspect_err(|_| charge.waive());
         return match first {
             Err(error) => ended(metered, error),
             Ok(first) => Sse::new(events(listening, first, metered)).keep_alive(KeepAlive::new()).into_response(),
         };
     }
+    // What fails with its first words was not served.
+    let mut heard = listening.next().await.inspect_err(|_| charge.waive());
     loop {
-        match listening.next().await {
-            Ok(Some(_)) => {}
+        heard = match heard {
+            Ok(Some(_)) => listening.next().await,
             Ok(None) => break,
             Err(error) => return ended(metered, error),
-        }
+        };
     }
     metered.end("ok");
     listening.written.answer(&listening.form, listening.duration)

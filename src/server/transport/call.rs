@@ -4,7 +4,7 @@
 //! entries in the log and the budgets that a session on a WebSocket has. It cannot be resumed and does not move between hubs.
 //! This module spawns nothing and knows no wire format.
 
-use crate::server::admission::{self, LiveSession, SessionRefused};
+use crate::server::admission::{self, Admitted, LiveSession, SessionRefused};
 use crate::server::app::{App, Connected};
 use crate::server::auth::Caller;
 use crate::server::client::Client;
@@ -105,8 +105,13 @@ impl Call {
         caller: Caller,
         opening: CallOpening,
     ) -> Result<Self, SessionRefused> {
-        let CallOpening { mode, settings, model, intent, transport, route } = opening;
-        let admitted = admission::admit(app, client, caller.owner, route)?;
+        let admitted = admission::admit(app, client, caller.owner, opening.route)?;
+        Ok(Self::begin(app, admitted, caller, opening))
+    }
+
+    /// The same for a caller that has its place.
+    pub(in crate::server) fn begin(app: &Arc<App>, admitted: Admitted, caller: Caller, opening: CallOpening) -> Self {
+        let CallOpening { mode, settings, model, intent, transport, .. } = opening;
         let dialect = app.dialect();
         let opening = Opening {
             mode,
@@ -125,7 +130,7 @@ impl Call {
         tracing::info!(session = %handle.id, ?mode, transport, "connected");
         live.started("session.start");
         let (budget, sequence, _connected) = (App::session_budget(), AtomicU32::new(0), app.connected());
-        Ok(Self { app: app.clone(), handle, live, outcome: OnceLock::new(), dialect, budget, sequence, _connected })
+        Self { app: app.clone(), handle, live, outcome: OnceLock::new(), dialect, budget, sequence, _connected }
     }
 
     /// Says why the call ends, for the audit log; the first reason counts. Without one it is `ok`. Never words of the peer.

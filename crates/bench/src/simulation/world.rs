@@ -300,6 +300,8 @@ impl SessionLimits for Limits {
 
     fn response_done(&self, _: &ResponseUsage) {}
 
+    fn speculation_dropped(&self, _: u64) {}
+
     fn turn(&self) {}
 
     fn computed(&self, _: Compute) {}

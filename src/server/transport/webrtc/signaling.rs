@@ -5,6 +5,7 @@
 
 use super::Webrtc;
 use super::peer::{Connection, NewOffer, Peer};
+use crate::server::admission;
 use crate::server::app::App;
 use crate::server::auth::{self, Caller, Identity, Refusal};
 use crate::server::client::Client;
@@ -179,13 +180,15 @@ pub(in crate::server::transport) fn open(
     if sdp.len() > MAX_SDP_BYTES {
         return Err(Box::new(too_long(sdp.len())));
     }
+    let owner = caller.owner;
+    // A client without a place costs no answer.
+    let admitted = admission::admit(app, client, owner, route).map_err(|refused| Box::new(refused.into_response()))?;
     let answered =
         answer(webrtc, sdp).map_err(|why| Box::new(invalid(WireError::invalid("invalid_offer", why, Some("sdp")))))?;
-    let owner = caller.owner;
     let transport = if is_rtvi { RTVI_TRANSPORT } else { TRANSPORT };
     let intent = is_rtvi.then_some(SessionKind::Realtime);
     let opening = CallOpening { mode: AudioMode::Opus, settings, model, intent, transport, route };
-    let call = Call::open(app, client, caller, opening).map_err(|refused| Box::new(refused.into_response()))?;
+    let call = Call::begin(app, admitted, caller, opening);
     let (connection, sdp) = connection(webrtc, answered);
     // One at a time: a peer waits for its answer.
     let (offers, further) = mpsc::channel(1);
