@@ -51,6 +51,9 @@ const QUEUE_OBJECTIVE_MS: f64 = 800.0;
 /// Utilization of an engine that is admitted at most: above it queues grow faster than samples show.
 const MAX_UTILIZATION: f64 = 0.95;
 
+/// Time of a decode step of the voice, as a share of the sound that it makes: beyond it there is too little left for the vocoder.
+const MAX_DECODE_SHARE: f64 = 0.9;
+
 /// Halvings of the utilization that is searched for: to 0.1 %.
 const BISECTIONS: usize = 10;
 
@@ -72,6 +75,8 @@ pub struct Sample {
     pub stt: QueueSample,
     /// Chunks that wait for a voice.
     pub tts: QueueSample,
+    /// Time of a decode step of the voice, as a share of the sound that it makes; 0: no steps.
+    pub decode: f64,
     /// Turns whose first reply audio was sent since the last sample.
     pub answered: Vec<AnsweredTurn>,
     /// Turns whose reply has made no sound yet.
@@ -122,17 +127,20 @@ pub struct Pressure {
     pub stt_queue: f64,
     /// The same for the voice.
     pub tts_queue: f64,
+    /// Time of a decode step of a speech language model, of nine tenths of the sound that it makes.
+    pub decode: f64,
 }
 
 impl Pressure {
     /// Its signals by name.
-    pub fn signals(&self) -> [(&'static str, f64); 5] {
+    pub fn signals(&self) -> [(&'static str, f64); 6] {
         [
             ("latency", self.latency),
             ("processor", self.processor),
             ("timers", self.timers),
             ("stt_queue", self.stt_queue),
             ("tts_queue", self.tts_queue),
+            ("decode", self.decode),
         ]
     }
 
@@ -151,16 +159,18 @@ pub(super) struct Gauge {
     turns: HashMap<SessionId, (Timestamp, f64)>,
     latency_ms: Option<f64>,
     calm: Option<Calm>,
+    /// The same of decode steps, as shares of their sound.
+    calm_decode: Option<Calm>,
     processor: Option<f64>,
     timer_delay_ms: f64,
     stt_service_ms: f64,
     tts_service_ms: f64,
 }
 
-/// The lowest latency of a window, in milliseconds, and the sessions there were.
+/// The lowest value that was measured, and the sessions there were: of the latency in milliseconds.
 #[derive(Clone, Copy)]
 struct Calm {
-    ms: f64,
+    value: f64,
     sessions: usize,
 }
 
@@ -173,6 +183,7 @@ impl Gauge {
             turns: HashMap::new(),
             latency_ms: None,
             calm: None,
+            calm_decode: None,
             processor: None,
             timer_delay_ms: 0.0,
             stt_service_ms: ASSUMED_SERVICE_MS,
@@ -209,6 +220,7 @@ impl Gauge {
             timers: self.timer_delay_ms / MAX_TIMER_DELAY_MS,
             stt_queue: self.queue(sample.stt, self.stt_service_ms),
             tts_queue: self.queue(sample.tts, self.tts_service_ms),
+            decode: self.decode(sample),
         };
         let Some(measured) = self.latency_ms else { return others };
         if others.highest() < LOADED_FROM {
@@ -246,8 +258,18 @@ impl Gauge {
     pub(super) fn limit_ms(&self) -> f64 {
         match self.objective_ms {
             0.0 => f64::INFINITY,
-            objective => objective.max(self.calm.map_or(0.0, |calm| calm.ms * ABOVE_CALM)),
+            objective => objective.max(self.calm.map_or(0.0, |calm| calm.value * ABOVE_CALM)),
         }
+    }
+
+    /// A voice that is slower than speech without load is not made faster by refusing clients.
+    fn decode(&mut self, sample: &Sample) -> f64 {
+        if sample.decode <= 0.0 {
+            return 0.0;
+        }
+        let calm = Calm::with(self.calm_decode, sample.decode, sample.sessions);
+        self.calm_decode = Some(calm);
+        sample.decode / MAX_DECODE_SHARE.max(calm.value * ABOVE_CALM)
     }
 
     fn queue(&self, queue: QueueSample, service_ms: f64) -> f64 {
@@ -280,14 +302,14 @@ impl Gauge {
 }
 
 impl Calm {
-    /// With another latency that was measured without load.
+    /// With another value that was measured.
     fn with(known: Option<Self>, measured: f64, sessions: usize) -> Self {
         match known {
-            Some(calm) if measured > calm.ms => {
+            Some(calm) if measured > calm.value => {
                 let growth = if sessions <= calm.sessions { CALM_GROWTH } else { 1.0 };
-                Self { ms: (calm.ms * growth).min(measured), ..calm }
+                Self { value: (calm.value * growth).min(measured), ..calm }
             }
-            _ => Self { ms: measured, sessions },
+            _ => Self { value: measured, sessions },
         }
     }
 }

@@ -224,6 +224,20 @@ fn long_queues_and_late_timers_raise_the_level() {
 }
 
 #[test]
+fn decode_steps_that_take_as_long_as_their_sound_raise_the_level() {
+    let mut hub = Hub::new(SloConfig::default());
+    hub.sample.decode = 0.3;
+    assert_eq!(hub.runs(seconds(10)), BrownoutLevel::Normal);
+    hub.sample.decode = 0.95;
+    assert!(hub.runs(seconds(3)) > BrownoutLevel::Normal);
+    let mut slow = Hub::new(SloConfig::default());
+    slow.sample.decode = 1.5;
+    assert_eq!(slow.runs(seconds(60)), BrownoutLevel::Normal, "without load, too");
+    slow.sample.decode = 2.5;
+    assert!(slow.runs(seconds(3)) > BrownoutLevel::Normal);
+}
+
+#[test]
 fn a_slow_engine_with_a_short_queue_is_no_overload() {
     let mut hub = Hub::new(SloConfig::default());
     for _ in 0..40 {

@@ -166,6 +166,7 @@ impl Load {
             timer_delay_ms: timer_delay.as_secs_f64() * 1e3,
             stt: QueueSample { api: self.stt_api.count(), ..QueueSample::of_stt(stt.as_ref()) },
             tts: QueueSample { api: self.tts_api.count(), ..QueueSample::of_tts(tts.as_ref()) },
+            decode: tts.slots().map_or(0.0, |slots| slots.step_permille as f64 / 1e3),
             answered: setup.turn_history.take_answered(),
             awaited: setup.turn_history.awaited(),
         };

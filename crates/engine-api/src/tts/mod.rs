@@ -131,6 +131,9 @@ pub struct SlotReport {
     pub bytes_per_token: usize,
     /// Memory of the cache of a slot whose sequence is as long as it may be, in bytes.
     pub bytes_per_slot: usize,
+    /// Time of a decode step, with the prefills before it, in thousandths of the sound that it makes for each listener: beyond
+    /// 1,000 replies run dry. Smoothed over some steps; 0: there are none now.
+    pub step_permille: u64,
 }
 
 /// How far an engine gives the same speech for the same request.

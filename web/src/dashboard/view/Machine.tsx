@@ -105,6 +105,7 @@ const SIGNALS: Record<string, string> = {
   timers: 'timers',
   stt_queue: 'wait for a decoder',
   tts_queue: 'wait for a voice',
+  decode: 'decode steps',
 };
 
 const LEVELS: Record<string, string> = {

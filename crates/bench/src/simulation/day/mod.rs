@@ -238,6 +238,7 @@ impl Hub {
             timer_delay_ms: if processor > 0.95 { 20.0 } else { 0.5 },
             stt: QueueSample::of_stt(stt.as_ref()),
             tts: QueueSample::of_tts(tts.as_ref()),
+            decode: 0.0,
             answered,
             awaited: self.setup.turn_history.awaited(),
         };

@@ -17,7 +17,7 @@ use antiphon_engine_api::tts::TtsError;
 use antiphon_inference::onnx::OnnxError;
 use antiphon_inference::pool::batch::{BatchFailure, Entry};
 use antiphon_inference::pool::slots::{Admission, Running, SlotEngine, SlotEntry};
-use antiphon_types::Meter;
+use antiphon_types::{Meter, SampleRate, Samples};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -206,7 +206,12 @@ pub struct SpeechEngine {
     scratch: Scratch,
     given: StepOutputs,
     counted: Arc<Counted>,
+    /// Prefills since the last step, for which everyone who listens waited.
+    prefills: Duration,
 }
+
+/// Steps over which their time is smoothed: a second of speech or less.
+const SMOOTHED: u64 = 16;
 
 /// What steps have cost since the start, without prefills.
 #[derive(Debug, Default)]
@@ -219,13 +224,26 @@ pub struct Counted {
     pub in_runs_ns: AtomicU64,
     /// In sampling, in nanoseconds.
     pub sampling_ns: AtomicU64,
+    /// [`SlotReport::step_permille`](antiphon_engine_api::tts::SlotReport).
+    pub step_permille: AtomicU64,
+}
+
+impl Counted {
+    /// A step that took so long, with the prefills before it, and made so much sound for each listener.
+    fn stepped(&self, took: Duration, sound: Duration) {
+        let new = (took.as_nanos() * 1000 / sound.as_nanos().max(1)) as u64;
+        let smoothed =
+            |known: u64| Some(if known == 0 { new } else { (known * (SMOOTHED - 1) + new).div_ceil(SMOOTHED) });
+        let _ = self.step_permille.fetch_update(Ordering::Relaxed, Ordering::Relaxed, smoothed);
+    }
 }
 
 impl SpeechEngine {
     /// For a warmed language model.
     pub fn new(contract: Arc<Contract>, lm: LanguageModel, counted: Arc<Counted>) -> Self {
         let n_slots = lm.n_slots();
-        Self { contract, lm, n_slots, scratch: Scratch::default(), given: StepOutputs::default(), counted }
+        let (scratch, given, prefills) = Default::default();
+        Self { contract, lm, n_slots, scratch, given, counted, prefills }
     }
 }
 
@@ -239,6 +257,7 @@ impl SlotEngine<Request> for SpeechEngine {
     fn admit(&mut self, request: Request) -> Result<Admission<Request, Generation>, (String, Request)> {
         let (meter, begun) = (request.meter.clone(), Instant::now());
         let admission = self.admit_one(request);
+        self.prefills += begun.elapsed();
         meter.add(self.lm.runs_on(), begun.elapsed());
         admission
     }
@@ -295,7 +314,10 @@ impl SlotEngine<Request> for SpeechEngine {
         self.given.hidden = hidden;
         self.complete(&mut drawn).map_err(|error| error.to_string())?;
         let in_runs = self.lm.in_runs() - before;
-        Meter::share(&meters, self.lm.runs_on(), step_begun.elapsed());
+        let took = step_begun.elapsed();
+        Meter::share(&meters, self.lm.runs_on(), took);
+        let sound = Samples(self.contract.samples_per_token as u64).duration(SampleRate::new(self.contract.rate_hz));
+        self.counted.stepped(took + std::mem::take(&mut self.prefills), sound);
         self.counted.n_steps.fetch_add(1, Ordering::Relaxed);
         self.counted.n_rows.fetch_add(n_rows as u64, Ordering::Relaxed);
         self.counted.in_runs_ns.fetch_add(in_runs.as_nanos() as u64, Ordering::Relaxed);

@@ -57,7 +57,7 @@ use lm::LanguageModel;
 use memory::slots_that_fit;
 use speaking::{Ends, Speaking};
 use std::path::Path;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 use text::{Ids, TextReader};
@@ -95,6 +95,7 @@ struct Shared {
     has_said_speed: AtomicBool,
     deadline: Duration,
     report: SlotReport,
+    counted: Arc<Counted>,
 }
 
 impl SpeechLm {
@@ -132,12 +133,12 @@ impl SpeechLm {
             .map(Arc::new)?
         };
 
-        let report: Arc<Mutex<SlotReport>> = Arc::default();
+        let (report, counted) = (Arc::<Mutex<SlotReport>>::default(), Arc::<Counted>::default());
         let slots = {
             let (files, contract, onnx, config) = (files.clone(), contract.clone(), onnx.clone(), config.clone());
             let (report, widest) = (report.clone(), reader.widest_prompt().map_err(unavailable)?);
             let n_sharing = n_replicas.div_ceil(onnx.devices().len());
-            let place = InstancePlace { n_sharing, ..InstancePlace::default() };
+            let place = InstancePlace { n_sharing, counted: counted.clone(), ..InstancePlace::default() };
             let voice = warmth.clone();
             let make = move |replica: usize| {
                 let runtime = Runtime::open(&onnx.for_replica(replica)).map_err(lm::LmError::from)?;
@@ -190,6 +191,7 @@ impl SpeechLm {
             has_said_speed: AtomicBool::new(false),
             deadline: Duration::from_millis(config.timeout_ms),
             report,
+            counted,
         });
         let voices = shared.fixed_voices();
         if let Some(voice) = shared.voice.as_ref().filter(|voice| !voices.iter().any(|known| known.id == **voice)) {
@@ -265,7 +267,7 @@ fn speech_engine(
     }
     lm.warm()?;
     let (bytes_per_token, bytes_per_slot) = (lm.bytes_per_token(), lm.bytes_per_slot());
-    let report = SlotReport { n_slots, in_use: 0, waiting: 0, bytes_per_token, bytes_per_slot };
+    let report = SlotReport { n_slots, bytes_per_token, bytes_per_slot, ..SlotReport::default() };
     Ok((SpeechEngine::new(contract.clone(), lm, place.counted.clone()), report))
 }
 
@@ -333,7 +335,9 @@ impl Tts for SpeechLm {
     fn slots(&self) -> Option<SlotReport> {
         let load = self.shared.slots.load();
         let (n_slots, in_use, waiting) = (load.n_slots, load.in_use, load.waiting);
-        Some(SlotReport { n_slots, in_use, waiting, ..self.shared.report.clone() })
+        // The last steps say nothing while there are none.
+        let step_permille = if in_use == 0 { 0 } else { self.shared.counted.step_permille.load(Ordering::Relaxed) };
+        Some(SlotReport { n_slots, in_use, waiting, step_permille, ..self.shared.report.clone() })
     }
 
     fn voices(&self) -> Vec<Voice> {

@@ -109,8 +109,10 @@ async fn two_instances_serve_side_by_side() {
     }
     let slots = tts.slots().expect("it has slots");
     assert_eq!((slots.n_slots, slots.in_use, slots.waiting), (8, 8, 0));
+    assert!(slots.step_permille > 0, "{slots:?}");
     drop(streams);
     until(&tts, 0).await;
+    assert_eq!(tts.slots().expect("it has slots").step_permille, 0, "without a listener there are no steps");
     let alone = spoken(&hub.start(), request(LONG, 5)).await.expect("spoken").0;
     for _ in 0..4 {
         let sound = spoken(&tts, request(LONG, 5)).await.expect("spoken").0;
