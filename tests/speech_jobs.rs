@@ -13,6 +13,9 @@ use futures_util::StreamExt;
 use futures_util::stream::{self, BoxStream};
 use reqwest::{Method, Response};
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::fs::{DirEntry, Permissions};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use tokio::sync::Semaphore;
@@ -150,6 +153,29 @@ async fn a_job_is_spoken_and_its_file_fetched() {
     assert_eq!((&list["data"][0]["id"], &list["has_more"]), (&json!(id), &json!(false)));
     assert_eq!(ask(&hub, Method::DELETE, &format!("/{id}")).await.status().as_u16(), 200);
     assert_eq!(ask(&hub, Method::GET, &format!("/{id}/audio")).await.status().as_u16(), 404);
+    hub.stop().await;
+}
+
+/// A folder that was there before keeps its permissions: the files have their own.
+#[tokio::test]
+async fn files_of_jobs_are_read_by_their_owner_only_in_whatever_folder() {
+    let folder = tempfile::tempdir().expect("a folder");
+    std::fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).expect("changed");
+    let modes = || {
+        let files = std::fs::read_dir(folder.path()).expect("there").map(|file| file.expect("one"));
+        let mode = |file: &DirEntry| file.metadata().expect("there").permissions().mode() & 0o777;
+        files.map(|file| (file.file_name().into_string().expect("text"), mode(&file))).collect::<BTreeMap<_, _>>()
+    };
+    let private = |names: &[&str]| names.iter().map(|name| ((*name).to_owned(), 0o600)).collect::<BTreeMap<_, _>>();
+    let tts = Gated::new(1);
+    let hub = start(&tts, folder.path(), |_| {}).await;
+    let id = submitted(&hub, wish("mp3")).await;
+    until(&hub, &id, |job| job["progress"]["chunks_done"] == 1).await;
+    let list = ["jobs.db", "jobs.db-shm", "jobs.db-wal", "lock"];
+    assert_eq!(modes(), private(&[&list[..], &[&format!("{id}.pcm")]].concat()));
+    tts.gate.add_permits(9);
+    until(&hub, &id, is("completed")).await;
+    assert_eq!(modes(), private(&[&list[..], &[&format!("{id}.mp3")]].concat()));
     hub.stop().await;
 }
 

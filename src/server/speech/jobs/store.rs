@@ -3,7 +3,7 @@
 //! It runs on the thread of an engine pool, because everything here blocks. While a job is synthesized its samples are appended
 //! to `ID.pcm`, and the database records how many chunks and bytes of them are valid: a crash's remainder is cut off. The
 //! finished file is renamed atomically to `ID.EXTENSION`, then published, so that no partial file is served. One hub holds a
-//! folder at a time, by a lock on `lock`.
+//! folder at a time, by a lock on `lock`. Files are readable by their owner only, whatever the folder and the umask allow.
 //!
 //! With `server.storage_key` texts, instructions, messages of failures and digests of requests are sealed, each bound to its job
 //! and column, and both audio files are blocks ([`antiphon_types::sealed`]), bound to job, file, place and whether it is the last.
@@ -144,7 +144,7 @@ impl Store {
     /// Opens or makes the folder. Jobs that were being worked on wait again; what belongs to none is removed.
     pub(super) fn open(folder: &Path, bounds: Bounds, sealing: Option<Arc<dyn Sealing>>) -> Result<Self, StoreError> {
         make_private(folder)?;
-        let lock = OpenOptions::new().create(true).truncate(false).write(true).open(folder.join("lock"))?;
+        let lock = private_file().open(folder.join("lock"))?;
         lock.try_lock().map_err(|error| match error {
             TryLockError::WouldBlock => StoreError::Taken(folder.into()),
             TryLockError::Error(error) => error.into(),
@@ -258,7 +258,7 @@ impl Store {
             self.sweep(now)?;
             self.make_room(bytes.len() as u64)?;
         }
-        let mut file = OpenOptions::new().create(true).truncate(false).read(true).write(true).open(self.spool(id))?;
+        let mut file = private_file().read(true).open(self.spool(id))?;
         match &self.sealing {
             None => {
                 if file.metadata()?.len() > job.pcm_bytes {
@@ -545,6 +545,16 @@ fn append_blocks(file: &mut File, sealing: &dyn Sealing, name: &str, n_kept: u64
     Ok(())
 }
 
+/// Options that open a file for writing; one that they create is readable by its owner only.
+pub(super) fn private_file() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options.create(true).truncate(false).write(true);
+    options
+}
+
+/// Creates the folder for its owner only. One that exists keeps its permissions.
 fn make_private(folder: &Path) -> io::Result<()> {
     let mut builder = fs::DirBuilder::new();
     #[cfg(unix)]

@@ -6,7 +6,7 @@
 use super::job::{Failure, Job};
 use super::keeper::{Held, kept};
 use super::shared::Stop;
-use super::store::{StoreError, file_name, read_spool};
+use super::store::{StoreError, file_name, private_file, read_spool};
 use super::{Jobs, now};
 use crate::server::app::App;
 use crate::server::speech::chosen;
@@ -23,7 +23,6 @@ use antiphon_telemetry::Endpoint;
 use antiphon_types::sealed::{BlockWriter, Sealing};
 use antiphon_types::{Meter, Requester, Samples};
 use futures_util::StreamExt;
-use std::fs::File;
 use std::io::{BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 use std::pin::pin;
@@ -201,7 +200,7 @@ struct Source<'a> {
 fn encode(source: Source<'_>, part: Part, cancel: &CancellationToken) -> Result<Part, StoreError> {
     let Source { spool, id, n_bytes, format, sealing } = source;
     let from = read_spool(spool, id, sealing.as_ref())?;
-    let mut to = BufWriter::new(File::create(&part.0)?);
+    let mut to = BufWriter::new(private_file().truncate(true).open(&part.0)?);
     match sealing {
         None => encode_to(from, &mut to, (n_bytes, format), cancel)?,
         Some(sealing) => {

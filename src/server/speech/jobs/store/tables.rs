@@ -1,6 +1,6 @@
 //! The database of the jobs: its tables, and how those of versions before become them.
 
-use super::StoreError;
+use super::{StoreError, private_file};
 use rusqlite::Connection;
 use std::path::Path;
 
@@ -36,6 +36,8 @@ const WITH_SEALING: &str = "CREATE TABLE IF NOT EXISTS sealing (sealed BLOB NOT 
 
 /// Opens or creates the database; migrations are atomic. Deleted content is overwritten.
 pub(super) fn open(path: &Path) -> Result<Connection, StoreError> {
+    // SQLite would create it as the umask allows; its log of changes has the permissions of the database.
+    private_file().open(path)?;
     let db = Connection::open(path)?;
     db.pragma_update(None, "journal_mode", "WAL")?;
     db.pragma_update(None, "synchronous", "NORMAL")?;
