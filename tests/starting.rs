@@ -2,6 +2,7 @@
 
 use antiphon::config::Config;
 use antiphon::server::{self, Extras, Keys, Loaded, Startup};
+use antiphon_cluster::worker::Reporter;
 use antiphon_engine_api::Engines;
 use antiphon_engine_api::fakes::llm::FakeLlm;
 use antiphon_engine_api::fakes::stt::FakeStt;
@@ -17,6 +18,8 @@ use tokio_util::sync::CancellationToken;
 /// A hub whose engines load, or fail, when the test signals it.
 struct Starting {
     url: String,
+    /// Of the probe listener.
+    probes: String,
     loaded: oneshot::Sender<io::Result<Loaded>>,
     stop: CancellationToken,
     hub: tokio::task::JoinHandle<io::Result<()>>,
@@ -28,6 +31,9 @@ async fn start(keys: Keys) -> Starting {
     let _ = rustls::crypto::ring::default_provider().install_default();
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let url = format!("http://{}", listener.local_addr().expect("bound"));
+    let probed = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let probes = format!("http://{}", probed.local_addr().expect("bound"));
+    let extras = Extras { probes: Some(probed), ..Extras::default() };
     let (loaded, load) = oneshot::channel();
     let stop = CancellationToken::new();
     let mut config = Config::default();
@@ -36,9 +42,9 @@ async fn start(keys: Keys) -> Starting {
     let load = async { load.await.expect("the test says what becomes of the engines") };
     let hub = tokio::spawn({
         let stop = stop.clone();
-        async move { server::serve_loading(listener, startup, load, Extras::default(), stop).await }
+        async move { server::serve_loading(listener, startup, load, extras, stop).await }
     });
-    Starting { url, loaded, stop, hub }
+    Starting { url, probes, loaded, stop, hub }
 }
 
 fn engines() -> Loaded {
@@ -54,7 +60,7 @@ fn engines() -> Loaded {
 
 #[tokio::test]
 async fn it_says_that_it_is_getting_ready_and_then_serves() {
-    let Starting { url, loaded, stop, hub } = start(Keys::default()).await;
+    let Starting { url, loaded, stop, hub, .. } = start(Keys::default()).await;
     let http = reqwest::Client::new();
     let get = async |path: &str| http.get(format!("{url}{path}")).send().await.expect("it answers");
 
@@ -93,7 +99,7 @@ async fn it_says_that_it_is_getting_ready_and_then_serves() {
 
 #[tokio::test]
 async fn what_needs_a_key_later_is_not_open_before() {
-    let Starting { url, loaded, stop, hub } = start(Keys::of(&["sk-one-of-ours-1234"])).await;
+    let Starting { url, loaded, stop, hub, .. } = start(Keys::of(&["sk-one-of-ours-1234"])).await;
     let get = async |path: &str| reqwest::get(format!("{url}{path}")).await.expect("it answers").status().as_u16();
     assert_eq!((get("/").await, get("/dashboard").await, get("/metrics").await), (200, 503, 503));
     loaded.send(Ok(engines())).ok().expect("the hub waits for them");
@@ -113,14 +119,14 @@ async fn engines_that_fail_end_it_and_so_does_a_stop() {
     assert_eq!(hub.await.expect("no panic").expect_err("it failed").to_string(), "no model");
     assert!(reqwest::get(format!("{url}/healthz")).await.is_err(), "nobody listens any more");
 
-    let Starting { url: _, loaded: _kept, stop, hub } = start(Keys::default()).await;
+    let Starting { loaded: _kept, stop, hub, .. } = start(Keys::default()).await;
     stop.cancel();
     assert!(hub.await.expect("no panic").is_ok());
 }
 
 #[tokio::test]
 async fn the_page_is_compressed_for_who_takes_that_and_streams_are_not() {
-    let Starting { url, loaded, stop, hub } = start(Keys::default()).await;
+    let Starting { url, loaded, stop, hub, .. } = start(Keys::default()).await;
     loaded.send(Ok(engines())).ok().expect("the hub waits for them");
     let http = reqwest::Client::new();
     let get = async |path: &str| {
@@ -136,4 +142,51 @@ async fn the_page_is_compressed_for_who_takes_that_and_streams_are_not() {
     assert!(plain.headers().get("content-encoding").is_none());
     stop.cancel();
     assert!(hub.await.expect("no panic").is_ok());
+}
+
+/// The paths of probes, and one that is none, asked for with this host: their statuses. Every response is sealed.
+async fn probe(address: &str, host: &str) -> [u16; 4] {
+    let http = reqwest::Client::new();
+    let mut statuses = [0; 4];
+    for (status, path) in statuses.iter_mut().zip(["/healthz", "/readyz", "/metrics", "/"]) {
+        let asked = http.get(format!("{address}{path}")).header("host", host);
+        let response = asked.send().await.expect("it answers");
+        *status = response.status().as_u16();
+        let header = |name: &str| response.headers().get(name).map(|value| value.to_str().expect("text"));
+        assert_eq!(header("x-content-type-options"), Some("nosniff"), "{path} {status}");
+        assert_eq!(header("cache-control"), Some("no-store"), "{path} {status}");
+        let policy = header("content-security-policy");
+        assert_eq!(policy, Some("default-src 'none'; frame-ancestors 'none'"), "{path} {status}");
+        assert!(header("permissions-policy").is_some(), "{path} {status}");
+    }
+    statuses
+}
+
+#[tokio::test]
+async fn probes_are_answered_to_any_host_and_sealed_and_nothing_else_is() {
+    let Starting { probes, loaded, stop, hub, .. } = start(Keys::of(&["sk-one-of-ours-1234"])).await;
+    for host in ["localhost", "hub-7.pods.example"] {
+        assert_eq!(probe(&probes, host).await, [200, 503, 503, 404], "{host}, while engines load");
+    }
+    loaded.send(Ok(engines())).ok().expect("the hub waits for them");
+    while reqwest::get(format!("{probes}/readyz")).await.expect("it answers").status() != 200 {
+        tokio::task::yield_now().await;
+    }
+    for host in ["localhost", "hub-7.pods.example"] {
+        assert_eq!(probe(&probes, host).await, [200, 200, 200, 404], "{host}");
+    }
+    stop.cancel();
+    assert!(hub.await.expect("no panic").is_ok());
+}
+
+#[tokio::test]
+async fn probes_of_a_worker_are_sealed_too() {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let address = format!("http://{}", listener.local_addr().expect("bound"));
+    let config = Config::default().server;
+    tokio::select! {
+        () = server::worker_probes(Some(listener), &config, Reporter::default()) => panic!("it goes on"),
+        statuses = probe(&address, "worker-3.pods.example") => assert_eq!(statuses, [200, 503, 200, 404]),
+    }
 }

@@ -58,7 +58,7 @@ pub(super) async fn run(args: WorkerArgs) -> Result<(), CliError> {
     let reporter = Reporter::default();
     let served = tokio::select! {
         served = serve(&config, stages, &reporter, stop) => served,
-        () = worker_probes(probes, reporter.clone()) => Ok(()),
+        () = worker_probes(probes, &config.server, reporter.clone()) => Ok(()),
     };
     signals.iter().for_each(tokio::task::JoinHandle::abort);
     served

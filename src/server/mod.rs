@@ -70,6 +70,7 @@ pub use tls::{Tls, TlsError};
 pub use transport::testing;
 pub use worker::worker_probes;
 
+use crate::config::ServerConfig;
 use accepting::Entrance;
 use antiphon_types::sealed::Sealing;
 use app::App;
@@ -79,6 +80,7 @@ use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::routing::{MethodRouter, delete, get, post};
 use connection_slots::ConnectionSlots;
+use headers::SecurityHeaders;
 use security::Security;
 use starting::Starting;
 use std::pin::pin;
@@ -158,7 +160,7 @@ pub async fn serve_loading<E: From<std::io::Error>>(
     let tls = tls.map(|tls| Arc::new(ArcSwap::from_pointee(tls)));
     let (starting, probed) = (
         Starting::new(&config.server, tls.clone(), extras.waits_for.clone()),
-        Starting::new(&config.server, None, extras.waits_for),
+        Starting::probes(&config.server, extras.waits_for),
     );
     let places = ConnectionSlots::new(
         accepting::max_connections(),
@@ -285,11 +287,20 @@ async fn serve_on(
 
 /// The routes of the probe listener: health, readiness and metrics.
 fn probe_router(app: Arc<App>) -> Router {
-    Router::new()
+    let routes = Router::new()
         .route("/healthz", get(health::alive))
         .route("/readyz", get(health::ready))
-        .route("/metrics", get(health::metrics_for_probes))
-        .with_state(app)
+        .route("/metrics", get(health::metrics_for_probes));
+    sealed(routes.with_state(app.clone()), &app.config)
+}
+
+/// Adds the security headers to every response of a probe listener, which serves plain HTTP.
+fn sealed(router: Router, config: &ServerConfig) -> Router {
+    let headers = Arc::new(SecurityHeaders::new(config));
+    router.layer(axum::middleware::map_response(move |response| {
+        let headers = headers.clone();
+        async move { headers.seal(response, None, false) }
+    }))
 }
 
 /// Offers of pipecat's small-webrtc transport.

@@ -1,7 +1,8 @@
 //! Serves clients while the engines are being loaded: the page, which reports it, and 503 responses with Retry-After.
 //!
 //! [`super::serve_loading`] listens with [`Starting::router`] immediately, and installs the hub's own routes once the
-//! engines are loaded. This module loads nothing, and serves nothing that needs a key.
+//! engines are loaded. This module loads nothing, and serves nothing that needs a key. The probe listener has
+//! [a `Starting` of its own](Starting::probes), without the page.
 
 use super::auth::is_open;
 use super::client::{Client, Peer, Proxies};
@@ -43,7 +44,8 @@ impl WaitsFor {
 pub(super) struct Starting {
     /// The hub's own routes, once the engines are loaded.
     loaded: OnceLock<Router>,
-    page: Router,
+    /// `None`: this is the probe listener, which answers probes only, to any host.
+    page: Option<Router>,
     config: ServerConfig,
     proxies: Proxies,
     headers: SecurityHeaders,
@@ -53,9 +55,17 @@ pub(super) struct Starting {
 
 impl Starting {
     pub(super) fn new(config: &ServerConfig, tls: Certificate, waits_for: WaitsFor) -> Arc<Self> {
+        Self::of(config, tls, waits_for, Some(pages::router()))
+    }
+
+    /// The same for the probe listener.
+    pub(super) fn probes(config: &ServerConfig, waits_for: WaitsFor) -> Arc<Self> {
+        Self::of(config, None, waits_for, None)
+    }
+
+    fn of(config: &ServerConfig, tls: Certificate, waits_for: WaitsFor, page: Option<Router>) -> Arc<Self> {
         let (headers, proxies) = (SecurityHeaders::new(config), Proxies::new(config));
-        let (loaded, page, config) = (OnceLock::new(), pages::router(), config.clone());
-        Arc::new(Self { loaded, page, config, proxies, headers, tls, waits_for })
+        Arc::new(Self { loaded: OnceLock::new(), page, config: config.clone(), proxies, headers, tls, waits_for })
     }
 
     /// A router that responds by itself until [`Starting::open`].
@@ -70,6 +80,19 @@ impl Starting {
     }
 
     async fn answer(&self, request: Request) -> Response {
+        if let Some(page) = &self.page {
+            return self.answer_client(page, request).await;
+        }
+        let path = request.uri().path();
+        match self.answer_probe(path).await {
+            Some(response) => response,
+            None if path == "/metrics" => self.not_yet(),
+            None => StatusCode::NOT_FOUND.into_response(),
+        }
+    }
+
+    /// Answers on the hub's own port, which checks Host and Origin.
+    async fn answer_client(&self, page: &Router, mut request: Request) -> Response {
         let peer = request.extensions().get::<Peer>().map_or(Ipv4Addr::UNSPECIFIED.into(), |peer| peer.0.ip());
         let client = Client::of(peer, request.headers(), &self.proxies, self.tls.is_some());
         let uri = request.uri();
@@ -78,17 +101,27 @@ impl Starting {
             Err((FOREIGN_ORIGIN, _)) if sharing::is_public(&request) => {}
             Err((_, message)) => return refused(StatusCode::FORBIDDEN, "forbidden", message),
         }
-        let page = sharing::reader(&request);
-        if page.is_some() && request.method() == Method::OPTIONS {
-            return shared(page, sharing::preflight(&request));
+        let reader = sharing::reader(&request);
+        if reader.is_some() && request.method() == Method::OPTIONS {
+            return shared(reader, sharing::preflight(&request));
         }
-        shared(page, self.respond(client, request).await)
+        let path = request.uri().path();
+        let is_of_page = path != "/v1/realtime" && is_open(request.method(), path);
+        let response = match self.answer_probe(path).await {
+            Some(response) => response,
+            None if is_of_page => {
+                request.extensions_mut().insert(client);
+                page.clone().oneshot(request).await.into_response()
+            }
+            None => self.not_yet(),
+        };
+        shared(reader, response)
     }
 
-    async fn respond(&self, client: Client, mut request: Request) -> Response {
-        let uri = request.uri();
-        match uri.path() {
-            "/healthz" => alive().await.into_response(),
+    /// The answer to a probe; `None`: there is none of this path.
+    async fn answer_probe(&self, path: &str) -> Option<Response> {
+        match path {
+            "/healthz" => Some(alive().await.into_response()),
             "/readyz" => {
                 let mut body = json!({
                     "ready": false, "loading": true, "sessions": 0, "max_sessions": self.config.max_sessions, "engines": {},
@@ -96,14 +129,19 @@ impl Starting {
                 if let Some(reason) = self.waits_for.reason() {
                     body["reason"] = reason.into();
                 }
-                (StatusCode::SERVICE_UNAVAILABLE, axum::Json(body)).into_response()
+                Some((StatusCode::SERVICE_UNAVAILABLE, axum::Json(body)).into_response())
             }
-            path if path != "/v1/realtime" && is_open(request.method(), path) => {
-                request.extensions_mut().insert(client);
-                self.page.clone().oneshot(request).await.into_response()
-            }
-            _ => not_yet(self.waits_for.reason().as_deref()),
+            _ => None,
         }
+    }
+
+    fn not_yet(&self) -> Response {
+        let reason = self.waits_for.reason();
+        let reason = reason.as_deref().unwrap_or("its engines are being loaded");
+        let message = format!("The hub is starting: {reason}. Try again in a moment.");
+        let mut response = refused(StatusCode::SERVICE_UNAVAILABLE, "server_starting", &message);
+        response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static(RETRY_AFTER_SECONDS));
+        response
     }
 }
 
@@ -112,14 +150,6 @@ fn shared(page: Option<HeaderValue>, mut response: Response) -> Response {
     if let Some(origin) = page {
         sharing::share_with(&origin, response.headers_mut());
     }
-    response
-}
-
-fn not_yet(reason: Option<&str>) -> Response {
-    let reason = reason.unwrap_or("its engines are being loaded");
-    let message = format!("The hub is starting: {reason}. Try again in a moment.");
-    let mut response = refused(StatusCode::SERVICE_UNAVAILABLE, "server_starting", &message);
-    response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static(RETRY_AFTER_SECONDS));
     response
 }
 

@@ -3,6 +3,7 @@
 //! `antiphon worker` runs it with what its cluster side reports. It serves no engine and no session.
 
 use super::health::{alive, exposition};
+use crate::config::ServerConfig;
 use antiphon_cluster::worker::{Reporter, StageReport};
 use antiphon_telemetry::Exposition;
 use axum::extract::State;
@@ -14,13 +15,13 @@ use serde_json::json;
 use tokio::net::TcpListener;
 
 /// Answers probes of a worker while it is polled, also during the drain. Without a listener it waits for ever.
-pub async fn worker_probes(listener: Option<TcpListener>, reporter: Reporter) {
+pub async fn worker_probes(listener: Option<TcpListener>, config: &ServerConfig, reporter: Reporter) {
     let router = Router::new()
         .route("/healthz", get(alive))
         .route("/readyz", get(ready))
         .route("/metrics", get(metrics))
         .with_state(reporter);
-    super::probes(listener, router).await;
+    super::probes(listener, super::sealed(router, config)).await;
 }
 
 /// `GET /readyz`: 200 if the worker takes requests, else 503 with the reason.
