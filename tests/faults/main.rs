@@ -13,6 +13,7 @@ mod harness;
 mod hub;
 mod jobs;
 mod lifecycle;
+mod local;
 mod models;
 mod process;
 mod protocol;
