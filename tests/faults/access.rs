@@ -13,6 +13,8 @@ use tokio::time::{Instant, timeout};
 const MEMORY_MIB: u64 = 64;
 /// By when connections beyond the bound are ended; less than the time that others have for the head of a request.
 const ENDED_WITHIN: Duration = Duration::from_secs(5);
+/// By when a connection whose answers are not read is ended: after 30 s, which no setting shortens.
+const UNREAD: Duration = Duration::from_secs(33);
 
 const OWN: &str = "sk-antiphon-faulty-0001";
 const CANARY: &str = "sk-antiphon-canary-0002";
@@ -57,8 +59,9 @@ async fn those_without_a_key_or_a_place_are_refused() {
         fault("connections: 200 with half a request, a byte at a time", "the end of each", slow_heads),
         fault("connections: 2,000 that leave at once", "nothing: they have left", connect_and_leave),
         fault("connections: 300 that are reset within the upgrade", "nothing: they have left", reset_in_upgrade),
-        fault("answers: 500 pipelined, none read", "the end of the connection", pipelined_unread),
-        fault("upgrades: 300 with a wrong key, none read", "401, 429 or the end", wrong_keys_unread),
+        fault("key: guessed from forged addresses of a proxy", "429: the addresses do not count", forges_addresses),
+        fault("answers: 500 pipelined, none read", "the end before the last of them", pipelined_unread),
+        fault("upgrades: 300 with a wrong key, none read", "the error and 3000, 429, or the end", wrong_keys_unread),
     ];
     for (name, head, statuses) in requests() {
         let one =
@@ -124,11 +127,6 @@ fn requests() -> Vec<(&'static str, Vec<u8>, &'static [u16])> {
             b"GET /metrics HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n".to_vec(),
             &[401],
         ),
-        (
-            "a forged address of a proxy",
-            get("/metrics", "host: localhost\r\nx-forwarded-for: 127.0.0.1\r\n"),
-            &[200, 400, 403],
-        ),
     ]
 }
 
@@ -150,10 +148,20 @@ async fn turned_away_with_key(party: Party, key: String) {
 }
 
 async fn guesses(party: Party) {
+    guesses_with(party, |_| String::new()).await;
+}
+
+async fn forges_addresses(party: Party) {
+    guesses_with(party, |n| format!("x-forwarded-for: 203.0.113.{n}\r\n")).await;
+}
+
+/// Forty wrong keys, each with these headers: the last is not even checked.
+async fn guesses_with(party: Party, headers: impl Fn(usize) -> String) {
     let mut last = None;
     for n in 0..40 {
         let head = format!(
-            "GET /metrics HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer sk-guess-{n}\r\nconnection: close\r\n\r\n"
+            "GET /metrics HTTP/1.1\r\nhost: localhost\r\n{}authorization: Bearer sk-guess-{n}\r\nconnection: close\r\n\r\n",
+            headers(n)
         );
         last = Some(party.plain(&head, b"").await);
     }
@@ -273,8 +281,7 @@ async fn slow_heads(party: Party) {
     };
     tokio::join!(trickle, party.beside());
     for stream in &mut streams {
-        let mut rest = Vec::new();
-        let _ = timeout(PATIENCE, stream.read_to_end(&mut rest)).await.expect("the hub ends the connection");
+        rest(stream).await;
     }
 }
 
@@ -301,9 +308,10 @@ fn reset(stream: &TcpStream) {
 }
 
 async fn pipelined_unread(party: Party) {
+    const REQUESTS: usize = 500;
     let mut streams = Vec::new();
     let request =
-        format!("GET /metrics HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {OWN}\r\n\r\n").repeat(500);
+        format!("GET /metrics HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {OWN}\r\n\r\n").repeat(REQUESTS);
     for _ in 0..20 {
         let mut stream = party.tcp().await;
         SockRef::from(&stream).set_recv_buffer_size(4_096).expect("set");
@@ -311,6 +319,12 @@ async fn pipelined_unread(party: Party) {
         streams.push(stream);
     }
     party.beside().await;
+    tokio::time::sleep(UNREAD).await;
+    for stream in &mut streams {
+        let bytes = rest(stream).await;
+        let n_answers = String::from_utf8_lossy(&bytes).matches("HTTP/1.1 200 ").count();
+        assert!((1..REQUESTS).contains(&n_answers), "{n_answers} of {REQUESTS} answers");
+    }
 }
 
 async fn wrong_keys_unread(party: Party) {
@@ -323,6 +337,26 @@ async fn wrong_keys_unread(party: Party) {
         streams.push(stream);
     }
     party.beside().await;
+    let mut n_turned_away = 0;
+    for stream in &mut streams {
+        let bytes = rest(stream).await;
+        let text = String::from_utf8_lossy(&bytes);
+        if text.starts_with("HTTP/1.1 101 ") {
+            assert!(text.contains("invalid_api_key") || text.contains("rate_limit_exceeded"), "{text}");
+            assert!(bytes.windows(2).any(|two| two == 3000_u16.to_be_bytes()), "no close with 3000: {text}");
+            n_turned_away += 1;
+        } else {
+            assert!(text.is_empty() || text.starts_with("HTTP/1.1 429 "), "{text}");
+        }
+    }
+    assert!(n_turned_away > 0, "none was turned away with an error");
+}
+
+/// What the hub has sent by the end of the connection.
+async fn rest(stream: &mut TcpStream) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let _ = timeout(PATIENCE, stream.read_to_end(&mut bytes)).await.expect("the hub ends the connection");
+    bytes
 }
 
 async fn refused(party: Party, head: Vec<u8>, statuses: &'static [u16]) {
@@ -331,8 +365,7 @@ async fn refused(party: Party, head: Vec<u8>, statuses: &'static [u16]) {
     party.beside().await;
     // What is not a request may be waited for to its end.
     let _ = stream.shutdown().await;
-    let mut bytes = Vec::new();
-    let _ = timeout(PATIENCE, stream.read_to_end(&mut bytes)).await.expect("the hub ends the connection");
+    let bytes = rest(&mut stream).await;
     let status = parse(&bytes).map_or(0, |answer| answer.status);
     assert!(statuses.contains(&status), "{status} instead of {statuses:?}: {}", String::from_utf8_lossy(&bytes));
 }

@@ -141,6 +141,7 @@ async fn chatters(party: Party) {
         }
     };
     let (_, ()) = tokio::join!(tokio::time::timeout(Duration::from_secs(20), words), party.beside());
+    socket.until("input_audio_buffer.committed").await;
     goes_on(&mut socket).await;
 }
 
@@ -178,7 +179,8 @@ async fn interrupts(party: Party) {
             socket.send(json!({"type": "response.create"})).await;
             socket.until("response.created").await;
             socket.send(json!({"type": "response.cancel"})).await;
-            socket.until("response.done").await;
+            let done = socket.until("response.done").await.pop().expect("an end");
+            assert_eq!(done["response"]["status"], "cancelled", "{done}");
         }
     };
     tokio::join!(interrupted, party.beside());

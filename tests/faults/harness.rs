@@ -392,7 +392,7 @@ async fn nothing_open(hub: &Hub) -> bool {
 }
 
 /// The least that is held over a few looks: a connection that has just ended may still be counted.
-async fn at_rest(hub: &Hub) -> Held {
+pub async fn at_rest(hub: &Hub) -> Held {
     let mut least: Option<Held> = None;
     for _ in 0..5 {
         let held = hub.held().await.expect("the hub says what it holds");

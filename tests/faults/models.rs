@@ -129,7 +129,7 @@ async fn not_the_operator(party: Party) {
 
 async fn bad_names(party: Party) {
     for name in ["nobody", "..%2F..%2Fetc", "m-notfound:f8", "%00", &"x".repeat(4_000)] {
-        party.http("POST", &format!("/api/models/{name}/pull"), "", b"").await.is(&[400, 404]);
+        party.http("POST", &format!("/api/models/{name}/pull"), "", b"").await.is(&[404]);
     }
     party.beside().await;
 }

@@ -240,6 +240,56 @@ impl Hub {
     }
 }
 
+/// A small disk of its own, until it is dropped.
+pub struct Disk(TempDir);
+
+impl Disk {
+    /// Mounts so many KiB. `None`, and a line that says so: this user may not mount.
+    pub fn mount(kib: usize) -> Option<Self> {
+        let folder = tempfile::tempdir().expect("a folder");
+        let options = format!("size={kib}k,mode=700");
+        let mounted = mount(&["-t", "tmpfs", "-o", &options, "tmpfs"], folder.path());
+        if !mounted {
+            eprintln!("faults of whole disks are left out: mounting one takes root");
+        }
+        mounted.then_some(Self(folder))
+    }
+
+    pub fn path(&self) -> &Path {
+        self.0.path()
+    }
+
+    /// Fills what is left of it, or makes room again.
+    pub fn fill(&self, is_full: bool) {
+        let file = self.path().join("filling");
+        if !is_full {
+            std::fs::remove_file(file).expect("there");
+            return;
+        }
+        let mut file = std::fs::File::create(file).expect("made");
+        while std::io::Write::write_all(&mut file, &[7; 1_024]).is_ok() {}
+    }
+
+    /// Whether it can be written to from now on. No file may be open for writing.
+    pub fn set_writable(&self, is_writable: bool) {
+        let options = if is_writable { "remount,rw" } else { "remount,ro" };
+        assert!(mount(&["-o", options], self.path()), "{options}");
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        // Lazily: a hub that has files open has been killed, and may not have ended.
+        let _ = std::process::Command::new("umount").arg("-l").arg(self.path()).status();
+    }
+}
+
+fn mount(arguments: &[&str], at: &Path) -> bool {
+    let mut command = std::process::Command::new("mount");
+    command.args(arguments).arg(at).stderr(Stdio::null());
+    command.status().is_ok_and(|status| status.success())
+}
+
 /// The number of files below a folder.
 fn files(folder: &Path) -> usize {
     let Ok(entries) = std::fs::read_dir(folder) else { return 0 };
