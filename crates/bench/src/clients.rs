@@ -1,8 +1,8 @@
 //! What clients do to the hub and to each other: connections that come and go, and an API key that asks for far more than its
 //! limits.
 //!
-//! `connections`: each opens a session and leaves it, one half with a close frame, the other without. Resident memory, open
-//! files and tasks are compared after the first thousand and at the end. `an abusive key`: fifty sessions of one key on mock
+//! `connections`: each opens a session and leaves it, one half with a close frame, the other without. Anonymous memory,
+//! open files and tasks are compared after the first thousand and at the end. `an abusive key`: fifty sessions of one key on mock
 //! engines, alone and beside another key that sends requests, upgrades, responses and audio at fifty times its limits. The hub
 //! runs on one core, all clients and the mock engines on the other.
 
@@ -58,7 +58,7 @@ pub(super) async fn measure(plan: &Plan, progress: Progress<'_>) -> Result<Taken
 
 /// What a hub holds.
 struct Held {
-    resident: u64,
+    anonymous: u64,
     files: usize,
     tasks: f64,
 }
@@ -70,7 +70,7 @@ impl Held {
         let metrics = metrics.await.map_err(|_| BenchError::hub("does not show its metrics"))?;
         let tasks = metrics.lines().find_map(|line| line.strip_prefix("antiphon_tasks ")?.parse().ok());
         let tasks = tasks.ok_or_else(|| BenchError::hub("does not show its tasks"))?;
-        Ok(Self { resident: hub.process.resident()?, files: hub.process.files()?, tasks })
+        Ok(Self { anonymous: hub.process.anonymous()?, files: hub.process.files()?, tasks })
     }
 }
 
@@ -81,11 +81,10 @@ async fn connections(plan: &Plan, section: &mut Section, progress: Progress<'_>)
     let before = Held::by(&hub).await?;
     let n_failed = n_failed + come_and_go(&hub.url, n - N_BEFORE, progress).await;
     let after = Held::by(&hub).await?;
-    let growth = (after.resident as f64 - before.resident as f64) / 1024.0;
+    let growth = (after.anonymous as f64 - before.anonymous as f64) / 1024.0;
     let more =
         |name: &str, value: f64| Figure::new(format!("{n} connections: {name}"), Unit::Count, value, n).at_most(0.0);
-    let memory =
-        Figure::new(format!("{n} connections: resident memory more than after {N_BEFORE}"), Unit::KiB, growth, n);
+    let memory = Figure::new(format!("{n} connections: memory more than after {N_BEFORE}"), Unit::KiB, growth, n);
     section.figures.extend([
         memory.at_most(GROWTH_KIB),
         more("open files more", after.files as f64 - before.files as f64),

@@ -1,9 +1,10 @@
-//! Memory per session and per idle connection: resident memory of a hub with fake engines.
+//! Memory per session and per idle connection, of a hub with fake engines.
 //!
 //! Sessions: the difference of peak resident memory (`VmHWM`) after one session and after fifty more concurrent
-//! sessions, divided by fifty. Both peaks include temporary memory of the turns. Connections: the difference of
-//! resident memory (`VmRSS`) with one open connection and with five thousand that have sent nothing. Each uses a hub
-//! of its own, because freed memory is reused.
+//! sessions, divided by fifty. Both peaks include temporary memory of the turns, and pages of the program's file: the
+//! kernel keeps no peak of anonymous memory. Connections: the difference of anonymous memory (`RssAnon`, `RssShmem`) with
+//! one open connection and with five thousand that have sent nothing. Each uses a hub of its own, because freed memory is
+//! reused.
 
 use super::hub::{Engines, Hub};
 use super::own_share::{N_SESSIONS, converse};
@@ -25,7 +26,7 @@ const SESSION_KIB: f64 = 1024.0;
 const IDLE_KIB: f64 = 48.0;
 
 pub(super) async fn measure(plan: &Plan, progress: Progress<'_>) -> Result<Taken, BenchError> {
-    let how = "zero-latency engines; resident memory of the hub's process";
+    let how = "zero-latency engines; a session by peak resident memory of the hub's process, a connection by anonymous memory";
     let mut section = Section::new(Measure::Memory.name(), how);
 
     progress(&format!("memory: {N_SESSIONS} sessions"));
@@ -44,12 +45,12 @@ pub(super) async fn measure(plan: &Plan, progress: Progress<'_>) -> Result<Taken
     let hub = Hub::start(&plan.hub, Engines::Fake).await?;
     let mut open = vec![idle(&hub.url).await?];
     sleep(SETTLE).await;
-    let one = hub.process.resident()?;
+    let one = hub.process.anonymous()?;
     for _ in 0..n_idle {
         open.push(idle(&hub.url).await?);
     }
     sleep(SETTLE).await;
-    let each = kib_each(one, hub.process.resident()?, n_idle);
+    let each = kib_each(one, hub.process.anonymous()?, n_idle);
     section.figures.push(Figure::new("an idle connection", Unit::KiB, each, n_idle).at_most(IDLE_KIB));
     hub_cpu_s += hub.process.cpu_s()?;
     drop(open);

@@ -10,9 +10,16 @@ pub(super) const TICKS_PER_SECOND: f64 = 100.0;
 pub struct Process(pub u32);
 
 impl Process {
-    /// Current resident memory, in bytes. Fails if there is no such process, or no `/proc`.
+    /// Current resident memory, in bytes. It includes pages of the program's file, which come and go with the memory that
+    /// the system has free. Fails if there is no such process, or no `/proc`.
     pub fn resident(self) -> Result<u64, BenchError> {
         self.status("VmRSS:")
+    }
+
+    /// The part of the resident memory that is no file's, in bytes: growth and slopes are measured by it.
+    pub fn anonymous(self) -> Result<u64, BenchError> {
+        let text = self.read("status")?;
+        anonymous_kib(&text).map(|kib| kib * 1024).ok_or_else(|| BenchError::Proc("there is no RssAnon:".into()))
     }
 
     /// Peak resident memory, in bytes.
@@ -50,6 +57,11 @@ fn kib(status: &str, field: &str) -> Option<u64> {
     line.trim().strip_suffix(" kB")?.trim().parse().ok()
 }
 
+/// Anonymous and shared memory of `/proc/<pid>/status`, in KiB: resident memory without pages of files.
+fn anonymous_kib(status: &str) -> Option<u64> {
+    Some(kib(status, "RssAnon:")? + kib(status, "RssShmem:")?)
+}
+
 /// `utime` plus `stime` of `/proc/<pid>/stat`: fields 14 and 15. The second field, the name, may contain spaces.
 pub(super) fn cpu_ticks(stat: &str) -> Option<u64> {
     let (_, fields) = stat.rsplit_once(')')?;
@@ -69,6 +81,8 @@ mod tests {
             (kib(status, "VmRSS:"), kib(status, "VmHWM:"), kib(status, "VmSwap:")),
             (Some(1024), Some(20480), None)
         );
+        let parts = "VmRSS:\t   90000 kB\nRssAnon:\t   40000 kB\nRssFile:\t   49000 kB\nRssShmem:\t    1000 kB\n";
+        assert_eq!((anonymous_kib(parts), anonymous_kib(status)), (Some(41_000), None));
         let stat = "77 (a (b) c) S 1 77 77 0 -1 4194560 1210 0 3 0 250 31 0 0 20 0 5 0 100 0 0";
         assert_eq!(cpu_ticks(stat), Some(281));
         assert_eq!(cpu_ticks("77 (a) S 1"), None);

@@ -69,8 +69,8 @@ pub(super) async fn measure(plan: &ClusterPlan, progress: Progress<'_>) -> Resul
     add_counts(&mut section, "", &outcome);
     add_gaps(&mut section, "longest gap in a reply", &outcome, KILLED_MS);
     let all_talk = outcome.samples.iter().filter(|sample| sample.at >= plan.begins());
-    let hub_memory: Vec<f64> = all_talk.map(|sample| sample.resident as f64).collect();
-    add_memory(plan, &mut section, &hub_memory, outcome.turns.len(), &killing.resident);
+    let hub_memory: Vec<f64> = all_talk.map(|sample| sample.anonymous as f64).collect();
+    add_memory(plan, &mut section, &hub_memory, outcome.turns.len(), &killing.memory);
 
     let stop = CancellationToken::new();
     let n_freezes = if plan.quick { 1 } else { 3 };
@@ -96,8 +96,8 @@ pub(super) async fn measure(plan: &ClusterPlan, progress: Progress<'_>) -> Resul
 struct Killing {
     n_killed: usize,
     cpu_s: f64,
-    /// Resident memory of the worker that lives, in bytes.
-    resident: Vec<f64>,
+    /// Anonymous memory of the worker that lives, in bytes.
+    memory: Vec<f64>,
 }
 
 impl Killing {
@@ -113,7 +113,7 @@ impl Killing {
         let (until, mut next) = (Instant::now() + length, Instant::now() + every);
         while Instant::now() < until {
             samples.tick().await;
-            self.resident.push(workers[0].process().resident()? as f64);
+            self.memory.push(workers[0].process().anonymous()? as f64);
             if Instant::now() >= next {
                 next += every;
                 let worker = workers.swap_remove(rand::random_range(1..workers.len()));
@@ -147,10 +147,10 @@ fn add_gaps(section: &mut Section, name: &str, outcome: &Outcome, bound_ms: f64)
 }
 
 /// Mean memory in the first and in the last third of a run, in KiB; `None` if it was sampled less than three times.
-fn thirds_kib(resident: &[f64]) -> Option<(f64, f64)> {
-    let third = resident.len() / 3;
+fn thirds_kib(bytes: &[f64]) -> Option<(f64, f64)> {
+    let third = bytes.len() / 3;
     let mean = |part: &[f64]| part.iter().sum::<f64>() / part.len() as f64 / 1024.0;
-    (third > 0).then(|| (mean(&resident[..third]), mean(&resident[resident.len() - third..])))
+    (third > 0).then(|| (mean(&bytes[..third]), mean(&bytes[bytes.len() - third..])))
 }
 
 /// Adds the memory in the last third of the run, and its growth since the first: of the hub for each response between.

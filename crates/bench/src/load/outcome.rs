@@ -20,11 +20,13 @@ pub struct Sample {
     pub cpu_s: f64,
     /// Resident memory, in bytes.
     pub resident: u64,
+    /// The part of it that is no file's, in bytes.
+    pub anonymous: u64,
 }
 
 impl Sample {
     pub(super) fn take(process: Process, at: Duration) -> Result<Self, BenchError> {
-        Ok(Self { at, cpu_s: process.cpu_s()?, resident: process.resident()? })
+        Ok(Self { at, cpu_s: process.cpu_s()?, resident: process.resident()?, anonymous: process.anonymous()? })
     }
 }
 
@@ -145,10 +147,10 @@ impl Outcome {
         (took > 0.0).then(|| 100.0 * (last.cpu_s - first.cpu_s) / took / self.n_sessions as f64)
     }
 
-    /// Peak increase of resident memory per session, in KiB.
+    /// Peak increase of anonymous memory per session, in KiB.
     pub fn memory_kib(&self) -> Option<f64> {
-        let most = self.samples.iter().map(|sample| sample.resident).max()?;
-        Some((most as f64 - self.before?.resident as f64) / 1024.0 / self.n_sessions as f64)
+        let most = self.samples.iter().map(|sample| sample.anonymous).max()?;
+        Some((most as f64 - self.before?.anonymous as f64) / 1024.0 / self.n_sessions as f64)
     }
 
     /// CPU seconds of the server during the load.
@@ -244,7 +246,12 @@ impl Outcome {
                 "own": turn.own, "mixed_up": turn.mixed_up, "trouble": turn.trouble,
             })
         };
-        let sample = |sample: &Sample| json!({"at_ms": ms(sample.at), "cpu_s": (sample.cpu_s * 1e3).round() / 1e3, "resident_bytes": sample.resident});
+        let sample = |sample: &Sample| {
+            json!({
+                "at_ms": ms(sample.at), "cpu_s": (sample.cpu_s * 1e3).round() / 1e3,
+                "resident_bytes": sample.resident, "anonymous_bytes": sample.anonymous,
+            })
+        };
         json!({
             "sessions": self.n_sessions,
             "took_ms": ms(self.took),

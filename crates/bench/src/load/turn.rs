@@ -48,6 +48,27 @@ pub struct TurnRecord {
     pub trouble: Option<String>,
 }
 
+#[cfg(test)]
+impl TurnRecord {
+    /// A turn in which nothing went wrong, but that it may have no answer.
+    pub(crate) fn asked(at: Duration, wait: Option<Duration>) -> Self {
+        Self {
+            session: 0,
+            turn: 0,
+            warm_up: false,
+            at,
+            wait,
+            silence: None,
+            n_after_silence: 0,
+            gaps: Gaps::default(),
+            words: None,
+            mixed_up: None,
+            own: true,
+            trouble: None,
+        }
+    }
+}
+
 /// A response that is being interrupted.
 #[derive(Clone)]
 pub(super) struct Interrupted {

@@ -181,23 +181,10 @@ fn recovery_s(answered: &[(f64, f64)], end_s: f64, objective_ms: f64) -> f64 {
 mod tests {
     use super::*;
     use crate::load::{Refusal, TurnRecord};
-    use antiphon_client::{ClientError, Gaps};
+    use antiphon_client::ClientError;
 
     fn turn(at_s: f64, wait_ms: Option<f64>) -> TurnRecord {
-        TurnRecord {
-            session: 0,
-            turn: 0,
-            warm_up: false,
-            at: Duration::from_secs_f64(at_s),
-            wait: wait_ms.map(|ms| Duration::from_secs_f64(ms / 1e3)),
-            silence: None,
-            n_after_silence: 0,
-            gaps: Gaps::default(),
-            words: None,
-            mixed_up: None,
-            own: true,
-            trouble: None,
-        }
+        TurnRecord::asked(Duration::from_secs_f64(at_s), wait_ms.map(|ms| Duration::from_secs_f64(ms / 1e3)))
     }
 
     /// A turn each tenth of a second; those that are answered within `slow_s` take 2 s.

@@ -86,7 +86,7 @@ impl Looks {
 pub struct Drift {
     /// p95 of the last third divided by that of the first, without the warm-up.
     pub p95_times: f64,
-    /// Slope of resident memory in MiB an hour; `None` without the server's process.
+    /// Slope of anonymous memory in MiB an hour; `None` without the server's process.
     pub memory_mib_hour: Option<f64>,
     /// Duration of the load.
     pub took: Duration,
@@ -106,7 +106,7 @@ impl Drift {
         let p95_times = p95(from + 2.0 * third)? / p95(from)?;
         let samples = outcome.samples.iter().filter(|sample| sample.at.as_secs_f64() >= from);
         let points: Vec<_> = samples
-            .map(|sample| (sample.at.as_secs_f64() / 3_600.0, sample.resident as f64 / f64::from(1 << 20)))
+            .map(|sample| (sample.at.as_secs_f64() / 3_600.0, sample.anonymous as f64 / f64::from(1 << 20)))
             .collect();
         Some(Self { p95_times, memory_mib_hour: slope(&points), took: outcome.took })
     }
@@ -145,6 +145,7 @@ fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::load::{Sample, TurnRecord};
 
     #[test]
     fn a_slope_is_that_of_the_line() {
@@ -152,6 +153,25 @@ mod tests {
         assert!((slope(&line).expect("a line") - 3.0).abs() < 1e-9);
         assert_eq!(slope(&line[..2]), None);
         assert_eq!(slope(&[(1.0, 1.0); 5]), None);
+    }
+
+    #[test]
+    fn pages_of_the_programs_file_hide_no_leak() {
+        let minutes = |n: u64| Duration::from_secs(60 * n);
+        let sample =
+            |n: u64| Sample { at: minutes(n), cpu_s: 0.0, resident: (900 - 10 * n) << 20, anonymous: (100 + n) << 20 };
+        let turn = |n: u64| TurnRecord::asked(minutes(n), Some(minutes(1)));
+        let soak = Outcome {
+            n_sessions: 10,
+            turns: (0..60).map(turn).collect(),
+            before: Some(sample(0)),
+            samples: (0..60).map(sample).collect(),
+            took: minutes(60),
+            ..Outcome::default()
+        };
+        let slope = Drift::of(&soak).and_then(|drift| drift.memory_mib_hour).expect("samples");
+        assert!((slope - 60.0).abs() < 1e-6, "{slope}");
+        assert_eq!(soak.memory_kib(), Some(59.0 * 1024.0 / 10.0));
     }
 
     #[test]

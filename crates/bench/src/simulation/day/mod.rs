@@ -8,6 +8,7 @@
 
 mod workers;
 
+use crate::Process;
 use antiphon::load::{LoadMonitor, QueueSample, SAMPLE_EVERY, Sample, SloConfig};
 use antiphon::replay::Dice;
 use antiphon_dialog::turn::TurnConfig;
@@ -115,7 +116,7 @@ pub struct DayReport {
     pub last: BrownoutLevel,
     /// Tasks, sessions, and requests to engines that are left at the end.
     pub left: usize,
-    /// Resident memory of this process at the end of the early and of the late hours, in bytes, where the system reports it.
+    /// Anonymous memory of this process at the end of the early and of the late hours, in bytes, where the system reports it.
     pub memory: Option<(u64, u64)>,
     /// Real time that it took.
     pub took: Duration,
@@ -212,9 +213,9 @@ impl Hub {
             let mut report = self.report.borrow_mut();
             let memory = report.memory.unwrap_or_default();
             if is_in(hour, EARLY) && memory.0 == 0 && hour > EARLY.1 - 0.1 {
-                report.memory = resident().map(|bytes| (bytes, 0));
+                report.memory = anonymous().map(|bytes| (bytes, 0));
             } else if is_in(hour, LATE) && memory.1 == 0 && hour > LATE.1 - 0.1 {
-                report.memory = resident().map(|bytes| (memory.0, bytes));
+                report.memory = anonymous().map(|bytes| (memory.0, bytes));
             }
             if hour.floor() > shown {
                 shown = hour.floor();
@@ -444,9 +445,7 @@ fn p95(mut latencies: Vec<f64>) -> (f64, usize) {
     (latencies.get(rank.saturating_sub(1)).copied().unwrap_or(0.0), latencies.len())
 }
 
-/// Resident memory of this process in bytes; `None` where there is no `/proc`.
-fn resident() -> Option<u64> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
-    Some(line.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok()? * 1024)
+/// Anonymous memory of this process in bytes; `None` where there is no `/proc`.
+fn anonymous() -> Option<u64> {
+    Process(std::process::id()).anonymous().ok()
 }
