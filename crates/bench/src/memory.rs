@@ -23,7 +23,8 @@ const SETTLE: Duration = Duration::from_millis(500);
 const PATIENCE: Duration = Duration::from_secs(10);
 
 const SESSION_KIB: f64 = 1024.0;
-const IDLE_KIB: f64 = 48.0;
+/// Bound of an idle connection, which the planner's profiles assume.
+pub(super) const IDLE_KIB: f64 = 48.0;
 
 pub(super) async fn measure(plan: &Plan, progress: Progress<'_>) -> Result<Taken, BenchError> {
     let how = "zero-latency engines; a session by peak resident memory of the hub's process, a connection by anonymous memory";
