@@ -1,7 +1,8 @@
 //! A spike: a crowd comes to a server that is held at 80 % of what it serves, and leaves.
 //!
 //! The crowd comes within a second; a session that is refused does not come back. Refusals are counted apart: how fast they
-//! came and with which `Retry-After`. Goodput is the number of turns within the objective that were answered a second.
+//! came and with which `Retry-After`. Goodput is the number of turns within the objective that were answered a second; it is
+//! compared with that before the spike, at 80 % of the sessions that the climb found. A turn that is not answered is endless.
 
 use super::{StressPlan, load};
 use crate::load::{Length, Load, Outcome};
@@ -17,8 +18,12 @@ const COMES_WITHIN: Duration = Duration::from_secs(1);
 const WINDOW_S: f64 = 2.0;
 const STEP_S: f64 = 0.25;
 
-/// Turns of a window below which its percentile says nothing: one slow turn of few is no overload.
+/// Turns of a window below which its percentile says nothing: one slow turn of few is no overload, but one that is not
+/// answered is.
 const MIN_TURNS: usize = 8;
+
+/// Answers a second behind the spike, of those before it, below which a server has not recovered, however fast they are.
+const FEWEST: f64 = 0.5;
 
 /// Bounds of the figures.
 const REFUSED_MS: f64 = 50.0;
@@ -51,24 +56,31 @@ pub(super) async fn run(plan: &StressPlan, n: usize, progress: Progress<'_>) -> 
         load::run(guests, &|_| ()).await
     };
     let (base, crowd) = tokio::join!(load::run(base, progress), guests);
-    let during_s = (before.as_secs_f64(), (before + during).as_secs_f64());
-    Ok(Spike::of(base?, crowd?, during_s, plan.objective))
+    let [begins_s, ends_s, over_s] =
+        [before, before + during, before + during + plan.around_spike].map(|time| time.as_secs_f64());
+    Ok(Spike::of(base?, crowd?, [begins_s, ends_s, over_s], plan.objective))
 }
 
 impl Spike {
-    fn of(base: Outcome, crowd: Outcome, during_s: (f64, f64), objective: Duration) -> Self {
+    /// Of a spike from `begins_s` to `ends_s`; the base asks until `over_s`.
+    fn of(base: Outcome, crowd: Outcome, [begins_s, ends_s, over_s]: [f64; 3], objective: Duration) -> Self {
         let objective_ms = objective.as_secs_f64() * 1e3;
         let answered = answered(&base, 0.0);
-        let all: Vec<_> = answered.iter().copied().chain(self::answered(&crowd, during_s.0)).collect();
+        let all: Vec<_> = answered.iter().copied().chain(self::answered(&crowd, begins_s)).collect();
         let goodput = |(from, to): (f64, f64)| {
             let within = all.iter().filter(|(at, ms)| (from..to).contains(at) && *ms <= objective_ms).count();
             if to > from { within as f64 / (to - from) } else { 0.0 }
         };
         // The sessions come one after the other, and the first turns take their time.
-        let calm_from = during_s.0 / 2.0;
-        let end = answered.last().map_or(during_s.1, |(at, _)| *at).max(during_s.1);
-        let goodput = [(calm_from, during_s.0), during_s, (during_s.1, end)].map(goodput);
-        Self { recovery_s: recovery_s(&answered, during_s.1, objective_ms), base, crowd, during_s, goodput }
+        let (before, after) = ((begins_s / 2.0, begins_s), (ends_s, over_s));
+        let rate = |(from, to): (f64, f64)| {
+            answered.iter().filter(|(at, _)| (from..to).contains(at)).count() as f64 / (to - from)
+        };
+        let has_stopped = rate(after) == 0.0 || rate(after) < FEWEST * rate(before);
+        let turns: Vec<_> = answered.iter().copied().chain(unanswered(&base)).collect();
+        let recovery_s = if has_stopped { f64::INFINITY } else { recovery_s(&turns, after, objective_ms) };
+        let during_s = (begins_s, ends_s);
+        Self { goodput: [before, during_s, after].map(goodput), base, crowd, during_s, recovery_s }
     }
 
     /// Voice-to-voice latency of the turns asked during the spike by those who were there or were admitted.
@@ -92,11 +104,24 @@ impl Spike {
         waits
     }
 
-    /// Whether those admitted kept the objective, nobody was cut off, and the server recovered in time.
+    /// Turns of those who were there or were admitted that were not answered, at whatever time.
+    pub fn n_unanswered(&self) -> usize {
+        self.base.turns.iter().chain(&self.crowd.turns).filter(|turn| turn.wait.is_none()).count()
+    }
+
+    /// Goodput during the spike as a multiple of that before it.
+    fn kept(&self) -> f64 {
+        self.goodput[1] / self.goodput[0].max(1e-9)
+    }
+
+    /// Whether those admitted kept the objective, each turn was answered, no session was cut off, the others were refused in
+    /// time, the goodput stayed, and the server recovered in time.
     pub fn holds(&self, objective: Duration) -> bool {
         let p95 = self.during().percentile(95.0).is_none_or(|ms| ms <= objective.as_secs_f64() * 1e3);
         let cut_off = self.crowd.broken.len() > self.crowd.refused.len() || !self.base.broken.is_empty();
-        p95 && !cut_off && self.recovery_s <= RECOVERY_S
+        let refused_in_time = self.refusals().percentile(100.0).is_none_or(|ms| ms <= REFUSED_MS);
+        let recovered = self.kept() >= GOODPUT && self.recovery_s <= RECOVERY_S;
+        p95 && self.n_unanswered() == 0 && !cut_off && refused_in_time && recovered
     }
 
     pub(super) fn figures(&self, section: &mut Section, objective_ms: f64) {
@@ -109,6 +134,8 @@ impl Spike {
         section.percentile("spike: time to a refusal", &self.refusals(), 100.0, Some(REFUSED_MS));
         let broken = self.crowd.broken.len() - refused + self.base.broken.len();
         section.figures.push(count("sessions cut off", broken, n + crowd).at_most(0.0));
+        let n_turns = self.base.turns.len() + self.crowd.turns.len();
+        section.figures.push(count("turns not answered", self.n_unanswered(), n_turns).at_most(0.0));
         section.percentile("spike: voice-to-voice of those admitted", &self.during(), 95.0, Some(objective_ms));
         let [before, during, after] = self.goodput;
         for (when, value) in [("before", before), ("during", during), ("after", after)] {
@@ -119,10 +146,8 @@ impl Spike {
                 self.base.turns.len(),
             ));
         }
-        let peak = before.max(1e-9);
-        section
-            .figures
-            .push(Figure::new("spike: goodput during, of before", Unit::Times, during / peak, n).at_least(GOODPUT));
+        let kept = Figure::new("spike: goodput during, of before", Unit::Times, self.kept(), n);
+        section.figures.push(kept.at_least(GOODPUT));
         let recovery = Figure::new("spike: recovery after its end", Unit::Of("s"), self.recovery_s, n);
         section.figures.push(recovery.at_most(RECOVERY_S));
         let mut estimates: Vec<_> =
@@ -140,6 +165,7 @@ impl Spike {
             "begins_s": self.during_s.0,
             "ends_s": self.during_s.1,
             "goodput_per_second": {"before": self.goodput[0], "during": self.goodput[1], "after": self.goodput[2]},
+            "turns_not_answered": self.n_unanswered(),
             "recovery_s": Some(self.recovery_s).filter(|s| s.is_finite()),
             "refused": self.crowd.refused.iter().map(refusal).collect::<Vec<_>>(),
             "base": self.base.json(),
@@ -159,15 +185,20 @@ pub(super) fn answered(outcome: &Outcome, offset_s: f64) -> Vec<(f64, f64)> {
     points
 }
 
-/// The first moment behind `end_s` from which each window keeps the objective, as a time since then.
-fn recovery_s(answered: &[(f64, f64)], end_s: f64, objective_ms: f64) -> f64 {
-    let last = answered.last().map_or(end_s, |(at, _)| *at);
-    // Whole windows: the last turns are few.
-    let n_windows = ((last - WINDOW_S - end_s) / STEP_S).floor().max(0.0) as usize;
+/// When turns were asked that were not answered, with an endless latency.
+fn unanswered(outcome: &Outcome) -> impl Iterator<Item = (f64, f64)> {
+    let turns = outcome.turns.iter().filter(|turn| turn.wait.is_none());
+    turns.map(|turn| (turn.at.as_secs_f64(), f64::INFINITY))
+}
+
+/// The first moment behind `end_s` from which each window until `over_s` keeps the objective, as a time since then.
+fn recovery_s(turns: &[(f64, f64)], (end_s, over_s): (f64, f64), objective_ms: f64) -> f64 {
+    let n_windows = ((over_s - WINDOW_S - end_s) / STEP_S).floor().max(0.0) as usize;
     let keeps = |at: f64| {
         let waits: Waits =
-            answered.iter().filter(|(when, _)| (at..at + WINDOW_S).contains(when)).map(|(_, ms)| *ms).collect();
-        waits.len() < MIN_TURNS || waits.percentile(95.0).is_none_or(|ms| ms <= objective_ms)
+            turns.iter().filter(|(when, _)| (at..at + WINDOW_S).contains(when)).map(|(_, ms)| *ms).collect();
+        let (percent, bound) = if waits.len() < MIN_TURNS { (100.0, f64::MAX) } else { (95.0, objective_ms) };
+        waits.percentile(percent).is_none_or(|ms| ms <= bound)
     };
     let missed = (0..n_windows).rev().find(|n| !keeps(end_s + *n as f64 * STEP_S));
     match missed {
@@ -195,10 +226,13 @@ mod tests {
         Outcome { n_sessions: 10, turns: turns.collect(), ..Outcome::default() }
     }
 
+    /// From the beginning of the spike to its end and to that of the base.
+    const TIMES: [f64; 3] = [20.0, 30.0, 60.0];
+
     #[test]
     fn the_recovery_is_counted_from_the_end_of_the_spike() {
         let objective = Duration::from_millis(800);
-        let spike = |slow_s| Spike::of(outcome(60.0, slow_s), Outcome::default(), (20.0, 30.0), objective);
+        let spike = |slow_s| Spike::of(outcome(60.0, slow_s), Outcome::default(), TIMES, objective);
         assert_eq!(spike((0.0, 0.0)).recovery_s, 0.0);
         let late = spike((22.0, 33.0));
         assert!((2.5..=3.5).contains(&late.recovery_s), "{}", late.recovery_s);
@@ -212,22 +246,58 @@ mod tests {
     fn refusals_are_no_sessions_that_were_cut_off() {
         let objective = Duration::from_millis(800);
         let full = || ClientError::Unavailable { reason: "full".into(), retry_after: Some("3".into()) };
-        let refused = Refusal { after: Duration::from_millis(80), retry_after: Some("3".into()) };
-        let crowd = || Outcome {
+        let crowd = |refused_ms| Outcome {
             n_sessions: 2,
             broken: vec![(0, full())],
-            refused: vec![refused.clone()],
+            refused: vec![Refusal { after: Duration::from_millis(refused_ms), retry_after: Some("3".into()) }],
             ..outcome(5.0, (0.0, 0.0))
         };
-        let spike = Spike::of(outcome(60.0, (0.0, 0.0)), crowd(), (20.0, 30.0), objective);
-        assert!(spike.holds(objective));
+        let spike = |crowd| Spike::of(outcome(60.0, (0.0, 0.0)), crowd, TIMES, objective);
+        assert!(spike(crowd(40)).holds(objective));
+        let spike_of_80_ms = spike(crowd(80));
+        assert!(!spike_of_80_ms.holds(objective), "the refusal was late");
         let mut section = Section::new("stress", "");
-        spike.figures(&mut section, 800.0);
+        spike_of_80_ms.figures(&mut section, 800.0);
         let figure = |name: &str| section.figures.iter().find(|figure| figure.name == name).expect("there");
         assert_eq!(figure("spike: time to a refusal max").passes(), Some(false));
         assert_eq!(figure("spike: sessions cut off").value, 0.0);
         assert_eq!(section.notes, ["spike: Retry-After of refusals, in seconds: 3"]);
-        let cut = Outcome { broken: vec![(0, full()), (1, full())], ..crowd() };
-        assert!(!Spike::of(outcome(60.0, (0.0, 0.0)), cut, (20.0, 30.0), objective).holds(objective));
+        let cut = Outcome { broken: vec![(0, full()), (1, full())], ..crowd(40) };
+        assert!(!spike(cut).holds(objective));
+    }
+
+    #[test]
+    fn a_server_that_stops_answering_does_not_recover() {
+        let objective = Duration::from_millis(800);
+        let spike = |turns: Vec<TurnRecord>| {
+            let base = Outcome { n_sessions: 2, turns, ..Outcome::default() };
+            Spike::of(base, Outcome::default(), TIMES, objective)
+        };
+        let every = |s: f64, answers_until_s: f64| {
+            let times = (0..(60.0 / s) as usize).map(|n| n as f64 * s);
+            times.map(|at| turn(at, (at < answers_until_s).then_some(300.0))).collect::<Vec<_>>()
+        };
+        // Each turn that is asked is waited for in vain, or no other is asked because of the first one.
+        for (turns, n_unanswered) in [
+            (every(0.1, 30.0), 300),
+            (every(2.0, 30.0), 15),
+            (every(0.1, 25.0).into_iter().filter(|turn| turn.at.as_secs_f64() < 25.1).collect(), 1),
+            (outcome(30.0, (0.0, 0.0)).turns, 0),
+        ] {
+            let stopped = spike(turns);
+            assert_eq!((stopped.recovery_s, stopped.n_unanswered()), (f64::INFINITY, n_unanswered));
+            assert!(!stopped.holds(objective));
+        }
+        let mut one = every(2.0, 60.0);
+        one[16] = turn(32.0, None);
+        let one = spike(one);
+        assert!((1.5..=2.5).contains(&one.recovery_s), "{}", one.recovery_s);
+        assert!(!one.holds(objective), "a turn was not answered");
+        assert!(spike(every(2.0, 60.0)).holds(objective), "few turns are no overload");
+        let fewer = every(0.1, 60.0).into_iter().enumerate();
+        let fewer = fewer.filter(|(n, turn)| !(20.0..30.0).contains(&turn.at.as_secs_f64()) || n % 5 > 0);
+        let fewer = spike(fewer.map(|(_, turn)| turn).collect());
+        assert_eq!(fewer.recovery_s, 0.0);
+        assert!(!fewer.holds(objective), "the goodput fell to {:?}", fewer.goodput);
     }
 }
