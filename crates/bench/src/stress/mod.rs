@@ -212,7 +212,7 @@ impl StressPlan {
 impl StressReport {
     /// Whether the objective was kept in all phases.
     pub fn holds(&self) -> bool {
-        let keeps = |mixed: &Option<Mixed>| mixed.as_ref().is_none_or(|mixed| mixed.main.holds(self.objective));
+        let keeps = |mixed: &Option<Mixed>| mixed.as_ref().is_none_or(|mixed| mixed.holds(self.objective));
         let soaked = self.soak.as_ref().is_none_or(|soak| Drift::of(&soak.main).is_none_or(|drift| drift.holds()));
         let spiked = self.spike.as_ref().is_none_or(|spike| spike.holds(self.objective));
         self.held.is_some() && keeps(&self.hold) && keeps(&self.soak) && soaked && spiked
@@ -298,6 +298,12 @@ impl StressReport {
 }
 
 impl Mixed {
+    /// Whether each session on a good network was served, and each of its turns was answered.
+    fn holds(&self, objective: Duration) -> bool {
+        let waits = self.main.waits();
+        self.main.holds(objective) && waits.n_ended() == waits.len()
+    }
+
     fn figures(&self, section: &mut Section, name: &str, objective_ms: f64) {
         let main = &self.main;
         let waits = main.waits();
@@ -315,6 +321,12 @@ impl Mixed {
         for (unit, what, value) in share.into_iter().chain(memory) {
             section.figures.push(Figure::new(format!("{name}: {what}"), unit, value, n));
         }
+        self.figures_of_others(section, name);
+    }
+
+    /// Of the sessions on a bad network and of the slow readers.
+    fn figures_of_others(&self, section: &mut Section, name: &str) {
+        let count = |what: &str, n: usize, of: usize| Figure::new(format!("{name}: {what}"), Unit::Count, n as f64, of);
         if let Some(bad) = &self.bad {
             section.percentile(&format!("{name}: bad network"), &bad.waits(), 95.0, None);
             section.figures.push(count("sessions on a bad network that ended", bad.broken.len(), bad.n_sessions));
@@ -328,5 +340,23 @@ impl Mixed {
         let slow =
             self.slow.map(|slow| json!({"sessions": slow.sessions, "closed": slow.closed, "messages": slow.messages}));
         json!({"load": self.main.json(), "bad_network": self.bad.as_ref().map(Outcome::json), "slow_readers": slow})
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::load::TurnRecord;
+
+    #[test]
+    fn a_phase_with_a_turn_without_an_answer_is_not_held() {
+        let (objective, wait) = (Duration::from_millis(800), Duration::from_millis(300));
+        let mixed = |last: Option<Duration>| {
+            let waits = std::iter::repeat_n(Some(wait), 99).chain([last]);
+            let turns = waits.map(|wait| TurnRecord::asked(Duration::ZERO, wait)).collect();
+            Mixed { main: Outcome { n_sessions: 10, turns, ..Outcome::default() }, bad: None, slow: None }
+        };
+        assert!(mixed(Some(wait)).holds(objective));
+        assert!(!mixed(None).holds(objective), "p95 alone does not see it");
     }
 }

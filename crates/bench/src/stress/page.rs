@@ -59,13 +59,15 @@ fn climb(report: &StressReport, objective_ms: f64) -> Plot<'static> {
 
 fn crowd(spike: &Spike, objective_ms: f64) -> Plot<'static> {
     let dots = |class, points| Series { kind: Kind::Dots, class, points };
-    let series =
-        vec![dots("a", spike::answered(&spike.base, 0.0)), dots("b", spike::answered(&spike.crowd, spike.during_s.0))];
+    let series = vec![
+        dots("a", spike::answered(&spike.base.main, 0.0)),
+        dots("b", spike::answered(&spike.crowd, spike.during_s.0)),
+    ];
     Plot { x: "seconds", y: "ms", series, rules: vec![rule(objective_ms)] }
 }
 
 fn goodput(spike: &Spike, objective_ms: f64) -> Plot<'static> {
-    let mut turns = spike::answered(&spike.base, 0.0);
+    let mut turns = spike::answered(&spike.base.main, 0.0);
     turns.extend(spike::answered(&spike.crowd, spike.during_s.0));
     let last = turns.iter().map(|(at, _)| *at).fold(0.0, f64::max) as usize;
     let within = |second: usize| {

@@ -4,7 +4,7 @@
 //! came and with which `Retry-After`. Goodput is the number of turns within the objective that were answered a second; it is
 //! compared with that before the spike, at 80 % of the sessions that the climb found. A turn that is not answered is endless.
 
-use super::{StressPlan, load};
+use super::{Mixed, StressPlan, load};
 use crate::load::{Length, Load, Outcome};
 use crate::{BenchError, Figure, Progress, Section, Unit, Waits};
 use serde_json::{Value, json};
@@ -33,9 +33,9 @@ const GOODPUT: f64 = 0.9;
 /// What a spike did.
 #[derive(Debug)]
 pub struct Spike {
-    /// Those who were there before.
-    pub base: Outcome,
-    /// The crowd.
+    /// The sessions that were there before, with those that are mixed in.
+    pub base: Mixed,
+    /// The crowd, on good networks.
     pub crowd: Outcome,
     /// Beginning and end of the spike, in seconds from the start of the load.
     pub during_s: (f64, f64),
@@ -48,14 +48,14 @@ pub struct Spike {
 pub(super) async fn run(plan: &StressPlan, n: usize, progress: Progress<'_>) -> Result<Spike, BenchError> {
     let crowd = ((plan.spike - 1.0) * n as f64).round().max(1.0) as usize;
     let (before, during) = (plan.around_spike, plan.spike_for);
-    let base = plan.load(n, Length::For(before + during + plan.around_spike));
+    let base = plan.mixed(n, before + during + plan.around_spike, None, false, progress);
     let stagger = COMES_WITHIN / crowd as u32;
     let guests = Load { stagger, process: None, seed: 3, warm_up: 0, ..plan.load(crowd, Length::For(during)) };
     let guests = async {
         sleep(before).await;
         load::run(guests, &|_| ()).await
     };
-    let (base, crowd) = tokio::join!(load::run(base, progress), guests);
+    let (base, crowd) = tokio::join!(base, guests);
     let [begins_s, ends_s, over_s] =
         [before, before + during, before + during + plan.around_spike].map(|time| time.as_secs_f64());
     Ok(Spike::of(base?, crowd?, [begins_s, ends_s, over_s], plan.objective))
@@ -63,9 +63,9 @@ pub(super) async fn run(plan: &StressPlan, n: usize, progress: Progress<'_>) -> 
 
 impl Spike {
     /// Of a spike from `begins_s` to `ends_s`; the base asks until `over_s`.
-    fn of(base: Outcome, crowd: Outcome, [begins_s, ends_s, over_s]: [f64; 3], objective: Duration) -> Self {
+    fn of(base: Mixed, crowd: Outcome, [begins_s, ends_s, over_s]: [f64; 3], objective: Duration) -> Self {
         let objective_ms = objective.as_secs_f64() * 1e3;
-        let answered = answered(&base, 0.0);
+        let answered = answered(&base.main, 0.0);
         let all: Vec<_> = answered.iter().copied().chain(self::answered(&crowd, begins_s)).collect();
         let goodput = |(from, to): (f64, f64)| {
             let within = all.iter().filter(|(at, ms)| (from..to).contains(at) && *ms <= objective_ms).count();
@@ -77,7 +77,7 @@ impl Spike {
             answered.iter().filter(|(at, _)| (from..to).contains(at)).count() as f64 / (to - from)
         };
         let has_stopped = rate(after) == 0.0 || rate(after) < FEWEST * rate(before);
-        let turns: Vec<_> = answered.iter().copied().chain(unanswered(&base)).collect();
+        let turns: Vec<_> = answered.iter().copied().chain(unanswered(&base.main)).collect();
         let recovery_s = if has_stopped { f64::INFINITY } else { recovery_s(&turns, after, objective_ms) };
         let during_s = (begins_s, ends_s);
         Self { goodput: [before, during_s, after].map(goodput), base, crowd, during_s, recovery_s }
@@ -87,7 +87,7 @@ impl Spike {
     pub fn during(&self) -> Waits {
         let (from, to) = self.during_s;
         let mut waits = Waits::default();
-        let base = self.base.turns.iter().filter(|turn| (from..to).contains(&turn.at.as_secs_f64()));
+        let base = self.base.main.turns.iter().filter(|turn| (from..to).contains(&turn.at.as_secs_f64()));
         for turn in base.chain(&self.crowd.turns) {
             match turn.wait {
                 Some(wait) => waits.push(wait),
@@ -106,7 +106,7 @@ impl Spike {
 
     /// Turns of those who were there or were admitted that were not answered, at whatever time.
     pub fn n_unanswered(&self) -> usize {
-        self.base.turns.iter().chain(&self.crowd.turns).filter(|turn| turn.wait.is_none()).count()
+        self.base.main.turns.iter().chain(&self.crowd.turns).filter(|turn| turn.wait.is_none()).count()
     }
 
     /// Goodput during the spike as a multiple of that before it.
@@ -118,23 +118,23 @@ impl Spike {
     /// time, the goodput stayed, and the server recovered in time.
     pub fn holds(&self, objective: Duration) -> bool {
         let p95 = self.during().percentile(95.0).is_none_or(|ms| ms <= objective.as_secs_f64() * 1e3);
-        let cut_off = self.crowd.broken.len() > self.crowd.refused.len() || !self.base.broken.is_empty();
+        let cut_off = self.crowd.broken.len() > self.crowd.refused.len() || !self.base.main.broken.is_empty();
         let refused_in_time = self.refusals().percentile(100.0).is_none_or(|ms| ms <= REFUSED_MS);
         let recovered = self.kept() >= GOODPUT && self.recovery_s <= RECOVERY_S;
         p95 && self.n_unanswered() == 0 && !cut_off && refused_in_time && recovered
     }
 
     pub(super) fn figures(&self, section: &mut Section, objective_ms: f64) {
-        let (n, crowd) = (self.base.n_sessions, self.crowd.n_sessions);
+        let (n, crowd) = (self.base.main.n_sessions, self.crowd.n_sessions);
         let refused = self.crowd.refused.len();
         let count = |what: &str, n: usize, of: usize| Figure::new(format!("spike: {what}"), Unit::Count, n as f64, of);
         section.figures.push(count("sessions that came", crowd, n + crowd));
         section.figures.push(count("of them refused", refused, crowd));
         section.percentile("spike: time to a refusal", &self.refusals(), 50.0, None);
         section.percentile("spike: time to a refusal", &self.refusals(), 100.0, Some(REFUSED_MS));
-        let broken = self.crowd.broken.len() - refused + self.base.broken.len();
+        let broken = self.crowd.broken.len() - refused + self.base.main.broken.len();
         section.figures.push(count("sessions cut off", broken, n + crowd).at_most(0.0));
-        let n_turns = self.base.turns.len() + self.crowd.turns.len();
+        let n_turns = self.base.main.turns.len() + self.crowd.turns.len();
         section.figures.push(count("turns not answered", self.n_unanswered(), n_turns).at_most(0.0));
         section.percentile("spike: voice-to-voice of those admitted", &self.during(), 95.0, Some(objective_ms));
         let [before, during, after] = self.goodput;
@@ -143,13 +143,14 @@ impl Spike {
                 format!("spike: goodput {when}"),
                 Unit::PerSecond,
                 value,
-                self.base.turns.len(),
+                self.base.main.turns.len(),
             ));
         }
         let kept = Figure::new("spike: goodput during, of before", Unit::Times, self.kept(), n);
         section.figures.push(kept.at_least(GOODPUT));
         let recovery = Figure::new("spike: recovery after its end", Unit::Of("s"), self.recovery_s, n);
         section.figures.push(recovery.at_most(RECOVERY_S));
+        self.base.figures_of_others(section, "spike");
         let mut estimates: Vec<_> =
             self.crowd.refused.iter().filter_map(|refusal| refusal.retry_after.clone()).collect();
         estimates.sort();
@@ -226,13 +227,18 @@ mod tests {
         Outcome { n_sessions: 10, turns: turns.collect(), ..Outcome::default() }
     }
 
+    /// Without sessions that are mixed in.
+    fn alone(main: Outcome) -> Mixed {
+        Mixed { main, bad: None, slow: None }
+    }
+
     /// From the beginning of the spike to its end and to that of the base.
     const TIMES: [f64; 3] = [20.0, 30.0, 60.0];
 
     #[test]
     fn the_recovery_is_counted_from_the_end_of_the_spike() {
         let objective = Duration::from_millis(800);
-        let spike = |slow_s| Spike::of(outcome(60.0, slow_s), Outcome::default(), TIMES, objective);
+        let spike = |slow_s| Spike::of(alone(outcome(60.0, slow_s)), Outcome::default(), TIMES, objective);
         assert_eq!(spike((0.0, 0.0)).recovery_s, 0.0);
         let late = spike((22.0, 33.0));
         assert!((2.5..=3.5).contains(&late.recovery_s), "{}", late.recovery_s);
@@ -252,7 +258,7 @@ mod tests {
             refused: vec![Refusal { after: Duration::from_millis(refused_ms), retry_after: Some("3".into()) }],
             ..outcome(5.0, (0.0, 0.0))
         };
-        let spike = |crowd| Spike::of(outcome(60.0, (0.0, 0.0)), crowd, TIMES, objective);
+        let spike = |crowd| Spike::of(alone(outcome(60.0, (0.0, 0.0))), crowd, TIMES, objective);
         assert!(spike(crowd(40)).holds(objective));
         let spike_of_80_ms = spike(crowd(80));
         assert!(!spike_of_80_ms.holds(objective), "the refusal was late");
@@ -271,7 +277,7 @@ mod tests {
         let objective = Duration::from_millis(800);
         let spike = |turns: Vec<TurnRecord>| {
             let base = Outcome { n_sessions: 2, turns, ..Outcome::default() };
-            Spike::of(base, Outcome::default(), TIMES, objective)
+            Spike::of(alone(base), Outcome::default(), TIMES, objective)
         };
         let every = |s: f64, answers_until_s: f64| {
             let times = (0..(60.0 / s) as usize).map(|n| n as f64 * s);
