@@ -2,7 +2,9 @@
 
 use super::cli::bench;
 use serde_json::Value;
+use std::io::{BufRead, BufReader};
 use std::path::Path;
+use std::process::{Child, Command, Stdio};
 
 fn json(path: &Path) -> Value {
     serde_json::from_str(&std::fs::read_to_string(path).expect("it was written")).expect("JSON")
@@ -95,4 +97,61 @@ fn a_stress_test_has_all_phases_and_its_profile_can_be_planned_with() {
     for figure in ["stt.service", "tts.service", "turn.rest_ms", "hub.base_mib"] {
         assert!(measured.iter().any(|path| **path == figure), "{figure}: {measured:?}");
     }
+}
+
+/// A hub that is killed when this is dropped.
+struct Server(Child);
+
+impl Server {
+    /// With fake engines and these settings; its address.
+    fn start(settings: &[&str]) -> (Self, String) {
+        let settings = settings.iter().flat_map(|setting| ["--set", setting]);
+        let mut command = Command::new(env!("CARGO_BIN_EXE_antiphon-bench"));
+        command.args(["hub", "fake"]).args(settings).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut server = Self(command.spawn().expect("the binary starts"));
+        let mut address = String::new();
+        let output = server.0.stdout.take().expect("piped");
+        BufReader::new(output).read_line(&mut address).expect("it prints its address");
+        (server, format!("http://{}", address.trim()))
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// 300 ms of a loud tone at 24 kHz as a WAV file.
+fn tone() -> Vec<u8> {
+    let samples = (0..7_200).flat_map(|i| (if i % 24 < 12 { 8_000_i16 } else { -8_000 }).to_le_bytes());
+    let samples: Vec<u8> = samples.collect();
+    let n_bytes = samples.len() as u32;
+    let format =
+        [16_u32.to_le_bytes(), [1, 0, 1, 0], 24_000_u32.to_le_bytes(), 48_000_u32.to_le_bytes(), [2, 0, 16, 0]];
+    let head = [&b"RIFF"[..], &(36 + n_bytes).to_le_bytes(), b"WAVEfmt ", &format.concat(), b"data"].concat();
+    [head, n_bytes.to_le_bytes().to_vec(), samples].concat()
+}
+
+#[test]
+fn a_server_that_speculates_gives_no_profile() {
+    let folder = tempfile::tempdir().expect("a folder");
+    std::fs::write(folder.path().join("tone.wav"), tone()).expect("room");
+    let (clips, file) = (folder.path().to_str().expect("plain"), folder.path().join("profile.json"));
+    let profile = |setting: &str| {
+        let (_server, url) = Server::start(&[setting]);
+        let load = ["stress", "--quick", "--sessions-from", "1", "--hold", "0", "--spike", "1", "--url", &url];
+        let files = ["--clips", clips, "--profile-out", file.to_str().expect("plain")];
+        let output = bench(&[&load[..], &files[..]].concat(), &[], b"");
+        let [out, said] = [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
+        assert!(out.contains("largest number of sessions"), "the report is shown: {out}{said}");
+        (output.status.code(), said)
+    };
+    let (code, said) = profile("speculation.after_ms=80");
+    assert!(code == Some(1) && said.contains("set speculation.after_ms = 0"), "{said}");
+    assert!(!file.exists());
+    let (code, said) = profile("speculation.after_ms=0");
+    assert_eq!(code, Some(0), "{said}");
+    assert!(file.exists());
 }

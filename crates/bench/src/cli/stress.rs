@@ -3,6 +3,7 @@
 use super::cluster::CostArgs;
 use super::{hub_command, progress};
 use crate::load::Clips;
+use crate::plan::Profile;
 use crate::stress::{self, Calibration, Known, KnownStage, Mix, StressPlan, StressReport};
 use crate::{BenchError, Hub, Process, Report, cluster};
 use antiphon::cli::target::{Mode, Target, failure};
@@ -168,13 +169,13 @@ pub(super) async fn run(args: StressArgs) -> Result<(), CliError> {
     }
     let report = report?;
     let profile = match &args.profile_out {
-        Some(path) => Some((path, args.profile(&clips, &report).await?)),
+        Some(path) => Some((path, args.profile(&clips, &report).await)),
         None => None,
     };
     progress("");
     args.tell(&report, &plan)?;
     if let Some((path, profile)) = profile {
-        write(path, &(serde_json::to_string_pretty(&profile).map_err(|error| CliError::failed(&error))? + "\n"))?;
+        write_profile(path, &profile?)?;
     }
     match report.held {
         None => Err(CliError::Failed("not a single session keeps the objective".into())),
@@ -272,7 +273,7 @@ impl StressArgs {
     }
 
     /// A profile, from one session with a hub that does not speculate.
-    async fn profile(&self, clips: &Arc<Clips>, report: &StressReport) -> Result<crate::plan::Profile, CliError> {
+    async fn profile(&self, clips: &Arc<Clips>, report: &StressReport) -> Result<Profile, CliError> {
         let hub = self.start(&calm()).await?;
         let plan = self.plan(hub.as_ref(), clips)?;
         let after_ms = antiphon::config::Config::default().speculation.after_ms;
@@ -366,6 +367,10 @@ fn chunks(reply_words: usize) -> usize {
     let mut chunker = Chunker::new(Language::English);
     let n = chunker.push(&crate::mock::reply_of("", reply_words)).len();
     (n + chunker.finish().len()).max(1)
+}
+
+fn write_profile(path: &Path, profile: &Profile) -> Result<(), CliError> {
+    write(path, &(serde_json::to_string_pretty(profile).map_err(|error| CliError::failed(&error))? + "\n"))
 }
 
 fn write(path: &Path, text: &str) -> Result<(), CliError> {

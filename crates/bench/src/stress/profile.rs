@@ -1,8 +1,8 @@
 //! Figures for the planner: one session's turns in parts, from the hub's turn records, and what sessions cost, from the hold.
 //!
 //! The hub must not speculate meanwhile (`speculation.after_ms = 0`), because the stages of a speculative response run
-//! during the wait for the end of the turn and are no parts of its own. How many slots a stage has cannot be seen from
-//! outside: the caller says so ([`Known`]).
+//! during the wait for the end of the turn and are no parts of its own: turn records that show it are an error. How many
+//! slots a stage has cannot be seen from outside: the caller says so ([`Known`]).
 
 use super::{Mixed, StressPlan, load};
 use crate::load::{Length, Outcome};
@@ -64,7 +64,7 @@ pub enum KnownStage {
 /// Talks as one session for so many turns and makes a profile. `hold`: a load of many sessions, for what a session costs.
 ///
 /// # Errors
-/// The server does not answer, or shows no turn records.
+/// The server does not answer, shows no turn records, or answers speculatively.
 pub async fn measure(
     plan: &StressPlan,
     n_turns: usize,
@@ -76,6 +76,14 @@ pub async fn measure(
     let one = load::Load { barge_in: 0.0, ..plan.load(1, Length::Turns(n_turns)) };
     let outcome = load::run(one, progress).await?;
     let records = records(plan, outcome.counted().count().clamp(1, PAGE)).await?;
+    let n_speculative = records.iter().filter(|record| is_speculative(record)).count();
+    if n_speculative > 0 {
+        return Err(BenchError::Method(format!(
+            "{n_speculative} of {} turns had a speculative response, whose stages are no parts of the turn's latency: set \
+             speculation.after_ms = 0 at the server, restart it, and measure again",
+            records.len()
+        )));
+    }
     let turns: Vec<Parts> = records.iter().filter_map(Parts::of).collect();
     if turns.is_empty() {
         return Err(BenchError::Method("the server shows no turn records with parts; a hub does at /api/turns".into()));
@@ -103,6 +111,11 @@ impl Parts {
         let reply = record["audio"]["generated_ms"].as_f64().filter(|ms| *ms > 0.0)?;
         Some(Self { endpointing: of("endpointing"), stt: of("stt"), llm: of("llm"), tts: of("tts"), reply })
     }
+}
+
+/// Whether a response was begun before the end of the turn was sure.
+fn is_speculative(record: &Value) -> bool {
+    record["guesses"].as_array().is_some_and(|guesses| !guesses.is_empty())
 }
 
 /// The newest turn records.
