@@ -153,5 +153,7 @@ fn a_server_that_speculates_gives_no_profile() {
     assert!(!file.exists());
     let (code, said) = profile("speculation.after_ms=0");
     assert_eq!(code, Some(0), "{said}");
-    assert!(file.exists());
+    // A recognizer holds its slot while the tone sounds.
+    let stt = json(&file)["stt"]["service"]["points"][0].take();
+    assert!(stt["hold_ms"].as_f64().expect("a number") > 250.0 + stt["first_ms"].as_f64().expect("a number"), "{stt}");
 }

@@ -98,18 +98,30 @@ struct Parts {
     llm: f64,
     tts: f64,
     reply: f64,
+    /// Durations of the stages' runs, of which parts are only what the person waited for.
+    stt_runs: Vec<f64>,
+    tts_runs: Vec<f64>,
 }
 
 impl Parts {
     /// The parts of a turn record; `None` if it was not answered by voice.
     fn of(record: &Value) -> Option<Self> {
-        let parts = record["parts"].as_array().filter(|parts| !parts.is_empty())?;
-        let of = |stage: &str| {
-            let of_stage = parts.iter().filter(|part| part["stage"] == stage);
-            of_stage.map(|part| part["to_ms"].as_f64().unwrap_or(0.0) - part["from_ms"].as_f64().unwrap_or(0.0)).sum()
+        let times = |list: &str, stage: &str| -> Vec<f64> {
+            let of_stage = record[list].as_array().into_iter().flatten().filter(|one| one["stage"] == stage);
+            of_stage.filter_map(|one| Some(one["to_ms"].as_f64()? - one["from_ms"].as_f64()?)).collect()
         };
+        let of = |stage: &str| times("parts", stage).iter().sum();
+        record["parts"].as_array().filter(|parts| !parts.is_empty())?;
         let reply = record["audio"]["generated_ms"].as_f64().filter(|ms| *ms > 0.0)?;
-        Some(Self { endpointing: of("endpointing"), stt: of("stt"), llm: of("llm"), tts: of("tts"), reply })
+        Some(Self {
+            endpointing: of("endpointing"),
+            stt: of("stt"),
+            llm: of("llm"),
+            tts: of("tts"),
+            reply,
+            stt_runs: times("stages", "stt"),
+            tts_runs: times("stages", "tts"),
+        })
     }
 }
 
@@ -159,7 +171,7 @@ fn profile(plan: &StressPlan, known: &Known, one: &Outcome, turns: &[Parts], hol
     let waits: Vec<f64> = one.counted().filter_map(|turn| Some(turn.wait?.as_secs_f64() * 1e3)).collect();
     let rest = quantiles(waits).into_iter().map(|ms| (ms - staged).max(0.0)).collect();
     let from = format!("antiphon-bench stress, {} turns of one session", turns.len());
-    for path in ["turn.endpointing_ms", "turn.rest_ms", "stt.service", "llm.service", "tts.service"] {
+    for path in ["turn.endpointing_ms", "turn.rest_ms", "llm.service"] {
         measured(path, &from);
     }
     for path in ["conversation.turns_per_minute", "conversation.speech_s", "conversation.reply_s"] {
@@ -193,9 +205,13 @@ fn profile(plan: &StressPlan, known: &Known, one: &Outcome, turns: &[Parts], hol
         sources.entry(path).or_insert(source);
     }
     let needs = Needs { machine: "cpu".into(), cores: 1.0, memory_gib: 0.5, accelerators: 0.0 };
-    for stage in ["stt", "tts"] {
+    let stt_runs: Vec<_> = turns.iter().map(|turn| turn.stt_runs.as_slice()).collect();
+    let tts_runs: Vec<_> = turns.iter().map(|turn| turn.tts_runs.as_slice()).collect();
+    for (stage, known, runs) in [("stt", known.stt, &stt_runs), ("tts", known.tts, &tts_runs)] {
+        let [service, requests] = known.sources(&from, runs);
+        sources.insert(format!("{stage}.service"), service);
+        sources.insert(format!("{stage}.requests_per_turn"), requests);
         sources.insert(format!("{stage}.needs"), assumed("one core for each instance"));
-        sources.insert(format!("{stage}.requests_per_turn"), assumed("as the caller of the stress test says"));
     }
     sources.insert("llm.requests_per_turn".into(), assumed("one"));
     sources.insert("nats.hop_ms".into(), assumed("the engines ran in the hub"));
@@ -215,7 +231,7 @@ fn profile(plan: &StressPlan, known: &Known, one: &Outcome, turns: &[Parts], hol
         },
         hub: HubProfile { ..hub },
         turn: TurnProfile { endpointing_ms: vec![median(&endpointing)], rest_ms: rest, speculation: early },
-        stt: known.stt.profile(engine("stt"), median(&stt), needs.clone()),
+        stt: known.stt.profile(engine("stt"), median(&stt), &stt_runs, needs.clone()),
         llm: StageProfile {
             engine: engine("llm"),
             requests_per_turn: 1.0,
@@ -223,7 +239,7 @@ fn profile(plan: &StressPlan, known: &Known, one: &Outcome, turns: &[Parts], hol
             needs: None,
             settings: BTreeMap::new(),
         },
-        tts: known.tts.profile(engine("tts"), median(&tts), needs),
+        tts: known.tts.profile(engine("tts"), median(&tts), &tts_runs, needs),
         nats: crate::plan::NatsProfile { hop_ms: 0.0, ..base.nats.clone() },
         machines: base.machines.clone(),
         sources,
@@ -235,12 +251,18 @@ fn assumed(why: &str) -> Source {
 }
 
 impl KnownStage {
-    fn profile(self, engine: String, first_ms: f64, needs: Needs) -> StageProfile {
+    /// `runs`: durations of the stage's runs of each turn, in milliseconds.
+    fn profile(self, engine: String, first_ms: f64, runs: &[&[f64]], needs: Needs) -> StageProfile {
         let first_ms = first_ms.max(SHORTEST_MS);
         let (requests_per_turn, service) = match self {
             Self::Slots { slots } => {
-                let points = vec![SlotPoint { batch: 1.0, first_ms, hold_ms: first_ms }];
-                (1.0, Service::Slots { slots, points, variation: 0.5 })
+                let all = runs.concat();
+                let (requests_per_turn, hold_ms) = match all.len() as f64 {
+                    0.0 => (1.0, first_ms),
+                    n => (n / runs.len() as f64, (all.iter().sum::<f64>() / n).max(first_ms)),
+                };
+                let points = vec![SlotPoint { batch: 1.0, first_ms, hold_ms }];
+                (requests_per_turn, Service::Slots { slots, points, variation: 0.5 })
             }
             Self::Runs { slots, requests_per_turn, runs_per_request } => {
                 let points = vec![RunPoint { batch: 1.0, run_ms: first_ms }];
@@ -248,6 +270,26 @@ impl KnownStage {
             }
         };
         StageProfile { engine, requests_per_turn, service, needs: Some(needs), settings: BTreeMap::new() }
+    }
+
+    /// Where the service and the requests of a turn come from. A slot is held for a run of the stage: by a recognizer from the
+    /// beginning of the utterance to its words, by a voice from the first chunk of a reply to its last sound, because chunks
+    /// are spoken one after another.
+    fn sources(self, from: &str, runs: &[&[f64]]) -> [Source; 2] {
+        let measured = |what: &str| Source { measured: true, from: format!("{from}{what}") };
+        match self {
+            Self::Runs { .. } => [measured(""), assumed("as the caller of the stress test says")],
+            Self::Slots { .. } if runs.concat().is_empty() => [
+                assumed(
+                    "the turn records show no runs of the stage: a slot is held until the first output, which is measured",
+                ),
+                assumed("one: the turn records show no runs of the stage"),
+            ],
+            Self::Slots { .. } => [
+                measured("; a slot is held for a run of the stage, how many there are is as the caller says"),
+                measured("; all chunks of a reply are one request"),
+            ],
+        }
     }
 }
 
@@ -281,6 +323,7 @@ mod tests {
         let part = |stage: &str, from: f64, to: f64| json!({"stage": stage, "from_ms": from, "to_ms": to});
         let record = json!({
             "parts": [part("endpointing", 0.0, 210.0), part("stt", 210.0, 255.5), part("llm", 255.5, 256.0), part("tts", 256.0, 300.0)],
+            "stages": [part("stt", -2_000.0, 255.5), part("tts", 256.0, 900.0)],
             "audio": {"generated_ms": 1_400.0},
         });
         let parts = Parts::of(&record).expect("parts");
@@ -288,8 +331,29 @@ mod tests {
             (parts.endpointing, parts.stt, parts.llm, parts.tts, parts.reply),
             (210.0, 45.5, 0.5, 44.0, 1_400.0)
         );
+        assert_eq!((parts.stt_runs, parts.tts_runs), (vec![2_255.5], vec![644.0]));
         assert!(Parts::of(&json!({"parts": [], "audio": {"generated_ms": 9.0}})).is_none());
         assert!(Parts::of(&json!({"parts": [part("stt", 0.0, 1.0)], "audio": {"generated_ms": 0.0}})).is_none());
+    }
+
+    #[test]
+    fn slots_are_held_for_the_runs_of_a_stage() {
+        let needs = Needs { machine: "cpu".into(), cores: 1.0, memory_gib: 0.5, accelerators: 0.0 };
+        let slots = KnownStage::Slots { slots: 4 };
+        let of = |runs: &[&[f64]]| {
+            let stage = slots.profile("an engine".into(), 45.0, runs, needs.clone());
+            let Service::Slots { points, .. } = stage.service else { panic!("{:?}", stage.service) };
+            let measured = slots.sources("one session", runs).map(|source| source.measured);
+            (stage.requests_per_turn, points[0].first_ms, points[0].hold_ms, measured)
+        };
+        assert_eq!(of(&[&[2_000.0, 400.0], &[1_500.0]]), (1.5, 45.0, 1_300.0, [true, true]));
+        assert_eq!(of(&[&[], &[]]), (1.0, 45.0, 45.0, [false, false]));
+        let runs = KnownStage::Runs { slots: 4, requests_per_turn: 2.0, runs_per_request: 7.0 };
+        let stage = runs.profile("an engine".into(), 45.0, &[&[2_000.0]], needs);
+        let points = vec![RunPoint { batch: 1.0, run_ms: 45.0 }];
+        let service = Service::Runs { slots: 4, runs_per_request: 7.0, points, variation: 0.0 };
+        assert_eq!((stage.requests_per_turn, stage.service), (2.0, service));
+        assert_eq!(runs.sources("one session", &[]).map(|source| source.measured), [true, false]);
     }
 
     #[test]
