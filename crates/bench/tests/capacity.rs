@@ -57,6 +57,11 @@ fn what_cannot_be_planned_says_why() {
     ends(&["plan", "--profile", "nowhere.json"], 1, "nowhere.json: cannot be read");
     ends(&["plan", "--peak", "0"], 2, "write a share above 0.0");
     ends(&["stress", "--slow-readers", "0.5", "--bad-network", "0.5"], 2, "leave too few sessions");
+    let of_phases = ["--html", "--objective-ms", "--sessions-from", "--most", "--step", "--spike", "--spike-seconds"];
+    for option in of_phases.into_iter().chain(["--soak", "--barge-in", "--slow-readers", "--bad-network"]) {
+        ends(&["stress", "--calibrate", "--quick", option, "1"], 2, "cannot be used with");
+    }
+    ends(&["stress", "--quick", "--fit", "1"], 2, "--calibrate");
 }
 
 #[test]
@@ -97,6 +102,21 @@ fn a_stress_test_has_all_phases_and_its_profile_can_be_planned_with() {
     for figure in ["stt.service", "tts.service", "turn.rest_ms", "hub.base_mib"] {
         assert!(measured.iter().any(|path| **path == figure), "{figure}: {measured:?}");
     }
+}
+
+#[test]
+fn a_calibrated_profile_can_be_planned_with() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("profile.json");
+    let profile = file.to_str().expect("plain");
+    let args = ["stress", "--calibrate", "--quick", "--reply-words", "6", "--fit", "1", "--check", "2"];
+    let output = bench(&[&args[..], &["--profile-out", profile]].concat(), &[], b"");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let from = json(&file)["sources"]["tts.service"]["from"].to_string();
+    assert!(from.contains("fitted to 1 sessions"), "{from}");
+    let output = bench(&["plan", "--profile", profile, "--users", "1000"], &[], b"");
+    let plan = String::from_utf8_lossy(&output.stdout);
+    assert!(plan.contains("profile \"calibrated\"") && !plan.contains("no source is given"), "{plan}");
 }
 
 /// A hub that is killed when this is dropped.

@@ -21,6 +21,22 @@ const SPOKEN: usize = 48;
 /// Timeout of a response.
 const PATIENCE: Duration = Duration::from_secs(20);
 
+/// Options of the phases, which `--calibrate` does not have; nor does it mix in other sessions.
+const OF_PHASES: [&str; 12] = [
+    "url",
+    "objective_ms",
+    "sessions_from",
+    "most",
+    "step",
+    "spike",
+    "spike_seconds",
+    "soak",
+    "barge_in",
+    "slow_readers",
+    "bad_network",
+    "html",
+];
+
 /// The server, the load and its phases.
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -29,7 +45,7 @@ Examples:
   antiphon-bench stress --engines offline --sessions-from 2 --barge-in 0.2 --slow-readers 0.1 --bad-network 0.1
   antiphon-bench stress --url http://127.0.0.1:8080 --pid $(pgrep -x antiphon) --clips recordings/ --soak 30
   antiphon-bench stress --profile-out measured.json          and then: antiphon-bench plan --profile measured.json
-  antiphon-bench stress --calibrate --json calibration.json  the planner's model against measured loads
+  antiphon-bench stress --calibrate --json calibration.json  the planner's model against measured loads; it has no phases
 
 The phases: climb (doubling, then bisection, until p95 of voice-to-voice breaks the objective), hold at 80 % of what was
 found, spike (--spike times those sessions come within a second and leave), soak. Sessions on a bad network and slow
@@ -98,7 +114,7 @@ pub struct StressArgs {
     /// Share of the sessions on a bad network: 0.0 to 1.0
     #[arg(long, value_name = "SHARE", default_value_t = 0.0, value_parser = share)]
     bad_network: f64,
-    /// Write a profile for `antiphon-bench plan`
+    /// Write a profile for `antiphon-bench plan`; with --calibrate, the calibrated one
     #[arg(long, value_name = "FILE")]
     profile_out: Option<PathBuf>,
     /// For --profile-out of a server or of other engines: utterances recognized at once
@@ -108,13 +124,13 @@ pub struct StressArgs {
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..))]
     tts_slots: u16,
     /// Compare the planner's model with loads instead: fitted to the first list of sessions
-    #[arg(long, conflicts_with = "url")]
+    #[arg(long, conflicts_with_all = OF_PHASES)]
     calibrate: bool,
     /// With --calibrate: the loads that the model is fitted to
-    #[arg(long, value_name = "N,N", value_delimiter = ',', default_values_t = [6, 16])]
+    #[arg(long, requires = "calibrate", value_name = "N,N", value_delimiter = ',', default_values_t = [6, 16])]
     fit: Vec<usize>,
     /// With --calibrate: the loads at which it is checked
-    #[arg(long, value_name = "N,N", value_delimiter = ',', default_values_t = [3, 10, 20])]
+    #[arg(long, requires = "calibrate", value_name = "N,N", value_delimiter = ',', default_values_t = [3, 10, 20])]
     check: Vec<usize>,
     /// Write all results as JSON
     #[arg(long, value_name = "FILE")]
@@ -304,6 +320,9 @@ impl StressArgs {
             let mut json = report.json();
             json["calibration"] = calibration.json();
             write(path, &(json.to_string() + "\n"))?;
+        }
+        if let Some(path) = &self.profile_out {
+            write_profile(path, &calibration.profile)?;
         }
         super::tell(&report, false, self.strict)
     }

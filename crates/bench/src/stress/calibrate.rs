@@ -83,8 +83,16 @@ pub async fn calibrate(
     let error = |factor: f64| to_fit.iter().map(|load| compare(factor, *load).error()).sum::<f64>();
     let best = factors.map(|factor| (error(factor), factor)).min_by(|a, b| a.0.total_cmp(&b.0));
     let factor = best.map_or(1.0, |(_, factor)| factor);
+    let mut profile = scaled(&base, factor);
+    profile.name = "calibrated".into();
+    let loads = fit.iter().map(usize::to_string).collect::<Vec<_>>().join(", ");
+    for path in ["stt.service", "tts.service"] {
+        if let Some(source) = profile.sources.get_mut(path) {
+            source.from += &format!("; times {factor:.2}, fitted to {loads} sessions");
+        }
+    }
     Ok(Calibration {
-        profile: scaled(&base, factor),
+        profile,
         factor,
         fitted: to_fit.iter().map(|load| compare(factor, *load)).collect(),
         checked: to_check.iter().map(|load| compare(factor, *load)).collect(),

@@ -199,10 +199,13 @@ fn profile(plan: &StressPlan, known: &Known, one: &Outcome, turns: &[Parts], hol
         starts_ms: known.speculation_after_ms + 16.0,
         ..base.turn.speculation.clone().unwrap_or(SpeculationProfile { starts_ms: 0.0, share: 1.0 })
     });
-    let unmeasured = |path: &str| base.sources.get(path).cloned().map(|source| (path.to_owned(), source));
-    let kept = ["conversation.talking_share", "hub.idle_cores", "hub.idle_kib", "hub.up_kbit_s", "hub.down_kbit_s"];
-    for (path, source) in kept.into_iter().chain(["turn.speculation", "nats.stream_cores"]).filter_map(unmeasured) {
-        sources.entry(path).or_insert(source);
+    let kept = ["talking_cores", "idle_cores", "talking_kib", "idle_kib", "base_mib", "up_kbit_s", "down_kbit_s"];
+    let kept = kept.map(|of| format!("hub.{of}")).into_iter();
+    let kept = kept.chain(["conversation.talking_share", "turn.speculation", "nats.stream_cores"].map(str::to_owned));
+    for path in kept {
+        if let Some(source) = base.sources.get(&path) {
+            sources.entry(path).or_insert_with(|| source.clone());
+        }
     }
     let needs = Needs { machine: "cpu".into(), cores: 1.0, memory_gib: 0.5, accelerators: 0.0 };
     let stt_runs: Vec<_> = turns.iter().map(|turn| turn.stt_runs.as_slice()).collect();
