@@ -2,9 +2,9 @@
 //! limits.
 //!
 //! `connections`: each opens a session and leaves it, one half with a close frame, the other without. Anonymous memory,
-//! open files and tasks are compared after the first thousand and at the end. `an abusive key`: fifty sessions of one key on mock
-//! engines, alone and beside another key that sends requests, upgrades, responses and audio at fifty times its limits. The hub
-//! runs on one core, all clients and the mock engines on the other.
+//! open files and tasks are compared after the first thousand and at the end. `an abusive key`: fifty sessions of one
+//! key on mock engines, alone and beside another key that sends requests, upgrades, responses and audio at fifty times
+//! its limits. The hub runs on one core, all clients and the mock engines on the other.
 
 use super::hub::{Engines, Hub};
 use super::load::{self, Outcome};

@@ -2,9 +2,9 @@
 //!
 //! Sessions: the difference of peak resident memory (`VmHWM`) after one session and after fifty more concurrent
 //! sessions, divided by fifty. Both peaks include temporary memory of the turns, and pages of the program's file: the
-//! kernel keeps no peak of anonymous memory. Connections: the difference of anonymous memory (`RssAnon`, `RssShmem`) with
-//! one open connection and with five thousand that have sent nothing. Each uses a hub of its own, because freed memory is
-//! reused.
+//! kernel keeps no peak of anonymous memory. Connections: the difference of anonymous memory (`RssAnon`, `RssShmem`)
+//! with one open connection and with five thousand that have sent nothing. Each uses a hub of its own, because freed
+//! memory is reused.
 
 use super::hub::{Engines, Hub};
 use super::own_share::{N_SESSIONS, converse};
@@ -27,7 +27,7 @@ const SESSION_KIB: f64 = 1024.0;
 pub(super) const IDLE_KIB: f64 = 48.0;
 
 pub(super) async fn measure(plan: &Plan, progress: Progress<'_>) -> Result<Taken, BenchError> {
-    let how = "zero-latency engines; a session by peak resident memory of the hub's process, a connection by anonymous memory";
+    let how = "zero-latency engines; sessions by peak resident memory of the hub, connections by anonymous memory";
     let mut section = Section::new(Measure::Memory.name(), how);
 
     progress(&format!("memory: {N_SESSIONS} sessions"));

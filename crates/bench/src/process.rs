@@ -10,8 +10,8 @@ pub(super) const TICKS_PER_SECOND: f64 = 100.0;
 pub struct Process(pub u32);
 
 impl Process {
-    /// Current resident memory, in bytes. It includes pages of the program's file, which come and go with the memory that
-    /// the system has free. Fails if there is no such process, or no `/proc`.
+    /// Current resident memory, in bytes. It includes pages of the program's file, which come and go with the memory
+    /// that the system has free. Fails if there is no such process, or no `/proc`.
     pub fn resident(self) -> Result<u64, BenchError> {
         self.status("VmRSS:")
     }

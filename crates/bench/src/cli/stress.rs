@@ -45,7 +45,7 @@ Examples:
   antiphon-bench stress --engines offline --sessions-from 2 --barge-in 0.2 --slow-readers 0.1 --bad-network 0.1
   antiphon-bench stress --url http://127.0.0.1:8080 --pid $(pgrep -x antiphon) --clips recordings/ --soak 30
   antiphon-bench stress --profile-out measured.json          and then: antiphon-bench plan --profile measured.json
-  antiphon-bench stress --calibrate --json calibration.json  the planner's model against measured loads; it has no phases
+  antiphon-bench stress --calibrate --json calibration.json  the planner's model against loads, without phases
 
 The phases: climb (doubling, then bisection, until p95 of voice-to-voice breaks the objective), hold at 80 % of what was
 found, spike (--spike times those sessions come within a second and leave), soak. Sessions on a bad network and slow

@@ -1,8 +1,8 @@
 //! Figures for the planner: one session's turns in parts, from the hub's turn records, and what sessions cost, from the hold.
 //!
 //! The hub must not speculate meanwhile (`speculation.after_ms = 0`), because the stages of a speculative response run
-//! during the wait for the end of the turn and are no parts of its own: turn records that show it are an error. How many
-//! slots a stage has cannot be seen from outside: the caller says so ([`Known`]).
+//! during the wait for the end of the turn and are no parts of its own: turn records that show it are an error. How
+//! many slots a stage has cannot be seen from outside: the caller says so ([`Known`]).
 
 use super::{Mixed, StressPlan, load};
 use crate::load::{Length, Outcome};
@@ -79,8 +79,8 @@ pub async fn measure(
     let n_speculative = records.iter().filter(|record| is_speculative(record)).count();
     if n_speculative > 0 {
         return Err(BenchError::Method(format!(
-            "{n_speculative} of {} turns had a speculative response, whose stages are no parts of the turn's latency: set \
-             speculation.after_ms = 0 at the server, restart it, and measure again",
+            "{n_speculative} of {} turns had a speculative response, whose stages are no parts of the turn's latency: \
+             set speculation.after_ms = 0 at the server, restart it, and measure again",
             records.len()
         )));
     }
@@ -275,16 +275,16 @@ impl KnownStage {
         StageProfile { engine, requests_per_turn, service, needs: Some(needs), settings: BTreeMap::new() }
     }
 
-    /// Where the service and the requests of a turn come from. A slot is held for a run of the stage: by a recognizer from the
-    /// beginning of the utterance to its words, by a voice from the first chunk of a reply to its last sound, because chunks
-    /// are spoken one after another.
+    /// Where the service and the requests of a turn come from. A slot is held for a run of the stage: by a recognizer
+    /// from the beginning of the utterance to its words, by a voice from the first chunk of a reply to its last sound,
+    /// because chunks are spoken one after another.
     fn sources(self, from: &str, runs: &[&[f64]]) -> [Source; 2] {
         let measured = |what: &str| Source { measured: true, from: format!("{from}{what}") };
         match self {
             Self::Runs { .. } => [measured(""), assumed("as the caller of the stress test says")],
             Self::Slots { .. } if runs.concat().is_empty() => [
                 assumed(
-                    "the turn records show no runs of the stage: a slot is held until the first output, which is measured",
+                    "the turn records show no runs of the stage: a slot is held to the first output, which is measured",
                 ),
                 assumed("one: the turn records show no runs of the stage"),
             ],

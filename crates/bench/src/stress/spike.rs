@@ -1,8 +1,9 @@
 //! A spike: a crowd comes to a server that is held at 80 % of what it serves, and leaves.
 //!
-//! The crowd comes within a second; a session that is refused does not come back. Refusals are counted apart: how fast they
-//! came and with which `Retry-After`. Goodput is the number of turns within the objective that were answered a second; it is
-//! compared with that before the spike, at 80 % of the sessions that the climb found. A turn that is not answered is endless.
+//! The crowd comes within a second; a session that is refused does not come back. Refusals are counted apart: how fast
+//! they came and with which `Retry-After`. Goodput is the number of turns within the objective that were answered a
+//! second; it is compared with that before the spike, at 80 % of the sessions that the climb found. A turn that is not
+//! answered is endless.
 
 use super::{Mixed, StressPlan, load};
 use crate::load::{Length, Load, Outcome};
@@ -22,7 +23,8 @@ const STEP_S: f64 = 0.25;
 /// answered is.
 const MIN_TURNS: usize = 8;
 
-/// Answers a second behind the spike, of those before it, below which a server has not recovered, however fast they are.
+/// Answers a second behind the spike, of those before it, below which a server has not recovered, however fast they
+/// are.
 const FEWEST: f64 = 0.5;
 
 /// Bounds of the figures.
@@ -114,8 +116,8 @@ impl Spike {
         self.goodput[1] / self.goodput[0].max(1e-9)
     }
 
-    /// Whether those admitted kept the objective, each turn was answered, no session was cut off, the others were refused in
-    /// time, the goodput stayed, and the server recovered in time.
+    /// Whether those admitted kept the objective, each turn was answered, no session was cut off, the others were
+    /// refused in time, the goodput stayed, and the server recovered in time.
     pub fn holds(&self, objective: Duration) -> bool {
         let p95 = self.during().percentile(95.0).is_none_or(|ms| ms <= objective.as_secs_f64() * 1e3);
         let cut_off = self.crowd.broken.len() > self.crowd.refused.len() || !self.base.main.broken.is_empty();

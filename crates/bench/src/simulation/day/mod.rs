@@ -116,7 +116,8 @@ pub struct DayReport {
     pub last: BrownoutLevel,
     /// Tasks, sessions, and requests to engines that are left at the end.
     pub left: usize,
-    /// Anonymous memory of this process at the end of the early and of the late hours, in bytes, where the system reports it.
+    /// Anonymous memory of this process at the end of the early and of the late hours, in bytes, where the system
+    /// reports it.
     pub memory: Option<(u64, u64)>,
     /// Real time that it took.
     pub took: Duration,
