@@ -1,19 +1,20 @@
-//! Hubs that are stopped, killed, paused, or run out of disk, descriptors or memory.
+//! Hubs that are stopped, killed, paused, whose clock is set, or that run out of disk, descriptors or memory.
 //!
-//! A step of the wall clock is not among them: it is one for the whole machine. A pause of the process is the step of the
-//! monotonic clock that a suspended machine makes.
+//! A pause of the process is the step of the monotonic clock that a suspended machine makes.
 
 use super::harness::{Canary, Party, closed, error_of, fault, run, typed};
-use super::process::{Disk, PATIENCE, Settings, ask};
+use super::process::{Disk, PATIENCE, Settings, WallClock, ask};
 use super::upstream::{Stage, Wrong};
 use crate::hub::Socket;
 use serde_json::json;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 use tokio::time::timeout;
 
 /// Resident memory that a life cycle may cost the hub, in MiB.
 const MEMORY_MIB: u64 = 128;
+
+const SECONDS_OF_A_YEAR: f64 = 365.25 * 86_400.0;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn hubs_end_and_begin_again_in_order() {
@@ -69,6 +70,15 @@ async fn hubs_end_and_begin_again_in_order() {
             .alone(Settings { limits: vec!["-v 3145728"], ..plain() }),
         fault("started and stopped ten times", "nothing", ten_lives).beside(Canary::After).alone(plain()),
     ];
+    if let Some(clock) = WallClock::find() {
+        let settings = Settings { env: clock.env(), ..plain() };
+        let clock = Arc::new(clock);
+        faults.push(
+            fault("the wall clock is set", "its answers", move |party| set_clock(party, clock.clone()))
+                .alone(settings)
+                .short(),
+        );
+    }
     if std::env::var("ANTIPHON_FAULTS").is_ok()
         && let Some(disk) = Disk::mount(1_024)
     {
@@ -108,6 +118,26 @@ async fn stopped_while_speaking(party: Party) {
     assert_eq!(done["response"]["status"], "completed", "{done}");
     assert_eq!(closed(&mut socket).await, Some(1001));
     again(&party, 0).await;
+}
+
+/// Forward as after a long sleep, back as by a time server, and to years in which the machine's battery was empty.
+async fn set_clock(party: Party, clock: Arc<WallClock>) {
+    let mut socket = party.connect("").await;
+    for (offset, years) in [("+2h", 0), ("-1d", 0), ("+20y", 20), ("-50y", -50), ("-60y", -60), ("+0", 0)] {
+        clock.step(offset);
+        socket.send(typed("Hello")).await;
+        socket.send(json!({"type": "response.create"})).await;
+        let done = socket.until("response.done").await.pop().expect("an end");
+        assert_eq!(done["response"]["status"], "completed", "{offset}: {done}");
+        party.converse().await;
+        party.beside().await;
+        if years != 0 {
+            let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("after 1970").as_secs();
+            let year = 1970 + (now as f64 / SECONDS_OF_A_YEAR) as i64 + years;
+            let is_set = (year - 1..=year + 1).any(|year| party.hub.log().contains(&format!("{year}-")));
+            assert!(is_set, "{offset}: the hub's clock is not set");
+        }
+    }
 }
 
 async fn hanging(party: &Party) -> Socket {

@@ -240,6 +240,45 @@ impl Hub {
     }
 }
 
+/// The wall clock of one hub, which libfaketime sets; the monotonic clock stays.
+pub struct WallClock {
+    library: PathBuf,
+    folder: TempDir,
+}
+
+impl WallClock {
+    /// A clock that is right. `None`, and a line that says so: libfaketime is not installed.
+    pub fn find() -> Option<Self> {
+        let of_system = std::fs::read_dir("/usr/lib").into_iter().flatten().flatten();
+        let library =
+            of_system.map(|entry| entry.path().join("faketime/libfaketimeMT.so.1")).find(|file| file.exists());
+        if library.is_none() {
+            eprintln!("faults of the wall clock are left out: libfaketime is not installed");
+        }
+        let clock = Self { library: library?, folder: tempfile::tempdir().expect("a folder") };
+        clock.step("+0");
+        Some(clock)
+    }
+
+    /// What a hub's environment needs.
+    pub fn env(&self) -> Vec<(&'static str, String)> {
+        let text = |path: &Path| path.to_str().expect("Unicode").to_owned();
+        vec![
+            ("LD_PRELOAD", text(&self.library)),
+            ("FAKETIME_TIMESTAMP_FILE", text(&self.folder.path().join("offset"))),
+            ("FAKETIME_NO_CACHE", "1".into()),
+            ("FAKETIME_DONT_FAKE_MONOTONIC", "1".into()),
+        ]
+    }
+
+    /// Sets it by so much from the right time, such as `-1d` or `+20y`.
+    pub fn step(&self, offset: &str) {
+        // Renamed, so that it is never read half-written.
+        let (new, file) = (self.folder.path().join("new"), self.folder.path().join("offset"));
+        std::fs::write(&new, offset).and_then(|()| std::fs::rename(&new, &file)).expect("written");
+    }
+}
+
 /// A small disk of its own, until it is dropped.
 pub struct Disk(TempDir);
 
