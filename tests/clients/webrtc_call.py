@@ -9,6 +9,7 @@ from contextlib import suppress
 
 import av
 from aiortc import MediaStreamTrack, RTCPeerConnection, RTCSessionDescription
+from aiortc.codecs.opus import OpusDecoder
 from aiortc.mediastreams import MediaStreamError
 from openai import AsyncOpenAI, NotFoundError
 
@@ -16,6 +17,23 @@ from hub import DEADLINE_S, FRAME, HUB_URL, RATE, Talk, check, in_order, run, sa
 
 LOSS, JITTER_S = 0.05, 0.04
 AUDIBLE = 300  # of 32768
+
+
+def has_fec(packet):
+    """Whether an Opus packet holds a copy of the one before: RFC 6716, sections 3.1 and 4.2.3, for mono and 20 ms."""
+    return packet[0] >> 3 < 16 and packet[1] & 0x40 != 0
+
+
+class Packets:
+    """Counts what is decoded: packets, and those with a copy of the one before."""
+
+    def __init__(self):
+        self.n, self.n_fec, self.decode = 0, 0, OpusDecoder.decode
+        OpusDecoder.decode = lambda decoder, frame: self.count(frame.data) or self.decode(decoder, frame)
+
+    def count(self, packet):
+        self.n += 1
+        self.n_fec += len(packet) > 1 and has_fec(packet)
 
 
 class Relay(asyncio.DatagramProtocol):
@@ -160,12 +178,13 @@ async def turn(call):
 
 async def program():
     client = AsyncOpenAI(base_url=f"{HUB_URL}/v1", api_key="sk-not-needed")
-    call = Call()
+    call, packets = Call(), Packets()
     await call.open(client)
     check(call.log[0].session.instructions == "Be brief.", "the settings of the offer")
     understood, answered = await turn(call)
     check(says(understood, "twelve"), f"it understood {understood!r}")
     check(says(answered, "42", "forty"), f"it answered {answered!r}")
+    check(packets.n_fec > 0, f"none of {packets.n} packets could replace a lost one")
     # How many words the recognizer misses then is measured by `antiphon-bench transports`.
     call.impair()
     understood, answered = await turn(call)
