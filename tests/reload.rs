@@ -12,11 +12,13 @@ use reqwest::Certificate;
 use serde_json::{Value, json};
 use std::io::Write;
 use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::process::{Child, ChildStdout};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
@@ -253,37 +255,67 @@ async fn ask(address: &str, key: &str) -> Option<u16> {
     answer.split(' ').nth(1)?.parse().ok()
 }
 
+/// A hub as a process.
+struct Process {
+    child: Child,
+    /// Kept, so that it can print.
+    _said: Lines<BufReader<ChildStdout>>,
+    address: String,
+    log: PathBuf,
+}
+
+impl Process {
+    async fn start(folder: &Path, settings: &[(&str, &Path)]) -> Self {
+        let log = folder.join("log");
+        let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_antiphon"));
+        command.args(["serve", "--listen", "127.0.0.1:0"]).env_clear();
+        command
+            .envs(std::env::var_os("PATH").map(|path| ("PATH", path)))
+            .env("ANTIPHON_MODELS__DIR", "nowhere/models")
+            .env("ANTIPHON_SPEECH__JOBS_DIR", "")
+            .envs(settings.iter().map(|(name, value)| (format!("ANTIPHON_{name}"), value)));
+        command.stdout(Stdio::piped()).stderr(std::fs::File::create(&log).expect("made")).kill_on_drop(true);
+        let mut child = command.spawn().expect("the binary starts");
+        let mut said = BufReader::new(child.stdout.take().expect("piped")).lines();
+        let line = timeout(Duration::from_secs(60), said.next_line()).await.expect("it starts").expect("text");
+        let line = line.expect("a line");
+        let address = line.split("://").nth(1).expect("an address").split(':').take(2).collect::<Vec<_>>().join(":");
+        Self { child, _said: said, address, log }
+    }
+
+    fn signal(&self, name: &str) {
+        let pid = self.child.id().expect("it runs").to_string();
+        assert!(Command::new("kill").args([name, &pid]).status().expect("kill runs").success());
+    }
+
+    /// Waits until its log says this.
+    async fn says(&self, text: &str) {
+        let said = async {
+            while !std::fs::read_to_string(&self.log).expect("there").contains(text) {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        timeout(PATIENCE, said).await.unwrap_or_else(|_| panic!("it does not say {text:?}"));
+    }
+
+    async fn end(mut self) {
+        self.signal("-TERM");
+        let ended = timeout(Duration::from_secs(60), self.child.wait()).await.expect("it ends").expect("waited for");
+        assert!(ended.success(), "{ended:?}");
+    }
+}
+
 #[tokio::test]
 async fn sighup_reads_the_keys_again_and_a_broken_file_changes_nothing() {
     let folder = tempfile::tempdir().expect("a folder");
-    let (file, log) = (folder.path().join("keys"), folder.path().join("log"));
+    let file = folder.path().join("keys");
     std::fs::write(&file, OLD).expect("written");
-    let mut hub = tokio::process::Command::new(env!("CARGO_BIN_EXE_antiphon"))
-        .args(["serve", "--listen", "127.0.0.1:0"])
-        .env_clear()
-        .envs(std::env::var_os("PATH").map(|path| ("PATH", path)))
-        .env("ANTIPHON_MODELS__DIR", "nowhere/models")
-        .env("ANTIPHON_SERVER__API_KEYS_FILE", &file)
-        .env("ANTIPHON_SERVER__PROBE_LISTEN", "127.0.0.1:0")
-        .env("ANTIPHON_SPEECH__JOBS_DIR", "")
-        .stdout(Stdio::piped())
-        .stderr(std::fs::File::create(&log).expect("made"))
-        .kill_on_drop(true)
-        .spawn()
-        .expect("the binary starts");
-    let mut said = BufReader::new(hub.stdout.take().expect("piped")).lines();
-    let line =
-        timeout(Duration::from_secs(60), said.next_line()).await.expect("it starts").expect("text").expect("a line");
-    let address =
-        line.split("http://").nth(1).and_then(|rest| rest.split(':').take(2).collect::<Vec<_>>().join(":").into());
-    let address: String = address.expect("an address");
-    let hang_up = |pid: u32| {
-        assert!(Command::new("kill").args(["-HUP", &pid.to_string()]).status().expect("kill runs").success());
-    };
-    let pid = hub.id().expect("it runs");
+    let probes = Path::new("127.0.0.1:0");
+    let settings = [("SERVER__API_KEYS_FILE", &*file), ("SERVER__PROBE_LISTEN", probes)];
+    let hub = Process::start(folder.path(), &settings).await;
     let becomes = async |key: &str, status: u16| {
         let reached = async {
-            while ask(&address, key).await != Some(status) {
+            while ask(&hub.address, key).await != Some(status) {
                 // At a rate that does not trigger the rate limit of wrong keys.
                 tokio::time::sleep(Duration::from_millis(1_100)).await;
             }
@@ -292,19 +324,69 @@ async fn sighup_reads_the_keys_again_and_a_broken_file_changes_nothing() {
     };
     becomes(OLD, 200).await;
     std::fs::write(&file, "this is no key").expect("written");
-    hang_up(pid);
-    let complains = async {
-        while !std::fs::read_to_string(&log).expect("there").contains("stay in use") {
+    hub.signal("-HUP");
+    hub.says("stay in use").await;
+    assert_eq!(ask(&hub.address, OLD).await, Some(200), "the keys from before");
+    std::fs::write(&file, NEW).expect("written");
+    hub.signal("-HUP");
+    becomes(NEW, 200).await;
+    becomes(OLD, 401).await;
+    hub.end().await;
+}
+
+#[tokio::test]
+async fn sighup_exchanges_the_certificate_and_a_call_goes_on() {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let folder = tempfile::tempdir().expect("a folder");
+    let (cert, key) = (folder.path().join("cert.pem"), folder.path().join("key.pem"));
+    // Writes a new certificate and its key; the client that trusts it alone.
+    let renew = || {
+        let (pair, names) = (rcgen::KeyPair::generate().expect("a key"), vec!["127.0.0.1".to_owned()]);
+        let params = rcgen::CertificateParams::new(names).expect("names");
+        let pem = params.self_signed(&pair).expect("signed").pem();
+        std::fs::write(&cert, &pem).expect("written");
+        std::fs::write(&key, pair.serialize_pem()).expect("written");
+        let trusted = Certificate::from_pem(pem.as_bytes()).expect("PEM");
+        // Each request is a handshake of its own.
+        let browser = reqwest::Client::builder().tls_certs_only([trusted]).pool_max_idle_per_host(0);
+        browser.build().expect("a client")
+    };
+    let first = renew();
+    let hub = Process::start(folder.path(), &[("SERVER__TLS_CERT", &cert), ("SERVER__TLS_KEY", &key)]).await;
+    let url = format!("https://{}", hub.address);
+    let is_trusted = async |browser: &reqwest::Client| browser.get(format!("{url}/healthz")).send().await.is_ok();
+    let becomes_ready = async {
+        while first.get(format!("{url}/readyz")).send().await.expect("an answer").status() != 200 {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    timeout(PATIENCE, complains).await.expect("it says what is wrong");
-    assert_eq!(ask(&address, OLD).await, Some(200), "the keys from before");
-    std::fs::write(&file, NEW).expect("written");
-    hang_up(pid);
-    becomes(NEW, 200).await;
-    becomes(OLD, 401).await;
-    assert!(Command::new("kill").args(["-TERM", &pid.to_string()]).status().expect("kill runs").success());
-    let ended = timeout(Duration::from_secs(60), hub.wait()).await.expect("it ends").expect("waited for");
-    assert!(ended.success(), "{ended:?}");
+    timeout(Duration::from_secs(60), becomes_ready).await.expect("it serves");
+    let options = ConnectOptions { trust: Trust::Anyone, ..ConnectOptions::new(url.clone()) };
+    let mut call = antiphon_client::connect(&options).await.expect("a session");
+    assert_eq!(call.receiver.next().await.expect("an event"), Received::Event(Event::SessionCreated {}));
+
+    let good = std::fs::read(&cert).expect("there");
+    std::fs::write(&cert, "this is no certificate").expect("written");
+    hub.signal("-HUP");
+    hub.says("the certificate from before stay in use").await;
+    assert!(is_trusted(&first).await, "the certificate from before");
+    std::fs::write(&cert, good).expect("written");
+
+    let second = renew();
+    assert!(!is_trusted(&second).await, "files alone change nothing");
+    hub.signal("-HUP");
+    let changes = async {
+        while !is_trusted(&second).await {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    timeout(PATIENCE, changes).await.expect("it serves the new certificate");
+    assert!(!is_trusted(&first).await);
+    call.sender.say_in_text("Hi.").await.expect("sent");
+    let answered = async {
+        while !matches!(call.receiver.next().await.expect("an event"), Received::Event(Event::ResponseDone { .. })) {}
+    };
+    timeout(PATIENCE, answered).await.expect("the call goes on");
+    drop(call);
+    hub.end().await;
 }
