@@ -316,6 +316,30 @@ async fn a_voice_is_added_spoken_with_and_removed() {
 }
 
 #[tokio::test]
+async fn an_upload_is_stored_under_a_name_of_the_server() {
+    let fixture = Fixture::open().await;
+    let named = |name: &'static str| {
+        let sound = Part::bytes(recording(440.0)).file_name("../../evil.wav").mime_str("audio/wav").expect("a type");
+        let form = Form::new().text("name", name).text("consent", "I agree that my voice is cloned.");
+        form.part("audio_sample", sound)
+    };
+    let (status, refused) = fixture.post(named("../evil"), "").await;
+    assert_eq!((status, &refused["error"]["param"]), (400, &json!("name")));
+    let (status, voice) = fixture.post(named("evil"), "").await;
+    assert_eq!(status, 200, "{voice}");
+    let id = voice["id"].as_str().expect("an id");
+    assert!(is_uploaded_id(id));
+    let names = |folder: &Path| -> Vec<String> {
+        let files = std::fs::read_dir(folder).expect("there").map(|file| file.expect("one").file_name());
+        files.map(|name| name.into_string().expect("text")).collect()
+    };
+    assert_eq!(names(fixture.folder.path()), ["voices"]);
+    let stored = names(&fixture.folder.path().join("voices"));
+    assert!(stored.iter().all(|name| name == "operator.wav" || name.starts_with(id)), "{stored:?}");
+    fixture.hub.stop().await;
+}
+
+#[tokio::test]
 async fn what_cannot_become_a_voice_is_refused_by_its_field() {
     let fixture = Fixture::open().await;
     let text = |name: &'static str| Form::new().text(name, "x");
