@@ -352,7 +352,10 @@ async fn sighup_exchanges_the_certificate_and_a_call_goes_on() {
         browser.build().expect("a client")
     };
     let first = renew();
-    let hub = Process::start(folder.path(), &[("SERVER__TLS_CERT", &cert), ("SERVER__TLS_KEY", &key)]).await;
+    let log = folder.path().join("audit.jsonl");
+    let settings: [(&str, &Path); 3] =
+        [("SERVER__TLS_CERT", &cert), ("SERVER__TLS_KEY", &key), ("SERVER__AUDIT_LOG", &log)];
+    let hub = Process::start(folder.path(), &settings).await;
     let url = format!("https://{}", hub.address);
     let is_trusted = async |browser: &reqwest::Client| browser.get(format!("{url}/healthz")).send().await.is_ok();
     let becomes_ready = async {
@@ -389,4 +392,9 @@ async fn sighup_exchanges_the_certificate_and_a_call_goes_on() {
     timeout(PATIENCE, answered).await.expect("the call goes on");
     drop(call);
     hub.end().await;
+    let log = std::fs::read_to_string(log).expect("a log");
+    let lines = log.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
+    let reloads: Vec<_> = lines.filter(|line| line["action"] == "config.reload").collect();
+    let of = |outcome: &str| reloads.iter().any(|line| line["target"] == "certificate" && line["outcome"] == outcome);
+    assert!(of("failed") && of("ok"), "{reloads:?}");
 }

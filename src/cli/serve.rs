@@ -199,28 +199,35 @@ impl Files {
     /// current one stays in use. Blocks for small files.
     fn read(&self) -> Reload {
         antiphon_engines::secret::reload();
-        let keys = self.keys();
+        let mut reload = Reload { reopens_logs: true, ..self.keys() };
         let tls = if self.tls_self_signed { Ok(None) } else { Tls::load(&self.config) };
-        let tls = tls.map_err(|error| self.stays("certificate", &error)).ok().flatten();
+        reload.tls = stays("certificate", tls, &mut reload.failed).flatten();
         let token = antiphon_engines::secret::read(&self.twilio_auth_token_env);
-        let token = token.map_err(|error| self.stays("Twilio auth token", &error)).ok().flatten();
-        Reload { keys, tls, twilio_auth_token: token, reopens_logs: true }
+        reload.twilio_auth_token = stays("twilio auth token", token, &mut reload.failed).flatten();
+        reload
     }
 
-    /// The part of the keys.
-    fn keys(&self) -> Option<Keys> {
-        Keys::load(&self.config).map_err(|error| self.stays("keys", &error)).ok()
+    /// The keys alone.
+    fn keys(&self) -> Reload {
+        let mut failed = Vec::new();
+        let keys = stays("keys", Keys::load(&self.config), &mut failed);
+        Reload { keys, failed, ..Reload::default() }
     }
 
     /// The content of the file of keys, to see whether it has changed.
     fn key_file(&self) -> Option<Vec<u8>> {
         std::fs::read(&self.config.api_keys_file).ok()
     }
+}
 
-    fn stays(&self, what: &str, error: &dyn std::error::Error) {
-        let why = antiphon_telemetry::with_causes(error);
+/// What was read; `None`, a line of the log and an entry in `failed`: it could not be.
+fn stays<T, E: std::error::Error>(what: &'static str, read: Result<T, E>, failed: &mut Vec<&'static str>) -> Option<T> {
+    let logged = |error: E| {
+        let why = antiphon_telemetry::with_causes(&error);
         tracing::error!(target: "antiphon::security", "reload: {why}; the {what} from before stay in use");
-    }
+        failed.push(what);
+    };
+    read.map_err(logged).ok()
 }
 
 /// On SIGHUP, sends the files' contents.
@@ -259,14 +266,14 @@ fn watch_keys(files: Arc<Files>, reload: mpsc::Sender<Reload>) -> Option<tokio::
             let (files, last) = (files.clone(), before.clone());
             let read = blocking(move || {
                 let now = files.key_file();
-                let keys = if now == last { None } else { files.keys() };
+                let keys = (now != last).then(|| files.keys());
                 (now, keys)
             });
             let Ok((now, keys)) = read.await else { continue };
             before = now;
             let Some(keys) = keys else { continue };
             tracing::info!("the file of keys has changed");
-            if reload.try_send(Reload { keys: Some(keys), ..Reload::default() }).is_err() {
+            if reload.try_send(keys).is_err() {
                 tracing::warn!("the reload queue is full: send SIGHUP later");
             }
         }

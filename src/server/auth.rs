@@ -2,8 +2,8 @@
 //!
 //! [`check`] guards every route except the static page, the health probes and the socket. The socket reports a wrong
 //! key after the upgrade, as the protocol requires: see [`turn_away`]. A key is sent in `Authorization`, or, by a
-//! browser's WebSocket, which cannot set headers, in the subprotocol `openai-insecure-api-key.<key>`; never in the URL,
-//! which appears in logs.
+//! browser's WebSocket, which cannot set headers, in the subprotocol `openai-insecure-api-key.<key>`. This module reads none
+//! from the URL, which appears in logs; telephony and RTVI do, whose clients can send it nowhere else.
 
 use super::app::App;
 use super::client::Client;

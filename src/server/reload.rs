@@ -1,7 +1,7 @@
 //! Replaces keys and certificates while the server runs.
 //!
-//! `cli` reads the files again on SIGHUP, and that of the keys when it changes, and sends the result; on an error it sends nothing, and the current ones stay
-//! in use. Removing a key closes its sessions (close code 1008) and revokes its client secrets and its sessions' resume
+//! `cli` reads the files again on SIGHUP, and that of the keys when it changes, and sends the result; what cannot be read stays
+//! in use as it is, and is in the audit log. Removing a key closes its sessions (close code 1008) and revokes its client secrets and its sessions' resume
 //! keys. This module reads no file.
 
 use super::app::App;
@@ -22,6 +22,8 @@ pub struct Reload {
     pub tls: Option<Tls>,
     /// The auth token that Twilio signs with.
     pub twilio_auth_token: Option<String>,
+    /// What could not be read, by the audit log's names.
+    pub failed: Vec<&'static str>,
     /// Whether the audit log is opened anew, because its file was renamed.
     pub reopens_logs: bool,
 }
@@ -58,7 +60,7 @@ async fn next(reloads: &mut Option<Reloads>) -> Option<Reload> {
     }
 }
 
-fn apply(app: &App, Reload { keys, tls, twilio_auth_token, reopens_logs }: Reload) {
+fn apply(app: &App, Reload { keys, tls, twilio_auth_token, failed, reopens_logs }: Reload) {
     if reopens_logs {
         app.security.audit().reopen();
     }
@@ -66,6 +68,7 @@ fn apply(app: &App, Reload { keys, tls, twilio_auth_token, reopens_logs }: Reloa
         let line = Line { action: "config.reload", target: Some(target), outcome, ..Line::default() };
         app.security.audit().write(line);
     };
+    failed.into_iter().for_each(|target| done(target, "failed"));
     if let Some(keys) = keys {
         if app.access.keys().are_on() && !keys.are_on() {
             tracing::error!(target: "antiphon::security", "the reload contains no key: the current keys stay in use");
