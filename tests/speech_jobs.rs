@@ -177,6 +177,14 @@ async fn files_of_jobs_are_read_by_their_owner_only_in_whatever_folder() {
     until(&hub, &id, is("completed")).await;
     assert_eq!(modes(), private(&[&list[..], &[&format!("{id}.mp3")]].concat()));
     hub.stop().await;
+    // As an earlier version left them.
+    for name in ["jobs.db", &format!("{id}.mp3")] {
+        std::fs::set_permissions(folder.path().join(name), Permissions::from_mode(0o644)).expect("changed");
+    }
+    let hub = start(&tts, folder.path(), |_| {}).await;
+    until(&hub, &id, is("completed")).await;
+    assert_eq!(modes(), private(&[&list[..], &[&format!("{id}.mp3")]].concat()));
+    hub.stop().await;
 }
 
 #[tokio::test]

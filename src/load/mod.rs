@@ -111,6 +111,11 @@ impl LoadMonitor {
         self.gauge.spoken_after(took.as_secs_f64() * 1e3);
     }
 
+    /// Other engines serve from now on: what was measured of the ones before says nothing of them.
+    pub fn engines_changed(&mut self) {
+        self.gauge.engines_changed();
+    }
+
     /// The estimated wait of one more chunk for the voice.
     pub fn tts_wait(&self, queue: QueueSample) -> Duration {
         Duration::from_secs_f64(self.gauge.tts_wait_ms(queue) / 1e3)

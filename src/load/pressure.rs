@@ -38,9 +38,12 @@ const ASSUMED_SERVICE_MS: f64 = 100.0;
 /// the lowest latency that was measured.
 const ABOVE_CALM: f64 = 1.5;
 
-/// Growth of that lowest latency with each sample of no more sessions than it was measured with, so that it follows engines
-/// that become slower and not the load: 13 % a minute.
+/// Growth of that lowest latency with each sample in which the load is low, so that it follows engines that become slower and not
+/// the load: 13 % a minute. Low: no more sessions than it was measured with, or than half of the most there were.
 const CALM_GROWTH: f64 = 1.000_5;
+
+/// What is left of the most sessions there were with each sample: half of it after an hour.
+const PEAK_DECAY: f64 = 0.999_952;
 
 /// Any other signal from here on says that a latency is not one without load.
 const LOADED_FROM: f64 = 0.8;
@@ -161,6 +164,8 @@ pub(super) struct Gauge {
     calm: Option<Calm>,
     /// The same of decode steps, as shares of their sound.
     calm_decode: Option<Calm>,
+    /// The most sessions there were, the longer ago the less.
+    peak: f64,
     processor: Option<f64>,
     timer_delay_ms: f64,
     stt_service_ms: f64,
@@ -184,6 +189,7 @@ impl Gauge {
             latency_ms: None,
             calm: None,
             calm_decode: None,
+            peak: 0.0,
             processor: None,
             timer_delay_ms: 0.0,
             stt_service_ms: ASSUMED_SERVICE_MS,
@@ -211,6 +217,7 @@ impl Gauge {
             self.processor = Some(before + (used - before) * SMOOTHING);
         }
         self.timer_delay_ms += (sample.timer_delay_ms - self.timer_delay_ms) * SMOOTHING;
+        self.peak = (self.peak * PEAK_DECAY).max(sample.sessions as f64);
         if sample.sessions < MIN_FOR_OVERLOAD {
             return Pressure::default();
         }
@@ -224,7 +231,7 @@ impl Gauge {
         };
         let Some(measured) = self.latency_ms else { return others };
         if others.highest() < LOADED_FROM {
-            self.calm = Some(Calm::with(self.calm, measured, sample.sessions));
+            self.calm = Some(Calm::with(self.calm, measured, sample.sessions, self.peak));
         }
         Pressure { latency: measured / self.limit_ms(), ..others }
     }
@@ -250,6 +257,12 @@ impl Gauge {
         self.processor
     }
 
+    /// Other engines serve from now on.
+    pub(super) fn engines_changed(&mut self) {
+        (self.calm, self.calm_decode) = (None, None);
+        (self.stt_service_ms, self.tts_service_ms) = (ASSUMED_SERVICE_MS, ASSUMED_SERVICE_MS);
+    }
+
     pub(super) fn latency_ms(&self) -> Option<f64> {
         self.latency_ms
     }
@@ -267,7 +280,7 @@ impl Gauge {
         if sample.decode <= 0.0 {
             return 0.0;
         }
-        let calm = Calm::with(self.calm_decode, sample.decode, sample.sessions);
+        let calm = Calm::with(self.calm_decode, sample.decode, sample.sessions, self.peak);
         self.calm_decode = Some(calm);
         sample.decode / MAX_DECODE_SHARE.max(calm.value * ABOVE_CALM)
     }
@@ -303,10 +316,11 @@ impl Gauge {
 
 impl Calm {
     /// With another value that was measured.
-    fn with(known: Option<Self>, measured: f64, sessions: usize) -> Self {
+    fn with(known: Option<Self>, measured: f64, sessions: usize, peak: f64) -> Self {
         match known {
             Some(calm) if measured > calm.value => {
-                let growth = if sessions <= calm.sessions { CALM_GROWTH } else { 1.0 };
+                let is_low = sessions <= calm.sessions || sessions as f64 <= peak / 2.0;
+                let growth = if is_low { CALM_GROWTH } else { 1.0 };
                 Self { value: (calm.value * growth).min(measured), ..calm }
             }
             _ => Self { value: measured, sessions },

@@ -170,6 +170,31 @@ fn an_engine_that_becomes_slower_without_more_sessions_is_followed() {
 }
 
 #[test]
+fn an_engine_that_becomes_slower_is_followed_once_half_of_the_sessions_are_gone() {
+    let mut hub = Hub::new(SloConfig::default());
+    hub.sample.sessions = 9;
+    hub.answers_after(350.0);
+    hub.runs(seconds(10));
+    hub.sample.sessions = 200;
+    hub.answers_after(1_200.0);
+    assert_eq!(hub.runs(seconds(120)), BrownoutLevel::NoSessions);
+    hub.sample.sessions = 90;
+    assert_eq!(hub.runs(seconds(900)), BrownoutLevel::Normal, "less load made it no faster");
+    assert!(hub.admits().is_ok());
+}
+
+#[test]
+fn other_engines_have_another_lowest_latency() {
+    let mut hub = Hub::new(SloConfig::default());
+    hub.answers_after(350.0);
+    hub.runs(seconds(10));
+    hub.sample.sessions = 150;
+    hub.monitor.engines_changed();
+    hub.answers_after(1_500.0);
+    assert_eq!(hub.runs(seconds(60)), BrownoutLevel::Normal);
+}
+
+#[test]
 fn a_start_under_load_takes_its_latency_for_no_calm() {
     let mut hub = Hub::new(SloConfig::default());
     hub.sample.processor = Some(1.0);

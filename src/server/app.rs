@@ -256,6 +256,7 @@ impl App {
         self.setup.turn_history.engines_are(engines.names());
         let setup = Setup { engines, ..Setup::clone(&self.setup()) };
         self.serving.store(Arc::new(setup));
+        self.load.engines_changed();
     }
 
     /// How clients' JSON is parsed.

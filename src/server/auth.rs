@@ -173,11 +173,15 @@ fn identified(app: &App, client: Client, key: Option<&str>, needed: Needed) -> R
     Ok(Identity { owner: Some(owner), viewer, scopes })
 }
 
-/// Whose configured key a request has, for its limits; `None`: none, or its address has sent too many wrong ones. Grants nothing.
+/// Whose configured or short-lived key a request has in its headers, for its limits; `None`: none, or its address has sent too many
+/// wrong ones. Grants nothing.
 pub(super) fn known_owner(app: &App, client: Client, headers: &HeaderMap) -> Option<KeyId> {
     let key = credentials_of(headers)?;
     app.attempts.check(client.network()).ok()?;
-    app.access.keys().grant(&key).map(|grant| grant.id)
+    match app.access.keys().grant(&key) {
+        Some(grant) => Some(grant.id),
+        None => app.secrets.find(&key)?.owner,
+    }
 }
 
 /// Writes a rejection to the security log.

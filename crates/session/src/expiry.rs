@@ -55,6 +55,9 @@ impl Actor {
     pub(super) fn look_for_the_client(&mut self) {
         let is_there = self.egress.is_attached();
         if std::mem::replace(&mut self.is_there, is_there) != is_there {
+            if !is_there {
+                self.timeline.client_left();
+            }
             self.step(if is_there { Event::Reconnected } else { Event::Disconnected });
         }
     }

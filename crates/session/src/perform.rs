@@ -66,7 +66,10 @@ impl Actor {
                 }
                 Action::StopResponse(id) => self.stop_response(&id),
                 Action::ListTools { item, server } => self.list_tools(item, server),
-                Action::CallRemote { item, call } => self.call_remote(item, call),
+                Action::CallRemote { item, call } => {
+                    self.timeline.tool_called();
+                    self.call_remote(item, call);
+                }
                 Action::StopRemote(item) => self.links.ended(&item),
                 Action::Hold => {
                     self.setup.metrics.held();

@@ -30,8 +30,18 @@ struct Ring {
     n_gone: u64,
     seq: u64,
     answered: VecDeque<AnsweredTurn>,
-    /// Turns whose sound is awaited, by their place: whose, since when, and what counts of the wait for the end.
-    awaited: HashMap<u64, (SessionId, Instant, f64)>,
+    /// Turns whose sound is awaited, by their place.
+    awaited: HashMap<u64, Awaited>,
+}
+
+/// A turn whose sound is awaited.
+struct Awaited {
+    session: SessionId,
+    /// The record's: another one begins the wait again.
+    from_ms: f64,
+    since: Instant,
+    /// What counts of the wait for the end of the turn.
+    endpointing_ms: f64,
 }
 
 /// Where a turn is kept: how many turns came before it.
@@ -173,13 +183,11 @@ impl TurnHistory {
             }
             ring.answered.push_back(answered);
         }
-        match AwaitedTurn::endpointing_ms(&entry.record) {
+        match Awaited::of(&entry.record) {
             // Each turn is put once more when it is settled, so that none stays.
             None => drop(ring.awaited.remove(&place.0)),
-            Some(ms) => {
-                let session = || (entry.record.session_id.clone(), Instant::now(), ms);
-                ring.awaited.entry(place.0).or_insert_with(session);
-            }
+            Some(new) if ring.awaited.get(&place.0).is_some_and(|known| known.from_ms == new.from_ms) => {}
+            Some(new) => drop(ring.awaited.insert(place.0, new)),
         }
         match at {
             None => {}
@@ -205,9 +213,9 @@ impl TurnHistory {
     /// The turns whose reply has made no sound yet, in no order.
     pub fn awaited(&self) -> Vec<AwaitedTurn> {
         let ring = self.ring.lock().expect("no panic while locked");
-        let of = |(session, since, endpointing_ms): &(SessionId, Instant, f64)| AwaitedTurn {
-            session: session.clone(),
-            waited_ms: since.elapsed().as_secs_f64() * 1e3 + endpointing_ms,
+        let of = |turn: &Awaited| AwaitedTurn {
+            session: turn.session.clone(),
+            waited_ms: turn.since.elapsed().as_secs_f64() * 1e3 + turn.endpointing_ms,
         };
         ring.awaited.values().map(of).collect()
     }
@@ -258,7 +266,7 @@ impl AnsweredTurn {
     fn of(record: &TurnRecord) -> Option<Self> {
         let marks = &record.marks;
         let (sent, end) = (marks.first_audio_sent?, marks.end_confirmed?);
-        let is_spoken = record.kind == Kind::Speech;
+        let is_spoken = record.kind == Kind::Speech && !record.is_excused;
         let owed_from = record.awaited_from.map_or(end, |from| from.max(end));
         is_spoken.then(|| Self {
             session: record.session_id.clone(),
@@ -269,13 +277,20 @@ impl AnsweredTurn {
     }
 }
 
-impl AwaitedTurn {
-    /// What counts of the wait for the end of a turn whose sound is awaited; `None`: none is.
-    fn endpointing_ms(record: &TurnRecord) -> Option<f64> {
-        let is_under_way = matches!(record.status, Status::Listening | Status::Answering) && !record.settled;
-        let is_silent = record.kind == Kind::Speech && record.marks.first_audio_sent.is_none();
-        let end = record.marks.end_confirmed.filter(|_| is_under_way && is_silent)?;
-        record.awaited_from.map(|_| end.min(MAX_ENDPOINTING_MS))
+impl Awaited {
+    /// `None`: the hub owes no sound of this turn now.
+    fn of(record: &TurnRecord) -> Option<Self> {
+        let marks = &record.marks;
+        let is_under_way = match record.status {
+            Status::Listening => !record.settled,
+            // A response that was announced and has not begun waits for another one, or for a list of tools.
+            Status::Answering => !record.settled && marks.response_started.is_some(),
+            _ => false,
+        };
+        let is_silent = record.kind == Kind::Speech && marks.first_audio_sent.is_none() && !record.is_excused;
+        let end = marks.end_confirmed.filter(|_| is_under_way && is_silent)?;
+        let (session, endpointing_ms) = (record.session_id.clone(), end.min(MAX_ENDPOINTING_MS));
+        Some(Self { session, from_ms: record.awaited_from?, since: Instant::now(), endpointing_ms })
     }
 }
 

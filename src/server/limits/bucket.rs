@@ -68,6 +68,15 @@ impl Bucket {
         Duration::from_nanos(full_at.saturating_sub(now.0).saturating_sub(MINUTE))
     }
 
+    /// Gives back what was taken, as if it had never been.
+    pub(super) fn give_back(&self, amount: u64) {
+        let per_minute = self.per_minute();
+        if per_minute > 0 {
+            let earlier = |full_at: u64| Some(full_at.saturating_sub(cost(amount, per_minute)));
+            let _ = self.full_at.fetch_update(Ordering::Relaxed, Ordering::Relaxed, earlier);
+        }
+    }
+
     /// `None` without a limit.
     pub(super) fn level(&self, now: Now) -> Option<Level> {
         let limit = self.per_minute();
@@ -148,6 +157,18 @@ mod tests {
         assert_eq!(take(&bucket, at(121), 1), Ok(()));
         assert_eq!(bucket.spend(at(121), 10), Duration::from_secs(10));
         assert_eq!(bucket.spend(at(121), u64::MAX), Duration::from_nanos(LONGEST_DEBT), "bounded");
+    }
+
+    #[test]
+    fn what_is_given_back_was_never_taken() {
+        let bucket = Bucket::new(60);
+        bucket.spend(at(1), 40);
+        bucket.spend(at(2), 50);
+        assert!(bucket.check(at(2)).is_err());
+        bucket.give_back(50);
+        assert_eq!(bucket.level(at(2)).unwrap().remaining, 21);
+        bucket.give_back(u64::MAX);
+        assert!(bucket.is_full(at(2)));
     }
 
     #[test]

@@ -103,8 +103,9 @@ impl Spender {
         request.extensions().get::<Self>().expect("the middleware of the limits is before the handlers").clone()
     }
 
-    /// What its request costs from here on.
+    /// What its request costs, from here on.
     pub(super) fn charge(&self, resource: Resource, count: Count, amount: u64) -> Charge {
+        self.consumer.spend(resource, amount);
         Charge { consumer: self.consumer.clone(), of: (resource, count), amount }
     }
 
@@ -117,7 +118,8 @@ impl Spender {
     }
 }
 
-/// What a request costs, unless it is refused in the end. Dropping it charges that: a client that goes away meanwhile pays.
+/// What a request costs, which is taken from its limits at once. Dropping it counts that as used: a client that goes away
+/// meanwhile pays.
 pub(super) struct Charge {
     consumer: Consumer,
     of: (Resource, Count),
@@ -125,19 +127,15 @@ pub(super) struct Charge {
 }
 
 impl Charge {
-    /// It costs nothing.
+    /// It costs nothing: the request failed.
     pub(super) fn waive(&mut self) {
-        self.amount = 0;
+        self.consumer.give_back(self.of.0, std::mem::take(&mut self.amount));
     }
 }
 
 impl Drop for Charge {
     fn drop(&mut self) {
-        if self.amount > 0 {
-            let (resource, count) = self.of;
-            self.consumer.spend(resource, self.amount);
-            self.consumer.count(count, self.amount);
-        }
+        self.consumer.count(self.of.1, self.amount);
     }
 }
 
@@ -387,7 +385,7 @@ impl Account {
     fn renamed(&self, name: String) -> Self {
         let account = Self::new(name, Rates::default());
         account.usage.add_all(self.usage.totals());
-        account
+        Self { is_named: self.is_named.clone(), ..account }
     }
 }
 
@@ -444,6 +442,16 @@ impl Consumer {
         let key = self.key.buckets.of(resource).spend(now, amount);
         let address = self.address.as_ref().map_or(Duration::ZERO, |address| address.of(resource).spend(now, amount));
         key.max(address)
+    }
+
+    /// Gives back what was taken. What the other hubs were told of meanwhile stays taken there.
+    fn give_back(&self, resource: Resource, amount: u64) {
+        self.key.buckets.of(resource).give_back(amount);
+        if let Some(address) = &self.address {
+            address.of(resource).give_back(amount);
+        }
+        let less = |untold: u64| Some(untold.saturating_sub(amount));
+        let _ = self.key.untold[resource as usize].fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
     }
 
     /// The limit of which the smallest part is left, of the key's and the address's; `None` without one.

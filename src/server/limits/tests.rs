@@ -115,6 +115,24 @@ async fn a_counter_of_the_metrics_never_falls() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn requests_at_once_are_charged_at_once_and_given_back_where_they_fail() {
+    let keys = Keys::of(&["one"]);
+    let limits = limits("characters_per_minute = 10", &keys);
+    let (owner, eve) = (keys.find("one"), client(EVE));
+    let spender = Spender { consumer: limits.consumer(owner, eve), client: eve, owner };
+    let mut charge = spender.charge(Resource::Characters, Count::Characters, 30);
+    assert!(spender.consumer.check(Resource::Characters).is_err(), "the next one waits");
+    charge.waive();
+    drop(charge);
+    assert!(spender.consumer.check(Resource::Characters).is_ok());
+    assert!(limits.untold().is_empty());
+    drop(spender.charge(Resource::Characters, Count::Characters, 9));
+    let text = limits.metrics();
+    assert!(text.contains("antiphon_key_characters_total{key=\"key_"), "{text}");
+    assert_eq!(serde_json::to_value(limits.usage(Some(owner))).unwrap()[0]["total"]["characters"], 9);
+}
+
+#[tokio::test(start_paused = true)]
 async fn hubs_take_from_each_other_what_a_key_used() {
     let keys = Keys::of(&["one"]);
     let [here, there] = [(); 2].map(|()| limits("requests_per_minute = 60\njobs_per_minute = 0", &keys));

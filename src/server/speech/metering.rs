@@ -115,7 +115,7 @@ mod tests {
         let line = r#"antiphon_compute_milliseconds_total{stage="tts",kind="gpu",waste="none"} 1500"#;
         assert!(metrics.render().contains(line), "{}", metrics.render());
         assert!(
-            limits.metrics().contains("antiphon_key_gpu_seconds_total{key=\"anonymous\"} 1\n"),
+            limits.metrics().contains("antiphon_key_gpu_seconds_total{key=\"anonymous\"} 1.5\n"),
             "{}",
             limits.metrics()
         );

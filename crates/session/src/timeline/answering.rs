@@ -58,6 +58,7 @@ impl Timeline {
             }
         };
         turn.response = Some(id.clone());
+        turn.announced = Some(at);
         turn.status = Status::Answering;
         turn.dirty = true;
     }
@@ -70,11 +71,22 @@ impl Timeline {
         }
     }
 
+    /// A tool of another server is called before the answer under way has sounded.
+    pub(crate) fn tool_called(&mut self) {
+        let answering = self.open.iter_mut().filter(|turn| turn.status == Status::Answering);
+        for turn in answering.filter(|turn| turn.marks.first_audio_sent.is_none()) {
+            (turn.is_excused, turn.dirty) = (true, true);
+        }
+    }
+
     /// The model is asked.
     pub(crate) fn response_started(&mut self, id: &ResponseId, meters: ResponseMeters, at: Timestamp) {
         if let Some(turn) = self.of(id) {
             turn.meters.response = meters;
             turn.marks.response_started.get_or_insert(at);
+            // Another answer came first, or a list of tools, which the client's server had to give.
+            let waited = turn.announced.map_or(Duration::ZERO, |announced| at.since(announced));
+            turn.awaited = turn.awaited.map(|from| from + waited);
         }
     }
 

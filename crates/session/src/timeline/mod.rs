@@ -162,6 +162,13 @@ impl Timeline {
         }
     }
 
+    /// The client is away: what it is owed cannot sound.
+    pub(super) fn client_left(&mut self) {
+        for turn in self.open.iter_mut().filter(|turn| turn.marks.first_audio_sent.is_none()) {
+            (turn.is_excused, turn.dirty) = (true, true);
+        }
+    }
+
     /// The audio of an utterance is complete, and this part of the microphone's, in turn time.
     pub(super) fn spoken(&mut self, item: &ItemId, audio: Range<Samples>) {
         let Some(turn) = self.of_item(item) else { return };

@@ -111,6 +111,9 @@ pub struct TurnRecord {
     /// Since when the hub owes its sound: the end of a turn that is answered by itself, else the client's request, in ms.
     #[serde(skip)]
     pub awaited_from: Option<f64>,
+    /// It waited for what is not the hub's, so that its latency says nothing of the load.
+    #[serde(skip)]
+    pub is_excused: bool,
     /// Nothing will change any more.
     pub settled: bool,
 }

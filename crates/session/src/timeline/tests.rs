@@ -281,6 +281,7 @@ async fn a_turn_without_sound_is_awaited_until_it_sounds_or_is_over() {
     rig.timeline.will_be_answered(&"item_3".into(), at(8_200));
     rig.timeline.response_created(&response(), true, at(8_300));
     rig.timeline.will_sound(&response(), true, at(8_300));
+    rig.timeline.response_started(&response(), ResponseMeters::default(), at(8_300));
     rig.timeline.audio_made(&response(), &"reply".into(), at(8_500));
     rig.timeline.sent(&[("reply".into(), Samples(1))], at(8_600));
     assert_eq!(load(&mut rig, 8_600).await, (vec![], vec![600.0]));
@@ -294,10 +295,43 @@ async fn the_time_in_which_a_client_asks_for_no_response_is_not_the_hubs() {
     tokio::time::advance(Duration::from_secs(5)).await;
     rig.timeline.response_created(&response(), true, at(5_200));
     rig.timeline.will_sound(&response(), true, at(5_200));
-    assert_eq!(load(&mut rig, 5_200).await, (vec![0], vec![]));
-    rig.timeline.audio_made(&response(), &"reply".into(), at(5_500));
-    rig.timeline.sent(&[("reply".into(), Samples(1))], at(5_500));
-    assert_eq!(load(&mut rig, 5_500).await, (vec![], vec![500.0]), "200 ms and 300");
+    assert_eq!(load(&mut rig, 5_200).await, (vec![], vec![]), "it waits for a list of tools");
+    rig.timeline.response_started(&response(), ResponseMeters::default(), at(6_200));
+    assert_eq!(load(&mut rig, 6_200).await, (vec![0], vec![]));
+    rig.timeline.audio_made(&response(), &"reply".into(), at(6_500));
+    rig.timeline.sent(&[("reply".into(), Samples(1))], at(6_500));
+    assert_eq!(load(&mut rig, 6_500).await, (vec![], vec![500.0]), "200 ms and 300");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_client_or_its_tool_delays_is_no_load() {
+    for delay in [Timeline::client_left, Timeline::tool_called] {
+        let mut rig = rig();
+        rig.speech("item_1", 200);
+        rig.timeline.will_be_answered(&"item_1".into(), at(200));
+        rig.timeline.response_created(&response(), true, at(200));
+        rig.timeline.response_started(&response(), ResponseMeters::default(), at(200));
+        assert_eq!(load(&mut rig, 200).await, (vec![0], vec![]));
+        delay(&mut rig.timeline);
+        tokio::time::advance(Duration::from_secs(9)).await;
+        assert_eq!(load(&mut rig, 9_200).await, (vec![], vec![]));
+        rig.timeline.audio_made(&response(), &"reply".into(), at(9_500));
+        rig.timeline.sent(&[("reply".into(), Samples(1))], at(9_500));
+        assert_eq!(load(&mut rig, 9_500).await, (vec![], vec![]), "its latency says nothing of the hub");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn speech_that_went_on_within_one_batch_begins_the_wait_again() {
+    let mut rig = rig();
+    rig.speech("item_1", 200);
+    rig.timeline.will_be_answered(&"item_1".into(), at(200));
+    assert_eq!(load(&mut rig, 200).await.0, [0]);
+    tokio::time::advance(Duration::from_secs(5)).await;
+    rig.timeline.speech_started("item_2".into(), TURN, at(5_000));
+    rig.timeline.utterance_ended(&"item_2".into(), TURN, at(5_000), at(5_200));
+    rig.timeline.will_be_answered(&"item_2".into(), at(5_200));
+    assert_eq!(load(&mut rig, 5_200).await.0, [0]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -82,6 +82,10 @@ pub(super) struct Turn {
     /// Since when sound is awaited that only the hub makes: from the end of a turn that is answered by itself, else from
     /// the client's request.
     pub(super) awaited: Option<Timestamp>,
+    /// When its response was announced.
+    pub(super) announced: Option<Timestamp>,
+    /// It waited for what is not the hub's: the client was away, or its tool was called.
+    pub(super) is_excused: bool,
     /// The client said how it played.
     pub(super) reports: bool,
     /// It said where its playback stopped.
@@ -164,6 +168,8 @@ impl Turn {
             spoken: None,
             ends: Ends::default(),
             awaited: None,
+            announced: None,
+            is_excused: false,
             reports: false,
             heard_until: None,
             place: None,
@@ -349,6 +355,7 @@ impl Turn {
             usage: self.usage,
             recording: self.recording().filter(|_| frame.records_audio),
             awaited_from: self.awaited.map(|at| ms(self.us(at))),
+            is_excused: self.is_excused,
             settled: self.settled,
         }
     }

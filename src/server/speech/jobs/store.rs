@@ -149,11 +149,12 @@ impl Store {
             TryLockError::WouldBlock => StoreError::Taken(folder.into()),
             TryLockError::Error(error) => error.into(),
         })?;
+        make_file_private(&folder.join(DATABASE))?;
         let db = tables::open(&folder.join(DATABASE))?;
         let mut store = Self { db, folder: folder.into(), bounds, sealing, unwritten: HashMap::new(), _lock: lock };
         store.check_key()?;
         store.db.execute("UPDATE jobs SET status = 'queued' WHERE status = 'running'", [])?;
-        store.remove_orphans()?;
+        store.look_over()?;
         Ok(store)
     }
 
@@ -420,8 +421,8 @@ impl Store {
         }
     }
 
-    /// Files of jobs that are not there any more, and those that were not finished.
-    fn remove_orphans(&self) -> Result<(), StoreError> {
+    /// Removes files of jobs that are not there any more, and those that were not finished; the others become private.
+    fn look_over(&self) -> Result<(), StoreError> {
         for entry in fs::read_dir(&self.folder)? {
             let path = entry?.path();
             let (Some(name), Some(extension)) = (path.file_stem().and_then(|n| n.to_str()), path.extension()) else {
@@ -433,8 +434,10 @@ impl Store {
                 Ok(job) => job.status != Status::Completed || self.file(name, job.format) != path,
                 Err(_) => true,
             };
-            if is_ours && is_orphan {
-                fs::remove_file(&path)?;
+            match (is_ours, is_orphan) {
+                (true, true) => fs::remove_file(&path)?,
+                (true, false) => make_file_private(&path)?,
+                (false, _) => {}
             }
         }
         Ok(())
@@ -552,6 +555,16 @@ pub(super) fn private_file() -> OpenOptions {
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
     options.create(true).truncate(false).write(true);
     options
+}
+
+/// A file that an earlier version, or a copy, left readable for others is so no more. One that is not there is none.
+fn make_file_private(file: &Path) -> io::Result<()> {
+    #[cfg(unix)]
+    match fs::set_permissions(file, std::os::unix::fs::PermissionsExt::from_mode(0o600)) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    Ok(())
 }
 
 /// Creates the folder for its owner only. One that exists keeps its permissions.

@@ -181,10 +181,11 @@ pub(in crate::server::transport) fn open(
         return Err(Box::new(too_long(sdp.len())));
     }
     let owner = caller.owner;
-    // A client without a place costs no answer.
+    let wrong = |why| Box::new(invalid(WireError::invalid("invalid_offer", why, Some("sdp"))));
+    let offer = read_offer(sdp).map_err(wrong)?;
+    // What is no offer takes no place, and a client without a place gets no answer made.
     let admitted = admission::admit(app, client, owner, route).map_err(|refused| Box::new(refused.into_response()))?;
-    let answered =
-        answer(webrtc, sdp).map_err(|why| Box::new(invalid(WireError::invalid("invalid_offer", why, Some("sdp")))))?;
+    let answered = answer_to(webrtc, offer, sdp).map_err(wrong)?;
     let transport = if is_rtvi { RTVI_TRANSPORT } else { TRANSPORT };
     let intent = is_rtvi.then_some(SessionKind::Realtime);
     let opening = CallOpening { mode: AudioMode::Opus, settings, model, intent, transport, route };
@@ -370,7 +371,11 @@ fn settings(app: &App, text: &str, owner: Option<antiphon_types::KeyId>) -> Resu
 
 /// Answers an offer; `Err`: what is wrong with it.
 pub(super) fn answer(webrtc: &Webrtc, sdp: &str) -> Result<Answered, String> {
-    let offer = read_offer(sdp)?;
+    answer_to(webrtc, read_offer(sdp)?, sdp)
+}
+
+/// Answers an offer that was read from `sdp`.
+fn answer_to(webrtc: &Webrtc, offer: SdpOffer, sdp: &str) -> Result<Answered, String> {
     let max_message_bytes = max_message_bytes(sdp);
     if max_message_bytes.is_some_and(|limit| limit < LEAST_MESSAGE_BYTES) {
         return Err(format!("The offer's max-message-size is less than {LEAST_MESSAGE_BYTES}."));
