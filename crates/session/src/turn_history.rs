@@ -9,6 +9,7 @@ use antiphon_engine_api::EngineNames;
 use antiphon_types::{KeyId, SessionId};
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex};
+use std::time::SystemTime;
 use tokio::sync::broadcast;
 use tokio::time::Instant;
 
@@ -37,8 +38,8 @@ struct Ring {
 /// A turn whose sound is awaited.
 struct Awaited {
     session: SessionId,
-    /// The record's: another one begins the wait again.
-    from_ms: f64,
+    /// The end of speech and the wait's beginning behind it, by the record: others begin the wait again.
+    from: (SystemTime, f64),
     since: Instant,
     /// What counts of the wait for the end of the turn.
     endpointing_ms: f64,
@@ -186,7 +187,7 @@ impl TurnHistory {
         match Awaited::of(&entry.record) {
             // Each turn is put once more when it is settled, so that none stays.
             None => drop(ring.awaited.remove(&place.0)),
-            Some(new) if ring.awaited.get(&place.0).is_some_and(|known| known.from_ms == new.from_ms) => {}
+            Some(new) if ring.awaited.get(&place.0).is_some_and(|known| known.from == new.from) => {}
             Some(new) => drop(ring.awaited.insert(place.0, new)),
         }
         match at {
@@ -290,7 +291,8 @@ impl Awaited {
         let is_silent = record.kind == Kind::Speech && marks.first_audio_sent.is_none() && !record.is_excused;
         let end = marks.end_confirmed.filter(|_| is_under_way && is_silent)?;
         let (session, endpointing_ms) = (record.session_id.clone(), end.min(MAX_ENDPOINTING_MS));
-        Some(Self { session, from_ms: record.awaited_from?, since: Instant::now(), endpointing_ms })
+        let from = (record.origin, record.awaited_from?);
+        Some(Self { session, from, since: Instant::now(), endpointing_ms })
     }
 }
 

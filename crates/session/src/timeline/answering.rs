@@ -87,6 +87,7 @@ impl Timeline {
             // Another answer came first, or a list of tools, which the client's server had to give.
             let waited = turn.announced.map_or(Duration::ZERO, |announced| at.since(announced));
             turn.awaited = turn.awaited.map(|from| from + waited);
+            turn.dirty |= !waited.is_zero();
         }
     }
 
