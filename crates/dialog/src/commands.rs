@@ -59,7 +59,12 @@ impl Dialog {
             return Err(Refusal::VoiceFixed);
         }
         let servers = settings.servers.clone();
+        let timeout = |settings: &Settings| settings.turn_detection.and_then(|detection| detection.idle_timeout);
+        let sets_timeout = timeout(&settings) != timeout(&self.settings);
         self.settings = settings;
+        if sets_timeout {
+            self.restart_idle_timeout();
+        }
         self.notify(Notice::SettingsUpdated);
         self.declare_servers(&servers);
         Ok(())

@@ -1,7 +1,8 @@
 //! The idle timeout (`idle_timeout_ms`): the hub prompts a user who says nothing.
 //!
 //! It counts from the end of the last reply's playback. Speech without words restarts it, words stop it until the next
-//! reply. A disconnected client is not prompted: the timeout restarts when it is back.
+//! reply. A disconnected client is not prompted: the timeout restarts when it is back. It restarts when the client sets
+//! another one, also by turning turn detection on: silence without a timeout does not count.
 
 use super::{Content, Dialog, Item, ItemKind, ItemPosition, Notice, ResponseRequest, Role};
 use antiphon_types::{SampleRate, Samples, Timestamp};
@@ -28,6 +29,11 @@ impl Dialog {
     /// The client is back: the idle timeout restarts.
     pub(super) fn back(&mut self) {
         self.away = false;
+        self.restart_idle_timeout();
+    }
+
+    /// The silence so far does not count.
+    pub(super) fn restart_idle_timeout(&mut self) {
         self.answered = self.answered.map(|_| self.now);
     }
 

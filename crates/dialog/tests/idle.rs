@@ -4,8 +4,12 @@ use super::script::{AUTO, Runner, check_with};
 use antiphon_dialog::{PlaybackControl, TurnDetection};
 use std::time::Duration;
 
+fn idle_after(seconds: u64) -> TurnDetection {
+    TurnDetection { idle_timeout: Some(Duration::from_secs(seconds)), ..AUTO }
+}
+
 fn runner() -> Runner {
-    Runner::new(PlaybackControl::Client, Some(TurnDetection { idle_timeout: Some(Duration::from_secs(5)), ..AUTO }))
+    Runner::new(PlaybackControl::Client, Some(idle_after(5)))
 }
 
 /// One answered turn; its 2 s of audio began to sound at 100.
@@ -92,4 +96,28 @@ fn nothing_is_waited_for_before_the_first_reply_or_without_the_setting() {
         plain.run(line);
     }
     assert_eq!(deadline_ms(&plain), None);
+}
+
+#[test]
+fn silence_before_the_timeout_was_set_does_not_count() {
+    let mut runner = answered();
+    runner.set_detection("2500", None);
+    assert_eq!(deadline_ms(&runner), None, "without turn detection");
+    runner.set_detection("60000", Some(idle_after(5)));
+    assert_eq!(deadline_ms(&runner), Some(65_000));
+    runner.set_detection("62000", Some(idle_after(5)));
+    assert_eq!(deadline_ms(&runner), Some(65_000), "the same once more changes nothing");
+    runner.set_detection("63000", Some(AUTO));
+    runner.set_detection("64000", Some(idle_after(10)));
+    assert_eq!(deadline_ms(&runner), Some(74_000));
+    runner.set_detection("73000", Some(idle_after(6)));
+    assert_eq!(deadline_ms(&runner), Some(79_000), "a shorter one begins again");
+}
+
+#[test]
+fn a_reply_that_sounds_while_the_timeout_is_set_is_heard_to_its_end() {
+    let mut runner = answered();
+    runner.set_detection("200", None);
+    runner.set_detection("300", Some(idle_after(5)));
+    assert_eq!(deadline_ms(&runner), Some(2_100 + 5_000));
 }

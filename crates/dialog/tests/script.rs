@@ -141,9 +141,19 @@ impl Runner {
         self.set(Settings { language_voices: Some(voices), ..self.dialog.settings().clone() });
     }
 
+    /// Other turn detection, or none, from this millisecond on.
+    pub fn set_detection(&mut self, at_ms: &str, turn_detection: Option<TurnDetection>) {
+        let at = Timestamp::from_ms(at_ms.parse().expect("milliseconds"));
+        self.set_at(at, Settings { turn_detection, ..self.dialog.settings().clone() });
+    }
+
     fn set(&mut self, settings: Settings) {
+        self.set_at(Timestamp::ZERO, settings);
+    }
+
+    fn set_at(&mut self, at: Timestamp, settings: Settings) {
         let command = Command::UpdateSettings(Box::new(settings));
-        self.step(Timestamp::ZERO, Event::Client { event_id: None, command });
+        self.step(at, Event::Client { event_id: None, command });
     }
 
     /// Gives the dialog an event.
