@@ -70,6 +70,9 @@ pub enum ItemKind {
         request: Option<ItemId>,
         /// The result, once it is there.
         outcome: Option<Result<String, CallError>>,
+        /// The last item when the result came, if that was not the call itself.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        behind: Option<ItemId>,
     },
     /// A call that waits for the client's consent.
     RemoteRequest(RemoteCall),

@@ -1,13 +1,16 @@
 //! What the model reads of a conversation: its items as messages, the spoken ones as far as they were heard.
 //!
 //! A model's server refuses a call without its result, and a result that does not stand right behind its call. Items
-//! come in any order (the person goes on speaking while a tool runs), so each result is put behind its call here.
+//! come in any order (the person goes on speaking while a tool runs), so each result is put behind its call here. A late
+//! result, one that came when the model had answered something else since the call, stands at the end of what the model
+//! had read: behind its call it would be passed over. The call then stands twice, first without its result.
 
 use super::{History, Item, ItemKind, ItemStatus, RemoteCall, Role};
 use antiphon_types::chat::{Message, ToolCall};
 use antiphon_types::mcp::CallError;
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::iter;
 
 /// What the model reads in the place of a result that is not there yet: left out, the call would be made again.
 const NO_RESULT_YET: &str = "The tool has not answered yet.";
@@ -16,17 +19,21 @@ const NO_RESULT_YET: &str = "The tool has not answered yet.";
 const NO_CONSENT_YET: &str = "The call waits for the user's approval.";
 const DENIED: &str = "The user did not approve the call.";
 
-/// Calls that stand in a row, which are one message to the model, and the words before them.
+/// Calls that stand in a row, which are one message to the model, and the words beside them.
 #[derive(Default)]
 struct Said {
     text: String,
     calls: Vec<ToolCall>,
+    /// Whether the results of all calls are items of their own: words that come first belong to the same message.
+    by_client: bool,
 }
 
 impl History {
     /// What the model reads: `instructions`, then `items` as they were heard.
-    pub(super) fn messages_of<'a>(&self, instructions: &str, items: impl Iterator<Item = &'a Item>) -> Vec<Message> {
+    pub(super) fn messages_of<'a>(&'a self, instructions: &str, items: impl Iterator<Item = &'a Item>) -> Vec<Message> {
         let items: Vec<&Item> = items.collect();
+        let late = self.late_results(&items);
+        let is_late = |id: &str| late.iter().any(|result| result.call.call_id == id);
         let results = items.iter().filter_map(|item| match &item.kind {
             ItemKind::FunctionOutput { call_id, output } => Some((call_id.as_str(), output.as_str().into())),
             ItemKind::RemoteCall { call, outcome: Some(outcome), .. } => {
@@ -35,51 +42,158 @@ impl History {
             ItemKind::RemoteRequest(call) => Some((call.call_id.as_str(), answer_to(item, &items)?)),
             _ => None,
         });
-        let mut reader = Reader { messages: Vec::new(), said: None, results: results.collect() };
+        let results = results.filter(|(id, _)| !is_late(id)).map(|(id, text)| (id.into(), text)).collect();
+        let mut reader = Reader { messages: Vec::new(), said: None, results };
         if !instructions.is_empty() {
             reader.messages.push(Message::System(instructions.to_owned()));
         }
-        for item in items {
-            self.read(item, &mut reader);
+        for (at, item) in items.iter().enumerate() {
+            let here: Vec<_> = late.iter().filter(|result| result.at == at).collect();
+            if here.is_empty() || !matches!(item.kind, ItemKind::FunctionOutput { .. }) {
+                self.read(item, &mut reader);
+            }
+            reader.late(&here);
         }
         reader.flush();
         reader.messages
     }
 
+    /// The results among `items` that the model reads later than their calls, in order.
+    fn late_results<'a>(&'a self, items: &[&'a Item]) -> Vec<LateResult<'a>> {
+        let calls = items.iter().filter_map(|item| match &item.kind {
+            ItemKind::RemoteCall { call, .. } | ItemKind::RemoteRequest(call) => Some(call.call_id.as_str()),
+            _ => item.call(),
+        });
+        let mut ids: HashSet<Cow<'_, str>> = calls.map(Cow::Borrowed).collect();
+        let mut late: Vec<LateResult<'_>> = Vec::new();
+        for (at, item) in items.iter().enumerate() {
+            let result = match &item.kind {
+                ItemKind::FunctionOutput { call_id, output } => {
+                    self.late_output(items, at, call_id).map(|call| (at, call, output.as_str().into()))
+                }
+                ItemKind::RemoteCall { call, outcome: Some(outcome), behind: Some(behind), .. } => {
+                    let behind = items.iter().position(|item| item.id == *behind);
+                    let behind = behind.filter(|behind| self.has_words_between(items, at, *behind));
+                    behind.map(|behind| (behind, CallRef::of(call), outcome_text(outcome)))
+                }
+                _ => None,
+            };
+            let Some((at, call, output)) = result else { continue };
+            let other_id = other_id(call.call_id, &ids);
+            ids.insert(Cow::Owned(other_id.clone()));
+            late.push(LateResult { at, call, other_id, output });
+        }
+        late
+    }
+
+    /// The call of the output at `at`, if the output is late or the call is not among the items.
+    fn late_output<'a>(&'a self, items: &[&'a Item], at: usize, call_id: &str) -> Option<CallRef<'a>> {
+        let calls = |item: &&Item| item.status == ItemStatus::Completed && item.call() == Some(call_id);
+        let Some(called) = items.iter().position(calls) else {
+            // The turn of the call was omitted.
+            return self.items().iter().find(calls).and_then(CallRef::of_function);
+        };
+        // What the assistant said beside the call is no answer to something else.
+        let ends = |item: &&Item| match &item.kind {
+            ItemKind::Message { role: Role::Assistant, .. } => false,
+            ItemKind::Message { .. } | ItemKind::FunctionOutput { .. } => true,
+            _ => false,
+        };
+        let end = items.iter().take(at).skip(called).position(ends)? + called;
+        self.has_words_between(items, end, at).then(|| CallRef::of_function(items[called])).flatten()
+    }
+
+    /// Whether the assistant was heard between two places, the later one included.
+    fn has_words_between(&self, items: &[&Item], from: usize, to: usize) -> bool {
+        let speaks = |item: &&Item| {
+            matches!(&item.kind, ItemKind::Message { role: Role::Assistant, .. }) && !self.text_of(item).is_empty()
+        };
+        items.iter().take(to + 1).skip(from + 1).any(speaks)
+    }
+
+    /// A message's text, as far as it was heard.
+    fn text_of(&self, item: &Item) -> String {
+        let heard = self.spoken(&item.id).map(|spoken| spoken.history().to_owned());
+        heard.unwrap_or_else(|| item.text())
+    }
+
     fn read(&self, item: &Item, reader: &mut Reader<'_>) {
         match &item.kind {
             ItemKind::Message { role, .. } => {
-                let heard = self.spoken(&item.id).map(|spoken| spoken.history().to_owned());
-                let text = heard.unwrap_or_else(|| item.text());
+                let text = self.text_of(item);
                 if text.is_empty() {
                     return;
                 }
-                reader.flush();
                 match role {
-                    Role::System => reader.messages.push(Message::System(text)),
-                    Role::User => reader.messages.push(Message::User(text)),
-                    Role::Assistant => reader.said = Some(Said { text, calls: Vec::new() }),
+                    Role::System => reader.push(Message::System(text)),
+                    Role::User => reader.push(Message::User(text)),
+                    Role::Assistant => reader.say(text),
                 }
             }
             // A call whose arguments were cut off was never made.
             ItemKind::FunctionCall { .. } if item.status != ItemStatus::Completed => {}
             ItemKind::FunctionCall { call_id, name, arguments } => {
                 let call = ToolCall { call_id: call_id.clone(), name: name.clone(), arguments: arguments.clone() };
-                reader.said.get_or_insert_default().calls.push(call);
+                reader.call(call, true);
             }
-            ItemKind::RemoteCall { call, outcome: Some(_), .. } => reader.call(call),
+            ItemKind::RemoteCall { call, request, outcome, .. } if request.is_some() || outcome.is_some() => {
+                reader.call(CallRef::of(call).under(&call.call_id), false);
+            }
             // Once approved, the call stands for itself.
             ItemKind::RemoteRequest(call) if item.status == ItemStatus::Completed && reader.answers(call) => {
-                reader.call(call);
+                reader.call(CallRef::of(call).under(&call.call_id), false);
             }
             ItemKind::RemoteCall { .. }
             | ItemKind::RemoteRequest(_)
             | ItemKind::RemoteTools { .. }
             | ItemKind::RemoteConsent { .. } => {}
             // It stands behind its call already, or its call is not there.
-            ItemKind::FunctionOutput { .. } => {}
+            ItemKind::FunctionOutput { .. } => reader.flush(),
         }
     }
+}
+
+/// A result that the model reads later than its call.
+struct LateResult<'a> {
+    /// Behind which item.
+    at: usize,
+    call: CallRef<'a>,
+    /// The identifier under which the call stands the second time.
+    other_id: String,
+    output: Cow<'a, str>,
+}
+
+/// A call of a function, or of a server's tool.
+struct CallRef<'a> {
+    call_id: &'a str,
+    name: &'a str,
+    arguments: &'a str,
+}
+
+impl<'a> CallRef<'a> {
+    fn of(call: &'a RemoteCall) -> Self {
+        Self { call_id: &call.call_id, name: &call.exposed, arguments: &call.arguments }
+    }
+
+    fn of_function(item: &'a Item) -> Option<Self> {
+        let ItemKind::FunctionCall { call_id, name, arguments } = &item.kind else { return None };
+        Some(Self { call_id, name, arguments })
+    }
+
+    /// The call as the model reads it, under this identifier.
+    fn under(&self, call_id: &str) -> ToolCall {
+        ToolCall { call_id: call_id.to_owned(), name: self.name.to_owned(), arguments: self.arguments.to_owned() }
+    }
+}
+
+/// An identifier that is not among `ids`, of the length and alphabet of `id`, which some servers prescribe.
+fn other_id(id: &str, ids: &HashSet<Cow<'_, str>>) -> String {
+    let is_free = |candidate: &String| !ids.contains(candidate.as_str());
+    let own = id.to_owned();
+    let stem: String = id.chars().take(id.chars().count().saturating_sub(1)).collect();
+    let variants = ('A'..='Z').chain('0'..='9').map(|last| format!("{stem}{last}"));
+    let numbered = (0u32..).map(|n| format!("{id}{n}"));
+    iter::once(own).chain(variants).chain(numbered).find(is_free).expect("there are more numbers than identifiers")
 }
 
 /// Messages being put together.
@@ -87,7 +201,7 @@ struct Reader<'a> {
     messages: Vec<Message>,
     /// The words and the calls of one answer are one message to the model.
     said: Option<Said>,
-    results: HashMap<&'a str, Cow<'a, str>>,
+    results: HashMap<Cow<'a, str>, Cow<'a, str>>,
 }
 
 /// A remote call's outcome, as the model reads it.
@@ -112,10 +226,35 @@ fn answer_to(asked: &Item, items: &[&Item]) -> Option<Cow<'static, str>> {
     }
 }
 
-impl Reader<'_> {
-    fn call(&mut self, call: &RemoteCall) {
-        let (name, arguments) = (call.exposed.clone(), call.arguments.clone());
-        self.said.get_or_insert_default().calls.push(ToolCall { call_id: call.call_id.clone(), name, arguments });
+impl<'a> Reader<'a> {
+    fn push(&mut self, message: Message) {
+        self.flush();
+        self.messages.push(message);
+    }
+
+    /// Words of the assistant. Those behind calls that wait for the client belong to the message of the calls.
+    fn say(&mut self, text: String) {
+        if let Some(said) = self.said.as_mut().filter(|said| said.by_client) {
+            let text_before = std::mem::take(&mut said.text);
+            said.text = format!("{} {}", text_before.trim_end(), text.trim_start()).trim().to_owned();
+            return;
+        }
+        self.flush();
+        self.said = Some(Said { text, ..Said::default() });
+    }
+
+    fn call(&mut self, call: ToolCall, by_client: bool) {
+        let said = self.said.get_or_insert_default();
+        said.by_client = by_client && (said.by_client || said.calls.is_empty());
+        said.calls.push(call);
+    }
+
+    /// Calls that stand here once more, and their results.
+    fn late(&mut self, results: &[&LateResult<'a>]) {
+        for LateResult { call, other_id, output, .. } in results {
+            self.results.insert(other_id.clone().into(), output.clone());
+            self.call(call.under(other_id), false);
+        }
     }
 
     /// Whether something stands for the result of a call that asked for consent.
@@ -125,7 +264,7 @@ impl Reader<'_> {
 
     /// Ends the assistant's message under way, and puts the results behind it.
     fn flush(&mut self) {
-        let Some(Said { text, calls }) = self.said.take() else { return };
+        let Some(Said { text, calls, .. }) = self.said.take() else { return };
         let results = calls.iter().map(|call| Message::Tool {
             call_id: call.call_id.clone(),
             output: self.results.get(call.call_id.as_str()).map_or(NO_RESULT_YET.into(), |result| result.to_string()),

@@ -190,7 +190,8 @@ impl Dialog {
             self.plan_follow_up(ResponseRequest::default());
             return;
         }
-        let kind = ItemKind::RemoteCall { call: call.clone(), request: Some(request.clone()), outcome: None };
+        let kind =
+            ItemKind::RemoteCall { call: call.clone(), request: Some(request.clone()), outcome: None, behind: None };
         let item = Item { id: self.mint_item(), status: ItemStatus::InProgress, kind };
         let id = item.id.clone();
         let previous = self.history.insert(item.clone(), &ItemPosition::Last).expect("there is always an end");
@@ -217,8 +218,10 @@ impl Dialog {
         let Some(at) = self.remote.running.iter().position(|running| running == item) else { return };
         self.remote.running.remove(at);
         let progress = Progress::of(&result);
-        if let Some(Item { kind: ItemKind::RemoteCall { outcome, .. }, .. }) = self.history.item_mut(item) {
+        let last = self.history.items().last().map(|item| item.id.clone()).filter(|last| last != item);
+        if let Some(Item { kind: ItemKind::RemoteCall { outcome, behind, .. }, .. }) = self.history.item_mut(item) {
             *outcome = Some(result);
+            *behind = last;
         }
         self.notify(Notice::RemoteProgress { item: item.clone(), progress });
         self.complete(item);

@@ -93,5 +93,9 @@ pub(super) fn call_kind(call_id: String, name: String, offer: Option<Offer>) -> 
         return ItemKind::FunctionCall { call_id, name, arguments };
     };
     let call = RemoteCall { call_id, exposed: name, label, name: tool, arguments };
-    if asks { ItemKind::RemoteRequest(call) } else { ItemKind::RemoteCall { call, request: None, outcome: None } }
+    if asks {
+        ItemKind::RemoteRequest(call)
+    } else {
+        ItemKind::RemoteCall { call, request: None, outcome: None, behind: None }
+    }
 }

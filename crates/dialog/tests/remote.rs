@@ -1,9 +1,9 @@
 //! Remote tools in the reducer: when calls run, what stops them, and who goes on afterwards.
 
 use super::script::{AUTO, Runner, check_with};
-use antiphon_dialog::{Action, Command, Event, PlaybackControl, Settings};
+use antiphon_dialog::{Action, Command, Event, Item, ItemKind, ItemPosition, ItemStatus, PlaybackControl, Settings};
 use antiphon_types::mcp::{CallError, Consent, Declared, RemoteTool, Server};
-use antiphon_types::{ItemId, Timestamp};
+use antiphon_types::{ItemId, Samples, Timestamp};
 use serde_json::json;
 use std::time::Duration;
 
@@ -18,10 +18,15 @@ fn library() -> Runner {
 
 /// The same, not asked yet; what `find` does, in these words.
 fn described(description: &str) -> Runner {
+    declared(description, Consent::Never)
+}
+
+/// The same, whose calls run with this consent.
+fn declared(description: &str, consent: Consent) -> Runner {
     let mut runner = Runner::new(PlaybackControl::Client, Some(AUTO));
     let server =
         Server { label: "l".into(), url: "http://h/".into(), authorization: None, headers: Default::default() };
-    let declared = Declared { server, allowed: None, consent: Consent::Never };
+    let declared = Declared { server, allowed: None, consent };
     runner.dialog = runner.dialog.with_follow_up_after(Some(Duration::from_millis(100)));
     let settings = Settings { servers: vec![declared], ..runner.dialog.settings().clone() };
     let update = Event::Client { event_id: None, command: Command::UpdateSettings(Box::new(settings)) };
@@ -140,4 +145,37 @@ fn the_tools_of_servers_take_their_part_of_the_budget() {
     };
     assert!(said("short").contains("first"));
     assert!(!said(&"x".repeat(40_000)).contains("first"), "10000 tokens of tools leave room for the last turn only");
+}
+
+#[test]
+fn an_approved_call_that_ends_after_another_answer_is_read_behind_that_answer() {
+    let mut runner = declared("", Consent::Always);
+    for line in ["1 say where?", "2 respond", "3 call r1 0 find {}", "4 finished r1"] {
+        runner.run(line);
+    }
+    let request = runner.dialog.history().items().last().expect("the request for consent").id.clone();
+    let kind = ItemKind::RemoteConsent { request, approve: true, reason: None };
+    let item = Item { id: "".into(), status: ItemStatus::Completed, kind };
+    let command = Command::CreateItem { item, place: ItemPosition::Last };
+    let actions = runner.step(Timestamp::from_ms(5), Event::Client { event_id: None, command });
+    let call = actions.iter().find_map(|action| match action {
+        Action::CallRemote { item, .. } => Some(item.clone()),
+        _ => None,
+    });
+    let call = call.expect("the call runs");
+    let waits = "user: where? | assistant:  calls find | tool: The tool has not answered yet.";
+    assert_eq!(runner.history(), waits);
+    for line in ["10 say and when?", "11 respond", "12 text r2 Today."] {
+        runner.run(line);
+    }
+    let spoken = runner.dialog.history().items().last().expect("the answer").id.clone();
+    for event in [
+        Event::AudioGenerated { response: runner.dialog.active().expect("r2").clone(), n: Samples(24_000) },
+        Event::AudioSent { item: spoken, n: Samples(24_000) },
+    ] {
+        runner.step(Timestamp::from_ms(13), event);
+    }
+    runner.run("14 finished r2");
+    called(&mut runner, 5_000, &call, Ok("shelf 7".into()));
+    assert_eq!(runner.history(), format!("{waits} | user: and when? | assistant: Today. calls find | tool: shelf 7"));
 }

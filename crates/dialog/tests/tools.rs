@@ -40,6 +40,70 @@ fn results_stand_behind_their_calls_whenever_they_come() {
 }
 
 #[test]
+fn a_result_that_comes_after_another_answer_is_read_behind_that_answer() {
+    check_with(
+        called_twice(),
+        "10 say and tomorrow?
+            < item_added i5
+            < item_done i5 Completed
+        20 respond
+            < response_created r2
+            start r2 turn_0
+        21 text r2 Sunny.
+            < output_added r2 i6
+            < item_added i6
+            < r2 i6 PartAdded { audio: true }
+            < r2 i6 TranscriptDelta(\"Sunny. \")
+        22 made r2 1000
+        23 sent i6 1000
+        24 finished r2
+            < r2 i6 PartDone { audio: true, text: \"Sunny. \" }
+            < item_done i6 Completed
+            < output_done r2 i6
+            < response_done r2 Completed
+        2000 result call_0 rain
+            < item_added i7
+            < item_done i7 Completed
+        2001 history
+            user: weather? | assistant: Let me see. calls weather,time | tool: The tool has not answered yet. | tool: The tool has not answered yet. | user: and tomorrow? | assistant: Sunny. calls weather | tool: rain
+        2002 result call_1 noon
+            < item_added i8
+            < item_done i8 Completed
+        2003 say thanks
+            < item_added i9
+            < item_done i9 Completed
+        2004 history
+            user: weather? | assistant: Let me see. calls weather,time | tool: The tool has not answered yet. | tool: The tool has not answered yet. | user: and tomorrow? | assistant: Sunny. calls weather,time | tool: rain | tool: noon | user: thanks",
+    );
+}
+
+#[test]
+fn a_call_that_is_read_twice_has_two_identifiers_of_one_form() {
+    let mut runner = called_twice();
+    for line in ["10 say and tomorrow?", "20 respond", "21 text r2 Sunny.", "22 made r2 1000", "23 sent i6 1000"] {
+        runner.run(line);
+    }
+    runner.run("24 finished r2");
+    runner.run("2000 result call_0 rain");
+    let asked = runner.asked("2001 respond");
+    let late = "tool_calls: [ToolCall { call_id: \"call_A\", name: \"weather\", arguments: \"{}\" }]";
+    assert!(asked.contains(late), "{asked}");
+    assert!(asked.contains("Tool { call_id: \"call_A\", output: \"rain\" }"), "{asked}");
+}
+
+#[test]
+fn words_beside_a_call_are_no_answer_to_something_else() {
+    let mut runner = Runner::new(PlaybackControl::Client, Some(AUTO));
+    for line in ["0 say weather?", "1 respond", "2 call r1 0 weather {}", "3 text r1 One moment."] {
+        runner.run(line);
+    }
+    for line in ["4 made r1 500", "5 sent i3 500", "6 finished r1", "7 result call_0 rain"] {
+        runner.run(line);
+    }
+    assert_eq!(runner.run("1000 history"), ["user: weather? | assistant: One moment. calls weather | tool: rain"]);
+}
+
+#[test]
 fn a_result_without_its_call_is_refused_or_not_read() {
     check_with(
         called_twice(),

@@ -279,7 +279,7 @@ pub(super) fn body(kind: ItemKind, grows: bool) -> antiphon_protocol::ItemBody {
             server_label: label,
             tools: tools.into_iter().map(tool).collect(),
         },
-        ItemKind::RemoteCall { call, request, outcome } => {
+        ItemKind::RemoteCall { call, request, outcome, behind: _ } => {
             let is_new = grows && request.is_none();
             let (output, error) = match outcome {
                 Some(Ok(output)) => (Some(output), None),
