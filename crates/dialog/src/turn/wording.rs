@@ -66,14 +66,18 @@ impl Wording {
         if GREETINGS.contains(&words.join(" ").as_str()) {
             return Self::Brief;
         }
-        let clause = last_clause(&words);
+        let Clause { words: clause, is_requested } = last_clause(&words);
         if clause.is_empty() {
             return Self::LeadIn;
         }
         if ALWAYS_OPEN.contains(last) {
             return Self::Open;
         }
-        let kind = kind(clause);
+        let kind = match kind(clause) {
+            // "Tell me a story".
+            Self::Plain if is_requested && !asks(clause) => Self::Command,
+            kind => kind,
+        };
         if USUALLY_OPEN.contains(last) {
             return if kind == Self::Question { Self::Plain } else { Self::Open };
         }
@@ -86,10 +90,25 @@ impl Wording {
     }
 }
 
+/// What stands after the last lead-in.
+struct Clause<'a, 'b> {
+    words: &'a [&'b str],
+    /// The lead-in is an imperative whose object the words may be.
+    is_requested: bool,
+}
+
+fn opens(clause: &[&str], words: &[&str]) -> bool {
+    clause.first().is_some_and(|first| words.contains(first))
+}
+
+fn asks(clause: &[&str]) -> bool {
+    opens(clause, QUESTION_WORDS) || opens(clause, AUXILIARIES)
+}
+
 /// What a clause is by its beginning.
 fn kind(clause: &[&str]) -> Wording {
-    let opens = |words: &[&str]| clause.first().is_some_and(|first| words.contains(first));
-    let asks = opens(QUESTION_WORDS) || opens(AUXILIARIES);
+    let asks = asks(clause);
+    let opens = |words: &[&str]| opens(clause, words);
     let inverted = clause.get(1).is_some_and(|second| AUXILIARIES.contains(second));
     if opens(&["when"]) && !inverted || opens(SUBORDINATORS) {
         // After so many words the main clause will have begun.
@@ -105,15 +124,17 @@ fn kind(clause: &[&str]) -> Wording {
 }
 
 /// What stands after the last lead-in and after words that only fill; empty when nothing does.
-fn last_clause<'a, 'b>(words: &'a [&'b str]) -> &'a [&'b str] {
+fn last_clause<'a, 'b>(words: &'a [&'b str]) -> Clause<'a, 'b> {
     let mut clause = words;
+    let mut is_requested = false;
     for lead_in in LEAD_INS {
         let parts: Vec<&str> = lead_in.split(' ').collect();
-        let at = (0..clause.len()).rev().find(|&at| clause[at..].starts_with(&parts));
-        clause = at.map_or(clause, |at| &clause[at + parts.len()..]);
+        let Some(at) = (0..clause.len()).rev().find(|&at| clause[at..].starts_with(&parts)) else { continue };
+        clause = &clause[at + parts.len()..];
+        is_requested = REQUESTS.contains(lead_in);
     }
     let fills = |word: &&&str| FILLERS.contains(*word);
-    &clause[clause.iter().take_while(fills).count()..]
+    Clause { words: &clause[clause.iter().take_while(fills).count()..], is_requested }
 }
 
 fn ends_in_any(words: &[&str], phrases: &[&str]) -> bool {
@@ -214,6 +235,9 @@ const LEAD_INS: &[&str] = &[
     "wait",
 ];
 
+/// Lead-ins that are imperatives.
+const REQUESTS: &[&str] = &["explain to me", "give me", "remind me", "show me", "tell me"];
+
 const FILLERS: &[&str] = &[
     "and", "but", "er", "erm", "hello", "hey", "hi", "hmm", "now", "ok", "okay", "please", "so", "then", "uh", "um",
     "well",
@@ -232,35 +256,80 @@ const SUBORDINATORS: &[&str] =
 
 const COMMANDS: &[&str] = &[
     "add",
+    "ask",
+    "book",
+    "bring",
+    "calculate",
     "call",
+    "cancel",
+    "change",
+    "check",
+    "choose",
     "close",
+    "compare",
     "convert",
     "count",
+    "create",
+    "define",
+    "delete",
     "describe",
+    "dim",
     "divide",
+    "draw",
     "explain",
     "find",
+    "get",
     "give",
+    "guess",
     "help",
+    "increase",
+    "introduce",
+    "let's",
     "list",
+    "lock",
+    "look",
+    "lower",
     "make",
+    "move",
     "multiply",
     "name",
     "open",
+    "order",
+    "pause",
+    "pick",
     "play",
+    "put",
+    "raise",
     "read",
+    "recommend",
+    "remember",
+    "remove",
     "repeat",
+    "resume",
     "say",
+    "schedule",
+    "search",
+    "send",
     "set",
+    "share",
     "show",
     "sing",
+    "skip",
+    "solve",
     "spell",
     "start",
     "stop",
     "subtract",
+    "suggest",
+    "summarize",
+    "switch",
+    "take",
+    "teach",
     "tell",
     "translate",
     "turn",
+    "unlock",
+    "wake",
     "write",
 ];
 
@@ -362,6 +431,26 @@ mod tests {
              is it raining",
         );
         check(Wording::Command, "count from one to five\nplease tell a joke\ncould you spell necessary");
+    }
+
+    #[test]
+    fn an_imperative_with_its_object_is_a_command() {
+        check(
+            Wording::Command,
+            "tell me a story
+             Tell me a story.
+             tell me something about the moon
+             can you tell me your name
+             give me an example
+             please show me my calendar
+             remind me to call my mother
+             search the web for it
+             let's play a game",
+        );
+        check(Wording::Open, "tell me a\ngive me the number of\ntell me about\nremind me to");
+        check(Wording::LeadIn, "tell me\nplease give me\ncould you show me");
+        check(Wording::Question, "tell me how old you are now");
+        check(Wording::Plain, "you told me a story\nhe showed me the house");
     }
 
     #[test]
