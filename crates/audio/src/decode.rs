@@ -3,15 +3,21 @@
 //! The transcription endpoint calls it outside the async runtime: it is CPU-bound and never reads a file from disk. A
 //! file is scanned first ([`duration`], which decodes nothing), then decoded packet by packet ([`Decoder`]), so that
 //! its samples are never all in memory. symphonia reads the containers and most codecs; libopus decodes Opus. The input
-//! is untrusted: unreadable data is a descriptive error, and a broken packet in the middle is skipped.
+//! is untrusted: unreadable data is a descriptive error, and a broken packet in the middle is skipped. `container` prepares
+//! a file for its reader, `opus` decodes Opus of any number of channels, `downmix` makes one channel of several.
+
+mod container;
+mod downmix;
+mod opus;
 
 use super::Resampler;
-use super::codec::OpusIn;
 use antiphon_types::{Pcm, SampleRate, Samples};
 use bytes::Bytes;
-use std::io::Cursor;
+use container::Source;
+use downmix::Downmix;
+use opus::OpusTrack;
 use std::time::Duration;
-use symphonia::core::codecs::audio::well_known::CODEC_ID_OPUS;
+use symphonia::core::codecs::audio::well_known::{CODEC_ID_AAC, CODEC_ID_OPUS};
 use symphonia::core::codecs::audio::{AudioCodecParameters, AudioDecoder, AudioDecoderOptions};
 use symphonia::core::errors::Error;
 use symphonia::core::formats::probe::Hint;
@@ -100,16 +106,19 @@ pub struct Decoder {
     longest: Samples,
     resampler: Option<(SampleRate, Resampler)>,
     n_made: u64,
-    n_broken: u32,
+    is_silent: bool,
+    n_decoded: u64,
+    n_broken: u64,
+    n_broken_in_a_row: u32,
     last_error: Option<String>,
+    downmix: Downmix,
     mono: Vec<i16>,
     interleaved: Vec<f32>,
 }
 
 enum Codec {
     Symphonia(Box<dyn AudioDecoder>),
-    /// Opus, and the number of decoded samples still to be dropped at the start.
-    Opus(Box<OpusIn>, usize),
+    Opus(Box<OpusTrack>),
 }
 
 impl Decoder {
@@ -125,8 +134,12 @@ impl Decoder {
             longest: to.samples_in(longest),
             resampler: None,
             n_made: 0,
+            is_silent: true,
+            n_decoded: 0,
             n_broken: 0,
+            n_broken_in_a_row: 0,
             last_error: None,
+            downmix: Downmix::default(),
             mono: Vec::new(),
             interleaved: Vec::new(),
         })
@@ -135,7 +148,8 @@ impl Decoder {
     /// Appends the audio of the next packet, mono at the requested rate. Returns `false` at the end of the file.
     ///
     /// # Errors
-    /// [`DecodeError::Empty`] or [`DecodeError::Broken`] at the end of a file without a decodable sample.
+    /// [`DecodeError::Empty`] at the end of a file without a sample; [`DecodeError::Broken`] where more packets are broken
+    /// than not, or where all that could be decoded beside broken ones is silence.
     pub fn next(&mut self, out: &mut Vec<i16>) -> Result<bool, DecodeError> {
         let before = out.len();
         let Some(packet) = self.track.next()? else {
@@ -143,10 +157,11 @@ impl Decoder {
                 resampler.flush(out);
             }
             self.n_made += (out.len() - before) as u64;
+            let is_lost = self.n_broken > self.n_decoded || self.is_silent;
             return match self.last_error.take() {
+                Some(error) if is_lost => Err(DecodeError::Broken(error)),
                 _ if self.n_made > 0 => Ok(false),
-                Some(error) => Err(DecodeError::Broken(error)),
-                None => Err(DecodeError::Empty),
+                _ => Err(DecodeError::Empty),
             };
         };
         if self.link != self.track.link {
@@ -156,7 +171,9 @@ impl Decoder {
         self.mono.clear();
         match self.decode(&packet) {
             Ok(from) => {
-                self.n_broken = 0;
+                self.n_decoded += 1;
+                self.n_broken_in_a_row = 0;
+                self.is_silent &= self.mono.iter().all(|&sample| sample == 0);
                 if self.resampler.as_ref().is_none_or(|(rate, _)| *rate != from) {
                     self.resampler = Some((from, Resampler::new(from, self.to)));
                 }
@@ -165,7 +182,8 @@ impl Decoder {
             }
             Err(error) => {
                 self.n_broken += 1;
-                if self.n_broken > MAX_BROKEN {
+                self.n_broken_in_a_row += 1;
+                if self.n_broken_in_a_row > MAX_BROKEN {
                     return Err(DecodeError::Broken(error));
                 }
                 self.last_error = Some(error);
@@ -181,32 +199,29 @@ impl Decoder {
 
     /// Decodes one packet to `self.mono` and returns its sampling rate.
     fn decode(&mut self, packet: &Packet) -> Result<SampleRate, String> {
-        match &mut self.codec {
-            Codec::Opus(opus, to_skip) => {
-                opus.decode(&packet.data, &mut self.mono).map_err(|error| error.to_string())?;
-                let rate = crate::codec::OPUS_IN_RATE;
-                // Opus timestamps are at 48 kHz.
-                let padding = (packet.trim_end.get() / 3) as usize;
-                self.mono.truncate(self.mono.len().saturating_sub(padding));
-                let skipped = (*to_skip).min(self.mono.len());
-                self.mono.drain(..skipped);
-                *to_skip -= skipped;
-                Ok(rate)
+        let (n_channels, rate) = match &mut self.codec {
+            Codec::Opus(opus) => {
+                let n_channels = opus.decode(&packet.data, packet.trim_end.get(), &mut self.interleaved)?;
+                (n_channels, crate::codec::OPUS_IN_RATE)
             }
             Codec::Symphonia(decoder) => {
+                // ISO 14496-3, table 4.85: a packet that begins with its end has no channel. The decoder makes silence of it.
+                if self.track.parameters.codec == CODEC_ID_AAC
+                    && packet.data.first().is_some_and(|first| first >> 5 == 7)
+                {
+                    return Err("a packet has no channel".into());
+                }
                 let audio = decoder.decode(packet).map_err(|error| error.to_string())?;
                 let (hz, n_channels) = (audio.spec().rate(), audio.num_planes());
                 if !RATES_HZ.contains(&hz) || n_channels == 0 {
                     return Err(format!("{n_channels} channels at {hz} Hz"));
                 }
                 audio.copy_to_vec_interleaved(&mut self.interleaved);
-                let frames = self.interleaved.chunks_exact(n_channels);
-                // The cast saturates and makes NaN silence.
-                let level = 32_768.0 / n_channels as f32;
-                self.mono.extend(frames.map(|frame| (frame.iter().sum::<f32>() * level).round() as i16));
-                Ok(SampleRate::new(hz))
+                (n_channels, SampleRate::new(hz))
             }
-        }
+        };
+        self.downmix.mix(&self.interleaved, n_channels, &mut self.mono);
+        Ok(rate)
     }
 }
 
@@ -216,14 +231,8 @@ fn codec(track: &Track) -> Result<Codec, DecodeError> {
         let made = symphonia::default::get_codecs().make_audio_decoder(parameters, &AudioDecoderOptions::default());
         return made.map(Codec::Symphonia).map_err(|error| DecodeError::Codec(error.to_string()));
     }
-    // RFC 7845, section 5.1: the pre-skip at 10, the mapping family at 18.
     let head = parameters.extra_data.as_deref().unwrap_or_default();
-    if head.get(18).is_some_and(|&family| family != 0) {
-        return Err(DecodeError::Codec("Opus of more than two channels".into()));
-    }
-    let pre_skip = head.get(10..12).map_or(0, |bytes| u16::from_le_bytes([bytes[0], bytes[1]]));
-    let decoder = OpusIn::new().map_err(|error| DecodeError::Codec(error.to_string()))?;
-    Ok(Codec::Opus(Box::new(decoder), usize::from(pre_skip) / 3))
+    Ok(Codec::Opus(Box::new(OpusTrack::open(head)?)))
 }
 
 /// The first audio track of a file, or of each file of an Ogg chain (radio stations produce these).
@@ -241,7 +250,7 @@ impl Track {
         if file.is_empty() {
             return Err(DecodeError::Empty);
         }
-        let stream = MediaSourceStream::new(Box::new(Cursor::new(file)), Default::default());
+        let stream = MediaSourceStream::new(Box::new(Source::new(file)?), Default::default());
         let (format, meta) = (FormatOptions::default(), MetadataOptions::default());
         let reader = symphonia::default::get_probe().probe(&Hint::new(), stream, format, meta).map_err(broken)?;
         let (id, time_base, parameters) = first_audio(&*reader).ok_or_else(|| no_audio(&*reader))?;

@@ -5,12 +5,17 @@ use crate::encode::{Encoder, FileFormat, RATE as MADE};
 use crate::wav;
 use proptest::prelude::*;
 use std::f64::consts::TAU;
+use std::io::Cursor;
 
 const TO: SampleRate = SampleRate::HZ_16000;
 const LONGEST: Duration = Duration::from_secs(60);
 
 /// One second of 440 Hz, encoded by other programs (see `tests/fixtures/sounds/README.md`).
-const FOREIGN: [(&str, &[u8]); 7] = [
+const FOREIGN: [(&str, &[u8]); 11] = [
+    ("adts", include_bytes!("../../../../tests/fixtures/sounds/tone.aac")),
+    ("opus of two channels in family 1", include_bytes!("../../../../tests/fixtures/sounds/stereo.opus")),
+    ("opus of six channels", include_bytes!("../../../../tests/fixtures/sounds/surround.opus")),
+    ("opus in opposite phase", include_bytes!("../../../../tests/fixtures/sounds/opposite.opus")),
     ("m4a", include_bytes!("../../../../tests/fixtures/sounds/tone.m4a")),
     ("webm", include_bytes!("../../../../tests/fixtures/sounds/tone.webm")),
     ("live webm", include_bytes!("../../../../tests/fixtures/sounds/live.webm")),
@@ -46,6 +51,116 @@ fn what_other_programs_write_is_read() {
         assert!((218..=222).contains(&crossings), "{name}: {crossings} periods in half a second");
         let rms = (middle.iter().map(|&x| f64::from(x).powi(2)).sum::<f64>() / middle.len() as f64).sqrt();
         assert!((rms / 7_071.0 - 1.0).abs() < 0.12, "{name}: rms {rms}");
+    }
+}
+
+/// One second of 440 Hz as WAV, with these lengths of the file and of its audio.
+fn wav_stating(file: u32, audio: u32) -> Vec<u8> {
+    let mut wav = made(FileFormat::Wav, 1);
+    wav[4..8].copy_from_slice(&file.to_le_bytes());
+    wav[40..44].copy_from_slice(&audio.to_le_bytes());
+    wav
+}
+
+#[test]
+fn a_wav_file_whose_lengths_were_not_written_is_read_to_its_end() {
+    let n_bytes = made(FileFormat::Wav, 1).len() as u32 - 44;
+    for file in [0, 36, n_bytes + 28, n_bytes + 36, 0x7FFF_FFFF, 0xFFFF_FFFF] {
+        for audio in [0, n_bytes, n_bytes + 1, 0x7FFF_FFFF, 0x8000_0000, 0xFFFF_FFDB, 0xFFFF_FFFE, 0xFFFF_FFFF] {
+            let wav = Bytes::from(wav_stating(file, audio));
+            let told = duration(wav.clone(), LONGEST);
+            assert_eq!(told, Ok(Duration::from_secs(1)), "{file:#x} {audio:#x}");
+            assert_eq!(decode(wav).map(|pcm| pcm.len()), Ok(16_000), "{file:#x} {audio:#x}");
+        }
+    }
+}
+
+#[test]
+fn chunks_around_the_audio_of_a_wav_file_are_not_audio() {
+    let plain = made(FileFormat::Wav, 1);
+    let (head, audio) = (&plain[..36], &plain[44..]);
+    let list = |n: usize| [&b"LIST"[..], &(n as u32).to_le_bytes(), &vec![b'x'; n]].concat();
+    let data = |len: u32| [&b"data"[..], &len.to_le_bytes()].concat();
+    let length = audio.len() as u32;
+    for (name, wav) in [
+        ("before", [head, &list(26), &data(0), audio].concat()),
+        ("of an odd length", [head, &list(27), &[0], &data(0), audio].concat()),
+        ("of an odd length without padding", [head, &list(27), &data(length), audio].concat()),
+        ("behind", [head, &data(length), audio, &list(26)].concat()),
+        ("without a letter of its own", [head, &data(u32::MAX), audio, &[7]].concat()),
+    ] {
+        assert_eq!(decode(wav).map(|pcm| pcm.len()), Ok(16_000), "{name}");
+    }
+    let nothing = [head, &data(0), &list(26)].concat();
+    assert_eq!(decode(nothing), Err(DecodeError::Empty), "chunks alone");
+}
+
+#[test]
+fn a_wav_file_of_64_bits_is_read() {
+    let plain = made(FileFormat::Wav, 1);
+    let audio = &plain[44..];
+    for (name, id, stated) in [("RF64", b"RF64", audio.len() as u64), ("BW64, not written", b"BW64", 0)] {
+        let lengths = [0, stated, 0].map(u64::to_le_bytes).concat();
+        let ds64 = [&b"ds64"[..], &28u32.to_le_bytes(), &lengths, &[0; 4]].concat();
+        let head = [&id[..], &[0xFF; 4], b"WAVE", &ds64, &plain[12..36], b"data", &[0xFF; 4]].concat();
+        let wav = [&head, audio].concat();
+        assert_eq!(decode(wav).map(|pcm| pcm.len()), Ok(16_000), "{name}");
+    }
+}
+
+/// An ID3v2.4 tag with a picture of these bytes.
+fn tag(picture: &[u8], has_footer: bool) -> Vec<u8> {
+    let size = |n: usize| [n >> 21, n >> 14, n >> 7, n].map(|part| (part & 0x7F) as u8);
+    let body = [&b"\0image/png\0\x03\0"[..], picture].concat();
+    let frame = [&b"APIC"[..], &size(body.len()), &[0, 0], &body].concat();
+    let flags = if has_footer { 0x10 } else { 0 };
+    let header = [&[4, 0, flags][..], &size(frame.len())].concat();
+    let footer = if has_footer { [&b"3DI"[..], &header].concat() } else { Vec::new() };
+    [&b"ID3"[..], &header, &frame, &footer].concat()
+}
+
+#[test]
+fn a_tag_before_the_audio_is_skipped_whatever_is_in_it() {
+    let frames = [&[0xFF, 0xFB, 0x90, 0x64][..], &[0; 413]].concat().repeat(700);
+    for (name, tags) in [
+        ("short", tag(&[1; 100], false)),
+        ("of more than 1 MiB", tag(&vec![0; 1_060_000], false)),
+        ("with frames in its picture", tag(&frames, false)),
+        ("with a footer", tag(&frames, true)),
+        ("two", [tag(&frames, true), tag(&[1; 100], false)].concat()),
+    ] {
+        for (format, file) in FOREIGN.iter().filter(|(format, _)| ["adts", "mp3", "flac"].contains(format)) {
+            let plain = decode(*file).expect("the file without a tag");
+            let tagged = Bytes::from([&tags, *file].concat());
+            let told = duration(tagged.clone(), LONGEST);
+            assert_eq!(told, duration(Bytes::from_static(file), LONGEST), "{format} behind a tag {name}");
+            assert_eq!(decode(tagged), Ok(plain), "{format} behind a tag {name}");
+        }
+    }
+    let cut = tag(&[1; 100], false)[..50].to_vec();
+    assert_eq!(decode(cut), Err(DecodeError::Broken("it ends inside its ID3 tag".into())));
+}
+
+#[test]
+fn channels_of_opposite_phase_do_not_cancel() {
+    let spec = hound::WavSpec {
+        channels: 2,
+        sample_rate: 16_000,
+        bits_per_sample: 16,
+        sample_format: hound::SampleFormat::Int,
+    };
+    for (other, expect) in [(-1.0, 10_000), (-0.5, 2_500)] {
+        let mut file = Cursor::new(Vec::new());
+        let mut writer = hound::WavWriter::new(&mut file, spec).unwrap();
+        for i in 0..16_000 {
+            let sample = (TAU * 440.0 * f64::from(i) / 16_000.0).sin() * 10_000.0;
+            writer.write_sample(sample as i16).unwrap();
+            writer.write_sample((sample * other) as i16).unwrap();
+        }
+        writer.finalize().unwrap();
+        let pcm = decode(file.into_inner()).unwrap();
+        let peak = pcm.iter().map(|sample| sample.unsigned_abs()).max().unwrap();
+        assert!(peak.abs_diff(expect) < 100, "with {other} times the other: {peak}");
     }
 }
 
@@ -172,5 +287,22 @@ proptest! {
         file.truncate(keep);
         let _ = duration(Bytes::from(file.clone()), LONGEST);
         let _ = decode(file);
+    }
+}
+
+#[test]
+fn an_mp4_file_whose_audio_is_not_where_it_says_is_broken() {
+    let (_, file) = FOREIGN.into_iter().find(|(name, _)| *name == "m4a").unwrap();
+    let at = |name: &[u8]| file.windows(4).position(|four| four == name).unwrap() - 4;
+    let (free, audio, index) = (at(b"free"), at(b"mdat"), at(b"moov"));
+    let filled = |with: u8| {
+        let mut file = file.to_vec();
+        file[audio + 8..index].fill(with);
+        file
+    };
+    let shifted = [&file[..free], &file[audio..]].concat();
+    for (name, file) in [("zeros", filled(0)), ("ones", filled(0xFF)), ("shifted", shifted)] {
+        let error = decode(file).unwrap_err();
+        assert!(matches!(error, DecodeError::Broken(_)), "{name}: {error:?}");
     }
 }
