@@ -3,7 +3,8 @@
 //! [`find`] scans the pending text and returns the first boundary. Each decision depends only on the text up to and
 //! including the current character, never on what follows, so the result does not depend on how the text is streamed.
 
-use super::tables::{CAPITAL_ENDS, FUNCTION_WORDS, NEVER_ENDS};
+use super::sentences::{Dotted, Sentences};
+use super::tables::FUNCTION_WORDS;
 
 /// The longest chunk in characters: about 20 s of speech. It bounds the time for which one chunk occupies a TTS engine.
 pub(super) const MAX_CHARS: usize = 300;
@@ -75,11 +76,11 @@ fn is_fence(body: &str) -> bool {
 }
 
 /// The end of the first chunk of `text`, which starts at `place`; `None` if more text is needed.
-pub(super) fn find(text: &str, place: &TextPosition) -> Option<Cut> {
+pub(super) fn find(text: &str, place: &TextPosition, sentences: Sentences) -> Option<Cut> {
     if place.is_code(text) {
         return find_code(text);
     }
-    let mut walk = Walk::new(text, place);
+    let mut walk = Walk::new(text, place, sentences);
     for (n_chars, (at, c)) in text.char_indices().enumerate() {
         if let Some(cut) = walk.step(at, c) {
             return Some(cut);
@@ -93,7 +94,7 @@ pub(super) fn find(text: &str, place: &TextPosition) -> Option<Cut> {
 
 /// The end of the first word of `text`, which starts at `place`, together with what it is only spoken right with; `None` if
 /// more text is needed.
-pub(super) fn find_words(text: &str, place: &TextPosition) -> Option<Cut> {
+pub(super) fn find_words(text: &str, place: &TextPosition, sentences: Sentences) -> Option<Cut> {
     if place.is_code(text) {
         return find_code(text);
     }
@@ -108,7 +109,7 @@ pub(super) fn find_words(text: &str, place: &TextPosition) -> Option<Cut> {
                 return cut_at(at + c.len_utf8());
             }
         } else if let Some(start) = word_start.take()
-            && stands_alone(&text[start..at])
+            && stands_alone(&text[start..at], sentences)
         {
             return cut_at(at);
         }
@@ -117,13 +118,12 @@ pub(super) fn find_words(text: &str, place: &TextPosition) -> Option<Cut> {
 }
 
 /// Whether a word is spoken the same whatever follows: it has letters, no figures, and is no abbreviation.
-fn stands_alone(word: &str) -> bool {
-    let dotted = word.strip_suffix('.').map(str::to_lowercase);
+fn stands_alone(word: &str, sentences: Sentences) -> bool {
     let abbreviates =
-        |word: &str| matches!(word, "no" | "nos") || NEVER_ENDS.contains(&word) || CAPITAL_ENDS.contains(&word);
+        |word: &str| matches!(word.to_lowercase().as_str(), "no" | "nos") || sentences.dotted(word, "") != Dotted::End;
     word.contains(char::is_alphabetic)
         && !word.contains(|c: char| c.is_ascii_digit() || "$€£¥".contains(c))
-        && !dotted.is_some_and(|word| abbreviates(&word))
+        && !word.strip_suffix('.').is_some_and(abbreviates)
 }
 
 /// Whether a paragraph, a heading or a list item begins before the first word of `text`.
@@ -166,6 +166,7 @@ enum Link {
 /// State of one scan over the pending text.
 struct Walk<'a> {
     text: &'a str,
+    sentences: Sentences,
     n_spoken: usize,
     /// The current line is a heading or a list item: its newline ends a chunk.
     block: bool,
@@ -189,9 +190,10 @@ struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
-    fn new(text: &'a str, place: &TextPosition) -> Self {
+    fn new(text: &'a str, place: &TextPosition, sentences: Sentences) -> Self {
         Self {
             text,
+            sentences,
             n_spoken: place.n_spoken,
             block: false,
             line_start: place.line_start,
@@ -258,7 +260,9 @@ impl<'a> Walk<'a> {
     /// A word ended before the blank at `end`.
     fn end_word(&mut self, start: usize, end: usize) -> Option<Cut> {
         let word = &self.text[start..end];
-        let ending = ending_of(word, std::mem::take(&mut self.line_start), self.after_number);
+        let before = self.text[..start].split_whitespace().next_back().unwrap_or_default();
+        let first_of_line = std::mem::take(&mut self.line_start);
+        let ending = ending_of(word, before, first_of_line, self.after_number, self.sentences);
         let speaks = word.chars().any(|c| c.is_alphanumeric() && !is_cjk(c));
         let joins = is_function_word(word);
         let phrase = self.n_spoken == 0 && self.half_words >= 2 * FIRST_PHRASE_WORDS && joins && !self.after_join;
@@ -377,7 +381,7 @@ fn cut_at(at: usize) -> Option<Cut> {
 }
 
 /// The ending of `word`, which is followed by a blank.
-fn ending_of(word: &str, first_of_line: bool, after_number: bool) -> Ending {
+fn ending_of(word: &str, before: &str, first_of_line: bool, after_number: bool, sentences: Sentences) -> Ending {
     if matches!(word, "-" | "–" | "--" | "—") {
         return if after_number { Ending::Plain } else { Ending::Clause };
     }
@@ -385,27 +389,26 @@ fn ending_of(word: &str, first_of_line: bool, after_number: bool) -> Ending {
     match core.chars().next_back() {
         Some('!' | '?' | '。' | '！' | '？' | '।' | '॥' | '؟' | '۔' | '։' | '።') => Ending::Sentence,
         Some(',' | ';' | ':' | '…' | '،' | '؛' | '—') => Ending::Clause,
-        Some('.') => ending_of_dotted(&core[..core.len() - 1], first_of_line),
+        Some('.') => ending_of_dotted(&core[..core.len() - 1], before, first_of_line, sentences),
         _ => Ending::Plain,
     }
 }
 
 /// The ending of a word followed by a dot; `word` excludes the dot.
-fn ending_of_dotted(word: &str, first_of_line: bool) -> Ending {
+fn ending_of_dotted(word: &str, before: &str, first_of_line: bool, sentences: Sentences) -> Ending {
     if word.ends_with('.') {
         return Ending::Clause;
     }
     let word = word.trim_start_matches(|c: char| !c.is_alphanumeric());
-    let lower = word.to_lowercase();
     let is_marker = word.len() <= 3 && (word.bytes().all(|b| b.is_ascii_digit()) || word.len() == 1);
     let initials = word.split('.').all(|part| part.chars().count() == 1 && part.chars().all(char::is_alphabetic));
-    match lower.as_str() {
+    let dotted = sentences.dotted(word, before);
+    match word.to_lowercase().as_str() {
         "" => Ending::Plain,
         _ if first_of_line && is_marker => Ending::Plain,
         "no" | "nos" => Ending::UnlessDigit,
-        "i" => Ending::IfCapital,
-        _ if NEVER_ENDS.contains(&lower.as_str()) => Ending::Plain,
-        _ if CAPITAL_ENDS.contains(&lower.as_str()) => Ending::IfCapital,
+        _ if dotted == Dotted::Abbreviation => Ending::Plain,
+        _ if dotted == Dotted::UnlessCapital => Ending::IfCapital,
         _ if initials => Ending::Plain,
         _ => Ending::Sentence,
     }

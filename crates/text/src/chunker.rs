@@ -96,8 +96,8 @@ impl Chunker {
 
     fn find(&self) -> Option<boundary::Cut> {
         match self.unit {
-            Unit::Sentence => boundary::find(&self.pending, &self.place),
-            Unit::Word => boundary::find_words(&self.pending, &self.place),
+            Unit::Sentence => boundary::find(&self.pending, &self.place, self.language.sentences()),
+            Unit::Word => boundary::find_words(&self.pending, &self.place, self.language.sentences()),
         }
     }
 

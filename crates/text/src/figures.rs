@@ -1,30 +1,100 @@
 //! Converts figures, units, signs, times, dates, money and addresses to English words.
 
-use super::names::{address, dotted, tagged};
-use super::tables::{CURRENCIES, FRACTIONS, MONTHS, SAID, SIGNS, UNITS};
+use super::dates::{DateOrder, clock, date, day_half, name, span};
+use super::names::{address, dotted, keys, tagged};
+use super::roman::numeral;
+use super::tables::{CURRENCIES, FRACTIONS, PARTS, SAID, SIGNS, UNITS};
+use super::{telephone, titles};
 
 /// The text with figures and signs replaced by words. Plain numbers remain digits.
-pub(super) fn in_words(text: &str) -> String {
+pub(super) fn in_words(text: &str, order: DateOrder) -> String {
     let words: Vec<&str> = text.split_whitespace().collect();
     let mut out: Vec<String> = Vec::with_capacity(words.len());
     let mut at = 0;
     while at < words.len() {
-        let before = if at > 0 { words[at - 1] } else { "" };
-        let word = Word::of(words[at]);
-        let next = words.get(at + 1).map(|next| Word::of(next));
-        let taken = word.with_next(before, next.as_ref());
-        let (said, tail, n_taken) = match (taken, &next) {
-            (Some(said), Some(next)) => (said, next.tail.as_str(), 2),
-            _ => (word.alone(before, words.get(at + 1).copied().unwrap_or_default()), word.tail.as_str(), 1),
+        let near = Near {
+            before: if at > 0 { words[at - 1] } else { "" },
+            after: words.get(at + 1).copied().unwrap_or_default(),
+            is_quoted: words[..at].iter().map(|word| word.matches('"').count()).sum::<usize>() % 2 == 1,
+            order,
         };
+        let word = Word::of(words[at]);
+        let (said, tail, n_taken) = said_from(&words[at..], &word, &near);
         if word.parenthesis {
             out.push(",".into());
         }
-        let tail = if said.ends_with('.') { tail.trim_start_matches('.') } else { tail };
+        let tail = if said.ends_with('.') { tail.trim_start_matches('.') } else { &tail };
         out.push(format!("{said}{tail}"));
         at += n_taken;
     }
     out.join(" ")
+}
+
+/// The spoken form of the first of `words`, the punctuation behind it, and how many words it takes.
+fn said_from(words: &[&str], word: &Word<'_>, near: &Near<'_>) -> (String, String, usize) {
+    if let Some((said, n)) = telephone::number(words) {
+        return (said, Word::of(words[n - 1]).tail, n);
+    }
+    if let Some((said, n)) = length(words, near) {
+        return (said, Word::of(words[n - 1]).tail, n);
+    }
+    let next = words.get(1).map(|next| Word::of(next));
+    if let (Some(next), Some(third)) = (&next, words.get(2).map(|third| Word::of(third)))
+        && let Some(said) = word.with_two(next, &third)
+    {
+        return (said, behind_unit(&third.tail, words.get(3)), 3);
+    }
+    if let Some((said, next)) = word.with_next(near.before, next.as_ref()).zip(next.as_ref()) {
+        return (said, behind_unit(&next.tail, words.get(2)), 2);
+    }
+    let has_dot = word.tail.starts_with('.') && !word.tail.starts_with("..");
+    let long = titles::title(word.core, has_dot, near.before, near.after)
+        .or_else(|| name(word.core, &word.tail, near.before, near.after));
+    if let Some(long) = long {
+        let ends = near.after.is_empty()
+            || titles::may_end(word.core, near.before) && near.after.starts_with(char::is_uppercase) && long != "Saint";
+        let tail = if has_dot && !ends { word.tail[1..].to_owned() } else { word.tail.clone() };
+        return (long, tail, 1);
+    }
+    (word.alone(near), word.tail.clone(), 1)
+}
+
+/// The punctuation behind a unit, without the dot of its abbreviation.
+fn behind_unit(tail: &str, following: Option<&&str>) -> String {
+    let goes_on = following.is_some_and(|next| next.starts_with(char::is_lowercase));
+    tail.strip_prefix('.')
+        .filter(|rest| !rest.is_empty() && !rest.starts_with('.') || goes_on)
+        .unwrap_or(tail)
+        .to_owned()
+}
+
+/// A length in feet and inches, or in inches: `5'10"`, `6' 2"`, `27"`.
+fn length(words: &[&str], near: &Near<'_>) -> Option<(String, usize)> {
+    let first = *words.first()?;
+    let joined = words.get(1).filter(|_| first.ends_with(['\'', '’', '′'])).map(|next| format!("{first}{next}"));
+    let parse = |text: &str| {
+        let text = text.trim_start_matches(['(', '“']).trim_end_matches([',', '.', ';', ':', '!', '?', ')']);
+        let (feet, inches) = text.split_once(['\'', '’', '′'])?;
+        let inches = inches.strip_suffix(['"', '”', '″']).or_else(|| inches.strip_suffix("''")).unwrap_or(inches);
+        let fits = |text: &str, most: u32| text.parse::<u32>().is_ok_and(|n| text.len() <= 2 && n <= most);
+        (fits(feet, 99) && fits(inches, 11))
+            .then(|| format!("{feet} {} {inches}", if feet == "1" { "foot" } else { "feet" }))
+    };
+    if let Some(said) = parse(first) {
+        return Some((said, 1));
+    }
+    if let Some(said) = joined.as_deref().and_then(parse) {
+        return Some((said, 2));
+    }
+    let bare = first.trim_end_matches([',', '.', ';', ':', '!', '?']);
+    let (figure, one, several) = match bare.chars().next_back()? {
+        '″' => (&bare[..bare.len() - '″'.len_utf8()], "inch", "inches"),
+        '′' => (&bare[..bare.len() - '′'.len_utf8()], "foot", "feet"),
+        '"' if !near.is_quoted => (&bare[..bare.len() - 1], "inch", "inches"),
+        _ => return None,
+    };
+    let figure = number(figure)?;
+    Some((format!("{figure} {}", if is_one(&figure) { one } else { several }), 1))
 }
 
 /// A word without its punctuation.
@@ -57,12 +127,21 @@ impl<'a> Word<'a> {
         Self { core, tail: tail.replace('…', "..."), parenthesis }
     }
 
-    /// The spoken form if this word and the next make one figure: "5 km", "$3 million", "No. 5".
+    /// The spoken form if this word and the next two make one figure: "20 sq ft", "5 fl oz".
+    fn with_two(&self, next: &Word<'_>, third: &Word<'_>) -> Option<String> {
+        let figure = number(self.core).filter(|_| self.tail.is_empty() && !next.parenthesis && !third.parenthesis)?;
+        let unit = match (next.core, third.core) {
+            ("fl", "oz") => ("fluid ounce", "fluid ounces"),
+            ("sq" | "square", unit) => return cubed(&figure, "square", unit),
+            ("cu" | "cubic", unit) => return cubed(&figure, "cubic", unit),
+            _ => return None,
+        };
+        Some(format!("{figure} {}", if is_one(&figure) { unit.0 } else { unit.1 }))
+    }
+
+    /// The spoken form if this word and the next make one figure: "5 km", "$3 million", "9.30 pm".
     fn with_next(&self, before: &str, next: Option<&Word<'_>>) -> Option<String> {
         let next = next.filter(|next| !next.core.is_empty() && !next.parenthesis)?;
-        if self.core.eq_ignore_ascii_case("no") && self.tail == "." && number(next.core).is_some() {
-            return Some(format!("number {}", next.core));
-        }
         if !self.tail.is_empty() {
             return None;
         }
@@ -71,8 +150,11 @@ impl<'a> Word<'a> {
             return Some(format!("{} {} {}", figure, next.core, sign.2));
         }
         let half = day_half(next.core);
-        if let (Some(half), true) = (half, self.core.contains(':')) {
+        if let (Some(half), true) = (half, self.core.contains([':', '.'])) {
             return clock(self.core, next.core).map(|time| format!("{time} {half}"));
+        }
+        if CURRENCIES.iter().any(|(sign, ..)| next.core.chars().eq([*sign])) {
+            return amount(&format!("{}{}", self.core, next.core));
         }
         let figure = number(self.core)?;
         match next.core {
@@ -87,38 +169,38 @@ impl<'a> Word<'a> {
     }
 
     /// The spoken form of this word alone.
-    fn alone(&self, before: &str, after: &str) -> String {
+    fn alone(&self, near: &Near<'_>) -> String {
         let core = self.core;
-        let near = Near { before, after };
         said(core)
             .or_else(|| address(core))
-            .or_else(|| dash(core, &near))
+            .or_else(|| dash(core, near))
+            .or_else(|| telephone::digits(core, near.before, near.after))
+            .or_else(|| keys(core))
+            .or_else(|| numeral(core, near.before, near.after))
+            .or_else(|| clock(core, near.after))
             .or_else(|| amount(core))
             .or_else(|| measured(core))
-            .or_else(|| clock(core, after))
-            .or_else(|| date(core))
+            .or_else(|| date(core, near.before, near.order))
+            .or_else(|| span(core, near.after))
             .or_else(|| range(core))
-            .or_else(|| fraction(core, before))
-            .or_else(|| signed(core))
+            .or_else(|| fraction(core, near.before))
+            .or_else(|| rate(core, near))
+            .or_else(|| sizes(core))
+            .or_else(|| signed(core, near))
             .or_else(|| tagged(core))
             .or_else(|| dotted(core))
             .unwrap_or_else(|| signs(core))
     }
 }
 
-/// "am" and "pm" in any spelling, in the form that TTS engines read correctly.
-fn day_half(word: &str) -> Option<&'static str> {
-    match word {
-        "am" | "AM" | "a.m." | "a.m" | "A.M." => Some("a.m."),
-        "pm" | "PM" | "p.m." | "p.m" | "P.M." => Some("p.m."),
-        _ => None,
-    }
-}
-
-/// The words before and after.
+/// What stands beside a word.
+#[derive(Clone, Copy)]
 struct Near<'a> {
     before: &'a str,
     after: &'a str,
+    /// A quotation has begun, so that a quotation mark ends it.
+    is_quoted: bool,
+    order: DateOrder,
 }
 
 /// Whether the final dot belongs to the word: initials, and abbreviations that have a spoken form.
@@ -162,6 +244,19 @@ fn in_units(figure: &str, unit: &str) -> Option<String> {
     Some(format!("{figure} {}", if is_one(figure) { one } else { several }))
 }
 
+/// "20 square feet": `unit` is that of a length.
+fn cubed(figure: &str, kind: &str, unit: &str) -> Option<String> {
+    let (one, several) = match unit {
+        "in" => ("inch", "inches"),
+        "ft" | "yd" | "mi" | "m" | "km" | "cm" | "mm" => {
+            let (_, one, several) = UNITS.iter().find(|(written, _, _)| *written == unit)?;
+            (*one, *several)
+        }
+        _ => return None,
+    };
+    Some(format!("{figure} {kind} {}", if is_one(figure) { one } else { several }))
+}
+
 type Currency = (char, &'static str, &'static str, &'static str);
 
 /// An amount of money: the currency and the figure.
@@ -170,6 +265,8 @@ fn money(core: &str) -> Option<(&'static Currency, String)> {
         Some(rest) => ("minus ", rest),
         None => ("", core),
     };
+    // "US$5": of which dollars it is, is not said.
+    let rest = ["US", "A", "C", "NZ", "CA", "AU"].iter().find_map(|of| rest.strip_prefix(of)).unwrap_or(rest);
     let find = |c: Option<char>| CURRENCIES.iter().find(|currency| Some(currency.0) == c);
     let (currency, figure) = match find(rest.chars().next()) {
         Some(currency) => (currency, &rest[currency.0.len_utf8()..]),
@@ -178,24 +275,51 @@ fn money(core: &str) -> Option<(&'static Currency, String)> {
             (currency, &rest[..rest.len() - currency.0.len_utf8()])
         }
     };
-    figure.starts_with(|c: char| c.is_ascii_digit()).then(|| (currency, format!("{sign}{figure}")))
+    let is_figure = |text: &str| text.starts_with(|c: char| c.is_ascii_digit());
+    if let Some(decimals) = figure.strip_prefix('.').filter(|decimals| is_figure(decimals)) {
+        return Some((currency, format!("{sign}0.{decimals}")));
+    }
+    // "5,50 €".
+    let figure = match figure.split_once(',') {
+        Some((whole, decimals)) if decimals.len() == 2 => format!("{whole}.{decimals}"),
+        _ => figure.to_owned(),
+    };
+    is_figure(&figure).then(|| (currency, format!("{sign}{figure}")))
 }
 
-/// "$5.50", "€20", "$3M".
+/// "$5.50", "€20", "$3M", "50¢", "$5-$10".
 fn amount(core: &str) -> Option<String> {
-    let (&(_, one, several, cent), figure) = money(core)?;
-    for (suffix, word) in [("k", "thousand"), ("K", "thousand"), ("M", "million"), ("bn", "billion"), ("B", "billion")]
-    {
-        if let Some(figure) = figure.strip_suffix(suffix) {
-            return Some(format!("{figure} {word} {several}"));
-        }
+    let (currency, figure) = money(core)?;
+    if let Some((from, to)) = figure.split_once(['-', '–']) {
+        // "$5-$10", and "$5-10".
+        let to = money(to).map_or_else(|| to.to_owned(), |(_, figure)| figure);
+        let digits = from.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+        number(digits)?;
+        // "5 to 10 dollars", "5 dollars to 7 dollars and 50 cents".
+        let from = if from.contains('.') { in_currency(currency, from)? } else { large(from) };
+        return Some(format!("{from} to {}", in_currency(currency, &to)?));
     }
-    let plain = figure.strip_prefix("minus ").unwrap_or(&figure);
+    in_currency(currency, &figure)
+}
+
+/// "3 million" of "3M".
+fn large(figure: &str) -> String {
+    let suffixes = [("k", "thousand"), ("K", "thousand"), ("M", "million"), ("bn", "billion"), ("B", "billion")];
+    let found = suffixes.iter().find_map(|(suffix, word)| Some(format!("{} {word}", figure.strip_suffix(suffix)?)));
+    found.unwrap_or_else(|| figure.to_owned())
+}
+
+fn in_currency(&(_, one, several, cent): &Currency, figure: &str) -> Option<String> {
+    let large = large(figure);
+    if large != figure {
+        return Some(format!("{large} {several}"));
+    }
+    let plain = figure.strip_prefix("minus ").unwrap_or(figure);
     number(plain)?;
     let unit = |figure: &str| if is_one(figure) { one } else { several };
     let (whole, decimals) = match figure.split_once('.') {
         Some((whole, decimals)) if decimals.len() == 2 && !cent.is_empty() => (whole, decimals),
-        _ => return Some(format!("{figure} {}", unit(&figure))),
+        _ => return Some(format!("{figure} {}", unit(figure))),
     };
     let small = decimals.trim_start_matches('0');
     let cents = match (small, cent) {
@@ -205,6 +329,32 @@ fn amount(core: &str) -> Option<String> {
         (n, cent) => format!("{n} {cent}s"),
     };
     Some(if whole == "0" { cents } else { format!("{whole} {} and {cents}", unit(whole)) })
+}
+
+/// "$10/month", "60 miles/hour", "3 times/day".
+fn rate(core: &str, near: &Near<'_>) -> Option<String> {
+    let (amount_of, per) = core.split_once('/')?;
+    let unit = UNITS.iter().find(|(written, _, _)| *written == per).map(|(_, one, _)| *one);
+    let per = match per {
+        "mo" => "month",
+        "yr" => "year",
+        "wk" => "week",
+        "d" => "day",
+        "s" => "second",
+        "month" | "year" | "week" | "day" | "night" | "person" | "user" | "hour" | "minute" | "second" => per,
+        _ => unit?,
+    };
+    let figure = amount(amount_of).or_else(|| measured(amount_of));
+    let is_plural = near.before.ends_with(|c: char| c.is_ascii_digit()) && amount_of.chars().all(char::is_alphabetic);
+    let said = figure.or_else(|| (is_plural && amount_of.len() > 3).then(|| amount_of.to_owned()))?;
+    Some(format!("{said} per {per}"))
+}
+
+/// "1920x1080", "3x4x5".
+fn sizes(core: &str) -> Option<String> {
+    let parts: Vec<&str> = core.split(['x', '×']).collect();
+    (parts.len() > 1 && !core.contains('×') && parts.iter().all(|part| number(part).is_some()))
+        .then(|| parts.join(" by "))
 }
 
 /// A number and its unit in one word: "50%", "20°C", "5km", "10-20%".
@@ -219,6 +369,8 @@ fn measured(core: &str) -> Option<String> {
         "°F" | "℉" => Some(degrees(&figure, " Fahrenheit")),
         "°" => Some(degrees(&figure, "")),
         half if day_half(half).is_some() => day_half(half).map(|half| format!("{figure} {half}")),
+        "in" if !figure.contains(' ') => Some(format!("{figure} {}", if is_one(&figure) { "inch" } else { "inches" })),
+        "sqft" | "sq.ft" => cubed(&figure, "square", "ft"),
         // "5x" is five times.
         "x" | "×" if end == split => Some(format!("{figure} times")),
         "m" | "g" | "h" | "l" | "V" | "W" | "L" if figure.contains(',') => None,
@@ -226,78 +378,30 @@ fn measured(core: &str) -> Option<String> {
     }
 }
 
-/// "10:30", "3:00pm", "9:05"; and ratios such as "3:1".
-fn clock(core: &str, after: &str) -> Option<String> {
-    let letters = core.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(core.len());
-    let (body, half) = core.split_at(letters);
-    let half = match (half, day_half(half)) {
-        ("", _) => String::new(),
-        (_, half) => format!(" {}", half?),
-    };
-    let parts: Vec<&str> = body.split(':').collect();
-    if !(2..=3).contains(&parts.len()) || !parts.iter().all(|part| part.len() <= 2 && part.parse::<u8>().is_ok()) {
-        return None;
-    }
-    if parts.len() == 2 && parts[1].len() == 1 {
-        return Some(format!("{} to {}", parts[0], parts[1]));
-    }
-    let hour = parts[0];
-    let has_half = !half.is_empty() || day_half(after).is_some();
-    let minutes = match parts[1] {
-        "00" if parts.len() == 2 && has_half => String::new(),
-        "00" if parts.len() == 2 => " o'clock".to_owned(),
-        minutes if minutes.starts_with('0') => format!(" oh {}", &minutes[1..]),
-        minutes => format!(" {minutes}"),
-    };
-    let seconds = parts.get(2).map(|seconds| format!(" and {} seconds", seconds.trim_start_matches('0')));
-    Some(format!("{hour}{minutes}{}{half}", seconds.unwrap_or_default()))
-}
-
-/// "2024-05-06".
-fn date(core: &str) -> Option<String> {
-    let mut parts = core.split('-');
-    let (year, month, day) = (parts.next()?, parts.next()?, parts.next()?);
-    if parts.next().is_some() || year.len() != 4 || month.len() != 2 || day.len() != 2 {
-        return None;
-    }
-    year.parse::<u16>().ok()?;
-    let month = MONTHS.get(month.parse::<usize>().ok()?.checked_sub(1)?)?;
-    let day = day.parse::<u8>().ok().filter(|day| (1..=31).contains(day))?;
-    Some(format!("{month} {day}, {year}"))
-}
-
-/// "10-20", "1914–1918". Telephone numbers ("555-1234") are not ranges.
+/// "10-20", "1914–1918".
 fn range(core: &str) -> Option<String> {
     let (from, to) = core.split_once('–').or_else(|| core.split_once('-'))?;
     let value = |text: &str| number(text).and_then(|_| text.replace(',', "").parse::<f64>().ok());
     let (low, high) = (value(from)?, value(to)?);
-    let telephone = from.len() == 3 && to.len() == 4;
-    (low < high && !telephone && !from.starts_with('0')).then(|| format!("{from} to {to}"))
+    (low < high && !from.starts_with('0')).then(|| format!("{from} to {to}"))
 }
 
 /// "3/4", "1 1/2", "5/7".
 fn fraction(core: &str, before: &str) -> Option<String> {
     let (over, under) = core.split_once('/')?;
     let (n, d) = (over.parse::<u32>().ok()?, under.parse::<u32>().ok()?);
-    let part = match d {
-        2 => "half",
-        3 => "third",
-        4 => "quarter",
-        5 => "fifth",
-        6 => "sixth",
-        8 => "eighth",
-        10 => "tenth",
-        _ => return Some(format!("{over} over {under}")),
-    };
-    if n == 0 || n >= d {
-        return Some(format!("{over} over {under}"));
+    if n == d {
+        return Some(format!("{over} {under}"));
     }
+    let Some((_, one, several)) = PARTS.iter().find(|(of, _, _)| *of == d).filter(|_| n > 0 && n < d) else {
+        return Some(format!("{over} over {under}"));
+    };
     let joint = if before.bytes().all(|b| b.is_ascii_digit()) && !before.is_empty() { "and " } else { "" };
-    Some(if n == 1 { format!("{joint}one {part}") } else { format!("{joint}{n} {part}s") })
+    Some(if n == 1 { format!("{joint}one {one}") } else { format!("{joint}{n} {several}") })
 }
 
 /// "-5", "~20", "<3", "#1".
-fn signed(core: &str) -> Option<String> {
+fn signed(core: &str, near: &Near<'_>) -> Option<String> {
     let first = core.chars().next()?;
     let rest = &core[first.len_utf8()..];
     let word = match first {
@@ -312,7 +416,7 @@ fn signed(core: &str) -> Option<String> {
     };
     let figure = Word { core: rest, tail: String::new(), parenthesis: false };
     rest.starts_with(|c: char| c.is_ascii_digit() || "$€£".contains(c))
-        .then(|| format!("{word} {}", figure.alone("", "")))
+        .then(|| format!("{word} {}", figure.alone(&Near { before: "", after: "", ..*near })))
 }
 
 /// A dash between blanks: "minus" between figures, otherwise a pause.
@@ -342,8 +446,11 @@ fn signs(core: &str) -> String {
                 }
                 push_word(&mut out, fraction);
             }
-            ('<', ..) if figure_next || core.len() == 1 => push_word(&mut out, "less than"),
-            ('>', ..) if figure_next || core.len() == 1 => push_word(&mut out, "more than"),
+            ('<', ..) if figure_next || is_compared(&out, chars.peek()) || core.len() == 1 => {
+                push_word(&mut out, "less than");
+            }
+            ('>', ..) if is_compared(&out, chars.peek()) || core.len() == 1 => push_word(&mut out, "greater than"),
+            ('>', ..) if figure_next => push_word(&mut out, "more than"),
             ('/', ..) if in_figures(&out) && figure_next => push_word(&mut out, "over"),
             ('^', ..) if figure_next => push_word(&mut out, "to the power of"),
             ('-', ..) if in_figures(&out) && figure_next && core.contains(['+', '=', '×', '÷']) => {
@@ -364,6 +471,11 @@ fn signs(core: &str) -> String {
         }
     }
     out
+}
+
+/// Whether a sign stands between two names or figures: "a<b".
+fn is_compared(before: &str, after: Option<&char>) -> bool {
+    before.ends_with(char::is_alphanumeric) && after.is_some_and(|c| c.is_alphanumeric())
 }
 
 /// Appends a word, separated by blanks.

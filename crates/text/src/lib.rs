@@ -7,11 +7,16 @@
 
 mod boundary;
 mod chunker;
+mod dates;
 mod figures;
 mod markup;
 mod names;
 pub mod normalize;
+mod roman;
+mod sentences;
 mod tables;
+mod telephone;
+mod titles;
 pub mod words;
 
 pub use chunker::{Chunk, Chunker};

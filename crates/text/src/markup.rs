@@ -11,7 +11,14 @@ pub(super) fn strip(text: &str, line_start: bool) -> String {
             out.push(' ');
         }
         let line = if n > 0 || line_start { strip_line_marks(line) } else { line };
-        strip_inline(line, &mut out);
+        let numbered = item_number(line).filter(|_| n > 0 || line_start);
+        if let Some((number, rest)) = numbered {
+            out.push_str(number);
+            out.push_str(", ");
+            strip_inline(rest, &mut out);
+        } else {
+            strip_inline(line, &mut out);
+        }
     }
     out
 }
@@ -39,6 +46,15 @@ fn strip_line_marks(line: &str) -> &str {
     rest.trim_matches('|')
 }
 
+/// The number of a list's item at the start of a line, without its mark, and what stands behind it: "1. ", "2) ", "3: ".
+fn item_number(line: &str) -> Option<(&str, &str)> {
+    let (marked, rest) = line.split_once(' ')?;
+    let number = marked.strip_suffix("**").unwrap_or(marked);
+    let number = number.strip_suffix(['.', ')', ':'])?.trim_start_matches("**");
+    let is_number = (1..=3).contains(&number.len()) && number.bytes().all(|b| b.is_ascii_digit());
+    (is_number && !rest.trim().is_empty()).then_some((number, rest))
+}
+
 /// Removes the marks inside a line.
 fn strip_inline(line: &str, out: &mut String) {
     let mut rest = line;
@@ -47,7 +63,8 @@ fn strip_inline(line: &str, out: &mut String) {
         let after = &rest[c.len_utf8()..];
         rest = match c {
             '\\' if after.starts_with(|c: char| c.is_ascii_punctuation()) => {
-                out.push_str(&after[..1]);
+                // No voice reads a backtick.
+                out.push_str(after[..1].trim_matches('`'));
                 &after[1..]
             }
             '`' => after,
@@ -59,7 +76,7 @@ fn strip_inline(line: &str, out: &mut String) {
             '[' => after,
             ']' if after.starts_with('(') => after.find(')').map_or("", |end| &after[end + 1..]),
             ']' => after,
-            '<' => strip_tag(after, out),
+            '<' => strip_tag(before, after, out),
             '|' => {
                 out.push_str(", ");
                 after.trim_start()
@@ -98,23 +115,109 @@ fn strip_underscore<'a>(before: Option<char>, after: &'a str, out: &mut String) 
     after
 }
 
-/// An address in angle brackets is kept and a tag is removed; a lone `<` is a sign.
-fn strip_tag<'a>(after: &'a str, out: &mut String) -> &'a str {
-    let is_tag = after.starts_with(|c: char| c.is_ascii_alphabetic() || c == '/' || c == '!');
-    match after.find('>').filter(|_| is_tag) {
-        Some(end) => {
-            let inside = &after[..end];
-            if inside.contains("://") || inside.contains('@') {
-                out.push_str(inside)
-            } else {
-                out.push(' ')
-            }
-            &after[end + 1..]
+/// Elements of HTML and SSML that models write into their answers.
+const TAGS: [&str; 70] = [
+    "a",
+    "abbr",
+    "amazon",
+    "audio",
+    "b",
+    "big",
+    "blockquote",
+    "body",
+    "br",
+    "break",
+    "button",
+    "caption",
+    "center",
+    "cite",
+    "code",
+    "dd",
+    "del",
+    "details",
+    "dfn",
+    "div",
+    "dl",
+    "dt",
+    "em",
+    "emphasis",
+    "font",
+    "footer",
+    "h1",
+    "h2",
+    "h3",
+    "h4",
+    "h5",
+    "h6",
+    "head",
+    "header",
+    "hr",
+    "html",
+    "i",
+    "img",
+    "input",
+    "ins",
+    "kbd",
+    "li",
+    "main",
+    "mark",
+    "nav",
+    "ol",
+    "p",
+    "phoneme",
+    "pre",
+    "prosody",
+    "q",
+    "s",
+    "samp",
+    "say-as",
+    "section",
+    "small",
+    "span",
+    "speak",
+    "strike",
+    "strong",
+    "sub",
+    "summary",
+    "sup",
+    "table",
+    "td",
+    "th",
+    "tr",
+    "u",
+    "ul",
+    "voice",
+];
+
+/// A tag of HTML or SSML is removed. Other words in angle brackets are kept ("press <Enter>"), and a lone `<` is a sign.
+fn strip_tag<'a>(before: Option<char>, after: &'a str, out: &mut String) -> &'a str {
+    let is_inside = |c: char| c.is_ascii_alphabetic() || c == '/' || c == '!';
+    let Some(end) = after.find('>').filter(|_| after.starts_with(is_inside)) else {
+        out.push('<');
+        return after;
+    };
+    let inside = &after[..end];
+    let rest = &after[end + 1..];
+    let name = inside.trim_start_matches('/').trim_end_matches('/');
+    let (name, attributes) = name.split_at(name.find(char::is_whitespace).unwrap_or(name.len()));
+    let is_known = TAGS.iter().any(|tag| tag.eq_ignore_ascii_case(name)) || inside.starts_with('!');
+    let is_tag = is_known && (attributes.trim().is_empty() || attributes.contains('=') || inside.starts_with('!'));
+    // "a<b and c>d" compares.
+    let is_comparison = before.is_some_and(char::is_alphanumeric) && inside.contains(' ');
+    if is_tag {
+        out.push(' ');
+        rest
+    } else if is_comparison {
+        out.push('<');
+        after
+    } else {
+        out.push(' ');
+        out.push_str(inside);
+        // Punctuation behind it belongs to it.
+        if rest.starts_with(char::is_alphanumeric) {
+            out.push(' ');
         }
-        None => {
-            out.push('<');
-            after
-        }
+        rest
     }
 }
 

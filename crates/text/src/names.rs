@@ -22,9 +22,67 @@ pub(super) fn address(core: &str) -> Option<String> {
         let host = web.strip_prefix("www.").unwrap_or(web).split(['/', '?', '#', ':']).next().unwrap_or_default();
         return Some(host.replace('.', " dot "));
     }
+    if let Some(said) = path(core) {
+        return Some(said);
+    }
     let (name, host) = core.split_once('@')?;
-    let mail = !name.is_empty() && host.contains('.') && !host.contains('@');
-    mail.then(|| format!("{} at {}", name, host).replace('.', " dot ").replace('_', " underscore "))
+    let is_plain = |part: &str| part.chars().all(|c| c.is_alphanumeric() || "._-+:%'".contains(c));
+    let mail = !name.is_empty() && host.contains('.') && is_plain(name) && is_plain(host);
+    let said = |part: &str| {
+        [(".", " dot "), ("_", " underscore "), ("-", " dash "), ("+", " plus ")]
+            .iter()
+            .fold(part.to_owned(), |part, (sign, word)| part.replace(sign, word))
+    };
+    mail.then(|| format!("{} at {}", said(name.strip_prefix("mailto:").unwrap_or(name)), said(host)))
+}
+
+/// Domains that are known without "www.": behind them a path may stand.
+const DOMAINS: [&str; 16] =
+    ["ai", "app", "at", "ch", "co", "com", "de", "dev", "edu", "eu", "fr", "gov", "io", "net", "org", "uk"];
+
+/// "example.com/docs/start".
+fn path(core: &str) -> Option<String> {
+    let (host, path) = core.split_once('/')?;
+    let (name, domain) = host.rsplit_once('.')?;
+    let is_word = |part: &str| part.chars().all(|c| c.is_alphanumeric() || c == '-');
+    let is_address = DOMAINS.contains(&domain) && name.split('.').all(|part| !part.is_empty() && is_word(part));
+    let steps: Vec<&str> = path.split('/').filter(|step| !step.is_empty()).collect();
+    let steps = if steps.iter().all(|step| is_word(step)) { steps } else { Vec::new() };
+    is_address.then(|| {
+        format!(
+            "{}{}",
+            host.replace('.', " dot "),
+            steps.iter().map(|step| format!(" slash {step}")).collect::<String>()
+        )
+    })
+}
+
+/// Keys that are pressed together: "Ctrl+C", "Cmd+Shift+4".
+pub(super) fn keys(core: &str) -> Option<String> {
+    const KEYS: [(&str, &str); 12] = [
+        ("alt", "alt"),
+        ("cmd", "command"),
+        ("command", "command"),
+        ("control", "control"),
+        ("ctrl", "control"),
+        ("del", "delete"),
+        ("esc", "escape"),
+        ("fn", "function"),
+        ("meta", "meta"),
+        ("option", "option"),
+        ("shift", "shift"),
+        ("win", "windows"),
+    ];
+    let name = |key: &str| KEYS.iter().find(|(short, _)| key.eq_ignore_ascii_case(short)).map(|(_, name)| *name);
+    let parts: Vec<&str> = core.split(['+', '-']).collect();
+    let (_, pressed) = parts.split_first()?;
+    let is_combination = !pressed.is_empty() && name(parts[0]).is_some();
+    let is_key =
+        |key: &&str| name(key).is_some() || (1..=9).contains(&key.len()) && key.chars().all(char::is_alphanumeric);
+    // "control-freak": behind a hyphen stands a single key.
+    let is_plain = core.contains('+') || pressed.iter().all(|key| key.len() == 1 || name(key).is_some());
+    (is_combination && is_plain && pressed.iter().all(is_key))
+        .then(|| parts.iter().map(|key| name(key).unwrap_or(key)).collect::<Vec<_>>().join(" "))
 }
 
 /// "main.rs", "v1.2.3", "end.Next".

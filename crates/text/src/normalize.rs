@@ -2,24 +2,44 @@
 //!
 //! The chunker applies it to each chunk. Plain numbers remain digits, because TTS engines read them correctly.
 
+use super::dates::DateOrder;
+use super::sentences::Sentences;
 use super::{figures, markup};
 
-/// The language of the words that replace figures and signs.
+/// The language of a text: that of the words that replace figures and signs, and of its abbreviations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Language {
-    /// English words: "5 %" becomes "5 percent".
+    /// English words: "5 %" becomes "5 percent". In dates the month comes first.
     #[default]
     English,
+    /// The same where the day comes first: in all regions but the United States, Canada and the Philippines.
+    EnglishDayFirst,
     /// Figures and signs are unchanged; markup and emoji are still removed. For voices in other languages, which read
     /// figures and signs themselves.
-    Other,
+    Other(Sentences),
 }
 
 impl Language {
     /// The language for a voice with BCP-47 tag `tag`.
     pub fn of_tag(tag: &str) -> Self {
-        let primary = tag.split(['-', '_']).next().unwrap_or_default();
-        if primary.eq_ignore_ascii_case("en") { Self::English } else { Self::Other }
+        let mut parts = tag.split(['-', '_']);
+        let primary = parts.next().unwrap_or_default().to_ascii_lowercase();
+        let region = parts.find(|part| part.len() == 2 || part.len() == 3 && part.bytes().all(|b| b.is_ascii_digit()));
+        let month_first =
+            ["US", "CA", "PH"].iter().any(|month_first| region.unwrap_or("US").eq_ignore_ascii_case(month_first));
+        match primary.as_str() {
+            "en" if month_first => Self::English,
+            "en" => Self::EnglishDayFirst,
+            _ => Self::Other(Sentences::of(&primary)),
+        }
+    }
+
+    /// How its sentences end.
+    pub(super) fn sentences(self) -> Sentences {
+        match self {
+            Self::English | Self::EnglishDayFirst => Sentences::ENGLISH,
+            Self::Other(sentences) => sentences,
+        }
     }
 }
 
@@ -41,8 +61,9 @@ pub fn speakable(text: &str, position: Position, language: Language, marks: &[St
     }
     let plain = markup::strip(text, position.line_start);
     let words = match language {
-        Language::English => figures::in_words(&plain),
-        Language::Other => plain,
+        Language::English => figures::in_words(&plain, DateOrder::MonthFirst),
+        Language::EnglishDayFirst => figures::in_words(&plain, DateOrder::DayFirst),
+        Language::Other(_) => plain,
     };
     let mut out = tidy(&words);
     if position.ends_line && out.ends_with(char::is_alphanumeric) {

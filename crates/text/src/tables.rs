@@ -1,18 +1,5 @@
 //! Word lists used by the chunker and the normalizer.
 
-/// Abbreviations whose dot never ends a sentence: a name or a number follows.
-pub(super) const NEVER_ENDS: [&str; 44] = [
-    "adm", "apr", "approx", "aug", "ave", "bros", "ca", "capt", "cf", "cmdr", "col", "dec", "dr", "e.g", "eq", "feb",
-    "fig", "figs", "gen", "gov", "hon", "i.e", "jan", "lt", "maj", "messrs", "mr", "mrs", "ms", "mt", "nov", "oct",
-    "pp", "prof", "rep", "rev", "sen", "sep", "sept", "sgt", "st", "vol", "vs", "z.b",
-];
-
-/// Abbreviations whose dot ends a sentence only if a capital follows.
-pub(super) const CAPITAL_ENDS: [&str; 22] = [
-    "a.m", "blvd", "co", "corp", "dept", "est", "etc", "ft", "hr", "hrs", "inc", "jr", "kg", "km", "lb", "lbs", "ltd",
-    "min", "oz", "p.m", "rd", "sr",
-];
-
 /// Function words, before which a phrase may end.
 pub(super) const FUNCTION_WORDS: [&str; 26] = [
     "and", "because", "but", "by", "for", "from", "if", "in", "into", "of", "on", "or", "since", "so", "than", "that",
@@ -20,7 +7,7 @@ pub(super) const FUNCTION_WORDS: [&str; 26] = [
 ];
 
 /// Units: symbol, singular, plural. Recognized only after a number.
-pub(super) const UNITS: [(&str, &str, &str); 62] = [
+pub(super) const UNITS: [(&str, &str, &str); 69] = [
     ("km/h", "kilometer per hour", "kilometers per hour"),
     ("kph", "kilometer per hour", "kilometers per hour"),
     ("m/s", "meter per second", "meters per second"),
@@ -83,16 +70,24 @@ pub(super) const UNITS: [(&str, &str, &str); 62] = [
     ("V", "volt", "volts"),
     ("mAh", "milliamp hour", "milliamp hours"),
     ("kcal", "kilocalorie", "kilocalories"),
+    ("mW", "milliwatt", "milliwatts"),
+    ("MW", "megawatt", "megawatts"),
+    ("dB", "decibel", "decibels"),
+    ("USD", "US dollar", "US dollars"),
+    ("EUR", "euro", "euros"),
+    ("GBP", "British pound", "British pounds"),
+    ("CHF", "Swiss franc", "Swiss francs"),
 ];
 
 /// Currencies: sign, singular, plural, and the hundredth (empty if there is none).
-pub(super) const CURRENCIES: [(char, &str, &str, &str); 6] = [
+pub(super) const CURRENCIES: [(char, &str, &str, &str); 7] = [
     ('$', "dollar", "dollars", "cent"),
     ('€', "euro", "euros", "cent"),
     ('£', "pound", "pounds", "penny"),
     ('¥', "yen", "yen", ""),
     ('₹', "rupee", "rupees", ""),
     ('₩', "won", "won", ""),
+    ('¢', "cent", "cents", ""),
 ];
 
 /// Signs that are always replaced by a word.
@@ -139,7 +134,7 @@ pub(super) const FRACTIONS: [(char, &str); 9] = [
 ];
 
 /// Abbreviations and their spoken forms, dots included, in lower case.
-pub(super) const SAID: [(&str, &str); 12] = [
+pub(super) const SAID: [(&str, &str); 13] = [
     ("e.g.", "for example"),
     ("e.g", "for example"),
     ("i.e.", "that is"),
@@ -152,6 +147,7 @@ pub(super) const SAID: [(&str, &str); 12] = [
     ("w/", "with"),
     ("w/o", "without"),
     ("24/7", "twenty four seven"),
+    ("9/11", "nine eleven"),
 ];
 
 /// Names of the months.
@@ -168,4 +164,26 @@ pub(super) const MONTHS: [&str; 12] = [
     "October",
     "November",
     "December",
+];
+
+/// Names of the days of the week.
+pub(super) const WEEKDAYS: [&str; 7] = ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"];
+
+/// Parts of a whole: their number, one, and several.
+pub(super) const PARTS: [(u32, &str, &str); 15] = [
+    (2, "half", "halves"),
+    (3, "third", "thirds"),
+    (4, "quarter", "quarters"),
+    (5, "fifth", "fifths"),
+    (6, "sixth", "sixths"),
+    (7, "seventh", "sevenths"),
+    (8, "eighth", "eighths"),
+    (9, "ninth", "ninths"),
+    (10, "tenth", "tenths"),
+    (12, "twelfth", "twelfths"),
+    (16, "sixteenth", "sixteenths"),
+    (20, "twentieth", "twentieths"),
+    (32, "thirty second", "thirty seconds"),
+    (64, "sixty fourth", "sixty fourths"),
+    (100, "hundredth", "hundredths"),
 ];

@@ -80,7 +80,7 @@ fn addresses_and_links_stay_whole() {
 fn lines_and_lists_are_spoken_apart() {
     check(
         "# Soup\n\nYou need:\n- 2 onions\n- salt\n\n1. Cut them.\n2. Cook",
-        &["Soup.", "You need:", "2 onions.", "salt.", "1. Cut them.", "2. Cook"],
+        &["Soup.", "You need:", "2 onions.", "salt.", "1, Cut them.", "2, Cook"],
     );
     check("This line goes\non here.", &["This line goes on here."]);
     check("A paragraph\n\nAnother one", &["A paragraph.", "Another one"]);
@@ -200,4 +200,58 @@ fn by_words_what_is_read_together_stays_together() {
 #[test]
 fn by_words_code_is_shown_and_not_spoken() {
     check_words("Run this:\n```sh\nls -l a b\n```\nand wait.", &["Run", "this:", "and", "wait."]);
+}
+
+/// Compares the spoken chunks of a text in a language.
+fn check_in(language: &str, text: &str, expected: &[&str]) {
+    let mut chunker = Chunker::new(Language::of_tag(language));
+    let mut chunks = chunker.push(text);
+    chunks.extend(chunker.finish());
+    let spoken: Vec<&str> = chunks.iter().map(|chunk| chunk.spoken.as_str()).collect();
+    assert_eq!(spoken, expected, "{text:?}");
+}
+
+#[test]
+fn each_language_has_its_own_abbreviations() {
+    check_in("de", "Er kam am 5. November an. Dann ging er.", &["Er kam am 5. November an.", "Dann ging er."]);
+    check_in("de", "Das sagt z. B. Dr. Weiß usw. oft.", &["Das sagt z. B. Dr. Weiß usw. oft."]);
+    check_in(
+        "de",
+        "Heinrich VIII. hatte viele Frauen. Sie lebten.",
+        &["Heinrich VIII. hatte viele Frauen.", "Sie lebten."],
+    );
+    check_in("de", "Es war 1999. Dann kam er.", &["Es war 1999.", "Dann kam er."]);
+    check_in("es", "Llamó el Sr. García ayer. La Sra. López no.", &["Llamó el Sr. García ayer.", "La Sra. López no."]);
+    check_in("ru", "Он живёт на ул. Ленина давно. Это далеко.", &["Он живёт на ул. Ленина давно.", "Это далеко."]);
+    check_in(
+        "fr",
+        "Voici M. Dupont et Mme. Durand. Bonjour à tous.",
+        &["Voici M. Dupont et Mme. Durand.", "Bonjour à tous."],
+    );
+    check_in(
+        "it",
+        "Parla il sig. Rossi adesso. Ascolta bene ora.",
+        &["Parla il sig. Rossi adesso.", "Ascolta bene ora."],
+    );
+    check_in(
+        "pl",
+        "Mieszka przy ul. Długiej od dawna. To daleko.",
+        &["Mieszka przy ul. Długiej od dawna.", "To daleko."],
+    );
+    check_in(
+        "nl",
+        "Dit is dhr. Jansen uit Delft. Hij komt vaak.",
+        &["Dit is dhr. Jansen uit Delft.", "Hij komt vaak."],
+    );
+    check_in(
+        "cs",
+        "Přijede 5. listopadu k nám. Potom odjede domů.",
+        &["Přijede 5. listopadu k nám.", "Potom odjede domů."],
+    );
+    check_in("sv", "Det är t.ex. den 5. november idag.", &["Det är t.ex. den 5. november idag."]);
+    check_in(
+        "en",
+        "The Jr. Miller spoke here. He is John Smith Jr. Then he left.",
+        &["The Junior Miller spoke here.", "He is John Smith Junior.", "Then he left."],
+    );
 }

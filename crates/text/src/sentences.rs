@@ -1,0 +1,234 @@
+//! How the sentences of a language end: its abbreviations, and whether a number with a dot is an ordinal.
+//!
+//! `boundary` asks for each word with a dot. The lists are short on purpose: of two mistakes, a sentence that is spoken
+//! with the next one is the smaller.
+
+/// The abbreviations of a language, in lower case and without their last dot. Single letters ("z. B.", "т. е.") are known
+/// by their form.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sentences {
+    /// A name, a number or more of the sentence follows.
+    never_ends: &'static [&'static str],
+    /// Their dot ends a sentence only if a capital follows.
+    capital_ends: &'static [&'static str],
+    /// "5. November": a number of one or two digits, and a Roman numeral, with a dot end nothing.
+    has_ordinals: bool,
+    is_english: bool,
+}
+
+/// What a dot after a word may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Dotted {
+    /// Part of the word.
+    Abbreviation,
+    /// The same, unless a capital follows.
+    UnlessCapital,
+    /// The end of a sentence.
+    End,
+}
+
+impl Default for Sentences {
+    fn default() -> Self {
+        Self::ENGLISH
+    }
+}
+
+impl Sentences {
+    pub(super) const ENGLISH: Self = Self {
+        never_ends: &[
+            "adm", "apr", "approx", "aug", "ave", "bros", "ca", "capt", "cf", "cmdr", "col", "cu", "dec", "dr", "e.g",
+            "eq", "ext", "feb", "fig", "figs", "fl", "gen", "gov", "hon", "i.e", "jan", "lt", "maj", "messrs", "mr",
+            "mrs", "ms", "mt", "nov", "oct", "pp", "prof", "rep", "rev", "sen", "sep", "sept", "sgt", "sq", "st",
+            "vol", "vs",
+        ],
+        capital_ends: &[
+            "a.m", "apt", "blvd", "co", "corp", "dept", "est", "etc", "ft", "hr", "hrs", "hwy", "inc", "jr", "kg",
+            "km", "lb", "lbs", "ln", "ltd", "min", "oz", "p.m", "rd", "sr",
+        ],
+        has_ordinals: false,
+        is_english: true,
+    };
+
+    const GERMAN: Self = Self {
+        never_ends: &[
+            "abb", "abs", "apr", "aug", "bd", "betr", "bspw", "bzgl", "ca", "dez", "dipl", "dr", "evtl", "feb", "fr",
+            "geb", "gem", "ggf", "hr", "hrn", "ing", "inkl", "jan", "jr", "kap", "lt", "mind", "mio", "mrd", "nov",
+            "nr", "okt", "prof", "sept", "sog", "sr", "std", "tel", "tsd", "u.a", "ungef", "vgl", "zzgl",
+        ],
+        capital_ends: &["bzw", "etc", "min", "sek", "str", "usf", "usw"],
+        has_ordinals: true,
+        is_english: false,
+    };
+
+    const FRENCH: Self = Self {
+        never_ends: &[
+            "av", "boul", "bd", "cf", "chap", "dr", "env", "fig", "janv", "févr", "juil", "m", "me", "mgr", "mlle",
+            "mm", "mme", "no", "nov", "oct", "p", "pp", "pr", "prof", "sept", "st", "ste", "tél", "vol",
+        ],
+        capital_ends: &["etc", "min", "sec"],
+        has_ordinals: false,
+        is_english: false,
+    };
+
+    const SPANISH: Self = Self {
+        never_ends: &[
+            "aprox", "art", "av", "avda", "cap", "cf", "cía", "dña", "dr", "dra", "dres", "ee", "ej", "fig", "gral",
+            "ing", "izq", "lic", "mons", "núm", "pág", "págs", "prof", "profa", "sr", "sra", "sras", "sres", "srta",
+            "sta", "sto", "tel", "ud", "uds", "vd", "vds", "vol",
+        ],
+        capital_ends: &["etc", "min", "seg", "uu"],
+        has_ordinals: false,
+        is_english: false,
+    };
+
+    const PORTUGUESE: Self = Self {
+        never_ends: &[
+            "aprox", "art", "av", "cap", "dr", "dra", "drs", "eng", "exa", "fig", "gen", "núm", "pág", "págs", "prof",
+            "profa", "profª", "rev", "sr", "sra", "sras", "srs", "srta", "sta", "sto", "tel", "vol",
+        ],
+        capital_ends: &["etc", "min", "ltda", "seg"],
+        has_ordinals: false,
+        is_english: false,
+    };
+
+    const ITALIAN: Self = Self {
+        never_ends: &[
+            "art", "avv", "ca", "cap", "cav", "cfr", "dott", "dr", "fig", "geom", "ing", "mons", "on", "pag", "pagg",
+            "prof", "profssa", "rag", "sig", "sigg", "sigra", "sig.ra", "dott.ssa", "prof.ssa", "spett", "tel", "vol",
+        ],
+        capital_ends: &["ecc", "min", "sec"],
+        has_ordinals: false,
+        is_english: false,
+    };
+
+    const DUTCH: Self = Self {
+        never_ends: &[
+            "afb", "art", "bijv", "blz", "bv", "ca", "dhr", "dr", "drs", "evt", "fig", "gem", "incl", "ing", "ir",
+            "jan", "jhr", "max", "mej", "mevr", "mr", "mw", "nl", "nov", "nr", "okt", "prof", "resp", "sept", "sint",
+            "st", "tel", "vgl", "zgn",
+        ],
+        capital_ends: &["enz", "etc", "min", "sec"],
+        has_ordinals: false,
+        is_english: false,
+    };
+
+    const POLISH: Self = Self {
+        never_ends: &[
+            "al", "art", "dr", "gen", "godz", "hab", "im", "inż", "ks", "mgr", "m.in", "min", "nr", "np", "os", "pl",
+            "płk", "pn", "por", "prof", "pt", "rys", "st", "str", "św", "tab", "tel", "tj", "tys", "tzw", "ul", "woj",
+            "ww", "zob",
+        ],
+        capital_ends: &["itd", "itp", "r", "w", "zł"],
+        has_ordinals: true,
+        is_english: false,
+    };
+
+    const RUSSIAN: Self = Self {
+        never_ends: &[
+            "акад",
+            "бул",
+            "гл",
+            "гос",
+            "доц",
+            "им",
+            "инж",
+            "кв",
+            "корп",
+            "мин",
+            "млн",
+            "млрд",
+            "напр",
+            "обл",
+            "оз",
+            "пер",
+            "пл",
+            "пос",
+            "пр",
+            "просп",
+            "проф",
+            "рис",
+            "св",
+            "сек",
+            "см",
+            "ср",
+            "стр",
+            "табл",
+            "тел",
+            "тов",
+            "тыс",
+            "ул",
+            "вул",
+            "чел",
+        ],
+        capital_ends: &["вв", "гг", "др", "коп", "руб", "т.д", "т.п"],
+        has_ordinals: false,
+        is_english: false,
+    };
+
+    const CZECH: Self = Self {
+        never_ends: &[
+            "bc", "čl", "dr", "gen", "ing", "jr", "kap", "mgr", "mj", "mudr", "judr", "phdr", "např", "obr", "odst",
+            "popř", "prof", "příp", "resp", "sl", "sr", "st", "str", "sv", "tab", "tel", "tj", "tř", "tzv", "ul",
+        ],
+        capital_ends: &["apod", "atd", "kč", "min", "sk"],
+        has_ordinals: true,
+        is_english: false,
+    };
+
+    const NORDIC: Self = Self {
+        never_ends: &[
+            "bl.a", "ca", "dr", "eks", "f.eks", "fig", "fl", "fr", "hr", "inkl", "jan", "jf", "kap", "kl", "maks",
+            "max", "mio", "mrd", "mill", "nr", "prof", "sept", "skt", "st", "t.ex", "tel", "tlf", "vol",
+        ],
+        capital_ends: &["etc", "min", "m.m", "osv", "sek"],
+        has_ordinals: true,
+        is_english: false,
+    };
+
+    /// Languages with ordinals of a number and a dot, of whose abbreviations none are listed.
+    const WITH_ORDINALS: Self = Self { never_ends: &["dr", "prof", "st"], capital_ends: &[], ..Self::NORDIC };
+
+    /// Any other language.
+    const PLAIN: Self = Self { has_ordinals: false, ..Self::WITH_ORDINALS };
+
+    /// The sentences of a language, by its ISO 639 code in lower case.
+    pub(super) fn of(primary: &str) -> Self {
+        match primary {
+            "en" => Self::ENGLISH,
+            "de" | "gsw" | "lb" => Self::GERMAN,
+            "fr" => Self::FRENCH,
+            "es" | "ca" | "gl" => Self::SPANISH,
+            "pt" => Self::PORTUGUESE,
+            "it" => Self::ITALIAN,
+            "nl" | "af" => Self::DUTCH,
+            "pl" => Self::POLISH,
+            "be" | "ru" | "uk" => Self::RUSSIAN,
+            "cs" | "sk" => Self::CZECH,
+            "da" | "nb" | "nn" | "no" | "sv" => Self::NORDIC,
+            "bs" | "et" | "fi" | "hr" | "hu" | "is" | "lv" | "sl" | "sr" | "tr" => Self::WITH_ORDINALS,
+            _ => Self::PLAIN,
+        }
+    }
+
+    /// What a dot after `word` is; `before`: the word before it.
+    pub(super) fn dotted(self, word: &str, before: &str) -> Dotted {
+        let lower = word.to_lowercase();
+        let is_roman = word.bytes().all(|b| b"IVXLCDM".contains(&b));
+        let is_ordinal = word.len() <= 2 && word.bytes().all(|b| b.is_ascii_digit()) || is_roman;
+        // "The Jr. Miller" goes on where "Smith Jr. He" may end.
+        let is_prefix = self.is_english && matches!(lower.as_str(), "jr" | "sr") && !is_name(before);
+        match lower.as_str() {
+            _ if self.has_ordinals && is_ordinal => Dotted::Abbreviation,
+            "i" if self.is_english => Dotted::UnlessCapital,
+            _ if is_prefix || self.never_ends.contains(&lower.as_str()) => Dotted::Abbreviation,
+            _ if self.capital_ends.contains(&lower.as_str()) => Dotted::UnlessCapital,
+            _ => Dotted::End,
+        }
+    }
+}
+
+/// Whether a word may be a name: it has a capital and is no determiner.
+pub(super) fn is_name(word: &str) -> bool {
+    const DETERMINERS: [&str; 9] = ["A", "Her", "His", "My", "Our", "That", "The", "This", "Your"];
+    word.starts_with(char::is_uppercase) && !DETERMINERS.contains(&word)
+}
