@@ -136,13 +136,13 @@ fn wrong_values_are_named_with_what_would_be_right() {
          8: stt.base_url = "localhost:80": write an address such as "http://127.0.0.1:11434/v1""#,
     );
     check(
-        "[server]\nlisten = \"127.0.0.1\"\nmax_sessions = 99999999999999999999\nallowed_origins = [\"example.org\"]\nallowed_hosts = \"a\"\n[stt]\nlanguage = \"english\"\n",
+        "[server]\nlisten = \"127.0.0.1\"\nmax_sessions = 99999999999999999999\nallowed_origins = [\"example.org\"]\nallowed_hosts = \"a\"\n[stt]\nlanguage = \"klingon\"\n",
         &[],
         r#"2: server.listen = "127.0.0.1": write an address and a port, such as "127.0.0.1:8080"
          3: server.max_sessions = 99999999999999999999: write a whole number from 1 to 1000000 (sessions)
          4: server.allowed_origins = ["example.org"]: write a list of web origins, such as ["https://voice.example.org"]
          5: server.allowed_hosts = "a": write a list of host names without port, such as ["voice.example.org"]
-         7: stt.language = "english": write a language's two letters, such as "en", "auto" for the one that is heard, or "" for the engine's own choice"#,
+         7: stt.language = "klingon": write a language's two letters, such as "en", "auto" for the one that is heard, or "" for the engine's own choice"#,
     );
 }
 

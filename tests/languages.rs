@@ -217,3 +217,21 @@ async fn the_voice_is_the_configured_one_but_a_clients_own_stays_for_its_languag
         assert!(instructions(&llm).ends_with("Answer in English."));
     }
 }
+
+#[tokio::test]
+async fn a_language_may_have_a_region_and_one_that_the_engine_lacks_is_refused_at_once() {
+    let stt = FakeStt::hears(["one", "two"]).of_languages(&["en", "de"]);
+    let hub = Hub::start(engines(stt, FakeLlm::says(["Yes."]), FakeTts::default()), Config::default()).await;
+    let mut socket = hub.connect("").await;
+    for code in ["en-US", "EN", "de_AT"] {
+        let updated = update(&mut socket, language(code)).await;
+        assert_eq!(updated["type"], "session.updated", "{code}: {updated}");
+        assert_eq!(updated["session"]["audio"]["input"]["transcription"]["language"], code, "as it was given");
+    }
+    for code in ["fr", "xx", "no language"] {
+        let refused = update(&mut socket, language(code)).await;
+        assert_eq!(refused["error"]["param"], "session.audio.input.transcription.language", "{code}: {refused}");
+    }
+    let (transcript, _) = say(&mut socket).await;
+    assert_eq!(transcript["transcript"], "one", "the last language that was taken serves");
+}

@@ -4,7 +4,7 @@
 use super::StageFailure;
 use crate::config::Config;
 use antiphon_engine_api::llm::{Llm, LlmError};
-use antiphon_engine_api::stt::{DETECT_LANGUAGE, Stt, SttError, VocabularyHint};
+use antiphon_engine_api::stt::{LanguageError, Stt, SttError, VocabularyHint, requested_language};
 use antiphon_engine_api::tts::{Tts, TtsError};
 use antiphon_engine_api::turn::TurnModel;
 use antiphon_engine_api::vad::Vad;
@@ -84,11 +84,12 @@ pub fn stt(config: &Config) -> Result<Arc<dyn Stt>, StageFailure> {
         "openai" => antiphon_engines::stt::openai::OpenAiStt::new(&config.stt).map(|engine| Arc::new(engine) as _),
         other => Err(SttError::Unavailable(unavailable("stt", other))),
     };
-    let detects = |engine: Arc<dyn Stt>| match config.stt.language == DETECT_LANGUAGE && !engine.detects_language() {
-        true => Err(SttError::Unavailable(NO_DETECTION.into())),
-        false => Ok(engine),
+    let knows_language = |engine: Arc<dyn Stt>| match requested_language(engine.as_ref(), &config.stt.language) {
+        Ok(_) => Ok(engine),
+        Err(LanguageError::NotDetected(_)) => Err(SttError::Unavailable(NO_DETECTION.into())),
+        Err(why) => Err(SttError::Unavailable(format!("stt.language: {why}"))),
     };
-    made.and_then(detects).map_err(|error| StageFailure::new("stt", &config.stt.engine, error))
+    made.and_then(knows_language).map_err(|error| StageFailure::new("stt", &config.stt.engine, error))
 }
 
 /// Why an engine is refused.

@@ -3,7 +3,7 @@
 use super::progress::Progress;
 use super::{CliError, Settings, blocking, files, print};
 use crate::assembly::EnginesError;
-use antiphon_engine_api::stt::{RATE, Stt, SttError, SttOptions, Transcript};
+use antiphon_engine_api::stt::{RATE, Stt, SttError, SttOptions, Transcript, requested_language};
 use antiphon_types::Pcm;
 use clap::Args;
 use serde_json::json;
@@ -22,7 +22,7 @@ pub struct TranscribeArgs {
     /// Sound files: WAV, MP3, FLAC, Ogg, M4A or WebM; `-` is stdin
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// Language spoken, two letters [default: as configured]
+    /// Language spoken, such as en, de-AT or German [default: as configured]
     #[arg(long)]
     language: Option<String>,
     /// Print one JSON object a file
@@ -42,10 +42,12 @@ pub(super) async fn run(args: TranscribeArgs) -> Result<(), CliError> {
     // Read all files first: a wrong name is reported before minutes of work.
     let speech = args.files.iter().map(|path| files::speech(path, RATE)).collect::<Result<Vec<_>, _>>()?;
     let wait = Duration::from_millis(config.stt.timeout_ms);
-    let language = args.language.or_else(|| config.stt.language_code().map(str::to_owned));
+    let language = args.language.or_else(|| config.stt.language_code());
     let vocabulary = crate::assembly::vocabulary(&config);
     let progress = Progress::new("loading the recognizer");
     let engine = blocking(move || crate::assembly::stt(&config)).await?.map_err(EnginesError::from)?;
+    let language = language.map(|given| requested_language(engine.as_ref(), &given)).transpose();
+    let language = language.map_err(|why| CliError::Usage(format!("--language: {why}")))?.flatten();
     for (n, (path, pcm)) in args.files.iter().zip(speech).enumerate() {
         progress.now(format!("{} ({} of {})", path.display(), n + 1, args.files.len()));
         let options =

@@ -1,6 +1,7 @@
 //! All keys and their valid values.
 
 use antiphon_engine_api::stt::DETECT_LANGUAGE;
+use antiphon_types::language_code;
 use std::net::SocketAddr;
 use toml::Value;
 
@@ -325,7 +326,7 @@ impl Rule {
             Self::ByLanguage(max, _) => value.as_table().is_some_and(|texts| {
                 let is_right = |text: &str| !text.trim().is_empty() && text.chars().count() <= *max;
                 let is_text =
-                    |(language, text): (&String, &Value)| is_language(language) && text.as_str().is_some_and(is_right);
+                    |(language, text): (&String, &Value)| is_code(language) && text.as_str().is_some_and(is_right);
                 texts.iter().all(is_text)
             }),
             Self::Routes => value.as_table().is_some_and(|routes| {
@@ -421,8 +422,12 @@ impl Rule {
     }
 }
 
-/// Whether the text is the two letters of a language.
+/// Whether the text is the code of a language, a tag that begins with one, or its English name.
 fn is_language(text: &str) -> bool {
+    language_code(text).is_some() || is_code(text)
+}
+
+fn is_code(text: &str) -> bool {
     text.len() == 2 && text.chars().all(|c| c.is_ascii_lowercase())
 }
 

@@ -183,7 +183,10 @@ impl App {
             instructions: config.llm.system_prompt,
             model: "antiphon".into(),
             language_voices: Arc::new(config.tts.language_voices.clone()),
-            language: Some(config.stt.language).filter(|language| !language.is_empty()),
+            language: config
+                .stt
+                .language_code()
+                .or_else(|| Some(config.stt.language).filter(|given| !given.is_empty())),
             stt_timeout: Duration::from_millis(config.stt.timeout_ms),
             mcp,
             mcp_config: config.mcp,

@@ -36,6 +36,7 @@ pub(super) async fn ready(State(app): State<Arc<App>>) -> Response {
         "load": app.load.report(),
         "webrtc": app.webrtc.is_some(),
         "detects_language": engines.stt.detects_language(),
+        "languages": engines.stt.languages(),
         "engines": {
             "vad": engines.vad.name(),
             "stt": engines.stt.name(),

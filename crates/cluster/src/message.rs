@@ -500,6 +500,9 @@ pub struct StageDescription {
     /// Speech to text: it detects the language spoken.
     #[serde(default)]
     pub detects_language: bool,
+    /// Speech to text: the codes of the languages it transcribes, where that is known.
+    #[serde(default)]
+    pub languages: Option<Vec<String>>,
     /// Turn model: samples at 16 kHz that it considers.
     #[serde(default)]
     pub span_samples: u64,

@@ -5,7 +5,7 @@
 
 use super::{Setup, translate};
 use antiphon_dialog::{ResponseSettings, Settings};
-use antiphon_engine_api::stt::DETECT_LANGUAGE;
+use antiphon_engine_api::stt::{DETECT_LANGUAGE, LanguageError, requested_language};
 use antiphon_engine_api::tts::Tts;
 use antiphon_protocol::{Patch, Session, SessionUpdate, WireError};
 use antiphon_types::{language_code, primary_language};
@@ -29,35 +29,25 @@ fn speaks_many(language: &str) -> bool {
 
 impl Setup {
     /// The language that a session's speech is transcribed in: a code, or that it is detected; `None`: the engine's own choice.
-    pub(super) fn spoken_language<'a>(&'a self, session: &'a Session) -> Option<&'a str> {
+    pub(super) fn spoken_language(&self, session: &Session) -> Option<String> {
         let asked = session.audio.input.transcription.as_ref().and_then(|asked| asked.language.as_deref());
-        let language = asked.or(self.language.as_deref());
-        // The hub's engine may have been replaced since the setting was checked.
-        language.filter(|language| *language != DETECT_LANGUAGE || self.engines.stt.detects_language())
+        // The hub's engine may have been replaced since the language was checked.
+        requested_language(self.engines.stt.as_ref(), asked.or(self.language.as_deref())?).ok().flatten()
     }
 
-    /// Refuses an update that asks for the language to be detected where the engine cannot.
+    /// Refuses an update that asks for a language that the engine does not transcribe, or cannot detect.
     pub(super) fn check_language(&self, update: &SessionUpdate) -> Result<(), WireError> {
-        let asked = match &update.input.transcription {
-            Patch::Set(transcription) => &transcription.language,
-            _ => return Ok(()),
-        };
-        let stt = &self.engines.stt;
-        if !matches!(asked, Patch::Set(language) if language == DETECT_LANGUAGE) || stt.detects_language() {
-            return Ok(());
-        }
+        let Patch::Set(transcription) = &update.input.transcription else { return Ok(()) };
+        let Patch::Set(language) = &transcription.language else { return Ok(()) };
         let param = "session.audio.input.transcription.language";
-        let why = "cannot detect the language. Name the one that is spoken, such as 'en', or leave it out.";
-        Err(WireError::invalid(
-            "invalid_value",
-            format!("Invalid '{param}': the engine '{}' {why}", stt.name()),
-            Some(param),
-        ))
+        let refused =
+            |why: LanguageError| WireError::invalid("invalid_value", format!("Invalid '{param}': {why}."), Some(param));
+        requested_language(self.engines.stt.as_ref(), language).map(drop).map_err(refused)
     }
 
     /// The dialog's settings of a session.
     pub(super) fn dialog_settings(&self, session: &Session) -> Settings {
-        let follows = self.spoken_language(session) == Some(DETECT_LANGUAGE);
+        let follows = self.spoken_language(session).as_deref() == Some(DETECT_LANGUAGE);
         let language_voices = follows.then(|| self.voices_by_language(&session.audio.output.voice));
         Settings { language_voices, ..translate::settings(session, &self.session) }
     }

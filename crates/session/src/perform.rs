@@ -133,7 +133,7 @@ impl Actor {
             item: item.clone(),
             stt: self.setup.engines.stt.clone(),
             options: SttOptions {
-                language: self.setup.spoken_language(&self.session).map(str::to_owned),
+                language: self.setup.spoken_language(&self.session),
                 prompt: transcription.and_then(antiphon_protocol::Transcription::expected),
                 logprobs: self.session.include.iter().flatten().any(|name| name == INCLUDE_LOGPROBS),
                 speaker: self.speaker.clone(),

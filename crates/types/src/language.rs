@@ -106,11 +106,64 @@ const NAMES: [(&str, &str); 100] = [
     ("zh", "Chinese"),
 ];
 
+/// Other codes of the same languages: of ISO 639-2, withdrawn ones, and those of a part of a language.
+const ALIASES: [(&str, &str); 47] = [
+    ("ara", "ar"),
+    ("ces", "cs"),
+    ("chi", "zh"),
+    ("cmn", "zh"),
+    ("cze", "cs"),
+    ("dan", "da"),
+    ("deu", "de"),
+    ("dut", "nl"),
+    ("ell", "el"),
+    ("eng", "en"),
+    ("fas", "fa"),
+    ("fil", "tl"),
+    ("fin", "fi"),
+    ("fra", "fr"),
+    ("fre", "fr"),
+    ("ger", "de"),
+    ("gre", "el"),
+    ("heb", "he"),
+    ("hin", "hi"),
+    ("hun", "hu"),
+    ("in", "id"),
+    ("ind", "id"),
+    ("ita", "it"),
+    ("iw", "he"),
+    ("jav", "jw"),
+    ("jpn", "ja"),
+    ("jv", "jw"),
+    ("kor", "ko"),
+    ("nb", "no"),
+    ("nld", "nl"),
+    ("nno", "nn"),
+    ("nob", "no"),
+    ("nor", "no"),
+    ("per", "fa"),
+    ("pol", "pl"),
+    ("por", "pt"),
+    ("ron", "ro"),
+    ("rum", "ro"),
+    ("rus", "ru"),
+    ("slk", "sk"),
+    ("spa", "es"),
+    ("swe", "sv"),
+    ("tha", "th"),
+    ("tur", "tr"),
+    ("ukr", "uk"),
+    ("vie", "vi"),
+    ("zho", "zh"),
+];
+
 /// The code of a language that is given as a code, a tag such as `de-AT` or `pt_BR`, or its English name, in any case. `None`
 /// for any other text.
 pub fn language_code(given: &str) -> Option<&'static str> {
     let given = given.trim();
     let primary = primary_language(given);
+    let alias = ALIASES.iter().find(|(alias, _)| *alias == primary).map(|(_, code)| *code);
+    let primary = alias.map_or(primary, str::to_owned);
     let known = NAMES.iter().find(|(code, name)| primary == *code || given.eq_ignore_ascii_case(name));
     known.map(|(code, _)| *code)
 }
@@ -137,6 +190,11 @@ mod tests {
         assert_eq!(language_code("haitian creole"), Some("ht"));
         assert_eq!((language_code("klingon"), language_code(""), language_code("auto")), (None, None, None));
         assert_eq!((language_name("pt"), language_name("xx")), (Some("Portuguese"), None));
+        for (given, code) in [("eng", "en"), ("nb-NO", "no"), ("iw", "he"), ("zho", "zh"), ("fil-PH", "tl")] {
+            assert_eq!(language_code(given), Some(code), "{given}");
+        }
         assert!(NAMES.is_sorted());
+        assert!(ALIASES.is_sorted());
+        assert!(ALIASES.iter().all(|(_, code)| language_name(code).is_some()));
     }
 }

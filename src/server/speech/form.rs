@@ -60,6 +60,7 @@ pub(super) struct Form {
     pub(super) stream: bool,
     /// Into English; the route says so, not the form.
     pub(super) translate: bool,
+    /// As the client gave it.
     pub(super) language: Option<String>,
     pub(super) prompt: Option<String>,
     pub(super) temperature: Option<f32>,
@@ -113,7 +114,7 @@ impl Form {
 
     fn set(&mut self, name: &str, value: &str) -> Result<(), ApiError> {
         match name {
-            "language" => self.language = language(value)?,
+            "language" => self.language = Some(value.to_owned()),
             "prompt" => self.prompt = Some(value.to_owned()).filter(|prompt| !prompt.trim().is_empty()),
             "response_format" => self.shape = shape(value)?,
             "temperature" => {
@@ -236,20 +237,6 @@ pub(super) fn broken(error: &MultipartError, largest: LargestFile) -> ApiError {
         return largest.refusal();
     }
     ApiError::invalid("invalid_body", None, "The form of the request is broken or ends too early.")
-}
-
-/// Two or three letters; some clients add a region.
-fn language(value: &str) -> Result<Option<String>, ApiError> {
-    let code = value.trim().split(['-', '_']).next().unwrap_or_default().to_ascii_lowercase();
-    match code.len() {
-        0 => Ok(None),
-        2..=3 if code.bytes().all(|b| b.is_ascii_lowercase()) => Ok(Some(code)),
-        _ => Err(ApiError::invalid(
-            "invalid_value",
-            "language",
-            "Invalid 'language': expected an ISO-639-1 code such as 'en'.",
-        )),
-    }
 }
 
 fn shape(value: &str) -> Result<Shape, ApiError> {

@@ -15,7 +15,7 @@ use crate::server::limits::{Count, Resource, Spender};
 use crate::server::load::ApiRequest;
 use antiphon_audio::encode::{self, FileFormat};
 use antiphon_dialog::Captions;
-use antiphon_engine_api::stt::{RATE, SttError, SttOptions, SttUtterance};
+use antiphon_engine_api::stt::{RATE, SttError, SttOptions, SttUtterance, requested_language};
 use antiphon_engine_api::tts::{VoiceScope, find_voice};
 use antiphon_telemetry::Endpoint;
 use antiphon_text::{Chunk, Chunker, Language};
@@ -130,8 +130,12 @@ impl Transcriber {
     ) -> Result<Self, Failed> {
         take(app, spender, Resource::Transcription, 0)?;
         let setup = app.setup();
+        let language = language.as_deref().map(|given| requested_language(setup.engines.stt.as_ref(), given));
+        let language = language
+            .transpose()
+            .map_err(|why| ApiError::invalid("invalid_value", "language", format!("Invalid 'language': {why}.")))?;
         let options = SttOptions {
-            language: language.or_else(|| setup.language.clone()),
+            language: language.flatten().or_else(|| setup.language.clone()),
             vocabulary: setup.engines.llm.vocabulary(),
             meter,
             ..SttOptions::default()

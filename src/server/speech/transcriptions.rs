@@ -15,7 +15,7 @@ use crate::server::app::App;
 use crate::server::limits::{Count, Resource, Spender};
 use crate::server::load::ApiRequests;
 use antiphon_engine_api::Engines;
-use antiphon_engine_api::stt::{Stt, SttError, SttOptions, Transcript};
+use antiphon_engine_api::stt::{Stt, SttError, SttOptions, Transcript, requested_language};
 use antiphon_engine_api::vad::RATE;
 use antiphon_telemetry::Endpoint;
 use antiphon_types::{BrownoutLevel, Samples};
@@ -56,6 +56,7 @@ async fn written_down(app: &App, request: Request, mut metered: Metered, transla
         metered.place = Some(app.speech.admit()?);
         let engines = form.engines(app).await?;
         form.translate = translate;
+        form.language = spoken_language(engines.stt.as_ref(), form.language.as_deref())?;
         if translate && !engines.stt.translates() {
             return Err(no_translator(engines.stt.name()));
         }
@@ -91,6 +92,13 @@ async fn written_down(app: &App, request: Request, mut metered: Metered, transla
     }
     metered.end("ok");
     listening.written.answer(&listening.form, listening.duration)
+}
+
+/// The language that the engine is asked for, of the client's.
+fn spoken_language(stt: &dyn Stt, given: Option<&str>) -> Result<Option<String>, ApiError> {
+    let Some(given) = given else { return Ok(None) };
+    requested_language(stt, given)
+        .map_err(|why| ApiError::invalid("invalid_value", "language", format!("Invalid 'language': {why}.")))
 }
 
 fn no_translator(engine: &str) -> ApiError {

@@ -525,6 +525,7 @@ mod tests {
                 marks: Vec::new(),
                 translates: false,
                 detects_language: false,
+                languages: None,
                 span_samples: 0,
             }],
         }

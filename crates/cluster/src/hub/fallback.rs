@@ -50,6 +50,10 @@ impl Stt for Fallback<dyn Stt> {
         self.workers.translates() && self.local.translates()
     }
 
+    fn languages(&self) -> Option<Vec<String>> {
+        self.workers.languages().or_else(|| self.local.languages())
+    }
+
     fn detects_language(&self) -> bool {
         self.workers.detects_language() && self.local.detects_language()
     }

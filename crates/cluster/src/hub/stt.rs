@@ -39,6 +39,14 @@ impl Stt for ClusterStt {
         self.all_workers(|stage| stage.translates)
     }
 
+    /// Those that all workers know.
+    fn languages(&self) -> Option<Vec<String>> {
+        let serving = self.cluster.0.directory.serving(Stage::Stt);
+        let known =
+            serving.iter().filter_map(|worker| worker.stage(Stage::Stt)).filter_map(|stage| stage.languages.clone());
+        known.reduce(|all, other| all.into_iter().filter(|language| other.contains(language)).collect())
+    }
+
     fn detects_language(&self) -> bool {
         self.all_workers(|stage| stage.detects_language)
     }

@@ -569,12 +569,14 @@ impl WorkerStage {
             marks: Vec::new(),
             translates: false,
             detects_language: false,
+            languages: None,
             span_samples: 0,
         };
         match &self.engine {
             StageEngine::Stt(engine, _) => {
                 description.translates = engine.translates();
                 description.detects_language = engine.detects_language();
+                description.languages = engine.languages();
             }
             StageEngine::Tts(engine) => {
                 description.voices = engine.voices();

@@ -19,7 +19,8 @@ pub struct FakeStt {
     partials: bool,
     translates: bool,
     /// Of the scripted transcripts, where it detects them.
-    languages: Option<Arc<BTreeMap<String, String>>>,
+    detected: Option<Arc<BTreeMap<String, String>>>,
+    known: Option<Vec<String>>,
     worker: Option<FakeWorker>,
     is_away: bool,
     concurrency: Option<usize>,
@@ -69,12 +70,17 @@ impl FakeStt {
         Self { script: Arc::new(Mutex::new(script)), ..Self::default() }
     }
 
+    /// The same, which transcribes these languages only.
+    pub fn of_languages(self, known: &[&str]) -> Self {
+        Self { known: Some(known.iter().map(|code| (*code).to_owned()).collect()), ..self }
+    }
+
     /// An engine that detects the language: it returns these transcripts in this order, each behind the language that it reports
     /// where it is asked to detect it.
     pub fn detects<'a>(spoken: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
         let spoken: Vec<(&str, &str)> = spoken.into_iter().collect();
-        let languages = spoken.iter().map(|(language, text)| ((*text).to_owned(), (*language).to_owned())).collect();
-        Self { languages: Some(Arc::new(languages)), ..Self::hears(spoken.into_iter().map(|(_, text)| text)) }
+        let detected = spoken.iter().map(|(language, text)| ((*text).to_owned(), (*language).to_owned())).collect();
+        Self { detected: Some(Arc::new(detected)), ..Self::hears(spoken.into_iter().map(|(_, text)| text)) }
     }
 
     /// Appends a failure with this message to the script.
@@ -93,8 +99,12 @@ impl Stt for FakeStt {
         self.translates
     }
 
+    fn languages(&self) -> Option<Vec<String>> {
+        self.known.clone()
+    }
+
     fn detects_language(&self) -> bool {
-        self.languages.is_some()
+        self.detected.is_some()
     }
 
     fn concurrency(&self) -> usize {
@@ -137,7 +147,7 @@ impl FakeUtterance {
 
     fn transcript(&self, text: String) -> Transcript {
         self.engine.worker.iter().for_each(|worker| worker.fill(&self.hop));
-        let languages = self.engine.languages.as_ref().filter(|_| self.detects);
+        let languages = self.engine.detected.as_ref().filter(|_| self.detects);
         let language = languages.and_then(|languages| languages.get(&text).cloned());
         // The fake reports full confidence for each token.
         let text = if self.translate { format!("in English: {text}") } else { text };

@@ -4,8 +4,10 @@
 //! and never keeps audio after its utterance is dropped.
 
 mod error;
+mod language;
 
 pub use error::SttError;
+pub use language::{LanguageError, requested_language};
 
 use crate::{Hop, REMOTE_CONCURRENCY, Upstreams};
 use antiphon_types::{Meter, SampleRate};
@@ -161,6 +163,12 @@ pub trait Stt: Send + Sync {
     /// Whether the engine can translate speech to English.
     fn translates(&self) -> bool {
         false
+    }
+
+    /// The codes of the languages that it transcribes, as [`requested_language`] gives them; `None` where that is not known, as of
+    /// a server elsewhere.
+    fn languages(&self) -> Option<Vec<String>> {
+        None
     }
 
     /// Whether the engine can detect the language spoken, of each utterance anew, and reports it with the transcript.

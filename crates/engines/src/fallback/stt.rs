@@ -73,6 +73,10 @@ impl Stt for SttPair {
         self.pair.primary.translates() && self.pair.second.translates()
     }
 
+    fn languages(&self) -> Option<Vec<String>> {
+        self.pair.primary.languages()
+    }
+
     fn detects_language(&self) -> bool {
         self.pair.primary.detects_language()
     }

@@ -1,6 +1,7 @@
 //! The `[stt]` section.
 
 use antiphon_engine_api::stt::DETECT_LANGUAGE;
+use antiphon_types::{language_code, primary_language};
 use serde::{Deserialize, Serialize};
 
 /// Settings of speech to text. Each key is documented in `configs/default.toml`.
@@ -46,9 +47,10 @@ pub struct SttConfig {
 }
 
 impl SttConfig {
-    /// The language's code, where one is set.
-    pub fn language_code(&self) -> Option<&str> {
-        Some(self.language.as_str()).filter(|language| !language.is_empty() && *language != DETECT_LANGUAGE)
+    /// The code of the language, where one is set.
+    pub fn language_code(&self) -> Option<String> {
+        let given = Some(self.language.trim()).filter(|given| !given.is_empty() && *given != DETECT_LANGUAGE)?;
+        Some(language_code(given).map_or_else(|| primary_language(given), str::to_owned))
     }
 
     /// Copies of Whisper's weights in memory: one for each device that has a decoder.

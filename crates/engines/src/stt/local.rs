@@ -33,7 +33,7 @@ pub struct Local<S> {
     name: &'static str,
     pool: Pool<S>,
     n_replicas: usize,
-    is_multilingual: bool,
+    languages: Vec<String>,
 }
 
 impl<S: SttStream + 'static> Local<S> {
@@ -45,7 +45,7 @@ impl<S: SttStream + 'static> Local<S> {
     {
         let n_replicas = n_replicas.max(1);
         let pool = Pool::start(name, n_replicas, n_replicas * WAITING_PER_REPLICA, make)?;
-        Ok(Self { name, pool, n_replicas, is_multilingual: false })
+        Ok(Self { name, pool, n_replicas, languages: vec!["en".to_owned()] })
     }
 
     /// The same, with at most `max_replicas` streams, started as utterances need them and stopped when they were not used for
@@ -56,12 +56,13 @@ impl<S: SttStream + 'static> Local<S> {
     {
         let n_replicas = max_replicas.max(1);
         let pool = Pool::start_elastic(name, n_replicas, n_replicas * WAITING_PER_REPLICA, idle, make)?;
-        Ok(Self { name, pool, n_replicas, is_multilingual: false })
+        Ok(Self { name, pool, n_replicas, languages: vec!["en".to_owned()] })
     }
 
-    /// The same, for streams of several languages or not: those detect the one spoken, and translate into English.
-    pub fn multilingual(self, is_multilingual: bool) -> Self {
-        Self { is_multilingual, ..self }
+    /// The same, for streams that transcribe these languages, by their codes, where others know English alone. Several of them:
+    /// they detect the one spoken, and translate into English.
+    pub fn of_languages(self, languages: Vec<String>) -> Self {
+        Self { languages, ..self }
     }
 }
 
@@ -71,11 +72,15 @@ impl<S: SttStream + 'static> Stt for Local<S> {
     }
 
     fn translates(&self) -> bool {
-        self.is_multilingual
+        self.languages.len() > 1
+    }
+
+    fn languages(&self) -> Option<Vec<String>> {
+        Some(self.languages.clone())
     }
 
     fn detects_language(&self) -> bool {
-        self.is_multilingual
+        self.languages.len() > 1
     }
 
     fn concurrency(&self) -> usize {

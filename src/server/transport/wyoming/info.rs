@@ -16,12 +16,14 @@ const MANY: [&str; 57] = [
 pub(super) fn info(app: &App) -> Value {
     let setup = app.setup();
     let engines = &setup.engines;
-    // The offline recognizer and assistant understand one language.
-    let of_stt = match (engines.stt.name(), setup.language.as_deref()) {
-        ("sphinx", _) => vec!["en"],
-        (_, Some(language)) if language != DETECT_LANGUAGE => vec![language],
-        _ => MANY.to_vec(),
+    let own = setup.language.as_deref().filter(|language| *language != DETECT_LANGUAGE);
+    let known = engines.stt.languages();
+    let of_stt = match (&known, own) {
+        (_, Some(language)) => vec![language],
+        (Some(known), None) => known.iter().map(String::as_str).collect(),
+        (None, None) => MANY.to_vec(),
     };
+    // The offline assistant understands one language.
     let of_llm = if engines.llm.vocabulary().is_some() { vec!["en"] } else { MANY.to_vec() };
     let model = |engine: &str, languages: &[&str]| with(artifact(engine), json!({"languages": languages}));
     let voices: Vec<Value> = engines.tts.voices().iter().map(voice).collect();

@@ -42,10 +42,9 @@ pub fn open(config: &SttConfig) -> Result<Local<impl super::SttStream + use<>>, 
     let model = &models[0];
     let n_copies = config.n_copies();
     tracing::debug!(threads = model.settings.n_threads, n_copies, sizes = ?model.sizes, "the Whisper model is loaded");
-    // Models of one language know no other task than to write it down.
-    let is_multilingual = model.sizes.is_multilingual();
+    let languages = model.languages();
     let make = move |replica: usize| Ok(WhisperStream::new(Decoder::new(models[replica % models.len()].clone())?));
-    Ok(Local::start("whisper", config.decoders, make)?.multilingual(is_multilingual))
+    Ok(Local::start("whisper", config.decoders, make)?.of_languages(languages))
 }
 
 #[cfg(test)]

@@ -69,7 +69,7 @@ impl Settings {
             temperature_step: config.temperature_step,
             no_speech: config.no_speech_threshold,
             min_positions: (config.min_window_ms / 20) as usize,
-            language: config.language_code().map(str::to_owned),
+            language: config.language_code(),
             n_tokens: None,
         }
     }
@@ -129,6 +129,15 @@ impl Model {
     /// The model's own name for a language, which must be one it knows.
     pub(super) fn language(&self, code: &str) -> Result<&'static str, SttError> {
         language_of(&self.sizes, code)
+    }
+
+    /// The codes of the languages it transcribes.
+    pub(super) fn languages(&self) -> Vec<String> {
+        if !self.sizes.is_multilingual() {
+            return vec!["en".to_owned()];
+        }
+        let ids = 0..i32::try_from(self.n_languages()).unwrap_or(i32::MAX);
+        ids.map_while(whisper_rs::get_lang_str).map(str::to_owned).collect()
     }
 
     /// How many languages it tells apart.
