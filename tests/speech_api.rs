@@ -346,3 +346,35 @@ async fn models_are_listed_and_found() {
     assert_eq!((&one["object"], &one["engine"]), (&json!("model"), &json!("fake")));
     assert_eq!(refusal(get("/v1/models/gpt-9").await).await.0, 404);
 }
+
+#[tokio::test]
+async fn a_path_may_have_two_slashes_and_one_that_is_not_there_is_not_found() {
+    let hub = quick().await;
+    let wish = json!({"model": "tts-1", "voice": "alloy", "input": "Hello.", "response_format": "pcm"});
+    for (path, status) in [
+        ("/v1//audio/speech", 200),
+        ("//v1/audio//speech", 200),
+        ("/v1/audio/speeches", 404),
+        ("/v1//nothing", 404),
+        ("/", 405),
+    ] {
+        let url = format!("http://{}{path}", hub.address);
+        let answer = client().post(url).json(&wish).send().await.expect("an answer");
+        assert_eq!(answer.status().as_u16(), status, "POST {path}");
+    }
+}
+
+#[tokio::test]
+async fn a_file_in_another_field_and_a_language_that_is_not_known_are_refused_in_words() {
+    let hub = start(FakeStt::default().of_languages(&["en"]), FakeTts::default(), Config::default()).await;
+    let form = Form::new().text("model", "whisper-1").part("audio", Part::bytes(wav(&TWO)).file_name("a.wav"));
+    let url = format!("http://{}/v1/audio/transcriptions", hub.address);
+    let answer = client().post(url).multipart(form).send().await.expect("an answer");
+    assert_eq!(answer.status().as_u16(), 400);
+    let error: Value = answer.json().await.expect("JSON");
+    assert!(error["error"]["message"].as_str().unwrap().contains("in the field 'audio'"), "{error}");
+    for (language, status) in [("en-US", 200), ("EN", 200), ("xx", 400), ("de", 400), ("auto", 400)] {
+        let answer = transcribe(&hub, wav(&TWO), &[("language", language)]).await;
+        assert_eq!(answer.status().as_u16(), status, "{language}");
+    }
+}

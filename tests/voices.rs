@@ -899,3 +899,21 @@ async fn a_voice_gets_another_key_by_way_of_its_plain_files() {
     assert_eq!(store.reference(&id).expect("there").digest, digest);
     assert!(contents(&voices).keys().all(|name| name.ends_with(".sealed")));
 }
+
+#[tokio::test]
+async fn a_session_refuses_a_voice_that_no_engine_has_and_takes_openais() {
+    let hub = crate::hub::hub("Hello.", "Yes.").await;
+    let mut socket = hub.connect("").await;
+    socket.send(update(json!("no-such-voice"))).await;
+    let refused = socket.next().await;
+    assert_eq!(refused["error"]["code"], "voice_not_found", "{refused}");
+    assert!(refused["error"]["message"].as_str().unwrap().contains("fake has tone"), "{refused}");
+    for voice in ["marin", "tone"] {
+        socket.send(update(json!(voice))).await;
+        let updated = socket.next().await;
+        assert_eq!(updated["session"]["audio"]["output"]["voice"], voice, "{updated}");
+    }
+    let audio = json!({"output": {"voice": "no-such-voice"}});
+    socket.send(json!({"type": "response.create", "response": {"audio": audio}})).await;
+    assert_eq!(socket.next().await["error"]["code"], "voice_not_found");
+}

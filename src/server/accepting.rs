@@ -15,7 +15,7 @@ use super::watched::{Released, Watched};
 use arc_swap::ArcSwap;
 use axum::Router;
 use axum::body::{Body, Bytes};
-use axum::http::StatusCode;
+use axum::http::{StatusCode, Uri};
 use axum::serve::Listener;
 use hyper::body::{Body as HttpBody, Frame, Incoming, SizeHint};
 use hyper::server::conn::http1;
@@ -175,6 +175,23 @@ fn prepare(stream: &TcpStream) {
     }
 }
 
+/// The address with one slash where a client that joins its base address and a path wrote several; `None` where there are none.
+fn with_single_slashes(uri: &Uri) -> Option<Uri> {
+    if !uri.path().contains("//") {
+        return None;
+    }
+    let mut path = String::with_capacity(uri.path().len());
+    for c in uri.path().chars() {
+        if c != '/' || !path.ends_with('/') {
+            path.push(c);
+        }
+    }
+    let query = uri.query().map_or_else(String::new, |query| format!("?{query}"));
+    let mut parts = uri.clone().into_parts();
+    parts.path_and_query = format!("{path}{query}").parse().ok();
+    Uri::from_parts(parts).ok()
+}
+
 async fn serve<S>(stream: S, peer: SocketAddr, activity: Activity, router: Router, stop: CancellationToken)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -187,6 +204,9 @@ where
     let inflow = Inflow::new();
     let known = inflow.clone();
     let service = service_fn(move |mut request: hyper::Request<Incoming>| {
+        if let Some(uri) = with_single_slashes(request.uri()) {
+            *request.uri_mut() = uri;
+        }
         request.extensions_mut().insert(Peer(peer));
         request.extensions_mut().insert(known.clone());
         let (has_body, inflow) = (!request.body().is_end_stream(), known.clone());

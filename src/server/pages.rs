@@ -29,12 +29,12 @@ pub(super) fn router() -> Router {
 
 async fn page(method: Method, uri: Uri, Extension(client): Extension<Client>, headers: HeaderMap) -> Response {
     let path = uri.path().trim_start_matches('/');
-    if method != Method::GET && method != Method::HEAD {
-        return refused(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", format!("{method} is not served here."));
-    }
     let Some(response) = file(uri.path(), client, &headers) else {
         return refused(StatusCode::NOT_FOUND, "not_found", format!("There is no resource at '/{path}'."));
     };
+    if method != Method::GET && method != Method::HEAD {
+        return refused(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", format!("{method} is not served here."));
+    }
     if !response.headers().get(header::ETAG).is_some_and(|tag| is_named(tag, &headers)) {
         return response;
     }

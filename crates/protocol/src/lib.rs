@@ -55,3 +55,7 @@ pub use stored::StoredSession;
 pub use timeline::{Endpointing, Marks, Workers};
 pub use tool::{Tool, ToolChoice};
 pub use truncation::Truncation;
+
+/// OpenAI's voices (its reference, "Create speech", 2026). Clients have them built in: the configured voice speaks for them.
+pub const OPENAI_VOICES: [&str; 13] =
+    ["alloy", "ash", "ballad", "cedar", "coral", "echo", "fable", "marin", "nova", "onyx", "sage", "shimmer", "verse"];

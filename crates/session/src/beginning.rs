@@ -3,7 +3,8 @@
 //! The actor asks once, at its start; the server asks to show what a short-lived key would open.
 
 use super::{AudioMode, Opening, Setup};
-use antiphon_engine_api::tts::{find_voice, is_uploaded_id};
+use antiphon_engine_api::tts::find_voice;
+use antiphon_protocol::OPENAI_VOICES;
 use antiphon_protocol::{AudioFormat, ServerVad, SessionKind, SessionUpdate, WireError};
 use antiphon_types::{IdMint, KeyId, SessionId};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -71,10 +72,11 @@ impl Setup {
         let Some(voice) = voice else { return Ok(()) };
         match find_voice(self.engines.tts.as_ref(), voice, owner.into()) {
             Ok(id) => *voice = id,
-            Err(why) if is_uploaded_id(voice) => {
+            // The configured voice speaks for these, and for itself where the engine lacks it.
+            Err(_) if OPENAI_VOICES.contains(&voice.as_str()) || *voice == self.voice => {}
+            Err(why) => {
                 return Err(WireError::invalid("voice_not_found", format!("Invalid '{param}': {why}."), Some(param)));
             }
-            Err(_) => {}
         }
         Ok(())
     }

@@ -83,7 +83,9 @@ impl Form {
     }
 
     async fn fields(mut parts: Multipart, largest: LargestFile) -> Result<Self, ApiError> {
-        let (mut form, mut has_file) = (Self::default(), false);
+        let mut form = Self::default();
+        let mut has_file = false;
+        let mut other_file = None;
         while let Some(field) = parts.next_field().await.map_err(|error| broken(&error, largest))? {
             match field.name().unwrap_or_default().to_owned().as_str() {
                 "file" => {
@@ -91,6 +93,11 @@ impl Form {
                     has_file = true;
                 }
                 "model" => form.model = Some(value(field, largest).await?),
+                name if field.file_name().is_some() => {
+                    other_file.get_or_insert(name.chars().take(40).collect::<String>());
+                    // The rest of the form may name the file correctly.
+                    file(field, largest).await?;
+                }
                 name => {
                     let value = value(field, largest).await?;
                     form.set(name, &value)?;
@@ -98,7 +105,10 @@ impl Form {
             }
         }
         if !has_file {
-            let message = "Missing required parameter: 'file'.";
+            let message = match other_file {
+                Some(name) => format!("The file is in the field '{name}' of the form. Expected it in 'file'."),
+                None => "Missing required parameter: 'file'.".to_owned(),
+            };
             return Err(ApiError::invalid("missing_required_parameter", "file", message));
         }
         Ok(form)

@@ -7,13 +7,19 @@
 use super::error::ApiError;
 use antiphon_engine_api::Engines;
 use antiphon_engine_api::tts::{Tts, VoiceScope, find_voice};
+use antiphon_protocol::OPENAI_VOICES;
 use serde_json::{Value, json};
 
-/// OpenAI's voices (its reference, "Create speech", 2026).
-pub(super) const OPENAI_VOICES: [&str; 13] =
-    ["alloy", "ash", "ballad", "cedar", "coral", "echo", "fable", "marin", "nova", "onyx", "sage", "shimmer", "verse"];
-const OPENAI_SPEECH: [&str; 3] = ["tts-1", "tts-1-hd", "gpt-4o-mini-tts"];
-const OPENAI_TRANSCRIPTION: [&str; 3] = ["whisper-1", "gpt-4o-transcribe", "gpt-4o-mini-transcribe"];
+/// OpenAI's models (its reference, "Models", 2026), each with or without a date behind it.
+const OPENAI_SPEECH: &[&str] = &["tts-1", "tts-1-hd", "gpt-4o-mini-tts"];
+const OPENAI_TRANSCRIPTION: &[&str] = &[
+    "whisper-1",
+    "gpt-4o-transcribe",
+    "gpt-4o-mini-transcribe",
+    "gpt-transcribe",
+    "gpt-live-transcribe",
+    "gpt-realtime-whisper",
+];
 /// The name of the hub as a model.
 const HUB: &str = "antiphon";
 /// The longest name of a voice that is looked at: a mix of several is one.
@@ -65,7 +71,8 @@ impl Names {
             Task::Speech => (engines.tts.name(), &self.tts_model, OPENAI_SPEECH),
             Task::Transcription => (engines.stt.name(), &self.stt_model, OPENAI_TRANSCRIPTION),
         };
-        if asked == engine || asked == HUB || (!model.is_empty() && asked == model) || aliases.contains(&asked) {
+        let is_alias = aliases.contains(&plain_name(asked));
+        if asked == engine || asked == HUB || (!model.is_empty() && asked == model) || is_alias {
             return Ok(());
         }
         let message = format!(
@@ -100,6 +107,20 @@ impl Names {
         }
         answers(Task::Transcription).then(|| described(id, "transcription", engines.stt.name()))
     }
+}
+
+/// OpenAI's name of a model without what a version adds to it: a date, and that it tells speakers apart, which no engine here does.
+fn plain_name(asked: &str) -> &str {
+    let is_date = |text: &str| {
+        let lengths = text.split('-').map(|part| (part.len(), part.bytes().all(|b| b.is_ascii_digit())));
+        lengths.eq([(4, true), (2, true), (2, true)])
+    };
+    let undated = asked.len().checked_sub("-2026-01-31".len()).and_then(|at| asked.split_at_checked(at));
+    let name = match undated {
+        Some((name, date)) if date.strip_prefix('-').is_some_and(is_date) => name,
+        _ => asked,
+    };
+    name.strip_suffix("-diarize").unwrap_or(name)
 }
 
 /// An engine's voice where the client chose none: the configured one, where the engine has it.
@@ -172,7 +193,20 @@ mod tests {
         for wrong in ["whisper-1", "", "gpt-4o", "deep-voice/../x"] {
             assert!(!check(Task::Speech, wrong), "{wrong}");
         }
-        assert!(check(Task::Transcription, "whisper-1") && !check(Task::Transcription, "tts-1"));
+        for right in [
+            "whisper-1",
+            "gpt-transcribe",
+            "gpt-live-transcribe",
+            "gpt-realtime-whisper",
+            "gpt-4o-mini-transcribe-2025-12-15",
+            "gpt-4o-transcribe-diarize",
+        ] {
+            assert!(check(Task::Transcription, right), "{right}");
+        }
+        for wrong in ["tts-1", "whisper-1-2025", "gpt-4o-2025-12-15", "-2025-12-15"] {
+            assert!(!check(Task::Transcription, wrong), "{wrong}");
+        }
+        assert!(check(Task::Speech, "gpt-4o-mini-tts-2025-12-15"));
         let listed: Vec<_> = names().models(&engines()).into_iter().map(|model| model["id"].clone()).collect();
         assert_eq!(listed, ["antiphon", "fake", "fake", "deep-voice"]);
         assert_eq!(names().alias(&engines(), "tts-1-hd").expect("an alias")["engine"], "fake");

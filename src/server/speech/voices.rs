@@ -10,7 +10,6 @@ use super::Speech;
 use super::error::ApiError;
 use super::form::{self, LargestFile};
 use super::metering::Metered;
-use super::names::OPENAI_VOICES;
 use super::upload::Held;
 use crate::assembly::CLUSTER;
 use crate::server::acts::Created;
@@ -22,6 +21,7 @@ use antiphon_audio::decode::{self, DecodeError};
 use antiphon_engine_api::tts::{
     Consent, CustomVoice, NewVoice, Recording, Tts, VoiceError, VoiceLibrary, VoiceLimits, VoiceScope,
 };
+use antiphon_protocol::OPENAI_VOICES;
 use antiphon_telemetry::Endpoint;
 use antiphon_types::Pcm;
 use axum::extract::{DefaultBodyLimit, Extension, Multipart, Path, Request, State};

@@ -1,15 +1,18 @@
 //! A transcript as it is written: JSON, text, subtitles.
 
 use super::form::{Form, Shape};
-use antiphon_engine_api::stt::{Segment, TokenLogprob, Transcript};
+use antiphon_engine_api::stt::{DETECT_LANGUAGE, Segment, TokenLogprob, Transcript};
 use antiphon_engine_api::vad::RATE;
 use antiphon_text::words::is_spaced;
 use antiphon_types::{Samples, language_name};
 use axum::Json;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
+use flate2::Compression;
+use flate2::write::ZlibEncoder;
 use serde_json::{Value, json};
-use std::fmt::Write;
+use std::fmt::Write as _;
+use std::io::Write as _;
 use std::time::Duration;
 
 /// What was understood so far of one audio.
@@ -86,16 +89,26 @@ impl Written {
         json
     }
 
-    /// What the engine does not know is null: nothing is made up.
+    /// The fields of OpenAI's schema, which allows no null: what the engine does not know is "unknown", 0 or empty, and
+    /// `warnings` says so.
     fn verbose(&self, form: &Form, duration: Duration) -> Value {
         let language = match form.translate {
             true => Some("en"),
-            false => self.language.as_deref().or(form.language.as_deref()),
+            false => self.language.as_deref().or(form.language.as_deref()).filter(|given| *given != DETECT_LANGUAGE),
         };
         let mut json = json!({
-            "task": if form.translate { "translate" } else { "transcribe" }, "language": language.map(name_of), "duration": seconds(duration), "text": self.text, "usage": usage(duration),
+            "task": if form.translate { "translate" } else { "transcribe" },
+            "language": language.map_or_else(|| "unknown".to_owned(), name_of),
+            "duration": seconds(duration), "text": self.text, "usage": usage(duration),
         });
+        let mut warnings: Vec<&str> = Vec::new();
         if form.segments {
+            let is_unknown = |segment: &Segment| segment.tokens.is_empty() || segment.no_speech.is_none();
+            if self.segments.iter().any(is_unknown) {
+                warnings.push(
+                    "The recognizer reports no tokens or no probability of silence: 'tokens' is empty, numbers are 0.",
+                );
+            }
             json["segments"] =
                 self.segments.iter().enumerate().map(|(id, segment)| segment_json(id, segment, form)).collect();
         }
@@ -105,8 +118,14 @@ impl Written {
             .flat_map(|segment| &segment.words)
             .map(|word| json!({"word": word.text, "start": at(word.start_ms), "end": at(word.end_ms)}))
             .collect();
-        if form.words && (!words.is_empty() || self.segments.is_empty()) {
+        if form.words {
+            if words.is_empty() && !self.segments.is_empty() {
+                warnings.push("The recognizer reports no times of words: 'words' is empty. A Whisper model does.");
+            }
             json["words"] = words.into();
+        }
+        if !warnings.is_empty() {
+            json["warnings"] = warnings.into();
         }
         json
     }
@@ -136,8 +155,16 @@ fn segment_json(id: usize, segment: &Segment, form: &Form) -> Value {
     json!({
         "id": id, "seek": segment.start_ms / 10, "start": at(segment.start_ms), "end": at(segment.end_ms),
         "text": segment.text, "tokens": segment.tokens, "temperature": segment.temperature.or(form.temperature).unwrap_or(0.0),
-        "avg_logprob": segment.avg_logprob, "compression_ratio": null, "no_speech_prob": segment.no_speech,
+        "avg_logprob": segment.avg_logprob.unwrap_or(0.0), "compression_ratio": compression_ratio(&segment.text),
+        "no_speech_prob": segment.no_speech.unwrap_or(0.0),
     })
+}
+
+/// The length of a text over that of its zlib form, as OpenAI's Whisper computes it: a text that repeats itself exceeds 2.4.
+fn compression_ratio(text: &str) -> f64 {
+    let mut encoder = ZlibEncoder::new(Vec::new(), Compression::default());
+    let packed = encoder.write_all(text.as_bytes()).and_then(|()| encoder.finish());
+    packed.map_or(1.0, |packed| text.len() as f64 / packed.len().max(1) as f64)
 }
 
 fn usage(duration: Duration) -> Value {
@@ -212,17 +239,27 @@ mod tests {
     }
 
     #[test]
-    fn verbose_json_has_what_was_asked_for_and_null_for_what_nobody_knows() {
+    fn verbose_json_has_what_was_asked_for_and_says_what_is_not_known() {
         let form = Form { segments: true, words: true, ..Form::default() };
         let json = written().verbose(&form, Duration::from_millis(3_663_250));
         assert_eq!(json["language"], "english");
         assert_eq!((json["duration"].as_f64(), &json["usage"]["seconds"]), (Some(3_663.25), &json!(3_664)));
-        assert_eq!(json["segments"][0]["no_speech_prob"], Value::Null);
+        assert_eq!(json["segments"][0]["no_speech_prob"], json!(0.0));
+        let ratio = json["segments"][0]["compression_ratio"].as_f64().unwrap();
+        assert!((0.5..1.0).contains(&ratio), "a short text grows: {ratio}");
+        let warnings = json["warnings"].as_array().expect("the first engine knows neither tokens nor silence");
+        assert!(warnings.len() == 1 && warnings[0].as_str().unwrap().contains("no tokens"), "{warnings:?}");
         assert!((json["segments"][0]["avg_logprob"].as_f64().unwrap() - 0.5f64.ln()).abs() < 1e-6);
         assert_eq!((&json["segments"][1]["start"], &json["segments"][1]["seek"]), (&json!(3_661.1), &json!(366_110)));
         assert_eq!(json["words"][1], json!({"word": "words.", "start": 3_661.3, "end": 3_662.5}));
         let plain = written().verbose(&Form::default(), Duration::from_secs(1));
-        assert!(plain.get("segments").is_none() && plain.get("words").is_none());
+        assert!(plain.get("segments").is_none() && plain.get("words").is_none() && plain.get("warnings").is_none());
+        let mut untimed = Written::default();
+        untimed.add(Transcript { text: "Hello.".into(), ..Transcript::default() }, Samples(0), Samples(16_000));
+        let json = untimed.verbose(&Form { words: true, ..Form::default() }, Duration::from_secs(1));
+        assert_eq!((&json["language"], &json["words"]), (&json!("unknown"), &json!([])));
+        assert!(json["warnings"][0].as_str().unwrap().contains("no times of words"), "{json}");
+        assert!(!json.to_string().contains("null"), "{json}");
     }
 
     #[test]
