@@ -182,13 +182,11 @@ async fn keys_are_guessed_slowly_and_nobody_elsewhere_notices() {
     assert!(refused >= 100, "{refused} of 200");
     let right = format!("GET /metrics HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {}", KEYS[0]);
     assert!(raw(hub.address, [127, 0, 0, 3], &right).await.starts_with("HTTP/1.1 200 "), "from another address");
-    // That address gets back one attempt a second, also while it guesses.
-    let throttled = async {
-        while !raw(hub.address, [127, 0, 0, 2], &right).await.starts_with("HTTP/1.1 429 ") {
-            guess(0, [127, 0, 0, 2]).await;
-        }
-    };
-    timeout(AT_ONCE, throttled).await.expect("the right key is refused, too");
+    for n in 0..20 {
+        guess(n, [127, 0, 0, 2]).await;
+        let answer = raw(hub.address, [127, 0, 0, 2], &right).await;
+        assert!(answer.starts_with("HTTP/1.1 200 "), "a right key of the same address, {n}: {answer}");
+    }
     // The socket does not bypass the limit, nor do client secrets.
     let mut upgraded = 0;
     for key in ["sk-guess", "ek_guess"].into_iter().cycle().take(40) {

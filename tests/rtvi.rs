@@ -379,8 +379,13 @@ async fn offers_of_pipecats_webrtc_transport_are_answered() {
     assert_eq!((status, &answer["type"]), (200, &json!("answer")), "{answer}");
     assert!(answer["sdp"].as_str().is_some_and(|sdp| sdp.contains("a=ice-lite")), "{answer}");
     let candidates = json!({"pc_id": answer["pc_id"], "candidates": []});
-    let taken = http.patch(url("api/offer")).json(&candidates).send().await.expect("an answer");
-    assert_eq!(taken.status(), 200);
+    for path in ["api/offer".to_owned(), format!("sessions/{id}/api/offer")] {
+        let patch = || http.patch(url(&path)).json(&candidates);
+        let taken = patch().bearer_auth("key").send().await.expect("an answer");
+        assert_eq!(taken.status(), 200, "{path}");
+        assert_eq!(patch().send().await.expect("an answer").status(), 401, "{path}");
+        assert_eq!(patch().bearer_auth("wrong").send().await.expect("an answer").status(), 401, "{path}");
+    }
     for wrong in [json!({"type": "offer"}), json!({"sdp": "v=0\r\n", "type": "offer"})] {
         let (status, error) = post("api/offer", &wrong).await;
         assert_eq!((status, &error["error"]["code"]), (400, &json!("invalid_offer")), "{wrong}");

@@ -197,6 +197,29 @@ async fn who_finds_no_place_is_told_when_to_come_again() {
 }
 
 #[tokio::test]
+async fn one_key_leaves_half_of_the_places_to_others() {
+    let mut config = Config::default();
+    config.speech.max_requests = 4;
+    let tts = FakeTts::default().delayed(Duration::from_secs(1));
+    let engines = engines(FakeStt::default(), FakeLlm::default(), tts);
+    let hub = Hub::with_keys(engines, config, Keys::of(&["greedy", "modest"])).await;
+    let ask = async |key: &str| {
+        let wish = json!({"voice": "alloy", "input": "A long text. ".repeat(50), "response_format": "pcm"});
+        let url = format!("http://{}/v1/audio/speech", hub.address);
+        client().post(url).bearer_auth(key).json(&wish).send().await.expect("an answer")
+    };
+    // They are not read.
+    let held = [ask("greedy").await, ask("greedy").await];
+    assert!(held.iter().all(|response| response.status().as_u16() == 200));
+    let refused = ask("greedy").await;
+    assert!(refused.headers().contains_key("retry-after"));
+    let (status, code, ..) = refusal(refused).await;
+    assert_eq!((status, code.as_str()), (503, "server_overloaded"));
+    assert_eq!(ask("modest").await.status().as_u16(), 200);
+    drop(held);
+}
+
+#[tokio::test]
 async fn the_api_wants_a_key_where_there_are_keys() {
     let engines = engines(FakeStt::default(), FakeLlm::default(), FakeTts::default());
     let hub = Hub::with_keys(engines, Config::default(), Keys::of(&["sesame-sesame-sesame"])).await;

@@ -11,6 +11,7 @@ use antiphon_engine_api::fakes::vad::FakeVad;
 use antiphon_telemetry::Metrics;
 use std::io;
 use std::sync::Arc;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
@@ -102,6 +103,15 @@ async fn what_needs_a_key_later_is_not_open_before() {
     let Starting { url, loaded, stop, hub, .. } = start(Keys::of(&["sk-one-of-ours-1234"])).await;
     let get = async |path: &str| reqwest::get(format!("{url}{path}")).await.expect("it answers").status().as_u16();
     assert_eq!((get("/").await, get("/dashboard").await, get("/metrics").await), (200, 503, 503));
+    let two_hosts = {
+        let mut stream = tokio::net::TcpStream::connect(url.trim_start_matches("http://")).await.expect("it listens");
+        let request = b"GET / HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\nConnection: close\r\n\r\n";
+        stream.write_all(request).await.expect("sent");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.expect("text");
+        answer
+    };
+    assert!(two_hosts.starts_with("HTTP/1.1 400 ") && two_hosts.contains("invalid_host"), "{two_hosts}");
     loaded.send(Ok(engines())).ok().expect("the hub waits for them");
     while get("/readyz").await != 200 {
         tokio::task::yield_now().await;

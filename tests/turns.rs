@@ -285,3 +285,30 @@ async fn the_state_counts_and_everything_wants_the_key() {
         assert_eq!(get(&hub, path).await.0, 401, "{path}");
     }
 }
+
+#[tokio::test]
+async fn one_key_leaves_half_of_the_live_streams_to_others() {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let engines = engines(FakeStt::default(), FakeLlm::default(), FakeTts::default());
+    let hub = Hub::with_keys(engines, Config::default(), Keys::of(&["greedy", "modest"])).await;
+    let listen = async |key: &str| {
+        let url = format!("http://{}/api/turns/live", hub.address);
+        reqwest::Client::new().get(url).bearer_auth(key).send().await.expect("an answer")
+    };
+    let mut held = Vec::new();
+    let refused = loop {
+        let response = listen("greedy").await;
+        if response.status().as_u16() != 200 {
+            break response;
+        }
+        held.push(response);
+        assert!(held.len() < 64, "it takes them all");
+    };
+    assert_eq!((held.len(), refused.status().as_u16()), (32, 503));
+    assert_eq!(listen("modest").await.status().as_u16(), 200);
+    // A stream that ends is given back.
+    held.clear();
+    while listen("greedy").await.status().as_u16() != 200 {
+        tokio::task::yield_now().await;
+    }
+}

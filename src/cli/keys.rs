@@ -2,6 +2,7 @@
 
 use super::{CliError, print};
 use crate::server::{check_key_file, key_digest, key_entry, make_key, names_of_scopes};
+use antiphon_types::small_file;
 use clap::{Args, Subcommand};
 use std::fs::File;
 use std::io::{ErrorKind, Write};
@@ -60,7 +61,7 @@ pub(super) fn run(command: &KeysCommand) -> Result<(), CliError> {
 }
 
 fn append(path: &Path, entry: &str) -> Result<(), CliError> {
-    let before = match std::fs::read_to_string(path) {
+    let before = match small_file::read_text(path, small_file::MAX_SETTINGS_BYTES) {
         Ok(text) => text,
         Err(error) if error.kind() == ErrorKind::NotFound => String::new(),
         Err(error) => return Err(CliError::file("read", path, &error)),

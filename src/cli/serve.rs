@@ -8,15 +8,19 @@ use crate::assembly::{ActiveEngines, EngineManager, EnginesError, Membership};
 use crate::config::{ServerConfig, Sources, load_hub};
 use crate::server::{self, Extras, Keys, Loaded, Reload, Startup, Tls, WaitsFor};
 use antiphon_telemetry::Metrics;
+use antiphon_types::small_file;
 use clap::Args;
 use std::io::IsTerminal;
 use std::net::SocketAddr;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
+use tokio::task::{JoinHandle, spawn_blocking};
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 /// How to serve.
@@ -216,7 +220,7 @@ impl Files {
 
     /// The content of the file of keys, to see whether it has changed.
     fn key_file(&self) -> Option<Vec<u8>> {
-        std::fs::read(&self.config.api_keys_file).ok()
+        small_file::read(Path::new(&self.config.api_keys_file), small_file::MAX_SETTINGS_BYTES).ok()
     }
 }
 
@@ -230,17 +234,48 @@ fn stays<T, E: std::error::Error>(what: &'static str, read: Result<T, E>, failed
     read.map_err(logged).ok()
 }
 
+/// How long a reload waits for its files: a file system that hangs, of another machine for example, must not stop later ones.
+const READ_WITHIN: Duration = Duration::from_secs(30);
+
+/// The reading of files on a thread, of which one at a time is under way.
+struct Reading<T>(Option<JoinHandle<T>>);
+
+impl<T> Default for Reading<T> {
+    fn default() -> Self {
+        Self(None)
+    }
+}
+
+impl<T: Send + 'static> Reading<T> {
+    /// What `read` gives; `None`, and a line of the log: it takes longer than [`READ_WITHIN`]. The next call waits for it again, and
+    /// reads anew once it has ended.
+    async fn read(&mut self, read: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+        if let Some(before) = &mut self.0 {
+            timeout(READ_WITHIN, before).await.map_err(|_| too_slow()).ok()?.ok();
+        }
+        let task = self.0.insert(spawn_blocking(read));
+        let read = timeout(READ_WITHIN, task).await.map_err(|_| too_slow()).ok()?;
+        self.0 = None;
+        read.ok()
+    }
+}
+
+fn too_slow() {
+    tracing::error!(target: "antiphon::security", "reload: the files could not be read in 30 s; what was read before stays in use");
+}
+
 /// On SIGHUP, sends the files' contents.
 fn watch_hang_ups(files: Arc<Files>, reload: mpsc::Sender<Reload>) -> tokio::task::JoinHandle<()> {
     // Like the task that waits for the other signals, it belongs to the process and ends with it.
     #[allow(clippy::disallowed_methods)]
     tokio::spawn(async move {
         let Ok(mut hang_up) = signal(SignalKind::hangup()) else { return };
+        let mut reading = Reading::default();
         while hang_up.recv().await.is_some() {
             tracing::info!("SIGHUP: reading keys, upstream keys, Twilio's auth token and certificate again");
             let files = files.clone();
-            let read = blocking(move || files.read()).await;
-            if read.is_ok_and(|read| reload.try_send(read).is_err()) {
+            let Some(read) = reading.read(move || files.read()).await else { continue };
+            if reload.try_send(read).is_err() {
                 tracing::warn!("the reload queue is full: send SIGHUP again later");
             }
         }
@@ -255,6 +290,7 @@ fn watch_keys(files: Arc<Files>, reload: mpsc::Sender<Reload>) -> Option<tokio::
         .map_err(|error| tracing::warn!(%error, "changes of the file of keys are not noticed: send SIGHUP after one"))
         .ok()?;
     let mut before = files.key_file();
+    let mut reading = Reading::default();
     // As above.
     #[allow(clippy::disallowed_methods)]
     Some(tokio::spawn(async move {
@@ -264,12 +300,12 @@ fn watch_keys(files: Arc<Files>, reload: mpsc::Sender<Reload>) -> Option<tokio::
                 return;
             }
             let (files, last) = (files.clone(), before.clone());
-            let read = blocking(move || {
+            let read = reading.read(move || {
                 let now = files.key_file();
                 let keys = (now != last).then(|| files.keys());
                 (now, keys)
             });
-            let Ok((now, keys)) = read.await else { continue };
+            let Some((now, keys)) = read.await else { continue };
             before = now;
             let Some(keys) = keys else { continue };
             tracing::info!("the file of keys has changed");
@@ -291,6 +327,33 @@ mod tests {
         assert_eq!(page("0.0.0.0:8080"), "http://localhost:8080");
         assert_eq!(page("[::1]:81"), "http://[::1]:81");
         assert_eq!(page("127.0.0.1:8080"), "http://127.0.0.1:8080");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn files_that_hang_or_are_none_stop_no_later_reload() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("keys");
+        let made = std::process::Command::new("mkfifo").arg(&path).status().expect("it runs");
+        assert!(made.success());
+        let api_keys_file = path.to_str().expect("text").to_owned();
+        let config = ServerConfig { api_keys_file, ..ServerConfig::default() };
+        let files = Files { config, twilio_auth_token_env: String::new(), tls_self_signed: false };
+        let reload = files.keys();
+        assert!(reload.keys.is_none() && reload.failed == ["keys"]);
+        std::fs::remove_file(&path).expect("removed");
+        std::fs::write(&path, "sk-one-of-ours-1234567890\n").expect("written");
+        assert!(files.keys().keys.is_some());
+
+        let mut reading = Reading::default();
+        let (go, wait) = std::sync::mpsc::channel::<()>();
+        let hangs = reading.read(move || {
+            let _ = wait.recv();
+            1
+        });
+        let (first, ()) = tokio::join!(hangs, tokio::time::advance(READ_WITHIN + Duration::from_millis(1)));
+        assert_eq!(first, None);
+        drop(go);
+        assert_eq!(reading.read(|| 2).await, Some(2));
     }
 
     #[tokio::test]

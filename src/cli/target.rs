@@ -2,6 +2,7 @@
 
 use super::{CliError, with_causes};
 use antiphon_client::{AudioMode, ClientError, ConnectOptions, Trust};
+use antiphon_types::small_file;
 use clap::{Args, ValueEnum};
 use reqwest::{Certificate, Client, Method, RequestBuilder, StatusCode, Url};
 use serde_json::Value;
@@ -102,7 +103,8 @@ impl Access {
     pub fn client(&self, url: &Url) -> Result<Client, CliError> {
         let mut builder = Client::builder().connect_timeout(CONNECT).redirect(reqwest::redirect::Policy::none());
         if let Some(path) = &self.ca_file {
-            let pem = std::fs::read(path).map_err(|error| CliError::Usage(format!("{}: {error}", path.display())))?;
+            let pem = small_file::read(path, small_file::MAX_SETTINGS_BYTES)
+                .map_err(|error| CliError::Usage(format!("{}: {error}", path.display())))?;
             let bad = |error: reqwest::Error| CliError::Usage(format!("{}: {}", path.display(), with_causes(&error)));
             builder = builder.tls_certs_only(Certificate::from_pem_bundle(&pem).map_err(bad)?);
         } else if self.insecure {

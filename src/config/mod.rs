@@ -34,6 +34,7 @@ pub use telephony::{TelephonyConfig, TelephonyRoute};
 pub use wyoming::WyomingConfig;
 
 use antiphon_cluster::{ClusterConfig, ClusterError};
+use antiphon_types::small_file;
 use serde::Deserialize;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -77,8 +78,8 @@ pub fn load(sources: &Sources) -> Result<Config, ConfigError> {
 fn collect(sources: &Sources) -> Result<Layers, ConfigError> {
     let mut layers = Layers::default();
     if let Some(path) = &sources.file {
-        let text =
-            std::fs::read_to_string(path).map_err(|source| ConfigError::Unreadable { path: path.clone(), source })?;
+        let text = small_file::read_text(path, small_file::MAX_SETTINGS_BYTES)
+            .map_err(|source| ConfigError::Unreadable { path: path.clone(), source })?;
         file::read(path, &text, &mut layers);
     }
     env::read(&sources.env, &mut layers);

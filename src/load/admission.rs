@@ -52,10 +52,12 @@ pub(super) struct Admission {
     processor: Processor,
     stt: Engine,
     tts: Engine,
-    /// When the sessions were admitted whose load is not measured yet.
+    /// When the sessions were admitted that have not ended and whose load is not measured yet, in order.
     pending: VecDeque<Timestamp>,
-    /// Sessions admitted since the last sample.
+    /// Sessions admitted since the last sample that have not ended.
     fresh: usize,
+    /// The time of the last sample.
+    sampled: Timestamp,
     /// Sessions that ended: when, and how many.
     ended: VecDeque<(Timestamp, usize)>,
 }
@@ -85,12 +87,22 @@ impl Admission {
     pub(super) fn new(cores: usize) -> Self {
         let processor = Processor { used: 0.0, cost: ASSUMED_COST / cores.max(1) as f64 };
         let (stt, tts) = (Engine::default(), Engine::default());
-        Self { sessions: 0, processor, stt, tts, pending: VecDeque::new(), fresh: 0, ended: VecDeque::new() }
+        Self {
+            sessions: 0,
+            processor,
+            stt,
+            tts,
+            pending: VecDeque::new(),
+            fresh: 0,
+            sampled: Timestamp::default(),
+            ended: VecDeque::new(),
+        }
     }
 
     /// `processor`: its smoothed use. `limits`: the utilization of recognizer and voice that is allowed.
     pub(super) fn observe(&mut self, now: Timestamp, sample: &Sample, processor: Option<f64>, limits: (f64, f64)) {
         (self.sessions, self.fresh) = (sample.sessions, 0);
+        self.sampled = now;
         while self.pending.front().is_some_and(|at| now.since(*at) > SETTLES) {
             self.pending.pop_front();
         }
@@ -110,11 +122,18 @@ impl Admission {
     }
 
     /// Whether the processor and the engines would suffice for one more session. Beyond what is predicted few are admitted, as
-    /// long as what is measured is far from its limits.
-    pub(super) fn has_headroom(&self, pressure: f64) -> bool {
+    /// long as what is measured is far from its limits. `own`: see [`super::LoadMonitor::admit`].
+    pub(super) fn has_headroom(&self, pressure: f64, own: Option<usize>) -> bool {
+        let there = self.sessions + self.fresh;
+        let share = (there + self.headroom()).div_ceil(2).max(MIN_FOR_OVERLOAD);
         // What uses the processor beside fewer sessions is not their load: a job, a transcription, another program.
-        self.sessions + self.fresh < MIN_FOR_OVERLOAD
-            || self.headroom() > 0
+        if there < MIN_FOR_OVERLOAD {
+            return true;
+        }
+        if own.is_some_and(|own| own > share) {
+            return false;
+        }
+        self.headroom() > 0
             || (pressure < CALM && self.headroom_of_processor() > 0 && self.pending.len() <= self.sessions / FEW)
     }
 
@@ -134,6 +153,18 @@ impl Admission {
     pub(super) fn admitted(&mut self, now: Timestamp) {
         self.pending.push_back(now);
         self.fresh += 1;
+    }
+
+    /// A session that was admitted then has ended: it uses nothing any more, and leaves its room at once.
+    pub(super) fn session_ended(&mut self, admitted: Timestamp) {
+        if let Ok(at) = self.pending.binary_search(&admitted) {
+            self.pending.remove(at);
+        }
+        if admitted >= self.sampled && self.fresh > 0 {
+            self.fresh -= 1;
+        } else {
+            self.sessions = self.sessions.saturating_sub(1);
+        }
     }
 
     /// When as many sessions will have ended as must, for the pressure to fall below its limit.

@@ -36,6 +36,11 @@ pub struct LoadMonitor {
     pressure: Pressure,
 }
 
+/// A session that was admitted, to be given back by [`LoadMonitor::session_ended`].
+#[derive(Debug, PartialEq, Eq)]
+#[must_use]
+pub struct AdmittedSession(Timestamp);
+
 /// Another session would cost those that are there their objective.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Overloaded {
@@ -83,22 +88,26 @@ impl LoadMonitor {
         }
     }
 
-    /// Admits one more session, and counts it until its load is measured.
+    /// Admits one more session, and counts it until its load is measured or [`LoadMonitor::session_ended`] says that it has ended.
+    /// `own`: how many sessions the key or the address has that asks, with this one, where others may ask as well. It gets half of
+    /// those that the processor and the engines would suffice for, so that no client uses up the admission of the others; `None`:
+    /// it may have them all.
     ///
     /// # Errors
     /// [`Overloaded`] at the last brownout level, and where the processor or an engine would not suffice for it.
-    pub fn admit(&mut self, now: Timestamp) -> Result<(), Overloaded> {
-        if !self.config.brownout {
-            return Ok(());
-        }
+    pub fn admit(&mut self, now: Timestamp, own: Option<usize>) -> Result<AdmittedSession, Overloaded> {
         let is_closed = self.ladder.level() == BrownoutLevel::NoSessions;
-        match is_closed || !self.admission.has_headroom(self.pressure.highest()) {
-            true => Err(Overloaded { retry_after: self.admission.retry_after(now, self.pressure.highest()) }),
-            false => {
-                self.admission.admitted(now);
-                Ok(())
-            }
+        let has_headroom = || self.admission.has_headroom(self.pressure.highest(), own);
+        if self.config.brownout && (is_closed || !has_headroom()) {
+            return Err(Overloaded { retry_after: self.admission.retry_after(now, self.pressure.highest()) });
         }
+        self.admission.admitted(now);
+        Ok(AdmittedSession(now))
+    }
+
+    /// An admitted session has ended, however early.
+    pub fn session_ended(&mut self, session: AdmittedSession) {
+        self.admission.session_ended(session.0);
     }
 
     /// When a place that is taken now is likely to be free: an estimate from how fast sessions end.

@@ -49,8 +49,8 @@ impl Hub {
         self.monitor.level()
     }
 
-    fn admits(&mut self) -> Result<(), Overloaded> {
-        self.monitor.admit(Timestamp::new(self.now))
+    fn admits(&mut self) -> Result<AdmittedSession, Overloaded> {
+        self.monitor.admit(Timestamp::new(self.now), None)
     }
 }
 
@@ -400,4 +400,55 @@ fn without_brownout_everything_is_admitted_and_still_measured() {
     assert_eq!(hub.runs(seconds(60)), BrownoutLevel::Normal);
     assert!(hub.admits().is_ok());
     assert!(hub.monitor.report().pressure.processor > 1.0);
+}
+
+#[test]
+fn sessions_that_end_at_once_give_back_their_room() {
+    let mut hub = Hub::new(SloConfig::default());
+    (hub.sample.sessions, hub.sample.tts) =
+        (40, QueueSample { in_service: 8, concurrency: 16, ..QueueSample::default() });
+    hub.runs(seconds(60));
+    let headroom = hub.monitor.report().headroom_sessions;
+    for n in 0..10_000 {
+        let session = hub.admits().unwrap_or_else(|refused| panic!("connect {n}: {refused:?}"));
+        hub.monitor.session_ended(session);
+        assert_eq!(hub.monitor.report().headroom_sessions, headroom);
+    }
+    // Ended after a sample, or after two seconds, they leave no room twice.
+    let held: Vec<_> = (0..10).map(|_| hub.admits().expect("room")).collect();
+    hub.sample.sessions = 50;
+    hub.runs(SAMPLE_EVERY);
+    held.into_iter().for_each(|session| hub.monitor.session_ended(session));
+    assert_eq!(hub.monitor.report().headroom_sessions, headroom);
+}
+
+#[test]
+fn connects_that_end_do_not_close_the_hub_to_others() {
+    let mut hub = Hub::new(SloConfig::default());
+    (hub.sample.sessions, hub.sample.tts) =
+        (40, QueueSample { in_service: 16, concurrency: 16, ..QueueSample::default() });
+    hub.runs(seconds(120));
+    assert_eq!(hub.monitor.report().headroom_sessions, 0);
+    for _ in 0..1_000 {
+        let session = hub.admits().expect("few are admitted beyond what is predicted");
+        hub.monitor.session_ended(session);
+    }
+}
+
+#[test]
+fn one_client_gets_half_of_what_the_hub_suffices_for() {
+    let mut hub = Hub::new(SloConfig::default());
+    hub.sample.sessions = 10;
+    hub.sample.tts = QueueSample { in_service: 4, concurrency: 16, ..QueueSample::default() };
+    hub.runs(seconds(60));
+    let capacity = 10 + hub.monitor.report().headroom_sessions;
+    let admits = |hub: &mut Hub, own: usize| hub.monitor.admit(Timestamp::new(hub.now), Some(own)).is_ok();
+    let greedy = (1..1_000).take_while(|own| admits(&mut hub, *own)).count();
+    assert_eq!(greedy, capacity.div_ceil(2));
+    assert!(admits(&mut hub, 1), "another one");
+    // Where there is no room at all, it takes none of what is left to others.
+    hub.sample.tts.in_service = 16;
+    hub.sample.sessions = 10 + greedy;
+    hub.runs(seconds(120));
+    assert!(!admits(&mut hub, greedy + 1) && admits(&mut hub, 1));
 }

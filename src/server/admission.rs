@@ -173,17 +173,22 @@ impl IntoResponse for SessionRefused {
 }
 
 impl LiveSession {
-    /// Lists and counts a session.
-    pub(super) fn new(app: &Arc<App>, id: &SessionId, transport: &'static str, admitted: Admitted) -> Self {
+    /// Lists and counts a session. `revoked`: cancelled when its caller may not go on.
+    pub(super) fn new(
+        app: &Arc<App>,
+        id: &SessionId,
+        transport: &'static str,
+        admitted: Admitted,
+        revoked: CancellationToken,
+    ) -> Self {
         let Admitted { place, who } = admitted;
         let counted = app.setup.metrics.session();
         who.consumer.count(Count::Sessions, 1);
-        let revoked = app.access.lease(who.key);
         app.sessions.insert(id.clone(), transport);
         Self { app: app.clone(), id: id.clone(), who, revoked, is_noted: false, _place: place, _counted: counted }
     }
 
-    /// Cancelled when the API key is revoked.
+    /// Cancelled when the caller's API key is revoked.
     pub(super) fn revoked(&self) -> &CancellationToken {
         &self.revoked
     }

@@ -10,14 +10,14 @@ use super::handover::Handover;
 use super::headers::SecurityHeaders;
 use super::keys::Keys;
 use super::limits::Limits;
-use super::load::Load;
+use super::load::{Load, LoadPlace};
 use super::models::Models;
 use super::process::{Process, max_descriptors};
 use super::resume::Resumables;
 use super::scopes::Scope;
 use super::secrets::Secrets;
 use super::security::Security;
-use super::shares::{Share as Held, Shares};
+use super::shares::{Holder, Share as Held, Shares};
 use super::speech::Speech;
 use super::tls::Tls;
 use super::transport::calls::{Calls, Ongoing};
@@ -138,10 +138,11 @@ pub(super) struct App {
     pub(super) fetching: Semaphore,
     /// Permits for live listeners of the turn history and of pulls.
     pub(super) listeners: Arc<Semaphore>,
+    pub(super) listeners_by_holder: Shares<Holder>,
     /// Permits for readers of a page of turns, or of the list of models.
     pub(super) readers: Arc<Semaphore>,
     pub(super) process: Process,
-    pub(super) load: Load,
+    pub(super) load: Arc<Load>,
     /// `slo.smaller_engines`.
     has_smaller_engines: bool,
     pub(super) headers: SecurityHeaders,
@@ -167,7 +168,7 @@ impl App {
         let (manager, served) = manager.map_or((None, Vec::new()), |(manager, served)| (Some(manager), served));
         let mcp: Arc<dyn Mcp> = Arc::new(antiphon_engines::mcp::http::Http::new(&config.mcp));
         let turn_history = TurnHistory::new(config.server.turns_kept, config.server.keep_transcripts, engines.names());
-        let load = Load::new(config.slo.clone());
+        let load = Arc::new(Load::new(config.slo.clone()));
         let mut speech = Speech::new(&config, load.brownout());
         speech.jobs.seal_with(sealing.clone());
         let setup = Setup {
@@ -210,6 +211,7 @@ impl App {
             telephony: Telephony::new(&config.telephony),
             serving: ArcSwap::new(setup.clone()),
             listeners: Arc::new(Semaphore::new(MAX_LISTENERS)),
+            listeners_by_holder: Shares::default(),
             readers: Arc::new(Semaphore::new(MAX_READERS)),
             process: Process::new(),
             load,
@@ -271,9 +273,9 @@ impl App {
     /// Reserves a session slot for this key and client, unless a limit is reached, no worker could serve it, or the server is
     /// stopping.
     pub(super) fn admit(&self, owner: Option<KeyId>, client: Client) -> Result<SessionPlace, NoPlace> {
-        let place = self.admit_running(owner, client)?;
+        let mut place = self.admit_running(owner, client)?;
         // Last, because it counts those that it admits.
-        self.load.admit().map_err(NoPlace::Overloaded)?;
+        place._load = Some(self.load.admit(self.own_sessions(owner, client)).map_err(NoPlace::Overloaded)?);
         Ok(place)
     }
 
@@ -302,7 +304,19 @@ impl App {
         let key = owner.map(|owner| self.by_key.take(owner, most_of_key).ok_or(NoPlace::Key)).transpose()?;
         let address = self.by_address.take(client.network(), most_of_address).ok_or(NoPlace::Address)?;
         let permit = self.permits.clone().try_acquire_owned().map_err(|_| NoPlace::Server)?;
-        Ok(SessionPlace { _permit: permit, _key: key, _address: address })
+        Ok(SessionPlace { _load: None, _permit: permit, _key: key, _address: address })
+    }
+
+    /// The sessions of this key or of this address, whichever has more, with the one that is being admitted. `None`: they have no
+    /// share by default, because there are no others or because the operator has set their limit.
+    fn own_sessions(&self, owner: Option<KeyId>, client: Client) -> Option<usize> {
+        let keys = self.access.keys();
+        let of_key = owner.filter(|owner| {
+            self.config.max_sessions_per_key < 0 && keys.n_clients() > 1 && keys.max_sessions_of(*owner).is_none()
+        });
+        let has_share = self.config.max_sessions_per_address < 0 && !client.is_shared && !client.address.is_loopback();
+        let of_address = has_share.then(|| self.by_address.count(client.network()));
+        of_key.map(|owner| self.by_key.count(owner)).max(of_address)
     }
 
     /// The number of sessions by transport.
@@ -470,6 +484,8 @@ fn max_sessions(config: &ServerConfig) -> usize {
 
 /// A session's reservation: of the server, of its key and of its address. Dropping it releases all three.
 pub(super) struct SessionPlace {
+    /// `None`: it came from another hub, and was not admitted by the load.
+    _load: Option<LoadPlace>,
     _permit: OwnedSemaphorePermit,
     _key: Option<Held<KeyId>>,
     _address: Held<IpAddr>,
@@ -510,13 +526,37 @@ mod tests {
 
     const SOON: Duration = Duration::from_secs(1);
 
-    #[tokio::test(start_paused = true)]
-    async fn no_session_takes_what_the_others_need() {
+    fn app(config: Config, keys: Keys) -> App {
         let (stt, llm, tts) = (FakeStt::default(), FakeLlm::default(), FakeTts::default());
         let engines =
             Engines { vad: Arc::new(FakeVad), turn: None, stt: Arc::new(stt), llm: Arc::new(llm), tts: Arc::new(tts) };
-        let (config, metrics, keys) = (Config::default(), Metrics::new(), Keys::default());
-        let app = App::new(Parts { config, engines, metrics, keys, tls: None, manager: None }, None);
+        App::new(Parts { config, engines, metrics: Metrics::new(), keys, tls: None, manager: None }, None)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn sessions_that_begin_and_end_refuse_none_and_one_client_leaves_room_for_others() {
+        let keys = Keys::of(&["greedy", "modest"]);
+        let id = |key: &str| keys.grant(key).map(|grant| grant.id);
+        let (greedy, modest) = (id("greedy"), id("modest"));
+        let mut config = Config::default();
+        config.server.max_sessions = 100_000;
+        let app = app(config, keys);
+        let client = Client::direct([192, 0, 2, 1].into(), true);
+        for n in 0..10_000 {
+            let place = app.admit(greedy, client);
+            assert!(place.is_ok(), "connect {n}: {:?}", place.err());
+        }
+        let held: Vec<_> = (0..100_000).map_while(|_| app.admit(greedy, client).ok()).collect();
+        assert!(!held.is_empty() && app.load.report().headroom_sessions >= held.len() - 1, "{}", held.len());
+        assert!(app.admit(modest, Client::direct([192, 0, 2, 2].into(), true)).is_ok());
+        assert!(matches!(app.admit(greedy, client), Err(NoPlace::Overloaded(_))));
+        drop(held);
+        assert!(app.admit(greedy, client).is_ok());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn no_session_takes_what_the_others_need() {
+        let app = app(Config::default(), Keys::default());
         let (greedy, modest) = (App::session_budget(), App::session_budget());
         let mut held = Vec::new();
         while let Ok(share) = timeout(SOON, app.budget(&greedy, MAX_MESSAGE_BYTES)).await {

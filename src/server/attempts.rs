@@ -1,8 +1,9 @@
 //! Rate limit of wrong keys per address: a burst, then one per second, so that guessing is slow and rejecting it is
 //! cheap.
 //!
-//! [`super::auth`] checks it before it compares a key and reports each wrong one. An address without attempts left is
-//! rejected even with a valid key; other addresses are unaffected. The table is bounded.
+//! [`super::auth`] reports each wrong key. A right key is compared first and always passes, so that nobody locks out the other
+//! clients of an address. What costs more than a comparison, a look at another hub's store, is not done for an address without
+//! attempts left ([`Attempts::check`]). The table is bounded.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -34,7 +35,11 @@ impl Attempts {
     }
 
     /// Records a wrong key from this address.
-    pub(super) fn failed(&self, address: IpAddr) {
+    ///
+    /// # Errors
+    /// The address has no attempt left, and this one is not recorded; the value is the time until the next one.
+    pub(super) fn failed(&self, address: IpAddr) -> Result<(), Duration> {
+        self.check(address)?;
         let now = Instant::now();
         let mut table = self.0.lock().expect("no panic while locked");
         if table.len() >= MAX_ADDRESSES && !table.contains_key(&address) {
@@ -46,6 +51,7 @@ impl Attempts {
         }
         let restored = table.entry(address).or_insert(now);
         *restored = (*restored).max(now) + EVERY;
+        Ok(())
     }
 }
 
@@ -59,15 +65,16 @@ mod tests {
         let (eve, bob) = ("192.0.2.1".parse().unwrap(), "192.0.2.2".parse().unwrap());
         for _ in 0..BURST {
             assert_eq!(attempts.check(eve), Ok(()));
-            attempts.failed(eve);
+            assert_eq!(attempts.failed(eve), Ok(()));
         }
+        assert_eq!(attempts.failed(eve), Err(EVERY), "which adds nothing to the wait");
         assert_eq!((attempts.check(eve), attempts.check(bob)), (Err(EVERY), Ok(())));
         tokio::time::advance(EVERY).await;
         assert_eq!(attempts.check(eve), Ok(()));
-        attempts.failed(eve);
+        assert_eq!(attempts.failed(eve), Ok(()));
         assert_eq!(attempts.check(eve), Err(EVERY));
         tokio::time::advance(EVERY * BURST).await;
-        attempts.failed(eve);
+        assert_eq!(attempts.failed(eve), Ok(()));
         assert_eq!(attempts.check(eve), Ok(()), "all attempts had come back");
     }
 
@@ -75,9 +82,9 @@ mod tests {
     async fn the_table_is_bounded_and_keeps_who_tried_most() {
         let attempts = Attempts::default();
         let eve = "192.0.2.1".parse().unwrap();
-        (0..BURST).for_each(|_| attempts.failed(eve));
+        assert!((0..BURST).all(|_| attempts.failed(eve).is_ok()));
         for n in 0..2 * MAX_ADDRESSES as u32 {
-            attempts.failed(std::net::Ipv4Addr::from_bits(0x0a00_0000 + n).into());
+            assert_eq!(attempts.failed(std::net::Ipv4Addr::from_bits(0x0a00_0000 + n).into()), Ok(()));
         }
         assert_eq!(attempts.0.lock().unwrap().len(), MAX_ADDRESSES);
         assert!(attempts.check(eve).is_err());

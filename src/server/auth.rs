@@ -5,6 +5,7 @@
 //! browser's WebSocket, which cannot set headers, in the subprotocol `openai-insecure-api-key.<key>`. This module reads none
 //! from the URL, which appears in logs; telephony and RTVI do, whose clients can send it nowhere else.
 
+use super::access::Access;
 use super::app::App;
 use super::client::Client;
 use super::guard::refused;
@@ -14,12 +15,13 @@ use super::pages;
 use super::scopes::{self, Needed, Scope, Scopes};
 use super::secrets::PREFIX;
 use super::security::Act;
+use super::socket::{close, finish};
 use super::transport::webrtc::signaling;
 use antiphon_engine_api::tts::VoiceScope;
 use antiphon_protocol::{ServerEvent, SessionUpdate, WireError};
 use antiphon_session::Viewer;
 use antiphon_types::{IdMint, KeyId};
-use axum::extract::ws::{CloseFrame, Message, WebSocket};
+use axum::extract::ws::{Message, WebSocket};
 use axum::extract::{FromRequestParts, MatchedPath, Request, State};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
@@ -27,10 +29,12 @@ use axum::middleware::Next;
 use axum::response::Response;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use futures_util::{SinkExt, StreamExt};
 use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
 
 /// Prefix of the subprotocol that carries a browser's key.
 const SUBPROTOCOL_KEY: &str = "openai-insecure-api-key.";
@@ -46,6 +50,28 @@ pub(super) struct Caller {
     pub(super) owner: Option<KeyId>,
     /// The session settings that a client secret is bound to.
     pub(super) settings: Option<Arc<SessionUpdate>>,
+    /// What authenticated it.
+    pub(super) credential: Credential,
+}
+
+/// What authenticated a caller, and with that what ends its session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Credential {
+    /// Its API key or client secret; on a hub without keys, nothing. The session ends when a reload makes the key invalid.
+    Key,
+    /// Proof of a phone call: Twilio's signature, an AudioSocket UUID that has a route, or `telephony.unauthenticated`. No key
+    /// stands for it, so no reload of the keys ends the session.
+    Call,
+}
+
+impl Caller {
+    /// A token that is cancelled when the caller may not go on.
+    pub(super) fn lease(&self, access: &Access) -> CancellationToken {
+        match self.credential {
+            Credential::Key => access.lease(self.owner),
+            Credential::Call => CancellationToken::new(),
+        }
+    }
 }
 
 /// The caller of an HTTP request; [`check`] adds it to the request's extensions.
@@ -66,7 +92,7 @@ pub(super) enum Refusal {
     Missing,
     /// The key is unknown or has expired.
     Wrong,
-    /// Too many wrong keys came from the client's address; retry after this time.
+    /// The key is wrong, and too many wrong keys came from the client's address; retry after this time.
     Throttled(Duration),
     /// This key is valid, and lacks this scope.
     Scope(Scope, Option<KeyId>),
@@ -159,25 +185,28 @@ pub(super) async fn check(State(app): State<Arc<App>>, mut request: Request, nex
     }
 }
 
-/// The identity of a configured key that has what is needed. A wrong key is counted against the client's address.
+/// The identity of a configured key that has what is needed. A wrong key is counted against the client's address; a right one
+/// passes, whatever others at that address have sent.
 fn identified(app: &App, client: Client, key: Option<&str>, needed: Needed) -> Result<Identity, Refusal> {
     let key = key.ok_or(Refusal::Missing)?;
-    app.attempts.check(client.network()).map_err(Refusal::Throttled)?;
     let keys = app.access.keys();
-    let Some(Grant { id: owner, scopes }) = keys.grant(key) else {
-        app.attempts.failed(client.network());
-        return Err(Refusal::Wrong);
-    };
+    let Some(Grant { id: owner, scopes }) = keys.grant(key) else { return Err(wrong(app, client)) };
     scopes.allow(needed).map_err(|scope| Refusal::Scope(scope, Some(owner)))?;
     let viewer = if scopes.has(Scope::Admin) { Viewer::All } else { Viewer::Key(owner) };
     Ok(Identity { owner: Some(owner), viewer, scopes })
 }
 
-/// Whose configured or short-lived key a request has in its headers, for its limits; `None`: none, or its address has sent too many
-/// wrong ones. Grants nothing.
-pub(super) fn known_owner(app: &App, client: Client, headers: &HeaderMap) -> Option<KeyId> {
+/// The refusal of a wrong key, which is counted against the client's address.
+fn wrong(app: &App, client: Client) -> Refusal {
+    match app.attempts.failed(client.network()) {
+        Ok(()) => Refusal::Wrong,
+        Err(wait) => Refusal::Throttled(wait),
+    }
+}
+
+/// Whose configured or short-lived key a request has in its headers, for its limits; `None`: none. Grants nothing.
+pub(super) fn known_owner(app: &App, headers: &HeaderMap) -> Option<KeyId> {
     let key = credentials_of(headers)?;
-    app.attempts.check(client.network()).ok()?;
     match app.access.keys().grant(&key) {
         Some(grant) => Some(grant.id),
         None => app.secrets.find(&key)?.owner,
@@ -255,20 +284,17 @@ pub(super) fn caller(app: &App, client: Client, headers: &HeaderMap) -> Result<C
     let key = presented(headers);
     // A client secret carries session settings, so it must be valid even if the hub has no keys.
     if let Some(key) = key.as_deref().filter(|key| key.starts_with(PREFIX)) {
-        app.attempts.check(client.network()).map_err(Refusal::Throttled)?;
         let granted = app.secrets.find(key).filter(|granted| app.access.is_valid(granted.owner));
-        let granted = granted.ok_or_else(|| {
-            app.attempts.failed(client.network());
-            Refusal::Wrong
-        })?;
+        let granted = granted.ok_or_else(|| wrong(app, client))?;
         let scopes = granted.owner.and_then(|owner| app.access.keys().scopes_of(owner)).unwrap_or(Scopes::ALL);
         scopes.allow(SESSION).map_err(|scope| Refusal::Scope(scope, granted.owner))?;
         return Ok(granted);
     }
     if !app.access.keys().are_on() {
-        return Ok(Caller { owner: None, settings: None });
+        return Ok(Caller { owner: None, settings: None, credential: Credential::Key });
     }
-    identified(app, client, key.as_deref(), SESSION).map(|identity| Caller { owner: identity.owner, settings: None })
+    let Identity { owner, .. } = identified(app, client, key.as_deref(), SESSION)?;
+    Ok(Caller { owner, settings: None, credential: Credential::Key })
 }
 
 /// The key in a WebSocket request.
@@ -277,18 +303,12 @@ pub(super) fn presented(headers: &HeaderMap) -> Option<String> {
 }
 
 /// Sends one error event to an upgraded client and closes the connection, as the protocol does for a bad key.
-pub(super) async fn turn_away(mut socket: WebSocket, why: TurnedAway) {
+pub(super) async fn turn_away(socket: WebSocket, why: TurnedAway) {
     let event =
         antiphon_protocol::encode(&ServerEvent::Error { error: why.error }, &IdMint::new(rand::random()).next("event"));
-    let close = CloseFrame { code: why.close, reason: why.reason.into() };
-    let words = async {
-        socket.send(Message::Text(event.into())).await.ok()?;
-        socket.send(Message::Close(Some(close))).await.ok()?;
-        // The library completes the closing handshake only while the socket is read.
-        while let Some(Ok(_)) = socket.recv().await {}
-        Some(())
-    };
-    let _ = timeout(TURNING_AWAY, words).await;
+    let (mut sink, mut stream) = socket.split();
+    let _ = timeout(TURNING_AWAY, sink.send(Message::Text(event.into()))).await;
+    finish(&mut sink, &mut stream, Some(close(why.close, why.reason))).await;
 }
 
 impl Identity {

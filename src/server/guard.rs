@@ -50,10 +50,9 @@ fn judged(app: &App, client: Client, request: &Request) -> Result<(), Box<Respon
         app.security.refused(client, request.uri().path(), status.as_u16(), reason);
         Err(Box::new(refused(status, code, message)))
     };
-    // With two Host headers, the one checked here may differ from the one that another component uses.
-    if request.headers().get_all(header::HOST).iter().nth(1).is_some() {
-        let message = "The request has more than one Host header.".into();
-        return refuse(StatusCode::BAD_REQUEST, "invalid_host", message, "two hosts");
+    if let Err(response) = one_host(request.headers()) {
+        app.security.refused(client, request.uri().path(), response.status().as_u16(), "two hosts");
+        return Err(response);
     }
     match verdict(&app.config, request.headers(), request.uri().host(), client.is_secure) {
         Ok(()) => Ok(()),
@@ -66,6 +65,18 @@ fn judged(app: &App, client: Client, request: &Request) -> Result<(), Box<Respon
         }
         Err((reason, message)) => refuse(StatusCode::FORBIDDEN, "forbidden", message, reason),
     }
+}
+
+/// Checks that there is one Host header: with two, the one checked here may differ from the one that another component uses.
+///
+/// # Errors
+/// 400.
+pub(super) fn one_host(headers: &HeaderMap) -> Result<(), Box<Response>> {
+    if headers.get_all(header::HOST).iter().nth(1).is_none() {
+        return Ok(());
+    }
+    let message = "The request has more than one Host header.";
+    Err(Box::new(refused(StatusCode::BAD_REQUEST, "invalid_host", message)))
 }
 
 /// Expects WebSocket frames on this connection from now on.

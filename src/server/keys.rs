@@ -8,6 +8,7 @@ use super::scopes::{Scope, Scopes};
 use crate::config::{KeyLimits, ServerConfig};
 use antiphon_engines::secret::{self, SecretError};
 use antiphon_types::KeyId;
+use antiphon_types::small_file;
 use sha2::{Digest as _, Sha256};
 use std::collections::HashSet;
 use std::fmt;
@@ -116,8 +117,8 @@ impl Keys {
         keys.extend_from(&config.api_keys_env, Scopes::USUAL)?;
         if !config.api_keys_file.is_empty() {
             let path = Path::new(&config.api_keys_file);
-            let text =
-                std::fs::read_to_string(path).map_err(|source| KeysError::Unreadable { path: path.into(), source })?;
+            let text = small_file::read_text(path, small_file::MAX_SETTINGS_BYTES)
+                .map_err(|source| KeysError::Unreadable { path: path.into(), source })?;
             if keys.extend_from_text(&path.display().to_string(), &text)? == 0 {
                 return Err(KeysError::Empty(path.into()));
             }

@@ -5,7 +5,7 @@
 
 use super::app::App;
 use super::process;
-use crate::load::{LoadMonitor, LoadReport, Overloaded, QueueSample, SAMPLE_EVERY, Sample, SloConfig};
+use crate::load::{AdmittedSession, LoadMonitor, LoadReport, Overloaded, QueueSample, SAMPLE_EVERY, Sample, SloConfig};
 use antiphon_engine_api::tts::Tts;
 use antiphon_telemetry::Exposition;
 use antiphon_types::{Brownout, BrownoutLevel, Timestamp};
@@ -41,6 +41,20 @@ pub(super) struct ApiRequests(Arc<AtomicUsize>);
 
 /// One of them. Dropping it ends it.
 pub(super) struct ApiRequest(Arc<AtomicUsize>);
+
+/// An admitted session as the load counts it. Dropping it gives its room back.
+pub(super) struct LoadPlace {
+    load: Arc<Load>,
+    session: Option<AdmittedSession>,
+}
+
+impl Drop for LoadPlace {
+    fn drop(&mut self) {
+        if let Some(session) = self.session.take() {
+            self.load.with(|monitor, _| monitor.session_ended(session));
+        }
+    }
+}
 
 impl ApiRequests {
     /// Counts one until what is returned is dropped.
@@ -82,9 +96,10 @@ impl Load {
         self.brownout.clone()
     }
 
-    /// Admits one more session, or says when to come again.
-    pub(super) fn admit(&self) -> Result<(), Overloaded> {
-        self.with(|monitor, now| monitor.admit(now))
+    /// Admits one more session, or says when to come again. `own`: see [`LoadMonitor::admit`].
+    pub(super) fn admit(self: &Arc<Self>, own: Option<usize>) -> Result<LoadPlace, Overloaded> {
+        let session = self.with(|monitor, now| monitor.admit(now, own))?;
+        Ok(LoadPlace { load: self.clone(), session: Some(session) })
     }
 
     /// When a slot that is in use now is likely to be free.

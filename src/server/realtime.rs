@@ -179,7 +179,7 @@ async fn take_over(
         Ok(found) => found,
         Err(NotTaken::Unknown) => {
             // Guesses of sessions' keys count like those of API keys.
-            app.attempts.failed(client.network());
+            let _ = app.attempts.failed(client.network());
             // A wrong API key is the better answer.
             return match auth::caller(app, client, headers) {
                 Ok(_) => not_taken(app, client, ws, NotTaken::Unknown),

@@ -9,7 +9,7 @@
 //! that does not know one looks for it there ([`fetch`]).
 
 use super::app::App;
-use super::auth::{self, Caller, Identity, seconds as retry_after};
+use super::auth::{self, Caller, Credential, Identity, seconds as retry_after};
 use super::client::Client;
 use super::guard::refused;
 use super::keys::{self, Digest};
@@ -163,7 +163,7 @@ impl Secrets {
                 "the settings of a client secret were accepted but cannot be parsed again"
             );
         });
-        Some(Caller { owner, settings: settings.ok()?.map(Arc::new) })
+        Some(Caller { owner, settings: settings.ok()?.map(Arc::new), credential: Credential::Key })
     }
 
     /// Removes the client secrets whose API key does not satisfy `such`.

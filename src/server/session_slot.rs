@@ -11,13 +11,13 @@ use super::handover::{self, Kept, Moved};
 use super::heartbeat::Heartbeat;
 use super::inflow::Inflow;
 use super::resume::{Registered, Return};
-use super::socket::{CLOSING, End, Reader, close, write};
+use super::socket::{CLOSING, End, Reader, close, finish, write};
 use antiphon_protocol::{Dialect, SessionNotice, encode_notice};
 use antiphon_session::{AudioMode, Handle, Keeping, Opening, SessionLimits, Snapshot, SnapshotError, WEBSOCKET};
 use antiphon_types::IdMint;
 use axum::extract::ws::{Message as WsMessage, WebSocket};
 use futures_util::future::BoxFuture;
-use futures_util::stream::{FuturesUnordered, SplitStream};
+use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, SinkExt, StreamExt};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -115,7 +115,8 @@ impl SessionSlot {
         (received, went_back_to): (u64, Option<u64>),
     ) -> Self {
         let went_back = went_back_to.map(|number| (number, received));
-        let live = LiveSession::new(&app, &handle.id, WEBSOCKET, admitted);
+        let revoked = app.access.lease(admitted.who.key);
+        let live = LiveSession::new(&app, &handle.id, WEBSOCKET, admitted, revoked);
         let (received, budget) = (AtomicU64::new(received), App::session_budget());
         Self { app, handle, mode, dialect, registered, received, went_back, budget, kept, live }
     }
@@ -281,7 +282,7 @@ impl SessionSlot {
             }
         };
         // A close frame is answered, whatever its content.
-        let_close(&mut stream).await;
+        finish(&mut sink, &mut stream, None).await;
         match end {
             _ if is_moving => Ended::Moved,
             End::Lost => Ended::Lost,
@@ -328,9 +329,4 @@ async fn come_back(
         }
     }
     std::future::pending().await
-}
-
-/// Reads until the peer closes: the library completes the closing handshake only while the socket is read.
-async fn let_close(stream: &mut SplitStream<WebSocket>) {
-    let _ = timeout(CLOSING, async { while let Some(Ok(_)) = stream.next().await {} }).await;
 }

@@ -2,9 +2,31 @@
 //!
 //! The table contains only holders with at least one share, so its size is bounded by the number of shares.
 
+use super::client::Client;
+use antiphon_types::KeyId;
 use std::collections::HashMap;
 use std::hash::Hash;
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
+
+/// Who holds shares of what requests of all clients use: an API key, or the network of a client without one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Holder {
+    Key(KeyId),
+    Address(IpAddr),
+}
+
+impl Holder {
+    /// `None`: there are no others that could go short. Those are other keys where there are some, else other addresses; one that
+    /// stands for many clients, or for the operator's own machine, has no share of its own.
+    pub(super) fn of(owner: Option<KeyId>, client: Client, has_other_keys: bool) -> Option<Self> {
+        match owner {
+            Some(owner) => has_other_keys.then_some(Self::Key(owner)),
+            None if client.is_shared || client.address.is_loopback() => None,
+            None => Some(Self::Address(client.network())),
+        }
+    }
+}
 
 /// The number of shares of each holder.
 pub(super) struct Shares<K>(Arc<Mutex<HashMap<K, usize>>>);
@@ -64,5 +86,18 @@ mod tests {
         assert_eq!((shares.count("a"), shares.count("b")), (1, 0));
         assert!(shares.take("a", 2).is_some());
         assert_eq!(shares.0.lock().unwrap().len(), 1);
+    }
+
+    #[test]
+    fn a_share_is_a_keys_or_an_addresss_where_others_could_go_short() {
+        let keys = crate::server::keys::Keys::of(&["one"]);
+        let key = keys.grant("one").map(|grant| grant.id);
+        let client = |address: [u8; 4]| Client::direct(address.into(), true);
+        let (far, here) = (client([192, 0, 2, 1]), client([127, 0, 0, 1]));
+        assert_eq!(Holder::of(key, far, true), key.map(Holder::Key));
+        assert_eq!(Holder::of(key, far, false), None);
+        assert_eq!(Holder::of(None, far, false), Some(Holder::Address([192, 0, 2, 1].into())));
+        assert_eq!(Holder::of(None, here, true), None);
+        assert_eq!(Holder::of(None, Client { is_shared: true, ..far }, true), None);
     }
 }

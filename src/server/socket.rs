@@ -15,8 +15,8 @@ use antiphon_protocol::Dialect;
 use antiphon_session::{Close, Egress, Handle, Inbound, Message, Share};
 use axum::extract::ws::{CloseFrame, Message as WsMessage, WebSocket};
 use bytes::Bytes;
-use futures_util::SinkExt;
 use futures_util::stream::{SplitSink, SplitStream};
+use futures_util::{SinkExt, StreamExt};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -27,7 +27,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 pub(super) const STUCK: Duration = Duration::from_secs(10);
 /// How often a client that is not read counts as alive: less than the shortest interval of pings.
 pub(super) const SIGN_OF_LIFE: Duration = Duration::from_millis(500);
-/// Timeout of the peer's reply to a close frame.
+/// Timeout for sending a close frame, and for the peer's reply to it.
 pub(super) const CLOSING: Duration = Duration::from_secs(1);
 
 /// How a connection ended.
@@ -193,6 +193,20 @@ pub(super) async fn write(
             return End::Lost;
         }
     }
+}
+
+/// Ends a WebSocket, whichever side closes it: sends `close`, if the hub has something to say, and reads until the peer has
+/// closed. The library answers a close frame of the peer, and completes the closing handshake, only while the socket is read.
+/// Every WebSocket of the server ends with this. Takes at most twice [`CLOSING`].
+pub(super) async fn finish(
+    sink: &mut SplitSink<WebSocket, WsMessage>,
+    stream: &mut SplitStream<WebSocket>,
+    close: Option<WsMessage>,
+) {
+    if let Some(close) = close {
+        let _ = timeout(CLOSING, sink.send(close)).await;
+    }
+    let _ = timeout(CLOSING, async { while let Some(Ok(_)) = stream.next().await {} }).await;
 }
 
 fn ping(number: u64) -> WsMessage {

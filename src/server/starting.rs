@@ -6,7 +6,7 @@
 
 use super::auth::is_open;
 use super::client::{Client, Peer, Proxies};
-use super::guard::{FOREIGN_ORIGIN, refused, verdict};
+use super::guard::{FOREIGN_ORIGIN, one_host, refused, verdict};
 use super::headers::{Certificate, SecurityHeaders, is_local};
 use super::health::alive;
 use super::{pages, sharing};
@@ -95,6 +95,9 @@ impl Starting {
     async fn answer_client(&self, page: &Router, mut request: Request) -> Response {
         let peer = request.extensions().get::<Peer>().map_or(Ipv4Addr::UNSPECIFIED.into(), |peer| peer.0.ip());
         let client = Client::of(peer, request.headers(), &self.proxies, self.tls.is_some());
+        if let Err(response) = one_host(request.headers()) {
+            return *response;
+        }
         let uri = request.uri();
         match verdict(&self.config, request.headers(), uri.host(), client.is_secure) {
             Ok(()) => {}

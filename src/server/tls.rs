@@ -4,6 +4,7 @@
 //! the handshakes with it. Private keys are never logged.
 
 use crate::config::ServerConfig;
+use antiphon_types::small_file;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use std::path::{Path, PathBuf};
@@ -56,12 +57,15 @@ impl Tls {
             _ => return Err(TlsError::Half),
         }
         let wrong = |key, path: &Path, what, why: String| TlsError::Unreadable { key, path: path.into(), what, why };
-        let chain = CertificateDer::pem_file_iter(cert).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+        let read = |path: &Path| small_file::read(path, small_file::MAX_SETTINGS_BYTES);
+        let pem = read(cert).map_err(|error| wrong("server.tls_cert", cert, "certificate", error.to_string()))?;
+        let chain = CertificateDer::pem_slice_iter(&pem).collect::<Result<Vec<_>, _>>();
         let chain = chain.map_err(|error| wrong("server.tls_cert", cert, "certificate", error.to_string()))?;
         if chain.is_empty() {
             return Err(wrong("server.tls_cert", cert, "certificate", "there is none in it".into()));
         }
-        let private = PrivateKeyDer::from_pem_file(key);
+        let pem = read(key).map_err(|error| wrong("server.tls_key", key, "private key", error.to_string()))?;
+        let private = PrivateKeyDer::from_pem_slice(&pem);
         let private = private.map_err(|error| wrong("server.tls_key", key, "private key", error.to_string()))?;
         Self::of(chain, private).map(Some)
     }

@@ -9,13 +9,16 @@
 
 use super::app::App;
 use super::auth::Identity;
+use super::client::Client;
 use super::guard::refused;
 use super::hubs::{self, Found, HubsPage, OtherNews, Others, ShownTurn, Wanted};
+use super::shares::{Holder, Share};
 use super::state::snapshot;
 use antiphon_session::{Entry, News, Viewer};
+use antiphon_types::KeyId;
 use axum::Json;
 use axum::body::{Body, Bytes};
-use axum::extract::{Path, Query, State};
+use axum::extract::{Extension, Path, Query, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
@@ -109,10 +112,25 @@ pub(super) async fn reader(app: &App) -> Result<OwnedSemaphorePermit, Box<Respon
     }
 }
 
-/// A permit for a live listener; an error response if all are in use.
-pub(super) fn listener(app: &App) -> Result<OwnedSemaphorePermit, Box<Response>> {
-    let place = app.listeners.clone().try_acquire_owned();
-    place.map_err(|_| Box::new(busy("too_many_listeners", "Too many clients are listening. Try again soon.")))
+/// The place of a live listener. Dropping it releases it.
+pub(super) struct ListenerPlace {
+    _permit: OwnedSemaphorePermit,
+    _share: Option<Share<Holder>>,
+}
+
+/// A place for a live listener; an error response if all are in use, or the half that one key may use, or one address where there
+/// are no keys.
+pub(super) fn listener(app: &App, owner: Option<KeyId>, client: Client) -> Result<ListenerPlace, Box<Response>> {
+    let holder = Holder::of(owner, client, app.access.keys().n_keys() > 1);
+    let share = holder.map(|holder| app.listeners_by_holder.take(holder, MAX_LISTENERS / 2).ok_or(())).transpose();
+    let share = share.map_err(|()| {
+        let message = format!("You have {} live listeners, which is the most. Close one first.", MAX_LISTENERS / 2);
+        Box::new(busy("too_many_listeners", &message))
+    })?;
+    let permit = app.listeners.clone().try_acquire_owned();
+    let permit =
+        permit.map_err(|_| Box::new(busy("too_many_listeners", "Too many clients are listening. Try again soon.")))?;
+    Ok(ListenerPlace { _permit: permit, _share: share })
 }
 
 fn busy(code: &str, message: &str) -> Response {
@@ -145,8 +163,13 @@ pub(super) async fn one(State(app): State<Arc<App>>, identity: Identity, Path(id
 
 /// `GET /api/turns/live`: server-sent events until the client leaves, its key is revoked or the server stops. With
 /// `Last-Event-ID`, the changes since then come first.
-pub(super) async fn live(State(app): State<Arc<App>>, identity: Identity, headers: HeaderMap) -> Response {
-    let place = match listener(&app) {
+pub(super) async fn live(
+    State(app): State<Arc<App>>,
+    identity: Identity,
+    Extension(client): Extension<Client>,
+    headers: HeaderMap,
+) -> Response {
+    let place = match listener(&app, identity.owner, client) {
         Ok(place) => place,
         Err(response) => return *response,
     };
@@ -167,7 +190,7 @@ fn events(
     last: Option<u64>,
     hub: Option<Arc<str>>,
     mut others: Option<Others>,
-    place: OwnedSemaphorePermit,
+    place: ListenerPlace,
 ) -> impl Stream<Item = Result<Event, Infallible>> {
     let (since, n_left_out, mut listening) = app.setup.turn_history.listen(identity.viewer, last);
     let revoked = app.access.lease(identity.owner);

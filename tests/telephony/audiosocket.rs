@@ -2,9 +2,13 @@
 
 use super::phone::{Phone, Provider};
 use super::{NUMBER, hub, long, route};
+use crate::hub::{Hub, engines};
 use crate::turns::{get, ms, turn};
 use antiphon::config::Config;
+use antiphon::server::Keys;
 use antiphon_engine_api::fakes::llm::{FakeLlm, words};
+use antiphon_engine_api::fakes::stt::FakeStt;
+use antiphon_engine_api::fakes::tts::FakeTts;
 use serde_json::json;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -150,6 +154,20 @@ async fn a_call_is_paced_and_cut_where_it_was_sent() {
     assert!(format!("{:?}", llm.requests()[2].messages).contains("1#"));
     call.until("a settled turn", |call| call.frames.len() > 80).await;
     turn(&hub, |turn| turn["heard_by"] == "report").await;
+    call.send(0x00, &[]).await;
+    hub.until("antiphon_sessions_active ", 0.0).await;
+    hub.stop().await;
+}
+
+#[tokio::test]
+async fn a_known_uuid_is_served_on_a_hub_with_keys() {
+    let (config, address) = config();
+    let engines = engines(FakeStt::hears(["hello"]), FakeLlm::says(["Hi there, you."]), FakeTts::default());
+    let hub = Hub::with_keys(engines, config, Keys::of(&["sk-antiphon-test-1"])).await;
+    let mut call = Call::begin(address, UUID_BYTES).await;
+    call.talk(8_000.0, 500).await;
+    call.until("the reply", |call| call.is_closed || call.frames.len() >= 5).await;
+    assert!(!call.is_closed && call.frames.iter().all(|(_, frame)| frame.len() == 320));
     call.send(0x00, &[]).await;
     hub.until("antiphon_sessions_active ", 0.0).await;
     hub.stop().await;

@@ -278,7 +278,8 @@ impl Phone {
         }
     }
 
-    fn audio(&mut self, samples: &[i16]) -> Message {
+    /// A frame of the caller's audio as this provider sends it.
+    pub fn audio(&mut self, samples: &[i16]) -> Message {
         let mut bytes = Vec::new();
         codec::encode(self.provider.coding().0, samples, &mut bytes);
         self.n_frames += 1;
@@ -310,6 +311,7 @@ impl Phone {
     fn hold(&mut self, bytes: &[u8]) {
         let mut samples = Vec::new();
         codec::decode(self.provider.coding().0, bytes, &mut samples).expect("whole samples");
+        assert_eq!(samples.len() % (self.rate() / 50), 0, "frames of 20 ms, and no rest");
         self.held.extend(samples.into_iter().map(Held::Audio));
     }
 

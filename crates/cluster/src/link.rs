@@ -5,6 +5,7 @@
 
 use crate::frame::{HEADER_BYTES, MAX_PAYLOAD_BYTES};
 use crate::{ClusterConfig, ClusterError, subject};
+use antiphon_types::small_file;
 use async_nats::connection::State;
 use async_nats::{Client, ConnectErrorKind, ConnectOptions, Event, ServerError, Subject, Subscriber};
 use bytes::Bytes;
@@ -291,7 +292,7 @@ fn options(config: &ClusterConfig, role: &'static str) -> Result<ConnectOptions,
     }
     if !config.credentials.is_empty() {
         let failed = |message: String| ClusterError::Setting { setting: "credentials", message };
-        let text = std::fs::read_to_string(&config.credentials)
+        let text = small_file::read_text(Path::new(&config.credentials), small_file::MAX_SETTINGS_BYTES)
             .map_err(|error| failed(format!("the file {:?} cannot be read: {error}", config.credentials)))?;
         options = if text.contains("-----BEGIN") {
             options.credentials(&text).map_err(|error| failed(format!("this is no credentials file: {error}")))?

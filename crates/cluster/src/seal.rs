@@ -8,6 +8,7 @@
 //! bytes. Key and nonce of a record are derived from the sealing key and the salt (HKDF-SHA256), so that the number of records
 //! is not bounded by the collisions of random nonces of 96 bits.
 
+use antiphon_types::small_file;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use ring::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
@@ -88,10 +89,7 @@ impl SealingKey {
     pub fn read(path: &Path) -> Result<Self, SealingKeyError> {
         let failed = |source| SealingKeyError::File { path: path.into(), source };
         let wrong = || SealingKeyError::NoKey(path.into());
-        if std::fs::metadata(path).map_err(failed)?.len() > MAX_FILE_BYTES {
-            return Err(wrong());
-        }
-        let bytes = std::fs::read(path).map_err(failed)?;
+        let bytes = small_file::read(path, MAX_FILE_BYTES).map_err(failed)?;
         let text = std::str::from_utf8(&bytes).map_err(|_| wrong())?;
         let line = text.lines().map(str::trim).find(|line| !line.is_empty() && !line.starts_with('#'));
         let key = STANDARD.decode(line.ok_or_else(wrong)?).map_err(|_| wrong())?;

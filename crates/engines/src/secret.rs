@@ -4,8 +4,9 @@
 //! again by [`reload`], which the root package calls on SIGHUP. The environment belongs to the process, and so does the list of
 //! keys that are in use. No secret appears in an error, a log or a `Debug` output.
 
+use antiphon_types::small_file;
 use std::ffi::OsString;
-use std::io::{self, Read};
+use std::io;
 use std::path::{Path, PathBuf};
 
 #[cfg(feature = "remote")]
@@ -71,15 +72,9 @@ fn read_with(name: &str, variable: impl Fn(&str) -> Option<OsString>) -> Result<
 
 fn read_file(variable: String, path: &Path) -> Result<String, SecretError> {
     let path = path.to_owned();
-    let mut text = String::new();
-    let read = std::fs::File::open(&path).and_then(|file| file.take(MAX_FILE_BYTES + 1).read_to_string(&mut text));
-    match read {
-        Ok(n) if n as u64 > MAX_FILE_BYTES => {
-            let source = io::Error::other("it is too long for a secret");
-            Err(SecretError::Unreadable { variable, path, source })
-        }
-        Ok(_) if text.trim().is_empty() => Err(SecretError::Empty { variable, path }),
-        Ok(_) => Ok(text.trim().to_owned()),
+    match small_file::read_text(&path, MAX_FILE_BYTES) {
+        Ok(text) if text.trim().is_empty() => Err(SecretError::Empty { variable, path }),
+        Ok(text) => Ok(text.trim().to_owned()),
         Err(source) => Err(SecretError::Unreadable { variable, path, source }),
     }
 }

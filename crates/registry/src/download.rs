@@ -5,7 +5,7 @@
 //! complete file. Without either, an interrupted transfer is restarted.
 
 use super::disk::Kept;
-use super::pull::{Phase, ProgressReporter, PullTimeouts, hashed};
+use super::pull::{Phase, ProgressReporter, PullTimeouts, hashed, wrong_format};
 use super::{FileEntry, RegistryError};
 use futures_util::StreamExt;
 use reqwest::header::{CONTENT_RANGE, ETAG, IF_RANGE, RANGE};
@@ -188,13 +188,23 @@ impl Source<'_> {
         Ok(Ended::Whole)
     }
 
-    /// Computes the checksum of the file on disk and compares it.
+    /// Computes the checksum of the file on disk and compares it; where none is published, checks format and size.
     async fn check(&self, part: &Path) -> Result<Kept, RegistryError> {
         let computed = hashed(part).await?;
         let (found, expected) = (computed.n_bytes(), self.file.bytes);
         if expected.is_some_and(|expected| expected != found) || found == 0 {
             discard(part)?;
             return Err(self.wrong_size(expected.unwrap_or(self.file.about_bytes), found));
+        }
+        if self.file.sum.is_none() {
+            if let Some(expected) = wrong_format(part, self.file).await? {
+                discard(part)?;
+                return Err(RegistryError::WrongFormat { address: self.address.to_string(), expected });
+            }
+            if found < self.file.least_bytes() {
+                discard(part)?;
+                return Err(self.wrong_size(self.file.about_bytes, found));
+            }
         }
         if let Some(sum) = &self.file.sum {
             let found = computed.like(sum);

@@ -7,6 +7,9 @@ use std::fmt;
 
 /// Maximum length of a model or file name in bytes; with a folder before it, every file system accepts it.
 const MAX_NAME: usize = 100;
+/// The largest file that may be registered.
+const MAX_FILE_BYTES: u64 = 1_000_000 * MB;
+const MB: u64 = 1_000_000;
 
 /// The stage a model serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
@@ -86,6 +89,18 @@ pub struct FileEntry {
     pub sum: Option<Sum>,
 }
 
+impl FileEntry {
+    /// The fewest bytes that the file may have. One of which only the size in megabytes is registered has at least half of that, or
+    /// any size where it is 1: smaller files are registered with 1.
+    pub(super) fn least_bytes(&self) -> u64 {
+        match self.bytes {
+            Some(bytes) => bytes,
+            None if self.about_bytes <= MB => 1,
+            None => self.about_bytes / 2,
+        }
+    }
+}
+
 impl Entry {
     /// The variant of this precision; the default variant if none is given.
     pub fn variant(&self, precision: Option<&str>) -> Option<&Variant> {
@@ -104,7 +119,7 @@ impl Entry {
 impl Variant {
     /// Size on disk in bytes, and approximately in memory, because weights are nearly all of it.
     pub fn about_bytes(&self) -> u64 {
-        self.files.iter().map(|file| file.about_bytes).sum()
+        self.files.iter().fold(0, |sum: u64, file| sum.saturating_add(file.about_bytes))
     }
 
     /// Whether the sizes of all files are exact.
@@ -210,9 +225,12 @@ fn files(base: &str, raw: &[RawFile]) -> Result<Vec<FileEntry>, String> {
         }
         let about_bytes = match (file.bytes, file.about_mb) {
             (Some(bytes), None) => bytes,
-            (None, Some(mb)) => mb * 1_000_000,
+            (None, Some(mb)) => mb.saturating_mul(MB),
             _ => return Err(wrong("write bytes or about_mb")),
         };
+        if !(1..=MAX_FILE_BYTES).contains(&about_bytes) {
+            return Err(wrong("its size is 0, or more than 1 TB"));
+        }
         let names = if file.each.is_empty() { vec![String::new()] } else { file.each.clone() };
         for name in names {
             let path = file.path.replace('*', &name);

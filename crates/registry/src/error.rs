@@ -132,6 +132,17 @@ pub enum RegistryError {
         /// Size received or announced.
         found: u64,
     },
+    /// The file is of another kind than its name says.
+    #[error(
+        "{address}: what the server sent is not {expected}; it may be a sign-in or error page of the server or of a proxy. It has \
+         been thrown away; open the address in a browser, or set a mirror by models.mirror"
+    )]
+    WrongFormat {
+        /// The requested address.
+        address: String,
+        /// What it should be.
+        expected: &'static str,
+    },
     /// The checksum does not match.
     #[error("{address}: wrong checksum: expected {expected}, found {found}; what was fetched has been thrown away")]
     WrongChecksum {

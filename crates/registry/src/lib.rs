@@ -15,6 +15,7 @@ mod disk;
 mod download;
 mod entry;
 mod error;
+mod format;
 mod pull;
 #[cfg(test)]
 mod pull_host;

@@ -6,7 +6,7 @@
 
 use super::disk::{Kept, Receipt, part};
 use super::download::{self, Source};
-use super::{Entry, FileEntry, ModelsConfig, RegistryError, Variant, checksum::Hasher};
+use super::{Entry, FileEntry, ModelsConfig, RegistryError, Variant, checksum::Hasher, format};
 use antiphon_types::RetryPolicy;
 use reqwest::{Client, Proxy, Url, redirect};
 use serde::Serialize;
@@ -148,7 +148,9 @@ impl Puller {
         let as_published = file.sum.as_ref().map(|sum| computed.like(sum) == *sum);
         let as_pulled = kept.map(|kept| *kept == found);
         let right_size = file.bytes.is_none_or(|bytes| bytes == found.bytes) && found.bytes > 0;
-        if as_published.or(as_pulled).unwrap_or(true) && right_size {
+        let right_form =
+            as_published.is_some() || found.bytes >= file.least_bytes() && wrong_format(path, file).await?.is_none();
+        if as_published.or(as_pulled).unwrap_or(true) && right_size && right_form {
             return Ok(Some(found));
         }
         tracing::warn!(file = %path.display(), "the file is damaged and is fetched again");
@@ -210,6 +212,14 @@ pub(super) async fn hashed(path: &Path) -> Result<Hasher, RegistryError> {
     let computed = tokio::task::spawn_blocking(move || Hasher::of_file(&read)).await;
     let computed = computed.unwrap_or_else(|_| Err(std::io::Error::other("reading was interrupted")));
     computed.map_err(RegistryError::disk(&named, "cannot be read"))
+}
+
+/// What the file at `path` should be, where it is something else than its name says.
+pub(super) async fn wrong_format(path: &Path, file: &FileEntry) -> Result<Option<&'static str>, RegistryError> {
+    let (read, name) = (path.to_owned(), file.path.clone());
+    let checked = tokio::task::spawn_blocking(move || format::mismatch(&read, &name)).await;
+    let checked = checked.unwrap_or_else(|_| Err(std::io::Error::other("reading was interrupted")));
+    checked.map_err(RegistryError::disk(path, "cannot be read"))
 }
 
 /// Publishes the progress of a download.

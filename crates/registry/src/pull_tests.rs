@@ -121,7 +121,12 @@ async fn a_pull_of_chatterbox_turbo_brings_four_graphs_their_weights_and_the_tok
     for file in &mut variant.files {
         let path = file.address.strip_prefix("https://huggingface.co/").expect("the repository's host");
         bench.host.put(path, Served { bytes: file.path.clone().into_bytes(), ..Served::default() });
-        (file.bytes, file.sum) = (Some(file.path.len() as u64), None);
+        let written = bench.config.folder("computed");
+        std::fs::create_dir_all(written.parent().unwrap()).unwrap();
+        std::fs::write(&written, &file.path).unwrap();
+        let sum = checksum::Hasher::of_file(&written).unwrap().sha256();
+        std::fs::remove_file(&written).unwrap();
+        (file.bytes, file.sum) = (Some(file.path.len() as u64), checksum::Sum::read(Some(&sum), None).unwrap());
     }
     let (progress, _seen) = watch::channel(Progress::default());
     Puller::new(&bench.config, bench.timeouts).unwrap().pull(wanted.entry, &variant, &progress).await.unwrap();
@@ -274,7 +279,9 @@ async fn a_file_that_changed_meanwhile_is_not_mixed_with_the_old_one() {
     let mut bench = Bench::new().await;
     bench.timeouts.retry.max_retries = 0;
     // The config has no checksum, so only its ETag identifies the version.
-    let (old, new) = (vec![b'o'; 3_000], vec![b'n'; 4_000]);
+    let json = |letter: &str, n: usize| format!("[\"{}\"]", letter.repeat(n)).into_bytes();
+    let old = json("o", 3_000);
+    let new = json("n", 4_000);
     let breaks = Some((2_000, 1));
     bench.host.put("x/config.json", Served { bytes: old, tag: Some("\"1\""), breaks, ..Served::default() });
     bench.fails("broke off after").await;
@@ -364,4 +371,52 @@ async fn a_server_that_trickles_a_file_is_given_up() {
     let pulled = tokio::time::timeout(Duration::from_secs(30), bench.fails("broke off"));
     pulled.await.expect("its bytes renew no deadline");
     assert_eq!(bench.host.asked().len(), 3, "and are no progress");
+}
+
+#[tokio::test]
+async fn a_sign_in_page_is_no_model() {
+    for page in ["<html>Sign in</html>", "Please log in first."] {
+        let bench = Bench::new().await;
+        bench.host.put("x/config.json", Served { bytes: page.into(), ..Served::default() });
+        bench.fails("not JSON").await;
+        assert!(!part(&bench.path("x/config.json")).exists(), "nothing of it is kept");
+        // Nor is one that was taken for a model before.
+        bench.host.put("x/config.json", Served { bytes: b"{\"a\":1}".to_vec(), ..Served::default() });
+        bench.pull().await.unwrap();
+        std::fs::write(bench.path("x/config.json"), page).unwrap();
+        std::fs::remove_file(bench.path(RECEIPT)).unwrap();
+        bench.pull().await.unwrap();
+        assert_eq!(read(&bench.path("x/config.json")), b"{\"a\":1}");
+    }
+}
+
+#[tokio::test]
+async fn a_file_without_checksum_has_at_least_half_of_its_size() {
+    let mut bench = Bench::new().await;
+    let text = r#"
+        [[model]]
+        name = "m"
+        stage = "stt"
+        family = "whisper"
+        title = "M"
+        base = "https://models.invalid/"
+        licence = "MIT"
+        languages = []
+        rate_hz = 16000
+        [[model.variant]]
+        precision = "q8_0"
+        files = [{ role = "model", path = "ggml-m.bin", about_mb = 2 }]
+    "#;
+    bench.catalog = Catalog::read("test", text).unwrap();
+    let model = |n: usize| [&b"lmgg"[..], &vec![7; n]].concat();
+    bench.host.put("ggml-m.bin", Served { bytes: model(900_000), ..Served::default() });
+    bench.fails("it has 900004 bytes and should have 2000000").await;
+    bench.host.put("ggml-m.bin", Served { bytes: vec![b'x'; 2_000_000], ..Served::default() });
+    bench.fails("is not a ggml model").await;
+    bench.host.put("ggml-m.bin", Served { bytes: model(1_100_000), ..Served::default() });
+    bench.pull().await.unwrap();
+    for size in ["0", "9223372036854775807", "1000001"] {
+        let error = Catalog::read("test", &text.replace("about_mb = 2", &format!("about_mb = {size}"))).unwrap_err();
+        assert!(error.to_string().contains("its size is 0, or more than 1 TB"), "{error}");
+    }
 }

@@ -1,8 +1,8 @@
 //! Types shared by every crate: audio time, wall time, sampling rates, identifiers, PCM, wire formats, playheads,
 //! opaque JSON, meters of compute, the brownout level, the format of files encrypted at rest, and the messages exchanged
-//! with language models and remote tools.
+//! with language models and remote tools; the reading of an operator's small files ([`small_file`]).
 //!
-//! Most crates of the workspace use it; it depends on none of them. It opens no file or socket, never reads a clock and
+//! Most crates of the workspace use it; it depends on none of them. Apart from [`small_file`] it opens no file, and it opens no socket, never reads a clock and
 //! never needs a runtime.
 
 mod brownout;
@@ -17,6 +17,7 @@ mod pcm;
 mod playhead;
 mod retry;
 pub mod sealed;
+pub mod small_file;
 mod time;
 
 pub use brownout::{Brownout, BrownoutLevel};

@@ -32,7 +32,7 @@ pub(in crate::server) async fn check(State(app): State<Arc<App>>, mut request: R
     let owner = match request.extensions().get::<Identity>() {
         Some(identity) => identity.owner,
         // The handler authenticates.
-        None => auth::known_owner(&app, client, request.headers()),
+        None => auth::known_owner(&app, request.headers()),
     };
     let consumer = app.limits.consumer(owner, client);
     if let Err(used_up) = consumer.take(Resource::Requests, 1) {

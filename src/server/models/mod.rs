@@ -149,9 +149,11 @@ pub(super) async fn pull(
 pub(super) async fn progress(
     State(app): State<Arc<App>>,
     MayChange(may_change): MayChange,
+    identity: Identity,
+    Extension(client): Extension<Client>,
     Path(name): Path<String>,
 ) -> Response {
-    let place = match listener(&app) {
+    let place = match listener(&app, identity.owner, client) {
         Ok(place) => place,
         Err(response) => return *response,
     };

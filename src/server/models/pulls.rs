@@ -2,6 +2,7 @@
 
 use super::super::app::App;
 use super::super::guard::refused;
+use super::super::turns::ListenerPlace;
 use super::known::Models;
 use crate::assembly::{ActiveEngines, CLUSTER, EngineManager, without_precision};
 use antiphon_registry::{Entry, Progress, PullTimeouts, Puller, Stage, Variant};
@@ -15,7 +16,7 @@ use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::{OwnedSemaphorePermit, watch};
+use tokio::sync::watch;
 
 /// Maximum concurrent pulls; another is rejected with 429.
 const MAX_PULLS: usize = 2;
@@ -210,12 +211,7 @@ fn settled(app: &App, entry: &Entry, variant: &Variant, standing: ActiveEngines)
 }
 
 /// The states of a pull as server-sent events, up to its final state.
-pub(super) fn events(
-    app: Arc<App>,
-    state: watch::Receiver<State>,
-    may_change: bool,
-    place: OwnedSemaphorePermit,
-) -> Response {
+pub(super) fn events(app: Arc<App>, state: watch::Receiver<State>, may_change: bool, place: ListenerPlace) -> Response {
     let states = stream(app, state, may_change, place);
     Sse::new(states).keep_alive(KeepAlive::new().interval(Duration::from_secs(15))).into_response()
 }
@@ -224,7 +220,7 @@ fn stream(
     app: Arc<App>,
     mut state: watch::Receiver<State>,
     may_change: bool,
-    place: OwnedSemaphorePermit,
+    place: ListenerPlace,
 ) -> impl Stream<Item = Result<Event, Infallible>> {
     async_stream::stream! {
         let _place = place;

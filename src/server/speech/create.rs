@@ -65,9 +65,9 @@ async fn spoken(
 ) -> Result<Response, (ApiError, Metered)> {
     let (speech, spender) = (&app.speech, Spender::of(&request));
     let begun = async {
-        speech.check_place(BrownoutLevel::NoSpeechRequests)?;
+        speech.check_place(app, &spender, BrownoutLevel::NoSpeechRequests)?;
         let (body, _held) = body_of(request, speech, MAX_JSON_BYTES).await?;
-        metered.place = Some(speech.admit()?);
+        metered.place = Some(speech.admit(app, &spender)?);
         let chosen = chosen::for_body(app, &body, identity.voices()).await?;
         let if_longer = " while you wait (speech.max_input_chars). POST /v1/audio/speech/jobs takes longer texts";
         let longest = Longest { chars: speech.config.max_input_chars, if_longer };

@@ -63,7 +63,8 @@ impl Request {
         take(app, spender, Resource::Requests, 1)?;
         spender.consumer.count(Count::Requests, 1);
         let mut metered = Metered::begin(app, endpoint);
-        let place = app.speech.check_place(BrownoutLevel::NoSpeechRequests).and_then(|()| app.speech.admit());
+        let checked = app.speech.check_place(app, spender, BrownoutLevel::NoSpeechRequests);
+        let place = checked.and_then(|()| app.speech.admit(app, spender));
         match place {
             Ok(place) => {
                 metered.place = Some(place);

@@ -1,5 +1,6 @@
 //! One request of the speech API as the metrics see it: how long it took, what became of it, and what its engine computed.
 
+use super::SpeechPlace;
 use crate::server::app::App;
 use crate::server::limits::Consumer;
 use antiphon_telemetry::{Endpoint, Metrics};
@@ -7,7 +8,6 @@ use antiphon_types::{Compute, Meter, Requester};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
 /// A request under way. Dropped without an end, its client has gone.
@@ -20,7 +20,7 @@ pub(super) struct Metered {
     /// What its engine computes, the stage, and who is charged.
     charged: Option<(Meter, &'static str, Consumer)>,
     /// The request's slot among those in progress.
-    pub(super) place: Option<OwnedSemaphorePermit>,
+    pub(super) place: Option<SpeechPlace>,
 }
 
 impl Metered {

@@ -28,6 +28,7 @@ mod written;
 use super::app::App;
 use super::limits::{Resource, Spender};
 use super::security::Act;
+use super::shares::{Holder, Share, Shares};
 use crate::config::{Config, SpeechConfig};
 use antiphon_engine_api::tts::VoiceScope;
 use antiphon_types::{Brownout, BrownoutLevel};
@@ -60,6 +61,7 @@ pub(super) struct Speech {
     /// The configured models, by stage; empty where there is none.
     models: [(&'static str, String); 3],
     permits: Arc<Semaphore>,
+    by_holder: Shares<Holder>,
     /// How long requests take.
     times: Arc<RequestTimes>,
     brownout: Brownout,
@@ -76,6 +78,7 @@ impl Speech {
             brownout,
             times: Arc::default(),
             permits: Arc::new(Semaphore::new(config.speech.max_requests)),
+            by_holder: Shares::default(),
             uploads: Arc::new(Semaphore::new(UPLOADS)),
             decoders: Arc::new(Semaphore::new(config.stt.decoders.saturating_sub(1).max(1))),
             models: [
@@ -91,12 +94,12 @@ impl Speech {
 
     /// Refuses a request that would get no slot now, or of a kind that the server does without from the level `without` on,
     /// before its body is read.
-    fn check_place(&self, without: BrownoutLevel) -> Result<(), ApiError> {
+    fn check_place(&self, app: &App, spender: &Spender, without: BrownoutLevel) -> Result<(), ApiError> {
         if self.brownout.is_at_least(without) {
             let message = "This server is overloaded and serves running conversations first. Try again later.";
             return Err(ApiError::overloaded(message).after(RETRY_IN_BROWNOUT));
         }
-        if self.permits.available_permits() == 0 { self.admit().map(drop) } else { Ok(()) }
+        self.admit(app, spender).map(drop)
     }
 
     /// The largest file to transcribe.
@@ -105,15 +108,33 @@ impl Speech {
     }
 
     /// A slot among the requests in progress. It is taken once the body is complete: a client that sends slowly, or never ends
-    /// it, does not occupy a slot.
-    fn admit(&self) -> Result<OwnedSemaphorePermit, ApiError> {
-        self.permits.clone().try_acquire_owned().map_err(|_| {
-            ApiError::overloaded(
-                "This server works on as many speech requests as it may (speech.max_requests). Try again soon.",
-            )
-            .after(self.times.until_next(self.config.max_requests))
-        })
+    /// it, does not occupy a slot. A key has half of the slots where there are other keys, an address where there are no keys.
+    fn admit(&self, app: &App, spender: &Spender) -> Result<SpeechPlace, ApiError> {
+        let busy = |message: &str| ApiError::overloaded(message).after(self.times.until_next(self.config.max_requests));
+        let holder = Holder::of(spender.owner, spender.client, app.access.keys().n_clients() > 1);
+        let most = self.config.max_requests.div_ceil(2);
+        let share = holder.map(|holder| self.by_holder.take(holder, most).ok_or(holder)).transpose();
+        let share = share.map_err(|holder| {
+            busy(match holder {
+                Holder::Key(_) => {
+                    "This server works on as many speech requests of your API key as it may: half of speech.max_requests. Try again soon."
+                }
+                Holder::Address(_) => {
+                    "This server works on as many speech requests of your address as it may: half of speech.max_requests. Try again soon."
+                }
+            })
+        })?;
+        let permit = self.permits.clone().try_acquire_owned().map_err(|_| {
+            busy("This server works on as many speech requests as it may (speech.max_requests). Try again soon.")
+        })?;
+        Ok(SpeechPlace { _permit: permit, _share: share })
     }
+}
+
+/// A slot among the requests in progress. Dropping it releases it.
+struct SpeechPlace {
+    _permit: OwnedSemaphorePermit,
+    _share: Option<Share<Holder>>,
 }
 
 /// Takes `amount` of a limit of the request's key and address.

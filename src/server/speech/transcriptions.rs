@@ -51,9 +51,9 @@ pub(super) async fn translate(State(app): State<Arc<App>>, request: Request) -> 
 async fn written_down(app: &App, request: Request, mut metered: Metered, translate: bool) -> Response {
     let spender = Spender::of(&request);
     let begun = async {
-        app.speech.check_place(BrownoutLevel::NoSpeechRequests)?;
+        app.speech.check_place(app, &spender, BrownoutLevel::NoSpeechRequests)?;
         let mut form = Form::read(request, &app.speech).await?;
-        metered.place = Some(app.speech.admit()?);
+        metered.place = Some(app.speech.admit(app, &spender)?);
         let engines = form.engines(app).await?;
         form.translate = translate;
         form.language = spoken_language(engines.stt.as_ref(), form.language.as_deref())?;

@@ -164,7 +164,7 @@ async fn create_from(app: &App, identity: Identity, client: Client, request: Req
     }
     let form = Form::read(request, speech).await?;
     let place = speech.voices.adding.clone().try_acquire_owned().map_err(|_| busy())?;
-    speech.voices.sent.failed(client.network());
+    let _ = speech.voices.sent.failed(client.network());
     let name = form.name.trim().to_lowercase();
     if OPENAI_VOICES.contains(&name.as_str()) || tts.voices().iter().any(|voice| voice.id.to_lowercase() == name) {
         let message = format!("Invalid 'name': '{}' is the name of another voice.", form.name.trim());

@@ -113,6 +113,7 @@ impl Call {
     pub(in crate::server) fn begin(app: &Arc<App>, admitted: Admitted, caller: Caller, opening: CallOpening) -> Self {
         let CallOpening { mode, settings, model, intent, transport, .. } = opening;
         let dialect = app.dialect();
+        let revoked = caller.lease(&app.access);
         let opening = Opening {
             mode,
             dialect,
@@ -126,7 +127,7 @@ impl Call {
             limits: Some(Arc::new(admitted.who.limits(app))),
         };
         let handle = app.setup_of_session().open(opening);
-        let mut live = LiveSession::new(app, &handle.id, transport, admitted);
+        let mut live = LiveSession::new(app, &handle.id, transport, admitted, revoked);
         tracing::info!(session = %handle.id, ?mode, transport, "connected");
         live.started("session.start");
         let (budget, sequence, _connected) = (App::session_budget(), AtomicU32::new(0), app.connected());

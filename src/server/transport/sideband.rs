@@ -1,7 +1,7 @@
 //! `WS /v1/realtime?call_id=`: a client that joins a call beside its peer, to watch and steer it.
 //!
 //! It gets the call's server events from `session.created` on as they are sent, and sends client events. The call does not end
-//! with it; it ends with the call. One that does not keep up is closed with 1013. A short-lived key joins no call: pages of
+//! with it; it ends with the call, or when its key is revoked. One that does not keep up is closed with 1013. A short-lived key joins no call: pages of
 //! other users have keys of the same owner.
 
 use super::calls::{JoinedClient, MAX_JOINED, Ongoing};
@@ -14,7 +14,7 @@ use crate::server::heartbeat::{Beat, Heartbeat};
 use crate::server::inflow::Inflow;
 use crate::server::secrets;
 use crate::server::security::Act;
-use crate::server::socket::{CLOSING, STUCK, close};
+use crate::server::socket::{STUCK, close, finish};
 use crate::server::unfinished::{Next, Unfinished};
 use crate::server::websocket;
 use axum::extract::ws::{Message, WebSocket, WebSocketUpgrade};
@@ -25,6 +25,7 @@ use futures_util::{SinkExt, StreamExt};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
 
 /// Time for a client to take one event.
 const TAKING: Duration = Duration::from_secs(10);
@@ -51,6 +52,7 @@ pub(in crate::server) fn upgrade(
         let message = format!("{MAX_JOINED} clients have joined this call, which is the most.");
         return refused(StatusCode::TOO_MANY_REQUESTS, "rate_limit_exceeded", message);
     };
+    let revoked = caller.lease(&app.access);
     let name = app.access.name_of(caller.owner);
     app.security.done("call.join", Act { client, owner: caller.owner, name: name.as_deref(), target: id }, "ok");
     let (tasks, app, id) = (app.setup.tasks.clone(), app.clone(), id.to_owned());
@@ -58,13 +60,20 @@ pub(in crate::server) fn upgrade(
         tasks.track_future(async move {
             tracing::info!(session = %call.call.session(), call = id, "a client has joined the call");
             let _counted = app.connected();
-            serve(&app, &call, &joined, socket, &inflow).await;
+            serve(&app, &call, &joined, socket, &inflow, &revoked).await;
             inflow.linger().await;
         })
     })
 }
 
-async fn serve(app: &App, call: &Ongoing, joined: &JoinedClient, socket: WebSocket, inflow: &Inflow) {
+async fn serve(
+    app: &App,
+    call: &Ongoing,
+    joined: &JoinedClient,
+    socket: WebSocket,
+    inflow: &Inflow,
+    revoked: &CancellationToken,
+) {
     let (mut sink, mut stream) = socket.split();
     let budget = App::session_budget();
     let (heard, mut heartbeat) = Heartbeat::new(Duration::from_secs(u64::from(app.config.ping_seconds)));
@@ -112,10 +121,8 @@ async fn serve(app: &App, call: &Ongoing, joined: &JoinedClient, socket: WebSock
         end = write => end,
         () = joined.overflow() => Some((1013, "the client cannot keep up")),
         () = call.ended.cancelled() => Some((1000, "the call has ended")),
+        () = revoked.cancelled() => Some((1008, "the API key of this client has been revoked")),
         () = app.kill.cancelled() => Some((1001, "the server is going away")),
     };
-    if let Some((code, reason)) = end {
-        let _ = timeout(CLOSING, sink.send(close(code, reason))).await;
-    }
-    let _ = timeout(CLOSING, async { while let Some(Ok(_)) = stream.next().await {} }).await;
+    finish(&mut sink, &mut stream, end.map(|(code, reason)| close(code, reason))).await;
 }

@@ -30,18 +30,19 @@ pub(super) type Sound = BoxStream<'static, io::Result<Bytes>>;
 
 impl Jobs {
     /// Takes a job. `digest`: of the request, where it came with an idempotency key, which `id` is derived from: then a job that
-    /// is there already is returned.
+    /// is there already is returned. `most`: unfinished jobs that the owner may have.
     pub(super) async fn add(
         &self,
         id: String,
-        owner: Option<KeyId>,
+        (owner, most): (Option<KeyId>, usize),
         wish: SpeechSpec,
         digest: Option<String>,
     ) -> Result<Job, ApiError> {
         if let Some(shared) = self.shared.get() {
-            return shared.add(&id, owner, &wish, digest).await;
+            return shared.add(&id, (owner, most), &wish, digest).await;
         }
-        let job = self.with(move |store| store.add(&id, owner, &wish, digest.as_deref(), now())).await?;
+        let add = move |store: &mut Store| store.add(&id, (owner, most), &wish, digest.as_deref(), now());
+        let job = self.with(add).await?;
         self.work.notify_one();
         Ok(job)
     }

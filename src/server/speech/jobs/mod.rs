@@ -6,6 +6,7 @@
 //! In a cluster with JetStream ([`Jobs::share`]) all hubs share their jobs ([`shared`]), and there is no store on the disk. The
 //! routes and the workers know neither: [`keeper`] is what both kinds do.
 
+mod fair;
 mod job;
 mod keeper;
 mod routes;
@@ -228,7 +229,7 @@ fn told(error: &StoreError) -> ApiError {
             ApiError::with(StatusCode::NOT_FOUND, "job_not_found", "There is no such job, or not any more.")
         }
         StoreError::OtherRequest => other_request(),
-        StoreError::TooMany(_) => {
+        StoreError::TooMany(_) | StoreError::TooManyOfKey(_) => {
             let message = format!("Too many: {error}. Try again later.");
             ApiError::with(StatusCode::TOO_MANY_REQUESTS, "too_many_jobs", message)
         }

@@ -45,10 +45,10 @@ struct Wanted {
 /// Takes a job: 202, and where to look for it.
 async fn create(State(app): State<Arc<App>>, identity: Identity, request: Request) -> Result<Response, ApiError> {
     let (speech, jobs, spender) = (&app.speech, &app.speech.jobs, Spender::of(&request));
-    speech.check_place(BrownoutLevel::NoJobs)?;
+    speech.check_place(&app, &spender, BrownoutLevel::NoJobs)?;
     let key = idempotency_key(request.headers())?;
     let (body, _held) = body_of(request, speech, MAX_JSON_BYTES).await?;
-    let _place = speech.admit()?;
+    let _place = speech.admit(&app, &spender)?;
     let digest = key.is_some().then(|| hex(&Sha256::digest(&body)));
     let longest = Longest { chars: speech.config.max_job_chars, if_longer: " (speech.max_job_chars)" };
     let chosen = chosen::for_body(&app, &body, identity.voices()).await?;
@@ -64,7 +64,12 @@ async fn create(State(app): State<Arc<App>>, identity: Identity, request: Reques
     if is_new {
         charges.iter().try_for_each(|(resource, ..)| check(&app, &spender, *resource))?;
     }
-    let job = jobs.add(id, identity.owner, wish, digest).await?;
+    // Half of the queue stays for other keys, if there are any.
+    let most = match app.access.keys().n_clients() {
+        0 | 1 => jobs.bounds.n_open,
+        _ => jobs.bounds.n_open.div_ceil(2),
+    };
+    let job = jobs.add(id, (identity.owner, most), wish, digest).await?;
     for (resource, count, amount) in charges.into_iter().filter(|_| is_new) {
         spender.consumer.spend(resource, amount);
         spender.consumer.count(count, amount);

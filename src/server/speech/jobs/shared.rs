@@ -9,6 +9,7 @@
 //! [`Index`] is what a hub knows of all records from following them: it lists and counts, and learns that a job was removed or
 //! given to another hub. What decides is read from the record itself.
 
+use super::fair;
 use super::job::{Failure, Job, Status};
 use super::now;
 use super::store::Bounds;
@@ -46,6 +47,11 @@ const RETRY: RetryPolicy = RetryPolicy::unbounded(Duration::from_millis(200), Du
 
 /// After so long a job that no hub of this version or with this key can do is given to a hub again.
 const NOT_MINE_FOR: Duration = Duration::from_secs(30);
+
+/// After so long a job that was passed over for another owner's is given to a hub again.
+const PASSED_OVER_FOR: Duration = Duration::from_secs(1);
+/// How long a hub passes jobs over in a row: what waits in the queue comes within this time.
+const PASSES_FOR: Duration = Duration::from_secs(2);
 
 /// Between two looks for jobs that are not in the queue, because a hub died between writing the record and the queue.
 const CHECK_QUEUE_EVERY: Duration = Duration::from_secs(60);
@@ -243,6 +249,8 @@ enum Unreadable {
 struct Index {
     /// Records by id, with their revision; `None` where one was removed.
     records: HashMap<String, (u64, Option<Stored>)>,
+    /// Since when this hub has passed jobs over for those of other owners without taking one.
+    passing_since: Option<Instant>,
     /// Attempts of this hub, which end when another one has the job.
     running: HashMap<String, (String, CancellationToken)>,
 }
@@ -267,6 +275,30 @@ impl Index {
 
     fn n_open(&self) -> usize {
         self.all().filter(|(_, stored)| stored.is_open()).count()
+    }
+
+    fn n_open_of(&self, owner: Option<&str>) -> usize {
+        self.all().filter(|(_, stored)| stored.is_open() && stored.owner.as_deref() == owner).count()
+    }
+
+    /// Whether a job that this owner has in the queue lets another owner go first, as [`Store::take`](super::store::Store::take)
+    /// has it: one that has a job waiting, and fewer under way, or whose last job began earlier.
+    fn lets_others_first(&self, owner: Option<&str>) -> bool {
+        #[derive(Default)]
+        struct Owner {
+            turn: (usize, Option<i64>),
+            waits: bool,
+        }
+        let mut owners: HashMap<Option<&str>, Owner> = HashMap::new();
+        for (_, stored) in self.all() {
+            let is_held = stored.status() == Status::Running;
+            let of = owners.entry(stored.owner.as_deref()).or_default();
+            of.turn.0 += usize::from(is_held);
+            of.turn.1 = of.turn.1.max(stored.started);
+            of.waits |= stored.status() == Status::Queued;
+        }
+        let own = owners.get(&owner).map_or((0, None), |of| of.turn);
+        owners.iter().any(|(other, of)| *other != owner && of.waits && of.turn < own)
     }
 }
 
@@ -353,12 +385,12 @@ impl Shared {
         self.index().n_open()
     }
 
-    /// Takes a job; the same one again where `digest` is that of a request with the same idempotency key. Nothing is left where
+    /// Takes a job of this owner, who may have `most` that are not finished; the same one again where `digest` is that of a request with the same idempotency key. Nothing is left where
     /// it fails, as far as JetStream answers.
     pub(super) async fn add(
         &self,
         id: &str,
-        owner: Option<KeyId>,
+        (owner, most): (Option<KeyId>, usize),
         wish: &SpeechSpec,
         digest: Option<String>,
     ) -> Result<Job, ApiError> {
@@ -370,6 +402,10 @@ impl Shared {
         let n_open = self.n_open();
         if n_open >= self.bounds.n_open {
             return Err(super::told(&super::StoreError::TooMany(n_open)));
+        }
+        let n_own = self.index().n_open_of(owner.map(|owner| owner.to_string()).as_deref());
+        if n_own >= most {
+            return Err(super::told(&super::StoreError::TooManyOfKey(n_own)));
         }
         let request = format!("{id}/text-{:016x}", rand::random::<u64>());
         let text = Text { schema: SCHEMA, chunks: wish.chunks.clone(), instructions: wish.instructions.clone() };
@@ -520,6 +556,10 @@ impl Shared {
             }
             // A hub that gives a job back removes its attempt.
             is_taken_over = stored.attempt.is_some();
+            if !is_taken_over && self.passes_over(stored.owner.as_deref()) {
+                task.release_after(PASSED_OVER_FOR).await;
+                return Ok(None);
+            }
             (stored.status, stored.attempt) = (Status::Running.name().into(), Some(attempt.clone()));
             stored.started = stored.started.or_else(|| Some(now()));
             match self.jetstream.jobs().update(&id, &stored.bytes(), record.revision, Some(UNFINISHED_FOR)).await {
@@ -541,6 +581,7 @@ impl Shared {
                 before.cancel();
             }
             index.note(&id, revision, Some(stored.clone()));
+            index.passing_since = None;
         }
         let (shared, task, series) = (self.clone(), Arc::new(task), attempt.clone());
         let mut claim = Claim { shared, task, id, attempt, series, stored, revision, moved: cancel };
@@ -573,6 +614,16 @@ impl Shared {
         Ok(Some((claim, wish)))
     }
 
+    /// Whether a job of this owner goes back into the queue, because it is another owner's turn. The queue keeps the order of
+    /// arrival; should the other's job not come, this hub takes what does.
+    fn passes_over(&self, owner: Option<&str>) -> bool {
+        let mut index = self.index();
+        if !index.lets_others_first(owner) {
+            return false;
+        }
+        index.passing_since.get_or_insert_with(Instant::now).elapsed() < PASSES_FOR
+    }
+
     async fn record(&self, id: &str) -> Result<Option<(Stored, u64)>, ApiError> {
         if !is_id(id) {
             return Ok(None);
@@ -592,30 +643,33 @@ impl Shared {
         }
     }
 
-    /// Removes finished jobs, the oldest first, until so many bytes more fit; none where that would not suffice.
-    async fn make_room(&self, more: u64) -> Result<(), Stop> {
-        loop {
-            let oldest = {
-                let index = self.index();
-                let sum = |is_completed: bool| -> u64 {
-                    let some = index.all().filter(|(_, job)| (job.status() == Status::Completed) == is_completed);
-                    some.map(|(_, job)| job.takes()).sum()
-                };
-                let (completed, others) = (sum(true), sum(false));
-                if completed + others + more <= self.bounds.bytes {
-                    return Ok(());
-                }
-                if others + more > self.bounds.bytes {
-                    return Err(full());
-                }
-                let completed = index.all().filter(|(_, job)| job.status() == Status::Completed);
-                completed.min_by_key(|(_, job)| (job.ended, job.created_us)).map(|(id, job)| (id.clone(), job.clone()))
-            };
-            let Some((id, stored)) = oldest else { return Err(full()) };
+    /// Removes finished jobs until `more` bytes of `owner` fit; none where that would not suffice. See [`fair::removals`].
+    async fn make_room(&self, owner: Option<&str>, more: u64) -> Result<(), Stop> {
+        let removals = {
+            let index = self.index();
+            if index.all().map(|(_, stored)| stored.takes()).sum::<u64>() + more <= self.bounds.bytes {
+                return Ok(());
+            }
+            let jobs = index.all().map(|(id, stored)| fair::Stored {
+                id: id.clone(),
+                owner: stored.owner.clone(),
+                bytes: stored.takes(),
+                is_completed: stored.status() == Status::Completed,
+                age: (stored.ended.unwrap_or_default(), stored.created_us),
+            });
+            let removals = fair::removals(jobs.collect(), owner, more, self.bounds.bytes).ok_or_else(full)?;
+            let found = removals.into_iter().filter_map(|id| {
+                let (_, stored) = index.records.get(&id)?;
+                Some((id, stored.clone()?))
+            });
+            found.collect::<Vec<_>>()
+        };
+        for (id, stored) in removals {
             if self.erase(&id, &stored).await.is_err() {
                 return Err(full());
             }
         }
+        Ok(())
     }
 
     /// Removes objects that are no longer needed, in the background; what stays goes with its time to live.
@@ -685,7 +739,7 @@ impl Claim {
     pub(super) async fn append(&mut self, pcm: &[i16]) -> Result<(), Stop> {
         let bytes: Vec<u8> = pcm.iter().flat_map(|sample| sample.to_le_bytes()).collect();
         let (at, n_bytes) = (self.stored.n_done, bytes.len() as u64);
-        self.shared.make_room(n_bytes).await?;
+        self.shared.make_room(self.stored.owner.as_deref(), n_bytes).await?;
         let (name, audio) = (segment(&self.id, &self.series, at), self.shared.jetstream.audio().clone());
         persist(|| audio.put(&name, &bytes, Some(UNFINISHED_FOR))).await?;
         let mut stored = self.stored.clone();

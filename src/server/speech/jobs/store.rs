@@ -13,6 +13,7 @@
 mod tables;
 
 use super::super::request::SpeechSpec;
+use super::fair;
 use super::job::{Failure, Job, Status};
 use antiphon_audio::encode::FileFormat;
 use antiphon_session::Viewer;
@@ -56,6 +57,9 @@ pub(super) enum StoreError {
     /// Too many are waiting.
     #[error("{0} jobs are waiting already (speech.max_jobs)")]
     TooMany(usize),
+    /// Too many of this key are waiting.
+    #[error("{0} jobs of your API key are waiting already; the rest of speech.max_jobs is for other keys")]
+    TooManyOfKey(usize),
     /// The bound on the bytes of all jobs.
     #[error("the jobs take all the room they may (speech.jobs_max_mib)")]
     NoRoom,
@@ -163,12 +167,13 @@ impl Store {
         folder.join(DATABASE)
     }
 
-    /// Puts a job at the end of the queue. `owner`: the API key it belongs to. `digest`: of the request, where it has an
+    /// Puts a job at the end of its owner's queue. `owner`: the API key it belongs to, and how many unfinished jobs it may have.
+    /// `digest`: of the request, where it has an
     /// idempotency key, which the id is derived from; the job is then made once.
     pub(super) fn add(
         &mut self,
         id: &str,
-        owner: Option<KeyId>,
+        (owner, most): (Option<KeyId>, usize),
         wish: &SpeechSpec,
         digest: Option<&str>,
         now: i64,
@@ -188,6 +193,12 @@ impl Store {
         if n_open >= self.bounds.n_open {
             return Err(StoreError::TooMany(n_open));
         }
+        let owner = owner.map(|owner| owner.to_string());
+        let sql = "SELECT COUNT(*) FROM jobs WHERE status IN ('queued', 'running') AND owner IS ?";
+        let n_own = self.db.query_row(sql, [&owner], |row| row.get::<_, i64>(0))? as usize;
+        if n_own >= most {
+            return Err(StoreError::TooManyOfKey(n_own));
+        }
         self.sweep(now)?;
         let chunks = self.seal_text(id, "chunks", &serde_json::to_string(&wish.chunks).expect("texts are JSON"));
         let instructions = wish.instructions.as_ref().map(|text| self.seal_text(id, "instructions", text));
@@ -196,16 +207,19 @@ impl Store {
             "INSERT INTO jobs (id, status, created, chunks, n_chunks, n_chars, voice, own_voice, speed, format, model, owner, instructions, digest) VALUES (?, 'queued', ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             params![
                 id, now, chunks, wish.chunks.len() as i64, wish.n_chars as i64, wish.voice, wish.is_own_voice, wish.speed,
-                wish.format.name(), wish.model, owner.map(|owner| owner.to_string()), instructions, digest
+                wish.format.name(), wish.model, owner, instructions, digest
             ],
         )?;
         self.job(id)
     }
 
-    /// The next job of the queue, now being worked on, and what it is to say.
+    /// The next job of the queue, now being worked on, and what it is to say. Owners take turns: the next job is the oldest of
+    /// the owner with the fewest jobs under way, and among those, of the one whose last job began first.
     pub(super) fn take(&mut self, now: i64) -> Result<Option<(Job, SpeechSpec)>, StoreError> {
         self.sweep(now)?;
-        let next = "SELECT id, chunks, own_voice, instructions FROM jobs WHERE status = 'queued' ORDER BY seq LIMIT 1";
+        let next = "WITH owners AS (SELECT owner, SUM(status = 'running') AS n_running, MAX(started) AS last FROM jobs GROUP BY owner) \
+                    SELECT id, chunks, own_voice, instructions FROM jobs JOIN owners ON owners.owner IS jobs.owner \
+                    WHERE status = 'queued' ORDER BY n_running, last, seq LIMIT 1";
         let next: Option<(String, String, bool, Option<String>)> =
             self.db.query_row(next, [], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?))).optional()?;
         let Some((id, chunks, is_own_voice, instructions)) = next else { return Ok(None) };
@@ -257,7 +271,7 @@ impl Store {
         let bytes: Vec<u8> = pcm.iter().flat_map(|sample| sample.to_le_bytes()).collect();
         if self.bytes()? + bytes.len() as u64 > self.bounds.bytes {
             self.sweep(now)?;
-            self.make_room(bytes.len() as u64)?;
+            self.make_room(job.owner.as_deref(), bytes.len() as u64)?;
         }
         let mut file = private_file().read(true).open(self.spool(id))?;
         match &self.sealing {
@@ -399,19 +413,18 @@ impl Store {
         Ok(())
     }
 
-    /// Removes finished jobs, oldest first, until `n_bytes` more fit; none where that would not suffice.
-    fn make_room(&mut self, more: u64) -> Result<(), StoreError> {
-        let unfinished = "SELECT COALESCE(SUM(pcm_bytes), 0) FROM jobs WHERE status <> 'completed'";
-        let unfinished = self.db.query_row(unfinished, [], |row| row.get::<_, i64>(0))? as u64;
-        if unfinished + more > self.bounds.bytes {
-            return Err(StoreError::NoRoom);
-        }
-        while self.bytes()? + more > self.bounds.bytes {
-            let oldest = "SELECT id FROM jobs WHERE status = 'completed' ORDER BY ended, seq LIMIT 1";
-            let oldest: Option<String> = self.db.query_row(oldest, [], |row| row.get(0)).optional()?;
-            self.delete(&oldest.ok_or(StoreError::NoRoom)?)?;
-        }
-        Ok(())
+    /// Removes finished jobs until `more` bytes of `owner` fit; none where that would not suffice. See [`fair::removals`].
+    fn make_room(&mut self, owner: Option<&str>, more: u64) -> Result<(), StoreError> {
+        let sql = "SELECT id, owner, CASE status WHEN 'completed' THEN file_bytes ELSE pcm_bytes END, status = 'completed', \
+                   COALESCE(ended, 0), seq FROM jobs";
+        let stored = |row: &Row<'_>| {
+            let bytes = row.get::<_, i64>(2)?.max(0) as u64;
+            let age = (row.get(4)?, row.get::<_, i64>(5)?.max(0) as u64);
+            Ok(fair::Stored { id: row.get(0)?, owner: row.get(1)?, bytes, is_completed: row.get(3)?, age })
+        };
+        let jobs = self.db.prepare(sql)?.query_map([], stored)?.collect::<Result<Vec<_>, _>>()?;
+        let removals = fair::removals(jobs, owner, more, self.bounds.bytes).ok_or(StoreError::NoRoom)?;
+        removals.iter().try_for_each(|id| self.delete(id))
     }
 
     fn remove_files(&self, id: &str) {

@@ -9,7 +9,7 @@ use super::projection::{Outgoing, Projection, ended};
 use crate::server::app::App;
 use crate::server::heartbeat::{Beat, Heartbeat, HeartbeatReset};
 use crate::server::inflow::Inflow;
-use crate::server::socket::{CLOSING, STUCK, close};
+use crate::server::socket::{CLOSING, STUCK, close, finish};
 use crate::server::transport::call::{Call, CallOutput, NotTaken, alive};
 use crate::server::unfinished::{Next, Unfinished};
 use crate::server::websocket::close_for;
@@ -57,16 +57,15 @@ pub(super) async fn serve(app: &App, socket: WebSocket, inflow: &Inflow, call: C
         over = connection.write(&mut sink, heartbeat, answers, requests) => over,
         never = connection.pass_on(first, events) => never,
     };
-    if let Over::Close(code, reason) = over {
-        let goodbye = async {
-            sink.send(Message::Binary(Frame::message(ended(reason).to_string()))).await.ok()?;
-            sink.send(close(code, reason)).await.ok()?;
-            // The library completes the closing handshake only while the socket is read.
-            while let Some(Ok(_)) = stream.next().await {}
-            Some(())
-        };
-        let _ = timeout(CLOSING, goodbye).await;
-    }
+    let close = match over {
+        Over::Gone => None,
+        Over::Close(code, reason) => {
+            let goodbye = Message::Binary(Frame::message(ended(reason).to_string()));
+            let _ = timeout(CLOSING, sink.send(goodbye)).await;
+            Some(close(code, reason))
+        }
+    };
+    finish(&mut sink, &mut stream, close).await;
 }
 
 struct Connection<'a> {

@@ -90,7 +90,21 @@ pub(in crate::server) async fn create(
     }
 }
 
-/// The handler of `PATCH` with a client's candidates: the hub learns addresses from the requests that come from them.
-pub(in crate::server) async fn candidates() -> Response {
-    axum::Json(json!({"status": "success"})).into_response()
+/// The handler of `PATCH` with a client's candidates, which needs the key that `POST` needs: the hub learns addresses from the
+/// requests that come from them.
+pub(in crate::server) async fn candidates(
+    State(app): State<Arc<App>>,
+    Extension(client): Extension<Client>,
+    headers: HeaderMap,
+) -> Response {
+    if app.webrtc.is_none() {
+        return signaling::off();
+    }
+    match caller(&app, client, headers, None).await {
+        Ok(_) => axum::Json(json!({"status": "success"})).into_response(),
+        Err(refusal) => {
+            auth::log(&app, client, ROUTE, refusal);
+            auth::unauthorized_call(refusal)
+        }
+    }
 }

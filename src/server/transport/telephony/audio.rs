@@ -92,7 +92,8 @@ impl Microphone {
     }
 }
 
-/// Audio of a reply, on its way to the peer: in whole frames of 20 ms, but for the last one of an item.
+/// Audio of a reply, on its way to the peer: in whole frames of 20 ms. Silence fills the last one of an item, because peers take
+/// a shorter frame for noise, or play it with a click (Vonage, AudioSocket).
 pub(super) struct Voice {
     coding: Coding,
     resampler: Resampler,
@@ -108,7 +109,7 @@ pub(super) struct Voice {
 #[derive(Debug, PartialEq)]
 pub(super) struct PeerFrame {
     pub(super) item: ItemId,
-    /// Its first sample and its end within the item, at 24 kHz.
+    /// Its first sample and its end within the item, at 24 kHz; the silence that fills it is behind the end.
     pub(super) from: Samples,
     pub(super) end: Samples,
     /// In the peer's coding.
@@ -136,7 +137,7 @@ impl Voice {
         frames
     }
 
-    /// The item is complete; gives the rest of it.
+    /// The item is complete; gives the rest of it, filled up with silence.
     pub(super) fn finish(&mut self) -> Vec<PeerFrame> {
         let mut frames = Vec::new();
         if self.item.is_some() {
@@ -163,7 +164,14 @@ impl Voice {
         for samples in self.pending[..n_whole].chunks(size) {
             let from = at(self.n_left);
             self.n_left += samples.len() as u64;
-            let (end, audio) = (at(self.n_left), self.coding.encode(samples));
+            let end = at(self.n_left);
+            let audio = if samples.len() == size {
+                self.coding.encode(samples)
+            } else {
+                let mut filled = samples.to_vec();
+                filled.resize(size, 0);
+                self.coding.encode(&filled)
+            };
             frames.push(PeerFrame { item: item.clone(), from, end, audio });
         }
         self.pending.drain(..n_whole);
@@ -196,6 +204,23 @@ mod tests {
             let n_bytes: usize = frames.iter().map(|piece| piece.audio.len()).sum();
             assert_eq!(n_bytes, coding.frame().0 as usize * 10 * coding.format.bytes_per_sample());
             assert!(voice.finish().is_empty());
+        }
+    }
+
+    #[test]
+    fn silence_fills_the_last_frame_of_a_reply() {
+        for coding in [Coding::ULAW, Coding::ALAW, Coding::l16(8_000).unwrap(), Coding::l16(16_000).unwrap()] {
+            let mut voice = Voice::new(coding);
+            let payload: Vec<u8> = std::iter::repeat_n(1_000i16.to_le_bytes(), 720).flatten().collect();
+            let mut frames = voice.push(&"a".into(), Samples(0), &payload);
+            frames.extend(voice.finish());
+            let n_bytes = coding.frame().0 as usize * coding.format.bytes_per_sample();
+            assert_eq!(frames.iter().map(|frame| frame.audio.len()).collect::<Vec<_>>(), [n_bytes; 2], "{coding:?}");
+            assert_eq!(frames[1].end, Samples(720), "silence is no part of what was said");
+            let mut samples = Vec::new();
+            coding.decode(&frames[1].audio, &mut samples).unwrap();
+            let rest = &samples[samples.len() / 2 + 1..];
+            assert!(rest.iter().all(|sample| sample.unsigned_abs() <= 8), "{coding:?}: {rest:?}");
         }
     }
 

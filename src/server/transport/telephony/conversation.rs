@@ -7,7 +7,7 @@
 use super::Starting;
 use super::audio::{Microphone, SessionFrame, Voice};
 use super::leg::{Leg, LegError, Parameters, Said, Start};
-use super::link::{Gone, Incoming, Sink, Source};
+use super::link::{self, Gone, Incoming, Sink, Source};
 use super::paced::Paced;
 use super::playout::{Heard, Playout};
 use crate::server::app::App;
@@ -119,12 +119,14 @@ pub(super) async fn serve(app: Arc<App>, (mut source, mut sink): (Source, Sink),
             over
         }
     };
-    if let Over::Close(code, reason) = over {
-        if let Some(packet) = leg.hang_up() {
-            let _ = sink.send(packet).await;
+    match over {
+        Over::Gone => link::end(&mut source, &mut sink, 1000, "the call has ended").await,
+        Over::Close(code, reason) => {
+            if let Some(packet) = leg.hang_up() {
+                let _ = sink.send(packet).await;
+            }
+            link::end(&mut source, &mut sink, code, &reason).await;
         }
-        sink.close(code, &reason).await;
-        source.let_close().await;
     }
 }
 
@@ -139,17 +141,19 @@ async fn begin(
     let first = async {
         loop {
             let said = match source.next().await {
-                Incoming::Text(text) => leg.text(&text)?,
-                Incoming::Binary(bytes) => leg.binary(bytes)?,
-                Incoming::Pong(_) | Incoming::Sign => None,
+                Incoming::Text(text) => leg.text(&text),
+                Incoming::Binary(bytes) => leg.binary(bytes),
+                Incoming::Pong(_) | Incoming::Sign => continue,
                 Incoming::Gone => return Err(Over::Gone),
                 Incoming::Violation(code, reason) => return Err(Over::Close(code, reason.into())),
             };
             match said {
-                Some(Said::Started(start)) => return Ok(*start),
-                Some(Said::Ended) => return Err(Over::Gone),
-                // Keys and marks of nothing.
-                _ => {}
+                Ok(Some(Said::Started(start))) => return Ok(*start),
+                Ok(Some(Said::Ended)) => return Err(Over::Gone),
+                // Peers under load send audio and keys ahead of their start: Asterisk does. They are of no call yet, and `late`
+                // bounds how long they may come.
+                Ok(_) | Err(LegError::BeforeStart) => {}
+                Err(error) => return Err(error.into()),
             }
         }
     };

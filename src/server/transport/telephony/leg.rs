@@ -21,7 +21,7 @@ pub(super) trait Leg: Send {
     /// Reads a text message.
     ///
     /// # Errors
-    /// The message violates the peer's protocol. The call is over then.
+    /// The message violates the peer's protocol. The call is over then, but for [`LegError::BeforeStart`].
     fn text(&mut self, text: &str) -> Result<Option<Said>, LegError>;
 
     /// Reads a binary message.
@@ -232,7 +232,7 @@ pub(super) enum LegError {
     /// The hub does not speak this coding.
     #[error("this coding is not supported: {0}")]
     Coding(String),
-    /// Audio, a key or a mark came before the start.
+    /// Audio, a key or a mark came before the start: it is dropped.
     #[error("media came before the start of the stream")]
     BeforeStart,
     /// A second start.

@@ -4,7 +4,7 @@
 
 use super::audiosocket;
 use super::leg::{MAX_MESSAGE_BYTES, Packet};
-use crate::server::socket::{CLOSING, STUCK};
+use crate::server::socket::{CLOSING, STUCK, finish};
 use crate::server::websocket::close_for;
 use axum::extract::ws::{CloseFrame, Message, Utf8Bytes, WebSocket};
 use bytes::{Bytes, BytesMut};
@@ -89,13 +89,6 @@ impl Source {
             },
         }
     }
-
-    /// Reads until the peer closes, for a second at most: a WebSocket's closing handshake is completed only while it is read.
-    pub(super) async fn let_close(&mut self) {
-        let _ =
-            timeout(CLOSING, async { while !matches!(self.next().await, Incoming::Gone | Incoming::Violation(..)) {} })
-                .await;
-    }
 }
 
 impl Sink {
@@ -127,22 +120,23 @@ impl Sink {
         let ping = Message::Ping(Bytes::copy_from_slice(&number.to_be_bytes()));
         timeout(STUCK, sink.send(ping)).await.map_err(|_| Gone)?.map_err(|_| Gone)
     }
+}
 
-    /// Closes the connection. `reason` is cut to the 123 bytes of a close frame.
-    pub(super) async fn close(&mut self, code: u16, reason: &str) {
-        let end = reason.floor_char_boundary(123);
-        let closed = async {
-            match self {
-                Self::WebSocket(sink) => {
-                    let frame = CloseFrame { code, reason: reason[..end].into() };
-                    let _ = sink.send(Message::Close(Some(frame))).await;
-                }
-                Self::Tcp(half) => {
-                    let _ = half.shutdown().await;
-                }
-            }
-        };
-        let _ = timeout(CLOSING, closed).await;
+/// Closes the connection, whichever side ended the call, and reads until the peer has closed it, too: for two seconds at most.
+/// `reason` is cut to the 123 bytes of a close frame.
+pub(super) async fn end(source: &mut Source, sink: &mut Sink, code: u16, reason: &str) {
+    match (source, sink) {
+        (Source::WebSocket(stream), Sink::WebSocket(sink)) => {
+            let end = reason.floor_char_boundary(123);
+            let frame = CloseFrame { code, reason: reason[..end].into() };
+            finish(sink, stream, Some(Message::Close(Some(frame)))).await;
+        }
+        (source, Sink::Tcp(half)) => {
+            let _ = timeout(CLOSING, half.shutdown()).await;
+            let gone = async { while !matches!(source.next().await, Incoming::Gone) {} };
+            let _ = timeout(CLOSING, gone).await;
+        }
+        (Source::Tcp { .. }, Sink::WebSocket(_)) => unreachable!("both halves are of one connection"),
     }
 }
 

@@ -24,7 +24,7 @@ mod vonage;
 
 use crate::config::TelephonyConfig;
 use crate::server::app::App;
-use crate::server::auth::{self, Caller};
+use crate::server::auth::{self, Caller, Credential};
 use crate::server::client::Client;
 use crate::server::connection_slots::{ConnectionSlot, ConnectionSlots};
 use crate::server::guard::{expect_frames, refused};
@@ -253,6 +253,13 @@ pub(in crate::server) async fn stream(
     // The path as it was sent: Twilio signs it encoded.
     let signed = Signed { urls: |base: &str| signature::urls(base, uri.path(), true), form: &[] };
     let signed = (provider == Provider::Twilio).then_some(signed);
+    // Twilio takes no query in the address of a stream and signs none: one was added behind its back.
+    if signed.is_some() && app.telephony.auth_token.load().is_some() && uri.query().is_some() {
+        app.security.refused(client, STREAM_ROUTE, 403, "a query that is not signed");
+        let message = "Twilio does not sign the query of a stream. Remove it: a token belongs in the path, and a route or other \
+                       parameters in <Parameter> elements of the TwiML.";
+        return refused(StatusCode::FORBIDDEN, "invalid_signature", message);
+    }
     let caller = match authenticate(&app, (client, STREAM_ROUTE), &headers, token.as_deref(), signed).await {
         Ok(caller) => caller,
         Err(response) => return *response,
@@ -362,7 +369,7 @@ async fn audiosocket_call(app: Arc<App>, stream: TcpStream, client: Client, star
     }
     let arrival = Arrival {
         client,
-        caller: Caller { owner: None, settings: None },
+        caller: Caller { owner: None, settings: None, credential: Credential::Call },
         peer: "audiosocket",
         route: AUDIOSOCKET_ROUTE,
         parameters: Parameters::default(),
@@ -388,7 +395,6 @@ async fn authenticate(
     token: Option<&str>,
     signed: Option<Signed<'_, impl Fn(&str) -> Vec<String>>>,
 ) -> Result<Caller, Box<Response>> {
-    let nobody = Caller { owner: None, settings: None };
     let mut is_signed = false;
     if let (Some(auth_token), Some(signed)) = (app.telephony.auth_token.load_full(), signed) {
         let signature = headers.get(signature::HEADER).and_then(|value| value.to_str().ok()).unwrap_or_default();
@@ -416,7 +422,7 @@ async fn authenticate(
         }
     }
     if is_signed || app.telephony.unauthenticated {
-        return Ok(nobody);
+        return Ok(Caller { owner: None, settings: None, credential: Credential::Call });
     }
     app.security.refused(client, route, 401, "no token");
     let message = "A call needs a token: an API key or a short-lived key behind the provider's name in the path, as the query \

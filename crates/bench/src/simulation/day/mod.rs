@@ -299,19 +299,21 @@ async fn call(hub: Rc<Hub>) {
         let part = dice.next();
         dice.fork(part)
     };
-    for attempt in 0..2 {
-        let admitted = hub.monitor.borrow_mut().admit(hub.now());
+    let mut attempt = 0;
+    let session = loop {
+        let admitted = hub.monitor.borrow_mut().admit(hub.now(), None);
         match admitted {
-            Ok(()) => break,
+            Ok(session) => break session,
             Err(overloaded) => {
                 hub.report.borrow_mut().refused += 1;
                 if attempt == 1 || dice.chance(0.5) {
                     return;
                 }
                 sleep(overloaded.retry_after).await;
+                attempt += 1;
             }
         }
-    }
+    };
     hub.report.borrow_mut().admitted += 1;
     hub.n_sessions.set(hub.n_sessions.get() + 1);
     let handle = hub.setup.open_seeded(Opening::default(), dice.next());
@@ -334,6 +336,7 @@ async fn call(hub: Rc<Hub>) {
     hub.report.borrow_mut().lost += usize::from(is_lost);
     hub.n_sessions.set(hub.n_sessions.get() - 1);
     hub.n_ended.set(hub.n_ended.get() + 1);
+    hub.monitor.borrow_mut().session_ended(session);
 }
 
 /// Why a turn was lost.

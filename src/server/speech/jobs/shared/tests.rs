@@ -59,7 +59,7 @@ async fn file(hub: &Shared, id: &str) -> Vec<u8> {
 #[tokio::test]
 async fn an_attempt_that_lost_its_job_writes_no_more_and_the_next_one_goes_on() {
     let (_server, one, two) = hubs().await;
-    one.add("job_a", None, &wish(), None).await.expect("added");
+    one.add("job_a", (None, usize::MAX), &wish(), None).await.expect("added");
     let (mut first, spec) = next(&one).await;
     assert_eq!((spec.chunks.len(), spec.instructions.as_deref(), spec.seed.is_some()), (2, Some("Whisper."), true));
     first.append(&[1; 100]).await.expect("kept");
@@ -88,7 +88,7 @@ async fn an_attempt_that_lost_its_job_writes_no_more_and_the_next_one_goes_on() 
 #[tokio::test]
 async fn a_write_without_an_answer_is_known_by_what_it_wrote() {
     let (_server, one, _two) = hubs().await;
-    one.add("job_a", None, &wish(), None).await.expect("added");
+    one.add("job_a", (None, usize::MAX), &wish(), None).await.expect("added");
     let (mut claim, _) = next(&one).await;
     let stale = claim.revision;
     claim.append(&[1; 100]).await.expect("kept");
@@ -105,7 +105,7 @@ async fn a_write_without_an_answer_is_known_by_what_it_wrote() {
 #[tokio::test]
 async fn a_removed_job_is_not_written_again() {
     let (_server, one, two) = hubs().await;
-    let job = one.add("job_a", None, &wish(), None).await.expect("added");
+    let job = one.add("job_a", (None, usize::MAX), &wish(), None).await.expect("added");
     let (mut claim, _) = next(&one).await;
     claim.append(&[1; 100]).await.expect("kept");
     two.remove(Viewer::All, &job.id).await.expect("removed");
@@ -123,7 +123,7 @@ async fn a_removed_job_is_not_written_again() {
 #[tokio::test]
 async fn another_voice_begins_anew_and_a_finished_job_leaves_its_file_only() {
     let (_server, one, _two) = hubs().await;
-    one.add("job_a", None, &wish(), None).await.expect("added");
+    one.add("job_a", (None, usize::MAX), &wish(), None).await.expect("added");
     let (mut claim, _) = next(&one).await;
     claim.append(&[1; 100]).await.expect("kept");
     claim.revoice("w").await.expect("changed");
@@ -142,8 +142,8 @@ async fn another_voice_begins_anew_and_a_finished_job_leaves_its_file_only() {
 async fn jobs_are_their_owners() {
     let (_server, one, two) = hubs().await;
     let key = |n: u8| KeyId::new([n; 16]);
-    one.add("job_a", Some(key(1)), &wish(), None).await.expect("added");
-    one.add("job_b", Some(key(2)), &wish(), None).await.expect("added");
+    one.add("job_a", (Some(key(1)), usize::MAX), &wish(), None).await.expect("added");
+    one.add("job_b", (Some(key(2)), usize::MAX), &wish(), None).await.expect("added");
     for (viewer, sees) in [
         (Viewer::All, [true, true]),
         (Viewer::Key(key(1)), [true, false]),
@@ -166,12 +166,12 @@ async fn jobs_are_their_owners() {
 async fn where_jetstream_is_full_nothing_half_made_is_left() {
     let (_server, one, two) = hubs_with(1 << 20, Bounds { bytes: 1 << 30, ..BOUNDS }).await;
     let large = SpeechSpec { chunks: vec!["x".repeat(2 << 20)], ..wish() };
-    let error = one.add("job_a", None, &large, None).await.expect_err("no room");
+    let error = one.add("job_a", (None, usize::MAX), &large, None).await.expect_err("no room");
     assert_eq!((error.status, error.code), (StatusCode::INSUFFICIENT_STORAGE, "storage_failed"));
     assert_eq!(two.job_for(Viewer::All, "job_a").await.expect_err("none").code, "job_not_found");
     assert_eq!((one.jetstream.audio().count().await, one.n_open()), (Ok(0), 0));
     // A job that finds no room for its sound fails and leaves room for the next one.
-    one.add("job_b", None, &wish(), None).await.expect("added");
+    one.add("job_b", (None, usize::MAX), &wish(), None).await.expect("added");
     let (mut claim, _) = next(&one).await;
     claim.append(&vec![1; 200_000]).await.expect("kept");
     let Err(Stop::Failed(failure)) = claim.append(&vec![1; 400_000]).await else { panic!("it fits") };
@@ -184,4 +184,23 @@ async fn where_jetstream_is_full_nothing_half_made_is_left() {
     timeout(SOON, one.tasks.wait()).await.expect("removed");
     assert_eq!(one.jetstream.audio().count().await, Ok(0));
     one.jetstream.audio().put("x", &vec![0; 900_000], None).await.expect("there is room again");
+}
+
+#[tokio::test]
+async fn keys_of_a_cluster_take_turns_and_leave_places_to_others() {
+    let key = |n: u8| KeyId::new([n; 16]);
+    let (_server, one, _two) = hubs_with(64 << 20, Bounds { n_open: 20, ..BOUNDS }).await;
+    for n in 0..8 {
+        one.add(&format!("job_a{n}"), (Some(key(1)), 8), &wish(), None).await.expect("added");
+    }
+    let error = one.add("job_a8", (Some(key(1)), 8), &wish(), None).await.expect_err("its share");
+    assert_eq!(error.code, "too_many_jobs");
+    one.add("job_b0", (Some(key(2)), 8), &wish(), None).await.expect("another key");
+    let (first, _) = next(&one).await;
+    let (second, _) = next(&one).await;
+    assert_eq!((first.job().id.as_str(), second.job().id.as_str()), ("job_a0", "job_b0"));
+    // A turn that does not come holds up nothing for long.
+    one.index().records.get_mut("job_b0").expect("known").1.as_mut().expect("there").status = "queued".into();
+    let (third, _) = next(&one).await;
+    assert!(third.job().id.starts_with("job_a"));
 }
