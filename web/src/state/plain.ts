@@ -104,6 +104,11 @@ export function noticeOf(problem: Problem | null): Notice | null {
       const text = [problem.message, 'Send the recording again, repeat what you said, or type it below.'].filter(Boolean).join(' ');
       return { ...hub('Your words could not be transcribed', text), action: 'repeat' };
     }
+    case 'tools': {
+      const { limit } = problem;
+      if (limit.kind === 'unknown') return info('The model called a function that is not there', `This page has no function “${limit.name}”. The model was asked to answer without functions.`);
+      return info('The model called functions without end', `After ${limit.rounds} rounds it was asked to answer without them.`);
+    }
     case 'response':
       return hub('The answer failed', problem.message ?? 'The hub could not finish it. Please ask again.');
   }

@@ -27,7 +27,7 @@ import { Resumption } from './resumption.js';
 import { Sound } from './sound.js';
 import { Store } from './store.js';
 import { Tap, type WireEvent } from './tap.js';
-import { type Tool, ToolCalls } from './tool_calls.js';
+import { type Tool, ToolCalls, type ToolLimit } from './tool_calls.js';
 import { UserAudio } from './user_audio.js';
 import { WakeLock } from './wake_lock.js';
 
@@ -67,6 +67,8 @@ export interface ConversationOptions {
   captions?: readonly Caption[];
   /** Functions that the model may call. */
   tools?: readonly Tool[];
+  /** Responses in a row that may call functions, after which the model is asked without them; default 8. */
+  maxToolRounds?: number;
   /**
    * Address of `worklets.js` of this package, for pages whose Content-Security-Policy forbids `blob:` scripts. Default:
    * a blob of the same code.
@@ -161,7 +163,8 @@ export class Conversation {
     this.#devices = { ...options.devices };
     this.#tools = options.tools ?? [];
     if (options.captions) this.#store.dispatch({ kind: 'captions', captions: options.captions });
-    this.#calls = new ToolCalls(this.#tools, (event) => this.send(event), () => this.#isSilent);
+    const limited = (limit: ToolLimit) => this.#report({ kind: 'tools', limit });
+    this.#calls = new ToolCalls(this.#tools, (event) => this.send(event), () => this.#isSilent, limited, options.maxToolRounds);
     const { signal } = this.#closed;
     window.addEventListener('online', () => this.#isLost() && this.retry(), { signal });
     window.addEventListener('pagehide', () => this.stop(), { signal });

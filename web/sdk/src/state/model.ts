@@ -33,13 +33,15 @@ export interface ReplyCaption {
   responseId: string;
   text: string;
   textDone: boolean;
-  /** False until audio arrives. */
+  /** Whether it is spoken; false until audio, or words that are spoken, arrive. */
   sound: boolean;
   /** Audio received and played of this item, in milliseconds. */
   receivedMs: number;
   playedMs: number;
   audioDone: boolean;
-  /** Number of characters shown as spoken; never decreases while the response plays. */
+  /** The hub made it to its end: its text and its audio are all there will be. */
+  whole: boolean;
+  /** Number of characters shown as spoken; never decreases while the response plays. Of a reply that was stopped, what the hub says was heard. */
   revealed: number;
   /** `cut`: interrupted by the user; `lost`: interrupted by a lost connection. */
   status: 'coming' | 'done' | 'cut' | 'lost' | 'failed';

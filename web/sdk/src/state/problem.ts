@@ -2,6 +2,7 @@
 
 import type { MicrophoneFault } from '../audio/microphone.js';
 import type { Readiness } from '../session/hub.js';
+import type { ToolLimit } from '../session/tool_calls.js';
 
 /** At most one is current. Times are `Date.now()`. */
 export type Problem =
@@ -35,7 +36,9 @@ export type Problem =
   | { kind: 'unreadable'; message: string }
   /** The user's words could not be transcribed; `retry` sends the recording again. */
   | { kind: 'transcription'; message: string | null }
-  | { kind: 'response'; message: string | null };
+  | { kind: 'response'; message: string | null }
+  /** The model was asked without functions: it called one that there is not, or called without end. */
+  | { kind: 'tools'; limit: ToolLimit };
 
 const ABOUT_LINK: ReadonlySet<Problem['kind']> = new Set(['full', 'loading', 'unreachable', 'gave-up', 'reconnecting', 'resuming', 'key']);
 
