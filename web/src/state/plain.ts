@@ -76,6 +76,8 @@ export function noticeOf(problem: Problem | null): Notice | null {
       return { ...link('The hub is getting ready', 'Its engines are loading. This page continues automatically.', null), tone: 'info' };
     case 'unreachable':
       return link('The hub does not answer', 'It may be switched off, or the network is down. The conversation stays on this page.', 'retry');
+    case 'origin':
+      return link('The hub does not allow this page', 'Its operator can add the origin of this page to server.allowed_origins.', 'retry');
     case 'gave-up':
       return link('The connection could not be restored', 'The conversation stays here. Try again when the hub is back.', 'retry');
     case 'reconnecting': {

@@ -43,6 +43,8 @@ export function wordsOf(problem: Problem): string {
       return 'The assistant is getting ready. This continues by itself.';
     case 'unreachable':
       return 'The assistant does not answer. Try again in a moment.';
+    case 'origin':
+      return 'This page may not use the assistant: the hub does not allow its origin.';
     case 'gave-up':
       return 'The connection could not be restored. What was said stays here.';
     case 'reconnecting':

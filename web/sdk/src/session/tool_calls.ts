@@ -17,7 +17,6 @@ export interface Tool extends ToolDefinition {
 /** Why the model gets no more functions until the user says something. */
 export type ToolLimit = { kind: 'unknown'; name: string } | { kind: 'rounds'; rounds: number };
 
-const TIMEOUT_MS = 30_000;
 /** Responses in a row that may call functions before the user says something again. */
 export const MAX_ROUNDS = 8;
 /** Calls that are remembered; a hub goes back by few. */
@@ -147,8 +146,9 @@ export class ToolCalls {
     while (this.#calls.length > MAX_CALLS) this.#calls.shift()?.abort.abort();
     const tool = this.#tools.get(name);
     if (!tool) this.#unknown ??= name;
-    const answer = this.#isOver ? Promise.resolve(failure('No more functions can be called now.')) : outputOf(tool, name, args, call.abort);
-    void answer.then((output) => {
+    const refusal = this.#isOver ? 'No more functions can be called now.' : `There is no function '${name}'.`;
+    const answer = tool && !this.#isOver ? run(tool, args, call.abort) : Promise.resolve(failure(refusal));
+    void answer.catch((cause: unknown) => failure(String(cause))).then((output) => {
       if (!this.#calls.includes(call)) return;
       call.output = output;
       this.#send(callOutput(callId, output));
@@ -170,28 +170,7 @@ export class ToolCalls {
   }
 }
 
-async function outputOf(tool: Tool | undefined, name: string, text: string, abort: AbortController): Promise<string> {
-  if (!tool) return failure(`There is no function '${name}'.`);
-  const timeoutMs = tool.timeoutMs ?? TIMEOUT_MS;
-  let timer: ReturnType<typeof setTimeout> | undefined;
-  const late = new Promise<never>((_, reject) => {
-    timer = setTimeout(() => {
-      reject(new Error(`No result after ${timeoutMs} ms.`));
-      abort.abort();
-    }, timeoutMs);
-  });
-  try {
-    const args: unknown = text === '' ? {} : JSON.parse(text);
-    if (typeof args !== 'object' || args === null || Array.isArray(args)) return failure('The arguments are not an object.');
-    const value = await Promise.race([tool.call(args as Record<string, unknown>, abort.signal), late]);
-    return typeof value === 'string' ? value : (JSON.stringify(value) ?? 'null');
-  } catch (cause) {
-    return failure(cause instanceof Error ? cause.message : String(cause));
-  } finally {
-    clearTimeout(timer);
-  }
-}
+/** The code that runs a function is loaded when one is called. */
+const run = async (tool: Tool, args: string, abort: AbortController) => (await import('./tool_run.js')).outputOf(tool, args, abort);
 
-function failure(message: string): string {
-  return JSON.stringify({ error: message });
-}
+const failure = (message: string) => JSON.stringify({ error: message });

@@ -18,6 +18,8 @@ export type Problem =
   /** The hub loads its engines; the conversation begins by itself. */
   | { kind: 'loading' }
   | { kind: 'unreachable' }
+  /** The hub answers, and does not let pages of this origin connect: the operator's `server.allowed_origins`. */
+  | { kind: 'origin' }
   /** The hub does not answer any more; `retry` tries again. */
   | { kind: 'gave-up' }
   /** A new session is tried at `untilMs`; `why`: what is known of the cause. */
@@ -40,7 +42,7 @@ export type Problem =
   /** The model was asked without functions: it called one that there is not, or called without end. */
   | { kind: 'tools'; limit: ToolLimit };
 
-const ABOUT_LINK: ReadonlySet<Problem['kind']> = new Set(['full', 'loading', 'unreachable', 'gave-up', 'reconnecting', 'resuming', 'key']);
+const ABOUT_LINK: ReadonlySet<Problem['kind']> = new Set(['full', 'loading', 'unreachable', 'origin', 'gave-up', 'reconnecting', 'resuming', 'key']);
 
 /** Whether a problem is over once the connection is there. */
 export function isAboutLink(problem: Problem | null): boolean {
