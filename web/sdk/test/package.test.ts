@@ -8,15 +8,15 @@ import { gzipSync } from 'node:zlib';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 
 /** Of the module that every page loads, and of what that imports; in bytes after gzip. */
-const MAX_MODULE_BYTES = 15_360;
+const MAX_MODULE_BYTES = 15_500;
 /** Of all that a conversation by WebSocket loads: the worklets come with the first one. */
-const MAX_CONVERSATION_BYTES = 17_900;
+const MAX_CONVERSATION_BYTES = 18_000;
 /** Of what calls by WebRTC load in addition. */
 const MAX_WEBRTC_BYTES = 2_000;
 /** Of `<antiphon-voice>` on top of the module. */
 const MAX_ELEMENT_BYTES = 5_000;
 /** Of what a hub serves for one script tag: all of the above but the worklets, in one file. */
-const MAX_SCRIPT_BYTES = 22_000;
+const MAX_SCRIPT_BYTES = 22_200;
 
 const sdk = fileURLToPath(new URL('..', import.meta.url));
 const web = join(sdk, '..');

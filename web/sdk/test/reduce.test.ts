@@ -198,6 +198,25 @@ describe('reply captions', () => {
     expect(state.problem).toEqual({ kind: 'response', message: 'no voice' });
   });
 
+  it('play on what came of an answer that broke off', () => {
+    const failed: ServerEvent = { type: 'response.done', response: { id: 'r', status: 'failed', status_details: { error: { message: 'gone' } } } };
+    const broke = run(live, ...question, ...answering, received(2000), failed);
+    expect(isWanted(broke, 'a')).toBe(true);
+    const heard = run(broke, plays(2000, ['a']));
+    expect(parts(reply(heard)!)).toEqual({ spoken: TEXT, unspoken: '' });
+    expect([reply(heard)?.status, phaseOf(heard)]).toEqual(['failed', 'listening']);
+    expect(history(heard.captions, new Set(), 1).at(-1)?.text).toBe(TEXT);
+  });
+
+  it('say that there was no answer, which a call of a function is not', () => {
+    const over = (...output: object[]) => run(live, ...question, created, { type: 'response.done', response: { id: 'r', status: 'completed', output } } as ServerEvent);
+    const message = (transcript: string) => ({ id: 'a', type: 'message', content: [{ type: 'output_audio', transcript }] });
+    expect(over().problem).toEqual({ kind: 'empty' });
+    expect(over(message('')).problem).toEqual({ kind: 'empty' });
+    expect([over(message('Noon.')).problem, over({ id: 'c', type: 'function_call' }).problem, over(message(''), { id: 'c', type: 'function_call' }).problem]).toEqual([null, null, null]);
+    expect(run(live, created, done('completed')).problem).toBeNull();
+  });
+
   it('carry the timeline of their response and one latency', () => {
     const state = run(live, ...question, ...answering, { type: 'antiphon.timeline', item_id: 'x', response_id: 'r', marks: { first_audio_sent: 9 }, tts_network_ms: 2 }, { kind: 'latency', itemId: 'a', ms: 20 }, { kind: 'latency', itemId: 'a', ms: 99 });
     expect(reply(state)).toMatchObject({ marks: { first_audio_sent: 9 }, hops: { tts_network_ms: 2 }, latencyMs: 20 });

@@ -18,7 +18,11 @@ const created = (id: string) => take({ type: 'response.created', response: { id 
 const done = (id: string, status = 'completed') => take({ type: 'response.done', response: { id, status } });
 const call = (response_id: string, call_id: string, name = 'weather', args = '{"city":"Rome"}') =>
   take({ type: 'response.output_item.done', response_id, item: { id: `item_${call_id}`, type: 'function_call', status: 'completed', call_id, name, arguments: args } });
-const settled = () => new Promise((resolve) => setTimeout(resolve));
+/** What runs a function is loaded when one is called. */
+const settled = async () => {
+  await vi.dynamicImportSettled();
+  await new Promise((resolve) => setTimeout(resolve));
+};
 
 function begin(...tools: Tool[]): void {
   sent = [];
@@ -71,6 +75,7 @@ it('waits for another turn that began meanwhile, and asks after it', async () =>
   call('r1', 'c1');
   done('r1');
   created('r2');
+  await settled();
   finish('late');
   await settled();
   expect(asked()).toHaveLength(0);

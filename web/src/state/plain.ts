@@ -106,6 +106,8 @@ export function noticeOf(problem: Problem | null): Notice | null {
       const text = [problem.message, 'Send the recording again, repeat what you said, or type it below.'].filter(Boolean).join(' ');
       return { ...hub('Your words could not be transcribed', text), action: 'repeat' };
     }
+    case 'empty':
+      return hub('The answer was empty', 'The language model answered without a word. Ask again, in other words.');
     case 'tools': {
       const { limit } = problem;
       if (limit.kind === 'unknown') return info('The model called a function that is not there', `This page has no function “${limit.name}”. The model was asked to answer without functions.`);

@@ -63,6 +63,8 @@ export function wordsOf(problem: Problem): string {
       return 'Your words could not be transcribed. Send the recording again, repeat them, or type.';
     case 'response':
       return 'The answer failed. Please ask again.';
+    case 'empty':
+      return 'There was no answer. Please ask again, in other words.';
     case 'tools':
       return 'The assistant tried what it cannot do, and answered without it.';
   }

@@ -39,6 +39,7 @@ export interface Item {
 export interface ResponseObject {
   id: string;
   status?: string;
+  output?: Item[];
   status_details?: { type?: string; reason?: string; error?: { message?: string; code?: string } | null } | null;
 }
 

@@ -39,6 +39,8 @@ export type Problem =
   /** The user's words could not be transcribed; `retry` sends the recording again. */
   | { kind: 'transcription'; message: string | null }
   | { kind: 'response'; message: string | null }
+  /** The model answered without a word. */
+  | { kind: 'empty' }
   /** The model was asked without functions: it called one that there is not, or called without end. */
   | { kind: 'tools'; limit: ToolLimit };
 

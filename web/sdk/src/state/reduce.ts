@@ -2,7 +2,7 @@
 // effects of the same events on the loudspeaker are in `effects.ts`.
 
 import type { QueueState } from '../audio/queue.js';
-import type { Hops, Item, ServerEvent, TimelineMarks } from '../protocol/events.js';
+import type { Hops, Item, ResponseObject, ServerEvent, TimelineMarks } from '../protocol/events.js';
 import { heardChars, learnRate, revealedChars } from './captions.js';
 import type { HubStatus } from '../session/hub.js';
 import type { Caption, Link, ReplyCaption, State, UserCaption, Voice } from './model.js';
@@ -125,7 +125,7 @@ function onResponse(state: State, event: ServerEvent): State {
     case 'response.output_audio.done':
       return withReply(state, event.item_id, (reply) => ({ ...reply, audioDone: true }));
     case 'response.done':
-      return onResponseDone(state, event.response.id, event.response.status, event.response.status_details?.error?.message);
+      return onResponseDone(state, event.response);
     case 'output_audio_buffer.cleared':
       return { ...endAll(state, 'cut', (reply) => reply.responseId === event.response_id), playback: 'idle' };
     case 'conversation.item.truncated':
@@ -218,16 +218,26 @@ function onPlayback(state: State, action: Extract<Action, { kind: 'playback' }>)
   if (action.state === 'playing') next.awaiting = false;
   if (action.itemId !== null) {
     next = withReply(next, action.itemId, (reply) =>
-      reply.status === 'coming' ? reveal(state, { ...reply, playedMs: Math.max(reply.playedMs, action.playedMs) }) : reply,
+      plays(reply) ? reveal(state, { ...reply, playedMs: Math.max(reply.playedMs, action.playedMs) }) : reply,
     );
   }
   for (const id of action.finished) {
     const reply = next.captions.find((caption): caption is ReplyCaption => caption.role === 'assistant' && caption.id === id);
-    if (!reply || reply.status !== 'coming') continue;
+    if (!reply || !plays(reply)) continue;
+    // All that was said of an answer that broke off was heard.
+    if (reply.status === 'failed') {
+      next = withReply({ ...next, awaiting: false }, id, shown);
+      continue;
+    }
     next = { ...next, awaiting: false, charsPerSecond: learnRate(next.charsPerSecond, reply) };
     next = withReply(next, id, (r) => ({ ...shown(r), status: 'done' }));
   }
   return next;
+}
+
+/** What came of an answer that broke off is played. */
+function plays({ status }: ReplyCaption): boolean {
+  return status === 'coming' || status === 'failed';
 }
 
 /** A queue that underruns in the middle of an item still counts as speaking. */
@@ -238,7 +248,8 @@ function playbackOf(state: State, queue: QueueState, itemId: string | null): Sta
   return stumbled ? state.playback : 'idle';
 }
 
-function onResponseDone(state: State, id: string, status?: string, message?: string): State {
+function onResponseDone(state: State, { id, status, status_details, output }: ResponseObject): State {
+  const message = status_details?.error?.message;
   const next: State = { ...state, responseId: state.responseId === id ? null : state.responseId };
   const mine = (reply: ReplyCaption) => reply.responseId === id;
   if (status === 'cancelled') return { ...endAll(next, 'cut', mine), awaiting: false };
@@ -256,7 +267,8 @@ function onResponseDone(state: State, id: string, status?: string, message?: str
   );
   // Audio of a paced response is still arriving when the response is done; without audio the wait is over.
   const sounding = captions.some((caption) => caption.role === 'assistant' && mine(caption) && caption.status === 'coming');
-  return { ...next, captions, awaiting: sounding && next.awaiting };
+  const isEmpty = status === 'completed' && output?.every(({ type, content }) => type === 'message' && !content?.some(({ text, transcript }) => text || transcript));
+  return { ...next, captions, awaiting: sounding && next.awaiting, ...(isEmpty && { problem: { kind: 'empty' } }) };
 }
 
 function onTimeline(state: State, responseId: string, marks: TimelineMarks, hops: Hops): State {
