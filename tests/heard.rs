@@ -61,9 +61,17 @@ async fn the_first_sound_is_when_the_client_says_on_its_own_clock() {
     let report = json!({"type": "output_audio_buffer.played", "item_id": item, "audio_end_ms": 10, "at_ms": clock.ms(),
                         "first_sound_ms": sounded, "n_underruns": 2, "underrun_ms": 70});
     socket.send(report).await;
+    // The client learns the figure of the record: of the events of a turn, the last one has it.
+    let told = loop {
+        let event = socket.until("antiphon.timeline").await.pop().expect("the timeline");
+        if !event["marks"]["first_audio_heard"].is_null() {
+            break event;
+        }
+    };
     let turn = turn(&hub, |turn| turn["settled"] == true).await;
     assert_eq!(turn["heard_by"], "report");
     let marks = &turn["marks"];
+    assert_eq!(told["marks"]["first_audio_heard"], marks["first_audio_heard"]);
     let heard = ms(&marks["first_audio_heard"]);
     assert!(heard - ms(&marks["first_audio_sent"]) >= 35.0, "{turn}");
     assert_eq!(ms(&turn["voice_to_voice_ms"]), heard);

@@ -36,6 +36,7 @@ pub(super) async fn ready(State(app): State<Arc<App>>) -> Response {
         "load": app.load.report(),
         "webrtc": app.webrtc.is_some(),
         "detects_language": engines.stt.detects_language(),
+        "languages": heard_languages(&app),
         "engines": {
             "vad": engines.vad.name(),
             "stt": engines.stt.name(),
@@ -51,6 +52,21 @@ pub(super) async fn ready(State(app): State<Arc<App>>) -> Response {
     }
     let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     (status, Json(body)).into_response()
+}
+
+/// The codes of the languages that the recognizer knows; null where that is not known, as of a server.
+fn heard_languages(app: &App) -> Value {
+    let served = app.models.served();
+    let Some(recognizer) = served.iter().find(|served| served.stage == "stt") else { return Value::Null };
+    // Its model is a part of the program.
+    if recognizer.engine == "sphinx" {
+        return json!(["en"]);
+    }
+    let (Some(manager), Some(model)) = (app.models.manager(), &recognizer.model) else { return Value::Null };
+    match manager.catalog().find(model) {
+        Ok(found) if !found.entry.languages.is_empty() => json!(found.entry.languages),
+        _ => Value::Null,
+    }
 }
 
 /// Model and host of each remote engine. Empty if keys are configured: a probe needs no key, and the addresses behind a

@@ -19,7 +19,9 @@ impl Actor {
             underruns: report.n_underruns.map(|n| (n, ms(report.underrun_ms.unwrap_or_default()))),
             stopped_at: report.stopped.then(|| ms(report.audio_end_ms)),
         };
-        self.timeline.played(&report.item_id, played, now);
+        if let Some(event) = self.timeline.played(&report.item_id, played, now).filter(|_| self.is_framed()) {
+            self.send(None, &event);
+        }
         // What the client has handed to its loudspeaker is heard a little later.
         let ahead = if report.stopped { Duration::ZERO } else { at.since(now) };
         let audio_end_ms = u64::from(report.audio_end_ms).saturating_sub(ahead.as_millis() as u64);

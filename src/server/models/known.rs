@@ -11,7 +11,6 @@ use antiphon_registry::{OnDisk, Stage, locate, on_disk};
 use arc_swap::ArcSwap;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
-use tokio::sync::watch;
 
 pub(in crate::server) struct Models {
     manager: Option<Arc<EngineManager>>,

@@ -220,6 +220,9 @@ describe('reply captions', () => {
   it('carry the timeline of their response and one latency', () => {
     const state = run(live, ...question, ...answering, { type: 'antiphon.timeline', item_id: 'x', response_id: 'r', marks: { first_audio_sent: 9 }, tts_network_ms: 2 }, { kind: 'latency', itemId: 'a', ms: 20 }, { kind: 'latency', itemId: 'a', ms: 99 });
     expect(reply(state)).toMatchObject({ marks: { first_audio_sent: 9 }, hops: { tts_network_ms: 2 }, latencyMs: 20 });
+    // The hub's record of the turn has one figure, and so has the page.
+    const known = run(state, { type: 'antiphon.timeline', item_id: 'x', response_id: 'r', marks: { first_audio_sent: 9, first_audio_heard: 31 } }, { kind: 'latency', itemId: 'a', ms: 99 });
+    expect(reply(known)?.latencyMs).toBe(31);
   });
 });
 

@@ -10,6 +10,8 @@ export interface TimelineMarks {
   first_chunk?: number;
   tts_first_audio?: number;
   first_audio_sent?: number;
+  /** By this client's report. */
+  first_audio_heard?: number;
 }
 
 /** Milliseconds of a stage's time that the way to its worker and back took; absent where the engine runs in the hub. */

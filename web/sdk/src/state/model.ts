@@ -45,7 +45,10 @@ export interface ReplyCaption {
   revealed: number;
   /** `cut`: interrupted by the user; `lost`: interrupted by a lost connection. */
   status: 'coming' | 'done' | 'cut' | 'lost' | 'failed';
-  /** From the last loud microphone sample (or the Enter key) to the first sound rendered by the worklet. */
+  /**
+   * From the end of the user's speech (or the Enter key) to the first sound. Of a spoken turn the hub's figure, by this client's
+   * report; until that is known, from the last loud microphone sample to the first sound rendered by the worklet.
+   */
   latencyMs: number | null;
   marks: TimelineMarks | null;
   hops: Hops;

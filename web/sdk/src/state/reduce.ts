@@ -272,7 +272,7 @@ function onResponseDone(state: State, { id, status, status_details, output }: Re
 }
 
 function onTimeline(state: State, responseId: string, marks: TimelineMarks, hops: Hops): State {
-  return { ...state, captions: mapReplies(state.captions, (reply) => (reply.responseId === responseId ? { ...reply, marks, hops } : reply)) };
+  return { ...state, captions: mapReplies(state.captions, (reply) => (reply.responseId === responseId ? { ...reply, marks, hops, latencyMs: marks.first_audio_heard ?? reply.latencyMs } : reply)) };
 }
 
 function finishText(state: State, reply: ReplyCaption, text: string): ReplyCaption {
