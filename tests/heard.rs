@@ -104,9 +104,11 @@ async fn a_clock_that_is_wrong_hears_nothing_before_it_was_sent() {
 
 #[tokio::test]
 async fn a_reply_that_was_heard_to_its_end_is_recorded_so_when_the_client_leaves() {
-    let hub =
-        Hub::start(engines(FakeStt::default(), FakeLlm::says(["Ten past ten."]), FakeTts::default()), Config::default())
-            .await;
+    let hub = Hub::start(
+        engines(FakeStt::default(), FakeLlm::says(["Ten past ten."]), FakeTts::default()),
+        Config::default(),
+    )
+    .await;
     let mut socket = hub.connect("?audio=pcm16").await;
     let item = json!({"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Hello?"}]});
     socket.send(json!({"type": "conversation.item.create", "item": item})).await;

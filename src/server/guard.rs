@@ -68,7 +68,8 @@ fn judged(app: &App, client: Client, request: &Request) -> Result<(), Box<Respon
             Ok(())
         }
         Err((FOREIGN_ORIGIN, message)) => {
-            let origin = request.headers().get(header::ORIGIN).and_then(|origin| origin.to_str().ok()).unwrap_or_default();
+            let origin =
+                request.headers().get(header::ORIGIN).and_then(|origin| origin.to_str().ok()).unwrap_or_default();
             let origin: String = origin.chars().take(MAX_LOGGED_ORIGIN).collect();
             let reason = format!("{FOREIGN_ORIGIN} {origin:?}; to allow its pages, add it to server.allowed_origins");
             refuse(StatusCode::FORBIDDEN, "forbidden", message, &reason)

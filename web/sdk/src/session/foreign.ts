@@ -1,10 +1,11 @@
 // Tells a hub that refuses the page's origin from one that does not answer: browsers give both the same error. Loaded when a
 // hub of another origin cannot be read.
 
-/** Whether something answers there, to pages of its own. It says in the console what the operator can do. */
-export async function isRefused(url: URL, timeoutMs: number): Promise<boolean> {
+/** Whether a hub answers there, to pages of other origins. It says in the console what its operator can do. */
+export async function isRefused(base: string, timeoutMs: number): Promise<boolean> {
+  const url = new URL('sdk/worklets.js', base);
   try {
-    // The answer cannot be read; that there is one is what is asked for.
+    // A file that any page may load. It cannot be read here; that there is an answer is what is asked for.
     await fetch(url, { mode: 'no-cors', cache: 'no-store', signal: AbortSignal.timeout(timeoutMs) });
   } catch {
     return false;

@@ -48,7 +48,7 @@ export async function readiness(base: string): Promise<Readiness> {
     const answer = await fetch(url, { cache: 'no-store', signal: AbortSignal.timeout(TIMEOUT_MS) });
     return readinessFrom(answer.status, await answer.json());
   } catch {
-    const isForeign = url.origin !== globalThis.location?.origin && (await import('./foreign.js').then((foreign) => foreign.isRefused(url, TIMEOUT_MS), () => false));
+    const isForeign = url.origin !== globalThis.location?.origin && (await import('./foreign.js').then((foreign) => foreign.isRefused(base, TIMEOUT_MS), () => false));
     return { kind: isForeign ? 'origin' : 'unreachable' };
   }
 }
