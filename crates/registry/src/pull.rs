@@ -289,12 +289,15 @@ pub(super) struct Lock {
     path: PathBuf,
     /// The lock lasts as long as the file is open.
     file: File,
+    /// The folder of models was made for it, and goes with it if it is still empty.
+    made_dir: bool,
 }
 
 impl Lock {
     /// Acquires the model's lock without waiting.
     pub(super) fn take(config: &ModelsConfig, name: &str) -> Result<Self, RegistryError> {
         let dir = Path::new(&config.dir);
+        let made_dir = !dir.exists();
         std::fs::create_dir_all(dir).map_err(RegistryError::disk(dir, "the folder of models.dir cannot be created"))?;
         let path: PathBuf = dir.join(format!(".{name}.lock"));
         for _ in 0..MAX_LOCK_ATTEMPTS {
@@ -302,7 +305,7 @@ impl Lock {
             let file = file.map_err(RegistryError::disk(&path, "cannot be written"))?;
             match file.try_lock() {
                 // The holder before may have removed it since it was opened: a lock that nobody else can see.
-                Ok(()) if is_at(&file, &path) => return Ok(Self { path, file }),
+                Ok(()) if is_at(&file, &path) => return Ok(Self { path, file, made_dir }),
                 Ok(()) => {}
                 Err(TryLockError::WouldBlock) => break,
                 Err(TryLockError::Error(error)) => return Err(RegistryError::disk(&path, "cannot be locked")(error)),
@@ -316,6 +319,9 @@ impl Drop for Lock {
     fn drop(&mut self) {
         if is_at(&self.file, &self.path) {
             let _ = std::fs::remove_file(&self.path);
+        }
+        if let Some(dir) = self.path.parent().filter(|_| self.made_dir) {
+            let _ = std::fs::remove_dir(dir);
         }
     }
 }

@@ -117,6 +117,9 @@ async fn a_pull_that_brings_nothing_leaves_nothing() {
     let closed = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
     bench.config.mirror = format!("http://{closed}/");
     bench.fails("cannot be reached").await;
+    assert!(!Path::new(&bench.config.dir).exists(), "the folder did not exist before");
+    std::fs::create_dir(&bench.config.dir).unwrap();
+    bench.fails("cannot be reached").await;
     let left: Vec<_> = std::fs::read_dir(&bench.config.dir).unwrap().map(|e| e.unwrap().file_name()).collect();
     assert!(left.is_empty(), "{left:?}");
     // What came is kept, and the lock is not.
