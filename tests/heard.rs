@@ -117,6 +117,8 @@ async fn a_reply_that_was_heard_to_its_end_is_recorded_so_when_the_client_leaves
     // It leaves in the moment in which it has heard the last of it.
     let item = reply_item(&socket);
     socket.send(json!({"type": "output_audio_buffer.played", "item_id": item, "audio_end_ms": 650})).await;
+    socket.send(json!({"type": "antiphon.clock.ping", "client_ms": 1})).await;
+    socket.until("antiphon.clock.pong").await;
     drop(socket);
     let turn = turn(&hub, |turn| turn["settled"] == true).await;
     assert_eq!((&turn["heard"], &turn["audio"]["heard_ms"]), (&json!("Ten past ten."), &json!(650.0)), "{turn}");
