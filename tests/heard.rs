@@ -61,9 +61,17 @@ async fn the_first_sound_is_when_the_client_says_on_its_own_clock() {
     let report = json!({"type": "output_audio_buffer.played", "item_id": item, "audio_end_ms": 10, "at_ms": clock.ms(),
                         "first_sound_ms": sounded, "n_underruns": 2, "underrun_ms": 70});
     socket.send(report).await;
+    // The client learns the figure of the record: of the events of a turn, the last one has it.
+    let told = loop {
+        let event = socket.until("antiphon.timeline").await.pop().expect("the timeline");
+        if !event["marks"]["first_audio_heard"].is_null() {
+            break event;
+        }
+    };
     let turn = turn(&hub, |turn| turn["settled"] == true).await;
     assert_eq!(turn["heard_by"], "report");
     let marks = &turn["marks"];
+    assert_eq!(told["marks"]["first_audio_heard"], marks["first_audio_heard"]);
     let heard = ms(&marks["first_audio_heard"]);
     assert!(heard - ms(&marks["first_audio_sent"]) >= 35.0, "{turn}");
     assert_eq!(ms(&turn["voice_to_voice_ms"]), heard);
@@ -95,6 +103,28 @@ async fn a_clock_that_is_wrong_hears_nothing_before_it_was_sent() {
 }
 
 #[tokio::test]
+async fn a_reply_that_was_heard_to_its_end_is_recorded_so_when_the_client_leaves() {
+    let hub = Hub::start(
+        engines(FakeStt::default(), FakeLlm::says(["Ten past ten."]), FakeTts::default()),
+        Config::default(),
+    )
+    .await;
+    let mut socket = hub.connect("?audio=pcm16").await;
+    let item = json!({"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Hello?"}]});
+    socket.send(json!({"type": "conversation.item.create", "item": item})).await;
+    socket.send(json!({"type": "response.create"})).await;
+    socket.until("response.output_audio.done").await;
+    // It leaves in the moment in which it has heard the last of it.
+    let item = reply_item(&socket);
+    socket.send(json!({"type": "output_audio_buffer.played", "item_id": item, "audio_end_ms": 650})).await;
+    socket.send(json!({"type": "antiphon.clock.ping", "client_ms": 1})).await;
+    socket.until("antiphon.clock.pong").await;
+    drop(socket);
+    let turn = turn(&hub, |turn| turn["settled"] == true).await;
+    assert_eq!((&turn["heard"], &turn["audio"]["heard_ms"]), (&json!("Ten past ten."), &json!(650.0)), "{turn}");
+}
+
+#[tokio::test]
 async fn a_barge_in_keeps_the_words_up_to_where_playback_stopped() {
     // Each word takes 250 ms.
     let llm = FakeLlm::says([&"long ".repeat(40)[..], "Fine."]);
@@ -109,9 +139,14 @@ async fn a_barge_in_keeps_the_words_up_to_where_playback_stopped() {
     socket.until_frames(20).await;
     let item = reply_item(&socket);
     speak(&mut socket, &mut sequence, &loud(400)).await;
-    socket.until("output_audio_buffer.cleared").await;
+    let events = socket.until("output_audio_buffer.cleared").await;
+    let heard = events.iter().find(|event| event["type"] == "antiphon.item.heard").expect("the words of the history");
+    assert_eq!(heard["item_id"], json!(item));
+    assert!("long ".repeat(40).starts_with(heard["transcript"].as_str().expect("words")), "{heard}");
     let report = |ms: u32, stopped: bool| json!({"type": "output_audio_buffer.played", "item_id": item, "audio_end_ms": ms, "stopped": stopped});
     socket.send(report(300, true)).await;
+    let moved = socket.until("antiphon.item.heard").await.pop().expect("the words after the report");
+    assert_eq!((&moved["item_id"], &moved["transcript"]), (&json!(item), &json!("long")));
     speak(&mut socket, &mut sequence, &quiet(700)).await;
     socket.until("response.created").await;
     let (_, list) = get(&hub, "/api/turns").await;

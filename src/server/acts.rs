@@ -9,7 +9,7 @@ use super::auth::Identity;
 use super::client::Client;
 use super::security::Act;
 use axum::extract::{MatchedPath, Request, State};
-use axum::http::{Method, header};
+use axum::http::{Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::Response;
 use std::sync::Arc;
@@ -35,6 +35,8 @@ pub(super) async fn record(State(app): State<Arc<App>>, request: Request, next: 
         let owner = identity.and_then(|identity| identity.owner);
         let name = app.access.name_of(owner);
         let outcome = match response.status() {
+            // How it ends is known later, and is in the hub's log.
+            StatusCode::ACCEPTED if action == "model.pull" => "started".to_owned(),
             status if status.is_success() => "ok".to_owned(),
             status => format!("status {}", status.as_u16()),
         };
@@ -47,6 +49,7 @@ fn action(method: &Method, route: &str) -> Option<&'static str> {
     Some(match (method.as_str(), route) {
         ("POST", "/v1/realtime/client_secrets" | "/v1/realtime/sessions") => "key.mint",
         ("POST", "/api/models/{name}/pull") => "model.pull",
+        ("DELETE", "/api/models/{name}/pull") => "model.cancel",
         ("DELETE", "/api/models/{name}") => "model.remove",
         ("POST", "/api/llm/servers") => "llm.connect",
         ("DELETE", "/api/llm/servers") => "llm.disconnect",

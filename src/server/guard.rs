@@ -24,6 +24,9 @@ use std::sync::Arc;
 /// The reason for the log.
 pub(super) const FOREIGN_ORIGIN: &str = "foreign origin";
 
+/// Characters of an origin in the log.
+const MAX_LOGGED_ORIGIN: usize = 128;
+
 /// Middleware: determines the client, then responds with 400 or 403, or passes the request on.
 pub(super) async fn check(State(app): State<Arc<App>>, mut request: Request, next: Next) -> Response {
     let peer = request.extensions().get::<Peer>().map_or(Ipv4Addr::UNSPECIFIED.into(), |peer| peer.0.ip());
@@ -62,6 +65,13 @@ fn judged(app: &App, client: Client, request: &Request) -> Result<(), Box<Respon
             if sharing::is_call(request) && app.access.keys().are_on() && !auth::has_password(request.headers()) =>
         {
             Ok(())
+        }
+        Err((FOREIGN_ORIGIN, message)) => {
+            let origin =
+                request.headers().get(header::ORIGIN).and_then(|origin| origin.to_str().ok()).unwrap_or_default();
+            let origin: String = origin.chars().take(MAX_LOGGED_ORIGIN).collect();
+            let reason = format!("{FOREIGN_ORIGIN} {origin:?}; to allow its pages, add it to server.allowed_origins");
+            refuse(StatusCode::FORBIDDEN, "forbidden", message, &reason)
         }
         Err((reason, message)) => refuse(StatusCode::FORBIDDEN, "forbidden", message, reason),
     }

@@ -342,7 +342,7 @@ fn router(app: Arc<App>) -> Router {
         .route("/metrics", get(health::metrics))
         .route("/api/models", get(models::list))
         .route("/api/models/{name}", delete(models::delete))
-        .route("/api/models/{name}/pull", get(models::progress).post(models::pull))
+        .route("/api/models/{name}/pull", get(models::progress).post(models::pull).delete(models::cancel))
         .route(
             "/api/llm/servers",
             get(llm::list).post(llm::connect).delete(llm::disconnect).layer(DefaultBodyLimit::max(llm::MAX_BODY_BYTES)),

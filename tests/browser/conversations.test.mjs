@@ -72,6 +72,23 @@ test('a new conversation begins without the old one, which can be opened again a
   await close();
 });
 
+test('an answer that a new conversation ends was interrupted, and no connection was lost', async (t) => {
+  const { page, close } = await openPage(t, { url: HUB_URL, refuse: true });
+  await page.fill('#text', 'Tell me a story');
+  await page.press('#text', 'Enter');
+  await until(page, 'spoken words', (hub) => hub.playback === 'playing' && hub.captions.some(({ role, revealed }) => role === 'assistant' && revealed > 0));
+  await page.click('#new');
+  await page.waitForSelector('.invitation');
+  await until(page, 'a new session', (hub) => hub.link === 'live');
+  assert.equal(await page.locator('#notice').count(), 0);
+  const [key] = await stored(page);
+  const { lines } = JSON.parse(await page.evaluate((key) => localStorage.getItem(key), key));
+  const answer = lines.at(-1);
+  assert.equal(answer.end, 'cut');
+  assert.ok(answer.heard > 0 && answer.heard < answer.text.length, JSON.stringify(answer));
+  await close();
+});
+
 test('the switch that keeps nothing deletes what was kept', async (t) => {
   const { page, close } = await openPage(t, { url: HUB_URL, refuse: true });
   await ask(page, 'What is two plus three?', 1);

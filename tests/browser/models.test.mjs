@@ -100,6 +100,11 @@ test('one click gets the better engine, with a progress bar, and it serves the n
     async () => `no progress: ${await stage.innerText()}`,
   );
   assert.ok(Number(await bar.getAttribute('value')) < 1, 'half of it has not come yet');
+  await stage.getByRole('button', { name: 'Cancel The fixture' }).click();
+  await stage.getByText('Cancelled.').waitFor();
+  assert.equal(await bar.count(), 0);
+  await stage.getByRole('button', { name: 'Try again' }).click();
+  await poll(async () => (await bar.count()) === 1, async () => `no progress: ${await stage.innerText()}`);
   mirror.open();
   await stage.getByText('It serves from the next conversation on.').waitFor();
   const serving = () => stage.locator('.engine-stage-now').innerText();

@@ -28,6 +28,19 @@ composeWav(bargeInMic, [1.5, STORY_WAV, UNTIL_BARGE_IN_S, QUESTION_WAV, 20]);
 const test = (name, body) => nodeTest(name, { timeout: TEST_TIMEOUT_MS }, body);
 /** Calls by WebRTC that the hub serves. */
 const calls = (page) => page.evaluate(async () => (await (await fetch('api/state')).json()).transports.webrtc ?? 0);
+/** Waits until the page shows as spoken the words that the hub's record of the turn has as heard. */
+async function showsWhatWasHeard(page, { id, responseId }) {
+  const recorded = async () => {
+    const { turns } = await (await fetch(new URL('api/turns?limit=50', `${HUB_URL}/`))).json();
+    return turns.find((turn) => turn.response_id === responseId)?.heard ?? '';
+  };
+  const shown = async () => {
+    const { text, revealed } = (await hooks(page)).captions.find((caption) => caption.id === id);
+    return text.slice(0, revealed).trim();
+  };
+  await poll(async () => (await recorded()) === (await shown()), async () => `recorded: ${await recorded()}; shown: ${await shown()}`);
+}
+
 const isAnswer = (caption) => caption.role === 'assistant';
 
 for (const codec of ['opus', 'pcm16']) {
@@ -79,6 +92,7 @@ test('speech over the answer stops it at once, and what was not heard is shown a
   const sounded = atEnd.audibleSamples - atCut.audibleSamples;
   assert.ok(sounded < 2_400, `${sounded} audible samples after the cut`);
   await until(page, 'an answer to the interruption', (hub) => hub.captions.some((c) => c.role === 'assistant' && c.id !== cut.id && c.playedMs > 200));
+  await showsWhatWasHeard(page, cut);
   await close();
 });
 
@@ -95,6 +109,7 @@ test('a call by WebRTC is captioned, answered aloud, cut by speech and timed', a
   const cut = (await hooks(page)).captions.find((c) => isAnswer(c) && c.status === 'cut');
   assert.ok(cut.revealed > 0 && cut.revealed < cut.text.length, `${cut.revealed} of ${cut.text.length} characters were shown`);
   await until(page, 'an answer to the interruption', (hub) => hub.captions.some((c) => isAnswer(c) && c.id !== cut.id && c.status === 'done'));
+  await showsWhatWasHeard(page, cut);
   const seen = await hooks(page);
   const answer = seen.captions.findLast((c) => isAnswer(c) && c.status === 'done');
   assert.ok(answer.revealed === answer.text.length && answer.playedMs > 200, JSON.stringify(answer));

@@ -14,7 +14,7 @@ import { composeWav } from './wav.mjs';
 
 const { HUB_URL, QUESTION_WAV } = process.env;
 if (!HUB_URL || !QUESTION_WAV) throw new Error('HUB_URL and QUESTION_WAV must be set; see the head of run.mjs');
-/** Of all that a spoken conversation loads, as it travels; fonts and icons included. */
+/** Of all that a spoken conversation loads, as it travels; icons included. */
 const MAX_PAGE_BYTES = 60_000;
 
 const folder = mkdtempSync(join(tmpdir(), 'antiphon-quality-'));
@@ -56,7 +56,7 @@ test('a conversation on the chat page loads little', async (t) => {
   const loaded = [...cable.bytes].map(([path, bytes]) => ({ path, bytes })).filter(({ path }) => !/^\/(v1|readyz|api)/.test(path));
   const bytes = loaded.reduce((sum, file) => sum + file.bytes, 0);
   t.diagnostic(`${bytes} bytes: ${loaded.map(({ path, bytes }) => `${path} ${bytes}`).join(', ')}`);
-  for (const kind of ['js', 'css', 'woff2']) assert.ok(loaded.some(({ path }) => path.endsWith(`.${kind}`)), `no ${kind}: ${JSON.stringify(loaded)}`);
+  for (const kind of ['js', 'css']) assert.ok(loaded.some(({ path }) => path.endsWith(`.${kind}`)), `no ${kind}: ${JSON.stringify(loaded)}`);
   assert.ok(loaded.some(({ path, bytes }) => path.includes('/worklets-') && bytes > 1_000), `no worklets: ${JSON.stringify(loaded)}`);
   assert.ok(bytes > 20_000 && bytes <= MAX_PAGE_BYTES, `${bytes} bytes`);
   await close();

@@ -39,6 +39,8 @@ test('settings are sent to the session, kept over a reload, and reset', async (t
   await watchSessions(page);
   await page.reload();
   await openSettings(page, '#instructions');
+  // The recognizer of this hub knows one language: no other is offered.
+  assert.deepEqual(await page.locator('#language option').allInnerTexts(), ['Hub’s choice', 'English']);
   await page.fill('#instructions', 'Answer in one sentence.');
   await page.selectOption('#eagerness', 'low');
   assert.match(await page.innerText('#eagerness-hint'), /while you think/);

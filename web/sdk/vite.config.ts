@@ -1,5 +1,5 @@
 // How the package is built: `dist/index.js`, `dist/element.js` on top of it, and beside them what is loaded when it is needed:
-// `bundled.js`, the worklets as a blob, which any bundler and any page can load, and `webrtc.js`. `worklets.js` is the same code
+// `bundled.js`, the worklets as a blob, which any bundler and any page can load, `webrtc.js` and what is rarely needed. `worklets.js` is the same code
 // as a file, for pages that forbid blobs.
 import { readFile } from 'node:fs/promises';
 import { fileURLToPath } from 'node:url';
@@ -51,10 +51,10 @@ export default defineConfig(({ mode }) => {
       outDir: isScript ? here('../dist/sdk') : 'dist',
       emptyOutDir: true,
       lib,
-      // The files loaded later share code with the first one, which exports it to them. Vite keeps the white space of
-      // libraries; `output.minify` does not.
+      // The files loaded later share code with the first one; that is a file of its own, so that the package exports its own
+      // names only. Vite keeps the white space of libraries; `output.minify` does not.
       rolldownOptions: {
-        preserveEntrySignatures: 'allow-extension',
+        preserveEntrySignatures: 'strict',
         output: { minify: true, chunkFileNames: '[name].js', ...(isScript && { codeSplitting: false }) },
       },
     },

@@ -5,7 +5,6 @@ import './style/page.css';
 import './style/stage.css';
 import './style/captions.css';
 import './style/engines.css';
-import './style/fonts.css';
 import { Conversation } from '@antiphon/client';
 import worklets from '@antiphon/client/worklets.js?worker&url';
 import { captionsOf } from './conversations/data';

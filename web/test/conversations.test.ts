@@ -8,7 +8,7 @@ import { Halver, type SoundBlock } from '../src/conversations/sound_block';
 const asked: Caption = { role: 'user', id: 'u', text: 'What time is it?', committed: true, final: true, typed: false, fault: null };
 const answered: Caption = {
   role: 'assistant', id: 'a', responseId: 'r', text: 'It is ten. And it rains.', textDone: true, sound: true, receivedMs: 900, playedMs: 500,
-  audioDone: true, revealed: 10, status: 'cut', latencyMs: 640, marks: null, hops: {},
+  audioDone: true, whole: true, revealed: 10, status: 'cut', latencyMs: 640, marks: null, hops: {},
 };
 const spans = new Map([['u', { startMs: 1_000, endMs: 2_500 }], ['a', { startMs: 3_661_040, endMs: 3_661_040 }]]);
 const kept: Kept = { id: 'x', startedAt: Date.UTC(2026, 0, 31, 14, 5), changedAt: 7, lines: linesOf([asked, { ...asked, id: 'v', text: ' ' }, answered], spans) };

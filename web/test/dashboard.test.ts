@@ -52,8 +52,9 @@ describe('a percentile', () => {
     ];
     const it = turn({ parts, voice_to_voice_ms: 305 });
     expect([valueOf(it, 'queue'), valueOf(it, 'llm'), valueOf(it, 'tts'), valueOf(it, 'voice_to_voice')]).toEqual([35, 70, 0, 305]);
-    // One that was not answered waited for nothing; one that was typed has no voice to begin with.
-    expect(samples([it, turn({}, 1), typed(90, 2)], 'queue')).toHaveLength(1);
+    // One that was not answered waited for nothing; one that was typed has no voice to begin with, and the stages behind it.
+    expect(samples([it, turn({}, 1), typed(90, 2)], 'queue').map(({ ms }) => ms)).toEqual([35, 0]);
+    expect(samples([it, typed(90, 2)], 'endpointing').map(({ ms }) => ms)).toEqual([200]);
     expect(samples([it, typed(90, 2)], 'voice_to_voice').map(({ ms }) => ms)).toEqual([305]);
     expect(summary([it, typed(9_000, 2)], T0 + 30_000, 60_000).within).toBe(1);
   });

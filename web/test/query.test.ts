@@ -76,7 +76,7 @@ describe('the order', () => {
     expect(ids(ordered(TURNS, 'newest'))).toBe('dcba');
     expect(ids(ordered(TURNS, 'oldest'))).toBe('abcd');
     expect(ids(ordered(TURNS, 'voice_to_voice'))).toBe('bdac');
-    expect(ids(ordered(TURNS, 'tts'))).toBe('dbca');
+    expect(ids(ordered(TURNS, 'tts'))).toBe('dbac');
   });
 
   it('finds a turn by its own name or its answer’s', () => {

@@ -5,7 +5,7 @@ import { LiveTurn, axisMs, median, turnsOf } from '../src/state/ribbon';
 
 const user = (id: string, change: Partial<UserCaption> = {}): UserCaption => ({ role: 'user', id, text: `words of ${id}`, committed: true, final: true, typed: false, fault: null, ...change });
 const reply = (id: string, change: Partial<ReplyCaption> = {}): ReplyCaption => ({
-  role: 'assistant', id, responseId: `resp_${id}`, text: 'Noon.', textDone: true, sound: true, receivedMs: 500, playedMs: 500, audioDone: true, revealed: 5,
+  role: 'assistant', id, responseId: `resp_${id}`, text: 'Noon.', textDone: true, sound: true, receivedMs: 500, playedMs: 500, audioDone: true, whole: true, revealed: 5,
   status: 'done', latencyMs: null, marks: null, hops: {}, ...change,
 });
 const marks = { speech_end: 0, end_confirmed: 200, stt_final: 240, llm_first_token: 250, tts_first_audio: 290, first_audio_sent: 300 };

@@ -42,6 +42,12 @@ impl History {
         self.spoken.get(id)
     }
 
+    /// The spoken items of a response whose speech was cut.
+    pub fn cut_items(&self, response: &ResponseId) -> Vec<ItemId> {
+        let cut = self.spoken.iter().filter(|(_, spoken)| spoken.response() == response && spoken.is_cut());
+        cut.map(|(id, _)| id.clone()).collect()
+    }
+
     pub(super) fn spoken_mut(&mut self, id: &ItemId) -> Option<&mut Spoken> {
         self.spoken.get_mut(id)
     }

@@ -138,6 +138,11 @@ impl Spoken {
         self.cut.is_none() && self.heard(now) < self.generated
     }
 
+    /// Whether the history of this item ends before its text does, or may.
+    pub fn is_cut(&self) -> bool {
+        self.cut.is_some()
+    }
+
     /// Ends the history of this item where `heard` samples end, at a word; unless the client has said where it ends.
     pub(super) fn cut(&mut self, heard: Samples) {
         if !self.client_cut {

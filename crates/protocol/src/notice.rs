@@ -4,6 +4,7 @@
 //! The session actor sends them, except for the last one, which `server` sends: it is a reply to a connection and not
 //! part of the session's numbered event log.
 
+use antiphon_types::ItemId;
 use serde::Serialize;
 
 /// A session notice. It does not implement `Debug`, so that a key cannot reach a log.
@@ -39,6 +40,14 @@ pub enum SessionNotice {
         client_ms: f64,
         /// The session's clock, in milliseconds.
         hub_ms: f64,
+    },
+    /// An item's speech was stopped, and the conversation continues with these words of it.
+    #[serde(rename = "antiphon.item.heard")]
+    Heard {
+        /// The spoken item.
+        item_id: ItemId,
+        /// The words that were heard, from the beginning of the item's transcript.
+        transcript: String,
     },
     /// The session was resumed on this connection.
     #[serde(rename = "antiphon.session.resumed")]
@@ -84,6 +93,10 @@ mod tests {
         check(
             SessionNotice::Pong { client_ms: 5.5, hub_ms: 2.25 },
             r#"{"event_id":"event_1","type":"antiphon.clock.pong","client_ms":5.5,"hub_ms":2.25}"#,
+        );
+        check(
+            SessionNotice::Heard { item_id: "item_1".into(), transcript: "It is".into() },
+            r#"{"event_id":"event_1","type":"antiphon.item.heard","item_id":"item_1","transcript":"It is"}"#,
         );
         check(
             SessionNotice::Resumed { after: 7, received: 3 },

@@ -27,6 +27,9 @@ pub struct Marks {
     /// The first response audio was sent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub first_audio_sent: Option<f64>,
+    /// The first response audio was heard, by the client's report.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub first_audio_heard: Option<f64>,
 }
 
 /// Which workers served a turn, where engines run on other machines.

@@ -195,7 +195,8 @@ pub fn remove(config: &ModelsConfig, wanted: Wanted<'_>) -> Result<u64, Registry
     if kept.is_empty() {
         let bytes = bytes_below(&folder);
         std::fs::remove_dir_all(&folder).map_err(RegistryError::disk(&folder, "cannot be removed"))?;
-        return Ok(bytes);
+        // An empty folder is what an earlier version's failed download left.
+        return if bytes > 0 { Ok(bytes) } else { Err(absent()) };
     }
     let going: Vec<_> = own.iter().filter(|path| !kept.contains(path)).collect();
     if !going.iter().any(|path| is_any_here(path)) {

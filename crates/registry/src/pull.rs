@@ -18,6 +18,9 @@ use tokio::sync::watch;
 /// Maximum number of redirects; model hosts redirect to their storage.
 const MAX_REDIRECTS: usize = 10;
 
+/// How often a lock is tried whose file is removed meanwhile.
+const MAX_LOCK_ATTEMPTS: usize = 8;
+
 /// Progress of a download.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Progress {
@@ -65,7 +68,7 @@ impl Default for PullTimeouts {
     fn default() -> Self {
         let seconds = Duration::from_secs;
         let retry = RetryPolicy { max_retries: 4, ..RetryPolicy::unbounded(seconds(1), seconds(32)) };
-        Self { connect: seconds(15), stall: seconds(60), retry }
+        Self { connect: seconds(8), stall: seconds(60), retry }
     }
 }
 
@@ -108,6 +111,8 @@ impl Puller {
     ) -> Result<(), RegistryError> {
         let _lock = Lock::take(&self.config, &entry.name)?;
         let folder = self.config.folder(&entry.name);
+        // A pull that brings nothing leaves nothing, however it ends.
+        let _emptied = EmptyFolders(&folder);
         let mut receipt = Receipt::read(&folder);
         let mut told = ProgressReporter::new(variant, progress);
         let mut moves = Vec::new();
@@ -269,23 +274,75 @@ impl<'a> ProgressReporter<'a> {
     }
 }
 
-/// Held while a model is downloaded or removed; visible to other processes and requests.
-pub(super) struct Lock(#[expect(dead_code, reason = "the file's lock lasts as long as the file is open")] File);
+/// Removes the folder of a model, and those in it, where they are empty when it is dropped.
+struct EmptyFolders<'a>(&'a Path);
+
+impl Drop for EmptyFolders<'_> {
+    fn drop(&mut self) {
+        remove_empty(self.0);
+    }
+}
+
+/// Removes empty folders from the innermost one on.
+fn remove_empty(folder: &Path) {
+    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            remove_empty(&entry.path());
+        }
+    }
+    // The system refuses where there is something in it.
+    let _ = std::fs::remove_dir(folder);
+}
+
+/// Held while a model is downloaded or removed; visible to other processes and requests. Its file ends with it.
+pub(super) struct Lock {
+    path: PathBuf,
+    /// The lock lasts as long as the file is open.
+    file: File,
+    /// The folder of models was made for it, and goes with it if it is still empty.
+    made_dir: bool,
+}
 
 impl Lock {
     /// Acquires the model's lock without waiting.
     pub(super) fn take(config: &ModelsConfig, name: &str) -> Result<Self, RegistryError> {
         let dir = Path::new(&config.dir);
+        let made_dir = !dir.exists();
         std::fs::create_dir_all(dir).map_err(RegistryError::disk(dir, "the folder of models.dir cannot be created"))?;
         let path: PathBuf = dir.join(format!(".{name}.lock"));
-        let file = File::options().create(true).append(true).open(&path);
-        let file = file.map_err(RegistryError::disk(&path, "cannot be written"))?;
-        match file.try_lock() {
-            Ok(()) => Ok(Self(file)),
-            Err(TryLockError::WouldBlock) => Err(RegistryError::Busy(name.into())),
-            Err(TryLockError::Error(error)) => Err(RegistryError::disk(&path, "cannot be locked")(error)),
+        for _ in 0..MAX_LOCK_ATTEMPTS {
+            let file = File::options().create(true).append(true).open(&path);
+            let file = file.map_err(RegistryError::disk(&path, "cannot be written"))?;
+            match file.try_lock() {
+                // The holder before may have removed it since it was opened: a lock that nobody else can see.
+                Ok(()) if is_at(&file, &path) => return Ok(Self { path, file, made_dir }),
+                Ok(()) => {}
+                Err(TryLockError::WouldBlock) => break,
+                Err(TryLockError::Error(error)) => return Err(RegistryError::disk(&path, "cannot be locked")(error)),
+            }
+        }
+        Err(RegistryError::Busy(name.into()))
+    }
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        if is_at(&self.file, &self.path) {
+            let _ = std::fs::remove_file(&self.path);
+        }
+        if let Some(dir) = self.path.parent().filter(|_| self.made_dir) {
+            let _ = std::fs::remove_dir(dir);
         }
     }
+}
+
+/// Whether the file at this path is the open one.
+fn is_at(file: &File, path: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    let id = |metadata: std::fs::Metadata| (metadata.dev(), metadata.ino());
+    let open = file.metadata().map(id);
+    let there = std::fs::metadata(path).map(id);
+    open.is_ok_and(|open| there.is_ok_and(|there| open == there))
 }
 
 #[cfg(test)]

@@ -111,6 +111,52 @@ async fn a_pull_brings_all_files_and_a_second_one_only_looks() {
     assert_eq!(bench.host.asked(), [], "all files exist");
 }
 
+#[tokio::test]
+async fn a_pull_that_brings_nothing_leaves_nothing() {
+    let mut bench = Bench::new().await;
+    let closed = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    bench.config.mirror = format!("http://{closed}/");
+    bench.fails("cannot be reached").await;
+    assert!(!Path::new(&bench.config.dir).exists(), "the folder did not exist before");
+    std::fs::create_dir(&bench.config.dir).unwrap();
+    bench.fails("cannot be reached").await;
+    let left: Vec<_> = std::fs::read_dir(&bench.config.dir).unwrap().map(|e| e.unwrap().file_name()).collect();
+    assert!(left.is_empty(), "{left:?}");
+    // What came is kept, and the lock is not.
+    let bench = Bench::new().await;
+    bench.host.put("x/config.json", Served { status: Some((404, 9)), ..Served::default() });
+    bench.fails("404").await;
+    assert!(part(&bench.path("graph.onnx")).is_file());
+    assert!(!bench.path("x").exists());
+    assert!(!Path::new(&bench.config.dir).join(".m.lock").exists());
+    bench.host.put("x/config.json", Served { bytes: b"{}".to_vec(), ..Served::default() });
+    bench.pull().await.unwrap();
+}
+
+#[test]
+fn one_of_two_has_the_lock_though_its_file_ends_with_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = ModelsConfig { dir: dir.path().to_str().unwrap().to_owned(), ..ModelsConfig::default() };
+    let first = pull::Lock::take(&config, "m").unwrap();
+    assert!(matches!(pull::Lock::take(&config, "m"), Err(RegistryError::Busy(_))));
+    drop(first);
+    let second = pull::Lock::take(&config, "m").unwrap();
+    assert!(matches!(pull::Lock::take(&config, "m"), Err(RegistryError::Busy(_))));
+    drop(second);
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+}
+
+#[tokio::test]
+async fn removing_what_is_absent_says_so() {
+    let bench = Bench::new().await;
+    let remove = || remove(&bench.config, bench.catalog.find("m").unwrap());
+    assert!(matches!(remove(), Err(RegistryError::Absent { .. })));
+    std::fs::create_dir_all(bench.path("x")).unwrap();
+    assert!(matches!(remove(), Err(RegistryError::Absent { .. })), "an empty folder is no model");
+    bench.pull().await.unwrap();
+    assert!(remove().unwrap() > 5_000);
+}
+
 /// The real entry, with small files in place of the real ones.
 #[tokio::test]
 async fn a_pull_of_chatterbox_turbo_brings_four_graphs_their_weights_and_the_tokenizer() {

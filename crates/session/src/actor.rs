@@ -632,6 +632,13 @@ impl Actor {
     }
 }
 
+impl Drop for Actor {
+    fn drop(&mut self) {
+        let now = self.now();
+        self.timeline.end(&self.dialog, now);
+    }
+}
+
 fn noise_reduction(session: &antiphon_protocol::Session) -> Option<antiphon_audio::NoiseReduction> {
     session.audio.input.noise_reduction.as_ref().and_then(translate::noise_reduction)
 }

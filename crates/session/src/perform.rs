@@ -9,7 +9,7 @@ use super::voice::{Packing, Voice};
 use antiphon_dialog::{Action, Modality, Notice, OutputChange, ResponseStatus, ResponseWork, StopReason, UtteranceEnd};
 use antiphon_engine_api::Hop;
 use antiphon_engine_api::stt::{SttOptions, TokenLogprob};
-use antiphon_protocol::{INCLUDE_LOGPROBS, ServerEvent};
+use antiphon_protocol::{INCLUDE_LOGPROBS, ServerEvent, SessionNotice};
 use antiphon_telemetry::{Outcome, span};
 use antiphon_types::{BrownoutLevel, Format, ItemId, Meter, ResponseId, SampleRate, Samples, Timestamp};
 use std::collections::VecDeque;
@@ -210,8 +210,19 @@ impl Actor {
         self.playback.stopped(self.ingress.position());
         self.drop_audio(&response);
         if self.is_framed() {
+            for item in self.dialog.history().cut_items(&response) {
+                self.tell_heard(item);
+            }
             self.send(None, &ServerEvent::OutputCleared { response_id: response });
         }
+    }
+
+    /// Tells a client that plays frames which words of a stopped item the conversation keeps.
+    pub(super) fn tell_heard(&mut self, item_id: ItemId) {
+        let now = self.now();
+        let Some(spoken) = self.dialog.history().spoken(&item_id).filter(|spoken| spoken.is_cut()) else { return };
+        let transcript = spoken.heard_words(now).to_owned();
+        self.tell(&SessionNotice::Heard { item_id, transcript });
     }
 
     fn drop_audio(&mut self, response: &ResponseId) {
@@ -227,6 +238,10 @@ impl Actor {
         if extension && !self.is_framed() {
             return;
         }
+        let truncated = match &notice {
+            Notice::ItemTruncated { item, .. } if self.is_framed() => Some(item.clone()),
+            _ => None,
+        };
         let (response, events) = self.projector.project(notice, &self.session, logprobs);
         for mut event in events {
             if let ServerEvent::RateLimitsUpdated { rate_limits } = &mut event {
@@ -236,6 +251,9 @@ impl Actor {
             if let Some(event) = self.playback.after_audio(event) {
                 self.send(response.clone(), &event);
             }
+        }
+        if let Some(item) = truncated {
+            self.tell_heard(item);
         }
     }
 

@@ -19,13 +19,19 @@ impl Actor {
             underruns: report.n_underruns.map(|n| (n, ms(report.underrun_ms.unwrap_or_default()))),
             stopped_at: report.stopped.then(|| ms(report.audio_end_ms)),
         };
-        self.timeline.played(&report.item_id, played, now);
+        if let Some(event) = self.timeline.played(&report.item_id, played, now).filter(|_| self.is_framed()) {
+            self.send(None, &event);
+        }
         // What the client has handed to its loudspeaker is heard a little later.
         let ahead = if report.stopped { Duration::ZERO } else { at.since(now) };
         let audio_end_ms = u64::from(report.audio_end_ms).saturating_sub(ahead.as_millis() as u64);
         let (item, ago) = (report.item_id, now.since(at));
-        let command = Command::Played { item, audio_end_ms, ago, stopped: report.stopped };
+        let command = Command::Played { item: item.clone(), audio_end_ms, ago, stopped: report.stopped };
         self.step(Event::Client { event_id, command });
+        // The report may have moved the cut.
+        if report.stopped && self.is_framed() {
+            self.tell_heard(item);
+        }
     }
 
     /// Answers at once.

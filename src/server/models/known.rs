@@ -3,7 +3,7 @@
 //! [`App`](crate::server::app::App) holds one instance. Engines are loaded on blocking threads; [`super::pulls`]
 //! records the pulls here.
 
-use super::pulls::State;
+use super::pulls::Pull;
 use crate::assembly::{EngineManager, Served, StageFailure};
 use antiphon_engine_api::stt::Stt;
 use antiphon_engine_api::tts::Tts;
@@ -11,13 +11,12 @@ use antiphon_registry::{OnDisk, Stage, locate, on_disk};
 use arc_swap::ArcSwap;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
-use tokio::sync::watch;
 
 pub(in crate::server) struct Models {
     manager: Option<Arc<EngineManager>>,
     pub(super) served: ArcSwap<Vec<Served>>,
     /// The latest pull of each model; at most one entry per model of the registry.
-    pub(super) pulls: Mutex<BTreeMap<String, watch::Receiver<State>>>,
+    pub(super) pulls: Mutex<BTreeMap<String, Pull>>,
 }
 
 impl Models {

@@ -163,6 +163,21 @@ pub(super) async fn progress(
     }
 }
 
+/// `DELETE /api/models/{name}/pull`: ends the pull. What it has brought is kept for the next one.
+pub(super) async fn cancel(
+    State(app): State<Arc<App>>,
+    _: Admin,
+    identity: Identity,
+    Extension(client): Extension<Client>,
+    Path(name): Path<String>,
+) -> Response {
+    if !app.models.cancel(&name) {
+        return refused(StatusCode::NOT_FOUND, "not_found", "This model is not being pulled.");
+    }
+    app.security.act(client, &format!("/api/models/{name}/pull"), identity.owner, "a pull was cancelled");
+    StatusCode::NO_CONTENT.into_response()
+}
+
 /// `DELETE /api/models/{name}`, with or without a precision in the name.
 pub(super) async fn delete(
     State(app): State<Arc<App>>,

@@ -17,12 +17,26 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
 
 /// Maximum concurrent pulls; another is rejected with 429.
 const MAX_PULLS: usize = 2;
 
 /// Minimum interval between two progress events.
 const EVERY: Duration = Duration::from_millis(100);
+
+/// The latest pull of a model.
+pub(super) struct Pull {
+    state: watch::Receiver<State>,
+    /// Ends it.
+    cancel: CancellationToken,
+}
+
+impl Pull {
+    fn is_running(&self) -> bool {
+        !self.state.borrow().is_last()
+    }
+}
 
 /// The state of a pull.
 #[derive(Clone, Debug, Serialize)]
@@ -64,11 +78,18 @@ impl Models {
     /// The state of each model's latest pull.
     pub(super) fn states(&self) -> BTreeMap<String, State> {
         let pulls = self.pulls.lock().expect("no panic while locked");
-        pulls.iter().map(|(name, state)| (name.clone(), state.borrow().clone())).collect()
+        pulls.iter().map(|(name, pull)| (name.clone(), pull.state.borrow().clone())).collect()
     }
 
     pub(super) fn watch(&self, name: &str) -> Option<watch::Receiver<State>> {
-        self.pulls.lock().expect("no panic while locked").get(without_precision(name)).cloned()
+        self.pulls.lock().expect("no panic while locked").get(without_precision(name)).map(|pull| pull.state.clone())
+    }
+
+    /// Ends the pull of a model; false if none is running.
+    pub(super) fn cancel(&self, name: &str) -> bool {
+        let pulls = self.pulls.lock().expect("no panic while locked");
+        let running = pulls.get(without_precision(name)).filter(|pull| pull.is_running());
+        running.inspect(|pull| pull.cancel.cancel()).is_some()
     }
 
     /// Forgets a removed model: the state of its pull, and the reason why it could not be loaded.
@@ -83,20 +104,20 @@ impl Models {
         self.pulls.lock().expect("no panic while locked").remove(name);
     }
 
-    fn begin(&self, name: &str) -> Result<watch::Sender<State>, Box<Response>> {
+    fn begin(&self, name: &str) -> Result<(watch::Sender<State>, CancellationToken), Box<Response>> {
         let mut pulls = self.pulls.lock().expect("no panic while locked");
-        let running = |state: &watch::Receiver<State>| !state.borrow().is_last();
-        if pulls.get(name).is_some_and(running) {
+        if pulls.get(name).is_some_and(Pull::is_running) {
             let message = format!("{name} is already being pulled.");
             return Err(Box::new(refused(StatusCode::CONFLICT, "model_in_use", message)));
         }
-        if pulls.values().filter(|state| running(state)).count() >= MAX_PULLS {
+        if pulls.values().filter(|pull| pull.is_running()).count() >= MAX_PULLS {
             let message = "Other models are being pulled. Try again when they are complete.";
             return Err(Box::new(refused(StatusCode::TOO_MANY_REQUESTS, "rate_limit_exceeded", message)));
         }
         let (sender, state) = watch::channel(State::Pulling(Progress::default()));
-        pulls.insert(name.into(), state);
-        Ok(sender)
+        let cancel = CancellationToken::new();
+        pulls.insert(name.into(), Pull { state, cancel: cancel.clone() });
+        Ok((sender, cancel))
     }
 }
 
@@ -107,12 +128,12 @@ pub(super) fn start(
     entry: Entry,
     variant: Variant,
 ) -> Result<State, Box<Response>> {
-    let told = app.models.begin(&entry.name)?;
+    let (told, cancel) = app.models.begin(&entry.name)?;
     let state = told.borrow().clone();
     let (task, name) = (app.clone(), entry.name.clone());
     app.setup.tasks.spawn(async move {
         let last = tokio::select! {
-            last = pulled(&task, &manager, &entry, &variant, &told) => last,
+            last = pulled(&task, &manager, &entry, &variant, &told, &cancel) => last,
             () = task.setup.drain.cancelled() => {
                 let message = "The hub was stopped. The partial download is kept, and the next pull resumes it.".into();
                 State::Failed { message }
@@ -134,6 +155,7 @@ async fn pulled(
     entry: &Entry,
     variant: &Variant,
     told: &watch::Sender<State>,
+    cancel: &CancellationToken,
 ) -> State {
     let fetched = async {
         let puller = Puller::new(&manager.config().models, PullTimeouts::default())?;
@@ -142,16 +164,24 @@ async fn pulled(
         tokio::pin!(pull);
         loop {
             tokio::select! {
-                pulled = &mut pull => return pulled,
+                pulled = &mut pull => return pulled.map(Some),
+                () = cancel.cancelled() => return Ok(None),
                 Ok(()) = seen.changed() => {
                     told.send_replace(State::Pulling(seen.borrow_and_update().clone()));
                 }
             }
         }
     };
-    if let Err(error) = fetched.await {
-        tracing::warn!(model = entry.name, error = with_causes(&error), "the model cannot be fetched");
-        return State::Failed { message: error.to_string() };
+    match fetched.await {
+        Ok(Some(())) => {}
+        Ok(None) => {
+            let message = "Cancelled. What came is kept, and the next pull continues with it.".into();
+            return State::Failed { message };
+        }
+        Err(error) => {
+            tracing::warn!(model = entry.name, error = with_causes(&error), "the model cannot be fetched");
+            return State::Failed { message: error.to_string() };
+        }
     }
     if manager.on_workers(entry.stage) == Some(false) {
         let message = "Installed. Workers serve this stage: install it there to let it serve.".into();

@@ -2,7 +2,7 @@
 // interface; the rest of `src` may change at any time.
 
 export { Conversation, type AudioGraph, type ConversationOptions, type Devices, type Key, type Transport } from './session/conversation.js';
-export type { Tool } from './session/tool_calls.js';
+export type { Tool, ToolLimit } from './session/tool_calls.js';
 export type { Direction, WireEvent } from './session/tap.js';
 export type { Levels } from './session/levels.js';
 export type { Codec } from './audio/codec.js';

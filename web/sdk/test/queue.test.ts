@@ -46,6 +46,16 @@ describe('PlaybackQueue', () => {
     expect(queue.report().playedSamples).toBe(960);
   });
 
+  it('reports the end of an item that has no audio', () => {
+    const queue = new PlaybackQueue(RATE);
+    queue.push(frame('a', 0));
+    queue.end('b');
+    queue.end('a');
+    expect(queue.report().finished).toEqual(['b']);
+    render(queue, 480);
+    expect(queue.report().finished).toEqual(['a']);
+  });
+
   it('counts what ran dry in the middle of an item, and not its end', () => {
     const queue = new PlaybackQueue(RATE);
     queue.push(frame('a', 0));

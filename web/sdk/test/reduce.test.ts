@@ -118,11 +118,44 @@ describe('reply captions', () => {
   });
 
   it('counts what is played of a reply whose first sound arrives after its end', () => {
+    // Its sound is still being decoded: it is neither over nor silent, and its turn is still waited for.
     const made = run(live, created, added, says(TEXT), saidAll(TEXT), done('completed'));
-    expect(reply(made)!.status).toBe('done');
+    expect(reply(made)!.status).toBe('coming');
+    expect(phaseOf(made)).toBe('thinking');
     const playing = run(made, received(1000), plays(600));
     expect(reply(playing)).toMatchObject({ status: 'coming', playedMs: 600 });
     expect(reply(run(playing, audioDone, plays(1000, ['a'])))).toMatchObject({ status: 'done', playedMs: 1000 });
+  });
+
+  it('end without sound where the voice makes none', () => {
+    const made = run(live, created, added, says('🙂'), saidAll('🙂'), done('completed'), audioDone);
+    const over = run(made, { kind: 'playback', state: 'empty', itemId: null, playedMs: 0, finished: ['a'] });
+    expect(reply(over)).toMatchObject({ status: 'done', revealed: 2 });
+    expect(phaseOf(over)).toBe('listening');
+    // In a call nothing says so; the next response does.
+    expect(reply(run(made, { type: 'response.created', response: { id: 'r2' } }))?.status).toBe('done');
+  });
+
+  it('end where the hub says that they were heard', () => {
+    const heardTo = (transcript: string): ServerEvent => ({ type: 'antiphon.item.heard', item_id: 'a', transcript });
+    // A response that is stopped has all of its text, and its audio is as good as complete.
+    const stopping = [received(1200), saidAll(TEXT), audioDone, plays(1100)];
+    const cut = run(live, ...question, ...answering, ...stopping, heardTo('one two three'), cleared, done('cancelled'));
+    expect(parts(reply(cut)!)).toEqual({ spoken: 'one two three', unspoken: ' four five six seven eight' });
+    expect(history(cut.captions, new Set(), 1).at(-1)).toMatchObject({ role: 'assistant', text: 'one two three' });
+    // The client's own report may move it, either way.
+    expect(parts(reply(run(cut, heardTo('one two')))!).spoken).toBe('one two');
+    expect(parts(reply(run(cut, heardTo('one two three four')))!).spoken).toBe('one two three four');
+    expect(parts(reply(run(cut, heardTo('')))!).spoken).toBe('');
+    // What a page took for played to its end may not have been heard there.
+    const over = run(live, ...question, ...answering, saidAll(TEXT), audioDone, done('completed'), plays(3000, ['a']));
+    expect(reply(run(over, heardTo(TEXT)))?.status).toBe('done');
+    expect(reply(run(over, heardTo('one')))).toMatchObject({ status: 'cut', revealed: 3 });
+  });
+
+  it('do not take the audio of a stopped response for all of it', () => {
+    const cut = run(live, ...question, ...answering, received(1200), audioDone, saidAll(TEXT), plays(1100), done('cancelled'), cleared);
+    expect(parts(reply(cut)!).spoken).toBe('one two three four ');
   });
 
   it('never take a word back, and end with all of them', () => {
@@ -137,7 +170,7 @@ describe('reply captions', () => {
   });
 
   it('use the reply’s own rate once all of it is in, and learn from it', () => {
-    const whole = { ...reply(run(live, ...question, ...answering))!, textDone: true, audioDone: true, receivedMs: 4000, playedMs: 2000, revealed: 0 };
+    const whole = { ...reply(run(live, ...question, ...answering))!, textDone: true, audioDone: true, whole: true, receivedMs: 4000, playedMs: 2000, revealed: 0 };
     expect(revealedChars(whole, 999)).toBe('one two three four five '.length);
     expect(learnRate(15, { ...whole, playedMs: 4000 })).toBeCloseTo((15 + TEXT.length / 4) / 2);
     expect(learnRate(15, { ...whole, playedMs: 100 })).toBe(15);
@@ -165,9 +198,31 @@ describe('reply captions', () => {
     expect(state.problem).toEqual({ kind: 'response', message: 'no voice' });
   });
 
+  it('play on what came of an answer that broke off', () => {
+    const failed: ServerEvent = { type: 'response.done', response: { id: 'r', status: 'failed', status_details: { error: { message: 'gone' } } } };
+    const broke = run(live, ...question, ...answering, received(2000), failed);
+    expect(isWanted(broke, 'a')).toBe(true);
+    const heard = run(broke, plays(2000, ['a']));
+    expect(parts(reply(heard)!)).toEqual({ spoken: TEXT, unspoken: '' });
+    expect([reply(heard)?.status, phaseOf(heard)]).toEqual(['failed', 'listening']);
+    expect(history(heard.captions, new Set(), 1).at(-1)?.text).toBe(TEXT);
+  });
+
+  it('say that there was no answer, which a call of a function is not', () => {
+    const over = (...output: object[]) => run(live, ...question, created, { type: 'response.done', response: { id: 'r', status: 'completed', output } } as ServerEvent);
+    const message = (transcript: string) => ({ id: 'a', type: 'message', content: [{ type: 'output_audio', transcript }] });
+    expect(over().problem).toEqual({ kind: 'empty' });
+    expect(over(message('')).problem).toEqual({ kind: 'empty' });
+    expect([over(message('Noon.')).problem, over({ id: 'c', type: 'function_call' }).problem, over(message(''), { id: 'c', type: 'function_call' }).problem]).toEqual([null, null, null]);
+    expect(run(live, created, done('completed')).problem).toBeNull();
+  });
+
   it('carry the timeline of their response and one latency', () => {
     const state = run(live, ...question, ...answering, { type: 'antiphon.timeline', item_id: 'x', response_id: 'r', marks: { first_audio_sent: 9 }, tts_network_ms: 2 }, { kind: 'latency', itemId: 'a', ms: 20 }, { kind: 'latency', itemId: 'a', ms: 99 });
     expect(reply(state)).toMatchObject({ marks: { first_audio_sent: 9 }, hops: { tts_network_ms: 2 }, latencyMs: 20 });
+    // The hub's record of the turn has one figure, and so has the page.
+    const known = run(state, { type: 'antiphon.timeline', item_id: 'x', response_id: 'r', marks: { first_audio_sent: 9, first_audio_heard: 31 } }, { kind: 'latency', itemId: 'a', ms: 99 });
+    expect(reply(known)?.latencyMs).toBe(31);
   });
 });
 

@@ -18,7 +18,11 @@ const created = (id: string) => take({ type: 'response.created', response: { id 
 const done = (id: string, status = 'completed') => take({ type: 'response.done', response: { id, status } });
 const call = (response_id: string, call_id: string, name = 'weather', args = '{"city":"Rome"}') =>
   take({ type: 'response.output_item.done', response_id, item: { id: `item_${call_id}`, type: 'function_call', status: 'completed', call_id, name, arguments: args } });
-const settled = () => new Promise((resolve) => setTimeout(resolve));
+/** What runs a function is loaded when one is called. */
+const settled = async () => {
+  await vi.dynamicImportSettled();
+  await new Promise((resolve) => setTimeout(resolve));
+};
 
 function begin(...tools: Tool[]): void {
   sent = [];
@@ -71,6 +75,7 @@ it('waits for another turn that began meanwhile, and asks after it', async () =>
   call('r1', 'c1');
   done('r1');
   created('r2');
+  await settled();
   finish('late');
   await settled();
   expect(asked()).toHaveLength(0);
@@ -99,6 +104,46 @@ it('keeps to itself that another response was faster, and no other error', () =>
   });
 });
 
+/** One response that calls `name`, and the answers to it. */
+async function round(n: number, name?: string): Promise<void> {
+  created(`r${n}`);
+  call(`r${n}`, `c${n}`, name);
+  await settled();
+  done(`r${n}`);
+}
+
+it('ends calls without end: the model is asked without functions, and then no more', async () => {
+  const limits: unknown[] = [];
+  begin(weather);
+  calls = new ToolCalls([weather], (event) => sent.push(event as Sent), () => true, (limit) => limits.push(limit), 3);
+  for (let n = 1; n <= 20; n++) await round(n);
+  expect(asked()).toMatchObject([
+    { response: { output_modalities: ['text'] } }, { response: { output_modalities: ['text'] } }, { response: { output_modalities: ['text'], tool_choice: 'none' } },
+  ]);
+  expect(asked()[0]).not.toHaveProperty('response.tool_choice');
+  expect(limits).toEqual([{ kind: 'rounds', rounds: 3 }]);
+  // What a model calls all the same is refused, so that no call is without a result.
+  expect(outputs()).toHaveLength(20);
+  expect(outputs().at(-1)?.[1]).toContain('No more functions');
+  // The user's next turn begins again, typed or spoken.
+  take({ type: 'conversation.item.added', item: { id: 'u', type: 'message', role: 'user' } });
+  await round(21);
+  expect(asked()).toHaveLength(4);
+  for (let n = 22; n <= 30; n++) await round(n);
+  take({ type: 'input_audio_buffer.committed', item_id: 'u2' });
+  await round(31);
+  expect(outputs().at(-1)?.[1]).toBe('sunny in Rome');
+});
+
+it('answers a function that there is not once, and asks for an answer without functions', async () => {
+  const limits: unknown[] = [];
+  begin();
+  calls = new ToolCalls([], (event) => sent.push(event as Sent), () => false, (limit) => limits.push(limit));
+  for (let n = 1; n <= 10; n++) await round(n, 'ping');
+  expect(asked()).toMatchObject([{ response: { tool_choice: 'none' } }]);
+  expect(limits).toEqual([{ kind: 'unknown', name: 'ping' }]);
+});
+
 it('reports to the model what fails: an unknown function, arguments, an exception, no result in time', async () => {
   vi.useFakeTimers();
   const signals: AbortSignal[] = [];
@@ -106,15 +151,16 @@ it('reports to the model what fails: an unknown function, arguments, an exceptio
   const broken: Tool = { ...weather, name: 'broken', call: () => Promise.reject(new Error('no network')) };
   begin(weather, never, broken, { ...weather, name: 'nothing', call: () => undefined }, { ...weather, name: 'object', call: () => ({ a: 1 }) });
   created('r1');
-  for (const [id, name, args] of [['c1', 'unknown', '{}'], ['c2', 'weather', '{'], ['c3', 'weather', '7'], ['c4', 'broken', ''], ['c5', 'never', '{}'], ['c6', 'nothing', ''], ['c7', 'object', '']] as const) call('r1', id, name, args);
+  for (const [id, name, args] of [['c1', 'unknown', '{}'], ['c2', 'weather', '{'], ['c3', 'weather', '7'], ['c8', 'weather', '[]'], ['c4', 'broken', ''], ['c5', 'never', '{}'], ['c6', 'nothing', ''], ['c7', 'object', '']] as const) call('r1', id, name, args);
   await vi.advanceTimersByTimeAsync(49);
-  expect([outputs().length, signals[0]?.aborted]).toEqual([6, false]);
+  expect([outputs().length, signals[0]?.aborted]).toEqual([7, false]);
   await vi.advanceTimersByTimeAsync(1);
   expect(signals[0]?.aborted).toBe(true);
   const found = Object.fromEntries(outputs() as [string, string][]);
   expect(found['c1']).toBe('{"error":"There is no function \'unknown\'."}');
   expect(JSON.parse(found['c2'] ?? '')).toHaveProperty('error');
   expect(found['c3']).toContain('not an object');
+  expect(found['c8']).toContain('not an object');
   expect(found['c4']).toBe('{"error":"no network"}');
   expect(found['c5']).toBe('{"error":"No result after 50 ms."}');
   expect([found['c6'], found['c7']]).toEqual(['null', '{"a":1}']);

@@ -114,6 +114,8 @@ export class ConversationKeeper {
   }
 
   async #goOn(kept: Kept | null): Promise<void> {
+    // An answer that is left is one that the user ended.
+    this.#conversation?.hush();
     this.#store();
     const id = kept?.id ?? newId();
     const isOurs = await this.#lock(id);

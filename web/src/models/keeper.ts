@@ -20,6 +20,10 @@ export class ModelKeeper {
   #models: Models | null = null;
   #llm: LlmServers | null = null;
   #fault: string | null = null;
+  /** Of the recommended models that are being got. */
+  #batch: AbortSignal | null = null;
+  #cancelBatch: AbortController | null = null;
+  #failures: { title: string; message: string }[] = [];
   #listeners = new Set<() => void>();
   #followed = new Set<string>();
 
@@ -80,12 +84,39 @@ export class ModelKeeper {
     this.#changed();
   }
 
-  /** Gets the recommended models, one after the other; ends at the first that fails. */
+  /** Whether "Get all" is under way. */
+  get isGettingAll(): boolean {
+    return this.#batch !== null && !this.#batch.aborted;
+  }
+
+  /** What the last "Get all" could not get, and why. */
+  get failures(): readonly { title: string; message: string }[] {
+    return this.#failures;
+  }
+
+  /** Gets the recommended models, one after the other; one that fails does not keep the others from coming. */
   async pullRecommended(): Promise<void> {
-    for (const { name } of this.#models ? missingOf(this.#models) : []) {
+    const cancel = (this.#cancelBatch = new AbortController());
+    this.#batch = cancel.signal;
+    this.#failures = [];
+    for (const { name, title } of this.#models ? missingOf(this.#models) : []) {
+      if (cancel.signal.aborted) break;
       await this.pull(name);
-      if (this.#fault !== null || this.#models?.models.find((model) => model.name === name)?.pull?.state === 'failed') return;
+      const pull = this.#models?.models.find((model) => model.name === name)?.pull ?? null;
+      const message = this.#fault ?? (pull?.state === 'failed' ? pull.message : null);
+      if (message !== null && !cancel.signal.aborted) this.#failures = [...this.#failures, { title, message }];
+      this.#changed();
     }
+    if (this.#batch === cancel.signal) this.#batch = null;
+    this.#changed();
+  }
+
+  /** Ends a download, and with it "Get all"; what came is kept. */
+  async cancel(name: string): Promise<void> {
+    this.#cancelBatch?.abort();
+    this.#fault = null;
+    await this.#ask(`api/models/${encodeURIComponent(name)}/pull`, 'DELETE');
+    this.#changed();
   }
 
   async pull(name: string): Promise<void> {
@@ -142,6 +173,7 @@ export class ModelKeeper {
       const headers = { ...authorization(loadKey()), ...(sent && { 'content-type': 'application/json' }) };
       const content = sent ? { body: JSON.stringify(sent) } : {};
       const answer = await fetch(new URL(path, document.baseURI), { method, headers, cache: 'no-store', signal, ...content });
+      if (answer.status === 204) return {};
       const body: unknown = await answer.json();
       if (answer.ok) return body;
       this.#fault = (body as { error?: { message?: string } } | null)?.error?.message ?? `The hub answered ${answer.status}.`;

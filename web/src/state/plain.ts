@@ -76,6 +76,8 @@ export function noticeOf(problem: Problem | null): Notice | null {
       return { ...link('The hub is getting ready', 'Its engines are loading. This page continues automatically.', null), tone: 'info' };
     case 'unreachable':
       return link('The hub does not answer', 'It may be switched off, or the network is down. The conversation stays on this page.', 'retry');
+    case 'origin':
+      return link('The hub does not allow this page', 'Its operator can add the origin of this page to server.allowed_origins.', 'retry');
     case 'gave-up':
       return link('The connection could not be restored', 'The conversation stays here. Try again when the hub is back.', 'retry');
     case 'reconnecting': {
@@ -103,6 +105,13 @@ export function noticeOf(problem: Problem | null): Notice | null {
     case 'transcription': {
       const text = [problem.message, 'Send the recording again, repeat what you said, or type it below.'].filter(Boolean).join(' ');
       return { ...hub('Your words could not be transcribed', text), action: 'repeat' };
+    }
+    case 'empty':
+      return hub('The answer was empty', 'The language model answered without a word. Ask again, in other words.');
+    case 'tools': {
+      const { limit } = problem;
+      if (limit.kind === 'unknown') return info('The model called a function that is not there', `This page has no function “${limit.name}”. The model was asked to answer without functions.`);
+      return info('The model called functions without end', `After ${limit.rounds} rounds it was asked to answer without them.`);
     }
     case 'response':
       return hub('The answer failed', problem.message ?? 'The hub could not finish it. Please ask again.');

@@ -1,8 +1,9 @@
 // Live captions: the user's words as they are recognised, the response's words as they are spoken.
 
-import { type Caption, type ReplyCaption, type UserCaption, parts } from '@antiphon/client';
+import type { Caption, ReplyCaption, UserCaption } from '@antiphon/client';
 import type { ComponentChild } from 'preact';
 import { useLayoutEffect, useRef } from 'preact/hooks';
+import { Answer } from './Answer';
 import { Latency } from './Latency';
 
 const EXAMPLES = ['What time is it?', 'How many miles are ten kilometres?', 'Tell me a story', 'What can you do?'];
@@ -67,7 +68,7 @@ const FAULT_WORDS: Record<NonNullable<UserCaption['fault']>, string> = {
 const ENDED: Partial<Record<ReplyCaption['status'], { tag: string; title: string }>> = {
   cut: { tag: 'interrupted', title: 'you interrupted' },
   lost: { tag: 'connection lost', title: 'the connection was lost' },
-  failed: { tag: 'failed', title: 'the answer failed' },
+  failed: { tag: 'broke off', title: 'the answer broke off' },
 };
 
 function UserLine({ caption, live }: { caption: UserCaption; live: boolean }) {
@@ -84,38 +85,20 @@ function UserLine({ caption, live }: { caption: UserCaption; live: boolean }) {
 }
 
 function ReplyLine({ caption, showTimings }: { caption: ReplyCaption; showTimings: boolean }) {
-  const { spoken, unspoken } = parts(caption);
-  const why = ENDED[caption.status];
+  const { text, revealed, status } = caption;
+  const why = ENDED[status];
+  const isEmpty = status === 'done' && text.trim() === '';
   return (
-    <li class={`line reply ${caption.status}`} data-id={caption.id} aria-busy={caption.status === 'coming'}>
+    <li class={`line reply ${status}`} data-id={caption.id} aria-busy={status === 'coming'}>
       <span class="who">Antiphon</span>
       <div class="words">
-        <Words text={spoken} fresh={caption.status === 'coming'} />
-        {caption.status === 'coming' && spoken === '' && <Dots />}
-        {why && unspoken !== '' && (
-          <span class="unspoken" title={`Not spoken: ${why.title}`}>
-            {unspoken}
-          </span>
-        )}
+        <Answer text={text} revealed={revealed} fresh={status === 'coming'} unspoken={why && revealed < text.length ? why.title : null} />
+        {status === 'coming' && text.slice(0, revealed).trim() === '' && <Dots />}
+        {isEmpty && <em class="unclear">an answer without words</em>}
         {why && <span class="tag">{why.tag}</span>}
         {showTimings && <Latency caption={caption} />}
       </div>
     </li>
-  );
-}
-
-/** Words fade in one by one while they are spoken; afterwards they are plain text. */
-function Words({ text, fresh }: { text: string; fresh: boolean }) {
-  if (!fresh) return <span class="spoken">{text}</span>;
-  const words = text.match(/\S+\s*/g) ?? [];
-  return (
-    <span class="spoken">
-      {words.map((word, i) => (
-        <span key={i} class="word">
-          {word}
-        </span>
-      ))}
-    </span>
   );
 }
 

@@ -130,6 +130,11 @@ function Offer({ model, mayChange, keeper }: { model: Model; mayChange: boolean;
           {pull?.state === 'failed' ? 'Try again' : 'Get it'}
         </button>
       )}
+      {mayChange && pull?.state === 'pulling' && (
+        <button type="button" class="pill" aria-label={`Cancel ${model.title}`} onClick={() => void keeper.cancel(model.name)}>
+          Cancel
+        </button>
+      )}
       {pull && <PullState pull={pull} name={model.title} />}
     </div>
   );
@@ -174,6 +179,11 @@ function ModelRow({ model, isToldAbove, mayChange, keeper }: RowProps) {
           onClick={() => void (here ? keeper.remove(model.name) : keeper.pull(model.name))}
         >
           {here ? 'Remove' : 'Get'}
+        </button>
+      )}
+      {mayChange && !isToldAbove && model.pull?.state === 'pulling' && (
+        <button type="button" class="link" aria-label={`Cancel ${model.title}`} onClick={() => void keeper.cancel(model.name)}>
+          Cancel
         </button>
       )}
       {model.pull && !isUnderWay(model.pull) && !isToldAbove && (

@@ -33,7 +33,7 @@ export function Footer({ engines, carrier, onEngines }: Props) {
       <button id="engines-open" type="button" class="engines-open" aria-haspopup="dialog" title="Engines and models" onClick={onEngines}>
         {STAGES.filter(([stage]) => engines?.[stage]).map(([stage, does]) => (
           <span key={stage} class="engine">
-            <EngineName engines={engines} stage={stage} /> {does}
+            <EngineName engines={engines} stage={stage} /> <span class="engine-does">{does}</span>
           </span>
         ))}
         {engines === null && <span class="engine">engines</span>}

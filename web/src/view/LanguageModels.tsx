@@ -1,7 +1,7 @@
 // The language model: what answers, the servers on the hub's machine with their models, and what to do where there is none.
 
 import { useState } from 'preact/hooks';
-import { type LlmServers, type Models, isUnderWay, missingOf, size } from '../models/data';
+import { type LlmServers, type Models, isUnderWay, missingOf, size, told } from '../models/data';
 import type { ModelKeeper } from '../models/keeper';
 import { OFFLINE } from './offline';
 
@@ -80,9 +80,11 @@ export function LanguageModels({ llm, keeper }: { llm: LlmServers; keeper: Model
 /** One click for better ears and a better voice, while they are missing. */
 export function Recommended({ models, keeper }: { models: Models; keeper: ModelKeeper }) {
   const missing = missingOf(models);
-  if (!models.mayChange || missing.length < 2) return null;
+  const { failures, isGettingAll } = keeper;
+  const isOffered = models.mayChange && (missing.length >= 2 || isGettingAll || failures.length > 0);
+  if (!isOffered) return null;
   const bytes = missing.reduce((sum, { variants }) => sum + (variants[0]?.aboutBytes ?? 0), 0);
-  const isPulling = models.models.some(({ pull }) => isUnderWay(pull));
+  const current = models.models.find(({ pull }) => isUnderWay(pull));
   return (
     <div id="recommended" class="offer">
       <div class="offer-text">
@@ -91,11 +93,28 @@ export function Recommended({ models, keeper }: { models: Models; keeper: ModelK
         </p>
         <p class="offer-note">{missing.map(({ title, licence }) => `${title} (${licence})`).join(', ')}. Any machine runs them.</p>
       </div>
-      {!isPulling && (
+      {current === undefined && !isGettingAll && missing.length > 0 && (
         <button type="button" class="pill get" onClick={() => void keeper.pullRecommended()}>
-          Get all
+          {failures.length > 0 ? 'Try again' : 'Get all'}
         </button>
       )}
+      {current && (
+        <button type="button" class="pill" onClick={() => void keeper.cancel(current.name)}>
+          Cancel
+        </button>
+      )}
+      <div class="pull" aria-live="polite">
+        {isGettingAll && current?.pull && (
+          <p class="pull-told">
+            {current.title}: {told(current.pull)}
+          </p>
+        )}
+        {failures.map(({ title, message }) => (
+          <p key={title} class="pull-told failed">
+            {title}: {message}
+          </p>
+        ))}
+      </div>
     </div>
   );
 }

@@ -18,15 +18,15 @@ interface Props {
   onClose: () => void;
 }
 
-/** Languages that recognizers and voices commonly know. */
+/** Languages that recognizers and voices commonly know, where the hub does not say which its own knows. */
 const LANGUAGES = ['ar', 'cs', 'da', 'de', 'el', 'en', 'es', 'fi', 'fr', 'he', 'hi', 'hu', 'id', 'it', 'ja', 'ko', 'nl', 'no', 'pl', 'pt', 'ro', 'ru', 'sv', 'th', 'tr', 'uk', 'vi', 'zh'];
 const LANGUAGE_NAMES = new Intl.DisplayNames(['en'], { type: 'language' });
 
 type Choices<T> = readonly (readonly [T, string])[];
-const EAGERNESS: Choices<Settings['eagerness']> = [[null, 'Hub’s choice'], ['auto', 'Balanced'], ['medium', 'Medium'], ['high', 'Quick'], ['low', 'Patient']];
+const EAGERNESS: Choices<Settings['eagerness']> = [[null, 'Hub’s choice'], ['auto', 'Balanced'], ['high', 'Quick'], ['low', 'Patient']];
 const EAGERNESS_WORDS: Record<NonNullable<Settings['eagerness']>, string> = {
   auto: 'Waits 0.2 to 4 s after your last word, by what you said, how your voice fell, and how long you usually pause.',
-  medium: 'The same as balanced, always.',
+  medium: 'Waits 0.2 to 4 s after your last word, by what you said, how your voice fell, and how long you usually pause.',
   high: 'Answers as soon as a pause may be the end: 0.1 to 2 s. It may cut in while you think.',
   low: 'Waits longer while you think: 0.3 to 8 s.',
 };
@@ -38,6 +38,7 @@ const THEMES: Choices<Settings['theme']> = [['system', 'System'], ['light', 'Lig
 export default function SettingsSheet({ conversation, state, settings, onChange, onClose }: Props) {
   const { pushToTalk, eagerness } = settings;
   const automatic: Choices<string> = state.hub?.['detects_language'] || settings.language === 'auto' ? [['auto', 'Automatic']] : [];
+  const languages = languagesOf(state.hub?.['languages'], settings.language);
   return (
     <Dialog id="settings" title="Settings" onClose={onClose}>
       <Group title="Sound">
@@ -51,7 +52,7 @@ export default function SettingsSheet({ conversation, state, settings, onChange,
         <Choice
           id="language"
           name="You speak"
-          choices={[[null, 'Hub’s choice'], ...automatic, ...LANGUAGES.map((code) => [code, LANGUAGE_NAMES.of(code) ?? code] as const)]}
+          choices={[[null, 'Hub’s choice'], ...automatic, ...languages.map((code) => [code, LANGUAGE_NAMES.of(code) ?? code] as const)]}
           value={settings.language}
           onChange={(language) => onChange({ language })}
         />
@@ -63,7 +64,7 @@ export default function SettingsSheet({ conversation, state, settings, onChange,
         </Check>
         {!pushToTalk && (
           <>
-            <Choice id="eagerness" name="Answers come" choices={EAGERNESS} value={eagerness} onChange={(to) => onChange({ eagerness: to })}>
+            <Choice id="eagerness" name="Answers come" choices={EAGERNESS} value={eagerness === 'medium' ? 'auto' : eagerness} onChange={(to) => onChange({ eagerness: to })}>
               {eagerness && EAGERNESS_WORDS[eagerness]}
             </Choice>
             <Choice id="backchannels" name="“Uh-huh” and “right”" choices={BACKCHANNELS} value={settings.ignoreBackchannels} onChange={(ignoreBackchannels) => onChange({ ignoreBackchannels })}>
@@ -97,6 +98,14 @@ export default function SettingsSheet({ conversation, state, settings, onChange,
       <Foot settings={settings} onReset={() => onChange(defaultSettings)} />
     </Dialog>
   );
+}
+
+/** What the hub's recognizer knows, where the hub says so, and in any case what is chosen. */
+function languagesOf(known: unknown, chosen: string | null): string[] {
+  const offered = Array.isArray(known) ? known.filter((code): code is string => typeof code === 'string' && /^[a-z]{2,3}$/.test(code)) : LANGUAGES;
+  const name = (code: string) => LANGUAGE_NAMES.of(code) ?? code;
+  const all = new Set([...offered, ...(chosen !== null && chosen !== 'auto' ? [chosen] : [])]);
+  return [...all].sort((a, b) => name(a).localeCompare(name(b), 'en'));
 }
 
 function Group({ title, children }: { title: string; children: ComponentChildren }) {

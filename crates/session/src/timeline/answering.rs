@@ -178,10 +178,11 @@ impl Timeline {
         turn.heard_by = Some(HeardBy::Estimate);
     }
 
-    /// The client says how `item` played; `now` is when it says so.
-    pub(crate) fn played(&mut self, item: &ItemId, played: Played, now: Timestamp) {
+    /// The client says how `item` played; `now` is when it says so. Gives the event of a spoken turn whose wait is known by
+    /// it, so that the client shows the figure that the hub records.
+    pub(crate) fn played(&mut self, item: &ItemId, played: Played, now: Timestamp) -> Option<ServerEvent> {
         let metrics = self.metrics.clone();
-        let Some(turn) = self.open.iter_mut().find(|turn| turn.reply_item.as_ref() == Some(item)) else { return };
+        let turn = self.open.iter_mut().find(|turn| turn.reply_item.as_ref() == Some(item))?;
         turn.reports = true;
         if let Some((n, dry)) = played.underruns {
             turn.audio.n_underruns = turn.audio.n_underruns.max(n);
@@ -191,9 +192,10 @@ impl Timeline {
             turn.heard_until = Some(heard);
             turn.dirty = true;
         }
-        let (Some(at), Some(sent)) = (played.first_sound, turn.marks.first_audio_sent) else { return };
+        let at = played.first_sound?;
+        let sent = turn.marks.first_audio_sent?;
         if turn.heard_by == Some(HeardBy::Report) {
-            return;
+            return None;
         }
         // A clock that is wrong does not hear what was not sent, nor what is still to come.
         turn.marks.first_audio_heard = Some(at.min(now).max(sent));
@@ -204,6 +206,7 @@ impl Timeline {
         {
             metrics.latency(Stage::VoiceToEar, wait);
         }
+        turn.event()
     }
 
     /// A response's audio that has not sounded was dropped: by a barge-in where somebody speaks.
@@ -282,6 +285,7 @@ impl Turn {
                 first_chunk: ms(marks.first_chunk),
                 tts_first_audio: ms(marks.tts_first_audio),
                 first_audio_sent: ms(marks.first_audio_sent),
+                first_audio_heard: ms(marks.first_audio_heard.filter(|_| self.heard_by == Some(HeardBy::Report))),
             },
             endpointing: match self.endpointing {
                 Some(EndOfTurn::Adaptive(endpointing)) => Some(endpointing),

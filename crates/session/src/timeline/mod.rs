@@ -336,6 +336,21 @@ impl Timeline {
         due
     }
 
+    /// The session ends at `now`, however it does: what it leaves open is settled with what was heard until then.
+    pub(super) fn end(&mut self, dialog: &Dialog, now: Timestamp) {
+        for mut turn in std::mem::take(&mut self.open) {
+            turn.look(dialog, now);
+            match turn.status {
+                Status::Listening => turn.status = Status::Unanswered,
+                Status::Answering => turn.status = Status::Cancelled,
+                _ => {}
+            }
+            turn.settled = true;
+            turn.count_cost(&self.metrics, &*self.limits);
+            self.turn_history.put(turn.record(&self.frame), turn.place);
+        }
+    }
+
     fn begin(&mut self, kind: Kind, at: Timestamp) -> &mut Turn {
         if self.open.len() >= MAX_OPEN
             && let Some(mut oldest) = self.open.pop_front()
@@ -374,22 +389,6 @@ impl Timeline {
 
     fn of(&mut self, response: &ResponseId) -> Option<&mut Turn> {
         self.open.iter_mut().rev().find(|turn| turn.response.as_ref() == Some(response))
-    }
-}
-
-impl Drop for Timeline {
-    /// The session has ended, however it did: what it leaves open is shown so.
-    fn drop(&mut self) {
-        for mut turn in std::mem::take(&mut self.open) {
-            match turn.status {
-                Status::Listening => turn.status = Status::Unanswered,
-                Status::Answering => turn.status = Status::Cancelled,
-                _ => {}
-            }
-            turn.settled = true;
-            turn.count_cost(&self.metrics, &*self.limits);
-            self.turn_history.put(turn.record(&self.frame), turn.place);
-        }
     }
 }
 

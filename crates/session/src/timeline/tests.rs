@@ -235,9 +235,8 @@ fn a_failure_is_told_in_words_and_an_open_turn_ends_with_its_session() {
     assert_eq!((rig.record_at(220).status, rig.record_at(220).error.as_deref()), (Status::Failed, Some("no decoder")));
     rig.timeline.response_created(&response(), true, at(300));
     rig.timeline.tell(&rig.dialog, at(301));
-    let Rig { turn_history, timeline, .. } = rig;
-    drop(timeline);
-    let last = &turn_history.latest(1, None)[0];
+    rig.timeline.end(&rig.dialog, at(302));
+    let last = &rig.turn_history.latest(1, None)[0];
     assert_eq!((last.status, last.settled), (Status::Cancelled, true));
 }
 
@@ -347,9 +346,8 @@ async fn a_reply_without_sound_and_a_session_that_ends_await_none() {
     left.speech("item_1", 200);
     left.timeline.will_be_answered(&"item_1".into(), at(200));
     assert_eq!(load(&mut left, 200).await.0, [0]);
-    let Rig { turn_history, timeline, .. } = left;
-    drop(timeline);
-    assert!(turn_history.awaited().is_empty());
+    left.timeline.end(&left.dialog, at(210));
+    assert!(left.turn_history.awaited().is_empty());
 }
 
 #[test]

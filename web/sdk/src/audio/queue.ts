@@ -125,7 +125,10 @@ export class PlaybackQueue {
   /** No more chunks of this item are expected; later ones are still played. */
   end(itemId: string): void {
     this.#ended.add(itemId);
-    if (this.#chunks.length === 0 && this.#itemId === itemId) this.#finish();
+    if (this.#chunks.some((chunk) => chunk.itemId === itemId)) return;
+    if (this.#itemId === itemId) this.#finish();
+    // It had no audio, or is behind the playhead.
+    else this.#finished.push(itemId);
   }
 
   pause(): void {

@@ -6,4 +6,4 @@ export { VoiceElement };
 export type { CaptionDetail, TurnDetail, VoiceEvents } from './voice.js';
 
 // Two copies of the package in one page are none of its business: the first one defines the element.
-if (!customElements.get('antiphon-voice')) customElements.define('antiphon-voice', VoiceElement);
+if (globalThis.customElements && !customElements.get('antiphon-voice')) customElements.define('antiphon-voice', VoiceElement);

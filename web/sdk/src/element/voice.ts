@@ -52,7 +52,10 @@ const STOP = 'M8 8h8v8H8z';
 /** Lines that are shown; the conversation has all of them. */
 const MAX_LINES = 50;
 
-export class VoiceElement extends HTMLElement {
+/** Where a page is rendered on a server there is no DOM: the module can be imported there, and defines nothing. */
+const Base = (globalThis.HTMLElement ?? class {}) as typeof HTMLElement;
+
+export class VoiceElement extends Base {
   static readonly observedAttributes = ['src', 'transport', 'voice', 'language', 'instructions', 'label'];
   /** Set before the element is defined. */
   static surroundings: Surroundings = {};

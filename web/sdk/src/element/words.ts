@@ -43,6 +43,8 @@ export function wordsOf(problem: Problem): string {
       return 'The assistant is getting ready. This continues by itself.';
     case 'unreachable':
       return 'The assistant does not answer. Try again in a moment.';
+    case 'origin':
+      return 'This page may not use the assistant: the hub does not allow its origin.';
     case 'gave-up':
       return 'The connection could not be restored. What was said stays here.';
     case 'reconnecting':
@@ -61,6 +63,10 @@ export function wordsOf(problem: Problem): string {
       return 'Your words could not be transcribed. Send the recording again, repeat them, or type.';
     case 'response':
       return 'The answer failed. Please ask again.';
+    case 'empty':
+      return 'There was no answer. Please ask again, in other words.';
+    case 'tools':
+      return 'The assistant tried what it cannot do, and answered without it.';
   }
 }
 

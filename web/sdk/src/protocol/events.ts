@@ -10,6 +10,8 @@ export interface TimelineMarks {
   first_chunk?: number;
   tts_first_audio?: number;
   first_audio_sent?: number;
+  /** By this client's report. */
+  first_audio_heard?: number;
 }
 
 /** Milliseconds of a stage's time that the way to its worker and back took; absent where the engine runs in the hub. */
@@ -39,6 +41,7 @@ export interface Item {
 export interface ResponseObject {
   id: string;
   status?: string;
+  output?: Item[];
   status_details?: { type?: string; reason?: string; error?: { message?: string; code?: string } | null } | null;
 }
 
@@ -69,6 +72,7 @@ export type ServerEvent =
   | { type: 'output_audio_buffer.held' | 'output_audio_buffer.resumed'; response_id: string; item_id?: string }
   | { type: 'output_audio_buffer.started' | 'output_audio_buffer.stopped' | 'output_audio_buffer.cleared'; response_id: string }
   | ({ type: 'antiphon.timeline'; item_id: string; response_id: string; marks: TimelineMarks } & Hops)
+  | { type: 'antiphon.item.heard'; item_id: string; transcript: string }
   | { type: 'antiphon.clock.pong'; client_ms: number; hub_ms: number }
   | { type: 'antiphon.session.resumable'; key: string; within_s: number }
   | { type: 'antiphon.session.checkpoint'; received: number }
@@ -97,6 +101,7 @@ const NEEDED = new Map(
       ['output_audio_buffer.started output_audio_buffer.stopped output_audio_buffer.cleared', 'response_id'],
       ['output_audio_buffer.held output_audio_buffer.resumed', 'response_id'],
       ['antiphon.timeline', 'response_id marks'],
+      ['antiphon.item.heard', 'item_id transcript'],
       ['antiphon.clock.pong', 'client_ms hub_ms'],
       ['antiphon.session.resumable', 'key within_s'],
       ['antiphon.session.checkpoint', 'received'],
@@ -204,11 +209,13 @@ export const callOutput = (callId: string, output: string): object => ({
   item: { type: 'function_call_output', call_id: callId, output },
 });
 
-/** `eventId` is named by an error that this event causes. A silent response is text. */
-export const responseCreate = (isSilent: boolean, eventId?: string): object => ({
+/** `eventId` is named by an error that this event causes. A silent response is text; one without tools calls no function. */
+export const responseCreate = (isSilent: boolean, eventId?: string, withoutTools = false): object => ({
   type: 'response.create',
   ...(eventId && { event_id: eventId }),
-  ...(isSilent && { response: { output_modalities: ['text'] } }),
+  ...((isSilent || withoutTools) && {
+    response: { ...(isSilent && { output_modalities: ['text'] }), ...(withoutTools && { tool_choice: 'none' }) },
+  }),
 });
 export const responseCancel = (): object => ({ type: 'response.cancel' });
 export const outputClear = (): object => ({ type: 'output_audio_buffer.clear' });

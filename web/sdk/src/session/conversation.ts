@@ -27,9 +27,9 @@ import { Resumption } from './resumption.js';
 import { Sound } from './sound.js';
 import { Store } from './store.js';
 import { Tap, type WireEvent } from './tap.js';
-import { type Tool, ToolCalls } from './tool_calls.js';
+import { type Tool, ToolCalls, type ToolLimit } from './tool_calls.js';
 import { UserAudio } from './user_audio.js';
-import { WakeLock } from './wake_lock.js';
+import type { WakeLock } from './wake_lock.js';
 
 /** A WebSocket resumes after a loss and is quicker; WebRTC suits networks that lose packets. */
 export type Transport = 'websocket' | 'webrtc';
@@ -67,6 +67,8 @@ export interface ConversationOptions {
   captions?: readonly Caption[];
   /** Functions that the model may call. */
   tools?: readonly Tool[];
+  /** Responses in a row that may call functions, after which the model is asked without them; default 8. */
+  maxToolRounds?: number;
   /**
    * Address of `worklets.js` of this package, for pages whose Content-Security-Policy forbids `blob:` scripts. Default:
    * a blob of the same code.
@@ -108,6 +110,8 @@ export class Conversation {
   readonly #tap = new Tap();
   readonly #tools: readonly Tool[];
   readonly #calls: ToolCalls;
+  /** From the first time that the microphone is on. */
+  #wakeLock: Promise<WakeLock | null> | null = null;
   /** Ends the listeners on the page. */
   readonly #closed = new AbortController();
   readonly levels: Levels = { microphone: 0, reply: 0 };
@@ -161,12 +165,19 @@ export class Conversation {
     this.#devices = { ...options.devices };
     this.#tools = options.tools ?? [];
     if (options.captions) this.#store.dispatch({ kind: 'captions', captions: options.captions });
-    this.#calls = new ToolCalls(this.#tools, (event) => this.send(event), () => this.#isSilent);
+    const limited = (limit: ToolLimit) => this.#report({ kind: 'tools', limit });
+    this.#calls = new ToolCalls(this.#tools, (event) => this.send(event), () => this.#isSilent, limited, options.maxToolRounds);
     const { signal } = this.#closed;
     window.addEventListener('online', () => this.#isLost() && this.retry(), { signal });
     window.addEventListener('pagehide', () => this.stop(), { signal });
-    const wakeLock = new WakeLock(signal);
-    this.#store.subscribe(() => wakeLock.want(this.state.microphone === 'on'));
+    this.#store.subscribe(() => this.#keepAwake());
+  }
+
+  #keepAwake(): void {
+    if (this.state.microphone === 'on') {
+      this.#wakeLock ??= import('./wake_lock.js').then(({ WakeLock }) => new WakeLock(this.#closed.signal)).catch(() => null);
+    }
+    void this.#wakeLock?.then((lock) => lock?.want(this.state.microphone === 'on'));
   }
 
   /** What the conversation knows now; a new object at each change. */
@@ -194,7 +205,7 @@ export class Conversation {
     const look = ++this.#nLooks;
     const [state, offered] = await Promise.all([readiness(this.#base), this.#voices()]);
     if (look !== this.#nLooks) return;
-    if (state.kind !== 'unreachable') this.#store.dispatch({ kind: 'hub', hub: state.hub });
+    if ('hub' in state) this.#store.dispatch({ kind: 'hub', hub: state.hub });
     const isOff = this.state.link === 'off' && !this.#closed.signal.aborted;
     // First: voices without a problem are those of a hub that takes conversations.
     if (isOff) this.#report(offered.refused ? { kind: 'key', wrong: this.#key !== null } : obstacleOf(state));
@@ -388,7 +399,7 @@ export class Conversation {
     this.#store.dispatch({ kind: 'link', link: 'checking' });
     const state = await readiness(this.#base);
     if (epoch !== this.#epoch) return;
-    if (state.kind !== 'unreachable') this.#store.dispatch({ kind: 'hub', hub: state.hub });
+    if ('hub' in state) this.#store.dispatch({ kind: 'hub', hub: state.hub });
     const obstacle = obstacleOf(state);
     if (state.kind === 'loading') {
       this.#report(obstacle);

@@ -13,7 +13,8 @@ export type HubStatus = Record<string, unknown>;
 export type Readiness =
   | { kind: 'ready' | 'loading'; hub: HubStatus }
   | { kind: 'full'; sessions: number; hub: HubStatus }
-  | { kind: 'unreachable' };
+  /** `origin`: it answers, and pages of this origin may not connect (`server.allowed_origins`). */
+  | { kind: 'unreachable' | 'origin' };
 
 /** The address that others are relative to: of the hub, or of the page if there is none. */
 export function baseOf(hub: string | URL | undefined): string {
@@ -42,11 +43,13 @@ export function callUrl(base: string): string {
 
 /** Browsers do not expose why a WebSocket was refused, so readiness is queried before and after. */
 export async function readiness(base: string): Promise<Readiness> {
+  const url = new URL('readyz', base);
   try {
-    const answer = await fetch(new URL('readyz', base), { cache: 'no-store', signal: AbortSignal.timeout(TIMEOUT_MS) });
+    const answer = await fetch(url, { cache: 'no-store', signal: AbortSignal.timeout(TIMEOUT_MS) });
     return readinessFrom(answer.status, await answer.json());
   } catch {
-    return { kind: 'unreachable' };
+    const isForeign = url.origin !== globalThis.location?.origin && (await import('./foreign.js').then((foreign) => foreign.isRefused(base, TIMEOUT_MS), () => false));
+    return { kind: isForeign ? 'origin' : 'unreachable' };
   }
 }
 

@@ -14,7 +14,11 @@ export interface Tool extends ToolDefinition {
   timeoutMs?: number;
 }
 
-const TIMEOUT_MS = 30_000;
+/** Why the model gets no more functions until the user says something. */
+export type ToolLimit = { kind: 'unknown'; name: string } | { kind: 'rounds'; rounds: number };
+
+/** Responses in a row that may call functions before the user says something again. */
+export const MAX_ROUNDS = 8;
 /** Calls that are remembered; a hub goes back by few. */
 const MAX_CALLS = 64;
 
@@ -40,12 +44,24 @@ export class ToolCalls {
   /** The response in progress. */
   #active: string | null = null;
   #nAsked = 0;
+  readonly #maxRounds: number;
+  readonly #limited: (limit: ToolLimit) => void;
+  /** Responses asked for since the user said something. */
+  #nRounds = 0;
+  /** A function was called that there is not. */
+  #unknown: string | null = null;
+  /** The model was asked without functions: what it calls now is refused, and asked for is nothing. */
+  #isOver = false;
 
-  /** `isSilent`: whether responses are text now. */
-  constructor(tools: readonly Tool[], send: (event: object) => void, isSilent: () => boolean) {
+  /** `isSilent`: whether responses are text now. `limited`: the model is asked without functions from now on. */
+  constructor(
+    tools: readonly Tool[], send: (event: object) => void, isSilent: () => boolean, limited: (limit: ToolLimit) => void = () => {}, maxRounds = MAX_ROUNDS,
+  ) {
     this.#tools = new Map(tools.map((tool) => [tool.name, tool]));
     this.#send = send;
     this.#isSilent = isSilent;
+    this.#limited = limited;
+    this.#maxRounds = maxRounds;
   }
 
   /** `number`: of the message that brought the event. Returns whether the event concerns only this. */
@@ -61,7 +77,11 @@ export class ToolCalls {
         if (type === 'function_call' && call_id && name && event.item.status !== 'incomplete') this.#run(call_id, name, args ?? '', event.response_id, number);
         return false;
       }
+      case 'input_audio_buffer.committed':
+        this.#begin();
+        return false;
       case 'conversation.item.added': {
+        if (event.item.role === 'user') this.#begin();
         const call = this.#calls.find(({ callId }) => event.item.type === 'function_call_output' && callId === event.item.call_id);
         if (call) call.confirmed ??= number;
         return false;
@@ -98,6 +118,14 @@ export class ToolCalls {
     this.#calls = [];
     this.#owed.clear();
     this.#active = null;
+    this.#begin();
+  }
+
+  /** The user said something. */
+  #begin(): void {
+    this.#nRounds = 0;
+    this.#unknown = null;
+    this.#isOver = false;
   }
 
   get #askId(): string {
@@ -116,7 +144,11 @@ export class ToolCalls {
     const call: Call = { callId, responseId, number, output: null, confirmed: null, abort: new AbortController() };
     this.#calls.push(call);
     while (this.#calls.length > MAX_CALLS) this.#calls.shift()?.abort.abort();
-    void outputOf(this.#tools.get(name), name, args, call.abort).then((output) => {
+    const tool = this.#tools.get(name);
+    if (!tool) this.#unknown ??= name;
+    const refusal = this.#isOver ? 'No more functions can be called now.' : `There is no function '${name}'.`;
+    const answer = tool && !this.#isOver ? run(tool, args, call.abort) : Promise.resolve(failure(refusal));
+    void answer.catch((cause: unknown) => failure(String(cause))).then((output) => {
       if (!this.#calls.includes(call)) return;
       call.output = output;
       this.#send(callOutput(callId, output));
@@ -128,33 +160,17 @@ export class ToolCalls {
     if (this.#active !== null || this.#owed.size === 0) return;
     if ([...this.#owed].some((id) => this.#isRunning(id))) return;
     this.#owed.clear();
+    if (this.#isOver) return;
     this.#nAsked++;
-    this.#send(responseCreate(this.#isSilent(), this.#askId));
+    this.#nRounds++;
+    const name = this.#unknown;
+    this.#isOver = name !== null || this.#nRounds >= this.#maxRounds;
+    this.#send(responseCreate(this.#isSilent(), this.#askId, this.#isOver));
+    if (this.#isOver) this.#limited(name === null ? { kind: 'rounds', rounds: this.#nRounds } : { kind: 'unknown', name });
   }
 }
 
-async function outputOf(tool: Tool | undefined, name: string, text: string, abort: AbortController): Promise<string> {
-  if (!tool) return failure(`There is no function '${name}'.`);
-  const timeoutMs = tool.timeoutMs ?? TIMEOUT_MS;
-  let timer: ReturnType<typeof setTimeout> | undefined;
-  const late = new Promise<never>((_, reject) => {
-    timer = setTimeout(() => {
-      reject(new Error(`No result after ${timeoutMs} ms.`));
-      abort.abort();
-    }, timeoutMs);
-  });
-  try {
-    const args: unknown = text === '' ? {} : JSON.parse(text);
-    if (typeof args !== 'object' || args === null) return failure('The arguments are not an object.');
-    const value = await Promise.race([tool.call(args as Record<string, unknown>, abort.signal), late]);
-    return typeof value === 'string' ? value : (JSON.stringify(value) ?? 'null');
-  } catch (cause) {
-    return failure(cause instanceof Error ? cause.message : String(cause));
-  } finally {
-    clearTimeout(timer);
-  }
-}
+/** The code that runs a function is loaded when one is called. */
+const run = async (tool: Tool, args: string, abort: AbortController) => (await import('./tool_run.js')).outputOf(tool, args, abort);
 
-function failure(message: string): string {
-  return JSON.stringify({ error: message });
-}
+const failure = (message: string) => JSON.stringify({ error: message });

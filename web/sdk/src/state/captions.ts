@@ -1,6 +1,7 @@
-// Reveals the text of a response in time with its audio, and splits it when it was interrupted. The
-// protocol has no word times, so the position in the text is estimated from the playhead and the
-// speaking rate: the learnt rate while the response is incomplete, its own rate afterwards.
+// Reveals the text of a response in time with its audio, and splits it when it was interrupted. While it
+// plays, the position in the text is estimated from the playhead and the speaking rate: the learnt rate
+// while the response is incomplete, its own rate afterwards. Where it was stopped, the hub says which words
+// were heard: it knows which audio belongs to which words, and its history has the same ones.
 
 import type { ReplyCaption } from './model.js';
 
@@ -8,11 +9,17 @@ import type { ReplyCaption } from './model.js';
 export function revealedChars(reply: ReplyCaption, charsPerSecond: number): number {
   const { text } = reply;
   if (reply.playedMs <= 0) return reply.revealed;
-  const whole = reply.textDone && reply.audioDone && reply.receivedMs > 0;
-  const reached = whole
+  // Text and audio of a response that is stopped end, too, and the audio that came is a part of it.
+  const isWhole = reply.whole && reply.audioDone && reply.receivedMs > 0;
+  const reached = isWhole
     ? (reply.playedMs / reply.receivedMs) * text.length
     : (reply.playedMs / 1000) * charsPerSecond;
   return Math.max(reply.revealed, wordEnd(text, reached));
+}
+
+/** Number of characters of a reply that was stopped after these words. */
+export function heardChars({ text }: ReplyCaption, words: string): number {
+  return text.startsWith(words) ? words.length : wordEnd(text, words.length - 1);
 }
 
 /** The learnt rate after a response that was played completely: the mean of old and new, within a plausible range. */

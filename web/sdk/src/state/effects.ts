@@ -34,10 +34,10 @@ export function effectsOf(state: State, event: ServerEvent): Effect[] {
   }
 }
 
-/** Audio of an interrupted or failed item is not played, even if it is still arriving. */
+/** Audio of an interrupted item is not played, even if it is still arriving; that of one that broke off is. */
 export function isWanted(state: State, itemId: string): boolean {
   const caption = state.captions.find((c) => c.id === itemId);
-  return caption?.role !== 'assistant' || caption.status === 'coming' || caption.status === 'done';
+  return caption?.role !== 'assistant' || (caption.status !== 'cut' && caption.status !== 'lost');
 }
 
 function isComing(state: State, responseId: string): boolean {

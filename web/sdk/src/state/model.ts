@@ -33,17 +33,22 @@ export interface ReplyCaption {
   responseId: string;
   text: string;
   textDone: boolean;
-  /** False until audio arrives. */
+  /** Whether it is spoken; false until audio, or words that are spoken, arrive. */
   sound: boolean;
   /** Audio received and played of this item, in milliseconds. */
   receivedMs: number;
   playedMs: number;
   audioDone: boolean;
-  /** Number of characters shown as spoken; never decreases while the response plays. */
+  /** The hub made it to its end: its text and its audio are all there will be. */
+  whole: boolean;
+  /** Number of characters shown as spoken; never decreases while the response plays. Of a reply that was stopped, what the hub says was heard. */
   revealed: number;
   /** `cut`: interrupted by the user; `lost`: interrupted by a lost connection. */
   status: 'coming' | 'done' | 'cut' | 'lost' | 'failed';
-  /** From the last loud microphone sample (or the Enter key) to the first sound rendered by the worklet. */
+  /**
+   * From the end of the user's speech (or the Enter key) to the first sound. Of a spoken turn the hub's figure, by this client's
+   * report; until that is known, from the last loud microphone sample to the first sound rendered by the worklet.
+   */
   latencyMs: number | null;
   marks: TimelineMarks | null;
   hops: Hops;

@@ -2,6 +2,7 @@
 
 import type { MicrophoneFault } from '../audio/microphone.js';
 import type { Readiness } from '../session/hub.js';
+import type { ToolLimit } from '../session/tool_calls.js';
 
 /** At most one is current. Times are `Date.now()`. */
 export type Problem =
@@ -17,6 +18,8 @@ export type Problem =
   /** The hub loads its engines; the conversation begins by itself. */
   | { kind: 'loading' }
   | { kind: 'unreachable' }
+  /** The hub answers, and does not let pages of this origin connect: the operator's `server.allowed_origins`. */
+  | { kind: 'origin' }
   /** The hub does not answer any more; `retry` tries again. */
   | { kind: 'gave-up' }
   /** A new session is tried at `untilMs`; `why`: what is known of the cause. */
@@ -35,9 +38,13 @@ export type Problem =
   | { kind: 'unreadable'; message: string }
   /** The user's words could not be transcribed; `retry` sends the recording again. */
   | { kind: 'transcription'; message: string | null }
-  | { kind: 'response'; message: string | null };
+  | { kind: 'response'; message: string | null }
+  /** The model answered without a word. */
+  | { kind: 'empty' }
+  /** The model was asked without functions: it called one that there is not, or called without end. */
+  | { kind: 'tools'; limit: ToolLimit };
 
-const ABOUT_LINK: ReadonlySet<Problem['kind']> = new Set(['full', 'loading', 'unreachable', 'gave-up', 'reconnecting', 'resuming', 'key']);
+const ABOUT_LINK: ReadonlySet<Problem['kind']> = new Set(['full', 'loading', 'unreachable', 'origin', 'gave-up', 'reconnecting', 'resuming', 'key']);
 
 /** Whether a problem is over once the connection is there. */
 export function isAboutLink(problem: Problem | null): boolean {

@@ -2,8 +2,8 @@
 // effects of the same events on the loudspeaker are in `effects.ts`.
 
 import type { QueueState } from '../audio/queue.js';
-import type { Hops, Item, ServerEvent, TimelineMarks } from '../protocol/events.js';
-import { learnRate, revealedChars } from './captions.js';
+import type { Hops, Item, ResponseObject, ServerEvent, TimelineMarks } from '../protocol/events.js';
+import { heardChars, learnRate, revealedChars } from './captions.js';
 import type { HubStatus } from '../session/hub.js';
 import type { Caption, Link, ReplyCaption, State, UserCaption, Voice } from './model.js';
 import { type Problem, isAboutLink } from './problem.js';
@@ -105,7 +105,7 @@ function onServer(state: State, event: ServerEvent): State {
 function onResponse(state: State, event: ServerEvent): State {
   switch (event.type) {
     case 'response.created':
-      return { ...state, responseId: event.response.id, awaiting: true };
+      return { ...state, captions: mapReplies(state.captions, soundless), responseId: event.response.id, awaiting: true };
     case 'response.output_item.added':
       return event.item.type === 'message' ? ensureReply(state, event.item.id, event.response_id) : state;
     case 'response.output_text.delta':
@@ -114,7 +114,7 @@ function onResponse(state: State, event: ServerEvent): State {
       );
     case 'response.output_audio_transcript.delta':
       return withReply(ensureReply(state, event.item_id, event.response_id), event.item_id, (reply) =>
-        reply.status === 'coming' ? reveal(state, { ...reply, text: reply.text + event.delta }) : reply,
+        reply.status === 'coming' ? reveal(state, { ...reply, sound: true, text: reply.text + event.delta }) : reply,
       );
     case 'response.output_audio_transcript.done':
       return withReply(state, event.item_id, (reply) => finishText(state, reply, event.transcript));
@@ -125,11 +125,13 @@ function onResponse(state: State, event: ServerEvent): State {
     case 'response.output_audio.done':
       return withReply(state, event.item_id, (reply) => ({ ...reply, audioDone: true }));
     case 'response.done':
-      return onResponseDone(state, event.response.id, event.response.status, event.response.status_details?.error?.message);
+      return onResponseDone(state, event.response);
     case 'output_audio_buffer.cleared':
       return { ...endAll(state, 'cut', (reply) => reply.responseId === event.response_id), playback: 'idle' };
     case 'conversation.item.truncated':
       return withReply(state, event.item_id, (reply) => ended({ ...reply, playedMs: Math.min(reply.playedMs, event.audio_end_ms) }, 'cut'));
+    case 'antiphon.item.heard':
+      return withReply(state, event.item_id, (reply) => heardUntil(reply, event.transcript));
     case 'antiphon.timeline':
       return onTimeline(state, event.response_id, event.marks, { stt_network_ms: event.stt_network_ms, tts_network_ms: event.tts_network_ms });
     default:
@@ -207,11 +209,7 @@ function onTranscriptionFailed(state: State, id: string, message?: string): Stat
 }
 
 function onReceived(state: State, itemId: string, endMs: number): State {
-  // A reply that is made at once may be done before its first sound arrives, and counted as one without sound until then.
-  const status = (reply: ReplyCaption) => (reply.status === 'done' && !reply.sound ? 'coming' : reply.status);
-  const next = withReply(state, itemId, (reply) => ({
-    ...reply, status: status(reply), sound: true, receivedMs: Math.max(reply.receivedMs, endMs),
-  }));
+  const next = withReply(state, itemId, (reply) => ({ ...reply, sound: true, receivedMs: Math.max(reply.receivedMs, endMs) }));
   return next.audioMade ? next : { ...next, audioMade: true };
 }
 
@@ -220,16 +218,26 @@ function onPlayback(state: State, action: Extract<Action, { kind: 'playback' }>)
   if (action.state === 'playing') next.awaiting = false;
   if (action.itemId !== null) {
     next = withReply(next, action.itemId, (reply) =>
-      reply.status === 'coming' ? reveal(state, { ...reply, playedMs: Math.max(reply.playedMs, action.playedMs) }) : reply,
+      plays(reply) ? reveal(state, { ...reply, playedMs: Math.max(reply.playedMs, action.playedMs) }) : reply,
     );
   }
   for (const id of action.finished) {
     const reply = next.captions.find((caption): caption is ReplyCaption => caption.role === 'assistant' && caption.id === id);
-    if (!reply || reply.status !== 'coming') continue;
-    next = { ...next, charsPerSecond: learnRate(next.charsPerSecond, reply) };
+    if (!reply || !plays(reply)) continue;
+    // All that was said of an answer that broke off was heard.
+    if (reply.status === 'failed') {
+      next = withReply({ ...next, awaiting: false }, id, shown);
+      continue;
+    }
+    next = { ...next, awaiting: false, charsPerSecond: learnRate(next.charsPerSecond, reply) };
     next = withReply(next, id, (r) => ({ ...shown(r), status: 'done' }));
   }
   return next;
+}
+
+/** What came of an answer that broke off is played. */
+function plays({ status }: ReplyCaption): boolean {
+  return status === 'coming' || status === 'failed';
 }
 
 /** A queue that underruns in the middle of an item still counts as speaking. */
@@ -240,7 +248,8 @@ function playbackOf(state: State, queue: QueueState, itemId: string | null): Sta
   return stumbled ? state.playback : 'idle';
 }
 
-function onResponseDone(state: State, id: string, status?: string, message?: string): State {
+function onResponseDone(state: State, { id, status, status_details, output }: ResponseObject): State {
+  const message = status_details?.error?.message;
   const next: State = { ...state, responseId: state.responseId === id ? null : state.responseId };
   const mine = (reply: ReplyCaption) => reply.responseId === id;
   if (status === 'cancelled') return { ...endAll(next, 'cut', mine), awaiting: false };
@@ -252,15 +261,18 @@ function onResponseDone(state: State, id: string, status?: string, message?: str
     const problem: Problem = next.problem?.kind === 'transcription' ? next.problem : { kind: 'response', message: message ?? null };
     return { ...next, captions, awaiting: false, problem };
   }
-  const silent = (reply: ReplyCaption) => mine(reply) && !reply.sound && reply.status === 'coming';
-  const captions = mapReplies(next.captions, (reply) => (silent(reply) ? { ...shown(reply), status: 'done' } : reply));
+  const silent = (reply: ReplyCaption) => !reply.sound && reply.status === 'coming';
+  const captions = mapReplies(next.captions, (reply) =>
+    mine(reply) ? (silent(reply) ? { ...shown(reply), status: 'done', whole: true } : { ...reply, whole: true }) : reply,
+  );
   // Audio of a paced response is still arriving when the response is done; without audio the wait is over.
   const sounding = captions.some((caption) => caption.role === 'assistant' && mine(caption) && caption.status === 'coming');
-  return { ...next, captions, awaiting: sounding && next.awaiting };
+  const isEmpty = status === 'completed' && output?.every(({ type, content }) => type === 'message' && !content?.some(({ text, transcript }) => text || transcript));
+  return { ...next, captions, awaiting: sounding && next.awaiting, ...(isEmpty && { problem: { kind: 'empty' } }) };
 }
 
 function onTimeline(state: State, responseId: string, marks: TimelineMarks, hops: Hops): State {
-  return { ...state, captions: mapReplies(state.captions, (reply) => (reply.responseId === responseId ? { ...reply, marks, hops } : reply)) };
+  return { ...state, captions: mapReplies(state.captions, (reply) => (reply.responseId === responseId ? { ...reply, marks, hops, latencyMs: marks.first_audio_heard ?? reply.latencyMs } : reply)) };
 }
 
 function finishText(state: State, reply: ReplyCaption, text: string): ReplyCaption {
@@ -278,9 +290,22 @@ function ended(reply: ReplyCaption, how: 'cut' | 'lost'): ReplyCaption {
   return { ...reply, status: complete && how === 'lost' ? 'done' : how };
 }
 
+/** The hub stopped a reply, and keeps these words of it. */
+function heardUntil(reply: ReplyCaption, words: string): ReplyCaption {
+  const revealed = heardChars(reply, words);
+  if (reply.status === 'done' && revealed < reply.text.trimEnd().length) return { ...reply, revealed, status: 'cut' };
+  return reply.status === 'done' ? reply : { ...ended(reply, 'cut'), revealed };
+}
+
 /** A text-only response, or one whose audio has ended: all of its text is shown. */
 function shown(reply: ReplyCaption): ReplyCaption {
   return { ...reply, revealed: reply.text.length };
+}
+
+/** A reply that was to be spoken, and of which a voice makes nothing (an emoji), has no end of playback in a call. */
+function soundless(reply: ReplyCaption): ReplyCaption {
+  const isOver = reply.status === 'coming' && reply.whole && reply.receivedMs === 0 && reply.playedMs === 0;
+  return isOver ? { ...shown(reply), status: 'done' } : reply;
 }
 
 function endAll(state: State, how: 'cut' | 'lost', which: (reply: ReplyCaption) => boolean): State {
@@ -309,7 +334,7 @@ function ensureReply(state: State, id: string, responseId: string): State {
   if (state.captions.some((caption) => caption.id === id)) return state;
   return append(state, {
     role: 'assistant', id, responseId, text: '', textDone: false, sound: false, receivedMs: 0, playedMs: 0,
-    audioDone: false, revealed: 0, status: 'coming', latencyMs: null, marks: null, hops: {},
+    audioDone: false, whole: false, revealed: 0, status: 'coming', latencyMs: null, marks: null, hops: {},
   });
 }
 

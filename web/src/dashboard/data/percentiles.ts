@@ -29,19 +29,22 @@ export function percentiles(values: readonly number[]): Percentiles {
   return { n: sorted.length, p50: percentile(sorted, 0.5), p95: percentile(sorted, 0.95), p99: percentile(sorted, 0.99) };
 }
 
+/** Stages that a turn without speech does not have. */
+const OF_SPEECH: readonly Measure[] = ['voice_to_voice', 'endpointing', 'stt'];
+
 /**
- * The value of a measure for a turn; null if the turn was not spoken or not answered. A stage that did not contribute
- * to the latency counts as zero, so that its percentiles cover all answered turns.
+ * The value of a measure for a turn; null if the turn was not answered, or was not spoken and the measure is one of speech. A
+ * stage that did not contribute to the latency counts as zero, so that its percentiles cover all answered turns.
  */
 export function valueOf(turn: Turn, measure: Measure): number | null {
-  if (turn.kind !== 'speech' || turn.voiceToVoiceMs === null) return null;
+  if (turn.voiceToVoiceMs === null || (turn.kind !== 'speech' && OF_SPEECH.includes(measure))) return null;
   if (measure === 'voice_to_voice') return turn.voiceToVoiceMs;
   return turn.parts.filter(({ stage }) => stage === measure).reduce((sum, part) => sum + lengthOf(part), 0);
 }
 
 /** Each stage's part of all that the answers of `turns` were waited for, 0 to 1; they add up to 1. Empty without answers. */
 export function shares(turns: readonly Turn[]): Partial<Record<Stage, number>> {
-  const answered = turns.filter((turn) => valueOf(turn, 'voice_to_voice') !== null);
+  const answered = turns.filter((turn) => turn.voiceToVoiceMs !== null);
   const sums = STAGES.map((stage) => [stage, answered.reduce((sum, turn) => sum + (valueOf(turn, stage) ?? 0), 0)] as const);
   const total = sums.reduce((sum, [, ms]) => sum + ms, 0);
   return total === 0 ? {} : Object.fromEntries(sums.filter(([, ms]) => ms > 0).map(([stage, ms]) => [stage, ms / total]));
@@ -56,7 +59,7 @@ export function lengthOf({ fromMs, toMs }: Span): number {
   return Math.max(0, (toMs ?? fromMs) - fromMs);
 }
 
-/** The measure of all spoken and answered turns, oldest first. */
+/** The measure of all answered turns that have it, oldest first. */
 export function samples(turns: readonly Turn[], measure: Measure): Sample[] {
   const found = turns.flatMap((turn) => {
     const ms = valueOf(turn, measure);

@@ -28,10 +28,13 @@ export function Stages({ turns, now, windowMs, measure, onMeasure }: Props) {
         <thead>
           <tr>
             <th scope="col">Stage</th>
+            <th scope="col" title="turns, typed ones included where they have the stage">
+              turns
+            </th>
             <th scope="col">p50</th>
             <th scope="col">p95</th>
             <th scope="col">p99</th>
-            <th scope="col" title="of all the time that answers to spoken turns were waited for">
+            <th scope="col" title="of all the time that answers were waited for">
               share
             </th>
           </tr>
@@ -83,6 +86,7 @@ function Row({ of, own, share, widest, isShown, onMeasure }: RowProps) {
           </span>
         )}
       </th>
+      <td class="quiet">{own.n}</td>
       {cell(own.p50)}
       {cell(own.p95)}
       {cell(own.p99)}

@@ -22,7 +22,7 @@ export function Tally({ summary, state, windowMs, isFiltered }: Props) {
   return (
     <section class="area-tally tally" aria-label="Counts">
       <Tile id="sessions" name="Sessions now" value={state ? String(state.sessions) : '–'} note={state ? `${count(state.connections, 'connection')}` : ''} />
-      <Tile id="turns-count" name="Turns" value={String(summary.turns)} note={since(total('turns'))} />
+      <Tile id="turns-count" name="Turns" value={String(summary.turns)} note={spoken(total('turns'))} />
       <Tile id="barge-ins" name="Barge-ins" value={String(summary.bargeIns)} note={since(total('barge_ins'))} />
       <Tile
         id="errors"
@@ -49,6 +49,8 @@ function errorNote(errors: number, responses: number): string {
   return share + count(responses, 'response');
 }
 
+/** The hub counts turns by their speech; typed ones are in the list alone. */
+const spoken = (total: number | null) => (total === null ? '' : `${total} spoken since the start`);
 const since = (total: number | null) => (total === null ? '' : `${total} since the start`);
 const count = (n: number, what: string) => `${n} ${what}${n === 1 ? '' : 's'}`;
 

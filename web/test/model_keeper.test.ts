@@ -1,0 +1,76 @@
+// "Get all": every model is tried, each failure has its name, and Cancel ends it.
+import type { Conversation } from '@antiphon/client';
+import { afterEach, beforeEach, expect, it, vi } from 'vitest';
+import { modelKeeperOf } from '../src/models/keeper';
+
+/** What each model's pull comes to; `wait`: nothing, until it is cancelled. */
+let fates: Record<string, 'here' | 'failed' | 'wait'>;
+let asked: string[];
+let cancelled: () => void;
+
+const model = (name: string) => ({
+  name, stage: 'stt', title: name.toUpperCase(), licence: 'MIT', languages: [], serves: false, lacks: null,
+  variants: [{ precision: 'fp32', state: done.has(name) ? 'whole' : 'absent', about_bytes: 5, unchecked_files: 0 }], pull: null,
+});
+let done: Set<string>;
+const json = (value: unknown, status = 200) => new Response(JSON.stringify(value), { status });
+const events = (state: object) => new Response(`event: pull\ndata: ${JSON.stringify(state)}\n\n`, { headers: { 'content-type': 'text/event-stream' } });
+
+async function hub(url: URL, { method = 'GET' }: RequestInit = {}): Promise<Response> {
+  const { pathname } = url;
+  const [, name] = /models\/(\w+)\/pull/.exec(pathname) ?? [];
+  if (name === undefined) return json(pathname.endsWith('/api/models') ? { may_change: true, stages: [], models: Object.keys(fates).map(model), recommended: Object.keys(fates) } : {});
+  if (method !== 'GET') asked.push(`${method} ${name}`);
+  if (method === 'POST') return json({ state: 'pulling', phase: 'asking', bytes: 0, total_bytes: 5 }, 202);
+  if (method === 'DELETE') {
+    cancelled();
+    return new Response(null, { status: 204 });
+  }
+  if (fates[name] === 'wait') {
+    await new Promise<void>((resolve) => (cancelled = resolve));
+    return events({ state: 'failed', message: 'Cancelled.' });
+  }
+  if (fates[name] === 'here') done.add(name);
+  return events(fates[name] === 'here' ? { state: 'done', serves: true, message: 'It serves.' } : { state: 'failed', message: `${name} cannot be reached` });
+}
+
+beforeEach(() => {
+  asked = [];
+  done = new Set();
+  cancelled = () => {};
+  vi.stubGlobal('document', { baseURI: 'http://hub.example/' });
+  vi.stubGlobal('location', { hash: '' });
+  vi.stubGlobal('sessionStorage', { getItem: () => null });
+  vi.stubGlobal('fetch', hub);
+});
+afterEach(() => vi.unstubAllGlobals());
+
+const keeperOf = () => modelKeeperOf({ look: async () => {} } as unknown as Conversation);
+
+it('goes on after a failure, and says which it was', async () => {
+  fates = { a: 'failed', b: 'here', c: 'failed' };
+  const keeper = keeperOf();
+  await keeper.look();
+  await keeper.pullRecommended();
+  expect(asked).toEqual(['POST a', 'POST b', 'POST c']);
+  expect(keeper.failures).toEqual([{ title: 'A', message: 'a cannot be reached' }, { title: 'C', message: 'c cannot be reached' }]);
+  expect(keeper.isGettingAll).toBe(false);
+  fates = { a: 'here', b: 'here', c: 'here' };
+  await keeper.pullRecommended();
+  expect(asked.slice(3)).toEqual(['POST a', 'POST c']);
+  expect(keeper.failures).toEqual([]);
+});
+
+it('ends when it is cancelled, which is no failure', async () => {
+  fates = { a: 'wait', b: 'here' };
+  const keeper = keeperOf();
+  await keeper.look();
+  const all = keeper.pullRecommended();
+  await vi.waitFor(() => expect(keeper.models?.models[0]?.pull?.state).toBe('pulling'));
+  await vi.waitFor(() => expect(cancelled.name).not.toBe('cancelled'));
+  expect(keeper.isGettingAll).toBe(true);
+  await keeper.cancel('a');
+  await all;
+  expect(asked).toEqual(['POST a', 'DELETE a']);
+  expect([keeper.isGettingAll, keeper.failures]).toEqual([false, []]);
+});
