@@ -3,6 +3,7 @@
 //! A model's server refuses a call without its result, and a result that does not stand right behind its call. Items
 //! come in any order (the person goes on speaking while a tool runs), so each result is put behind its call here.
 
+use super::remote::are_arguments;
 use super::{History, Item, ItemKind, ItemStatus, RemoteCall, Role};
 use antiphon_types::chat::{Message, ToolCall};
 use antiphon_types::mcp::CallError;
@@ -64,7 +65,8 @@ impl History {
             // A call whose arguments were cut off was never made.
             ItemKind::FunctionCall { .. } if item.status != ItemStatus::Completed => {}
             ItemKind::FunctionCall { call_id, name, arguments } => {
-                let call = ToolCall { call_id: call_id.clone(), name: name.clone(), arguments: arguments.clone() };
+                let arguments = object_text(arguments);
+                let call = ToolCall { call_id: call_id.clone(), name: name.clone(), arguments };
                 reader.said.get_or_insert_default().calls.push(call);
             }
             ItemKind::RemoteCall { call, outcome: Some(_), .. } => reader.call(call),
@@ -88,6 +90,12 @@ struct Reader<'a> {
     /// The words and the calls of one answer are one message to the model.
     said: Option<Said>,
     results: HashMap<&'a str, Cow<'a, str>>,
+}
+
+/// The arguments of a call as a model may read them: servers refuse a conversation with arguments that are no JSON object, such as
+/// those of a call that a client has made up.
+fn object_text(arguments: &str) -> String {
+    if are_arguments(arguments) { arguments.to_owned() } else { "{}".to_owned() }
 }
 
 /// A remote call's outcome, as the model reads it.
@@ -114,8 +122,9 @@ fn answer_to(asked: &Item, items: &[&Item]) -> Option<Cow<'static, str>> {
 
 impl Reader<'_> {
     fn call(&mut self, call: &RemoteCall) {
-        let (name, arguments) = (call.exposed.clone(), call.arguments.clone());
-        self.said.get_or_insert_default().calls.push(ToolCall { call_id: call.call_id.clone(), name, arguments });
+        let arguments = object_text(&call.arguments);
+        let call = ToolCall { call_id: call.call_id.clone(), name: call.exposed.clone(), arguments };
+        self.said.get_or_insert_default().calls.push(call);
     }
 
     /// Whether something stands for the result of a call that asked for consent.
