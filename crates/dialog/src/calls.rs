@@ -188,7 +188,10 @@ impl Dialog {
         refused: Vec<(ToolCall, String)>,
         tokens: Option<Usage>,
     ) -> Result<bool, Failure> {
-        let (settings, input) = (self.responses[id].settings.clone(), self.responses[id].input.clone());
+        // What was said before is whole: its speech has ended.
+        self.end_outputs(id);
+        let settings = self.responses[id].settings.clone();
+        let input = self.responses[id].input.clone();
         let request = self.chat(&settings, input.as_deref(), Offered::default()).map_err(|error| error.to_string())?;
         let mut chat = request.chat;
         let (mut tool_calls, mut results) = (Vec::new(), Vec::new());

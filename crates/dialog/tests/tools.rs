@@ -176,16 +176,22 @@ fn a_function_that_was_not_offered_is_answered_once_and_the_model_asked_without_
         3 call r1 0 format_disk {\"really\": true}
         4 finished r1
             < calls_refused r1 1
-            start r1 turn_0
-        5 text r1 It is fine.
-            < r1 i2 TranscriptDelta(\"It is fine. \")
-        6 finished r1
-            < r1 i2 PartDone { audio: true, text: \"Let me see. It is fine. \" }
+            < r1 i2 PartDone { audio: true, text: \"Let me see. \" }
             < item_done i2 Completed
             < output_done r1 i2
+            start r1 turn_0
+        5 text r1 It is fine.
+            < output_added r1 i3
+            < item_added i3
+            < r1 i3 PartAdded { audio: true }
+            < r1 i3 TranscriptDelta(\"It is fine. \")
+        6 finished r1
+            < r1 i3 PartDone { audio: true, text: \"It is fine. \" }
+            < item_done i3 Completed
+            < output_done r1 i3
             < response_done r1 Completed
         7 history
-            user: weather? | assistant: Let me see. It is fine.",
+            user: weather? | assistant: Let me see. | assistant: It is fine.",
     );
 }
 

@@ -290,6 +290,9 @@ async fn refusal(shared: &Shared, response: reqwest::Response) -> Failure {
     let advice = match status {
         300..=399 => "set [llm] base_url to the address it moved to".to_owned(),
         401 | 403 if settings.key_env.is_empty() => "set [llm] api_key_env to the variable with the key".to_owned(),
+        401 | 403 if settings.authorization.header().is_none() => {
+            format!("set the environment variable {}, which holds no key", settings.key_env)
+        }
         401 | 403 => format!("check the key in {}", settings.key_env),
         404 => format!("check that [llm] base_url ends with /v1 and that the server has the model {}", settings.model),
         429 => "its limit of requests or money is reached; wait, or raise it".to_owned(),

@@ -364,3 +364,12 @@ async fn a_server_that_repeats_the_key_is_read_without_it() {
     let (_, error) = run(&client, says("hi")).await;
     assert!(error.as_ref().is_some_and(|error| error.contains("wrong key: [key]")), "{error:?}");
 }
+
+#[tokio::test]
+async fn a_variable_of_the_key_that_is_not_set_is_named_where_the_server_wants_one() {
+    let (_, config) = server(vec![Reply::Status(401, "no key")]).await;
+    let client = OpenAi::with_key(&config, None).unwrap();
+    let (_, error) = run(&client, says("hi")).await;
+    let expect = format!("set the environment variable {}, which holds no key", config.api_key_env);
+    assert!(error.as_ref().is_some_and(|error| error.contains(&expect)), "{error:?}");
+}
