@@ -89,6 +89,17 @@ impl Hub {
         socket
     }
 
+    /// The same for a client behind a proxy on this machine: to the hub it is no operator.
+    pub async fn connect_by_proxy(&self) -> Socket {
+        use tokio_tungstenite::tungstenite::client::IntoClientRequest;
+        let mut request = format!("ws://{}/v1/realtime", self.address).into_client_request().expect("an address");
+        request.headers_mut().insert("x-forwarded-for", "192.0.2.1".parse().expect("a header"));
+        let (stream, _) = tokio_tungstenite::connect_async(request).await.expect("the upgrade is accepted");
+        let mut socket = Socket { stream, frames: Vec::new() };
+        assert_eq!(socket.next().await["type"], "session.created");
+        socket
+    }
+
     /// Performs the upgrade; `Err` is the HTTP status of a rejection.
     pub async fn open(&self, query: &str) -> Result<Socket, u16> {
         use tokio_tungstenite::tungstenite::Error;

@@ -202,7 +202,7 @@ async fn a_failing_engine_ends_its_response_with_the_reason() {
     let tts = FakeTts::default().failing_on("bad");
     let llm = FakeLlm::says(["A bad word.", "A good one."]);
     let hub = Hub::start(engines(FakeStt::default().then_fails("no ears"), llm, tts), Config::default()).await;
-    let mut socket = hub.connect("").await;
+    let mut socket = hub.connect_by_proxy().await;
     let events = socket.ask("one").await;
     let done = &events.last().expect("done")["response"];
     assert_eq!(done["status"], "failed");

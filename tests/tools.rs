@@ -100,8 +100,7 @@ async fn a_function_is_called_answered_and_its_result_spoken_of() {
         ["function_call", "in_progress", "call_a", "weather", ""]
     );
     let deltas = of("response.function_call_arguments.delta");
-    let first: String = deltas[..2].iter().map(|delta| delta["delta"].as_str().expect("text")).collect();
-    assert_eq!(first, "{\"city\":\"Rome\"}");
+    assert_eq!(deltas[0]["delta"], "{\"city\":\"Rome\"}");
     let done = of("response.function_call_arguments.done");
     for (index, call_id, city) in [(0, "call_a", "Rome"), (1, "call_b", "Oslo")] {
         assert_eq!(done[index]["name"], "weather");
@@ -192,7 +191,7 @@ async fn what_is_wrong_about_tools_is_refused_and_changes_nothing() {
 }
 
 #[tokio::test]
-async fn a_cancelled_call_is_incomplete_and_never_done() {
+async fn a_call_that_is_cancelled_before_it_is_whole_was_never_made() {
     let llm = FakeLlm::default().delayed(std::time::Duration::from_millis(20));
     llm.then(
         std::iter::once(call(0, "call_a", "weather", "{\"city\":"))
@@ -205,13 +204,15 @@ async fn a_cancelled_call_is_incomplete_and_never_done() {
     let mut socket = hub.connect("").await;
     declare(&mut socket, json!({"tools": [weather()]})).await;
     socket.send(json!({"type": "response.create"})).await;
-    socket.until("response.function_call_arguments.delta").await;
+    socket.until("response.created").await;
+    while llm.requests().is_empty() {
+        tokio::task::yield_now().await;
+    }
     socket.send(json!({"type": "response.cancel"})).await;
     let events = socket.until("response.done").await;
-    assert!(!types(&events).contains(&"response.function_call_arguments.done"));
     let response = &events.last().expect("done")["response"];
     assert_eq!(response["status"], "cancelled");
-    assert_eq!(response["output"][0]["status"], "incomplete");
+    assert_eq!(response["output"], json!([]));
     socket.ask("And now?").await;
     assert_eq!(llm.requests()[1].messages[1..], [Message::User("And now?".into())]);
 }
@@ -222,6 +223,7 @@ async fn what_is_spoken_before_a_call_is_whole_before_it() {
     let spoken = vec![text("Let me see."), call(0, "call_a", "weather", "{}"), text("Let me see."), end()];
     let (hub, _) = hub(vec![words("Let me see."), spoken]).await;
     let mut socket = hub.connect("").await;
+    declare(&mut socket, json!({"tools": [weather()], "output_modalities": ["audio"]})).await;
     let audio = |events: &[Value], item: &Value| -> usize {
         let of = |event: &&Value| event["type"] == "response.output_audio.delta" && event["item_id"] == *item;
         events.iter().filter(of).map(|event| event["delta"].as_str().expect("base64").len()).sum()

@@ -331,7 +331,7 @@ async fn clients_get_no_words_of_an_upstream() {
         (Engines { stt: Arc::new(stt(&base, 5_000)), ..fakes.clone() }, "The speech recognizer"),
     ] {
         let hub = Hub::start(engines, Config::default()).await;
-        let mut socket = hub.connect("").await;
+        let mut socket = hub.connect_by_proxy().await;
         let events = if stage == "The speech recognizer" {
             socket.append(&loud(300)).await;
             socket.append(&quiet(600)).await;
@@ -348,6 +348,11 @@ async fn clients_get_no_words_of_an_upstream() {
             for hidden in ["sk-very-secret", "10.0.0.7", "127.0.0.1", "PATH", "Incorrect"] {
                 assert!(!shown.contains(hidden), "{hidden} in {shown}");
             }
+        }
+        if stage != "The speech recognizer" {
+            let read_by_operator = hub.connect("").await.ask("Hello").await;
+            let last = read_by_operator.last().expect("events").to_string();
+            assert!(last.contains(&told) && last.contains("401") && last.contains("Incorrect API key"), "{last}");
         }
     }
     let hub = Hub::start(Engines { tts: voice, ..fakes }, Config::default()).await;

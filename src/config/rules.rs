@@ -184,6 +184,8 @@ pub const KEYS: &[Key] = &[
     key("session", "filler_after_ms", Rule::Whole(0, 60_000, "milliseconds")),
     key("session", "fillers", Rule::ByLanguage(100, "One moment.")),
     key("session", "history_tokens", Rule::Whole(200, 10_000_000, "tokens")),
+    key("session", "max_tool_rounds", Rule::Whole(1, 100, "rounds")),
+    key("session", "max_answer_seconds", Rule::Whole(0, 3_600, "seconds")),
     key("session", "max_utterance_seconds", Rule::Whole(10, 600, "seconds")),
     key("session", "refuse_unknown_fields", Rule::Switch),
     key("session", "record", Rule::Text),

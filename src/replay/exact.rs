@@ -132,6 +132,7 @@ impl Run {
         let start = |start: DialogStart| {
             Dialog::new(start.settings, start.playback, start.seed)
                 .with_follow_up_after(start.follow_up_after)
+                .with_max_tool_rounds(start.max_tool_rounds)
                 .with_speculation(start.speculation)
         };
         Self {

@@ -105,6 +105,12 @@ impl SessionOwner {
         })
     }
 
+    /// Whether the client is an operator, who reads why an upstream failed: it has an administrator's key or calls from this
+    /// machine, by no proxy.
+    pub(super) fn sees_causes(&self, app: &App) -> bool {
+        self.client.is_here() || app.is_admin(self.key)
+    }
+
     /// Writes to the audit log what was done with a session.
     fn note(&self, app: &App, action: &'static str, session: &str, outcome: &str) {
         let Self { client, key, consumer } = self;

@@ -336,7 +336,7 @@ impl App {
         self.calls.described(owner, self.is_admin(owner))
     }
 
-    fn is_admin(&self, owner: Option<KeyId>) -> bool {
+    pub(super) fn is_admin(&self, owner: Option<KeyId>) -> bool {
         let scopes = owner.and_then(|owner| self.access.keys().scopes_of(owner));
         scopes.is_some_and(|scopes| scopes.has(Scope::Admin))
     }

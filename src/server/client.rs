@@ -53,18 +53,30 @@ pub(super) struct Client {
     pub(super) is_shared: bool,
     /// Whether the client uses TLS, on its connection or according to a trusted proxy.
     pub(super) is_secure: bool,
+    /// The request has passed a proxy, trusted or not.
+    pub(super) is_forwarded: bool,
 }
+
+/// Headers that proxies add.
+const OF_PROXIES: [&str; 6] =
+    ["forwarded", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-real-ip", "via"];
 
 impl Client {
     /// The client at the other end of a connection.
     pub(super) fn direct(peer: IpAddr, is_secure: bool) -> Self {
         let peer = peer.to_canonical();
-        Self { peer, address: peer, is_shared: false, is_secure }
+        Self { peer, address: peer, is_shared: false, is_secure, is_forwarded: false }
+    }
+
+    /// Whether it is a program on this machine that connects itself.
+    pub(super) fn is_here(&self) -> bool {
+        self.peer.is_loopback() && self.address == self.peer && !self.is_forwarded
     }
 
     /// The client of a request with these headers, from `peer`; `tls`: whether the connection uses TLS.
     pub(super) fn of(peer: IpAddr, headers: &HeaderMap, proxies: &Proxies, tls: bool) -> Self {
-        let direct = Self::direct(peer, tls);
+        let is_forwarded = OF_PROXIES.iter().any(|name| headers.contains_key(*name));
+        let direct = Self { is_forwarded, ..Self::direct(peer, tls) };
         let peer = direct.peer;
         if !is_trusted(peer, &proxies.networks) {
             return direct;
@@ -74,7 +86,7 @@ impl Client {
         let client = hops.into_iter().find(|hop| !is_trusted(*hop, &proxies.networks));
         let is_secure = scheme.map_or(tls, |scheme| scheme.eq_ignore_ascii_case("https"));
         match client {
-            Some(address) => Self { peer, address, is_shared: false, is_secure },
+            Some(address) => Self { address, is_secure, ..direct },
             None => Self { is_shared: true, is_secure, ..direct },
         }
     }

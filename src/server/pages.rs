@@ -100,7 +100,7 @@ mod tests {
     fn a_page_connects_to_its_own_server_only_but_for_the_inspector() {
         let check = |path: &str, host: &str, is_secure: bool, expect: &str| {
             let peer = [127, 0, 0, 1].into();
-            let client = Client { peer, address: peer, is_shared: false, is_secure };
+            let client = Client::direct(peer, is_secure);
             let policy = policy(path, client, Some(&host.parse().unwrap()));
             let policy = policy.to_str().unwrap();
             assert!(policy.ends_with(&format!("; connect-src {expect}")), "{policy}");

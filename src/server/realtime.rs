@@ -98,6 +98,7 @@ pub(super) async fn upgrade(
         settings: caller.settings,
         resume_key: None,
         owner: caller.owner,
+        sees_causes: false,
         keeping: None,
         limits: None,
         transport: None,
@@ -106,6 +107,7 @@ pub(super) async fn upgrade(
         Ok(admitted) => admitted,
         Err(refused) => return refused.into_response(),
     };
+    opening.sees_causes = admitted.who.sees_causes(&app);
     let limits = admitted.who.limits(&app);
     let mut figures = HeaderMap::new();
     limits::headers_of(&mut figures, |resource| limits.level(resource));

@@ -252,6 +252,29 @@ pub enum Notice {
         /// Its state.
         progress: Progress,
     },
+    /// The turn's rounds of calls are used up: the model is asked without tools.
+    ToolRoundsSpent {
+        /// The response that begins.
+        response: ResponseId,
+        /// How many there were.
+        rounds: u32,
+    },
+    /// The model made calls that are not made: of functions that may not be called, or with arguments that are no object.
+    CallsRefused {
+        /// Its response.
+        response: ResponseId,
+        /// How many.
+        n: u32,
+        /// It was told so before in this response.
+        again: bool,
+    },
+    /// The response's request was larger than `session.history_tokens`: parts of its last turn were left out.
+    InputCut {
+        /// The response that begins.
+        response: ResponseId,
+        /// How many tokens, estimated.
+        tokens: u64,
+    },
     /// Reply audio is withheld: the client pauses its playback.
     Held {
         /// The item that was sounding.

@@ -4,7 +4,7 @@ use super::history::MAX_BYTES;
 use super::listening::OpenUtterance;
 use super::{
     Action, Command, Content, Dialog, InputEntry, Item, ItemKind, ItemPosition, Notice, PlaybackControl, Refusal,
-    ResponseRequest, Settings, StopReason,
+    ResponseRequest, Role, Settings, StopReason,
 };
 use antiphon_types::{ItemId, ResponseId, Samples};
 
@@ -122,6 +122,9 @@ impl Dialog {
             _ => None,
         };
         let id = item.id.clone();
+        if matches!(item.kind, ItemKind::Message { role: Role::User, .. }) {
+            self.tool_rounds.begin();
+        }
         self.notify(Notice::ItemDone { item, previous, response: None });
         if let Some((request, approve)) = consent {
             self.consent(&request, approve);

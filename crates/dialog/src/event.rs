@@ -76,6 +76,11 @@ pub enum Event {
     },
     /// More of a tool call.
     ToolCall(ToolCallDelta),
+    /// The text of a response so far was the model's thinking.
+    TextWithdrawn {
+        /// The response.
+        response: ResponseId,
+    },
     /// Audio of the current chunk was synthesized, at the response's output rate.
     AudioGenerated {
         /// The response.

@@ -4,7 +4,7 @@
 //! resolve a response's settings here: its language, which the model is asked for in one sentence behind the instructions, and
 //! a voice that speaks it. The sentence is never an item, and a response beside the conversation goes without it.
 
-use super::{Dialog, ResponseRequest, ResponseSettings};
+use super::{Dialog, Modality, ResponseRequest, ResponseSettings};
 use antiphon_types::{ResponseId, language_name};
 use std::borrow::Cow;
 
@@ -43,13 +43,24 @@ impl Dialog {
     }
 }
 
+/// Words that voices speak in a minute, the slower ones of them.
+const WORDS_PER_MINUTE: u64 = 140;
+
 impl ResponseSettings {
-    /// The instructions for the model, with the language to answer in.
+    /// The instructions for the model, with the language to answer in and the length of what is spoken.
     pub(super) fn model_instructions(&self) -> Cow<'_, str> {
-        let Some(name) = self.language.as_deref().filter(|_| self.in_conversation).and_then(language_name) else {
+        let language = self.language.as_deref().filter(|_| self.in_conversation).and_then(language_name);
+        let language = language.map(|name| format!("Answer in {name}."));
+        let length = self.max_answer.filter(|_| self.modality == Modality::Audio).map(|most| {
+            let seconds = most.as_secs();
+            let words = seconds * WORDS_PER_MINUTE / 60;
+            format!("Your answers are spoken, {seconds} seconds at most: write at most {words} words.")
+        });
+        if language.is_none() && length.is_none() {
             return Cow::Borrowed(&self.instructions);
-        };
-        let blank = if self.instructions.is_empty() { "" } else { "\n\n" };
-        Cow::Owned(format!("{}{blank}Answer in {name}.", self.instructions))
+        }
+        let own = Some(self.instructions.clone()).filter(|own| !own.is_empty());
+        let parts: Vec<String> = own.into_iter().chain(length).chain(language).collect();
+        Cow::Owned(parts.join("\n\n"))
     }
 }

@@ -6,8 +6,10 @@
 
 mod action;
 mod backchannel;
+mod calls;
 mod captions;
 mod commands;
+mod cutting;
 mod event;
 mod failure;
 mod filler;

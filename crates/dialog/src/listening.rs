@@ -360,6 +360,7 @@ impl Dialog {
         listening.turn = TurnId(listening.turn.0 + 1);
         listening.has_words = false;
         listening.failure = None;
+        self.tool_rounds.begin();
     }
 
     /// Whether a response is under way of which nothing was sent yet.

@@ -2,7 +2,7 @@
 //!
 //! Older turns are omitted whole, so that no call is separated from its result. An omitted turn stays omitted: the beginning
 //! of the request is the same from turn to turn, which keeps the model server's prefix cache valid. The items themselves
-//! stay in the conversation. Token counts are estimates: see `tokens`.
+//! stay in the conversation. A last turn that alone is too large is cut: see `cutting`. Token counts are estimates: see `tokens`.
 
 use super::{History, Item, ItemKind, RemoteCall, Role};
 use antiphon_types::chat::{Tool, estimated_tokens};
@@ -38,8 +38,8 @@ pub enum Truncation {
     "The conversation has about {tokens} tokens, more than the {room} there is room for, and truncation is disabled."
 )]
 pub(super) struct TooLong {
-    tokens: u64,
-    room: u64,
+    pub(super) tokens: u64,
+    pub(super) room: u64,
 }
 
 /// The estimate for a text.
@@ -48,7 +48,7 @@ pub(super) fn tokens(text: &str) -> u64 {
 }
 
 /// Tokens of a message beside its text: role and separators.
-const PER_MESSAGE: u64 = 4;
+pub(super) const PER_MESSAGE: u64 = 4;
 
 /// Tokens of the tools.
 pub(super) fn tool_tokens(tools: &[Tool]) -> u64 {
@@ -58,7 +58,7 @@ pub(super) fn tool_tokens(tools: &[Tool]) -> u64 {
 }
 
 impl History {
-    /// Omits the oldest turns that do not fit beside `fixed` tokens of instructions and tools. The last turn is kept even if
+    /// Omits the oldest turns that do not fit beside `fixed` tokens of instructions and tools. The last turn stays even if
     /// it alone does not fit.
     pub(super) fn forget(&mut self, fixed: u64, memory: &Memory) -> Result<(), TooLong> {
         let room = memory.budget.saturating_sub(fixed);

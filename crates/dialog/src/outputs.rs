@@ -1,10 +1,9 @@
 //! Where one output of a response ends and the next begins.
 //!
 //! In the protocol an output ends before the next one begins. A remote call ends when it has run, at the end of the
-//! response; so does a call whose arguments are not a complete object yet, as with a server that streams several at once.
+//! response.
 
 use super::Dialog;
-use super::remote::are_arguments;
 use super::responding::Response;
 use super::{ItemKind, ItemStatus};
 use antiphon_types::{ItemId, ResponseId};
@@ -20,11 +19,8 @@ impl Response {
 impl Dialog {
     /// Ends the outputs before the one that begins now.
     pub(super) fn end_outputs(&mut self, id: &ResponseId) {
-        let ends = |kind: &ItemKind| match kind {
-            ItemKind::Message { .. } => true,
-            ItemKind::FunctionCall { arguments, .. } => are_arguments(arguments),
-            ItemKind::RemoteRequest(call) => are_arguments(&call.arguments),
-            _ => false,
+        let ends = |kind: &ItemKind| {
+            matches!(kind, ItemKind::Message { .. } | ItemKind::FunctionCall { .. } | ItemKind::RemoteRequest(_))
         };
         let outputs = self.responses[id].outputs.iter().enumerate();
         let ended = outputs.filter(|(_, output)| !output.closed && ends(&output.item.kind));

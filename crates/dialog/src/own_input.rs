@@ -5,9 +5,16 @@
 use super::listening::OpenUtterance;
 use super::remote::Offered;
 use super::responding::Response;
-use super::{Action, Dialog, Failure, InputEntry, ResponseSettings, SpokenInput, memory};
+use super::{Action, Dialog, Failure, InputEntry, ResponseSettings, SpokenInput, Truncation, cutting, memory};
 use antiphon_types::chat::ChatRequest;
 use antiphon_types::{ItemId, ResponseId};
+
+/// A request to the model.
+pub(super) struct Request {
+    pub(super) chat: ChatRequest,
+    /// Tokens of the last turn, or of its own input, that there is no room for.
+    pub(super) left_out: u64,
+}
 
 impl Dialog {
     /// Whether a response's work can start: the transcripts it reads are complete, and its tools are listed.
@@ -31,12 +38,15 @@ impl Dialog {
         settings: &ResponseSettings,
         input: Option<&[InputEntry]>,
         offered: Offered,
-    ) -> Result<ChatRequest, memory::TooLong> {
+    ) -> Result<Request, memory::TooLong> {
         let instructions = settings.model_instructions();
-        let messages = match input {
+        let memory = self.settings.memory;
+        let fixed = memory::tokens(&instructions) + memory::tool_tokens(&offered.tools);
+        let mut room = memory.budget.saturating_sub(fixed);
+        let mut messages = match input {
             None => {
-                let fixed = memory::tokens(&instructions) + memory::tool_tokens(&offered.tools);
-                self.history.forget(fixed, &self.settings.memory)?;
+                room = memory.conversation.map_or(room, |limit| room.min(limit));
+                self.history.forget(fixed, &memory)?;
                 self.history.messages_of(&instructions, self.history.recalled())
             }
             Some(entries) => {
@@ -47,13 +57,18 @@ impl Dialog {
                 self.history.messages_of(&instructions, items)
             }
         };
-        Ok(ChatRequest {
+        let left_out = cutting::fit(&mut messages, !instructions.is_empty(), room);
+        if left_out > 0 && memory.truncation == Truncation::Disabled {
+            return Err(memory::TooLong { tokens: room + left_out, room });
+        }
+        let chat = ChatRequest {
             messages,
             tools: offered.tools,
             tool_choice: offered.choice,
             max_tokens: settings.max_output_tokens,
             ..ChatRequest::default()
-        })
+        };
+        Ok(Request { chat, left_out })
     }
 
     /// The reason to fail a response whose turn could not be transcribed: it would answer something else. `None` where the

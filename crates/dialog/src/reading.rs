@@ -5,6 +5,7 @@
 //! result, one that came when the model had answered something else since the call, stands at the end of what the model
 //! had read: behind its call it would be passed over. The call then stands twice, first without its result.
 
+use super::remote::are_arguments;
 use super::{History, Item, ItemKind, ItemStatus, RemoteCall, Role};
 use antiphon_types::chat::{Message, ToolCall};
 use antiphon_types::mcp::CallError;
@@ -133,8 +134,8 @@ impl History {
             // A call whose arguments were cut off was never made.
             ItemKind::FunctionCall { .. } if item.status != ItemStatus::Completed => {}
             ItemKind::FunctionCall { call_id, name, arguments } => {
-                let call = ToolCall { call_id: call_id.clone(), name: name.clone(), arguments: arguments.clone() };
-                reader.call(call, true);
+                let call = CallRef { call_id, name, arguments };
+                reader.call(call.under(call_id), true);
             }
             ItemKind::RemoteCall { call, request, outcome, .. } if request.is_some() || outcome.is_some() => {
                 reader.call(CallRef::of(call).under(&call.call_id), false);
@@ -182,7 +183,7 @@ impl<'a> CallRef<'a> {
 
     /// The call as the model reads it, under this identifier.
     fn under(&self, call_id: &str) -> ToolCall {
-        ToolCall { call_id: call_id.to_owned(), name: self.name.to_owned(), arguments: self.arguments.to_owned() }
+        ToolCall { call_id: call_id.to_owned(), name: self.name.to_owned(), arguments: object_text(self.arguments) }
     }
 }
 
@@ -202,6 +203,12 @@ struct Reader<'a> {
     /// The words and the calls of one answer are one message to the model.
     said: Option<Said>,
     results: HashMap<Cow<'a, str>, Cow<'a, str>>,
+}
+
+/// The arguments of a call as a model may read them: servers refuse a conversation with arguments that are no JSON object, such as
+/// those of a call that a client has made up.
+fn object_text(arguments: &str) -> String {
+    if are_arguments(arguments) { arguments.to_owned() } else { "{}".to_owned() }
 }
 
 /// A remote call's outcome, as the model reads it.

@@ -18,9 +18,6 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// The most consecutive responses the dialog creates by itself: a model that only calls would never end.
-const MAX_STEPS: u32 = 8;
-
 /// The longest function name that all model servers accept.
 const MAX_NAME: usize = 64;
 
@@ -34,7 +31,6 @@ pub(super) struct Remote {
     follow_up: Option<(Timestamp, Box<ResponseRequest>)>,
     /// How long the client has to request the response itself; `None`: without limit.
     pub(super) follow_up_after: Option<Duration>,
-    steps: u32,
 }
 
 /// A server's list of tools.
@@ -71,6 +67,7 @@ pub(super) struct Offer {
 }
 
 /// The tools of a response.
+#[derive(Default)]
 pub(super) struct Offered {
     pub(super) tools: Vec<Tool>,
     pub(super) choice: ToolChoice,
@@ -232,7 +229,7 @@ impl Dialog {
 
     /// Plans the response after remote calls, in case the client does not request it.
     pub(super) fn plan_follow_up(&mut self, request: ResponseRequest) {
-        if let Some(follow_up_after) = self.remote.follow_up_after.filter(|_| self.remote.steps < MAX_STEPS) {
+        if let Some(follow_up_after) = self.remote.follow_up_after {
             // The required call was made: the next response may be text.
             let request = ResponseRequest {
                 tool_choice: Some(ToolChoice::Auto),
@@ -247,7 +244,6 @@ impl Dialog {
 
     /// Discards the planned follow-up response. Returns whether there was one.
     pub(super) fn forget_follow_up(&mut self) -> bool {
-        self.remote.steps = 0;
         self.remote.follow_up.take().is_some()
     }
 
@@ -260,9 +256,7 @@ impl Dialog {
 
     pub(super) fn follow_up(&mut self) {
         let Some((_, request)) = self.remote.follow_up.take() else { return };
-        let steps = self.remote.steps + 1;
         self.respond(&request);
-        self.remote.steps = steps;
     }
 }
 

@@ -1,6 +1,6 @@
 //! The remote calls of a response: they run when the model has finished, and the response ends when they have.
 
-use super::remote::{Offer, are_arguments};
+use super::remote::Offer;
 use super::responding::{ModelFinished, Output};
 use super::{Action, Dialog, ItemKind, ItemStatus, OutputChange, Progress, RemoteCall, ResponseStatus};
 use antiphon_types::chat::Usage;
@@ -28,14 +28,7 @@ impl Dialog {
             let running = OutputChange::RemoteProgress(Progress::InProgress);
             self.output(id, *index as u32, item.clone(), running);
         }
-        for (_, item, call) in calls {
-            if are_arguments(&call.arguments) {
-                self.actions.push(Action::CallRemote { item, call });
-            } else {
-                let error = CallError::Tool("the arguments of the call are no JSON object".into());
-                self.called(&item, Err(error));
-            }
-        }
+        self.actions.extend(calls.into_iter().map(|(_, item, call)| Action::CallRemote { item, call }));
     }
 
     /// The result of a response's call; returns whether the item was one.

@@ -1,13 +1,14 @@
 //! The speaking half of the reducer: responses, their outputs, and how they end.
 
+use super::calls::Calls;
 use super::listening::OpenUtterance;
+use super::own_input::Request;
 use super::remote::Offer;
-use super::remote_calls::call_kind;
 use super::usage::{tokens_read, tokens_written};
 use super::{
     Action, Content, Dialog, Failure, IncompleteReason, InputEntry, Item, ItemKind, ItemPosition, ItemStatus, Modality,
     Notice, OutputChange, PlaybackControl, ResponseRequest, ResponseSettings, ResponseStatus, ResponseUsage,
-    ResponseView, ResponseWork, Role, Spoken, StopReason, ToolCallDelta,
+    ResponseView, ResponseWork, Role, Spoken, StopReason,
 };
 use antiphon_types::chat::{Finish, Usage};
 use antiphon_types::{ItemId, ResponseId, SampleRate, Samples, TurnId};
@@ -18,14 +19,14 @@ use std::collections::BTreeMap;
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Response {
     pub(super) settings: ResponseSettings,
-    turn: TurnId,
+    pub(super) turn: TurnId,
     pub(super) input: Option<Vec<InputEntry>>,
     /// Spoken parts of its own input without a transcript.
     pub(super) awaiting: Vec<OpenUtterance>,
     /// Why one of them could not be transcribed.
     pub(super) failure: Option<Failure>,
     /// Its work has started; before, it waits for transcripts.
-    started: bool,
+    pub(super) started: bool,
     pub(super) outputs: Vec<Output>,
     /// The filler that is being taken; it is none of the outputs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -37,11 +38,14 @@ pub(super) struct Response {
     /// The request, for the response that follows its remote calls.
     pub(super) request: ResponseRequest,
     /// The remote tools its model may call, by the names in the request.
-    offers: BTreeMap<String, Offer>,
+    pub(super) offers: BTreeMap<String, Offer>,
+    /// The calls that its model makes.
+    #[serde(default)]
+    pub(super) calls: Calls,
     /// The model has finished, and the remote calls run.
     pub(super) finished: Option<ModelFinished>,
     /// Estimated tokens of the request.
-    n_read: u64,
+    pub(super) n_read: u64,
     /// Speech it responds to, at 16 kHz.
     pub(super) heard: Samples,
 }
@@ -58,7 +62,7 @@ pub(super) struct ModelFinished {
 pub(super) struct Output {
     pub(super) item: Item,
     /// The model's index of a call; `None` for the message.
-    call: Option<usize>,
+    pub(super) call: Option<usize>,
     /// Its end was sent to the client.
     pub(super) closed: bool,
 }
@@ -77,6 +81,7 @@ impl Response {
             audio: Samples::ZERO,
             request: request.clone(),
             offers: BTreeMap::new(),
+            calls: Calls::default(),
             finished: None,
             n_read: 0,
             heard: Samples::ZERO,
@@ -114,7 +119,7 @@ impl Response {
 
     /// Its usage, by the engine's count of tokens or an estimate.
     fn usage(&self, tokens: Option<Usage>) -> ResponseUsage {
-        let text = tokens.unwrap_or_else(|| Usage {
+        let text = self.calls.all_used(tokens).unwrap_or_else(|| Usage {
             input_tokens: self.n_read,
             output_tokens: tokens_written(self.outputs.iter().map(|output| &output.item)),
         });
@@ -175,7 +180,7 @@ impl Dialog {
                 self.end(&id, ResponseStatus::Failed(failure), None);
                 continue;
             }
-            let offered = match self.offered(&self.responses[&id].settings) {
+            let offered = match self.offered_in_turn(&id) {
                 Ok(offered) => offered,
                 Err(message) => {
                     self.end(&id, ResponseStatus::Failed(message.into()), None);
@@ -184,9 +189,10 @@ impl Dialog {
             };
             self.settle_language(&id);
             let offers = offered.remote.clone();
+            let calls = Calls::of(&offered);
             let (settings, input) = (self.responses[&id].settings.clone(), self.responses[&id].input.clone());
-            let chat = match self.chat(&settings, input.as_deref(), offered) {
-                Ok(chat) => chat,
+            let Request { chat, left_out } = match self.chat(&settings, input.as_deref(), offered) {
+                Ok(request) => request,
                 Err(error) => {
                     self.end(&id, ResponseStatus::Failed(error.to_string().into()), None);
                     continue;
@@ -195,11 +201,15 @@ impl Dialog {
             let response = self.responses.get_mut(&id).expect("listed just now");
             response.started = true;
             response.offers = offers;
+            response.calls = calls;
             response.n_read = tokens_read(&chat);
             if response.settings.in_conversation {
                 response.heard += std::mem::take(&mut self.listening.unanswered);
             }
             let turn = response.turn;
+            if left_out > 0 {
+                self.notify(Notice::InputCut { response: id.clone(), tokens: left_out });
+            }
             if self.release_speculative(&id, &chat, &settings) {
                 continue;
             }
@@ -232,6 +242,25 @@ impl Dialog {
         self.output(id, index, item, change);
     }
 
+    /// What was written of a response is neither history nor transcript; its sound was heard.
+    pub(super) fn text_withdrawn(&mut self, id: &ResponseId) {
+        let Some(response) = self.responses.get_mut(id) else { return };
+        for output in &mut response.outputs {
+            let ItemKind::Message { content, .. } = &mut output.item.kind else { continue };
+            for part in content {
+                if let Content::OutputText(text) | Content::OutputAudio { transcript: Some(text) } = part {
+                    text.clear();
+                }
+            }
+            if let Some(kept) = self.history.item_mut(&output.item.id) {
+                kept.clone_from(&output.item);
+            }
+            if let Some(spoken) = self.history.spoken_mut(&output.item.id) {
+                spoken.withdraw();
+            }
+        }
+    }
+
     pub(super) fn audio_made(&mut self, id: &ResponseId, n: Samples) {
         let Some((_, item)) = self.message(id) else { return };
         self.responses.get_mut(id).expect("it has a message").audio += n;
@@ -240,40 +269,19 @@ impl Dialog {
         }
     }
 
-    pub(super) fn tool_call(&mut self, delta: ToolCallDelta) {
-        let ToolCallDelta { response: id, index: call, call_id, name, arguments } = delta;
-        let Some(response) = self.responses.get(&id).filter(|response| response.started) else { return };
-        let known = response.outputs.iter().position(|output| output.call == Some(call));
-        let index = known.unwrap_or_else(|| {
-            // Some models count their calls anew in each answer; results are told apart by these ids.
-            let is_taken = call_id.is_empty() || self.history.has_call_id(&call_id);
-            let call_id = if is_taken { self.ids.next("call") } else { call_id };
-            let offer = self.responses[&id].offers.get(&name).cloned();
-            self.begin_output(&id, call_kind(call_id, name, offer), Some(call))
-        });
-        let output = &mut self.responses.get_mut(&id).expect("seen just now").outputs[index];
-        let item = output.item.id.clone();
-        if arguments.is_empty() || output.closed {
-            return;
-        }
-        let change = match &mut output.item.kind {
-            ItemKind::FunctionCall { arguments: all, call_id, .. } => {
-                all.push_str(&arguments);
-                OutputChange::ArgumentsDelta { call_id: call_id.clone(), delta: arguments }
-            }
-            ItemKind::RemoteCall { call, .. } => {
-                call.arguments.push_str(&arguments);
-                OutputChange::RemoteDelta(arguments)
-            }
-            ItemKind::RemoteRequest(call) => return call.arguments.push_str(&arguments),
-            _ => return,
-        };
-        self.output(&id, index as u32, item, change);
-    }
-
     pub(super) fn finished(&mut self, id: &ResponseId, outcome: Result<(Finish, Option<Usage>), Failure>) {
         if !self.responses.contains_key(id) {
             return;
+        }
+        if let Ok((Finish::Stop | Finish::ToolCalls, tokens)) = outcome {
+            match self.settle_calls(id, tokens) {
+                Ok(true) => return,
+                Ok(false) => {}
+                Err(failure) => {
+                    self.end(id, ResponseStatus::Failed(failure), tokens);
+                    return self.respond_if_due();
+                }
+            }
         }
         let (status, tokens) = match outcome {
             Ok((Finish::Length, tokens)) => (ResponseStatus::Incomplete(IncompleteReason::MaxOutputTokens), tokens),
@@ -328,6 +336,7 @@ impl Dialog {
             output.item.status = if complete { ItemStatus::Completed } else { ItemStatus::Incomplete };
             self.close_output(id, index as u32, &output.item, response.settings.in_conversation);
         }
+        self.count_round(&response, &status);
         let usage = response.usage(tokens);
         self.notify(Notice::ResponseDone(response.view(id, status, Some(usage))));
         if self.active.as_ref() == Some(id) {
@@ -400,7 +409,7 @@ impl Dialog {
         Some((index as u32, item))
     }
 
-    fn begin_output(&mut self, id: &ResponseId, kind: ItemKind, call: Option<usize>) -> usize {
+    pub(super) fn begin_output(&mut self, id: &ResponseId, kind: ItemKind, call: Option<usize>) -> usize {
         self.filler_ended(id);
         self.end_outputs(id);
         let item = Item { id: self.mint_item(), status: ItemStatus::InProgress, kind };

@@ -27,6 +27,9 @@ pub struct Settings {
     pub output_format: Format,
     /// `None`: no limit but the engine's.
     pub max_output_tokens: Option<u32>,
+    /// How long an answer is spoken at most; `None`: as long as it is. Absent in replay logs that are older.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_answer: Option<Duration>,
     /// Functions the model may call.
     pub tools: Vec<Tool>,
     /// Whether it must call one.
@@ -188,6 +191,9 @@ pub struct ResponseSettings {
     pub output_format: Format,
     /// `None`: no limit but the engine's.
     pub max_output_tokens: Option<u32>,
+    /// How long it is spoken at most.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_answer: Option<Duration>,
     /// Functions the model may call.
     pub tools: Vec<Tool>,
     /// Whether it must call one.
@@ -222,6 +228,7 @@ impl ResponseSettings {
             voice_instructions: request.voice_instructions.unwrap_or_else(|| session.voice_instructions.clone()),
             output_format: request.output_format.unwrap_or(session.output_format),
             max_output_tokens: request.max_output_tokens.unwrap_or(session.max_output_tokens),
+            max_answer: session.max_answer,
             tools: request.tools.unwrap_or_else(|| session.tools.clone()),
             tool_choice: request.tool_choice.unwrap_or_else(|| session.tool_choice.clone()),
             servers: request.servers.unwrap_or_else(all),

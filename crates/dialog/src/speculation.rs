@@ -159,7 +159,7 @@ impl Dialog {
         let mut said = Item::spoken_by_user(item.clone());
         said.transcribe(0, text);
         self.history.insert(said, &ItemPosition::Last).expect("there is always an end");
-        let chat = self.chat(settings, None, offered).ok();
+        let chat = self.chat(settings, None, offered).ok().map(|request| request.chat);
         self.history.remove(item);
         self.history.told_from = told_from;
         chat

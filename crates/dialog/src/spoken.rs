@@ -47,6 +47,13 @@ impl Spoken {
         self.chunks.push(Chunk { text_end: self.text.len(), audio_end: self.generated });
     }
 
+    /// The text so far was none; its audio stays where it is.
+    pub(super) fn withdraw(&mut self) {
+        self.text.clear();
+        self.chunks = vec![Chunk { text_end: 0, audio_end: self.generated }];
+        self.cut = self.cut.map(|_| 0);
+    }
+
     /// Audio of the current chunk was synthesized.
     pub(super) fn made(&mut self, n: Samples) {
         self.generated += n;

@@ -1,5 +1,6 @@
 //! The reducer's state and its entry point.
 
+use super::calls::ToolRounds;
 use super::filler::Filler;
 use super::listening::Listening;
 use super::remote::Remote;
@@ -58,6 +59,8 @@ pub struct Dialog {
     pub(super) away: bool,
     pub(super) remote: Remote,
     #[serde(default)]
+    pub(super) tool_rounds: ToolRounds,
+    #[serde(default)]
     pub(super) filler: Filler,
     /// The language heard last, by its code, where replies follow it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -84,6 +87,7 @@ impl Dialog {
             answered: None,
             away: false,
             remote: Remote::default(),
+            tool_rounds: ToolRounds::default(),
             filler: Filler::default(),
             language: None,
             now: Timestamp::ZERO,
@@ -94,6 +98,12 @@ impl Dialog {
     /// The same, responding by itself after remote calls when the client has not requested a response for this long.
     pub fn with_follow_up_after(mut self, follow_up_after: Option<Duration>) -> Self {
         self.remote.follow_up_after = follow_up_after;
+        self
+    }
+
+    /// The same with at most so many rounds of calls in a turn: after them, the model is asked without tools.
+    pub fn with_max_tool_rounds(mut self, most: u32) -> Self {
+        self.tool_rounds = ToolRounds::of_at_most(most);
         self
     }
 
@@ -135,6 +145,7 @@ impl Dialog {
             Event::Partial { item, text } => self.partial(item, &text),
             Event::Transcribed { item, result, language } => self.transcribed(&item, result, language),
             Event::Text { response, text } => self.text(&response, &text),
+            Event::TextWithdrawn { response } => self.text_withdrawn(&response),
             Event::ToolCall(delta) => self.tool_call(delta),
             Event::AudioGenerated { response, n } => self.audio_made(&response, n),
             Event::FillerStarted { response, text } => self.filler_started(&response, &text),

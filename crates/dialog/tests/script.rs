@@ -3,7 +3,7 @@
 
 use antiphon_dialog::*;
 use antiphon_types::Format;
-use antiphon_types::chat::{Finish, Message};
+use antiphon_types::chat::{Finish, Message, Tool};
 use antiphon_types::{ItemId, ResponseId, SampleRate, Samples, Timestamp};
 use std::fmt::Write;
 use std::time::Duration;
@@ -50,6 +50,11 @@ pub fn check_with(mut runner: Runner, script: &str) {
     assert_eq!(got.trim_end(), expect, "\n--- got:\n{got}\n--- expected:\n{expect}");
 }
 
+/// A function without a description.
+pub fn function(name: &str) -> Tool {
+    Tool { name: name.into(), description: String::new(), parameters: serde_json::json!({}).into() }
+}
+
 /// Turn detection that answers and interrupts.
 pub const AUTO: TurnDetection =
     TurnDetection { create_response: true, interrupt_response: true, ignore_backchannels: false, idle_timeout: None };
@@ -79,7 +84,8 @@ impl Runner {
             voice_instructions: String::new(),
             output_format: Format::Pcm16,
             max_output_tokens: None,
-            tools: Vec::new(),
+            max_answer: None,
+            tools: ["f", "late", "look", "time", "weather"].map(function).into(),
             tool_choice: Default::default(),
             servers: Vec::new(),
             server_choice: None,
@@ -147,7 +153,7 @@ impl Runner {
         self.set_at(at, Settings { turn_detection, ..self.dialog.settings().clone() });
     }
 
-    fn set(&mut self, settings: Settings) {
+    pub fn set(&mut self, settings: Settings) {
         self.set_at(Timestamp::ZERO, settings);
     }
 
@@ -217,6 +223,7 @@ impl Runner {
             }
             "unheard" => Event::Transcribed { item: self.item(first), result: Err(rest.into()), language: None },
             "text" => Event::Text { response: self.response(first), text: format!("{rest} ") },
+            "withdrawn" => Event::TextWithdrawn { response: self.response(first) },
             "made" => Event::AudioGenerated { response: self.response(first), n: at24(rest) },
             "fills" => Event::FillerStarted { response: self.response(first), text: rest.into() },
             "filled" => Event::FillerEnded { response: self.response(first) },
@@ -391,6 +398,11 @@ impl Runner {
             Notice::Held { item, .. } => format!("held {}", self.i(item)),
             Notice::Released { item, .. } => format!("released {}", self.i(item)),
             Notice::Refused { reason: Refusal::ResponseActive(id), .. } => format!("refused: {} is active", self.r(id)),
+            Notice::InputCut { response, tokens } => format!("input_cut {} {tokens}", self.r(response)),
+            Notice::ToolRoundsSpent { response, rounds } => format!("tool_rounds_spent {} {rounds}", self.r(response)),
+            Notice::CallsRefused { response, n, again } => {
+                format!("calls_refused {} {n}{}", self.r(response), if *again { " again" } else { "" })
+            }
             Notice::Refused { reason, .. } => format!("refused {reason:?}"),
         }
     }

@@ -10,7 +10,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 #[cfg(feature = "remote")]
-pub use bearer::{Bearer, reload};
+pub use bearer::{Bearer, conceal, reload};
 
 /// The longest file of a secret, in bytes.
 const MAX_FILE_BYTES: u64 = 64 << 10;
@@ -134,6 +134,24 @@ mod bearer {
         }
     }
 
+    /// What stands in the place of a key.
+    const CONCEALED: &str = "[key]";
+
+    /// The shortest key that is looked for: a shorter one would be found in ordinary words.
+    const LEAST_KEY_BYTES: usize = 6;
+
+    /// Words of an upstream without the hub's own keys, which some servers repeat. All that an upstream says passes through this
+    /// before it is cut, logged or shown.
+    #[must_use]
+    pub fn conceal(words: &str) -> String {
+        let in_use: Vec<_> = IN_USE.lock().expect("no panic while locked").iter().filter_map(Weak::upgrade).collect();
+        let mut keys: Vec<String> = in_use.into_iter().filter_map(|source| Bearer(source).key()).collect();
+        // A key that begins with another one goes first.
+        keys.sort_unstable_by_key(|key| std::cmp::Reverse(key.len()));
+        let keys = keys.iter().filter(|key| key.len() >= LEAST_KEY_BYTES);
+        keys.fold(words.to_owned(), |words, key| words.replace(key.as_str(), CONCEALED))
+    }
+
     /// Reads the keys that are in files again. Requests that begin from now on use them. Where a file cannot be read, the error is
     /// logged and its key stays in use. Blocks for small files.
     pub fn reload() {
@@ -196,6 +214,18 @@ mod tests {
             let said = read("", unreadable).unwrap_err().to_string();
             assert!(said.starts_with("K_FILE: the file") && said.len() < 400, "{said}");
         }
+    }
+
+    #[cfg(feature = "remote")]
+    #[test]
+    fn an_upstream_that_repeats_a_key_is_read_without_it() {
+        let short = Bearer::new("A", Some("sk-concealed")).unwrap();
+        let long = Bearer::new("B", Some("sk-concealed-too")).unwrap();
+        let _tiny = Bearer::new("C", Some("a")).unwrap();
+        assert_eq!(conceal("bad key sk-concealed-too, not sk-concealed!"), "bad key [key], not [key]!");
+        drop(short);
+        drop(long);
+        assert_eq!(conceal("sk-concealed"), "sk-concealed", "it is not in use");
     }
 
     #[cfg(feature = "remote")]

@@ -40,7 +40,7 @@ pub use response::{
     StatusDetails, StatusReason, Usage,
 };
 pub use server_event::{
-    Conversation, ItemAt, Logprob, PartAt, RateLimit, ResponsePart, ServerEvent, TranscriptionUsage, encode,
+    Conversation, ItemAt, Logprob, NoticeCode, PartAt, RateLimit, ResponsePart, ServerEvent, TranscriptionUsage, encode,
 };
 pub use session::{
     Audio, AudioInput, AudioOutput, Eagerness, NoiseReduction, SemanticVad, ServerVad, Session, Transcription,

@@ -11,6 +11,18 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use serde::{Serialize, Serializer};
 
+/// What an `antiphon.notice` is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum NoticeCode {
+    /// The turn's rounds of tool calls are used up.
+    ToolRoundsSpent,
+    /// The model made calls that are not made.
+    CallsRefused,
+    /// A part of the last turn was left out of the model's request.
+    InputCut,
+}
+
 /// An event from the hub.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "type")]
@@ -206,6 +218,14 @@ pub enum ServerEvent {
         transcript: String,
         audio_start_ms: u64,
         audio_end_ms: u64,
+    },
+    /// Extension: what the hub did about a request to the language model.
+    #[serde(rename = "antiphon.notice")]
+    Notice {
+        response_id: ResponseId,
+        code: NoticeCode,
+        /// The same in words, for a page.
+        message: String,
     },
     /// Extension: latency of each stage of a turn, and the endpointing decision if endpointing is adaptive.
     #[serde(rename = "antiphon.timeline")]

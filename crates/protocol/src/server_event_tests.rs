@@ -181,6 +181,11 @@ fn extension_events() -> Vec<ServerEvent> {
         ServerEvent::OutputHeld { response_id: response_id(), item_id: item_id() },
         ServerEvent::OutputResumed { response_id: response_id(), item_id: item_id() },
         ServerEvent::OutputCleared { response_id: response_id() },
+        ServerEvent::Notice {
+            response_id: response_id(),
+            code: NoticeCode::ToolRoundsSpent,
+            message: "The model called tools 8 times in this turn. It answers without them now.".into(),
+        },
         ServerEvent::Backchannel { transcript: "right".into(), audio_start_ms: 300, audio_end_ms: 900 },
         timeline(None, None),
         timeline(Some(endpointing), None),
@@ -252,6 +257,7 @@ fn every_name_of_the_protocol_is_there() {
         .collect();
     let expect = [
         "antiphon.backchannel",
+        "antiphon.notice",
         "antiphon.timeline",
         "conversation.item.added",
         "conversation.item.deleted",

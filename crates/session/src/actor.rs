@@ -3,6 +3,7 @@
 use super::clock::ClientClock;
 use super::egress::{About, Close, Message};
 use super::expiry::SessionExpiry;
+use super::failures::causes;
 use super::fair_order::{FairOrder, only_if};
 use super::ingress::{Advance, Ingress};
 use super::languages;
@@ -14,7 +15,7 @@ use super::remote;
 use super::remote::Links;
 use super::replay_log::DialogStart;
 use super::replay_recorder::Recorder;
-use super::responding::{Product, causes};
+use super::responding::Product;
 use super::speculation::SpeculativeTask;
 use super::timeline::{Begins, Timeline};
 use super::transcription_task::{Report, until_free};
@@ -98,6 +99,8 @@ pub(super) struct Actor {
     pub(super) life: SessionExpiry,
     /// The client is connected, as last reported to the reducer.
     pub(super) is_there: bool,
+    /// Whether the client reads why an upstream failed, in its words.
+    pub(super) sees_causes: bool,
     /// Messages of the client that were processed, over all its connections and hubs.
     pub(super) n_received: u64,
     /// The message that the session went back to, and how many messages of the client it held then: with the next one the client
@@ -175,7 +178,15 @@ impl Actor {
         let settings = setup.dialog_settings(&session);
         let (turns, speculation) = (setup.turns(&session), setup.speculation.limits());
         let follow_up_after = setup.follow_up_after();
-        let start = || DialogStart { settings: settings.clone(), playback, seed, follow_up_after, speculation };
+        let max_tool_rounds = setup.session.max_tool_rounds;
+        let start = || DialogStart {
+            settings: settings.clone(),
+            playback,
+            seed,
+            follow_up_after,
+            max_tool_rounds,
+            speculation,
+        };
         let recorder = setup.recorder(id, turns, start);
         let mut ingress = Ingress::new(setup.engines.vad.clone(), format, turns, recorder)
             .keeping(setup.engines.turn.as_ref().map_or(Samples::ZERO, |model| model.span()));
@@ -183,12 +194,14 @@ impl Actor {
         let actor = Self {
             owner: opening.owner,
             requester: requester(opening.owner, id),
+            sees_causes: opening.sees_causes,
             mode,
             delivery: if transport == WEBSOCKET { Delivery::Reliable } else { Delivery::Lossy },
             dialect: opening.dialect,
             clock,
             dialog: Dialog::new(settings, playback, seed)
                 .with_follow_up_after(follow_up_after)
+                .with_max_tool_rounds(max_tool_rounds)
                 .with_speculation(speculation),
             ingress,
             egress,
@@ -271,6 +284,8 @@ impl Actor {
         let actor = Self {
             owner,
             requester: requester(owner, &id),
+            // A snapshot does not say from where its client calls.
+            sees_causes: false,
             mode,
             // Only sessions over WebSockets are resumed.
             delivery: Delivery::Reliable,
@@ -520,6 +535,9 @@ impl Actor {
                 {
                     let response = response.clone();
                     self.finish_speech(&response);
+                }
+                if let Event::TextWithdrawn { response } = &event {
+                    self.timeline.withdrawn(response);
                 }
                 self.step(event);
             }

@@ -30,6 +30,10 @@ pub struct SessionConfig {
     pub fillers: BTreeMap<String, String>,
     /// Tokens the model reads at most: instructions, tools and the latest turns.
     pub history_tokens: u32,
+    /// Responses in a turn that may call tools; the next one has none.
+    pub max_tool_rounds: u32,
+    /// How long an answer is spoken at most, in seconds; 0: as long as it is.
+    pub max_answer_seconds: u32,
     /// The longest utterance, in seconds.
     pub max_utterance_seconds: u32,
     /// Whether fields the protocol does not know are refused.
@@ -88,6 +92,8 @@ impl Default for SessionConfig {
             filler_after_ms: 0,
             fillers: FILLERS.map(|(language, text)| (language.to_owned(), text.to_owned())).into(),
             history_tokens: 8_000,
+            max_tool_rounds: 8,
+            max_answer_seconds: 0,
             max_utterance_seconds: 300,
             refuse_unknown_fields: true,
             record: String::new(),

@@ -12,6 +12,7 @@ mod clock;
 mod config;
 mod egress;
 mod expiry;
+mod failures;
 mod fair_order;
 mod filler;
 mod inbound;

@@ -171,7 +171,8 @@ impl Actor {
         tracing::debug!(turn = %work.turn, response = %work.response, audio = is_audio, "answering");
         let (engines, products) = (self.setup.engines.clone(), self.products.clone());
         let brownout = self.setup.brownout.clone();
-        (voice, Responding { work, engines, products, meters, brownout, clock: self.clock })
+        let (sees_causes, clock) = (self.sees_causes, self.clock);
+        (voice, Responding { work, engines, products, meters, brownout, sees_causes, clock })
     }
 
     /// The way out of a response's speech in this format.
@@ -234,7 +235,15 @@ impl Actor {
 
     fn notify(&mut self, notice: Notice, logprobs: Option<&TranscriptLogprobs>) {
         self.observe(&notice);
-        let extension = matches!(notice, Notice::Held { .. } | Notice::Released { .. } | Notice::Backchannel { .. });
+        let extension = matches!(
+            notice,
+            Notice::Held { .. }
+                | Notice::Released { .. }
+                | Notice::Backchannel { .. }
+                | Notice::ToolRoundsSpent { .. }
+                | Notice::CallsRefused { .. }
+                | Notice::InputCut { .. }
+        );
         if extension && !self.is_framed() {
             return;
         }
@@ -294,6 +303,24 @@ impl Actor {
             }
             Notice::SpeechStarted { item, .. } => self.timeline.speech_started(item.clone(), self.dialog.turn(), now),
             Notice::Backchannel { .. } => metrics.backchannel(),
+            Notice::ToolRoundsSpent { response, rounds } => {
+                tracing::warn!(
+                    %response, rounds,
+                    "the turn has used its rounds of tool calls (session.max_tool_rounds): the model answers without tools"
+                );
+            }
+            Notice::CallsRefused { response, n, again: false } => {
+                tracing::warn!(%response, n, "the model made calls that may not be made");
+            }
+            Notice::CallsRefused { response, n, again: true } => {
+                tracing::warn!(%response, n, "the model made calls that may not be made, although it had no tools");
+            }
+            Notice::InputCut { response, tokens } => {
+                tracing::warn!(
+                    %response, tokens,
+                    "the last turn is larger than session.history_tokens: a part of it was left out"
+                );
+            }
             Notice::IdleTimeout { item, .. } => self.timeline.fell_silent(item),
             Notice::ItemAdded { item, response: None, .. } => self.timeline.item_added(item),
             Notice::ItemDeleted(item) => self.timeline.item_deleted(item),

@@ -11,7 +11,9 @@ use antiphon_dialog::{
 };
 use antiphon_engine_api::ENGINE_UNAVAILABLE;
 use antiphon_engine_api::stt::TokenLogprob;
-use antiphon_protocol::{ItemAt, ItemUse, Logprob, PartAt, ResponsePart, ServerEvent, TranscriptionUsage, WireError};
+use antiphon_protocol::{
+    ItemAt, ItemUse, Logprob, NoticeCode, PartAt, ResponsePart, ServerEvent, TranscriptionUsage, WireError,
+};
 use antiphon_types::Format;
 use antiphon_types::{ItemId, ResponseId, SampleRate, Samples};
 
@@ -82,6 +84,9 @@ impl Projector {
                 audio_start_ms: audio_start.as_ms(TURN_RATE),
                 audio_end_ms: audio_end.as_ms(TURN_RATE),
             },
+            notice @ (Notice::ToolRoundsSpent { .. } | Notice::CallsRefused { .. } | Notice::InputCut { .. }) => {
+                return model_notice(notice);
+            }
             other => conversation(other),
         };
         (None, vec![events])
@@ -170,9 +175,35 @@ fn conversation(notice: Notice) -> ServerEvent {
         | Notice::RemoteProgress { .. }
         | Notice::Held { .. }
         | Notice::Backchannel { .. }
+        | Notice::ToolRoundsSpent { .. }
+        | Notice::CallsRefused { .. }
+        | Notice::InputCut { .. }
         | Notice::Released { .. }
         | Notice::Refused { .. } => unreachable!("projected by the caller"),
     }
+}
+
+/// What the hub did about a request to the model, in words for a page.
+fn model_notice(notice: Notice) -> (Option<ResponseId>, Vec<ServerEvent>) {
+    let (response_id, code, message) = match notice {
+        Notice::ToolRoundsSpent { response, rounds } => {
+            let message = format!("The model called tools {rounds} times in this turn. It answers without them now.");
+            (response, NoticeCode::ToolRoundsSpent, message)
+        }
+        Notice::CallsRefused { response, .. } => {
+            let message =
+                "The model called a function that may not be called, or with arguments that are no JSON object.";
+            (response, NoticeCode::CallsRefused, message.to_owned())
+        }
+        Notice::InputCut { response, tokens } => {
+            let message =
+                format!("The last turn is too long for the model: about {tokens} tokens of it were left out.");
+            (response, NoticeCode::InputCut, message)
+        }
+        _ => unreachable!("the caller passes no other notice"),
+    };
+    let event = ServerEvent::Notice { response_id: response_id.clone(), code, message };
+    (Some(response_id), vec![event])
 }
 
 /// How an output of a response moves, in the protocol's words.

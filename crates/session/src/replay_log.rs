@@ -54,8 +54,16 @@ pub struct DialogStart {
     pub seed: u64,
     /// See [`antiphon_dialog::Dialog::with_follow_up_after`].
     pub follow_up_after: Option<Duration>,
+    /// See [`antiphon_dialog::Dialog::with_max_tool_rounds`]. Absent in logs that are older.
+    #[serde(default = "max_tool_rounds")]
+    pub max_tool_rounds: u32,
     /// See [`antiphon_dialog::Dialog::with_speculation`].
     pub speculation: Option<Speculation>,
+}
+
+/// The default of `session.max_tool_rounds`.
+fn max_tool_rounds() -> u32 {
+    crate::SessionConfig::default().max_tool_rounds
 }
 
 /// Settings of turn-taking, at the start or later.

@@ -5,10 +5,11 @@
 //! a text while it is written, the words go as they come, without being gathered into chunks.
 //! Dropping the future drops the model's stream and the synthesis with it.
 
+use super::failures;
 use super::filler::FillerSpeech;
 use super::languages;
 use antiphon_dialog::{Event, Failure, Modality, ResponseWork, ToolCallDelta};
-use antiphon_engine_api::llm::{LlmDelta, LlmError};
+use antiphon_engine_api::llm::LlmDelta;
 use antiphon_engine_api::tts::{
     Passage, PlayoutEstimate, SpeechRequest, SpokenPart, TextRequest, TextSpeech, TtsError,
 };
@@ -19,8 +20,10 @@ use antiphon_types::{Brownout, BrownoutLevel, Meter, Pcm, Requester, ResponseId,
 use futures_util::StreamExt;
 use futures_util::stream::BoxStream;
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use tokio::sync::{mpsc, oneshot};
+use std::time::Duration;
+use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::time::Instant;
 
 /// Chunks the model may be ahead of the voice.
@@ -60,10 +63,32 @@ pub(super) enum Milestone {
 /// The sender of a speculative response's release was dropped: its products are discarded.
 struct Discarded;
 
-/// Why a response's work ends early: the actor has gone, or a stage failed.
+/// Why a response's work ends early: the actor has gone, a stage failed, or all was said that may be said.
 enum Stop {
     Gone,
     Failed(Failure),
+    TooLong,
+}
+
+/// How the model ended: by itself, or broken off behind words that stand.
+type Ending = Result<(Finish, Option<Usage>), Failure>;
+
+/// Text that turned out to be the model's thinking. What was written before the last call of [`Self::withdraw`] is not spoken.
+#[derive(Default)]
+struct Withdrawals {
+    n: AtomicU32,
+    new: Notify,
+}
+
+impl Withdrawals {
+    fn withdraw(&self) {
+        self.n.fetch_add(1, Ordering::Release);
+        self.new.notify_waiters();
+    }
+
+    fn n(&self) -> u32 {
+        self.n.load(Ordering::Acquire)
+    }
 }
 
 /// What a response costs, and who serves it. Clones share it.
@@ -88,6 +113,8 @@ pub(super) struct Responding {
     pub(super) products: mpsc::Sender<Box<Product>>,
     pub(super) meters: ResponseMeters,
     pub(super) brownout: Brownout,
+    /// Whether the client reads why an upstream failed, in its words.
+    pub(super) sees_causes: bool,
     /// The session's beginning.
     pub(super) clock: Instant,
 }
@@ -127,24 +154,21 @@ impl Responding {
         let result = match self.work.settings.modality {
             Modality::Audio => {
                 let (sender, inputs) = mpsc::channel(CHUNKS_AHEAD);
+                let withdrawals = Withdrawals::default();
                 let chat = std::mem::take(&mut self.work.chat);
                 let passage = Passage::first();
                 let mut hop = FirstHop::default();
                 let end = match self.text_speech(passage, hop.take()) {
                     None => {
-                        let voice = VoiceSender {
-                            sender,
-                            chunker: Chunker::new(self.language()).keeping(self.engines.tts.marks()),
-                        };
-                        let speaks = self.speak(inputs, passage, voice_opens, FirstHop::default());
+                        let chunker = Chunker::new(self.language()).keeping(self.engines.tts.marks());
+                        let voice = VoiceSender { sender, fresh: chunker.clone(), chunker, withdrawals: &withdrawals };
+                        let speaks = self.speak(inputs, passage, voice_opens, FirstHop::default(), &withdrawals);
                         tokio::try_join!(self.think(chat, Some(voice)), speaks)
                     }
                     Some(speech) => {
-                        let voice = VoiceSender {
-                            sender,
-                            chunker: Chunker::by_words(self.language()).keeping(self.engines.tts.marks()),
-                        };
-                        let speaks = self.speak_words(speech, inputs, passage, voice_opens, hop);
+                        let chunker = Chunker::by_words(self.language()).keeping(self.engines.tts.marks());
+                        let voice = VoiceSender { sender, fresh: chunker.clone(), chunker, withdrawals: &withdrawals };
+                        let speaks = self.speak_words(speech, inputs, passage, voice_opens, hop, &withdrawals);
                         tokio::try_join!(self.think(chat, Some(voice)), speaks)
                     }
                 };
@@ -156,8 +180,9 @@ impl Responding {
             }
         };
         let outcome = match result {
-            Ok(end) => Ok(end),
+            Ok(ending) => ending,
             Err(Stop::Failed(failure)) => Err(failure),
+            Err(Stop::TooLong) => Ok((Finish::Length, None)),
             Err(Stop::Gone) => return,
         };
         let _ = self.send(Event::ResponseFinished { response: self.id(), outcome }).await;
@@ -167,25 +192,47 @@ impl Responding {
     async fn think(
         &self,
         chat: antiphon_types::chat::ChatRequest,
-        mut voice: Option<VoiceSender>,
-    ) -> Result<(Finish, Option<Usage>), Stop> {
+        mut voice: Option<VoiceSender<'_>>,
+    ) -> Result<Ending, Stop> {
         let chat = antiphon_types::chat::ChatRequest { meter: self.meters.llm.clone(), ..chat };
         let mut stream = self.engines.llm.stream(chat);
         let mut milestones = Milestones { first_token: true, first_chunk: true };
+        // Anything but white space; a call.
+        let mut has_said = false;
+        let mut has_called = false;
         while let Some(delta) = stream.next().await {
-            let delta = delta.map_err(model_failed)?;
+            let delta = match delta {
+                Ok(delta) => delta,
+                Err(error) if has_said => {
+                    self.say_rest(&mut voice, &mut milestones).await?;
+                    return Ok(Err(failures::broke_off(&error, self.sees_causes)));
+                }
+                Err(error) => return Err(Stop::Failed(failures::model_failed(&error, self.sees_causes))),
+            };
             if std::mem::take(&mut milestones.first_token) {
                 self.mark(Milestone::FirstToken).await?;
             }
             match delta {
-                LlmDelta::Text(text) => match &mut voice {
-                    None => self.send(Event::Text { response: self.id(), text }).await?,
-                    Some(voice) => {
-                        let chunks = voice.chunker.push(&text);
-                        self.hand_over(voice, chunks, &mut milestones).await?;
+                LlmDelta::Text(text) => {
+                    has_said |= !text.trim().is_empty();
+                    match &mut voice {
+                        None => self.send(Event::Text { response: self.id(), text }).await?,
+                        Some(voice) => {
+                            let chunks = voice.chunker.push(&text);
+                            self.hand_over(voice, chunks, &mut milestones).await?;
+                        }
                     }
-                },
+                }
+                LlmDelta::Withdrawn => {
+                    has_said = false;
+                    if let Some(voice) = &mut voice {
+                        voice.chunker = voice.fresh.clone();
+                        voice.withdrawals.withdraw();
+                    }
+                    self.send(Event::TextWithdrawn { response: self.id() }).await?;
+                }
                 LlmDelta::ToolCall { index, call_id, name, arguments } => {
+                    has_called = true;
                     let response = self.id();
                     let delta = ToolCallDelta { response, index, call_id, name, arguments };
                     match &mut voice {
@@ -200,20 +247,28 @@ impl Responding {
                 }
                 LlmDelta::Done { finish, usage } => {
                     self.mark(Milestone::LastToken).await?;
-                    if let Some(voice) = &mut voice {
-                        let chunks = voice.chunker.finish();
-                        self.hand_over(voice, chunks, &mut milestones).await?;
+                    let is_whole = matches!(finish, Finish::Stop | Finish::ToolCalls);
+                    if is_whole && !has_said && !has_called {
+                        return Err(Stop::Failed(failures::said_nothing()));
                     }
-                    return Ok((finish, usage));
+                    self.say_rest(&mut voice, &mut milestones).await?;
+                    return Ok(Ok((finish, usage)));
                 }
             }
         }
         Err(Stop::Failed("the language model stopped in the middle of its answer".into()))
     }
 
+    /// Hands the words that are still gathered to the voice.
+    async fn say_rest(&self, voice: &mut Option<VoiceSender<'_>>, milestones: &mut Milestones) -> Result<(), Stop> {
+        let Some(voice) = voice else { return Ok(()) };
+        let chunks = voice.chunker.finish();
+        self.hand_over(voice, chunks, milestones).await
+    }
+
     async fn hand_over(
         &self,
-        voice: &VoiceSender,
+        voice: &VoiceSender<'_>,
         chunks: Vec<Chunk>,
         milestones: &mut Milestones,
     ) -> Result<(), Stop> {
@@ -221,7 +276,8 @@ impl Responding {
             if std::mem::take(&mut milestones.first_chunk) {
                 self.mark(Milestone::FirstChunk).await?;
             }
-            voice.sender.send(VoiceInput::Chunk(chunk)).await.map_err(|_| Stop::Gone)?;
+            let input = VoiceInput::Chunk(chunk, voice.withdrawals.n());
+            voice.sender.send(input).await.map_err(|_| Stop::Gone)?;
         }
         Ok(())
     }
@@ -234,17 +290,22 @@ impl Responding {
         passage: Passage,
         mut voice_opens: Option<oneshot::Receiver<()>>,
         mut first_hop: FirstHop,
+        withdrawals: &Withdrawals,
     ) -> Result<(), Stop> {
         let settings = &self.work.settings;
         let (mut listener, mut place) = (PlayoutEstimate::default(), passage);
+        let mut length = SpokenLength::at_most(settings.max_answer);
         while let Some(piece) = pieces.recv().await {
             let chunk = match piece {
-                VoiceInput::Chunk(chunk) => chunk,
+                VoiceInput::Chunk(_, written) if written != withdrawals.n() => continue,
+                VoiceInput::Chunk(chunk, _) => chunk,
                 VoiceInput::Call(delta) => {
                     self.send(Event::ToolCall(delta)).await?;
                     continue;
                 }
             };
+            length.continue_with(&chunk.raw)?;
+            let withdrawn = withdrawals.n();
             let mut raw = Some(chunk.raw);
             if !chunk.spoken.is_empty() {
                 let (voice, unplayed) = (settings.voice.clone(), Some(listener.unplayed()));
@@ -258,12 +319,16 @@ impl Responding {
                     SpeechRequest { text, voice, speed, unplayed, seed, passage, instructions, immediate, hop, meter };
                 let mut stream = self.engines.tts.speak(request);
                 while let Some(pcm) = stream.next().await {
-                    let pcm = pcm.map_err(voice_failed)?;
+                    if withdrawn != withdrawals.n() {
+                        break;
+                    }
+                    let pcm = pcm.map_err(|error| self.voice_failed(&error))?;
                     self.served(&mut first_hop).await?;
                     if let Some(text) = raw.take() {
                         self.send(Event::Text { response: self.id(), text }).await?;
                     }
                     listener.hears(pcm.duration());
+                    length.add(pcm.duration());
                     self.product(Product::Audio(self.id(), pcm, self.now())).await?;
                 }
                 self.served(&mut first_hop).await?;
@@ -271,7 +336,7 @@ impl Responding {
                     opens.await.map_err(|_| Stop::Gone)?;
                 }
             }
-            if let Some(text) = raw {
+            if let Some(text) = raw.filter(|_| withdrawn == withdrawals.n()) {
                 self.send(Event::Text { response: self.id(), text }).await?;
             }
         }
@@ -295,12 +360,15 @@ impl Responding {
         passage: Passage,
         mut voice_opens: Option<oneshot::Receiver<()>>,
         mut hop: FirstHop,
+        withdrawals: &Withdrawals,
     ) -> Result<(), Stop> {
         let (mut speech, mut n_words) = (Some(speech), 0);
+        let mut length = SpokenLength::at_most(self.work.settings.max_answer);
         while let Some(input) = inputs.recv().await {
             let call = match input {
                 VoiceInput::Call(delta) => Some(delta),
-                VoiceInput::Chunk(first) => {
+                VoiceInput::Chunk(_, written) if written != withdrawals.n() => None,
+                VoiceInput::Chunk(first, _) => {
                     let speech = speech
                         .take()
                         .or_else(|| self.text_speech(passage, hop.take()))
@@ -308,8 +376,13 @@ impl Responding {
                     let TextSpeech { words, speech } = speech;
                     let unspoken = Unspoken::default();
                     let feed = feed(first, &mut inputs, words, &unspoken, &mut voice_opens, &mut n_words);
-                    let ((), behind) = tokio::try_join!(self.pass_on(speech, &unspoken, &mut hop), feed)?;
-                    behind
+                    let spoken = self.pass_on(speech, &unspoken, &mut hop, &mut length);
+                    tokio::select! {
+                        biased;
+                        // Its speech ends with what was passed on.
+                        () = withdrawals.new.notified() => None,
+                        ended = async { tokio::try_join!(spoken, feed) } => ended?.1,
+                    }
                 }
             };
             if let Some(delta) = call {
@@ -325,17 +398,27 @@ impl Responding {
         mut speech: BoxStream<'static, Result<SpokenPart, TtsError>>,
         unspoken: &Unspoken,
         hop: &mut FirstHop,
+        length: &mut SpokenLength,
     ) -> Result<(), Stop> {
         while let Some(part) = speech.next().await {
-            match part.map_err(voice_failed)? {
-                SpokenPart::Pieces(n) => self.send_text(unspoken.take(n)).await?,
+            match part.map_err(|error| self.voice_failed(&error))? {
+                SpokenPart::Pieces(n) => {
+                    let text = unspoken.take(n);
+                    length.continue_with(&text)?;
+                    self.send_text(text).await?;
+                }
                 SpokenPart::Audio(pcm) => {
+                    length.add(pcm.duration());
                     self.served(hop).await?;
                     self.product(Product::Audio(self.id(), pcm, self.now())).await?;
                 }
             }
         }
         self.send_text(unspoken.take(usize::MAX)).await
+    }
+
+    fn voice_failed(&self, error: &TtsError) -> Stop {
+        Stop::Failed(failures::voice_failed(error, self.sees_causes))
     }
 
     async fn send_text(&self, text: String) -> Result<(), Stop> {
@@ -389,10 +472,10 @@ async fn feed(
     voice_opens: &mut Option<oneshot::Receiver<()>>,
     n_words: &mut usize,
 ) -> Result<Option<ToolCallDelta>, Stop> {
-    let mut next = Some(VoiceInput::Chunk(first));
+    let mut next = Some(VoiceInput::Chunk(first, 0));
     while let Some(input) = next {
         let Chunk { raw, spoken } = match input {
-            VoiceInput::Chunk(chunk) => chunk,
+            VoiceInput::Chunk(chunk, _) => chunk,
             VoiceInput::Call(delta) => return Ok(Some(delta)),
         };
         if *n_words == SPECULATIVE_WORDS
@@ -444,17 +527,55 @@ impl Unspoken {
 }
 
 /// The model's way to the voice.
-struct VoiceSender {
+struct VoiceSender<'a> {
     sender: mpsc::Sender<VoiceInput>,
     chunker: Chunker,
+    /// The chunker before its first word.
+    fresh: Chunker,
+    withdrawals: &'a Withdrawals,
 }
 
 /// What goes from the model to the voice, in order.
 enum VoiceInput {
-    /// To be spoken.
-    Chunk(Chunk),
+    /// To be spoken, and how often the model's text had been withdrawn when it was written.
+    Chunk(Chunk, u32),
     /// To be passed on behind the words before it.
     Call(ToolCallDelta),
+}
+
+/// How long an answer has been spoken, and when that is enough: `session.max_answer_seconds`.
+struct SpokenLength {
+    most: Option<Duration>,
+    spoken: Duration,
+    /// A sentence has just ended.
+    at_end: bool,
+}
+
+impl SpokenLength {
+    /// An answer that is longer by this share ends within a sentence.
+    const GRACE: f64 = 1.2;
+
+    fn at_most(most: Option<Duration>) -> Self {
+        Self { most, spoken: Duration::ZERO, at_end: true }
+    }
+
+    fn add(&mut self, sound: Duration) {
+        self.spoken += sound;
+    }
+
+    /// Whether the answer goes on with this text.
+    fn continue_with(&mut self, text: &str) -> Result<(), Stop> {
+        let is_over = |most: Duration| self.spoken >= if self.at_end { most } else { most.mul_f64(Self::GRACE) };
+        if self.most.is_some_and(is_over) {
+            return Err(Stop::TooLong);
+        }
+        let text = text.trim_end();
+        if !text.is_empty() {
+            let text = text.trim_end_matches(['"', '\'', ')', '”', '’', '»', '*']);
+            self.at_end = text.ends_with(['.', '!', '?', '…', '。', '！', '？', '।']);
+        }
+        Ok(())
+    }
 }
 
 /// The hop of a response's first request to the voice.
@@ -486,34 +607,6 @@ impl FirstHop {
 struct Milestones {
     first_token: bool,
     first_chunk: bool,
-}
-
-fn model_failed(error: LlmError) -> Stop {
-    let failure = match &error {
-        LlmError::Away(_) => Failure::Away { away: error.client_message() },
-        _ => Failure::Failed(error.client_message()),
-    };
-    failed("language model", &error, failure)
-}
-
-fn voice_failed(error: TtsError) -> Stop {
-    let failure = match &error {
-        TtsError::Away(_) => Failure::Away { away: error.client_message() },
-        _ => Failure::Failed(error.client_message()),
-    };
-    failed("voice engine", &error, failure)
-}
-
-/// Logs an engine's failure with its causes, once.
-fn failed(stage: &'static str, error: &dyn std::error::Error, failure: Failure) -> Stop {
-    let causes = causes(error);
-    tracing::warn!(stage, %error, ?causes, "a response failed");
-    Stop::Failed(failure)
-}
-
-/// The causes of an error, the nearest first, for the log.
-pub(super) fn causes(error: &dyn std::error::Error) -> Vec<String> {
-    std::iter::successors(error.source(), |cause| cause.source()).map(ToString::to_string).collect()
 }
 
 #[cfg(test)]
@@ -578,6 +671,7 @@ mod tests {
             voice_instructions: String::new(),
             output_format: Format::Pcm16,
             max_output_tokens: None,
+            max_answer: None,
             tools: Vec::new(),
             tool_choice: Default::default(),
             servers: Vec::new(),
@@ -606,6 +700,7 @@ mod tests {
             products,
             meters: ResponseMeters::default(),
             brownout: Brownout::default(),
+            sees_causes: false,
             clock: Instant::now(),
         }
     }
@@ -680,6 +775,93 @@ mod tests {
         let seen = produced(products).await;
         assert!(seen.last().is_some_and(|last| last.contains("voice engine")), "{seen:?}");
         assert_eq!(&seen[..2], ["Say", "audio"]);
+    }
+
+    fn text(text: &str) -> Result<LlmDelta, String> {
+        Ok(LlmDelta::Text(text.into()))
+    }
+
+    fn end() -> Result<LlmDelta, String> {
+        Ok(LlmDelta::Done { finish: Finish::Stop, usage: None })
+    }
+
+    /// What a response to this answer of the model produced, by an engine that takes chunks, and by one that takes words.
+    async fn produced_by(answer: Vec<Result<LlmDelta, String>>, set: impl Fn(&mut Responding)) -> [Vec<String>; 2] {
+        let mut seen = [Vec::new(), Vec::new()];
+        for (tts, seen) in [FakeTts::default(), FakeTts::default().taking_words()].into_iter().zip(&mut seen) {
+            let llm = FakeLlm::says([]);
+            llm.then(answer.clone());
+            let (sender, products) = mpsc::channel(256);
+            let mut responding = responding_with(llm, tts, sender);
+            set(&mut responding);
+            responding.run().await;
+            *seen = produced(products).await;
+        }
+        seen
+    }
+
+    #[tokio::test]
+    async fn words_before_an_answer_breaks_off_are_spoken_and_the_response_says_so() {
+        let answer = vec![text("It is ten. And the sun is"), Err("cut".into())];
+        for seen in produced_by(answer, |_| {}).await {
+            let said: String = seen.iter().filter(|line| *line != "audio").map(String::as_str).collect();
+            assert!(
+                said.starts_with("It is ten. And the sun isThe language model broke off in the middle"),
+                "{seen:?}"
+            );
+            assert!(seen.len() > 2 && seen[seen.len() - 2] == "audio", "{seen:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn an_empty_answer_is_a_failure() {
+        for answer in [vec![end()], vec![text(" \n"), end()]] {
+            for seen in produced_by(answer.clone(), |_| {}).await {
+                assert!(
+                    seen.last().is_some_and(|last| last.starts_with("The language model answered nothing")),
+                    "{seen:?}"
+                );
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn only_the_operator_reads_the_cause() {
+        for sees_causes in [false, true] {
+            let answer = vec![Err("no such model".into())];
+            for seen in produced_by(answer, |responding| responding.sees_causes = sees_causes).await {
+                assert_eq!(seen.concat().contains("no such model"), sees_causes, "{seen:?}");
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn withdrawn_text_is_not_spoken() {
+        let thought = "The user asks, so";
+        let answer = vec![text(thought), Ok(LlmDelta::Withdrawn), text("Hello there."), end()];
+        let [chunks, words] = produced_by(answer, |_| {}).await.map(|seen| {
+            let said = seen.iter().filter(|line| *line != "audio" && *line != "end").map(String::as_str);
+            said.collect::<String>()
+        });
+        assert_eq!(chunks, "Hello there.");
+        // Words go to the voice at once; those that were not spoken yet are not any more.
+        assert!(words.ends_with("Hello there.") && !words.contains(thought), "{words}");
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_is_too_long_ends_with_its_sentence() {
+        // The fake voice takes 50 ms a character: the first sentence is over 1.6 s long.
+        let answer = vec![text("One sentence is here with words enough. Another one is here. And a third one."), end()];
+        for seen in produced_by(answer, |responding| {
+            responding.work.settings.max_answer = Some(Duration::from_millis(1_600));
+        })
+        .await
+        {
+            let said: Vec<_> =
+                seen.iter().filter(|line| *line != "audio" && *line != "end").map(String::as_str).collect();
+            assert_eq!(said.concat().trim(), "One sentence is here with words enough.", "{seen:?}");
+            assert_eq!(seen.last().map(String::as_str), Some("end"));
+        }
     }
 
     /// Which workers a response named, and how many pieces of audio came before each.

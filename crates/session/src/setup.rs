@@ -48,6 +48,8 @@ pub struct Opening {
     pub resume_key: Option<String>,
     /// The API key the session belongs to; `None` where the hub has no keys.
     pub owner: Option<KeyId>,
+    /// Whether the client reads why an upstream failed, in the upstream's words: the operator does.
+    pub sees_causes: bool,
     /// Where its snapshots go; `None`: no other hub may resume it.
     pub keeping: Option<Keeping>,
     /// What its client may use; `None`: there is no limit.

@@ -53,6 +53,10 @@ pub(super) fn settings(session: &antiphon_protocol::Session, configured: &Sessio
         voice_instructions: session.audio.output.instructions.clone(),
         output_format: format(session.audio.output.format),
         max_output_tokens: max_tokens(session.max_output_tokens),
+        max_answer: match configured.max_answer_seconds {
+            0 => None,
+            seconds => Some(Duration::from_secs(seconds.into())),
+        },
         tools: session.tools.iter().filter_map(tool).collect(),
         tool_choice: tool_choice(&session.tool_choice),
         servers: remote::declared(&session.tools),

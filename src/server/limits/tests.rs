@@ -11,7 +11,7 @@ fn limits(config: &str, keys: &Keys) -> Limits {
 }
 
 fn client(address: Ipv4Addr) -> Client {
-    Client { peer: address.into(), address: address.into(), is_shared: false, is_secure: false }
+    Client { peer: address.into(), address: address.into(), is_shared: false, is_secure: false, is_forwarded: false }
 }
 
 const EVE: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);

@@ -122,6 +122,7 @@ impl Call {
             settings: caller.settings.or(settings),
             resume_key: None,
             owner: caller.owner,
+            sees_causes: admitted.who.sees_causes(app),
             keeping: None,
             transport: Some(transport),
             limits: Some(Arc::new(admitted.who.limits(app))),

@@ -36,7 +36,7 @@ impl Stage for LlmStage {
             match delta {
                 LlmDelta::Done { usage, .. } => answer.tokens = usage.map_or(0, |usage| usage.output_tokens),
                 LlmDelta::Text(text) => n_bytes += text.len(),
-                LlmDelta::ToolCall { .. } => {}
+                LlmDelta::ToolCall { .. } | LlmDelta::Withdrawn => {}
             }
             answer.first.get_or_insert_with(|| begun.elapsed());
         }

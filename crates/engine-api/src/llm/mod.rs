@@ -19,6 +19,8 @@ use std::time::Duration;
 pub enum LlmDelta {
     /// More text of the response, any length, never empty.
     Text(String),
+    /// All text of the response so far was the model's thinking: it is neither said nor kept.
+    Withdrawn,
     /// More of a tool call. `index` distinguishes several calls of one response; the first delta of an index carries
     /// `call_id` and `name`, later deltas leave them empty.
     ToolCall {

@@ -1,6 +1,7 @@
 //! Servers over streamable HTTP, with the crate `rmcp`.
 
 use super::client::{BoundedClient, MAX_MESSAGE_BYTES};
+use crate::secret::conceal;
 use antiphon_engine_api::mcp::check_header;
 use antiphon_engine_api::mcp::{Connected, Connection, Mcp, McpConfig, McpError};
 use antiphon_types::mcp::{CallError, RemoteTool, Server};
@@ -73,6 +74,15 @@ impl Mcp for Http {
 
 impl Http {
     async fn open(self, server: Server) -> Result<Connected, McpError> {
+        let secrets = Arc::new(Secrets::of(&server));
+        let opened = self.open_with(server, secrets.clone()).await;
+        opened.map_err(|error| match error {
+            McpError::Unusable(words) => McpError::Unusable(secrets.conceal(&words)),
+            other => other,
+        })
+    }
+
+    async fn open_with(self, server: Server, secrets: Arc<Secrets>) -> Result<Connected, McpError> {
         let mut config = StreamableHttpClientTransportConfig::with_uri(server.url.as_str())
             .max_sse_event_size(MAX_MESSAGE_BYTES)
             .custom_headers(headers(&server)?);
@@ -87,7 +97,7 @@ impl Http {
         let service = ().serve(transport).await.map_err(|error| McpError::Unusable(words(&error)))?;
         let tools = list(&service).await?;
         given_up.disarm();
-        Ok((Arc::new(Open { service: Arc::new(service), limit: self.call_timeout }), tools))
+        Ok((Arc::new(Open { service: Arc::new(service), limit: self.call_timeout, secrets }), tools))
     }
 }
 
@@ -126,22 +136,46 @@ async fn list(service: &RunningService<RoleClient, ()>) -> Result<Vec<RemoteTool
 struct Open {
     service: Arc<RunningService<RoleClient, ()>>,
     limit: Duration,
+    secrets: Arc<Secrets>,
+}
+
+/// What a session gave for its server, which some servers repeat in their errors.
+struct Secrets(Vec<String>);
+
+impl Secrets {
+    /// The shortest one that is looked for: a shorter one would be found in ordinary words.
+    const LEAST_BYTES: usize = 6;
+
+    fn of(server: &Server) -> Self {
+        let token = server.authorization.as_deref().map(|token| token.strip_prefix("Bearer ").unwrap_or(token));
+        let all = token.into_iter().chain(server.headers.values().map(String::as_str));
+        Self(all.filter(|secret| secret.len() >= Self::LEAST_BYTES).map(str::to_owned).collect())
+    }
+
+    fn conceal(&self, words: &str) -> String {
+        self.0.iter().fold(conceal(words), |words, secret| words.replace(secret.as_str(), "[key]"))
+    }
 }
 
 impl Connection for Open {
     fn call(&self, tool: String, arguments: Map<String, Value>) -> BoxFuture<'static, Result<String, CallError>> {
         let (service, limit) = (self.service.clone(), self.limit);
+        let secrets = self.secrets.clone();
         async move {
             let call = service.call_tool_once(CallToolRequestParams::new(tool).with_arguments(arguments));
             match timeout(limit, call).await {
                 Err(_) => Err(CallError::Tool(format!("the tool gave no result within {limit:?}"))),
-                Ok(Ok(CallToolResponse::Complete(result))) => output(result),
+                Ok(Ok(CallToolResponse::Complete(result))) => output(result).map_err(|error| match error {
+                    CallError::Tool(words) => CallError::Tool(secrets.conceal(&words)),
+                    other => other,
+                }),
                 Ok(Ok(_)) => Err(CallError::Tool("the tool asks for more input, which is not supported".into())),
-                Ok(Err(ServiceError::McpError(error))) => {
-                    Err(CallError::Protocol { code: i64::from(error.code.0), message: shorten(&error.message) })
-                }
+                Ok(Err(ServiceError::McpError(error))) => Err(CallError::Protocol {
+                    code: i64::from(error.code.0),
+                    message: secrets.conceal(&shorten(&error.message)),
+                }),
                 Ok(Err(error)) => {
-                    tracing::warn!(error = words(&error), "a call of an MCP server's tool failed");
+                    tracing::warn!(error = secrets.conceal(&words(&error)), "a call of an MCP server's tool failed");
                     Err(CallError::Http("the server could not be reached, or gave no answer that can be used".into()))
                 }
             }

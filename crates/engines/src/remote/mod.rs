@@ -105,7 +105,7 @@ impl Server {
     pub async fn refusal(&self, response: Response) -> String {
         let status = response.status();
         let body = Body::new(response, ERROR_BOUNDS).beginning().await;
-        let said = message_of(&body);
+        let said = secret::conceal(&message_of(&body));
         let short: String =
             said.split_whitespace().collect::<Vec<_>>().join(" ").chars().take(MAX_ERROR_CHARS).collect();
         let short = if status.is_redirection() { "set base_url to the address it moved to".to_owned() } else { short };

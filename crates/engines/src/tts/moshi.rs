@@ -8,6 +8,7 @@
 use super::TtsConfig;
 use super::speech_server::{DecodeError, SpeechServer, check_extra};
 use super::words::{self, Call, Dialect, Said, n_letters};
+use crate::secret::conceal;
 use antiphon_engine_api::Upstreams;
 use antiphon_engine_api::tts::{SpeechRequest, SpokenPart, TextRequest, TextSpeech, Tts, TtsError, Voice};
 use antiphon_types::{Pcm, Requester, SampleRate, to_sample};
@@ -211,7 +212,9 @@ impl Dialect for MoshiDialect {
                 self.n_letters += n_letters(&text);
                 said.push(Said::Text(Some(self.n_letters + 1)));
             }
-            Incoming::Error { message } => return Err(DecodeError::Reported(message.chars().take(300).collect())),
+            Incoming::Error { message } => {
+                return Err(DecodeError::Reported(conceal(&message).chars().take(300).collect()));
+            }
             Incoming::Other => {}
         }
         Ok(said)

@@ -149,6 +149,13 @@ impl Timeline {
         }
     }
 
+    /// What was written of a response was no answer.
+    pub(crate) fn withdrawn(&mut self, id: &ResponseId) {
+        if let Some(turn) = self.of(id) {
+            turn.withdrawn();
+        }
+    }
+
     /// Audio has left: counts the stages of a turn whose first it is, and gives the event for clients that take it.
     pub(crate) fn sent(&mut self, sent: &[(ItemId, Samples)], at: Timestamp) -> Vec<ServerEvent> {
         let mut events = Vec::new();

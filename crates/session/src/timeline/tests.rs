@@ -50,6 +50,7 @@ fn settings() -> Settings {
         voice_instructions: String::new(),
         output_format: Format::Pcm16,
         max_output_tokens: None,
+        max_answer: None,
         tools: Vec::new(),
         tool_choice: Default::default(),
         servers: Vec::new(),

@@ -201,6 +201,10 @@ impl Turn {
         append(&mut self.reply, text);
     }
 
+    pub(super) fn withdrawn(&mut self) {
+        self.reply.clear();
+    }
+
     /// Takes over how much of the reply was made, sent and heard by `now`.
     pub(super) fn look(&mut self, dialog: &Dialog, now: Timestamp) {
         let Some(spoken) = self.reply_item.as_ref().and_then(|item| dialog.history().spoken(item)) else { return };

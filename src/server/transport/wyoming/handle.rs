@@ -119,6 +119,8 @@ impl Connection {
                     self.writer.send("handled-chunk", json!({"text": text})).await?;
                     answer.push_str(&text);
                 }
+                // The chunks are gone; the whole answer, which `handled` carries, is without them.
+                Some(Ok(LlmDelta::Withdrawn)) => answer.clear(),
                 Some(Ok(LlmDelta::ToolCall { .. })) => {}
                 Some(Ok(LlmDelta::Done { usage, .. })) => charge.counted = usage,
                 Some(Err(error)) => break Some(error),

@@ -3,6 +3,8 @@
 //! Written to be read by what servers really send: content as text or as parts, arguments as text or as an object,
 //! tool calls whole in one chunk or in pieces, with an index, without one, or with the same one for all.
 
+use super::thinking::Thinking;
+use crate::secret::conceal;
 use antiphon_engine_api::llm::{LlmDelta, LlmError};
 use antiphon_types::chat::{Finish, Usage};
 use serde::Deserialize;
@@ -22,6 +24,7 @@ pub(super) struct Answer {
     room: usize,
     /// The server sent more than it was asked for; the answer ends here.
     full: bool,
+    thinking: Thinking,
     calls: Vec<Slot>,
     finish: Option<Finish>,
     usage: Option<Usage>,
@@ -110,10 +113,16 @@ struct WireUsage {
 }
 
 impl Answer {
-    /// An answer of at most so many tokens.
-    pub fn of(max_tokens: u32) -> Self {
+    /// An answer of at most so many tokens. `opens`: it may begin with thinking whose opening tag does not come.
+    pub fn of(max_tokens: u32, opens: bool) -> Self {
         let room = BYTES_PER_TOKEN.saturating_mul(max_tokens as usize).max(MIN_ROOM);
-        Self { room, full: false, calls: Vec::new(), finish: None, usage: None }
+        let thinking = Thinking::new(opens);
+        Self { room, full: false, thinking, calls: Vec::new(), finish: None, usage: None }
+    }
+
+    /// What it has shown of the model: whether its answers open with thinking without a tag.
+    pub fn opens(&self) -> Option<bool> {
+        self.thinking.learnt()
     }
 
     /// Whether the server sent more than it may: the rest is not to be read.
@@ -155,29 +164,46 @@ impl Answer {
         self.usage.is_some()
     }
 
-    /// The last delta.
-    pub fn done(&self) -> LlmDelta {
+    /// The last deltas.
+    pub fn done(&mut self) -> Vec<LlmDelta> {
+        let is_cut = matches!(self.finish, Some(Finish::Length | Finish::ContentFilter));
+        let rest = self.thinking.end(!is_cut && self.calls.is_empty());
+        let mut deltas = Vec::from_iter((!rest.is_empty()).then_some(LlmDelta::Text(rest)));
         let finish = match self.finish.unwrap_or(Finish::Stop) {
             // Several servers say `stop` after a call that was required.
             Finish::Stop if self.calls.iter().any(|call| call.begun) => Finish::ToolCalls,
             finish => finish,
         };
-        LlmDelta::Done { finish, usage: self.usage }
+        deltas.push(LlmDelta::Done { finish, usage: self.usage });
+        deltas
     }
 
     fn choice(&mut self, choice: Choice, step: &mut Step) {
         let delta = choice.delta.or(choice.message).unwrap_or_default();
         let text = delta.content.as_ref().map(text_of).unwrap_or_default() + &delta.refusal.unwrap_or_default();
         let text = self.within_room(text);
-        if !text.is_empty() {
-            step.deltas.push(LlmDelta::Text(text));
+        step.progress |= !text.is_empty();
+        let mut thoughts = delta.reasoning.into_iter().chain(delta.reasoning_content);
+        let is_thinking = thoughts.any(|thought| !thought.is_null() && thought != "");
+        step.progress |= is_thinking;
+        let mut words = self.thinking.read(&text);
+        if is_thinking {
+            words.text.push_str(&self.thinking.is_apart());
+        }
+        if words.withdrawn {
+            step.deltas.push(LlmDelta::Withdrawn);
+        }
+        if !words.text.is_empty() {
+            step.deltas.push(LlmDelta::Text(words.text));
         }
         for call in delta.tool_calls.unwrap_or_default() {
+            let rest = self.thinking.end(false);
+            if !rest.is_empty() {
+                step.deltas.push(LlmDelta::Text(rest));
+            }
             step.deltas.extend(self.call(call));
             step.progress = true;
         }
-        let thoughts = delta.reasoning.into_iter().chain(delta.reasoning_content);
-        step.progress |= thoughts.into_iter().any(|thought| !thought.is_null() && thought != "");
         if let Some(reason) = choice.finish_reason.filter(|reason| !reason.is_empty()) {
             step.progress = true;
             if self.full {
@@ -274,11 +300,15 @@ impl Answer {
     }
 }
 
-/// Text, or the texts of a list of parts.
+/// Text, or the texts of a list of parts, without those that are thinking.
 fn text_of(content: &Value) -> String {
     match content {
         Value::String(text) => text.clone(),
-        Value::Array(parts) => parts.iter().filter_map(|part| part["text"].as_str()).collect(),
+        Value::Array(parts) => {
+            let is_thinking =
+                |part: &&Value| part["type"].as_str().is_some_and(|kind| ["thinking", "reasoning"].contains(&kind));
+            parts.iter().filter(|part| !is_thinking(part)).filter_map(|part| part["text"].as_str()).collect()
+        }
         _ => String::new(),
     }
 }
@@ -296,9 +326,9 @@ fn error_object(value: &Value) -> Option<LlmError> {
     Some(LlmError::Refused { status, message: shorten(message) })
 }
 
-/// A server's message in one line of at most 300 characters.
+/// A server's message in one line of at most 300 characters, without keys of the hub.
 pub(super) fn shorten(message: &str) -> String {
-    let line = message.split_whitespace().collect::<Vec<_>>().join(" ");
+    let line = conceal(message).split_whitespace().collect::<Vec<_>>().join(" ");
     match line.char_indices().nth(300) {
         Some((end, _)) => format!("{}...", &line[..end]),
         None => line,

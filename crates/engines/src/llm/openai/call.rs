@@ -77,11 +77,11 @@ pub(super) struct Call {
 
 impl Call {
     pub fn new(shared: Arc<Shared>, request: ChatRequest) -> Self {
-        let answer = Answer::of(most_tokens(&shared, &request));
+        let answer = Answer::of(most_tokens(&shared, &request), shared.opens.get());
         Self { shared, request, answer, pieces: None }
     }
 
-    /// The first deltas, within `limit`, one retry included.
+    /// The first sign of the model, within `limit`, one retry included: deltas, none while it thinks.
     pub async fn first(&mut self, limit: Duration) -> Result<Vec<LlmDelta>, LlmError> {
         let mut refused = None;
         match timeout(limit, self.first_of_two_tries(limit, &mut refused)).await {
@@ -140,14 +140,9 @@ impl Call {
     }
 
     async fn try_first(&mut self) -> Result<Vec<LlmDelta>, Failure> {
-        self.answer = Answer::of(most_tokens(&self.shared, &self.request));
+        self.answer = Answer::of(most_tokens(&self.shared, &self.request), self.shared.opens.get());
         self.pieces = Some(send(&self.shared, &self.request).await?);
-        loop {
-            let step = self.step().await?;
-            if !step.deltas.is_empty() {
-                return Ok(step.deltas);
-            }
-        }
+        Ok(self.step().await?.deltas)
     }
 
     /// Reads until something happened; at the end the `Done` delta.
@@ -184,7 +179,11 @@ impl Call {
     }
 
     fn end(&mut self) -> Step {
-        Step { deltas: vec![self.answer.done()], progress: true }
+        let deltas = self.answer.done();
+        if let Some(opens) = self.answer.opens() {
+            self.shared.opens.learn(opens);
+        }
+        Step { deltas, progress: true }
     }
 }
 
@@ -291,6 +290,9 @@ async fn refusal(shared: &Shared, response: reqwest::Response) -> Failure {
     let advice = match status {
         300..=399 => "set [llm] base_url to the address it moved to".to_owned(),
         401 | 403 if settings.key_env.is_empty() => "set [llm] api_key_env to the variable with the key".to_owned(),
+        401 | 403 if settings.authorization.header().is_none() => {
+            format!("set the environment variable {}, which holds no key", settings.key_env)
+        }
         401 | 403 => format!("check the key in {}", settings.key_env),
         404 => format!("check that [llm] base_url ends with /v1 and that the server has the model {}", settings.model),
         429 => "its limit of requests or money is reached; wait, or raise it".to_owned(),
@@ -357,7 +359,7 @@ fn broken(error: BodyError) -> Failure {
 }
 
 fn broken_off() -> Failure {
-    let error = LlmError::Protocol("it ended before it was complete".into());
+    let error = LlmError::BrokenOff("its answer ended before it was complete".into());
     Failure { error, retry: Retry::Later }
 }
 

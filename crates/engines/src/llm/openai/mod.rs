@@ -14,6 +14,7 @@ mod settings;
 mod test_server;
 #[cfg(test)]
 mod tests;
+mod thinking;
 
 use super::LlmConfig;
 use crate::remote::Upstream;
@@ -29,6 +30,7 @@ use request::Quirks;
 use settings::Settings;
 use std::sync::Arc;
 use std::time::Duration;
+use thinking::Opens;
 
 /// A client of one server and model. Cheap to share: streams hold their own reference.
 pub struct OpenAi {
@@ -40,6 +42,7 @@ struct Shared {
     http: reqwest::Client,
     settings: Settings,
     quirks: Quirks,
+    opens: Opens,
     upstream: Upstream,
 }
 
@@ -84,7 +87,8 @@ impl OpenAi {
             ))
         })?;
         let upstream = Upstream::new(config.hedge_after_ms, settings.first_token, config.fallback.is_some());
-        Ok(Self { shared: Arc::new(Shared { http, settings, quirks: Quirks::default(), upstream }) })
+        let opens = Opens::guess(&settings.model);
+        Ok(Self { shared: Arc::new(Shared { http, settings, quirks: Quirks::default(), opens, upstream }) })
     }
 
     /// Opens a connection ahead of the first answer and sees whether the server lets us in: asks for its models.

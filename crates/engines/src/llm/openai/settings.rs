@@ -101,6 +101,10 @@ fn authorization(config: &LlmConfig, key: Option<String>, plain: bool) -> Result
              or set [llm] api_key_env = \"\" if the server wants none"
         ));
     }
+    // The default names a variable that servers on this machine do without.
+    if key.is_none() && !name.is_empty() && *name != LlmConfig::default().api_key_env {
+        tracing::warn!(variable = %name, "llm.api_key_env names a variable that is not set: requests go without a key");
+    }
     match Bearer::new(name, key.as_deref()) {
         Some(key) => Ok(key),
         None => wrong(format!("the key in {name} holds characters that no key has: set it again")),

@@ -334,3 +334,42 @@ async fn fields_a_server_does_not_know_are_left_out_and_that_is_remembered() {
     let last: Vec<_> = bodies[4].as_object().unwrap().keys().map(String::as_str).collect();
     assert_eq!(last, ["max_completion_tokens", "messages", "model", "stream"]);
 }
+
+#[tokio::test]
+async fn thinking_is_no_part_of_the_answer() {
+    let body = |words: &[&str]| {
+        let words: Vec<_> = words.iter().map(|text| word(text)).collect();
+        Reply::Sse(events(&words) + &events(&[finish("stop")]) + DONE, 4096)
+    };
+    let (deltas, error) =
+        run_replies(vec![body(&["<th", "ink>The user", " greets.</thi", "nk>Hello", " there."])]).await;
+    assert_eq!((text(&deltas).as_str(), error), ("Hello there.", None));
+    assert!(!deltas.contains(&LlmDelta::Withdrawn));
+
+    // The template opens the tag: the first answer is withdrawn, the second one is known.
+    let (_, config) =
+        server(vec![body(&["Hm, ", "so.</think>", "Hello."]), body(&["Hm, ", "so.</think>", "Bye."])]).await;
+    let client = client(&config);
+    let (deltas, _) = run(&client, says("hi")).await;
+    assert_eq!(deltas[..3], [LlmDelta::Text("Hm, ".into()), LlmDelta::Withdrawn, LlmDelta::Text("Hello.".into())]);
+    let (deltas, _) = run(&client, says("hi")).await;
+    assert_eq!(deltas[..1], [LlmDelta::Text("Bye.".into())]);
+}
+
+#[tokio::test]
+async fn a_server_that_repeats_the_key_is_read_without_it() {
+    let refusal = r#"{"error":{"message":"wrong key: sk-repeated-by-server"}}"#;
+    let (_, config) = server(vec![Reply::Status(401, refusal)]).await;
+    let client = OpenAi::with_key(&config, Some("sk-repeated-by-server".into())).unwrap();
+    let (_, error) = run(&client, says("hi")).await;
+    assert!(error.as_ref().is_some_and(|error| error.contains("wrong key: [key]")), "{error:?}");
+}
+
+#[tokio::test]
+async fn a_variable_of_the_key_that_is_not_set_is_named_where_the_server_wants_one() {
+    let (_, config) = server(vec![Reply::Status(401, "no key")]).await;
+    let client = OpenAi::with_key(&config, None).unwrap();
+    let (_, error) = run(&client, says("hi")).await;
+    let expect = format!("set the environment variable {}, which holds no key", config.api_key_env);
+    assert!(error.as_ref().is_some_and(|error| error.contains(&expect)), "{error:?}");
+}

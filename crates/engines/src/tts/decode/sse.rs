@@ -125,7 +125,13 @@ impl SseDecoder {
 fn message_of(error: &serde_json::Value) -> String {
     let said = error.get("message").unwrap_or(error);
     let said = said.as_str().map_or_else(|| said.to_string(), str::to_owned);
-    said.split_whitespace().collect::<Vec<_>>().join(" ").chars().take(MAX_ERROR_CHARS).collect()
+    crate::secret::conceal(&said)
+        .split_whitespace()
+        .collect::<Vec<_>>()
+        .join(" ")
+        .chars()
+        .take(MAX_ERROR_CHARS)
+        .collect()
 }
 
 impl Decode for SseDecoder {

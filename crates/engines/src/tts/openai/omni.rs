@@ -114,7 +114,7 @@ impl Event {
     fn failure(&self) -> DecodeError {
         let said = self.error.get("message").and_then(|message| message.as_str()).or(self.message.as_deref());
         let said = said.unwrap_or("a sentence failed").split_whitespace().collect::<Vec<_>>().join(" ");
-        DecodeError::Reported(said.chars().take(300).collect())
+        DecodeError::Reported(crate::secret::conceal(&said).chars().take(300).collect())
     }
 }
 
