@@ -231,7 +231,8 @@ fn items_are_read_with_their_place() {
     assert_eq!((position, item.id), (Position::Root, None));
     assert_eq!(item.body, ItemBody::FunctionCallOutput { call_id: "c1".into(), output: "{}".into() });
     let audio = json!({"id": "mine", "type": "message", "role": "user", "status": "completed", "content": [
-        {"type": "input_text", "text": "Hm."}, {"type": "input_audio", "audio": "AQI="}]});
+        {"type": "input_text", "text": "Hm.", "audio": null, "transcript": null, "image_url": null},
+        {"type": "input_audio", "audio": "AQI=", "text": null, "format": null}]});
     let (position, item) = create(json!("item_0"), audio);
     assert_eq!((position, item.id), (Position::After(ItemId::from("item_0")), Some(ItemId::from("mine"))));
     let content = vec![

@@ -278,10 +278,14 @@ impl Content {
                 Self::OutputAudio { transcript: fields.optional("transcript", Node::text)? }
             }
         };
+        fields.pass_over_nulls(&PART_FIELDS);
         fields.finish()?;
         Ok(content)
     }
 }
+
+/// The fields of a content part of any type.
+const PART_FIELDS: [&str; 6] = ["audio", "detail", "format", "image_url", "text", "transcript"];
 
 /// Reads an item id chosen by a client: printable ASCII, because it is also sent in binary frames.
 pub(super) fn read_item_id(node: Node) -> Read<ItemId> {

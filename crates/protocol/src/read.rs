@@ -234,6 +234,15 @@ impl Fields {
         }
     }
 
+    /// Drops those of these fields that are null: clients with one type for all parts write the fields of the others so.
+    pub fn pass_over_nulls(&mut self, names: &[&str]) {
+        for name in names {
+            if self.map.get(*name).is_some_and(Value::is_null) {
+                self.map.remove(*name);
+            }
+        }
+    }
+
     /// All fields not taken yet.
     pub fn rest(self) -> Map<String, Value> {
         self.map
