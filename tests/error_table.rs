@@ -205,7 +205,7 @@ fn misplaced() -> Vec<Row> {
         ),
         row(
             Answered,
-            update(json!({"instructions": "dropped", "audio": {"output": {"voice": "other"}}})),
+            update(json!({"instructions": "dropped", "audio": {"output": {"voice": "marin"}}})),
             "cannot_update_voice",
             "session.audio.output.voice",
             "Cannot update a conversation's voice if assistant audio is present.",

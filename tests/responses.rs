@@ -101,7 +101,7 @@ async fn a_response_may_differ_from_its_session() {
     let mut socket = hub.connect("").await;
     let instructions = json!({"type": "realtime", "instructions": "The session's."});
     socket.send(json!({"type": "session.update", "session": instructions})).await;
-    let output = json!({"format": {"type": "audio/pcmu"}, "voice": "other", "speed": 1.5});
+    let output = json!({"format": {"type": "audio/pcmu"}, "voice": "marin", "speed": 1.5});
     let own = json!({"instructions": "Its own.", "max_output_tokens": 7, "audio": {"output": output},
         "tool_choice": "none", "prompt": null, "parallel_tool_calls": true});
     socket.send(json!({"type": "response.create", "response": own})).await;
@@ -109,7 +109,7 @@ async fn a_response_may_differ_from_its_session() {
     let done = &events.last().expect("done")["response"];
     assert_eq!(done["max_output_tokens"], 7);
     assert_eq!(done["audio"]["output"]["format"], json!({"type": "audio/pcmu"}));
-    assert_eq!(done["audio"]["output"]["voice"], "other");
+    assert_eq!(done["audio"]["output"]["voice"], "marin");
     socket.send(json!({"type": "response.create", "response": {"instructions": null}})).await;
     socket.until("response.done").await;
     let requests = llm.requests();

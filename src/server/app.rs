@@ -537,7 +537,8 @@ mod tests {
     async fn sessions_that_begin_and_end_refuse_none_and_one_client_leaves_room_for_others() {
         let keys = Keys::of(&["greedy", "modest"]);
         let id = |key: &str| keys.grant(key).map(|grant| grant.id);
-        let (greedy, modest) = (id("greedy"), id("modest"));
+        let greedy = id("greedy");
+        let modest = id("modest");
         let mut config = Config::default();
         config.server.max_sessions = 100_000;
         let app = app(config, keys);

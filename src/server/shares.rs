@@ -93,7 +93,8 @@ mod tests {
         let keys = crate::server::keys::Keys::of(&["one"]);
         let key = keys.grant("one").map(|grant| grant.id);
         let client = |address: [u8; 4]| Client::direct(address.into(), true);
-        let (far, here) = (client([192, 0, 2, 1]), client([127, 0, 0, 1]));
+        let far = client([192, 0, 2, 1]);
+        let here = client([127, 0, 0, 1]);
         assert_eq!(Holder::of(key, far, true), key.map(Holder::Key));
         assert_eq!(Holder::of(key, far, false), None);
         assert_eq!(Holder::of(None, far, false), Some(Holder::Address([192, 0, 2, 1].into())));

@@ -25,8 +25,8 @@ const DENIED: &str = "The user did not approve the call.";
 struct Said {
     text: String,
     calls: Vec<ToolCall>,
-    /// Whether the results of all calls are items of their own: words that come first belong to the same message.
-    by_client: bool,
+    /// Whether the results of all calls are items that follow: words before those belong to the same message.
+    is_answered: bool,
 }
 
 impl History {
@@ -135,7 +135,8 @@ impl History {
             ItemKind::FunctionCall { .. } if item.status != ItemStatus::Completed => {}
             ItemKind::FunctionCall { call_id, name, arguments } => {
                 let call = CallRef { call_id, name, arguments };
-                reader.call(call.under(call_id), true);
+                let is_answered = reader.results.contains_key(call_id.as_str());
+                reader.call(call.under(call_id), is_answered);
             }
             ItemKind::RemoteCall { call, request, outcome, .. } if request.is_some() || outcome.is_some() => {
                 reader.call(CallRef::of(call).under(&call.call_id), false);
@@ -239,9 +240,9 @@ impl<'a> Reader<'a> {
         self.messages.push(message);
     }
 
-    /// Words of the assistant. Those behind calls that wait for the client belong to the message of the calls.
+    /// Words of the assistant. Those between calls and their results belong to the message of the calls.
     fn say(&mut self, text: String) {
-        if let Some(said) = self.said.as_mut().filter(|said| said.by_client) {
+        if let Some(said) = self.said.as_mut().filter(|said| said.is_answered) {
             let text_before = std::mem::take(&mut said.text);
             said.text = format!("{} {}", text_before.trim_end(), text.trim_start()).trim().to_owned();
             return;
@@ -250,9 +251,9 @@ impl<'a> Reader<'a> {
         self.said = Some(Said { text, ..Said::default() });
     }
 
-    fn call(&mut self, call: ToolCall, by_client: bool) {
+    fn call(&mut self, call: ToolCall, is_answered: bool) {
         let said = self.said.get_or_insert_default();
-        said.by_client = by_client && (said.by_client || said.calls.is_empty());
+        said.is_answered = is_answered && (said.is_answered || said.calls.is_empty());
         said.calls.push(call);
     }
 

@@ -104,7 +104,8 @@ fn is_onnx(file: &mut File) -> io::Result<bool> {
             return Ok(has_graph);
         }
         let Some(tag) = varint(&mut reader, &mut at)? else { return Ok(false) };
-        let (number, wire_type) = (tag >> 3, tag & 7);
+        let number = tag >> 3;
+        let wire_type = tag & 7;
         if !(1..=MAX_FIELD).contains(&number) {
             return Ok(false);
         }

@@ -221,7 +221,8 @@ pub(super) async fn hashed(path: &Path) -> Result<Hasher, RegistryError> {
 
 /// What the file at `path` should be, where it is something else than its name says.
 pub(super) async fn wrong_format(path: &Path, file: &FileEntry) -> Result<Option<&'static str>, RegistryError> {
-    let (read, name) = (path.to_owned(), file.path.clone());
+    let read = path.to_owned();
+    let name = file.path.clone();
     let checked = tokio::task::spawn_blocking(move || format::mismatch(&read, &name)).await;
     let checked = checked.unwrap_or_else(|_| Err(std::io::Error::other("reading was interrupted")));
     checked.map_err(RegistryError::disk(path, "cannot be read"))

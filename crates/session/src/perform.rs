@@ -171,7 +171,8 @@ impl Actor {
         tracing::debug!(turn = %work.turn, response = %work.response, audio = is_audio, "answering");
         let (engines, products) = (self.setup.engines.clone(), self.products.clone());
         let brownout = self.setup.brownout.clone();
-        let (sees_causes, clock) = (self.sees_causes, self.clock);
+        let sees_causes = self.sees_causes;
+        let clock = self.clock;
         (voice, Responding { work, engines, products, meters, brownout, sees_causes, clock })
     }
 

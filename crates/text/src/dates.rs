@@ -33,7 +33,8 @@ pub(super) fn date(core: &str, before: &str, order: DateOrder) -> Option<String>
     if first.len() > 2 || second.len() > 2 {
         return None;
     }
-    let (month_first, day_first) = (Day { month: first, day: second }, Day { day: first, month: second });
+    let month_first = Day { month: first, day: second };
+    let day_first = Day { day: first, month: second };
     // Dots stand in dates of the day first; else the other order is tried where this one is no day.
     let is_day_first = sign == '.' || order == DateOrder::DayFirst;
     let (likely, other) = if is_day_first { (day_first, month_first) } else { (month_first, day_first) };

@@ -86,7 +86,8 @@ pub(super) fn numeral(core: &str, before: &str, after: &str) -> Option<String> {
     let (core, owner) = core.strip_suffix("'s").or(core.strip_suffix("’s")).map_or((core, ""), |core| (core, "'s"));
     let value = value(core)?;
     let bare = |word: &str| word.trim_matches(|c: char| !c.is_alphanumeric()).to_owned();
-    let (name, next) = (bare(before), bare(after).to_lowercase());
+    let name = bare(before);
+    let next = bare(after).to_lowercase();
     if RULERS.contains(&name.as_str()) && before.ends_with(char::is_alphanumeric) {
         let is_person = core == "I" && owner.is_empty() && !next.is_empty() && !AFTER_RULER.contains(&next.as_str());
         return (!is_person).then(|| format!("the {}{owner}", ordinal(value)));

@@ -78,7 +78,8 @@ fn a_wav_file_whose_lengths_were_not_written_is_read_to_its_end() {
 #[test]
 fn chunks_around_the_audio_of_a_wav_file_are_not_audio() {
     let plain = made(FileFormat::Wav, 1);
-    let (head, audio) = (&plain[..36], &plain[44..]);
+    let head = &plain[..36];
+    let audio = &plain[44..];
     let list = |n: usize| [&b"LIST"[..], &(n as u32).to_le_bytes(), &vec![b'x'; n]].concat();
     let data = |len: u32| [&b"data"[..], &len.to_le_bytes()].concat();
     let length = audio.len() as u32;
@@ -294,7 +295,9 @@ proptest! {
 fn an_mp4_file_whose_audio_is_not_where_it_says_is_broken() {
     let (_, file) = FOREIGN.into_iter().find(|(name, _)| *name == "m4a").unwrap();
     let at = |name: &[u8]| file.windows(4).position(|four| four == name).unwrap() - 4;
-    let (free, audio, index) = (at(b"free"), at(b"mdat"), at(b"moov"));
+    let free = at(b"free");
+    let audio = at(b"mdat");
+    let index = at(b"moov");
     let filled = |with: u8| {
         let mut file = file.to_vec();
         file[audio + 8..index].fill(with);

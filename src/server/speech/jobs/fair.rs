@@ -16,7 +16,7 @@ pub(super) struct Stored {
 }
 
 /// The finished jobs to remove, the oldest of each owner first, so that `more` bytes of `owner` fit into `room`. The room is taken
-/// from whoever has most, `owner` included: one that has less than `owner` loses nothing. `None`: that does not suffice, and
+/// from the one that has most, `owner` included: one that has less than `owner` loses nothing. `None`: that does not suffice, and
 /// nothing is to be removed.
 pub(super) fn removals(mut jobs: Vec<Stored>, owner: Option<&str>, more: u64, room: u64) -> Option<Vec<String>> {
     let mut taken: HashMap<Option<String>, u64> = HashMap::new();
