@@ -166,7 +166,9 @@ async fn connection(
     }
 }
 
-fn prepare(stream: &TcpStream) {
+/// Sets what every connection has: small messages leave at once, and of an answer that its client does not read the kernel takes
+/// no more than [`MAX_UNSENT_BYTES`].
+pub(super) fn prepare(stream: &TcpStream) {
     // Disables Nagle's algorithm: small messages must not wait for the previous acknowledgement.
     let prepared = stream.set_nodelay(true);
     let prepared = prepared.and(socket2::SockRef::from(stream).set_tcp_notsent_lowat(MAX_UNSENT_BYTES));

@@ -16,6 +16,7 @@ pub mod testing;
 mod transcribe;
 
 use crate::config::WyomingConfig;
+use crate::server::accepting::prepare;
 use crate::server::app::App;
 use crate::server::client::{Client, is_trusted};
 use crate::server::connection_slots::{Activity, ConnectionSlots};
@@ -196,8 +197,7 @@ struct Connection {
 
 impl Connection {
     fn new(stream: TcpStream, app: Arc<App>, spender: Spender, conversations: Arc<Conversations>) -> Self {
-        // Small events must not wait for the previous acknowledgement; where it cannot be set, they only come later.
-        let _ = stream.set_nodelay(true);
+        prepare(&stream);
         let (reader, writer) = stream.into_split();
         let reader = Reader::new(reader, Duration::from_secs(u64::from(app.config.message_seconds)));
         Self { app, spender, conversations, reader: Some(reader), writer: Writer::new(writer), language: None }
