@@ -184,10 +184,10 @@ fn misplaced() -> Vec<Row> {
         ),
         row(
             Nothing,
-            create(content(json!({"type": "input_image", "image_url": "data:x"}))),
+            create(content(json!({"type": "input_image", "image_url": "data:image/png;base64,iVBORw0KGgo="}))),
             "invalid_value",
             "item.content[0].type",
-            "Invalid value: 'input_image'. This server's models do not see images",
+            "Invalid value: 'input_image'. This server's language model takes no images",
         ),
         row(
             Nothing,

@@ -474,3 +474,28 @@ async fn one_client_whose_requests_fail_keeps_no_other_away() {
         assert_eq!(barred, 3, "her requests are not sent any more");
     }
 }
+
+#[tokio::test]
+async fn sessions_of_one_address_keep_no_other_address_away() {
+    let (primary, fallback) = (Server::new("primary"), Server::new("fallback"));
+    primary.set(Manner::FailsOnPoison);
+    let config = config(&primary, Some(&fallback), 0);
+    let engines = assembly::build(&config).expect("the engines start");
+    let hub = Hub::start(engines, config).await;
+    for _ in 0..3 {
+        let mut socket = hub.connect("").await;
+        for _ in 0..2 {
+            assert_eq!(status(&socket.ask("poison").await), "completed", "the fallback answers");
+        }
+    }
+    let tcp = tokio::net::TcpSocket::new_v4().expect("a socket");
+    tcp.bind("127.0.0.2:0".parse().expect("an address")).expect("another address");
+    let tcp = tokio_tungstenite::MaybeTlsStream::Plain(tcp.connect(hub.address).await.expect("the hub listens"));
+    let url = format!("ws://{}/v1/realtime", hub.address);
+    let (stream, _) = tokio_tungstenite::client_async(url, tcp).await.expect("the upgrade is accepted");
+    let mut other = Socket { stream, frames: Vec::new() };
+    assert_eq!(other.next().await["type"], "session.created");
+    let n_chats = primary.n_chats();
+    assert_eq!(status(&other.ask("Hello").await), "completed");
+    assert!(primary.n_chats() > n_chats, "its request goes to the server");
+}

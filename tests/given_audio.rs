@@ -1,11 +1,11 @@
-//! Inline audio of a conversation item, over a real socket: it is transcribed, reported and answered.
+//! Inline audio and images of a conversation item, over a real socket: they are transcribed, passed on and answered.
 
 use crate::hub::{Hub, Socket, base64, engines, loud, types};
 use antiphon::config::Config;
 use antiphon_engine_api::fakes::llm::FakeLlm;
 use antiphon_engine_api::fakes::stt::FakeStt;
 use antiphon_engine_api::fakes::tts::FakeTts;
-use antiphon_types::chat::Message;
+use antiphon_types::chat::{Image, ImageDetail, Message, UserPart};
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -157,4 +157,46 @@ async fn bad_audio_is_refused_and_makes_no_item() {
     }
     create(&mut socket, item(json!([audio(100)]))).await;
     assert_eq!(socket.next().await["type"], "conversation.item.added", "the id is still free");
+}
+
+/// The beginning of a PNG file.
+const PNG: &str = "data:image/png;base64,iVBORw0KGgo=";
+
+fn question_with_image() -> Value {
+    json!([
+        {"type": "input_text", "text": "What"},
+        {"type": "input_text", "text": "is this?"},
+        {"type": "input_image", "image_url": PNG, "detail": "high"},
+    ])
+}
+
+#[tokio::test]
+async fn an_image_is_passed_to_a_model_that_takes_images() {
+    let llm = FakeLlm::says(["A cat.", "Another."]).seeing();
+    let (_hub, mut socket) = start(FakeStt::default(), &llm).await;
+    create(&mut socket, item(question_with_image())).await;
+    socket.send(json!({"type": "response.create"})).await;
+    let events = socket.until("response.done").await;
+    assert_eq!(types(&events)[..2], ["conversation.item.added", "conversation.item.done"]);
+    let shown = json!({"type": "input_image", "detail": "high"});
+    assert_eq!(events[0]["item"]["content"][2], shown, "without its bytes");
+    let image = UserPart::Image(Image::new(PNG, ImageDetail::High));
+    assert_eq!(asked(&llm), [Message::UserParts(vec![UserPart::Text("What is this?".into()), image.clone()])]);
+    // An image of a response's own input, without words.
+    let own = json!({"type": "message", "role": "user", "content": [question_with_image()[2]]});
+    socket.send(json!({"type": "response.create", "response": {"conversation": "none", "input": [own]}})).await;
+    socket.until("response.done").await;
+    assert_eq!(asked(&llm), [Message::UserParts(vec![image])]);
+}
+
+#[tokio::test]
+async fn an_image_is_refused_where_the_model_takes_none() {
+    let (_hub, mut socket) = start(FakeStt::default(), &FakeLlm::default()).await;
+    create(&mut socket, item(question_with_image())).await;
+    let error = socket.until("error").await.pop().expect("an error");
+    assert_eq!((&error["error"]["param"], &error["error"]["event_id"]), (&json!("item.content[2].type"), &json!("e")));
+    let own = json!({"type": "message", "role": "user", "content": [question_with_image()[2]]});
+    socket.send(json!({"type": "response.create", "response": {"input": [own]}})).await;
+    let error = socket.until("error").await.pop().expect("an error");
+    assert_eq!(error["error"]["param"], "response.input[0].content[0].type");
 }

@@ -118,6 +118,7 @@ pub const KEYS: &[Key] = &[
     key("llm", "system_prompt", Rule::Text),
     key("llm", "temperature", Rule::Number(0.0, 2.0)),
     key("llm", "max_tokens", Rule::Whole(1, 1_000_000, "tokens")),
+    key("llm", "images", Rule::Switch),
     key("llm", "first_token_timeout_ms", Rule::Whole(100, HOUR_MS, "milliseconds")),
     key("llm", "token_timeout_ms", Rule::Whole(100, HOUR_MS, "milliseconds")),
     key("llm", "hedge_after_ms", Rule::Whole(0, 60_000, "milliseconds; 0: off")),

@@ -11,7 +11,7 @@ use super::security::Act;
 use crate::load::Overloaded;
 use antiphon_engine_api::ENGINE_UNAVAILABLE;
 use antiphon_telemetry::ActiveSession;
-use antiphon_types::{KeyId, SessionId};
+use antiphon_types::{KeyId, Requester, SessionId};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::json;
@@ -98,11 +98,16 @@ impl SessionOwner {
     pub(super) fn limits(&self, app: &Arc<App>) -> SessionMeter {
         let (client, owner, name) = (self.client, self.key, self.consumer.name().to_owned());
         let app_of_refusals = Arc::downgrade(app);
-        app.limits.session(self.consumer.clone(), move |used_up| {
+        let meter = app.limits.session(self.consumer.clone(), move |used_up| {
             if let Some(app) = app_of_refusals.upgrade() {
                 app.security.limited(Act { client, owner, name: Some(&name), target: "response.create" }, used_up);
             }
-        })
+        });
+        // An address that stands for many clients says nothing.
+        match self.key.is_none() && !client.is_shared {
+            true => meter.of_client(Requester::of(&client.network())),
+            false => meter,
+        }
     }
 
     /// Whether the client is an operator, who reads why an upstream failed: it has an administrator's key or calls from this

@@ -339,6 +339,7 @@ pub fn model(requests: &[ChatRequest]) -> String {
                 Message::System(system) if *system == standard => continue,
                 Message::System(system) => format!("system: {}", system.replace(&standard, "...").replace("\n", " ")),
                 Message::User(words) => format!("user: {words}"),
+                Message::UserParts(parts) => format!("user: {parts:?}"),
                 Message::Assistant { text, tool_calls } => {
                     let calls = tool_calls.iter().map(|call| format!(" {}({})", call.name, call.arguments));
                     format!("assistant: {text}{}", calls.collect::<String>())

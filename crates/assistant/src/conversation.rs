@@ -33,7 +33,8 @@ impl Conversation {
         let Self { mut said, mut past } = Self::default();
         for message in messages {
             match message {
-                Message::User(text) => {
+                Message::User(_) | Message::UserParts(_) => {
+                    let text = message.user_text().unwrap_or_default().into_owned();
                     match past.last_mut().filter(|last: &&mut Exchange| last.answer.is_empty()) {
                         Some(last) => last.question = format!("{} {text}", last.question).trim().to_owned(),
                         None => {

@@ -5,7 +5,7 @@
 //! left too short to be understood, the oldest go.
 
 use super::memory::{PER_MESSAGE, tokens};
-use antiphon_types::chat::{Message, estimated_tokens};
+use antiphon_types::chat::{Image, Message, UserPart, estimated_tokens};
 use std::ops::Range;
 
 /// The least that is left of a text that is cut, in bytes, while older messages can go instead.
@@ -25,6 +25,7 @@ pub(super) fn fit(messages: &mut Vec<Message>, has_instructions: bool, room: u64
         return 0;
     }
     let from = usize::from(has_instructions);
+    leave_images_out(&mut messages[from..], room - room / 4);
     let cap = loop {
         let cap = longest(messages, from, room);
         if cap >= LEAST_BYTES {
@@ -37,10 +38,35 @@ pub(super) fn fit(messages: &mut Vec<Message>, has_instructions: bool, room: u64
     before.saturating_sub(cost(messages, has_instructions))
 }
 
+/// Leaves the oldest images out that do not fit `room` tokens: an image cannot be cut.
+fn leave_images_out(messages: &mut [Message], room: u64) {
+    let mut total: u64 = messages.iter().map(image_tokens).sum();
+    let parts = messages.iter_mut().flat_map(|message| match message {
+        Message::UserParts(parts) => &mut parts[..],
+        _ => &mut [],
+    });
+    for part in parts {
+        if let UserPart::Image(image) = part
+            && total > room
+        {
+            total -= image.estimated_tokens();
+            *part = UserPart::Text(IMAGE_LEFT_OUT.into());
+        }
+    }
+}
+
+/// What the model reads in the place of an image for which there is no room.
+const IMAGE_LEFT_OUT: &str = "[An image was left out here.]";
+
+fn image_tokens(message: &Message) -> u64 {
+    message.images().map(Image::estimated_tokens).sum()
+}
+
 /// Tokens of the conversation.
 fn cost(messages: &[Message], has_instructions: bool) -> u64 {
-    let of_message =
-        |message: &Message| PER_MESSAGE + lengths(message).iter().map(|n| estimated_tokens(*n)).sum::<u64>();
+    let of_message = |message: &Message| {
+        PER_MESSAGE + image_tokens(message) + lengths(message).iter().map(|n| estimated_tokens(*n)).sum::<u64>()
+    };
     messages[usize::from(has_instructions)..].iter().map(of_message).sum()
 }
 
@@ -48,6 +74,7 @@ fn cost(messages: &[Message], has_instructions: bool) -> u64 {
 fn lengths(message: &Message) -> Vec<usize> {
     match message {
         Message::System(text) | Message::User(text) => vec![text.len()],
+        Message::UserParts(parts) => parts.iter().filter_map(UserPart::text).map(str::len).collect(),
         Message::Assistant { text, tool_calls } => {
             let calls = tool_calls.iter().map(|call| call.call_id.len() + call.name.len() + call.arguments.len());
             [text.len()].into_iter().chain(calls).collect()
@@ -60,7 +87,8 @@ fn lengths(message: &Message) -> Vec<usize> {
 fn longest(messages: &[Message], from: usize, room: u64) -> usize {
     let mut all: Vec<usize> = messages[from..].iter().flat_map(lengths).collect();
     all.sort_unstable();
-    let fixed = PER_MESSAGE * messages[from..].len() as u64 + all.len() as u64;
+    let images: u64 = messages[from..].iter().map(image_tokens).sum();
+    let fixed = PER_MESSAGE * messages[from..].len() as u64 + all.len() as u64 + images;
     let mut left = (room.saturating_sub(fixed) * BYTES_PER_TOKEN) as usize;
     for (at, length) in all.iter().enumerate() {
         let share = left / (all.len() - at);
@@ -75,8 +103,7 @@ fn longest(messages: &[Message], from: usize, room: u64) -> usize {
 /// The oldest message that may go, with the results of its calls. Instructions stay, and so do the user's last message and what
 /// is behind it.
 fn oldest(messages: &[Message], from: usize) -> Option<Range<usize>> {
-    let last_of_user =
-        messages.iter().rposition(|message| matches!(message, Message::User(_))).unwrap_or(messages.len());
+    let last_of_user = messages.iter().rposition(|message| message.user_text().is_some()).unwrap_or(messages.len());
     let may_go = |message: &Message| !matches!(message, Message::System(_));
     let first = (from..messages.len()).find(|at| may_go(&messages[*at]) && *at != last_of_user)?;
     let is_result = |message: &&Message| matches!(message, Message::Tool { .. });
@@ -89,6 +116,10 @@ fn oldest(messages: &[Message], from: usize) -> Option<Range<usize>> {
 fn cut(message: &mut Message, cap: usize) {
     match message {
         Message::System(text) | Message::User(text) | Message::Tool { output: text, .. } => cut_text(text, cap),
+        Message::UserParts(parts) => parts.iter_mut().for_each(|part| match part {
+            UserPart::Text(text) => cut_text(text, cap),
+            UserPart::Image(_) => {}
+        }),
         Message::Assistant { text, tool_calls } => {
             cut_text(text, cap);
             // A part of an object is none.
@@ -115,7 +146,7 @@ fn cut_text(text: &mut String, cap: usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use antiphon_types::chat::ToolCall;
+    use antiphon_types::chat::{ImageDetail, ToolCall};
 
     fn user(n: usize) -> Message {
         Message::User("wörd ".repeat(n / 6))
@@ -164,6 +195,20 @@ mod tests {
         assert!(cost(&messages, false) <= 2_000);
         assert!(messages.len() > 5, "the latest stay");
         assert_eq!(messages.last(), Some(&Message::User("The question.".into())));
+    }
+
+    #[test]
+    fn images_that_do_not_fit_are_left_out_oldest_first() {
+        let image = |n: usize| UserPart::Image(Image::new(&"x".repeat(n), ImageDetail::High));
+        let text = |text: &str| UserPart::Text(text.into());
+        let mut messages = vec![Message::UserParts(vec![image(1), text("and"), image(2), image(3), text("Compare.")])];
+        assert_eq!(fit(&mut messages, false, 3_000), 0, "the size of their files does not count");
+        assert!(fit(&mut messages, false, 2_200) > 700);
+        assert!(cost(&messages, false) <= 2_200);
+        let left = [text(IMAGE_LEFT_OUT), text("and"), image(2), image(3), text("Compare.")];
+        assert_eq!(messages, [Message::UserParts(left.into())]);
+        fit(&mut messages, false, 100);
+        assert_eq!((messages[0].images().count(), cost(&messages, false) <= 100), (0, true));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Items of the conversation.
 
 use antiphon_types::ItemId;
+use antiphon_types::chat::{Image, UserPart};
 use antiphon_types::mcp::{CallError, RemoteTool};
 use serde::{Deserialize, Serialize};
 
@@ -123,6 +124,8 @@ pub enum Content {
         /// The words.
         transcript: Option<String>,
     },
+    /// Shown by the client.
+    InputImage(Image),
     /// Written by the model.
     OutputText(String),
     /// Spoken by the model.
@@ -150,9 +153,7 @@ impl Item {
     /// Bytes of its text, plus a fixed amount for each part: empty parts take memory too.
     pub(super) fn n_bytes(&self) -> usize {
         match &self.kind {
-            ItemKind::Message { content, .. } => {
-                content.iter().map(|part| PER_PART + part.text().map_or(0, str::len)).sum()
-            }
+            ItemKind::Message { content, .. } => content.iter().map(|part| PER_PART + part.n_bytes()).sum(),
             ItemKind::FunctionCall { call_id, name, arguments } => call_id.len() + name.len() + arguments.len(),
             ItemKind::FunctionOutput { call_id, output } => call_id.len() + output.len(),
             ItemKind::RemoteTools { tools, .. } => tools.iter().map(|tool| PER_PART + tool.n_bytes()).sum(),
@@ -197,12 +198,53 @@ impl Item {
     }
 }
 
+impl Item {
+    /// The images of a message.
+    pub(super) fn images(&self) -> impl Iterator<Item = &Image> {
+        let content = match &self.kind {
+            ItemKind::Message { content, .. } => &content[..],
+            _ => &[],
+        };
+        content.iter().filter_map(|part| match part {
+            Content::InputImage(image) => Some(image),
+            _ => None,
+        })
+    }
+
+    /// The parts of a message with images, as the model reads them: texts in a row are one.
+    pub(super) fn parts(&self) -> Vec<UserPart> {
+        let ItemKind::Message { content, .. } = &self.kind else { return Vec::new() };
+        let mut parts: Vec<UserPart> = Vec::new();
+        for part in content {
+            let text = part.text().unwrap_or_default();
+            match (part, parts.last_mut()) {
+                (Content::InputImage(image), _) => parts.push(UserPart::Image(image.clone())),
+                _ if text.is_empty() => {}
+                (_, Some(UserPart::Text(before))) => {
+                    before.push(' ');
+                    before.push_str(text);
+                }
+                _ => parts.push(UserPart::Text(text.to_owned())),
+            }
+        }
+        parts
+    }
+}
+
 impl Content {
     /// The text, where it is known.
     pub(super) fn text(&self) -> Option<&str> {
         match self {
             Self::InputText(text) | Self::OutputText(text) => Some(text),
             Self::InputAudio { transcript } | Self::OutputAudio { transcript } => transcript.as_deref(),
+            Self::InputImage(_) => None,
+        }
+    }
+
+    fn n_bytes(&self) -> usize {
+        match self {
+            Self::InputImage(image) => image.url().len(),
+            other => other.text().map_or(0, str::len),
         }
     }
 }

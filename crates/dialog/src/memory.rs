@@ -5,7 +5,7 @@
 //! stay in the conversation. A last turn that alone is too large is cut: see `cutting`. Token counts are estimates: see `tokens`.
 
 use super::{History, Item, ItemKind, RemoteCall, Role};
-use antiphon_types::chat::{Tool, estimated_tokens};
+use antiphon_types::chat::{Image, Tool, estimated_tokens};
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
 
@@ -100,7 +100,7 @@ impl History {
             + match &item.kind {
                 ItemKind::Message { .. } => match self.spoken(&item.id) {
                     Some(spoken) => tokens(spoken.history()),
-                    None => tokens(&item.text()),
+                    None => tokens(&item.text()) + item.images().map(Image::estimated_tokens).sum::<u64>(),
                 },
                 ItemKind::FunctionCall { call_id, name, arguments } => {
                     tokens(call_id) + tokens(name) + tokens(arguments)

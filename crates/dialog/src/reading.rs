@@ -122,10 +122,12 @@ impl History {
         match &item.kind {
             ItemKind::Message { role, .. } => {
                 let text = self.text_of(item);
-                if text.is_empty() {
+                let has_images = item.images().next().is_some();
+                if text.is_empty() && !has_images {
                     return;
                 }
                 match role {
+                    Role::User if has_images => reader.push(Message::UserParts(item.parts())),
                     Role::System => reader.push(Message::System(text)),
                     Role::User => reader.push(Message::User(text)),
                     Role::Assistant => reader.say(text),

@@ -5,7 +5,7 @@
 
 use super::{Content, Item, ItemKind};
 use antiphon_types::Samples;
-use antiphon_types::chat::{ChatRequest, Message, Usage, estimated_tokens};
+use antiphon_types::chat::{ChatRequest, Image, Message, Usage, UserPart, estimated_tokens};
 use serde::Serialize;
 
 /// What a response used.
@@ -22,6 +22,7 @@ pub struct ResponseUsage {
 /// Tokens the model reads in this request: an estimate.
 pub fn tokens_read(chat: &ChatRequest) -> u64 {
     let of_message = |message: &Message| match message {
+        Message::UserParts(parts) => parts.iter().filter_map(UserPart::text).map(str::len).sum(),
         Message::System(text) | Message::User(text) => text.len(),
         Message::Assistant { text, tool_calls } => {
             text.len() + tool_calls.iter().map(|call| call.name.len() + call.arguments.len()).sum::<usize>()
@@ -29,7 +30,8 @@ pub fn tokens_read(chat: &ChatRequest) -> u64 {
         Message::Tool { output, .. } => output.len(),
     };
     let tools = chat.tools.iter().map(|tool| tool.name.len() + tool.description.len() + tool.parameters.as_str().len());
-    estimated_tokens(chat.messages.iter().map(of_message).chain(tools).sum())
+    let images = chat.messages.iter().flat_map(Message::images).map(Image::estimated_tokens);
+    estimated_tokens(chat.messages.iter().map(of_message).chain(tools).sum()) + images.sum::<u64>()
 }
 
 /// Tokens of these outputs.

@@ -421,6 +421,7 @@ impl Runner {
         let lines = messages.iter().skip(1).map(|message| match message {
             Message::System(text) => format!("system: {text}"),
             Message::User(text) => format!("user: {text}"),
+            Message::UserParts(parts) => format!("user: {parts:?}"),
             Message::Assistant { text, tool_calls } if tool_calls.is_empty() => format!("assistant: {text}"),
             Message::Assistant { text, tool_calls } => {
                 let names: Vec<_> = tool_calls.iter().map(|call| call.name.as_str()).collect();

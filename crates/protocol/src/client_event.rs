@@ -265,7 +265,7 @@ impl<'de> Visitor<'de> for &mut Head<'de> {
                 Key::Audio => self.audio = Some(map.next_value()?),
                 Key::Other => {
                     self.weight.n_values += 1;
-                    map.next_value_seed(Weigh { weight: &mut self.weight, is_audio: false })?;
+                    map.next_value_seed(Weigh { weight: &mut self.weight, is_media: false })?;
                 }
             }
         }

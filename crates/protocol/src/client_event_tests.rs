@@ -1,7 +1,8 @@
 //! Client events, and how invalid messages are rejected: the rows of the error table that are decided by parsing.
 
 use super::*;
-use crate::{AudioFormat, Content, InputItem, ItemBody, MaxTokens, Modality, Role, Tool, ToolChoice};
+use crate::{AudioFormat, Content, InputItem, Item, ItemBody, MaxTokens, Modality, Role, Tool, ToolChoice};
+use antiphon_types::chat::{Image, ImageDetail};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -244,6 +245,43 @@ fn items_are_read_with_their_place() {
     assert_eq!(create(Value::Null, said).0, Position::End);
 }
 
+/// The beginning of a PNG file.
+const PNG: &str = "data:image/png;base64,iVBORw0KGgo=";
+
+#[test]
+fn images_are_taken_in_one_form_and_not_sent_back() {
+    let item = |url: &str, detail: Value| {
+        let part = json!({"type": "input_image", "image_url": url, "detail": detail, "text": null});
+        let item = json!({"type": "message", "role": "user", "content": [part]});
+        match event(json!({"type": "conversation.item.create", "item": item})) {
+            ClientEvent::ItemCreate { item, .. } => *item,
+            other => panic!("{other:?}"),
+        }
+    };
+    let content = |item: &Item| match &item.body {
+        ItemBody::Message { content, .. } => content.clone(),
+        other => panic!("{other:?}"),
+    };
+    let high = item(PNG, json!("high"));
+    let image = Image::new(PNG, ImageDetail::High);
+    assert_eq!(content(&high), [Content::InputImage { image, detail: ImageDetail::High }]);
+    let sent = serde_json::to_value(&high).unwrap();
+    assert_eq!(sent["content"], json!([{"type": "input_image", "detail": "high"}]));
+    for (url, as_sent) in [
+        ("DATA:IMAGE/PNG;base64,iVBORw0KGgo", PNG),
+        ("data:image/jpg;base64,/9j/", "data:image/jpeg;base64,/9j/"),
+        ("data:image/gif;base64,R0lGODlh", "data:image/gif;base64,R0lGODlh"),
+        ("data:image/webp;base64,UklGRgAAAABXRUJQ", "data:image/webp;base64,UklGRgAAAABXRUJQ"),
+    ] {
+        let image = Image::new(as_sent, ImageDetail::Auto);
+        assert_eq!(
+            content(&item(url, Value::Null)),
+            [Content::InputImage { image, detail: ImageDetail::Auto }],
+            "{url}"
+        );
+    }
+}
+
 #[test]
 fn wrong_items_are_refused_with_their_path() {
     let check = |item: Value, code: &str, param: &str| {
@@ -255,15 +293,32 @@ fn wrong_items_are_refused_with_their_path() {
     check(json!({"type": "poem"}), "invalid_value", "item.type");
     check(json!({"type": "message", "role": "user"}), "missing_required_parameter", "item.content");
     check(message("cat", json!({"type": "input_text", "text": ""})), "invalid_value", "item.role");
-    check(
-        message("user", json!({"type": "input_image", "image_url": "data:"})),
-        "invalid_value",
-        "item.content[0].type",
-    );
+    let image = |url: &str| message("user", json!({"type": "input_image", "image_url": url}));
+    for url in [
+        "",
+        "data:",
+        "http://localhost/cat.png",
+        "https://example.org/cat.png",
+        "file:///etc/passwd",
+        "data:image/png,iVBORw0KGgo=",
+        "data:image/png;base64,!",
+        "data:image/jpeg;base64,iVBORw0KGgo=",
+        "data:image/webp;base64,UklGRgAAAABXQVZF",
+        "data:image/svg+xml;base64,PHN2Zy8+",
+        "ä",
+    ] {
+        check(image(url), "invalid_value", "item.content[0].image_url");
+    }
+    check(image(&"x".repeat((2 << 20) + 1)), "string_above_max_length", "item.content[0].image_url");
+    let seen = json!({"type": "input_image", "image_url": PNG, "detail": "fine"});
+    check(message("user", seen), "invalid_value", "item.content[0].detail");
+    check(message("user", json!({"type": "input_image"})), "missing_required_parameter", "item.content[0].image_url");
+    check(message("system", json!({"type": "input_image", "image_url": PNG})), "invalid_value", "item.content[0].type");
+    let many = vec![json!({"type": "input_image", "image_url": PNG}); 9];
+    check(json!({"type": "message", "role": "user", "content": many}), "array_above_max_length", "item.content");
     check(message("user", json!({"type": "output_text", "text": ""})), "invalid_value", "item.content[0].type");
     check(message("user", json!({"type": "input_audio", "audio": "!"})), "invalid_value", "item.content[0].audio");
     check(message("assistant", json!({"type": "output_text"})), "missing_required_parameter", "item.content[0].text");
-    check(message("user", json!({"type": "input_image", "image_url": "x"})), "invalid_value", "item.content[0].type");
     check(json!({"type": "function_call_output", "output": ""}), "missing_required_parameter", "item.call_id");
     let named = |id: &str| json!({"id": id, "type": "function_call_output", "call_id": "c", "output": ""});
     check(named(""), "empty_string", "item.id");

@@ -1,12 +1,15 @@
 //! Conversation items, as created by clients and as sent by the hub.
 
 use super::error::WireError;
+use super::limits::{MAX_IMAGE_BYTES, MAX_IMAGES};
 use super::mcp::{McpApproval, McpCallError, McpTool};
 use super::read::{Fields, Node, Read, bad, not_among};
 use super::setting::{MAX_NAME_BYTES, read_type};
 use antiphon_types::ItemId;
+use antiphon_types::chat::{Image, ImageDetail};
 use base64::Engine;
 use base64::alphabet;
+use base64::engine::general_purpose::STANDARD;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use bytes::Bytes;
 use serde::Serialize;
@@ -151,6 +154,14 @@ pub enum Content {
         /// Null until it is known.
         transcript: Option<String>,
     },
+    /// An image that the user shows.
+    InputImage {
+        /// The image, which a client has sent already: it stays out of the hub's events.
+        #[serde(skip_serializing)]
+        image: Image,
+        /// How closely the model looks at it.
+        detail: ImageDetail,
+    },
     /// Text from the model.
     OutputText {
         /// The text.
@@ -199,7 +210,14 @@ impl Item {
                 let role = fields.required("role", |node| {
                     node.one_of(&[("user", Role::User), ("system", Role::System), ("assistant", Role::Assistant)])
                 })?;
-                ItemBody::Message { role, content: fields.required("content", |n| n.list(|n| Content::read(n, role)))? }
+                let path = fields.path_of("content");
+                let content = fields.required("content", |node| node.list(|node| Content::read(node, role)))?;
+                let n_images = content.iter().filter(|part| matches!(part, Content::InputImage { .. })).count();
+                if n_images > MAX_IMAGES {
+                    let problem = format!("it has {n_images} images, and may have at most {MAX_IMAGES}");
+                    return Err(bad(&path, "array_above_max_length", &problem));
+                }
+                ItemBody::Message { role, content }
             }
             "function_call" => ItemBody::FunctionCall {
                 call_id: fields.optional("call_id", |node| node.name(MAX_NAME_BYTES))?.unwrap_or_default(),
@@ -247,17 +265,12 @@ impl Content {
     fn read(node: Node, role: Role) -> Read<Self> {
         let mut fields = node.object()?;
         let names: &[&str] = match role {
-            Role::User => &["input_text", "input_audio"],
+            Role::User => &["input_text", "input_audio", "input_image"],
             Role::System => &["input_text"],
             Role::Assistant => &["output_text", "output_audio"],
         };
         let path = fields.path_of("type");
         let kind = fields.required("type", Node::text)?;
-        if kind == "input_image" {
-            let message = "Invalid value: 'input_image'. This server's models do not see images; describe them in \
-                           'input_text'.";
-            return Err(WireError::invalid("invalid_value", message, Some(&path)));
-        }
         let content = match names.iter().find(|name| **name == kind).copied() {
             None => return Err(not_among(&path, &kind, names.iter().copied())),
             Some(kind) => kind,
@@ -271,6 +284,15 @@ impl Content {
                 })?),
                 transcript: fields.optional("transcript", Node::text)?,
             },
+            "input_image" => {
+                let details = [("auto", ImageDetail::Auto), ("low", ImageDetail::Low), ("high", ImageDetail::High)];
+                let detail = fields.optional("detail", |node| node.one_of(&details))?.unwrap_or_default();
+                let image = fields.required("image_url", |node| {
+                    let path = node.path().to_owned();
+                    read_image(&path, &node.text_within(MAX_IMAGE_BYTES)?, detail)
+                })?;
+                Self::InputImage { image, detail }
+            }
             "output_text" => Self::OutputText { text: fields.required("text", Node::text)? },
             // The audio itself cannot be played again; the model reads the transcript.
             _ => {
@@ -286,6 +308,45 @@ impl Content {
 
 /// The fields of a content part of any type.
 const PART_FIELDS: [&str; 6] = ["audio", "detail", "format", "image_url", "text", "transcript"];
+
+/// The formats of images, and how their files begin.
+const IMAGE_FORMATS: [(&str, &[&[u8]]); 4] = [
+    ("png", &[b"\x89PNG\r\n\x1a\n"]),
+    ("jpeg", &[b"\xff\xd8\xff"]),
+    ("gif", &[b"GIF87a", b"GIF89a"]),
+    ("webp", &[b"RIFF"]),
+];
+
+/// Checks a data URL. Addresses are refused: the model's server, or this one, would fetch what a client names.
+fn read_image(path: &str, url: &str, detail: ImageDetail) -> Read<Image> {
+    let refuse = |problem: &str| {
+        let expected = "Expected a data URL, 'data:image/png;base64,...', of a PNG, JPEG, GIF or WebP image";
+        let message = format!("Invalid 'image_url': {problem}. {expected}.");
+        Err(WireError::invalid("invalid_value", message, Some(path)))
+    };
+    let Some((head, rest)) = url.split_at_checked(DATA_SCHEME.len()) else { return refuse("it is no data URL") };
+    if ["http:/", "https:"].iter().any(|scheme| url.to_ascii_lowercase().starts_with(scheme)) {
+        return refuse("this server does not fetch images from addresses");
+    }
+    if !head.eq_ignore_ascii_case(DATA_SCHEME) {
+        return refuse("it is no data URL");
+    }
+    let Some((media_type, base64)) = rest.split_once(";base64,") else { return refuse("it is not in base64") };
+    let media_type = media_type.to_ascii_lowercase();
+    let name = if media_type == "image/jpg" { Some("jpeg") } else { media_type.strip_prefix("image/") };
+    let Some((name, magics)) = IMAGE_FORMATS.iter().find(|(format, _)| name == Some(*format)) else {
+        return refuse("its media type is none that models take");
+    };
+    let Ok(bytes) = BASE64.decode(base64) else { return refuse("its base64 is not valid") };
+    let is_webp = *name != "webp" || bytes.get(8..12) == Some(b"WEBP");
+    if !is_webp || !magics.iter().any(|magic| bytes.starts_with(magic)) {
+        return refuse(&format!("what it holds is no {name} image"));
+    }
+    // In one form, whatever the client left out: some servers want the padding.
+    Ok(Image::new(&format!("data:image/{name};base64,{}", STANDARD.encode(bytes)), detail))
+}
+
+const DATA_SCHEME: &str = "data:";
 
 /// Reads an item id chosen by a client: printable ASCII, because it is also sent in binary frames.
 pub(super) fn read_item_id(node: Node) -> Read<ItemId> {

@@ -2,20 +2,24 @@
 //!
 //! Parsed JSON takes more memory than its text: a list element of two bytes (`0,`) takes 32 bytes or more, an object
 //! with one field about 700. Each event is therefore weighed before a tree is built ([`Weight`]): its bytes excluding
-//! audio, and its number of values. What a session keeps is bounded field by field; what is only forwarded is kept as
-//! text ([`antiphon_types::Json`]). Audio is bounded by the message size; its base64 is a single string of the same
-//! size.
+//! audio and images, and its number of values. What a session keeps is bounded field by field; what is only forwarded is kept as
+//! text ([`antiphon_types::Json`]). Audio and images are bounded by the message size; their base64 is a single string of the
+//! same size.
 
 use super::error::WireError;
 use serde::Deserializer;
 use serde::de::{DeserializeSeed, MapAccess, SeqAccess, Visitor};
 use std::fmt;
 
-/// Bytes of an event excluding audio: 1 MiB of text, more than any model reads, plus the JSON around it.
+/// Bytes of an event excluding audio and images: 1 MiB of text, more than any model reads, plus the JSON around it.
 pub(super) const MAX_EVENT_BYTES: usize = (1024 + 64) * 1024;
 /// Values and field names in an event: twice as many as the largest allowed tool list has. As a tree they take at most
 /// about 20 MiB while the event is parsed.
 pub(super) const MAX_EVENT_VALUES: usize = 32 * 1024;
+/// Bytes of an image as a data URL: an image of 1.5 MiB.
+pub(super) const MAX_IMAGE_BYTES: usize = 2 * 1024 * 1024;
+/// Number of images in an item.
+pub(super) const MAX_IMAGES: usize = 8;
 /// Bytes of the instructions for a voice: a few sentences.
 pub(super) const MAX_VOICE_INSTRUCTIONS_BYTES: usize = 4 * 1024;
 /// Bytes of the system prompt: about 60,000 tokens.
@@ -45,27 +49,27 @@ pub(super) const MAX_METADATA_VALUE_CHARS: usize = 512;
 pub(super) struct Weight {
     /// Number of values and field names.
     pub(super) n_values: usize,
-    /// Bytes of strings in fields named `audio`.
-    n_audio: usize,
+    /// Bytes of strings in fields named `audio` or `image_url`.
+    n_media: usize,
 }
 
 impl Weight {
     /// Rejects an event that would take too much memory as a tree. `kind` is its type, `n_bytes` the length of the
     /// message.
     pub(super) fn check(&self, kind: &str, n_bytes: usize) -> Result<(), WireError> {
-        let (holds_audio, field) = match kind {
+        let (holds_media, field) = match kind {
             "conversation.item.create" => (true, Some("item")),
             "response.create" => (true, Some("response")),
             "session.update" | "transcription_session.update" => (false, Some("session")),
             _ => (false, None),
         };
-        let n_bytes = n_bytes - if holds_audio { self.n_audio.min(n_bytes) } else { 0 };
+        let n_bytes = n_bytes - if holds_media { self.n_media.min(n_bytes) } else { 0 };
         let refuse = |what: String| {
             let message = format!("Invalid '{kind}' event: {what}.");
             Err(WireError::invalid("event_too_large", message, field))
         };
         if n_bytes > MAX_EVENT_BYTES {
-            let beside = if holds_audio { " beside its audio" } else { "" };
+            let beside = if holds_media { " beside its audio and images" } else { "" };
             return refuse(format!("it has {n_bytes} bytes{beside}, and may have at most {MAX_EVENT_BYTES}"));
         }
         if self.n_values > MAX_EVENT_VALUES {
@@ -79,7 +83,7 @@ impl Weight {
 /// Computes the weight of one value.
 pub(super) struct Weigh<'a> {
     pub(super) weight: &'a mut Weight,
-    pub(super) is_audio: bool,
+    pub(super) is_media: bool,
 }
 
 impl<'de> DeserializeSeed<'de> for Weigh<'_> {
@@ -119,30 +123,30 @@ impl<'de> Visitor<'de> for Weigh<'_> {
     }
 
     fn visit_str<E>(self, text: &str) -> Result<(), E> {
-        if self.is_audio {
-            self.weight.n_audio += text.len();
+        if self.is_media {
+            self.weight.n_media += text.len();
         }
         Ok(())
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<(), A::Error> {
-        while list.next_element_seed(Weigh { weight: self.weight, is_audio: false })?.is_some() {}
+        while list.next_element_seed(Weigh { weight: self.weight, is_media: false })?.is_some() {}
         Ok(())
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
-        while let Some(is_audio) = map.next_key_seed(IsAudio)? {
+        while let Some(is_media) = map.next_key_seed(IsMedia)? {
             self.weight.n_values += 1;
-            map.next_value_seed(Weigh { weight: self.weight, is_audio })?;
+            map.next_value_seed(Weigh { weight: self.weight, is_media })?;
         }
         Ok(())
     }
 }
 
-/// Deserializes a field name to whether it is `audio`.
-struct IsAudio;
+/// Deserializes a field name to whether it holds audio or an image.
+struct IsMedia;
 
-impl<'de> DeserializeSeed<'de> for IsAudio {
+impl<'de> DeserializeSeed<'de> for IsMedia {
     type Value = bool;
 
     fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<bool, D::Error> {
@@ -150,7 +154,7 @@ impl<'de> DeserializeSeed<'de> for IsAudio {
     }
 }
 
-impl Visitor<'_> for IsAudio {
+impl Visitor<'_> for IsMedia {
     type Value = bool;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -158,7 +162,7 @@ impl Visitor<'_> for IsAudio {
     }
 
     fn visit_str<E>(self, name: &str) -> Result<bool, E> {
-        Ok(name == "audio")
+        Ok(matches!(name, "audio" | "image_url"))
     }
 }
 
@@ -169,25 +173,25 @@ mod tests {
     fn weigh(text: &str) -> Weight {
         let mut weight = Weight::default();
         let mut from = serde_json::Deserializer::from_str(text);
-        Weigh { weight: &mut weight, is_audio: false }.deserialize(&mut from).unwrap();
+        Weigh { weight: &mut weight, is_media: false }.deserialize(&mut from).unwrap();
         weight
     }
 
     #[test]
-    fn values_and_names_count_and_audio_is_told_apart() {
-        assert_eq!(weigh(r#"[0,1.5,-2,true,null,"a\n",{"b":{}}]"#), Weight { n_values: 10, n_audio: 0 });
-        let item = r#"{"content":[{"audio":"abcd"},{"audio":["ab"]},{"text":"audio"}]}"#;
-        assert_eq!(weigh(item), Weight { n_values: 13, n_audio: 4 });
+    fn values_and_names_count_and_media_are_told_apart() {
+        assert_eq!(weigh(r#"[0,1.5,-2,true,null,"a\n",{"b":{}}]"#), Weight { n_values: 10, n_media: 0 });
+        let item = r#"{"content":[{"audio":"abcd"},{"image_url":["ab"]},{"image_url":"ef"}]}"#;
+        assert_eq!(weigh(item), Weight { n_values: 13, n_media: 6 });
     }
 
     #[test]
-    fn only_events_that_hold_audio_may_be_long_by_it() {
-        let weight = Weight { n_values: 1, n_audio: 15 << 20 };
+    fn only_events_that_hold_media_may_be_long_by_them() {
+        let weight = Weight { n_values: 1, n_media: 15 << 20 };
         weight.check("conversation.item.create", (15 << 20) + 100).unwrap();
         let error = weight.check("session.update", (15 << 20) + 100).unwrap_err();
         assert_eq!((error.code, error.param.as_deref()), (Some("event_too_large"), Some("session")));
         assert!(error.message.contains("at most 1114112"), "{}", error.message);
-        let error = Weight { n_values: 40_000, n_audio: 0 }.check("response.create", 100).unwrap_err();
+        let error = Weight { n_values: 40_000, n_media: 0 }.check("response.create", 100).unwrap_err();
         assert!(error.message.contains("at most 32768"), "{}", error.message);
     }
 }

@@ -144,9 +144,13 @@ struct Greeting {
     resume_key: Option<String>,
 }
 
-/// Whose the requests of a session are.
-fn requester(owner: Option<KeyId>, session: &SessionId) -> Requester {
-    owner.map_or_else(|| Requester::of(session), Requester::from)
+/// Whose the requests of a session are. Without a key a session fails by itself, and counts with the others of its client.
+fn requester(owner: Option<KeyId>, session: &SessionId, limits: &dyn SessionLimits) -> Requester {
+    let own = || {
+        let session = Requester::of(session);
+        limits.client().map_or(session, |client| session.within(client))
+    };
+    owner.map_or_else(own, Requester::from)
 }
 
 impl Actor {
@@ -193,7 +197,7 @@ impl Actor {
         ingress.reduce_noise(noise_reduction(&session));
         let actor = Self {
             owner: opening.owner,
-            requester: requester(opening.owner, id),
+            requester: requester(opening.owner, id, &*limits),
             sees_causes: opening.sees_causes,
             mode,
             delivery: if transport == WEBSOCKET { Delivery::Reliable } else { Delivery::Lossy },
@@ -283,7 +287,7 @@ impl Actor {
         let playback = Playback::new(Duration::from_millis(u64::from(setup.session.lead_ms)));
         let actor = Self {
             owner,
-            requester: requester(owner, &id),
+            requester: requester(owner, &id, &*limits),
             // A snapshot does not say from where its client calls.
             sees_causes: false,
             mode,

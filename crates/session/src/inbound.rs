@@ -9,7 +9,8 @@ use antiphon_dialog::turn::Edge;
 use antiphon_dialog::{Action, Command, Event, Notice};
 use antiphon_protocol::frame::{Frame, FrameKind};
 use antiphon_protocol::{
-    AudioFormat, ClientEvent, Dialect, Incoming, ServerEvent, SessionKind, SessionUpdate, WireError,
+    AudioFormat, ClientEvent, Content, Dialect, Incoming, InputItem, Item, ItemBody, ServerEvent, SessionKind,
+    SessionUpdate, WireError,
 };
 use antiphon_types::{SampleRate, Samples};
 use bytes::Bytes;
@@ -135,6 +136,9 @@ impl Actor {
     }
 
     fn command(&mut self, event_id: Option<String>, mut event: ClientEvent) -> Result<(), WireError> {
+        if !self.setup.engines.llm.takes_images() {
+            refuse_images(&event)?;
+        }
         let inline_audio = self.inline_audio(&mut event)?;
         self.charge_audio(inline_audio.iter().fold(Samples::ZERO, |sum, audio| sum + audio.length()));
         let command = translate::command(event).expect("the other events are handled by the caller");
@@ -192,6 +196,27 @@ impl Actor {
         }
         self.perform(actions, EventPayload::default());
         Ok(())
+    }
+}
+
+/// Refuses images in an event's items: the model takes none.
+fn refuse_images(event: &ClientEvent) -> Result<(), WireError> {
+    let refuse = |item: &Item, path: &str| {
+        let ItemBody::Message { content, .. } = &item.body else { return Ok(()) };
+        let Some(n) = content.iter().position(|part| matches!(part, Content::InputImage { .. })) else { return Ok(()) };
+        let message = "Invalid value: 'input_image'. This server's language model takes no images; describe them in \
+                       'input_text'.";
+        Err(WireError::invalid("invalid_value", message, Some(&format!("{path}.content[{n}].type"))))
+    };
+    match event {
+        ClientEvent::ItemCreate { item, .. } => refuse(item, "item"),
+        ClientEvent::ResponseCreate(params) => {
+            params.input.iter().flatten().enumerate().try_for_each(|(n, entry)| match entry {
+                InputItem::Item(item) => refuse(item, &format!("response.input[{n}]")),
+                InputItem::Reference(_) => Ok(()),
+            })
+        }
+        _ => Ok(()),
     }
 }
 

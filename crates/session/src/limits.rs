@@ -8,7 +8,7 @@ use super::actor::Actor;
 use super::responding::Product;
 use antiphon_dialog::{Event, Failure, ResponseUsage};
 use antiphon_protocol::{RateLimit, WireError};
-use antiphon_types::{Compute, ResponseId, SampleRate, Samples};
+use antiphon_types::{Compute, Requester, ResponseId, SampleRate, Samples};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -47,6 +47,10 @@ pub trait SessionLimits: Send + Sync {
     fn turn(&self);
     /// A turn's record is settled: what its engines computed.
     fn computed(&self, compute: Compute);
+    /// The client that this session and others may belong to; `None`: not known, or the session has a key.
+    fn client(&self) -> Option<Requester> {
+        None
+    }
     /// The state of the limits for `rate_limits.updated`; empty where there is none.
     fn state(&self) -> Vec<RateLimit>;
 }

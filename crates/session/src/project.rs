@@ -282,6 +282,7 @@ fn part(content: Content) -> antiphon_protocol::Content {
     match content {
         Content::InputText(text) => antiphon_protocol::Content::InputText { text },
         Content::InputAudio { transcript } => antiphon_protocol::Content::InputAudio { audio: None, transcript },
+        Content::InputImage(image) => antiphon_protocol::Content::InputImage { detail: image.detail, image },
         Content::OutputText(text) => antiphon_protocol::Content::OutputText { text },
         Content::OutputAudio { transcript } => antiphon_protocol::Content::OutputAudio { transcript },
     }

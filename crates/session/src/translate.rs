@@ -186,6 +186,7 @@ fn part(content: antiphon_protocol::Content) -> Content {
     match content {
         antiphon_protocol::Content::InputText { text } => Content::InputText(text),
         antiphon_protocol::Content::InputAudio { transcript, .. } => Content::InputAudio { transcript },
+        antiphon_protocol::Content::InputImage { image, .. } => Content::InputImage(image),
         antiphon_protocol::Content::OutputText { text } => Content::OutputText(text),
         antiphon_protocol::Content::OutputAudio { transcript } => Content::OutputAudio { transcript },
     }

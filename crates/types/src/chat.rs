@@ -1,7 +1,10 @@
 //! The requests a language model receives and the parts of its responses: messages, tools, tool calls, usage.
 
 use crate::{Json, Meter};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use std::borrow::Cow;
+use std::fmt;
+use std::sync::Arc;
 
 /// Estimated tokens of a text of `n_bytes`, rounded up, where no model has counted them: of a request that must fit a budget,
 /// and of an answer whose engine reports no count.
@@ -42,6 +45,8 @@ pub enum Message {
     System(String),
     /// What the user said or typed.
     User(String),
+    /// A message of the user that holds images: its parts, in order.
+    UserParts(Vec<UserPart>),
     /// What the assistant said, truncated to what the user heard, and the tools it called.
     Assistant {
         /// The text; may be empty if tools were called.
@@ -56,6 +61,108 @@ pub enum Message {
         /// The result as text, in any format.
         output: String,
     },
+}
+
+impl Message {
+    /// The user's words in this message, without its images; `None` if it is not the user's.
+    pub fn user_text(&self) -> Option<Cow<'_, str>> {
+        match self {
+            Self::User(text) => Some(text.into()),
+            Self::UserParts(parts) => {
+                Some(parts.iter().filter_map(UserPart::text).collect::<Vec<_>>().join(" ").into())
+            }
+            Self::System(_) | Self::Assistant { .. } | Self::Tool { .. } => None,
+        }
+    }
+
+    /// The images in this message.
+    pub fn images(&self) -> impl Iterator<Item = &Image> {
+        let parts = match self {
+            Self::UserParts(parts) => &parts[..],
+            _ => &[],
+        };
+        parts.iter().filter_map(|part| match part {
+            UserPart::Image(image) => Some(image),
+            UserPart::Text(_) => None,
+        })
+    }
+}
+
+/// A part of a user's message.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum UserPart {
+    /// What the user said or typed.
+    Text(String),
+    /// What the user showed.
+    Image(Image),
+}
+
+impl UserPart {
+    /// The text of a part that is no image.
+    pub fn text(&self) -> Option<&str> {
+        match self {
+            Self::Text(text) => Some(text),
+            Self::Image(_) => None,
+        }
+    }
+}
+
+/// An image as a data URL. Cheap to clone.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Image {
+    #[serde(serialize_with = "write_url", deserialize_with = "read_url")]
+    url: Arc<str>,
+    /// How closely the model looks at it.
+    pub detail: ImageDetail,
+}
+
+/// How closely a model looks at an image.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ImageDetail {
+    /// The model decides.
+    #[default]
+    Auto,
+    /// Coarsely, for few tokens.
+    Low,
+    /// Closely.
+    High,
+}
+
+impl Image {
+    /// `url`: a data URL, which the caller has checked.
+    pub fn new(url: &str, detail: ImageDetail) -> Self {
+        Self { url: url.into(), detail }
+    }
+
+    /// The data URL.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// Estimated tokens: as OpenAI counts them for models of the GPT-4o family, 85 coarsely, and closely 170 more for each tile
+    /// of 512 pixels, of which a square image has four. <https://platform.openai.com/docs/guides/images-vision#calculating-costs>
+    pub fn estimated_tokens(&self) -> u64 {
+        match self.detail {
+            ImageDetail::Low => 85,
+            ImageDetail::Auto | ImageDetail::High => 85 + 4 * 170,
+        }
+    }
+}
+
+/// Without the image: it is the user's.
+impl fmt::Debug for Image {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Image({} bytes, {:?})", self.url.len(), self.detail)
+    }
+}
+
+fn write_url<S: Serializer>(url: &Arc<str>, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_str(url)
+}
+
+fn read_url<'de, D: Deserializer<'de>>(from: D) -> Result<Arc<str>, D::Error> {
+    String::deserialize(from).map(Arc::from)
 }
 
 /// A function that the model may call.
@@ -119,6 +226,15 @@ pub struct Usage {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_image_is_stored_and_stays_out_of_logs() {
+        let image = Image::new("data:image/png;base64,c2VjcmV0", ImageDetail::Low);
+        let stored = serde_json::to_string(&image).unwrap();
+        assert_eq!(stored, r#"{"url":"data:image/png;base64,c2VjcmV0","detail":"low"}"#);
+        assert_eq!(serde_json::from_str::<Image>(&stored).unwrap(), image);
+        assert_eq!(format!("{image:?}"), "Image(30 bytes, Low)");
+    }
 
     #[test]
     fn tokens_are_estimated_from_bytes_and_counted_by_milliseconds() {

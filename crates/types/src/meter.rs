@@ -23,7 +23,11 @@ struct Cell {
 
 /// The client of a request, which tells its failures from those of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Requester(u64);
+pub struct Requester {
+    id: u64,
+    /// Equal for requesters that may be one client.
+    client: u64,
+}
 
 impl From<KeyId> for Requester {
     fn from(key: KeyId) -> Self {
@@ -36,7 +40,18 @@ impl Requester {
     pub fn of(identity: &impl Hash) -> Self {
         let mut hasher = DefaultHasher::new();
         identity.hash(&mut hasher);
-        Self(hasher.finish())
+        let id = hasher.finish();
+        Self { id, client: id }
+    }
+
+    /// This requester as one of those that `client` may be.
+    pub fn within(self, client: Self) -> Self {
+        Self { client: client.client, ..self }
+    }
+
+    /// Whether both may be one client.
+    pub fn is_client_of(self, other: Self) -> bool {
+        self.client == other.client
     }
 }
 

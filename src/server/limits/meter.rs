@@ -5,19 +5,26 @@ use super::{Buckets, Consumer, Count, Resource, UsedUp, Whose, tighter};
 use antiphon_dialog::ResponseUsage;
 use antiphon_protocol::RateLimit;
 use antiphon_session::{LimitReached, SessionLimits};
-use antiphon_types::{Compute, SampleRate, Samples};
+use antiphon_types::{Compute, Requester, SampleRate, Samples};
 use std::time::Duration;
 
 /// See the module.
 pub(in crate::server) struct SessionMeter {
     consumer: Consumer,
     own: Buckets,
+    /// Of a client without a key.
+    client: Option<Requester>,
     on_refused: Box<dyn Fn(UsedUp) + Send + Sync>,
 }
 
 impl SessionMeter {
     pub(super) fn new(consumer: Consumer, own: Buckets, on_refused: Box<dyn Fn(UsedUp) + Send + Sync>) -> Self {
-        Self { consumer, own, on_refused }
+        Self { consumer, own, client: None, on_refused }
+    }
+
+    /// The client of the session, which has no key.
+    pub(in crate::server) fn of_client(self, client: Requester) -> Self {
+        Self { client: Some(client), ..self }
     }
 
     fn check(&self) -> Result<(), UsedUp> {
@@ -41,6 +48,10 @@ impl SessionMeter {
 }
 
 impl SessionLimits for SessionMeter {
+    fn client(&self) -> Option<Requester> {
+        self.client
+    }
+
     fn audio_received(&self, audio: Samples) -> Duration {
         let ms = audio.as_ms(SampleRate::HZ_16000);
         self.consumer.count(Count::AudioInMs, ms);

@@ -349,7 +349,7 @@ fn check_chat(request: &ChatRequest, probe: &Probe) {
                     probe.violated(format!("the model reads a result of the call {call_id}, which it did not make"))
                 }
             },
-            Message::System(_) | Message::User(_) => {}
+            Message::System(_) | Message::User(_) | Message::UserParts(_) => {}
         }
     }
     if !open.is_empty() {

@@ -1,7 +1,7 @@
 //! A fake language model for tests and benchmarks: it streams scripted responses delta by delta.
 
 use crate::llm::{Llm, LlmDelta, LlmError};
-use antiphon_types::chat::{ChatRequest, Finish};
+use antiphon_types::chat::{ChatRequest, Finish, Message};
 use futures_util::StreamExt;
 use futures_util::stream::{self, BoxStream};
 use std::collections::VecDeque;
@@ -17,6 +17,7 @@ type Answer = Vec<Result<LlmDelta, String>>;
 pub struct FakeLlm {
     script: Arc<Mutex<VecDeque<Answer>>>,
     requests: Arc<Mutex<Vec<ChatRequest>>>,
+    takes_images: bool,
     /// Delay before each delta.
     pub delay: Duration,
 }
@@ -25,6 +26,11 @@ impl FakeLlm {
     /// Sets the delay before each delta.
     pub fn delayed(self, delay: Duration) -> Self {
         Self { delay, ..self }
+    }
+
+    /// The model takes images.
+    pub fn seeing(self) -> Self {
+        Self { takes_images: true, ..self }
     }
 
     /// An engine that streams these responses in this order.
@@ -59,13 +65,14 @@ impl Llm for FakeLlm {
         "fake"
     }
 
+    fn takes_images(&self) -> bool {
+        self.takes_images
+    }
+
     fn stream(&self, request: ChatRequest) -> BoxStream<'static, Result<LlmDelta, LlmError>> {
         let next = self.script.lock().expect("no panic while locked").pop_front();
         let deltas = next.unwrap_or_else(|| {
-            let last = request.messages.iter().rev().find_map(|message| match message {
-                antiphon_types::chat::Message::User(text) => Some(text.clone()),
-                _ => None,
-            });
+            let last = request.messages.iter().rev().find_map(Message::user_text);
             words(&format!("You said: {}", last.unwrap_or_default()))
         });
         self.requests.lock().expect("no panic while locked").push(request);

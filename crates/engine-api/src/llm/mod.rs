@@ -58,6 +58,12 @@ pub trait Llm: Send + Sync {
         None
     }
 
+    /// Whether the model takes images, as far as is known. Messages with images reach an engine that takes none all the same,
+    /// when it replaces another one in the middle of a conversation: it then reads their text.
+    fn takes_images(&self) -> bool {
+        false
+    }
+
     /// The engines that may serve this stage, with their circuit breakers; `None` for a local engine alone.
     fn upstreams(&self) -> Option<Upstreams> {
         None

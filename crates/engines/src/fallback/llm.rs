@@ -43,6 +43,10 @@ impl Llm for LlmPair {
         self.0.primary.vocabulary()
     }
 
+    fn takes_images(&self) -> bool {
+        self.0.primary.takes_images()
+    }
+
     fn upstreams(&self) -> Option<Upstreams> {
         let Pair { primary, second, .. } = &self.0;
         Some(self.0.upstreams(primary.upstreams(), second.upstreams(), [primary.name(), second.name()]))

@@ -20,6 +20,8 @@ pub struct LlmConfig {
     pub temperature: f32,
     /// `openai`: at most this many tokens an answer.
     pub max_tokens: u32,
+    /// `openai`: whether images of users are passed to the model.
+    pub images: bool,
     /// `openai`: the longest wait for the first token, the retry included.
     pub first_token_timeout_ms: u64,
     /// `openai`: the longest wait between two tokens.
@@ -45,6 +47,7 @@ impl Default for LlmConfig {
                 .into(),
             temperature: 0.7,
             max_tokens: 512,
+            images: true,
             first_token_timeout_ms: 10_000,
             token_timeout_ms: 10_000,
             hedge_after_ms: 1_000,

@@ -250,7 +250,7 @@ impl State {
         let (now, n_answered) = (Instant::now(), self.n_answered);
         if !self.requesters.contains_key(&requester)
             && self.requesters.len() >= MAX_REQUESTERS
-            && let Some(oldest) = self.requesters.iter().min_by_key(|(_, own)| own.last).map(|(oldest, _)| *oldest)
+            && let Some(oldest) = self.oldest()
         {
             self.requesters.remove(&oldest);
         }
@@ -267,9 +267,6 @@ impl State {
         if own.since != n_answered {
             (own.n_shared, own.since) = (0, n_answered);
         }
-        // One requester alone is not enough.
-        let is_shared = own.n_shared < most.div_ceil(2);
-        own.n_shared += u32::from(is_shared);
         let opens = match own.breaker {
             Breaker::Closed => own.n_failures >= most,
             Breaker::Probing => is_probe,
@@ -279,7 +276,21 @@ impl State {
             let pause = own.pauses.next().unwrap_or(PAUSES.max_pause);
             own.breaker = Breaker::Open { until: now + pause };
         }
-        (is_shared, opens, own.breaker != Breaker::Closed)
+        let is_open = own.breaker != Breaker::Closed;
+        // One client alone is not enough, however many sessions it has.
+        let of_client = self.requesters.iter().filter(|(other, _)| requester.is_client_of(**other));
+        let n_shared: u32 = of_client.filter(|(_, own)| own.since == n_answered).map(|(_, own)| own.n_shared).sum();
+        let is_shared = n_shared < most.div_ceil(2);
+        if let Some(own) = self.requesters.get_mut(&requester) {
+            own.n_shared += u32::from(is_shared);
+        }
+        (is_shared, opens, is_open)
+    }
+
+    /// The requester to forget: of those whose failures do not count for the server's breaker now, if there is one.
+    fn oldest(&self) -> Option<Requester> {
+        let counts = |own: &OwnState| own.since == self.n_answered && own.n_shared > 0;
+        self.requesters.iter().min_by_key(|(_, own)| (counts(own), own.last)).map(|(oldest, _)| *oldest)
     }
 }
 
@@ -614,6 +625,28 @@ mod tests {
         upstream.admit(who(3)).expect("closed").answered();
         fails_for(&upstream, 2, 1, Fault::Failed);
         upstream.admit(who(3)).expect("closed").answered();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn sessions_of_one_client_open_it_for_no_other_client() {
+        let client = Requester::of(&"192.0.2.1");
+        let session = |n: u64| Some(Requester::of(&n).within(client));
+        for has_fallback in [false, true] {
+            let upstream = Upstream::new(0, 60 * MS, has_fallback);
+            // More than are remembered.
+            for n in 0..2 * MAX_REQUESTERS as u64 {
+                for _ in 0..10 {
+                    if let Ok(attempt) = upstream.admit(session(n)) {
+                        attempt.failed(Fault::Failed);
+                    }
+                }
+                advance(MS).await;
+            }
+            drop(upstream.admit(who(7)).expect("another client is served"));
+            drop(upstream.admit(session(1_000)).expect("so is another session of its address"));
+            fails_for(&upstream, 7, 2, Fault::Failed);
+            upstream.admit(who(8)).expect_err("the failures of two clients open it for all");
+        }
     }
 
     #[tokio::test(start_paused = true)]

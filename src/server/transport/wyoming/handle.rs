@@ -186,6 +186,7 @@ impl Drop for Charge {
 fn text_len(message: &Message) -> usize {
     match message {
         Message::System(text) | Message::User(text) | Message::Assistant { text, .. } => text.len(),
+        Message::UserParts(_) => message.user_text().map_or(0, |text| text.len()),
         Message::Tool { output, .. } => output.len(),
     }
 }

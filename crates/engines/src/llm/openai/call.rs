@@ -214,6 +214,11 @@ async fn send(shared: &Shared, request: &ChatRequest) -> Result<Pieces, Failure>
         }
         let refusal = refusal(shared, response).await;
         let LlmError::Refused { message, .. } = &refusal.error else { return Err(refusal) };
+        let has_images = request.messages.iter().any(|message| message.images().next().is_some());
+        if has_images && shared.settings.images && shared.quirks.learn_images(message) {
+            tracing::warn!(%status, "the language model takes no images: it is told that there are some");
+            continue;
+        }
         if !(matches!(status.as_u16(), 400 | 422) && shared.quirks.learn(message)) {
             return Err(refusal);
         }

@@ -116,6 +116,10 @@ impl Llm for OpenAi {
         Box::pin(self.warm_up())
     }
 
+    fn takes_images(&self) -> bool {
+        self.shared.settings.images && self.shared.quirks.takes_images()
+    }
+
     fn upstreams(&self) -> Option<Upstreams> {
         Some(self.shared.upstream.report(self.name()))
     }

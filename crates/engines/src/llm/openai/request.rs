@@ -1,7 +1,7 @@
 //! The request's body, and what was learnt of a server that takes only a part of it.
 
 use super::settings::Settings;
-use antiphon_types::chat::{ChatRequest, Message, Tool, ToolChoice};
+use antiphon_types::chat::{ChatRequest, Message, Tool, ToolChoice, UserPart};
 use serde_json::{Value, json};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -11,9 +11,37 @@ pub(super) struct Quirks {
     no_stream_options: AtomicBool,
     no_temperature: AtomicBool,
     completion_tokens: AtomicBool,
+    no_images: AtomicBool,
 }
 
+/// What servers say when the model takes no images: OpenAI, vLLM, llama.cpp, Ollama, LM Studio, DeepSeek and Groq. A refusal of
+/// one image, because it is broken or too large, says none of it.
+const TAKES_NO_IMAGES: [&str; 8] = [
+    "only supported by certain models",
+    "is not a multimodal model",
+    "mmproj",
+    "not support image",
+    "image input is not supported",
+    "missing data required for image input",
+    "unknown variant `image_url`",
+    "content must be a string",
+];
+
+/// What the model reads in the place of an image that it cannot see.
+const UNSEEN_IMAGE: &str = "[The user shows an image, which you cannot see.]";
+
 impl Quirks {
+    /// Whether the model takes images, as far as is known.
+    pub fn takes_images(&self) -> bool {
+        !self.no_images.load(Ordering::Relaxed)
+    }
+
+    /// Whether a refusal with this message says that the model takes no images, which was not known.
+    pub fn learn_images(&self, message: &str) -> bool {
+        let message = message.to_lowercase();
+        TAKES_NO_IMAGES.iter().any(|words| message.contains(words)) && !self.no_images.swap(true, Ordering::Relaxed)
+    }
+
     /// Whether a refusal with this message is about a field that can be left out or renamed, and was not yet.
     pub fn learn(&self, message: &str) -> bool {
         let fields = [
@@ -32,9 +60,10 @@ impl Quirks {
 
 /// The body of a streaming chat completion.
 pub(super) fn body(settings: &Settings, quirks: &Quirks, request: &ChatRequest) -> Value {
+    let sees = settings.images && quirks.takes_images();
     let mut body = json!({
         "model": settings.model,
-        "messages": request.messages.iter().map(message).collect::<Vec<_>>(),
+        "messages": request.messages.iter().map(|said| message(said, sees)).collect::<Vec<_>>(),
         "stream": true,
     });
     let fields = body.as_object_mut().expect("it was made as an object");
@@ -61,10 +90,17 @@ pub(super) fn body(settings: &Settings, quirks: &Quirks, request: &ChatRequest) 
     body
 }
 
-fn message(message: &Message) -> Value {
+fn message(message: &Message, sees: bool) -> Value {
     match message {
         Message::System(text) => json!({"role": "system", "content": text}),
         Message::User(text) => json!({"role": "user", "content": text}),
+        Message::UserParts(parts) if sees => {
+            json!({"role": "user", "content": parts.iter().map(part).collect::<Vec<_>>()})
+        }
+        Message::UserParts(parts) => {
+            let texts: Vec<_> = parts.iter().map(|part| part.text().unwrap_or(UNSEEN_IMAGE)).collect();
+            json!({"role": "user", "content": texts.join(" ")})
+        }
         Message::Assistant { text, tool_calls } if tool_calls.is_empty() => {
             json!({"role": "assistant", "content": text})
         }
@@ -77,6 +113,15 @@ fn message(message: &Message) -> Value {
             json!({"role": "assistant", "content": content, "tool_calls": calls.collect::<Vec<_>>()})
         }
         Message::Tool { call_id, output } => json!({"role": "tool", "tool_call_id": call_id, "content": output}),
+    }
+}
+
+fn part(part: &UserPart) -> Value {
+    match part {
+        UserPart::Text(text) => json!({"type": "text", "text": text}),
+        UserPart::Image(image) => {
+            json!({"type": "image_url", "image_url": {"url": image.url(), "detail": image.detail}})
+        }
     }
 }
 

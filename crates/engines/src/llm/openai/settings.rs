@@ -19,6 +19,8 @@ pub(super) struct Settings {
     pub model: String,
     pub temperature: f32,
     pub max_tokens: u32,
+    /// Whether images are passed.
+    pub images: bool,
     /// The longest wait for the first delta, the retry included.
     pub first_token: Duration,
     /// The longest wait for a further one.
@@ -53,6 +55,7 @@ impl Settings {
             model: config.model.clone(),
             temperature: config.temperature,
             max_tokens: config.max_tokens,
+            images: config.images,
             first_token,
             token: Duration::from_millis(config.token_timeout_ms),
             connect: first_token / 2,

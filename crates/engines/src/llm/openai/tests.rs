@@ -2,7 +2,7 @@
 
 use super::test_server::*;
 use super::*;
-use antiphon_types::chat::{Finish, Message, Tool, ToolCall, ToolChoice, Usage};
+use antiphon_types::chat::{Finish, Image, ImageDetail, Message, Tool, ToolCall, ToolChoice, Usage, UserPart};
 use serde_json::json;
 use tokio::sync::mpsc;
 
@@ -200,6 +200,55 @@ async fn the_request_says_all_the_port_knows() {
     });
     assert_eq!(script.bodies.lock().unwrap()[0], expected);
     assert!(script.keys.lock().unwrap()[0].contains("Bearer secret"));
+}
+
+fn shows_image() -> ChatRequest {
+    let image = UserPart::Image(Image::new("data:image/png;base64,iVBORw0KGgo=", ImageDetail::Low));
+    let parts = vec![UserPart::Text("What is this?".into()), image];
+    ChatRequest { messages: vec![Message::UserParts(parts)], ..ChatRequest::default() }
+}
+
+const WITHOUT_IMAGE: &str = "What is this? [The user shows an image, which you cannot see.]";
+
+#[tokio::test]
+async fn images_are_parts_of_the_request() {
+    let (script, config) = server(vec![hello(), hello()]).await;
+    let model = client(&config);
+    assert!(model.takes_images());
+    run(&model, shows_image()).await;
+    let content = json!([
+        {"type": "text", "text": "What is this?"},
+        {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo=", "detail": "low"}},
+    ]);
+    assert_eq!(script.bodies.lock().unwrap()[0]["messages"], json!([{"role": "user", "content": content}]));
+    let model = client(&LlmConfig { images: false, ..config });
+    assert!(!model.takes_images());
+    run(&model, shows_image()).await;
+    assert_eq!(script.bodies.lock().unwrap()[1]["messages"][0]["content"], WITHOUT_IMAGE);
+}
+
+#[tokio::test]
+async fn a_model_that_takes_no_images_answers_without_them() {
+    for (status, words) in [
+        (400, r#"{"error":{"message":"llama is not a multimodal model"}}"#),
+        (500, r#"{"error":{"message":"image input is not supported - hint: you may need to provide the mmproj"}}"#),
+        (422, "messages[0]: unknown variant `image_url`, expected `text`"),
+    ] {
+        let (script, config) = server(vec![Reply::Status(status, words), hello(), hello()]).await;
+        let model = client(&config);
+        for _ in 0..2 {
+            let (_, error) = run(&model, shows_image()).await;
+            assert_eq!((error, model.takes_images()), (None, false), "{words}");
+        }
+        let bodies = script.bodies.lock().unwrap();
+        let contents: Vec<_> = bodies.iter().skip(1).map(|body| body["messages"][0]["content"].clone()).collect();
+        assert_eq!(contents, [WITHOUT_IMAGE, WITHOUT_IMAGE], "{words}");
+    }
+    // One image that is refused says nothing of the others.
+    let (_, config) = server(vec![Reply::Status(400, "image 1 cannot be decoded")]).await;
+    let model = client(&config);
+    let (_, error) = run(&model, shows_image()).await;
+    assert!(error.is_some_and(|error| error.contains("cannot be decoded")) && model.takes_images());
 }
 
 #[tokio::test]
