@@ -22,7 +22,7 @@ pub(super) async fn with<T>(
     config.speech.jobs_dir.clear();
     let listener = TcpListener::bind(&config.server.listen)
         .await
-        .map_err(|source| CliError::Listen { address: config.server.listen.clone(), source })?;
+        .map_err(|source| CliError::Listen { setting: "server.listen", address: config.server.listen.clone(), source })?;
     let address = listener.local_addr().map_err(|error| CliError::failed(&error))?;
     let wanted = config.clone();
     let loading = Progress::new("loading the engines");
