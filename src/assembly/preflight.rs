@@ -26,7 +26,8 @@ pub fn problems(config: &Config) -> Vec<StageFailure> {
 fn of_stages(config: &Config) -> Vec<StageFailure> {
     // Workers may serve instead, with settings of their own.
     let cluster = &config.cluster;
-    let is_here = |stage: &str| !cluster.is_set() || cluster.fallback || !cluster.stages.iter().any(|name| name == stage);
+    let is_here =
+        |stage: &str| !cluster.is_set() || cluster.fallback || !cluster.stages.iter().any(|name| name == stage);
     let mut problems = Vec::new();
     if is_here("stt") {
         problems.extend(stt_problem(config));

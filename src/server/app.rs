@@ -365,7 +365,8 @@ impl App {
             return Some("it is overloaded: new sessions are refused (brownout level no_sessions)".into());
         }
         let is_full = self.permits.available_permits() == 0;
-        is_full.then(|| format!("it is full: all {} sessions of server.max_sessions are open", self.config.max_sessions))
+        is_full
+            .then(|| format!("it is full: all {} sessions of server.max_sessions are open", self.config.max_sessions))
     }
 
     /// Why no session would be served now, in words for the operator: the workers of a stage are gone. `None` if they are not,

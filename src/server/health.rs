@@ -91,7 +91,7 @@ pub(super) async fn metrics_for_probes(State(app): State<Arc<App>>) -> Response 
 
 async fn rendered(app: &App) -> String {
     for (n, card) in app.gpus.read().await.unwrap_or_default().iter().enumerate() {
-        app.setup.metrics.gpu(n, card.memory_bytes, card.utilization.map(|percent| f64::from(percent) / 100.0));
+        app.setup.metrics.gpu(n, card);
     }
     let setup = app.setup();
     // If the depth is unknown, the gauge keeps its value.

@@ -62,8 +62,8 @@ mod worker;
 
 pub use app::{Loaded, Parts, Startup};
 pub use key_file::{check as check_key_file, entry as key_entry, names_of_scopes};
-pub use preflight::problems as startup_problems;
 pub use keys::{Keys, KeysError, digest as key_digest, make as make_key};
+pub use preflight::problems as startup_problems;
 pub use process::raise_descriptor_limit;
 pub use reload::{Reload, Reloads};
 pub use starting::WaitsFor;
@@ -156,7 +156,10 @@ pub async fn serve_loading<E: From<std::io::Error>>(
     let address = listener.local_addr()?;
     keys.allow_listening(address).map_err(std::io::Error::other)?;
     let endpoint = &config.telemetry.otlp_endpoint;
-    let traces = (!endpoint.is_empty()).then(|| Traces::to(endpoint, &config.cluster.shown_name())).transpose().map_err(std::io::Error::other)?;
+    let traces = (!endpoint.is_empty())
+        .then(|| Traces::to(endpoint, &config.cluster.shown_name()))
+        .transpose()
+        .map_err(std::io::Error::other)?;
     let webrtc = Webrtc::bind(&config.rtc).await?;
     let (telephony, audiosocket) = Telephony::open(&config.telephony).await?;
     let wyoming = extras.wyoming.map(|listener| Wyoming::new(listener, config.wyoming.clone(), &keys)).transpose()?;

@@ -47,7 +47,9 @@ pub async fn problems(config: &Config) -> Vec<String> {
             }
         };
         if setting == "server.listen" {
-            problems.extend(keys.as_ref().and_then(|keys| keys.allow_listening(address).err()).map(|error| with_causes(&error)));
+            problems.extend(
+                keys.as_ref().and_then(|keys| keys.allow_listening(address).err()).map(|error| with_causes(&error)),
+            );
         }
         if let Some((other, _)) = taken.iter().find(|(_, other)| overlap(*other, address)) {
             problems.push(format!("{setting}: {other} listens on {written} already: give one of them another port"));
