@@ -50,6 +50,45 @@ fn wrong_usage_and_wrong_settings_end_with_2() {
 }
 
 #[test]
+fn config_check_finds_what_serve_refuses_to_start_with() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("file");
+    std::fs::write(&file, "x").expect("written");
+    let (file, below) = (file.to_str().expect("Unicode"), format!("{}/below", file.display()));
+    let cases: [(&[(&str, &str)], &str); 15] = [
+        (&[("ANTIPHON_SERVER__API_KEYS_FILE", "nowhere.keys")], "nowhere.keys cannot be read"),
+        (&[("ANTIPHON_API_KEYS", "short")], "environment variable ANTIPHON_API_KEYS, key 1"),
+        (&[("ANTIPHON_SERVER__LISTEN", "0.0.0.0:0")], "refusing to listen on 0.0.0.0:0 without keys"),
+        (&[("ANTIPHON_SERVER__LISTEN", "192.0.2.1:8080")], "server.listen: cannot listen on 192.0.2.1:8080"),
+        (&[("ANTIPHON_SERVER__TLS_CERT", file)], "server.tls_cert and server.tls_key belong together"),
+        (&[("ANTIPHON_SERVER__TLS_CERT", file), ("ANTIPHON_SERVER__TLS_KEY", file)], "server.tls_cert: "),
+        (
+            &[("ANTIPHON_SERVER__LISTEN", "127.0.0.1:9"), ("ANTIPHON_SERVER__PROBE_LISTEN", "127.0.0.1:9")],
+            "server.probe_listen: server.listen listens on 127.0.0.1:9 already",
+        ),
+        (
+            &[("ANTIPHON_API_KEYS", "sk-one-of-ours-1234567890"), ("ANTIPHON_WYOMING__LISTEN", "127.0.0.1:0")],
+            "wyoming.key names no API key",
+        ),
+        (&[("ANTIPHON_SERVER__AUDIT_LOG", "nowhere/audit.log")], "server.audit_log: nowhere/audit.log: the folder"),
+        (&[("ANTIPHON_SESSION__RECORD", &below)], "session.record: the folder"),
+        (&[("TWILIO_AUTH_TOKEN_FILE", "nowhere.token")], "TWILIO_AUTH_TOKEN_FILE: the file"),
+        (&[("ANTIPHON_MODELS__REGISTRY", "nowhere.toml")], "nowhere.toml"),
+        (&[("ANTIPHON_TTS__ENGINE", "openai"), ("ANTIPHON_TTS__SAMPLE_RATE", "5")], "tts.sample_rate = 5"),
+        (
+            &[("ANTIPHON_LLM__ENGINE", "openai"), ("OPENAI_API_KEY_FILE", "nowhere.key")],
+            "OPENAI_API_KEY_FILE: the file",
+        ),
+        (&[("ANTIPHON_SERVER__STORAGE_KEY", "nowhere.key")], "server.storage_key"),
+    ];
+    for (settings, expect) in cases {
+        check(&["config", "check"], settings, 2, expect);
+    }
+    let output = antiphon(&["config", "check"], &[], b"");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
 fn what_is_no_recording_ends_with_2() {
     check(&["replay", "nowhere.jsonl"], &[], 2, "nowhere.jsonl cannot be read: No such file");
     check(&["replay", "Cargo.toml"], &[], 2, "Cargo.toml is no recording of a session");
@@ -128,6 +167,7 @@ fn health_is_an_exit_code() {
     drop(taken);
     check(&["health", "--url", &nobody], &[("HTTP_PROXY", "http://127.0.0.1:1")], 4, "cannot be reached");
     check(&["health", "--url", "ftp://127.0.0.1"], &[], 2, "is no address of a hub");
+    check(&["health", "--ca-file", "nowhere.pem"], &[], 2, "nowhere.pem: ");
 }
 
 #[test]

@@ -27,6 +27,7 @@ async fn a_full_server_says_so_before_the_upgrade() {
     let (status, body) = get(&hub, "/readyz").await;
     let body: Value = serde_json::from_str(&body).expect("JSON");
     assert_eq!((status, &body["ready"], &body["sessions"]), (503, &json!(false), &json!(1)));
+    assert_eq!(body["reason"], "it is full: all 1 sessions of server.max_sessions are open");
     drop(socket);
     hub.until("antiphon_sessions_active ", 0.0).await;
     hub.connect("").await;
@@ -74,6 +75,31 @@ async fn pages_and_health_are_served() {
     let (_, voices) = get(&hub, "/v1/audio/voices").await;
     assert_eq!(serde_json::from_str::<Value>(&voices).expect("JSON")["voices"][0]["id"], "tone");
     assert!(get(&hub, "/metrics").await.1.contains("antiphon_sessions_active 0"));
+}
+
+#[tokio::test]
+async fn json_and_metrics_are_compressed_for_those_who_accept_it() {
+    let hub = hub("", "x").await;
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let client = reqwest::Client::new();
+    let asked = async |path: &str, accepted: &str| {
+        let request = client.get(format!("http://{}{path}", hub.address)).header("accept-encoding", accepted);
+        let response = request.send().await.expect("an answer");
+        let encoding = response.headers().get("content-encoding").map(|value| value.to_str().expect("text").to_owned());
+        (encoding, response.bytes().await.expect("a body").len())
+    };
+    for path in ["/metrics", "/api/state", "/api/models"] {
+        let (plain, length) = asked(path, "identity").await;
+        let (packed, shorter) = asked(path, "gzip").await;
+        assert_eq!((plain, packed.as_deref()), (None, Some("gzip")), "{path}");
+        assert!(2 * shorter < length, "{path}: {shorter} of {length} bytes");
+    }
+    assert_eq!(asked("/healthz", "gzip").await, (None, 3), "too short to gain");
+    let metrics = get(&hub, "/metrics").await.1;
+    for name in ["process_resident_memory_bytes", "process_cpu_seconds_total", "process_open_fds", "process_max_fds"] {
+        let line = metrics.lines().find_map(|line| line.strip_prefix(&format!("{name} ")));
+        assert!(line.is_some_and(|value| value.parse::<f64>().is_ok_and(|value| value > 0.0)), "{name}: {line:?}");
+    }
 }
 
 #[tokio::test]

@@ -210,6 +210,10 @@ async fn a_failing_engine_ends_its_response_with_the_reason() {
         done["status_details"]["error"]["message"],
         "The voice engine failed; try again. The operator's log has the details."
     );
+    let failed_in =
+        |stage: &str| format!(r#"antiphon_failed_responses_total{{code="response_failed",stage="{stage}"}} "#);
+    assert_eq!(hub.metric(&failed_in("tts")), 1.0);
+    assert_eq!(hub.metric(r#"antiphon_errors_total{code="response_failed"} "#), 1.0);
     let events = socket.ask("two").await;
     assert_eq!(events.last().expect("done")["response"]["status"], "completed");
     socket.append(&loud(300)).await;
@@ -222,6 +226,7 @@ async fn a_failing_engine_ends_its_response_with_the_reason() {
     socket.send(json!({"type": "response.create"})).await;
     let events = socket.until("response.done").await;
     assert_eq!(events.last().expect("done")["response"]["status"], "failed", "its words are lost");
+    assert_eq!(["llm", "tts", "none"].map(|stage| hub.metric(&failed_in(stage))), [0.0, 1.0, 1.0]);
     assert_eq!(socket.ask("three").await.last().expect("done")["response"]["status"], "completed", "it was typed");
 }
 

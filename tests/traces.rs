@@ -56,6 +56,7 @@ async fn a_settled_turn_is_sent_as_a_trace_without_its_words() {
     let (address, mut requests) = collector().await;
     let mut config = Config::default();
     config.telemetry.otlp_endpoint = address;
+    config.cluster.name = "hub 7".into();
     let stt = FakeStt::hears(["open sesame"]).delayed(Duration::from_millis(20));
     let tts = FakeTts::default().delayed(Duration::from_millis(20)).served_by("south", Duration::from_millis(4));
     // Without speculation, so that the voice is waited for.
@@ -71,6 +72,7 @@ async fn a_settled_turn_is_sent_as_a_trace_without_its_words() {
     let resource = &request.resource_spans[0];
     let named = format!("{:?}", resource.resource);
     assert!(named.contains("antiphon"), "{named}");
+    assert!(named.contains("service.instance.id") && named.contains("hub 7"), "{named}");
     let spans = &resource.scope_spans[0].spans;
     let whole = spans.iter().find(|span| span.name == "turn").expect("the turn's span");
     assert!(whole.parent_span_id.is_empty());

@@ -13,6 +13,7 @@ mod manager;
 mod manager_tests;
 mod membership;
 mod model_cache;
+mod preflight;
 mod worker;
 
 pub use choose::{AUTO, PassedOver, recommended};
@@ -21,6 +22,7 @@ pub use factory::{llm, vocabulary};
 pub use manager::{ActiveEngines, EngineManager, Served, without_precision};
 pub use membership::{CLUSTER, Membership};
 pub use model_cache::{Limits, ModelCache, ModelCacheError, Shared};
+pub use preflight::problems;
 pub use worker::worker_stages;
 
 use crate::config::Config;

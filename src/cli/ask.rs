@@ -3,7 +3,7 @@
 use super::progress::Progress;
 use super::target::{Mode, Target, failure, printable};
 use super::{CliError, Settings, files, own_hub, print};
-use antiphon_client::{Answer, AskOptions};
+use antiphon_client::{Answer, AskError, AskOptions};
 use antiphon_types::Pcm;
 use clap::Args;
 use serde_json::{Map, Value, json};
@@ -18,7 +18,8 @@ Examples:
   antiphon ask question.wav --json | jq .voice_to_voice_ms
 
 The file is sent as fast as it sounds, as a microphone would send it. Printed are what was understood, what was
-answered, and where each millisecond went. An answer that is not complete is printed and ends with 1.")]
+answered, and where each millisecond went. An answer that is not complete is printed and ends with 1, or
+with the exit code of the error that broke it off.")]
 pub struct AskArgs {
     /// The question: a sound file; `-` is stdin
     wav: PathBuf,
@@ -49,18 +50,38 @@ pub(super) async fn run(args: AskArgs) -> Result<(), CliError> {
     }
     let question = files::speech(&args.wav, antiphon_client::RATE)?;
     let answer = match &args.url {
-        Some(url) => ask(&args, url.clone(), &question).await?,
-        None => own_hub::with(&args.settings, async |url| ask(&args, url, &question).await).await?,
+        Some(url) => ask(&args, url.clone(), &question).await,
+        None => own_hub::with(&args.settings, async |url| ask(&args, url, &question).await).await,
     };
+    match answer? {
+        Asked::Answered(answer) => {
+            shown(&args, &answer)?;
+            whole(&answer)
+        }
+        Asked::Failed(so_far, error) => {
+            shown(&args, &so_far)?;
+            Err(error)
+        }
+    }
+}
+
+/// What became of a question.
+enum Asked {
+    Answered(Answer),
+    /// It failed after part of the answer.
+    Failed(Box<Answer>, CliError),
+}
+
+/// Writes and prints what there is of an answer.
+fn shown(args: &AskArgs, answer: &Answer) -> Result<(), CliError> {
     if let Some(path) = &args.output {
         files::write(path, &answer.reply)?;
     }
     match &args.output {
-        _ if args.json => print::json(&report(&answer)),
+        _ if args.json => print::json(&report(answer)),
         Some(path) if path.as_os_str() == "-" => Ok(()),
-        _ => print::line(&told(&answer)),
-    }?;
-    whole(&answer)
+        _ => print::line(&told(answer)),
+    }
 }
 
 /// An error for an answer that is not whole. What there is of it was printed.
@@ -71,14 +92,18 @@ fn whole(answer: &Answer) -> Result<(), CliError> {
     }
 }
 
-async fn ask(args: &AskArgs, url: String, question: &Pcm) -> Result<Answer, CliError> {
+async fn ask(args: &AskArgs, url: String, question: &Pcm) -> Result<Asked, CliError> {
     let mut options = args.target.options(url, args.audio)?;
     // Other servers cannot resume a session.
     options.resume = args.audio != Mode::Ga;
     let connection = antiphon_client::connect(&options).await.map_err(failure)?;
     let options = AskOptions { session: session(args), ..AskOptions::default() };
     let _progress = Progress::new(format!("asking, {:.1} s", question.duration().as_secs_f64()));
-    antiphon_client::ask(connection, question, &options).await.map_err(failure)
+    match antiphon_client::ask(connection, question, &options).await {
+        Ok(answer) => Ok(Asked::Answered(answer)),
+        Err(AskError { error, so_far: Some(so_far) }) => Ok(Asked::Failed(so_far, failure(error))),
+        Err(AskError { error, so_far: None }) => Err(failure(error)),
+    }
 }
 
 /// The initial `session.update`; `None` if the defaults apply.

@@ -1,8 +1,9 @@
 //! `antiphon config`: checks a configuration file and prints the defaults.
 
 use super::{CliError, print};
-use crate::assembly::{AUTO, CLUSTER, Served};
-use crate::config::{Config, ConfigError, DEFAULT_TOML, Sources, load_hub};
+use crate::assembly::{self, AUTO, CLUSTER, Served};
+use crate::config::{Config, ConfigError, DEFAULT_TOML, Origin, Problem, Sources, load_hub};
+use crate::server::startup_problems;
 use clap::Subcommand;
 use serde_json::json;
 use std::path::PathBuf;
@@ -10,7 +11,7 @@ use std::path::PathBuf;
 /// What to do with settings.
 #[derive(Debug, Subcommand)]
 pub enum ConfigCommand {
-    /// Tell everything that is wrong with a file and the environment, or that nothing is
+    /// Report everything that is wrong with a file and the environment, or that nothing is
     #[command(after_help = "Example:\n  antiphon config check my.toml")]
     Check {
         /// The file; none: only the environment
@@ -24,11 +25,14 @@ pub enum ConfigCommand {
     Default,
 }
 
-pub(super) fn run(command: &ConfigCommand) -> Result<(), CliError> {
+pub(super) async fn run(command: &ConfigCommand) -> Result<(), CliError> {
     match command {
         ConfigCommand::Default => print::bytes(DEFAULT_TOML.as_bytes()),
         ConfigCommand::Check { file, json: as_json } => {
-            let loaded = load_hub(&Sources::of_process(file.as_deref()));
+            let loaded = match load_hub(&Sources::of_process(file.as_deref())) {
+                Ok(config) => startable(config).await,
+                Err(error) => Err(error),
+            };
             if *as_json {
                 print::json(&report(&loaded))?;
             }
@@ -40,6 +44,17 @@ pub(super) fn run(command: &ConfigCommand) -> Result<(), CliError> {
             Ok(())
         }
     }
+}
+
+/// The settings, if `antiphon serve` would start with them as far as it shows before engines are loaded.
+async fn startable(config: Config) -> Result<Config, ConfigError> {
+    let mut messages = startup_problems(&config).await;
+    messages.extend(assembly::problems(&config).iter().map(ToString::to_string));
+    if messages.is_empty() {
+        return Ok(config);
+    }
+    let problems = messages.into_iter().map(|message| Problem { origin: Origin::Merged, message });
+    Err(ConfigError::Invalid(problems.collect()))
 }
 
 fn report(loaded: &Result<Config, ConfigError>) -> serde_json::Value {

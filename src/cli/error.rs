@@ -41,8 +41,10 @@ pub enum CliError {
     #[error(transparent)]
     Registry(#[from] RegistryError),
     /// The server cannot listen on this address.
-    #[error("cannot listen on {address}{}", hint(source))]
+    #[error("cannot listen on {address} ({setting}){}", hint(setting, source))]
     Listen {
+        /// The setting of the address.
+        setting: &'static str,
         /// The configured address.
         address: String,
         /// The I/O error.
@@ -71,12 +73,16 @@ impl From<SoundError> for CliError {
     }
 }
 
-fn hint(error: &io::Error) -> &'static str {
+fn hint(setting: &str, error: &io::Error) -> String {
+    // The other listeners have no option.
+    let with = if setting == "server.listen" { "with --listen".to_owned() } else { format!("by {setting}") };
     match error.kind() {
-        io::ErrorKind::AddrInUse => ": another program does already; stop it, or choose another port with --listen",
-        io::ErrorKind::PermissionDenied => ": ports below 1024 require privileges; choose a higher one with --listen",
-        io::ErrorKind::AddrNotAvailable => ": this machine does not have that address",
-        _ => "",
+        io::ErrorKind::AddrInUse => format!(": another program does already; stop it, or choose another port {with}"),
+        io::ErrorKind::PermissionDenied => {
+            format!(": ports below 1024 require privileges; choose a higher one {with}")
+        }
+        io::ErrorKind::AddrNotAvailable => ": this machine does not have that address".into(),
+        _ => String::new(),
     }
 }
 
@@ -138,7 +144,7 @@ pub(super) fn one_of_each() -> Vec<CliError> {
         CliError::Tls(TlsError::Half),
         CliError::Engines(EnginesError(Vec::new())),
         CliError::Missing(String::new()),
-        CliError::Listen { address: String::new(), source },
+        CliError::Listen { setting: "server.listen", address: String::new(), source },
         CliError::Unreachable(String::new()),
         CliError::Registry(RegistryError::Busy(String::new())),
         CliError::Cluster(ClusterError::Interrupted),
@@ -166,7 +172,7 @@ mod tests {
     #[test]
     fn a_taken_port_is_said_in_plain_words_and_causes_come_once() {
         let source = io::Error::from(io::ErrorKind::AddrInUse);
-        let error = CliError::Listen { address: "127.0.0.1:8080".into(), source };
+        let error = CliError::Listen { setting: "server.listen", address: "127.0.0.1:8080".into(), source };
         let said = with_causes(&error);
         assert!(said.starts_with("cannot listen on 127.0.0.1:8080: another program does already"), "{said}");
         let config = CliError::Config(ConfigError::Unreadable {

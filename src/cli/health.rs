@@ -1,10 +1,11 @@
 //! `antiphon health`: whether a hub or worker lives, or takes requests, as its exit code. The health check of a container runs it.
 
-use super::target::printable;
+use super::target::{printable, trusting};
 use super::{CliError, print, with_causes};
 use clap::Args;
 use reqwest::{Client, Url};
 use serde_json::Value;
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// The longest wait for the whole answer: less than health checks of containers usually wait.
@@ -17,12 +18,19 @@ Examples:
   antiphon health                                        the hub on this machine lives
   antiphon health --ready                                it admits another session
   antiphon health --url http://127.0.0.1:8081 --ready    the same of a hub or worker with server.probe_listen
+  antiphon health --url https://localhost:8443 --ca-file hub.pem
 
 No key is needed. Exit codes: 0 yes, 1 no, 4 it cannot be reached or does not answer within 4 s.")]
 pub struct HealthArgs {
     /// The hub, or the address of server.probe_listen
     #[arg(long, default_value = "http://127.0.0.1:8080")]
     url: String,
+    /// Trust the certificates in this PEM file, and no others
+    #[arg(long, value_name = "FILE", conflicts_with = "insecure")]
+    ca_file: Option<PathBuf>,
+    /// Trust any certificate: whoever stands in between can answer
+    #[arg(long)]
+    insecure: bool,
     /// Whether it takes requests (/readyz) instead of whether it lives (/healthz)
     #[arg(long)]
     ready: bool,
@@ -37,6 +45,7 @@ pub(super) async fn run(args: HealthArgs) -> Result<(), CliError> {
     url.path_segments_mut().map_err(|()| wrong())?.pop_if_empty().push(if args.ready { "readyz" } else { "healthz" });
     // A proxy's answer would say nothing about the hub.
     let builder = Client::builder().no_proxy().redirect(reqwest::redirect::Policy::none()).timeout(WAIT);
+    let builder = trusting(builder, args.ca_file.as_deref(), args.insecure)?;
     let client = builder.build().map_err(|error| CliError::failed(&error))?;
     let unreachable = |error: reqwest::Error| {
         CliError::Unreachable(format!("{} cannot be reached: {}", args.url, with_causes(&error.without_url())))

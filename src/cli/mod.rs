@@ -225,7 +225,7 @@ pub async fn run(command: Command) -> Result<(), CliError> {
         Command::Cluster(command) => cluster::run(command).await,
         Command::Doctor(args) => doctor::run(args).await,
         Command::Health(args) => health::run(args).await,
-        Command::Config(command) => config::run(&command),
+        Command::Config(command) => config::run(&command).await,
         Command::Completions(args) => completions::run(&args),
         Command::Man(args) => man::run(&args),
     }

@@ -20,9 +20,11 @@ pub(super) async fn with<T>(
     config.server.listen = "127.0.0.1:0".into();
     // This hub serves a single client, so it needs no job folder.
     config.speech.jobs_dir.clear();
-    let listener = TcpListener::bind(&config.server.listen)
-        .await
-        .map_err(|source| CliError::Listen { address: config.server.listen.clone(), source })?;
+    let listener = TcpListener::bind(&config.server.listen).await.map_err(|source| CliError::Listen {
+        setting: "server.listen",
+        address: config.server.listen.clone(),
+        source,
+    })?;
     let address = listener.local_addr().map_err(|error| CliError::failed(&error))?;
     let wanted = config.clone();
     let loading = Progress::new("loading the engines");

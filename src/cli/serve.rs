@@ -65,7 +65,7 @@ pub(super) async fn run(args: ServeArgs) -> Result<(), CliError> {
         keys.allow_listening(address)?;
     }
     // Bind the port before the models load, so that an occupied one is reported immediately.
-    let listener = listen(&config.server.listen).await?;
+    let listener = listen("server.listen", &config.server.listen).await?;
     let address = listener.local_addr().map_err(|error| CliError::failed(&error))?;
     let reachable = Reachable::at(address);
     if args.tls_self_signed {
@@ -75,11 +75,11 @@ pub(super) async fn run(args: ServeArgs) -> Result<(), CliError> {
     let tls = tls(args.tls_self_signed, args.tls_cert_out.as_deref(), &config.server, &reachable)?;
     let probes = match config.server.probe_listen.as_str() {
         "" => None,
-        address => Some(listen(address).await?),
+        address => Some(listen("server.probe_listen", address).await?),
     };
     let wyoming = match config.wyoming.listen.as_str() {
         "" => None,
-        address => Some(listen(address).await?),
+        address => Some(listen("wyoming.listen", address).await?),
     };
     let stop = CancellationToken::new();
     let (reload, reloads) = mpsc::channel(MAX_RELOADS);
@@ -163,8 +163,8 @@ fn tls(
     Ok(Some(tls))
 }
 
-async fn listen(address: &str) -> Result<TcpListener, CliError> {
-    TcpListener::bind(address).await.map_err(|source| CliError::Listen { address: address.into(), source })
+async fn listen(setting: &'static str, address: &str) -> Result<TcpListener, CliError> {
+    TcpListener::bind(address).await.map_err(|source| CliError::Listen { setting, address: address.into(), source })
 }
 
 /// The page's URL on this machine. Browsers permit the microphone only on loopback addresses or with https.
@@ -358,8 +358,10 @@ mod tests {
 
     #[tokio::test]
     async fn a_taken_port_is_its_own_error() {
-        let first = listen("127.0.0.1:0").await.expect("a free port");
-        let again = listen(&first.local_addr().expect("bound").to_string()).await.expect_err("taken");
+        let first = listen("server.listen", "127.0.0.1:0").await.expect("a free port");
+        let address = first.local_addr().expect("bound").to_string();
+        let again = listen("wyoming.listen", &address).await.expect_err("taken");
         assert_eq!(again.exit_code(), 4);
+        assert!(again.to_string().ends_with("choose another port by wyoming.listen"), "{again}");
     }
 }

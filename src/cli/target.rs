@@ -4,9 +4,9 @@ use super::{CliError, with_causes};
 use antiphon_client::{AudioMode, ClientError, ConnectOptions, Trust};
 use antiphon_types::small_file;
 use clap::{Args, ValueEnum};
-use reqwest::{Certificate, Client, Method, RequestBuilder, StatusCode, Url};
+use reqwest::{Certificate, Client, ClientBuilder, Method, RequestBuilder, StatusCode, Url};
 use serde_json::Value;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// The longest wait for a connection.
@@ -101,15 +101,8 @@ impl Access {
 
     /// An HTTP client for the server at `url`. Blocks while it reads a small file.
     pub fn client(&self, url: &Url) -> Result<Client, CliError> {
-        let mut builder = Client::builder().connect_timeout(CONNECT).redirect(reqwest::redirect::Policy::none());
-        if let Some(path) = &self.ca_file {
-            let pem = small_file::read(path, small_file::MAX_SETTINGS_BYTES)
-                .map_err(|error| CliError::Usage(format!("{}: {error}", path.display())))?;
-            let bad = |error: reqwest::Error| CliError::Usage(format!("{}: {}", path.display(), with_causes(&error)));
-            builder = builder.tls_certs_only(Certificate::from_pem_bundle(&pem).map_err(bad)?);
-        } else if self.insecure {
-            builder = builder.tls_danger_accept_invalid_certs(true);
-        }
+        let builder = Client::builder().connect_timeout(CONNECT).redirect(reqwest::redirect::Policy::none());
+        let mut builder = trusting(builder, self.ca_file.as_deref(), self.insecure)?;
         let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
         if host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback()) {
             // No proxy can reach this machine.
@@ -158,6 +151,19 @@ impl HubArgs {
         }
         Err(CliError::Failed(why))
     }
+}
+
+/// A client that trusts the certificates of this file and no others, or any certificate. Blocks while it reads a small file.
+pub(super) fn trusting(
+    builder: ClientBuilder,
+    ca_file: Option<&Path>,
+    insecure: bool,
+) -> Result<ClientBuilder, CliError> {
+    let Some(path) = ca_file else { return Ok(builder.tls_danger_accept_invalid_certs(insecure)) };
+    let pem = small_file::read(path, small_file::MAX_SETTINGS_BYTES)
+        .map_err(|error| CliError::Usage(format!("{}: {error}", path.display())))?;
+    let bad = |error: reqwest::Error| CliError::Usage(format!("{}: {}", path.display(), with_causes(&error)));
+    Ok(builder.tls_certs_only(Certificate::from_pem_bundle(&pem).map_err(bad)?))
 }
 
 /// A text of a hub without characters that could colour a terminal.

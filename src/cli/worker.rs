@@ -50,7 +50,8 @@ pub(super) async fn run(args: WorkerArgs) -> Result<(), CliError> {
         "" => None,
         address => {
             let listener = TcpListener::bind(address).await;
-            Some(listener.map_err(|source| CliError::Listen { address: address.into(), source })?)
+            let setting = "server.probe_listen";
+            Some(listener.map_err(|source| CliError::Listen { setting, address: address.into(), source })?)
         }
     };
     let stop = CancellationToken::new();

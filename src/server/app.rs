@@ -356,10 +356,17 @@ impl App {
         self.config.max_sessions.saturating_sub(self.permits.available_permits())
     }
 
-    /// Whether there is a slot for a session limited by neither key nor address.
-    pub(super) fn has_place(&self) -> bool {
-        let is_open = !self.load.brownout().is_at_least(BrownoutLevel::NoSessions);
-        is_open && !self.setup.drain.is_cancelled() && self.permits.available_permits() > 0
+    /// Why there is no slot for a session limited by neither key nor address, in words for the operator. `None`: there is one.
+    pub(super) fn lacks_room(&self) -> Option<String> {
+        if self.setup.drain.is_cancelled() {
+            return Some("it is draining".into());
+        }
+        if self.load.brownout().is_at_least(BrownoutLevel::NoSessions) {
+            return Some("it is overloaded: new sessions are refused (brownout level no_sessions)".into());
+        }
+        let is_full = self.permits.available_permits() == 0;
+        is_full
+            .then(|| format!("it is full: all {} sessions of server.max_sessions are open", self.config.max_sessions))
     }
 
     /// Why no session would be served now, in words for the operator: the workers of a stage are gone. `None` if they are not,

@@ -19,14 +19,14 @@ pub(super) async fn alive() -> &'static str {
     "ok\n"
 }
 
-/// `GET /readyz`: readiness, which is 200 if another session would be admitted and 503 if not; why workers keep it from being
-/// admitted, or which stage's servers fail (`reason`); the load, and the engine of each stage. While the engines are being
+/// `GET /readyz`: readiness, which is 200 if another session would be admitted and 503 if not; why it would not be, or which
+/// stage's servers fail (`reason`); the load, and the engine of each stage. While the engines are being
 /// loaded, [`super::starting`] responds instead.
 pub(super) async fn ready(State(app): State<Arc<App>>) -> Response {
     let setup = app.setup();
     let engines = &setup.engines;
-    let away = app.lacks();
-    let ready = app.has_place() && away.is_none();
+    let away = app.lacks().or_else(|| app.lacks_room());
+    let ready = away.is_none();
     // A server that fails fails for the other hubs, too: it is a reason to know, and none to take another hub.
     let lacks = away.or_else(|| upstreams::lacks(engines));
     let mut body = json!({
@@ -91,7 +91,7 @@ pub(super) async fn metrics_for_probes(State(app): State<Arc<App>>) -> Response 
 
 async fn rendered(app: &App) -> String {
     for (n, card) in app.gpus.read().await.unwrap_or_default().iter().enumerate() {
-        app.setup.metrics.gpu(n, card.memory_bytes, card.utilization.map(|percent| f64::from(percent) / 100.0));
+        app.setup.metrics.gpu(n, card);
     }
     let setup = app.setup();
     // If the depth is unknown, the gauge keeps its value.
@@ -115,10 +115,20 @@ async fn rendered(app: &App) -> String {
     text
 }
 
-/// What this process holds.
-fn of_process() -> String {
+/// What this process holds and has used. The names with `process_` are those of Prometheus' client libraries.
+pub(super) fn of_process() -> String {
     let mut text = Exposition::default();
     text.gauge("antiphon_tasks", "Asynchronous tasks that have not ended.", process::tasks() as u64);
+    if let Some(bytes) = process::memory() {
+        text.gauge("process_resident_memory_bytes", "Resident memory.", bytes);
+    }
+    if let Some(seconds) = process::cpu_seconds() {
+        text.seconds("process_cpu_seconds_total", "Processor time used, by user and system.", seconds);
+    }
+    if let Some(n) = process::open_descriptors() {
+        text.gauge("process_open_fds", "Open files and connections.", n as u64);
+    }
+    text.gauge("process_max_fds", "Files and connections that may be open.", process::max_descriptors() as u64);
     text.into_text()
 }
 
@@ -136,9 +146,12 @@ fn of_handover(counts: &Counts) -> String {
     text.into_text()
 }
 
+/// The media type of Prometheus' text format.
+pub(super) const METRICS_TYPE: &str = "text/plain; version=0.0.4";
+
 /// Metrics in Prometheus' text format.
 pub(super) fn exposition(text: String) -> Response {
-    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], text).into_response()
+    ([(header::CONTENT_TYPE, METRICS_TYPE)], text).into_response()
 }
 
 /// The cluster as the hub sees it.

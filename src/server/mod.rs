@@ -32,6 +32,7 @@ mod llm;
 mod load;
 mod models;
 mod pages;
+mod preflight;
 mod process;
 mod realtime;
 mod reload;
@@ -62,6 +63,7 @@ mod worker;
 pub use app::{Loaded, Parts, Startup};
 pub use key_file::{check as check_key_file, entry as key_entry, names_of_scopes};
 pub use keys::{Keys, KeysError, digest as key_digest, make as make_key};
+pub use preflight::problems as startup_problems;
 pub use process::raise_descriptor_limit;
 pub use reload::{Reload, Reloads};
 pub use starting::WaitsFor;
@@ -78,9 +80,11 @@ use arc_swap::ArcSwap;
 use audit::Audit;
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
+use axum::http::{Extensions, HeaderMap, StatusCode, Version, header};
 use axum::routing::{MethodRouter, delete, get, post};
 use connection_slots::ConnectionSlots;
 use headers::SecurityHeaders;
+use health::METRICS_TYPE;
 use security::Security;
 use starting::Starting;
 use std::pin::pin;
@@ -88,6 +92,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
+use tower_http::compression::CompressionLayer;
+use tower_http::compression::predicate::{Predicate, SizeAbove};
 use traces::Traces;
 use transport::rtvi;
 use transport::telephony::{self, Telephony};
@@ -96,6 +102,9 @@ use transport::wyoming::Wyoming;
 
 /// Maximum concurrent connections of the probe listener.
 const MAX_PROBES: usize = 64;
+
+/// The shortest body that is compressed: a shorter one fits into a packet as it is.
+const MIN_COMPRESSED_BYTES: u16 = 1_024;
 
 /// Time for closing handshakes and cancelled tasks after the drain time has elapsed.
 const LAST_WORDS: Duration = Duration::from_secs(2);
@@ -147,7 +156,10 @@ pub async fn serve_loading<E: From<std::io::Error>>(
     let address = listener.local_addr()?;
     keys.allow_listening(address).map_err(std::io::Error::other)?;
     let endpoint = &config.telemetry.otlp_endpoint;
-    let traces = (!endpoint.is_empty()).then(|| Traces::to(endpoint)).transpose().map_err(std::io::Error::other)?;
+    let traces = (!endpoint.is_empty())
+        .then(|| Traces::to(endpoint, &config.cluster.shown_name()))
+        .transpose()
+        .map_err(std::io::Error::other)?;
     let webrtc = Webrtc::bind(&config.rtc).await?;
     let (telephony, audiosocket) = Telephony::open(&config.telephony).await?;
     let wyoming = extras.wyoming.map(|listener| Wyoming::new(listener, config.wyoming.clone(), &keys)).transpose()?;
@@ -290,7 +302,8 @@ fn probe_router(app: Arc<App>) -> Router {
     let routes = Router::new()
         .route("/healthz", get(health::alive))
         .route("/readyz", get(health::ready))
-        .route("/metrics", get(health::metrics_for_probes));
+        .route("/metrics", get(health::metrics_for_probes))
+        .layer(compressed());
     sealed(routes.with_state(app.clone()), &app.config)
 }
 
@@ -301,6 +314,15 @@ fn sealed(router: Router, config: &ServerConfig) -> Router {
         let headers = headers.clone();
         async move { headers.seal(response, None, false) }
     }))
+}
+
+/// Compresses JSON and metrics for clients that accept gzip: sound is compressed already, and events must not wait for more.
+fn compressed() -> CompressionLayer<impl Predicate> {
+    let is_text = |_: StatusCode, _: Version, headers: &HeaderMap, _: &Extensions| {
+        let media_type = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+        ["application/json", METRICS_TYPE].contains(&media_type)
+    };
+    CompressionLayer::new().compress_when(SizeAbove::new(MIN_COMPRESSED_BYTES).and(is_text))
 }
 
 /// Offers of pipecat's small-webrtc transport.
@@ -353,6 +375,7 @@ fn router(app: Arc<App>) -> Router {
         .route("/api/turns/live", get(turns::live))
         .route("/api/turns/{id}", get(turns::one))
         .route("/api/turns/{id}/audio", get(turn_audio::audio))
+        .layer(compressed())
         .fallback_service(pages::router())
         // The layer added last sees a request first.
         .layer(axum::middleware::from_fn_with_state(app.clone(), acts::record))

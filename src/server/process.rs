@@ -61,6 +61,12 @@ pub(super) fn cpu_seconds() -> Option<f64> {
     ticks().map(|ticks| ticks as f64 / TICKS_PER_SECOND)
 }
 
+/// Files and connections that this process has open.
+pub(super) fn open_descriptors() -> Option<usize> {
+    // Reading the folder opens one.
+    Some(std::fs::read_dir("/proc/self/fd").ok()?.count().saturating_sub(1))
+}
+
 /// How many files and connections this process may have open (`RLIMIT_NOFILE`); `usize::MAX` where there is no limit.
 pub(super) fn max_descriptors() -> usize {
     let limit = getrlimit(Resource::Nofile).current;
@@ -89,7 +95,8 @@ fn cpu_ticks(stat: &str) -> Option<u64> {
     Some(fields.next()?.parse::<u64>().ok()? + fields.next()?.parse::<u64>().ok()?)
 }
 
-fn memory() -> Option<u64> {
+/// Resident memory, in bytes. Reads a small file under `/proc`.
+pub(super) fn memory() -> Option<u64> {
     let status = read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
     Some(line.split_whitespace().next()?.parse::<u64>().ok()? * 1024)

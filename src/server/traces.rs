@@ -40,8 +40,9 @@ pub(super) struct Traces(SpanExporter);
 
 impl Traces {
     /// An exporter to the collector at this base URL, such as `http://127.0.0.1:4318`. Does not connect yet. Headers,
-    /// including any key, come from `OTEL_EXPORTER_OTLP_HEADERS`.
-    pub(super) fn to(endpoint: &str) -> Result<Self, TracesError> {
+    /// including any key, come from `OTEL_EXPORTER_OTLP_HEADERS`. `hub`: the name by which the spans of several hubs are told
+    /// apart.
+    pub(super) fn to(endpoint: &str, hub: &str) -> Result<Self, TracesError> {
         let wrong = |why: String| TracesError { endpoint: endpoint.into(), why };
         let url = format!("{}/v1/traces", endpoint.trim_end_matches('/'));
         let client = Client::to(&url).map_err(|error| wrong(error.to_string()))?;
@@ -54,7 +55,9 @@ impl Traces {
             .build();
         let mut exporter = built.map_err(|error| wrong(error.to_string()))?;
         let version = KeyValue::new("service.version", env!("CARGO_PKG_VERSION"));
-        exporter.set_resource(&Resource::builder().with_service_name("antiphon").with_attribute(version).build());
+        let instance = KeyValue::new("service.instance.id", hub.to_owned());
+        let resource = Resource::builder().with_service_name("antiphon").with_attributes([version, instance]);
+        exporter.set_resource(&resource.build());
         Ok(Self(exporter))
     }
 

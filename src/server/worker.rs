@@ -2,7 +2,7 @@
 //!
 //! `antiphon worker` runs it with what its cluster side reports. It serves no engine and no session.
 
-use super::health::{alive, exposition};
+use super::health::{alive, exposition, of_process};
 use crate::config::ServerConfig;
 use antiphon_cluster::worker::{Reporter, StageReport};
 use antiphon_telemetry::Exposition;
@@ -40,7 +40,7 @@ async fn ready(State(reporter): State<Reporter>) -> Response {
     }
 }
 
-/// `GET /metrics`, for Prometheus. Empty until the worker serves.
+/// `GET /metrics`, for Prometheus. Until the worker serves, those of its process.
 async fn metrics(State(reporter): State<Reporter>) -> Response {
     let mut text = Exposition::default();
     if let Some(report) = reporter.report() {
@@ -64,5 +64,5 @@ async fn metrics(State(reporter): State<Reporter>) -> Response {
         ];
         text.counter("antiphon_worker_dropped_frames_total", "Messages dropped, by reason.", "reason", &dropped);
     }
-    exposition(text.into_text())
+    exposition(text.into_text() + &of_process())
 }

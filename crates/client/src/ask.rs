@@ -60,17 +60,51 @@ pub struct Answer {
     pub marks: BTreeMap<String, f64>,
 }
 
+/// Why a question was not answered, and what there is of the answer.
+#[derive(Debug, thiserror::Error)]
+#[error("{error}")]
+pub struct AskError {
+    /// Why.
+    #[source]
+    pub error: ClientError,
+    /// What was understood and answered before; its [`Answer::cut`] is the error. `None`: nothing was.
+    pub so_far: Option<Box<Answer>>,
+}
+
+impl From<ClientError> for AskError {
+    fn from(error: ClientError) -> Self {
+        Self { error, so_far: None }
+    }
+}
+
 /// Speaks `question` in real time and waits for the end of the response.
 ///
 /// If the connection was opened to be resumed ([`super::ConnectOptions::resume`]) and is lost, the session is resumed
 /// and the answer is the same as without the loss. Takes as long as the recording and the response. Dropping the future
-/// stops immediately and closes the socket. Fails with [`ClientError::Server`] on an `error` event, with the response's
+/// stops immediately and closes the socket. An error has what came before it ([`AskError::so_far`]). Fails with [`ClientError::Server`] on an `error` event, with the response's
 /// error if the response fails, with [`ClientError::BrokeOff`] if the connection ends before the sound is complete, and with
 /// [`ClientError::TimedOut`] if the server does not respond. What is not whole for other reasons says so ([`Answer::cut`]).
-pub async fn ask(mut connection: Connection, question: &Pcm, options: &AskOptions) -> Result<Answer, ClientError> {
+pub async fn ask(mut connection: Connection, question: &Pcm, options: &AskOptions) -> Result<Answer, AskError> {
     let mut microphone = Microphone::new(antiphon_audio::convert(&question.samples, question.rate, RATE))?;
     greet(&mut connection, options).await?;
     let mut turn = Turn::new(connection.sender.mode());
+    match converse(&mut connection, &mut microphone, &mut turn, options).await {
+        Ok(()) => Ok(turn.answer(&microphone)),
+        Err(error) if turn.has_begun() => {
+            let so_far = Answer { cut: Some(error.to_string()), ..turn.answer(&microphone) };
+            Err(AskError { error, so_far: Some(Box::new(so_far)) })
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Speaks and listens until the answer has ended.
+async fn converse(
+    connection: &mut Connection,
+    microphone: &mut Microphone,
+    turn: &mut Turn,
+    options: &AskOptions,
+) -> Result<(), ClientError> {
     let mut checkpoints = Checkpoints::default();
     let deadline = Instant::now() + microphone.duration() + options.answer_deadline;
     loop {
@@ -100,7 +134,7 @@ pub async fn ask(mut connection: Connection, question: &Pcm, options: &AskOption
         }
         if microphone.is_over() && !connection.receiver.is_away() && turn.is_over(Instant::now()) {
             connection.sender.close().await;
-            return Ok(turn.answer(&microphone));
+            return Ok(());
         }
     }
 }
@@ -306,6 +340,11 @@ impl Turn {
         self.is_cleared.then(|| "the server stopped the playback before its end".to_owned())
     }
 
+    /// Whether anything was understood or answered.
+    fn has_begun(&self) -> bool {
+        !self.transcripts.is_empty() || !self.text.is_empty() || self.last_audio.is_some()
+    }
+
     /// What the client was waiting for when a timeout expired.
     fn awaited(&self) -> &'static str {
         let saw = |what| self.seen.iter().any(|(seen, _)| *seen == what);
@@ -318,7 +357,8 @@ impl Turn {
     }
 
     fn answer(mut self, microphone: &Microphone) -> Answer {
-        let spoken = microphone.loud_sent().expect("the complete recording was sent");
+        // An error may come before the recording was sent.
+        let spoken = microphone.loud_sent().unwrap_or_else(Instant::now);
         let from_spoken = |at: Instant| match at.checked_duration_since(spoken) {
             Some(after) => after.as_secs_f64() * 1e3,
             None => -(spoken - at).as_secs_f64() * 1e3,

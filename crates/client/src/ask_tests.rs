@@ -127,7 +127,7 @@ async fn asked<F>(
     mode: AudioMode,
     options: AskOptions,
     script: impl FnOnce(Server) -> F,
-) -> (Result<Answer, ClientError>, Server)
+) -> (Result<Answer, AskError>, Server)
 where
     F: Future<Output = Server>,
 {
@@ -297,7 +297,10 @@ async fn silence_is_no_question() {
     let (_server, client) = tokio::join!(accept_async(far), client_async("ws://hub/v1/realtime", near));
     let connection = Connection::new(client.unwrap().0, AudioMode::Ga).unwrap();
     let silent = Pcm { rate: RATE, samples: vec![0; 480] };
-    assert!(matches!(ask(connection, &silent, &AskOptions::default()).await, Err(ClientError::Silent)));
+    assert!(matches!(
+        ask(connection, &silent, &AskOptions::default()).await,
+        Err(AskError { error: ClientError::Silent, .. })
+    ));
 }
 
 #[tokio::test(start_paused = true)]
@@ -318,7 +321,11 @@ async fn an_answer_that_is_not_whole_says_so() {
     let (answer, _) = asked(AudioMode::Pcm16, AskOptions::default(), script).await;
     let error = answer.unwrap_err();
     assert_eq!(error.to_string(), "the answer broke off after 0.5 s of sound");
-    let ClientError::BrokeOff { source, .. } = error else { panic!("{error}") };
+    let so_far = error.so_far.as_deref().expect("what came before");
+    assert_eq!((so_far.transcript.as_str(), so_far.text.as_str()), ("what time is it", "It is noon."));
+    assert_eq!(so_far.reply.samples.len(), 12_000);
+    assert_eq!(so_far.cut.as_deref(), Some("the answer broke off after 0.5 s of sound"));
+    let ClientError::BrokeOff { source, .. } = error.error else { panic!("{error}") };
     assert!(matches!(*source, ClientError::Closed { code: Some(1001), .. }), "{source}");
 
     let script = async |mut server: Server| {
@@ -414,7 +421,7 @@ async fn an_answer_whose_session_moves_is_whole() {
     let hub = crate::scripted::Hub::start(AudioMode::Pcm16).await;
     let client = async {
         let connection = crate::connect(&hub.options).await.unwrap();
-        ask(connection, &question(), &AskOptions::default()).await
+        ask(connection, &question(), &AskOptions::default()).await.map_err(|failed| failed.error)
     };
     let script = async {
         let mut peer = hub.accept().await;
@@ -441,7 +448,7 @@ async fn an_answer_whose_hub_fails_is_given_once() {
     let hub = crate::scripted::Hub::start(AudioMode::Pcm16).await;
     let client = async {
         let connection = crate::connect(&hub.options).await.unwrap();
-        ask(connection, &question(), &AskOptions::default()).await
+        ask(connection, &question(), &AskOptions::default()).await.map_err(|failed| failed.error)
     };
     let script = async {
         let mut peer = hub.accept().await;

@@ -19,7 +19,7 @@ mod resume;
 mod scripted;
 mod trust;
 
-pub use ask::{Answer, AskOptions, ask};
+pub use ask::{Answer, AskError, AskOptions, ask};
 pub use connection::{AudioMode, ConnectOptions, Connection, Receiver, Sender, connect};
 pub use error::ClientError;
 pub use event::{Event, Problem, Received, ResponseInfo, StatusInfo};

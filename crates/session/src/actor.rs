@@ -15,7 +15,7 @@ use super::remote;
 use super::remote::Links;
 use super::replay_log::DialogStart;
 use super::replay_recorder::Recorder;
-use super::responding::Product;
+use super::responding::{FailedStage, Product};
 use super::speculation::SpeculativeTask;
 use super::timeline::{Begins, Timeline};
 use super::transcription_task::{Report, until_free};
@@ -83,6 +83,8 @@ pub(super) struct Actor {
     pub(super) judging: Option<DropGuard>,
     /// Responses under way.
     pub(super) speaking: HashMap<ResponseId, (DropGuard, Voice)>,
+    /// The stages that responses under way have failed in.
+    pub(super) failed_in: HashMap<ResponseId, FailedStage>,
     /// The filler that is being synthesized.
     pub(super) filler: Option<DropGuard>,
     /// The speculative response.
@@ -216,6 +218,7 @@ impl Actor {
             transcriptions: HashMap::new(),
             judging: None,
             speaking: HashMap::new(),
+            failed_in: HashMap::new(),
             filler: None,
             speculative: None,
             links: Links::default(),
@@ -305,6 +308,7 @@ impl Actor {
             transcriptions: HashMap::new(),
             judging: None,
             speaking: HashMap::new(),
+            failed_in: HashMap::new(),
             filler: None,
             speculative: None,
             links: Links::resumed(),
@@ -526,6 +530,12 @@ impl Actor {
             Product::Mark(response, milestone, at) => self.timeline.mark(&response, milestone, at),
             Product::Filler(filler) => self.filler(filler),
             Product::Served(response, served) => self.timeline.spoken_by(&response, served),
+            Product::FailedIn(response, stage) => {
+                // One that was stopped ends otherwise.
+                if self.speaking.contains_key(&response) {
+                    self.failed_in.insert(response, stage);
+                }
+            }
             Product::Audio(response, pcm, at) => {
                 if let Some((item, _)) = self.dialog.speaking_item(&response) {
                     self.timeline.audio_made(&response, &item, at);

@@ -3,7 +3,8 @@
 use super::AudioMode;
 use super::actor::Actor;
 use super::inline_audio::InlineAudio;
-use super::responding::{Responding, ResponseMeters};
+use super::project::{RESPONSE_FAILED, code_of};
+use super::responding::{FailedStage, Responding, ResponseMeters};
 use super::transcription_task::{INPUT_PIECES, TranscriptionInput, TranscriptionTask};
 use super::voice::{Packing, Voice};
 use antiphon_dialog::{Action, Modality, Notice, OutputChange, ResponseStatus, ResponseWork, StopReason, UtteranceEnd};
@@ -202,6 +203,7 @@ impl Actor {
 
     fn stop_response(&mut self, id: &ResponseId) {
         self.speaking.remove(id);
+        self.failed_in.remove(id);
         self.drop_audio(id);
     }
 
@@ -347,6 +349,11 @@ impl Actor {
                     ResponseStatus::Failed(_) => Outcome::Failed,
                 };
                 metrics.response(outcome);
+                let stage = self.failed_in.remove(&view.id);
+                if let ResponseStatus::Failed(failure) = &view.status {
+                    let stage = stage.map_or("none", FailedStage::as_str);
+                    metrics.failed_response(code_of(failure, RESPONSE_FAILED), stage);
+                }
                 if let Some(usage) = &view.usage {
                     self.limits.response_done(usage);
                 }

@@ -22,7 +22,7 @@ pub(super) const TRANSCRIPTION_FAILED: &str = "transcription_failed";
 /// Code of a response that failed because the client has used up a limit.
 const LIMITED: &str = "rate_limit_exceeded";
 /// Code of a response that failed.
-const RESPONSE_FAILED: &str = "response_failed";
+pub(super) const RESPONSE_FAILED: &str = "response_failed";
 
 /// The only part of the hub's messages.
 const PART: u32 = 0;

@@ -44,6 +44,25 @@ pub(super) enum Product {
     Filler(FillerSpeech),
     /// Which worker speaks the first chunk; again where another one goes on with it.
     Served(ResponseId, Served),
+    /// Which stage a response fails in; its end follows.
+    FailedIn(ResponseId, FailedStage),
+}
+
+/// The stage that a response failed in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum FailedStage {
+    Llm,
+    Tts,
+}
+
+impl FailedStage {
+    /// Its name in metrics.
+    pub(super) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Llm => "llm",
+            Self::Tts => "tts",
+        }
+    }
 }
 
 /// Products of a speculative response that wait for its release: a first chunk's audio in pieces of 40 ms and more.
@@ -66,7 +85,7 @@ struct Discarded;
 /// Why a response's work ends early: the actor has gone, a stage failed, or all was said that may be said.
 enum Stop {
     Gone,
-    Failed(Failure),
+    Failed(FailedStage, Failure),
     TooLong,
 }
 
@@ -180,11 +199,15 @@ impl Responding {
             }
         };
         let outcome = match result {
-            Ok(ending) => ending,
-            Err(Stop::Failed(failure)) => Err(failure),
+            Ok(ending) => ending.map_err(|failure| (FailedStage::Llm, failure)),
+            Err(Stop::Failed(stage, failure)) => Err((stage, failure)),
             Err(Stop::TooLong) => Ok((Finish::Length, None)),
             Err(Stop::Gone) => return,
         };
+        if let Err((stage, _)) = &outcome {
+            let _ = self.product(Product::FailedIn(self.id(), *stage)).await;
+        }
+        let outcome = outcome.map_err(|(_, failure)| failure);
         let _ = self.send(Event::ResponseFinished { response: self.id(), outcome }).await;
     }
 
@@ -207,7 +230,9 @@ impl Responding {
                     self.say_rest(&mut voice, &mut milestones).await?;
                     return Ok(Err(failures::broke_off(&error, self.sees_causes)));
                 }
-                Err(error) => return Err(Stop::Failed(failures::model_failed(&error, self.sees_causes))),
+                Err(error) => {
+                    return Err(Stop::Failed(FailedStage::Llm, failures::model_failed(&error, self.sees_causes)));
+                }
             };
             if std::mem::take(&mut milestones.first_token) {
                 self.mark(Milestone::FirstToken).await?;
@@ -249,14 +274,14 @@ impl Responding {
                     self.mark(Milestone::LastToken).await?;
                     let is_whole = matches!(finish, Finish::Stop | Finish::ToolCalls);
                     if is_whole && !has_said && !has_called {
-                        return Err(Stop::Failed(failures::said_nothing()));
+                        return Err(Stop::Failed(FailedStage::Llm, failures::said_nothing()));
                     }
                     self.say_rest(&mut voice, &mut milestones).await?;
                     return Ok(Ok((finish, usage)));
                 }
             }
         }
-        Err(Stop::Failed("the language model stopped in the middle of its answer".into()))
+        Err(Stop::Failed(FailedStage::Llm, "the language model stopped in the middle of its answer".into()))
     }
 
     /// Hands the words that are still gathered to the voice.
@@ -372,7 +397,7 @@ impl Responding {
                     let speech = speech
                         .take()
                         .or_else(|| self.text_speech(passage, hop.take()))
-                        .ok_or_else(|| Stop::Failed("the voice engine takes no more words".into()))?;
+                        .ok_or_else(|| Stop::Failed(FailedStage::Tts, "the voice engine takes no more words".into()))?;
                     let TextSpeech { words, speech } = speech;
                     let unspoken = Unspoken::default();
                     let feed = feed(first, &mut inputs, words, &unspoken, &mut voice_opens, &mut n_words);
@@ -418,7 +443,7 @@ impl Responding {
     }
 
     fn voice_failed(&self, error: &TtsError) -> Stop {
-        Stop::Failed(failures::voice_failed(error, self.sees_causes))
+        Stop::Failed(FailedStage::Tts, failures::voice_failed(error, self.sees_causes))
     }
 
     async fn send_text(&self, text: String) -> Result<(), Stop> {
@@ -487,7 +512,7 @@ async fn feed(
         if !spoken.is_empty() {
             *n_words += 1;
             // An engine that fails says so in its speech.
-            let ended = |_| Stop::Failed("the voice engine stopped in the middle of the text".into());
+            let ended = |_| Stop::Failed(FailedStage::Tts, "the voice engine stopped in the middle of the text".into());
             words.send(spoken).await.map_err(ended)?;
         }
         next = inputs.recv().await;

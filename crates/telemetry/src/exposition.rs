@@ -41,6 +41,11 @@ impl Exposition {
         self.family("counter", name, help, label, values);
     }
 
+    /// A counter of seconds without labels.
+    pub fn seconds(&mut self, name: &str, help: &str, value: f64) {
+        self.family("counter", name, help, "", &[("", value)]);
+    }
+
     /// The text.
     pub fn into_text(self) -> String {
         self.0

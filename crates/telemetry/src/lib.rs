@@ -83,6 +83,9 @@ impl Metrics {
         for stage in ["stt", "tts"] {
             let _ = compute(&recorder, [("stage", stage), ("kind", "cpu"), ("waste", "none")]);
         }
+        for stage in ["llm", "tts", "none"] {
+            let _ = failed_responses(&recorder, "response_failed", stage);
+        }
         for endpoint in Endpoint::ALL {
             for outcome in names::REQUEST_OUTCOMES {
                 let _ = requests(&recorder, endpoint, outcome);
@@ -143,6 +146,12 @@ impl Metrics {
     pub fn error(&self, code: &'static str) {
         labelled(&self.0.recorder, names::ERRORS, "code", code).increment(1);
         count(&self.0.counted.errors);
+    }
+
+    /// Records a failed response, whose error its client reads in it. `code` as in [`Self::error`]; `stage` is llm, tts or none.
+    pub fn failed_response(&self, code: &'static str, stage: &'static str) {
+        failed_responses(&self.0.recorder, code, stage).increment(1);
+        self.error(code);
     }
 
     /// Records the latency of a stage.
@@ -241,10 +250,11 @@ impl Metrics {
         gauge(&self.0.recorder, names::QUEUE_DEPTH, ("queue", queue.into())).set(depth as f64);
     }
 
-    /// Sets the memory in use on graphics card `n`, in bytes, and its utilization from 0 to 1, if reported.
-    pub fn gpu(&self, n: usize, memory_bytes: u64, utilization: Option<f64>) {
-        gauge(&self.0.recorder, names::GPU_MEMORY, ("gpu", n.to_string())).set(memory_bytes as f64);
-        if let Some(ratio) = utilization {
+    /// Sets the memory of graphics card `n`, and its utilization, if reported.
+    pub fn gpu(&self, n: usize, card: &gpu::Card) {
+        gauge(&self.0.recorder, names::GPU_MEMORY, ("gpu", n.to_string())).set(card.memory_bytes as f64);
+        gauge(&self.0.recorder, names::GPU_MEMORY_TOTAL, ("gpu", n.to_string())).set(card.memory_total_bytes as f64);
+        if let Some(ratio) = card.utilization.map(|percent| f64::from(percent) / 100.0) {
             gauge(&self.0.recorder, names::GPU_UTILIZATION, ("gpu", n.to_string())).set(ratio);
         }
     }
@@ -288,6 +298,14 @@ fn labelled(recorder: &PrometheusRecorder, name: &'static str, label: &'static s
 fn gauge(recorder: &PrometheusRecorder, name: &'static str, (label, value): (&'static str, String)) -> Gauge {
     let key = Key::from_parts(KeyName::from_const_str(name), vec![Label::new(label, value)]);
     recorder.register_gauge(&key, &METADATA)
+}
+
+fn failed_responses(recorder: &PrometheusRecorder, code: &'static str, stage: &'static str) -> Counter {
+    let labels = [("code", code), ("stage", stage)].map(|(name, value)| Label::from_static_parts(name, value));
+    recorder.register_counter(
+        &Key::from_parts(KeyName::from_const_str(names::FAILED_RESPONSES), labels.to_vec()),
+        &METADATA,
+    )
 }
 
 fn requests(recorder: &PrometheusRecorder, endpoint: Endpoint, outcome: &'static str) -> Counter {

@@ -8,6 +8,7 @@ pub(super) const SESSIONS_REJECTED: &str = "antiphon_sessions_rejected_total";
 pub(super) const TURNS: &str = "antiphon_turns_total";
 pub(super) const RESPONSES: &str = "antiphon_responses_total";
 pub(super) const ERRORS: &str = "antiphon_errors_total";
+pub(super) const FAILED_RESPONSES: &str = "antiphon_failed_responses_total";
 pub(super) const LATENCY: &str = "antiphon_latency_seconds";
 pub(super) const BARGE_INS: &str = "antiphon_barge_ins_total";
 pub(super) const HELD: &str = "antiphon_held_total";
@@ -23,6 +24,7 @@ pub(super) const REQUESTS: &str = "voice_requests_total";
 pub(super) const REQUEST_DURATION: &str = "voice_request_duration_seconds";
 pub(super) const QUEUE_DEPTH: &str = "voice_queue_depth";
 pub(super) const GPU_MEMORY: &str = "voice_gpu_memory_bytes";
+pub(super) const GPU_MEMORY_TOTAL: &str = "voice_gpu_memory_total_bytes";
 pub(super) const GPU_UTILIZATION: &str = "voice_gpu_utilization_ratio";
 pub(super) const TTS_SLOTS: &str = "antiphon_tts_slots";
 pub(super) const TTS_SLOTS_IN_USE: &str = "antiphon_tts_slots_in_use";
@@ -40,6 +42,7 @@ pub(super) fn describe(recorder: &dyn Recorder) {
     counter(REQUESTS, "Speech API requests, by endpoint and outcome.");
     gauge(QUEUE_DEPTH, "Queue depth, by queue.");
     gauge(GPU_MEMORY, "Memory in use on a graphics card.");
+    gauge(GPU_MEMORY_TOTAL, "Memory of a graphics card.");
     gauge(GPU_UTILIZATION, "GPU utilization, 0 to 1.");
     recorder.describe_histogram(
         REQUEST_DURATION.into(),
@@ -50,7 +53,8 @@ pub(super) fn describe(recorder: &dyn Recorder) {
     counter(SESSIONS_REJECTED, "Sessions rejected because the server was full.");
     counter(TURNS, "User turns ended.");
     counter(RESPONSES, "Responses ended, by outcome.");
-    counter(ERRORS, "Errors reported to clients, by code.");
+    counter(ERRORS, "Errors reported to clients, failed responses included, by code.");
+    counter(FAILED_RESPONSES, "Failed responses, by code and stage.");
     counter(BARGE_INS, "Responses stopped by speech.");
     counter(BACKCHANNELS, "Backchannels and sounds without words that a response went on after.");
     counter(HELD, "Responses paused because speech may have started.");

@@ -57,7 +57,7 @@ async fn taken(setting: &str, address: &str) -> Finding {
         return Finding::warn(
             "ports",
             format!("{setting}: a hub listens on {address} already{by}"),
-            "Nothing, if that is yours. Another one needs another port: --listen.",
+            format!("Nothing, if that is yours. Another one needs another port: {setting}."),
         );
     }
     Finding::fail(

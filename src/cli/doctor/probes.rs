@@ -225,7 +225,7 @@ pub(super) async fn onnx(config: Arc<Config>) -> Vec<Finding> {
             Err(error) => Finding::warn(
                 "onnx runtime",
                 with_causes(&error),
-                "make onnxruntime, or set onnx.library. Without it there are no neural voices and no Silero.",
+                "make onnxruntime, or set onnx.runtime. Without it there are no neural voices and no Silero.",
             ),
         }]
     })

@@ -135,7 +135,7 @@ impl Telephony {
     pub(in crate::server) async fn open(config: &TelephonyConfig) -> std::io::Result<(Self, Option<TcpListener>)> {
         let token = secret::read(&config.twilio_auth_token_env).map_err(std::io::Error::other)?;
         let address = config.audiosocket_listen.as_str();
-        let audiosocket = if address.is_empty() { None } else { Some(TcpListener::bind(address).await?) };
+        let audiosocket = if address.is_empty() { None } else { Some(listen(address).await?) };
         if audiosocket.is_some() {
             tracing::info!("listening for AudioSocket on {address}");
         }
@@ -172,6 +172,14 @@ impl Telephony {
         let permit = self.starting.clone().try_acquire_owned().ok()?;
         Some(Starting::WebSocket { _permit: permit, _share: share })
     }
+}
+
+/// The listener for AudioSocket.
+async fn listen(address: &str) -> std::io::Result<TcpListener> {
+    TcpListener::bind(address).await.map_err(|error| {
+        let message = format!("AudioSocket cannot listen on {address} (telephony.audiosocket_listen): {error}");
+        std::io::Error::new(error.kind(), message)
+    })
 }
 
 /// A name of a route as it is compared: providers write numbers with and without `+`, UUIDs in either case.
@@ -316,7 +324,7 @@ pub(in crate::server) async fn voice(
     if let Err(response) = authenticate(&app, (client, VOICE_ROUTE), &headers, token.as_deref(), Some(signed)).await {
         return *response;
     }
-    let twiml = if app.has_place() && app.lacks().is_none() {
+    let twiml = if app.lacks().or_else(|| app.lacks_room()).is_none() {
         let base = public_url(&app, client, &headers);
         let base = base.replacen("http", "ws", 1);
         let token = token.map(|token| format!("/{}", percent_encoded(&token))).unwrap_or_default();

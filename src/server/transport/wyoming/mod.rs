@@ -125,7 +125,7 @@ impl Wyoming {
 }
 
 /// The key that requests are charged to; `None` if the hub has no keys.
-fn owner(keys: &Keys, name: &str) -> Result<Option<antiphon_types::KeyId>, &'static str> {
+pub(in crate::server) fn owner(keys: &Keys, name: &str) -> Result<Option<antiphon_types::KeyId>, &'static str> {
     if name.is_empty() {
         return if keys.are_on() { Err("wyoming.key names no API key, and this hub requires one") } else { Ok(None) };
     }
