@@ -154,11 +154,11 @@ test('attributes and properties are what the session gets, moved or not, and the
   assert.deepEqual(link, ['off', null]);
   await close();
   const other = await open(t, '/one?nokey', { refuse: true, url: elsewhere.url });
-  const said = [];
-  other.page.on('console', (message) => said.push(message.text()));
+  const names = (text) => text.includes('server.allowed_origins') && text.includes(elsewhere.url);
+  const said = other.page.waitForEvent('console', { predicate: (message) => names(message.text()) });
   await other.page.evaluate(() => (document.querySelector('antiphon-voice').key = 'sk-any'));
   await other.until('that it may not connect', (seen) => seen.some(({ kind, detail }) => kind === 'error' && detail.problem.kind === 'origin'));
-  assert.ok(said.some((text) => text.includes('server.allowed_origins') && text.includes(elsewhere.url)), JSON.stringify(said));
+  await said;
 });
 
 test('the screen stays on while the microphone is, and no longer', async (t) => {
