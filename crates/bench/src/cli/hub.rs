@@ -238,7 +238,7 @@ impl HubArgs {
 
 async fn listen() -> Result<TcpListener, CliError> {
     let listener = TcpListener::bind("127.0.0.1:0").await;
-    listener.map_err(|source| CliError::Listen { address: "127.0.0.1:0".into(), source })
+    listener.map_err(|source| CliError::Listen { setting: "server.listen", address: "127.0.0.1:0".into(), source })
 }
 
 /// Prints the address and serves until SIGTERM; if `with_stdin`, until the standard input ends.
