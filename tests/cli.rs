@@ -57,7 +57,7 @@ fn config_check_finds_what_serve_refuses_to_start_with() {
     let (file, below) = (file.to_str().expect("Unicode"), format!("{}/below", file.display()));
     let cases: [(&[(&str, &str)], &str); 15] = [
         (&[("ANTIPHON_SERVER__API_KEYS_FILE", "nowhere.keys")], "nowhere.keys cannot be read"),
-        (&[("ANTIPHON_API_KEYS", "short")], "environment variable ANTIPHON_API_KEYS, key 1"),
+        (&[("ANTIPHON_API_KEYS", "good-key-1234567 \u{e9}t\u{e9}")], "environment variable ANTIPHON_API_KEYS, key 2"),
         (&[("ANTIPHON_SERVER__LISTEN", "0.0.0.0:0")], "refusing to listen on 0.0.0.0:0 without keys"),
         (&[("ANTIPHON_SERVER__LISTEN", "192.0.2.1:8080")], "server.listen: cannot listen on 192.0.2.1:8080"),
         (&[("ANTIPHON_SERVER__TLS_CERT", file)], "server.tls_cert and server.tls_key belong together"),

@@ -27,7 +27,8 @@ fn documented() -> BTreeSet<String> {
 
 /// The metric names in a text, in the form of the hub's `# TYPE` lines.
 fn metrics_in(text: &str) -> BTreeSet<String> {
-    let words = text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
+    // The names of recording rules have colons.
+    let words = text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_' || c == ':'));
     let is_metric = |word: &&str| ["antiphon_", "voice_", "process_"].iter().any(|prefix| word.starts_with(prefix));
     let names = words.filter(|word| is_metric(word) && !NO_METRICS.contains(word));
     names.map(|name| name.strip_suffix("_bucket").unwrap_or(name).to_owned()).collect()

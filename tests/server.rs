@@ -88,7 +88,11 @@ async fn json_and_metrics_are_compressed_for_those_who_accept_it() {
         let encoding = response.headers().get("content-encoding").map(|value| value.to_str().expect("text").to_owned());
         (encoding, response.bytes().await.expect("a body").len())
     };
-    for path in ["/metrics", "/api/state", "/api/models"] {
+    let mut socket = hub.connect("").await;
+    for words in ["one", "two", "three"] {
+        socket.ask(words).await;
+    }
+    for path in ["/metrics", "/api/turns"] {
         let (plain, length) = asked(path, "identity").await;
         let (packed, shorter) = asked(path, "gzip").await;
         assert_eq!((plain, packed.as_deref()), (None, Some("gzip")), "{path}");

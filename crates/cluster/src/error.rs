@@ -99,6 +99,21 @@ pub enum ClusterError {
         /// The model's name.
         model: String,
     },
+    /// A stage would have two models.
+    #[error(
+        "the worker {other:?} serves {model:?} of stage {stage}, this one would serve {own:?}: the stage has one model for all, \
+         else it would depend on the worker which one answers. Serve {model:?} (is it pulled here?), or stop the workers that do"
+    )]
+    SecondModel {
+        /// The other worker.
+        other: String,
+        /// The stage.
+        stage: crate::Stage,
+        /// The model of this worker.
+        own: String,
+        /// The model of the other.
+        model: String,
+    },
     /// Another protocol.
     #[error("the worker {other:?} speaks protocol {found}, this program {own}: update the older one of them")]
     Protocol {
@@ -228,6 +243,7 @@ impl ClusterError {
             Self::Setting { .. }
             | Self::NameTaken { .. }
             | Self::OtherModel { .. }
+            | Self::SecondModel { .. }
             | Self::Protocol { .. }
             | Self::Permission { .. }
             | Self::NoJetStream { .. }

@@ -46,6 +46,8 @@ struct Stages {
     tts: Option<Arc<dyn Tts>>,
     turn: Option<FakeTurnModel>,
     fingerprint: &'static str,
+    /// The name of the models; empty: "fake".
+    model: &'static str,
 }
 
 impl Stages {
@@ -55,6 +57,7 @@ impl Stages {
             tts: Some(Arc::new(FakeTts::default())),
             turn: Some(FakeTurnModel::says(0.75)),
             fingerprint: "f",
+            model: "",
         }
     }
 
@@ -66,7 +69,7 @@ impl Stages {
         let stage = |engine| WorkerStage {
             engine,
             engine_name: "fake".into(),
-            model: "fake".into(),
+            model: if self.model.is_empty() { "fake" } else { self.model }.into(),
             fingerprint: self.fingerprint.into(),
         };
         let stt = self.stt.map(|engine| stage(StageEngine::Stt(Arc::new(engine), None)));
@@ -577,6 +580,11 @@ async fn what_cannot_work_is_said_at_the_start() {
     let other = Stages { fingerprint: "g", ..Stages::all() };
     let said = says(config(vec![server.url()]), "v", other).await;
     assert!(said.contains("the worker \"w\" serves another model under the name \"fake\" of stage stt"), "{said}");
+    let other = Stages { model: "other", ..Stages::all() };
+    let said = says(config(vec![server.url()]), "v", other.clone()).await;
+    assert!(said.contains("serves \"fake\" of stage stt, this one would serve \"other\""), "{said}");
+    let voices = Stages { stt: None, turn: None, ..other };
+    let _voices = Worker::start(&server.url(), "voices", voices).await.expect("voices name their model");
 
     let config = ClusterConfig { credentials: "nowhere.creds".into(), ..config(vec![server.url()]) };
     let said = says(config, "v", Stages::all()).await;

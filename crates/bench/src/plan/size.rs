@@ -28,6 +28,10 @@ const NATS_SERVERS: usize = 3;
 const MAX_WORKERS: usize = 1_024;
 const MAX_HUBS: usize = 256;
 
+/// Sessions that are sized at once. More are divided into equal parts, each of which gets machines of its own: beyond this many a
+/// larger part saves nothing, and the queueing model would take minutes.
+const MAX_SESSIONS: f64 = 50_000.0;
+
 /// Gain, in milliseconds, below which more instances do not help.
 const NO_GAIN_MS: f64 = 0.2;
 
@@ -133,6 +137,11 @@ pub struct StageSize {
 /// A machine is too small for one instance, or for one session.
 pub fn size(profile: &Profile, demand: &Demand) -> Result<Sized, PlanError> {
     let sessions = (demand.users as f64 * demand.peak).ceil().max(1.0);
+    let parts = (sessions / MAX_SESSIONS).ceil() as usize;
+    if parts > 1 {
+        let users = demand.users.div_ceil(parts as u64);
+        return Ok(size(profile, &Demand { users, ..*demand })?.times(parts));
+    }
     let talking = (sessions * profile.conversation.talking_share).ceil();
     let needed = instances(profile, demand, talking);
     let (needed, verdict) = match needed {
@@ -173,6 +182,31 @@ pub fn size(profile: &Profile, demand: &Demand) -> Result<Sized, PlanError> {
         up_mbit_s: sessions * profile.hub.up_kbit_s / 1e3,
         down_mbit_s: sessions * share_of_replies * profile.hub.down_kbit_s / 1e3,
     })
+}
+
+impl Sized {
+    /// So many of it, beside one another.
+    fn times(mut self, parts: usize) -> Self {
+        let factor = parts as f64;
+        self.sessions *= parts as u64;
+        self.talking *= parts as u64;
+        self.turns_per_second *= factor;
+        self.hubs.hubs *= parts;
+        self.hubs.spare *= parts;
+        for stage in &mut self.stages {
+            stage.requests_per_second *= factor;
+            stage.instances = stage.instances.map(|n| n * parts);
+            stage.machines *= parts;
+            stage.spare *= parts;
+            stage.accelerators *= factor;
+        }
+        self.nats_servers *= parts;
+        self.nats_cores *= factor;
+        self.clusters *= parts;
+        self.up_mbit_s *= factor;
+        self.down_mbit_s *= factor;
+        self
+    }
 }
 
 struct Infeasible {

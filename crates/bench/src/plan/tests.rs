@@ -45,6 +45,21 @@ fn a_tighter_objective_never_takes_fewer_machines() {
 }
 
 #[test]
+fn a_billion_users_are_so_many_equal_parts() {
+    // Without the search for more instances, which takes seconds for a part of this size.
+    let of = |users: u64| planned("gpu", demand(users, 400.0)).sized;
+    let one = of(500_000);
+    let all = of(1_000_000_000);
+    assert_eq!((one.sessions, all.sessions), (50_000, 100_000_000));
+    assert_eq!(all.hubs.hubs, 2_000 * one.hubs.hubs);
+    assert_eq!(all.hubs.max_sessions, one.hubs.max_sessions);
+    for (one, all) in one.stages.iter().zip(&all.stages) {
+        assert_eq!((all.machines, all.spare), (2_000 * one.machines, 2_000 * one.spare), "{}", one.stage);
+    }
+    assert_eq!(all.clusters, 2_000 * one.clusters);
+}
+
+#[test]
 fn an_objective_that_cannot_be_kept_names_what_prevents_it() {
     let of = |plan: &CapacityPlan| match &plan.sized.verdict {
         Verdict::Infeasible { part, reason } => (*part, reason.clone()),

@@ -205,7 +205,7 @@ impl Directory {
         self.notify();
     }
 
-    /// Refuses a worker whose model has the name of another worker's and other files, for as long as that one takes requests.
+    /// Refuses a worker whose model does not go together with another worker's, for as long as that one takes requests.
     fn compare(&self, worker: &Worker) {
         let own = worker.advert().stages;
         let others = self
@@ -213,17 +213,22 @@ impl Directory {
             .into_iter()
             .filter(|other| other.id != worker.id && other.refused().is_none() && !other.advert().is_draining);
         let other = others.into_iter().find_map(|other| {
-            let model = other_model(&own, &other.advert().stages)?.model.clone();
-            Some((other, model))
+            let clash = model_clash(&own, &other.advert().stages)?;
+            Some((other, clash))
         });
         let mut state = worker.state();
         let was_refused = state.refused.is_some();
-        state.refused = other.map(|(other, model)| {
-            format!(
+        state.refused = other.map(|(other, clash)| match clash {
+            ModelClash::Files { model, .. } => format!(
                 "its files of the model {model:?} are not those of the worker {:?}: copy them from there, or serve them under \
                  another name",
                 other.name
-            )
+            ),
+            ModelClash::Models { stage, own, model } => format!(
+                "its model of the stage {stage} is {own:?}, that of the worker {:?} is {model:?}: the stage has one model for \
+                 all; serve {model:?}, or stop the workers that do",
+                other.name
+            ),
         });
         match &state.refused {
             Some(refused) if !was_refused => tracing::error!(worker = worker.name, "the worker is not used: {refused}"),
@@ -330,12 +335,28 @@ impl Directory {
     }
 }
 
-/// A model of `own` that `others` have under the same name in different files.
-pub(crate) fn other_model<'a>(own: &'a [StageLoad], others: &[StageLoad]) -> Option<&'a StageLoad> {
-    let differs = |own: &&StageLoad, other: &StageLoad| {
-        (own.stage, &own.model) == (other.stage, &other.model) && own.fingerprint != other.fingerprint
-    };
-    own.iter().find(|own| others.iter().any(|other| differs(own, other)))
+/// Two workers' models that do not go together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum ModelClash {
+    /// One name stands for different files.
+    Files { stage: Stage, model: String },
+    /// Requests of a stage name no model, and these are two.
+    Models { stage: Stage, own: String, model: String },
+}
+
+/// Why the models of `own` and `others` do not go together, if they do not. Voices name their model, so that text to speech may
+/// have several; what recognizes speech or judges turns must not depend on the worker that a request happens to reach.
+pub(crate) fn model_clash(own: &[StageLoad], others: &[StageLoad]) -> Option<ModelClash> {
+    let pairs = own.iter().flat_map(|own| others.iter().map(move |other| (own, other)));
+    pairs.filter(|(own, other)| own.stage == other.stage).find_map(|(own, other)| {
+        let stage = own.stage;
+        let model = other.model.clone();
+        match own.model == other.model {
+            true if own.fingerprint != other.fingerprint => Some(ModelClash::Files { stage, model }),
+            false if stage != Stage::Tts => Some(ModelClash::Models { stage, own: own.model.clone(), model }),
+            _ => None,
+        }
+    })
 }
 
 impl WorkerState {
@@ -619,6 +640,39 @@ mod tests {
         assert_eq!(directory.model_of_voice("bob").as_deref(), Some("n"));
         assert_eq!(directory.model_of_voice("anna").as_deref(), Some("m"));
         assert_eq!(directory.model_of_voice("alloy").as_deref(), Some("m"), "the first of equals");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_stage_whose_requests_name_no_model_has_one() {
+        let of = |worker: &str, stage, model: &str| {
+            let mut advert = with_model(worker, model, model);
+            advert.stages[0].stage = stage;
+            advert
+        };
+        for stage in [Stage::Stt, Stage::Turn] {
+            let directory = Directory::default();
+            let join = |advert: WorkerAdvert| {
+                let mut described = description(&advert.stages[0].model, &[]);
+                described.stages[0].stage = stage;
+                let (_, worker) = directory.advertised(advert, false);
+                let worker = worker.expect("known");
+                directory.described(&worker, described);
+                worker
+            };
+            let first = join(of("a", stage, "whisper"));
+            let other = join(of("b", stage, "sphinx"));
+            let refused = other.refused().expect("it has another model");
+            assert!(refused.contains("is \"sphinx\", that of the worker \"A\" is \"whisper\""), "{refused}");
+            assert_eq!(first.refused(), None);
+            for _ in 0..8 {
+                let picked = directory.pick(stage, &Wanted::default()).expect("a worker");
+                assert_eq!(picked.id, "a");
+            }
+            // The stage changes its model once the others take nothing more.
+            directory.advertised(WorkerAdvert { is_draining: true, ..of("a", stage, "whisper") }, false);
+            directory.advertised(of("b", stage, "sphinx"), false);
+            assert_eq!(other.refused(), None);
+        }
     }
 
     #[tokio::test(start_paused = true)]

@@ -23,7 +23,7 @@ pub use overview::{HubView, LostView, Overview, StageView, WorkerView};
 pub use ownership::{MAX_STATE_BYTES, Owned, OwnershipError, Release, Seen, SharedSessions};
 pub use peers::{Asked, MAX_REPLY_BYTES, PeerReply, Replier};
 
-pub(crate) use directory::other_model;
+pub(crate) use directory::{ModelClash, model_clash};
 
 use crate::exchange::{Delivery, Inboxes};
 use crate::flow::is_from_worker;

@@ -12,7 +12,7 @@ mod turn;
 use crate::exchange::{Delivery, Ended, Exchange, Inboxes};
 use crate::flow::is_from_hub;
 use crate::frame::{Frame, Kind};
-use crate::hub::{estimate, other_model};
+use crate::hub::{ModelClash, estimate, model_clash};
 use crate::link::Link;
 use crate::message::{
     Busy, Description, HubAdvert, Open, PROTOCOL, Request, Stage, StageDescription, StageLoad, WorkerAdvert, clock_ms,
@@ -300,7 +300,7 @@ impl Worker {
         }
     }
 
-    /// Checks that no other worker has this one's name, and none another model under the same name.
+    /// Checks that no other worker has this one's name, and none a model that does not go together with this one's.
     async fn look_around(&self, adverts: &mut Subscriber) -> Result<(), ClusterError> {
         let mut end = std::pin::pin!(sleep(LOOK_AROUND));
         let own: Vec<StageLoad> = self.stages.iter().map(ServedStage::load).collect();
@@ -322,9 +322,15 @@ impl Worker {
             if other.name == self.name {
                 return Err(ClusterError::NameTaken { name: other.name, incarnation: other.worker });
             }
-            if let Some(model) = other_model(&own, &other.stages) {
-                let (stage, model) = (model.stage, model.model.clone());
-                return Err(ClusterError::OtherModel { other: other.name, stage, model });
+            let other_name = other.name;
+            match model_clash(&own, &other.stages) {
+                None => {}
+                Some(ModelClash::Files { stage, model }) => {
+                    return Err(ClusterError::OtherModel { other: other_name, stage, model });
+                }
+                Some(ModelClash::Models { stage, own, model }) => {
+                    return Err(ClusterError::SecondModel { other: other_name, stage, own, model });
+                }
             }
         }
     }
