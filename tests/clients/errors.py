@@ -100,7 +100,7 @@ async def around_a_response(hub):
     # A client that counts what it was sent must not be refused: some end the session at any error.
     await hub.send({**cut, "audio_end_ms": n_bytes * 1000 // (2 * RATE)})
     check((await hub.until("conversation.item.truncated", "error")).type == "conversation.item.truncated", "the whole length")
-    voice = update(audio={"output": {"voice": "another"}}, instructions="dropped")
+    voice = update(audio={"output": {"voice": "marin"}}, instructions="dropped")
     await hub.refused(voice, "cannot_update_voice", "session.audio.output.voice", "Cannot update a conversation's voice")
     await hub.send(update())
     session = (await hub.until("session.updated")).session

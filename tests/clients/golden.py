@@ -7,7 +7,14 @@ from hub import check, run, validate
 
 GOLDEN = pathlib.Path(__file__).parents[2] / "crates/protocol/src/golden/server_events.jsonl"
 # Sent only to clients that opted into binary audio.
-EXTENSION = {"output_audio_buffer.held", "output_audio_buffer.resumed", "antiphon.timeline", "antiphon.backchannel"}
+EXTENSION = {
+    "output_audio_buffer.held",
+    "output_audio_buffer.resumed",
+    "antiphon.backchannel",
+    "antiphon.item.heard",
+    "antiphon.notice",
+    "antiphon.timeline",
+}
 
 
 async def program():
