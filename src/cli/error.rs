@@ -174,7 +174,10 @@ mod tests {
         let source = io::Error::from(io::ErrorKind::AddrInUse);
         let error = CliError::Listen { setting: "server.listen", address: "127.0.0.1:8080".into(), source };
         let said = with_causes(&error);
-        assert!(said.starts_with("cannot listen on 127.0.0.1:8080 (server.listen): another program does already"), "{said}");
+        assert!(
+            said.starts_with("cannot listen on 127.0.0.1:8080 (server.listen): another program does already"),
+            "{said}"
+        );
         let config = CliError::Config(ConfigError::Unreadable {
             path: "my.toml".into(),
             source: io::Error::other("no such file"),
