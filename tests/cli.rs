@@ -54,7 +54,8 @@ fn config_check_finds_what_serve_refuses_to_start_with() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("file");
     std::fs::write(&file, "x").expect("written");
-    let (file, below) = (file.to_str().expect("Unicode"), format!("{}/below", file.display()));
+    let below = format!("{}/below", file.display());
+    let file = file.to_str().expect("Unicode");
     let cases: [(&[(&str, &str)], &str); 15] = [
         (&[("ANTIPHON_SERVER__API_KEYS_FILE", "nowhere.keys")], "nowhere.keys cannot be read"),
         (&[("ANTIPHON_API_KEYS", "good-key-1234567 \u{e9}t\u{e9}")], "environment variable ANTIPHON_API_KEYS, key 2"),

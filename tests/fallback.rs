@@ -218,7 +218,8 @@ async fn the_turn_says_what_its_engines_cost() {
 
 #[tokio::test]
 async fn a_voice_that_fails_in_the_middle_of_an_answer_is_replaced_for_the_rest_of_it() {
-    let (primary, fallback) = (Server::new("primary"), Server::new("fallback"));
+    let primary = Server::new("primary");
+    let fallback = Server::new("fallback");
     primary.set(Manner::WorksOnce);
     let text = "One sentence is here. Another one follows it here. A third one comes behind. This is the last of them.";
     let voice = hub_voice(&config(&primary, Some(&fallback), 300));
@@ -350,7 +351,8 @@ async fn a_conversation_goes_on_when_its_upstreams_are_killed() {
 #[tokio::test]
 async fn servers_that_hang_or_trickle_are_left_after_the_first_turns() {
     for manner in [Manner::Hangs, Manner::Trickles] {
-        let (primary, fallback) = (Server::new("primary"), Server::new("fallback"));
+        let primary = Server::new("primary");
+        let fallback = Server::new("fallback");
         let hub = hub(config(&primary, Some(&fallback), 200)).await;
         let mut socket = hub.connect("").await;
         primary.set(manner);
@@ -374,7 +376,8 @@ async fn servers_that_hang_or_trickle_are_left_after_the_first_turns() {
 
 #[tokio::test]
 async fn an_overloaded_server_is_left_alone_for_as_long_as_it_asks() {
-    let (primary, fallback) = (Server::new("primary"), Server::new("fallback"));
+    let primary = Server::new("primary");
+    let fallback = Server::new("fallback");
     let hub = hub(config(&primary, Some(&fallback), 300)).await;
     let mut socket = hub.connect("").await;
     primary.set(Manner::Busy);
@@ -439,7 +442,8 @@ async fn a_server_without_a_fallback_that_fails_is_asked_no_more_until_it_works(
 #[tokio::test]
 async fn one_client_whose_requests_fail_keeps_no_other_away() {
     for with_fallback in [false, true] {
-        let (primary, fallback) = (Server::new("primary"), Server::new("fallback"));
+        let primary = Server::new("primary");
+        let fallback = Server::new("fallback");
         primary.set(Manner::FailsOnPoison);
         let config = config(&primary, with_fallback.then_some(&fallback), 0);
         let engines = assembly::build(&config).expect("the engines start");
@@ -477,7 +481,8 @@ async fn one_client_whose_requests_fail_keeps_no_other_away() {
 
 #[tokio::test]
 async fn sessions_of_one_address_keep_no_other_address_away() {
-    let (primary, fallback) = (Server::new("primary"), Server::new("fallback"));
+    let primary = Server::new("primary");
+    let fallback = Server::new("fallback");
     primary.set(Manner::FailsOnPoison);
     let config = config(&primary, Some(&fallback), 0);
     let engines = assembly::build(&config).expect("the engines start");

@@ -28,7 +28,7 @@ pub struct HealthArgs {
     /// Trust the certificates in this PEM file, and no others
     #[arg(long, value_name = "FILE", conflicts_with = "insecure")]
     ca_file: Option<PathBuf>,
-    /// Trust any certificate: whoever stands in between can answer
+    /// Trust any certificate: a program in between can answer
     #[arg(long)]
     insecure: bool,
     /// Whether it takes requests (/readyz) instead of whether it lives (/healthz)

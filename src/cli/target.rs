@@ -30,7 +30,7 @@ pub struct Access {
     /// Trust the certificates in this PEM file, and no others
     #[arg(long, value_name = "FILE", conflicts_with = "insecure")]
     ca_file: Option<PathBuf>,
-    /// Trust any certificate: whoever stands in between can listen
+    /// Trust any certificate: a program in between can listen
     #[arg(long)]
     insecure: bool,
 }
