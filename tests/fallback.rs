@@ -333,19 +333,21 @@ async fn a_conversation_goes_on_when_its_upstreams_are_killed() {
     }
     assert_eq!(hub.metric("antiphon_sessions_active "), 1.0);
     for stage in ["stt", "llm", "tts"] {
-        assert_eq!(breaker(&hub, stage).await, "open", "{stage}");
+        // After its first second the breaker lets a probe through.
+        assert_ne!(breaker(&hub, stage).await, "closed", "{stage}");
     }
     let (ready, body) = get(&hub, "/readyz").await;
     assert_eq!(ready, StatusCode::OK, "the fallback serves: {body}");
     let metrics = reqwest::get(format!("http://{}/metrics", hub.address)).await.expect("an answer");
     let metrics = metrics.text().await.expect("text");
     for line in [
-        r#"antiphon_breaker_state{stage="llm",engine="openai",role="primary"} 2"#,
         r#"antiphon_breaker_state{stage="llm",engine="openai",role="fallback"} 0"#,
         r#"antiphon_fallback_total{stage="llm",reason="brownout"} 0"#,
     ] {
         assert!(metrics.contains(line), "{line} in {metrics}");
     }
+    let closed = r#"antiphon_breaker_state{stage="llm",engine="openai",role="primary"} 0"#;
+    assert!(!metrics.contains(closed), "{metrics}");
 }
 
 #[tokio::test]

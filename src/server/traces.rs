@@ -40,8 +40,8 @@ pub(super) struct Traces(SpanExporter);
 
 impl Traces {
     /// An exporter to the collector at this base URL, such as `http://127.0.0.1:4318`. Does not connect yet. Headers,
-    /// including any key, come from `OTEL_EXPORTER_OTLP_HEADERS`. `hub`: the name by which the spans of several hubs are told
-    /// apart.
+    /// including any key, come from `OTEL_EXPORTER_OTLP_HEADERS`. `hub`: its name, which distinguishes the
+    /// spans of several hubs.
     pub(super) fn to(endpoint: &str, hub: &str) -> Result<Self, TracesError> {
         let wrong = |why: String| TracesError { endpoint: endpoint.into(), why };
         let url = format!("{}/v1/traces", endpoint.trim_end_matches('/'));
