@@ -123,7 +123,7 @@ impl Dialog {
     /// Makes a complete call an output of its response.
     fn make_call(&mut self, id: &ResponseId, complete: PendingCall) {
         let PendingCall { index, call: ToolCall { call_id, name, arguments } } = complete;
-        // Some models count their calls from the start in each answer; results are told apart by these ids.
+        // Some models count their calls from the start in each answer; these ids distinguish their results.
         let is_taken = call_id.is_empty() || self.history.has_call_id(&call_id);
         let call_id = if is_taken { self.ids.next("call") } else { call_id };
         let offer = self.responses[id].offers.get(&name).cloned();
