@@ -248,7 +248,7 @@ async fn cancelled_while_it_hangs(party: Party) {
 }
 
 async fn unheard(party: &Party) {
-    let mut socket = connect(&party).await;
+    let mut socket = connect(party).await;
     socket.send(append(speech())).await;
     let (failed, ()) = tokio::join!(socket.until("conversation.item.input_audio_transcription.failed"), party.beside());
     is_clear(failed.last().expect("failed"));
@@ -256,7 +256,7 @@ async fn unheard(party: &Party) {
 }
 
 async fn unanswered(party: &Party) {
-    let mut socket = connect(&party).await;
+    let mut socket = connect(party).await;
     socket.send(typed("Are you there?")).await;
     socket.send(json!({"type": "response.create"})).await;
     let (events, ()) = tokio::join!(socket.until("response.done"), party.beside());
