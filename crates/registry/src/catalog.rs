@@ -1,8 +1,10 @@
 //! The catalog of models: the built-in registry, and the entries of a user's registry file.
 
 use super::entry::{Raw, is_name};
+use super::install::OWN_ENTRY;
 use super::{Entry, ModelsConfig, RegistryError, Variant};
 use serde::Deserialize;
+use std::io::Read;
 use std::path::Path;
 use strsim::levenshtein;
 
@@ -11,6 +13,9 @@ pub const BUILT_IN: &str = include_str!("../../../models/registry.toml");
 
 /// Largest edit distance of a suggested name.
 const NEAR: usize = 3;
+
+/// The largest description of an imported model; a usual one has 1 kB.
+const MAX_OWN_ENTRY_BYTES: u64 = 64 << 10;
 
 /// Models by name.
 #[derive(Clone, Debug)]
@@ -33,9 +38,15 @@ struct File {
 }
 
 impl Catalog {
-    /// The built-in models, overridden by those of `models.registry`. Blocks while it reads one small file.
+    /// The built-in models and the imported ones, overridden by those of `models.registry`. Blocks while it reads a small file, and
+    /// one for each imported model. An imported model whose file is damaged is left out, and the log says so.
     pub fn load(config: &ModelsConfig) -> Result<Self, RegistryError> {
         let mut catalog = Self::read("the built-in registry", BUILT_IN)?;
+        for entry in imported(Path::new(&config.dir)) {
+            if catalog.0.iter().all(|known| known.name != entry.name) {
+                catalog.0.push(entry);
+            }
+        }
         if config.registry.is_empty() {
             return Ok(catalog);
         }
@@ -99,6 +110,32 @@ impl Catalog {
         let off = || names().map(|known| (levenshtein(known, name), known)).filter(|(n, _)| *n <= NEAR).min();
         part.or_else(|| off().map(|(_, known)| known)).map(str::to_owned)
     }
+}
+
+/// The entries of imported models, by the names of their folders.
+fn imported(dir: &Path) -> Vec<Entry> {
+    let mut folders: Vec<_> =
+        std::fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path()).collect();
+    folders.sort();
+    let mut entries = Vec::new();
+    for folder in folders {
+        let path = folder.join(OWN_ENTRY);
+        let Ok(file) = std::fs::File::open(&path) else { continue };
+        let mut text = String::new();
+        let read = file.take(MAX_OWN_ENTRY_BYTES).read_to_string(&mut text);
+        let read = read.map_err(|error| error.to_string());
+        let catalog = read.and_then(|_| Catalog::read("", &text).map_err(|error| error.to_string()));
+        match catalog {
+            Ok(Catalog(own)) if own.len() == 1 && folder.file_name().is_some_and(|name| *name == *own[0].name) => {
+                entries.extend(own);
+            }
+            Ok(_) => {
+                tracing::warn!(file = %path.display(), "an imported model is left out: its file describes another")
+            }
+            Err(error) => tracing::warn!(file = %path.display(), %error, "an imported model is left out"),
+        }
+    }
+    entries
 }
 
 impl<'a> Wanted<'a> {

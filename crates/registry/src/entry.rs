@@ -79,7 +79,7 @@ pub struct FileEntry {
     pub role: String,
     /// Path in the model's folder, with `/` as separator.
     pub path: String,
-    /// Download address.
+    /// Download address; empty: the model was imported.
     pub address: String,
     /// Exact size in bytes, if known.
     pub bytes: Option<u64>,
@@ -87,9 +87,16 @@ pub struct FileEntry {
     pub about_bytes: u64,
     /// Published checksum; `None` if there is none.
     pub sum: Option<Sum>,
+    /// Checksum of the same weights where `antiphon models import` converted them from another form.
+    pub converted: Option<Sum>,
 }
 
 impl FileEntry {
+    /// The checksums that the file may have; none where none is known.
+    pub(super) fn sums(&self) -> impl Iterator<Item = &Sum> {
+        self.sum.iter().chain(&self.converted)
+    }
+
     /// The fewest bytes that the file may have. One of which only the size in megabytes is registered has at least half of that, or
     /// any size where it is 1: smaller files are registered with 1.
     pub(super) fn least_bytes(&self) -> u64 {
@@ -141,6 +148,7 @@ pub(super) struct Raw {
     stage: Stage,
     family: String,
     title: String,
+    #[serde(default)]
     base: String,
     licence: String,
     languages: Vec<String>,
@@ -175,6 +183,7 @@ struct RawFile {
     about_mb: Option<u64>,
     sha256: Option<String>,
     sha1: Option<String>,
+    converted_sha256: Option<String>,
 }
 
 impl Raw {
@@ -183,7 +192,10 @@ impl Raw {
         if !is_name(&self.name) {
             return Err("a name is made of letters, digits and -._ and does not begin with one of these".into());
         }
-        if !(self.base.starts_with("https://") || self.base.starts_with("http://")) || !self.base.ends_with('/') {
+        let is_address =
+            (self.base.starts_with("https://") || self.base.starts_with("http://")) && self.base.ends_with('/');
+        // An imported model has none.
+        if !is_address && !self.base.is_empty() {
             return Err(format!("base = {:?}: write an address that ends in /", self.base));
         }
         if self.variant.is_empty() {
@@ -220,7 +232,8 @@ fn files(base: &str, raw: &[RawFile]) -> Result<Vec<FileEntry>, String> {
             return Err(wrong("`*` and `each` need one another"));
         }
         let sum = Sum::read(file.sha256.as_deref(), file.sha1.as_deref()).map_err(|why| wrong(&why))?;
-        if sum.is_some() && !file.each.is_empty() {
+        let converted = Sum::read(file.converted_sha256.as_deref(), None).map_err(|why| wrong(&why))?;
+        if (sum.is_some() || converted.is_some()) && !file.each.is_empty() {
             return Err(wrong("several files cannot have one checksum"));
         }
         let about_bytes = match (file.bytes, file.about_mb) {
@@ -234,12 +247,23 @@ fn files(base: &str, raw: &[RawFile]) -> Result<Vec<FileEntry>, String> {
         let names = if file.each.is_empty() { vec![String::new()] } else { file.each.clone() };
         for name in names {
             let path = file.path.replace('*', &name);
-            if !path.split('/').all(is_name) || path.ends_with(".part") || path == super::disk::RECEIPT {
+            if !path.split('/').all(is_name)
+                || path.ends_with(".part")
+                || [super::disk::RECEIPT, super::install::OWN_ENTRY].contains(&path.as_str())
+            {
                 return Err(format!("file {path:?}: a path is made of names with / between them"));
             }
-            let address = format!("{base}{}", from.replace('*', &name));
+            let address = if base.is_empty() { String::new() } else { format!("{base}{}", from.replace('*', &name)) };
             let role = file.role.clone();
-            files.push(FileEntry { role, path, address, bytes: file.bytes, about_bytes, sum: sum.clone() });
+            files.push(FileEntry {
+                role,
+                path,
+                address,
+                bytes: file.bytes,
+                about_bytes,
+                sum: sum.clone(),
+                converted: converted.clone(),
+            });
         }
     }
     Ok(files)

@@ -48,6 +48,17 @@ pub enum RegistryError {
         /// Description of the mismatch.
         why: String,
     },
+    /// A file that the operator brought is not what it should be.
+    #[error("{}: {why}", .path.display())]
+    Foreign {
+        /// The file or folder.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// The model came from the operator's files.
+    #[error("{0} was imported and has no address to pull it from: import it again with `antiphon models import`")]
+    Imported(String),
     /// Another process or request is downloading or removing the model.
     #[error("{0} is being pulled or removed already")]
     Busy(String),
@@ -159,6 +170,10 @@ impl RegistryError {
     /// Whether the network or the server failed, for which the command line exits with code 4 instead of 1.
     pub fn is_network(&self) -> bool {
         matches!(self, Self::Unreachable { .. } | Self::Refused { .. } | Self::SentAway { .. } | Self::BrokenOff { .. })
+    }
+
+    pub(super) fn foreign(path: &Path, why: String) -> Self {
+        Self::Foreign { path: path.to_owned(), why }
     }
 
     pub(super) fn disk(path: &Path, what: &'static str) -> impl FnOnce(io::Error) -> Self {

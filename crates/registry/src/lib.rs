@@ -1,13 +1,14 @@
 //! The model registry: which models exist, where their files are on disk, and how they are downloaded.
 //!
 //! `models/registry.toml`, built into the binary, lists the models ([`Catalog`]); [`locate`] finds a model's files on
-//! disk; [`pull`](pull()) downloads them. `engines` locates models; the command line and the server list and download
+//! disk; [`Puller`] downloads them; [`install()`] places files that an operator brings ([`Brought`]). `engines` locates models; the command line and the server list and download
 //! them. A model is a folder below `models.dir`. This crate never loads a model, has no engine-specific code, and
 //! downloads only on request.
 //!
 //! An incomplete download is never used: a file is written under a name that ends in `.part`, verified, and renamed
 //! once all files of its precision are complete. A model with a missing file counts as absent.
 
+mod brought;
 mod catalog;
 mod checksum;
 mod config;
@@ -16,16 +17,19 @@ mod download;
 mod entry;
 mod error;
 mod format;
+mod install;
 mod pull;
 #[cfg(test)]
 mod pull_host;
 #[cfg(test)]
 mod pull_tests;
 
+pub use brought::{Brought, BroughtFile};
 pub use catalog::{BUILT_IN, Catalog, Wanted};
 pub use checksum::Sum;
 pub use config::ModelsConfig;
 pub use disk::{Located, OnDisk, locate, on_disk, remove};
 pub use entry::{Entry, FileEntry, Stage, Variant};
 pub use error::RegistryError;
+pub use install::{Placed, install};
 pub use pull::{Phase, Progress, PullTimeouts, Puller};

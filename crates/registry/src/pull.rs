@@ -109,6 +109,9 @@ impl Puller {
         variant: &Variant,
         progress: &watch::Sender<Progress>,
     ) -> Result<(), RegistryError> {
+        if variant.files.iter().any(|file| file.address.is_empty()) {
+            return Err(RegistryError::Imported(entry.name.clone()));
+        }
         let _lock = Lock::take(&self.config, &entry.name)?;
         let folder = self.config.folder(&entry.name);
         // A pull that brings nothing leaves nothing, however it ends.
@@ -150,7 +153,8 @@ impl Puller {
         }
         let computed = hashed(path).await?;
         let found = Kept { bytes: computed.n_bytes(), sha256: computed.sha256() };
-        let as_published = file.sum.as_ref().map(|sum| computed.like(sum) == *sum);
+        let as_published =
+            file.sum.as_ref().map(|_| file.sums().any(|published| computed.like(published) == *published));
         let as_pulled = kept.map(|kept| *kept == found);
         let right_size = file.bytes.is_none_or(|bytes| bytes == found.bytes) && found.bytes > 0;
         let right_form =
@@ -276,7 +280,7 @@ impl<'a> ProgressReporter<'a> {
 }
 
 /// Removes the folder of a model, and those in it, where they are empty when it is dropped.
-struct EmptyFolders<'a>(&'a Path);
+pub(super) struct EmptyFolders<'a>(pub(super) &'a Path);
 
 impl Drop for EmptyFolders<'_> {
     fn drop(&mut self) {

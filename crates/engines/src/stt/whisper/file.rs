@@ -4,7 +4,7 @@
 //! the process. So header, vocabulary and every tensor's name, shape and length are held against `layout` and the
 //! file's own length here; weights are skipped. It takes milliseconds, reads about a megabyte and changes nothing.
 
-use super::layout::{ENGLISH_TOKENS, MAGIC, N_BINS, Sizes, Tensor};
+use super::layout::{MAGIC, N_BINS, Sizes, Tensor};
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, BufReader, Read};
@@ -83,28 +83,7 @@ fn header(reader: &mut Reader) -> Result<Sizes, FileError> {
         *number = reader.number("its header")?;
     }
     let sizes = Sizes::from_header(numbers).ok_or_else(|| FileError::Damaged("a size is negative".into()))?;
-    // Bounds well beyond the largest model (large: 1280 channels, 32 layers, 20 heads), so that no product overflows.
-    let bounds = [
-        ("n_vocab", sizes.n_vocab, ENGLISH_TOKENS..=60_000),
-        ("n_audio_ctx", sizes.n_audio_ctx, 64..=1_500),
-        ("n_audio_state", sizes.n_audio_state, 8..=8_192),
-        ("n_audio_head", sizes.n_audio_head, 1..=128),
-        ("n_audio_layer", sizes.n_audio_layer, 1..=128),
-        ("n_text_ctx", sizes.n_text_ctx, 32..=4_096),
-        ("n_text_head", sizes.n_text_head, 1..=128),
-        ("n_text_layer", sizes.n_text_layer, 1..=128),
-        ("n_mels", sizes.n_mels, 8..=512),
-    ];
-    for (name, value, bounds) in bounds {
-        if !bounds.contains(&value) {
-            let (from, to) = bounds.into_inner();
-            return Err(FileError::Damaged(format!("{name} is {value}, a Whisper model's is {from} to {to}")));
-        }
-    }
-    let n = sizes.n_audio_state;
-    if sizes.n_text_state != n || n % sizes.n_audio_head != 0 || n % sizes.n_text_head != 0 {
-        return Err(FileError::Damaged("its channels do not fit one another or its heads".into()));
-    }
+    sizes.check().map_err(FileError::Damaged)?;
     if sizes.matrices().is_none() {
         return Err(FileError::Damaged(format!("whisper.cpp knows no way {} of storing weights", sizes.ftype)));
     }

@@ -88,6 +88,33 @@ impl Sizes {
         [self.n_vocab, a, b, c, d, e, f, g, h, self.n_mels, self.ftype]
     }
 
+    /// Whether the dimensions are a Whisper's: within bounds well beyond the largest model (large: 1280 channels, 32 layers, 20
+    /// heads), so that no product overflows, and fitting one another. The error says which is not.
+    pub(super) fn check(&self) -> Result<(), String> {
+        let bounds = [
+            ("n_vocab", self.n_vocab, ENGLISH_TOKENS..=60_000),
+            ("n_audio_ctx", self.n_audio_ctx, 64..=1_500),
+            ("n_audio_state", self.n_audio_state, 8..=8_192),
+            ("n_audio_head", self.n_audio_head, 1..=128),
+            ("n_audio_layer", self.n_audio_layer, 1..=128),
+            ("n_text_ctx", self.n_text_ctx, 32..=4_096),
+            ("n_text_head", self.n_text_head, 1..=128),
+            ("n_text_layer", self.n_text_layer, 1..=128),
+            ("n_mels", self.n_mels, 8..=512),
+        ];
+        for (name, value, bounds) in bounds {
+            if !bounds.contains(&value) {
+                let (from, to) = bounds.into_inner();
+                return Err(format!("{name} is {value}, a Whisper model's is {from} to {to}"));
+            }
+        }
+        let n = self.n_audio_state;
+        if self.n_text_state != n || !n.is_multiple_of(self.n_audio_head) || !n.is_multiple_of(self.n_text_head) {
+            return Err("its channels do not fit one another or its heads".into());
+        }
+        Ok(())
+    }
+
     /// Whether whisper.cpp takes it for a model of several languages.
     pub(super) fn is_multilingual(&self) -> bool {
         self.n_vocab > ENGLISH_TOKENS

@@ -7,6 +7,8 @@
 //! was said at all. A file is checked (`file`) before whisper.cpp reads it. The engine never decides when speech ends.
 //! Nothing of an utterance is kept except whisper.cpp's working memory of its last decoding, which the next one overwrites.
 
+mod convert;
+mod ctranslate2;
 mod decoder;
 mod ffi;
 mod file;
@@ -20,6 +22,8 @@ mod share;
 mod stream;
 mod voiced;
 
+pub use convert::FasterWhisper;
+pub use ctranslate2::Ct2Error;
 pub use layout::Sizes;
 
 use super::SttConfig;

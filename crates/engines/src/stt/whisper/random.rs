@@ -58,7 +58,7 @@ fn write_tensor(out: &mut impl Write, tensor: &Tensor, noise: &mut Noise) -> io:
     out.write_all(&bytes)
 }
 
-fn number_to(out: &mut impl Write, number: usize) -> io::Result<()> {
+pub(super) fn number_to(out: &mut impl Write, number: usize) -> io::Result<()> {
     out.write_all(&i32::try_from(number).map_err(io::Error::other)?.to_le_bytes())
 }
 
