@@ -22,6 +22,7 @@ mod handover;
 mod heard;
 mod hub;
 mod hubs;
+mod import;
 mod judged;
 mod keys;
 mod languages;

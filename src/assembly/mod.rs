@@ -8,6 +8,8 @@ mod choose;
 mod error;
 mod factory;
 mod fallback;
+#[cfg(feature = "whisper")]
+pub mod import;
 mod manager;
 #[cfg(test)]
 mod manager_tests;

@@ -2,6 +2,8 @@
 
 use super::sound::SoundError;
 use crate::assembly::EnginesError;
+#[cfg(feature = "whisper")]
+use crate::assembly::import::ImportError;
 use crate::config::ConfigError;
 use crate::server::{KeysError, TlsError};
 use antiphon_cluster::ClusterError;
@@ -40,6 +42,10 @@ pub enum CliError {
     /// A model cannot be found, pulled or removed.
     #[error(transparent)]
     Registry(#[from] RegistryError),
+    /// Files cannot be imported as a model.
+    #[cfg(feature = "whisper")]
+    #[error(transparent)]
+    Import(#[from] ImportError),
     /// The server cannot listen on this address.
     #[error("cannot listen on {address} ({setting}){}", hint(setting, source))]
     Listen {
@@ -94,6 +100,12 @@ impl CliError {
             Self::Usage(_) | Self::Config(_) | Self::Keys(_) | Self::Tls(_) => 2,
             Self::Engines(_) | Self::Missing(_) => 3,
             Self::Registry(error) => registry_code(error),
+            #[cfg(feature = "whisper")]
+            Self::Import(ImportError::Registry(error)) => registry_code(error),
+            #[cfg(feature = "whisper")]
+            Self::Import(ImportError::Name(..) | ImportError::Several(_)) => 2,
+            #[cfg(feature = "whisper")]
+            Self::Import(ImportError::Unknown(_) | ImportError::Convert { .. }) => 1,
             Self::Cluster(error) => cluster_code(error),
             Self::Listen { .. } | Self::Unreachable(_) => 4,
             Self::Interrupted => 130,

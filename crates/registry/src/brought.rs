@@ -10,12 +10,13 @@ use flate2::read::GzDecoder;
 use std::fs::{File, TryLockError};
 use std::io::{self, BufWriter, Read, Write};
 use std::path::{Component, Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Bounds of what is opened: the largest registered model has 41 files and 3 GB.
 const MAX_FILES: usize = 10_000;
 const MAX_DEPTH: usize = 6;
 const MAX_BYTES: u64 = 64_000_000_000;
-/// Begins the name of each staging folder, and is followed by the number of a process.
+/// Begins the name of each staging folder, and is followed by the numbers of a process and of its imports.
 const STAGING: &str = ".import-";
 /// A file beside the staging folder that is locked while the import runs.
 const LOCK: &str = ".lock";
@@ -127,9 +128,10 @@ impl Brought {
         }
         for (whole, mut parts) in numbered {
             parts.sort_by_key(|(number, _)| *number);
-            let first = parts[0].0;
+            // Counted from 0 or 1.
+            let first = parts[0].0.min(1);
             if let Some((at, (number, _))) = parts.iter().enumerate().find(|(at, (number, _))| *number != first + at) {
-                let why = format!("is part {number}, and part {} is missing: name all packages", first + at);
+                let why = format!("is part {number}, and part {} is missing: name all packages at once", first + at);
                 return Err(RegistryError::foreign(&parts[at].1.path, why));
             }
             self.join(&whole, parts.into_iter().map(|(_, file)| file))?;
@@ -164,6 +166,9 @@ fn part_of(name: &str) -> Option<(&str, usize)> {
     Some((whole, number.parse().ok()?))
 }
 
+/// Staging folders that this process has made, for their names.
+static N_STAGED: AtomicU64 = AtomicU64::new(0);
+
 /// A folder below `models.dir` for files on their way.
 #[derive(Debug)]
 struct Staging {
@@ -176,11 +181,13 @@ impl Staging {
     fn create(dir: &Path) -> Result<Self, RegistryError> {
         std::fs::create_dir_all(dir).map_err(RegistryError::disk(dir, "the folder of models.dir cannot be created"))?;
         remove_abandoned(dir);
-        let folder = dir.join(format!("{STAGING}{}", std::process::id()));
+        let number = N_STAGED.fetch_add(1, Ordering::Relaxed);
+        let folder = dir.join(format!("{STAGING}{}-{number}", std::process::id()));
         std::fs::create_dir_all(&folder).map_err(RegistryError::disk(&folder, "cannot be created"))?;
         let path = folder.join(LOCK);
         let lock = File::create(&path).map_err(RegistryError::disk(&path, "cannot be written"))?;
-        lock.lock().map_err(RegistryError::disk(&path, "cannot be locked"))?;
+        // The file is new, so that nothing else holds the lock.
+        lock.try_lock().map_err(io::Error::from).map_err(RegistryError::disk(&path, "cannot be locked"))?;
         Ok(Self { folder, _lock: lock })
     }
 }
@@ -292,3 +299,7 @@ fn copy(from: &mut impl Read, to: &mut File, path: &Path, package: &Path) -> Res
         copied += n as u64;
     }
 }
+
+#[cfg(test)]
+#[path = "brought_tests.rs"]
+mod tests;

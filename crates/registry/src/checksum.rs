@@ -1,5 +1,6 @@
 //! Published checksums, and the checksums computed from files.
 
+use super::RegistryError;
 use sha1::Sha1;
 use sha2::Sha256;
 use std::fmt;
@@ -37,6 +38,12 @@ impl fmt::Display for Sum {
             Self::Sha1(digits) => write!(f, "SHA-1 {digits}"),
         }
     }
+}
+
+/// The SHA-256 of a file, 64 hex digits. Blocks while it reads the file.
+pub fn sha256(path: &Path) -> Result<String, RegistryError> {
+    let computed = Hasher::of_file(path).map_err(RegistryError::disk(path, "cannot be read"))?;
+    Ok(computed.sha256())
 }
 
 /// Computes both checksums of a stream: the published one is verified, and SHA-256 is stored in the receipt.

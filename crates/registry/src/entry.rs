@@ -97,6 +97,12 @@ impl FileEntry {
         self.sum.iter().chain(&self.converted)
     }
 
+    /// Whether a file of this size may be it.
+    pub fn fits(&self, bytes: u64) -> bool {
+        self.bytes
+            .map_or(bytes >= self.least_bytes() && bytes <= self.about_bytes.saturating_mul(2), |exact| exact == bytes)
+    }
+
     /// The fewest bytes that the file may have. One of which only the size in megabytes is registered has at least half of that, or
     /// any size where it is 1: smaller files are registered with 1.
     pub(super) fn least_bytes(&self) -> u64 {
@@ -109,6 +115,11 @@ impl FileEntry {
 }
 
 impl Entry {
+    /// Whether it came from an operator's files: none of its files has an address.
+    pub fn is_imported(&self) -> bool {
+        self.variants.iter().flat_map(|variant| &variant.files).all(|file| file.address.is_empty())
+    }
+
     /// The variant of this precision; the default variant if none is given.
     pub fn variant(&self, precision: Option<&str>) -> Option<&Variant> {
         match precision {

@@ -26,7 +26,7 @@ mod pull_tests;
 
 pub use brought::{Brought, BroughtFile};
 pub use catalog::{BUILT_IN, Catalog, Wanted};
-pub use checksum::Sum;
+pub use checksum::{Sum, sha256};
 pub use config::ModelsConfig;
 pub use disk::{Located, OnDisk, locate, on_disk, remove};
 pub use entry::{Entry, FileEntry, Stage, Variant};

@@ -1,5 +1,7 @@
-//! `antiphon models`: lists, downloads and removes models.
+//! `antiphon models`: lists, downloads, imports and removes models.
 
+#[cfg(feature = "whisper")]
+mod import;
 mod info;
 mod list;
 mod pull;
@@ -20,6 +22,7 @@ Examples:
   antiphon models pull whisper-base           better ears alone, 148 MB
   antiphon models pull kokoro:fp16            a model in a precision of your choice
   antiphon models pull piper-en_US-lessac-medium silero-vad
+  antiphon models import faster-whisper-small   a model that you have, from a folder or package
   antiphon models info kokoro                 files, sizes, checksums, licence, addresses
   antiphon models rm whisper-base")]
 pub enum ModelsCommand {
@@ -29,6 +32,9 @@ pub enum ModelsCommand {
     Info(info::InfoArgs),
     /// Fetch models; what broke off goes on where it was
     Pull(pull::PullArgs),
+    /// Take a model from a folder or package that you have
+    #[cfg(feature = "whisper")]
+    Import(import::ImportArgs),
     /// Take a model off the disk
     Rm(rm::RmArgs),
 }
@@ -38,6 +44,8 @@ pub(super) async fn run(command: ModelsCommand) -> Result<(), CliError> {
         ModelsCommand::List(args) => list::run(&args),
         ModelsCommand::Info(args) => info::run(&args),
         ModelsCommand::Pull(args) => pull::run(args).await,
+        #[cfg(feature = "whisper")]
+        ModelsCommand::Import(args) => import::run(args).await,
         ModelsCommand::Rm(args) => rm::run(&args),
     }
 }

@@ -35,6 +35,13 @@ pub(super) fn check(path: &Path) -> Result<Sizes, FileError> {
     Ok(sizes)
 }
 
+impl Sizes {
+    /// The dimensions of a complete file of whisper.cpp; the error says what is wrong with it. Blocks for milliseconds.
+    pub fn of_file(path: &Path) -> Result<Self, String> {
+        check(path).map_err(|error| error.to_string())
+    }
+}
+
 struct Reader {
     file: BufReader<File>,
     at: u64,

@@ -116,7 +116,7 @@ impl Sizes {
     }
 
     /// Whether whisper.cpp takes it for a model of several languages.
-    pub(super) fn is_multilingual(&self) -> bool {
+    pub fn is_multilingual(&self) -> bool {
         self.n_vocab > ENGLISH_TOKENS
     }
 
