@@ -14,6 +14,7 @@ export default defineConfig({
   resolve: {
     alias: [
       { find: /^@antiphon\/client$/, replacement: here('sdk/src/index.ts') },
+      { find: /^@antiphon\/client\/answer$/, replacement: here('sdk/src/answer.ts') },
       { find: /^@antiphon\/client\/worklets\.js/, replacement: here('sdk/src/audio/worklets.ts') },
     ],
   },

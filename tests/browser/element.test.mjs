@@ -1,6 +1,6 @@
 // `<antiphon-voice>` by one script tag from the hub, in pages of another origin: under strict policies, in a frame, twice in
-// one page, without a microphone, without a key. See `run.mjs` for what it needs. The hub is the test's own: it has a key and
-// lists the origin of the site that serves the pages.
+// one page, without a microphone, without a key. See `run.mjs` for what it needs; how answers are drawn is in
+// `element_answers.test.mjs`. The hub is the test's own: it has a key and lists the origin of the site that serves the pages.
 
 import assert from 'node:assert/strict';
 import { mkdtempSync, rmSync } from 'node:fs';

@@ -20,6 +20,12 @@ export class ScriptedHub {
   #server = null;
   #waiting = [];
   #sockets = new Set();
+  #pages;
+
+  /** `pages`: HTML by path, served beside the built page. */
+  constructor(pages = {}) {
+    this.#pages = pages;
+  }
 
   /** @returns the page's address */
   async start() {
@@ -46,6 +52,8 @@ export class ScriptedHub {
     const json = (body) => response.writeHead(200, { 'content-type': 'application/json' }).end(JSON.stringify(body));
     if (pathname === '/readyz') return json(READY);
     if (pathname === '/v1/audio/voices') return json({ voices: [], default: null });
+    const page = this.#pages[pathname];
+    if (page !== undefined) return response.writeHead(200, { 'content-type': 'text/html' }).end(page);
     const file = join(DIST, normalize(pathname === '/' ? 'index.html' : pathname));
     try {
       const body = await readFile(file);

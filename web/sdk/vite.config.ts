@@ -1,4 +1,4 @@
-// How the package is built: `dist/index.js`, `dist/element.js` on top of it, and beside them what is loaded when it is needed:
+// How the package is built: `dist/index.js`, `dist/answer.js`, `dist/element.js` on top of both, and beside them what is loaded when it is needed:
 // `bundled.js`, the worklets as a blob, which any bundler and any page can load, `webrtc.js` and what is rarely needed. `worklets.js` is the same code
 // as a file, for pages that forbid blobs.
 import { readFile } from 'node:fs/promises';
@@ -42,7 +42,7 @@ export default defineConfig(({ mode }) => {
   const isScript = mode === 'script';
   const lib: LibraryOptions = isScript
     ? { entry: here('src/element/script.ts'), name: 'antiphonVoice', formats: ['iife'], fileName: () => 'antiphon-voice.js' }
-    : { entry: { index: here('src/index.ts'), element: here('src/element/index.ts') }, formats: ['es'] };
+    : { entry: { index: here('src/index.ts'), answer: here('src/answer.ts'), element: here('src/element/index.ts') }, formats: ['es'] };
   return {
     root: here('.'),
     plugins: [worklets(!isScript)],

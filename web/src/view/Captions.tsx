@@ -65,10 +65,10 @@ const FAULT_WORDS: Record<NonNullable<UserCaption['fault']>, string> = {
 };
 
 /** Labels of a response that ended early. */
-const ENDED: Partial<Record<ReplyCaption['status'], { tag: string; title: string }>> = {
-  cut: { tag: 'interrupted', title: 'you interrupted' },
-  lost: { tag: 'connection lost', title: 'the connection was lost' },
-  failed: { tag: 'broke off', title: 'the answer broke off' },
+const ENDED: Partial<Record<ReplyCaption['status'], string>> = {
+  cut: 'interrupted',
+  lost: 'connection lost',
+  failed: 'broke off',
 };
 
 function UserLine({ caption, live }: { caption: UserCaption; live: boolean }) {
@@ -86,16 +86,16 @@ function UserLine({ caption, live }: { caption: UserCaption; live: boolean }) {
 
 function ReplyLine({ caption, showTimings }: { caption: ReplyCaption; showTimings: boolean }) {
   const { text, revealed, status } = caption;
-  const why = ENDED[status];
+  const label = ENDED[status];
   const isEmpty = status === 'done' && text.trim() === '';
   return (
     <li class={`line reply ${status}`} data-id={caption.id} aria-busy={status === 'coming'}>
       <span class="who">Antiphon</span>
       <div class="words">
-        <Answer text={text} revealed={revealed} fresh={status === 'coming'} unspoken={why && revealed < text.length ? why.title : null} />
+        <Answer text={text} revealed={revealed} status={status} />
         {status === 'coming' && text.slice(0, revealed).trim() === '' && <Dots />}
         {isEmpty && <em class="unclear">an answer without words</em>}
-        {why && <span class="tag">{why.tag}</span>}
+        {label && <span class="tag">{label}</span>}
         {showTimings && <Latency caption={caption} />}
       </div>
     </li>

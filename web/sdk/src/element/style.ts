@@ -64,6 +64,15 @@ svg { width: 1.5rem; height: 1.5rem; }
 .line { margin: 0 0 .4rem; overflow-wrap: anywhere; }
 .who { font-weight: 600; color: var(--you); }
 .reply .who { color: var(--reply); }
+.words { display: inline; }
+.answer > * { margin: .3rem 0 0; }
+ul, ol { padding-left: 1.4em; }
+.nested { margin-left: 1.2em; }
+.heading { font-weight: 600; }
+a { color: inherit; }
+code { font: .9em ui-monospace, monospace; }
+pre { overflow-x: auto; }
+.thought { color: var(--soft); white-space: pre-wrap; }
 .unspoken { color: var(--soft); text-decoration: line-through; }
 .notice { margin: 0; padding-left: .7rem; border-left: 3px solid var(--warn); font-size: .93em; overflow-wrap: anywhere; }
 .composer { display: flex; gap: .5rem; }

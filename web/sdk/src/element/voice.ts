@@ -6,6 +6,8 @@ import {
   type Caption, type Key, type Phase, type Problem, type ReplyCaption, type SessionSettings, type Tool, type Transport, type Voice,
   Conversation, followSoundStart, parts, phaseOf,
 } from '../index.js';
+import { answerOf } from '../answer.js';
+import { patch } from './answer.js';
 import { STYLE } from './style.js';
 import { NO_SOUND_YET, STATUS, isRetriable, wordsOf } from './words.js';
 
@@ -75,6 +77,8 @@ export class VoiceElement extends Base {
   readonly #said = new Map<string, string>();
   readonly #ended = new Set<string>();
   readonly #lines = new Map<string, HTMLElement>();
+  /** The captions as they were drawn last. */
+  readonly #drawn = new WeakMap<HTMLElement, Caption>();
   #frame = 0;
   readonly #panel = make('section', 'panel');
   readonly #talk = make('button', 'talk');
@@ -342,11 +346,12 @@ export class VoiceElement extends Base {
     }
     for (const caption of shown) {
       const line = this.#lines.get(caption.id) ?? newLine(caption);
+      if (this.#drawn.get(line) === caption) continue;
+      this.#drawn.set(line, caption);
       const { final } = detailOf(caption);
-      const { spoken, unspoken } = caption.role === 'user' ? { spoken: caption.text, unspoken: '' } : parts(caption);
-      const [, words, rest] = line.children as unknown as HTMLElement[];
-      if (words) setText(words, spoken || (final ? '(nothing understood)' : '…'));
-      if (rest) setText(rest, caption.role === 'assistant' && final ? unspoken : '');
+      const children = caption.role === 'user' ? [caption.text].filter(Boolean) : answerOf(caption);
+      const words = line.lastElementChild;
+      if (words) patch(words, children.length > 0 ? children : [final ? '(nothing understood)' : '…']);
       line.ariaBusy = String(!final);
       if (!this.#lines.has(caption.id)) box.append(line);
       this.#lines.set(caption.id, line);
@@ -374,10 +379,10 @@ function make<K extends keyof HTMLElementTagNameMap>(tag: K, name: string, part 
 }
 
 function newLine({ role }: Caption): HTMLElement {
-  const line = make('p', role === 'user' ? 'line user' : 'line reply', role === 'user' ? 'line user' : 'line reply');
+  const line = make('div', role === 'user' ? 'line user' : 'line reply', role === 'user' ? 'line user' : 'line reply');
   const who = make('span', 'who');
   who.textContent = role === 'user' ? 'You: ' : 'Assistant: ';
-  line.append(who, make('span', 'words'), make('span', 'unspoken'));
+  line.append(who, make('div', 'words'));
   return line;
 }
 

@@ -1,6 +1,6 @@
 // The markdown of answers, by the place of its pieces in the text.
 import { describe, expect, it } from 'vitest';
-import { type Piece, blocksOf } from '../src/state/markdown';
+import { type Piece, blocksOf } from '../src/state/markdown.js';
 
 const styleOf = ({ strong, em, code, href }: Piece) => [strong && 'strong', em && 'em', code && 'code', href && `-> ${href}`].filter(Boolean).join(' ');
 /** Each block as its kind and its lines; a styled piece is in brackets. */
