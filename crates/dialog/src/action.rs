@@ -275,6 +275,13 @@ pub enum Notice {
         /// How many tokens, estimated.
         tokens: u64,
     },
+    /// The model has said nothing yet, and may have to be loaded first.
+    ModelLoading {
+        /// The response that waits for it.
+        response: ResponseId,
+        /// How long the hub waits for its first words, all in all.
+        limit: Duration,
+    },
     /// Reply audio is withheld: the client pauses its playback.
     Held {
         /// The item that was sounding.

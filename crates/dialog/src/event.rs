@@ -74,6 +74,13 @@ pub enum Event {
         /// The text, as the model wrote it.
         text: String,
     },
+    /// The model has said nothing yet, and may have to be loaded first.
+    ModelLoading {
+        /// The response that waits for it.
+        response: ResponseId,
+        /// How long the hub waits for its first words, all in all.
+        limit: Duration,
+    },
     /// More of a tool call.
     ToolCall(ToolCallDelta),
     /// The text of a response so far was the model's thinking.

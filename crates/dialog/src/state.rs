@@ -146,6 +146,11 @@ impl Dialog {
             Event::Transcribed { item, result, language } => self.transcribed(&item, result, language),
             Event::Text { response, text } => self.text(&response, &text),
             Event::TextWithdrawn { response } => self.text_withdrawn(&response),
+            Event::ModelLoading { response, limit } => {
+                if self.responses.contains_key(&response) {
+                    self.notify(Notice::ModelLoading { response, limit });
+                }
+            }
             Event::ToolCall(delta) => self.tool_call(delta),
             Event::AudioGenerated { response, n } => self.audio_made(&response, n),
             Event::FillerStarted { response, text } => self.filler_started(&response, &text),

@@ -224,6 +224,10 @@ impl Runner {
             "unheard" => Event::Transcribed { item: self.item(first), result: Err(rest.into()), language: None },
             "text" => Event::Text { response: self.response(first), text: format!("{rest} ") },
             "withdrawn" => Event::TextWithdrawn { response: self.response(first) },
+            "loading" => {
+                let limit = Duration::from_secs(rest.parse().expect("seconds"));
+                Event::ModelLoading { response: self.response(first), limit }
+            }
             "made" => Event::AudioGenerated { response: self.response(first), n: at24(rest) },
             "fills" => Event::FillerStarted { response: self.response(first), text: rest.into() },
             "filled" => Event::FillerEnded { response: self.response(first) },
@@ -399,6 +403,9 @@ impl Runner {
             Notice::Released { item, .. } => format!("released {}", self.i(item)),
             Notice::Refused { reason: Refusal::ResponseActive(id), .. } => format!("refused: {} is active", self.r(id)),
             Notice::InputCut { response, tokens } => format!("input_cut {} {tokens}", self.r(response)),
+            Notice::ModelLoading { response, limit } => {
+                format!("model_loading {} {}", self.r(response), limit.as_secs())
+            }
             Notice::ToolRoundsSpent { response, rounds } => format!("tool_rounds_spent {} {rounds}", self.r(response)),
             Notice::CallsRefused { response, n, again } => {
                 format!("calls_refused {} {n}{}", self.r(response), if *again { " again" } else { "" })

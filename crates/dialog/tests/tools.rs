@@ -229,6 +229,18 @@ fn offered(actions: &[Action]) -> Option<(usize, Vec<Message>)> {
 }
 
 #[test]
+fn a_model_that_is_loaded_is_reported_for_a_response_that_is_under_way_only() {
+    check_with(
+        asked(),
+        "2 loading r1 60
+            < model_loading r1 60
+        3 finished r1
+            < response_done r1 Completed
+        4 loading r1 60",
+    );
+}
+
+#[test]
 fn a_function_that_was_not_offered_is_answered_once_and_the_model_asked_without_tools() {
     check_with(
         asked(),

@@ -21,6 +21,8 @@ pub enum NoticeCode {
     CallsRefused,
     /// A part of the last turn was left out of the model's request.
     InputCut,
+    /// The model has said nothing yet, and may have to be loaded first.
+    ModelLoading,
 }
 
 /// An event from the hub.
@@ -224,6 +226,9 @@ pub enum ServerEvent {
     Notice {
         response_id: ResponseId,
         code: NoticeCode,
+        /// Of `model_loading`: the longest wait for the first words, in seconds.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        limit_s: Option<u64>,
         /// The same in words, for a page.
         message: String,
     },

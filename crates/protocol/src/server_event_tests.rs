@@ -184,7 +184,14 @@ fn extension_events() -> Vec<ServerEvent> {
         ServerEvent::Notice {
             response_id: response_id(),
             code: NoticeCode::ToolRoundsSpent,
+            limit_s: None,
             message: "The model called tools 8 times in this turn. It answers without them now.".into(),
+        },
+        ServerEvent::Notice {
+            response_id: response_id(),
+            code: NoticeCode::ModelLoading,
+            limit_s: Some(60),
+            message: "The language model is loading. Its first words may take up to 60 s.".into(),
         },
         ServerEvent::Backchannel { transcript: "right".into(), audio_start_ms: 300, audio_end_ms: 900 },
         timeline(None, None),

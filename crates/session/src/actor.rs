@@ -3,7 +3,7 @@
 use super::clock::ClientClock;
 use super::egress::{About, Close, Message};
 use super::expiry::SessionExpiry;
-use super::failures::causes;
+use super::failures::{causes, recognizer_failed};
 use super::fair_order::{FairOrder, only_if};
 use super::ingress::{Advance, Ingress};
 use super::languages;
@@ -25,8 +25,8 @@ use super::{
 };
 use antiphon_audio::codec::Delivery;
 use antiphon_dialog::turn::Edge;
-use antiphon_dialog::{Dialog, Event, Failure, PlaybackControl, ToolCallDelta};
-use antiphon_engine_api::stt::{SpeakerState, SttError};
+use antiphon_dialog::{Dialog, Event, PlaybackControl, ToolCallDelta};
+use antiphon_engine_api::stt::SpeakerState;
 use antiphon_protocol::{Dialect, ServerEvent};
 use antiphon_types::{IdMint, ItemId, KeyId, Requester, ResponseId, SampleRate, Samples, SessionId, Timestamp};
 use futures_util::FutureExt;
@@ -497,10 +497,7 @@ impl Actor {
                 let result = result.map_err(|error| {
                     let causes = causes(&error);
                     tracing::warn!(%error, ?causes, "an utterance could not be transcribed");
-                    let failure = match &error {
-                        SttError::Away(_) => Failure::Away { away: error.client_message() },
-                        _ => Failure::Failed(error.client_message()),
-                    };
+                    let failure = recognizer_failed(&error, self.sees_causes);
                     self.setup.metrics.error(code_of(&failure, TRANSCRIPTION_FAILED));
                     failure
                 });

@@ -246,6 +246,7 @@ impl Actor {
                 | Notice::ToolRoundsSpent { .. }
                 | Notice::CallsRefused { .. }
                 | Notice::InputCut { .. }
+                | Notice::ModelLoading { .. }
         );
         if extension && !self.is_framed() {
             return;
@@ -323,6 +324,9 @@ impl Actor {
                     %response, tokens,
                     "the last turn is larger than session.history_tokens: a part of it was left out"
                 );
+            }
+            Notice::ModelLoading { response, limit } => {
+                tracing::info!(%response, limit_s = limit.as_secs(), "the language model may have to be loaded: waiting for it");
             }
             Notice::IdleTimeout { item, .. } => self.timeline.fell_silent(item),
             Notice::ItemAdded { item, response: None, .. } => self.timeline.item_added(item),

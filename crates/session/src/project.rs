@@ -84,9 +84,10 @@ impl Projector {
                 audio_start_ms: audio_start.as_ms(TURN_RATE),
                 audio_end_ms: audio_end.as_ms(TURN_RATE),
             },
-            notice @ (Notice::ToolRoundsSpent { .. } | Notice::CallsRefused { .. } | Notice::InputCut { .. }) => {
-                return model_notice(notice);
-            }
+            notice @ (Notice::ToolRoundsSpent { .. }
+            | Notice::CallsRefused { .. }
+            | Notice::InputCut { .. }
+            | Notice::ModelLoading { .. }) => return model_notice(notice),
             other => conversation(other),
         };
         (None, vec![events])
@@ -178,6 +179,7 @@ fn conversation(notice: Notice) -> ServerEvent {
         | Notice::ToolRoundsSpent { .. }
         | Notice::CallsRefused { .. }
         | Notice::InputCut { .. }
+        | Notice::ModelLoading { .. }
         | Notice::Released { .. }
         | Notice::Refused { .. } => unreachable!("projected by the caller"),
     }
@@ -185,6 +187,7 @@ fn conversation(notice: Notice) -> ServerEvent {
 
 /// What the hub did about a request to the model, in words for a page.
 fn model_notice(notice: Notice) -> (Option<ResponseId>, Vec<ServerEvent>) {
+    let mut limit_s = None;
     let (response_id, code, message) = match notice {
         Notice::ToolRoundsSpent { response, rounds } => {
             let message = format!("The model called tools {rounds} times in this turn. It answers without them now.");
@@ -200,9 +203,15 @@ fn model_notice(notice: Notice) -> (Option<ResponseId>, Vec<ServerEvent>) {
                 format!("The last turn is too long for the model: about {tokens} tokens of it were left out.");
             (response, NoticeCode::InputCut, message)
         }
+        Notice::ModelLoading { response, limit } => {
+            let seconds = limit.as_secs().max(1);
+            limit_s = Some(seconds);
+            let message = format!("The language model is loading. Its first words may take up to {seconds} s.");
+            (response, NoticeCode::ModelLoading, message)
+        }
         _ => unreachable!("the caller passes no other notice"),
     };
-    let event = ServerEvent::Notice { response_id: response_id.clone(), code, message };
+    let event = ServerEvent::Notice { response_id: response_id.clone(), code, limit_s, message };
     (Some(response_id), vec![event])
 }
 

@@ -9,7 +9,7 @@ use super::failures;
 use super::filler::FillerSpeech;
 use super::languages;
 use antiphon_dialog::{Event, Failure, Modality, ResponseWork, ToolCallDelta};
-use antiphon_engine_api::llm::LlmDelta;
+use antiphon_engine_api::llm::{LlmDelta, LlmError};
 use antiphon_engine_api::tts::{
     Passage, PlayoutEstimate, SpeechRequest, SpokenPart, TextRequest, TextSpeech, TtsError,
 };
@@ -24,10 +24,16 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{Notify, mpsc, oneshot};
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
+
+/// A model's answer.
+type Deltas = BoxStream<'static, Result<LlmDelta, LlmError>>;
 
 /// Chunks the model may be ahead of the voice.
 const CHUNKS_AHEAD: usize = 2;
+
+/// A model that has said nothing for this long is reported as loading, where it may be. Models that are in memory answer before.
+const LOADING_REPORTED_AFTER: Duration = Duration::from_secs(3);
 
 /// Words of a speculative response that are spoken before its release: as many as a first chunk has.
 const SPECULATIVE_WORDS: usize = 8;
@@ -223,7 +229,8 @@ impl Responding {
         // Anything but white space; a call.
         let mut has_said = false;
         let mut has_called = false;
-        while let Some(delta) = stream.next().await {
+        let mut next = self.first_delta(&mut stream).await?;
+        while let Some(delta) = next {
             let delta = match delta {
                 Ok(delta) => delta,
                 Err(error) if has_said => {
@@ -280,8 +287,21 @@ impl Responding {
                     return Ok(Ok((finish, usage)));
                 }
             }
+            next = stream.next().await;
         }
         Err(Stop::Failed(FailedStage::Llm, "the language model stopped in the middle of its answer".into()))
+    }
+
+    /// The model's first delta. A model that may be loading meanwhile is reported.
+    async fn first_delta(&self, stream: &mut Deltas) -> Result<Option<Result<LlmDelta, LlmError>>, Stop> {
+        if let Ok(first) = timeout(LOADING_REPORTED_AFTER, stream.next()).await {
+            return Ok(first);
+        }
+        // A model that thinks has answered: it is in memory.
+        if let Some(limit) = self.engines.llm.loading_limit() {
+            self.send(Event::ModelLoading { response: self.id(), limit }).await?;
+        }
+        Ok(stream.next().await)
     }
 
     /// Hands the words that are still gathered to the voice.
@@ -847,6 +867,37 @@ mod tests {
                     "{seen:?}"
                 );
             }
+        }
+    }
+
+    /// What a response reports of a model that is loaded in this time before it answers.
+    async fn loading_reports(llm: FakeLlm, sound: bool) -> Vec<(Duration, Duration)> {
+        let (sender, mut products) = mpsc::channel(256);
+        let mut work = responding_with(llm, FakeTts::default(), sender);
+        if !sound {
+            work.work.settings.modality = Modality::Text;
+        }
+        let begun = Instant::now();
+        let task = TaskTracker::new().spawn(work.run());
+        let mut reports = Vec::new();
+        while let Some(product) = products.recv().await {
+            if let Product::Event(Event::ModelLoading { limit, .. }) = *product {
+                reports.push((begun.elapsed(), limit));
+            }
+        }
+        task.await.expect("no panic");
+        reports
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_model_that_may_be_loading_is_reported_once_after_three_seconds() {
+        let limit = Duration::from_secs(60);
+        let llm = |delay_ms| FakeLlm::says(["Two words."]).delayed(Duration::from_millis(delay_ms));
+        for sound in [false, true] {
+            let reports = loading_reports(llm(4_000).loading(limit), sound).await;
+            assert_eq!(reports, [(Duration::from_secs(3), limit)]);
+            assert_eq!(loading_reports(llm(2_900).loading(limit), sound).await, [], "it answered in time");
+            assert_eq!(loading_reports(llm(4_000), sound).await, [], "it is in memory");
         }
     }
 

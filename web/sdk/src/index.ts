@@ -15,6 +15,7 @@ export { floatFromPcm16, pcm16FromFloat } from './protocol/pcm.js';
 export type { Hops, SessionSettings, TimelineMarks, ToolDefinition } from './protocol/events.js';
 export { type Caption, type Link, type Phase, type ReplyCaption, type State, type UserCaption, type Voice, phaseOf } from './state/model.js';
 export { parts } from './state/captions.js';
+export { type ModelNotice } from './protocol/events.js';
 export { type Problem, obstacleOf } from './state/problem.js';
 export { type HubStatus, type Readiness, baseOf, readiness, voices } from './session/hub.js';
 export { authorization, isKey } from './session/key.js';

@@ -249,6 +249,32 @@ describe('effects', () => {
   });
 });
 
+describe('notices on the language model', () => {
+  const notice = (code: string): ServerEvent => ({ type: 'antiphon.notice', response_id: 'r', code, message: 'Words.' });
+  const loading = notice('model_loading');
+
+  it('say that the model is loading until its first words, or its end', () => {
+    const waiting = run(live, ...question, loading, created);
+    expect(waiting.modelNotice).toMatchObject({ code: 'model_loading', message: 'Words.' });
+    expect(run(waiting, added).modelNotice).not.toBeNull();
+    const written: ServerEvent = { type: 'response.output_text.delta', delta: 'one', ...inTurn };
+    for (const first of [says('one'), written, done('failed'), done('cancelled')]) expect(run(waiting, first).modelNotice).toBeNull();
+    const others: ServerEvent = { type: 'response.output_text.delta', delta: 'one', response_id: 'q', item_id: 'b' };
+    expect(run(waiting, others).modelNotice).not.toBeNull();
+  });
+
+  it('say the rest until the next response, a lost connection, or until they are read', () => {
+    const spent = run(live, ...question, notice('tool_rounds_spent'), ...answering, done('completed'));
+    expect(spent.modelNotice?.code).toBe('tool_rounds_spent');
+    expect(run(spent, { type: 'response.created', response: { id: 'next' } }).modelNotice).toBeNull();
+    expect(run(spent, { kind: 'link', link: 'waiting' }).modelNotice).toBeNull();
+    expect(run(spent, { kind: 'dismissed' }).modelNotice).toBeNull();
+    const problem = { kind: 'hub', message: 'x', code: null } as const;
+    const both = run(spent, { kind: 'problem', problem }, { kind: 'dismissed' });
+    expect(both).toMatchObject({ problem: null, modelNotice: { code: 'tool_rounds_spent' } });
+  });
+});
+
 describe('connection', () => {
   it('keeps the captions of the old session apart from the new one’s ids', () => {
     const again = run(run(live, { type: 'session.created', session: {} }, ...question, ...answering), { kind: 'link', link: 'waiting' }, { type: 'session.created', session: {} }, started('u'));

@@ -1,6 +1,6 @@
 // Messages for the user about problems: what happened and what to do.
 
-import type { MicrophoneFault, Phase, Problem } from '@antiphon/client';
+import type { MicrophoneFault, ModelNotice, Phase, Problem } from '@antiphon/client';
 import type { Settings } from '../session/settings';
 
 export interface Notice {
@@ -53,6 +53,18 @@ export const NO_SOUND_YET: Notice = {
 };
 export const NO_CALL = link('The call could not be connected', 'The browser found no way to the hub by WebRTC; a WebSocket may reach it. The conversation stays here.', 'websocket');
 export const NOT_LOADED = info('A part of this page did not load', 'The connection to the hub may be down. Try again in a moment, or reload the page.');
+
+const MODEL_TITLES: Partial<Record<string, string>> = {
+  model_loading: 'The language model is loading',
+  tool_rounds_spent: 'The model called its tools too often',
+  calls_refused: 'The model called what it may not call',
+  input_cut: 'Your words were too many for the model',
+};
+
+/** What the hub did about a request to the language model; the hub's words say more. Null if there is nothing. */
+export function modelNoticeOf(notice: ModelNotice | null): Notice | null {
+  return notice && info(MODEL_TITLES[notice.code] ?? 'About this answer', notice.message);
+}
 
 /** Null if there is no problem. */
 export function noticeOf(problem: Problem | null): Notice | null {

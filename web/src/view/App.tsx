@@ -10,7 +10,7 @@ import type { RecentEvents } from '../session/recent_events';
 import { type Settings, devicesOf, saveSettings, sessionOf } from '../session/settings';
 import { saveKey } from '../session/key';
 import { enginesFrom } from '../state/engines';
-import { NOT_KEPT, NOT_LOADED, NOT_STORED, NO_CALL, NO_SOUND_YET, type Notice, TALKS_ELSEWHERE, noticeOf, sharedNotice } from '../state/plain';
+import { NOT_KEPT, NOT_LOADED, NOT_STORED, NO_CALL, NO_SOUND_YET, type Notice, TALKS_ELSEWHERE, modelNoticeOf, noticeOf, sharedNotice } from '../state/plain';
 import { Captions } from './Captions';
 import { Composer } from './Composer';
 import { Footer } from './Footer';
@@ -62,6 +62,7 @@ export function App({ conversation, own, shared, conversations, recent }: Props)
   const open = useCallback((what: 'settings' | 'inspector') => (what === 'settings' ? setSheet(what) : setInspects((is) => !is)), []);
   useShortcuts(conversation, press, open);
   const problem = state.problem?.kind === 'gave-up' && conversation.transport === 'webrtc' ? NO_CALL : noticeOf(state.problem);
+  const shownNotice = problem ?? modelNoticeOf(state.modelNotice) ?? notice;
   useEffect(() => oneVoice(conversation, () => setNotice(TALKS_ELSEWHERE)), [conversation]);
   useEffect(() => followLoudspeaker(conversation, settings.loudspeaker, (isGone) => setNotice(isGone ? noticeOf({ kind: 'loudspeaker' }) : null)), [conversation, settings.loudspeaker]);
   useEffect(() => {
@@ -98,13 +99,13 @@ export function App({ conversation, own, shared, conversations, recent }: Props)
           <Stage state={state} conversation={conversation} press={press} announces={settings.announces} />
           <section class="talk" aria-label="Conversation">
             <NoticeBar
-              notice={problem ?? notice}
-              onAction={() => act((problem ?? notice)?.action)}
+              notice={shownNotice}
+              onAction={() => act(shownNotice?.action)}
               onKey={(key) => {
                 saveKey(key);
                 conversation.useKey(key);
               }}
-              onClose={() => (problem ? conversation.dismiss() : setNotice(null))}
+              onClose={() => (problem || state.modelNotice ? conversation.dismiss() : setNotice(null))}
             />
             <Captions
               captions={state.captions}

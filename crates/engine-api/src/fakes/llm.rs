@@ -18,6 +18,7 @@ pub struct FakeLlm {
     script: Arc<Mutex<VecDeque<Answer>>>,
     requests: Arc<Mutex<Vec<ChatRequest>>>,
     takes_images: bool,
+    loading_limit: Option<Duration>,
     /// Delay before each delta.
     pub delay: Duration,
 }
@@ -31,6 +32,11 @@ impl FakeLlm {
     /// The model takes images.
     pub fn seeing(self) -> Self {
         Self { takes_images: true, ..self }
+    }
+
+    /// The model may have to be loaded, which takes at most this long.
+    pub fn loading(self, limit: Duration) -> Self {
+        Self { loading_limit: Some(limit), ..self }
     }
 
     /// An engine that streams these responses in this order.
@@ -67,6 +73,10 @@ impl Llm for FakeLlm {
 
     fn takes_images(&self) -> bool {
         self.takes_images
+    }
+
+    fn loading_limit(&self) -> Option<Duration> {
+        self.loading_limit
     }
 
     fn stream(&self, request: ChatRequest) -> BoxStream<'static, Result<LlmDelta, LlmError>> {

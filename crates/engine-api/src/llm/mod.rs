@@ -75,6 +75,12 @@ pub trait Llm: Send + Sync {
         None
     }
 
+    /// How long the first token of a request may take now because the server may have to load the model first; `None`: the model
+    /// is in memory, or is not loaded on request.
+    fn loading_limit(&self) -> Option<Duration> {
+        None
+    }
+
     /// Streams one response. Dropping the stream cancels the request. The engine enforces its own timeouts.
     fn stream(&self, request: ChatRequest) -> BoxStream<'static, Result<LlmDelta, LlmError>>;
 }

@@ -10,6 +10,7 @@ use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::BoxStream;
 use std::sync::Arc;
+use std::time::Duration;
 
 type Deltas = BoxStream<'static, Result<LlmDelta, LlmError>>;
 
@@ -45,6 +46,10 @@ impl Llm for LlmPair {
 
     fn takes_images(&self) -> bool {
         self.0.primary.takes_images()
+    }
+
+    fn loading_limit(&self) -> Option<Duration> {
+        self.0.primary.loading_limit()
     }
 
     fn upstreams(&self) -> Option<Upstreams> {

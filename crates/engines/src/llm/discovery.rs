@@ -71,8 +71,6 @@ pub fn connected(config: &LlmConfig, port: u16, model: &str) -> LlmConfig {
         base_url: base_url(port),
         model: model.into(),
         api_key_env: if is_configured { config.api_key_env.clone() } else { String::new() },
-        // A local server may have to load the model first (configs/ollama.toml).
-        first_token_timeout_ms: config.first_token_timeout_ms.max(60_000),
         ..config.clone()
     }
 }

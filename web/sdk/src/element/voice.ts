@@ -326,9 +326,9 @@ export class VoiceElement extends Base {
     setText(this.#mute, state.muted ? 'Unmute' : 'Mute');
     this.#hush.hidden = state.playback === 'idle' && state.responseId === null;
     this.#drawCaptions(state.captions);
-    const { problem } = state;
-    this.#notice.hidden = problem === null && !this.#isSilent;
-    setText(this.#words, problem ? wordsOf(problem) : this.#isSilent ? NO_SOUND_YET : '');
+    const { problem, modelNotice } = state;
+    this.#notice.hidden = problem === null && !this.#isSilent && modelNotice === null;
+    setText(this.#words, problem ? wordsOf(problem) : this.#isSilent ? NO_SOUND_YET : (modelNotice?.message ?? ''));
     this.#retry.hidden = problem ? !isRetriable(problem) : !this.#isSilent;
     setText(this.#retry, problem ? 'Try again' : 'Start sound');
     if (state.link === 'live' && this.#frame === 0) this.#follow();

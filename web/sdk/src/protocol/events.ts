@@ -50,6 +50,14 @@ interface InResponse {
   item_id: string;
 }
 
+/** What the hub did about a request to the language model: `model_loading` until its first words, others for a turn. */
+export interface ModelNotice {
+  response_id: string;
+  code: string;
+  /** The same in words. */
+  message: string;
+}
+
 /** The server events that the client handles. */
 export type ServerEvent =
   | { type: 'session.created' | 'session.updated'; session: { id?: string } }
@@ -73,6 +81,7 @@ export type ServerEvent =
   | { type: 'output_audio_buffer.started' | 'output_audio_buffer.stopped' | 'output_audio_buffer.cleared'; response_id: string }
   | ({ type: 'antiphon.timeline'; item_id: string; response_id: string; marks: TimelineMarks } & Hops)
   | { type: 'antiphon.item.heard'; item_id: string; transcript: string }
+  | ({ type: 'antiphon.notice' } & ModelNotice)
   | { type: 'antiphon.clock.pong'; client_ms: number; hub_ms: number }
   | { type: 'antiphon.session.resumable'; key: string; within_s: number }
   | { type: 'antiphon.session.checkpoint'; received: number }
@@ -102,6 +111,7 @@ const NEEDED = new Map(
       ['output_audio_buffer.held output_audio_buffer.resumed', 'response_id'],
       ['antiphon.timeline', 'response_id marks'],
       ['antiphon.item.heard', 'item_id transcript'],
+      ['antiphon.notice', 'response_id code message'],
       ['antiphon.clock.pong', 'client_ms hub_ms'],
       ['antiphon.session.resumable', 'key within_s'],
       ['antiphon.session.checkpoint', 'received'],

@@ -223,9 +223,9 @@ export class Conversation {
     if (this.#pending.length > 0) this.retry();
   }
 
-  /** Removes the current problem from the state. */
+  /** Removes the current problem from the state; where there is none, the notice on the language model. */
   dismiss(): void {
-    this.#report(null);
+    this.#store.dispatch({ kind: 'dismissed' });
   }
 
   /**

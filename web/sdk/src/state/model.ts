@@ -1,7 +1,7 @@
 // The state of a conversation, as plain data. Only `reduce.ts` creates a new state; levels, which change
 // 60 times a second, are in `session/levels.ts`.
 
-import type { Hops, TimelineMarks } from '../protocol/events.js';
+import type { Hops, ModelNotice, TimelineMarks } from '../protocol/events.js';
 import type { HubStatus } from '../session/hub.js';
 import type { Problem } from './problem.js';
 
@@ -75,6 +75,8 @@ export interface State {
   responseId: string | null;
   captions: Caption[];
   problem: Problem | null;
+  /** The latest notice on a request to the language model, until the next response. */
+  modelNotice: ModelNotice | null;
   /** What the hub says of itself; null until it has answered. */
   hub: HubStatus | null;
   voices: Voice[];
@@ -99,6 +101,7 @@ export const initialState: State = {
   responseId: null,
   captions: [],
   problem: null,
+  modelNotice: null,
   hub: null,
   voices: [],
   audioMade: false,

@@ -14,6 +14,8 @@ export type Action =
   | { kind: 'microphone'; microphone: State['microphone'] }
   | { kind: 'mute'; muted: boolean }
   | { kind: 'problem'; problem: Problem | null }
+  /** The user has read the problem, or else the notice. */
+  | { kind: 'dismissed' }
   | { kind: 'hub'; hub: HubStatus }
   | { kind: 'voices'; voices: Voice[] }
   /** The conversation is another one; the captions are those of an earlier session. */
@@ -45,6 +47,8 @@ export function reduce(state: State, action: Action): State {
       return { ...state, muted: action.muted };
     case 'problem':
       return { ...state, problem: action.problem };
+    case 'dismissed':
+      return state.problem === null ? { ...state, modelNotice: null } : { ...state, problem: null };
     case 'hub':
       return { ...state, hub: action.hub };
     case 'voices':
@@ -104,16 +108,21 @@ function onServer(state: State, event: ServerEvent): State {
 
 function onResponse(state: State, event: ServerEvent): State {
   switch (event.type) {
-    case 'response.created':
-      return { ...state, captions: mapReplies(state.captions, soundless), responseId: event.response.id, awaiting: true };
+    case 'response.created': {
+      // A notice may come before the first event of its response.
+      const modelNotice = state.modelNotice?.response_id === event.response.id ? state.modelNotice : null;
+      return { ...state, captions: mapReplies(state.captions, soundless), responseId: event.response.id, awaiting: true, modelNotice };
+    }
     case 'response.output_item.added':
       return event.item.type === 'message' ? ensureReply(state, event.item.id, event.response_id) : state;
+    case 'antiphon.notice':
+      return { ...state, modelNotice: { response_id: event.response_id, code: event.code, message: event.message } };
     case 'response.output_text.delta':
-      return withReply(ensureReply(state, event.item_id, event.response_id), event.item_id, (reply) =>
+      return withReply(ensureReply(loaded(state, event.response_id), event.item_id, event.response_id), event.item_id, (reply) =>
         reply.status === 'coming' ? shown({ ...reply, text: reply.text + event.delta }) : reply,
       );
     case 'response.output_audio_transcript.delta':
-      return withReply(ensureReply(state, event.item_id, event.response_id), event.item_id, (reply) =>
+      return withReply(ensureReply(loaded(state, event.response_id), event.item_id, event.response_id), event.item_id, (reply) =>
         reply.status === 'coming' ? reveal(state, { ...reply, sound: true, text: reply.text + event.delta }) : reply,
       );
     case 'response.output_audio_transcript.done':
@@ -152,6 +161,7 @@ function onLink(state: State, link: Link): State {
     awaiting: false,
     playback: 'idle',
     responseId: null,
+    modelNotice: null,
     captions: endAll(withoutEmptyUser(state), 'lost', () => true).captions,
   };
 }
@@ -250,7 +260,7 @@ function playbackOf(state: State, queue: QueueState, itemId: string | null): Sta
 
 function onResponseDone(state: State, { id, status, status_details, output }: ResponseObject): State {
   const message = status_details?.error?.message;
-  const next: State = { ...state, responseId: state.responseId === id ? null : state.responseId };
+  const next: State = { ...loaded(state, id), responseId: state.responseId === id ? null : state.responseId };
   const mine = (reply: ReplyCaption) => reply.responseId === id;
   if (status === 'cancelled') return { ...endAll(next, 'cut', mine), awaiting: false };
   if (status === 'failed') {
@@ -269,6 +279,12 @@ function onResponseDone(state: State, { id, status, status_details, output }: Re
   const sounding = captions.some((caption) => caption.role === 'assistant' && mine(caption) && caption.status === 'coming');
   const isEmpty = status === 'completed' && output?.every(({ type, content }) => type === 'message' && !content?.some(({ text, transcript }) => text || transcript));
   return { ...next, captions, awaiting: sounding && next.awaiting, ...(isEmpty && { problem: { kind: 'empty' } }) };
+}
+
+/** The model of this response answers, or will not: it is not being loaded any more. */
+function loaded(state: State, responseId: string): State {
+  const { modelNotice } = state;
+  return modelNotice?.code === 'model_loading' && modelNotice.response_id === responseId ? { ...state, modelNotice: null } : state;
 }
 
 function onTimeline(state: State, responseId: string, marks: TimelineMarks, hops: Hops): State {

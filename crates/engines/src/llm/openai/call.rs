@@ -194,7 +194,8 @@ fn most_tokens(shared: &Shared, request: &ChatRequest) -> u32 {
 
 fn bounds(shared: &Shared, request: &ChatRequest) -> Bounds {
     let settings = &shared.settings;
-    let total = settings.first_token + MIN_WAIT.max(WAIT_PER_TOKEN.saturating_mul(most_tokens(shared, request)));
+    let first = shared.loading.longest().unwrap_or(settings.first_token);
+    let total = first + MIN_WAIT.max(WAIT_PER_TOKEN.saturating_mul(most_tokens(shared, request)));
     Bounds { bytes: MAX_ANSWER_BYTES, stall: total, total }
 }
 

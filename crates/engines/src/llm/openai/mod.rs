@@ -8,6 +8,7 @@
 
 mod answer;
 mod call;
+mod loading;
 mod request;
 mod settings;
 #[cfg(test)]
@@ -26,6 +27,7 @@ use bytes::Bytes;
 use call::Call;
 use futures_util::future::BoxFuture;
 use futures_util::stream::{BoxStream, StreamExt};
+use loading::Loading;
 use request::Quirks;
 use settings::Settings;
 use std::sync::Arc;
@@ -44,6 +46,7 @@ struct Shared {
     quirks: Quirks,
     opens: Opens,
     upstream: Upstream,
+    loading: Loading,
 }
 
 /// How long an idle connection is kept for the next answer. Servers of this kind close theirs after 60 s or later;
@@ -88,7 +91,9 @@ impl OpenAi {
         })?;
         let upstream = Upstream::new(config.hedge_after_ms, settings.first_token, config.fallback.is_some());
         let opens = Opens::guess(&settings.model);
-        Ok(Self { shared: Arc::new(Shared { http, settings, quirks: Quirks::default(), opens, upstream }) })
+        let loading = Loading::new(&settings.completions, settings.first_token, config.fallback.is_some());
+        let quirks = Quirks::default();
+        Ok(Self { shared: Arc::new(Shared { http, settings, quirks, opens, upstream, loading }) })
     }
 
     /// Opens a connection ahead of the first answer and sees whether the server lets us in: asks for its models.
@@ -128,10 +133,15 @@ impl Llm for OpenAi {
         self.shared.upstream.hedge_delay()
     }
 
+    fn loading_limit(&self) -> Option<Duration> {
+        self.shared.loading.limit()
+    }
+
     fn stream(&self, request: ChatRequest) -> BoxStream<'static, Result<LlmDelta, LlmError>> {
         let shared = self.shared.clone();
         async_stream::stream! {
-            let first = shared.settings.first_token;
+            let loading = shared.loading.limit();
+            let first = loading.unwrap_or(shared.settings.first_token);
             let further = shared.settings.token;
             let away = |reason: String| LlmError::Away(format!("{}: {reason}", shared.settings.server()));
             let mut attempt = match shared.upstream.admit(request.meter.requester()) {
@@ -141,6 +151,10 @@ impl Llm for OpenAi {
                     return;
                 }
             };
+            if loading.is_some() {
+                // The time in which a model is loaded says nothing of the next answer.
+                attempt = attempt.untimed();
+            }
             let mut call = Call::new(shared.clone(), request);
             // The body lives in `call`: dropping this stream drops it, which closes the connection, by which such
             // servers know that nobody waits any more.
@@ -157,6 +171,7 @@ impl Llm for OpenAi {
                     }
                     Ok(deltas) => {
                         attempt.answered();
+                        shared.loading.answered();
                         for delta in deltas {
                             let done = matches!(delta, LlmDelta::Done { .. });
                             yield Ok(delta);

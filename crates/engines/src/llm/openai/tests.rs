@@ -313,6 +313,15 @@ async fn silence_ends_at_the_deadlines() {
     let (_, config) = server(vec![Reply::Silence]).await;
     let config = LlmConfig { first_token_timeout_ms: 60, ..config };
     let (_, error) = run(&client(&config), says("hi")).await;
+    assert!(error.unwrap().contains("no first token within 360ms"), "the model may have to be loaded");
+
+    let (_, config) = server(vec![Reply::Sse(events(&[word("a"), finish("stop")]) + DONE, 16), Reply::Silence]).await;
+    let config = LlmConfig { first_token_timeout_ms: 60, ..config };
+    let loaded = client(&config);
+    assert!(loaded.loading_limit().is_some());
+    run(&loaded, says("hi")).await;
+    assert_eq!(loaded.loading_limit(), None);
+    let (_, error) = run(&loaded, says("hi")).await;
     assert!(error.unwrap().contains("no first token within 60ms"));
 
     let (open, _closed) = mpsc::channel(1);
