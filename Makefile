@@ -5,7 +5,7 @@
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 SHELL := /bin/sh
 .DELETE_ON_ERROR:
-.PHONY: help run build dist deps web test test-deps lint faults test-rust test-web test-browser test-clients test-alerts test-export screenshots soak check-features docs bench bench-peers fuzz deny sbom onnxruntime onnxruntime-gpu true-size silero nats-server clean
+.PHONY: help run build dist deps web test test-deps lint faults test-rust test-web test-browser test-clients test-alerts test-export screenshots soak check-features docs bench bench-peers fuzz deny sbom onnxruntime onnxruntime-gpu true-size silero hibari nats-server clean
 
 help:
 	@echo 'make run     install what is missing, build, start the hub (ARGS="--listen 127.0.0.1:9000" for more)'
@@ -25,15 +25,18 @@ help:
 	@echo 'make deny    licences, sources, duplicates and advisories of all dependencies, by cargo-deny (fetches its database)'
 	@echo 'make onnxruntime   what neural voices and detectors run on, for the processor; onnxruntime-gpu: for NVIDIA GPUs'
 	@echo 'make silero   the model that tells speech from noise (Silero VAD, 2 MB), which make run fetches too'
+	@echo 'make hibari   a natural English voice (14 MB), which make run fetches too'
 	@echo 'make nats-server   what the tests and benchmarks of the cluster run: target/nats-server/nats-server'
 	@echo 'make true-size   voices of the published dimensions with random weights, which make bench measures (1.5 GB)'
 	@echo 'make clean   remove what was built'
 
-# Both are optional: without them earshot detects speech, and there are no neural voices.
+# All are optional: without them earshot detects speech, PocketSphinx recognizes it and flite speaks.
 run: deps web
 	cargo build --release --locked
 	@$(MAKE) --no-print-directory onnxruntime || echo 'make: the hub starts without ONNX Runtime, and so without neural voices and detectors'
 	@$(MAKE) --no-print-directory silero || echo 'make: the hub starts without Silero VAD: earshot detects speech, which hears music and voices in the background, too'
+	@$(MAKE) --no-print-directory hibari || echo 'make: the hub starts without the voice hibari: flite speaks, or another voice that is in models'
+	@.ci/whisper target/release/antiphon models/registry.toml models || echo 'make: the hub starts without Whisper: PocketSphinx recognizes speech, with half of the words wrong'
 	exec target/release/antiphon serve $(ARGS)
 
 build: deps web
@@ -54,6 +57,10 @@ onnxruntime:
 # The folder of `antiphon models pull silero-vad`, so that vad.engine = "auto" finds the model.
 silero:
 	@.ci/silero models/registry.toml models/silero-vad
+
+# The folder of `antiphon models import` of the same package, so that tts.engine = "auto" finds the voice.
+hibari:
+	@.ci/hibari models/registry.toml models/hibari
 
 # Nothing is installed; the hub itself does not need it.
 nats-server:
@@ -121,7 +128,7 @@ test: lint test-rust test-web test-browser test-clients test-alerts test-export
 
 test-deps: deps
 	@.ci/deps test
-	@$(MAKE) --no-print-directory onnxruntime silero nats-server
+	@$(MAKE) --no-print-directory onnxruntime silero hibari nats-server
 	@.ci/deploy-tools
 	@cargo nextest --version >/dev/null 2>&1 || cargo install --locked cargo-nextest
 
@@ -170,7 +177,7 @@ faults: test-deps web
 		cat target/tmp/faults/*.md; exit $$status
 
 # Each engine compiles alone, without a warning, and so does the crate without any.
-FEATURES := sphinx whisper flite piper kokoro speechlm silero smart-turn openai fish moshi mcp
+FEATURES := sphinx whisper flite piper kokoro hibari speechlm silero smart-turn openai fish moshi mcp
 
 check-features:
 	cargo clippy --locked --package antiphon-engines --no-default-features -- -D warnings

@@ -131,7 +131,7 @@ fn wrong_values_are_named_with_what_would_be_right() {
         &[],
         r#"2: turn.threshold = 1.5: write a number from 0 to 1
          3: turn.min_speech_ms = "100": write a whole number from 0 to 2000 (milliseconds)
-         5: tts.engine = "flit": write "auto" or "flite" or "piper" or "kokoro" or "speechlm" or "openai" or "fish" or "moshi"; did you mean "flite"?
+         5: tts.engine = "flit": write "auto" or "flite" or "piper" or "kokoro" or "hibari" or "speechlm" or "openai" or "fish" or "moshi"; did you mean "flite"?
          6: tts.speed = nan: write a number from 0.25 to 4
          8: stt.base_url = "localhost:80": write an address such as "http://127.0.0.1:11434/v1""#,
     );
@@ -157,7 +157,7 @@ fn a_fallback_is_a_table_of_its_stages_keys() {
     check(
         "[tts]\nspeed = 1.0\n[tts.fallback]\nengine = \"flit\"\nspede = 1.0\nfallback = {}\n[stt.fallback]\ndecoders = 2\n",
         &[],
-        r#"4: tts.fallback: tts.engine = "flit": write "auto" or "flite" or "piper" or "kokoro" or "speechlm" or "openai" or "fish" or "moshi"; did you mean "flite"?
+        r#"4: tts.fallback: tts.engine = "flit": write "auto" or "flite" or "piper" or "kokoro" or "hibari" or "speechlm" or "openai" or "fish" or "moshi"; did you mean "flite"?
          5: tts.fallback: there is no key spede in [tts]; did you mean speed?
          6: tts.fallback: a fallback has no fallback; it belongs into [tts]
          7: stt.fallback: its engine is missing: set engine"#,

@@ -42,7 +42,7 @@ struct Ears {
 
 impl Ears {
     fn new() -> Self {
-        let stt = SttConfig { decoders: 1, ..SttConfig::default() };
+        let stt = SttConfig { decoders: 1, ..crate::hub::offline().stt };
         let config = Config { stt, ..Config::default() };
         Self { stt: Some(antiphon::assembly::stt(&config).expect("PocketSphinx is installed")) }
     }
@@ -107,7 +107,7 @@ impl Ears {
 }
 
 fn voice() -> Arc<dyn Tts> {
-    antiphon::assembly::tts(&Config::default()).expect("flite is installed")
+    antiphon::assembly::tts(&crate::hub::offline()).expect("flite is installed")
 }
 
 /// Flite's speech at 16 kHz, without leading and trailing silence.

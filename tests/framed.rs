@@ -173,7 +173,7 @@ async fn a_foreign_format_is_refused_in_frames() {
 /// Real engines: flite speaks, earshot detects.
 async fn speaking_for_real(noise_reduction: Value) -> (Hub, Socket, Vec<i16>) {
     use antiphon_engine_api::tts::SpeechRequest;
-    let flite = antiphon::assembly::tts(&antiphon::config::Config::default()).expect("flite is installed");
+    let flite = antiphon::assembly::tts(&crate::hub::offline()).expect("flite is installed");
     let request =
         SpeechRequest { text: "Stop that, please stop now.".into(), voice: "rms".into(), ..SpeechRequest::default() };
     let pieces: Vec<_> = flite.speak(request).map(|pcm| pcm.expect("spoken").samples).collect().await;

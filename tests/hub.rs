@@ -31,6 +31,14 @@ pub fn engines(stt: FakeStt, llm: FakeLlm, tts: FakeTts) -> Engines {
     Engines { vad: Arc::new(FakeVad), turn: None, stt: Arc::new(stt), llm: Arc::new(llm), tts: Arc::new(tts) }
 }
 
+/// The settings of the recognizer and voice that need no model, whichever models this machine has.
+pub fn offline() -> Config {
+    let mut config = Config::default();
+    config.stt.engine = "sphinx".into();
+    config.tts.engine = "flite".into();
+    config
+}
+
 /// A hub with this transcript and this answer.
 pub async fn hub(heard: &str, answer: &str) -> Hub {
     Hub::start(engines(FakeStt::hears([heard]), FakeLlm::says([answer]), FakeTts::default()), Config::default()).await

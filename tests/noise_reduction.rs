@@ -62,7 +62,7 @@ impl SttUtterance for Recording {
 
 /// A question by flite with 0.5 s of noise before it and 2 s after it, all in noise, at 24 kHz.
 async fn question_in_noise() -> Vec<i16> {
-    let voice = antiphon::assembly::tts(&antiphon::config::Config::default()).expect("flite is built in");
+    let voice = antiphon::assembly::tts(&crate::hub::offline()).expect("flite is built in");
     let text = "What time is it in London today?".into();
     let mut spoken = voice.speak(SpeechRequest { text, voice: "slt".into(), ..SpeechRequest::default() });
     let mut pcm = vec![0; 12_000];

@@ -61,8 +61,8 @@ async fn a_recognizer_that_cannot_be_reached_has_a_code_of_its_own() {
     let events = socket.until("conversation.item.input_audio_transcription.failed").await;
     let error = &events.last().expect("the failure")["error"];
     assert_eq!((&error["code"], &error["type"]), (&json!("engine_unavailable"), &json!("server_error")), "{error}");
-    let message =
-        "The speech recognizer is not available at the moment: no worker or server can be reached. Try again soon.";
+    let message = "The speech recognizer is not available at the moment: no worker or server can be reached. Try again soon. \
+         Cause: no worker serves stt.";
     assert_eq!(error["message"], message);
     hub.until(r#"antiphon_errors_total{code="engine_unavailable"}"#, 1.0).await;
     // A response that would have answered it says the same.

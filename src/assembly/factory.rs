@@ -33,7 +33,7 @@ pub(super) fn names(stage: &str) -> &'static [&'static str] {
         "turn" => &["auto", "smart-turn"],
         "stt" => &["auto", "sphinx", "whisper", "openai"],
         "llm" => &[ASSISTANT, "openai"],
-        "tts" => &["auto", "flite", "piper", "kokoro", "speechlm", "openai", "fish", "moshi"],
+        "tts" => &["auto", "flite", "piper", "kokoro", "hibari", "speechlm", "openai", "fish", "moshi"],
         _ => &[],
     }
 }
@@ -119,6 +119,8 @@ pub fn tts(config: &Config) -> Result<Arc<dyn Tts>, StageFailure> {
             let engine = antiphon_engines::tts::kokoro::KokoroTts::start(&config.tts, &config.onnx);
             engine.map(|engine| Arc::new(engine) as _)
         }
+        #[cfg(feature = "hibari")]
+        "hibari" => antiphon_engines::tts::hibari::start(&config.tts, &config.onnx),
         #[cfg(feature = "speechlm")]
         "speechlm" => {
             let mut settings = config.tts.clone();

@@ -66,7 +66,7 @@ impl EngineFactory for BuiltIn {
     }
 
     fn lacks(&self, config: &Config, family: &str) -> Option<&'static str> {
-        let on_onnx = ["silero", "smart-turn", "piper", "kokoro", "speechlm"].contains(&family);
+        let on_onnx = ["silero", "smart-turn", "piper", "kokoro", "hibari", "speechlm"].contains(&family);
         (on_onnx && !antiphon_inference::onnx::is_here(&config.onnx))
             .then_some("It requires ONNX Runtime, which is not installed: run `make onnxruntime`.")
     }

@@ -85,7 +85,7 @@ pub(super) fn engines(config: &Config, served: &[Served]) -> String {
         ("llm", "openai") => format!("{} at {}", llm.model, llm.base_url),
         ("tts", "openai") => format!("{} at {}", tts.model, tts.base_url),
         ("tts", "fish" | "moshi") => format!("at {}", tts.base_url),
-        ("tts", "piper" | "kokoro") => tts.model.clone(),
+        ("tts", "piper" | "kokoro" | "hibari") => tts.model.clone(),
         ("stt", "sphinx") => format!("{} {decoders}", stt.decoders),
         ("llm", _) => "offline, no model".into(),
         ("tts", "flite") => format!("voice {}", tts.voice),

@@ -124,7 +124,11 @@ pub const KEYS: &[Key] = &[
     key("llm", "hedge_after_ms", Rule::Whole(0, 60_000, "milliseconds; 0: off")),
     key("llm", "local_ports", Rule::Wholes(1, 65_535, "ports")),
     key("llm", "fallback", Rule::Fallback("llm")),
-    key("tts", "engine", Rule::OneOf(&["auto", "flite", "piper", "kokoro", "speechlm", "openai", "fish", "moshi"])),
+    key(
+        "tts",
+        "engine",
+        Rule::OneOf(&["auto", "flite", "piper", "kokoro", "hibari", "speechlm", "openai", "fish", "moshi"]),
+    ),
     key("tts", "voice", Rule::Name),
     key("tts", "language_voices", Rule::ByLanguage(256, "am_adam")),
     key("tts", "speed", Rule::Number(0.25, 4.0)),

@@ -219,7 +219,7 @@ pub fn speech(text: &str) -> Vec<i16> {
     let speak = move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         runtime.block_on(async {
-            let flite = antiphon::assembly::tts(&Config::default()).expect("flite is installed");
+            let flite = antiphon::assembly::tts(&crate::hub::offline()).expect("flite is installed");
             let request = SpeechRequest { text, voice: "rms".into(), ..SpeechRequest::default() };
             let pieces: Vec<_> = flite.speak(request).map(|pcm| pcm.expect("spoken")).collect().await;
             let rate = pieces.first().map_or(SampleRate::HZ_16000, |pcm| pcm.rate);

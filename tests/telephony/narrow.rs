@@ -60,7 +60,7 @@ fn n_errors(said: &str, heard: &str) -> usize {
 
 /// Wrong words of all commands, and how many there are. The engine is a new one, because it learns of its speaker.
 async fn wrong_words(speech: &[(&str, Vec<i16>)], heard: fn(&[i16]) -> Vec<i16>) -> (usize, usize) {
-    let stt = SttConfig { decoders: 1, ..SttConfig::default() };
+    let stt = SttConfig { decoders: 1, ..crate::hub::offline().stt };
     let stt = antiphon::assembly::stt(&Config { stt, ..Config::default() }).expect("PocketSphinx is installed");
     let (mut n_wrong, mut n_words) = (0, 0);
     for (said, speech) in speech {
@@ -72,7 +72,7 @@ async fn wrong_words(speech: &[(&str, Vec<i16>)], heard: fn(&[i16]) -> Vec<i16>)
 
 #[tokio::test]
 async fn telephone_speech_costs_the_recognizer_its_band_and_nothing_else() {
-    let tts = antiphon::assembly::tts(&Config::default()).expect("flite is installed");
+    let tts = antiphon::assembly::tts(&crate::hub::offline()).expect("flite is installed");
     let mut speech = Vec::new();
     for (said, voice) in COMMANDS.iter().flat_map(|said| ["rms", "slt"].map(|voice| (*said, voice))) {
         let request = SpeechRequest { text: said.into(), voice: voice.into(), ..SpeechRequest::default() };

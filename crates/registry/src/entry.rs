@@ -47,6 +47,8 @@ pub struct Entry {
     pub family: String,
     /// Display name.
     pub title: String,
+    /// The Python package that holds its files, with the version, where they have no addresses of their own.
+    pub package: Option<String>,
     /// Licence of the weights.
     pub licence: String,
     /// ISO 639-1 codes of its languages; empty: many.
@@ -115,9 +117,10 @@ impl FileEntry {
 }
 
 impl Entry {
-    /// Whether it came from an operator's files: none of its files has an address.
+    /// Whether it came from an operator's files: its files have no addresses, and no package is known to hold them.
     pub fn is_imported(&self) -> bool {
-        self.variants.iter().flat_map(|variant| &variant.files).all(|file| file.address.is_empty())
+        self.package.is_none()
+            && self.variants.iter().flat_map(|variant| &variant.files).all(|file| file.address.is_empty())
     }
 
     /// The variant of this precision; the default variant if none is given.
@@ -161,6 +164,7 @@ pub(super) struct Raw {
     title: String,
     #[serde(default)]
     base: String,
+    package: Option<String>,
     licence: String,
     languages: Vec<String>,
     rate_hz: u32,
@@ -229,8 +233,22 @@ impl Raw {
             }
             variants.push(Variant { precision: raw.precision.clone(), files: all });
         }
-        let Self { name, stage, family, title, licence, languages, rate_hz, auto, offer_cores, note, .. } = self;
-        Ok(Entry { name, stage, family, title, licence, languages, rate_hz, auto, offer_cores, note, variants })
+        let Self { name, stage, family, title, package, licence, languages, rate_hz, auto, offer_cores, note, .. } =
+            self;
+        Ok(Entry {
+            name,
+            stage,
+            family,
+            title,
+            package,
+            licence,
+            languages,
+            rate_hz,
+            auto,
+            offer_cores,
+            note,
+            variants,
+        })
     }
 }
 

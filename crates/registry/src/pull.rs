@@ -110,7 +110,11 @@ impl Puller {
         progress: &watch::Sender<Progress>,
     ) -> Result<(), RegistryError> {
         if variant.files.iter().any(|file| file.address.is_empty()) {
-            return Err(RegistryError::Imported(entry.name.clone()));
+            let name = entry.name.clone();
+            return Err(match &entry.package {
+                Some(package) => RegistryError::InPackage { name, package: package.clone() },
+                None => RegistryError::Imported(name),
+            });
         }
         let _lock = Lock::take(&self.config, &entry.name)?;
         let folder = self.config.folder(&entry.name);

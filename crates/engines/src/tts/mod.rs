@@ -1,10 +1,12 @@
-//! Voices: flite, Piper and Kokoro on ONNX Runtime, and speech servers with OpenAI's endpoint, fish-speech's or
+//! Voices: flite; Piper, Kokoro and hibari on ONNX Runtime; and speech servers with OpenAI's endpoint, fish-speech's or
 //! moshi-server's.
 //!
 //! A local engine implements the synchronous [`TtsEngine`], or [`BatchTtsEngine`](batched::BatchTtsEngine) where one run can
 //! speak several chunks; [`local`] drives the one, [`batched`] the other. A neural family implements both, and
 //! `neural::serve` takes the one that its model and the configuration allow. A remote engine implements the port directly.
 
+#[cfg(any(feature = "hibari", feature = "kokoro"))]
+mod alphabet;
 #[cfg(feature = "neural")]
 pub mod batched;
 mod config;
@@ -16,6 +18,8 @@ mod decode;
 pub mod fish;
 #[cfg(feature = "flite")]
 pub mod flite;
+#[cfg(feature = "hibari")]
+pub mod hibari;
 #[cfg(feature = "kokoro")]
 pub mod kokoro;
 #[cfg(any(feature = "flite", feature = "neural"))]

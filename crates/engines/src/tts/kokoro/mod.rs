@@ -12,14 +12,13 @@
 //! out, for they were trained on phonemes that espeak-ng does not give. A mixture, `af_sky:0.4+af_nicole:0.6`, speaks the
 //! language of its first voice.
 
-mod alphabet;
 mod mix;
 mod packs;
 
 use super::TtsConfig;
+use super::alphabet::{self, MAX_TOKENS, PAD, Rules};
 use super::neural::{self, Failure, Family, Item, ModelRun};
 use super::phonemes::{Border, Phonemizer, pieces};
-use alphabet::{MAX_TOKENS, PAD, Rules};
 use antiphon_engine_api::tts::{Repeats, SpeechRequest, Tts, TtsError, Voice};
 use antiphon_inference::onnx::{Kind, Model, ModelOptions, OnnxConfig, Port, Provider, Runtime, Signature, Tensor};
 use antiphon_types::{Pcm, SampleRate};

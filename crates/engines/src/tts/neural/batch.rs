@@ -16,8 +16,8 @@ const PIECE_MS: u64 = 200;
 /// The largest chunks of each size class, in bytes of text; longer ones form one more.
 const UP_TO: [usize; 3] = [32, 96, 192];
 
-/// The port over a family's replicas: batches where its model takes them and the configuration allows it, else one chunk a
-/// replica at a time. `make` gets the configuration with the replica's own device, the same at each restart: replicas take the
+/// The port over a family's replicas: batches where its model takes them and the configuration allows it, turns of one
+/// utterance where its runs are short, else one chunk a replica at a time. `make` gets the configuration with the replica's own device, the same at each restart: replicas take the
 /// devices of `onnx` in turn. Blocks until all replicas run and are warm.
 pub(in crate::tts) fn serve<F, M>(
     name: &str,
@@ -30,11 +30,13 @@ where
     M: Fn(&OnnxConfig) -> Result<F, TtsError> + Send + Sync + 'static,
 {
     let first = make(&onnx.for_replica(0))?;
-    let (provider, batches) = (first.provider(), first.batches());
+    let provider = first.provider();
+    let batches = first.batches();
+    let takes_turns = first.takes_turns();
     // Where the GPU's libraries are missing, all replicas run on the processor.
     let n_devices = if provider == Provider::Cpu { 1 } else { onnx.devices().len() };
     let batching = Batching::of(config, provider, n_devices);
-    if batching.max_batch > 1 && !batches {
+    if batching.max_batch > 1 && !batches && !takes_turns {
         tracing::info!(engine = name, "the model takes one chunk at a time: no batches");
     }
     // The one that was loaded for inspection becomes replica 0: it lies on that one's device.
@@ -43,8 +45,9 @@ where
         let loaded = (replica == 0).then(|| first.lock().unwrap_or_else(PoisonError::into_inner).take()).flatten();
         loaded.map_or_else(|| make(&onnx.for_replica(replica)), Ok)
     };
-    if batching.max_batch > 1 && batches {
-        let most = batching.max_batch;
+    if takes_turns || batching.max_batch > 1 && batches {
+        let most = if batches { batching.max_batch } else { 1 };
+        let batching = Batching { max_batch: most, ..batching };
         return Ok(Arc::new(BatchedTts::start(name, batching, move |replica| Neural::warmed(make(replica)?, most))?));
     }
     // On a GPU one after the other: two that build the same TensorRT engine at once would both pay for it, and write one file.

@@ -1,21 +1,27 @@
 //! Voice families on ONNX, as engines: what each of them defines ([`Family`]), and what they share.
 //!
-//! A family (`piper`, `kokoro`) reads a chunk into [`ModelRun`]s and runs its model on them; [`Neural`] makes engines of
+//! A family (`piper`, `kokoro`, `hibari`) reads a chunk into [`ModelRun`]s and runs its model on them; [`Neural`] makes engines of
 //! that, which give each utterance as soon as it is made: one chunk at a time ([`TtsEngine`]), or several in one run
 //! (`batch`). [`serve`] decides between the two and puts the one that fits behind the port. It knows no model and no phonemes.
 
 mod batch;
+#[cfg(any(feature = "piper", feature = "kokoro"))]
 mod files;
+#[cfg(any(feature = "piper", feature = "kokoro"))]
+mod rows;
 mod sound;
 mod warm;
 
 pub(super) use batch::serve;
+#[cfg(any(feature = "piper", feature = "kokoro"))]
 pub(super) use files::model_file;
+#[cfg(any(feature = "piper", feature = "kokoro"))]
+pub(super) use rows::{gives_lengths, longest, padded, sounds};
 pub(super) use sound::pause_after;
 
 use super::TtsEngine;
 use antiphon_engine_api::tts::{Repeats, SpeechRequest, TtsError, Voice};
-use antiphon_inference::onnx::{Model, OnnxError, Outputs, Provider};
+use antiphon_inference::onnx::{OnnxError, Provider};
 use antiphon_types::{Pcm, RunsOn, SampleRate};
 use std::ops::ControlFlow;
 use std::time::Duration;
@@ -60,6 +66,11 @@ pub(super) trait Family: Send + 'static {
 
     /// Whether the model takes several items and gives the length of each.
     fn batches(&self) -> bool;
+
+    /// Whether runs are so short that listeners take turns on a replica, an utterance each, even where no two share a run.
+    fn takes_turns(&self) -> bool {
+        false
+    }
 }
 
 /// The input of one run.
@@ -77,6 +88,7 @@ pub(super) struct Item<'a> {
     /// The model's ids.
     pub(super) ids: &'a [i64],
     /// As the request names it.
+    #[cfg_attr(not(any(feature = "piper", feature = "kokoro")), expect(dead_code, reason = "hibari has one voice"))]
     pub(super) voice: &'a str,
 }
 
@@ -154,48 +166,6 @@ impl<F: Family> TtsEngine for Neural<F> {
 /// A request's speed in the range the port names, in hundredths; 1.0 where it is no number.
 fn speed(asked: f32) -> f32 {
     if asked.is_finite() { (asked.clamp(0.25, 4.0) * 100.0).round() / 100.0 } else { 1.0 }
-}
-
-/// The length of the longest item.
-pub(super) fn longest(items: &[Item<'_>]) -> usize {
-    items.iter().map(|item| item.ids.len()).max().unwrap_or_default()
-}
-
-/// The ids of all items, `[n, longest]`, zeros behind the shorter ones.
-pub(super) fn padded(items: &[Item<'_>], longest: usize) -> Vec<i64> {
-    let row = |item: &Item<'_>| item.ids.iter().copied().chain(std::iter::repeat(0)).take(longest).collect::<Vec<_>>();
-    items.iter().flat_map(row).collect()
-}
-
-/// Whether a model takes several items as `ids` at once, and says how long the sound of each is.
-pub(super) fn gives_lengths(model: &Model, ids: &str) -> bool {
-    let many = model.input(ids).is_some_and(|slot| slot.shape.first() == Some(&None));
-    many && model.outputs().iter().any(|slot| slot.name == LENGTHS)
-}
-
-/// The output that says how long each item's sound is, in samples.
-const LENGTHS: &str = "lengths";
-
-/// The sound of each of `n` items: the model's first output, each row as long as its `lengths` say, where it has them.
-pub(super) fn sounds(outputs: Outputs, n: usize) -> Result<Vec<Vec<f32>>, Failure> {
-    let Ok(lengths) = outputs.named(LENGTHS) else {
-        return Ok(vec![outputs.into_f32()?]);
-    };
-    Ok(rows(outputs.at(0)?.f32()?, lengths.i64()?, n)?)
-}
-
-/// `n` rows of one size, each cut to its length.
-fn rows(sound: &[f32], lengths: &[i64], n: usize) -> Result<Vec<Vec<f32>>, OnnxError> {
-    let row = sound.len() / n.max(1);
-    if lengths.len() != n || row * n != sound.len() {
-        let text = format!("{} samples and {} lengths for {n} texts", sound.len(), lengths.len());
-        return Err(OnnxError::Output(text));
-    }
-    let cut = |(i, length): (usize, &i64)| {
-        let length = usize::try_from(*length).unwrap_or_default().min(row);
-        sound[i * row..][..length].to_vec()
-    };
-    Ok(lengths.iter().enumerate().map(cut).collect())
 }
 
 /// A model that cannot be loaded, as the port's error.

@@ -1,4 +1,5 @@
-//! Kokoro's alphabet: espeak-ng's phonemes as the model was taught them, and their tokens. Pure.
+//! The alphabet of Kokoro and hibari: espeak-ng's phonemes as these models were taught them, and their tokens. Pure; the two
+//! families call it.
 //!
 //! Kokoro-82M was trained on the phonemes of `misaki`, which knows English words from dictionaries and asks espeak-ng for
 //! the rest and for most other languages. Here espeak-ng is asked for all, and its answer is put into misaki's letters by
@@ -7,7 +8,7 @@
 //! earlier than there, where it would never match: the British `eə`. Words that misaki's dictionaries read otherwise
 //! than espeak-ng does sound as espeak-ng reads them.
 
-use super::super::phonemes::{Clause, Mark, TIE};
+use super::phonemes::{Clause, Mark, TIE};
 
 /// The token at both ends of a text.
 pub(super) const PAD: i64 = 0;
@@ -15,6 +16,7 @@ pub(super) const PAD: i64 = 0;
 pub(super) const MAX_TOKENS: usize = 510;
 
 /// The vocabulary of Kokoro-82M's `config.json`, as far as it is used by version 1.0.
+#[cfg(feature = "kokoro")]
 const VOCABULARY: &[(&str, i64)] = &[
     (";:,.!?", 1),
     ("—…\"()“” \u{303}ʣʥʦʨᵝ\u{ab67}A", 9),
@@ -50,6 +52,7 @@ const VOCABULARY: &[(&str, i64)] = &[
 ];
 
 /// The token of a letter; letters of a run above follow one another.
+#[cfg(feature = "kokoro")]
 pub(super) fn token(letter: char) -> Option<i64> {
     VOCABULARY.iter().find_map(|(letters, first)| {
         let place = letters.chars().position(|known| known == letter)?;
@@ -61,6 +64,7 @@ pub(super) fn token(letter: char) -> Option<i64> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Rules {
     American,
+    #[cfg_attr(not(feature = "kokoro"), expect(dead_code, reason = "hibari speaks American English"))]
     British,
     /// All languages but English.
     Other,
@@ -168,7 +172,7 @@ fn sign(mark: Mark) -> char {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "kokoro"))]
 mod tests {
     use super::*;
     use crate::tts::phonemes::Phonemizer;
