@@ -30,19 +30,19 @@ pub(in crate::tts) fn sounds(outputs: Outputs, n: usize) -> Result<Vec<Vec<f32>>
     let Ok(lengths) = outputs.named(LENGTHS) else {
         return Ok(vec![outputs.into_f32()?]);
     };
-    Ok(rows(outputs.at(0)?.f32()?, lengths.i64()?, n)?)
+    Ok(cut(outputs.at(0)?.f32()?, lengths.i64()?, n)?)
 }
 
 /// `n` rows of one size, each cut to its length.
-fn rows(sound: &[f32], lengths: &[i64], n: usize) -> Result<Vec<Vec<f32>>, OnnxError> {
+pub(super) fn cut(sound: &[f32], lengths: &[i64], n: usize) -> Result<Vec<Vec<f32>>, OnnxError> {
     let row = sound.len() / n.max(1);
     if lengths.len() != n || row * n != sound.len() {
         let text = format!("{} samples and {} lengths for {n} texts", sound.len(), lengths.len());
         return Err(OnnxError::Output(text));
     }
-    let cut = |(i, length): (usize, &i64)| {
+    let row_of = |(i, length): (usize, &i64)| {
         let length = usize::try_from(*length).unwrap_or_default().min(row);
         sound[i * row..][..length].to_vec()
     };
-    Ok(lengths.iter().enumerate().map(cut).collect())
+    Ok(lengths.iter().enumerate().map(row_of).collect())
 }

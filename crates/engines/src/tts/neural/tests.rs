@@ -144,10 +144,10 @@ fn a_listener_whose_sound_is_missing_is_told() {
 #[test]
 fn each_text_has_a_length() {
     let sound = [1.0, 2.0, 3.0, 4.0];
-    assert_eq!(rows(&sound, &[2, 1], 2).expect("right"), [vec![1.0, 2.0], vec![3.0]]);
-    assert_eq!(rows(&sound, &[9, -1], 2).expect("cut to the row"), [vec![1.0, 2.0], vec![]]);
+    assert_eq!(rows::cut(&sound, &[2, 1], 2).expect("right"), [vec![1.0, 2.0], vec![3.0]]);
+    assert_eq!(rows::cut(&sound, &[9, -1], 2).expect("cut to the row"), [vec![1.0, 2.0], vec![]]);
     for (lengths, n) in [(&[2][..], 2), (&[2, 2, 2], 2), (&[1, 1, 1], 3)] {
-        assert!(rows(&sound, lengths, n).is_err(), "{lengths:?} of {n}");
+        assert!(rows::cut(&sound, lengths, n).is_err(), "{lengths:?} of {n}");
     }
 }
 
