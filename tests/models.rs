@@ -35,7 +35,7 @@ licence = "MIT"
 languages = []
 rate_hz = 16000
 auto = 99
-offer_cores = 1
+core_ms = 1
 note = "For the test."
 [[model.variant]]
 precision = "f16"
@@ -67,7 +67,7 @@ licence = "MIT"
 languages = ["en"]
 rate_hz = 16000
 auto = 190
-offer_cores = 1
+core_ms = 1
 [[model.variant]]
 precision = "fp32"
 files = [{ role = "graph", path = "english.onnx", about_mb = 1 }]
@@ -82,7 +82,7 @@ licence = "MIT"
 languages = ["is"]
 rate_hz = 16000
 auto = 110
-offer_cores = 1
+core_ms = 1
 [[model.variant]]
 precision = "fp32"
 files = [{ role = "graph", path = "icelandic.onnx", about_mb = 1 }]

@@ -158,7 +158,7 @@ async fn without_a_name_the_models_to_begin_with_are_pulled() {
     let (mirror, address) = Mirror::start(watch::channel(true).1).await;
     let place = Place::new(&address);
     // The other stages name their engine, and of the recognizers this one ranks highest of those that any machine runs.
-    let own = REGISTRY.replace("rate_hz = 16000", "rate_hz = 16000\nauto = 99\noffer_cores = 1");
+    let own = REGISTRY.replace("rate_hz = 16000", "rate_hz = 16000\nauto = 99\ncore_ms = 1");
     std::fs::write(place.folder.path().join("own.toml"), own).expect("written");
     let mut pull = place.command(&["pull"]);
     pull.env("ANTIPHON_VAD__ENGINE", "earshot").env("ANTIPHON_TTS__ENGINE", "flite");

@@ -1,9 +1,11 @@
 //! Selects the engine and model of a stage, best first: the configured one, or with "auto" those available on disk.
 //!
 //! [`super::EngineManager`] tries the choices in order. With "auto" these are the configured model, if any; the models
-//! on disk whose engine this program includes, by descending rank in the registry; and the engine that needs no model.
-//! Damaged models on disk are reported with the choices. Nothing is loaded here.
+//! on disk whose engine this program includes, by descending rank in the registry, those that were measured as too slow for this
+//! machine last; and the engine that needs no model. Damaged and slow models on disk are reported with the choices. Nothing is loaded
+//! here, and nothing measured.
 
+use super::trial::{Trial, Trials};
 use super::{EngineFactory, StageFailure};
 use crate::config::Config;
 use antiphon_engine_api::stt::DETECT_LANGUAGE;
@@ -24,16 +26,18 @@ pub(super) struct Choice {
     pub(super) model: Option<Located>,
 }
 
-/// A model on disk that cannot serve.
+/// A better model on disk that does not serve.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PassedOver {
     /// The model, with its precision if known.
     pub model: String,
     /// The reason.
     pub why: String,
+    /// Whether it is too slow for this machine; otherwise it is damaged, or could not be loaded.
+    pub slow: bool,
 }
 
-/// The choices for a stage, best first, never empty; and the models that were skipped because they are damaged.
+/// The choices for a stage, best first, never empty; and the models that were skipped because they are damaged or slow.
 pub(super) struct Choices {
     pub(super) best_first: Vec<Choice>,
     pub(super) passed_over: Vec<PassedOver>,
@@ -100,11 +104,12 @@ pub(super) fn choices(
     config: &Config,
     catalog: &Catalog,
     makes: &dyn EngineFactory,
+    trials: &Trials,
     stage: Stage,
 ) -> Result<Choices, StageFailure> {
     let (engine, model) = settings(config, stage);
     let of_family = |entry: &Entry| entry.stage == stage && (engine == AUTO || entry.family == engine);
-    let here = || here(config, catalog, |entry| of_family(entry) && makes.knows(stage, &entry.family));
+    let here = || here(config, catalog, trials, stage, |entry| of_family(entry) && makes.knows(stage, &entry.family));
     let only = |choice| Choices { best_first: vec![choice], passed_over: Vec::new() };
     if engine != AUTO && !catalog.entries().iter().any(of_family) {
         return Ok(only(Choice::plain(engine)));
@@ -172,21 +177,45 @@ pub(super) fn takes_the_best(config: &Config, entry: &Entry) -> bool {
     (engine == AUTO || engine == entry.family) && !is_named(config, entry.stage)
 }
 
-/// The models to begin with, one for each of recognizer, voice and voice activity: the best one that any machine runs in real time
-/// (`offer_cores = 1`), speaks `stt.language`, and serves once it is on the disk. A stage whose engine or model the configuration
-/// names has none.
+/// Cores of the machine that the recommended models are for.
+const USUAL_CORES: u32 = 2;
+
+/// The models to begin with, one for each of recognizer, voice and voice activity: the best one that two cores run in time, that
+/// speaks `stt.language`, that serves once it is on the disk, and that is there or can be pulled. A stage whose engine or model the
+/// configuration names has none.
 pub fn recommended<'a>(config: &Config, catalog: &'a Catalog, makes: &dyn EngineFactory) -> Vec<&'a Entry> {
     let best = |stage: Stage| {
-        let entries = catalog.entries().iter().filter(|entry| entry.stage == stage && entry.offer_cores == 1);
         let serves = |entry: &&Entry| {
-            entry.auto > 0
+            entry.stage == stage
+                && entry.auto > 0
+                && expected(entry, USUAL_CORES, 1.0)
+                    .is_some_and(|trial| trial.verdict(stage, objective_ms(config)).is_ok())
                 && makes.knows(stage, &entry.family)
                 && speaks(config, entry)
                 && takes_the_best(config, entry)
+                && (entry.is_pulled() || locate(&config.models, Wanted { entry, precision: None }).is_ok())
         };
-        entries.filter(serves).max_by_key(|entry| entry.auto)
+        catalog.entries().iter().filter(serves).max_by_key(|entry| entry.auto)
     };
     [Stage::Stt, Stage::Tts, Stage::Vad].into_iter().filter_map(best).collect()
+}
+
+/// The figures to expect of a model that was not measured, on a machine that takes `slowness` times as long as the registry's
+/// figure says. `None`: the registry has none.
+pub(super) fn expected(entry: &Entry, n_cores: u32, slowness: f64) -> Option<Trial> {
+    let wait_ms = (slowness * f64::from(entry.core_ms?) / f64::from(n_cores.max(1))).min(f64::from(u32::MAX)) as u32;
+    Some(Trial { wait_ms, both_ms: wait_ms.saturating_mul(2), share: 0.0 })
+}
+
+/// How much longer than the registry's figure says the model took, if it has one.
+pub(super) fn slowness(entry: &Entry, n_cores: u32, measured: Trial) -> Option<f64> {
+    let expected = expected(entry, n_cores, 1.0)?.wait_ms;
+    (expected > 0).then(|| f64::from(measured.wait_ms) / f64::from(expected))
+}
+
+/// The objective for voice-to-voice latency in milliseconds; 0: there is none.
+pub(super) fn objective_ms(config: &Config) -> u32 {
+    config.slo.voice_to_voice_ms
 }
 
 /// Whether the stage's model was set explicitly; the default is a model of a remote server.
@@ -195,22 +224,52 @@ pub(super) fn is_named(config: &Config, stage: Stage) -> bool {
     !model.is_empty() && model != settings(&Config::default(), stage).1
 }
 
+/// A matching model on disk.
+struct Candidate<'a> {
+    entry: &'a Entry,
+    located: Located,
+    trial: Option<Trial>,
+    /// Why it is too slow, if it is.
+    slow: Option<String>,
+}
+
+impl Candidate<'_> {
+    /// The order of choice: language, speed, rank; of models that are all too slow, the fastest.
+    fn rank(&self, config: &Config) -> impl Ord + use<> {
+        let wait_ms = self.trial.filter(|_| self.slow.is_some()).map(|trial| trial.wait_ms);
+        (speaks(config, self.entry), std::cmp::Reverse(wait_ms), self.entry.auto)
+    }
+}
+
 /// The matching models on disk, best first. STT models that do not support the configured language are excluded; TTS
 /// models that support it come first.
-fn here(config: &Config, catalog: &Catalog, wanted: impl Fn(&Entry) -> bool) -> Choices {
+fn here(config: &Config, catalog: &Catalog, trials: &Trials, stage: Stage, wanted: impl Fn(&Entry) -> bool) -> Choices {
     let fits = |entry: &&Entry| entry.stage != Stage::Stt || speaks(config, entry);
-    let mut entries: Vec<_> =
-        catalog.entries().iter().filter(|entry| entry.auto > 0 && wanted(entry)).filter(fits).collect();
-    entries.sort_by_key(|entry| std::cmp::Reverse((speaks(config, entry), entry.auto)));
-    let (mut best_first, mut passed_over) = (Vec::new(), Vec::new());
-    for entry in entries {
+    let mut passed_over = Vec::new();
+    let mut candidates = Vec::new();
+    for entry in catalog.entries().iter().filter(|entry| entry.auto > 0 && wanted(entry)).filter(fits) {
         match locate(&config.models, Wanted { entry, precision: None }) {
-            Ok(model) => best_first.push(Choice { engine: entry.family.clone(), model: Some(model) }),
+            Ok(located) => {
+                let trial = trials.of(config, stage, &located);
+                let slow = trial.and_then(|trial| trial.verdict(stage, objective_ms(config)).err());
+                candidates.push(Candidate { entry, located, trial, slow });
+            }
             Err(RegistryError::Absent { .. }) => {}
-            Err(error) => passed_over.push(PassedOver { model: entry.name.clone(), why: error.to_string() }),
+            Err(error) => {
+                passed_over.push(PassedOver { model: entry.name.clone(), why: error.to_string(), slow: false });
+            }
         }
     }
-    Choices { best_first, passed_over }
+    candidates.sort_by_key(|candidate| std::cmp::Reverse(candidate.rank(config)));
+    let chosen = candidates.first().map(|first| first.entry.auto);
+    for candidate in &candidates {
+        let Some(why) = candidate.slow.clone().filter(|_| Some(candidate.entry.auto) > chosen) else { continue };
+        let model = format!("{}:{}", candidate.located.name, candidate.located.precision);
+        passed_over.push(PassedOver { model, why, slow: true });
+    }
+    let choice =
+        |candidate: Candidate| Choice { engine: candidate.entry.family.clone(), model: Some(candidate.located) };
+    Choices { best_first: candidates.into_iter().map(choice).collect(), passed_over }
 }
 
 /// Whether the model supports the language set in `stt.language`, or detects it where that asks for it; always true for other

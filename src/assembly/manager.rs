@@ -2,12 +2,17 @@
 //!
 //! `cli` creates an [`EngineManager`] at startup and passes it to `server`, which calls [`EngineManager::load`] again
 //! after a pull: running sessions keep their engines, new sessions use the new ones. Models that "auto" had to skip are
-//! reported in the log and in [`Served`]. Loading blocks.
+//! reported in the log and in [`Served`]. Before the engines are loaded, models that "auto" may select are measured, each once for
+//! this machine. Loading blocks.
 
-use super::choose::{AUTO, Choice, Choices, NO_TURN_MODEL, PassedOver, choices, is_named, name_of, settings, with};
+use super::choose::{
+    AUTO, Choice, Choices, NO_TURN_MODEL, PassedOver, choices, expected, is_named, name_of, objective_ms, settings,
+    slowness, with,
+};
 use super::fallback::Fallbacks;
 use super::membership::{CLUSTER, Membership};
 use super::model_cache::{Limits, ModelCache, ModelCacheError, Shared};
+use super::trial::{Trial, Trials};
 use super::{BuiltIn, EngineFactory, EnginesError, StageFailure};
 use crate::config::Config;
 use antiphon_engine_api::Engines;
@@ -17,7 +22,7 @@ use antiphon_engine_api::tts::Tts;
 use antiphon_engine_api::turn::TurnModel;
 use antiphon_engine_api::vad::Vad;
 use antiphon_engines::llm::LlmConfig;
-use antiphon_registry::{Catalog, Entry, RegistryError, Stage, locate};
+use antiphon_registry::{Catalog, Entry, Located, RegistryError, Stage, locate};
 use serde::Serialize;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -34,13 +39,15 @@ pub struct Served {
     pub model: Option<String>,
     /// Whether it was selected automatically as the best one available.
     pub auto: bool,
-    /// Better models on disk that cannot be loaded.
+    /// How fast its model is on this machine, if that was measured.
+    pub measured: Option<Trial>,
+    /// Better models on disk that cannot be loaded, or are too slow for this machine.
     pub passed_over: Vec<PassedOver>,
 }
 
 impl Served {
     fn by_workers(stage: &'static str) -> Self {
-        Self { stage, engine: CLUSTER.into(), model: None, auto: false, passed_over: Vec::new() }
+        Self { stage, engine: CLUSTER.into(), model: None, auto: false, measured: None, passed_over: Vec::new() }
     }
 
     /// Whether it runs the registry model `name`, in any precision.
@@ -69,6 +76,7 @@ pub struct EngineManager {
     catalog: Catalog,
     makes: Box<dyn EngineFactory>,
     cache: ModelCache<Loaded>,
+    trials: Trials,
     membership: OnceLock<Membership>,
     fallbacks: Fallbacks,
     /// The language model that the operator connected while the hub runs; `None`: the configured one. Written while `standing` is
@@ -104,16 +112,22 @@ impl Shared for Loaded {
 pub(super) trait Staged: Send + Sync {
     const STAGE: Stage;
     fn make(makes: &dyn EngineFactory, config: &Config) -> Result<Arc<Self>, StageFailure>;
+    /// `None` where the stage's models are not measured.
+    fn measure(makes: &dyn EngineFactory, engine: &Arc<Self>) -> Option<Result<Trial, String>>;
     fn onto(engine: Arc<Self>) -> Loaded;
     fn off(loaded: Loaded) -> Option<Arc<Self>>;
 }
 
 macro_rules! staged {
-    ($port:ident, $stage:ident, $make:ident) => {
+    ($port:ident, $stage:ident, $make:ident, $measure:expr) => {
         impl Staged for dyn $port {
             const STAGE: Stage = Stage::$stage;
             fn make(makes: &dyn EngineFactory, config: &Config) -> Result<Arc<Self>, StageFailure> {
                 makes.$make(config)
+            }
+            fn measure(makes: &dyn EngineFactory, engine: &Arc<Self>) -> Option<Result<Trial, String>> {
+                let measure: fn(&dyn EngineFactory, &Arc<Self>) -> Option<Result<Trial, String>> = $measure;
+                measure(makes, engine)
             }
             fn onto(engine: Arc<Self>) -> Loaded {
                 Loaded::$stage(engine)
@@ -125,10 +139,10 @@ macro_rules! staged {
     };
 }
 
-staged!(Vad, Vad, vad);
-staged!(TurnModel, Turn, turn);
-staged!(Stt, Stt, stt);
-staged!(Tts, Tts, tts);
+staged!(Vad, Vad, vad, |_, _| None);
+staged!(TurnModel, Turn, turn, |_, _| None);
+staged!(Stt, Stt, stt, |makes, engine| makes.measure_stt(engine));
+staged!(Tts, Tts, tts, |makes, engine| makes.measure_tts(engine));
 
 impl EngineManager {
     /// Loads the model registry but no engine. Blocks for small files.
@@ -150,6 +164,7 @@ impl EngineManager {
             catalog,
             makes,
             cache,
+            trials: Trials::default(),
             membership: OnceLock::new(),
             fallbacks: Fallbacks::default(),
             connected: Mutex::default(),
@@ -173,6 +188,13 @@ impl EngineManager {
     pub fn load(&self) -> Result<ActiveEngines, EnginesError> {
         let mut place = self.standing.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let before = place.clone();
+        // One after the other, and while nothing is loaded: two cores measure one engine at a time.
+        let serving = |stage| {
+            let served = before.as_ref()?.served.iter().find(|served| served.stage == stage)?;
+            served.model.as_deref()
+        };
+        self.measure_new::<dyn Stt>(serving("stt"));
+        self.measure_new::<dyn Tts>(serving("tts"));
         let (old, old_served) = (before.as_ref().map(|before| &before.engines), before.as_ref().map(|b| &b.served));
         // Creating a remote engine may need the runtime's reactor, which threads do not inherit.
         let runtime = tokio::runtime::Handle::try_current().ok();
@@ -408,15 +430,20 @@ impl EngineManager {
     ) -> Result<(Option<Arc<S>>, Served), StageFailure> {
         let stage = name_of(S::STAGE);
         let auto = settings(config, S::STAGE).0 == AUTO;
-        let Choices { best_first, mut passed_over } = choices(config, &self.catalog, self.makes.as_ref(), S::STAGE)?;
-        for PassedOver { model, why } in &passed_over {
-            tracing::warn!(stage, model, why, "this model is damaged and is skipped");
+        let Choices { best_first, mut passed_over } = self.choices::<S>(config)?;
+        for PassedOver { model, why, slow } in &passed_over {
+            if *slow {
+                tracing::info!(stage, model, why, "this model is too slow for this machine and is skipped");
+            } else {
+                tracing::warn!(stage, model, why, "this model is damaged and is skipped");
+            }
         }
         let replaced = before.and_then(|(served, _)| served.model.as_deref());
         for (at, choice) in best_first.iter().enumerate() {
             let (engine, model) = (choice.engine.clone(), choice.model_name());
             let is_best = auto && !is_named(config, S::STAGE);
-            let served = |passed_over| Served { stage, engine, model, auto: is_best, passed_over };
+            let measured = choice.model.as_ref().and_then(|model| self.trials.of(&self.config, S::STAGE, model));
+            let served = |passed_over| Served { stage, engine, model, auto: is_best, measured, passed_over };
             if choice.engine == NO_TURN_MODEL {
                 return Ok((None, served(passed_over)));
             }
@@ -431,12 +458,103 @@ impl EngineManager {
                     let model = choice.model_name().unwrap_or_default();
                     tracing::warn!(stage, model, %failure, "this model cannot be loaded; the next best one is used");
                     // The log has the causes; clients get one sentence.
-                    passed_over.push(PassedOver { model, why: failure.cause.to_string() });
+                    passed_over.push(PassedOver { model, why: failure.cause.to_string(), slow: false });
                 }
                 Err(failure) => return Err(failure),
             }
         }
         unreachable!("there is always a choice, and the last one returns")
+    }
+
+    fn choices<S: Staged + ?Sized>(&self, config: &Config) -> Result<Choices, StageFailure> {
+        choices(config, &self.catalog, self.makes.as_ref(), &self.trials, S::STAGE)
+    }
+
+    /// Measures the models among which "auto" selects and that were not measured on this machine, best first, until one keeps the
+    /// objective. Blocks while they load and work. A model that fails here is reported when it is selected. `replaced`: the model
+    /// that serves the stage now.
+    fn measure_new<S: Staged + ?Sized>(&self, replaced: Option<&str>) {
+        let is_auto = settings(&self.config, S::STAGE).0 == AUTO && !is_named(&self.config, S::STAGE);
+        if !is_auto || self.workers_alone(S::STAGE).is_some() {
+            return;
+        }
+        let Ok(choices) = self.choices::<S>(&self.config) else { return };
+        for choice in &choices.best_first {
+            let Some(model) = &choice.model else { return };
+            let known = self.trials.of(&self.config, S::STAGE, model);
+            let Some(trial) = known.or_else(|| self.measured::<S>(choice, model, replaced)) else { continue };
+            if trial.verdict(S::STAGE, objective_ms(&self.config)).is_ok() {
+                return;
+            }
+        }
+    }
+
+    /// Measures a model, keeps the figure, and unloads the model if it was loaded for this alone and is too slow. `None`: it cannot
+    /// be loaded, fails, or is of a stage that is not measured.
+    fn measured<S: Staged + ?Sized>(&self, choice: &Choice, model: &Located, replaced: Option<&str>) -> Option<Trial> {
+        let stage = name_of(S::STAGE);
+        let name = choice.model_name()?;
+        let engine = self.made::<S>(&self.config, choice, replaced, true).ok()?;
+        match S::measure(self.makes.as_ref(), &engine)? {
+            Ok(trial) => {
+                self.trials.keep(&self.config, S::STAGE, model, trial);
+                tracing::info!(
+                    stage,
+                    model = name,
+                    wait_ms = trial.wait_ms,
+                    "measured, with two conversations at once"
+                );
+                if trial.verdict(S::STAGE, objective_ms(&self.config)).is_err() {
+                    drop(engine);
+                    self.cache.forget(&name);
+                }
+                Some(trial)
+            }
+            Err(why) => {
+                tracing::warn!(stage, model = name, why, "this model cannot be measured");
+                None
+            }
+        }
+    }
+
+    /// Measures a model of the registry anew and keeps the figure, whatever is set. Blocks while it loads and works.
+    ///
+    /// # Errors
+    /// It is not on disk, cannot be loaded, fails, or is of a stage that is not measured.
+    pub fn measure(&self, model: &str) -> Result<Trial, StageFailure> {
+        let failed = |error: RegistryError| StageFailure::new("models", model, error);
+        let wanted = self.catalog.find(model).map_err(failed)?;
+        let stage = wanted.entry.stage;
+        let located = locate(&self.config.models, wanted).map_err(failed)?;
+        let choice = Choice { engine: wanted.entry.family.clone(), model: Some(located.clone()) };
+        let measured = match stage {
+            Stage::Stt => <dyn Stt>::measure(self.makes.as_ref(), &self.made(&self.config, &choice, None, true)?),
+            Stage::Tts => <dyn Tts>::measure(self.makes.as_ref(), &self.made(&self.config, &choice, None, true)?),
+            Stage::Vad | Stage::Turn => None,
+        };
+        let trial = measured.unwrap_or_else(|| Err("models of this stage are not measured".into()));
+        let trial = trial.map_err(|why| StageFailure::new(name_of(stage), model, why))?;
+        self.trials.keep(&self.config, stage, &located, trial);
+        Ok(trial)
+    }
+
+    /// How fast the model on disk is on this machine, if that was measured.
+    pub fn trial(&self, stage: Stage, model: &Located) -> Option<Trial> {
+        self.trials.of(&self.config, stage, model)
+    }
+
+    /// Whether a model that is not on disk is expected to keep the objective on this machine: by the registry's figure, and by the
+    /// one of the model that serves the stage, if it was measured.
+    pub fn is_fast_enough(&self, entry: &Entry, served: &Served) -> bool {
+        let is_on_gpu = match entry.stage {
+            Stage::Stt => cfg!(feature = "cuda"),
+            _ => self.config.onnx.provider != "cpu",
+        };
+        let n_cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32);
+        let serving = self.catalog.entries().iter().find(|entry| served.runs(&entry.name));
+        let found = serving.zip(served.measured).and_then(|(entry, trial)| slowness(entry, n_cores, trial));
+        let expected = expected(entry, n_cores, found.unwrap_or(1.0));
+        expected.is_some_and(|trial| is_on_gpu || trial.verdict(entry.stage, objective_ms(&self.config)).is_ok())
     }
 
     /// The engine of a choice, from the cache if it runs a registry model. `any_voice`: the engine was not selected for

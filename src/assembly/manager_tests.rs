@@ -9,20 +9,27 @@ use antiphon_registry::ModelsConfig;
 use std::sync::Mutex;
 
 /// Has the engines whisper, piper and kokoro, which accept any file that does not begin with "broken", and records what
-/// it created.
+/// it created and measured. A file that begins with "waits" and a number is a voice whose first sound takes so many milliseconds;
+/// other voices take none.
 #[derive(Clone, Default)]
-struct Puppets(Arc<Mutex<Vec<String>>>);
+struct Puppets {
+    made: Arc<Mutex<Vec<String>>>,
+    /// What the file of the voice made last holds.
+    voice: Arc<Mutex<String>>,
+    /// The first sounds that were measured, in milliseconds.
+    measured: Arc<Mutex<Vec<u32>>>,
+}
 
 impl Puppets {
     fn note(&self, stage: &'static str, engine: &str, model: &str) -> Result<(), StageFailure> {
-        self.0.lock().unwrap().push(engine.into());
+        self.made.lock().unwrap().push(engine.into());
         let text = std::fs::read_to_string(model).unwrap_or_default();
         assert!(!text.starts_with("panic"), "on purpose");
         if text.starts_with("broken") { Err(StageFailure::new(stage, engine, "it is broken")) } else { Ok(()) }
     }
 
     fn made(&self) -> Vec<String> {
-        let mut made = std::mem::take(&mut *self.0.lock().unwrap());
+        let mut made = std::mem::take(&mut *self.made.lock().unwrap());
         made.sort();
         made
     }
@@ -54,10 +61,21 @@ impl EngineFactory for Puppets {
 
     fn tts(&self, config: &Config) -> Result<Arc<dyn Tts>, StageFailure> {
         self.note("tts", &config.tts.engine, &config.tts.model)?;
+        *self.voice.lock().unwrap() = std::fs::read_to_string(&config.tts.model).unwrap_or_default();
         if config.tts.engine == "kokoro" && config.tts.voice != "slt" {
             return Err(StageFailure::new("tts", "kokoro", "there is no such voice"));
         }
         Ok(Arc::new(FakeTts::default()))
+    }
+
+    fn measure_tts(&self, _: &Arc<dyn Tts>) -> Option<Result<Trial, String>> {
+        let text = self.voice.lock().unwrap().clone();
+        if text == "fails" {
+            return Some(Err("it has no voice".into()));
+        }
+        let wait_ms = text.strip_prefix("waits ").map_or(0, |ms| ms.parse().unwrap());
+        self.measured.lock().unwrap().push(wait_ms);
+        Some(Ok(Trial { wait_ms, both_ms: wait_ms, share: 0.1 }))
     }
 }
 
@@ -322,4 +340,86 @@ fn models_are_preloaded_named_and_shared() {
         let said = manager.tts(model).err().unwrap().to_string();
         assert!(said.contains(expect), "{said}");
     }
+}
+
+/// The models that were passed over as too slow for this machine.
+fn too_slow(manager: &EngineManager) -> Vec<String> {
+    let voice = manager.served().into_iter().find(|served| served.stage == "tts").unwrap();
+    voice.passed_over.into_iter().filter(|passed| passed.slow).map(|passed| passed.model).collect()
+}
+
+#[test]
+fn auto_takes_the_best_voice_that_this_machine_runs_in_time() {
+    let fixture = Fixture::new();
+    fixture.put("best-voice", "waits 301");
+    fixture.put("voice", "waits 300");
+    let manager = fixture.manager();
+    manager.load().unwrap();
+    Fixture::serves(&manager, "tts", "piper", Some("voice:fp32"));
+    assert_eq!(too_slow(&manager), ["best-voice:fp32"]);
+    let served = manager.served().into_iter().find(|served| served.stage == "tts").unwrap();
+    assert!(served.passed_over[0].why.contains("first sound after 301 ms"), "{served:?}");
+    assert_eq!(served.measured.unwrap().wait_ms, 300);
+    assert_eq!(*fixture.puppets.measured.lock().unwrap(), [301, 300]);
+    // The slow one was loaded to be measured, and did not stay.
+    assert!(manager.release("best-voice"));
+
+    // The figures are kept beside the models, so that the next start measures nothing.
+    let manager = fixture.manager();
+    manager.load().unwrap();
+    Fixture::serves(&manager, "tts", "piper", Some("voice:fp32"));
+    assert_eq!(fixture.puppets.measured.lock().unwrap().len(), 2);
+
+    // A file that changed is another model.
+    fixture.put("best-voice", "waits 20");
+    let manager = fixture.manager();
+    manager.load().unwrap();
+    Fixture::serves(&manager, "tts", "kokoro", Some("best-voice:fp32"));
+    assert_eq!(too_slow(&manager), [""; 0]);
+    assert_eq!(
+        *fixture.puppets.measured.lock().unwrap(),
+        [301, 300, 20],
+        "the best one is fast enough: no other is measured"
+    );
+}
+
+#[test]
+fn the_fastest_serves_where_none_is_in_time() {
+    let fixture = Fixture::new();
+    fixture.put("best-voice", "waits 900");
+    fixture.put("voice", "waits 400");
+    let manager = fixture.manager();
+    manager.load().unwrap();
+    Fixture::serves(&manager, "tts", "piper", Some("voice:fp32"));
+    fixture.put("voice", "waits 1900");
+    let manager = fixture.manager();
+    manager.load().unwrap();
+    Fixture::serves(&manager, "tts", "kokoro", Some("best-voice:fp32"));
+    assert_eq!(too_slow(&manager), [""; 0], "it serves");
+}
+
+#[test]
+fn a_model_that_cannot_be_measured_keeps_its_rank() {
+    let fixture = Fixture::new();
+    fixture.put("best-voice", "fails");
+    fixture.put("voice", "waits 10");
+    let manager = fixture.manager();
+    manager.load().unwrap();
+    Fixture::serves(&manager, "tts", "kokoro", Some("best-voice:fp32"));
+    let served = manager.served().into_iter().find(|served| served.stage == "tts").unwrap();
+    assert_eq!(served.measured, None);
+}
+
+#[test]
+fn what_the_configuration_names_is_not_measured_unless_asked() {
+    let mut fixture = Fixture::new();
+    fixture.put("best-voice", "waits 900");
+    fixture.config.tts.engine = "kokoro".into();
+    let manager = fixture.manager();
+    manager.load().unwrap();
+    Fixture::serves(&manager, "tts", "kokoro", Some("best-voice:fp32"));
+    assert_eq!(*fixture.puppets.measured.lock().unwrap(), [0; 0]);
+    assert_eq!(manager.measure("best-voice").unwrap().wait_ms, 900);
+    let said = manager.measure("voice").unwrap_err().to_string();
+    assert!(said.contains("antiphon models pull voice"), "{said}");
 }

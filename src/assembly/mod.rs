@@ -16,6 +16,7 @@ mod manager_tests;
 mod membership;
 mod model_cache;
 mod preflight;
+mod trial;
 mod worker;
 
 pub use choose::{AUTO, PassedOver, recommended};
@@ -25,6 +26,7 @@ pub use manager::{ActiveEngines, EngineManager, Served, without_precision};
 pub use membership::{CLUSTER, Membership};
 pub use model_cache::{Limits, ModelCache, ModelCacheError, Shared};
 pub use preflight::problems;
+pub use trial::{Trial, Trials};
 pub use worker::worker_stages;
 
 use crate::config::Config;
@@ -35,6 +37,7 @@ use antiphon_engine_api::tts::Tts;
 use antiphon_engine_api::turn::TurnModel;
 use antiphon_engine_api::vad::Vad;
 use antiphon_registry::Stage;
+use antiphon_telemetry::with_causes;
 use std::sync::Arc;
 
 /// Creates engines according to the configuration; the engine is never "auto". All methods block while models load.
@@ -55,6 +58,14 @@ pub trait EngineFactory: Send + Sync {
     fn llm(&self, config: &Config) -> Result<Arc<dyn Llm>, StageFailure>;
     /// Creates the text-to-speech engine.
     fn tts(&self, config: &Config) -> Result<Arc<dyn Tts>, StageFailure>;
+    /// Measures how fast the recognizer is; `None`: recognizers of this factory are not measured. Blocks.
+    fn measure_stt(&self, _engine: &Arc<dyn Stt>) -> Option<Result<Trial, String>> {
+        None
+    }
+    /// The same for a voice.
+    fn measure_tts(&self, _engine: &Arc<dyn Tts>) -> Option<Result<Trial, String>> {
+        None
+    }
 }
 
 /// The engines included in this program.
@@ -89,6 +100,14 @@ impl EngineFactory for BuiltIn {
 
     fn tts(&self, config: &Config) -> Result<Arc<dyn Tts>, StageFailure> {
         factory::tts(config)
+    }
+
+    fn measure_stt(&self, engine: &Arc<dyn Stt>) -> Option<Result<Trial, String>> {
+        Some(trial::measure_stt(engine).map_err(|error| with_causes(&error)))
+    }
+
+    fn measure_tts(&self, engine: &Arc<dyn Tts>) -> Option<Result<Trial, String>> {
+        Some(trial::measure_tts(engine).map_err(|error| with_causes(&error)))
     }
 }
 

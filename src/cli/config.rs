@@ -125,6 +125,7 @@ mod tests {
             engine: engine.into(),
             model: model.map(Into::into),
             auto: true,
+            measured: None,
             passed_over: Vec::new(),
         };
         let served = [of("vad", "earshot", None), of("stt", "sphinx", None), of("tts", "kokoro", Some("kokoro:fp16"))];

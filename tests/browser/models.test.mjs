@@ -22,7 +22,7 @@ licence = "Apache-2.0"
 languages = []
 rate_hz = 16000
 auto = 99
-offer_cores = 1
+core_ms = 1
 note = "Knows loud from quiet."
 [[model.variant]]
 precision = "fp32"

@@ -16,7 +16,7 @@ describe('the models', () => {
   it('are read as the hub sends them', () => {
     const models = modelsFrom(body)!;
     expect(models.mayChange).toBe(true);
-    expect(models.stages[0]).toEqual({ stage: 'stt', engine: 'sphinx', model: null, passedOver: [{ model: 'a:f16', why: 'broken' }], offer: 'b' });
+    expect(models.stages[0]).toEqual({ stage: 'stt', engine: 'sphinx', model: null, waitMs: null, bothMs: 0, passedOver: [{ model: 'a:f16', why: 'broken', slow: false }], offer: 'b' });
     expect(models.models.map(({ title }) => title)).toEqual(['A', 'b', 'c']);
     expect(modelsOf(models, 'stt').map(({ name }) => name)).toEqual(['b', 'a']);
     expect(models.models.map(isHere)).toEqual([false, true, false]);

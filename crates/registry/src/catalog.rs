@@ -190,7 +190,7 @@ mod tests {
             assert!(!entry.note.is_empty() && !entry.licence.is_empty() && entry.rate_hz >= 16_000, "{}", entry.name);
             // A turn model is never selected or offered automatically, and no voice that needs a recording.
             let is_named_only = entry.stage == Stage::Turn || entry.family == "speechlm";
-            let is_named = is_named_only && entry.auto == 0 && entry.offer_cores == 0;
+            let is_named = is_named_only && entry.auto == 0 && entry.core_ms.is_none();
             let is_ranked = entry.auto > 0 && ranks.insert((entry.stage, entry.auto));
             assert!(is_named || is_ranked, "{}: rank {}", entry.name, entry.auto);
             for file in entry.variants.iter().flat_map(|variant| &variant.files) {

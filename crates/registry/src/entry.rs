@@ -57,8 +57,9 @@ pub struct Entry {
     pub rate_hz: u32,
     /// Priority for `engine = "auto"`, which selects the highest; 0: never selected.
     pub auto: u32,
-    /// The web page offers the model on machines with at least this many cores, or a GPU; 0: never offered.
-    pub offer_cores: u32,
+    /// Processor time of one core for what a conversation waits for, in milliseconds: the transcript of an utterance of 2.8 s, the
+    /// first sound of a clause of 2 s. `None`: not known, and the model is not offered.
+    pub core_ms: Option<u32>,
     /// Short description, one or two sentences.
     pub note: String,
     /// Its precisions, default first. Never empty.
@@ -123,6 +124,11 @@ impl Entry {
             && self.variants.iter().flat_map(|variant| &variant.files).all(|file| file.address.is_empty())
     }
 
+    /// Whether its files have addresses, so that it can be pulled.
+    pub fn is_pulled(&self) -> bool {
+        self.variants.iter().flat_map(|variant| &variant.files).all(|file| !file.address.is_empty())
+    }
+
     /// The variant of this precision; the default variant if none is given.
     pub fn variant(&self, precision: Option<&str>) -> Option<&Variant> {
         match precision {
@@ -170,8 +176,7 @@ pub(super) struct Raw {
     rate_hz: u32,
     #[serde(default)]
     auto: u32,
-    #[serde(default)]
-    offer_cores: u32,
+    core_ms: Option<u32>,
     #[serde(default)]
     note: String,
     #[serde(default)]
@@ -233,22 +238,8 @@ impl Raw {
             }
             variants.push(Variant { precision: raw.precision.clone(), files: all });
         }
-        let Self { name, stage, family, title, package, licence, languages, rate_hz, auto, offer_cores, note, .. } =
-            self;
-        Ok(Entry {
-            name,
-            stage,
-            family,
-            title,
-            package,
-            licence,
-            languages,
-            rate_hz,
-            auto,
-            offer_cores,
-            note,
-            variants,
-        })
+        let Self { name, stage, family, title, package, licence, languages, rate_hz, auto, core_ms, note, .. } = self;
+        Ok(Entry { name, stage, family, title, package, licence, languages, rate_hz, auto, core_ms, note, variants })
     }
 }
 

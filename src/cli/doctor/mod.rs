@@ -1,6 +1,6 @@
 //! `antiphon doctor`: looks at this machine and its configuration, and says of each part what it found and what to do.
 //!
-//! `probes.rs` and `ports.rs` hold the probes. Each has a deadline, changes nothing, and gives findings; what is missing is one, never
+//! `probes.rs` and `ports.rs` hold the probes. Each has a deadline, changes no setting, and gives findings; what is missing is one, never
 //! an error. This module runs them at once, prints them in a fixed order and chooses the exit code.
 
 mod ports;
@@ -33,7 +33,8 @@ Examples:
   antiphon doctor --config my.toml
   antiphon doctor --json | jq '.findings[] | select(.state != \"ok\")'
 
-It changes nothing, and loads the engines as `serve` would, for which it needs their memory. Exit codes: 0 nothing fails
+It changes no setting. It loads the engines as `serve` would, for which it needs their memory, and measures models that are new
+on this machine. Exit codes: 0 nothing fails
 (warnings may remain), 2 a setting, key or certificate is wrong, 3 an engine, library or model is missing, 4 a port is
 taken or a server cannot be reached, 1 anything else fails; of several the first.")]
 pub struct DoctorArgs {

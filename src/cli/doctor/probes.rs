@@ -6,7 +6,7 @@ use crate::cli::{blocking, sound};
 use crate::config::Config;
 use crate::server::{Keys, Tls};
 use antiphon_engines::llm::discovery;
-use antiphon_registry::{Catalog, OnDisk, on_disk};
+use antiphon_registry::{Catalog, OnDisk, Stage, on_disk};
 use antiphon_telemetry::with_causes;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -107,8 +107,16 @@ pub(super) async fn engines(config: Arc<Config>) -> Vec<Finding> {
     let mut findings = Vec::new();
     for served in &active.served {
         let model = served.model.as_ref().map(|model| format!(" ({model})")).unwrap_or_default();
-        findings.push(Finding::ok("engines", format!("{}: {}{model}", served.stage, served.engine)));
+        let stage = if served.stage == "tts" { Stage::Tts } else { Stage::Stt };
+        let measured = served.measured.map(|trial| format!(", {}", trial.described(stage)));
+        let found = format!("{}: {}{model}{}", served.stage, served.engine, measured.unwrap_or_default());
+        findings.push(Finding::ok("engines", found));
         for passed in &served.passed_over {
+            if passed.slow {
+                let found = format!("{}: {} is here and too slow: {}", served.stage, passed.model, passed.why);
+                findings.push(Finding::ok("engines", found));
+                continue;
+            }
             let found = format!("{}: {} is here and cannot be used: {}", served.stage, passed.model, passed.why);
             findings.push(Finding::warn("engines", found, "Pull it again, or remove it with `antiphon models rm`."));
         }

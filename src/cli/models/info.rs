@@ -33,7 +33,7 @@ pub(super) fn run(args: &InfoArgs) -> Result<(), CliError> {
     let wanted = catalog.find(&args.model)?;
     let (entry, variant) = (wanted.entry, wanted.variant());
     if args.json {
-        let mut report = list::report(&config, entry);
+        let mut report = list::report(&all, entry);
         report["folder"] = json!(config.folder(&entry.name));
         report["files"] = variant
             .files

@@ -2,7 +2,9 @@
 
 use super::super::{CliError, Settings, print};
 use super::size;
-use antiphon_registry::{Catalog, Entry, ModelsConfig, OnDisk, Stage, on_disk};
+use crate::assembly::Trials;
+use crate::config::Config;
+use antiphon_registry::{Catalog, Entry, ModelsConfig, OnDisk, Stage, Variant, Wanted, locate, on_disk};
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 
@@ -39,8 +41,8 @@ enum StageName {
 }
 
 pub(super) fn run(args: &ListArgs) -> Result<(), CliError> {
-    let config = args.settings.load()?.models;
-    let catalog = Catalog::load(&config)?;
+    let config = args.settings.load()?;
+    let catalog = Catalog::load(&config.models)?;
     let stage = args.stage.map(|stage| match stage {
         StageName::Vad => Stage::Vad,
         StageName::Turn => Stage::Turn,
@@ -48,12 +50,12 @@ pub(super) fn run(args: &ListArgs) -> Result<(), CliError> {
         StageName::Tts => Stage::Tts,
     });
     let entries = catalog.entries().iter().filter(|entry| stage.is_none_or(|stage| entry.stage == stage));
-    let mut entries: Vec<_> = entries.filter(|entry| !args.here || is_here(&config, entry)).collect();
+    let mut entries: Vec<_> = entries.filter(|entry| !args.here || is_here(&config.models, entry)).collect();
     // Models of an additional registry are listed with those of their stage.
     entries.sort_by_key(|entry| entry.stage);
     if args.json {
         let models: Vec<_> = entries.into_iter().map(|entry| report(&config, entry)).collect();
-        return print::json(&json!({ "dir": config.dir, "models": models }));
+        return print::json(&json!({ "dir": config.models.dir, "models": models }));
     }
     let mut last = None;
     let mut text = String::new();
@@ -65,7 +67,7 @@ pub(super) fn run(args: &ListArgs) -> Result<(), CliError> {
         text += &line(&config, entry);
     }
     if text.is_empty() {
-        text = format!("there is no model in {}: `antiphon models list` lists the available ones\n", config.dir);
+        text = format!("there is no model in {}: `antiphon models list` lists the available ones\n", config.models.dir);
     }
     print::line(text.trim_end())
 }
@@ -83,7 +85,7 @@ fn heading(stage: Stage) -> &'static str {
     }
 }
 
-fn line(config: &ModelsConfig, entry: &Entry) -> String {
+fn line(config: &Config, entry: &Entry) -> String {
     let usual = &entry.variants[0];
     let about = if usual.is_exact() { "" } else { "~" };
     let size = format!("{about}{}", size(usual.about_bytes()));
@@ -95,13 +97,16 @@ fn line(config: &ModelsConfig, entry: &Entry) -> String {
     format!("  {:<28} {size:>8}  {:<22} {:<18} {}\n", entry.name, here(config, entry), languages, entry.note)
 }
 
-/// The variants on disk, as a short text.
-fn here(config: &ModelsConfig, entry: &Entry) -> String {
-    let states = entry.variants.iter().map(|variant| (variant, on_disk(config, entry, variant)));
+/// The variants on disk with the wait for each on this machine, if it was measured, as a short text.
+fn here(config: &Config, entry: &Entry) -> String {
+    let states = entry.variants.iter().map(|variant| (variant, on_disk(&config.models, entry, variant)));
     let (mut whole, mut other) = (Vec::new(), None);
     for (variant, state) in states {
         match state {
-            OnDisk::Whole { .. } => whole.push(variant.precision.as_str()),
+            OnDisk::Whole { .. } => {
+                let wait = measured(config, entry, variant)["wait_ms"].as_u64();
+                whole.push(wait.map_or(variant.precision.clone(), |ms| format!("{} {ms} ms", variant.precision)));
+            }
             OnDisk::Damaged { .. } => other = Some("damaged: pull again".to_owned()),
             OnDisk::Partly { bytes } => other = other.or_else(|| Some(format!("{} fetched", size(bytes)))),
             OnDisk::Absent => {}
@@ -114,13 +119,19 @@ fn here(config: &ModelsConfig, entry: &Entry) -> String {
     }
 }
 
+/// The figures of the variant on this machine; null if it was not measured.
+fn measured(config: &Config, entry: &Entry, variant: &Variant) -> Value {
+    let located = locate(&config.models, Wanted { entry, precision: Some(&variant.precision) });
+    json!(located.ok().and_then(|model| Trials::default().of(config, entry.stage, &model)))
+}
+
 /// One model's JSON object for `--json`.
-pub(super) fn report(config: &ModelsConfig, entry: &Entry) -> Value {
+pub(super) fn report(config: &Config, entry: &Entry) -> Value {
     let variants: Vec<_> = entry
         .variants
         .iter()
         .map(|variant| {
-            let (state, bytes) = match on_disk(config, entry, variant) {
+            let (state, bytes) = match on_disk(&config.models, entry, variant) {
                 OnDisk::Absent => ("absent", 0),
                 OnDisk::Partly { bytes } => ("partly", bytes),
                 OnDisk::Whole { bytes } => ("whole", bytes),
@@ -128,7 +139,7 @@ pub(super) fn report(config: &ModelsConfig, entry: &Entry) -> Value {
             };
             json!({
                 "precision": variant.precision, "state": state, "bytes_here": bytes, "about_bytes": variant.about_bytes(),
-                "unchecked_files": variant.n_unchecked(),
+                "unchecked_files": variant.n_unchecked(), "measured": measured(config, entry, variant),
             })
         })
         .collect();

@@ -1,9 +1,10 @@
-//! `antiphon models`: lists, downloads, imports and removes models.
+//! `antiphon models`: lists, downloads, imports, measures and removes models.
 
 #[cfg(feature = "whisper")]
 mod import;
 mod info;
 mod list;
+mod measure;
 mod pull;
 mod rm;
 
@@ -14,7 +15,8 @@ use clap::Subcommand;
 #[derive(Debug, Subcommand)]
 #[command(after_help = "\
 A model is a folder below models.dir (models, unless you set it: ANTIPHON_MODELS__DIR=/srv/models). `engine = \"auto\"`, the
-default of vad, stt and tts, takes the best model that is there; without one, the engines that need no model serve.
+default of vad, stt and tts, takes the best model that is there and fast enough for this machine; without one, the engines that
+need no model serve.
 
 Examples:
   antiphon models list                        what there is, and what is here
@@ -23,6 +25,7 @@ Examples:
   antiphon models pull kokoro:fp16            a model in a precision of your choice
   antiphon models pull piper-en_US-lessac-medium silero-vad
   antiphon models import faster-whisper-small   a model that you have, from a folder or package
+  antiphon models measure                     how fast those that are here are on this machine
   antiphon models info kokoro                 files, sizes, checksums, licence, addresses
   antiphon models rm whisper-base")]
 pub enum ModelsCommand {
@@ -35,6 +38,8 @@ pub enum ModelsCommand {
     /// Take a model from a folder or package that you have
     #[cfg(feature = "whisper")]
     Import(import::ImportArgs),
+    /// Measure how fast models are on this machine
+    Measure(measure::MeasureArgs),
     /// Take a model off the disk
     Rm(rm::RmArgs),
 }
@@ -46,6 +51,7 @@ pub(super) async fn run(command: ModelsCommand) -> Result<(), CliError> {
         ModelsCommand::Pull(args) => pull::run(args).await,
         #[cfg(feature = "whisper")]
         ModelsCommand::Import(args) => import::run(args).await,
+        ModelsCommand::Measure(args) => measure::run(args).await,
         ModelsCommand::Rm(args) => rm::run(&args),
     }
 }

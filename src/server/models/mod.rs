@@ -15,7 +15,7 @@ use super::client::Client;
 use super::guard::refused;
 use super::turns::{listener, reader};
 use crate::assembly::{EngineManager, Served};
-use antiphon_registry::{Entry, OnDisk, RegistryError, Stage, on_disk, remove};
+use antiphon_registry::{Entry, OnDisk, RegistryError, on_disk, remove};
 use antiphon_telemetry::with_causes;
 use axum::Json;
 use axum::extract::{Extension, Path, State};
@@ -55,7 +55,9 @@ pub(super) async fn list(State(app): State<Arc<App>>, MayChange(may_change): May
                 let mut stage = json!(served);
                 if !may_change {
                     for passed in stage["passed_over"].as_array_mut().into_iter().flatten() {
-                        passed["why"] = IN_THE_LOG.into();
+                        if passed["slow"] == json!(false) {
+                            passed["why"] = IN_THE_LOG.into();
+                        }
                     }
                 }
                 stage["offer"] = json!(offer(&manager, served).map(|entry| &entry.name));
@@ -102,17 +104,12 @@ fn offer<'a>(manager: &'a EngineManager, served: &Served) -> Option<&'a Entry> {
     let rank = |entry: &Entry| (manager.speaks(entry), entry.auto);
     let served_rank = entries.iter().find(|entry| served.runs(&entry.name)).map_or((false, 0), rank);
     let config = manager.config();
-    let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32);
-    let on_a_gpu = |entry: &Entry| match entry.stage {
-        Stage::Stt => cfg!(feature = "cuda"),
-        _ => config.onnx.provider != "cpu",
-    };
     let fits = |entry: &&Entry| {
-        let strength = if on_a_gpu(entry) { u32::MAX } else { cores };
         served.auto
             && entry.stage.to_string() == served.stage
             && manager.knows(entry.stage, &entry.family)
-            && (1..=strength).contains(&entry.offer_cores)
+            && entry.is_pulled()
+            && manager.is_fast_enough(entry, served)
             && manager.speaks(entry)
             && rank(entry) > served_rank
             && !entry.variants.iter().any(|v| matches!(on_disk(&config.models, entry, v), OnDisk::Whole { .. }))

@@ -228,6 +228,10 @@ fn settled(app: &App, entry: &Entry, variant: &Variant, standing: ActiveEngines)
         return State::Done { serves: true, message: format!("It serves from the next conversation on.{unchecked}") };
     }
     match served.passed_over.into_iter().find(|passed| is_it(&passed.model)) {
+        Some(passed) if passed.slow => State::Done {
+            serves: false,
+            message: format!("Installed. It is too slow for this machine: {}.", passed.why),
+        },
         Some(passed) => State::Failed { message: format!("Installed, but it cannot be loaded: {}", passed.why) },
         None if served.engine == CLUSTER => {
             let message = "Installed. Workers serve this stage; it serves requests that none of them can take.".into();

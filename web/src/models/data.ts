@@ -3,6 +3,8 @@
 export interface PassedOver {
   model: string;
   why: string;
+  /** Whether it is too slow for the hub's machine; otherwise it cannot be loaded. */
+  slow: boolean;
 }
 
 /** The engine that serves a stage. */
@@ -11,6 +13,10 @@ export interface Stage {
   engine: string;
   /** The registry's model used by the engine, with its precision; null if the engine needs none. */
   model: string | null;
+  /** How long a conversation waits for it on the hub's machine, in milliseconds; null if that was not measured. */
+  waitMs: number | null;
+  /** The same where two wait at once. */
+  bothMs: number;
   passedOver: PassedOver[];
   /** A better model that is not installed. */
   offer: string | null;
@@ -119,9 +125,22 @@ export function missingOf({ models, recommended }: Models): Model[] {
 }
 
 function stageFrom(body: unknown): Stage {
-  const { stage, engine, model, passed_over, offer } = fields(body);
-  const passedOver = list(passed_over).map((entry) => ({ model: text(fields(entry).model), why: text(fields(entry).why) }));
-  return { stage: text(stage), engine: text(engine), model: textOrNull(model), passedOver, offer: textOrNull(offer) };
+  const { stage, engine, model, measured, passed_over, offer } = fields(body);
+  const { wait_ms, both_ms } = fields(measured);
+  return {
+    stage: text(stage),
+    engine: text(engine),
+    model: textOrNull(model),
+    waitMs: typeof wait_ms === 'number' ? count(wait_ms) : null,
+    bothMs: count(both_ms),
+    passedOver: list(passed_over).map(passedOverFrom),
+    offer: textOrNull(offer),
+  };
+}
+
+function passedOverFrom(body: unknown): PassedOver {
+  const { model, why, slow } = fields(body);
+  return { model: text(model), why: text(why), slow: slow === true };
 }
 
 function modelFrom(body: unknown): Model {

@@ -75,6 +75,7 @@ function StageRow({ models, name, does, plain, keeper }: { models: Models; name:
         <b>{serving?.title ?? stage.engine}</b>
         <span>{serving ? stage.model : nowNote(stage.engine)}</span>
       </p>
+      {stage.waitMs !== null && <p class="engine-stage-plain">{waitNote(stage)}</p>}
       <PassedOver stage={stage} />
       {told && (models.mayChange || told.pull) && <Offer model={told} mayChange={models.mayChange} keeper={keeper} />}
       {others.length > 0 && (
@@ -99,13 +100,18 @@ function nowNote(engine: string): string {
   return NEED_NONE.includes(engine) ? 'needs no model' : '';
 }
 
+/** How fast the model is on the hub's machine. */
+function waitNote({ stage, waitMs, bothMs }: Stage): string {
+  return `${stage === 'tts' ? 'First sound' : 'Transcript'} after ${waitMs} ms on this machine, ${bothMs} ms where two wait at once`;
+}
+
 function PassedOver({ stage }: { stage: Stage }) {
   if (stage.passedOver.length === 0) return null;
   return (
     <ul class="passed-over">
-      {stage.passedOver.map(({ model, why }) => (
+      {stage.passedOver.map(({ model, why, slow }) => (
         <li key={model}>
-          <b>{model}</b> is here and cannot be used: {why}
+          <b>{model}</b> is here and {slow ? 'too slow for this machine' : 'cannot be used'}: {why}
         </li>
       ))}
     </ul>
