@@ -316,12 +316,12 @@ mod tests {
         let readers = Readers::default();
         let mut greedy = Vec::new();
         for _ in 0..MAX_READERS / 2 {
-            greedy.push(readers.place(holder(1)).await.ok().expect("its half"));
+            greedy.push(readers.place(holder(1)).await.expect("its half"));
         }
         assert_eq!(readers.place(holder(1)).await.err(), Some(ReadersFull::Half));
         let mut others = Vec::new();
         for _ in 0..MAX_READERS / 2 {
-            others.push(readers.place(holder(2)).await.ok().expect("the other half"));
+            others.push(readers.place(holder(2)).await.expect("the other half"));
         }
         // A wait in vain leaves nothing behind.
         assert_eq!(readers.place(holder(3)).await.err(), Some(ReadersFull::All));

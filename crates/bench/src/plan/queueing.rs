@@ -132,7 +132,8 @@ fn steps_met(servers: usize, others: usize, think: f64) -> f64 {
 /// M. Dowell and P. Jarratt, A Modified Regula Falsi Method for Computing the Root of an Equation, BIT 11 (1971).
 fn zero(low: f64, high: f64, of: impl Fn(f64) -> f64) -> f64 {
     // Also where both are infinite: without requests the think time has no end.
-    if !(high - low > 0.0) {
+    let width = high - low;
+    if width.is_nan() || width <= 0.0 {
         return low;
     }
     let mut below = (low, of(low));
