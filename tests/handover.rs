@@ -352,7 +352,7 @@ async fn a_reply_that_plays_goes_on_at_the_next_hub_without_a_frame_missing() {
         client.take().await.expect("frames come");
     }
     assert_eq!(client.resume(&two.hub).await, Ok(Back::Exactly));
-    client.until("response.output_audio.done").await;
+    client.until("antiphon.output_audio.sent").await;
     // 64 characters at 50 ms less the spaces between chunks, in frames of 20 ms.
     assert!(client.frames().len() > 140, "{} frames", client.frames().len());
     client.assert_once();
@@ -743,7 +743,7 @@ async fn write_fixture(site: &Site) {
     let output = json!({"type": "function_call_output", "call_id": "call_a", "output": "sun"});
     client.say(Message::text(json!({"type": "conversation.item.create", "item": output}).to_string())).await;
     client.say(Message::text(json!({"type": "response.create"}).to_string())).await;
-    client.until("response.output_audio.done").await;
+    client.until("antiphon.output_audio.sent").await;
     tokio::time::sleep(Duration::from_secs(1)).await;
     let record = site.store().await.sessions().get(&record_of(&client.key)).await.expect("it opens").expect("stored");
     let text = String::from_utf8(record.value).expect("text");

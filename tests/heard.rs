@@ -113,7 +113,7 @@ async fn a_reply_that_was_heard_to_its_end_is_recorded_so_when_the_client_leaves
     let item = json!({"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Hello?"}]});
     socket.send(json!({"type": "conversation.item.create", "item": item})).await;
     socket.send(json!({"type": "response.create"})).await;
-    socket.until("response.output_audio.done").await;
+    socket.until("antiphon.output_audio.sent").await;
     // It leaves in the moment in which it has heard the last of it.
     let item = reply_item(&socket);
     socket.send(json!({"type": "output_audio_buffer.played", "item_id": item, "audio_end_ms": 650})).await;

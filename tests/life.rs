@@ -71,7 +71,7 @@ async fn a_detached_session_holds_its_audio_and_lives_on() {
     while ended.is_none() {
         match session.egress.next().await.expect("it lives") {
             Message::Binary(_) => n_frames += 1,
-            Message::Text(text) if text.contains("\"response.output_audio.done\"") => ended = Some(returned.elapsed()),
+            Message::Text(text) if text.contains("\"antiphon.output_audio.sent\"") => ended = Some(returned.elapsed()),
             Message::Text(_) => {}
         }
     }

@@ -159,7 +159,7 @@ async fn paced_audio_keeps_its_lead_and_ends_behind_its_last_frame() {
                 let ahead_ms = f64::from(n_frames * 20) - begun.elapsed().as_secs_f64() * 1e3;
                 assert!(ahead_ms <= 321.0, "frame {n_frames} left {ahead_ms} ms early");
             }
-            Message::Text(text) if text.contains("\"response.output_audio.done\"") => break,
+            Message::Text(text) if text.contains("\"antiphon.output_audio.sent\"") => break,
             Message::Text(_) => {}
         }
     }

@@ -159,7 +159,7 @@ async fn unplayed_frames_wait_for_the_client_and_none_is_missing() {
         let n = client.got.len();
         client.come_back(&hub, n - 2).await;
     }
-    client.until("response.output_audio.done").await;
+    client.until("antiphon.output_audio.sent").await;
     let frames = client.got.iter().filter(|message| message.is_binary());
     let frames: Vec<_> = frames.map(|message| Frame::parse(&message.clone().into_data()).expect("a frame")).collect();
     // 33 characters at 50 ms, in frames of 20 ms.

@@ -69,7 +69,7 @@ async fn without_interrupt_response_the_reply_goes_on_while_the_user_speaks() {
     speak(&mut socket, &audio).await;
     // The second response ends after the first has played.
     events.extend(socket.until("antiphon.timeline").await);
-    while events.iter().filter(|event| event["type"] == "response.output_audio.done").count() < 2 {
+    while events.iter().filter(|event| event["type"] == "antiphon.output_audio.sent").count() < 2 {
         events.push(socket.next().await);
     }
     let kinds = types(&events);

@@ -23,7 +23,7 @@ use super::tls::Tls;
 use super::transport::calls::{Calls, Ongoing};
 use super::transport::telephony::Telephony;
 use super::transport::webrtc::Webrtc;
-use super::turns::{MAX_LISTENERS, MAX_READERS};
+use super::turns::{MAX_LISTENERS, Readers};
 use super::websocket::MAX_MESSAGE_BYTES;
 use crate::assembly::{EngineManager, Served};
 use crate::config::{Config, ServerConfig};
@@ -139,8 +139,7 @@ pub(super) struct App {
     /// Permits for live listeners of the turn history and of pulls.
     pub(super) listeners: Arc<Semaphore>,
     pub(super) listeners_by_holder: Shares<Holder>,
-    /// Permits for readers of a page of turns, or of the list of models.
-    pub(super) readers: Arc<Semaphore>,
+    pub(super) readers: Readers,
     pub(super) process: Process,
     pub(super) load: Arc<Load>,
     /// `slo.smaller_engines`.
@@ -212,7 +211,7 @@ impl App {
             serving: ArcSwap::new(setup.clone()),
             listeners: Arc::new(Semaphore::new(MAX_LISTENERS)),
             listeners_by_holder: Shares::default(),
-            readers: Arc::new(Semaphore::new(MAX_READERS)),
+            readers: Readers::default(),
             process: Process::new(),
             load,
             has_smaller_engines: config.slo.smaller_engines,

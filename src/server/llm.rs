@@ -15,6 +15,7 @@ use crate::assembly::EngineManager;
 use antiphon_engines::llm::LlmConfig;
 use antiphon_engines::llm::discovery::{self, LlmServer};
 use antiphon_telemetry::with_causes;
+use antiphon_types::KeyId;
 use axum::Json;
 use axum::extract::{Extension, State};
 use axum::http::StatusCode;
@@ -36,9 +37,14 @@ pub(super) struct Choice {
 
 /// `GET /api/llm/servers`: the servers on this machine, and the language model that serves. Takes as long as the slowest server, at
 /// most [`discovery::DEADLINE`].
-pub(super) async fn list(State(app): State<Arc<App>>, _: Admin) -> Response {
+pub(super) async fn list(
+    State(app): State<Arc<App>>,
+    _: Admin,
+    identity: Identity,
+    Extension(client): Extension<Client>,
+) -> Response {
     let Some(manager) = app.models.manager() else { return none() };
-    let servers = match found(&app, &manager).await {
+    let servers = match found(&app, &manager, identity.owner, client).await {
         Ok(servers) => servers,
         Err(response) => return *response,
     };
@@ -54,7 +60,7 @@ pub(super) async fn connect(
     Json(choice): Json<Choice>,
 ) -> Response {
     let Some(manager) = app.models.manager() else { return none() };
-    let servers = match found(&app, &manager).await {
+    let servers = match found(&app, &manager, identity.owner, client).await {
         Ok(servers) => servers,
         Err(response) => return *response,
     };
@@ -99,8 +105,13 @@ async fn serve_with(app: &App, manager: Arc<EngineManager>, llm: Option<LlmConfi
 }
 
 /// The servers, without this hub itself. The number of requests that look for them at once is limited.
-async fn found(app: &App, manager: &EngineManager) -> Result<Vec<LlmServer>, Box<Response>> {
-    let _place = reader(app).await?;
+async fn found(
+    app: &App,
+    manager: &EngineManager,
+    owner: Option<KeyId>,
+    client: Client,
+) -> Result<Vec<LlmServer>, Box<Response>> {
+    let _place = reader(app, owner, client).await?;
     let own = app.config.listen.rsplit_once(':').and_then(|(_, port)| port.parse().ok());
     Ok(discovery::find(&manager.config().llm, own.as_slice()).await)
 }

@@ -4,18 +4,24 @@
 
 use super::app::App;
 use super::auth::Identity;
+use super::client::Client;
 use super::guard::refused;
 use super::turns::reader;
 use antiphon_session::recorded_audio;
 use antiphon_types::{SampleRate, Samples};
-use axum::extract::{Path, State};
+use axum::extract::{Extension, Path, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use std::path::PathBuf;
 use std::sync::Arc;
 
 /// A WAV file, at most [`antiphon_session::MAX_RECORDED`] long. 404: there is no such turn on this hub, or no sound of it.
-pub(super) async fn audio(State(app): State<Arc<App>>, identity: Identity, Path(id): Path<String>) -> Response {
+pub(super) async fn audio(
+    State(app): State<Arc<App>>,
+    identity: Identity,
+    Extension(client): Extension<Client>,
+    Path(id): Path<String>,
+) -> Response {
     let missing = |message: &str| refused(StatusCode::NOT_FOUND, "not_found", message);
     let Some(turn) = app.setup.turn_history.find(identity.viewer, &id) else {
         return missing("There is no such turn on this hub; older turns are evicted by newer ones.");
@@ -24,7 +30,7 @@ pub(super) async fn audio(State(app): State<Arc<App>>, identity: Identity, Path(
         return missing("The sound of this turn is not recorded.");
     };
     // The sound is in memory until it is sent.
-    let _place = match reader(&app).await {
+    let _place = match reader(&app, identity.owner, client).await {
         Ok(place) => place,
         Err(response) => return *response,
     };

@@ -2,7 +2,7 @@
 //!
 //! The turn history stores them; this module encodes them as JSON, one record at a time as the client reads. A caller
 //! sees the turns of its own API key's sessions; an admin, and every caller of a hub without keys, sees all turns.
-//! Readers and live listeners are limited by [`MAX_READERS`] and [`MAX_LISTENERS`]. Each listener has a bounded queue
+//! Readers and live listeners are limited by [`MAX_READERS`] and [`MAX_LISTENERS`], and half of each for one key. Each listener has a bounded queue
 //! in the turn history and is notified of the number of changes it missed.
 //!
 //! In a cluster, any hub shows the turns of all hubs, each with the name of its hub; [`super::hubs`] gets them.
@@ -12,7 +12,7 @@ use super::auth::Identity;
 use super::client::Client;
 use super::guard::refused;
 use super::hubs::{self, Found, HubsPage, OtherNews, Others, ShownTurn, Wanted};
-use super::shares::{Holder, Share};
+use super::shares::{Holder, Share, Shares};
 use super::state::snapshot;
 use antiphon_session::{Entry, News, Viewer};
 use antiphon_types::KeyId;
@@ -28,7 +28,7 @@ use serde_json::json;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::OwnedSemaphorePermit;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
 /// Maximum concurrent live listeners; another is rejected with 503. Each may hold a few hundred records while it does
@@ -37,7 +37,7 @@ pub(super) const MAX_LISTENERS: usize = 64;
 
 /// Maximum concurrent page reads; another waits for [`READER_WAIT`] and is then rejected with 503. A page holds its
 /// records, about 9 KB each, until it is read.
-pub(super) const MAX_READERS: usize = 32;
+const MAX_READERS: usize = 32;
 const READER_WAIT: Duration = Duration::from_secs(5);
 
 /// Turns per page: the default and the maximum.
@@ -67,8 +67,13 @@ struct Rest {
 }
 
 /// `GET /api/turns`: the newest first, at most [`PAGE`], and `has_more`.
-pub(super) async fn list(State(app): State<Arc<App>>, identity: Identity, Query(wish): Query<TurnQuery>) -> Response {
-    let place = match reader(&app).await {
+pub(super) async fn list(
+    State(app): State<Arc<App>>,
+    identity: Identity,
+    Extension(client): Extension<Client>,
+    Query(wish): Query<TurnQuery>,
+) -> Response {
+    let place = match reader(&app, identity.owner, client).await {
         Ok(place) => place,
         Err(response) => return *response,
     };
@@ -104,12 +109,61 @@ pub(super) async fn list(State(app): State<Arc<App>>, identity: Identity, Query(
     ([(header::CONTENT_TYPE, "application/json")], Body::from_stream(body)).into_response()
 }
 
-/// A permit for a request whose response takes memory to build. An error response after [`READER_WAIT`].
-pub(super) async fn reader(app: &App) -> Result<OwnedSemaphorePermit, Box<Response>> {
-    match timeout(READER_WAIT, app.readers.clone().acquire_owned()).await {
-        Ok(Ok(place)) => Ok(place),
-        _ => Err(Box::new(busy("too_many_readers", "Too many clients are reading. Try again soon."))),
+/// Places for requests whose responses take memory to build: pages of turns, sound of a turn, lists of models and of servers.
+pub(super) struct Readers {
+    permits: Arc<Semaphore>,
+    by_holder: Shares<Holder>,
+}
+
+/// The place of a reader. Dropping it releases it.
+pub(super) struct ReaderPlace {
+    _permit: OwnedSemaphorePermit,
+    _share: Option<Share<Holder>>,
+}
+
+/// Why there is no place for a reader.
+#[derive(Debug, PartialEq, Eq)]
+enum ReadersFull {
+    /// The holder has its half: reading, or waiting to read.
+    Half,
+    /// No place became free within [`READER_WAIT`].
+    All,
+}
+
+impl Default for Readers {
+    fn default() -> Self {
+        Self { permits: Arc::new(Semaphore::new(MAX_READERS)), by_holder: Shares::default() }
     }
+}
+
+impl Readers {
+    /// Waits at most [`READER_WAIT`] for a place; not at all where `holder` has half of them.
+    async fn place(&self, holder: Option<Holder>) -> Result<ReaderPlace, ReadersFull> {
+        let share = holder.map(|holder| self.by_holder.take(holder, MAX_READERS / 2).ok_or(ReadersFull::Half));
+        let share = share.transpose()?;
+        match timeout(READER_WAIT, self.permits.clone().acquire_owned()).await {
+            Ok(Ok(permit)) => Ok(ReaderPlace { _permit: permit, _share: share }),
+            _ => Err(ReadersFull::All),
+        }
+    }
+}
+
+/// A place for a request whose response takes memory to build; an error response where there is none, or where the half is in use that
+/// one key may have, or one address where there are no keys.
+pub(super) async fn reader(app: &App, owner: Option<KeyId>, client: Client) -> Result<ReaderPlace, Box<Response>> {
+    let holder = Holder::of(owner, client, app.access.keys().n_keys() > 1);
+    app.readers.place(holder).await.map_err(|full| {
+        let message = match full {
+            ReadersFull::Half => {
+                format!(
+                    "You have {} requests of this kind under way, which is the most. Wait for one.",
+                    MAX_READERS / 2
+                )
+            }
+            ReadersFull::All => "Too many clients are reading. Try again soon.".to_owned(),
+        };
+        Box::new(busy("too_many_readers", &message))
+    })
 }
 
 /// The place of a live listener. Dropping it releases it.
@@ -140,7 +194,12 @@ fn busy(code: &str, message: &str) -> Response {
 }
 
 /// `GET /api/turns/{id}`: one turn, or 404.
-pub(super) async fn one(State(app): State<Arc<App>>, identity: Identity, Path(id): Path<String>) -> Response {
+pub(super) async fn one(
+    State(app): State<Arc<App>>,
+    identity: Identity,
+    Extension(client): Extension<Client>,
+    Path(id): Path<String>,
+) -> Response {
     let cluster = app.hubs();
     if let Some(turn) = app.setup.turn_history.find(identity.viewer, &id) {
         return Json(ShownTurn::Own(turn, cluster.map(|cluster| cluster.name().into()))).into_response();
@@ -148,7 +207,7 @@ pub(super) async fn one(State(app): State<Arc<App>>, identity: Identity, Path(id
     let mut message = "There is no such turn; older turns are evicted by newer ones.".to_owned();
     if let Some(cluster) = cluster {
         // Replies take memory, as pages do.
-        let _place = match reader(&app).await {
+        let _place = match reader(&app, identity.owner, client).await {
             Ok(place) => place,
             Err(response) => return *response,
         };
@@ -242,4 +301,34 @@ fn turn(entry: &Entry, hub: &Option<Arc<str>>) -> Event {
 
 fn data(name: &str, data: &impl serde::Serialize) -> Event {
     Event::default().event(name).json_data(data).expect("records have string keys and no failing parts")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn holder(last: u8) -> Option<Holder> {
+        Some(Holder::Address([192, 0, 2, last].into()))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_holder_reads_in_half_of_the_places_and_waits_for_none_of_the_others() {
+        let readers = Readers::default();
+        let mut greedy = Vec::new();
+        for _ in 0..MAX_READERS / 2 {
+            greedy.push(readers.place(holder(1)).await.expect("its half"));
+        }
+        assert_eq!(readers.place(holder(1)).await.err(), Some(ReadersFull::Half));
+        let mut others = Vec::new();
+        for _ in 0..MAX_READERS / 2 {
+            others.push(readers.place(holder(2)).await.expect("the other half"));
+        }
+        // A wait in vain leaves nothing behind.
+        assert_eq!(readers.place(holder(3)).await.err(), Some(ReadersFull::All));
+        assert_eq!(readers.by_holder.count(holder(3).expect("a holder")), 0);
+        greedy.pop();
+        assert!(readers.place(holder(1)).await.is_ok(), "a place that was left is free again");
+        others.clear();
+        assert!(readers.place(None).await.is_ok());
+    }
 }

@@ -38,6 +38,7 @@ function beginReply(peer, response, item, words) {
 function endReply(peer, response, item, words) {
   peer.event({ type: 'response.output_audio_transcript.done', response_id: response, item_id: item, transcript: words });
   peer.event({ type: 'response.output_audio.done', response_id: response, item_id: item });
+  peer.event({ type: 'antiphon.output_audio.sent', response_id: response, item_id: item });
   peer.event({ type: 'response.done', response: { id: response, status: 'completed' } });
 }
 

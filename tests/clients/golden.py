@@ -11,6 +11,7 @@ EXTENSION = {
     "output_audio_buffer.held",
     "output_audio_buffer.resumed",
     "antiphon.backchannel",
+    "antiphon.output_audio.sent",
     "antiphon.item.heard",
     "antiphon.notice",
     "antiphon.timeline",

@@ -171,7 +171,8 @@ async def turn(call):
     words = await call.until("conversation.item.input_audio_transcription.completed", start)
     answer = await call.until("response.output_audio_transcript.done", start)
     in_order(call.types()[start:], ["input_audio_buffer.speech_started", "input_audio_buffer.speech_stopped",
-        "response.created", "output_audio_buffer.started", "response.done", "output_audio_buffer.stopped"], "a turn by WebRTC")
+        "response.created", "output_audio_buffer.started", "response.output_audio.done", "response.done",
+        "output_audio_buffer.stopped"], "a turn by WebRTC")
     check(call.audible_s - audible_s > 0.5, f"only {call.audible_s - audible_s:.2f} s were audible")
     return words.transcript, answer.transcript
 

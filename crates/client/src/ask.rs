@@ -252,7 +252,7 @@ impl Turn {
             Event::ResponseDone { response } => self.take_done(response, now)?,
             Event::Held { .. } => self.reply.hold(now),
             Event::Resumed { .. } => self.reply.resume(now),
-            Event::AudioDone { item_id } => self.sounding = self.sounding.take().filter(|item| *item != item_id),
+            Event::AudioSent { item_id } => self.sounding = self.sounding.take().filter(|item| *item != item_id),
             Event::Cleared {} => {
                 self.is_cleared = !self.reply.remaining(now).is_zero() || self.sounding.is_some();
                 self.sounding = None;

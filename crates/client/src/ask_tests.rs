@@ -113,8 +113,8 @@ impl Server {
     }
 
     /// The last frame has left.
-    async fn audio_done(&mut self) {
-        self.event(json!({"type": "response.output_audio.done", "item_id": "a"})).await;
+    async fn audio_sent(&mut self) {
+        self.event(json!({"type": "antiphon.output_audio.sent", "item_id": "a"})).await;
     }
 
     async fn says(&mut self, words: &str) {
@@ -161,7 +161,7 @@ async fn answer_in_one(mut server: Server) -> Server {
     server.audio(&reply()).await;
     server.event(json!({"type": "antiphon.timeline", "marks": {"speech_end": 0, "stt_final": 12.5}})).await;
     server.respond("response.done", "r", "completed").await;
-    server.audio_done().await;
+    server.audio_sent().await;
     server.hear(40).await;
     server
 }
@@ -212,7 +212,7 @@ async fn what_was_heard_is_reported_where_the_socket_knows_it() {
         server.respond("response.created", "r", "in_progress").await;
         server.audio(&[5000; 24_000]).await;
         server.respond("response.done", "r", "completed").await;
-        server.audio_done().await;
+        server.audio_sent().await;
         server.hear(30).await;
         server
     };
@@ -336,7 +336,7 @@ async fn an_answer_that_is_not_whole_says_so() {
         let details = json!({"reason": "max_output_tokens"});
         let response = json!({"id": "r", "status": "incomplete", "status_details": details});
         server.event(json!({"type": "response.done", "response": response})).await;
-        server.audio_done().await;
+        server.audio_sent().await;
         server.hear(40).await;
         server
     };
@@ -405,7 +405,7 @@ async fn the_rest_of_it(peer: &mut crate::scripted::Peer) {
     for number in 3..5 {
         peer.frame(number, &[100 * (number as i16 + 1); 480]).await;
     }
-    peer.event(json!({"type": "response.output_audio.done", "item_id": "a"})).await;
+    peer.event(json!({"type": "antiphon.output_audio.sent", "item_id": "a"})).await;
 }
 
 fn assert_whole(answer: Result<Answer, ClientError>) {

@@ -51,8 +51,9 @@ pub enum Event {
     ResponseDone { response: ResponseInfo },
     #[serde(rename = "response.output_audio.delta")]
     AudioDelta { item_id: String, delta: String },
-    #[serde(rename = "response.output_audio.done")]
-    AudioDone { item_id: String },
+    /// In the binary modes: no more frames of the item will come.
+    #[serde(rename = "antiphon.output_audio.sent")]
+    AudioSent { item_id: String },
     #[serde(rename = "response.output_audio_transcript.delta")]
     TranscriptDelta { item_id: String, delta: String },
     #[serde(rename = "response.output_text.delta")]

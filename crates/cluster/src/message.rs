@@ -212,6 +212,11 @@ impl TtsRequest {
         }
     }
 
+    /// The same request, of a listener who has this much sound ahead by now.
+    pub(crate) fn heard_on(&mut self, unplayed: Duration) {
+        self.unplayed_ms = Some(u64::try_from(unplayed.as_millis()).unwrap_or(u64::MAX));
+    }
+
     /// The request for the worker's own engine, without its passage, which the worker sets.
     pub(crate) fn request(&self) -> SpeechRequest {
         SpeechRequest {

@@ -284,6 +284,32 @@ async fn a_chunk_goes_on_at_the_sample_when_its_worker_is_killed() {
 }
 
 #[tokio::test]
+async fn a_reply_goes_on_after_a_frozen_nats_while_its_listener_has_sound_to_hear() {
+    let server = NatsServer::start().await.expect("a server");
+    let _worker = Worker::start(&server.url(), "w", Stages::speaking(slow())).await.expect("it serves");
+    let hub = Hub::with(&server, &[Stage::Tts]).await;
+    let heard_on = SpeechRequest { unplayed: Some(Duration::from_secs(4)), ..request(LONG) };
+    let mut speech = hub.cluster.tts().speak(heard_on);
+    let mut samples = Vec::new();
+    for _ in 0..5 {
+        samples.extend(speech.next().await.expect("audio").expect("spoken").samples);
+    }
+    let rest = tokio::spawn(spoken(speech));
+    // Another reply, whose listener has heard all there was before the outage: it ends after the usual limit.
+    let silent = SpeechRequest { unplayed: Some(Duration::ZERO), ..request(LONG) };
+    let silent = tokio::spawn(spoken(hub.cluster.tts().speak(silent)));
+    server.pause().expect("frozen");
+    let silent = silent.await.expect("it ends");
+    assert!(matches!(silent, Err(TtsError::Away(_))), "nothing is ahead of its listener");
+    // Both began to wait when the worker was lost: the first one's limit has passed by now, too, but for the sound.
+    sleep(Duration::from_millis(500)).await;
+    server.resume().expect("thawed");
+    samples.extend(rest.await.expect("it ends").expect("the worker is back in time"));
+    let own = spoken(FakeTts::default().speak(request(LONG))).await.expect("spoken");
+    assert!(samples == own, "{} of {} samples", samples.len(), own.len());
+}
+
+#[tokio::test]
 async fn a_chunk_that_had_not_begun_names_the_worker_that_spoke_it() {
     let server = NatsServer::start().await.expect("a server");
     let (one, other, hub) =

@@ -2,6 +2,7 @@
 //!
 //! `engines` builds its local engines on it. It knows no stage, no model family and no session, and sets no deadline.
 
+mod memory;
 #[cfg(feature = "onnx")]
 pub mod onnx;
 pub mod pool;

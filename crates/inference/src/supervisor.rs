@@ -5,6 +5,7 @@
 //! decides when an engine is restarted; a start that fails is logged and reported through [`Health`], and the next request
 //! tries again. The supervisor knows no queue.
 
+use crate::memory;
 use std::fmt::Display;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -92,16 +93,22 @@ impl<E, X: Display, F: Fn() -> Result<E, X>> Supervisor<E, F> {
         Ok(self.engine.as_mut().expect("it was just started"))
     }
 
-    /// Drops the engine; one that panics while it is dropped is gone all the same.
+    /// Drops the engine, which is not needed, and gives its memory back to the system.
     pub(crate) fn stop(&mut self) {
-        drop(catch_unwind(AssertUnwindSafe(|| drop(self.engine.take()))));
+        self.drop_engine();
+        memory::give_back();
     }
 
-    /// Stops the engine after a failure: the next start is a restart. The old engine is dropped first, since two may not fit
-    /// into a device's memory.
+    /// Stops the engine after a failure: the next start is a restart, which uses the memory again. The old engine is dropped
+    /// first, since two may not fit into a device's memory.
     pub(crate) fn stop_failed(&mut self) {
-        self.stop();
+        self.drop_engine();
         self.is_restart = true;
+    }
+
+    /// One that panics while it is dropped is gone all the same.
+    fn drop_engine(&mut self) {
+        drop(catch_unwind(AssertUnwindSafe(|| drop(self.engine.take()))));
     }
 
     /// The engine, which is stopped, counts as failed until its next start.
@@ -180,6 +187,34 @@ mod tests {
             (Ok(4), true, false),
         ];
         assert_eq!(wait.recv().expect("the thread ends"), expected);
+    }
+
+    /// Memory of this process that is no file's, in MiB.
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    fn anonymous_mib() -> u64 {
+        let status = std::fs::read_to_string("/proc/self/status").expect("there is /proc");
+        let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).expect("the kernel counts it");
+        line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") / 1024
+    }
+
+    #[test]
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    fn an_engine_that_is_stopped_gives_its_memory_back() {
+        const PIECE: usize = 4 << 10;
+        const N_PIECES: usize = (64 << 20) / PIECE;
+        let (done, wait) = channel();
+        let make = || Ok::<_, String>(vec![vec![1_u8; PIECE]; N_PIECES]);
+        Supervisor::spawn_stopped("test", Health::default(), make, move |mut supervisor| {
+            supervisor.engine().expect("it starts");
+            // What is in use above the engine's memory keeps the allocator from giving it back by itself.
+            let above = vec![1_u8; PIECE];
+            let held = anonymous_mib();
+            supervisor.stop();
+            done.send((held, anonymous_mib())).expect("the test listens");
+            drop(above);
+        });
+        let (held, left) = wait.recv().expect("the thread ends");
+        assert!(held >= 64 && left + 48 <= held, "{held} MiB with the engine, {left} MiB without");
     }
 
     #[test]

@@ -213,6 +213,9 @@ pub enum ServerEvent {
     /// Stop playback immediately and drop the queue.
     #[serde(rename = "output_audio_buffer.cleared")]
     OutputCleared { response_id: ResponseId },
+    /// Extension: the last paced audio of the item has been sent, or what was left of it was discarded.
+    #[serde(rename = "antiphon.output_audio.sent")]
+    OutputAudioSent { response_id: ResponseId, item_id: ItemId },
     /// Extension: speech over a reply was a backchannel, or sound without words. It did not interrupt and is no item.
     #[serde(rename = "antiphon.backchannel")]
     Backchannel {

@@ -193,6 +193,7 @@ fn extension_events() -> Vec<ServerEvent> {
             limit_s: Some(60),
             message: "The language model is loading. Its first words may take up to 60 s.".into(),
         },
+        ServerEvent::OutputAudioSent { response_id: response_id(), item_id: item_id() },
         ServerEvent::Backchannel { transcript: "right".into(), audio_start_ms: 300, audio_end_ms: 900 },
         timeline(None, None),
         timeline(Some(endpointing), None),
@@ -264,6 +265,7 @@ fn every_name_of_the_protocol_is_there() {
         .collect();
     let expect = [
         "antiphon.backchannel",
+        "antiphon.output_audio.sent",
         "antiphon.notice",
         "antiphon.timeline",
         "conversation.item.added",

@@ -260,9 +260,13 @@ impl Actor {
             if let ServerEvent::RateLimitsUpdated { rate_limits } = &mut event {
                 *rate_limits = self.limits.state();
             }
-            // In frames, audio is complete when its last frame has left, which is later than when it was made.
-            if let Some(event) = self.playback.after_audio(event) {
-                self.send(response.clone(), &event);
+            self.send(response.clone(), &event);
+            // Frames are paced: the last one leaves later than the voice has made it.
+            if let ServerEvent::OutputAudioDone { at } = event
+                && self.is_framed()
+                && let Some(sent) = self.playback.item_made(at)
+            {
+                self.send(response.clone(), &sent);
             }
         }
         if let Some(item) = truncated {

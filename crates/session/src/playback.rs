@@ -44,7 +44,7 @@ struct Waiting {
 
 enum Queued {
     Audio(Packet),
-    /// The news that the audio of this part is complete, behind its last frame.
+    /// The item's last frame has left.
     End(PartAt),
 }
 
@@ -99,27 +99,28 @@ impl Playback {
         self.waiting.is_empty()
     }
 
-    /// Drops the frames of a response; gives the news of its end, if that waited behind them.
+    /// Drops the frames of a response. Returns the ends of its items that waited behind them.
     pub(super) fn drop_audio(&mut self, response: &ResponseId) -> Vec<ServerEvent> {
         let (dropped, kept) =
             std::mem::take(&mut self.waiting).into_iter().partition(|piece| piece.response == *response);
         self.waiting = kept;
         let dropped: VecDeque<Waiting> = dropped;
         let ends = dropped.into_iter().filter_map(|piece| match piece.what {
-            Queued::End(at) => Some(ServerEvent::OutputAudioDone { at }),
+            Queued::End(at) => Some(audio_sent(at)),
             Queued::Audio(_) => None,
         });
         ends.collect()
     }
 
-    /// Keeps the news that an item's audio is complete until its last frame has left; gives it back when none waits.
-    pub(super) fn after_audio(&mut self, event: ServerEvent) -> Option<ServerEvent> {
-        let ServerEvent::OutputAudioDone { at } = &event else { return Some(event) };
-        let (response, item) = (at.item.response_id.clone(), at.item.item_id.clone());
+    /// The voice has made all audio of an item. Returns the event that its last frame has been sent, or keeps it behind
+    /// the frames that wait.
+    pub(super) fn item_made(&mut self, at: PartAt) -> Option<ServerEvent> {
+        let item = at.item.item_id.clone();
         if !self.waiting.iter().any(|piece| piece.item == item) {
-            return Some(event);
+            return Some(audio_sent(at));
         }
-        self.waiting.push_back(Waiting { response, item, what: Queued::End(at.clone()) });
+        let response = at.item.response_id.clone();
+        self.waiting.push_back(Waiting { response, item, what: Queued::End(at) });
         None
     }
 
@@ -152,6 +153,10 @@ impl Playback {
         }
         self.waiting.pop_front()
     }
+}
+
+fn audio_sent(at: PartAt) -> ServerEvent {
+    ServerEvent::OutputAudioSent { response_id: at.item.response_id, item_id: at.item.item_id }
 }
 
 impl Actor {
@@ -221,7 +226,7 @@ impl Actor {
             let packet = match what {
                 Queued::Audio(packet) => packet,
                 Queued::End(at) => {
-                    self.send(Some(response), &ServerEvent::OutputAudioDone { at });
+                    self.send(Some(response), &audio_sent(at));
                     continue;
                 }
             };

@@ -28,9 +28,14 @@ use std::sync::Arc;
 const IN_THE_LOG: &str = "It failed; the operator's log has the details.";
 
 /// `GET /api/models`: the engine of each stage, a better model if there is one, and all models.
-pub(super) async fn list(State(app): State<Arc<App>>, MayChange(may_change): MayChange) -> Response {
+pub(super) async fn list(
+    State(app): State<Arc<App>>,
+    MayChange(may_change): MayChange,
+    identity: Identity,
+    Extension(client): Extension<Client>,
+) -> Response {
     // The number of concurrent requests is limited, because each reads the disk.
-    let _place = match reader(&app).await {
+    let _place = match reader(&app, identity.owner, client).await {
         Ok(place) => place,
         Err(response) => return *response,
     };

@@ -21,7 +21,7 @@ const created: ServerEvent = { type: 'response.created', response: { id: 'r' } }
 const added: ServerEvent = { type: 'response.output_item.added', response_id: 'r', item: { id: 'a', type: 'message', role: 'assistant' } };
 const says = (delta: string): ServerEvent => ({ type: 'response.output_audio_transcript.delta', delta, ...inTurn });
 const saidAll = (transcript: string): ServerEvent => ({ type: 'response.output_audio_transcript.done', transcript, ...inTurn });
-const audioDone: ServerEvent = { type: 'response.output_audio.done', ...inTurn };
+const audioDone: ServerEvent = { type: 'antiphon.output_audio.sent', ...inTurn };
 const done = (status: string): ServerEvent => ({ type: 'response.done', response: { id: 'r', status } });
 const cleared: ServerEvent = { type: 'output_audio_buffer.cleared', response_id: 'r' };
 const received = (endMs: number): Action => ({ kind: 'received', itemId: 'a', endMs });
@@ -232,6 +232,9 @@ describe('effects', () => {
   it('hold, go on and stop as the hub says', () => {
     expect(effectsOf(speaking, { type: 'output_audio_buffer.held', response_id: 'r' })).toEqual([{ kind: 'pause' }]);
     expect(effectsOf(speaking, { type: 'output_audio_buffer.resumed', response_id: 'r' })).toEqual([{ kind: 'resume' }]);
+    // The voice has made all of it; its frames still come.
+    expect(effectsOf(speaking, { ...audioDone, type: 'response.output_audio.done' } as ServerEvent)).toEqual([]);
+    expect(effectsOf(speaking, audioDone)).toEqual([{ kind: 'end', itemId: 'a' }]);
     expect(effectsOf(speaking, cleared)).toEqual([{ kind: 'flush' }]);
     expect(effectsOf(speaking, done('cancelled'))).toEqual([{ kind: 'flush' }]);
     expect(effectsOf(speaking, done('completed'))).toEqual([]);

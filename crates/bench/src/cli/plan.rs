@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 Examples:
   antiphon-bench plan --users 50000 --peak 0.1 --objective-ms 800
   antiphon-bench plan --users 10000 --profile measured.json --prices prices.toml --out config
+  antiphon-bench plan --users 50000 --stage tts             one stage alone, such as a cluster of voices only
   antiphon-bench plan --show-profile > my.json            figures to replace by your own
   antiphon-bench stress --profile-out measured.json       measures a profile
 
@@ -47,8 +48,11 @@ pub struct PlanArgs {
     /// Spare machines of hubs and of each stage: how many may fail at the peak
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8))]
     spare: u8,
+    /// Plan one stage alone; the others never wait then
+    #[arg(long, value_name = "STAGE", value_parser = ["stt", "llm", "tts"])]
+    stage: Option<String>,
     /// A folder for the configuration files
-    #[arg(long, value_name = "FOLDER")]
+    #[arg(long, value_name = "FOLDER", conflicts_with = "stage")]
     out: Option<PathBuf>,
     /// Print one JSON object
     #[arg(long)]
@@ -82,6 +86,14 @@ impl PlanArgs {
             share: self.share,
             spare: self.spare.into(),
         };
+        if let Some(stage) = &self.stage {
+            let plan = plan::plan_stage(profile, demand, prices.transpose()?.as_ref(), stage).map_err(failed)?;
+            match self.json {
+                true => print::json(&plan.json())?,
+                false => print::line(&plan.text())?,
+            }
+            return verdict(plan.is_feasible());
+        }
         let plan = plan::plan(profile, demand, prices.transpose()?.as_ref()).map_err(failed)?;
         match self.json {
             true => print::json(&plan.json())?,
@@ -90,7 +102,7 @@ impl PlanArgs {
         if let Some(folder) = &self.out {
             plan::write(folder, &plan.files()).map_err(failed)?;
         }
-        if plan.is_feasible() { Ok(()) } else { Err(CliError::Failed("the objective cannot be kept".into())) }
+        verdict(plan.is_feasible())
     }
 
     fn profile(&self) -> Result<Profile, CliError> {
@@ -100,6 +112,10 @@ impl PlanArgs {
         let path = Path::new(&self.profile);
         Profile::parse(&read(path)?).map_err(|error| named(path, &error))
     }
+}
+
+fn verdict(is_feasible: bool) -> Result<(), CliError> {
+    if is_feasible { Ok(()) } else { Err(CliError::Failed("the objective cannot be kept".into())) }
 }
 
 fn read(path: &Path) -> Result<String, CliError> {

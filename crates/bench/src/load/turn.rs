@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// In the binary modes audio arrives after `response.done`, in real time. Each item's ends with `response.output_audio.done`;
+/// In the binary modes audio arrives after `response.done`, in real time. Each item's ends with `antiphon.output_audio.sent`;
 /// the response has no further item after this long without any audio.
 const QUIET: Duration = Duration::from_millis(700);
 /// How long after the response a transcript may arrive. Servers without transcription never send one.
@@ -195,7 +195,7 @@ impl Turn {
             Event::Held { .. } => self.hold(at),
             Event::Resumed { .. } => self.resume(at),
             Event::Cleared {} => self.clear(at),
-            Event::AudioDone { item_id } if self.sounding.as_ref() == Some(&item_id) => self.sounding = None,
+            Event::AudioSent { item_id } if self.sounding.as_ref() == Some(&item_id) => self.sounding = None,
             Event::Committed { item_id } => self.items.push((item_id, false)),
             Event::TranscriptionCompleted { item_id, transcript } => {
                 let of_turn = self.transcribed(&item_id) && !transcript.is_empty();

@@ -163,7 +163,7 @@ fn a_turn_that_goes_back_keeps_what_was_spoken_and_forgets_what_was_received() {
     response(&mut turn, "r1", start + ms(200));
     turn.audio("a", &[900; 480], start + ms(250));
     done(&mut turn, "r1", "completed", start + ms(260));
-    turn.event(Event::AudioDone { item_id: "a".into() }, start + ms(270));
+    turn.event(Event::AudioSent { item_id: "a".into() }, start + ms(270));
     turn.waited(ms(50), start + ms(900));
     assert!(!turn.is_over(start + ms(1_599)) && turn.is_over(start + ms(1_600)), "it is quiet since it is back");
     for at in [Some(&checkpoint), None] {
@@ -184,7 +184,7 @@ fn a_late_worker_does_not_end_a_response() {
     done(&mut turn, "r1", "completed", start + ms(260));
     assert!(!turn.is_over(start + ms(9_000)), "the item's audio is not complete");
     turn.audio("a", &[900; 480], start + ms(9_000));
-    turn.event(Event::AudioDone { item_id: "a".into() }, start + ms(9_000));
+    turn.event(Event::AudioSent { item_id: "a".into() }, start + ms(9_000));
     assert!(!turn.is_over(start + ms(9_699)) && turn.is_over(start + ms(9_700)), "another item may follow");
     assert_eq!(turn.reply.samples().len(), 960);
 }

@@ -25,7 +25,7 @@ pub use profile::{
     SpeculationProfile, StageProfile, TurnProfile,
 };
 pub use queueing::{QueueWait, StageState};
-pub use size::{HubSize, MAX_UTILIZATION, Sized, StageSize, Verdict};
+pub use size::{HubSize, MAX_UTILIZATION, Sized, SizedStage, StageSize, Verdict};
 
 use serde::Serialize;
 use std::path::PathBuf;
@@ -58,6 +58,17 @@ pub struct CapacityPlan {
     pub cost: Option<Cost>,
 }
 
+/// A plan of one stage.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StagePlan {
+    /// The profile, with the machines of the price table.
+    pub profile: Profile,
+    /// What is to be served.
+    pub demand: Demand,
+    /// What it takes.
+    pub sized: SizedStage,
+}
+
 /// Why there is no plan.
 #[derive(Debug, thiserror::Error)]
 pub enum PlanError {
@@ -67,6 +78,9 @@ pub enum PlanError {
     /// The price table cannot be used; the text says why.
     #[error("the price table: {0}")]
     Prices(String),
+    /// The stage cannot be planned alone; the text says why.
+    #[error("the stage: {0}")]
+    Stage(String),
     /// A machine is too small.
     #[error("the machine {machine:?} is too small for {what}")]
     TooSmall {
@@ -95,6 +109,22 @@ pub fn plan(profile: Profile, demand: Demand, prices: Option<&Prices>) -> Result
     let sized = size::size(&profile, &demand)?;
     let cost = prices.map(|prices| prices.cost(&profile, &sized)).transpose()?;
     Ok(CapacityPlan { profile, demand, sized, cost })
+}
+
+/// Makes a plan of one stage: `stt`, `llm` or `tts`. The others never wait in it, so that the stage has all of the objective's
+/// reserve to itself. Takes at most about a second, without any wait.
+///
+/// # Errors
+/// There is no such stage to size, or a machine is too small. An objective that cannot be kept is part of the plan.
+pub fn plan_stage(
+    profile: Profile,
+    demand: Demand,
+    prices: Option<&Prices>,
+    stage: &str,
+) -> Result<StagePlan, PlanError> {
+    let profile = prices.map_or_else(|| profile.clone(), |prices| prices.apply(profile.clone()));
+    let sized = size::size_stage(&profile, &demand, stage)?;
+    Ok(StagePlan { profile, demand, sized })
 }
 
 impl CapacityPlan {

@@ -25,6 +25,9 @@ use std::iter::successors;
 /// Rounds of the fixed points; each halves the distance to the solution at least.
 const ROUNDS: usize = 60;
 
+/// Relative step below which a think time is found: a thousand times the resolution of an `f64`.
+const FOUND: f64 = 2e-13;
+
 /// Utilization by the other sessions from which a stage counts as overloaded: at 1 the queue of many grows without bound.
 const OVERLOADED: f64 = 0.995;
 
@@ -58,39 +61,111 @@ impl Seen {
         let free = c - rate_hz * service_ms / 1e3;
         let high = (cycle - 1.0).max(0.0);
         let low = if free > 0.0 { (high - 1.0 / free).max(0.0) } else { 0.0 };
-        let (_, think) = (0..ROUNDS).fold((low, high), |(low, high), _| {
-            let think = (low + high) / 2.0;
-            let wait = Self::at(servers, others, think).mean(|k| steps_of_slots(servers, k)) / c;
-            if think + wait + 1.0 < cycle { (think, high) } else { (low, think) }
-        });
+        let think = zero(low, high, |think| think + steps_met(servers, others, think) / c + 1.0 - cycle);
         Self::at(servers, others, think)
     }
 
     /// With `others`, each of which thinks for `think` times the service time on average before it asks.
     fn at(servers: usize, others: usize, think: f64) -> Self {
-        let (n, c) = (others as f64, servers as f64);
-        // The probability of `k + 1` divided by that of `k`; it falls with `k` and passes 1 at the most probable number.
-        let ratio = |k: usize| (n - k as f64) / (think * c.min(k as f64 + 1.0));
-        let likely = ((n - think) / (1.0 + think)).max(n - c * think).max(0.0).ceil() as usize;
-        let likely = likely.min(others);
-        let relevant = |share: &f64| *share > NEGLIGIBLE;
-        let down = |(k, share): &(usize, f64)| k.checked_sub(1).map(|below| (below, share / ratio(below)));
-        let up = |(k, share): &(usize, f64)| (*k < others).then(|| (k + 1, share * ratio(*k)));
-        let below = successors(Some((likely, 1.0)), down).map(|(_, share)| share).take_while(relevant);
-        let above = successors(Some((likely, 1.0)), up).map(|(_, share)| share).take_while(relevant);
-        let mut shares: Vec<f64> = below.collect();
-        let from = likely + 1 - shares.len();
+        let numbers = Numbers::new(servers, others, think);
+        let mut shares: Vec<f64> = numbers.down().map(|(_, share)| share).collect();
+        let from = numbers.likely + 1 - shares.len();
         shares.reverse();
-        shares.extend(above.skip(1));
+        shares.extend(numbers.up().skip(1).map(|(_, share)| share));
         let sum: f64 = shares.iter().sum();
         shares.iter_mut().for_each(|share| *share /= sum);
         Self { from, shares }
     }
+}
 
-    /// The mean of a function of the number.
-    fn mean(&self, of: impl Fn(usize) -> usize) -> f64 {
-        self.shares.iter().zip(self.from..).map(|(share, k)| share * of(k) as f64).sum()
+/// The numbers of other requests that one may meet, each with its probability relative to that of the most probable one.
+struct Numbers {
+    others: usize,
+    n: f64,
+    c: f64,
+    think: f64,
+    /// The most probable number.
+    likely: usize,
+}
+
+impl Numbers {
+    fn new(servers: usize, others: usize, think: f64) -> Self {
+        let n = others as f64;
+        let c = servers as f64;
+        let likely = ((n - think) / (1.0 + think)).max(n - c * think).max(0.0).ceil() as usize;
+        Self { others, n, c, think, likely: likely.min(others) }
     }
+
+    /// The probability of `k + 1` divided by that of `k`; it falls with `k` and passes 1 at the most probable number.
+    fn ratio(&self, k: usize) -> f64 {
+        (self.n - k as f64) / (self.think * self.c.min(k as f64 + 1.0))
+    }
+
+    /// The most probable number and those below it, falling, as far as they matter.
+    fn down(&self) -> impl Iterator<Item = (usize, f64)> {
+        let below = |(k, share): &(usize, f64)| k.checked_sub(1).map(|below| (below, share / self.ratio(below)));
+        successors(Some((self.likely, 1.0)), below).take_while(|(_, share)| *share > NEGLIGIBLE)
+    }
+
+    /// The most probable number and those above it, as far as they matter.
+    fn up(&self) -> impl Iterator<Item = (usize, f64)> {
+        let above = |(k, share): &(usize, f64)| (*k < self.others).then(|| (k + 1, share * self.ratio(*k)));
+        successors(Some((self.likely, 1.0)), above).take_while(|(_, share)| *share > NEGLIGIBLE)
+    }
+}
+
+/// The completions for which a request waits on average: the mean of [`steps_of_slots`] in [`Seen::at`], without its vector.
+fn steps_met(servers: usize, others: usize, think: f64) -> f64 {
+    let numbers = Numbers::new(servers, others, think);
+    let mut sum = 0.0;
+    let mut steps = 0.0;
+    for (k, share) in numbers.down().chain(numbers.up().skip(1)) {
+        sum += share;
+        steps += share * steps_of_slots(servers, k) as f64;
+    }
+    steps / sum
+}
+
+/// The zero of an increasing function between `low` and `high`, by regula falsi with the weights of Illinois: about ten values of the
+/// function, where halving takes [`ROUNDS`]. The nearer end where there is no zero between them.
+///
+/// M. Dowell and P. Jarratt, A Modified Regula Falsi Method for Computing the Root of an Equation, BIT 11 (1971).
+fn zero(low: f64, high: f64, of: impl Fn(f64) -> f64) -> f64 {
+    // Also where both are infinite: without requests the think time has no end.
+    let width = high - low;
+    if width.is_nan() || width <= 0.0 {
+        return low;
+    }
+    let mut below = (low, of(low));
+    let mut above = (high, of(high));
+    if below.1 >= 0.0 {
+        return low;
+    }
+    if above.1 <= 0.0 {
+        return high;
+    }
+    let mut at = low;
+    let mut last = None;
+    for _ in 0..ROUNDS {
+        let next = (below.0 * above.1 - above.0 * below.1) / (above.1 - below.1);
+        // Rounding may put it outside of the two.
+        let next = next.clamp(below.0, above.0);
+        let is_found = (next - at).abs() <= FOUND * next;
+        at = next;
+        if is_found {
+            break;
+        }
+        let value = of(at);
+        let is_below = value < 0.0;
+        let stayed = if is_below { &mut above.1 } else { &mut below.1 };
+        // An end that stays twice in a row gets half of its weight.
+        if last == Some(is_below) {
+            *stayed /= 2.0;
+        }
+        last = Some(is_below);
+        *(if is_below { &mut below } else { &mut above }) = (at, value);
+    }
+    at
 }
 
 /// The completions for which a request waits that meets `k` others.

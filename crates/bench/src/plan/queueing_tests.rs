@@ -8,6 +8,13 @@ use std::collections::VecDeque;
 /// So many sources that their number makes no difference.
 const MANY: usize = 1_000_000_000;
 
+impl Seen {
+    /// The mean of a function of the number.
+    fn mean(&self, of: impl Fn(usize) -> usize) -> f64 {
+        self.shares.iter().zip(self.from..).map(|(share, k)| share * of(k) as f64).sum()
+    }
+}
+
 fn slots(slots: usize, hold_ms: f64, variation: f64) -> StageProfile {
     let points = vec![SlotPoint { batch: 1.0, first_ms: hold_ms, hold_ms }];
     stage(Service::Slots { slots, points, variation })
@@ -288,5 +295,49 @@ fn percentiles_of_servers_of_others_come_out_as_they_went_in() {
     drawn.sort_by(f64::total_cmp);
     for (share, expect) in [(0.5, 300.0), (0.95, 700.0), (0.99, 1_500.0)] {
         near("a percentile", drawn[(share * 1e5) as usize], expect, 0.05);
+    }
+}
+
+#[test]
+fn the_think_time_is_the_one_that_halving_finds() {
+    // Few and many sources and servers, from hardly any load to the bound of what is planned.
+    for sources in [1, 2, 7, 100, 5_000, 50_000, MANY] {
+        for servers in [1, 3, 16, 500, 20_000] {
+            for load in [0.0, 1e-6, 0.1, 0.5, 0.85, 0.95, 0.99, 0.994] {
+                let most = servers as f64 * sources as f64 / (sources as f64 - 1.0).max(1.0);
+                let rate_hz = load * most.min(sources as f64);
+                let cycle = sources as f64 / rate_hz;
+                let free = servers as f64 - rate_hz;
+                let high = (cycle - 1.0).max(0.0);
+                let low = if free > 0.0 { (high - 1.0 / free).max(0.0) } else { 0.0 };
+                let calls = std::cell::Cell::new(0);
+                let of = |think: f64| {
+                    calls.set(calls.get() + 1);
+                    think + steps_met(servers, sources - 1, think) / servers as f64 + 1.0 - cycle
+                };
+                let found = zero(low, high, of);
+                let n_calls = calls.get();
+                let (halved, _) = (0..ROUNDS).fold((low, high), |(low, high), _| {
+                    let middle = (low + high) / 2.0;
+                    if of(middle) < 0.0 { (middle, high) } else { (low, middle) }
+                });
+                let what = format!("{sources} sources, {servers} servers, load {load}: {n_calls} values");
+                // The waits are compared: at the rate of servers that are never idle any short think time solves the equation, and
+                // halving finds one by its rounding.
+                let tolerance = if rate_hz >= 0.999 * servers as f64 { 1e-5 } else { 1e-8 };
+                let met = |think: f64| steps_met(servers, sources - 1, think);
+                let difference = (met(found) - met(halved)).abs();
+                assert!(difference <= tolerance * (1.0 + met(halved)), "{what}: {found}, not {halved}");
+                assert!(n_calls <= 20, "{what}");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_mean_without_a_vector_is_that_of_the_shares() {
+    for (servers, others, think) in [(1, 1, 2.0), (4, 19, 5.0), (16, 4_999, 350.0), (300, 999, 2.5), (8, 0, 1.0)] {
+        let expect = Seen::at(servers, others, think).mean(|k| steps_of_slots(servers, k));
+        near(&format!("{servers} servers, {others} others"), steps_met(servers, others, think), expect, 1e-12);
     }
 }

@@ -131,6 +131,84 @@ pub struct StageSize {
     pub accelerators: f64,
 }
 
+/// One stage alone: the others never wait.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct SizedStage {
+    /// Sessions that are open at the peak.
+    pub sessions: u64,
+    /// Those in which a conversation goes on.
+    pub talking: u64,
+    /// Turns a second.
+    pub turns_per_second: f64,
+    /// Whether the objective is kept; if not, what prevents it.
+    pub verdict: Verdict,
+    /// Latency with the spare machines away; absent where the stage cannot serve the load.
+    pub latency: Option<Latency>,
+    /// The stage.
+    pub stage: StageSize,
+}
+
+/// Sizes one stage for a demand, as if the others had an instance for each session.
+///
+/// # Errors
+/// The profile has no stage of this name, or one that is a server of others; a machine is too small for one instance.
+pub fn size_stage(profile: &Profile, demand: &Demand, stage: &str) -> Result<SizedStage, PlanError> {
+    let stages = profile.stages();
+    let at = stages.iter().position(|(name, _)| *name == stage);
+    let at = at.ok_or_else(|| PlanError::Stage(format!("{stage:?} is none; they are stt, llm and tts")))?;
+    let (name, of) = stages[at];
+    if of.is_external() {
+        return Err(PlanError::Stage(format!(
+            "{name} is a server of others in this profile: there is nothing to size"
+        )));
+    }
+    let sessions = (demand.users as f64 * demand.peak).ceil().max(1.0);
+    let parts = (sessions / MAX_SESSIONS).ceil() as usize;
+    if parts > 1 {
+        let users = demand.users.div_ceil(parts as u64);
+        return Ok(size_stage(profile, &Demand { users, ..*demand }, stage)?.times(parts));
+    }
+    let talking = (sessions * profile.conversation.talking_share).ceil();
+    let (mut counts, verdict) = match instances(profile, demand, talking, Some(at)) {
+        Ok(needed) => (needed, Verdict::Feasible),
+        Err(Infeasible { needed, verdict }) => (needed, verdict),
+    };
+    let each = fitting(profile, of)?.unwrap_or(1);
+    counts[at] = counts[at].div_ceil(each) * each;
+    let loaded = latency::loaded(profile, talking, counts).map_err(|_| ());
+    let loaded_or = loaded.clone().unwrap_or_else(|()| latency::unloaded(profile));
+    Ok(SizedStage {
+        sessions: sessions as u64,
+        talking: talking as u64,
+        turns_per_second: loaded_or.turns_hz,
+        verdict,
+        latency: loaded.ok().map(|loaded| Turns::draw(profile, &loaded.stages).latency()),
+        stage: stage_size(profile, demand, name, of, counts[at], &loaded_or, at)?,
+    })
+}
+
+impl SizedStage {
+    /// So many of it, beside one another.
+    fn times(mut self, parts: usize) -> Self {
+        self.sessions *= parts as u64;
+        self.talking *= parts as u64;
+        self.turns_per_second *= parts as f64;
+        self.stage.multiply(parts);
+        self
+    }
+}
+
+impl StageSize {
+    /// So many of it, beside one another.
+    fn multiply(&mut self, parts: usize) {
+        self.requests_per_second *= parts as f64;
+        self.instances = self.instances.map(|n| n * parts);
+        self.machines *= parts;
+        self.spare *= parts;
+        self.accelerators *= parts as f64;
+    }
+}
+
 /// Sizes everything for a demand.
 ///
 /// # Errors
@@ -143,7 +221,7 @@ pub fn size(profile: &Profile, demand: &Demand) -> Result<Sized, PlanError> {
         return Ok(size(profile, &Demand { users, ..*demand })?.times(parts));
     }
     let talking = (sessions * profile.conversation.talking_share).ceil();
-    let needed = instances(profile, demand, talking);
+    let needed = instances(profile, demand, talking, None);
     let (needed, verdict) = match needed {
         Ok(needed) => (needed, Verdict::Feasible),
         Err(Infeasible { needed, verdict }) => (needed, verdict),
@@ -194,11 +272,7 @@ impl Sized {
         self.hubs.hubs *= parts;
         self.hubs.spare *= parts;
         for stage in &mut self.stages {
-            stage.requests_per_second *= factor;
-            stage.instances = stage.instances.map(|n| n * parts);
-            stage.machines *= parts;
-            stage.spare *= parts;
-            stage.accelerators *= factor;
+            stage.multiply(parts);
         }
         self.nats_servers *= parts;
         self.nats_cores *= factor;
@@ -215,10 +289,16 @@ struct Infeasible {
     verdict: Verdict,
 }
 
-/// The instances of each stage that keep the objective.
-fn instances(profile: &Profile, demand: &Demand, talking: f64) -> Result<[usize; 3], Infeasible> {
+/// The instances of each stage that keep the objective. `only`: of this stage; the others have an instance for each session, so
+/// that nothing waits for them.
+fn instances(profile: &Profile, demand: &Demand, talking: f64, only: Option<usize>) -> Result<[usize; 3], Infeasible> {
     let turns_hz = talking * profile.conversation.turns_per_minute / 60.0;
-    let mut counts = profile.stages().map(|(_, stage)| fewest(stage, turns_hz, talking as usize));
+    let mut counts = [talking as usize; 3];
+    for (at, (_, stage)) in profile.stages().into_iter().enumerate() {
+        if only.is_none_or(|only| only == at) {
+            counts[at] = fewest(stage, turns_hz, talking as usize);
+        }
+    }
     let state = |counts: [usize; 3]| latency::loaded(profile, talking, counts).map_err(|_| ());
     let calm = latency::unloaded(profile);
     let best = Turns::draw(profile, &calm.stages).at(demand.share);
@@ -234,7 +314,8 @@ fn instances(profile: &Profile, demand: &Demand, talking: f64) -> Result<[usize;
         if reached <= demand.objective_ms {
             return Ok(counts);
         }
-        let grown = (0..3).filter(|at| !profile.stages()[*at].1.is_external()).map(|at| {
+        let may_grow = |at: &usize| only.is_none_or(|only| only == *at) && !profile.stages()[*at].1.is_external();
+        let grown = (0..3).filter(may_grow).map(|at| {
             let (mut more, added) = (counts, ((counts[at] as f64 * GROWTH) as usize).max(1));
             more[at] += added;
             let now = latency_with(more);

@@ -60,6 +60,33 @@ fn a_billion_users_are_so_many_equal_parts() {
 }
 
 #[test]
+fn a_stage_alone_takes_no_more_than_in_a_whole_plan() {
+    let profile = || Profile::built_in("gpu").expect("built in");
+    let alone = |name: &str, users: u64| plan_stage(profile(), demand(users, 800.0), None, name).expect("it is sized");
+    let whole = planned("gpu", demand(10_000, 800.0));
+    for name in ["stt", "llm", "tts"] {
+        let plan = alone(name, 10_000);
+        let (own, shared) = (&plan.sized.stage, stage(&whole, name));
+        assert_eq!((own.stage, own.spare), (name, 1));
+        assert!(plan.is_feasible() && own.machines <= shared.machines && own.utilization <= 0.85, "{name}: {own:?}");
+        assert!(plan.sized.latency.expect("served").p95_ms <= 800.0, "{name}");
+        let text = plan.text();
+        assert!(text.contains(&format!("only {name}")) && !text.contains("hub   "), "{text}");
+        assert_eq!(plan.json()["plan"]["stage"]["machines"], own.machines);
+    }
+    let (one, all) = (alone("tts", 500_000), alone("tts", 1_000_000));
+    assert_eq!(all.sized.stage.machines, 2 * one.sized.stage.machines);
+    let refused = |profile: &str, stage: &str| {
+        let profile = Profile::built_in(profile).expect("built in");
+        plan_stage(profile, demand(1_000, 800.0), None, stage).expect_err("nothing to size").to_string()
+    };
+    assert!(refused("processor", "llm").contains("llm is a server of others"));
+    assert!(refused("gpu", "vad").contains("they are stt, llm and tts"));
+    let impossible = plan_stage(profile(), demand(1_000, 400.0), None, "stt").expect("a plan");
+    assert!(!impossible.is_feasible() && impossible.text().contains("INFEASIBLE"));
+}
+
+#[test]
 fn an_objective_that_cannot_be_kept_names_what_prevents_it() {
     let of = |plan: &CapacityPlan| match &plan.sized.verdict {
         Verdict::Infeasible { part, reason } => (*part, reason.clone()),

@@ -68,6 +68,8 @@ struct Output {
     arguments: String,
     has_arguments: bool,
     has_audio_end: bool,
+    /// Its last frame has come.
+    has_sent_end: bool,
     has_text_end: bool,
     has_transcript_end: bool,
     truncated: bool,
@@ -183,6 +185,7 @@ impl Grammar {
                 }
                 Ok(())
             }
+            "antiphon.output_audio.sent" => self.sent(event),
             _ if kind.starts_with("conversation.item.") => self.conversation(&kind[18..], event, spoken_ms),
             _ if kind.starts_with("response.") => self.output(&kind[9..], event),
             _ => Ok(()),
@@ -308,8 +311,7 @@ impl Grammar {
         // Progress of remote calls names the item alone.
         let Some(id) = event["response_id"].as_str() else { return Ok(()) };
         let response = self.responses.get_mut(id).ok_or_else(|| format!("{kind} of an unknown response"))?;
-        let late_end = kind == "output_audio.done" && self.framed.is_some();
-        if response.is_done && !late_end {
+        if response.is_done {
             return Err(format!("{kind} after response.done of {id}"));
         }
         if kind == "output_item.added" {
@@ -332,7 +334,7 @@ impl Grammar {
         if output.response != id || event["output_index"] != output.index {
             return Err(format!("{kind} of {item} names another response or index"));
         }
-        if output.is_done && !late_end {
+        if output.is_done {
             return Err(format!("{kind} after the end of the output {item}"));
         }
         let delta = event["delta"].as_str().unwrap_or_default();
@@ -357,7 +359,7 @@ impl Grammar {
                     Part::Text => ("text", output.has_text_end),
                     part => return Err(format!("a part ends that is {part:?}")),
                 };
-                let has_audio = output.part == Part::Text || output.has_audio_end || self.framed.is_some();
+                let has_audio = output.part == Part::Text || output.has_audio_end;
                 output.part = Part::Done;
                 if !is_whole || !has_audio {
                     return Err("a part ends before what is in it".into());
@@ -384,9 +386,7 @@ impl Grammar {
                 Ok(())
             }
             "output_audio.done" => {
-                if self.framed.is_none() {
-                    in_part(output, Part::Audio)?;
-                }
+                in_part(output, Part::Audio)?;
                 unique(!std::mem::replace(&mut output.has_audio_end, true), "audio ends twice")
             }
             "output_text.done" => {
@@ -413,6 +413,19 @@ impl Grammar {
         }
     }
 
+    /// The last frame of an item has come: behind the end of its audio, once, in the binary modes.
+    fn sent(&mut self, event: &Value) -> Checked {
+        let item = text(event, "item_id")?;
+        let output = self.outputs.get_mut(&item).ok_or_else(|| format!("the sent end of the unknown output {item}"))?;
+        if self.framed.is_none() {
+            return Err("the end of frames in a session of events".into());
+        }
+        if !output.has_audio_end || output.response != text(event, "response_id")? {
+            return Err(format!("the frames of {item} end before its audio does, or in another response"));
+        }
+        unique(!std::mem::replace(&mut output.has_sent_end, true), "an item's frames end twice")
+    }
+
     fn hears(&mut self, item: String, ms: u64) {
         match self.heard.last_mut() {
             Some((last, heard)) if *last == item => *heard = ms,
@@ -434,7 +447,7 @@ impl Grammar {
         if self.responses[&output.response].cleared {
             return Err(format!("a frame of {item}, whose audio was cleared"));
         }
-        if output.part == Part::None || output.has_audio_end {
+        if output.part == Part::None || output.has_sent_end {
             return Err(format!("a frame of {item} outside of its part"));
         }
         // What the encoder holds at the end of an item takes a packet more, with the offset of the last one.

@@ -27,13 +27,32 @@ pub(super) const AWAY_AFTER: Duration = Duration::from_secs(2);
 
 /// How long a request waits, from when no worker could be asked, where workers were there a moment ago: they are restarted, or
 /// their NATS server is and they move to another one. A conversation pauses for that long, rather than lose its turn.
-pub(super) const RETURNS_WITHIN: Duration = Duration::from_secs(2);
+const RETURNS_WITHIN: Duration = Duration::from_secs(2);
 
 /// The same where the hub's own engines can serve instead.
-pub(super) const RETURNS_WITHIN_BEFORE_FALLBACK: Duration = Duration::from_millis(200);
+const RETURNS_WITHIN_BEFORE_FALLBACK: Duration = Duration::from_millis(200);
 
 /// The longest wait for a worker's answer whether it has room; a worker that is gone is noticed earlier.
 const OPEN_DEADLINE: Duration = Duration::from_millis(1_500);
+
+/// What is asked of a worker, and which one.
+pub(super) struct Opening<'a> {
+    pub(super) request: &'a Request,
+    /// Only workers with this model; `None`: any.
+    pub(super) model: Option<&'a str>,
+    /// This worker, where it has room.
+    pub(super) preferred: Option<&'a str>,
+    /// Until when the listener has sound to hear: while no worker can be reached the request waits for that long, and only then for
+    /// what any other waits. A hub with a fallback does not wait for it.
+    pub(super) sound_until: Option<Instant>,
+}
+
+impl<'a> Opening<'a> {
+    /// Of a request that any worker may take, and that waits for its own time only.
+    pub(super) const fn of(request: &'a Request) -> Self {
+        Self { request, model: None, preferred: None, sound_until: None }
+    }
+}
 
 /// Why no worker serves a request.
 pub(super) enum NotOpened {
@@ -73,27 +92,24 @@ pub(super) struct Attempt {
 impl Cluster {
     /// Opens an attempt on the best worker that has room: three are asked at most. `except` are not asked, and gets the names
     /// of those that have no room.
-    pub(super) async fn open(
-        &self,
-        request: &Request,
-        model: Option<&str>,
-        preferred: Option<&str>,
-        except: &mut Vec<String>,
-    ) -> Result<Attempt, NotOpened> {
+    pub(super) async fn open(&self, opening: &Opening<'_>, except: &mut Vec<String>) -> Result<Attempt, NotOpened> {
+        let Opening { request, model, preferred, .. } = *opening;
         let stage = request.stage();
         let (mut n_busy, mut n_gone, mut in_flight) = (0, 0, 0);
         let (n_excepted, mut returns_by) = (except.len(), None);
+        let sounds_for = self.sounds_for(opening);
         let mut changes = self.0.directory.changes();
         while n_busy < MAX_ASKED {
             changes.borrow_and_update();
-            if !self.0.link.is_reachable(AWAY_AFTER) {
+            if !self.0.link.is_reachable(AWAY_AFTER + sounds_for) {
                 Counters::count(&self.0.counters.away);
                 return Err(NotOpened::Away("there is no connection to NATS".into()));
             }
             let wanted = Wanted { model, except, preferred };
             let Some(worker) = self.0.directory.pick(stage, &wanted) else {
-                let may_return = n_busy == 0 && self.0.directory.may_return();
-                let returns_by = *returns_by.get_or_insert_with(|| Instant::now() + self.0.returns_within);
+                let may_return = n_busy == 0 && self.0.directory.may_return(sounds_for);
+                let limit = self.returns_within() + sounds_for;
+                let returns_by = *returns_by.get_or_insert_with(|| Instant::now() + limit);
                 if may_return && matches!(timeout_at(returns_by, changes.changed()).await, Ok(Ok(()))) {
                     except.truncate(n_excepted);
                     continue;
@@ -125,6 +141,17 @@ impl Cluster {
         Counters::count(&self.0.counters.away);
         let asked = if n_gone > 0 { format!(" ({n_gone} did not answer or broke)") } else { String::new() };
         Err(NotOpened::Away(format!("no worker serves {stage}{asked}")))
+    }
+
+    /// How long a request waits for a worker that may be back in a moment.
+    fn returns_within(&self) -> Duration {
+        if self.0.has_fallback { RETURNS_WITHIN_BEFORE_FALLBACK } else { RETURNS_WITHIN }
+    }
+
+    /// How much longer the request may wait because its listener has sound to hear.
+    fn sounds_for(&self, opening: &Opening<'_>) -> Duration {
+        let until = opening.sound_until.filter(|_| !self.0.has_fallback);
+        until.map_or(Duration::ZERO, |until| until.saturating_duration_since(Instant::now()))
     }
 
     async fn try_open(&self, worker: &Arc<Worker>, request: &Request) -> Result<Attempt, Refusal> {

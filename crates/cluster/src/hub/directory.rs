@@ -283,16 +283,17 @@ impl Directory {
     }
 
     /// Whether a worker may take requests in a moment: NATS has just said that nobody subscribes, it is new and not described
-    /// yet, it drains (what replaces it starts), or it left or was lost within the last two seconds.
-    pub(crate) fn may_return(&self) -> bool {
+    /// yet, it drains (what replaces it starts), or it left or was lost within the last two seconds and `longer`.
+    pub(crate) fn may_return(&self, longer: Duration) -> bool {
+        let within = MAY_RETURN + longer;
         let is_changing = |worker: &Arc<Worker>| {
             let state = worker.state();
             let is_new = worker.description.get().is_none() && state.refused.is_none();
             is_new || state.missing_since.is_some() || state.advert.is_draining
         };
         self.all().iter().any(is_changing)
-            || self.left().iter().any(|(_, at)| at.elapsed() < MAY_RETURN)
-            || self.lost().iter().any(|lost| lost.at.elapsed() < MAY_RETURN)
+            || self.left().iter().any(|(_, at)| at.elapsed() < within)
+            || self.lost().iter().any(|lost| lost.at.elapsed() < within)
     }
 
     /// Ends the workers that are gone. `connected_since`: when the hub's own connection was made.

@@ -92,8 +92,8 @@ pub(crate) struct Inner {
     news: News,
     /// When this hub last received an advert of its own: what it publishes arrives, and what is published arrives here.
     echoed: Mutex<Instant>,
-    /// How long a request waits for a worker that may be back in a moment.
-    returns_within: Duration,
+    /// Whether the hub's own engines can serve where no worker does.
+    has_fallback: bool,
 }
 
 /// What happened to attempts, since the start.
@@ -151,10 +151,7 @@ impl Cluster {
             queues: [const { Semaphore::const_new(1) }; Stage::ALL.len()],
             replier: OnceLock::new(),
             echoed: Mutex::new(Instant::now()),
-            returns_within: match config.fallback {
-                true => attempt::RETURNS_WITHIN_BEFORE_FALLBACK,
-                false => attempt::RETURNS_WITHIN,
-            },
+            has_fallback: config.fallback,
         }));
         let mut subscribers = subscribers.into_iter();
         let mut next = || subscribers.next();

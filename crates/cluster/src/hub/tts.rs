@@ -4,7 +4,7 @@
 //! samples that were let out, another speaks the rest of the words ([`resume`](super::resume)). The seed is drawn here, so that it is
 //! the same for both.
 
-use super::attempt::{Attempt, Lost, MAX_ATTEMPTS, NotOpened, failure};
+use super::attempt::{Attempt, Lost, MAX_ATTEMPTS, NotOpened, Opening, failure};
 use super::resume::{SpeakingRate, cross_fade, cross_fade_samples};
 use super::{Cluster, Counters};
 use crate::frame::{Frame, Kind, pcm_samples};
@@ -19,7 +19,7 @@ use futures_util::stream::BoxStream;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 /// Rates that a worker may send.
 const RATES: std::ops::RangeInclusive<u32> = 8_000..=192_000;
@@ -179,6 +179,8 @@ struct Speech {
     rate: Option<SampleRate>,
     /// The longest sound that the text can have.
     longest: Duration,
+    /// When a listener will have heard all that was let out, and what came before; `None`: it is not played while it is spoken.
+    sound_until: Option<Instant>,
 }
 
 impl Speech {
@@ -191,6 +193,7 @@ impl Speech {
         Self {
             shared,
             request: wire,
+            sound_until: request.unplayed.map(|unplayed| Instant::now() + unplayed),
             hop: request.hop,
             model,
             except: Vec::new(),
@@ -212,9 +215,17 @@ impl Speech {
             let state = self.shared.state();
             state.passages.iter().find(|(known, _)| *known == text).map(|(_, worker)| worker.clone())
         });
+        if let Some(until) = self.sound_until {
+            self.request.heard_on(until.saturating_duration_since(Instant::now()));
+        }
         let request = Request::Tts(self.request.clone());
-        let cluster = &self.shared.cluster;
-        let opened = cluster.open(&request, self.model.as_deref(), preferred.as_deref(), &mut self.except).await;
+        let opening = Opening {
+            request: &request,
+            model: self.model.as_deref(),
+            preferred: preferred.as_deref(),
+            sound_until: self.sound_until,
+        };
+        let opened = self.shared.cluster.open(&opening, &mut self.except).await;
         let attempt = opened.map_err(|error| match error {
             NotOpened::Busy(waiting) => TtsError::Overloaded { waiting },
             NotOpened::Away(why) => TtsError::Away(why),
@@ -318,8 +329,8 @@ impl Speech {
                     yield Err(error);
                     return;
                 }
-                // One that is lost is not offered again, unless it comes back.
-                if !attempt.worker.lost.is_cancelled() {
+                // One that is lost is not offered again, unless it comes back. Of a connection no worker is at fault.
+                if !attempt.worker.lost.is_cancelled() && !matches!(lost, Lost::Away) {
                     speech.except.push(attempt.worker.id.clone());
                 }
                 tracing::info!(from = attempt.worker.name, out = speech.n_out, "the chunk continues on another worker");
@@ -367,6 +378,9 @@ impl Speech {
         }
         pieces.retain(|piece| !piece.is_empty());
         self.n_out += pieces.iter().map(|piece| piece.samples.len() as u64).sum::<u64>();
+        if let Some(until) = &mut self.sound_until {
+            *until = (*until).max(Instant::now()) + pieces.iter().map(Pcm::duration).sum::<Duration>();
+        }
         pieces
     }
 
@@ -397,6 +411,13 @@ impl Speech {
     fn may_retry(&self, lost: &Lost) -> Result<(), TtsError> {
         let counters = &self.shared.cluster.0.counters;
         match lost {
+            // While the listener has sound to hear the connection may come back.
+            Lost::Away
+                if self.n_attempts < MAX_ATTEMPTS && self.sound_until.is_some_and(|until| until > Instant::now()) =>
+            {
+                Counters::count(&counters.retried);
+                Ok(())
+            }
             Lost::Away => Err(TtsError::Away("the connection to NATS is lost".into())),
             Lost::TooLarge(n) => Err(Failure::too_large(*n).tts("")),
             Lost::Worker | Lost::Missing if self.n_attempts >= MAX_ATTEMPTS => {

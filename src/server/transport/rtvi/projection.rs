@@ -194,7 +194,7 @@ impl Projection {
             }
             "response.output_audio_transcript.done" => self.sentence(true, &mut out),
             "response.output_text.done" => self.sentence(false, &mut out),
-            "response.output_audio.done" => self.complete(),
+            "antiphon.output_audio.sent" => self.complete(),
             "response.output_item.added" if event["item"]["type"] == "function_call" => {
                 self.push(&mut out, "llm-function-call-started", json!({"function_name": event["item"]["name"]}));
             }

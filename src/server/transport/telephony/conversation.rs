@@ -555,7 +555,7 @@ impl Writer<'_> {
                 let mut shared = self.conversation.shared();
                 shared.n_responses = shared.n_responses.saturating_sub(1);
             }
-            "response.output_audio.done" => {
+            "antiphon.output_audio.sent" => {
                 let frames = self.voice.finish();
                 self.play(frames).await?;
                 let mark = {

@@ -100,7 +100,6 @@ impl ReplyEvents {
                 outgoing.held = Some(kind.ends_with("held"));
                 outgoing.extension = self.takes_extensions.then_some(text);
             }
-            kind if kind.starts_with("antiphon.") => outgoing.extension = self.takes_extensions.then_some(text),
             "error" if head.error.as_ref().is_some_and(|error| is_own(error.event_id.as_deref())) => {}
             "response.content_part.added" if head.part.as_ref().is_some_and(|part| part.kind.contains("audio")) => {
                 if let (Some(id), Some(item)) = (&head.response_id, &head.item_id) {
@@ -113,13 +112,14 @@ impl ReplyEvents {
                 }
                 outgoing.to_peer.push(text);
             }
-            "response.output_audio.done" => {
+            "antiphon.output_audio.sent" => {
                 if let Some(response) = head.response_id.as_deref().and_then(|id| self.find(id)) {
                     response.n_open = response.n_open.saturating_sub(1);
                     response.whole.extend(head.item_id.as_deref().map(ItemId::from));
                 }
-                outgoing.to_peer.push(text);
+                outgoing.extension = self.takes_extensions.then_some(text);
             }
+            kind if kind.starts_with("antiphon.") => outgoing.extension = self.takes_extensions.then_some(text),
             "response.done" => {
                 let id = head.response.as_ref().and_then(|response| response.id.as_deref());
                 if let Some(response) = id.and_then(|id| self.find(id)) {
@@ -269,7 +269,7 @@ mod tests {
             for n in 0..2 {
                 speaker.push(item.into(), antiphon_types::Samples(n * 480), bytes::Bytes::from_static(b"x"));
             }
-            tell(json!({"type": "response.output_audio.done", "response_id": "r", "item_id": item}), &mut speaker);
+            tell(json!({"type": "antiphon.output_audio.sent", "response_id": "r", "item_id": item}), &mut speaker);
         }
         let now = tokio::time::Instant::now();
         for _ in 0..2 {
@@ -310,7 +310,7 @@ mod tests {
             seen.extend(kinds(&events.played(item.as_ref(), speaker.is_empty())));
         }
         assert_eq!(seen, ["output_audio_buffer.started"], "its audio may go on");
-        let done = json!({"type": "response.output_audio.done", "response_id": "r", "item_id": "i"}).to_string();
+        let done = json!({"type": "antiphon.output_audio.sent", "response_id": "r", "item_id": "i"}).to_string();
         events.session(done, &mut speaker);
         assert_eq!(kinds(&events.played(None, true)), ["output_audio_buffer.stopped"]);
         assert_eq!(events.played(None, true), Vec::<String>::new());
@@ -337,7 +337,7 @@ mod tests {
         let (mut events, mut speaker) = (ReplyEvents::default(), Speaker::default());
         with_audio(&mut events, &mut speaker);
         for event in [
-            json!({"type": "response.output_audio.done", "response_id": "r", "item_id": "i"}),
+            json!({"type": "antiphon.output_audio.sent", "response_id": "r", "item_id": "i"}),
             json!({"type": "response.done", "response": {"id": "r"}}),
         ] {
             events.session(event.to_string(), &mut speaker);

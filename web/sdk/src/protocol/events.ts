@@ -76,7 +76,7 @@ export type ServerEvent =
   | ({ type: 'response.output_audio_transcript.delta' | 'response.output_text.delta'; delta: string } & InResponse)
   | ({ type: 'response.output_audio_transcript.done'; transcript: string } & InResponse)
   | ({ type: 'response.output_text.done'; text: string } & InResponse)
-  | ({ type: 'response.output_audio.done' } & InResponse)
+  | ({ type: 'response.output_audio.done' | 'antiphon.output_audio.sent' } & InResponse)
   | { type: 'output_audio_buffer.held' | 'output_audio_buffer.resumed'; response_id: string; item_id?: string }
   | { type: 'output_audio_buffer.started' | 'output_audio_buffer.stopped' | 'output_audio_buffer.cleared'; response_id: string }
   | ({ type: 'antiphon.timeline'; item_id: string; response_id: string; marks: TimelineMarks } & Hops)
@@ -106,7 +106,7 @@ const NEEDED = new Map(
       ['response.output_audio_transcript.delta response.output_text.delta', 'delta response_id item_id'],
       ['response.output_audio_transcript.done', 'transcript response_id item_id'],
       ['response.output_text.done', 'text response_id item_id'],
-      ['response.output_audio.done', 'response_id item_id'],
+      ['response.output_audio.done antiphon.output_audio.sent', 'response_id item_id'],
       ['output_audio_buffer.started output_audio_buffer.stopped output_audio_buffer.cleared', 'response_id'],
       ['output_audio_buffer.held output_audio_buffer.resumed', 'response_id'],
       ['antiphon.timeline', 'response_id marks'],

@@ -27,7 +27,7 @@ export function effectsOf(state: State, event: ServerEvent): Effect[] {
       return state.playback === 'held' ? [{ kind: 'flush' }] : [];
     case 'response.done':
       return event.response.status === 'cancelled' && isComing(state, event.response.id) ? [{ kind: 'flush' }] : [];
-    case 'response.output_audio.done':
+    case 'antiphon.output_audio.sent':
       return [{ kind: 'end', itemId: event.item_id }];
     default:
       return [];

@@ -131,7 +131,7 @@ function onResponse(state: State, event: ServerEvent): State {
       return withReply(state, event.item_id, (reply) =>
         reply.status === 'coming' ? shown({ ...reply, text: event.text, textDone: true }) : reply,
       );
-    case 'response.output_audio.done':
+    case 'antiphon.output_audio.sent':
       return withReply(state, event.item_id, (reply) => ({ ...reply, audioDone: true }));
     case 'response.done':
       return onResponseDone(state, event.response);
