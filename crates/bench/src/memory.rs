@@ -3,13 +3,17 @@
 //! Sessions: the difference of peak resident memory (`VmHWM`) after one session and after fifty more concurrent
 //! sessions, divided by fifty. Both peaks include temporary memory of the turns, and pages of the program's file: the
 //! kernel keeps no peak of anonymous memory. Connections: the difference of anonymous memory (`RssAnon`, `RssShmem`)
-//! with one open connection and with five thousand that have sent nothing. Each uses a hub of its own, because freed
-//! memory is reused.
+//! with one open connection and with five thousand that have sent nothing. Short sessions: the difference of anonymous
+//! memory after the first two thousand, by when the hub keeps as many turns as it may, and after ten thousand, each of
+//! which asks one typed question and leaves after the answer. Each uses a hub of its own, because freed memory is reused.
 
 use super::hub::{Engines, Hub};
 use super::own_share::{N_SESSIONS, converse};
+use super::voice_to_voice::server_said;
 use super::{BenchError, Figure, Measure, Plan, Progress, Section, Taken, Unit};
 use antiphon_client::{AudioMode, ClientError, ConnectOptions, Connection, Event, Received, connect};
+use futures_util::{StreamExt, TryStreamExt, stream};
+use serde_json::json;
 use std::time::Duration;
 use tokio::time::{sleep, timeout};
 
@@ -17,9 +21,15 @@ const TURNS: usize = 3;
 /// Idle connections beyond the first, and in a quick run.
 const N_IDLE: usize = 4_999;
 const N_IDLE_QUICK: usize = 200;
+/// Short sessions after which memory is compared with that at the end: twice `server.turns_kept`.
+const N_SHORT_BEFORE: usize = 2_000;
+/// All short sessions.
+const N_SHORT: usize = 10_000;
+/// Short sessions at a time.
+const AT_A_TIME: usize = 8;
 /// Time after the last connection until the process is idle.
 const SETTLE: Duration = Duration::from_millis(500);
-/// Timeout for the start of a session.
+/// Timeout for the start of a session, and for a short one.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 const SESSION_KIB: f64 = 1024.0;
@@ -56,7 +66,54 @@ pub(super) async fn measure(plan: &Plan, progress: Progress<'_>) -> Result<Taken
     hub_cpu_s += hub.process.cpu_s()?;
     drop(open);
     hub.stop().await;
+
+    let hub = Hub::start(&plan.hub, Engines::Fake).await?;
+    let n = plan.turns(N_SHORT);
+    come_and_ask(&hub.url, N_SHORT_BEFORE, progress).await?;
+    sleep(SETTLE).await;
+    let before = hub.process.anonymous()?;
+    come_and_ask(&hub.url, n - N_SHORT_BEFORE, progress).await?;
+    sleep(SETTLE).await;
+    let growth = kib_each(before, hub.process.anonymous()?, 1);
+    let name = format!("{n} short sessions: memory more than after {N_SHORT_BEFORE}");
+    section.figures.push(Figure::new(name, Unit::KiB, growth, n));
+    hub_cpu_s += hub.process.cpu_s()?;
+    hub.stop().await;
     Ok(Taken { section, hub_cpu_s })
+}
+
+/// Runs `n` short sessions, [`AT_A_TIME`] at a time. The first that gets no answer is an error.
+async fn come_and_ask(url: &str, n: usize, progress: Progress<'_>) -> Result<(), BenchError> {
+    let one = async |at: usize| {
+        if at.is_multiple_of(500) {
+            progress(&format!("memory: {at} of {n} short sessions"));
+        }
+        let late = ClientError::TimedOut { what: "the answer of a short session", after: PATIENCE };
+        timeout(PATIENCE, ask(url)).await.unwrap_or(Err(late))
+    };
+    stream::iter(0..n).map(one).buffer_unordered(AT_A_TIME).try_collect::<()>().await?;
+    Ok(())
+}
+
+/// A session with one typed question, until its answer is complete.
+async fn ask(url: &str) -> Result<(), ClientError> {
+    let mut connection = idle(url).await?;
+    let content = json!([{"type": "input_text", "text": "What time is it?"}]);
+    let item = json!({"type": "message", "role": "user", "content": content});
+    connection.sender.event(&json!({"type": "conversation.item.create", "item": item})).await?;
+    connection.sender.event(&json!({"type": "response.create"})).await?;
+    loop {
+        match connection.receiver.next().await? {
+            Received::Event(Event::ResponseDone { response }) if response.status == "completed" => break,
+            Received::Event(Event::ResponseDone { response }) => {
+                return Err(ClientError::Protocol(format!("a short session's answer is {}", response.status)));
+            }
+            Received::Event(Event::Error { error }) => return Err(server_said(error)),
+            _ => {}
+        }
+    }
+    connection.sender.close().await;
+    Ok(())
 }
 
 /// Opens a connection whose session has started and that sends nothing.
