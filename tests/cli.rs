@@ -122,6 +122,26 @@ fn what_fails_ends_with_1() {
 }
 
 #[test]
+fn transcribing_goes_on_behind_a_file_that_fails() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = three_colours(folder.path());
+    let file = file.to_str().expect("a plain path");
+    let model = whisper_model();
+    let env = [
+        ("ANTIPHON_STT__ENGINE", "whisper"),
+        ("ANTIPHON_STT__MODEL", model.path().to_str().expect("a plain path")),
+        ("ANTIPHON_STT__THREADS", "1"),
+    ];
+    let output = antiphon(&["transcribe", "nowhere.wav", file, "neither.wav"], &env, b"");
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), format!("{file}: red green blue"));
+    let said = String::from_utf8_lossy(&output.stderr);
+    for expect in ["nowhere.wav: cannot be read", "neither.wav: cannot be read", "2 of 3 files were not transcribed"] {
+        assert!(said.contains(expect), "{expect}: {said}");
+    }
+}
+
+#[test]
 fn a_missing_model_ends_with_3_and_says_which() {
     let folder = tempfile::tempdir().expect("a folder");
     let folder = folder.path().to_str().expect("Unicode");

@@ -178,11 +178,16 @@ pub fn main<F: Future<Output = Result<(), CliError>>>(
     match start(log_json, log, command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            for line in with_causes(&error).lines() {
-                eprintln!("antiphon: {line}");
-            }
+            complain(&error);
             ExitCode::from(error.exit_code())
         }
+    }
+}
+
+/// Reports an error on stderr.
+fn complain(error: &CliError) {
+    for line in with_causes(error).lines() {
+        eprintln!("antiphon: {line}");
     }
 }
 

@@ -3,12 +3,13 @@
 use super::progress::Progress;
 use super::{CliError, Settings, blocking, files, print};
 use crate::assembly::EnginesError;
+use crate::config::Config;
 use antiphon_engine_api::stt::{RATE, Stt, SttError, SttOptions, Transcript, requested_language};
 use antiphon_types::Pcm;
 use clap::Args;
 use serde_json::json;
-use std::future::Future;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// What to write down.
@@ -35,31 +36,48 @@ pub struct TranscribeArgs {
 /// Samples per push to the engine: 100 ms.
 const PIECE: usize = RATE.hz() as usize / 10;
 
+/// What a file may take beyond `stt.timeout_ms`, in its own lengths, as a segment of the API's.
+const TIMES_ITS_LENGTH: u32 = 8;
+
+/// Transcribes the files in order. A file that fails is reported and the next one follows; the command fails at the end.
 pub(super) async fn run(args: TranscribeArgs) -> Result<(), CliError> {
     let mut config = args.settings.load()?;
     // Files are processed one after the other; more decoders would only take longer to load.
     config.stt.decoders = 1;
-    // Read all files first: a wrong name is reported before minutes of work.
-    let speech = args.files.iter().map(|path| files::speech(path, RATE)).collect::<Result<Vec<_>, _>>()?;
-    let wait = Duration::from_millis(config.stt.timeout_ms);
-    let language = args.language.or_else(|| config.stt.language_code());
-    let vocabulary = crate::assembly::vocabulary(&config);
-    let progress = Progress::new("loading the recognizer");
-    let engine = blocking(move || crate::assembly::stt(&config)).await?.map_err(EnginesError::from)?;
-    let language = language.map(|given| requested_language(engine.as_ref(), &given)).transpose();
-    let language = language.map_err(|why| CliError::Usage(format!("--language: {why}")))?.flatten();
-    for (n, (path, pcm)) in args.files.iter().zip(speech).enumerate() {
+    let progress = Progress::new("reading");
+    let mut recognizer = None;
+    let mut failures = Failures::default();
+    for (n, path) in args.files.iter().enumerate() {
+        let pcm = match files::speech(path, RATE) {
+            Ok(pcm) => pcm,
+            Err(error) => {
+                progress.hide();
+                failures.add(error);
+                continue;
+            }
+        };
+        let recognizer = match &recognizer {
+            Some(recognizer) => recognizer,
+            None => {
+                progress.now("loading the recognizer");
+                recognizer.insert(Recognizer::load(&config, args.language.as_deref()).await?)
+            }
+        };
         progress.now(format!("{} ({} of {})", path.display(), n + 1, args.files.len()));
-        let options =
-            SttOptions { language: language.clone(), vocabulary: vocabulary.clone(), ..SttOptions::default() };
         let audio_ms = pcm.duration().as_millis() as u64;
-        let heard = transcribe(engine.as_ref(), options, pcm, wait)
-            .await
-            .map_err(|error| CliError::Failed(format!("{}: {}", path.display(), super::with_causes(&error))))?;
+        let heard = recognizer.transcribe(pcm).await;
         progress.hide();
+        let heard = match heard {
+            Ok(heard) => heard,
+            Err(error) => {
+                failures.add(CliError::Failed(format!("{}: {}", path.display(), super::with_causes(&error))));
+                continue;
+            }
+        };
         if args.json {
             print::json(&json!({
-                "file": path, "text": heard.text, "confidence": heard.confidence, "audio_ms": audio_ms, "engine": engine.name(),
+                "file": path, "text": heard.text, "confidence": heard.confidence, "audio_ms": audio_ms,
+                "engine": recognizer.engine.name(),
             }))?;
         } else if args.files.len() > 1 {
             print::line(&format!("{}: {}", path.display(), heard.text))?;
@@ -67,20 +85,68 @@ pub(super) async fn run(args: TranscribeArgs) -> Result<(), CliError> {
             print::line(&heard.text)?;
         }
     }
-    Ok(())
+    failures.end(args.files.len())
 }
 
-/// Transcribes one file as one utterance. `wait` is the timeout of each step.
-async fn transcribe(engine: &dyn Stt, options: SttOptions, pcm: Pcm, wait: Duration) -> Result<Transcript, SttError> {
-    let mut utterance = within(wait, engine.open(options)).await?;
-    for piece in pcm.samples.chunks(PIECE) {
-        within(wait, utterance.push(piece.to_vec())).await?;
+/// The files that failed so far. The last failure is held back, so that a command on one file ends with its error.
+#[derive(Default)]
+struct Failures {
+    n: usize,
+    last: Option<CliError>,
+}
+
+impl Failures {
+    fn add(&mut self, error: CliError) {
+        self.n += 1;
+        if let Some(earlier) = self.last.replace(error) {
+            super::complain(&earlier);
+        }
     }
-    within(wait, utterance.finish()).await
+
+    fn end(self, n_files: usize) -> Result<(), CliError> {
+        match self.last {
+            None => Ok(()),
+            Some(error) if n_files == 1 => Err(error),
+            Some(error) => {
+                super::complain(&error);
+                Err(CliError::Failed(format!("{} of {n_files} files were not transcribed", self.n)))
+            }
+        }
+    }
 }
 
-async fn within<T>(wait: Duration, work: impl Future<Output = Result<T, SttError>>) -> Result<T, SttError> {
-    tokio::time::timeout(wait, work).await.unwrap_or(Err(SttError::Timeout(wait)))
+/// The configured engine and what it is asked for.
+struct Recognizer {
+    engine: Arc<dyn Stt>,
+    options: SttOptions,
+    /// `stt.timeout_ms`.
+    timeout: Duration,
+}
+
+impl Recognizer {
+    async fn load(config: &Config, language: Option<&str>) -> Result<Self, CliError> {
+        let timeout = Duration::from_millis(config.stt.timeout_ms);
+        let language = language.map(str::to_owned).or_else(|| config.stt.language_code());
+        let vocabulary = crate::assembly::vocabulary(config);
+        let config = config.clone();
+        let engine = blocking(move || crate::assembly::stt(&config)).await?.map_err(EnginesError::from)?;
+        let language = language.map(|given| requested_language(engine.as_ref(), &given)).transpose();
+        let language = language.map_err(|why| CliError::Usage(format!("--language: {why}")))?.flatten();
+        Ok(Self { engine, options: SttOptions { language, vocabulary, ..SttOptions::default() }, timeout })
+    }
+
+    /// Transcribes one file as one utterance, within the time that the API gives a segment of this length.
+    async fn transcribe(&self, pcm: Pcm) -> Result<Transcript, SttError> {
+        let longest = self.timeout + pcm.duration() * TIMES_ITS_LENGTH;
+        let work = async {
+            let mut utterance = self.engine.open(self.options.clone()).await?;
+            for piece in pcm.samples.chunks(PIECE) {
+                utterance.push(piece.to_vec()).await?;
+            }
+            utterance.finish().await
+        };
+        tokio::time::timeout(longest, work).await.unwrap_or(Err(SttError::Timeout(longest)))
+    }
 }
 
 #[cfg(test)]
@@ -88,15 +154,30 @@ mod tests {
     use super::*;
     use antiphon_engine_api::fakes::stt::FakeStt;
 
+    fn recognizer(engine: FakeStt) -> Recognizer {
+        Recognizer { engine: Arc::new(engine), options: SttOptions::default(), timeout: Duration::from_secs(1) }
+    }
+
     #[tokio::test(start_paused = true)]
-    async fn the_whole_file_is_one_utterance_and_waits_end() {
-        let pcm = Pcm { rate: RATE, samples: vec![0; 2 * PIECE + 7] };
-        let wait = Duration::from_secs(1);
-        let heard = transcribe(&FakeStt::default(), SttOptions::default(), pcm.clone(), wait).await.expect("heard");
-        assert_eq!(heard.text, format!("utterance of {} samples", 2 * PIECE + 7));
-        let mut slow = FakeStt::default();
-        slow.delay = Duration::from_secs(5);
-        let error = transcribe(&slow, SttOptions::default(), pcm, wait).await.expect_err("late");
-        assert!(matches!(error, SttError::Timeout(after) if after == wait), "{error}");
+    async fn the_whole_file_is_one_utterance_and_a_long_one_has_longer() {
+        let pcm = |seconds: usize| Pcm { rate: RATE, samples: vec![0; seconds * 10 * PIECE + 7] };
+        let heard = recognizer(FakeStt::default()).transcribe(pcm(1)).await.expect("heard");
+        assert_eq!(heard.text, format!("utterance of {} samples", 10 * PIECE + 7));
+        let slow = || FakeStt::default().delayed(Duration::from_secs(10));
+        let error = recognizer(slow()).transcribe(pcm(1)).await.expect_err("late");
+        assert!(matches!(error, SttError::Timeout(after) if after.as_secs() == 9), "{error}");
+        recognizer(slow()).transcribe(pcm(2)).await.expect("17 s are enough");
+    }
+
+    #[test]
+    fn a_file_alone_ends_with_its_error_and_several_with_their_number() {
+        let failures = |n| {
+            let mut failures = Failures::default();
+            (0..n).for_each(|i| failures.add(CliError::Failed(format!("{i}.wav: cannot be read"))));
+            failures
+        };
+        assert!(failures(0).end(3).is_ok());
+        assert_eq!(failures(1).end(1).expect_err("failed").to_string(), "0.wav: cannot be read");
+        assert_eq!(failures(2).end(3).expect_err("failed").to_string(), "2 of 3 files were not transcribed");
     }
 }

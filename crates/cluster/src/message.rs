@@ -505,6 +505,9 @@ pub struct StageDescription {
     /// Speech to text: it detects the language spoken.
     #[serde(default)]
     pub detects_language: bool,
+    /// Speech to text: it takes recordings in stretches of nearly 30 s, whether times are requested or not.
+    #[serde(default)]
+    pub takes_long_stretches: bool,
     /// Speech to text: the codes of the languages it transcribes, where that is known.
     #[serde(default)]
     pub languages: Option<Vec<String>>,

@@ -1,24 +1,32 @@
 //! Long audio to utterances: stretches of speech of at most 30 s, cut in its pauses.
 //!
+//! A recognizer that understands words by those around them is given nearly 30 s at a time, pauses included; another one
+//! what stands between two pauses.
+//!
 //! [`listening`](super::listening) feeds it decoded audio. It holds the stretch under way and nothing else; silence is
 //! dropped, so an engine never gets any to invent words for. It reads no clock and waits for nothing.
 
 use antiphon_engine_api::vad::{RATE, Vad, VadError, VadStream};
 use antiphon_types::Samples;
+use std::ops::Range;
 
 /// P(speech) from which speech begins, and down to which it goes on: Silero's thresholds, as `turn` has them.
 const VOICED: f32 = 0.5;
 const STILL_VOICED: f32 = 0.35;
-/// Silence that ends a stretch, 500 ms: what ends a turn, too.
+/// Silence that ends a stretch between pauses, 500 ms: what ends a turn, too.
 const SILENCE: usize = RATE.hz() as usize / 2;
+/// Silence that ends a long stretch, 3 s: a pause inside a thought is shorter, and the engine hears no more of it.
+const LONG_SILENCE: usize = RATE.hz() as usize * 3;
 /// Audio kept before and behind the voiced windows, 300 ms: the detector is late for soft sounds.
 const PADDING: usize = RATE.hz() as usize * 3 / 10;
 /// Voiced audio that makes it speech, 64 ms; less is a click.
 const MIN_SPEECH: usize = RATE.hz() as usize * 64 / 1_000;
 /// The longest stretch, 30 s: Whisper's window, and what sessions give an engine.
 const LONGEST: usize = RATE.hz() as usize * 30;
-/// Speech without a pause is cut in the last third of that, where it is faintest.
+/// A stretch that is full is cut in the last third of that, at its longest pause.
 const SEARCH: usize = LONGEST / 3;
+/// Silence that is a pause, 160 ms; where there is none, speech is cut where it is faintest.
+const PAUSE: usize = RATE.hz() as usize * 160 / 1_000;
 
 /// A stretch of speech.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,6 +41,8 @@ pub(super) struct Stretch {
 pub(super) struct Cutter {
     vad: Box<dyn VadStream>,
     window: usize,
+    /// Silence that ends a stretch.
+    silence: usize,
     /// What is held: in silence the padding, in speech the stretch so far and its silence.
     pcm: Vec<i16>,
     /// Where it begins in the audio.
@@ -51,9 +61,10 @@ struct Speech {
 }
 
 impl Cutter {
-    pub(super) fn new(vad: &dyn Vad) -> Self {
-        let window = vad.window();
-        Self { vad: vad.open(), window, pcm: Vec::new(), base: 0, judged: 0, speech: None }
+    /// `long`: the stretches are of nearly 30 s, where the speech lasts as long.
+    pub(super) fn new(vad: &dyn Vad, long: bool) -> Self {
+        let silence = if long { LONG_SILENCE } else { SILENCE };
+        Self { vad: vad.open(), window: vad.window(), silence, pcm: Vec::new(), base: 0, judged: 0, speech: None }
     }
 
     /// Takes more audio at [`RATE`]; appends the stretches that have ended.
@@ -91,7 +102,7 @@ impl Cutter {
         if voiced {
             (speech.last_voiced, speech.n_voiced) = (self.judged, speech.n_voiced + self.window);
         }
-        if self.judged - speech.last_voiced >= SILENCE {
+        if self.judged - speech.last_voiced >= self.silence {
             let speech = self.speech.take().expect("it is under way");
             // What stands behind this stretch is not also put before the next one.
             let end = self.emit(&speech, out).div_ceil(self.window);
@@ -111,13 +122,18 @@ impl Cutter {
         end
     }
 
-    /// Cuts speech that does not end: in the middle of the quietest stretch near the end.
+    /// Cuts speech that does not end: in the middle of the longest pause near the end, or of the faintest place there.
     fn cut(&mut self, out: &mut Vec<Stretch>) {
         let speech = self.speech.as_mut().expect("it is under way");
-        let (from, n) = ((LONGEST - SEARCH) / self.window, speech.probabilities.len());
+        let from = (LONGEST - SEARCH) / self.window;
+        let n = speech.probabilities.len();
+        let pause = longest_pause(&speech.probabilities[from.min(n)..]);
+        let pause =
+            pause.filter(|pause| pause.len() * self.window >= PAUSE).map(|pause| from + (pause.start + pause.end) / 2);
         // A window alone may be faint inside a word; five of them are a pause.
         let faint = |i: usize| speech.probabilities[i.saturating_sub(2)..(i + 3).min(n)].iter().sum::<f32>();
-        let at = (from..n).min_by(|&a, &b| faint(a).total_cmp(&faint(b))).unwrap_or(n - 1).max(1);
+        let faintest = || (from..n).min_by(|&a, &b| faint(a).total_cmp(&faint(b))).unwrap_or(n - 1);
+        let at = pause.unwrap_or_else(faintest).max(1);
         let end = at * self.window;
         out.push(Stretch { start: Samples(self.base as u64), pcm: self.pcm[..end].to_vec() });
         speech.probabilities.drain(..at);
@@ -132,6 +148,23 @@ impl Cutter {
     }
 }
 
+/// The longest run of windows in which speech does not go on; the last of several.
+fn longest_pause(probabilities: &[f32]) -> Option<Range<usize>> {
+    let mut longest: Option<Range<usize>> = None;
+    let mut start = 0;
+    for end in 0..=probabilities.len() {
+        let is_voiced = probabilities.get(end).is_none_or(|p| *p >= STILL_VOICED);
+        if !is_voiced {
+            continue;
+        }
+        if end > start && longest.as_ref().is_none_or(|longest| end - start >= longest.len()) {
+            longest = Some(start..end);
+        }
+        start = end + 1;
+    }
+    longest
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -140,8 +173,12 @@ mod tests {
 
     /// `(loud, ms)` in a row, cut; each stretch as its beginning and end in ms.
     fn cut(parts: &[(bool, usize)], block: usize) -> Vec<(u64, u64)> {
+        cut_to(parts, block, false)
+    }
+
+    fn cut_to(parts: &[(bool, usize)], block: usize, long: bool) -> Vec<(u64, u64)> {
         let pcm: Vec<i16> = parts.iter().flat_map(|&(loud, ms)| vec![if loud { 9_000 } else { 0 }; ms * 16]).collect();
-        let (mut cutter, mut out) = (Cutter::new(&FakeVad), Vec::new());
+        let (mut cutter, mut out) = (Cutter::new(&FakeVad, long), Vec::new());
         pcm.chunks(block).for_each(|block| cutter.push(block, &mut out).unwrap());
         cutter.finish(&mut out);
         let end = |stretch: &Stretch| (stretch.start.0 + stretch.pcm.len() as u64) / 16;
@@ -150,7 +187,11 @@ mod tests {
 
     #[track_caller]
     fn check(parts: &[(bool, usize)], expect: &[(u64, u64)]) {
-        let got = cut(parts, 1_000);
+        check_cut(cut(parts, 1_000), expect);
+    }
+
+    #[track_caller]
+    fn check_cut(got: Vec<(u64, u64)>, expect: &[(u64, u64)]) {
         let near = |a: u64, b: u64| a.abs_diff(b) <= 32;
         let same = got.len() == expect.len() && got.iter().zip(expect).all(|(g, e)| near(g.0, e.0) && near(g.1, e.1));
         assert!(same, "{got:?}, not {expect:?}");
@@ -163,6 +204,29 @@ mod tests {
             &[(1_700, 4_300), (5_700, 6_600)],
         );
         check(&[(true, 100), (false, 524), (true, 100)], &[(0, 412), (412, 724)]);
+    }
+
+    #[test]
+    fn long_stretches_go_on_over_pauses_and_end_at_the_longest_one_near_30_s() {
+        let check_long = |parts: &[(bool, usize)], expect: &[(u64, u64)]| check_cut(cut_to(parts, 1_000, true), expect);
+        let sentences = [
+            (true, 9_000),
+            (false, 1_500),
+            (true, 10_000),
+            (false, 600),
+            (true, 2_000),
+            (false, 1_000),
+            (true, 3_500),
+            (false, 400),
+            (true, 9_000),
+            (false, 900),
+            (true, 1_000),
+        ];
+        // The pause of 1.5 s comes too early; that of 1 s is cut in its middle.
+        check_long(&sentences, &[(0, 23_600), (23_600, 38_900)]);
+        check_long(&[(true, 1_000), (false, 2_500), (true, 500)], &[(0, 4_000)]);
+        check_long(&[(true, 1_000), (false, 3_500), (true, 500)], &[(0, 1_300), (4_200, 5_000)]);
+        check_long(&[(true, 28_000), (false, 2_900), (true, 500)], &[(0, 29_000), (29_000, 31_400)]);
     }
 
     #[test]
@@ -190,6 +254,9 @@ mod tests {
         ) {
             let got = cut(&parts, 777);
             prop_assert_eq!(&got, &cut(&parts, block));
+            let long = cut_to(&parts, 777, true);
+            prop_assert_eq!(&long, &cut_to(&parts, block, true));
+            prop_assert!(long.iter().all(|(from, to)| to - from <= 30_000), "{:?}", long);
             prop_assert!(got.windows(2).all(|pair| pair[0].1 <= pair[1].0), "{:?}", got);
             prop_assert!(got.iter().all(|(from, to)| to - from <= 30_000));
             let mut at = 0u64;
@@ -197,6 +264,7 @@ mod tests {
                 let middle = at + ms as u64 / 2;
                 at += ms as u64;
                 if loud {
+                    prop_assert!(long.iter().any(|(from, to)| (*from..=*to).contains(&middle)), "{} of {:?}", middle, long);
                     prop_assert!(got.iter().any(|(from, to)| (*from..=*to).contains(&middle)), "{} of {:?}", middle, got);
                 }
             }

@@ -37,7 +37,9 @@ impl Stretches {
 }
 
 /// Decodes and cuts it.
-pub(super) fn stretches(file: Bytes, longest: Duration, vad: Arc<dyn Vad>) -> Stretches {
+///
+/// `long`: into stretches of nearly 30 s, where the speech lasts as long.
+pub(super) fn stretches(file: Bytes, longest: Duration, vad: Arc<dyn Vad>, long: bool) -> Stretches {
     let (sender, stretches) = mpsc::channel(STRETCHES);
     spawn_blocking(move || {
         let hand_over = |stretches: &mut Vec<Stretch>| {
@@ -45,7 +47,7 @@ pub(super) fn stretches(file: Bytes, longest: Duration, vad: Arc<dyn Vad>) -> St
         };
         let cut = || -> Result<(), ApiError> {
             let mut decoder = Decoder::open(file, RATE, longest)?;
-            let (mut cutter, mut pcm, mut ready) = (Cutter::new(&*vad), Vec::new(), Vec::new());
+            let (mut cutter, mut pcm, mut ready) = (Cutter::new(&*vad, long), Vec::new(), Vec::new());
             while decoder.next(&mut pcm)? {
                 if pcm.len() < BLOCK {
                     continue;
@@ -116,7 +118,7 @@ mod tests {
 
     #[tokio::test]
     async fn all_of_it_comes_and_then_its_end() {
-        let mut stretches = stretches(file(), Duration::from_secs(60), Arc::new(FakeVad));
+        let mut stretches = stretches(file(), Duration::from_secs(60), Arc::new(FakeVad), false);
         assert!(stretches.next().await.expect("cut").is_some());
         assert_eq!(stretches.next().await, Ok(None));
     }
@@ -124,7 +126,7 @@ mod tests {
     #[tokio::test]
     async fn a_panic_on_the_way_is_no_end() {
         let windows = 3 * RATE.hz() as usize / FakeVad.window();
-        let mut stretches = stretches(file(), Duration::from_secs(60), Arc::new(Panics(windows)));
+        let mut stretches = stretches(file(), Duration::from_secs(60), Arc::new(Panics(windows)), false);
         assert!(stretches.next().await.expect("cut before it").is_some());
         assert_eq!(stretches.next().await.expect_err("no end").code, "invalid_audio");
     }

@@ -1,7 +1,8 @@
 //! `POST /v1/audio/transcriptions` and `translations`: a sound file in, its words out, at once or as they are understood.
 //!
 //! The file is cut at its silences ([`super::cutting`]) and written down stretch by stretch, in order, each as an utterance
-//! of a session would be. What was understood is streamed where the client wants it.
+//! of a session would be, with the last words before it as a prompt. What was understood is streamed where the client
+//! wants it.
 
 use super::check;
 use super::cutting::Stretch;
@@ -35,6 +36,8 @@ use tokio::time::{Instant, timeout, timeout_at};
 const TIMES_ITS_LENGTH: u32 = 8;
 /// Audio that an engine is given at a time: a tenth of a second, as a microphone would.
 const PIECE: usize = RATE.hz() as usize / 10;
+/// Characters of the transcript that the next stretch is prompted with: Whisper's prompt is as long.
+const MOST_CONTEXT: usize = 200;
 
 /// `POST /v1/audio/transcriptions`.
 pub(super) async fn create(State(app): State<Arc<App>>, request: Request) -> Response {
@@ -133,12 +136,14 @@ struct Listening {
 impl Listening {
     fn new(app: &App, (mut form, engines): (Form, Engines), duration: Duration, longest: Duration) -> Self {
         let setup = app.setup();
-        let stretches = listening::stretches(std::mem::take(&mut form.file), longest, engines.vad);
+        let segments = !matches!(form.shape, super::form::Shape::Json | super::form::Shape::Text);
+        let long = engines.stt.takes_long_stretches(segments);
+        let stretches = listening::stretches(std::mem::take(&mut form.file), longest, engines.vad, long);
         let options = SttOptions {
             language: form.language.clone().or_else(|| setup.language.clone()),
             prompt: form.prompt.clone(),
             logprobs: form.logprobs,
-            segments: !matches!(form.shape, super::form::Shape::Json | super::form::Shape::Text),
+            segments,
             temperature: form.temperature,
             translate: form.translate,
             vocabulary: engines.llm.vocabulary(),
@@ -165,7 +170,9 @@ impl Listening {
         let n = Samples(pcm.len() as u64);
         let mut transcript = self.transcribe(&pcm).await?;
         self.options.speaker = transcript.speaker.take().or_else(|| self.options.speaker.take());
-        Ok(Some(self.written.add(transcript, start, n)))
+        let added = self.written.add(transcript, start, n);
+        self.options.prompt = prompt(self.form.prompt.as_deref(), self.written.text());
+        Ok(Some(added))
     }
 
     /// Waits for a decoder for as long as the client does.
@@ -204,6 +211,24 @@ impl Listening {
             utterance.finish().await
         };
         timeout(most, work).await.unwrap_or(Err(SttError::Timeout(most)))
+    }
+}
+
+/// The prompt of the next stretch: the client's own, then the last words of the transcript.
+fn prompt(given: Option<&str>, text: &str) -> Option<String> {
+    let before = last_words(text, MOST_CONTEXT);
+    let prompt = [given.unwrap_or_default(), before].join(" ");
+    Some(prompt.trim().to_owned()).filter(|prompt| !prompt.is_empty())
+}
+
+/// The last `most` characters of a text, from the beginning of a word where words have blanks between them.
+fn last_words(text: &str, most: usize) -> &str {
+    match text.char_indices().rev().nth(most) {
+        Some((at, _)) => {
+            let tail = &text[at..];
+            tail.split_once(char::is_whitespace).map_or(tail, |(_, rest)| rest)
+        }
+        None => text,
     }
 }
 
@@ -315,7 +340,7 @@ mod tests {
     fn listening(stt: Decoders, n_places: usize) -> Listening {
         Listening {
             stt: Arc::new(stt),
-            stretches: listening::stretches(bytes::Bytes::new(), SECONDS(1), Arc::new(FakeVad)),
+            stretches: listening::stretches(bytes::Bytes::new(), SECONDS(1), Arc::new(FakeVad), false),
             decoders: Some(Arc::new(Semaphore::new(n_places))),
             load: ApiRequests::default(),
             form: Form::default(),
@@ -328,6 +353,17 @@ mod tests {
 
     fn slow(seconds: u64) -> Decoders {
         Decoders { fake: FakeStt::hears(["all of it"]).delayed(SECONDS(seconds)), ..Decoders::default() }
+    }
+
+    #[test]
+    fn the_next_stretch_is_prompted_with_the_last_whole_words() {
+        assert_eq!(prompt(None, ""), None);
+        assert_eq!(prompt(Some("Names: Ann."), "").as_deref(), Some("Names: Ann."));
+        let text = "word ".repeat(100);
+        let prompted = prompt(Some("Names: Ann."), text.trim()).expect("a prompt");
+        assert!(prompted.starts_with("Names: Ann. word word"), "{prompted}");
+        assert!((190..=215).contains(&prompted.len()), "{}", prompted.len());
+        assert_eq!(last_words("今天天气很好", 3), "天气很好");
     }
 
     #[tokio::test(start_paused = true)]

@@ -547,6 +547,7 @@ mod tests {
                 marks: Vec::new(),
                 translates: false,
                 detects_language: false,
+                takes_long_stretches: false,
                 languages: None,
                 span_samples: 0,
             }],

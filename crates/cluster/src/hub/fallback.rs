@@ -58,6 +58,10 @@ impl Stt for Fallback<dyn Stt> {
         self.workers.detects_language() && self.local.detects_language()
     }
 
+    fn takes_long_stretches(&self, timed: bool) -> bool {
+        self.workers.takes_long_stretches(timed) && self.local.takes_long_stretches(timed)
+    }
+
     fn waiting(&self) -> usize {
         self.workers.waiting() + self.local.waiting()
     }

@@ -51,6 +51,10 @@ impl Stt for ClusterStt {
         self.all_workers(|stage| stage.detects_language)
     }
 
+    fn takes_long_stretches(&self, _: bool) -> bool {
+        self.all_workers(|stage| stage.takes_long_stretches)
+    }
+
     fn concurrency(&self) -> usize {
         self.cluster.slots(Stage::Stt)
     }

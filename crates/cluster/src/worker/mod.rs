@@ -575,6 +575,7 @@ impl WorkerStage {
             marks: Vec::new(),
             translates: false,
             detects_language: false,
+            takes_long_stretches: false,
             languages: None,
             span_samples: 0,
         };
@@ -582,6 +583,7 @@ impl WorkerStage {
             StageEngine::Stt(engine, _) => {
                 description.translates = engine.translates();
                 description.detects_language = engine.detects_language();
+                description.takes_long_stretches = engine.takes_long_stretches(true);
                 description.languages = engine.languages();
             }
             StageEngine::Tts(engine) => {

@@ -176,6 +176,14 @@ pub trait Stt: Send + Sync {
         false
     }
 
+    /// Whether a recording is transcribed in stretches of nearly 30 s, pauses included, rather than between two pauses: words
+    /// are understood better by those around them. `timed`: times are requested, which an engine that reports none has of
+    /// whole stretches only.
+    fn takes_long_stretches(&self, timed: bool) -> bool {
+        let _ = timed;
+        false
+    }
+
     /// Utterances it decodes at the same time; further ones wait in its queue. At least 1.
     fn concurrency(&self) -> usize {
         REMOTE_CONCURRENCY

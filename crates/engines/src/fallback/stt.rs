@@ -81,6 +81,10 @@ impl Stt for SttPair {
         self.pair.primary.detects_language()
     }
 
+    fn takes_long_stretches(&self, timed: bool) -> bool {
+        self.pair.primary.takes_long_stretches(timed)
+    }
+
     fn concurrency(&self) -> usize {
         self.pair.primary.concurrency()
     }

@@ -34,6 +34,7 @@ pub struct Local<S> {
     pool: Pool<S>,
     n_replicas: usize,
     languages: Vec<String>,
+    takes_long_stretches: bool,
 }
 
 impl<S: SttStream + 'static> Local<S> {
@@ -45,7 +46,7 @@ impl<S: SttStream + 'static> Local<S> {
     {
         let n_replicas = n_replicas.max(1);
         let pool = Pool::start(name, n_replicas, n_replicas * WAITING_PER_REPLICA, make)?;
-        Ok(Self { name, pool, n_replicas, languages: vec!["en".to_owned()] })
+        Ok(Self { name, pool, n_replicas, languages: vec!["en".to_owned()], takes_long_stretches: false })
     }
 
     /// The same, with at most `max_replicas` streams, started as utterances need them and stopped when they were not used for
@@ -56,13 +57,19 @@ impl<S: SttStream + 'static> Local<S> {
     {
         let n_replicas = max_replicas.max(1);
         let pool = Pool::start_elastic(name, n_replicas, n_replicas * WAITING_PER_REPLICA, idle, make)?;
-        Ok(Self { name, pool, n_replicas, languages: vec!["en".to_owned()] })
+        Ok(Self { name, pool, n_replicas, languages: vec!["en".to_owned()], takes_long_stretches: false })
     }
 
     /// The same, for streams that transcribe these languages, by their codes, where others know English alone. Several of them:
     /// they detect the one spoken, and translate into English.
     pub fn of_languages(self, languages: Vec<String>) -> Self {
         Self { languages, ..self }
+    }
+
+    /// The same, for streams that report times and understand words by those around them:
+    /// [`Stt::takes_long_stretches`].
+    pub fn of_long_stretches(self) -> Self {
+        Self { takes_long_stretches: true, ..self }
     }
 }
 
@@ -81,6 +88,10 @@ impl<S: SttStream + 'static> Stt for Local<S> {
 
     fn detects_language(&self) -> bool {
         self.languages.len() > 1
+    }
+
+    fn takes_long_stretches(&self, _: bool) -> bool {
+        self.takes_long_stretches
     }
 
     fn concurrency(&self) -> usize {

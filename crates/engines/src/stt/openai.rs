@@ -213,6 +213,11 @@ impl Stt for OpenAiStt {
         !self.model.starts_with(WITHOUT_LANGUAGE)
     }
 
+    /// Its transcripts have no times.
+    fn takes_long_stretches(&self, timed: bool) -> bool {
+        !timed
+    }
+
     fn upstreams(&self) -> Option<Upstreams> {
         Some(self.upstream.report(self.name()))
     }

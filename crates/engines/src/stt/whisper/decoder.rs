@@ -5,6 +5,7 @@
 
 use super::ffi;
 use super::hypothesis::{DecodedToken, Hypothesis, Span};
+use super::judge;
 use super::model::Model;
 use antiphon_engine_api::stt::SttError;
 use std::collections::HashMap;
@@ -12,10 +13,12 @@ use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 use whisper_rs::{FullParams, SamplingStrategy, WhisperError, WhisperState, WhisperToken};
 
-/// Tokens for each second of audio, and at least: nobody speaks as fast, and no answer runs on for ever. English needs 5,
-/// scripts spelled in bytes up to 20.
+/// The most tokens for each second of audio, and what is added to them: an answer that reaches them repeats itself. Fast
+/// English needs 9 a second, scripts spelled in bytes up to 20.
 const TOKENS_A_SECOND: usize = 25;
 const TOKENS_AT_LEAST: usize = 32;
+const ENGLISH_TOKENS_A_SECOND: usize = 12;
+const ENGLISH_TOKENS_AT_LEAST: usize = 16;
 
 /// whisper.cpp mirrors 200 samples and hears nothing below 0.2 s: shorter audio gets silence behind it.
 const SHORTEST: usize = 16_000;
@@ -23,8 +26,18 @@ const SHORTEST: usize = 16_000;
 /// The language that is tried first where nothing is known of the speaker.
 pub(super) const FIRST_ASSUMED: &str = "en";
 
-/// How much likelier another language must be for a decoding in the one that was assumed to be made again.
+/// How much likelier another language must be than the assumed one, heard in the full window: of short audio, and of any
+/// other. Whisper tells languages apart by what it was trained on, windows of 30 s; of a word or two it knows little.
+const CLEARLY_IF_SHORT: f32 = 8.0;
 const CLEARLY: f32 = 2.0;
+const SHORT: usize = 5 * 16_000;
+
+/// How much likelier another one must look in a window that was cut short for the full one to be asked: of a speaker of
+/// whom a language is known. Of another speaker the full window is asked wherever another one is likelier.
+const CLEARLY_IF_CUT: f32 = 10.0;
+
+/// The highest temperature that is tried.
+const MOST_TEMPERATURE: f32 = 1.0;
 
 /// What is asked of a decoding.
 #[derive(Clone, Debug, Default)]
@@ -38,8 +51,21 @@ pub(super) struct Ask {
     /// English is requested, whatever is spoken.
     pub(super) translate: bool,
     pub(super) temperature: f32,
-    /// Other temperatures are tried where the words are unlikely.
+    /// Suspect words are decoded again, in the full window and at other temperatures.
     pub(super) retries: bool,
+    /// How long something sounded, in milliseconds.
+    pub(super) voiced_ms: u64,
+}
+
+/// How audio is decoded once.
+#[derive(Clone, Copy)]
+struct Attempt {
+    language: &'static str,
+    /// In Whisper's 30 s, though the audio may be shorter.
+    full_window: bool,
+    temperature: f32,
+    /// The most tokens; `None`: by the length of the audio.
+    n_tokens: Option<usize>,
 }
 
 /// A replica.
@@ -51,45 +77,130 @@ pub(super) struct Decoder {
     templates: HashMap<&'static str, FullParams<'static, 'static>>,
     /// The language heard last in this utterance, or known of its speaker: the first to be tried where none is set.
     pub(super) assumed: &'static str,
+    /// Whether that is more than a guess.
+    pub(super) is_known: bool,
 }
 
 /// What the model knows before the first word.
 struct Beginning {
     no_speech: f32,
-    /// The likeliest language, where it is clearly likelier than the one that was assumed.
-    other: Option<&'static str>,
+    /// The likeliest language other than the one that was assumed.
+    other: Option<OtherLanguage>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct OtherLanguage {
+    id: usize,
+    /// How much likelier it is than the assumed one.
+    odds: f32,
 }
 
 impl Decoder {
     /// Takes memory by the model's size. Blocks.
     pub(super) fn new(model: Arc<Model>) -> Result<Self, SttError> {
-        let mut decoder = Self { model, state: None, templates: HashMap::new(), assumed: FIRST_ASSUMED };
+        let mut decoder =
+            Self { model, state: None, templates: HashMap::new(), assumed: FIRST_ASSUMED, is_known: false };
         decoder.state()?;
         Ok(decoder)
     }
 
     /// Decodes a window of audio in `[-1, 1]`. Blocks; stops soon after `cancel`.
     pub(super) fn hear(&mut self, pcm: &[f32], ask: &Ask, cancel: &CancellationToken) -> Result<Hypothesis, SttError> {
-        let language = ask.language.unwrap_or(self.assumed);
-        let (mut hypothesis, beginning) = self.attempt(pcm, language, ask, cancel)?;
+        let mut attempt = Attempt {
+            language: ask.language.unwrap_or(self.assumed),
+            full_window: false,
+            temperature: ask.temperature,
+            n_tokens: None,
+        };
+        let (mut heard, beginning) = self.attempt(pcm, attempt, ask, cancel)?;
         if ask.language.is_none()
-            && let Some(heard) = beginning.other
-            && !hypothesis.spans.is_empty()
+            && let Some(other) = beginning.other
+            && let Some(language) = self.other_language(pcm, other, ask, cancel)?
         {
-            self.assumed = heard;
-            (hypothesis, _) = self.attempt(pcm, heard, ask, cancel)?;
+            attempt.language = language;
+            (heard, _) = self.attempt(pcm, attempt, ask, cancel)?;
         }
-        Ok(hypothesis)
+        if ask.retries { self.retry(pcm, attempt, heard, ask, cancel) } else { Ok(heard) }
+    }
+
+    /// The best of some decodings, where the first is suspect: in the full window, which Whisper was trained on, then at
+    /// higher temperatures. "Best" is by [`judge::is_better`], not the last.
+    fn retry(
+        &mut self,
+        pcm: &[f32],
+        mut attempt: Attempt,
+        first: Hypothesis,
+        ask: &Ask,
+        cancel: &CancellationToken,
+    ) -> Result<Hypothesis, SttError> {
+        let mut best = first;
+        let step = self.model.settings.temperature_step;
+        while judge::is_suspect(&best, ask.voiced_ms) && best.no_speech <= self.model.settings.no_speech {
+            if !attempt.full_window && self.model.positions(pcm.len()) < self.model.sizes.n_audio_ctx {
+                attempt.full_window = true;
+            } else if step > 0.0 && attempt.temperature + step <= MOST_TEMPERATURE {
+                attempt.full_window = true;
+                attempt.temperature += step;
+            } else {
+                break;
+            }
+            let (again, _) = self.attempt(pcm, attempt, ask, cancel)?;
+            let is_better = judge::is_better(&again, &best);
+            tracing::debug!(
+                full_window = attempt.full_window,
+                temperature = attempt.temperature,
+                is_better,
+                "a suspect decoding was made again"
+            );
+            if is_better {
+                best = again;
+            }
+        }
+        Ok(best)
+    }
+
+    /// The language that is spoken where it is not the assumed one, which looks less likely than `other`.
+    fn other_language(
+        &mut self,
+        pcm: &[f32],
+        other: OtherLanguage,
+        ask: &Ask,
+        cancel: &CancellationToken,
+    ) -> Result<Option<&'static str>, SttError> {
+        let is_cut = self.model.positions(pcm.len()) < self.model.sizes.n_audio_ctx;
+        let other = if is_cut {
+            // The full window takes too long for words that are soon decoded again.
+            if !ask.retries || other.odds <= if self.is_known { CLEARLY_IF_CUT } else { 1.0 } {
+                return Ok(None);
+            }
+            let language = self.assumed;
+            let attempt = Attempt { language, full_window: true, temperature: 0.0, n_tokens: Some(1) };
+            let (_, beginning) = self.attempt(pcm, attempt, &Ask { prompt: Vec::new(), ..ask.clone() }, cancel)?;
+            beginning.other
+        } else {
+            Some(other)
+        };
+        let bound = if pcm.len() < SHORT { CLEARLY_IF_SHORT } else { CLEARLY };
+        let other = other.filter(|other| other.odds > bound);
+        tracing::debug!(?other, assumed = self.assumed, "the language was detected");
+        let language = other.and_then(|other| i32::try_from(other.id).ok()).and_then(whisper_rs::get_lang_str);
+        self.assumed = language.unwrap_or(self.assumed);
+        self.is_known = true;
+        Ok(language)
     }
 
     fn attempt(
         &mut self,
         pcm: &[f32],
-        language: &'static str,
+        attempt: Attempt,
         ask: &Ask,
         cancel: &CancellationToken,
     ) -> Result<(Hypothesis, Beginning), SttError> {
-        let mut params = self.params(language, pcm.len(), ask);
+        let language = attempt.language;
+        let n_tokens = (self.model.settings.n_tokens.or(attempt.n_tokens))
+            .unwrap_or_else(|| most_tokens(language, ask.translate, pcm.len()));
+        let mut params = self.params(attempt, pcm.len(), ask);
+        params.set_max_tokens(n_tokens as i32);
         params.set_tokens(&ask.prompt);
         let padded: Vec<f32>;
         let pcm = if pcm.len() < SHORTEST {
@@ -107,12 +218,20 @@ impl Decoder {
         }
         done.map_err(|error| failed("whisper.cpp failed", error))?;
         let spans = self.spans(ask.timed);
-        let has_words = spans.iter().any(|span| !span.pieces.is_empty());
-        let beginning = if has_words { self.beginning(language)? } else { Beginning { no_speech: 1.0, other: None } };
-        let temperature = (!ask.retries || self.model.settings.temperature_step == 0.0).then_some(ask.temperature);
+        let n_pieces: usize = spans.iter().map(|span| span.pieces.len()).sum();
+        let beginning = match n_pieces {
+            0 => Beginning { no_speech: 1.0, other: None },
+            _ => self.beginning(language)?,
+        };
         // Of the words, not of what was spoken.
         let language = (self.model.sizes.is_multilingual() && !ask.translate).then_some(language).or(Some("en"));
-        let hypothesis = Hypothesis { spans, no_speech: beginning.no_speech, language, temperature };
+        let hypothesis = Hypothesis {
+            spans,
+            no_speech: beginning.no_speech,
+            language,
+            temperature: Some(attempt.temperature),
+            is_cut_off: n_pieces >= n_tokens,
+        };
         Ok((hypothesis, beginning))
     }
 
@@ -132,8 +251,9 @@ impl Decoder {
         std::mem::forget(self.state.take());
     }
 
-    fn params<'a>(&mut self, language: &'static str, n_samples: usize, ask: &'a Ask) -> FullParams<'static, 'a> {
+    fn params<'a>(&mut self, attempt: Attempt, n_samples: usize, ask: &'a Ask) -> FullParams<'static, 'a> {
         let settings = &self.model.settings;
+        let language = attempt.language;
         let template = self.templates.entry(language).or_insert_with(|| {
             let mut params = FullParams::new(match settings.beam_size {
                 0 | 1 => SamplingStrategy::Greedy { best_of: 1 },
@@ -155,14 +275,17 @@ impl Decoder {
             params
         });
         let mut params = template.clone();
-        let n_tokens = n_samples / 16_000 * TOKENS_A_SECOND + TOKENS_AT_LEAST;
-        params.set_max_tokens(settings.n_tokens.unwrap_or(n_tokens) as i32);
-        params.set_audio_ctx(self.model.positions(n_samples) as i32);
+        let n_positions = match attempt.full_window {
+            true => self.model.sizes.n_audio_ctx,
+            false => self.model.positions(n_samples),
+        };
+        params.set_audio_ctx(n_positions as i32);
         params.set_translate(ask.translate);
         params.set_no_timestamps(!ask.timed);
         params.set_token_timestamps(ask.timed);
-        params.set_temperature(ask.temperature);
-        params.set_temperature_inc(if ask.retries { settings.temperature_step } else { 0.0 });
+        params.set_temperature(attempt.temperature);
+        // whisper.cpp would keep the last of its attempts; `retry` keeps the best.
+        params.set_temperature_inc(0.0);
         params
     }
 
@@ -210,15 +333,25 @@ impl Decoder {
         let languages =
             &logits[start as usize + 1..][..if model.sizes.is_multilingual() { model.n_languages() } else { 0 }];
         let assumed = whisper_rs::get_lang_id(assumed).and_then(|id| usize::try_from(id).ok());
-        let other = clearly_likeliest(languages, assumed.unwrap_or(0)).and_then(|i| whisper_rs::get_lang_str(i as i32));
+        let other = likelier_language(languages, assumed.unwrap_or(0));
         Ok(Beginning { no_speech: (logits[nobody] - highest).exp() / sum, other })
     }
 }
 
-/// The likeliest language by its number, unless it is the assumed one or hardly likelier.
-fn clearly_likeliest(logits: &[f32], assumed: usize) -> Option<usize> {
-    let likeliest = (0..logits.len()).max_by(|a, b| logits[*a].total_cmp(&logits[*b]))?;
-    (logits[likeliest] - logits.get(assumed)? > CLEARLY.ln()).then_some(likeliest)
+/// The most tokens of an answer to so many samples.
+fn most_tokens(language: &str, translate: bool, n_samples: usize) -> usize {
+    let (a_second, at_least) = match language == FIRST_ASSUMED || translate {
+        true => (ENGLISH_TOKENS_A_SECOND, ENGLISH_TOKENS_AT_LEAST),
+        false => (TOKENS_A_SECOND, TOKENS_AT_LEAST),
+    };
+    n_samples * a_second / 16_000 + at_least
+}
+
+/// The likeliest language by its number, unless it is the assumed one.
+fn likelier_language(logits: &[f32], assumed: usize) -> Option<OtherLanguage> {
+    let id = (0..logits.len()).max_by(|a, b| logits[*a].total_cmp(&logits[*b]))?;
+    let odds = (logits[id] - logits.get(assumed)?).exp();
+    (id != assumed).then_some(OtherLanguage { id, odds })
 }
 
 fn piece(token: &WhisperToken<'_, '_>, timed: bool) -> DecodedToken {
@@ -237,14 +370,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn another_language_is_tried_where_it_is_clearly_likelier_than_the_assumed_one() {
+    fn another_language_has_its_odds_against_the_assumed_one() {
         let of = |probabilities: &[f32], assumed| {
-            clearly_likeliest(&probabilities.iter().map(|p| p.ln()).collect::<Vec<_>>(), assumed)
+            let logits: Vec<f32> = probabilities.iter().map(|p| p.ln()).collect();
+            likelier_language(&logits, assumed).map(|other| (other.id, (other.odds * 100.0).round() / 100.0))
         };
         assert_eq!(of(&[0.9, 0.05, 0.05], 0), None);
-        assert_eq!(of(&[0.05, 0.9, 0.05], 0), Some(1));
-        assert_eq!(of(&[0.3, 0.4, 0.3], 0), None, "hardly likelier");
-        assert_eq!(of(&[0.1, 0.4, 0.3, 0.2], 0), Some(1), "likely enough though less than half");
+        assert_eq!(of(&[0.05, 0.9, 0.05], 0), Some((1, 18.0)));
+        assert_eq!(of(&[0.1, 0.4, 0.3, 0.2], 0), Some((1, 4.0)), "likely enough though less than half");
         assert_eq!(of(&[], 0), None, "a model of one language");
+    }
+
+    #[test]
+    fn an_answer_is_as_long_as_the_audio_allows() {
+        assert_eq!(most_tokens("en", false, 8_000), 22);
+        assert_eq!(most_tokens("en", false, 160_000), 136);
+        assert_eq!(most_tokens("ja", false, 160_000), 282);
+        assert_eq!(most_tokens("ja", true, 160_000), 136, "English is written");
     }
 }

@@ -33,8 +33,10 @@ pub(super) struct Hypothesis {
     pub(super) no_speech: f32,
     /// As it was set, or detected.
     pub(super) language: Option<&'static str>,
-    /// Where no other was tried.
+    /// At which it was decoded.
     pub(super) temperature: Option<f32>,
+    /// It has as many tokens as were allowed.
+    pub(super) is_cut_off: bool,
 }
 
 impl Hypothesis {

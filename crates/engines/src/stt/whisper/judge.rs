@@ -5,6 +5,10 @@
 
 use super::hypothesis::Hypothesis;
 use antiphon_text::words::{count, spoken};
+use flate2::Compression;
+use flate2::write::ZlibEncoder;
+use std::collections::HashSet;
+use std::io::Write;
 
 /// The model's own measures, as OpenAI's decoder uses them: likely that nobody spoke, and not sure of the words.
 /// The first is a setting (`stt.no_speech_threshold`).
@@ -27,6 +31,12 @@ const WORDS_AT_LEAST: usize = 8;
 /// So many of the same phrase in a row are a loop where there was no time to say them.
 const LOOP: usize = 3;
 const LONGEST_PHRASE: usize = 36;
+
+/// A text that zlib packs by more repeats itself, by OpenAI's decoder.
+const PACKED: f64 = 2.4;
+
+/// So many words that stand twice anywhere are suspect; a phrase is that where it follows itself so often.
+const COPIED_WORDS: usize = 6;
 
 /// What Whisper is known to write for silence: its training's subtitles end so. In lower case, without marks.
 const INVENTIONS: [&str; 15] = [
@@ -87,6 +97,58 @@ pub(super) fn judge(hypothesis: &Hypothesis, voiced_ms: u64, no_speech: f32) -> 
         };
     }
     Verdict::Said
+}
+
+/// Whether a decoding may not be what was said, and is worth another one: it repeats itself, has more words than there was
+/// time for, does not end, or has unlikely words.
+pub(super) fn is_suspect(hypothesis: &Hypothesis, voiced_ms: u64) -> bool {
+    let text = hypothesis.text();
+    let most = WORDS_AT_LEAST.max((voiced_ms as f64 / 1_000.0 * WORDS_A_SECOND) as usize);
+    repeats(hypothesis) || count(&text) > most || hypothesis.avg_logprob() < UNSURE_LOGPROB
+}
+
+/// Whether a decoding of the same audio is the better one: it repeats nothing where the other one does, or else its words
+/// are likelier. One without words is never better.
+pub(super) fn is_better(new: &Hypothesis, old: &Hypothesis) -> bool {
+    if new.pieces().next().is_none() {
+        return false;
+    }
+    match (repeats(new), repeats(old)) {
+        (false, true) => true,
+        (true, false) => false,
+        _ => new.avg_logprob() > old.avg_logprob(),
+    }
+}
+
+fn repeats(hypothesis: &Hypothesis) -> bool {
+    let text = hypothesis.text();
+    let words: Vec<String> = spoken(&text).collect();
+    hypothesis.is_cut_off || follows_itself(&words) || has_copies(&words) || packed(&text) > PACKED
+}
+
+/// Whether a phrase follows itself: of one word four times, of two words three times, of more twice.
+fn follows_itself(words: &[String]) -> bool {
+    (1..=LONGEST_PHRASE.min(words.len() / 2)).any(|length| {
+        let times = (5 - length.min(3)).max(2);
+        let mut same = 0;
+        (length..words.len()).any(|at| {
+            same = if words[at] == words[at - length] { same + 1 } else { 0 };
+            same >= length * (times - 1)
+        })
+    })
+}
+
+/// Whether some words stand twice.
+fn has_copies(words: &[String]) -> bool {
+    let mut seen = HashSet::new();
+    words.windows(COPIED_WORDS).any(|words| !seen.insert(words))
+}
+
+/// The length of a text over that of its zlib form.
+fn packed(text: &str) -> f64 {
+    let mut encoder = ZlibEncoder::new(Vec::new(), Compression::default());
+    let packed = encoder.write_all(text.as_bytes()).and_then(|()| encoder.finish());
+    packed.map_or(1.0, |packed| text.len() as f64 / packed.len().max(1) as f64)
 }
 
 /// Where a phrase repeats itself to the end, or nearly: the words up to the end of its first time.
@@ -158,6 +220,45 @@ mod tests {
         check(fast, -0.8, 0.1, 500, Verdict::Silence("more words than there was time for"));
         let marked = "I don't know I don't know I don't know I don't know";
         check(marked, -0.2, 0.1, 1_000, Verdict::Loop(3));
+    }
+
+    #[test]
+    fn a_phrase_that_follows_itself_anywhere_is_suspect() {
+        let is_suspect = |text: &str| is_suspect(&said(text, -0.2), 60_000);
+        for text in [
+            "only a spear only a spear",
+            "he went and he went and he went home at last",
+            "well no no no no there is none",
+            "the door was open and the light the door was open and the light was on",
+            "and so they came to the house at night but nobody knew that they came to the house at night",
+        ] {
+            assert!(is_suspect(text), "{text}");
+        }
+        for text in [
+            "ask not what your country can do for you ask what you can do for your country",
+            "no no no that is very very good",
+            "bye bye bye",
+            "it was and it was not",
+        ] {
+            assert!(!is_suspect(text), "{text}");
+        }
+        assert!(super::is_suspect(&said("what time is it", -1.5), 60_000), "unlikely words");
+        assert!(
+            super::is_suspect(&said("one two three four five six seven eight nine ten", -0.2), 500),
+            "no time for it"
+        );
+        assert!(super::is_suspect(&Hypothesis { is_cut_off: true, ..said("a b c", -0.2) }, 60_000), "without an end");
+    }
+
+    #[test]
+    fn the_better_decoding_repeats_nothing_and_is_likelier() {
+        let one = said("only a spear", -0.6);
+        let doubled = said("only a spear only a spear", -0.2);
+        assert!(is_better(&one, &doubled), "a loop is likely to itself");
+        assert!(!is_better(&doubled, &one));
+        assert!(is_better(&said("only a spear", -0.3), &one));
+        assert!(!is_better(&said("lonely spear", -0.9), &one));
+        assert!(!is_better(&said("", 0.0), &doubled), "silence is no better");
     }
 
     #[test]

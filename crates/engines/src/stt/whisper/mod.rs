@@ -48,7 +48,7 @@ pub fn open(config: &SttConfig) -> Result<Local<impl super::SttStream + use<>>, 
     tracing::debug!(threads = model.settings.n_threads, n_copies, sizes = ?model.sizes, "the Whisper model is loaded");
     let languages = model.languages();
     let make = move |replica: usize| Ok(WhisperStream::new(Decoder::new(models[replica % models.len()].clone())?));
-    Ok(Local::start("whisper", config.decoders, make)?.of_languages(languages))
+    Ok(Local::start("whisper", config.decoders, make)?.of_languages(languages).of_long_stretches())
 }
 
 #[cfg(test)]

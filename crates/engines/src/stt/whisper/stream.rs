@@ -102,6 +102,7 @@ impl WhisperStream {
             temperature: self.options.temperature.unwrap_or(0.0),
             // To OpenAI 0 means: raised where it must be.
             retries: is_last && self.options.temperature.is_none_or(|temperature| temperature == 0.0),
+            voiced_ms: voiced.ms(),
         };
         let mut hypothesis = self.decoder.hear(&pcm, &ask, cancel)?;
         match judge(&hypothesis, voiced.ms(), self.decoder.model.settings.no_speech) {
@@ -220,11 +221,13 @@ impl SttStream for WhisperStream {
         if self.language.is_none() && !model.sizes.is_multilingual() {
             self.language = Some("en");
         }
-        self.decoder.assumed = match &options.speaker {
+        let known = match &options.speaker {
             // A model on another machine may know languages that this one does not.
-            Some(SpeakerState::Language(language)) => model.language(language).unwrap_or(FIRST_ASSUMED),
-            _ => FIRST_ASSUMED,
+            Some(SpeakerState::Language(language)) => model.language(language).ok(),
+            _ => None,
         };
+        self.decoder.assumed = known.unwrap_or(FIRST_ASSUMED);
+        self.decoder.is_known = known.is_some();
         self.forget();
         self.options = options.clone();
         Ok(())
