@@ -5,7 +5,7 @@
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 SHELL := /bin/sh
 .DELETE_ON_ERROR:
-.PHONY: help run build dist deps web test test-deps lint faults test-rust test-web test-browser test-clients test-alerts test-export screenshots soak check-features docs bench bench-peers fuzz deny sbom onnxruntime onnxruntime-gpu true-size silero hibari nats-server clean
+.PHONY: help run build dist deps web test test-deps lint real-models faults test-rust test-web test-browser test-clients test-alerts test-export screenshots soak check-features docs bench bench-peers fuzz deny sbom onnxruntime onnxruntime-gpu true-size silero hibari nats-server clean
 
 help:
 	@echo 'make run     install what is missing, build, start the hub (ARGS="--listen 127.0.0.1:9000" for more)'
@@ -36,7 +36,7 @@ run: deps web
 	@$(MAKE) --no-print-directory onnxruntime || echo 'make: the hub starts without ONNX Runtime, and so without neural voices and detectors'
 	@$(MAKE) --no-print-directory silero || echo 'make: the hub starts without Silero VAD: earshot detects speech, which hears music and voices in the background, too'
 	@$(MAKE) --no-print-directory hibari || echo 'make: the hub starts without the voice hibari: flite speaks, or another voice that is in models'
-	@.ci/whisper target/release/antiphon models/registry.toml models || echo 'make: the hub starts without Whisper: PocketSphinx recognizes speech, with half of the words wrong'
+	@.ci/whisper target/release/antiphon models/registry.toml models whisper-base || echo 'make: the hub starts without Whisper: PocketSphinx recognizes speech, with half of the words wrong'
 	exec target/release/antiphon serve $(ARGS)
 
 build: deps web
@@ -188,7 +188,13 @@ check-features:
 	cargo clippy --locked --package antiphon --no-default-features --features sphinx,flite -- -D warnings
 
 # The whole workspace, with the same features as clippy, so that nothing is compiled twice.
-test-rust: lint
+# What the tests with real weights need beside the voice hibari, apart from the models of the hub.
+real-models: test-deps
+	cargo build --locked --package antiphon
+	@.ci/whisper target/debug/antiphon models/registry.toml target/models whisper-base
+	@.ci/whisper target/debug/antiphon models/registry.toml target/models whisper-tiny.en
+
+test-rust: lint real-models
 	cargo nextest run --locked --workspace --retries $(RETRIES)
 
 test-web: test-rust

@@ -40,6 +40,7 @@ mod overload;
 mod owners;
 mod pressure;
 mod pull;
+mod real_weights;
 mod reload;
 mod remote_speech;
 mod replay;

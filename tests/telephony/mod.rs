@@ -2,7 +2,7 @@
 
 mod audiosocket;
 mod narrow;
-mod phone;
+pub mod phone;
 
 use crate::hub::{Hub, Socket, engines};
 use crate::turns::{get, ms, turn};

@@ -72,6 +72,12 @@ pub(super) fn name(core: &str, tail: &str, before: &str, after: &str) -> Option<
     };
     let has_dot = tail.starts_with('.') && !tail.starts_with("..");
     let is_sure = has_dot || core.starts_with(char::is_uppercase) && (is_day(before) || is_day(after));
+    let is_month = |word: &str| {
+        let short = word.trim_end_matches(|c: char| !c.is_alphabetic());
+        short.len() >= 3 && short.starts_with(char::is_uppercase) && MONTHS.iter().any(|name| name.starts_with(short))
+    };
+    // "Mon, Jan 3".
+    let is_in_date = core.starts_with(char::is_uppercase) && tail.starts_with(',') && is_month(after);
     let long = MONTHS.iter().chain(&WEEKDAYS).find(|name| {
         let short = core.trim_end_matches('.');
         let is_short = short.len() == 3 && name.len() > 3 || ["Sept", "Tues", "Thur", "Thurs"].contains(&short);
@@ -79,7 +85,8 @@ pub(super) fn name(core: &str, tail: &str, before: &str, after: &str) -> Option<
     })?;
     // "Sun", "Sat", "Wed" and "Mar" are words as well: they need a figure or a comma beside their dot.
     let is_word = ["Sun", "Sat", "Wed", "Mar", "Mon", "Dec"].contains(&core.trim_end_matches('.'));
-    (is_sure && (!is_word || is_day(after) || is_day(before) || tail.starts_with(".,"))).then(|| (*long).to_owned())
+    let is_sure = is_in_date || is_sure && (!is_word || is_day(after) || is_day(before) || tail.starts_with(".,"));
+    is_sure.then(|| (*long).to_owned())
 }
 
 /// "am" and "pm" in any spelling, in the form that TTS engines read correctly.

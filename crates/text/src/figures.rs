@@ -175,6 +175,7 @@ impl<'a> Word<'a> {
             .or_else(|| address(core))
             .or_else(|| dash(core, near))
             .or_else(|| telephone::digits(core, near.before, near.after))
+            .or_else(|| code(core))
             .or_else(|| keys(core))
             .or_else(|| numeral(core, near.before, near.after))
             .or_else(|| clock(core, near.after))
@@ -378,12 +379,13 @@ fn measured(core: &str) -> Option<String> {
     }
 }
 
-/// "10-20", "1914–1918".
+/// "10-20", "1914–1918", and of small figures also "9-5" and "3-2".
 fn range(core: &str) -> Option<String> {
     let (from, to) = core.split_once('–').or_else(|| core.split_once('-'))?;
     let value = |text: &str| number(text).and_then(|_| text.replace(',', "").parse::<f64>().ok());
     let (low, high) = (value(from)?, value(to)?);
-    (low < high && !from.starts_with('0')).then(|| format!("{from} to {to}"))
+    let is_small = from.len() <= 2 && to.len() <= 2;
+    ((low < high || is_small) && !from.starts_with('0')).then(|| format!("{from} to {to}"))
 }
 
 /// "3/4", "1 1/2", "5/7".
@@ -421,11 +423,23 @@ fn signed(core: &str, near: &Near<'_>) -> Option<String> {
 
 /// A dash between blanks: "minus" between figures, otherwise a pause.
 fn dash(core: &str, near: &Near<'_>) -> Option<String> {
-    if !matches!(core, "-" | "–" | "—" | "--" | "−") {
+    let is_slash = matches!(core, "/" | "÷");
+    if !is_slash && !matches!(core, "-" | "–" | "—" | "--" | "−") {
         return None;
     }
     let is_figure = |word: &str| word.trim_end_matches([',', '.', '?', '!', ';']).parse::<f64>().is_ok();
-    Some(if is_figure(near.before) && is_figure(near.after) { "minus".into() } else { ",".into() })
+    match (is_slash, is_figure(near.before) && is_figure(near.after)) {
+        (true, true) => Some("divided by".into()),
+        (true, false) => None,
+        (false, true) => Some("minus".into()),
+        (false, false) => Some(",".into()),
+    }
+}
+
+/// "0042", which is no amount: each figure.
+fn code(core: &str) -> Option<String> {
+    let is_code = core.len() > 1 && core.starts_with('0') && core.bytes().all(|b| b.is_ascii_digit());
+    is_code.then(|| core.chars().map(String::from).collect::<Vec<_>>().join(" "))
 }
 
 /// Replaces signs inside any other word.

@@ -101,6 +101,8 @@ fn bound_ms(stage: Stage, objective_ms: u32) -> u32 {
     }
 }
 
+// To read the clock is what it is for.
+#[allow(clippy::disallowed_methods)]
 /// Measures a recognizer. Blocks for the time of four decodings.
 ///
 /// # Errors
@@ -125,6 +127,7 @@ pub(super) fn measure_stt(engine: &Arc<dyn Stt>) -> Result<Trial, SttError> {
     })
 }
 
+#[allow(clippy::disallowed_methods)]
 /// Measures a voice. Blocks for the time of four clauses.
 ///
 /// # Errors

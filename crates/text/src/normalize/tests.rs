@@ -26,6 +26,16 @@ fn money_is_said() {
 }
 
 #[test]
+fn what_a_recognizer_heard_wrong_is_said() {
+    check("10 / 2 is 5, 9 ÷ 3 is 3.", "10 divided by 2 is 5, 9 divided by 3 is 3.");
+    check("open 9-5, the score was 3-2", "open 9 to 5, the score was 3 to 2");
+    check("My PIN is 0042, and 0.5 or 0 is none.", "My PIN is 0 0 4 2, and 0.5 or 0 is none.");
+    check("Call me on Mon, Jan 3 at noon.", "Call me on Monday, January 3 at noon.");
+    check("Sat, August 5", "Saturday, August 5");
+    check("We sat, Jane and I.", "We sat, Jane and I.");
+}
+
+#[test]
 fn units_are_said_after_numbers_only() {
     check("50% of 20°C at 100 km/h", "50 percent of 20 degrees Celsius at 100 kilometers per hour");
     check("68 °F, 5km, 1 kg.", "68 degrees Fahrenheit, 5 kilometers, 1 kilogram.");
