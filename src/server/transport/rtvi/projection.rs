@@ -410,7 +410,8 @@ impl Projection {
     }
 
     /// No more audio of the reply comes.
-    fn complete(&mut self) {
+    /// The sound of the reply has been sent whole: its end is reported once it was played.
+    pub(in crate::server::transport) fn complete(&mut self) {
         if let Some(speaking) = &mut self.speaking {
             speaking.is_complete = true;
         }

@@ -30,6 +30,8 @@ pub(super) struct ReplyEvents {
 pub(super) struct Outgoing {
     /// Events for the peer, and for the clients that have joined the call.
     pub(super) to_peer: Vec<String>,
+    /// The sound of a reply's item has been sent whole.
+    pub(super) is_sent: bool,
     /// An event of the extensions, for the peer alone.
     pub(super) extension: Option<String>,
     /// Client events for the session.
@@ -117,6 +119,7 @@ impl ReplyEvents {
                     response.n_open = response.n_open.saturating_sub(1);
                     response.whole.extend(head.item_id.as_deref().map(ItemId::from));
                 }
+                outgoing.is_sent = true;
                 outgoing.extension = self.takes_extensions.then_some(text);
             }
             kind if kind.starts_with("antiphon.") => outgoing.extension = self.takes_extensions.then_some(text),

@@ -448,9 +448,13 @@ impl Peer {
     fn output(&mut self, output: CallOutput) {
         match output {
             CallOutput::Event(text) => {
-                let Outgoing { to_peer, extension, to_session, held } = self.events.session(text, &mut self.speaker);
+                let Outgoing { to_peer, is_sent, extension, to_session, held } =
+                    self.events.session(text, &mut self.speaker);
                 if let Some(is_held) = held {
                     self.speaker.hold(is_held);
+                }
+                if is_sent && let Some(projection) = &mut self.rtvi {
+                    projection.complete();
                 }
                 extension.into_iter().for_each(|event| self.send_message(event));
                 to_session.into_iter().for_each(|event| self.tell_session(event));
