@@ -101,12 +101,11 @@ fn bound_ms(stage: Stage, objective_ms: u32) -> u32 {
     }
 }
 
-// To read the clock is what it is for.
-#[allow(clippy::disallowed_methods)]
 /// Measures a recognizer. Blocks for the time of four decodings.
 ///
 /// # Errors
 /// It cannot transcribe.
+#[allow(clippy::disallowed_methods)] // It reads the clock to measure.
 pub(super) fn measure_stt(engine: &Arc<dyn Stt>) -> Result<Trial, SttError> {
     let utterance = utterance();
     let heard = || async {
@@ -127,11 +126,11 @@ pub(super) fn measure_stt(engine: &Arc<dyn Stt>) -> Result<Trial, SttError> {
     })
 }
 
-#[allow(clippy::disallowed_methods)]
 /// Measures a voice. Blocks for the time of four clauses.
 ///
 /// # Errors
 /// It cannot speak.
+#[allow(clippy::disallowed_methods)] // It reads the clock to measure.
 pub(super) fn measure_tts(engine: &Arc<dyn Tts>) -> Result<Trial, TtsError> {
     let spoken = |text: &str| {
         let mut sound = engine.speak(SpeechRequest { text: text.into(), ..SpeechRequest::default() });

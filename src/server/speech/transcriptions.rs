@@ -223,12 +223,12 @@ fn prompt(given: Option<&str>, text: &str) -> Option<String> {
 
 /// The last `most` characters of a text, from the beginning of a word where words have blanks between them.
 fn last_words(text: &str, most: usize) -> &str {
-    match text.char_indices().rev().nth(most) {
-        Some((at, _)) => {
+    match text.char_indices().rev().nth(most - 1) {
+        Some((at, _)) if at > 0 => {
             let tail = &text[at..];
             tail.split_once(char::is_whitespace).map_or(tail, |(_, rest)| rest)
         }
-        None => text,
+        _ => text,
     }
 }
 
@@ -363,7 +363,7 @@ mod tests {
         let prompted = prompt(Some("Names: Ann."), text.trim()).expect("a prompt");
         assert!(prompted.starts_with("Names: Ann. word word"), "{prompted}");
         assert!((190..=215).contains(&prompted.len()), "{}", prompted.len());
-        assert_eq!(last_words("今天天气很好", 3), "天气很好");
+        assert_eq!(last_words("今天天气很好", 3), "气很好");
     }
 
     #[tokio::test(start_paused = true)]
