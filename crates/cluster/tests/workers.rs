@@ -294,10 +294,11 @@ async fn a_reply_goes_on_after_a_frozen_nats_while_its_listener_has_sound_to_hea
     for _ in 0..5 {
         samples.extend(speech.next().await.expect("audio").expect("spoken").samples);
     }
-    let rest = tokio::spawn(spoken(speech));
+    let tasks = TaskTracker::new();
+    let rest = tasks.spawn(spoken(speech));
     // Another reply, whose listener has heard all there was before the outage: it ends after the usual limit.
     let silent = SpeechRequest { unplayed: Some(Duration::ZERO), ..request(LONG) };
-    let silent = tokio::spawn(spoken(hub.cluster.tts().speak(silent)));
+    let silent = tasks.spawn(spoken(hub.cluster.tts().speak(silent)));
     server.pause().expect("frozen");
     let silent = silent.await.expect("it ends");
     assert!(matches!(silent, Err(TtsError::Away(_))), "nothing is ahead of its listener");
