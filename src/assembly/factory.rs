@@ -92,6 +92,14 @@ pub fn stt(config: &Config) -> Result<Arc<dyn Stt>, StageFailure> {
     made.and_then(knows_language).map_err(|error| StageFailure::new("stt", &config.stt.engine, error))
 }
 
+/// Whether Whisper runs on a GPU with this configuration.
+pub(super) fn whisper_uses_gpu(config: &Config) -> bool {
+    #[cfg(feature = "whisper")]
+    return antiphon_engines::stt::whisper::uses_gpu(&config.stt);
+    #[cfg(not(feature = "whisper"))]
+    false
+}
+
 /// Why an engine is refused.
 const NO_DETECTION: &str = "it cannot detect the language (stt.language = \"auto\"): a Whisper model of several languages can, and \
      servers that name the language; else set stt.language to two letters such as \"en\"";

@@ -9,6 +9,7 @@ use super::choose::{
     AUTO, Choice, Choices, NO_TURN_MODEL, PassedOver, choices, expected, is_named, name_of, objective_ms, settings,
     slowness, with,
 };
+use super::factory::whisper_uses_gpu;
 use super::fallback::Fallbacks;
 use super::membership::{CLUSTER, Membership};
 use super::model_cache::{Limits, ModelCache, ModelCacheError, Shared};
@@ -547,7 +548,7 @@ impl EngineManager {
     /// one of the model that serves the stage, if it was measured.
     pub fn is_fast_enough(&self, entry: &Entry, served: &Served) -> bool {
         let is_on_gpu = match entry.stage {
-            Stage::Stt => cfg!(feature = "cuda"),
+            Stage::Stt => whisper_uses_gpu(&self.config),
             _ => self.config.onnx.provider != "cpu",
         };
         let n_cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32);

@@ -206,6 +206,7 @@ async fn sizes(
         if !on_cpu {
             section.percentile(&first, &run.first_sounds, 95.0, None);
         }
+        section.show_new(progress);
         runs.together.push((size, run));
     }
     let best = runs.together.iter().max_by(|(_, a), (_, b)| a.chunks_a_second.total_cmp(&b.chunks_a_second));

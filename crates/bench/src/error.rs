@@ -25,8 +25,8 @@ pub enum BenchError {
     /// The voice engine that speaks the questions cannot start.
     #[error(transparent)]
     Engines(#[from] EnginesError),
-    /// The voice engine failed on a question.
-    #[error("the questions could not be spoken")]
+    /// A voice engine failed: the one that speaks the questions, or the one under measurement.
+    #[error("the text could not be spoken")]
     Speech(#[source] antiphon_engine_api::tts::TtsError),
     /// The clips cannot be used; the text states which and why.
     #[error("{0}")]

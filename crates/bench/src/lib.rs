@@ -122,6 +122,8 @@ pub struct Plan {
     pub clips: Option<PathBuf>,
     /// Exported speech language models, which `engines` then measures alone: their folders, or a language model's file.
     pub speech_models: Vec<PathBuf>,
+    /// Numbers of listeners with which speech language models are measured; none: as the measure's head says.
+    pub listeners: Vec<usize>,
     /// Command that starts a hub.
     pub hub: HubCommand,
     /// Command that starts mock engines.
@@ -133,9 +135,14 @@ impl Plan {
     fn turns(&self, full: usize) -> usize {
         if self.quick { full.div_ceil(3) } else { full }
     }
+
+    /// The numbers of listeners that were asked for, or else `default`.
+    fn listeners_or<'a>(&'a self, default: &'a [usize]) -> &'a [usize] {
+        if self.listeners.is_empty() { default } else { &self.listeners }
+    }
 }
 
-/// Progress callback: each short line replaces the previous one.
+/// Progress callback: each short line replaces the previous one, unless that ended with a newline.
 pub type Progress<'a> = &'a (dyn Fn(&str) + Sync);
 
 /// Runs the measures one after the other, about half a minute each. Dropping the future stops the hubs it started.

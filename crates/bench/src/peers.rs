@@ -232,7 +232,15 @@ pub fn table(rows: &[Row]) -> String {
 
 /// A plan without measures, for its commands only.
 pub fn plan(hub: HubCommand, mock: HubCommand) -> Plan {
-    Plan { measures: Vec::new(), quick: false, clips: None, speech_models: Vec::new(), hub, mock }
+    Plan {
+        measures: Vec::new(),
+        quick: false,
+        clips: None,
+        speech_models: Vec::new(),
+        listeners: Vec::new(),
+        hub,
+        mock,
+    }
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! The report: measured figures, as a table and as JSON.
 
-use super::{BenchError, Waits};
+use super::{BenchError, Progress, Waits};
 use antiphon_telemetry::with_causes;
 use serde_json::{Value, json};
 use std::fmt::Write;
@@ -135,12 +135,22 @@ pub struct Section {
     pub failure: Option<String>,
     /// Fraction of all CPU time, 0 to 1, used by other programs during the measure.
     pub others: Option<f64>,
+    /// Figures that [`Self::show_new`] has shown.
+    n_shown: usize,
 }
 
 impl Section {
     /// A section without figures.
     pub(super) fn new(name: &'static str, how: impl Into<String>) -> Self {
         Self { name, how: how.into(), ..Self::default() }
+    }
+
+    /// Shows the figures that were added since the last call: a measure that takes minutes may be interrupted.
+    pub(super) fn show_new(&mut self, progress: Progress<'_>) {
+        for figure in &self.figures[self.n_shown..] {
+            progress(&format!("{}: {}\n", figure.name, figure.shown()));
+        }
+        self.n_shown = self.figures.len();
     }
 
     /// A measure that failed.

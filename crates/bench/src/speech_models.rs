@@ -84,9 +84,9 @@ pub(super) async fn exported(
     progress: Progress<'_>,
 ) -> Result<(), BenchError> {
     let on_cpu = onnx.provider == CPU;
-    let shared = if on_cpu { &EXPORTED_CPU[..] } else { &GPU_LISTENERS[..] };
-    let (seconds, listeners) =
-        if on_cpu { (CPU_SECONDS, &CPU_LISTENERS[..]) } else { (GPU_SECONDS, &GPU_LISTENERS[..]) };
+    let shared = plan.listeners_or(if on_cpu { &EXPORTED_CPU } else { &GPU_LISTENERS });
+    let listeners = plan.listeners_or(if on_cpu { &CPU_LISTENERS } else { &GPU_LISTENERS });
+    let seconds = if on_cpu { CPU_SECONDS } else { GPU_SECONDS };
     let voices = voices(SHORT_RECORDING).await?;
     for model in &plan.speech_models {
         let name = model.display().to_string();
@@ -107,6 +107,7 @@ pub(super) async fn exported(
             if n_listeners == 1 {
                 add("prefill", Unit::Ms, 1000.0 * taken.prefill.as_secs_f64(), 1);
             }
+            section.show_new(progress);
         }
         for &n_listeners in listeners {
             let mut subject = Subject::exported(model, seconds, n_listeners)?;
@@ -169,6 +170,7 @@ async fn steps(
         section.figures.push(Figure::new(of("scheduling of a step"), Unit::Ms, overhead_ms(&taken), n).at_most(bound));
         let sampling = 1000.0 * taken.sampling.as_secs_f64() / taken.n_tokens as f64;
         section.figures.push(Figure::new(of("sampling of a row"), Unit::Ms, sampling, n).at_most(SAMPLING_MS));
+        section.show_new(progress);
     }
     let ratio = per_token[1] / per_token[0];
     let figure =
@@ -191,8 +193,8 @@ async fn chunks(
     progress: Progress<'_>,
 ) -> Result<(), BenchError> {
     let on_cpu = onnx.provider == CPU;
-    let (seconds, listeners) =
-        if on_cpu { (CPU_SECONDS, &CPU_LISTENERS[..]) } else { (GPU_SECONDS, &GPU_LISTENERS[..]) };
+    let listeners = plan.listeners_or(if on_cpu { &CPU_LISTENERS } else { &GPU_LISTENERS });
+    let seconds = if on_cpu { CPU_SECONDS } else { GPU_SECONDS };
     let voices = voices(RECORDING).await?;
     for &n_listeners in listeners {
         let mut subject = Subject::new(Caches::Growing, 25 * seconds, n_listeners)?;
@@ -236,6 +238,7 @@ async fn spoken(
     let bound = GPU_FIRST_MS.iter().find(|(of, _)| is_gated && *of == n_listeners).map(|(_, ms)| *ms);
     section.percentile(&of("first sound"), &first_sounds, 50.0, bound);
     section.percentile(&of("first sound"), &first_sounds, 95.0, None);
+    section.show_new(progress);
     Ok(())
 }
 

@@ -39,6 +39,7 @@ stay in float32, and so do all inputs and outputs but the caches.
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Mapping, Sequence
@@ -207,7 +208,7 @@ def build_frame(config: FrameConfig, weights: Weights, precision: str = "fp32") 
             columns = graph.op("Unsqueeze", [graph.lookup(weights[f"inner.{i}"], drawn), graph.ints([1])])
 
     rest = [graph.lookup(weights[f"outer.{i}"], drawn) for i, drawn in enumerate(codes, 1)]
-    added = rest[0] if len(rest) == 1 else graph.op("Sum", rest)
+    added = graph.total(rest)
     if config.sounds is not None:
         sounds = graph.op("Less", [code, graph.ints(config.sounds)])
         share = graph.op("Cast", [graph.op("Unsqueeze", [sounds, graph.ints([1])])], to=TensorProto.FLOAT)
@@ -451,6 +452,11 @@ class GraphBuilder:
             bias = self._stored(tuple(biases), "bias", True, lambda: np.concatenate([np.asarray(b) for b in biases], 0))
             result = self.op("Add", [result, bias])
         return self.to_float(result) if cast_back else result
+
+    def total(self, values: Sequence[str]) -> str:
+        """Their sum, added from the first to the last. ONNX's `Sum` is not used: ONNX Runtime 1.31 fails on a GPU where it has
+        more than 8 inputs (cudaErrorInvalidValue)."""
+        return functools.reduce(lambda total, value: self.op("Add", [total, value]), values)
 
     def lookup(self, table: np.ndarray, ids: str) -> str:
         """Rows of a table, as float32."""

@@ -4,6 +4,7 @@
 //! [`super::super::EngineManager`] holds one [`Trials`]. Where the folder cannot be written the figures last as long as the process.
 
 use super::Trial;
+use crate::assembly::factory::whisper_uses_gpu;
 use crate::config::Config;
 use antiphon_registry::{Located, Stage};
 use serde::{Deserialize, Serialize};
@@ -88,7 +89,7 @@ fn machine(config: &Config, stage: Stage) -> String {
     let settings = match stage {
         Stage::Stt => {
             let stt = &config.stt;
-            let gpus = if cfg!(feature = "cuda") {
+            let gpus = if whisper_uses_gpu(config) {
                 format!(", GPUs {:?} {:?}", stt.gpu_device, stt.gpu_devices)
             } else {
                 String::new()

@@ -60,6 +60,10 @@ pub struct Take {
     /// An exported speech language model, its folder or its decode_*.onnx: `engines` measures these alone
     #[arg(long, value_name = "PATH")]
     speech_model: Vec<PathBuf>,
+    /// Listeners at once with which `engines` measures speech language models, such as 1,8 [default: 1 and 2 on the
+    /// processor, 1 to 32 on a GPU]
+    #[arg(long, value_name = "NUMBERS", value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..=256))]
+    listeners: Vec<u16>,
     /// A third of the turns
     #[arg(long)]
     quick: bool,
@@ -197,6 +201,7 @@ async fn take(measures: Vec<Measure>, how: Take) -> Result<(), CliError> {
         quick: how.quick,
         clips: how.clips,
         speech_models: how.speech_model,
+        listeners: how.listeners.into_iter().map(usize::from).collect(),
         hub: hub_command("hub")?,
         mock: hub_command("mock")?,
     };
@@ -234,7 +239,7 @@ fn progress(line: &str) {
     let _ = match err.is_terminal() {
         true => write!(err, "\r\x1b[K{line}").and_then(|()| err.flush()),
         false if line.is_empty() => Ok(()),
-        false => writeln!(err, "{line}"),
+        false => writeln!(err, "{}", line.trim_end()),
     };
 }
 

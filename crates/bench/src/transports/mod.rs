@@ -109,6 +109,7 @@ impl TransportsPlan {
             quick: self.quick,
             clips: None,
             speech_models: Vec::new(),
+            listeners: Vec::new(),
             hub: self.hub.clone(),
             mock: self.mock.clone(),
         };

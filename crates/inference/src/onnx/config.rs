@@ -42,7 +42,7 @@ impl Default for OnnxConfig {
             device_ids: Vec::new(),
             fp16: false,
             cache_dir: "models/cache/tensorrt".into(),
-            cudnn_conv_algo_search: "HEURISTIC".into(),
+            cudnn_conv_algo_search: "DEFAULT".into(),
             gpu_memory_mib: 0,
             cpu_arena: true,
             graph_optimization: "all".into(),

@@ -103,7 +103,7 @@ def build_prompt(weights: PromptWeights, precision: str) -> GraphBuilder:
         graph.lookup(table, graph.op("Gather", [frames, graph.ints(i)], axis=2))
         for i, table in enumerate(weights.codes)
     ]
-    frames = join(codec_bos, books[0] if len(books) == 1 else graph.op("Sum", books))
+    frames = join(codec_bos, graph.total(books))
     taken = length(frames, 1)
     missing = graph.op("Max", [graph.op("Sub", [taken, length(spoken, 1)]), graph.ints([0])])
     rows = graph.op("Concat", [graph.ints([1]), missing, graph.ints([hidden])], axis=0)

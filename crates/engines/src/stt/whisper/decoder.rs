@@ -120,7 +120,11 @@ impl Decoder {
             attempt.language = language;
             (heard, _) = self.attempt(pcm, attempt, ask, cancel)?;
         }
-        if ask.retries { self.retry(pcm, attempt, heard, ask, cancel) } else { Ok(heard) }
+        if ask.retries && self.model.settings.repeats_suspect {
+            self.retry(pcm, attempt, heard, ask, cancel)
+        } else {
+            Ok(heard)
+        }
     }
 
     /// The best of some decodings, where the first is suspect: in the full window, which Whisper was trained on, then at

@@ -54,16 +54,32 @@ unsafe extern "C" fn log(level: sys::ggml_log_level, text: *const c_char, _: *mu
 
 /// The GPUs that whisper.cpp could run on, in the order of `stt.gpu_device`; none where it was built without.
 pub(super) fn gpus() -> Vec<String> {
+    // SAFETY: devices are registered once and live as long as the process, and so do their descriptions.
+    let name = |gpu| unsafe { CStr::from_ptr(sys::ggml_backend_dev_description(gpu)) };
+    gpu_devices().map(|gpu| name(gpu).to_string_lossy().into_owned()).collect()
+}
+
+/// Free memory in bytes of the GPU of that number; `None` where there is no such GPU.
+pub(super) fn free_bytes(number: usize) -> Option<u64> {
+    let gpu = gpu_devices().nth(number)?;
+    let mut free = 0;
+    let mut total = 0;
+    // SAFETY: the device lives as long as the process; both numbers are written before the function returns.
+    unsafe { sys::ggml_backend_dev_memory(gpu, &raw mut free, &raw mut total) };
+    Some(free as u64)
+}
+
+fn gpu_devices() -> impl Iterator<Item = sys::ggml_backend_dev_t> {
     let kinds = [
         sys::ggml_backend_dev_type_GGML_BACKEND_DEVICE_TYPE_GPU,
         sys::ggml_backend_dev_type_GGML_BACKEND_DEVICE_TYPE_IGPU,
     ];
-    // SAFETY: devices are registered once and live as long as the process, and so do their descriptions.
-    unsafe {
-        let devices = (0..sys::ggml_backend_dev_count()).map(|i| sys::ggml_backend_dev_get(i));
-        let gpus = devices.filter(|device| kinds.contains(&sys::ggml_backend_dev_type(*device)));
-        gpus.map(|gpu| CStr::from_ptr(sys::ggml_backend_dev_description(gpu)).to_string_lossy().into_owned()).collect()
-    }
+    // SAFETY: devices are registered once and live as long as the process.
+    let n_devices = unsafe { sys::ggml_backend_dev_count() };
+    // SAFETY: as above; the number is below their count.
+    let devices = (0..n_devices).map(|i| unsafe { sys::ggml_backend_dev_get(i) });
+    // SAFETY: as above.
+    devices.filter(move |device| kinds.contains(&unsafe { sys::ggml_backend_dev_type(*device) }))
 }
 
 /// Decodes `pcm`, and stops within milliseconds once `cancel` is cancelled: on a processor between two nodes of a graph

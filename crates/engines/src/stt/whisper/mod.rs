@@ -51,5 +51,10 @@ pub fn open(config: &SttConfig) -> Result<Local<impl super::SttStream + use<>>, 
     Ok(Local::start("whisper", config.decoders, make)?.of_languages(languages).of_long_stretches())
 }
 
+/// Whether decoders would run on a GPU: one is there, and the configuration does not exclude it.
+pub fn uses_gpu(config: &SttConfig) -> bool {
+    (config.gpu_device >= 0 || !config.gpu_devices.is_empty()) && !ffi::gpus().is_empty()
+}
+
 #[cfg(test)]
 mod tests;

@@ -25,6 +25,7 @@ impl Probe {
         let config = SttConfig { temperature_step: 0.0, beam_size: 1, language: "en".into(), ..config.clone() };
         let mut model = Model::load(&config)?;
         model.settings.n_tokens = Some(n_tokens);
+        model.settings.repeats_suspect = false;
         let model = Arc::new(model);
         let stream = WhisperStream::new(Decoder::new(model.clone())?);
         let alone = model.context.create_state().map_err(failed)?;
