@@ -29,6 +29,7 @@ mod pinning;
 pub mod plan;
 mod process;
 mod questions;
+mod real;
 mod report;
 mod scripted;
 mod simulated;
@@ -40,6 +41,7 @@ mod talker;
 pub mod transports;
 mod voice_to_voice;
 mod whisper;
+mod words;
 
 pub use error::BenchError;
 pub use hub::{Engines, Hub, HubCommand};
@@ -75,11 +77,13 @@ pub enum Measure {
     Engines,
     /// Voice activity detection in noise: false alarms, misses and delays.
     Noise,
+    /// The default engines with real weights and people's voices.
+    Real,
 }
 
 impl Measure {
     /// All measures, in the order in which they are run.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::VoiceToVoice,
         Self::OwnShare,
         Self::BargeIn,
@@ -91,6 +95,7 @@ impl Measure {
         Self::Whisper,
         Self::Engines,
         Self::Noise,
+        Self::Real,
     ];
 
     /// Name on the command line, in the table and in JSON.
@@ -107,6 +112,7 @@ impl Measure {
             Self::Whisper => "whisper",
             Self::Engines => "engines",
             Self::Noise => "noise",
+            Self::Real => "real",
         }
     }
 }
@@ -118,7 +124,7 @@ pub struct Plan {
     pub measures: Vec<Measure>,
     /// Runs fewer turns: a quick check, not a result.
     pub quick: bool,
-    /// WAV files of speech for the measures in noise; `None`: spoken by flite.
+    /// Speech for the measures in noise (`None`: spoken by flite) and with real weights (`None`: the clips of the tests).
     pub clips: Option<PathBuf>,
     /// Exported speech language models, which `engines` then measures alone: their folders, or a language model's file.
     pub speech_models: Vec<PathBuf>,
@@ -164,6 +170,7 @@ pub async fn run(plan: &Plan, progress: Progress<'_>) -> Report {
             Measure::Whisper => whisper::measure(plan, progress).await,
             Measure::Engines => engines::measure(plan, progress).await,
             Measure::Noise => noise::measure(plan, progress).await,
+            Measure::Real => real::measure(plan, progress).await,
         };
         let (mut section, children_s) = match taken {
             Ok(taken) => (taken.section, taken.hub_cpu_s),

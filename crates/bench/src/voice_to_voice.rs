@@ -155,8 +155,13 @@ impl Asked {
 
 /// Session settings: those the measures need; the rest are defaults.
 pub(super) fn session(create_response: bool) -> Value {
+    session_with(create_response, SILENCE_MS)
+}
+
+/// The same with another silence that ends a turn.
+pub(super) fn session_with(create_response: bool, silence_ms: u64) -> Value {
     let vad = json!({
-        "type": "server_vad", "silence_duration_ms": SILENCE_MS, "create_response": create_response,
+        "type": "server_vad", "silence_duration_ms": silence_ms, "create_response": create_response,
     });
     json!({"type": "session.update", "session": {"type": "realtime", "audio": {"input": {"turn_detection": vad}}}})
 }

@@ -54,7 +54,7 @@ pub struct Cli {
 /// How measures are run and displayed.
 #[derive(Debug, Args)]
 pub struct Take {
-    /// A folder of WAV files of speech, for `noise` [default: sentences by flite]
+    /// A folder of WAV files of speech, for `noise` [default: sentences by flite] and `real` [default: those of the tests]
     #[arg(long, value_name = "FOLDER")]
     clips: Option<PathBuf>,
     /// An exported speech language model, its folder or its decode_*.onnx: `engines` measures these alone
@@ -93,6 +93,8 @@ enum What {
     /// Neural voices of the true size: the hub's overhead, batches of 1 to 8 (needs make true-size); Whisper beside
     /// whisper.cpp
     Engines(Take),
+    /// The default engines with real weights (needs make run, or models pull): latency, words, cost
+    Real(Take),
     /// Load on the voice engine: throughput, time to first audio
     Tts(Box<stage::TtsArgs>),
     /// Load on the speech recognizer
@@ -147,6 +149,8 @@ enum Name {
     /// Neural voices of the true size, random weights: the hub's overhead, batches of 1 to 8, on a GPU to 16 (needs
     /// make true-size)
     Engines,
+    /// The default engines with real weights and people's voices: latency, words heard and shown, hard texts, cost
+    Real,
 }
 
 impl Name {
@@ -163,6 +167,7 @@ impl Name {
             Self::Whisper => Measure::Whisper,
             Self::Engines => Measure::Engines,
             Self::Noise => Measure::Noise,
+            Self::Real => Measure::Real,
         }
     }
 }
@@ -180,6 +185,7 @@ pub async fn run(args: Cli) -> Result<(), CliError> {
         }
         Some(What::Voice(args)) => voice::run(*args).await,
         Some(What::Engines(how)) => take(vec![Measure::Whisper, Measure::Engines], how).await,
+        Some(What::Real(how)) => take(vec![Measure::Real], how).await,
         Some(What::Tts(args)) => stage::tts(*args).await,
         Some(What::Stt(args)) => stage::stt(*args).await,
         Some(What::Llm(args)) => stage::llm(*args).await,

@@ -5,9 +5,10 @@
 
 use super::super::BenchError;
 use super::super::questions::{QUESTIONS, VOICES, loud, speak, speaker};
-use antiphon_audio::wav;
+use antiphon_audio::{convert, decode};
 use antiphon_client::RATE;
-use std::path::Path;
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// The longest accepted clip.
@@ -73,26 +74,33 @@ pub struct Clips {
 }
 
 impl Clips {
-    /// Reads the WAV files of a folder in order of their names; `x.txt` next to `x.wav` holds its text. Blocks.
+    /// Reads the WAV and FLAC files of a folder in order of their names. `x.txt` next to `x.wav` holds its text, or a line of
+    /// `texts.tsv` does, behind the name of the file and a tab. Blocks.
     pub fn read(folder: &Path) -> Result<Self, BenchError> {
         let wrong = |path: &Path, why: String| BenchError::Clips(format!("{}: {why}", path.display()));
         let entries = std::fs::read_dir(folder).map_err(|error| wrong(folder, error.to_string()))?;
-        let is_wav = |path: &std::path::PathBuf| path.extension().is_some_and(|end| end.eq_ignore_ascii_case("wav"));
-        let mut paths: Vec<_> = entries.filter_map(|entry| Some(entry.ok()?.path())).filter(is_wav).collect();
+        let is_sound = |path: &PathBuf| {
+            path.extension().is_some_and(|end| end.eq_ignore_ascii_case("wav") || end.eq_ignore_ascii_case("flac"))
+        };
+        let texts = std::fs::read_to_string(folder.join("texts.tsv")).unwrap_or_default();
+        let texts: HashMap<&str, &str> = texts.lines().filter_map(|line| line.split_once('\t')).collect();
+        let mut paths: Vec<_> = entries.filter_map(|entry| Some(entry.ok()?.path())).filter(is_sound).collect();
         paths.sort();
         paths.truncate(MOST);
         let mut all = Vec::new();
         for path in paths {
             let file = std::fs::read(&path).map_err(|error| wrong(&path, error.to_string()))?;
-            let pcm = wav::read(&file, RATE, LONGEST).map_err(|error| wrong(&path, error.to_string()))?;
-            let said = std::fs::read_to_string(path.with_extension("txt")).ok();
+            let pcm = decode::read(file.into(), LONGEST).map_err(|error| wrong(&path, error.to_string()))?;
+            let samples = convert(&pcm.samples, pcm.rate, RATE);
+            let listed = path.file_name().and_then(|name| texts.get(&*name.to_string_lossy()).copied());
+            let said = std::fs::read_to_string(path.with_extension("txt")).ok().or(listed.map(str::to_owned));
             let sign = said.map(|said| said.trim().to_owned()).filter(|said| !said.is_empty());
             let sign = sign.map_or(Sign::Unknown, |said| Sign::Words { said, expect: None });
             let name = path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
-            all.push(Clip::new(name, sign, pcm.samples).ok_or_else(|| wrong(&path, "it is silent".into()))?);
+            all.push(Clip::new(name, sign, samples).ok_or_else(|| wrong(&path, "it is silent".into()))?);
         }
         if all.is_empty() {
-            Err(wrong(folder, "there is no WAV file in it".into()))
+            Err(wrong(folder, "there is no WAV or FLAC file in it".into()))
         } else {
             Ok(Self { all, kept: false })
         }
@@ -111,6 +119,11 @@ impl Clips {
             all.push(clip.ok_or_else(|| BenchError::Clips(format!("{voice} said nothing for {text:?}")))?);
         }
         Ok(Self { all, kept: false })
+    }
+
+    /// Clips of which each session asks one after the other; `None` if `all` is empty.
+    pub fn asked(all: Vec<Clip>) -> Option<Self> {
+        (!all.is_empty()).then_some(Self { all, kept: false })
     }
 
     /// One clip per session, assigned in order; `None` if `all` is empty.
@@ -156,6 +169,7 @@ impl std::ops::Index<usize> for Clips {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use antiphon_audio::wav;
     use antiphon_types::{Pcm, SampleRate};
 
     fn wav(samples: Vec<i16>) -> Vec<u8> {
@@ -166,7 +180,9 @@ mod tests {
     fn a_folder_is_read_in_order_with_its_words() {
         let folder = tempfile::tempdir().expect("a folder");
         let put = |name: &str, bytes: &[u8]| std::fs::write(folder.path().join(name), bytes).expect("written");
-        assert!(Clips::read(folder.path()).expect_err("empty").to_string().contains("there is no WAV file in it"));
+        assert!(
+            Clips::read(folder.path()).expect_err("empty").to_string().contains("there is no WAV or FLAC file in it")
+        );
         let tone: Vec<i16> = (0..1_600).map(|i| if i % 40 < 20 { 8_000 } else { -8_000 }).collect();
         put("b.wav", &wav(tone.clone()));
         put("a.WAV", &wav(tone));

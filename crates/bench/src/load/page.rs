@@ -120,7 +120,7 @@ pub(crate) fn escape(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::load::TurnRecord;
+    use crate::load::{Heard, TurnRecord};
     use antiphon_client::Gaps;
 
     #[test]
@@ -137,6 +137,8 @@ mod tests {
             words: None,
             mixed_up: Some("it was heard as <script>".into()),
             own: false,
+            clip: 0,
+            heard: Heard::default(),
             trouble: None,
         };
         let outcome =

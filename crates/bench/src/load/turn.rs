@@ -44,8 +44,23 @@ pub struct TurnRecord {
     pub mixed_up: Option<String>,
     /// Whether transcript and response were recognized as its own.
     pub own: bool,
+    /// Index of its clip.
+    pub clip: usize,
+    /// What the server heard.
+    pub heard: Heard,
     /// Description of a failure.
     pub trouble: Option<String>,
+}
+
+/// What the server heard of a question.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Heard {
+    /// The final transcript; empty without one.
+    pub transcript: String,
+    /// The words that were shown while the person spoke, before the final transcript.
+    pub shown: String,
+    /// From the first loud sample to the first of them.
+    pub first_words: Option<Duration>,
 }
 
 #[cfg(test)]
@@ -64,6 +79,8 @@ impl TurnRecord {
             words: None,
             mixed_up: None,
             own: true,
+            clip: 0,
+            heard: Heard::default(),
             trouble: None,
         }
     }
@@ -89,7 +106,11 @@ pub(super) struct Turn {
     /// When the turn times out.
     pub(super) deadline: Instant,
     pub(super) reply: Reply,
+    first_loud: Option<Instant>,
     spoken: Option<Instant>,
+    /// Words shown before the question was committed, and when the first of them arrived.
+    shown: String,
+    first_words: Option<Instant>,
     item_id: Option<String>,
     /// The last response started in this turn.
     response: Option<String>,
@@ -122,7 +143,10 @@ impl Turn {
             clip,
             deadline,
             reply: Reply::default(),
+            first_loud: None,
             spoken: None,
+            shown: String::new(),
+            first_words: None,
             item_id: None,
             response: None,
             done: None,
@@ -140,7 +164,7 @@ impl Turn {
     /// The turn as it was at a checkpoint. What was spoken meanwhile stays spoken; what was received is void.
     pub(super) fn back(&self, checkpoint: Option<&Self>, deadline: Instant, at: Instant) -> Self {
         let turn = checkpoint.cloned().unwrap_or_else(|| Self::new(self.clip, deadline, self.paced, None));
-        Self { deadline, spoken: self.spoken, last_audio: Some(at), ..turn }
+        Self { deadline, first_loud: self.first_loud, spoken: self.spoken, last_audio: Some(at), ..turn }
     }
 
     /// The connection is back after `gap`: what the turn waits for was not sent meanwhile.
@@ -156,6 +180,9 @@ impl Turn {
 
     /// Records that `n_said` samples of the clip were spoken by `now`; `loud` are the indices of its loud samples.
     pub(super) fn said(&mut self, n_said: usize, loud: (usize, usize), now: Instant) {
+        if n_said > loud.0 {
+            self.first_loud.get_or_insert(now);
+        }
         if n_said > loud.1 {
             self.spoken.get_or_insert(now);
         }
@@ -197,6 +224,11 @@ impl Turn {
             Event::Cleared {} => self.clear(at),
             Event::AudioSent { item_id } if self.sounding.as_ref() == Some(&item_id) => self.sounding = None,
             Event::Committed { item_id } => self.items.push((item_id, false)),
+            // Behind the commit the rest of the final transcript comes.
+            Event::TranscriptionDelta { delta, .. } if self.items.is_empty() => {
+                self.first_words.get_or_insert(at);
+                self.shown.push_str(&delta);
+            }
             Event::TranscriptionCompleted { item_id, transcript } => {
                 let of_turn = self.transcribed(&item_id) && !transcript.is_empty();
                 self.transcripts.extend(of_turn.then_some(transcript));
@@ -345,6 +377,15 @@ impl Turn {
             gaps: self.reply.gaps(),
             words: clips[self.clip].word.map(|word| Words::count(self.reply.samples(), word)),
             own: verdict == Verdict::Own,
+            clip: self.clip,
+            heard: Heard {
+                transcript,
+                shown: self.shown.clone(),
+                first_words: self
+                    .first_words
+                    .zip(self.first_loud)
+                    .and_then(|(words, loud)| words.checked_duration_since(loud)),
+            },
             mixed_up: match verdict {
                 Verdict::Other(what) => Some(what),
                 Verdict::Own | Verdict::Unclear => None,

@@ -1,0 +1,30 @@
+//! Word errors: what a recognizer heard against what was said. The measures of real models and of lossy networks count them.
+
+/// The words of a text, in lower case, without punctuation.
+pub(super) fn words(text: &str) -> Vec<String> {
+    let letters = |c: char| c.is_alphanumeric() || matches!(c, '\'' | '$' | '%');
+    let text = text.replace('\u{2019}', "'").to_lowercase();
+    text.split(|c| !letters(c)).filter(|word| !word.is_empty()).map(str::to_owned).collect()
+}
+
+/// The least number of words substituted, deleted and inserted.
+pub(super) fn n_errors(said: &Vec<String>, heard: &Vec<String>) -> usize {
+    strsim::generic_levenshtein(said, heard)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn word_errors_count_what_was_substituted_deleted_and_inserted() {
+        let check = |said: &str, heard: &str, expect: usize| {
+            assert_eq!(n_errors(&words(said), &words(heard)), expect, "{heard}");
+        };
+        check("What time is it?", "what time is it", 0);
+        check("What time is it?", "what dime is", 2);
+        check("What time is it?", "so what time is it now", 2);
+        check("What time is it?", "", 4);
+        check("It\u{2019}s $5, or 10%.", "it's $5 or 10%", 0);
+    }
+}
