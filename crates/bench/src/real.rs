@@ -155,8 +155,7 @@ fn recognition(section: &mut Section, outcome: &Outcome, clips: &Clips) {
         }
         let shown = words(&heard.shown);
         let transcript = words(&heard.transcript);
-        let n_kept = shown.iter().zip(&transcript).take_while(|(shown, heard)| shown == heard).count();
-        changed.add(shown.len() - n_kept, shown.len());
+        changed.add(n_changed(&shown, &transcript), shown.len());
         if let Some(wait) = heard.first_words {
             first_words.push(wait);
         }
@@ -165,6 +164,13 @@ fn recognition(section: &mut Section, outcome: &Outcome, clips: &Clips) {
     section.percentile("first words shown after the onset", &first_words, 50.0, Some(FIRST_WORDS_MS));
     section.percentile("first words shown after the onset", &first_words, 95.0, None);
     section.figures.push(changed.figure("words shown that changed").at_most(CHANGED_PERCENT));
+}
+
+/// Of the words that were shown, how many are not the beginning of the transcript: the least number of errors over all its
+/// beginnings.
+fn n_changed(shown: &Vec<String>, transcript: &[String]) -> usize {
+    let beginnings = (0..=transcript.len()).map(|n| n_errors(shown, &transcript[..n].to_vec()));
+    beginnings.min().unwrap_or(0)
 }
 
 /// What is said behind the last pause of a clip; `None` if that is too short.
@@ -269,6 +275,13 @@ mod tests {
         share.add(2, 70);
         assert_eq!((share.figure("x").value, share.figure("x").n), (3.0, 100));
         assert_eq!(Share::default().figure("x").value, 0.0);
+    }
+
+    #[test]
+    fn changed_words_are_those_that_the_transcript_does_not_begin_with() {
+        let n = |shown: &str, transcript: &str| n_changed(&words(shown), &words(transcript));
+        assert_eq!([n("and stood", "And stood up."), n("", "Yes."), n("a stud", "and stood up")], [0, 0, 2]);
+        assert_eq!(n("what time it", "so what time is it in"), 2, "one that is missing before, and one within");
     }
 
     #[test]

@@ -106,9 +106,9 @@ impl ModelFile {
             self.check_room(&device, ffi::free_bytes(number))?;
         }
         let mut parameters = WhisperContextParameters::default();
-        // Numbers go up to 64 by the settings' rules. Flash attention is whisper.cpp's own default; on a processor it is slower
-        // (Whisper base on two cores: 743 ms where it takes 506 without).
-        parameters.use_gpu(gpu.is_some()).gpu_device(number as i32).flash_attn(gpu.is_some());
+        // Numbers go up to 64 by the settings' rules. Without flash attention: whisper.cpp pads the keys of a window to a multiple of
+        // 256 positions for it and masks none of them, so that it repeats sentences in windows of other lengths.
+        parameters.use_gpu(gpu.is_some()).gpu_device(number as i32).flash_attn(false);
         let context = WhisperContext::new_with_params(&self.path, parameters);
         let context =
             context.map_err(|error| refused(&self.path, &format!("whisper.cpp refuses it on {device} ({error})")))?;
