@@ -383,15 +383,16 @@ fn readers_and_voices_are_speech() {
     let mut recordings: Vec<(String, Pcm)> = ["slt", "kal16", "rms", "awb"]
         .map(|voice| (voice.to_owned(), flite(voice, "Good morning. How are you today, and what can I do for you?")))
         .into();
-    let shared = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/speech");
-    for entry in ["", "/librivox"].iter().filter_map(|sub| std::fs::read_dir(format!("{shared}{sub}")).ok()).flatten() {
+    let readers = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/fixtures/speech");
+    for entry in std::fs::read_dir(readers).expect("the clips") {
         let path = entry.expect("one").path();
-        if path.extension().is_some_and(|extension| extension == "wav") {
+        if path.extension().is_some_and(|extension| extension == "flac") {
             let bytes = std::fs::read(&path).expect("read");
             let pcm = antiphon_audio::decode::read(bytes.into(), 60 * SECOND).expect("decoded");
             recordings.push((path.file_stem().expect("a name").to_string_lossy().into_owned(), pcm));
         }
     }
+    assert!(recordings.len() > 20, "{}", recordings.len());
     for (name, pcm) in recordings {
         if pcm.duration() >= SECOND {
             let added: Result<CustomVoice, _> = store.add(new(&name, pcm), |_| Ok(()));

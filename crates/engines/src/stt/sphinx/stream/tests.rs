@@ -3,7 +3,6 @@
 use super::*;
 use crate::stt::SttStream;
 use antiphon_engine_api::stt::{SttOptions, Transcript};
-use antiphon_types::Pcm;
 use std::path::Path;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
@@ -40,18 +39,18 @@ fn babble(seed: u32) -> Vec<i16> {
     (0..24_000).map(sample).collect()
 }
 
-/// Clips of people reading, where the folder of test speech is there.
+/// Clips of people reading.
 fn speech(n: usize) -> Vec<(String, Vec<i16>)> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/speech/librivox");
-    let Ok(manifest) = std::fs::read_to_string(folder.join("manifest.jsonl")) else { return Vec::new() };
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/speech");
+    let texts = std::fs::read_to_string(folder.join("texts.tsv")).unwrap();
     let clip = |line: &str| {
-        let line: serde_json::Value = serde_json::from_str(line).unwrap();
-        let file = std::fs::read(folder.join(line["file"].as_str().unwrap())).unwrap();
-        let Pcm { samples, .. } =
-            antiphon_audio::wav::read(&file, antiphon_engine_api::stt::RATE, Duration::from_secs(60)).unwrap();
-        (line["text"].as_str().unwrap().to_owned(), samples)
+        let (file, text) = line.split_once('\t').unwrap();
+        let bytes = std::fs::read(folder.join(file)).unwrap();
+        let pcm = antiphon_audio::decode::read(bytes.into(), Duration::from_secs(60)).unwrap();
+        assert_eq!(pcm.rate, antiphon_engine_api::stt::RATE);
+        (text.to_owned(), pcm.samples)
     };
-    manifest.lines().take(n).map(clip).collect()
+    texts.lines().take(n).map(clip).collect()
 }
 
 /// The same words and the same speaker. The confidence may differ a little: PocketSphinx begins its search for the
