@@ -317,10 +317,16 @@ fn the_think_time_is_the_one_that_halving_finds() {
                 };
                 let found = zero(low, high, of);
                 let n_calls = calls.get();
-                let (halved, _) = (0..ROUNDS).fold((low, high), |(low, high), _| {
-                    let middle = (low + high) / 2.0;
-                    if of(middle) < 0.0 { (middle, high) } else { (low, middle) }
-                });
+                let mut halved = low;
+                let mut above = high;
+                for _ in 0..ROUNDS {
+                    let middle = (halved + above) / 2.0;
+                    if of(middle) < 0.0 {
+                        halved = middle;
+                    } else {
+                        above = middle;
+                    }
+                }
                 let what = format!("{sources} sources, {servers} servers, load {load}: {n_calls} values");
                 // The waits are compared: at the rate of servers that are never idle any short think time solves the equation, and
                 // halving finds one by its rounding.

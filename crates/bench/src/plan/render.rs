@@ -29,7 +29,8 @@ impl StageSize {
                 self.first_ms
             ),
             None => {
-                let (rate, ms) = (self.requests_per_second, self.first_ms);
+                let rate = self.requests_per_second;
+                let ms = self.first_ms;
                 format!("{engine}: not ours to size, {rate:.1} requests/s, first output {ms:.0} ms (median)")
             }
         };

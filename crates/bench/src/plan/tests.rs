@@ -66,7 +66,8 @@ fn a_stage_alone_takes_no_more_than_in_a_whole_plan() {
     let whole = planned("gpu", demand(10_000, 800.0));
     for name in ["stt", "llm", "tts"] {
         let plan = alone(name, 10_000);
-        let (own, shared) = (&plan.sized.stage, stage(&whole, name));
+        let own = &plan.sized.stage;
+        let shared = stage(&whole, name);
         assert_eq!((own.stage, own.spare), (name, 1));
         assert!(plan.is_feasible() && own.machines <= shared.machines && own.utilization <= 0.85, "{name}: {own:?}");
         assert!(plan.sized.latency.expect("served").p95_ms <= 800.0, "{name}");
@@ -74,7 +75,8 @@ fn a_stage_alone_takes_no_more_than_in_a_whole_plan() {
         assert!(text.contains(&format!("only {name}")) && !text.contains("hub   "), "{text}");
         assert_eq!(plan.json()["plan"]["stage"]["machines"], own.machines);
     }
-    let (one, all) = (alone("tts", 500_000), alone("tts", 1_000_000));
+    let one = alone("tts", 500_000);
+    let all = alone("tts", 1_000_000);
     assert_eq!(all.sized.stage.machines, 2 * one.sized.stage.machines);
     let refused = |profile: &str, stage: &str| {
         let profile = Profile::built_in(profile).expect("built in");
