@@ -30,13 +30,13 @@ help:
 	@echo 'make true-size   voices of the published dimensions with random weights, which make bench measures (1.5 GB)'
 	@echo 'make clean   remove what was built'
 
-# All are optional: without them earshot detects speech, PocketSphinx recognizes it and flite speaks.
+# All are optional: without them earshot detects speech, flite speaks, and the hub hears nobody.
 run: deps web
 	cargo build --release --locked
 	@$(MAKE) --no-print-directory onnxruntime || echo 'make: the hub starts without ONNX Runtime, and so without neural voices and detectors'
 	@$(MAKE) --no-print-directory silero || echo 'make: the hub starts without Silero VAD: earshot detects speech, which hears music and voices in the background, too'
 	@$(MAKE) --no-print-directory hibari || echo 'make: the hub starts without the voice hibari: flite speaks, or another voice that is in models'
-	@.ci/whisper target/release/antiphon models/registry.toml models whisper-base || echo 'make: the hub starts without Whisper: PocketSphinx recognizes speech, with half of the words wrong'
+	@.ci/whisper target/release/antiphon models/registry.toml models whisper-base || echo 'make: the hub starts without Whisper: it can be written to, and hears nobody; antiphon models pull whisper-base gets it later'
 	exec target/release/antiphon serve $(ARGS)
 
 build: deps web
@@ -177,7 +177,7 @@ faults: test-deps web
 		cat target/tmp/faults/*.md; exit $$status
 
 # Each engine compiles alone, without a warning, and so does the crate without any.
-FEATURES := sphinx whisper flite piper kokoro hibari speechlm silero smart-turn openai fish moshi mcp
+FEATURES := whisper flite piper kokoro hibari speechlm silero smart-turn openai fish moshi mcp
 
 check-features:
 	cargo clippy --locked --package antiphon-engines --no-default-features -- -D warnings
@@ -185,7 +185,7 @@ check-features:
 		echo "cargo clippy --package antiphon-engines --no-default-features --features $$feature"; \
 		cargo clippy --locked --package antiphon-engines --no-default-features --features $$feature -- -D warnings || exit 1; \
 	done
-	cargo clippy --locked --package antiphon --no-default-features --features sphinx,flite -- -D warnings
+	cargo clippy --locked --package antiphon --no-default-features --features flite -- -D warnings
 
 # The whole workspace, with the same features as clippy, so that nothing is compiled twice.
 # What the tests with real weights need beside the voice hibari, apart from the models of the hub.
@@ -209,9 +209,8 @@ test-browser: test-web tests/browser/node_modules/.installed
 	.ci/with-hub npm --prefix tests/browser test
 
 # The pictures of the README and the manual, of real conversations; the icons and the social card of the page.
-screenshots: test-deps web tests/browser/node_modules/.installed
+screenshots: real-models web tests/browser/node_modules/.installed
 	@.ci/deps screenshots
-	cargo build --locked --package antiphon
 	node tests/browser/icons.mjs
 	.ci/with-hub node tests/browser/screenshots.mjs
 	UPDATE_SCREENSHOTS=1 .ci/with-hub node --test tests/browser/screenshot.test.mjs

@@ -1,5 +1,6 @@
 //! The binary's interface for users and scripts: exit codes, stdout and stderr.
 
+use crate::hub::tiny_whisper_env;
 use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::process::{Command, Output, Stdio};
@@ -145,13 +146,15 @@ fn transcribing_goes_on_behind_a_file_that_fails() {
 fn a_missing_model_ends_with_3_and_says_which() {
     let folder = tempfile::tempdir().expect("a folder");
     let folder = folder.path().to_str().expect("Unicode");
-    check(
-        &["serve", "--listen", "127.0.0.1:0"],
-        &[("ANTIPHON_STT__MODEL_DIR", folder)],
-        3,
-        "the engine \"sphinx\" cannot start",
-    );
-    check(&["serve", "--listen", "127.0.0.1:0"], &[("ANTIPHON_STT__MODEL_DIR", folder)], 3, folder);
+    let env = [("ANTIPHON_STT__ENGINE", "whisper"), ("ANTIPHON_STT__MODEL", folder)];
+    check(&["serve", "--listen", "127.0.0.1:0"], &env, 3, "the engine \"whisper\" cannot start");
+    check(&["serve", "--listen", "127.0.0.1:0"], &env, 3, folder);
+}
+
+#[test]
+fn transcribing_without_a_recognizer_ends_with_3() {
+    let tone = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/sounds/tone.flac");
+    check(&["transcribe", tone], &[], 3, "antiphon models pull whisper-base");
 }
 
 #[test]
@@ -221,7 +224,9 @@ fn completions_and_man_pages_go_to_stdout() {
 fn what_is_said_can_be_transcribed_through_a_pipe() {
     let said = antiphon(&["say", "-", "-o", "-"], &[], b"the weather is very nice today\n");
     assert!(said.status.success() && said.stderr.is_empty(), "{}", String::from_utf8_lossy(&said.stderr));
-    let output = antiphon(&["transcribe", "-", "--json"], &[], &said.stdout);
+    let recognizer = tiny_whisper_env();
+    let env: Vec<_> = recognizer.iter().map(|(name, value)| (*name, value.as_str())).collect();
+    let output = antiphon(&["transcribe", "-", "--json"], &env, &said.stdout);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let heard: serde_json::Value = serde_json::from_slice(&output.stdout).expect("one JSON object");
     let text = heard["text"].as_str().expect("text");

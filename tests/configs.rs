@@ -149,10 +149,9 @@ fn wrong_values_are_named_with_what_would_be_right() {
 #[test]
 fn a_fallback_is_a_table_of_its_stages_keys() {
     let text = "[llm]\nengine = \"openai\"\n[llm.fallback]\nengine = \"openai\"\nmodel = \"small\"\n";
-    let config =
-        load_text(text, &[("ANTIPHON_STT__FALLBACK", "{ engine = \"sphinx\", decoders = 1 }")]).expect("loads");
+    let config = load_text(text, &[("ANTIPHON_STT__FALLBACK", "{ engine = \"none\", decoders = 1 }")]).expect("loads");
     let (stt, llm) = (config.stt.fallback.expect("one"), config.llm.fallback.expect("one"));
-    assert_eq!((stt.engine.as_str(), stt.decoders, llm.model.as_str()), ("sphinx", 1, "small"));
+    assert_eq!((stt.engine.as_str(), stt.decoders, llm.model.as_str()), ("none", 1, "small"));
     assert_eq!((config.tts.fallback, llm.fallback), (None, None));
     check(
         "[tts]\nspeed = 1.0\n[tts.fallback]\nengine = \"flit\"\nspede = 1.0\nfallback = {}\n[stt.fallback]\ndecoders = 2\n",
@@ -280,7 +279,7 @@ fn wrong_variables_are_named() {
          environment variable ANTIPHON_LLM_ENGINE: did you mean ANTIPHON_LLM__ENGINE?
          environment variable ANTIPHON_LLM__ENGNIE: there is no such key; did you mean ANTIPHON_LLM__ENGINE?
          environment variable ANTIPHON_LMM__ENGINE: there is no section [lmm]; did you mean [llm]?
-         environment variable ANTIPHON_STT__ENGINE: stt.engine = "parrot": write "auto" or "sphinx" or "whisper" or "openai"
+         environment variable ANTIPHON_STT__ENGINE: stt.engine = "parrot": write "auto" or "none" or "whisper" or "openai"
          environment variable ANTIPHON_TTS__SPEED: tts.speed = "fast": write a number from 0.25 to 4"#,
     );
     let options = vec![("server", "listen", "here".to_owned())];

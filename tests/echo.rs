@@ -1,17 +1,14 @@
-//! The hub does not mistake its own reply for a user: echo guard and VAD together, on recorded speech if it is
-//! available.
+//! The hub does not mistake its own reply for a user: echo guard and VAD together, on recorded speech.
 //!
 //! The reply returns at -12 dB over noise at -40 dB, delayed by up to 600 ms, through the codecs of the protocol and
 //! through a simulated room.
 
 #![allow(clippy::unwrap_used)] // Clippy allows it in test functions, not in what they share.
 
-use antiphon_audio::{EchoGuard, codec, convert, wav};
+use antiphon_audio::{EchoGuard, codec, convert};
 use antiphon_engine_api::vad::Vad;
 use antiphon_engines::vad::Earshot;
 use antiphon_types::{SampleRate, Samples};
-use std::path::Path;
-use std::time::Duration;
 
 /// Window size of the VAD and the guard, in samples at 16 kHz.
 const WINDOW: usize = 256;
@@ -19,21 +16,18 @@ const WINDOW: usize = 256;
 const REPLY_AT: usize = 8_000;
 const VOICED: f32 = 0.5;
 const CLIPS: [&str; 8] = [
-    "bambatse_02_haggard_0323",
-    "hartmann_15_fawcett_0148",
-    "jaufry_06_lafon_0466",
-    "nada_lily_04_haggard_0190",
-    "nada_lily_21_haggard_0316",
-    "roots_04_morris_0400",
-    "roots_27_morris_0352",
-    "swag_04_tompkins_0094",
+    "bambatse_02_haggard_0323.flac",
+    "hartmann_15_fawcett_0148.flac",
+    "jaufry_06_lafon_0466.flac",
+    "nada_lily_04_haggard_0190.flac",
+    "nada_lily_21_haggard_0316.flac",
+    "roots_04_morris_0400.flac",
+    "roots_27_morris_0352.flac",
+    "swag_04_tompkins_0094.flac",
 ];
 
-/// The available clips; empty if the recordings are not installed.
 fn clips() -> Vec<Vec<i16>> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/speech/librivox");
-    let files = CLIPS.iter().filter_map(|name| std::fs::read(folder.join(format!("{name}.wav"))).ok());
-    files.map(|file| wav::read(&file, SampleRate::HZ_16000, Duration::from_secs(60)).unwrap().samples).collect()
+    CLIPS.iter().map(|name| crate::clips::samples(name)).collect()
 }
 
 fn noise(seed: u32) -> impl FnMut() -> f32 {

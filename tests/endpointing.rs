@@ -7,24 +7,22 @@
 #![allow(clippy::unwrap_used)] // Clippy allows it in test functions, not in what they share.
 
 use antiphon::config::Config;
-use antiphon_audio::wav;
+use antiphon_audio::decode;
 use antiphon_dialog::turn::{Eagerness, Edge, Ending, Thresholds, TurnTaker};
 use antiphon_engine_api::stt::{Stt, SttOptions, SttUtterance};
 use antiphon_engine_api::tts::{SpeechRequest, Tts};
 use antiphon_engine_api::vad::Vad;
-use antiphon_engines::stt::SttConfig;
 use antiphon_engines::vad::Earshot;
 use antiphon_session::turn_pipeline::TurnPipeline;
 use antiphon_types::{SampleRate, Samples};
 use futures_util::StreamExt;
 use std::collections::VecDeque;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 const WINDOW: usize = 256;
-/// Five windows, 80 ms: twice the latency of PocketSphinx.
-const LATE: usize = 5;
+/// Sixteen windows, 256 ms: a decoding of Whisper tiny.en on two cores.
+const LATE: usize = 16;
 /// Audio retained before the first voiced window, in samples at 16 kHz.
 const PADDING: usize = 4_800;
 
@@ -42,9 +40,8 @@ struct Ears {
 
 impl Ears {
     fn new() -> Self {
-        let stt = SttConfig { decoders: 1, ..crate::hub::offline().stt };
-        let config = Config { stt, ..Config::default() };
-        Self { stt: Some(antiphon::assembly::stt(&config).expect("PocketSphinx is installed")) }
+        let config = Config { stt: crate::hub::tiny_whisper(), ..Config::default() };
+        Self { stt: Some(antiphon::assembly::stt(&config).expect("`make real-models` fetches Whisper")) }
     }
 
     /// Processes `pcm` followed by silence; returns every detected end.
@@ -77,13 +74,7 @@ impl Ears {
             match edge {
                 Some(Edge::Started { at }) => {
                     if let Some(stt) = &self.stt {
-                        let mut opened = stt
-                            .open(SttOptions {
-                                vocabulary: Some(antiphon_assistant::vocabulary()),
-                                ..SttOptions::default()
-                            })
-                            .await
-                            .unwrap();
+                        let mut opened = stt.open(SttOptions::default()).await.unwrap();
                         let from = (at.0 as usize).saturating_sub(PADDING);
                         opened.push(audio[from..end.0 as usize].to_vec()).await.unwrap();
                         utterance = Some(opened);
@@ -96,8 +87,8 @@ impl Ears {
                 }
                 _ => {}
             }
-            // The hub requests a transcript in a pause, and every 250 ms otherwise.
-            if let Some(utterance) = utterance.as_mut().filter(|_| is_pause || i % 16 == 15) {
+            // The hub requests a transcript in a pause; those it requests before that decide nothing here.
+            if let Some(utterance) = utterance.as_mut().filter(|_| is_pause) {
                 let text = utterance.partial().await.unwrap().unwrap_or_default().text;
                 on_the_way.push_back((i + LATE, text, end));
             }
@@ -153,9 +144,9 @@ async fn complete_questions_and_short_answers_are_answered_soon() {
 /// "And so, my fellow Americans [1.2 s] ask not [0.9 s] what your country can do for you", without transcripts.
 #[tokio::test]
 async fn a_patient_listener_lets_a_slow_speaker_finish() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/speech/jfk.wav");
-    let Ok(file) = std::fs::read(path) else { return };
-    let pcm = wav::read(&file, SampleRate::HZ_16000, Duration::from_secs(60)).unwrap().samples;
+    let file = include_bytes!("fixtures/jfk.flac");
+    let pcm = decode::read(file.as_slice().into(), Duration::from_secs(60)).unwrap();
+    let pcm = antiphon_audio::convert(&pcm.samples, pcm.rate, SampleRate::HZ_16000);
     let ears = Ears { stt: None };
     let mut cuts = Vec::new();
     for eagerness in [Eagerness::Low, Eagerness::High] {

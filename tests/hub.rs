@@ -7,6 +7,7 @@ use antiphon_engine_api::fakes::llm::FakeLlm;
 use antiphon_engine_api::fakes::stt::FakeStt;
 use antiphon_engine_api::fakes::tts::FakeTts;
 use antiphon_engine_api::fakes::vad::FakeVad;
+use antiphon_engines::stt::SttConfig;
 use antiphon_telemetry::Metrics;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -31,10 +32,23 @@ pub fn engines(stt: FakeStt, llm: FakeLlm, tts: FakeTts) -> Engines {
     Engines { vad: Arc::new(FakeVad), turn: None, stt: Arc::new(stt), llm: Arc::new(llm), tts: Arc::new(tts) }
 }
 
-/// The settings of the recognizer and voice that need no model, whichever models this machine has.
+/// Whisper tiny.en with one decoder of one thread: several wait for each other where other tests take the cores. `make real-models`
+/// fetches it.
+pub fn tiny_whisper() -> SttConfig {
+    let model = concat!(env!("CARGO_MANIFEST_DIR"), "/target/models/whisper-tiny.en/ggml-tiny.en.bin");
+    SttConfig { engine: "whisper".into(), model: model.into(), decoders: 1, threads: 1, ..SttConfig::default() }
+}
+
+/// The same, for a program.
+pub fn tiny_whisper_env() -> [(&'static str, String); 3] {
+    let SttConfig { engine, model, threads, .. } = tiny_whisper();
+    [("ANTIPHON_STT__ENGINE", engine), ("ANTIPHON_STT__MODEL", model), ("ANTIPHON_STT__THREADS", threads.to_string())]
+}
+
+/// The settings of a hub that hears nothing and speaks with the voice that needs no model, whichever models this machine has.
 pub fn offline() -> Config {
     let mut config = Config::default();
-    config.stt.engine = "sphinx".into();
+    config.stt.engine = "none".into();
     config.tts.engine = "flite".into();
     config
 }

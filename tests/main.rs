@@ -5,6 +5,7 @@ mod beta;
 mod bounds;
 mod chat;
 mod cli;
+mod clips;
 mod cluster;
 mod cluster_jobs;
 mod configs;

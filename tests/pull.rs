@@ -173,7 +173,7 @@ async fn without_a_name_the_models_to_begin_with_are_pulled() {
             match stage {
                 "VAD" => "earshot",
                 "TTS" => "flite",
-                _ => "sphinx",
+                _ => "none",
             },
         );
     }

@@ -2,22 +2,20 @@
 //! hold a conversation of three turns, at a client's socket and on the phone. `make test` fetches the models; without them these
 //! tests fail and say how to get them.
 
+use crate::clips;
 use crate::hub::{Hub, quiet};
 use crate::speech_api::{client, transcribe};
 use crate::telephony::phone::{Phone, Provider};
 use antiphon::assembly;
 use antiphon::config::Config;
 use antiphon_audio::convert;
-use antiphon_audio::decode;
 use antiphon_engine_api::Engines;
 use antiphon_engine_api::fakes::llm::FakeLlm;
 use antiphon_types::SampleRate;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use serde_json::{Value, json};
-use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 const FIXTURES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures");
 const BASE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/target/models/whisper-base/ggml-base.bin");
@@ -45,16 +43,6 @@ async fn hub(config: Config, answers: &[&str]) -> Hub {
     let engines =
         loaded.unwrap_or_else(|error| panic!("{error}\n`make real-models` fetches the models of these tests"));
     Hub::start(Engines { llm: Arc::new(FakeLlm::says(answers.iter().copied())), ..engines }, config).await
-}
-
-/// A clip's file and its text.
-fn clips() -> Vec<(PathBuf, String)> {
-    let texts = std::fs::read_to_string(format!("{FIXTURES}/speech/texts.tsv")).expect("the texts");
-    let clip = |line: &str| {
-        let (file, text) = line.split_once('\t').expect("two columns");
-        (PathBuf::from(format!("{FIXTURES}/speech/{file}")), text.to_owned())
-    };
-    texts.lines().map(clip).collect()
 }
 
 /// The words in lower case, without punctuation.
@@ -118,8 +106,8 @@ impl Score {
 async fn reader_heard_by(model: &str) -> Score {
     let hub = hub(config(model), &[]).await;
     let mut score = Score::default();
-    for (file, text) in clips() {
-        let heard = heard(&hub, std::fs::read(&file).expect("a clip"), &[]).await;
+    for (name, text) in clips::texts() {
+        let heard = heard(&hub, clips::file(&name), &[]).await;
         score.add(&text, &text, &heard);
     }
     hub.stop().await;
@@ -169,14 +157,9 @@ async fn texts_that_are_hard_to_say_are_heard_as_they_are_meant() {
 /// The clips of the conversations: the longest that end in a whole clause.
 fn questions() -> Vec<(Vec<i16>, String)> {
     let named = ["nada_lily_02_haggard_0216", "roots_40_morris_0200", "bambatse_10_haggard_0284"];
-    let is_named = |file: &PathBuf| named.iter().any(|name| file.to_string_lossy().contains(name));
-    let read = |(file, text): (PathBuf, String)| {
-        let bytes = std::fs::read(file).expect("a clip").into();
-        let pcm = decode::read(bytes, Duration::from_secs(30)).expect("a FLAC file");
-        assert_eq!(pcm.rate, SampleRate::HZ_16000);
-        (pcm.samples, text)
-    };
-    clips().into_iter().filter(|(file, _)| is_named(file)).map(read).collect()
+    let is_named = |file: &str| named.iter().any(|name| file.contains(name));
+    let spoken = clips::texts().into_iter().filter(|(file, _)| is_named(file));
+    spoken.map(|(file, text)| (clips::samples(&file), text)).collect()
 }
 
 fn assert_heard(expected: &str, heard: &str) {

@@ -9,6 +9,7 @@ use super::trial::{Trial, Trials};
 use super::{EngineFactory, StageFailure};
 use crate::config::Config;
 use antiphon_engine_api::stt::DETECT_LANGUAGE;
+use antiphon_engines::stt::none;
 use antiphon_registry::{Catalog, Entry, Located, RegistryError, Stage, Wanted, locate};
 use serde::Serialize;
 use std::path::Path;
@@ -54,12 +55,12 @@ impl Choice {
     }
 }
 
-/// The engine of a stage that needs no model.
+/// The engine of a stage that needs no model; of recognizers, the one that hears nothing.
 fn offline(stage: Stage) -> &'static str {
     match stage {
         Stage::Vad => "earshot",
         Stage::Turn => NO_TURN_MODEL,
-        Stage::Stt => "sphinx",
+        Stage::Stt => none::NAME,
         Stage::Tts => "flite",
     }
 }

@@ -4,10 +4,11 @@
 use super::StageFailure;
 use crate::config::Config;
 use antiphon_engine_api::llm::{Llm, LlmError};
-use antiphon_engine_api::stt::{LanguageError, Stt, SttError, VocabularyHint, requested_language};
+use antiphon_engine_api::stt::{LanguageError, Stt, SttError, requested_language};
 use antiphon_engine_api::tts::{Tts, TtsError};
 use antiphon_engine_api::turn::TurnModel;
 use antiphon_engine_api::vad::Vad;
+use antiphon_engines::stt::none::{self, NoRecognizer};
 use antiphon_engines::vad::Earshot;
 #[cfg(feature = "speechlm")]
 use antiphon_types::sealed::Sealing;
@@ -31,7 +32,7 @@ pub(super) fn names(stage: &str) -> &'static [&'static str] {
     match stage {
         "vad" => &["auto", "earshot", "silero"],
         "turn" => &["auto", "smart-turn"],
-        "stt" => &["auto", "sphinx", "whisper", "openai"],
+        "stt" => &["auto", none::NAME, "whisper", "openai"],
         "llm" => &[ASSISTANT, "openai"],
         "tts" => &["auto", "flite", "piper", "kokoro", "hibari", "speechlm", "openai", "fish", "moshi"],
         _ => &[],
@@ -66,18 +67,10 @@ pub fn turn(_: &Config) -> Result<Arc<dyn TurnModel>, StageFailure> {
     Err(StageFailure::new("turn", "smart-turn", unavailable("turn", "smart-turn")))
 }
 
-/// What recognizers are to expect, where the language model understands nothing else.
-pub fn vocabulary(config: &Config) -> Option<Arc<VocabularyHint>> {
-    (config.llm.engine == ASSISTANT).then(antiphon_assistant::vocabulary)
-}
-
 /// Speech to text. Blocks while models load.
 pub fn stt(config: &Config) -> Result<Arc<dyn Stt>, StageFailure> {
     let made: Result<Arc<dyn Stt>, SttError> = match config.stt.engine.as_str() {
-        #[cfg(feature = "sphinx")]
-        "sphinx" => {
-            antiphon_engines::stt::sphinx::open(&config.stt, vocabulary(config)).map(|engine| Arc::new(engine) as _)
-        }
+        none::NAME => return Ok(Arc::new(NoRecognizer)),
         #[cfg(feature = "whisper")]
         "whisper" => antiphon_engines::stt::whisper::open(&config.stt).map(|engine| Arc::new(engine) as _),
         #[cfg(feature = "openai")]

@@ -18,11 +18,12 @@ use super::{BuiltIn, EngineFactory, EnginesError, StageFailure};
 use crate::config::Config;
 use antiphon_engine_api::Engines;
 use antiphon_engine_api::llm::Llm;
-use antiphon_engine_api::stt::Stt;
+use antiphon_engine_api::stt::{Stt, SttError};
 use antiphon_engine_api::tts::Tts;
 use antiphon_engine_api::turn::TurnModel;
 use antiphon_engine_api::vad::Vad;
 use antiphon_engines::llm::LlmConfig;
+use antiphon_engines::stt::none;
 use antiphon_registry::{Catalog, Entry, Located, RegistryError, Stage, locate};
 use serde::Serialize;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -261,13 +262,6 @@ impl EngineManager {
             return Err(StageFailure::new("llm", "", "the engines have not been loaded"));
         };
         let config = Config { llm: llm.clone().unwrap_or_else(|| self.config.llm.clone()), ..self.config.clone() };
-        let hint = super::vocabulary(&config).is_some();
-        let had_hint = standing.engines.llm.vocabulary().is_some();
-        let is_of_hint = standing.served.iter().any(|served| served.stage == "stt" && served.engine == HINTED);
-        if is_of_hint && hint != had_hint {
-            standing.engines.stt =
-                self.stage_of::<dyn Stt>(&config).and_then(|engine| self.stt_with_fallback(engine))?;
-        }
         standing.engines.llm = self.made_llm(&config).and_then(|engine| self.llm_with_fallback(engine))?;
         *self.connected.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = llm;
         *place = Some(standing.clone());
@@ -453,6 +447,9 @@ impl EngineManager {
             {
                 return Ok((Some(kept.clone()), served(passed_over)));
             }
+            if choice.engine == none::NAME && auto {
+                tracing::warn!(stage, "{}", SttError::NoRecognizer);
+            }
             match self.made::<S>(config, choice, replaced, auto) {
                 Ok(engine) => return Ok((Some(engine), served(passed_over))),
                 Err(failure) if auto && at + 1 < best_first.len() => {
@@ -630,8 +627,6 @@ impl EngineManager {
     }
 }
 
-/// The recognizer that is made with the language model's vocabulary ([`super::vocabulary`]).
-const HINTED: &str = "sphinx";
 const PANICKED: &str = "the engine panicked during loading";
 const OTHER_STAGE: &str = "this model serves another stage";
 

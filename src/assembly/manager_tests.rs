@@ -147,10 +147,10 @@ fn without_models_the_engines_that_need_none_serve() {
     let fixture = Fixture::new();
     let manager = fixture.manager();
     manager.load().unwrap();
-    for (stage, engine) in [("vad", "earshot"), ("turn", "silence"), ("stt", "sphinx"), ("tts", "flite")] {
+    for (stage, engine) in [("vad", "earshot"), ("turn", "silence"), ("stt", "none"), ("tts", "flite")] {
         Fixture::serves(&manager, stage, engine, None);
     }
-    assert_eq!(fixture.puppets.made(), ["assistant", "earshot", "flite", "sphinx"]);
+    assert_eq!(fixture.puppets.made(), ["assistant", "earshot", "flite", "none"]);
 }
 
 #[test]
@@ -260,7 +260,7 @@ fn what_replaces_another_has_room_where_the_shelf_is_full() {
 #[test]
 fn auto_minds_the_language() {
     for (language, engine, model) in
-        [("", "whisper", Some("big-ears:fp32")), ("en", "whisper", Some("ears:fp32")), ("fr", "sphinx", None)]
+        [("", "whisper", Some("big-ears:fp32")), ("en", "whisper", Some("ears:fp32")), ("fr", "none", None)]
     {
         let mut fixture = Fixture::new();
         fixture.config.stt.language = language.into();

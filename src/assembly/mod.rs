@@ -21,7 +21,7 @@ mod worker;
 
 pub use choose::{AUTO, PassedOver, recommended};
 pub use error::{EnginesError, StageFailure};
-pub use factory::{llm, vocabulary};
+pub use factory::llm;
 pub use manager::{ActiveEngines, EngineManager, Served, without_precision};
 pub use membership::{CLUSTER, Membership};
 pub use model_cache::{Limits, ModelCache, ModelCacheError, Shared};

@@ -5,13 +5,14 @@
 
 use super::choose::{is_named, settings};
 use super::manager::{EngineManager, Served, Staged};
-use super::{EnginesError, StageFailure, factory};
+use super::{EnginesError, StageFailure};
 use crate::config::Config;
 use antiphon_cluster::Stage;
 use antiphon_cluster::worker::{StageEngine, WorkerStage};
-use antiphon_engine_api::stt::Stt;
+use antiphon_engine_api::stt::{Stt, SttError};
 use antiphon_engine_api::tts::Tts;
 use antiphon_engine_api::turn::TurnModel;
+use antiphon_engines::stt::none;
 use antiphon_registry::locate;
 use sha2::{Digest, Sha256};
 use std::fs::File;
@@ -66,7 +67,10 @@ fn worker_stage(manager: &EngineManager, stage: Stage) -> Result<WorkerStage, St
     let (engine, served) = match stage {
         Stage::Stt => {
             let (engine, served) = manager.chosen::<dyn Stt>()?;
-            (engine.map(|engine| StageEngine::Stt(engine, factory::vocabulary(manager.config()))), served)
+            if served.engine == none::NAME {
+                return Err(StageFailure::new("stt", none::NAME, SttError::NoRecognizer));
+            }
+            (engine.map(StageEngine::Stt), served)
         }
         Stage::Tts => {
             let (engine, served) = manager.chosen::<dyn Tts>()?;
@@ -122,7 +126,7 @@ impl Model {
                 let name = name.to_string_lossy().into_owned();
                 Ok(Self { files: files_of(path, &name), name, server: String::new() })
             }
-            // PocketSphinx takes one model only, whose checksums it knows; flite's voices are in its library.
+            // flite's voices are in its library.
             None => Ok(Self { name: served.engine.clone(), files: Vec::new(), server: String::new() }),
         }
     }

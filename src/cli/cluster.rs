@@ -259,7 +259,7 @@ mod tests {
             "connected": true, "since_ms": 61_000, "server": "n1", "server_version": "2.15.1",
             "hubs": [{"name": "front", "sessions": 3, "max_sessions": 100, "up_ms": 7_300_000, "build": "0.1.0", "is_this": true}],
             "workers": [
-                {"name": "w1", "up_ms": 5_000, "build": "0.1.0", "stages": [stage("stt", "sphinx"), stage("tts", "flite")]},
+                {"name": "w1", "up_ms": 5_000, "build": "0.1.0", "stages": [stage("stt", "openai"), stage("tts", "flite")]},
                 {"name": "w\u{1b}2", "refused": "it is too old", "up_ms": 5_000, "build": "0.1.0", "stages": []},
             ],
             "lost": [{"name": "w0", "ago_ms": 200_000, "why": "it is silent"}],
@@ -272,7 +272,7 @@ HUB                           SESSIONS                                    UP    
 front                         3 of 100                                    2 h       0.1.0       this one
 
 WORKER                        IN USE      SERVES                          UP        BUILD       STATE
-w1                            1 of 4      stt sphinx                      5 s       0.1.0
+w1                            1 of 4      stt openai                      5 s       0.1.0
                               1 of 4      tts flite
 w2                                                                        5 s       0.1.0       not used: it is too old
 lost 3 min ago: w0 (it is silent)

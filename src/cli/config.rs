@@ -74,7 +74,6 @@ fn report(loaded: &Result<Config, ConfigError>) -> serde_json::Value {
 /// The engine of each stage as text: from `served` if present, else from the configuration.
 pub(super) fn engines(config: &Config, served: &[Served]) -> String {
     let (stt, llm, tts) = (&config.stt, &config.llm, &config.tts);
-    let decoders = if stt.decoders == 1 { "decoder" } else { "decoders" };
     let more = |stage: &str, engine: &str| match (stage, engine) {
         (_, CLUSTER) => {
             let or_here = if config.cluster.fallback { ", or this machine" } else { "" };
@@ -86,7 +85,7 @@ pub(super) fn engines(config: &Config, served: &[Served]) -> String {
         ("tts", "openai") => format!("{} at {}", tts.model, tts.base_url),
         ("tts", "fish" | "moshi") => format!("at {}", tts.base_url),
         ("tts", "piper" | "kokoro" | "hibari") => tts.model.clone(),
-        ("stt", "sphinx") => format!("{} {decoders}", stt.decoders),
+        ("stt", "none") => "no recognizer: it can be written to, not spoken to".into(),
         ("llm", _) => "offline, no model".into(),
         ("tts", "flite") => format!("voice {}", tts.voice),
         _ => String::new(),
@@ -128,9 +127,9 @@ mod tests {
             measured: None,
             passed_over: Vec::new(),
         };
-        let served = [of("vad", "earshot", None), of("stt", "sphinx", None), of("tts", "kokoro", Some("kokoro:fp16"))];
+        let served = [of("vad", "earshot", None), of("stt", "none", None), of("tts", "kokoro", Some("kokoro:fp16"))];
         let expect = "  voice activity   earshot
-  speech to text   sphinx     4 decoders
+  speech to text   none       no recognizer: it can be written to, not spoken to
   language model   openai     m at http://127.0.0.1:1/v1
   text to speech   kokoro     kokoro:fp16";
         assert_eq!(engines(&config, &served), expect);

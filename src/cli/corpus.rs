@@ -5,7 +5,7 @@ use crate::assembly::EnginesError;
 use crate::replay::Labels;
 use crate::replay::corpus::{Clip, Detectors, Plan, listen, plan, speak};
 use antiphon_audio::wav;
-use antiphon_engine_api::stt::{Stt, VocabularyHint};
+use antiphon_engine_api::stt::Stt;
 use antiphon_engine_api::tts::Tts;
 use antiphon_engine_api::turn::TurnModel;
 use antiphon_engine_api::vad::Vad;
@@ -49,7 +49,6 @@ struct Engines {
     turn: Option<Arc<dyn TurnModel>>,
     stt: Arc<dyn Stt>,
     tts: Arc<dyn Tts>,
-    vocabulary: Option<Arc<VocabularyHint>>,
 }
 
 pub(super) async fn run(args: CorpusArgs) -> Result<(), CliError> {
@@ -61,8 +60,7 @@ pub(super) async fn run(args: CorpusArgs) -> Result<(), CliError> {
     let engines = blocking(move || -> Result<Engines, EnginesError> {
         let (vad, turn) = (crate::assembly::vad(&config)?, crate::assembly::turn(&config)?);
         let (stt, tts) = (crate::assembly::stt(&config)?, crate::assembly::tts(&config)?);
-        let vocabulary = crate::assembly::vocabulary(&config);
-        Ok(Engines { vad, turn, stt, tts, vocabulary })
+        Ok(Engines { vad, turn, stt, tts })
     });
     let engines = engines.await??;
     let turn = engines.turn.as_ref().map_or("none", |model| model.name());
@@ -79,8 +77,7 @@ pub(super) async fn run(args: CorpusArgs) -> Result<(), CliError> {
 
 async fn one(folder: &Path, plan: &Plan, engines: &Engines, seed: u64) -> Result<String, CliError> {
     let (pcm, labels) = speak(plan, &*engines.tts, seed).await.map_err(|error| CliError::failed(&error))?;
-    let vocabulary = engines.vocabulary.clone();
-    let ears = Detectors { vad: &*engines.vad, turn: engines.turn.as_deref(), stt: &*engines.stt, vocabulary };
+    let ears = Detectors { vad: &*engines.vad, turn: engines.turn.as_deref(), stt: &*engines.stt };
     let heard = listen(&plan.name, &pcm, &labels, &ears).await;
     let heard = heard.map_err(|error| CliError::failed(&error))?;
     let recording = folder.join(format!("{}.jsonl", plan.name));

@@ -2,9 +2,10 @@
 
 use super::progress::Progress;
 use super::{CliError, Settings, blocking, files, print};
-use crate::assembly::EnginesError;
+use crate::assembly::{EnginesError, StageFailure};
 use crate::config::Config;
 use antiphon_engine_api::stt::{RATE, Stt, SttError, SttOptions, Transcript, requested_language};
+use antiphon_engines::stt::none;
 use antiphon_types::Pcm;
 use clap::Args;
 use serde_json::json;
@@ -127,12 +128,15 @@ impl Recognizer {
     async fn load(config: &Config, language: Option<&str>) -> Result<Self, CliError> {
         let timeout = Duration::from_millis(config.stt.timeout_ms);
         let language = language.map(str::to_owned).or_else(|| config.stt.language_code());
-        let vocabulary = crate::assembly::vocabulary(config);
         let config = config.clone();
         let engine = blocking(move || crate::assembly::stt(&config)).await?.map_err(EnginesError::from)?;
+        if engine.name() == none::NAME {
+            let missing = StageFailure::new("stt", none::NAME, SttError::NoRecognizer);
+            return Err(EnginesError::from(missing).into());
+        }
         let language = language.map(|given| requested_language(engine.as_ref(), &given)).transpose();
         let language = language.map_err(|why| CliError::Usage(format!("--language: {why}")))?.flatten();
-        Ok(Self { engine, options: SttOptions { language, vocabulary, ..SttOptions::default() }, timeout })
+        Ok(Self { engine, options: SttOptions { language, ..SttOptions::default() }, timeout })
     }
 
     /// Transcribes one file as one utterance, within the time that the API gives a segment of this length.

@@ -136,7 +136,7 @@ const MAX_NAME_CHARS: usize = 128;
 
 fn shown(stage: &WorkerStage) -> String {
     let of = match &stage.engine {
-        StageEngine::Stt(..) => Stage::Stt,
+        StageEngine::Stt(_) => Stage::Stt,
         StageEngine::Tts(_) => Stage::Tts,
         StageEngine::Turn(_) => Stage::Turn,
     };

@@ -70,6 +70,8 @@ let url = '';
 before(async () => {
   writeFileSync(join(folder, 'registry.toml'), REGISTRY);
   hub = new OwnHub({
+    ANTIPHON_STT__ENGINE: 'auto',
+    ANTIPHON_STT__MODEL: 'whisper-1',
     ANTIPHON_MODELS__DIR: join(folder, 'models'),
     ANTIPHON_MODELS__REGISTRY: join(folder, 'registry.toml'),
     ANTIPHON_MODELS__MIRROR: await mirror.start(),

@@ -23,8 +23,8 @@ DEADLINE_S = 30
 _UNION = get_args(RealtimeServerEvent)[0]
 TYPES = {get_args(event.model_fields["type"].annotation)[0]: event for event in get_args(_UNION)}
 
-# What the live service sends beyond the SDK's types.
-KNOWN_EXTRAS = {"session.id", "session.object", "session.expires_at"}
+# What the live service sends beyond the SDK's types, and the hub's own: the language that was heard (docs/guide/languages.md).
+KNOWN_EXTRAS = {"session.id", "session.object", "session.expires_at", "language"}
 
 
 class Failure(Exception):

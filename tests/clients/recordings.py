@@ -10,12 +10,14 @@ import pathlib
 import subprocess
 import wave
 
+import av
+
 RATE = 24_000
 FRAME = RATE // 50
 SENTENCES = {"sum": "What is twelve plus thirty?", "other_sum": "What is twenty plus seven?"}
-# People's voices, where they are at hand: clips of at most this length, this many.
-HUMAN = pathlib.Path(__file__).parents[3] / "shared/speech/librivox"
-HUMAN_MAX_S, HUMAN_CLIPS = 3.0, 3
+# The first clips of a person who reads.
+HUMAN = pathlib.Path(__file__).parents[1] / "fixtures/speech"
+HUMAN_CLIPS = 3
 
 
 def record(binary, folder, deadline_s):
@@ -26,12 +28,11 @@ def record(binary, folder, deadline_s):
         subprocess.run([binary, "say", text, "-o", str(file)], check=True, timeout=deadline_s)
         write(file, read(file))
     texts = {}
-    for line in (HUMAN / "manifest.jsonl").read_text().splitlines() if HUMAN.is_dir() else []:
-        entry = json.loads(line)
-        name = pathlib.Path(entry["file"]).name
-        if entry["seconds"] <= HUMAN_MAX_S and len(texts) < HUMAN_CLIPS:
-            write(folder / name, read(HUMAN / name))
-            texts[name.removesuffix(".wav")] = entry["text"]
+    for line in (HUMAN / "texts.tsv").read_text().splitlines()[:HUMAN_CLIPS]:
+        name, text = line.split("\t")
+        clip = pathlib.Path(name).stem
+        write(folder / f"{clip}.wav", decoded(HUMAN / name))
+        texts[clip] = text
     (folder / "human.json").write_text(json.dumps(texts))
 
 
@@ -41,8 +42,20 @@ def speech(name):
 
 
 def people():
-    """People's recordings at hand: name and text. None without the shared folder."""
+    """A person's recordings: name and text."""
     return json.loads((pathlib.Path(os.environ["SPEECH_DIR"]) / "human.json").read_text())
+
+
+def decoded(path):
+    """A file of any codec, as mono PCM at 24 kHz."""
+    pcm = array.array("h")
+    resampler = av.AudioResampler(format="s16", layout="mono", rate=RATE)
+    with av.open(str(path)) as file:
+        frames = [*file.decode(audio=0), None]
+        for frame in frames:
+            for piece in resampler.resample(frame):
+                pcm.frombytes(bytes(piece.planes[0])[: 2 * piece.samples])
+    return pcm
 
 
 def read(path):

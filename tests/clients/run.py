@@ -37,12 +37,14 @@ class Hub:
     def __init__(self, jobs, *options):
         command = [BINARY, "serve", "--listen", "127.0.0.1:0", *options]
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-        # The jobs and models of whoever works here are none of a test's.
+        # The jobs and models of this machine are not a test's. `make real-models` fetches the recognizer.
         models = os.path.join(os.path.dirname(jobs), "models")
+        whisper = str(ROOT / "target/models/whisper-tiny.en/ggml-tiny.en.bin")
+        recognizer = {"ANTIPHON_STT__ENGINE": "whisper", "ANTIPHON_STT__MODEL": whisper, "ANTIPHON_STT__THREADS": "1"}
         wyoming = {"ANTIPHON_WYOMING__LISTEN": "127.0.0.1:0"}
         # Longer than any answer of the other programs takes.
         filler = {"ANTIPHON_SESSION__FILLER_AFTER_MS": "5000"}
-        env = {**os.environ, "ANTIPHON_SPEECH__JOBS_DIR": jobs, "ANTIPHON_MODELS__DIR": models, **wyoming, **filler}
+        env = {**os.environ, "ANTIPHON_SPEECH__JOBS_DIR": jobs, "ANTIPHON_MODELS__DIR": models, **recognizer, **wyoming, **filler}
         self.process = subprocess.Popen(command, cwd=ROOT, env=env, text=True, start_new_session=True, **pipes)
         self.lines, self.url, self.wyoming, self.listening = [], None, None, threading.Event()
         threading.Thread(target=self._read, daemon=True).start()

@@ -9,7 +9,7 @@ import wave
 import openai
 from openai import AsyncOpenAI
 
-from hub import HUB_URL, Failure, check, run, says, speech
+from hub import HUB_URL, RATE, Failure, check, run, says, speech
 
 TEXT = "What is twelve plus thirty?"
 # Its sound is the same each time. The other voices are excited with noise, and in one of a hundred a word is misheard.
@@ -68,7 +68,8 @@ async def long_audio(client):
     heard = await client.audio.transcriptions.create(
         model="whisper-1", file=("long.wav", file.getvalue()), response_format="verbose_json")
     check(len(heard.segments) == 2, f"{heard.segments}")
-    check(heard.segments[1].start > heard.segments[0].end + 1, f"{heard.segments}")
+    # A recognizer may count the pause to the segment before it.
+    check(heard.segments[1].start >= max(heard.segments[0].end, len(speech("sum")) / RATE), f"{heard.segments}")
     check(says(heard.segments[1].text, "seven", "7"), heard.text)
 
 

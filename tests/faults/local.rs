@@ -1,4 +1,4 @@
-//! Clients that leave while the hub's own engines work for them: PocketSphinx and flite, without models.
+//! Clients that leave while the hub's own engines work for them: Whisper tiny.en and flite.
 //!
 //! A hub does not say how many of its decoders and voices are in service. It has two of each here, and more clients leave
 //! than that: what they did not give back, the canary would wait for.
@@ -34,7 +34,9 @@ async fn clients_that_leave_local_engines_give_them_back() {
         fault("voice: forty replies are cancelled", "cancelled replies", cancels),
     ];
     let settings = Settings::default()
-        .with("STT__ENGINE", "sphinx")
+        .with("STT__ENGINE", "whisper")
+        .with("STT__MODEL", crate::hub::tiny_whisper().model)
+        .with("STT__THREADS", "1")
         .with("STT__DECODERS", POOL.to_string())
         .with("TTS__ENGINE", "flite")
         .with("TTS__LANES", POOL.to_string())

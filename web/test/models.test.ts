@@ -4,7 +4,7 @@ import { type Pull, firstModel, isHere, isUnderWay, llmServersFrom, missingOf, m
 
 const body = {
   may_change: true,
-  stages: [{ stage: 'stt', engine: 'sphinx', model: null, auto: true, passed_over: [{ model: 'a:f16', why: 'broken' }], offer: 'b' }],
+  stages: [{ stage: 'stt', engine: 'openai', model: null, auto: true, passed_over: [{ model: 'a:f16', why: 'broken' }], offer: 'b' }],
   models: [
     { name: 'a', stage: 'stt', title: 'A', note: 'n', licence: 'MIT', languages: ['en'], serves: false, lacks: 'a library', variants: [{ precision: 'f16', state: 'absent', about_bytes: 5, unchecked_files: 1 }], pull: null },
     { name: 'b', stage: 'stt', title: '', variants: [{ precision: 'f16', state: 'whole', about_bytes: 7 }], pull: { state: 'loading' } },
@@ -16,7 +16,7 @@ describe('the models', () => {
   it('are read as the hub sends them', () => {
     const models = modelsFrom(body)!;
     expect(models.mayChange).toBe(true);
-    expect(models.stages[0]).toEqual({ stage: 'stt', engine: 'sphinx', model: null, waitMs: null, bothMs: 0, passedOver: [{ model: 'a:f16', why: 'broken', slow: false }], offer: 'b' });
+    expect(models.stages[0]).toEqual({ stage: 'stt', engine: 'openai', model: null, waitMs: null, bothMs: 0, passedOver: [{ model: 'a:f16', why: 'broken', slow: false }], offer: 'b' });
     expect(models.models.map(({ title }) => title)).toEqual(['A', 'b', 'c']);
     expect(modelsOf(models, 'stt').map(({ name }) => name)).toEqual(['b', 'a']);
     expect(models.models.map(isHere)).toEqual([false, true, false]);

@@ -28,9 +28,9 @@ const waited = (id: string, atS: number, llm: number, tts: number, extra: Record
 /** The newest first. */
 const TURNS = [
   waited('turn_d', 40, 100, 900, { session_id: 'sess_2', engines: { stt: 'whisper' }, transcript: 'Tell me a Story.', response_id: 'resp_d', barged_in: true }),
-  turn('turn_c', 30, { session_id: 'sess_1', engines: { stt: 'sphinx' }, status: 'failed', error: 'no answer in time', transcript: 'What time is it?' }),
-  waited('turn_b', 20, 2_000, 50, { session_id: 'sess_1', engines: { stt: 'sphinx' }, transcript: 'And tomorrow?', reply: 'The same story.' }),
-  turn('turn_a', 10, { session_id: 'sess_1', engines: { stt: 'sphinx' }, kind: 'typed', voice_to_voice_ms: 60 }),
+  turn('turn_c', 30, { session_id: 'sess_1', engines: { stt: 'openai' }, status: 'failed', error: 'no answer in time', transcript: 'What time is it?' }),
+  waited('turn_b', 20, 2_000, 50, { session_id: 'sess_1', engines: { stt: 'openai' }, transcript: 'And tomorrow?', reply: 'The same story.' }),
+  turn('turn_a', 10, { session_id: 'sess_1', engines: { stt: 'openai' }, kind: 'typed', voice_to_voice_ms: 60 }),
 ];
 const ids = (turns: readonly Turn[]) => turns.map(({ id }) => id.slice(-1)).join('');
 
@@ -62,7 +62,7 @@ describe('a filter', () => {
   it('offers what turns have, and engines only where they differ', () => {
     expect(choices(TURNS)).toEqual({
       sessions: [['sess_2', 1], ['sess_1', 3]],
-      engines: [['stt sphinx', 3], ['stt whisper', 1]],
+      engines: [['stt openai', 3], ['stt whisper', 1]],
       kinds: [['speech', 3], ['typed', 1]],
     });
     expect(choices(TURNS.slice(1)).engines).toEqual([]);
@@ -113,7 +113,7 @@ describe('a comparison', () => {
 
   it('has words', () => {
     expect([change(200, 150), change(200, 201), change(100, 200), change(0, 5), change(null, 5)]).toEqual(['−25 %', '±0 %', '+100 %', '–', '–']);
-    expect(filterWords({ ...everything, engine: 'stt sphinx', show: 'failed', words: 'time' })).toBe('stt sphinx, failed, “time”');
+    expect(filterWords({ ...everything, engine: 'stt openai', show: 'failed', words: 'time' })).toBe('stt openai, failed, “time”');
     expect(filterWords(everything)).toBe('');
   });
 });

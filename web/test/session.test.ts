@@ -41,8 +41,8 @@ describe('problems', () => {
 
 describe('engines', () => {
   it('say which model a server was asked for, and where it is', () => {
-    const hub = { engines: { llm: 'openai', stt: 'sphinx', odd: 7 }, remote: { llm: { model: 'llama3.2', address: '127.0.0.1:11434' }, stt: 'x' } };
-    expect(enginesFrom(hub)).toEqual({ llm: 'openai', stt: 'sphinx', remote: { llm: { model: 'llama3.2', address: '127.0.0.1:11434' } } });
+    const hub = { engines: { llm: 'openai', stt: 'openai', odd: 7 }, remote: { llm: { model: 'llama3.2', address: '127.0.0.1:11434' }, stt: 'x' } };
+    expect(enginesFrom(hub)).toEqual({ llm: 'openai', stt: 'openai', remote: { llm: { model: 'llama3.2', address: '127.0.0.1:11434' } } });
     expect([enginesFrom(null), enginesFrom({})]).toEqual([null, {}]);
   });
 });

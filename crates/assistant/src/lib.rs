@@ -1,9 +1,8 @@
 //! Antiphon's offline assistant: it answers questions about time, dates, sums, units, words and chance, calls declared
 //! tools, and says in one short sentence what it cannot do.
 //!
-//! The root package assembles it when no language model is configured; a closed-vocabulary recognizer takes its [`vocabulary`].
-//! It keeps no state between requests and never opens a network connection or a file. The clock is the system's unless
-//! a test supplies another.
+//! The root package assembles it when no language model is configured. It keeps no state between requests and never opens a
+//! network connection or a file. The clock is the system's unless a test supplies another.
 //!
 //! A request passes through `conversation` (messages to request and history), `query` (normalised words) and `intents`
 //! (one ordered table; the first match answers). Each family of intents is one file; what they know is in `data/`.
@@ -30,12 +29,11 @@ mod units;
 
 use crate::conversation::{Context, Conversation};
 use antiphon_engine_api::llm::{Llm, LlmDelta, LlmError};
-use antiphon_engine_api::stt::VocabularyHint;
 use antiphon_types::chat::{ChatRequest, Finish, Message};
 use futures_util::stream::{self, BoxStream, StreamExt};
 use jiff::Zoned;
 use serde_json::{Map, Value};
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 
 /// The engine. Cheap to clone; answers at once, one word per delta.
 #[derive(Clone)]
@@ -80,8 +78,8 @@ impl Llm for Assistant {
         "assistant"
     }
 
-    fn vocabulary(&self) -> Option<Arc<VocabularyHint>> {
-        Some(vocabulary())
+    fn language(&self) -> Option<&str> {
+        Some("en")
     }
 
     fn stream(&self, request: ChatRequest) -> BoxStream<'static, Result<LlmDelta, LlmError>> {
@@ -109,18 +107,6 @@ fn call_deltas(calls: Vec<(String, Map<String, Value>)>) -> impl Iterator<Item =
         arguments: Value::Object(arguments).to_string(),
     });
     deltas.chain([LlmDelta::Done { finish: Finish::ToolCalls, usage: None }])
-}
-
-/// The sentences the assistant understands, for a recognizer with a closed vocabulary; the same value each time.
-pub fn vocabulary() -> Arc<VocabularyHint> {
-    static HINT: LazyLock<Arc<VocabularyHint>> = LazyLock::new(|| {
-        let grammar = include_str!("../vocabulary/requests.grammar").into();
-        let exact = include_str!("../vocabulary/exact.grammar").into();
-        let words = include_str!("../vocabulary/words.txt").into();
-        let pronunciations = include_str!("../vocabulary/pronunciations.txt").into();
-        Arc::new(VocabularyHint { grammar, exact, words, pronunciations })
-    });
-    HINT.clone()
 }
 
 /// The text with a capital at its beginning and a mark at its end.

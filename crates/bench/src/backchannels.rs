@@ -1,9 +1,9 @@
 //! Backchannels: whether a reply goes on after "uh-huh" and stops for "no, wait", and how fast, in the paced mode.
 //!
 //! Sixty interjections by six voices (four of flite, two of them also at another pitch) are spoken over a story. Each word is
-//! spoken alone and joined to the next one, so that it is known when each ends. Once with a recognizer whose partial transcripts
-//! follow a script ([`super::scripted`]), so that only the hub's decision is measured, and once with PocketSphinx. Every second
-//! interjection is for the report: the others may be used to improve what is measured.
+//! spoken alone and joined to the next one, so that it is known when each ends. The recognizer's partial transcripts follow a
+//! script ([`super::scripted`]), so that only the hub's decision is measured. Every second interjection is for the report: the
+//! others may be used to improve what is measured.
 //!
 //! The hold is measured from the first loud sample that the client sends, the cancel from the end of the word that decides. Speech
 //! without words, whose length decides, is measured from the moment at which it is [`INTERRUPTS_AFTER`] long.
@@ -154,13 +154,10 @@ pub(super) async fn measure(plan: &Plan, progress: Progress<'_>) -> Result<Taken
         interjections.len()
     );
     let mut section = Section::new(Measure::Backchannels.name(), how);
-    let mut hub_cpu_s = 0.0;
-    for (name, engines) in [("scripted", Engines::Scripted), ("PocketSphinx", Engines::Offline)] {
-        let args = [engines.name().to_owned(), "--set".into(), "session.ignore_backchannels=true".into()];
-        let hub = Hub::spawn(&plan.hub, &args).await?;
-        let spoken = interjections.iter().filter(|one| engines == Engines::Scripted || one.kind != Kind::Wordless);
-        let n_spoken = spoken.clone().count();
-        let mut outcomes = stream::iter(spoken.enumerate().map(|(i, interjection)| {
+    let args = [Engines::Scripted.name().to_owned(), "--set".into(), "session.ignore_backchannels=true".into()];
+    let hub = Hub::spawn(&plan.hub, &args).await?;
+    let mut outcomes =
+        stream::iter(interjections.iter().enumerate().map(|(i, interjection)| {
             let url = hub.url.clone();
             // After 0.4 to 0.8 s of the response.
             let after = Duration::from_millis(400 + (i as u64 * 137) % 400);
@@ -169,18 +166,18 @@ pub(super) async fn measure(plan: &Plan, progress: Progress<'_>) -> Result<Taken
             }
         }))
         .buffer_unordered(AT_ONCE);
-        let (mut judged, mut n) = (Judged::default(), 0);
-        while let Some(outcome) = outcomes.next().await {
-            let (interjection, outcome) = outcome?;
-            judged.take(interjection, &outcome);
-            n += 1;
-            progress(&format!("backchannels, {name}: {n} of {n_spoken}"));
-        }
-        drop(outcomes);
-        judged.figures(&mut section, name, engines == Engines::Scripted);
-        hub_cpu_s += hub.process.cpu_s()?;
-        hub.stop().await;
+    let mut judged = Judged::default();
+    let mut n = 0;
+    while let Some(outcome) = outcomes.next().await {
+        let (interjection, outcome) = outcome?;
+        judged.take(interjection, &outcome);
+        n += 1;
+        progress(&format!("backchannels: {n} of {}", interjections.len()));
     }
+    drop(outcomes);
+    judged.figures(&mut section);
+    let hub_cpu_s = hub.process.cpu_s()?;
+    hub.stop().await;
     Ok(Taken { section, hub_cpu_s })
 }
 
@@ -309,15 +306,14 @@ impl Judged {
         }
     }
 
-    fn figures(self, section: &mut Section, name: &str, has_gates: bool) {
-        let gate = |bound: f64| Some(bound).filter(|_| has_gates);
+    fn figures(self, section: &mut Section) {
         let names = ["backchannels that the reply survived", "interruptions that stopped it"];
         for (what, (n_right, n)) in names.iter().zip(self.reported) {
-            let share = Figure::new(format!("{name}: {what}"), Unit::Of("%"), percent(n_right, n), n);
-            section.figures.push(if has_gates { share.at_least(RIGHT_PERCENT) } else { share });
+            let share = Figure::new(*what, Unit::Of("%"), percent(n_right, n), n);
+            section.figures.push(share.at_least(RIGHT_PERCENT));
         }
         for (what, (n_right, n)) in names.iter().zip(self.others) {
-            let name = format!("{name}: {what}, the other half");
+            let name = format!("{what}, the other half");
             section.figures.push(Figure::new(name, Unit::Of("%"), percent(n_right, n), n));
         }
         for (what, waits, bound) in [
@@ -326,11 +322,11 @@ impl Judged {
             ("from 1 s without words to the cancel", &self.by_length, BY_LENGTH_P95_MS),
         ] {
             if !waits.is_empty() {
-                section.percentile(&format!("{name}: {what}"), waits, 50.0, None);
-                section.percentile(&format!("{name}: {what}"), waits, 95.0, gate(bound));
+                section.percentile(what, waits, 50.0, None);
+                section.percentile(what, waits, 95.0, Some(bound));
             }
         }
-        section.notes.extend(self.wrong.into_iter().map(|wrong| format!("{name}: {wrong}")));
+        section.notes.extend(self.wrong);
     }
 }
 

@@ -1,16 +1,16 @@
-//! Barge-in latency: how fast a response stops when the user speaks, in the paced mode and with the offline engines.
+//! Barge-in latency: how fast a response stops when the user speaks, in the paced mode and with engines that need no model.
 //!
 //! The client requests a story by text and interrupts it with a flite voice after 0.4 to 0.8 s of playback. Latency is
 //! measured from the moment before the frame with the first loud sample (above 5 % of the clip's peak) is written, to
 //! the arrival of the first `output_audio_buffer.held` and of `output_audio_buffer.cleared`. Clips start at any offset
 //! within a frame. Response audio that arrives within half a second after the second event is counted and must be zero.
-//! If the default engines for the installed models include Silero, the measure is repeated with them.
+//! The recognizer follows a script ([`super::scripted`]). If Silero is installed, the measure is repeated with it.
 
-use super::hub::{Engines, Hub};
+use super::hub::Hub;
 use super::noise::best_vad;
 use super::questions::{Spoken, VOICES, loud, speak, speaker};
 use super::talker::Talker;
-use super::voice_to_voice::{open, server_said, session};
+use super::voice_to_voice::{open, scripted_session, server_said};
 use super::{BenchError, Figure, Measure, Plan, Progress, Section, Taken, Unit, Waits};
 use antiphon_client::{AudioMode, ClientError, Connection, Event, FRAME, RATE, Received, Receiver, Reply};
 use antiphon_types::ItemId;
@@ -55,29 +55,29 @@ pub(super) async fn measure(plan: &Plan, progress: Progress<'_>) -> Result<Taken
     let n = plan.turns(N_INTERRUPTIONS);
     progress("barge-in: speaking the interruptions");
     let clips = clips(n).await?;
-    let how = "offline engines, paced PCM, a flite voice interrupts; from its first loud sample sent";
+    let how = "a recognizer that costs no time, paced PCM, a flite voice interrupts; from its first loud sample sent";
     let mut section = Section::new(Measure::BargeIn.name(), how);
-    let (offline, mut hub_cpu_s) = interrupted(plan, Engines::Offline, &clips, progress).await?;
-    offline.figures(&mut section, "", true);
+    let (plain, mut hub_cpu_s) = interrupted(plan, "earshot", &clips, progress).await?;
+    plain.figures(&mut section, "", true);
     if best_vad().await?.name() == "silero" {
-        let (shipped, cpu_s) = interrupted(plan, Engines::Shipped, &clips, progress).await?;
-        shipped.figures(&mut section, "with Silero ", false);
+        let (silero, cpu_s) = interrupted(plan, "silero", &clips, progress).await?;
+        silero.figures(&mut section, "with Silero ", false);
         hub_cpu_s += cpu_s;
     }
     Ok(Taken { section, hub_cpu_s })
 }
 
-/// Runs all interruptions on one hub; returns the results and the hub's CPU seconds.
+/// Runs all interruptions on one hub with this detector; returns the results and the hub's CPU seconds.
 async fn interrupted(
     plan: &Plan,
-    engines: Engines,
+    vad: &str,
     clips: &[Spoken],
     progress: Progress<'_>,
 ) -> Result<(Waited, f64), BenchError> {
-    let hub = Hub::start(&plan.hub, engines).await?;
+    let hub = Hub::scripted(&plan.hub, vad).await?;
     let mut waited = Waited::default();
     for (i, clip) in clips.iter().enumerate() {
-        progress(&format!("barge-in, {} engines: interruption {} of {}", engines.name(), i + 1, clips.len()));
+        progress(&format!("barge-in, {vad}: interruption {} of {}", i + 1, clips.len()));
         // After 0.4 to 0.8 s of the response, at varying offsets within a frame: both steps reach every value.
         let after = Duration::from_millis(400 + (i as u64 * 137) % 400);
         let came = Interruption::open(&hub.url, clip, (i * 211) % FRAME).await?.run(after).await?;
@@ -167,7 +167,7 @@ struct Interruption {
 impl Interruption {
     async fn open(url: &str, clip: &Spoken, shift: usize) -> Result<Self, ClientError> {
         // Responses are disabled: audio after the cancel would otherwise belong to a new response.
-        let Connection { sender, receiver } = open(url, AudioMode::Pcm16, &session(false)).await?;
+        let Connection { sender, receiver } = open(url, AudioMode::Pcm16, &scripted_session(false, clip)).await?;
         let clip = [vec![0; shift], clip.samples.clone()].concat();
         let (first_loud, _) = loud(&clip).ok_or(ClientError::Silent)?;
         Ok(Self {

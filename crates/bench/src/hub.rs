@@ -19,15 +19,13 @@ const START_DEADLINE: Duration = Duration::from_secs(60);
 pub enum Engines {
     /// The fakes of all stages, with zero latency.
     Fake,
-    /// The default engines of `antiphon serve` without models.
-    Offline,
     /// The default engines of `antiphon serve` with the installed models.
     Shipped,
     /// Remote engines, all at one address.
     Mock,
     /// Simulated engines in the hub.
     Simulated,
-    /// The offline engines with a recognizer that follows a script.
+    /// The engines that need no model, with a recognizer that follows a script.
     Scripted,
     /// Simulated engines on workers.
     Cluster,
@@ -38,7 +36,6 @@ impl Engines {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Fake => "fake",
-            Self::Offline => "offline",
             Self::Shipped => "shipped",
             Self::Mock => "mock",
             Self::Simulated => "simulated",
@@ -70,6 +67,12 @@ impl Hub {
     /// Starts a hub and waits until its engines are loaded.
     pub async fn start(command: &HubCommand, engines: Engines) -> Result<Self, BenchError> {
         Self::spawn(command, &[engines.name().to_owned()]).await
+    }
+
+    /// Starts a hub whose recognizer follows a script, with this detector of speech: `earshot` or `silero`.
+    pub(super) async fn scripted(command: &HubCommand, vad: &str) -> Result<Self, BenchError> {
+        let vad = format!("vad.engine={vad}");
+        Self::spawn(command, &[Engines::Scripted.name().to_owned(), "--set".to_owned(), vad]).await
     }
 
     /// Starts a server with additional arguments. It must print its address first and stop when its stdin ends.

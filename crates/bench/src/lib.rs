@@ -55,7 +55,7 @@ use std::path::PathBuf;
 /// A measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Measure {
-    /// From the last word of a question to the first sound of the response, with the offline engines.
+    /// From the last word of a question to the first sound of the response, with engines that need no model.
     VoiceToVoice,
     /// Overhead of the hub, with engines of zero latency.
     OwnShare,

@@ -1,11 +1,13 @@
 //! The questions and their voices: flite speaks questions for the offline assistant before a measurement starts.
 
 use super::BenchError;
+use super::scripted::script;
 use antiphon::assembly::{self, EnginesError};
 use antiphon::config::Config;
 use antiphon_client::RATE;
 use antiphon_engine_api::tts::{SpeechRequest, Tts};
 use antiphon_engines::tts::TtsConfig;
+use antiphon_types::Samples;
 use futures_util::StreamExt;
 use std::sync::Arc;
 
@@ -35,6 +37,17 @@ pub(super) struct Spoken {
     pub(super) voice: &'static str,
     /// Samples, mono at [`RATE`], with at most 20 ms of silence at each end.
     pub(super) samples: Vec<i16>,
+}
+
+impl Spoken {
+    /// What a recognizer that follows a script writes: the words, of equal length.
+    pub(super) fn script(&self) -> String {
+        let Some((first, last)) = loud(&self.samples) else { return String::new() };
+        let words: Vec<&str> = self.text.split(' ').collect();
+        let end = |n: usize| Samples(((last - first) * (n + 1) / words.len()) as u64).duration(RATE);
+        let ends: Vec<_> = words.iter().enumerate().map(|(n, word)| (*word, end(n))).collect();
+        script(&ends)
+    }
 }
 
 /// The engine that speaks the questions: flite with a pool of one, whatever the hub is configured to use.

@@ -1,12 +1,13 @@
-//! Voice-to-voice latency: how long a user waits for the response, with the offline engines.
+//! Voice-to-voice latency: how long a user waits for the response, with engines that need no model.
 //!
-//! On a new session, a flite voice asks a question for the offline assistant in real time, followed by silence; 200 ms
+//! The recognizer follows a script ([`super::scripted`]) and costs no time, so that the figures are the hub's own; `real` measures
+//! recognizers. On a new session, a flite voice asks a question for the offline assistant in real time, followed by silence; 200 ms
 //! of silence end the turn. Latency is measured from the moment the frame with the last loud sample (above 5 % of the
 //! clip's peak) was sent, to the playback of the first response sample above -50 dBFS, if playback starts with the
-//! first sample received. Questions follow one another with rotating voices. If the default engines for the installed
-//! models include Silero, the measure is repeated with them.
+//! first sample received. Questions follow one another with rotating voices. If Silero is installed, the measure is repeated
+//! with it.
 
-use super::hub::{Engines, Hub};
+use super::hub::Hub;
 use super::noise::best_vad;
 use super::questions::{QUESTIONS, Spoken, VOICES, speak, speaker};
 use super::{BenchError, Figure, Measure, Plan, Progress, Section, Taken, Unit, Waits};
@@ -61,32 +62,32 @@ pub(super) async fn measure(plan: &Plan, progress: Progress<'_>) -> Result<Taken
     let n = plan.turns(N_QUESTIONS);
     progress("voice-to-voice: speaking the questions");
     let questions = questions(n).await?;
-    let (offline, mut hub_cpu_s) = asked(plan, Engines::Offline, &questions, progress).await?;
-    let mut section = offline.section();
+    let (plain, mut hub_cpu_s) = asked(plan, "earshot", &questions, progress).await?;
+    let mut section = plain.section();
     if best_vad().await?.name() == "silero" {
-        let (shipped, cpu_s) = asked(plan, Engines::Shipped, &questions, progress).await?;
-        section.percentile("with the models that are here", &shipped.waits, 50.0, None);
-        section.percentile("with the models that are here", &shipped.waits, 95.0, None);
-        let count = |name: &str, n: usize| Figure::new(name, Unit::Count, n as f64, shipped.waits.len());
-        section.figures.push(count("with the models that are here: answered", shipped.waits.n_ended()));
-        section.figures.push(count("with the models that are here: as expected", shipped.n_right));
+        let (silero, cpu_s) = asked(plan, "silero", &questions, progress).await?;
+        section.percentile("with Silero", &silero.waits, 50.0, None);
+        section.percentile("with Silero", &silero.waits, 95.0, None);
+        let count = |name: &str, n: usize| Figure::new(name, Unit::Count, n as f64, silero.waits.len());
+        section.figures.push(count("with Silero: answered", silero.waits.n_ended()));
+        section.figures.push(count("with Silero: as expected", silero.n_right));
         hub_cpu_s += cpu_s;
     }
     Ok(Taken { section, hub_cpu_s })
 }
 
-/// Asks all questions of one hub; returns the results and the hub's CPU seconds.
+/// Asks all questions of one hub with this detector; returns the results and the hub's CPU seconds.
 async fn asked(
     plan: &Plan,
-    engines: Engines,
+    vad: &str,
     questions: &[(Spoken, &'static str)],
     progress: Progress<'_>,
 ) -> Result<(Asked, f64), BenchError> {
-    let hub = Hub::start(&plan.hub, engines).await?;
+    let hub = Hub::scripted(&plan.hub, vad).await?;
     let mut asked = Asked::default();
     for (i, (question, expect)) in questions.iter().enumerate() {
-        progress(&format!("voice-to-voice, {} engines: question {} of {}", engines.name(), i + 1, questions.len()));
-        asked.take(question, expect, ask(&hub.url, &question.samples).await?);
+        progress(&format!("voice-to-voice, {vad}: question {} of {}", i + 1, questions.len()));
+        asked.take(question, expect, ask(&hub.url, question).await?);
     }
     let hub_cpu_s = hub.process.cpu_s()?;
     hub.stop().await;
@@ -134,8 +135,9 @@ impl Asked {
     }
 
     fn section(self) -> Section {
-        let how =
-            format!("offline engines, flite-spoken questions at real time, {SILENCE_MS} ms of silence end a turn");
+        let how = format!(
+            "a recognizer that costs no time, questions spoken by flite at real time, {SILENCE_MS} ms of silence end a turn"
+        );
         let mut section = Section::new(Measure::VoiceToVoice.name(), how);
         section.percentile("", &self.waits, 50.0, Some(P50_MS));
         section.percentile("", &self.waits, 95.0, Some(P95_MS));
@@ -164,6 +166,14 @@ pub(super) fn session_with(create_response: bool, silence_ms: u64) -> Value {
         "type": "server_vad", "silence_duration_ms": silence_ms, "create_response": create_response,
     });
     json!({"type": "session.update", "session": {"type": "realtime", "audio": {"input": {"turn_detection": vad}}}})
+}
+
+/// The session of a clip for the recognizer that follows a script.
+pub(super) fn scripted_session(create_response: bool, spoken: &Spoken) -> Value {
+    let mut session = session(create_response);
+    let script = spoken.script();
+    session["session"]["audio"]["input"]["transcription"] = json!({"model": "whisper-1", "prompt": script});
+    session
 }
 
 /// Opens a session with these settings.
@@ -195,9 +205,10 @@ pub(super) fn server_said(problem: antiphon_client::Problem) -> ClientError {
 }
 
 /// Asks one question on a new session and waits until the text of the response is complete and its audio has started.
-async fn ask(url: &str, question: &[i16]) -> Result<Outcome, ClientError> {
-    let Connection { mut sender, mut receiver } = open(url, AudioMode::Pcm16, &session(true)).await?;
-    let mut microphone = Microphone::new(question.to_vec())?;
+async fn ask(url: &str, question: &Spoken) -> Result<Outcome, ClientError> {
+    let session = scripted_session(true, question);
+    let Connection { mut sender, mut receiver } = open(url, AudioMode::Pcm16, &session).await?;
+    let mut microphone = Microphone::new(question.samples.clone())?;
     let mut turn = Turn::default();
     let deadline = Instant::now() + microphone.duration() + PATIENCE;
     while !(microphone.is_over() && turn.is_over()) {

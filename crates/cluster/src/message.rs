@@ -4,7 +4,7 @@
 //! that differ by a minor version work together. Everything that arrives is untrusted.
 
 use antiphon_engine_api::Fault;
-use antiphon_engine_api::stt::{SpeakerState, SttError, SttOptions, Transcript, VocabularyHint};
+use antiphon_engine_api::stt::{SpeakerState, SttError, SttOptions, Transcript};
 use antiphon_engine_api::tts::{Repeats, SpeechRequest, TtsError, Voice};
 use antiphon_engine_api::turn::TurnModelError;
 use bytes::Bytes;
@@ -115,8 +115,6 @@ impl Request {
 pub(crate) struct SttRequest {
     language: Option<String>,
     prompt: Option<String>,
-    /// Digest of the vocabulary. A worker whose recognizer was loaded with another one uses none.
-    vocabulary: Option<String>,
     speaker: Option<SpeakerState>,
     logprobs: bool,
     segments: bool,
@@ -131,12 +129,7 @@ impl SttRequest {
         Self {
             language: options.language.clone(),
             prompt: options.prompt.clone(),
-            vocabulary: options.vocabulary.as_deref().map(digest),
-            // JSON has no numbers that are not finite.
-            speaker: options.speaker.clone().filter(|speaker| match speaker {
-                SpeakerState::Means(means) => means.iter().all(|mean| mean.is_finite()),
-                SpeakerState::Language(_) => true,
-            }),
+            speaker: options.speaker.clone(),
             logprobs: options.logprobs,
             segments: options.segments,
             temperature: options.temperature,
@@ -145,13 +138,11 @@ impl SttRequest {
         }
     }
 
-    /// The options for a worker whose recognizer was loaded with `own`.
-    pub(crate) fn options(self, own: Option<std::sync::Arc<VocabularyHint>>) -> SttOptions {
-        let vocabulary = own.filter(|own| self.vocabulary.as_deref() == Some(digest(own).as_str()));
+    /// The options for a worker's recognizer.
+    pub(crate) fn options(self) -> SttOptions {
         SttOptions {
             language: self.language,
             prompt: self.prompt,
-            vocabulary,
             speaker: self.speaker,
             logprobs: self.logprobs,
             segments: self.segments,
@@ -160,16 +151,6 @@ impl SttRequest {
             ..SttOptions::default()
         }
     }
-}
-
-/// Identifies a vocabulary in all processes.
-fn digest(vocabulary: &VocabularyHint) -> String {
-    let mut hash = Sha256::new();
-    for part in [&vocabulary.grammar, &vocabulary.exact, &vocabulary.words, &vocabulary.pronunciations] {
-        hash.update((part.len() as u64).to_be_bytes());
-        hash.update(part.as_bytes());
-    }
-    hex(&hash.finalize()[..8])
 }
 
 /// Bytes in hexadecimal digits.
@@ -337,7 +318,7 @@ impl Failure {
         let kind = match error {
             SttError::Busy { .. } | SttError::Behind(_) => FailureKind::Overloaded,
             SttError::Timeout(_) => FailureKind::Timeout,
-            SttError::Unavailable(_) | SttError::Away(_) => FailureKind::Unavailable,
+            SttError::NoRecognizer | SttError::Unavailable(_) | SttError::Away(_) => FailureKind::Unavailable,
             SttError::Remote { fault, .. } => FailureKind::of_fault(*fault),
             SttError::Cancelled | SttError::Engine { .. } => FailureKind::Failed,
         };
@@ -576,7 +557,7 @@ pub(crate) fn of_json<T: DeserializeOwned>(payload: &[u8]) -> Result<T, serde_js
 pub(crate) fn read_any(payload: &[u8]) {
     let _ = of_json::<Open>(payload).map(|open| match open.request {
         Request::Tts(request) => drop(request.request()),
-        Request::Stt(request) => drop(request.options(None)),
+        Request::Stt(request) => drop(request.options()),
         Request::Turn {} => {}
     });
     let _ = (of_json::<Answer>(payload), of_json::<Failure>(payload), of_json::<Busy>(payload));
@@ -597,19 +578,6 @@ mod tests {
             r#"{"protocol":{"major":1,"minor":9},"hub":"h","later":[1],"stage":"stt","language":"en","more":{}}"#;
         let open: Open = of_json(newer.as_bytes()).unwrap();
         assert_eq!(open.request, Request::Stt(SttRequest { language: Some("en".into()), ..SttRequest::default() }));
-    }
-
-    #[test]
-    fn a_vocabulary_is_used_where_the_worker_has_the_same() {
-        let hint = |words: &'static str| {
-            let (grammar, exact, pronunciations) = ("<request> = hi;".into(), "".into(), "".into());
-            std::sync::Arc::new(VocabularyHint { grammar, exact, words: words.into(), pronunciations })
-        };
-        let options = SttOptions { vocabulary: Some(hint("one")), ..SttOptions::default() };
-        let request = SttRequest::of(&options);
-        assert!(request.clone().options(Some(hint("one"))).vocabulary.is_some());
-        assert!(request.clone().options(Some(hint("two"))).vocabulary.is_none());
-        assert!(request.options(None).vocabulary.is_none());
     }
 
     #[test]

@@ -72,7 +72,7 @@ impl Stages {
             model: if self.model.is_empty() { "fake" } else { self.model }.into(),
             fingerprint: self.fingerprint.into(),
         };
-        let stt = self.stt.map(|engine| stage(StageEngine::Stt(Arc::new(engine), None)));
+        let stt = self.stt.map(|engine| stage(StageEngine::Stt(Arc::new(engine))));
         let tts = self.tts.map(|engine| stage(StageEngine::Tts(engine)));
         let turn = self.turn.map(|model| stage(StageEngine::Turn(Arc::new(model))));
         stt.into_iter().chain(tts).chain(turn).collect()

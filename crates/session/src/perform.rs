@@ -138,7 +138,6 @@ impl Actor {
                 prompt: transcription.and_then(antiphon_protocol::Transcription::expected),
                 logprobs: self.session.include.iter().flatten().any(|name| name == INCLUDE_LOGPROBS),
                 speaker: self.speaker.clone(),
-                vocabulary: self.setup.engines.llm.vocabulary(),
                 hop: Hop::requested(),
                 meter: Meter::requested_by(self.requester),
                 ..SttOptions::default()

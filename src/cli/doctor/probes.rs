@@ -6,6 +6,7 @@ use crate::cli::{blocking, sound};
 use crate::config::Config;
 use crate::server::{Keys, Tls};
 use antiphon_engines::llm::discovery;
+use antiphon_engines::stt::none;
 use antiphon_registry::{Catalog, OnDisk, Stage, on_disk};
 use antiphon_telemetry::with_causes;
 use std::path::{Path, PathBuf};
@@ -110,7 +111,11 @@ pub(super) async fn engines(config: Arc<Config>) -> Vec<Finding> {
         let stage = if served.stage == "tts" { Stage::Tts } else { Stage::Stt };
         let measured = served.measured.map(|trial| format!(", {}", trial.described(stage)));
         let found = format!("{}: {}{model}{}", served.stage, served.engine, measured.unwrap_or_default());
-        findings.push(Finding::ok("engines", found));
+        findings.push(if served.engine == none::NAME {
+            Finding::warn("engines", found, "The hub hears nobody. Get a recognizer: antiphon models pull whisper-base")
+        } else {
+            Finding::ok("engines", found)
+        });
         for passed in &served.passed_over {
             if passed.slow {
                 let found = format!("{}: {} is here and too slow: {}", served.stage, passed.model, passed.why);

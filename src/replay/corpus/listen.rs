@@ -7,7 +7,7 @@
 
 use crate::replay::Labels;
 use antiphon_dialog::turn::{Eagerness, Ending, Thresholds, TurnConfig, TurnDetector, TurnTaker, WindowFeatures};
-use antiphon_engine_api::stt::{SpeakerState, Stt, SttError, SttOptions, SttUtterance, VocabularyHint};
+use antiphon_engine_api::stt::{SpeakerState, Stt, SttError, SttOptions, SttUtterance};
 use antiphon_engine_api::turn::{TurnModel, TurnModelError};
 use antiphon_engine_api::vad::{Vad, VadError};
 use antiphon_session::replay_log::{
@@ -16,7 +16,6 @@ use antiphon_session::replay_log::{
 use antiphon_session::turn_pipeline::TurnPipeline;
 use antiphon_types::{Pcm, Samples, SessionId};
 use std::collections::VecDeque;
-use std::sync::Arc;
 
 /// Audio of an utterance before its speech and after it, in samples: a session's padding, and the longest pause whose
 /// words are asked for.
@@ -40,8 +39,6 @@ pub struct Detectors<'a> {
     pub turn: Option<&'a dyn TurnModel>,
     /// The recognizer.
     pub stt: &'a dyn Stt,
-    /// What it is to expect.
-    pub vocabulary: Option<Arc<VocabularyHint>>,
 }
 
 /// Which of them failed.
@@ -99,12 +96,7 @@ pub async fn listen(name: &str, pcm: &Pcm, labels: &Labels, ears: &Detectors<'_>
             ear.lines.put(&Entry::TurnProbability(answer));
         }
         if hearing.is_none() && regions.front().is_some_and(|region| start.0 >= region.0) {
-            let options = SttOptions {
-                language: Some("en".into()),
-                speaker: speaker.clone(),
-                vocabulary: ears.vocabulary.clone(),
-                ..SttOptions::default()
-            };
+            let options = SttOptions { language: Some("en".into()), speaker: speaker.clone(), ..SttOptions::default() };
             let utterance = ears.stt.open(options).await?;
             hearing = Some(OpenTranscription { utterance, n_unseen: 0, since: start });
         }

@@ -162,6 +162,7 @@ impl From<SttError> for ApiError {
             }
             SttError::Timeout(_)
             | SttError::Cancelled
+            | SttError::NoRecognizer
             | SttError::Unavailable(_)
             | SttError::Remote { .. }
             | SttError::Engine { .. } => {

@@ -137,7 +137,6 @@ impl Transcriber {
             .map_err(|why| ApiError::invalid("invalid_value", "language", format!("Invalid 'language': {why}.")))?;
         let options = SttOptions {
             language: language.flatten().or_else(|| setup.language.clone()),
-            vocabulary: setup.engines.llm.vocabulary(),
             meter,
             ..SttOptions::default()
         };

@@ -177,7 +177,7 @@ fn names(app: &App) -> Names {
 /// path is not exposed to clients.
 fn named(engine: &str, model: &str) -> String {
     let has_one = match engine {
-        "auto" | "flite" | "sphinx" | "assistant" => false,
+        "auto" | "flite" | "none" | "assistant" => false,
         "openai" => true,
         _ => !model.contains(['/', '\\']),
     };

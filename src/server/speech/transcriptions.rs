@@ -146,7 +146,6 @@ impl Listening {
             segments,
             temperature: form.temperature,
             translate: form.translate,
-            vocabulary: engines.llm.vocabulary(),
             ..SttOptions::default()
         };
         // A server elsewhere, and workers, have decoders of their own.

@@ -5,7 +5,7 @@ import { baseOf, readinessFrom, socketUrl, voicesFrom } from '../src/session/hub
 
 describe('readiness', () => {
   it('tells ready, full, loading and unreachable apart', () => {
-    const hub = { ready: true, sessions: 1, max_sessions: 2, webrtc: true, engines: { stt: 'sphinx' } };
+    const hub = { ready: true, sessions: 1, max_sessions: 2, webrtc: true, engines: { stt: 'openai' } };
     expect(readinessFrom(200, hub)).toEqual({ kind: 'ready', hub });
     expect(readinessFrom(200, { ...hub, sessions: 2 })).toMatchObject({ kind: 'full', sessions: 2 });
     expect(readinessFrom(503, { ...hub, ready: false, sessions: 2 })).toMatchObject({ kind: 'full' });

@@ -17,7 +17,7 @@ import { Footer } from './Footer';
 import { Header } from './Header';
 import { Later } from './Later';
 import { NoticeBar } from './NoticeBar';
-import { OfflineNote } from './OfflineNote';
+import { NoRecognizerNote, OfflineNote } from './OfflineNote';
 import { Stage } from './Stage';
 import { applyLook } from './look';
 import { useShortcuts } from './shortcuts';
@@ -84,6 +84,8 @@ export function App({ conversation, own, shared, conversations, recent }: Props)
     close();
     setNotice(NOT_LOADED);
   };
+  const engines = enginesFrom(state.hub);
+  const openEngines = () => setSheet('engines');
   return (
     <>
       <div class={`page ${state.captions.length > 0 ? 'has-captions' : ''}`}>
@@ -114,10 +116,13 @@ export function App({ conversation, own, shared, conversations, recent }: Props)
               announces={settings.announces}
               nOlder={conversations.nOlder}
               offline={
-                enginesFrom(state.hub)?.llm === 'assistant' && (
-                  // Voices are listed to those whom the hub admits.
-                  <OfflineNote conversation={conversation} isAdmitted={state.voices.length > 0 || state.link === 'live'} onEngines={() => setSheet('engines')} />
-                )
+                <>
+                  {engines?.stt === 'none' && <NoRecognizerNote onEngines={openEngines} />}
+                  {engines?.llm === 'assistant' && (
+                    // Voices are listed to those whom the hub admits.
+                    <OfflineNote conversation={conversation} isAdmitted={state.voices.length > 0 || state.link === 'live'} onEngines={openEngines} />
+                  )}
+                </>
               }
               onExample={type}
             />
@@ -125,7 +130,7 @@ export function App({ conversation, own, shared, conversations, recent }: Props)
           </section>
           {isLarge && !inspects && settings.showTimings && <Later load={loadRibbon} onFault={onFault} props={{ conversation, state }} />}
         </main>
-        <Footer engines={enginesFrom(state.hub)} carrier={carrierOf(conversation)} onEngines={() => setSheet('engines')} />
+        <Footer engines={engines} carrier={carrierOf(conversation)} onEngines={openEngines} />
         {sheet === 'engines' && <Later load={loadEngines} onFault={onFault} props={{ conversation, onClose: close }} />}
         {sheet === 'conversations' && (
           <Later load={loadConversations} onFault={onFault} props={{ keeper: conversations, onKeeps: (keepsConversations) => change({ keepsConversations }), onClose: close }} />

@@ -18,7 +18,7 @@ const STAGES: { stage: string; does: string; plain: string }[] = [
 ];
 
 /** Engines that need no model. */
-const NEED_NONE = ['earshot', 'silence', 'sphinx', 'flite'];
+const NEED_NONE = ['earshot', 'silence', 'flite'];
 
 interface Props {
   conversation: Conversation;

@@ -27,6 +27,19 @@ export function OfflineNote({ conversation, isAdmitted, onEngines }: Props) {
   );
 }
 
+/** On a hub without a recognizer, which can be written to. */
+export function NoRecognizerNote({ onEngines }: Pick<Props, 'onEngines'>) {
+  return (
+    <p class="offline-note">
+      This hub hears nobody yet: it has no speech recognizer.{' '}
+      <button type="button" class="link" onClick={onEngines}>
+        Get one
+      </button>{' '}
+      or write below.
+    </p>
+  );
+}
+
 const loadFound = () => import('./FoundModel');
 /** The panel of the engines offers the same, and says where it does not load. */
 const stayWithout = () => undefined;

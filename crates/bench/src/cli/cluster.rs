@@ -196,7 +196,7 @@ pub(super) async fn run_worker(args: WorkerArgs) -> Result<(), CliError> {
         model: "simulated".into(),
         fingerprint: format!("{costs:?}"),
     };
-    let stages = vec![stage(StageEngine::Stt(Arc::new(stt), None)), stage(StageEngine::Tts(Arc::new(tts)))];
+    let stages = vec![stage(StageEngine::Stt(Arc::new(stt))), stage(StageEngine::Tts(Arc::new(tts)))];
     let options = WorkerOptions {
         name: args.name.clone(),
         build: env!("CARGO_PKG_VERSION"),

@@ -74,15 +74,13 @@ struct SharedArgs {
 enum EnginesName {
     /// Engines with zero latency
     Fake,
-    /// The default engines without models
-    Offline,
     /// The default engines with the installed models
     Shipped,
     /// Remote engines, all at one address
     Mock,
     /// Simulated engines in the hub
     Simulated,
-    /// The default engines without models, with a recognizer that follows a script
+    /// The engines that need no model, with a recognizer that follows a script
     Scripted,
     /// Simulated engines on workers
     Cluster,
@@ -135,14 +133,13 @@ pub(super) async fn run_hub(args: HubArgs) -> Result<(), CliError> {
             let config = config.clone();
             blocking(move || antiphon::assembly::build(&config)).await??
         }
-        EnginesName::Offline | EnginesName::Mock | EnginesName::Scripted => {
+        EnginesName::Mock | EnginesName::Scripted => {
             let mut config = config.clone();
-            // The figures are for the offline engines, whatever models are installed; mock engines are configured
-            // above.
+            // The figures are for the engines that need no model, whatever is installed; mock engines are configured above.
             config.turn.model.clear();
             for (engine, offline) in [
                 (&mut config.vad.engine, "earshot"),
-                (&mut config.stt.engine, "sphinx"),
+                (&mut config.stt.engine, "none"),
                 (&mut config.tts.engine, "flite"),
             ] {
                 if engine == antiphon::assembly::AUTO {
@@ -285,7 +282,6 @@ mod tests {
     fn engines_are_called_the_same_everywhere() {
         let engines = [
             (EnginesName::Fake, crate::Engines::Fake),
-            (EnginesName::Offline, crate::Engines::Offline),
             (EnginesName::Shipped, crate::Engines::Shipped),
             (EnginesName::Mock, crate::Engines::Mock),
             (EnginesName::Simulated, crate::Engines::Simulated),

@@ -34,8 +34,8 @@ Examples:
   antiphon-bench simulate --seeds 100000   sessions on virtual time, with faults drawn from seeds
 
 Each measure starts its own hubs as separate processes on free ports of this machine and talks to them in real time. The
-offline engines and default settings are used, whatever is configured; only `engines` reads the section [onnx], and
-`noise` reads [onnx] and [models], from the environment. Run nothing else meanwhile: the table reports when other
+default settings are used, whatever is configured, and engines that need no model where a measure names no others; only
+`engines` reads the section [onnx], and `noise` and `real` read [onnx] and [models], from the environment. Run nothing else meanwhile: the table reports when other
 programs used more than a tenth of the processors.
 
 pNN is the latency that NN % of all turns did not exceed; a turn without a response counts as the longest. The gates are

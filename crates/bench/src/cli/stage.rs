@@ -150,7 +150,7 @@ pub(super) async fn stt(args: SttArgs) -> Result<(), CliError> {
         / clips.len() as f64
         / f64::from(antiphon_engine_api::stt::RATE.hz());
     let language = args.language.clone().or_else(|| config.stt.language_code());
-    let options = SttOptions { language, vocabulary: assembly::vocabulary(&config), ..SttOptions::default() };
+    let options = SttOptions { language, ..SttOptions::default() };
     let stt = blocking(move || assembly::stt(&config)).await?.map_err(EnginesError::from)?;
     let how = format!("{}, {whose} of {seconds:.1} s on average", args.common.whom(stt.name()));
     args.common.run(Arc::new(SttStage { stt, clips, options }), how).await

@@ -42,7 +42,7 @@ const OF_PHASES: [&str; 12] = [
 #[command(after_help = "\
 Examples:
   antiphon-bench stress --html stress.html                   a new hub with simulated engines, about four minutes
-  antiphon-bench stress --engines offline --sessions-from 2 --barge-in 0.2 --slow-readers 0.1 --bad-network 0.1
+  antiphon-bench stress --engines shipped --sessions-from 2 --barge-in 0.2 --slow-readers 0.1 --bad-network 0.1
   antiphon-bench stress --url http://127.0.0.1:8080 --pid $(pgrep -x antiphon) --clips recordings/ --soak 30
   antiphon-bench stress --profile-out measured.json          and then: antiphon-bench plan --profile measured.json
   antiphon-bench stress --calibrate --json calibration.json  the planner's model against loads, without phases
@@ -151,8 +151,6 @@ pub struct StressArgs {
 enum EnginesKind {
     /// Engines of fixed cost that use no processor
     Simulated,
-    /// The default engines without models
-    Offline,
     /// The default engines with the installed models
     Shipped,
 }
@@ -225,7 +223,6 @@ impl StressArgs {
         }
         let name = match self.engines {
             EnginesKind::Simulated => crate::Engines::Simulated,
-            EnginesKind::Offline => crate::Engines::Offline,
             EnginesKind::Shipped => crate::Engines::Shipped,
         };
         let mut args = vec![name.name().to_owned()];

@@ -20,7 +20,7 @@ const SPREAD: Duration = Duration::from_secs(4);
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  antiphon-bench voice                                       4 sessions on a new hub with the offline engines
+  antiphon-bench voice                                       4 sessions on a new hub with the installed models
   antiphon-bench voice --sessions 50 --turns 10 --html voice.html
   antiphon-bench voice --clips recordings/ --barge-in 0.3 --jitter-ms 40 --stall-ms 400
   antiphon-bench voice --url http://127.0.0.1:8080 --pid $(pgrep -x antiphon) --audio pcm16 --loss 0.02
@@ -41,7 +41,7 @@ An underrun is a gap in playback within a response; playback starts with the fir
 Exit codes: 0 done   1 cross-talk, a broken session, or with --strict a missed objective   2 wrong usage
 4 the server cannot be reached")]
 pub struct VoiceArgs {
-    /// A running server; without it, a hub with the offline engines is started
+    /// A running server; without it, a hub with the default engines and the installed models is started
     #[arg(long, value_name = "URL")]
     url: Option<String>,
     #[command(flatten)]
@@ -186,7 +186,7 @@ impl VoiceArgs {
     async fn load(&self, n_sessions: usize, clips: &Arc<Clips>) -> Result<Outcome, CliError> {
         let hub = match self.url {
             Some(_) => None,
-            None => Some(Hub::start(&hub_command("hub")?, Engines::Offline).await.map_err(failed)?),
+            None => Some(Hub::start(&hub_command("hub")?, Engines::Shipped).await.map_err(failed)?),
         };
         let url = hub.as_ref().map(|hub| hub.url.clone()).or(self.url.clone()).expect("one of the two");
         let stagger = self.stagger_ms.map(|ms| Duration::from_millis(ms.into()));
@@ -240,7 +240,7 @@ impl VoiceArgs {
     /// Describes the run in one line.
     fn how(&self, outcome: &Outcome) -> String {
         let whom =
-            self.url.as_ref().map_or("a hub with the offline engines", |url| url.split('?').next().unwrap_or(url));
+            self.url.as_ref().map_or("a hub with the installed models", |url| url.split('?').next().unwrap_or(url));
         let mut how = format!("{} at a time talk to {whom}", outcome.n_sessions);
         let mut add = |given: bool, what: String| {
             if given {

@@ -98,10 +98,8 @@ impl Both {
             model: "stamped".into(),
             fingerprint: String::new(),
         };
-        let stages = vec![
-            stage(StageEngine::Stt(Arc::new(StampedStt(arrived)), None)),
-            stage(StageEngine::Tts(Arc::new(StampedTts))),
-        ];
+        let stages =
+            vec![stage(StageEngine::Stt(Arc::new(StampedStt(arrived)))), stage(StageEngine::Tts(Arc::new(StampedTts)))];
         let options = WorkerOptions {
             name: "worker".into(),
             build: env!("CARGO_PKG_VERSION"),

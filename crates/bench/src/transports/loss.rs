@@ -1,7 +1,7 @@
 //! Words recognized over a network that loses, delays and reorders datagrams, against the same without loss and delay.
 //!
 //! Each clip goes through the whole path: Opus with FEC in the client, RTP, a relay that impairs both directions, the hub's
-//! jitter buffer and decoder, PocketSphinx. The client commits each clip by the data channel, so that no detector decides
+//! jitter buffer and decoder, and the best recognizer that is installed. The client commits each clip by the data channel, so that no detector decides
 //! what is recognized. Word error: the least number of words substituted, deleted and inserted, of all words said.
 
 use super::client::Transport;
@@ -40,9 +40,12 @@ pub(super) async fn measure(plan: &TransportsPlan, progress: Progress<'_>) -> Re
     let said = said(plan).await?;
     let n_words: usize = said.iter().map(|said| said.words.len()).sum();
     let source = if plan.clips.is_some() { "clips of the folder" } else { "questions spoken by flite" };
-    let how = format!("{} {source}, {n_words} words, PocketSphinx; jitter of 0 to 40 ms, which reorders", said.len());
+    let how = format!(
+        "{} {source}, {n_words} words, the installed recognizer; jitter of 0 to 40 ms, which reorders",
+        said.len()
+    );
     let mut section = Section::new(Part::Loss.section(), how);
-    let hub = Hub::start(&plan.hub, Engines::Offline).await?;
+    let hub = Hub::start(&plan.hub, Engines::Shipped).await?;
     let clean = Impairment { loss: 0.0, jitter: Duration::ZERO };
     let none = word_error(&hub, &said, clean, "no impairment", progress).await?;
     section.figures.push(Figure::new("word error without impairment", Unit::Of("%"), none, n_words));

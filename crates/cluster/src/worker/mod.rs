@@ -21,7 +21,7 @@ use crate::message::{
 use crate::subject::{self, Sender};
 use crate::{ClusterConfig, ClusterError};
 use admission::Admission;
-use antiphon_engine_api::stt::{RATE, Stt, VocabularyHint};
+use antiphon_engine_api::stt::{RATE, Stt};
 use antiphon_engine_api::tts::Tts;
 use antiphon_engine_api::turn::TurnModel;
 use async_nats::{Message, Subject, Subscriber};
@@ -72,8 +72,8 @@ pub struct WorkerStage {
 
 /// The engine of a stage.
 pub enum StageEngine {
-    /// Speech to text, with the vocabulary that it was loaded with.
-    Stt(Arc<dyn Stt>, Option<Arc<VocabularyHint>>),
+    /// Speech to text.
+    Stt(Arc<dyn Stt>),
     /// Text to speech.
     Tts(Arc<dyn Tts>),
     /// The turn model.
@@ -228,7 +228,7 @@ async fn warm(stages: &[WorkerStage]) {
     for stage in stages {
         let warmed = async {
             match &stage.engine {
-                StageEngine::Stt(engine, _) => {
+                StageEngine::Stt(engine) => {
                     engine.warm().await.map_err(|error| antiphon_telemetry::with_causes(&error))
                 }
                 StageEngine::Tts(engine) => {
@@ -477,9 +477,9 @@ impl Worker {
         };
         let (worker, killed) = (self.clone(), self.killed.clone());
         let work: futures_util::future::BoxFuture<'static, ()> = match (&serving.stage.engine, open.request) {
-            (StageEngine::Stt(engine, vocabulary), Request::Stt(request)) => {
+            (StageEngine::Stt(engine), Request::Stt(request)) => {
                 let queued = request.queued;
-                let options = request.options(vocabulary.clone());
+                let options = request.options();
                 Box::pin(transcribing::run(served, engine.clone(), options, queued, admitted))
             }
             (StageEngine::Tts(engine), Request::Tts(request)) => {
@@ -552,7 +552,7 @@ impl ServedStage {
 impl WorkerStage {
     fn stage(&self) -> Stage {
         match self.engine {
-            StageEngine::Stt(..) => Stage::Stt,
+            StageEngine::Stt(_) => Stage::Stt,
             StageEngine::Tts(_) => Stage::Tts,
             StageEngine::Turn(_) => Stage::Turn,
         }
@@ -560,7 +560,7 @@ impl WorkerStage {
 
     fn concurrency(&self) -> usize {
         match &self.engine {
-            StageEngine::Stt(engine, _) => engine.concurrency(),
+            StageEngine::Stt(engine) => engine.concurrency(),
             StageEngine::Tts(engine) => engine.concurrency(),
             StageEngine::Turn(model) => model.concurrency(),
         }
@@ -580,7 +580,7 @@ impl WorkerStage {
             span_samples: 0,
         };
         match &self.engine {
-            StageEngine::Stt(engine, _) => {
+            StageEngine::Stt(engine) => {
                 description.translates = engine.translates();
                 description.detects_language = engine.detects_language();
                 description.takes_long_stretches = engine.takes_long_stretches(true);

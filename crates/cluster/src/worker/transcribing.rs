@@ -5,7 +5,7 @@ use super::admission::Admitted;
 use crate::exchange::Ended;
 use crate::frame::{Frame, Kind, pcm_samples};
 use crate::message::{Answer, Busy, Failure, to_json};
-use antiphon_engine_api::stt::{SpeakerState, Stt, SttError, SttOptions, SttUtterance, Transcript};
+use antiphon_engine_api::stt::{Stt, SttError, SttOptions, SttUtterance, Transcript};
 use bytes::Bytes;
 use futures_util::FutureExt;
 use std::sync::Arc;
@@ -127,10 +127,6 @@ fn finite(mut transcript: Transcript) -> Transcript {
     for token in transcript.logprobs.iter_mut().flatten() {
         token.logprob = if token.logprob.is_nan() { f64::MIN } else { token.logprob.clamp(f64::MIN, f64::MAX) };
     }
-    transcript.speaker = transcript.speaker.filter(|speaker| match speaker {
-        SpeakerState::Means(means) => means.iter().all(|mean| mean.is_finite()),
-        SpeakerState::Language(_) => true,
-    });
     transcript
 }
 

@@ -7,11 +7,9 @@ mod error;
 pub use error::LlmError;
 
 use crate::Upstreams;
-use crate::stt::VocabularyHint;
 use antiphon_types::chat::{ChatRequest, Finish, Usage};
 use futures_util::future::BoxFuture;
 use futures_util::stream::BoxStream;
-use std::sync::Arc;
 use std::time::Duration;
 
 /// One streamed part of a response.
@@ -53,8 +51,8 @@ pub trait Llm: Send + Sync {
         Box::pin(std::future::ready(Ok(())))
     }
 
-    /// The sentences the model understands, if it understands only a closed set; passed to speech recognizers.
-    fn vocabulary(&self) -> Option<Arc<VocabularyHint>> {
+    /// ISO-639-1 code of the only language it understands; `None`: it understands several.
+    fn language(&self) -> Option<&str> {
         None
     }
 

@@ -22,6 +22,11 @@ pub enum SttError {
     /// The work was cancelled.
     #[error("the transcription was cancelled")]
     Cancelled,
+    /// The hub has no recognizer: no model is on disk.
+    #[error(
+        "this hub has no speech recognizer: get one with `antiphon models pull whisper-base`, or on its page under Engines"
+    )]
+    NoRecognizer,
     /// A library, a model or a setting is missing or invalid; the text states which and how to fix it.
     #[error("{0}")]
     Unavailable(String),
@@ -58,6 +63,10 @@ impl SttError {
             Self::Busy { .. } | Self::Behind(_) => Fault::Overloaded,
             Self::Timeout(_) => Fault::Timeout,
             Self::Cancelled => return "The transcription was cancelled.".into(),
+            Self::NoRecognizer => {
+                return "This hub has no speech recognizer yet: it can be written to, and its operator can add one."
+                    .into();
+            }
             Self::Unavailable(_) => Fault::Unavailable,
             Self::Away(_) => return away("The speech recognizer"),
             Self::Remote { fault, .. } => *fault,

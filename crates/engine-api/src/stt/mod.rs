@@ -86,29 +86,8 @@ pub struct TokenLogprob {
 /// Adaptation of an engine to a speaker or a microphone. It is stored in the session, never in a shared decoder.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum SpeakerState {
-    /// PocketSphinx: cepstral means.
-    Means(Vec<f32>),
     /// Whisper: the last detected language as an ISO-639-1 code.
     Language(Cow<'static, str>),
-}
-
-/// The sentences that a language model understands, for recognizers with a closed vocabulary.
-///
-/// All grammars share one notation. `<name> = ...;` defines a rule, and `<request>` is the start rule. `|` separates
-/// alternatives; `[...]` occurs with probability one half; `(...)+` occurs one to five times; `/3/` before an
-/// alternative gives it three times the weight of one without; an alternative may be empty; `<word>` matches any of
-/// [`words`](Self::words). A line that begins with `#` is a comment. All words are in lower case.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct VocabularyHint {
-    /// The grammar of requests. An n-gram model trained on sentences drawn from it also allows other word orders.
-    pub grammar: Cow<'static, str>,
-    /// Rules that replace the rules of `grammar` with the same name for the search of complete sentences, which must
-    /// have fewer of them. There, `<every_word>` matches any of `words`.
-    pub exact: Cow<'static, str>,
-    /// Words that users may ask to be spelled or repeated, one per line.
-    pub words: Cow<'static, str>,
-    /// Additional words, one per line with its ARPAbet phones, for a recognizer whose dictionary lacks them.
-    pub pronunciations: Cow<'static, str>,
 }
 
 /// Options for decoding one utterance.
@@ -119,9 +98,6 @@ pub struct SttOptions {
     pub language: Option<String>,
     /// Expected words, if the engine supports them.
     pub prompt: Option<String>,
-    /// The vocabulary of the language model ([`Llm::vocabulary`](crate::llm::Llm::vocabulary)), if it is closed. An
-    /// engine may use it only if it was loaded with the same one.
-    pub vocabulary: Option<Arc<VocabularyHint>>,
     /// Adaptation from this session's last transcript.
     pub speaker: Option<SpeakerState>,
     /// Requests the log probability of each token, if supported.

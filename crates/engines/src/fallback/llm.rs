@@ -3,7 +3,6 @@
 use super::{Pair, is_probing};
 use antiphon_engine_api::Upstreams;
 use antiphon_engine_api::llm::{Llm, LlmDelta, LlmError};
-use antiphon_engine_api::stt::VocabularyHint;
 use antiphon_types::chat::ChatRequest;
 use async_stream::stream;
 use futures_util::StreamExt;
@@ -40,8 +39,8 @@ impl Llm for LlmPair {
         })
     }
 
-    fn vocabulary(&self) -> Option<Arc<VocabularyHint>> {
-        self.0.primary.vocabulary()
+    fn language(&self) -> Option<&str> {
+        self.0.primary.language()
     }
 
     fn takes_images(&self) -> bool {

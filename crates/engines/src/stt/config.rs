@@ -8,13 +8,10 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SttConfig {
-    /// `auto`, `sphinx`, `whisper` or `openai`.
+    /// `auto`, `none`, `whisper` or `openai`.
     pub engine: String,
-    /// `sphinx`, `whisper`: how many utterances are decoded at once (about 185 MiB each, loaded
-    /// when it is needed; Whisper's depends on the model).
+    /// `whisper`: how many utterances are decoded at once.
     pub decoders: usize,
-    /// `sphinx`: folder of the acoustic model, language model and dictionary; empty: Debian's.
-    pub model_dir: String,
     /// `openai`: address up to and including `/v1`.
     pub base_url: String,
     /// `openai`: the model's name. `whisper`: the model's file or folder.
@@ -67,7 +64,6 @@ impl Default for SttConfig {
         Self {
             engine: "auto".into(),
             decoders: 4,
-            model_dir: String::new(),
             base_url: "https://api.openai.com/v1".into(),
             model: "whisper-1".into(),
             api_key_env: "OPENAI_API_KEY".into(),

@@ -1,15 +1,14 @@
-//! Speech recognizers: PocketSphinx, Whisper, and servers with OpenAI's transcription endpoint.
+//! Speech recognizers: Whisper, and servers with OpenAI's transcription endpoint.
 //!
 //! A local engine implements the synchronous [`SttStream`] and an engine pool drives it ([`local`]); a remote one implements
 //! the port directly.
 
 mod config;
-#[cfg(any(feature = "sphinx", feature = "whisper"))]
+#[cfg(feature = "whisper")]
 pub mod local;
+pub mod none;
 #[cfg(feature = "openai")]
 pub mod openai;
-#[cfg(feature = "sphinx")]
-pub mod sphinx;
 #[cfg(feature = "whisper")]
 pub mod whisper;
 

@@ -1,6 +1,6 @@
 //! Engine pools: engines that block run on threads of their own, one replica each, and are leased to one user at a time.
 //!
-//! A stage's local engine (PocketSphinx, flite) builds a [`Pool`] of replicas, takes a [`Lease`] for an utterance or a
+//! A stage's local engine (Whisper, flite) builds a [`Pool`] of replicas, takes a [`Lease`] for an utterance or a
 //! chunk and runs jobs on it. Waiting is first come, first served, and bounded: past the bound the answer is
 //! [`Overloaded`], or [`Pool::enqueue`] waits for room. A job that panics, or reports that the engine is broken, ends; the
 //! engine is restarted, and where that fails it is tried again with the next job. Healthy replicas are leased first, those

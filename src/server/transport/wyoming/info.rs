@@ -23,8 +23,7 @@ pub(super) fn info(app: &App) -> Value {
         (Some(known), None) => known.iter().map(String::as_str).collect(),
         (None, None) => MANY.to_vec(),
     };
-    // The offline assistant understands one language.
-    let of_llm = if engines.llm.vocabulary().is_some() { vec!["en"] } else { MANY.to_vec() };
+    let of_llm = engines.llm.language().map_or_else(|| MANY.to_vec(), |language| vec![language]);
     let model = |engine: &str, languages: &[&str]| with(artifact(engine), json!({"languages": languages}));
     let voices: Vec<Value> = engines.tts.voices().iter().map(voice).collect();
     json!({

@@ -67,7 +67,7 @@ export function differs(a: readonly number[], b: readonly number[]): boolean | n
   return variance > 0 && Math.abs(u - (a.length * b.length) / 2) / Math.sqrt(variance) > Z_5_PERCENT;
 }
 
-/** "stt sphinx, failed": what a filter admits, in words; empty if everything. */
+/** "stt openai, failed": what a filter admits, in words; empty if everything. */
 export function filterWords(filter: Filter): string {
   if (!isFiltered(filter)) return '';
   const words = filter.words === '' ? '' : `“${filter.words}”`;

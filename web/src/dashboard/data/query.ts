@@ -15,7 +15,7 @@ export interface Filter {
   /** Of the following, empty: any. */
   kind: string;
   session: string;
-  /** Stage and name, as in `stt sphinx`. */
+  /** Stage and name, as in `stt openai`. */
   engine: string;
 }
 

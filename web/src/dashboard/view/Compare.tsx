@@ -35,7 +35,7 @@ export function CompareChoice({ compared: chosen, kept, windowWords, onCompared,
   );
 }
 
-/** "09:40:00 to 09:55:00, stt sphinx". */
+/** "09:40:00 to 09:55:00, stt openai". */
 function baselineWords({ from, to, filter }: Baseline): string {
   const words = filterWords(filter);
   return `${clock(from)} to ${clock(to)}${words === '' ? '' : `, ${words}`}`;

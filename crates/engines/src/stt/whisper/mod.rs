@@ -30,10 +30,14 @@ use super::SttConfig;
 use super::local::Local;
 use antiphon_engine_api::stt::SttError;
 use decoder::Decoder;
+use std::time::Duration;
 use stream::WhisperStream;
 
-/// Loads the model for each device and makes `config.decoders` replicas, which take the devices in turn. Blocks until all are
-/// made.
+/// A decoder that no utterance has needed for so long gives its working memory back: longer than a conversation pauses.
+const IDLE: Duration = Duration::from_secs(300);
+
+/// Loads the model for each device and makes `config.decoders` replicas, which take the devices in turn: on GPUs at once, on the
+/// processor one, and more as utterances need them. Blocks until the first ones are made.
 ///
 /// [`SttError::Unavailable`] says which file is missing or what is wrong with it, or which GPUs are missing.
 pub fn open(config: &SttConfig) -> Result<Local<impl super::SttStream + use<>>, SttError> {
@@ -48,7 +52,13 @@ pub fn open(config: &SttConfig) -> Result<Local<impl super::SttStream + use<>>, 
     tracing::debug!(threads = model.settings.n_threads, n_copies, sizes = ?model.sizes, "the Whisper model is loaded");
     let languages = model.languages();
     let make = move |replica: usize| Ok(WhisperStream::new(Decoder::new(models[replica % models.len()].clone())?));
-    Ok(Local::start("whisper", config.decoders, make)?.of_languages(languages).of_long_stretches())
+    // On a GPU all working memory is taken at the start, so that a card that is too small shows then.
+    let decoders = if uses_gpu(config) {
+        Local::start("whisper", config.decoders, make)?
+    } else {
+        Local::start_elastic("whisper", config.decoders, IDLE, make)?
+    };
+    Ok(decoders.of_languages(languages).of_long_stretches())
 }
 
 /// Whether decoders would run on a GPU: one is there, and the configuration does not exclude it.
