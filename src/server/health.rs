@@ -170,6 +170,10 @@ fn of_cluster(cluster: &Overview) -> String {
     ] {
         text.counter(name, help, "", &[("", n)]);
     }
+    let with_fallback = cluster.stage_models.iter().filter(|stage| stage.fallback.is_some());
+    let fallback: Vec<_> = with_fallback.map(|stage| (stage.stage.name(), stage.fallback_requests)).collect();
+    let help = "Requests that workers with the fallback model of the stage took.";
+    text.counter("antiphon_cluster_fallback_total", help, "stage", &fallback);
     let dropped = [
         ("unsent", cluster.unsent),
         ("malformed", cluster.malformed),
