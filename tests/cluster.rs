@@ -191,7 +191,8 @@ async fn a_conversation_runs_on_a_worker_and_its_turn_says_so() {
         ("ANTIPHON_STT__MODEL", file.to_str().expect("a plain path")),
         ("ANTIPHON_STT__THREADS", "1"),
     ];
-    let env = [servers];
+    let env =
+        [servers, ("ANTIPHON_CLUSTER__STT_MODEL", "words.bin"), ("ANTIPHON_CLUSTER__STT_FALLBACK_MODEL", "moonshine")];
     let (mut worker, mut hub) = tokio::join!(Process::worker("north", "stt,tts", &whisper), Process::hub(&env));
     let expect = format!("Antiphon worker north serves stt (whisper: words.bin), tts (flite) through NATS at {url}");
     assert_eq!(worker.first, expect);
@@ -230,6 +231,7 @@ async fn a_conversation_runs_on_a_worker_and_its_turn_says_so() {
         told.contains("\nantiphon_cluster_workers 1\n") && told.contains("\nantiphon_cluster_failed_total 0\n"),
         "{told}"
     );
+    assert!(told.contains("\nantiphon_cluster_fallback_total{stage=\"stt\"} 0\n"), "{told}");
     let served = get(&probes, "/metrics").await.1;
     let page = include_str!("../docs/reference/metrics.md");
     for name in told.lines().chain(served.lines()).filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next()) {
@@ -250,6 +252,9 @@ async fn a_conversation_runs_on_a_worker_and_its_turn_says_so() {
     let (code, table, said) = run(&["cluster", "status", "--url", &page], &[]).await;
     assert_eq!(code, Some(0), "{said}");
     assert!(table.contains("stt words.bin") && table.contains("north"), "{table}");
+    let models = "\nModel of stt: words.bin (cluster.stt_model); fallback: moonshine, which no worker serves now; requests to the \
+                  fallback: 0\n";
+    assert!(table.contains(models), "{table}");
     let form = reqwest::multipart::Form::new().text("name", "Anna").text("consent", "I agree.");
     let form = form.part("audio_sample", reqwest::multipart::Part::bytes(vec![0; 9]).file_name("a.wav"));
     let voice = reqwest::Client::new().post(format!("{page}/v1/audio/voices")).multipart(form).send().await;
@@ -446,12 +451,21 @@ async fn a_worker_with_anothers_name_or_another_model_is_refused_and_so_is_a_ser
     let remote =
         |base: &'static str| [vec![here[0]], NO_RECOGNIZER.to_vec(), vec![("ANTIPHON_STT__BASE_URL", base)]].concat();
     let own = remote("http://127.0.0.1:1/v1");
+    let of_setting = [own.clone(), vec![("ANTIPHON_CLUSTER__STT_MODEL", "whisper-base")]].concat();
+    let alone = [here.clone(), vec![("ANTIPHON_CLUSTER__STT_FALLBACK_MODEL", "whisper-base")]].concat();
     let (_first, _taken) = tokio::join!(Process::worker("first", "stt", &own), Process::worker("taken", "tts", &here));
     all_refused(vec![
         ("worker --stage tts", small.clone(), 4, "set max_payload to"),
         ("serve --listen 127.0.0.1:0", small, 4, "set max_payload to"),
         ("worker --stage tts --name taken", here.clone(), 2, "give this one another name with --name"),
         ("worker --stage stt --name second", remote("http://127.0.0.1:2/v1"), 2, "need the same files"),
+        (
+            "worker --stage stt --name other",
+            of_setting,
+            2,
+            "but cluster.stt_model names \"whisper-base\": let the worker",
+        ),
+        ("worker --stage tts --name tts", alone, 2, "set cluster.stt_model, too"),
         ("worker --stage turn --name third", here.clone(), 3, "set turn.model"),
     ])
     .await;

@@ -218,6 +218,19 @@ fn what_a_hub_of_a_cluster_lacks_is_reported_with_all_other_problems() {
 }
 
 #[test]
+fn a_fallback_model_of_a_stage_takes_another_model_of_that_stage() {
+    let text = "[cluster]\nservers = [\"nats://127.0.0.1\"]\nstt_model = \"a\"\nstt_fallback_model = \"a\"\n\
+                turn_fallback_model = \"b\"\n";
+    let expect = [
+        "my.toml:4: cluster.stt_fallback_model: \"a\" is the model of cluster.stt_model: name another one, or none",
+        "my.toml:5: cluster.turn_fallback_model: \"b\" is the fallback of a model that is not named: set cluster.turn_model, too",
+    ];
+    assert_eq!(hub_problems(text, &[]), expect);
+    let right = [("ANTIPHON_CLUSTER__STT_MODEL", "c"), ("ANTIPHON_CLUSTER__TURN_MODEL", "a")];
+    assert!(hub_problems(text, &right).is_empty());
+}
+
+#[test]
 fn what_is_no_toml_is_named_with_its_line() {
     check("[llm]\nengine = openai\n", &[], "2: this is no TOML: string values must be quoted, expected literal string");
 }

@@ -76,6 +76,9 @@ pub struct KeyArgs {
 #[command(after_help = "\
 Where the hub has keys, this takes an admin key (ANTIPHON_ADMIN_KEYS of the hub), by --key or ANTIPHON_API_KEY.
 
+Model of STAGE: the model of all workers of the stage, in brackets the setting that names it; workers with the fallback model get
+the requests that no worker with the model takes.
+
 The last lines count on this hub, since its start:
   Requests         attempts: requests sent to workers; busy: found no worker with a free slot; retried: attempts repeated on
                    another worker; failed: ended with an error; away: found no worker or no connection to NATS
@@ -201,7 +204,8 @@ fn table(cluster: &Value) -> String {
         let (name, up, build) = (text(&worker["name"]), duration(n(&worker["up_ms"])), text(&worker["build"]));
         for (at, stage) in list(&worker["stages"]).iter().enumerate() {
             let used = format!("{} of {}", n(&stage["in_flight"]), n(&stage["slots"]));
-            let serves = format!("{} {}", text(&stage["stage"]), text(&stage["model"]));
+            let mark = if stage["is_fallback"] == true { " (fallback)" } else { "" };
+            let serves = format!("{} {}{mark}", text(&stage["stage"]), text(&stage["model"]));
             let first = |text: &str| if at == 0 { text.to_owned() } else { String::new() };
             lines.push(row([&first(&name), &used, &serves, &first(&up), &first(&build), &first(&state)]));
         }
@@ -216,6 +220,10 @@ fn table(cluster: &Value) -> String {
         let (name, ago) = (text(&lost["name"]), duration(n(&lost["ago_ms"])));
         lines.push(format!("lost {ago} ago: {name} ({})", text(&lost["why"])));
     }
+    if !list(&cluster["stage_models"]).is_empty() {
+        lines.push(String::new());
+        lines.extend(list(&cluster["stage_models"]).iter().map(stage_model));
+    }
     let counts = ["attempts", "busy", "retried", "failed", "away"].map(|name| format!("{name} {}", n(&cluster[name])));
     lines.extend([String::new(), format!("Requests: {}", counts.join(", "))]);
     let sessions = &cluster["sessions"];
@@ -226,6 +234,22 @@ fn table(cluster: &Value) -> String {
         lines.push(format!("Shared sessions: {shared}, {unstored} of them not stored; moves: {}", moves.join(", ")));
     }
     lines.join("\n")
+}
+
+/// The model of a stage that has one for all workers, what decides it, and whether workers serve it.
+fn stage_model(stage: &Value) -> String {
+    let text = |value: &Value| value.as_str().map(printable);
+    let name = text(&stage["stage"]).unwrap_or_default();
+    let model = text(&stage["model"]).unwrap_or_default();
+    let setting = text(&stage["setting"]).unwrap_or_else(|| "the first worker's".into());
+    let unserved = if stage["is_served"] == true { "" } else { ", which no worker serves now" };
+    let mut line = format!("Model of {name}: {model} ({setting}){unserved}");
+    if let Some(fallback) = text(&stage["fallback"]) {
+        let unserved = if stage["is_fallback_served"] == true { "" } else { ", which no worker serves now" };
+        let requests = stage["fallback_requests"].as_u64().unwrap_or(0);
+        line += &format!("; fallback: {fallback}{unserved}; requests to the fallback: {requests}");
+    }
+    line
 }
 
 fn row(cells: [&str; 6]) -> String {
@@ -260,7 +284,16 @@ mod tests {
             "hubs": [{"name": "front", "sessions": 3, "max_sessions": 100, "up_ms": 7_300_000, "build": "0.1.0", "is_this": true}],
             "workers": [
                 {"name": "w1", "up_ms": 5_000, "build": "0.1.0", "stages": [stage("stt", "openai"), stage("tts", "flite")]},
+                {"name": "spare", "up_ms": 5_000, "build": "0.1.0", "stages": [
+                    {"stage": "stt", "model": "moonshine", "slots": 4, "in_flight": 0, "is_fallback": true},
+                ]},
                 {"name": "w\u{1b}2", "refused": "it is too old", "up_ms": 5_000, "build": "0.1.0", "stages": []},
+            ],
+            "stage_models": [
+                {"stage": "stt", "model": "openai", "setting": "cluster.stt_model", "fallback": "moonshine", "is_served": true,
+                 "is_fallback_served": true, "fallback_requests": 3},
+                {"stage": "turn", "model": "smart-turn", "setting": null, "fallback": null, "is_served": false,
+                 "is_fallback_served": false, "fallback_requests": 0},
             ],
             "lost": [{"name": "w0", "ago_ms": 200_000, "why": "it is silent"}],
             "attempts": 7, "busy": 0, "retried": 1, "failed": 0, "away": 0,
@@ -274,8 +307,12 @@ front                         3 of 100                                    2 h   
 WORKER                        IN USE      SERVES                          UP        BUILD       STATE
 w1                            1 of 4      stt openai                      5 s       0.1.0
                               1 of 4      tts flite
+spare                         0 of 4      stt moonshine (fallback)        5 s       0.1.0
 w2                                                                        5 s       0.1.0       not used: it is too old
 lost 3 min ago: w0 (it is silent)
+
+Model of stt: openai (cluster.stt_model); fallback: moonshine; requests to the fallback: 3
+Model of turn: smart-turn (the first worker's), which no worker serves now
 
 Requests: attempts 7, busy 0, retried 1, failed 0, away 0";
         assert_eq!(table(&cluster), expect);

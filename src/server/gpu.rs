@@ -1,9 +1,10 @@
-//! GPU load, for the dashboard and the metrics.
+//! GPU load, for the dashboard and the metrics of hubs and workers.
 //!
 //! The driver's library is loaded on the first query and kept. A query may take milliseconds, so it runs on a blocking
 //! thread, at most once per second; in between, the last result is returned. A driver that hangs blocks one such thread
 //! and no caller.
 
+use antiphon_telemetry::Exposition;
 use antiphon_telemetry::gpu::{Card, Cards};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -37,7 +38,8 @@ impl Default for Gpus {
 }
 
 impl Gpus {
-    fn of(query: impl Fn() -> Option<Vec<Card>> + Send + Sync + 'static) -> Self {
+    /// The GPUs that `query` reports; it may block.
+    pub(super) fn of(query: impl Fn() -> Option<Vec<Card>> + Send + Sync + 'static) -> Self {
         let (is_absent, is_asking, last) = Default::default();
         Self(Arc::new(Shared { query: Box::new(query), is_absent, is_asking, last }))
     }
@@ -58,6 +60,25 @@ impl Gpus {
         let asked = tokio::task::spawn_blocking(move || asking.0.ask());
         timeout(SOON, asked).await.ok()?.ok().flatten()
     }
+}
+
+/// The memory of each GPU, and its utilization where the driver reports one, in Prometheus' text format. Without GPUs it is empty.
+pub(super) fn metrics(cards: &[Card]) -> String {
+    let mut text = Exposition::default();
+    let numbers: Vec<String> = (0..cards.len()).map(|n| n.to_string()).collect();
+    let numbered = || numbers.iter().map(String::as_str).zip(cards);
+    if !cards.is_empty() {
+        let used: Vec<_> = numbered().map(|(n, card)| (n, card.memory_bytes)).collect();
+        text.gauges("voice_gpu_memory_bytes", "Memory in use on a graphics card.", "gpu", &used);
+        let total: Vec<_> = numbered().map(|(n, card)| (n, card.memory_total_bytes)).collect();
+        text.gauges("voice_gpu_memory_total_bytes", "Memory of a graphics card.", "gpu", &total);
+    }
+    let ratio = |percent: u32| f64::from(percent) / 100.0;
+    let ratios: Vec<_> = numbered().filter_map(|(n, card)| Some((n, ratio(card.utilization?)))).collect();
+    if !ratios.is_empty() {
+        text.gauges("voice_gpu_utilization_ratio", "GPU utilization, 0 to 1.", "gpu", &ratios);
+    }
+    text.into_text()
 }
 
 /// A query in progress; dropping it permits the next one.

@@ -3,7 +3,7 @@
 use super::app::App;
 use super::auth::Identity;
 use super::handover::Counts;
-use super::{process, upstreams};
+use super::{gpu, process, upstreams};
 use crate::assembly::CLUSTER;
 use antiphon_cluster::{Overview, WorkerView};
 use antiphon_telemetry::Exposition;
@@ -90,9 +90,6 @@ pub(super) async fn metrics_for_probes(State(app): State<Arc<App>>) -> Response 
 }
 
 async fn rendered(app: &App) -> String {
-    for (n, card) in app.gpus.read().await.unwrap_or_default().iter().enumerate() {
-        app.setup.metrics.gpu(n, card);
-    }
     let setup = app.setup();
     // If the depth is unknown, the gauge keeps its value.
     if let Some(depth) = app.speech.jobs.depth().await {
@@ -105,6 +102,7 @@ async fn rendered(app: &App) -> String {
     let mut text = app.setup.metrics.render();
     text += &app.load.metrics();
     text += &of_process();
+    text += &gpu::metrics(&app.gpus.read().await.unwrap_or_default());
     if let Some(cluster) = app.cluster() {
         text += &of_cluster(&cluster);
     }
@@ -170,6 +168,10 @@ fn of_cluster(cluster: &Overview) -> String {
     ] {
         text.counter(name, help, "", &[("", n)]);
     }
+    let with_fallback = cluster.stage_models.iter().filter(|stage| stage.fallback.is_some());
+    let fallback: Vec<_> = with_fallback.map(|stage| (stage.stage.name(), stage.fallback_requests)).collect();
+    let help = "Requests that workers with the fallback model of the stage took.";
+    text.counter("antiphon_cluster_fallback_total", help, "stage", &fallback);
     let dropped = [
         ("unsent", cluster.unsent),
         ("malformed", cluster.malformed),

@@ -3,7 +3,7 @@ import { describe, expect, it } from 'vitest';
 import { type Book, emptyBook, enter } from '../src/dashboard/data/book';
 import { type Worker, clusterFrom } from '../src/dashboard/data/cluster';
 import { type Turn, pageFrom, stateFrom, turnFrom } from '../src/dashboard/data/turn';
-import { age, clockNote, linkWords, workerWarnings } from '../src/dashboard/data/words';
+import { age, clockNote, linkWords, modelWarning, workerWarnings } from '../src/dashboard/data/words';
 
 const at = '2026-03-01T12:00:00Z';
 
@@ -53,7 +53,7 @@ describe('a cluster', () => {
   });
 
   it('is taken as far as it can be understood', () => {
-    expect(clusterFrom({ cluster: {} })).toEqual({ isConnected: false, sinceMs: 0, server: '', serverVersion: '', hubs: [], workers: [], lost: [], counts: {} });
+    expect(clusterFrom({ cluster: {} })).toEqual({ isConnected: false, sinceMs: 0, server: '', serverVersion: '', hubs: [], workers: [], stageModels: [], lost: [], counts: {} });
     const { hubs, workers, lost } = read({ hubs: [{}, 3], workers: [{ stages: [{ stage: 'stt', engine: 'whisper', model: '' }, null] }], lost: 'none' });
     expect(hubs).toHaveLength(2);
     expect(hubs[0]).toMatchObject({ name: 'unnamed', sessions: 0, isThis: false });
@@ -67,6 +67,18 @@ describe('what is said of it', () => {
     expect(linkWords(read())).toBe('Connected to NATS (nats-1 2.15.1) for 1 min.');
     expect(linkWords(read({ server: `N${'A'.repeat(55)}` }))).toBe('Connected to NATS (2.15.1) for 1 min.');
     expect(linkWords(read({ connected: false, since_ms: 4_200 }))).toBe('Not connected to NATS for 4 s: this hub reaches neither workers nor other hubs.');
+  });
+
+  it('is a model of a stage that no worker serves while another may', () => {
+    const model = (extra: Record<string, unknown>) => {
+      const stage = { stage: 'stt', model: 'whisper-base', setting: 'cluster.stt_model', fallback: 'sphinx', is_served: false, is_fallback_served: true, fallback_requests: 3, ...extra };
+      return read({ stage_models: [stage] }).stageModels.map(modelWarning);
+    };
+    expect(model({})).toEqual(['No worker serves whisper-base, the model of stt; the fallback sphinx takes its requests.']);
+    expect(model({ is_fallback_served: false })).toEqual(['No worker serves whisper-base, the model of stt, nor the fallback sphinx.']);
+    expect(model({ is_served: true })).toEqual([null]);
+    expect(model({ fallback: null })).toEqual([null]);
+    expect(worker({ stages: [STAGE, { ...STAGE, is_fallback: true }] }).stages.map(({ isFallback }) => isFallback)).toEqual([false, true]);
   });
 
   it('is a clock that is more than 2 s off', () => {

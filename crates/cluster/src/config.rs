@@ -1,6 +1,7 @@
 //! The section `[cluster]` of the configuration.
 
 use crate::seal::SealingKey;
+use crate::stage_models::StageModels;
 use crate::{ClusterError, Stage, link};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
@@ -13,6 +14,14 @@ pub struct ClusterConfig {
     pub servers: Vec<String>,
     /// The stages that a hub leaves to workers.
     pub stages: Vec<String>,
+    /// Model of the stage `stt`; workers with another one are refused. Empty: that of the first worker.
+    pub stt_model: String,
+    /// Model of the stage `stt` that is used where no worker with `stt_model` takes a request. Empty: none.
+    pub stt_fallback_model: String,
+    /// As `stt_model`, of the stage `turn`.
+    pub turn_model: String,
+    /// As `stt_fallback_model`, of the stage `turn`.
+    pub turn_fallback_model: String,
     /// Whether a hub loads these engines itself, too, and uses them where no worker can be reached or all are busy.
     pub fallback: bool,
     /// Name of this process in dashboards and logs; empty: the machine's name.
@@ -40,6 +49,10 @@ impl Default for ClusterConfig {
         Self {
             servers: Vec::new(),
             stages: ["stt", "tts"].map(str::to_owned).to_vec(),
+            stt_model: String::new(),
+            stt_fallback_model: String::new(),
+            turn_model: String::new(),
+            turn_fallback_model: String::new(),
             fallback: false,
             name: String::new(),
             credentials: String::new(),
@@ -83,6 +96,7 @@ impl ClusterConfig {
         }
         let mut found = link::wrong_settings(self);
         found.extend(self.stages().err());
+        found.extend(StageModels::problems(self));
         if self.jetstream {
             found.extend(self.sealing_key().err());
         }

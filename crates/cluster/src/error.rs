@@ -102,7 +102,9 @@ pub enum ClusterError {
     /// A stage would have two models.
     #[error(
         "the worker {other:?} serves {model:?} of stage {stage}, this one would serve {own:?}: the stage has one model for all, \
-         else it would depend on the worker which one answers. Serve {model:?} (is it pulled here?), or stop the workers that do"
+         else it would depend on the worker which one answers. Serve {model:?} (is it pulled here?), stop the workers that do, or \
+         name the model of the stage in cluster.{stage}_model of hubs and workers, and a second one in \
+         cluster.{stage}_fallback_model"
     )]
     SecondModel {
         /// The other worker.

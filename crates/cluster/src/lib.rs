@@ -17,6 +17,7 @@ mod link;
 mod message;
 pub mod permissions;
 pub mod seal;
+mod stage_models;
 pub mod subject;
 #[cfg(feature = "testing")]
 pub mod testing;
@@ -26,8 +27,8 @@ pub use config::ClusterConfig;
 pub use error::ClusterError;
 pub use hub::{
     Asked, Cluster, HubView, LostView, MAX_NEWS_BYTES, MAX_REPLY_BYTES, MAX_STATE_BYTES, Overview, Owned,
-    OwnershipError, PeerNews, PeerReply, Release, Replier, Seen, Sessions, SharedSessions, StageView, Watching,
-    WorkerView, estimate, with_local_stt, with_local_tts, with_local_turn,
+    OwnershipError, PeerNews, PeerReply, Release, Replier, Seen, Sessions, SharedSessions, StageModelView, StageView,
+    Watching, WorkerView, estimate, with_local_stt, with_local_tts, with_local_turn,
 };
 pub use jetstream::JetStream;
 pub use message::{Description, HubAdvert, PROTOCOL, Protocol, Stage, StageDescription, StageLoad, WorkerAdvert};

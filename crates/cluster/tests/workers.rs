@@ -150,9 +150,13 @@ struct Hub {
 
 impl Hub {
     async fn join(servers: Vec<String>) -> Self {
+        Self::of(&config(servers)).await
+    }
+
+    async fn of(config: &ClusterConfig) -> Self {
         let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
         let sessions: antiphon_cluster::Sessions = Arc::new(|| (3, 10, false));
-        let cluster = Cluster::join(&config(servers), "1.2.3", sessions, &tasks, stop.clone()).await.expect("joined");
+        let cluster = Cluster::join(config, "1.2.3", sessions, &tasks, stop.clone()).await.expect("joined");
         Self { cluster, stop }
     }
 
@@ -872,4 +876,95 @@ async fn what_begins_while_the_server_is_gone_for_a_moment_is_served() {
     utterance.push(vec![1; 100]).await.expect("taken");
     assert_eq!(utterance.finish().await.expect("words").text, "utterance of 100 samples");
     assert_eq!(hub.cluster.overview().away, 0);
+}
+
+/// Settings that name a model of the stage stt and its fallback.
+fn with_models(server: &NatsServer) -> ClusterConfig {
+    ClusterConfig { stt_model: "whisper".into(), stt_fallback_model: "moonshine".into(), ..config(vec![server.url()]) }
+}
+
+/// A recognizer that takes one utterance, and one more that waits.
+fn recognizer(model: &'static str) -> Stages {
+    Stages { stt: Some(FakeStt::default().with_concurrency(1)), model, ..Stages::default() }
+}
+
+#[tokio::test]
+async fn a_fallback_model_serves_what_no_worker_with_the_model_of_the_stage_takes() {
+    let server = NatsServer::start().await.expect("a server");
+    let models = with_models(&server);
+    // This one has no settings; it came first and is not used all the same.
+    let _wrong = Worker::start(&server.url(), "wrong", recognizer("moonshine")).await.expect("it serves");
+    let _spare = Worker::with(models.clone(), "spare", recognizer("moonshine")).await.expect("it serves");
+    let hub = Hub::of(&models).await;
+    until(&hub, "three workers less one", |hub| hub.cluster.overview().workers.len() == 2).await;
+    timeout(PATIENCE, hub.cluster.ready(&[Stage::Stt])).await.expect("the fallback serves");
+    until(&hub, "one is refused", |hub| {
+        hub.cluster.overview().workers.iter().any(|worker| worker.name == "wrong" && worker.refused.is_some())
+    })
+    .await;
+    let open = async |expect: &str| {
+        let options = SttOptions { hop: Hop::requested(), ..SttOptions::default() };
+        let mut utterance = hub.cluster.stt().open(options.clone()).await.expect("room");
+        utterance.push(vec![7; 160]).await.expect("taken");
+        utterance.provisional().await.expect("words");
+        assert_eq!(options.hop.get().expect("named").worker, expect);
+        utterance
+    };
+    drop(open("spare").await);
+    let model = hub.cluster.overview().stage_models.remove(0);
+    assert_eq!((model.is_served, model.is_fallback_served, model.fallback_requests), (false, true, 1), "{model:?}");
+    assert_eq!(model.setting.as_deref(), Some("cluster.stt_model"));
+
+    let main = Worker::with(models, "main", recognizer("whisper")).await.expect("it serves");
+    until(&hub, "it is served", |hub| hub.cluster.overview().stage_models[0].is_served).await;
+    // More than the worker with the model of the stage takes.
+    let utterances = [open("main").await, open("main").await];
+    let more = [open("spare").await, open("spare").await];
+    let full = hub.cluster.stt().open(SttOptions::default()).await.err().expect("both are full");
+    assert!(matches!(full, SttError::Busy { .. }), "{full}");
+    until(&hub, "all are counted", |hub| load(hub).0 == 4).await;
+    drop(more);
+    drop(utterances);
+    until(&hub, "all is given up", |hub| load(hub).0 == 0).await;
+    drop(open("main").await);
+    main.stop().await.expect("in peace");
+    drop(open("spare").await);
+    let overview = hub.cluster.overview();
+    assert_eq!(overview.stage_models[0].fallback_requests, 4, "{overview:?}");
+    let marks: Vec<_> = overview.workers.iter().map(|worker| (&*worker.name, worker.stages[0].is_fallback)).collect();
+    assert_eq!(marks, [("spare", true), ("wrong", false)]);
+}
+
+/// As many full workers as are asked of one model do not keep the fallback from being asked.
+#[tokio::test]
+async fn the_fallback_model_is_asked_after_three_full_workers() {
+    let server = NatsServer::start().await.expect("a server");
+    let models = with_models(&server);
+    let start = |name: &'static str, model| Worker::with(models.clone(), name, recognizer(model));
+    let workers =
+        tokio::join!(start("a", "whisper"), start("b", "whisper"), start("c", "whisper"), start("spare", "moonshine"));
+    let hub = Hub::of(&models).await;
+    until(&hub, "four workers", |hub| {
+        let workers = hub.cluster.overview().workers;
+        workers.len() == 4 && workers.iter().all(|worker| worker.stages.iter().all(|stage| stage.engine == "fake"))
+    })
+    .await;
+    let mut utterances = Vec::new();
+    for _ in 0..6 {
+        utterances.push(hub.cluster.stt().open(SttOptions::default()).await.expect("room"));
+    }
+    assert_eq!(hub.cluster.overview().stage_models[0].fallback_requests, 0);
+    utterances.push(hub.cluster.stt().open(SttOptions::default()).await.expect("room at the fallback"));
+    assert_eq!(hub.cluster.overview().stage_models[0].fallback_requests, 1);
+    drop(workers);
+}
+
+#[tokio::test]
+async fn a_worker_with_another_model_than_its_settings_name_does_not_start() {
+    let server = NatsServer::start().await.expect("a server");
+    let started = Worker::with(with_models(&server), "w", recognizer("moonshine")).await;
+    let said = started.err().expect("it has the wrong model").to_string();
+    let expect = "cluster.stt_model: this worker's model of the stage stt is \"moonshine\", but cluster.stt_model names \
+                  \"whisper\", and cluster.stt_fallback_model \"moonshine\"";
+    assert!(said.starts_with(expect), "{said}");
 }

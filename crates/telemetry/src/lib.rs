@@ -250,15 +250,6 @@ impl Metrics {
         gauge(&self.0.recorder, names::QUEUE_DEPTH, ("queue", queue.into())).set(depth as f64);
     }
 
-    /// Sets the memory of graphics card `n`, and its utilization, if reported.
-    pub fn gpu(&self, n: usize, card: &gpu::Card) {
-        gauge(&self.0.recorder, names::GPU_MEMORY, ("gpu", n.to_string())).set(card.memory_bytes as f64);
-        gauge(&self.0.recorder, names::GPU_MEMORY_TOTAL, ("gpu", n.to_string())).set(card.memory_total_bytes as f64);
-        if let Some(ratio) = card.utilization.map(|percent| f64::from(percent) / 100.0) {
-            gauge(&self.0.recorder, names::GPU_UTILIZATION, ("gpu", n.to_string())).set(ratio);
-        }
-    }
-
     /// All metrics in Prometheus' text format, for `/metrics`. Takes well under a millisecond.
     pub fn render(&self) -> String {
         self.0.prometheus.render()

@@ -23,9 +23,6 @@ pub(super) const STT_WAITING: &str = "antiphon_stt_waiting";
 pub(super) const REQUESTS: &str = "voice_requests_total";
 pub(super) const REQUEST_DURATION: &str = "voice_request_duration_seconds";
 pub(super) const QUEUE_DEPTH: &str = "voice_queue_depth";
-pub(super) const GPU_MEMORY: &str = "voice_gpu_memory_bytes";
-pub(super) const GPU_MEMORY_TOTAL: &str = "voice_gpu_memory_total_bytes";
-pub(super) const GPU_UTILIZATION: &str = "voice_gpu_utilization_ratio";
 pub(super) const TTS_SLOTS: &str = "antiphon_tts_slots";
 pub(super) const TTS_SLOTS_IN_USE: &str = "antiphon_tts_slots_in_use";
 pub(super) const TTS_WAITING: &str = "antiphon_tts_waiting";
@@ -41,9 +38,6 @@ pub(super) fn describe(recorder: &dyn Recorder) {
     gauge(TTS_SLOTS_IN_USE, "Slots of a speech language model in use.");
     counter(REQUESTS, "Speech API requests, by endpoint and outcome.");
     gauge(QUEUE_DEPTH, "Queue depth, by queue.");
-    gauge(GPU_MEMORY, "Memory in use on a graphics card.");
-    gauge(GPU_MEMORY_TOTAL, "Memory of a graphics card.");
-    gauge(GPU_UTILIZATION, "GPU utilization, 0 to 1.");
     recorder.describe_histogram(
         REQUEST_DURATION.into(),
         Some(Unit::Seconds),

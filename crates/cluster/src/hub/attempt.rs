@@ -90,24 +90,33 @@ pub(super) struct Attempt {
 }
 
 impl Cluster {
-    /// Opens an attempt on the best worker that has room: three are asked at most. `except` are not asked, and gets the names
-    /// of those that have no room.
+    /// Opens an attempt on the best worker that has room: three are asked at most, and then three with the fallback model of the
+    /// stage. `except` are not asked, and gets the names of those that have no room.
     pub(super) async fn open(&self, opening: &Opening<'_>, except: &mut Vec<String>) -> Result<Attempt, NotOpened> {
         let Opening { request, model, preferred, .. } = *opening;
         let stage = request.stage();
-        let (mut n_busy, mut n_gone, mut in_flight) = (0, 0, 0);
+        let models = self.0.directory.models().choices(stage, model);
+        // Of each model, the workers that had no room.
+        let mut n_busy = vec![0; models.len()];
+        let mut n_gone = 0;
+        let mut in_flight = 0;
         let (n_excepted, mut returns_by) = (except.len(), None);
         let sounds_for = self.sounds_for(opening);
         let mut changes = self.0.directory.changes();
-        while n_busy < MAX_ASKED {
+        loop {
             changes.borrow_and_update();
             if !self.0.link.is_reachable(AWAY_AFTER + sounds_for) {
                 Counters::count(&self.0.counters.away);
                 return Err(NotOpened::Away("there is no connection to NATS".into()));
             }
-            let wanted = Wanted { model, except, preferred };
-            let Some(worker) = self.0.directory.pick(stage, &wanted) else {
-                let may_return = n_busy == 0 && self.0.directory.may_return(sounds_for);
+            let picked = models.iter().enumerate().filter(|(choice, _)| n_busy[*choice] < MAX_ASKED).find_map(
+                |(choice, model)| {
+                    let wanted = Wanted { model: *model, except, preferred };
+                    Some((choice, self.0.directory.pick(stage, &wanted)?))
+                },
+            );
+            let Some((choice, worker)) = picked else {
+                let may_return = n_busy.iter().all(|n| *n == 0) && self.0.directory.may_return(sounds_for);
                 let limit = self.returns_within() + sounds_for;
                 let returns_by = *returns_by.get_or_insert_with(|| Instant::now() + limit);
                 if may_return && matches!(timeout_at(returns_by, changes.changed()).await, Ok(Ok(()))) {
@@ -117,10 +126,15 @@ impl Cluster {
                 break;
             };
             match self.try_open(&worker, request).await {
-                Ok(attempt) => return Ok(attempt),
+                Ok(attempt) => {
+                    if let Some(of_stage) = self.0.directory.models().of_stage(stage) {
+                        self.0.fallback_models.accepted(stage, of_stage, choice > 0);
+                    }
+                    return Ok(attempt);
+                }
                 Err(Refusal::Busy(busy)) => {
                     Counters::count(&self.0.counters.busy);
-                    n_busy += usize::from(!busy.is_draining);
+                    n_busy[choice] += usize::from(!busy.is_draining);
                     in_flight += busy.in_flight;
                 }
                 Err(Refusal::Gone) => n_gone += 1,
@@ -135,7 +149,7 @@ impl Cluster {
                 except.push(worker.id.clone());
             }
         }
-        if n_busy > 0 {
+        if n_busy.iter().any(|n| *n > 0) {
             return Err(NotOpened::Busy(in_flight));
         }
         Counters::count(&self.0.counters.away);

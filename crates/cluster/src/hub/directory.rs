@@ -4,6 +4,7 @@
 //! when it is silent for too long, or when NATS says twice that nobody subscribes while no advert says otherwise.
 
 use crate::message::{Description, Protocol, Stage, StageDescription, StageLoad, WorkerAdvert};
+use crate::stage_models::{ModelClash, ONE_MODEL, StageModels};
 use crate::{PROTOCOL, frame};
 use dashmap::DashMap;
 use std::collections::{BTreeMap, VecDeque};
@@ -34,6 +35,8 @@ const MAX_LOST: usize = 16;
 
 /// The workers of a cluster.
 pub(crate) struct Directory {
+    /// The models that the settings name.
+    models: StageModels,
     workers: DashMap<String, Arc<Worker>>,
     lost: Mutex<VecDeque<LostWorker>>,
     /// Incarnations that have left: an advert that was under way does not bring them back.
@@ -101,13 +104,23 @@ pub(crate) enum Noted {
     Ignored,
 }
 
-impl Default for Directory {
-    fn default() -> Self {
-        Self { workers: DashMap::new(), lost: Mutex::default(), left: Mutex::default(), changed: watch::Sender::new(0) }
-    }
-}
-
 impl Directory {
+    /// Without workers. `models`: those that the settings name.
+    pub(crate) fn new(models: StageModels) -> Self {
+        Self {
+            models,
+            workers: DashMap::new(),
+            lost: Mutex::default(),
+            left: Mutex::default(),
+            changed: watch::Sender::new(0),
+        }
+    }
+
+    /// The models that the settings name.
+    pub(crate) fn models(&self) -> &StageModels {
+        &self.models
+    }
+
     /// Takes an advert.
     pub(crate) fn advertised(&self, advert: WorkerAdvert, is_leaving: bool) -> (Noted, Option<Arc<Worker>>) {
         let known = self.workers.get(&advert.worker).map(|worker| worker.clone());
@@ -196,7 +209,8 @@ impl Directory {
         worker
     }
 
-    /// Takes a worker's description. One whose model differs from another worker's of the same name is not used.
+    /// Takes a worker's description. One whose model is not that of the stage, or differs from another worker's of the same name,
+    /// is not used.
     pub(crate) fn described(&self, worker: &Worker, description: Description) {
         if worker.description.set(description).is_ok() {
             tracing::info!(worker = worker.name, serves = worker.serves(), "a worker has joined the cluster");
@@ -205,20 +219,35 @@ impl Directory {
         self.notify();
     }
 
-    /// Refuses a worker whose model does not go together with another worker's, for as long as that one takes requests.
+    /// Refuses a worker with another model than a setting names, and one whose model does not go together with another worker's,
+    /// for as long as that one takes requests.
     fn compare(&self, worker: &Worker) {
+        let refused = self.refusal(worker);
+        let mut state = worker.state();
+        let was_refused = state.refused.is_some();
+        state.refused = refused;
+        match &state.refused {
+            Some(refused) if !was_refused => tracing::error!(worker = worker.name, "the worker is not used: {refused}"),
+            None if was_refused => tracing::info!(worker = worker.name, "the worker is used now"),
+            _ => {}
+        }
+    }
+
+    /// Why a worker is not used because of its models, if it is not.
+    fn refusal(&self, worker: &Worker) -> Option<String> {
         let own = worker.advert().stages;
+        if let Some(wrong) = self.models.wrong_model(&own) {
+            return Some(wrong.message("its model of the stage"));
+        }
         let others = self
             .all()
             .into_iter()
             .filter(|other| other.id != worker.id && other.refused().is_none() && !other.advert().is_draining);
-        let other = others.into_iter().find_map(|other| {
-            let clash = model_clash(&own, &other.advert().stages)?;
+        let (other, clash) = others.into_iter().find_map(|other| {
+            let clash = self.models.clash(&own, &other.advert().stages)?;
             Some((other, clash))
-        });
-        let mut state = worker.state();
-        let was_refused = state.refused.is_some();
-        state.refused = other.map(|(other, clash)| match clash {
+        })?;
+        Some(match clash {
             ModelClash::Files { model, .. } => format!(
                 "its files of the model {model:?} are not those of the worker {:?}: copy them from there, or serve them under \
                  another name",
@@ -226,15 +255,11 @@ impl Directory {
             ),
             ModelClash::Models { stage, own, model } => format!(
                 "its model of the stage {stage} is {own:?}, that of the worker {:?} is {model:?}: the stage has one model for \
-                 all; serve {model:?}, or stop the workers that do",
+                 all; serve {model:?}, stop the workers that do, or name the model in cluster.{stage}_model and a second one \
+                 in cluster.{stage}_fallback_model",
                 other.name
             ),
-        });
-        match &state.refused {
-            Some(refused) if !was_refused => tracing::error!(worker = worker.name, "the worker is not used: {refused}"),
-            None if was_refused => tracing::info!(worker = worker.name, "the worker is used now"),
-            _ => {}
-        }
+        })
     }
 
     /// The better of two candidates that are drawn at random: the one with the shorter estimated wait, then with the smaller
@@ -280,6 +305,32 @@ impl Directory {
     /// The workers that serve a stage.
     pub(crate) fn serving(&self, stage: Stage) -> Vec<Arc<Worker>> {
         self.all().into_iter().filter(|worker| worker.is_usable() && worker.stage(stage).is_some()).collect()
+    }
+
+    /// The workers whose description tells what a stage does: those with the model that the settings name, or all if there is none
+    /// of them.
+    pub(crate) fn representative(&self, stage: Stage) -> Vec<Arc<Worker>> {
+        let mut serving = self.serving(stage);
+        let is_fallback = |worker: &Arc<Worker>| {
+            worker.stage(stage).is_some_and(|described| self.models.is_fallback(stage, &described.model))
+        };
+        if !serving.iter().all(is_fallback) {
+            serving.retain(|worker| !is_fallback(worker));
+        }
+        serving
+    }
+
+    /// Whether a worker with this model takes requests of the stage.
+    pub(crate) fn takes(&self, stage: Stage, model: &str) -> bool {
+        let wanted = Wanted { model: Some(model), ..Wanted::default() };
+        self.all().iter().any(|worker| worker.can_serve(stage, &wanted))
+    }
+
+    /// The model of a stage that has one, where no setting names it: that of the workers that are used.
+    pub(crate) fn model_of_workers(&self, stage: Stage) -> Option<String> {
+        let serving = self.serving(stage);
+        let described = serving.iter().filter_map(|worker| worker.stage(stage));
+        ONE_MODEL.contains(&stage).then(|| described.map(|stage| stage.model.clone()).min())?
     }
 
     /// Whether a worker may take requests in a moment: NATS has just said that nobody subscribes, it is new and not described
@@ -334,30 +385,6 @@ impl Directory {
     fn notify(&self) {
         self.changed.send_modify(|n| *n += 1);
     }
-}
-
-/// Two workers' models that do not go together.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum ModelClash {
-    /// One name stands for different files.
-    Files { stage: Stage, model: String },
-    /// Requests of a stage name no model, and these are two.
-    Models { stage: Stage, own: String, model: String },
-}
-
-/// Why the models of `own` and `others` do not go together, if they do not. Voices name their model, so that text to speech may
-/// have several; what recognizes speech or judges turns must not depend on the worker that a request happens to reach.
-pub(crate) fn model_clash(own: &[StageLoad], others: &[StageLoad]) -> Option<ModelClash> {
-    let pairs = own.iter().flat_map(|own| others.iter().map(move |other| (own, other)));
-    pairs.filter(|(own, other)| own.stage == other.stage).find_map(|(own, other)| {
-        let stage = own.stage;
-        let model = other.model.clone();
-        match own.model == other.model {
-            true if own.fingerprint != other.fingerprint => Some(ModelClash::Files { stage, model }),
-            false if stage != Stage::Tts => Some(ModelClash::Models { stage, own: own.model.clone(), model }),
-            _ => None,
-        }
-    })
 }
 
 impl WorkerState {
@@ -568,7 +595,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn of_two_the_one_with_the_shorter_wait_serves() {
-        let directory = Directory::default();
+        let directory = Directory::new(StageModels::default());
         assert_eq!(picked(&directory, &Wanted::default()), None);
         join(&directory, "a", 9, "m");
         join(&directory, "b", 2, "m");
@@ -597,7 +624,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn load_spreads_over_idle_workers() {
-        let directory = Directory::default();
+        let directory = Directory::new(StageModels::default());
         for worker in ["a", "b", "c", "d"] {
             join(&directory, worker, 0, "m");
         }
@@ -612,7 +639,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn who_is_draining_missing_refused_or_undescribed_is_not_picked() {
-        let directory = Directory::default();
+        let directory = Directory::new(StageModels::default());
         let a = join(&directory, "a", 0, "m");
         a.missing();
         assert_eq!(picked(&directory, &Wanted::default()), None);
@@ -630,7 +657,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn another_model_under_the_same_name_is_not_used() {
-        let directory = Directory::default();
+        let directory = Directory::new(StageModels::default());
         join(&directory, "a", 0, "m");
         let (_, b) = directory.advertised(with_model("b", "m", "other"), false);
         let b = b.unwrap();
@@ -652,7 +679,7 @@ mod tests {
             advert
         };
         for stage in [Stage::Stt, Stage::Turn] {
-            let directory = Directory::default();
+            let directory = Directory::new(StageModels::default());
             let join = |advert: WorkerAdvert| {
                 let mut described = description(&advert.stages[0].model, &[]);
                 described.stages[0].stage = stage;
@@ -662,9 +689,9 @@ mod tests {
                 worker
             };
             let first = join(of("a", stage, "whisper"));
-            let other = join(of("b", stage, "sphinx"));
+            let other = join(of("b", stage, "openai"));
             let refused = other.refused().expect("it has another model");
-            assert!(refused.contains("is \"sphinx\", that of the worker \"A\" is \"whisper\""), "{refused}");
+            assert!(refused.contains("is \"openai\", that of the worker \"A\" is \"whisper\""), "{refused}");
             assert_eq!(first.refused(), None);
             for _ in 0..8 {
                 let picked = directory.pick(stage, &Wanted::default()).expect("a worker");
@@ -672,14 +699,69 @@ mod tests {
             }
             // The stage changes its model once the others take nothing more.
             directory.advertised(WorkerAdvert { is_draining: true, ..of("a", stage, "whisper") }, false);
-            directory.advertised(of("b", stage, "sphinx"), false);
+            directory.advertised(of("b", stage, "openai"), false);
             assert_eq!(other.refused(), None);
         }
     }
 
+    /// A worker of the stage `stt` joins.
+    fn join_stt(directory: &Directory, worker: &str, model: &str) -> Arc<Worker> {
+        let mut advert = with_model(worker, model, model);
+        advert.stages[0].stage = Stage::Stt;
+        let mut described = description(model, &[]);
+        described.stages[0].stage = Stage::Stt;
+        described.stages[0].languages = Some(vec![model.to_owned()]);
+        let (_, joined) = directory.advertised(advert, false);
+        let joined = joined.expect("known");
+        directory.described(&joined, described);
+        joined
+    }
+
+    fn of_settings(model: &str, fallback: &str) -> Directory {
+        let config = crate::ClusterConfig {
+            stt_model: model.into(),
+            stt_fallback_model: fallback.into(),
+            ..crate::ClusterConfig::default()
+        };
+        Directory::new(StageModels::of(&config))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_setting_decides_which_model_a_stage_has_and_not_the_first_worker() {
+        let directory = of_settings("whisper", "");
+        let first = join_stt(&directory, "a", "openai");
+        let expect = "its model of the stage stt is \"openai\", but cluster.stt_model names \"whisper\": let the worker serve \
+                      \"whisper\" (is it pulled there?), or change the setting on hubs and workers";
+        assert_eq!(first.refused().as_deref(), Some(expect));
+        assert!(directory.serving(Stage::Stt).is_empty());
+        assert_eq!(join_stt(&directory, "b", "whisper").refused(), None);
+        // It stays so while its adverts go on.
+        let mut again = with_model("a", "openai", "openai");
+        again.stages[0].stage = Stage::Stt;
+        directory.advertised(again, false);
+        assert!(first.refused().is_some());
+        assert!(directory.models().choices(Stage::Tts, None).contains(&None), "voices name their model");
+        assert_eq!(directory.models().choices(Stage::Stt, None), [Some("whisper")]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn workers_with_the_fallback_model_are_used_and_speak_for_the_stage_only_if_they_are_alone() {
+        let directory = of_settings("whisper", "openai");
+        assert_eq!(directory.models().choices(Stage::Stt, None), [Some("whisper"), Some("openai")]);
+        let named = |workers: Vec<Arc<Worker>>| workers.iter().map(|worker| worker.id.clone()).collect::<Vec<_>>();
+        assert_eq!(join_stt(&directory, "a", "openai").refused(), None);
+        assert!(!directory.takes(Stage::Stt, "whisper") && directory.takes(Stage::Stt, "openai"));
+        assert_eq!(named(directory.representative(Stage::Stt)), ["a"]);
+        assert_eq!(join_stt(&directory, "b", "whisper").refused(), None);
+        assert!(directory.takes(Stage::Stt, "whisper"));
+        assert_eq!(named(directory.representative(Stage::Stt)), ["b"]);
+        let refused = join_stt(&directory, "c", "moonshine").refused().expect("it has neither");
+        assert!(refused.contains("names \"whisper\", and cluster.stt_fallback_model \"openai\""), "{refused}");
+    }
+
     #[tokio::test(start_paused = true)]
     async fn new_files_are_used_once_the_worker_with_the_old_ones_is_draining() {
-        let directory = Directory::default();
+        let directory = Directory::new(StageModels::default());
         join(&directory, "a", 0, "m");
         let (_, b) = directory.advertised(with_model("b", "m", "new"), false);
         let b = b.unwrap();
@@ -693,7 +775,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn the_silent_are_lost_after_three_adverts() {
-        let (directory, start) = (Directory::default(), Instant::now());
+        let (directory, start) = (Directory::new(StageModels::default()), Instant::now());
         tokio::time::advance(Duration::from_secs(1)).await;
         let a = join(&directory, "a", 0, "m");
         tokio::time::advance(SILENT).await;
@@ -709,7 +791,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn silence_is_counted_from_the_reconnect() {
-        let directory = Directory::default();
+        let directory = Directory::new(StageModels::default());
         let a = join(&directory, "a", 0, "m");
         tokio::time::advance(Duration::from_secs(3)).await;
         let connected = Instant::now();
@@ -723,7 +805,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_missing_subscriber_counts_twice_without_an_advert_only() {
-        let (directory, start) = (Directory::default(), Instant::now());
+        let (directory, start) = (Directory::new(StageModels::default()), Instant::now());
         tokio::time::advance(Duration::from_secs(1)).await;
         let a = join(&directory, "a", 0, "m");
         a.missing();
@@ -741,7 +823,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_worker_that_leaves_is_not_lost() {
-        let directory = Directory::default();
+        let directory = Directory::new(StageModels::default());
         let a = join(&directory, "a", 0, "m");
         directory.advertised(advert("a", 0, 4), true);
         assert!(a.lost.is_cancelled() && directory.lost().is_empty());

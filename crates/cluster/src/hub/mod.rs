@@ -7,6 +7,7 @@
 mod attempt;
 mod directory;
 mod fallback;
+mod fallback_model;
 mod news;
 mod overview;
 mod ownership;
@@ -19,17 +20,16 @@ mod turn;
 pub use directory::estimate;
 pub use fallback::{with_local_stt, with_local_tts, with_local_turn};
 pub use news::{MAX_NEWS_BYTES, PeerNews, Watching};
-pub use overview::{HubView, LostView, Overview, StageView, WorkerView};
+pub use overview::{HubView, LostView, Overview, StageModelView, StageView, WorkerView};
 pub use ownership::{MAX_STATE_BYTES, Owned, OwnershipError, Release, Seen, SharedSessions};
 pub use peers::{Asked, MAX_REPLY_BYTES, PeerReply, Replier};
-
-pub(crate) use directory::{ModelClash, model_clash};
 
 use crate::exchange::{Delivery, Inboxes};
 use crate::flow::is_from_worker;
 use crate::frame::{Frame, Kind};
 use crate::link::Link;
 use crate::message::{Description, HubAdvert, PROTOCOL, Stage, Versioned, WorkerAdvert, clock_ms, of_json, to_json};
+use crate::stage_models::StageModels;
 use crate::{ClusterConfig, ClusterError, subject};
 use antiphon_engine_api::stt::Stt;
 use antiphon_engine_api::tts::Tts;
@@ -37,6 +37,7 @@ use antiphon_engine_api::turn::TurnModel;
 use async_nats::{Message, StatusCode, Subject, Subscriber};
 use dashmap::DashMap;
 use directory::{Directory, MAX_ADVERT_BYTES, Noted, Worker};
+use fallback_model::FallbackModelUse;
 use futures_util::StreamExt;
 use news::News;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -78,6 +79,8 @@ pub(crate) struct Inner {
     pub(crate) hub: String,
     pub(crate) inboxes: Inboxes,
     pub(crate) directory: Directory,
+    /// The requests that went to fallback models.
+    fallback_models: FallbackModelUse,
     name: String,
     build: &'static str,
     started: Instant,
@@ -141,7 +144,8 @@ impl Cluster {
             news: News::of(&hub),
             hub,
             inboxes: Inboxes::default(),
-            directory: Directory::default(),
+            directory: Directory::new(StageModels::of(config)),
+            fallback_models: FallbackModelUse::default(),
             name: config.shown_name(),
             build,
             started: Instant::now(),

@@ -3,6 +3,7 @@
 use super::directory::Worker;
 use super::{Cluster, HUB_SILENT, estimate};
 use crate::message::{Stage, clock_ms};
+use crate::stage_models::ONE_MODEL;
 use serde::Serialize;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -23,6 +24,8 @@ pub struct Overview {
     pub hubs: Vec<HubView>,
     /// The workers by name.
     pub workers: Vec<WorkerView>,
+    /// The stages that have one model for all workers, and that model.
+    pub stage_models: Vec<StageModelView>,
     /// Workers that were lost since the start, the last one first.
     pub lost: Vec<LostView>,
     /// Requests sent to workers since the start, tries again included.
@@ -110,6 +113,8 @@ pub struct StageView {
     pub engine: String,
     /// The model.
     pub model: String,
+    /// It is the fallback model of the stage: it gets the requests that no worker with the stage's own model takes.
+    pub is_fallback: bool,
     /// Number of voices.
     pub voices: usize,
     /// Requests served at once.
@@ -122,6 +127,25 @@ pub struct StageView {
     pub wait_ms: f32,
     /// Rate of its audio in Hz; 0 while it is not known.
     pub rate_hz: u32,
+}
+
+/// The model of a stage that has one for all workers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct StageModelView {
+    /// The stage.
+    pub stage: Stage,
+    /// The model.
+    pub model: String,
+    /// The setting that names it, such as "cluster.stt_model"; `None`: it is that of the first worker.
+    pub setting: Option<String>,
+    /// The model for requests that no worker with `model` takes.
+    pub fallback: Option<String>,
+    /// Whether a worker with `model` takes requests now.
+    pub is_served: bool,
+    /// Whether a worker with `fallback` does.
+    pub is_fallback_served: bool,
+    /// Requests of this hub that the fallback model took since the start.
+    pub fallback_requests: u64,
 }
 
 /// A worker that was lost.
@@ -151,6 +175,7 @@ impl Cluster {
             server_version,
             hubs: self.hubs(),
             workers: self.workers(),
+            stage_models: self.stage_models(),
             lost: inner
                 .directory
                 .lost()
@@ -216,6 +241,25 @@ impl Cluster {
         hubs
     }
 
+    fn stage_models(&self) -> Vec<StageModelView> {
+        let directory = &self.0.directory;
+        let view = |stage: Stage| {
+            let named = directory.models().of_stage(stage);
+            let model = named.map(|named| named.model.clone()).or_else(|| directory.model_of_workers(stage))?;
+            let fallback = named.and_then(|named| named.fallback.clone());
+            Some(StageModelView {
+                stage,
+                setting: named.map(|named| format!("cluster.{}", named.setting)),
+                is_served: directory.takes(stage, &model),
+                is_fallback_served: fallback.as_ref().is_some_and(|fallback| directory.takes(stage, fallback)),
+                fallback_requests: self.0.fallback_models.requests(stage),
+                model,
+                fallback,
+            })
+        };
+        ONE_MODEL.into_iter().filter_map(view).collect()
+    }
+
     fn workers(&self) -> Vec<WorkerView> {
         let mut workers: Vec<WorkerView> = Vec::new();
         for worker in self.0.directory.all() {
@@ -228,6 +272,7 @@ impl Cluster {
                     stage: load.stage,
                     engine: described.map(|stage| stage.engine.clone()).unwrap_or_default(),
                     model: described.map(|stage| stage.model.clone()).unwrap_or_default(),
+                    is_fallback: self.0.directory.models().is_fallback(load.stage, &load.model),
                     voices: described.map_or(0, |stage| stage.voices.len()),
                     slots: load.slots,
                     in_flight: load.in_flight,

@@ -39,9 +39,9 @@ impl Stt for ClusterStt {
         self.all_workers(|stage| stage.translates)
     }
 
-    /// Those that all workers know.
+    /// Those that all workers know; a fallback model counts only while there is no other.
     fn languages(&self) -> Option<Vec<String>> {
-        let serving = self.cluster.0.directory.serving(Stage::Stt);
+        let serving = self.cluster.0.directory.representative(Stage::Stt);
         let known =
             serving.iter().filter_map(|worker| worker.stage(Stage::Stt)).filter_map(|stage| stage.languages.clone());
         known.reduce(|all, other| all.into_iter().filter(|language| other.contains(language)).collect())

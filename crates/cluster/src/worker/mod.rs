@@ -12,12 +12,13 @@ mod turn;
 use crate::exchange::{Delivery, Ended, Exchange, Inboxes};
 use crate::flow::is_from_hub;
 use crate::frame::{Frame, Kind};
-use crate::hub::{ModelClash, estimate, model_clash};
+use crate::hub::estimate;
 use crate::link::Link;
 use crate::message::{
     Busy, Description, HubAdvert, Open, PROTOCOL, Request, Stage, StageDescription, StageLoad, WorkerAdvert, clock_ms,
     of_json, to_json,
 };
+use crate::stage_models::{ModelClash, StageModels};
 use crate::subject::{self, Sender};
 use crate::{ClusterConfig, ClusterError};
 use admission::Admission;
@@ -121,13 +122,15 @@ pub async fn serve(
         return Err(ClusterError::Interrupted);
     };
     let worker = Arc::new(Worker::new(link, id, stages, &options));
+    let models = StageModels::of(config);
+    worker.check_models(&models)?;
     let n_bytes = to_json(&worker.description).len();
     if n_bytes > crate::frame::MAX_PAYLOAD_BYTES {
         let message = format!("the list of voices has {n_bytes} bytes, more than a worker may describe");
         return Err(ClusterError::Setting { setting: "stages", message });
     }
     tokio::select! {
-        looked = worker.look_around(&mut adverts) => looked?,
+        looked = worker.look_around(&models, &mut adverts) => looked?,
         () = stop.cancelled() => return Err(ClusterError::Interrupted),
     }
     let ended = CancellationToken::new();
@@ -214,11 +217,15 @@ impl Reporter {
     }
 }
 
-/// Checks that NATS can be reached with these settings, before engines are loaded, which may take minutes. Waits 5 s at most.
+/// Checks the settings of the stages' models, and that NATS can be reached, before engines are loaded, which may take minutes.
+/// Waits 5 s at most.
 ///
 /// # Errors
 /// Why not: see [`ClusterError`].
 pub async fn check(config: &ClusterConfig) -> Result<(), ClusterError> {
+    if let Some(problem) = StageModels::problems(config).into_iter().next() {
+        return Err(problem);
+    }
     Link::connect(config, "worker", "a check at start").await?.close().await;
     Ok(())
 }
@@ -300,8 +307,16 @@ impl Worker {
         }
     }
 
+    /// Checks that the models are those that the settings name.
+    fn check_models(&self, models: &StageModels) -> Result<(), ClusterError> {
+        let own: Vec<StageLoad> = self.stages.iter().map(ServedStage::load).collect();
+        let Some(wrong) = models.wrong_model(&own) else { return Ok(()) };
+        let setting = wrong.wanted.setting;
+        Err(ClusterError::Setting { setting, message: wrong.message("this worker's model of the stage") })
+    }
+
     /// Checks that no other worker has this one's name, and none a model that does not go together with this one's.
-    async fn look_around(&self, adverts: &mut Subscriber) -> Result<(), ClusterError> {
+    async fn look_around(&self, models: &StageModels, adverts: &mut Subscriber) -> Result<(), ClusterError> {
         let mut end = std::pin::pin!(sleep(LOOK_AROUND));
         let own: Vec<StageLoad> = self.stages.iter().map(ServedStage::load).collect();
         loop {
@@ -323,7 +338,7 @@ impl Worker {
                 return Err(ClusterError::NameTaken { name: other.name, incarnation: other.worker });
             }
             let other_name = other.name;
-            match model_clash(&own, &other.stages) {
+            match models.clash(&own, &other.stages) {
                 None => {}
                 Some(ModelClash::Files { stage, model }) => {
                     return Err(ClusterError::OtherModel { other: other_name, stage, model });

@@ -20,6 +20,8 @@ export interface Hub {
 export interface WorkerStage {
   stage: string;
   model: string;
+  /** It gets the requests that no worker with the model of the stage takes. */
+  isFallback: boolean;
   slots: number;
   inFlight: number;
   /** Estimated wait of a request that arrives now. */
@@ -40,6 +42,18 @@ export interface Worker {
   stages: WorkerStage[];
 }
 
+/** The model of a stage that has one for all workers. */
+export interface StageModel {
+  stage: string;
+  model: string;
+  /** The model for requests that no worker with `model` takes; null: none. */
+  fallback: string | null;
+  /** A worker with `model` takes requests. */
+  isServed: boolean;
+  /** A worker with `fallback` does. */
+  isFallbackServed: boolean;
+}
+
 export interface Lost {
   id: string;
   name: string;
@@ -56,6 +70,7 @@ export interface Cluster {
   serverVersion: string;
   hubs: Hub[];
   workers: Worker[];
+  stageModels: StageModel[];
   /** The last one first. */
   lost: Lost[];
   counts: Record<string, number>;
@@ -96,10 +111,18 @@ export function clusterFrom(state: unknown): Cluster | null {
       stages: list(worker['stages']).map((stage) => ({
         stage: text(stage['stage']) ?? 'unknown',
         model: (text(stage['model']) || text(stage['engine'])) ?? '',
+        isFallback: stage['is_fallback'] === true,
         slots: number(stage['slots']) ?? 0,
         inFlight: number(stage['in_flight']) ?? 0,
         waitMs: number(stage['wait_ms']) ?? 0,
       })),
+    })),
+    stageModels: list(it['stage_models']).map((stage) => ({
+      stage: text(stage['stage']) ?? 'unknown',
+      model: text(stage['model']) ?? '',
+      fallback: text(stage['fallback']),
+      isServed: stage['is_served'] === true,
+      isFallbackServed: stage['is_fallback_served'] === true,
     })),
     lost: list(it['lost']).map((lost) => ({
       id: text(lost['id']) ?? '',

@@ -1,6 +1,6 @@
 // Formats numbers and names for display.
 
-import type { Cluster, Worker } from './cluster';
+import type { Cluster, StageModel, Worker } from './cluster';
 import type { Measure } from './percentiles';
 import type { Order, Show } from './query';
 import type { Mark, Stage, Status, Turn } from './turn';
@@ -129,6 +129,13 @@ const SILENT_MS = 500;
 export function workerWarnings(worker: Worker): string[] {
   const silent = worker.silentMs > SILENT_MS ? `not heard for ${duration(worker.silentMs)}` : null;
   return [worker.refused, silent, clockNote(worker.clockOffsetMs)].filter((note) => note !== null);
+}
+
+/** What is to be said about the model of a stage; null: a worker serves it, or has no other to stand in for it. */
+export function modelWarning({ stage, model, fallback, isServed, isFallbackServed }: StageModel): string | null {
+  if (isServed || fallback === null) return null;
+  const instead = isFallbackServed ? `the fallback ${fallback} takes its requests` : `nor the fallback ${fallback}`;
+  return `No worker serves ${model}, the model of ${stage}${isFallbackServed ? '; ' : ', '}${instead}.`;
 }
 
 /** The connection to NATS in words. */

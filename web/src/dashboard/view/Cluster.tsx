@@ -2,7 +2,7 @@
 // lost, and what became of requests.
 
 import type { Cluster as ClusterData, Hub, Lost, Worker, WorkerStage } from '../data/cluster';
-import { CLUSTER_COUNTS, age, clockNote, duration, linkWords, workerWarnings } from '../data/words';
+import { CLUSTER_COUNTS, age, clockNote, duration, linkWords, modelWarning, workerWarnings } from '../data/words';
 
 /** The hub keeps more of them. */
 const LOST_SHOWN = 5;
@@ -25,6 +25,14 @@ export function Cluster({ cluster }: { cluster: ClusterData }) {
         </div>
         <div class="box" id="workers">
           <h3>Workers</h3>
+          {cluster.stageModels.map(modelWarning).map(
+            (warning) =>
+              warning !== null && (
+                <p key={warning} class="member-warning">
+                  {warning}
+                </p>
+              ),
+          )}
           {cluster.workers.length === 0 ? (
             <p class="quiet">
               There are no workers. Start one on any machine: <code>antiphon worker --stage stt,tts</code>
@@ -89,11 +97,11 @@ function WorkerItem({ worker }: { worker: Worker }) {
   );
 }
 
-function Stage({ stage: { stage, model, slots, inFlight, waitMs } }: { stage: WorkerStage }) {
+function Stage({ stage: { stage, model, isFallback, slots, inFlight, waitMs } }: { stage: WorkerStage }) {
   return (
     <p class="member-load">
       <span class="member-stage">
-        {stage} {model !== '' && <span class="quiet">{model}</span>}
+        {stage} {model !== '' && <span class="quiet">{model}</span>} {isFallback && <span class="badge">fallback</span>}
       </span>
       <Load used={inFlight} of={slots} what="slots in use" />
       {waitMs > 0 && <span class="quiet">wait {duration(waitMs)}</span>}
