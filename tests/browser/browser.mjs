@@ -13,10 +13,10 @@ export const TEST_TIMEOUT_MS = PATIENCE_MS * 6;
 
 /**
  * The browser ends with the test, also with one that fails; `close` ends it early and fails where the page threw.
- * @param {{ microphone?: string, url: string, path?: string, shows?: string, codec?: string, transport?: string, refuse?: boolean, autoplay?: boolean, hash?: string, devices?: boolean, context?: object }} options
- *   autoplay: whether sound starts without a click; path: of the page below the address; hash: its fragment; devices: whether there are any; shows: what it must come to show; microphone: the WAV it hears, once; refuse: the user says no to the microphone; context: playwright's context options
+ * @param {{ microphone?: string, voice?: object, url: string, path?: string, shows?: string, codec?: string, transport?: string, refuse?: boolean, autoplay?: boolean, hash?: string, devices?: boolean, context?: object }} options
+ *   autoplay: whether sound starts without a click; path: of the page below the address; hash: its fragment; devices: whether there are any; shows: what it must come to show; microphone: the WAV it hears, once; voice: WAVs by name, which it hears when `say` names them; refuse: the user says no to the microphone; context: playwright's context options
  */
-export async function openPage(t, { microphone, url, path = '/', shows = '#talk', codec, transport, hash = '', refuse = false, autoplay = true, devices = true, context = {} }) {
+export async function openPage(t, { microphone, voice, url, path = '/', shows = '#talk', codec, transport, hash = '', refuse = false, autoplay = true, devices = true, context = {} }) {
   const browser = await chromium.launch({
     executablePath: EXECUTABLE,
     args: [
@@ -33,6 +33,7 @@ export async function openPage(t, { microphone, url, path = '/', shows = '#talk'
   t.after(() => browser.close());
   const page = await (await browser.newContext(context)).newPage();
   page.setDefaultTimeout(PATIENCE_MS);
+  if (voice) await page.addInitScript(speakInto, Object.fromEntries(Object.entries(voice).map(([name, path]) => [name, readFileSync(path).toString('base64')])));
   const faults = [];
   page.on('pageerror', (error) => faults.push(error.message));
   const query = new URLSearchParams({ ...(codec ? { audio: codec } : {}), ...(transport ? { transport } : {}) }).toString();
@@ -45,6 +46,35 @@ export async function openPage(t, { microphone, url, path = '/', shows = '#talk'
   };
   return { page, close };
 }
+
+/** Runs in the page before its scripts: each microphone that the page opens hears what `say` names. Silence until then. */
+function speakInto(recordings) {
+  const ask = navigator.mediaDevices?.getUserMedia.bind(navigator.mediaDevices);
+  if (!ask) return;
+  const microphones = [];
+  navigator.mediaDevices.getUserMedia = async (wanted) => {
+    // The permission.
+    for (const track of (await ask(wanted)).getTracks()) track.stop();
+    const context = new AudioContext();
+    const microphone = context.createMediaStreamDestination();
+    microphones.push({ context, microphone });
+    return microphone.stream;
+  };
+  window.__say = async (name) => {
+    if (microphones.length === 0) return false;
+    const bytes = Uint8Array.from(atob(recordings[name]), (c) => c.charCodeAt(0));
+    for (const { context, microphone } of microphones) {
+      const source = context.createBufferSource();
+      source.buffer = await context.decodeAudioData(bytes.buffer.slice());
+      source.connect(microphone);
+      source.start();
+    }
+    return true;
+  };
+}
+
+/** Says a recording of the option `voice` of `openPage`, once the page has opened a microphone. Returns when it begins. */
+export const say = (page, name) => poll(() => page.evaluate((name) => window.__say(name), name), () => 'the page opens no microphone');
 
 /** Opens the settings and waits for an element of theirs. */
 export async function openSettings(page, shows = '#settings') {
@@ -97,6 +127,26 @@ export async function poll(answer, complaint) {
   for (const end = Date.now() + PATIENCE_MS; Date.now() < end; await pause(20)) if (await answer()) return;
   throw new Error(await complaint());
 }
+
+/**
+ * Reads until `check` accepts what was read, and returns it; fails with the last complaint of `check`. For what follows an event
+ * a moment later, such as what the page draws in its next frame.
+ */
+export async function eventually(read, check) {
+  for (const end = Date.now() + PATIENCE_MS; ; await pause(20)) {
+    const value = await read();
+    try {
+      check(value);
+      return value;
+    } catch (complaint) {
+      if (Date.now() >= end) throw complaint;
+    }
+  }
+}
+
+/** Waits until the first element that matches has this text. */
+export const says = (page, selector, words) =>
+  eventually(() => page.locator(selector).first().innerText(), (text) => (words instanceof RegExp ? assert.match(text, words) : assert.equal(text, words)));
 
 const AXE = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
 

@@ -6,7 +6,7 @@ import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, test as nodeTest } from 'node:test';
-import { TEST_TIMEOUT_MS, answers, ask, axe, hooks, openPage, poll, until } from './browser.mjs';
+import { TEST_TIMEOUT_MS, answers, ask, axe, eventually, hooks, openPage, poll, until } from './browser.mjs';
 import { composeWav } from './wav.mjs';
 
 const { HUB_URL, QUESTION_WAV } = process.env;
@@ -44,7 +44,7 @@ test('a conversation survives a reload, and the next session knows it', async (t
   const before = await words(page);
   await page.reload();
   await page.waitForSelector('#captions');
-  assert.deepEqual(await words(page), before);
+  await eventually(() => words(page), (shown) => assert.deepEqual(shown, before));
   await ask(page, 'What is two plus two?', 2);
   assert.deepEqual(await page.evaluate(() => window.items), [...before, 'What is two plus two?']);
   await close();
@@ -68,7 +68,7 @@ test('a new conversation begins without the old one, which can be opened again a
   await openSheet(page);
   await page.locator('.recent').getByRole('button', { name: /^Delete “What is two plus two/ }).click();
   await poll(async () => (await page.locator('.recent li').count()) === 0, () => page.innerText('.recent'));
-  assert.equal((await stored(page)).length, 1);
+  await eventually(() => stored(page), (kept) => assert.equal(kept.length, 1));
   await close();
 });
 
@@ -81,11 +81,15 @@ test('an answer that a new conversation ends was interrupted, and no connection 
   await page.waitForSelector('.invitation');
   await until(page, 'a new session', (hub) => hub.link === 'live');
   assert.equal(await page.locator('#notice').count(), 0);
-  const [key] = await stored(page);
-  const { lines } = JSON.parse(await page.evaluate((key) => localStorage.getItem(key), key));
-  const answer = lines.at(-1);
-  assert.equal(answer.end, 'cut');
-  assert.ok(answer.heard > 0 && answer.heard < answer.text.length, JSON.stringify(answer));
+  const last = async () => {
+    const [key] = await stored(page);
+    const record = key && (await page.evaluate((key) => localStorage.getItem(key), key));
+    return record ? JSON.parse(record).lines.at(-1) : null;
+  };
+  await eventually(last, (answer) => {
+    assert.equal(answer?.end, 'cut');
+    assert.ok(answer.heard > 0 && answer.heard < answer.text.length, JSON.stringify(answer));
+  });
   await close();
 });
 
@@ -95,8 +99,8 @@ test('the switch that keeps nothing deletes what was kept', async (t) => {
   await poll(async () => (await stored(page)).length === 1, () => 'nothing was stored');
   await openSheet(page);
   await page.uncheck('#keeps');
-  assert.deepEqual(await stored(page), []);
-  assert.ok(await page.isDisabled('#save-wav'));
+  await eventually(() => stored(page), (kept) => assert.deepEqual(kept, []));
+  await eventually(() => page.isDisabled('#save-wav'), assert.ok);
   await page.keyboard.press('Escape');
   await ask(page, 'What is two plus two?', 2);
   await page.reload();

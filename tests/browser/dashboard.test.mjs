@@ -6,7 +6,7 @@ import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, test as nodeTest } from 'node:test';
-import { TEST_TIMEOUT_MS, axe, gone, openPage, poll, until } from './browser.mjs';
+import { TEST_TIMEOUT_MS, axe, eventually, gone, openPage, poll, says, until } from './browser.mjs';
 import { StandIn, madeUpCluster, madeUpTurn } from './stand_in.mjs';
 import { composeWav } from './wav.mjs';
 
@@ -63,24 +63,27 @@ test('a spoken and a typed turn of a real hub appear as they happen, and their p
     const detail = row.locator('.detail');
     // The reply is whole, and heard, once it has been played.
     await poll(async () => (await detail.locator('.heard').innerText()).length > 5, async () => `no reply: ${await detail.innerText()}`);
-    assert.ok((await detail.locator('.lane').count()) >= 2, 'the waterfall has lanes');
+    await eventually(() => detail.locator('.lane').count(), (lanes) => assert.ok(lanes >= 2, 'the waterfall has lanes'));
     // Read at once: the record may still change when the client reports what sounded.
-    const [sum, ...parts] = await detail.locator('.parts').evaluate((list) => {
+    const read = () => detail.locator('.parts').evaluate((list) => {
       const texts = [...list.querySelectorAll(':scope > div')].map((row) => row.querySelector('dd').textContent);
-      return [texts.pop(), ...texts];
+      return { sum: texts.pop(), parts: texts, missing: list.querySelectorAll('.bad').length };
     });
-    const added = parts.reduce((all, text) => all + inMs(text), 0);
-    assert.ok(parts.length >= 2 && Math.abs(inMs(sum) - added) <= parts.length * 0.5 + inMs(sum) / 100, `${parts} do not add up to ${sum}`);
-    assert.equal(await detail.locator('.parts .bad').count(), 0, 'all of the time is accounted for');
+    await eventually(read, ({ sum, parts, missing }) => {
+      const added = parts.reduce((all, text) => all + inMs(text), 0);
+      assert.ok(parts.length >= 2 && Math.abs(inMs(sum) - added) <= parts.length * 0.5 + inMs(sum) / 100, `${parts} do not add up to ${sum}`);
+      assert.equal(missing, 0, 'all of the time is accounted for');
+    });
     assert.match(await detail.innerText(), /sess_/);
   }
-  assert.match(await textOf(dashboard, `.turn[data-turn="${typed}"] .badges`), /typed/);
-  assert.match(await textOf(dashboard, '#latest'), /How many feet/);
-  assert.match(await textOf(dashboard, '#sessions .tile-value'), /^[1-9]/);
-  assert.match(await textOf(dashboard, '#headline .big'), /^\d/);
+  await says(dashboard, `.turn[data-turn="${typed}"] .badges`, /typed/);
+  await says(dashboard, '#latest', /How many feet/);
+  // The hub sends its state once a second.
+  await says(dashboard, '#sessions .tile-value', /^[1-9]/);
+  await says(dashboard, '#headline .big', /^\d/);
   // Where the machine has no GPU, it says so; either way the place is not empty.
-  assert.match(await textOf(dashboard, '#gpu'), /No GPU|%|unknown/);
-  assert.ok((await dashboard.locator('#queues dd').count()) > 0, 'queues are told');
+  await says(dashboard, '#gpu', /No GPU|%|unknown/);
+  await eventually(() => dashboard.locator('#queues dd').count(), (queues) => assert.ok(queues > 0, 'queues are told'));
   // An address names one turn.
   const named = `${HUB_URL.replace(/\/$/, '')}/dashboard#${spoken}`;
   await dashboard.goto('about:blank');
@@ -97,15 +100,15 @@ test('percentiles are those of the window one chooses', async (t) => {
   });
   const { page, close } = await open(t, url);
   await page.selectOption('#window', { label: '15 minutes' });
-  assert.equal(await textOf(page, '#headline .big'), '100ms');
+  await says(page, '#headline .big', '100ms');
   assert.deepEqual(await page.locator('#headline .pair dd').allInnerTexts(), ['100 ms', '900 ms', '99 %']);
   await page.selectOption('#window', { label: '5 minutes' });
-  assert.equal(await textOf(page, '#headline .big'), '900ms');
+  await says(page, '#headline .big', '900ms');
   await page.selectOption('#window', { label: '1 minute' });
-  assert.equal(await textOf(page, '#headline .big'), '2.50s');
+  await says(page, '#headline .big', '2.50s');
   assert.equal(await page.locator('#headline .big.late').count(), 1, 'it is beyond the objective, and looks like it');
   await page.click('#stages button:has-text("Model")');
-  assert.equal(await page.inputValue('#over-time select'), 'llm');
+  await eventually(() => page.inputValue('#over-time select'), (measure) => assert.equal(measure, 'llm'));
   await close();
 });
 
@@ -118,7 +121,7 @@ test('what was not heard of a reply is told apart from what was', async (t) => {
   assert.equal(await textOf(page, '.detail .heard'), 'Once there');
   assert.equal((await textOf(page, '.detail .unheard')).trim(), 'was a king.');
   assert.match(await textOf(page, '.badges'), /barge-in/);
-  assert.match(await textOf(page, '#gpu'), /No GPU/);
+  await says(page, '#gpu', /No GPU/);
   await close();
 });
 
@@ -132,6 +135,7 @@ test('a filler is shown before the answer, with the language and what the turn c
   });
   const { page, close } = await open(t, url);
   await page.click('.turn-row');
+  await page.waitForSelector('.detail .dialogue p');
   const said = await page.locator('.detail .dialogue p').allInnerTexts();
   assert.deepEqual(said.map((line) => line.replace(/\s+/g, ' ').trim()), ['asked wie spät ist es', 'filled in Einen Moment. at 1.24 s, since the answer was late', 'answered Es ist zehn.']);
   assert.equal(await page.locator('.detail [lang="de"]').innerText(), 'wie spät ist es');
@@ -153,23 +157,23 @@ test('a guess is hatched, and the waited-for stretch is marked', async (t) => {
   const { page, close } = await open(t, url);
   standIn.happen(guessed);
   await page.waitForSelector(`.turn[data-turn="${guessed.id}"]`);
-  assert.equal(await page.locator('#latest .bar-of.guess').count(), 1);
+  await eventually(() => page.locator('#latest .bar-of.guess').count(), (guesses) => assert.equal(guesses, 1));
   assert.equal(await page.locator('#latest .bar-of.critical').count(), 2);
   assert.equal(await page.locator('#latest .limit.human').count(), 1, 'the line of 200 ms is inside');
-  assert.match(await textOf(page, '#gpu'), /H200[\s\S]*42 %, 1\.0 GiB of 128 GiB/);
-  assert.match(await textOf(page, '#queues .bad'), /140/);
+  await says(page, '#gpu', /H200[\s\S]*42 %, 1\.0 GiB of 128 GiB/);
+  await says(page, '#queues .bad', /140/);
   await close();
 });
 
 test('a hub without turns says what to do, and one that is gone is told and found again', async (t) => {
   const { standIn, url } = await madeUp(t);
   const { page, close } = await open(t, url);
-  assert.match(await textOf(page, '#no-turns'), /No turns yet[\s\S]*voice chat/);
+  await says(page, '#no-turns', /No turns yet[\s\S]*voice chat/);
   standIn.fill(5, 1);
   const port = Number(new URL(url).port);
   await standIn.stop();
   await line(page, 'gone');
-  assert.match(await textOf(page, '#notice'), /gone since[\s\S]*Trying/);
+  await says(page, '#notice', /gone since[\s\S]*Trying/);
   await standIn.start(port);
   await line(page, 'live');
   await gone(page, '#notice');
@@ -181,7 +185,7 @@ test('a key is asked for, refused when wrong, and kept in the tab when right', a
   const { standIn, url } = await madeUp(t, (it) => it.fill(2, 1));
   standIn.key = 'sk-right';
   const { page, close } = await open(t, url);
-  assert.match(await textOf(page, '#notice[data-kind=key]'), /wants a key/);
+  await says(page, '#notice[data-kind=key]', /wants a key/);
   await page.fill('#key', 'sk-wrong');
   await page.press('#key', 'Enter');
   await poll(async () => /refused/.test(await textOf(page, '#notice')), async () => textOf(page, '#notice'));
@@ -198,10 +202,10 @@ test('of a thousand turns only those in sight are drawn, and an address still le
   const { standIn, url } = await madeUp(t, (it) => it.fill(1_000, 40));
   const last = standIn.turns.toSorted((a, b) => Date.parse(a.started_at) - Date.parse(b.started_at))[0];
   const { page, close } = await open(t, url);
-  assert.ok((await page.locator('.turn').count()) < 120, `${await page.locator('.turn').count()} rows`);
+  await eventually(() => page.locator('.turn').count(), (rows) => assert.ok(rows > 0 && rows < 120, `${rows} rows`));
   await page.evaluate(() => window.scrollTo(0, document.querySelector('.turn-list').getBoundingClientRect().bottom - 300));
   await page.waitForSelector(`.turn[data-turn="${last.id}"]`);
-  assert.ok((await page.locator('.turn').count()) < 120);
+  await eventually(() => page.locator('.turn').count(), (rows) => assert.ok(rows < 120, `${rows} rows`));
   assert.equal(await page.getAttribute(`.turn[data-turn="${last.id}"]`, 'aria-setsize'), '1000');
   await page.goto(new URL(`/dashboard#${last.id}`, url).href);
   await page.reload();
@@ -227,9 +231,9 @@ test('a cluster is shown with its hubs, workers and the hub of each turn', async
   assert.match(await textOf(page, '.member[data-worker=from-the-future]'), /not used[\s\S]*speaks protocol 2\.0/);
   assert.match(await textOf(page, '#lost'), /gpu-3, 42 s ago[\s\S]*its connection ended/);
   assert.match(await textOf(page, '#cluster-counts .bad'), /workers lost[\s\S]*1/);
-  assert.deepEqual(await page.locator('.turn .turn-hub').allInnerTexts(), ['east', 'west', 'east']);
+  await eventually(() => page.locator('.turn .turn-hub').allInnerTexts(), (hubs) => assert.deepEqual(hubs, ['east', 'west', 'east']));
   await page.locator('.turn-row').nth(1).click();
-  assert.match(await textOf(page, '.detail'), /hub[\s\S]*west/);
+  await says(page, '.detail', /hub[\s\S]*west/);
   await close();
 });
 
@@ -246,31 +250,33 @@ test('turns are filtered, sorted and searched, all figures follow, and the addre
   });
   const { page, close } = await open(t, url);
   const listed = () => page.locator('.turn').evaluateAll((rows) => rows.map((row) => Number(row.dataset.turn.slice(-1))).join(''));
-  assert.equal(await listed(), '1234');
+  const lists = (turns) => eventually(listed, (found) => assert.equal(found, turns));
+  await lists('1234');
   await page.selectOption('#order', { label: 'Slowest first' });
-  assert.equal(await listed(), '3412');
+  await lists('3412');
   await page.selectOption('#show', { label: 'Failed' });
-  assert.equal(await listed(), '2');
-  assert.match(await textOf(page, '#errors'), /1/);
-  assert.match(await textOf(page, '#filters'), /1 of 4 turns/);
+  await lists('2');
+  await says(page, '#errors', /1/);
+  await says(page, '#filters', /1 of 4 turns/);
   await page.selectOption('#show', { label: 'All turns' });
   await page.selectOption('#engine', 'stt whisper');
-  assert.equal(await listed(), '4');
-  assert.equal(await textOf(page, '#headline .big'), '400ms', 'the percentiles are of the turns that match');
-  assert.equal(new URL(page.url()).search, '?engine=stt+whisper&order=voice_to_voice');
+  await lists('4');
+  // The percentiles are of the turns that match.
+  await says(page, '#headline .big', '400ms');
+  await eventually(() => new URL(page.url()).search, (search) => assert.equal(search, '?engine=stt+whisper&order=voice_to_voice'));
   await page.reload();
   await line(page, 'live');
-  assert.equal(await listed(), '4');
+  await lists('4');
   await page.click('#filters .link');
   await page.fill('#words', 'QUESTION 3');
-  assert.equal(await listed(), '3');
+  await lists('3');
   // A link from the chat names the answer; where the filter hides its turn, the page says so.
   await page.evaluate(() => (location.hash = 'resp_4'));
   await page.waitForSelector('#hidden-turn');
   await page.click('#hidden-turn .link');
   await page.waitForSelector('.turn[data-turn$="4"] .detail');
   await page.click('.only-session');
-  assert.equal(await listed(), '4');
+  await lists('4');
   await close();
 });
 
@@ -284,12 +290,12 @@ test('two windows are compared, the one before or one that was kept', async (t) 
   await page.selectOption('#window', { label: '5 minutes' });
   assert.equal(await page.locator('#comparison').count(), 0);
   await page.selectOption('#compare', 'before');
-  assert.match(await textOf(page, '#comparison [data-measure=llm]'), /355 ms[\s\S]*155 ms[\s\S]*−56 %[\s\S]*faster/);
-  assert.match(await textOf(page, '#comparison [data-measure=tts]'), /50 ms[\s\S]*50 ms[\s\S]*±0 %[\s\S]*within chance/);
+  await says(page, '#comparison [data-measure=llm]', /355 ms[\s\S]*155 ms[\s\S]*−56 %[\s\S]*faster/);
+  await says(page, '#comparison [data-measure=tts]', /50 ms[\s\S]*50 ms[\s\S]*±0 %[\s\S]*within chance/);
   await page.click('#keep');
-  assert.equal(await page.inputValue('#compare'), 'kept');
-  assert.match(await textOf(page, '#comparison [data-measure=llm]'), /155 ms[\s\S]*155 ms[\s\S]*±0 %/);
-  assert.match(await textOf(page, '#stages'), /share[\s\S]*Model[\s\S]*76 %[\s\S]*Voice[\s\S]*24 %/);
+  await eventually(() => page.inputValue('#compare'), (compared) => assert.equal(compared, 'kept'));
+  await says(page, '#comparison [data-measure=llm]', /155 ms[\s\S]*155 ms[\s\S]*±0 %/);
+  await says(page, '#stages', /share[\s\S]*Model[\s\S]*76 %[\s\S]*Voice[\s\S]*24 %/);
   await close();
 });
 
@@ -327,7 +333,7 @@ test('what the microphone heard of a turn is played where it was recorded, or it
   await poll(async () => (await here.locator('audio').evaluate((audio) => audio.currentTime)) > 0.05, async () => `silent: ${await here.innerHTML()}`);
   const gone = await opened(standIn.turns[1]);
   await gone.getByRole('button', { name: 'Play what was said' }).click();
-  assert.match(await gone.locator('[role=alert]').innerText(), /no longer there/);
+  await gone.locator('[role=alert]').getByText('no longer there').waitFor();
   const never = await opened(standIn.turns[2]);
   assert.equal(await never.getByRole('button', { name: 'Play' }).count(), 0);
   await close();

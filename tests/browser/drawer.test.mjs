@@ -2,7 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { test as nodeTest } from 'node:test';
-import { TEST_TIMEOUT_MS, answers, ask, axe, hooks, openPage, poll, until } from './browser.mjs';
+import { TEST_TIMEOUT_MS, answers, ask, axe, eventually, hooks, openPage, poll, says, until } from './browser.mjs';
 
 const HUB_URL = process.env.HUB_URL;
 if (!HUB_URL) throw new Error('HUB_URL must be set; see the head of run.mjs');
@@ -50,10 +50,10 @@ test('an event with a secret is edited without dots', async (t) => {
   await page.click('#send-event');
   await page.fill('#words', 'mine');
   await page.locator('.event.sent', { hasText: 'session.update' }).click();
-  assert.match(await page.innerText('#detail'), /•••/);
+  await says(page, '#detail', /•••/);
   await page.click('#edit');
-  assert.doesNotMatch(await page.inputValue('#draft'), /•|sk-/);
-  assert.match(await page.innerText('#draft-state'), /session\.instructions/);
+  await eventually(() => page.inputValue('#draft'), (draft) => assert.doesNotMatch(draft, /•|sk-/));
+  await says(page, '#draft-state', /session\.instructions/);
   await close();
 });
 

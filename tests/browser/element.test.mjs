@@ -7,7 +7,7 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, test as nodeTest } from 'node:test';
-import { TEST_TIMEOUT_MS, axe, openPage, poll } from './browser.mjs';
+import { TEST_TIMEOUT_MS, axe, eventually, openPage, poll } from './browser.mjs';
 import { serveSite } from './element_site.mjs';
 import { OwnHub } from './own_hub.mjs';
 import { composeWav } from './wav.mjs';
@@ -57,11 +57,11 @@ for (const colorScheme of ['light', 'dark']) {
     await page.keyboard.press('Enter');
     await until('the words of the user', isHeard);
     await until('a spoken answer', answered('a'));
-    const turn = (await seen()).find(({ kind }) => kind === 'turn').detail;
+    const turn = (await seen()).find((event) => answered('a')([event])).detail;
     assert.match(turn.user, /time/i);
     assert.ok(turn.latencyMs > 0, JSON.stringify(turn));
     assert.deepEqual(await axe(page), []);
-    assert.equal(await page.locator('.talk').getAttribute('aria-pressed'), 'true');
+    await eventually(() => page.locator('.talk').getAttribute('aria-pressed'), (pressed) => assert.equal(pressed, 'true'));
     await page.locator('.talk').focus();
     await page.keyboard.press('Enter');
     await poll(async () => (await page.locator('antiphon-voice').getAttribute('phase')) === 'idle', () => 'it does not stop');
@@ -87,7 +87,8 @@ test('two in one page converse apart, and one of them has the microphone', async
   await page.locator('#b .talk').click();
   await poll(async () => (await phase('b')) === 'listening' && (await phase('a')) === 'idle', async () => `${await phase('a')}, ${await phase('b')}`);
   await until('the words and the answer of the second', (seen) => answered('b')(seen) && isHeard(seen.filter(({ of }) => of === 'b')));
-  assert.deepEqual([await page.locator('#a .line').count(), await page.locator('#b .line').count()], [2, 2]);
+  const lines = async () => [await page.locator('#a .line').count(), await page.locator('#b .line').count()];
+  await eventually(lines, (counts) => assert.deepEqual(counts, [2, 2]));
   assert.deepEqual(await axe(page), []);
   await close();
 });
@@ -97,7 +98,7 @@ test('a blocked microphone is a plain notice, and typing goes on', async (t) => 
   await until('the hub', isReady);
   await page.locator('.talk').click();
   await until('the error', (seen) => seen.some(({ kind, detail }) => kind === 'error' && detail.problem.fault === 'refused' && /Allow it/.test(detail.message)));
-  assert.match(await page.locator('[role=alert]').innerText(), /microphone is blocked/);
+  await page.locator('[role=alert]').getByText('microphone is blocked').waitFor();
   assert.deepEqual(await axe(page), []);
   await page.locator('.text').fill('What time is it?');
   await page.keyboard.press('Enter');
@@ -115,7 +116,7 @@ test('sound that the browser keeps back is a plain notice, and its button starts
   assert.deepEqual(await axe(page), []);
   await notice.getByRole('button', { name: 'Start sound' }).click();
   await notice.waitFor({ state: 'hidden' });
-  assert.equal(await sound(), 'running');
+  await eventually(sound, (state) => assert.equal(state, 'running'));
   await until('an answer that was heard', answered('a'));
   await close();
 });
@@ -123,7 +124,7 @@ test('sound that the browser keeps back is a plain notice, and its button starts
 test('attributes and properties are what the session gets, moved or not, and the page of another origin is refused', async (t) => {
   const { page, seen, until, close } = await open(t, '/one?nokey', { refuse: true });
   await until('the missing key', (seen) => seen.some(({ kind, detail }) => kind === 'error' && detail.problem.kind === 'key'));
-  assert.match(await page.locator('[role=alert]').innerText(), /needs a key/);
+  await page.locator('[role=alert]').getByText('needs a key').waitFor();
   assert.ok(!isReady(await seen()));
   // A key as an attribute is none.
   await page.evaluate((key) => document.querySelector('antiphon-voice').setAttribute('key', key), KEY);
@@ -141,7 +142,7 @@ test('attributes and properties are what the session gets, moved or not, and the
   }, KEY);
   assert.ok(sent, 'a moved element has begun another conversation');
   await until('an answer', answered('a'));
-  assert.ok(isReady(await seen()));
+  await until('the hub', isReady);
   assert.equal((await page.evaluate(() => window.sent))[0].instructions, 'Answer like a pirate.');
   // Removed, it releases what it had.
   const link = await page.evaluate(async () => {

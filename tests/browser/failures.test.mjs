@@ -7,7 +7,7 @@ import { createServer } from 'node:http';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, test as nodeTest } from 'node:test';
-import { TEST_TIMEOUT_MS, gone, hooks, openPage, poll, until } from './browser.mjs';
+import { TEST_TIMEOUT_MS, gone, hooks, openPage, poll, says, until } from './browser.mjs';
 import { OwnHub } from './own_hub.mjs';
 import { composeWav } from './wav.mjs';
 
@@ -64,9 +64,9 @@ for (const codec of ['opus', 'pcm16']) {
     const { page, close } = await openPage(t, { url: hub.url, microphone: questionMic, codec });
     await page.click('#talk');
     await page.waitForSelector('#notice[data-kind=hub]');
-    assert.match(await page.innerText('#notice'), /words could not be transcribed/i);
+    await says(page, '#notice', /words could not be transcribed/i);
     await until(page, 'listening again', (seen) => seen.phase === 'listening');
-    assert.match(await page.locator('.user .words').first().innerText(), /not transcribed/);
+    await says(page, '.user .words', /not transcribed/);
 
     await page.fill('#text', 'What is two plus two?');
     await page.press('#text', 'Enter');
@@ -102,7 +102,7 @@ test('a hub that is killed: nothing untrue is said, what is typed meanwhile is k
   await page.fill('#text', 'What is two plus two?');
   await page.press('#text', 'Enter');
   await page.waitForSelector('.user .tag:has-text("not sent")');
-  assert.match(await page.innerText('#notice .pill'), /connect again/i);
+  await says(page, '#notice .pill', /connect again/i);
   await hub.start();
   await until(page, 'an answer to what was typed meanwhile', (seen) => seen.link === 'live' && answers(seen).length === 2);
   await poll(async () => /new session has begun/i.test(await page.innerText('#notice')), () => page.innerText('#notice'));

@@ -9,7 +9,7 @@ import { networkInterfaces, tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, test as nodeTest } from 'node:test';
 import puppeteer from 'puppeteer-core';
-import { TEST_TIMEOUT_MS, poll } from './browser.mjs';
+import { TEST_TIMEOUT_MS, eventually, poll } from './browser.mjs';
 import { serveSite } from './element_site.mjs';
 import { OwnHub } from './own_hub.mjs';
 import { composeWav } from './wav.mjs';
@@ -154,7 +154,7 @@ test('a call by WebRTC is understood and answered aloud', async (t) => {
   await until('an answer that was heard', isAnswered);
   assert.equal((await hooks()).transport, 'webrtc');
   const served = async () => (await (await fetch(`${calls.url}/api/state`)).json()).transports.webrtc ?? 0;
-  assert.equal(await served(), 1);
+  await eventually(served, (calls) => assert.equal(calls, 1));
   await page.click('#talk');
   await poll(async () => (await served()) === 0, () => 'the call goes on');
   done();
@@ -165,12 +165,13 @@ test('where a call finds no way to the hub, the page says so, and a button goes 
   const { page, until, hooks, done } = await open(t, `${HUB_URL}/?transport=webrtc`, { shows: '.engine b', speech: hear });
   await page.click('#talk');
   await page.waitForSelector('#notice .pill');
-  assert.match(await page.$eval('#notice', (notice) => notice.innerText), /call could not be connected.*WebRTC.*Use a WebSocket/s);
+  const notice = () => page.evaluate(() => document.querySelector('#notice')?.innerText ?? '');
+  await eventually(notice, (words) => assert.match(words, /call could not be connected.*WebRTC.*Use a WebSocket/s));
   await page.click('#notice .pill');
   await until('the words of the user', isHeard);
   await until('an answer that was heard', isAnswered);
   assert.equal((await hooks()).transport, 'websocket');
-  await poll(async () => (await page.$('#notice')) === null, () => page.$eval('#notice', (notice) => notice.innerText));
+  await poll(async () => (await page.$('#notice')) === null, notice);
   done();
 });
 
@@ -179,13 +180,12 @@ test('without a loudspeaker the page says why nothing sounds, and what to do', a
   t.after(() => silent.close());
   const { page, until, hooks, done } = await open(t, `${HUB_URL}/`, { shows: '#talk', within: silent });
   await page.click('#talk');
-  await page.waitForSelector('#notice');
-  const words = await page.$eval('#notice', (notice) => notice.innerText);
-  assert.match(words, /not started the sound.*Start sound.*loudspeaker/s);
+  const notice = () => page.evaluate(() => document.querySelector('#notice')?.innerText ?? '');
+  await eventually(notice, (words) => assert.match(words, /not started the sound.*Start sound.*loudspeaker/s));
   assert.equal((await hooks()).audibleSamples, 0);
   await page.click('#talk');
   await until('the end', ({ phase }) => phase === 'idle');
-  await poll(async () => (await page.$('#notice')) === null, () => page.$eval('#notice', (notice) => notice.innerText));
+  await poll(async () => (await page.$('#notice')) === null, notice);
   done();
 });
 

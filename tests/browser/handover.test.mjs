@@ -75,9 +75,9 @@ test('a session that moves to another hub continues, and nobody notices', async 
   const { captions } = await hooks(page);
   assert.equal(captions.length, 1);
   assert.deepEqual([captions[0].text, captions[0].receivedMs], ['one two three four', 800]);
+  await sent(next, 'the microphone, which goes on', (got) => sequences(got).length > 20);
   const frames = included.concat(next.got).filter(isFrame);
   assert.deepEqual(frames.map(({ sequence, offset }) => [sequence, offset]), frames.map((_, i) => [i, i * 480]), 'every frame once, in order');
-  assert.ok(sequences(next.got).length > 20, 'the microphone went on');
   assert.equal(events(included.concat(next.got), 'session.update').length, 1);
   const told = await shown(page);
   assert.ok(!told.some((text) => /^notice|Reconnecting/.test(text)), `shown: ${told.join('; ')}`);
@@ -115,6 +115,7 @@ test('a session whose hub fails goes back to its checkpoint: what is void disapp
   await until(page, 'the second answer', ({ captions }) => captions.at(-1).id === 'b' && captions.at(-1).status === 'done');
   const { captions } = await hooks(page);
   assert.deepEqual(captions.map(({ text, receivedMs }) => [text, receivedMs]), [['the first answer', 200], ['the second answer', 400]]);
+  await sent(next, 'a report of what was played', (got) => events(got, 'output_audio_buffer.played').length > 0);
   const [first] = events(next.got, 'output_audio_buffer.played');
   assert.ok(first.item_id === 'b' && first.audio_end_ms < 300, JSON.stringify(first));
   const frames = sequences(included.concat(next.got));

@@ -6,7 +6,7 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, test as nodeTest } from 'node:test';
-import { TEST_TIMEOUT_MS, axe, openPage, poll } from './browser.mjs';
+import { TEST_TIMEOUT_MS, axe, eventually, openPage, poll, say, says } from './browser.mjs';
 import { composeWav } from './wav.mjs';
 
 const { HUB_URL, QUESTION_WAV, STORY_WAV = QUESTION_WAV } = process.env;
@@ -18,6 +18,8 @@ after(() => rmSync(folder, { recursive: true }));
 const test = (name, body) => nodeTest(name, { timeout: TEST_TIMEOUT_MS }, body);
 const open = (t, context = {}, options = {}) => openPage(t, { url: HUB_URL, path: '/inspector', shows: '#address', context, ...options });
 const types = (page) => page.locator('.event .event-type').allInnerTexts();
+/** Waits until the types of the events that are listed are such. */
+const listed = (page, check) => eventually(() => types(page), check);
 const come = (page, type) => poll(async () => (await types(page)).includes(type), async () => `no ${type} among ${await types(page)}`);
 async function connect(page) {
   await page.click('#connect');
@@ -42,18 +44,19 @@ test('events are sent by hand, answered, listed, filtered and searched', async (
   await page.check('#audio');
   await come(page, 'response.output_audio.delta');
   const delta = page.locator('.event', { hasText: 'response.output_audio.delta' }).first();
-  assert.match(await delta.locator('.event-size').innerText(), /\d (ms|s)$/, 'its duration, not its text');
+  // Its duration, not its text.
+  await eventually(() => delta.locator('.event-size').innerText(), (size) => assert.match(size, /\d (ms|s)$/));
   await page.uncheck('#audio');
   await page.selectOption('#direction', 'sent');
-  assert.deepEqual((await types(page)).sort(), ['conversation.item.create', 'response.create']);
+  await listed(page, (found) => assert.deepEqual(found.sort(), ['conversation.item.create', 'response.create']));
   await page.selectOption('#direction', 'all');
   await page.fill('#words', 'what time');
-  assert.ok((await types(page)).every((type) => /conversation|response/.test(type)));
+  await listed(page, (found) => assert.ok(found.length > 0 && found.every((type) => /conversation|response/.test(type)), `${found}`));
   await page.fill('#words', '');
   await send(page, { type: 'no.such.event' });
   await come(page, 'error');
   await page.selectOption('#group', 'errors');
-  assert.deepEqual(await types(page), ['error']);
+  await listed(page, (found) => assert.deepEqual(found, ['error']));
   await page.click('#connect');
   await page.selectOption('#group', 'all');
   await come(page, 'closed');
@@ -67,10 +70,10 @@ function recording(name, parts) {
   return path;
 }
 
-/** What is shown of the event of this type that came first. */
-async function shown(page, type) {
+/** Waits for these words in what is shown of the event of this type that came first; gives what they match. */
+async function shown(page, type, words) {
   await page.locator('.event', { has: page.locator('.event-type', { hasText: new RegExp(`^${type}$`) }) }).first().click();
-  return page.locator('#detail').innerText();
+  return words.exec(await says(page, '#detail', words));
 }
 
 test('a spoken question is heard by the server, and its answer is played', async (t) => {
@@ -79,11 +82,11 @@ test('a spoken question is heard by the server, and its answer is played', async
   await connect(page);
   await page.click('#talk');
   await come(page, 'conversation.item.input_audio_transcription.completed');
-  assert.match(await shown(page, 'conversation.item.input_audio_transcription.completed'), /time/i);
+  await shown(page, 'conversation.item.input_audio_transcription.completed', /time/i);
   const state = () => page.innerText('#talk-state');
   await poll(async () => /played: [\d.]+ (s|min) so far/.test(await state()), state);
   await come(page, 'response.done');
-  assert.equal(await page.getAttribute('#talk', 'aria-pressed'), 'true');
+  await eventually(() => page.getAttribute('#talk', 'aria-pressed'), (pressed) => assert.equal(pressed, 'true'));
   assert.deepEqual(await axe(page), []);
   await page.click('#connect');
   await poll(async () => (await page.getAttribute('#talk', 'aria-pressed')) === 'false', () => 'it talks without a connection');
@@ -91,12 +94,14 @@ test('a spoken question is heard by the server, and its answer is played', async
 });
 
 test('speech over the answer stops it, and the server learns what was heard', async (t) => {
-  const microphone = recording('barge-in.wav', [1.5, STORY_WAV, Number(process.env.UNTIL_BARGE_IN_S ?? 3), QUESTION_WAV, 20]);
-  const { page, close } = await open(t, {}, { microphone });
+  const { page, close } = await open(t, {}, { voice: { story: STORY_WAV, question: QUESTION_WAV } });
   await connect(page);
   await page.click('#talk');
+  await say(page, 'story');
+  await says(page, '#talk-state', /played: [\d.]+ (s|min) so far/);
+  await say(page, 'question');
   await come(page, 'conversation.item.truncated');
-  const [, heardMs] = /audio_end_ms: (\d+)/.exec(await shown(page, 'conversation.item.truncate')) ?? [];
+  const [, heardMs] = await shown(page, 'conversation.item.truncate', /audio_end_ms: (\d+)/);
   assert.ok(Number(heardMs) > 0, `heard ${heardMs} ms`);
   await close();
 });
@@ -106,11 +111,11 @@ test('a refused microphone is a plain notice, and events are still sent by hand'
   await connect(page);
   await page.click('#talk');
   await page.locator('.talk-fault').waitFor();
-  assert.match(await page.innerText('.talk-fault'), /microphone is not allowed/);
+  await says(page, '.talk-fault', /microphone is not allowed/);
   assert.deepEqual(await axe(page), []);
   await send(page, item('What time is it?'));
   await come(page, 'conversation.item.added');
-  assert.equal(await page.innerText('#talk'), 'Talk');
+  await says(page, '#talk', 'Talk');
   await close();
 });
 
@@ -134,13 +139,13 @@ test('one event is shown in full, edited, sent again, and copied as code', async
   await come(page, 'session.updated');
   const sent = page.locator('.event.sent', { hasText: 'session.update' });
   await sent.click();
-  assert.match(await page.locator('#detail').innerText(), /sent at[\s\S]*instructions: "Be brief\."/);
+  await says(page, '#detail', /sent at[\s\S]*instructions: "Be brief\."/);
   for (const [language, expect] of [['python', /client\.realtime\.connect[\s\S]*"instructions": "Be brief\."/], ['typescript', /new WebSocket\("ws:\/\//], ['curl', /client_secrets[\s\S]*Be brief/]]) {
     await page.click(`#copy-${language}`);
     await poll(async () => expect.test(await page.evaluate(() => navigator.clipboard.readText())), async () => page.locator('#copied').innerText());
   }
   await page.click('#edit');
-  assert.match(await page.inputValue('#draft'), /Be brief/);
+  await eventually(() => page.inputValue('#draft'), (draft) => assert.match(draft, /Be brief/));
   await page.click('#send-event');
   await poll(async () => (await sent.count()) === 2, async () => `${await sent.count()} were sent`);
   await close();
@@ -154,7 +159,7 @@ test('a call of a tool is listed and answered', async (t) => {
   await send(page, item('What is the weather in Paris?'));
   await send(page, { type: 'response.create', response: { tool_choice: { type: 'function', name: 'get_weather' } } });
   await page.waitForSelector('#calls');
-  assert.match(await page.locator('#calls').innerText(), /get_weather/);
+  await says(page, '#calls', /get_weather/);
   await page.locator('#calls').getByRole('button', { name: 'answer it' }).click();
   await page.click('#send-event');
   await poll(async () => /after \d/.test(await page.locator('#calls').innerText()), async () => page.locator('#calls').innerText());
@@ -166,10 +171,11 @@ test('the keyboard moves through the events', async (t) => {
   await connect(page);
   await page.focus('#events');
   await page.keyboard.press('Home');
-  assert.match(await page.locator('#detail h2').innerText(), /^connecting to/);
+  await says(page, '#detail h2', /^connecting to/);
   await page.keyboard.press('End');
-  assert.equal(await page.locator('#detail h2').innerText(), (await types(page)).at(-1));
-  assert.equal(await page.locator('[role=option][aria-selected=true]').count(), 1);
+  const last = async () => ({ shown: await page.locator('#detail h2').innerText(), last: (await types(page)).at(-1) });
+  await eventually(last, ({ shown, last }) => assert.equal(shown, last));
+  await eventually(() => page.locator('[role=option][aria-selected=true]').count(), (selected) => assert.equal(selected, 1));
   await close();
 });
 
@@ -177,7 +183,7 @@ test('an address that leads nowhere says so, and a key never appears', async (t)
   const { page, close } = await open(t);
   await page.fill('#address', 'ftp://nowhere');
   await page.click('#connect');
-  assert.match(await page.locator('.connect-note').innerText(), /begins with/);
+  await says(page, '.connect-note', /begins with/);
   await page.fill('#address', 'ws://127.0.0.1:9/v1/realtime?key=sk-in-address');
   await page.fill('#api-key', 'sk-never-shown');
   await page.click('#connect');

@@ -7,7 +7,7 @@ import { createServer } from 'node:http';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, test as nodeTest } from 'node:test';
-import { TEST_TIMEOUT_MS, axeInBothThemes, openPage, poll, until } from './browser.mjs';
+import { TEST_TIMEOUT_MS, axeInBothThemes, eventually, openPage, poll, says, until } from './browser.mjs';
 import { OwnHub } from './own_hub.mjs';
 import { composeWav } from './wav.mjs';
 
@@ -80,14 +80,14 @@ test('a language model that is started later is found by the panel, connected, a
   await note.getByRole('button', { name: 'Connect a language model' }).click();
   const stage = page.locator('.engine-stage[data-stage=llm]');
   await stage.getByText('It has no model').waitFor();
-  assert.match(await stage.innerText(), /Offline assistant[\s\S]*nothing else/);
-  assert.match(await page.locator('#recommended').innerText(), /Whisper base[\s\S]*Piper/);
+  await eventually(() => stage.innerText(), (words) => assert.match(words, /Offline assistant[\s\S]*nothing else/));
+  await says(page, '#recommended', /Whisper base[\s\S]*Piper/);
   ollama.has = true;
   await stage.getByRole('button', { name: 'Look again' }).click();
   await stage.getByText('Ollama on this machine').waitFor();
   await stage.getByRole('button', { name: 'Connect llama3.2:latest' }).click();
   await stage.locator('.llm-kept').waitFor();
-  assert.match(await stage.locator('.engine-stage-now').innerText(), /llama3.2:latest/);
+  await eventually(() => stage.locator('.engine-stage-now').innerText(), (words) => assert.match(words, /llama3.2:latest/));
   await stage.locator('summary').click();
   assert.deepEqual(await axeInBothThemes(page), []);
   assert.match(await stage.locator('pre').innerText(), /\[llm\]\nengine = "openai"/);
@@ -105,7 +105,7 @@ for (const isLive of [false, true]) {
     const { page, close } = await openPage(t, { url, microphone: silence });
     const found = page.locator('#found-model');
     await found.waitFor();
-    assert.match(await found.innerText(), /llama3.2:latest[\s\S]*Ollama on this machine/);
+    await says(page, '#found-model', /llama3.2:latest[\s\S]*Ollama on this machine/);
     assert.deepEqual(await axeInBothThemes(page), []);
     if (isLive) {
       await page.click('#talk');
@@ -128,7 +128,7 @@ test('a model that is gone by the click is a plain message, and the offline assi
   ollama.has = false;
   await connect.click();
   await page.locator('#found-model [role=alert]').waitFor();
-  assert.match(await page.innerText('#found-model [role=alert]'), /No server on this machine serves this model/);
+  await says(page, '#found-model [role=alert]', /No server on this machine serves this model/);
   assert.equal(await page.locator('#offline-note').count(), 1);
   await close();
 });

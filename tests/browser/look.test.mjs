@@ -6,7 +6,7 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, test as nodeTest } from 'node:test';
-import { TEST_TIMEOUT_MS, axe, gone, openPage, poll, until } from './browser.mjs';
+import { TEST_TIMEOUT_MS, axe, eventually, gone, openPage, poll, says, until } from './browser.mjs';
 import { composeWav } from './wav.mjs';
 
 const { HUB_URL, QUESTION_WAV } = process.env;
@@ -74,11 +74,17 @@ for (const colorScheme of ['dark', 'light']) {
     });
     await page.click('#talk');
     await until(page, 'a spoken answer', (hub) => hub.captions.some((c) => c.role === 'assistant' && c.status === 'done' && c.latencyMs !== null && c.marks !== null));
-    const [spoken] = await page.locator('.ribbon li a').all();
-    const caption = await page.evaluate(() => JSON.parse(JSON.stringify(window.__antiphon.captions.find((c) => c.role === 'assistant'))));
-    assert.equal(await spoken.innerText(), `${Math.round(caption.latencyMs)}`);
-    assert.match(await spoken.getAttribute('href'), new RegExp(`#${caption.responseId}$`));
-    assert.match(await spoken.getAttribute('title'), /time[\s\S]*waiting for the end of your turn \d+ ms/i);
+    const read = () =>
+      page.evaluate(() => {
+        const row = document.querySelector('.ribbon li a');
+        const caption = JSON.parse(JSON.stringify(window.__antiphon.captions.find((c) => c.role === 'assistant')));
+        return { caption, text: row?.innerText, href: row?.href, title: row?.title };
+      });
+    const { caption } = await eventually(read, ({ caption, text, href, title }) => {
+      assert.equal(text, `${Math.round(caption.latencyMs)}`);
+      assert.match(href, new RegExp(`#${caption.responseId}$`));
+      assert.match(title, /time[\s\S]*waiting for the end of your turn \d+ ms/i);
+    });
     assert.ok((await page.evaluate(() => window.liveRows)) > 0, 'the turn was not shown while it was answered');
     // Its bar is as long as the axis says.
     const share = await page.evaluate(() => {
@@ -92,13 +98,14 @@ for (const colorScheme of ['dark', 'light']) {
     await page.press('#text', 'Enter');
     await until(page, 'a typed one', (hub) => hub.captions.filter((c) => c.role === 'assistant' && c.status === 'done' && c.latencyMs !== null).length === 2);
     await poll(async () => (await page.locator('.ribbon li a').count()) === 2, () => page.locator('.ribbon').innerHTML());
-    assert.match(await page.innerText('.ribbon'), /median of 2 answers/);
+    await says(page, '.ribbon', /median of 2 answers/);
     // A band runs from turn to turn for each stage that both have.
-    const bands = await page.evaluate(() => {
-      const [above, below] = [...document.querySelectorAll('.ribbon-bands g')].map((row) => [...row.querySelectorAll('rect')].map((bar) => bar.getAttribute('class')));
-      return { shared: above.filter((stage) => below.includes(stage)).length, flows: document.querySelectorAll('.ribbon-flow').length };
-    });
-    assert.equal(bands.flows, bands.shared);
+    const bands = () =>
+      page.evaluate(() => {
+        const [above, below] = [...document.querySelectorAll('.ribbon-bands g')].map((row) => [...row.querySelectorAll('rect')].map((bar) => bar.getAttribute('class')));
+        return { shared: above.filter((stage) => below.includes(stage)).length, flows: document.querySelectorAll('.ribbon-flow').length };
+      });
+    await eventually(bands, ({ flows, shared }) => assert.equal(flows, shared));
     assert.deepEqual(await axe(page), []);
     assert.ok((await page.evaluate(() => document.documentElement.scrollWidth)) <= 1920);
     // Timings are one setting; the inspector takes the place.

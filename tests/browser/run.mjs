@@ -9,7 +9,6 @@
 // STORY_WAV     a request whose answer lasts over five seconds, at the same rate; it is interrupted
 //               with the question: antiphon say "Tell me a story." -o story.wav
 //               (default: QUESTION_WAV, which then must have such an answer)
-// UNTIL_BARGE_IN_S  seconds between the two, default 3
 // RETRIES       how often the files in which a test failed run again, default 0
 // PATIENCE_S    longest wait for anything, default 30; more on a very busy machine
 // UPDATE_SCREENSHOTS=1  writes docs/images/page.png, which the README shows

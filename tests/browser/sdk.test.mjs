@@ -9,7 +9,7 @@ import http from 'node:http';
 import { tmpdir } from 'node:os';
 import { basename, join } from 'node:path';
 import { after, before, test as nodeTest } from 'node:test';
-import { TEST_TIMEOUT_MS, openPage, poll } from './browser.mjs';
+import { TEST_TIMEOUT_MS, eventually, openPage, poll } from './browser.mjs';
 import { ROOT } from './own_hub.mjs';
 import { composeWav } from './wav.mjs';
 
@@ -114,14 +114,15 @@ for (const transport of ['websocket', 'webrtc']) {
     await page.click('#talk');
     await until('the words of the user', ({ captions }) => captions.some((c) => c.role === 'user' && c.final && c.text !== ''));
     await until('an answer that was heard', isAnswered);
-    const { events, ...state } = await seen(page);
-    assert.equal(state.transport, transport);
-    assert.equal(state.problem, null);
-    const has = (direction, type) => events.some((event) => event.direction === direction && event.type === type && event.bytes > 10);
-    assert.ok(has('sent', 'session.update') && has('received', 'session.updated') && has('received', 'response.done'));
-    // A call's audio and what was heard of it are the browser's and the hub's.
-    const isSocket = transport === 'websocket';
-    for (const [direction, type] of [['sent', 'audio'], ['received', 'audio'], ['sent', 'output_audio_buffer.played']]) assert.equal(has(direction, type), isSocket, type);
+    await eventually(() => seen(page), ({ events, ...state }) => {
+      assert.equal(state.transport, transport);
+      assert.equal(state.problem, null);
+      const has = (direction, type) => events.some((event) => event.direction === direction && event.type === type && event.bytes > 10);
+      assert.ok(has('sent', 'session.update') && has('received', 'session.updated') && has('received', 'response.done'));
+      // A call's audio and what was heard of it are the browser's and the hub's.
+      const isSocket = transport === 'websocket';
+      for (const [direction, type] of [['sent', 'audio'], ['received', 'audio'], ['sent', 'output_audio_buffer.played']]) assert.equal(has(direction, type), isSocket, type);
+    });
     await close();
   });
 }
@@ -130,9 +131,8 @@ test('a function of the page is called, and the answer uses its result', async (
   const { page, close, until } = await open(t, { refuse: true });
   await page.click('#ask');
   await until('a spoken answer', isAnswered);
-  const { calls, captions, events } = await seen(page);
+  const { calls, events } = await eventually(() => seen(page), ({ captions }) => assert.match(captions.at(-1).text, /sunny/i));
   assert.deepEqual(calls.map((city) => city.toLowerCase()), ['paris']);
-  assert.match(captions.at(-1).text, /sunny/i);
   assert.equal(events.filter(({ direction, type }) => direction === 'sent' && type === 'response.create').length, 2);
   await close();
 });
@@ -149,5 +149,5 @@ test('without that file such a page learns what is wrong, and the session is not
   const { page, until } = await open(t, { refuse: true, path: '/sdk/?policy' });
   await page.click('#ask');
   await until('the problem', ({ problem }) => problem?.kind === 'audio-blocked');
-  assert.equal((await seen(page)).link, 'off');
+  await until('no session', ({ link }) => link === 'off');
 });

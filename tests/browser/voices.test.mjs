@@ -5,7 +5,7 @@
 import assert from 'node:assert/strict';
 import { createServer, request as send } from 'node:http';
 import { after, before, test as nodeTest } from 'node:test';
-import { TEST_TIMEOUT_MS, axeInBothThemes, openPage, openSettings, poll } from './browser.mjs';
+import { TEST_TIMEOUT_MS, axeInBothThemes, eventually, openPage, openSettings, poll } from './browser.mjs';
 import { Cable } from './cable.mjs';
 import { OwnHub } from './own_hub.mjs';
 
@@ -167,7 +167,7 @@ test('what the hub refuses is said in its words, and the draft is kept', async (
   library.listMs = 300;
   await section.getByRole('button', { name: 'Add the voice' }).click();
   await section.getByText(/^Ben can speak now/).waitFor();
-  assert.equal(await section.getByLabel('Name').inputValue(), '');
+  await eventually(() => section.getByLabel('Name').inputValue(), (name) => assert.equal(name, ''));
   if (process.env.VOICES_SCREENSHOT) await page.screenshot({ path: process.env.VOICES_SCREENSHOT });
   await close();
 });

@@ -74,3 +74,27 @@ it('ends when it is cancelled, which is no failure', async () => {
   expect(asked).toEqual(['POST a', 'DELETE a']);
   expect([keeper.isGettingAll, keeper.failures]).toEqual([false, []]);
 });
+
+it('keeps what a change came to, where an older look is answered later', async () => {
+  const active = (connected: boolean) => ({ engine: connected ? 'openai' : 'assistant', model: connected ? 'llama' : null, base_url: null, connected, settings: null });
+  let isConnected = true;
+  let answerFirst = (): void => {};
+  let looks = 0;
+  vi.stubGlobal('fetch', async (_: URL, { method = 'GET' }: RequestInit = {}) => {
+    if (method === 'DELETE') {
+      isConnected = false;
+      return json({ active: active(false) });
+    }
+    looks += 1;
+    const seen = json({ active: active(isConnected), servers: [] });
+    if (looks === 1) await new Promise<void>((resolve) => (answerFirst = resolve));
+    return seen;
+  });
+  const keeper = keeperOf();
+  const look = keeper.lookForLlm();
+  await keeper.disconnectLlm();
+  answerFirst();
+  await look;
+  expect(keeper.llm?.active.connected).toBe(false);
+  expect(looks).toBe(2);
+});

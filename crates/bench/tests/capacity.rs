@@ -62,6 +62,8 @@ fn what_cannot_be_planned_says_why() {
         ends(&["stress", "--calibrate", "--quick", option, "1"], 2, "cannot be used with");
     }
     ends(&["stress", "--quick", "--fit", "1"], 2, "--calibrate");
+    ends(&["plan", "--card", "help"], 2, "A10G       24 GB,   600 GB/s");
+    ends(&["plan", "--card", "H200", "--profile", "processor"], 1, "does not say of which card its times are");
 }
 
 #[test]

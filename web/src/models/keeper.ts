@@ -19,6 +19,8 @@ export function modelKeeperOf(conversation: Conversation): ModelKeeper {
 export class ModelKeeper {
   #models: Models | null = null;
   #llm: LlmServers | null = null;
+  /** Changes of the model that answers, made from here. */
+  #llmChanges = 0;
   #fault: string | null = null;
   /** Of the recommended models that are being got. */
   #batch: AbortSignal | null = null;
@@ -61,20 +63,28 @@ export class ModelKeeper {
 
   /** Asks the hub which language model servers run on its machine. */
   async lookForLlm(): Promise<void> {
-    this.#takeLlm(await this.#ask('api/llm/servers', 'GET'));
+    const before = this.#llmChanges;
+    const answer = await this.#ask('api/llm/servers', 'GET');
+    // It was asked before a change that is known by now: what it says of the model that answers may be older.
+    if (before !== this.#llmChanges) return this.lookForLlm();
+    this.#takeLlm(answer);
   }
 
   /** Lets a model of one of these servers answer, from the next conversation on. */
   async connectLlm(port: number, model: string): Promise<void> {
-    this.#fault = null;
-    this.#takeLlm(await this.#ask('api/llm/servers', 'POST', { port, model }));
-    this.served();
+    await this.#changeLlm('POST', { port, model });
   }
 
   /** Lets the configured language model answer again. */
   async disconnectLlm(): Promise<void> {
+    await this.#changeLlm('DELETE');
+  }
+
+  async #changeLlm(method: 'POST' | 'DELETE', body?: object): Promise<void> {
     this.#fault = null;
-    this.#takeLlm(await this.#ask('api/llm/servers', 'DELETE'));
+    const answer = await this.#ask('api/llm/servers', method, body);
+    this.#llmChanges += 1;
+    this.#takeLlm(answer);
     this.served();
   }
 

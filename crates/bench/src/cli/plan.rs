@@ -1,6 +1,6 @@
 //! `antiphon-bench plan`: machines, latency, cost and configuration files for a number of users.
 
-use crate::plan::{self, BUILT_IN, Demand, PlanError, Prices, Profile};
+use crate::plan::{self, BUILT_IN, Card, Demand, PlanError, Prices, Profile};
 use antiphon::cli::{CliError, blocking, print};
 use clap::Args;
 use std::path::{Path, PathBuf};
@@ -12,11 +12,16 @@ Examples:
   antiphon-bench plan --users 50000 --peak 0.1 --objective-ms 800
   antiphon-bench plan --users 10000 --profile measured.json --prices prices.toml --out config
   antiphon-bench plan --users 50000 --stage tts             one stage alone, such as a cluster of voices only
+  antiphon-bench plan --objective-ms 1500 --card A10G     an estimate for another GPU
   antiphon-bench plan --show-profile > my.json            figures to replace by your own
   antiphon-bench stress --profile-out measured.json       measures a profile
 
 Nothing is measured here: the plan is computed from a profile by a queueing model (M/G/c, waits by Allen and Cunneen), and
 the same input gives the same plan. Figures of the profile that were not measured are listed as assumptions.
+
+--card is an estimate: the times of the stages on GPUs are multiplied by the bandwidth of the memory
+of the profile's card divided by that of the one named, and what an instance takes of a card's memory
+must fit. The plan lists it among its assumptions.
 
 A price table is a TOML file:
   currency = \"EUR\"
@@ -39,9 +44,12 @@ pub struct PlanArgs {
     /// Share of the turns that keep it: above 0, up to 1
     #[arg(long, value_name = "SHARE", default_value_t = 0.95, value_parser = share)]
     share: f64,
-    /// A profile: `gpu`, `processor`, or a file of `antiphon-bench stress --profile-out`
+    /// A profile: `gpu`, `processor`, `s1-mini-a10g`, or a file of `antiphon-bench stress --profile-out`
     #[arg(long, value_name = "NAME|FILE", default_value = BUILT_IN[0])]
     profile: String,
+    /// Estimate the profile for GPUs of this name; `--card help` lists those that are known
+    #[arg(long, value_name = "NAME", value_parser = card)]
+    card: Option<Card>,
     /// Machines and their prices, a TOML file
     #[arg(long, value_name = "FILE")]
     prices: Option<PathBuf>,
@@ -65,6 +73,10 @@ pub struct PlanArgs {
 fn share(text: &str) -> Result<f64, String> {
     let share: f64 = text.parse().map_err(|_| "write a share such as 0.1".to_owned())?;
     if share > 0.0 && share <= 1.0 { Ok(share) } else { Err("write a share above 0.0, up to 1.0".into()) }
+}
+
+fn card(name: &str) -> Result<Card, String> {
+    Card::named(name).map_err(|error| error.to_string())
 }
 
 pub(super) async fn run(args: PlanArgs) -> Result<(), CliError> {
@@ -106,11 +118,17 @@ impl PlanArgs {
     }
 
     fn profile(&self) -> Result<Profile, CliError> {
-        if let Some(profile) = Profile::built_in(&self.profile) {
-            return Ok(profile);
+        let profile = match Profile::built_in(&self.profile) {
+            Some(profile) => profile,
+            None => {
+                let path = Path::new(&self.profile);
+                Profile::parse(&read(path)?).map_err(|error| named(path, &error))?
+            }
+        };
+        match &self.card {
+            Some(card) => plan::on_card(profile, card).map_err(failed),
+            None => Ok(profile),
         }
-        let path = Path::new(&self.profile);
-        Profile::parse(&read(path)?).map_err(|error| named(path, &error))
     }
 }
 

@@ -7,6 +7,7 @@
 //! Everything here is computed: nothing is measured, started or asked over a network, and the same input gives the same
 //! output. What was not measured is listed as an assumption.
 
+mod cards;
 mod configs;
 mod cost;
 mod latency;
@@ -17,6 +18,7 @@ mod size;
 #[cfg(test)]
 mod tests;
 
+pub use cards::{CARDS, Card, on_card};
 pub use configs::{ConfigFile, write};
 pub use cost::{Cost, PricedMachine, Prices};
 pub use latency::{Latency, Loaded, Turns, loaded, unloaded};
@@ -78,6 +80,9 @@ pub enum PlanError {
     /// The price table cannot be used; the text says why.
     #[error("the price table: {0}")]
     Prices(String),
+    /// The card is not known, or the profile cannot be estimated for it; the text says why.
+    #[error("the card: {0}")]
+    Card(String),
     /// The stage cannot be planned alone; the text says why.
     #[error("the stage: {0}")]
     Stage(String),

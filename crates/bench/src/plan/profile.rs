@@ -1,10 +1,11 @@
 //! A profile: what one conversation costs and how long each stage takes, from which the planner computes machines.
 //!
-//! `antiphon-bench stress --profile-out` writes one; two are built in ([`Profile::built_in`]), from this project's measured
-//! figures. Each figure has a source in [`Profile::sources`]; one without is shown as an assumption. This file reads and
-//! checks; it computes nothing.
+//! `antiphon-bench stress --profile-out` writes one; three are built in ([`Profile::built_in`]): two from this project's
+//! measured figures, and one whose voice has another server's rates. Each figure has a source in [`Profile::sources`]; one
+//! without is shown as an assumption. This file reads and checks; it computes nothing.
 
 use super::PlanError;
+use super::cards::Card;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -14,6 +15,9 @@ use std::collections::BTreeMap;
 pub struct Profile {
     /// Its name in the output.
     pub name: String,
+    /// The card, of [`CARDS`](super::CARDS), for which the times of the stages on accelerators are; absent where none was named.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub card: Option<String>,
     /// How people talk.
     pub conversation: Conversation,
     /// What the hub needs.
@@ -192,6 +196,9 @@ pub struct Needs {
     pub memory_gib: f64,
     /// Accelerators; a fraction where instances share one.
     pub accelerators: f64,
+    /// Memory of its accelerators that an instance takes at least, in GB of 10^9 bytes; 0 where it is not known.
+    #[serde(default)]
+    pub card_gb: f64,
 }
 
 /// The cluster's servers.
@@ -220,7 +227,7 @@ pub struct Machine {
 }
 
 /// Names of the profiles that are built in; the first one is the default.
-pub const BUILT_IN: [&str; 2] = ["gpu", "processor"];
+pub const BUILT_IN: [&str; 3] = ["gpu", "processor", "s1-mini-a10g"];
 
 impl Profile {
     /// A profile that is part of this program; `None` if there is none of this name.
@@ -228,9 +235,10 @@ impl Profile {
         let text = match name {
             "gpu" => include_str!("profiles/gpu.json"),
             "processor" => include_str!("profiles/processor.json"),
+            "s1-mini-a10g" => include_str!("profiles/s1-mini-a10g.json"),
             _ => return None,
         };
-        Some(Self::parse(text).expect("a test reads both"))
+        Some(Self::parse(text).expect("a test reads all"))
     }
 
     /// Reads and checks a profile.
@@ -257,7 +265,7 @@ impl Profile {
         let paths = conversation.map(|of| format!("conversation.{of}")).into_iter();
         let paths = paths.chain(hub.map(|of| format!("hub.{of}"))).chain(turn.map(|of| format!("turn.{of}")));
         let paths = paths.chain(["stt", "llm", "tts"].into_iter().flat_map(stage));
-        let paths = paths.chain(["nats.stream_cores", "nats.hop_ms"].map(str::to_owned));
+        let paths = paths.chain(["nats.stream_cores", "nats.hop_ms", "card"].map(str::to_owned));
         let why = |path: String| match self.sources.get(&path) {
             Some(source) if source.measured => None,
             Some(source) => Some((path, source.from.clone())),
@@ -272,6 +280,7 @@ impl Profile {
         match path.split_once('.') {
             Some(("turn", "speculation")) => self.turn.speculation.is_some(),
             Some((stage, "needs")) => needs(stage),
+            None => self.card.is_some(),
             _ => true,
         }
     }
@@ -281,6 +290,9 @@ impl Profile {
     /// # Errors
     /// The first figure that is out of range.
     pub fn check(&self) -> Result<(), PlanError> {
+        if let Some(card) = &self.card {
+            Card::named(card)?;
+        }
         let Conversation { turns_per_minute, speech_s, reply_s, talking_share } = self.conversation;
         positive("conversation.turns_per_minute", turns_per_minute)?;
         positive("conversation.speech_s", speech_s)?;
@@ -354,7 +366,8 @@ impl StageProfile {
             (Some(needs), _) => {
                 positive(&format!("{name}.needs.cores"), needs.cores)?;
                 not_negative(&format!("{name}.needs.memory_gib"), needs.memory_gib)?;
-                not_negative(&format!("{name}.needs.accelerators"), needs.accelerators)
+                not_negative(&format!("{name}.needs.accelerators"), needs.accelerators)?;
+                not_negative(&format!("{name}.needs.card_gb"), needs.card_gb)
             }
             (None, true) => Ok(()),
         }

@@ -88,6 +88,73 @@ fn a_stage_alone_takes_no_more_than_in_a_whole_plan() {
     assert!(!impossible.is_feasible() && impossible.text().contains("INFEASIBLE"));
 }
 
+/// The page whose tables are checked.
+fn page() -> String {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/operating/capacity.md");
+    std::fs::read_to_string(path).expect("the page is there")
+}
+
+/// 12345 as 12,345.
+fn thousands(number: usize) -> String {
+    match number {
+        0..1_000 => number.to_string(),
+        _ => format!("{},{:03}", thousands(number / 1_000), number % 1_000),
+    }
+}
+
+/// GPUs that a server of S1-mini names for these users, and those of the plan by its rates.
+#[test]
+fn another_servers_rates_on_a10g_take_more_gpus_than_its_table_says() {
+    let page = page();
+    for (users, named, expected) in [(1_000, 3, 4), (10_000, 30, 34), (50_000, 150, 167)] {
+        let profile = Profile::built_in("s1-mini-a10g").expect("built in");
+        let voice = profile.tts.clone();
+        let demand = Demand { users, peak: 1.0, objective_ms: 15_000.0, share: 0.95, spare: 0 };
+        let plan = plan_stage(profile, demand, None, "tts").expect("it is sized");
+        assert!(plan.is_feasible());
+        let stage = &plan.sized.stage;
+        assert_eq!(stage.machines, expected, "{users} users");
+        let requests_a_minute = users / 5;
+        let theirs = queueing::solve(&voice, named, requests_a_minute as f64 / 60.0, users as usize);
+        let theirs = theirs.expect("they serve it");
+        assert!(theirs.utilization > MAX_UTILIZATION, "{named} GPUs: {}", theirs.utilization);
+        let row = format!(
+            "| {} | {} | {named} | {:.0} %, {:.0} % | {expected} | {:.0} %, {} ms |",
+            thousands(users as usize),
+            thousands(requests_a_minute as usize),
+            theirs.utilization * 100.0,
+            theirs.queue.probability * 100.0,
+            stage.utilization * 100.0,
+            thousands(plan.sized.latency.expect("served").p95_ms.round() as usize)
+        );
+        assert!(page.contains(&row), "docs/operating/capacity.md lacks: {row}");
+    }
+}
+
+#[test]
+fn the_page_has_the_known_cards_and_what_they_are_estimated_to_serve() {
+    let page = page();
+    let mut missing = Vec::new();
+    for card in CARDS {
+        let profile = on_card(Profile::built_in("gpu").expect("built in"), &card).expect("it fits");
+        let plan = plan(profile, demand(1_000, 1_200.0), None).expect("it is sized");
+        let counts: Vec<_> = plan.sized.stages.iter().map(|stage| stage.machines.to_string()).collect();
+        let estimate = match plan.sized.latency {
+            Some(latency) if plan.is_feasible() => {
+                format!("{} | {} ms", counts.join(", "), thousands(latency.p95_ms.round() as usize))
+            }
+            _ => "not in 1,200 ms | -".to_owned(),
+        };
+        let Card { name, memory_gb, bandwidth_gb_s, fp16_tflops } = card;
+        let bandwidth = thousands(bandwidth_gb_s as usize);
+        let row = format!("| {name} | {memory_gb} GB | {bandwidth} GB/s | {fp16_tflops} TFLOPS | {estimate} |");
+        if !page.contains(&row) {
+            missing.push(row);
+        }
+    }
+    assert!(missing.is_empty(), "docs/operating/capacity.md lacks:\n{}", missing.join("\n"));
+}
+
 #[test]
 fn an_objective_that_cannot_be_kept_names_what_prevents_it() {
     let of = |plan: &CapacityPlan| match &plan.sized.verdict {

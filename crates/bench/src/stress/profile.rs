@@ -207,7 +207,7 @@ fn profile(plan: &StressPlan, known: &Known, one: &Outcome, turns: &[Parts], hol
             sources.entry(path).or_insert_with(|| source.clone());
         }
     }
-    let needs = Needs { machine: "cpu".into(), cores: 1.0, memory_gib: 0.5, accelerators: 0.0 };
+    let needs = Needs { machine: "cpu".into(), cores: 1.0, memory_gib: 0.5, accelerators: 0.0, card_gb: 0.0 };
     let stt_runs: Vec<_> = turns.iter().map(|turn| turn.stt_runs.as_slice()).collect();
     let tts_runs: Vec<_> = turns.iter().map(|turn| turn.tts_runs.as_slice()).collect();
     for (stage, known, runs) in [("stt", known.stt, &stt_runs), ("tts", known.tts, &tts_runs)] {
@@ -226,6 +226,7 @@ fn profile(plan: &StressPlan, known: &Known, one: &Outcome, turns: &[Parts], hol
     };
     Profile {
         name: "measured".into(),
+        card: None,
         conversation: Conversation {
             turns_per_minute: turns_per_minute(one).unwrap_or(base.conversation.turns_per_minute),
             speech_s: Samples(plan.clips[0].samples.len() as u64).duration(RATE).as_secs_f64(),
@@ -341,7 +342,7 @@ mod tests {
 
     #[test]
     fn slots_are_held_for_the_runs_of_a_stage() {
-        let needs = Needs { machine: "cpu".into(), cores: 1.0, memory_gib: 0.5, accelerators: 0.0 };
+        let needs = Needs { machine: "cpu".into(), cores: 1.0, memory_gib: 0.5, accelerators: 0.0, card_gb: 0.0 };
         let slots = KnownStage::Slots { slots: 4 };
         let of = |runs: &[&[f64]]| {
             let stage = slots.profile("an engine".into(), 45.0, runs, needs.clone());
