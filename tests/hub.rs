@@ -113,9 +113,14 @@ impl Hub {
 
     /// The same for a client behind a proxy on this machine: to the hub it is no operator.
     pub async fn connect_by_proxy(&self) -> Socket {
+        self.connect_with("x-forwarded-for", "192.0.2.1").await
+    }
+
+    /// Opens a session by a request with this header, and consumes its session.created.
+    pub async fn connect_with(&self, name: &'static str, value: &str) -> Socket {
         use tokio_tungstenite::tungstenite::client::IntoClientRequest;
         let mut request = format!("ws://{}/v1/realtime", self.address).into_client_request().expect("an address");
-        request.headers_mut().insert("x-forwarded-for", "192.0.2.1".parse().expect("a header"));
+        request.headers_mut().insert(name, value.parse().expect("a header"));
         let (stream, _) = tokio_tungstenite::connect_async(request).await.expect("the upgrade is accepted");
         let mut socket = Socket { stream, frames: Vec::new() };
         assert_eq!(socket.next().await["type"], "session.created");

@@ -8,6 +8,7 @@ use antiphon_engine_api::fakes::llm::FakeLlm;
 use antiphon_engine_api::fakes::stt::FakeStt;
 use antiphon_engine_api::fakes::tts::FakeTts;
 use antiphon_engine_api::fakes::vad::FakeVad;
+use antiphon_engine_api::stt::SpeakerState;
 use antiphon_engines::stt::SttConfig;
 use antiphon_engines::stt::openai::OpenAiStt;
 use antiphon_types::chat::Message;
@@ -234,4 +235,23 @@ async fn a_language_may_have_a_region_and_one_that_the_engine_lacks_is_refused_a
     }
     let (transcript, _) = say(&mut socket).await;
     assert_eq!(transcript["transcript"], "one", "the last language that was taken serves");
+}
+
+#[tokio::test]
+async fn the_language_of_the_clients_browser_is_tried_first() {
+    for (accepted, preferred) in [
+        ("de-AT,de;q=0.9,en;q=0.8", Some("de")),
+        ("en;q=0.5, fr-CA;q=0.7", Some("fr")),
+        ("*", None),
+        ("xx, de;q=2;q", None),
+        ("", None),
+    ] {
+        let stt = FakeStt::hears(["Guten Tag."]);
+        let hub = Hub::start(engines(stt.clone(), FakeLlm::says(["Hallo."]), two_voices()), Config::default()).await;
+        let mut socket = hub.connect_with("accept-language", accepted).await;
+        say(&mut socket).await;
+        let expected = preferred.map(|code: &str| SpeakerState::PreferredLanguage(code.to_owned().into()));
+        assert_eq!(stt.speakers()[0], expected, "{accepted}");
+        hub.stop().await;
+    }
 }

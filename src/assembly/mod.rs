@@ -157,7 +157,7 @@ mod tests {
     fn all_stages_that_fail_are_reported_together() {
         let mut config = Config::default();
         for engine in [&mut config.stt.engine, &mut config.llm.engine, &mut config.tts.engine, &mut config.vad.engine] {
-            *engine = "none".into();
+            *engine = "nothing".into();
         }
         let Err(EnginesError(failures)) = build(&config) else { panic!("refused") };
         let stages: Vec<_> = failures.iter().map(|failure| failure.stage).collect();

@@ -154,6 +154,7 @@ pub const KEYS: &[Key] = &[
     key("tts", "hedge_after_ms", Rule::Whole(0, 60_000, "milliseconds; 0: off")),
     key("tts", "fallback", Rule::Fallback("tts")),
     key("models", "dir", Rule::Name),
+    key("models", "shipped_dir", Rule::Text),
     key("models", "registry", Rule::Text),
     key("models", "mirror", Rule::UrlOrNone),
     key("models", "proxy", Rule::UrlOrNone),

@@ -20,7 +20,7 @@ use super::transport::webrtc::signaling;
 use antiphon_engine_api::tts::VoiceScope;
 use antiphon_protocol::{ServerEvent, SessionUpdate, WireError};
 use antiphon_session::Viewer;
-use antiphon_types::{IdMint, KeyId};
+use antiphon_types::{IdMint, KeyId, language_code};
 use axum::extract::ws::{Message, WebSocket};
 use axum::extract::{FromRequestParts, MatchedPath, Request, State};
 use axum::http::request::Parts;
@@ -52,6 +52,8 @@ pub(super) struct Caller {
     pub(super) settings: Option<Arc<SessionUpdate>>,
     /// What authenticated it.
     pub(super) credential: Credential,
+    /// ISO-639-1 code of the language that its request prefers, if it names one: a browser sends the user's.
+    pub(super) language: Option<&'static str>,
 }
 
 /// What authenticated a caller, and with that what ends its session.
@@ -288,13 +290,29 @@ pub(super) fn caller(app: &App, client: Client, headers: &HeaderMap) -> Result<C
         let granted = granted.ok_or_else(|| wrong(app, client))?;
         let scopes = granted.owner.and_then(|owner| app.access.keys().scopes_of(owner)).unwrap_or(Scopes::ALL);
         scopes.allow(SESSION).map_err(|scope| Refusal::Scope(scope, granted.owner))?;
-        return Ok(granted);
+        return Ok(Caller { language: preferred_language(headers), ..granted });
     }
     if !app.access.keys().are_on() {
-        return Ok(Caller { owner: None, settings: None, credential: Credential::Key });
+        let language = preferred_language(headers);
+        return Ok(Caller { owner: None, settings: None, credential: Credential::Key, language });
     }
     let Identity { owner, .. } = identified(app, client, key.as_deref(), SESSION)?;
-    Ok(Caller { owner, settings: None, credential: Credential::Key })
+    Ok(Caller { owner, settings: None, credential: Credential::Key, language: preferred_language(headers) })
+}
+
+/// The language of the highest quality in `Accept-Language`, the first of several; `None` where it is unknown here.
+fn preferred_language(headers: &HeaderMap) -> Option<&'static str> {
+    let accepted = headers.get(header::ACCEPT_LANGUAGE)?.to_str().ok()?;
+    let mut best: Option<(f32, &str)> = None;
+    for range in accepted.split(',') {
+        let (tag, parameters) = range.split_once(';').unwrap_or((range, ""));
+        let quality = parameters.trim().strip_prefix("q=").map_or(Some(1.0), |quality| quality.parse().ok());
+        let quality = quality.unwrap_or(0.0);
+        if quality > best.map_or(0.0, |(best, _)| best) {
+            best = Some((quality, tag));
+        }
+    }
+    language_code(best?.1)
 }
 
 /// The key in a WebSocket request.

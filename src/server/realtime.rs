@@ -102,6 +102,7 @@ pub(super) async fn upgrade(
         keeping: None,
         limits: None,
         transport: None,
+        language: caller.language,
     };
     let admitted = match admission::admit(&app, client, caller.owner, ROUTE) {
         Ok(admitted) => admitted,

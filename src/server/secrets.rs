@@ -163,7 +163,7 @@ impl Secrets {
                 "the settings of a client secret were accepted but cannot be parsed again"
             );
         });
-        Some(Caller { owner, settings: settings.ok()?.map(Arc::new), credential: Credential::Key })
+        Some(Caller { owner, settings: settings.ok()?.map(Arc::new), credential: Credential::Key, language: None })
     }
 
     /// Removes the client secrets whose API key does not satisfy `such`.

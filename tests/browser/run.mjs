@@ -35,7 +35,7 @@ const [pattern] = process.argv.slice(2);
 const reporters = ['--test-reporter=tap', '--test-reporter-destination=stdout', `--test-reporter=${pathToFileURL(join(here, 'failed_files.mjs'))}`];
 const options = ['--test', '--test-concurrency=1', ...reporters];
 if (pattern) options.push(`--test-name-pattern=${pattern}`);
-const files = ['page.test.mjs', 'look.test.mjs', 'settings.test.mjs', 'conversations.test.mjs', 'sdk.test.mjs', 'element.test.mjs', 'element_answers.test.mjs', 'screenshot.test.mjs', 'quality.test.mjs', 'dashboard.test.mjs', 'inspector.test.mjs', 'drawer.test.mjs', 'models.test.mjs', 'llm_servers.test.mjs', 'voices.test.mjs', 'failures.test.mjs', 'notices.test.mjs', 'handover.test.mjs', 'rtvi.test.mjs', 'webrtc.test.mjs', 'firefox.test.mjs', 'webkit.test.mjs'].map((file) => join(here, file));
+const files = ['page.test.mjs', 'look.test.mjs', 'settings.test.mjs', 'conversations.test.mjs', 'sdk.test.mjs', 'element.test.mjs', 'element_answers.test.mjs', 'real_voice.test.mjs', 'screenshot.test.mjs', 'quality.test.mjs', 'dashboard.test.mjs', 'inspector.test.mjs', 'drawer.test.mjs', 'models.test.mjs', 'llm_servers.test.mjs', 'voices.test.mjs', 'failures.test.mjs', 'notices.test.mjs', 'handover.test.mjs', 'rtvi.test.mjs', 'webrtc.test.mjs', 'firefox.test.mjs', 'webkit.test.mjs'].map((file) => join(here, file));
 process.exit(run(files, Number(process.env.RETRIES ?? 0)));
 
 /** The exit status of the last run: after the first one only the files in which a test failed run. */

@@ -24,8 +24,14 @@ HERE = pathlib.Path(__file__).parent
 ROOT = HERE.parents[1]
 BINARY = os.environ.get("ANTIPHON", str(ROOT / "target/debug/antiphon"))
 PROGRAMS = ["golden", "text_turn", "voice_turn", "manual_turn", "two_turns", "barge_in", "g711", "tool_call", "slow_tool", "errors",
-    "semantic_vad", "transcription", "beta_turn", "speech", "wyoming_home", "webrtc_call", "npm/text_turn", "npm/voice_turn", "npm/manual_turn", "npm/two_turns",
+    "semantic_vad", "transcription", "beta_turn", "speech", "human_turns", "wyoming_home", "webrtc_call", "npm/text_turn", "npm/voice_turn", "npm/manual_turn", "npm/two_turns",
     "npm/barge_in", "npm/semantic_vad", "npm/transcription", "npm/tool_call", "npm/speech", "example_agents"]
+# The settings of the hub for human_turns: models that `make real-models` fetches.
+REAL = {
+    "ANTIPHON_MODELS__DIR": str(ROOT / "models"),
+    "ANTIPHON_STT__MODEL": str(ROOT / "target/models/whisper-base/ggml-base.bin"),
+    "ANTIPHON_TTS__ENGINE": "hibari",
+}
 # How often a program that failed runs again.
 RETRIES = int(os.environ.get("RETRIES", "0"))
 START_DEADLINE_S, PROGRAM_DEADLINE_S, STOP_DEADLINE_S = 60, 120, 20
@@ -34,7 +40,7 @@ START_DEADLINE_S, PROGRAM_DEADLINE_S, STOP_DEADLINE_S = 60, 120, 20
 class Hub:
     """The hub as a child process, its output kept for the case of failure."""
 
-    def __init__(self, jobs, *options):
+    def __init__(self, jobs, *options, **settings):
         command = [BINARY, "serve", "--listen", "127.0.0.1:0", *options]
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
         # The jobs and models of this machine are not a test's. `make real-models` fetches the recognizer.
@@ -44,7 +50,7 @@ class Hub:
         wyoming = {"ANTIPHON_WYOMING__LISTEN": "127.0.0.1:0"}
         # Longer than any answer of the other programs takes.
         filler = {"ANTIPHON_SESSION__FILLER_AFTER_MS": "5000"}
-        env = {**os.environ, "ANTIPHON_SPEECH__JOBS_DIR": jobs, "ANTIPHON_MODELS__DIR": models, **recognizer, **wyoming, **filler}
+        env = {**os.environ, "ANTIPHON_SPEECH__JOBS_DIR": jobs, "ANTIPHON_MODELS__DIR": models, **recognizer, **wyoming, **filler, **settings}
         self.process = subprocess.Popen(command, cwd=ROOT, env=env, text=True, start_new_session=True, **pipes)
         self.lines, self.url, self.wyoming, self.listening = [], None, None, threading.Event()
         threading.Thread(target=self._read, daemon=True).start()
@@ -108,6 +114,10 @@ def main():
                 hubs.append(Hub(os.path.join(folder, "jobs")))
                 env["HUB_URL"] = hubs[-1].address()
                 env["WYOMING_URI"] = hubs[-1].wyoming
+            real = {}
+            if "human_turns" in programs:
+                hubs.append(Hub(os.path.join(folder, "jobs-real"), **REAL))
+                real["HUB_URL"] = hubs[-1].address()
             if any(program.startswith("npm/") for program in programs):
                 hubs.append(Hub(os.path.join(folder, "jobs-tls"), "--tls-self-signed", "--tls-cert-out", certificate))
                 env |= {"HUB_WSS_URL": hubs[-1].address(), "HUB_CERTIFICATE": certificate}
@@ -116,7 +126,7 @@ def main():
             for hub in hubs:
                 hub.stop()
             return 2
-        results = [passes(program, env) for program in programs]
+        results = [passes(program, env | real if program == "human_turns" else env) for program in programs]
         for hub in hubs:
             results.append(hub.stop())
             print(f"{'ok' if results[-1] else 'FAILED':7}shutdown of {hub.url}", flush=True)

@@ -1,5 +1,5 @@
-//! Audio processing: codecs, audio file decoding and encoding, resampling, reordering, pre-roll, pacing, pitch, mel
-//! spectrograms, noise reduction, WAV, and the echo guard.
+//! Audio processing: codecs, audio file decoding and encoding, resampling, reordering, pre-roll, pacing, pitch, changes of
+//! length, mel spectrograms, noise reduction, WAV, and the echo guard.
 //!
 //! `session` uses it in ingress and egress; `engines`, the speech endpoints and the command line use its files,
 //! resampler and spectrograms. Everything is plain state: it never reads a clock (time is an argument), never performs
@@ -16,6 +16,7 @@ mod pacer;
 mod pitch;
 mod resample;
 mod ring;
+mod stretch;
 pub mod wav;
 
 pub use denoise::{Denoiser, NoiseReduction};
@@ -25,3 +26,4 @@ pub use pacer::Pacer;
 pub use pitch::{Pitch, Tone};
 pub use resample::{Resampler, convert};
 pub use ring::PreRoll;
+pub use stretch::Stretcher;

@@ -93,11 +93,26 @@ pub(super) async fn measure(plan: &Plan, progress: Progress<'_>) -> Result<Taken
 /// The recognizer and the voice that serve, by `/readyz`.
 async fn serving(http: &reqwest::Client, url: &str) -> Result<String, BenchError> {
     let state: Value = http.get(format!("{url}/readyz")).send().await.map_err(failed)?.json().await.map_err(failed)?;
-    let of = |stage: &str| {
-        let model = state["models"][stage].as_str();
-        model.or_else(|| state["engines"][stage].as_str()).unwrap_or("unknown").to_owned()
-    };
-    Ok(format!("{} hears, {} speaks", of("stt"), of("tts")))
+    Ok(format!("{} hears, {} speaks", served(&state, "stt"), served(&state, "tts")))
+}
+
+/// The recognizer's model.
+///
+/// # Errors
+/// There is none, or the hub does not answer.
+pub(super) async fn recognizer(url: &str) -> Result<String, BenchError> {
+    let http = reqwest::Client::builder().timeout(PATIENCE).build().map_err(failed)?;
+    let state: Value = http.get(format!("{url}/readyz")).send().await.map_err(failed)?.json().await.map_err(failed)?;
+    match served(&state, "stt") {
+        "none" => Err(BenchError::Engine("no recognizer is installed: antiphon models pull whisper-base".into())),
+        model => Ok(model.to_owned()),
+    }
+}
+
+/// What serves a stage, by the hub's `/readyz`.
+fn served<'a>(state: &'a Value, stage: &str) -> &'a str {
+    let model = state["models"][stage].as_str();
+    model.or_else(|| state["engines"][stage].as_str()).unwrap_or("unknown")
 }
 
 async fn talk(

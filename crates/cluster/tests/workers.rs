@@ -880,7 +880,7 @@ async fn what_begins_while_the_server_is_gone_for_a_moment_is_served() {
 
 /// Settings that name a model of the stage stt and its fallback.
 fn with_models(server: &NatsServer) -> ClusterConfig {
-    ClusterConfig { stt_model: "whisper".into(), stt_fallback_model: "moonshine".into(), ..config(vec![server.url()]) }
+    ClusterConfig { stt_model: "whisper".into(), stt_fallback_model: "vosk".into(), ..config(vec![server.url()]) }
 }
 
 /// A recognizer that takes one utterance, and one more that waits.
@@ -894,7 +894,7 @@ async fn a_fallback_model_serves_what_no_worker_with_the_model_of_the_stage_take
     let models = with_models(&server);
     // This one has no settings; it came first and is not used all the same.
     let _wrong = Worker::start(&server.url(), "wrong", recognizer("moonshine")).await.expect("it serves");
-    let _spare = Worker::with(models.clone(), "spare", recognizer("moonshine")).await.expect("it serves");
+    let _spare = Worker::with(models.clone(), "spare", recognizer("vosk")).await.expect("it serves");
     let hub = Hub::of(&models).await;
     until(&hub, "three workers less one", |hub| hub.cluster.overview().workers.len() == 2).await;
     timeout(PATIENCE, hub.cluster.ready(&[Stage::Stt])).await.expect("the fallback serves");
@@ -942,7 +942,7 @@ async fn the_fallback_model_is_asked_after_three_full_workers() {
     let models = with_models(&server);
     let start = |name: &'static str, model| Worker::with(models.clone(), name, recognizer(model));
     let workers =
-        tokio::join!(start("a", "whisper"), start("b", "whisper"), start("c", "whisper"), start("spare", "moonshine"));
+        tokio::join!(start("a", "whisper"), start("b", "whisper"), start("c", "whisper"), start("spare", "vosk"));
     let hub = Hub::of(&models).await;
     until(&hub, "four workers", |hub| {
         let workers = hub.cluster.overview().workers;
@@ -965,6 +965,6 @@ async fn a_worker_with_another_model_than_its_settings_name_does_not_start() {
     let started = Worker::with(with_models(&server), "w", recognizer("moonshine")).await;
     let said = started.err().expect("it has the wrong model").to_string();
     let expect = "cluster.stt_model: this worker's model of the stage stt is \"moonshine\", but cluster.stt_model names \
-                  \"whisper\", and cluster.stt_fallback_model \"moonshine\"";
+                  \"whisper\", and cluster.stt_fallback_model \"vosk\"";
     assert!(said.starts_with(expect), "{said}");
 }

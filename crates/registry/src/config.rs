@@ -9,6 +9,8 @@ use std::path::{Path, PathBuf};
 pub struct ModelsConfig {
     /// The folder with one subfolder per model.
     pub dir: String,
+    /// The same with models of the installation, which is only read; empty: none.
+    pub shipped_dir: String,
     /// A file with additional registry entries; empty: none.
     pub registry: String,
     /// Replaces scheme and host of every download address; empty: none.
@@ -27,6 +29,7 @@ impl Default for ModelsConfig {
     fn default() -> Self {
         Self {
             dir: "models".into(),
+            shipped_dir: String::new(),
             registry: String::new(),
             mirror: String::new(),
             proxy: String::new(),
@@ -41,5 +44,10 @@ impl ModelsConfig {
     /// The folder of the model with this name.
     pub fn folder(&self, name: &str) -> PathBuf {
         Path::new(&self.dir).join(name)
+    }
+
+    /// Its folder among the models of the installation, if there are any.
+    pub fn shipped_folder(&self, name: &str) -> Option<PathBuf> {
+        (!self.shipped_dir.is_empty()).then(|| Path::new(&self.shipped_dir).join(name))
     }
 }

@@ -111,10 +111,39 @@ pub(super) fn part(path: &Path) -> PathBuf {
     name.into()
 }
 
-/// How much of the variant is on disk. Checks names and sizes only; [`super::Puller::pull`] verifies the contents.
+/// How much of the variant is on disk: in `models.dir`, else in `models.shipped_dir`. Checks names and sizes only;
+/// [`super::Puller::pull`] verifies the contents.
 pub fn on_disk(config: &ModelsConfig, entry: &Entry, variant: &Variant) -> OnDisk {
-    let folder = config.folder(&entry.name);
-    let receipt = Receipt::read(&folder);
+    found(config, entry, variant).1
+}
+
+/// The folder that has the variant, or is to have it.
+pub fn folder_of(config: &ModelsConfig, entry: &Entry, variant: &Variant) -> PathBuf {
+    found(config, entry, variant).0
+}
+
+fn found(config: &ModelsConfig, entry: &Entry, variant: &Variant) -> (PathBuf, OnDisk) {
+    let own = config.folder(&entry.name);
+    let state = state_in(&own, variant);
+    if state == OnDisk::Absent
+        && let Some(shipped) = config.shipped_folder(&entry.name)
+    {
+        let state = state_in(&shipped, variant);
+        if state != OnDisk::Absent {
+            return (shipped, state);
+        }
+    }
+    (own, state)
+}
+
+/// Whether the installation has all of the variant.
+pub(super) fn is_shipped(config: &ModelsConfig, entry: &Entry, variant: &Variant) -> bool {
+    let shipped = config.shipped_folder(&entry.name);
+    shipped.is_some_and(|folder| matches!(state_in(&folder, variant), OnDisk::Whole { .. }))
+}
+
+fn state_in(folder: &Path, variant: &Variant) -> OnDisk {
+    let receipt = Receipt::read(folder);
     let (mut bytes, mut n_whole) = (0, 0);
     for file in &variant.files {
         let path = folder.join(&file.path);
@@ -148,11 +177,11 @@ fn size(path: &Path) -> Option<u64> {
 /// [`RegistryError::Absent`] or [`RegistryError::Damaged`].
 pub fn locate(config: &ModelsConfig, wanted: Wanted<'_>) -> Result<Located, RegistryError> {
     let entry = wanted.entry;
-    let folder = config.folder(&entry.name);
     let asked = |variant: &&Variant| wanted.precision.is_none_or(|precision| variant.precision == precision);
     let mut damage = None;
     for variant in entry.variants.iter().filter(asked) {
-        match on_disk(config, entry, variant) {
+        let (folder, state) = found(config, entry, variant);
+        match state {
             OnDisk::Whole { bytes } => {
                 let files = variant.files.iter().map(|file| (file.role.clone(), folder.join(&file.path))).collect();
                 let (name, family, precision) = (entry.name.clone(), entry.family.clone(), variant.precision.clone());
@@ -169,14 +198,18 @@ pub fn locate(config: &ModelsConfig, wanted: Wanted<'_>) -> Result<Located, Regi
 /// Removes a model, or the files that only one precision of it needs; returns the number of bytes freed. Blocks.
 ///
 /// # Errors
-/// [`RegistryError::Busy`] while the model is being downloaded or removed, [`RegistryError::Absent`] if no file exists.
+/// [`RegistryError::Busy`] while the model is being downloaded or removed, [`RegistryError::Shipped`] if it belongs to the
+/// installation, [`RegistryError::Absent`] if no file exists.
 pub fn remove(config: &ModelsConfig, wanted: Wanted<'_>) -> Result<u64, RegistryError> {
     let entry = wanted.entry;
     let folder = config.folder(&entry.name);
     let name = wanted.precision.map_or(entry.name.clone(), |precision| format!("{}:{precision}", entry.name));
-    let absent = || RegistryError::Absent { name, dir: config.dir.clone().into() };
+    let absent = || RegistryError::Absent { name: name.clone(), dir: config.dir.clone().into() };
     if !folder.is_dir() {
-        return Err(absent());
+        return match config.shipped_folder(&entry.name) {
+            Some(dir) if dir.is_dir() => Err(RegistryError::Shipped { name, dir }),
+            _ => Err(absent()),
+        };
     }
     let _lock = Lock::take(config, &entry.name)?;
     let of = |variant: &Variant| variant.files.iter().map(|file| folder.join(&file.path)).collect::<Vec<_>>();
@@ -259,6 +292,34 @@ mod tests {
         let path = config.folder("m").join(path);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(path, text).unwrap();
+    }
+
+    #[test]
+    fn models_of_the_installation_are_found_behind_the_own_ones_and_never_removed() {
+        let (own, config, catalog) = fixture();
+        let shipped = tempfile::tempdir().unwrap();
+        let shipped_dir = shipped.path().to_str().unwrap().to_owned();
+        let config = ModelsConfig { shipped_dir, ..config };
+        let wanted = catalog.find("m").unwrap();
+        assert_eq!(folder_of(&config, wanted.entry, wanted.variant()), own.path().join("m"));
+        let put = |dir: &Path| {
+            for file in &wanted.variant().files {
+                let path = dir.join("m").join(&file.path);
+                std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+                std::fs::write(path, vec![0; file.bytes.unwrap_or(7) as usize]).unwrap();
+            }
+        };
+        put(shipped.path());
+        assert_eq!(locate(&config, wanted).unwrap().folder, shipped.path().join("m"));
+        let refused = remove(&config, wanted).unwrap_err();
+        assert!(
+            matches!(&refused, RegistryError::Shipped { dir, .. } if *dir == shipped.path().join("m")),
+            "{refused}"
+        );
+        put(own.path());
+        assert_eq!(locate(&config, wanted).unwrap().folder, own.path().join("m"));
+        remove(&config, wanted).unwrap();
+        assert_eq!(locate(&config, wanted).unwrap().folder, shipped.path().join("m"));
     }
 
     #[test]

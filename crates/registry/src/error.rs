@@ -40,6 +40,14 @@ pub enum RegistryError {
         /// The models folder.
         dir: PathBuf,
     },
+    /// The model belongs to the installation and is not removed.
+    #[error("the model {name} belongs to the installation, in {}, and is not removed", .dir.display())]
+    Shipped {
+        /// The model.
+        name: String,
+        /// Its folder.
+        dir: PathBuf,
+    },
     /// A file differs from what was downloaded.
     #[error("{}: {why}; pull the model again with `antiphon models pull`", .path.display())]
     Damaged {

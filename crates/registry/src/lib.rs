@@ -28,7 +28,7 @@ pub use brought::{Brought, BroughtFile};
 pub use catalog::{BUILT_IN, Catalog, Wanted};
 pub use checksum::{Sum, sha256};
 pub use config::ModelsConfig;
-pub use disk::{Located, OnDisk, locate, on_disk, remove};
+pub use disk::{Located, OnDisk, folder_of, locate, on_disk, remove};
 pub use entry::{Entry, FileEntry, Stage, Variant};
 pub use error::RegistryError;
 pub use install::{Placed, install};

@@ -4,7 +4,7 @@
 //! into `.part` files, verified, and renamed together. Dropping the future stops immediately and keeps the partial
 //! files for the next pull. A file lock ensures that only one process downloads a model at a time.
 
-use super::disk::{Kept, Receipt, part};
+use super::disk::{Kept, Receipt, is_shipped, part};
 use super::download::{self, Source};
 use super::{Entry, FileEntry, ModelsConfig, RegistryError, Variant, checksum::Hasher, format};
 use antiphon_types::RetryPolicy;
@@ -102,7 +102,7 @@ impl Puller {
     }
 
     /// Downloads the missing files of the variant and verifies all files, including existing ones. No file is in place
-    /// before all are complete. `progress` always holds the latest state.
+    /// before all are complete. `progress` always holds the latest state. What the installation has is not downloaded.
     pub async fn pull(
         &self,
         entry: &Entry,
@@ -116,12 +116,16 @@ impl Puller {
                 None => RegistryError::Imported(name),
             });
         }
+        let mut told = ProgressReporter::new(variant, progress);
+        if is_shipped(&self.config, entry, variant) {
+            told.phase(Phase::Done);
+            return Ok(());
+        }
         let _lock = Lock::take(&self.config, &entry.name)?;
         let folder = self.config.folder(&entry.name);
         // A pull that brings nothing leaves nothing, however it ends.
         let _emptied = EmptyFolders(&folder);
         let mut receipt = Receipt::read(&folder);
-        let mut told = ProgressReporter::new(variant, progress);
         let mut moves = Vec::new();
         for file in &variant.files {
             told.begin(file);

@@ -227,7 +227,7 @@ impl Actor {
             products,
             timeline,
             client_clock: ClientClock::default(),
-            speaker: None,
+            speaker: opening.language.map(|language| SpeakerState::PreferredLanguage(language.into())),
             last_audio: Timestamp::ZERO,
             life,
             is_there: true,

@@ -56,6 +56,8 @@ pub struct Opening {
     pub limits: Option<Arc<dyn SessionLimits>>,
     /// The transport's name in turn records; `None`: [`WEBSOCKET`].
     pub transport: Option<&'static str>,
+    /// ISO-639-1 code of the language that the client prefers: the recognizer tries it first where it detects the language.
+    pub language: Option<&'static str>,
 }
 
 /// The transport of a session that has no other.

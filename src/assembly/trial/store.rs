@@ -1,5 +1,5 @@
-//! The figures of the models on this machine, in `measured.json` in the folder of each: by precision, with the machine, the engine's
-//! settings and the files that they belong to. Where one of these is another one, the figure does not count.
+//! The figures of the models on this machine, in `measured.json` in the folder of each below `models.dir`: by precision, with the
+//! machine, the engine's settings and the files that they belong to. Where one of these is another one, the figure does not count.
 //!
 //! [`super::super::EngineManager`] holds one [`Trials`]. Where the folder cannot be written the figures last as long as the process.
 
@@ -42,16 +42,18 @@ impl Trials {
     pub fn of(&self, config: &Config, stage: Stage, model: &Located) -> Option<Trial> {
         let key = (model.folder.clone(), model.precision.clone());
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner).get(&key).cloned();
-        let measured = known.or_else(|| read(&model.folder).remove(&model.precision))?;
+        let measured = known.or_else(|| read(&config.models.folder(&model.name)).remove(&model.precision))?;
         (measured.machine == machine(config, stage) && measured.files == states(model)).then_some(measured.trial)
     }
 
     /// Keeps the figure of the model. Blocks for small files; a folder that cannot be written is logged.
     pub(in crate::assembly) fn keep(&self, config: &Config, stage: Stage, model: &Located, trial: Trial) {
         let measured = Measured { machine: machine(config, stage), files: states(model), trial };
-        let mut all = read(&model.folder);
+        // A model of the installation is in a folder that is only read.
+        let folder = config.models.folder(&model.name);
+        let mut all = read(&folder);
         all.insert(model.precision.clone(), measured.clone());
-        if let Err(error) = write(&model.folder, &all) {
+        if let Err(error) = write(&folder, &all) {
             tracing::info!(model = model.name, %error, "the model's figures cannot be kept beside it; it is measured at each start");
         }
         let key = (model.folder.clone(), model.precision.clone());
@@ -66,6 +68,7 @@ fn read(folder: &Path) -> BTreeMap<String, Measured> {
 }
 
 fn write(folder: &Path, all: &BTreeMap<String, Measured>) -> std::io::Result<()> {
+    std::fs::create_dir_all(folder)?;
     // Another process may write at the same time.
     let new = folder.join(format!("{FILE}.{}.new", std::process::id()));
     std::fs::write(&new, serde_json::to_vec_pretty(all)?)?;

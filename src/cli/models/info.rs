@@ -5,7 +5,7 @@ use super::{list, size};
 use crate::config::Config;
 #[cfg(feature = "speechlm")]
 use antiphon_engines::tts::speechlm::{self, CacheSize, Contract};
-use antiphon_registry::{Catalog, Entry, ModelsConfig, OnDisk, Variant, on_disk};
+use antiphon_registry::{Catalog, Entry, ModelsConfig, OnDisk, Variant, folder_of, on_disk};
 use clap::Args;
 use serde_json::json;
 
@@ -34,7 +34,7 @@ pub(super) fn run(args: &InfoArgs) -> Result<(), CliError> {
     let (entry, variant) = (wanted.entry, wanted.variant());
     if args.json {
         let mut report = list::report(&all, entry);
-        report["folder"] = json!(config.folder(&entry.name));
+        report["folder"] = json!(folder_of(&config, entry, variant));
         report["files"] = variant
             .files
             .iter()
@@ -100,7 +100,7 @@ fn told(config: &ModelsConfig, entry: &Entry, shown: &Variant) -> String {
         entry.family,
         entry.rate_hz,
         entry.licence,
-        config.folder(&entry.name).display(),
+        folder_of(config, entry, shown).display(),
     );
     for variant in &entry.variants {
         let state = match on_disk(config, entry, variant) {

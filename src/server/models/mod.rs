@@ -218,6 +218,7 @@ fn failure(error: &RegistryError) -> Response {
             (StatusCode::NOT_FOUND, "model_not_found")
         }
         RegistryError::Busy(_) | RegistryError::InUse(_) => (StatusCode::CONFLICT, "model_in_use"),
+        RegistryError::Shipped { .. } => (StatusCode::CONFLICT, "model_shipped"),
         _ => (StatusCode::INTERNAL_SERVER_ERROR, "model_failed"),
     };
     refused(status, code, with_causes(error))

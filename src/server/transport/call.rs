@@ -126,6 +126,7 @@ impl Call {
             keeping: None,
             transport: Some(transport),
             limits: Some(Arc::new(admitted.who.limits(app))),
+            language: caller.language,
         };
         let handle = app.setup_of_session().open(opening);
         let mut live = LiveSession::new(app, &handle.id, transport, admitted, revoked);

@@ -223,6 +223,10 @@ impl HubArgs {
                 }
             }
         }
+        // What the installed models are is not a setting of a measure.
+        if let Ok(folder) = std::env::var("ANTIPHON_MODELS__DIR") {
+            set("models__dir".into(), &folder);
+        }
         for setting in &self.set {
             let parts = setting.split_once('=').and_then(|(name, value)| Some((name.split_once('.')?, value)));
             let ((section, key), value) =

@@ -9,6 +9,7 @@ use super::relay::Impairment;
 use super::*;
 use crate::Engines;
 use crate::load::Sign;
+use crate::real::recognizer;
 use crate::words::{n_errors as n_word_errors, words};
 use antiphon_client::Event;
 use serde_json::{Value, json};
@@ -40,12 +41,10 @@ pub(super) async fn measure(plan: &TransportsPlan, progress: Progress<'_>) -> Re
     let said = said(plan).await?;
     let n_words: usize = said.iter().map(|said| said.words.len()).sum();
     let source = if plan.clips.is_some() { "clips of the folder" } else { "questions spoken by flite" };
-    let how = format!(
-        "{} {source}, {n_words} words, the installed recognizer; jitter of 0 to 40 ms, which reorders",
-        said.len()
-    );
-    let mut section = Section::new(Part::Loss.section(), how);
     let hub = Hub::start(&plan.hub, Engines::Shipped).await?;
+    let model = recognizer(&hub.url).await?;
+    let how = format!("{} {source}, {n_words} words, {model}; jitter of 0 to 40 ms, which reorders", said.len());
+    let mut section = Section::new(Part::Loss.section(), how);
     let clean = Impairment { loss: 0.0, jitter: Duration::ZERO };
     let none = word_error(&hub, &said, clean, "no impairment", progress).await?;
     section.figures.push(Figure::new("word error without impairment", Unit::Of("%"), none, n_words));

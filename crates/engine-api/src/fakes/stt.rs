@@ -24,12 +24,19 @@ pub struct FakeStt {
     worker: Option<FakeWorker>,
     is_away: bool,
     concurrency: Option<usize>,
+    /// Of each utterance that was opened.
+    speakers: Arc<Mutex<Vec<Option<SpeakerState>>>>,
 }
 
 impl FakeStt {
     /// Makes it say that it serves so many utterances at once.
     pub fn with_concurrency(self, n: usize) -> Self {
         Self { concurrency: Some(n), ..self }
+    }
+
+    /// The speaker adaptation of each utterance that was opened, in order.
+    pub fn speakers(&self) -> Vec<Option<SpeakerState>> {
+        self.speakers.lock().expect("no panic while locked").clone()
     }
 
     /// Enables translation: "in English: " is prepended to the transcript of an utterance opened with `translate`.
@@ -115,7 +122,8 @@ impl Stt for FakeStt {
         if self.is_away {
             return ready(Err(SttError::Away("no worker serves stt".into()))).boxed();
         }
-        let SttOptions { logprobs, translate, hop, language, .. } = options;
+        let SttOptions { logprobs, translate, hop, language, speaker, .. } = options;
+        self.speakers.lock().expect("no panic while locked").push(speaker);
         let detects = language.as_deref() == Some(DETECT_LANGUAGE);
         let utterance = FakeUtterance { engine: self.clone(), n_samples: 0, logprobs, translate, detects, hop };
         ready(Ok(Box::new(utterance) as Box<dyn SttUtterance>)).boxed()

@@ -88,6 +88,8 @@ pub struct TokenLogprob {
 pub enum SpeakerState {
     /// Whisper: the last detected language as an ISO-639-1 code.
     Language(Cow<'static, str>),
+    /// The same code of the language that the client prefers; none was heard yet.
+    PreferredLanguage(Cow<'static, str>),
 }
 
 /// Options for decoding one utterance.

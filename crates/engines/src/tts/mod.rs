@@ -42,6 +42,8 @@ mod speech_server;
 pub mod speechlm;
 #[cfg(any(feature = "openai", feature = "fish"))]
 mod streamed;
+#[cfg(any(feature = "speechlm", feature = "moshi"))]
+mod stretched;
 #[cfg(any(feature = "flite", feature = "neural"))]
 mod trim;
 #[cfg(feature = "speechlm")]

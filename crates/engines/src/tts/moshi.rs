@@ -7,6 +7,7 @@
 
 use super::TtsConfig;
 use super::speech_server::{DecodeError, SpeechServer, check_extra};
+use super::stretched::{self, at_speed};
 use super::words::{self, Call, Dialect, Said, n_letters};
 use crate::secret::conceal;
 use antiphon_engine_api::Upstreams;
@@ -118,6 +119,7 @@ impl Tts for Moshi {
     }
 
     fn speak(&self, request: SpeechRequest) -> BoxStream<'static, Result<Pcm, TtsError>> {
+        let speed = request.speed;
         let TextSpeech { words, speech } = match self.speech(1.0, request.meter.requester()) {
             Ok(speech) => speech,
             Err(error) => return futures_util::stream::iter([Err(error)]).boxed(),
@@ -129,10 +131,15 @@ impl Tts for Moshi {
             Ok(SpokenPart::Pieces(_)) => None,
             Err(error) => Some(Err(error)),
         });
-        audio.boxed()
+        // The server knows one speed.
+        at_speed(audio.boxed(), speed)
     }
 
     fn speak_text(&self, request: TextRequest) -> Option<TextSpeech> {
+        // The places of words would have to be stretched with the sound.
+        if stretched::changes(request.speed) {
+            return None;
+        }
         self.speech(1.0, request.meter.requester()).ok()
     }
 }

@@ -377,7 +377,7 @@ async fn audiosocket_call(app: Arc<App>, stream: TcpStream, client: Client, star
     }
     let arrival = Arrival {
         client,
-        caller: Caller { owner: None, settings: None, credential: Credential::Call },
+        caller: Caller { owner: None, settings: None, credential: Credential::Call, language: None },
         peer: "audiosocket",
         route: AUDIOSOCKET_ROUTE,
         parameters: Parameters::default(),
@@ -430,7 +430,7 @@ async fn authenticate(
         }
     }
     if is_signed || app.telephony.unauthenticated {
-        return Ok(Caller { owner: None, settings: None, credential: Credential::Call });
+        return Ok(Caller { owner: None, settings: None, credential: Credential::Call, language: None });
     }
     app.security.refused(client, route, 401, "no token");
     let message = "A call needs a token: an API key or a short-lived key behind the provider's name in the path, as the query \

@@ -221,13 +221,15 @@ impl SttStream for WhisperStream {
         if self.language.is_none() && !model.sizes.is_multilingual() {
             self.language = Some("en");
         }
-        let known = match &options.speaker {
+        let assumed = match &options.speaker {
             // A model on another machine may know languages that this one does not.
-            Some(SpeakerState::Language(language)) => model.language(language).ok(),
-            _ => None,
+            Some(SpeakerState::Language(language) | SpeakerState::PreferredLanguage(language)) => {
+                model.language(language).ok()
+            }
+            None => None,
         };
-        self.decoder.assumed = known.unwrap_or(FIRST_ASSUMED);
-        self.decoder.is_known = known.is_some();
+        self.decoder.assumed = assumed.unwrap_or(FIRST_ASSUMED);
+        self.decoder.is_known = assumed.is_some() && matches!(options.speaker, Some(SpeakerState::Language(_)));
         self.forget();
         self.options = options.clone();
         Ok(())

@@ -123,6 +123,22 @@ fn the_language_goes_with_the_speaker_and_not_to_the_next() {
 }
 
 #[test]
+fn the_language_that_a_client_prefers_is_tried_first_and_another_one_is_heard() {
+    let folder = unpacked();
+    let mut stream = stream(&config(&folder));
+    let prefers = |code: &'static str| SttOptions {
+        speaker: Some(SpeakerState::PreferredLanguage(code.into())),
+        ..SttOptions::default()
+    };
+    stream.begin(&prefers("de")).expect("it begins");
+    assert_eq!(stream.assumed(), "de");
+    let english = hear(&mut stream, &spoken("slt", "red five"), &prefers("de")).expect("it hears");
+    assert_eq!((english.text.as_str(), english.language.as_deref()), ("red five", Some("en")));
+    stream.begin(&prefers("xx")).expect("it begins");
+    assert_eq!(stream.assumed(), "en", "a language that no model knows");
+}
+
+#[test]
 fn a_temperature_of_0_is_raised_where_it_must_be_and_another_is_kept() {
     let folder = unpacked();
     let mut stream = stream(&config(&folder));

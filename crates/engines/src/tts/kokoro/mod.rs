@@ -17,7 +17,7 @@ mod packs;
 
 use super::TtsConfig;
 use super::alphabet::{self, MAX_TOKENS, PAD, Rules};
-use super::neural::{self, Failure, Family, Item, ModelRun};
+use super::neural::{self, Failure, Family, Item, ModelRun, SPEEDS};
 use super::phonemes::{Border, Phonemizer, pieces};
 use antiphon_engine_api::tts::{Repeats, SpeechRequest, Tts, TtsError, Voice};
 use antiphon_inference::onnx::{Kind, Model, ModelOptions, OnnxConfig, Port, Provider, Runtime, Signature, Tensor};
@@ -25,7 +25,6 @@ use antiphon_types::{Pcm, SampleRate};
 use futures_util::future::BoxFuture;
 use futures_util::stream::BoxStream;
 use packs::{Packs, STYLE};
-use std::cell::Cell;
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -201,8 +200,6 @@ struct Kokoro {
     phonemizers: HashMap<&'static str, Phonemizer>,
     /// Letters that have no token, and how often each was left out.
     missing: HashMap<char, u64>,
-    /// Whether a speed was rounded, which is said once.
-    has_rounded: Cell<bool>,
 }
 
 impl Kokoro {
@@ -215,8 +212,9 @@ impl Kokoro {
         };
         model.check(signature).map_err(neural::not_loaded)?;
         let voices = voices(&packs, voice);
-        let (phonemizers, missing, has_rounded) = (HashMap::new(), HashMap::new(), Cell::new(false));
-        let mut made = Self { model, ids, packs, voices, phonemizers, missing, has_rounded };
+        let phonemizers = HashMap::new();
+        let missing = HashMap::new();
+        let mut made = Self { model, ids, packs, voices, phonemizers, missing };
         // That espeak-ng is missing is to be known now.
         let (_, tag, _) = language(&made.mix("")?[0].0);
         made.phonemizer(tag)?;
@@ -286,14 +284,11 @@ impl Family for Kokoro {
     }
 
     fn speed(&self, asked: f32) -> f32 {
-        if !matches!(self.model.input("speed").map(|slot| &slot.kind), Some(Kind::I32 | Kind::I64)) {
-            return asked;
+        // Some exports take integers only.
+        match self.model.input("speed").map(|slot| &slot.kind) {
+            Some(Kind::I32 | Kind::I64) => 1.0,
+            _ => asked.clamp(*SPEEDS.start(), *SPEEDS.end()),
         }
-        let whole = asked.round().max(1.0);
-        if whole != asked && !self.has_rounded.replace(true) {
-            tracing::warn!(asked, whole, "this export of Kokoro takes integer speeds only: others are rounded");
-        }
-        whole
     }
 
     fn run(&self, items: &[Item<'_>], speed: f32, cancel: &CancellationToken) -> Result<Vec<Vec<f32>>, Failure> {

@@ -3,6 +3,7 @@
 use super::super::TtsConfig;
 use super::super::batched::{BatchTtsEngine, BatchedTts, Batching, Job};
 use super::super::local::{LocalTts, PoolSettings};
+use super::sound::Shape;
 use super::{Failure, Family, Item, ModelRun, Neural, sound, speed};
 use antiphon_engine_api::tts::{SpeechRequest, Tts, TtsError, Voice};
 use antiphon_inference::onnx::{OnnxConfig, Provider};
@@ -85,7 +86,8 @@ impl<F: Family> BatchTtsEngine for Neural<F> {
             }
         }
         let Some((first, ..)) = steps.first() else { return Ok(()) };
-        let speed = self.0.speed(speed(jobs[*first].request().speed));
+        let asked = speed(jobs[*first].request().speed);
+        let speed = self.0.speed(asked);
         let items: Vec<_> =
             steps.iter().map(|(i, step, _)| Item { ids: &step.ids, voice: &jobs[*i].request().voice }).collect();
         let sounds = match self.speak(&items, speed, cancel) {
@@ -96,7 +98,8 @@ impl<F: Family> BatchTtsEngine for Neural<F> {
         let rate = self.0.rate();
         for ((i, step, goes_on), sound) in steps.iter().zip(sounds) {
             let job = &mut jobs[*i];
-            let samples = sound::samples(&sound, rate, step.pause.div_f32(speed));
+            let shape = Shape { rate, tempo: asked / speed, pause: step.pause.div_f32(asked) };
+            let samples = sound::samples(&sound, shape);
             sound::pieces(&samples, rate, PIECE_MS).for_each(|piece| job.sound(piece));
             if *goes_on {
                 let next = job.position() + 1;

@@ -19,6 +19,7 @@ pub(super) use files::model_file;
 pub(super) use rows::{gives_lengths, longest, padded, sounds};
 pub(super) use sound::pause_after;
 
+use self::sound::Shape;
 use super::TtsEngine;
 use antiphon_engine_api::tts::{Repeats, SpeechRequest, TtsError, Voice};
 use antiphon_inference::onnx::{OnnxError, Provider};
@@ -44,9 +45,10 @@ pub(super) trait Family: Send + 'static {
     /// The ids of an utterance of that many phonemes, for warm-up runs.
     fn sample(&self, n_phonemes: usize) -> Vec<i64>;
 
-    /// The speed that the model speaks at where `asked` is requested: some take integers only.
+    /// The speed that the model speaks at where `asked` is requested, in [`SPEEDS`] or 1.0; the rest of the way is made by
+    /// stretching its sound.
     fn speed(&self, asked: f32) -> f32 {
-        asked
+        asked.clamp(*SPEEDS.start(), *SPEEDS.end())
     }
 
     /// Runs the model once and gives the sound of each item, full scale at 1.0. Several items only where it
@@ -72,6 +74,9 @@ pub(super) trait Family: Send + 'static {
         false
     }
 }
+
+/// Speeds at which models keep the length that is asked for within 5 %; beyond them phonemes have a shortest and a longest length.
+pub(super) const SPEEDS: std::ops::RangeInclusive<f32> = 0.7..=1.4;
 
 /// The input of one run.
 #[derive(Clone, Debug, PartialEq)]
@@ -144,7 +149,9 @@ impl<F: Family> TtsEngine for Neural<F> {
         cancel: &CancellationToken,
         sink: &mut dyn FnMut(Pcm) -> ControlFlow<()>,
     ) -> Result<(), TtsError> {
-        let (speed, rate) = (self.0.speed(speed(request.speed)), self.0.rate());
+        let asked = speed(request.speed);
+        let speed = self.0.speed(asked);
+        let rate = self.0.rate();
         for utterance in self.0.read(request)? {
             let item = Item { ids: &utterance.ids, voice: &request.voice };
             let sounds = match self.speak(&[item], speed, cancel) {
@@ -152,7 +159,8 @@ impl<F: Family> TtsEngine for Neural<F> {
                 Err(Failure::Cancelled) => return Ok(()),
                 Err(Failure::Failed(error)) => return Err(error),
             };
-            let samples = sound::samples(&sounds.concat(), rate, utterance.pause.div_f32(speed));
+            let shape = Shape { rate, tempo: asked / speed, pause: utterance.pause.div_f32(asked) };
+            let samples = sound::samples(&sounds.concat(), shape);
             for piece in sound::pieces(&samples, rate, sound::PIECE_MS) {
                 if cancel.is_cancelled() || sink(piece).is_break() {
                     return Ok(());

@@ -1,7 +1,8 @@
-//! A model's sound as pieces: clipped, its edges trimmed, a pause behind it.
+//! A model's sound as pieces: clipped, its edges trimmed, stretched, a pause behind it.
 
 use super::super::phonemes::Mark;
 use super::super::trim::EdgeTrim;
+use antiphon_audio::Stretcher;
 use antiphon_types::{Pcm, SampleRate, Samples};
 use std::time::Duration;
 
@@ -22,13 +23,26 @@ pub(in crate::tts) fn pause_after(mark: Option<Mark>) -> Duration {
     }
 }
 
+/// What becomes of an utterance's sound.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Shape {
+    pub(super) rate: SampleRate,
+    /// How much faster it is to sound than the model spoke it.
+    pub(super) tempo: f32,
+    /// The pause behind it.
+    pub(super) pause: Duration,
+}
+
 /// The samples of an utterance: full scale of the model is 1.0, what is louder is clipped; near-silence at the edges is cut
-/// to 20 ms, and `pause` follows. Nothing where all of it is near-silence.
-pub(super) fn samples(sound: &[f32], rate: SampleRate, pause: Duration) -> Vec<i16> {
+/// to 20 ms, and the pause follows. Nothing where all of it is near-silence.
+pub(super) fn samples(sound: &[f32], Shape { rate, tempo, pause }: Shape) -> Vec<i16> {
     let mut trim = EdgeTrim::new(Samples::from_ms(EDGE_MS, rate).0 as usize);
     let whole: Vec<i16> = sound.iter().map(|sample| (sample.clamp(-1.0, 1.0) * 32_767.0).round() as i16).collect();
-    let mut samples = trim.push(&whole);
-    samples.extend(trim.finish());
+    let mut trimmed = trim.push(&whole);
+    trimmed.extend(trim.finish());
+    let mut stretcher = Stretcher::new(rate, tempo);
+    let mut samples = stretcher.push(&trimmed);
+    samples.extend(stretcher.finish());
     if !samples.is_empty() {
         samples.resize(samples.len() + rate.samples_in(pause).0 as usize, 0);
     }
@@ -47,10 +61,14 @@ mod tests {
 
     const RATE: SampleRate = SampleRate::new(1_000);
 
+    fn shape(tempo: f32, pause_ms: u64) -> Shape {
+        Shape { rate: RATE, tempo, pause: Duration::from_millis(pause_ms) }
+    }
+
     #[test]
     fn edges_are_trimmed_and_the_pause_follows() {
         let loud = vec![0.5; 100];
-        let length = |sound: &[f32], pause_ms| samples(sound, RATE, Duration::from_millis(pause_ms)).len();
+        let length = |sound: &[f32], pause_ms| samples(sound, shape(1.0, pause_ms)).len();
         assert_eq!((length(&loud, 0), length(&loud, 30)), (100, 130));
         let quiet_ends = [vec![0.0; 50], loud, vec![0.001; 50]].concat();
         assert_eq!(length(&quiet_ends, 0), 140);
@@ -58,8 +76,15 @@ mod tests {
     }
 
     #[test]
+    fn sound_is_stretched_and_the_pause_is_not() {
+        let loud: Vec<f32> = (0..400).map(|i| if i % 8 < 4 { 0.5 } else { -0.5 }).collect();
+        assert_eq!(samples(&loud, shape(2.0, 30)).len(), 230);
+        assert_eq!(samples(&loud, shape(0.5, 30)).len(), 830);
+    }
+
+    #[test]
     fn what_no_sample_holds_is_clipped() {
-        assert_eq!(samples(&[2.0, -2.0, f32::NAN, 1.0], RATE, Duration::ZERO), [32_767, -32_767, 0, 32_767]);
+        assert_eq!(samples(&[2.0, -2.0, f32::NAN, 1.0], shape(1.0, 0)), [32_767, -32_767, 0, 32_767]);
     }
 
     #[test]

@@ -38,6 +38,7 @@ pub use memory::{CacheSize, cache_size};
 
 use super::TtsConfig;
 use super::deadline::with_deadline;
+use super::stretched::at_speed;
 use super::voices::{AUTO, StoreSettings, VoiceStore};
 use antiphon_engine_api::tts::{Repeats, SlotReport, SpeechRequest, Tts, TtsError, Voice, VoiceLibrary};
 use antiphon_inference::onnx::{OnnxConfig, Provider, Runtime};
@@ -57,7 +58,7 @@ use lm::LanguageModel;
 use memory::slots_that_fit;
 use speaking::{Ends, Speaking};
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 use text::{Ids, TextReader};
@@ -91,8 +92,6 @@ struct Shared {
     vocoder: BatchScheduler<Job>,
     ends: Ends,
     is_deterministic: bool,
-    /// Whether the log has that a speed was asked for.
-    has_said_speed: AtomicBool,
     deadline: Duration,
     report: SlotReport,
     counted: Arc<Counted>,
@@ -188,7 +187,6 @@ impl SpeechLm {
             vocoder,
             ends: Ends::new(!config.deterministic),
             is_deterministic: config.deterministic,
-            has_said_speed: AtomicBool::new(false),
             deadline: Duration::from_millis(config.timeout_ms),
             report,
             counted,
@@ -362,6 +360,7 @@ impl Tts for SpeechLm {
     fn speak(&self, request: SpeechRequest) -> BoxStream<'static, Result<Pcm, TtsError>> {
         let shared = self.shared.clone();
         let deadline = shared.deadline;
+        let speed = request.speed;
         let stream = async_stream::stream! {
             let (speaking, job) = match Speaking::prepare(shared.clone(), request).await {
                 Ok(prepared) => prepared,
@@ -378,17 +377,19 @@ impl Tts for SpeechLm {
                 yield piece;
             }
         };
-        with_deadline(stream, deadline)
+        // The models keep their own rate.
+        at_speed(with_deadline(stream, deadline), speed)
     }
 
     fn speak_queued(&self, request: SpeechRequest) -> BoxFuture<'static, BoxStream<'static, Result<Pcm, TtsError>>> {
         let shared = self.shared.clone();
         async move {
             let deadline = shared.deadline;
+            let speed = request.speed;
             match Speaking::prepare(shared.clone(), request).await {
                 Ok((speaking, job)) => {
                     shared.slots.enqueue(job).await;
-                    with_deadline(speaking.sound(), deadline)
+                    at_speed(with_deadline(speaking.sound(), deadline), speed)
                 }
                 Err(error) => futures_util::StreamExt::boxed(futures_util::stream::iter([Err(error)])),
             }

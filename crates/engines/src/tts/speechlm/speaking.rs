@@ -13,7 +13,6 @@ use antiphon_engine_api::tts::{Passage, SpeechRequest, TtsError};
 use antiphon_types::{Meter, Pcm, SampleRate};
 use futures_util::stream::Stream;
 use std::collections::VecDeque;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::time::Instant;
 
@@ -34,9 +33,6 @@ pub(super) struct Speaking {
 impl Speaking {
     /// Finds the voice and reads the text. Waits for the voice's conditioning.
     pub(super) async fn prepare(shared: Arc<Shared>, request: SpeechRequest) -> Result<(Self, Request), TtsError> {
-        if (request.speed - 1.0).abs() > 0.01 && !shared.has_said_speed.swap(true, Ordering::Relaxed) {
-            tracing::warn!(speed = request.speed, "speech language models keep their own rate: the speed is ignored");
-        }
         let (conditioning, language) = shared.voice(&request.voice).await?;
         let transcript = conditioning.transcript.as_deref().unwrap_or_default();
         let instructions = request.instructions.as_deref().unwrap_or_default();
