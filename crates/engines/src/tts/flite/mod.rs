@@ -16,6 +16,7 @@ mod text;
 
 use super::TtsEngine;
 use super::trim::EdgeTrim;
+use antiphon_audio::Stretcher;
 use antiphon_engine_api::tts::{Repeats, SpeechRequest, TtsError, Voice};
 use antiphon_types::{Pcm, SampleRate, Samples};
 use ffi::{StreamingInfo, Wave};
@@ -28,6 +29,8 @@ use tokio_util::sync::CancellationToken;
 /// The rate of every voice used.
 pub const RATE: SampleRate = SampleRate::HZ_16000;
 
+/// Above this, flite's phonemes have a shortest length, and its sound is stretched.
+const FASTEST: f32 = 2.0;
 /// Near-silence left at each end of a chunk.
 const EDGE_MS: u64 = 20;
 
@@ -92,18 +95,25 @@ impl TtsEngine for Flite {
             return Ok(());
         }
         let speed = if request.speed.is_finite() { request.speed.clamp(0.25, 4.0) } else { 1.0 };
+        let own = speed.min(FASTEST);
+        let mut stretcher = Stretcher::new(RATE, speed / own);
+        let mut stretched = |pcm: Pcm| {
+            let samples = stretcher.push(&pcm.samples);
+            if samples.is_empty() { ControlFlow::Continue(()) } else { sink(Pcm { samples, ..pcm }) }
+        };
         let pad = Samples::from_ms(EDGE_MS, RATE).0 as usize;
-        let mut tap = Tap { trim: EdgeTrim::new(pad), sink, cancel, stopped: false, wrong: None };
+        let mut tap = Tap { trim: EdgeTrim::new(pad), sink: &mut stretched, cancel, stopped: false, wrong: None };
         let input = CString::new(spoken).expect("text::for_flite leaves no zero byte");
-        let made = self.run(&input, speed, self.voice(&request.voice), &mut tap);
+        let made = self.run(&input, own, self.voice(&request.voice), &mut tap);
         match tap.wrong.take() {
             Some(Wrong::Panic(payload)) => resume_unwind(payload),
             Some(Wrong::Format(message)) => return Err(TtsError::Engine { message, source: None }),
             None if tap.stopped => return Ok(()),
             None => made?,
         }
-        let Tap { trim, sink, .. } = tap;
-        let mut rest = trim.finish();
+        let Tap { trim, .. } = tap;
+        let mut rest = stretcher.push(&trim.finish());
+        rest.extend(stretcher.finish());
         let pause = RATE.samples_in(text::pause_after(&request.text).div_f32(speed));
         rest.resize(rest.len() + pause.0 as usize, 0);
         if !rest.is_empty() {
