@@ -52,7 +52,9 @@ let url = '';
 
 before(async () => {
   const port = await ollama.start();
-  hub = new OwnHub({ ANTIPHON_LLM__LOCAL_PORTS: `${port}`, ANTIPHON_STT__DECODERS: '1', ANTIPHON_MODELS__DIR: '/nonexistent' });
+  // Without models, so that they are recommended.
+  const recognizer = { ANTIPHON_STT__ENGINE: 'auto', ANTIPHON_STT__MODEL: 'whisper-1' };
+  hub = new OwnHub({ ANTIPHON_LLM__LOCAL_PORTS: `${port}`, ...recognizer, ANTIPHON_MODELS__DIR: '/nonexistent' });
   await hub.start();
   url = hub.url;
 });

@@ -121,6 +121,19 @@ test('one click gets the better engine, with a progress bar, and it serves the n
   await close();
 });
 
+test('a hub without a recognizer says so and can be written to', async (t) => {
+  const { page, close } = await openPage(t, { url, refuse: true });
+  const note = page.getByText('This hub hears nobody yet');
+  await note.waitFor();
+  await note.getByRole('button', { name: 'Get one' }).click();
+  await page.locator('.engine-stage[data-stage=stt]').waitFor();
+  await page.keyboard.press('Escape');
+  await page.fill('#text', 'What can you do?');
+  await page.press('#text', 'Enter');
+  await until(page, 'an answer', (seen) => seen.captions.some(({ role, playedMs }) => role === 'assistant' && playedMs > 100));
+  await close();
+});
+
 test('who does not run the hub sees the engines and is offered nothing', async (t) => {
   const { page, close } = await openPage(t, { url, refuse: true });
   await page.route('**/api/models', async (route) => {

@@ -12,7 +12,7 @@ import { ROOT } from './own_hub.mjs';
 const DIST = join(ROOT, 'web/dist');
 const TYPES = { '.html': 'text/html', '.js': 'text/javascript', '.css': 'text/css', '.svg': 'image/svg+xml' };
 const GUID = '258EAFA5-E914-47DA-95CA-C5AB0DC85B11';
-const READY = { ready: true, sessions: 0, max_sessions: 4, engines: { vad: 'earshot', stt: 'whisper', llm: 'assistant', tts: 'flite' } };
+const READY = { ready: true, sessions: 0, max_sessions: 4, engines: { vad: 'earshot', stt: 'openai', llm: 'assistant', tts: 'flite' } };
 /** Longest wait for the page. */
 const PATIENCE_MS = 20_000;
 

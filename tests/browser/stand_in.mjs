@@ -91,7 +91,7 @@ export function madeUpTurn(seed, startedAt) {
     wasted_ms: guesses.filter(({ outcome }) => outcome !== 'confirmed').length * 41.5,
     endpointing: kind === 'typed' ? null : { probability: 0.87, wait_ms: round(lengths.endpointing), spoken_ms: 1480, wording: 'question', energy_fall_db: 11.2, pitch_fall_semitones: 2.1, n_pauses: 1, typical_pause_ms: 320 },
     audio: { generated_ms: 2400, sent_ms: 2400, heard_ms: bargedIn ? 900 : 2400, n_underruns: 0, underrun_ms: 0 },
-    engines: { vad: 'earshot', stt: 'whisper', llm: 'assistant', tts: 'flite' },
+    engines: { vad: 'earshot', stt: 'openai', llm: 'assistant', tts: 'flite' },
     usage: { input_tokens: 84, output_tokens: 17 },
   };
 }
@@ -103,7 +103,7 @@ export function madeUpState(at, { gpu = null, depth = 0, turns = 0, cluster = nu
     sessions: 4 + Math.round(3 * wave),
     connections: 5 + Math.round(3 * wave),
     queues: { stt_waiting: depth, tts_waiting: Math.max(0, Math.round(2 * wave)) },
-    engines: { vad: 'earshot', stt: 'whisper', llm: 'assistant', tts: 'flite' },
+    engines: { vad: 'earshot', stt: 'openai', llm: 'assistant', tts: 'flite' },
     process: { cpu_percent: 24 + 9 * wave, memory_bytes: 142_000_000 + 4_000_000 * wave },
     gpu,
     counters: { turns, responses: turns, errors: 3, barge_ins: 12, guesses: 96, guesses_confirmed: 71, guess_wasted_seconds: 1.04 },

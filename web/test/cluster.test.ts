@@ -71,11 +71,11 @@ describe('what is said of it', () => {
 
   it('is a model of a stage that no worker serves while another may', () => {
     const model = (extra: Record<string, unknown>) => {
-      const stage = { stage: 'stt', model: 'whisper-base', setting: 'cluster.stt_model', fallback: 'sphinx', is_served: false, is_fallback_served: true, fallback_requests: 3, ...extra };
+      const stage = { stage: 'stt', model: 'whisper-base', setting: 'cluster.stt_model', fallback: 'whisper-tiny', is_served: false, is_fallback_served: true, fallback_requests: 3, ...extra };
       return read({ stage_models: [stage] }).stageModels.map(modelWarning);
     };
-    expect(model({})).toEqual(['No worker serves whisper-base, the model of stt; the fallback sphinx takes its requests.']);
-    expect(model({ is_fallback_served: false })).toEqual(['No worker serves whisper-base, the model of stt, nor the fallback sphinx.']);
+    expect(model({})).toEqual(['No worker serves whisper-base, the model of stt; the fallback whisper-tiny takes its requests.']);
+    expect(model({ is_fallback_served: false })).toEqual(['No worker serves whisper-base, the model of stt, nor the fallback whisper-tiny.']);
     expect(model({ is_served: true })).toEqual([null]);
     expect(model({ fallback: null })).toEqual([null]);
     expect(worker({ stages: [STAGE, { ...STAGE, is_fallback: true }] }).stages.map(({ isFallback }) => isFallback)).toEqual([false, true]);
