@@ -15,19 +15,20 @@ const WINDOW: usize = 256;
 /// Sample at which the reply starts.
 const REPLY_AT: usize = 8_000;
 const VOICED: f32 = 0.5;
-const CLIPS: [&str; 8] = [
+const CLIPS: [&str; 5] = [
     "bambatse_02_haggard_0323.flac",
     "hartmann_15_fawcett_0148.flac",
     "jaufry_06_lafon_0466.flac",
     "nada_lily_04_haggard_0190.flac",
-    "nada_lily_21_haggard_0316.flac",
     "roots_04_morris_0400.flac",
-    "roots_27_morris_0352.flac",
-    "swag_04_tompkins_0094.flac",
 ];
+/// More, of which nothing was written down.
+const MORE: [&str; 3] = ["nada_lily_21_haggard_0316.flac", "roots_27_morris_0352.flac", "swag_04_tompkins_0094.flac"];
 
 fn clips() -> Vec<Vec<i16>> {
-    CLIPS.iter().map(|name| crate::clips::samples(name)).collect()
+    let mut clips: Vec<_> = CLIPS.iter().map(|name| crate::clips::samples(name)).collect();
+    clips.extend(MORE.iter().map(|name| crate::clips::echo_samples(name)));
+    clips
 }
 
 fn noise(seed: u32) -> impl FnMut() -> f32 {
