@@ -88,7 +88,7 @@ bench: dist onnxruntime silero true-size
 	target/dist/antiphon-bench $(ARGS)
 
 # The peer uses the same mock engines. Its bot, client and question are not part of this repository.
-RIG ?= ../shared/rig
+RIG ?=
 PEERS := .venv-peers/.installed
 
 bench-peers: dist

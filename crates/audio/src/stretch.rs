@@ -10,7 +10,7 @@ use wsola::TimeStretch;
 /// Rates closer to 1 than this are no change: the search for similar waveforms costs more than it gives.
 const IMPERCEPTIBLE: f32 = 0.01;
 
-/// A stream of speech whose length changes. State of one stream; blocks for 0.1 ms of processor time per 20 ms of speech.
+/// A stream of speech whose length changes. State of one stream; does not block.
 pub struct Stretcher {
     /// `None`: nothing changes.
     stretch: Option<TimeStretch>,

@@ -11,13 +11,13 @@ use std::path::PathBuf;
 #[command(after_help = "\
 Examples:
   make bench-peers                                         installs pipecat into .venv-peers first
-  antiphon-bench peers --rig ../shared/rig --python .venv-peers/bin/python --turns 20
+  antiphon-bench peers --rig rig --python .venv-peers/bin/python --turns 20
 
 The rig is a folder with pipecat_bot.py, bench_pipecat.py and question16k.wav; it is not part of this repository. Bot
 and hub run on core 1, clients and mock engines on core 0; in both, 200 ms of silence end a turn.")]
 pub struct PeersArgs {
     /// The folder with the peer's scripts
-    #[arg(long, default_value = "../shared/rig")]
+    #[arg(long)]
     rig: PathBuf,
     /// A Python with pipecat-ai 1.14 and the other requirements of the peer
     #[arg(long, default_value = ".venv-peers/bin/python")]

@@ -775,7 +775,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn the_silent_are_lost_after_three_adverts() {
-        let (directory, start) = (Directory::new(StageModels::default()), Instant::now());
+        let directory = Directory::new(StageModels::default());
+        let start = Instant::now();
         tokio::time::advance(Duration::from_secs(1)).await;
         let a = join(&directory, "a", 0, "m");
         tokio::time::advance(SILENT).await;
@@ -805,7 +806,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_missing_subscriber_counts_twice_without_an_advert_only() {
-        let (directory, start) = (Directory::new(StageModels::default()), Instant::now());
+        let directory = Directory::new(StageModels::default());
+        let start = Instant::now();
         tokio::time::advance(Duration::from_secs(1)).await;
         let a = join(&directory, "a", 0, "m");
         a.missing();
