@@ -98,7 +98,7 @@ bench-peers: dist
 
 $(PEERS):
 	python3 -m venv .venv-peers
-	.venv-peers/bin/python -m pip install --quiet 'pipecat-ai[silero,openai,websocket]==1.14.0' uvicorn aiohttp psutil
+	.venv-peers/bin/python -m pip install --quiet 'pipecat-ai[silero,openai,websocket,whisper,piper]==1.14.0' uvicorn aiohttp psutil
 	touch $@
 
 # The web page. `npm ci` runs if the lock file changed, the build if a source file did.

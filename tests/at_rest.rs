@@ -183,7 +183,8 @@ async fn a_sealed_recording_is_no_text_and_replays_with_its_key_only() {
     let (log, sound) = recorded(folder.path(), &key).await;
     let recordings = log.parent().expect("a folder");
     assert!(!holds(recordings, b"treasure") && !holds(recordings, b"antiphon_replay_log"));
-    let (log, sound) = (log.to_str().expect("text"), sound.to_str().expect("text"));
+    let log = log.to_str().expect("text");
+    let sound = sound.to_str().expect("text");
 
     let (code, said) = run(&["replay", "--quiet", log]).await;
     assert!(code == Some(2) && said.contains("is sealed: name the file of its key with --storage-key"), "{said}");
@@ -257,7 +258,8 @@ async fn a_sealed_recording_is_no_text_and_replays_with_its_key_only() {
 #[tokio::test]
 async fn what_the_microphone_heard_of_a_turn_is_served_to_an_admin_and_audited() {
     let (folder, key) = folder_with_key();
-    let (recordings, audit) = (folder.path().join("recordings"), folder.path().join("audit.jsonl"));
+    let recordings = folder.path().join("recordings");
+    let audit = folder.path().join("audit.jsonl");
     for key in [key.as_str(), ""] {
         let env = [
             ("ANTIPHON_SESSION__RECORD", recordings.to_str().expect("text")),
@@ -297,7 +299,8 @@ async fn what_the_microphone_heard_of_a_turn_is_served_to_an_admin_and_audited()
         });
         let turn = turn.await.expect("in time");
         // The resampler's delay is in neither.
-        let (from, to) = (turn["recording"]["from_ms"].as_u64(), turn["recording"]["to_ms"].as_u64());
+        let from = turn["recording"]["from_ms"].as_u64();
+        let to = turn["recording"]["to_ms"].as_u64();
         assert!(matches!((from, to), (Some(490..=500), Some(1_490..=1_500))), "{from:?} {to:?}");
         // The session has ended: all of it is on the disk.
         drop(socket);
@@ -331,8 +334,10 @@ fn long() -> String {
 #[tokio::test]
 async fn a_sealed_job_outlives_its_hub_and_is_not_on_the_disk() {
     let (folder, key) = folder_with_key();
-    let (sealed, plain) = (folder.path().join("sealed"), folder.path().join("plain"));
-    let (at, at_plain) = (sealed.to_str().expect("text"), plain.to_str().expect("text"));
+    let sealed = folder.path().join("sealed");
+    let plain = folder.path().join("plain");
+    let at = sealed.to_str().expect("text");
+    let at_plain = plain.to_str().expect("text");
     let env = [("ANTIPHON_SERVER__STORAGE_KEY", key.as_str()), ("ANTIPHON_SPEECH__JOBS_DIR", at)];
     let text = long();
     let mut hub = Process::start(folder.path(), &env).await;
@@ -452,7 +457,8 @@ async fn upstream(keys: Arc<Mutex<Vec<String>>>) -> String {
 async fn an_upstream_key_in_a_file_is_exchanged_by_sighup() {
     let folder = tempfile::tempdir().expect("a folder");
     let at = |name: &str| folder.path().join(name).to_str().expect("text").to_owned();
-    let (key, clients) = (at("upstream"), at("clients"));
+    let key = at("upstream");
+    let clients = at("clients");
     std::fs::write(&key, "sk-one\n").expect("written");
     std::fs::write(&clients, "sk-client-0123456789\n").expect("written");
     let keys = Arc::new(Mutex::new(Vec::new()));

@@ -324,7 +324,8 @@ async fn a_trickle_does_not_renew_the_deadline_of_a_message() {
 #[tokio::test]
 async fn a_session_that_only_answers_pings_is_not_given_up() {
     let mut config = Config::default();
-    (config.server.ping_seconds, config.server.message_seconds) = (1, 2);
+    config.server.ping_seconds = 1;
+    config.server.message_seconds = 2;
     let hub = Hub::start(engines(FakeStt::default(), FakeLlm::says(["Here."]), FakeTts::default()), config).await;
     let mut socket = hub.connect("").await;
     // The client library answers pings only while it is read.

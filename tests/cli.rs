@@ -254,7 +254,8 @@ fn three_colours(folder: &std::path::Path) -> std::path::PathBuf {
 
 #[test]
 fn whisper_writes_down_what_is_said() {
-    let (model, said) = (whisper_model(), tempfile::tempdir().expect("a folder"));
+    let model = whisper_model();
+    let said = tempfile::tempdir().expect("a folder");
     let file = three_colours(said.path());
     let env = [
         ("ANTIPHON_STT__ENGINE", "whisper"),
@@ -270,7 +271,8 @@ fn whisper_writes_down_what_is_said() {
 #[test]
 #[cfg(target_os = "linux")]
 fn a_cancelled_decoding_of_whisper_stops_in_the_test_program_too() {
-    let (model, said) = (whisper_model(), tempfile::tempdir().expect("a folder"));
+    let model = whisper_model();
+    let said = tempfile::tempdir().expect("a folder");
     let file = std::fs::read(three_colours(said.path())).expect("it was written");
     let minute = std::time::Duration::from_secs(60);
     let pcm = antiphon_audio::wav::read(&file, antiphon_engine_api::stt::RATE, minute).expect("a sound file").samples;

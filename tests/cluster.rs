@@ -182,8 +182,10 @@ fn whisper_model() -> TempDir {
 
 #[tokio::test]
 async fn a_conversation_runs_on_a_worker_and_its_turn_says_so() {
-    let (nats, model) = (NatsServer::start().await.expect("nats-server"), whisper_model());
-    let (url, file) = (nats.url(), model.path().join("words.bin"));
+    let nats = NatsServer::start().await.expect("nats-server");
+    let model = whisper_model();
+    let url = nats.url();
+    let file = model.path().join("words.bin");
     let servers = ("ANTIPHON_CLUSTER__SERVERS", url.as_str());
     let whisper = [
         servers,
@@ -196,7 +198,8 @@ async fn a_conversation_runs_on_a_worker_and_its_turn_says_so() {
     let (mut worker, mut hub) = tokio::join!(Process::worker("north", "stt,tts", &whisper), Process::hub(&env));
     let expect = format!("Antiphon worker north serves stt (whisper: words.bin), tts (flite) through NATS at {url}");
     assert_eq!(worker.first, expect);
-    let (address, probes) = (hub.address(), worker.probes());
+    let address = hub.address();
+    let probes = worker.probes();
     // The hub loads no engine for these stages.
     assert!(
         !hub.log().contains("stage=\"stt\" engine") && !hub.log().contains("stage=\"tts\" engine"),
@@ -282,7 +285,8 @@ async fn a_text_is_spoken_to_its_end_while_its_worker_is_replaced() {
     let cluster = [("ANTIPHON_CLUSTER__SERVERS", url.as_str()), ("ANTIPHON_CLUSTER__STAGES", "tts")];
     let env = [&cluster[..], &NO_RECOGNIZER].concat();
     let (mut old, hub) = tokio::join!(Process::worker("old", "tts", &env), Process::hub(&env));
-    let (address, text) = (hub.address(), "This is one of the sentences of a long text. ".repeat(12));
+    let address = hub.address();
+    let text = "This is one of the sentences of a long text. ".repeat(12);
     let whole = spoken(&address, &text).await.len();
     let attempts = |state: &Value| state["cluster"]["attempts"].as_u64().unwrap_or(0);
     let n_chunks = attempts(&json_of(&address, "/api/state").await.1);
@@ -373,7 +377,8 @@ async fn all_refused(refusals: Vec<Refusal<'_>>) {
 async fn what_keeps_a_process_out_of_the_cluster_is_one_line_that_says_what_to_do() {
     let servers = "ANTIPHON_CLUSTER__SERVERS";
     let to = |address| vec![(servers, address)];
-    let (worker, hub) = ("worker --stage tts", "serve --listen 127.0.0.1:0");
+    let worker = "worker --stage tts";
+    let hub = "serve --listen 127.0.0.1:0";
     let missing = ("ANTIPHON_CLUSTER__CREDENTIALS", "nowhere.seed");
     all_refused(vec![
         (worker, vec![], 2, "ANTIPHON_CLUSTER__SERVERS=nats://127.0.0.1:4222"),
@@ -413,17 +418,22 @@ async fn what_keeps_a_hub_from_sharing_is_a_wrong_setting_and_no_lost_connection
         std::fs::write(folder.path().join(name), text).expect("written");
         folder.path().join(name).to_str().expect("text").to_owned()
     };
-    let (key, other) =
-        (file("key", &SealingKey::generate().encoded()), file("other", &SealingKey::generate().encoded()));
+    let key = file("key", &SealingKey::generate().encoded());
+    let other = file("other", &SealingKey::generate().encoded());
     let permissions = permissions.replace(", \"$KV.antiphon-keys.>\"", "");
     let (free, off, old) = tokio::join!(
         NatsServer::start(),
         NatsServer::start_with("accounts { A { users: [{user: a, password: a}] } }\nno_auth_user: a"),
         NatsServer::start_with(&permissions),
     );
-    let (free, off, old) = (free.expect("nats-server"), off.expect("nats-server"), old.expect("nats-server"));
-    let (free, off, old) = (free.url(), off.url(), old.url());
-    let (servers, sealing_key) = ("ANTIPHON_CLUSTER__SERVERS", "ANTIPHON_CLUSTER__SEALING_KEY");
+    let free = free.expect("nats-server");
+    let off = off.expect("nats-server");
+    let old = old.expect("nats-server");
+    let free = free.url();
+    let off = off.url();
+    let old = old.url();
+    let servers = "ANTIPHON_CLUSTER__SERVERS";
+    let sealing_key = "ANTIPHON_CLUSTER__SEALING_KEY";
     let jetstream = [("ANTIPHON_CLUSTER__JETSTREAM", "true"), ("ANTIPHON_CLUSTER__FALLBACK", "true")];
     let at = |url| [&jetstream[..], &[(servers, url), (sealing_key, key.as_str())], &NO_RECOGNIZER[..]].concat();
 
@@ -446,8 +456,11 @@ async fn what_keeps_a_hub_from_sharing_is_a_wrong_setting_and_no_lost_connection
 async fn a_worker_with_anothers_name_or_another_model_is_refused_and_so_is_a_server_with_small_messages() {
     let nats = NatsServer::start().await.expect("nats-server");
     let small = NatsServer::start_with("max_payload: 65536").await.expect("nats-server");
-    let (url, small, servers) = (nats.url(), small.url(), "ANTIPHON_CLUSTER__SERVERS");
-    let (here, small) = (vec![(servers, url.as_str())], vec![(servers, small.as_str())]);
+    let url = nats.url();
+    let small = small.url();
+    let servers = "ANTIPHON_CLUSTER__SERVERS";
+    let here = vec![(servers, url.as_str())];
+    let small = vec![(servers, small.as_str())];
     let remote =
         |base: &'static str| [vec![here[0]], NO_RECOGNIZER.to_vec(), vec![("ANTIPHON_STT__BASE_URL", base)]].concat();
     let own = remote("http://127.0.0.1:1/v1");

@@ -119,13 +119,15 @@ impl Cluster {
 /// A hub with these jobs.
 async fn member(cluster: ClusterConfig, tts: &Gated, keys: Keys, change: impl FnOnce(&mut Config)) -> Hub {
     let mut config = Config { cluster, ..Config::default() };
-    (config.speech.jobs_dir, config.speech.jobs_max_mib) = ("not used".into(), 64);
+    config.speech.jobs_dir = "not used".into();
+    config.speech.jobs_max_mib = 64;
     change(&mut config);
     let manager = Arc::new(EngineManager::new(&config).expect("the registry is right"));
     manager.join(Membership::join(&config).await.expect("it joins"));
     let mut engines = engines(FakeStt::default(), FakeLlm::default(), FakeTts::default());
     engines.tts = Arc::new(tts.clone());
-    let (metrics, manager) = (Metrics::new(), Some((manager, Vec::new())));
+    let metrics = Metrics::new();
+    let manager = Some((manager, Vec::new()));
     Hub::serve(Parts { config, engines, metrics, keys, tls: None, manager }).await
 }
 
@@ -144,7 +146,8 @@ async fn submit(hub: &Hub, body: &Value, key: Option<&str>) -> Response {
 
 async fn submitted(hub: &Hub, body: &Value, key: Option<&str>) -> String {
     let response = submit(hub, body, key).await;
-    let (status, job) = (response.status().as_u16(), response.json::<Value>().await.expect("JSON"));
+    let status = response.status().as_u16();
+    let job = response.json::<Value>().await.expect("JSON");
     assert_eq!(status, 202, "{job}");
     job["id"].as_str().expect("an id").to_owned()
 }
@@ -182,7 +185,8 @@ async fn sound(hub: &Hub, id: &str) -> bytes::Bytes {
 #[tokio::test]
 async fn a_job_is_asked_for_done_and_fetched_on_different_hubs() {
     let cluster = Cluster::start().await;
-    let (idle, busy) = (Gated::new(0), Gated::new(1));
+    let idle = Gated::new(0);
+    let busy = Gated::new(1);
     // The first hub does no jobs of its own: the only one it may take waits for a permit that never comes.
     let a = cluster.hub(&idle).await;
     let blocker = submitted(&a, &wish("pcm"), None).await;
@@ -195,7 +199,8 @@ async fn a_job_is_asked_for_done_and_fetched_on_different_hubs() {
     busy.gate.add_permits(9);
     let job = until(&a, &id, is("completed")).await;
     assert_eq!(job["audio"]["bytes"], BYTES);
-    let (at_a, at_b) = (sound(&a, &id).await, sound(&b, &id).await);
+    let at_a = sound(&a, &id).await;
+    let at_b = sound(&b, &id).await;
     assert_eq!((at_a.len() as u64, at_a == at_b), (BYTES, true));
     assert_eq!(busy.said().join(" "), TEXT, "each chunk once");
     b.until("voice_requests_total{endpoint=\"job\",outcome=\"ok\"} ", 1.0).await;
@@ -228,7 +233,8 @@ async fn a_job_is_asked_for_done_and_fetched_on_different_hubs() {
 #[tokio::test]
 async fn a_job_goes_on_where_it_was_when_its_hub_stops() {
     let cluster = Cluster::start().await;
-    let (first, second) = (Gated::new(2), Gated::new(9));
+    let first = Gated::new(2);
+    let second = Gated::new(9);
     let a = cluster.hub(&first).await;
     let id = submitted(&a, &wish("wav"), None).await;
     until(&a, &id, |job| job["progress"]["chunks_done"] == 2).await;
@@ -246,7 +252,8 @@ async fn a_job_goes_on_where_it_was_when_its_hub_stops() {
 async fn a_hub_that_lost_its_job_writes_no_more() {
     let cluster = Cluster::start().await;
     let jetstream = cluster.jetstream().await;
-    let (first, second) = (Gated::new(1), Gated::new(1));
+    let first = Gated::new(1);
+    let second = Gated::new(1);
     let a = cluster.hub(&first).await;
     let id = submitted(&a, &wish("pcm"), None).await;
     until(&a, &id, |job| job["progress"]["chunks_done"] == 1).await;
@@ -337,15 +344,18 @@ async fn a_job_is_done_while_three_servers_are_restarted_one_by_one() {
 async fn a_retried_request_makes_one_job() {
     let cluster = Cluster::start().await;
     let tts = Gated::new(0);
-    let (a, b) = (cluster.hub(&tts).await, cluster.hub(&tts).await);
-    let (one, two) = (wish("pcm"), wish("pcm"));
+    let a = cluster.hub(&tts).await;
+    let b = cluster.hub(&tts).await;
+    let one = wish("pcm");
+    let two = wish("pcm");
     let (first, second) = tokio::join!(submitted(&a, &one, Some("k 1")), submitted(&b, &two, Some("k 1")));
     assert_eq!(first, second);
     until(&a, &first, is("running")).await;
     assert_eq!(submitted(&b, &wish("pcm"), Some("k 1")).await, first);
     assert_ne!(submitted(&b, &wish("pcm"), Some("k 2")).await, first);
     let other = submit(&b, &wish("wav"), Some("k 1")).await;
-    let (status, body) = (other.status().as_u16(), other.json::<Value>().await.expect("JSON"));
+    let status = other.status().as_u16();
+    let body = other.json::<Value>().await.expect("JSON");
     assert_eq!((status, &body["error"]["code"]), (409, &json!("idempotency_key_reused")), "{body}");
     for wrong in ["", &"k".repeat(256)] {
         assert_eq!(submit(&a, &wish("pcm"), Some(wrong)).await.status().as_u16(), 400);
@@ -375,7 +385,8 @@ async fn what_a_hub_cannot_read_it_leaves_to_others() {
     let id = submitted(&a, &wish("pcm"), None).await;
     until(&a, &id, is("completed")).await;
     let later = ask(&a, Method::GET, "/job_later").await;
-    let (status, body) = (later.status().as_u16(), later.json::<Value>().await.expect("JSON"));
+    let status = later.status().as_u16();
+    let body = later.json::<Value>().await.expect("JSON");
     assert_eq!(status, 503);
     assert!(body["error"]["message"].as_str().expect("text").contains("newer version"), "{body}");
     assert!(jetstream.jobs().get("job_later").await.expect("read").is_some(), "it is kept");
@@ -387,7 +398,8 @@ async fn what_a_hub_cannot_read_it_leaves_to_others() {
     let key = key.to_str().expect("text").to_owned();
     let b = cluster.hub_with(&tts, Keys::default(), |config| config.cluster.sealing_key = key).await;
     let wrong = ask(&b, Method::GET, &format!("/{id}")).await;
-    let (status, body) = (wrong.status().as_u16(), wrong.json::<Value>().await.expect("JSON"));
+    let status = wrong.status().as_u16();
+    let body = wrong.json::<Value>().await.expect("JSON");
     assert_eq!((status, &body["error"]["code"]), (500, &json!("jobs_unavailable")), "{body}");
     assert_eq!(ask(&b, Method::GET, "/..%2Fa.*").await.status().as_u16(), 404);
     a.stop().await;
@@ -455,7 +467,8 @@ struct Process {
 impl Process {
     async fn hub(cluster: &Cluster, speech: &str) -> Self {
         use tokio::io::AsyncBufReadExt;
-        let (servers, key) = (cluster.nats.url(), cluster.key());
+        let servers = cluster.nats.url();
+        let key = cluster.key();
         let log = cluster.folder.path().join(format!("log-{:016x}", rand::random::<u64>()));
         let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_antiphon"));
         command
@@ -516,7 +529,8 @@ impl Process {
 
 #[tokio::test]
 async fn a_killed_hubs_job_goes_on_where_it_was_on_another_hub() {
-    let (cluster, said) = (Cluster::start().await, Arc::default());
+    let cluster = Cluster::start().await;
+    let said = Arc::default();
     let speech = speech_server(Arc::clone(&said)).await;
     let mut a = Process::hub(&cluster, &speech).await;
     let text: String = (0..60).map(|n| format!("This is sentence number {n} of a text that takes a while. ")).collect();

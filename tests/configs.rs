@@ -150,7 +150,8 @@ fn wrong_values_are_named_with_what_would_be_right() {
 fn a_fallback_is_a_table_of_its_stages_keys() {
     let text = "[llm]\nengine = \"openai\"\n[llm.fallback]\nengine = \"openai\"\nmodel = \"small\"\n";
     let config = load_text(text, &[("ANTIPHON_STT__FALLBACK", "{ engine = \"none\", decoders = 1 }")]).expect("loads");
-    let (stt, llm) = (config.stt.fallback.expect("one"), config.llm.fallback.expect("one"));
+    let stt = config.stt.fallback.expect("one");
+    let llm = config.llm.fallback.expect("one");
     assert_eq!((stt.engine.as_str(), stt.decoders, llm.model.as_str()), ("none", 1, "small"));
     assert_eq!((config.tts.fallback, llm.fallback), (None, None));
     check(

@@ -44,7 +44,9 @@ fn prose(comment: &[&str]) -> String {
 
 /// The page: a heading for each section and key, below it what the comments above them say.
 fn settings() -> String {
-    let (mut page, mut section, mut comment) = (SETTINGS_HEAD.to_owned(), String::new(), Vec::new());
+    let mut page = SETTINGS_HEAD.to_owned();
+    let mut section = String::new();
+    let mut comment = Vec::new();
     for line in DEFAULT_TOML.lines().chain([""]) {
         if let Some(text) = line.strip_prefix("# ") {
             comment.push(text);
@@ -83,7 +85,8 @@ fn values(section: &str, key: &str) -> String {
 
 #[test]
 fn the_settings_page_is_what_default_toml_says() {
-    let (path, expect) = (path("settings.md"), settings());
+    let path = path("settings.md");
+    let expect = settings();
     if std::env::var_os("UPDATE_EXPECT").is_some() {
         fs::write(&path, &expect).expect("written");
     }
@@ -160,7 +163,9 @@ fn lacking(page: &str, command: &Command, name: &str, found: &mut Vec<String>) {
 
 #[test]
 fn the_command_line_page_names_every_command_and_option() {
-    let (page, cli, mut found) = (read("cli.md"), Cli::command(), Vec::new());
+    let page = read("cli.md");
+    let cli = Cli::command();
+    let mut found = Vec::new();
     for option in cli.get_arguments().filter_map(|option| option.get_long()) {
         assert!(page.contains(&format!("`--{option}`")), "--{option}");
     }

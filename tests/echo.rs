@@ -51,15 +51,16 @@ fn echo_of(reply: &[i16], delay_ms: usize, level_db: f32) -> Vec<i16> {
 }
 
 fn through_ulaw(pcm: &[i16]) -> Vec<i16> {
-    let (mut bytes, mut back) = (Vec::new(), Vec::new());
+    let mut bytes = Vec::new();
+    let mut back = Vec::new();
     codec::encode(antiphon_types::Format::Ulaw, &convert(pcm, SampleRate::HZ_16000, SampleRate::HZ_8000), &mut bytes);
     codec::decode(antiphon_types::Format::Ulaw, &bytes, &mut back).unwrap();
     convert(&back, SampleRate::HZ_8000, SampleRate::HZ_16000)
 }
 
 fn through_opus(pcm: &[i16]) -> Vec<i16> {
-    let (mut encoder, mut decoder) =
-        (codec::OpusOut::new(codec::Delivery::Reliable).unwrap(), codec::OpusIn::new().unwrap());
+    let mut encoder = codec::OpusOut::new(codec::Delivery::Reliable).unwrap();
+    let mut decoder = codec::OpusIn::new().unwrap();
     let mut back = Vec::new();
     let mut sink = |packet: &[u8]| decoder.decode(packet, &mut back).unwrap();
     encoder.push(&convert(pcm, SampleRate::HZ_16000, SampleRate::HZ_24000), &mut sink).unwrap();
@@ -81,7 +82,8 @@ fn through_a_room(pcm: &[i16]) -> Vec<i16> {
 
 /// The windows that the VAD classifies as speech after the guard has processed `reply`.
 fn voiced(reply: &[i16], mic: &[i16]) -> Vec<bool> {
-    let (mut guard, mut vad) = (EchoGuard::new(), Earshot.open());
+    let mut guard = EchoGuard::new();
+    let mut vad = Earshot.open();
     if !reply.is_empty() {
         guard.played(Samples(REPLY_AT as u64), reply);
     }
@@ -110,10 +112,12 @@ fn check_silenced(path: impl Fn(&[i16]) -> Vec<i16>, part: f64, run: usize) {
 }
 
 fn check_some_silenced(clips: &[Vec<i16>], path: impl Fn(&[i16]) -> Vec<i16>, part: f64, run: usize) {
-    let (mut n_raw, mut n_left) = (0, 0);
+    let mut n_raw = 0;
+    let mut n_left = 0;
     for (reply, delay_ms) in clips.iter().zip([0, 70, 250, 430, 600].into_iter().cycle()) {
         let mic = path(&echo_of(reply, delay_ms, -12.0));
-        let (raw, left) = (voiced(&[], &mic), voiced(reply, &mic));
+        let raw = voiced(&[], &mic);
+        let left = voiced(reply, &mic);
         assert!(count(&raw) > 20, "the echo alone must look like speech");
         assert!(longest_run(&left) <= run, "{delay_ms} ms: {} voiced windows in a row", longest_run(&left));
         n_raw += count(&raw);
@@ -151,7 +155,9 @@ fn the_reply_played_back_stops_nothing_through_opus_twice_or_a_room() {
 fn a_user_who_talks_over_the_reply_is_heard() {
     let clips = clips();
     for level_db in [f32::NEG_INFINITY, -12.0, -6.0] {
-        let (mut n_alone, mut n_heard, mut n_late) = (0, 0, 0);
+        let mut n_alone = 0;
+        let mut n_heard = 0;
+        let mut n_late = 0;
         for (i, user) in clips.iter().enumerate() {
             let reply = &clips[(i + 3) % clips.len()];
             let mut mic = echo_of(reply, 250, level_db);
@@ -160,7 +166,8 @@ fn a_user_who_talks_over_the_reply_is_heard() {
                 mic[20_000 + i] = mic[20_000 + i].saturating_add(sample);
                 alone[20_000 + i] = sample;
             }
-            let (alone, heard) = (voiced(&[], &alone), voiced(reply, &mic));
+            let alone = voiced(&[], &alone);
+            let heard = voiced(reply, &mic);
             let both: Vec<bool> = alone.iter().zip(&heard).map(|(&a, &b)| a && b).collect();
             let first = |voiced: &[bool]| voiced.iter().position(|&v| v).unwrap_or(voiced.len());
             n_alone += count(&alone);

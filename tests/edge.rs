@@ -45,7 +45,8 @@ async fn get(hub: &Hub, path: &str, key: &str) -> (u16, HeaderMap, Value) {
     let _ = rustls::crypto::ring::default_provider().install_default();
     let request = reqwest::Client::new().get(format!("http://{}{path}", hub.address)).bearer_auth(key);
     let response = request.send().await.expect("an answer");
-    let (status, headers) = (response.status().as_u16(), response.headers().clone());
+    let status = response.status().as_u16();
+    let headers = response.headers().clone();
     (status, headers, response.json().await.unwrap_or_default())
 }
 
@@ -145,7 +146,9 @@ async fn a_burst_of_honest_clients_is_served() {
 async fn half_handshakes_keep_nobody_waiting() {
     let (tls, _) = Tls::self_signed(&[]).expect("a certificate");
     let engines = engines(FakeStt::default(), FakeLlm::default(), FakeTts::default());
-    let (config, metrics, keys) = (Config::default(), Metrics::new(), Keys::default());
+    let config = Config::default();
+    let metrics = Metrics::new();
+    let keys = Keys::default();
     let hub = Hub::serve(Parts { config, engines, metrics, keys, tls: Some(tls), manager: None }).await;
     let mut silent = Vec::new();
     for _ in 0..600 {

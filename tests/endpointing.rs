@@ -58,7 +58,8 @@ impl Ears {
         let thresholds = Thresholds::from_ms(0.5, 100, 500).with_pause(Some(Samples(1_600)));
         let taker = TurnTaker::new(thresholds, Ending::Adaptive(eagerness));
         let mut pipeline = TurnPipeline::new(Earshot.open(), taker);
-        let (mut utterance, mut ends) = (None::<Box<dyn SttUtterance>>, Vec::new());
+        let mut utterance = None::<Box<dyn SttUtterance>>;
+        let mut ends = Vec::new();
         let mut on_the_way: VecDeque<(usize, String, Samples)> = VecDeque::new();
         for (i, window) in audio.chunks_exact(WINDOW).enumerate() {
             let end = Samples(((i + 1) * WINDOW) as u64);
@@ -83,7 +84,8 @@ impl Ears {
                 Some(Edge::Stopped { at }) => {
                     let waited_ms = (end - at).as_ms(SampleRate::HZ_16000);
                     ends.push(End { at_ms: at.as_ms(SampleRate::HZ_16000), waited_ms });
-                    (utterance, on_the_way) = (None, VecDeque::new());
+                    utterance = None;
+                    on_the_way = VecDeque::new();
                 }
                 _ => {}
             }
@@ -118,7 +120,8 @@ async fn paused(tts: &Arc<dyn Tts>, who: &str, first: &str, gap_ms: usize, secon
 
 #[tokio::test]
 async fn a_sentence_with_a_pause_in_it_is_one_turn() {
-    let (tts, ears) = (voice(), Ears::new());
+    let tts = voice();
+    let ears = Ears::new();
     for (who, first, gap_ms, second) in [
         ("slt", "I would like to know", 1_500, "what is twelve times seven?"),
         ("rms", "What is the capital of", 1_200, "France?"),
@@ -131,7 +134,8 @@ async fn a_sentence_with_a_pause_in_it_is_one_turn() {
 
 #[tokio::test]
 async fn complete_questions_and_short_answers_are_answered_soon() {
-    let (tts, ears) = (voice(), Ears::new());
+    let tts = voice();
+    let ears = Ears::new();
     for (who, text) in
         [("slt", "What is twelve times seven?"), ("rms", "How many feet are in a mile?"), ("slt", "Yes.")]
     {

@@ -294,10 +294,12 @@ fn median(mut waits: Vec<Duration>) -> Duration {
 
 #[tokio::test]
 async fn a_conversation_goes_on_when_its_upstreams_are_killed() {
-    let (mut primary, fallback) = (Server::new("primary"), Server::new("fallback"));
+    let mut primary = Server::new("primary");
+    let fallback = Server::new("fallback");
     let hub = hub(config(&primary, Some(&fallback), 300)).await;
     let mut socket = hub.connect("").await;
-    let (mut before, mut behind) = (Vec::new(), Vec::new());
+    let mut before = Vec::new();
+    let mut behind = Vec::new();
     for _ in 0..5 {
         let (wait, events) = say(&mut socket).await;
         assert_eq!(status(&events), "completed", "{events:?}");
@@ -321,7 +323,9 @@ async fn a_conversation_goes_on_when_its_upstreams_are_killed() {
         assert!(turn["reply"].as_str().is_some_and(|reply| reply.contains("fallback model")), "{turn}");
         assert!(turn["transcript"].as_str().is_some_and(|heard| heard.contains("fallback heard")), "{turn}");
     }
-    let (usual, next, later) = (median(before), behind[0], median(behind[1..].to_vec()));
+    let usual = median(before);
+    let next = behind[0];
+    let later = median(behind[1..].to_vec());
     let late = |wait: Duration| wait.as_secs_f64() * 1e3 - usual.as_secs_f64() * 1e3;
     #[allow(clippy::print_stdout, reason = "a figure of the documentation; shown with --no-capture")]
     {
@@ -458,7 +462,8 @@ async fn one_client_whose_requests_fail_keeps_no_other_away() {
             assert_eq!(socket.next().await["type"], "session.created");
             socket
         };
-        let (mut alice, mut bob) = (connect("sk-alice").await, connect("sk-bob").await);
+        let mut alice = connect("sk-alice").await;
+        let mut bob = connect("sk-bob").await;
         // However long each answer takes: once her own breaker is open, a request is not sent.
         let mut barred = 0;
         for _ in 0..60 {

@@ -203,7 +203,8 @@ async fn speaking_for_real(noise_reduction: Value) -> (Hub, Socket, Vec<i16>) {
 /// events received meanwhile.
 async fn listen(socket: &mut Socket, delay: usize, gain: f32, n_frames: usize, person: &[i16]) -> Vec<String> {
     let mut tick = tokio::time::interval(Duration::from_millis(20));
-    let (mut events, mut sequence) = (Vec::new(), 5);
+    let mut events = Vec::new();
+    let mut sequence = 5;
     for n in 0..n_frames {
         tick.tick().await;
         while let Some(Some(Ok(message))) = socket.stream.next().now_or_never() {

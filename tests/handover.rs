@@ -76,7 +76,8 @@ impl Site {
     async fn hub_with_keys(&self, config: Config, engines: &Engines, keys: Keys) -> Member {
         let manager = Arc::new(EngineManager::new(&config).expect("the registry is right"));
         manager.join(Membership::join(&config).await.expect("it joins"));
-        let (metrics, manager_part) = (Metrics::new(), Some((manager.clone(), Vec::new())));
+        let metrics = Metrics::new();
+        let manager_part = Some((manager.clone(), Vec::new()));
         let engines = engines.clone();
         let hub = Hub::serve(Parts { config, engines, metrics, keys, tls: None, manager: manager_part }).await;
         Member { hub, manager }
@@ -304,7 +305,8 @@ fn read_by_model(llm: &FakeLlm) -> Vec<String> {
 async fn a_session_goes_on_at_another_hub_when_its_own_stops() {
     let site = Site::start().await;
     let (engines, llm) = fakes([], ["The first.", "The second.", "The third."]);
-    let (one, two) = (site.hub("one", &engines).await, site.hub("two", &engines).await);
+    let one = site.hub("one", &engines).await;
+    let two = site.hub("two", &engines).await;
     let mut client = Client::open(&one.hub, "").await;
     client.ask("One?").await;
     client.until("response.done").await;
@@ -325,7 +327,8 @@ async fn a_session_goes_on_at_another_hub_when_its_own_stops() {
 async fn a_client_that_comes_to_another_hub_takes_its_session_along() {
     let site = Site::start().await;
     let (engines, llm) = fakes([], ["The first.", "The second.", "The third."]);
-    let (one, two) = (site.hub("one", &engines).await, site.hub("two", &engines).await);
+    let one = site.hub("one", &engines).await;
+    let two = site.hub("two", &engines).await;
     let mut client = Client::open(&one.hub, "").await;
     for (n, hub) in [&two, &one, &two].into_iter().enumerate() {
         client.ask(&format!("{n}?")).await;
@@ -345,7 +348,8 @@ async fn a_client_that_comes_to_another_hub_takes_its_session_along() {
 async fn a_reply_that_plays_goes_on_at_the_next_hub_without_a_frame_missing() {
     let site = Site::start().await;
     let (engines, _) = fakes(["tell me"], ["A reply of some length that is spoken in many frames of sound."]);
-    let (one, two) = (site.hub("one", &engines).await, site.hub("two", &engines).await);
+    let one = site.hub("one", &engines).await;
+    let two = site.hub("two", &engines).await;
     let mut client = Client::open(&one.hub, "&audio=pcm16").await;
     client.speak(&[loud(600), quiet(500)].concat()).await;
     while client.frames().len() < 20 {
@@ -444,7 +448,8 @@ async fn stored(store: &JetStream, key: &str) -> Vec<u8> {
 #[tokio::test]
 async fn a_session_comes_back_from_its_checkpoint_when_its_hub_is_killed() {
     let site = Site::start().await;
-    let (url, key) = (site.server.url(), site.folder.path().join("key"));
+    let url = site.server.url();
+    let key = site.folder.path().join("key");
     let env = |name: &'static str| {
         let own = [
             ("ANTIPHON_CLUSTER__SERVERS", url.as_str()),
@@ -458,7 +463,8 @@ async fn a_session_comes_back_from_its_checkpoint_when_its_hub_is_killed() {
         ];
         [&own[..], &NO_RECOGNIZER[..]].concat()
     };
-    let (env_one, env_two) = (env("one"), env("two"));
+    let env_one = env("one");
+    let env_two = env("two");
     let (mut one, mut two) = tokio::join!(Process::hub(&env_one), Process::hub(&env_two));
     let mut client = Client::open_at(&one.address(), "").await;
     client.ask("What is two plus two?").await;
@@ -471,7 +477,8 @@ async fn a_session_comes_back_from_its_checkpoint_when_its_hub_is_killed() {
     assert_eq!(client.resume_at(&two.address()).await, Ok(Back::ToCheckpoint), "{}", two.log());
     assert_eq!(client.got.len(), stored, "what was received since is void");
     // The log of the hub that took it names the session by both of its names.
-    let (log, record) = (two.log(), record_of(&client.key)[..12].to_owned());
+    let log = two.log();
+    let record = record_of(&client.key)[..12].to_owned();
     let line = log.lines().find(|line| line.contains("connected") && line.contains("session=sess_"));
     assert!(line.is_some_and(|line| line.contains(&format!("record=\"{record}\""))), "{log}");
     assert!(log.contains(&format!("this hub owns the session now record=\"{record}\"")), "{log}");
@@ -491,7 +498,8 @@ async fn a_session_comes_back_from_its_checkpoint_when_its_hub_is_killed() {
 async fn a_session_goes_back_twice_where_the_next_hub_dies_before_it_has_stored_anything() {
     let site = Site::start().await;
     let (engines, llm) = fakes([], ["The first.", "The second, lost.", "The second.", "The third."]);
-    let (one, two) = (site.hub("one", &engines).await, site.hub("two", &engines).await);
+    let one = site.hub("one", &engines).await;
+    let two = site.hub("two", &engines).await;
     let store = site.store().await;
     let mut client = Client::open(&one.hub, "").await;
     client.ask("One?").await;
@@ -527,7 +535,8 @@ async fn a_session_goes_back_twice_where_the_next_hub_dies_before_it_has_stored_
 async fn a_client_that_does_not_learn_that_its_session_went_back_is_told_again() {
     let site = Site::start().await;
     let (engines, _) = fakes([], ["The first.", "The second, lost.", "The second."]);
-    let (one, two) = (site.hub("one", &engines).await, site.hub("two", &engines).await);
+    let one = site.hub("one", &engines).await;
+    let two = site.hub("two", &engines).await;
     let mut client = Client::open(&one.hub, "").await;
     client.ask("One?").await;
     client.until("response.done").await;
@@ -559,7 +568,8 @@ async fn a_client_that_does_not_learn_that_its_session_went_back_is_told_again()
 async fn what_cannot_be_resumed_is_answered_once_and_clearly() {
     let site = Site::start().await;
     let (engines, _) = fakes([], ["Here."; 8]);
-    let (one, two) = (site.hub("one", &engines).await, site.hub("two", &engines).await);
+    let one = site.hub("one", &engines).await;
+    let two = site.hub("two", &engines).await;
     site.make_key("other");
     let store = site.store().await;
     // Without the record that hubs check their key by, one with another key starts.
@@ -606,7 +616,8 @@ async fn what_cannot_be_resumed_is_answered_once_and_clearly() {
 async fn a_store_that_lost_its_newest_entry_is_written_again_by_the_owner() {
     let site = Site::start().await;
     let (engines, llm) = fakes([], ["The first.", "The second.", "The third."]);
-    let (one, two) = (site.hub("one", &engines).await, site.hub("two", &engines).await);
+    let one = site.hub("one", &engines).await;
+    let two = site.hub("two", &engines).await;
     let store = site.store().await;
     let mut client = Client::open(&one.hub, "").await;
     let key = record_of(&client.key);
@@ -634,7 +645,8 @@ async fn a_store_that_lost_its_newest_entry_is_written_again_by_the_owner() {
 async fn a_hub_without_nats_goes_on_talking_and_others_say_that_they_cannot_take_over() {
     let mut site = Site::start().await;
     let (engines, _) = fakes([], ["Still here."; 8]);
-    let (one, two) = (site.hub("one", &engines).await, site.hub("two", &engines).await);
+    let one = site.hub("one", &engines).await;
+    let two = site.hub("two", &engines).await;
     let mut client = Client::open(&one.hub, "").await;
     site.server.kill().await;
     client.ask("Are you there?").await;
@@ -664,7 +676,8 @@ async fn a_hub_without_nats_goes_on_talking_and_others_say_that_they_cannot_take
 async fn a_short_lived_key_of_one_hub_opens_sessions_at_all() {
     let site = Site::start().await;
     let (engines, _) = fakes([], ["Hi."; 4]);
-    let (one, two) = (site.hub("one", &engines).await, site.hub("two", &engines).await);
+    let one = site.hub("one", &engines).await;
+    let two = site.hub("two", &engines).await;
     let made = reqwest::Client::new()
         .post(format!("http://{}/v1/realtime/client_secrets", one.hub.address))
         .body(json!({"session": {"type": "realtime", "instructions": "Speak like a pirate."}}).to_string());
@@ -758,9 +771,11 @@ async fn a_session_that_an_earlier_build_has_stored_goes_on() {
         write_fixture(&site).await;
     }
     let (engines, llm) = fakes([], ["Yes, go."]);
-    let (one, two) = (site.hub("one", &engines).await, site.hub("two", &engines).await);
+    let one = site.hub("one", &engines).await;
+    let two = site.hub("two", &engines).await;
     let mut client = Client::open(&one.hub, "&audio=pcm16").await;
-    let (store, key) = (site.store().await, record_of(&client.key));
+    let store = site.store().await;
+    let key = record_of(&client.key);
     let record = stored(&store, &key).await;
     let text = String::from_utf8(record).expect("text");
     let head = text.split_once('\n').expect("a head").0.replacen(
@@ -838,11 +853,13 @@ fn orphaned(record: &[u8]) -> Vec<u8> {
 async fn a_client_that_has_not_received_the_checkpoint_gets_what_is_missing() {
     let site = Site::start().await;
     let (engines, llm) = fakes([], ["The first.", "The second."]);
-    let (one, two) = (site.hub("one", &engines).await, site.hub("two", &engines).await);
+    let one = site.hub("one", &engines).await;
+    let two = site.hub("two", &engines).await;
     let mut client = Client::open(&one.hub, "").await;
     client.ask("One?").await;
     client.until("response.done").await;
-    let (store, key) = (site.store().await, record_of(&client.key));
+    let store = site.store().await;
+    let key = record_of(&client.key);
     let record = client.until_stored(&store).await;
     // The last three messages were on their way when the hub died.
     let got = client.got.len();
@@ -866,7 +883,8 @@ async fn a_client_that_has_not_received_the_checkpoint_gets_what_is_missing() {
 async fn a_session_that_is_asked_for_twice_at_one_hub_has_one_owner_and_can_be_resumed_again() {
     let site = Site::start().await;
     let (engines, _) = fakes([], ["Here."; 8]);
-    let (one, two) = (site.hub("one", &engines).await, site.hub("two", &engines).await);
+    let one = site.hub("one", &engines).await;
+    let two = site.hub("two", &engines).await;
     let mut client = Client::open(&one.hub, "").await;
     client.ask("One?").await;
     client.until("response.done").await;
@@ -934,9 +952,11 @@ async fn a_session_outlives_its_short_lived_key_at_another_hub_too() {
 async fn a_store_that_went_back_to_an_earlier_owner_does_not_end_the_session() {
     let site = Site::start().await;
     let (engines, _) = fakes([], ["Here."; 4]);
-    let (one, two) = (site.hub("one", &engines).await, site.hub("two", &engines).await);
+    let one = site.hub("one", &engines).await;
+    let two = site.hub("two", &engines).await;
     let mut client = Client::open(&one.hub, "").await;
-    let (store, key) = (site.store().await, record_of(&client.key));
+    let store = site.store().await;
+    let key = record_of(&client.key);
     let of_one = stored(&store, &key).await;
     assert_eq!(client.resume(&two.hub).await, Ok(Back::Exactly));
     client.ask("One?").await;
@@ -1024,7 +1044,8 @@ async fn a_hub_that_was_cut_off_does_not_act_in_a_session_that_another_hub_has_t
     let line = Line::to(site.server.port()).await;
     let mut config = site.config("one", "key");
     config.cluster.servers = vec![line.url.clone()];
-    let (one, two) = (site.hub_with(config, &engines).await, site.hub("two", &engines).await);
+    let one = site.hub_with(config, &engines).await;
+    let two = site.hub("two", &engines).await;
     let mut client = Client::open(&one.hub, "").await;
     let detection = json!({"type": "server_vad", "idle_timeout_ms": 5_000});
     let session = json!({"type": "realtime", "audio": {"input": {"turn_detection": detection}}});
@@ -1064,11 +1085,13 @@ async fn a_first_state_whose_reply_was_lost_is_not_lost() {
     let line = Line::to(site.server.port()).await;
     let mut config = site.config("one", "key");
     config.cluster.servers = vec![line.url.clone()];
-    let (one, two) = (site.hub_with(config, &engines).await, site.hub("two", &engines).await);
+    let one = site.hub_with(config, &engines).await;
+    let two = site.hub("two", &engines).await;
     // The state arrives, and its reply does not: what the hub is sent stands still.
     line.is_still_back.send_replace(true);
     let mut client = Client::open(&one.hub, "").await;
-    let (store, key) = (site.store().await, record_of(&client.key));
+    let store = site.store().await;
+    let key = record_of(&client.key);
     let first = stored(&store, &key).await;
     tokio::time::sleep(Duration::from_secs(6)).await;
     line.is_still_back.send_replace(false);

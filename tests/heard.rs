@@ -49,7 +49,8 @@ async fn the_first_sound_is_when_the_client_says_on_its_own_clock() {
     let stt = FakeStt::hears(["what time is it"]);
     let hub = Hub::start(engines(stt, FakeLlm::says(["Ten."]), FakeTts::default()), Config::default()).await;
     let mut socket = hub.connect("?audio=pcm16").await;
-    let (clock, mut sequence) = (Clock(Instant::now()), 0);
+    let clock = Clock(Instant::now());
+    let mut sequence = 0;
     clock.tell(&mut socket).await;
     speak(&mut socket, &mut sequence, &loud(500)).await;
     speak(&mut socket, &mut sequence, &quiet(600)).await;
@@ -88,7 +89,8 @@ async fn a_clock_that_is_wrong_hears_nothing_before_it_was_sent() {
         Hub::start(engines(FakeStt::hears(["hello"]), FakeLlm::says(["Ten."]), FakeTts::default()), Config::default())
             .await;
     let mut socket = hub.connect("?audio=pcm16").await;
-    let (clock, mut sequence) = (Clock(Instant::now()), 0);
+    let clock = Clock(Instant::now());
+    let mut sequence = 0;
     clock.tell(&mut socket).await;
     speak(&mut socket, &mut sequence, &loud(500)).await;
     speak(&mut socket, &mut sequence, &quiet(600)).await;

@@ -99,7 +99,8 @@ impl Hub {
         }
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("bound");
-        let (stop, metrics) = (CancellationToken::new(), parts.metrics.clone());
+        let stop = CancellationToken::new();
+        let metrics = parts.metrics.clone();
         let served = tokio::spawn(server::serve_with(listener, parts, extras, stop.clone()));
         Self { address, metrics, stop, served: Some(served) }
     }

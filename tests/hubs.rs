@@ -52,7 +52,8 @@ impl Member {
         let manager = Arc::new(EngineManager::new(&config).expect("the registry is right"));
         manager.join(Membership::join(&config).await.expect("it joins"));
         let engines = engines(FakeStt::default(), FakeLlm::says(["Hi."; 200]), FakeTts::default());
-        let (metrics, manager_part) = (Metrics::new(), Some((manager.clone(), Vec::new())));
+        let metrics = Metrics::new();
+        let manager_part = Some((manager.clone(), Vec::new()));
         let hub = Hub::serve(Parts { config, engines, metrics, keys, tls: None, manager: manager_part }).await;
         Self { hub, manager, key }
     }
@@ -144,7 +145,8 @@ async fn each_hub_lists_finds_and_tells_the_turns_of_all() {
     let server = NatsServer::start().await.expect("nats-server");
     let (a, b) = two(&server).await;
     let mut live = a.listen("", None).await;
-    let (mut at_a, mut at_b) = (a.connect("").await, b.connect("").await);
+    let mut at_a = a.connect("").await;
+    let mut at_b = b.connect("").await;
     at_b.ask("Who is there?").await;
     let told = change(&mut live, |turn| turn["settled"] == true).await;
     assert_eq!((&told["hub"], &told["transcript"]), (&json!("b"), &json!("Who is there?")), "{told}");
@@ -178,7 +180,8 @@ async fn each_hub_lists_finds_and_tells_the_turns_of_all() {
 
 /// All pages of two turns, in order; `cursor` is what the next page is asked for with.
 async fn pages(member: &Member, cursor: impl Fn(&Value) -> String) -> Vec<Value> {
-    let (mut all, mut query) = (Vec::new(), String::from("?limit=2"));
+    let mut all = Vec::new();
+    let mut query = String::from("?limit=2");
     loop {
         let list = member.list(&query).await;
         all.extend(turns(&list).iter().cloned());
@@ -195,7 +198,8 @@ async fn pages(member: &Member, cursor: impl Fn(&Value) -> String) -> Vec<Value>
 async fn the_list_of_all_hubs_comes_in_pages() {
     let server = NatsServer::start().await.expect("nats-server");
     let (a, b) = two(&server).await;
-    let (mut at_a, mut at_b) = (a.connect("").await, b.connect("").await);
+    let mut at_a = a.connect("").await;
+    let mut at_b = b.connect("").await;
     // Runs of several turns on one hub, too.
     for n in 0..11 {
         let socket = if [0, 1, 2, 5, 7, 8].contains(&n) { &mut at_b } else { &mut at_a };
@@ -307,12 +311,15 @@ async fn long_records_of_other_hubs_come_in_more_pages() {
     let (a, b) = two(&server).await;
     // Together more than one reply between hubs takes, and between turns of the hub that is asked.
     let words = "word ".repeat(2_000);
-    let (mut at_a, mut at_b) = (a.connect("").await, b.connect("").await);
+    let mut at_a = a.connect("").await;
+    let mut at_b = b.connect("").await;
     for n in 0..45 {
         let socket = if n % 9 == 0 { &mut at_a } else { &mut at_b };
         socket.ask(&words).await;
     }
-    let (mut seen, mut query, mut n_pages) = (BTreeSet::new(), String::new(), 0);
+    let mut seen = BTreeSet::new();
+    let mut query = String::new();
+    let mut n_pages = 0;
     loop {
         let list = a.list(&query).await;
         n_pages += 1;

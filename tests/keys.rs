@@ -47,7 +47,8 @@ async fn http(hub: &Hub, method: Method, path: &str, auth: Option<&str>, body: &
     }
     let response = request.body(body.to_owned()).send().await.expect("an answer");
     let challenge = response.headers().get("www-authenticate").map(|value| value.to_str().expect("text").to_owned());
-    let (status, text) = (response.status().as_u16(), response.text().await.expect("a body"));
+    let status = response.status().as_u16();
+    let text = response.text().await.expect("a body");
     (status, challenge.unwrap_or_default(), serde_json::from_str(&text).unwrap_or(Value::String(text)))
 }
 

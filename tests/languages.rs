@@ -111,7 +111,8 @@ async fn a_hub_with_a_transcription_server_answers_in_german_then_in_english() {
         *server.answer.lock().expect("not poisoned") =
             json!({"task": "transcribe", "text": text, "language": language});
     };
-    let (llm, tts) = (FakeLlm::says(["Gut, danke.", "Fine, thanks.", "You wrote."]), two_voices());
+    let llm = FakeLlm::says(["Gut, danke.", "Fine, thanks.", "You wrote."]);
+    let tts = two_voices();
     let stt = Arc::new(serve(server.clone()).await);
     let engines =
         Engines { vad: Arc::new(FakeVad), turn: None, stt, llm: Arc::new(llm.clone()), tts: Arc::new(tts.clone()) };
@@ -150,7 +151,8 @@ async fn a_hub_with_a_transcription_server_answers_in_german_then_in_english() {
 
 #[tokio::test]
 async fn a_client_turns_it_on_and_off() {
-    let (llm, tts) = (FakeLlm::says(["One.", "Two."]), two_voices());
+    let llm = FakeLlm::says(["One.", "Two."]);
+    let tts = two_voices();
     let stt = FakeStt::detects([("de", GERMAN), ("fr", "Et maintenant en français.")]);
     let hub = Hub::start(engines(stt, llm.clone(), tts.clone()), Config::default()).await;
     let mut socket = hub.connect("").await;
@@ -213,7 +215,8 @@ async fn the_voice_is_the_configured_one_but_a_clients_own_stays_for_its_languag
         let mut socket = hub.connect("").await;
         let updated = update(&mut socket, json!({"type": "realtime", "audio": {"output": {"voice": own}}})).await;
         assert_eq!(updated["session"]["audio"]["output"]["voice"], own);
-        let (german, english) = (say(&mut socket).await.1, say(&mut socket).await.1);
+        let german = say(&mut socket).await.1;
+        let english = say(&mut socket).await.1;
         assert_eq!((voice(&german), voice(&english)), (in_german, in_english), "{own}");
         assert!(instructions(&llm).ends_with("Answer in English."));
     }

@@ -106,7 +106,9 @@ fn dependencies(manifest: &str) -> BTreeSet<String> {
 fn code_of(text: &str) -> String {
     let mut code = String::with_capacity(text.len());
     for line in text.lines() {
-        let (mut in_string, mut escaped, mut last) = (false, false, ' ');
+        let mut in_string = false;
+        let mut escaped = false;
+        let mut last = ' ';
         for c in line.chars() {
             if in_string {
                 in_string = escaped || c != '"';
@@ -131,7 +133,8 @@ fn root() -> &'static Path {
 
 /// All Rust files below a folder of the repository: path and text.
 fn sources(folder: &str) -> Vec<(PathBuf, String)> {
-    let (mut folders, mut files) = (vec![root().join(folder)], Vec::new());
+    let mut folders = vec![root().join(folder)];
+    let mut files = Vec::new();
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(folder).expect("a folder") {
             let path = entry.expect("an entry").path();

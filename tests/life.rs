@@ -67,7 +67,9 @@ async fn a_detached_session_holds_its_audio_and_lives_on() {
     session.egress.detach();
     tokio::time::sleep(Duration::from_secs(25)).await;
     session.egress.attach(number).expect("it can be taken up");
-    let (mut n_frames, returned, mut ended) = (0, Instant::now(), None);
+    let mut n_frames = 0;
+    let returned = Instant::now();
+    let mut ended = None;
     while ended.is_none() {
         match session.egress.next().await.expect("it lives") {
             Message::Binary(_) => n_frames += 1,

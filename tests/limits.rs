@@ -53,7 +53,8 @@ async fn http(hub: &Hub, method: &str, path: &str, name: &str, body: &str) -> (u
     let response = request.body(body.to_owned()).send().await.expect("an answer");
     let headers = response.headers().iter();
     let headers = headers.map(|(name, value)| (name.to_string(), value.to_str().unwrap_or_default().to_owned()));
-    let (status, headers) = (response.status().as_u16(), headers.collect());
+    let status = response.status().as_u16();
+    let headers = headers.collect();
     // A stream of events has no end.
     let text = match timeout(Duration::from_millis(500), response.text()).await {
         Ok(text) => text.unwrap_or_default(),
@@ -303,7 +304,8 @@ async fn a_speech_request_that_fails_before_its_first_sound_costs_nothing() {
     let _ = rustls::crypto::ring::default_provider().install_default();
     let limits = "limits = { characters_per_minute = 20, transcription_seconds_per_minute = 60 }";
     let keys = Keys::of_text(&entry("web", limits)).expect("keys");
-    let (ears, voice) = (FakeStt::default().then_fails("no ears today"), FakeTts::default().failing_on("broken"));
+    let ears = FakeStt::default().then_fails("no ears today");
+    let voice = FakeTts::default().failing_on("broken");
     let hub = Hub::with_keys(engines(ears, FakeLlm::says(["Hi."]), voice), config(""), keys).await;
     for _ in 0..3 {
         let body = r#"{"input": "All of it is broken."}"#;
@@ -434,7 +436,8 @@ async fn a_session_ends_when_its_key_expires() {
     let soon = jiff::Timestamp::try_from(soon).expect("a time");
     let keys = entry("guest", &format!("expires = \"{soon}\"")) + &entry("web", "");
     let hub = hub(config(""), Keys::of_text(&keys).expect("keys")).await;
-    let (mut guest, mut web) = (connect(&hub, "guest").await, connect(&hub, "web").await);
+    let mut guest = connect(&hub, "guest").await;
+    let mut web = connect(&hub, "web").await;
     guest.until("session.created").await;
     let close = guest.close().await.expect("a close with a code");
     assert_eq!(u16::from(close.code), 1008, "{close:?}");
@@ -545,7 +548,8 @@ async fn the_audit_log_says_who_did_what_and_holds_no_content() {
 async fn the_file_of_keys_is_read_again_when_it_changes() {
     let _ = rustls::crypto::ring::default_provider().install_default();
     let folder = tempfile::tempdir().expect("a folder");
-    let (file, log) = (folder.path().join("keys.toml"), folder.path().join("log"));
+    let file = folder.path().join("keys.toml");
+    let log = folder.path().join("log");
     std::fs::write(&file, entry("old", "")).expect("written");
     let mut process = tokio::process::Command::new(env!("CARGO_BIN_EXE_antiphon"))
         .args(["serve", "--listen", "127.0.0.1:0"])

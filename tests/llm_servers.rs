@@ -113,7 +113,8 @@ async fn answer(hub: &Hub) -> String {
 
 #[tokio::test]
 async fn servers_are_found_and_one_is_connected_for_the_next_session() {
-    let (ollama, vllm) = (server(StatusCode::OK, OLLAMA).await, server(StatusCode::OK, VLLM).await);
+    let ollama = server(StatusCode::OK, OLLAMA).await;
+    let vllm = server(StatusCode::OK, VLLM).await;
     let locked = server(StatusCode::UNAUTHORIZED, LOCKED).await;
     let other = server(StatusCode::OK, "<html>a router's page</html>").await;
     let closed = TcpListener::bind("127.0.0.1:0").await.expect("a port").local_addr().expect("bound").port();

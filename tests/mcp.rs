@@ -72,7 +72,8 @@ pub struct Served {
 
 #[allow(clippy::disallowed_methods)]
 pub async fn serve() -> Served {
-    let (books, stop) = (Library::default(), CancellationToken::new());
+    let books = Library::default();
+    let stop = CancellationToken::new();
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let url = format!("http://{}/mcp", listener.local_addr().expect("bound"));
     // A test in virtual time cannot wait for an acknowledgement that TCP delays.
@@ -89,7 +90,8 @@ pub async fn serve() -> Served {
 }
 
 fn call(index: usize, name: &str, arguments: Value) -> Result<LlmDelta, String> {
-    let (call_id, name) = (format!("call_{index}"), name.to_owned());
+    let call_id = format!("call_{index}");
+    let name = name.to_owned();
     Ok(LlmDelta::ToolCall { index, call_id, name, arguments: arguments.to_string() })
 }
 

@@ -125,9 +125,10 @@ async fn a_mixture_reads_in_the_language_of_its_first_voice() {
     let tts = made.await.expect("no panic").expect("the fixture voice; ONNX Runtime comes with `make onnxruntime`");
     let fakes = engines(FakeStt::default(), FakeLlm::says(["It is 5 % now."; 2]), FakeTts::default());
     let hub = Hub::start(Engines { tts, ..fakes }, config).await;
-    let (alone, mixed) = ("ef_dora", "ef_dora:0.5+af_sky:0.5");
-    let (spanish, english) =
-        (asked(&hub, alone, "It is 5 % now.").await, asked(&hub, alone, "It is 5 percent now.").await);
+    let alone = "ef_dora";
+    let mixed = "ef_dora:0.5+af_sky:0.5";
+    let spanish = asked(&hub, alone, "It is 5 % now.").await;
+    let english = asked(&hub, alone, "It is 5 percent now.").await;
     assert_ne!(spanish, english);
     for voice in [alone, mixed] {
         assert_eq!(asked(&hub, voice, "It is 5 % now.").await, spanish, "{voice}, asked for");

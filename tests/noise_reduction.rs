@@ -89,7 +89,8 @@ async fn set(socket: &mut Socket, wish: &Value) {
 #[tokio::test]
 async fn noise_reduction_is_switched_live_and_turns_in_noise_are_answered() {
     let recorder = Recorder::default();
-    let (llm, tts) = (FakeLlm::says(["Ten."; 8]), FakeTts::default());
+    let llm = FakeLlm::says(["Ten."; 8]);
+    let tts = FakeTts::default();
     let engines = Engines {
         vad: Arc::new(Earshot),
         turn: None,

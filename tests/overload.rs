@@ -111,9 +111,11 @@ async fn an_overloaded_hub_climbs_all_levels_serves_who_is_in_and_returns() {
 #[tokio::test]
 async fn where_brownout_is_off_nothing_is_refused() {
     let mut config = Config::default();
-    (config.slo.processor_share, config.slo.brownout) = (0.2, false);
+    config.slo.processor_share = 0.2;
+    config.slo.brownout = false;
     let hub = Hub::start(engines(FakeStt::hears(["hi"]), FakeLlm::says(["Hi."]), FakeTts::default()), config).await;
-    let (_one, _other) = (hub.connect("").await, hub.connect("").await);
+    let _one = hub.connect("").await;
+    let _other = hub.connect("").await;
     let _burning = Burning::start();
     let over = async {
         loop {

@@ -68,7 +68,9 @@ async fn turns_are_seen_by_the_key_that_made_them_and_by_admins() {
         socket.ask(&format!("I am {key}")).await;
     }
     let seen = async |key| ids(&get(&hub, "/api/turns", key).await.1);
-    let (alice, bob, all) = (seen(ALICE).await, seen(BOB).await, seen(ADMIN).await);
+    let alice = seen(ALICE).await;
+    let bob = seen(BOB).await;
+    let all = seen(ADMIN).await;
     assert_eq!((alice.len(), bob.len(), all.len()), (2, 1, 3), "a short-lived key's are its maker's");
     for (id, key, status) in
         [(&alice[0], ALICE, 200), (&alice[0], BOB, 404), (&bob[0], ALICE, 404), (&bob[0], ADMIN, 200)]
@@ -145,7 +147,8 @@ async fn resumable(hub: &Hub, key: &str) -> (Socket, String) {
 #[tokio::test]
 async fn a_session_is_taken_up_with_its_own_api_key_only_and_not_by_the_address() {
     let hub = hub(|_| {}).await;
-    let (ek, other_ek) = (guest(&hub, ALICE).await, guest(&hub, ALICE).await);
+    let ek = guest(&hub, ALICE).await;
+    let other_ek = guest(&hub, ALICE).await;
     let (mut standing, key) = resumable(&hub, &ek).await;
     let back = format!("realtime, antiphon-resume.{key}.2");
     for stranger in [BOB, ADMIN, &guest(&hub, BOB).await] {

@@ -150,7 +150,8 @@ async fn paced_audio_keeps_its_lead_and_ends_behind_its_last_frame() {
     let setup = setup(engines(FakeStt::default(), FakeLlm::says(["Seven hundred."]), FakeTts::default()));
     let session = setup.open(Opening { mode: AudioMode::Pcm16, ..Opening::default() });
     ask(&session).await;
-    let (mut begun, mut n_frames) = (None, 0_u32);
+    let mut begun = None;
+    let mut n_frames = 0_u32;
     loop {
         match session.egress.next().await.expect("not closed") {
             Message::Binary(_) => {

@@ -43,18 +43,17 @@ impl Serving {
     #[allow(clippy::disallowed_methods)]
     async fn start(keys: Keys, tls: Option<Tls>) -> Self {
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let (listener, probes) = (
-            TcpListener::bind("127.0.0.1:0").await.expect("a port"),
-            TcpListener::bind("127.0.0.1:0").await.expect("a port"),
-        );
-        let (address, at) = (listener.local_addr().expect("bound"), probes.local_addr().expect("bound"));
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let probes = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let address = listener.local_addr().expect("bound");
+        let at = probes.local_addr().expect("bound");
         let engines = engines(FakeStt::default(), FakeLlm::says(["Hi."; 9]), FakeTts::default());
         let mut config = Config::default();
         config.speech.jobs_dir.clear();
         let parts = Parts { config, engines, metrics: Metrics::new(), keys, tls, manager: None };
         let (reload, reloads) = mpsc::channel(1);
-        let (extras, stop) =
-            (Extras { probes: Some(probes), reloads: Some(reloads), ..Extras::default() }, CancellationToken::new());
+        let extras = Extras { probes: Some(probes), reloads: Some(reloads), ..Extras::default() };
+        let stop = CancellationToken::new();
         let served = tokio::spawn(server::serve_with(listener, parts, extras, stop.clone()));
         Self { address, probes: at, reload, stop, served }
     }
@@ -333,10 +332,12 @@ async fn sighup_reads_the_keys_again_and_a_broken_file_changes_nothing() {
 async fn sighup_exchanges_the_certificate_and_a_call_goes_on() {
     let _ = rustls::crypto::ring::default_provider().install_default();
     let folder = tempfile::tempdir().expect("a folder");
-    let (cert, key) = (folder.path().join("cert.pem"), folder.path().join("key.pem"));
+    let cert = folder.path().join("cert.pem");
+    let key = folder.path().join("key.pem");
     // Writes a new certificate and its key; the client that trusts it alone.
     let renew = || {
-        let (pair, names) = (rcgen::KeyPair::generate().expect("a key"), vec!["127.0.0.1".to_owned()]);
+        let pair = rcgen::KeyPair::generate().expect("a key");
+        let names = vec!["127.0.0.1".to_owned()];
         let params = rcgen::CertificateParams::new(names).expect("names");
         let pem = params.self_signed(&pair).expect("signed").pem();
         std::fs::write(&cert, &pem).expect("written");

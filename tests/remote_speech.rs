@@ -187,7 +187,8 @@ async fn vllm_omni_streams_what_it_is_asked_for() {
     });
     assert_eq!(*asked.lock().expect("no panic"), [body]);
     let mut config = shipped("vllm-omni.toml", format!("{address}/v1"));
-    (config.tts.stream_format, config.tts.sample_rate) = ("sse".into(), 44_100);
+    config.tts.stream_format = "sse".into();
+    config.tts.sample_rate = 44_100;
     let engine = assembly::tts(&config).expect("right settings");
     assert_eq!(say(&engine, "vivian").await, (44_100, SOUND.to_vec()));
 }
@@ -361,7 +362,8 @@ async fn a_session_speaks_word_by_word_and_shows_the_text_with_its_audio() {
     let deltas: Vec<&&str> =
         order.iter().filter(|kind| kind.ends_with("transcript.delta") || kind.ends_with("audio.delta")).collect();
     let of = |kind: &str| format!("response.output_{kind}.delta");
-    let (text, audio) = (of("audio_transcript"), of("audio"));
+    let text = of("audio_transcript");
+    let audio = of("audio");
     assert_eq!(deltas, [&text, &audio, &text, &audio], "{order:?}");
     let told: Vec<Value> = asked.lock().expect("no panic").clone();
     assert_eq!((&told[0]["type"], &told[0]["split_granularity"]), (&json!("session.config"), &json!("sentence")));

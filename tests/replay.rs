@@ -206,7 +206,8 @@ async fn a_disk_that_fails_ends_the_recording_and_not_the_session() {
     let folder = tempfile::tempdir().expect("a folder");
     let mut config = Config::default();
     config.session.record = folder.path().join("is/not/there").to_str().expect("text").to_owned();
-    let (llm, stt) = (FakeLlm::says(["Fine."]), FakeStt::default());
+    let llm = FakeLlm::says(["Fine."]);
+    let stt = FakeStt::default();
     let hub = Hub::start(engines(stt, llm, FakeTts::default()), config).await;
     let mut socket = hub.connect("").await;
     let events = socket.ask("How are you?").await;

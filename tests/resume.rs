@@ -135,7 +135,8 @@ async fn what_was_lost_on_its_way_comes_again_word_for_word() {
         let mut client = Client::open(&hub, "").await;
         client.ask().await;
         client.until("response.done").await;
-        let (before, n) = (client.got.clone(), client.got.len());
+        let before = client.got.clone();
+        let n = client.got.len();
         client.come_back(&hub, n.saturating_sub(lost)).await;
         while client.got.len() < n {
             client.take().await;
@@ -202,7 +203,8 @@ async fn refused(hub: &Hub, query: &str) -> (Value, u16) {
 async fn a_wrong_key_or_number_is_refused_and_the_session_waits_on() {
     let hub = hub("Still here.", Config::default()).await;
     let mut client = Client::open(&hub, "").await;
-    let (n, key) = (client.got.len(), client.key.clone());
+    let n = client.got.len();
+    let key = client.key.clone();
     let not_found = (json!("session_not_found"), 4000);
     assert_eq!(refused(&hub, "?resume=rk_0&after=0").await, not_found);
     assert_eq!(hub.open(&format!("?resume={key}")).await.err(), Some(400));
@@ -311,7 +313,8 @@ impl Cable {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("bound");
         let cut = Arc::new(Notify::new());
-        let (mut relay, cutting) = (JoinSet::new(), cut.clone());
+        let mut relay = JoinSet::new();
+        let cutting = cut.clone();
         relay.spawn(async move {
             loop {
                 let (mut near, _) = listener.accept().await.expect("accepted");

@@ -229,7 +229,9 @@ async fn a_typed_turn_may_be_answered_in_text_and_context_is_kept() {
 #[tokio::test]
 async fn functions_are_called_and_the_model_goes_on_with_the_result() {
     let llm = FakeLlm::default();
-    let (call_id, name, arguments) = ("call_1".into(), "look_up".into(), r#"{"city":"Rome"}"#.into());
+    let call_id = "call_1".into();
+    let name = "look_up".into();
+    let arguments = r#"{"city":"Rome"}"#.into();
     let call = LlmDelta::ToolCall { index: 0, call_id, name, arguments };
     llm.then(vec![Ok(call), Ok(LlmDelta::Done { finish: Finish::ToolCalls, usage: None })]);
     llm.then(words("Sunny in Rome."));

@@ -48,7 +48,8 @@ fn event(text: &str) -> Vec<Value> {
 
 /// A WAV file of loud and silent parts, in milliseconds.
 pub fn wav(parts: &[(bool, usize)]) -> Vec<u8> {
-    let (mut encoder, mut file) = (Encoder::new(FileFormat::Wav).expect("made"), Vec::new());
+    let mut encoder = Encoder::new(FileFormat::Wav).expect("made");
+    let mut file = Vec::new();
     for &(loud, ms) in parts {
         encoder.push(&vec![if loud { 9_000 } else { 0 }; ms * 24], &mut file).expect("encoded");
     }
@@ -300,7 +301,8 @@ async fn a_transcript_is_streamed_as_it_is_understood() {
 #[tokio::test]
 async fn audio_that_cannot_be_written_down_is_refused() {
     let mut config = Config::default();
-    (config.speech.max_audio_minutes, config.speech.max_upload_mib) = (1, 4);
+    config.speech.max_audio_minutes = 1;
+    config.speech.max_upload_mib = 4;
     let hub = start(FakeStt::default(), FakeTts::default(), config).await;
     let check = async |file: Vec<u8>, status: u16, code: &str| {
         let (got, said, param) = refusal(transcribe(&hub, file, &[]).await).await;

@@ -27,7 +27,8 @@ const TOKEN: usize = 960;
 /// Some seconds of speech, as a WAV file.
 async fn recording(voice: &str) -> Vec<u8> {
     let mut config = Config::default();
-    (config.tts.engine, config.tts.lanes) = ("flite".into(), 1);
+    config.tts.engine = "flite".into();
+    config.tts.lanes = 1;
     let made = tokio::task::spawn_blocking(move || assembly::tts(&config)).await.expect("no panic");
     let flite = made.expect("flite is installed");
     let text = "The boat left early in the morning, and nobody on the island saw it again.".into();

@@ -17,7 +17,9 @@ use tokio::net::TcpStream;
 async fn hub() -> (Hub, String) {
     let (tls, pem) = Tls::self_signed(&[]).expect("a certificate");
     let engines = engines(FakeStt::default(), FakeLlm::says(["Hi."; 2]), FakeTts::default());
-    let (config, metrics, keys) = (Config::default(), Metrics::new(), Keys::default());
+    let config = Config::default();
+    let metrics = Metrics::new();
+    let keys = Keys::default();
     (Hub::serve(Parts { config, engines, metrics, keys, tls: Some(tls), manager: None }).await, pem)
 }
 
@@ -62,11 +64,13 @@ async fn certified_hub() -> (Hub, String) {
     std::fs::write(at("cert"), signed.pem()).expect("written");
     std::fs::write(at("key"), key.serialize_pem()).expect("written");
     let mut config = Config::default();
-    (config.server.tls_cert, config.server.tls_key) = (at("cert"), at("key"));
+    config.server.tls_cert = at("cert");
+    config.server.tls_key = at("key");
     config.server.allowed_hosts = vec!["voice.example".into()];
     let tls = Tls::load(&config.server).expect("readable");
     let engines = engines(FakeStt::default(), FakeLlm::says(["Hi."; 2]), FakeTts::default());
-    let (metrics, keys) = (Metrics::new(), Keys::default());
+    let metrics = Metrics::new();
+    let keys = Keys::default();
     (Hub::serve(Parts { config, engines, metrics, keys, tls, manager: None }).await, authority_pem)
 }
 
@@ -134,7 +138,8 @@ async fn who_does_not_shake_hands_keeps_nobody_waiting() {
 async fn the_command_asks_by_wss_whom_it_is_told_to_trust() {
     let (hub, pem) = hub().await;
     let folder = tempfile::tempdir().expect("a folder");
-    let (wav, ca) = (folder.path().join("question.wav"), folder.path().join("hub.pem"));
+    let wav = folder.path().join("question.wav");
+    let ca = folder.path().join("hub.pem");
     let question = Pcm { rate: antiphon_client::RATE, samples: [loud(600), quiet(100)].concat() };
     std::fs::write(&wav, antiphon_audio::wav::write(&question)).expect("written");
     std::fs::write(&ca, pem).expect("written");

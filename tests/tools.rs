@@ -11,7 +11,9 @@ use serde_json::{Value, json};
 
 /// A delta of a tool call, as a model streams it.
 fn call(index: usize, call_id: &str, name: &str, arguments: &str) -> Result<LlmDelta, String> {
-    let (call_id, name, arguments) = (call_id.to_owned(), name.to_owned(), arguments.to_owned());
+    let call_id = call_id.to_owned();
+    let name = name.to_owned();
+    let arguments = arguments.to_owned();
     Ok(LlmDelta::ToolCall { index, call_id, name, arguments })
 }
 

@@ -52,7 +52,8 @@ async fn speech_is_transcribed_and_never_answered() {
                 "conversation.item.input_audio_transcription.completed",
             ]
         );
-        let (delta, done) = (&events[5], &events[6]);
+        let delta = &events[5];
+        let done = &events[6];
         assert_eq!((&delta["delta"], &done["transcript"]), (&json!(text), &json!(text)));
         assert_eq!(done["usage"]["type"], "duration");
         assert!(done["usage"]["seconds"].as_f64().expect("seconds") > 1.0);

@@ -186,9 +186,11 @@ async fn a_barge_in_shows_what_was_heard() {
     speak(&mut socket, &mut sequence, &quiet(700)).await;
     socket.until("response.done").await;
     let (_, list) = get(&hub, "/api/turns").await;
-    let (answered, cut) = (&list["turns"][0], &list["turns"][1]);
+    let answered = &list["turns"][0];
+    let cut = &list["turns"][1];
     assert_eq!((&cut["status"], &cut["barged_in"]), (&json!("cancelled"), &json!(true)), "{cut}");
-    let (heard, sent) = (ms(&cut["audio"]["heard_ms"]), ms(&cut["audio"]["sent_ms"]));
+    let heard = ms(&cut["audio"]["heard_ms"]);
+    let sent = ms(&cut["audio"]["sent_ms"]);
     assert!(heard > 0.0 && heard <= sent, "{cut}");
     let (words, all) = (cut["heard"].as_str().expect("words"), cut["reply"].as_str().expect("words"));
     assert!(all.starts_with(words) && words.len() < all.len(), "{cut}");
@@ -198,7 +200,8 @@ async fn a_barge_in_shows_what_was_heard() {
 #[tokio::test]
 async fn the_oldest_go_and_words_can_be_left_out() {
     let mut config = Config::default();
-    (config.server.turns_kept, config.server.keep_transcripts) = (2, false);
+    config.server.turns_kept = 2;
+    config.server.keep_transcripts = false;
     let hub = Hub::start(engines(FakeStt::default(), FakeLlm::default(), FakeTts::default()), config).await;
     let mut socket = hub.connect("").await;
     for word in ["one", "two", "three"] {

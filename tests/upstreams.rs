@@ -53,7 +53,8 @@ async fn serve(answer: impl Fn(Request) -> Response + Send + Sync + 'static) -> 
 
 /// A body that starts with `begin` and repeats `more` forever; counts the bytes read from it.
 fn endless(begin: &'static str, more: String, kind: &'static str, taken: &Arc<AtomicUsize>) -> Response {
-    let (more, taken) = (Bytes::from(more), taken.clone());
+    let more = Bytes::from(more);
+    let taken = taken.clone();
     let pieces = stream::iter([Bytes::from_static(begin.as_bytes())]).chain(stream::repeat(more));
     let pieces = pieces.then(move |piece| {
         taken.fetch_add(piece.len(), Ordering::Relaxed);
@@ -112,7 +113,8 @@ fn llm(base: &str, max_tokens: u32) -> OpenAi {
 
 async fn answer(engine: &OpenAi) -> (Vec<LlmDelta>, Option<LlmError>) {
     let request = ChatRequest { messages: vec![Message::User("Go on".into())], ..ChatRequest::default() };
-    let (mut deltas, mut stream) = (Vec::new(), engine.stream(request));
+    let mut deltas = Vec::new();
+    let mut stream = engine.stream(request);
     while let Some(delta) = stream.next().await {
         match delta {
             Ok(delta) => deltas.push(delta),
@@ -134,7 +136,8 @@ fn tts(base: &str) -> TtsConfig {
 /// Seconds of audio of one chunk, and the error.
 async fn speak(engine: &dyn Tts) -> (f64, Option<String>) {
     let request = SpeechRequest { text: "Hello.".into(), voice: "own".into(), ..SpeechRequest::default() };
-    let (mut seconds, mut stream) = (0.0, engine.speak(request));
+    let mut seconds = 0.0;
+    let mut stream = engine.speak(request);
     while let Some(pcm) = stream.next().await {
         match pcm {
             Ok(pcm) => seconds += pcm.duration().as_secs_f64(),
@@ -199,10 +202,12 @@ async fn calls_without_end_and_arguments_without_end_are_cut() {
         let (deltas, error) = in_time(answer(&llm(&base, 512))).await;
         assert!(error.is_none(), "{error:?}");
         assert_eq!(deltas.last(), Some(&LlmDelta::Done { finish: Finish::Length, usage: None }));
-        let (mut n_calls, mut n_bytes) = (0, 0);
+        let mut n_calls = 0;
+        let mut n_bytes = 0;
         for delta in &deltas {
             if let LlmDelta::ToolCall { index, arguments, .. } = delta {
-                (n_calls, n_bytes) = (n_calls.max(index + 1), n_bytes + arguments.len());
+                n_calls = n_calls.max(index + 1);
+                n_bytes += arguments.len();
             }
         }
         assert!(n_calls <= 64 && n_bytes <= 8_192, "{n_calls} calls, {n_bytes} bytes");

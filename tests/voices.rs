@@ -150,7 +150,8 @@ impl VoiceLibrary for Cloner {
     }
 
     fn remove(&self, id: &str) -> BoxFuture<'static, Result<(), VoiceError>> {
-        let (store, id) = (self.store.clone(), id.to_owned());
+        let store = self.store.clone();
+        let id = id.to_owned();
         async move { tokio::task::spawn_blocking(move || store.remove(&id)).await.expect("no panic") }.boxed()
     }
 }
@@ -454,7 +455,8 @@ fn update(voice: Value) -> Value {
 #[tokio::test]
 async fn a_session_speaks_with_a_voice_that_was_added_while_it_runs() {
     let fixture = Fixture::open().await;
-    let (mut by_id, mut by_name) = (fixture.hub.connect("").await, fixture.hub.connect("").await);
+    let mut by_id = fixture.hub.connect("").await;
+    let mut by_name = fixture.hub.connect("").await;
     let id = fixture.add("Anna", 440.0, "").await;
     for (socket, voice) in [(&mut by_id, json!({"id": id})), (&mut by_name, json!("Anna"))] {
         socket.send(update(voice.clone())).await;
@@ -525,7 +527,8 @@ async fn a_session_does_not_speak_with_another_keys_voice() {
 #[tokio::test]
 async fn a_job_speaks_with_a_custom_voice_and_fails_where_it_was_removed() {
     let fixture = Fixture::open().await;
-    let (anna, ben) = (fixture.add("Anna", 440.0, "").await, fixture.add("Ben", 550.0, "").await);
+    let anna = fixture.add("Anna", 440.0, "").await;
+    let ben = fixture.add("Ben", 550.0, "").await;
     let submit = async |voice: &str, input: &str| {
         let body = json!({"input": input, "voice": voice, "response_format": "wav"});
         let (status, job) = answer(fixture.request(Method::POST, "/v1/audio/speech/jobs", "").json(&body)).await;
@@ -552,7 +555,8 @@ async fn a_job_speaks_with_a_custom_voice_and_fails_where_it_was_removed() {
 
     // One is being spoken, one waits; both of its voices are removed meanwhile.
     let long = "WAIT for the first of these sentences, please. WAIT for the second of these sentences, please.";
-    let (running, waiting) = (submit("Anna", long).await, submit("Ben", "Hello there.").await);
+    let running = submit("Anna", long).await;
+    let waiting = submit("Ben", "Hello there.").await;
     until(&running, &|job| job["status"] == "running").await;
     for id in [&anna, &ben] {
         assert_eq!(fixture.delete(id, "").await.0, 200);
@@ -576,7 +580,8 @@ async fn who_goes_while_a_voice_is_made_leaves_none_and_two_are_made_at_once() {
         let request = fixture.request(Method::POST, "/v1/audio/voices", "").multipart(form(name, recording(440.0)));
         tokio::spawn(request.send())
     };
-    let (first, second) = (sent("Anna"), sent("Ben"));
+    let first = sent("Anna");
+    let second = sent("Ben");
     while fixture.cloner.n_asked.load(Ordering::SeqCst) < 2 {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
@@ -863,13 +868,16 @@ fn a_changed_file_of_a_sealed_voice_is_noticed_and_stays() {
         let pcm = antiphon_audio::decode::read(recording(550.0).into(), Duration::from_secs(60)).expect("decoded");
         let consent = Consent { statement: "Yes.".into(), received_at: 1 };
         let recording = antiphon_engine_api::tts::Recording { pcm };
-        let (name, language, owner) = ("Bob".into(), None, None);
+        let name = "Bob".into();
+        let language = None;
+        let owner = None;
         let voice = NewVoice { name, language, recording, transcript: None, consent, owner };
         store.add(voice, |_| Ok(())).expect("added").id
     };
     for (from, to) in [("wav", "wav"), ("json", "json"), ("json", "txt")] {
         let path = file(&id, to);
-        let (own, foreign) = (std::fs::read(&path).expect("there"), std::fs::read(file(&other, from)).expect("there"));
+        let own = std::fs::read(&path).expect("there");
+        let foreign = std::fs::read(file(&other, from)).expect("there");
         let behind = |bytes: &[u8]| bytes.iter().position(|byte| *byte == b'\n').expect("a head") + 1;
         let renamed = [&own[..behind(&own)], &foreign[behind(&foreign)..]].concat();
         for bytes in [foreign, renamed] {

@@ -38,7 +38,8 @@ fn remote(server: SocketAddr) -> Engines {
 async fn every_remote_engine_is_reached_before_a_client_comes() {
     let server = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let hub = Hub::start(remote(server.local_addr().expect("bound")), Config::default()).await;
-    let (mut open, mut asked) = (Vec::new(), HashSet::new());
+    let mut open = Vec::new();
+    let mut asked = HashSet::new();
     // None of the three requests is answered: all arrive concurrently, and the hub does not wait for them.
     for _ in 0..3 {
         let (stream, _) = timeout(PATIENCE, server.accept()).await.expect("a connection").expect("accepted");

@@ -319,7 +319,8 @@ async fn the_audit_log_has_starts_joins_hang_ups_and_why_a_call_ended() {
         let location = response.headers()["location"].to_str().expect("text");
         location.rsplit('/').next().expect("an id").to_owned()
     };
-    let (first, second) = (begin().await, begin().await);
+    let first = begin().await;
+    let second = begin().await;
     assert_eq!(join(&hub, &first, "key").await.status(), 101);
     let listed = http().get(format!("http://{}/v1/realtime/calls", hub.address)).bearer_auth("key").send().await;
     let listed: Value = listed.expect("an answer").json().await.expect("JSON");

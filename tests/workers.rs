@@ -88,7 +88,8 @@ async fn the_speech_api_answers_503_where_no_worker_can_be_reached() {
     let tts = FakeTts::default().away();
     let hub = Hub::start(engines(FakeStt::default().away(), FakeLlm::default(), tts), Config::default()).await;
     let _ = rustls::crypto::ring::default_provider().install_default();
-    let (client, base) = (reqwest::Client::new(), format!("http://{}/v1/audio", hub.address));
+    let client = reqwest::Client::new();
+    let base = format!("http://{}/v1/audio", hub.address);
     let text = json!({"model": "tts-1", "input": "Hello.", "voice": "alloy"});
     let audio = wav::write(&Pcm { rate: SampleRate::HZ_24000, samples: loud(500) });
     let file = reqwest::multipart::Part::bytes(audio).file_name("a.wav");

@@ -32,7 +32,8 @@ async fn serve(stt: FakeStt, llm: FakeLlm, tts: FakeTts, config: Config, keys: K
 }
 
 async fn simple(heard: &str, answer: &str) -> Served {
-    let (stt, llm) = (FakeStt::hears([heard]).with_partials(), FakeLlm::says([answer]));
+    let stt = FakeStt::hears([heard]).with_partials();
+    let llm = FakeLlm::says([answer]);
     serve(stt, llm, FakeTts::default(), Config::default(), Keys::default()).await
 }
 
@@ -66,7 +67,8 @@ impl Client {
         }
         let line: Value = serde_json::from_str(&line).expect("JSON");
         let length = |name: &str| line[name].as_u64().unwrap_or(0) as usize;
-        let (mut data, mut payload) = (vec![0; length("data_length")], vec![0; length("payload_length")]);
+        let mut data = vec![0; length("data_length")];
+        let mut payload = vec![0; length("payload_length")];
         self.0.read_exact(&mut data).await.ok()?;
         self.0.read_exact(&mut payload).await.ok()?;
         let data = if data.is_empty() { Value::Null } else { serde_json::from_slice(&data).expect("JSON") };

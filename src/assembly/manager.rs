@@ -160,7 +160,8 @@ impl EngineManager {
             max_loaded: config.models.max_loaded,
             max_bytes: (budget > 0).then_some(budget.saturating_mul(1 << 20)),
         };
-        let (cache, standing) = (ModelCache::new(limits), Mutex::new(None));
+        let cache = ModelCache::new(limits);
+        let standing = Mutex::new(None);
         Ok(Self {
             config: config.clone(),
             catalog,
@@ -197,7 +198,8 @@ impl EngineManager {
         };
         self.measure_new::<dyn Stt>(serving("stt"));
         self.measure_new::<dyn Tts>(serving("tts"));
-        let (old, old_served) = (before.as_ref().map(|before| &before.engines), before.as_ref().map(|b| &b.served));
+        let old = before.as_ref().map(|before| &before.engines);
+        let old_served = before.as_ref().map(|b| &b.served);
         // Creating a remote engine may need the runtime's reactor, which threads do not inherit.
         let runtime = tokio::runtime::Handle::try_current().ok();
         let (stt, tts, llm, vad, turn) = thread::scope(|scope| {
@@ -435,7 +437,8 @@ impl EngineManager {
         }
         let replaced = before.and_then(|(served, _)| served.model.as_deref());
         for (at, choice) in best_first.iter().enumerate() {
-            let (engine, model) = (choice.engine.clone(), choice.model_name());
+            let engine = choice.engine.clone();
+            let model = choice.model_name();
             let is_best = auto && !is_named(config, S::STAGE);
             let measured = choice.model.as_ref().and_then(|model| self.trials.of(&self.config, S::STAGE, model));
             let served = |passed_over| Served { stage, engine, model, auto: is_best, measured, passed_over };

@@ -288,7 +288,8 @@ fn auto_minds_the_language() {
 fn a_named_engine_or_model_is_taken_or_refused_never_replaced() {
     let refused = |engine: &str, model: &str, expect: &str| {
         let mut fixture = Fixture::new();
-        (fixture.config.tts.engine, fixture.config.tts.model) = (engine.into(), model.into());
+        fixture.config.tts.engine = engine.into();
+        fixture.config.tts.model = model.into();
         fixture.put("ears", "ok");
         let said = fixture.manager().load().err().expect("refused").to_string();
         assert!(said.contains(expect), "{expect:?} is not in {said:?}");
@@ -298,7 +299,8 @@ fn a_named_engine_or_model_is_taken_or_refused_never_replaced() {
     refused("kokoro", "ears", "the model ears is one of whisper (stt)");
     refused("piper", "piper-en_US-lesac-medium", "did you mean \"piper-en_US-lessac-medium\"?");
     let mut fixture = Fixture::new();
-    (fixture.config.tts.engine, fixture.config.tts.model) = ("piper".into(), "voice:fp32".into());
+    fixture.config.tts.engine = "piper".into();
+    fixture.config.tts.model = "voice:fp32".into();
     fixture.put("best-voice", "ok");
     fixture.put("voice", "ok");
     let manager = fixture.manager();
@@ -332,7 +334,8 @@ fn models_are_preloaded_named_and_shared() {
     fixture.puppets.made();
     manager.load().unwrap();
     assert!(fixture.puppets.made().contains(&"kokoro".to_owned()));
-    let (one, two) = (manager.tts("best-voice").unwrap(), manager.tts("best-voice:fp32").unwrap());
+    let one = manager.tts("best-voice").unwrap();
+    let two = manager.tts("best-voice:fp32").unwrap();
     assert!(Arc::ptr_eq(&one, &two));
     assert_eq!(fixture.puppets.made(), [""; 0], "it was there");
     for (model, expect) in [("ears", "serves another stage"), ("voice", "models pull"), ("nobody", "there is no model")]

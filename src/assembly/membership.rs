@@ -41,9 +41,11 @@ impl Membership {
     /// A setting is wrong, or NATS cannot be used: see [`ClusterError`].
     pub async fn join(config: &Config) -> Result<Self, ClusterError> {
         let stages = config.cluster.stages()?;
-        let (tasks, left) = (TaskTracker::new(), CancellationToken::new());
+        let tasks = TaskTracker::new();
+        let left = CancellationToken::new();
         let sessions: Arc<OnceLock<Sessions>> = Arc::default();
-        let (counted, max_sessions) = (sessions.clone(), config.server.max_sessions);
+        let counted = sessions.clone();
+        let max_sessions = config.server.max_sessions;
         let count: Sessions = Arc::new(move || counted.get().map_or((0, max_sessions, false), |count| count()));
         let build = env!("CARGO_PKG_VERSION");
         if config.cluster.jetstream {
@@ -63,7 +65,9 @@ impl Membership {
             },
             false => None,
         };
-        let (stt, tts, turn) = (cluster.stt(), cluster.tts(), cluster.turn());
+        let stt = cluster.stt();
+        let tts = cluster.tts();
+        let turn = cluster.turn();
         let falls_back = config.cluster.fallback;
         Ok(Self { cluster, jetstream, stages, falls_back, stt, tts, turn, sessions, max_sessions, tasks, left })
     }

@@ -274,7 +274,8 @@ mod tests {
             assert!(matches!(take(&cache, "b", 1), Err(ModelCacheError::Full { .. })), "its place is taken");
             assert!(!cache.forget("a"));
             go.send(()).unwrap();
-            let (first, second) = (first.join().unwrap().unwrap(), second.join().unwrap().unwrap());
+            let first = first.join().unwrap().unwrap();
+            let second = second.join().unwrap().unwrap();
             assert!(Arc::ptr_eq(&first.0, &second.0));
         });
         assert_eq!(n_loads.load(Ordering::Relaxed), 1);

@@ -53,7 +53,8 @@ pub fn worker_stages(config: &Config, stages: &[Stage]) -> Result<Vec<WorkerStag
         };
         loading.into_iter().map(joined).collect()
     });
-    let (mut ready, mut failures) = (Vec::new(), Vec::new());
+    let mut ready = Vec::new();
+    let mut failures = Vec::new();
     for stage in loaded {
         match stage {
             Ok(stage) => ready.push(stage),
@@ -181,7 +182,8 @@ mod tests {
 
     #[test]
     fn a_fingerprint_follows_the_engine_and_the_files_and_not_the_folder() {
-        let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let one = tempfile::tempdir().unwrap();
+        let other = tempfile::tempdir().unwrap();
         let write = |folder: &tempfile::TempDir, name: &str, bytes: &[u8]| {
             let path = folder.path().join(name);
             std::fs::write(&path, bytes).unwrap();
@@ -189,7 +191,8 @@ mod tests {
         };
         let long = vec![7; 3 << 20];
         let files = |folder| vec![write(folder, "a.onnx", &long), write(folder, "b.json", b"{}")];
-        let (mut first, second) = (files(&one), files(&other));
+        let mut first = files(&one);
+        let second = files(&other);
         first.reverse();
         let is = |files: &[PathBuf]| model(files.to_vec()).fingerprint("piper").unwrap();
         assert_eq!(is(&first), is(&second));

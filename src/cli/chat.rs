@@ -236,6 +236,9 @@ impl Captions {
                 self.heard += &printable(&delta);
                 self.live("you", &self.heard)
             }
+            Event::TranscriptionDraft { transcript, .. } => {
+                self.live("you", &format!("{}{}", self.heard, printable(&transcript)))
+            }
             Event::TranscriptionCompleted { transcript, .. } => {
                 self.heard.clear();
                 match transcript.trim() {
@@ -249,7 +252,9 @@ impl Captions {
             }
             Event::ResponseCreated { .. } => {
                 self.answer.clear();
-                (self.is_answering, self.is_cut, self.took) = (true, false, None);
+                self.is_answering = true;
+                self.is_cut = false;
+                self.took = None;
                 String::new()
             }
             Event::TranscriptDelta { delta, .. } | Event::TextDelta { delta, .. } => {
@@ -271,7 +276,8 @@ impl Captions {
             Event::ResponseDone { response } => {
                 self.is_answering = false;
                 let words = std::mem::take(&mut self.answer);
-                let (mut marks, cut) = (Vec::new(), self.is_cut || response.status == "cancelled");
+                let mut marks = Vec::new();
+                let cut = self.is_cut || response.status == "cancelled";
                 marks.extend(self.took.map(|ms| format!("{ms:.0} ms")));
                 marks.extend(cut.then(|| "interrupted".to_owned()));
                 if response.status == "failed" {

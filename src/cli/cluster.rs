@@ -180,7 +180,8 @@ fn table(cluster: &Value) -> String {
     let text = |value: &Value| printable(value.as_str().unwrap_or_default());
     let n = |value: &Value| value.as_u64().unwrap_or(0);
     let connected = if cluster["connected"] == true { "connected to" } else { "NOT connected to" };
-    let (server, version) = (text(&cluster["server"]), text(&cluster["server_version"]));
+    let server = text(&cluster["server"]);
+    let version = text(&cluster["server_version"]);
     let since = duration(n(&cluster["since_ms"]));
     let mut lines = vec![format!("NATS: {connected} {server} ({version}) for {since}"), String::new()];
     lines.push(row(["HUB", "SESSIONS", "", "UP", "BUILD", "STATE"]));
@@ -191,7 +192,9 @@ fn table(cluster: &Value) -> String {
             (false, true) => "this one",
             (false, false) => "",
         };
-        let (name, up, build) = (text(&hub["name"]), duration(n(&hub["up_ms"])), text(&hub["build"]));
+        let name = text(&hub["name"]);
+        let up = duration(n(&hub["up_ms"]));
+        let build = text(&hub["build"]);
         lines.push(row([&name, &sessions, "", &up, &build, state]));
     }
     lines.extend([String::new(), row(["WORKER", "IN USE", "SERVES", "UP", "BUILD", "STATE"])]);
@@ -201,7 +204,9 @@ fn table(cluster: &Value) -> String {
             (None, true) => "draining".into(),
             (None, false) => String::new(),
         };
-        let (name, up, build) = (text(&worker["name"]), duration(n(&worker["up_ms"])), text(&worker["build"]));
+        let name = text(&worker["name"]);
+        let up = duration(n(&worker["up_ms"]));
+        let build = text(&worker["build"]);
         for (at, stage) in list(&worker["stages"]).iter().enumerate() {
             let used = format!("{} of {}", n(&stage["in_flight"]), n(&stage["slots"]));
             let mark = if stage["is_fallback"] == true { " (fallback)" } else { "" };
@@ -217,7 +222,8 @@ fn table(cluster: &Value) -> String {
         lines.push("there is none; start one with `antiphon worker`".into());
     }
     for lost in list(&cluster["lost"]) {
-        let (name, ago) = (text(&lost["name"]), duration(n(&lost["ago_ms"])));
+        let name = text(&lost["name"]);
+        let ago = duration(n(&lost["ago_ms"]));
         lines.push(format!("lost {ago} ago: {name} ({})", text(&lost["why"])));
     }
     if !list(&cluster["stage_models"]).is_empty() {
@@ -230,7 +236,8 @@ fn table(cluster: &Value) -> String {
     if sessions.is_object() {
         let moves = ["released", "taken", "taken_from_checkpoint", "lost"]
             .map(|name| format!("{} {}", name.replace('_', " "), n(&sessions[name])));
-        let (shared, unstored) = (n(&sessions["shared"]), n(&sessions["unstored"]));
+        let shared = n(&sessions["shared"]);
+        let unstored = n(&sessions["unstored"]);
         lines.push(format!("Shared sessions: {shared}, {unstored} of them not stored; moves: {}", moves.join(", ")));
     }
     lines.join("\n")

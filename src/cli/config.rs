@@ -73,7 +73,9 @@ fn report(loaded: &Result<Config, ConfigError>) -> serde_json::Value {
 
 /// The engine of each stage as text: from `served` if present, else from the configuration.
 pub(super) fn engines(config: &Config, served: &[Served]) -> String {
-    let (stt, llm, tts) = (&config.stt, &config.llm, &config.tts);
+    let stt = &config.stt;
+    let llm = &config.llm;
+    let tts = &config.tts;
     let more = |stage: &str, engine: &str| match (stage, engine) {
         (_, CLUSTER) => {
             let or_here = if config.cluster.fallback { ", or this machine" } else { "" };

@@ -58,14 +58,17 @@ pub(super) async fn run(args: CorpusArgs) -> Result<(), CliError> {
     std::fs::create_dir_all(&args.folder).map_err(|error| CliError::file("made", &args.folder, &error))?;
     let n_at_once = config.stt.decoders.max(1);
     let engines = blocking(move || -> Result<Engines, EnginesError> {
-        let (vad, turn) = (crate::assembly::vad(&config)?, crate::assembly::turn(&config)?);
-        let (stt, tts) = (crate::assembly::stt(&config)?, crate::assembly::tts(&config)?);
+        let vad = crate::assembly::vad(&config)?;
+        let turn = crate::assembly::turn(&config)?;
+        let stt = crate::assembly::stt(&config)?;
+        let tts = crate::assembly::tts(&config)?;
         Ok(Engines { vad, turn, stt, tts })
     });
     let engines = engines.await??;
     let turn = engines.turn.as_ref().map_or("none", |model| model.name());
     print::line(&format!("VAD {}, turn model {turn}, STT {}", engines.vad.name(), engines.stt.name()))?;
-    let (n_plans, n_turns) = (plans.len(), plans.iter().map(|plan| plan.turns.len()).sum::<usize>());
+    let n_plans = plans.len();
+    let n_turns = plans.iter().map(|plan| plan.turns.len()).sum::<usize>();
     let numbered = plans.iter().enumerate();
     let made = numbered.map(|(i, plan)| one(&args.folder, plan, &engines, args.seed.wrapping_add(i as u64 * 1_000)));
     let mut made = stream::iter(made).buffer_unordered(n_at_once);

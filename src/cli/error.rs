@@ -170,7 +170,9 @@ mod tests {
 
     #[test]
     fn what_does_not_pass_by_itself_is_a_wrong_setting() {
-        let (servers, name, message) = (String::new, || "KV_antiphon-keys".to_owned(), String::new);
+        let servers = String::new;
+        let name = || "KV_antiphon-keys".to_owned();
+        let message = String::new;
         let code = |error| CliError::Cluster(error).exit_code();
         assert_eq!(code(ClusterError::NoJetStream { servers: servers(), message: message() }), 2);
         assert_eq!(code(ClusterError::Permission { role: "hub", message: message() }), 2);

@@ -93,8 +93,9 @@ mod tests {
     #[tokio::test]
     async fn a_file_that_is_written_replaced_or_linked_anew_is_reported() {
         let folder = tempfile::tempdir().expect("a folder");
-        let (file, other, target) =
-            (folder.path().join("keys"), folder.path().join("keys.tmp"), tempfile::tempdir().expect("a folder"));
+        let file = folder.path().join("keys");
+        let other = folder.path().join("keys.tmp");
+        let target = tempfile::tempdir().expect("a folder");
         let mut changes = FileChanges::of(&file).expect("watched");
         std::fs::write(&file, "one").expect("written");
         timeout(PATIENCE, changes.next()).await.expect("reported").expect("watched");

@@ -73,7 +73,8 @@ fn is_of_name(byte: u8) -> bool {
 pub(super) fn code(url: &str) -> Option<String> {
     let code = QrCode::with_error_correction_level(url, EcLevel::L).ok()?;
     // Characters are light on a dark background, so they draw the code's light modules.
-    let (dark, light) = (Dense1x2::Light, Dense1x2::Dark);
+    let dark = Dense1x2::Light;
+    let light = Dense1x2::Dark;
     Some(code.render::<Dense1x2>().dark_color(dark).light_color(light).quiet_zone(true).build())
 }
 

@@ -67,7 +67,8 @@ const EVERY: Duration = Duration::from_millis(500);
 pub(super) async fn run(args: ReplayArgs) -> Result<(), CliError> {
     blocking(move || match args.sweep {
         Some(ref sweep) => {
-            let (svg, group) = (args.svg.as_deref(), args.group.as_deref());
+            let svg = args.svg.as_deref();
+            let group = args.group.as_deref();
             let speaker = args.speaker.as_deref();
             let weights = args.model_slopes.iter().map(|&slope| ModelWeight { slope, most: args.model_most }).collect();
             let shown = Shown { svg, group, speaker, weights, json: args.json, hints: args.hints };
@@ -198,7 +199,8 @@ fn summary(path: &Path, report: &Report) -> String {
         let longest = replayed.len().max(difference.recorded.len());
         for i in 0..longest {
             let of = |list: &[String]| list.get(i).cloned().unwrap_or_else(|| "nothing".into());
-            let (now, then) = (of(&replayed), of(&difference.recorded));
+            let now = of(&replayed);
+            let then = of(&difference.recorded);
             if now != then {
                 text.push_str(&format!("\n    recorded  {then}\n    replayed  {now}"));
             }
@@ -225,7 +227,8 @@ impl Progress {
     pub(super) fn tell(&mut self, done: f64) {
         if self.shows && self.told.elapsed() >= EVERY {
             eprint!("\r{}: {:.0} %\x1b[K", self.what, 100.0 * done);
-            (self.told, self.shown) = (now(), true);
+            self.told = now();
+            self.shown = true;
         }
     }
 

@@ -69,7 +69,8 @@ pub(super) async fn run(args: SayArgs) -> Result<(), CliError> {
     let wait = Duration::from_millis(tts.timeout_ms);
     let engine = blocking(move || crate::assembly::tts(&config)).await?.map_err(crate::assembly::EnginesError::from)?;
     let voice = voice(args.voice, &tts, engine.as_ref())?;
-    let (speed, instructions) = (args.speed.unwrap_or(tts.speed), args.instructions);
+    let speed = args.speed.unwrap_or(tts.speed);
+    let instructions = args.instructions;
     let request = SpeechRequest { text, voice, speed, instructions, ..SpeechRequest::default() };
     progress.now("speaking");
     let pcm = speak(engine.as_ref(), &request, wait, |piece| match &mut player {
@@ -238,7 +239,8 @@ mod tests {
     fn wrong_arguments_are_refused() {
         assert!(speed("0.2").is_err() && speed("NaN").is_err() && speed("1.5") == Ok(1.5));
         assert!(matches!(text("  "), Err(CliError::Usage(_))));
-        let (config, engine) = (TtsConfig::default(), FakeTts::default());
+        let config = TtsConfig::default();
+        let engine = FakeTts::default();
         let error = voice(Some("bob".into()), &config, &engine).expect_err("unknown").to_string();
         assert_eq!(error, "there is no voice \"bob\"; fake has tone");
         assert_eq!(voice(None, &config, &engine).expect("the engine's own"), "tone");

@@ -299,7 +299,8 @@ fn watch_keys(files: Arc<Files>, reload: mpsc::Sender<Reload>) -> Option<tokio::
                 tracing::warn!(%error, "changes of the file of keys are not noticed any more: send SIGHUP after one");
                 return;
             }
-            let (files, last) = (files.clone(), before.clone());
+            let files = files.clone();
+            let last = before.clone();
             let read = reading.read(move || {
                 let now = files.key_file();
                 let keys = (now != last).then(|| files.keys());

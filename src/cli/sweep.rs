@@ -48,7 +48,9 @@ impl FromStr for Sweep {
         let (range, step) = range.split_once(':').unwrap_or((range, "50"));
         let (from, to) = range.split_once("..").ok_or_else(wrong)?;
         let number = |text: &str| text.trim_end_matches("ms").parse::<u32>().map_err(|_| wrong());
-        let (from, to, step) = (number(from)?, number(to)?, number(step)?);
+        let from = number(from)?;
+        let to = number(to)?;
+        let step = number(step)?;
         if step == 0 || from >= to || to > 10_000 || (to - from) / step > 200 {
             return Err("the range must be ascending, at most 10000 ms, with at most 200 steps".into());
         }
@@ -73,7 +75,8 @@ pub(super) fn run(files: &[PathBuf], sweep: &Sweep, shown: &Shown<'_>, key: &Sto
     let fixed: Vec<u32> = (sweep.from..=sweep.to).step_by(sweep.step as usize).collect();
     let scales: Vec<f64> = (0..N_SCALES).map(|i| FIRST_SCALE * SCALE_STEP.powi(i)).collect();
     let mut progress = Progress::new(Path::new("sweep"));
-    let (mut n_done, n_all) = (0, fixed.len() + scales.len());
+    let mut n_done = 0;
+    let n_all = fixed.len() + scales.len();
     let mut taken = |setting: Setting| {
         progress.tell(f64::from(n_done) / n_all as f64);
         n_done += 1;

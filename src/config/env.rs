@@ -31,7 +31,8 @@ fn setting(name: &str, text: &str) -> Result<Option<(&'static Key, Value)>, Stri
             None => Ok(None),
         };
     };
-    let (section, key) = (section.to_lowercase(), key.to_lowercase());
+    let section = section.to_lowercase();
+    let key = key.to_lowercase();
     if !rules::sections().contains(&section.as_str()) {
         return Err(unknown_section(&section));
     }

@@ -55,7 +55,8 @@ impl File<'_> {
     /// Reports what is wrong with the keys of a fallback engine, each with its line; `false`: nothing is.
     fn has_problems_in(&mut self, fallback: &Key, value: &Spanned<DeValue<'_>>) -> bool {
         let DeValue::Table(table) = value.get_ref() else { return false };
-        let (n_before, stage) = (self.layers.problems.len(), fallback.section);
+        let n_before = self.layers.problems.len();
+        let stage = fallback.section;
         if !table.is_empty() && !in_order(table).iter().any(|(name, _)| name.get_ref() == "engine") {
             self.problem(value.span().start, format!("{stage}.fallback: its engine is missing: set engine"));
         }
@@ -78,7 +79,8 @@ impl File<'_> {
     }
 
     fn value(&mut self, key: &Key, value: &Spanned<DeValue<'_>>) {
-        let (written, value_at) = (self.text.get(value.span()).unwrap_or_default(), value.span().start);
+        let written = self.text.get(value.span()).unwrap_or_default();
+        let value_at = value.span().start;
         match plain(value.get_ref()) {
             Some(value) if key.rule.allows(&value) => {
                 let origin = self.origin(value_at);

@@ -86,7 +86,8 @@ impl Admission {
     /// For a process that may use so many cores.
     pub(super) fn new(cores: usize) -> Self {
         let processor = Processor { used: 0.0, cost: ASSUMED_COST / cores.max(1) as f64 };
-        let (stt, tts) = (Engine::default(), Engine::default());
+        let stt = Engine::default();
+        let tts = Engine::default();
         Self {
             sessions: 0,
             processor,
@@ -101,7 +102,8 @@ impl Admission {
 
     /// `processor`: its smoothed use. `limits`: the utilization of recognizer and voice that is allowed.
     pub(super) fn observe(&mut self, now: Timestamp, sample: &Sample, processor: Option<f64>, limits: (f64, f64)) {
-        (self.sessions, self.fresh) = (sample.sessions, 0);
+        self.sessions = sample.sessions;
+        self.fresh = 0;
         self.sampled = now;
         while self.pending.front().is_some_and(|at| now.since(*at) > SETTLES) {
             self.pending.pop_front();

@@ -59,7 +59,8 @@ impl Ladder {
             self.over_since = Some(now);
         } else if lasts(self.under_since, self.down_after) && self.level != BrownoutLevel::Normal {
             self.level = self.level.down();
-            (self.under_since, self.went_down_at) = (Some(now), Some(now));
+            self.under_since = Some(now);
+            self.went_down_at = Some(now);
         }
         self.level
     }

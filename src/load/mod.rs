@@ -72,7 +72,8 @@ impl LoadMonitor {
     /// A monitor of a hub that is idle and may use so many cores.
     pub fn new(config: SloConfig, cores: usize) -> Self {
         let gauge = Gauge::new(&config);
-        let (ladder, admission) = (Ladder::default(), Admission::new(cores));
+        let ladder = Ladder::default();
+        let admission = Admission::new(cores);
         Self { config, gauge, ladder, admission, pressure: Pressure::default() }
     }
 

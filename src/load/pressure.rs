@@ -259,8 +259,10 @@ impl Gauge {
 
     /// Other engines serve from now on.
     pub(super) fn engines_changed(&mut self) {
-        (self.calm, self.calm_decode) = (None, None);
-        (self.stt_service_ms, self.tts_service_ms) = (ASSUMED_SERVICE_MS, ASSUMED_SERVICE_MS);
+        self.calm = None;
+        self.calm_decode = None;
+        self.stt_service_ms = ASSUMED_SERVICE_MS;
+        self.tts_service_ms = ASSUMED_SERVICE_MS;
     }
 
     pub(super) fn latency_ms(&self) -> Option<f64> {
@@ -338,7 +340,8 @@ fn highest_utilization(queue: QueueSample, service_ms: f64, wait_ms: f64) -> f64
     let n = queue.concurrency.max(1) as f64;
     let mean_wait_ms =
         |utilization: f64| service_ms * utilization.powf((2.0 * (n + 1.0)).sqrt() - 1.0) / (n * (1.0 - utilization));
-    let (mut low, mut high) = (0.0, MAX_UTILIZATION);
+    let mut low = 0.0;
+    let mut high = MAX_UTILIZATION;
     for _ in 0..BISECTIONS {
         let middle = (low + high) / 2.0;
         match mean_wait_ms(middle) <= wait_ms {

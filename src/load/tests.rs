@@ -234,7 +234,8 @@ fn one_session_cannot_make_the_hub_shed_load() {
         assert_eq!(hub.runs(SAMPLE_EVERY), BrownoutLevel::Normal);
     }
     let mut single = Hub::new(SloConfig::default());
-    (single.sample.sessions, single.sample.processor) = (1, Some(1.0));
+    single.sample.sessions = 1;
+    single.sample.processor = Some(1.0);
     assert_eq!(single.runs(seconds(60)), BrownoutLevel::Normal);
 }
 
@@ -277,7 +278,8 @@ fn a_slow_engine_with_a_short_queue_is_no_overload() {
 #[test]
 fn what_uses_the_processor_beside_no_session_refuses_none() {
     let mut hub = Hub::new(SloConfig::default());
-    (hub.sample.sessions, hub.sample.processor) = (0, Some(1.0));
+    hub.sample.sessions = 0;
+    hub.sample.processor = Some(1.0);
     hub.runs(seconds(30));
     assert!(hub.admits().is_ok());
 }
@@ -301,7 +303,8 @@ fn a_burst_is_admitted_as_far_as_the_processor_suffices() {
     let n = (0..1_000).take_while(|_| hub.admits().is_ok()).count();
     // 100 sessions use half of a core, so that 94 more may use what is left up to 0.97.
     assert!((85..=100).contains(&n), "{n}");
-    (hub.sample.sessions, hub.sample.processor) = (194, Some(0.5));
+    hub.sample.sessions = 194;
+    hub.sample.processor = Some(0.5);
     hub.runs(seconds(4));
     assert!(hub.admits().is_ok(), "they use less than was predicted");
 }
@@ -361,7 +364,8 @@ fn requests_that_no_session_makes_refuse_none() {
 #[test]
 fn what_few_sessions_use_of_an_engine_refuses_none() {
     let mut hub = Hub::new(SloConfig::default());
-    (hub.sample.sessions, hub.sample.processor) = (2, Some(0.1));
+    hub.sample.sessions = 2;
+    hub.sample.processor = Some(0.1);
     hub.sample.stt = QueueSample { in_service: 1, concurrency: 2, ..QueueSample::default() };
     hub.runs(seconds(60));
     assert!((0..20).all(|_| hub.admits().is_ok()));
@@ -375,7 +379,8 @@ fn an_engine_of_one_place_is_kept_further_from_its_limit_than_one_of_many() {
         hub.runs(seconds(60));
         (0..1_000).take_while(|_| hub.admits().is_ok()).count()
     };
-    let (few, many) = (n_admitted(1, 2), n_admitted(32, 64));
+    let few = n_admitted(1, 2);
+    let many = n_admitted(32, 64);
     assert!(few < many, "{few} of 2, {many} of 64");
 }
 
@@ -405,8 +410,8 @@ fn without_brownout_everything_is_admitted_and_still_measured() {
 #[test]
 fn sessions_that_end_at_once_give_back_their_room() {
     let mut hub = Hub::new(SloConfig::default());
-    (hub.sample.sessions, hub.sample.tts) =
-        (40, QueueSample { in_service: 8, concurrency: 16, ..QueueSample::default() });
+    hub.sample.sessions = 40;
+    hub.sample.tts = QueueSample { in_service: 8, concurrency: 16, ..QueueSample::default() };
     hub.runs(seconds(60));
     let headroom = hub.monitor.report().headroom_sessions;
     for n in 0..10_000 {
@@ -425,8 +430,8 @@ fn sessions_that_end_at_once_give_back_their_room() {
 #[test]
 fn connects_that_end_do_not_close_the_hub_to_others() {
     let mut hub = Hub::new(SloConfig::default());
-    (hub.sample.sessions, hub.sample.tts) =
-        (40, QueueSample { in_service: 16, concurrency: 16, ..QueueSample::default() });
+    hub.sample.sessions = 40;
+    hub.sample.tts = QueueSample { in_service: 16, concurrency: 16, ..QueueSample::default() };
     hub.runs(seconds(120));
     assert_eq!(hub.monitor.report().headroom_sessions, 0);
     for _ in 0..1_000 {

@@ -74,15 +74,18 @@ pub fn compare(
     let all_sums = |runs: &[(f64, Vec<Taken>)]| -> Vec<(f64, Sums)> {
         runs.iter().map(|(value, taken)| (*value, sums(taken))).collect()
     };
-    let (fixed, adaptive) = (all_sums(fixed), all_sums(adaptive));
+    let fixed = all_sums(fixed);
+    let adaptive = all_sums(adaptive);
     let whole = vec![1.0; n];
-    let (whole_fixed, whole_adaptive) = (curve(&fixed, &whole), curve(&adaptive, &whole));
+    let whole_fixed = curve(&fixed, &whole);
+    let whole_adaptive = curve(&adaptive, &whole);
     let mut dice = Dice::new(1);
     let mut drawn: Vec<Vec<(f64, f64)>> = vec![Vec::new(); shares.len()];
     for _ in 0..DRAWS {
         let mut weights = vec![0.0; n];
         (0..n).for_each(|_| weights[dice.below(n)] += 1.0);
-        let (fixed, adaptive) = (curve(&fixed, &weights), curve(&adaptive, &weights));
+        let fixed = curve(&fixed, &weights);
+        let adaptive = curve(&adaptive, &weights);
         for (share, drawn) in shares.iter().zip(&mut drawn) {
             drawn.extend(fixed.delay_at(*share).zip(adaptive.delay_at(*share)));
         }
@@ -133,7 +136,9 @@ mod tests {
     use super::*;
 
     fn labelled(source: usize) -> Labelled {
-        let (text, speaker, group) = (String::new(), String::new(), String::new());
+        let text = String::new();
+        let speaker = String::new();
+        let group = String::new();
         Labelled { text, speaker, source: source.to_string(), group, spans_ms: vec![[0.0, 1.0]] }
     }
 
@@ -150,7 +155,8 @@ mod tests {
     fn half_the_delay_at_the_same_share_is_half_as_long_whatever_is_drawn() {
         let turns: Vec<Labelled> = (0..100).map(labelled).collect();
         let turns: Vec<&Labelled> = turns.iter().collect();
-        let (fixed, adaptive) = (runs(100, |wait| wait), runs(100, |wait| wait / 2.0));
+        let fixed = runs(100, |wait| wait);
+        let adaptive = runs(100, |wait| wait / 2.0);
         let (curve, _, compared) = compare(&turns, &fixed, &adaptive, &[0.25, 2.0]);
         assert_eq!(curve.delay_at(0.25), Some(750.0));
         let [one] = &compared[..] else { panic!("no curve reaches the share of 2: {compared:?}") };

@@ -48,7 +48,8 @@ impl ReplayLog {
     ) -> Result<Self, ReplayError> {
         let file = File::open(path)?;
         let n_bytes = file.metadata()?.len();
-        let (mut lines, mut text) = (BufReader::new(file), String::new());
+        let mut lines = BufReader::new(file);
+        let mut text = String::new();
         let mut n_read = lines.read_line(&mut text).map_err(not_text)? as u64;
         let sealed = match Head::read(&text).map_err(|why| ReplayError::NoRecording(why.to_string()))? {
             None => None,

@@ -63,8 +63,12 @@ impl Axes {
 
     fn draw(&self, svg: &mut String) {
         for i in 0..=5 {
-            let (cut, ms) = (self.most_cut * f64::from(i) / 5.0, self.longest * f64::from(i) / 5.0);
-            let (cx, cy, right, bottom) = (self.x(cut), self.y(ms), WIDTH - RIGHT, HEIGHT - BOTTOM);
+            let cut = self.most_cut * f64::from(i) / 5.0;
+            let ms = self.longest * f64::from(i) / 5.0;
+            let cx = self.x(cut);
+            let cy = self.y(ms);
+            let right = WIDTH - RIGHT;
+            let bottom = HEIGHT - BOTTOM;
             let _ = write!(
                 svg,
                 "<path d=\"M{LEFT} {cy:.1}H{right}\" stroke=\"#ddd\"/><text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{ms:.0}</text>\n\
@@ -93,10 +97,14 @@ impl Axes {
         let path = path.join("L");
         let _ = writeln!(svg, "<path d=\"M{path}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"2.5\"{dashes}/>");
         for (cut, [_, low, high]) in way.intervals.iter().filter(|(cut, _)| *cut <= self.most_cut) {
-            let (at, from, to) = (self.x(*cut) + aside, self.y(*low), self.y(*high));
+            let at = self.x(*cut) + aside;
+            let from = self.y(*low);
+            let to = self.y(*high);
             let _ = writeln!(svg, "<path d=\"M{at:.1} {from:.1}V{to:.1}\" stroke=\"{colour}\" stroke-width=\"1.5\"/>");
         }
-        let (from, line, name) = (WIDTH - RIGHT - 150.0, TOP + 10.0 + 20.0 * way.i as f64, way.name);
+        let from = WIDTH - RIGHT - 150.0;
+        let line = TOP + 10.0 + 20.0 * way.i as f64;
+        let name = way.name;
         let _ = writeln!(
             svg,
             "<path d=\"M{from} {line}h28\" stroke=\"{colour}\" stroke-width=\"2.5\"{dashes}/><text x=\"{}\" y=\"{}\">{name}</text>",

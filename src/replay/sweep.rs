@@ -133,7 +133,8 @@ impl Session {
 
     fn taken(&self, setting: Setting) -> Vec<Taken> {
         let mut taker = self.taker(setting);
-        let (mut ends, mut now) = (Vec::new(), Samples::ZERO);
+        let mut ends = Vec::new();
+        let mut now = Samples::ZERO;
         for input in &self.inputs {
             let edge = match input {
                 Input::WindowFeatures(heard) => {

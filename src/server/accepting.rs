@@ -85,7 +85,9 @@ pub(super) async fn accept(entrance: Entrance, router: Router, stop: Cancellatio
     let _guard = abandon.clone().drop_guard();
     let mut waiting: VecDeque<Waiting> = VecDeque::new();
     let begin = |stream: TcpStream, peer: SocketAddr, place: ConnectionSlot| {
-        let (router, abandon, stop) = (router.clone(), abandon.clone(), stop.clone());
+        let router = router.clone();
+        let abandon = abandon.clone();
+        let stop = stop.clone();
         let tls = tls.as_ref().map(|tls| tls.load_full());
         tasks.spawn(async move {
             tokio::select! {
@@ -118,7 +120,8 @@ pub(super) async fn accept(entrance: Entrance, router: Router, stop: Cancellatio
             () = async { tokio::time::sleep_until(next.expect("checked")).await }, if next.is_some() => {}
             () = stop.cancelled() => break,
         }
-        let (now, mut all_taken) = (Instant::now(), false);
+        let now = Instant::now();
+        let mut all_taken = false;
         for one in std::mem::take(&mut waiting).into_iter().filter(|one| one.since + WAIT > now) {
             match if all_taken { Err(Full::All) } else { admit(one.peer) } {
                 Ok(place) => begin(one.stream, one.peer, place),
@@ -211,7 +214,8 @@ where
         }
         request.extensions_mut().insert(Peer(peer));
         request.extensions_mut().insert(known.clone());
-        let (has_body, inflow) = (!request.body().is_end_stream(), known.clone());
+        let has_body = !request.body().is_end_stream();
+        let inflow = known.clone();
         let answering = activity.answering();
         let answer = router.call(request.map(|body| Upload { body, activity: activity.clone() }));
         async move {

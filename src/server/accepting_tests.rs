@@ -15,7 +15,8 @@ async fn with_places<T>(n: usize, client: impl AsyncFnOnce(SocketAddr) -> T) -> 
     let router = Router::new()
         .route("/", get(|| async { "here" }))
         .route("/large", get(|| async { Bytes::from_static(&[b'x'; LARGE]) }));
-    let (stop, places) = (CancellationToken::new(), ConnectionSlots::new(n, 0, Vec::new()));
+    let stop = CancellationToken::new();
+    let places = ConnectionSlots::new(n, 0, Vec::new());
     let accepting = accept(Entrance { listener, tls: None, places }, router, stop.clone());
     let client = async {
         let result = client(address).await;
@@ -71,7 +72,8 @@ async fn a_head_that_trickles_in_is_given_up_as_one_that_does_not_come() {
 async fn who_finds_no_place_gets_that_of_the_oldest_idle_one() {
     with_places(2, async |address| {
         let begun = Instant::now();
-        let (mut silent, mut half) = (say(address, "").await, say(address, "GET / HT").await);
+        let mut silent = say(address, "").await;
+        let mut half = say(address, "GET / HT").await;
         let answer = timeout(10 * HEAD, ask(address)).await.expect("it is answered");
         assert!(answer.ends_with("here"), "{answer}");
         assert!(begun.elapsed() < 4 * GRACE, "{:?}", begun.elapsed());

@@ -93,7 +93,8 @@ mod tests {
     fn a_reload_ends_what_gone_keys_hold_and_nothing_else() {
         let access = Access::new(Keys::of(&["one", "two"]));
         let id = |key: &str| Keys::of(&[key]).find(key);
-        let (one, two) = (access.lease(id("one")), access.lease(id("two")));
+        let one = access.lease(id("one"));
+        let two = access.lease(id("two"));
         assert!(access.lease(id("three")).is_cancelled() && access.lease(None).is_cancelled());
         let (gone, new) = access.replace(Keys::of(&["two", "three"]));
         assert_eq!((gone, new), (vec![id("one").unwrap()], vec![id("three").unwrap()]));
@@ -114,7 +115,8 @@ mod tests {
         };
         let access = Access::new(keys("[\"realtime\", \"speech\"]"));
         let id = |key: &str| Keys::of(&[key]).find(key);
-        let (one, two) = (access.lease(id("one")), access.lease(id("two")));
+        let one = access.lease(id("one"));
+        let two = access.lease(id("two"));
         access.replace(keys("[\"realtime\", \"speech\", \"metrics\"]"));
         assert!(!one.is_cancelled() && !access.lease(id("one")).is_cancelled());
         access.replace(keys("[\"speech\"]"));

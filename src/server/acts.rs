@@ -24,8 +24,8 @@ pub(super) async fn record(State(app): State<Arc<App>>, request: Request, next: 
     let Some((action, route)) = route.and_then(|route| Some((action(request.method(), &route)?, route))) else {
         return next.run(request).await;
     };
-    let (client, identity) =
-        (request.extensions().get::<Client>().copied(), request.extensions().get::<Identity>().copied());
+    let client = request.extensions().get::<Client>().copied();
+    let identity = request.extensions().get::<Identity>().copied();
     let named = parameter(&route, request.uri().path()).map(str::to_owned);
     let response = next.run(request).await;
     let created = response.extensions().get::<Created>().map(|created| created.0.clone());

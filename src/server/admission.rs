@@ -96,7 +96,9 @@ pub(super) fn admit(
 impl SessionOwner {
     /// The limits of the session.
     pub(super) fn limits(&self, app: &Arc<App>) -> SessionMeter {
-        let (client, owner, name) = (self.client, self.key, self.consumer.name().to_owned());
+        let client = self.client;
+        let owner = self.key;
+        let name = self.consumer.name().to_owned();
         let app_of_refusals = Arc::downgrade(app);
         let meter = app.limits.session(self.consumer.clone(), move |used_up| {
             if let Some(app) = app_of_refusals.upgrade() {

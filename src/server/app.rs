@@ -197,7 +197,8 @@ impl App {
         let setup = Arc::new(setup);
         let membership = manager.as_ref().and_then(|manager| manager.membership());
         let handover = membership.and_then(|membership| {
-            let (cluster, jetstream) = (membership.cluster().clone(), membership.jetstream()?.clone());
+            let cluster = membership.cluster().clone();
+            let jetstream = membership.jetstream()?.clone();
             let lives = 60 * u64::from(setup.session.max_minutes) + u64::from(setup.session.resume_seconds);
             let sessions = SharedSessions::new(cluster.clone(), jetstream);
             Some(Handover::new(cluster, sessions, Duration::from_secs(lives), setup.tasks.clone()))
@@ -477,7 +478,8 @@ impl App {
 fn max_sessions(config: &ServerConfig) -> usize {
     let affordable = max_descriptors() / DESCRIPTORS_PER_SESSION;
     if affordable < config.max_sessions {
-        let (configured, descriptors) = (config.max_sessions, max_descriptors());
+        let configured = config.max_sessions;
+        let descriptors = max_descriptors();
         tracing::warn!(
             configured,
             affordable,
@@ -533,7 +535,9 @@ mod tests {
     const SOON: Duration = Duration::from_secs(1);
 
     fn app(config: Config, keys: Keys) -> App {
-        let (stt, llm, tts) = (FakeStt::default(), FakeLlm::default(), FakeTts::default());
+        let stt = FakeStt::default();
+        let llm = FakeLlm::default();
+        let tts = FakeTts::default();
         let engines =
             Engines { vad: Arc::new(FakeVad), turn: None, stt: Arc::new(stt), llm: Arc::new(llm), tts: Arc::new(tts) };
         App::new(Parts { config, engines, metrics: Metrics::new(), keys, tls: None, manager: None }, None)
@@ -564,7 +568,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn no_session_takes_what_the_others_need() {
         let app = app(Config::default(), Keys::default());
-        let (greedy, modest) = (App::session_budget(), App::session_budget());
+        let greedy = App::session_budget();
+        let modest = App::session_budget();
         let mut held = Vec::new();
         while let Ok(share) = timeout(SOON, app.budget(&greedy, MAX_MESSAGE_BYTES)).await {
             held.push(share);

@@ -62,7 +62,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn ten_at_once_and_then_one_a_second() {
         let attempts = Attempts::default();
-        let (eve, bob) = ("192.0.2.1".parse().unwrap(), "192.0.2.2".parse().unwrap());
+        let eve = "192.0.2.1".parse().unwrap();
+        let bob = "192.0.2.2".parse().unwrap();
         for _ in 0..BURST {
             assert_eq!(attempts.check(eve), Ok(()));
             assert_eq!(attempts.failed(eve), Ok(()));

@@ -137,7 +137,8 @@ impl Writer {
                 n = self.orders.recv_many(&mut orders, AT_ONCE) => if n == 0 { return },
                 () = stopped.cancelled() => return,
             }
-            let (writer, taken) = (self, std::mem::take(&mut orders));
+            let writer = self;
+            let taken = std::mem::take(&mut orders);
             // A disk may block for long.
             let written = tokio::task::spawn_blocking(move || writer.take(taken)).await;
             let Ok(writer) = written else { return };

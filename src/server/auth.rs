@@ -260,7 +260,8 @@ fn unauthorized(client: Client, request: &Request, refusal: Refusal) -> Response
     if let Refusal::Scope(..) = refusal {
         return refused(StatusCode::FORBIDDEN, refusal.code(), refusal.message());
     }
-    let (path, headers) = (request.uri().path(), request.headers());
+    let path = request.uri().path();
+    let headers = request.headers();
     let page = if is_dashboard(path) && takes_html(headers) { pages::file(path, client, headers) } else { None };
     let challenge = match &page {
         None if is_dashboard(path) => "Basic realm=\"Antiphon: the key is the password\"",

@@ -103,7 +103,8 @@ impl ConnectionSlots {
     /// Reserves a slot for a connection from `address`, evicting another connection if necessary; an error if none may
     /// be evicted yet. `handshake`: the connection starts with a TLS handshake.
     pub(super) fn admit(self: &Arc<Self>, address: IpAddr, handshake: bool) -> Result<ConnectionSlot, Full> {
-        let (now, network) = (Instant::now(), network(address));
+        let now = Instant::now();
+        let network = network(address);
         let (most, most_handshakes) = self.bounds(address);
         let mut table = self.lock();
         let own = |occupant: &Occupant, _: &Doing| occupant.network == network;
@@ -220,13 +221,15 @@ impl Activity {
     /// The TLS handshake is complete.
     pub(super) fn shook_hands(&self) {
         let mut doing = self.occupant.doing();
-        (doing.handshake, doing.idle_since) = (false, None);
+        doing.handshake = false;
+        doing.idle_since = None;
     }
 
     /// A request is complete; it counts as in progress until the guard is dropped.
     pub(super) fn answering(&self) -> Answering {
         let mut doing = self.occupant.doing();
-        (doing.answering, doing.idle_since) = (true, None);
+        doing.answering = true;
+        doing.idle_since = None;
         Answering(self.clone())
     }
 
@@ -257,7 +260,8 @@ impl Activity {
     pub(super) fn is_blocked(&self, most: Duration) -> Instant {
         let mut doing = self.occupant.doing();
         let debt = doing.debt;
-        let (begins, since) = (doing.blocked_since.is_none(), *doing.blocked_since.get_or_insert_with(Instant::now));
+        let begins = doing.blocked_since.is_none();
+        let since = *doing.blocked_since.get_or_insert_with(Instant::now);
         drop(doing);
         if begins {
             self.places.changed.notify_one();
@@ -281,7 +285,8 @@ pub(super) struct Answering(Activity);
 impl Drop for Answering {
     fn drop(&mut self) {
         let mut doing = self.0.occupant.doing();
-        (doing.answering, doing.uploads_since) = (false, None);
+        doing.answering = false;
+        doing.uploads_since = None;
     }
 }
 
@@ -297,8 +302,9 @@ mod tests {
     async fn the_one_that_was_waited_for_longest_goes_and_who_works_stays() {
         let places = ConnectionSlots::new(3, 0, Vec::new());
         let admit = |text: &str| places.admit(address(text), false).ok();
-        let (first, second, third) =
-            (admit("192.0.2.1").unwrap(), admit("192.0.2.2").unwrap(), admit("192.0.2.3").unwrap());
+        let first = admit("192.0.2.1").unwrap();
+        let second = admit("192.0.2.2").unwrap();
+        let third = admit("192.0.2.3").unwrap();
         let _works = first.activity().answering();
         third.activity().reads_nothing();
         tokio::time::advance(GRACE / 2).await;
@@ -319,7 +325,8 @@ mod tests {
     async fn a_client_that_does_not_read_loses_its_place_and_one_that_does_makes_up_for_it() {
         let places = ConnectionSlots::new(2, 0, Vec::new());
         let admit = || places.admit(address("192.0.2.1"), false).ok();
-        let (slow, dead) = (admit().unwrap(), admit().unwrap());
+        let slow = admit().unwrap();
+        let dead = admit().unwrap();
         let _working = [slow.activity().answering(), dead.activity().answering()];
         let most = Duration::from_secs(30);
         let deadline = slow.activity().is_blocked(most);

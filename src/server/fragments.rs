@@ -179,7 +179,8 @@ impl Fragments {
                 }
                 At::Head => {
                     let Some(head) = Head::of(&data[at..]) else { return at };
-                    let (begin, first) = (at, data[at]);
+                    let begin = at;
+                    let first = data[at];
                     at += head.n_bytes;
                     if !head.is_large(first) {
                         self.at = if head.length == 0 { At::Head } else { At::Payload(head.length) };
@@ -188,7 +189,8 @@ impl Fragments {
                     data[begin] = first & 0x7f;
                     data[begin + 2..begin + 10].copy_from_slice(&FRAGMENT.to_be_bytes());
                     let mask = data[begin + 10..begin + 14].try_into().expect("4 bytes");
-                    let (is_final, behind) = (first & 0x80 != 0, head.length - FRAGMENT);
+                    let is_final = first & 0x80 != 0;
+                    let behind = head.length - FRAGMENT;
                     self.at = At::Fragment { left: FRAGMENT, behind, is_final, mask };
                 }
             }
@@ -238,7 +240,9 @@ mod tests {
 
     /// The output for `data`, read in pieces of `lengths` into a buffer of `room` bytes.
     fn through(data: &[u8], lengths: &[usize], room: usize) -> Vec<u8> {
-        let (mut fragments, mut out, mut n_read) = (Fragments::new(), Vec::new(), 0);
+        let mut fragments = Fragments::new();
+        let mut out = Vec::new();
+        let mut n_read = 0;
         let mut pieces = Pieces { data, lengths: lengths.iter().copied().cycle() };
         futures_executor::block_on(async {
             loop {
@@ -300,7 +304,8 @@ mod tests {
     #[test]
     fn no_frame_is_longer_than_a_fragment() {
         let out = through(&frame(0x82, 1_000_000, [1, 2, 3, 4], 0), &[4_096], 4_096);
-        let (mut at, mut kinds) = (0, Vec::new());
+        let mut at = 0;
+        let mut kinds = Vec::new();
         while at < out.len() {
             let head = Head::of(&out[at..]).expect("whole heads");
             assert!(head.length <= FRAGMENT);

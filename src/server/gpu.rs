@@ -120,7 +120,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_driver_that_hangs_holds_up_nobody_and_takes_one_thread() {
         let (go, wait) = channel();
-        let (wait, asked) = (Mutex::new(wait), Arc::new(Mutex::new(0)));
+        let wait = Mutex::new(wait);
+        let asked = Arc::new(Mutex::new(0));
         let n_asked = asked.clone();
         let gpus = Gpus::of(move || {
             *n_asked.lock().expect("no panic") += 1;

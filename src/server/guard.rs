@@ -32,7 +32,8 @@ pub(super) async fn check(State(app): State<Arc<App>>, mut request: Request, nex
     let peer = request.extensions().get::<Peer>().map_or(Ipv4Addr::UNSPECIFIED.into(), |peer| peer.0.ip());
     let client = Client::of(peer, request.headers(), &app.proxies, app.tls.is_some());
     request.extensions_mut().insert(client);
-    let (page, is_local) = (sharing::reader(&request), is_local(&request));
+    let page = sharing::reader(&request);
+    let is_local = is_local(&request);
     let response = match (judged(&app, client, &request), page) {
         (Ok(()), Some(origin)) => {
             let mut response = match *request.method() {

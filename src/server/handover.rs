@@ -221,7 +221,8 @@ impl Handover {
         let (moved, seen) = watch::channel(None);
         let (heard, _) = watch::channel(Instant::now());
         let (is_gone, _) = watch::channel(false);
-        let (is_unsure, is_asked_for) = (AtomicBool::new(false), AtomicBool::new(false));
+        let is_unsure = AtomicBool::new(false);
+        let is_asked_for = AtomicBool::new(false);
         let live = Arc::new(Live { leave, moved, heard, is_unsure, is_asked_for, is_gone });
         let (keeping, requests) = Keeping::new(asked);
         let (end, ended) = oneshot::channel();
@@ -311,7 +312,8 @@ impl Handover {
     /// What other hubs ask: to hand the session of this key over. Resolves once this hub does not act in it any more.
     pub(super) async fn hand_over(self: Arc<Self>, key: String) {
         let Some(live) = self.live.get(&key).map(|live| live.clone()) else { return };
-        let (mut moved, mut is_gone) = (live.moved.subscribe(), live.is_gone.subscribe());
+        let mut moved = live.moved.subscribe();
+        let mut is_gone = live.is_gone.subscribe();
         live.is_asked_for.store(true, Ordering::Relaxed);
         // One that is suspended may be another hub's already: nothing happens in it any more.
         let acts = live.leave.send_if_modified(|leave| {
@@ -389,7 +391,8 @@ impl Handover {
 
     /// Asks the owner to let the session go; waits until it must have stopped acting where it does not answer.
     async fn ask_owner(&self, seen: &Seen, key: &str) {
-        let (until, question) = (Instant::now() + SILENT, super::hubs::release(key));
+        let until = Instant::now() + SILENT;
+        let question = super::hubs::release(key);
         let mut was_gone = false;
         while Instant::now() < until {
             let again = (Instant::now() + ASK_AGAIN).min(until);

@@ -99,7 +99,9 @@ pub(super) async fn page(cluster: &Cluster, turn_history: &TurnHistory, wanted: 
     let asked = match Who::of(wanted.viewer) {
         Some(viewer) if wanted.session.is_none_or(|session| session.len() <= MAX_ID_BYTES) => {
             let max_bytes = REPLIES_BYTES / cluster.n_peers().max(1);
-            let (session, before, limit) = (wanted.session.map(str::to_owned), before.clone(), wanted.limit);
+            let session = wanted.session.map(str::to_owned);
+            let before = before.clone();
+            let limit = wanted.limit;
             ask(cluster, &Question::Page { viewer, session, before, limit, max_bytes }).await
         }
         _ => Asked::default(),
@@ -143,8 +145,10 @@ pub(super) async fn share_limits(app: &App, stopped: CancellationToken) {
 /// From now on, other hubs' questions are answered. Does nothing without a cluster.
 pub(super) fn reply_to_others(app: &Arc<App>) {
     if let Some(cluster) = app.hubs() {
-        let (turn_history, name) = (app.setup.turn_history.clone(), Arc::<str>::from(cluster.name()));
-        let (handover, limited) = (app.handover.clone(), Arc::downgrade(app));
+        let turn_history = app.setup.turn_history.clone();
+        let name = Arc::<str>::from(cluster.name());
+        let handover = app.handover.clone();
+        let limited = Arc::downgrade(app);
         cluster.reply_with(Arc::new(move |question| match serde_json::from_slice(question) {
             Ok(Question::Release { key }) => {
                 let handover = handover.clone();

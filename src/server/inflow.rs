@@ -96,7 +96,8 @@ impl Inflow {
             if stream.shutdown().await.is_err() {
                 return;
             }
-            let (mut block, mut n_bytes) = (vec![0; BLOCK], 0);
+            let mut block = vec![0; BLOCK];
+            let mut n_bytes = 0;
             while n_bytes < LINGER_BYTES {
                 match stream.read(&mut block).await {
                     Ok(0) | Err(_) => return,
@@ -144,7 +145,8 @@ impl HeadEnd {
 
 impl Intake {
     pub(super) fn new(stream: impl Stream + 'static, inflow: Arc<Inflow>) -> Self {
-        let (head, fragments) = (HeadEnd::default(), Fragments::new());
+        let head = HeadEnd::default();
+        let fragments = Fragments::new();
         Self { stream: Some(Box::new(stream)), inflow, head, fragments }
     }
 

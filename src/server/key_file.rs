@@ -50,7 +50,8 @@ pub(super) fn read(text: &str, variable: impl Fn(&str) -> Option<String>) -> Res
     let line = |span: Range<usize>| text[..span.start.min(text.len())].matches('\n').count() + 1;
     let file: File =
         toml::from_str(text).map_err(|error| (line(error.span().unwrap_or(0..0)), without_values(error.message())))?;
-    let (mut names, mut digests) = (HashSet::new(), HashSet::new());
+    let mut names = HashSet::new();
+    let mut digests = HashSet::new();
     let mut entries = Vec::new();
     for written in file.key {
         let at = line(written.span());

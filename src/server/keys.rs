@@ -194,7 +194,8 @@ impl Keys {
     /// What `key` grants; `None` if it is unknown or has expired. A key with two entries has the scopes of both. Takes the same
     /// time for an invalid key.
     pub(super) fn grant(&self, key: &str) -> Option<Grant> {
-        let (digest, now) = (digest(key), SystemTime::now());
+        let digest = digest(key);
+        let now = SystemTime::now();
         // Every hash is compared, in constant time.
         let found = self.all.iter().fold(None, |found: Option<Scopes>, entry| {
             let is_it = entry.digest.ct_eq(&digest) & Choice::from(u8::from(entry.is_valid(now)));

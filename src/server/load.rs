@@ -159,26 +159,30 @@ impl Load {
     pub(super) async fn watch(&self, app: &App, stop: CancellationToken) {
         let mut ticks = interval(SAMPLE_EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let (mut last, mut cpu) = (Instant::now(), process::cpu_seconds());
+        let mut last = Instant::now();
+        let mut cpu = process::cpu_seconds();
         loop {
             let due = tokio::select! {
                 due = ticks.tick() => due,
                 () = stop.cancelled() => return,
             };
-            let (now, cpu_now) = (Instant::now(), process::cpu_seconds());
+            let now = Instant::now();
+            let cpu_now = process::cpu_seconds();
             let took = now.duration_since(last).as_secs_f64();
             if took < SAMPLE_EVERY.as_secs_f64() / 2.0 {
                 continue;
             }
             let used = cpu_now.zip(cpu).map(|(now, before)| (now - before) / took / self.cores as f64);
-            (last, cpu) = (now, cpu_now);
+            last = now;
+            cpu = cpu_now;
             self.sample(app, used, now.saturating_duration_since(due));
         }
     }
 
     fn sample(&self, app: &App, processor: Option<f64>, timer_delay: Duration) {
         let setup = app.setup();
-        let (stt, tts) = (&setup.engines.stt, &setup.engines.tts);
+        let stt = &setup.engines.stt;
+        let tts = &setup.engines.tts;
         let sample = Sample {
             sessions: app.sessions.len(),
             ended: self.ended.swap(0, Ordering::Relaxed),

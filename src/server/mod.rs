@@ -170,10 +170,8 @@ pub async fn serve_loading<E: From<std::io::Error>>(
     tracing::info!("listening on {}://{address}", if tls.is_some() { "https" } else { "http" });
 
     let tls = tls.map(|tls| Arc::new(ArcSwap::from_pointee(tls)));
-    let (starting, probed) = (
-        Starting::new(&config.server, tls.clone(), extras.waits_for.clone()),
-        Starting::probes(&config.server, extras.waits_for),
-    );
+    let starting = Starting::new(&config.server, tls.clone(), extras.waits_for.clone());
+    let probed = Starting::probes(&config.server, extras.waits_for);
     let places = ConnectionSlots::new(
         accepting::max_connections(),
         config.server.max_connections_per_address,
@@ -242,7 +240,8 @@ async fn serve_on(
     (wyoming, audiosocket): (Option<Wyoming>, Option<TcpListener>),
     stop: CancellationToken,
 ) {
-    let (warmed, stopped) = (app.clone(), stop.clone());
+    let warmed = app.clone();
+    let stopped = stop.clone();
     app.setup.tasks.spawn(async move {
         tokio::select! {
             () = warming::warm(&warmed.setup.engines) => {}

@@ -203,7 +203,8 @@ async fn take_over(
         Ok(place) => place,
         Err(full) => return SessionRefused::of(app, client, full, ROUTE).into_response(),
     };
-    let (owner, opened_with) = (found.owner(), found.opened_with());
+    let owner = found.owner();
+    let opened_with = found.opened_with();
     let (snapshot, keeping, kept) = match handover.take(found).await {
         Ok(taken) => taken,
         Err(why) => return not_taken(app, client, ws, why),

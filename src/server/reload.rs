@@ -78,7 +78,8 @@ fn apply(app: &App, Reload { keys, tls, twilio_auth_token, failed, reopens_logs 
             let (gone, new) = app.access.replace(keys);
             let sessions: usize = gone.iter().map(|key| app.sessions_of(*key)).sum();
             app.secrets.retain(|owner| app.access.is_valid(owner));
-            let (gone, new) = (gone.len(), new.len());
+            let gone = gone.len();
+            let new = new.len();
             tracing::info!(target: "antiphon::security", gone, new, sessions, "keys were reloaded");
             done("keys", "ok");
         }

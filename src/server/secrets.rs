@@ -111,7 +111,8 @@ impl Secrets {
     }
 
     fn insert(&self, secret: Secret, n_owners: usize, life: Duration) -> Result<(), Full> {
-        let (now, owner) = (Instant::now(), secret.owner);
+        let now = Instant::now();
+        let owner = secret.owner;
         let mut secrets = self.0.lock().expect("no panic while locked");
         secrets.retain(|secret| secret.expires > now);
         let shares = n_owners.clamp(1, SHARES);
@@ -148,7 +149,8 @@ impl Secrets {
     /// The caller that `key` authenticates; `None` if it is unknown or has expired. Compares every key, in constant
     /// time.
     pub(super) fn find(&self, key: &str) -> Option<Caller> {
-        let (now, digest) = (Instant::now(), keys::digest(key));
+        let now = Instant::now();
+        let digest = keys::digest(key);
         let mut found = None;
         for secret in self.0.lock().expect("no panic while locked").iter() {
             if bool::from(secret.digest.ct_eq(&digest)) && secret.expires > now {

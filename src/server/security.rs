@@ -63,7 +63,9 @@ impl Security {
     pub(super) fn refused_act(&self, act: Act<'_>, status: u16, reason: &str) {
         let Some(left_out) = take(&self.refusals) else { return };
         let Act { client, owner, name, target } = act;
-        let (address, peer, route) = (client.address, client.peer, shown(target));
+        let address = client.address;
+        let peer = client.peer;
+        let route = shown(target);
         self.audit.write(Line {
             action: "auth.refused",
             key: owner,
@@ -80,8 +82,10 @@ impl Security {
     pub(super) fn limited(&self, act: Act<'_>, used_up: UsedUp) {
         let Some(left_out) = take(&self.limited) else { return };
         let Act { client, owner, name, target } = act;
-        let (address, peer, key, target) =
-            (client.address, client.peer, owner.map(|key| key.to_string()), shown(target));
+        let address = client.address;
+        let peer = client.peer;
+        let key = owner.map(|key| key.to_string());
+        let target = shown(target);
         let limit = used_up.setting();
         self.audit.write(Line {
             action: "limit.refused",
@@ -98,14 +102,17 @@ impl Security {
     /// Writes an authorized action to the audit log, whatever came of it.
     pub(super) fn done(&self, action: &'static str, act: Act<'_>, outcome: &str) {
         let Act { client, owner, name, target } = act;
-        let (address, target) = (Some(client.address), shown(target));
+        let address = Some(client.address);
+        let target = shown(target);
         self.audit.write(Line { action, key: owner, name, address, target: Some(&target), outcome, left_out: 0 });
     }
 
     /// Logs an authorized action: creating a client secret, pulling or removing a model.
     pub(super) fn act(&self, client: Client, route: &str, key: Option<KeyId>, what: &str) {
         let Some(left_out) = take(&self.acts) else { return };
-        let (address, peer, key) = (client.address, client.peer, key.map(|key| key.to_string()));
+        let address = client.address;
+        let peer = client.peer;
+        let key = key.map(|key| key.to_string());
         tracing::info!(target: "antiphon::security", %address, %peer, route = shown(route), key, what, left_out, "done");
     }
 }

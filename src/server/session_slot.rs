@@ -87,7 +87,8 @@ impl SessionSlot {
         admitted: Admitted,
         registered: Option<(Registered, Option<Kept>)>,
     ) -> Self {
-        let (mode, dialect) = (opening.mode, opening.dialect);
+        let mode = opening.mode;
+        let dialect = opening.dialect;
         let handle = app.setup_of_session().open(opening);
         let (registered, kept) = registered.unzip();
         Self::of(app, handle, (mode, dialect), admitted, (registered, kept.flatten()), (0, None))
@@ -99,7 +100,8 @@ impl SessionSlot {
     /// A setting that this build refuses.
     pub(super) fn resumed(app: Arc<App>, resumed: Resumed, admitted: Admitted) -> Result<Self, SnapshotError> {
         let Resumed { snapshot, keeping, kept, registered } = resumed;
-        let (mode, counts) = (snapshot.mode(), (snapshot.received(), snapshot.went_back_to()));
+        let mode = snapshot.mode();
+        let counts = (snapshot.received(), snapshot.went_back_to());
         let dialect = Dialect { beta: snapshot.is_beta(), ..app.dialect() };
         let limits: Arc<dyn SessionLimits> = Arc::new(admitted.who.limits(&app));
         let handle = app.setup().resume(snapshot, dialect, Some(keeping), Some(limits))?;
@@ -117,7 +119,8 @@ impl SessionSlot {
         let went_back = went_back_to.map(|number| (number, received));
         let revoked = app.access.lease(admitted.who.key);
         let live = LiveSession::new(&app, &handle.id, WEBSOCKET, admitted, revoked);
-        let (received, budget) = (AtomicU64::new(received), App::session_budget());
+        let received = AtomicU64::new(received);
+        let budget = App::session_budget();
         Self { app, handle, mode, dialect, registered, received, went_back, budget, kept, live }
     }
 

@@ -80,7 +80,8 @@ mod tests {
     #[test]
     fn each_has_its_own_bound_and_nothing_is_left_behind() {
         let shares = Shares::default();
-        let (one, _two) = (shares.take("a", 2).unwrap(), shares.take("a", 2).unwrap());
+        let one = shares.take("a", 2).unwrap();
+        let _two = shares.take("a", 2).unwrap();
         assert!(shares.take("a", 2).is_none() && shares.take("b", 1).is_some());
         drop(one);
         assert_eq!((shares.count("a"), shares.count("b")), (1, 0));

@@ -64,7 +64,8 @@ impl Starting {
     }
 
     fn of(config: &ServerConfig, tls: Certificate, waits_for: WaitsFor, page: Option<Router>) -> Arc<Self> {
-        let (headers, proxies) = (SecurityHeaders::new(config), Proxies::new(config));
+        let headers = SecurityHeaders::new(config);
+        let proxies = Proxies::new(config);
         Arc::new(Self { loaded: OnceLock::new(), page, config: config.clone(), proxies, headers, tls, waits_for })
     }
 

@@ -50,7 +50,8 @@ pub enum TlsError {
 impl Tls {
     /// Loads the configured files; `None` if none is configured. Blocks for two small files.
     pub fn load(config: &ServerConfig) -> Result<Option<Self>, TlsError> {
-        let (cert, key) = (Path::new(&config.tls_cert), Path::new(&config.tls_key));
+        let cert = Path::new(&config.tls_cert);
+        let key = Path::new(&config.tls_key);
         match (config.tls_cert.is_empty(), config.tls_key.is_empty()) {
             (true, true) => return Ok(None),
             (false, false) => {}

@@ -34,8 +34,10 @@ pub(super) async fn audio(
         Ok(place) => place,
         Err(response) => return *response,
     };
-    let (folder, sealing) = (PathBuf::from(&app.setup.session.record), app.setup.sealing.clone());
-    let (session, samples) = (turn.session_id.clone(), |ms| Samples::from_ms(ms, SampleRate::HZ_16000));
+    let folder = PathBuf::from(&app.setup.session.record);
+    let sealing = app.setup.sealing.clone();
+    let session = turn.session_id.clone();
+    let samples = |ms| Samples::from_ms(ms, SampleRate::HZ_16000);
     let span = samples(span.from_ms)..samples(span.to_ms);
     match tokio::task::spawn_blocking(move || recorded_audio(&folder, &session, span, sealing)).await {
         Ok(Ok(Some(sound))) => ([(header::CONTENT_TYPE, "audio/wav")], sound).into_response(),

@@ -79,11 +79,14 @@ pub(super) async fn list(
     };
     let turn_history = &app.setup.turn_history;
     let limit = wish.limit.unwrap_or(PAGE).min(PAGE);
-    let (viewer, session, before) = (identity.viewer, wish.session.as_deref(), wish.before.as_deref());
+    let viewer = identity.viewer;
+    let session = wish.session.as_deref();
+    let before = wish.before.as_deref();
     let (turns, rest) = match app.hubs() {
         None => {
             let page = turn_history.page(viewer, session, before, limit);
-            let (has_more, capacity) = (page.has_more, turn_history.capacity());
+            let has_more = page.has_more;
+            let capacity = turn_history.capacity();
             let turns: Vec<_> = page.turns.into_iter().map(|turn| ShownTurn::Own(turn, None)).collect();
             (turns, Rest { has_more, next: None, capacity, missing_hubs: None })
         }

@@ -118,7 +118,8 @@ impl<'a> Unfinished<'a> {
     /// Marks a message as complete. All bytes read so far are attributed to it, including the start of a following
     /// message.
     fn complete(&mut self) {
-        (self.given, self.deadline) = (self.inflow.taken(), None);
+        self.given = self.inflow.taken();
+        self.deadline = None;
         self.allow();
     }
 
@@ -140,10 +141,12 @@ impl<'a> Unfinished<'a> {
         let held = self.held.take().map(|held| held.share);
         self.allow();
         let Some(mut held) = held else { return self.app.budget(self.budget, n_bytes).await };
-        let (needed, has) = (App::units(n_bytes), held.own.num_permits());
+        let needed = App::units(n_bytes);
+        let has = held.own.num_permits();
         if has >= needed {
             // The excess is released when `held` is dropped.
-            let (own, common) = (held.own.split(needed), held.common.split(needed));
+            let own = held.own.split(needed);
+            let common = held.common.split(needed);
             return Share { own: own.expect("as many"), common: common.expect("as many") };
         }
         let more = self.app.budget(self.budget, (needed - has) * BUDGET_UNIT).await;

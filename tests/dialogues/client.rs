@@ -130,7 +130,8 @@ impl<'a> Client<'a> {
             retrieved: None,
         };
         client.until("session.created").await;
-        (client.began, client.next_tick) = (Instant::now(), Instant::now());
+        client.began = Instant::now();
+        client.next_tick = Instant::now();
         if let Some(session) = script.set("session").next() {
             let session = json(&stage.addressed(session));
             client.send(json!({"type": "session.update", "session": session})).await;

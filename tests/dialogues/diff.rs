@@ -23,11 +23,14 @@ fn marked<'a>(a: &[&'a str], b: &[&'a str]) -> Vec<(char, &'a str)> {
             common[i][j] = if a[i] == b[j] { common[i + 1][j + 1] + 1 } else { common[i + 1][j].max(common[i][j + 1]) };
         }
     }
-    let (mut i, mut j, mut marked) = (0, 0, Vec::new());
+    let mut i = 0;
+    let mut j = 0;
+    let mut marked = Vec::new();
     while i < a.len() || j < b.len() {
         if i < a.len() && j < b.len() && a[i] == b[j] {
             marked.push((' ', a[i]));
-            (i, j) = (i + 1, j + 1);
+            i += 1;
+            j += 1;
         } else if j == b.len() || i < a.len() && common[i + 1][j] >= common[i][j + 1] {
             marked.push(('-', a[i]));
             i += 1;
@@ -41,6 +44,7 @@ fn marked<'a>(a: &[&'a str], b: &[&'a str]) -> Vec<(char, &'a str)> {
 
 #[test]
 fn a_changed_line_is_shown_with_context() {
-    let (old, new) = ("1\n2\n3\n4\n5\n6\n7\n8\n9", "1\n2\n3\n4\nfive\n6\n7\n8\n9");
+    let old = "1\n2\n3\n4\n5\n6\n7\n8\n9";
+    let new = "1\n2\n3\n4\nfive\n6\n7\n8\n9";
     assert_eq!(lines(old, new), "  2\n  3\n  4\n- 5\n+ five\n  6\n  7\n  8\n");
 }

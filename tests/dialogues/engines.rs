@@ -157,7 +157,8 @@ impl Vocabulary {
         let mut phrases = Vec::new();
         for line in script.actions.iter().filter(|line| ["say", "give"].contains(&line.word.as_str())) {
             let (time, text) = line.timed();
-            let (text, n_ms) = (quoted(text), time.as_millis() as usize);
+            let text = quoted(text);
+            let n_ms = time.as_millis() as usize;
             if !phrases.iter().any(|known: &Phrase| known.text == text && known.n_ms == n_ms) {
                 let hz = FIRST_HZ + STEP_HZ * phrases.len() as f32;
                 phrases.push(Phrase { text, hz, n_ms });
@@ -169,7 +170,8 @@ impl Vocabulary {
     /// The audio of a line at 24 kHz.
     pub fn sound(&self, line: &Line) -> Vec<i16> {
         let (time, text) = line.timed();
-        let (text, n_ms) = (quoted(text), time.as_millis() as usize);
+        let text = quoted(text);
+        let n_ms = time.as_millis() as usize;
         let phrase =
             self.0.iter().find(|phrase| phrase.text == text && phrase.n_ms == n_ms).expect("it is of the script");
         tone(phrase.hz, n_ms)
@@ -206,7 +208,8 @@ pub fn tone(hz: f32, n_ms: usize) -> Vec<i16> {
 /// Power of one frequency in a frame at 16 kHz (Goertzel).
 fn power(frame: &[i16], hz: f32) -> f32 {
     let factor = 2.0 * (TAU * hz / 16_000.0).cos();
-    let (mut last, mut before) = (0.0, 0.0);
+    let mut last = 0.0;
+    let mut before = 0.0;
     for &sample in frame {
         (last, before) = (f32::from(sample) + factor * last - before, last);
     }

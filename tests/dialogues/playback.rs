@@ -39,7 +39,8 @@ impl Playback {
     pub fn resume(&mut self) {
         let Some(held) = self.held.take() else { return };
         for piece in self.pieces.iter_mut().filter(|piece| piece.from >= held) {
-            (piece.from, piece.to) = (piece.from + held.elapsed(), piece.to + held.elapsed());
+            piece.from += held.elapsed();
+            piece.to += held.elapsed();
         }
     }
 

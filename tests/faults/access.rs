@@ -250,7 +250,8 @@ async fn silent_connections(party: Party) {
     }
     party.beside().await;
     // An address of the loopback network may have 384 of 512 at a time, without speaking.
-    let (mut n_ended, until) = (0, Instant::now() + ENDED_WITHIN);
+    let mut n_ended = 0;
+    let until = Instant::now() + ENDED_WITHIN;
     while n_ended < 100 {
         assert!(Instant::now() < until, "{n_ended} of 500 were ended");
         let mut open = Vec::new();

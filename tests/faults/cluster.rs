@@ -75,7 +75,8 @@ impl Worker {
 impl Cluster {
     async fn start() -> Arc<Self> {
         let nats = NatsServer::start().await.expect("nats-server: make nats-server");
-        let (url, upstream) = (nats.url(), Upstream::start().await);
+        let url = nats.url();
+        let upstream = Upstream::start().await;
         let worker = Mutex::new(Worker::start("first", &url, &upstream).await);
         let second = Worker::start("second", &url, &upstream).await;
         Arc::new(Self { nats: Mutex::new(nats), url, upstream, worker, _second: second })

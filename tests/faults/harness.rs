@@ -313,7 +313,8 @@ pub async fn run(area: &'static str, settings: Settings, memory_mib: u64, faults
         part => fault.name.contains(part) || area == part,
     };
     let mut shared = None;
-    let (mut rows, mut broken) = (Vec::new(), Vec::new());
+    let mut rows = Vec::new();
+    let mut broken = Vec::new();
     for fault in faults.iter().filter(|fault| chosen(fault)).enumerate() {
         let (n, fault) = fault;
         let begun = Instant::now();
@@ -409,7 +410,8 @@ pub async fn at_rest(hub: &Hub) -> Held {
 #[allow(clippy::disallowed_methods)]
 async fn attempt(hub: &Arc<Hub>, fault: &Fault, n: usize, memory_mib: u64) -> Result<String, String> {
     let before = at_rest(hub).await;
-    let (resident, logged) = (hub.resident(), hub.log().len());
+    let resident = hub.resident();
+    let logged = hub.log().len();
     let mut canary = Conversation::open(hub, fault.canary).await;
     let mut usual = Duration::ZERO;
     for _ in 0..2 {
@@ -424,7 +426,8 @@ async fn attempt(hub: &Arc<Hub>, fault: &Fault, n: usize, memory_mib: u64) -> Re
         canary.close().await;
         None
     };
-    let (was_beside, most) = (watch::Sender::new(false), Arc::new(Mutex::new(None)));
+    let was_beside = watch::Sender::new(false);
+    let most = Arc::new(Mutex::new(None));
     // 127.1.0.1 and further: each fault has an address of its own.
     let from = Ipv4Addr::new(127, 1, (n / 250) as u8, (n % 250 + 1) as u8);
     let party = Party { hub: hub.clone(), from, n_rounds, was_beside: was_beside.clone(), most: most.clone() };

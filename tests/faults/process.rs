@@ -77,7 +77,8 @@ pub struct Upstreams {
 
 impl Upstreams {
     pub async fn start() -> Self {
-        let (stt, llm) = (Upstream::start().await, Upstream::start().await);
+        let stt = Upstream::start().await;
+        let llm = Upstream::start().await;
         Self { stt, llm, tts: Upstream::start().await, other: Upstream::start().await }
     }
 
@@ -274,7 +275,8 @@ impl WallClock {
     /// Sets it by so much from the right time, such as `-1d` or `+20y`.
     pub fn step(&self, offset: &str) {
         // Renamed, so that it is never read half-written.
-        let (new, file) = (self.folder.path().join("new"), self.folder.path().join("offset"));
+        let new = self.folder.path().join("new");
+        let file = self.folder.path().join("offset");
         std::fs::write(&new, offset).and_then(|()| std::fs::rename(&new, &file)).expect("written");
     }
 }

@@ -25,7 +25,8 @@ const CALLS: &str = "/v1/realtime/calls";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn peers_of_other_transports_harm_themselves_alone() {
-    let (wyoming, audiosocket) = (free_address(), free_address());
+    let wyoming = free_address();
+    let audiosocket = free_address();
     let settings = Settings::default()
         .with("WYOMING__LISTEN", wyoming.to_string())
         .with("TELEPHONY__UNAUTHENTICATED", "true")

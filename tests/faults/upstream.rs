@@ -193,8 +193,10 @@ impl Upstream {
     pub async fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("bound");
-        let (shared, stop) = (Arc::new(Shared::default()), CancellationToken::new());
-        let (counted, stopped) = (shared.clone(), stop.clone());
+        let shared = Arc::new(Shared::default());
+        let stop = CancellationToken::new();
+        let counted = shared.clone();
+        let stopped = stop.clone();
         tokio::spawn(stop.clone().run_until_cancelled_owned(async move {
             while let Ok((stream, _)) = listener.accept().await {
                 counted.open.fetch_add(1, Ordering::Relaxed);

@@ -123,7 +123,8 @@ impl Call {
 
 #[tokio::test]
 async fn a_call_is_paced_and_cut_where_it_was_sent() {
-    let (answer, llm) = (long(), FakeLlm::default());
+    let answer = long();
+    let llm = FakeLlm::default();
     for text in [answer.as_str(), "Fine.", "Thanks."] {
         llm.then(words(text));
     }

@@ -112,7 +112,8 @@ impl Llm for HeldLlm {
     }
 
     fn stream(&self, request: ChatRequest) -> BoxStream<'static, Result<LlmDelta, LlmError>> {
-        let (llm, released) = (self.llm.clone(), self.released.clone());
+        let llm = self.llm.clone();
+        let released = self.released.clone();
         let answer = async move {
             released.acquire().await.expect("it is not closed").forget();
             llm.stream(request)
@@ -123,7 +124,8 @@ impl Llm for HeldLlm {
 
 #[tokio::test]
 async fn a_caller_hears_a_filler_while_the_model_is_late_and_then_the_answer() {
-    let (llm, released) = (FakeLlm::says(["Ten past ten."]), Arc::new(Semaphore::new(0)));
+    let llm = FakeLlm::says(["Ten past ten."]);
+    let released = Arc::new(Semaphore::new(0));
     let stt = Arc::new(FakeStt::hears(["what time is it"]));
     let held = Arc::new(HeldLlm { llm, released: released.clone() });
     let engines = Engines { vad: Arc::new(FakeVad), turn: None, stt, llm: held, tts: Arc::new(FakeTts::default()) };
@@ -149,7 +151,8 @@ async fn a_caller_hears_a_filler_while_the_model_is_late_and_then_the_answer() {
 #[tokio::test]
 async fn a_barge_in_clears_the_peer_and_the_history_ends_at_what_was_heard() {
     let calls = Provider::ALL.map(|provider| async move {
-        let (answer, llm) = (long(), FakeLlm::default());
+        let answer = long();
+        let llm = FakeLlm::default();
         for text in [answer.as_str(), "Fine."] {
             llm.then(antiphon_engine_api::fakes::llm::words(text));
         }
@@ -183,7 +186,8 @@ async fn a_barge_in_clears_the_peer_and_the_history_ends_at_what_was_heard() {
 #[tokio::test]
 async fn keys_stop_the_reply_and_are_a_message_of_the_user() {
     let calls = Provider::ALL.map(|provider| async move {
-        let (answer, llm) = (long(), FakeLlm::default());
+        let answer = long();
+        let llm = FakeLlm::default();
         for text in [answer.as_str(), "Thank you.", "And again."] {
             llm.then(antiphon_engine_api::fakes::llm::words(text));
         }
@@ -521,7 +525,8 @@ async fn a_call_needs_a_token() {
     let engines = || engines(FakeStt::default(), FakeLlm::default(), FakeTts::default());
     let hub = Hub::with_keys(engines(), Config::default(), Keys::of(&[KEY])).await;
     let by_path = format!("/{KEY}");
-    let (by_query, bearer) = (format!("?token={KEY}&route=desk"), format!("Bearer {KEY}"));
+    let by_query = format!("?token={KEY}&route=desk");
+    let bearer = format!("Bearer {KEY}");
     let basic = format!("Basic {}", BASE64.encode(format!("asterisk:{KEY}")));
     for provider in [Provider::Twilio, Provider::Telnyx, Provider::Vonage, Provider::Asterisk] {
         let check = async |path: &str, headers: &[(&'static str, &str)], expect: u16| {

@@ -12,7 +12,8 @@ const N_CLIPS: usize = 8;
 /// The way of a call: from the caller's microphone to G.711, to the session's 24 kHz, to the recognizer's 16 kHz.
 fn by_telephone(speech: &[i16]) -> Vec<i16> {
     let narrow = convert(speech, SampleRate::HZ_16000, SampleRate::HZ_8000);
-    let (mut bytes, mut samples) = (Vec::new(), Vec::new());
+    let mut bytes = Vec::new();
+    let mut samples = Vec::new();
     codec::encode(Format::Ulaw, &narrow, &mut bytes);
     codec::decode(Format::Ulaw, &bytes, &mut samples).expect("G.711");
     let session = convert(&samples, SampleRate::HZ_8000, SampleRate::HZ_24000);

@@ -283,7 +283,8 @@ impl Phone {
         let mut bytes = Vec::new();
         codec::encode(self.provider.coding().0, samples, &mut bytes);
         self.n_frames += 1;
-        let (chunk, payload) = (self.n_frames.to_string(), BASE64.encode(&bytes));
+        let chunk = self.n_frames.to_string();
+        let payload = BASE64.encode(&bytes);
         let message = match self.provider {
             Provider::Twilio => json!({"event": "media", "streamSid": "MZ1", "sequenceNumber": chunk,
                 "media": {"track": "inbound", "chunk": chunk, "timestamp": "5", "payload": payload}}),

@@ -5,7 +5,7 @@ import { type Kept, MAX_CHARS, captionsOf, jsonOf, keptFrom, linesOf, plainOf, s
 import { MAX_BYTES, KeptSound } from '../src/conversations/sound';
 import { Halver, type SoundBlock } from '../src/conversations/sound_block';
 
-const asked: Caption = { role: 'user', id: 'u', text: 'What time is it?', committed: true, final: true, typed: false, fault: null };
+const asked: Caption = { role: 'user', id: 'u', text: 'What time is it?', draft: '', committed: true, final: true, typed: false, fault: null };
 const answered: Caption = {
   role: 'assistant', id: 'a', responseId: 'r', text: 'It is ten. And it rains.', textDone: true, sound: true, receivedMs: 900, playedMs: 500,
   audioDone: true, whole: true, revealed: 10, status: 'cut', latencyMs: 640, marks: null, hops: {},

@@ -3,7 +3,7 @@ import { type Caption, type ReplyCaption, type State, type UserCaption } from '@
 import { describe, expect, it } from 'vitest';
 import { LiveTurn, axisMs, median, turnsOf } from '../src/state/ribbon';
 
-const user = (id: string, change: Partial<UserCaption> = {}): UserCaption => ({ role: 'user', id, text: `words of ${id}`, committed: true, final: true, typed: false, fault: null, ...change });
+const user = (id: string, change: Partial<UserCaption> = {}): UserCaption => ({ role: 'user', id, text: `words of ${id}`, draft: '', committed: true, final: true, typed: false, fault: null, ...change });
 const reply = (id: string, change: Partial<ReplyCaption> = {}): ReplyCaption => ({
   role: 'assistant', id, responseId: `resp_${id}`, text: 'Noon.', textDone: true, sound: true, receivedMs: 500, playedMs: 500, audioDone: true, whole: true, revealed: 5,
   status: 'done', latencyMs: null, marks: null, hops: {}, ...change,

@@ -52,7 +52,8 @@ fn distance(query: &Query, today: Date) -> Option<String> {
         day.date = day.date.checked_sub(1.year()).ok()?;
     }
     let n = days_between(today, day.date)?;
-    let (days, is_past) = (n.abs(), n < 0);
+    let days = n.abs();
+    let is_past = n < 0;
     let amount = match (days / 7, days % 7) {
         (weeks @ 1.., 0) if query.has("weeks") => count(weeks, "week"),
         (weeks @ 1.., days) if query.has("weeks") => format!("{} and {}", count(weeks, "week"), count(days, "day")),
@@ -129,7 +130,8 @@ fn describe(day: &NamedDay, today: Date) -> Option<String> {
         MONTHS.contains(&first.to_lowercase().as_str()) && rest.starts_with(|c: char| c.is_ascii_digit())
     });
     if by_date {
-        let (date, year) = (day.date.strftime("%B %-d"), day.date.year());
+        let date = day.date.strftime("%B %-d");
+        let year = day.date.year();
         return say(&format!("{date}, {year}, {verb} a {}", day.date.strftime("%A")));
     }
     let on = if day.yearly || day.name.starts_with("the first") { "on " } else { "" };

@@ -57,7 +57,8 @@ fn shifted(query: &Query, now: &Zoned) -> Option<String> {
     let shift = days::shift(&query.words, "hour|minute")?;
     let then = now.checked_add(shift.span).ok()?;
     let day = if then.date() == now.date() { String::new() } else { format!(" on {}", then.strftime("%A")) };
-    let (amount, time) = (shift.amount, then.strftime(TIME));
+    let amount = shift.amount;
+    let time = then.strftime(TIME);
     say(&if shift.is_past {
         format!("{amount} ago it was {time}{day}")
     } else {

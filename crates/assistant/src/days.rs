@@ -86,8 +86,8 @@ pub(crate) fn shift<'a>(words: &'a [String], units: &str) -> Option<Shift<'a>> {
         let number = found.iter().find(|number| number.end() == at).map(|number| (number.value, number.at));
         let (value, begin) = number.or_else(article)?;
         let rest = &words[at + 1..];
-        let (before, next) =
-            (words[..begin].last().map_or("", String::as_str), rest.first().map_or("", String::as_str));
+        let before = words[..begin].last().map_or("", String::as_str);
+        let next = rest.first().map_or("", String::as_str);
         let is_past = one_of(next, "ago|before|earlier|prior|back");
         let is_future = one_of(next, "from|after|later|hence|on|time|ahead") || one_of(before, "in|within|after");
         if !(is_past || is_future) || value.fract() != 0.0 || value.abs() > 100_000.0 {
@@ -200,11 +200,16 @@ fn date_of(rule: &str, year: i16) -> Option<Date> {
 /// Easter Sunday, after the anonymous Gregorian computus (Nature, 20 April 1876).
 fn easter(year: i16) -> Option<Date> {
     let y = i32::from(year);
-    let (a, b, c) = (y % 19, y / 100, y % 100);
-    let (d, e, f) = (b / 4, b % 4, (b + 8) / 25);
+    let a = y % 19;
+    let b = y / 100;
+    let c = y % 100;
+    let d = b / 4;
+    let e = b % 4;
+    let f = (b + 8) / 25;
     let g = (b - f + 1) / 3;
     let h = (19 * a + b - d - g + 15) % 30;
-    let (i, k) = (c / 4, c % 4);
+    let i = c / 4;
+    let k = c % 4;
     let l = (32 + 2 * e + 2 * i - h - k) % 7;
     let m = (a + 11 * h + 22 * l) / 451;
     let n = h + l - 7 * m + 114;

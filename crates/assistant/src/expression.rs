@@ -160,7 +160,8 @@ impl Reader<'_> {
         let functions = &self.operations.before;
         let (n, name) = functions.iter().find_map(|f| Some((self.at(at, &f.said)?, &f.spoken)))?;
         let inner = self.factor(at + n)?;
-        let (text, end) = (format!("{name} {}", inner.text), inner.end);
+        let text = format!("{name} {}", inner.text);
+        let end = inner.end;
         Some(inner.applied(text, end, |x| unary(name, x)))
     }
 
@@ -169,7 +170,8 @@ impl Reader<'_> {
         let part = numbers::read(self.words.get(at..)?).filter(|part| part.fraction)?;
         let end = at + part.len;
         let whole = self.factor(end + usize::from(one_of(self.word(end), "of|off")))?;
-        let (text, after) = (format!("{} of {}", self.words[at..end].join(" "), whole.text), whole.end);
+        let text = format!("{} of {}", self.words[at..end].join(" "), whole.text);
+        let after = whole.end;
         Some(whole.applied(text, after, |whole| Ok(whole * part.value)))
     }
 
@@ -223,7 +225,8 @@ impl Reader<'_> {
         let whole = self.factor(at + n)?;
         let is_off = one_of(self.word(at), "off|discount");
         let text = format!("{} percent {} {}", left.text, if is_off { "off" } else { "of" }, whole.text);
-        let (end, percent) = (whole.end, left.value);
+        let end = whole.end;
+        let percent = left.value;
         Some(whole.applied(text, end, |whole| {
             let share = percent? * whole / 100.0;
             Ok(if is_off { whole - share } else { share })

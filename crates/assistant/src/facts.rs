@@ -48,7 +48,8 @@ impl Relation {
             return None;
         }
         // What is asked about mostly comes last.
-        let (before, after) = (&query.words[..asked.end], &query.words[asked.end..]);
+        let before = &query.words[..asked.end];
+        let after = &query.words[asked.end..];
         let named = |words: &[String], key: &str| {
             let names = key.split('|').map(|name| name.to_lowercase().trim_start_matches("the ").to_owned());
             names.filter(|name| find(words, &format!("{name} / {name}s")).is_some()).map(|name| name.len()).max()

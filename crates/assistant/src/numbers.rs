@@ -48,7 +48,8 @@ pub(crate) fn read(words: &[String]) -> Option<Number> {
 
 /// All numbers in the words.
 pub(crate) fn all(words: &[String]) -> Vec<Number> {
-    let (mut found, mut at) = (Vec::new(), 0);
+    let mut found = Vec::new();
+    let mut at = 0;
     while at < words.len() {
         match read(&words[at..]) {
             Some(number) => {
@@ -122,7 +123,9 @@ fn with_fraction(words: &[String]) -> Option<Number> {
 /// A whole number, perhaps with decimals.
 fn cardinal(words: &[String]) -> Option<(f64, usize)> {
     let word = |i: usize| words.get(i).map_or("", String::as_str);
-    let (mut total, mut len, mut limit) = (0.0, 0, f64::INFINITY);
+    let mut total = 0.0;
+    let mut len = 0;
+    let mut limit = f64::INFINITY;
     if word(0) != "point" || decimals(&words[1..]).is_none() {
         loop {
             let and = usize::from(len > 0 && word(len) == "and");
@@ -146,7 +149,8 @@ fn cardinal(words: &[String]) -> Option<(f64, usize)> {
     if one_of(word(len), "point|dot")
         && let Some((decimals, n)) = decimals(&words[len + 1..])
     {
-        (total, len) = (total + decimals, len + 1 + n);
+        total += decimals;
+        len = len + 1 + n;
     }
     Some((total, len))
 }
@@ -163,11 +167,13 @@ fn group(words: &[String]) -> Option<(f64, usize)> {
         _ => below_hundred(words)?,
     };
     if word(len) == "hundred" && value < 100.0 {
-        (value, len) = (value * 100.0, len + 1);
+        value *= 100.0;
+        len += 1;
         let and = usize::from(word(len) == "and");
         let rest = words.get(len + and..).and_then(below_hundred).filter(|(rest, _)| *rest > 0.0);
         if let Some((rest, n)) = rest.filter(|(_, n)| and == 0 || denominator(word(len + 1 + n)).is_none()) {
-            (value, len) = (value + rest, len + and + n);
+            value += rest;
+            len = len + and + n;
         }
     }
     Some((value, len))

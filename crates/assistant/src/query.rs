@@ -126,7 +126,8 @@ pub(crate) fn one_of(word: &str, list: &str) -> bool {
 
 /// Which of the words are the request itself; empty only if `words` is empty.
 fn without_politeness(words: &[String]) -> Range<usize> {
-    let (mut start, mut end) = (0, words.len());
+    let mut start = 0;
+    let mut end = words.len();
     let longest =
         |phrases: &[String], fits: &dyn Fn(&str) -> Option<usize>| phrases.iter().filter_map(|p| fits(p)).max();
     while let Some(n) = longest(&NORMALISATION.before, &|phrase| begins(&words[start..end], phrase)) {

@@ -89,7 +89,8 @@ fn letters_of_word(query: &Query) -> Option<String> {
     if !query.has("letter of|in|does") || query.has("after|before|number|alphabet") {
         return None;
     }
-    let (word, nth) = (subject(query)?, numbers::ordinal_in(&query.words).unwrap_or(1) as usize);
+    let word = subject(query)?;
+    let nth = numbers::ordinal_in(&query.words).unwrap_or(1) as usize;
     let nth = if is_last { word.chars().count() } else { nth };
     let letter = word.chars().nth(nth.checked_sub(1)?)?.to_uppercase();
     let which = if is_last { "last".to_owned() } else { numbers::ordinal_word(nth) };

@@ -153,7 +153,8 @@ fn finish(drafts: Vec<Draft<'_>>) -> Step {
 /// How a tool fits a request: whether most of its name was said, and how many words of its name and description were;
 /// `None` if it is not meant.
 fn fit(tool: &Tool, query: &Query) -> Option<(bool, usize)> {
-    let (name, said) = (words_of(&tool.name), &query.words);
+    let name = words_of(&tool.name);
+    let said = &query.words;
     let has = |words: &[String], word: &str| words.iter().any(|other| other == word);
     let is_opposed = |pair: &String| {
         let (a, b) = pair.split_once('|').unwrap_or_default();

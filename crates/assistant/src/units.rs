@@ -161,7 +161,8 @@ impl Conversion {
     }
 
     fn text(&self) -> String {
-        let (result, target) = (self.result(), self.target);
+        let result = self.result();
+        let target = self.target;
         let source: Vec<_> = self.parts.iter().map(|(value, unit)| amount(*value, unit)).collect();
         let source = source.join(" and ");
         let is_plural = self.parts.len() == 1 && self.parts[0].0.abs() != 1.0 && target.quantity != "temperature";

@@ -65,7 +65,8 @@ pub enum DecodeError {
 /// read.
 pub fn duration(file: Bytes, longest: Duration) -> Result<Duration, DecodeError> {
     let mut track = Track::open(file)?;
-    let (mut end, mut summed) = (Duration::ZERO, Duration::ZERO);
+    let mut end = Duration::ZERO;
+    let mut summed = Duration::ZERO;
     while let Some(packet) = track.next()? {
         let ticks = |n: u64| track.ticks(n);
         summed += ticks(packet.dur.get());
@@ -91,7 +92,8 @@ pub fn read(file: Bytes, longest: Duration) -> Result<Pcm, DecodeError> {
         Some(hz) => return Err(DecodeError::Codec(format!("its rate is {hz} Hz"))),
         None => return Err(DecodeError::Codec("it does not say its rate".into())),
     };
-    let (mut decoder, mut samples) = (Decoder::open(file, rate, longest)?, Vec::new());
+    let mut decoder = Decoder::open(file, rate, longest)?;
+    let mut samples = Vec::new();
     while decoder.next(&mut samples)? {}
     Ok(Pcm { rate, samples })
 }
@@ -212,7 +214,8 @@ impl Decoder {
                     return Err("a packet has no channel".into());
                 }
                 let audio = decoder.decode(packet).map_err(|error| error.to_string())?;
-                let (hz, n_channels) = (audio.spec().rate(), audio.num_planes());
+                let hz = audio.spec().rate();
+                let n_channels = audio.num_planes();
                 if !RATES_HZ.contains(&hz) || n_channels == 0 {
                     return Err(format!("{n_channels} channels at {hz} Hz"));
                 }
@@ -251,7 +254,8 @@ impl Track {
             return Err(DecodeError::Empty);
         }
         let stream = MediaSourceStream::new(Box::new(Source::new(file)?), Default::default());
-        let (format, meta) = (FormatOptions::default(), MetadataOptions::default());
+        let format = FormatOptions::default();
+        let meta = MetadataOptions::default();
         let reader = symphonia::default::get_probe().probe(&Hint::new(), stream, format, meta).map_err(broken)?;
         let (id, time_base, parameters) = first_audio(&*reader).ok_or_else(|| no_audio(&*reader))?;
         Ok(Self { reader, link: 0, id, time_base, parameters })

@@ -91,7 +91,8 @@ impl Denoiser {
         self.down = Resampler::new(INSIDE, OUTSIDE);
         self.pending.clear();
         self.before = None;
-        (self.n_in, self.n_out) = (0, 0);
+        self.n_in = 0;
+        self.n_out = 0;
     }
 
     fn run(&mut self, pcm: &[i16], out: &mut Vec<i16>) {
@@ -142,7 +143,8 @@ mod tests {
     }
 
     fn reduced(reduction: NoiseReduction, input: &[i16], block: usize) -> Vec<i16> {
-        let (mut denoiser, mut out) = (Denoiser::new(reduction), Vec::new());
+        let mut denoiser = Denoiser::new(reduction);
+        let mut out = Vec::new();
         input.chunks(block).for_each(|block| denoiser.process(block, &mut out));
         denoiser.flush(&mut out);
         out
@@ -180,7 +182,8 @@ mod tests {
     #[test]
     fn a_flush_in_the_middle_loses_nothing() {
         let input = pcm(&voice());
-        let (mut denoiser, mut out) = (Denoiser::new(NoiseReduction::Far), Vec::new());
+        let mut denoiser = Denoiser::new(NoiseReduction::Far);
+        let mut out = Vec::new();
         denoiser.process(&input[..10_007], &mut out);
         assert!(out.len() < 10_007 && out.len() > 10_007 - 500, "held back: {}", 10_007 - out.len());
         denoiser.flush(&mut out);

@@ -25,7 +25,9 @@ pub fn filters(n_mels: usize) -> Vec<[f32; N_BINS]> {
     let top = to_mel(RATE_HZ / 2.0);
     let edge = |i: usize| to_hz(top * i as f64 / (n_mels + 1) as f64);
     let triangle = |band: usize| {
-        let (from, peak, to) = (edge(band), edge(band + 1), edge(band + 2));
+        let from = edge(band);
+        let peak = edge(band + 1);
+        let to = edge(band + 2);
         std::array::from_fn(|bin| {
             let hz = bin as f64 * RATE_HZ / FRAME as f64;
             let height = ((hz - from) / (peak - from)).min((to - hz) / (to - peak)).max(0.0);
@@ -66,7 +68,8 @@ impl LogMel {
     /// Whisper's units: decades of power, clamped to 8 below the maximum, plus 4, divided by 4. `pcm` must hold more
     /// than 200 samples.
     pub fn spectrogram(&self, pcm: &[f32]) -> Vec<f32> {
-        let (n_frames, n_bands) = (pcm.len() / HOP, self.filters.len());
+        let n_frames = pcm.len() / HOP;
+        let n_bands = self.filters.len();
         let mut frame = self.fourier.make_input_vec();
         let mut spectrum = self.fourier.make_output_vec();
         let mut scratch = self.fourier.make_scratch_vec();

@@ -84,7 +84,8 @@ mod tests {
     proptest! {
         #[test]
         fn what_is_due_may_go_and_the_lead_is_kept(steps in prop::collection::vec((0u64..80, prop::option::of(0u64..2_000)), 1..60)) {
-            let (mut playhead, mut now) = (Playhead::new(RATE), Timestamp::ZERO);
+            let mut playhead = Playhead::new(RATE);
+            let mut now = Timestamp::ZERO;
             for (wait_ms, report_ms) in steps {
                 now = now + Duration::from_millis(wait_ms);
                 if let Some(ms) = report_ms {

@@ -75,7 +75,9 @@ impl Pitch {
 
 /// Normalised correlation of two signals of equal length, -1 to 1; 0 for silence.
 fn correlation(a: &[f32], b: &[f32]) -> f32 {
-    let (mut ab, mut aa, mut bb) = (0.0, 0.0, 0.0);
+    let mut ab = 0.0;
+    let mut aa = 0.0;
+    let mut bb = 0.0;
     for (x, y) in a.iter().zip(b) {
         ab += x * y;
         aa += x * x;

@@ -117,7 +117,8 @@ impl Resampler {
             out.truncate(end);
             filter.reset();
         }
-        (self.n_in, self.n_out) = (0, 0);
+        self.n_in = 0;
+        self.n_out = 0;
     }
 }
 
@@ -141,7 +142,8 @@ impl Filter {
 
 impl Polyphase {
     fn new(from: SampleRate, to: SampleRate) -> Self {
-        let (n_taps, n_phases) = (filter_len(from, to), n_phases(from, to));
+        let n_taps = filter_len(from, to);
+        let n_phases = n_phases(from, to);
         let step = (from.hz() / gcd(from.hz(), to.hz())) as usize;
         let rows = Rows::shared(from, to);
         let mut filter = Self { rows, n_taps, n_phases, step, phase: 0, input: Vec::new() };
@@ -195,8 +197,10 @@ fn filter_of<const N: usize>(
 ) -> usize {
     let n_taps = if N > 0 { N } else { n_taps };
     // A division for each sample would cost as much as its products.
-    let (n_whole, n_ticks) = (step / n_phases, step % n_phases);
-    let (mut at, mut ticks) = (0, *phase);
+    let n_whole = step / n_phases;
+    let n_ticks = step % n_phases;
+    let mut at = 0;
+    let mut ticks = *phase;
     let before = out.len();
     // Room is made once, for more than there will be: nothing grows in the loop.
     out.resize(before + (input.len() * n_phases).div_ceil(step), 0);
@@ -207,9 +211,11 @@ fn filter_of<const N: usize>(
         // The conversion saturates, so an overshoot at full scale clips and does not wrap.
         *made = to_sample(sum as f32 * rows.unit);
         n_made += 1;
-        (at, ticks) = (at + n_whole, ticks + n_ticks);
+        at += n_whole;
+        ticks += n_ticks;
         if ticks >= n_phases {
-            (at, ticks) = (at + 1, ticks - n_phases);
+            at += 1;
+            ticks -= n_phases;
         }
     }
     out.truncate(before + n_made);
@@ -246,7 +252,8 @@ impl Rows {
         let n = n_taps * n_phases;
         let cutoff = calculate_cutoff::<f64>(n_taps, WINDOW) * bandwidth;
         let tap = |i: usize| {
-            let (x, turn) = ((i as f64 - n as f64 / 2.0) * PI * cutoff / n_phases as f64, TAU * i as f64 / n as f64);
+            let x = (i as f64 - n as f64 / 2.0) * PI * cutoff / n_phases as f64;
+            let turn = TAU * i as f64 / n as f64;
             // Blackman-Harris, periodic: F. J. Harris, 1978.
             let window =
                 0.358_75 - 0.488_29 * turn.cos() + 0.141_28 * (2.0 * turn).cos() - 0.011_68 * (3.0 * turn).cos();
@@ -333,8 +340,9 @@ mod tests {
     }
 
     fn in_blocks(samples: &[i16], from: u32, to: u32, blocks: impl IntoIterator<Item = usize>) -> Vec<i16> {
-        let (mut resampler, mut out, mut rest) =
-            (Resampler::new(SampleRate::new(from), SampleRate::new(to)), Vec::new(), samples);
+        let mut resampler = Resampler::new(SampleRate::new(from), SampleRate::new(to));
+        let mut out = Vec::new();
+        let mut rest = samples;
         for n in blocks {
             let (block, later) = rest.split_at(n.min(rest.len()));
             resampler.process(block, &mut out);
@@ -351,7 +359,8 @@ mod tests {
         let out = in_blocks(&tone(hz, from, n), from, to, std::iter::repeat_n(from as usize / 50, 100));
         let ideal = tone(hz, to, out.len());
         let inner = out.len() / 10..out.len() * 9 / 10;
-        let (mut signal, mut error) = (0.0, 0.0);
+        let mut signal = 0.0;
+        let mut error = 0.0;
         for (a, b) in out[inner.clone()].iter().zip(&ideal[inner]) {
             signal += f64::from(*b).powi(2);
             error += (f64::from(*a) - f64::from(*b)).powi(2);
@@ -439,8 +448,9 @@ mod tests {
     fn equal_rates_copy_and_flush_starts_anew() {
         let rate = SampleRate::HZ_16000;
         assert_eq!(convert(&[1, 2, 3], rate, rate), [1, 2, 3]);
-        let (mut resampler, mut first, mut second) =
-            (Resampler::new(rate, SampleRate::HZ_24000), Vec::new(), Vec::new());
+        let mut resampler = Resampler::new(rate, SampleRate::HZ_24000);
+        let mut first = Vec::new();
+        let mut second = Vec::new();
         for out in [&mut first, &mut second] {
             resampler.process(&tone(300.0, 16_000, 1_000), out);
             resampler.flush(out);
@@ -480,7 +490,8 @@ mod tests {
         fn block_sizes_do_not_change_a_sample(
             blocks in prop::collection::vec(1..1_300usize, 1..16), from in 0..RATES.len(), to in 0..RATES.len(), hz in 50.0..3_000.0f64,
         ) {
-            let (from, to) = (RATES[from], RATES[to]);
+            let from = RATES[from];
+            let to = RATES[to];
             let samples = tone(hz, from, blocks.iter().sum::<usize>() + 100);
             let whole = in_blocks(&samples, from, to, [samples.len()]);
             let ideal = samples.len() as f64 * f64::from(to) / f64::from(from);

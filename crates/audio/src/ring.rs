@@ -79,7 +79,8 @@ mod tests {
     proptest! {
         #[test]
         fn it_holds_the_end_of_what_was_pushed(blocks in prop::collection::vec(0..40usize, 0..20), capacity in 1..30usize, offset in 0..400u64) {
-            let (mut ring, mut all) = (PreRoll::new(Samples(capacity as u64)), Vec::new());
+            let mut ring = PreRoll::new(Samples(capacity as u64));
+            let mut all = Vec::new();
             for n in blocks {
                 let block: Vec<i16> = (all.len()..all.len() + n).map(|i| i as i16).collect();
                 ring.push(&block);

@@ -128,7 +128,8 @@ fn with_true_length(file: &[u8]) -> Result<Cow<'_, [u8]>, WavError> {
 
 /// The offset of the data chunk's length field, and the bytes per frame.
 fn find_data(file: &[u8]) -> Option<(usize, usize)> {
-    let (mut at, mut block) = (12, 1);
+    let mut at = 12;
+    let mut block = 1;
     loop {
         let head = file.get(at..at + 8)?;
         if &head[..4] == b"data" {

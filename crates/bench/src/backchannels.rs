@@ -213,7 +213,8 @@ impl Speech {
         pitch: f64,
     ) -> Result<Interjection, BenchError> {
         let shifted = SampleRate::new((f64::from(RATE.hz()) * pitch) as u32);
-        let (mut samples, mut ends) = (Vec::<i16>::new(), Vec::new());
+        let mut samples = Vec::<i16>::new();
+        let mut ends = Vec::new();
         for word in text.split(' ') {
             if !self.words.contains_key(&(voice, word)) {
                 let spoken = speak(&*self.speaker, word, voice).await?.samples;
@@ -370,7 +371,8 @@ impl<'a> Interrupting<'a> {
 
     async fn run(mut self, after: Duration) -> Result<Outcome, ClientError> {
         self.talker.sender.say_in_text(ASKED_FOR).await?;
-        let (mut speaks, mut end) = (false, Instant::now() + PATIENCE);
+        let mut speaks = false;
+        let mut end = Instant::now() + PATIENCE;
         let length = Samples(self.interjection.samples.len() as u64).duration(RATE);
         while self.cleared.is_none() {
             tokio::select! {
@@ -381,7 +383,8 @@ impl<'a> Interrupting<'a> {
                     let now = Instant::now();
                     if !speaks && self.reply.audible().is_some_and(|at| now >= at + after) {
                         self.talker.say(self.interjection.samples.clone());
-                        (speaks, end) = (true, now + length + DECIDED_WITHIN);
+                        speaks = true;
+                        end = now + length + DECIDED_WITHIN;
                     }
                     let (at, n_said) = self.talker.step().await?;
                     if speaks && n_said > self.interjection.first_loud {

@@ -110,7 +110,8 @@ impl Waited {
         self.while_held += came.n_while_held;
         self.after_cleared += came.n_after_cleared;
         let ms = |wait: Option<Duration>| wait.map_or(f64::INFINITY, |wait| wait.as_secs_f64() * 1e3);
-        let (held, cleared) = (ms(came.held), ms(came.cleared));
+        let held = ms(came.held);
+        let cleared = ms(came.cleared);
         if held > HELD_P95_MS || cleared > CLEARED_P95_MS {
             self.late.push(format!(
                 "late: {}, {:?}: held after {held:.0} ms, cancelled after {cleared:.0} ms",
@@ -190,7 +191,9 @@ impl Interruption {
     async fn run(mut self, after: Duration) -> Result<Came, ClientError> {
         self.talker.sender.say_in_text(ASKED_FOR).await?;
         let opened = Instant::now();
-        let (mut speaks, mut report_at, mut end) = (false, opened, opened + PATIENCE);
+        let mut speaks = false;
+        let mut report_at = opened;
+        let mut end = opened + PATIENCE;
         loop {
             tokio::select! {
                 biased;
@@ -206,7 +209,8 @@ impl Interruption {
                     let now = Instant::now();
                     if !speaks && self.reply.audible().is_some_and(|at| now >= at + after) {
                         self.talker.say(std::mem::take(&mut self.clip));
-                        (speaks, end) = (true, now + PATIENCE);
+                        speaks = true;
+                        end = now + PATIENCE;
                     }
                     let (at, n_said) = self.talker.step().await?;
                     if speaks && n_said > self.first_loud {

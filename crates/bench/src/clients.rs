@@ -202,9 +202,11 @@ fn abuser(url: &str, sent: &Arc<Sent>) -> JoinSet<()> {
         ticks.set_missed_tick_behavior(MissedTickBehavior::Burst);
         ticks
     };
-    let (address, counts) = (url.to_owned(), sent.clone());
+    let address = url.to_owned();
+    let counts = sent.clone();
     tasks.spawn(async move {
-        let (client, mut ticks) = (reqwest::Client::new(), ticks());
+        let client = reqwest::Client::new();
+        let mut ticks = ticks();
         loop {
             ticks.tick().await;
             let response = client.get(format!("{address}/v1/models")).bearer_auth(ABUSIVE).send().await;
@@ -212,7 +214,8 @@ fn abuser(url: &str, sent: &Arc<Sent>) -> JoinSet<()> {
         }
     });
     let options = ConnectOptions { mode: AudioMode::Ga, key: Some(ABUSIVE.into()), ..ConnectOptions::new(url) };
-    let (of_upgrades, counts) = (options.clone(), sent.clone());
+    let of_upgrades = options.clone();
+    let counts = sent.clone();
     tasks.spawn(async move {
         let mut ticks = ticks();
         loop {

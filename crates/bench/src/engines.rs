@@ -156,7 +156,8 @@ async fn overhead(
     // One text per run; then the configured default, where a chunk must not wait for others that never arrive.
     for (max_batch_size, lane) in [(1, ""), (0, ", batching")] {
         let free = start("piper", "free", (1, max_batch_size), &onnx).await?;
-        let (mut whole, mut first) = (Waits::default(), Waits::default());
+        let mut whole = Waits::default();
+        let mut first = Waits::default();
         for chunk in CHUNKS.iter().cycle().take(plan.turns(OVERHEAD_CHUNKS)) {
             let spoken = speak(free.as_ref(), chunk).await?;
             whole.push(spoken.whole);
@@ -177,7 +178,8 @@ async fn sizes(
     (voice, onnx): (Voice, &OnnxConfig),
     progress: Progress<'_>,
 ) -> Result<Runs, BenchError> {
-    let (family, by) = (voice.family, voice.by.name());
+    let family = voice.family;
+    let by = voice.by.name();
     let on_cpu = onnx.provider == CPU;
     let rounds = plan.turns(ROUNDS);
     let n_alone = (rounds * N_LISTENERS).div_ceil(2);
@@ -224,7 +226,8 @@ async fn batches(
     let on_cpu = onnx.provider == CPU;
     let runs = sizes(section, plan, (PIPER, onnx), progress).await?;
     let n = plan.turns(ROUNDS) * N_LISTENERS;
-    let (single, whole) = (runs.of(1), runs.of(N_LISTENERS));
+    let single = runs.of(1);
+    let whole = runs.of(N_LISTENERS);
     let time = single.chunks_a_second / whole.chunks_a_second;
     let bound = if on_cpu { CPU_TIME } else { GPU_TIME };
     let name = "piper: a chunk's time, batches of 8 against 1";
@@ -252,7 +255,8 @@ async fn start(
     let mut config = Config { onnx: onnx.clone(), ..Config::default() };
     config.tts.engine = engine.into();
     config.tts.model = path.display().to_string();
-    (config.tts.lanes, config.tts.max_batch_size) = (lanes, max_batch_size);
+    config.tts.lanes = lanes;
+    config.tts.max_batch_size = max_batch_size;
     config.tts.timeout_ms = PATIENCE_MS;
     let made = tokio::task::spawn_blocking(move || assembly::tts(&config)).await?;
     Ok(made.map_err(assembly::EnginesError::from)?)
@@ -269,7 +273,8 @@ async fn speak(voice: &dyn Tts, text: &str) -> Result<Spoken, BenchError> {
     let id = voice.voices()[0].id.clone();
     let begun = Instant::now();
     let mut pieces = voice.speak(SpeechRequest { text: text.into(), voice: id, unplayed, ..SpeechRequest::default() });
-    let (mut first_sound, mut sound) = (None, Duration::ZERO);
+    let mut first_sound = None;
+    let mut sound = Duration::ZERO;
     while let Some(pcm) = pieces.next().await {
         sound += pcm.map_err(BenchError::Speech)?.duration();
         first_sound.get_or_insert_with(|| begun.elapsed());

@@ -176,7 +176,8 @@ pub(super) async fn guesses(plan: &Plan, progress: Progress<'_>) -> Result<Taken
         format!("mock engines of 100 ms a stage and 10 ms a word, {SILENCE_MS} ms of silence end a turn, 1 session");
     let mut section = Section::new(Measure::Guesses.name(), how);
     let clips = spoken().await?;
-    let (stage, token) = (Duration::from_millis(100), Duration::from_millis(10));
+    let stage = Duration::from_millis(100);
+    let token = Duration::from_millis(10);
     let latencies = Latencies { stt: stage, first_token: stage, token, first_sound: stage, sound: SOUND };
     let mut hub_cpu_s = 0.0;
     for (name, setting, gate) in [
@@ -196,7 +197,8 @@ pub(super) async fn guesses(plan: &Plan, progress: Progress<'_>) -> Result<Taken
 impl Outcome {
     /// Adds the figures common to both measures.
     pub(super) fn add_to(&self, section: &mut Section) {
-        let (n, waits) = (self.n_sessions, self.waits());
+        let n = self.n_sessions;
+        let waits = self.waits();
         let count = |what: &str, value: usize, of: usize| {
             Figure::new(format!("{n} at a time: {what}"), Unit::Count, value as f64, of).at_most(0.0)
         };

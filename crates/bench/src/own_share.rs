@@ -54,9 +54,11 @@ pub(super) async fn measure(plan: &Plan, progress: Progress<'_>) -> Result<Taken
 
     let turns = plan.turns(TURNS_TOGETHER);
     progress(&format!("own-share: {N_SESSIONS} sessions, {turns} turns each"));
-    let (started, before) = (Instant::now(), hub.process.cpu_s()?);
+    let started = Instant::now();
+    let before = hub.process.cpu_s()?;
     let together = converse(&hub.url, N_SESSIONS, turns).await?;
-    let (took_s, cpu_s) = (started.elapsed().as_secs_f64(), hub.process.cpu_s()? - before);
+    let took_s = started.elapsed().as_secs_f64();
+    let cpu_s = hub.process.cpu_s()? - before;
     let name = format!("{N_SESSIONS} sessions");
     section.percentile(&name, &together, 50.0, None);
     section.percentile(&name, &together, 95.0, Some(TOGETHER_P95_MS));
@@ -82,7 +84,8 @@ pub(super) async fn converse(url: &str, n_sessions: usize, turns: usize) -> Resu
     let period = Samples((PERIOD * FRAME) as u64).duration(RATE);
     let mut sessions = JoinSet::new();
     for i in 0..n_sessions {
-        let (url, clock) = (url.to_owned(), clock.clone());
+        let url = url.to_owned();
+        let clock = clock.clone();
         let wait = period.mul_f64(i as f64 / n_sessions as f64);
         sessions.spawn(async move {
             sleep(wait).await;
@@ -99,7 +102,8 @@ pub(super) async fn converse(url: &str, n_sessions: usize, turns: usize) -> Resu
 async fn conversation(url: &str, turns: usize, clock: &WindowClock) -> Result<Waits, BenchError> {
     let Connection { sender, mut receiver } = open(url, AudioMode::Ga, &session(true)).await?;
     let mut talker = Talker::new(sender);
-    let (mut sent, mut waits) = (Vec::with_capacity(turns * PERIOD), Waits::default());
+    let mut sent = Vec::with_capacity(turns * PERIOD);
+    let mut waits = Waits::default();
     // When the frame was sent that completed the silence of a turn not answered yet.
     let mut completed = None;
     let mut deadline = None;
@@ -148,7 +152,8 @@ struct WindowClock {
 impl WindowClock {
     fn new(n_frames: usize) -> Self {
         let mut resampler = Resampler::new(RATE, antiphon_engine_api::vad::RATE);
-        let (mut out, mut n) = (Vec::new(), 0);
+        let mut out = Vec::new();
+        let mut n = 0;
         let produced = (0..n_frames).map(|_| {
             out.clear();
             resampler.process(&[0; FRAME], &mut out);

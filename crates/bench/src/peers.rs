@@ -4,6 +4,9 @@
 //! `bench_pipecat.py`, and `question16k.wav`. Bot and hub run on core 1, clients and mock engines on core 0. Both
 //! clients measure from the last loud sample sent to the first response sample that is not silent. Without that folder,
 //! or without a Python with pipecat, the comparison fails with an error that says so.
+//!
+//! With [`RealModels`] one more row compares both with the same recognizer and the same voice in their processes, on all cores;
+//! only the language model is a mock then.
 
 use super::hub::{Hub, HubCommand};
 use super::load::{Clip, Outcome, Sign};
@@ -40,6 +43,45 @@ pub struct Peers {
     pub turns: usize,
     /// Sessions of the third row; the first two rows have one.
     pub n_sessions: usize,
+    /// The models of the last row; `None`: there is no such row.
+    pub real: Option<RealModels>,
+}
+
+/// The same weights in the form that each server reads: a Whisper model and a voice of Piper's.
+#[derive(Clone, Debug)]
+pub struct RealModels {
+    /// Whisper in ggml's form, for the hub.
+    pub whisper_ggml: PathBuf,
+    /// Whisper in CTranslate2's form, for faster-whisper.
+    pub whisper_ct2: PathBuf,
+    /// The voice, `NAME.onnx` with its `.json` beside it, for both.
+    pub piper: PathBuf,
+}
+
+impl RealModels {
+    /// The hub's settings.
+    fn settings(&self) -> [String; 5] {
+        [
+            "stt.engine=whisper".to_owned(),
+            format!("stt.model={}", self.whisper_ggml.display()),
+            "stt.language=en".to_owned(),
+            "tts.engine=piper".to_owned(),
+            format!("tts.model={}", self.piper.display()),
+        ]
+    }
+
+    /// The bot's environment.
+    fn environment(&self) -> Result<[(&'static str, std::ffi::OsString); 4], BenchError> {
+        let wrong = || BenchError::Peer(format!("{} is no file of a voice", self.piper.display()));
+        let folder = self.piper.parent().ok_or_else(wrong)?;
+        let voice = self.piper.file_stem().ok_or_else(wrong)?;
+        Ok([
+            ("REAL", "1".into()),
+            ("WHISPER", self.whisper_ct2.clone().into()),
+            ("PIPER", folder.into()),
+            ("VOICE", voice.into()),
+        ])
+    }
 }
 
 /// The figures of one server.
@@ -80,7 +122,8 @@ pub async fn compare(peers: &Peers, plan: &Plan, progress: Progress<'_>) -> Resu
     }
     let question = question(&peers.rig.join("question16k.wav"))?;
     let pinned = Pinned::load().map_err(|why| BenchError::Peer(format!("nothing can be pinned to a core: {why}")))?;
-    let (stage, token) = (Duration::from_millis(100), Duration::from_millis(10));
+    let stage = Duration::from_millis(100);
+    let token = Duration::from_millis(10);
     let none = Latencies { sound: SOUND, ..Latencies::default() };
     let slow = Latencies { stt: stage, first_token: stage, token, first_sound: stage, sound: SOUND };
     let mut rows = Vec::new();
@@ -94,10 +137,34 @@ pub async fn compare(peers: &Peers, plan: &Plan, progress: Progress<'_>) -> Resu
         let ours = Column::of(&talk(&pair.hub, &clips(&question), n, peers.turns, progress).await?);
         pair.stop().await?;
         progress(&format!("peers: {what}: pipecat"));
-        let peer = pipecat(peers, plan, latencies, n).await?;
+        let peer = pipecat(peers, plan, latencies, n, None).await?;
         rows.push(Row { what, ours, peer });
     }
+    if let Some(real) = &peers.real {
+        rows.push(with_models(peers, plan, real, &question, progress).await?);
+    }
     Ok(rows)
+}
+
+/// One session with the same recognizer and voice in both processes.
+async fn with_models(
+    peers: &Peers,
+    plan: &Plan,
+    real: &RealModels,
+    question: &Clip,
+    progress: Progress<'_>,
+) -> Result<Row, BenchError> {
+    let what = "the same recognizer and voice in both, 1 session".to_owned();
+    let latencies = Latencies { sound: SOUND, ..Latencies::default() };
+    progress(&format!("peers: {what}: antiphon"));
+    let settings = real.settings();
+    let settings: Vec<&str> = settings.iter().map(String::as_str).collect();
+    let pair = Pair::start(plan, latencies, &settings, None).await?;
+    let ours = Column::of(&talk(&pair.hub, &clips(question), 1, peers.turns, progress).await?);
+    pair.stop().await?;
+    progress(&format!("peers: {what}: pipecat"));
+    let peer = pipecat(peers, plan, latencies, 1, Some(real)).await?;
+    Ok(Row { what, ours, peer })
 }
 
 /// Reads the question and trims it like the peer's client: it ends with its last loud sample.
@@ -110,17 +177,33 @@ fn question(path: &Path) -> Result<Clip, BenchError> {
     Clip::new("question", Sign::Unknown, cut).ok_or_else(|| wrong("it is silent".into()))
 }
 
-async fn pipecat(peers: &Peers, plan: &Plan, latencies: Latencies, n: usize) -> Result<Column, BenchError> {
+async fn pipecat(
+    peers: &Peers,
+    plan: &Plan,
+    latencies: Latencies,
+    n: usize,
+    real: Option<&RealModels>,
+) -> Result<Column, BenchError> {
     let mock = Hub::spawn(&plan.mock, &super::mocks::arguments(latencies)).await?;
     let port = free_port().await?;
     let on_core = |core: &str, script: &str| {
-        let mut command = Command::new("taskset");
-        command.args(["-c", core]).arg(&peers.python).arg(peers.rig.join(script));
-        command.stdin(Stdio::null()).kill_on_drop(true);
+        let mut command = match real {
+            None => Command::new("taskset"),
+            Some(_) => Command::new(&peers.python),
+        };
+        if real.is_none() {
+            command.args(["-c", core]).arg(&peers.python);
+        }
+        command.arg(peers.rig.join(script)).stdin(Stdio::null()).kill_on_drop(true);
         command
     };
     let cannot = |error: std::io::Error| BenchError::Peer(format!("{}: {error}", peers.python.display()));
-    let mut bot = on_core("1", "pipecat_bot.py")
+    let (script, environment) = match real {
+        None => ("pipecat_bot.py", Vec::new()),
+        Some(real) => ("pipecat_real.py", real.environment()?.to_vec()),
+    };
+    let mut bot = on_core("1", script)
+        .envs(environment)
         .env("MOCK_URL", format!("{}/v1", mock.url))
         .env("PORT", port.to_string())
         .env("TURN", "timeout")
@@ -272,7 +355,7 @@ mod tests {
     #[tokio::test]
     async fn without_the_rig_it_says_so() {
         let command = HubCommand { program: "true".into(), args: vec![] };
-        let peers = Peers { rig: "nowhere".into(), python: "python3".into(), turns: 1, n_sessions: 1 };
+        let peers = Peers { rig: "nowhere".into(), python: "python3".into(), turns: 1, n_sessions: 1, real: None };
         let error = compare(&peers, &plan(command.clone(), command), &|_| ()).await.expect_err("no rig").to_string();
         assert!(error.starts_with("nowhere/pipecat_bot.py is not there"), "{error}");
     }

@@ -61,7 +61,8 @@ pub(super) async fn speaker() -> Result<Arc<dyn Tts>, BenchError> {
 pub(super) async fn speak(speaker: &dyn Tts, text: &'static str, voice: &'static str) -> Result<Spoken, BenchError> {
     let mut stream =
         speaker.speak(SpeechRequest { text: text.into(), voice: voice.into(), ..SpeechRequest::default() });
-    let (mut rate, mut whole) = (RATE, Vec::new());
+    let mut rate = RATE;
+    let mut whole = Vec::new();
     while let Some(pcm) = stream.next().await {
         let pcm = pcm.map_err(BenchError::Speech)?;
         rate = pcm.rate;

@@ -220,7 +220,8 @@ impl Report {
             );
             for figure in &section.figures {
                 let verdict = figure.passes().map_or("", |passes| if passes { "pass" } else { "MISS" });
-                let (gate, value) = (figure.gate_shown(), figure.shown());
+                let gate = figure.gate_shown();
+                let value = figure.shown();
                 let line = format!("  {:<40} {value:>18}   {gate:<14} {verdict:<4}  n={}", figure.name, figure.n);
                 let _ = writeln!(text, "{}", line.trim_end());
             }

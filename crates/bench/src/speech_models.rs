@@ -93,7 +93,8 @@ pub(super) async fn exported(
         for &n_listeners in shared {
             progress(&format!("engines: {name}, {n_listeners} listeners"));
             let subject = Subject::exported(model, seconds, n_listeners)?;
-            let (config, onnx) = (subject.config.clone(), onnx.clone());
+            let config = subject.config.clone();
+            let onnx = onnx.clone();
             let taken = tokio::task::spawn_blocking(move || measure::decode(&config, &onnx, n_listeners, TEXT)).await?;
             let taken = taken.map_err(BenchError::Speech)?;
             let n = taken.n_steps as usize;
@@ -152,7 +153,8 @@ async fn steps(
     for n_listeners in [1, SHARED] {
         progress(&format!("engines: {name}, {n_listeners} listeners"));
         let subject = Subject::new(caches, n_tokens, n_listeners)?;
-        let (config, onnx) = (subject.config.clone(), onnx.clone());
+        let config = subject.config.clone();
+        let onnx = onnx.clone();
         let taken = tokio::task::spawn_blocking(move || measure::decode(&config, &onnx, n_listeners, TEXT)).await?;
         let taken = taken.map_err(BenchError::Speech)?;
         per_token.push(taken.wall.as_secs_f64() / taken.n_tokens as f64);
@@ -221,7 +223,9 @@ async fn spoken(
     // The voice's conditioning is made by the first chunk.
     speak(tts.as_ref()).await?;
     let rounds = plan.turns(if on_cpu { 1 } else { 4 });
-    let (mut first_sounds, mut sound, begun) = (Waits::default(), Duration::ZERO, Instant::now());
+    let mut first_sounds = Waits::default();
+    let mut sound = Duration::ZERO;
+    let begun = Instant::now();
     for _ in 0..rounds {
         for spoken in try_join_all((0..n_listeners).map(|_| speak(tts.as_ref()))).await? {
             first_sounds.push(spoken.0);
@@ -248,7 +252,8 @@ async fn speak(tts: &dyn Tts) -> Result<(Duration, Duration), BenchError> {
     let begun = Instant::now();
     let unplayed = Some(Duration::ZERO);
     let mut pieces = tts.speak(SpeechRequest { text: TEXT.into(), voice, unplayed, ..SpeechRequest::default() });
-    let (mut first, mut sound) = (None, Duration::ZERO);
+    let mut first = None;
+    let mut sound = Duration::ZERO;
     while let Some(pcm) = pieces.next().await {
         sound += pcm.map_err(BenchError::Speech)?.duration();
         first.get_or_insert_with(|| begun.elapsed());
@@ -379,7 +384,10 @@ mod tests {
     #[test]
     fn the_overhead_is_what_neither_graphs_nor_sampling_took() {
         let ms = Duration::from_millis;
-        let (wall, in_runs, sampling, prefill) = (ms(100), ms(80), ms(10), ms(1));
+        let wall = ms(100);
+        let in_runs = ms(80);
+        let sampling = ms(10);
+        let prefill = ms(1);
         let taken = Decoding { n_tokens: 40, n_steps: 20, wall, in_runs, sampling, prefill };
         assert!((overhead_ms(&taken) - 0.5).abs() < 1e-9);
     }

@@ -13,12 +13,14 @@ fn json(path: &Path) -> Value {
 #[test]
 fn a_plan_has_machines_latency_and_files() {
     let folder = tempfile::tempdir().expect("a folder");
-    let (out, prices) = (folder.path().join("out"), folder.path().join("prices.toml"));
+    let out = folder.path().join("out");
+    let prices = folder.path().join("prices.toml");
     let machine = |name: &str, rest: &str| format!("{name} = {{ cores = 16, memory_gib = 64, {rest} }}\n");
     let table = [machine("hub", "price_per_hour = 1"), machine("nats", "price_per_hour = 1")].concat()
         + &machine("gpu", "accelerators = 1, price_per_hour = 2");
     std::fs::write(&prices, format!("currency = \"EUR\"\n[machines]\n{table}")).expect("room");
-    let (out_text, prices_text) = (out.to_str().expect("plain"), prices.to_str().expect("plain"));
+    let out_text = out.to_str().expect("plain");
+    let prices_text = prices.to_str().expect("plain");
     let args = [
         "plan",
         "--users",
@@ -70,7 +72,9 @@ fn what_cannot_be_planned_says_why() {
 fn a_stress_test_has_all_phases_and_its_profile_can_be_planned_with() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = |name: &str| folder.path().join(name).to_str().expect("plain").to_owned();
-    let (report, page, profile) = (path("stress.json"), path("stress.html"), path("profile.json"));
+    let report = path("stress.json");
+    let page = path("stress.html");
+    let profile = path("profile.json");
     let load = ["stress", "--quick", "--sessions-from", "4", "--reply-words", "6", "--objective-ms", "20000"];
     let mix = ["--barge-in", "0.2", "--slow-readers", "0.25", "--bad-network", "0.25"];
     let files = ["--json", &report, "--html", &page, "--profile-out", &profile];
@@ -91,7 +95,8 @@ fn a_stress_test_has_all_phases_and_its_profile_can_be_planned_with() {
     assert_eq!(stress["climb"].as_array().map(Vec::len), Some(1));
     let turns = |phase: &Value| phase["turns"].as_array().map_or(0, Vec::len);
     assert!(turns(&stress["hold"]["load"]) > 0 && turns(&stress["hold"]["bad_network"]) > 0);
-    let (hold, base) = (&stress["hold"], &stress["spike"]["base"]);
+    let hold = &stress["hold"];
+    let base = &stress["spike"]["base"];
     assert!(turns(&base["load"]) > 0 && turns(&base["bad_network"]) > 0 && turns(&stress["spike"]["crowd"]) > 0);
     for phase in [hold, base] {
         assert!(phase["slow_readers"]["messages"].as_u64().expect("a number") > 0, "{phase}");
@@ -160,7 +165,8 @@ fn tone() -> Vec<u8> {
 fn a_server_that_speculates_gives_no_profile() {
     let folder = tempfile::tempdir().expect("a folder");
     std::fs::write(folder.path().join("tone.wav"), tone()).expect("room");
-    let (clips, file) = (folder.path().to_str().expect("plain"), folder.path().join("profile.json"));
+    let clips = folder.path().to_str().expect("plain");
+    let file = folder.path().join("profile.json");
     let profile = |setting: &str| {
         let (_server, url) = Server::start(&[setting]);
         // The objective is another test's.

@@ -34,7 +34,8 @@ async fn talk(heard: &[&str], change: impl FnOnce(&mut Load)) -> Result<Outcome,
     let stt = FakeStt::hears(heard.iter().copied());
     // A response that repeated the question would be taken for the hub's own echo.
     let llm = FakeLlm::says(["That is a long story for another day."; 9]);
-    let (vad, tts) = (Arc::new(FakeVad), Arc::new(FakeTts::default()));
+    let vad = Arc::new(FakeVad);
+    let tts = Arc::new(FakeTts::default());
     talk_to(Engines { vad, turn: None, stt: Arc::new(stt), llm: Arc::new(llm), tts }, change).await
 }
 
@@ -44,7 +45,8 @@ async fn start(engines: Engines) -> (SocketAddr, CancellationToken, JoinHandle<s
     let mut config = Config::default();
     config.speech.jobs_dir.clear();
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-    let (address, stop) = (listener.local_addr().expect("bound"), CancellationToken::new());
+    let address = listener.local_addr().expect("bound");
+    let stop = CancellationToken::new();
     let parts = Parts { config, engines, metrics: Metrics::new(), keys: Keys::default(), tls: None, manager: None };
     (address, stop.clone(), tokio::spawn(server::serve(listener, parts, stop)))
 }
@@ -101,7 +103,9 @@ async fn a_question_of_another_session_in_the_transcript_is_a_mix_up() {
 async fn replies_that_are_talked_over_fall_silent() {
     for mode in [AudioMode::Ga, AudioMode::Pcm16] {
         let interrupt = |load: &mut Load| {
-            (load.n_sessions, load.barge_in, load.connect.mode) = (1, 1.0, mode);
+            load.n_sessions = 1;
+            load.barge_in = 1.0;
+            load.connect.mode = mode;
         };
         let outcome = talk(&[QUESTIONS[0]; 9], interrupt).await.expect("it runs");
         let silences: Vec<_> = outcome.turns.iter().filter_map(|turn| turn.silence).collect();
@@ -114,9 +118,11 @@ async fn replies_that_are_talked_over_fall_silent() {
 #[tokio::test]
 async fn a_bad_network_is_late_and_lossy_and_still_answered() {
     let bad = |load: &mut Load| {
-        let (jitter, stall) = (Duration::from_millis(60), Duration::from_millis(200));
+        let jitter = Duration::from_millis(60);
+        let stall = Duration::from_millis(200);
         load.network = Network { jitter, loss: 0.1, stall, stall_every: Duration::from_secs(1) };
-        (load.n_sessions, load.connect.mode) = (1, AudioMode::Pcm16);
+        load.n_sessions = 1;
+        load.connect.mode = AudioMode::Pcm16;
     };
     let outcome = talk(&[QUESTIONS[0]; 9], bad).await.expect("it runs");
     assert!(outcome.turns.iter().all(|turn| turn.wait.is_some()), "{:?}", outcome.turns);
@@ -141,7 +147,9 @@ async fn remote(address: std::net::SocketAddr) -> Engines {
         (&mut config.llm.engine, &mut config.llm.base_url, &mut config.llm.api_key_env),
         (&mut config.tts.engine, &mut config.tts.base_url, &mut config.tts.api_key_env),
     ] {
-        (*engine, *base_url, *key) = ("openai".into(), url.clone(), String::new());
+        *engine = "openai".into();
+        *base_url = url.clone();
+        *key = String::new();
     }
     Engines { vad: Arc::new(FakeVad), ..antiphon::assembly::build(&config).expect("they connect to nothing yet") }
 }
@@ -150,7 +158,8 @@ async fn remote(address: std::net::SocketAddr) -> Engines {
 #[allow(clippy::disallowed_methods)]
 async fn a_mark_goes_through_every_mock_engine_and_comes_back() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-    let (address, stop) = (listener.local_addr().expect("bound"), CancellationToken::new());
+    let address = listener.local_addr().expect("bound");
+    let stop = CancellationToken::new();
     let latencies = Latencies { sound: Duration::from_millis(300), ..Latencies::default() };
     let served = tokio::spawn(mock::serve(listener, latencies, stop.clone()));
     let tone = |i: usize| (8_000.0 * (std::f64::consts::TAU * 440.0 * i as f64 / 24_000.0).sin()) as i16;

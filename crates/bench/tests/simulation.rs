@@ -25,7 +25,8 @@ fn worlds_that_broke_an_invariant_once_keep_it() {
 #[test]
 fn a_seed_repeats_its_log_byte_for_byte() {
     for seed in [3, 17, 4_711] {
-        let (one, other) = (simulate(seed, true), simulate(seed, true));
+        let one = simulate(seed, true);
+        let other = simulate(seed, true);
         assert_eq!(one.log, other.log);
         assert_eq!(one.hash, other.hash);
         assert!(one.log.len() > 4, "{:?}", one.log);

@@ -240,7 +240,8 @@ impl Turn {
                 // A later response replaces the one before it.
                 self.text.clear();
                 self.reply = Reply::default();
-                (self.sounding, self.is_cleared) = (None, false);
+                self.sounding = None;
+                self.is_cleared = false;
                 self.response = Some(response);
                 self.n_responses += 1;
                 self.done = None;

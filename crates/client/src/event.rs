@@ -41,6 +41,9 @@ pub enum Event {
         #[serde(default)]
         delta: String,
     },
+    /// In the binary modes: words that follow those of the deltas and may still change.
+    #[serde(rename = "antiphon.transcription.draft")]
+    TranscriptionDraft { item_id: String, transcript: String },
     #[serde(rename = "conversation.item.input_audio_transcription.completed")]
     TranscriptionCompleted { item_id: String, transcript: String },
     #[serde(rename = "conversation.item.input_audio_transcription.failed")]

@@ -131,7 +131,8 @@ pub(super) async fn come_back(
         match pauses.next().map(|pause| Instant::now() + pause).filter(|next| *next < until) {
             Some(next) => sleep_until(next).await,
             None => {
-                let (within, source) = (ticket.within, Box::new(lost));
+                let within = ticket.within;
+                let source = Box::new(lost);
                 return Err(ClientError::NotResumed { is_reached, within, source });
             }
         }

@@ -334,7 +334,8 @@ impl<C: Carrier> Exchange<C> {
                     self.send_again();
                 } else {
                     let mut probe = Frame::new(Kind::Ack, self.inbox.attempt());
-                    (probe.is_probe, probe.sequence) = (true, self.outgoing.next());
+                    probe.is_probe = true;
+                    probe.sequence = self.outgoing.next();
                     self.publish(probe);
                 }
                 Ok(())
@@ -396,7 +397,8 @@ impl<C: Carrier> Exchange<C> {
 
     fn acknowledge(&mut self, has_gap: bool) {
         let mut frame = Frame::new(Kind::Ack, self.inbox.attempt());
-        (frame.has_gap, frame.sequence) = (has_gap, self.outgoing.next());
+        frame.has_gap = has_gap;
+        frame.sequence = self.outgoing.next();
         self.publish(frame);
     }
 
@@ -411,7 +413,8 @@ impl<C: Carrier> Exchange<C> {
 
     /// Every frame carries the state of the other direction.
     fn publish(&mut self, mut frame: Frame) {
-        (frame.acknowledged, frame.credit) = (self.incoming.expected(), self.incoming.credit());
+        frame.acknowledged = self.incoming.expected();
+        frame.credit = self.incoming.credit();
         self.n_unacknowledged = 0;
         self.incoming.reported();
         self.carrier.send(&self.to, Some(&self.reply), frame.encode());
@@ -506,7 +509,9 @@ mod tests {
     /// Sends `n` frames from one end and receives them at the other while the wire does as `fates` say.
     async fn transfer(n: usize, fates: Vec<u16>) -> Vec<Bytes> {
         let mut pair = Pair::new();
-        let (mut received, mut n_sent, mut fates) = (Vec::new(), 0, fates.into_iter());
+        let mut received = Vec::new();
+        let mut n_sent = 0;
+        let mut fates = fates.into_iter();
         let mut n_rounds = 0;
         while received.len() < n {
             n_rounds += 1;

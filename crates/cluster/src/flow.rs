@@ -177,7 +177,8 @@ mod tests {
 
     #[test]
     fn credit_stops_the_sender_until_the_receiver_consumes() {
-        let (mut sender, mut receiver) = (Outgoing::new(), Incoming::default());
+        let mut sender = Outgoing::new();
+        let mut receiver = Incoming::default();
         let mut sent = Vec::new();
         while sender.has_credit(16_000) {
             sent.push(sender.push(audio(16_000)).clone());
@@ -230,8 +231,11 @@ mod tests {
             n_frames in 1_usize..60,
             dice in proptest::collection::vec((0_u8..6, any::<proptest::sample::Index>()), 1..400),
         ) {
-            let (mut sender, mut receiver) = (Outgoing::new(), Incoming::default());
-            let (mut network, mut consumed, mut n_pushed) = (Vec::<Frame>::new(), Vec::new(), 0);
+            let mut sender = Outgoing::new();
+            let mut receiver = Incoming::default();
+            let mut network = Vec::<Frame>::new();
+            let mut consumed = Vec::new();
+            let mut n_pushed = 0;
             let deliver = |frame: &Frame, receiver: &mut Incoming, consumed: &mut Vec<u32>| {
                 if receiver.arrive(frame) == Arrival::Next {
                     receiver.consume(frame);

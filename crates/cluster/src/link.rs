@@ -83,9 +83,11 @@ impl Link {
         let state = watch::Sender::new(now);
         let (refused_sender, refused) = watch::channel(None);
         let closing = Arc::new(AtomicBool::new(false));
-        let (observed, closes) = (Arc::new((state.clone(), refused_sender)), closing.clone());
+        let observed = Arc::new((state.clone(), refused_sender));
+        let closes = closing.clone();
         let options = options(config, role)?.event_callback(move |event| {
-            let (observed, is_closing) = (observed.clone(), closes.load(Ordering::Relaxed));
+            let observed = observed.clone();
+            let is_closing = closes.load(Ordering::Relaxed);
             async move {
                 if !is_closing {
                     observe(event, &observed.0, &observed.1);

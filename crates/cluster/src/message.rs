@@ -414,7 +414,8 @@ const MAX_COUNT: usize = 1_000_000;
 impl StageLoad {
     /// The same load, with counts limited so that sums cannot overflow.
     fn bounded(mut self) -> Self {
-        (self.slots, self.in_flight) = (self.slots.min(MAX_COUNT), self.in_flight.min(MAX_COUNT));
+        self.slots = self.slots.min(MAX_COUNT);
+        self.in_flight = self.in_flight.min(MAX_COUNT);
         self
     }
 }

@@ -50,7 +50,8 @@ impl Permissions {
         if environments.is_empty() {
             return Err(PermissionsError::Empty);
         }
-        let (mut names, mut keys) = (BTreeSet::new(), BTreeSet::new());
+        let mut names = BTreeSet::new();
+        let mut keys = BTreeSet::new();
         for environment in &environments {
             if !names.insert(&environment.name) {
                 return Err(PermissionsError::NameTwice(environment.name.clone()));
@@ -340,7 +341,8 @@ mod tests {
             assert_eq!(Environment::new(name).unwrap_err(), PermissionsError::Name(name.into()));
         }
         let environment = Environment::new("production").unwrap();
-        let (user, account) = (KeyPair::new_user(), KeyPair::new_account().public_key());
+        let user = KeyPair::new_user();
+        let account = KeyPair::new_account().public_key();
         for (wrong, error) in [
             (user.seed().unwrap(), PermissionsError::Seed),
             (account, PermissionsError::Key),

@@ -156,7 +156,8 @@ impl SealingKey {
     /// Key and nonce of one record.
     fn of_record(&self, salt: &[u8]) -> (LessSafeKey, Nonce) {
         let secret = Salt::new(HKDF_SHA256, salt).extract(&self.bytes);
-        let (mut key, mut nonce) = ([0; KEY_BYTES], [0; NONCE_BYTES]);
+        let mut key = [0; KEY_BYTES];
+        let mut nonce = [0; NONCE_BYTES];
         derive(&secret, b"key", &mut key);
         derive(&secret, b"nonce", &mut nonce);
         let key = UnboundKey::new(&AES_256_GCM, &key).expect("AES-256 takes keys of 32 bytes");
@@ -223,7 +224,8 @@ mod tests {
     #[test]
     fn a_key_is_read_as_it_is_printed() {
         let folder = tempfile::tempdir().unwrap();
-        let (path, key) = (folder.path().join("key"), SealingKey::generate());
+        let path = folder.path().join("key");
+        let key = SealingKey::generate();
         std::fs::write(&path, format!("# of production\n{}\n", key.encoded())).unwrap();
         let sealed = key.seal("a", b"words");
         assert_eq!(SealingKey::read(&path).unwrap().open("a", &sealed).unwrap(), b"words");

@@ -490,7 +490,8 @@ mod tests {
         let kept = async_nats::jetstream::stream::Config { name: "kept".into(), ..Default::default() };
         jetstream.create_stream(kept).await.unwrap();
 
-        let (port, first) = (server.port(), server.process_id());
+        let port = server.port();
+        let first = server.process_id();
         server.kill().await;
         assert_eq!(server.process_id(), None);
         assert!(greeting(port).await.is_none());
@@ -537,7 +538,8 @@ mod tests {
     #[tokio::test]
     async fn a_dropped_server_leaves_nothing() {
         let server = NatsServer::start().await.unwrap();
-        let (port, folder) = (server.port(), server.folder.path().to_owned());
+        let port = server.port();
+        let folder = server.folder.path().to_owned();
         drop(server);
         assert!(greeting(port).await.is_none());
         assert!(!folder.exists());

@@ -20,7 +20,8 @@ fn ten_thousand_messages_from_a_stranger_do_no_harm() {
         .map(|entry| std::fs::read(entry.expect("an entry").path()).expect("a seed"))
         .collect();
     assert!(seeds.len() >= 4);
-    let (mut random, mut n_messages) = (1, 0);
+    let mut random = 1;
+    let mut n_messages = 0;
     while n_messages < N_MESSAGES {
         let mut bytes: Vec<u8> = Vec::new();
         for _ in 0..1 + next(&mut random) % 8 {

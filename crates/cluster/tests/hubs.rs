@@ -45,12 +45,14 @@ async fn next(news: &mut broadcast::Receiver<PeerNews>) -> Result<Vec<u8>, u64> 
 #[tokio::test]
 async fn news_are_told_while_somebody_watches_and_what_is_too_long_is_counted() {
     let server = NatsServer::start().await.expect("a server");
-    let (one, other) = (Hub::join(&server, "one").await, Hub::join(&server, "other").await);
+    let one = Hub::join(&server, "one").await;
+    let other = Hub::join(&server, "other").await;
     let mut news = one.cluster.news();
     other.cluster.publish_news(b"unheard"[..].into());
     assert!(!other.cluster.is_watched(), "nobody watches");
 
-    let (first, second) = (one.cluster.watch().await, one.cluster.watch().await);
+    let first = one.cluster.watch().await;
+    let second = one.cluster.watch().await;
     until("the other knows", || other.cluster.is_watched()).await;
     assert!(!one.cluster.is_watched(), "a hub's own watchers do not make it publish");
     other.cluster.publish_news(b"1"[..].into());
@@ -74,7 +76,8 @@ async fn news_are_told_while_somebody_watches_and_what_is_too_long_is_counted() 
 #[tokio::test]
 async fn lost_news_are_counted_and_so_is_a_lost_connection_said() {
     let mut server = NatsServer::start().await.expect("a server");
-    let (one, other) = (Hub::join(&server, "one").await, Hub::join(&server, "other").await);
+    let one = Hub::join(&server, "one").await;
+    let other = Hub::join(&server, "other").await;
     let mut news = one.cluster.news();
     let _watching = one.cluster.watch().await;
     other.cluster.reply_with(Arc::new(|_| Box::pin(std::future::ready(Some(b"here".to_vec())))));
@@ -84,7 +87,8 @@ async fn lost_news_are_counted_and_so_is_a_lost_connection_said() {
         other.cluster.publish_news(n.to_be_bytes().to_vec().into());
     }
     let last = 999_u32.to_be_bytes();
-    let (mut n_told, mut n_missed) = (0, 0);
+    let mut n_told = 0;
+    let mut n_missed = 0;
     loop {
         match timeout(PATIENCE, news.recv()).await.expect("something arrives") {
             Ok(PeerNews::Told(told)) => {

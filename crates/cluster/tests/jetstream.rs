@@ -46,7 +46,8 @@ async fn refused(config: &ClusterConfig) -> ClusterError {
 async fn a_record_has_one_owner_by_its_revision() {
     let server = NatsServer::start().await.unwrap();
     let hubs = hubs(vec![server.url()]);
-    let (one, two) = (open(&hubs.config).await, open(&hubs.config).await);
+    let one = open(&hubs.config).await;
+    let two = open(&hubs.config).await;
     assert_eq!(one.sessions().get("a").await, Ok(None));
     let first = one.sessions().create("a", b"1", None).await.unwrap();
     assert_eq!(two.sessions().create("a", b"2", None).await, Err(RecordError::Conflict));
@@ -86,7 +87,8 @@ async fn a_record_is_kept_for_its_time() {
 async fn changes_are_followed() {
     let server = NatsServer::start().await.unwrap();
     let hubs = hubs(vec![server.url()]);
-    let (one, two) = (open(&hubs.config).await, open(&hubs.config).await);
+    let one = open(&hubs.config).await;
+    let two = open(&hubs.config).await;
     one.jobs().put("a", b"1", None).await.unwrap();
     let mut changes = two.jobs().watch().await.unwrap();
     let mut next = async || loop {
@@ -108,7 +110,8 @@ async fn changes_are_followed() {
 async fn an_object_is_read_as_it_was_written_or_not_at_all() {
     let server = NatsServer::start().await.unwrap();
     let hubs = hubs(vec![server.url()]);
-    let (one, two) = (open(&hubs.config).await, open(&hubs.config).await);
+    let one = open(&hubs.config).await;
+    let two = open(&hubs.config).await;
     for n in [0, 1, 128 << 10, (128 << 10) + 1, 1_000_000] {
         let bytes: Vec<u8> = (0..n).map(|at: u32| (at.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
         one.audio().put("job/1", &bytes, None).await.unwrap();
@@ -132,7 +135,8 @@ async fn an_object_is_read_as_it_was_written_or_not_at_all() {
 #[tokio::test]
 async fn a_hub_with_another_sealing_key_does_not_start() {
     let server = NatsServer::start().await.unwrap();
-    let (own, other) = (hubs(vec![server.url()]), hubs(vec![server.url()]));
+    let own = hubs(vec![server.url()]);
+    let other = hubs(vec![server.url()]);
     open(&own.config).await;
     open(&own.config).await;
     let error = refused(&other.config).await;
@@ -155,7 +159,8 @@ async fn a_hub_with_another_sealing_key_does_not_start() {
 async fn of_two_first_hubs_with_different_keys_one_starts() {
     for _ in 0..5 {
         let server = NatsServer::start().await.unwrap();
-        let (own, other) = (hubs(vec![server.url()]), hubs(vec![server.url()]));
+        let own = hubs(vec![server.url()]);
+        let other = hubs(vec![server.url()]);
         let (one, two) =
             tokio::join!(JetStream::open(&own.config, AUDIO_BYTES), JetStream::open(&other.config, AUDIO_BYTES));
         assert!(one.is_ok() != two.is_ok());
@@ -167,7 +172,8 @@ async fn of_two_first_hubs_with_different_keys_one_starts() {
 #[tokio::test]
 async fn another_clusters_records_are_not_opened() {
     let server = NatsServer::start().await.unwrap();
-    let (own, other) = (hubs(vec![server.url()]), hubs(vec![server.url()]));
+    let own = hubs(vec![server.url()]);
+    let other = hubs(vec![server.url()]);
     let two = open(&other.config).await;
     two.jobs().remove(KEY_CHECK, None).await.unwrap();
     let one = open(&own.config).await;
@@ -208,7 +214,8 @@ async fn what_is_too_large_or_finds_no_room_is_not_written() {
 async fn a_job_goes_to_one_hub_and_on_to_the_next() {
     let server = NatsServer::start().await.unwrap();
     let hubs = hubs(vec![server.url()]);
-    let (one, two) = (open(&hubs.config).await, open(&hubs.config).await);
+    let one = open(&hubs.config).await;
+    let two = open(&hubs.config).await;
     let next = async |hub: &JetStream| loop {
         if let Some(task) = timeout(SOON, hub.queue().pull()).await.unwrap().unwrap() {
             match task.id.as_str() {
@@ -243,7 +250,8 @@ async fn a_job_goes_to_one_hub_and_on_to_the_next() {
 
 #[tokio::test]
 async fn the_printed_permissions_suffice_and_are_needed() {
-    let (hub, worker) = (KeyPair::new_user(), KeyPair::new_user());
+    let hub = KeyPair::new_user();
+    let worker = KeyPair::new_user();
     let environment = Environment::new("production").unwrap().with_hub(&hub.public_key()).unwrap();
     let environment = environment.with_worker(&worker.public_key()).unwrap();
     let text = configuration(&Permissions::new(vec![environment]).unwrap());

@@ -154,7 +154,8 @@ impl Hub {
     }
 
     async fn of(config: &ClusterConfig) -> Self {
-        let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
+        let tasks = TaskTracker::new();
+        let stop = CancellationToken::new();
         let sessions: antiphon_cluster::Sessions = Arc::new(|| (3, 10, false));
         let cluster = Cluster::join(config, "1.2.3", sessions, &tasks, stop.clone()).await.expect("joined");
         Self { cluster, stop }
@@ -631,7 +632,8 @@ async fn a_user_without_the_permission_is_told() {
     let seed = folder.path().join("hub.nk");
     std::fs::write(&seed, format!("# hub\n{}\n", key.seed().expect("a seed"))).expect("written");
     let config = ClusterConfig { credentials: seed.display().to_string(), ..config(vec![server.url()]) };
-    let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
+    let tasks = TaskTracker::new();
+    let stop = CancellationToken::new();
     let sessions: antiphon_cluster::Sessions = Arc::new(|| (0, 1, false));
     let error = Cluster::join(&config, "1", sessions, &tasks, stop).await.err().expect("refused");
     assert!(matches!(error, ClusterError::Permission { role: "hub", .. }), "{error}");
@@ -689,9 +691,11 @@ async fn nonsense_from_the_network_is_dropped_and_counted() {
 #[tokio::test]
 async fn hubs_ask_each_other() {
     let server = NatsServer::start().await.expect("a server");
-    let (one, other) = (Hub::join(vec![server.url()]).await, Hub::join(vec![server.url()]).await);
+    let one = Hub::join(vec![server.url()]).await;
+    let other = Hub::join(vec![server.url()]).await;
     until(&one, "it knows the other", |hub| hub.cluster.overview().hubs.len() == 2).await;
-    let (question, patience) = (b"how many?", Duration::from_millis(200));
+    let question = b"how many?";
+    let patience = Duration::from_millis(200);
     let replies = one.cluster.ask_peers(question, patience).await;
     assert_eq!((replies.len(), replies[0].reply.is_none()), (1, true), "nobody replies yet");
     let three = |question: &[u8]| (question == b"how many?").then(|| b"three".to_vec());
@@ -719,7 +723,8 @@ impl OtherBuild {
     }
 
     async fn send(&self, attempt: u64, bytes: Vec<u8>) {
-        let (to, reply) = (subject::open(&self.worker), subject::outbound("0123", attempt));
+        let to = subject::open(&self.worker);
+        let reply = subject::outbound("0123", attempt);
         self.client.publish_with_reply(to, reply, bytes.into()).await.expect("sent");
     }
 
@@ -754,7 +759,8 @@ async fn a_hub_of_another_minor_version_is_served_and_one_of_another_major_versi
         let mut unknown = Frame::new(Kind::Ack, attempt).encode().to_vec();
         unknown[1] = 200;
         other.send(attempt, unknown).await;
-        let (mut kinds, mut n_bytes) = (Vec::new(), 0);
+        let mut kinds = Vec::new();
+        let mut n_bytes = 0;
         while kinds.last() != Some(&Kind::End) {
             let frame = other.next().await;
             n_bytes += if frame.kind == Kind::Audio { frame.payload.len() } else { 0 };
@@ -850,7 +856,8 @@ async fn both_ends_prove_who_they_are_by_tls() {
     assert!(error.to_string().contains("cluster.tls_key: is missing"), "{error}");
 
     let _worker = Worker::with(known.clone(), "w", Stages::all()).await.expect("it serves");
-    let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
+    let tasks = TaskTracker::new();
+    let stop = CancellationToken::new();
     let sessions: antiphon_cluster::Sessions = Arc::new(|| (0, 1, false));
     let cluster = Cluster::join(&known, "1", sessions, &tasks, stop.clone()).await.expect("joined");
     timeout(PATIENCE, cluster.ready(&[Stage::Tts])).await.expect("a worker is found");

@@ -128,6 +128,15 @@ pub enum Notice {
         /// The end of the last voiced window.
         audio_end: Samples,
     },
+    /// Words of an utterance under way that may still change.
+    TranscriptDraft {
+        /// The item it will be.
+        item: ItemId,
+        /// Its content part.
+        part: u32,
+        /// What follows the words of the deltas so far; empty where nothing does.
+        text: String,
+    },
     /// Speech over a reply was a backchannel, or sound without words: it did not interrupt and is no item. Samples at 16 kHz.
     Backchannel {
         /// What was said; empty where there were no words.

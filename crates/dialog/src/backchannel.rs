@@ -289,7 +289,8 @@ impl Words {
 
 /// The text without what recognizers put into brackets or asterisks: "[laughter]", "*coughs*".
 fn without_annotations(text: &str) -> String {
-    let (mut kept, mut closes_with) = (String::new(), None);
+    let mut kept = String::new();
+    let mut closes_with = None;
     for c in text.chars() {
         match (closes_with, c) {
             (Some(end), c) if c == end => closes_with = None,

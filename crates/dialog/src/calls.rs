@@ -194,7 +194,8 @@ impl Dialog {
         let input = self.responses[id].input.clone();
         let request = self.chat(&settings, input.as_deref(), Offered::default()).map_err(|error| error.to_string())?;
         let mut chat = request.chat;
-        let (mut tool_calls, mut results) = (Vec::new(), Vec::new());
+        let mut tool_calls = Vec::new();
+        let mut results = Vec::new();
         for (call, why) in refused {
             results.push(Message::Tool { call_id: call.call_id.clone(), output: format!("Error: {why}") });
             tool_calls.push(call);

@@ -3,9 +3,17 @@
 use antiphon_text::words::letters;
 use serde::{Deserialize, Serialize};
 
-/// Deltas on the wire can only be appended, while a recognizer revises its hypothesis. A word is sent once two consecutive
-/// partials agree on it and on all words before it (LocalAgreement-2: Liu, Spanakis and Niehues, 2020), and is never taken
-/// back: later partials only determine which of their words follow the sent ones.
+/// Partials that have to agree on a word: of a recognizer that does not say which words it is sure of, of one that is sure of
+/// this word, and of one that is not. With Whisper base and partials of every 0.5 s, 1 of 182 words that were sent of 65 clips
+/// changed, and 42 % of all words were sent before the end; two that agree change 31 of 275.
+const AGREEING: usize = 2;
+const AGREEING_IF_SURE: usize = 3;
+const AGREEING_IF_UNSURE: usize = 5;
+
+/// Deltas on the wire can only be appended, while a recognizer revises its hypothesis. A word is sent once consecutive
+/// partials agree on it and on all words before it (LocalAgreement: Liu, Spanakis and Niehues, 2020), and is never taken back:
+/// later partials only determine which of their words follow the sent ones. Two have to agree, or more where the recognizer
+/// says how sure it is. What is not sent yet is the draft.
 ///
 /// The last word of a partial is not sent: the audio may end within it, and recognizers end each partial like a sentence.
 /// Its mark is withdrawn when a word follows, which decides the spelling that is sent.
@@ -13,20 +21,39 @@ use serde::{Deserialize, Serialize};
 pub struct Captions {
     last: Vec<String>,
     told: Vec<String>,
+    /// Of each word of the last partial, how many partials in a row had it; of a snapshot without them, one.
+    #[serde(default)]
+    n_agreeing: Vec<usize>,
 }
 
 impl Captions {
-    /// Takes the next partial and returns the words to send now, each with the space before it if it had one.
-    pub fn partial(&mut self, text: &str) -> Option<String> {
+    /// Takes the next partial, with the number of its first words that the recognizer is sure of, and returns the words to
+    /// send now, each with the space before it if it had one.
+    pub fn partial(&mut self, text: &str, n_sure_words: Option<u32>) -> Option<String> {
         let words = parted(text);
         // A difference in case or punctuation is no disagreement.
-        let agreed = words.iter().zip(&self.last).take_while(|(new, old)| same(new, old)).count();
+        let n_same = words.iter().zip(&self.last).take_while(|(new, old)| same(new, old)).count();
+        let before = |i: usize| if i < n_same { self.n_agreeing.get(i).copied().unwrap_or(1) } else { 0 };
+        let n_agreeing: Vec<usize> = (0..words.len()).map(|i| before(i) + 1).collect();
+        let needed = |i: usize| match n_sure_words {
+            None => AGREEING,
+            Some(n) if i < n as usize => AGREEING_IF_SURE,
+            Some(_) => AGREEING_IF_UNSURE,
+        };
+        let agreed = n_agreeing.iter().enumerate().take_while(|(i, n)| **n >= needed(*i)).count();
         let stable = &words[..agreed.min(words.len().saturating_sub(1))];
         let untold = &stable[end_of(&self.told, stable)..];
         let delta = untold.concat();
         self.told.extend_from_slice(untold);
         self.last = words;
+        self.n_agreeing = n_agreeing;
         (!delta.is_empty()).then_some(delta)
+    }
+
+    /// The words of the last partial that were not sent yet, without the mark at its end. They may change.
+    pub fn draft(&self) -> String {
+        let untold = self.last[end_of(&self.told, &self.last)..].concat();
+        untold.trim_end_matches(|c: char| c.is_ascii_punctuation() || "…。！？、".contains(c)).to_owned()
     }
 
     /// The rest of the final transcript that was not sent yet. `None` when nothing is left, or when other words were sent:
@@ -55,7 +82,8 @@ fn same(a: &str, b: &str) -> bool {
 fn end_of(told: &[String], words: &[String]) -> usize {
     let n_same = told.iter().zip(words).take_while(|(told, word)| same(told, word)).count();
     let keys = |words: &[String]| words.iter().map(|word| key(word)).collect::<Vec<_>>();
-    let (told, words) = (keys(&told[n_same..]), keys(&words[n_same..]));
+    let told = keys(&told[n_same..]);
+    let words = keys(&words[n_same..]);
     // The edit distances of all of `told` to every beginning of `words`: strsim computes that to all of them only.
     let mut row: Vec<usize> = (0..=words.len()).collect();
     for (i, told) in told.iter().enumerate() {
@@ -81,7 +109,8 @@ const MIN_ECHO_WORDS: usize = 3;
 /// Whether an utterance that overlapped a reply is an echo of it: at least four of five of its words occur in the reply in
 /// the same order.
 pub(super) fn is_echo(utterance: &str, reply: &str) -> bool {
-    let (heard, spoken) = (words(utterance), words(reply));
+    let heard = words(utterance);
+    let spoken = words(reply);
     if heard.len() < MIN_ECHO_WORDS {
         return false;
     }
@@ -114,21 +143,21 @@ mod tests {
     #[test]
     fn a_word_is_told_once_two_partials_agree() {
         let mut captions = Captions::default();
-        assert_eq!(captions.partial("what"), None);
-        assert_eq!(captions.partial("what is"), Some("what".into()));
-        assert_eq!(captions.partial("what it"), None);
-        assert_eq!(captions.partial("what it takes"), Some(" it".into()));
-        assert_eq!(captions.partial("that it takes to"), None);
-        assert_eq!(captions.partial("that it takes to"), Some(" takes".into()));
-        assert_eq!(captions.partial("that it takes to do"), Some(" to".into()));
+        assert_eq!(captions.partial("what", None), None);
+        assert_eq!(captions.partial("what is", None), Some("what".into()));
+        assert_eq!(captions.partial("what it", None), None);
+        assert_eq!(captions.partial("what it takes", None), Some(" it".into()));
+        assert_eq!(captions.partial("that it takes to", None), None);
+        assert_eq!(captions.partial("that it takes to", None), Some(" takes".into()));
+        assert_eq!(captions.partial("that it takes to do", None), Some(" to".into()));
     }
 
     #[test]
     fn the_end_tells_the_rest() {
         let mut captions = Captions::default();
         assert_eq!(captions.rest("what is it"), Some("what is it".into()));
-        captions.partial("what is");
-        captions.partial("what is it");
+        captions.partial("what is", None);
+        captions.partial("what is it", None);
         assert_eq!(captions.rest("what is it"), Some(" it".into()));
         assert_eq!(captions.rest("what is"), None);
         assert_eq!(captions.rest("what was it"), None, "nothing can be taken back");
@@ -138,7 +167,7 @@ mod tests {
     /// What is told over these partials, a bar behind each.
     fn told<'a>(partials: impl IntoIterator<Item = &'a str>) -> String {
         let mut captions = Captions::default();
-        partials.into_iter().map(|text| captions.partial(text).unwrap_or_default() + "|").collect()
+        partials.into_iter().map(|text| captions.partial(text, None).unwrap_or_default() + "|").collect()
     }
 
     #[test]
@@ -161,8 +190,8 @@ mod tests {
     fn a_language_without_blanks_is_told_as_it_is_spoken() {
         assert_eq!(told(["今天", "今天天气", "今天天气很好。", "今天天气很好。我"]), "|今天|天气|很好。|");
         let mut captions = Captions::default();
-        captions.partial("今天天");
-        captions.partial("今天天气");
+        captions.partial("今天天", None);
+        captions.partial("今天天气", None);
         assert_eq!(captions.rest("今天天气很好。"), Some("气很好。".into()));
     }
 
@@ -182,9 +211,33 @@ mod tests {
             let mut ends: Vec<usize> = cuts.into_iter().map(|cut| text.char_indices().nth(cut).map_or(text.len(), |(at, _)| at)).collect();
             ends.sort_unstable();
             let mut captions = Captions::default();
-            let told: String = ends.iter().filter_map(|end| captions.partial(text[..*end].trim_end())).collect();
+            let told: String = ends.iter().filter_map(|end| captions.partial(text[..*end].trim_end(), None)).collect();
             proptest::prop_assert_eq!(told + &captions.rest(&text).unwrap_or_default(), text);
         }
+    }
+
+    #[test]
+    fn words_that_the_recognizer_is_not_sure_of_wait_longer() {
+        let mut captions = Captions::default();
+        let mut told = |text: &str, n_sure| captions.partial(text, Some(n_sure)).unwrap_or_default();
+        assert_eq!([told("and so it", 3), told("and so it was", 4)], ["", ""]);
+        assert_eq!(told("and so it was a", 1), "and", "of three the first is sure, the others are not");
+        assert_eq!(told("and so it was a", 1), "");
+        assert_eq!(told("and so it was a", 1), " so it", "five agree");
+        assert_eq!(told("and so it was a", 5), " was");
+    }
+
+    #[test]
+    fn the_draft_is_what_is_not_sent() {
+        let mut captions = Captions::default();
+        let mut draft = |text: &str| {
+            captions.partial(text, None);
+            captions.draft()
+        };
+        assert_eq!(draft("No."), "No");
+        assert_eq!(draft("No mistake."), " mistake", "the first is sent");
+        assert_eq!(draft("No steak was, "), " steak was");
+        assert_eq!(draft(""), "");
     }
 
     #[test]

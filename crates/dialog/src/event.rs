@@ -56,6 +56,9 @@ pub enum Event {
         item: ItemId,
         /// The words so far.
         text: String,
+        /// How many of its first words the recognizer is sure of; `None`: it does not say.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        n_sure_words: Option<u32>,
     },
     /// An utterance's transcription ended.
     Transcribed {

@@ -52,7 +52,8 @@ impl Dialog {
 
     /// When a filler is due, if nothing is said until then. Not while the user speaks, and not before all that was said is heard.
     pub(super) fn filler_due(&self) -> Option<Timestamp> {
-        let (after, since) = (self.settings.filler_after?, self.filler.waits_since?);
+        let after = self.settings.filler_after?;
+        let since = self.filler.waits_since?;
         if self.away || !self.may_fill(self.active.as_ref()) {
             return None;
         }
@@ -84,7 +85,8 @@ impl Dialog {
         let kind = ItemKind::Message { role: Role::Assistant, content };
         let item = Item { id: self.mint_item(), status: ItemStatus::InProgress, kind };
         let response = self.responses.get_mut(id).expect("seen just now");
-        let (index, rate) = (response.next_index(), response.rate());
+        let index = response.next_index();
+        let rate = response.rate();
         response.filler = Some(item.clone());
         let mut spoken = Spoken::new(id.clone(), rate, self.history.dry_at(self.now));
         spoken.say(text);
@@ -99,7 +101,8 @@ impl Dialog {
     pub(super) fn filler_ended(&mut self, id: &ResponseId) {
         let Some(response) = self.responses.get_mut(id) else { return };
         let Some(item) = response.filler.take() else { return };
-        let (index, item) = (response.next_index(), Item { status: ItemStatus::Completed, ..item });
+        let index = response.next_index();
+        let item = Item { status: ItemStatus::Completed, ..item };
         self.output(id, index, item.id.clone(), OutputChange::PartDone { audio: true, text: item.text() });
         self.output(id, index, item.id.clone(), OutputChange::Done(item.clone()));
         if self.responses[id].is_filler {

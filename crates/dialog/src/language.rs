@@ -38,7 +38,8 @@ impl Dialog {
         let resolved = self.resolve(&self.responses[id].request, self.language.as_deref());
         let settings = &mut self.responses.get_mut(id).expect("seen just now").settings;
         if settings.language != resolved.language {
-            (settings.language, settings.voice) = (resolved.language, resolved.voice);
+            settings.language = resolved.language;
+            settings.voice = resolved.voice;
         }
     }
 }

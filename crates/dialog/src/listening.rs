@@ -113,8 +113,12 @@ impl OpenUtterance {
 
     /// One whose audio came inline with its item.
     pub(super) fn inline(item: ItemId, part: u32, length: Samples) -> Self {
-        let (captions, untold) = (Captions::default(), String::new());
-        let (audio_start, over, early_failure, tentative) = (Samples::ZERO, None, None, None);
+        let captions = Captions::default();
+        let untold = String::new();
+        let audio_start = Samples::ZERO;
+        let over = None;
+        let early_failure = None;
+        let tentative = None;
         Self { item, part, audio_start, length, captions, untold, over, early_failure, tentative }
     }
 }
@@ -125,7 +129,8 @@ impl Dialog {
             return;
         }
         let item = self.mint_item();
-        let (over, tentative) = (self.sounding(), self.may_be_backchannel());
+        let over = self.sounding();
+        let tentative = self.may_be_backchannel();
         let is_tentative = tentative.is_some();
         let utterance =
             OpenUtterance { audio_start, over, tentative, ..OpenUtterance::inline(item.clone(), 0, Samples::ZERO) };
@@ -209,7 +214,8 @@ impl Dialog {
 
     /// The hold's deadline has passed: asks for the words of the speech under way, once before each limit. Returns whether it did.
     pub(super) fn asks_for_words(&mut self) -> bool {
-        let (now, held) = (self.now, self.held_since());
+        let now = self.now;
+        let held = self.held_since();
         let Some(utterance) = &mut self.listening.speaking else { return false };
         let (Some(tentative), Some(held)) = (&mut utterance.tentative, held) else { return false };
         if tentative.asks_at(held).is_none() || now >= tentative.limit(held) {
@@ -225,7 +231,8 @@ impl Dialog {
     }
 
     pub(super) fn speaker_pauses(&mut self, is_paused: bool) {
-        let (now, held) = (self.now, self.held_since());
+        let now = self.now;
+        let held = self.held_since();
         let Some(utterance) = &mut self.listening.speaking else { return };
         let Some(tentative) = &mut utterance.tentative else { return };
         if is_paused {
@@ -233,7 +240,8 @@ impl Dialog {
             tentative.spoke += now.since(since);
             tentative.paused = Some(now);
         } else {
-            (tentative.resumed, tentative.paused) = (Some(now), None);
+            tentative.resumed = Some(now);
+            tentative.paused = None;
         }
     }
 
@@ -269,7 +277,8 @@ impl Dialog {
             if utterance.tentative.take().is_none() {
                 return;
             }
-            let (audio_start, part) = (utterance.audio_start, utterance.part);
+            let audio_start = utterance.audio_start;
+            let part = utterance.part;
             // A client that controls playback gets the words with the item.
             let delta = std::mem::take(&mut utterance.untold);
             self.turn_starts(item.clone(), audio_start);
@@ -339,7 +348,8 @@ impl Dialog {
         self.notify(Notice::ItemAdded { item: item.clone(), previous: previous.clone(), response: None });
         self.notify(Notice::ItemDone { item, previous, response: None });
         self.trim();
-        let (item, part) = (utterance.item.clone(), utterance.part);
+        let item = utterance.item.clone();
+        let part = utterance.part;
         let delta = std::mem::take(&mut utterance.untold);
         if !delta.is_empty() && self.settings.transcripts {
             self.notify(Notice::TranscriptDelta { item: item.clone(), part, delta });
@@ -391,19 +401,31 @@ impl Dialog {
         Some(self.history.spoken(&id)?.text().to_owned())
     }
 
-    pub(super) fn partial(&mut self, item: ItemId, text: &str) {
+    pub(super) fn partial(&mut self, item: ItemId, text: &str, n_sure_words: Option<u32>) {
         let is_tentative = self.weigh(&item, text, false);
         let listening = &mut self.listening;
         let is_live = self.settings.live_transcripts || self.playback == PlaybackControl::Server;
         let lasts = listening.speaking.as_ref().is_some_and(|utterance| utterance.item == item);
         let mut under_way = listening.speaking.iter_mut().chain(listening.awaiting.iter_mut());
         let Some(utterance) = under_way.find(|utterance| utterance.item == item) else { return };
-        let Some(delta) = utterance.captions.partial(text) else { return };
+        let part = utterance.part;
+        let before = utterance.captions.draft();
+        let delta = utterance.captions.partial(text, n_sure_words);
+        let draft = utterance.captions.draft();
         if is_tentative || (lasts && !is_live) {
-            utterance.untold.push_str(&delta);
-        } else if self.settings.transcripts {
-            let part = utterance.part;
-            self.notify(Notice::TranscriptDelta { item, part, delta });
+            utterance.untold.extend(delta);
+            return;
+        }
+        if !self.settings.transcripts {
+            return;
+        }
+        let has_delta = delta.is_some();
+        if let Some(delta) = delta {
+            self.notify(Notice::TranscriptDelta { item: item.clone(), part, delta });
+        }
+        // The client may have asked for nothing but the protocol's own events.
+        if self.playback == PlaybackControl::Server && (has_delta || draft != before) {
+            self.notify(Notice::TranscriptDraft { item, part, text: draft });
         }
     }
 
@@ -436,7 +458,8 @@ impl Dialog {
     /// The tentative utterance at `at` was a backchannel: it is no item, and nothing answers it.
     fn pass_over(&mut self, at: usize, text: &str) {
         let utterance = self.listening.awaiting.remove(at);
-        let (audio_start, audio_end) = (utterance.audio_start, utterance.audio_end());
+        let audio_start = utterance.audio_start;
+        let audio_end = utterance.audio_end();
         self.notify(Notice::Backchannel { text: text.to_owned(), audio_start, audio_end });
         self.drop_speculation_of(&utterance.item);
         self.start_waiting();
@@ -459,7 +482,9 @@ impl Dialog {
         self.listening.unanswered += length;
         if self.settings.transcripts {
             let rest = captions.rest(&text);
-            let (item, text, language) = (item.clone(), text.clone(), language.clone());
+            let item = item.clone();
+            let text = text.clone();
+            let language = language.clone();
             self.notify(Notice::Transcript { item, part, text, language, rest, audio: length });
         }
         if over.is_some_and(|reply| is_echo(&text, &reply)) {

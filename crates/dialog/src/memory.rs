@@ -69,7 +69,8 @@ impl History {
         }
         let Truncation::Oldest { keep } = memory.truncation else { return Err(TooLong { tokens: total, room }) };
         let goal = (room as f64 * keep) as u64;
-        let (mut from, mut turns) = (self.told_at(), turns(self.items(), self.told_at()));
+        let mut from = self.told_at();
+        let mut turns = turns(self.items(), self.told_at());
         turns.pop();
         for turn in turns {
             if total <= goal {

@@ -145,7 +145,8 @@ impl Dialog {
 
     /// The tools of a response, functions first. `Err`: the chosen one does not exist.
     pub(super) fn offered(&self, settings: &ResponseSettings) -> Result<Offered, String> {
-        let (mut tools, mut remote) = (settings.tools.clone(), BTreeMap::new());
+        let mut tools = settings.tools.clone();
+        let mut remote = BTreeMap::new();
         let uses = settings.servers.iter().filter(|_| settings.in_conversation);
         let uses = uses.filter_map(|used| Some((used, self.remote.listing(&used.label)?)));
         let shown = uses.flat_map(|(used, listing)| {
@@ -157,7 +158,8 @@ impl Dialog {
             let free = |name: &String| !tools.iter().any(|tool| tool.name == *name);
             let names = [exposed(&tool.name), exposed(&format!("{label}__{}", tool.name))];
             let Some(name) = names.into_iter().find(free) else { continue };
-            let (description, parameters) = (tool.description.clone(), tool.input_schema.clone());
+            let description = tool.description.clone();
+            let parameters = tool.input_schema.clone();
             tools.push(Tool { name: name.clone(), description, parameters });
             let consent = used.consent.as_ref().unwrap_or(&listing.declared.consent);
             let asks = consent.asks_before(tool);

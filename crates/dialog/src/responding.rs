@@ -190,7 +190,8 @@ impl Dialog {
             self.settle_language(&id);
             let offers = offered.remote.clone();
             let calls = Calls::of(&offered);
-            let (settings, input) = (self.responses[&id].settings.clone(), self.responses[&id].input.clone());
+            let settings = self.responses[&id].settings.clone();
+            let input = self.responses[&id].input.clone();
             let Request { chat, left_out } = match self.chat(&settings, input.as_deref(), offered) {
                 Ok(request) => request,
                 Err(error) => {
@@ -384,7 +385,8 @@ impl Dialog {
         if let Some((item, index)) = response.speaking_item() {
             return Some((index, item));
         }
-        let (audio, rate) = (response.is_audio(), response.rate());
+        let audio = response.is_audio();
+        let rate = response.rate();
         if response.settings.in_conversation {
             self.wait_is_over();
         }

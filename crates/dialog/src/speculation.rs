@@ -89,10 +89,12 @@ impl SpeculationState {
     fn admits(&mut self, turn: TurnId, now: Timestamp) -> bool {
         let Some(limits) = self.limits else { return false };
         if self.turn != turn {
-            (self.turn, self.n_attempts) = (turn, 0);
+            self.turn = turn;
+            self.n_attempts = 0;
         }
         let earned = now.since(self.credit_at).mul_f64(limits.budget);
-        (self.credit, self.credit_at) = ((self.credit + earned).min(MOST_CREDIT), now);
+        self.credit = (self.credit + earned).min(MOST_CREDIT);
+        self.credit_at = now;
         let admits = self.n_attempts < limits.max_per_turn && self.credit > Duration::ZERO;
         self.n_attempts += u32::from(admits);
         admits

@@ -179,13 +179,15 @@ impl Spoken {
     /// How much text `heard` samples carry: whole chunks, and of the chunk the cut falls into the words whose share of
     /// its audio was heard (characters stand for time, since the engines give no word times).
     fn text_end(&self, heard: Samples) -> usize {
-        let (mut text_start, mut audio_start) = (0, Samples::ZERO);
+        let mut text_start = 0;
+        let mut audio_start = Samples::ZERO;
         for chunk in &self.chunks {
             if heard < chunk.audio_end {
                 let share = (heard.0 - audio_start.0) as f64 / (chunk.audio_end.0 - audio_start.0) as f64;
                 return text_start + words_within(&self.text[text_start..chunk.text_end], share);
             }
-            (text_start, audio_start) = (chunk.text_end, chunk.audio_end);
+            text_start = chunk.text_end;
+            audio_start = chunk.audio_end;
         }
         text_start
     }

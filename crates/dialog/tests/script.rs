@@ -216,7 +216,7 @@ impl Runner {
                 let (text, language) = in_language(rest);
                 Event::ProvisionalTranscript { item: self.item(first), text, language }
             }
-            "partial" => Event::Partial { item: self.item(first), text: rest.into() },
+            "partial" => Event::Partial { item: self.item(first), text: rest.into(), n_sure_words: None },
             "heard" => {
                 let (text, language) = in_language(rest);
                 Event::Transcribed { item: self.item(first), result: Ok(text), language }
@@ -376,6 +376,7 @@ impl Runner {
             Notice::ItemRetrieved(item) => format!("item_retrieved {}", self.i(&item.id)),
             Notice::ItemTruncated { item, audio_end_ms, .. } => format!("truncated {} {audio_end_ms}", self.i(item)),
             Notice::TranscriptDelta { item, delta, .. } => format!("transcript_delta {} {delta:?}", self.i(item)),
+            Notice::TranscriptDraft { item, text, .. } => format!("transcript_draft {} {text:?}", self.i(item)),
             Notice::Transcript { item, text, .. } => format!("transcript {} {text:?}", self.i(item)),
             Notice::TranscriptFailed { item, failure, .. } => {
                 format!("transcript_failed {} {:?}", self.i(item), failure.message())
@@ -387,7 +388,8 @@ impl Runner {
             }
             Notice::ResponseDone(view) => format!("response_done {} {:?}", self.r(&view.id), view.status),
             Notice::Output { response, item, change, .. } => {
-                let (response, item) = (self.r(response), self.i(item));
+                let response = self.r(response);
+                let item = self.i(item);
                 match change {
                     OutputChange::Added(_) => format!("output_added {response} {item}"),
                     OutputChange::Done(_) => format!("output_done {response} {item}"),

@@ -236,7 +236,8 @@ proptest! {
     /// speculation. (A speculative response has a name only once it is released.)
     #[test]
     fn speculation_leaves_no_trace(moves in moves()) {
-        let (mut with, mut without) = (speculating().naming_what_is_seen(), Runner::new(PlaybackControl::Client, Some(AUTO)));
+        let mut with = speculating().naming_what_is_seen();
+        let mut without = Runner::new(PlaybackControl::Client, Some(AUTO));
         for (i, line) in moves.iter().enumerate() {
             let line = format!("{} {line}", 10 * i);
             let is_seen = |action: &String| {

@@ -57,7 +57,8 @@ mod tests {
 
     #[test]
     fn the_last_answer_counts_and_every_clone_sees_it() {
-        let (hop, ms) = (Hop::requested(), Duration::from_millis);
+        let hop = Hop::requested();
+        let ms = Duration::from_millis;
         let request = hop.clone();
         assert_eq!(hop.get(), None);
         request.set("a", ms(3), 0);
@@ -74,7 +75,8 @@ mod tests {
 
     #[test]
     fn two_are_equal_whatever_they_hold() {
-        let (hop, other) = (Hop::requested(), Hop::requested());
+        let hop = Hop::requested();
+        let other = Hop::requested();
         hop.set("a", Duration::from_millis(3), 0);
         assert!(hop == other && hop == Hop::default());
     }

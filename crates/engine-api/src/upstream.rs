@@ -90,7 +90,9 @@ pub enum BreakerState {
 impl Upstreams {
     /// An engine without a circuit breaker.
     pub fn unguarded(engine: &str) -> Self {
-        let (engine, role, state) = (engine.to_owned(), Role::Primary, BreakerState::Closed);
+        let engine = engine.to_owned();
+        let role = Role::Primary;
+        let state = BreakerState::Closed;
         Self { engines: vec![Upstream { engine, role, state, retry_ms: None }], ..Self::default() }
     }
 

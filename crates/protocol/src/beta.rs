@@ -175,7 +175,8 @@ fn error(error: &mut Object) {
         let Some(Value::String(text)) = error.get_mut(name) else { continue };
         for root in ["session", "response"] {
             for (path, name) in SETTINGS {
-                let (ga, beta) = (format!("{root}.{}", path.join(".")), format!("{root}.{name}"));
+                let ga = format!("{root}.{}", path.join("."));
+                let beta = format!("{root}.{name}");
                 if name.ends_with("_format") {
                     *text = text.replace(&format!("{ga}.type"), &beta);
                 }

@@ -216,6 +216,9 @@ pub enum ServerEvent {
     /// Extension: the last paced audio of the item has been sent, or what was left of it was discarded.
     #[serde(rename = "antiphon.output_audio.sent")]
     OutputAudioSent { response_id: ResponseId, item_id: ItemId },
+    /// Extension: words of an utterance under way that may still change, behind those of the deltas so far.
+    #[serde(rename = "antiphon.transcription.draft")]
+    TranscriptionDraft { item_id: ItemId, content_index: u32, transcript: String },
     /// Extension: speech over a reply was a backchannel, or sound without words. It did not interrupt and is no item.
     #[serde(rename = "antiphon.backchannel")]
     Backchannel {

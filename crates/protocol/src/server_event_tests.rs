@@ -56,6 +56,7 @@ fn input_events() -> Vec<ServerEvent> {
         ServerEvent::SpeechStopped { audio_end_ms: 1900, item_id: item_id() },
         ServerEvent::IdleTimeout { audio_start_ms: 0, audio_end_ms: 5000, item_id: item_id() },
         ServerEvent::TranscriptionDelta { item_id: item_id(), content_index: 0, delta: "what".into() },
+        ServerEvent::TranscriptionDraft { item_id: item_id(), content_index: 0, transcript: " time".into() },
         ServerEvent::TranscriptionSegment {
             item_id: item_id(),
             content_index: 0,
@@ -222,7 +223,9 @@ fn mcp_events() -> Vec<ServerEvent> {
         input_schema: serde_json::json!({"type": "object"}).into(),
         annotations: None,
     }];
-    let (server_label, name, arguments) = ("library".to_owned(), "lend_book".to_owned(), "{}".to_owned());
+    let server_label = "library".to_owned();
+    let name = "lend_book".to_owned();
+    let arguments = "{}".to_owned();
     let consent = McpApproval { approval_request_id: item_id(), approve: true, reason: None };
     vec![
         ServerEvent::McpListInProgress { item_id: item_id() },
@@ -268,6 +271,7 @@ fn every_name_of_the_protocol_is_there() {
         "antiphon.output_audio.sent",
         "antiphon.notice",
         "antiphon.timeline",
+        "antiphon.transcription.draft",
         "conversation.item.added",
         "conversation.item.deleted",
         "conversation.item.done",

@@ -295,7 +295,8 @@ impl Session {
         patch(&mut self.reasoning, update.reasoning);
         patch(&mut self.parallel_tool_calls, update.parallel_tool_calls);
 
-        let (input, output) = (&mut self.audio.input, &mut self.audio.output);
+        let input = &mut self.audio.input;
+        let output = &mut self.audio.output;
         set(&mut input.format, update.input.format);
         set(&mut output.format, update.output.format);
         set(&mut output.voice, update.output.voice);
@@ -341,7 +342,8 @@ pub(super) fn shown<S: Serializer>(session: &Session, to: S) -> Result<S::Ok, S:
             !name.ends_with("_response") && name != "idle_timeout_ms" && name != "ignore_backchannels"
         });
     }
-    let (object, audio) = ("realtime.transcription_session", Input { input });
+    let object = "realtime.transcription_session";
+    let audio = Input { input };
     Shape { r#type: *kind, object, id, audio, expires_at: *expires_at, include }.serialize(to)
 }
 

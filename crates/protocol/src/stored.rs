@@ -193,7 +193,8 @@ mod tests {
     proptest! {
         #[test]
         fn any_session_comes_back(steps in prop::collection::vec(0usize..16, 0..12)) {
-            let (mut changed, updates) = (session(), updates());
+            let mut changed = session();
+            let updates = updates();
             for step in steps {
                 changed.apply(update(&updates[step]).expect("a valid update"));
                 prop_assert!(comes_back(&changed).is_ok_and(|back| back == changed));

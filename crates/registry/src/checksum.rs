@@ -57,7 +57,8 @@ pub(super) struct Hasher {
 impl Hasher {
     /// The checksums of the file at `path`. Blocks while it reads the file.
     pub(super) fn of_file(path: &Path) -> io::Result<Self> {
-        let (mut hasher, mut file) = (Self::default(), std::fs::File::open(path)?);
+        let mut hasher = Self::default();
+        let mut file = std::fs::File::open(path)?;
         let mut piece = vec![0; 1 << 18];
         loop {
             match file.read(&mut piece)? {

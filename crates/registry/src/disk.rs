@@ -97,7 +97,8 @@ impl Receipt {
     }
 
     pub(super) fn write(&self, folder: &Path) -> Result<(), RegistryError> {
-        let (path, new) = (folder.join(RECEIPT), folder.join(format!("{RECEIPT}.new")));
+        let path = folder.join(RECEIPT);
+        let new = folder.join(format!("{RECEIPT}.new"));
         let text = serde_json::to_vec_pretty(self).expect("strings and numbers serialize");
         std::fs::write(&new, text).map_err(RegistryError::disk(&new, "cannot be written"))?;
         std::fs::rename(&new, &path).map_err(RegistryError::disk(&path, "cannot be written"))
@@ -144,7 +145,8 @@ pub(super) fn is_shipped(config: &ModelsConfig, entry: &Entry, variant: &Variant
 
 fn state_in(folder: &Path, variant: &Variant) -> OnDisk {
     let receipt = Receipt::read(folder);
-    let (mut bytes, mut n_whole) = (0, 0);
+    let mut bytes = 0;
+    let mut n_whole = 0;
     for file in &variant.files {
         let path = folder.join(&file.path);
         let Some(found) = size(&path) else {
@@ -184,7 +186,9 @@ pub fn locate(config: &ModelsConfig, wanted: Wanted<'_>) -> Result<Located, Regi
         match state {
             OnDisk::Whole { bytes } => {
                 let files = variant.files.iter().map(|file| (file.role.clone(), folder.join(&file.path))).collect();
-                let (name, family, precision) = (entry.name.clone(), entry.family.clone(), variant.precision.clone());
+                let name = entry.name.clone();
+                let family = entry.family.clone();
+                let precision = variant.precision.clone();
                 return Ok(Located { name, family, precision, folder, bytes, files });
             }
             OnDisk::Damaged { path, why } => damage = damage.or(Some(RegistryError::Damaged { path, why })),
@@ -348,7 +352,9 @@ mod tests {
         let variants: Vec<_> = speech.flat_map(|entry| entry.variants.iter().map(move |of| (entry, of))).collect();
         assert!(variants.len() >= 10);
         for (entry, variant) in variants {
-            let (name, family, precision) = (entry.name.clone(), entry.family.clone(), variant.precision.clone());
+            let name = entry.name.clone();
+            let family = entry.family.clone();
+            let precision = variant.precision.clone();
             let files = variant.files.iter().map(|file| (file.role.clone(), file.path.clone().into())).collect();
             let found = Located { name, family, precision, folder: PathBuf::new(), bytes: 0, files };
             let main = found.main_file().unwrap().to_str().unwrap();

@@ -51,7 +51,9 @@ pub(super) async fn fetch(
     part: &Path,
     told: &mut ProgressReporter<'_>,
 ) -> Result<Kept, RegistryError> {
-    let (mut pauses, mut brought_any, mut attempts) = (source.timeouts.retry.pauses(), false, 0);
+    let mut pauses = source.timeouts.retry.pauses();
+    let mut brought_any = false;
+    let mut attempts = 0;
     loop {
         let had = length(part);
         if source.file.bytes == Some(had) {
@@ -191,7 +193,8 @@ impl Source<'_> {
     /// Computes the checksum of the file on disk and compares it; where none is published, checks format and size.
     async fn check(&self, part: &Path) -> Result<Kept, RegistryError> {
         let computed = hashed(part).await?;
-        let (found, expected) = (computed.n_bytes(), self.file.bytes);
+        let found = computed.n_bytes();
+        let expected = self.file.bytes;
         if expected.is_some_and(|expected| expected != found) || found == 0 {
             discard(part)?;
             return Err(self.wrong_size(expected.unwrap_or(self.file.about_bytes), found));
@@ -210,7 +213,8 @@ impl Source<'_> {
             let found = computed.like(sum);
             if found != *sum {
                 discard(part)?;
-                let (address, expected) = (self.address.to_string(), sum.to_string());
+                let address = self.address.to_string();
+                let expected = sum.to_string();
                 return Err(RegistryError::WrongChecksum { address, expected, found: found.to_string() });
             }
         }

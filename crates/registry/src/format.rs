@@ -98,7 +98,8 @@ fn is_onnx(file: &mut File) -> io::Result<bool> {
     let n_bytes = file.metadata()?.len();
     let mut reader = BufReader::new(file);
     reader.seek(SeekFrom::Start(0))?;
-    let (mut at, mut has_graph) = (0, false);
+    let mut at = 0;
+    let mut has_graph = false;
     for _ in 0..MAX_FIELDS {
         if at == n_bytes {
             return Ok(has_graph);

@@ -225,7 +225,8 @@ fn may_redirect(from: &Url, to: &Url) -> bool {
 }
 
 pub(super) async fn hashed(path: &Path) -> Result<Hasher, RegistryError> {
-    let (read, named) = (path.to_owned(), path.to_owned());
+    let read = path.to_owned();
+    let named = path.to_owned();
     let computed = tokio::task::spawn_blocking(move || Hasher::of_file(&read)).await;
     let computed = computed.unwrap_or_else(|_| Err(std::io::Error::other("reading was interrupted")));
     computed.map_err(RegistryError::disk(&named, "cannot be read"))

@@ -96,7 +96,9 @@ async fn answer(
     if !served.unannounced {
         response = response.header("content-length", served.announces.unwrap_or(rest.len() as u64));
     }
-    let (stalls, trickles, mut breaks_at) = (served.stalls, served.trickles, None);
+    let stalls = served.stalls;
+    let trickles = served.trickles;
+    let mut breaks_at = None;
     if let Some((at, times)) = &mut served.breaks
         && *times > 0
     {

@@ -61,7 +61,8 @@ impl Bench {
         let catalog = Catalog::read("test", &catalog).unwrap();
         let models = dir.path().join("models").to_str().unwrap().to_owned();
         let config = ModelsConfig { dir: models, mirror, ..ModelsConfig::default() };
-        let (ms, s) = (Duration::from_millis(1), Duration::from_secs(10));
+        let ms = Duration::from_millis(1);
+        let s = Duration::from_secs(10);
         let retry = RetryPolicy { max_retries: 2, ..RetryPolicy::unbounded(ms, ms) };
         let timeouts = PullTimeouts { connect: s, stall: s, retry };
         Self { _dir: dir, host, config, catalog, timeouts }
@@ -172,7 +173,8 @@ async fn a_pull_of_chatterbox_turbo_brings_four_graphs_their_weights_and_the_tok
         std::fs::write(&written, &file.path).unwrap();
         let sum = checksum::Hasher::of_file(&written).unwrap().sha256();
         std::fs::remove_file(&written).unwrap();
-        (file.bytes, file.sum) = (Some(file.path.len() as u64), checksum::Sum::read(Some(&sum), None).unwrap());
+        file.bytes = Some(file.path.len() as u64);
+        file.sum = checksum::Sum::read(Some(&sum), None).unwrap();
     }
     let (progress, _seen) = watch::channel(Progress::default());
     Puller::new(&bench.config, bench.timeouts).unwrap().pull(wanted.entry, &variant, &progress).await.unwrap();

@@ -182,7 +182,8 @@ impl Actor {
         let timeline = Timeline::new(begins, setup.turn_history.clone(), setup.metrics.clone());
         let life = SessionExpiry::new(clock, setup.life(), mode != AudioMode::Events || opening.resume_key.is_some());
         let settings = setup.dialog_settings(&session);
-        let (turns, speculation) = (setup.turns(&session), setup.speculation.limits());
+        let turns = setup.turns(&session);
+        let speculation = setup.speculation.limits();
         let follow_up_after = setup.follow_up_after();
         let max_tool_rounds = setup.session.max_tool_rounds;
         let start = || DialogStart {
@@ -259,7 +260,8 @@ impl Actor {
         // The session's clock goes on while no hub serves it. Clocks of two machines differ, and it never goes back.
         let elapsed = at.since_start().saturating_add(wall_now.saturating_sub(wall)).min(wall_now);
         let clock = Instant::now().checked_sub(elapsed).unwrap_or_else(Instant::now);
-        let (dialog, ids) = (snapshot.dialog.with_servers(&remote::declared(&session.tools)), snapshot.ids);
+        let dialog = snapshot.dialog.with_servers(&remote::declared(&session.tools));
+        let ids = snapshot.ids;
         let (reports, report_inbox) = mpsc::channel(REPORTS);
         let (products, product_inbox) = mpsc::channel(PRODUCTS);
         let limits = limits.unwrap_or_else(|| Arc::new(NoLimits));
@@ -367,12 +369,14 @@ impl Actor {
                 true => self.egress.has_room_to_leave() && self.playback.has_room_to_leave(),
                 false => self.egress.has_room() && self.playback.has_room(self.setup.brownout.level()),
             };
-            let (deadline, waits) = (self.next_deadline(settles), self.waits_for_storage());
+            let deadline = self.next_deadline(settles);
+            let waits = self.waits_for_storage();
             if timer.deadline() != deadline {
                 timer.as_mut().reset(deadline);
             }
             let input = {
-                let (egress, keeping) = (&self.egress, self.keeping.as_mut());
+                let egress = &self.egress;
+                let keeping = self.keeping.as_mut();
                 let message = pin!(only_if(takes_messages, inbound.recv().map(Input::Message)));
                 let report = pin!(reports.recv().map(Input::Report));
                 let product = pin!(only_if(room, products.recv().map(Input::Product)));
@@ -467,9 +471,9 @@ impl Actor {
                 self.timeline.tool_ended();
                 self.step(Event::RemoteCallEnded { item, result });
             }
-            Report::Partial { item, text, n_heard } => {
+            Report::Partial { item, text, n_sure_words, n_heard } => {
                 self.ingress.partial(&item, &text, n_heard);
-                self.step(Event::Partial { item, text });
+                self.step(Event::Partial { item, text, n_sure_words });
             }
             Report::ProvisionalTranscript { item, text, language, n_heard } => {
                 self.timeline.provisional_transcribed(&item, self.now());
@@ -486,7 +490,8 @@ impl Actor {
                 if !learns {
                     self.transcriptions.remove(&item);
                 }
-                let (mut payload, mut language) = (EventPayload::default(), None);
+                let mut payload = EventPayload::default();
+                let mut language = None;
                 let result = result.map(|transcript| {
                     language = languages::named(transcript.language);
                     let logprobs = transcript.logprobs;

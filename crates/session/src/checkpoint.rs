@@ -86,7 +86,8 @@ impl Keeping {
         // One is stored, and another one may wait behind it.
         let (requests, taken) = mpsc::channel(1);
         let turn = Arc::new(Semaphore::new(1));
-        let (last, cost) = (Instant::now(), Arc::default());
+        let last = Instant::now();
+        let cost = Arc::default();
         (Self { requests, leave, turn, has_changed: true, last, cost, received: 0 }, taken)
     }
 
@@ -208,7 +209,9 @@ impl Actor {
         let request =
             StorageRequest::Store(Box::new(Checkpoint { snapshot, is_final, cost: cost.clone(), _turn: turn }));
         let stored = keeping.requests.try_send(request).is_ok();
-        (keeping.last, keeping.cost, keeping.received) = (Instant::now(), cost, self.n_received);
+        keeping.last = Instant::now();
+        keeping.cost = cost;
+        keeping.received = self.n_received;
         keeping.has_changed = false;
         stored
     }

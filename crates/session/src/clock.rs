@@ -74,7 +74,8 @@ mod tests {
 
     /// A client whose clock shows 5000 ms more, over exchanges that take `there` and `back` ms.
     fn exchanges(ways: &[(u64, u64)]) -> ClientClock {
-        let (mut clock, mut pong) = (ClientClock::default(), None);
+        let mut clock = ClientClock::default();
+        let mut pong = None;
         for (n, (there, back)) in ways.iter().enumerate() {
             let sent = 1_000 * (n as u64 + 1);
             clock.pinged(&ping(sent as f64 + 5_000.0, pong), Timestamp::from_ms(sent + there));

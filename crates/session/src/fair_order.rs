@@ -57,7 +57,9 @@ mod tests {
         let mut order = FairOrder::new(seed);
         let mut drawn = Vec::new();
         for _ in 0..n {
-            let (a, b, c) = (pin!(ready(0)), pin!(only_if(false, ready(1))), pin!(ready(2)));
+            let a = pin!(ready(0));
+            let b = pin!(only_if(false, ready(1)));
+            let c = pin!(ready(2));
             let mut futures: [Pin<&mut (dyn Future<Output = usize> + Send)>; 3] = [a, b, c];
             drawn.push(order.first_ready(&mut futures).await);
         }

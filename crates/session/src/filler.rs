@@ -50,9 +50,12 @@ impl Actor {
             ..SpeechRequest::default()
         };
         self.timeline.filler_requested(meter);
-        let (products, format) = (self.products.clone(), settings.output_format);
+        let products = self.products.clone();
+        let format = settings.output_format;
         let work = async move {
-            let (mut stream, mut speech, mut length) = (tts.speak(request), Vec::new(), Duration::ZERO);
+            let mut stream = tts.speak(request);
+            let mut speech = Vec::new();
+            let mut length = Duration::ZERO;
             while let Some(pcm) = stream.next().await {
                 match pcm {
                     Ok(pcm) => {

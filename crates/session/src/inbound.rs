@@ -162,7 +162,8 @@ impl Actor {
 
     fn commit(&mut self, event_id: Option<String>) {
         self.report_all_audio();
-        let (buffer_start, buffered) = (self.ingress.buffer_start(), self.ingress.buffered());
+        let buffer_start = self.ingress.buffer_start();
+        let buffered = self.ingress.buffered();
         self.step(Event::Client { event_id, command: Command::Commit { buffer_start, buffered } });
     }
 

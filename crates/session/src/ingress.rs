@@ -135,7 +135,8 @@ impl Ingress {
             self.format = format;
             if let Some(resampler) = &mut self.resampler {
                 *resampler = Resampler::new(format.rate(), RATE);
-                (self.lag, self.lag_at_start) = (0.0, 0.0);
+                self.lag = 0.0;
+                self.lag_at_start = 0.0;
             }
         }
         if turns == self.turns {

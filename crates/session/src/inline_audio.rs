@@ -40,7 +40,8 @@ impl InlineAudio {
     /// Decodes it into a transcription's input queue. Waits while that is full; ends early when the transcription has.
     pub(super) async fn send(self, input: mpsc::Sender<TranscriptionInput>) {
         let mut resampler = Resampler::new(self.format.rate(), RATE);
-        let (mut samples, mut piece) = (Vec::new(), Vec::with_capacity(2 * PIECE_SAMPLES));
+        let mut samples = Vec::new();
+        let mut piece = Vec::with_capacity(2 * PIECE_SAMPLES);
         for bytes in self.audio.chunks(STEP_BYTES) {
             samples.clear();
             codec::decode(self.format, bytes, &mut samples).expect("the length was checked");
@@ -103,7 +104,8 @@ impl Actor {
             return Err(WireError::invalid("invalid_value", message, Some(&format!("{path}.content[{n}]"))));
         }
         let format = translate::format(self.session.audio.input.format);
-        let (path, limit) = (format!("{path}.content[{n}].audio"), self.max_utterance());
+        let path = format!("{path}.content[{n}].audio");
+        let limit = self.max_utterance();
         let problem = if audio.len() % format.bytes_per_sample() != 0 {
             "it ends in the middle of a sample".to_owned()
         } else if length(audio, format) > limit {

@@ -56,7 +56,8 @@ impl Setup {
     /// language, the configured ones, the session's, and the engine's first of each language.
     fn voices_by_language(&self, voice: &str) -> BTreeMap<String, String> {
         let tts = self.engines.tts.as_ref();
-        let (own, is_chosen) = (primary_language(&tts.language(voice)), voice != self.voice);
+        let own = primary_language(&tts.language(voice));
+        let is_chosen = voice != self.voice;
         if speaks_many(&own) {
             return if is_chosen { BTreeMap::new() } else { (*self.language_voices).clone() };
         }

@@ -73,7 +73,8 @@ impl Microphone {
                 self.forget_taken();
                 return None;
             }
-            let (from, to) = (self.n_raw_taken, self.n_raw_taken + WINDOW);
+            let from = self.n_raw_taken;
+            let to = self.n_raw_taken + WINDOW;
             self.n_raw_taken = to;
             let at = self.left.len();
             self.left.resize(at + WINDOW, 0);
@@ -126,7 +127,9 @@ impl Microphone {
         self.raw.clear();
         self.words.clear();
         self.left.clear();
-        (self.n_raw_taken, self.n_taken, self.n_waiting) = (0, 0, 0);
+        self.n_raw_taken = 0;
+        self.n_taken = 0;
+        self.n_waiting = 0;
         rest
     }
 
@@ -205,7 +208,8 @@ mod tests {
         let at = Samples::ZERO;
         microphone.played(at, &Pcm { samples: reply.clone(), rate: SampleRate::HZ_16000 });
         put(&mut microphone, &reply);
-        let (mut heard, mut left) = (Vec::new(), 0.0);
+        let mut heard = Vec::new();
+        let mut left = 0.0;
         while let Some(window) = microphone.window(512) {
             heard.extend_from_slice(window.words);
             left += window.voice.iter().map(|&x| f64::from(x).powi(2)).sum::<f64>();
@@ -245,7 +249,8 @@ mod tests {
         if guarded {
             microphone.played(Samples::ZERO, &Pcm { rate: SampleRate::HZ_16000, samples: reply.to_vec() });
         }
-        let (mut vad, mut n) = (Earshot.open(), 0);
+        let mut vad = Earshot.open();
+        let mut n = 0;
         for piece in heard.chunks(320) {
             put(&mut microphone, piece);
             while let Some(window) = microphone.window(256) {
@@ -272,7 +277,9 @@ mod tests {
         fn no_sample_is_lost_or_counted_twice_whatever_is_switched(
             steps in prop::collection::vec((0..2_000usize, 0..5u8), 1..40), window in prop::sample::select(vec![256usize, 512])
         ) {
-            let (mut microphone, mut n_in, mut out) = (Microphone::default(), 0, Vec::new());
+            let mut microphone = Microphone::default();
+            let mut n_in = 0;
+            let mut out = Vec::new();
             for (n, step) in steps {
                 put(&mut microphone, &vec![300; n]);
                 n_in += n;

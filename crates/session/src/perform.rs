@@ -153,7 +153,8 @@ impl Actor {
 
     fn start_response(&mut self, work: ResponseWork) {
         self.kind_is_fixed = true;
-        let (id, span) = (work.response.clone(), span::response(&work.response));
+        let id = work.response.clone();
+        let span = span::response(&work.response);
         let meters = ResponseMeters::requested_by(self.requester);
         self.timeline.response_started(&id, meters.clone(), self.now());
         let (voice, responding) = self.prepare(work, meters);
@@ -169,7 +170,8 @@ impl Actor {
         let voice = self.voice(work.settings.output_format);
         let is_audio = work.settings.modality == Modality::Audio;
         tracing::debug!(turn = %work.turn, response = %work.response, audio = is_audio, "answering");
-        let (engines, products) = (self.setup.engines.clone(), self.products.clone());
+        let engines = self.setup.engines.clone();
+        let products = self.products.clone();
         let brownout = self.setup.brownout.clone();
         let sees_causes = self.sees_causes;
         let clock = self.clock;
@@ -242,6 +244,7 @@ impl Actor {
             Notice::Held { .. }
                 | Notice::Released { .. }
                 | Notice::Backchannel { .. }
+                | Notice::TranscriptDraft { .. }
                 | Notice::ToolRoundsSpent { .. }
                 | Notice::CallsRefused { .. }
                 | Notice::InputCut { .. }

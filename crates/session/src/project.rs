@@ -160,6 +160,9 @@ fn conversation(notice: Notice) -> ServerEvent {
         Notice::TranscriptDelta { item, part, delta } => {
             ServerEvent::TranscriptionDelta { item_id: item, content_index: part, delta }
         }
+        Notice::TranscriptDraft { item, part, text } => {
+            ServerEvent::TranscriptionDraft { item_id: item, content_index: part, transcript: text }
+        }
         Notice::TranscriptFailed { item, part, failure } => ServerEvent::TranscriptionFailed {
             item_id: item,
             content_index: part,

@@ -32,7 +32,8 @@ pub fn recorded_audio(
     sealing: Option<Arc<dyn Sealing>>,
 ) -> io::Result<Option<Vec<u8>>> {
     let n = span.end.saturating_sub(span.start).min(Samples::from_ms(MAX_RECORDED.as_millis() as u64, RATE));
-    let (skipped, wanted) = (wav::HEADER_LEN as u64 + 2 * span.start.0, 2 * n.0);
+    let skipped = wav::HEADER_LEN as u64 + 2 * span.start.0;
+    let wanted = 2 * n.0;
     let Some((file, is_sealed)) = open(folder, session)? else { return Ok(None) };
     let mut pcm = Vec::new();
     let read = match is_sealed {

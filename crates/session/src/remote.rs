@@ -57,7 +57,9 @@ impl Actor {
     pub(super) fn list_tools(&mut self, item: ItemId, server: Server) {
         // A server declared anew is reached anew: its address or keys have changed.
         self.links.open.remove(&server.label);
-        let (label, reports, listed) = (server.label.clone(), self.reports.clone(), item.clone());
+        let label = server.label.clone();
+        let reports = self.reports.clone();
+        let listed = item.clone();
         let connect = self.setup.mcp.connect(server);
         let guard = self.spawn(async move {
             let result =
@@ -81,7 +83,9 @@ impl Actor {
         let declared = self.dialog.settings().servers.iter().find(|declared| declared.server.label == call.label);
         let declared = declared.filter(|_| connection.is_none() && self.links.is_resumed);
         let connect = declared.map(|declared| self.setup.mcp.connect(declared.server.clone()));
-        let (label, reports, called) = (call.label.clone(), self.reports.clone(), item.clone());
+        let label = call.label.clone();
+        let reports = self.reports.clone();
+        let called = item.clone();
         let guard = self.spawn(async move {
             let connection = match (connection, connect) {
                 (Some(connection), _) => Ok(connection),
@@ -287,7 +291,9 @@ pub(super) fn body(kind: ItemKind, grows: bool) -> antiphon_protocol::ItemBody {
                 None => (None, None),
             };
             let arguments = shown(call.arguments, is_new);
-            let (server_label, name, approval_request_id) = (call.label, call.name, request);
+            let server_label = call.label;
+            let name = call.name;
+            let approval_request_id = request;
             antiphon_protocol::ItemBody::McpCall { server_label, name, arguments, approval_request_id, output, error }
         }
         ItemKind::RemoteRequest(call) => antiphon_protocol::ItemBody::McpApprovalRequest {

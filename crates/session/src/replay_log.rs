@@ -249,7 +249,8 @@ impl Windows {
     /// One more.
     pub fn push(&mut self, heard: &WindowFeatures) {
         if self.packed.is_empty() {
-            (self.from, self.size) = (heard.start, heard.end.saturating_sub(heard.start).0);
+            self.from = heard.start;
+            self.size = heard.end.saturating_sub(heard.start).0;
         }
         self.packed.extend(heard.probability.to_le_bytes());
         self.packed.extend(heard.peak.to_le_bytes());

@@ -46,7 +46,9 @@ pub(super) struct Recorder {
 
 impl Recorder {
     fn new(entries: mpsc::Sender<Entry>, lost: Arc<AtomicBool>, keeps_audio: bool) -> Self {
-        let (windows, audio, outcome) = (Windows::default(), Vec::new(), Outcome::default());
+        let windows = Windows::default();
+        let audio = Vec::new();
+        let outcome = Outcome::default();
         Self { entries: Some(entries), lost, keeps_audio, windows, audio, outcome }
     }
 
@@ -88,7 +90,8 @@ impl Recorder {
         }
         let room = Windows { packed: Vec::with_capacity(WINDOWS_A_LINE * PACKED), ..Windows::default() };
         let windows = std::mem::replace(&mut self.windows, room);
-        let (outcome, audio) = (std::mem::take(&mut self.outcome), std::mem::take(&mut self.audio));
+        let outcome = std::mem::take(&mut self.outcome);
+        let audio = std::mem::take(&mut self.audio);
         self.send(Entry::Windows { windows, outcome, audio });
     }
 
@@ -185,7 +188,9 @@ impl Setup {
         if self.session.record.is_empty() {
             return Recorder::default();
         }
-        let (thresholds, ending, engines) = (turns.thresholds(), turns.ending(), &self.engines);
+        let thresholds = turns.thresholds();
+        let ending = turns.ending();
+        let engines = &self.engines;
         let names = [engines.vad.name(), engines.stt.name(), engines.llm.name(), engines.tts.name()];
         let header = Header {
             antiphon_replay_log: VERSION,
@@ -343,11 +348,13 @@ struct Audio {
 impl Audio {
     async fn create(path: &Path, mut sealed: Option<Sealed>) -> io::Result<Self> {
         let mut file = BufWriter::new(create(&part(path)).await?);
-        let (mut start, mut header) = (0, wav::header(SampleRate::HZ_16000, None).to_vec());
+        let mut start = 0;
+        let mut header = wav::header(SampleRate::HZ_16000, None).to_vec();
         if let Some(sealed) = &mut sealed {
             let head = sealed.head(Form::Blocks);
             file.write_all(&head).await?;
-            (start, header) = (head.len() as u64, sealed.block(false, &header));
+            start = head.len() as u64;
+            header = sealed.block(false, &header);
         }
         file.write_all(&header).await?;
         Ok(Self { file, n: Samples::ZERO, sealed, start })

@@ -25,7 +25,8 @@ impl Actor {
         // What the client has handed to its loudspeaker is heard a little later.
         let ahead = if report.stopped { Duration::ZERO } else { at.since(now) };
         let audio_end_ms = u64::from(report.audio_end_ms).saturating_sub(ahead.as_millis() as u64);
-        let (item, ago) = (report.item_id, now.since(at));
+        let item = report.item_id;
+        let ago = now.since(at);
         let command = Command::Played { item: item.clone(), audio_end_ms, ago, stopped: report.stopped };
         self.step(Event::Client { event_id, command });
         // The report may have moved the cut.

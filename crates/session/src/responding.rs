@@ -338,7 +338,8 @@ impl Responding {
         withdrawals: &Withdrawals,
     ) -> Result<(), Stop> {
         let settings = &self.work.settings;
-        let (mut listener, mut place) = (PlayoutEstimate::default(), passage);
+        let mut listener = PlayoutEstimate::default();
+        let mut place = passage;
         let mut length = SpokenLength::at_most(settings.max_answer);
         while let Some(piece) = pieces.recv().await {
             let chunk = match piece {
@@ -353,13 +354,17 @@ impl Responding {
             let withdrawn = withdrawals.n();
             let mut raw = Some(chunk.raw);
             if !chunk.spoken.is_empty() {
-                let (voice, unplayed) = (settings.voice.clone(), Some(listener.unplayed()));
+                let voice = settings.voice.clone();
+                let unplayed = Some(listener.unplayed());
                 let text = chunk.spoken;
                 let passage = Some(place);
                 place = place.following();
-                let (instructions, hop) = (settings.spoken_instructions(), first_hop.take());
+                let instructions = settings.spoken_instructions();
+                let hop = first_hop.take();
                 let immediate = self.brownout.is_at_least(BrownoutLevel::ShortLookAhead);
-                let (seed, speed, meter) = (None, settings.speed, self.meters.tts.clone());
+                let seed = None;
+                let speed = settings.speed;
+                let meter = self.meters.tts.clone();
                 let request =
                     SpeechRequest { text, voice, speed, unplayed, seed, passage, instructions, immediate, hop, meter };
                 let mut stream = self.engines.tts.speak(request);
@@ -390,9 +395,11 @@ impl Responding {
 
     /// The engine's other way to speak: a text that is still being written, where the engine takes one.
     fn text_speech(&self, passage: Passage, hop: Hop) -> Option<TextSpeech> {
-        let (voice, speed) = (self.work.settings.voice.clone(), self.work.settings.speed);
+        let voice = self.work.settings.voice.clone();
+        let speed = self.work.settings.speed;
         let instructions = self.work.settings.spoken_instructions();
-        let (passage, meter) = (Some(passage), self.meters.tts.clone());
+        let passage = Some(passage);
+        let meter = self.meters.tts.clone();
         self.engines.tts.speak_text(TextRequest { voice, speed, seed: None, passage, instructions, hop, meter })
     }
 
@@ -407,7 +414,8 @@ impl Responding {
         mut hop: FirstHop,
         withdrawals: &Withdrawals,
     ) -> Result<(), Stop> {
-        let (mut speech, mut n_words) = (Some(speech), 0);
+        let mut speech = Some(speech);
+        let mut n_words = 0;
         let mut length = SpokenLength::at_most(self.work.settings.max_answer);
         while let Some(input) = inputs.recv().await {
             let call = match input {
@@ -555,7 +563,9 @@ impl Unspoken {
 
     /// The text up to the end of the next `n` pieces that are spoken, with what is only shown around them.
     fn take(&self, n: usize) -> String {
-        let (mut pieces, mut text, mut n_left) = (self.pieces(), String::new(), n);
+        let mut pieces = self.pieces();
+        let mut text = String::new();
+        let mut n_left = n;
         while let Some((_, speaks)) = pieces.front() {
             if *speaks && n_left == 0 {
                 break;
@@ -728,7 +738,8 @@ mod tests {
             live_transcripts: false,
             memory: Memory { budget: 8_000, conversation: None, truncation: Truncation::Disabled },
         };
-        let (vad, stt) = (Arc::new(FakeVad), Arc::new(FakeStt::default()));
+        let vad = Arc::new(FakeVad);
+        let stt = Arc::new(FakeStt::default());
         let engines = Engines { vad, turn: None, stt, llm: Arc::new(llm), tts: Arc::new(tts) };
         let chat = ChatRequest {
             messages: Vec::new(),
@@ -942,7 +953,8 @@ mod tests {
 
     /// Which workers a response named, and how many pieces of audio came before each.
     async fn workers_of(mut products: mpsc::Receiver<Box<Product>>) -> Vec<(String, u32, usize)> {
-        let (mut named, mut n_audio) = (Vec::new(), 0);
+        let mut named = Vec::new();
+        let mut n_audio = 0;
         while let Some(product) = products.recv().await {
             match *product {
                 Product::Served(_, served) => named.push((served.worker, served.retried, n_audio)),
@@ -1021,7 +1033,8 @@ mod tests {
         }
 
         fn speak_text(&self, request: TextRequest) -> Option<TextSpeech> {
-            let (speech, spoken) = (self.inner.speak_text(request)?, self.spoken.clone());
+            let speech = self.inner.speak_text(request)?;
+            let spoken = self.spoken.clone();
             let counted = speech.speech.inspect(move |part| {
                 if let Ok(SpokenPart::Pieces(n)) = part {
                     *spoken.lock().unwrap() += n;

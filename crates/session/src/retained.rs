@@ -182,7 +182,9 @@ mod tests {
         /// Whatever is cut, lost and answered for in whatever order, the client ends with each message once, in order.
         #[test]
         fn each_message_arrives_once_and_in_order(steps in prop::collection::vec((0_u8..4, 0_u64..6), 1..80)) {
-            let (mut retained, mut got, mut next) = (Retained::default(), 0_u64, 1_u64);
+            let mut retained = Retained::default();
+            let mut got = 0_u64;
+            let mut next = 1_u64;
             // On its way to the client: what a cut loses.
             let mut under_way: VecDeque<u64> = VecDeque::new();
             for (step, n) in steps {

@@ -167,7 +167,8 @@ impl Setup {
         let read_from = actor.read_from.subscribe();
         let cancel = CancellationToken::new();
         let run = {
-            let (cancel, closing) = (cancel.clone(), CloseAtEnd(egress.clone()));
+            let cancel = cancel.clone();
+            let closing = CloseAtEnd(egress.clone());
             async move {
                 let _closing = closing;
                 // Dropping the actor drops its tasks' guards, and with them all work of the session.

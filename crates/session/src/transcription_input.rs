@@ -41,6 +41,8 @@ pub(super) enum Report {
         item: ItemId,
         /// The words.
         text: String,
+        /// How many of its first words the engine is sure of; `None`: it does not say.
+        n_sure_words: Option<u32>,
         /// Audio it covers, from the utterance's beginning, at 16 kHz.
         n_heard: Samples,
     },

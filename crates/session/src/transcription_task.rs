@@ -16,8 +16,12 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until, timeout};
 
-/// New audio after which the partial transcript is asked for: often enough for live captions.
+/// New audio after which the partial transcript is asked for: often enough for live captions. An engine that takes long for
+/// one has as much time without afterwards, so that captions cost half of it at most.
 const PARTIAL_EVERY_SAMPLES: usize = 16_000 / 4;
+
+/// Audio before the first one: the pre-roll of 300 ms, and a word. Of less, recognizers make words that do not last.
+const FIRST_PARTIAL_SAMPLES: usize = 16_000 * 65 / 100;
 
 /// The longest wait for a decoder, or for it to take a piece, while the utterance goes on: what the input queue holds.
 const BEHIND: Duration = Duration::from_secs(30);
@@ -63,7 +67,9 @@ impl TranscriptionTask {
         };
         let item = self.item.clone();
         // The actor is gone only when the session is.
-        let (learns, served, meter) = (stream.is_some(), self.options.hop.get(), self.options.meter.clone());
+        let learns = stream.is_some();
+        let served = self.options.hop.get();
+        let meter = self.options.meter.clone();
         let _ = self.reports.send(Report::Final { item, result, learns, served, meter }).await;
         if let Some(stream) = stream {
             let speaker = timeout(self.timeout, stream.learn()).await.ok().flatten();
@@ -77,7 +83,9 @@ impl TranscriptionTask {
         let asked = Instant::now();
         let mut utterance = self.open(&kept).await?;
         let _ = self.reports.try_send(Report::Opened { item: self.item.clone(), waited: asked.elapsed() });
-        let (mut n_unseen, mut provisional) = (0, None);
+        let mut n_unseen = 0;
+        let mut provisional = None;
+        let mut rests_until = Instant::now();
         loop {
             let input = match timeout(IDLE_INPUT, self.next()).await {
                 Ok(input) => input,
@@ -95,7 +103,11 @@ impl TranscriptionTask {
                     n_unseen += pcm.len();
                     kept.extend_from_slice(&pcm);
                     self.meanwhile(utterance.push(pcm)).await?;
-                    n_unseen >= PARTIAL_EVERY_SAMPLES && self.input.is_empty() && self.backlog.is_empty()
+                    n_unseen >= PARTIAL_EVERY_SAMPLES
+                        && kept.len() >= FIRST_PARTIAL_SAMPLES
+                        && self.input.is_empty()
+                        && self.backlog.is_empty()
+                        && Instant::now() >= rests_until
                 }
                 Some(TranscriptionInput::RequestPartial) => true,
                 Some(TranscriptionInput::RequestProvisional) => {
@@ -118,7 +130,9 @@ impl TranscriptionTask {
             };
             if wants_partial && !self.backlog.iter().any(is_better) {
                 n_unseen = 0;
+                let asked = Instant::now();
                 self.partial(&mut *utterance, Samples(kept.len() as u64)).await?;
+                rests_until = Instant::now() + asked.elapsed();
             }
         }
         Ok(Finished { transcript: self.meanwhile(utterance.finish()).await?, stream: None })
@@ -163,9 +177,11 @@ impl TranscriptionTask {
 
     /// Waits for the engine while receiving input: the end of the utterance shortens the wait.
     async fn meanwhile<T>(&mut self, work: impl Future<Output = Result<T, SttError>>) -> Result<T, SttError> {
-        let (mut work, since) = (pin!(work), Instant::now());
+        let mut work = pin!(work);
+        let since = Instant::now();
         loop {
-            let (due, has_ended) = (self.due(since, BEHIND), self.due.is_some());
+            let due = self.due(since, BEHIND);
+            let has_ended = self.due.is_some();
             tokio::select! {
                 biased;
                 done = &mut work => return done,
@@ -184,7 +200,8 @@ impl TranscriptionTask {
         if self.backlog.iter().any(|input| matches!(input, TranscriptionInput::Resumed)) {
             return None;
         }
-        let (mut work, since) = (pin!(utterance.provisional()), Instant::now());
+        let mut work = pin!(utterance.provisional());
+        let since = Instant::now();
         let provisional = loop {
             // The utterance may end meanwhile.
             let due = self.due(since, self.timeout);
@@ -200,7 +217,9 @@ impl TranscriptionTask {
         };
         let failed = |error: &SttError| tracing::debug!(%error, "no provisional transcript at this pause");
         let transcript = provisional.inspect_err(failed).ok()?;
-        let (item, text, language) = (self.item.clone(), transcript.text.clone(), transcript.language.clone());
+        let item = self.item.clone();
+        let text = transcript.text.clone();
+        let language = transcript.language.clone();
         let _ = self.reports.send(Report::ProvisionalTranscript { item, text, language, n_heard }).await;
         Some(transcript)
     }
@@ -239,7 +258,9 @@ impl TranscriptionTask {
             }
         };
         if let Some(transcript) = partial.filter(|transcript| !transcript.text.is_empty()) {
-            let _ = self.reports.try_send(Report::Partial { item: self.item.clone(), text: transcript.text, n_heard });
+            let Transcript { text, n_sure_words, .. } = transcript;
+            let item = self.item.clone();
+            let _ = self.reports.try_send(Report::Partial { item, text, n_sure_words, n_heard });
         }
         Ok(())
     }

@@ -61,8 +61,12 @@ async fn a_client_that_falls_silent_gives_its_decoder_back_and_loses_no_word() {
     let (reports, mut inbox) = mpsc::channel(4);
     let transcription = |item: &str| {
         let (sender, input) = mpsc::channel(INPUT_PIECES);
-        let (stt, options) = (Arc::new(stt.clone()), SttOptions::default());
-        let (item, timeout, reports, backlog) = (item.into(), Duration::from_secs(5), reports.clone(), VecDeque::new());
+        let stt = Arc::new(stt.clone());
+        let options = SttOptions::default();
+        let item = item.into();
+        let timeout = Duration::from_secs(5);
+        let reports = reports.clone();
+        let backlog = VecDeque::new();
         (
             sender,
             TranscriptionTask { item, stt, options, timeout, input, backlog, due: None, n_replayed: 0, reports }.run(),
@@ -238,8 +242,8 @@ async fn a_partial_that_takes_long_does_not_delay_a_provisional_transcript_or_th
 
 #[tokio::test]
 async fn a_provisional_transcript_that_the_speaker_overtakes_or_that_fails_does_not_keep_the_end_from_its_words() {
-    let (hangs, fails) =
-        (TranscriptionInput::Pcm(vec![Stubborn::HANGS; 100]), TranscriptionInput::Pcm(vec![Stubborn::FAILS; 100]));
+    let hangs = TranscriptionInput::Pcm(vec![Stubborn::HANGS; 100]);
+    let fails = TranscriptionInput::Pcm(vec![Stubborn::FAILS; 100]);
     let engine = Arc::new(Local::start("stubborn", 1, |_| Ok(Stubborn::default())).expect("it starts"));
     let (reports, mut inbox) = mpsc::channel(8);
     let (sender, input) = mpsc::channel(INPUT_PIECES);
@@ -295,7 +299,8 @@ fn transcription_task(
     input: mpsc::Receiver<TranscriptionInput>,
     reports: mpsc::Sender<Report>,
 ) -> TranscriptionTask {
-    let (timeout, backlog) = (Duration::from_secs(5), VecDeque::new());
+    let timeout = Duration::from_secs(5);
+    let backlog = VecDeque::new();
     TranscriptionTask {
         item: "item".into(),
         stt,

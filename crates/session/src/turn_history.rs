@@ -266,7 +266,8 @@ impl TurnHistory {
 impl AnsweredTurn {
     fn of(record: &TurnRecord) -> Option<Self> {
         let marks = &record.marks;
-        let (sent, end) = (marks.first_audio_sent?, marks.end_confirmed?);
+        let sent = marks.first_audio_sent?;
+        let end = marks.end_confirmed?;
         let is_spoken = record.kind == Kind::Speech && !record.is_excused;
         let owed_from = record.awaited_from.map_or(end, |from| from.max(end));
         is_spoken.then(|| Self {
@@ -290,7 +291,8 @@ impl Awaited {
         };
         let is_silent = record.kind == Kind::Speech && marks.first_audio_sent.is_none() && !record.is_excused;
         let end = marks.end_confirmed.filter(|_| is_under_way && is_silent)?;
-        let (session, endpointing_ms) = (record.session_id.clone(), end.min(MAX_ENDPOINTING_MS));
+        let session = record.session_id.clone();
+        let endpointing_ms = end.min(MAX_ENDPOINTING_MS);
         let from = (record.origin, record.awaited_from?);
         Some(Self { session, from, since: Instant::now(), endpointing_ms })
     }

@@ -76,7 +76,8 @@ impl TurnPipeline {
     }
 
     fn take(&mut self, probability: f32, voice: &[i16], words: &[i16]) -> TurnWindow {
-        let (start, end) = (self.position, self.position + Samples(words.len() as u64));
+        let start = self.position;
+        let end = self.position + Samples(words.len() as u64);
         self.position = end;
         let peak = voice.iter().map(|sample| sample.unsigned_abs()).max().unwrap_or(0);
         let (level_db, pitch_hz) = if self.taker.listens_to_the_voice() {

@@ -78,7 +78,8 @@ impl Voice {
         }
         let made = Samples((self.pending.len() - before) as u64);
         let packets = self.pack(true)?;
-        (self.packed, self.opus) = (Samples::ZERO, None);
+        self.packed = Samples::ZERO;
+        self.opus = None;
         Ok((made, packets))
     }
 

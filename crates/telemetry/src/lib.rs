@@ -367,7 +367,8 @@ mod tests {
 
     #[test]
     fn two_servers_count_apart() {
-        let (a, b) = (Metrics::new(), Metrics::new());
+        let a = Metrics::new();
+        let b = Metrics::new();
         a.turn();
         assert_eq!(value(&b.render(), "antiphon_turns_total "), Some(0.0));
     }

@@ -383,7 +383,8 @@ fn measured(core: &str) -> Option<String> {
 fn range(core: &str) -> Option<String> {
     let (from, to) = core.split_once('–').or_else(|| core.split_once('-'))?;
     let value = |text: &str| number(text).and_then(|_| text.replace(',', "").parse::<f64>().ok());
-    let (low, high) = (value(from)?, value(to)?);
+    let low = value(from)?;
+    let high = value(to)?;
     let is_small = from.len() <= 2 && to.len() <= 2;
     ((low < high || is_small) && !from.starts_with('0')).then(|| format!("{from} to {to}"))
 }
@@ -391,7 +392,8 @@ fn range(core: &str) -> Option<String> {
 /// "3/4", "1 1/2", "5/7".
 fn fraction(core: &str, before: &str) -> Option<String> {
     let (over, under) = core.split_once('/')?;
-    let (n, d) = (over.parse::<u32>().ok()?, under.parse::<u32>().ok()?);
+    let n = over.parse::<u32>().ok()?;
+    let d = under.parse::<u32>().ok()?;
     if n == d {
         return Some(format!("{over} {under}"));
     }

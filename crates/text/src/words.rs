@@ -64,7 +64,8 @@ pub fn spoken(text: &str) -> impl Iterator<Item = String> {
 
 /// Number of words, where letters of scripts without blanks count for less.
 pub fn count(text: &str) -> usize {
-    let (mut n_words, mut n_letters) = (0, 0);
+    let mut n_words = 0;
+    let mut n_letters = 0;
     for word in spoken(text) {
         let n = if word.chars().any(is_unspaced) { &mut n_letters } else { &mut n_words };
         *n += 1;
@@ -80,7 +81,8 @@ pub fn letters(word: &str) -> String {
 
 /// Where the first word of a text without blanks ends; `None` if there is none.
 fn first_end(text: &str) -> Option<usize> {
-    let (mut has_letter, mut was_unspaced) = (false, false);
+    let mut has_letter = false;
+    let mut was_unspaced = false;
     for (at, c) in text.char_indices() {
         let is_letter = c.is_alphanumeric() && !is_mark(c);
         if has_letter && is_letter && (was_unspaced || is_unspaced(c)) {

@@ -115,7 +115,8 @@ impl IdMint {
         let mut id = String::with_capacity(prefix.len() + 22);
         id.push_str(prefix);
         id.push('_');
-        let (mut high, mut low) = (mix(self.seed ^ mix(self.counter)), mix(self.counter ^ mix(!self.seed)));
+        let mut high = mix(self.seed ^ mix(self.counter));
+        let mut low = mix(self.counter ^ mix(!self.seed));
         for i in 0..21 {
             let word = if i < 10 { &mut high } else { &mut low };
             id.push(char::from(ALPHABET[(*word % 62) as usize]));
@@ -142,7 +143,8 @@ mod tests {
 
     #[test]
     fn the_same_seed_mints_the_same_and_none_twice() {
-        let (mut a, mut b) = (IdMint::new(7), IdMint::new(7));
+        let mut a = IdMint::new(7);
+        let mut b = IdMint::new(7);
         let ids: HashSet<_> = (0..10_000).map(|_| a.next("item")).collect();
         assert_eq!(ids.len(), 10_000);
         assert!((0..10_000).all(|_| ids.contains(&b.next("item"))));

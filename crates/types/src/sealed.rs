@@ -309,7 +309,8 @@ impl<R: Read> BlockReader<R> {
         let mut sealed = vec![0; size];
         self.from.read_exact(&mut sealed).map_err(cut)?;
         let plain = self.sealing.open(&block_name(&self.name, number, is_last), &sealed).map_err(failed)?;
-        (self.number, self.ended) = (number + 1, is_last);
+        self.number = number + 1;
+        self.ended = is_last;
         Ok(Some(plain))
     }
 }
@@ -338,7 +339,9 @@ pub fn unseal(head: Head, mut from: impl BufRead, sealing: Arc<dyn Sealing>, to:
     if head.form == Form::Blocks {
         return io::copy(&mut BlockReader::new(from, sealing, head.name), to).map(drop);
     }
-    let (mut line, mut number, mut is_end) = (String::new(), 0, false);
+    let mut line = String::new();
+    let mut number = 0;
+    let mut is_end = false;
     loop {
         line.clear();
         number += 1;

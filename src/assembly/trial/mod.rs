@@ -136,7 +136,8 @@ pub(super) fn measure_tts(engine: &Arc<dyn Tts>) -> Result<Trial, TtsError> {
         let mut sound = engine.speak(SpeechRequest { text: text.into(), ..SpeechRequest::default() });
         async move {
             let begun = Instant::now();
-            let (mut first, mut length) = (None, Duration::ZERO);
+            let mut first = None;
+            let mut length = Duration::ZERO;
             while let Some(pcm) = sound.next().await {
                 let pcm = pcm?;
                 first = first.or_else(|| (!pcm.is_empty()).then(|| begun.elapsed()));

@@ -164,7 +164,8 @@ pub(super) async fn models(config: Arc<Config>) -> Vec<Finding> {
                 return vec![Finding::fail("models", Kind::Setting, with_causes(&error), advice)];
             }
         };
-        let (mut here, mut findings) = (Vec::new(), Vec::new());
+        let mut here = Vec::new();
+        let mut findings = Vec::new();
         for entry in catalog.entries() {
             for variant in &entry.variants {
                 match on_disk(&config.models, entry, variant) {
@@ -373,7 +374,8 @@ mod tests {
             params.not_after = rcgen::date_time_ymd(year, 1, 1);
             params.self_signed(&key).expect("a certificate").pem()
         };
-        let (cert, private) = (folder.path().join("cert.pem"), folder.path().join("key.pem"));
+        let cert = folder.path().join("cert.pem");
+        let private = folder.path().join("key.pem");
         std::fs::write(&private, key.serialize_pem()).expect("written");
         let mut config = Config::default();
         config.server.tls_cert = cert.display().to_string();

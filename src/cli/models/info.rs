@@ -31,7 +31,8 @@ pub(super) fn run(args: &InfoArgs) -> Result<(), CliError> {
     let config = all.models.clone();
     let catalog = Catalog::load(&config)?;
     let wanted = catalog.find(&args.model)?;
-    let (entry, variant) = (wanted.entry, wanted.variant());
+    let entry = wanted.entry;
+    let variant = wanted.variant();
     if args.json {
         let mut report = list::report(&all, entry);
         report["folder"] = json!(folder_of(&config, entry, variant));

@@ -100,7 +100,8 @@ fn line(config: &Config, entry: &Entry) -> String {
 /// The variants on disk with the wait for each on this machine, if it was measured, as a short text.
 fn here(config: &Config, entry: &Entry) -> String {
     let states = entry.variants.iter().map(|variant| (variant, on_disk(&config.models, entry, variant)));
-    let (mut whole, mut other) = (Vec::new(), None);
+    let mut whole = Vec::new();
+    let mut other = None;
     for (variant, state) in states {
         match state {
             OnDisk::Whole { .. } => {

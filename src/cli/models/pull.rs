@@ -65,7 +65,8 @@ pub(super) async fn run(args: PullArgs) -> Result<(), CliError> {
 }
 
 async fn one(puller: &Puller, config: &Config, wanted: Wanted<'_>, json: bool) -> Result<(), CliError> {
-    let (entry, variant) = (wanted.entry, wanted.variant());
+    let entry = wanted.entry;
+    let variant = wanted.variant();
     let name = format!("{}:{}", entry.name, variant.precision);
     let (progress, seen) = watch::channel(Progress::default());
     let mut shown = Shown::new(&name, json);
@@ -83,7 +84,8 @@ async fn one(puller: &Puller, config: &Config, wanted: Wanted<'_>, json: bool) -
     shown.end();
     pulled?;
     let here = locate(&config.models, Wanted { entry, precision: Some(&variant.precision) })?;
-    let (unchecked, lacks) = (variant.n_unchecked(), BuiltIn.lacks(config, &entry.family));
+    let unchecked = variant.n_unchecked();
+    let lacks = BuiltIn.lacks(config, &entry.family);
     if json {
         return print::json(&json!({
             "model": entry.name, "precision": variant.precision, "bytes": here.bytes, "folder": here.folder,

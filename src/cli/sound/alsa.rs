@@ -245,7 +245,8 @@ pub(super) fn devices() -> Result<Vec<Listed>, SoundError> {
             break;
         }
         let Some(name) = text(hint, c"NAME") else { continue };
-        let (says, way) = (text(hint, c"DESC").unwrap_or_default(), text(hint, c"IOID"));
+        let says = text(hint, c"DESC").unwrap_or_default();
+        let way = text(hint, c"IOID");
         devices.push(Listed {
             name,
             description: says.replace('\n', ", "),

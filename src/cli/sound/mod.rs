@@ -147,7 +147,8 @@ impl Microphone {
         let end = ends.clone();
         let work = move || {
             let mut pace = Pace::new();
-            let (mut frame, mut filled) = (vec![0; FRAME], 0);
+            let mut frame = vec![0; FRAME];
+            let mut filled = 0;
             while !end.load(Ordering::Relaxed) {
                 match device.read(&mut frame[filled..], LOOK) {
                     Ok(n) => filled += n,
@@ -273,7 +274,9 @@ impl Loudspeaker {
     pub fn clear(&self) {
         let mut queue = self.queue();
         queue.waiting.clear();
-        (queue.n_waiting, queue.is_held, queue.is_cleared) = (0, false, true);
+        queue.n_waiting = 0;
+        queue.is_held = false;
+        queue.is_cleared = true;
         self.shared.1.notify_all();
     }
 
@@ -372,7 +375,8 @@ fn play(mut device: Device, shared: &(Mutex<Queue>, Condvar)) {
                 Ok(n) => written += n,
                 Err(error) => {
                     let mut queue = shared.0.lock().unwrap_or_else(PoisonError::into_inner);
-                    (queue.failure, queue.n_waiting) = (Some(error), 0);
+                    queue.failure = Some(error);
+                    queue.n_waiting = 0;
                     queue.waiting.clear();
                     shared.1.notify_all();
                     return;
@@ -389,7 +393,8 @@ fn take(queue: &mut Queue, piece: &mut Vec<i16>) {
     let Some((item_id, samples)) = queue.waiting.front_mut() else { return };
     let n = samples.len().min(FRAME / 2);
     piece.extend(samples.drain(..n));
-    let (item_id, is_done) = (item_id.clone(), samples.is_empty());
+    let item_id = item_id.clone();
+    let is_done = samples.is_empty();
     if is_done {
         queue.waiting.pop_front();
     }

@@ -84,7 +84,8 @@ async fn say(voice: &dyn Tts, speaker: &str, text: &str, is_last: bool) -> Resul
     let marked = text.ends_with(|c: char| c.is_ascii_punctuation());
     let text = if is_last || marked { text.to_owned() } else { format!("{text},") };
     let mut pieces = voice.speak(SpeechRequest { text, voice: speaker.to_owned(), ..SpeechRequest::default() });
-    let (mut samples, mut resampler) = (Vec::new(), None);
+    let mut samples = Vec::new();
+    let mut resampler = None;
     while let Some(piece) = pieces.next().await {
         let piece = piece?;
         let resampler = resampler.get_or_insert_with(|| Resampler::new(piece.rate, SampleRate::HZ_16000));
@@ -109,7 +110,8 @@ fn spans(pcm: &[i16]) -> Vec<(usize, usize)> {
     let step = 10 * MS;
     let mut spans: Vec<(usize, usize)> = Vec::new();
     for (i, part) in pcm.chunks(step).enumerate().filter(|(_, part)| peak(part) > bound) {
-        let (from, to) = (i * step, i * step + part.len());
+        let from = i * step;
+        let to = i * step + part.len();
         match spans.last_mut() {
             Some(last) if from - last.1 < PAUSE => last.1 = to,
             _ => spans.push((from, to)),

@@ -218,7 +218,8 @@ impl Lines {
 
     fn flush(&mut self) {
         if !self.windows.is_empty() {
-            let (windows, outcome) = (std::mem::take(&mut self.windows), std::mem::take(&mut self.outcome));
+            let windows = std::mem::take(&mut self.windows);
+            let outcome = std::mem::take(&mut self.outcome);
             self.line(&Entry::Windows { windows, outcome, audio: Vec::new() });
             self.n += 1;
         }

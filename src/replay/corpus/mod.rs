@@ -133,7 +133,8 @@ mod tests {
             };
             pieces.map(name).collect()
         };
-        let (tune, report) = (of("tune"), of("report"));
+        let tune = of("tune");
+        let report = of("report");
         let shared: Vec<_> = tune.intersection(&report).collect();
         // Openings such as "Um," say nothing of the end.
         assert!(shared.iter().all(|text| text.len() < 8), "{shared:?}");

@@ -189,7 +189,8 @@ mod tests {
             per_minute in 1..10_000_u64, steps in prop::collection::vec(0..5_000_u64, 1..400)
         ) {
             let bucket = Bucket::new(per_minute);
-            let (mut ms, mut taken) = (0, 0);
+            let mut ms = 0;
+            let mut taken = 0;
             for step in steps {
                 ms += step;
                 while take(&bucket, Now(ms * 1_000_000), 1).is_ok() {

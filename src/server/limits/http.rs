@@ -101,7 +101,9 @@ pub(super) fn go_duration(duration: Duration) -> String {
     if ms < 1_000 {
         return format!("{ms}ms");
     }
-    let (hours, minutes, ms) = (ms / 3_600_000, ms / 60_000 % 60, ms % 60_000);
+    let hours = ms / 3_600_000;
+    let minutes = ms / 60_000 % 60;
+    let ms = ms % 60_000;
     let fraction = match ms % 1_000 {
         0 => String::new(),
         part => format!(".{part:03}").trim_end_matches('0').to_owned(),

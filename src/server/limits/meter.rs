@@ -73,7 +73,8 @@ impl SessionLimits for SessionMeter {
     }
 
     fn response_done(&self, usage: &ResponseUsage) {
-        let (read, written) = (usage.text.input_tokens, usage.text.output_tokens);
+        let read = usage.text.input_tokens;
+        let written = usage.text.output_tokens;
         self.own.of(Resource::Tokens).spend(self.consumer.clock.now(), read + written);
         self.consumer.spend(Resource::Tokens, read + written);
         self.consumer.count(Count::TokensIn, read);

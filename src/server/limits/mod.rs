@@ -294,7 +294,9 @@ impl Limits {
             let used = totals.get(Count::Requests) + totals.get(Count::Sessions) + totals.get(Count::Responses);
             (account.is_named.get() != Some(&true), *totals == Totals::default(), std::cmp::Reverse(used))
         });
-        let (mut named, mut others, all_fit) = (Vec::new(), self.gone.totals(), accounts.len() <= MAX_LABELS);
+        let mut named = Vec::new();
+        let mut others = self.gone.totals();
+        let all_fit = accounts.len() <= MAX_LABELS;
         for (account, totals) in accounts {
             let is_named = match totals == Totals::default() {
                 true => all_fit,

@@ -97,7 +97,8 @@ pub(super) fn of_address(config: &LimitsConfig) -> Rates {
 
 /// Of a session.
 pub(super) fn of_session(config: &LimitsConfig) -> Rates {
-    let (audio, responses) = (config.session_audio_seconds_per_minute, config.session_responses_per_minute);
+    let audio = config.session_audio_seconds_per_minute;
+    let responses = config.session_responses_per_minute;
     scaled([0, audio, responses, config.session_tokens_per_minute, 0, 0, 0, 0])
 }
 

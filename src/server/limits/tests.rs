@@ -20,7 +20,8 @@ const BOB: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 2);
 #[tokio::test(start_paused = true)]
 async fn an_address_that_is_over_its_limit_hinders_no_other() {
     let limits = limits("address_requests_per_minute = 2\nrequests_per_minute = 0", &Keys::default());
-    let (eve, bob) = (limits.consumer(None, client(EVE)), limits.consumer(None, client(BOB)));
+    let eve = limits.consumer(None, client(EVE));
+    let bob = limits.consumer(None, client(BOB));
     assert_eq!((eve.take(Resource::Requests, 1), eve.take(Resource::Requests, 1)), (Ok(()), Ok(())));
     let used_up = eve.take(Resource::Requests, 1).expect_err("used up");
     assert_eq!((used_up.of, used_up.wait), (Whose::Address, Duration::from_secs(30)));
@@ -28,7 +29,8 @@ async fn an_address_that_is_over_its_limit_hinders_no_other() {
     assert_eq!(bob.take(Resource::Requests, 1), Ok(()));
     tokio::time::advance(Duration::from_secs(30)).await;
     assert_eq!(limits.consumer(None, client(EVE)).take(Resource::Requests, 1), Ok(()));
-    let (here, proxy) = (client(Ipv4Addr::LOCALHOST), Client { is_shared: true, ..client(EVE) });
+    let here = client(Ipv4Addr::LOCALHOST);
+    let proxy = Client { is_shared: true, ..client(EVE) };
     for of_many in [here, proxy] {
         let consumer = limits.consumer(None, of_many);
         assert!((0..9).all(|_| consumer.take(Resource::Requests, 1).is_ok()), "{of_many:?}");
@@ -118,7 +120,8 @@ async fn a_counter_of_the_metrics_never_falls() {
 async fn requests_at_once_are_charged_at_once_and_given_back_where_they_fail() {
     let keys = Keys::of(&["one"]);
     let limits = limits("characters_per_minute = 10", &keys);
-    let (owner, eve) = (keys.find("one"), client(EVE));
+    let owner = keys.find("one");
+    let eve = client(EVE);
     let spender = Spender { consumer: limits.consumer(owner, eve), client: eve, owner };
     let mut charge = spender.charge(Resource::Characters, Count::Characters, 30);
     assert!(spender.consumer.check(Resource::Characters).is_err(), "the next one waits");
@@ -136,8 +139,10 @@ async fn requests_at_once_are_charged_at_once_and_given_back_where_they_fail() {
 async fn hubs_take_from_each_other_what_a_key_used() {
     let keys = Keys::of(&["one"]);
     let [here, there] = [(); 2].map(|()| limits("requests_per_minute = 60\njobs_per_minute = 0", &keys));
-    let (id, eve) = (keys.find("one"), client(EVE));
-    let (at_one, at_other) = (here.consumer(id, eve), there.consumer(id, eve));
+    let id = keys.find("one");
+    let eve = client(EVE);
+    let at_one = here.consumer(id, eve);
+    let at_other = there.consumer(id, eve);
     assert!((0..60).all(|_| at_one.take(Resource::Requests, 1).is_ok()));
     at_one.spend(Resource::Jobs, 9);
     assert!((0..60).all(|_| at_other.take(Resource::Requests, 1).is_ok()), "not told yet");

@@ -42,7 +42,8 @@ impl Models {
         model: &str,
         load: impl FnOnce(&EngineManager, &str) -> Result<T, StageFailure> + Send + 'static,
     ) -> Option<Result<T, StageFailure>> {
-        let (manager, model) = (self.manager()?, model.to_owned());
+        let manager = self.manager()?;
+        let model = model.to_owned();
         let load = move || {
             let wanted = manager.catalog().find(&model).ok()?;
             let serves = wanted.entry.stage == stage && manager.knows(stage, &wanted.entry.family);

@@ -43,7 +43,8 @@ pub(super) async fn list(
     let Some(manager) = app.models.manager() else {
         return Json(json!({ "may_change": false, "stages": *served, "models": [] })).into_response();
     };
-    let (pulls, reading) = (app.models.states(), served.clone());
+    let pulls = app.models.states();
+    let reading = served.clone();
     let read = tokio::task::spawn_blocking(move || {
         let entries = manager.catalog().entries().iter().filter(|entry| manager.knows(entry.stage, &entry.family));
         let models: Vec<Value> = entries
@@ -136,7 +137,8 @@ pub(super) async fn pull(
         Ok(wanted) => wanted,
         Err(error) => return failure(&error),
     };
-    let (entry, variant) = (wanted.entry.clone(), wanted.variant().clone());
+    let entry = wanted.entry.clone();
+    let variant = wanted.variant().clone();
     let model = entry.name.clone();
     match pulls::start(&app, manager, entry, variant) {
         Ok(state) => {

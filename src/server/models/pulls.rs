@@ -130,7 +130,8 @@ pub(super) fn start(
 ) -> Result<State, Box<Response>> {
     let (told, cancel) = app.models.begin(&entry.name)?;
     let state = told.borrow().clone();
-    let (task, name) = (app.clone(), entry.name.clone());
+    let task = app.clone();
+    let name = entry.name.clone();
     app.setup.tasks.spawn(async move {
         let last = tokio::select! {
             last = pulled(&task, &manager, &entry, &variant, &told, &cancel) => last,

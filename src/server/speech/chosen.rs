@@ -37,7 +37,8 @@ pub(super) async fn for_body(app: &App, body: &[u8], scope: VoiceScope) -> Resul
 
 /// For a model by the name a request has for it; one that is not on the disk is judged by the names. Waits while it is loaded.
 pub(super) async fn for_model(app: &App, task: Task, asked: Option<String>) -> Result<Chosen, ApiError> {
-    let (mut engines, mut names) = (app.setup().engines.clone(), super::names(app));
+    let mut engines = app.setup().engines.clone();
+    let mut names = super::names(app);
     let asked = asked.filter(|asked| names.check_model(&engines, task, Some(asked)).is_err());
     let Some(model) = asked else { return Ok(Chosen { engines, names, model: None }) };
     let is_here = match task {

@@ -63,7 +63,8 @@ async fn spoken(
     request: Request,
     mut metered: Metered,
 ) -> Result<Response, (ApiError, Metered)> {
-    let (speech, spender) = (&app.speech, Spender::of(&request));
+    let speech = &app.speech;
+    let spender = Spender::of(&request);
     let begun = async {
         speech.check_place(app, &spender, BrownoutLevel::NoSpeechRequests)?;
         let (body, _held) = body_of(request, speech, MAX_JSON_BYTES).await?;
@@ -83,7 +84,8 @@ async fn spoken(
             meter: metered.meter("tts", spender.requester(), &spender.consumer),
             load: app.load.tts_api.clone(),
         };
-        let (wait, begun) = (app.load.tts_wait(speaking.tts.as_ref()), Instant::now());
+        let wait = app.load.tts_wait(speaking.tts.as_ref());
+        let begun = Instant::now();
         if wait > BEFORE_SOUND {
             let message = "The voice engine has more to speak than it can begin in time. Try again later.";
             return Err(ApiError::overloaded(message).after(wait - BEFORE_SOUND));
@@ -100,7 +102,8 @@ async fn spoken(
         Ok((wish, encoder, first, sound)) => {
             let rest = futures_util::stream::iter([Ok(Spoken::Sound(first))]).chain(sound);
             let (sender, parts) = mpsc::channel(PARTS);
-            let (kill, pumped) = (app.kill.clone(), pump(encoded(encoder, rest), sender, metered));
+            let kill = app.kill.clone();
+            let pumped = pump(encoded(encoder, rest), sender, metered);
             app.setup.tasks.spawn(async move {
                 tokio::select! {
                     () = pumped => {}

@@ -100,7 +100,8 @@ impl Cutter {
         };
         speech.probabilities.push(probability);
         if voiced {
-            (speech.last_voiced, speech.n_voiced) = (self.judged, speech.n_voiced + self.window);
+            speech.last_voiced = self.judged;
+            speech.n_voiced += self.window;
         }
         if self.judged - speech.last_voiced >= self.silence {
             let speech = self.speech.take().expect("it is under way");
@@ -144,7 +145,8 @@ impl Cutter {
 
     fn forget(&mut self, n: usize) {
         self.pcm.drain(..n);
-        (self.base, self.judged) = (self.base + n, self.judged - n);
+        self.base += n;
+        self.judged -= n;
     }
 }
 
@@ -178,7 +180,8 @@ mod tests {
 
     fn cut_to(parts: &[(bool, usize)], block: usize, long: bool) -> Vec<(u64, u64)> {
         let pcm: Vec<i16> = parts.iter().flat_map(|&(loud, ms)| vec![if loud { 9_000 } else { 0 }; ms * 16]).collect();
-        let (mut cutter, mut out) = (Cutter::new(&FakeVad, long), Vec::new());
+        let mut cutter = Cutter::new(&FakeVad, long);
+        let mut out = Vec::new();
         pcm.chunks(block).for_each(|block| cutter.push(block, &mut out).unwrap());
         cutter.finish(&mut out);
         let end = |stretch: &Stretch| (stretch.start.0 + stretch.pcm.len() as u64) / 16;

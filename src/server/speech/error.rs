@@ -41,7 +41,8 @@ impl ApiError {
         param: impl Into<Option<&'static str>>,
         message: impl Into<String>,
     ) -> Self {
-        let (status, message) = (StatusCode::BAD_REQUEST, message.into());
+        let status = StatusCode::BAD_REQUEST;
+        let message = message.into();
         Self { status, code, param: param.into(), message, retry_after: None, figures: None }
     }
 

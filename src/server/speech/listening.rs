@@ -47,7 +47,9 @@ pub(super) fn stretches(file: Bytes, longest: Duration, vad: Arc<dyn Vad>, long:
         };
         let cut = || -> Result<(), ApiError> {
             let mut decoder = Decoder::open(file, RATE, longest)?;
-            let (mut cutter, mut pcm, mut ready) = (Cutter::new(&*vad, long), Vec::new(), Vec::new());
+            let mut cutter = Cutter::new(&*vad, long);
+            let mut pcm = Vec::new();
+            let mut ready = Vec::new();
             while decoder.next(&mut pcm)? {
                 if pcm.len() < BLOCK {
                     continue;
@@ -108,7 +110,8 @@ mod tests {
 
     /// Speech of a second and silence of three.
     fn file() -> Bytes {
-        let (mut encoder, mut file) = (Encoder::new(FileFormat::Wav).expect("made"), Vec::new());
+        let mut encoder = Encoder::new(FileFormat::Wav).expect("made");
+        let mut file = Vec::new();
         let second = encode::RATE.hz() as usize;
         encoder.push(&vec![9_000; second], &mut file).expect("encoded");
         encoder.push(&vec![0; 3 * second], &mut file).expect("encoded");

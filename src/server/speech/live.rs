@@ -169,7 +169,8 @@ impl Transcriber {
         let pushed = timeout(BEHIND, self.utterance.push(pcm)).await.unwrap_or(Err(SttError::Behind(BEHIND)));
         pushed.map_err(ApiError::from)?;
         let before = Samples(self.n_samples as u64).as_ms(RATE);
-        (self.n_samples, self.since_partial) = (self.n_samples + n, self.since_partial + n);
+        self.n_samples += n;
+        self.since_partial += n;
         // Charged as it is taken: the client may go before the end.
         let ms = Samples(self.n_samples as u64).as_ms(RATE) - before;
         self.spender.consumer.spend(Resource::Transcription, ms);
@@ -180,7 +181,7 @@ impl Transcriber {
         self.since_partial = 0;
         let partial = timeout(BEHIND, self.utterance.partial()).await.unwrap_or(Err(SttError::Behind(BEHIND)));
         let partial = partial.map_err(ApiError::from)?.filter(|partial| !partial.text.is_empty());
-        Ok(partial.and_then(|partial| self.captions.partial(partial.text.trim())))
+        Ok(partial.and_then(|partial| self.captions.partial(partial.text.trim(), partial.n_sure_words)))
     }
 
     /// Ends the utterance and waits for its transcript, `stt.timeout_ms` and twice the length of the audio at most.
@@ -217,7 +218,8 @@ impl Speaker {
         voice: Option<&str>,
     ) -> Result<Self, Failed> {
         take(app, spender, Resource::Characters, 0)?;
-        let (engines, names) = (app.setup().engines.clone(), names(app));
+        let engines = app.setup().engines.clone();
+        let names = names(app);
         let (voice, is_own_voice) = names.voice(&engines, voice)?;
         if app.load.tts_wait(engines.tts.as_ref()) > BEFORE_SOUND {
             let message = "The voice engine has more to speak than it can begin in time. Try again later.";
@@ -260,7 +262,8 @@ impl Speaker {
     pub(in crate::server) fn voice_of_language(app: &App, language: &str) -> Option<String> {
         let setup = app.setup();
         let primary = |tag: &str| tag.split(['-', '_']).next().unwrap_or_default().to_ascii_lowercase();
-        let (tts, wanted) = (setup.engines.tts.as_ref(), primary(language));
+        let tts = setup.engines.tts.as_ref();
+        let wanted = primary(language);
         let configured = find_voice(tts, &setup.voice, VoiceScope::Nobody).ok();
         let is_right = |voice: &str| primary(&tts.language(voice)) == wanted;
         configured

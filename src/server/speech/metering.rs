@@ -93,7 +93,8 @@ mod tests {
 
     #[tokio::test]
     async fn what_the_engine_computes_is_charged_at_the_end_whatever_became_of_the_request() {
-        let (limits, metrics) = (Limits::new(LimitsConfig::default(), &Keys::default()), Metrics::new());
+        let limits = Limits::new(LimitsConfig::default(), &Keys::default());
+        let metrics = Metrics::new();
         let address = [127, 0, 0, 1].into();
         let consumer = limits.consumer(None, Client::direct(address, false));
         for _ in 0..2 {

@@ -156,7 +156,9 @@ mod tests {
     use std::sync::Arc;
 
     fn engines() -> Engines {
-        let (stt, llm, tts) = (FakeStt::default(), FakeLlm::default(), FakeTts::default());
+        let stt = FakeStt::default();
+        let llm = FakeLlm::default();
+        let tts = FakeTts::default();
         Engines { vad: Arc::new(FakeVad), turn: None, stt: Arc::new(stt), llm: Arc::new(llm), tts: Arc::new(tts) }
     }
 

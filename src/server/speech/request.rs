@@ -173,7 +173,8 @@ mod tests {
     const LONGEST: Longest = Longest { chars: 4_096, if_longer: "" };
 
     fn engines(tts: impl Tts + 'static) -> Engines {
-        let (stt, llm) = (FakeStt::default(), FakeLlm::default());
+        let stt = FakeStt::default();
+        let llm = FakeLlm::default();
         Engines { vad: Arc::new(FakeVad), turn: None, stt: Arc::new(stt), llm: Arc::new(llm), tts: Arc::new(tts) }
     }
 

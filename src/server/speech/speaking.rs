@@ -186,12 +186,14 @@ impl Course {
             None => JOB,
             Some(unplayed) => unplayed + if self.sounds { AFTER_SOUND } else { BEFORE_SOUND },
         };
-        let (voice, passage) = (self.voice.clone(), Some(self.passage));
+        let voice = self.voice.clone();
+        let passage = Some(self.passage);
         self.passage = self.passage.following();
         let seed = self.seed;
         self.seed = seed.map(|seed| seed.wrapping_add(1));
         let instructions = self.instructions.clone();
-        let (speed, meter) = (self.speed, self.speaking.meter.clone());
+        let speed = self.speed;
+        let meter = self.speaking.meter.clone();
         let request = SpeechRequest {
             text,
             voice,
@@ -205,7 +207,8 @@ impl Course {
             ..SpeechRequest::default()
         };
         let (sender, pieces) = mpsc::channel(PIECES);
-        let (tts, counted) = (self.speaking.tts.clone(), self.speaking.load.begin());
+        let tts = self.speaking.tts.clone();
+        let counted = self.speaking.load.begin();
         self.speaking.tasks.spawn(async move {
             let _counted = counted;
             tokio::select! {
@@ -220,7 +223,8 @@ impl Course {
 
 /// Hands over a chunk's pieces, its error the last of them.
 async fn read(tts: &dyn Tts, request: SpeechRequest, mut retry: Retry, pieces: &mpsc::Sender<Result<Pcm, TtsError>>) {
-    let (begun, mut has_timed_out) = (Instant::now(), false);
+    let begun = Instant::now();
+    let mut has_timed_out = false;
     loop {
         let unplayed = request.unplayed.map(|unplayed| unplayed.saturating_sub(begun.elapsed()));
         let queued = tts.speak_queued(SpeechRequest { unplayed, ..request.clone() });
@@ -449,7 +453,8 @@ mod tests {
 
     impl Queueing {
         fn new(max_waiting: usize) -> Self {
-            let (busy, room) = (Arc::new(Semaphore::new(1)), Arc::new(Semaphore::new(1 + max_waiting)));
+            let busy = Arc::new(Semaphore::new(1));
+            let room = Arc::new(Semaphore::new(1 + max_waiting));
             Self { busy, room, said: Arc::default(), began: Instant::now() }
         }
 
@@ -460,7 +465,8 @@ mod tests {
         ) -> BoxStream<'static, Result<Pcm, TtsError>> {
             let this = self.clone();
             stream::once(async move {
-                let (_place, _busy) = (place, this.busy.acquire().await.expect("open"));
+                let _place = place;
+                let _busy = this.busy.acquire().await.expect("open");
                 tokio::time::sleep(CHUNK).await;
                 this.said.lock().expect("no panic").push((request.text, this.began.elapsed()));
                 Ok(Pcm { rate: RATE, samples: vec![7; 3] })

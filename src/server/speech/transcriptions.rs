@@ -298,7 +298,9 @@ mod tests {
             if self.n_refused.fetch_update(Ordering::SeqCst, Ordering::SeqCst, one_less).is_ok() {
                 return ready(Err(SttError::Busy { waiting: 64 })).boxed();
             }
-            let (opening, out, most_out) = (self.fake.open(options), self.out.clone(), self.most_out.clone());
+            let opening = self.fake.open(options);
+            let out = self.out.clone();
+            let most_out = self.most_out.clone();
             let open = async move {
                 let utterance = opening.await?;
                 most_out.fetch_max(out.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);

@@ -44,7 +44,10 @@ impl Upload {
         let upload = Self::default();
         let shared = upload.clone();
         let pieces = async_stream::stream! {
-            let (mut body, begun, mut n_bytes, mut room) = (body.into_data_stream(), Instant::now(), 0_usize, 0);
+            let mut body = body.into_data_stream();
+            let begun = Instant::now();
+            let mut n_bytes = 0_usize;
+            let mut room = 0;
             loop {
                 let due = begun + GRACE + Duration::from_secs_f64(n_bytes as f64 / MIN_RATE as f64);
                 let piece = match timeout_at(due, body.next()).await {
@@ -100,7 +103,8 @@ impl Upload {
 /// All of a body of at most `most` bytes, and its share of the memory for uploads.
 pub(super) async fn whole(body: Body, speech: &Speech, most: usize) -> Result<(Bytes, Held), ApiError> {
     let (upload, pieces) = Upload::begin(body, speech.uploads.clone(), most);
-    let (mut pieces, mut whole) = (std::pin::pin!(pieces), BytesMut::new());
+    let mut pieces = std::pin::pin!(pieces);
+    let mut whole = BytesMut::new();
     while let Some(piece) = pieces.next().await {
         let broken = |_| ApiError::invalid("invalid_body", None, "The body of the request could not be read.");
         match piece.map_err(broken) {

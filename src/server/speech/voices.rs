@@ -152,7 +152,8 @@ async fn create(
 
 async fn create_from(app: &App, identity: Identity, client: Client, request: Request) -> Result<Response, ApiError> {
     let tts = app.setup().engines.tts.clone();
-    let (library, speech) = (library(tts.as_ref())?, &app.speech);
+    let library = library(tts.as_ref())?;
+    let speech = &app.speech;
     let limits = library.limits();
     speech.voices.sent.check(client.network()).map_err(|_| {
         let message = "Too many voices are sent from your address. Try again in a few seconds.";
@@ -212,7 +213,8 @@ fn check_share(
     limits: &VoiceLimits,
 ) -> Result<(), ApiError> {
     let Some(owner) = identity.owner.filter(|_| app.access.keys().n_clients() > 1) else { return Ok(()) };
-    let (owner, most) = (owner.to_string(), limits.max_voices.div_ceil(2));
+    let owner = owner.to_string();
+    let most = limits.max_voices.div_ceil(2);
     let n = library.list().iter().filter(|voice| voice.owner.as_ref() == Some(&owner)).count();
     if n < most || limits.max_voices == 0 {
         return Ok(());
@@ -292,7 +294,8 @@ impl Form {
 
     /// The voice with its recording decoded, on a thread for such work, and the memory it came in.
     async fn decoded(self, limits: &VoiceLimits, identity: Identity) -> Result<(NewVoice, Held), ApiError> {
-        let (file, longest) = (self.audio_sample, limits.max_recording());
+        let file = self.audio_sample;
+        let longest = limits.max_recording();
         let pcm = tokio::task::spawn_blocking(move || decode::read(file, longest))
             .await
             .map_err(|error| ApiError::internal("The reading of the recording", &error))?;
@@ -435,7 +438,9 @@ mod tests {
             let added = async move {
                 tokio::time::sleep(wait).await;
                 let NewVoice { name, consent, owner, .. } = voice;
-                let (id, language, consent) = ("voice_a".into(), "en".into(), Some(consent));
+                let id = "voice_a".into();
+                let language = "en".into();
+                let consent = Some(consent);
                 Ok(CustomVoice { id, name, language, created_at: 0, recording_ms: 0, consent, owner, note: None })
             };
             added.boxed()
@@ -449,12 +454,15 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn an_engine_that_takes_too_long_is_given_up_and_its_voice_removed() {
-        let (stt, llm, tts) = (FakeStt::default(), FakeLlm::default(), FakeTts::default());
+        let stt = FakeStt::default();
+        let llm = FakeLlm::default();
+        let tts = FakeTts::default();
         let engines =
             Engines { vad: Arc::new(FakeVad), turn: None, stt: Arc::new(stt), llm: Arc::new(llm), tts: Arc::new(tts) };
         let speech = SpeechConfig { jobs_dir: String::new(), ..SpeechConfig::default() };
         let config = Config { speech, ..Config::default() };
-        let (metrics, keys) = (Metrics::new(), Keys::default());
+        let metrics = Metrics::new();
+        let keys = Keys::default();
         let app = App::new(Parts { config, engines, metrics, keys, tls: None, manager: None }, None);
         for (wait, is_late) in [(WAIT - Duration::from_secs(1), false), (WAIT + Duration::from_secs(1), true)] {
             let removed = Arc::default();

@@ -65,7 +65,9 @@ mod tests {
     async fn it_ends_when_its_time_is_over() {
         assert!(!Retry::within(Duration::ZERO).pause().await);
         let time = Duration::from_secs(20);
-        let (mut retry, begun, mut n) = (Retry::within(time), Instant::now(), 0);
+        let mut retry = Retry::within(time);
+        let begun = Instant::now();
+        let mut n = 0;
         while retry.pause().await {
             n += 1;
         }

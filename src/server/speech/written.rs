@@ -39,7 +39,8 @@ impl Written {
         let delta = if self.text.is_empty() || !blank { text.to_owned() } else { format!(" {text}") };
         self.text.push_str(&delta);
         self.logprobs.extend(transcript.logprobs.unwrap_or_default());
-        let (from_ms, to_ms) = (start.as_ms(RATE), (start + n).as_ms(RATE));
+        let from_ms = start.as_ms(RATE);
+        let to_ms = (start + n).as_ms(RATE);
         if transcript.segments.is_empty() {
             let avg_logprob = transcript.confidence.filter(|p| *p > 0.0).map(f32::ln);
             let whole =
@@ -50,9 +51,11 @@ impl Written {
         for mut segment in transcript.segments {
             // An engine may round past the end of what it was given.
             let within = |ms: u64| (from_ms + ms).min(to_ms);
-            (segment.start_ms, segment.end_ms) = (within(segment.start_ms), within(segment.end_ms));
+            segment.start_ms = within(segment.start_ms);
+            segment.end_ms = within(segment.end_ms);
             for word in &mut segment.words {
-                (word.start_ms, word.end_ms) = (within(word.start_ms), within(word.end_ms));
+                word.start_ms = within(word.start_ms);
+                word.end_ms = within(word.end_ms);
             }
             self.segments.push(segment);
         }
@@ -133,7 +136,8 @@ impl Written {
     fn srt(&self) -> String {
         let mut srt = String::new();
         for (n, segment) in self.segments.iter().enumerate() {
-            let (from, to) = (clock(segment.start_ms, ','), clock(segment.end_ms, ','));
+            let from = clock(segment.start_ms, ',');
+            let to = clock(segment.end_ms, ',');
             let _ = write!(srt, "{}\n{from} --> {to}\n{}\n\n", n + 1, one_line(&segment.text));
         }
         srt
@@ -142,7 +146,8 @@ impl Written {
     fn vtt(&self) -> String {
         let mut vtt = "WEBVTT\n\n".to_owned();
         for segment in &self.segments {
-            let (from, to) = (clock(segment.start_ms, '.'), clock(segment.end_ms, '.'));
+            let from = clock(segment.start_ms, '.');
+            let to = clock(segment.end_ms, '.');
             // These three begin markup there.
             let text = one_line(&segment.text).replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
             let _ = write!(vtt, "{from} --> {to}\n{text}\n\n");
@@ -182,7 +187,10 @@ fn at(ms: u64) -> f64 {
 
 /// `00:01:02,345`.
 fn clock(ms: u64, mark: char) -> String {
-    let (h, m, s, ms) = (ms / 3_600_000, ms / 60_000 % 60, ms / 1_000 % 60, ms % 1_000);
+    let h = ms / 3_600_000;
+    let m = ms / 60_000 % 60;
+    let s = ms / 1_000 % 60;
+    let ms = ms % 1_000;
     format!("{h:02}:{m:02}:{s:02}{mark}{ms:03}")
 }
 

@@ -132,7 +132,9 @@ impl Call {
         let mut live = LiveSession::new(app, &handle.id, transport, admitted, revoked);
         tracing::info!(session = %handle.id, ?mode, transport, "connected");
         live.started("session.start");
-        let (budget, sequence, _connected) = (App::session_budget(), AtomicU32::new(0), app.connected());
+        let budget = App::session_budget();
+        let sequence = AtomicU32::new(0);
+        let _connected = app.connected();
         Self { app: app.clone(), handle, live, outcome: OnceLock::new(), dialect, budget, sequence, _connected }
     }
 

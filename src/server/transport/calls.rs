@@ -234,7 +234,8 @@ mod tests {
         clients.publish("too early");
         clients.publish(CREATED);
         clients.publish("before");
-        let (quick, slow) = (clients.join().unwrap(), clients.join().unwrap());
+        let quick = clients.join().unwrap();
+        let slow = clients.join().unwrap();
         assert_eq!((&*quick.next().await, &*slow.next().await), (CREATED, CREATED));
         let long = "x".repeat(4 * MAX_WAITING_BYTES);
         clients.publish(&long);

@@ -88,7 +88,8 @@ mod tests {
 
     #[test]
     fn an_entry_ends_with_a_hash_after_a_pause_or_when_it_is_full() {
-        let (pause, now) = (Duration::from_secs(2), Instant::now());
+        let pause = Duration::from_secs(2);
+        let now = Instant::now();
         let mut keypad = Keypad::new(pause);
         assert_eq!((keypad.until(), keypad.end()), (None, None));
         assert_eq!(keypad.press('1', now), None);

@@ -55,7 +55,9 @@ pub(in crate::server) fn upgrade(
     let revoked = caller.lease(&app.access);
     let name = app.access.name_of(caller.owner);
     app.security.done("call.join", Act { client, owner: caller.owner, name: name.as_deref(), target: id }, "ok");
-    let (tasks, app, id) = (app.setup.tasks.clone(), app.clone(), id.to_owned());
+    let tasks = app.setup.tasks.clone();
+    let app = app.clone();
+    let id = id.to_owned();
     websocket::configured(ws).protocols(["realtime"]).on_upgrade(move |socket| {
         tasks.track_future(async move {
             tracing::info!(session = %call.call.session(), call = id, "a client has joined the call");

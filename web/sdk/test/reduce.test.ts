@@ -16,6 +16,7 @@ const started = (item_id = 'u'): ServerEvent => ({ type: 'input_audio_buffer.spe
 const stopped: ServerEvent = { type: 'input_audio_buffer.speech_stopped', item_id: 'u', audio_end_ms: 900 };
 const committed: ServerEvent = { type: 'input_audio_buffer.committed', item_id: 'u' };
 const heard = (delta: string): ServerEvent => ({ type: 'conversation.item.input_audio_transcription.delta', item_id: 'u', delta });
+const draft = (transcript: string): ServerEvent => ({ type: 'antiphon.transcription.draft', item_id: 'u', transcript });
 const final = (transcript: string): ServerEvent => ({ type: 'conversation.item.input_audio_transcription.completed', item_id: 'u', transcript });
 const created: ServerEvent = { type: 'response.created', response: { id: 'r' } };
 const added: ServerEvent = { type: 'response.output_item.added', response_id: 'r', item: { id: 'a', type: 'message', role: 'assistant' } };
@@ -66,6 +67,16 @@ describe('phases', () => {
 });
 
 describe('user captions', () => {
+  it('show a draft behind the words, which the next words and the final replace', () => {
+    const drafted = run(live, started(), heard('what'), draft(' thyme'));
+    expect(drafted.captions).toMatchObject([{ text: 'what', draft: ' thyme', final: false }]);
+    expect(run(drafted, draft(' time is')).captions).toMatchObject([{ text: 'what', draft: ' time is' }]);
+    expect(run(drafted, heard(' time')).captions).toMatchObject([{ text: 'what time', draft: '' }]);
+    const ended = run(drafted, final('What time?'));
+    expect(ended.captions).toMatchObject([{ text: 'What time?', draft: '' }]);
+    expect(run(ended, draft(' late')).captions).toMatchObject([{ text: 'What time?', draft: '' }]);
+  });
+
   it('append deltas, and the final replaces them', () => {
     const partial = run(live, ...question.slice(0, 3));
     expect(partial.captions).toMatchObject([{ role: 'user', text: 'what time', final: false }]);

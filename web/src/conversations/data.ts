@@ -55,7 +55,7 @@ export function captionsOf({ id, lines }: Kept): { captions: Caption[]; spans: M
     const name = `past/${id}/${i}`;
     const { role, text, heard, end, typed, latencyMs, startMs, endMs } = line;
     spans.set(name, { startMs, endMs });
-    if (role === 'user') return { role, id: name, text, committed: true, final: true, typed, fault: null };
+    if (role === 'user') return { role, id: name, text, draft: '', committed: true, final: true, typed, fault: null };
     return {
       role, id: name, responseId: '', text, textDone: true, sound: true, receivedMs: 0, playedMs: 0, audioDone: true, whole: true,
       revealed: heard, status: end ?? 'done', latencyMs, marks: null, hops: {},

@@ -76,7 +76,12 @@ function UserLine({ caption, live }: { caption: UserCaption; live: boolean }) {
     <li class={`line user ${caption.final ? 'final' : 'partial'}`} data-id={caption.id} aria-busy={!caption.final}>
       <span class="who">You</span>
       <div class="words">
-        {caption.text || (caption.fault && FAULT_WORDS[caption.fault] && <em class="unclear">{FAULT_WORDS[caption.fault]}</em>)}
+        {caption.text || (!caption.draft && caption.fault && FAULT_WORDS[caption.fault] && <em class="unclear">{FAULT_WORDS[caption.fault]}</em>)}
+        {caption.draft && (
+          <span class="draft" aria-hidden="true">
+            {caption.draft}
+          </span>
+        )}
         {!caption.final && <Dots />}
         {caption.fault === 'unsent' && !live && <span class="tag">not sent</span>}
       </div>

@@ -70,7 +70,8 @@ pub(super) fn answer(parameter: &Parameter<'_>, query: &Query) -> Option<Value> 
         Kind::Choice(choices) => words.choice(choices),
         Kind::Number { .. } => words.time_span(parameter).or_else(|| number(parameter, query.numbers.first()?.value)),
         Kind::Switch => {
-            let (yes, no) = (query.said("yes|yeah|yep|sure|on|true|okay|ok"), query.said("no|nope|off|false"));
+            let yes = query.said("yes|yeah|yep|sure|on|true|okay|ok");
+            let no = query.said("no|nope|off|false");
             (yes != no).then_some(Value::Bool(yes))
         }
         Kind::Text(kind) => {
@@ -141,7 +142,8 @@ impl<'a> Words<'a> {
     fn time_span(&mut self, parameter: &Parameter<'_>) -> Option<Value> {
         let described = words_of(parameter.description());
         let unit = parameter.words.iter().chain(&described).find_map(|word| units::seconds(word))?;
-        let (mut total, mut places) = (0.0, Vec::new());
+        let mut total = 0.0;
+        let mut places = Vec::new();
         for at in 1..self.said.len() {
             let Some(seconds) = units::seconds(&self.said[at]) else { continue };
             let end = at - usize::from(one_of(&self.said[at - 1], "a|an|of"));

@@ -56,7 +56,9 @@ fn object(fields: &Map<String, Value>) -> String {
         let words = error.as_str().or(error["message"].as_str()).unwrap_or("there was an error");
         return format!("That did not work: {}", sentence(words));
     }
-    let (mut outcome, mut facts, mut texts) = (None, Vec::new(), Vec::new());
+    let mut outcome = None;
+    let mut facts = Vec::new();
+    let mut texts = Vec::new();
     for (key, value) in fields {
         match (key.as_str(), value) {
             ("success" | "ok" | "done", Value::Bool(true)) => outcome = Some("Done.".to_owned()),

@@ -59,7 +59,8 @@ mod tests {
     use proptest::prelude::*;
 
     fn there_and_back(format: Format, samples: &[i16]) -> Vec<i16> {
-        let (mut bytes, mut back) = (Vec::new(), Vec::new());
+        let mut bytes = Vec::new();
+        let mut back = Vec::new();
         encode(format, samples, &mut bytes);
         assert_eq!(bytes.len(), samples.len() * format.bytes_per_sample());
         decode(format, &bytes, &mut back).unwrap();

@@ -169,7 +169,8 @@ mod tests {
     }
 
     fn encode_for(delivery: Delivery, pcm: &[i16]) -> Vec<Vec<u8>> {
-        let (mut out, mut packets) = (OpusOut::new(delivery).unwrap(), Vec::new());
+        let mut out = OpusOut::new(delivery).unwrap();
+        let mut packets = Vec::new();
         let mut sink = |packet: &[u8]| packets.push(packet.to_vec());
         out.push(pcm, &mut sink).unwrap();
         out.flush(&mut sink).unwrap();
@@ -183,7 +184,8 @@ mod tests {
     #[test]
     fn a_tone_survives_with_its_level() {
         let packets = encode(&tone(440.0, 24_000));
-        let (mut decoder, mut pcm) = (OpusIn::new().unwrap(), Vec::new());
+        let mut decoder = OpusIn::new().unwrap();
+        let mut pcm = Vec::new();
         for packet in &packets {
             decoder.decode(packet, &mut pcm).unwrap();
         }
@@ -202,7 +204,8 @@ mod tests {
     #[test]
     fn a_lost_packet_comes_back_from_the_next_ones_fec() {
         let lost_level = |packets: &[Vec<u8>], next: Option<&[u8]>| {
-            let (mut decoder, mut pcm) = (OpusIn::new().unwrap(), Vec::new());
+            let mut decoder = OpusIn::new().unwrap();
+            let mut pcm = Vec::new();
             for packet in &packets[..20] {
                 decoder.decode(packet, &mut pcm).unwrap();
             }
@@ -216,7 +219,8 @@ mod tests {
             rms(&pcm)
         };
         let lossy = encode(&tone(440.0, 24_000));
-        let (with_fec, without) = (lost_level(&lossy, Some(&lossy[25])), lost_level(&lossy, None));
+        let with_fec = lost_level(&lossy, Some(&lossy[25]));
+        let without = lost_level(&lossy, None);
         assert!(with_fec > 1_000.0 && with_fec > 5.0 * without, "with FEC {with_fec}, without {without}");
         // Where nothing is lost, no bit is spent on it.
         let reliable = encode_for(Delivery::Reliable, &tone(440.0, 24_000));
@@ -226,7 +230,8 @@ mod tests {
     #[test]
     fn a_corrupt_packet_is_an_error_and_the_decoder_lives() {
         let packets = encode(&tone(440.0, 4_800));
-        let (mut decoder, mut pcm) = (OpusIn::new().unwrap(), Vec::new());
+        let mut decoder = OpusIn::new().unwrap();
+        let mut pcm = Vec::new();
         assert!(matches!(decoder.decode(&[], &mut pcm), Err(CodecError::EmptyPacket)));
         // Code 3 with a frame count of zero: RFC 6716, section 3.4, requirement 5.
         assert!(matches!(decoder.decode(&[0x03, 0x00], &mut pcm), Err(CodecError::Packet(_))));
@@ -238,7 +243,8 @@ mod tests {
     #[test]
     fn stereo_and_long_packets_come_out_mono() {
         let mut stereo = Encoder::new(48_000, Channels::Stereo, Application::Audio).unwrap();
-        let (mut packet, mut pcm) = ([0; MAX_PACKET], Vec::new());
+        let mut packet = [0; MAX_PACKET];
+        let mut pcm = Vec::new();
         for (ms, expected) in [(5, 80), (20, 320), (60, 960)] {
             let n = stereo.encode(&vec![0; 48 * 2 * ms], &mut packet).unwrap();
             pcm.clear();
@@ -251,7 +257,8 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(64))]
         #[test]
         fn no_bytes_make_it_panic(packets in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..80), 0..8)) {
-            let (mut decoder, mut pcm) = (OpusIn::new().unwrap(), Vec::new());
+            let mut decoder = OpusIn::new().unwrap();
+            let mut pcm = Vec::new();
             for packet in &packets {
                 let before = pcm.len();
                 if decoder.decode(packet, &mut pcm).is_err() {
@@ -264,7 +271,9 @@ mod tests {
         #[test]
         fn packets_do_not_depend_on_block_sizes(blocks in prop::collection::vec(1..1_500usize, 1..12)) {
             let pcm = tone(300.0, blocks.iter().sum());
-            let (mut out, mut packets, mut at) = (OpusOut::new(Delivery::Lossy).unwrap(), Vec::new(), 0);
+            let mut out = OpusOut::new(Delivery::Lossy).unwrap();
+            let mut packets = Vec::new();
+            let mut at = 0;
             let mut sink = |packet: &[u8]| packets.push(packet.to_vec());
             for n in blocks {
                 out.push(&pcm[at..at + n], &mut sink).unwrap();

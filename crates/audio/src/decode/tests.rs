@@ -33,7 +33,8 @@ fn decode(file: impl Into<Bytes>) -> Result<Vec<i16>, DecodeError> {
 }
 
 fn made(format: FileFormat, seconds: usize) -> Vec<u8> {
-    let (mut encoder, mut file) = (Encoder::new(format).unwrap(), Vec::new());
+    let mut encoder = Encoder::new(format).unwrap();
+    let mut file = Vec::new();
     encoder.push(&vec![1_000; seconds * MADE.hz() as usize], &mut file).unwrap();
     encoder.finish(&mut file).unwrap();
     file

@@ -271,11 +271,13 @@ impl EchoState {
         if let Some(found) = found {
             *lag = Some(found);
             self.canceller.relearn(&self.reference, &self.recent.samples(), found, start);
-            (self.coupling, self.leak) = (0.0, LEAK_AT_FIRST);
+            self.coupling = 0.0;
+            self.leak = LEAK_AT_FIRST;
             explained = self.subtract(found, window, start, energy);
             self.n_unexplained = 0;
         } else if self.n_unexplained > GIVE_UP_AFTER {
-            (*lag, self.n_confirmed) = (None, 0);
+            *lag = None;
+            self.n_confirmed = 0;
         }
         if lag.is_some() {
             self.turn_down_the_leak(energy, explained, out);

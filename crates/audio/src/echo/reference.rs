@@ -159,9 +159,11 @@ impl Reference {
 
     /// Copies the samples from turn time `at` on into `out`, in [-1, 1]; samples outside the ring are silence.
     pub(super) fn read(&self, at: i64, out: &mut [f32]) {
-        let (first, end) = ((self.end as i64 - RING as i64).max(0), self.end as i64);
+        let first = (self.end as i64 - RING as i64).max(0);
+        let end = self.end as i64;
         let n = out.len() as i64;
-        let (from, until) = ((first - at).clamp(0, n) as usize, (end - at).clamp(0, n) as usize);
+        let from = (first - at).clamp(0, n) as usize;
+        let until = (end - at).clamp(0, n) as usize;
         out[..from].fill(0.0);
         out[until.max(from)..].fill(0.0);
         let Some(mut left) = out.get_mut(from..until).filter(|left| !left.is_empty()) else { return };
@@ -172,7 +174,8 @@ impl Reference {
             for (sample, &pcm) in now.iter_mut().zip(here) {
                 *sample = f32::from(pcm) / 32_768.0;
             }
-            (left, here) = (later, &self.ring);
+            left = later;
+            here = &self.ring;
         }
     }
 
@@ -247,7 +250,8 @@ mod tests {
 
     #[test]
     fn what_a_silent_microphone_skips_is_there_when_it_hears_something_and_freed_when_it_is_out_of_reach() {
-        let (mut followed, mut skipped) = (Reference::new(0), Reference::new(0));
+        let mut followed = Reference::new(0);
+        let mut skipped = Reference::new(0);
         let pcm: Vec<i16> = (0..200_000).map(|i| (i % 20_011) as i16).collect();
         for (i, part) in pcm.chunks(4_801).enumerate() {
             followed.write(300 + (i * 4_801) as u64, part);
@@ -263,7 +267,8 @@ mod tests {
             reference.advance(150_000);
         }
         let first = 150_000 + AHEAD as i64 - RING as i64;
-        let (followed_now, now) = (at_hand(&followed, first, RING), at_hand(&skipped, first, RING));
+        let followed_now = at_hand(&followed, first, RING);
+        let now = at_hand(&skipped, first, RING);
         assert_eq!(followed_now, now);
         assert!((now[0] - i32::from(pcm[first as usize - 300])).abs() < 700, "{}", now[0]);
         assert_eq!(followed.n_pending, skipped.n_pending);

@@ -217,7 +217,8 @@ fn energies(coarse: &[f32], squares: &mut Vec<f32>, out: &mut Vec<f32>) {
     squares.extend(coarse.iter().map(|x| x * x));
     out.resize(N_LAGS, 0.0);
     let mut sums: [f32; N_RUNS] = std::array::from_fn(|run| squares[run * RUN..][..N_MIC].iter().sum());
-    let (coming, going) = (&squares[N_MIC..N_REF], &squares[..N_LAGS]);
+    let coming = &squares[N_MIC..N_REF];
+    let going = &squares[..N_LAGS];
     for i in 0..RUN {
         for (run, sum) in sums.iter_mut().enumerate() {
             let at = run * RUN + i;

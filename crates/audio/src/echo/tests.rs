@@ -10,10 +10,13 @@ fn speechlike(seed: u32, n: usize) -> Vec<i16> {
         state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
         (state >> 8) as f32 / (1u32 << 23) as f32 - 1.0
     };
-    let (mut out, mut past) = (Vec::with_capacity(n), [0.0f32; 2]);
+    let mut out = Vec::with_capacity(n);
+    let mut past = [0.0f32; 2];
     while out.len() < n {
-        let (length, level) = (2_900.0 + 1_900.0 * random(), 1_200.0 + 1_000.0 * random());
-        let (angle, voiced) = (0.2 + 0.15 * random(), random() > -0.5);
+        let length = 2_900.0 + 1_900.0 * random();
+        let level = 1_200.0 + 1_000.0 * random();
+        let angle = 0.2 + 0.15 * random();
+        let voiced = random() > -0.5;
         for i in 0..length as usize {
             let envelope = (std::f32::consts::PI * i as f32 / length).sin();
             let drive = if voiced { level * envelope * random() } else { 0.0 };
@@ -39,7 +42,8 @@ fn microphone(reply: &[i16], delay: usize, user_at: usize, user: &[i16]) -> Vec<
 }
 
 fn residual_of(guard: &mut EchoGuard, mic: &[i16]) -> (Vec<i16>, Vec<EchoVerdict>) {
-    let (mut out, mut verdicts) = (vec![0; mic.len()], Vec::new());
+    let mut out = vec![0; mic.len()];
+    let mut verdicts = Vec::new();
     for (window, left) in mic.as_chunks::<WINDOW>().0.iter().zip(out.as_chunks_mut::<WINDOW>().0) {
         verdicts.push(guard.residual(window, left));
     }
@@ -75,7 +79,8 @@ fn the_reply_is_gone_from_the_first_loud_window_at_any_delay() {
 
 #[test]
 fn the_user_is_left_in_while_the_reply_sounds() {
-    let (reply, user) = (speechlike(2, 64_000), speechlike(3, 24_000));
+    let reply = speechlike(2, 64_000);
+    let user = speechlike(3, 24_000);
     let at = 24_000;
     let mic = microphone(&reply, 3_000, at, &user);
     let mut guard = EchoGuard::new();
@@ -94,7 +99,8 @@ fn the_user_is_left_in_while_the_reply_sounds() {
 
 #[test]
 fn a_user_without_echo_is_not_touched_by_a_reply() {
-    let (reply, user) = (speechlike(4, 64_000), speechlike(5, 56_000));
+    let reply = speechlike(4, 64_000);
+    let user = speechlike(5, 56_000);
     let mut guard = EchoGuard::new();
     guard.played(Samples::ZERO, &reply);
     let (left, _) = residual_of(&mut guard, &user);
@@ -106,14 +112,16 @@ fn a_user_without_echo_is_not_touched_by_a_reply() {
 fn an_echo_that_begins_after_minutes_without_one_is_gone_from_its_first_loud_window() {
     let mut guard = EchoGuard::new();
     for round in 0..12u64 {
-        let (reply, user) = (speechlike(2 * round as u32 + 20, 64_000), speechlike(2 * round as u32 + 21, 64_000));
+        let reply = speechlike(2 * round as u32 + 20, 64_000);
+        let user = speechlike(2 * round as u32 + 21, 64_000);
         guard.played(guard.position(), &reply);
         residual_of(&mut guard, &user);
     }
     assert!(guard.n_vain >= VAIN && guard.lag.is_none(), "{} searches were vain", guard.n_vain);
     // The headphones are unplugged.
     guard.skip(Samples(32_000 + 16 * 5_000));
-    let (reply, delay) = (speechlike(60, 48_000), 1_600);
+    let reply = speechlike(60, 48_000);
+    let delay = 1_600;
     let mic = microphone(&reply, delay, 0, &[]);
     guard.played(guard.position(), &reply);
     let (left, verdicts) = residual_of(&mut guard, &mic);
@@ -223,7 +231,8 @@ fn windows_of_other_lengths_pass_through() {
 
 #[test]
 fn a_microphone_that_hears_no_reply_is_searched_less_until_it_hears_one() {
-    let (reply, mut user) = (speechlike(12, 384_000), speechlike(13, 384_000));
+    let reply = speechlike(12, 384_000);
+    let mut user = speechlike(13, 384_000);
     // A voice resembles another one now and then: 64 ms of the reply, each time at another lag, then a pause.
     for (n, at) in (20_000..380_000).step_by(8_000).enumerate() {
         let from = at - 1_000 - 317 * n;

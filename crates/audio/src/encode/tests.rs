@@ -15,7 +15,8 @@ fn tone(n: usize) -> Vec<i16> {
 }
 
 fn encode(format: FileFormat, blocks: &[&[i16]]) -> Vec<u8> {
-    let (mut encoder, mut out) = (Encoder::new(format).unwrap(), Vec::new());
+    let mut encoder = Encoder::new(format).unwrap();
+    let mut out = Vec::new();
     for block in blocks {
         encoder.push(block, &mut out).unwrap();
     }
@@ -36,11 +37,15 @@ fn read(format: FileFormat, file: Vec<u8>) -> Vec<i16> {
 
 /// The energy at 440 Hz relative to the total energy; 1.0 is a pure tone.
 fn purity(pcm: &[i16]) -> f64 {
-    let (mut sin, mut cos, mut energy) = (0.0, 0.0, 0.0);
+    let mut sin = 0.0;
+    let mut cos = 0.0;
+    let mut energy = 0.0;
     for (i, &sample) in pcm.iter().enumerate() {
         let (s, c) = (TAU * 440.0 * i as f64 / 24_000.0).sin_cos();
         let sample = f64::from(sample);
-        (sin, cos, energy) = (sin + s * sample, cos + c * sample, energy + sample * sample);
+        sin += s * sample;
+        cos += c * sample;
+        energy += sample * sample;
     }
     2.0 * (sin * sin + cos * cos) / (pcm.len() as f64 * energy)
 }
@@ -74,7 +79,8 @@ fn every_format_is_read_back_with_its_length_and_sound() {
 fn bytes_leave_while_the_voice_still_speaks() {
     let pcm = tone(24_000);
     for format in FileFormat::ALL {
-        let (mut encoder, mut out) = (Encoder::new(format).unwrap(), Vec::new());
+        let mut encoder = Encoder::new(format).unwrap();
+        let mut out = Vec::new();
         encoder.push(&pcm[..7_200], &mut out).unwrap();
         let early = out.len();
         encoder.push(&pcm[7_200..], &mut out).unwrap();
@@ -114,7 +120,8 @@ proptest! {
         let mut rest = &pcm[..];
         let blocks: Vec<&[i16]> = cuts.iter().map(|&n| { let (block, tail) = rest.split_at(n); rest = tail; block }).collect();
         for format in FileFormat::ALL {
-            let (mut one, mut many) = (encode(format, &[&pcm]), encode(format, &blocks));
+            let mut one = encode(format, &[&pcm]);
+            let mut many = encode(format, &blocks);
             if format == FileFormat::Opus {
                 // The stream's serial number differs, and the page checksums cover it.
                 one = read(format, one).iter().flat_map(|sample| sample.to_le_bytes()).collect();

@@ -206,7 +206,8 @@ pub(super) async fn run_worker(args: WorkerArgs) -> Result<(), CliError> {
         reporter: Reporter::default(),
     };
     let mut terminated = signal(SignalKind::terminate()).map_err(|error| CliError::failed(&error))?;
-    let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
+    let tasks = TaskTracker::new();
+    let stop = CancellationToken::new();
     let config = args.cluster.config(&args.name);
     let mut serving = std::pin::pin!(serve(&config, stages, options, &tasks, stop.clone()));
     tokio::select! {

@@ -94,7 +94,8 @@ const MAX_TURNS: usize = 10_000;
 
 /// Serves on a free port; prints its address first.
 pub(super) async fn run_hub(args: HubArgs) -> Result<(), CliError> {
-    let (mut config, with_stdin) = (args.config()?, args.with_stdin);
+    let mut config = args.config()?;
+    let with_stdin = args.with_stdin;
     config.server.max_sessions = MAX_SESSIONS;
     server::raise_descriptor_limit();
     config.server.drain_seconds = args.shared.drain_s;
@@ -108,8 +109,10 @@ pub(super) async fn run_hub(args: HubArgs) -> Result<(), CliError> {
         config.speech.jobs_dir.clear();
     }
     let listener = listen().await?;
-    let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
-    let (mut cluster, mut manager) = (None, None);
+    let tasks = TaskTracker::new();
+    let stop = CancellationToken::new();
+    let mut cluster = None;
+    let mut manager = None;
     let engines = match args.engines {
         EnginesName::Fake => fakes(),
         EnginesName::Simulated => {
@@ -196,7 +199,8 @@ pub(super) async fn run_mock(args: MockArgs) -> Result<(), CliError> {
         first_sound: ms(args.ttfb_ms),
         sound: ms(args.sound_ms),
     };
-    let (listener, stop) = (listen().await?, CancellationToken::new());
+    let listener = listen().await?;
+    let stop = CancellationToken::new();
     serve(&listener.local_addr(), args.with_stdin, stop.clone(), mock::serve(listener, latencies, stop)).await
 }
 

@@ -146,7 +146,8 @@ fn tell(simulated: &Simulated, args: &SimulateArgs) -> Result<(), CliError> {
             print::line(&format!("seed {}:", world.seed))?;
             world.log.iter().try_for_each(|line| print::line(line))?;
         }
-        let (seconds, speed) = (took.as_secs_f64(), simulated.seeds_an_hour());
+        let seconds = took.as_secs_f64();
+        let speed = simulated.seeds_an_hour();
         print::line(&format!(
             "{n_done} worlds in {seconds:.1} s ({speed:.0} an hour), {n_compared} of them twice; {} broke an invariant",
             worlds.len()

@@ -116,7 +116,9 @@ pub(super) async fn tts(args: TtsArgs) -> Result<(), CliError> {
     let server = args.common.server();
     if let Some(Server { url, model, key_env }) = server {
         let tts = &mut config.tts;
-        (tts.engine, tts.base_url, tts.api_key_env) = ("openai".into(), url, key_env);
+        tts.engine = "openai".into();
+        tts.base_url = url;
+        tts.api_key_env = key_env;
         tts.voice = args.voice.clone().unwrap_or_else(|| "alloy".into());
         tts.model = model.unwrap_or_else(|| tts.model.clone());
     }
@@ -134,7 +136,9 @@ pub(super) async fn stt(args: SttArgs) -> Result<(), CliError> {
     let mut config: Config = args.common.settings.load()?;
     if let Some(Server { url, model, key_env }) = args.common.server() {
         let stt = &mut config.stt;
-        (stt.engine, stt.base_url, stt.api_key_env) = ("openai".into(), url, key_env);
+        stt.engine = "openai".into();
+        stt.base_url = url;
+        stt.api_key_env = key_env;
         stt.model = model.unwrap_or_else(|| stt.model.clone());
     }
     let clips = match args.clips.clone() {
@@ -160,7 +164,9 @@ pub(super) async fn llm(args: LlmArgs) -> Result<(), CliError> {
     let mut config = args.common.settings.load()?;
     if let Some(Server { url, model, key_env }) = args.common.server() {
         let llm = &mut config.llm;
-        (llm.engine, llm.base_url, llm.api_key_env) = ("openai".into(), url, key_env);
+        llm.engine = "openai".into();
+        llm.base_url = url;
+        llm.api_key_env = key_env;
         llm.model = model.unwrap_or_else(|| llm.model.clone());
     }
     let instructions = config.llm.system_prompt.clone();
@@ -177,7 +183,8 @@ struct Server {
 
 impl Common {
     fn server(&self) -> Option<Server> {
-        let (model, key_env) = (self.model.clone(), self.key_env.clone().unwrap_or_default());
+        let model = self.model.clone();
+        let key_env = self.key_env.clone().unwrap_or_default();
         self.url.clone().map(|url| Server { url, model, key_env })
     }
 

@@ -203,7 +203,8 @@ impl StressArgs {
             return blocking(move || Clips::read(&folder)).await?.map_err(failed);
         }
         if self.is_simulated() {
-            let (n, word) = (usize::from(self.most) * 3, Duration::from_millis(self.costs.word_ms.into()));
+            let n = usize::from(self.most) * 3;
+            let word = Duration::from_millis(self.costs.word_ms.into());
             let clips = cluster::clips(n, word).map_err(failed)?;
             // Replies have other words than the ones that can be counted.
             return Ok(clips.uncounted());
@@ -303,7 +304,8 @@ impl StressArgs {
         let hub = self.start(&calm()).await?;
         let plan = self.plan(hub.as_ref(), clips)?;
         let (n_turns, length) = if self.quick { (2, Duration::from_secs(3)) } else { (15, self.hold()) };
-        let (loads, known) = ((self.fit.as_slice(), self.check.as_slice()), self.known(0.0));
+        let loads = (self.fit.as_slice(), self.check.as_slice());
+        let known = self.known(0.0);
         let calibrated =
             stress::calibrate(&plan, &known, self.instances.into(), loads, (n_turns, length), &progress).await;
         if let Some(hub) = hub {

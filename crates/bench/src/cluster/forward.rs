@@ -52,7 +52,9 @@ impl Balancer {
         let targets = (0..n_hubs).map(|_| Target { address: None, cut: stop.child_token() });
         let all = Mutex::new(targets.collect());
         let hubs = Arc::new(Hubs { stop: stop.clone(), all, next: AtomicUsize::new(0) });
-        let (serving, stopped, tasks) = (hubs.clone(), stop.clone(), TaskTracker::new());
+        let serving = hubs.clone();
+        let stopped = stop.clone();
+        let tasks = TaskTracker::new();
         tasks.clone().spawn(async move {
             while let Some(Ok((client, _))) = stopped.run_until_cancelled(listener.accept()).await {
                 let hubs = serving.clone();
@@ -107,11 +109,15 @@ pub(super) struct Line {
 impl Line {
     pub(super) async fn start(to: SocketAddr) -> Result<Self, BenchError> {
         let (listener, address) = listen().await?;
-        let (stop, is_open) = (CancellationToken::new(), watch::Sender::new(true));
-        let (stopped, open, tasks) = (stop.clone(), is_open.subscribe(), TaskTracker::new());
+        let stop = CancellationToken::new();
+        let is_open = watch::Sender::new(true);
+        let stopped = stop.clone();
+        let open = is_open.subscribe();
+        let tasks = TaskTracker::new();
         tasks.clone().spawn(async move {
             while let Some(Ok((near, _))) = stopped.run_until_cancelled(listener.accept()).await {
-                let (open, stopped) = (open.clone(), stopped.clone());
+                let open = open.clone();
+                let stopped = stopped.clone();
                 tasks.spawn(async move { stopped.run_until_cancelled(join(near, to, open)).await });
             }
         });
@@ -196,7 +202,8 @@ mod tests {
     async fn hubs_are_taken_in_turn_and_those_that_refuse_are_passed_over() {
         let balancer = Balancer::start(3).await.expect("started");
         assert_eq!(greeted(balancer.address).await.1, 0, "there is no hub yet");
-        let (one, two) = (server("1").await, server("2").await);
+        let one = server("1").await;
+        let two = server("2").await;
         let (gone, closed) = listen().await.expect("bound");
         drop(gone);
         for (at, address) in [one, closed, two].into_iter().enumerate() {

@@ -86,7 +86,9 @@ impl Both {
     async fn start(server: &NatsServer) -> Result<Self, BenchError> {
         let config =
             |name: &str| ClusterConfig { servers: vec![server.url()], name: name.into(), ..ClusterConfig::default() };
-        let (tasks, stop, arrived) = (TaskTracker::new(), CancellationToken::new(), Arc::default());
+        let tasks = TaskTracker::new();
+        let stop = CancellationToken::new();
+        let arrived = Arc::default();
         let both = Self {
             cluster: join(&config("hub"), &tasks, stop.clone()).await?,
             arrived: Arc::clone(&arrived),

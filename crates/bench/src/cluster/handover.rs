@@ -49,12 +49,14 @@ impl Way {
 }
 
 pub(super) async fn measure(plan: &ClusterPlan, progress: Progress<'_>) -> Result<Taken, BenchError> {
-    let (n, n_moves) = (plan.sessions(N_SESSIONS, 6), plan.sessions(N_HANDOVERS, 6));
+    let n = plan.sessions(N_SESSIONS, 6);
+    let n_moves = plan.sessions(N_HANDOVERS, 6);
     let how = format!("{n} sessions on {} hubs, until {n_moves} have moved", plan.n_hubs);
     let mut section = Section::new(Part::Handover.section(), how);
     let server = NatsServer::start().await?;
     let mut site = Site::start(plan, vec![server.url()], 1, vec![None; plan.n_hubs]).await?;
-    let (stop, n_returns) = (CancellationToken::new(), Arc::<AtomicUsize>::default());
+    let stop = CancellationToken::new();
+    let n_returns = Arc::<AtomicUsize>::default();
     let talk = Site::talk(plan, site.balancer.url(), n, NO_LONGER, stop.clone(), n_returns.clone(), progress);
     let mut rounds: Vec<(Way, Instant)> = Vec::new();
     let (outcome, moved) = tokio::join!(talk, async {

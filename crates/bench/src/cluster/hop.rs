@@ -26,13 +26,15 @@ pub(super) async fn measure(plan: &ClusterPlan, progress: Progress<'_>) -> Resul
     let server = NatsServer::start().await?;
     let launcher = Launcher { plan, servers: vec![server.url()], costs: COSTS };
     let workers = launcher.workers(1).await?;
-    let (local, cluster) = (launcher.hub(Engines::Simulated).await?, launcher.hub(Engines::Cluster).await?);
+    let local = launcher.hub(Engines::Simulated).await?;
+    let cluster = launcher.hub(Engines::Cluster).await?;
     let length = Length::Turns(turns);
     let (own, remote) = tokio::join!(
         talk(plan, &local, n, length, COSTS.word, CancellationToken::new(), &|_| ()),
         talk(plan, &cluster, n, length, COSTS.word, CancellationToken::new(), progress),
     );
-    let (own, remote) = (own?, remote?);
+    let own = own?;
+    let remote = remote?;
     for (name, outcome) in [("local", &own), ("on a worker", &remote)] {
         section.percentile(name, &outcome.waits(), 50.0, None);
         section.percentile(name, &outcome.waits(), 95.0, None);

@@ -22,17 +22,22 @@ const COSTS: Costs = Costs { batch: 16, ..super::site::COSTS };
 const SESSIONS_TIMES: f64 = 0.9;
 
 pub(super) async fn measure(plan: &ClusterPlan, progress: Progress<'_>) -> Result<Taken, BenchError> {
-    let (n, length) = (plan.sessions(N_SESSIONS, 6), plan.takes(25, 3));
+    let n = plan.sessions(N_SESSIONS, 6);
+    let length = plan.takes(25, 3);
     let n_hubs = plan.n_hubs;
     let how =
         format!("{n} sessions with one hub, then with {n_hubs}, and both again the other way round, {length:?} each");
     let mut section = Section::new(Part::Hubs.section(), how);
-    let (mut cores, mut idle, mut cpu_s, mut counts) = ([Vec::new(), Vec::new()], Vec::new(), 0.0, Section::default());
+    let mut cores = [Vec::new(), Vec::new()];
+    let mut idle = Vec::new();
+    let mut cpu_s = 0.0;
+    let mut counts = Section::default();
     for which in [0, 1, 1, 0] {
         let n_here = [1, n_hubs][which];
         let server = NatsServer::start().await?;
         let site = Site::start_with(plan, COSTS, vec![server.url()], 1, vec![None; n_here]).await?;
-        let (began, before) = (Instant::now(), site.hubs_cpu_s()?);
+        let began = Instant::now();
+        let before = site.hubs_cpu_s()?;
         sleep(plan.takes(5, 1)).await;
         idle.push((site.hubs_cpu_s()? - before) / began.elapsed().as_secs_f64() / n_here as f64);
         let stop = CancellationToken::new();
@@ -49,7 +54,8 @@ pub(super) async fn measure(plan: &ClusterPlan, progress: Progress<'_>) -> Resul
             let _stop = stop.clone().drop_guard();
             // All talk, and the first turns are over.
             sleep(plan.begins() * 2).await;
-            let (began, before) = (Instant::now(), site.hubs_cpu_s()?);
+            let began = Instant::now();
+            let before = site.hubs_cpu_s()?;
             sleep(length).await;
             Ok::<_, BenchError>((site.hubs_cpu_s()? - before) / began.elapsed().as_secs_f64())
         });

@@ -29,7 +29,8 @@ const AGAIN: Duration = Duration::from_millis(200);
 const REQUEST_DEADLINE: Duration = Duration::from_secs(30);
 
 pub(super) async fn measure(plan: &ClusterPlan, progress: Progress<'_>) -> Result<Taken, BenchError> {
-    let (n, n_texts) = (plan.sessions(N_JOBS, 6), plan.sessions(N_TEXTS, 2));
+    let n = plan.sessions(N_JOBS, 6);
+    let n_texts = plan.sessions(N_TEXTS, 2);
     let every = plan.takes(5, 2);
     let how = format!("{n} jobs on {} hubs; a hub or a worker is killed each {every:?}", plan.n_hubs);
     let mut section = Section::new(Part::Jobs.section(), how);
@@ -51,7 +52,8 @@ pub(super) async fn measure(plan: &ClusterPlan, progress: Progress<'_>) -> Resul
     for at in 0..n {
         texts.insert(jobs.submit(at % n_texts, &format!("job-{at}")).await?, at % n_texts);
     }
-    let (began, mut kills) = (Instant::now(), 0);
+    let began = Instant::now();
+    let mut kills = 0;
     let finished = jobs.done(n + n_texts);
     tokio::pin!(finished);
     loop {
@@ -75,7 +77,9 @@ pub(super) async fn measure(plan: &ClusterPlan, progress: Progress<'_>) -> Resul
     let took = began.elapsed();
     let all = jobs.list().await?;
     let of = |id: &str| all.iter().filter(|job| job["id"] == id).collect::<Vec<_>>();
-    let (mut not_once, mut failed, mut other_length) = (0, 0, 0);
+    let mut not_once = 0;
+    let mut failed = 0;
+    let mut other_length = 0;
     for (id, text) in &texts {
         let listed = of(id);
         not_once += usize::from(listed.len() != 1);
@@ -113,7 +117,8 @@ impl Jobs {
     async fn submit(&self, at: usize, key: &str) -> Result<String, BenchError> {
         let body = json!({"model": "tts-1", "voice": "tone", "input": text(at), "response_format": "pcm"});
         let response = self.ask(Method::POST, "", Some((&body, key))).await?;
-        let (status, job) = (response.status(), response.json::<Value>().await.map_err(failed)?);
+        let status = response.status();
+        let job = response.json::<Value>().await.map_err(failed)?;
         match job["id"].as_str() {
             Some(id) if status == StatusCode::ACCEPTED => Ok(id.to_owned()),
             _ => Err(BenchError::Engine(format!("a job was refused with {status}: {job}"))),

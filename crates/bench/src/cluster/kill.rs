@@ -44,7 +44,8 @@ pub(super) async fn measure(plan: &ClusterPlan, progress: Progress<'_>) -> Resul
     let kill_for = plan.kill_for.unwrap_or(plan.takes(120, 4));
     let kill_every = if plan.quick { Duration::from_millis(1_200) } else { Duration::from_secs(5) };
     let n = plan.sessions(N_SESSIONS, 8);
-    let (every_s, for_s) = (kill_every.as_secs_f64(), kill_for.as_secs());
+    let every_s = kill_every.as_secs_f64();
+    let for_s = kill_for.as_secs();
     let how = format!("{n} sessions, {N_WORKERS} workers, one killed each {every_s:.1} s for {for_s} s; one frozen");
     let mut section = Section::new(Part::Kill.section(), how);
     let server = NatsServer::start().await?;
@@ -110,7 +111,8 @@ impl Killing {
     ) -> Result<(), BenchError> {
         let mut samples = interval(SAMPLE_EVERY);
         samples.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let (until, mut next) = (Instant::now() + length, Instant::now() + every);
+        let until = Instant::now() + length;
+        let mut next = Instant::now() + every;
         while Instant::now() < until {
             samples.tick().await;
             self.memory.push(workers[0].process().anonymous()? as f64);

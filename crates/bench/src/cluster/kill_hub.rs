@@ -26,12 +26,14 @@ const GAP_MS: f64 = 2_000.0;
 const BACK_WITHIN: Duration = Duration::from_secs(10);
 
 pub(super) async fn measure(plan: &ClusterPlan, progress: Progress<'_>) -> Result<Taken, BenchError> {
-    let (n, n_kills) = (plan.sessions(N_SESSIONS, 6), plan.sessions(N_KILLS, 2));
+    let n = plan.sessions(N_SESSIONS, 6);
+    let n_kills = plan.sessions(N_KILLS, 2);
     let how = format!("{n} sessions on {} hubs, one of which is killed, {n_kills} times", plan.n_hubs);
     let mut section = Section::new(Part::KillHub.section(), how);
     let server = NatsServer::start().await?;
     let mut site = Site::start(plan, vec![server.url()], 1, vec![None; plan.n_hubs]).await?;
-    let (stop, n_returns) = (CancellationToken::new(), Arc::<AtomicUsize>::default());
+    let stop = CancellationToken::new();
+    let n_returns = Arc::<AtomicUsize>::default();
     let talk = Site::talk(plan, site.balancer.url(), n, NO_LONGER, stop.clone(), n_returns.clone(), progress);
     let (outcome, killed) = tokio::join!(talk, async {
         let _stop = stop.clone().drop_guard();

@@ -240,11 +240,13 @@ fn add_counts(section: &mut Section, name: &str, outcome: &Outcome) {
     count("not recognized as its own", not_own, n);
     count("mixed up", outcome.mix_ups().len(), n);
     let told = failed.into_iter().take(MOST_TOLD).map(|turn| {
-        let (at, why) = (turn.at.as_secs_f64(), turn.trouble.as_deref().unwrap_or("there was no answer"));
+        let at = turn.at.as_secs_f64();
+        let why = turn.trouble.as_deref().unwrap_or("there was no answer");
         format!("failed: session {}, turn {}, {at:.1} s: {why}", turn.session, turn.turn)
     });
     let wrong = wrong.take(MOST_TOLD).map(|turn| {
-        let (at, words) = (turn.at.as_secs_f64(), turn.words.unwrap_or_default());
+        let at = turn.at.as_secs_f64();
+        let words = turn.words.unwrap_or_default();
         format!(
             "words: session {}, turn {}, {at:.1} s: {} lost, {} doubled",
             turn.session, turn.turn, words.lost, words.doubled

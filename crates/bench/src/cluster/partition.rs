@@ -28,7 +28,8 @@ const N_CUTS: usize = 3;
 const BACK_WITHIN: Duration = Duration::from_secs(15);
 
 pub(super) async fn measure(plan: &ClusterPlan, progress: Progress<'_>) -> Result<Taken, BenchError> {
-    let (n, n_cuts) = (plan.sessions(N_SESSIONS, 6), plan.sessions(N_CUTS, 1));
+    let n = plan.sessions(N_SESSIONS, 6);
+    let n_cuts = plan.sessions(N_CUTS, 1);
     let length = plan.takes(10, 7);
     let how =
         format!("{n} sessions on {} hubs, one of which is cut from NATS for {length:?}, {n_cuts} times", plan.n_hubs);
@@ -48,7 +49,8 @@ pub(super) async fn measure(plan: &ClusterPlan, progress: Progress<'_>) -> Resul
     let mut ways = vec![None; plan.n_hubs];
     ways[0] = Some(format!("nats://{}", line.address()));
     let site = Site::start(plan, vec![server.url()], 1, ways).await?;
-    let (stop, n_returns) = (CancellationToken::new(), Arc::<AtomicUsize>::default());
+    let stop = CancellationToken::new();
+    let n_returns = Arc::<AtomicUsize>::default();
     let talk = Site::talk(plan, site.balancer.url(), n, NO_LONGER, stop.clone(), n_returns.clone(), progress);
     let (outcome, done) = tokio::join!(talk, async {
         let _stop = stop.clone().drop_guard();
@@ -75,7 +77,8 @@ pub(super) async fn measure(plan: &ClusterPlan, progress: Progress<'_>) -> Resul
     for at in 0..plan.n_hubs {
         writes.read(&folder.path().join(format!("hub-{at}.log")), at)?;
     }
-    let (n_written, n_taken) = (writes.n(), writes.n_taken);
+    let n_written = writes.n();
+    let n_taken = writes.n_taken;
     let count = |name: &str, value: usize, of: usize| Figure::new(name, Unit::Count, value as f64, of);
     section.figures.push(count("writes after one of a later owner", writes.violations().len(), n_written).at_most(0.0));
     section.figures.push(count("sessions taken", n_taken, n_written));
@@ -138,7 +141,8 @@ impl Writes {
     fn violations(&self) -> Vec<String> {
         let mut found = Vec::new();
         for (session, writes) in &self.sessions {
-            let (mut latest, mut owners) = (0, HashMap::new());
+            let mut latest = 0;
+            let mut owners = HashMap::new();
             for (revision, Write { hub, epoch }) in writes {
                 let owner = *owners.entry(epoch).or_insert(hub);
                 if *epoch < latest || owner != hub {
@@ -168,7 +172,8 @@ mod tests {
 
     #[test]
     fn a_write_behind_that_of_a_later_owner_is_found() {
-        let (owns, stored) = ("this hub owns the session now", "the session was stored");
+        let owns = "this hub owns the session now";
+        let stored = "the session was stored";
         let mut writes = Writes::default();
         for (hub, what, epoch, revision) in [
             (0, stored, 0, 3),

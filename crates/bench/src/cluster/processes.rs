@@ -79,7 +79,8 @@ impl Launcher<'_> {
     pub(super) async fn shared_hub(&self, name: &str, shared: &Shared) -> Result<HubProcess, BenchError> {
         let mut args = vec![Engines::Cluster.name().to_owned(), "--servers".into(), self.servers.join(",")];
         let key = shared.sealing_key.to_string_lossy().into_owned();
-        let (replicas, drain_s) = (shared.n_replicas.to_string(), shared.drain_s.to_string());
+        let replicas = shared.n_replicas.to_string();
+        let drain_s = shared.drain_s.to_string();
         let named = [("--name", name.into()), ("--sealing-key", key), ("--replicas", replicas), ("--drain-s", drain_s)];
         args.extend(named.into_iter().flat_map(|(option, value)| [option.to_owned(), value]));
         args.extend(self.costs.args());
@@ -188,7 +189,8 @@ impl Started {
 impl Costs {
     /// As arguments of the hidden commands.
     fn args(&self) -> Vec<String> {
-        let (run, batch) = (self.run.as_millis().to_string(), self.batch.to_string());
+        let run = self.run.as_millis().to_string();
+        let batch = self.batch.to_string();
         let word = self.word.as_millis().to_string();
         let args = [("--run-ms", run), ("--batch", batch), ("--word-ms", word)];
         args.into_iter().flat_map(|(name, value)| [name.to_owned(), value]).collect()

@@ -22,7 +22,8 @@ const NO_LONGER: Length = Length::For(Duration::from_secs(3_600));
 const LAME: Duration = Duration::from_secs(2);
 
 pub(super) async fn measure(plan: &ClusterPlan, progress: Progress<'_>) -> Result<Taken, BenchError> {
-    let (n, n_workers) = (plan.sessions(N_SESSIONS, 8), plan.sessions(N_WORKERS, 2));
+    let n = plan.sessions(N_SESSIONS, 8);
+    let n_workers = plan.sessions(N_WORKERS, 2);
     let how =
         format!("{n} sessions; {n_workers} workers and {N_SERVERS} NATS servers are restarted one after the other");
     let mut section = Section::new(Part::Rolling.section(), how);
@@ -81,7 +82,8 @@ impl Restarts {
     ) -> Result<(), BenchError> {
         let begun = Instant::now();
         for _ in 0..workers.len() {
-            let (worker, told_at) = (workers.remove(0), Instant::now());
+            let worker = workers.remove(0);
+            let told_at = Instant::now();
             let name = worker.name().to_owned();
             let (cpu_s, is_clean) = worker.drain().await?;
             self.ends.push(told_at.elapsed());

@@ -42,7 +42,8 @@ pub(super) async fn measure(plan: &ClusterPlan, progress: Progress<'_>) -> Resul
     section.percentile("voice-to-voice", &outcome.waits(), 100.0, None);
     add_gaps(&mut section, "gap", &gaps(&outcome.returns), None);
     add_all(&mut section, &outcome);
-    let (n_hubs, n_workers) = (site.hubs.len(), site.workers.len());
+    let n_hubs = site.hubs.len();
+    let n_workers = site.workers.len();
     let unclean = |what: &str, n: usize, of: usize| Figure::new(what, Unit::Count, n as f64, of).at_most(0.0);
     section.figures.push(unclean("hubs that did not end with 0", site.n_unclean, n_hubs));
     section.figures.push(unclean("workers that did not end with 0", restarts.n_unclean, n_workers));

@@ -40,12 +40,14 @@ const WARM_UP: Duration = Duration::from_millis(500);
 
 pub(super) async fn measure(plan: &ClusterPlan, progress: Progress<'_>) -> Result<Taken, BenchError> {
     let length = plan.takes(15, 1);
-    let (run_ms, batch) = (COSTS.run.as_millis(), COSTS.batch);
+    let run_ms = COSTS.run.as_millis();
+    let batch = COSTS.batch;
     let how = format!("speech of one word, runs of {run_ms} ms, {batch} in a batch, {IN_FLIGHT} requests a worker");
     let mut section = Section::new(Part::Scale.section(), how);
     let server = NatsServer::start().await?;
     let launcher = Launcher { plan, servers: vec![server.url()], costs: COSTS };
-    let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
+    let tasks = TaskTracker::new();
+    let stop = CancellationToken::new();
     let _stop = stop.clone().drop_guard();
     let config = ClusterConfig { servers: vec![server.url()], name: "hub".into(), ..ClusterConfig::default() };
     let cluster = join(&config, &tasks, stop).await?;
@@ -118,7 +120,8 @@ impl Requests {
 
 /// So many requests are under way all the time.
 async fn saturate(cluster: &Cluster, n: usize, length: Duration) -> Result<Requests, BenchError> {
-    let (tts, from) = (cluster.tts(), Instant::now() + WARM_UP);
+    let tts = cluster.tts();
+    let from = Instant::now() + WARM_UP;
     let until = from + length;
     let mut callers = JoinSet::new();
     for _ in 0..n {
@@ -145,7 +148,8 @@ async fn saturate(cluster: &Cluster, n: usize, length: Duration) -> Result<Reque
 /// Requests come at random times, so many a second.
 async fn at_random(cluster: &Cluster, rate_hz: f64, length: Duration) -> Result<Requests, BenchError> {
     let tts = cluster.tts();
-    let (mut callers, mut next) = (JoinSet::new(), Instant::now());
+    let mut callers = JoinSet::new();
+    let mut next = Instant::now();
     let until = next + length;
     while next < until {
         next += Duration::from_secs_f64(-(1.0 - rand::random::<f64>()).ln() / rate_hz);

@@ -169,7 +169,8 @@ impl<'a> Site<'a> {
 
 /// Waits until so many more sessions have been resumed, `longest` at most.
 pub(super) async fn returned(n_returns: &AtomicUsize, longest: Duration) {
-    let (mut before, step) = (n_returns.load(Ordering::Relaxed), Duration::from_millis(250));
+    let mut before = n_returns.load(Ordering::Relaxed);
+    let step = Duration::from_millis(250);
     for _ in 0..longest.as_millis() / step.as_millis() {
         sleep(step).await;
         let now = n_returns.load(Ordering::Relaxed);

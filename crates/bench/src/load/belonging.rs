@@ -89,13 +89,15 @@ fn words(text: &str) -> Vec<String> {
 
 /// Whether the words of `piece` occur consecutively in `text`.
 fn holds(text: &str, piece: &str) -> bool {
-    let (text, piece) = (words(text), words(piece));
+    let text = words(text);
+    let piece = words(piece);
     !piece.is_empty() && text.windows(piece.len()).any(|window| window == piece)
 }
 
 /// Similarity of two sentences, 0 to 1: Dice's coefficient of their word multisets.
 fn likeness(a: &str, b: &str) -> f64 {
-    let (a, mut b) = (words(a), words(b));
+    let a = words(a);
+    let mut b = words(b);
     let n = a.len() + b.len();
     let common =
         a.iter().filter(|word| b.iter().position(|other| other == *word).map(|at| b.swap_remove(at)).is_some());

@@ -102,7 +102,9 @@ pub async fn run(load: Load, progress: Progress<'_>) -> Result<Outcome, BenchErr
         first(&load).await?;
     }
     let before = load.process.map(|process| Sample::take(process, Duration::ZERO)).transpose()?;
-    let (machine, load, began) = (Machine::now(), Arc::new(load), Instant::now());
+    let machine = Machine::now();
+    let load = Arc::new(load);
+    let began = Instant::now();
     let mut sessions = JoinSet::new();
     for session in 0..load.n_sessions {
         let (load, at) = (load.clone(), began + load.stagger * session as u32);
@@ -122,7 +124,9 @@ pub async fn run(load: Load, progress: Progress<'_>) -> Result<Outcome, BenchErr
     let mut outcome = Outcome { n_sessions: load.n_sessions, stagger: load.stagger, before, ..Outcome::default() };
     let mut looks = interval(LOOK_EVERY);
     looks.set_missed_tick_behavior(MissedTickBehavior::Skip);
-    let (mut records, mut n_over, mut told) = (Vec::new(), 0, None);
+    let mut records = Vec::new();
+    let mut n_over = 0;
+    let mut told = None;
     while n_over < load.n_sessions {
         tokio::select! {
             Some(ended) = sessions.join_next() => {
@@ -134,7 +138,8 @@ pub async fn run(load: Load, progress: Progress<'_>) -> Result<Outcome, BenchErr
                 if let Some(process) = load.process {
                     outcome.samples.push(Sample::take(process, began.elapsed())?);
                 }
-                let (left, turns) = (load.n_sessions - n_over, load.n_turns.load(Relaxed));
+                let left = load.n_sessions - n_over;
+                let turns = load.n_turns.load(Relaxed);
                 if told.replace((left, turns)) != Some((left, turns)) {
                     let s = began.elapsed().as_secs();
                     progress(&format!("voice: {left} sessions talk, {turns} turns are over, {s} s"));

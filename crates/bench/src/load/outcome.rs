@@ -142,7 +142,8 @@ impl Outcome {
         let all_talk = self.stagger * self.n_sessions.saturating_sub(1) as u32;
         let until = self.first_end.unwrap_or(self.took);
         let mut during = self.samples.iter().filter(|sample| sample.at >= all_talk && sample.at <= until);
-        let (first, last) = (during.next()?, during.next_back()?);
+        let first = during.next()?;
+        let last = during.next_back()?;
         let took = (last.at - first.at).as_secs_f64();
         (took > 0.0).then(|| 100.0 * (last.cpu_s - first.cpu_s) / took / self.n_sessions as f64)
     }
@@ -179,7 +180,9 @@ impl Outcome {
     /// The figures; `how` describes the run in one line.
     pub fn section(&self, how: impl Into<String>, objective: Duration) -> Section {
         let mut section = Section::new("voice", how);
-        let (waits, silences, mix_ups) = (self.waits(), self.silences(), self.mix_ups());
+        let waits = self.waits();
+        let silences = self.silences();
+        let mix_ups = self.mix_ups();
         section.percentile("voice-to-voice", &waits, 50.0, None);
         section.percentile("voice-to-voice", &waits, 95.0, Some(objective.as_secs_f64() * 1e3));
         section.percentile("voice-to-voice", &waits, 99.0, None);

@@ -42,7 +42,9 @@ pub(crate) fn figures(html: &mut String, section: &Section) {
     html.push_str("<table><tr><th>figure<th>value<th>gate<th>n</tr>");
     for figure in &section.figures {
         let miss = if figure.passes() == Some(false) { " miss" } else { "" };
-        let (name, value, gate) = (escape(&figure.name), figure.shown(), figure.gate_shown());
+        let name = escape(&figure.name);
+        let value = figure.shown();
+        let gate = figure.gate_shown();
         let _ = write!(html, "<tr><td>{name}<td class=\"n{miss}\">{value}<td>{gate}<td class=\"n\">{}</tr>", figure.n);
     }
     html.push_str("</table><ul>");
@@ -89,7 +91,8 @@ fn silences(outcome: &Outcome) -> Plot<'static> {
 
 fn processor(samples: &[Sample]) -> Plot<'static> {
     let percent = |pair: &[Sample]| {
-        let (took, cpu_s) = ((pair[1].at - pair[0].at).as_secs_f64(), pair[1].cpu_s - pair[0].cpu_s);
+        let took = (pair[1].at - pair[0].at).as_secs_f64();
+        let cpu_s = pair[1].cpu_s - pair[0].cpu_s;
         (pair[1].at.as_secs_f64(), if took > 0.0 { 100.0 * cpu_s / took } else { 0.0 })
     };
     let points = samples.windows(2).map(percent).collect();

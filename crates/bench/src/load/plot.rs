@@ -51,7 +51,8 @@ impl Plot<'_> {
         self.axes(&mut svg, &x, &y);
         for rule in &self.rules {
             let (_, py) = at((0.0, rule.y));
-            let (left, right) = (MARGINS.0, WIDTH - MARGINS.2);
+            let left = MARGINS.0;
+            let right = WIDTH - MARGINS.2;
             let _ = write!(svg, r#"<path class="rule" d="M{left} {py:.1}H{right}"/>"#);
             let _ = write!(svg, r#"<text class="end" x="{right}" y="{:.1}">{}</text>"#, py - 4.0, rule.name);
         }
@@ -71,7 +72,10 @@ impl Plot<'_> {
     }
 
     fn axes(&self, svg: &mut String, x: &Axis, y: &Axis) {
-        let (left, top, right, bottom) = (MARGINS.0, MARGINS.1, WIDTH - MARGINS.2, HEIGHT - MARGINS.3);
+        let left = MARGINS.0;
+        let top = MARGINS.1;
+        let right = WIDTH - MARGINS.2;
+        let bottom = HEIGHT - MARGINS.3;
         for tick in y.ticks() {
             let py = bottom - y.place(tick);
             let _ = write!(svg, r#"<path class="grid" d="M{left} {py:.1}H{right}"/>"#);

@@ -173,7 +173,8 @@ impl<'a> Talk<'a> {
     async fn talk(&mut self, record: &mut SessionRecord) -> Result<(), ClientError> {
         loop {
             let now = Instant::now();
-            let (stalled, due) = (self.line.stalled(now).is_some(), self.line.next_due());
+            let stalled = self.line.stalled(now).is_some();
+            let due = self.line.next_due();
             tokio::select! {
                 biased;
                 received = self.receiver.next(), if !stalled => self.take(received?, record).await?,

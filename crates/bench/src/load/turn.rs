@@ -229,6 +229,9 @@ impl Turn {
                 self.first_words.get_or_insert(at);
                 self.shown.push_str(&delta);
             }
+            Event::TranscriptionDraft { transcript, .. } if self.items.is_empty() && !transcript.is_empty() => {
+                self.first_words.get_or_insert(at);
+            }
             Event::TranscriptionCompleted { item_id, transcript } => {
                 let of_turn = self.transcribed(&item_id) && !transcript.is_empty();
                 self.transcripts.extend(of_turn.then_some(transcript));
@@ -405,7 +408,8 @@ fn tone(samples: &[i16]) -> Option<f64> {
         .filter(|(_, pair)| pair[0] < 0 && pair[1] >= 0)
         .map(|(i, pair)| i as f64 + f64::from(pair[0]) / (f64::from(pair[0]) - f64::from(pair[1])))
         .collect();
-    let (first, last) = (crossings.first()?, crossings.last()?);
+    let first = crossings.first()?;
+    let last = crossings.last()?;
     (crossings.len() > 1).then(|| (crossings.len() - 1) as f64 * f64::from(RATE.hz()) / (last - first))
 }
 

@@ -93,13 +93,15 @@ pub(super) async fn measure(plan: &Plan, progress: Progress<'_>) -> Result<Taken
         let mut grid = Vec::new();
         for condition in conditions() {
             progress(&format!("noise: {name}, {}", condition.name()));
-            let (engine, speech) = (engine.clone(), speech.clone());
+            let engine = engine.clone();
+            let speech = speech.clone();
             let judged = tokio::task::spawn_blocking(move || judge(&*engine, thresholds(), condition, &speech));
             let outcome = judged.await?.map_err(|error| BenchError::Engine(error.to_string()))?;
             grid.push((condition, outcome));
         }
         figures(&mut section, &name, &grid);
-        let (costly, clips) = (engine.clone(), speech.clone());
+        let costly = engine.clone();
+        let clips = speech.clone();
         let costs = tokio::task::spawn_blocking(move || costs(&*costly, &clips)).await?;
         let (silence, talking) = costs.map_err(|error| BenchError::Engine(error.to_string()))?;
         let gates = gates(&name);
@@ -176,7 +178,8 @@ fn figures(section: &mut Section, engine: &str, grid: &[(Condition, Outcome)]) {
     };
     for (name, noises) in [("steady noise", &STEADY[..]), ("music", &[Noise::Music]), ("babble", &[Noise::Babble])] {
         let group = of(noises);
-        let (n, is_steady) = (group.sum(|o| o.n_clips) as usize, noises.len() > 1);
+        let n = group.sum(|o| o.n_clips) as usize;
+        let is_steady = noises.len() > 1;
         let steady = |bound: fn(&Gates) -> f64| gates.filter(|_| is_steady).map(bound);
         let mut add = |what: &str, unit, value, gate: Option<f64>| {
             let figure = Figure::new(format!("{engine}, {name}: {what}"), unit, value, n);
@@ -218,7 +221,8 @@ fn costs(engine: &dyn Vad, speech: &[Speech]) -> Result<(f64, f64), antiphon_eng
     let clips: Vec<i16> = speech.iter().flat_map(|clip| clip.pcm[clip.loud.0..clip.loud.1].iter().copied()).collect();
     let talking: Vec<i16> = clips.iter().copied().cycle().take(if clips.is_empty() { 0 } else { n }).collect();
     let cost = |pcm: &[i16]| {
-        let (mut stream, began) = (engine.open(), thread_cpu_s());
+        let mut stream = engine.open();
+        let began = thread_cpu_s();
         pcm.chunks_exact(engine.window()).try_for_each(|window| stream.probability(window).map(drop))?;
         let took = thread_cpu_s().zip(began).map(|(now, began)| now - began);
         Ok(took.map_or(f64::INFINITY, |took| 100.0 * took / COST_OF.as_secs_f64()))

@@ -77,7 +77,8 @@ fn pink(n: usize, chance: &mut StdRng) -> Vec<f32> {
         (0.55000, 0.5329522),
         (-0.7616, -0.016898),
     ];
-    let (mut state, mut late) = ([0.0f32; 6], 0.0);
+    let mut state = [0.0f32; 6];
+    let mut late = 0.0;
     let mut next = || {
         let white = normal(chance);
         for (x, (pole, gain)) in state.iter_mut().zip(POLES) {

@@ -75,7 +75,8 @@ pub fn loaded(profile: &Profile, talking: f64, instances: [usize; 3]) -> Result<
         talking / (usual_s + longer_s)
     };
     // At a higher rate they wait longer and would ask less often; at a lower one, more often.
-    let (mut low, mut high) = (0.0, usual_hz);
+    let mut low = 0.0;
+    let mut high = usual_hz;
     for _ in 0..BISECTIONS {
         let middle = (low + high) / 2.0;
         match solve(profile, middle, sources, instances) {
@@ -151,7 +152,8 @@ impl Turns {
 /// A quantile of values at equal steps from 0 to 1.
 fn quantile(values: &[f64], at: f64) -> f64 {
     let place = at * (values.len() - 1) as f64;
-    let (below, part) = (place.floor() as usize, place.fract());
+    let below = place.floor() as usize;
+    let part = place.fract();
     let above = (below + 1).min(values.len() - 1);
     values[below] + (values[above] - values[below]) * part
 }

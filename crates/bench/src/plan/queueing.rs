@@ -54,7 +54,8 @@ struct Seen {
 impl Seen {
     /// In a stage of so many servers whose `sources` ask `rate_hz` times a second together, each for `service_ms`.
     fn of(servers: usize, sources: usize, rate_hz: f64, service_ms: f64) -> Self {
-        let (c, others) = (servers as f64, sources.saturating_sub(1));
+        let c = servers as f64;
+        let others = sources.saturating_sub(1);
         // In service times: a source thinks, waits and is served once in a cycle. With as many requests from more sources
         // the wait would be longer, at most that of an infinite number: this bounds the think time from below.
         let cycle = sources as f64 / rate_hz * 1e3 / service_ms;
@@ -292,7 +293,8 @@ pub fn solve(stage: &StageProfile, instances: usize, rate_hz: f64, sources: usiz
         Service::Runs { slots, runs_per_request: runs, points, .. } => {
             let times: Vec<_> = points.iter().map(|point| (point.batch, point.run_ms)).collect();
             let most = *slots as f64;
-            let (mut busy, mut batch) = (0.5, 1.0);
+            let mut busy = 0.5;
+            let mut batch = 1.0;
             for _ in 0..ROUNDS {
                 let arrivals = per_instance * others * interpolate(&times, batch) / 1e3;
                 // Jobs in an infinite batch: Poisson, each stays for its runs and half of one when it comes during a run.
@@ -380,7 +382,8 @@ impl First {
             }
             Self::Percentiles([p50, p95, p99]) => {
                 // The normal deviates of 0.95 and 0.99; below the median as above it.
-                let (z95, z99) = (1.644_854, 2.326_348);
+                let z95 = 1.644_854;
+                let z99 = 2.326_348;
                 let low = (p95 / p50).ln() / z95;
                 let high = (p99 / p95).ln() / (z99 - z95);
                 match normal {
@@ -399,8 +402,10 @@ fn is_overloaded(servers: usize, rate_hz: f64, service_ms: f64) -> bool {
 
 /// Two standard normal deviates, by Box and Muller.
 fn normals(dice: &mut StdRng) -> [f64; 2] {
-    let (radius, angle) = (dice.random_range(0.0..1.0f64), dice.random_range(0.0..1.0f64));
-    let (radius, angle) = ((-2.0 * (1.0 - radius).ln()).sqrt(), std::f64::consts::TAU * angle);
+    let radius = dice.random_range(0.0..1.0f64);
+    let angle = dice.random_range(0.0..1.0f64);
+    let radius = (-2.0 * (1.0 - radius).ln()).sqrt();
+    let angle = std::f64::consts::TAU * angle;
     [radius * angle.cos(), radius * angle.sin()]
 }
 

@@ -151,7 +151,8 @@ fn the_distribution_is_stable_for_any_number_of_sources() {
         for load in [0.1, 0.5, 0.9, 0.99] {
             let servers = (sources / 5).clamp(1, 20_000);
             let seen = Seen::of(servers, sources, load * servers as f64, 1e3);
-            let (sum, wait) = (seen.shares.iter().sum::<f64>(), seen.mean(|k| steps_of_slots(servers, k)));
+            let sum = seen.shares.iter().sum::<f64>();
+            let wait = seen.mean(|k| steps_of_slots(servers, k));
             near("sum", sum, 1.0, 1e-9);
             assert!(wait >= last && wait.is_finite() && seen.from + seen.shares.len() <= sources, "{sources}, {load}");
             last = wait;
@@ -199,7 +200,8 @@ fn few_sources_near_saturation_wait_as_long_as_simulated_ones() {
 /// ascending order, and the requests a second.
 fn simulate_runs(slots: usize, runs: usize, mut arrivals: Arrivals, run_ms: f64, n: usize) -> (Vec<f64>, f64) {
     let mut waiting: VecDeque<(f64, usize)> = VecDeque::new();
-    let (mut now, mut firsts) = (0.0f64, Vec::new());
+    let mut now = 0.0f64;
+    let mut firsts = Vec::new();
     let come = |waiting: &mut VecDeque<_>, arrivals: &mut Arrivals, now: f64| {
         while arrivals.earliest() <= now {
             waiting.push_back((arrivals.take(), runs));
@@ -278,7 +280,8 @@ fn the_batch_that_results_slows_the_service() {
         SlotPoint { batch: 16.0, first_ms: 200.0, hold_ms: 1_600.0 },
     ];
     let stage = stage(Service::Slots { slots: 16, points, variation: 0.3 });
-    let (calm, busy) = (solve(&stage, 1, 0.1, MANY).expect("served"), solve(&stage, 1, 8.0, MANY).expect("served"));
+    let calm = solve(&stage, 1, 0.1, MANY).expect("served");
+    let busy = solve(&stage, 1, 8.0, MANY).expect("served");
     near("calm", calm.first_ms(), 50.0, 0.02);
     // In use: 8 requests a second times the hold at that batch.
     let in_use = busy.utilization * 16.0;

@@ -164,7 +164,9 @@ impl CapacityPlan {
         );
         self.sized.stages.iter().for_each(|stage| stage.line(text));
         if self.sized.nats_servers > 0 {
-            let (n, kind, cores) = (self.sized.nats_servers, &self.profile.nats.machine, self.sized.nats_cores);
+            let n = self.sized.nats_servers;
+            let kind = &self.profile.nats.machine;
+            let cores = self.sized.nats_cores;
             let _ = writeln!(text, "nats   {n:>8}      1  {kind:<10}  {cores:.2} cores in all");
         }
         if self.sized.clusters > 1 {
@@ -175,7 +177,8 @@ impl CapacityPlan {
             );
         }
         let accelerators: f64 = self.sized.stages.iter().map(|stage| stage.accelerators).sum();
-        let (up, down) = (self.sized.up_mbit_s, self.sized.down_mbit_s);
+        let up = self.sized.up_mbit_s;
+        let down = self.sized.down_mbit_s;
         let _ = writeln!(text, "accelerators: {accelerators:.0}; network: {up:.0} Mbit/s in, {down:.0} Mbit/s out");
     }
 

@@ -316,7 +316,8 @@ fn instances(profile: &Profile, demand: &Demand, talking: f64, only: Option<usiz
         }
         let may_grow = |at: &usize| only.is_none_or(|only| only == *at) && !profile.stages()[*at].1.is_external();
         let grown = (0..3).filter(may_grow).map(|at| {
-            let (mut more, added) = (counts, ((counts[at] as f64 * GROWTH) as usize).max(1));
+            let mut more = counts;
+            let added = ((counts[at] as f64 * GROWTH) as usize).max(1);
             more[at] += added;
             let now = latency_with(more);
             // Without a latency so far any is a gain.
@@ -325,7 +326,8 @@ fn instances(profile: &Profile, demand: &Demand, talking: f64, only: Option<usiz
         });
         match grown.max_by(|a, b| a.0.total_cmp(&b.0)) {
             Some((_, now, more)) if now < reached - NO_GAIN_MS || reached.is_infinite() => {
-                (reached, counts) = (now, more);
+                reached = now;
+                counts = more;
             }
             _ => break,
         }
@@ -345,7 +347,7 @@ fn fewest(stage: &StageProfile, turns_hz: f64, sources: usize) -> usize {
         enough *= 2;
     }
     // Between half of it, which does not serve, and it.
-    let (mut too_few, mut enough) = (enough / 2, enough);
+    let mut too_few = enough / 2;
     while enough - too_few > 1 {
         let middle = too_few + (enough - too_few) / 2;
         if serves(middle) { enough = middle } else { too_few = middle }
@@ -360,7 +362,8 @@ fn prevented(profile: &Profile, demand: &Demand, best_ms: f64) -> Verdict {
     let saved = |part: usize| best_ms - Turns::draw_without(profile, &calm, Some(part)).at(demand.share);
     let most = (0..PARTS.len()).map(|part| (saved(part), part)).max_by(|a, b| a.0.total_cmp(&b.0));
     let (saved_ms, at) = most.expect("there are parts");
-    let (share, objective_ms) = (demand.share * 100.0, demand.objective_ms);
+    let share = demand.share * 100.0;
+    let objective_ms = demand.objective_ms;
     let reason = format!(
         "{share:.0} % of the turns take up to {best_ms:.0} ms with any number of machines, above the objective of \
          {objective_ms:.0} ms; {} takes most: {saved_ms:.0} ms of them",

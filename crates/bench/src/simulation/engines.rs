@@ -145,7 +145,8 @@ impl Fate {
     }
 
     fn stt_error(&self) -> SttError {
-        let (fault, message) = (self.fault(), "on purpose".to_owned());
+        let fault = self.fault();
+        let message = "on purpose".to_owned();
         match self.draw(|dice| dice.below(8)) {
             0 => SttError::Busy { waiting: 3 },
             1 => SttError::Timeout(Duration::from_secs(1)),
@@ -159,7 +160,8 @@ impl Fate {
     }
 
     fn tts_error(&self) -> TtsError {
-        let (fault, message) = (self.fault(), "on purpose".to_owned());
+        let fault = self.fault();
+        let message = "on purpose".to_owned();
         match self.draw(|dice| dice.below(7)) {
             0 => TtsError::Overloaded { waiting: 3 },
             1 => TtsError::Timeout(Duration::from_secs(1)),
@@ -190,7 +192,8 @@ impl Stt for Fate {
     }
 
     fn open(&self, options: SttOptions) -> BoxFuture<'static, Result<Box<dyn SttUtterance>, SttError>> {
-        let (fate, live) = (self.clone(), self.probe.serve(Port::Stt));
+        let fate = self.clone();
+        let live = self.probe.serve(Port::Stt);
         async move {
             fate.pause().await;
             if fate.fails() {
@@ -282,7 +285,8 @@ impl Llm for Fate {
     }
 
     fn stream(&self, request: ChatRequest) -> BoxStream<'static, Result<LlmDelta, LlmError>> {
-        let (fate, live) = (self.clone(), self.probe.serve(Port::Llm));
+        let fate = self.clone();
+        let live = self.probe.serve(Port::Llm);
         check_chat(&request, &fate.probe);
         async_stream::stream! {
             let _live = live;
@@ -310,12 +314,15 @@ impl Llm for Fate {
                 if calls {
                     let tool = &request.tools[fate.draw(|dice| dice.below(request.tools.len()))];
                     let call_id = fate.draw(|dice| dice.pick(&["", "call_1", "call_2"])).to_owned();
-                    let (index, name) = (part, tool.name.clone());
+                    let index = part;
+                    let name = tool.name.clone();
                     yield Ok(LlmDelta::ToolCall { index, call_id, name, arguments: String::new() });
                     let arguments = fate.draw(|dice| dice.pick(&["{\"n\":1}", "{}", "{\"open", ""]));
                     for piece in arguments.split_inclusive(':') {
                         fate.pause().await;
-                        let (call_id, name, arguments) = (String::new(), String::new(), piece.to_owned());
+                        let call_id = String::new();
+                        let name = String::new();
+                        let arguments = piece.to_owned();
                         yield Ok(LlmDelta::ToolCall { index, call_id, name, arguments });
                     }
                 } else {
@@ -383,7 +390,8 @@ impl Tts for Fate {
         if request.text.is_empty() {
             self.probe.violated("a voice is asked to speak an empty chunk".into());
         }
-        let (fate, live) = (self.clone(), self.probe.serve(Port::Tts));
+        let fate = self.clone();
+        let live = self.probe.serve(Port::Tts);
         async_stream::stream! {
             let _live = live;
             let rate = fate.draw(|dice| dice.pick(&[SampleRate::HZ_24000, SampleRate::HZ_16000]));
@@ -413,7 +421,8 @@ impl Tts for Fate {
             return None;
         }
         let (words, mut pieces) = mpsc::channel::<String>(WORDS_AHEAD);
-        let (fate, live) = (self.clone(), self.probe.serve(Port::Tts));
+        let fate = self.clone();
+        let live = self.probe.serve(Port::Tts);
         let speech = async_stream::stream! {
             let _live = live;
             let names_pieces = fate.draw(|dice| dice.chance(0.8));
@@ -453,7 +462,8 @@ impl TurnModel for Fate {
     }
 
     fn judge(&self, _: Vec<i16>) -> BoxFuture<'static, Result<f32, TurnModelError>> {
-        let (fate, live) = (self.clone(), self.probe.serve(Port::Turn));
+        let fate = self.clone();
+        let live = self.probe.serve(Port::Turn);
         async move {
             let _live = live;
             fate.pause().await;
@@ -476,7 +486,8 @@ impl TurnModel for Fate {
 
 impl Mcp for Fate {
     fn connect(&self, _: Server) -> BoxFuture<'static, Result<Connected, McpError>> {
-        let (fate, live) = (self.clone(), self.probe.serve(Port::Mcp));
+        let fate = self.clone();
+        let live = self.probe.serve(Port::Mcp);
         async move {
             fate.pause().await;
             if fate.fails() {
@@ -508,7 +519,8 @@ struct Tools {
 
 impl Connection for Tools {
     fn call(&self, _: String, _: Map<String, Value>) -> BoxFuture<'static, Result<String, CallError>> {
-        let (fate, live) = (self.fate.clone(), self.fate.probe.serve(Port::Mcp));
+        let fate = self.fate.clone();
+        let live = self.fate.probe.serve(Port::Mcp);
         async move {
             let _live = live;
             fate.pause().await;

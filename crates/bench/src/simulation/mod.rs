@@ -66,10 +66,12 @@ impl Simulated {
 /// Runs the worlds of `seeds`. Blocks; a thread whose world is stuck is left behind. `progress` is called with the number of
 /// worlds that are done, about once a second.
 pub fn run(seeds: Seeds, progress: &dyn Fn(u64)) -> Simulated {
-    let (began, next) = (Instant::now(), Arc::new(AtomicU64::new(0)));
+    let began = Instant::now();
+    let next = Arc::new(AtomicU64::new(0));
     let (sender, outcomes) = channel();
     for thread in 0..seeds.threads.max(1) {
-        let (sender, next) = (sender.clone(), next.clone());
+        let sender = sender.clone();
+        let next = next.clone();
         let work = move || {
             loop {
                 let n = next.fetch_add(1, Ordering::Relaxed);

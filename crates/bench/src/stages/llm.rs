@@ -29,7 +29,9 @@ impl Stage for LlmStage {
         let (question, _) = QUESTIONS[n % QUESTIONS.len()];
         let messages = vec![Message::System(self.instructions.clone()), Message::User(question.into())];
         let request = ChatRequest { messages, max_tokens: self.max_tokens, ..ChatRequest::default() };
-        let (begun, mut answer, mut n_bytes) = (Instant::now(), Answer::default(), 0);
+        let begun = Instant::now();
+        let mut answer = Answer::default();
+        let mut n_bytes = 0;
         let mut deltas = self.llm.stream(request);
         while let Some(delta) = deltas.next().await {
             let delta = delta.map_err(|error| error.to_string())?;

@@ -104,10 +104,13 @@ pub struct Look {
 pub async fn run(stage: Arc<dyn Stage>, drive: Drive, progress: Progress<'_>) -> Outcome {
     warm_up(&stage, drive, progress).await;
     let begun = Instant::now();
-    let (next, done) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let next = Arc::new(AtomicUsize::new(0));
+    let done = Arc::new(AtomicUsize::new(0));
     let mut places = JoinSet::new();
     for _ in 0..drive.concurrency {
-        let (stage, next, done) = (stage.clone(), next.clone(), done.clone());
+        let stage = stage.clone();
+        let next = next.clone();
+        let done = done.clone();
         places.spawn(async move {
             let mut shots = Vec::new();
             loop {
@@ -128,7 +131,9 @@ pub async fn run(stage: Arc<dyn Stage>, drive: Drive, progress: Progress<'_>) ->
             }
         });
     }
-    let (mut shots, mut looks, mut last) = (Vec::new(), Vec::new(), String::new());
+    let mut shots = Vec::new();
+    let mut looks = Vec::new();
+    let mut last = String::new();
     let cards = spawn_blocking(Cards::open).await.ok().flatten().map(Arc::new);
     let mut ticks = interval(LOOK_EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);

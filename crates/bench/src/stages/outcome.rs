@@ -34,7 +34,9 @@ impl Outcome {
     /// The figures. `how` describes the run in one line.
     pub fn section(&self, how: impl Into<String>) -> Section {
         let mut section = Section::new(self.stage, how);
-        let (n, n_ok, took) = (self.shots.len(), self.shots.len() - self.n_failed(), self.took.as_secs_f64().max(1e-9));
+        let n = self.shots.len();
+        let n_ok = self.shots.len() - self.n_failed();
+        let took = self.took.as_secs_f64().max(1e-9);
         let mut add = |name: &str, unit, value: f64, n| section.figures.push(Figure::new(name, unit, value, n));
         add("requests", Unit::Count, n as f64, n);
         add("failed", Unit::Count, self.n_failed() as f64, n);

@@ -78,7 +78,8 @@ pub async fn spoken(n_chars: usize) -> Result<Vec<Clip>, BenchError> {
     let flite = speaker().await?;
     let mut clips = Vec::new();
     for n in 0..N_SPOKEN {
-        let (text, voice) = (super::tts::text(n, n_chars), VOICES[n % VOICES.len()].to_owned());
+        let text = super::tts::text(n, n_chars);
+        let voice = VOICES[n % VOICES.len()].to_owned();
         let mut clip = Vec::new();
         let mut pieces = flite.speak(SpeechRequest { text, voice, ..SpeechRequest::default() });
         while let Some(piece) = pieces.next().await {

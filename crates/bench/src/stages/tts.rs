@@ -44,7 +44,8 @@ impl Stage for TtsStage {
 
     async fn ask(&self, n: usize) -> Result<Answer, String> {
         let begun = Instant::now();
-        let (mut answer, mut listener) = (Answer::default(), PlayoutEstimate::default());
+        let mut answer = Answer::default();
+        let mut listener = PlayoutEstimate::default();
         for text in self.chunks(n) {
             let unplayed = Some(listener.unplayed());
             listener.will_hear(&text);

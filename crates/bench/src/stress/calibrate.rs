@@ -146,7 +146,8 @@ impl Calibration {
         let loads = self.fitted.iter().map(|load| (load, false)).chain(self.checked.iter().map(|load| (load, true)));
         for (load, is_checked) in loads {
             for (at, share) in SHARES.into_iter().enumerate() {
-                let (n, percent) = (load.sessions, share * 100.0);
+                let n = load.sessions;
+                let percent = share * 100.0;
                 let what = if is_checked { "checked" } else { "fitted" };
                 let error = load.errors()[at].abs() * 100.0;
                 let name = format!("{what}, {n} sessions, p{percent:.0}: error");

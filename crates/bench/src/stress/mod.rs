@@ -150,7 +150,8 @@ pub async fn run(plan: &StressPlan, progress: Progress<'_>) -> Result<StressRepo
     let Some(n) = held else { return Ok(report) };
     if !plan.hold.is_zero() {
         let (hold, looks) = steady::watched(plan.mixed(n, plan.hold, None, false, progress)).await;
-        (report.hold, report.looks) = (Some(hold?), looks);
+        report.hold = Some(hold?);
+        report.looks = looks;
         sleep(plan.rest).await;
     }
     if plan.spike > 1.0 {
@@ -197,7 +198,8 @@ impl StressPlan {
         progress: Progress<'_>,
     ) -> Result<Mixed, BenchError> {
         let of = |share: f64| (n_sessions as f64 * share).round() as usize;
-        let (n_bad, n_slow) = (of(self.mix.bad_network), of(self.mix.slow_readers));
+        let n_bad = of(self.mix.bad_network);
+        let n_slow = of(self.mix.slow_readers);
         let n_main = n_sessions.saturating_sub(n_bad + n_slow).max(1);
         let length = Length::For(time);
         let main = Load { one_first, call_turns, ..self.load(n_main, length) };
@@ -233,7 +235,8 @@ impl StressReport {
         let main = &self.hold.as_ref()?.main;
         let waits = main.waits();
         let minutes = main.took.as_secs_f64() / 60.0;
-        let (n, n_ok) = (waits.len(), waits.n_ended());
+        let n = waits.len();
+        let n_ok = waits.n_ended();
         let ms = |percent| waits.percentile(percent).map_or("-".to_owned(), |ms| format!("{ms:.0} ms"));
         let resident = main.samples.iter().map(|sample| sample.resident).max();
         let rss = resident.map_or("-".to_owned(), |bytes| format!("{:.0} MiB", bytes as f64 / f64::from(1 << 20)));
@@ -350,7 +353,8 @@ mod tests {
 
     #[test]
     fn a_phase_with_a_turn_without_an_answer_is_not_held() {
-        let (objective, wait) = (Duration::from_millis(800), Duration::from_millis(300));
+        let objective = Duration::from_millis(800);
+        let wait = Duration::from_millis(300);
         let mixed = |last: Option<Duration>| {
             let waits = std::iter::repeat_n(Some(wait), 99).chain([last]);
             let turns = waits.map(|wait| TurnRecord::asked(Duration::ZERO, wait)).collect();

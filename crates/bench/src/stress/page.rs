@@ -40,7 +40,8 @@ fn load(html: &mut String, name: &str, mixed: &Mixed, objective_ms: f64) {
     plot(html, &title, &Plot { x: "seconds", y: "ms", series: turns, rules: vec![rule(objective_ms)] });
     let samples = &mixed.main.samples;
     let percent = |pair: &[Sample]| {
-        let (took, cpu_s) = ((pair[1].at - pair[0].at).as_secs_f64(), pair[1].cpu_s - pair[0].cpu_s);
+        let took = (pair[1].at - pair[0].at).as_secs_f64();
+        let cpu_s = pair[1].cpu_s - pair[0].cpu_s;
         (pair[1].at.as_secs_f64(), if took > 0.0 { 100.0 * cpu_s / took } else { 0.0 })
     };
     plot(html, &format!("{name}: processor time of the server"), &line("% of a core", samples.windows(2).map(percent)));

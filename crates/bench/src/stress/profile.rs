@@ -160,12 +160,10 @@ fn profile(plan: &StressPlan, known: &Known, one: &Outcome, turns: &[Parts], hol
         sources.insert(path.to_owned(), Source { measured: true, from: from.to_owned() });
     };
     let all = |of: fn(&Parts) -> f64| turns.iter().map(of).collect::<Vec<_>>();
-    let (endpointing, stt, llm, tts) = (
-        quantiles(all(|turn| turn.endpointing)),
-        quantiles(all(|turn| turn.stt)),
-        quantiles(all(|turn| turn.llm)),
-        quantiles(all(|turn| turn.tts)),
-    );
+    let endpointing = quantiles(all(|turn| turn.endpointing));
+    let stt = quantiles(all(|turn| turn.stt));
+    let llm = quantiles(all(|turn| turn.llm));
+    let tts = quantiles(all(|turn| turn.tts));
     let median = |quantiles: &[f64]| quantiles[N_QUANTILES / 2];
     let staged = median(&endpointing) + median(&stt) + median(&llm) + median(&tts);
     let waits: Vec<f64> = one.counted().filter_map(|turn| Some(turn.wait?.as_secs_f64() * 1e3)).collect();
@@ -300,7 +298,8 @@ impl KnownStage {
 /// Turns a minute from the times at which questions ended.
 fn turns_per_minute(one: &Outcome) -> Option<f64> {
     let at: Vec<f64> = one.turns.iter().map(|turn| turn.at.as_secs_f64()).collect();
-    let (first, last) = (at.first()?, at.last()?);
+    let first = at.first()?;
+    let last = at.last()?;
     (last > first).then(|| 60.0 * (at.len() - 1) as f64 / (last - first))
 }
 
@@ -310,7 +309,8 @@ fn quantiles(mut values: Vec<f64>) -> Vec<f64> {
     let last = values.len().saturating_sub(1) as f64;
     let at = |step: usize| {
         let place = step as f64 / (N_QUANTILES - 1) as f64 * last;
-        let (below, above) = (place.floor() as usize, place.ceil() as usize);
+        let below = place.floor() as usize;
+        let above = place.ceil() as usize;
         let value = |at: usize| values.get(at).copied().unwrap_or(0.0);
         (value(below) + (value(above) - value(below)) * place.fract()).max(0.0)
     };

@@ -33,7 +33,9 @@ pub(super) async fn read(plan: &StressPlan, n_sessions: usize, time: Duration) -
     let mut sessions = JoinSet::new();
     for session in 0..n_sessions {
         let wait = plan.spread / n_sessions as u32 * session as u32;
-        let (connect, settings, clips) = (plan.connect.clone(), plan.session.clone(), plan.clips.clone());
+        let connect = plan.connect.clone();
+        let settings = plan.session.clone();
+        let clips = plan.clips.clone();
         sessions.spawn(async move {
             let mut messages = 0;
             sleep(wait).await;
@@ -67,7 +69,8 @@ async fn talk(
     let n_frames = speech.len().div_ceil(FRAME) + silence;
     let mut ticks = interval(FRAME_TIME);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Burst);
-    let (mut at, mut read_at) = (0, Instant::now());
+    let mut at = 0;
+    let mut read_at = Instant::now();
     while Instant::now() < end {
         ticks.tick().await;
         let mut frame = vec![0; FRAME];

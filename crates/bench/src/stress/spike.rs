@@ -49,7 +49,8 @@ pub struct Spike {
 
 pub(super) async fn run(plan: &StressPlan, n: usize, progress: Progress<'_>) -> Result<Spike, BenchError> {
     let crowd = ((plan.spike - 1.0) * n as f64).round().max(1.0) as usize;
-    let (before, during) = (plan.around_spike, plan.spike_for);
+    let before = plan.around_spike;
+    let during = plan.spike_for;
     let base = plan.mixed(n, before + during + plan.around_spike, None, false, progress);
     let stagger = COMES_WITHIN / crowd as u32;
     let guests = Load { stagger, process: None, seed: 3, warm_up: 0, ..plan.load(crowd, Length::For(during)) };
@@ -74,7 +75,8 @@ impl Spike {
             if to > from { within as f64 / (to - from) } else { 0.0 }
         };
         // The sessions come one after the other, and the first turns take their time.
-        let (before, after) = ((begins_s / 2.0, begins_s), (ends_s, over_s));
+        let before = (begins_s / 2.0, begins_s);
+        let after = (ends_s, over_s);
         let rate = |(from, to): (f64, f64)| {
             answered.iter().filter(|(at, _)| (from..to).contains(at)).count() as f64 / (to - from)
         };
@@ -127,7 +129,8 @@ impl Spike {
     }
 
     pub(super) fn figures(&self, section: &mut Section, objective_ms: f64) {
-        let (n, crowd) = (self.base.main.n_sessions, self.crowd.n_sessions);
+        let n = self.base.main.n_sessions;
+        let crowd = self.crowd.n_sessions;
         let refused = self.crowd.refused.len();
         let count = |what: &str, n: usize, of: usize| Figure::new(format!("spike: {what}"), Unit::Count, n as f64, of);
         section.figures.push(count("sessions that came", crowd, n + crowd));

@@ -131,7 +131,8 @@ impl Drift {
 fn slope(points: &[(f64, f64)]) -> Option<f64> {
     let n = points.len() as f64;
     let mean_of = |of: fn(&(f64, f64)) -> f64| points.iter().map(of).sum::<f64>() / n;
-    let (x, y) = (mean_of(|point| point.0), mean_of(|point| point.1));
+    let x = mean_of(|point| point.0);
+    let y = mean_of(|point| point.1);
     let above: f64 = points.iter().map(|point| (point.0 - x) * (point.1 - y)).sum();
     let below: f64 = points.iter().map(|point| (point.0 - x).powi(2)).sum();
     (points.len() > 2 && below > 0.0).then(|| above / below)

@@ -51,7 +51,8 @@ pub(super) async fn measure(plan: &TransportsPlan, progress: Progress<'_>) -> Re
     let settings = settings("");
     let settings: Vec<&str> = settings.iter().map(String::as_str).collect();
     let pair = plan.pair(LONG, &settings, None).await?;
-    let (http, n) = (http()?, plan.of(N, 1));
+    let http = http()?;
+    let n = plan.of(N, 1);
     for (transport, bound) in [
         (Transport::WebSocket, None),
         (Transport::Webrtc, Some(WEBRTC_ERROR_MS)),
@@ -59,14 +60,17 @@ pub(super) async fn measure(plan: &TransportsPlan, progress: Progress<'_>) -> Re
     ] {
         let question = questions(transport, 1).await?.remove(0);
         let clips = interruptions(transport, n).await?;
-        let (mut silent, mut cleared, mut errors) = (Waits::default(), Waits::default(), Waits::default());
+        let mut silent = Waits::default();
+        let mut cleared = Waits::default();
+        let mut errors = Waits::default();
         for (i, clip) in clips.iter().enumerate() {
             progress(&format!("barge-in by {}: {} of {n}", transport.name(), i + 1));
             let came = interruption(&pair.hub, &http, transport, &question, clip, i).await?;
             silent.push_option(came.silent);
             cleared.push_option(came.cleared);
             if came.cleared.is_none() {
-                let (what, voice) = (SAID[i % SAID.len()], VOICES[i % VOICES.len()]);
+                let what = SAID[i % SAID.len()];
+                let voice = VOICES[i % VOICES.len()];
                 let heard = if came.is_heard { "heard" } else { "not heard" };
                 section.notes.push(format!("{} {i}: {what:?} by {voice} did not interrupt; {heard}", transport.name()));
             }
@@ -97,7 +101,8 @@ pub(super) async fn measure(plan: &TransportsPlan, progress: Progress<'_>) -> Re
 
 /// Interruptions, which begin at any offset within a frame.
 async fn interruptions(transport: Transport, n: usize) -> Result<Vec<Speech>, BenchError> {
-    let (speaker, mut clips) = (speaker().await?, Vec::new());
+    let speaker = speaker().await?;
+    let mut clips = Vec::new();
     for i in 0..n {
         let samples = speak(&*speaker, SAID[i % SAID.len()], VOICES[i % VOICES.len()]).await?.samples;
         clips.push(Speech::new(transport, &[vec![0; (i * 211) % FRAME], samples].concat())?);
@@ -127,7 +132,11 @@ async fn interruption(
     let (known, ()) = tokio::try_join!(newest_cut(http, hub), talker.pause(ASKED))?;
     let known = known.map(|turn| turn["id"].clone());
     talker.say(clip);
-    let (mut loud, mut cleared, mut truncated, mut heard, mut is_heard) = (None, None, None, None, false);
+    let mut loud = None;
+    let mut cleared = None;
+    let mut truncated = None;
+    let mut heard = None;
+    let mut is_heard = false;
     let until = Instant::now() + FRAME_TIME * clip.frames.len() as u32 + PATIENCE;
     while heard.is_none() && Instant::now() < until {
         match talker.step().await? {

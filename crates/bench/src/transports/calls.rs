@@ -28,11 +28,16 @@ pub(super) async fn measure(plan: &TransportsPlan, progress: Progress<'_>) -> Re
     let mut first = talker(call(&http, &pair.hub).await?, Transport::Webrtc)?;
     converse(&mut first, &speech[0], 1, 0).await?;
     first.client.close().await;
-    let (url, room) = (pair.hub.url.clone(), Transport::Webrtc.room()?);
+    let url = pair.hub.url.clone();
+    let room = Transport::Webrtc.room()?;
     let open = {
-        let (http, url, room) = (http.clone(), url.clone(), room.clone());
+        let http = http.clone();
+        let url = url.clone();
+        let room = room.clone();
         move |_| {
-            let (http, url, room) = (http.clone(), url.clone(), room.clone());
+            let http = http.clone();
+            let url = url.clone();
+            let room = room.clone();
             async move {
                 let webrtc = Webrtc::open(&http, &url, &session(true), None).await?;
                 Ok(Talker::new(Client::Webrtc(Box::new(webrtc)), room, FRAME_TIME))
@@ -82,7 +87,8 @@ where
     let n = speech.len();
     let (begin, talk) = if plan.quick { (QUICK / 4, QUICK) } else { (BEGIN, TALK) };
     let began = Instant::now();
-    let (all_talk, end) = (began + begin, began + begin + talk);
+    let all_talk = began + begin;
+    let end = began + begin + talk;
     let mut calls = JoinSet::new();
     for (i, speech) in speech.into_iter().enumerate() {
         let open = open.clone();

@@ -18,7 +18,8 @@ pub(super) async fn measure(plan: &TransportsPlan, progress: Progress<'_>) -> Re
     let pair = plan.pair(SOUND, &[], None).await?;
     let speech = questions(Transport::Webrtc, 1).await?.remove(0);
     let mut talker = Talker::new(call(&http()?, &pair.hub).await?, Transport::Webrtc.room()?, FAST);
-    let (began, mut turns) = (Instant::now(), Vec::new());
+    let began = Instant::now();
+    let mut turns = Vec::new();
     while began.elapsed() < length {
         progress(&format!("drift: {} of {} s", began.elapsed().as_secs(), length.as_secs()));
         turns.extend(converse(&mut talker, &speech, 1, turns.len() as u64).await?.into_iter().map(|turn| (0, turn)));

@@ -87,7 +87,8 @@ async fn word_error(
     let mut calls = JoinSet::new();
     for i in 0..N_CALLS {
         let own: Vec<_> = said.iter().skip(i).step_by(N_CALLS).cloned().collect();
-        let (http, url) = (http()?, hub.url.clone());
+        let http = http()?;
+        let url = hub.url.clone();
         calls.spawn(async move { n_errors(&http, &url, &own, (impairment, i as u64)).await });
     }
     let mut n = 0;

@@ -169,7 +169,8 @@ fn http() -> Result<reqwest::Client, BenchError> {
 
 /// Asks until there were `n` questions; the pauses in between come from `seed`.
 async fn converse(talker: &mut Talker, speech: &Speech, n: usize, seed: u64) -> Result<Vec<Turn>, BenchError> {
-    let (mut dice, mut turns) = (StdRng::seed_from_u64(seed), Vec::new());
+    let mut dice = StdRng::seed_from_u64(seed);
+    let mut turns = Vec::new();
     for _ in 0..n {
         talker.pause(Duration::from_secs_f64(dice.random_range(PAUSE_S))).await?;
         turns.push(talker.turn(speech).await?);

@@ -23,11 +23,14 @@ pub(super) async fn measure(plan: &TransportsPlan, progress: Progress<'_>) -> Re
     let settings: Vec<&str> = settings.iter().map(String::as_str).collect();
     let pair = plan.pair(SOUND, &settings, pinned.as_ref().ok()).await?;
     let speech = vec![questions(Transport::Phone, 1).await?.remove(0); n];
-    let (url, room) = (pair.hub.url.clone(), Transport::Phone.room()?);
+    let url = pair.hub.url.clone();
+    let room = Transport::Phone.room()?;
     let greetings: Arc<Mutex<Waits>> = Arc::default();
     let greeted = greetings.clone();
     let open = move |_| {
-        let (url, room, greeted) = (url.clone(), room.clone(), greeted.clone());
+        let url = url.clone();
+        let room = room.clone();
+        let greeted = greeted.clone();
         async move {
             let phone = Phone::open(&url).await?;
             let started = phone.started;

@@ -59,7 +59,8 @@ impl Recording {
         let mut later = Vec::new();
         for (from, to) in &mut self.sounds {
             if *from >= since {
-                (*from, *to) = (*from + by, *to + by);
+                *from += by;
+                *to += by;
             } else if *to > since {
                 later.push((now, *to + by));
                 *to = since;
@@ -114,7 +115,8 @@ mod tests {
 
     #[test]
     fn queued_audio_is_played_in_real_time_and_silence_is_no_sound() {
-        let (start, mut recording) = (Instant::now(), Recording::default());
+        let start = Instant::now();
+        let mut recording = Recording::default();
         recording.queue(&[0; 80], RATE, start);
         recording.queue(&[1_000; 160], RATE, start + ms(1));
         recording.queue(&[1_000; 160], RATE, start + ms(2));
@@ -129,7 +131,8 @@ mod tests {
 
     #[test]
     fn a_hold_moves_what_follows_and_a_clear_ends_it() {
-        let (start, mut recording) = (Instant::now(), Recording::default());
+        let start = Instant::now();
+        let mut recording = Recording::default();
         recording.queue(&[1_000; 800], RATE, start);
         recording.hold(start + ms(40));
         assert_eq!(recording.last(), Some(start + ms(40)));

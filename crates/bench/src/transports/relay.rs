@@ -50,8 +50,10 @@ impl Relay {
 }
 
 async fn relay(front: UdpSocket, back: UdpSocket, impairment: Impairment, mut dice: StdRng) {
-    let (mut client, mut number) = (None, 0_u64);
-    let (mut from_client, mut from_hub) = ([0; MAX_DATAGRAM_BYTES], [0; MAX_DATAGRAM_BYTES]);
+    let mut client = None;
+    let mut number = 0_u64;
+    let mut from_client = [0; MAX_DATAGRAM_BYTES];
+    let mut from_hub = [0; MAX_DATAGRAM_BYTES];
     let mut waiting: BinaryHeap<Waiting> = BinaryHeap::new();
     loop {
         let due = waiting.peek().map(|Reverse((due, ..))| *due);
@@ -93,7 +95,8 @@ mod tests {
         let impairment = Impairment { loss: 0.1, jitter: Duration::from_millis(40) };
         let relay = Relay::start(hub.local_addr().expect("bound"), impairment, 1).await.expect("it starts");
         let client = UdpSocket::bind("127.0.0.1:0").await.expect("a socket");
-        let (mut bytes, mut back_to) = ([0; 8], None);
+        let mut bytes = [0; 8];
+        let mut back_to = None;
         let mut numbers = Vec::new();
         for i in 0..200_u8 {
             client.send_to(&[i], relay.address).await.expect("sent");

@@ -61,13 +61,15 @@ impl Talker {
         let mut ticks = interval(period);
         // A late microphone catches up.
         ticks.set_missed_tick_behavior(MissedTickBehavior::Burst);
-        let (clip, recording) = (Arc::default(), Recording::default());
+        let clip = Arc::default();
+        let recording = Recording::default();
         Self { client, recording, ticks, room, clip, n_said: 0, n_sent: 0 }
     }
 
     /// Speaks a clip from the next frame on.
     pub(super) fn say(&mut self, speech: &Speech) {
-        (self.clip, self.n_said) = (speech.frames.clone(), 0);
+        self.clip = speech.frames.clone();
+        self.n_said = 0;
     }
 
     /// Waits for what happens next. An `error` event of the hub is an error.
@@ -141,7 +143,9 @@ impl Talker {
     pub(super) async fn turn(&mut self, speech: &Speech) -> Result<Turn, BenchError> {
         self.recording.reset();
         self.say(speech);
-        let (mut turn, mut spoken, mut stopped_ms) = (Turn::default(), None, None);
+        let mut turn = Turn::default();
+        let mut spoken = None;
+        let mut stopped_ms = None;
         let mut until = Instant::now() + FRAME_TIME * speech.frames.len() as u32 + PATIENCE;
         while Instant::now() < until {
             match self.step().await? {

@@ -100,7 +100,8 @@ impl Cluster {
         let mut n_busy = vec![0; models.len()];
         let mut n_gone = 0;
         let mut in_flight = 0;
-        let (n_excepted, mut returns_by) = (except.len(), None);
+        let n_excepted = except.len();
+        let mut returns_by = None;
         let sounds_for = self.sounds_for(opening);
         let mut changes = self.0.directory.changes();
         loop {

@@ -279,7 +279,8 @@ impl Directory {
             return Some(first);
         }
         let second = candidates.swap_remove(rand::random_range(0..candidates.len()));
-        let (one, other) = (first.load(stage)?, second.load(stage)?);
+        let one = first.load(stage)?;
+        let other = second.load(stage)?;
         Some(if other < one { second } else { first })
     }
 
@@ -540,7 +541,8 @@ mod tests {
     use antiphon_engine_api::tts::Voice;
 
     fn advert(worker: &str, in_flight: usize, slots: usize) -> WorkerAdvert {
-        let (model, fingerprint) = ("m".to_owned(), "f".to_owned());
+        let model = "m".to_owned();
+        let fingerprint = "f".to_owned();
         let stage = Stage::Tts;
         let load =
             StageLoad { stage, model, fingerprint, slots, in_flight, service_ms: 100.0, wait_ms: 0.0, rate_hz: 0 };
@@ -559,7 +561,8 @@ mod tests {
 
     fn with_model(worker: &str, model: &str, fingerprint: &str) -> WorkerAdvert {
         let mut advert = advert(worker, 0, 4);
-        (advert.stages[0].model, advert.stages[0].fingerprint) = (model.into(), fingerprint.into());
+        advert.stages[0].model = model.into();
+        advert.stages[0].fingerprint = fingerprint.into();
         advert
     }
 

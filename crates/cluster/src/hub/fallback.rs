@@ -75,7 +75,8 @@ impl Stt for Fallback<dyn Stt> {
     }
 
     fn open(&self, options: SttOptions) -> BoxFuture<'static, Result<Box<dyn SttUtterance>, SttError>> {
-        let (opening, local) = (self.workers.open(options.clone()), self.local.clone());
+        let opening = self.workers.open(options.clone());
+        let local = self.local.clone();
         Box::pin(async move {
             match opening.await {
                 Err(error @ (SttError::Away(_) | SttError::Busy { .. })) => {
@@ -89,7 +90,8 @@ impl Stt for Fallback<dyn Stt> {
 
     #[allow(clippy::async_yields_async, reason = "there are two waits: for room, and for a decoder")]
     fn open_queued(&self, options: SttOptions) -> BoxFuture<'static, OpeningUtterance> {
-        let (opening, local) = (self.workers.open(options.clone()), self.local.clone());
+        let opening = self.workers.open(options.clone());
+        let local = self.local.clone();
         Box::pin(async move {
             match opening.await {
                 Err(error @ (SttError::Away(_) | SttError::Busy { .. })) => {
@@ -189,7 +191,8 @@ impl TurnModel for Fallback<dyn TurnModel> {
     }
 
     fn judge(&self, pcm: Vec<i16>) -> BoxFuture<'static, Result<f32, TurnModelError>> {
-        let (judging, local) = (self.workers.judge(pcm.clone()), self.local.clone());
+        let judging = self.workers.judge(pcm.clone());
+        let local = self.local.clone();
         Box::pin(async move {
             match judging.await {
                 Err(error @ (TurnModelError::Away(_) | TurnModelError::Busy { .. })) => {

@@ -325,7 +325,8 @@ impl Cluster {
         let mut ticks = interval(CHECK_EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut pings: Vec<(Arc<Worker>, Subject, Subject)> = Vec::new();
-        let (mut ticked, mut awake_since) = (Instant::now(), Instant::now());
+        let mut ticked = Instant::now();
+        let mut awake_since = Instant::now();
         loop {
             ticks.tick().await;
             self.0.link.reconcile();

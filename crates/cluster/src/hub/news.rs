@@ -153,7 +153,8 @@ impl Cluster {
 
     pub(super) async fn follow_news(self) {
         let news = &self.0.news;
-        let (mut watchers, mut link) = (news.watchers.subscribe(), self.0.link.states());
+        let mut watchers = news.watchers.subscribe();
+        let mut link = self.0.link.states();
         while watchers.wait_for(|n| *n > 0).await.is_ok() {
             // The advert follows the subscription on the same connection.
             let Ok(mut messages) = self.0.link.follow(subject::any_news()).await else { return };

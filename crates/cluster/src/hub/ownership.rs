@@ -225,7 +225,8 @@ impl SharedSessions {
         ttl: Duration,
     ) -> Result<(), OwnershipError> {
         let before = owned.head.object.take();
-        (owned.head.is_released, owned.head.is_final) = (is_final, is_final);
+        owned.head.is_released = is_final;
+        owned.head.is_final = is_final;
         let written = async {
             let value = self.value(owned, state, ttl).await?;
             self.write(owned, &value, ttl).await
@@ -252,7 +253,8 @@ impl SharedSessions {
     pub async fn release(&self, owned: &mut Owned, ttl: Duration) -> Result<(), OwnershipError> {
         let Some(seen) = self.look(&owned.key).await? else { return Ok(()) };
         self.check_owner(owned, &seen.head, seen.revision)?;
-        (owned.revision, owned.head) = (seen.revision, seen.head);
+        owned.revision = seen.revision;
+        owned.head = seen.head;
         owned.head.is_released = true;
         let value = encode(&owned.head, &seen.state);
         self.write(owned, &value, ttl).await?;
@@ -291,7 +293,8 @@ impl SharedSessions {
         let from = std::mem::replace(&mut head.name, self.cluster.name().into());
         head.hub = self.cluster.id().into();
         head.epoch += 1;
-        (head.is_released, head.is_final) = (false, false);
+        head.is_released = false;
+        head.is_final = false;
         let value = encode(&head, &state);
         let revision = self.jetstream.sessions().update(&key, &value, revision, Some(ttl)).await?;
         let owned = Owned { key, head, revision };
@@ -419,7 +422,9 @@ impl SharedSessions {
 }
 
 fn log(owned: &Owned, what: &'static str) {
-    let (record, epoch, revision) = (short(&owned.key), owned.head.epoch, owned.revision);
+    let record = short(&owned.key);
+    let epoch = owned.head.epoch;
+    let revision = owned.revision;
     match owned.head.is_released {
         true => tracing::info!(record, epoch, revision, "the session was {what}"),
         false => tracing::debug!(record, epoch, revision, "the session was {what}"),
@@ -446,7 +451,8 @@ fn decode(value: &[u8]) -> Result<(Head, Vec<u8>), OwnershipError> {
     }
     let unreadable = |what: &str| OwnershipError::Unreadable(what.into());
     let end = value.iter().position(|byte| *byte == b'\n').ok_or_else(|| unreadable("it has no head"))?;
-    let (line, state) = (&value[..end], &value[end + 1..]);
+    let line = &value[..end];
+    let state = &value[end + 1..];
     let Versioned { schema } = serde_json::from_slice(line).map_err(|_| unreadable("its head is no JSON"))?;
     if schema > SCHEMA {
         return Err(OwnershipError::Newer { found: schema });

@@ -90,7 +90,8 @@ mod tests {
 
     #[test]
     fn the_rest_begins_with_a_word() {
-        let (rate, text) = (SpeakingRate(Duration::from_millis(100)), "one two three");
+        let rate = SpeakingRate(Duration::from_millis(100));
+        let text = "one two three";
         let rest = |ms| rate.rest(text, Duration::from_millis(ms));
         assert_eq!(rest(0), Some("one two three"));
         assert_eq!(rest(99), Some("one two three"));

@@ -202,7 +202,8 @@ impl ClusterUtterance {
             self.catch_up().await?;
             self.awaited = true;
             self.n_requests += 1;
-            let (number, sent_at) = (self.n_requests, Instant::now());
+            let number = self.n_requests;
+            let sent_at = Instant::now();
             let payload = Bytes::copy_from_slice(&number.to_be_bytes());
             let attempt = self.attempt()?;
             let answered = match attempt.send(kind, payload).await {

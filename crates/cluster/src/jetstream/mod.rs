@@ -230,7 +230,9 @@ impl JetStream {
     }
 
     fn at_start(&self, config: &ClusterConfig, stream: &str, mib: u64, error: ApiError) -> ClusterError {
-        let (servers, name, message) = (config.shown_servers(), stream.to_owned(), error.to_string());
+        let servers = config.shown_servers();
+        let name = stream.to_owned();
+        let message = error.to_string();
         match error {
             ApiError::Nobody => ClusterError::NoJetStream { servers, message },
             ApiError::Silent(_) => ClusterError::Silent { servers, message },

@@ -103,7 +103,8 @@ impl Objects {
     /// See [`RecordError`].
     pub async fn read(&self, name: &str) -> Result<Option<ObjectReader>, RecordError> {
         let Some(info) = self.info(name).await? else { return Ok(None) };
-        let (shared, name) = (self.shared.clone(), name.to_owned());
+        let shared = self.shared.clone();
+        let name = name.to_owned();
         let pieces = try_stream! {
             let subject = subject_of_pieces(&info.nuid);
             let mut from = 1;
@@ -274,7 +275,8 @@ fn sealed_name(name: &str, at: u64, is_last: bool) -> String {
 /// A time as NATS writes it: UTC.
 fn rfc3339(time: SystemTime) -> String {
     let seconds = time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() as i64);
-    let (days, of_day) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
+    let days = seconds.div_euclid(86_400);
+    let of_day = seconds.rem_euclid(86_400);
     // Days to a date of the Gregorian calendar, counted from 1 March of year 0 (Hinnant, "chrono-compatible date algorithms").
     let shifted = days + 719_468;
     let era = shifted.div_euclid(146_097);
@@ -285,7 +287,9 @@ fn rfc3339(time: SystemTime) -> String {
     let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
     let month = if shifted_month < 10 { shifted_month + 3 } else { shifted_month - 9 };
     let year = year_of_era + era * 400 + i64::from(month <= 2);
-    let (hour, minute, second) = (of_day / 3_600, of_day / 60 % 60, of_day % 60);
+    let hour = of_day / 3_600;
+    let minute = of_day / 60 % 60;
+    let second = of_day % 60;
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
 }
 

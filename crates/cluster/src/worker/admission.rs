@@ -126,7 +126,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn the_service_time_has_no_wait_in_it() {
         let admission = Arc::new(Admission::new(Stage::Stt, 1, Arc::default()));
-        let (first, second) = (admission.admit(false).unwrap(), admission.admit(false).unwrap());
+        let first = admission.admit(false).unwrap();
+        let second = admission.admit(false).unwrap();
         tokio::time::advance(Duration::from_millis(100)).await;
         drop(first);
         tokio::time::advance(Duration::from_millis(100)).await;

@@ -331,7 +331,8 @@ impl Worker {
                 continue;
             }
             if other.protocol.major != PROTOCOL.major {
-                let (found, own) = (other.protocol, PROTOCOL);
+                let found = other.protocol;
+                let own = PROTOCOL;
                 return Err(ClusterError::Protocol { other: other.name, found, own });
             }
             if other.name == self.name {
@@ -385,7 +386,8 @@ impl Worker {
     }
 
     async fn advertise(self: Arc<Self>) {
-        let (mut links, mut changes) = (self.link.states(), self.changed.subscribe());
+        let mut links = self.link.states();
+        let mut changes = self.changed.subscribe();
         loop {
             self.link.reconcile();
             links.borrow_and_update();
@@ -486,11 +488,13 @@ impl Worker {
         let queued = open.request.is_queued();
         let admitted = (!self.draining.is_cancelled()).then(|| serving.admission.admit(queued)).flatten();
         let Some(admitted) = admitted else {
-            let (is_draining, in_flight) = (self.draining.is_cancelled(), serving.admission.in_flight());
+            let is_draining = self.draining.is_cancelled();
+            let in_flight = serving.admission.in_flight();
             served.refuse(&Busy { is_draining, in_flight });
             return true;
         };
-        let (worker, killed) = (self.clone(), self.killed.clone());
+        let worker = self.clone();
+        let killed = self.killed.clone();
         let work: futures_util::future::BoxFuture<'static, ()> = match (&serving.stage.engine, open.request) {
             (StageEngine::Stt(engine), Request::Stt(request)) => {
                 let queued = request.queued;

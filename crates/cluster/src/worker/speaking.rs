@@ -46,7 +46,9 @@ pub(super) async fn run(
         served.exchange.send_now(Kind::Accepted, to_json(&Accepted { repeats }));
         futures_util::stream::iter(first.flatten()).chain(speech)
     };
-    let (mut n_skipped, mut rate, mut payloads) = (request.skip_samples, None, VecDeque::<(Kind, Bytes)>::new());
+    let mut n_skipped = request.skip_samples;
+    let mut rate = None;
+    let mut payloads = VecDeque::<(Kind, Bytes)>::new();
     loop {
         if let Some((kind, payload)) = payloads.pop_front() {
             // While the hub has no room, the engine is not asked for more.

@@ -156,7 +156,8 @@ impl TurnDetector {
             (false, Phase::Speaking { .. }) => self.thresholds.voiced,
             (false, _) => self.thresholds.onset(),
         };
-        let (sure, nearly_sure) = (probability >= self.thresholds.voiced, probability >= self.thresholds.sure_onset());
+        let sure = probability >= self.thresholds.voiced;
+        let nearly_sure = probability >= self.thresholds.sure_onset();
         if self.state == Phase::Silent {
             self.loudest = 0;
         }
@@ -166,13 +167,15 @@ impl TurnDetector {
         }
         match self.state {
             Phase::Silent if self.voiced => {
-                let (n_windows, voiced) = (1, end - start);
+                let n_windows = 1;
+                let voiced = end - start;
                 let it = Voiced { since: start, last_voiced: end, n_windows, voiced, is_sure: sure, is_told: false };
                 self.onset_or_start(it, nearly_sure)
             }
             Phase::Silent => None,
             Phase::Onset(it) if self.voiced => {
-                let (n_windows, voiced) = (it.n_windows + 1, it.voiced + (end - start));
+                let n_windows = it.n_windows + 1;
+                let voiced = it.voiced + (end - start);
                 let it = Voiced { last_voiced: end, n_windows, voiced, is_sure: it.is_sure || sure, ..it };
                 self.onset_or_start(it, nearly_sure)
             }
@@ -259,7 +262,8 @@ mod tests {
                 _ => 0.05,
             };
             let peak = if window == '-' { 200 } else { 8_000 };
-            let (start, end) = (Samples(i as u64 * 256), Samples((i as u64 + 1) * 256));
+            let start = Samples(i as u64 * 256);
+            let end = Samples((i as u64 + 1) * 256);
             let edge = detector.window(probability, peak, start, end);
             let ms = |at: Samples| at.as_ms(SampleRate::HZ_16000);
             edges.extend(edge.map(|edge| match edge {

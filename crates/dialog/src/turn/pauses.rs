@@ -32,7 +32,8 @@ impl Pauses {
             return;
         }
         self.n = (self.n + 1).min(MAX_COUNTED);
-        let (mean, new) = (self.mean.as_secs_f64(), length.as_secs_f64());
+        let mean = self.mean.as_secs_f64();
+        let new = length.as_secs_f64();
         self.mean = Duration::from_secs_f64(mean + (new - mean) / f64::from(self.n));
     }
 

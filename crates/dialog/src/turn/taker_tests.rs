@@ -8,7 +8,8 @@ const WINDOW: u64 = 256;
 /// all so far, `judged 0.9` a turn model's answer at the pause, `judged-late 0.9` one for a pause before. Gives the edges as `started@ms` and `stopped@ms after ms`.
 fn run(ending: Ending, script: &str) -> (String, TurnTaker) {
     let mut taker = TurnTaker::new(Thresholds::from_ms(0.5, 100, 200), ending);
-    let (mut now, mut edges) = (Samples::ZERO, Vec::new());
+    let mut now = Samples::ZERO;
+    let mut edges = Vec::new();
     let ms = |at: Samples| at.as_ms(SampleRate::HZ_16000);
     for line in script.lines().map(str::trim).filter(|line| !line.is_empty()) {
         let (what, rest) = line.split_once(' ').unwrap();
@@ -26,7 +27,9 @@ fn run(ending: Ending, script: &str) -> (String, TurnTaker) {
         let loud = what == "say";
         let end = now + Samples::from_ms(rest.parse().unwrap(), SampleRate::HZ_16000);
         while now + Samples(WINDOW) <= end {
-            let (start, probability, peak) = (now, if loud { 0.9 } else { 0.02 }, if loud { 8_000 } else { 10 });
+            let start = now;
+            let probability = if loud { 0.9 } else { 0.02 };
+            let peak = if loud { 8_000 } else { 10 };
             now += Samples(WINDOW);
             let heard = WindowFeatures { probability, peak, level_db: -20.0, pitch_hz: Some(140.0), start, end: now };
             match taker.window(heard) {
@@ -118,7 +121,9 @@ fn a_turn_model_counts_for_the_pause_it_heard() {
     assert_eq!(model("say 900\nquiet 100\njudged 0.3\nquiet 100\nsay 400\nquiet 3000"), None);
     let after =
         |judged: &str| waited(MEDIUM, &format!("say 1200\nquiet 100\nheard i would like to know\n{judged}quiet 5000"));
-    let (over, unknown, not_over) = (after("judged 0.98\n"), after(""), after("judged 0.02\n"));
+    let over = after("judged 0.98\n");
+    let unknown = after("");
+    let not_over = after("judged 0.02\n");
     assert!(over < unknown && unknown <= not_over, "{over} {unknown} {not_over}");
 }
 
@@ -145,7 +150,8 @@ fn a_pause_is_told_once() {
 fn the_eagerness_may_change_in_the_middle_of_a_pause() {
     let mut taker = run(MEDIUM, "say 496\nquiet 400").1;
     taker.set(Thresholds::from_ms(0.5, 100, 200), Ending::Silence);
-    let (start, end) = (Samples(56 * WINDOW), Samples(57 * WINDOW));
+    let start = Samples(56 * WINDOW);
+    let end = Samples(57 * WINDOW);
     let edge =
         taker.window(WindowFeatures { probability: 0.02, peak: 10, level_db: -60.0, pitch_hz: None, start, end });
     assert!(matches!(edge, Some(Edge::Stopped { .. })), "{edge:?}");

@@ -116,7 +116,9 @@ impl Tts for FakeTts {
         let tone = (0..n_samples).map(|i| (8_000.0 * (TAU * 220.0 * i as f32 / rate.hz() as f32).sin()) as i16);
         let tone: Vec<i16> = tone.collect();
         let pieces: Vec<Pcm> = tone.chunks(2_400).map(|piece| Pcm { rate, samples: piece.to_vec() }).collect();
-        let (delay, worker, hop) = (self.delay, self.worker.clone(), request.hop);
+        let delay = self.delay;
+        let worker = self.worker.clone();
+        let hop = request.hop;
         stream::iter(pieces)
             .then(move |piece| async move {
                 if !delay.is_zero() {
@@ -136,7 +138,8 @@ impl Tts for FakeTts {
         let (engine, TextRequest { voice, speed, hop, .. }) = (self.clone(), request);
         let pieces = stream::unfold(pieces, |mut pieces| async { Some((pieces.recv().await?, pieces)) });
         let speech = pieces.flat_map(move |text: String| {
-            let (voice, hop) = (voice.clone(), hop.clone());
+            let voice = voice.clone();
+            let hop = hop.clone();
             let request = SpeechRequest { text, voice, speed, hop, ..SpeechRequest::default() };
             let audio = engine.speak(request).map(|pcm| pcm.map(SpokenPart::Audio));
             stream::iter([Ok(SpokenPart::Pieces(1))]).chain(audio)

@@ -38,6 +38,9 @@ pub struct Transcript {
     pub segments: Vec<Segment>,
     /// The spoken language as an ISO-639-1 code, if known.
     pub language: Option<String>,
+    /// Of a partial transcript: how many of its first words the engine is sure of. `None`: the engine does not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub n_sure_words: Option<u32>,
 }
 
 /// A segment of a transcript.

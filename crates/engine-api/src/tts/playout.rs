@@ -61,7 +61,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn what_is_still_to_be_heard_is_what_was_made_and_estimated_less_what_was_played() {
-        let (ms, mut listener) = (Duration::from_millis, PlayoutEstimate::default());
+        let ms = Duration::from_millis;
+        let mut listener = PlayoutEstimate::default();
         assert_eq!(listener.unplayed(), ms(0));
         listener.will_hear("0123456789");
         assert_eq!(listener.unplayed(), ms(600));

@@ -83,7 +83,8 @@ trait StageError: std::error::Error {
 
 impl<T: ?Sized> Clone for Pair<T> {
     fn clone(&self) -> Self {
-        let (primary, second) = (self.primary.clone(), self.second.clone());
+        let primary = self.primary.clone();
+        let second = self.second.clone();
         Self { primary, second, has_fallback: self.has_fallback, counts: self.counts.clone() }
     }
 }
@@ -92,7 +93,8 @@ impl<T: ?Sized> Pair<T> {
     fn new(stage: &'static str, primary: Arc<T>, fallback: Option<Arc<T>>) -> Self {
         let has_fallback = fallback.is_some();
         let second = fallback.unwrap_or_else(|| primary.clone());
-        let (n_fallbacks, n_hedges) = (Default::default(), AtomicU64::new(0));
+        let n_fallbacks = Default::default();
+        let n_hedges = AtomicU64::new(0);
         let counts = Counts { stage, n_fallbacks, n_hedges, budget: Mutex::new(MAX_HEDGED_AT_ONCE) };
         Self { primary, second, has_fallback, counts: Arc::new(counts) }
     }

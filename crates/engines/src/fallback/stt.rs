@@ -115,7 +115,8 @@ impl Stt for SttPair {
     #[allow(clippy::async_yields_async, reason = "there are two waits: for room, and for a decoder")]
     fn open_queued(&self, options: SttOptions) -> BoxFuture<'static, OpeningUtterance> {
         let (engine, is_second) = self.first(&options);
-        let (pair, queued) = (self.clone(), engine.open_queued(options.clone()));
+        let pair = self.clone();
+        let queued = engine.open_queued(options.clone());
         Box::pin(async move {
             let opening = queued.await;
             Box::pin(pair.opened(opening, is_second, options)) as OpeningUtterance
@@ -141,7 +142,9 @@ impl Utterance {
     }
 
     fn moved(&mut self, to: Box<dyn SttUtterance>) {
-        (self.current, self.is_second, self.kept) = (to, true, Vec::new());
+        self.current = to;
+        self.is_second = true;
+        self.kept = Vec::new();
         if self.pair.has_fallback {
             self.options.meter.set_fallback(self.pair.second.name());
         }
@@ -169,7 +172,8 @@ impl SttUtterance for Utterance {
             match self.current.push(pcm).await {
                 Err(error) if self.pair.falls_back(&error) => {
                     self.pair.count_fallback(Some(&error));
-                    let (engine, kept) = (self.pair.second.clone(), self.kept.clone());
+                    let engine = self.pair.second.clone();
+                    let kept = self.kept.clone();
                     let second = replayed(engine, self.options.clone(), kept).await?;
                     self.moved(second);
                     Ok(())
@@ -213,7 +217,8 @@ impl SttUtterance for Utterance {
         Box::pin(async move {
             let Self { pair, options, current, kept, .. } = *self;
             let Pair { primary, second, has_fallback, .. } = &pair;
-            let (engine, asked_with) = (second.clone(), options.clone());
+            let engine = second.clone();
+            let asked_with = options.clone();
             let once_more = || async { replayed(engine, asked_with, kept).await?.finish().await };
             let delay = primary.hedge_delay();
             let (output, is_second) =

@@ -68,7 +68,8 @@ impl Engine {
         failed: fn(Fault) -> E,
     ) -> impl Future<Output = Result<&'static str, E>> + Send + use<E> {
         self.n_asked.fetch_add(1, Ordering::Relaxed);
-        let (name, manner) = (self.name, *self.manner.lock().unwrap());
+        let name = self.name;
+        let manner = *self.manner.lock().unwrap();
         async move {
             match manner {
                 Manner::Answers(after) => {
@@ -113,7 +114,8 @@ impl Llm for Engine {
     }
 
     fn stream(&self, _: ChatRequest) -> BoxStream<'static, Result<LlmDelta, LlmError>> {
-        let (output, breaks) = (self.output(llm_error), *self.manner.lock().unwrap() == Manner::BreaksOff);
+        let output = self.output(llm_error);
+        let breaks = *self.manner.lock().unwrap() == Manner::BreaksOff;
         let end = match breaks {
             true => Err(llm_error(Fault::Unreachable)),
             false => Ok(LlmDelta::Done { finish: Finish::Stop, usage: None }),
@@ -213,7 +215,8 @@ impl SttUtterance for Ear {
 
 async fn answer(llm: &dyn Llm) -> (Vec<String>, Option<LlmError>, Option<String>) {
     let request = ChatRequest { meter: Meter::requested(), ..ChatRequest::default() };
-    let (mut said, mut deltas) = (Vec::new(), llm.stream(request.clone()));
+    let mut said = Vec::new();
+    let mut deltas = llm.stream(request.clone());
     while let Some(delta) = deltas.next().await {
         match delta {
             Ok(LlmDelta::Text(text)) => said.push(text),
@@ -225,7 +228,8 @@ async fn answer(llm: &dyn Llm) -> (Vec<String>, Option<LlmError>, Option<String>
 }
 
 fn llms(primary: Manner, second: Manner) -> (Arc<dyn Llm>, Engine, Engine) {
-    let (primary, second) = (Engine::new("primary", primary), Engine::new("second", second));
+    let primary = Engine::new("primary", primary);
+    let second = Engine::new("second", second);
     (with_llm(Arc::new(primary.clone()), Some(Arc::new(second.clone()))), primary, second)
 }
 
@@ -309,7 +313,8 @@ async fn without_a_fallback_the_same_engine_is_asked_again_when_late_and_not_whe
 #[tokio::test(start_paused = true)]
 async fn the_fallback_hears_the_utterance_from_its_beginning() {
     for provisional_first in [false, true] {
-        let (primary, second) = (Engine::new("primary", Manner::Fails(MS)), Engine::new("second", Manner::Answers(MS)));
+        let primary = Engine::new("primary", Manner::Fails(MS));
+        let second = Engine::new("second", Manner::Answers(MS));
         let stt = with_stt(Arc::new(primary.clone()), Some(Arc::new(second.clone())));
         let options = SttOptions { meter: Meter::requested(), ..SttOptions::default() };
         let mut utterance = stt.open(options.clone()).await.expect("opened");
@@ -328,7 +333,8 @@ async fn the_fallback_hears_the_utterance_from_its_beginning() {
 
 #[tokio::test(start_paused = true)]
 async fn a_late_transcript_is_asked_for_at_the_fallback() {
-    let (primary, second) = (Engine::new("primary", Manner::Hangs), Engine::new("second", Manner::Answers(MS)));
+    let primary = Engine::new("primary", Manner::Hangs);
+    let second = Engine::new("second", Manner::Answers(MS));
     let stt = with_stt(Arc::new(primary), Some(Arc::new(second)));
     let mut utterance = stt.open(SttOptions::default()).await.expect("opened");
     utterance.push(vec![0; 300]).await.expect("taken");
@@ -338,13 +344,15 @@ async fn a_late_transcript_is_asked_for_at_the_fallback() {
 }
 
 async fn speak(tts: &dyn Tts, text: &str, passage: Passage) -> usize {
-    let (text, voice) = (text.into(), "primary".into());
+    let text = text.into();
+    let voice = "primary".into();
     let request = SpeechRequest { text, voice, passage: Some(passage), ..SpeechRequest::default() };
     tts.speak(request).map(|pcm| pcm.map_or(0, |pcm| pcm.samples.len())).fold(0, |sum, n| ready(sum + n)).await
 }
 
 fn voices(primary: Manner) -> (Arc<dyn Tts>, Engine, Engine) {
-    let (primary, second) = (Engine::new("primary", primary), Engine::new("second", Manner::Answers(MS)));
+    let primary = Engine::new("primary", primary);
+    let second = Engine::new("second", Manner::Answers(MS));
     let fallback: (Arc<dyn Tts>, String) = (Arc::new(second.clone()), "second".into());
     (with_tts(Arc::new(primary.clone()), Some(fallback)), primary, second)
 }
@@ -374,7 +382,8 @@ async fn words_that_were_not_spoken_go_to_the_fallback_as_sentences() {
         [(Manner::Fails(MS), by_second.clone()), (Manner::Hangs, by_second), (Manner::Answers(DELAY), vec![])]
     {
         let (tts, _, second) = voices(manner);
-        let (voice, passage) = ("primary".into(), Some(Passage::first()));
+        let voice = "primary".into();
+        let passage = Some(Passage::first());
         let (hop, meter) = Default::default();
         let request = TextRequest { voice, speed: 1.0, seed: None, passage, instructions: None, hop, meter };
         let TextSpeech { words, speech } = tts.speak_text(request).expect("it takes words");
@@ -400,7 +409,8 @@ async fn words_that_were_not_spoken_go_to_the_fallback_as_sentences() {
 
 #[tokio::test(start_paused = true)]
 async fn sessions_with_the_smaller_engines_ask_the_larger_ones_while_those_are_away() {
-    let (primary, second) = (Engine::new("primary", Manner::Answers(MS)), Engine::new("second", Manner::Away));
+    let primary = Engine::new("primary", Manner::Answers(MS));
+    let second = Engine::new("second", Manner::Away);
     let with = with_stt(Arc::new(primary.clone()), Some(Arc::new(second.clone())));
     let stt = with.smaller().expect("it has a fallback");
     let transcript = async || {
@@ -418,7 +428,8 @@ async fn sessions_with_the_smaller_engines_ask_the_larger_ones_while_those_are_a
 
 #[tokio::test(start_paused = true)]
 async fn sessions_with_the_smaller_engines_never_ask_the_larger_ones() {
-    let (primary, second) = (Engine::new("primary", Manner::Answers(MS)), Engine::new("second", Manner::Answers(MS)));
+    let primary = Engine::new("primary", Manner::Answers(MS));
+    let second = Engine::new("second", Manner::Answers(MS));
     let with = with_stt(Arc::new(primary.clone()), Some(Arc::new(second.clone())));
     let stt = with.smaller().expect("it has a fallback");
     let options = SttOptions { meter: Meter::requested(), ..SttOptions::default() };

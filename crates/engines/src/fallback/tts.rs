@@ -232,8 +232,10 @@ impl TtsPair {
         let (words, mut pieces) = mpsc::channel::<String>(WORDS_AHEAD);
         let speech = stream! {
             let TextSpeech { words: to_primary, mut speech } = speech;
-            let (mut to_primary, mut waiting) = (Some(to_primary), None::<String>);
-            let (mut kept, mut has_sounded) = (VecDeque::<String>::new(), false);
+            let mut to_primary = Some(to_primary);
+            let mut waiting = None::<String>;
+            let mut kept = VecDeque::<String>::new();
+            let mut has_sounded = false;
             let patience = self.pair.primary.hedge_delay().map(|delay| delay * DELAYS_OF_A_TEXT);
             let mut late_at = None::<Instant>;
             let error = loop {
@@ -261,7 +263,8 @@ impl TtsPair {
                         Some(Err(error)) => break Some(error),
                         Some(Ok(part)) => {
                             if !std::mem::replace(&mut has_sounded, true) {
-                                (kept, late_at) = (VecDeque::new(), None);
+                                kept = VecDeque::new();
+                                late_at = None;
                             }
                             yield Ok(part);
                         }
@@ -298,7 +301,9 @@ impl TtsPair {
                     return;
                 }
                 let TextRequest { voice, speed, seed, instructions, hop, meter, .. } = request.clone();
-                let (text, unplayed, passage) = (chunk.join(" "), None, place);
+                let text = chunk.join(" ");
+                let unplayed = None;
+                let passage = place;
                 let immediate = false;
                 let asked = SpeechRequest {
                     text, voice, speed, unplayed, seed, passage, instructions, immediate, hop, meter

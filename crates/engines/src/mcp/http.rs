@@ -107,7 +107,9 @@ fn headers(server: &Server) -> Result<HashMap<HeaderName, HeaderValue>, McpError
 
 /// All pages of the list, up to the bounds.
 async fn list(service: &RunningService<RoleClient, ()>) -> Result<Vec<RemoteTool>, McpError> {
-    let (mut tools, mut n_bytes, mut cursor) = (Vec::new(), 0, None);
+    let mut tools = Vec::new();
+    let mut n_bytes = 0;
+    let mut cursor = None;
     for _ in 0..MAX_PAGES {
         let page = service.list_tools(Some(PaginatedRequestParams::default().with_cursor(cursor))).await;
         let page = page.map_err(|error| McpError::Unusable(words(&error)))?;
@@ -159,7 +161,8 @@ impl Secrets {
 
 impl Connection for Open {
     fn call(&self, tool: String, arguments: Map<String, Value>) -> BoxFuture<'static, Result<String, CallError>> {
-        let (service, limit) = (self.service.clone(), self.limit);
+        let service = self.service.clone();
+        let limit = self.limit;
         let secrets = self.secrets.clone();
         async move {
             let call = service.call_tool_once(CallToolRequestParams::new(tool).with_arguments(arguments));

@@ -117,7 +117,8 @@ impl Body {
     /// end is not there soon.
     pub async fn drain(mut self) {
         self.bounds = DRAIN;
-        (self.n_bytes, self.waited) = (0, Duration::ZERO);
+        self.n_bytes = 0;
+        self.waited = Duration::ZERO;
         while let Ok(Some(_)) = self.chunk().await {}
     }
 

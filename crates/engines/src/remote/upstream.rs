@@ -118,8 +118,11 @@ impl Upstream {
     /// the first output.
     pub fn new(hedge_after_ms: u64, timeout: Duration, has_fallback: bool) -> Self {
         let hedge_after = (hedge_after_ms > 0).then(|| Duration::from_millis(hedge_after_ms));
-        let (breaker, n_failures, pauses) = (Breaker::Closed, 0, PAUSES.pauses());
-        let (first_outputs, requesters) = (VecDeque::new(), HashMap::new());
+        let breaker = Breaker::Closed;
+        let n_failures = 0;
+        let pauses = PAUSES.pauses();
+        let first_outputs = VecDeque::new();
+        let requesters = HashMap::new();
         let state = Mutex::new(State { breaker, n_failures, pauses, first_outputs, requesters, n_answered: 0 });
         Self(Arc::new(Shared { hedge_after, patience: timeout / 2, has_fallback, state, opened: Notify::new() }))
     }
@@ -150,7 +153,9 @@ impl Upstream {
             state.breaker = Breaker::Probing;
         }
         let late_after = Some(self.delay(&state).unwrap_or(self.0.patience));
-        let (upstream, begun, stage) = (self.clone(), now, Progress::Waiting);
+        let upstream = self.clone();
+        let begun = now;
+        let stage = Progress::Waiting;
         Ok(Attempt { upstream, begun, requester, is_probe, is_own_probe, late_after, stage })
     }
 
@@ -247,7 +252,8 @@ impl State {
     /// Counts a failure for its requester. Whether it counts for the server's breaker too, whether the requester's own has
     /// opened just now, and whether it is open.
     fn count_own(&mut self, requester: Requester, most: u32, is_probe: bool) -> (bool, bool, bool) {
-        let (now, n_answered) = (Instant::now(), self.n_answered);
+        let now = Instant::now();
+        let n_answered = self.n_answered;
         if !self.requesters.contains_key(&requester)
             && self.requesters.len() >= MAX_REQUESTERS
             && let Some(oldest) = self.oldest()
@@ -265,7 +271,8 @@ impl State {
         own.last = now;
         own.n_failures = own.n_failures.saturating_add(1);
         if own.since != n_answered {
-            (own.n_shared, own.since) = (0, n_answered);
+            own.n_shared = 0;
+            own.since = n_answered;
         }
         let opens = match own.breaker {
             Breaker::Closed => own.n_failures >= most,
@@ -432,7 +439,8 @@ impl Drop for Attempt {
             // It has ended, or its listener has gone.
             Progress::Answering => {
                 let mut state = self.upstream.state();
-                (state.n_failures, state.n_answered) = (0, state.n_answered + 1);
+                state.n_failures = 0;
+                state.n_answered += 1;
                 if let Some(requester) = self.requester {
                     state.requesters.remove(&requester);
                 }
@@ -697,7 +705,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn late_requests_of_one_requester_end_its_own_others_only() {
         let upstream = Upstream::new(300, 60 * MS, true);
-        let (own, other) = (upstream.admit(who(1)).expect("closed"), upstream.admit(who(2)).expect("closed"));
+        let own = upstream.admit(who(1)).expect("closed");
+        let other = upstream.admit(who(2)).expect("closed");
         let late: Vec<_> = (0..2).map(|_| upstream.admit(who(1)).expect("closed")).collect();
         let opens = async {
             advance(301 * MS).await;

@@ -130,7 +130,8 @@ async fn begin<S: SttStream + 'static>(
     let meter = options.meter.clone();
     lease.run(move |stream| stream.begin(&options)).await.map_err(lost)??;
     let cancel = CancellationToken::new();
-    let (replica, asked) = (Replica::Idle(lease), cancel.child_token());
+    let replica = Replica::Idle(lease);
+    let asked = cancel.child_token();
     Ok(Box::new(PooledUtterance { replica, gathered: Vec::new(), asked, cancel, meter }))
 }
 
@@ -181,7 +182,8 @@ impl<S: SttStream + 'static> PooledUtterance<S> {
             Replica::Idle(lease) => {
                 let pcm = std::mem::take(&mut self.gathered);
                 self.asked = self.cancel.child_token();
-                let (cancel, asked) = (self.cancel.clone(), self.asked.clone());
+                let cancel = self.cancel.clone();
+                let asked = self.asked.clone();
                 Replica::Busy(job(lease, pcm, ask, (cancel, asked), self.meter.clone()).boxed())
             }
             other => other,

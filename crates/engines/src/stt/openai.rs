@@ -56,7 +56,8 @@ impl OpenAiStt {
         let server = Server::new("stt", &config.base_url, &config.api_key_env, deadline);
         let language = Some(config.language.clone()).filter(|language| !language.is_empty());
         let upstream = Upstream::new(config.hedge_after_ms, deadline, config.fallback.is_some());
-        let (server, model) = (server.map_err(SttError::Unavailable)?, config.model.clone());
+        let server = server.map_err(SttError::Unavailable)?;
+        let model = config.model.clone();
         Ok(Self { server, model, language, deadline, upstream })
     }
 

@@ -113,7 +113,8 @@ impl<E: BatchTtsEngine> BatchedTts<E> {
     where
         F: Fn(usize) -> Result<E, TtsError> + Send + Sync + 'static,
     {
-        let (n_replicas, max_batch) = (batching.n_replicas.max(1), batching.max_batch.max(1));
+        let n_replicas = batching.n_replicas.max(1);
+        let max_batch = batching.max_batch.max(1);
         let max_waiting = n_replicas * WAITING_PER_REPLICA.max(4 * max_batch);
         let settings = BatchSettings { n_replicas, max_batch, max_wait: batching.max_wait, max_waiting };
         let voices: Arc<OnceLock<Vec<Voice>>> = Arc::default();
@@ -185,7 +186,8 @@ impl<E: BatchTtsEngine> Tts for BatchedTts<E> {
     }
 
     fn speak(&self, request: SpeechRequest) -> BoxStream<'static, Result<Pcm, TtsError>> {
-        let (scheduler, bucket) = (self.scheduler.clone(), (self.bucket)(&request));
+        let scheduler = self.scheduler.clone();
+        let bucket = (self.bucket)(&request);
         let stream = async_stream::stream! {
             let (job, sounds) = Job::new(request, bucket);
             let refused = scheduler.submit(job).err().map(|(overloaded, _)| overloaded);
@@ -201,7 +203,9 @@ impl<E: BatchTtsEngine> Tts for BatchedTts<E> {
     }
 
     fn speak_queued(&self, request: SpeechRequest) -> BoxFuture<'static, BoxStream<'static, Result<Pcm, TtsError>>> {
-        let (scheduler, bucket, deadline) = (self.scheduler.clone(), (self.bucket)(&request), self.deadline);
+        let scheduler = self.scheduler.clone();
+        let bucket = (self.bucket)(&request);
+        let deadline = self.deadline;
         async move {
             let (job, sounds) = Job::new(request, bucket);
             scheduler.enqueue(job).await;

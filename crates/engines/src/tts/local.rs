@@ -111,7 +111,8 @@ impl<E: TtsEngine + 'static> Tts for LocalTts<E> {
     }
 
     fn speak_queued(&self, request: SpeechRequest) -> BoxFuture<'static, BoxStream<'static, Result<Pcm, TtsError>>> {
-        let (pool, deadline) = (self.pool.clone(), self.deadline);
+        let pool = self.pool.clone();
+        let deadline = self.deadline;
         async move {
             let place = pool.enqueue().await;
             with_deadline(spoken(place.lease().map(Ok), request), deadline)
@@ -137,7 +138,8 @@ fn spoken<E: TtsEngine + 'static>(
         };
         let (pieces, mut made) = mpsc::channel(MAX_PIECES);
         let speak = move |engine: &mut E| {
-            let (begun, mut waited) = (Instant::now(), Duration::ZERO);
+            let begun = Instant::now();
+            let mut waited = Duration::ZERO;
             let result = engine.synthesize(&request, &cancel, &mut |pcm| {
                 let waits = Instant::now();
                 let sent = pieces.blocking_send(pcm);

@@ -23,6 +23,8 @@ pub mod hibari;
 #[cfg(feature = "kokoro")]
 pub mod kokoro;
 #[cfg(any(feature = "flite", feature = "neural"))]
+mod level;
+#[cfg(any(feature = "flite", feature = "neural"))]
 pub mod local;
 #[cfg(feature = "moshi")]
 pub mod moshi;

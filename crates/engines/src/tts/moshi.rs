@@ -76,8 +76,10 @@ impl Moshi {
 
     /// All voices are the one.
     fn speech(&self, speed: f32, requester: Option<Requester>) -> Result<TextSpeech, TtsError> {
-        let (request, host) = (self.request()?, self.server.server.host().to_owned());
-        let (dialect, deadlines) = (MoshiDialect::default(), self.server.deadlines);
+        let request = self.request()?;
+        let host = self.server.server.host().to_owned();
+        let dialect = MoshiDialect::default();
+        let deadlines = self.server.deadlines;
         let upstream = self.server.upstream.clone();
         Ok(words::speak(Call { request, begin: None, dialect, deadlines, host, speed, upstream, requester }))
     }

@@ -61,7 +61,8 @@ impl OpenAiTts {
             0 => None,
             hz if RATES.contains(&hz) => Some(SampleRate::new(hz)),
             hz => {
-                let (min, max) = (RATES.start(), RATES.end());
+                let min = RATES.start();
+                let max = RATES.end();
                 let message = format!("tts.sample_rate = {hz}: write 0, or a rate from {min} to {max} Hz");
                 return Err(TtsError::Unavailable(message));
             }

@@ -273,7 +273,8 @@ impl VoiceList {
             tracing::info!(server = self.server.host(), n_voices = n_found, "the speech server's voices are offered");
         }
         self.current(|current| {
-            (current.voices, current.custom) = (Arc::new(voices), Arc::new(custom));
+            current.voices = Arc::new(voices);
+            current.custom = Arc::new(custom);
             current.takes_voices = takes_voices;
         });
     }
@@ -428,7 +429,8 @@ impl VoiceLibrary for Library {
     }
 
     fn remove(&self, id: &str) -> BoxFuture<'static, Result<(), VoiceError>> {
-        let (list, id) = (self.0.clone(), id.to_owned());
+        let list = self.0.clone();
+        let id = id.to_owned();
         Box::pin(async move {
             let custom = list.current(|current| current.custom.clone());
             match custom.iter().find(|custom| custom.voice.id == id) {

@@ -74,7 +74,8 @@ pub(super) fn longest_sound(request: &SpeechRequest) -> Duration {
 impl SpeechServer {
     /// Asks, and gives the sound as it comes. Dropping the stream ends the request.
     pub(super) fn speak(&self, ask: Ask) -> BoxStream<'static, Result<Pcm, TtsError>> {
-        let (server, ask) = (self.clone(), Arc::new(ask));
+        let server = self.clone();
+        let ask = Arc::new(ask);
         let stream = async_stream::stream! {
             let first_byte = server.deadlines.first_byte;
             let host = server.server.host();
@@ -98,13 +99,16 @@ impl SpeechServer {
                     return;
                 }
             };
-            let (mut bytes, mut made, mut n_silent) = (sound.first, Duration::ZERO, 0);
+            let mut bytes = sound.first;
+            let mut made = Duration::ZERO;
+            let mut n_silent = 0;
             loop {
                 match sound.decoder.push(&bytes) {
                     Ok(pcm) if pcm.is_empty() => n_silent += bytes.len(),
                     Ok(pcm) => {
                         let sound_of_it = pcm.duration();
-                        (made, n_silent) = (made + sound_of_it, 0);
+                        made += sound_of_it;
+                        n_silent = 0;
                         sound.body.allow(sound_of_it * WAIT_PER_SOUND);
                         attempt.answered();
                         yield Ok(pcm);

@@ -347,7 +347,8 @@ impl<D: Dialect> Listener<D> {
         if self.made.is_zero() {
             return TtsError::Timeout(self.since_sound);
         }
-        let (host, waited) = (&self.host, self.since_sound);
+        let host = &self.host;
+        let waited = self.since_sound;
         failed(
             Fault::Timeout,
             format!("the server {host} sent too little sound: {waited:.0?} without any, in mid-text"),
@@ -430,7 +431,8 @@ impl<D: Dialect> Listener<D> {
             self.name(None, step);
         }
         self.made += pcm.duration();
-        (self.n_silent, self.since_sound) = (0, Duration::ZERO);
+        self.n_silent = 0;
+        self.since_sound = Duration::ZERO;
         let longest = longest_sound_of(self.n_chars, self.speed);
         if self.made > longest {
             let message = format!("the server {} sent more than {longest:?} of sound for the text so far", self.host);

@@ -63,7 +63,9 @@ impl SmartTurn {
         let first = Graph::load(path, onnx)?;
         let max_batch = if first.takes_batches { MAX_BATCH } else { 1 };
         let settings = BatchSettings { n_replicas: 1, max_batch, max_wait: Duration::ZERO, max_waiting: MAX_WAITING };
-        let (path, onnx, first) = (path.to_owned(), onnx.clone(), Mutex::new(Some(first)));
+        let path = path.to_owned();
+        let onnx = onnx.clone();
+        let first = Mutex::new(Some(first));
         let make = move |_| {
             let loaded = first.lock().unwrap_or_else(PoisonError::into_inner).take();
             let mut graph = loaded.map_or_else(|| Graph::load(&path, &onnx), Ok)?;

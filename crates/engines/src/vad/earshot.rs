@@ -111,9 +111,12 @@ mod tests {
 
     #[test]
     fn what_the_network_skips_hardly_changes_its_judgement() {
-        let (mut stream, mut network, mut floor) =
-            (EarshotStream::new(), earshot::Detector::default_boxed(), NoiseFloor::new());
-        let (mut n_skipped, mut n_differ, mut most) = (0, 0, 0.0f32);
+        let mut stream = EarshotStream::new();
+        let mut network = earshot::Detector::default_boxed();
+        let mut floor = NoiseFloor::new();
+        let mut n_skipped = 0;
+        let mut n_differ = 0;
+        let mut most = 0.0f32;
         let audio = bursts();
         let (windows, _) = audio.as_chunks::<WINDOW>();
         for window in windows {

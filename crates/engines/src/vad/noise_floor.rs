@@ -82,7 +82,8 @@ impl NoiseFloor {
         }
         self.n += 1;
         let powers = band_powers(window);
-        let (mut first, mut second) = (1.0f32, 1.0f32);
+        let mut first = 1.0f32;
+        let mut second = 1.0f32;
         for (band, power) in powers.into_iter().enumerate() {
             self.power[band] = SMOOTHING * self.power[band] + (1.0 - SMOOTHING) * power;
             let newest = &mut self.least[self.block][band];
@@ -130,7 +131,8 @@ mod tests {
 
     #[test]
     fn steady_noise_weighs_nothing_after_two_seconds_and_a_vowel_as_loud_all() {
-        let (mut floor, mut next) = (NoiseFloor::new(), noise(3_000));
+        let mut floor = NoiseFloor::new();
+        let mut next = noise(3_000);
         let mut weights = Vec::new();
         for _ in 0..625 {
             let window: Vec<i16> = (0..WINDOW).map(|_| next()).collect();

@@ -6,15 +6,17 @@
 //! stream waits for one only where all are at a window of another's. A window takes 0.1 ms, ten times as much as earshot
 //! takes for it.
 //!
-//! So the network is a cascade's second stage: [`EarshotStream`] judges every window, and Silero runs while earshot
-//! finds any sign of a voice, and for a second afterwards. When it starts again it begins with a new state and the
+//! So the network is a cascade's second stage: [`EarshotStream`] judges every step of 16 ms, and Silero runs while earshot
+//! finds any sign of a voice, and for a second afterwards. A stream reports a probability for each step: at the first half of
+//! a window that of the window before. Both are bounded by how far the step itself rises above the room, so that a turn's end
+//! is found within a window. When it starts again it begins with a new state and the
 //! last 128 ms. Its state is also reset after each two seconds of certain silence: after long music or noise a
-//! state detects the next onset up to a second late. Its probability is bounded by how far the window rises
-//! above the room, without which steady noise behind a turn holds its end back. `antiphon-bench --only noise` measures it.
+//! state detects the next onset up to a second late. Without the bound by the room steady noise behind a turn holds its end
+//! back. `antiphon-bench --only noise` measures it.
 //!
 //! A window that fails is judged by earshot alone, and after some in a row all windows of that stream are.
 
-use super::earshot::{self, EarshotStream, Sound};
+use super::earshot::{self, EarshotStream};
 use antiphon_engine_api::vad::{Vad, VadError, VadStream};
 use antiphon_inference::onnx::{Kind, Model, ModelOptions, OnnxConfig, OnnxError, Port, Runtime, Signature, Tensor};
 use std::path::Path;
@@ -23,8 +25,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::available_parallelism;
 use tokio_util::sync::CancellationToken;
 
-/// Samples of a window at 16 kHz, and of the one before that stand in front: what 5 and 6 were trained with.
+/// Samples of the network's window at 16 kHz, and of the one before that stand in front: what 5 and 6 were trained with.
 const WINDOW: usize = 512;
+/// Samples of a step, half a window: for each of them a stream reports a probability.
+const STEP: usize = earshot::WINDOW;
 const CONTEXT: usize = 64;
 /// Numbers of a stream's state.
 const STATE: usize = 2 * 128;
@@ -88,7 +92,7 @@ impl Vad for Silero {
     }
 
     fn window(&self) -> usize {
-        WINDOW
+        STEP
     }
 
     fn open(&self) -> Box<dyn VadStream> {
@@ -100,8 +104,12 @@ struct Stream {
     sessions: Arc<Sessions>,
     /// Which session it takes first.
     first: usize,
-    /// Judges every window.
+    /// Judges every step.
     ear: EarshotStream,
+    /// The first half of the next window, and earshot's probability of it.
+    first_half: Option<([i16; STEP], f32)>,
+    /// The probability of the last window, not bounded by the room.
+    last: f32,
     /// Windows for which the network still runs.
     asks_for: u32,
     /// The last [`REPLAYED`] windows, oldest first.
@@ -123,6 +131,8 @@ impl Stream {
             sessions,
             first,
             ear: EarshotStream::new(),
+            first_half: None,
+            last: 0.0,
             asks_for: 0,
             recent: Vec::with_capacity((REPLAYED + 1) * WINDOW),
             input: [0.0; CONTEXT + WINDOW],
@@ -177,19 +187,19 @@ impl Stream {
         replayed
     }
 
-    /// The network's probability while it runs, earshot's otherwise.
-    fn judge(&mut self, window: &[i16], sound: Sound) -> Result<f32, OnnxError> {
+    /// The network's probability while it runs, otherwise that of earshot, which is `of_earshot`.
+    fn judge(&mut self, window: &[i16], of_earshot: f32) -> Result<f32, OnnxError> {
         let was_asked = self.asks_for > 0;
-        self.asks_for = if sound.probability >= ASK_FROM { ASK_FOR } else { self.asks_for.saturating_sub(1) };
+        self.asks_for = if of_earshot >= ASK_FROM { ASK_FOR } else { self.asks_for.saturating_sub(1) };
         if self.asks_for == 0 {
-            return Ok(sound.probability);
+            return Ok(of_earshot);
         }
         if !was_asked {
             self.restart()?;
         }
         let probability = self.ask(window)?;
         self.n_quiet = if probability < QUIET { self.n_quiet + 1 } else { 0 };
-        Ok(probability.min(sound.weight))
+        Ok(probability)
     }
 
     fn remember(&mut self, window: &[i16]) -> Result<(), OnnxError> {
@@ -215,29 +225,32 @@ impl Stream {
 }
 
 impl VadStream for Stream {
-    fn probability(&mut self, window: &[i16]) -> Result<f32, VadError> {
-        if window.len() != WINDOW {
-            return Err(VadError::Window { expected: WINDOW, got: window.len() });
-        }
-        let mut sound = Sound { probability: 0.0, weight: 0.0 };
-        for half in window.chunks_exact(earshot::WINDOW) {
-            let heard = self.ear.judge(half)?;
-            sound.probability = sound.probability.max(heard.probability);
-            sound.weight = sound.weight.max(heard.weight);
-        }
+    fn probability(&mut self, step: &[i16]) -> Result<f32, VadError> {
+        let step: &[i16; STEP] = step.try_into().map_err(|_| VadError::Window { expected: STEP, got: step.len() })?;
+        let sound = self.ear.judge(step)?;
         if self.n_failed >= MOST_FAILED {
             return Ok(sound.probability);
         }
-        let judged = self.judge(window, sound).and_then(|p| self.remember(window).map(|()| p));
+        let Some((first, first_probability)) = self.first_half.take() else {
+            self.first_half = Some((*step, sound.probability));
+            return Ok(self.last.min(sound.weight));
+        };
+        let mut window = [0; WINDOW];
+        window[..STEP].copy_from_slice(&first);
+        window[STEP..].copy_from_slice(step);
+        let of_earshot = first_probability.max(sound.probability);
+        let judged = self.judge(&window, of_earshot).and_then(|p| self.remember(&window).map(|()| p));
         match judged {
             Ok(probability) => {
                 if self.asks_for > 0 {
                     self.n_failed = 0;
                 }
-                Ok(probability)
+                self.last = probability;
+                Ok(probability.min(sound.weight))
             }
             Err(error) => {
                 self.failed(&error);
+                self.last = of_earshot;
                 Ok(sound.probability)
             }
         }
@@ -258,10 +271,16 @@ mod tests {
         (0..WINDOW as u32).map(|i| ((i * 7 + seed * 131) % 4_001) as i16 - 2_000).collect()
     }
 
+    /// Of both halves of a window.
+    fn probabilities(stream: &mut impl VadStream, window: &[i16]) -> [f32; 2] {
+        [0, 1].map(|half| stream.probability(&window[STEP * half..][..STEP]).expect("a step"))
+    }
+
     /// What the fixture computes (`tests/fixtures/onnx/ears.py`): of all 576 samples and of one number of the state, which
     /// halves and takes the mean of the first 64 squares, those of the window before.
     fn expected(windows: &[Vec<i16>]) -> Vec<f32> {
-        let (mut state, mut before) = (0.0f32, vec![0.0f32; CONTEXT]);
+        let mut state = 0.0f32;
+        let mut before = vec![0.0f32; CONTEXT];
         let mut out = Vec::new();
         for window in windows {
             let samples: Vec<f32> = window.iter().map(|x| f32::from(*x) / 32_768.0).collect();
@@ -279,7 +298,8 @@ mod tests {
     fn each_stream_has_its_own_state_and_the_end_of_its_last_window() {
         let engine = engine();
         let (one, other): (Vec<_>, Vec<_>) = ((0..6).map(window).collect(), (6..12).map(window).collect());
-        let (mut first, mut second) = (Stream::new(engine.0.clone()), Stream::new(engine.0.clone()));
+        let mut first = Stream::new(engine.0.clone());
+        let mut second = Stream::new(engine.0.clone());
         for (i, (a, b)) in expected(&one).into_iter().zip(expected(&other)).enumerate() {
             let got = [first.ask(&one[i]), second.ask(&other[i])].map(|p| p.expect("a window"));
             assert!((got[0] - a).abs() < 1e-4 && (got[1] - b).abs() < 1e-4, "{i}: {got:?}, not {a} and {b}");
@@ -291,9 +311,9 @@ mod tests {
         let engine = engine();
         let mut stream = Stream::new(engine.0.clone());
         stream.asks_for = ASK_FOR;
-        stream.probability(&window(0)).expect("a window");
+        probabilities(&mut stream, &window(0));
         stream.state[0] = f32::NAN;
-        let of_earshot = stream.probability(&window(1)).expect("earshot judges it");
+        let [_, of_earshot] = probabilities(&mut stream, &window(1));
         assert!((0.0..=1.0).contains(&of_earshot));
         assert_eq!(stream.n_failed, 1);
         // From here on it is as if it had begun with the last window's end.
@@ -302,7 +322,7 @@ mod tests {
         for i in 2..5 {
             assert_eq!(stream.ask(&window(i)).expect("a window"), fresh.ask(&window(i)).expect("a window"));
         }
-        stream.probability(&window(5)).expect("a window");
+        probabilities(&mut stream, &window(5));
         assert_eq!(stream.n_failed, 0);
     }
 
@@ -313,12 +333,13 @@ mod tests {
         let runtime = Runtime::open(&onnx()).expect("`make onnxruntime` was run");
         let model = runtime.load(&path, &ModelOptions::default()).expect("it loads");
         let sessions = Sessions { models: vec![model], n_opened: AtomicUsize::new(0) };
-        let (mut stream, mut earshot) = (Stream::new(Arc::new(sessions)), EarshotStream::new());
+        let mut stream = Stream::new(Arc::new(sessions));
+        let mut earshot = EarshotStream::new();
         for i in 0..2 * MOST_FAILED as u32 {
             let window = window(i);
             stream.asks_for = ASK_FOR;
-            let halves = [0, 1].map(|half| earshot.probability(&window[256 * half..][..256]).expect("a window"));
-            assert_eq!(stream.probability(&window).expect("a window"), halves[0].max(halves[1]), "{i}");
+            let of_earshot = probabilities(&mut earshot, &window);
+            assert_eq!(probabilities(&mut stream, &window)[1], of_earshot[1], "{i}");
         }
         assert_eq!(stream.n_failed, MOST_FAILED, "it is left alone");
     }
@@ -328,31 +349,50 @@ mod tests {
         // The fixture's probability of silence is 0.27, of anything loud almost 1.
         let mut stream = engine().open();
         for _ in 0..100 {
-            assert!(stream.probability(&[0; WINDOW]).expect("a window") < ASK_FROM, "earshot's own");
+            assert!(stream.probability(&[0; STEP]).expect("a step") < ASK_FROM, "earshot's own");
         }
         let mut stream = Stream::new(engine().0.clone());
-        let mut asked = |probability: f32, weight: f32| {
-            stream.judge(&[0; WINDOW], Sound { probability, weight }).expect("a window") != probability
-        };
-        assert!(!asked(0.09, 1.0));
-        assert!(asked(0.1, 1.0));
-        let n_after = (0..100).take_while(|_| asked(0.0, 1.0)).count();
+        let mut asked = |of_earshot: f32| stream.judge(&[0; WINDOW], of_earshot).expect("a window") != of_earshot;
+        assert!(!asked(0.09));
+        assert!(asked(0.1));
+        let n_after = (0..100).take_while(|_| asked(0.0)).count();
         assert_eq!(n_after, ASK_FOR as usize - 1);
     }
 
     #[test]
-    fn the_rise_above_the_room_bounds_the_probability() {
+    fn the_first_half_of_a_window_has_the_probability_of_the_window_before() {
         let mut stream = Stream::new(engine().0.clone());
-        let loud = vec![20_000; WINDOW];
-        let mut judged = |weight: f32| stream.judge(&loud, Sound { probability: 0.9, weight }).expect("a window");
-        assert!(judged(1.0) > 0.9);
-        assert_eq!([judged(0.4), judged(0.0)], [0.4, 0.0]);
+        stream.asks_for = ASK_FOR;
+        let loud: Vec<i16> = window(1).iter().map(|x| 8 * x).collect();
+        assert_eq!(probabilities(&mut stream, &loud)[0], 0.0, "nothing was judged yet");
+        assert!(stream.last > 0.9);
+        assert_eq!(stream.probability(&loud[..STEP]).expect("a step"), stream.last);
+        assert_eq!(stream.probability(&[0; STEP]).expect("a step"), 0.0, "this step does not rise above the room");
+    }
+
+    #[test]
+    fn the_rise_of_each_step_above_the_room_bounds_its_probability() {
+        let mut stream = Stream::new(engine().0.clone());
+        stream.asks_for = ASK_FOR;
+        let mut ear = EarshotStream::new();
+        let mut n_bounded = 0;
+        for i in 0..40 {
+            // Noise that grows out of the room, then sinks back into it.
+            let level = 40 * (1 + (i % 20) * (i % 20)) as i32;
+            let step: Vec<i16> = window(i).iter().take(STEP).map(|x| (i32::from(*x) * level / 16_000) as i16).collect();
+            let weight = ear.judge(&step).expect("a step").weight;
+            let probability = stream.probability(&step).expect("a step");
+            assert!(probability <= weight, "{i}: {probability} of {weight}");
+            n_bounded += usize::from(probability == weight && stream.last > weight);
+        }
+        assert!(n_bounded > 0, "the bound decided nothing");
     }
 
     #[test]
     fn after_two_sure_seconds_it_has_heard_the_last_windows_only() {
         let engine = engine();
-        let (mut stream, mut fresh) = (Stream::new(engine.0.clone()), Stream::new(engine.0.clone()));
+        let mut stream = Stream::new(engine.0.clone());
+        let mut fresh = Stream::new(engine.0.clone());
         for i in 0..10 {
             stream.ask(&window(i)).expect("a window");
             stream.n_quiet = if i == 9 { RESET_AFTER } else { 0 };
@@ -382,8 +422,8 @@ mod tests {
     #[test]
     fn a_window_of_another_length_is_refused() {
         let mut stream = engine().open();
-        assert!(matches!(stream.probability(&[0; 256]), Err(VadError::Window { expected: 512, got: 256 })));
-        assert!(stream.probability(&[0; WINDOW]).is_ok());
+        assert!(matches!(stream.probability(&[0; WINDOW]), Err(VadError::Window { expected: STEP, got: WINDOW })));
+        assert!(stream.probability(&[0; STEP]).is_ok());
     }
 
     #[test]

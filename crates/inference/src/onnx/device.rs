@@ -284,7 +284,8 @@ impl Model {
     /// [`OnnxError::Inputs`] when inputs do not fit: the model can be run again; [`OnnxError::Run`] when the device fails.
     pub fn run_bound(&self, binding: &mut Binding) -> Result<Vec<DeviceTensor>, OnnxError> {
         let names = &binding.outputs;
-        let (io, options) = (&binding.io, &binding.options);
+        let io = &binding.io;
+        let options = &binding.options;
         self.with_session_mut(|session| {
             let mut outputs = session.run_binding_with_options(io, options)?;
             let values: Vec<Option<DynValue>> = names.iter().map(|name| outputs.remove(name)).collect();

@@ -145,7 +145,8 @@ mod tests {
     #[test]
     fn places_that_are_not_there_are_passed_over() {
         let folder = tempfile::tempdir().expect("a folder");
-        let (gpu, cpu) = (folder.path().join("onnxruntime-gpu"), folder.path().join("onnxruntime"));
+        let gpu = folder.path().join("onnxruntime-gpu");
+        let cpu = folder.path().join("onnxruntime");
         let places = [folder.path().join("nowhere").join(NAME), gpu.clone(), cpu.clone()];
         assert!(matches!(find(&places), Err(OnnxError::NoLibrary { .. })));
         let put = |folder: &Path| {

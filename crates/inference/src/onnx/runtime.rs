@@ -105,7 +105,8 @@ impl Runtime {
     /// # Errors
     /// [`OnnxError::Corrupt`] where the graph is none, [`OnnxError::NotServed`] where the provider does not serve it.
     pub fn load_bytes(&self, name: &str, graph: &[u8], beside: &Model) -> Result<Model, OnnxError> {
-        let (path, provider) = (Path::new(name), beside.provider());
+        let path = Path::new(name);
+        let provider = beside.provider();
         let made = self
             .builder(provider, &ModelOptions::default(), &Arc::default())
             .and_then(|mut builder| builder.commit_from_memory(graph));

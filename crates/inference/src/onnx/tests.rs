@@ -73,7 +73,8 @@ fn cancelling_from_another_thread_ends_a_run_and_the_model_lives() {
     let model = Arc::new(counter());
     let cancel = CancellationToken::new();
     let run = std::thread::spawn({
-        let (model, cancel) = (model.clone(), cancel.child_token());
+        let model = model.clone();
+        let cancel = cancel.child_token();
         move || count(&model, ENDLESS, &cancel)
     });
     cancel.cancel();
@@ -87,7 +88,8 @@ fn a_run_under_way_is_ended_too() {
     let model = Arc::new(counter());
     let cancel = CancellationToken::new();
     let run = std::thread::spawn({
-        let (model, cancel) = (model.clone(), cancel.clone());
+        let model = model.clone();
+        let cancel = cancel.clone();
         move || count(&model, ENDLESS, &cancel)
     });
     // The first run holds the model: once a second caller finds it taken, it is under way.

@@ -251,7 +251,9 @@ fn rigs() -> [Rig; 2] {
     let rig = |start: fn(Make) -> Submit| {
         let devices: Arc<Devices> = Arc::default();
         let ((go, gate), (says, runs), (ended, ends)) = (channel(), channel(), channel());
-        let (gate, says, on) = (Arc::new(Mutex::new(gate)), Mutex::new(says), devices.clone());
+        let gate = Arc::new(Mutex::new(gate));
+        let says = Mutex::new(says);
+        let on = devices.clone();
         let make = move |replica| {
             let runs = says.lock().expect("no panic while locked").clone();
             Ok(Engine { device: on.start(replica)?, devices: on.clone(), runs, go: gate.clone() })

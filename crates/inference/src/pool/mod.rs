@@ -353,7 +353,8 @@ mod tests {
     /// A pool whose engines cannot be made while the flag is set: by an error, or with `panics` by a panic.
     fn breakable(n: usize, panics: bool) -> (Pool<u32>, Arc<AtomicBool>, Arc<AtomicUsize>) {
         let (no_device, n_made): (Arc<AtomicBool>, Arc<AtomicUsize>) = Default::default();
-        let (reported, counts) = (no_device.clone(), n_made.clone());
+        let reported = no_device.clone();
+        let counts = n_made.clone();
         let make = move |_| {
             if reported.load(Ordering::Relaxed) {
                 assert!(!panics, "on purpose");
@@ -422,7 +423,8 @@ mod tests {
 
     #[test]
     fn engines_are_made_in_turn_where_that_is_asked_for() {
-        let (at_once, most) = (AtomicUsize::new(0), Arc::new(AtomicUsize::new(0)));
+        let at_once = AtomicUsize::new(0);
+        let most = Arc::new(AtomicUsize::new(0));
         let seen = most.clone();
         let make = move |_| {
             seen.fetch_max(at_once.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
@@ -462,7 +464,8 @@ mod tests {
         let lease = pool.lease().await.expect("free");
         let order: Arc<Mutex<Vec<u32>>> = Arc::default();
         let spawn = |name| {
-            let (pool, order) = (pool.clone(), order.clone());
+            let pool = pool.clone();
+            let order = order.clone();
             tokio::spawn(async move {
                 let place = pool.enqueue().await;
                 order.lock().expect("no panic").push(name);

@@ -72,7 +72,8 @@ impl<W: Entry> Queue<W> {
 
     /// Takes back what was taken and could not be run: it goes first among those of its deadline.
     pub(super) fn put_back(&mut self, entry: W) {
-        let (bucket, deadline) = (entry.bucket(), entry.deadline());
+        let bucket = entry.bucket();
+        let deadline = entry.deadline();
         // Numbers begin at 1.
         self.waiting.push(Waiting { entry, bucket, deadline, came: None, number: 0, behind: 0 });
     }
@@ -136,7 +137,9 @@ impl<W: Entry> Queue<W> {
     }
 
     fn put(&mut self, entry: W, came: Option<Instant>, behind: u64) {
-        let (bucket, deadline, number) = (entry.bucket(), entry.deadline(), self.next);
+        let bucket = entry.bucket();
+        let deadline = entry.deadline();
+        let number = self.next;
         self.next += 1;
         self.waiting.push(Waiting { entry, bucket, deadline, came, number, behind });
     }

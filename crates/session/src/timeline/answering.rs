@@ -75,7 +75,8 @@ impl Timeline {
     pub(crate) fn tool_called(&mut self) {
         let answering = self.open.iter_mut().filter(|turn| turn.status == Status::Answering);
         for turn in answering.filter(|turn| turn.marks.first_audio_sent.is_none()) {
-            (turn.is_excused, turn.dirty) = (true, true);
+            turn.is_excused = true;
+            turn.dirty = true;
         }
     }
 
@@ -263,7 +264,8 @@ impl Turn {
 
     /// The workers that served it; `None`: all its engines run here.
     fn workers(&self) -> Option<Workers> {
-        let (recognized, voiced) = (self.recognized(), self.voiced.as_ref());
+        let recognized = self.recognized();
+        let voiced = self.voiced.as_ref();
         recognized.or(voiced)?;
         Some(Workers {
             stt_worker: recognized.map(|served| served.worker.clone()),

@@ -171,7 +171,8 @@ mod tests {
     #[test]
     fn a_turn_costs_what_its_stages_do_and_what_was_dropped_is_waste() {
         let mut turn = turn();
-        let (opened, meter) = (Timestamp::from_ms(0), metered(RunsOn::threads(2), 30));
+        let opened = Timestamp::from_ms(0);
+        let meter = metered(RunsOn::threads(2), 30);
         turn.utterances.push(UtteranceMarks { item: "item_1".into(), opened, transcribed: None, served: None, meter });
         turn.meters.response = ResponseMeters { llm: metered(RunsOn::GPU, 40), tts: metered(RunsOn::default(), 100) };
         turn.meters.dropped = vec![ResponseMeters { llm: metered(RunsOn::GPU, 10), tts: Meter::requested() }];

@@ -95,9 +95,13 @@ impl Timeline {
     /// Of a session that begins now.
     pub(super) fn new(begins: Begins, turn_history: Arc<TurnHistory>, metrics: Metrics) -> Self {
         let Begins { session, owner, transport, at, seed, may_report, records_audio, brownout, limits } = begins;
-        let (engines, keeps_words) = (turn_history.engines(), turn_history.keeps_transcripts());
+        let engines = turn_history.engines();
+        let keeps_words = turn_history.keeps_transcripts();
         let frame = Frame { session, owner, transport, origin: at, engines, keeps_words, may_report, records_audio };
-        let (open, cause, filler, filler_meter) = (VecDeque::new(), Cause::Nothing, None, Meter::default());
+        let open = VecDeque::new();
+        let cause = Cause::Nothing;
+        let filler = None;
+        let filler_meter = Meter::default();
         Self {
             frame,
             ids: IdMint::new(seed),
@@ -120,7 +124,8 @@ impl Timeline {
 
     /// The same behind turns that another hub has recorded.
     pub(super) fn behind(mut self, (ids, n_turns): (IdMint, u64)) -> Self {
-        (self.ids, self.n_turns) = (ids, n_turns);
+        self.ids = ids;
+        self.n_turns = n_turns;
         self
     }
 
@@ -158,14 +163,16 @@ impl Timeline {
     /// The turn of an utterance that ended is answered with sound, without another request of the client's.
     pub(super) fn will_be_answered(&mut self, item: &ItemId, at: Timestamp) {
         if let Some(turn) = self.of_item(item) {
-            (turn.awaited, turn.dirty) = (Some(at), true);
+            turn.awaited = Some(at);
+            turn.dirty = true;
         }
     }
 
     /// The client is away: what it is owed cannot sound.
     pub(super) fn client_left(&mut self) {
         for turn in self.open.iter_mut().filter(|turn| turn.marks.first_audio_sent.is_none()) {
-            (turn.is_excused, turn.dirty) = (true, true);
+            turn.is_excused = true;
+            turn.dirty = true;
         }
     }
 
@@ -225,7 +232,8 @@ impl Timeline {
     pub(super) fn recognized_by(&mut self, item: &ItemId, served: Option<Served>, meter: Meter) {
         let Some(turn) = self.of_item(item) else { return };
         if let Some(utterance) = turn.utterances.iter_mut().find(|utterance| utterance.item == *item) {
-            (utterance.served, utterance.meter) = (served, meter);
+            utterance.served = served;
+            utterance.meter = meter;
         }
     }
 

@@ -37,7 +37,8 @@ impl Moments {
     /// The parts, contiguous from 0 to [`Moments::voice_to_voice`]; none while nothing was sent.
     pub(super) fn parts(&self) -> Vec<Part> {
         let Some(whole) = self.voice_to_voice() else { return Vec::new() };
-        let (mut parts, mut at) = (Vec::new(), 0);
+        let mut parts = Vec::new();
+        let mut at = 0;
         let mut part = |stage, to: i64| {
             // What was done early takes no time of its own.
             let to = to.min(whole);

@@ -96,7 +96,8 @@ impl Timeline {
     ) {
         let Some(turn) = self.speech(turn) else { return };
         if let Some(open) = &mut turn.speculation.open {
-            (open.answer, open.meters) = (Some((response.clone(), at)), meters);
+            open.answer = Some((response.clone(), at));
+            open.meters = meters;
             turn.dirty = true;
         }
     }

@@ -208,7 +208,8 @@ impl Turn {
     /// Takes over how much of the reply was made, sent and heard by `now`.
     pub(super) fn look(&mut self, dialog: &Dialog, now: Timestamp) {
         let Some(spoken) = self.reply_item.as_ref().and_then(|item| dialog.history().spoken(item)) else { return };
-        let (rate, playhead) = (spoken.rate(), spoken.playhead());
+        let rate = spoken.rate();
+        let playhead = spoken.playhead();
         let ms = |duration: Duration| ms(duration.as_micros() as i64);
         self.audio.generated_ms = ms(spoken.generated().duration(rate));
         self.audio.sent_ms = ms(playhead.n_sent().duration(rate));
@@ -379,7 +380,8 @@ impl Turn {
                 runs.push(StageRun { stage, from_ms: ms(self.us(from)), to_ms: ms(self.us(to)), guess });
             }
         };
-        let (marks, ends) = (&self.marks, &self.ends);
+        let marks = &self.marks;
+        let ends = &self.ends;
         for utterance in &self.utterances {
             run(TurnStage::Stt, Some(utterance.opened), utterance.transcribed, None);
         }

@@ -97,7 +97,8 @@ impl Jobs {
             };
             return Ok(sound.map_err(broken).boxed());
         }
-        let (id, format) = (job.id.clone(), job.format);
+        let id = job.id.clone();
+        let format = job.format;
         let path = self.with_those(move |store| Ok(store.file(&id, format))).await?;
         let file = File::open(path).await.map_err(|error| {
             tracing::warn!(%error, "a finished job's file is gone");
@@ -207,7 +208,8 @@ impl Held {
     pub(super) async fn revoice(&mut self, jobs: &Jobs, voice: &str) -> Result<(), Stop> {
         match self {
             Self::Local(job, _) => {
-                let (id, voice) = (job.id.clone(), voice.to_owned());
+                let id = job.id.clone();
+                let voice = voice.to_owned();
                 kept(jobs, move |store| store.revoice(&id, &voice)).await?;
                 job.n_done = 0;
                 Ok(())
@@ -285,7 +287,8 @@ fn blocks(mut file: File) -> Sound {
 
 /// The content of a sealed file, which is read and opened on a thread for what blocks.
 fn opened_blocks(file: std::fs::File, sealing: Arc<dyn Sealing>, job: &Job) -> Sound {
-    let (id, n_bytes) = (job.id.clone(), job.file_bytes);
+    let id = job.id.clone();
+    let n_bytes = job.file_bytes;
     let mut reader = BlockReader::new(io::BufReader::new(file), sealing, file_name(&id));
     let blocks = async_stream::stream! {
         let mut n_left = n_bytes;

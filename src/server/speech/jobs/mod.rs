@@ -163,7 +163,9 @@ impl Jobs {
             return Err(disabled());
         }
         let open = async || {
-            let (folder, bounds, sealing) = (self.folder.clone(), self.bounds, self.sealing.clone());
+            let folder = self.folder.clone();
+            let bounds = self.bounds;
+            let sealing = self.sealing.clone();
             let open = move |_| Store::open(&folder, bounds, sealing.clone()).map(Some);
             let start = move || Pool::start("jobs", 1, WAITING, open);
             let pool = tokio::task::spawn_blocking(start)

@@ -44,7 +44,9 @@ struct Wanted {
 
 /// Takes a job: 202, and where to look for it.
 async fn create(State(app): State<Arc<App>>, identity: Identity, request: Request) -> Result<Response, ApiError> {
-    let (speech, jobs, spender) = (&app.speech, &app.speech.jobs, Spender::of(&request));
+    let speech = &app.speech;
+    let jobs = &app.speech.jobs;
+    let spender = Spender::of(&request);
     speech.check_place(&app, &spender, BrownoutLevel::NoJobs)?;
     let key = idempotency_key(request.headers())?;
     let (body, _held) = body_of(request, speech, MAX_JSON_BYTES).await?;

@@ -365,7 +365,8 @@ impl Shared {
             let old = now() - QUEUED_WITHIN_S;
             let open: Vec<String> = {
                 let mut index = self.index();
-                let (keep_s, time) = (self.bounds.keep_s, now());
+                let keep_s = self.bounds.keep_s;
+                let time = now();
                 index.records.retain(|_, (_, stored)| {
                     stored.as_ref().is_none_or(|stored| stored.ended.is_none_or(|ended| ended + keep_s > time))
                 });
@@ -472,7 +473,8 @@ impl Shared {
         let order = |id: &String, stored: &Stored| (stored.created_us, id.clone());
         let after = after.and_then(|after| index.all().find(|(id, _)| *id == after));
         let after = after.map(|(id, stored)| order(id, stored));
-        let (keep_s, time) = (self.bounds.keep_s, now());
+        let keep_s = self.bounds.keep_s;
+        let time = now();
         let mut found: Vec<_> = index
             .all()
             .filter(|(_, stored)| stored.is_seen_by(viewer) && stored.ended.is_none_or(|ended| ended + keep_s > time))
@@ -526,7 +528,8 @@ impl Shared {
 
     /// Takes the job of the queue, if there is still something to do.
     async fn claim(&self, task: Task) -> Result<Option<(Claim, SpeechSpec)>, RecordError> {
-        let (id, attempt) = (task.id.clone(), format!("{:016x}", rand::random::<u64>()));
+        let id = task.id.clone();
+        let attempt = format!("{:016x}", rand::random::<u64>());
         let mut is_taken_over;
         let (stored, revision) = loop {
             let record = match self.jetstream.jobs().get(&id).await {
@@ -560,7 +563,8 @@ impl Shared {
                 task.release_after(PASSED_OVER_FOR).await;
                 return Ok(None);
             }
-            (stored.status, stored.attempt) = (Status::Running.name().into(), Some(attempt.clone()));
+            stored.status = Status::Running.name().into();
+            stored.attempt = Some(attempt.clone());
             stored.started = stored.started.or_else(|| Some(now()));
             match self.jetstream.jobs().update(&id, &stored.bytes(), record.revision, Some(UNFINISHED_FOR)).await {
                 Ok(revision) => break (stored, revision),
@@ -570,7 +574,8 @@ impl Shared {
             }
         };
         if is_taken_over {
-            let (n_done, n_chunks) = (stored.n_done, stored.n_chunks);
+            let n_done = stored.n_done;
+            let n_chunks = stored.n_chunks;
             tracing::info!(job = id, n_done, n_chunks, "a job is taken over from another hub");
         }
         let cancel = CancellationToken::new();
@@ -583,7 +588,9 @@ impl Shared {
             index.note(&id, revision, Some(stored.clone()));
             index.passing_since = None;
         }
-        let (shared, task, series) = (self.clone(), Arc::new(task), attempt.clone());
+        let shared = self.clone();
+        let task = Arc::new(task);
+        let series = attempt.clone();
         let mut claim = Claim { shared, task, id, attempt, series, stored, revision, moved: cancel };
         let text = match self.jetstream.audio().get(&claim.stored.request).await {
             Ok(text) => text.and_then(|text| serde_json::from_slice::<Text>(&text).ok()),
@@ -738,12 +745,15 @@ impl Claim {
     /// Keeps the job's next chunk.
     pub(super) async fn append(&mut self, pcm: &[i16]) -> Result<(), Stop> {
         let bytes: Vec<u8> = pcm.iter().flat_map(|sample| sample.to_le_bytes()).collect();
-        let (at, n_bytes) = (self.stored.n_done, bytes.len() as u64);
+        let at = self.stored.n_done;
+        let n_bytes = bytes.len() as u64;
         self.shared.make_room(self.stored.owner.as_deref(), n_bytes).await?;
-        let (name, audio) = (segment(&self.id, &self.series, at), self.shared.jetstream.audio().clone());
+        let name = segment(&self.id, &self.series, at);
+        let audio = self.shared.jetstream.audio().clone();
         persist(|| audio.put(&name, &bytes, Some(UNFINISHED_FOR))).await?;
         let mut stored = self.stored.clone();
-        (stored.n_done, stored.pcm_bytes) = (at + 1, stored.pcm_bytes + n_bytes);
+        stored.n_done = at + 1;
+        stored.pcm_bytes += n_bytes;
         match stored.runs.last_mut() {
             Some(run) if run.series == self.series && run.first + run.n == at => run.n += 1,
             _ => stored.runs.push(Run { series: self.series.clone(), first: at, n: 1 }),
@@ -759,7 +769,8 @@ impl Claim {
     pub(super) async fn revoice(&mut self, voice: &str) -> Result<(), Stop> {
         let mut stored = self.stored.clone();
         let before = stored.segments(&self.id);
-        (stored.n_done, stored.pcm_bytes) = (0, 0);
+        stored.n_done = 0;
+        stored.pcm_bytes = 0;
         stored.voice = voice.into();
         stored.runs.clear();
         // Names are not used twice: a reader of the old ones must not find new samples.
@@ -789,8 +800,10 @@ impl Claim {
         };
         let mut stored = self.stored.clone();
         let leftovers = stored.leftovers(&self.id);
-        (stored.status, stored.ended) = (Status::Completed.name().into(), Some(now()));
-        (stored.file, stored.file_bytes) = (Some(file.clone()), n_bytes);
+        stored.status = Status::Completed.name().into();
+        stored.ended = Some(now());
+        stored.file = Some(file.clone());
+        stored.file_bytes = n_bytes;
         stored.runs.clear();
         if let Err(stop) = self.write(stored, keep).await {
             self.shared.discard(vec![file]);
@@ -864,8 +877,10 @@ impl Claim {
     pub(super) async fn fail(&mut self, failure: Failure) {
         let mut stored = self.stored.clone();
         let leftovers = stored.leftovers(&self.id);
-        (stored.status, stored.ended) = (Status::Failed.name().into(), Some(now()));
-        (stored.failure, stored.pcm_bytes) = (Some((failure.code, failure.message)), 0);
+        stored.status = Status::Failed.name().into();
+        stored.ended = Some(now());
+        stored.failure = Some((failure.code, failure.message));
+        stored.pcm_bytes = 0;
         stored.runs.clear();
         let keep = Duration::from_secs(self.shared.bounds.keep_s.max(1).unsigned_abs());
         match self.write(stored, keep).await {
@@ -880,7 +895,8 @@ impl Claim {
     /// Gives the job to the next hub, now.
     pub(super) async fn release(&mut self) {
         let mut stored = self.stored.clone();
-        (stored.status, stored.attempt) = (Status::Queued.name().into(), None);
+        stored.status = Status::Queued.name().into();
+        stored.attempt = None;
         // Without it the job shows as running until another hub takes it.
         let written =
             self.shared.jetstream.jobs().update(&self.id, &stored.bytes(), self.revision, Some(UNFINISHED_FOR)).await;
@@ -899,7 +915,8 @@ impl Claim {
 
     /// Writes the record if this attempt still holds the job.
     async fn write(&mut self, stored: Stored, ttl: Duration) -> Result<(), Stop> {
-        let (mut pauses, until) = (RETRY.pauses(), Instant::now() + PATIENCE);
+        let mut pauses = RETRY.pauses();
+        let until = Instant::now() + PATIENCE;
         let jobs = self.shared.jetstream.jobs().clone();
         loop {
             let revision = match jobs.update(&self.id, &stored.bytes(), self.revision, Some(ttl)).await {
@@ -930,7 +947,8 @@ impl Claim {
                 }
                 Err(error) => return Err(stop(&error)),
             };
-            (self.stored, self.revision) = (stored, revision);
+            self.stored = stored;
+            self.revision = revision;
             self.shared.index().note(&self.id, revision, Some(self.stored.clone()));
             return Ok(());
         }
@@ -960,7 +978,8 @@ impl From<RecordError> for EncodeError {
 
 /// Tries again while JetStream is away.
 async fn persist<F: Future<Output = Result<(), RecordError>>>(work: impl Fn() -> F) -> Result<(), Stop> {
-    let (mut pauses, until) = (RETRY.pauses(), Instant::now() + PATIENCE);
+    let mut pauses = RETRY.pauses();
+    let until = Instant::now() + PATIENCE;
     loop {
         match work().await {
             Ok(()) => return Ok(()),

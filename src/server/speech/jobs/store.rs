@@ -237,10 +237,14 @@ impl Store {
         if self.n_spooled(&job) < job.pcm_bytes {
             // A power cut took what was counted: from the beginning.
             self.db.execute("UPDATE jobs SET n_done = 0, pcm_bytes = 0 WHERE id = ?", [&id])?;
-            (job.n_done, job.pcm_bytes) = (0, 0);
+            job.n_done = 0;
+            job.pcm_bytes = 0;
         }
         let chunks = serde_json::from_str(&chunks).unwrap_or_default();
-        let (n_chars, voice, speed, format) = (job.n_chars, job.voice.clone(), job.speed, job.format);
+        let n_chars = job.n_chars;
+        let voice = job.voice.clone();
+        let speed = job.speed;
+        let format = job.format;
         let model = job.model.clone();
         Ok(Some((
             job,
@@ -516,7 +520,8 @@ impl Store {
             });
         }
         if let Some(failure) = self.unwritten.get(&job.id) {
-            (job.status, job.failure) = (Status::Failed, Some(failure.clone()));
+            job.status = Status::Failed;
+            job.failure = Some(failure.clone());
         }
         job
     }

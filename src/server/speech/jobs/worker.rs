@@ -160,7 +160,9 @@ pub(super) async fn finish(jobs: &Jobs, job: &Job, cancel: &CancellationToken) -
     let Ok((spool, n_bytes, sealing)) = place else { return Err(Stop::Gone) };
     // A name of its own: an encoder of a hub before this one may not have noticed yet that it is to stop.
     let part = Part(spool.with_extension(format!("{:08x}.part", rand::random::<u32>())));
-    let (id, format, cancel) = (job.id.clone(), job.format, cancel.clone());
+    let id = job.id.clone();
+    let format = job.format;
+    let cancel = cancel.clone();
     let of = id.clone();
     let encode = move || encode(Source { spool: &spool, id: &of, n_bytes, format, sealing }, part, &cancel);
     let encoded = tokio::task::spawn_blocking(encode)
@@ -230,7 +232,8 @@ fn encode_to(
         }
         to.write_all(bytes)
     };
-    let (mut block, mut bytes) = (Vec::new(), Vec::new());
+    let mut block = Vec::new();
+    let mut bytes = Vec::new();
     loop {
         block.clear();
         bytes.clear();
@@ -263,7 +266,8 @@ mod tests {
     /// A second of sound that is encoded; the folder it is in.
     fn encoded(format: FileFormat, cancel: &CancellationToken) -> (tempfile::TempDir, Result<Part, StoreError>) {
         let folder = tempfile::tempdir().expect("a folder");
-        let (spool, part) = (folder.path().join("job_a.pcm"), Part(folder.path().join("job_a.0.part")));
+        let spool = folder.path().join("job_a.pcm");
+        let part = Part(folder.path().join("job_a.0.part"));
         std::fs::write(&spool, vec![7; 48_000 + 99]).expect("written");
         let source = Source { spool: &spool, id: "job_a", n_bytes: 48_000, format, sealing: None };
         let done = encode(source, part, cancel);

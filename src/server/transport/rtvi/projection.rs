@@ -135,7 +135,8 @@ impl Projection {
     /// Audio of this length leaves now.
     pub(in crate::server::transport) fn audio(&mut self, length: Duration, now: Instant) -> Vec<Value> {
         if let Some(speaking) = &mut self.speaking {
-            (speaking.until, speaking.is_complete) = (speaking.until.max(now) + length, false);
+            speaking.until = speaking.until.max(now) + length;
+            speaking.is_complete = false;
             return Vec::new();
         }
         self.speaking = Some(Speaking { until: now + length, is_complete: false });
@@ -164,6 +165,11 @@ impl Projection {
                 words.push_str(text("delta"));
                 let words = words.clone();
                 self.push(&mut out, "user-transcription", transcription(&words, false));
+            }
+            "antiphon.transcription.draft" => {
+                let words = self.partial.get(text("item_id")).map_or("", String::as_str);
+                let words = format!("{words}{}", text("transcript"));
+                self.push(&mut out, "user-transcription", transcription(words.trim_start(), false));
             }
             "conversation.item.input_audio_transcription.completed" => {
                 self.partial.remove(text("item_id"));
@@ -222,7 +228,8 @@ impl Projection {
         if field("label") != LABEL {
             return out;
         }
-        let (kind, id) = (field("type"), field("id"));
+        let kind = field("type");
+        let id = field("id");
         let none = Map::new();
         let data = message.get("data").and_then(Value::as_object).unwrap_or(&none);
         let taken = match kind {
@@ -388,7 +395,8 @@ impl Projection {
 
     fn called(&mut self, event: &Value, out: &mut Outgoing) {
         let text = |field: &str| event[field].as_str().unwrap_or_default().to_owned();
-        let (id, name) = (text("call_id"), text("name"));
+        let id = text("call_id");
+        let name = text("name");
         let arguments: Value = serde_json::from_str(&text("arguments")).unwrap_or_else(|_| json!({}));
         let data = json!({"function_name": name, "tool_call_id": id, "arguments": arguments});
         if self.calls.len() >= MAX_WAITING {

@@ -13,7 +13,8 @@ use tokio::time::Instant;
 /// A message to the client is no RTVI message, an event to the session has no type, or audio grows beyond the ratio of the rates.
 pub fn feed(bytes: &[u8]) {
     let mut rest = Bytes::copy_from_slice(bytes);
-    let (mut microphone, mut projection) = (Microphone::default(), Projection::new(Duration::from_secs(2)));
+    let mut microphone = Microphone::default();
+    let mut projection = Projection::new(Duration::from_secs(2));
     projection.begin();
     while rest.len() > 2 {
         let n = usize::from(rest.get_u16_le()).min(rest.len());

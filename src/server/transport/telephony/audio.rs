@@ -152,7 +152,8 @@ impl Voice {
     pub(super) fn clear(&mut self) {
         self.pending.clear();
         self.resampler = Resampler::new(RATE, self.coding.rate);
-        (self.item, self.n_left) = (None, 0);
+        self.item = None;
+        self.n_left = 0;
     }
 
     fn take(&mut self, all: bool, frames: &mut Vec<PeerFrame>) {
@@ -189,7 +190,8 @@ mod tests {
     #[test]
     fn a_reply_leaves_in_whole_frames_and_no_sample_is_lost() {
         for coding in [Coding::ULAW, Coding::l16(16_000).unwrap(), Coding::l16(44_100).unwrap()] {
-            let (mut voice, item) = (Voice::new(coding), ItemId::from("a"));
+            let mut voice = Voice::new(coding);
+            let item = ItemId::from("a");
             let payload: Vec<u8> = std::iter::repeat_n(1_000i16.to_le_bytes(), 480).flatten().collect();
             let mut frames = Vec::new();
             for n in 0..10 {
@@ -299,7 +301,8 @@ mod tests {
                 .flat_map(|frame| pcm(&frame))
                 .collect();
             let heard = antiphon_audio::convert(&wide, RATE, antiphon_types::SampleRate::HZ_16000);
-            let (signal, image) = (power(&heard, hz), power(&heard, 8_000.0 - hz));
+            let signal = power(&heard, hz);
+            let image = power(&heard, 8_000.0 - hz);
             assert!(signal / image > 1e5, "{hz} Hz: its image is {:.1} dB below it", 10.0 * (signal / image).log10());
         }
     }
@@ -307,7 +310,8 @@ mod tests {
     /// Power of one frequency at 16 kHz (Goertzel), edges excluded.
     fn power(samples: &[i16], hz: f64) -> f64 {
         let inner = &samples[1_600..14_400];
-        let (mut sin, mut cos) = (0.0, 0.0);
+        let mut sin = 0.0;
+        let mut cos = 0.0;
         for (n, sample) in inner.iter().enumerate() {
             let phase = std::f64::consts::TAU * hz * n as f64 / 16_000.0;
             sin += f64::from(*sample) * phase.sin();

@@ -177,7 +177,8 @@ mod tests {
         fn frames_are_found_wherever_the_stream_is_cut(payloads in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..300), 0..8), cut in 1usize..40) {
             let frames: Vec<Bytes> = payloads.iter().map(|payload| frame_of(0x10, payload)).collect();
             let stream = frames.concat();
-            let (mut buffer, mut found) = (BytesMut::new(), Vec::new());
+            let mut buffer = BytesMut::new();
+            let mut found = Vec::new();
             for piece in stream.chunks(cut) {
                 buffer.extend_from_slice(piece);
                 while let Some(frame) = frame(&mut buffer) {

@@ -357,7 +357,8 @@ impl Reader<'_> {
                     };
                     self.push(frames).await;
                     // Not before: the session may have taken them only after a wait.
-                    (self.heard_until, self.is_quiet) = (Instant::now(), false);
+                    self.heard_until = Instant::now();
+                    self.is_quiet = false;
                 }
                 Some(Said::Key(key)) => self.pressed(key).await,
                 Some(Said::Played(mark)) => {
@@ -399,7 +400,8 @@ impl Reader<'_> {
     async fn rest(&mut self) -> Result<(), CodecError> {
         let now = Instant::now();
         let ms = now.duration_since(self.heard_until).as_millis() as u64;
-        (self.heard_until, self.is_quiet) = (now, true);
+        self.heard_until = now;
+        self.is_quiet = true;
         let frames = self.microphone.rest(ms)?;
         self.push(frames).await;
         Ok(())

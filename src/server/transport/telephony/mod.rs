@@ -449,7 +449,8 @@ fn public_url(app: &App, client: Client, headers: &HeaderMap) -> String {
 
 /// The token in a query, and its other parameters.
 fn parameters_of(query: Option<&str>) -> (Option<String>, Parameters) {
-    let (mut token, mut parameters) = (None, Parameters::default());
+    let mut token = None;
+    let mut parameters = Parameters::default();
     for (name, value) in form_urlencoded::parse(query.unwrap_or_default().as_bytes()) {
         match name.as_ref() {
             TOKEN => token = Some(value.into_owned()).filter(|token| !token.is_empty()),
@@ -511,7 +512,8 @@ mod tests {
         let telephony = Telephony::new(&TelephonyConfig::default());
         let client = |address: &str| Client::direct(address.parse().unwrap(), true);
         let begin = |client| (0..=MAX_STARTING).map_while(|_| telephony.begin(client)).collect::<Vec<_>>();
-        let (one, two) = (begin(client("192.0.2.1")), begin(client("192.0.2.2")));
+        let one = begin(client("192.0.2.1"));
+        let two = begin(client("192.0.2.2"));
         assert_eq!((one.len(), two.len()), (MAX_STARTING_PER_ADDRESS, MAX_STARTING_PER_ADDRESS));
         assert!(telephony.begin(client("192.0.2.3")).is_none(), "all places are taken");
         drop((one, two));

@@ -44,7 +44,8 @@ impl Paced {
     pub(super) fn next(&mut self, now: Instant) -> Option<(Vec<u8>, Option<Heard>)> {
         let (item, position, audio) = self.waiting.pop_front()?;
         if self.sent.as_ref().is_none_or(|sent| sent.item != item) {
-            (self.reported, self.first_sound) = (Samples::ZERO, Some(now));
+            self.reported = Samples::ZERO;
+            self.first_sound = Some(now);
         }
         let heard = self.sent.insert(Heard { item, position, first_sound: None });
         let is_far = position.saturating_sub(self.reported) >= REPORT_EVERY;
@@ -75,7 +76,8 @@ mod tests {
         for n in 1..=12 {
             paced.push(item.clone(), Samples(480 * n), vec![n as u8]);
         }
-        let (mut reported, mut sent) = (Vec::new(), Vec::new());
+        let mut reported = Vec::new();
+        let mut sent = Vec::new();
         let now = Instant::now();
         while paced.is_due() {
             let (audio, heard) = paced.next(now).unwrap();

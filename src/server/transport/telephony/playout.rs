@@ -66,7 +66,8 @@ impl Heard {
     pub(super) fn event(&self, stopped: bool, began: Instant) -> String {
         let ms = self.position.duration(RATE).as_millis() as u64;
         let first_sound_ms = self.first_sound.map(|at| at.saturating_duration_since(began).as_secs_f64() * 1e3);
-        let (kind, item) = ("output_audio_buffer.played", self.item.as_str());
+        let kind = "output_audio_buffer.played";
+        let item = self.item.as_str();
         let event = json!({"type": kind, "item_id": item, "audio_end_ms": ms, "stopped": stopped, "first_sound_ms": first_sound_ms});
         event.to_string()
     }
@@ -116,7 +117,9 @@ impl Playout {
     pub(super) fn cleared(&mut self, now: Instant, round_trip: Duration) -> Option<Heard> {
         let heard = self.at_arrival(now, round_trip);
         self.marks.clear();
-        (self.sent, self.known, self.held) = (None, None, None);
+        self.sent = None;
+        self.known = None;
+        self.held = None;
         heard
     }
 
@@ -214,7 +217,8 @@ mod tests {
 
     #[test]
     fn a_mark_stands_behind_each_100_ms_and_behind_the_end() {
-        let (mut playout, now) = (Playout::default(), Instant::now());
+        let mut playout = Playout::default();
+        let now = Instant::now();
         assert_eq!(send(&mut playout, "a", 0..240, now), [(Mark(1), 100), (Mark(2), 200)]);
         assert_eq!(playout.finished(), Some(Mark(3)));
         assert_eq!(playout.finished(), None, "there is one already");
@@ -229,7 +233,8 @@ mod tests {
 
     #[test]
     fn a_clear_stops_where_playback_is_by_the_last_answer() {
-        let (mut playout, now) = (Playout::default(), Instant::now());
+        let mut playout = Playout::default();
+        let now = Instant::now();
         send(&mut playout, "a", 0..400, now);
         playout.played(Mark(1), now + ms(150), NONE);
         assert_eq!(playout.cleared(now + ms(190), NONE), heard("a", 140));
@@ -239,7 +244,8 @@ mod tests {
 
     #[test]
     fn a_clear_before_any_answer_counts_from_the_first_audio() {
-        let (mut playout, now) = (Playout::default(), Instant::now());
+        let mut playout = Playout::default();
+        let now = Instant::now();
         send(&mut playout, "a", 0..300, now);
         assert_eq!(playout.cleared(now + ms(60), NONE), heard("a", 60));
         send(&mut playout, "b", 0..100, now + ms(500));
@@ -248,7 +254,8 @@ mod tests {
 
     #[test]
     fn the_way_to_the_peer_and_back_counts() {
-        let (mut playout, now) = (Playout::default(), Instant::now());
+        let mut playout = Playout::default();
+        let now = Instant::now();
         send(&mut playout, "a", 0..400, now);
         // The answer was 40 ms on its way.
         let answer = playout.played(Mark(1), now + ms(180), ms(80)).unwrap();
@@ -259,7 +266,8 @@ mod tests {
 
     #[test]
     fn playback_goes_on_with_the_next_item() {
-        let (mut playout, now) = (Playout::default(), Instant::now());
+        let mut playout = Playout::default();
+        let now = Instant::now();
         send(&mut playout, "a", 0..100, now);
         send(&mut playout, "b", 0..200, now);
         assert_eq!(playout.cleared(now + ms(150), NONE), heard("b", 50));
@@ -268,7 +276,8 @@ mod tests {
     #[test]
     fn a_pause_of_the_session_does_not_count() {
         for is_answered in [false, true] {
-            let (mut playout, now) = (Playout::default(), Instant::now());
+            let mut playout = Playout::default();
+            let now = Instant::now();
             send(&mut playout, "a", 0..140, now);
             if is_answered {
                 playout.played(Mark(1), now + ms(100), NONE);
@@ -276,7 +285,8 @@ mod tests {
             send(&mut playout, "a", 140..400, now + ms(1_000));
             assert_eq!(playout.cleared(now + ms(1_050), NONE), heard("a", 190));
         }
-        let (mut playout, now) = (Playout::default(), Instant::now());
+        let mut playout = Playout::default();
+        let now = Instant::now();
         send(&mut playout, "a", 0..100, now);
         send(&mut playout, "b", 0..100, now);
         send(&mut playout, "c", 0..100, now + ms(1_000));
@@ -285,7 +295,8 @@ mod tests {
 
     #[test]
     fn a_pause_of_the_peer_does_not_count() {
-        let (mut playout, now) = (Playout::default(), Instant::now());
+        let mut playout = Playout::default();
+        let now = Instant::now();
         send(&mut playout, "a", 0..400, now);
         playout.hold(true, now + ms(100));
         playout.hold(true, now + ms(150));
@@ -298,7 +309,8 @@ mod tests {
 
     #[test]
     fn a_peer_that_answers_no_mark_costs_bounded_memory() {
-        let (mut playout, now) = (Playout::default(), Instant::now());
+        let mut playout = Playout::default();
+        let now = Instant::now();
         send(&mut playout, "a", 0..200_000, now);
         assert_eq!(playout.marks.len(), MAX_MARKS);
     }

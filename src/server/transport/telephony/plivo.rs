@@ -81,7 +81,8 @@ impl Leg for Plivo {
     }
 
     fn play(&mut self, audio: Vec<u8>) -> Packet {
-        let (kind, hz) = (content_type(self.coding), self.coding.rate.hz());
+        let kind = content_type(self.coding);
+        let hz = self.coding.rate.hz();
         let media = json!({"contentType": kind, "sampleRate": hz, "payload": BASE64.encode(audio)});
         Packet::json(&json!({"event": "playAudio", "streamId": self.stream, "media": media}))
     }

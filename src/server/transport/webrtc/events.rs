@@ -237,7 +237,8 @@ impl ReplyEvents {
             if self.responses.len() == MAX_RESPONSES {
                 self.responses.pop_front();
             }
-            let (id, items) = (id.clone(), Vec::new());
+            let id = id.clone();
+            let items = Vec::new();
             self.responses.push_back(Response {
                 id,
                 items,
@@ -263,7 +264,8 @@ mod tests {
 
     #[test]
     fn an_item_that_has_left_to_its_end_is_not_truncated() {
-        let (mut events, mut speaker) = (ReplyEvents::default(), Speaker::default());
+        let mut events = ReplyEvents::default();
+        let mut speaker = Speaker::default();
         let mut tell = |event: serde_json::Value, speaker: &mut Speaker| events.session(event.to_string(), speaker);
         for item in ["a", "b"] {
             let part = json!({"type": "response.content_part.added", "response_id": "r", "item_id": item,
@@ -303,7 +305,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn the_buffer_starts_and_stops_with_its_audio() {
-        let (mut events, mut speaker) = (ReplyEvents::default(), Speaker::default());
+        let mut events = ReplyEvents::default();
+        let mut speaker = Speaker::default();
         with_audio(&mut events, &mut speaker);
         let done = json!({"type": "response.done", "response": {"id": "r", "output": [{"id": "i"}]}}).to_string();
         assert_eq!(kinds(&events.session(done, &mut speaker).to_peer), ["response.done"]);
@@ -321,7 +324,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_clear_truncates_at_what_has_left() {
-        let (mut events, mut speaker) = (ReplyEvents::default(), Speaker::default());
+        let mut events = ReplyEvents::default();
+        let mut speaker = Speaker::default();
         with_audio(&mut events, &mut speaker);
         for _ in 0..2 {
             let (_, item) = speaker.tick(Instant::now());
@@ -337,7 +341,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_clear_of_a_response_that_has_left_ends_its_hold() {
-        let (mut events, mut speaker) = (ReplyEvents::default(), Speaker::default());
+        let mut events = ReplyEvents::default();
+        let mut speaker = Speaker::default();
         with_audio(&mut events, &mut speaker);
         for event in [
             json!({"type": "antiphon.output_audio.sent", "response_id": "r", "item_id": "i"}),
@@ -360,7 +365,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_clear_truncates_items_without_audio_at_their_beginning() {
-        let (mut events, mut speaker) = (ReplyEvents::default(), Speaker::default());
+        let mut events = ReplyEvents::default();
+        let mut speaker = Speaker::default();
         for item in ["h", "i", "j", "j"] {
             let added = json!({"type": "response.content_part.added", "response_id": "r", "item_id": item, "part": {"type": "audio"}});
             events.session(added.to_string(), &mut speaker);
@@ -385,8 +391,8 @@ mod tests {
 
     #[test]
     fn extensions_go_to_a_peer_that_asked_for_them() {
-        let (mut events, mut speaker) =
-            (ReplyEvents { takes_extensions: true, ..Default::default() }, Speaker::default());
+        let mut events = ReplyEvents { takes_extensions: true, ..Default::default() };
+        let mut speaker = Speaker::default();
         for (kind, held) in [
             ("antiphon.timeline", None),
             ("output_audio_buffer.held", Some(true)),
@@ -400,7 +406,8 @@ mod tests {
 
     #[test]
     fn extensions_and_errors_of_own_requests_stay_here() {
-        let (mut events, mut speaker) = (ReplyEvents::default(), Speaker::default());
+        let mut events = ReplyEvents::default();
+        let mut speaker = Speaker::default();
         let report = events.heard(&Position { item: "i".into(), end_ms: 20 });
         let own = serde_json::from_str::<serde_json::Value>(&report).unwrap()["event_id"].clone();
         let mut passes = |event: serde_json::Value| {

@@ -98,8 +98,11 @@ impl Microphone {
         next.shift = self.number.wrapping_sub(sequence as u32);
         frames.push(NumberedFrame { number: self.number, payload });
         self.number = self.number.wrapping_add(1);
-        (next.sequence, next.time) = (sequence + 1, time.wrapping_add(duration));
-        (next.duration, next.toc, next.n_filled) = (duration, toc, 0);
+        next.sequence = sequence + 1;
+        next.time = time.wrapping_add(duration);
+        next.duration = duration;
+        next.toc = toc;
+        next.n_filled = 0;
         self.next = Some(next);
     }
 
@@ -202,7 +205,8 @@ mod tests {
         for toc in 0..=u8::MAX {
             let packet = [silent(toc)];
             assert_eq!(opus_packet_samples(&packet, CLOCK_HZ as u32), Some(960), "{toc:#x}");
-            let (mut decoder, mut pcm) = (OpusIn::new().unwrap(), Vec::new());
+            let mut decoder = OpusIn::new().unwrap();
+            let mut pcm = Vec::new();
             decoder.decode(&packet, &mut pcm).unwrap();
             assert_eq!(pcm, vec![0; 320]);
         }

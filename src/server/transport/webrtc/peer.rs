@@ -196,7 +196,8 @@ impl Peer {
 
     /// Serves the call until it ends.
     pub(super) async fn run(mut self, mut offers: mpsc::Receiver<NewOffer>) {
-        let (call, queue) = (self.call.clone(), self.to_session.clone());
+        let call = self.call.clone();
+        let queue = self.to_session.clone();
         let id = self.entry.id().to_owned();
         let ended = {
             let mut feeding = pin!(feed(&call, &queue));
@@ -276,9 +277,14 @@ impl Peer {
         self.connection = connection;
         self.connections.clear();
         self.sources.clear();
-        (self.channel, self.n_channels, self.audio, self.is_connected) = (None, 0, None, false);
+        self.channel = None;
+        self.n_channels = 0;
+        self.audio = None;
+        self.is_connected = false;
         self.microphone.restart();
-        (self.begun, self.last_datagram, self.last_packet) = (now, now, now);
+        self.begun = now;
+        self.last_datagram = now;
+        self.last_packet = now;
     }
 
     /// Whether the session's output can be delivered now.
@@ -320,7 +326,8 @@ impl Peer {
     }
 
     fn receive(&mut self, datagram: Datagram) -> Result<(), RtcError> {
-        let (protocol, source) = (datagram.protocol(), datagram.source);
+        let protocol = datagram.protocol();
+        let source = datagram.source;
         let destination = self.endpoint.destination(source);
         let Ok(receive) = Receive::new(protocol, source, destination, &datagram.bytes) else { return Ok(()) };
         let input = Input::Receive(datagram.at.into_std(), receive);
@@ -548,7 +555,8 @@ impl Peer {
             self.tell_rtvi(outgoing);
         }
         let (payload, item) = self.speaker.tick(now);
-        let (is_silent, is_empty) = (item.is_none(), self.speaker.is_empty());
+        let is_silent = item.is_none();
+        let is_empty = self.speaker.is_empty();
         for event in self.events.played(item.as_ref(), is_empty) {
             self.tell_peer(event);
         }

@@ -312,7 +312,8 @@ async fn read(request: Request) -> Result<Offer, Box<Response>> {
             let mut form = Multipart::from_request(request, &())
                 .await
                 .map_err(|error| Box::new(unread(error.status(), &error.body_text())))?;
-            let (mut sdp, mut session) = (None, None);
+            let mut sdp = None;
+            let mut session = None;
             while let Some(field) =
                 form.next_field().await.map_err(|error| Box::new(unread(error.status(), &error.body_text())))?
             {

@@ -53,10 +53,12 @@ impl Peers {
         let mut rtc = answer(&self.0, offer).expect("the offer is valid").rtc;
         let endpoint = &self.0.endpoint;
         let mut route = endpoint.list("own".to_owned());
-        let (known, unknown) = (SocketAddr::from(([127, 0, 0, 1], 5_000)), SocketAddr::from(([127, 0, 0, 1], 5_001)));
+        let known = SocketAddr::from(([127, 0, 0, 1], 5_000));
+        let unknown = SocketAddr::from(([127, 0, 0, 1], 5_001));
         route.answers(known);
         let mut microphone = Microphone::default();
-        let (mut sequence, mut time) = (0_u64, 0_u64);
+        let mut sequence = 0_u64;
+        let mut time = 0_u64;
         let mut rest = Bytes::copy_from_slice(data);
         while rest.len() > 2 {
             let n = usize::from(rest.get_u16_le()).min(rest.len());

@@ -27,7 +27,8 @@ impl Announcement {
 
     fn announced(address: SocketAddr) -> Result<Self, mdns_sd::Error> {
         let host = host_name();
-        let (ip, port) = (address.ip(), address.port());
+        let ip = address.ip();
+        let port = address.port();
         let addresses = if ip.is_unspecified() { String::new() } else { ip.to_string() };
         let instance = format!("Antiphon on {host} ({port})");
         let none: &[(&str, &str)] = &[];

@@ -70,7 +70,8 @@ impl Input {
                 return Err(Ended::Invalid(message));
             }
             self.resampler.flush(out);
-            (self.format, self.resampler) = (format, format.resampler());
+            self.format = format;
+            self.resampler = format.resampler();
         }
         let AudioFormat { rate, width, channels } = self.format;
         if !chunk.payload.len().is_multiple_of(width * channels) {
@@ -111,7 +112,8 @@ mod tests {
     }
 
     fn taken(chunk: &Event) -> Vec<i16> {
-        let (mut input, mut out) = (Input::of(chunk).unwrap(), Vec::new());
+        let mut input = Input::of(chunk).unwrap();
+        let mut out = Vec::new();
         input.take(chunk, &mut out).unwrap();
         input.flush(&mut out);
         out
@@ -141,7 +143,8 @@ mod tests {
 
     #[test]
     fn changes_of_the_format_are_bounded() {
-        let (one, other) = (chunk(16_000, 2, 1, &[0; 64]), chunk(8_000, 2, 1, &[0; 64]));
+        let one = chunk(16_000, 2, 1, &[0; 64]);
+        let other = chunk(8_000, 2, 1, &[0; 64]);
         let mut input = Input::of(&one).unwrap();
         for n in 0..MAX_CHANGES {
             let next = if n % 2 == 0 { &other } else { &one };

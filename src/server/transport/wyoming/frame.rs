@@ -302,7 +302,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_peer_that_reads_slowly_does_not_extend_the_deadline() {
         let (ours, mut theirs) = tokio::io::duplex(64);
-        let (mut writer, begun) = (Writer::new(ours), Instant::now());
+        let mut writer = Writer::new(ours);
+        let begun = Instant::now();
         writer.set_deadline(Some(begun + Duration::from_secs(95)));
         let write = async { while writer.send("ping", Value::Null).await.is_ok() {} };
         let trickle = async {

@@ -150,7 +150,8 @@ impl Connection {
         let consumer = &self.spender.consumer;
         let taken = consumer.check(Resource::Tokens).and_then(|()| consumer.take(Resource::Responses, 1));
         taken.map_err(|used_up| {
-            let (client, owner) = (self.spender.client, self.spender.owner);
+            let client = self.spender.client;
+            let owner = self.spender.owner;
             let act = Act { client, owner, name: Some(consumer.name()), target: super::ROUTE };
             self.app.security.limited(act, used_up);
             used_up.message()

@@ -103,7 +103,8 @@ impl Wyoming {
             };
             let spender = Spender { consumer: app.limits.consumer(owner, client), client, owner };
             let lease = app.access.lease(owner);
-            let (app, conversations) = (app.clone(), conversations.clone());
+            let app = app.clone();
+            let conversations = conversations.clone();
             app.setup.tasks.clone().spawn(async move {
                 let activity = slot.activity();
                 let mut connection = Connection::new(stream, app.clone(), spender, conversations);

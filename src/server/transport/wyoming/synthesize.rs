@@ -36,7 +36,9 @@ impl Connection {
         let mut speaker = Speaker::begin(&self.app, &self.spender, meter, voice.as_deref())?;
         let is_stream = first.kind == "synthesize-start";
         // More text may come; all that came is spoken; the format was sent.
-        let (mut is_open, mut is_dry, mut has_begun) = (is_stream, is_stream, false);
+        let mut is_open = is_stream;
+        let mut is_dry = is_stream;
+        let mut has_begun = false;
         if !is_stream {
             speaker.add(needed_text(first, "text")?)?;
             speaker.end();

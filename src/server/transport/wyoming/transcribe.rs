@@ -33,7 +33,9 @@ impl Connection {
         let language = self.language.take();
         let mut transcriber = Transcriber::begin(&self.app, &self.spender, meter, language).await?;
         let mut words = Words::default();
-        let (begun, mut received, mut next) = (Instant::now(), Duration::ZERO, Some(first));
+        let begun = Instant::now();
+        let mut received = Duration::ZERO;
+        let mut next = Some(first);
         let mut pcm = Vec::new();
         // The audio may be as long as a request.
         self.writer.set_deadline(Some(begun + 2 * LONGEST_REQUEST));

@@ -349,7 +349,7 @@ export class VoiceElement extends Base {
       if (this.#drawn.get(line) === caption) continue;
       this.#drawn.set(line, caption);
       const { final } = detailOf(caption);
-      const children = caption.role === 'user' ? [caption.text].filter(Boolean) : answerOf(caption);
+      const children = caption.role === 'user' ? [caption.text + caption.draft].filter(Boolean) : answerOf(caption);
       const words = line.lastElementChild;
       if (words) patch(words, children.length > 0 ? children : [final ? '(nothing understood)' : '…']);
       line.ariaBusy = String(!final);

@@ -69,6 +69,7 @@ export type ServerEvent =
   | { type: 'conversation.item.deleted'; item_id: string }
   | { type: 'conversation.item.truncated'; item_id: string; audio_end_ms: number }
   | { type: 'conversation.item.input_audio_transcription.delta'; item_id: string; delta: string }
+  | { type: 'antiphon.transcription.draft'; item_id: string; transcript: string }
   | { type: 'conversation.item.input_audio_transcription.completed'; item_id: string; transcript: string }
   | { type: 'conversation.item.input_audio_transcription.failed'; item_id: string; error: { message?: string } }
   | { type: 'response.created' | 'response.done'; response: ResponseObject }
@@ -99,7 +100,7 @@ const NEEDED = new Map(
       ['input_audio_buffer.committed conversation.item.deleted', 'item_id'],
       ['conversation.item.added conversation.item.done', 'item'],
       ['conversation.item.input_audio_transcription.delta', 'item_id delta'],
-      ['conversation.item.input_audio_transcription.completed', 'item_id transcript'],
+      ['conversation.item.input_audio_transcription.completed antiphon.transcription.draft', 'item_id transcript'],
       ['conversation.item.input_audio_transcription.failed', 'item_id error'],
       ['response.created response.done', 'response'],
       ['response.output_item.added response.output_item.done', 'item response_id'],

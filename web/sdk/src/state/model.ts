@@ -15,6 +15,8 @@ export interface UserCaption {
   role: 'user';
   id: string;
   text: string;
+  /** Words behind `text` that may still change; empty once the transcript is final. */
+  draft: string;
   /** The hub accepted the speech as a turn; before that it may be a false start. */
   committed: boolean;
   /** True once the final transcript has arrived, or for typed text. */

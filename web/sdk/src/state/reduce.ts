@@ -95,7 +95,11 @@ function onServer(state: State, event: ServerEvent): State {
       return { ...state, captions: state.captions.filter((caption) => caption.id !== event.item_id) };
     case 'conversation.item.input_audio_transcription.delta':
       return withUser(ensureUser(state, event.item_id), event.item_id, (user) =>
-        user.final ? user : { ...user, text: user.text + event.delta },
+        user.final ? user : { ...user, text: user.text + event.delta, draft: '' },
+      );
+    case 'antiphon.transcription.draft':
+      return withUser(ensureUser(state, event.item_id), event.item_id, (user) =>
+        user.final ? user : { ...user, draft: event.transcript },
       );
     case 'conversation.item.input_audio_transcription.completed':
       return onTranscript(state, event.item_id, event.transcript);
@@ -209,12 +213,12 @@ function isFresh(caption: Caption): boolean {
 
 function onTranscript(state: State, id: string, transcript: string): State {
   const text = transcript.trim();
-  return withUser(ensureUser(state, id), id, (user) => ({ ...user, text, final: true, fault: text === '' ? 'unclear' : null }));
+  return withUser(ensureUser(state, id), id, (user) => ({ ...user, text, draft: '', final: true, fault: text === '' ? 'unclear' : null }));
 }
 
 /** A failed transcription only ends the wait for a response to that utterance; the hub keeps listening. */
 function onTranscriptionFailed(state: State, id: string, message?: string): State {
-  const next = withUser(ensureUser(state, id), id, (user) => ({ ...user, final: true, fault: 'failed' }));
+  const next = withUser(ensureUser(state, id), id, (user) => ({ ...user, draft: '', final: true, fault: 'failed' }));
   return { ...next, awaiting: state.responseId !== null && state.awaiting, problem: { kind: 'transcription', message: message ?? null } };
 }
 
@@ -343,7 +347,7 @@ function withUser(state: State, id: string, change: (user: UserCaption) => UserC
 
 function ensureUser(state: State, id: string): State {
   if (state.captions.some((caption) => caption.id === id)) return state;
-  return append(state, { role: 'user', id, text: '', final: false, committed: false, typed: false, fault: null });
+  return append(state, { role: 'user', id, text: '', draft: '', final: false, committed: false, typed: false, fault: null });
 }
 
 function ensureReply(state: State, id: string, responseId: string): State {
@@ -365,7 +369,7 @@ function append(state: State, caption: Caption): State {
 }
 
 function typedCaption(id: string, text: string): UserCaption {
-  return { role: 'user', id, text, final: true, committed: true, typed: true, fault: 'unsent' };
+  return { role: 'user', id, text, draft: '', final: true, committed: true, typed: true, fault: 'unsent' };
 }
 
 function isSpoken(item: Item): boolean {

@@ -192,7 +192,9 @@ async fn run(day: Day, progress: &dyn Fn(f64)) -> DayReport {
     let _ = timeout(Duration::from_secs(1), hub.setup.tasks.wait()).await;
     let mut report = std::mem::take(&mut *hub.report.borrow_mut());
     let turns = std::mem::take(&mut *hub.turns.borrow_mut());
-    (report.early, report.late, report.peaks) = (p95(turns.early), p95(turns.late), p95(turns.peaks));
+    report.early = p95(turns.early);
+    report.late = p95(turns.late);
+    report.peaks = p95(turns.peaks);
     report.retried = workers.n_retried();
     report.last = hub.monitor.borrow().level();
     report.left = hub.setup.tasks.len() + workers.n_live() + hub.n_sessions.get();
@@ -230,7 +232,8 @@ impl Hub {
         sleep(SAMPLE_EVERY).await;
         let noise = 1.0 + (self.dice.borrow_mut().share() - 0.5) * 0.04;
         let processor = self.n_sessions.get() as f64 / self.day.peak as f64 * noise;
-        let (stt, tts) = (&self.setup.engines.stt, &self.setup.engines.tts);
+        let stt = &self.setup.engines.stt;
+        let tts = &self.setup.engines.tts;
         let answered = self.setup.turn_history.take_answered();
         self.note(answered.iter().map(|turn| turn.latency_ms));
         let sample = Sample {
@@ -253,7 +256,8 @@ impl Hub {
     }
 
     fn note(&self, latencies: impl Iterator<Item = f64>) {
-        let (hour, mut turns) = (self.hour(), self.turns.borrow_mut());
+        let hour = self.hour();
+        let mut turns = self.turns.borrow_mut();
         let is_peak = load_at(hour) > 1.0;
         for latency in latencies {
             self.report.borrow_mut().turns += 1;

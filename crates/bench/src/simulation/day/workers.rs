@@ -142,8 +142,10 @@ impl Workers {
         };
         let load = |worker: &Worker| {
             let in_flight = worker.in_flight(stage);
-            let (model, fingerprint) = (String::new(), String::new());
-            let (slots, service_ms) = (self.0.slots, service_ms as f32);
+            let model = String::new();
+            let fingerprint = String::new();
+            let slots = self.0.slots;
+            let service_ms = service_ms as f32;
             estimate(
                 &StageLoad { stage, model, fingerprint, slots, in_flight, service_ms, wait_ms: 0.0, rate_hz: 0 },
                 in_flight,
@@ -159,7 +161,8 @@ impl Workers {
                 sleep(SILENT).await;
                 continue;
             };
-            let (lost, station) = (lock(&worker.lost).clone(), worker.station(stage));
+            let lost = lock(&worker.lost).clone();
+            let station = worker.station(stage);
             let _in_flight = InFlight::enter(&station.in_flight);
             let work = async {
                 let _slot = station.slots.acquire().await;

@@ -106,7 +106,8 @@ impl Transport {
             }
             Self::Webrtc => {
                 let coded = |error| BenchError::Method(format!("Opus: {error}"));
-                let (mut encoder, mut frames) = (OpusOut::new(Delivery::Lossy).map_err(coded)?, Vec::new());
+                let mut encoder = OpusOut::new(Delivery::Lossy).map_err(coded)?;
+                let mut frames = Vec::new();
                 encoder.push(&whole, &mut |packet| frames.push(Bytes::copy_from_slice(packet))).map_err(coded)?;
                 Ok(frames)
             }

@@ -54,7 +54,8 @@ impl Phone {
 
     pub(super) async fn speak(&mut self, frame: &Bytes) -> Result<(), BenchError> {
         self.n_sent += 1;
-        let (chunk, payload) = (self.n_sent.to_string(), BASE64.encode(frame));
+        let chunk = self.n_sent.to_string();
+        let payload = BASE64.encode(frame);
         let media = json!({"track": "inbound", "chunk": chunk, "timestamp": (20 * self.n_sent).to_string(), "payload": payload});
         let message = json!({"event": "media", "streamSid": "MZ1", "sequenceNumber": chunk, "media": media});
         self.socket.send(Message::text(message.to_string())).await.map_err(failed)

@@ -101,11 +101,13 @@ impl Webrtc {
         let (offer, pending) = changes.apply().ok_or_else(|| failed("there is nothing to offer"))?;
         let body = json!({"sdp": offer.to_sdp_string(), "session": session["session"]});
         let response = http.post(format!("{url}/v1/realtime/calls")).json(&body).send().await.map_err(failed)?;
-        let (status, text) = (response.status(), response.text().await.map_err(failed)?);
+        let status = response.status();
+        let text = response.text().await.map_err(failed)?;
         if !status.is_success() {
             return Err(failed(format!("the hub answered {status}: {text}")));
         }
-        let (mut answer, mut relay) = (text, None);
+        let mut answer = text;
+        let mut relay = None;
         if let Some((impairment, seed)) = network {
             let hub = candidate(&answer).ok_or_else(|| failed("the answer has no UDP candidate"))?;
             let way = relay.insert(Relay::start(hub, impairment, seed).await?).address;
@@ -260,8 +262,10 @@ fn detour(answer: &str, way: SocketAddr) -> String {
         if !line.starts_with("a=candidate:") || words.len() < 8 {
             return Some(format!("{line}\r\n"));
         }
-        let (ip, port) = (way.ip().to_string(), way.port().to_string());
-        (words[4], words[5]) = (&ip, &port);
+        let ip = way.ip().to_string();
+        let port = way.port().to_string();
+        words[4] = &ip;
+        words[5] = &port;
         words[2].eq_ignore_ascii_case("udp").then(|| format!("{}\r\n", words.join(" ")))
     };
     answer.lines().filter_map(line).collect()
@@ -278,7 +282,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn packets_are_played_by_their_timestamps_behind_the_earliest_arrival() {
-        let (mut playout, start) = (Playout::default(), Instant::now());
+        let mut playout = Playout::default();
+        let start = Instant::now();
         let ms = |n| start + Duration::from_millis(n);
         assert_eq!(playout.at(96_000, ms(10)), ms(40));
         // 20 ms later by its timestamp, 5 ms too late; then one that was faster than the first.

@@ -225,7 +225,8 @@ impl Answer {
         }
         if text.len() > self.room {
             text.truncate(text.floor_char_boundary(self.room));
-            (self.full, self.finish) = (true, Some(Finish::Length));
+            self.full = true;
+            self.finish = Some(Finish::Length);
         }
         self.room -= text.len();
         text
@@ -240,7 +241,8 @@ impl Answer {
         };
         let named = wire.id.as_ref().map_or(0, String::len) + function.name.as_ref().map_or(0, String::len);
         if named > self.room {
-            (self.full, self.finish) = (true, Some(Finish::Length));
+            self.full = true;
+            self.finish = Some(Finish::Length);
         }
         self.room = self.room.saturating_sub(named);
         let arguments = self.within_room(arguments);
@@ -257,7 +259,8 @@ impl Answer {
             slot.name = function.name.unwrap_or_default();
         }
         if slot.begun {
-            let (call_id, name) = (String::new(), String::new());
+            let call_id = String::new();
+            let name = String::new();
             let more = LlmDelta::ToolCall { index: at, call_id, name, arguments: arguments.clone() };
             return (!arguments.is_empty()).then_some(more);
         }
@@ -290,7 +293,8 @@ impl Answer {
             },
         };
         if found.is_none() && self.calls.len() == MAX_CALLS {
-            (self.full, self.finish) = (true, Some(Finish::Length));
+            self.full = true;
+            self.finish = Some(Finish::Length);
             return None;
         }
         Some(found.unwrap_or_else(|| {

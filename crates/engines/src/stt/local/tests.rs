@@ -32,7 +32,8 @@ impl Counting {
 
 impl SttStream for Counting {
     fn begin(&mut self, _: &SttOptions) -> Result<(), SttError> {
-        (self.n_samples, self.mode) = (0, 0);
+        self.n_samples = 0;
+        self.mode = 0;
         self.log.lock().unwrap().push("begin".into());
         Ok(())
     }
@@ -94,7 +95,8 @@ impl Bench {
     /// Waits for an answer until the engine is at it, and gives it up.
     async fn until_it_hangs(&self, answer: impl Future) {
         let n_hanging = || self.log.lock().unwrap().iter().filter(|line| *line == "hangs").count();
-        let (mut answer, before) = (pin!(answer), n_hanging());
+        let mut answer = pin!(answer);
+        let before = n_hanging();
         while n_hanging() == before {
             assert!(poll!(&mut answer).is_pending());
             tokio::task::yield_now().await;
@@ -245,7 +247,8 @@ async fn opening_waits_its_turn_and_is_busy_past_the_bound() {
 #[tokio::test]
 async fn two_utterances_never_share_a_replica() {
     let bench = bench(2);
-    let (mut a, mut b) = (bench.open().await, bench.open().await);
+    let mut a = bench.open().await;
+    let mut b = bench.open().await;
     for _ in 0..10 {
         a.push(vec![0; 100]).await.unwrap();
         b.push(vec![0; 7]).await.unwrap();

@@ -295,10 +295,12 @@ impl Decoder {
 
     /// What was decoded, taken apart at the times that the model gave.
     fn spans(&self, timed: bool) -> Vec<Span> {
-        let (end, first_time) = (self.model.context.token_eot(), self.model.context.token_beg());
+        let end = self.model.context.token_eot();
+        let first_time = self.model.context.token_beg();
         let mut spans = Vec::new();
         for segment in self.state.iter().flat_map(WhisperState::as_iter) {
-            let (from, to) = (10 * segment.start_timestamp().max(0), 10 * segment.end_timestamp().max(0));
+            let from = 10 * segment.start_timestamp().max(0);
+            let to = 10 * segment.end_timestamp().max(0);
             let mut span = Span { pieces: Vec::new(), start_ms: from as u64, end_ms: to as u64 };
             for token in (0..segment.n_tokens()).filter_map(|i| segment.get_token(i)) {
                 let id = token.token_id();
@@ -328,7 +330,8 @@ impl Decoder {
     /// to say whether anybody speaks, and in which language.
     fn beginning(&mut self, assumed: &str) -> Result<Beginning, SttError> {
         let model = self.model.clone();
-        let (start, nobody) = (model.context.token_sot(), model.context.token_nosp() as usize);
+        let start = model.context.token_sot();
+        let nobody = model.context.token_nosp() as usize;
         let state = self.state()?;
         let step = state.decode(&[start], 0, model.settings.n_threads);
         let logits = step.and_then(|()| state.get_logits()).map_err(|error| failed("whisper.cpp failed", error))?;

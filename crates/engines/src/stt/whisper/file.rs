@@ -113,7 +113,8 @@ fn kind_of(magic: [u8; 4]) -> &'static str {
 
 fn filters(reader: &mut Reader, sizes: &Sizes) -> Result<(), FileError> {
     let what = "its mel filters";
-    let (n_mels, n_bins) = (reader.number(what)?, reader.number(what)?);
+    let n_mels = reader.number(what)?;
+    let n_bins = reader.number(what)?;
     if (n_mels, n_bins) != (sizes.n_mels as i32, N_BINS as i32) {
         let should = format!("{} by {N_BINS}", sizes.n_mels);
         return Err(FileError::Damaged(format!("its mel filters are {n_mels} by {n_bins}, not {should}")));
@@ -148,7 +149,9 @@ fn tensors(reader: &mut Reader, sizes: &Sizes) -> Result<(), FileError> {
         sizes.tensors().into_iter().map(|tensor| (tensor.name.clone(), tensor)).collect();
     while reader.at < reader.length {
         let what = format!("its weights, {} tensors before the end", missing.len());
-        let (n_dims, n_name, of_type) = (reader.number(&what)?, reader.number(&what)?, reader.number(&what)?);
+        let n_dims = reader.number(&what)?;
+        let n_name = reader.number(&what)?;
+        let of_type = reader.number(&what)?;
         if !(1..=3).contains(&n_dims) || !(1..=256).contains(&n_name) {
             return Err(FileError::Damaged("a tensor's head is not one".into()));
         }

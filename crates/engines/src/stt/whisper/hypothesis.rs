@@ -85,9 +85,24 @@ impl Hypothesis {
         self.language.is_some_and(|language| !is_spaced(language))
     }
 
+    /// How many of its first words ([`antiphon_text::words::words`]) have no piece that is less probable than `least`, a
+    /// log-probability.
+    pub(super) fn n_sure_words(&self, least: f32) -> u32 {
+        let pieces: Vec<&DecodedToken> = self.pieces().collect();
+        let unsure = pieces.iter().position(|piece| piece.logprob < least).unwrap_or(pieces.len());
+        // The word that the piece belongs to begins before it.
+        let within = unsure < pieces.len() && !begins_word(pieces[unsure]) && !self.is_unspaced();
+        let sure = match within {
+            true => pieces[..unsure].iter().rposition(|piece| begins_word(piece)).unwrap_or(0),
+            false => unsure,
+        };
+        antiphon_text::words::words(&spell(pieces[..sure].iter().copied())).count() as u32
+    }
+
     /// Keeps the pieces of its first so many words ([`spoken`]) and no more.
     pub(super) fn cut(&mut self, n_words: usize) {
-        let (mut bytes, mut n_kept) = (Vec::new(), 0);
+        let mut bytes = Vec::new();
+        let mut n_kept = 0;
         for (i, piece) in self.pieces().enumerate() {
             bytes.extend_from_slice(&piece.bytes);
             let text = String::from_utf8_lossy(&bytes);
@@ -184,13 +199,32 @@ pub(super) mod tests {
     #[test]
     fn a_character_in_two_pieces_is_one_and_a_language_without_blanks_has_words() {
         let piece = |bytes: &[u8]| DecodedToken { bytes: bytes.to_vec(), ..DecodedToken::default() };
-        let (first, second) = ("字".as_bytes(), "幕".as_bytes());
+        let first = "字".as_bytes();
+        let second = "幕".as_bytes();
         let pieces = vec![piece(&first[..1]), piece(&first[1..]), piece(second)];
         let spans = vec![Span { pieces, ..Span::default() }];
         let hypothesis = Hypothesis { spans, language: Some("zh"), ..Hypothesis::default() };
         assert_eq!(hypothesis.text(), "字幕");
         let words: Vec<Word> = hypothesis.segments(0, 0).flat_map(|segment| segment.words).collect();
         assert_eq!(words.iter().map(|word| word.text.as_str()).collect::<Vec<_>>(), ["字", "幕"]);
+    }
+
+    #[test]
+    fn words_are_sure_up_to_the_first_piece_that_is_not() {
+        let of = |pieces: &[(&str, f32)]| {
+            let piece = |(text, p): &(&str, f32)| DecodedToken {
+                bytes: text.as_bytes().to_vec(),
+                logprob: p.ln(),
+                ..DecodedToken::default()
+            };
+            let spans = vec![Span { pieces: pieces.iter().map(piece).collect(), ..Span::default() }];
+            Hypothesis { spans, ..Hypothesis::default() }.n_sure_words(0.5f32.ln())
+        };
+        assert_eq!(of(&[]), 0);
+        assert_eq!(of(&[(" And", 0.9), (" so", 0.6)]), 2);
+        assert_eq!(of(&[(" And", 0.9), (" so", 0.4), (" it", 0.9)]), 1);
+        assert_eq!(of(&[(" And", 0.9), (" slaugh", 0.9), ("terer", 0.4)]), 1, "the whole word is unsure");
+        assert_eq!(of(&[(" And", 0.4), (" so", 0.9)]), 0);
     }
 
     #[test]

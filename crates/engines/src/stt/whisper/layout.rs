@@ -132,7 +132,8 @@ impl Sizes {
 
     /// Every tensor there must be.
     pub(super) fn tensors(&self) -> Vec<Tensor> {
-        let (audio, text) = (self.n_audio_state, self.n_text_state);
+        let audio = self.n_audio_state;
+        let text = self.n_text_state;
         let mut tensors = vec![
             Tensor::new("encoder.positional_embedding", &[audio, self.n_audio_ctx], Kind::Full),
             Tensor::new("encoder.conv1.weight", &[3, self.n_mels, audio], Kind::Convolution),

@@ -75,6 +75,8 @@ impl Noise {
 /// The nearest 16-bit float towards zero, of a value within its normal range; what is smaller is zero.
 fn half(value: f32) -> u16 {
     let bits = value.to_bits();
-    let (sign, exponent, fraction) = (bits >> 16 & 0x8000, (bits >> 23 & 0xff) as i32 - 112, bits >> 13 & 0x3ff);
+    let sign = bits >> 16 & 0x8000;
+    let exponent = (bits >> 23 & 0xff) as i32 - 112;
+    let fraction = bits >> 13 & 0x3ff;
     if exponent <= 0 { sign as u16 } else { (sign | (exponent as u32) << 10 | fraction) as u16 }
 }

@@ -1,19 +1,39 @@
 //! How many decodings run at a time: as many as the cores have threads for.
 //!
 //! `stream` takes a share for each decoding. whisper.cpp's threads wait for each other by spinning, so that two decodings on
-//! the same cores take longer than one after the other. A final transcript waits its turn, first come, first served; a partial
-//! one that would have to wait is skipped, since the next one contains its words. It is no queue of requests and batches
-//! nothing: whisper.cpp decodes one utterance a call.
+//! the same cores take longer than one after the other. A final transcript waits its turn, first come, first served, and stops a
+//! partial one that runs: the next one contains its words. A partial one that would have to wait is skipped. It is no queue of
+//! requests and batches nothing: whisper.cpp decodes one utterance a call.
 
 use antiphon_engine_api::stt::SttError;
 use futures_executor::block_on;
 use futures_util::future::{Either, select};
 use std::pin::pin;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio_util::sync::CancellationToken;
 
 /// The cores, in parts of one decoding each.
-pub(super) struct Shares(Semaphore);
+pub(super) struct Shares {
+    permits: Semaphore,
+    /// Of the partial transcripts that run.
+    partials: Mutex<Partials>,
+}
+
+#[derive(Default)]
+struct Partials {
+    running: Vec<(u64, CancellationToken)>,
+    n_begun: u64,
+}
+
+/// The share of a partial transcript.
+pub(super) struct PartialShare<'a> {
+    shares: &'a Shares,
+    number: u64,
+    /// Cancelled when a final transcript needs the share, and with the question itself.
+    pub(super) cancel: CancellationToken,
+    _permit: SemaphorePermit<'a>,
+}
 
 impl Shares {
     /// Of so many cores for decodings of so many threads; one at least.
@@ -23,20 +43,44 @@ impl Shares {
 
     /// So many; one at least.
     pub(super) fn new(n: usize) -> Self {
-        Self(Semaphore::new(n.max(1)))
+        Self { permits: Semaphore::new(n.max(1)), partials: Mutex::default() }
     }
 
-    /// One that is free now.
-    pub(super) fn free(&self) -> Option<SemaphorePermit<'_>> {
-        self.0.try_acquire().ok()
+    /// For a partial transcript that `cancel` cancels: a share that is free now.
+    pub(super) fn free(&self, cancel: &CancellationToken) -> Option<PartialShare<'_>> {
+        let permit = self.permits.try_acquire().ok()?;
+        let cancel = cancel.child_token();
+        let mut partials = self.partials();
+        partials.n_begun += 1;
+        let number = partials.n_begun;
+        partials.running.push((number, cancel.clone()));
+        drop(partials);
+        Some(PartialShare { shares: self, number, cancel, _permit: permit })
     }
 
-    /// The next one. Blocks the thread until it is its turn, or `cancel` is cancelled: [`SttError::Cancelled`].
+    /// For a final transcript: the next share. Blocks the thread until it is its turn, or `cancel` is cancelled:
+    /// [`SttError::Cancelled`].
     pub(super) fn wait(&self, cancel: &CancellationToken) -> Result<SemaphorePermit<'_>, SttError> {
-        match block_on(select(pin!(self.0.acquire()), pin!(cancel.cancelled()))) {
+        if let Ok(permit) = self.permits.try_acquire() {
+            return Ok(permit);
+        }
+        if let Some((_, partial)) = self.partials().running.pop() {
+            partial.cancel();
+        }
+        match block_on(select(pin!(self.permits.acquire()), pin!(cancel.cancelled()))) {
             Either::Left((share, _)) => share.map_err(|_| SttError::Cancelled),
             Either::Right(_) => Err(SttError::Cancelled),
         }
+    }
+
+    fn partials(&self) -> MutexGuard<'_, Partials> {
+        self.partials.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for PartialShare<'_> {
+    fn drop(&mut self) {
+        self.shares.partials().running.retain(|(number, _)| *number != self.number);
     }
 }
 
@@ -47,15 +91,16 @@ mod tests {
 
     #[test]
     fn the_threads_of_all_decodings_are_about_as_many_as_the_cores() {
-        let n = |n_cores, n_threads| Shares::of(n_cores, n_threads).0.available_permits();
+        let n = |n_cores, n_threads| Shares::of(n_cores, n_threads).permits.available_permits();
         assert_eq!([n(2, 2), n(2, 4), n(2, 1), n(16, 4), n(1, 0)], [1, 1, 2, 4, 1]);
     }
 
     #[test]
     fn who_waits_gets_the_next_share_and_who_is_cancelled_none() {
-        let (shares, cancel) = (Shares::new(1), CancellationToken::new());
-        let first = shares.free().expect("it is free");
-        assert!(shares.free().is_none());
+        let shares = Shares::new(1);
+        let cancel = CancellationToken::new();
+        let first = shares.wait(&cancel).expect("it is free");
+        assert!(shares.free(&cancel).is_none());
         std::thread::scope(|scope| {
             let cancelled = scope.spawn(|| shares.wait(&cancel).map(drop));
             cancel.cancel();
@@ -64,6 +109,37 @@ mod tests {
             drop(first);
             next.join().expect("no panic").expect("it is its turn");
         });
-        assert!(shares.free().is_some());
+        assert!(shares.free(&cancel).is_some());
+    }
+
+    #[test]
+    fn a_final_transcript_stops_one_partial_and_no_other_final_one() {
+        let shares = Shares::new(3);
+        let never = CancellationToken::new();
+        let _final = shares.wait(&never).expect("it is free");
+        let partials = [0, 1].map(|_| shares.free(&never).expect("it is free"));
+        std::thread::scope(|scope| {
+            let next = scope.spawn(|| shares.wait(&never).map(drop));
+            block_on(async {
+                let first = pin!(partials[0].cancel.cancelled());
+                let second = pin!(partials[1].cancel.cancelled());
+                select(first, second).await;
+            });
+            let n_stopped = partials.iter().filter(|partial| partial.cancel.is_cancelled()).count();
+            assert_eq!(n_stopped, 1);
+            drop(partials);
+            next.join().expect("no panic").expect("it is its turn");
+        });
+        assert!(shares.partials().running.is_empty());
+        assert!(!never.is_cancelled());
+    }
+
+    #[test]
+    fn a_partial_ends_with_its_question() {
+        let shares = Shares::new(1);
+        let question = CancellationToken::new();
+        let partial = shares.free(&question).expect("it is free");
+        question.cancel();
+        assert!(partial.cancel.is_cancelled());
     }
 }

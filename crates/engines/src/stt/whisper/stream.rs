@@ -19,6 +19,9 @@ const MARGIN_BEHIND: usize = 16_000 / 2;
 /// A guess is the final transcript where what sounds ends within so many samples of where it ended then: 40 ms.
 const SAME_END: usize = 640;
 
+/// A word of a partial transcript is sure from this probability of each of its pieces on.
+const SURE: f32 = 0.4;
+
 /// Where a window that is full may be cut: in its later part.
 const CUT_WITHIN: usize = 10 * 16_000;
 
@@ -160,6 +163,7 @@ impl WhisperStream {
             logprobs: self.options.logprobs.then_some(logprobs),
             segments: if self.options.segments { said.segments } else { Vec::new() },
             language: said.language.map(str::to_owned),
+            n_sure_words: None,
         }
     }
 
@@ -245,13 +249,17 @@ impl SttStream for WhisperStream {
     }
 
     fn partial(&mut self, cancel: &CancellationToken) -> Result<Transcript, SttError> {
-        let (n, model) = (self.audio.len(), self.decoder.model.clone());
-        let Some(_share) = model.shares.free() else { return Ok(Transcript::default()) };
-        let said = match self.hear(n, false, cancel)? {
+        let n = self.audio.len();
+        let model = self.decoder.model.clone();
+        let Some(share) = model.shares.free(cancel) else { return Ok(Transcript::default()) };
+        let heard = self.hear(n, false, &share.cancel)?;
+        let n_before = antiphon_text::words::words(&self.before.text).count() as u32;
+        let n_sure = heard.as_ref().map_or(0, |(_, heard)| heard.hypothesis.n_sure_words(SURE.ln()));
+        let said = match heard {
             Some((_, heard)) => self.before.clone().and(&heard, self.n_before, self.n_before + n),
             None => self.before.clone(),
         };
-        Ok(Transcript { text: said.text, ..Transcript::default() })
+        Ok(Transcript { text: said.text, n_sure_words: Some(n_before + n_sure), ..Transcript::default() })
     }
 
     fn provisional(&mut self, cancel: &CancellationToken) -> Result<Transcript, SttError> {

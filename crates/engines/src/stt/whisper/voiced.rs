@@ -37,7 +37,8 @@ impl Voiced {
         let is_close_cut = quiet > SILENCE * 100.0 && powers.len() < 50 && sorted[sorted.len() - 1] > quiet * 1.8;
         let bound = if is_close_cut { SILENCE } else { bound };
         let voiced = || powers.iter().enumerate().filter(|(_, power)| **power > bound).map(|(i, _)| i);
-        let (first, last) = (voiced().next()?, voiced().next_back()?);
+        let first = voiced().next()?;
+        let last = voiced().next_back()?;
         (voiced().count() >= LEAST_FRAMES)
             .then_some(Self { start: first * FRAME, end: ((last + 1) * FRAME).min(pcm.len()) })
     }

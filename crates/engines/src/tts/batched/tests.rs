@@ -131,7 +131,9 @@ async fn a_run_is_charged_to_the_chunks_that_share_it() {
     let meters = [Meter::requested(), Meter::requested()];
     let streams: Vec<_> = (["a", "b"].iter().zip(&meters))
         .map(|(text, meter)| {
-            let (text, voice, meter) = ((*text).into(), "v".into(), meter.clone());
+            let text = (*text).into();
+            let voice = "v".into();
+            let meter = meter.clone();
             let mut stream = rig.tts.speak(SpeechRequest { text, voice, meter, ..SpeechRequest::default() });
             assert!(stream.next().now_or_never().is_none());
             stream
@@ -195,7 +197,8 @@ async fn what_is_wrong_with_one_chunk_ends_that_one() {
     let rig = rig(2);
     let first = rig.speak("first", Some(0)).await;
     assert_eq!(rig.ran.recv().as_deref(), Ok("first"));
-    let (bad, good) = (rig.speak("bad", Some(10)).await, rig.speak("good", Some(20)).await);
+    let bad = rig.speak("bad", Some(10)).await;
+    let good = rig.speak("good", Some(20)).await;
     rig.go.send(None).expect("it lives");
     assert_eq!(rig.run(None), "bad good");
     assert_eq!(heard(first).await, "first");

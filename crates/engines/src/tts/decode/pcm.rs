@@ -72,7 +72,8 @@ mod tests {
         fn the_pieces_do_not_matter(samples: Vec<i16>, cuts in prop::collection::vec(1usize..7, 1..20)) {
             let bytes: Vec<u8> = samples.iter().flat_map(|sample| sample.to_le_bytes()).collect();
             let mut decoder = PcmDecoder::new(SampleRate::HZ_24000, 1);
-            let (mut rest, mut got) = (bytes.as_slice(), Vec::new());
+            let mut rest = bytes.as_slice();
+            let mut got = Vec::new();
             for cut in cuts.iter().cycle() {
                 if rest.is_empty() {
                     break;

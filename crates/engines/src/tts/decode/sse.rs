@@ -227,7 +227,8 @@ mod tests {
 
     fn decode(body: &[u8], size: usize) -> Result<(Vec<i16>, u32), DecodeError> {
         let mut decoder = SseDecoder::new(SampleRate::new(24_000));
-        let (mut samples, mut rate) = (Vec::new(), 0);
+        let mut samples = Vec::new();
+        let mut rate = 0;
         for piece in body.chunks(size) {
             let pcm = decoder.push(piece)?;
             if !pcm.is_empty() {

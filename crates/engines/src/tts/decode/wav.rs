@@ -109,7 +109,8 @@ fn header(bytes: &[u8]) -> Result<Option<Header>, DecodeError> {
     }
     let u16_at = |at: usize| bytes.get(at..at + 2).map(|pair| u16::from_le_bytes([pair[0], pair[1]]));
     let u32_at = |at: usize| bytes.get(at..at + 4).map(|four| u32::from_le_bytes([four[0], four[1], four[2], four[3]]));
-    let (mut at, mut format) = (12, None);
+    let mut at = 12;
+    let mut format = None;
     loop {
         let (Some(name), Some(size)) = (bytes.get(at..at + 4), u32_at(at + 4)) else {
             return Ok(None);
@@ -148,7 +149,8 @@ mod tests {
 
     fn decode(body: &[u8], piece: usize) -> Result<(Vec<i16>, u32, Option<&'static str>), DecodeError> {
         let mut decoder = WavDecoder::new();
-        let (mut samples, mut rate) = (Vec::new(), 0);
+        let mut samples = Vec::new();
+        let mut rate = 0;
         for piece in body.chunks(piece) {
             let pcm = decoder.push(piece)?;
             if !pcm.is_empty() {

@@ -28,7 +28,9 @@ async fn serve(voice: &str) -> (Arc<Server>, Fish) {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let base_url = format!("http://{}/v1", listener.local_addr().unwrap());
     tokio::spawn(async move { axum::serve(listener, app).await.unwrap() });
-    let (voice, model, api_key_env) = (voice.to_owned(), "s1".to_owned(), String::new());
+    let voice = voice.to_owned();
+    let model = "s1".to_owned();
+    let api_key_env = String::new();
     let config = TtsConfig { base_url, voice, model, api_key_env, ..TtsConfig::default() };
     (server, Fish::new(&config).expect("right settings"))
 }

@@ -8,13 +8,15 @@
 //! which are singletons of the process, are only read.
 //!
 //! flite's own silence at the edges is cut to 20 ms, and the chunk's last punctuation makes the pause after it:
-//! 250 ms after a sentence, 120 ms after a clause, none else (see [`text::pause_after`]), divided by the speed.
+//! 250 ms after a sentence, 120 ms after a clause, none else (see [`text::pause_after`]), divided by the speed. Each voice has
+//! the loudness of all ([`Level`]).
 #![allow(unsafe_code)]
 
 mod ffi;
 mod text;
 
 use super::TtsEngine;
+use super::level::Level;
 use super::trim::EdgeTrim;
 use antiphon_audio::Stretcher;
 use antiphon_engine_api::tts::{Repeats, SpeechRequest, TtsError, Voice};
@@ -57,10 +59,20 @@ impl Flite {
         Ok(Self { flite, voices })
     }
 
-    /// The voice a request means.
-    fn voice(&self, id: &str) -> *const ffi::CVoice {
-        let find = |id: &str| self.flite.voices.iter().find(|(known, _)| *known == id).map(|(_, voice)| *voice);
+    /// The voice a request means, with its id.
+    fn voice(&self, id: &str) -> (&'static str, *const ffi::CVoice) {
+        let find = |id: &str| self.flite.voices.iter().find(|(known, _)| *known == id).copied();
         find(id).or_else(|| find(&self.voices[0].id)).expect("the default voice was found when the engine was opened")
+    }
+}
+
+/// How loud a voice speaks, in LUFS: the mean of two sentences, measured by ITU-R BS.1770.
+fn loudness_lufs(voice: &str) -> f32 {
+    match voice {
+        "slt" => -15.9,
+        "rms" => -21.3,
+        "awb" => -20.9,
+        _ => -28.7,
     }
 }
 
@@ -97,14 +109,17 @@ impl TtsEngine for Flite {
         let speed = if request.speed.is_finite() { request.speed.clamp(0.25, 4.0) } else { 1.0 };
         let own = speed.min(FASTEST);
         let mut stretcher = Stretcher::new(RATE, speed / own);
-        let mut stretched = |pcm: Pcm| {
+        let voice = self.voice(&request.voice);
+        let level = Level::of(loudness_lufs(voice.0));
+        let mut stretched = |mut pcm: Pcm| {
+            level.apply(&mut pcm.samples);
             let samples = stretcher.push(&pcm.samples);
             if samples.is_empty() { ControlFlow::Continue(()) } else { sink(Pcm { samples, ..pcm }) }
         };
         let pad = Samples::from_ms(EDGE_MS, RATE).0 as usize;
         let mut tap = Tap { trim: EdgeTrim::new(pad), sink: &mut stretched, cancel, stopped: false, wrong: None };
         let input = CString::new(spoken).expect("text::for_flite leaves no zero byte");
-        let made = self.run(&input, own, self.voice(&request.voice), &mut tap);
+        let made = self.run(&input, own, voice.1, &mut tap);
         match tap.wrong.take() {
             Some(Wrong::Panic(payload)) => resume_unwind(payload),
             Some(Wrong::Format(message)) => return Err(TtsError::Engine { message, source: None }),
@@ -112,7 +127,9 @@ impl TtsEngine for Flite {
             None => made?,
         }
         let Tap { trim, .. } = tap;
-        let mut rest = stretcher.push(&trim.finish());
+        let mut end = trim.finish();
+        level.apply(&mut end);
+        let mut rest = stretcher.push(&end);
         rest.extend(stretcher.finish());
         let pause = RATE.samples_in(text::pause_after(&request.text).div_f32(speed));
         rest.resize(rest.len() + pause.0 as usize, 0);
@@ -192,7 +209,8 @@ unsafe extern "C" fn on_samples(
     }
     if wave.sample_rate != RATE.hz() as c_int || wave.num_channels != 1 {
         let message = format!("flite gave {} Hz and {} channels", wave.sample_rate, wave.num_channels);
-        (tap.stopped, tap.wrong) = (true, Some(Wrong::Format(message)));
+        tap.stopped = true;
+        tap.wrong = Some(Wrong::Format(message));
         return ffi::STOP;
     }
     // SAFETY: flite has written the samples from `start` to `start + size` before it calls.
@@ -204,7 +222,8 @@ unsafe extern "C" fn on_samples(
             ffi::STOP
         }
         Err(payload) => {
-            (tap.stopped, tap.wrong) = (true, Some(Wrong::Panic(payload)));
+            tap.stopped = true;
+            tap.wrong = Some(Wrong::Panic(payload));
             ffi::STOP
         }
     }

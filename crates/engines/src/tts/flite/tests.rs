@@ -36,14 +36,15 @@ fn untrimmed(engine: &Flite, voice: &str, speed: f32) -> Vec<i16> {
     let trim = EdgeTrim::new(usize::MAX);
     let mut tap = Tap { trim, sink: &mut sink, cancel: &cancel, stopped: false, wrong: None };
     let text = CString::new(SENTENCE).expect("no zero byte");
-    engine.run(&text, speed, engine.voice(voice), &mut tap).expect("flite speaks");
+    engine.run(&text, speed, engine.voice(voice).1, &mut tap).expect("flite speaks");
     let rest = tap.trim.finish();
     out.extend(rest);
     out
 }
 
+/// Near-silence as it is after the level: the loudest voice is lowered by 5 dB.
 fn quiet_run<'a>(samples: impl Iterator<Item = &'a i16>) -> usize {
-    samples.take_while(|sample| sample.unsigned_abs() < 128).count()
+    samples.take_while(|sample| sample.unsigned_abs() < 70).count()
 }
 
 #[test]
@@ -136,7 +137,8 @@ fn voices_are_listed_with_the_default_first_and_unknown_names_mean_it() {
     let mut engine = Flite::open("kal16").expect("flite is installed");
     let ids: Vec<&str> = engine.voices().iter().map(|voice| voice.id.as_str()).collect();
     assert_eq!(ids, ["kal16", "slt", "rms", "awb"]);
-    let (named, unknown) = (speak(&mut engine, SENTENCE, "kal16", 1.0), speak(&mut engine, SENTENCE, "alloy", 1.0));
+    let named = speak(&mut engine, SENTENCE, "kal16", 1.0);
+    let unknown = speak(&mut engine, SENTENCE, "alloy", 1.0);
     assert_eq!(named, unknown);
     let refused = Flite::open("alloy").err().expect("no such voice").to_string();
     assert_eq!(refused, "flite has no voice \"alloy\"; it has: slt, rms, awb, kal16");
@@ -164,8 +166,8 @@ fn several_engines_at_once_give_what_one_gives() {
 
 #[test]
 fn a_voice_that_repeats_itself_does_so_in_another_engine() {
-    let (mut one, mut other) =
-        (Flite::open("slt").expect("flite is installed"), Flite::open("rms").expect("flite is installed"));
+    let mut one = Flite::open("slt").expect("flite is installed");
+    let mut other = Flite::open("rms").expect("flite is installed");
     for voice in ["slt", "rms", "awb", "kal16"] {
         let first = speak(&mut one, SENTENCE, voice, 1.1);
         speak(&mut other, "Something else.", voice, 0.7);

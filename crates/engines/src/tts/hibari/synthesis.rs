@@ -266,7 +266,9 @@ mod tests {
     fn a_filter_of_1_gives_the_pulse_train_back() {
         let pitch = [200.0; 40];
         let n = BINS * pitch.len();
-        let (nothing, one, zero) = (vec![-100.0; n], vec![(FRAME as f32 / 4.0).ln(); n], vec![0.0; n]);
+        let nothing = vec![-100.0; n];
+        let one = vec![(FRAME as f32 / 4.0).ln(); n];
+        let zero = vec![0.0; n];
         let spectra =
             Spectra { harmonic: &one, rotation: &zero, noise: &nothing, free: &nothing, phase: &zero, pitch: &pitch };
         assert!(spectra.is_whole());

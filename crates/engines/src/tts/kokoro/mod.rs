@@ -3,32 +3,37 @@
 //! [`KokoroTts`] stands in front of the replicas. Both published exports are supported: the one whose ids are called
 //! `input_ids`, and the one where they are `tokens`. Text becomes phonemes by espeak-ng, in the model's own letters (see
 //! [`alphabet`]); at most 510 tokens are one run, more are cut at punctuation or between words. Sound comes when the run is
-//! done, in pieces; a cancel ends the run at its next operator. The published graphs take one text at a time, so they are
-//! run as replicas; one that takes several (with an input `input_lengths` and an output `lengths`) is run in batches where
-//! the configuration allows it.
+//! done, in pieces, so that on slow machines a listener who waits gets shorter runs ([`pace`]); a cancel ends the run at its
+//! next operator. The published graphs take one text at a time, so they are run as replicas; one that takes several (with an
+//! input `input_lengths` and an output `lengths`) is run in batches where the configuration allows it.
 //!
 //! A voice's first letter is its language: a American, b British English, e Spanish, f French, h Hindi, i Italian, p
 //! Brazilian Portuguese; a name without such a beginning is taken for American. Japanese (j) and Chinese (z) voices are left
 //! out, for they were trained on phonemes that espeak-ng does not give. A mixture, `af_sky:0.4+af_nicole:0.6`, speaks the
 //! language of its first voice.
 
+mod loudness;
 mod mix;
+mod pace;
 mod packs;
 
 use super::TtsConfig;
 use super::alphabet::{self, MAX_TOKENS, PAD, Rules};
 use super::neural::{self, Failure, Family, Item, ModelRun};
-use super::phonemes::{Border, Phonemizer, pieces};
+use super::phonemes::{Border, Phonemizer, first_piece};
 use antiphon_engine_api::tts::{Repeats, SpeechRequest, Tts, TtsError, Voice};
 use antiphon_inference::onnx::{Kind, Model, ModelOptions, OnnxConfig, Port, Provider, Runtime, Signature, Tensor};
-use antiphon_types::{Pcm, SampleRate};
+use antiphon_types::{Pcm, SampleRate, Samples};
 use futures_util::future::BoxFuture;
 use futures_util::stream::BoxStream;
+use pace::{MIN_TOKENS, Pace, Plan};
 use packs::{Packs, STYLE};
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 /// Between these the model keeps the length that is asked for within 5 %; beyond them its sound is stretched.
@@ -97,7 +102,8 @@ impl KokoroTts {
                 ))
             })?;
         }
-        let (shared, voice) = (packs.clone(), config.chosen_voice().map(str::to_owned));
+        let shared = packs.clone();
+        let voice = config.chosen_voice().map(str::to_owned);
         let make = move |onnx: &OnnxConfig| Kokoro::open(&path, voice.as_deref(), onnx, shared.clone());
         let tts = neural::serve("kokoro", config, onnx, make)?;
         Ok(Self { tts, packs })
@@ -179,7 +185,9 @@ fn speakable(mut packs: Packs, model: &Path) -> Result<Packs, TtsError> {
 /// The language's letter of a name like `af_sky`.
 fn prefix(name: &str) -> Option<char> {
     let mut letters = name.chars();
-    let (language, sex, line) = (letters.next()?, letters.next()?, letters.next()?);
+    let language = letters.next()?;
+    let sex = letters.next()?;
+    let line = letters.next()?;
     ("abefhijpz".contains(language) && "fm".contains(sex) && line == '_').then_some(language)
 }
 
@@ -205,6 +213,8 @@ struct Kokoro {
     phonemizers: HashMap<&'static str, Phonemizer>,
     /// Letters that have no token, and how often each was left out.
     missing: HashMap<char, u64>,
+    /// Of the runs so far.
+    pace: Cell<Option<Pace>>,
 }
 
 impl Kokoro {
@@ -219,7 +229,7 @@ impl Kokoro {
         let voices = voices(&packs, voice);
         let phonemizers = HashMap::new();
         let missing = HashMap::new();
-        let mut made = Self { model, ids, packs, voices, phonemizers, missing };
+        let mut made = Self { model, ids, packs, voices, phonemizers, missing, pace: Cell::new(None) };
         // That espeak-ng is missing is to be known now.
         let (_, tag, _) = language(&made.mix("")?[0].0);
         made.phonemizer(tag)?;
@@ -280,7 +290,8 @@ impl Family for Kokoro {
         let clauses = self.phonemizer(tag)?.clauses(&request.text)?;
         let tokens = self.tokens(&alphabet::written(rules, &clauses));
         let pause = neural::pause_after(clauses.last().and_then(|clause| clause.mark));
-        Ok(utterances(&tokens, pause))
+        let plan = request.unplayed.zip(self.pace.get()).map(|(ahead, pace)| pace.plan(ahead));
+        Ok(utterances(&tokens, pause, plan))
     }
 
     fn sample(&self, n_phonemes: usize) -> Vec<i64> {
@@ -297,7 +308,8 @@ impl Family for Kokoro {
     }
 
     fn run(&self, items: &[Item<'_>], speed: f32, cancel: &CancellationToken) -> Result<Vec<Vec<f32>>, Failure> {
-        let (n, longest) = (items.len(), neural::longest(items));
+        let n = items.len();
+        let longest = neural::longest(items);
         let ids = neural::padded(items, longest);
         let lengths: Vec<i64> = items.iter().map(|item| item.ids.len() as i64).collect();
         let mut styles = Vec::with_capacity(n * STYLE);
@@ -306,7 +318,9 @@ impl Family for Kokoro {
             // Without the two pads.
             styles.extend(self.packs.style(&mix, item.ids.len().saturating_sub(2)));
         }
-        let (as_f32, as_i32, as_i64) = ([speed], [speed as i32], [speed as i64]);
+        let as_f32 = [speed];
+        let as_i32 = [speed as i32];
+        let as_i64 = [speed as i64];
         let speed = match self.model.input("speed").map(|slot| &slot.kind) {
             Some(Kind::I32) => Tensor::i32([1], &as_i32),
             Some(Kind::I64) => Tensor::i64([1], &as_i64),
@@ -320,7 +334,17 @@ impl Family for Kokoro {
         if self.model.input(INPUT_LENGTHS).is_some() {
             inputs.push((INPUT_LENGTHS, Tensor::i64([n], &lengths)));
         }
-        neural::sounds(self.model.run(&inputs, cancel)?, n)
+        let begun = Instant::now();
+        let sounds = neural::sounds(self.model.run(&inputs, cancel)?, n)?;
+        if let [sound] = &sounds[..] {
+            let length = Samples(sound.len() as u64).duration(RATE);
+            self.pace.set(Some(Pace::measured(self.pace.get(), longest, begun.elapsed(), length)));
+        }
+        Ok(sounds)
+    }
+
+    fn loudness_lufs(&self, voice: &str) -> Option<f32> {
+        loudness::lufs(&self.mix(voice).ok()?)
     }
 
     fn provider(&self) -> Provider {
@@ -336,8 +360,8 @@ impl Family for Kokoro {
     }
 }
 
-/// Tokens between pads, in runs that fit the model; `pause` behind the last.
-fn utterances(tokens: &[i64], pause: Duration) -> Vec<ModelRun> {
+/// Tokens between pads, in runs that fit the model, and `plan` where a listener waits; `pause` behind the last.
+fn utterances(tokens: &[i64], pause: Duration, plan: Option<Plan>) -> Vec<ModelRun> {
     let space = alphabet::token(' ').expect("the vocabulary has a space");
     let border = |token: i64| match token {
         // ; : , . ! ? and the dash and the ellipsis
@@ -345,12 +369,26 @@ fn utterances(tokens: &[i64], pause: Duration) -> Vec<ModelRun> {
         token if token == space => Border::Word,
         _ => Border::None,
     };
-    let trimmed = |piece: Vec<i64>| {
+    let trimmed = |piece: &[i64]| {
         let first = piece.iter().position(|token| *token != space)?;
         let last = piece.iter().rposition(|token| *token != space)?;
         Some(piece[first..=last].to_vec())
     };
-    let pieces: Vec<_> = pieces(tokens, MAX_TOKENS, border).into_iter().filter_map(trimmed).collect();
+    let mut pieces = Vec::new();
+    let mut plan = plan;
+    let mut rest = tokens;
+    while !rest.is_empty() {
+        let most = plan.map_or(MAX_TOKENS, |plan| plan.most().min(MAX_TOKENS));
+        // A stub behind the cut would sound worse than it takes time.
+        let fits = rest.len() <= most || rest.len() <= MAX_TOKENS && rest.len() < most + MIN_TOKENS;
+        let n = if fits { rest.len() } else { first_piece(rest, most, border) };
+        let (piece, later) = rest.split_at(n);
+        pieces.extend(trimmed(piece));
+        if let Some(plan) = &mut plan {
+            plan.take(n);
+        }
+        rest = later;
+    }
     let n = pieces.len();
     let framed = |(i, piece): (usize, Vec<i64>)| {
         let ids = [&[PAD], piece.as_slice(), &[PAD]].concat();

@@ -3,6 +3,7 @@
 use super::*;
 use crate::testing::onnx;
 use crate::tts::TtsEngine;
+use crate::tts::level::Level;
 use crate::tts::neural::Neural;
 use futures_util::StreamExt;
 use std::f32::consts::TAU;
@@ -16,7 +17,7 @@ fn config(model: &str) -> TtsConfig {
 fn open(config: &TtsConfig) -> Result<Neural<Kokoro>, TtsError> {
     let path = neural::model_file(&config.model, "a Kokoro model")?;
     let packs = speakable(Packs::beside(&path)?, &path)?;
-    Neural::warmed(Kokoro::open(&path, config.chosen_voice(), &onnx(), Arc::new(packs))?, 1)
+    Neural::warmed(Kokoro::open(&path, config.chosen_voice(), &onnx(), Arc::new(packs))?, 1, None)
 }
 
 fn fixture(model: &str) -> Neural<Kokoro> {
@@ -101,7 +102,7 @@ fn speed_reaches_the_model_in_its_own_type() {
         assert_same(&speak(&mut engine, "Hello.", "af_sky", asked), &expected(&HELLO, (0.2, 6.0), speed, 250.0));
     }
     let mut whole = fixture("tokens");
-    assert_eq!(whole.0.ids, "tokens");
+    assert_eq!(whole.family.ids, "tokens");
     assert_same(&speak(&mut whole, "Hello.", "af_sky", 1.0), &expected(&HELLO, (0.2, 6.0), 1.0, 250.0));
     let usual = expected(&HELLO, (0.2, 6.0), 1.0, 250.0).len();
     let check = |engine: &mut Neural<Kokoro>, asked: f32, speed: f32| {
@@ -118,19 +119,19 @@ fn speed_reaches_the_model_in_its_own_type() {
 #[test]
 fn a_batch_gives_each_text_what_it_has_alone() {
     let mut engine = fixture("batch");
-    assert!(engine.0.batches());
-    assert!(!fixture("model").0.batches() && !fixture("tokens").0.batches());
+    assert!(engine.family.batches());
+    assert!(!fixture("model").family.batches() && !fixture("tokens").family.batches());
     let texts = [("Hello.", "af_sky"), ("Good morning to all of you.", "af_sky+af_nicole"), ("No.", "bm_george")];
     let read =
-        texts.map(|(text, voice)| (engine.0.read(&request(text, voice, 1.0)).expect("read").remove(0).ids, voice));
+        texts.map(|(text, voice)| (engine.family.read(&request(text, voice, 1.0)).expect("read").remove(0).ids, voice));
     let items: Vec<_> = read.iter().map(|(ids, voice)| Item { ids, voice }).collect();
     let never = CancellationToken::new();
-    let batched = engine.0.run(&items, 2.0, &never).expect("sound");
+    let batched = engine.family.run(&items, 2.0, &never).expect("sound");
     assert_eq!(batched.len(), 3);
     for (item, together) in items.iter().zip(&batched) {
         assert_eq!(together.len(), item.ids.len() * 120);
         assert_eq!(
-            engine.0.run(&[*item], 2.0, &never).expect("sound"),
+            engine.family.run(&[*item], 2.0, &never).expect("sound"),
             std::slice::from_ref(together),
             "{}",
             item.voice
@@ -141,7 +142,7 @@ fn a_batch_gives_each_text_what_it_has_alone() {
 #[test]
 fn a_long_text_is_cut_where_it_is_heard_least() {
     let mut engine = fixture("model");
-    let utterances = engine.0.read(&request(&"Hello there, my friend. ".repeat(60), "af_sky", 1.0)).expect("read");
+    let utterances = engine.family.read(&request(&"Hello there, my friend. ".repeat(60), "af_sky", 1.0)).expect("read");
     assert!(utterances.len() > 1);
     let (last, others) = utterances.split_last().expect("some");
     for utterance in others {
@@ -154,6 +155,26 @@ fn a_long_text_is_cut_where_it_is_heard_least() {
         assert_eq!((utterance.ids[0], utterance.ids[utterance.ids.len() - 1]), (PAD, PAD));
         assert!(![16, 0].contains(&utterance.ids[1]), "no space at an edge");
     }
+}
+
+#[test]
+fn who_waits_on_a_slow_machine_hears_words_first_and_others_whole_sentences() {
+    let mut engine = fixture("model");
+    let ms = Duration::from_millis;
+    engine.family.pace.set(Some(Pace::measured(None, 100, ms(2_000), ms(7_000))));
+    let mut n_ids = |unplayed: Option<Duration>| {
+        let text = "It was late and the sun was setting behind the hills of the village.";
+        let request = SpeechRequest { unplayed, ..request(text, "af_sky", 1.0) };
+        let runs = engine.family.read(&request).expect("read");
+        runs.iter().map(|run| run.ids.len() - 2).collect::<Vec<_>>()
+    };
+    let [whole] = n_ids(None)[..] else { panic!("it is not played while it is made") };
+    assert_eq!(n_ids(Some(ms(10_000))), [whole], "there is time");
+    let runs = n_ids(Some(Duration::ZERO));
+    assert!(runs.len() > 1 && runs[0] <= 17, "{runs:?}");
+    assert!(runs.iter().all(|n| *n >= pace::MIN_TOKENS / 2), "{runs:?}");
+    // The space at a cut is at no edge.
+    assert_eq!(runs.iter().sum::<usize>() + runs.len() - 1, whole);
 }
 
 #[test]
@@ -193,13 +214,14 @@ fn what_cannot_be_spoken_is_no_sound_and_no_error() {
 #[test]
 fn a_cancel_ends_the_run_itself() {
     let mut engine = fixture("slow");
-    assert!(!speak(&mut engine, "Hello.", "af_sky", 1.0).is_empty(), "it is slow at half speed only");
+    assert!(!speak(&mut engine, "Hello.", "af_sky", 1.0).is_empty(), "it is slow with long texts only");
+    let long = "hello ".repeat(60);
     let cancel = CancellationToken::new();
     std::thread::scope(|scope| {
         let cancelled = cancel.clone();
         let run = scope.spawn(move || {
             let mut n = 0;
-            let made = engine.synthesize(&request("Hello.", "af_sky", 0.5), &cancelled, &mut |_| {
+            let made = engine.synthesize(&request(&long, "af_sky", 1.0), &cancelled, &mut |_| {
                 n += 1;
                 ControlFlow::Continue(())
             });
@@ -231,12 +253,15 @@ async fn the_port_speaks_checks_voices_and_stops_when_dropped() {
     let unknown = tts.check_voice("bob").expect_err("unknown");
     assert_eq!(unknown, "there is no voice \"bob\"; kokoro has af_nicole, af_sky, bm_george, ef_dora");
     // The only replica is in a run that takes minutes; dropping its stream releases it.
-    let mut slow = tts.speak(request("Hello.", "af_sky", 0.5));
+    let mut slow = tts.speak(request(&"hello ".repeat(60), "af_sky", 1.0));
     assert!(futures_util::poll!(slow.next()).is_pending());
     drop(slow);
     let sound: Vec<_> =
         tts.speak(request("Hello.", "af_sky", 1.0)).map(|piece| piece.expect("sound").samples).collect().await;
-    assert_same(&sound.concat(), &expected(&HELLO, (0.2, 6.0), 1.0, 250.0));
+    let sound = sound.concat();
+    let mut unlevelled = expected(&HELLO, (0.2, 6.0), 1.0, 250.0);
+    Level::of(loudness::lufs(&[("af_sky".into(), 1.0)]).expect("it is known")).apply(&mut unlevelled);
+    assert_same(&sound, &unlevelled);
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use super::super::TtsConfig;
 use super::super::batched::{BatchTtsEngine, BatchedTts, Batching, Job};
 use super::super::local::{LocalTts, PoolSettings};
+use super::levels::Levels;
 use super::sound::Shape;
 use super::{Failure, Family, Item, ModelRun, Neural, sound, speed};
 use antiphon_engine_api::tts::{SpeechRequest, Tts, TtsError, Voice};
@@ -41,20 +42,23 @@ where
         tracing::info!(engine = name, "the model takes one chunk at a time: no batches");
     }
     // The one that was loaded for inspection becomes replica 0: it lies on that one's device.
-    let (first, onnx) = (Mutex::new(Some(first)), onnx.clone());
+    let first = Mutex::new(Some(first));
+    let onnx = onnx.clone();
     let make = move |replica| {
         let loaded = (replica == 0).then(|| first.lock().unwrap_or_else(PoisonError::into_inner).take()).flatten();
         loaded.map_or_else(|| make(&onnx.for_replica(replica)), Ok)
     };
+    let levels = Arc::<Levels>::default();
+    let warmed = move |replica, most| Neural::warmed(make(replica)?, most, Some(levels.clone()));
     if takes_turns || batching.max_batch > 1 && batches {
         let most = if batches { batching.max_batch } else { 1 };
         let batching = Batching { max_batch: most, ..batching };
-        return Ok(Arc::new(BatchedTts::start(name, batching, move |replica| Neural::warmed(make(replica)?, most))?));
+        return Ok(Arc::new(BatchedTts::start(name, batching, move |replica| warmed(replica, most))?));
     }
     // On a GPU one after the other: two that build the same TensorRT engine at once would both pay for it, and write one file.
     let in_turn = provider != Provider::Cpu;
     let settings = PoolSettings { n_replicas: batching.n_replicas, in_turn, deadline: batching.deadline };
-    Ok(Arc::new(LocalTts::start(name, settings, move |replica| Neural::warmed(make(replica)?, 1))?))
+    Ok(Arc::new(LocalTts::start(name, settings, move |replica| warmed(replica, 1))?))
 }
 
 /// A job's state from step to step: its utterances, read once.
@@ -63,11 +67,11 @@ struct Read(Option<Vec<ModelRun>>);
 
 impl<F: Family> BatchTtsEngine for Neural<F> {
     fn voices(&self) -> &[Voice] {
-        self.0.voices()
+        self.family.voices()
     }
 
     fn runs_on(&self) -> RunsOn {
-        self.0.runs_on()
+        self.family.runs_on()
     }
 
     /// By speed, since a run has one for all, and by length: that of the text, which is one sentence as a rule.
@@ -87,7 +91,8 @@ impl<F: Family> BatchTtsEngine for Neural<F> {
         }
         let Some((first, ..)) = steps.first() else { return Ok(()) };
         let asked = speed(jobs[*first].request().speed);
-        let speed = self.0.speed(asked);
+        let speed = self.family.speed(asked);
+        let levels: Vec<_> = steps.iter().map(|(i, ..)| self.level(&jobs[*i].request().voice)).collect();
         let items: Vec<_> =
             steps.iter().map(|(i, step, _)| Item { ids: &step.ids, voice: &jobs[*i].request().voice }).collect();
         let sounds = match self.speak(&items, speed, cancel) {
@@ -95,10 +100,10 @@ impl<F: Family> BatchTtsEngine for Neural<F> {
             Err(Failure::Cancelled) => return Ok(()),
             Err(Failure::Failed(error)) => return Err(error),
         };
-        let rate = self.0.rate();
-        for ((i, step, goes_on), sound) in steps.iter().zip(sounds) {
+        let rate = self.family.rate();
+        for (((i, step, goes_on), sound), level) in steps.iter().zip(sounds).zip(levels) {
             let job = &mut jobs[*i];
-            let shape = Shape { rate, tempo: asked / speed, pause: step.pause.div_f32(asked) };
+            let shape = Shape { rate, level, tempo: asked / speed, pause: step.pause.div_f32(asked) };
             let samples = sound::samples(&sound, shape);
             sound::pieces(&samples, rate, PIECE_MS).for_each(|piece| job.sound(piece));
             if *goes_on {
@@ -114,7 +119,7 @@ impl<F: Family> Neural<F> {
     /// The utterance a job is at, and whether there are more; `None` where nothing is left to speak.
     fn step(&mut self, job: &mut Job) -> Result<Option<(ModelRun, bool)>, TtsError> {
         if job.kept::<Read>().0.is_none() {
-            let utterances = self.0.read(job.request())?;
+            let utterances = self.family.read(job.request())?;
             job.kept::<Read>().0 = Some(utterances);
         }
         let at = job.position();

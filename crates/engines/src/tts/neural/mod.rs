@@ -7,6 +7,7 @@
 mod batch;
 #[cfg(any(feature = "piper", feature = "kokoro"))]
 mod files;
+mod levels;
 #[cfg(any(feature = "piper", feature = "kokoro"))]
 mod rows;
 mod sound;
@@ -19,12 +20,14 @@ pub(super) use files::model_file;
 pub(super) use rows::{gives_lengths, longest, padded, sounds};
 pub(super) use sound::pause_after;
 
+use self::levels::Levels;
 use self::sound::Shape;
 use super::TtsEngine;
 use antiphon_engine_api::tts::{Repeats, SpeechRequest, TtsError, Voice};
 use antiphon_inference::onnx::{OnnxError, Provider};
 use antiphon_types::{Pcm, RunsOn, SampleRate};
 use std::ops::ControlFlow;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
@@ -60,6 +63,11 @@ pub(super) trait Family: Send + 'static {
 
     /// What a run keeps busy.
     fn runs_on(&self) -> RunsOn;
+
+    /// The loudness that `voice` speaks at, in LUFS; `None`: it is measured before the voice speaks for the first time.
+    fn loudness_lufs(&self, _voice: &str) -> Option<f32> {
+        None
+    }
 
     /// How far a run that speaks one item alone gives the same sound each time.
     fn repeats(&self) -> Repeats {
@@ -113,12 +121,16 @@ impl From<OnnxError> for Failure {
 }
 
 /// A family's replica as an engine.
-pub(super) struct Neural<F>(pub(super) F);
+pub(super) struct Neural<F> {
+    pub(super) family: F,
+    /// Those of all replicas; `None`: the sound is as loud as the model makes it.
+    levels: Option<Arc<Levels>>,
+}
 
 impl<F: Family> Neural<F> {
     /// The sound of each item, in one run.
     fn speak(&self, items: &[Item<'_>], speed: f32, cancel: &CancellationToken) -> Result<Vec<Vec<f32>>, Failure> {
-        let sounds = self.0.run(items, speed, cancel)?;
+        let sounds = self.family.run(items, speed, cancel)?;
         if sounds.len() != items.len() {
             let message = format!("the model gave {} sounds for {} texts", sounds.len(), items.len());
             return Err(Failure::Failed(TtsError::Engine { message, source: None }));
@@ -129,15 +141,15 @@ impl<F: Family> Neural<F> {
 
 impl<F: Family> TtsEngine for Neural<F> {
     fn voices(&self) -> &[Voice] {
-        self.0.voices()
+        self.family.voices()
     }
 
     fn repeats(&self, _: &str) -> Repeats {
-        self.0.repeats()
+        self.family.repeats()
     }
 
     fn runs_on(&self) -> RunsOn {
-        self.0.runs_on()
+        self.family.runs_on()
     }
 
     fn synthesize(
@@ -147,16 +159,17 @@ impl<F: Family> TtsEngine for Neural<F> {
         sink: &mut dyn FnMut(Pcm) -> ControlFlow<()>,
     ) -> Result<(), TtsError> {
         let asked = speed(request.speed);
-        let speed = self.0.speed(asked);
-        let rate = self.0.rate();
-        for utterance in self.0.read(request)? {
+        let speed = self.family.speed(asked);
+        let rate = self.family.rate();
+        let level = self.level(&request.voice);
+        for utterance in self.family.read(request)? {
             let item = Item { ids: &utterance.ids, voice: &request.voice };
             let sounds = match self.speak(&[item], speed, cancel) {
                 Ok(sounds) => sounds,
                 Err(Failure::Cancelled) => return Ok(()),
                 Err(Failure::Failed(error)) => return Err(error),
             };
-            let shape = Shape { rate, tempo: asked / speed, pause: utterance.pause.div_f32(asked) };
+            let shape = Shape { rate, level, tempo: asked / speed, pause: utterance.pause.div_f32(asked) };
             let samples = sound::samples(&sounds.concat(), shape);
             for piece in sound::pieces(&samples, rate, sound::PIECE_MS) {
                 if cancel.is_cancelled() || sink(piece).is_break() {

@@ -1,5 +1,6 @@
-//! A model's sound as pieces: clipped, its edges trimmed, stretched, a pause behind it.
+//! A model's sound as pieces: clipped, its edges trimmed, its level that of all voices, stretched, a pause behind it.
 
+use super::super::level::Level;
 use super::super::phonemes::Mark;
 use super::super::trim::EdgeTrim;
 use antiphon_audio::Stretcher;
@@ -27,6 +28,8 @@ pub(in crate::tts) fn pause_after(mark: Option<Mark>) -> Duration {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shape {
     pub(super) rate: SampleRate,
+    /// The voice's.
+    pub(super) level: Level,
     /// How much faster it is to sound than the model spoke it.
     pub(super) tempo: f32,
     /// The pause behind it.
@@ -35,11 +38,12 @@ pub(super) struct Shape {
 
 /// The samples of an utterance: full scale of the model is 1.0, what is louder is clipped; near-silence at the edges is cut
 /// to 20 ms, and the pause follows. Nothing where all of it is near-silence.
-pub(super) fn samples(sound: &[f32], Shape { rate, tempo, pause }: Shape) -> Vec<i16> {
+pub(super) fn samples(sound: &[f32], Shape { rate, level, tempo, pause }: Shape) -> Vec<i16> {
     let mut trim = EdgeTrim::new(Samples::from_ms(EDGE_MS, rate).0 as usize);
     let whole: Vec<i16> = sound.iter().map(|sample| (sample.clamp(-1.0, 1.0) * 32_767.0).round() as i16).collect();
     let mut trimmed = trim.push(&whole);
     trimmed.extend(trim.finish());
+    level.apply(&mut trimmed);
     let mut stretcher = Stretcher::new(rate, tempo);
     let mut samples = stretcher.push(&trimmed);
     samples.extend(stretcher.finish());
@@ -57,12 +61,13 @@ pub(super) fn pieces(samples: &[i16], rate: SampleRate, ms: u64) -> impl Iterato
 
 #[cfg(test)]
 mod tests {
+    use super::super::super::level::TARGET_LUFS;
     use super::*;
 
     const RATE: SampleRate = SampleRate::new(1_000);
 
     fn shape(tempo: f32, pause_ms: u64) -> Shape {
-        Shape { rate: RATE, tempo, pause: Duration::from_millis(pause_ms) }
+        Shape { rate: RATE, level: Level::UNCHANGED, tempo, pause: Duration::from_millis(pause_ms) }
     }
 
     #[test]
@@ -73,6 +78,14 @@ mod tests {
         let quiet_ends = [vec![0.0; 50], loud, vec![0.001; 50]].concat();
         assert_eq!(length(&quiet_ends, 0), 140);
         assert_eq!(length(&[0.0; 500], 100), 0);
+    }
+
+    #[test]
+    fn the_level_changes_what_is_left_of_the_edges() {
+        let quiet_ends = [vec![0.003; 50], vec![0.25; 100]].concat();
+        let raised = samples(&quiet_ends, Shape { level: Level::of(TARGET_LUFS - 6.0206), ..shape(1.0, 0) });
+        assert_eq!(raised.len(), 120, "what was near-silence before is cut");
+        assert!(raised[20..].iter().all(|sample| (16_380..=16_384).contains(sample)), "{:?}", &raised[20..30]);
     }
 
     #[test]

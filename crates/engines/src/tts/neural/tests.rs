@@ -2,6 +2,7 @@
 
 use super::super::TtsConfig;
 use super::super::batched::BatchTtsEngine;
+use super::super::level::TARGET_LUFS;
 use super::watched::{Watch, Watched};
 use super::*;
 use antiphon_engine_api::tts::Tts;
@@ -71,10 +72,16 @@ impl Family for Toy {
     fn batches(&self) -> bool {
         self.0.batches
     }
+
+    /// Nothing is left to be measured.
+    fn loudness_lufs(&self, _: &str) -> Option<f32> {
+        Some(TARGET_LUFS)
+    }
 }
 
 fn start(kind: Kind, max_batch_size: usize) -> Result<(Arc<dyn Tts>, Watch), TtsError> {
-    let (watch, config) = (Watch::default(), TtsConfig { lanes: 1, max_batch_size, ..TtsConfig::default() });
+    let watch = Watch::default();
+    let config = TtsConfig { lanes: 1, max_batch_size, ..TtsConfig::default() };
     let shown = watch.clone();
     let voices = vec![Voice { id: "v".into(), name: "V".into(), language: "en".into() }];
     let make = move |_: &OnnxConfig| Ok(Watched { family: Toy(kind, voices.clone()), watch: shown.clone() });
@@ -134,7 +141,7 @@ async fn chunks_share_a_run_where_the_model_and_the_configuration_allow_it() {
 
 #[test]
 fn a_listener_whose_sound_is_missing_is_told() {
-    let neural = Neural(Toy(Kind { short_of: 1, ..ON_CPU }, Vec::new()));
+    let neural = Neural { family: Toy(Kind { short_of: 1, ..ON_CPU }, Vec::new()), levels: None };
     let item = Item { ids: &[1, 2], voice: "" };
     let never = CancellationToken::new();
     let Err(Failure::Failed(error)) = neural.speak(&[item, item], 1.0, &never) else { panic!("it was taken") };

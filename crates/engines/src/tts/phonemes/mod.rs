@@ -15,7 +15,7 @@ mod library;
 mod pieces;
 
 pub use clauses::Mark;
-pub use pieces::{Border, pieces};
+pub use pieces::{Border, first_piece, pieces};
 
 use antiphon_engine_api::tts::TtsError;
 use icu_normalizer::DecomposingNormalizerBorrowed;

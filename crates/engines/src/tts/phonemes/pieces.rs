@@ -17,9 +17,7 @@ pub fn pieces(ids: &[i64], max: usize, border: impl Fn(i64) -> Border) -> Vec<Ve
     let mut found = Vec::new();
     let mut rest = ids;
     while rest.len() > max {
-        let last = |at_least: Border, from: usize| (from..max).rev().find(|i| border(rest[*i]) >= at_least);
-        let cut = last(Border::Clause, max / 2).or_else(|| last(Border::Word, 0)).map_or(max, |i| i + 1);
-        let (piece, later) = rest.split_at(cut);
+        let (piece, later) = rest.split_at(first_piece(rest, max, &border));
         found.push(piece.to_vec());
         rest = later;
     }
@@ -27,6 +25,12 @@ pub fn pieces(ids: &[i64], max: usize, border: impl Fn(i64) -> Border) -> Vec<Ve
         found.push(rest.to_vec());
     }
     found
+}
+
+/// The length of the first piece of `ids`, which are more than `max`.
+pub fn first_piece(ids: &[i64], max: usize, border: impl Fn(i64) -> Border) -> usize {
+    let last = |at_least: Border, from: usize| (from..max).rev().find(|i| border(ids[*i]) >= at_least);
+    last(Border::Clause, max / 2).or_else(|| last(Border::Word, 0)).map_or(max, |i| i + 1)
 }
 
 #[cfg(test)]

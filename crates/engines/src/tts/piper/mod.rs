@@ -6,8 +6,9 @@
 //! operator. Published models tell no length for each text of a batch, so they are run as replicas; a model that has an
 //! output `lengths` besides is run in batches where the configuration allows it.
 //!
-//! The rate is the voice's own. A voice with several speakers is several voices here: `en_US-libritts-high#p3922`. The
-//! model's level is kept as it is (Piper's own program raises each sentence to full scale, which makes quiet words loud).
+//! The rate is the voice's own. A voice with several speakers is several voices here: `en_US-libritts-high#p3922`. Each
+//! speaker has the loudness of all voices, by a gain that is measured once (Piper's own program raises each sentence to full
+//! scale, which makes quiet words loud).
 //! Near-silence at both ends is cut to 20 ms, and punctuation makes the pause, as with flite.
 //!
 //! A phoneme that the voice has no id for is left out and counted, as Piper does it; the log names each once.
@@ -129,7 +130,8 @@ impl Family for Piper {
     }
 
     fn run(&self, items: &[Item<'_>], speed: f32, cancel: &CancellationToken) -> Result<Vec<Vec<f32>>, Failure> {
-        let (n, longest) = (items.len(), neural::longest(items));
+        let n = items.len();
+        let longest = neural::longest(items);
         let ids = neural::padded(items, longest);
         let lengths: Vec<i64> = items.iter().map(|item| item.ids.len() as i64).collect();
         let speakers: Vec<i64> = items.iter().map(|item| self.speaker(item.voice)).collect();

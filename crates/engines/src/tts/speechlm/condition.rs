@@ -66,7 +66,8 @@ impl Conditioner {
     /// [`LmError`] names the file, the port, what is there and what should be.
     pub fn load(files: &ModelFiles, contract: &Arc<Contract>, runtime: &Runtime) -> Result<Self, LmError> {
         let model = runtime.load(&files.condition, &ModelOptions::default())?;
-        let (rules, floats) = (&contract.condition, &[Kind::F32, Kind::F16]);
+        let rules = &contract.condition;
+        let floats = &[Kind::F32, Kind::F16];
         ports::inputs(contract, &model, &[(rules.audio.clone(), floats.to_vec(), vec![None, None])])?;
         if contract.prompt.is_none() {
             ports::output(contract, &model, &rules.prefix, floats, &[None, None, None])?;

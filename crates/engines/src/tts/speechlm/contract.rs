@@ -568,7 +568,10 @@ impl Contract {
 
     /// What makes no sense.
     fn fault(&self) -> Option<String> {
-        let (tokens, chunks, decode, sampling) = (&self.tokens, &self.chunks, &self.decode, &self.sampling);
+        let tokens = &self.tokens;
+        let chunks = &self.chunks;
+        let decode = &self.decode;
+        let sampling = &self.sampling;
         let draws_all = self.frame.as_ref().is_some_and(|frame| frame.draws_all);
         let nothing = Sampling::default();
         let sampling = sampling.as_ref().unwrap_or(&nothing);
@@ -579,7 +582,8 @@ impl Contract {
             ("silence", tokens.silence, -1),
         ];
         let outside = ids.iter().find(|(_, id, least)| id < least || *id >= tokens.vocabulary.max(1) as i64);
-        let (is_framed, has_state) = (self.frame.is_some(), !self.vocode.state.is_empty());
+        let is_framed = self.frame.is_some();
+        let has_state = !self.vocode.state.is_empty();
         let cross_fade = self.rate_hz as usize * chunks.cross_fade_ms as usize / 1000;
         let rules = [
             (self.format != FORMAT, format!("format = {}, and this version reads {FORMAT}", self.format)),

@@ -255,7 +255,8 @@ impl SlotEngine<Request> for SpeechEngine {
     }
 
     fn admit(&mut self, request: Request) -> Result<Admission<Request, Generation>, (String, Request)> {
-        let (meter, begun) = (request.meter.clone(), Instant::now());
+        let meter = request.meter.clone();
+        let begun = Instant::now();
         let admission = self.admit_one(request);
         self.prefills += begun.elapsed();
         meter.add(self.lm.runs_on(), begun.elapsed());
@@ -299,7 +300,8 @@ impl SlotEngine<Request> for SpeechEngine {
         // None where the frame graph draws all codes.
         let n_logits = self.given.logits.len() / n_rows;
         let begun = Instant::now();
-        let (mut drawn, mut hidden) = (Vec::with_capacity(n_rows), Vec::new());
+        let mut drawn = Vec::with_capacity(n_rows);
+        let mut hidden = Vec::new();
         for (row, one) in running.iter_mut().filter(|one| !one.is_done).enumerate() {
             let logits = &self.given.logits[row * n_logits..(row + 1) * n_logits];
             if draw(&self.contract, one, logits, &mut self.scratch) {
@@ -368,7 +370,8 @@ impl SpeechEngine {
             }
             Err(error) => return Err((error.to_string(), request)),
         };
-        let (tokens, sampling) = (&self.contract.tokens, self.contract.sampling.clone().unwrap_or_default());
+        let tokens = &self.contract.tokens;
+        let sampling = self.contract.sampling.clone().unwrap_or_default();
         let state = Generation {
             id,
             sampler: Sampler::new(sampling, tokens.vocabulary, tokens.start, request.seed),
@@ -406,7 +409,8 @@ impl SpeechEngine {
         };
         let n = self.lm.hidden();
         let first: Vec<i64> = drawn.iter().map(|one| one.state.last.max(0)).collect();
-        let (mut uniform, mut seen) = (Vec::with_capacity(drawn.len() * shape.n_uniform), Vec::new());
+        let mut uniform = Vec::with_capacity(drawn.len() * shape.n_uniform);
+        let mut seen = Vec::new();
         for one in drawn.iter_mut() {
             let start = uniform.len();
             uniform.extend((0..shape.n_uniform).map(|_| one.state.sampler.uniform()));
@@ -468,7 +472,8 @@ fn draw(contract: &Contract, one: &mut Running<Request, Generation>, logits: &[f
     let excluded = (state.n_drawn < contract.length.min_tokens).then(|| contract.stops());
     match state.sampler.next(logits, excluded, scratch) {
         Ok(token) => {
-            (state.last, state.n_drawn) = (token, state.n_drawn + 1);
+            state.last = token;
+            state.n_drawn += 1;
             if contract.stops().contains(&token) {
                 finish(one);
             }
@@ -483,7 +488,8 @@ fn draw(contract: &Contract, one: &mut Running<Request, Generation>, logits: &[f
 
 /// Hands a sequence's next frame on: its last token, and behind it the codes of the other codebooks.
 fn keep(contract: &Contract, one: &mut Running<Request, Generation>, others: &[i64]) {
-    let (rules, state) = (contract, &mut one.state);
+    let rules = contract;
+    let state = &mut one.state;
     let token = state.last;
     let kept = state.silence.next(rules.is_silence(token), &rules.length);
     if token < rules.tokens.sounds && kept == Kept::Spoken {

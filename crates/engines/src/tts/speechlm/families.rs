@@ -131,7 +131,8 @@ impl Greedy {
         let mut frames: Vec<Vec<i64>> = (0..all.len()).map(|row| most_likely(row).into_iter().collect()).collect();
         if let Some(shape) = lm.frame_shape() {
             let codes: Vec<i64> = frames.iter().map(|frame| frame.first().copied().unwrap_or_default()).collect();
-            let (uniform, seen) = (vec![0.0; all.len() * shape.n_uniform], vec![0; all.len() * shape.n_seen]);
+            let uniform = vec![0.0; all.len() * shape.n_uniform];
+            let seen = vec![0; all.len() * shape.n_seen];
             let inputs = FrameInputs { hidden: &given.hidden, codes: &codes, uniform: &uniform, seen: &seen };
             let drawn = lm.frames(inputs).expect("it runs");
             let n = drawn.embeds.len() / all.len();
@@ -248,7 +249,9 @@ fn streamed_sound_is_that_of_the_makers_own_code_for_all_frames_at_once() {
         let mut assembler = Assembler::new(&fixture.contract, &[]);
         fixture.golden.codes.iter().for_each(|frame| assembler.push(frame.iter().copied()));
         assembler.complete();
-        let (mut sound, mut state, mut n_windows) = (Vec::new(), None, 0);
+        let mut sound = Vec::new();
+        let mut state = None;
+        let mut n_windows = 0;
         while let Some(window) = assembler.window() {
             let (made, left) = vocoder.vocoded(&window, &voice, state.take());
             sound.extend(assembler.sound(&made));
@@ -279,7 +282,8 @@ fn a_stream_has_the_frames_of_its_first_window_after_as_many_steps_at_any_load_b
     const SLOTS: usize = 4;
     for family in FAMILIES {
         let fixture = Fixture::open(family);
-        let (contract, voice) = (fixture.contract.clone(), Arc::new(fixture.voice()));
+        let contract = fixture.contract.clone();
+        let voice = Arc::new(fixture.voice());
         let n_first = contract.chunks.first + contract.chunks.look_ahead;
         for n_others in 0..SLOTS {
             let mut contract = contract.clone();
@@ -340,7 +344,8 @@ fn the_engine_feeds_each_frame_as_the_makers_own_code_does() {
             continue;
         }
         contract.sampling = Some(Sampling { temperature: 0.0, ..Sampling::default() });
-        (contract.length.max_silence, contract.length.end_silence) = (1_000, 1_000);
+        contract.length.max_silence = 1_000;
+        contract.length.end_silence = 1_000;
         let stops = contract.stops();
         let end = fixture.golden.frames.iter().position(|frame| stops.contains(&frame[0]));
         let theirs = &fixture.golden.frames[..end.unwrap_or(fixture.golden.frames.len())];

@@ -38,7 +38,8 @@ impl Recordings {
             let started = Pool::start(name, 1, max_waiting, move |_| Ok::<_, Infallible>(own.clone()));
             started.unwrap_or_else(|never| match never {})
         };
-        let (disk, uploads) = (thread("speechlm-voices", MAX_WAITING), thread("speechlm-uploads", MAX_UPLOADS));
+        let disk = thread("speechlm-voices", MAX_WAITING);
+        let uploads = thread("speechlm-uploads", MAX_UPLOADS);
         Self { store, disk, uploads, digests: Mutex::default() }
     }
 
@@ -149,7 +150,8 @@ impl VoiceLibrary for Library {
     }
 
     fn remove(&self, id: &str) -> BoxFuture<'static, Result<(), VoiceError>> {
-        let (shared, id) = (self.0.clone(), id.to_owned());
+        let shared = self.0.clone();
+        let id = id.to_owned();
         async move {
             let mut lease = shared.recordings.uploads.lease().await.map_err(|_| busy())?;
             lease.run(move |store| store.remove(&id)).await.map_err(ended)?

@@ -50,7 +50,9 @@ pub fn decode(config: &TtsConfig, onnx: &OnnxConfig, n_listeners: usize, text: &
     let place = Arc::new(InstancePlace { n_sharing: 1, ..InstancePlace::default() });
     let counted = place.counted.clone();
     let make = {
-        let (contract, place, config) = (contract.clone(), place.clone(), config.clone());
+        let contract = contract.clone();
+        let place = place.clone();
+        let config = config.clone();
         let widest = reader.widest_prompt().map_err(unavailable)?;
         let voice = voice.clone();
         move |_| {
@@ -91,7 +93,8 @@ pub fn decode(config: &TtsConfig, onnx: &OnnxConfig, n_listeners: usize, text: &
         }
         let at = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
         let read = || (at(&counted.n_steps), at(&counted.n_rows), at(&counted.in_runs_ns), at(&counted.sampling_ns));
-        let (before, begun) = (read(), Instant::now());
+        let before = read();
+        let begun = Instant::now();
         let drained = join_all(listeners.iter_mut().map(|listener| async {
             loop {
                 match listener.next(|| slots.wake()).await {
@@ -104,7 +107,8 @@ pub fn decode(config: &TtsConfig, onnx: &OnnxConfig, n_listeners: usize, text: &
         }))
         .await;
         drained.into_iter().collect::<Result<Vec<()>, TtsError>>()?;
-        let (wall, after) = (begun.elapsed(), read());
+        let wall = begun.elapsed();
+        let after = read();
         Ok(Decoding {
             n_tokens: after.1 - before.1,
             n_steps: after.0 - before.0,

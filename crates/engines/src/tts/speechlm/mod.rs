@@ -114,7 +114,9 @@ impl SpeechLm {
 
         let n_replicas = config.n_instances(onnx.devices().len());
         let conditioner = {
-            let (files, contract, runtime) = (files.clone(), contract.clone(), runtime.clone());
+            let files = files.clone();
+            let contract = contract.clone();
+            let runtime = runtime.clone();
             let make = move |_| Conditioner::load(&files, &contract, &runtime);
             Pool::start("speechlm-voice", 1, MAX_CONDITIONING, make).map_err(unavailable)?
         };
@@ -132,10 +134,15 @@ impl SpeechLm {
             .map(Arc::new)?
         };
 
-        let (report, counted) = (Arc::<Mutex<SlotReport>>::default(), Arc::<Counted>::default());
+        let report = Arc::<Mutex<SlotReport>>::default();
+        let counted = Arc::<Counted>::default();
         let slots = {
-            let (files, contract, onnx, config) = (files.clone(), contract.clone(), onnx.clone(), config.clone());
-            let (report, widest) = (report.clone(), reader.widest_prompt().map_err(unavailable)?);
+            let files = files.clone();
+            let contract = contract.clone();
+            let onnx = onnx.clone();
+            let config = config.clone();
+            let report = report.clone();
+            let widest = reader.widest_prompt().map_err(unavailable)?;
             let n_sharing = n_replicas.div_ceil(onnx.devices().len());
             let place = InstancePlace { n_sharing, counted: counted.clone(), ..InstancePlace::default() };
             let voice = warmth.clone();
@@ -151,7 +158,9 @@ impl SpeechLm {
         report.n_slots *= n_replicas;
         let state_bytes: Arc<OnceLock<usize>> = Arc::default();
         let vocoder = {
-            let (contract, onnx, state_bytes) = (contract.clone(), onnx.clone(), state_bytes.clone());
+            let contract = contract.clone();
+            let onnx = onnx.clone();
+            let state_bytes = state_bytes.clone();
             let make = move |replica: usize| {
                 let runtime = Runtime::open(&onnx.for_replica(replica)).map_err(lm::LmError::from)?;
                 let mut vocoder = Vocoder::load(&files, &contract, &runtime)?;
@@ -264,7 +273,8 @@ fn speech_engine(
         lm.pin();
     }
     lm.warm()?;
-    let (bytes_per_token, bytes_per_slot) = (lm.bytes_per_token(), lm.bytes_per_slot());
+    let bytes_per_token = lm.bytes_per_token();
+    let bytes_per_slot = lm.bytes_per_slot();
     let report = SlotReport { n_slots, bytes_per_token, bytes_per_slot, ..SlotReport::default() };
     Ok((SpeechEngine::new(contract.clone(), lm, place.counted.clone()), report))
 }
@@ -332,7 +342,9 @@ impl Tts for SpeechLm {
 
     fn slots(&self) -> Option<SlotReport> {
         let load = self.shared.slots.load();
-        let (n_slots, in_use, waiting) = (load.n_slots, load.in_use, load.waiting);
+        let n_slots = load.n_slots;
+        let in_use = load.in_use;
+        let waiting = load.waiting;
         // The last steps say nothing while there are none.
         let step_permille = if in_use == 0 { 0 } else { self.shared.counted.step_permille.load(Ordering::Relaxed) };
         Some(SlotReport { n_slots, in_use, waiting, step_permille, ..self.shared.report.clone() })

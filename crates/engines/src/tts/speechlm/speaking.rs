@@ -41,7 +41,8 @@ impl Speaking {
         let seed = request.seed.unwrap_or_else(rand::random);
         let n_chars = request.text.chars().count();
         let (job, tokens) = Request::new(conditioning.clone(), ids, n_chars, seed, request.unplayed);
-        let (job, meter) = (job.metered(request.meter.clone()), request.meter);
+        let job = job.metered(request.meter.clone());
+        let meter = request.meter;
         let dry_at = Instant::now() + request.unplayed.unwrap_or(BACKGROUND);
         let listening = Listening { tokens: Some(tokens), shared: shared.clone() };
         Ok((Self { shared, conditioning, listening, passage: request.passage, dry_at, meter }, job))
@@ -53,7 +54,8 @@ impl Speaking {
             let shared = self.shared.clone();
             let voice = self.conditioning.digest;
             let mut assembler = Assembler::new(&shared.contract, &shared.ends.take(self.passage, &voice));
-            let (mut is_complete, mut state) = (false, None);
+            let mut is_complete = false;
+            let mut state = None;
             loop {
                 if let Some(window) = assembler.window() {
                     match self.vocode(window, state.take()).await {

@@ -35,7 +35,8 @@ impl Hub {
 
 pub(super) fn write_wav(path: &Path, pcm: &Pcm) {
     let data: Vec<u8> = pcm.samples.iter().flat_map(|sample| sample.to_le_bytes()).collect();
-    let (rate, n) = (pcm.rate.hz(), data.len() as u32);
+    let rate = pcm.rate.hz();
+    let n = data.len() as u32;
     let mut wav = [b"RIFF".as_slice(), &(36 + n).to_le_bytes(), b"WAVEfmt ", &16_u32.to_le_bytes()].concat();
     wav.extend([1_u16, 1].iter().flat_map(|number| number.to_le_bytes()));
     wav.extend([rate, 2 * rate].iter().flat_map(|number| number.to_le_bytes()));
@@ -50,7 +51,8 @@ fn request(text: &str, seed: u64) -> SpeechRequest {
 
 /// All samples of a chunk, and in how many pieces they came.
 async fn spoken(tts: &SpeechLm, request: SpeechRequest) -> Result<(Vec<i16>, usize), TtsError> {
-    let (mut samples, mut pieces) = (Vec::new(), 0);
+    let mut samples = Vec::new();
+    let mut pieces = 0;
     let mut stream = tts.speak(request);
     while let Some(piece) = stream.next().await {
         let piece = piece?;

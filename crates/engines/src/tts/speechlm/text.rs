@@ -98,7 +98,8 @@ impl TextReader {
     pub fn open(path: &Path, contract: &Arc<Contract>) -> Result<Self, TextError> {
         let tokenizer = Tokenizer::from_file(path)
             .map_err(|error| TextError::Tokenizer { path: path.into(), message: error.to_string() })?;
-        let (has, wanted) = (tokenizer.get_vocab_size(true), contract.text.vocabulary);
+        let has = tokenizer.get_vocab_size(true);
+        let wanted = contract.text.vocabulary;
         if wanted > 0 && has != wanted {
             return Err(TextError::OtherModel { path: path.into(), has, wanted, contract: contract.name.clone() });
         }

@@ -139,7 +139,8 @@ impl VoiceFiles {
     }
 
     fn read_sealed(&self, extension: &str, most: u64) -> Result<Vec<u8>, FileError> {
-        let (path, name) = (self.sealed_path(extension), self.sealed_name(extension));
+        let path = self.sealed_path(extension);
+        let name = self.sealed_name(extension);
         let failed = |why| FileError::Sealed { file: format!("{}.{extension}.{}", self.id, sealed::EXTENSION), why };
         let worded = |error: io::Error| match error.get_ref().and_then(|inner| inner.downcast_ref()) {
             Some(SealedError { why, .. }) => failed(*why),

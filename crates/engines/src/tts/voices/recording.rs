@@ -90,7 +90,8 @@ pub(super) fn check(recording: &Pcm, settings: &StoreSettings) -> Result<Option<
         return wrong(format!("The recording is too long: it lasts {}.", seconds(got)));
     }
     let levels = levels(recording);
-    let (loud, quiet) = (percentile(&levels, 0.95), percentile(&levels, 0.10));
+    let loud = percentile(&levels, 0.95);
+    let quiet = percentile(&levels, 0.10);
     if loud < SILENT_DBFS {
         return wrong(format!("The recording is silent: its loud parts are at {loud:.0} dB of full scale."));
     }
@@ -143,7 +144,8 @@ fn is_full(sample: i16) -> bool {
 /// How much of the recording is speech.
 fn spoken(recording: &Pcm) -> Duration {
     let samples = antiphon_audio::convert(&recording.samples, recording.rate, VAD_RATE);
-    let (mut stream, window) = (Earshot.open(), Earshot.window());
+    let mut stream = Earshot.open();
+    let window = Earshot.window();
     let judged = samples.chunks_exact(window).map(|window| stream.probability(window).unwrap_or_default());
     let n = judged.filter(|probability| *probability >= IS_SPEECH).count();
     Samples((n * window) as u64).duration(VAD_RATE)

@@ -302,9 +302,11 @@ impl VoiceStore {
         let StoreSettings { max_voices, max_bytes, .. } = self.settings;
         let mut state = self.state();
         let uploads = state.voices.values().filter(|stored| stored.voice.is_uploaded());
-        let (mut n, mut n_bytes) = (state.pending.len(), state.pending.iter().map(|one| one.bytes).sum::<u64>());
+        let mut n = state.pending.len();
+        let mut n_bytes = state.pending.iter().map(|one| one.bytes).sum::<u64>();
         for upload in uploads {
-            (n, n_bytes) = (n + 1, n_bytes + upload.bytes);
+            n += 1;
+            n_bytes += upload.bytes;
         }
         // A key learns nothing of another key's voices, not even that a name is taken.
         let same = |other: &str, others: Option<&str>, is_upload: bool| {

@@ -39,7 +39,8 @@ fn flite(voice: &str, text: &str) -> Pcm {
     use crate::tts::TtsEngine;
     use antiphon_engine_api::tts::SpeechRequest;
     let mut engine = crate::tts::flite::Flite::open(voice).expect("flite is installed");
-    let (mut samples, mut rate) = (Vec::new(), RATE);
+    let mut samples = Vec::new();
+    let mut rate = RATE;
     let request = SpeechRequest { text: text.into(), voice: voice.into(), ..SpeechRequest::default() };
     let mut sink = |pcm: Pcm| {
         rate = pcm.rate;
@@ -89,7 +90,8 @@ fn a_voice_that_is_added_is_there_after_a_restart_until_it_is_removed() {
     let store = VoiceStore::open(settings(&place)).expect("made");
     let mut seen = None;
     let mut wanted = new(" Anna ", speech());
-    (wanted.transcript, wanted.owner) = (Some("The quick brown fox.".into()), Some("key".into()));
+    wanted.transcript = Some("The quick brown fox.".into());
+    wanted.owner = Some("key".into());
     wanted.language = Some("de-AT".into());
     let added = store.add(wanted, |reference| {
         seen = Some(reference.clone());

@@ -41,7 +41,8 @@ pub(crate) async fn say(speech: TextSpeech, words: &[&str]) -> (Vec<i16>, Vec<us
         drop(sender);
     };
     let listen = async {
-        let (mut samples, mut pieces) = (Vec::new(), Vec::new());
+        let mut samples = Vec::new();
+        let mut pieces = Vec::new();
         while let Some(part) = speech.next().await {
             match part {
                 Ok(SpokenPart::Audio(pcm)) => samples.extend(pcm.samples),

@@ -61,7 +61,8 @@ impl Office {
     }
 
     fn job(&self, name: u32, bucket: u32, deadline_ms: u32) -> Job {
-        let (deadline, abandoned) = (self.at(deadline_ms), Arc::default());
+        let deadline = self.at(deadline_ms);
+        let abandoned = Arc::default();
         Job { name, bucket, deadline, steps: 1, may_wait: true, abandoned, ended: self.ended.clone() }
     }
 }
@@ -138,7 +139,8 @@ fn an_entry_that_may_not_wait_takes_those_along_that_wait() {
 fn abandoned_entries_leave_before_they_cost_anything() {
     let office = Office::new();
     let mut queue = Queue::new(settings(8, 0, 2));
-    let (first, second) = (office.job(1, 0, 1), office.job(2, 0, 2));
+    let first = office.job(1, 0, 1);
+    let second = office.job(2, 0, 2);
     let gone = first.abandoned.clone();
     push(&mut queue, first, office.zero);
     push(&mut queue, second, office.zero);

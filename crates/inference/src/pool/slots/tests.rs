@@ -204,7 +204,8 @@ fn a_slot_is_free_within_a_step_of_its_end() {
 #[test]
 fn who_has_no_credit_sits_out_and_goes_on_where_it_was() {
     let office = Office::new(1, 2, 2, true);
-    let (slow, fast) = (office.job(1, 3, 0), office.job(2, 4, 1));
+    let slow = office.job(1, 3, 0);
+    let fast = office.job(2, 4, 1);
     slow.credit.store(1, Ordering::Release);
     let credit = slow.credit.clone();
     office.submit(slow);
@@ -304,7 +305,8 @@ fn an_engine_that_cannot_be_restarted_fails_what_waits_and_is_tried_again() {
     let starts = Arc::new(AtomicUsize::new(0));
     let (asking, _asked) = channel();
     let (go, leading) = channel();
-    let (asking, leading) = (Mutex::new(asking), Arc::new(Mutex::new(leading)));
+    let asking = Mutex::new(asking);
+    let leading = Arc::new(Mutex::new(leading));
     let scheduler = SlotScheduler::start("test", 1, 8, move |replica| {
         if starts.fetch_add(1, Ordering::AcqRel) == 1 {
             return Err("the device is gone".to_owned());

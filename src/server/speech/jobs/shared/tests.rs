@@ -24,7 +24,8 @@ async fn hubs_with(audio_bytes: u64, bounds: Bounds) -> (NatsServer, Shared, Sha
         let jetstream = JetStream::open(&config, audio_bytes).await.expect("opened");
         Shared::new(jetstream, bounds, TaskTracker::new())
     };
-    let (one, two) = (hub().await, hub().await);
+    let one = hub().await;
+    let two = hub().await;
     (server, one, two)
 }
 

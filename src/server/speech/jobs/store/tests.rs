@@ -361,7 +361,8 @@ fn a_sealed_job_goes_on_where_it_was_left() {
 #[test]
 fn jobs_of_another_key_are_refused_and_an_empty_folder_is_not() {
     let folder = tempfile::tempdir().expect("a folder");
-    let (one, two) = (key(), key());
+    let one = key();
+    let two = key();
     let open = |key: &Option<Arc<dyn Sealing>>| Store::open(folder.path(), BOUNDS, key.clone());
     let now = super::super::now();
     let refused = |key: &Option<Arc<dyn Sealing>>| open(key).err().expect("refused").to_string();

@@ -72,7 +72,8 @@ impl FrameGraph {
     ) -> Result<Option<Self>, LmError> {
         let (Some(rules), Some(file)) = (&contract.frame, &files.frame) else { return Ok(None) };
         let model = runtime.load(file, &ModelOptions::default())?;
-        let (codebooks, vocabulary) = (contract.tokens.codebooks, contract.tokens.vocabulary);
+        let codebooks = contract.tokens.codebooks;
+        let vocabulary = contract.tokens.vocabulary;
         let shape = match rules.draws_all {
             true => FrameShape {
                 draws_all: true,
@@ -116,12 +117,15 @@ impl FrameGraph {
     /// # Errors
     /// [`OnnxError`]: the device failed; [`OnnxError::Output`] where the graph gives no numbers.
     pub fn frames(&self, inputs: FrameInputs<'_>, n_rows: usize) -> Result<Frames, OnnxError> {
-        let (n, shape) = (inputs.codes.len(), self.shape);
-        let (hidden, uniform) =
-            (padded(inputs.hidden, n_rows * self.n_hidden), padded(inputs.uniform, n_rows * shape.n_uniform));
-        let (codes, seen) = (padded(inputs.codes, n_rows), padded(inputs.seen, n_rows * shape.n_seen));
-        let (temperature, top_k, top_p) =
-            ([self.rules.temperature.unwrap_or(1.0)], [self.rules.top_k as i64], [self.rules.top_p]);
+        let n = inputs.codes.len();
+        let shape = self.shape;
+        let hidden = padded(inputs.hidden, n_rows * self.n_hidden);
+        let uniform = padded(inputs.uniform, n_rows * shape.n_uniform);
+        let codes = padded(inputs.codes, n_rows);
+        let seen = padded(inputs.seen, n_rows * shape.n_seen);
+        let temperature = [self.rules.temperature.unwrap_or(1.0)];
+        let top_k = [self.rules.top_k as i64];
+        let top_p = [self.rules.top_p];
         let mut given = vec![
             ("hidden", Tensor::f32([n_rows, self.n_hidden], &hidden)),
             ("uniform", Tensor::f32([n_rows, shape.n_uniform], &uniform)),

@@ -172,7 +172,8 @@ impl LanguageModel {
             Caches::Growing(Cache::new(alignment, Mover::for_model(&decode, runtime, &ports.cache_kind)?))
         };
         let embed = embed.map(|embed| embed.binding().map(|run| (embed, run))).transpose()?;
-        let (prefill_run, decode_run) = (decode.binding()?, decode.binding()?);
+        let prefill_run = decode.binding()?;
+        let decode_run = decode.binding()?;
         let (contract, policy) = (contract.clone(), contract.decode.policy);
         Ok(Self {
             contract,
@@ -273,7 +274,8 @@ impl LanguageModel {
     /// [`OnnxError::Run`], [`OnnxError::Inputs`] where an id is none of the graph's.
     pub fn embed_text(&mut self, ids: &[i64]) -> Result<Vec<f32>, OnnxError> {
         let Some(embed) = &self.contract.embed else { return Ok(Vec::new()) };
-        let (first, zero_from) = (embed.first_position, embed.zero_position_from);
+        let first = embed.first_position;
+        let zero_from = embed.zero_position_from;
         let position = |(i, id): (usize, &i64)| if *id >= zero_from { 0 } else { first + i as i64 };
         let positions: Vec<i64> = ids.iter().enumerate().map(position).collect();
         let embeds = self.embed_ids(ids, &positions, (1, ids.len()), Place::Host)?;
@@ -308,7 +310,8 @@ impl LanguageModel {
     /// Frames where nothing is meant, of these hidden states and first codes.
     fn stand_in_frames(&mut self, hidden: &[f32], codes: &[i64]) -> Result<(), OnnxError> {
         let Some(shape) = self.frame_shape() else { return Ok(()) };
-        let (uniform, seen) = (vec![0.5; codes.len() * shape.n_uniform], vec![0; codes.len() * shape.n_seen]);
+        let uniform = vec![0.5; codes.len() * shape.n_uniform];
+        let seen = vec![0; codes.len() * shape.n_seen];
         self.frames(FrameInputs { hidden, codes, uniform: &uniform, seen: &seen }).map(drop)
     }
 
@@ -328,7 +331,9 @@ impl LanguageModel {
             lengths: &[length as i32],
         };
         let shape = [1, length, self.ports.hidden];
-        let (decode, run, ports) = (&self.decode, &mut self.prefill_run, &self.ports);
+        let decode = &self.decode;
+        let run = &mut self.prefill_run;
+        let ports = &self.ports;
         decode.bind_host(run, &self.contract.decode.embeds, &Tensor::f32(shape, embeds))?;
         bind(decode, run, &self.contract, &inputs)?;
         let place = match &mut self.caches {
@@ -410,7 +415,8 @@ impl LanguageModel {
     pub fn warm(&mut self) -> Result<(), OnnxError> {
         let mut given = StepOutputs::default();
         let prompt = vec![0.01; 8 * self.ports.hidden];
-        let (token, vector) = (self.contract.tokens.silence.max(0), self.vector(1));
+        let token = self.contract.tokens.silence.max(0);
+        let vector = self.vector(1);
         let mut sequences = Vec::new();
         let largest = bucket(self.n_slots);
         for size in BUCKETS.into_iter().filter(|size| *size <= largest) {
@@ -462,13 +468,15 @@ impl LanguageModel {
             self.end(id);
         }
         self.policy = policy;
-        let (mut given, mut worst) = (StepOutputs::default(), 0.0_f32);
+        let mut given = StepOutputs::default();
+        let mut worst = 0.0_f32;
         let ids = [self.prefill(&prompts[0], &mut given)?, self.prefill(&prompts[1], &mut given)?];
         for step in 0..STEPS {
             let rows = [0, 1].map(|row| (ids[row], self.stand_in(token(step, row), vector(step, row))));
             self.decode(&rows, &mut given)?;
             for row in 0..ids.len() {
-                let (batched, single) = (&given.logits[row * n..(row + 1) * n], &singles[row * STEPS + step]);
+                let batched = &given.logits[row * n..(row + 1) * n];
+                let single = &singles[row * STEPS + step];
                 worst = worst.max(difference(batched, single));
             }
         }
@@ -508,7 +516,8 @@ impl LanguageModel {
         let n_rows = cache.rows().len();
         let n_before = cache.n_columns();
         let mut feeds = Feeds::nothing(&self.contract, &self.ports, n_rows);
-        let (mut positions, mut lengths) = (vec![0_i64; n_rows], vec![1_i32; n_rows]);
+        let mut positions = vec![0_i64; n_rows];
+        let mut lengths = vec![1_i32; n_rows];
         let mut mask = vec![0_i64; n_rows * (n_before + 1)];
         for (row, owner) in cache.rows().iter().enumerate() {
             let mask = &mut mask[row * (n_before + 1)..(row + 1) * (n_before + 1)];
@@ -520,12 +529,14 @@ impl LanguageModel {
             if let Some(id) = owner {
                 let (_, feed) = rows.iter().find(|(known, _)| known == id).expect("the batch holds these");
                 feeds.set(row, feed, cache.n_generated(*id));
-                (positions[row], lengths[row]) = (length as i64, length as i32 + 1);
+                positions[row] = length as i64;
+                lengths[row] = length as i32 + 1;
             }
         }
         self.bind_feeds(&feeds)?;
         let Caches::Growing(cache) = &mut self.caches else { unreachable!("called for a growing cache") };
-        let (decode, run) = (&self.decode, &mut self.decode_run);
+        let decode = &self.decode;
+        let run = &mut self.decode_run;
         let inputs =
             Inputs { n_rows, n_new: 1, n_columns: n_before + 1, mask: &mask, positions: &positions, lengths: &lengths };
         bind(decode, run, &self.contract, &inputs)?;
@@ -577,7 +588,8 @@ impl LanguageModel {
         feeds.set(0, &feed, cache.n_generated(id));
         self.bind_feeds(&feeds)?;
         let Caches::Growing(cache) = &mut self.caches else { unreachable!("called for a growing cache") };
-        let (decode, run) = (&self.decode, &mut self.decode_run);
+        let decode = &self.decode;
+        let run = &mut self.decode_run;
         let inputs = Inputs {
             n_rows: 1,
             n_new: 1,
@@ -618,7 +630,8 @@ impl LanguageModel {
             before.iter().flat_map(|length| (0..n_columns).map(move |column| i64::from(column <= *length))).collect();
         self.bind_feeds(&feeds)?;
         let Caches::Steady(steady) = &mut self.caches else { unreachable!("called for a steady cache") };
-        let (decode, run) = (&self.decode, &mut self.decode_run);
+        let decode = &self.decode;
+        let run = &mut self.decode_run;
         let inputs = Inputs { n_rows, n_new: 1, n_columns, mask: &mask, positions: &positions, lengths: &lengths };
         bind(decode, run, &self.contract, &inputs)?;
         steady.bind(decode, run, &self.ports, 0..n_rows)?;
@@ -635,7 +648,8 @@ impl LanguageModel {
     fn bind_feeds(&mut self, feeds: &Feeds) -> Result<(), OnnxError> {
         let n_rows = feeds.generated.len();
         if self.embed.is_none() {
-            let (port, shape) = (&self.contract.decode.embeds, [n_rows, 1, self.ports.hidden]);
+            let port = &self.contract.decode.embeds;
+            let shape = [n_rows, 1, self.ports.hidden];
             return self.decode.bind_host(&mut self.decode_run, port, &Tensor::f32(shape, &feeds.embeds));
         }
         let embeds = self.embed_ids(&feeds.tokens, &feeds.generated, (n_rows, 1), self.ports.embeds_go_to)?;

@@ -99,7 +99,8 @@ fn copy<T: Number + Copy>(parts: &[Part<'_>], i: usize, into: &mut DeviceTensor,
         let from = &part.tensors[i];
         let n_from = from.shape()[2];
         let from = from.numbers::<T>()?;
-        let (source, target) = (columns(part.length, n_from, alignment), columns(part.length, n_columns, alignment));
+        let source = columns(part.length, n_from, alignment);
+        let target = columns(part.length, n_columns, alignment);
         for head in 0..heads {
             let source = ((part.row * heads + head) * n_from + source.start) * size;
             let target = ((row * heads + head) * n_columns + target.start) * size;

@@ -84,7 +84,8 @@ impl Ports {
                 .flat_map(|layer| patterns.iter().map(move |pattern| Contract::port(pattern, layer)))
                 .collect()
         };
-        let (past, present) = (names(&lm.past), names(&lm.present));
+        let past = names(&lm.past);
+        let present = names(&lm.present);
         let shape = match lm.cache {
             CacheOrder::HeadsFirst => vec![None, Some(lm.heads), None, Some(lm.head_size)],
             CacheOrder::ColumnsFirst => vec![None, None, Some(lm.heads), Some(lm.head_size)],

@@ -39,7 +39,8 @@ impl PromptGraph {
     ) -> Result<Option<Self>, LmError> {
         let (Some(rules), Some(file)) = (&contract.prompt, &files.prompt) else { return Ok(None) };
         let model = runtime.load(file, &ModelOptions::default())?;
-        let (ids, floats) = (vec![Kind::I64, Kind::I32], [Kind::F32, Kind::F16]);
+        let ids = vec![Kind::I64, Kind::I32];
+        let floats = [Kind::F32, Kind::F16];
         let mut wants: Vec<_> =
             rules.ids.iter().map(|input| (input.port.clone(), ids.clone(), vec![None, None])).collect();
         wants.extend(rules.language.iter().map(|input| (input.port.clone(), ids.clone(), vec![None])));

@@ -183,7 +183,9 @@ fn keeps_its_tokens(lm: &mut LanguageModel, acts: &[Act]) -> Result<(), TestCase
         pause: usize,
     }
     let vocabulary = lm.ports.vocabulary;
-    let (mut running, mut ended, mut given) = (Vec::<One>::new(), Vec::new(), StepOutputs::default());
+    let mut running = Vec::<One>::new();
+    let mut ended = Vec::new();
+    let mut given = StepOutputs::default();
     for act in acts {
         match act {
             Act::Join { length, seed } if running.len() < lm.n_slots => {

@@ -163,7 +163,8 @@ mod tests {
     /// The sizes of the windows, and the sound, where the tokens come so many at a time.
     fn assembled(contract: &Contract, tokens: &[i64], at_a_time: usize) -> (Vec<usize>, Vec<f32>) {
         let mut assembler = Assembler::new(contract, &[]);
-        let (mut sizes, mut sound) = (Vec::new(), Vec::new());
+        let mut sizes = Vec::new();
+        let mut sound = Vec::new();
         let mut drain = |assembler: &mut Assembler| {
             while let Some(window) = assembler.window() {
                 sizes.push(window.tokens.len());
@@ -208,13 +209,16 @@ mod tests {
     fn frames_of_several_codebooks_stay_together_and_a_state_has_each_chunk_alone() {
         let mut contract = tiny();
         contract.tokens.codebooks = 2;
-        (contract.tokens.append_silence, contract.chunks.look_ahead) = (0, 1);
-        (contract.chunks.left_context, contract.chunks.cross_fade_ms) = (3, 0);
+        contract.tokens.append_silence = 0;
+        contract.chunks.look_ahead = 1;
+        contract.chunks.left_context = 3;
+        contract.chunks.cross_fade_ms = 0;
         contract.vocode.state = vec![VocodeState { input: "a".into(), output: "b".into(), fill: 0.0 }];
         let mut assembler = Assembler::new(&contract, &[]);
         (0..30).for_each(|i| assembler.push([i, -i]));
         assembler.complete();
-        let (mut heard, mut sizes) = (Vec::new(), Vec::new());
+        let mut heard = Vec::new();
+        let mut sizes = Vec::new();
         while let Some(window) = assembler.window() {
             let frames: Vec<_> = window.tokens.chunks(2).collect();
             assert!(frames.iter().all(|frame| frame[0] == -frame[1]), "{frames:?}");

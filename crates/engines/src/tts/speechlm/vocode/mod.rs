@@ -66,7 +66,8 @@ impl Job {
         unplayed: Duration,
     ) -> (Self, oneshot::Receiver<Result<Vocoded, VocodeError>>) {
         let (reply, sound) = oneshot::channel();
-        let (deadline, meter) = (Instant::now() + unplayed, Meter::default());
+        let deadline = Instant::now() + unplayed;
+        let meter = Meter::default();
         (Self { window, conditioning, state, deadline, reply, meter }, sound)
     }
 
@@ -126,7 +127,8 @@ impl Vocoder {
     /// [`LmError`] names the file, the port, what is there and what should be.
     pub fn load(files: &ModelFiles, contract: &Arc<Contract>, runtime: &Runtime) -> Result<Self, LmError> {
         let model = runtime.load(&files.vocode, &ModelOptions::default())?;
-        let (rules, floats) = (&contract.vocode, &[Kind::F32, Kind::F16]);
+        let rules = &contract.vocode;
+        let floats = &[Kind::F32, Kind::F16];
         let codebooks = contract.tokens.codebooks;
         let shape = if codebooks == 1 { vec![None, None] } else { vec![None, None, Some(codebooks)] };
         let mut wants = vec![(rules.tokens.clone(), vec![Kind::I64, Kind::I32], shape)];
@@ -157,7 +159,8 @@ impl Vocoder {
                 let wrong = format!("takes {slot}, whose sizes but for the first must be fixed");
                 return Err(LmError::Port { contract: contract.name.clone(), file: model.path().into(), wrong });
             };
-            let (shape, n) = ([&[1], sizes.as_slice()].concat(), sizes.iter().product());
+            let shape = [&[1], sizes.as_slice()].concat();
+            let n = sizes.iter().product();
             let is_float = slot.is_some_and(|slot| slot.kind == Kind::F32);
             let numbers =
                 if is_float { Numbers::F32(vec![part.fill; n]) } else { Numbers::I64(vec![part.fill as i64; n]) };
@@ -182,7 +185,8 @@ impl Vocoder {
     /// # Errors
     /// As of the runs.
     pub fn warm(&mut self, voice: &Arc<Conditioning>) -> Result<(), OnnxError> {
-        let (n, n_ahead) = (self.contract.chunks.first, self.contract.chunks.look_ahead);
+        let n = self.contract.chunks.first;
+        let n_ahead = self.contract.chunks.look_ahead;
         let n_ids = ((n + n_ahead) * self.contract.tokens.codebooks) as i64;
         let windows: Vec<Window> = (0..2)
             .map(|row| (0..n_ids).map(|i| (i * 7 + row * 13) % self.contract.tokens.sounds.max(1)).collect())
@@ -243,8 +247,10 @@ impl Vocoder {
     }
 
     fn run_rows(&self, rows: &[Row<'_>], states: Option<&[&State]>) -> Result<Vec<Vocoded>, OnnxError> {
-        let (rules, codebooks) = (&self.contract.vocode, self.contract.tokens.codebooks);
-        let (n_rows, first) = (rows.len(), rows[0].window);
+        let rules = &self.contract.vocode;
+        let codebooks = self.contract.tokens.codebooks;
+        let n_rows = rows.len();
+        let first = rows[0].window;
         // Without a state the recording's tokens come before each window's.
         let prompt = |row: &Row<'_>| match rules.with_prompt && states.is_none() {
             true => row.voice.prompt.clone(),
@@ -262,7 +268,8 @@ impl Vocoder {
         let stacked: Vec<Named> = (0..rules.state.len())
             .filter_map(|i| Some(Named::stacked(&states?.iter().map(|state| &state.0[i]).collect::<Vec<_>>())))
             .collect();
-        let (n_before, is_last) = ([first.n_before as i64], [first.is_last]);
+        let n_before = [first.n_before as i64];
+        let is_last = [first.is_last];
         let mut inputs = vec![(rules.tokens.as_str(), Tensor::i64(shape, &tokens))];
         inputs.extend(carried.iter().chain(&stacked).map(|tensor| (tensor.name.as_str(), tensor.tensor())));
         if !rules.n_before.is_empty() {
@@ -316,7 +323,8 @@ impl BatchEngine<Job> for Vocoder {
     fn run(&mut self, batch: &mut Vec<Job>) -> Result<(), String> {
         while let Some(first) = batch.first() {
             let like_first = batch.iter().map(|job| job.size() == first.size()).collect::<Vec<_>>();
-            let (mut n_left, mut place) = (self.max_rows, 0);
+            let mut n_left = self.max_rows;
+            let mut place = 0;
             let jobs: Vec<Job> = batch
                 .extract_if(.., |_| {
                     let is_taken = n_left > 0 && like_first[place];
@@ -402,7 +410,8 @@ mod tests {
         let mut assembler = Assembler::new(&vocoder.contract, &[]);
         tokens.iter().for_each(|token| assembler.push([*token]));
         assembler.complete();
-        let (mut sound, mut seams) = (Vec::new(), Vec::new());
+        let mut sound = Vec::new();
+        let mut seams = Vec::new();
         while let Some(window) = assembler.window() {
             let made = alone(vocoder, voice, &window);
             seams.push(sound.len());

@@ -43,7 +43,9 @@ struct Rig {
 fn rig(settings: BatchSettings) -> Rig {
     let (go, gated) = channel();
     let (says, ran) = sync_channel(100);
-    let (gated, n_made, broken) = (Arc::new(Mutex::new(gated)), Arc::new(AtomicUsize::new(0)), Arc::default());
+    let gated = Arc::new(Mutex::new(gated));
+    let n_made = Arc::new(AtomicUsize::new(0));
+    let broken = Arc::default();
     let (counts, breaks): (Arc<AtomicUsize>, Arc<AtomicBool>) = (n_made.clone(), Arc::clone(&broken));
     let make = move |_| {
         if breaks.load(Ordering::Relaxed) {
@@ -191,7 +193,8 @@ async fn entries_that_wait_for_room_come_in_order_as_soon_as_there_is_some() {
     assert_eq!(rig.runs(), [0]);
     let mut waiters = Vec::new();
     for name in 1..5 {
-        let (scheduler, job) = (rig.scheduler.clone(), rig.office.job(name, 0, 0));
+        let scheduler = rig.scheduler.clone();
+        let job = rig.office.job(name, 0, 0);
         waiters.push((job.abandoned.clone(), tokio::spawn(async move { scheduler.enqueue(job).await })));
         for _ in 0..20 {
             tokio::task::yield_now().await;
