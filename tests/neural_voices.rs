@@ -50,10 +50,12 @@ fn the_command_line_speaks_with_a_piper_voice() {
     assert_eq!(wav.spec().sample_rate, 16_000);
     let samples: Vec<i16> = wav.samples::<i16>().map(|sample| sample.expect("a sample")).collect();
     assert_eq!(samples.len(), HELLO);
-    // The third id, h, is a tone of 100 + 10 * 20 Hz at a quarter of full scale.
+    // The third id, h, is a tone of 100 + 10 * 20 Hz. The fixture's quarter of full scale is louder than voices are made.
     let h = &samples[2 * HOP..3 * HOP];
+    let loudest = h.iter().map(|sample| sample.unsigned_abs()).max().expect("a tone");
+    assert!((4_000..6_000).contains(&loudest), "{loudest}");
     for (k, sample) in h.iter().enumerate() {
-        let expect = 0.25 * 32_767.0 * (std::f64::consts::TAU * 300.0 * k as f64 / 16_000.0).sin();
+        let expect = f64::from(loudest) * (std::f64::consts::TAU * 300.0 * k as f64 / 16_000.0).sin();
         assert!((f64::from(*sample) - expect).abs() < 12.0, "{k}: {sample} is not {expect}");
     }
     let (_, said, file) = say("piper", "piper/en_GB-choir-medium.onnx", &["--voice", "en_GB-choir-medium#bob"]);
@@ -108,7 +110,7 @@ async fn a_session_speaks_with_the_neural_voice() {
     assert_eq!(done["status"], "completed", "{done}");
     assert_eq!(done["audio"]["output"]["voice"], "en_US-tone-low", "the engine's own, for none was chosen");
     assert_eq!(n_audio_samples(&events), HELLO * 3 / 2, "16 kHz made 24 kHz");
-    assert!(loudest(&events) > 7_000);
+    assert!(loudest(&events) > 4_000);
     hub.stop().await;
 }
 

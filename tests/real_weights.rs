@@ -11,6 +11,7 @@ use antiphon::config::Config;
 use antiphon_audio::convert;
 use antiphon_engine_api::Engines;
 use antiphon_engine_api::fakes::llm::FakeLlm;
+use antiphon_text::words::compared as words;
 use antiphon_types::SampleRate;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -45,26 +46,9 @@ async fn hub(config: Config, answers: &[&str]) -> Hub {
     Hub::start(Engines { llm: Arc::new(FakeLlm::says(answers.iter().copied())), ..engines }, config).await
 }
 
-/// The words in lower case, without punctuation.
-fn words(text: &str) -> Vec<String> {
-    let kept = |c: &char| c.is_alphanumeric() || matches!(c, '\'' | '$' | '%' | ' ' | '-');
-    let plain: String = text.to_lowercase().replace('-', " ").replace('’', "'").chars().filter(kept).collect();
-    plain.split_whitespace().map(str::to_owned).collect()
-}
-
 /// The fewest words that have to be replaced, left out or put in.
-fn n_errors(expected: &[String], heard: &[String]) -> usize {
-    let mut row: Vec<usize> = (0..=heard.len()).collect();
-    for (i, word) in expected.iter().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, other) in heard.iter().enumerate() {
-            let changed = diagonal + usize::from(word != other);
-            diagonal = row[j + 1];
-            row[j + 1] = changed.min(row[j] + 1).min(row[j + 1] + 1);
-        }
-    }
-    row[heard.len()]
+fn n_errors(expected: &Vec<String>, heard: &Vec<String>) -> usize {
+    strsim::generic_levenshtein(expected, heard)
 }
 
 async fn heard(hub: &Hub, file: Vec<u8>, fields: &[(&'static str, &'static str)]) -> String {

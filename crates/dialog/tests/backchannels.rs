@@ -65,6 +65,7 @@ fn an_interruption_stops_the_reply_with_the_word_that_says_so() {
             flush r1
             release
             < transcript_delta i3 \"yeah\"
+            < transcript_draft i3 \" but\"
         2600 stopped 2000
             close i3
             < speech_stopped i3 2000
@@ -189,7 +190,8 @@ fn a_speaker_who_goes_on_after_a_backchannel_is_held_for_again() {
             < output_done r1 i2
             < response_done r1 Cancelled(TurnDetected)
             flush r1
-            release",
+            release
+            < transcript_draft i3 \"right but wait\"",
     );
 }
 
@@ -290,7 +292,8 @@ fn yes_to_a_question_is_an_answer() {
             < output_done r1 i2
             < response_done r1 Cancelled(TurnDetected)
             flush r1
-            release",
+            release
+            < transcript_draft i3 \"yeah\"",
     );
 }
 

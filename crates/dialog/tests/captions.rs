@@ -33,21 +33,40 @@ fn a_client_of_the_protocol_is_told_once_there_is_the_item() {
 fn live_captions_are_told_while_the_person_speaks() {
     let mut transcribing = Runner::new(PlaybackControl::Client, Some(AUTO));
     transcribing.caption_live();
-    for runner in [Runner::new(PlaybackControl::Server, Some(AUTO)), transcribing] {
-        check_with(
-            runner,
-            "0 started 0
-                open i1
-                < speech_started i1 0
-            500 partial i1 what
-            700 partial i1 what time
-                < transcript_delta i1 \"what\"
-            1000 stopped 1000
-                close i1
-                < speech_stopped i1 1000
-                < committed i1
-                < item_added i1
-                < item_done i1 Completed",
-        );
-    }
+    check_with(
+        transcribing,
+        "0 started 0
+            open i1
+            < speech_started i1 0
+        500 partial i1 what
+        700 partial i1 what time
+            < transcript_delta i1 \"what\"
+        1000 stopped 1000
+            close i1
+            < speech_stopped i1 1000
+            < committed i1
+            < item_added i1
+            < item_done i1 Completed",
+    );
+}
+
+#[test]
+fn a_client_that_plays_frames_gets_drafts_too() {
+    check_with(
+        Runner::new(PlaybackControl::Server, Some(AUTO)),
+        "0 started 0
+            open i1
+            < speech_started i1 0
+        500 partial i1 what
+            < transcript_draft i1 \"what\"
+        700 partial i1 what time
+            < transcript_delta i1 \"what\"
+            < transcript_draft i1 \" time\"
+        1000 stopped 1000
+            close i1
+            < speech_stopped i1 1000
+            < committed i1
+            < item_added i1
+            < item_done i1 Completed",
+    );
 }

@@ -20,9 +20,6 @@ use tokio::time::{Instant, sleep_until, timeout};
 /// one has as much time without afterwards, so that captions cost half of it at most.
 const PARTIAL_EVERY_SAMPLES: usize = 16_000 / 4;
 
-/// Audio before the first one: the pre-roll of 300 ms, and a word. Of less, recognizers make words that do not last.
-const FIRST_PARTIAL_SAMPLES: usize = 16_000 * 65 / 100;
-
 /// The longest wait for a decoder, or for it to take a piece, while the utterance goes on: what the input queue holds.
 const BEHIND: Duration = Duration::from_secs(30);
 
@@ -104,7 +101,6 @@ impl TranscriptionTask {
                     kept.extend_from_slice(&pcm);
                     self.meanwhile(utterance.push(pcm)).await?;
                     n_unseen >= PARTIAL_EVERY_SAMPLES
-                        && kept.len() >= FIRST_PARTIAL_SAMPLES
                         && self.input.is_empty()
                         && self.backlog.is_empty()
                         && Instant::now() >= rests_until

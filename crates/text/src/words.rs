@@ -79,6 +79,31 @@ pub fn letters(word: &str) -> String {
     word.chars().filter(kept).flat_map(char::to_lowercase).collect()
 }
 
+/// Small numbers that a recognizer writes as it likes, in words or in digits.
+const NUMBERS: [&str; 13] =
+    ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"];
+
+/// The words of an English text for a comparison of what was heard with what was said: in lower case, without punctuation, and
+/// what is only written differently is the same ("three" and 3, "7 p.m." and "7pm").
+pub fn compared(text: &str) -> Vec<String> {
+    let kept = |c: char| c.is_alphanumeric() || matches!(c, '\'' | '$' | '%');
+    let text = text.replace('\u{2019}', "'").to_lowercase().replace("a.m", "am").replace("p.m", "pm");
+    let written = text.split(|c| !kept(c)).filter(|word| !word.is_empty());
+    written.flat_map(hour_apart).map(in_digits).collect()
+}
+
+/// "7pm" as 7 and "pm"; any other word whole.
+fn hour_apart(word: &str) -> impl Iterator<Item = &str> {
+    let hour = ["am", "pm"].iter().find_map(|half| word.strip_suffix(half)).unwrap_or("");
+    let is_hour = !hour.is_empty() && hour.bytes().all(|byte| byte.is_ascii_digit());
+    let (hour, rest) = word.split_at(if is_hour { hour.len() } else { 0 });
+    [hour, rest].into_iter().filter(|part| !part.is_empty())
+}
+
+fn in_digits(word: &str) -> String {
+    NUMBERS.iter().position(|number| *number == word).map_or_else(|| word.to_owned(), |n| n.to_string())
+}
+
 /// Where the first word of a text without blanks ends; `None` if there is none.
 fn first_end(text: &str) -> Option<usize> {
     let mut has_letter = false;
@@ -107,6 +132,17 @@ fn is_mark(c: char) -> bool {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn what_is_only_written_differently_is_the_same() {
+        let check = |said: &str, heard: &str| assert_eq!(compared(said), compared(heard));
+        check("It\u{2019}s $5, or 10%.", "it's $5 or 10%");
+        check("Dinner is at 7 p.m. sharp.", "dinner is at seven PM sharp");
+        check("At 7pm on the 1st.", "At 7 p.m. on the 1st.");
+        check("Three times four is 12.", "3 times 4 is twelve.");
+        assert_ne!(compared("I am at home."), compared("I'm at home."));
+        assert_ne!(compared("ham"), compared("h am"));
+    }
 
     /// Checks the words, with a bar before each that is not preceded by a blank.
     #[track_caller]

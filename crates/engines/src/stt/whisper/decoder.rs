@@ -32,9 +32,10 @@ const CLEARLY_IF_SHORT: f32 = 8.0;
 const CLEARLY: f32 = 2.0;
 const SHORT: usize = 5 * 16_000;
 
-/// How much likelier another one must look in a window that was cut short for the full one to be asked: of a speaker of
-/// whom a language is known. Of another speaker the full window is asked wherever another one is likelier.
+/// How much likelier another one must look in a window that was cut short for the full one to be asked, which takes four times
+/// as long: of a speaker of whom a language is known, and of another one.
 const CLEARLY_IF_CUT: f32 = 10.0;
+const LIKELIER_IF_CUT: f32 = 2.0;
 
 /// The highest temperature that is tried.
 const MOST_TEMPERATURE: f32 = 1.0;
@@ -174,7 +175,8 @@ impl Decoder {
         let is_cut = self.model.positions(pcm.len()) < self.model.sizes.n_audio_ctx;
         let other = if is_cut {
             // The full window takes too long for words that are soon decoded again.
-            if !ask.retries || other.odds <= if self.is_known { CLEARLY_IF_CUT } else { 1.0 } {
+            let bound = if self.is_known { CLEARLY_IF_CUT } else { LIKELIER_IF_CUT };
+            if !ask.retries || other.odds <= bound {
                 return Ok(None);
             }
             let language = self.assumed;

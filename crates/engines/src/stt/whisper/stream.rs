@@ -22,6 +22,9 @@ const SAME_END: usize = 640;
 /// A word of a partial transcript is sure from this probability of each of its pieces on.
 const SURE: f32 = 0.4;
 
+/// Sound before the first partial transcript, in milliseconds: of less than a word Whisper makes words that do not last.
+const FIRST_WORD_MS: u64 = 350;
+
 /// Where a window that is full may be cut: in its later part.
 const CUT_WITHIN: usize = 10 * 16_000;
 
@@ -251,6 +254,10 @@ impl SttStream for WhisperStream {
     fn partial(&mut self, cancel: &CancellationToken) -> Result<Transcript, SttError> {
         let n = self.audio.len();
         let model = self.decoder.model.clone();
+        let is_first_word = || Voiced::of(&self.audio).is_none_or(|voiced| voiced.ms() < FIRST_WORD_MS);
+        if self.before.text.is_empty() && is_first_word() {
+            return Ok(Transcript::default());
+        }
         let Some(share) = model.shares.free(cancel) else { return Ok(Transcript::default()) };
         let heard = self.hear(n, false, &share.cancel)?;
         let n_before = antiphon_text::words::words(&self.before.text).count() as u32;
