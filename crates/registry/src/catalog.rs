@@ -179,7 +179,7 @@ mod tests {
             // A package has no card: the entry's licence says what one would.
             let n = if entry.package.is_some() { 2 } else { 3 };
             assert_eq!(roles, ["graph", "config", "card"][..n], "{}", entry.name);
-            assert!(entry.variants[0].files[1].address.ends_with("medium.onnx.json"), "{}", entry.name);
+            assert!(entry.variants[0].files[1].path.ends_with("medium.onnx.json"), "{}", entry.name);
         }
         assert_eq!(catalog.find("silero-vad").unwrap().entry.stage, Stage::Vad);
         assert_eq!(catalog.find("smart-turn-v3").unwrap().entry.stage, Stage::Turn);

@@ -25,6 +25,11 @@ const SURE: f32 = 0.4;
 /// Sound before the first partial transcript, in milliseconds: of less than a word Whisper makes words that do not last.
 const FIRST_WORD_MS: u64 = 350;
 
+/// Quieter voices are raised to this peak, -12 dB of full scale: the model's spectra have a floor, below which it hears nothing.
+/// By 32 dB at most.
+const USUAL_PEAK: f32 = 8_192.0;
+const MAX_GAIN: f32 = 40.0;
+
 /// Where a window that is full may be cut: in its later part.
 const CUT_WITHIN: usize = 10 * 16_000;
 
@@ -99,7 +104,8 @@ impl WhisperStream {
         let Some(voiced) = Voiced::of(&self.audio[..n]) else { return Ok(None) };
         let from = voiced.start.saturating_sub(MARGIN_BEFORE);
         let to = (voiced.end + MARGIN_BEHIND).min(n);
-        let pcm: Vec<f32> = self.audio[from..to].iter().map(|sample| f32::from(*sample) / 32_768.0).collect();
+        let gain = gain(&self.audio[voiced.start..voiced.end]);
+        let pcm: Vec<f32> = self.audio[from..to].iter().map(|sample| f32::from(*sample) / 32_768.0 * gain).collect();
         let ask = Ask {
             language: self.language,
             prompt: self.prompt(),
@@ -206,6 +212,12 @@ impl Said {
         self.language = heard.hypothesis.language;
         self
     }
+}
+
+/// What raises a quiet voice to [`USUAL_PEAK`]; 1 for any other.
+fn gain(voice: &[i16]) -> f32 {
+    let peak = voice.iter().map(|sample| sample.unsigned_abs()).max().unwrap_or_default();
+    (USUAL_PEAK / f32::from(peak.max(1))).clamp(1.0, MAX_GAIN)
 }
 
 /// The last characters of a text, from a word's beginning.

@@ -169,6 +169,15 @@ fn a_partial_gives_way_where_others_decode() {
 }
 
 #[test]
+fn a_quiet_voice_is_heard_as_a_loud_one() {
+    let folder = unpacked();
+    let mut stream = stream(&config(&folder));
+    let loud = spoken("slt", "red green blue");
+    let quiet: Vec<i16> = loud.iter().map(|sample| sample / 100).collect();
+    assert_eq!(text(&mut stream, &quiet), "red green blue");
+}
+
+#[test]
 fn a_language_that_is_none_is_refused() {
     let folder = unpacked();
     let mut stream = stream(&config(&folder));
