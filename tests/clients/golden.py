@@ -15,6 +15,7 @@ EXTENSION = {
     "antiphon.item.heard",
     "antiphon.notice",
     "antiphon.timeline",
+    "antiphon.transcription.draft",
 }
 
 
