@@ -9,8 +9,8 @@ import { TEST_TIMEOUT_MS, answers, hooks, openPage, say, until } from './browser
 import { OwnHub, ROOT } from './own_hub.mjs';
 
 const SPEECH = join(ROOT, 'tests/fixtures/speech');
-/** The longest clips that end in a whole clause. */
-const CLIPS = ['nada_lily_02_haggard_0216.flac', 'roots_40_morris_0200.flac', 'bambatse_10_haggard_0284.flac'];
+/** Clips that end in a whole clause, of words that Whisper base knows. */
+const CLIPS = ['nada_lily_02_haggard_0216.flac', 'bambatse_02_haggard_0323.flac', 'bambatse_10_haggard_0284.flac'];
 const TEXTS = Object.fromEntries(
   readFileSync(join(SPEECH, 'texts.tsv'), 'utf8')
     .trim()
@@ -56,8 +56,7 @@ test('three turns of a person are heard and answered aloud', async (t) => {
     const shown = await hooks(page);
     const expected = wordsOf(TEXTS[name]);
     const heard = wordsOf(said(shown).slice(n).map(({ text }) => text).join(' '));
-    // The browser's own processing of the microphone costs words.
-    assert.ok(wordErrors(expected, heard) * 3 <= expected.length, `${heard.join(' ')} for ${TEXTS[name]}`);
+    assert.ok(wordErrors(expected, heard) * 5 <= expected.length, `${heard.join(' ')} for ${TEXTS[name]}`);
     assert.ok(shown.audibleSamples > before + 4_800, `only ${shown.audibleSamples - before} samples of the answer sounded`);
   }
   await close();

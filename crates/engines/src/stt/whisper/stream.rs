@@ -266,8 +266,8 @@ impl SttStream for WhisperStream {
     fn partial(&mut self, cancel: &CancellationToken) -> Result<Transcript, SttError> {
         let n = self.audio.len();
         let model = self.decoder.model.clone();
-        let is_first_word = || Voiced::of(&self.audio).is_none_or(|voiced| voiced.ms() < FIRST_WORD_MS);
-        if self.before.text.is_empty() && is_first_word() {
+        let is_less_than_a_word = || Voiced::of(&self.audio).is_none_or(|voiced| voiced.ms() < FIRST_WORD_MS);
+        if self.before.text.is_empty() && is_less_than_a_word() {
             return Ok(Transcript::default());
         }
         let Some(share) = model.shares.free(cancel) else { return Ok(Transcript::default()) };
