@@ -20,7 +20,7 @@ async fn last_words(opening: Opening) -> (Vec<(u64, Value)>, u16) {
     let session = setup.open(opening);
     let mut events = Vec::new();
     loop {
-        match session.egress.next().await {
+        match session.egress.next_message().await {
             Ok(Message::Text(text)) => {
                 events.push((begun.elapsed().as_secs(), serde_json::from_str(&text).expect("JSON")));
             }
@@ -71,7 +71,7 @@ async fn a_detached_session_holds_its_audio_and_lives_on() {
     let returned = Instant::now();
     let mut ended = None;
     while ended.is_none() {
-        match session.egress.next().await.expect("it lives") {
+        match session.egress.next_message().await.expect("it lives") {
             Message::Binary(_) => n_frames += 1,
             Message::Text(text) if text.contains("\"antiphon.output_audio.sent\"") => ended = Some(returned.elapsed()),
             Message::Text(_) => {}

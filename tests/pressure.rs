@@ -44,7 +44,7 @@ pub fn setup(engines: Engines) -> Arc<Setup> {
 }
 
 pub async fn say(session: &Handle, event: Value) {
-    let inbound = Inbound::text(&event.to_string(), Dialect::default(), None);
+    let inbound = Inbound { payload: Dialect::default().parse(&event.to_string()).into(), budget: None };
     assert!(session.inbound.send(inbound).await.is_ok(), "the session lives");
 }
 
@@ -58,7 +58,7 @@ async fn ask(session: &Handle) {
 pub async fn until(session: &Handle, kind: &str) -> Vec<Value> {
     let mut events = Vec::new();
     loop {
-        if let Message::Text(text) = session.egress.next().await.expect("not closed") {
+        if let Message::Text(text) = session.egress.next_message().await.expect("not closed") {
             events.push(serde_json::from_str::<Value>(&text).expect("JSON"));
             if events.last().expect("pushed")["type"] == kind {
                 return events;
@@ -80,7 +80,7 @@ async fn a_client_that_takes_nothing_is_closed_and_memory_stays_flat() {
     assert!((Duration::from_secs(10)..Duration::from_secs(11)).contains(&waited), "{waited:?}");
     let mut n_bytes = 0;
     let close = loop {
-        match session.egress.next().await {
+        match session.egress.next_message().await {
             Ok(Message::Text(text)) => n_bytes += text.len(),
             Ok(Message::Binary(bytes)) => n_bytes += bytes.len(),
             Err(close) => break close,
@@ -101,7 +101,7 @@ async fn a_slow_client_that_reads_on_is_not_closed() {
     let mut n_taken = 0;
     loop {
         tokio::time::sleep(Duration::from_secs(5)).await;
-        let Message::Text(text) = session.egress.next().await.expect("not closed") else { panic!("text only") };
+        let Message::Text(text) = session.egress.next_message().await.expect("not closed") else { panic!("text only") };
         n_taken += 1;
         if text.contains("\"response.done\"") {
             break;
@@ -153,7 +153,7 @@ async fn paced_audio_keeps_its_lead_and_ends_behind_its_last_frame() {
     let mut begun = None;
     let mut n_frames = 0_u32;
     loop {
-        match session.egress.next().await.expect("not closed") {
+        match session.egress.next_message().await.expect("not closed") {
             Message::Binary(_) => {
                 n_frames += 1;
                 let begun = *begun.get_or_insert_with(Instant::now);

@@ -33,7 +33,7 @@ use antiphon_cluster::{Cluster, JetStream, Overview, SharedSessions};
 use antiphon_engine_api::Engines;
 use antiphon_engine_api::mcp::Mcp;
 use antiphon_protocol::{Dialect, UnknownFields};
-use antiphon_session::{Leave, Setup, Share, TurnHistory};
+use antiphon_session::{BudgetPermit, Leave, Setup, TurnHistory};
 use antiphon_telemetry::Metrics;
 use antiphon_types::sealed::Sealing;
 use antiphon_types::{BrownoutLevel, KeyId, SessionId};
@@ -429,15 +429,19 @@ impl App {
 
     /// Waits for a message's share of its session's budget, and then of the global budget: a client that waits for its
     /// own holds nothing of the global one. Cancel safe.
-    pub(super) async fn budget(&self, own: &Arc<Semaphore>, bytes: usize) -> Share {
+    pub(super) async fn budget(&self, own: &Arc<Semaphore>, bytes: usize) -> BudgetPermit {
         let units = Self::units(bytes) as u32;
         let own = own.clone().acquire_many_owned(units).await.expect("the budget is never closed");
         let common = self.budget.clone().acquire_many_owned(units).await.expect("the budget is never closed");
-        Share { own, common }
+        BudgetPermit { own, common }
     }
 
     /// The same for a part of an incomplete message, with its share of the budget for incomplete messages.
-    pub(super) async fn unfinished_budget(&self, own: &Arc<Semaphore>, bytes: usize) -> (Share, OwnedSemaphorePermit) {
+    pub(super) async fn unfinished_budget(
+        &self,
+        own: &Arc<Semaphore>,
+        bytes: usize,
+    ) -> (BudgetPermit, OwnedSemaphorePermit) {
         let units = Self::units(bytes) as u32;
         let unfinished = self.unfinished.clone().acquire_many_owned(units).await.expect("the budget is never closed");
         (self.budget(own, bytes).await, unfinished)

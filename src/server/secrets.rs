@@ -344,7 +344,7 @@ pub(super) async fn fetch(app: &App, client: Client, headers: &HeaderMap) {
 
 /// One field of an event, encoded as a connection would receive it. HTTP errors carry no event id.
 fn shown(dialect: Dialect, event: &ServerEvent, field: &str) -> Value {
-    let text = dialect.encode(event, "").expect("every dialect has it");
+    let text = dialect.encode(event, "");
     let mut event: Value = serde_json::from_str(&text).expect("an event is JSON");
     let mut shown = event[field].take();
     if field == "error" {

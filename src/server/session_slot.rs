@@ -12,7 +12,7 @@ use super::heartbeat::Heartbeat;
 use super::inflow::Inflow;
 use super::resume::{Registered, Return};
 use super::socket::{CLOSING, End, Reader, close, finish, write};
-use antiphon_protocol::{Dialect, SessionNotice, encode_notice};
+use antiphon_protocol::{Dialect, ServerEvent, SessionNotice, encode};
 use antiphon_session::{AudioMode, Handle, Keeping, Opening, SessionLimits, Snapshot, SnapshotError, WEBSOCKET};
 use antiphon_types::IdMint;
 use axum::extract::ws::{Message as WsMessage, WebSocket};
@@ -209,18 +209,18 @@ impl SessionSlot {
     async fn serve(&mut self, socket: WebSocket, inflow: &Inflow, after: Option<u64>) -> Ended {
         let _counted = self.app.connected();
         let (mut sink, mut stream) = socket.split();
-        let Self { app, handle, dialect, registered, received, went_back, budget, live, kept, .. } = self;
+        let Self { app, handle, mode, dialect, registered, received, went_back, budget, live, kept, .. } = self;
         let mut is_moving = false;
         if let Some(after) = after {
             let notice = SessionNotice::Resumed { after, received: received.load(Ordering::Relaxed) };
-            let text = encode_notice(&notice, &IdMint::new(rand::random()).next("event"));
+            let text = encode(&ServerEvent::Session(notice), &IdMint::new(rand::random()).next("event"));
             if !matches!(timeout(LAST_MESSAGES, sink.send(WsMessage::Text(text.into()))).await, Ok(Ok(()))) {
                 return Ended::Lost;
             }
         }
         let (heard, heartbeat) = Heartbeat::new(Duration::from_secs(u64::from(app.config.ping_seconds)));
         let shared = kept.as_ref().map(Kept::for_reader);
-        let reader = Reader { app, handle, inflow, budget, dialect: *dialect, heard, shared, received };
+        let reader = Reader { app, handle, inflow, budget, dialect: *dialect, mode: *mode, heard, shared, received };
         // What interrupts is rare: each is asked when it wakes, not with every message that comes or leaves.
         let interrupted = {
             let interruptions: [BoxFuture<'_, Interruption>; 6] = [

@@ -11,8 +11,9 @@ use super::heartbeat::{Beat, Heartbeat, HeartbeatReset};
 use super::inflow::Inflow;
 use super::unfinished::{Next, Unfinished};
 use super::websocket::close_for;
-use antiphon_protocol::Dialect;
-use antiphon_session::{Close, Egress, Handle, Inbound, Message, Share};
+use antiphon_protocol::frame::MicrophoneFrame;
+use antiphon_protocol::{Dialect, WireError};
+use antiphon_session::{AudioMode, BudgetPermit, Close, Egress, Handle, Inbound, InboundPayload, Message};
 use axum::extract::ws::{CloseFrame, Message as WsMessage, WebSocket};
 use bytes::Bytes;
 use futures_util::stream::{SplitSink, SplitStream};
@@ -49,6 +50,8 @@ pub(super) struct Reader<'a> {
     pub(super) budget: &'a Arc<Semaphore>,
     /// How the client's JSON is parsed.
     pub(super) dialect: Dialect,
+    /// What its binary messages are.
+    pub(super) mode: AudioMode,
     pub(super) heard: HeartbeatReset,
     /// For a session that other hubs may resume.
     pub(super) shared: Option<SharedReader>,
@@ -77,13 +80,13 @@ impl Reader<'_> {
                     let Some(budget) = self.share(&mut unfinished, text.len()).await else {
                         return std::future::pending().await;
                     };
-                    Inbound::text(text.as_str(), self.dialect, Some(budget))
+                    Inbound { payload: self.dialect.parse(text.as_str()).into(), budget: Some(budget) }
                 }
                 Ok(WsMessage::Binary(bytes)) => {
                     let Some(budget) = self.share(&mut unfinished, bytes.len()).await else {
                         return std::future::pending().await;
                     };
-                    Inbound::binary(bytes, Some(budget))
+                    Inbound { payload: self.audio(&bytes), budget: Some(budget) }
                 }
                 Ok(WsMessage::Pong(payload)) => {
                     if let Some(number) = answered(&payload) {
@@ -111,6 +114,13 @@ impl Reader<'_> {
         }
     }
 
+    fn audio(&self, bytes: &Bytes) -> InboundPayload {
+        match self.mode {
+            AudioMode::Events => InboundPayload::Invalid(Box::new(WireError::binary_frame())),
+            AudioMode::Pcm16 | AudioMode::Opus => MicrophoneFrame::parse(bytes).into(),
+        }
+    }
+
     /// Waits while the session's audio is ahead of a limit. The client is alive as far as anybody can know: its pongs are not read
     /// either.
     async fn pause(&self) {
@@ -134,7 +144,7 @@ impl Reader<'_> {
 
     /// Counts a message and waits for its share of the inbound budget; closes the session if none becomes available in
     /// [`STUCK`].
-    async fn share(&self, unfinished: &mut Unfinished<'_>, bytes: usize) -> Option<Share> {
+    async fn share(&self, unfinished: &mut Unfinished<'_>, bytes: usize) -> Option<BudgetPermit> {
         self.app.setup.metrics.bytes_in(bytes as u64);
         let share = timeout(STUCK, unfinished.share(bytes)).await.ok();
         if share.is_none() {
@@ -168,7 +178,7 @@ pub(super) async fn write(
 ) -> End {
     loop {
         let next = tokio::select! {
-            next = egress.next() => Some(next),
+            next = egress.next_message() => Some(next),
             beat = heartbeat.beat() => match beat {
                 Beat::Ping => None,
                 Beat::Dead => {

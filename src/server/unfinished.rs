@@ -6,7 +6,7 @@
 
 use super::app::{App, BUDGET_UNIT};
 use super::inflow::Inflow;
-use antiphon_session::Share;
+use antiphon_session::BudgetPermit;
 use axum::extract::ws::{Message, WebSocket};
 use futures_util::StreamExt;
 use futures_util::stream::SplitStream;
@@ -50,7 +50,7 @@ pub(super) struct Unfinished<'a> {
 
 /// The charges of the incomplete message.
 struct Held {
-    share: Share,
+    share: BudgetPermit,
     _unfinished: OwnedSemaphorePermit,
 }
 
@@ -137,7 +137,7 @@ impl<'a> Unfinished<'a> {
     }
 
     /// The share of a complete message of this size: what was already charged, plus or minus the difference.
-    pub(super) async fn share(&mut self, n_bytes: usize) -> Share {
+    pub(super) async fn share(&mut self, n_bytes: usize) -> BudgetPermit {
         let held = self.held.take().map(|held| held.share);
         self.allow();
         let Some(mut held) = held else { return self.app.budget(self.budget, n_bytes).await };
@@ -147,7 +147,7 @@ impl<'a> Unfinished<'a> {
             // The excess is released when `held` is dropped.
             let own = held.own.split(needed);
             let common = held.common.split(needed);
-            return Share { own: own.expect("as many"), common: common.expect("as many") };
+            return BudgetPermit { own: own.expect("as many"), common: common.expect("as many") };
         }
         let more = self.app.budget(self.budget, (needed - has) * BUDGET_UNIT).await;
         held.own.merge(more.own);

@@ -111,15 +111,17 @@ fn modalities_to_ga(value: Value) -> Value {
     if both { json!(["audio"]) } else { value }
 }
 
-/// Converts an event to beta names; `None` for an event that beta does not have.
-pub(super) fn outgoing(event: &ServerEvent, event_id: &str) -> Option<String> {
+/// Whether beta has the event.
+pub(super) fn has(event: &ServerEvent) -> bool {
+    !matches!(event, ServerEvent::ItemDone { .. })
+}
+
+/// Converts an event that beta has to beta names.
+pub(super) fn outgoing(event: &ServerEvent, event_id: &str) -> String {
     let text = encode(event, event_id);
     if let ServerEvent::OutputAudioDelta { .. } = event {
         // The most frequent event: only its type differs.
-        return Some(text.replacen("response.output_audio.delta", "response.audio.delta", 1));
-    }
-    if let ServerEvent::ItemDone { .. } = event {
-        return None;
+        return text.replacen("response.output_audio.delta", "response.audio.delta", 1);
     }
     let Ok(Value::Object(mut event)) = serde_json::from_str(&text) else { unreachable!("an event is an object") };
     if let Some(name) = event["type"].as_str().and_then(|kind| to_beta(EVENTS, kind)) {
@@ -133,7 +135,7 @@ pub(super) fn outgoing(event: &ServerEvent, event_id: &str) -> Option<String> {
     if let Some(name) = event["type"].as_str().filter(|_| transcribes).map(|kind| format!("transcription_{kind}")) {
         event.insert("type".into(), name.into());
     }
-    Some(Value::Object(event).to_string())
+    Value::Object(event).to_string()
 }
 
 fn response(response: &mut Object) {

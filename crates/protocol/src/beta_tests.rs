@@ -18,7 +18,7 @@ fn check_in(beta: Value, ga: Value) {
 
 #[track_caller]
 fn check_out(event: ServerEvent, beta: Value) {
-    let text = outgoing(&event, "event_1").expect("beta has it");
+    let text = outgoing(&event, "event_1");
     let mut mapped: Value = serde_json::from_str(&text).unwrap();
     assert_eq!(mapped["event_id"], "event_1");
     mapped.as_object_mut().unwrap().remove("event_id");
@@ -81,7 +81,7 @@ fn an_item_is_created_once_and_its_parts_have_their_old_names() {
         json!({"type": "conversation.item.created", "previous_item_id": "item_0", "item": said_in_beta("Hi")}),
     );
     let done = ServerEvent::ItemDone { previous_item_id: None, item: said("Hi") };
-    assert_eq!(outgoing(&done, "event_1"), None);
+    assert!(!has(&done));
     let retrieved = ServerEvent::ItemRetrieved { item: said("Hi") };
     check_out(retrieved, json!({"type": "conversation.item.retrieved", "item": said_in_beta("Hi")}));
     let conversation = ServerEvent::ConversationCreated { conversation: Conversation::new("conv_1") };
@@ -133,7 +133,7 @@ fn a_flat_session_becomes_a_nested_one() {
 fn a_nested_session_is_shown_flat() {
     let mut session = Session::new("sess_1".into(), "antiphon", "slt", ServerVad::default());
     session.audio.input.format = AudioFormat::Pcma;
-    let text = outgoing(&ServerEvent::SessionUpdated { session: Box::new(session.clone()) }, "event_1").unwrap();
+    let text = outgoing(&ServerEvent::SessionUpdated { session: Box::new(session.clone()) }, "event_1");
     let event: Value = serde_json::from_str(&text).unwrap();
     assert_eq!(event["type"], "session.updated");
     let shown = &event["session"];
@@ -175,7 +175,7 @@ fn a_transcription_session_has_its_own_events() {
         (ServerEvent::SessionCreated { session: Box::new(session.clone()) }, "transcription_session.created"),
         (ServerEvent::SessionUpdated { session: Box::new(session.clone()) }, "transcription_session.updated"),
     ] {
-        let event: Value = serde_json::from_str(&outgoing(&event, "event_1").unwrap()).unwrap();
+        let event: Value = serde_json::from_str(&outgoing(&event, "event_1")).unwrap();
         assert_eq!(event["type"], name);
         assert_eq!(event["session"]["object"], "realtime.transcription_session");
         assert_eq!(event["session"]["input_audio_format"], "pcm16");
@@ -209,7 +209,7 @@ fn mistakes_are_told_in_the_clients_words() {
     let dialect = Dialect { beta: true, ..Dialect::default() };
     let told = |session: Value| {
         let error = dialect.parse(&json!({"type": "session.update", "session": session}).to_string()).unwrap_err();
-        let event: Value = serde_json::from_str(&outgoing(&ServerEvent::Error { error }, "event_1").unwrap()).unwrap();
+        let event: Value = serde_json::from_str(&outgoing(&ServerEvent::Error { error }, "event_1")).unwrap();
         (event["error"]["param"].as_str().unwrap().to_owned(), event["error"]["message"].as_str().unwrap().to_owned())
     };
     let (param, message) = told(json!({"input_audio_format": "mp3"}));

@@ -30,11 +30,16 @@ impl Dialect {
         }
     }
 
-    /// Encodes an event; `None` if the client's protocol does not have it.
-    pub fn encode(&self, event: &ServerEvent, event_id: &str) -> Option<String> {
+    /// Whether the client's protocol has the event.
+    pub fn has(&self, event: &ServerEvent) -> bool {
+        !self.beta || beta::has(event)
+    }
+
+    /// Encodes an event that the client's protocol has.
+    pub fn encode(&self, event: &ServerEvent, event_id: &str) -> String {
         match self.beta {
             true => beta::outgoing(event, event_id),
-            false => Some(encode(event, event_id)),
+            false => encode(event, event_id),
         }
     }
 }

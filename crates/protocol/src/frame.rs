@@ -12,6 +12,7 @@
 //! All integers are little-endian. The payload is one Opus packet (20 ms, mono) or PCM16 (mono, 24 kHz), depending on
 //! the mode of the socket; the header does not state which. Parsing copies nothing.
 
+use super::error::WireError;
 use antiphon_types::{ItemId, Samples};
 use bytes::{BufMut, Bytes, BytesMut};
 
@@ -67,6 +68,33 @@ pub enum FrameError {
     /// The payload is empty.
     #[error("binary frame without a payload")]
     Empty,
+}
+
+/// Audio of a microphone: a frame without its direction.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MicrophoneFrame {
+    /// Sequence number, from 0, wrapping.
+    pub sequence: u32,
+    /// Offset of the payload's first sample from the start of the stream, at 24 kHz.
+    pub offset: Samples,
+    /// One Opus packet or PCM16 samples.
+    pub payload: Bytes,
+}
+
+impl MicrophoneFrame {
+    /// Parses a client's binary message; the payload shares the memory of `bytes`.
+    ///
+    /// # Errors
+    /// What the client is told where it is not a microphone frame.
+    pub fn parse(bytes: &Bytes) -> Result<Self, WireError> {
+        let refuse = |message: String| WireError::invalid("invalid_value", message, None);
+        let Frame { kind, sequence, offset, payload } =
+            Frame::parse(bytes).map_err(|error| refuse(error.to_string()))?;
+        match kind {
+            FrameKind::Microphone => Ok(Self { sequence, offset, payload }),
+            FrameKind::Reply { .. } => Err(refuse("A client sends microphone frames (kind 1) only.".into())),
+        }
+    }
 }
 
 impl Frame {

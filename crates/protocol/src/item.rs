@@ -184,6 +184,11 @@ pub enum InputItem {
 }
 
 impl Item {
+    /// An item as created by a client that lets the hub choose its id.
+    pub fn created(body: ItemBody) -> Self {
+        Self { id: None, object: "realtime.item", body, status: ItemStatus::Completed }
+    }
+
     /// An item as sent by the hub.
     pub fn new(id: ItemId, status: ItemStatus, body: ItemBody) -> Self {
         if body.is_bare() {

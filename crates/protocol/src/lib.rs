@@ -32,7 +32,7 @@ pub use dialect::Dialect;
 pub use error::{ErrorKind, ItemUse, WireError};
 pub use item::{Content, InputItem, Item, ItemBody, ItemStatus, Role};
 pub use mcp::{Approval, ApprovalWord, McpApproval, McpCallError, McpServer, McpTool, ToolFilter};
-pub use notice::{SessionNotice, encode_notice};
+pub use notice::SessionNotice;
 pub use played::{ClockPing, PlayedReport};
 pub use read::{Patch, UnknownFields};
 pub use response::{
@@ -40,7 +40,8 @@ pub use response::{
     StatusDetails, StatusReason, Usage,
 };
 pub use server_event::{
-    Conversation, ItemAt, Logprob, NoticeCode, PartAt, RateLimit, ResponsePart, ServerEvent, TranscriptionUsage, encode,
+    Conversation, ItemAt, Logprob, NoticeCode, PartAt, RateLimit, ResponsePart, ServerEvent, TranscriptionUsage,
+    encode, encoded_bytes,
 };
 pub use session::{
     Audio, AudioInput, AudioOutput, Eagerness, NoiseReduction, SemanticVad, ServerVad, Session, Transcription,

@@ -1,13 +1,14 @@
 //! Events about the session itself, sent only to clients that enabled the hub's extensions; GA clients never receive
 //! them.
 //!
-//! The session actor sends them, except for the last one, which `server` sends: it is a reply to a connection and not
-//! part of the session's numbered event log.
+//! The session actor sends them ([`super::ServerEvent::Session`]), except for the last one, which `server` sends: it is a
+//! reply to a connection and not part of the session's numbered event log.
 
 use antiphon_types::ItemId;
 use serde::Serialize;
+use std::fmt;
 
-/// A session notice. It does not implement `Debug`, so that a key cannot reach a log.
+/// A session notice. Its `Debug` shows nothing, so that a key cannot reach a log.
 #[derive(Clone, PartialEq, Serialize)]
 #[serde(tag = "type")]
 pub enum SessionNotice {
@@ -60,24 +61,26 @@ pub enum SessionNotice {
     },
 }
 
-/// Encodes a notice.
-pub fn encode_notice(notice: &SessionNotice, event_id: &str) -> String {
-    #[derive(Serialize)]
-    struct Envelope<'a> {
-        event_id: &'a str,
-        #[serde(flatten)]
-        notice: &'a SessionNotice,
+impl fmt::Debug for SessionNotice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SessionNotice").finish_non_exhaustive()
     }
-    serde_json::to_string(&Envelope { event_id, notice }).expect("notices have string keys and no failing parts")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{ServerEvent, encode};
+
+    #[test]
+    fn a_notice_shows_no_key() {
+        let notice = SessionNotice::Resumable { key: "rk_1".into(), within_s: 30 };
+        assert_eq!(format!("{:?}", ServerEvent::Session(notice)), "Session(SessionNotice { .. })");
+    }
 
     #[test]
     fn notices_stand_as_documented() {
-        let check = |notice, expect: &str| assert_eq!(encode_notice(&notice, "event_1"), expect);
+        let check = |notice, expect: &str| assert_eq!(encode(&ServerEvent::Session(notice), "event_1"), expect);
         check(
             SessionNotice::Resumable { key: "rk_1".into(), within_s: 30 },
             r#"{"event_id":"event_1","type":"antiphon.session.resumable","key":"rk_1","within_s":30}"#,

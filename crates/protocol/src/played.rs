@@ -41,6 +41,19 @@ pub struct ClockPing {
 }
 
 impl PlayedReport {
+    /// A playhead, true now, of an item that goes on.
+    pub fn new(item_id: ItemId, audio_end_ms: u32) -> Self {
+        Self {
+            item_id,
+            audio_end_ms,
+            at_ms: None,
+            first_sound_ms: None,
+            n_underruns: None,
+            underrun_ms: None,
+            stopped: false,
+        }
+    }
+
     pub(super) fn read(fields: &mut Fields) -> Read<Self> {
         Ok(Self {
             item_id: fields.required("item_id", super::item::read_item_id)?,

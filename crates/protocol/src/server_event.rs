@@ -2,6 +2,7 @@
 
 use super::error::{ErrorKind, WireError};
 use super::item::Item;
+use super::notice::SessionNotice;
 use super::response::Response;
 use super::session::{Session, shown};
 use super::timeline::{Endpointing, Marks, Workers};
@@ -60,6 +61,9 @@ pub enum ServerEvent {
     SpeechStopped { audio_end_ms: u64, item_id: ItemId },
     #[serde(rename = "input_audio_buffer.timeout_triggered")]
     IdleTimeout { audio_start_ms: u64, audio_end_ms: u64, item_id: ItemId },
+    /// Calls only: the caller pressed a key. `event`: the key; `received_at`: seconds of Unix time.
+    #[serde(rename = "input_audio_buffer.dtmf_event_received")]
+    KeyPressed { event: char, received_at: i64 },
 
     #[serde(rename = "conversation.item.added")]
     ItemAdded { previous_item_id: Option<ItemId>, item: Item },
@@ -204,6 +208,12 @@ pub enum ServerEvent {
     #[serde(rename = "rate_limits.updated")]
     RateLimitsUpdated { rate_limits: Vec<RateLimit> },
 
+    /// WebRTC only: the first audio of the response has left.
+    #[serde(rename = "output_audio_buffer.started")]
+    OutputStarted { response_id: ResponseId },
+    /// WebRTC only: the last audio of the response has left.
+    #[serde(rename = "output_audio_buffer.stopped")]
+    OutputStopped { response_id: ResponseId },
     /// Extension: pause playback and keep the queue.
     #[serde(rename = "output_audio_buffer.held")]
     OutputHeld { response_id: ResponseId, item_id: ItemId },
@@ -249,6 +259,26 @@ pub enum ServerEvent {
         #[serde(flatten, skip_serializing_if = "Option::is_none")]
         workers: Option<Box<Workers>>,
     },
+    /// Extension: about the session itself.
+    #[serde(untagged)]
+    Session(SessionNotice),
+}
+
+impl ServerEvent {
+    /// Whether the event is one of the hub's extensions, which clients of the Realtime API do not know.
+    pub fn is_extension(&self) -> bool {
+        matches!(
+            self,
+            Self::OutputHeld { .. }
+                | Self::OutputResumed { .. }
+                | Self::OutputAudioSent { .. }
+                | Self::TranscriptionDraft { .. }
+                | Self::Backchannel { .. }
+                | Self::Notice { .. }
+                | Self::Timeline { .. }
+                | Self::Session(_)
+        )
+    }
 }
 
 /// A conversation object of the beta protocol.
@@ -344,14 +374,46 @@ pub struct RateLimit {
     pub reset_seconds: f64,
 }
 
+/// Bytes of an audio delta apart from its base64: as much as type, ids and indexes take.
+const AUDIO_HEAD_BYTES: usize = 320;
+
+#[derive(Serialize)]
+struct Envelope<'a> {
+    event_id: &'a str,
+    #[serde(flatten)]
+    event: &'a ServerEvent,
+}
+
+/// The length of an encoded event in bytes; of an audio delta, which is frequent, at most that. Allocates nothing.
+pub fn encoded_bytes(event: &ServerEvent, event_id: &str) -> usize {
+    if let ServerEvent::OutputAudioDelta { delta, .. } = event {
+        return AUDIO_HEAD_BYTES + base64_bytes(delta.len());
+    }
+    let mut counter = Counter(0);
+    serde_json::to_writer(&mut counter, &Envelope { event_id, event }).expect("a counter takes every byte");
+    counter.0
+}
+
+fn base64_bytes(n: usize) -> usize {
+    n.div_ceil(3) * 4
+}
+
+/// Counts what is written.
+struct Counter(usize);
+
+impl std::io::Write for Counter {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0 += bytes.len();
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
 /// Encodes an event.
 pub fn encode(event: &ServerEvent, event_id: &str) -> String {
-    #[derive(Serialize)]
-    struct Envelope<'a> {
-        event_id: &'a str,
-        #[serde(flatten)]
-        event: &'a ServerEvent,
-    }
     if let ServerEvent::OutputAudioDelta { at, delta } = event {
         return encode_audio(at, delta, event_id);
     }
@@ -368,7 +430,7 @@ fn encode_audio(at: &PartAt, audio: &[u8], event_id: &str) -> String {
         at: &'a PartAt,
     }
     let head = Head { r#type: "response.output_audio.delta", event_id, at };
-    let mut text = String::with_capacity(320 + audio.len().div_ceil(3) * 4);
+    let mut text = String::with_capacity(AUDIO_HEAD_BYTES + base64_bytes(audio.len()));
     text.push_str(&serde_json::to_string(&head).expect("a head has string keys and no failing parts"));
     text.pop();
     text.push_str(",\"delta\":\"");

@@ -182,6 +182,9 @@ fn extension_events() -> Vec<ServerEvent> {
         ServerEvent::OutputHeld { response_id: response_id(), item_id: item_id() },
         ServerEvent::OutputResumed { response_id: response_id(), item_id: item_id() },
         ServerEvent::OutputCleared { response_id: response_id() },
+        ServerEvent::OutputStarted { response_id: response_id() },
+        ServerEvent::OutputStopped { response_id: response_id() },
+        ServerEvent::KeyPressed { event: '5', received_at: 1_790_000_000 },
         ServerEvent::Notice {
             response_id: response_id(),
             code: NoticeCode::ToolRoundsSpent,
@@ -284,6 +287,7 @@ fn every_name_of_the_protocol_is_there() {
         "error",
         "input_audio_buffer.cleared",
         "input_audio_buffer.committed",
+        "input_audio_buffer.dtmf_event_received",
         "input_audio_buffer.speech_started",
         "input_audio_buffer.speech_stopped",
         "input_audio_buffer.timeout_triggered",
@@ -293,6 +297,8 @@ fn every_name_of_the_protocol_is_there() {
         "output_audio_buffer.cleared",
         "output_audio_buffer.held",
         "output_audio_buffer.resumed",
+        "output_audio_buffer.started",
+        "output_audio_buffer.stopped",
         "rate_limits.updated",
         "response.content_part.added",
         "response.content_part.done",
@@ -327,5 +333,17 @@ fn the_fast_way_of_audio_says_the_same_as_the_derived_one() {
         let mut derived = serde_json::to_value(&event).unwrap();
         derived["event_id"] = "e".into();
         assert_eq!(serde_json::from_str::<Value>(&encode(&event, "e")).unwrap(), derived);
+    }
+}
+
+#[test]
+fn an_events_length_is_known_without_its_text() {
+    for event in every_event() {
+        let n_bytes = encoded_bytes(&event, "event_1");
+        let text = encode(&event, "event_1");
+        match event {
+            ServerEvent::OutputAudioDelta { .. } => assert!(n_bytes >= text.len(), "{n_bytes}, {text}"),
+            _ => assert_eq!(n_bytes, text.len(), "{text}"),
+        }
     }
 }

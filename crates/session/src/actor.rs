@@ -1,7 +1,7 @@
 //! The actor: one loop that waits for the next input and passes it to the reducer.
 
 use super::clock::ClientClock;
-use super::egress::{About, Close, Message};
+use super::egress::{About, Close, Output, OutputEvent};
 use super::expiry::SessionExpiry;
 use super::failures::{causes, recognizer_failed};
 use super::fair_order::{FairOrder, only_if};
@@ -158,7 +158,7 @@ fn requester(owner: Option<KeyId>, session: &SessionId, limits: &dyn SessionLimi
 impl Actor {
     pub(super) fn new(setup: Arc<Setup>, id: &SessionId, seed: u64, opening: Opening) -> (Self, ActorStart) {
         let mode = opening.mode;
-        let egress = Arc::new(Egress::new(opening.resume_key.is_some()));
+        let egress = Arc::new(Egress::new(opening.resume_key.is_some(), opening.dialect));
         let session = setup.session_object(id.clone(), &opening);
         let playback = if mode == AudioMode::Events { PlaybackControl::Client } else { PlaybackControl::Server };
         let (reports, report_inbox) = mpsc::channel(REPORTS);
@@ -290,6 +290,7 @@ impl Actor {
             .heard_elsewhere(setup.engines.vad.clone(), snapshot.input);
         ingress.reduce_noise(noise_reduction(&session));
         let playback = Playback::new(Duration::from_millis(u64::from(setup.session.lead_ms)));
+        let dialect = Dialect { beta: snapshot.beta, ..dialect };
         let actor = Self {
             owner,
             requester: requester(owner, &id, &*limits),
@@ -298,11 +299,11 @@ impl Actor {
             mode,
             // Only sessions over WebSockets are resumed.
             delivery: Delivery::Reliable,
-            dialect: Dialect { beta: snapshot.beta, ..dialect },
+            dialect,
             clock,
             dialog,
             ingress,
-            egress: Arc::new(Egress::resumed(snapshot.log)),
+            egress: Arc::new(Egress::resumed(snapshot.log, dialect)),
             projector: Projector::new(conversation),
             session,
             kind_is_fixed: snapshot.kind_is_fixed,
@@ -633,13 +634,12 @@ impl Actor {
         self.mode != AudioMode::Events
     }
 
-    /// Sends an event, in order with the response it belongs to.
-    pub(super) fn send(&mut self, response: Option<ResponseId>, event: &ServerEvent) {
-        if let ServerEvent::Error { error } = event {
+    /// Sends an event, in order with the response it belongs to. One that the client's protocol does not have is left out.
+    pub(super) fn send(&mut self, response: Option<ResponseId>, event: ServerEvent) {
+        if let ServerEvent::Error { error } = &event {
             self.setup.metrics.error(error.code.unwrap_or("other"));
         }
-        let Some(text) = self.encode(event) else { return };
-        let about = match (response, event) {
+        let about = match (response, &event) {
             (Some(response), _) => About::Response(response),
             (
                 None,
@@ -652,17 +652,16 @@ impl Actor {
             ) => About::Items,
             (None, _) => About::Session,
         };
-        self.push(about, text);
+        if let Some(event) = self.numbered(event) {
+            let n_bytes = self.egress.push(Output::Event(event), about);
+            self.setup.metrics.bytes_out(n_bytes as u64);
+        }
     }
 
-    pub(super) fn push(&mut self, about: About, text: String) {
-        self.setup.metrics.bytes_out(text.len() as u64);
-        self.egress.push(Message::Text(text), about);
-    }
-
-    /// `None` for an event that the client's dialect does not have.
-    pub(super) fn encode(&mut self, event: &ServerEvent) -> Option<String> {
-        self.dialect.encode(event, &self.ids.next("event"))
+    /// An event with its id; `None`: the client's protocol does not have it.
+    pub(super) fn numbered(&mut self, event: ServerEvent) -> Option<OutputEvent> {
+        let event_id = self.ids.next("event");
+        self.dialect.has(&event).then_some(OutputEvent { event_id, event })
     }
 }
 

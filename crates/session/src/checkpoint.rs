@@ -201,7 +201,7 @@ impl Actor {
         let began = Instant::now();
         // The snapshot holds its own announcement: a client goes back to where it received that. So does the final one, to
         // which it goes back where the next hub dies before it has stored a checkpoint of its own.
-        self.tell(&SessionNotice::Checkpoint { received: self.n_received });
+        self.tell(SessionNotice::Checkpoint { received: self.n_received });
         let Some(snapshot) = self.snapshot() else { return false };
         let Some(keeping) = &mut self.keeping else { return false };
         // Full or closed: it is not stored, and the next one replaces it.

@@ -1,11 +1,15 @@
-//! What leaves for the client: a bounded, ordered log between the actor and the connection's writer.
+//! What leaves for the client: a bounded, ordered log between the actor and its reader, a WebSocket's writer or the adapter of
+//! another transport.
 //!
-//! The actor pushes, the writer takes. Control and data are apart: audio that has not left yet can be held or dropped
+//! The actor pushes, the reader takes: outputs ([`Egress::next`]), or the messages of a WebSocket
+//! ([`Egress::next_message`]). Control and data are apart: audio that has not left yet can be held or dropped
 //! while everything else goes on. Where the client may come back after its connection broke, what was sent is kept until
 //! it has answered for it ([`super::retained`]), and a new connection reads on from where it is. The lock guards a queue operation only and is never held across an await.
 
+use super::message::Message;
 use super::retained::{ResumeError, Retained};
 use super::snapshot::StoredLog;
+use antiphon_protocol::{Dialect, ServerEvent};
 use antiphon_types::{ItemId, ResponseId, Samples};
 use bytes::Bytes;
 use std::collections::VecDeque;
@@ -20,23 +24,35 @@ pub const MAX_UNSENT_BYTES: usize = 256 * 1024;
 /// The same in a session that moves to another hub.
 const MAX_LEAVING_BYTES: usize = 4 * 1024 * 1024;
 
-/// One message for the client.
+/// One output of a session.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Message {
-    /// A JSON event.
-    Text(String),
-    /// A binary audio frame.
-    Binary(Bytes),
+pub enum Output {
+    /// An event.
+    Event(OutputEvent),
+    /// Reply audio, in a session whose audio is not in events.
+    Audio(OutputAudio),
 }
 
-impl Message {
-    /// Its length.
-    pub(super) fn n_bytes(&self) -> usize {
-        match self {
-            Self::Text(text) => text.len(),
-            Self::Binary(bytes) => bytes.len(),
-        }
-    }
+/// An event and its id.
+#[derive(Clone, Debug, PartialEq)]
+pub struct OutputEvent {
+    /// `event_...`, once in a session.
+    pub event_id: String,
+    /// The event.
+    pub event: ServerEvent,
+}
+
+/// One packet of reply audio: 20 ms, the last of an item may be shorter, `session.lead_ms` ahead of playback.
+#[derive(Clone, Debug, PartialEq)]
+pub struct OutputAudio {
+    /// The item it belongs to.
+    pub item: ItemId,
+    /// Number of the packet in the session, from 0, wrapping.
+    pub sequence: u32,
+    /// Its first sample within the item, at 24 kHz.
+    pub offset: Samples,
+    /// PCM16 at 24 kHz or one Opus packet, as the session's [`AudioMode`](super::AudioMode) says.
+    pub payload: Bytes,
 }
 
 /// Why a connection is closed: a WebSocket close code and words.
@@ -54,6 +70,8 @@ pub(super) type Sent = (ItemId, Samples);
 /// The log.
 pub struct Egress {
     log: Mutex<Log>,
+    /// The client's JSON, for [`Egress::next_message`].
+    dialect: Dialect,
     /// The writer waits here.
     ready: Notify,
     /// The actor waits here.
@@ -92,20 +110,16 @@ pub(super) enum About {
 }
 
 struct Entry {
-    message: Message,
+    output: Output,
+    /// [`Output::n_bytes`], which costs as much as to encode it.
+    n_bytes: usize,
     about: About,
     audio: Option<Sent>,
 }
 
-impl Entry {
-    fn bytes(&self) -> usize {
-        self.message.n_bytes()
-    }
-}
-
 impl Egress {
     /// `resumable`: what was sent is kept until the client has answered for it.
-    pub(super) fn new(resumable: bool) -> Self {
+    pub(super) fn new(resumable: bool, dialect: Dialect) -> Self {
         let log = Log {
             entries: VecDeque::new(),
             unsent_bytes: 0,
@@ -120,6 +134,7 @@ impl Egress {
         };
         Self {
             log: Mutex::new(log),
+            dialect,
             ready: Notify::new(),
             moved: Notify::new(),
             closed: CancellationToken::new(),
@@ -128,8 +143,8 @@ impl Egress {
     }
 
     /// The log of a session that another hub has served so far. There is no connection yet.
-    pub(super) fn resumed(stored: StoredLog) -> Self {
-        let egress = Self::new(true);
+    pub(super) fn resumed(stored: StoredLog, dialect: Dialect) -> Self {
+        let egress = Self::new(true, dialect);
         let mut log = egress.lock();
         log.retained = Some(Retained::resumed(stored.answered, stored.messages.into()));
         log.attached = false;
@@ -143,8 +158,8 @@ impl Egress {
         let log = self.lock();
         let retained = log.retained.as_ref().filter(|_| !log.held)?;
         let (answered, messages) = retained.stored();
-        let unsent = log.entries.iter().map(|entry| &entry.message);
-        let messages = messages.chain(unsent).cloned().collect();
+        let unsent = log.entries.iter().map(|entry| entry.output.message(self.dialect));
+        let messages = messages.cloned().chain(unsent).collect();
         let sent =
             log.sent.iter().chain(&log.in_hand).chain(log.entries.iter().filter_map(|entry| entry.audio.as_ref()));
         Some((StoredLog { answered, messages }, sent.cloned().collect()))
@@ -156,25 +171,27 @@ impl Egress {
         log.entries.is_empty() && log.in_hand_bytes == 0
     }
 
-    /// An event, in order.
-    pub(super) fn push(&self, message: Message, about: About) {
-        self.append(Entry { message, about, audio: None });
+    /// An event, in order. Gives its bytes as a message.
+    pub(super) fn push(&self, output: Output, about: About) -> usize {
+        self.append(output, about, None)
     }
 
-    /// Reply audio, in order.
-    pub(super) fn push_audio(&self, message: Message, response: ResponseId, sent: Sent) {
-        self.append(Entry { message, about: About::Response(response), audio: Some(sent) });
+    /// Reply audio, in order. Gives its bytes as a message.
+    pub(super) fn push_audio(&self, output: Output, response: ResponseId, sent: Sent) -> usize {
+        self.append(output, About::Response(response), Some(sent))
     }
 
-    fn append(&self, entry: Entry) {
+    fn append(&self, output: Output, about: About, audio: Option<Sent>) -> usize {
+        let n_bytes = output.n_bytes();
         let mut log = self.lock();
         if log.entries.is_empty() && log.in_hand_bytes == 0 {
             log.progress = Instant::now();
         }
-        log.unsent_bytes += entry.bytes();
-        log.entries.push_back(entry);
+        log.unsent_bytes += n_bytes;
+        log.entries.push_back(Entry { output, n_bytes, about, audio });
         drop(log);
         self.ready.notify_one();
+        n_bytes
     }
 
     /// Lets nothing of any response out until [`Egress::release`].
@@ -195,7 +212,7 @@ impl Egress {
         let mut log = self.lock();
         let is_its = |entry: &Entry| matches!(&entry.about, About::Response(of) if of == response);
         log.entries.retain(|entry| entry.audio.is_none() || !is_its(entry));
-        log.unsent_bytes = log.entries.iter().map(Entry::bytes).sum();
+        log.unsent_bytes = log.entries.iter().map(|entry| entry.n_bytes).sum();
         drop(log);
         self.moved.notify_one();
     }
@@ -317,17 +334,26 @@ impl Egress {
         self.closed.cancelled().await;
     }
 
-    /// The next message; calling again says that the last one has left. `Err` is the end. For the one writer.
-    /// Cancel safe.
-    pub async fn next(&self) -> Result<Message, Close> {
+    /// The next output of a session that its client cannot resume; calling again says that the last one has left. `Err` is
+    /// the end. For the one reader. Cancel safe.
+    pub async fn next(&self) -> Result<Output, Close> {
+        self.next_of(|log| log.take().map(|entry| entry.output)).await
+    }
+
+    /// As [`Egress::next`], as a message of a WebSocket, and for sessions that can be resumed, too.
+    pub async fn next_message(&self) -> Result<Message, Close> {
+        self.next_of(|log| log.take_message(self.dialect)).await
+    }
+
+    async fn next_of<T>(&self, take: impl Fn(&mut Log) -> Option<T>) -> Result<T, Close> {
         loop {
             {
                 let mut log = self.lock();
                 if log.settle() {
                     self.moved.notify_one();
                 }
-                if let Some(message) = log.take() {
-                    return Ok(message);
+                if let Some(taken) = take(&mut log) {
+                    return Ok(taken);
                 }
                 if let Some(close) = log.close.clone() {
                     return Err(close);
@@ -370,7 +396,17 @@ impl Log {
         true
     }
 
-    fn take(&mut self) -> Option<Message> {
+    fn take(&mut self) -> Option<Entry> {
+        let at = self.next()?;
+        let mut entry = self.entries.remove(at)?;
+        self.in_hand_bytes = entry.n_bytes.max(1);
+        self.unsent_bytes -= entry.n_bytes;
+        self.in_hand = entry.audio.take();
+        Some(entry)
+    }
+
+    /// A message that the client must have again, or the next output, which is kept where it may have to be sent again.
+    fn take_message(&mut self, dialect: Dialect) -> Option<Message> {
         if let Some(retained) = &mut self.retained {
             if let Some(message) = retained.again() {
                 self.in_hand_bytes = message.n_bytes().max(1);
@@ -380,15 +416,11 @@ impl Log {
                 return None;
             }
         }
-        let at = self.next()?;
-        let entry = self.entries.remove(at)?;
-        self.in_hand_bytes = entry.bytes().max(1);
-        self.unsent_bytes -= entry.bytes();
-        self.in_hand = entry.audio;
+        let message = self.take()?.output.message(dialect);
         if let Some(retained) = &mut self.retained {
-            retained.keep(entry.message.clone());
+            retained.keep(message.clone());
         }
-        Some(entry.message)
+        Some(message)
     }
 }
 

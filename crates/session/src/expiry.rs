@@ -1,9 +1,9 @@
 //! The session's lifetime and connection state, and the notices about them.
 
 use super::actor::Actor;
-use super::egress::{About, Close};
+use super::egress::Close;
 use antiphon_dialog::Event;
-use antiphon_protocol::{Conversation, ServerEvent, SessionKind, SessionNotice, WireError, encode_notice};
+use antiphon_protocol::{Conversation, ServerEvent, SessionKind, SessionNotice, WireError};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -40,14 +40,14 @@ impl SessionExpiry {
 impl Actor {
     /// Says what begins: the session, and for a client that asked, how it comes back to it.
     pub(super) fn greet(&mut self, resume_key: Option<String>) {
-        self.send(None, &ServerEvent::SessionCreated { session: Box::new(self.session.clone()) });
+        self.send(None, ServerEvent::SessionCreated { session: Box::new(self.session.clone()) });
         if self.dialect.beta && self.session.kind == SessionKind::Realtime {
             let conversation = Conversation::new(self.projector.conversation_id.clone());
-            self.send(None, &ServerEvent::ConversationCreated { conversation });
+            self.send(None, ServerEvent::ConversationCreated { conversation });
         }
         if let Some(key) = resume_key {
             let within_s = u64::from(self.setup.session.resume_seconds);
-            self.tell(&SessionNotice::Resumable { key, within_s });
+            self.tell(SessionNotice::Resumable { key, within_s });
         }
     }
 
@@ -67,20 +67,19 @@ impl Actor {
         if self.life.notice.is_some_and(|notice| now >= notice) {
             self.life.notice = None;
             let in_s = (self.life.expires - now).as_secs_f64().round() as u64;
-            self.tell(&SessionNotice::Expiring { expires_at: self.session.expires_at, in_s });
+            self.tell(SessionNotice::Expiring { expires_at: self.session.expires_at, in_s });
         }
         if now < self.life.expires {
             return false;
         }
         let minutes = self.life.whole.as_secs() / 60;
         let message = format!("Your session hit the maximum duration of {minutes} minutes.");
-        self.send(None, &ServerEvent::Error { error: WireError::invalid("session_expired", message, None) });
+        self.send(None, ServerEvent::Error { error: WireError::invalid("session_expired", message, None) });
         self.egress.close(Close { code: 1001, reason: "the session's time is up" });
         true
     }
 
-    pub(super) fn tell(&mut self, notice: &SessionNotice) {
-        let text = encode_notice(notice, &self.ids.next("event"));
-        self.push(About::Session, text);
+    pub(super) fn tell(&mut self, notice: SessionNotice) {
+        self.send(None, ServerEvent::Session(notice));
     }
 }

@@ -7,48 +7,62 @@ use super::{AudioMode, translate};
 use antiphon_audio::codec::CodecError;
 use antiphon_dialog::turn::Edge;
 use antiphon_dialog::{Action, Command, Event, Notice};
-use antiphon_protocol::frame::{Frame, FrameKind};
+use antiphon_protocol::frame::MicrophoneFrame;
 use antiphon_protocol::{
-    AudioFormat, ClientEvent, Content, Dialect, Incoming, InputItem, Item, ItemBody, ServerEvent, SessionKind,
-    SessionUpdate, WireError,
+    AudioFormat, ClientEvent, Content, Incoming, InputItem, Item, ItemBody, ServerEvent, SessionKind, SessionUpdate,
+    WireError,
 };
 use antiphon_types::{SampleRate, Samples};
-use bytes::Bytes;
 use tokio::sync::OwnedSemaphorePermit;
 
 /// One message of a client.
 pub struct Inbound {
     /// Its content.
-    pub message: Said,
+    pub payload: InboundPayload,
     /// Its share of the budgets of inbound bytes, returned when it has been processed.
-    pub budget: Option<Share>,
+    pub budget: Option<BudgetPermit>,
 }
 
 /// A message's share of the budgets of unprocessed bytes. Dropping it returns the share.
-pub struct Share {
+pub struct BudgetPermit {
     /// Of its session's budget.
     pub own: OwnedSemaphorePermit,
     /// Of the budget of all sessions.
     pub common: OwnedSemaphorePermit,
 }
 
-/// Content of a message.
-pub enum Said {
-    /// A JSON event, or why it is invalid.
-    Event(Box<Result<Incoming, WireError>>),
-    /// A binary message.
-    Binary(Bytes),
+/// Content of a message. Adapters read it from their wire; the session knows no wire.
+#[derive(Clone, Debug, PartialEq)]
+pub enum InboundPayload {
+    /// An event. Audio in it is in the session's input format.
+    Event(Box<Incoming>),
+    /// Audio of a microphone, for a session whose audio is not in events: PCM16 at 24 kHz or one Opus packet.
+    Audio(MicrophoneFrame),
+    /// A message that its adapter could not read. The session sends the error, in the order of the messages.
+    Invalid(Box<WireError>),
 }
 
-impl Inbound {
-    /// A text message in the connection's dialect.
-    pub fn text(text: &str, dialect: Dialect, budget: Option<Share>) -> Self {
-        Self { message: Said::Event(Box::new(dialect.parse(text))), budget }
+impl From<ClientEvent> for InboundPayload {
+    fn from(event: ClientEvent) -> Self {
+        Self::Event(Box::new(Incoming { event_id: None, event }))
     }
+}
 
-    /// A binary message.
-    pub fn binary(bytes: Bytes, budget: Option<Share>) -> Self {
-        Self { message: Said::Binary(bytes), budget }
+impl From<Result<Incoming, WireError>> for InboundPayload {
+    fn from(read: Result<Incoming, WireError>) -> Self {
+        match read {
+            Ok(event) => Self::Event(Box::new(event)),
+            Err(error) => Self::Invalid(Box::new(error)),
+        }
+    }
+}
+
+impl From<Result<MicrophoneFrame, WireError>> for InboundPayload {
+    fn from(read: Result<MicrophoneFrame, WireError>) -> Self {
+        match read {
+            Ok(frame) => Self::Audio(frame),
+            Err(error) => Self::Invalid(Box::new(error)),
+        }
     }
 }
 
@@ -56,35 +70,29 @@ impl Actor {
     pub(super) fn inbound(&mut self, inbound: Inbound) {
         self.n_received += 1;
         self.note_message();
-        match inbound.message {
-            Said::Binary(bytes) => {
-                if let Err(error) = self.frame(&bytes) {
+        match inbound.payload {
+            InboundPayload::Invalid(error) => self.refuse(*error),
+            InboundPayload::Audio(frame) => {
+                if let Err(error) = self.frame(frame) {
                     self.refuse(error);
                 }
             }
-            Said::Event(event) => match *event {
-                Err(error) => self.refuse(error),
-                Ok(Incoming { event_id, event }) => {
-                    if let Err(error) = self.event(event_id.clone(), event) {
-                        self.refuse(error.answering(event_id.as_deref()));
-                    }
+            InboundPayload::Event(event) => {
+                let Incoming { event_id, event } = *event;
+                if let Err(error) = self.event(event_id.clone(), event) {
+                    self.refuse(error.answering(event_id.as_deref()));
                 }
-            },
+            }
         }
     }
 
     pub(super) fn refuse(&mut self, error: WireError) {
-        self.send(None, &ServerEvent::Error { error });
+        self.send(None, ServerEvent::Error { error });
     }
 
-    fn frame(&mut self, bytes: &Bytes) -> Result<(), WireError> {
+    fn frame(&mut self, frame: MicrophoneFrame) -> Result<(), WireError> {
         if self.mode == AudioMode::Events {
             return Err(WireError::binary_frame());
-        }
-        let frame =
-            Frame::parse(bytes).map_err(|error| WireError::invalid("invalid_value", error.to_string(), None))?;
-        if frame.kind != FrameKind::Microphone {
-            return Err(WireError::invalid("invalid_value", "A client sends microphone frames (kind 1) only.", None));
         }
         self.audio_received();
         self.check_room()?;

@@ -218,7 +218,7 @@ impl Actor {
             for item in self.dialog.history().cut_items(&response) {
                 self.tell_heard(item);
             }
-            self.send(None, &ServerEvent::OutputCleared { response_id: response });
+            self.send(None, ServerEvent::OutputCleared { response_id: response });
         }
     }
 
@@ -227,13 +227,13 @@ impl Actor {
         let now = self.now();
         let Some(spoken) = self.dialog.history().spoken(&item_id).filter(|spoken| spoken.is_cut()) else { return };
         let transcript = spoken.heard_words(now).to_owned();
-        self.tell(&SessionNotice::Heard { item_id, transcript });
+        self.tell(SessionNotice::Heard { item_id, transcript });
     }
 
     fn drop_audio(&mut self, response: &ResponseId) {
         self.egress.drop_audio(response);
         for event in self.playback.drop_audio(response) {
-            self.send(Some(response.clone()), &event);
+            self.send(Some(response.clone()), event);
         }
     }
 
@@ -262,13 +262,14 @@ impl Actor {
             if let ServerEvent::RateLimitsUpdated { rate_limits } = &mut event {
                 *rate_limits = self.limits.state();
             }
-            self.send(response.clone(), &event);
+            let made = match &event {
+                ServerEvent::OutputAudioDone { at } if self.is_framed() => Some(at.clone()),
+                _ => None,
+            };
+            self.send(response.clone(), event);
             // Frames are paced: the last one leaves later than the voice has made it.
-            if let ServerEvent::OutputAudioDone { at } = event
-                && self.is_framed()
-                && let Some(sent) = self.playback.item_made(at)
-            {
-                self.send(response.clone(), &sent);
+            if let Some(sent) = made.and_then(|at| self.playback.item_made(at)) {
+                self.send(response.clone(), sent);
             }
         }
         if let Some(item) = truncated {

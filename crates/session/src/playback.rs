@@ -1,12 +1,11 @@
 //! Reply audio on its way to the wire: at once in JSON events, paced in binary frames.
 
 use super::actor::Actor;
-use super::egress::Message;
+use super::egress::{Output, OutputAudio};
 use super::snapshot::{StoredFrame, StoredPlayback, StoredQueued};
 use super::voice::Packet;
 use antiphon_audio::Pacer;
 use antiphon_dialog::{Dialog, Event};
-use antiphon_protocol::frame::{Frame, FrameKind};
 use antiphon_protocol::{PartAt, ServerEvent};
 use antiphon_types::{BrownoutLevel, ItemId, Pcm, ResponseId, SampleRate, Samples, Timestamp};
 use std::collections::VecDeque;
@@ -205,11 +204,11 @@ impl Actor {
                 self.playback.waiting.push_back(Waiting { response: response.clone(), item: item.clone(), what });
             } else {
                 let at = PartAt::new(response.clone(), item.clone(), index, 0);
-                let Some(text) = self.encode(&ServerEvent::OutputAudioDelta { at, delta: packet.payload }) else {
+                let Some(event) = self.numbered(ServerEvent::OutputAudioDelta { at, delta: packet.payload }) else {
                     continue;
                 };
-                self.setup.metrics.bytes_out(text.len() as u64);
-                self.egress.push_audio(Message::Text(text), response.clone(), (item.clone(), packet.n));
+                let n_bytes = self.egress.push_audio(Output::Event(event), response.clone(), (item.clone(), packet.n));
+                self.setup.metrics.bytes_out(n_bytes as u64);
             }
         }
         self.release_frames();
@@ -226,20 +225,19 @@ impl Actor {
             let packet = match what {
                 Queued::Audio(packet) => packet,
                 Queued::End(at) => {
-                    self.send(Some(response), &audio_sent(at));
+                    self.send(Some(response), audio_sent(at));
                     continue;
                 }
             };
-            let frame = Frame {
-                kind: FrameKind::Reply { item_id: item.clone() },
+            let audio = OutputAudio {
+                item: item.clone(),
                 sequence: self.playback.sequence,
                 offset: packet.offset,
                 payload: packet.payload,
             };
             self.playback.sequence = self.playback.sequence.wrapping_add(1);
-            let bytes = frame.encode().expect("the hub's own item ids fit a frame");
-            self.setup.metrics.bytes_out(bytes.len() as u64);
-            self.egress.push_audio(Message::Binary(bytes), response, (item.clone(), packet.n));
+            let n_bytes = self.egress.push_audio(Output::Audio(audio), response, (item.clone(), packet.n));
+            self.setup.metrics.bytes_out(n_bytes as u64);
             self.step(Event::AudioSent { item, n: packet.n });
         }
     }
@@ -253,7 +251,7 @@ impl Actor {
         let now = self.now();
         for event in self.timeline.sent(&sent, now) {
             if self.is_framed() {
-                self.send(None, &event);
+                self.send(None, event);
             }
         }
         for (item, n) in sent {

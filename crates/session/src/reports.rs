@@ -20,7 +20,7 @@ impl Actor {
             stopped_at: report.stopped.then(|| ms(report.audio_end_ms)),
         };
         if let Some(event) = self.timeline.played(&report.item_id, played, now).filter(|_| self.is_framed()) {
-            self.send(None, &event);
+            self.send(None, event);
         }
         // What the client has handed to its loudspeaker is heard a little later.
         let ahead = if report.stopped { Duration::ZERO } else { at.since(now) };
@@ -39,7 +39,7 @@ impl Actor {
     pub(super) fn clock_ping(&mut self, ping: ClockPing) {
         let now = self.now();
         self.client_clock.pinged(&ping, now);
-        self.tell(&SessionNotice::Pong { client_ms: ping.client_ms, hub_ms: now.since_start().as_secs_f64() * 1e3 });
+        self.tell(SessionNotice::Pong { client_ms: ping.client_ms, hub_ms: now.since_start().as_secs_f64() * 1e3 });
     }
 
     /// An utterance whose last voiced sample is at `audio_end` in turn time was spoken when its microphone says.

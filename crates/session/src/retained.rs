@@ -4,7 +4,7 @@
 //! from 1, in the order in which they left. What the client has answered for (by a pong, or by the number it comes back
 //! with) is let go. It reads no clock and sends nothing.
 
-use super::egress::Message;
+use super::message::Message;
 use std::collections::VecDeque;
 
 /// Messages that may be on their way: more are not sent before the client has answered for some. At the round trip of a

@@ -6,7 +6,7 @@
 //! reads no clock and stores nothing.
 
 use super::actor::Actor;
-use super::egress::Message;
+use super::message::Message;
 use super::{AudioMode, Handle, Keeping, SessionLimits, Setup};
 use antiphon_dialog::Dialog;
 use antiphon_dialog::turn::TurnTaker;

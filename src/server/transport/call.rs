@@ -2,7 +2,7 @@
 //!
 //! Each adapter authenticates its peer ([`crate::server::auth`]), then opens a [`Call`]. It has the limits, the place, the
 //! entries in the log and the budgets that a session on a WebSocket has. It cannot be resumed and does not move between hubs.
-//! This module spawns nothing and knows no wire format.
+//! This module spawns nothing and knows no wire format but the client's JSON ([`Call::send_text`]).
 
 use crate::server::admission::{self, Admitted, LiveSession, SessionRefused};
 use crate::server::app::{App, Connected};
@@ -10,10 +10,12 @@ use crate::server::auth::Caller;
 use crate::server::client::Client;
 use crate::server::heartbeat::HeartbeatReset;
 use crate::server::socket::{SIGN_OF_LIFE, STUCK};
-use antiphon_protocol::frame::{Frame, FrameKind};
+use antiphon_protocol::frame::MicrophoneFrame;
 use antiphon_protocol::{Dialect, SessionKind, SessionUpdate};
-use antiphon_session::{AudioMode, Close, Handle, Inbound, Message, Opening, Share};
-use antiphon_types::{ItemId, Samples, SessionId};
+use antiphon_session::{
+    AudioMode, BudgetPermit, Close, Handle, Inbound, InboundPayload, Opening, Output, OutputAudio, OutputEvent,
+};
+use antiphon_types::{Samples, SessionId};
 use bytes::Bytes;
 use std::pin::pin;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -39,8 +41,8 @@ pub(in crate::server) struct CallOpening {
 
 /// An open session. Dropping it ends the session.
 ///
-/// All methods take `&self`. An adapter polls [`Call::next`] also while [`Call::send_event`] or [`Call::push_audio`] waits:
-/// a session whose output is not taken does not take input.
+/// All methods take `&self`. An adapter polls [`Call::next`] also while one of the methods that send waits: a session whose output
+/// is not taken does not take input.
 pub(in crate::server) struct Call {
     app: Arc<App>,
     handle: Handle,
@@ -57,24 +59,20 @@ pub(in crate::server) struct Call {
 /// What a session gives.
 #[derive(Debug, PartialEq)]
 pub(in crate::server) enum CallOutput {
-    /// A server event, JSON.
-    Event(String),
-    /// One frame of reply audio, 20 ms (the last of an item may be shorter), `session.lead_ms` ahead of playback.
-    Audio {
-        /// The item it belongs to.
-        item_id: ItemId,
-        /// Its first sample within the item, at 24 kHz.
-        offset: Samples,
-        /// PCM16 at 24 kHz or one Opus packet, as the mode says.
-        payload: Bytes,
-    },
+    /// A server event.
+    Event(OutputEvent),
+    /// One packet of reply audio.
+    Audio(OutputAudio),
     /// The session has ended; the last output.
     Closed(Close),
 }
 
+/// What an event without words of the peer takes of the budget of inbound bytes.
+pub(super) const EVENT_BYTES: usize = 256;
+
 /// Why the session took no input. The call is over then: [`Call::next`] gives the rest of its output, and its close.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(in crate::server) enum NotTaken {
+pub(in crate::server) enum InputClosed {
     /// The session has ended.
     #[error("the session has ended")]
     Ended,
@@ -148,22 +146,44 @@ impl Call {
         &self.handle.id
     }
 
-    /// Gives the session a client event, JSON. Waits while the session is behind, 10 s at most. One that cannot be parsed is
+    /// Gives the session a client's event, JSON. Waits while the session is behind, 10 s at most. One that cannot be parsed is
     /// answered with an `error` event. Cancel safe: a cancelled event was not sent.
     ///
     /// # Errors
     /// The session takes nothing any more.
-    pub(in crate::server) async fn send_event(&self, json: &str) -> Result<(), NotTaken> {
-        let share = self.share(json.len()).await?;
-        self.send(Inbound::text(json, self.dialect, Some(share))).await
+    pub(in crate::server) async fn send_text(&self, json: &str) -> Result<(), InputClosed> {
+        let permit = self.permit(json.len()).await?;
+        self.send(self.dialect.parse(json).into(), permit).await
     }
 
-    /// Gives the session the next frame of the microphone: `offset` of its first sample, at 24 kHz; PCM16 at 24 kHz or one Opus
-    /// packet, as the mode says. Waits as [`Call::send_event`] does, and while the session's audio is ahead of a limit.
+    /// Gives the session an event of the adapter's, without words of the peer. Waits and is cancelled as [`Call::send_text`].
     ///
     /// # Errors
     /// The session takes nothing any more.
-    pub(in crate::server) async fn push_audio(&self, offset: Samples, payload: Bytes) -> Result<(), NotTaken> {
+    pub(in crate::server) async fn send_event(&self, event: impl Into<InboundPayload>) -> Result<(), InputClosed> {
+        self.send_read(event.into(), EVENT_BYTES).await
+    }
+
+    /// Gives the session what the adapter has read from a message of this many bytes. Waits and is cancelled as
+    /// [`Call::send_text`].
+    ///
+    /// # Errors
+    /// The session takes nothing any more.
+    pub(in crate::server) async fn send_read(
+        &self,
+        payload: InboundPayload,
+        n_bytes: usize,
+    ) -> Result<(), InputClosed> {
+        let permit = self.permit(n_bytes).await?;
+        self.send(payload, permit).await
+    }
+
+    /// Gives the session the next frame of the microphone: `offset` of its first sample, at 24 kHz; PCM16 at 24 kHz or one Opus
+    /// packet, as the mode says. Waits as [`Call::send_text`] does, and while the session's audio is ahead of a limit.
+    ///
+    /// # Errors
+    /// The session takes nothing any more.
+    pub(in crate::server) async fn push_audio(&self, offset: Samples, payload: Bytes) -> Result<(), InputClosed> {
         self.push_frame(self.sequence.fetch_add(1, Ordering::Relaxed), offset, payload).await
     }
 
@@ -177,7 +197,7 @@ impl Call {
         sequence: u32,
         offset: Samples,
         payload: Bytes,
-    ) -> Result<(), NotTaken> {
+    ) -> Result<(), InputClosed> {
         // A frame holds at least one byte.
         if payload.is_empty() {
             return Ok(());
@@ -186,31 +206,24 @@ impl Call {
         if let Some(until) = until.filter(|until| *until > Instant::now()) {
             sleep_until(until).await;
         }
-        let frame = Frame { kind: FrameKind::Microphone, sequence, offset, payload };
-        let bytes = frame.encode().expect("a microphone frame has no item id");
-        let share = self.share(bytes.len()).await?;
-        self.send(Inbound::binary(bytes, Some(share))).await
+        let permit = self.permit(payload.len()).await?;
+        self.send(InboundPayload::Audio(MicrophoneFrame { sequence, offset, payload }), permit).await
     }
 
     /// The session's next output, in order; calling it again says that the last one has left. Ends with
     /// [`CallOutput::Closed`]: the session ended, the key was revoked, or the server stops. For one reader. Cancel safe.
     pub(in crate::server) async fn next(&self) -> CallOutput {
-        let message = tokio::select! {
+        let output = tokio::select! {
             biased;
             () = self.app.kill.cancelled() => Err(Close { code: 1001, reason: "the server is going away" }),
             () = self.live.revoked().cancelled() => {
                 Err(Close { code: 1008, reason: "the API key of this session has been revoked" })
             }
-            message = self.handle.egress.next() => message,
+            output = self.handle.egress.next() => output,
         };
-        match message {
-            Ok(Message::Text(text)) => CallOutput::Event(text),
-            Ok(Message::Binary(bytes)) => match Frame::parse(&bytes) {
-                Ok(Frame { kind: FrameKind::Reply { item_id }, offset, payload, .. }) => {
-                    CallOutput::Audio { item_id, offset, payload }
-                }
-                _ => unreachable!("a session sends reply frames"),
-            },
+        match output {
+            Ok(Output::Event(event)) => CallOutput::Event(event),
+            Ok(Output::Audio(audio)) => CallOutput::Audio(audio),
             Err(close) => CallOutput::Closed(close),
         }
     }
@@ -225,22 +238,23 @@ impl Call {
         }
     }
 
-    async fn share(&self, n_bytes: usize) -> Result<Share, NotTaken> {
+    async fn permit(&self, n_bytes: usize) -> Result<BudgetPermit, InputClosed> {
         self.app.setup.metrics.bytes_in(n_bytes as u64);
         timeout(STUCK, self.app.budget(&self.budget, n_bytes)).await.map_err(|_| self.stuck())
     }
 
-    async fn send(&self, inbound: Inbound) -> Result<(), NotTaken> {
+    async fn send(&self, payload: InboundPayload, permit: BudgetPermit) -> Result<(), InputClosed> {
+        let inbound = Inbound { payload, budget: Some(permit) };
         match timeout(STUCK, self.handle.inbound.send(inbound)).await {
             Ok(Ok(())) => Ok(()),
-            Ok(Err(_)) => Err(NotTaken::Ended),
+            Ok(Err(_)) => Err(InputClosed::Ended),
             Err(_) => Err(self.stuck()),
         }
     }
 
-    fn stuck(&self) -> NotTaken {
+    fn stuck(&self) -> InputClosed {
         self.handle.egress.close(Close { code: 1013, reason: "the session cannot keep up" });
-        NotTaken::Stuck
+        InputClosed::Stuck
     }
 }
 

@@ -5,6 +5,8 @@
 use super::queue::{Queue, Weight};
 use super::webrtc::peer::NewOffer;
 use crate::server::transport::call::Call;
+use antiphon_protocol::{ServerEvent, encode};
+use antiphon_session::OutputEvent;
 use antiphon_types::KeyId;
 use serde_json::{Value, json};
 use std::collections::HashMap;
@@ -136,7 +138,7 @@ impl CallEntry {
     }
 
     /// Gives an event to the clients that have joined.
-    pub(super) fn publish(&self, event: &str) {
+    pub(super) fn publish(&self, event: &OutputEvent) {
         self.ongoing.joined.publish(event);
     }
 
@@ -168,15 +170,15 @@ impl JoinedClients {
     }
 
     /// Gives an event to each client. The first one is `session.created`; what comes before it is dropped.
-    fn publish(&self, event: &str) {
+    fn publish(&self, event: &OutputEvent) {
         let mut joined = self.lock();
-        if joined.created.is_none() && !event.contains("\"session.created\"") {
+        if joined.created.is_none() && !matches!(event.event, ServerEvent::SessionCreated { .. }) {
             return;
         }
         if joined.created.is_some() && joined.waiting.is_empty() {
             return;
         }
-        let event: Arc<str> = event.into();
+        let event: Arc<str> = encode(&event.event, &event.event_id).into();
         joined.waiting.iter().for_each(|waiting| waiting.push(&event));
         joined.created.get_or_insert(event);
     }
@@ -226,22 +228,38 @@ impl Weight for Arc<str> {
 mod tests {
     use super::*;
 
-    const CREATED: &str = r#"{"type":"session.created"}"#;
+    use antiphon_protocol::{ServerVad, Session};
+    use antiphon_types::SessionId;
+
+    fn event(event_id: &str, event: ServerEvent) -> OutputEvent {
+        OutputEvent { event_id: event_id.into(), event }
+    }
+
+    fn draft(event_id: &str, transcript: &str) -> OutputEvent {
+        let transcript = transcript.to_owned();
+        event(event_id, ServerEvent::TranscriptionDraft { item_id: "i".into(), content_index: 0, transcript })
+    }
+
+    async fn next_id(client: &JoinedClient) -> String {
+        let event: Value = serde_json::from_str(&client.next().await).expect("an event is JSON");
+        event["event_id"].as_str().expect("an event has an id").to_owned()
+    }
 
     #[tokio::test]
     async fn joined_clients_get_events_until_they_do_not_keep_up() {
         let clients = Arc::new(JoinedClients::default());
-        clients.publish("too early");
-        clients.publish(CREATED);
-        clients.publish("before");
+        clients.publish(&draft("too early", ""));
+        let session = Session::new(SessionId::from("sess_1"), "antiphon", "slt", ServerVad::default());
+        clients.publish(&event("created", ServerEvent::SessionCreated { session: Box::new(session) }));
+        clients.publish(&draft("before", ""));
         let quick = clients.join().unwrap();
         let slow = clients.join().unwrap();
-        assert_eq!((&*quick.next().await, &*slow.next().await), (CREATED, CREATED));
-        let long = "x".repeat(4 * MAX_WAITING_BYTES);
+        assert_eq!((next_id(&quick).await.as_str(), next_id(&slow).await.as_str()), ("created", "created"));
+        let long = draft("long", &"x".repeat(4 * MAX_WAITING_BYTES));
         clients.publish(&long);
-        assert_eq!(quick.next().await.len(), long.len());
-        clients.publish("after");
-        assert_eq!(&*quick.next().await, "after");
+        assert_eq!(next_id(&quick).await, "long");
+        clients.publish(&draft("after", ""));
+        assert_eq!(next_id(&quick).await, "after");
         assert!(slow.waiting.overflow.is_cancelled(), "one long event takes all room");
         assert!(!quick.waiting.overflow.is_cancelled());
     }

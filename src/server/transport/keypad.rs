@@ -3,7 +3,8 @@
 //! An entry ends with `#`, after a pause, or when it is full; the session gets it as a message of the user. It reads no clock
 //! but the one of an event's date.
 
-use serde_json::{Value, json};
+use antiphon_protocol::{ClientEvent, Content, Item, ItemBody, Position, Role, ServerEvent};
+use antiphon_session::OutputEvent;
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -34,12 +35,11 @@ impl Keypad {
         if key == '#' || self.keys.len() == MAX_KEYS { self.end() } else { None }
     }
 
-    /// The event of the key that was pressed last, in the words of OpenAI's API.
-    pub(super) fn event(&self, key: char) -> Value {
-        json!({
-            "type": "input_audio_buffer.dtmf_event_received", "event_id": format!("event_dtmf_{}", self.n_pressed),
-            "event": key.to_string(), "received_at": jiff::Timestamp::now().as_second(),
-        })
+    /// The event of the key that was pressed last, for the clients that have joined the call.
+    pub(super) fn event(&self, key: char) -> OutputEvent {
+        let event_id = format!("event_dtmf_{}", self.n_pressed);
+        let received_at = jiff::Timestamp::now().as_second();
+        OutputEvent { event_id, event: ServerEvent::KeyPressed { event: key, received_at } }
     }
 
     /// Whether no entry has begun.
@@ -70,6 +70,13 @@ pub(super) fn key(text: &str) -> Option<char> {
 /// An entry in words, for the model.
 pub(super) fn words(keys: &str) -> String {
     format!("(The caller pressed these keys of the phone: {keys})")
+}
+
+/// A message of the user in these words.
+pub(super) fn user_message(words: String) -> ClientEvent {
+    let content = vec![Content::InputText { text: words }];
+    let item = Item::created(ItemBody::Message { role: Role::User, content });
+    ClientEvent::ItemCreate { position: Position::End, item: Box::new(item) }
 }
 
 #[cfg(test)]

@@ -96,7 +96,7 @@ async fn serve(
                         return Some((1013, "the server cannot keep up"));
                     };
                     drop(share);
-                    if call.call.send_event(&text).await.is_err() {
+                    if call.call.send_text(&text).await.is_err() {
                         return Some((1013, "the session cannot keep up"));
                     }
                 }

@@ -4,9 +4,9 @@ use super::grammar::{Framing, Grammar};
 use super::probe::Probe;
 use antiphon::replay::Dice;
 use antiphon_audio::codec::{Delivery, OpusOut};
-use antiphon_protocol::Dialect;
-use antiphon_protocol::frame::{Frame, FrameKind};
-use antiphon_session::{AudioMode, Close, Egress, Handle, Inbound, Message};
+use antiphon_protocol::frame::{Frame, FrameKind, MicrophoneFrame};
+use antiphon_protocol::{Dialect, WireError};
+use antiphon_session::{AudioMode, Close, Egress, Handle, Inbound, InboundPayload, Message};
 use antiphon_types::Samples;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -126,7 +126,7 @@ impl Client {
                     self.detach();
                     continue;
                 }
-                message = self.egress.next() => message,
+                message = self.egress.next_message() => message,
             };
             self.probe.step();
             match message {
@@ -182,7 +182,7 @@ impl Client {
 
     async fn ended(&self, close: Close) {
         self.probe.log("<", &format!("closed: {} {}", close.code, close.reason));
-        if self.egress.next().await.is_ok() {
+        if self.egress.next_message().await.is_ok() {
             self.probe.violated("a message after the end".into());
         }
         let is_expected = matches!(close.code, 1001 | 1008) || (close.code == 1013 && self.was_slow.get());
@@ -344,7 +344,7 @@ impl Client {
 
     async fn append(&self, pcm: &[i16]) {
         let text = json!({"type": "input_audio_buffer.append", "audio": base64_of(pcm)}).to_string();
-        self.say(Inbound::text(&text, Dialect::default(), None), "append").await;
+        self.say(text_message(&text), "append").await;
     }
 
     async fn send_frame(&self, pcm: &[i16]) {
@@ -367,7 +367,7 @@ impl Client {
             // A network loses, repeats and delays.
             let n = self.draw(|dice| if dice.chance(0.02) { dice.below(3) } else { 1 });
             for _ in 0..n {
-                self.say(Inbound::binary(bytes.clone(), None), "microphone").await;
+                self.say(self.audio(&bytes), "microphone").await;
             }
         }
     }
@@ -490,7 +490,7 @@ impl Client {
         let n = self.draw(|dice| dice.below(9));
         if n == 0 {
             let bytes: Vec<u8> = self.draw(|dice| (0..dice.below(64)).map(|_| dice.next() as u8).collect());
-            return self.say(Inbound::binary(bytes.into(), None), "binary garbage").await;
+            return self.say(self.audio(&bytes.into()), "binary garbage").await;
         }
         let text = [
             "",
@@ -503,7 +503,7 @@ impl Client {
             "{\"type\": \"conversation.item.create\", \"item\": {\"type\": \"message\"}}",
             "{\"type\": \"response.create\", \"response\": {\"tools\": \"all\"}}",
         ][n];
-        self.say(Inbound::text(text, Dialect::default(), None), text).await;
+        self.say(text_message(text), text).await;
     }
 
     async fn item(&self, kind: &str) {
@@ -578,10 +578,19 @@ impl Client {
 
     async fn send(&self, event: Value) {
         let text = event.to_string();
-        self.say(Inbound::text(&text, Dialect::default(), None), &text).await;
+        self.say(text_message(&text), &text).await;
     }
 
     /// Gives the session a message. One that the session never takes is a violation, unless the client reads slowly.
+    /// A binary message, as the adapter of WebSockets reads it.
+    fn audio(&self, bytes: &Bytes) -> Inbound {
+        let payload = match self.manner.mode {
+            AudioMode::Events => InboundPayload::Invalid(Box::new(WireError::binary_frame())),
+            AudioMode::Pcm16 | AudioMode::Opus => MicrophoneFrame::parse(bytes).into(),
+        };
+        Inbound { payload, budget: None }
+    }
+
     async fn say(&self, message: Inbound, shown: &str) {
         self.probe.log(">", shown);
         let from = *self.handle.read_from.borrow();
@@ -594,6 +603,11 @@ impl Client {
             Err(_) => self.probe.violated(format!("a message was not taken within {TAKEN_WITHIN:?}")),
         }
     }
+}
+
+/// A text message, as the adapter of WebSockets reads it.
+fn text_message(text: &str) -> Inbound {
+    Inbound { payload: Dialect::default().parse(text).into(), budget: None }
 }
 
 fn tools() -> Value {

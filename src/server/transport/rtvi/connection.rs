@@ -10,10 +10,11 @@ use crate::server::app::App;
 use crate::server::heartbeat::{Beat, Heartbeat, HeartbeatReset};
 use crate::server::inflow::Inflow;
 use crate::server::socket::{CLOSING, STUCK, close, finish};
-use crate::server::transport::call::{Call, CallOutput, NotTaken, alive};
+use crate::server::transport::call::{Call, CallOutput, InputClosed, alive};
 use crate::server::unfinished::{Next, Unfinished};
 use crate::server::websocket::close_for;
 use antiphon_audio::Resampler;
+use antiphon_session::{InboundPayload, OutputAudio};
 use antiphon_types::{SampleRate, Samples};
 use axum::extract::ws::{Message, WebSocket};
 use bytes::Bytes;
@@ -49,7 +50,7 @@ pub(super) async fn serve(app: &App, socket: WebSocket, inflow: &Inflow, call: C
     let (reset, heartbeat) = Heartbeat::new(Duration::from_secs(u64::from(app.config.ping_seconds)));
     let (replies, answers) = mpsc::channel(QUEUE);
     let (requests, events) = mpsc::channel(QUEUE);
-    let projection = Mutex::new(Projection::new(app.telephony.key_pause));
+    let projection = Mutex::new(Projection::new(app.telephony.key_pause, app.dialect()));
     let connection = Connection { app, call: &call, projection, pressed: Notify::new() };
     let first = connection.projection().begin();
     let over = tokio::select! {
@@ -129,7 +130,7 @@ impl Connection<'_> {
                 },
                 Ok(Frame { kind: Some(Kind::Message(message)) }) => {
                     let outgoing = self.projection().message_of_client(&message.data, Instant::now());
-                    match alive(&reset, self.message(outgoing, &replies)).await {
+                    match alive(&reset, self.message(outgoing, message.data.len(), &replies)).await {
                         Ok(true) => return Over::Close(1000, "the client ended the session"),
                         Ok(false) => Ok(()),
                         Err(error) => Err(error),
@@ -145,25 +146,30 @@ impl Connection<'_> {
         }
     }
 
-    async fn push_audio(&self, pieces: Vec<(Samples, Bytes)>) -> Result<(), NotTaken> {
+    async fn push_audio(&self, pieces: Vec<(Samples, Bytes)>) -> Result<(), InputClosed> {
         for (offset, payload) in pieces {
             self.call.push_audio(offset, payload).await?;
         }
         Ok(())
     }
 
-    /// `true`: the client ends the session.
-    async fn message(&self, outgoing: Outgoing, replies: &mpsc::Sender<Value>) -> Result<bool, NotTaken> {
+    /// Passes on what follows from a message of `n_bytes`. `true`: the client ends the session.
+    async fn message(
+        &self,
+        outgoing: Outgoing,
+        n_bytes: usize,
+        replies: &mpsc::Sender<Value>,
+    ) -> Result<bool, InputClosed> {
         // No client joins a session that is no call.
         let Outgoing { to_client, to_session, to_joined, hangs_up } = outgoing;
         if !to_joined.is_empty() {
             self.pressed.notify_one();
         }
         for message in to_client {
-            replies.send(message).await.map_err(|_| NotTaken::Ended)?;
+            replies.send(message).await.map_err(|_| InputClosed::Ended)?;
         }
-        for event in to_session {
-            self.call.send_event(&event.to_string()).await?;
+        for payload in to_session {
+            self.call.send_read(payload, n_bytes).await?;
         }
         Ok(hangs_up)
     }
@@ -174,7 +180,7 @@ impl Connection<'_> {
         sink: &mut SplitSink<WebSocket, Message>,
         mut heartbeat: Heartbeat,
         mut answers: mpsc::Receiver<Value>,
-        requests: mpsc::Sender<Value>,
+        requests: mpsc::Sender<InboundPayload>,
     ) -> Over {
         let mut n_frames = 0;
         loop {
@@ -201,11 +207,8 @@ impl Connection<'_> {
                     }
                 }
                 output = self.call.next() => match output {
-                    CallOutput::Event(event) => {
-                        let event: Value = serde_json::from_str(&event).unwrap_or_default();
-                        self.projection().event(&event)
-                    }
-                    CallOutput::Audio { payload, .. } => {
+                    CallOutput::Event(event) => self.projection().event(&event.event),
+                    CallOutput::Audio(OutputAudio { payload, .. }) => {
                         n_frames += 1;
                         let length = Samples(payload.len() as u64 / 2).duration(RATE);
                         let messages = self.projection().audio(length, Instant::now());
@@ -232,10 +235,10 @@ impl Connection<'_> {
     }
 
     /// Gives the session what follows from its own events, apart from the writer, which has to take its output meanwhile.
-    async fn pass_on(&self, first: Value, mut events: mpsc::Receiver<Value>) -> Over {
+    async fn pass_on(&self, first: InboundPayload, mut events: mpsc::Receiver<InboundPayload>) -> Over {
         let mut next = Some(first);
-        while let Some(event) = next {
-            if self.call.send_event(&event.to_string()).await.is_err() {
+        while let Some(payload) = next {
+            if self.call.send_event(payload).await.is_err() {
                 break;
             }
             next = events.recv().await;

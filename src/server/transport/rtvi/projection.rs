@@ -4,6 +4,12 @@
 //! when audio leaves. Deadlines are its owner's ([`Projection::silent_at`], [`Projection::keys_end_at`]); it sends nothing itself.
 
 use crate::server::transport::keypad::{self, Keypad, MAX_KEYS, key};
+use antiphon_protocol::{
+    ClientEvent, Content, Dialect, Incoming, Item, ItemBody, Modality, Position, Response, ResponseParams,
+    ResponseStatus, Role, ServerEvent, WireError,
+};
+use antiphon_session::{InboundPayload, OutputEvent};
+use antiphon_types::{ItemId, ResponseId};
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -26,23 +32,25 @@ const MAX_SEGMENTS: usize = 256;
 pub(in crate::server::transport) struct Outgoing {
     /// RTVI messages.
     pub(in crate::server::transport) to_client: Vec<Value>,
-    /// Client events of the Realtime API.
-    pub(in crate::server::transport) to_session: Vec<Value>,
+    /// For the session.
+    pub(in crate::server::transport) to_session: Vec<InboundPayload>,
     /// Server events for those who have joined the call.
-    pub(in crate::server::transport) to_joined: Vec<Value>,
+    pub(in crate::server::transport) to_joined: Vec<OutputEvent>,
     /// The client ends the session.
     pub(in crate::server::transport) hangs_up: bool,
 }
 
 /// See the module.
 pub(in crate::server::transport) struct Projection {
+    /// How the settings are parsed that a client changes.
+    dialect: Dialect,
     is_ready: bool,
     keypad: Keypad,
     n_messages: u64,
     /// The words so far of each utterance that is being transcribed, by item.
-    partial: BTreeMap<String, String>,
+    partial: BTreeMap<ItemId, String>,
     /// Responses under way.
-    responses: Vec<String>,
+    responses: Vec<ResponseId>,
     /// Calls that wait for their result.
     calls: VecDeque<Call>,
     /// The results of a response's calls are there, and the model is to go on when the response is done.
@@ -78,9 +86,10 @@ struct Segments {
 }
 
 impl Projection {
-    /// `key_pause`: after so long without a key an entry of keys is complete.
-    pub(in crate::server::transport) fn new(key_pause: Duration) -> Self {
+    /// `key_pause`: after this time without a key an entry of keys is complete.
+    pub(in crate::server::transport) fn new(key_pause: Duration, dialect: Dialect) -> Self {
         Self {
+            dialect,
             is_ready: false,
             keypad: Keypad::new(key_pause),
             n_messages: 0,
@@ -95,10 +104,16 @@ impl Projection {
     }
 
     /// What the session is asked for before anything else: the words of the user.
-    pub(in crate::server::transport) fn begin(&mut self) -> Value {
+    pub(in crate::server::transport) fn begin(&mut self) -> InboundPayload {
         self.updates.push_back(None);
-        let session = json!({"type": "realtime", "audio": {"input": {"transcription": {"model": "whisper-1"}}}});
-        json!({"type": "session.update", "event_id": OWN, "session": session})
+        let input = json!({"transcription": {"model": "whisper-1"}});
+        self.update(OWN, json!({"type": "realtime", "audio": {"input": input}}))
+    }
+
+    /// A `session.update` with settings as a client writes them.
+    fn update(&self, event_id: &str, session: Value) -> InboundPayload {
+        let event = json!({"type": "session.update", "event_id": event_id, "session": session});
+        self.dialect.parse(&event.to_string()).into()
     }
 
     /// When [`Self::silent`] is due.
@@ -145,73 +160,74 @@ impl Projection {
     }
 
     /// Takes a server event.
-    pub(in crate::server::transport) fn event(&mut self, event: &Value) -> Outgoing {
+    pub(in crate::server::transport) fn event(&mut self, event: &ServerEvent) -> Outgoing {
         let mut out = Outgoing::default();
-        let text = |field: &str| event[field].as_str().unwrap_or_default();
-        match text("type") {
-            "session.updated" => {
+        match event {
+            ServerEvent::SessionUpdated { .. } => {
                 if let Some(id) = self.updates.pop_front().flatten() {
-                    let data = json!({"t": "session.update", "d": event["session"]});
+                    let session = json!(event)["session"].take();
+                    let data = json!({"t": "session.update", "d": session});
                     out.to_client.push(answer("server-response", data, &id));
                 }
             }
-            "input_audio_buffer.speech_started" => self.push(&mut out, "user-started-speaking", Value::Null),
-            "input_audio_buffer.speech_stopped" => self.push(&mut out, "user-stopped-speaking", Value::Null),
-            "conversation.item.input_audio_transcription.delta" => {
-                if self.partial.len() >= MAX_WAITING && !self.partial.contains_key(text("item_id")) {
+            ServerEvent::SpeechStarted { .. } => self.push(&mut out, "user-started-speaking", Value::Null),
+            ServerEvent::SpeechStopped { .. } => self.push(&mut out, "user-stopped-speaking", Value::Null),
+            ServerEvent::TranscriptionDelta { item_id, delta, .. } => {
+                if self.partial.len() >= MAX_WAITING && !self.partial.contains_key(item_id) {
                     self.partial.pop_first();
                 }
-                let words = self.partial.entry(text("item_id").to_owned()).or_default();
-                words.push_str(text("delta"));
+                let words = self.partial.entry(item_id.clone()).or_default();
+                words.push_str(delta);
                 let words = words.clone();
                 self.push(&mut out, "user-transcription", transcription(&words, false));
             }
-            "antiphon.transcription.draft" => {
-                let words = self.partial.get(text("item_id")).map_or("", String::as_str);
-                let words = format!("{words}{}", text("transcript"));
+            ServerEvent::TranscriptionDraft { item_id, transcript, .. } => {
+                let words = self.partial.get(item_id).map_or("", String::as_str);
+                let words = format!("{words}{transcript}");
                 self.push(&mut out, "user-transcription", transcription(words.trim_start(), false));
             }
-            "conversation.item.input_audio_transcription.completed" => {
-                self.partial.remove(text("item_id"));
-                let words = text("transcript").trim();
+            ServerEvent::TranscriptionCompleted { item_id, transcript, .. } => {
+                self.partial.remove(item_id);
+                let words = transcript.trim();
                 if !words.is_empty() {
                     self.push(&mut out, "user-transcription", transcription(words, true));
                     self.push(&mut out, "user-llm-text", json!({"text": words}));
                 }
             }
-            "conversation.item.input_audio_transcription.failed" => {
-                self.partial.remove(text("item_id"));
-                self.push(&mut out, "error", error(&event["error"]));
+            ServerEvent::TranscriptionFailed { item_id, error: failure, .. } => {
+                self.partial.remove(item_id);
+                self.push(&mut out, "error", error(&failure.message));
             }
-            "response.created" => {
-                self.responses.push(event["response"]["id"].as_str().unwrap_or_default().to_owned());
+            ServerEvent::ResponseCreated { response } => {
+                self.responses.push(response.id.clone());
                 self.push(&mut out, "bot-llm-started", Value::Null);
             }
-            "response.output_audio_transcript.delta" => {
-                let delta = text("delta");
+            ServerEvent::OutputTranscriptDelta { delta, .. } => {
                 self.push(&mut out, "bot-llm-text", json!({"text": delta}));
                 self.push(&mut out, "bot-tts-text", json!({"text": delta}));
                 self.written(delta, true, &mut out);
             }
-            "response.output_text.delta" => {
-                let delta = text("delta");
+            ServerEvent::OutputTextDelta { delta, .. } => {
                 self.push(&mut out, "bot-llm-text", json!({"text": delta}));
                 self.written(delta, false, &mut out);
             }
-            "response.output_audio_transcript.done" => self.sentence(true, &mut out),
-            "response.output_text.done" => self.sentence(false, &mut out),
-            "antiphon.output_audio.sent" => self.complete(),
-            "response.output_item.added" if event["item"]["type"] == "function_call" => {
-                self.push(&mut out, "llm-function-call-started", json!({"function_name": event["item"]["name"]}));
+            ServerEvent::OutputTranscriptDone { .. } => self.sentence(true, &mut out),
+            ServerEvent::OutputTextDone { .. } => self.sentence(false, &mut out),
+            ServerEvent::OutputAudioSent { .. } => self.complete(),
+            ServerEvent::OutputItemAdded { item: Item { body: ItemBody::FunctionCall { name, .. }, .. }, .. } => {
+                self.push(&mut out, "llm-function-call-started", json!({"function_name": name}));
             }
-            "response.function_call_arguments.done" => self.called(event, &mut out),
-            "response.done" => self.done(&event["response"], &mut out),
-            "output_audio_buffer.cleared" => {
+            ServerEvent::FunctionArgumentsDone { call_id, name, arguments, .. } => {
+                let call = Call { id: call_id.clone(), name: name.clone() };
+                self.called(call, arguments, &mut out);
+            }
+            ServerEvent::ResponseDone { response } => self.done(response, &mut out),
+            ServerEvent::OutputCleared { .. } => {
                 // What was not played is not reported as spoken.
                 self.segments.unplayed.clear();
                 out.to_client.extend(self.stopped());
             }
-            "error" => self.failed(&event["error"], &mut out),
+            ServerEvent::Error { error } => self.failed(error, &mut out),
             _ => {}
         }
         out
@@ -221,7 +237,7 @@ impl Projection {
     pub(in crate::server::transport) fn message_of_client(&mut self, text: &str, now: Instant) -> Outgoing {
         let mut out = Outgoing::default();
         let Ok(Value::Object(message)) = serde_json::from_str(text) else {
-            self.push(&mut out, "error", error(&json!({"message": "A message is a JSON object."})));
+            self.push(&mut out, "error", error("A message is a JSON object."));
             return out;
         };
         let field = |name: &str| message.get(name).and_then(Value::as_str).unwrap_or_default();
@@ -263,15 +279,11 @@ impl Projection {
     fn send_text(&mut self, data: &Map<String, Value>, out: &mut Outgoing) -> Result<(), String> {
         let content = data.get("content").and_then(Value::as_str).ok_or("'content' is not a text.")?;
         let option = |name: &str| data.get("options").and_then(|options| options[name].as_bool()).unwrap_or(true);
-        out.to_session.push(item("user", "input_text", content));
+        out.to_session.push(own(keypad::user_message(content.to_owned())));
         if option("run_immediately") {
             self.interrupt(out);
-            out.to_session.push(match option("audio_response") {
-                true => json!({"type": "response.create", "event_id": OWN}),
-                false => {
-                    json!({"type": "response.create", "event_id": OWN, "response": {"output_modalities": ["text"]}})
-                }
-            });
+            let output_modalities = if option("audio_response") { None } else { Some(Modality::Text) };
+            out.to_session.push(respond(ResponseParams { output_modalities, ..ResponseParams::default() }));
         }
         self.push(out, "user-llm-text", json!({"text": content}));
         Ok(())
@@ -300,8 +312,8 @@ impl Projection {
     /// An entry is a message of the user, which the model answers or passes to a tool.
     fn entered(&mut self, keys: &str, out: &mut Outgoing) {
         let words = keypad::words(keys);
-        out.to_session.push(item("user", "input_text", &words));
-        out.to_session.push(json!({"type": "response.create", "event_id": OWN}));
+        out.to_session.push(own(keypad::user_message(words.clone())));
+        out.to_session.push(respond(ResponseParams::default()));
         self.push(out, "user-llm-text", json!({"text": words}));
     }
 
@@ -311,15 +323,17 @@ impl Projection {
             None | Some(Value::Null) => return Err("'content' is missing.".into()),
             Some(other) => other.to_string(),
         };
-        let (role, kind) = match data.get("role").and_then(Value::as_str) {
-            Some("user") => ("user", "input_text"),
-            Some("assistant") => ("assistant", "output_text"),
+        out.to_session.push(match data.get("role").and_then(Value::as_str) {
+            Some("user") => own(keypad::user_message(content)),
+            Some("assistant") => {
+                let content = vec![Content::OutputText { text: content }];
+                create(ItemBody::Message { role: Role::Assistant, content })
+            }
             _ => return Err("'role' is 'user' or 'assistant'.".into()),
-        };
-        out.to_session.push(item(role, kind, &content));
+        });
         if data.get("run_immediately").and_then(Value::as_bool).unwrap_or(false) {
             self.interrupt(out);
-            out.to_session.push(json!({"type": "response.create", "event_id": OWN}));
+            out.to_session.push(respond(ResponseParams::default()));
         }
         out.to_client.push(answer("append-to-context-result", json!({"result": "appended"}), id));
         Ok(())
@@ -328,10 +342,10 @@ impl Projection {
     /// Stops the reply under way.
     fn interrupt(&self, out: &mut Outgoing) {
         if !self.responses.is_empty() {
-            out.to_session.push(json!({"type": "response.cancel", "event_id": OWN}));
+            out.to_session.push(own(ClientEvent::ResponseCancel { response_id: None }));
         }
         if self.speaking.is_some() {
-            out.to_session.push(json!({"type": "output_audio_buffer.clear", "event_id": OWN}));
+            out.to_session.push(own(ClientEvent::OutputAudioClear));
         }
     }
 
@@ -341,8 +355,7 @@ impl Projection {
         let call = self.calls.remove(at).expect("it is there");
         let result = data.get("result").cloned().unwrap_or_default();
         let output = result.as_str().map_or_else(|| result.to_string(), str::to_owned);
-        let answered = json!({"type": "function_call_output", "call_id": call.id, "output": output});
-        out.to_session.push(json!({"type": "conversation.item.create", "event_id": OWN, "item": answered}));
+        out.to_session.push(create(ItemBody::FunctionCallOutput { call_id: call.id.clone(), output }));
         let data = json!({"function_name": call.name, "tool_call_id": call.id, "cancelled": false, "result": result});
         self.push(out, "llm-function-call-stopped", data);
         if self.calls.is_empty() {
@@ -356,7 +369,7 @@ impl Projection {
     fn go_on(&mut self, out: &mut Outgoing) {
         if self.goes_on && self.responses.is_empty() {
             self.goes_on = false;
-            out.to_session.push(json!({"type": "response.create", "event_id": OWN}));
+            out.to_session.push(respond(ResponseParams::default()));
         }
     }
 
@@ -372,52 +385,49 @@ impl Projection {
         let mut session = session.clone();
         session.entry("type").or_insert_with(|| "realtime".into());
         self.updates.push_back(Some(id.to_owned()));
-        out.to_session.push(json!({"type": "session.update", "event_id": id, "session": session}));
+        out.to_session.push(self.update(id, session.into()));
         Ok(())
     }
 
-    fn failed(&mut self, failure: &Value, out: &mut Outgoing) {
-        let id = failure["event_id"].as_str().unwrap_or_default();
+    fn failed(&mut self, failure: &WireError, out: &mut Outgoing) {
+        let id = failure.event_id.as_deref().unwrap_or_default();
+        let is_about_session = failure.param.as_deref().is_some_and(|param| param.starts_with("session"));
         let at = self.updates.iter().position(|update| match update {
             Some(update) => update == id,
-            None => id == OWN && failure["param"].as_str().is_some_and(|param| param.starts_with("session")),
+            None => id == OWN && is_about_session,
         });
         if let Some(id) = at.and_then(|at| self.updates.remove(at)).flatten() {
-            let error = json!({"error": failure["message"]});
-            out.to_client.push(answer("error-response", error, &id));
+            out.to_client.push(answer("error-response", json!({"error": failure.message}), &id));
             return;
         }
         // A reply that has just ended needs no cancel.
-        if failure["code"] != "response_cancel_not_active" {
-            self.push(out, "error", error(failure));
+        if failure.code != Some("response_cancel_not_active") {
+            self.push(out, "error", error(&failure.message));
         }
     }
 
-    fn called(&mut self, event: &Value, out: &mut Outgoing) {
-        let text = |field: &str| event[field].as_str().unwrap_or_default().to_owned();
-        let id = text("call_id");
-        let name = text("name");
-        let arguments: Value = serde_json::from_str(&text("arguments")).unwrap_or_else(|_| json!({}));
-        let data = json!({"function_name": name, "tool_call_id": id, "arguments": arguments});
+    fn called(&mut self, call: Call, arguments: &str, out: &mut Outgoing) {
+        let arguments: Value = serde_json::from_str(arguments).unwrap_or_else(|_| json!({}));
+        let data = json!({"function_name": call.name, "tool_call_id": call.id, "arguments": arguments});
         if self.calls.len() >= MAX_WAITING {
             self.calls.pop_front();
         }
-        self.calls.push_back(Call { id, name });
+        self.calls.push_back(call);
         self.push(out, "llm-function-call-in-progress", data);
     }
 
-    fn done(&mut self, response: &Value, out: &mut Outgoing) {
-        self.responses.retain(|id| response["id"] != **id);
+    fn done(&mut self, response: &Response, out: &mut Outgoing) {
+        self.responses.retain(|id| response.id != *id);
         self.complete();
         self.segments.open.clear();
         self.push(out, "bot-llm-stopped", Value::Null);
-        if response["status"] == "failed" {
-            self.push(out, "error", error(&response["status_details"]["error"]));
+        if response.status == ResponseStatus::Failed {
+            let failure = response.status_details.as_ref().and_then(|details| details.error.as_ref());
+            self.push(out, "error", error(failure.map_or("It failed.", |failure| &failure.message)));
         }
         self.go_on(out);
     }
 
-    /// No more audio of the reply comes.
     /// The sound of the reply has been sent whole: its end is reported once it was played.
     pub(in crate::server::transport) fn complete(&mut self) {
         if let Some(speaking) = &mut self.speaking {
@@ -495,8 +505,7 @@ fn answer(kind: &str, data: Value, id: &str) -> Value {
     message
 }
 
-fn error(failure: &Value) -> Value {
-    let message = failure["message"].as_str().unwrap_or("It failed.");
+fn error(message: &str) -> Value {
     json!({"error": message, "message": message, "fatal": false})
 }
 
@@ -504,16 +513,30 @@ fn transcription(text: &str, is_final: bool) -> Value {
     json!({"text": text, "final": is_final, "timestamp": jiff::Timestamp::now().to_string(), "user_id": ""})
 }
 
-fn item(role: &str, kind: &str, text: &str) -> Value {
-    let item = json!({"type": "message", "role": role, "content": [{"type": kind, "text": text}]});
-    json!({"type": "conversation.item.create", "event_id": OWN, "item": item})
+/// A request of the adapter's own.
+fn own(event: ClientEvent) -> InboundPayload {
+    InboundPayload::Event(Box::new(Incoming { event_id: Some(OWN.into()), event }))
+}
+
+fn create(body: ItemBody) -> InboundPayload {
+    own(ClientEvent::ItemCreate { position: Position::End, item: Box::new(Item::created(body)) })
+}
+
+fn respond(params: ResponseParams) -> InboundPayload {
+    own(ClientEvent::ResponseCreate(Box::new(params)))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    use antiphon_protocol::PartAt;
+
     const PAUSE: Duration = Duration::from_secs(2);
+
+    fn projection() -> Projection {
+        Projection::new(PAUSE, Dialect::default())
+    }
 
     /// A message of the client, its type and data.
     fn message(projection: &mut Projection, kind: &str, data: Value) -> Outgoing {
@@ -521,37 +544,57 @@ mod tests {
         projection.message_of_client(&message.to_string(), Instant::now())
     }
 
-    fn kinds(events: &[Value]) -> Vec<&str> {
-        events.iter().filter_map(|event| event["type"].as_str()).collect()
+    fn kinds(messages: &[Value]) -> Vec<&str> {
+        messages.iter().filter_map(|message| message["type"].as_str()).collect()
+    }
+
+    fn response(status: ResponseStatus) -> Box<Response> {
+        let mut response = Response::new("r".into(), None);
+        response.status = status;
+        Box::new(response)
+    }
+
+    fn created() -> ServerEvent {
+        ServerEvent::ResponseCreated { response: response(ResponseStatus::InProgress) }
+    }
+
+    fn done() -> ServerEvent {
+        ServerEvent::ResponseDone { response: response(ResponseStatus::Completed) }
+    }
+
+    fn entered(keys: &str) -> InboundPayload {
+        own(keypad::user_message(keypad::words(keys)))
     }
 
     #[tokio::test(start_paused = true)]
     async fn keys_are_events_and_an_entry_is_answered() {
-        let mut projection = Projection::new(PAUSE);
+        let mut projection = projection();
         message(&mut projection, "client-ready", json!({}));
-        projection.event(&json!({"type": "response.created", "response": {"id": "r"}}));
+        projection.event(&created());
         let first = message(&mut projection, "dtmf", json!({"buttons": ["1", "2"]}));
-        assert_eq!(kinds(&first.to_session), ["response.cancel"]);
-        let keys: Vec<_> = first.to_joined.iter().map(|event| event["event"].as_str().unwrap()).collect();
-        assert_eq!(keys, ["1", "2"]);
-        assert_eq!(kinds(&first.to_joined), ["input_audio_buffer.dtmf_event_received"; 2]);
+        assert_eq!(first.to_session, [own(ClientEvent::ResponseCancel { response_id: None })]);
+        let key = |event: &OutputEvent| match event.event {
+            ServerEvent::KeyPressed { event, .. } => Some(event),
+            _ => None,
+        };
+        assert_eq!(first.to_joined.iter().map(key).collect::<Vec<_>>(), [Some('1'), Some('2')]);
         let due = projection.keys_end_at().expect("the entry may go on");
         assert_eq!(due, Instant::now() + PAUSE);
-        projection.event(&json!({"type": "response.done", "response": {"id": "r"}}));
+        projection.event(&done());
         let ended = projection.keys_end();
-        assert_eq!(kinds(&ended.to_session), ["conversation.item.create", "response.create"]);
-        assert!(ended.to_session[0].to_string().contains(": 12)"), "{ended:?}");
+        assert_eq!(ended.to_session, [entered("12"), respond(ResponseParams::default())]);
         assert_eq!(kinds(&ended.to_client), ["user-llm-text"]);
-        assert_eq!((projection.keys_end_at(), projection.keys_end()), (None, Outgoing::default()));
+        assert_eq!(projection.keys_end_at(), None);
+        assert_eq!(projection.keys_end(), Outgoing::default());
         // A hash ends an entry at once, and an earlier client sends one key.
         message(&mut projection, "dtmf", json!({"button": "7"}));
         let hash = message(&mut projection, "dtmf", json!({"buttons": ["#"]}));
-        assert!(hash.to_session[0].to_string().contains(": 7#)"), "{hash:?}");
+        assert_eq!(hash.to_session[0], entered("7#"));
     }
 
     #[tokio::test(start_paused = true)]
     async fn what_is_no_key_is_refused() {
-        let mut projection = Projection::new(PAUSE);
+        let mut projection = projection();
         for data in [
             json!({}),
             json!({"buttons": []}),
@@ -561,27 +604,44 @@ mod tests {
         ] {
             let Outgoing { to_client, to_session, to_joined, .. } = message(&mut projection, "dtmf", data);
             assert_eq!(kinds(&to_client), ["error-response"]);
-            assert_eq!((to_session.len(), to_joined.len(), projection.keys_end_at()), (0, 0, None));
+            assert_eq!(to_session, []);
+            assert_eq!(to_joined, []);
+            assert_eq!(projection.keys_end_at(), None);
         }
     }
 
     #[tokio::test(start_paused = true)]
+    async fn settings_of_a_client_are_parsed_and_a_refusal_answers_its_message() {
+        let mut projection = projection();
+        message(&mut projection, "client-ready", json!({}));
+        let update = |d: Value| json!({"t": "session.update", "d": d});
+        let taken = message(&mut projection, "client-message", update(json!({"instructions": "Be brief."})));
+        let [InboundPayload::Event(taken)] = &taken.to_session[..] else { panic!("an event: {taken:?}") };
+        assert!(matches!(taken.event, ClientEvent::SessionUpdate(_)));
+        let refused = message(&mut projection, "client-message", update(json!({"instructions": 5})));
+        let [InboundPayload::Invalid(error)] = &refused.to_session[..] else { panic!("an error: {refused:?}") };
+        let answered = projection.event(&ServerEvent::Error { error: (**error).clone() });
+        assert_eq!(kinds(&answered.to_client), ["error-response"]);
+        assert_eq!(answered.to_client[0]["id"], "1");
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn a_client_that_is_not_ready_gets_errors_only() {
-        let mut projection = Projection::new(PAUSE);
+        let mut projection = projection();
         let reply = |projection: &mut Projection| {
             let mut messages = Vec::new();
-            messages.extend(projection.event(&json!({"type": "response.created", "response": {"id": "r"}})).to_client);
-            let words = json!({"type": "response.output_audio_transcript.delta", "delta": "Hello."});
+            messages.extend(projection.event(&created()).to_client);
+            let at = PartAt::new("r".into(), "i".into(), 0, 0);
+            let words = ServerEvent::OutputTranscriptDelta { at, delta: "Hello.".into() };
             messages.extend(projection.event(&words).to_client);
             messages.extend(projection.audio(Duration::from_secs(1), Instant::now()));
-            let done = json!({"type": "response.done", "response": {"id": "r", "status": "completed"}});
-            messages.extend(projection.event(&done).to_client);
+            messages.extend(projection.event(&done()).to_client);
             messages.extend(projection.silent());
             messages
         };
         assert_eq!(reply(&mut projection), [] as [Value; 0]);
-        let failed = projection.event(&json!({"type": "error", "error": {"message": "It failed."}})).to_client;
-        assert_eq!(failed.len(), 1);
+        let failure = ServerEvent::Error { error: WireError::server("stt_failed", "It failed.") };
+        assert_eq!(projection.event(&failure).to_client.len(), 1);
         let ready = json!({"label": LABEL, "type": "client-ready", "id": "1"});
         assert_eq!(projection.message_of_client(&ready.to_string(), Instant::now()).to_client[0]["type"], "bot-ready");
         let kinds: Vec<_> = reply(&mut projection).iter().map(|message| message["type"].clone()).collect();

@@ -18,10 +18,8 @@ use crate::server::transport::call::{Call, CallOpening, CallOutput, alive};
 use crate::server::transport::calls::CallEntry;
 use crate::server::transport::keypad::{self, Keypad};
 use antiphon_audio::codec::CodecError;
-use antiphon_protocol::SessionKind;
-use antiphon_session::AudioMode;
-use serde::Deserialize;
-use serde_json::json;
+use antiphon_protocol::{ClientEvent, ClockPing, ResponseParams, ServerEvent, SessionKind};
+use antiphon_session::{AudioMode, OutputAudio, OutputEvent};
 use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::future::pending;
@@ -213,12 +211,6 @@ impl Shared {
     }
 }
 
-#[derive(Deserialize)]
-struct Event<'a> {
-    #[serde(rename = "type", borrow)]
-    kind: Cow<'a, str>,
-}
-
 impl<'a> Conversation<'a> {
     fn new(entry: &'a CallEntry, leg: Box<dyn Leg>) -> Self {
         let shared = Shared { leg, playout: Playout::default(), round_trips: VecDeque::new(), n_responses: 0 };
@@ -283,7 +275,7 @@ impl<'a> Conversation<'a> {
     /// Passes positions on. Apart from the writer, which has to take the session's output meanwhile.
     async fn report(&self, mut heard: mpsc::Receiver<(Heard, bool)>) -> Over {
         while let Some((heard, stopped)) = heard.recv().await {
-            if self.call.send_event(&heard.event(stopped, self.began)).await.is_err() {
+            if self.call.send_event(heard.event(stopped, self.began)).await.is_err() {
                 break;
             }
         }
@@ -309,9 +301,11 @@ struct Reader<'a> {
 impl Reader<'_> {
     async fn run(mut self, source: &mut Source, greeting: Option<String>) -> Over {
         let asked_ms = self.conversation.now_ms();
-        self.say(&json!({"type": "antiphon.clock.ping", "client_ms": asked_ms})).await;
+        let ping = ClockPing { client_ms: asked_ms, pong_ms: None, microphone_ms: None };
+        self.send(ClientEvent::ClockPing(ping)).await;
         if let Some(instructions) = greeting {
-            self.say(&json!({"type": "response.create", "response": {"instructions": instructions}})).await;
+            let params = ResponseParams { instructions: Some(instructions), ..ResponseParams::default() };
+            self.send(ClientEvent::ResponseCreate(Box::new(params))).await;
         }
         loop {
             let keys_end = self.keypad.until();
@@ -347,9 +341,12 @@ impl Reader<'_> {
                         let now_ms = self.conversation.now_ms();
                         let way_ms = self.conversation.shared().round_trip().as_secs_f64() * 500.0;
                         let microphone_ms = now_ms - FRAME.as_secs_f64() * 1e3 - way_ms;
-                        let ping = json!({"type": "antiphon.clock.ping", "client_ms": now_ms, "pong_ms": asked_ms,
-                                          "microphone_ms": microphone_ms});
-                        self.say(&ping).await;
+                        let ping = ClockPing {
+                            client_ms: now_ms,
+                            pong_ms: Some(asked_ms),
+                            microphone_ms: Some(microphone_ms),
+                        };
+                        self.send(ClientEvent::ClockPing(ping)).await;
                     }
                     let frames = match self.microphone.push(number, audio) {
                         Ok(frames) => frames,
@@ -419,7 +416,7 @@ impl Reader<'_> {
     async fn pressed(&mut self, key: char) {
         let begins = self.keypad.is_empty();
         let entry = self.keypad.press(key, Instant::now());
-        self.conversation.entry.publish(&self.keypad.event(key).to_string());
+        self.conversation.entry.publish(&self.keypad.event(key));
         if begins {
             self.interrupt().await;
         }
@@ -432,21 +429,19 @@ impl Reader<'_> {
     async fn entered(&mut self, keys: &str) {
         // A reply may have begun since the first key.
         self.interrupt().await;
-        let content = json!([{"type": "input_text", "text": keypad::words(keys)}]);
-        let item = json!({"type": "message", "role": "user", "content": content});
-        self.say(&json!({"type": "conversation.item.create", "item": item})).await;
-        self.say(&json!({"type": "response.create"})).await;
+        self.send(keypad::user_message(keypad::words(keys))).await;
+        self.send(ClientEvent::ResponseCreate(Box::default())).await;
     }
 
     async fn interrupt(&mut self) {
         if self.conversation.shared().n_responses > 0 {
-            self.say(&json!({"type": "response.cancel"})).await;
+            self.send(ClientEvent::ResponseCancel { response_id: None }).await;
         }
-        self.say(&json!({"type": "output_audio_buffer.clear"})).await;
+        self.send(ClientEvent::OutputAudioClear).await;
     }
 
-    async fn say(&mut self, event: &serde_json::Value) {
-        if alive(&self.reset, self.conversation.call.send_event(&event.to_string())).await.is_err() {
+    async fn send(&mut self, event: ClientEvent) {
+        if alive(&self.reset, self.conversation.call.send_event(event)).await.is_err() {
             pending().await
         }
     }
@@ -482,11 +477,11 @@ impl Writer<'_> {
             };
             let done = tokio::select! {
                 output = self.conversation.call.next(), if has_room => match output {
-                    CallOutput::Audio { item_id, offset, payload } => {
-                        let frames = self.voice.push(&item_id, offset, &payload);
+                    CallOutput::Audio(OutputAudio { item, offset, payload, .. }) => {
+                        let frames = self.voice.push(&item, offset, &payload);
                         self.play(frames).await
                     }
-                    CallOutput::Event(text) => self.event(&text).await,
+                    CallOutput::Event(event) => self.event(&event).await,
                     CallOutput::Closed(close) => return Over::Close(close.code, close.reason.into()),
                 },
                 () = sleep_until(self.next_frame), if is_due => self.frame().await,
@@ -545,19 +540,18 @@ impl Writer<'_> {
         Ok(())
     }
 
-    async fn event(&mut self, text: &str) -> Result<(), Gone> {
-        let Ok(Event { kind }) = serde_json::from_str::<Event>(text) else { return Ok(()) };
-        // Events of the extensions answer the hub's own.
-        if !kind.starts_with("antiphon.") {
-            self.conversation.entry.publish(text);
+    async fn event(&mut self, event: &OutputEvent) -> Result<(), Gone> {
+        // Holds are for those who play the reply; the other extensions answer the hub's own requests.
+        if !event.event.is_extension() || is_hold(&event.event) {
+            self.conversation.entry.publish(event);
         }
-        match kind.as_ref() {
-            "response.created" => self.conversation.shared().n_responses += 1,
-            "response.done" => {
+        match &event.event {
+            ServerEvent::ResponseCreated { .. } => self.conversation.shared().n_responses += 1,
+            ServerEvent::ResponseDone { .. } => {
                 let mut shared = self.conversation.shared();
                 shared.n_responses = shared.n_responses.saturating_sub(1);
             }
-            "antiphon.output_audio.sent" => {
+            ServerEvent::OutputAudioSent { .. } => {
                 let frames = self.voice.finish();
                 self.play(frames).await?;
                 let mark = {
@@ -568,9 +562,9 @@ impl Writer<'_> {
                     self.sink.send(mark).await?;
                 }
             }
-            "output_audio_buffer.cleared" => self.clear().await?,
-            "output_audio_buffer.held" => self.hold(true).await?,
-            "output_audio_buffer.resumed" => self.hold(false).await?,
+            ServerEvent::OutputCleared { .. } => self.clear().await?,
+            ServerEvent::OutputHeld { .. } => self.hold(true).await?,
+            ServerEvent::OutputResumed { .. } => self.hold(false).await?,
             _ => {}
         }
         Ok(())
@@ -619,4 +613,8 @@ impl Writer<'_> {
             None => Ok(()),
         }
     }
+}
+
+fn is_hold(event: &ServerEvent) -> bool {
+    matches!(event, ServerEvent::OutputHeld { .. } | ServerEvent::OutputResumed { .. })
 }

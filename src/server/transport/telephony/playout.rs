@@ -5,8 +5,8 @@
 //! no clock; its memory is bounded.
 
 use super::leg::Mark;
+use antiphon_protocol::{ClientEvent, PlayedReport};
 use antiphon_types::{ItemId, SampleRate, Samples};
-use serde_json::json;
 use std::collections::VecDeque;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -62,14 +62,12 @@ pub(super) struct Heard {
 }
 
 impl Heard {
-    /// The client event that says it; times count from `began`.
-    pub(super) fn event(&self, stopped: bool, began: Instant) -> String {
-        let ms = self.position.duration(RATE).as_millis() as u64;
+    /// The client's report of it; times count from `began`.
+    pub(super) fn event(&self, stopped: bool, began: Instant) -> ClientEvent {
         let first_sound_ms = self.first_sound.map(|at| at.saturating_duration_since(began).as_secs_f64() * 1e3);
-        let kind = "output_audio_buffer.played";
-        let item = self.item.as_str();
-        let event = json!({"type": kind, "item_id": item, "audio_end_ms": ms, "stopped": stopped, "first_sound_ms": first_sound_ms});
-        event.to_string()
+        let audio_end_ms = u32::try_from(self.position.duration(RATE).as_millis()).unwrap_or(u32::MAX);
+        let report = PlayedReport { first_sound_ms, stopped, ..PlayedReport::new(self.item.clone(), audio_end_ms) };
+        ClientEvent::OutputAudioPlayed(Box::new(report))
     }
 }
 
@@ -319,11 +317,12 @@ mod tests {
     fn what_is_reported_to_the_session() {
         let began = Instant::now();
         let heard = Heard { item: "item_1".into(), position: samples(140), first_sound: Some(began + ms(20)) };
-        let said: serde_json::Value = serde_json::from_str(&heard.event(true, began)).unwrap();
-        let expect = json!({"type": "output_audio_buffer.played", "item_id": "item_1", "audio_end_ms": 140, "stopped": true,
-                            "first_sound_ms": 20.0});
-        assert_eq!(said, expect);
-        antiphon_protocol::parse(&heard.event(false, began)).unwrap();
-        antiphon_protocol::parse(&Heard { first_sound: None, ..heard }.event(false, began)).unwrap();
+        let report = PlayedReport::new("item_1".into(), 140);
+        let first = PlayedReport { first_sound_ms: Some(20.0), ..report.clone() };
+        let stopped = PlayedReport { stopped: true, ..first.clone() };
+        let played = |report| ClientEvent::OutputAudioPlayed(Box::new(report));
+        assert_eq!(heard.event(true, began), played(stopped));
+        assert_eq!(heard.event(false, began), played(first));
+        assert_eq!(Heard { first_sound: None, ..heard }.event(false, began), played(report));
     }
 }

@@ -9,10 +9,12 @@ use super::events::{Outgoing, ReplyEvents};
 use super::microphone::{Microphone, NumberedFrame};
 use super::signaling::{Kept, accept_again};
 use super::speaker::{FRAME, FRAME_TICKS, Speaker};
-use crate::server::transport::call::{Call, CallOutput, NotTaken};
+use crate::server::transport::call::{Call, CallOutput, EVENT_BYTES, InputClosed};
 use crate::server::transport::calls::CallEntry;
 use crate::server::transport::queue::{Queue, Weight};
 use crate::server::transport::rtvi::projection::{self, Projection};
+use antiphon_protocol::{Dialect, Incoming, encode};
+use antiphon_session::{InboundPayload, OutputAudio, OutputEvent};
 use antiphon_types::Samples;
 use bytes::Bytes;
 use serde::Deserialize;
@@ -66,7 +68,7 @@ enum Ended {
     PeerGone,
     SessionClosed,
     /// The session does not take what the peer sends, or the call what the session gives.
-    NotTaken,
+    InputClosed,
     Protocol,
 }
 
@@ -78,7 +80,7 @@ impl Ended {
             Self::HungUp => "hung up",
             Self::NotConnected => "not connected",
             Self::PeerGone => "peer gone",
-            Self::NotTaken => "not taken",
+            Self::InputClosed => "not taken",
             Self::Protocol => "protocol violated",
         }
     }
@@ -86,7 +88,10 @@ impl Ended {
 
 /// What a peer sends its session.
 enum ToSession {
-    Event(String),
+    /// A message of the data channel.
+    Text(String),
+    /// What was read from a message of this many bytes, or follows from it.
+    Read(InboundPayload, usize),
     Frame(NumberedFrame),
 }
 
@@ -180,10 +185,10 @@ impl Peer {
         }
     }
 
-    /// The same for a client of pipecat: its data channel carries RTVI messages. `key_pause` as in [`Projection::new`].
-    pub(super) fn speaking_rtvi(mut self, key_pause: Duration) -> Self {
-        let mut projection = Projection::new(key_pause);
-        self.tell_session(projection.begin().to_string());
+    /// The same for a client of pipecat: its data channel carries RTVI messages. The arguments are those of [`Projection::new`].
+    pub(super) fn speaking_rtvi(mut self, key_pause: Duration, dialect: Dialect) -> Self {
+        let mut projection = Projection::new(key_pause, dialect);
+        self.queue(ToSession::Read(projection.begin(), EVENT_BYTES));
         self.rtvi = Some(projection);
         self
     }
@@ -426,54 +431,59 @@ impl Peer {
 
     /// A message of the data channel.
     fn message(&mut self, text: String) {
-        let Some(projection) = &mut self.rtvi else { return self.tell_session(text) };
+        let Some(projection) = &mut self.rtvi else { return self.queue(ToSession::Text(text)) };
         // Signs of life, and which tracks are on: the transport's own.
         if text.starts_with(RTVI_PING) || serde_json::from_str(&text).is_ok_and(|Kind { kind }| kind == RTVI_SIGNALLING)
         {
             return;
         }
         let outgoing = projection.message_of_client(&text, Instant::now());
-        self.tell_rtvi(outgoing);
+        self.tell_rtvi(outgoing, text.len());
     }
 
-    fn tell_rtvi(&mut self, outgoing: projection::Outgoing) {
+    /// Passes on what follows from a message of `n_bytes`.
+    fn tell_rtvi(&mut self, outgoing: projection::Outgoing, n_bytes: usize) {
         let projection::Outgoing { to_client, to_session, to_joined, hangs_up } = outgoing;
-        to_joined.into_iter().for_each(|event| self.entry.publish(&event.to_string()));
+        to_joined.iter().for_each(|event| self.entry.publish(event));
         to_client.into_iter().for_each(|message| self.send_message(message.to_string()));
-        to_session.into_iter().for_each(|event| self.tell_session(event.to_string()));
+        to_session.into_iter().for_each(|payload| self.queue(ToSession::Read(payload, n_bytes)));
         if hangs_up {
             self.ended = Some(Ended::PeerClosed);
         }
     }
 
-    fn tell_session(&mut self, event: String) {
-        if !self.to_session.push(ToSession::Event(event)) {
-            self.ended = Some(Ended::NotTaken);
+    fn request(&mut self, request: Incoming) {
+        self.queue(ToSession::Read(InboundPayload::Event(Box::new(request)), EVENT_BYTES));
+    }
+
+    fn queue(&mut self, message: ToSession) {
+        if !self.to_session.push(message) {
+            self.ended = Some(Ended::InputClosed);
         }
     }
 
     fn output(&mut self, output: CallOutput) {
         match output {
-            CallOutput::Event(text) => {
+            CallOutput::Event(event) => {
                 let Outgoing { to_peer, is_sent, extension, to_session, held } =
-                    self.events.session(text, &mut self.speaker);
+                    self.events.session(event, &mut self.speaker);
                 if let Some(is_held) = held {
                     self.speaker.hold(is_held);
                 }
                 if is_sent && let Some(projection) = &mut self.rtvi {
                     projection.complete();
                 }
-                extension.into_iter().for_each(|event| self.send_message(event));
-                to_session.into_iter().for_each(|event| self.tell_session(event));
-                to_peer.into_iter().for_each(|event| self.tell_peer(event));
+                extension.iter().for_each(|event| self.send_event(event));
+                to_session.into_iter().for_each(|request| self.request(request));
+                to_peer.iter().for_each(|event| self.tell_peer(event));
             }
-            CallOutput::Audio { item_id, offset, payload } => {
+            CallOutput::Audio(OutputAudio { item, offset, payload, .. }) => {
                 if let Some(projection) = &mut self.rtvi {
                     let to_client = projection.audio(FRAME, Instant::now());
-                    self.tell_rtvi(projection::Outgoing { to_client, ..Default::default() });
+                    self.tell_rtvi(projection::Outgoing { to_client, ..Default::default() }, EVENT_BYTES);
                 }
-                if !self.speaker.push(item_id, offset, payload) {
-                    self.ended = Some(Ended::NotTaken);
+                if !self.speaker.push(item, offset, payload) {
+                    self.ended = Some(Ended::InputClosed);
                 }
             }
             CallOutput::Closed(close) => {
@@ -483,22 +493,28 @@ impl Peer {
         }
     }
 
-    fn tell_peer(&mut self, event: String) {
-        self.entry.publish(&event);
+    fn tell_peer(&mut self, event: &OutputEvent) {
+        self.entry.publish(event);
         match &mut self.rtvi {
             Some(projection) => {
-                let outgoing = projection.event(&serde_json::from_str(&event).unwrap_or_default());
-                self.tell_rtvi(outgoing);
+                let outgoing = projection.event(&event.event);
+                self.tell_rtvi(outgoing, EVENT_BYTES);
             }
-            None => self.send_message(event),
+            None => self.send_event(event),
         }
     }
 
-    fn send_message(&mut self, event: String) {
-        if let Some(max) = self.connection.max_message_bytes {
-            let too_long = event.len() > max;
-            self.unsent.push_back(if too_long { self.events.too_long(event.len()) } else { event });
+    fn send_event(&mut self, event: &OutputEvent) {
+        self.send_message(encode(&event.event, &event.event_id));
+    }
+
+    fn send_message(&mut self, message: String) {
+        let Some(max) = self.connection.max_message_bytes else { return };
+        if message.len() <= max {
+            return self.unsent.push_back(message);
         }
+        let OutputEvent { event_id, event } = self.events.too_long(message.len());
+        self.unsent.push_back(encode(&event, &event_id));
     }
 
     /// Gives the data channel the next message; says whether it took one.
@@ -539,26 +555,26 @@ impl Peer {
             && let Some(position) = self.speaker.heard(now)
         {
             self.last_report = now;
-            let report = self.events.heard(&position);
-            self.tell_session(report);
+            let report = self.events.heard(position);
+            self.request(report);
         }
         if let Some(projection) = &mut self.rtvi
             && projection.silent_at().is_some_and(|at| at <= now)
         {
             let to_client = projection.silent();
-            self.tell_rtvi(projection::Outgoing { to_client, ..Default::default() });
+            self.tell_rtvi(projection::Outgoing { to_client, ..Default::default() }, EVENT_BYTES);
         }
         if let Some(projection) = &mut self.rtvi
             && projection.keys_end_at().is_some_and(|at| at <= now)
         {
             let outgoing = projection.keys_end();
-            self.tell_rtvi(outgoing);
+            self.tell_rtvi(outgoing, EVENT_BYTES);
         }
         let (payload, item) = self.speaker.tick(now);
         let is_silent = item.is_none();
         let is_empty = self.speaker.is_empty();
         for event in self.events.played(item.as_ref(), is_empty) {
-            self.tell_peer(event);
+            self.tell_peer(&event);
         }
         let Some(audio) = &mut self.audio else { return Ok(()) };
         let time = scheduled.duration_since(self.begun).as_millis() as u64 / FRAME.as_millis() as u64 * FRAME_TICKS;
@@ -606,7 +622,8 @@ impl Weight for ToSession {
     fn n_bytes(&self) -> usize {
         size_of::<Self>()
             + match self {
-                Self::Event(text) => text.len(),
+                Self::Text(text) => text.len(),
+                Self::Read(_, n_bytes) => *n_bytes,
                 Self::Frame(frame) => frame.payload.len(),
             }
     }
@@ -617,10 +634,11 @@ impl Weight for ToSession {
 }
 
 /// Gives the session what its peer sends, in order, until it takes nothing any more.
-async fn feed(call: &Call, queue: &Queue<ToSession>) -> NotTaken {
+async fn feed(call: &Call, queue: &Queue<ToSession>) -> InputClosed {
     loop {
         let taken = match queue.next().await {
-            ToSession::Event(text) => call.send_event(&text).await,
+            ToSession::Text(text) => call.send_text(&text).await,
+            ToSession::Read(payload, n_bytes) => call.send_read(payload, n_bytes).await,
             ToSession::Frame(NumberedFrame { number, payload }) => {
                 call.push_frame(number, Samples(u64::from(number) * 480), payload).await
             }

@@ -201,7 +201,7 @@ pub(in crate::server::transport) fn open(
     let peer = match protocol {
         Protocol::Realtime => peer,
         Protocol::Extended => peer.taking_extensions(),
-        Protocol::Rtvi => peer.speaking_rtvi(app.telephony.key_pause),
+        Protocol::Rtvi => peer.speaking_rtvi(app.telephony.key_pause, app.dialect()),
     };
     app.setup.tasks.spawn(peer.run(further));
     Ok((id, sdp))

@@ -31,7 +31,7 @@ pub(super) struct Position {
     /// The item.
     pub(super) item: ItemId,
     /// From its beginning, in milliseconds.
-    pub(super) end_ms: u64,
+    pub(super) end_ms: u32,
 }
 
 /// The reply audio of one call.
@@ -54,7 +54,7 @@ struct Waiting {
 impl Speaker {
     /// Takes a frame. `false`: there are too many.
     pub(super) fn push(&mut self, item: ItemId, offset: Samples, payload: Bytes) -> bool {
-        let end_ms = (offset + FRAME_SAMPLES).as_ms(SampleRate::HZ_24000);
+        let end_ms = u32::try_from((offset + FRAME_SAMPLES).as_ms(SampleRate::HZ_24000)).unwrap_or(u32::MAX);
         self.waiting.push_back(Waiting { position: Position { item, end_ms }, payload });
         self.waiting.len() <= MAX_WAITING
     }
@@ -121,7 +121,7 @@ impl Speaker {
 mod tests {
     use super::*;
 
-    fn position(item: &str, end_ms: u64) -> Position {
+    fn position(item: &str, end_ms: u32) -> Position {
         Position { item: item.into(), end_ms }
     }
 

@@ -382,14 +382,14 @@ async fn say(handle: &Handle, loud_ms: usize, quiet_ms: usize) -> Result<(), Los
     let loud = (0..loud_ms * 24).map(|at| if at / 30 % 2 == 0 { 6_000i16 } else { -6_000 });
     let pcm: Vec<u8> = loud.chain(std::iter::repeat_n(0, quiet_ms * 24)).flat_map(i16::to_le_bytes).collect();
     let text = format!("{{\"type\":\"input_audio_buffer.append\",\"audio\":\"{}\"}}", BASE64.encode(pcm));
-    let sent = handle.inbound.send(Inbound::text(&text, Dialect::default(), None)).await;
+    let sent = handle.inbound.send(Inbound { payload: Dialect::default().parse(&text).into(), budget: None }).await;
     sent.map_err(|_| Lost::Closed)
 }
 
 /// Reads up to the first event of this type; a response that failed is lost.
 async fn until(handle: &Handle, kind: &str) -> Result<(), Lost> {
     loop {
-        let Message::Text(text) = handle.egress.next().await? else { continue };
+        let Message::Text(text) = handle.egress.next_message().await? else { continue };
         let head = &text[..text.len().min(400)];
         if head.contains("\"response.done\"") && head.contains("\"status\":\"failed\"") {
             return Err(Lost::Failed);
