@@ -4,6 +4,7 @@
 //! those scripts counts as a word here, which suffices for comparing and counting; true word boundaries are not needed.
 //! Pure functions.
 
+use unicode_normalization::UnicodeNormalization;
 use unicode_properties::{GeneralCategory, UnicodeGeneralCategory};
 
 /// Letters of a script without blanks that correspond to about one word, in content and in speaking time.
@@ -84,12 +85,28 @@ const NUMBERS: [&str; 13] =
     ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"];
 
 /// The words of an English text for a comparison of what was heard with what was said: in lower case, without punctuation, and
-/// what is only written differently is the same ("three" and 3, "7 p.m." and "7pm").
+/// what is only written differently is the same ("three" and 3, "7 p.m." and "7pm", "6:05" and 605, "café" and "cafe").
 pub fn compared(text: &str) -> Vec<String> {
     let kept = |c: char| c.is_alphanumeric() || matches!(c, '\'' | '$' | '%');
+    let text: String = text.nfd().filter(|c| !is_mark(*c)).collect();
     let text = text.replace('\u{2019}', "'").to_lowercase().replace("a.m", "am").replace("p.m", "pm");
+    let text = joined_digits(&text);
     let written = text.split(|c| !kept(c)).filter(|word| !word.is_empty());
     written.flat_map(hour_apart).map(in_digits).collect()
+}
+
+/// "6:05", "20/20" and "1,000" without the mark between their digits.
+fn joined_digits(text: &str) -> String {
+    let mut joined = String::with_capacity(text.len());
+    let mut letters = text.chars().peekable();
+    while let Some(c) = letters.next() {
+        let is_behind_digit = joined.ends_with(|last: char| last.is_ascii_digit());
+        let is_before_digit = letters.peek().is_some_and(char::is_ascii_digit);
+        if !(matches!(c, ':' | '/' | ',') && is_behind_digit && is_before_digit) {
+            joined.push(c);
+        }
+    }
+    joined
 }
 
 /// "7pm" as 7 and "pm"; any other word whole.
@@ -140,6 +157,9 @@ mod tests {
         check("Dinner is at 7 p.m. sharp.", "dinner is at seven PM sharp");
         check("At 7pm on the 1st.", "At 7 p.m. on the 1st.");
         check("Three times four is 12.", "3 times 4 is twelve.");
+        check("1,000 of 20/20 at 06:05.", "1000 of 2020 at 0605");
+        check("The café serves crème brûlée.", "The cafe serves creme brulee.");
+        assert_ne!(compared("one, two"), compared("12"));
         assert_ne!(compared("I am at home."), compared("I'm at home."));
         assert_ne!(compared("ham"), compared("h am"));
     }
