@@ -4,89 +4,48 @@
 //! [`serve`] with fakes. Each WebSocket connection is bound to an [`antiphon_session`] session; this module transports
 //! bytes between the two and makes no dialog decisions.
 
-mod accepting;
 mod access;
-mod acts;
-mod admin;
-mod admission;
+mod api;
 mod app;
-mod assets;
-mod attempts;
-mod audit;
-mod auth;
-mod client;
-mod connection_slots;
-mod fragments;
-mod gpu;
-mod guard;
-mod handover;
-mod headers;
-mod health;
-mod heartbeat;
-mod hubs;
-mod inflow;
-mod key_file;
-mod keys;
-mod limits;
-mod llm;
-mod load;
-mod models;
-mod pages;
+mod edge;
 mod preflight;
-mod process;
-mod realtime;
-mod reload;
-mod resume;
-mod scopes;
-mod secrets;
-mod security;
-mod session_slot;
-mod shares;
-mod sharing;
-mod socket;
+mod sessions;
 mod speech;
-mod starting;
-mod state;
-mod tls;
-mod traces;
 mod transport;
-mod turn_audio;
-mod turns;
-mod unfinished;
-mod upstreams;
-mod usage;
-mod warming;
-mod watched;
-pub mod websocket;
-mod worker;
 
+pub use access::key_file::{check as check_key_file, entry as key_entry, names_of_scopes};
+pub use access::keys::{Keys, KeysError, digest as key_digest, make as make_key};
+pub use access::reload::{Reload, Reloads};
+pub use api::worker_probes::worker_probes;
 pub use app::{Loaded, Parts, Startup};
-pub use key_file::{check as check_key_file, entry as key_entry, names_of_scopes};
-pub use keys::{Keys, KeysError, digest as key_digest, make as make_key};
+pub use edge::process::raise_descriptor_limit;
+pub use edge::starting::WaitsFor;
+pub use edge::tls::{Tls, TlsError};
+pub use edge::websocket;
 pub use preflight::problems as startup_problems;
-pub use process::raise_descriptor_limit;
-pub use reload::{Reload, Reloads};
-pub use starting::WaitsFor;
-pub use tls::{Tls, TlsError};
 #[cfg(feature = "testing")]
 pub use transport::testing;
-pub use worker::worker_probes;
 
 use crate::config::ServerConfig;
-use accepting::Entrance;
+use access::audit::Audit;
+use access::security::Security;
+use access::{audit_http, auth, ephemeral_keys, guard, limits, reload, usage};
 use antiphon_types::sealed::Sealing;
+use api::health::{self, METRICS_TYPE};
+use api::traces::Traces;
+use api::{hubs, language_models, models, state, turn_audio, turns};
 use app::App;
 use arc_swap::ArcSwap;
-use audit::Audit;
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::http::{Extensions, HeaderMap, StatusCode, Version, header};
 use axum::routing::{MethodRouter, delete, get, post};
-use connection_slots::ConnectionSlots;
-use headers::SecurityHeaders;
-use health::METRICS_TYPE;
-use security::Security;
-use starting::Starting;
+use edge::accepting::{self, Entrance};
+use edge::connection_slots::ConnectionSlots;
+use edge::headers::SecurityHeaders;
+use edge::pages;
+use edge::starting::Starting;
+use sessions::{realtime, warming};
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -94,7 +53,6 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tower_http::compression::CompressionLayer;
 use tower_http::compression::predicate::{Predicate, SizeAbove};
-use traces::Traces;
 use transport::rtvi;
 use transport::telephony::{self, Telephony};
 use transport::webrtc::{Webrtc, signaling};
@@ -349,11 +307,11 @@ fn router(app: Arc<App>) -> Router {
         .route("/v1/rtvi/sessions/{id}/api/offer", rtvi_offers())
         .route(
             "/v1/realtime/client_secrets",
-            post(secrets::create).layer(DefaultBodyLimit::max(secrets::MAX_BODY_BYTES)),
+            post(ephemeral_keys::create).layer(DefaultBodyLimit::max(ephemeral_keys::MAX_BODY_BYTES)),
         )
         .route(
             "/v1/realtime/sessions",
-            post(secrets::create_flat).layer(DefaultBodyLimit::max(secrets::MAX_BODY_BYTES)),
+            post(ephemeral_keys::create_flat).layer(DefaultBodyLimit::max(ephemeral_keys::MAX_BODY_BYTES)),
         )
         .route("/v1/telephony/{provider}", get(telephony::stream))
         .route("/v1/telephony/{provider}/{token}", get(telephony::stream))
@@ -366,7 +324,7 @@ fn router(app: Arc<App>) -> Router {
         .route("/api/models/{name}/pull", get(models::progress).post(models::pull).delete(models::cancel))
         .route(
             "/api/llm/servers",
-            get(llm::list).post(llm::connect).delete(llm::disconnect).layer(DefaultBodyLimit::max(llm::MAX_BODY_BYTES)),
+            get(language_models::list).post(language_models::connect).delete(language_models::disconnect).layer(DefaultBodyLimit::max(language_models::MAX_BODY_BYTES)),
         )
         .route("/api/state", get(state::state))
         .route("/api/turns", get(turns::list))
@@ -377,7 +335,7 @@ fn router(app: Arc<App>) -> Router {
         .layer(compressed())
         .fallback_service(pages::router())
         // The layer added last sees a request first.
-        .layer(axum::middleware::from_fn_with_state(app.clone(), acts::record))
+        .layer(axum::middleware::from_fn_with_state(app.clone(), audit_http::record))
         .layer(axum::middleware::from_fn_with_state(app.clone(), limits::check))
         .layer(axum::middleware::from_fn_with_state(app.clone(), auth::check))
         .layer(axum::middleware::from_fn_with_state(app.clone(), guard::check))

@@ -2,7 +2,7 @@
 
 use super::SpeechPlace;
 use crate::server::app::App;
-use crate::server::limits::Consumer;
+use crate::server::access::limits::Consumer;
 use antiphon_telemetry::{Endpoint, Metrics};
 use antiphon_types::{Compute, Meter, Requester};
 use std::sync::Arc;
@@ -86,9 +86,9 @@ impl RequestTimes {
 mod tests {
     use super::*;
     use crate::config::LimitsConfig;
-    use crate::server::client::Client;
-    use crate::server::keys::Keys;
-    use crate::server::limits::Limits;
+    use crate::server::edge::client::Client;
+    use crate::server::access::keys::Keys;
+    use crate::server::access::limits::Limits;
     use antiphon_types::RunsOn;
 
     #[tokio::test]

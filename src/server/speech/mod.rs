@@ -26,9 +26,9 @@ mod waiting;
 mod written;
 
 use super::app::App;
-use super::limits::{Resource, Spender};
-use super::security::Act;
-use super::shares::{Holder, Share, Shares};
+use crate::server::access::limits::{Resource, Spender};
+use crate::server::access::security::Act;
+use crate::server::access::holder_counts::{Holder, Share, Shares};
 use crate::config::{Config, SpeechConfig};
 use antiphon_engine_api::tts::VoiceScope;
 use antiphon_types::{Brownout, BrownoutLevel};

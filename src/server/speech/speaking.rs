@@ -7,7 +7,7 @@
 
 use super::request::SpeechSpec;
 use super::waiting::{AFTER_SOUND, BEFORE_SOUND, JOB, Retry, is_busy};
-use crate::server::load::ApiRequests;
+use crate::server::sessions::load::ApiRequests;
 use antiphon_audio::Resampler;
 use antiphon_audio::encode::RATE;
 use antiphon_engine_api::tts::{Passage, PlayoutEstimate, SpeechRequest, Tts, TtsError};

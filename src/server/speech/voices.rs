@@ -12,11 +12,11 @@ use super::form::{self, LargestFile};
 use super::metering::Metered;
 use super::upload::Held;
 use crate::assembly::CLUSTER;
-use crate::server::acts::Created;
+use crate::server::access::audit_http::Created;
 use crate::server::app::App;
-use crate::server::attempts::Attempts;
-use crate::server::auth::Identity;
-use crate::server::client::Client;
+use crate::server::access::attempts::Attempts;
+use crate::server::access::auth::Identity;
+use crate::server::edge::client::Client;
 use antiphon_audio::decode::{self, DecodeError};
 use antiphon_engine_api::tts::{
     Consent, CustomVoice, NewVoice, Recording, Tts, VoiceError, VoiceLibrary, VoiceLimits, VoiceScope,

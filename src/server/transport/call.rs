@@ -1,15 +1,15 @@
 //! A session without a Realtime WebSocket of its own: what an adapter of another transport opens, feeds and reads.
 //!
-//! Each adapter authenticates its peer ([`crate::server::auth`]), then opens a [`Call`]. It has the limits, the place, the
+//! Each adapter authenticates its peer ([`crate::server::access::auth`]), then opens a [`Call`]. It has the limits, the place, the
 //! entries in the log and the budgets that a session on a WebSocket has. It cannot be resumed and does not move between hubs.
 //! This module spawns nothing and knows no wire format.
 
-use crate::server::admission::{self, Admitted, LiveSession, SessionRefused};
+use crate::server::sessions::admission::{self, Admitted, LiveSession, SessionRefused};
 use crate::server::app::{App, Connected};
-use crate::server::auth::Caller;
-use crate::server::client::Client;
-use crate::server::heartbeat::HeartbeatReset;
-use crate::server::socket::{SIGN_OF_LIFE, STUCK};
+use crate::server::access::auth::Caller;
+use crate::server::edge::client::Client;
+use crate::server::sessions::heartbeat::HeartbeatReset;
+use crate::server::sessions::socket::{SIGN_OF_LIFE, STUCK};
 use antiphon_protocol::frame::{Frame, FrameKind};
 use antiphon_protocol::{Dialect, SessionKind, SessionUpdate};
 use antiphon_session::{AudioMode, Close, Handle, Inbound, Message, Opening, Share};

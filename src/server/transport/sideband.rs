@@ -7,16 +7,16 @@
 use super::calls::{JoinedClient, MAX_JOINED, Ongoing};
 use super::webrtc::signaling::{rejected, unknown_call};
 use crate::server::app::App;
-use crate::server::auth;
-use crate::server::client::Client;
-use crate::server::guard::refused;
-use crate::server::heartbeat::{Beat, Heartbeat};
-use crate::server::inflow::Inflow;
-use crate::server::secrets;
-use crate::server::security::Act;
-use crate::server::socket::{STUCK, close, finish};
-use crate::server::unfinished::{Next, Unfinished};
-use crate::server::websocket;
+use crate::server::access::auth;
+use crate::server::edge::client::Client;
+use crate::server::access::guard::refused;
+use crate::server::sessions::heartbeat::{Beat, Heartbeat};
+use crate::server::edge::inflow::Inflow;
+use crate::server::access::ephemeral_keys;
+use crate::server::access::security::Act;
+use crate::server::sessions::socket::{STUCK, close, finish};
+use crate::server::edge::unfinished::{Next, Unfinished};
+use crate::server::edge::websocket;
 use axum::extract::ws::{Message, WebSocket, WebSocketUpgrade};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
@@ -42,7 +42,7 @@ pub(in crate::server) fn upgrade(
         Ok(caller) => caller,
         Err(refusal) => return rejected(app, client, refusal),
     };
-    if auth::presented(headers).is_some_and(|key| key.starts_with(secrets::PREFIX)) {
+    if auth::presented(headers).is_some_and(|key| key.starts_with(ephemeral_keys::PREFIX)) {
         return unknown_call();
     }
     let Some(call) = app.find_call(id, caller.owner) else {

@@ -3,8 +3,8 @@
 use super::Jobs;
 use super::job::{PREFIX, Status};
 use crate::server::app::App;
-use crate::server::auth::Identity;
-use crate::server::limits::{Count, Resource, Spender};
+use crate::server::access::auth::Identity;
+use crate::server::access::limits::{Count, Resource, Spender};
 use crate::server::speech::error::ApiError;
 use crate::server::speech::request::{self, Longest};
 use crate::server::speech::{MAX_JSON_BYTES, body_of, check, chosen};

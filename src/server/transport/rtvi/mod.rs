@@ -12,11 +12,12 @@ pub mod testing;
 
 use super::call::{Call, CallOpening};
 use crate::server::app::App;
-use crate::server::auth::{self, Caller};
-use crate::server::client::Client;
-use crate::server::guard::expect_frames;
-use crate::server::inflow::Inflow;
-use crate::server::{secrets, websocket};
+use crate::server::access::auth::{self, Caller};
+use crate::server::edge::client::Client;
+use crate::server::access::guard::expect_frames;
+use crate::server::edge::inflow::Inflow;
+use crate::server::access::ephemeral_keys;
+use crate::server::edge::websocket;
 use antiphon_protocol::SessionKind;
 use antiphon_session::AudioMode;
 use axum::extract::ws::WebSocketUpgrade;
@@ -91,6 +92,6 @@ async fn caller(
         let value = HeaderValue::from_str(&format!("Bearer {token}")).map_err(|_| auth::Refusal::Wrong)?;
         headers.insert(header::AUTHORIZATION, value);
     }
-    secrets::fetch(app, client, &headers).await;
+    ephemeral_keys::fetch(app, client, &headers).await;
     auth::caller(app, client, &headers)
 }

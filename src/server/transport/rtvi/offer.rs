@@ -7,10 +7,10 @@
 
 use super::caller;
 use crate::server::app::App;
-use crate::server::auth;
-use crate::server::client::Client;
-use crate::server::guard::refused;
-use crate::server::keys;
+use crate::server::access::auth;
+use crate::server::edge::client::Client;
+use crate::server::access::guard::refused;
+use crate::server::access::keys;
 use crate::server::transport::webrtc::signaling::{self, Offered, Protocol};
 use axum::extract::{Extension, Request, State};
 use axum::http::{HeaderMap, StatusCode};

@@ -24,13 +24,13 @@ mod vonage;
 
 use crate::config::TelephonyConfig;
 use crate::server::app::App;
-use crate::server::auth::{self, Caller, Credential};
-use crate::server::client::Client;
-use crate::server::connection_slots::{ConnectionSlot, ConnectionSlots};
-use crate::server::guard::{expect_frames, refused};
-use crate::server::inflow::Inflow;
-use crate::server::secrets;
-use crate::server::shares::{Share, Shares};
+use crate::server::access::auth::{self, Caller, Credential};
+use crate::server::edge::client::Client;
+use crate::server::edge::connection_slots::{ConnectionSlot, ConnectionSlots};
+use crate::server::access::guard::{expect_frames, refused};
+use crate::server::edge::inflow::Inflow;
+use crate::server::access::ephemeral_keys;
+use crate::server::access::holder_counts::{Share, Shares};
 use antiphon_engines::secret;
 use antiphon_protocol::SessionUpdate;
 use arc_swap::ArcSwapOption;
@@ -418,11 +418,11 @@ async fn authenticate(
     let token = token.map(str::to_owned).or_else(|| auth::credentials_of(headers));
     if let Some(token) = token {
         // Where the hub has no keys, only short-lived ones are tokens.
-        if app.access.keys().are_on() || token.starts_with(secrets::PREFIX) {
+        if app.access.keys().are_on() || token.starts_with(ephemeral_keys::PREFIX) {
             let mut bearer = HeaderMap::new();
             let value = HeaderValue::from_str(&format!("Bearer {token}")).ok();
             bearer.extend(value.map(|value| (header::AUTHORIZATION, value)));
-            secrets::fetch(app, client, &bearer).await;
+            ephemeral_keys::fetch(app, client, &bearer).await;
             return auth::caller(app, client, &bearer).map_err(|refusal| {
                 auth::log(app, client, route, refusal);
                 Box::new(auth::unauthorized_call(refusal))

@@ -5,14 +5,14 @@
 
 use super::Webrtc;
 use super::peer::{Connection, NewOffer, Peer};
-use crate::server::admission;
+use crate::server::sessions::admission;
 use crate::server::app::App;
-use crate::server::auth::{self, Caller, Identity, Refusal};
-use crate::server::client::Client;
-use crate::server::guard::refused;
-use crate::server::keys;
-use crate::server::secrets;
-use crate::server::security::Act;
+use crate::server::access::auth::{self, Caller, Identity, Refusal};
+use crate::server::edge::client::Client;
+use crate::server::access::guard::refused;
+use crate::server::access::keys;
+use crate::server::access::ephemeral_keys;
+use crate::server::access::security::Act;
 use crate::server::transport::call::{Call, CallOpening};
 use antiphon_protocol::{ServerEvent, SessionKind, SessionUpdate, WireError};
 use antiphon_session::AudioMode;
@@ -109,7 +109,7 @@ pub(in crate::server) async fn create(
 ) -> Response {
     let Some(webrtc) = app.webrtc.clone() else { return off() };
     let headers = request.headers().clone();
-    secrets::fetch(&app, client, &headers).await;
+    ephemeral_keys::fetch(&app, client, &headers).await;
     let caller = match auth::caller(&app, client, &headers) {
         Ok(caller) => caller,
         Err(refusal) => return rejected(&app, client, refusal),
@@ -365,7 +365,7 @@ fn late() -> Response {
 
 /// The settings of the session, checked as those of a `session.update` are.
 fn settings(app: &App, text: &str, owner: Option<antiphon_types::KeyId>) -> Result<SessionUpdate, WireError> {
-    let settings = secrets::read_settings(text, app.dialect())?;
+    let settings = ephemeral_keys::read_settings(text, app.dialect())?;
     app.setup().describe(Some(&settings), owner)?;
     Ok(settings)
 }

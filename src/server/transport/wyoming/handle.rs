@@ -4,8 +4,8 @@
 
 use super::frame::Event;
 use super::{Connection, Ended, LONGEST_REQUEST, needed_text};
-use crate::server::limits::{Consumer, Count, Resource};
-use crate::server::security::Act;
+use crate::server::access::limits::{Consumer, Count, Resource};
+use crate::server::access::security::Act;
 use crate::server::speech::live::Request;
 use antiphon_engine_api::llm::{LlmDelta, LlmError};
 use antiphon_telemetry::Endpoint;

@@ -1,0 +1,21 @@
+//! The edge: how bytes of clients come in and leave, before anybody knows whose they are.
+//!
+//! It accepts connections, bounds them, what they send and how long they take, and knows each client's address, TLS, and the
+//! headers that every response gets. The embedded pages are here, because they need no key and no state. Every other room of the
+//! server uses it. It uses none of them: it knows no key, no limit of a key, no session and no engine.
+
+pub(super) mod accepting;
+pub(super) mod assets;
+pub(super) mod client;
+pub(super) mod connection_slots;
+pub(super) mod cors;
+pub(super) mod fragments;
+pub(super) mod headers;
+pub(super) mod inflow;
+pub(super) mod pages;
+pub(super) mod process;
+pub(super) mod starting;
+pub(super) mod tls;
+pub(super) mod unfinished;
+pub mod websocket;
+pub(super) mod write_deadline;
