@@ -7,12 +7,12 @@
 //! keys are configured, every caller has already presented one, and requests from foreign pages have already been
 //! rejected.
 
-use crate::server::app::App;
-use super::auth::credentials_of;
-use crate::server::edge::client::Client;
-use super::guard::refused;
+use super::caller::credentials_of;
+use super::parts::AccessParts;
 use super::scopes::{Scope, Scopes};
-use axum::extract::FromRequestParts;
+use crate::server::edge::client::Client;
+use crate::server::edge::refusal::refused;
+use axum::extract::{FromRef, FromRequestParts};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode, Version, header};
 use axum::response::Response;
@@ -42,30 +42,40 @@ const FORWARDED: &[&str] = &[
 ];
 const FORWARDED_BY: &[&str] = &["cf-", "x-forwarded"];
 
-impl FromRequestParts<Arc<App>> for MayChange {
+impl<S> FromRequestParts<S> for MayChange
+where
+    Arc<AccessParts>: FromRef<S>,
+    S: Send + Sync,
+{
     type Rejection = std::convert::Infallible;
 
-    async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, Self::Rejection> {
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Self::Rejection> {
         let peer = parts.extensions.get::<Client>().map(|client| client.peer);
-        let keys = app.access.keys();
+        let access = Arc::<AccessParts>::from_ref(state);
+        let keys = access.keys.current();
         let key = credentials_of(&parts.headers).filter(|_| keys.are_on());
         let scopes = key.and_then(|key| keys.grant(&key)).map(|grant| grant.scopes);
         let has_key = scopes.is_some_and(|scopes| scopes.has(Scope::Models));
         // A key with a list of scopes may do what is listed, wherever it is used.
-        let local = app.config.local_admin && !keys.have_admin() && scopes.is_none_or(Scopes::are_usual);
+        let local = access.edge.config.local_admin && !keys.have_admin() && scopes.is_none_or(Scopes::are_usual);
         Ok(Self(has_key || local && is_here(peer, parts.version, &parts.headers)))
     }
 }
 
-impl FromRequestParts<Arc<App>> for Admin {
+impl<S> FromRequestParts<S> for Admin
+where
+    Arc<AccessParts>: FromRef<S>,
+    S: Send + Sync,
+{
     type Rejection = Response;
 
-    async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, Self::Rejection> {
-        let Ok(MayChange(may)) = MayChange::from_request_parts(parts, app).await;
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Self::Rejection> {
+        let Ok(MayChange(may)) = MayChange::from_request_parts(parts, state).await;
         if may {
             return Ok(Self);
         }
-        let message = if app.access.keys().have_admin() || !app.config.local_admin {
+        let access = Arc::<AccessParts>::from_ref(state);
+        let message = if access.keys.current().have_admin() || !access.edge.config.local_admin {
             "Only the hub's operator may do this: with a key that has the scope 'models' or 'admin', or one of the variable \
              that server.admin_keys_env names."
         } else {
@@ -73,7 +83,7 @@ impl FromRequestParts<Arc<App>> for Admin {
              a key that has the scope 'models' or 'admin', or one of the variable that server.admin_keys_env names."
         };
         if let Some(client) = parts.extensions.get::<Client>() {
-            app.security.refused(*client, parts.uri.path(), 403, "not an admin");
+            access.security.refused(*client, parts.uri.path(), 403, "not an admin");
         }
         Err(refused(StatusCode::FORBIDDEN, "forbidden", message))
     }

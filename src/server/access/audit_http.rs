@@ -4,10 +4,10 @@
 //! A middleware behind [`super::auth`] and the limits: it knows these routes and sees how each request ended.
 //! Handlers that create something add its id to the response as [`Created`].
 
-use crate::server::app::App;
-use super::auth::Identity;
-use crate::server::edge::client::Client;
+use super::caller::Identity;
+use super::parts::AccessParts;
 use super::security::Act;
+use crate::server::edge::client::Client;
 use axum::extract::{MatchedPath, Request, State};
 use axum::http::{Method, StatusCode, header};
 use axum::middleware::Next;
@@ -19,7 +19,11 @@ use std::sync::Arc;
 pub(in crate::server) struct Created(pub(in crate::server) String);
 
 /// Middleware: passes the request on, and writes what came of it.
-pub(in crate::server) async fn record(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
+pub(in crate::server) async fn record(
+    State(access): State<Arc<AccessParts>>,
+    request: Request,
+    next: Next,
+) -> Response {
     let route = request.extensions().get::<MatchedPath>().map(|route| route.as_str().to_owned());
     let Some((action, route)) = route.and_then(|route| Some((action(request.method(), &route)?, route))) else {
         return next.run(request).await;
@@ -33,14 +37,14 @@ pub(in crate::server) async fn record(State(app): State<Arc<App>>, request: Requ
     let target = created.or(named).or_else(|| location.map(str::to_owned)).unwrap_or_default();
     if let Some(client) = client {
         let owner = identity.and_then(|identity| identity.owner);
-        let name = app.access.name_of(owner);
+        let name = access.keys.name_of(owner);
         let outcome = match response.status() {
             // How it ends is known later, and is in the hub's log.
             StatusCode::ACCEPTED if action == "model.pull" => "started".to_owned(),
             status if status.is_success() => "ok".to_owned(),
             status => format!("status {}", status.as_u16()),
         };
-        app.security.done(action, Act { client, owner, name: name.as_deref(), target: &target }, &outcome);
+        access.security.done(action, Act { client, owner, name: name.as_deref(), target: &target }, &outcome);
     }
     response
 }

@@ -1,91 +1,39 @@
 //! Authentication: the key of a request, and what it grants.
 //!
 //! [`check`] guards every route except the static page, the health probes and the socket. The socket reports a wrong
-//! key after the upgrade, as the protocol requires: see [`turn_away`]. A key is sent in `Authorization`, or, by a
-//! browser's WebSocket, which cannot set headers, in the subprotocol `openai-insecure-api-key.<key>`. This module reads none
-//! from the URL, which appears in logs; telephony and RTVI do, whose clients can send it nowhere else.
+//! key after the upgrade, as the protocol requires: see [`turn_away`]. [`super::caller`] finds the key in the headers.
+//! This module reads none from the URL, which appears in logs; telephony and RTVI do, whose clients can send it nowhere
+//! else.
 
-use super::live_keys::Access;
-use crate::server::app::App;
-use crate::server::edge::client::Client;
-use super::guard::refused;
-use super::keys::Grant;
+use super::caller::{Caller, Credential, Identity, credentials_of, preferred_language, presented};
+use super::keys::{self, Grant};
 use super::limits::Consumer;
-use crate::server::edge::pages;
+use super::parts::AccessParts;
 use super::scopes::{self, Needed, Scope, Scopes};
-use super::ephemeral_keys::PREFIX;
 use super::security::Act;
-use crate::server::sessions::socket::{close, finish};
-use crate::server::transport::webrtc::signaling;
-use antiphon_engine_api::tts::VoiceScope;
-use antiphon_protocol::{ServerEvent, SessionUpdate, WireError};
+use crate::server::edge::client::Client;
+use crate::server::edge::closing::{close, finish};
+use crate::server::edge::open_routes::{is_dashboard, is_open};
+use crate::server::edge::pages;
+use crate::server::edge::refusal::{refused, seconds};
+use antiphon_protocol::{ServerEvent, WireError};
 use antiphon_session::Viewer;
-use antiphon_types::{IdMint, KeyId, language_code};
+use antiphon_types::{IdMint, KeyId};
 use axum::extract::ws::{Message, WebSocket};
-use axum::extract::{FromRequestParts, MatchedPath, Request, State};
-use axum::http::request::Parts;
-use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use axum::extract::{MatchedPath, Request, State};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::Response;
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
 use futures_util::{SinkExt, StreamExt};
 use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::timeout;
-use tokio_util::sync::CancellationToken;
 
-/// Prefix of the subprotocol that carries a browser's key.
-const SUBPROTOCOL_KEY: &str = "openai-insecure-api-key.";
 /// What a session needs.
 const SESSION: Needed = Needed::Scope(Scope::Realtime);
 /// Time for a rejected client to read the reason.
 const TURNING_AWAY: Duration = Duration::from_secs(2);
-
-/// The caller of a WebSocket request.
-#[derive(Debug, PartialEq)]
-pub(in crate::server) struct Caller {
-    /// The API key; for a client secret, the key that created it; `None` if the hub has no keys.
-    pub(in crate::server) owner: Option<KeyId>,
-    /// The session settings that a client secret is bound to.
-    pub(in crate::server) settings: Option<Arc<SessionUpdate>>,
-    /// What authenticated it.
-    pub(in crate::server) credential: Credential,
-    /// ISO-639-1 code of the language that its request prefers, if it names one: a browser sends the user's.
-    pub(in crate::server) language: Option<&'static str>,
-}
-
-/// What authenticated a caller, and with that what ends its session.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::server) enum Credential {
-    /// Its API key or client secret; on a hub without keys, nothing. The session ends when a reload makes the key invalid.
-    Key,
-    /// Proof of a phone call: Twilio's signature, an AudioSocket UUID that has a route, or `telephony.unauthenticated`. No key
-    /// stands for it, so no reload of the keys ends the session.
-    Call,
-}
-
-impl Caller {
-    /// A token that is cancelled when the caller may not go on.
-    pub(in crate::server) fn lease(&self, access: &Access) -> CancellationToken {
-        match self.credential {
-            Credential::Key => access.lease(self.owner),
-            Credential::Call => CancellationToken::new(),
-        }
-    }
-}
-
-/// The caller of an HTTP request; [`check`] adds it to the request's extensions.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::server) struct Identity {
-    /// The API key; `None` if the hub has no keys.
-    pub(in crate::server) owner: Option<KeyId>,
-    /// Whose turns and jobs it may see: its own; all, with an admin key or if the hub has no keys.
-    pub(in crate::server) viewer: Viewer,
-    /// What the key may do.
-    pub(in crate::server) scopes: Scopes,
-}
 
 /// Why a request is rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -164,9 +112,13 @@ impl From<Refusal> for TurnedAway {
 }
 
 /// Middleware: responds with 401 or 429 in the OpenAI error format, or passes the request on.
-pub(in crate::server) async fn check(State(app): State<Arc<App>>, mut request: Request, next: Next) -> Response {
+pub(in crate::server) async fn check(
+    State(access): State<Arc<AccessParts>>,
+    mut request: Request,
+    next: Next,
+) -> Response {
     let client = client_of(&request);
-    if !app.access.keys().are_on() {
+    if !access.keys.current().are_on() {
         request.extensions_mut().insert(Identity { owner: None, viewer: Viewer::All, scopes: Scopes::ALL });
         return next.run(request).await;
     }
@@ -175,13 +127,13 @@ pub(in crate::server) async fn check(State(app): State<Arc<App>>, mut request: R
     }
     let route = request.extensions().get::<MatchedPath>().map(MatchedPath::as_str);
     let needed = scopes::needed(request.method(), route);
-    match identified(&app, client, credentials_of(request.headers()).as_deref(), needed) {
+    match identified(&access, client, credentials_of(request.headers()).as_deref(), needed) {
         Ok(identity) => {
             request.extensions_mut().insert(identity);
             next.run(request).await
         }
         Err(refusal) => {
-            log(&app, client, request.uri().path(), refusal);
+            log(&access, client, request.uri().path(), refusal);
             unauthorized(client, &request, refusal)
         }
     }
@@ -189,39 +141,39 @@ pub(in crate::server) async fn check(State(app): State<Arc<App>>, mut request: R
 
 /// The identity of a configured key that has what is needed. A wrong key is counted against the client's address; a right one
 /// passes, whatever others at that address have sent.
-fn identified(app: &App, client: Client, key: Option<&str>, needed: Needed) -> Result<Identity, Refusal> {
+fn identified(access: &AccessParts, client: Client, key: Option<&str>, needed: Needed) -> Result<Identity, Refusal> {
     let key = key.ok_or(Refusal::Missing)?;
-    let keys = app.access.keys();
-    let Some(Grant { id: owner, scopes }) = keys.grant(key) else { return Err(wrong(app, client)) };
+    let keys = access.keys.current();
+    let Some(Grant { id: owner, scopes }) = keys.grant(key) else { return Err(wrong(access, client)) };
     scopes.allow(needed).map_err(|scope| Refusal::Scope(scope, Some(owner)))?;
     let viewer = if scopes.has(Scope::Admin) { Viewer::All } else { Viewer::Key(owner) };
     Ok(Identity { owner: Some(owner), viewer, scopes })
 }
 
 /// The refusal of a wrong key, which is counted against the client's address.
-fn wrong(app: &App, client: Client) -> Refusal {
-    match app.attempts.failed(client.network()) {
+fn wrong(access: &AccessParts, client: Client) -> Refusal {
+    match access.attempts.failed(client.network()) {
         Ok(()) => Refusal::Wrong,
         Err(wait) => Refusal::Throttled(wait),
     }
 }
 
 /// Whose configured or short-lived key a request has in its headers, for its limits; `None`: none. Grants nothing.
-pub(in crate::server) fn known_owner(app: &App, headers: &HeaderMap) -> Option<KeyId> {
+pub(in crate::server) fn known_owner(access: &AccessParts, headers: &HeaderMap) -> Option<KeyId> {
     let key = credentials_of(headers)?;
-    match app.access.keys().grant(&key) {
+    match access.keys.current().grant(&key) {
         Some(grant) => Some(grant.id),
-        None => app.secrets.find(&key)?.owner,
+        None => access.ephemeral_keys.find(&key)?.owner,
     }
 }
 
 /// Writes a rejection to the security log.
-pub(in crate::server) fn log(app: &App, client: Client, route: &str, refusal: Refusal) {
+pub(in crate::server) fn log(access: &AccessParts, client: Client, route: &str, refusal: Refusal) {
     let (status, reason) = refusal.logged();
     let owner = if let Refusal::Scope(_, owner) = refusal { owner } else { None };
-    let consumer = owner.map(|owner| app.limits.consumer(Some(owner), client));
+    let consumer = owner.map(|owner| access.limits.consumer(Some(owner), client));
     let act = Act { client, owner, name: consumer.as_ref().map(Consumer::name), target: route };
-    app.security.refused_act(act, status, reason);
+    access.security.refused_act(act, status, reason);
 }
 
 fn client_of(request: &Request) -> Client {
@@ -243,11 +195,6 @@ pub(in crate::server) fn unauthorized_call(refusal: Refusal) -> Response {
         Refusal::Scope(..) => refused(StatusCode::FORBIDDEN, refusal.code(), refusal.message()),
         Refusal::Missing | Refusal::Wrong => refused(StatusCode::UNAUTHORIZED, refusal.code(), refusal.message()),
     }
-}
-
-/// The value of `Retry-After`: `wait` rounded up to seconds, at least 1.
-pub(in crate::server) fn seconds(wait: Duration) -> HeaderValue {
-    HeaderValue::from(wait.as_millis().div_ceil(1_000).clamp(1, u128::from(u32::MAX)) as u64)
 }
 
 /// The 401 response. For the dashboard in a browser, its body is the dashboard page: the page contains no data, prompts
@@ -283,42 +230,22 @@ fn takes_html(headers: &HeaderMap) -> bool {
 }
 
 /// Authenticates a WebSocket request. A wrong key is counted against the client's address.
-pub(in crate::server) fn caller(app: &App, client: Client, headers: &HeaderMap) -> Result<Caller, Refusal> {
+pub(in crate::server) fn caller(access: &AccessParts, client: Client, headers: &HeaderMap) -> Result<Caller, Refusal> {
     let key = presented(headers);
     // A client secret carries session settings, so it must be valid even if the hub has no keys.
-    if let Some(key) = key.as_deref().filter(|key| key.starts_with(PREFIX)) {
-        let granted = app.secrets.find(key).filter(|granted| app.access.is_valid(granted.owner));
-        let granted = granted.ok_or_else(|| wrong(app, client))?;
-        let scopes = granted.owner.and_then(|owner| app.access.keys().scopes_of(owner)).unwrap_or(Scopes::ALL);
+    if let Some(key) = key.as_deref().filter(|key| key.starts_with(keys::EPHEMERAL)) {
+        let granted = access.ephemeral_keys.find(key).filter(|granted| access.keys.is_valid(granted.owner));
+        let granted = granted.ok_or_else(|| wrong(access, client))?;
+        let scopes = granted.owner.and_then(|owner| access.keys.current().scopes_of(owner)).unwrap_or(Scopes::ALL);
         scopes.allow(SESSION).map_err(|scope| Refusal::Scope(scope, granted.owner))?;
         return Ok(Caller { language: preferred_language(headers), ..granted });
     }
-    if !app.access.keys().are_on() {
+    if !access.keys.current().are_on() {
         let language = preferred_language(headers);
         return Ok(Caller { owner: None, settings: None, credential: Credential::Key, language });
     }
-    let Identity { owner, .. } = identified(app, client, key.as_deref(), SESSION)?;
+    let Identity { owner, .. } = identified(access, client, key.as_deref(), SESSION)?;
     Ok(Caller { owner, settings: None, credential: Credential::Key, language: preferred_language(headers) })
-}
-
-/// The language of the highest quality in `Accept-Language`, the first of several; `None` where it is unknown here.
-fn preferred_language(headers: &HeaderMap) -> Option<&'static str> {
-    let accepted = headers.get(header::ACCEPT_LANGUAGE)?.to_str().ok()?;
-    let mut best: Option<(f32, &str)> = None;
-    for range in accepted.split(',') {
-        let (tag, parameters) = range.split_once(';').unwrap_or((range, ""));
-        let quality = parameters.trim().strip_prefix("q=").map_or(Some(1.0), |quality| quality.parse().ok());
-        let quality = quality.unwrap_or(0.0);
-        if quality > best.map_or(0.0, |(best, _)| best) {
-            best = Some((quality, tag));
-        }
-    }
-    language_code(best?.1)
-}
-
-/// The key in a WebSocket request.
-pub(in crate::server) fn presented(headers: &HeaderMap) -> Option<String> {
-    bearer(headers).or_else(|| subprotocol(headers))
 }
 
 /// Sends one error event to an upgraded client and closes the connection, as the protocol does for a bad key.
@@ -330,120 +257,12 @@ pub(in crate::server) async fn turn_away(socket: WebSocket, why: TurnedAway) {
     finish(&mut sink, &mut stream, Some(close(why.close, why.reason))).await;
 }
 
-impl Identity {
-    /// Whether it may see what all keys use.
-    pub(in crate::server) fn sees_all_usage(self) -> bool {
-        self.viewer == Viewer::All || self.scopes.has(Scope::Metrics)
-    }
-
-    /// Whose uploaded voices it may see, use and remove.
-    pub(in crate::server) fn voices(self) -> VoiceScope {
-        match self.viewer {
-            Viewer::All => VoiceScope::All,
-            Viewer::Key(key) => VoiceScope::Key(key),
-            Viewer::Nobody => VoiceScope::Nobody,
-        }
-    }
-}
-
-impl<S: Send + Sync> FromRequestParts<S> for Identity {
-    type Rejection = std::convert::Infallible;
-
-    /// [`check`] always sets it; without it, the caller sees nothing.
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Self::Rejection> {
-        let nobody = Self { owner: None, viewer: Viewer::Nobody, scopes: Scopes::NONE };
-        Ok(parts.extensions.get::<Self>().copied().unwrap_or(nobody))
-    }
-}
-
-/// Routes that need no key: probes, static page files, and the socket, the offers of calls and telephony, which authenticate by
-/// themselves.
-pub(in crate::server) fn is_open(method: &Method, path: &str) -> bool {
-    let is_page = || crate::server::edge::assets::asset(path.trim_start_matches('/')).is_some() && !is_dashboard(path);
-    let reads = method == Method::GET || method == Method::HEAD;
-    let is_offer =
-        method == Method::POST && matches!(path, "/v1/realtime" | "/v1/realtime/calls" | "/v1/telephony/twilio/voice");
-    let is_stream = reads && path.starts_with("/v1/telephony/");
-    let is_rtvi = (method == Method::POST || method == Method::PATCH) && signaling::is_rtvi_call(path);
-    is_offer
-        || is_rtvi
-        || is_stream
-        || reads && (matches!(path, "/healthz" | "/readyz" | "/v1/realtime" | "/v1/rtvi") || is_page())
-}
-
-fn is_dashboard(path: &str) -> bool {
-    path.starts_with("/dashboard")
-}
-
-/// The key in an HTTP request.
-pub(in crate::server) fn credentials_of(headers: &HeaderMap) -> Option<String> {
-    bearer(headers).or_else(|| password(headers))
-}
-
-fn bearer(headers: &HeaderMap) -> Option<String> {
-    credentials(headers, "bearer")
-}
-
-/// Whether a request carries the password of HTTP Basic, which a browser adds to requests of any page.
-pub(in crate::server) fn has_password(headers: &HeaderMap) -> bool {
-    credentials(headers, "basic").is_some()
-}
-
-/// The password of HTTP Basic, with any user name, as a browser sends it after its prompt.
-fn password(headers: &HeaderMap) -> Option<String> {
-    let decoded = STANDARD.decode(credentials(headers, "basic")?).ok()?;
-    let (_, password) = std::str::from_utf8(&decoded).ok()?.split_once(':')?;
-    Some(password.to_owned())
-}
-
-fn credentials(headers: &HeaderMap, wanted: &str) -> Option<String> {
-    let (scheme, rest) = headers.get(header::AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
-    let rest = rest.trim();
-    (scheme.eq_ignore_ascii_case(wanted) && !rest.is_empty()).then(|| rest.to_owned())
-}
-
-fn subprotocol(headers: &HeaderMap) -> Option<String> {
-    let offers = headers.get_all(header::SEC_WEBSOCKET_PROTOCOL).iter().filter_map(|value| value.to_str().ok());
-    let key = offers.flat_map(|offer| offer.split(',')).find_map(|offer| offer.trim().strip_prefix(SUBPROTOCOL_KEY))?;
-    (!key.is_empty()).then(|| key.to_owned())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_the_page_and_the_probes_are_open() {
-        let check =
-            |method: Method, path: &str, open: bool| assert_eq!(is_open(&method, path), open, "{method} {path}");
-        for path in ["/", "/index.html", "/healthz", "/readyz", "/v1/realtime"] {
-            check(Method::GET, path, true);
-        }
-        for path in ["/metrics", "//metrics", "/dashboard", "/dashboard.html", "/api/turns", "/v1/audio/voices", "/no"]
-        {
-            check(Method::GET, path, false);
-        }
-        check(Method::POST, "/v1/realtime/client_secrets", false);
-        check(Method::POST, "/v1/realtime/calls", true);
-        check(Method::GET, "/v1/telephony/plivo/a-token", true);
-        check(Method::POST, "/v1/telephony/twilio/voice", true);
-        check(Method::POST, "/v1/telephony/plivo", false);
-        check(Method::POST, "/v1/realtime/calls/rtc_1/hangup", false);
-        check(Method::POST, "/", false);
-    }
-
-    #[test]
-    fn keys_are_found_where_clients_put_them() {
-        let headers = |name: header::HeaderName, value: &str| HeaderMap::from_iter([(name, value.parse().unwrap())]);
-        let auth = |value: &str| headers(header::AUTHORIZATION, value);
-        assert_eq!(bearer(&auth("bearer  k1 ")).as_deref(), Some("k1"));
-        assert_eq!(bearer(&auth("Bearer ")), None);
-        assert_eq!(bearer(&auth("Basic eDprMQ==")), None);
-        assert_eq!(password(&auth("Basic eDprMQ==")).as_deref(), Some("k1"));
-        assert_eq!(password(&auth("Basic ?")), None);
-        let offered = |value: &str| subprotocol(&headers(header::SEC_WEBSOCKET_PROTOCOL, value));
-        assert_eq!(offered("realtime, openai-insecure-api-key.k1, openai-agents-sdk.v1").as_deref(), Some("k1"));
-        assert_eq!(offered("realtime"), None);
-        assert_eq!(offered("realtime, openai-insecure-api-key."), None);
+/// Looks for the short-lived key of these headers where another hub made it and this one does not know it: then
+/// [`caller`] finds it. Waits for JetStream, 5 s at most.
+pub(in crate::server) async fn fetch_ephemeral_key(access: &AccessParts, client: Client, headers: &HeaderMap) {
+    let Some(key) = presented(headers).filter(|key| key.starts_with(keys::EPHEMERAL)) else { return };
+    // It costs more than a comparison.
+    if access.attempts.check(client.network()).is_ok() {
+        access.ephemeral_keys.fetch(&key, access.keys.current().n_keys()).await;
     }
 }

@@ -29,30 +29,30 @@ impl Holder {
 }
 
 /// The number of shares of each holder.
-pub(in crate::server) struct Shares<K>(Arc<Mutex<HashMap<K, usize>>>);
+pub(in crate::server) struct HolderCounts<K>(Arc<Mutex<HashMap<K, usize>>>);
 
 /// One share; dropping it returns it.
-pub(in crate::server) struct Share<K: Eq + Hash> {
+pub(in crate::server) struct HolderCount<K: Eq + Hash> {
     held: Arc<Mutex<HashMap<K, usize>>>,
     holder: K,
 }
 
-impl<K> Default for Shares<K> {
+impl<K> Default for HolderCounts<K> {
     fn default() -> Self {
         Self(Arc::default())
     }
 }
 
-impl<K: Copy + Eq + Hash> Shares<K> {
+impl<K: Copy + Eq + Hash> HolderCounts<K> {
     /// Takes one more share for `holder`; `None` if it has `most` already.
-    pub(in crate::server) fn take(&self, holder: K, most: usize) -> Option<Share<K>> {
+    pub(in crate::server) fn take(&self, holder: K, most: usize) -> Option<HolderCount<K>> {
         let mut held = self.0.lock().expect("no panic while locked");
         let n = held.get(&holder).copied().unwrap_or(0);
         if n >= most {
             return None;
         }
         held.insert(holder, n + 1);
-        Some(Share { held: self.0.clone(), holder })
+        Some(HolderCount { held: self.0.clone(), holder })
     }
 
     /// The number of shares of `holder`.
@@ -61,7 +61,7 @@ impl<K: Copy + Eq + Hash> Shares<K> {
     }
 }
 
-impl<K: Eq + Hash> Drop for Share<K> {
+impl<K: Eq + Hash> Drop for HolderCount<K> {
     fn drop(&mut self) {
         let mut held = self.held.lock().expect("no panic while locked");
         if let Some(n) = held.get_mut(&self.holder) {
@@ -79,7 +79,7 @@ mod tests {
 
     #[test]
     fn each_has_its_own_bound_and_nothing_is_left_behind() {
-        let shares = Shares::default();
+        let shares = HolderCounts::default();
         let one = shares.take("a", 2).unwrap();
         let _two = shares.take("a", 2).unwrap();
         assert!(shares.take("a", 2).is_none() && shares.take("b", 1).is_some());

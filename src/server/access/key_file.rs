@@ -46,7 +46,10 @@ pub(in crate::server) fn is_toml(text: &str) -> bool {
 ///
 /// # Errors
 /// The line, counted from 1, and what is wrong there.
-pub(in crate::server) fn read(text: &str, variable: impl Fn(&str) -> Option<String>) -> Result<Vec<Entry>, (usize, String)> {
+pub(in crate::server) fn read(
+    text: &str,
+    variable: impl Fn(&str) -> Option<String>,
+) -> Result<Vec<Entry>, (usize, String)> {
     let line = |span: Range<usize>| text[..span.start.min(text.len())].matches('\n').count() + 1;
     let file: File =
         toml::from_str(text).map_err(|error| (line(error.span().unwrap_or(0..0)), without_values(error.message())))?;

@@ -25,6 +25,9 @@ pub fn hex(digest: &Digest) -> String {
     digest.iter().fold(String::with_capacity(64), |text, byte| text + &format!("{byte:02x}"))
 }
 
+/// Prefix of short-lived keys, as the protocol's clients expect. No API key begins with it.
+pub(in crate::server) const EPHEMERAL: &str = "ek_";
+
 /// Prefix of a hashed entry.
 const HASHED: &str = "sha256:";
 
@@ -324,7 +327,7 @@ pub(in crate::server) fn read(entry: &str) -> Result<Digest, &'static str> {
         // Characters allowed in a header and in a subprotocol (RFC 9110, section 5.6.2: token).
         let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
         return match entry {
-            _ if entry.starts_with(super::ephemeral_keys::PREFIX) => Err("keys that begin with ek_ are the short-lived ones"),
+            _ if entry.starts_with(EPHEMERAL) => Err("keys that begin with ek_ are the short-lived ones"),
             _ if entry.bytes().all(fits) => Ok(digest(entry)),
             _ => Err("a key is made of letters, digits and -._~!#$%&'*+^`|"),
         };

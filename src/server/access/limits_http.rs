@@ -1,17 +1,22 @@
 //! Limits of HTTP requests: the middleware that counts and refuses them, and OpenAI's headers.
+//!
+//! It runs behind [`super::auth`]; [`super::limits`] decides. Sockets and phone calls are limited as sessions, not
+//! here.
 
-use super::{Consumer, Count, Level, Resource, Spender, UsedUp};
-use crate::server::app::App;
-use crate::server::access::auth::{self, Identity};
+use super::auth;
+use super::caller::Identity;
+use super::limits::go_duration::go_duration;
+use super::limits::{Consumer, Count, Level, Resource, Spender, UsedUp};
+use super::parts::AccessParts;
+use super::security::Act;
 use crate::server::edge::client::Client;
-use crate::server::access::security::Act;
+use crate::server::edge::refusal::seconds;
 use axum::extract::{MatchedPath, Request, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use serde_json::json;
 use std::sync::Arc;
-use std::time::Duration;
 
 /// Routes that are limited otherwise, or not at all.
 const EXEMPT: [&str; 4] = ["/healthz", "/readyz", "/v1/telephony/{provider}", "/v1/telephony/{provider}/{token}"];
@@ -21,7 +26,11 @@ const SOCKETS: [&str; 2] = ["/v1/realtime", "/v1/rtvi"];
 
 /// Middleware behind `auth`: counts a request, responds with 429 where the limit of requests is used up, and adds the headers to
 /// responses of `/v1/...`. Handlers find the [`Consumer`] in the request's extensions.
-pub(in crate::server) async fn check(State(app): State<Arc<App>>, mut request: Request, next: Next) -> Response {
+pub(in crate::server) async fn check(
+    State(access): State<Arc<AccessParts>>,
+    mut request: Request,
+    next: Next,
+) -> Response {
     let route = request.extensions().get::<MatchedPath>().map(|path| path.as_str().to_owned());
     let is_limited = |route: &String| {
         let is_socket = request.method() == Method::GET && SOCKETS.contains(&route.as_str());
@@ -32,11 +41,11 @@ pub(in crate::server) async fn check(State(app): State<Arc<App>>, mut request: R
     let owner = match request.extensions().get::<Identity>() {
         Some(identity) => identity.owner,
         // The handler authenticates.
-        None => auth::known_owner(&app, request.headers()),
+        None => auth::known_owner(&access, request.headers()),
     };
-    let consumer = app.limits.consumer(owner, client);
+    let consumer = access.limits.consumer(owner, client);
     if let Err(used_up) = consumer.take(Resource::Requests, 1) {
-        app.security.limited(Act { client, owner, name: Some(consumer.name()), target: &route }, used_up);
+        access.security.limited(Act { client, owner, name: Some(consumer.name()), target: &route }, used_up);
         return refusal(used_up, &consumer);
     }
     consumer.count(Count::Requests, 1);
@@ -59,7 +68,7 @@ pub(in crate::server) fn refusal(used_up: UsedUp, consumer: &Consumer) -> Respon
         "type": "rate_limit_error", "code": "rate_limit_exceeded", "message": used_up.message(), "param": null,
     }});
     let mut response = (StatusCode::TOO_MANY_REQUESTS, axum::Json(error)).into_response();
-    response.headers_mut().insert(header::RETRY_AFTER, crate::server::access::auth::seconds(used_up.wait));
+    response.headers_mut().insert(header::RETRY_AFTER, seconds(used_up.wait));
     response.headers_mut().extend(headers_of_refusal(used_up, consumer));
     response
 }
@@ -89,52 +98,5 @@ fn add_headers(headers: &mut HeaderMap, levels: impl Iterator<Item = (Resource, 
         headers.insert(name("limit"), limit.into());
         headers.insert(name("remaining"), remaining.into());
         headers.insert(name("reset"), reset);
-    }
-}
-
-/// A duration as Go writes it, rounded up to milliseconds: `6m0s`, `1.5s`, `20ms`.
-pub(super) fn go_duration(duration: Duration) -> String {
-    let ms = duration.as_nanos().div_ceil(1_000_000);
-    if ms == 0 {
-        return "0s".into();
-    }
-    if ms < 1_000 {
-        return format!("{ms}ms");
-    }
-    let hours = ms / 3_600_000;
-    let minutes = ms / 60_000 % 60;
-    let ms = ms % 60_000;
-    let fraction = match ms % 1_000 {
-        0 => String::new(),
-        part => format!(".{part:03}").trim_end_matches('0').to_owned(),
-    };
-    let seconds = format!("{}{fraction}s", ms / 1_000);
-    match (hours, minutes) {
-        (0, 0) => seconds,
-        (0, minutes) => format!("{minutes}m{seconds}"),
-        (hours, minutes) => format!("{hours}h{minutes}m{seconds}"),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn durations_are_written_as_openai_does() {
-        for (us, expect) in [
-            (0, "0s"),
-            (1, "1ms"),
-            (20_000, "20ms"),
-            (999_001, "1s"),
-            (1_000_000, "1s"),
-            (1_500_000, "1.5s"),
-            (59_990_000, "59.99s"),
-            (60_000_000, "1m0s"),
-            (360_000_000, "6m0s"),
-            (3_661_200_000, "1h1m1.2s"),
-        ] {
-            assert_eq!(go_duration(Duration::from_micros(us)), expect);
-        }
     }
 }

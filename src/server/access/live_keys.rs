@@ -1,29 +1,30 @@
 //! The API keys that are currently valid, and revocation when they change.
 //!
 //! [`super::auth`] queries it for every request. A reload (SIGHUP) replaces all keys at once and cancels the tokens
-//! that [`Access::lease`] issued for removed keys. It spawns no task and closes no connection.
+//! that [`LiveKeys::lease`] issued for removed keys. It spawns no task and closes no connection.
 
 use super::keys::Keys;
-use super::scopes::Scopes;
+use super::scopes::{Scope, Scopes};
 use antiphon_types::KeyId;
 use arc_swap::ArcSwap;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use tokio_util::sync::CancellationToken;
 
-pub(in crate::server) struct Access {
+/// See the module.
+pub(in crate::server) struct LiveKeys {
     keys: ArcSwap<Keys>,
     /// One token per key in use; `None` is a caller of a hub without keys. Bounded by the number of keys.
     leases: Mutex<HashMap<Option<KeyId>, CancellationToken>>,
 }
 
-impl Access {
+impl LiveKeys {
     pub(in crate::server) fn new(keys: Keys) -> Self {
         Self { keys: ArcSwap::from_pointee(keys), leases: Mutex::default() }
     }
 
     /// The current keys.
-    pub(in crate::server) fn keys(&self) -> Arc<Keys> {
+    pub(in crate::server) fn current(&self) -> Arc<Keys> {
         self.keys.load_full()
     }
 
@@ -47,6 +48,12 @@ impl Access {
     /// The name of a key, for logs.
     pub(in crate::server) fn name_of(&self, key: Option<KeyId>) -> Option<String> {
         self.keys.load().name_of(key?)
+    }
+
+    /// Whether it is an admin key.
+    pub(in crate::server) fn is_admin(&self, key: Option<KeyId>) -> bool {
+        let scopes = key.and_then(|key| self.keys.load().scopes_of(key));
+        scopes.is_some_and(|scopes| scopes.has(Scope::Admin))
     }
 
     /// Cancels the leases of keys that have expired.
@@ -91,15 +98,15 @@ mod tests {
 
     #[test]
     fn a_reload_ends_what_gone_keys_hold_and_nothing_else() {
-        let access = Access::new(Keys::of(&["one", "two"]));
+        let live = LiveKeys::new(Keys::of(&["one", "two"]));
         let id = |key: &str| Keys::of(&[key]).find(key);
-        let one = access.lease(id("one"));
-        let two = access.lease(id("two"));
-        assert!(access.lease(id("three")).is_cancelled() && access.lease(None).is_cancelled());
-        let (gone, new) = access.replace(Keys::of(&["two", "three"]));
+        let one = live.lease(id("one"));
+        let two = live.lease(id("two"));
+        assert!(live.lease(id("three")).is_cancelled() && live.lease(None).is_cancelled());
+        let (gone, new) = live.replace(Keys::of(&["two", "three"]));
         assert_eq!((gone, new), (vec![id("one").unwrap()], vec![id("three").unwrap()]));
-        assert!(one.is_cancelled() && !two.is_cancelled() && !access.lease(id("three")).is_cancelled());
-        assert!(access.lease(id("one")).is_cancelled());
+        assert!(one.is_cancelled() && !two.is_cancelled() && !live.lease(id("three")).is_cancelled());
+        assert!(live.lease(id("one")).is_cancelled());
     }
 
     #[test]
@@ -113,26 +120,26 @@ mod tests {
             };
             Keys::of_text(&format!("{}scopes = {scopes}\n{}", entry("one"), entry("two"))).unwrap()
         };
-        let access = Access::new(keys("[\"realtime\", \"speech\"]"));
+        let live = LiveKeys::new(keys("[\"realtime\", \"speech\"]"));
         let id = |key: &str| Keys::of(&[key]).find(key);
-        let one = access.lease(id("one"));
-        let two = access.lease(id("two"));
-        access.replace(keys("[\"realtime\", \"speech\", \"metrics\"]"));
-        assert!(!one.is_cancelled() && !access.lease(id("one")).is_cancelled());
-        access.replace(keys("[\"speech\"]"));
+        let one = live.lease(id("one"));
+        let two = live.lease(id("two"));
+        live.replace(keys("[\"realtime\", \"speech\", \"metrics\"]"));
+        assert!(!one.is_cancelled() && !live.lease(id("one")).is_cancelled());
+        live.replace(keys("[\"speech\"]"));
         assert!(one.is_cancelled() && !two.is_cancelled());
-        let again = access.lease(id("one"));
-        access.replace(keys("[\"speech\"]\nexpires = 2020-01-01T00:00:00Z"));
-        access.expire();
-        assert!(again.is_cancelled() && !two.is_cancelled() && access.keys().are_on());
+        let again = live.lease(id("one"));
+        live.replace(keys("[\"speech\"]\nexpires = 2020-01-01T00:00:00Z"));
+        live.expire();
+        assert!(again.is_cancelled() && !two.is_cancelled() && live.current().are_on());
     }
 
     #[test]
     fn keys_that_appear_end_what_was_open_to_everybody() {
-        let access = Access::new(Keys::default());
-        let anybody = access.lease(None);
+        let live = LiveKeys::new(Keys::default());
+        let anybody = live.lease(None);
         assert!(!anybody.is_cancelled());
-        access.replace(Keys::of(&["one"]));
+        live.replace(Keys::of(&["one"]));
         assert!(anybody.is_cancelled());
     }
 }

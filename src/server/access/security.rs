@@ -5,8 +5,8 @@
 //! many were omitted before it. Authorized actions have a separate limit, so that rejections cannot suppress them.
 
 use super::audit::{Audit, Line};
-use crate::server::edge::client::Client;
 use super::limits::UsedUp;
+use crate::server::edge::client::Client;
 use antiphon_types::KeyId;
 use std::sync::Mutex;
 use std::time::Duration;

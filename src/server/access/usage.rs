@@ -2,9 +2,9 @@
 //!
 //! A key sees its own usage; one with the scope `metrics` or `admin`, and everybody where the hub has no keys, sees that of all.
 
-use crate::server::app::App;
-use super::auth::Identity;
+use super::caller::Identity;
 use super::limits::KeyUsage;
+use super::parts::AccessParts;
 use axum::Json;
 use axum::extract::State;
 use serde::Serialize;
@@ -19,7 +19,7 @@ pub(in crate::server) struct Usage {
 }
 
 /// The handler.
-pub(in crate::server) async fn usage(State(app): State<Arc<App>>, identity: Identity) -> Json<Usage> {
+pub(in crate::server) async fn usage(State(access): State<Arc<AccessParts>>, identity: Identity) -> Json<Usage> {
     let of = if identity.sees_all_usage() { None } else { Some(identity.owner) };
-    Json(Usage { object: "list", data: app.limits.usage(of) })
+    Json(Usage { object: "list", data: access.limits.usage(of) })
 }

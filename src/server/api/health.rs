@@ -1,42 +1,39 @@
 //! Health, readiness and metrics.
 
-use crate::server::app::App;
-use crate::server::access::auth::Identity;
-use crate::server::sessions::handover::Counts;
-use super::gpu;
-use crate::server::edge::process;
-use super::upstreams;
+use super::parts::ApiParts;
+use super::{gpu, upstreams};
 use crate::assembly::CLUSTER;
+use crate::server::access::caller::Identity;
+use crate::server::edge::probes::exposition;
+use crate::server::edge::process;
+use crate::server::sessions::SessionParts;
+use crate::server::sessions::handover::Counts;
 use antiphon_cluster::{Overview, WorkerView};
 use antiphon_telemetry::Exposition;
 use axum::Json;
 use axum::extract::State;
-use axum::http::{StatusCode, header};
+use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-/// `GET /healthz`: liveness; always 200.
-pub(in crate::server) async fn alive() -> &'static str {
-    "ok\n"
-}
-
 /// `GET /readyz`: readiness, which is 200 if another session would be admitted and 503 if not; why it would not be, or which
 /// stage's servers fail (`reason`); the load, and the engine of each stage. While the engines are being
 /// loaded, [`crate::server::edge::starting`] responds instead.
-pub(in crate::server) async fn ready(State(app): State<Arc<App>>) -> Response {
-    let setup = app.setup();
+pub(in crate::server) async fn ready(State(api): State<Arc<ApiParts>>) -> Response {
+    let sessions = &api.sessions;
+    let setup = sessions.setup();
     let engines = &setup.engines;
-    let away = app.lacks().or_else(|| app.lacks_room());
+    let away = sessions.lacks().or_else(|| sessions.lacks_room());
     let ready = away.is_none();
     // A server that fails fails for the other hubs, too: it is a reason to know, and none to take another hub.
     let lacks = away.or_else(|| upstreams::lacks(engines));
     let mut body = json!({
         "ready": ready,
-        "sessions": app.sessions.len(),
-        "max_sessions": app.config.max_sessions,
-        "load": app.load.report(),
-        "webrtc": app.webrtc.is_some(),
+        "sessions": sessions.live.len(),
+        "max_sessions": sessions.edge.config.max_sessions,
+        "load": sessions.load.report(),
+        "webrtc": api.transport.webrtc.is_some(),
         "detects_language": engines.stt.detects_language(),
         "languages": engines.stt.languages(),
         "engines": {
@@ -45,9 +42,9 @@ pub(in crate::server) async fn ready(State(app): State<Arc<App>>) -> Response {
             "llm": engines.llm.name(),
             "tts": engines.tts.name(),
         },
-        "remote": remote(&app),
+        "remote": remote(sessions),
         // Includes the models, and those that "auto" could not use.
-        "served": *app.models.served(),
+        "served": *sessions.models.served(),
     });
     if let Some(reason) = lacks {
         body["reason"] = reason.into();
@@ -58,15 +55,18 @@ pub(in crate::server) async fn ready(State(app): State<Arc<App>>) -> Response {
 
 /// Model and host of each remote engine. Empty if keys are configured: a probe needs no key, and the addresses behind a
 /// protected hub are not public.
-fn remote(app: &App) -> Value {
-    let Some(manager) = app.models.manager().filter(|_| !app.access.keys().are_on()) else { return json!({}) };
-    let (config, (llm, _)) = (manager.config(), manager.active_llm());
+fn remote(sessions: &SessionParts) -> Value {
+    let Some(manager) = sessions.models.manager().filter(|_| !sessions.access.keys.current().are_on()) else {
+        return json!({});
+    };
+    let config = manager.config();
+    let (llm, _) = manager.active_llm();
     let stages = [
         ("stt", &config.stt.engine, &config.stt.model, &config.stt.base_url),
         ("llm", &llm.engine, &llm.model, &llm.base_url),
         ("tts", &config.tts.engine, &config.tts.model, &config.tts.base_url),
     ];
-    let served = app.models.served();
+    let served = sessions.models.served();
     let on_workers = |stage: &str| served.iter().any(|served| served.stage == stage && served.engine == CLUSTER);
     let remote = stages
         .into_iter()
@@ -81,55 +81,39 @@ fn remote(app: &App) -> Value {
 }
 
 /// `GET /metrics`, for Prometheus. What each API key uses is shown to those who may see that.
-pub(in crate::server) async fn metrics(State(app): State<Arc<App>>, identity: Identity) -> Response {
-    let usage = if identity.sees_all_usage() { app.limits.metrics() } else { String::new() };
-    exposition(rendered(&app).await + &usage)
+pub(in crate::server) async fn metrics(State(api): State<Arc<ApiParts>>, identity: Identity) -> Response {
+    let usage = if identity.sees_all_usage() { api.sessions.access.limits.metrics() } else { String::new() };
+    exposition(rendered(&api).await + &usage)
 }
 
 /// The same on the listener for probes, which only the operator reaches.
-pub(in crate::server) async fn metrics_for_probes(State(app): State<Arc<App>>) -> Response {
-    exposition(rendered(&app).await + &app.limits.metrics())
+pub(in crate::server) async fn metrics_for_probes(State(api): State<Arc<ApiParts>>) -> Response {
+    exposition(rendered(&api).await + &api.sessions.access.limits.metrics())
 }
 
-async fn rendered(app: &App) -> String {
-    let setup = app.setup();
+async fn rendered(api: &ApiParts) -> String {
+    let sessions = &api.sessions;
+    let setup = sessions.setup();
     // If the depth is unknown, the gauge keeps its value.
-    if let Some(depth) = app.speech.jobs.depth().await {
+    if let Some(depth) = api.speech.jobs.depth().await {
         setup.metrics.queue("jobs", depth);
     }
     if let Some(slots) = setup.engines.tts.slots() {
         setup.metrics.tts_slots(slots.n_slots, slots.in_use);
     }
     setup.metrics.waiting(setup.engines.stt.waiting(), setup.engines.tts.waiting());
-    let mut text = app.setup.metrics.render();
-    text += &app.load.metrics();
-    text += &of_process();
-    text += &gpu::metrics(&app.gpus.read().await.unwrap_or_default());
-    if let Some(cluster) = app.cluster() {
+    let mut text = sessions.setup.metrics.render();
+    text += &sessions.load.metrics();
+    text += &process::metrics();
+    text += &gpu::metrics(&api.gpus.read().await.unwrap_or_default());
+    if let Some(cluster) = sessions.cluster() {
         text += &of_cluster(&cluster);
     }
     text += &upstreams::metrics(&setup.engines);
-    if let Some(handover) = &app.handover {
+    if let Some(handover) = &sessions.handover {
         text += &of_handover(&handover.counts());
     }
     text
-}
-
-/// What this process holds and has used. The names with `process_` are those of Prometheus' client libraries.
-pub(in crate::server) fn of_process() -> String {
-    let mut text = Exposition::default();
-    text.gauge("antiphon_tasks", "Asynchronous tasks that have not ended.", process::tasks() as u64);
-    if let Some(bytes) = process::memory() {
-        text.gauge("process_resident_memory_bytes", "Resident memory.", bytes);
-    }
-    if let Some(seconds) = process::cpu_seconds() {
-        text.seconds("process_cpu_seconds_total", "Processor time used, by user and system.", seconds);
-    }
-    if let Some(n) = process::open_descriptors() {
-        text.gauge("process_open_fds", "Open files and connections.", n as u64);
-    }
-    text.gauge("process_max_fds", "Files and connections that may be open.", process::max_descriptors() as u64);
-    text.into_text()
 }
 
 /// The sessions that other hubs may resume.
@@ -144,14 +128,6 @@ fn of_handover(counts: &Counts) -> String {
     let help = "Moves of sessions between hubs, by kind.";
     text.counter("antiphon_session_moves_total", help, "kind", &counts.moves);
     text.into_text()
-}
-
-/// The media type of Prometheus' text format.
-pub(in crate::server) const METRICS_TYPE: &str = "text/plain; version=0.0.4";
-
-/// Metrics in Prometheus' text format.
-pub(in crate::server) fn exposition(text: String) -> Response {
-    ([(header::CONTENT_TYPE, METRICS_TYPE)], text).into_response()
 }
 
 /// The cluster as the hub sees it.

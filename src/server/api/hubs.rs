@@ -5,8 +5,8 @@
 //! same identifiers on all hubs, and a hub replies with that viewer's turns only. News name the key whose turn they are, and the
 //! hub that shows them compares. So records with their words travel between hubs; workers can neither ask for nor receive them.
 
-use crate::server::app::App;
 use crate::server::access::limits::{self, Consumed};
+use crate::server::sessions::SessionParts;
 use antiphon_cluster::{Cluster, MAX_NEWS_BYTES, MAX_REPLY_BYTES, PeerNews, Watching};
 use antiphon_session::{News, TurnHistory, TurnRecord, Viewer};
 use antiphon_types::KeyId;
@@ -20,6 +20,9 @@ use std::time::{Duration, SystemTime};
 use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
 use tokio_util::sync::CancellationToken;
+
+/// Turns per page: the default and the maximum.
+pub(super) const PAGE: usize = 100;
 
 /// The longest wait for another hub's reply.
 const REPLY_DEADLINE: Duration = Duration::from_secs(1);
@@ -137,18 +140,19 @@ pub(in crate::server) async fn find(cluster: &Cluster, viewer: Viewer, id: &str)
 }
 
 /// Tells the other hubs what API keys use here, until `stopped`. Does nothing without a cluster.
-pub(in crate::server) async fn share_limits(app: &App, stopped: CancellationToken) {
-    let Some(cluster) = app.hubs() else { return };
-    limits::share(&app.limits, &cluster, |consumed| to_json(&Question::Consumed { consumed }), stopped).await;
+pub(in crate::server) async fn share_limits(sessions: &SessionParts, stopped: CancellationToken) {
+    let Some(cluster) = sessions.hubs() else { return };
+    limits::share(&sessions.access.limits, &cluster, |consumed| to_json(&Question::Consumed { consumed }), stopped)
+        .await;
 }
 
 /// From now on, other hubs' questions are answered. Does nothing without a cluster.
-pub(in crate::server) fn reply_to_others(app: &Arc<App>) {
-    if let Some(cluster) = app.hubs() {
-        let turn_history = app.setup.turn_history.clone();
+pub(in crate::server) fn reply_to_others(sessions: &Arc<SessionParts>) {
+    if let Some(cluster) = sessions.hubs() {
+        let turn_history = sessions.setup.turn_history.clone();
         let name = Arc::<str>::from(cluster.name());
-        let handover = app.handover.clone();
-        let limited = Arc::downgrade(app);
+        let handover = sessions.handover.clone();
+        let limited = Arc::downgrade(&sessions.access);
         cluster.reply_with(Arc::new(move |question| match serde_json::from_slice(question) {
             Ok(Question::Release { key }) => {
                 let handover = handover.clone();
@@ -158,8 +162,8 @@ pub(in crate::server) fn reply_to_others(app: &Arc<App>) {
                 })
             }
             Ok(Question::Consumed { consumed }) => {
-                if let Some(app) = limited.upgrade() {
-                    app.limits.take_consumed(&consumed, key_of);
+                if let Some(access) = limited.upgrade() {
+                    access.limits.take_consumed(&consumed, key_of);
                 }
                 Box::pin(ready(Some(to_json(&Reply::default()))))
             }
@@ -171,9 +175,9 @@ pub(in crate::server) fn reply_to_others(app: &Arc<App>) {
 }
 
 /// Tells the other hubs of each change of a turn while somebody watches there, until `stopped`.
-pub(in crate::server) async fn tell_others(app: &App, stopped: CancellationToken) {
-    let Some(cluster) = app.hubs() else { return };
-    let (_, _, mut listening) = app.setup.turn_history.listen(Viewer::All, None);
+pub(in crate::server) async fn tell_others(sessions: &SessionParts, stopped: CancellationToken) {
+    let Some(cluster) = sessions.hubs() else { return };
+    let (_, _, mut listening) = sessions.setup.turn_history.listen(Viewer::All, None);
     loop {
         let news = tokio::select! {
             () = stopped.cancelled() => return,
@@ -407,7 +411,7 @@ fn reply(turn_history: &TurnHistory, hub: &str, question: Question) -> Option<Ve
         }
         Question::Page { viewer, session, before, limit, max_bytes } => {
             let max_bytes = max_bytes.clamp(MIN_SHARE_BYTES, MAX_SHARE_BYTES);
-            let limit = limit.min(super::turns::PAGE);
+            let limit = limit.min(PAGE);
             let (turns, has_more) = placed(turn_history, viewer.viewer(), session.as_deref(), before.as_ref(), limit);
             reply.has_more = has_more;
             let mut n_bytes = 0;

@@ -4,14 +4,13 @@
 //! New sessions use the connected model, running ones keep theirs, and a restart returns to the configuration. A client names a
 //! port and a model, which must be among those just found: the hub never connects to an address that a client sent.
 
-use crate::server::access::audit_http::Created;
-use crate::server::access::admin::Admin;
-use crate::server::app::App;
-use crate::server::access::auth::Identity;
-use crate::server::edge::client::Client;
-use crate::server::access::guard::refused;
-use super::turns::reader;
+use super::parts::ApiParts;
 use crate::assembly::EngineManager;
+use crate::server::access::admin::Admin;
+use crate::server::access::audit_http::Created;
+use crate::server::access::caller::Identity;
+use crate::server::edge::client::Client;
+use crate::server::edge::refusal::refused;
 use antiphon_engines::llm::LlmConfig;
 use antiphon_engines::llm::discovery::{self, LlmServer};
 use antiphon_telemetry::with_causes;
@@ -38,13 +37,13 @@ pub(in crate::server) struct Choice {
 /// `GET /api/llm/servers`: the servers on this machine, and the language model that serves. Takes as long as the slowest server, at
 /// most [`discovery::DEADLINE`].
 pub(in crate::server) async fn list(
-    State(app): State<Arc<App>>,
+    State(api): State<Arc<ApiParts>>,
     _: Admin,
     identity: Identity,
     Extension(client): Extension<Client>,
 ) -> Response {
-    let Some(manager) = app.models.manager() else { return none() };
-    let servers = match found(&app, &manager, identity.owner, client).await {
+    let Some(manager) = api.sessions.models.manager() else { return none() };
+    let servers = match found(&api, &manager, identity.owner, client).await {
         Ok(servers) => servers,
         Err(response) => return *response,
     };
@@ -53,14 +52,14 @@ pub(in crate::server) async fn list(
 
 /// `POST /api/llm/servers`: connects a model of a server that is found now.
 pub(in crate::server) async fn connect(
-    State(app): State<Arc<App>>,
+    State(api): State<Arc<ApiParts>>,
     _: Admin,
     identity: Identity,
     Extension(client): Extension<Client>,
     Json(choice): Json<Choice>,
 ) -> Response {
-    let Some(manager) = app.models.manager() else { return none() };
-    let servers = match found(&app, &manager, identity.owner, client).await {
+    let Some(manager) = api.sessions.models.manager() else { return none() };
+    let servers = match found(&api, &manager, identity.owner, client).await {
         Ok(servers) => servers,
         Err(response) => return *response,
     };
@@ -70,30 +69,35 @@ pub(in crate::server) async fn connect(
         return refused(StatusCode::NOT_FOUND, "model_not_found", message);
     };
     let config = discovery::connected(&manager.config().llm, server.port, &choice.model);
-    let mut response = serve_with(&app, manager, Some(config)).await;
+    let mut response = serve_with(&api, manager, Some(config)).await;
     response.extensions_mut().insert(Created(format!("{} {}", server.base_url, choice.model)));
-    app.security.act(client, "/api/llm/servers", identity.owner, "a language model is connected");
+    api.sessions.access.security.act(client, "/api/llm/servers", identity.owner, "a language model is connected");
     response
 }
 
 /// `DELETE /api/llm/servers`: the configured language model serves again.
 pub(in crate::server) async fn disconnect(
-    State(app): State<Arc<App>>,
+    State(api): State<Arc<ApiParts>>,
     _: Admin,
     identity: Identity,
     Extension(client): Extension<Client>,
 ) -> Response {
-    let Some(manager) = app.models.manager() else { return none() };
-    app.security.act(client, "/api/llm/servers", identity.owner, "the configured language model is used again");
-    serve_with(&app, manager, None).await
+    let Some(manager) = api.sessions.models.manager() else { return none() };
+    api.sessions.access.security.act(
+        client,
+        "/api/llm/servers",
+        identity.owner,
+        "the configured language model is used again",
+    );
+    serve_with(&api, manager, None).await
 }
 
-async fn serve_with(app: &App, manager: Arc<EngineManager>, llm: Option<LlmConfig>) -> Response {
+async fn serve_with(api: &ApiParts, manager: Arc<EngineManager>, llm: Option<LlmConfig>) -> Response {
     let connecting = manager.clone();
     // It waits while engines are being loaded.
     match tokio::task::spawn_blocking(move || connecting.connect_llm(llm)).await {
         Ok(Ok(standing)) => {
-            app.serve_with(standing.engines);
+            api.sessions.serve_with(standing.engines);
             Json(json!({ "active": active(&manager) })).into_response()
         }
         Ok(Err(failure)) => {
@@ -106,13 +110,13 @@ async fn serve_with(app: &App, manager: Arc<EngineManager>, llm: Option<LlmConfi
 
 /// The servers, without this hub itself. The number of requests that look for them at once is limited.
 async fn found(
-    app: &App,
+    api: &ApiParts,
     manager: &EngineManager,
     owner: Option<KeyId>,
     client: Client,
 ) -> Result<Vec<LlmServer>, Box<Response>> {
-    let _place = reader(app, owner, client).await?;
-    let own = app.config.listen.rsplit_once(':').and_then(|(_, port)| port.parse().ok());
+    let _place = api.readers.place(owner, client).await?;
+    let own = api.sessions.edge.config.listen.rsplit_once(':').and_then(|(_, port)| port.parse().ok());
     Ok(discovery::find(&manager.config().llm, own.as_slice()).await)
 }
 

@@ -3,10 +3,11 @@
 //! Counters come from the metrics, process usage from `/proc`, GPU load from the driver. A value that the system does
 //! not provide is null.
 
-use crate::server::app::App;
-use crate::server::access::auth::Identity;
-use crate::server::sessions::handover::Counts;
+use super::parts::ApiParts;
+use crate::server::access::caller::Identity;
 use crate::server::edge::process;
+use crate::server::sessions::SessionParts;
+use crate::server::sessions::handover::Counts;
 use axum::Json;
 use axum::extract::State as Shared;
 use serde::Serialize;
@@ -78,29 +79,31 @@ struct Counters {
 }
 
 /// The handler.
-pub(in crate::server) async fn state(Shared(app): Shared<Arc<App>>, identity: Identity) -> Json<State> {
-    Json(snapshot(&app, identity).await)
+pub(in crate::server) async fn state(Shared(api): Shared<Arc<ApiParts>>, identity: Identity) -> Json<State> {
+    Json(snapshot(&api, identity).await)
 }
 
 /// The current state, limited to what the caller may see.
-pub(in crate::server) async fn snapshot(app: &App, identity: Identity) -> State {
+pub(in crate::server) async fn snapshot(api: &ApiParts, identity: Identity) -> State {
+    let sessions = &api.sessions;
+    let edge = &sessions.edge;
     let all = identity.sees_all_usage();
-    let own = identity.owner.map_or(0, |owner| app.sessions_of(owner));
-    let setup = app.setup();
+    let own = identity.owner.map_or(0, |owner| sessions.of_key(owner));
+    let setup = sessions.setup();
     let engines = &setup.engines;
-    let totals = app.setup.metrics.totals();
+    let totals = sessions.setup.metrics.totals();
     State {
         at: format!("{:.3}", jiff::Timestamp::now()),
-        sessions: if all { app.sessions.len() } else { own },
-        transports: if all { app.transports() } else { BTreeMap::new() },
-        max_sessions: app.config.max_sessions,
-        connections: if all { app.connections() } else { own },
-        load: app.load.report(),
+        sessions: if all { sessions.live.len() } else { own },
+        transports: if all { sessions.transports() } else { BTreeMap::new() },
+        max_sessions: edge.config.max_sessions,
+        connections: if all { sessions.connections() } else { own },
+        load: sessions.load.report(),
         queues: match all {
             true => BTreeMap::from([
                 ("stt_waiting", engines.stt.waiting()),
                 ("tts_waiting", engines.tts.waiting()),
-                ("inbound_kib", app.inbound_kib()),
+                ("inbound_kib", edge.inbound.in_use_kib()),
             ]),
             false => BTreeMap::new(),
         },
@@ -112,10 +115,10 @@ pub(in crate::server) async fn snapshot(app: &App, identity: Identity) -> State 
         ]),
         tts_slots: if all { engines.tts.slots() } else { None },
         upstreams: if all { super::upstreams::reports(engines) } else { BTreeMap::new() },
-        process: all.then(|| app.process.usage()),
+        process: all.then(|| edge.process.usage()),
         tasks: all.then(process::tasks),
-        places_taken: all.then(|| app.places_taken()),
-        gpu: if all { app.gpus.read().await } else { None },
+        places_taken: all.then(|| sessions.places_taken()),
+        gpu: if all { api.gpus.read().await } else { None },
         counters: all.then_some(Counters {
             turns: totals.turns,
             responses: totals.responses,
@@ -125,13 +128,13 @@ pub(in crate::server) async fn snapshot(app: &App, identity: Identity) -> State 
             guesses_confirmed: totals.guesses_confirmed,
             guess_wasted_seconds: totals.guess_wasted.as_secs_f64(),
         }),
-        cluster: if all { cluster(app) } else { None },
+        cluster: if all { cluster(sessions) } else { None },
     }
 }
 
-fn cluster(app: &App) -> Option<ClusterState> {
-    let overview = app.cluster()?;
-    let sessions = app.handover.as_ref().map(|handover| {
+fn cluster(sessions: &SessionParts) -> Option<ClusterState> {
+    let overview = sessions.cluster()?;
+    let sessions = sessions.handover.as_ref().map(|handover| {
         let Counts { live, unstored, moves } = handover.counts();
         SharedSessions { shared: live, unstored, moves: moves.into() }
     });

@@ -4,8 +4,9 @@
 //! no session.
 
 use super::gpu::{self, Gpus};
-use super::health::{alive, exposition, of_process};
 use crate::config::ServerConfig;
+use crate::server::edge::probes::{self, alive, exposition};
+use crate::server::edge::process;
 use antiphon_cluster::worker::{Reporter, StageReport};
 use antiphon_telemetry::Exposition;
 use axum::extract::State;
@@ -30,7 +31,7 @@ pub async fn worker_probes(listener: Option<TcpListener>, config: &ServerConfig,
         .route("/readyz", get(ready))
         .route("/metrics", get(metrics))
         .with_state(Probed { reporter, gpus: Gpus::default() });
-    crate::server::probes(listener, crate::server::sealed(router, config)).await;
+    probes::serve(listener, probes::sealed(router, config)).await;
 }
 
 /// `GET /readyz`: 200 if the worker takes requests, else 503 with the reason.
@@ -74,7 +75,7 @@ async fn metrics(State(probed): State<Probed>) -> Response {
         text.counter("antiphon_worker_dropped_frames_total", "Messages dropped, by reason.", "reason", &dropped);
     }
     let gpus = gpu::metrics(&probed.gpus.read().await.unwrap_or_default());
-    exposition(text.into_text() + &of_process() + &gpus)
+    exposition(text.into_text() + &process::metrics() + &gpus)
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Accepts connections and serves HTTP on them until they are upgraded or closed. Bounds their number and their time.
 //!
-//! [`crate::server::serve_loading`] calls it with a listener, with or without TLS. Every connection is accepted immediately:
-//! each connection's own task performs the TLS handshake, and a connection without a slot in
+//! [`crate::server::serve_loading`] calls it with a listener, with or without TLS. Every connection is accepted
+//! immediately: each connection's own task performs the TLS handshake, and a connection without a slot in
 //! [`super::connection_slots`] waits here while others are accepted. If a response was sent before the whole request
 //! was read, the connection is drained for a while so that the response reaches its client. After its upgrade a
 //! WebSocket connection belongs to its session.
@@ -11,7 +11,7 @@ use super::connection_slots::{Activity, Answering, ConnectionSlot, ConnectionSlo
 use super::inflow::{Inflow, Intake};
 use super::process::max_descriptors;
 use super::tls::Tls;
-use super::write_deadline::{Released, Watched};
+use super::write_deadline::{DeadlineStream, Released};
 use arc_swap::ArcSwap;
 use axum::Router;
 use axum::body::{Body, Bytes};
@@ -202,7 +202,7 @@ where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let released = Released::default();
-    let stream = Watched::new(stream, activity.clone(), released.clone());
+    let stream = DeadlineStream::new(stream, activity.clone(), released.clone());
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(HEAD).max_buf_size(MAX_BUFFER_BYTES);
     let router = TowerToHyperService::new(router);

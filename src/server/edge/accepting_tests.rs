@@ -1,7 +1,7 @@
 //! Clients that send nothing, send an incomplete request, or read nothing, and the clients that connect meanwhile.
 
-use crate::server::edge::connection_slots::GRACE;
 use super::*;
+use crate::server::edge::connection_slots::GRACE;
 use axum::routing::get;
 use std::net::Ipv4Addr;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};

@@ -1,6 +1,7 @@
 //! The embedded web pages: `web/dist`, or a placeholder page with build instructions, as chosen by `build.rs`.
 //!
-//! The router calls [`asset`]. This module reads no file at run time and does not depend on HTTP.
+//! [`super::pages`] and [`super::open_routes`] call [`asset`]. This module reads no file at run time and does not
+//! depend on HTTP.
 
 use rust_embed::RustEmbed;
 use std::borrow::Cow;

@@ -1,8 +1,9 @@
 //! Determines a request's client: the peer of the connection or, behind a trusted proxy, the forwarded address.
 //!
-//! [`crate::server::access::guard`] computes it first and adds it to the request's extensions; the limits per address, the security log
-//! and the origin check read it there. Forwarding headers are trusted only from a peer in `server.trusted_proxies`, and only those
-//! that `server.forwarded_header` names: a proxy sets or removes the ones it knows and passes on the others as clients sent them.
+//! [`crate::server::access::guard`] computes it first and adds it to the request's extensions; the limits per address,
+//! the security log and the origin check read it there. Forwarding headers are trusted only from a peer in
+//! `server.trusted_proxies`, and only those that `server.forwarded_header` names: a proxy sets or removes the ones it
+//! knows and passes on the others as clients sent them.
 
 use crate::config::ServerConfig;
 use axum::http::HeaderMap;

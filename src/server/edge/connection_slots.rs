@@ -1,7 +1,7 @@
 //! The slots of connections that are not, or not yet, WebSockets: their number, their holders, and eviction.
 //!
-//! [`super::accepting`] requests a slot for each connection; [`super::write_deadline`] and the response bodies report the
-//! connection's activity. If no slot is free, the connection that has waited longest for its client is evicted. A
+//! [`super::accepting`] requests a slot for each connection; [`super::write_deadline`] and the response bodies report
+//! the connection's activity. If no slot is free, the connection that has waited longest for its client is evicted. A
 //! connection waits for its client between two requests, before its head is complete, in its TLS handshake, while its
 //! request body stalls, or while the client does not read the response. A request in progress is never evicted.
 //! Eviction only cancels a token.

@@ -1,9 +1,10 @@
 //! Which responses pages of other origins may read: the CORS headers.
 //!
-//! [`crate::server::access::guard`] and [`super::starting`] call it once they know whether the origin may connect. What is not listed here
-//! carries no such header, so that a browser keeps it from other pages. This module reads no key and decides about no request.
+//! [`crate::server::access::guard`] and [`super::starting`] call it once they know whether the origin may connect. What
+//! is not listed here carries no such header, so that a browser keeps it from other pages. This module reads no key and
+//! decides about no request.
 
-use crate::server::transport::webrtc::signaling;
+use super::open_routes;
 use axum::http::{HeaderMap, HeaderValue, Method, Request, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 
@@ -22,7 +23,7 @@ pub(in crate::server) fn is_public<B>(request: &Request<B>) -> bool {
 /// Whether a page of another origin may send this request where keys are on: a call by WebRTC, which such pages open with a key.
 pub(in crate::server) fn is_call<B>(request: &Request<B>) -> bool {
     matches!(*request.method(), Method::POST | Method::PATCH | Method::OPTIONS)
-        && signaling::is_call(request.uri().path())
+        && open_routes::is_call(request.uri().path())
 }
 
 /// The page that may read the response, if the guard lets its request pass.

@@ -1,9 +1,10 @@
 //! The security headers of every response.
 //!
-//! [`crate::server::access::guard`] adds them to what the routes answer, [`super::starting`] to what is answered while engines are loaded. Pages
-//! set a Content-Security-Policy of their own ([`super::pages`]), to which the permitted embedders are added here.
+//! [`crate::server::access::guard`] adds them to what the routes answer, [`super::starting`] to what is answered while
+//! engines are loaded. Pages set a Content-Security-Policy of their own ([`super::pages`]), to which the permitted
+//! embedders are added here.
 
-use crate::server::access::guard::without_port;
+use super::origin::without_port;
 use super::tls::Tls;
 use crate::config::ServerConfig;
 use arc_swap::ArcSwap;
@@ -45,7 +46,12 @@ impl SecurityHeaders {
 
     /// Adds the headers. `tls`: the certificate that the hub serves itself; `None`: plain HTTP, where the proxy in front of it
     /// decides about transport security. `is_local`: the request was sent to [a name of the client's own machine](is_local).
-    pub(in crate::server) fn seal(&self, mut response: Response, tls: Option<&ArcSwap<Tls>>, is_local: bool) -> Response {
+    pub(in crate::server) fn seal(
+        &self,
+        mut response: Response,
+        tls: Option<&ArcSwap<Tls>>,
+        is_local: bool,
+    ) -> Response {
         let headers = response.headers_mut();
         headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
         // Files for other pages say otherwise: [`super::pages`].

@@ -7,6 +7,9 @@
 //! lose the response.
 
 use super::fragments::Fragments;
+use super::refusal::refused;
+use axum::http::StatusCode;
+use axum::response::Response;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -107,6 +110,18 @@ impl Inflow {
         };
         let _ = timeout(LINGER, drained).await;
     }
+}
+
+/// Expects WebSocket frames on this connection from now on.
+///
+/// # Errors
+/// 400: the client has sent some before the response to its upgrade.
+pub(in crate::server) fn expect_frames(inflow: &Inflow) -> Result<(), Box<Response>> {
+    if inflow.expect_frames() {
+        return Ok(());
+    }
+    let message = "No data may be sent after the WebSocket upgrade request before its response has been received.";
+    Err(Box::new(refused(StatusCode::BAD_REQUEST, "invalid_value", message)))
 }
 
 /// A connection that counts its received bytes.

@@ -1,10 +1,13 @@
 //! The embedded web pages: the voice chat, the dashboard and the inspector.
+//!
+//! The router's fallback, [`super::starting`] and the refusal of a dashboard without a key
+//! ([`crate::server::access::auth`]) serve them. They need no key and hold nothing of this hub.
 
 use super::assets::{Asset, asset};
 use super::client::Client;
-use crate::server::access::guard::refused;
-use super::headers::RESOURCE_POLICY;
 use super::cors::CLIENT_FILES;
+use super::headers::RESOURCE_POLICY;
+use super::refusal::refused;
 use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::Extension;
@@ -13,8 +16,8 @@ use axum::response::{IntoResponse, Response};
 use std::borrow::Cow;
 use tower_http::compression::CompressionLayer;
 
-/// The Content-Security-Policy: content from this server only, and sound that a page has fetched. [`policy`] adds the permitted connections, [`super::headers`] who
-/// may embed the page.
+/// The Content-Security-Policy: content from this server only, and sound that a page has fetched. [`policy`] adds the
+/// permitted connections, [`super::headers`] who may embed the page.
 const POLICY: &str = "default-src 'self'; img-src 'self' data:; media-src 'self' blob:; \
                       style-src 'self' 'unsafe-inline'; worker-src 'self' blob:; base-uri 'none'; form-action 'none'";
 

@@ -1,5 +1,9 @@
 //! CPU and memory usage of this process, read from `/proc` (Linux only), its tasks and limits.
+//!
+//! The state, the metrics, the load and the limits of connections and sessions read it. It changes nothing but the
+//! limit of open files.
 
+use antiphon_telemetry::Exposition;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde::Serialize;
 use std::fs::read_to_string;
@@ -82,6 +86,23 @@ pub fn raise_descriptor_limit() {
     {
         tracing::warn!(%error, "the limit of open files cannot be raised (ulimit -n)");
     }
+}
+
+/// What this process holds and has used. The names with `process_` are those of Prometheus' client libraries.
+pub(in crate::server) fn metrics() -> String {
+    let mut text = Exposition::default();
+    text.gauge("antiphon_tasks", "Asynchronous tasks that have not ended.", tasks() as u64);
+    if let Some(bytes) = memory() {
+        text.gauge("process_resident_memory_bytes", "Resident memory.", bytes);
+    }
+    if let Some(seconds) = cpu_seconds() {
+        text.seconds("process_cpu_seconds_total", "Processor time used, by user and system.", seconds);
+    }
+    if let Some(n) = open_descriptors() {
+        text.gauge("process_open_fds", "Open files and connections.", n as u64);
+    }
+    text.gauge("process_max_fds", "Files and connections that may be open.", max_descriptors() as u64);
+    text.into_text()
 }
 
 fn ticks() -> Option<u64> {

@@ -1,16 +1,17 @@
 //! Serves clients while the engines are being loaded: the page, which reports it, and 503 responses with Retry-After.
 //!
-//! [`crate::server::serve_loading`] listens with [`Starting::router`] immediately, and installs the hub's own routes once the
-//! engines are loaded. This module loads nothing, and serves nothing that needs a key. The probe listener has
+//! [`crate::server::serve_loading`] listens with [`Starting::router`] immediately, and installs the hub's own routes
+//! once the engines are loaded. This module loads nothing, and serves nothing that needs a key. The probe listener has
 //! [a `Starting` of its own](Starting::probes), without the page.
 
-use crate::server::access::auth::is_open;
 use super::client::{Client, Peer, Proxies};
-use crate::server::access::guard::{FOREIGN_ORIGIN, one_host, refused, verdict};
-use super::headers::{Certificate, SecurityHeaders, is_local};
-use crate::server::api::health::alive;
-use super::pages;
 use super::cors;
+use super::headers::{Certificate, SecurityHeaders, is_local};
+use super::open_routes::is_open;
+use super::origin::{FOREIGN_ORIGIN, one_host, verdict};
+use super::pages;
+use super::probes::alive;
+use super::refusal::refused;
 use crate::config::ServerConfig;
 use axum::Router;
 use axum::extract::{Request, State};

@@ -1,11 +1,13 @@
 //! The incomplete message of a client: charged to the budgets while it grows, and limited in time.
 //!
-//! Each connection's reader ([`crate::server::sessions::socket`]) holds one instance. It counts bytes below the WebSocket library since
-//! the last message that the library returned; small messages are not charged in advance. Control frames, which may be
-//! interleaved with the parts of a message, are deducted, so that they neither hide the rest nor extend its deadline.
+//! Each connection's reader ([`crate::server::sessions::socket`]) holds one instance. It counts bytes below the
+//! WebSocket library since the last message that the library returned; small messages are not charged in advance.
+//! Control frames, which may be interleaved with the parts of a message, are deducted, so that they neither hide the
+//! rest nor extend its deadline.
 
-use crate::server::app::{App, BUDGET_UNIT};
+use super::inbound_budget::{BUDGET_UNIT, InboundBudget};
 use super::inflow::Inflow;
+use super::parts::EdgeParts;
 use antiphon_session::Share;
 use axum::extract::ws::{Message, WebSocket};
 use futures_util::StreamExt;
@@ -36,7 +38,7 @@ pub(in crate::server) enum Next {
 }
 
 pub(in crate::server) struct Unfinished<'a> {
-    app: &'a App,
+    inbound: &'a InboundBudget,
     inflow: &'a Inflow,
     /// The session's own budget.
     budget: &'a Arc<Semaphore>,
@@ -55,9 +57,10 @@ struct Held {
 }
 
 impl<'a> Unfinished<'a> {
-    pub(in crate::server) fn new(app: &'a App, inflow: &'a Inflow, budget: &'a Arc<Semaphore>) -> Self {
-        let limit = Duration::from_secs(u64::from(app.config.message_seconds));
-        let this = Self { app, inflow, budget, limit, given: inflow.taken(), held: None, deadline: None };
+    pub(in crate::server) fn new(edge: &'a EdgeParts, inflow: &'a Inflow, budget: &'a Arc<Semaphore>) -> Self {
+        let limit = Duration::from_secs(u64::from(edge.config.message_seconds));
+        let inbound = &edge.inbound;
+        let this = Self { inbound, inflow, budget, limit, given: inflow.taken(), held: None, deadline: None };
         this.allow();
         this
     }
@@ -70,7 +73,7 @@ impl<'a> Unfinished<'a> {
                 Some(next) => return next,
             }
             let due = self.deadline.unwrap_or_else(Instant::now).min(Instant::now() + stuck);
-            let more = self.app.unfinished_budget(self.budget, STEP_BYTES);
+            let more = self.inbound.take_unfinished(self.budget, STEP_BYTES);
             match (timeout_at(due, more).await, &mut self.held) {
                 (Err(_), _) if self.deadline.is_some_and(|deadline| deadline <= Instant::now()) => return Next::Late,
                 (Err(_), _) => return Next::NoRoom,
@@ -140,8 +143,8 @@ impl<'a> Unfinished<'a> {
     pub(in crate::server) async fn share(&mut self, n_bytes: usize) -> Share {
         let held = self.held.take().map(|held| held.share);
         self.allow();
-        let Some(mut held) = held else { return self.app.budget(self.budget, n_bytes).await };
-        let needed = App::units(n_bytes);
+        let Some(mut held) = held else { return self.inbound.take(self.budget, n_bytes).await };
+        let needed = InboundBudget::units(n_bytes);
         let has = held.own.num_permits();
         if has >= needed {
             // The excess is released when `held` is dropped.
@@ -149,7 +152,7 @@ impl<'a> Unfinished<'a> {
             let common = held.common.split(needed);
             return Share { own: own.expect("as many"), common: common.expect("as many") };
         }
-        let more = self.app.budget(self.budget, (needed - has) * BUDGET_UNIT).await;
+        let more = self.inbound.take(self.budget, (needed - has) * BUDGET_UNIT).await;
         held.own.merge(more.own);
         held.common.merge(more.common);
         held

@@ -1,8 +1,8 @@
 //! The hub's WebSocket: its limits, and the close codes for a client's errors.
 //!
-//! [`realtime`](crate::server::sessions::realtime) uses it for every session, and `examples/ws_echo.rs` for an echo server, so that a
-//! conformance suite's results for the echo server apply to the hub. It reads no message and does not depend on
-//! sessions.
+//! [`realtime`](crate::server::sessions::realtime) uses it for every session, and `examples/ws_echo.rs` for an echo
+//! server, so that a conformance suite's results for the echo server apply to the hub. It reads no message and does not
+//! depend on sessions.
 
 use axum::extract::ws::WebSocketUpgrade;
 use axum::http::{HeaderValue, StatusCode, header};

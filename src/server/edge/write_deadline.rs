@@ -21,7 +21,7 @@ pub(in crate::server) const STALL: Duration = Duration::from_secs(30);
 /// Minimum sustained read rate: audio of the lowest quality plays at twice this rate.
 pub(in crate::server) const MIN_BYTES_PER_SECOND: u64 = 1_024;
 
-pub(in crate::server) struct Watched<S> {
+pub(in crate::server) struct DeadlineStream<S> {
     stream: S,
     activity: Activity,
     released: Released,
@@ -41,7 +41,7 @@ impl Released {
     }
 }
 
-impl<S: Unpin> Watched<S> {
+impl<S: Unpin> DeadlineStream<S> {
     pub(in crate::server) fn new(stream: S, activity: Activity, released: Released) -> Self {
         Self { stream, activity, released, deadline: None, write_waits: false }
     }
@@ -73,7 +73,7 @@ impl<S: Unpin> Watched<S> {
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for DeadlineStream<S> {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         let read = Pin::new(&mut this.stream).poll_read(cx, buffer);
@@ -84,7 +84,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for DeadlineStream<S> {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
         let done = Pin::new(&mut this.stream).poll_write(cx, bytes);
@@ -127,10 +127,10 @@ mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
     use tokio::time::Instant;
 
-    fn watched(released: &Released) -> (Watched<DuplexStream>, DuplexStream) {
+    fn watched(released: &Released) -> (DeadlineStream<DuplexStream>, DuplexStream) {
         let place = ConnectionSlots::new(1, 0, Vec::new()).admit([127, 0, 0, 1].into(), false).unwrap();
         let (near, far) = duplex(1_024);
-        (Watched::new(near, place.activity(), released.clone()), far)
+        (DeadlineStream::new(near, place.activity(), released.clone()), far)
     }
 
     /// How long a client lasts that reads `bytes` every second.

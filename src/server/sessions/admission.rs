@@ -1,14 +1,16 @@
 //! What every session needs, whatever its transport: admission, its place, and its entries in the log and the metrics.
 //!
-//! [`super::realtime`] (WebSockets) and [`crate::server::transport::call`] (all other transports) call it. It opens no session and
-//! closes none.
+//! [`super::realtime`] (WebSockets) and [`crate::server::transport::call`] (all other transports) call it. It opens no
+//! session and closes none.
 
-use crate::server::app::{App, NoPlace, SessionPlace};
-use crate::server::access::auth;
-use crate::server::edge::client::Client;
-use crate::server::access::limits::{self, Consumer, Count, Resource, SessionMeter};
-use crate::server::access::security::Act;
+use super::parts::SessionParts;
+use super::reservations::{ReservationError, SessionReservation};
 use crate::load::Overloaded;
+use crate::server::access::limits::{Consumer, Count, Resource, SessionMeter};
+use crate::server::access::security::Act;
+use crate::server::access::{AccessParts, limits_http};
+use crate::server::edge::client::Client;
+use crate::server::edge::refusal::seconds;
 use antiphon_engine_api::ENGINE_UNAVAILABLE;
 use antiphon_telemetry::ActiveSession;
 use antiphon_types::{KeyId, Requester, SessionId};
@@ -31,7 +33,7 @@ pub(in crate::server) struct SessionOwner {
 
 /// A session's place, and whose it is. Dropping it releases the place.
 pub(in crate::server) struct Admitted {
-    pub(in crate::server) place: SessionPlace,
+    pub(in crate::server) place: SessionReservation,
     pub(in crate::server) who: SessionOwner,
 }
 
@@ -54,13 +56,13 @@ pub(in crate::server) struct SessionRefused {
 
 /// An open session in the list of sessions, the metrics, the log and the audit log. Dropping it removes it.
 pub(in crate::server) struct LiveSession {
-    app: Arc<App>,
+    sessions: Arc<SessionParts>,
     id: SessionId,
     who: SessionOwner,
     revoked: CancellationToken,
     /// Whether its start is in the logs, and its end not yet.
     is_noted: bool,
-    _place: SessionPlace,
+    _place: SessionReservation,
     _counted: ActiveSession,
 }
 
@@ -69,40 +71,41 @@ pub(in crate::server) struct LiveSession {
 /// # Errors
 /// A limit is reached, or there is no place.
 pub(in crate::server) fn admit(
-    app: &App,
+    sessions: &SessionParts,
     client: Client,
     key: Option<KeyId>,
     route: &'static str,
 ) -> Result<Admitted, SessionRefused> {
-    let consumer = app.limits.consumer(key, client);
+    let access = &sessions.access;
+    let consumer = access.limits.consumer(key, client);
     if let Err(used_up) = consumer.check(Resource::Sessions) {
-        app.setup.metrics.session_rejected();
+        sessions.setup.metrics.session_rejected();
         let act = Act { client, owner: key, name: Some(consumer.name()), target: route };
-        app.security.limited(act, used_up);
+        access.security.limited(act, used_up);
         return Err(SessionRefused {
             status: StatusCode::TOO_MANY_REQUESTS,
             code: "rate_limit_exceeded",
             message: used_up.message(),
             retry_after: used_up.wait,
             error_type: "rate_limit_error",
-            figures: Box::new(limits::headers_of_refusal(used_up, &consumer)),
+            figures: Box::new(limits_http::headers_of_refusal(used_up, &consumer)),
         });
     }
-    let place = app.admit(key, client).map_err(|full| SessionRefused::of(app, client, full, route))?;
+    let place = sessions.reserve(key, client).map_err(|full| SessionRefused::of(sessions, client, full, route))?;
     consumer.spend(Resource::Sessions, 1);
     Ok(Admitted { place, who: SessionOwner { client, key, consumer } })
 }
 
 impl SessionOwner {
     /// The limits of the session.
-    pub(in crate::server) fn limits(&self, app: &Arc<App>) -> SessionMeter {
+    pub(in crate::server) fn limits(&self, access: &Arc<AccessParts>) -> SessionMeter {
         let client = self.client;
         let owner = self.key;
         let name = self.consumer.name().to_owned();
-        let app_of_refusals = Arc::downgrade(app);
-        let meter = app.limits.session(self.consumer.clone(), move |used_up| {
-            if let Some(app) = app_of_refusals.upgrade() {
-                app.security.limited(Act { client, owner, name: Some(&name), target: "response.create" }, used_up);
+        let access_of_refusals = Arc::downgrade(access);
+        let meter = access.limits.session(self.consumer.clone(), move |used_up| {
+            if let Some(access) = access_of_refusals.upgrade() {
+                access.security.limited(Act { client, owner, name: Some(&name), target: "response.create" }, used_up);
             }
         });
         // An address that stands for many clients says nothing.
@@ -114,56 +117,61 @@ impl SessionOwner {
 
     /// Whether the client is an operator, who reads why an upstream failed: it has an administrator's key or calls from this
     /// machine, by no proxy.
-    pub(in crate::server) fn sees_causes(&self, app: &App) -> bool {
-        self.client.is_here() || app.is_admin(self.key)
+    pub(in crate::server) fn sees_causes(&self, access: &AccessParts) -> bool {
+        self.client.is_here() || access.keys.is_admin(self.key)
     }
 
     /// Writes to the audit log what was done with a session.
-    fn note(&self, app: &App, action: &'static str, session: &str, outcome: &str) {
+    fn note(&self, access: &AccessParts, action: &'static str, session: &str, outcome: &str) {
         let Self { client, key, consumer } = self;
         let act = Act { client: *client, owner: *key, name: Some(consumer.name()), target: session };
-        app.security.done(action, act, outcome);
+        access.security.done(action, act, outcome);
     }
 }
 
 impl SessionRefused {
     /// The refusal of a client with a valid key for which there is no place; counted and logged.
-    pub(in crate::server) fn of(app: &App, client: Client, full: NoPlace, route: &'static str) -> Self {
-        app.setup.metrics.session_rejected();
+    pub(in crate::server) fn of(
+        sessions: &SessionParts,
+        client: Client,
+        full: ReservationError,
+        route: &'static str,
+    ) -> Self {
+        sessions.setup.metrics.session_rejected();
         let (status, code, message) = match full {
-            NoPlace::Overloaded(_) => (
+            ReservationError::Overloaded(_) => (
                 StatusCode::SERVICE_UNAVAILABLE,
                 "server_overloaded",
                 "This server serves as many conversations as it can serve in time. Try again later.",
             ),
-            NoPlace::Server => (
+            ReservationError::Server => (
                 StatusCode::SERVICE_UNAVAILABLE,
                 "server_full",
                 "All sessions of this server are in use. Try again later.",
             ),
-            NoPlace::Engines => (
+            ReservationError::Engines => (
                 StatusCode::SERVICE_UNAVAILABLE,
                 ENGINE_UNAVAILABLE,
                 "The speech engines are not available at the moment. Try again soon.",
             ),
-            NoPlace::Key => (
+            ReservationError::Key => (
                 StatusCode::TOO_MANY_REQUESTS,
                 "rate_limit_exceeded",
                 "Your API key has reached its session limit (server.max_sessions_per_key). Try again when one has ended.",
             ),
-            NoPlace::Address => (
+            ReservationError::Address => (
                 StatusCode::TOO_MANY_REQUESTS,
                 "rate_limit_exceeded",
                 "Your address has reached its session limit (server.max_sessions_per_address). Try again when one has ended.",
             ),
         };
-        if matches!(full, NoPlace::Key | NoPlace::Address) {
-            app.security.refused(client, route, status.as_u16(), "too many sessions");
+        if matches!(full, ReservationError::Key | ReservationError::Address) {
+            sessions.access.security.refused(client, route, status.as_u16(), "too many sessions");
         }
         let retry_after = match full {
-            NoPlace::Overloaded(Overloaded { retry_after }) => retry_after,
-            NoPlace::Engines => RETRY_AFTER,
-            NoPlace::Server | NoPlace::Key | NoPlace::Address => app.load.retry_after(),
+            ReservationError::Overloaded(Overloaded { retry_after }) => retry_after,
+            ReservationError::Engines => RETRY_AFTER,
+            ReservationError::Server | ReservationError::Key | ReservationError::Address => sessions.load.retry_after(),
         };
         let error_type = match status {
             StatusCode::TOO_MANY_REQUESTS => "rate_limit_error",
@@ -180,7 +188,7 @@ impl IntoResponse for SessionRefused {
         let error = json!({"error": {"type": error_type, "code": code, "message": message, "param": null}});
         let mut response = (status, *self.figures, axum::Json(error)).into_response();
         let headers = response.headers_mut();
-        headers.insert(header::RETRY_AFTER, auth::seconds(self.retry_after));
+        headers.insert(header::RETRY_AFTER, seconds(self.retry_after));
         response
     }
 }
@@ -188,17 +196,25 @@ impl IntoResponse for SessionRefused {
 impl LiveSession {
     /// Lists and counts a session. `revoked`: cancelled when its caller may not go on.
     pub(in crate::server) fn new(
-        app: &Arc<App>,
+        sessions: &Arc<SessionParts>,
         id: &SessionId,
         transport: &'static str,
         admitted: Admitted,
         revoked: CancellationToken,
     ) -> Self {
         let Admitted { place, who } = admitted;
-        let counted = app.setup.metrics.session();
+        let counted = sessions.setup.metrics.session();
         who.consumer.count(Count::Sessions, 1);
-        app.sessions.insert(id.clone(), transport);
-        Self { app: app.clone(), id: id.clone(), who, revoked, is_noted: false, _place: place, _counted: counted }
+        sessions.live.insert(id.clone(), transport);
+        Self {
+            sessions: sessions.clone(),
+            id: id.clone(),
+            who,
+            revoked,
+            is_noted: false,
+            _place: place,
+            _counted: counted,
+        }
     }
 
     /// Cancelled when the caller's API key is revoked.
@@ -209,20 +225,20 @@ impl LiveSession {
     /// Writes its start to the audit log.
     pub(in crate::server) fn started(&mut self, action: &'static str) {
         self.is_noted = true;
-        self.who.note(&self.app, action, self.id.as_str(), "ok");
+        self.who.note(&self.sessions.access, action, self.id.as_str(), "ok");
     }
 
     /// Removes it from the list of sessions and writes its end to the logs, once; its place stays taken until this is dropped.
     pub(in crate::server) fn ended(&mut self, outcome: &str) {
-        if self.app.sessions.remove(&self.id).is_some() {
-            self.app.load.session_ended();
+        if self.sessions.live.remove(&self.id).is_some() {
+            self.sessions.load.session_ended();
         }
         if !std::mem::take(&mut self.is_noted) {
             return;
         }
         tracing::info!(session = %self.id, "disconnected");
         let outcome = if outcome == "ok" && self.revoked.is_cancelled() { "key revoked" } else { outcome };
-        self.who.note(&self.app, "session.end", self.id.as_str(), outcome);
+        self.who.note(&self.sessions.access, "session.end", self.id.as_str(), outcome);
     }
 }
 

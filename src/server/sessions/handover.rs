@@ -1,14 +1,14 @@
 //! Sessions that move between the hubs of a cluster: stored at the end of each turn, released by a hub that stops, taken by the
 //! hub to which their clients reconnect.
 //!
-//! [`super::session_slot`] gets a [`Kept`] for each session that its client may resume, [`super::realtime`] asks [`Handover::find`]
-//! for sessions of other hubs, and other hubs ask [`Handover::hand_over`]. One task a session, the keeper, stores what the
-//! session hands it, one state after the other. Which hub owns a session is decided by `antiphon_cluster`, by compare-and-set. It
-//! runs only with `cluster.jetstream`.
+//! [`super::session_slot`] gets a [`StoredSession`] for each session that its client may resume, [`super::realtime`]
+//! asks [`Handover::find`] for sessions of other hubs, and other hubs ask [`Handover::hand_over`]. One task a session,
+//! the writer of its snapshots, stores what the session hands it, one state after the other. Which hub owns a session
+//! is decided by `antiphon_cluster`, by compare-and-set. It runs only with `cluster.jetstream`.
 
-use crate::server::access::live_keys::Access;
-use crate::server::access::auth;
+use crate::server::access::caller;
 use crate::server::access::keys::{self, Digest};
+use crate::server::access::live_keys::LiveKeys;
 use antiphon_cluster::{Cluster, Owned, OwnershipError, Release, Seen, SharedSessions};
 use antiphon_session::{Keeping, Leave, Snapshot, SnapshotError, StorageRequest};
 use antiphon_types::KeyId;
@@ -62,6 +62,8 @@ pub(in crate::server) struct Handover {
     counters: Counters,
     /// How long a session may live, and wait for its client after that.
     ttl: Duration,
+    /// Words the question by which another hub is asked for the session of this key.
+    release_question: fn(&str) -> Vec<u8>,
 }
 
 /// What happened to sessions, since the start.
@@ -85,7 +87,7 @@ pub(in crate::server) struct Counts {
     pub(in crate::server) moves: [(&'static str, u64); 4],
 }
 
-/// A session of this hub, as its keeper, its slot and other hubs' questions see it.
+/// A session of this hub, as its writer, its slot and other hubs' questions see it.
 struct Live {
     leave: watch::Sender<Leave>,
     moved: watch::Sender<Option<Moved>>,
@@ -109,7 +111,7 @@ pub(in crate::server) enum Moved {
 }
 
 /// A slot's end of the storage of its session. Dropping it keeps the stored state, so that the session can be resumed elsewhere.
-pub(in crate::server) struct Kept {
+pub(in crate::server) struct StoredSession {
     key: String,
     handover: Arc<Handover>,
     live: Arc<Live>,
@@ -141,7 +143,7 @@ pub(in crate::server) enum End {
     Released,
 }
 
-/// What the keeper begins with.
+/// What the writer begins with.
 enum Stored {
     /// Nothing: this is for who may take it.
     Not(String),
@@ -166,7 +168,7 @@ pub(in crate::server) struct Found {
 
 /// Why a session of another hub cannot be resumed here.
 #[derive(Debug)]
-pub(in crate::server) enum NotTaken {
+pub(in crate::server) enum TakeoverError {
     /// There is none.
     Unknown,
     /// It lives on this hub meanwhile.
@@ -179,7 +181,13 @@ pub(in crate::server) enum NotTaken {
 
 impl Handover {
     /// `ttl`: the longest life of a session, with the time that it waits for its client.
-    pub(in crate::server) fn new(cluster: Cluster, sessions: SharedSessions, ttl: Duration, tasks: TaskTracker) -> Arc<Self> {
+    pub(super) fn new(
+        cluster: Cluster,
+        sessions: SharedSessions,
+        ttl: Duration,
+        tasks: TaskTracker,
+        release_question: fn(&str) -> Vec<u8>,
+    ) -> Arc<Self> {
         Arc::new(Self {
             sessions,
             cluster,
@@ -189,6 +197,7 @@ impl Handover {
             taking: DashSet::new(),
             counters: Counters::default(),
             ttl,
+            release_question,
         })
     }
 
@@ -211,12 +220,12 @@ impl Handover {
         digest: &Digest,
         owner: Option<KeyId>,
         opened_with: Option<Digest>,
-    ) -> (Keeping, Kept) {
+    ) -> (Keeping, StoredSession) {
         let claims = serde_json::to_string(&Claims { owner, opened_with }).expect("claims have text for keys");
         self.start(keys::hex(digest), Stored::Not(claims))
     }
 
-    fn start(self: &Arc<Self>, key: String, stored: Stored) -> (Keeping, Kept) {
+    fn start(self: &Arc<Self>, key: String, stored: Stored) -> (Keeping, StoredSession) {
         let (leave, asked) = watch::channel(Leave::Stays);
         let (moved, seen) = watch::channel(None);
         let (heard, _) = watch::channel(Instant::now());
@@ -228,7 +237,7 @@ impl Handover {
         let (end, ended) = oneshot::channel();
         let (done, is_done) = watch::channel(false);
         self.live.insert(key.clone(), live.clone());
-        let keeper = Keeper {
+        let writer = SnapshotWriter {
             handover: self.clone(),
             key: key.clone(),
             live: live.clone(),
@@ -238,10 +247,10 @@ impl Handover {
             has_left: false,
         };
         self.tasks.spawn(async move {
-            keeper.run().await;
+            writer.run().await;
             done.send_replace(true);
         });
-        (keeping, Kept { key, handover: self.clone(), live, moved: seen, end: Some(end), done: is_done })
+        (keeping, StoredSession { key, handover: self.clone(), live, moved: seen, end: Some(end), done: is_done })
     }
 
     /// Asks all sessions to move.
@@ -334,9 +343,9 @@ impl Handover {
     }
 
     /// Looks for a session of another hub, and whether this client may take it.
-    pub(in crate::server) async fn find(&self, digest: &Digest) -> Result<Found, NotTaken> {
+    pub(in crate::server) async fn find(&self, digest: &Digest) -> Result<Found, TakeoverError> {
         let Ok(_looking) = self.looking.try_acquire() else {
-            return Err(NotTaken::Later("Too many clients look for their sessions at this moment."));
+            return Err(TakeoverError::Later("Too many clients look for their sessions at this moment."));
         };
         // No resume key can be derived from it.
         let key = keys::hex(digest);
@@ -344,32 +353,35 @@ impl Handover {
         let mut seen = look().await?;
         if seen.is_none() {
             // One that has just begun is not stored yet; its hub stores it now, if there is one.
-            self.sessions.ask_all_for(&crate::server::api::hubs::release(&key), 2 * MOVE_WITHIN).await;
+            self.sessions.ask_all_for(&(self.release_question)(&key), 2 * MOVE_WITHIN).await;
             seen = look().await?;
         }
-        let seen = seen.ok_or(NotTaken::Unknown)?;
+        let seen = seen.ok_or(TakeoverError::Unknown)?;
         let claims = serde_json::from_str(seen.claims()).map_err(|_| {
             tracing::error!(record = short(&key), "a stored session does not say whose it is");
-            NotTaken::Unreadable("The stored session cannot be read by this hub.")
+            TakeoverError::Unreadable("The stored session cannot be read by this hub.")
         })?;
         Ok(Found { key, seen, claims })
     }
 
     /// Takes the session from its owner.
-    pub(in crate::server) async fn take(self: &Arc<Self>, found: Found) -> Result<(Snapshot, Keeping, Kept), NotTaken> {
+    pub(in crate::server) async fn take(
+        self: &Arc<Self>,
+        found: Found,
+    ) -> Result<(Snapshot, Keeping, StoredSession), TakeoverError> {
         let Found { key, mut seen, .. } = found;
-        let Some(_taking) = Taking::begin(self, &key) else { return Err(NotTaken::Here) };
+        let Some(_taking) = Taking::begin(self, &key) else { return Err(TakeoverError::Here) };
         for _ in 0..ATTEMPTS {
             if !seen.is_released() {
                 if seen.owner().0 == self.sessions.hub() {
                     if self.live.contains_key(&key) {
-                        return Err(NotTaken::Here);
+                        return Err(TakeoverError::Here);
                     }
                 } else {
                     self.ask_owner(&seen, &key).await;
                     // Its owner may have stored a newer state, or another hub may have taken it.
                     let again = self.sessions.look(&key).await.map_err(|error| not_taken(&key, &error))?;
-                    let before = std::mem::replace(&mut seen, again.ok_or(NotTaken::Unknown)?);
+                    let before = std::mem::replace(&mut seen, again.ok_or(TakeoverError::Unknown)?);
                     if !seen.is_released() && seen.owner() != before.owner() {
                         continue;
                     }
@@ -381,18 +393,18 @@ impl Handover {
                 Ok((owned, state)) => return self.open(key, owned, &state, is_exact).await,
                 Err(OwnershipError::Contended) => {
                     let again = self.sessions.look(&key).await.map_err(|error| not_taken(&key, &error))?;
-                    seen = again.ok_or(NotTaken::Unknown)?;
+                    seen = again.ok_or(TakeoverError::Unknown)?;
                 }
                 Err(error) => return Err(not_taken(&key, &error)),
             }
         }
-        Err(NotTaken::Later("Another hub takes this session at this moment."))
+        Err(TakeoverError::Later("Another hub takes this session at this moment."))
     }
 
     /// Asks the owner to let the session go; waits until it must have stopped acting where it does not answer.
     async fn ask_owner(&self, seen: &Seen, key: &str) {
         let until = Instant::now() + SILENT;
-        let question = crate::server::api::hubs::release(key);
+        let question = (self.release_question)(key);
         let mut was_gone = false;
         while Instant::now() < until {
             let again = (Instant::now() + ASK_AGAIN).min(until);
@@ -416,7 +428,7 @@ impl Handover {
         mut owned: Owned,
         state: &[u8],
         is_exact: bool,
-    ) -> Result<(Snapshot, Keeping, Kept), NotTaken> {
+    ) -> Result<(Snapshot, Keeping, StoredSession), TakeoverError> {
         match Snapshot::from_bytes(state) {
             Ok(snapshot) => {
                 let Counters { taken, taken_back, .. } = &self.counters;
@@ -430,10 +442,10 @@ impl Handover {
                 // Perhaps another hub can.
                 let _ = self.sessions.release(&mut owned, self.ttl).await;
                 Err(match error {
-                    SnapshotError::Newer { .. } => {
-                        NotTaken::Later("A newer version of the server wrote this session; another hub may read it.")
-                    }
-                    _ => NotTaken::Unreadable("The stored session cannot be read by this hub."),
+                    SnapshotError::Newer { .. } => TakeoverError::Later(
+                        "A newer version of the server wrote this session; another hub may read it.",
+                    ),
+                    _ => TakeoverError::Unreadable("The stored session cannot be read by this hub."),
                 })
             }
         }
@@ -442,9 +454,9 @@ impl Handover {
 
 impl Found {
     /// Whether the session was opened with the key that these headers present, and its API key is still valid.
-    pub(in crate::server) fn was_opened_with(&self, access: &Access, headers: &HeaderMap) -> bool {
-        let presented = auth::presented(headers).map(|key| keys::digest(&key));
-        self.claims.opened_with.is_some() && self.claims.opened_with == presented && access.is_valid(self.claims.owner)
+    pub(in crate::server) fn was_opened_with(&self, valid: &LiveKeys, headers: &HeaderMap) -> bool {
+        let presented = caller::presented(headers).map(|key| keys::digest(&key));
+        self.claims.opened_with.is_some() && self.claims.opened_with == presented && valid.is_valid(self.claims.owner)
     }
 
     /// The API key it belongs to.
@@ -473,12 +485,12 @@ impl Live {
     }
 }
 
-impl Kept {
+impl StoredSession {
     /// Resolves when the session is stored and goes on elsewhere. Cancel safe.
     pub(in crate::server) async fn moved(&mut self) -> Moved {
         match self.moved.wait_for(Option::is_some).await.map(|moved| *moved) {
             Ok(Some(moved)) => moved,
-            // The keeper holds a sender for as long as this does.
+            // The writer holds a sender for as long as this does.
             _ => std::future::pending().await,
         }
     }
@@ -521,7 +533,7 @@ impl Kept {
     }
 }
 
-impl Drop for Kept {
+impl Drop for StoredSession {
     fn drop(&mut self) {
         if let Entry::Occupied(entry) = self.handover.live.entry(self.key.clone())
             && Arc::ptr_eq(entry.get(), &self.live)
@@ -533,7 +545,7 @@ impl Drop for Kept {
 }
 
 /// Stores the states of one session.
-struct Keeper {
+struct SnapshotWriter {
     handover: Arc<Handover>,
     key: String,
     live: Arc<Live>,
@@ -544,7 +556,7 @@ struct Keeper {
     has_left: bool,
 }
 
-impl Keeper {
+impl SnapshotWriter {
     async fn run(mut self) {
         loop {
             let request = tokio::select! {
@@ -689,22 +701,22 @@ impl Drop for Unstored<'_> {
     }
 }
 
-fn not_taken(key: &str, error: &OwnershipError) -> NotTaken {
+fn not_taken(key: &str, error: &OwnershipError) -> TakeoverError {
     let record = short(key);
     match error {
-        OwnershipError::Contended => NotTaken::Later("Another hub takes this session at this moment."),
-        OwnershipError::Lost { .. } => NotTaken::Later("Another hub has taken this session."),
+        OwnershipError::Contended => TakeoverError::Later("Another hub takes this session at this moment."),
+        OwnershipError::Lost { .. } => TakeoverError::Later("Another hub has taken this session."),
         OwnershipError::Full(_) | OwnershipError::Away(_) => {
             tracing::warn!(record, %error, "a session of another hub cannot be taken");
-            NotTaken::Later("The sessions of other hubs cannot be reached at this moment.")
+            TakeoverError::Later("The sessions of other hubs cannot be reached at this moment.")
         }
         OwnershipError::Newer { .. } => {
             tracing::error!(record, %error, "a session of another hub cannot be taken");
-            NotTaken::Later("A newer version of the server stored this session; another hub may read it.")
+            TakeoverError::Later("A newer version of the server stored this session; another hub may read it.")
         }
         OwnershipError::Sealed(_) | OwnershipError::Unreadable(_) => {
             tracing::error!(record, %error, "a session of another hub cannot be taken");
-            NotTaken::Unreadable("The stored session cannot be read by this hub.")
+            TakeoverError::Unreadable("The stored session cannot be read by this hub.")
         }
     }
 }

@@ -1,12 +1,12 @@
 //! The server's load: samples the process and its turns, sets the brownout level, and admits sessions by headroom.
 //!
-//! [`App::admit`](crate::server::app::App) asks it for each session, `/readyz`, `/api/state` and `/metrics` show it. What follows from the
+//! [`super::parts`] asks it for each session, `/readyz`, `/api/state` and `/metrics` show it. What follows from the
 //! samples is decided in [`crate::load`]; this module only measures.
 
-use crate::server::app::App;
-use crate::server::edge::process;
 use crate::load::{AdmittedSession, LoadMonitor, LoadReport, Overloaded, QueueSample, SAMPLE_EVERY, Sample, SloConfig};
+use crate::server::edge::process;
 use antiphon_engine_api::tts::Tts;
+use antiphon_session::Setup;
 use antiphon_telemetry::Exposition;
 use antiphon_types::{Brownout, BrownoutLevel, Timestamp};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -155,8 +155,13 @@ impl Load {
         text.into_text()
     }
 
-    /// Samples until `stop` is cancelled.
-    pub(in crate::server) async fn watch(&self, app: &App, stop: CancellationToken) {
+    /// Samples until `stop` is cancelled: the engines of new sessions, and the sessions that there are.
+    pub(super) async fn watch(
+        &self,
+        setup: impl Fn() -> Arc<Setup>,
+        n_sessions: impl Fn() -> usize,
+        stop: CancellationToken,
+    ) {
         let mut ticks = interval(SAMPLE_EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut last = Instant::now();
@@ -175,16 +180,15 @@ impl Load {
             let used = cpu_now.zip(cpu).map(|(now, before)| (now - before) / took / self.cores as f64);
             last = now;
             cpu = cpu_now;
-            self.sample(app, used, now.saturating_duration_since(due));
+            self.sample(&setup(), n_sessions(), used, now.saturating_duration_since(due));
         }
     }
 
-    fn sample(&self, app: &App, processor: Option<f64>, timer_delay: Duration) {
-        let setup = app.setup();
+    fn sample(&self, setup: &Setup, n_sessions: usize, processor: Option<f64>, timer_delay: Duration) {
         let stt = &setup.engines.stt;
         let tts = &setup.engines.tts;
         let sample = Sample {
-            sessions: app.sessions.len(),
+            sessions: n_sessions,
             ended: self.ended.swap(0, Ordering::Relaxed),
             processor,
             timer_delay_ms: timer_delay.as_secs_f64() * 1e3,

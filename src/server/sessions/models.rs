@@ -1,28 +1,25 @@
-//! The server's models: those that serve, those that requests name, and the pulls in progress.
+//! The server's models: those that serve, and those that requests name.
 //!
-//! [`App`](crate::server::app::App) holds one instance. Engines are loaded on blocking threads; [`super::pulls`]
-//! records the pulls here.
+//! [`super::parts`] holds one instance; the speech API asks it for engines, the API of the pages for models. Engines
+//! are loaded on blocking threads. It pulls no model.
 
-use super::pulls::Pull;
-use crate::assembly::{EngineManager, Served, StageFailure};
+use crate::assembly::{EngineManager, Served, StageFailure, without_precision};
 use antiphon_engine_api::stt::Stt;
 use antiphon_engine_api::tts::Tts;
 use antiphon_registry::{OnDisk, Stage, locate, on_disk};
 use arc_swap::ArcSwap;
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
+/// See the module.
 pub(in crate::server) struct Models {
     manager: Option<Arc<EngineManager>>,
-    pub(super) served: ArcSwap<Vec<Served>>,
-    /// The latest pull of each model; at most one entry per model of the registry.
-    pub(super) pulls: Mutex<BTreeMap<String, Pull>>,
+    served: ArcSwap<Vec<Served>>,
 }
 
 impl Models {
     /// `manager`: `None` if the engines are fixed.
     pub(in crate::server) fn new(manager: Option<Arc<EngineManager>>, served: Vec<Served>) -> Self {
-        Self { manager, served: ArcSwap::from_pointee(served), pulls: Mutex::default() }
+        Self { manager, served: ArcSwap::from_pointee(served) }
     }
 
     /// The TTS engine of a model that a request names, loaded if necessary; `None` if the model is not one of that
@@ -82,5 +79,21 @@ impl Models {
     /// The engines and models that serve new sessions.
     pub(in crate::server) fn served(&self) -> Arc<Vec<Served>> {
         self.served.load_full()
+    }
+
+    /// These serve new sessions from now on.
+    pub(in crate::server) fn serve(&self, served: Vec<Served>) {
+        self.served.store(Arc::new(served));
+    }
+
+    /// Forgets why a removed model could not be loaded.
+    pub(in crate::server) fn forget(&self, name: &str) {
+        self.served.rcu(|served| {
+            let mut served = served.as_ref().clone();
+            served
+                .iter_mut()
+                .for_each(|served| served.passed_over.retain(|passed| without_precision(&passed.model) != name));
+            served
+        });
     }
 }

@@ -6,17 +6,18 @@
 //! of that API key. The table holds hashes of keys and no session: each [`super::session_slot`] owns the receiving end,
 //! and its entry is removed with it.
 
-use crate::server::app::App;
+use crate::server::access::AccessParts;
 use crate::server::access::auth::{self, Refusal, TurnedAway};
+use crate::server::access::caller;
+use crate::server::access::keys::{self, Digest};
 use crate::server::edge::client::Client;
 use crate::server::edge::inflow::Inflow;
-use crate::server::access::keys::{self, Digest};
 use antiphon_protocol::WireError;
 use antiphon_types::KeyId;
 use axum::extract::ws::WebSocket;
 use axum::http::{HeaderMap, header};
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 use tokio::sync::mpsc;
 
 /// The value of `resume` that opts in.
@@ -34,8 +35,13 @@ pub(in crate::server) struct Return {
 }
 
 /// The sessions that can be resumed, at most one per slot.
-#[derive(Default)]
-pub(in crate::server) struct Resumables(Mutex<HashMap<Digest, Entry>>);
+pub(in crate::server) struct Resumables {
+    entries: Entries,
+    /// Whether those of other hubs can be resumed here.
+    are_shared: bool,
+}
+
+type Entries = Arc<Mutex<HashMap<Digest, Entry>>>;
 
 struct Entry {
     /// Whose it is: a session that was taken twice must not lose the entry of the one that lives.
@@ -60,7 +66,7 @@ pub(in crate::server) enum NotFound {
 /// A session's receiving end; dropping it removes the entry from the table.
 pub(in crate::server) struct Registered {
     pub(in crate::server) returns: mpsc::Receiver<Return>,
-    app: Arc<App>,
+    entries: Entries,
     digest: Digest,
     token: Arc<()>,
 }
@@ -74,43 +80,81 @@ impl Registered {
 
 impl Drop for Registered {
     fn drop(&mut self) {
-        let mut sessions = self.app.resumables.lock();
+        let mut sessions = lock(&self.entries);
         if sessions.get(&self.digest).is_some_and(|entry| Arc::ptr_eq(&entry.token, &self.token)) {
             sessions.remove(&self.digest);
         }
     }
 }
 
+fn lock(entries: &Entries) -> MutexGuard<'_, HashMap<Digest, Entry>> {
+    entries.lock().expect("no panic while locked")
+}
+
 impl Resumables {
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<Digest, Entry>> {
-        self.0.lock().expect("no panic while locked")
+    /// `are_shared`: whether sessions of other hubs can be resumed here.
+    pub(super) fn new(are_shared: bool) -> Self {
+        Self { entries: Arc::default(), are_shared }
     }
-}
 
-/// Registers a session that is about to open; returns its resume key.
-pub(in crate::server) fn register(app: &Arc<App>, owner: Option<KeyId>, headers: &HeaderMap) -> (String, Registered) {
-    let key = keys::make("rk_");
-    let registered = register_again(app, keys::digest(&key), owner, opened_with(headers));
-    (key, registered)
-}
+    /// Registers a session that is about to open; returns its resume key.
+    pub(super) fn register(&self, owner: Option<KeyId>, headers: &HeaderMap) -> (String, Registered) {
+        let key = keys::make("rk_");
+        let registered = self.register_again(keys::digest(&key), owner, opened_with(headers));
+        (key, registered)
+    }
 
-/// Registers a session of another hub that goes on here, under the key it has.
-pub(in crate::server) fn register_again(
-    app: &Arc<App>,
-    digest: Digest,
-    owner: Option<KeyId>,
-    opened_with: Option<Digest>,
-) -> Registered {
-    // While one connection is being attached, another is rejected.
-    let (sender, returns) = mpsc::channel(1);
-    let token = Arc::new(());
-    app.resumables.lock().insert(digest, Entry { token: token.clone(), returns: sender, owner, opened_with });
-    Registered { returns, app: app.clone(), digest, token }
+    /// Registers a session of another hub that goes on here, under the key it has.
+    pub(super) fn register_again(
+        &self,
+        digest: Digest,
+        owner: Option<KeyId>,
+        opened_with: Option<Digest>,
+    ) -> Registered {
+        // While one connection is being attached, another is rejected.
+        let (sender, returns) = mpsc::channel(1);
+        let token = Arc::new(());
+        let entry = Entry { token: token.clone(), returns: sender, owner, opened_with };
+        lock(&self.entries).insert(digest, entry);
+        Registered { returns, entries: self.entries.clone(), digest, token }
+    }
+
+    /// The channel to the session of `key`, if the client presents the API key that the session belongs to.
+    pub(super) fn find(
+        &self,
+        access: &AccessParts,
+        client: Client,
+        headers: &HeaderMap,
+        key: &str,
+    ) -> Result<mpsc::Sender<Return>, NotFound> {
+        let unknown = || NotFound::Unknown(unknown());
+        let presented = opened_with(headers);
+        let found = {
+            let sessions = lock(&self.entries);
+            let entry = sessions.get(&keys::digest(key));
+            entry.map(|entry| (entry.returns.clone(), entry.owner, entry.opened_with))
+        };
+        if let Some((way, owner, opened_with)) = &found
+            && opened_with.is_some()
+            && *opened_with == presented
+            && access.keys.is_valid(*owner)
+        {
+            return Ok(way.clone());
+        }
+        if found.is_none() && self.are_shared {
+            return Err(NotFound::NotHere);
+        }
+        let caller = auth::caller(access, client, headers).map_err(NotFound::Refused)?;
+        match found {
+            Some((way, owner, _)) if owner == caller.owner => Ok(way),
+            _ => Err(unknown()),
+        }
+    }
 }
 
 /// The hash of the key that a session is opened with.
 pub(in crate::server) fn opened_with(headers: &HeaderMap) -> Option<Digest> {
-    auth::presented(headers).map(|key| keys::digest(&key))
+    caller::presented(headers).map(|key| keys::digest(&key))
 }
 
 /// The rejection of a client whose session is nowhere.
@@ -124,37 +168,6 @@ pub(in crate::server) fn ticket(headers: &HeaderMap) -> Option<(String, String)>
     let ticket = offers.flat_map(|offer| offer.split(',')).find_map(|offer| offer.trim().strip_prefix(SUBPROTOCOL))?;
     let (key, after) = ticket.rsplit_once('.').unwrap_or((ticket, ""));
     Some((key.to_owned(), after.to_owned()))
-}
-
-/// The channel to the session of `key`, if the client presents the API key that the session belongs to.
-pub(in crate::server) fn find(
-    app: &App,
-    client: Client,
-    headers: &HeaderMap,
-    key: &str,
-) -> Result<mpsc::Sender<Return>, NotFound> {
-    let unknown = || NotFound::Unknown(unknown());
-    let presented = opened_with(headers);
-    let found = {
-        let sessions = app.resumables.lock();
-        let entry = sessions.get(&keys::digest(key));
-        entry.map(|entry| (entry.returns.clone(), entry.owner, entry.opened_with))
-    };
-    if let Some((way, owner, opened_with)) = &found
-        && opened_with.is_some()
-        && *opened_with == presented
-        && app.access.is_valid(*owner)
-    {
-        return Ok(way.clone());
-    }
-    if found.is_none() && app.handover.is_some() {
-        return Err(NotFound::NotHere);
-    }
-    let caller = auth::caller(app, client, headers).map_err(NotFound::Refused)?;
-    match found {
-        Some((way, owner, _)) if owner == caller.owner => Ok(way),
-        _ => Err(unknown()),
-    }
 }
 
 /// The rejection of a client that cannot resume: one error event, then close code 4000.

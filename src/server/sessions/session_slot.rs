@@ -5,13 +5,15 @@
 //! connection. Dropping the slot ends the session and everything it started.
 
 use super::admission::{Admitted, LiveSession};
-use crate::server::app::App;
-use crate::server::access::auth;
-use super::handover::{self, Kept, Moved};
+use super::handover::{self, Moved, StoredSession};
 use super::heartbeat::Heartbeat;
-use crate::server::edge::inflow::Inflow;
+use super::parts::SessionParts;
 use super::resume::{Registered, Return};
-use super::socket::{CLOSING, End, Reader, close, finish, write};
+use super::socket::{End, Reader, write};
+use crate::server::access::auth;
+use crate::server::edge::closing::{CLOSING, close, finish};
+use crate::server::edge::inbound_budget::InboundBudget;
+use crate::server::edge::inflow::Inflow;
 use antiphon_protocol::{Dialect, SessionNotice, encode_notice};
 use antiphon_session::{AudioMode, Handle, Keeping, Opening, SessionLimits, Snapshot, SnapshotError, WEBSOCKET};
 use antiphon_types::IdMint;
@@ -30,7 +32,7 @@ const LAST_MESSAGES: Duration = Duration::from_secs(2);
 
 /// A session and its reservation.
 pub(in crate::server) struct SessionSlot {
-    app: Arc<App>,
+    sessions: Arc<SessionParts>,
     handle: Handle,
     mode: AudioMode,
     dialect: Dialect,
@@ -43,7 +45,7 @@ pub(in crate::server) struct SessionSlot {
     /// The inbound budget of all connections: messages of an earlier one that are still unprocessed count.
     budget: Arc<Semaphore>,
     /// Where its state is stored; `None`: no other hub may resume it.
-    kept: Option<Kept>,
+    kept: Option<StoredSession>,
     live: LiveSession,
 }
 
@@ -75,60 +77,64 @@ type Attached = (WebSocket, Arc<Inflow>, Option<u64>);
 pub(in crate::server) struct Resumed {
     pub(in crate::server) snapshot: Snapshot,
     pub(in crate::server) keeping: Keeping,
-    pub(in crate::server) kept: Kept,
+    pub(in crate::server) kept: StoredSession,
     pub(in crate::server) registered: Registered,
 }
 
 impl SessionSlot {
     /// Opens the session.
     pub(in crate::server) fn new(
-        app: Arc<App>,
+        sessions: Arc<SessionParts>,
         opening: Opening,
         admitted: Admitted,
-        registered: Option<(Registered, Option<Kept>)>,
+        registered: Option<(Registered, Option<StoredSession>)>,
     ) -> Self {
         let mode = opening.mode;
         let dialect = opening.dialect;
-        let handle = app.setup_of_session().open(opening);
+        let handle = sessions.setup_of_session().open(opening);
         let (registered, kept) = registered.unzip();
-        Self::of(app, handle, (mode, dialect), admitted, (registered, kept.flatten()), (0, None))
+        Self::of(sessions, handle, (mode, dialect), admitted, (registered, kept.flatten()), (0, None))
     }
 
     /// Goes on with a session of another hub.
     ///
     /// # Errors
     /// A setting that this build refuses.
-    pub(in crate::server) fn resumed(app: Arc<App>, resumed: Resumed, admitted: Admitted) -> Result<Self, SnapshotError> {
+    pub(in crate::server) fn resumed(
+        sessions: Arc<SessionParts>,
+        resumed: Resumed,
+        admitted: Admitted,
+    ) -> Result<Self, SnapshotError> {
         let Resumed { snapshot, keeping, kept, registered } = resumed;
         let mode = snapshot.mode();
         let counts = (snapshot.received(), snapshot.went_back_to());
-        let dialect = Dialect { beta: snapshot.is_beta(), ..app.dialect() };
-        let limits: Arc<dyn SessionLimits> = Arc::new(admitted.who.limits(&app));
-        let handle = app.setup().resume(snapshot, dialect, Some(keeping), Some(limits))?;
-        Ok(Self::of(app, handle, (mode, dialect), admitted, (Some(registered), Some(kept)), counts))
+        let dialect = Dialect { beta: snapshot.is_beta(), ..sessions.dialect() };
+        let limits: Arc<dyn SessionLimits> = Arc::new(admitted.who.limits(&sessions.access));
+        let handle = sessions.setup().resume(snapshot, dialect, Some(keeping), Some(limits))?;
+        Ok(Self::of(sessions, handle, (mode, dialect), admitted, (Some(registered), Some(kept)), counts))
     }
 
     fn of(
-        app: Arc<App>,
+        sessions: Arc<SessionParts>,
         handle: Handle,
         (mode, dialect): (AudioMode, Dialect),
         admitted: Admitted,
-        (registered, kept): (Option<Registered>, Option<Kept>),
+        (registered, kept): (Option<Registered>, Option<StoredSession>),
         (received, went_back_to): (u64, Option<u64>),
     ) -> Self {
         let went_back = went_back_to.map(|number| (number, received));
-        let revoked = app.access.lease(admitted.who.key);
-        let live = LiveSession::new(&app, &handle.id, WEBSOCKET, admitted, revoked);
+        let revoked = sessions.access.keys.lease(admitted.who.key);
+        let live = LiveSession::new(&sessions, &handle.id, WEBSOCKET, admitted, revoked);
         let received = AtomicU64::new(received);
-        let budget = App::session_budget();
-        Self { app, handle, mode, dialect, registered, received, went_back, budget, kept, live }
+        let budget = InboundBudget::of_session();
+        Self { sessions, handle, mode, dialect, registered, received, went_back, budget, kept, live }
     }
 
     /// Serves the session until it ends here. `after`: the first connection is of a client that comes from another hub, and
     /// goes on after this message.
     pub(in crate::server) async fn run(mut self, socket: WebSocket, inflow: Arc<Inflow>, after: Option<u64>) {
         let id = self.handle.id.clone();
-        let record = self.kept.as_ref().map(Kept::record);
+        let record = self.kept.as_ref().map(StoredSession::record);
         tracing::info!(session = %id, mode = ?self.mode, record, "connected");
         let action = if after.is_some() { "session.taken" } else { "session.start" };
         self.live.started(action);
@@ -151,7 +157,7 @@ impl SessionSlot {
                 Ended::Lost => {
                     tracing::info!(session = %id, "disconnected; waiting for the client to resume");
                     self.handle.egress.detach();
-                    self.kept.iter().for_each(Kept::unheard);
+                    self.kept.iter().for_each(StoredSession::unheard);
                     self.wait(self.until(), &mut end).await
                 }
             };
@@ -188,7 +194,7 @@ impl SessionSlot {
     }
 
     fn until(&self) -> Instant {
-        Instant::now() + Duration::from_secs(u64::from(self.app.setup.session.resume_seconds))
+        Instant::now() + Duration::from_secs(u64::from(self.sessions.setup.session.resume_seconds))
     }
 
     /// Waits for the client's next connection; `None` at `until`, or if the session has ended here. `end`: how it has.
@@ -199,7 +205,7 @@ impl SessionSlot {
             () = self.handle.egress.closed() => {}
             _ = moved(&mut self.kept) => *end = handover::End::Released,
             // Another hub may resume what is stored.
-            () = self.app.kill.cancelled() => *end = handover::End::Released,
+            () = self.sessions.edge.kill.cancelled() => *end = handover::End::Released,
             () = self.live.revoked().cancelled() => {}
         }
         None
@@ -207,9 +213,9 @@ impl SessionSlot {
 
     /// Serves one connection. `after`: resumes after the message with this number.
     async fn serve(&mut self, socket: WebSocket, inflow: &Inflow, after: Option<u64>) -> Ended {
-        let _counted = self.app.connected();
+        let _counted = self.sessions.connected();
         let (mut sink, mut stream) = socket.split();
-        let Self { app, handle, dialect, registered, received, went_back, budget, live, kept, .. } = self;
+        let Self { sessions, handle, dialect, registered, received, went_back, budget, live, kept, .. } = self;
         let mut is_moving = false;
         if let Some(after) = after {
             let notice = SessionNotice::Resumed { after, received: received.load(Ordering::Relaxed) };
@@ -218,9 +224,9 @@ impl SessionSlot {
                 return Ended::Lost;
             }
         }
-        let (heard, heartbeat) = Heartbeat::new(Duration::from_secs(u64::from(app.config.ping_seconds)));
-        let shared = kept.as_ref().map(Kept::for_reader);
-        let reader = Reader { app, handle, inflow, budget, dialect: *dialect, heard, shared, received };
+        let (heard, heartbeat) = Heartbeat::new(Duration::from_secs(u64::from(sessions.edge.config.ping_seconds)));
+        let shared = kept.as_ref().map(StoredSession::for_reader);
+        let reader = Reader { sessions, handle, inflow, budget, dialect: *dialect, heard, shared, received };
         // What interrupts is rare: each is asked when it wakes, not with every message that comes or leaves.
         let interrupted = {
             let interruptions: [BoxFuture<'_, Interruption>; 6] = [
@@ -232,9 +238,9 @@ impl SessionSlot {
                 .boxed(),
                 handle.egress.lost().map(|()| Interruption::Lost).boxed(),
                 moved(kept).map(Interruption::Moved).boxed(),
-                app.kill.cancelled().map(|()| Interruption::Killed).boxed(),
+                sessions.edge.kill.cancelled().map(|()| Interruption::Killed).boxed(),
                 live.revoked().cancelled().map(|()| Interruption::Revoked).boxed(),
-                come_back(app, handle, registered, (*went_back, received))
+                come_back(sessions, handle, registered, (*went_back, received))
                     .map(|next| Interruption::Returned(Box::new(next)))
                     .boxed(),
             ];
@@ -252,7 +258,7 @@ impl SessionSlot {
             Ok(Interruption::Moved(moved)) => {
                 // The other hub may go on, however long this connection takes to end.
                 handle.stop();
-                kept.iter().for_each(Kept::gone);
+                kept.iter().for_each(StoredSession::gone);
                 let close = match moved {
                     Moved::Stopping => close(1012, "the session moves to another hub"),
                     Moved::Elsewhere => close(1001, "the session continues on another connection"),
@@ -303,7 +309,7 @@ fn goes_on_after(named: u64, went_back: Option<(u64, u64)>, received: &AtomicU64
 }
 
 /// Resolves when the session goes on elsewhere; never for one that no other hub may resume. Cancel safe.
-async fn moved(kept: &mut Option<Kept>) -> Moved {
+async fn moved(kept: &mut Option<StoredSession>) -> Moved {
     match kept {
         Some(kept) => kept.moved().await,
         None => std::future::pending().await,
@@ -313,7 +319,7 @@ async fn moved(kept: &mut Option<Kept>) -> Moved {
 /// Waits for a connection of the client that can resume from the message it names; never resolves if the session is not
 /// resumable. A connection that cannot resume is rejected, and the current one continues.
 async fn come_back(
-    app: &Arc<App>,
+    sessions: &Arc<SessionParts>,
     handle: &Handle,
     registered: &mut Option<Registered>,
     (went_back, received): (Option<(u64, u64)>, &AtomicU64),
@@ -324,8 +330,8 @@ async fn come_back(
         let after = goes_on_after(next.after, went_back, received);
         let Err(error) = handle.egress.may_attach(after) else { return next };
         // If too many are being rejected, the connection is dropped without an error event.
-        if let Some(place) = app.turn_away() {
-            app.setup.tasks.spawn(async move {
+        if let Some(place) = sessions.turn_away() {
+            sessions.setup.tasks.spawn(async move {
                 auth::turn_away(next.socket, super::resume::refusal(error.to_string())).await;
                 drop(place);
             });

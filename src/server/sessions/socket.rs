@@ -5,9 +5,10 @@
 //! behind, its socket is not read, and an incomplete message is charged to the budgets while it grows
 //! ([`crate::server::edge::unfinished`]). The only decision made here is whether the peer is still alive.
 
-use crate::server::app::App;
 use super::handover::SharedReader;
 use super::heartbeat::{Beat, Heartbeat, HeartbeatReset};
+use super::parts::SessionParts;
+use crate::server::edge::closing::{CLOSING, close};
 use crate::server::edge::inflow::Inflow;
 use crate::server::edge::unfinished::{Next, Unfinished};
 use crate::server::edge::websocket::close_for;
@@ -15,8 +16,8 @@ use antiphon_protocol::Dialect;
 use antiphon_session::{Close, Egress, Handle, Inbound, Message, Share};
 use axum::extract::ws::{CloseFrame, Message as WsMessage, WebSocket};
 use bytes::Bytes;
+use futures_util::SinkExt;
 use futures_util::stream::{SplitSink, SplitStream};
-use futures_util::{SinkExt, StreamExt};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -27,8 +28,6 @@ use tokio::time::{Instant, sleep_until, timeout};
 pub(in crate::server) const STUCK: Duration = Duration::from_secs(10);
 /// How often a client that is not read counts as alive: less than the shortest interval of pings.
 pub(in crate::server) const SIGN_OF_LIFE: Duration = Duration::from_millis(500);
-/// Timeout for sending a close frame, and for the peer's reply to it.
-pub(in crate::server) const CLOSING: Duration = Duration::from_secs(1);
 
 /// How a connection ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,7 +40,7 @@ pub(in crate::server) enum End {
 
 /// The reader of one connection.
 pub(in crate::server) struct Reader<'a> {
-    pub(in crate::server) app: &'a App,
+    pub(in crate::server) sessions: &'a SessionParts,
     pub(in crate::server) handle: &'a Handle,
     /// The connection's receive counters.
     pub(in crate::server) inflow: &'a Inflow,
@@ -59,7 +58,7 @@ pub(in crate::server) struct Reader<'a> {
 impl Reader<'_> {
     /// Forwards messages until the client is gone. On a protocol violation, the writer sends the close frame.
     pub(in crate::server) async fn run(&self, stream: &mut SplitStream<WebSocket>) -> End {
-        let mut unfinished = Unfinished::new(self.app, self.inflow, self.budget);
+        let mut unfinished = Unfinished::new(&self.sessions.edge, self.inflow, self.budget);
         loop {
             self.pause().await;
             let message = match unfinished.next(stream, STUCK).await {
@@ -135,7 +134,7 @@ impl Reader<'_> {
     /// Counts a message and waits for its share of the inbound budget; closes the session if none becomes available in
     /// [`STUCK`].
     async fn share(&self, unfinished: &mut Unfinished<'_>, bytes: usize) -> Option<Share> {
-        self.app.setup.metrics.bytes_in(bytes as u64);
+        self.sessions.setup.metrics.bytes_in(bytes as u64);
         let share = timeout(STUCK, unfinished.share(bytes)).await.ok();
         if share.is_none() {
             self.inflow.set_lingers(true);
@@ -195,24 +194,6 @@ pub(in crate::server) async fn write(
     }
 }
 
-/// Ends a WebSocket, whichever side closes it: sends `close`, if the hub has something to say, and reads until the peer has
-/// closed. The library answers a close frame of the peer, and completes the closing handshake, only while the socket is read.
-/// Every WebSocket of the server ends with this. Takes at most twice [`CLOSING`].
-pub(in crate::server) async fn finish(
-    sink: &mut SplitSink<WebSocket, WsMessage>,
-    stream: &mut SplitStream<WebSocket>,
-    close: Option<WsMessage>,
-) {
-    if let Some(close) = close {
-        let _ = timeout(CLOSING, sink.send(close)).await;
-    }
-    let _ = timeout(CLOSING, async { while let Some(Ok(_)) = stream.next().await {} }).await;
-}
-
 fn ping(number: u64) -> WsMessage {
     WsMessage::Ping(Bytes::copy_from_slice(&number.to_be_bytes()))
-}
-
-pub(in crate::server) fn close(code: u16, reason: &'static str) -> WsMessage {
-    WsMessage::Close(Some(CloseFrame { code, reason: reason.into() }))
 }

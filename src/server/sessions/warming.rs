@@ -1,8 +1,8 @@
 //! Opens the engines' connections at startup: the first client does not wait for a handshake, and the log reports
 //! unreachable engines early.
 //!
-//! [`crate::server::serve_loading`] runs it concurrently with the first sessions; it delays neither them nor `/readyz`, and a
-//! failure has no effect.
+//! [`crate::server::serve_loading`] runs it concurrently with the first sessions; it delays neither them nor `/readyz`,
+//! and a failure has no effect.
 
 use antiphon_engine_api::Engines;
 use std::fmt::Display;

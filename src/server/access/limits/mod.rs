@@ -1,10 +1,10 @@
 //! Rate limits and usage: by API key, by client address and by session.
 //!
 //! [`Limits`] keeps a token bucket for each [`Resource`] of each key and address ([`bucket`]), and counts what keys use
-//! ([`usage`]). A request or session gets a [`Consumer`], its key's and its address's account, once; from then on it takes no lock.
-//! [`meter`] implements the session crate's port on it, [`http`] is the middleware of requests, [`peer_sync`] tells the cluster's
-//! other hubs what keys used here. How many sessions and connections there are at once is limited elsewhere (`app`,
-//! `connection_slots`). This module closes nothing and writes no log.
+//! ([`usage`]). A request or session gets a [`Consumer`], its key's and its address's account, once; from then on it
+//! takes no lock. [`meter`] implements the session crate's port on it, [`super::limits_http`] is the middleware of
+//! requests, [`peer_sync`] tells the cluster's other hubs what keys used here. How many sessions and connections there
+//! are at once is limited elsewhere (`reservations`, `connection_slots`). This module closes nothing and writes no log.
 //!
 //! The table of keys holds the configured keys. That of addresses is bounded by [`MAX_ADDRESSES`]: where it is full, the accounts
 //! that are full again go, which loses nothing, then the one that is nearest to that. An account that a session or request holds
@@ -12,22 +12,21 @@
 //! new address has a full account anyway.
 
 mod bucket;
-mod http;
+pub(super) mod go_duration;
 mod meter;
-mod resource;
 mod peer_sync;
+mod resource;
 mod usage;
 
-pub(super) use bucket::Level;
-pub(super) use http::{check, headers_of, headers_of_refusal};
-pub(super) use meter::SessionMeter;
-pub(super) use resource::Resource;
-pub(super) use peer_sync::{Consumed, share};
-pub(super) use usage::Count;
+pub(in crate::server) use bucket::Level;
+pub(in crate::server) use meter::SessionMeter;
+pub(in crate::server) use peer_sync::{Consumed, share};
+pub(in crate::server) use resource::Resource;
+pub(in crate::server) use usage::Count;
 
-use crate::server::edge::client::Client;
 use super::keys::Keys;
 use crate::config::LimitsConfig;
+use crate::server::edge::client::Client;
 use antiphon_types::{Compute, KeyId, Requester};
 use axum::extract::Request;
 use bucket::{Bucket, Now};
@@ -52,7 +51,7 @@ const OTHERS: &str = "other";
 const ANYBODY: &str = "anonymous";
 
 /// See the module.
-pub(super) struct Limits {
+pub(in crate::server) struct Limits {
     config: LimitsConfig,
     clock: Clock,
     keys: Mutex<HashMap<Option<KeyId>, Arc<Account>>>,
@@ -82,7 +81,7 @@ struct Account {
 
 /// What a request or session is charged to. Cheap to clone.
 #[derive(Clone)]
-pub(super) struct Consumer {
+pub(in crate::server) struct Consumer {
     clock: Clock,
     key: Arc<Account>,
     /// `None`: the address stands for many clients.
@@ -91,26 +90,26 @@ pub(super) struct Consumer {
 
 /// The consumer of an HTTP request, which the middleware adds to its extensions.
 #[derive(Clone)]
-pub(super) struct Spender {
-    pub(super) consumer: Consumer,
-    pub(super) client: Client,
-    pub(super) owner: Option<KeyId>,
+pub(in crate::server) struct Spender {
+    pub(in crate::server) consumer: Consumer,
+    pub(in crate::server) client: Client,
+    pub(in crate::server) owner: Option<KeyId>,
 }
 
 impl Spender {
     /// The spender of a request of a limited route.
-    pub(super) fn of(request: &Request) -> Self {
+    pub(in crate::server) fn of(request: &Request) -> Self {
         request.extensions().get::<Self>().expect("the middleware of the limits is before the handlers").clone()
     }
 
     /// What its request costs, from here on.
-    pub(super) fn charge(&self, resource: Resource, count: Count, amount: u64) -> Charge {
+    pub(in crate::server) fn charge(&self, resource: Resource, count: Count, amount: u64) -> Charge {
         self.consumer.spend(resource, amount);
         Charge { consumer: self.consumer.clone(), of: (resource, count), amount }
     }
 
     /// Whose its requests to the engines are: the key's, or the address's.
-    pub(super) fn requester(&self) -> Requester {
+    pub(in crate::server) fn requester(&self) -> Requester {
         match self.owner {
             Some(owner) => owner.into(),
             None => Requester::of(&self.client.network()),
@@ -120,7 +119,7 @@ impl Spender {
 
 /// What a request costs, which is taken from its limits at once. Dropping it counts that as used: a client that goes away
 /// meanwhile pays.
-pub(super) struct Charge {
+pub(in crate::server) struct Charge {
     consumer: Consumer,
     of: (Resource, Count),
     amount: u64,
@@ -128,7 +127,7 @@ pub(super) struct Charge {
 
 impl Charge {
     /// It costs nothing: the request failed.
-    pub(super) fn waive(&mut self) {
+    pub(in crate::server) fn waive(&mut self) {
         self.consumer.give_back(self.of.0, std::mem::take(&mut self.amount));
     }
 }
@@ -141,17 +140,17 @@ impl Drop for Charge {
 
 /// A limit that is used up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct UsedUp {
-    pub(super) resource: Resource,
+pub(in crate::server) struct UsedUp {
+    pub(in crate::server) resource: Resource,
     /// Whose limit.
-    pub(super) of: Whose,
+    pub(in crate::server) of: Whose,
     /// Time until there is at least one unit of it again.
-    pub(super) wait: Duration,
+    pub(in crate::server) wait: Duration,
 }
 
 /// Whose limit it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Whose {
+pub(in crate::server) enum Whose {
     Session,
     Key,
     Address,
@@ -159,7 +158,7 @@ pub(super) enum Whose {
 
 /// The usage of one key as `/api/usage` shows it.
 #[derive(Serialize)]
-pub(super) struct KeyUsage {
+pub(in crate::server) struct KeyUsage {
     /// The key's name.
     key: String,
     /// Since the hub's start.
@@ -170,7 +169,7 @@ pub(super) struct KeyUsage {
 }
 
 impl Limits {
-    pub(super) fn new(config: LimitsConfig, keys: &Keys) -> Self {
+    pub(in crate::server) fn new(config: LimitsConfig, keys: &Keys) -> Self {
         let of_address = resource::of_address(&config);
         let limits = Self {
             config,
@@ -185,7 +184,7 @@ impl Limits {
     }
 
     /// Other keys are valid from now on. Those that stay keep their usage and what they have used of their limits.
-    pub(super) fn replace(&self, keys: &Keys) {
+    pub(in crate::server) fn replace(&self, keys: &Keys) {
         let mut accounts = self.keys.lock().expect("no panic while locked");
         let mut before = std::mem::take(&mut *accounts);
         for (id, name, own) in keys.described() {
@@ -212,7 +211,7 @@ impl Limits {
     }
 
     /// The account of a caller. `owner` is valid; one that was removed this moment gets an account that nobody shows.
-    pub(super) fn consumer(&self, owner: Option<KeyId>, client: Client) -> Consumer {
+    pub(in crate::server) fn consumer(&self, owner: Option<KeyId>, client: Client) -> Consumer {
         let key = self.keys.lock().expect("no panic while locked").get(&owner).cloned();
         let key = key.unwrap_or_else(|| {
             Arc::new(Account::new(OTHERS.into(), resource::of_key(&self.config, &Default::default())))
@@ -245,7 +244,7 @@ impl Limits {
     }
 
     /// What limits one session of this consumer. `on_refused` learns of each response that is refused.
-    pub(super) fn session(
+    pub(in crate::server) fn session(
         &self,
         consumer: Consumer,
         on_refused: impl Fn(UsedUp) + Send + Sync + 'static,
@@ -254,7 +253,7 @@ impl Limits {
     }
 
     /// Keeps the usage of each full minute, until `stopped`.
-    pub(super) async fn keep_minutes(&self, stopped: CancellationToken) {
+    pub(in crate::server) async fn keep_minutes(&self, stopped: CancellationToken) {
         let mut minutes = tokio::time::interval(Duration::from_secs(60));
         minutes.tick().await;
         loop {
@@ -269,7 +268,7 @@ impl Limits {
     }
 
     /// The usage of all keys, or of one, by name.
-    pub(super) fn usage(&self, of: Option<Option<KeyId>>) -> Vec<KeyUsage> {
+    pub(in crate::server) fn usage(&self, of: Option<Option<KeyId>>) -> Vec<KeyUsage> {
         let mut accounts = self.accounts();
         accounts.retain(|(id, account)| match of {
             Some(wanted) => *id == wanted,
@@ -286,7 +285,7 @@ impl Limits {
 
     /// The counters by key in Prometheus' format: at most [`MAX_LABELS`] names, of those that used something first; the others,
     /// and keys that are gone, together.
-    pub(super) fn metrics(&self) -> String {
+    pub(in crate::server) fn metrics(&self) -> String {
         let mut accounts: Vec<(Arc<Account>, Totals)> =
             self.accounts().into_iter().map(|(_, account)| (account.clone(), account.usage.totals())).collect();
         // Those with a name, then those that are to get one, the ones that used most first.
@@ -325,7 +324,7 @@ impl Limits {
     }
 
     /// Counts what engines computed for the key that is written like this; one that is not valid any more is not found.
-    pub(super) fn count_compute(&self, owner: Option<&str>, compute: Compute) {
+    pub(in crate::server) fn count_compute(&self, owner: Option<&str>, compute: Compute) {
         let accounts = self.keys.lock().expect("no panic while locked");
         let of = |id: &Option<KeyId>| id.map(|id| id.to_string()).as_deref() == owner;
         let usage = accounts.iter().find(|(id, _)| of(id)).map_or(&self.gone, |(_, account)| &account.usage);
@@ -393,17 +392,17 @@ impl Account {
 
 impl Consumer {
     /// The name of the key.
-    pub(super) fn name(&self) -> &str {
+    pub(in crate::server) fn name(&self) -> &str {
         &self.key.name
     }
 
     /// Counts usage.
-    pub(super) fn count(&self, count: Count, n: u64) {
+    pub(in crate::server) fn count(&self, count: Count, n: u64) {
         self.key.usage.add(count, n);
     }
 
     /// Counts what engines computed.
-    pub(super) fn count_compute(&self, compute: Compute) {
+    pub(in crate::server) fn count_compute(&self, compute: Compute) {
         self.key.usage.add_compute(compute);
     }
 
@@ -411,7 +410,7 @@ impl Consumer {
     ///
     /// # Errors
     /// The limit that is used up. It is counted as a refusal.
-    pub(super) fn check(&self, resource: Resource) -> Result<(), UsedUp> {
+    pub(in crate::server) fn check(&self, resource: Resource) -> Result<(), UsedUp> {
         let now = self.clock.now();
         let used_up = |of| move |wait| UsedUp { resource, of, wait };
         let key = self.key.buckets.of(resource).check(now).map_err(used_up(Whose::Key));
@@ -431,14 +430,14 @@ impl Consumer {
     ///
     /// # Errors
     /// As [`Self::check`].
-    pub(super) fn take(&self, resource: Resource, amount: u64) -> Result<(), UsedUp> {
+    pub(in crate::server) fn take(&self, resource: Resource, amount: u64) -> Result<(), UsedUp> {
         self.check(resource)?;
         self.spend(resource, amount);
         Ok(())
     }
 
     /// Takes `amount`, if need be as a debt; the result is the time until that is paid back.
-    pub(super) fn spend(&self, resource: Resource, amount: u64) -> Duration {
+    pub(in crate::server) fn spend(&self, resource: Resource, amount: u64) -> Duration {
         let now = self.clock.now();
         self.key.untold[resource as usize].fetch_add(amount, Ordering::Relaxed);
         let key = self.key.buckets.of(resource).spend(now, amount);
@@ -457,7 +456,7 @@ impl Consumer {
     }
 
     /// The limit of which the smallest part is left, of the key's and the address's; `None` without one.
-    pub(super) fn level(&self, resource: Resource) -> Option<Level> {
+    pub(in crate::server) fn level(&self, resource: Resource) -> Option<Level> {
         let now = self.clock.now();
         let address = self.address.as_ref().and_then(|address| address.level(resource, now));
         tighter(self.key.buckets.level(resource, now), address)
@@ -474,7 +473,7 @@ fn tighter(one: Option<Level>, other: Option<Level>) -> Option<Level> {
 
 impl UsedUp {
     /// The name of the setting.
-    pub(super) fn setting(self) -> String {
+    pub(in crate::server) fn setting(self) -> String {
         let prefix = match self.of {
             Whose::Session => "session_",
             Whose::Key => "",
@@ -484,13 +483,13 @@ impl UsedUp {
     }
 
     /// For the client.
-    pub(super) fn message(self) -> String {
+    pub(in crate::server) fn message(self) -> String {
         let whose = match self.of {
             Whose::Session => "This session",
             Whose::Key => "Your API key",
             Whose::Address => "Your address",
         };
-        let again = http::go_duration(self.wait);
+        let again = go_duration::go_duration(self.wait);
         format!("{whose} has reached its rate limit ({}). Try again in {again}.", self.setting())
     }
 }

@@ -42,7 +42,7 @@ impl Resource {
     }
 
     /// Its name in the headers `x-ratelimit-...`.
-    pub(super) fn header(self) -> &'static str {
+    pub(in crate::server) fn header(self) -> &'static str {
         match self {
             Self::Sessions => "sessions",
             Self::Audio | Self::Transcription => "audio-seconds",

@@ -3,47 +3,42 @@
 //! A pull runs in a task of the server: it continues after the page that started it is closed, and ends with the
 //! server. Once the model is on disk, the engines are selected again; running sessions keep theirs.
 
-mod known;
+pub(super) mod pull_table;
 mod pulls;
 
-pub(super) use known::Models;
-
-use crate::server::access::admin::{Admin, MayChange};
-use crate::server::app::App;
-use crate::server::access::auth::Identity;
-use crate::server::edge::client::Client;
-use crate::server::access::guard::refused;
-use super::turns::{listener, reader};
+use super::parts::ApiParts;
 use crate::assembly::{EngineManager, Served};
+use crate::server::access::admin::{Admin, MayChange};
+use crate::server::access::caller::Identity;
+use crate::server::edge::client::Client;
+use crate::server::edge::refusal::refused;
 use antiphon_registry::{Entry, OnDisk, RegistryError, on_disk, remove};
 use antiphon_telemetry::with_causes;
 use axum::Json;
 use axum::extract::{Extension, Path, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
+use pull_table::IN_THE_LOG;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-/// The error message for callers without operator rights: paths, addresses and settings are not exposed to them.
-const IN_THE_LOG: &str = "It failed; the operator's log has the details.";
-
 /// `GET /api/models`: the engine of each stage, a better model if there is one, and all models.
-pub(super) async fn list(
-    State(app): State<Arc<App>>,
+pub(in crate::server) async fn list(
+    State(api): State<Arc<ApiParts>>,
     MayChange(may_change): MayChange,
     identity: Identity,
     Extension(client): Extension<Client>,
 ) -> Response {
     // The number of concurrent requests is limited, because each reads the disk.
-    let _place = match reader(&app, identity.owner, client).await {
+    let _place = match api.readers.place(identity.owner, client).await {
         Ok(place) => place,
         Err(response) => return *response,
     };
-    let served = app.models.served();
-    let Some(manager) = app.models.manager() else {
+    let served = api.sessions.models.served();
+    let Some(manager) = api.sessions.models.manager() else {
         return Json(json!({ "may_change": false, "stages": *served, "models": [] })).into_response();
     };
-    let pulls = app.models.states();
+    let pulls = api.pulls.states();
     let reading = served.clone();
     let read = tokio::task::spawn_blocking(move || {
         let entries = manager.catalog().entries().iter().filter(|entry| manager.knows(entry.stage, &entry.family));
@@ -125,14 +120,14 @@ fn offer<'a>(manager: &'a EngineManager, served: &Served) -> Option<&'a Entry> {
 
 /// `POST /api/models/{name}/pull`, with or without a precision in the name. Responds 202; the pull continues in the
 /// background.
-pub(super) async fn pull(
-    State(app): State<Arc<App>>,
+pub(in crate::server) async fn pull(
+    State(api): State<Arc<ApiParts>>,
     _: Admin,
     identity: Identity,
     Extension(client): Extension<Client>,
     Path(name): Path<String>,
 ) -> Response {
-    let Some(manager) = app.models.manager() else { return none() };
+    let Some(manager) = api.sessions.models.manager() else { return none() };
     let wanted = match manager.catalog().find(&name) {
         Ok(wanted) => wanted,
         Err(error) => return failure(&error),
@@ -140,9 +135,14 @@ pub(super) async fn pull(
     let entry = wanted.entry.clone();
     let variant = wanted.variant().clone();
     let model = entry.name.clone();
-    match pulls::start(&app, manager, entry, variant) {
+    match pulls::start(&api, manager, entry, variant) {
         Ok(state) => {
-            app.security.act(client, &format!("/api/models/{model}/pull"), identity.owner, "a model is pulled");
+            api.sessions.access.security.act(
+                client,
+                &format!("/api/models/{model}/pull"),
+                identity.owner,
+                "a model is pulled",
+            );
             (StatusCode::ACCEPTED, Json(state)).into_response()
         }
         Err(response) => *response,
@@ -150,47 +150,52 @@ pub(super) async fn pull(
 }
 
 /// `GET /api/models/{name}/pull`: the pull's progress as server-sent events, until it ends.
-pub(super) async fn progress(
-    State(app): State<Arc<App>>,
+pub(in crate::server) async fn progress(
+    State(api): State<Arc<ApiParts>>,
     MayChange(may_change): MayChange,
     identity: Identity,
     Extension(client): Extension<Client>,
     Path(name): Path<String>,
 ) -> Response {
-    let place = match listener(&app, identity.owner, client) {
+    let place = match api.listeners.place(identity.owner, client) {
         Ok(place) => place,
         Err(response) => return *response,
     };
-    match app.models.watch(&name) {
-        Some(state) => pulls::events(app, state, may_change, place),
+    match api.pulls.watch(&name) {
+        Some(state) => pulls::events(&api.sessions, state, may_change, place),
         None => refused(StatusCode::NOT_FOUND, "not_found", "This model has not been pulled since the hub started."),
     }
 }
 
 /// `DELETE /api/models/{name}/pull`: ends the pull. What it has brought is kept for the next one.
-pub(super) async fn cancel(
-    State(app): State<Arc<App>>,
+pub(in crate::server) async fn cancel(
+    State(api): State<Arc<ApiParts>>,
     _: Admin,
     identity: Identity,
     Extension(client): Extension<Client>,
     Path(name): Path<String>,
 ) -> Response {
-    if !app.models.cancel(&name) {
+    if !api.pulls.cancel(&name) {
         return refused(StatusCode::NOT_FOUND, "not_found", "This model is not being pulled.");
     }
-    app.security.act(client, &format!("/api/models/{name}/pull"), identity.owner, "a pull was cancelled");
+    api.sessions.access.security.act(
+        client,
+        &format!("/api/models/{name}/pull"),
+        identity.owner,
+        "a pull was cancelled",
+    );
     StatusCode::NO_CONTENT.into_response()
 }
 
 /// `DELETE /api/models/{name}`, with or without a precision in the name.
-pub(super) async fn delete(
-    State(app): State<Arc<App>>,
+pub(in crate::server) async fn delete(
+    State(api): State<Arc<ApiParts>>,
     _: Admin,
     identity: Identity,
     Extension(client): Extension<Client>,
     Path(name): Path<String>,
 ) -> Response {
-    let Some(manager) = app.models.manager() else { return none() };
+    let Some(manager) = api.sessions.models.manager() else { return none() };
     let removed = tokio::task::spawn_blocking(move || {
         let wanted = manager.catalog().find(&name)?;
         if !manager.release(&wanted.entry.name) {
@@ -200,8 +205,14 @@ pub(super) async fn delete(
     });
     match removed.await {
         Ok(Ok((name, bytes))) => {
-            app.models.forget(&name);
-            app.security.act(client, &format!("/api/models/{name}"), identity.owner, "a model was removed");
+            api.sessions.models.forget(&name);
+            api.pulls.forget(&name);
+            api.sessions.access.security.act(
+                client,
+                &format!("/api/models/{name}"),
+                identity.owner,
+                "a model was removed",
+            );
             Json(json!({ "bytes": bytes })).into_response()
         }
         Ok(Err(error)) => failure(&error),

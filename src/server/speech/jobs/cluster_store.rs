@@ -1,4 +1,4 @@
-//! Jobs of all hubs of a cluster, in JetStream: any hub takes a request, any hub does the job, any hub tells and serves it.
+//! Jobs of all hubs of a cluster, in JetStream: any hub can accept, run, report and serve a job.
 //!
 //! A job's record holds what clients see and which attempt holds it; the record's revision fences: a hub whose job was given to
 //! another one cannot write any more. The text and the samples are objects of their own: samples are stored chunk by chunk under
@@ -10,11 +10,11 @@
 //! given to another hub. What decides is read from the record itself.
 
 use super::fair;
-use super::job::{Failure, Job, Status};
-use super::now;
-use super::store::Bounds;
+use super::job::{Failure, Job, Status, now};
+use super::refusal::{failure_of_store, other_request};
+use super::store::{Bounds, StoreError};
 use crate::server::speech::error::ApiError;
-use crate::server::speech::request::SpeechSpec;
+use crate::server::speech::spec::SpeechSpec;
 use antiphon_audio::encode::{Encoder, FileFormat, RATE};
 use antiphon_audio::wav;
 use antiphon_cluster::JetStream;
@@ -304,14 +304,14 @@ impl Index {
 
 /// See the module. Cheap to clone.
 #[derive(Clone)]
-pub(super) struct Shared {
+pub(super) struct ClusterStore {
     jetstream: JetStream,
     bounds: Bounds,
     index: Arc<Mutex<Index>>,
     tasks: TaskTracker,
 }
 
-impl Shared {
+impl ClusterStore {
     pub(super) fn new(jetstream: JetStream, bounds: Bounds, tasks: TaskTracker) -> Self {
         Self { jetstream, bounds, index: Arc::default(), tasks }
     }
@@ -402,11 +402,11 @@ impl Shared {
         }
         let n_open = self.n_open();
         if n_open >= self.bounds.n_open {
-            return Err(super::told(&super::StoreError::TooMany(n_open)));
+            return Err(failure_of_store(&StoreError::TooMany(n_open)));
         }
         let n_own = self.index().n_open_of(owner.map(|owner| owner.to_string()).as_deref());
         if n_own >= most {
-            return Err(super::told(&super::StoreError::TooManyOfKey(n_own)));
+            return Err(failure_of_store(&StoreError::TooManyOfKey(n_own)));
         }
         let request = format!("{id}/text-{:016x}", rand::random::<u64>());
         let text = Text { schema: SCHEMA, chunks: wish.chunks.clone(), instructions: wish.instructions.clone() };
@@ -441,7 +441,7 @@ impl Shared {
     /// The job of a request that came before.
     async fn again(&self, id: &str, stored: &Stored, digest: Option<&str>) -> Result<Job, ApiError> {
         if stored.digest.as_deref() != digest {
-            return Err(super::other_request());
+            return Err(other_request());
         }
         if stored.is_open() {
             self.jetstream.queue().push(id).await.map_err(|error| failed(&error))?;
@@ -463,7 +463,7 @@ impl Shared {
     async fn seen(&self, viewer: Viewer, id: &str) -> Result<Stored, ApiError> {
         match self.record(id).await? {
             Some((stored, _)) if stored.is_seen_by(viewer) => Ok(stored),
-            _ => Err(super::told(&super::StoreError::Gone)),
+            _ => Err(failure_of_store(&StoreError::Gone)),
         }
     }
 
@@ -705,7 +705,7 @@ impl Shared {
 /// A job that this hub works on, as long as its revision is the last one. Dropping it forgets the attempt; the job goes to
 /// another hub after 10 s.
 pub(super) struct Claim {
-    shared: Shared,
+    shared: ClusterStore,
     task: Arc<Task>,
     id: String,
     attempt: String,

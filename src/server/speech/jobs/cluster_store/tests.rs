@@ -8,11 +8,11 @@ use tokio::time::timeout;
 const SOON: Duration = Duration::from_secs(20);
 const BOUNDS: Bounds = Bounds { n_open: 3, bytes: 100_000, keep_s: 100 };
 
-async fn hubs() -> (NatsServer, Shared, Shared) {
+async fn hubs() -> (NatsServer, ClusterStore, ClusterStore) {
     hubs_with(64 << 20, BOUNDS).await
 }
 
-async fn hubs_with(audio_bytes: u64, bounds: Bounds) -> (NatsServer, Shared, Shared) {
+async fn hubs_with(audio_bytes: u64, bounds: Bounds) -> (NatsServer, ClusterStore, ClusterStore) {
     let server = NatsServer::start().await.expect("nats-server");
     let folder = tempfile::tempdir().expect("a folder");
     let key = folder.path().join("key");
@@ -22,7 +22,7 @@ async fn hubs_with(audio_bytes: u64, bounds: Bounds) -> (NatsServer, Shared, Sha
         ClusterConfig { servers: vec![server.url()], jetstream: true, sealing_key, ..ClusterConfig::default() };
     let hub = async || {
         let jetstream = JetStream::open(&config, audio_bytes).await.expect("opened");
-        Shared::new(jetstream, bounds, TaskTracker::new())
+        ClusterStore::new(jetstream, bounds, TaskTracker::new())
     };
     let one = hub().await;
     let two = hub().await;
@@ -44,11 +44,11 @@ fn wish() -> SpeechSpec {
     }
 }
 
-async fn next(hub: &Shared) -> (Claim, SpeechSpec) {
+async fn next(hub: &ClusterStore) -> (Claim, SpeechSpec) {
     timeout(SOON, hub.next()).await.expect("a job comes")
 }
 
-async fn file(hub: &Shared, id: &str) -> Vec<u8> {
+async fn file(hub: &ClusterStore, id: &str) -> Vec<u8> {
     let mut pieces = hub.file(Viewer::All, id).await.expect("read").expect("there");
     let mut bytes = Vec::new();
     while let Some(piece) = pieces.next().await {
