@@ -1,8 +1,12 @@
-//! Boundaries that Cargo cannot enforce: permitted dependencies between crates, the order of the root's modules, the
-//! purity of the reducer, and that each file has a module description.
+//! Boundaries that Cargo cannot enforce: permitted dependencies between crates, the order of the root's modules and of the
+//! server's rooms, that files do not use each other in circles, the purity of the reducer, and that each file has a module
+//! description.
+
+mod uses;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use uses::{Package, code_of};
 
 /// Each library with the libraries it may depend on (except in tests), bottom up. `src/ARCHITECTURE.md` shows them as a
 /// diagram.
@@ -25,6 +29,15 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
 
 /// The modules of the root package, lowest first: each may use those before it.
 const ROOT: &[&str] = &["load", "config", "assembly", "replay", "server", "cli"];
+
+/// The rooms of the server, lowest first: each may use those before it, and none what composes them ([`ON_TOP`]).
+const ROOMS: &[&str] = &["edge", "access", "sessions", "speech", "transport", "api"];
+
+/// The files of the server that compose the rooms.
+const ON_TOP: &[&str] = &["mod.rs", "app.rs", "preflight.rs"];
+
+/// Files of `src` that may use each other in a circle.
+const MAX_CIRCLE: usize = 3;
 
 /// Words forbidden in the reducer's code: it has no runtime, clock or IO, and processes no samples.
 const NOT_IN_DIALOG: &[&str] =
@@ -76,6 +89,62 @@ fn the_roots_modules_use_only_those_below() {
 }
 
 #[test]
+fn the_servers_rooms_use_only_those_below() {
+    let found: BTreeSet<String> = std::fs::read_dir(root().join("src/server"))
+        .expect("a folder")
+        .map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned())
+        .collect();
+    let known: BTreeSet<String> = ROOMS.iter().chain(ON_TOP).map(|name| (*name).to_owned()).collect();
+    assert_eq!(found, known, "each file of the server is in a room, or composes them");
+    let sources = sources_of_src();
+    let package = Package::read(sources.iter().map(|(path, text)| (path.as_str(), text.as_str())), true);
+    let upward: Vec<String> = sources.iter().flat_map(|(path, _)| upward_of(&package, path)).collect();
+    assert!(upward.is_empty(), "a room uses what is above it:\n{}", upward.join("\n"));
+}
+
+#[test]
+fn a_planted_use_of_a_room_above_is_found() {
+    let files = [
+        ("server/edge/client.rs", "use crate::server::access::keys::Keys;\nuse super::tls::Tls;\n"),
+        ("server/edge/tls.rs", "fn a() { crate::server::app::App::new(); }\n"),
+        ("server/access/keys.rs", "use crate::server::edge::client::Client;\n// use crate::server::api::state;\n"),
+        ("server/api/state.rs", "use super::super::sessions::load;\nconst A: &str = \"use crate::server::app;\";\n"),
+    ];
+    let package = Package::read(files.into_iter(), true);
+    let upward: Vec<String> = files.iter().flat_map(|(path, _)| upward_of(&package, path)).collect();
+    assert_eq!(
+        upward,
+        ["server/edge/client.rs: server::access::keys::Keys", "server/edge/tls.rs: server::app::App::new"]
+    );
+}
+
+#[test]
+fn files_do_not_use_each_other_in_large_circles() {
+    let sources = sources_of_src();
+    let package = Package::read(sources.iter().map(|(path, text)| (path.as_str(), text.as_str())), false);
+    let circles = package.circles();
+    assert!(!circles.is_empty(), "that of a module and its child, at least");
+    let large: Vec<_> = circles.iter().filter(|circle| circle.len() > MAX_CIRCLE).collect();
+    assert!(large.is_empty(), "circles of more than {MAX_CIRCLE} files: {large:#?}");
+}
+
+#[test]
+fn a_planted_circle_is_found() {
+    let files = [
+        ("a/mod.rs", "mod b;\nmod c;\npub use b::B;\npub use c::C;\nfn a() -> C { c::make() }\n"),
+        // By a re-export, which leads past `a/mod.rs`.
+        ("a/b.rs", "use super::C;\n"),
+        ("a/c.rs", "use crate::d;\n"),
+        ("d.rs", "fn d(b: crate::a::B) {}\n#[cfg(test)]\nmod tests { use crate::e; }\n"),
+        ("e.rs", "use crate::{a::{self, B}, d::D};\n"),
+    ];
+    let package = Package::read(files.into_iter(), false);
+    assert_eq!(package.circles(), [["a/b.rs", "a/c.rs", "d.rs"]]);
+    let with_tests = Package::read(files.into_iter(), true);
+    assert_eq!(with_tests.circles(), [["a/b.rs", "a/c.rs", "a/mod.rs", "d.rs", "e.rs"]]);
+}
+
+#[test]
 fn the_reducer_has_no_runtime_clock_or_io() {
     let sources = sources("crates/dialog/src");
     assert!(sources.len() > 10);
@@ -102,29 +171,22 @@ fn dependencies(manifest: &str) -> BTreeSet<String> {
     ours.map(|name| name.strip_prefix("antiphon-").unwrap_or(name).to_owned()).collect()
 }
 
-/// The text without comments and string literals.
-fn code_of(text: &str) -> String {
-    let mut code = String::with_capacity(text.len());
-    for line in text.lines() {
-        let mut in_string = false;
-        let mut escaped = false;
-        let mut last = ' ';
-        for c in line.chars() {
-            if in_string {
-                in_string = escaped || c != '"';
-                escaped = c == '\\' && !escaped;
-                continue;
-            }
-            if c == '/' && last == '/' {
-                break;
-            }
-            in_string = c == '"' && last != '\'' && last != '\\';
-            code.push(c);
-            last = c;
-        }
-        code.push('\n');
-    }
-    code
+/// The paths by which a file of a room names what is above its room.
+fn upward_of(package: &Package, file: &str) -> Vec<String> {
+    let room_of = |name: &str| ROOMS.iter().position(|room| *room == name);
+    let room = file.strip_prefix("server/").and_then(|rest| room_of(rest.split('/').next()?));
+    let Some(room) = room else { return Vec::new() };
+    let is_above = |path: &&Vec<String>| {
+        let name = path.get(1).map_or("", String::as_str);
+        path[0] == "server" && room_of(name).is_none_or(|other| other > room)
+    };
+    package.paths_of(file).filter(is_above).map(|path| format!("{file}: {}", path.join("::"))).collect()
+}
+
+/// The files of the root package by their path below `src`.
+fn sources_of_src() -> Vec<(String, String)> {
+    let below = |path: &Path| path.strip_prefix("src").expect("in src").to_string_lossy().into_owned();
+    sources("src").into_iter().map(|(path, text)| (below(&path), text)).collect()
 }
 
 fn root() -> &'static Path {

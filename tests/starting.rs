@@ -1,7 +1,7 @@
 //! A hub that listens while its engines are being loaded.
 
 use antiphon::config::Config;
-use antiphon::server::{self, Extras, Keys, Loaded, Startup};
+use antiphon::server::{self, Extras, Keys, LoadedEngines, Startup};
 use antiphon_cluster::worker::Reporter;
 use antiphon_engine_api::Engines;
 use antiphon_engine_api::fakes::llm::FakeLlm;
@@ -21,7 +21,7 @@ struct Starting {
     url: String,
     /// Of the probe listener.
     probes: String,
-    loaded: oneshot::Sender<io::Result<Loaded>>,
+    loaded: oneshot::Sender<io::Result<LoadedEngines>>,
     stop: CancellationToken,
     hub: tokio::task::JoinHandle<io::Result<()>>,
 }
@@ -48,7 +48,7 @@ async fn start(keys: Keys) -> Starting {
     Starting { url, probes, loaded, stop, hub }
 }
 
-fn engines() -> Loaded {
+fn engines() -> LoadedEngines {
     let engines = Engines {
         vad: Arc::new(FakeVad),
         turn: None,
@@ -56,7 +56,7 @@ fn engines() -> Loaded {
         llm: Arc::new(FakeLlm::default()),
         tts: Arc::new(FakeTts::default()),
     };
-    Loaded { engines, manager: None }
+    LoadedEngines { engines, manager: None }
 }
 
 #[tokio::test]

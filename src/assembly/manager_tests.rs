@@ -5,7 +5,9 @@ use antiphon_engine_api::fakes::llm::FakeLlm;
 use antiphon_engine_api::fakes::stt::FakeStt;
 use antiphon_engine_api::fakes::tts::FakeTts;
 use antiphon_engine_api::fakes::vad::FakeVad;
+use antiphon_engine_api::llm::Llm;
 use antiphon_registry::ModelsConfig;
+use antiphon_registry::Stage;
 use std::sync::Mutex;
 
 /// Has the engines whisper, piper and kokoro, which accept any file that does not begin with "broken", and records what

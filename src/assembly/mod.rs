@@ -4,7 +4,9 @@
 //! stage. An error names what is missing and how to obtain it. With `engine = "auto"` the best model on disk serves,
 //! and skipped models are reported: nothing is substituted silently. This module does not communicate with clients.
 
+mod built_in;
 mod choose;
+mod engine_factory;
 mod error;
 mod factory;
 mod fallback;
@@ -19,7 +21,9 @@ mod preflight;
 mod trial;
 mod worker;
 
+pub use built_in::BuiltIn;
 pub use choose::{AUTO, PassedOver, recommended};
+pub use engine_factory::EngineFactory;
 pub use error::{EnginesError, StageFailure};
 pub use factory::llm;
 pub use manager::{ActiveEngines, EngineManager, Served, without_precision};
@@ -31,85 +35,11 @@ pub use worker::worker_stages;
 
 use crate::config::Config;
 use antiphon_engine_api::Engines;
-use antiphon_engine_api::llm::Llm;
 use antiphon_engine_api::stt::Stt;
 use antiphon_engine_api::tts::Tts;
 use antiphon_engine_api::turn::TurnModel;
 use antiphon_engine_api::vad::Vad;
-use antiphon_registry::Stage;
-use antiphon_telemetry::with_causes;
 use std::sync::Arc;
-
-/// Creates engines according to the configuration; the engine is never "auto". All methods block while models load.
-pub trait EngineFactory: Send + Sync {
-    /// Whether it includes the engine for the family.
-    fn knows(&self, stage: Stage, family: &str) -> bool;
-    /// The missing runtime dependency of the family's engine, with instructions; `None` if nothing is missing.
-    fn lacks(&self, _config: &Config, _family: &str) -> Option<&'static str> {
-        None
-    }
-    /// Creates the voice activity detector.
-    fn vad(&self, config: &Config) -> Result<Arc<dyn Vad>, StageFailure>;
-    /// Creates the turn model that `turn.model` names.
-    fn turn(&self, config: &Config) -> Result<Arc<dyn TurnModel>, StageFailure>;
-    /// Creates the speech-to-text engine.
-    fn stt(&self, config: &Config) -> Result<Arc<dyn Stt>, StageFailure>;
-    /// Creates the language model.
-    fn llm(&self, config: &Config) -> Result<Arc<dyn Llm>, StageFailure>;
-    /// Creates the text-to-speech engine.
-    fn tts(&self, config: &Config) -> Result<Arc<dyn Tts>, StageFailure>;
-    /// Measures how fast the recognizer is; `None`: recognizers of this factory are not measured. Blocks.
-    fn measure_stt(&self, _engine: &Arc<dyn Stt>) -> Option<Result<Trial, String>> {
-        None
-    }
-    /// The same for a voice.
-    fn measure_tts(&self, _engine: &Arc<dyn Tts>) -> Option<Result<Trial, String>> {
-        None
-    }
-}
-
-/// The engines included in this program.
-pub struct BuiltIn;
-
-impl EngineFactory for BuiltIn {
-    fn knows(&self, stage: Stage, family: &str) -> bool {
-        factory::names(choose::name_of(stage)).contains(&family)
-    }
-
-    fn lacks(&self, config: &Config, family: &str) -> Option<&'static str> {
-        let on_onnx = ["silero", "smart-turn", "piper", "kokoro", "hibari", "speechlm"].contains(&family);
-        (on_onnx && !antiphon_inference::onnx::is_here(&config.onnx))
-            .then_some("It requires ONNX Runtime, which is not installed: run `make onnxruntime`.")
-    }
-
-    fn vad(&self, config: &Config) -> Result<Arc<dyn Vad>, StageFailure> {
-        factory::vad(config)
-    }
-
-    fn turn(&self, config: &Config) -> Result<Arc<dyn TurnModel>, StageFailure> {
-        factory::turn(config)
-    }
-
-    fn stt(&self, config: &Config) -> Result<Arc<dyn Stt>, StageFailure> {
-        factory::stt(config)
-    }
-
-    fn llm(&self, config: &Config) -> Result<Arc<dyn Llm>, StageFailure> {
-        factory::llm(config)
-    }
-
-    fn tts(&self, config: &Config) -> Result<Arc<dyn Tts>, StageFailure> {
-        factory::tts(config)
-    }
-
-    fn measure_stt(&self, engine: &Arc<dyn Stt>) -> Option<Result<Trial, String>> {
-        Some(trial::measure_stt(engine).map_err(|error| with_causes(&error)))
-    }
-
-    fn measure_tts(&self, engine: &Arc<dyn Tts>) -> Option<Result<Trial, String>> {
-        Some(trial::measure_tts(engine).map_err(|error| with_causes(&error)))
-    }
-}
 
 /// Starts the engine of each stage, STT and TTS concurrently on threads of their own. Blocks until all are loaded, for
 /// seconds if models are large. Progress is logged.

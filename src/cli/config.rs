@@ -61,7 +61,7 @@ fn report(loaded: &Result<Config, ConfigError>) -> serde_json::Value {
     match loaded {
         Ok(config) => json!({ "ok": true, "config": config }),
         Err(error @ ConfigError::Unreadable { .. }) => {
-            json!({ "ok": false, "problems": [{ "at": "", "message": super::with_causes(error) }] })
+            json!({ "ok": false, "problems": [{ "at": "", "message": antiphon_telemetry::with_causes(error) }] })
         }
         Err(ConfigError::Invalid(problems)) => {
             let problems =

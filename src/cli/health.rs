@@ -1,7 +1,8 @@
 //! `antiphon health`: whether a hub or worker lives, or takes requests, as its exit code. The health check of a container runs it.
 
 use super::target::{printable, trusting};
-use super::{CliError, print, with_causes};
+use super::{CliError, print};
+use antiphon_telemetry::with_causes;
 use clap::Args;
 use reqwest::{Client, Url};
 use serde_json::Value;

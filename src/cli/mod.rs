@@ -5,6 +5,7 @@
 #![allow(clippy::print_stdout)]
 
 mod ask;
+mod blocking;
 mod chat;
 mod cluster;
 mod completions;
@@ -26,6 +27,7 @@ mod progress;
 mod replay;
 pub mod say;
 mod serve;
+mod settings;
 mod signals;
 mod sound;
 mod sweep;
@@ -35,12 +37,12 @@ mod unseal;
 mod voices;
 mod worker;
 
-pub use antiphon_telemetry::with_causes;
+pub use blocking::blocking;
 pub use error::CliError;
 pub use logging::DefaultLog;
+pub use settings::Settings;
 
-use clap::{Args, Parser, Subcommand};
-use std::path::PathBuf;
+use clap::{Parser, Subcommand};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -136,25 +138,6 @@ pub enum Command {
     Man(man::ManArgs),
 }
 
-/// Where settings come from, for every command that has engines.
-#[derive(Debug, Args)]
-pub struct Settings {
-    /// Settings that differ from the defaults (see `antiphon config default`)
-    #[arg(long, value_name = "FILE")]
-    config: Option<PathBuf>,
-}
-
-impl Settings {
-    /// Reads them all.
-    ///
-    /// # Errors
-    /// What is wrong with them, each with its place.
-    pub fn load(&self) -> Result<crate::config::Config, CliError> {
-        let sources = crate::config::Sources::of_process(self.config.as_deref());
-        Ok(crate::config::load(&sources)?)
-    }
-}
-
 impl Command {
     /// What is logged where no variable says it.
     pub fn default_log(&self) -> DefaultLog {
@@ -178,16 +161,9 @@ pub fn main<F: Future<Output = Result<(), CliError>>>(
     match start(log_json, log, command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            complain(&error);
+            print::complain(&error);
             ExitCode::from(error.exit_code())
         }
-    }
-}
-
-/// Reports an error on stderr.
-fn complain(error: &CliError) {
-    for line in with_causes(error).lines() {
-        eprintln!("antiphon: {line}");
     }
 }
 
@@ -242,11 +218,6 @@ fn moved_bench(args: &[String]) -> CliError {
     CliError::Usage(format!(
         "the benchmarks are a program of their own, which `make build` builds: target/release/{words}"
     ))
-}
-
-/// Runs what blocks, such as loading engines, beside the runtime.
-pub async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, CliError> {
-    tokio::task::spawn_blocking(work).await.map_err(|error| CliError::Failed(format!("it broke off: {error}")))
 }
 
 #[cfg(test)]

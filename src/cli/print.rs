@@ -1,6 +1,7 @@
 //! Output to stdout.
 
 use super::CliError;
+use antiphon_telemetry::with_causes;
 use serde::Serialize;
 use std::io::{self, Write};
 
@@ -22,5 +23,12 @@ pub fn bytes(bytes: &[u8]) -> Result<(), CliError> {
             Err(CliError::Failed(format!("stdout cannot be written: {error}")))
         }
         _ => Ok(()),
+    }
+}
+
+/// Reports an error on stderr.
+pub(super) fn complain(error: &CliError) {
+    for line in with_causes(error).lines() {
+        eprintln!("antiphon: {line}");
     }
 }

@@ -114,7 +114,7 @@ fn one(args: &ReplayArgs, path: &Path) -> Result<Report, CliError> {
 
 /// An unreadable or truncated file is reported as a usage error.
 pub(super) fn of_file(path: &Path, error: &ReplayError) -> CliError {
-    CliError::Usage(format!("{} {}", path.display(), super::with_causes(error)))
+    CliError::Usage(format!("{} {}", path.display(), antiphon_telemetry::with_causes(error)))
 }
 
 /// One decision as text.

@@ -6,7 +6,7 @@ use super::lan::{self, Reachable};
 use super::{CliError, blocking, print, signals};
 use crate::assembly::{ActiveEngines, EngineManager, EnginesError, Membership};
 use crate::config::{ServerConfig, Sources, load_hub};
-use crate::server::{self, Extras, Keys, Loaded, Reload, Startup, Tls, WaitsFor};
+use crate::server::{self, Extras, Keys, LoadedEngines, Reload, Startup, Tls, WaitsFor};
 use antiphon_telemetry::Metrics;
 use antiphon_types::small_file;
 use clap::Args;
@@ -122,7 +122,7 @@ pub(super) async fn run(args: ServeArgs) -> Result<(), CliError> {
             "voices",
             antiphon_engine_api::tts::listed(&voices),
         ))?;
-        Ok(Loaded { engines: loaded, manager: Some((manager.clone(), served)) })
+        Ok(LoadedEngines { engines: loaded, manager: Some((manager.clone(), served)) })
     };
     let startup = Startup { config, metrics: Metrics::new(), keys, tls };
     let extras = Extras { probes, wyoming, reloads: Some(reloads), waits_for: waits_for.clone() };

@@ -1,7 +1,8 @@
 //! Connection options for commands that use a running server: key, trust and audio mode.
 
-use super::{CliError, with_causes};
+use super::CliError;
 use antiphon_client::{AudioMode, ClientError, ConnectOptions, Trust};
+use antiphon_telemetry::with_causes;
 use antiphon_types::small_file;
 use clap::{Args, ValueEnum};
 use reqwest::{Certificate, Client, ClientBuilder, Method, RequestBuilder, StatusCode, Url};

@@ -71,7 +71,11 @@ pub(super) async fn run(args: TranscribeArgs) -> Result<(), CliError> {
         let heard = match heard {
             Ok(heard) => heard,
             Err(error) => {
-                failures.add(CliError::Failed(format!("{}: {}", path.display(), super::with_causes(&error))));
+                failures.add(CliError::Failed(format!(
+                    "{}: {}",
+                    path.display(),
+                    antiphon_telemetry::with_causes(&error)
+                )));
                 continue;
             }
         };
@@ -100,7 +104,7 @@ impl Failures {
     fn add(&mut self, error: CliError) {
         self.n += 1;
         if let Some(earlier) = self.last.replace(error) {
-            super::complain(&earlier);
+            print::complain(&earlier);
         }
     }
 
@@ -109,7 +113,7 @@ impl Failures {
             None => Ok(()),
             Some(error) if n_files == 1 => Err(error),
             Some(error) => {
-                super::complain(&error);
+                print::complain(&error);
                 Err(CliError::Failed(format!("{} of {n_files} files were not transcribed", self.n)))
             }
         }

@@ -4,110 +4,61 @@
 //! [`serve`] with fakes. Each WebSocket connection is bound to an [`antiphon_session`] session; this module transports
 //! bytes between the two and makes no dialog decisions.
 
-mod accepting;
 mod access;
-mod acts;
-mod admin;
-mod admission;
+mod api;
 mod app;
-mod assets;
-mod attempts;
-mod audit;
-mod auth;
-mod client;
-mod connection_slots;
-mod fragments;
-mod gpu;
-mod guard;
-mod handover;
-mod headers;
-mod health;
-mod heartbeat;
-mod hubs;
-mod inflow;
-mod key_file;
-mod keys;
-mod limits;
-mod llm;
-mod load;
-mod models;
-mod pages;
+mod edge;
 mod preflight;
-mod process;
-mod realtime;
-mod reload;
-mod resume;
-mod scopes;
-mod secrets;
-mod security;
-mod session_slot;
-mod shares;
-mod sharing;
-mod socket;
+mod sessions;
 mod speech;
-mod starting;
-mod state;
-mod tls;
-mod traces;
 mod transport;
-mod turn_audio;
-mod turns;
-mod unfinished;
-mod upstreams;
-mod usage;
-mod warming;
-mod watched;
-pub mod websocket;
-mod worker;
 
-pub use app::{Loaded, Parts, Startup};
-pub use key_file::{check as check_key_file, entry as key_entry, names_of_scopes};
-pub use keys::{Keys, KeysError, digest as key_digest, make as make_key};
+pub use access::key_file::{check as check_key_file, entry as key_entry, names_of_scopes};
+pub use access::keys::{Keys, KeysError, digest as key_digest, make as make_key};
+pub use access::reload::{Reload, Reloads};
+pub use api::worker_probes::worker_probes;
+pub use app::{LoadedEngines, Parts, Startup};
+pub use edge::process::raise_descriptor_limit;
+pub use edge::starting::WaitsFor;
+pub use edge::tls::{Tls, TlsError};
+pub use edge::websocket;
 pub use preflight::problems as startup_problems;
-pub use process::raise_descriptor_limit;
-pub use reload::{Reload, Reloads};
-pub use starting::WaitsFor;
-pub use tls::{Tls, TlsError};
 #[cfg(feature = "testing")]
 pub use transport::testing;
-pub use worker::worker_probes;
 
-use crate::config::ServerConfig;
-use accepting::Entrance;
+use access::audit::Audit;
+use access::ephemeral_keys::MAX_BODY_BYTES as MAX_SECRET_BYTES;
+use access::reload::Above;
+use access::{audit_http, auth, guard, limits_http, reload, usage};
 use antiphon_types::sealed::Sealing;
-use app::App;
+use api::traces::Traces;
+use api::{health, hubs, language_models, models, state, turn_audio, turns};
+use app::{App, Opened};
 use arc_swap::ArcSwap;
-use audit::Audit;
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::http::{Extensions, HeaderMap, StatusCode, Version, header};
 use axum::routing::{MethodRouter, delete, get, post};
-use connection_slots::ConnectionSlots;
-use headers::SecurityHeaders;
-use health::METRICS_TYPE;
-use security::Security;
-use starting::Starting;
+use edge::accepting::{self, Entrance};
+use edge::connection_slots::ConnectionSlots;
+use edge::pages;
+use edge::probes::{self, METRICS_TYPE};
+use edge::starting::Starting;
+use sessions::parts::CLOSE_GRACE;
+use sessions::{client_secrets, warming};
 use std::pin::pin;
 use std::sync::Arc;
-use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tower_http::compression::CompressionLayer;
 use tower_http::compression::predicate::{Predicate, SizeAbove};
-use traces::Traces;
-use transport::rtvi;
-use transport::telephony::{self, Telephony};
+use transport::telephony::intake::Telephony;
 use transport::webrtc::{Webrtc, signaling};
 use transport::wyoming::Wyoming;
-
-/// Maximum concurrent connections of the probe listener.
-const MAX_PROBES: usize = 64;
+use transport::{realtime, rtvi, telephony};
 
 /// The shortest body that is compressed: a shorter one fits into a packet as it is.
 const MIN_COMPRESSED_BYTES: u16 = 1_024;
-
-/// Time for closing handshakes and cancelled tasks after the drain time has elapsed.
-const LAST_WORDS: Duration = Duration::from_secs(2);
 
 /// Optional parts of a server, in addition to its listener and its [`Parts`].
 #[derive(Default)]
@@ -136,7 +87,7 @@ pub async fn serve_with(
 ) -> std::io::Result<()> {
     let Parts { config, engines, metrics, keys, tls, manager } = parts;
     let startup = Startup { config, metrics, keys, tls };
-    serve_loading(listener, startup, async { Ok(Loaded { engines, manager }) }, extras, stop).await
+    serve_loading(listener, startup, async { Ok(LoadedEngines { engines, manager }) }, extras, stop).await
 }
 
 /// Accepts connections immediately. Until `load` resolves, `/readyz` responds 503, the page shows that the hub is
@@ -148,7 +99,7 @@ pub async fn serve_with(
 pub async fn serve_loading<E: From<std::io::Error>>(
     listener: TcpListener,
     startup: Startup,
-    load: impl Future<Output = Result<Loaded, E>>,
+    load: impl Future<Output = Result<LoadedEngines, E>>,
     extras: Extras,
     stop: CancellationToken,
 ) -> Result<(), E> {
@@ -179,7 +130,7 @@ pub async fn serve_loading<E: From<std::io::Error>>(
     );
     let entrance = Entrance { listener, tls: tls.clone(), places };
     let mut accepting = pin!(accepting::accept(entrance, starting.router(), stop.clone()));
-    let mut probes = pin!(probes(extras.probes, probed.router()));
+    let mut probes = pin!(probes::serve(extras.probes, probed.router()));
     let loaded = tokio::select! {
         biased;
         loaded = load => loaded?,
@@ -187,22 +138,17 @@ pub async fn serve_loading<E: From<std::io::Error>>(
         () = &mut probes => return Ok(()),
     };
 
-    let Loaded { engines, manager } = loaded;
-    let mut app = App::new(Parts { config, engines, metrics, keys, tls: None, manager }, sealing);
-    app.tls = tls;
-    app.webrtc = webrtc.map(Arc::new);
-    app.telephony = telephony;
-    app.security = Security::new(audit);
-    let app = Arc::new(app);
-    app.count_for_cluster();
-    if let Some(jetstream) = app.jetstream() {
-        app.speech.jobs.share(jetstream, app.setup.tasks.clone());
-    }
-    hubs::reply_to_others(&app);
+    let app = App::new(config, metrics, keys, loaded, Opened { tls, audit, sealing, webrtc, telephony });
+    app.sessions.count_for_cluster();
+    hubs::reply_to_others(&app.sessions);
     starting.open(router(app.clone()));
     probed.open(probe_router(app.clone()));
     let reloaded = async {
-        reload::run(&app, extras.reloads, stop.clone()).await;
+        let above = Above {
+            replace_twilio_auth_token: &|token| app.transport.telephony.replace_auth_token(token),
+            sessions_of: &|key| app.sessions.of_key(key),
+        };
+        reload::run(&app.access, &above, extras.reloads, stop.clone()).await;
         std::future::pending().await
     };
     let written = CancellationToken::new();
@@ -211,9 +157,10 @@ pub async fn serve_loading<E: From<std::io::Error>>(
             writer.run(written.clone()).await;
         }
     };
+    let listening = Listening { traces, wyoming, audiosocket };
     let serving = async {
         tokio::select! {
-            () = serve_on(accepting, app.clone(), traces, (wyoming, audiosocket), stop.clone()) => {}
+            () = serve_on(accepting, &app, listening, stop.clone()) => {}
             () = probes => {}
             () = reloaded => {}
         }
@@ -224,95 +171,97 @@ pub async fn serve_loading<E: From<std::io::Error>>(
     Ok(())
 }
 
-/// Answers probes while it is polled, also during the drain.
-async fn probes(listener: Option<TcpListener>, router: Router) {
-    let Some(listener) = listener else { return std::future::pending().await };
-    let address = listener.local_addr().map_or_else(|error| error.to_string(), |address| address.to_string());
-    tracing::info!("answering probes on http://{address}");
-    let places = ConnectionSlots::new(MAX_PROBES, 0, Vec::new());
-    accepting::accept(Entrance { listener, tls: None, places }, router, CancellationToken::new()).await;
+/// What a server does beside answering HTTP.
+struct Listening {
+    traces: Option<Traces>,
+    wyoming: Option<Wyoming>,
+    audiosocket: Option<TcpListener>,
 }
 
-async fn serve_on(
-    served: impl Future<Output = ()>,
-    app: Arc<App>,
-    traces: Option<Traces>,
-    (wyoming, audiosocket): (Option<Wyoming>, Option<TcpListener>),
-    stop: CancellationToken,
-) {
-    let warmed = app.clone();
+async fn serve_on(accepting: impl Future<Output = ()>, app: &App, listening: Listening, stop: CancellationToken) {
+    let Listening { traces, wyoming, audiosocket } = listening;
+    let sessions = &app.sessions;
+    let tasks = &sessions.setup.tasks;
+    let warmed = sessions.setup.clone();
     let stopped = stop.clone();
-    app.setup.tasks.spawn(async move {
+    tasks.spawn(async move {
         tokio::select! {
-            () = warming::warm(&warmed.setup.engines) => {}
+            () = warming::warm(&warmed.engines) => {}
             () = stopped.cancelled() => {}
         }
     });
-    let working = app.clone();
-    app.setup.tasks.spawn(async move { working.speech.jobs.run(&working).await });
+    let speech = app.speech.clone();
+    tasks.spawn(async move { speech::work_on_jobs(&speech).await });
     let drained = CancellationToken::new();
     let drain = async {
         stop.cancelled().await;
-        app.drain().await;
+        sessions.drain().await;
         drained.cancel();
     };
-    let traced = async {
+    let trace_export = async {
         if let Some(traces) = traces {
-            traces.run(&app.setup.turn_history, drained.clone()).await;
+            traces.run(&sessions.setup.turn_history, drained.clone()).await;
         }
     };
     let wyoming = async {
         if let Some(wyoming) = wyoming {
-            wyoming.serve(app.clone(), stop.clone()).await;
+            wyoming.serve(app.speech.clone(), stop.clone()).await;
         }
     };
     let calls = async {
-        if let Some(webrtc) = &app.webrtc {
+        if let Some(webrtc) = &app.transport.webrtc {
             webrtc.run(drained.clone()).await;
         }
     };
     let phones = async {
         if let Some(listener) = audiosocket {
-            telephony::accept_audiosocket(&app, listener, &stop).await;
+            telephony::accept_audiosocket(&app.transport, listener, &stop).await;
         }
     };
-    let sampled = app.load.watch(&app, drained.clone());
-    let told = hubs::tell_others(&app, drained.clone());
-    let metered = app.limits.keep_minutes(drained.clone());
-    let shared = hubs::share_limits(&app, drained.clone());
-    let watched = async {
-        if let Some(handover) = &app.handover {
+    let load_sampler = sessions.sample_load(drained.clone());
+    let peer_updates = hubs::tell_others(sessions, drained.clone());
+    let usage_minutes = app.access.limits.keep_minutes(drained.clone());
+    let limit_sync = hubs::share_limits(sessions, drained.clone());
+    let isolation_watch = async {
+        if let Some(handover) = &sessions.handover {
             tokio::select! {
                 () = handover.watch_isolation() => {}
                 () = drained.cancelled() => {}
             }
         }
     };
+    let all = async {
+        tokio::join!(
+            accepting,
+            drain,
+            trace_export,
+            peer_updates,
+            isolation_watch,
+            load_sampler,
+            usage_minutes,
+            limit_sync,
+            wyoming,
+            calls,
+            phones,
+        )
+    };
     tokio::select! {
-        _ = async { tokio::join!(served, drain, traced, told, watched, sampled, metered, shared, wyoming, calls, phones) } => {}
-        () = async { stop.cancelled().await; tokio::time::sleep(app.drain_time() + 2 * LAST_WORDS).await } => {
+        _ = all => {}
+        () = async { stop.cancelled().await; tokio::time::sleep(sessions.drain_time() + 2 * CLOSE_GRACE).await } => {
             tracing::warn!("some connections did not end within the drain time");
         }
     }
 }
 
 /// The routes of the probe listener: health, readiness and metrics.
-fn probe_router(app: Arc<App>) -> Router {
+fn probe_router(app: App) -> Router {
+    let config = &app.edge.config;
     let routes = Router::new()
-        .route("/healthz", get(health::alive))
+        .route("/healthz", get(probes::alive))
         .route("/readyz", get(health::ready))
         .route("/metrics", get(health::metrics_for_probes))
         .layer(compressed());
-    sealed(routes.with_state(app.clone()), &app.config)
-}
-
-/// Adds the security headers to every response of a probe listener, which serves plain HTTP.
-fn sealed(router: Router, config: &ServerConfig) -> Router {
-    let headers = Arc::new(SecurityHeaders::new(config));
-    router.layer(axum::middleware::map_response(move |response| {
-        let headers = headers.clone();
-        async move { headers.seal(response, None, false) }
-    }))
+    probes::sealed(routes.with_state(app.clone()), config)
 }
 
 /// Compresses JSON and metrics for clients that accept gzip: sound is compressed already, and events must not wait for more.
@@ -325,13 +274,13 @@ fn compressed() -> CompressionLayer<impl Predicate> {
 }
 
 /// Offers of pipecat's small-webrtc transport.
-fn rtvi_offers() -> MethodRouter<Arc<App>> {
+fn rtvi_offers() -> MethodRouter<App> {
     post(rtvi::offer::create).patch(rtvi::offer::candidates).layer(DefaultBodyLimit::max(signaling::MAX_BODY_BYTES))
 }
 
-fn router(app: Arc<App>) -> Router {
+fn router(app: App) -> Router {
     Router::new()
-        .merge(speech::routes(&app))
+        .merge(speech::routes(app.speech.clone()))
         .route(
             "/v1/realtime",
             get(realtime::upgrade)
@@ -349,16 +298,16 @@ fn router(app: Arc<App>) -> Router {
         .route("/v1/rtvi/sessions/{id}/api/offer", rtvi_offers())
         .route(
             "/v1/realtime/client_secrets",
-            post(secrets::create).layer(DefaultBodyLimit::max(secrets::MAX_BODY_BYTES)),
+            post(client_secrets::create).layer(DefaultBodyLimit::max(MAX_SECRET_BYTES)),
         )
         .route(
             "/v1/realtime/sessions",
-            post(secrets::create_flat).layer(DefaultBodyLimit::max(secrets::MAX_BODY_BYTES)),
+            post(client_secrets::create_flat).layer(DefaultBodyLimit::max(MAX_SECRET_BYTES)),
         )
         .route("/v1/telephony/{provider}", get(telephony::stream))
         .route("/v1/telephony/{provider}/{token}", get(telephony::stream))
         .route("/v1/telephony/twilio/voice", post(telephony::voice))
-        .route("/healthz", get(health::alive))
+        .route("/healthz", get(probes::alive))
         .route("/readyz", get(health::ready))
         .route("/metrics", get(health::metrics))
         .route("/api/models", get(models::list))
@@ -366,7 +315,10 @@ fn router(app: Arc<App>) -> Router {
         .route("/api/models/{name}/pull", get(models::progress).post(models::pull).delete(models::cancel))
         .route(
             "/api/llm/servers",
-            get(llm::list).post(llm::connect).delete(llm::disconnect).layer(DefaultBodyLimit::max(llm::MAX_BODY_BYTES)),
+            get(language_models::list)
+                .post(language_models::connect)
+                .delete(language_models::disconnect)
+                .layer(DefaultBodyLimit::max(language_models::MAX_BODY_BYTES)),
         )
         .route("/api/state", get(state::state))
         .route("/api/turns", get(turns::list))
@@ -377,9 +329,9 @@ fn router(app: Arc<App>) -> Router {
         .layer(compressed())
         .fallback_service(pages::router())
         // The layer added last sees a request first.
-        .layer(axum::middleware::from_fn_with_state(app.clone(), acts::record))
-        .layer(axum::middleware::from_fn_with_state(app.clone(), limits::check))
-        .layer(axum::middleware::from_fn_with_state(app.clone(), auth::check))
-        .layer(axum::middleware::from_fn_with_state(app.clone(), guard::check))
+        .layer(axum::middleware::from_fn_with_state(app.access.clone(), audit_http::record))
+        .layer(axum::middleware::from_fn_with_state(app.access.clone(), limits_http::check))
+        .layer(axum::middleware::from_fn_with_state(app.access.clone(), auth::check))
+        .layer(axum::middleware::from_fn_with_state(app.access.clone(), guard::check))
         .with_state(app)
 }

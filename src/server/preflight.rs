@@ -3,7 +3,7 @@
 //! Each part is checked by the function that the start calls, so that both refuse alike. Nothing is created, connected or kept;
 //! ports are not taken, because a hub with these settings may be running.
 
-use super::traces::Traces;
+use super::api::traces::Traces;
 use super::transport::wyoming;
 use super::{Keys, Tls};
 use crate::config::Config;

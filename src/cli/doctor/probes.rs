@@ -16,7 +16,7 @@ use tokio::time::timeout;
 
 /// Free space below which pulls and recordings soon fail, in bytes.
 const LITTLE_DISK: u64 = 2_000_000_000;
-/// Descriptors that a session may need: its socket, and one for a request to each stage (`server/app.rs`).
+/// Descriptors that a session may need: its socket, and one for a request to each stage (`server/edge/parts.rs`).
 const DESCRIPTORS_PER_SESSION: u64 = 4;
 /// A certificate that ends within this is to be renewed: automatic renewal (ACME) comes well before.
 const RENEW: Duration = Duration::from_hours(14 * 24);

@@ -2,7 +2,7 @@
 
 use super::super::progress::Progress;
 use super::super::{CliError, Settings, print};
-use super::size;
+use super::size::size;
 use crate::assembly::import::{ImportError, Imported, place, recognize};
 use antiphon_registry::{Brought, Catalog, ModelsConfig};
 use clap::Args;

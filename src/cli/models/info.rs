@@ -1,7 +1,8 @@
 //! `antiphon models info`: the details of one model.
 
 use super::super::{CliError, Settings, print};
-use super::{list, size};
+use super::list;
+use super::size::size;
 use crate::config::Config;
 #[cfg(feature = "speechlm")]
 use antiphon_engines::tts::speechlm::{self, CacheSize, Contract};

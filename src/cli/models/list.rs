@@ -1,7 +1,7 @@
 //! `antiphon models list`: all models, and which are on disk.
 
 use super::super::{CliError, Settings, print};
-use super::size;
+use super::size::size;
 use crate::assembly::Trials;
 use crate::config::Config;
 use antiphon_registry::{Catalog, Entry, ModelsConfig, OnDisk, Stage, Variant, Wanted, locate, on_disk};

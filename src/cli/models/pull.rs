@@ -1,7 +1,7 @@
 //! `antiphon models pull`: downloads models, with a progress bar on a terminal and one line for each elsewhere.
 
 use super::super::{CliError, Settings, print};
-use super::size;
+use super::size::size;
 use crate::assembly::{BuiltIn, EngineFactory, recommended};
 use crate::config::Config;
 use antiphon_registry::{Catalog, Phase, Progress, PullTimeouts, Puller, Wanted, locate};

@@ -1,7 +1,7 @@
 //! `antiphon models rm`: removes models from disk.
 
 use super::super::{CliError, Settings, print};
-use super::size;
+use super::size::size;
 use antiphon_registry::{Catalog, remove};
 use clap::Args;
 use serde_json::json;

@@ -3,8 +3,8 @@
 
 use super::error::ApiError;
 use super::names::{Names, Task};
+use super::parts::{self, SpeechParts};
 use crate::assembly::StageFailure;
-use crate::server::app::App;
 use antiphon_engine_api::Engines;
 use antiphon_engine_api::tts::{Tts, VoiceScope};
 use axum::http::StatusCode;
@@ -27,27 +27,27 @@ struct Asked {
 
 /// For a request to speak, of this body. Waits while a model is loaded.
 /// `scope`: whose uploaded voices it may name.
-pub(super) async fn for_body(app: &App, body: &[u8], scope: VoiceScope) -> Result<Chosen, ApiError> {
+pub(super) async fn for_body(speech: &SpeechParts, body: &[u8], scope: VoiceScope) -> Result<Chosen, ApiError> {
     // What is no JSON is refused by who reads all of it.
     let asked = serde_json::from_slice::<Asked>(body).ok().and_then(|asked| asked.model);
-    let mut chosen = for_model(app, Task::Speech, asked).await?;
+    let mut chosen = for_model(speech, Task::Speech, asked).await?;
     chosen.names.scope = scope;
     Ok(chosen)
 }
 
 /// For a model by the name a request has for it; one that is not on the disk is judged by the names. Waits while it is loaded.
-pub(super) async fn for_model(app: &App, task: Task, asked: Option<String>) -> Result<Chosen, ApiError> {
-    let mut engines = app.setup().engines.clone();
-    let mut names = super::names(app);
+pub(super) async fn for_model(speech: &SpeechParts, task: Task, asked: Option<String>) -> Result<Chosen, ApiError> {
+    let mut engines = speech.sessions.setup().engines.clone();
+    let mut names = parts::names(speech);
     let asked = asked.filter(|asked| names.check_model(&engines, task, Some(asked)).is_err());
     let Some(model) = asked else { return Ok(Chosen { engines, names, model: None }) };
     let is_here = match task {
-        Task::Speech => app.models.tts(&model).await.transpose().map_err(unavailable)?.map(|tts| {
+        Task::Speech => speech.sessions.models.tts(&model).await.transpose().map_err(unavailable)?.map(|tts| {
             names.voice = tts.voices().first().map(|voice| voice.id.clone()).unwrap_or_default();
             names.tts_model.clone_from(&model);
             engines.tts = tts;
         }),
-        Task::Transcription => app.models.stt(&model).await.transpose().map_err(unavailable)?.map(|stt| {
+        Task::Transcription => speech.sessions.models.stt(&model).await.transpose().map_err(unavailable)?.map(|stt| {
             names.stt_model.clone_from(&model);
             engines.stt = stt;
         }),
@@ -57,9 +57,9 @@ pub(super) async fn for_model(app: &App, task: Task, asked: Option<String>) -> R
 
 /// The voice engine of a job that was taken with this model. The model may have gone meanwhile, or find no room now
 /// ([`ApiError::is_busy`]).
-pub(super) async fn for_job(app: &App, model: Option<&str>) -> Result<Arc<dyn Tts>, ApiError> {
-    let Some(model) = model else { return Ok(app.setup().engines.tts.clone()) };
-    match app.models.tts(model).await {
+pub(super) async fn for_job(speech: &SpeechParts, model: Option<&str>) -> Result<Arc<dyn Tts>, ApiError> {
+    let Some(model) = model else { return Ok(speech.sessions.setup().engines.tts.clone()) };
+    match speech.sessions.models.tts(model).await {
         Some(tts) => tts.map_err(unavailable),
         None => {
             let message =

@@ -6,13 +6,14 @@
 use super::chosen;
 use super::error::ApiError;
 use super::metering::Metered;
-use super::request::{self, Longest, SpeechSpec};
+use super::parts::{MAX_JSON_BYTES, SpeechParts, check};
+use super::request::{self, Longest};
 use super::speaking::{Speaking, Spoken};
+use super::spec::SpeechSpec;
+use super::upload;
 use super::waiting::BEFORE_SOUND;
-use super::{MAX_JSON_BYTES, body_of, check};
-use crate::server::app::App;
-use crate::server::auth::Identity;
-use crate::server::limits::{Count, Resource, Spender};
+use crate::server::access::caller::Identity;
+use crate::server::access::limits::{Count, Resource, Spender};
 use antiphon_audio::encode::{Encoder, RATE};
 use antiphon_engine_api::tts::TtsError;
 use antiphon_telemetry::Endpoint;
@@ -46,9 +47,9 @@ const STALL: Duration = Duration::from_secs(30);
 type Sound = BoxStream<'static, Result<Spoken, TtsError>>;
 
 /// The handler.
-pub(super) async fn create(State(app): State<Arc<App>>, identity: Identity, request: Request) -> Response {
-    let metered = Metered::begin(&app, Endpoint::Speech);
-    match spoken(&app, identity, request, metered).await {
+pub(super) async fn create(State(speech): State<Arc<SpeechParts>>, identity: Identity, request: Request) -> Response {
+    let metered = Metered::begin(&speech, Endpoint::Speech);
+    match spoken(&speech, identity, request, metered).await {
         Ok(response) => response,
         Err((error, metered)) => {
             metered.end(error.outcome());
@@ -58,33 +59,32 @@ pub(super) async fn create(State(app): State<Arc<App>>, identity: Identity, requ
 }
 
 async fn spoken(
-    app: &App,
+    speech: &SpeechParts,
     identity: Identity,
     request: Request,
     mut metered: Metered,
 ) -> Result<Response, (ApiError, Metered)> {
-    let speech = &app.speech;
     let spender = Spender::of(&request);
     let begun = async {
-        speech.check_place(app, &spender, BrownoutLevel::NoSpeechRequests)?;
-        let (body, _held) = body_of(request, speech, MAX_JSON_BYTES).await?;
-        metered.place = Some(speech.admit(app, &spender)?);
-        let chosen = chosen::for_body(app, &body, identity.voices()).await?;
+        speech.check_place(&spender, BrownoutLevel::NoSpeechRequests)?;
+        let (body, _held) = upload::whole(request.into_body(), &speech.uploads, MAX_JSON_BYTES).await?;
+        metered.place = Some(speech.admit(&spender)?);
+        let chosen = chosen::for_body(speech, &body, identity.voices()).await?;
         let if_longer = " while you wait (speech.max_input_chars). POST /v1/audio/speech/jobs takes longer texts";
         let longest = Longest { chars: speech.config.max_input_chars, if_longer };
         let (chosen, wish) = request::read(chosen, body, longest).await?;
-        check(app, &spender, Resource::Characters)?;
+        check(speech, &spender, Resource::Characters)?;
         let encoder = Encoder::new(wish.format).map_err(|error| ApiError::internal("The encoder", &error))?;
         let speaking = Speaking {
             tts: chosen.engines.tts,
-            tasks: app.setup.tasks.clone(),
+            tasks: speech.sessions.setup.tasks.clone(),
             ahead: speech.config.chunks_ahead,
             is_heard: true,
-            immediate: app.load.brownout().is_at_least(BrownoutLevel::ShortLookAhead),
+            immediate: speech.sessions.load.brownout().is_at_least(BrownoutLevel::ShortLookAhead),
             meter: metered.meter("tts", spender.requester(), &spender.consumer),
-            load: app.load.tts_api.clone(),
+            load: speech.sessions.load.tts_api.clone(),
         };
-        let wait = app.load.tts_wait(speaking.tts.as_ref());
+        let wait = speech.sessions.load.tts_wait(speaking.tts.as_ref());
         let begun = Instant::now();
         if wait > BEFORE_SOUND {
             let message = "The voice engine has more to speak than it can begin in time. Try again later.";
@@ -94,7 +94,7 @@ async fn spoken(
         let mut sound = speaking.speak(&wish, 0).boxed();
         let first = first_sound(&mut sound).await.inspect_err(|_| charge.waive())?;
         if wait.is_zero() {
-            app.load.spoken_after(begun.elapsed());
+            speech.sessions.load.spoken_after(begun.elapsed());
         }
         Ok((wish, encoder, first, sound))
     };
@@ -102,9 +102,9 @@ async fn spoken(
         Ok((wish, encoder, first, sound)) => {
             let rest = futures_util::stream::iter([Ok(Spoken::Sound(first))]).chain(sound);
             let (sender, parts) = mpsc::channel(PARTS);
-            let kill = app.kill.clone();
+            let kill = speech.sessions.edge.kill.clone();
             let pumped = pump(encoded(encoder, rest), sender, metered);
-            app.setup.tasks.spawn(async move {
+            speech.sessions.setup.tasks.spawn(async move {
                 tokio::select! {
                     () = pumped => {}
                     // Even the time to drain is over.

@@ -1,7 +1,8 @@
 //! Errors of the speech API, in the shape of OpenAI's.
 
-use crate::server::auth::seconds;
-use crate::server::limits::{Consumer, UsedUp, headers_of_refusal};
+use crate::server::access::limits::{Consumer, UsedUp};
+use crate::server::access::limits_http::headers_of_refusal;
+use crate::server::edge::refusal::seconds;
 use antiphon_audio::decode::DecodeError;
 use antiphon_engine_api::ENGINE_UNAVAILABLE;
 use antiphon_engine_api::stt::SttError;

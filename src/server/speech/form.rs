@@ -1,10 +1,10 @@
 //! The form of a transcription: `multipart/form-data` with a file and the requested options.
 
+use super::chosen;
 use super::error::ApiError;
 use super::names::Task;
+use super::parts::{FORM_BYTES, SpeechParts};
 use super::upload::{Held, Upload};
-use super::{FORM_BYTES, Speech, chosen};
-use crate::server::app::App;
 use antiphon_engine_api::Engines;
 use axum::body::Body;
 use axum::extract::multipart::{Field, MultipartError};
@@ -49,6 +49,11 @@ impl LargestFile {
     }
 }
 
+/// The largest file to transcribe.
+pub(super) fn largest_file(speech: &SpeechParts) -> LargestFile {
+    LargestFile { field: "file", mib: speech.config.max_upload_mib, setting: " (speech.max_upload_mib)" }
+}
+
 /// What is asked.
 #[derive(Debug, Default)]
 pub(super) struct Form {
@@ -71,8 +76,8 @@ pub(super) struct Form {
 
 impl Form {
     /// Reads and validates the whole form. Unknown fields are ignored.
-    pub(super) async fn read(request: Request, speech: &Speech) -> Result<Self, ApiError> {
-        let largest = speech.largest_file();
+    pub(super) async fn read(request: Request, speech: &SpeechParts) -> Result<Self, ApiError> {
+        let largest = largest_file(speech);
         let (upload, parts) = parts(request, speech, largest).await?;
         // What broke off the body is the reason, whatever became of the form.
         let mut form =
@@ -115,10 +120,10 @@ impl Form {
     }
 
     /// The engines of the model that is named, or those that serve sessions. Waits while the model is loaded.
-    pub(super) async fn engines(&self, app: &App) -> Result<Engines, ApiError> {
+    pub(super) async fn engines(&self, speech: &SpeechParts) -> Result<Engines, ApiError> {
         match &self.model {
-            Some(model) => engines_of(model.clone(), app).await,
-            None => Ok(app.setup().engines.clone()),
+            Some(model) => engines_of(model.clone(), speech).await,
+            None => Ok(speech.sessions.setup().engines.clone()),
         }
     }
 
@@ -182,7 +187,7 @@ impl Form {
 /// The parts of a request's form, received within the bounds of an upload.
 pub(super) async fn parts(
     request: Request,
-    speech: &Speech,
+    speech: &SpeechParts,
     largest: LargestFile,
 ) -> Result<(Upload, Multipart), ApiError> {
     let (head, body) = request.into_parts();
@@ -204,8 +209,8 @@ pub(super) fn broken_off(upload: &Upload, largest: LargestFile) -> Option<ApiErr
 }
 
 /// The engines of the model that is named.
-async fn engines_of(model: String, app: &App) -> Result<Engines, ApiError> {
-    let chosen = chosen::for_model(app, Task::Transcription, Some(model.clone())).await?;
+async fn engines_of(model: String, speech: &SpeechParts) -> Result<Engines, ApiError> {
+    let chosen = chosen::for_model(speech, Task::Transcription, Some(model.clone())).await?;
     chosen.names.check_model(&chosen.engines, Task::Transcription, Some(&model))?;
     Ok(chosen.engines)
 }

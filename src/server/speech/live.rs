@@ -6,13 +6,12 @@
 
 use super::error::ApiError;
 use super::metering::Metered;
-use super::request::SpeechSpec;
+use super::parts::{SpeechParts, names, take};
 use super::speaking::{Course, Speaking, Spoken};
+use super::spec::SpeechSpec;
 use super::waiting::{BEFORE_SOUND, Retry};
-use super::{names, take};
-use crate::server::app::App;
-use crate::server::limits::{Count, Resource, Spender};
-use crate::server::load::ApiRequest;
+use crate::server::access::limits::{Count, Resource, Spender};
+use crate::server::sessions::load::ApiRequest;
 use antiphon_audio::encode::{self, FileFormat};
 use antiphon_dialog::Captions;
 use antiphon_engine_api::stt::{RATE, SttError, SttOptions, SttUtterance, requested_language};
@@ -59,12 +58,16 @@ impl Request {
     ///
     /// # Errors
     /// A limit of requests is used up, no place is free, or the server does without such requests now.
-    pub(in crate::server) fn begin(app: &App, spender: &Spender, endpoint: Endpoint) -> Result<Self, Failed> {
-        take(app, spender, Resource::Requests, 1)?;
+    pub(in crate::server) fn begin(
+        speech: &SpeechParts,
+        spender: &Spender,
+        endpoint: Endpoint,
+    ) -> Result<Self, Failed> {
+        take(speech, spender, Resource::Requests, 1)?;
         spender.consumer.count(Count::Requests, 1);
-        let mut metered = Metered::begin(app, endpoint);
-        let checked = app.speech.check_place(app, spender, BrownoutLevel::NoSpeechRequests);
-        let place = checked.and_then(|()| app.speech.admit(app, spender));
+        let mut metered = Metered::begin(speech, endpoint);
+        let checked = speech.check_place(spender, BrownoutLevel::NoSpeechRequests);
+        let place = checked.and_then(|()| speech.admit(spender));
         match place {
             Ok(place) => {
                 metered.place = Some(place);
@@ -124,13 +127,13 @@ impl Transcriber {
     /// # Errors
     /// The limit of transcribed audio is used up, or no decoder serves it.
     pub(in crate::server) async fn begin(
-        app: &App,
+        speech: &SpeechParts,
         spender: &Spender,
         meter: Meter,
         language: Option<String>,
     ) -> Result<Self, Failed> {
-        take(app, spender, Resource::Transcription, 0)?;
-        let setup = app.setup();
+        take(speech, spender, Resource::Transcription, 0)?;
+        let setup = speech.sessions.setup();
         let language = language.as_deref().map(|given| requested_language(setup.engines.stt.as_ref(), given));
         let language = language
             .transpose()
@@ -145,7 +148,7 @@ impl Transcriber {
         let utterance = timeout_at(retry.deadline(), opened).await.unwrap_or(Err(SttError::Behind(BEHIND)));
         Ok(Self {
             utterance: utterance.map_err(ApiError::from)?,
-            _counted: app.load.stt_api.begin(),
+            _counted: speech.sessions.load.stt_api.begin(),
             spender: spender.clone(),
             captions: Captions::default(),
             longest: setup.session.max_utterance_seconds as usize * RATE.hz() as usize,
@@ -212,30 +215,30 @@ impl Speaker {
     /// # Errors
     /// There is no such voice, the limit of characters is used up, or the engine has more to speak than it can begin in time.
     pub(in crate::server) fn begin(
-        app: &App,
+        speech: &SpeechParts,
         spender: &Spender,
         meter: Meter,
         voice: Option<&str>,
     ) -> Result<Self, Failed> {
-        take(app, spender, Resource::Characters, 0)?;
-        let engines = app.setup().engines.clone();
-        let names = names(app);
+        take(speech, spender, Resource::Characters, 0)?;
+        let engines = speech.sessions.setup().engines.clone();
+        let names = names(speech);
         let (voice, is_own_voice) = names.voice(&engines, voice)?;
-        if app.load.tts_wait(engines.tts.as_ref()) > BEFORE_SOUND {
+        if speech.sessions.load.tts_wait(engines.tts.as_ref()) > BEFORE_SOUND {
             let message = "The voice engine has more to speak than it can begin in time. Try again later.";
             return Err(ApiError::overloaded(message).into());
         }
         let language = Language::of_tag(&engines.tts.language(&voice));
         let chunker = Chunker::new(language).keeping(engines.tts.marks());
-        let config = &app.speech.config;
+        let config = &speech.config;
         let speaking = Speaking {
             tts: engines.tts,
-            tasks: app.setup.tasks.clone(),
+            tasks: speech.sessions.setup.tasks.clone(),
             ahead: config.chunks_ahead,
             is_heard: true,
-            immediate: app.load.brownout().is_at_least(BrownoutLevel::ShortLookAhead),
+            immediate: speech.sessions.load.brownout().is_at_least(BrownoutLevel::ShortLookAhead),
             meter,
-            load: app.load.tts_api.clone(),
+            load: speech.sessions.load.tts_api.clone(),
         };
         let spec = SpeechSpec {
             chunks: Vec::new(),
@@ -259,8 +262,8 @@ impl Speaker {
     }
 
     /// The engine's voice for a language, of those that every client may use; `None` if none speaks it.
-    pub(in crate::server) fn voice_of_language(app: &App, language: &str) -> Option<String> {
-        let setup = app.setup();
+    pub(in crate::server) fn voice_of_language(speech: &SpeechParts, language: &str) -> Option<String> {
+        let setup = speech.sessions.setup();
         let primary = |tag: &str| tag.split(['-', '_']).next().unwrap_or_default().to_ascii_lowercase();
         let tts = setup.engines.tts.as_ref();
         let wanted = primary(language);

@@ -1,13 +1,11 @@
 //! One request of the speech API as the metrics see it: how long it took, what became of it, and what its engine computed.
 
-use super::SpeechPlace;
-use crate::server::app::App;
-use crate::server::limits::Consumer;
+use super::parts::{SpeechParts, SpeechPlace};
+use super::request_times::RequestTimes;
+use crate::server::access::limits::Consumer;
 use antiphon_telemetry::{Endpoint, Metrics};
 use antiphon_types::{Compute, Meter, Requester};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 use tokio::time::Instant;
 
 /// A request under way. Dropped without an end, its client has gone.
@@ -24,9 +22,9 @@ pub(super) struct Metered {
 }
 
 impl Metered {
-    pub(super) fn begin(app: &App, endpoint: Endpoint) -> Self {
-        let metrics = app.setup.metrics.clone();
-        let times = app.speech.times.clone();
+    pub(super) fn begin(speech: &SpeechParts, endpoint: Endpoint) -> Self {
+        let metrics = speech.sessions.setup.metrics.clone();
+        let times = speech.times.clone();
         Self { metrics, times, endpoint, begun: Instant::now(), outcome: "cancelled", charged: None, place: None }
     }
 
@@ -62,34 +60,15 @@ pub(super) fn count_compute(metrics: &Metrics, stage: &'static str, compute: Com
     metrics.compute(stage, "gpu", "none", compute.gpu);
 }
 
-/// How long requests of the speech API take, as a moving average over about the last eight.
-#[derive(Debug, Default)]
-pub(super) struct RequestTimes(AtomicU64);
-
-impl RequestTimes {
-    fn ended_after(&self, took: Duration) {
-        let took = took.as_millis().min(u128::from(u32::MAX)) as u64;
-        // Of two that end at the same time one may not count.
-        let before = self.0.load(Ordering::Relaxed);
-        let mean = if before == 0 { took } else { (before * 7 + took) / 8 };
-        self.0.store(mean.max(1), Ordering::Relaxed);
-    }
-
-    /// When the next of `n` requests in progress is likely to end, 1 to 60 s.
-    pub(super) fn until_next(&self, n: usize) -> Duration {
-        let mean = Duration::from_millis(self.0.load(Ordering::Relaxed));
-        (mean / n.max(1) as u32).clamp(Duration::from_secs(1), Duration::from_secs(60))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::config::LimitsConfig;
-    use crate::server::client::Client;
-    use crate::server::keys::Keys;
-    use crate::server::limits::Limits;
+    use crate::server::access::keys::Keys;
+    use crate::server::access::limits::Limits;
+    use crate::server::edge::client::Client;
     use antiphon_types::RunsOn;
+    use std::time::Duration;
 
     #[tokio::test]
     async fn what_the_engine_computes_is_charged_at_the_end_whatever_became_of_the_request() {

@@ -5,9 +5,9 @@
 //! the engine's queue, in order, until its deadline (`waiting`). Nothing is spoken twice: a chunk is tried again only as long
 //! as none of it sounded.
 
-use super::request::SpeechSpec;
+use super::spec::SpeechSpec;
 use super::waiting::{AFTER_SOUND, BEFORE_SOUND, JOB, Retry, is_busy};
-use crate::server::load::ApiRequests;
+use crate::server::sessions::load::ApiRequests;
 use antiphon_audio::Resampler;
 use antiphon_audio::encode::RATE;
 use antiphon_engine_api::tts::{Passage, PlayoutEstimate, SpeechRequest, Tts, TtsError};

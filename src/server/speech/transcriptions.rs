@@ -4,17 +4,16 @@
 //! of a session would be, with the last words before it as a prompt. What was understood is streamed where the client
 //! wants it.
 
-use super::check;
 use super::cutting::Stretch;
 use super::error::ApiError;
 use super::form::Form;
 use super::listening::{self, Stretches};
 use super::metering::Metered;
+use super::parts::{SpeechParts, check};
 use super::waiting::{self, Retry};
 use super::written::Written;
-use crate::server::app::App;
-use crate::server::limits::{Count, Resource, Spender};
-use crate::server::load::ApiRequests;
+use crate::server::access::limits::{Count, Resource, Spender};
+use crate::server::sessions::load::ApiRequests;
 use antiphon_engine_api::Engines;
 use antiphon_engine_api::stt::{Stt, SttError, SttOptions, Transcript, requested_language};
 use antiphon_engine_api::vad::RATE;
@@ -40,35 +39,35 @@ const PIECE: usize = RATE.hz() as usize / 10;
 const MOST_CONTEXT: usize = 200;
 
 /// `POST /v1/audio/transcriptions`.
-pub(super) async fn create(State(app): State<Arc<App>>, request: Request) -> Response {
-    let metered = Metered::begin(&app, Endpoint::Transcriptions);
-    written_down(&app, request, metered, false).await
+pub(super) async fn create(State(speech): State<Arc<SpeechParts>>, request: Request) -> Response {
+    let metered = Metered::begin(&speech, Endpoint::Transcriptions);
+    written_down(&speech, request, metered, false).await
 }
 
 /// `POST /v1/audio/translations`: the same in English, by engines that can.
-pub(super) async fn translate(State(app): State<Arc<App>>, request: Request) -> Response {
-    let metered = Metered::begin(&app, Endpoint::Translations);
-    written_down(&app, request, metered, true).await
+pub(super) async fn translate(State(speech): State<Arc<SpeechParts>>, request: Request) -> Response {
+    let metered = Metered::begin(&speech, Endpoint::Translations);
+    written_down(&speech, request, metered, true).await
 }
 
-async fn written_down(app: &App, request: Request, mut metered: Metered, translate: bool) -> Response {
+async fn written_down(speech: &SpeechParts, request: Request, mut metered: Metered, translate: bool) -> Response {
     let spender = Spender::of(&request);
     let begun = async {
-        app.speech.check_place(app, &spender, BrownoutLevel::NoSpeechRequests)?;
-        let mut form = Form::read(request, &app.speech).await?;
-        metered.place = Some(app.speech.admit(app, &spender)?);
-        let engines = form.engines(app).await?;
+        speech.check_place(&spender, BrownoutLevel::NoSpeechRequests)?;
+        let mut form = Form::read(request, &speech).await?;
+        metered.place = Some(speech.admit(&spender)?);
+        let engines = form.engines(speech).await?;
         form.translate = translate;
         form.language = spoken_language(engines.stt.as_ref(), form.language.as_deref())?;
         if translate && !engines.stt.translates() {
             return Err(no_translator(engines.stt.name()));
         }
-        let longest = Duration::from_secs(u64::from(app.speech.config.max_audio_minutes) * 60);
+        let longest = Duration::from_secs(u64::from(speech.config.max_audio_minutes) * 60);
         let duration = listening::duration(form.file.clone(), longest).await?;
         let ms = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
-        check(app, &spender, Resource::Transcription)?;
+        check(speech, &spender, Resource::Transcription)?;
         let charge = spender.charge(Resource::Transcription, Count::TranscribedMs, ms);
-        let mut listening = Listening::new(app, (form, engines), duration, longest);
+        let mut listening = Listening::new(speech, (form, engines), duration, longest);
         listening.options.meter = metered.meter("stt", spender.requester(), &spender.consumer);
         Ok((listening, charge))
     };
@@ -134,8 +133,8 @@ struct Listening {
 }
 
 impl Listening {
-    fn new(app: &App, (mut form, engines): (Form, Engines), duration: Duration, longest: Duration) -> Self {
-        let setup = app.setup();
+    fn new(speech: &SpeechParts, (mut form, engines): (Form, Engines), duration: Duration, longest: Duration) -> Self {
+        let setup = speech.sessions.setup();
         let segments = !matches!(form.shape, super::form::Shape::Json | super::form::Shape::Text);
         let long = engines.stt.takes_long_stretches(segments);
         let stretches = listening::stretches(std::mem::take(&mut form.file), longest, engines.vad, long);
@@ -151,8 +150,8 @@ impl Listening {
         // A server elsewhere, and workers, have decoders of their own.
         let is_remote = ["openai", crate::assembly::CLUSTER].contains(&engines.stt.name());
         Self {
-            decoders: (!is_remote).then(|| app.speech.decoders.clone()),
-            load: app.load.stt_api.clone(),
+            decoders: (!is_remote).then(|| speech.decoders.clone()),
+            load: speech.sessions.load.stt_api.clone(),
             stt: engines.stt,
             stretches,
             form,

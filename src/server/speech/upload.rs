@@ -4,7 +4,6 @@
 //! Trickled bytes hardly extend the deadline, and the whole body has one.
 
 use super::error::ApiError;
-use super::{Speech, UPLOAD_UNIT};
 use axum::body::Body;
 use axum::http::StatusCode;
 use bytes::{Bytes, BytesMut};
@@ -14,6 +13,9 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout_at};
 
+/// Sound files of all requests together that are held in memory, in units of [`UPLOAD_UNIT`]; beyond it the answer is 503.
+pub(super) const UPLOADS: usize = (1 << 30) / UPLOAD_UNIT;
+pub(super) const UPLOAD_UNIT: usize = 64 << 10;
 /// How long a body may take besides its bytes' own time.
 const GRACE: Duration = Duration::from_secs(10);
 /// The slowest upload, in bytes a second: half a megabit.
@@ -100,9 +102,10 @@ impl Upload {
     }
 }
 
-/// All of a body of at most `most` bytes, and its share of the memory for uploads.
-pub(super) async fn whole(body: Body, speech: &Speech, most: usize) -> Result<(Bytes, Held), ApiError> {
-    let (upload, pieces) = Upload::begin(body, speech.uploads.clone(), most);
+/// All of a body of at most `most` bytes, and its share of the memory for uploads. It may take its time but not for
+/// ever.
+pub(super) async fn whole(body: Body, uploads: &Arc<Semaphore>, most: usize) -> Result<(Bytes, Held), ApiError> {
+    let (upload, pieces) = Upload::begin(body, uploads.clone(), most);
     let mut pieces = std::pin::pin!(pieces);
     let mut whole = BytesMut::new();
     while let Some(piece) = pieces.next().await {
@@ -132,7 +135,6 @@ fn too_slow() -> ApiError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Config;
     use std::convert::Infallible;
 
     /// A body of so many pieces of so many bytes, one a second.
@@ -146,18 +148,18 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_slow_body_is_taken_and_a_trickle_is_not() {
-        let speech = Speech::new(&Config::default(), Default::default());
-        let (slow, held) = whole(body(60, 60 << 10), &speech, 8 << 20).await.expect("a minute at 60 KiB a second");
+        let uploads = Arc::new(Semaphore::new(UPLOADS));
+        let (slow, held) = whole(body(60, 60 << 10), &uploads, 8 << 20).await.expect("a minute at 60 KiB a second");
         assert_eq!(slow.len(), 60 * (60 << 10));
-        let all = super::super::UPLOADS;
-        assert!(speech.uploads.available_permits() < all, "it takes its share");
+        let all = UPLOADS;
+        assert!(uploads.available_permits() < all, "it takes its share");
         drop(held);
         let begun = Instant::now();
-        let error = whole(body(usize::MAX, 1), &speech, 8 << 20).await.expect_err("a byte a second");
+        let error = whole(body(usize::MAX, 1), &uploads, 8 << 20).await.expect_err("a byte a second");
         assert_eq!((error.status, error.code), (StatusCode::REQUEST_TIMEOUT, "request_timeout"));
         assert!(begun.elapsed() <= GRACE + Duration::from_secs(1), "{:?}", begun.elapsed());
-        let error = whole(body(usize::MAX, 1 << 20), &speech, 8 << 20).await.expect_err("without end");
+        let error = whole(body(usize::MAX, 1 << 20), &uploads, 8 << 20).await.expect_err("without end");
         assert_eq!(error.status, StatusCode::PAYLOAD_TOO_LARGE);
-        assert_eq!(speech.uploads.available_permits(), all, "and gives it back");
+        assert_eq!(uploads.available_permits(), all, "and gives it back");
     }
 }

@@ -6,17 +6,15 @@
 //! the operator's are everybody's and removed by nobody. A voice is added in a task of the server: where the client has gone, or
 //! does not wait any longer, it is removed again, so that a client that repeats its request finds the name free.
 
-use super::Speech;
 use super::error::ApiError;
 use super::form::{self, LargestFile};
 use super::metering::Metered;
+use super::parts::SpeechParts;
 use super::upload::Held;
 use crate::assembly::CLUSTER;
-use crate::server::acts::Created;
-use crate::server::app::App;
-use crate::server::attempts::Attempts;
-use crate::server::auth::Identity;
-use crate::server::client::Client;
+use crate::server::access::audit_http::Created;
+use crate::server::access::caller::Identity;
+use crate::server::edge::client::Client;
 use antiphon_audio::decode::{self, DecodeError};
 use antiphon_engine_api::tts::{
     Consent, CustomVoice, NewVoice, Recording, Tts, VoiceError, VoiceLibrary, VoiceLimits, VoiceScope,
@@ -33,41 +31,26 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tokio::time::timeout;
 
 /// The largest recording: a minute of 24-bit stereo at 48 kHz is 17 MB.
 const RECORDING: LargestFile = LargestFile { field: "audio_sample", mib: 32, setting: "" };
-/// Voices that are being added at once: each is decoded, judged and conditioned, seconds of a core.
-const AT_ONCE: usize = 2;
 /// How long a client waits for its voice.
 const WAIT: Duration = Duration::from_secs(60);
 /// The longest statement of consent, in characters.
 const MAX_CONSENT: usize = 2_000;
 
-/// What the requests share.
-pub(super) struct Voices {
-    adding: Arc<Semaphore>,
-    /// Voices that were sent from each address: ten at once, then one a second.
-    sent: Attempts,
-}
-
-impl Default for Voices {
-    fn default() -> Self {
-        Self { adding: Arc::new(Semaphore::new(AT_ONCE)), sent: Attempts::default() }
-    }
-}
-
 /// The routes.
-pub(super) fn routes() -> Router<Arc<App>> {
+pub(super) fn routes() -> Router<Arc<SpeechParts>> {
     let create = post(create).layer(DefaultBodyLimit::max(RECORDING.body_bytes()));
     Router::new().route("/v1/audio/voices", create.get(list)).route("/v1/audio/voices/{id}", get(one).delete(remove))
 }
 
 /// `GET /v1/audio/voices`: all voices that the caller may use, the voice sessions begin with, and what the library takes.
 /// `data` is OpenAI's list of custom voices, which is not cut into pages.
-async fn list(State(app): State<Arc<App>>, identity: Identity) -> Response {
-    let setup = app.setup();
+async fn list(State(speech): State<Arc<SpeechParts>>, identity: Identity) -> Response {
+    let setup = speech.sessions.setup();
     let tts = setup.engines.tts.as_ref();
     let custom = visible(tts, identity.voices());
     let fixed = tts.voices();
@@ -101,8 +84,12 @@ async fn list(State(app): State<Arc<App>>, identity: Identity) -> Response {
 }
 
 /// `GET /v1/audio/voices/{id}`, or by its name.
-async fn one(State(app): State<Arc<App>>, identity: Identity, Path(asked): Path<String>) -> Result<Response, ApiError> {
-    let setup = app.setup();
+async fn one(
+    State(speech): State<Arc<SpeechParts>>,
+    identity: Identity,
+    Path(asked): Path<String>,
+) -> Result<Response, ApiError> {
+    let setup = speech.sessions.setup();
     let tts = setup.engines.tts.as_ref();
     if let Some(custom) = named(visible(tts, identity.voices()), &asked) {
         let mut voice = described(&custom);
@@ -116,12 +103,12 @@ async fn one(State(app): State<Arc<App>>, identity: Identity, Path(asked): Path<
 
 /// `DELETE /v1/audio/voices/{id}`, or by its name. What is being spoken is spoken to its end.
 async fn remove(
-    State(app): State<Arc<App>>,
+    State(speech): State<Arc<SpeechParts>>,
     identity: Identity,
     Extension(client): Extension<Client>,
     Path(asked): Path<String>,
 ) -> Result<Response, ApiError> {
-    let tts = app.setup().engines.tts.clone();
+    let tts = speech.sessions.setup().engines.tts.clone();
     let library = library(tts.as_ref())?;
     let Some(voice) = named(visible(tts.as_ref(), identity.voices()), &asked) else {
         if tts.voices().iter().any(|voice| voice.id == asked) {
@@ -130,19 +117,19 @@ async fn remove(
         return Err(unknown(&asked));
     };
     library.remove(&voice.id).await?;
-    app.security.act(client, "/v1/audio/voices", identity.owner, "a voice was removed");
+    speech.sessions.access.security.act(client, "/v1/audio/voices", identity.owner, "a voice was removed");
     Ok(Json(json!({"id": voice.id, "object": "audio.voice.deleted", "deleted": true})).into_response())
 }
 
 /// `POST /v1/audio/voices`: the voice, once the engine speaks with it.
 async fn create(
-    State(app): State<Arc<App>>,
+    State(speech): State<Arc<SpeechParts>>,
     identity: Identity,
     Extension(client): Extension<Client>,
     request: Request,
 ) -> Response {
-    let metered = Metered::begin(&app, Endpoint::Voices);
-    let (outcome, response) = match create_from(&app, identity, client, request).await {
+    let metered = Metered::begin(&speech, Endpoint::Voices);
+    let (outcome, response) = match create_from(&speech, identity, client, request).await {
         Ok(response) => ("ok", response),
         Err(error) => (error.outcome(), error.into_response()),
     };
@@ -150,16 +137,20 @@ async fn create(
     response
 }
 
-async fn create_from(app: &App, identity: Identity, client: Client, request: Request) -> Result<Response, ApiError> {
-    let tts = app.setup().engines.tts.clone();
+async fn create_from(
+    speech: &SpeechParts,
+    identity: Identity,
+    client: Client,
+    request: Request,
+) -> Result<Response, ApiError> {
+    let tts = speech.sessions.setup().engines.tts.clone();
     let library = library(tts.as_ref())?;
-    let speech = &app.speech;
     let limits = library.limits();
     speech.voices.sent.check(client.network()).map_err(|_| {
         let message = "Too many voices are sent from your address. Try again in a few seconds.";
         ApiError::with(StatusCode::TOO_MANY_REQUESTS, "rate_limit_exceeded", message)
     })?;
-    check_share(app, identity, library.as_ref(), &limits)?;
+    check_share(speech, identity, library.as_ref(), &limits)?;
     if speech.voices.adding.available_permits() == 0 {
         return Err(busy());
     }
@@ -172,8 +163,8 @@ async fn create_from(app: &App, identity: Identity, client: Client, request: Req
         return Err(ApiError::invalid("invalid_value", "name", message));
     }
     let (new, held) = form.decoded(&limits, identity).await?;
-    let added = added(app, library, new, (place, held)).await?;
-    app.security.act(client, "/v1/audio/voices", identity.owner, "a voice was added");
+    let added = added(speech, library, new, (place, held)).await?;
+    speech.sessions.access.security.act(client, "/v1/audio/voices", identity.owner, "a voice was added");
     let mut voice = described(&added);
     voice["consent"] = json!(added.consent);
     let mut response = Json(voice).into_response();
@@ -183,13 +174,13 @@ async fn create_from(app: &App, identity: Identity, client: Client, request: Req
 
 /// Adds the voice in a task, which outlives a client that goes or waits too long; then what was added is removed again.
 async fn added(
-    app: &App,
+    speech: &SpeechParts,
     library: Arc<dyn VoiceLibrary>,
     new: NewVoice,
     held: (OwnedSemaphorePermit, Held),
 ) -> Result<CustomVoice, ApiError> {
     let (sender, receiver) = oneshot::channel();
-    app.setup.tasks.spawn(async move {
+    speech.sessions.setup.tasks.spawn(async move {
         let added = library.add(new).await;
         drop(held);
         if let Err(Ok(unwanted)) = sender.send(added)
@@ -207,12 +198,14 @@ async fn added(
 
 /// Where there are several keys, one holds half of the voices at most.
 fn check_share(
-    app: &App,
+    speech: &SpeechParts,
     identity: Identity,
     library: &dyn VoiceLibrary,
     limits: &VoiceLimits,
 ) -> Result<(), ApiError> {
-    let Some(owner) = identity.owner.filter(|_| app.access.keys().n_clients() > 1) else { return Ok(()) };
+    let Some(owner) = identity.owner.filter(|_| speech.sessions.access.keys.current().n_clients() > 1) else {
+        return Ok(());
+    };
     let owner = owner.to_string();
     let most = limits.max_voices.div_ceil(2);
     let n = library.list().iter().filter(|voice| voice.owner.as_ref() == Some(&owner)).count();
@@ -237,7 +230,7 @@ struct Form {
 
 impl Form {
     /// Reads and validates the whole form. Unknown fields are ignored.
-    async fn read(request: Request, speech: &Speech) -> Result<Self, ApiError> {
+    async fn read(request: Request, speech: &SpeechParts) -> Result<Self, ApiError> {
         let media = request.headers().get(header::CONTENT_TYPE).and_then(|media| media.to_str().ok());
         if media.is_some_and(|media| media.starts_with("application/json")) {
             let message = "Voices are made from recordings here: send multipart/form-data with 'name', 'audio_sample' and \
@@ -409,19 +402,21 @@ fn now() -> u64 {
 mod tests {
     use super::*;
     use crate::config::{Config, SpeechConfig};
-    use crate::server::{Keys, Parts};
+    use crate::server::access::keys::Keys;
+    use crate::server::sessions::SessionParts;
+    use crate::server::speech::parts::VOICES_AT_ONCE;
     use antiphon_engine_api::Engines;
     use antiphon_engine_api::fakes::llm::FakeLlm;
     use antiphon_engine_api::fakes::stt::FakeStt;
     use antiphon_engine_api::fakes::tts::FakeTts;
     use antiphon_engine_api::fakes::vad::FakeVad;
-    use antiphon_telemetry::Metrics;
     use antiphon_types::SampleRate;
+    use axum::body::Body;
     use futures_util::FutureExt;
     use futures_util::future::BoxFuture;
     use std::sync::Mutex;
 
-    /// Takes so long for a voice.
+    /// A library whose `add` takes this long.
     struct Slow(Duration, Arc<Mutex<Vec<String>>>);
 
     impl VoiceLibrary for Slow {
@@ -459,11 +454,10 @@ mod tests {
         let tts = FakeTts::default();
         let engines =
             Engines { vad: Arc::new(FakeVad), turn: None, stt: Arc::new(stt), llm: Arc::new(llm), tts: Arc::new(tts) };
-        let speech = SpeechConfig { jobs_dir: String::new(), ..SpeechConfig::default() };
-        let config = Config { speech, ..Config::default() };
-        let metrics = Metrics::new();
-        let keys = Keys::default();
-        let app = App::new(Parts { config, engines, metrics, keys, tls: None, manager: None }, None);
+        let without_jobs = SpeechConfig { jobs_dir: String::new(), ..SpeechConfig::default() };
+        let config = Config { speech: without_jobs, ..Config::default() };
+        let sessions = SessionParts::for_tests(config.clone(), Keys::default(), engines);
+        let speech = SpeechParts::new(sessions, &config, None);
         for (wait, is_late) in [(WAIT - Duration::from_secs(1), false), (WAIT + Duration::from_secs(1), true)] {
             let removed = Arc::default();
             let library = Arc::new(Slow(wait, Arc::clone(&removed)));
@@ -475,13 +469,14 @@ mod tests {
                 consent: Consent { statement: "Yes.".into(), received_at: 0 },
                 owner: None,
             };
-            let (_, held) = super::super::body_of(Request::default(), &app.speech, 1).await.expect("an empty body");
-            let place = app.speech.voices.adding.clone().try_acquire_owned().expect("a place");
-            let added = added(&app, library, new, (place, held)).await;
+            let (_, held) =
+                super::super::upload::whole(Body::empty(), &speech.uploads, 1).await.expect("an empty body");
+            let place = speech.voices.adding.clone().try_acquire_owned().expect("a place");
+            let added = added(&speech, library, new, (place, held)).await;
             assert_eq!(added.as_ref().is_err_and(ApiError::is_busy), is_late, "{added:?}");
             tokio::time::sleep(Duration::from_secs(5)).await;
             assert_eq!(removed.lock().expect("no panic").len(), usize::from(is_late));
-            assert_eq!(app.speech.voices.adding.available_permits(), AT_ONCE);
+            assert_eq!(speech.voices.adding.available_permits(), VOICES_AT_ONCE);
         }
     }
 }

@@ -1,15 +1,17 @@
 //! A session without a Realtime WebSocket of its own: what an adapter of another transport opens, feeds and reads.
 //!
-//! Each adapter authenticates its peer ([`crate::server::auth`]), then opens a [`Call`]. It has the limits, the place, the
-//! entries in the log and the budgets that a session on a WebSocket has. It cannot be resumed and does not move between hubs.
-//! This module spawns nothing and knows no wire format but the client's JSON ([`Call::send_text`]).
+//! Each adapter authenticates its peer ([`crate::server::access::auth`]), then opens a [`Call`]. It has the limits, the
+//! place, the entries in the log and the budgets that a session on a WebSocket has. It cannot be resumed and does not
+//! move between hubs. This module spawns nothing and knows no wire format but the client's JSON ([`Call::send_text`]).
 
-use crate::server::admission::{self, Admitted, LiveSession, SessionRefused};
-use crate::server::app::{App, Connected};
-use crate::server::auth::Caller;
-use crate::server::client::Client;
-use crate::server::heartbeat::HeartbeatReset;
-use crate::server::socket::{SIGN_OF_LIFE, STUCK};
+use crate::server::access::caller::Caller;
+use crate::server::edge::client::Client;
+use crate::server::edge::inbound_budget::InboundBudget;
+use crate::server::sessions::SessionParts;
+use crate::server::sessions::admission::{self, Admitted, LiveSession, SessionRefused};
+use crate::server::sessions::heartbeat::HeartbeatReset;
+use crate::server::sessions::parts::Connected;
+use crate::server::sessions::socket::{SIGN_OF_LIFE, STUCK};
 use antiphon_protocol::frame::MicrophoneFrame;
 use antiphon_protocol::{Dialect, SessionKind, SessionUpdate};
 use antiphon_session::{
@@ -44,7 +46,7 @@ pub(in crate::server) struct CallOpening {
 /// All methods take `&self`. An adapter polls [`Call::next`] also while one of the methods that send waits: a session whose output
 /// is not taken does not take input.
 pub(in crate::server) struct Call {
-    app: Arc<App>,
+    sessions: Arc<SessionParts>,
     handle: Handle,
     live: LiveSession,
     /// Why the session ended, for the audit log.
@@ -98,20 +100,25 @@ impl Call {
     /// # Errors
     /// A limit is reached, or there is no place.
     pub(in crate::server) fn open(
-        app: &Arc<App>,
+        sessions: &Arc<SessionParts>,
         client: Client,
         caller: Caller,
         opening: CallOpening,
     ) -> Result<Self, SessionRefused> {
-        let admitted = admission::admit(app, client, caller.owner, opening.route)?;
-        Ok(Self::begin(app, admitted, caller, opening))
+        let admitted = admission::admit(sessions, client, caller.owner, opening.route)?;
+        Ok(Self::begin(sessions, admitted, caller, opening))
     }
 
     /// The same for a caller that has its place.
-    pub(in crate::server) fn begin(app: &Arc<App>, admitted: Admitted, caller: Caller, opening: CallOpening) -> Self {
+    pub(in crate::server) fn begin(
+        sessions: &Arc<SessionParts>,
+        admitted: Admitted,
+        caller: Caller,
+        opening: CallOpening,
+    ) -> Self {
         let CallOpening { mode, settings, model, intent, transport, .. } = opening;
-        let dialect = app.dialect();
-        let revoked = caller.lease(&app.access);
+        let dialect = sessions.dialect();
+        let revoked = caller.lease(&sessions.access.keys);
         let opening = Opening {
             mode,
             dialect,
@@ -120,20 +127,29 @@ impl Call {
             settings: caller.settings.or(settings),
             resume_key: None,
             owner: caller.owner,
-            sees_causes: admitted.who.sees_causes(app),
+            sees_causes: admitted.who.sees_causes(&sessions.access),
             keeping: None,
             transport: Some(transport),
-            limits: Some(Arc::new(admitted.who.limits(app))),
+            limits: Some(Arc::new(admitted.who.limits(&sessions.access))),
             language: caller.language,
         };
-        let handle = app.setup_of_session().open(opening);
-        let mut live = LiveSession::new(app, &handle.id, transport, admitted, revoked);
+        let handle = sessions.setup_of_session().open(opening);
+        let mut live = LiveSession::new(sessions, &handle.id, transport, admitted, revoked);
         tracing::info!(session = %handle.id, ?mode, transport, "connected");
         live.started("session.start");
-        let budget = App::session_budget();
+        let budget = InboundBudget::of_session();
         let sequence = AtomicU32::new(0);
-        let _connected = app.connected();
-        Self { app: app.clone(), handle, live, outcome: OnceLock::new(), dialect, budget, sequence, _connected }
+        let _connected = sessions.connected();
+        Self {
+            sessions: sessions.clone(),
+            handle,
+            live,
+            outcome: OnceLock::new(),
+            dialect,
+            budget,
+            sequence,
+            _connected,
+        }
     }
 
     /// Says why the call ends, for the audit log; the first reason counts. Without one it is `ok`. Never words of the peer.
@@ -215,7 +231,7 @@ impl Call {
     pub(in crate::server) async fn next(&self) -> CallOutput {
         let output = tokio::select! {
             biased;
-            () = self.app.kill.cancelled() => Err(Close { code: 1001, reason: "the server is going away" }),
+            () = self.sessions.edge.kill.cancelled() => Err(Close { code: 1001, reason: "the server is going away" }),
             () = self.live.revoked().cancelled() => {
                 Err(Close { code: 1008, reason: "the API key of this session has been revoked" })
             }
@@ -232,15 +248,15 @@ impl Call {
     /// may still be taken by [`Call::next`]. Cancel safe.
     pub(in crate::server) async fn ended(&self) {
         tokio::select! {
-            () = self.app.kill.cancelled() => {}
+            () = self.sessions.edge.kill.cancelled() => {}
             () = self.live.revoked().cancelled() => {}
             () = self.handle.egress.closed() => {}
         }
     }
 
     async fn permit(&self, n_bytes: usize) -> Result<BudgetPermit, InputClosed> {
-        self.app.setup.metrics.bytes_in(n_bytes as u64);
-        timeout(STUCK, self.app.budget(&self.budget, n_bytes)).await.map_err(|_| self.stuck())
+        self.sessions.setup.metrics.bytes_in(n_bytes as u64);
+        timeout(STUCK, self.sessions.edge.inbound.take(&self.budget, n_bytes)).await.map_err(|_| self.stuck())
     }
 
     async fn send(&self, payload: InboundPayload, permit: BudgetPermit) -> Result<(), InputClosed> {

@@ -3,7 +3,7 @@
 //! [`super::webrtc`] and [`super::telephony`] list their calls; [`super::sideband`] joins clients. It opens and ends no session.
 
 use super::queue::{Queue, Weight};
-use super::webrtc::peer::NewOffer;
+use super::webrtc::connection::NewOffer;
 use crate::server::transport::call::Call;
 use antiphon_protocol::{ServerEvent, encode};
 use antiphon_session::OutputEvent;

@@ -3,15 +3,19 @@
 //! An adapter turns its peer's messages into client events and microphone frames, and server events and paced audio into its
 //! peer's messages. Sessions do not know which transport they have. No adapter decides anything about the dialog.
 
-pub(super) mod call;
-pub(super) mod calls;
+mod call;
+mod calls;
 mod keypad;
+mod parts;
 mod queue;
+pub(super) mod realtime;
 pub(super) mod rtvi;
-pub(super) mod sideband;
+mod sideband;
 pub(super) mod telephony;
 pub(super) mod webrtc;
 pub(super) mod wyoming;
+
+pub(super) use parts::TransportParts;
 
 /// What strangers send, as each adapter reads it: for the fuzz targets.
 #[cfg(feature = "testing")]

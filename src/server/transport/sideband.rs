@@ -5,18 +5,21 @@
 //! other users have keys of the same owner.
 
 use super::calls::{JoinedClient, MAX_JOINED, Ongoing};
+use super::parts::TransportParts;
 use super::webrtc::signaling::{rejected, unknown_call};
-use crate::server::app::App;
-use crate::server::auth;
-use crate::server::client::Client;
-use crate::server::guard::refused;
-use crate::server::heartbeat::{Beat, Heartbeat};
-use crate::server::inflow::Inflow;
-use crate::server::secrets;
-use crate::server::security::Act;
-use crate::server::socket::{STUCK, close, finish};
-use crate::server::unfinished::{Next, Unfinished};
-use crate::server::websocket;
+use crate::server::access::caller::presented;
+use crate::server::access::security::Act;
+use crate::server::access::{auth, keys};
+use crate::server::edge::client::Client;
+use crate::server::edge::closing::{close, finish};
+use crate::server::edge::inbound_budget::InboundBudget;
+use crate::server::edge::inflow::Inflow;
+use crate::server::edge::refusal::refused;
+use crate::server::edge::unfinished::{Next, Unfinished};
+use crate::server::edge::websocket;
+use crate::server::sessions::SessionParts;
+use crate::server::sessions::heartbeat::{Beat, Heartbeat};
+use crate::server::sessions::socket::STUCK;
 use axum::extract::ws::{Message, WebSocket, WebSocketUpgrade};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
@@ -31,45 +34,47 @@ use tokio_util::sync::CancellationToken;
 const TAKING: Duration = Duration::from_secs(10);
 
 /// Joins a client to the call with this id.
-pub(in crate::server) fn upgrade(
-    app: &Arc<App>,
+pub(super) fn upgrade(
+    transport: &Arc<TransportParts>,
     client: Client,
     headers: &HeaderMap,
     (ws, inflow): (WebSocketUpgrade, Arc<Inflow>),
     id: &str,
 ) -> Response {
-    let caller = match auth::caller(app, client, headers) {
+    let sessions = &transport.sessions;
+    let access = &sessions.access;
+    let caller = match auth::caller(access, client, headers) {
         Ok(caller) => caller,
-        Err(refusal) => return rejected(app, client, refusal),
+        Err(refusal) => return rejected(access, client, refusal),
     };
-    if auth::presented(headers).is_some_and(|key| key.starts_with(secrets::PREFIX)) {
+    if presented(headers).is_some_and(|key| key.starts_with(keys::EPHEMERAL)) {
         return unknown_call();
     }
-    let Some(call) = app.find_call(id, caller.owner) else {
+    let Some(call) = transport.find_call(id, caller.owner) else {
         return unknown_call();
     };
     let Some(joined) = call.joined.join() else {
         let message = format!("{MAX_JOINED} clients have joined this call, which is the most.");
         return refused(StatusCode::TOO_MANY_REQUESTS, "rate_limit_exceeded", message);
     };
-    let revoked = caller.lease(&app.access);
-    let name = app.access.name_of(caller.owner);
-    app.security.done("call.join", Act { client, owner: caller.owner, name: name.as_deref(), target: id }, "ok");
-    let tasks = app.setup.tasks.clone();
-    let app = app.clone();
+    let revoked = caller.lease(&access.keys);
+    let name = access.keys.name_of(caller.owner);
+    access.security.done("call.join", Act { client, owner: caller.owner, name: name.as_deref(), target: id }, "ok");
+    let tasks = sessions.setup.tasks.clone();
+    let sessions = sessions.clone();
     let id = id.to_owned();
     websocket::configured(ws).protocols(["realtime"]).on_upgrade(move |socket| {
         tasks.track_future(async move {
             tracing::info!(session = %call.call.session(), call = id, "a client has joined the call");
-            let _counted = app.connected();
-            serve(&app, &call, &joined, socket, &inflow, &revoked).await;
+            let _counted = sessions.connected();
+            serve(&sessions, &call, &joined, socket, &inflow, &revoked).await;
             inflow.linger().await;
         })
     })
 }
 
 async fn serve(
-    app: &App,
+    sessions: &SessionParts,
     call: &Ongoing,
     joined: &JoinedClient,
     socket: WebSocket,
@@ -77,10 +82,10 @@ async fn serve(
     revoked: &CancellationToken,
 ) {
     let (mut sink, mut stream) = socket.split();
-    let budget = App::session_budget();
-    let (heard, mut heartbeat) = Heartbeat::new(Duration::from_secs(u64::from(app.config.ping_seconds)));
+    let budget = InboundBudget::of_session();
+    let (heard, mut heartbeat) = Heartbeat::new(Duration::from_secs(u64::from(sessions.edge.config.ping_seconds)));
     let read = async {
-        let mut unfinished = Unfinished::new(app, inflow, &budget);
+        let mut unfinished = Unfinished::new(&sessions.edge, inflow, &budget);
         loop {
             let message = match unfinished.next(&mut stream, STUCK).await {
                 Next::Message(Some(Ok(message))) => message,
@@ -124,7 +129,7 @@ async fn serve(
         () = joined.overflow() => Some((1013, "the client cannot keep up")),
         () = call.ended.cancelled() => Some((1000, "the call has ended")),
         () = revoked.cancelled() => Some((1008, "the API key of this client has been revoked")),
-        () = app.kill.cancelled() => Some((1001, "the server is going away")),
+        () = sessions.edge.kill.cancelled() => Some((1001, "the server is going away")),
     };
     finish(&mut sink, &mut stream, end.map(|(code, reason)| close(code, reason))).await;
 }

@@ -2,6 +2,7 @@
 
 use antiphon_audio::encode::{FileFormat, RATE};
 use serde_json::{Value, json};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 /// What every job's id begins with.
 pub(super) const PREFIX: &str = "job_";
@@ -99,4 +100,9 @@ impl Job {
             "error": self.failure.as_ref().map(|failure| json!({"code": failure.code, "message": failure.message})),
         })
     }
+}
+
+/// Unix seconds.
+pub(super) fn now() -> i64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() as i64)
 }

@@ -1,13 +1,14 @@
-//! What routes and workers do with jobs, in either store: this hub's [`Store`], or all hubs of the cluster ([`Shared`]).
+//! What routes and workers do with jobs, in either store: this hub's [`Store`], or all hubs of the cluster
+//! ([`ClusterStore`]).
 //!
-//! [`Shared`]: super::shared::Shared
+//! [`ClusterStore`]: super::cluster_store::ClusterStore
 
-use super::job::{Failure, Job};
-use super::shared::{Claim, Stop};
-use super::store::{StoreError, file_name};
-use super::{AGAIN, Jobs, SWEEP, Store, now, worker};
+use super::cluster_store::{Claim, Stop};
+use super::job::{Failure, Job, now};
+use super::store::{Store, StoreError, file_name};
+use super::{AGAIN, Jobs, SWEEP, worker};
 use crate::server::speech::error::ApiError;
-use crate::server::speech::request::SpeechSpec;
+use crate::server::speech::spec::SpeechSpec;
 use antiphon_cluster::jetstream::RecordError;
 use antiphon_session::Viewer;
 use antiphon_types::KeyId;
@@ -38,7 +39,7 @@ impl Jobs {
         wish: SpeechSpec,
         digest: Option<String>,
     ) -> Result<Job, ApiError> {
-        if let Some(shared) = self.shared.get() {
+        if let Some(shared) = &self.shared {
             return shared.add(&id, (owner, most), &wish, digest).await;
         }
         let add = move |store: &mut Store| store.add(&id, (owner, most), &wish, digest.as_deref(), now());
@@ -49,7 +50,7 @@ impl Jobs {
 
     /// One job, where `viewer` may see it; to others it is as if there were none.
     pub(super) async fn job_for(&self, viewer: Viewer, id: String) -> Result<Job, ApiError> {
-        match self.shared.get() {
+        match &self.shared {
             Some(shared) => shared.job_for(viewer, &id).await,
             None => self.with_those(move |store| store.job_for(viewer, &id)).await,
         }
@@ -57,7 +58,7 @@ impl Jobs {
 
     /// Those that `viewer` may see, the newest first, at most `n`, behind `after` where there is one.
     pub(super) async fn list(&self, viewer: Viewer, after: Option<String>, n: usize) -> Result<Vec<Job>, ApiError> {
-        if let Some(shared) = self.shared.get() {
+        if let Some(shared) = &self.shared {
             return Ok(shared.list(viewer, after.as_deref(), n));
         }
         let list = move |store: &mut Store| store.list(viewer, after.as_deref(), n);
@@ -66,7 +67,7 @@ impl Jobs {
 
     /// Removes a job that `viewer` may see, and ends the work on it.
     pub(super) async fn remove(&self, viewer: Viewer, id: String) -> Result<(), ApiError> {
-        if let Some(shared) = self.shared.get() {
+        if let Some(shared) = &self.shared {
             return shared.remove(viewer, &id).await;
         }
         let asked = id.clone();
@@ -84,7 +85,7 @@ impl Jobs {
     /// The finished file of a completed job that `viewer` may see.
     pub(super) async fn sound(&self, viewer: Viewer, job: &Job) -> Result<Sound, ApiError> {
         let gone = || ApiError::failed("The job's file is gone.");
-        if let Some(shared) = self.shared.get() {
+        if let Some(shared) = &self.shared {
             let mut sound = shared.file(viewer, &job.id).await?.ok_or_else(gone)?.peekable();
             // What cannot be read at all is no answer that breaks off.
             if let Some(Err(error)) = std::pin::Pin::new(&mut sound).peek().await {
@@ -116,7 +117,7 @@ impl Jobs {
 
     /// Waits for a job and takes it; `None` once the server stops.
     pub(super) async fn next(&self, stop: &CancellationToken) -> Option<(Held, SpeechSpec)> {
-        if let Some(shared) = self.shared.get() {
+        if let Some(shared) = &self.shared {
             return tokio::select! {
                 (claim, wish) = shared.next() => Some((Held::Shared(Box::new(claim)), wish)),
                 () = stop.cancelled() => None,

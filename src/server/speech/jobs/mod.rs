@@ -3,31 +3,31 @@
 //! [`Jobs`] is what the handlers and the workers share: the [`store`] on a thread of its own, and the jobs under way. A hub
 //! opens its store with the first job, or at start where the folder holds jobs already. Listing jobs creates no store.
 //!
-//! In a cluster with JetStream ([`Jobs::share`]) all hubs share their jobs ([`shared`]), and there is no store on the disk. The
-//! routes and the workers know neither: [`keeper`] is what both kinds do.
+//! In a cluster with JetStream ([`Jobs::new`]) all hubs share their jobs ([`cluster_store`]), and there is no store on
+//! the disk. The routes and the workers know neither: [`keeper`] is what both kinds do.
 
+mod cluster_store;
 mod fair;
 mod job;
 mod keeper;
+mod refusal;
 mod routes;
-mod shared;
 mod store;
-mod worker;
+pub(super) mod worker;
 
 pub(super) use routes::routes;
 
 use super::error::ApiError;
 use crate::config::SpeechConfig;
-use crate::server::app::App;
 use antiphon_cluster::JetStream;
 use antiphon_inference::pool::Pool;
 use antiphon_types::sealed::Sealing;
-use axum::http::StatusCode;
-use shared::Shared;
+use cluster_store::ClusterStore;
+use refusal::{disabled, failure_of_store, not_opened};
 use std::collections::HashMap;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, OnceLock};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 use store::{Bounds, Store, StoreError};
 use tokio::sync::{Notify, OnceCell};
 use tokio::time::timeout;
@@ -61,78 +61,39 @@ pub(in crate::server) struct Jobs {
     /// Those under way; cancelled when they are deleted.
     running: Mutex<HashMap<String, CancellationToken>>,
     /// The jobs of all hubs, in the place of the store.
-    shared: OnceLock<Shared>,
+    shared: Option<ClusterStore>,
 }
 
 impl Jobs {
-    pub(super) fn new(config: &SpeechConfig) -> Self {
+    /// `sealing`: encrypts texts and sound on this hub's disk. `cluster`: all hubs share their jobs there.
+    pub(super) fn new(
+        config: &SpeechConfig,
+        sealing: Option<Arc<dyn Sealing>>,
+        cluster: Option<(JetStream, TaskTracker)>,
+    ) -> Self {
         let bounds = Bounds {
             n_open: config.max_jobs,
             bytes: u64::from(config.jobs_max_mib) << 20,
             keep_s: i64::from(config.jobs_keep_hours) * 3_600,
         };
+        // Without a folder there are no jobs.
+        let cluster = cluster.filter(|_| !config.jobs_dir.is_empty());
         Self {
             folder: PathBuf::from(&config.jobs_dir),
             bounds,
-            sealing: None,
+            sealing,
             at_once: config.jobs_at_once,
             store: OnceCell::new(),
             work: Notify::new(),
             opened: Notify::new(),
             running: Mutex::default(),
-            shared: OnceLock::new(),
-        }
-    }
-
-    /// Encrypts texts and sound on this hub's disk; for the time before the store is opened.
-    pub(in crate::server) fn seal_with(&mut self, sealing: Option<Arc<dyn Sealing>>) {
-        self.sealing = sealing;
-    }
-
-    /// Shares the jobs of all hubs from now on; for the time before the first request. Only the first call counts.
-    pub(in crate::server) fn share(&self, jetstream: JetStream, tasks: TaskTracker) {
-        if !self.is_off() {
-            let _ = self.shared.set(Shared::new(jetstream, self.bounds, tasks));
-        }
-    }
-
-    /// Works on the jobs until the server stops.
-    pub(in crate::server) async fn run(&self, app: &Arc<App>) {
-        let stop = &app.setup.drain;
-        if self.is_off() {
-            return;
-        }
-        if let Some(shared) = self.shared.get() {
-            let workers = futures_util::future::join_all((0..self.at_once).map(|_| worker::run(self, app)));
-            tokio::select! {
-                () = shared.follow() => {}
-                _ = workers => {}
-            }
-            return;
-        }
-        if self.are_some().await.unwrap_or_default() {
-            // The reason is reported where it occurs.
-            let _ = self.opened().await;
-        }
-        while self.store.get().is_none() {
-            tokio::select! {
-                () = self.opened.notified() => {}
-                () = stop.cancelled() => return,
-            }
-        }
-        let workers = (0..self.at_once).map(|_| worker::run(self, app));
-        futures_util::future::join_all(workers).await;
-        // The folder is free for the next hub when this one has ended.
-        if let Some(pool) = self.store.get()
-            && let Ok(mut lease) = pool.lease().await
-        {
-            let _ = lease.run(|store| drop(store.take())).await;
+            shared: cluster.map(|(jetstream, tasks)| ClusterStore::new(jetstream, bounds, tasks)),
         }
     }
 
     /// Jobs that wait or are worked on, none before there was one; `None` where the store does not say so soon.
     pub(in crate::server) async fn depth(&self) -> Option<usize> {
-        if let Some(shared) = self.shared.get() {
+        if let Some(shared) = &self.shared {
             return Some(shared.n_open());
         }
         match self.store.get() {
@@ -190,7 +151,7 @@ impl Jobs {
         T: Send + 'static,
         F: FnOnce(&mut Store) -> Result<T, StoreError> + Send + 'static,
     {
-        if self.are_some().await? { self.with(work).await } else { Err(told(&StoreError::Gone)) }
+        if self.are_some().await? { self.with(work).await } else { Err(failure_of_store(&StoreError::Gone)) }
     }
 
     /// Runs an operation on the store's thread. Once started it completes, even if its caller is gone.
@@ -206,51 +167,8 @@ impl Jobs {
             .await
             .map_err(|error| ApiError::internal("The jobs' store", &error))?;
         let done = done.ok_or_else(|| ApiError::overloaded("The server is about to stop."))?;
-        done.map_err(|error| told(&error))
+        done.map_err(|error| failure_of_store(&error))
     }
-}
-
-fn disabled() -> ApiError {
-    let message = "There are no jobs on this server: speech.jobs_dir names no folder.";
-    ApiError::with(StatusCode::NOT_FOUND, "jobs_disabled", message)
-}
-
-/// The client's message about a store that cannot be opened. The path is not exposed to clients.
-fn not_opened(error: &StoreError) -> ApiError {
-    if matches!(error, StoreError::Taken(_)) {
-        return ApiError::overloaded("Another hub works on the jobs of this server.");
-    }
-    let message = "The jobs of this server cannot be opened; its log says why. Another try does not help.";
-    ApiError::with(StatusCode::INTERNAL_SERVER_ERROR, "jobs_unavailable", message)
-}
-
-/// The client's message about an error of an open store.
-fn told(error: &StoreError) -> ApiError {
-    match error {
-        StoreError::Gone => {
-            ApiError::with(StatusCode::NOT_FOUND, "job_not_found", "There is no such job, or not any more.")
-        }
-        StoreError::OtherRequest => other_request(),
-        StoreError::TooMany(_) | StoreError::TooManyOfKey(_) => {
-            let message = format!("Too many: {error}. Try again later.");
-            ApiError::with(StatusCode::TOO_MANY_REQUESTS, "too_many_jobs", message)
-        }
-        other => {
-            tracing::warn!(error = %other, "the jobs' store failed");
-            ApiError::with(StatusCode::INSUFFICIENT_STORAGE, "storage_failed", other.failure().message)
-        }
-    }
-}
-
-/// The client's message about an idempotency key that it uses for two requests.
-fn other_request() -> ApiError {
-    let message = "Another request came with this Idempotency-Key: use a new key for a new request.";
-    ApiError::with(StatusCode::CONFLICT, "idempotency_key_reused", message)
-}
-
-/// Unix seconds.
-fn now() -> i64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() as i64)
 }
 
 #[cfg(test)]
@@ -261,7 +179,8 @@ mod tests {
     use std::path::Path;
 
     fn jobs(folder: &Path) -> Jobs {
-        Jobs::new(&SpeechConfig { jobs_dir: folder.to_str().expect("text").into(), ..SpeechConfig::default() })
+        let config = SpeechConfig { jobs_dir: folder.to_str().expect("text").into(), ..SpeechConfig::default() };
+        Jobs::new(&config, None, None)
     }
 
     #[tokio::test]

@@ -2,12 +2,12 @@
 
 use super::Jobs;
 use super::job::{PREFIX, Status};
-use crate::server::app::App;
-use crate::server::auth::Identity;
-use crate::server::limits::{Count, Resource, Spender};
+use crate::server::access::caller::Identity;
+use crate::server::access::limits::{Count, Resource, Spender};
 use crate::server::speech::error::ApiError;
+use crate::server::speech::parts::{MAX_JSON_BYTES, SpeechParts, check};
 use crate::server::speech::request::{self, Longest};
-use crate::server::speech::{MAX_JSON_BYTES, body_of, check, chosen};
+use crate::server::speech::{chosen, upload};
 use antiphon_types::{BrownoutLevel, IdMint, KeyId};
 use axum::body::Body;
 use axum::extract::{DefaultBodyLimit, Path, Query, Request, State};
@@ -28,7 +28,7 @@ const IDEMPOTENCY_KEY: &str = "idempotency-key";
 const MAX_KEY_CHARACTERS: usize = 255;
 
 /// The routes.
-pub(in crate::server::speech) fn routes() -> Router<Arc<App>> {
+pub(in crate::server::speech) fn routes() -> Router<Arc<SpeechParts>> {
     Router::new()
         .route("/v1/audio/speech/jobs", post(create).layer(DefaultBodyLimit::max(MAX_JSON_BYTES)).get(list))
         .route("/v1/audio/speech/jobs/{id}", get(look).delete(remove))
@@ -43,17 +43,20 @@ struct Wanted {
 }
 
 /// Takes a job: 202, and where to look for it.
-async fn create(State(app): State<Arc<App>>, identity: Identity, request: Request) -> Result<Response, ApiError> {
-    let speech = &app.speech;
-    let jobs = &app.speech.jobs;
+async fn create(
+    State(speech): State<Arc<SpeechParts>>,
+    identity: Identity,
+    request: Request,
+) -> Result<Response, ApiError> {
+    let jobs = &speech.jobs;
     let spender = Spender::of(&request);
-    speech.check_place(&app, &spender, BrownoutLevel::NoJobs)?;
+    speech.check_place(&spender, BrownoutLevel::NoJobs)?;
     let key = idempotency_key(request.headers())?;
-    let (body, _held) = body_of(request, speech, MAX_JSON_BYTES).await?;
-    let _place = speech.admit(&app, &spender)?;
+    let (body, _held) = upload::whole(request.into_body(), &speech.uploads, MAX_JSON_BYTES).await?;
+    let _place = speech.admit(&spender)?;
     let digest = key.is_some().then(|| hex(&Sha256::digest(&body)));
     let longest = Longest { chars: speech.config.max_job_chars, if_longer: " (speech.max_job_chars)" };
-    let chosen = chosen::for_body(&app, &body, identity.voices()).await?;
+    let chosen = chosen::for_body(&speech, &body, identity.voices()).await?;
     let (_, wish) = request::read(chosen, body, longest).await?;
     let id = match key {
         Some(key) => id_of(identity.owner, &key),
@@ -64,10 +67,10 @@ async fn create(State(app): State<Arc<App>>, identity: Identity, request: Reques
     // A request that is repeated costs nothing more.
     let is_new = digest.is_none() || jobs.job_for(identity.viewer, id.clone()).await.is_err();
     if is_new {
-        charges.iter().try_for_each(|(resource, ..)| check(&app, &spender, *resource))?;
+        charges.iter().try_for_each(|(resource, ..)| check(&speech, &spender, *resource))?;
     }
     // Half of the queue stays for other keys, if there are any.
-    let most = match app.access.keys().n_clients() {
+    let most = match speech.sessions.access.keys.current().n_clients() {
         0 | 1 => jobs.bounds.n_open,
         _ => jobs.bounds.n_open.div_ceil(2),
     };
@@ -80,18 +83,22 @@ async fn create(State(app): State<Arc<App>>, identity: Identity, request: Reques
     Ok((StatusCode::ACCEPTED, location, Json(job.json(jobs.bounds.keep_s))).into_response())
 }
 
-async fn look(State(app): State<Arc<App>>, identity: Identity, Path(id): Path<String>) -> Result<Response, ApiError> {
-    let jobs = &app.speech.jobs;
+async fn look(
+    State(speech): State<Arc<SpeechParts>>,
+    identity: Identity,
+    Path(id): Path<String>,
+) -> Result<Response, ApiError> {
+    let jobs = &speech.jobs;
     let job = jobs.job_for(identity.viewer, id).await?;
     Ok(Json(job.json(jobs.bounds.keep_s)).into_response())
 }
 
 async fn list(
-    State(app): State<Arc<App>>,
+    State(speech): State<Arc<SpeechParts>>,
     identity: Identity,
     Query(wanted): Query<Wanted>,
 ) -> Result<Response, ApiError> {
-    let jobs = &app.speech.jobs;
+    let jobs = &speech.jobs;
     let n = wanted.limit.unwrap_or(PAGE).clamp(1, LARGEST_PAGE);
     // One extra entry shows whether there are more.
     let mut found = jobs.list(identity.viewer, wanted.after, n + 1).await?;
@@ -102,15 +109,23 @@ async fn list(
 }
 
 /// Ends a job that is not finished, and removes it.
-async fn remove(State(app): State<Arc<App>>, identity: Identity, Path(id): Path<String>) -> Result<Response, ApiError> {
+async fn remove(
+    State(speech): State<Arc<SpeechParts>>,
+    identity: Identity,
+    Path(id): Path<String>,
+) -> Result<Response, ApiError> {
     let deleted = json!({"id": id, "object": "audio.speech.job", "deleted": true});
-    app.speech.jobs.remove(identity.viewer, id).await?;
+    speech.jobs.remove(identity.viewer, id).await?;
     Ok(Json(deleted).into_response())
 }
 
 /// The finished file.
-async fn fetch(State(app): State<Arc<App>>, identity: Identity, Path(id): Path<String>) -> Result<Response, ApiError> {
-    let jobs: &Jobs = &app.speech.jobs;
+async fn fetch(
+    State(speech): State<Arc<SpeechParts>>,
+    identity: Identity,
+    Path(id): Path<String>,
+) -> Result<Response, ApiError> {
+    let jobs: &Jobs = &speech.jobs;
     let job = jobs.job_for(identity.viewer, id).await?;
     match job.status {
         Status::Completed => {}

@@ -12,9 +12,9 @@
 
 mod tables;
 
-use super::super::request::SpeechSpec;
 use super::fair;
-use super::job::{Failure, Job, Status};
+use super::job::{Failure, Job, Status, now};
+use crate::server::speech::spec::SpeechSpec;
 use antiphon_audio::encode::FileFormat;
 use antiphon_session::Viewer;
 use antiphon_types::KeyId;
@@ -475,7 +475,7 @@ impl Store {
             (Some(_), None) => StoreError::NotSealed(folder),
             (None, Some(_)) => StoreError::NoKey(folder),
         };
-        self.sweep(super::now())?;
+        self.sweep(now())?;
         if self.db.query_row("SELECT COUNT(*) FROM jobs", [], |row| row.get::<_, i64>(0))? > 0 {
             return Err(refused);
         }

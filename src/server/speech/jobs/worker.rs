@@ -3,17 +3,17 @@
 //! A job has one chunk at a time in the voice engine's queue, so that sessions wait for one
 //! chunk of it at most. When the server stops, the job keeps its progress and continues at the next start, or on another hub.
 
-use super::job::{Failure, Job};
+use super::Jobs;
+use super::cluster_store::Stop;
+use super::job::{Failure, Job, now};
 use super::keeper::{Held, kept};
-use super::shared::Stop;
 use super::store::{StoreError, file_name, private_file, read_spool};
-use super::{Jobs, now};
-use crate::server::app::App;
 use crate::server::speech::chosen;
 use crate::server::speech::metering::count_compute;
 use crate::server::speech::names::own_voice;
-use crate::server::speech::request::SpeechSpec;
+use crate::server::speech::parts::SpeechParts;
 use crate::server::speech::speaking::{Speaking, Spoken};
+use crate::server::speech::spec::SpeechSpec;
 use crate::server::speech::waiting::{JOB, Retry, is_busy};
 use antiphon_audio::encode::{Encoder, FileFormat, RATE};
 use antiphon_audio::wav;
@@ -33,14 +33,51 @@ use tokio_util::sync::CancellationToken;
 /// Samples that are encoded in one go.
 const BLOCK: usize = 1 << 15;
 
-/// Until the server stops.
-pub(super) async fn run(jobs: &Jobs, app: &Arc<App>) {
-    while let Some((held, wish)) = jobs.next(&app.setup.drain).await {
-        work(jobs, app, held, wish).await;
+/// Works on the jobs until the server stops.
+pub(in crate::server) async fn run(speech: &Arc<SpeechParts>) {
+    let jobs = &speech.jobs;
+    let stop = &speech.sessions.setup.drain;
+    if jobs.is_off() {
+        return;
+    }
+    if let Some(shared) = &jobs.shared {
+        let workers = futures_util::future::join_all((0..jobs.at_once).map(|_| take_jobs(speech)));
+        tokio::select! {
+            () = shared.follow() => {}
+            _ = workers => {}
+        }
+        return;
+    }
+    if jobs.are_some().await.unwrap_or_default() {
+        // The reason is reported where it occurs.
+        let _ = jobs.opened().await;
+    }
+    while jobs.store.get().is_none() {
+        tokio::select! {
+            () = jobs.opened.notified() => {}
+            () = stop.cancelled() => return,
+        }
+    }
+    let workers = (0..jobs.at_once).map(|_| take_jobs(speech));
+    futures_util::future::join_all(workers).await;
+    // The folder is free for the next hub when this one has ended.
+    if let Some(pool) = jobs.store.get()
+        && let Ok(mut lease) = pool.lease().await
+    {
+        let _ = lease.run(|store| drop(store.take())).await;
     }
 }
 
-async fn work(jobs: &Jobs, app: &Arc<App>, mut held: Held, wish: SpeechSpec) {
+/// One worker, until the server stops.
+async fn take_jobs(speech: &Arc<SpeechParts>) {
+    let jobs = &speech.jobs;
+    while let Some((held, wish)) = jobs.next(&speech.sessions.setup.drain).await {
+        work(speech, held, wish).await;
+    }
+}
+
+async fn work(speech: &Arc<SpeechParts>, mut held: Held, wish: SpeechSpec) {
+    let jobs = &speech.jobs;
     let (Job { id, owner, .. }, begun, moved) = (held.job(), Instant::now(), held.moved());
     // Without keys, all jobs are one client's.
     let meter = Meter::requested_by(Requester::of(&owner.as_deref().unwrap_or("jobs")));
@@ -48,9 +85,9 @@ async fn work(jobs: &Jobs, app: &Arc<App>, mut held: Held, wish: SpeechSpec) {
     let _stops_encoding = encoding.clone().drop_guard();
     let heartbeat = held.heartbeat();
     let end = tokio::select! {
-        end = speak(jobs, app, &mut held, (wish, &meter), &encoding) => Some(end),
+        end = speak(speech, &mut held, (wish, &meter), &encoding) => Some(end),
         () = moved.cancelled() => None,
-        () = app.setup.drain.cancelled() => Some(Err(Stop::Moved)),
+        () = speech.sessions.setup.drain.cancelled() => Some(Err(Stop::Moved)),
         () = heartbeat => None,
     };
     let outcome = match end.unwrap_or_else(|| Err(held.why_moved())) {
@@ -73,24 +110,24 @@ async fn work(jobs: &Jobs, app: &Arc<App>, mut held: Held, wish: SpeechSpec) {
         }
     };
     held.let_go(jobs);
-    count_compute(&app.setup.metrics, "tts", meter.compute());
-    app.limits.count_compute(owner.as_deref(), meter.compute());
+    count_compute(&speech.sessions.setup.metrics, "tts", meter.compute());
+    speech.sessions.access.limits.count_compute(owner.as_deref(), meter.compute());
     if let Some(outcome) = outcome {
-        app.setup.metrics.request(Endpoint::Job, outcome, begun.elapsed());
+        speech.sessions.setup.metrics.request(Endpoint::Job, outcome, begun.elapsed());
     }
 }
 
 async fn speak(
-    jobs: &Jobs,
-    app: &Arc<App>,
+    speech: &Arc<SpeechParts>,
     held: &mut Held,
     (mut wish, meter): (SpeechSpec, &Meter),
     cancel: &CancellationToken,
 ) -> Result<(), Stop> {
+    let jobs = &speech.jobs;
     let mut retry = Retry::within(JOB);
     let failed = |code: &str, message: String| Err(Stop::Failed(Failure::new(code, message)));
     while held.job().n_done < wish.chunks.len() {
-        let tts = match chosen::for_job(app, wish.model.as_deref()).await {
+        let tts = match chosen::for_job(speech, wish.model.as_deref()).await {
             Ok(tts) => tts,
             Err(error) if error.is_busy() && retry.pause().await => continue,
             Err(error) => return failed(error.code, error.message),
@@ -103,17 +140,17 @@ async fn speak(
             if !wish.is_own_voice {
                 return failed("voice_not_found", format!("Invalid 'voice': {why}."));
             }
-            wish.voice = own_voice(tts.as_ref(), &app.setup().voice);
+            wish.voice = own_voice(tts.as_ref(), &speech.sessions.setup().voice);
             held.revoice(jobs, &wish.voice).await?;
         }
         let speaking = Speaking {
             tts,
-            tasks: app.setup.tasks.clone(),
+            tasks: speech.sessions.setup.tasks.clone(),
             ahead: 0,
             is_heard: false,
             immediate: false,
             meter: meter.clone(),
-            load: app.load.tts_api.clone(),
+            load: speech.sessions.load.tts_api.clone(),
         };
         let from = held.job().n_done;
         let seed = wish.seed.map(|seed| seed.wrapping_add(from as u64));
@@ -124,7 +161,7 @@ async fn speak(
                 Some(Ok(Spoken::Sound(samples))) => chunk.extend(samples),
                 Some(Ok(Spoken::ChunkEnd)) => {
                     held.append(jobs, std::mem::take(&mut chunk)).await?;
-                    app.load.give_way().await;
+                    speech.sessions.load.give_way().await;
                     retry = Retry::within(JOB);
                 }
                 Some(Err(error)) => break Some(error),

@@ -6,13 +6,16 @@
 use super::MAX_MESSAGE_BYTES;
 use super::frame::{Audio, Frame, Kind};
 use super::projection::{Outgoing, Projection, ended};
-use crate::server::app::App;
-use crate::server::heartbeat::{Beat, Heartbeat, HeartbeatReset};
-use crate::server::inflow::Inflow;
-use crate::server::socket::{CLOSING, STUCK, close, finish};
+use crate::server::edge::EdgeParts;
+use crate::server::edge::closing::{CLOSING, close, finish};
+use crate::server::edge::inbound_budget::InboundBudget;
+use crate::server::edge::inflow::Inflow;
+use crate::server::edge::unfinished::{Next, Unfinished};
+use crate::server::edge::websocket::close_for;
+use crate::server::sessions::heartbeat::{Beat, Heartbeat, HeartbeatReset};
+use crate::server::sessions::socket::STUCK;
 use crate::server::transport::call::{Call, CallOutput, InputClosed, alive};
-use crate::server::unfinished::{Next, Unfinished};
-use crate::server::websocket::close_for;
+use crate::server::transport::parts::TransportParts;
 use antiphon_audio::Resampler;
 use antiphon_session::{InboundPayload, OutputAudio};
 use antiphon_types::{SampleRate, Samples};
@@ -45,13 +48,14 @@ enum Over {
 }
 
 /// Serves a session until it ends.
-pub(super) async fn serve(app: &App, socket: WebSocket, inflow: &Inflow, call: Call) {
+pub(super) async fn serve(transport: &TransportParts, socket: WebSocket, inflow: &Inflow, call: Call) {
+    let edge = &transport.sessions.edge;
     let (mut sink, mut stream) = socket.split();
-    let (reset, heartbeat) = Heartbeat::new(Duration::from_secs(u64::from(app.config.ping_seconds)));
+    let (reset, heartbeat) = Heartbeat::new(Duration::from_secs(u64::from(edge.config.ping_seconds)));
     let (replies, answers) = mpsc::channel(QUEUE);
     let (requests, events) = mpsc::channel(QUEUE);
-    let projection = Mutex::new(Projection::new(app.telephony.key_pause, app.dialect()));
-    let connection = Connection { app, call: &call, projection, pressed: Notify::new() };
+    let projection = Mutex::new(Projection::new(transport.telephony.key_pause, transport.sessions.dialect()));
+    let connection = Connection { edge, call: &call, projection, pressed: Notify::new() };
     let first = connection.projection().begin();
     let over = tokio::select! {
         over = connection.read(&mut stream, inflow, reset, replies) => over,
@@ -70,7 +74,7 @@ pub(super) async fn serve(app: &App, socket: WebSocket, inflow: &Inflow, call: C
 }
 
 struct Connection<'a> {
-    app: &'a App,
+    edge: &'a EdgeParts,
     call: &'a Call,
     projection: Mutex<Projection>,
     /// The client has pressed keys: their entry ends later than the writer knows.
@@ -95,8 +99,8 @@ impl Connection<'_> {
             inflow.set_lingers(true);
             Over::Close(code, reason)
         };
-        let budget = App::session_budget();
-        let mut unfinished = Unfinished::new(self.app, inflow, &budget);
+        let budget = InboundBudget::of_session();
+        let mut unfinished = Unfinished::new(self.edge, inflow, &budget);
         let mut microphone = Microphone::default();
         loop {
             let message = match unfinished.next(stream, STUCK).await {

@@ -11,12 +11,13 @@ pub(super) mod projection;
 pub mod testing;
 
 use super::call::{Call, CallOpening};
-use crate::server::app::App;
-use crate::server::auth::{self, Caller};
-use crate::server::client::Client;
-use crate::server::guard::expect_frames;
-use crate::server::inflow::Inflow;
-use crate::server::{secrets, websocket};
+use super::parts::TransportParts;
+use crate::server::access::AccessParts;
+use crate::server::access::auth;
+use crate::server::access::caller::Caller;
+use crate::server::edge::client::Client;
+use crate::server::edge::inflow::{Inflow, expect_frames};
+use crate::server::edge::websocket;
 use antiphon_protocol::SessionKind;
 use antiphon_session::AudioMode;
 use axum::extract::ws::WebSocketUpgrade;
@@ -40,7 +41,7 @@ pub(in crate::server) struct Params {
 
 /// The handler of `WS /v1/rtvi`.
 pub(in crate::server) async fn upgrade(
-    State(app): State<Arc<App>>,
+    State(transport): State<Arc<TransportParts>>,
     Query(params): Query<Params>,
     Extension(client): Extension<Client>,
     Extension(inflow): Extension<Arc<Inflow>>,
@@ -50,10 +51,12 @@ pub(in crate::server) async fn upgrade(
     if let Err(early) = expect_frames(&inflow) {
         return *early;
     }
-    let caller = match caller(&app, client, headers, params.token).await {
+    let sessions = &transport.sessions;
+    let access = &sessions.access;
+    let caller = match caller(access, client, headers, params.token).await {
         Ok(caller) => caller,
         Err(refusal) => {
-            auth::log(&app, client, ROUTE, refusal);
+            auth::log(access, client, ROUTE, refusal);
             return auth::unauthorized_call(refusal);
         }
     };
@@ -65,15 +68,15 @@ pub(in crate::server) async fn upgrade(
         transport: "rtvi",
         route: ROUTE,
     };
-    let call = match Call::open(&app, client, caller, opening) {
+    let call = match Call::open(sessions, client, caller, opening) {
         Ok(call) => call,
         Err(refused) => return refused.into_response(),
     };
-    let tasks = app.setup.tasks.clone();
+    let tasks = sessions.setup.tasks.clone();
     websocket::configured(ws).max_message_size(MAX_MESSAGE_BYTES).max_frame_size(MAX_MESSAGE_BYTES).on_upgrade(
         move |socket| {
             tasks.track_future(async move {
-                connection::serve(&app, socket, &inflow, call).await;
+                connection::serve(&transport, socket, &inflow, call).await;
                 inflow.linger().await;
             })
         },
@@ -82,7 +85,7 @@ pub(in crate::server) async fn upgrade(
 
 /// Authenticates by the token, if there is one, else as `WS /v1/realtime` does.
 async fn caller(
-    app: &Arc<App>,
+    access: &AccessParts,
     client: Client,
     mut headers: HeaderMap,
     token: Option<String>,
@@ -91,6 +94,6 @@ async fn caller(
         let value = HeaderValue::from_str(&format!("Bearer {token}")).map_err(|_| auth::Refusal::Wrong)?;
         headers.insert(header::AUTHORIZATION, value);
     }
-    secrets::fetch(app, client, &headers).await;
-    auth::caller(app, client, &headers)
+    auth::fetch_ephemeral_key(access, client, &headers).await;
+    auth::caller(access, client, &headers)
 }

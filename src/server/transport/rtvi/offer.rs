@@ -6,11 +6,10 @@
 //! same connection, or, with `restart_pc`, of a new one in its place. Nothing is kept between requests.
 
 use super::caller;
-use crate::server::app::App;
-use crate::server::auth;
-use crate::server::client::Client;
-use crate::server::guard::refused;
-use crate::server::keys;
+use crate::server::access::{auth, keys};
+use crate::server::edge::client::Client;
+use crate::server::edge::refusal::refused;
+use crate::server::transport::parts::TransportParts;
 use crate::server::transport::webrtc::signaling::{self, Offered, Protocol};
 use axum::extract::{Extension, Request, State};
 use axum::http::{HeaderMap, StatusCode};
@@ -36,14 +35,14 @@ struct Body {
 
 /// The handler of `POST /v1/rtvi/start`.
 pub(in crate::server) async fn start(
-    State(app): State<Arc<App>>,
+    State(transport): State<Arc<TransportParts>>,
     Extension(client): Extension<Client>,
     headers: HeaderMap,
 ) -> Response {
-    match caller(&app, client, headers, None).await {
+    match caller(&transport.sessions.access, client, headers, None).await {
         Ok(_) => axum::Json(json!({"sessionId": keys::make("rtvi_")})).into_response(),
         Err(refusal) => {
-            auth::log(&app, client, START_ROUTE, refusal);
+            auth::log(&transport.sessions.access, client, START_ROUTE, refusal);
             auth::unauthorized_call(refusal)
         }
     }
@@ -51,15 +50,15 @@ pub(in crate::server) async fn start(
 
 /// The handler of `POST` with an offer.
 pub(in crate::server) async fn create(
-    State(app): State<Arc<App>>,
+    State(transport): State<Arc<TransportParts>>,
     Extension(client): Extension<Client>,
     request: Request,
 ) -> Response {
-    let Some(webrtc) = app.webrtc.clone() else { return signaling::off() };
-    let caller = match caller(&app, client, request.headers().clone(), None).await {
+    let Some(webrtc) = transport.webrtc.clone() else { return signaling::off() };
+    let caller = match caller(&transport.sessions.access, client, request.headers().clone(), None).await {
         Ok(caller) => caller,
         Err(refusal) => {
-            auth::log(&app, client, ROUTE, refusal);
+            auth::log(&transport.sessions.access, client, ROUTE, refusal);
             return auth::unauthorized_call(refusal);
         }
     };
@@ -76,7 +75,7 @@ pub(in crate::server) async fn create(
     };
     let answer = |id: &str, sdp: String| axum::Json(json!({"sdp": sdp, "type": "answer", "pc_id": id})).into_response();
     if let Some(id) = &pc_id {
-        match signaling::offer_again(&app, &webrtc, (caller.owner, id), (&sdp, restart_pc)).await {
+        match signaling::offer_again(&transport, &webrtc, (caller.owner, id), (&sdp, restart_pc)).await {
             Ok(Some(sdp)) => return answer(id, sdp),
             Ok(None) if restart_pc => {}
             Ok(None) => return signaling::unknown_call(),
@@ -84,7 +83,7 @@ pub(in crate::server) async fn create(
         }
     }
     let offered = Offered { sdp: &sdp, settings: None, model: None, route: ROUTE, protocol: Protocol::Rtvi };
-    match signaling::open(&app, &webrtc, client, caller, offered) {
+    match signaling::open(&transport, &webrtc, client, caller, offered) {
         Ok((id, sdp)) => answer(&id, sdp),
         Err(response) => *response,
     }
@@ -93,17 +92,17 @@ pub(in crate::server) async fn create(
 /// The handler of `PATCH` with a client's candidates, which needs the key that `POST` needs: the hub learns addresses from the
 /// requests that come from them.
 pub(in crate::server) async fn candidates(
-    State(app): State<Arc<App>>,
+    State(transport): State<Arc<TransportParts>>,
     Extension(client): Extension<Client>,
     headers: HeaderMap,
 ) -> Response {
-    if app.webrtc.is_none() {
+    if transport.webrtc.is_none() {
         return signaling::off();
     }
-    match caller(&app, client, headers, None).await {
+    match caller(&transport.sessions.access, client, headers, None).await {
         Ok(_) => axum::Json(json!({"status": "success"})).into_response(),
         Err(refusal) => {
-            auth::log(&app, client, ROUTE, refusal);
+            auth::log(&transport.sessions.access, client, ROUTE, refusal);
             auth::unauthorized_call(refusal)
         }
     }

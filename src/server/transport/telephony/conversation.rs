@@ -4,19 +4,19 @@
 //! reader passes the caller's audio and keys to the session, the writer plays the session's audio and clears it at a barge-in, and
 //! the reporter says what was heard. Nothing here knows a peer's protocol ([`super::leg`]) or decides anything about the dialog.
 
-use super::Starting;
 use super::audio::{Microphone, SessionFrame, Voice};
+use super::intake::Starting;
 use super::leg::{Leg, LegError, Parameters, Said, Start};
 use super::link::{self, Gone, Incoming, Sink, Source};
 use super::paced::Paced;
 use super::playout::{Heard, Playout};
-use crate::server::app::App;
-use crate::server::auth::Caller;
-use crate::server::client::Client;
-use crate::server::heartbeat::{Beat, Heartbeat, HeartbeatReset};
+use crate::server::access::caller::Caller;
+use crate::server::edge::client::Client;
+use crate::server::sessions::heartbeat::{Beat, Heartbeat, HeartbeatReset};
 use crate::server::transport::call::{Call, CallOpening, CallOutput, alive};
 use crate::server::transport::calls::CallEntry;
 use crate::server::transport::keypad::{self, Keypad};
+use crate::server::transport::parts::TransportParts;
 use antiphon_audio::codec::CodecError;
 use antiphon_protocol::{ClientEvent, ClockPing, ResponseParams, ServerEvent, SessionKind};
 use antiphon_session::{AudioMode, OutputAudio, OutputEvent};
@@ -98,14 +98,19 @@ impl From<CodecError> for Over {
 }
 
 /// Serves a call until it ends.
-pub(super) async fn serve(app: Arc<App>, (mut source, mut sink): (Source, Sink), leg: Box<dyn Leg>, arrival: Arrival) {
+pub(super) async fn serve(
+    transport: Arc<TransportParts>,
+    (mut source, mut sink): (Source, Sink),
+    leg: Box<dyn Leg>,
+    arrival: Arrival,
+) {
     let peer = arrival.peer;
     let mut leg = leg;
-    let over = match begin(&app, &mut source, leg.as_mut(), arrival).await {
+    let over = match begin(&transport, &mut source, leg.as_mut(), arrival).await {
         Ok((call, start, greeting)) => {
             let session = call.call().session().clone();
             let conversation = Conversation::new(&call, leg);
-            let over = conversation.run(&app, &start, greeting, (&mut source, &mut sink)).await;
+            let over = conversation.run(&transport, &start, greeting, (&mut source, &mut sink)).await;
             leg = conversation.end();
             call.call().conclude(over.outcome());
             call.close();
@@ -130,7 +135,7 @@ pub(super) async fn serve(app: Arc<App>, (mut source, mut sink): (Source, Sink),
 
 /// Waits for the start of the call and opens its session.
 async fn begin(
-    app: &Arc<App>,
+    transport: &Arc<TransportParts>,
     source: &mut Source,
     leg: &mut dyn Leg,
     arrival: Arrival,
@@ -163,10 +168,10 @@ async fn begin(
     drop(starting);
     // The peer's own words count; the URL adds to them.
     start.parameters.add_missing(parameters);
-    let chosen = app.telephony.route(&start.parameters);
+    let chosen = transport.telephony.route(&start.parameters);
     let uuid = start.parameters.get(super::audiosocket::UUID_PARAMETER).unwrap_or_default();
-    if needs_route && !app.telephony.knows(uuid) {
-        app.security.refused(client, route, 401, "unknown UUID");
+    if needs_route && !transport.telephony.knows(uuid) {
+        transport.sessions.access.security.refused(client, route, 401, "unknown UUID");
         return Err(Over::Close(1008, "this call is not known here (telephony.routes)".into()));
     }
     let (settings, greeting) = chosen.map_or((None, None), |route| (route.settings, route.greeting));
@@ -179,12 +184,12 @@ async fn begin(
         route,
     };
     let owner = caller.owner;
-    let call = Call::open(app, client, caller, opening)
+    let call = Call::open(&transport.sessions, client, caller, opening)
         .map_err(|refused| Over::Close(1013, format!("{}: {}", refused.code, refused.message).into()))?;
     // Phones know no id of their call at the hub: the session's serves those who join it.
     let id = call.session().as_str().to_owned();
     let peer_id = start.parameters.get("call").map(str::to_owned);
-    Ok((app.calls.list(id, (call, owner), (peer, peer_id), None), start, greeting))
+    Ok((transport.calls.list(id, (call, owner), (peer, peer_id), None), start, greeting))
 }
 
 struct Conversation<'a> {
@@ -232,17 +237,18 @@ impl<'a> Conversation<'a> {
 
     async fn run(
         &self,
-        app: &App,
+        transport: &TransportParts,
         start: &Start,
         greeting: Option<String>,
         (source, sink): (&mut Source, &mut Sink),
     ) -> Over {
         let (reports, heard) = mpsc::channel(MAX_REPORTS);
-        let (reset, heartbeat) = Heartbeat::new(Duration::from_secs(u64::from(app.config.ping_seconds)));
+        let (reset, heartbeat) =
+            Heartbeat::new(Duration::from_secs(u64::from(transport.sessions.edge.config.ping_seconds)));
         let reader = Reader {
             conversation: self,
             microphone: Microphone::new(start.input),
-            keypad: Keypad::new(app.telephony.key_pause),
+            keypad: Keypad::new(transport.telephony.key_pause),
             reset,
             reports: reports.clone(),
             heard_until: Instant::now(),

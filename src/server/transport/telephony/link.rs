@@ -4,8 +4,9 @@
 
 use super::audiosocket;
 use super::leg::{MAX_MESSAGE_BYTES, Packet};
-use crate::server::socket::{CLOSING, STUCK, finish};
-use crate::server::websocket::close_for;
+use crate::server::edge::closing::{CLOSING, finish};
+use crate::server::edge::websocket::close_for;
+use crate::server::sessions::socket::STUCK;
 use axum::extract::ws::{CloseFrame, Message, Utf8Bytes, WebSocket};
 use bytes::{Bytes, BytesMut};
 use futures_util::stream::{SplitSink, SplitStream};
@@ -142,5 +143,7 @@ pub(super) async fn end(source: &mut Source, sink: &mut Sink, code: u16, reason:
 
 /// The limits of a telephony WebSocket: what a peer sends in one message is small.
 pub(super) fn configured(upgrade: axum::extract::ws::WebSocketUpgrade) -> axum::extract::ws::WebSocketUpgrade {
-    crate::server::websocket::configured(upgrade).max_message_size(MAX_MESSAGE_BYTES).max_frame_size(MAX_MESSAGE_BYTES)
+    crate::server::edge::websocket::configured(upgrade)
+        .max_message_size(MAX_MESSAGE_BYTES)
+        .max_frame_size(MAX_MESSAGE_BYTES)
 }

@@ -1,14 +1,15 @@
 //! Phone calls: `WS /v1/telephony/{provider}` for the streams of Twilio, Telnyx, Plivo, Vonage, jambonz and Asterisk, a webhook
 //! that answers Twilio's calls, and a listener for Asterisk AudioSocket.
 //!
-//! This file authenticates a peer, finds the route of its call and hands the connection to [`conversation`]. Each peer's protocol
-//! is a [`leg::Leg`] in a file of its own. No call is accepted without a signature or a token unless
-//! `telephony.unauthenticated` says so.
+//! This file authenticates a peer, takes a place for its call ([`intake`]) and hands the connection to
+//! [`conversation`]. Each peer's protocol is a [`leg::Leg`] in a file of its own. No call is accepted without a
+//! signature or a token unless `telephony.unauthenticated` says so.
 
 mod asterisk;
 mod audio;
 mod audiosocket;
 mod conversation;
+pub(in crate::server) mod intake;
 mod jambonz;
 mod leg;
 mod link;
@@ -22,42 +23,32 @@ pub mod testing;
 mod twilio;
 mod vonage;
 
-use crate::config::TelephonyConfig;
-use crate::server::app::App;
-use crate::server::auth::{self, Caller, Credential};
-use crate::server::client::Client;
-use crate::server::connection_slots::{ConnectionSlot, ConnectionSlots};
-use crate::server::guard::{expect_frames, refused};
-use crate::server::inflow::Inflow;
-use crate::server::secrets;
-use crate::server::shares::{Share, Shares};
-use antiphon_engines::secret;
-use antiphon_protocol::SessionUpdate;
-use arc_swap::ArcSwapOption;
+use super::parts::TransportParts;
+use crate::config::ServerConfig;
+use crate::server::access::auth;
+use crate::server::access::caller::{Caller, Credential, credentials_of};
+use crate::server::access::keys;
+use crate::server::edge::client::Client;
+use crate::server::edge::connection_slots::ConnectionSlots;
+use crate::server::edge::inflow::{Inflow, expect_frames};
+use crate::server::edge::refusal::refused;
 use axum::body::to_bytes;
 use axum::extract::ws::WebSocketUpgrade;
 use axum::extract::{Extension, Path, RawQuery, Request, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use conversation::Arrival;
+use intake::{MAX_STARTING, Starting};
 use leg::{Leg, Parameters};
-use signature::AuthToken;
 use socket2::{SockRef, TcpKeepalive};
 use std::collections::HashMap;
-use std::future::pending;
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use url::form_urlencoded;
 
-/// Connections whose call has not started yet, on WebSockets and, counted apart, by AudioSocket; further ones are refused.
-const MAX_STARTING: usize = 256;
-/// WebSockets of one address among them.
-const MAX_STARTING_PER_ADDRESS: usize = MAX_STARTING / 2;
 /// Time until a call has started; on AudioSocket, where nothing authenticates the peer before.
 const STARTS_WITHIN: Duration = Duration::from_secs(10);
 const AUDIOSOCKET_STARTS_WITHIN: Duration = Duration::from_secs(5);
@@ -74,118 +65,6 @@ const TOKEN: &str = "token";
 const STREAM_ROUTE: &str = "/v1/telephony/{provider}";
 const VOICE_ROUTE: &str = "/v1/telephony/twilio/voice";
 const AUDIOSOCKET_ROUTE: &str = "telephony.audiosocket_listen";
-
-/// What the server knows of phone calls.
-pub(in crate::server) struct Telephony {
-    unauthenticated: bool,
-    /// What Twilio signs with; `None`: its signatures are not checked, and it needs a token as the others do.
-    auth_token: ArcSwapOption<AuthToken>,
-    routes: HashMap<String, Route>,
-    pub(in crate::server::transport) key_pause: Duration,
-    /// WebSockets whose call has not started yet, in all and by address.
-    starting: Arc<Semaphore>,
-    starting_by_address: Shares<IpAddr>,
-}
-
-/// The place of a connection whose call has not started yet.
-enum Starting {
-    WebSocket { _permit: OwnedSemaphorePermit, _share: Option<Share<IpAddr>> },
-    AudioSocket(ConnectionSlot),
-}
-
-impl Starting {
-    /// Resolves when the place is needed for another connection. Cancel safe.
-    async fn evicted(&self) {
-        match self {
-            Self::WebSocket { .. } => pending().await,
-            Self::AudioSocket(slot) => slot.evicted().await,
-        }
-    }
-}
-
-/// What calls of a route begin with.
-#[derive(Clone)]
-struct Route {
-    settings: Option<Arc<SessionUpdate>>,
-    greeting: Option<String>,
-}
-
-impl Telephony {
-    /// Without Twilio's auth token. Invalid routes were rejected when the configuration was loaded.
-    pub(in crate::server) fn new(config: &TelephonyConfig) -> Self {
-        let routes = config.routes.iter().filter_map(|(name, route)| {
-            let greeting = Some(route.greeting.clone()).filter(|greeting| !greeting.is_empty());
-            Some((canonical(name), Route { settings: route.settings().ok()?.map(Arc::new), greeting }))
-        });
-        Self {
-            unauthenticated: config.unauthenticated,
-            auth_token: ArcSwapOption::empty(),
-            routes: routes.collect(),
-            key_pause: Duration::from_millis(u64::from(config.key_pause_ms)),
-            starting: Arc::new(Semaphore::new(MAX_STARTING)),
-            starting_by_address: Shares::default(),
-        }
-    }
-
-    /// The same with Twilio's auth token, from the environment or the file that it names, and the listener for AudioSocket.
-    /// Blocks for the time of a small file.
-    ///
-    /// # Errors
-    /// The token cannot be read, or the address cannot be listened on.
-    pub(in crate::server) async fn open(config: &TelephonyConfig) -> std::io::Result<(Self, Option<TcpListener>)> {
-        let token = secret::read(&config.twilio_auth_token_env).map_err(std::io::Error::other)?;
-        let address = config.audiosocket_listen.as_str();
-        let audiosocket = if address.is_empty() { None } else { Some(listen(address).await?) };
-        if audiosocket.is_some() {
-            tracing::info!("listening for AudioSocket on {address}");
-        }
-        let telephony = Self::new(config);
-        if let Some(token) = token {
-            telephony.replace_auth_token(&token);
-        }
-        Ok((telephony, audiosocket))
-    }
-
-    /// Requests of Twilio are checked with this auth token from now on.
-    pub(in crate::server) fn replace_auth_token(&self, token: &str) {
-        self.auth_token.store(Some(Arc::new(AuthToken::new(token))));
-    }
-
-    /// The route of a call: by the parameter `route`, the UUID or the number called; then `default`.
-    fn route(&self, parameters: &Parameters) -> Option<Route> {
-        let names = ["route", audiosocket::UUID_PARAMETER, "to"];
-        let named = names.iter().filter_map(|name| self.routes.get(&canonical(parameters.get(name)?)));
-        named.chain(self.routes.get("default")).next().cloned()
-    }
-
-    /// Whether calls with this UUID have a route of their own.
-    fn knows(&self, uuid: &str) -> bool {
-        self.routes.contains_key(&canonical(uuid))
-    }
-
-    /// A place for a WebSocket whose call has not started yet; `None`: all are taken, or all of this client's address.
-    fn begin(&self, client: Client) -> Option<Starting> {
-        // An address that stands for many clients has no limit of its own.
-        let address = (!client.is_shared).then(|| client.network());
-        let share = address.map(|address| self.starting_by_address.take(address, MAX_STARTING_PER_ADDRESS).ok_or(()));
-        let share = share.transpose().ok()?;
-        let permit = self.starting.clone().try_acquire_owned().ok()?;
-        Some(Starting::WebSocket { _permit: permit, _share: share })
-    }
-}
-
-/// The listener for AudioSocket.
-async fn listen(address: &str) -> std::io::Result<TcpListener> {
-    TcpListener::bind(address).await.map_err(|error| {
-        let message = format!("AudioSocket cannot listen on {address} (telephony.audiosocket_listen): {error}");
-        std::io::Error::new(error.kind(), message)
-    })
-}
-
-/// A name of a route as it is compared: providers write numbers with and without `+`, UUIDs in either case.
-fn canonical(name: &str) -> String {
-    name.trim().trim_start_matches('+').to_ascii_lowercase()
-}
 
 /// The peers that connect by WebSocket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -239,7 +118,7 @@ impl Provider {
 
 /// The handler of `WS /v1/telephony/{provider}` and `WS /v1/telephony/{provider}/{token}`.
 pub(in crate::server) async fn stream(
-    State(app): State<Arc<App>>,
+    State(transport): State<Arc<TransportParts>>,
     Path(path): Path<HashMap<String, String>>,
     uri: Uri,
     Extension(client): Extension<Client>,
@@ -262,13 +141,13 @@ pub(in crate::server) async fn stream(
     let signed = Signed { urls: |base: &str| signature::urls(base, uri.path(), true), form: &[] };
     let signed = (provider == Provider::Twilio).then_some(signed);
     // Twilio takes no query in the address of a stream and signs none: one was added behind its back.
-    if signed.is_some() && app.telephony.auth_token.load().is_some() && uri.query().is_some() {
-        app.security.refused(client, STREAM_ROUTE, 403, "a query that is not signed");
+    if signed.is_some() && transport.telephony.auth_token.load().is_some() && uri.query().is_some() {
+        transport.sessions.access.security.refused(client, STREAM_ROUTE, 403, "a query that is not signed");
         let message = "Twilio does not sign the query of a stream. Remove it: a token belongs in the path, and a route or other \
                        parameters in <Parameter> elements of the TwiML.";
         return refused(StatusCode::FORBIDDEN, "invalid_signature", message);
     }
-    let caller = match authenticate(&app, (client, STREAM_ROUTE), &headers, token.as_deref(), signed).await {
+    let caller = match authenticate(&transport, (client, STREAM_ROUTE), &headers, token.as_deref(), signed).await {
         Ok(caller) => caller,
         Err(response) => return *response,
     };
@@ -276,7 +155,7 @@ pub(in crate::server) async fn stream(
         Ok(leg) => leg,
         Err(error) => return refused(StatusCode::BAD_REQUEST, "invalid_value", error.to_string()),
     };
-    let Some(starting) = app.telephony.begin(client) else {
+    let Some(starting) = transport.telephony.begin(client) else {
         let message = "Too many calls begin at this moment. Try again.";
         let mut response = refused(StatusCode::SERVICE_UNAVAILABLE, "server_full", message);
         response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
@@ -292,12 +171,12 @@ pub(in crate::server) async fn stream(
         starts_within: STARTS_WITHIN,
         starting,
     };
-    let tasks = app.setup.tasks.clone();
+    let tasks = transport.sessions.setup.tasks.clone();
     link::configured(ws).protocols(provider.subprotocol()).on_upgrade(move |socket| {
         tasks.track_future(async move {
             // The peer may still be sending when the hub closes.
             inflow.set_lingers(true);
-            conversation::serve(app, link::websocket(socket), leg, arrival).await;
+            conversation::serve(transport, link::websocket(socket), leg, arrival).await;
             inflow.linger().await;
         })
     })
@@ -305,7 +184,7 @@ pub(in crate::server) async fn stream(
 
 /// The handler of `POST /v1/telephony/twilio/voice`: the TwiML that connects a call to the stream.
 pub(in crate::server) async fn voice(
-    State(app): State<Arc<App>>,
+    State(transport): State<Arc<TransportParts>>,
     RawQuery(query): RawQuery,
     Extension(client): Extension<Client>,
     headers: HeaderMap,
@@ -321,11 +200,14 @@ pub(in crate::server) async fn voice(
     let (token, _) = parameters_of(query.as_deref());
     let path = query.map_or_else(|| VOICE_ROUTE.to_owned(), |query| format!("{VOICE_ROUTE}?{query}"));
     let signed = Signed { urls: |base: &str| signature::urls(base, &path, false), form: &form };
-    if let Err(response) = authenticate(&app, (client, VOICE_ROUTE), &headers, token.as_deref(), Some(signed)).await {
+    if let Err(response) =
+        authenticate(&transport, (client, VOICE_ROUTE), &headers, token.as_deref(), Some(signed)).await
+    {
         return *response;
     }
-    let twiml = if app.lacks().or_else(|| app.lacks_room()).is_none() {
-        let base = public_url(&app, client, &headers);
+    let sessions = &transport.sessions;
+    let twiml = if sessions.lacks().or_else(|| sessions.lacks_room()).is_none() {
+        let base = public_url(&sessions.edge.config, client, &headers);
         let base = base.replacen("http", "ws", 1);
         let token = token.map(|token| format!("/{}", percent_encoded(&token))).unwrap_or_default();
         let url = xml(&format!("{}/v1/telephony/twilio{token}", base.trim_end_matches('/')));
@@ -342,8 +224,13 @@ pub(in crate::server) async fn voice(
 }
 
 /// Accepts AudioSocket connections until `stop` is cancelled, then closes the listener.
-pub(in crate::server) async fn accept_audiosocket(app: &Arc<App>, listener: TcpListener, stop: &CancellationToken) {
-    let slots = ConnectionSlots::new(MAX_STARTING, app.config.max_connections_per_address, Vec::new());
+pub(in crate::server) async fn accept_audiosocket(
+    transport: &Arc<TransportParts>,
+    listener: TcpListener,
+    stop: &CancellationToken,
+) {
+    let slots =
+        ConnectionSlots::new(MAX_STARTING, transport.sessions.edge.config.max_connections_per_address, Vec::new());
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
@@ -353,14 +240,14 @@ pub(in crate::server) async fn accept_audiosocket(app: &Arc<App>, listener: TcpL
             Ok((stream, peer)) => {
                 let client = Client::direct(peer.ip(), false);
                 let Ok(slot) = slots.admit(client.address, false) else {
-                    app.security.refused(client, AUDIOSOCKET_ROUTE, 503, "too many connections");
+                    transport.sessions.access.security.refused(client, AUDIOSOCKET_ROUTE, 503, "too many connections");
                     continue;
                 };
                 // Until it has named its call, it may be evicted.
                 slot.activity().reads_nothing();
-                let app = app.clone();
-                let tasks = app.setup.tasks.clone();
-                tasks.spawn(audiosocket_call(app, stream, client, Starting::AudioSocket(slot)));
+                let transport = transport.clone();
+                let tasks = transport.sessions.setup.tasks.clone();
+                tasks.spawn(audiosocket_call(transport, stream, client, Starting::AudioSocket(slot)));
             }
             Err(error) => {
                 tracing::warn!(%error, "an AudioSocket connection cannot be accepted");
@@ -370,7 +257,7 @@ pub(in crate::server) async fn accept_audiosocket(app: &Arc<App>, listener: TcpL
     }
 }
 
-async fn audiosocket_call(app: Arc<App>, stream: TcpStream, client: Client, starting: Starting) {
+async fn audiosocket_call(transport: Arc<TransportParts>, stream: TcpStream, client: Client, starting: Starting) {
     let keepalive = TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE).with_retries(3);
     if stream.set_nodelay(true).and_then(|()| SockRef::from(&stream).set_tcp_keepalive(&keepalive)).is_err() {
         return;
@@ -381,11 +268,11 @@ async fn audiosocket_call(app: Arc<App>, stream: TcpStream, client: Client, star
         peer: "audiosocket",
         route: AUDIOSOCKET_ROUTE,
         parameters: Parameters::default(),
-        needs_route: !app.telephony.unauthenticated,
+        needs_route: !transport.telephony.unauthenticated,
         starts_within: AUDIOSOCKET_STARTS_WITHIN,
         starting,
     };
-    conversation::serve(app, link::tcp(stream), Box::<audiosocket::AudioSocket>::default(), arrival).await;
+    conversation::serve(transport, link::tcp(stream), Box::<audiosocket::AudioSocket>::default(), arrival).await;
 }
 
 /// What Twilio has signed, if it has: the URLs of the request at a public address, and the form.
@@ -397,51 +284,52 @@ struct Signed<'a, F: Fn(&str) -> Vec<String>> {
 /// Checks a signature where Twilio has to sign, else a token: an API key or a short-lived one, in the path, the query or the
 /// headers. The response refuses the request.
 async fn authenticate(
-    app: &Arc<App>,
+    transport: &TransportParts,
     (client, route): (Client, &'static str),
     headers: &HeaderMap,
     token: Option<&str>,
     signed: Option<Signed<'_, impl Fn(&str) -> Vec<String>>>,
 ) -> Result<Caller, Box<Response>> {
+    let access = &transport.sessions.access;
     let mut is_signed = false;
-    if let (Some(auth_token), Some(signed)) = (app.telephony.auth_token.load_full(), signed) {
+    if let (Some(auth_token), Some(signed)) = (transport.telephony.auth_token.load_full(), signed) {
         let signature = headers.get(signature::HEADER).and_then(|value| value.to_str().ok()).unwrap_or_default();
-        let urls = (signed.urls)(&public_url(app, client, headers));
+        let urls = (signed.urls)(&public_url(&access.edge.config, client, headers));
         if !auth_token.has_signed(signature, &urls, signed.form) {
-            app.security.refused(client, route, 403, "wrong signature");
+            access.security.refused(client, route, 403, "wrong signature");
             let message = "The X-Twilio-Signature is missing or wrong. Check the auth token (telephony.twilio_auth_token_env) \
                            and server.public_url.";
             return Err(Box::new(refused(StatusCode::FORBIDDEN, "invalid_signature", message)));
         }
         is_signed = true;
     }
-    let token = token.map(str::to_owned).or_else(|| auth::credentials_of(headers));
+    let token = token.map(str::to_owned).or_else(|| credentials_of(headers));
     if let Some(token) = token {
         // Where the hub has no keys, only short-lived ones are tokens.
-        if app.access.keys().are_on() || token.starts_with(secrets::PREFIX) {
+        if access.keys.current().are_on() || token.starts_with(keys::EPHEMERAL) {
             let mut bearer = HeaderMap::new();
             let value = HeaderValue::from_str(&format!("Bearer {token}")).ok();
             bearer.extend(value.map(|value| (header::AUTHORIZATION, value)));
-            secrets::fetch(app, client, &bearer).await;
-            return auth::caller(app, client, &bearer).map_err(|refusal| {
-                auth::log(app, client, route, refusal);
+            auth::fetch_ephemeral_key(access, client, &bearer).await;
+            return auth::caller(access, client, &bearer).map_err(|refusal| {
+                auth::log(access, client, route, refusal);
                 Box::new(auth::unauthorized_call(refusal))
             });
         }
     }
-    if is_signed || app.telephony.unauthenticated {
+    if is_signed || transport.telephony.unauthenticated {
         return Ok(Caller { owner: None, settings: None, credential: Credential::Call, language: None });
     }
-    app.security.refused(client, route, 401, "no token");
+    access.security.refused(client, route, 401, "no token");
     let message = "A call needs a token: an API key or a short-lived key behind the provider's name in the path, as the query \
                    parameter 'token', or in an Authorization header.";
     Err(Box::new(refused(StatusCode::UNAUTHORIZED, None, message)))
 }
 
 /// The address under which the world sees the hub, without a path.
-fn public_url(app: &App, client: Client, headers: &HeaderMap) -> String {
-    if !app.config.public_url.is_empty() {
-        return app.config.public_url.clone();
+fn public_url(config: &ServerConfig, client: Client, headers: &HeaderMap) -> String {
+    if !config.public_url.is_empty() {
+        return config.public_url.clone();
     }
     let host = headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
     format!("{}://{host}", if client.is_secure { "https" } else { "http" })
@@ -482,43 +370,7 @@ fn xml(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::TelephonyRoute;
     use proptest::prelude::*;
-
-    #[test]
-    fn a_call_gets_the_route_of_its_parameter_its_uuid_its_number_or_the_default() {
-        let route = |greeting: &str| TelephonyRoute { greeting: greeting.into(), ..TelephonyRoute::default() };
-        let names = ["desk", "+15550100", "40325EC2-5EFD-4BD3-805F-53576E581D13"];
-        let routes = names.iter().map(|name| ((*name).to_owned(), route(name))).collect();
-        let mut config = TelephonyConfig { routes, ..TelephonyConfig::default() };
-        let greeting = |config: &TelephonyConfig, pairs: &[(&str, &str)]| {
-            let mut parameters = Parameters::default();
-            pairs.iter().for_each(|(name, value)| parameters.add_text(name, value));
-            Telephony::new(config).route(&parameters).and_then(|route| route.greeting)
-        };
-        let check =
-            |pairs: &[(&str, &str)], expect: &str| assert_eq!(greeting(&config, pairs).as_deref(), Some(expect));
-        check(&[("route", "desk"), ("to", "+15550100")], "desk");
-        check(&[("route", "of nobody"), ("to", "15550100")], "+15550100");
-        check(&[("uuid", "40325ec2-5efd-4bd3-805f-53576e581d13")], names[2]);
-        assert_eq!(greeting(&config, &[("to", "+1")]), None);
-        config.routes.insert("default".into(), route("others"));
-        assert_eq!(greeting(&config, &[("to", "+1")]).as_deref(), Some("others"));
-        assert!(Telephony::new(&config).knows(names[2]) && !Telephony::new(&config).knows("default2"));
-    }
-
-    #[test]
-    fn calls_that_begin_are_limited_by_address_and_in_all() {
-        let telephony = Telephony::new(&TelephonyConfig::default());
-        let client = |address: &str| Client::direct(address.parse().unwrap(), true);
-        let begin = |client| (0..=MAX_STARTING).map_while(|_| telephony.begin(client)).collect::<Vec<_>>();
-        let one = begin(client("192.0.2.1"));
-        let two = begin(client("192.0.2.2"));
-        assert_eq!((one.len(), two.len()), (MAX_STARTING_PER_ADDRESS, MAX_STARTING_PER_ADDRESS));
-        assert!(telephony.begin(client("192.0.2.3")).is_none(), "all places are taken");
-        drop((one, two));
-        assert_eq!(begin(Client { is_shared: true, ..client("192.0.2.1") }).len(), MAX_STARTING);
-    }
 
     proptest! {
         /// Messages of any content, in any order, after a start and without one.

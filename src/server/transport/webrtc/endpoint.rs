@@ -5,7 +5,7 @@
 //! RFC 4571 frames. No datagram is decrypted or judged here; [`super::peer`] does both.
 
 use crate::config::RtcConfig;
-use crate::server::client::network;
+use crate::server::edge::client::network;
 use crate::server::transport::queue::{Queue, Weight};
 use bytes::{Bytes, BytesMut};
 use std::collections::HashMap;

@@ -1,14 +1,17 @@
 //! WebRTC: browsers and other peers of the Realtime API that take an SDP answer instead of a WebSocket.
 //!
-//! [`signaling`] answers offers over HTTP, [`endpoint`] holds the sockets of all calls, and [`peer`] is the task of one call, on
-//! str0m, between the sockets and a [`Call`](super::call::Call). The session is the one of the binary mode with Opus: paced
-//! frames, which [`speaker`] sends in real time; the hub truncates at a barge-in, because it owns the output buffer ([`events`]).
-//! `server` binds and runs it; nothing here starts without an offer.
+//! [`signaling`] takes offers over HTTP, [`answer`] answers them, [`endpoint`] holds the sockets of all calls, and
+//! [`peer`] is the task of one call, on str0m, between the sockets and a [`Call`](super::call::Call). The session is
+//! the one of the binary mode with Opus: paced frames, which [`speaker`] sends in real time; the hub truncates at a
+//! barge-in, because it owns the output buffer ([`events`]). `server` binds and runs it; nothing here starts without an
+//! offer.
 
+mod answer;
+pub(super) mod connection;
 mod endpoint;
 mod events;
 mod microphone;
-pub(in crate::server::transport) mod peer;
+mod peer;
 pub(in crate::server) mod signaling;
 mod speaker;
 #[cfg(feature = "testing")]

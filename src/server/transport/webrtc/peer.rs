@@ -4,10 +4,11 @@
 //! each step, and moves what comes out: events of the data channel and microphone frames to the session, the session's events to
 //! the data channel, its audio to the track. It decides nothing about the dialog.
 
-use super::endpoint::{Datagram, Endpoint, Route};
+use super::answer::accept_again;
+use super::connection::{Connection, NewOffer};
+use super::endpoint::{Datagram, Endpoint};
 use super::events::{Outgoing, ReplyEvents};
 use super::microphone::{Microphone, NumberedFrame};
-use super::signaling::{Kept, accept_again};
 use super::speaker::{FRAME, FRAME_TICKS, Speaker};
 use crate::server::transport::call::{Call, CallOutput, EVENT_BYTES, InputClosed};
 use crate::server::transport::calls::CallEntry;
@@ -27,8 +28,8 @@ use str0m::channel::{ChannelData, ChannelId};
 use str0m::media::{MediaKind, Mid, Pt};
 use str0m::net::{Protocol, Receive, Transmit};
 use str0m::rtp::{RtpPacket, RtpWrite};
-use str0m::{Event, Input, Output, Rtc, RtcError};
-use tokio::sync::{mpsc, oneshot};
+use str0m::{Event, Input, Output, RtcError};
+use tokio::sync::mpsc;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval, sleep_until};
 
 /// From the answer to the connection, and from there to the data channel.
@@ -99,23 +100,6 @@ enum ToSession {
 struct Kind {
     #[serde(rename = "type", default)]
     kind: String,
-}
-
-/// A connection whose offer was answered.
-pub(in crate::server::transport) struct Connection {
-    pub(super) rtc: Rtc,
-    pub(super) route: Route,
-    /// What a data channel message to the peer may hold; `None`: the offer has no data channel.
-    pub(super) max_message_bytes: Option<usize>,
-    pub(super) kept: Kept,
-}
-
-/// A further offer of a call's peer.
-pub(in crate::server::transport) enum NewOffer {
-    /// On the connection that there is. The answer, or what is wrong with the offer.
-    Same { sdp: String, answer: oneshot::Sender<Result<String, String>> },
-    /// A new connection, which was answered, takes the place of the call's own.
-    Other { connection: Box<Connection>, taken: oneshot::Sender<()> },
 }
 
 /// A call's peer.

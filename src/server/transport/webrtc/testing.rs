@@ -1,9 +1,9 @@
 //! Offers, datagrams and RTP packets from a stranger, read as the hub reads them: for the fuzz targets. There is no session.
 
 use super::Webrtc;
+use super::answer::{answer, media_of};
 use super::endpoint::frame;
 use super::microphone::{MAX_JUMP, Microphone, SILENCE};
-use super::signaling::{answer, media_of};
 use crate::config::RtcConfig;
 use bytes::{Buf, Bytes};
 use std::net::SocketAddr;

@@ -4,8 +4,8 @@
 
 use super::frame::Event;
 use super::{Connection, Ended, LONGEST_REQUEST, needed_text};
-use crate::server::limits::{Consumer, Count, Resource};
-use crate::server::security::Act;
+use crate::server::access::limits::{Consumer, Count, Resource};
+use crate::server::access::security::Act;
 use crate::server::speech::live::Request;
 use antiphon_engine_api::llm::{LlmDelta, LlmError};
 use antiphon_telemetry::Endpoint;
@@ -69,7 +69,7 @@ impl Conversations {
 impl Connection {
     /// Serves a `transcript`.
     pub(super) async fn handle(&mut self, event: Event) -> Result<(), Ended> {
-        let request = Request::begin(&self.app, &self.spender, Endpoint::Handle)?;
+        let request = Request::begin(&self.speech, &self.spender, Endpoint::Handle)?;
         let handled = self.answered(&event, request.meter()).await;
         if let Some(outcome) = handled.as_ref().map_or_else(Ended::outcome, |outcome| Some(outcome)) {
             request.end(outcome);
@@ -88,7 +88,7 @@ impl Connection {
             self.writer.send("not-handled", with_context(json!({"text": message}), context)).await?;
             return Ok("overloaded");
         }
-        let setup = self.app.setup();
+        let setup = self.speech.sessions.setup();
         let mut messages = vec![Message::System(setup.instructions.clone())];
         messages.retain(|message| !matches!(message, Message::System(text) if text.is_empty()));
         for (asked, answered) in key.as_ref().map(|key| self.conversations.turns(key)).unwrap_or_default() {
@@ -153,7 +153,7 @@ impl Connection {
             let client = self.spender.client;
             let owner = self.spender.owner;
             let act = Act { client, owner, name: Some(consumer.name()), target: super::ROUTE };
-            self.app.security.limited(act, used_up);
+            self.speech.sessions.access.security.limited(act, used_up);
             used_up.message()
         })?;
         consumer.count(Count::Responses, 1);

@@ -1,6 +1,6 @@
 //! What the hub offers, as `describe` is answered.
 
-use crate::server::app::App;
+use crate::server::sessions::SessionParts;
 use antiphon_engine_api::stt::DETECT_LANGUAGE;
 use antiphon_engine_api::tts::Voice;
 use serde_json::{Value, json};
@@ -13,8 +13,8 @@ const MANY: [&str; 57] = [
 ];
 
 /// The data of `info`.
-pub(super) fn info(app: &App) -> Value {
-    let setup = app.setup();
+pub(super) fn info(sessions: &SessionParts) -> Value {
+    let setup = sessions.setup();
     let engines = &setup.engines;
     let own = setup.language.as_deref().filter(|language| *language != DETECT_LANGUAGE);
     let known = engines.stt.languages();

@@ -16,13 +16,13 @@ pub mod testing;
 mod transcribe;
 
 use crate::config::WyomingConfig;
-use crate::server::accepting::prepare;
-use crate::server::app::App;
-use crate::server::client::{Client, is_trusted};
-use crate::server::connection_slots::{Activity, ConnectionSlots};
-use crate::server::keys::Keys;
-use crate::server::limits::Spender;
-use crate::server::scopes::{Needed, Scope};
+use crate::server::access::keys::Keys;
+use crate::server::access::limits::Spender;
+use crate::server::access::scopes::{Needed, Scope};
+use crate::server::edge::accepting::prepare;
+use crate::server::edge::client::{Client, is_trusted};
+use crate::server::edge::connection_slots::{Activity, ConnectionSlots};
+use crate::server::speech::SpeechParts;
 use crate::server::speech::live::Failed;
 use announce::Announcement;
 use axum::serve::Listener;
@@ -73,11 +73,13 @@ impl Wyoming {
     }
 
     /// Serves until `stop` is cancelled. Requests in progress go on in tasks of the server's.
-    pub(in crate::server) async fn serve(self, app: Arc<App>, stop: CancellationToken) {
+    pub(in crate::server) async fn serve(self, speech: Arc<SpeechParts>, stop: CancellationToken) {
         let Self { mut listener, config, networks } = self;
+        let sessions = &speech.sessions;
+        let access = &sessions.access;
         let reachable = listener.local_addr().ok().filter(|address| config.announce && !address.ip().is_loopback());
         let announcement = reachable.and_then(Announcement::of);
-        let slots = ConnectionSlots::new(MAX_CONNECTIONS, app.config.max_connections_per_address, Vec::new());
+        let slots = ConnectionSlots::new(MAX_CONNECTIONS, sessions.edge.config.max_connections_per_address, Vec::new());
         let conversations = Arc::new(Conversations::default());
         loop {
             let (stream, peer) = tokio::select! {
@@ -87,32 +89,32 @@ impl Wyoming {
             let address = peer.ip().to_canonical();
             let client = Client::direct(address, false);
             if !address.is_loopback() && !is_trusted(address, &networks) {
-                app.security.refused(client, ROUTE, 403, "the address is not in wyoming.allowed_networks");
+                access.security.refused(client, ROUTE, 403, "the address is not in wyoming.allowed_networks");
                 continue;
             }
-            let owner = match owner(&app.access.keys(), &config.key) {
+            let owner = match owner(&access.keys.current(), &config.key) {
                 Ok(owner) => owner,
                 Err(reason) => {
-                    app.security.refused(client, ROUTE, 401, reason);
+                    access.security.refused(client, ROUTE, 401, reason);
                     continue;
                 }
             };
             let Ok(slot) = slots.admit(address, false) else {
-                app.security.refused(client, ROUTE, 503, "too many connections");
+                access.security.refused(client, ROUTE, 503, "too many connections");
                 continue;
             };
-            let spender = Spender { consumer: app.limits.consumer(owner, client), client, owner };
-            let lease = app.access.lease(owner);
-            let app = app.clone();
+            let spender = Spender { consumer: access.limits.consumer(owner, client), client, owner };
+            let lease = access.keys.lease(owner);
+            let speech = speech.clone();
             let conversations = conversations.clone();
-            app.setup.tasks.clone().spawn(async move {
+            sessions.setup.tasks.spawn(async move {
                 let activity = slot.activity();
-                let mut connection = Connection::new(stream, app.clone(), spender, conversations);
+                let mut connection = Connection::new(stream, speech.clone(), spender, conversations);
                 let served = tokio::select! {
                     served = connection.serve(&activity) => Some(served),
                     () = slot.evicted() => None,
                     () = lease.cancelled() => None,
-                    () = app.kill.cancelled() => None,
+                    () = speech.sessions.edge.kill.cancelled() => None,
                 };
                 if let Some(served) = served {
                     connection.end(served).await;
@@ -186,7 +188,7 @@ impl From<std::io::Error> for Ended {
 
 /// One connection.
 struct Connection {
-    app: Arc<App>,
+    speech: Arc<SpeechParts>,
     spender: Spender,
     conversations: Arc<Conversations>,
     /// Empty once the connection has ended.
@@ -197,11 +199,12 @@ struct Connection {
 }
 
 impl Connection {
-    fn new(stream: TcpStream, app: Arc<App>, spender: Spender, conversations: Arc<Conversations>) -> Self {
+    fn new(stream: TcpStream, speech: Arc<SpeechParts>, spender: Spender, conversations: Arc<Conversations>) -> Self {
+        let config = &speech.sessions.edge.config;
         prepare(&stream);
         let (reader, writer) = stream.into_split();
-        let reader = Reader::new(reader, Duration::from_secs(u64::from(app.config.message_seconds)));
-        Self { app, spender, conversations, reader: Some(reader), writer: Writer::new(writer), language: None }
+        let reader = Reader::new(reader, Duration::from_secs(u64::from(config.message_seconds)));
+        Self { speech, spender, conversations, reader: Some(reader), writer: Writer::new(writer), language: None }
     }
 
     fn reader(&mut self) -> &mut Reader<OwnedReadHalf> {
@@ -210,7 +213,7 @@ impl Connection {
 
     /// Serves requests until the peer ends the connection, is idle for too long, or the hub drains.
     async fn serve(&mut self, activity: &Activity) -> Result<(), Ended> {
-        let drain = self.app.setup.drain.clone();
+        let drain = self.speech.sessions.setup.drain.clone();
         loop {
             activity.reads_nothing();
             self.writer.set_deadline(None);
@@ -222,7 +225,7 @@ impl Connection {
             let _answering = activity.answering();
             match event.kind.as_str() {
                 "describe" => {
-                    let info = info::info(&self.app);
+                    let info = info::info(&self.speech.sessions);
                     self.writer.send("info", info).await?;
                 }
                 "ping" => self.pong(&event).await?,

@@ -2,7 +2,7 @@
 
 use super::frame::{Event, FrameError};
 use super::{Connection, Ended, LONGEST_REQUEST, needed_text, text};
-use crate::server::app::App;
+use crate::server::speech::SpeechParts;
 use crate::server::speech::live::{Failed, Request, SPEECH_RATE, Speaker};
 use antiphon_telemetry::Endpoint;
 use antiphon_types::Meter;
@@ -23,7 +23,7 @@ enum Step {
 impl Connection {
     /// Serves `synthesize`, or all of a text that begins with `synthesize-start`.
     pub(super) async fn synthesize(&mut self, first: Event) -> Result<(), Ended> {
-        let request = Request::begin(&self.app, &self.spender, Endpoint::Speech)?;
+        let request = Request::begin(&self.speech, &self.spender, Endpoint::Speech)?;
         let synthesized = self.synthesized(&first, request.meter()).await;
         if let Some(outcome) = synthesized.as_ref().map_or_else(Ended::outcome, |()| Some("ok")) {
             request.end(outcome);
@@ -32,8 +32,8 @@ impl Connection {
     }
 
     async fn synthesized(&mut self, first: &Event, meter: Meter) -> Result<(), Ended> {
-        let voice = voice(&self.app, first)?;
-        let mut speaker = Speaker::begin(&self.app, &self.spender, meter, voice.as_deref())?;
+        let voice = voice(&self.speech, first)?;
+        let mut speaker = Speaker::begin(&self.speech, &self.spender, meter, voice.as_deref())?;
         let is_stream = first.kind == "synthesize-start";
         // More text may come; all that came is spoken; the format was sent.
         let mut is_open = is_stream;
@@ -110,7 +110,7 @@ fn format() -> Value {
 }
 
 /// The voice that an event asks for, by name or by language; `None`: the configured one.
-fn voice(app: &App, event: &Event) -> Result<Option<String>, Ended> {
+fn voice(speech: &SpeechParts, event: &Event) -> Result<Option<String>, Ended> {
     let voice = match event.data.get("voice") {
         None | Some(Value::Null) => return Ok(None),
         Some(Value::Object(voice)) => voice,
@@ -119,5 +119,5 @@ fn voice(app: &App, event: &Event) -> Result<Option<String>, Ended> {
     if let Some(name) = text(voice, "name")? {
         return Ok(Some(name.to_owned()));
     }
-    Ok(text(voice, "language")?.and_then(|language| Speaker::voice_of_language(app, language)))
+    Ok(text(voice, "language")?.and_then(|language| Speaker::voice_of_language(speech, language)))
 }

@@ -20,7 +20,7 @@ const PIECE: usize = RATE.hz() as usize / 10;
 impl Connection {
     /// Serves one utterance, of which `first` is the first event with audio or its format.
     pub(super) async fn transcribe(&mut self, first: Event) -> Result<(), Ended> {
-        let request = Request::begin(&self.app, &self.spender, Endpoint::Transcriptions)?;
+        let request = Request::begin(&self.speech, &self.spender, Endpoint::Transcriptions)?;
         let transcribed = self.transcribed(first, request.meter()).await;
         if let Some(outcome) = transcribed.as_ref().map_or_else(Ended::outcome, |()| Some("ok")) {
             request.end(outcome);
@@ -31,7 +31,7 @@ impl Connection {
     async fn transcribed(&mut self, first: Event, meter: Meter) -> Result<(), Ended> {
         let mut input = Input::of(&first)?;
         let language = self.language.take();
-        let mut transcriber = Transcriber::begin(&self.app, &self.spender, meter, language).await?;
+        let mut transcriber = Transcriber::begin(&self.speech, &self.spender, meter, language).await?;
         let mut words = Words::default();
         let begun = Instant::now();
         let mut received = Duration::ZERO;

@@ -364,7 +364,7 @@ fn jobs_of_another_key_are_refused_and_an_empty_folder_is_not() {
     let one = key();
     let two = key();
     let open = |key: &Option<Arc<dyn Sealing>>| Store::open(folder.path(), BOUNDS, key.clone());
-    let now = super::super::now();
+    let now = now();
     let refused = |key: &Option<Arc<dyn Sealing>>| open(key).err().expect("refused").to_string();
     open(&None).expect("new").add("job_a", (None, usize::MAX), &wish(1, FileFormat::Pcm), None, now).expect("added");
     assert!(refused(&one).contains("are not encrypted, and server.storage_key is set"));

@@ -1,0 +1,116 @@
+//! Replaces keys and certificates while the server runs.
+//!
+//! `cli` reads the files again on SIGHUP, and that of the keys when it changes, and sends the result; what cannot be
+//! read stays in use as it is, and is in the audit log. Removing a key closes its sessions (close code 1008) and
+//! revokes its client secrets and its sessions' resume keys. What rooms above replace and count is handed in
+//! ([`Above`]). This module reads no file.
+
+use super::audit::Line;
+use super::keys::Keys;
+use super::parts::AccessParts;
+use crate::server::edge::tls::Tls;
+use antiphon_types::KeyId;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+/// The replacements; `None` keeps the current value.
+#[derive(Default)]
+pub struct Reload {
+    /// The complete set of valid keys.
+    pub keys: Option<Keys>,
+    /// The certificate for subsequent handshakes. Ignored if the server was started without TLS.
+    pub tls: Option<Tls>,
+    /// The auth token that Twilio signs with.
+    pub twilio_auth_token: Option<String>,
+    /// What could not be read, by the audit log's names.
+    pub failed: Vec<&'static str>,
+    /// Whether the audit log is opened anew, because its file was renamed.
+    pub reopens_logs: bool,
+}
+
+/// The channel on which reloads arrive.
+pub type Reloads = mpsc::Receiver<Reload>;
+
+/// What a reload needs of the rooms above this one.
+pub(in crate::server) struct Above<'a> {
+    /// Replaces the auth token that Twilio signs with.
+    pub(in crate::server) replace_twilio_auth_token: &'a (dyn Fn(&str) + Sync),
+    /// The number of sessions that belong to a key, for the log.
+    pub(in crate::server) sessions_of: &'a (dyn Fn(KeyId) -> usize + Sync),
+}
+
+/// The longest wait for the next key to expire: the clock may be set meanwhile.
+const LONGEST_WAIT: Duration = Duration::from_secs(60);
+
+/// Applies reloads, and ends what keys hold that expire, until the server stops.
+pub(in crate::server) async fn run(
+    access: &AccessParts,
+    above: &Above<'_>,
+    mut reloads: Option<Reloads>,
+    stop: CancellationToken,
+) {
+    loop {
+        let expiry = access.keys.current().next_expiry();
+        let wait = expiry.map(|at| at.duration_since(SystemTime::now()).unwrap_or_default().min(LONGEST_WAIT));
+        tokio::select! {
+            reload = next(&mut reloads) => match reload {
+                Some(reload) => apply(access, above, reload),
+                None => reloads = None,
+            },
+            () = tokio::time::sleep(wait.unwrap_or_default()), if wait.is_some() => {
+                access.keys.expire();
+                access.ephemeral_keys.retain(|owner| access.keys.is_valid(owner));
+            }
+            () = stop.cancelled() => return,
+        }
+    }
+}
+
+async fn next(reloads: &mut Option<Reloads>) -> Option<Reload> {
+    match reloads {
+        Some(reloads) => reloads.recv().await,
+        None => std::future::pending().await,
+    }
+}
+
+fn apply(access: &AccessParts, above: &Above<'_>, reload: Reload) {
+    let Reload { keys, tls, twilio_auth_token, failed, reopens_logs } = reload;
+    if reopens_logs {
+        access.security.audit().reopen();
+    }
+    let done = |target, outcome: &str| {
+        let line = Line { action: "config.reload", target: Some(target), outcome, ..Line::default() };
+        access.security.audit().write(line);
+    };
+    failed.into_iter().for_each(|target| done(target, "failed"));
+    if let Some(keys) = keys {
+        if access.keys.current().are_on() && !keys.are_on() {
+            tracing::error!(target: "antiphon::security", "the reload contains no key: the current keys stay in use");
+            done("keys", "no key");
+        } else {
+            access.limits.replace(&keys);
+            let (gone, new) = access.keys.replace(keys);
+            let sessions: usize = gone.iter().map(|key| (above.sessions_of)(*key)).sum();
+            access.ephemeral_keys.retain(|owner| access.keys.is_valid(owner));
+            let gone = gone.len();
+            let new = new.len();
+            tracing::info!(target: "antiphon::security", gone, new, sessions, "keys were reloaded");
+            done("keys", "ok");
+        }
+    }
+    if let Some(token) = twilio_auth_token {
+        (above.replace_twilio_auth_token)(&token);
+        done("twilio auth token", "ok");
+    }
+    match (tls, &access.edge.tls) {
+        (Some(tls), Some(serving)) => {
+            serving.store(Arc::new(tls));
+            tracing::info!(target: "antiphon::security", "the certificate was reloaded");
+            done("certificate", "ok");
+        }
+        (Some(_), None) => tracing::warn!("the hub was started without TLS: restart it to use a certificate"),
+        (None, _) => {}
+    }
+}

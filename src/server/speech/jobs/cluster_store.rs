@@ -1,0 +1,1042 @@
+//! Jobs of all hubs of a cluster, in JetStream: any hub can accept, run, report and serve a job.
+//!
+//! A job's record holds what clients see and which attempt holds it; the record's revision fences: a hub whose job was given to
+//! another one cannot write any more. The text and the samples are objects of their own: samples are stored chunk by chunk under
+//! the attempt's name, so that the next hub goes on behind the last chunk that the record counts, and what a dead hub left
+//! uncounted is never read. The queue names the jobs that are not finished; a job is done once, because the record is changed
+//! to "completed" once.
+//!
+//! [`Index`] is what a hub knows of all records from following them: it lists and counts, and learns that a job was removed or
+//! given to another hub. What decides is read from the record itself.
+
+use super::fair;
+use super::job::{Failure, Job, Status, now};
+use super::refusal::{failure_of_store, other_request};
+use super::store::{Bounds, StoreError};
+use crate::server::speech::error::ApiError;
+use crate::server::speech::spec::SpeechSpec;
+use antiphon_audio::encode::{Encoder, FileFormat, RATE};
+use antiphon_audio::wav;
+use antiphon_cluster::JetStream;
+use antiphon_cluster::jetstream::{ObjectReader, Queue, RecordError, Task};
+use antiphon_session::Viewer;
+use antiphon_types::{KeyId, RetryPolicy, Samples};
+use axum::http::StatusCode;
+use futures_util::{StreamExt, stream};
+use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use tokio::task::spawn_blocking;
+use tokio::time::{Instant, sleep};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+/// The version of records and requests. A hub leaves jobs of a later one to hubs that know it.
+const SCHEMA: u32 = 1;
+
+/// How long text and samples of a job that is not finished are kept: longer than a job takes.
+const UNFINISHED_FOR: Duration = Duration::from_secs(30 * 86_400);
+
+/// How much longer than the record a file is kept, so that a download that has begun is completed.
+const FILE_AFTER_RECORD: Duration = Duration::from_secs(3_600);
+
+/// How long a hub waits for JetStream with a job in hand. Another one has it after 10 s if that one sees JetStream.
+const PATIENCE: Duration = Duration::from_secs(1_200);
+const RETRY: RetryPolicy = RetryPolicy::unbounded(Duration::from_millis(200), Duration::from_secs(2));
+
+/// After so long a job that no hub of this version or with this key can do is given to a hub again.
+const NOT_MINE_FOR: Duration = Duration::from_secs(30);
+
+/// After so long a job that was passed over for another owner's is given to a hub again.
+const PASSED_OVER_FOR: Duration = Duration::from_secs(1);
+/// How long a hub passes jobs over in a row: what waits in the queue comes within this time.
+const PASSES_FOR: Duration = Duration::from_secs(2);
+
+/// Between two looks for jobs that are not in the queue, because a hub died between writing the record and the queue.
+const CHECK_QUEUE_EVERY: Duration = Duration::from_secs(60);
+/// A job is younger than this while its hub is still about to put it into the queue.
+const QUEUED_WITHIN_S: i64 = 30;
+
+/// Objects that are removed at once.
+const REMOVALS: usize = 8;
+
+/// Why a hub does not go on with a job.
+#[derive(Debug)]
+pub(super) enum Stop {
+    /// It was removed.
+    Gone,
+    /// Another hub has it, or JetStream is away for long: it goes on elsewhere.
+    Moved,
+    /// It failed.
+    Failed(Failure),
+}
+
+/// A job as it is stored. Fields are added with defaults; what an older hub would misunderstand raises [`SCHEMA`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct Stored {
+    schema: u32,
+    status: String,
+    created: i64,
+    /// Orders the list.
+    created_us: u64,
+    started: Option<i64>,
+    ended: Option<i64>,
+    n_chunks: usize,
+    n_done: usize,
+    n_chars: usize,
+    voice: String,
+    is_own_voice: bool,
+    speed: f32,
+    format: String,
+    pcm_bytes: u64,
+    file_bytes: u64,
+    failure: Option<(String, String)>,
+    model: Option<String>,
+    /// Of its first chunk, for engines that sample: the next hub says a chunk as the one before it would have.
+    seed: u64,
+    /// The API key it belongs to.
+    owner: Option<String>,
+    /// The object with its text.
+    request: String,
+    /// SHA-256 of the request's body, where it came with an idempotency key.
+    digest: Option<String>,
+    /// The attempt that holds it, or was the last one.
+    attempt: Option<String>,
+    /// Where its chunks are, in order.
+    runs: Vec<Run>,
+    /// The object with the finished file.
+    file: Option<String>,
+}
+
+/// Chunks whose objects have names of one series: an attempt's, or that of a voice.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct Run {
+    series: String,
+    first: usize,
+    n: usize,
+}
+
+/// The text of a job, and how to speak it.
+#[derive(Serialize, Deserialize)]
+struct Text {
+    schema: u32,
+    chunks: Vec<String>,
+    instructions: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Versioned {
+    schema: u32,
+}
+
+impl Stored {
+    fn new(owner: Option<KeyId>, wish: &SpeechSpec, request: String, digest: Option<String>) -> Self {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Self {
+            schema: SCHEMA,
+            status: Status::Queued.name().into(),
+            created: now(),
+            created_us: u64::try_from(since.as_micros()).unwrap_or(u64::MAX),
+            started: None,
+            ended: None,
+            n_chunks: wish.chunks.len(),
+            n_done: 0,
+            n_chars: wish.n_chars,
+            voice: wish.voice.clone(),
+            is_own_voice: wish.is_own_voice,
+            speed: wish.speed,
+            format: wish.format.name().into(),
+            pcm_bytes: 0,
+            file_bytes: 0,
+            failure: None,
+            model: wish.model.clone(),
+            seed: rand::random(),
+            owner: owner.map(|owner| owner.to_string()),
+            request,
+            digest,
+            attempt: None,
+            runs: Vec::new(),
+            file: None,
+        }
+    }
+
+    fn read(bytes: &[u8]) -> Result<Self, Unreadable> {
+        match serde_json::from_slice::<Versioned>(bytes) {
+            Ok(Versioned { schema }) if schema > SCHEMA => Err(Unreadable::Newer(schema)),
+            _ => serde_json::from_slice(bytes).map_err(|_| Unreadable::Malformed),
+        }
+    }
+
+    fn bytes(&self) -> Vec<u8> {
+        serde_json::to_vec(self).expect("texts and numbers are JSON")
+    }
+
+    fn status(&self) -> Status {
+        Status::named(&self.status)
+    }
+
+    fn is_open(&self) -> bool {
+        matches!(self.status(), Status::Queued | Status::Running)
+    }
+
+    fn is_seen_by(&self, viewer: Viewer) -> bool {
+        match viewer {
+            Viewer::All => true,
+            Viewer::Key(key) => self.owner.as_deref() == Some(key.to_string().as_str()),
+            Viewer::Nobody => false,
+        }
+    }
+
+    /// What it takes of `speech.jobs_max_mib`.
+    fn takes(&self) -> u64 {
+        if self.status() == Status::Completed { self.file_bytes } else { self.pcm_bytes }
+    }
+
+    fn job(&self, id: &str) -> Job {
+        Job {
+            id: id.into(),
+            status: self.status(),
+            created: self.created,
+            started: self.started,
+            ended: self.ended,
+            n_chunks: self.n_chunks,
+            n_done: self.n_done,
+            n_chars: self.n_chars,
+            voice: self.voice.clone(),
+            speed: self.speed,
+            format: FileFormat::named(&self.format).unwrap_or(FileFormat::Pcm),
+            pcm_bytes: self.pcm_bytes,
+            file_bytes: self.file_bytes,
+            failure: self.failure.as_ref().map(|(code, message)| Failure::new(code, message.clone())),
+            model: self.model.clone(),
+            owner: self.owner.clone(),
+        }
+    }
+
+    /// Objects with its samples, in order.
+    fn segments(&self, id: &str) -> Vec<String> {
+        let of_run = |run: &Run| {
+            let series = run.series.clone();
+            (run.first..run.first + run.n).map(move |at| segment(id, &series, at))
+        };
+        self.runs.iter().flat_map(of_run).collect()
+    }
+
+    /// All its objects but the finished file.
+    fn leftovers(&self, id: &str) -> Vec<String> {
+        let mut names = self.segments(id);
+        names.push(self.request.clone());
+        names
+    }
+}
+
+fn segment(id: &str, series: &str, at: usize) -> String {
+    format!("{id}/{series}/{at}")
+}
+
+/// Why a record cannot be used here.
+#[derive(Debug, thiserror::Error)]
+enum Unreadable {
+    #[error("it is of schema {0}, and this hub reads {SCHEMA}: update this hub")]
+    Newer(u32),
+    #[error("it is malformed")]
+    Malformed,
+}
+
+/// The records as this hub knows them.
+#[derive(Default)]
+struct Index {
+    /// Records by id, with their revision; `None` where one was removed.
+    records: HashMap<String, (u64, Option<Stored>)>,
+    /// Since when this hub has passed jobs over for those of other owners without taking one.
+    passing_since: Option<Instant>,
+    /// Attempts of this hub, which end when another one has the job.
+    running: HashMap<String, (String, CancellationToken)>,
+}
+
+impl Index {
+    /// Takes a record as it is at a revision; older news change nothing.
+    fn note(&mut self, id: &str, revision: u64, stored: Option<Stored>) {
+        if self.records.get(id).is_some_and(|(known, _)| *known > revision) {
+            return;
+        }
+        if let Some((attempt, cancel)) = self.running.get(id)
+            && stored.as_ref().is_none_or(|stored| stored.attempt.as_ref() != Some(attempt))
+        {
+            cancel.cancel();
+        }
+        self.records.insert(id.into(), (revision, stored));
+    }
+
+    fn all(&self) -> impl Iterator<Item = (&String, &Stored)> {
+        self.records.iter().filter_map(|(id, (_, stored))| Some((id, stored.as_ref()?)))
+    }
+
+    fn n_open(&self) -> usize {
+        self.all().filter(|(_, stored)| stored.is_open()).count()
+    }
+
+    fn n_open_of(&self, owner: Option<&str>) -> usize {
+        self.all().filter(|(_, stored)| stored.is_open() && stored.owner.as_deref() == owner).count()
+    }
+
+    /// Whether a job that this owner has in the queue lets another owner go first, as [`Store::take`](super::store::Store::take)
+    /// has it: one that has a job waiting, and fewer under way, or whose last job began earlier.
+    fn lets_others_first(&self, owner: Option<&str>) -> bool {
+        #[derive(Default)]
+        struct Owner {
+            turn: (usize, Option<i64>),
+            waits: bool,
+        }
+        let mut owners: HashMap<Option<&str>, Owner> = HashMap::new();
+        for (_, stored) in self.all() {
+            let is_held = stored.status() == Status::Running;
+            let of = owners.entry(stored.owner.as_deref()).or_default();
+            of.turn.0 += usize::from(is_held);
+            of.turn.1 = of.turn.1.max(stored.started);
+            of.waits |= stored.status() == Status::Queued;
+        }
+        let own = owners.get(&owner).map_or((0, None), |of| of.turn);
+        owners.iter().any(|(other, of)| *other != owner && of.waits && of.turn < own)
+    }
+}
+
+/// See the module. Cheap to clone.
+#[derive(Clone)]
+pub(super) struct ClusterStore {
+    jetstream: JetStream,
+    bounds: Bounds,
+    index: Arc<Mutex<Index>>,
+    tasks: TaskTracker,
+}
+
+impl ClusterStore {
+    pub(super) fn new(jetstream: JetStream, bounds: Bounds, tasks: TaskTracker) -> Self {
+        Self { jetstream, bounds, index: Arc::default(), tasks }
+    }
+
+    /// Follows the records and keeps the queue complete. Cancelling is safe.
+    pub(super) async fn follow(&self) {
+        let mut pauses = RETRY.pauses();
+        loop {
+            let begun = Instant::now();
+            tokio::select! {
+                error = self.follow_once() => tracing::warn!(%error, "the jobs of the cluster cannot be followed now"),
+                () = self.keep_queued() => {}
+            }
+            if begun.elapsed() > CHECK_QUEUE_EVERY {
+                pauses = RETRY.pauses();
+            }
+            sleep(pauses.next().unwrap_or(RETRY.max_pause)).await;
+        }
+    }
+
+    async fn follow_once(&self) -> RecordError {
+        let mut changes = match self.jetstream.jobs().watch().await {
+            Ok(changes) => changes,
+            Err(error) => return error,
+        };
+        // What was removed meanwhile is not listed any more.
+        self.index().records.clear();
+        while let Some(change) = changes.next().await {
+            let change = match change {
+                Ok(change) => change,
+                Err(error) => return error,
+            };
+            let stored = match change.value {
+                None => None,
+                Some(Ok(bytes)) => match Stored::read(&bytes) {
+                    Ok(stored) => Some(stored),
+                    // Reported with the status of the job.
+                    Err(_) => continue,
+                },
+                Some(Err(_)) => continue,
+            };
+            self.index().note(&change.key, change.revision, stored);
+        }
+        RecordError::Away("the connection is closed".into())
+    }
+
+    /// Puts jobs into the queue that are not finished and not in it.
+    async fn keep_queued(&self) {
+        loop {
+            sleep(CHECK_QUEUE_EVERY).await;
+            let old = now() - QUEUED_WITHIN_S;
+            let open: Vec<String> = {
+                let mut index = self.index();
+                let keep_s = self.bounds.keep_s;
+                let time = now();
+                index.records.retain(|_, (_, stored)| {
+                    stored.as_ref().is_none_or(|stored| stored.ended.is_none_or(|ended| ended + keep_s > time))
+                });
+                let open = index.all().filter(|(_, stored)| stored.is_open() && stored.created < old);
+                open.map(|(id, _)| id.clone()).collect()
+            };
+            for id in open {
+                if self.jetstream.queue().push(&id).await.is_err() {
+                    break;
+                }
+            }
+        }
+    }
+
+    /// Jobs that are not finished.
+    pub(super) fn n_open(&self) -> usize {
+        self.index().n_open()
+    }
+
+    /// Takes a job of this owner, who may have `most` that are not finished; the same one again where `digest` is that of a request with the same idempotency key. Nothing is left where
+    /// it fails, as far as JetStream answers.
+    pub(super) async fn add(
+        &self,
+        id: &str,
+        (owner, most): (Option<KeyId>, usize),
+        wish: &SpeechSpec,
+        digest: Option<String>,
+    ) -> Result<Job, ApiError> {
+        if digest.is_some()
+            && let Some((stored, _)) = self.record(id).await?
+        {
+            return self.again(id, &stored, digest.as_deref()).await;
+        }
+        let n_open = self.n_open();
+        if n_open >= self.bounds.n_open {
+            return Err(failure_of_store(&StoreError::TooMany(n_open)));
+        }
+        let n_own = self.index().n_open_of(owner.map(|owner| owner.to_string()).as_deref());
+        if n_own >= most {
+            return Err(failure_of_store(&StoreError::TooManyOfKey(n_own)));
+        }
+        let request = format!("{id}/text-{:016x}", rand::random::<u64>());
+        let text = Text { schema: SCHEMA, chunks: wish.chunks.clone(), instructions: wish.instructions.clone() };
+        let text = serde_json::to_vec(&text).expect("texts are JSON");
+        self.jetstream.audio().put(&request, &text, Some(UNFINISHED_FOR)).await.map_err(|error| failed(&error))?;
+        let stored = Stored::new(owner, wish, request.clone(), digest);
+        let made = self.jetstream.jobs().create(id, &stored.bytes(), Some(UNFINISHED_FOR)).await;
+        let revision = match made {
+            Ok(revision) => revision,
+            Err(error) => {
+                self.discard(vec![request]);
+                // The same request came at the same time.
+                if error == RecordError::Conflict
+                    && stored.digest.is_some()
+                    && let Some((first, _)) = self.record(id).await?
+                {
+                    return self.again(id, &first, stored.digest.as_deref()).await;
+                }
+                return Err(failed(&error));
+            }
+        };
+        if let Err(error) = self.jetstream.queue().push(id).await {
+            // If that fails too, the job is done, and a request with the same idempotency key gets it.
+            let _ = self.jetstream.jobs().remove(id, Some(revision)).await;
+            self.discard(vec![request]);
+            return Err(failed(&error));
+        }
+        self.index().note(id, revision, Some(stored.clone()));
+        Ok(stored.job(id))
+    }
+
+    /// The job of a request that came before.
+    async fn again(&self, id: &str, stored: &Stored, digest: Option<&str>) -> Result<Job, ApiError> {
+        if stored.digest.as_deref() != digest {
+            return Err(other_request());
+        }
+        if stored.is_open() {
+            self.jetstream.queue().push(id).await.map_err(|error| failed(&error))?;
+        }
+        Ok(stored.job(id))
+    }
+
+    /// One job, where `viewer` may see it.
+    pub(super) async fn job_for(&self, viewer: Viewer, id: &str) -> Result<Job, ApiError> {
+        Ok(self.seen(viewer, id).await?.job(id))
+    }
+
+    /// The finished file of a job that `viewer` may see.
+    pub(super) async fn file(&self, viewer: Viewer, id: &str) -> Result<Option<ObjectReader>, ApiError> {
+        let Some(file) = self.seen(viewer, id).await?.file else { return Ok(None) };
+        self.jetstream.audio().read(&file).await.map_err(|error| failed(&error))
+    }
+
+    async fn seen(&self, viewer: Viewer, id: &str) -> Result<Stored, ApiError> {
+        match self.record(id).await? {
+            Some((stored, _)) if stored.is_seen_by(viewer) => Ok(stored),
+            _ => Err(failure_of_store(&StoreError::Gone)),
+        }
+    }
+
+    /// Those that `viewer` may see, the newest first, at most `n`, behind `after` where there is one.
+    pub(super) fn list(&self, viewer: Viewer, after: Option<&str>, n: usize) -> Vec<Job> {
+        let index = self.index();
+        let order = |id: &String, stored: &Stored| (stored.created_us, id.clone());
+        let after = after.and_then(|after| index.all().find(|(id, _)| *id == after));
+        let after = after.map(|(id, stored)| order(id, stored));
+        let keep_s = self.bounds.keep_s;
+        let time = now();
+        let mut found: Vec<_> = index
+            .all()
+            .filter(|(_, stored)| stored.is_seen_by(viewer) && stored.ended.is_none_or(|ended| ended + keep_s > time))
+            .map(|(id, stored)| (order(id, stored), stored))
+            .filter(|(order, _)| after.as_ref().is_none_or(|after| order < after))
+            .collect();
+        found.sort_by(|(a, _), (b, _)| b.cmp(a));
+        found.into_iter().take(n).map(|((_, id), stored)| stored.job(&id)).collect()
+    }
+
+    /// Removes a job that `viewer` may see; the hub that works on it learns that.
+    pub(super) async fn remove(&self, viewer: Viewer, id: &str) -> Result<(), ApiError> {
+        let stored = self.seen(viewer, id).await?;
+        self.erase(id, &stored).await.map_err(|error| failed(&error))
+    }
+
+    async fn erase(&self, id: &str, stored: &Stored) -> Result<(), RecordError> {
+        self.jetstream.jobs().remove(id, None).await?;
+        let mut index = self.index();
+        let revision = index.records.get(id).map_or(0, |(revision, _)| *revision);
+        index.note(id, revision, None);
+        drop(index);
+        self.discard(stored.leftovers(id).into_iter().chain(stored.file.clone()).collect());
+        Ok(())
+    }
+
+    /// Waits for a job and takes it, until it has one. Cancelling is safe.
+    pub(super) async fn next(&self) -> (Claim, SpeechSpec) {
+        let mut pauses = RETRY.pauses();
+        loop {
+            let task = match self.jetstream.queue().pull().await {
+                Ok(Some(task)) => task,
+                Ok(None) => continue,
+                Err(error) => {
+                    tracing::debug!(%error, "no job can be taken now");
+                    sleep(pauses.next().unwrap_or(RETRY.max_pause)).await;
+                    continue;
+                }
+            };
+            pauses = RETRY.pauses();
+            match self.claim(task).await {
+                Ok(Some(claimed)) => return claimed,
+                Ok(None) => {}
+                Err(error) => {
+                    tracing::warn!(%error, "a job could not be taken");
+                    sleep(pauses.next().unwrap_or(RETRY.max_pause)).await;
+                }
+            }
+        }
+    }
+
+    /// Takes the job of the queue, if there is still something to do.
+    async fn claim(&self, task: Task) -> Result<Option<(Claim, SpeechSpec)>, RecordError> {
+        let id = task.id.clone();
+        let attempt = format!("{:016x}", rand::random::<u64>());
+        let mut is_taken_over;
+        let (stored, revision) = loop {
+            let record = match self.jetstream.jobs().get(&id).await {
+                Ok(Some(record)) => record,
+                Ok(None) => {
+                    task.done().await?;
+                    return Ok(None);
+                }
+                Err(RecordError::Sealed(error)) => {
+                    tracing::warn!(job = id, %error, "a job is left to other hubs");
+                    task.release_after(NOT_MINE_FOR).await;
+                    return Ok(None);
+                }
+                Err(error) => return Err(error),
+            };
+            let mut stored = match Stored::read(&record.value) {
+                Ok(stored) => stored,
+                Err(error) => {
+                    tracing::warn!(job = id, %error, "a job is left to other hubs");
+                    task.release_after(NOT_MINE_FOR).await;
+                    return Ok(None);
+                }
+            };
+            if !stored.is_open() {
+                task.done().await?;
+                return Ok(None);
+            }
+            // A hub that gives a job back removes its attempt.
+            is_taken_over = stored.attempt.is_some();
+            if !is_taken_over && self.passes_over(stored.owner.as_deref()) {
+                task.release_after(PASSED_OVER_FOR).await;
+                return Ok(None);
+            }
+            stored.status = Status::Running.name().into();
+            stored.attempt = Some(attempt.clone());
+            stored.started = stored.started.or_else(|| Some(now()));
+            match self.jetstream.jobs().update(&id, &stored.bytes(), record.revision, Some(UNFINISHED_FOR)).await {
+                Ok(revision) => break (stored, revision),
+                // The hub before this one wrote once more.
+                Err(RecordError::Conflict) => {}
+                Err(error) => return Err(error),
+            }
+        };
+        if is_taken_over {
+            let n_done = stored.n_done;
+            let n_chunks = stored.n_chunks;
+            tracing::info!(job = id, n_done, n_chunks, "a job is taken over from another hub");
+        }
+        let cancel = CancellationToken::new();
+        {
+            let mut index = self.index();
+            // This hub may have been silent itself.
+            if let Some((_, before)) = index.running.insert(id.clone(), (attempt.clone(), cancel.clone())) {
+                before.cancel();
+            }
+            index.note(&id, revision, Some(stored.clone()));
+            index.passing_since = None;
+        }
+        let shared = self.clone();
+        let task = Arc::new(task);
+        let series = attempt.clone();
+        let mut claim = Claim { shared, task, id, attempt, series, stored, revision, moved: cancel };
+        let text = match self.jetstream.audio().get(&claim.stored.request).await {
+            Ok(text) => text.and_then(|text| serde_json::from_slice::<Text>(&text).ok()),
+            Err(error @ RecordError::Away(_)) => return Err(error),
+            Err(error) => {
+                tracing::warn!(job = claim.id, %error, "a job's text cannot be read");
+                None
+            }
+        };
+        let Some(text) = text else {
+            let message = "The server lost the job's text.";
+            claim.fail(Failure::new("storage_failed", message)).await;
+            return Ok(None);
+        };
+        let job = claim.job();
+        let wish = SpeechSpec {
+            chunks: text.chunks,
+            n_chars: job.n_chars,
+            voice: job.voice,
+            is_own_voice: claim.stored.is_own_voice,
+            speed: job.speed,
+            instructions: text.instructions,
+            seed: Some(claim.stored.seed),
+            format: job.format,
+            as_events: false,
+            model: job.model,
+        };
+        Ok(Some((claim, wish)))
+    }
+
+    /// Whether a job of this owner goes back into the queue, because it is another owner's turn. The queue keeps the order of
+    /// arrival; should the other's job not come, this hub takes what does.
+    fn passes_over(&self, owner: Option<&str>) -> bool {
+        let mut index = self.index();
+        if !index.lets_others_first(owner) {
+            return false;
+        }
+        index.passing_since.get_or_insert_with(Instant::now).elapsed() < PASSES_FOR
+    }
+
+    async fn record(&self, id: &str) -> Result<Option<(Stored, u64)>, ApiError> {
+        if !is_id(id) {
+            return Ok(None);
+        }
+        let Some(record) = self.jetstream.jobs().get(id).await.map_err(|error| failed(&error))? else {
+            return Ok(None);
+        };
+        match Stored::read(&record.value) {
+            Ok(stored) => Ok(Some((stored, record.revision))),
+            Err(error @ Unreadable::Newer(_)) => {
+                tracing::warn!(job = id, %error, "a job cannot be read");
+                let message =
+                    "This job was made by a newer version of the server, which this hub is not yet. Try again.";
+                Err(ApiError::overloaded(message))
+            }
+            Err(error) => Err(ApiError::internal("The reading of the job", &error)),
+        }
+    }
+
+    /// Removes finished jobs until `more` bytes of `owner` fit; none where that would not suffice. See [`fair::removals`].
+    async fn make_room(&self, owner: Option<&str>, more: u64) -> Result<(), Stop> {
+        let removals = {
+            let index = self.index();
+            if index.all().map(|(_, stored)| stored.takes()).sum::<u64>() + more <= self.bounds.bytes {
+                return Ok(());
+            }
+            let jobs = index.all().map(|(id, stored)| fair::Stored {
+                id: id.clone(),
+                owner: stored.owner.clone(),
+                bytes: stored.takes(),
+                is_completed: stored.status() == Status::Completed,
+                age: (stored.ended.unwrap_or_default(), stored.created_us),
+            });
+            let removals = fair::removals(jobs.collect(), owner, more, self.bounds.bytes).ok_or_else(full)?;
+            let found = removals.into_iter().filter_map(|id| {
+                let (_, stored) = index.records.get(&id)?;
+                Some((id, stored.clone()?))
+            });
+            found.collect::<Vec<_>>()
+        };
+        for (id, stored) in removals {
+            if self.erase(&id, &stored).await.is_err() {
+                return Err(full());
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes objects that are no longer needed, in the background; what stays goes with its time to live.
+    fn discard(&self, names: Vec<String>) {
+        let audio = self.jetstream.audio().clone();
+        self.tasks.spawn(async move {
+            let removals = stream::iter(names).map(|name| {
+                let audio = audio.clone();
+                async move { audio.remove(&name).await }
+            });
+            let mut removals = removals.buffer_unordered(REMOVALS);
+            while let Some(removed) = removals.next().await {
+                if let Err(error) = removed {
+                    tracing::debug!(%error, "an object of a job could not be removed");
+                    return;
+                }
+            }
+        });
+    }
+
+    fn index(&self) -> std::sync::MutexGuard<'_, Index> {
+        self.index.lock().expect("no panic while locked")
+    }
+}
+
+/// A job that this hub works on, as long as its revision is the last one. Dropping it forgets the attempt; the job goes to
+/// another hub after 10 s.
+pub(super) struct Claim {
+    shared: ClusterStore,
+    task: Arc<Task>,
+    id: String,
+    attempt: String,
+    /// The names of its samples.
+    series: String,
+    stored: Stored,
+    revision: u64,
+    moved: CancellationToken,
+}
+
+impl Claim {
+    pub(super) fn job(&self) -> Job {
+        self.stored.job(&self.id)
+    }
+
+    /// Cancelled when the job was removed or another hub has it.
+    pub(super) fn moved(&self) -> CancellationToken {
+        self.moved.clone()
+    }
+
+    /// Whether it was removed, as far as this hub knows.
+    pub(super) fn is_removed(&self) -> bool {
+        self.shared.index().records.get(&self.id).is_some_and(|(_, stored)| stored.is_none())
+    }
+
+    /// Tells the queue that the job is worked on, until it is dropped.
+    pub(super) fn heartbeat(&self) -> impl Future<Output = ()> + use<> {
+        let task = self.task.clone();
+        async move {
+            loop {
+                sleep(Queue::PROGRESS_EVERY).await;
+                task.progress().await;
+            }
+        }
+    }
+
+    /// Keeps the job's next chunk.
+    pub(super) async fn append(&mut self, pcm: &[i16]) -> Result<(), Stop> {
+        let bytes: Vec<u8> = pcm.iter().flat_map(|sample| sample.to_le_bytes()).collect();
+        let at = self.stored.n_done;
+        let n_bytes = bytes.len() as u64;
+        self.shared.make_room(self.stored.owner.as_deref(), n_bytes).await?;
+        let name = segment(&self.id, &self.series, at);
+        let audio = self.shared.jetstream.audio().clone();
+        persist(|| audio.put(&name, &bytes, Some(UNFINISHED_FOR))).await?;
+        let mut stored = self.stored.clone();
+        stored.n_done = at + 1;
+        stored.pcm_bytes += n_bytes;
+        match stored.runs.last_mut() {
+            Some(run) if run.series == self.series && run.first + run.n == at => run.n += 1,
+            _ => stored.runs.push(Run { series: self.series.clone(), first: at, n: 1 }),
+        }
+        let kept = self.write(stored, UNFINISHED_FOR).await;
+        if matches!(kept, Err(Stop::Gone | Stop::Moved)) {
+            self.shared.discard(vec![name]);
+        }
+        kept
+    }
+
+    /// Lets another voice speak it, from its beginning.
+    pub(super) async fn revoice(&mut self, voice: &str) -> Result<(), Stop> {
+        let mut stored = self.stored.clone();
+        let before = stored.segments(&self.id);
+        stored.n_done = 0;
+        stored.pcm_bytes = 0;
+        stored.voice = voice.into();
+        stored.runs.clear();
+        // Names are not used twice: a reader of the old ones must not find new samples.
+        self.series = format!("{:016x}", rand::random::<u64>());
+        self.write(stored, UNFINISHED_FOR).await?;
+        self.shared.discard(before);
+        Ok(())
+    }
+
+    /// Encodes the samples and publishes the file.
+    pub(super) async fn finish(&mut self) -> Result<(), Stop> {
+        let file = format!("{}/{}/file", self.id, self.attempt);
+        let keep = Duration::from_secs(self.shared.bounds.keep_s.max(1).unsigned_abs());
+        let mut pauses = (RETRY.pauses(), Instant::now() + PATIENCE);
+        let n_bytes = loop {
+            match self.encode(&file, keep + FILE_AFTER_RECORD).await {
+                Ok(n_bytes) => break n_bytes,
+                Err(EncodeError::Record(RecordError::Away(_))) if Instant::now() < pauses.1 => {
+                    sleep(pauses.0.next().unwrap_or(RETRY.max_pause)).await;
+                }
+                Err(EncodeError::Record(error)) => return Err(stop(&error)),
+                Err(EncodeError::Encoder(error)) => {
+                    tracing::warn!(job = self.id, error, "a job's file could not be encoded");
+                    return Err(Stop::Failed(Failure::new("server_error", "The job's file could not be encoded.")));
+                }
+            }
+        };
+        let mut stored = self.stored.clone();
+        let leftovers = stored.leftovers(&self.id);
+        stored.status = Status::Completed.name().into();
+        stored.ended = Some(now());
+        stored.file = Some(file.clone());
+        stored.file_bytes = n_bytes;
+        stored.runs.clear();
+        if let Err(stop) = self.write(stored, keep).await {
+            self.shared.discard(vec![file]);
+            return Err(stop);
+        }
+        self.confirm().await;
+        self.shared.discard(leftovers);
+        Ok(())
+    }
+
+    async fn encode(&self, file: &str, ttl: Duration) -> Result<u64, EncodeError> {
+        let failed = |error: antiphon_audio::encode::EncodeError| EncodeError::Encoder(error.to_string());
+        let format = self.job().format;
+        let mut encoder = Encoder::new(format).map_err(failed)?;
+        let audio = self.shared.jetstream.audio();
+        let mut writer = audio.write(file, Some(ttl));
+        let mut n_bytes = 0;
+        let written = async {
+            if format == FileFormat::Wav {
+                // The length is known, unlike the encoder's.
+                let header = wav::header(RATE, Some(Samples(self.stored.pcm_bytes / 2)));
+                n_bytes += header.len() as u64;
+                writer.push(&header).await?;
+            }
+            let mut skipped = if format == FileFormat::Wav { wav::header(RATE, None).len() } else { 0 };
+            let segments = self.stored.segments(&self.id);
+            let n_segments = segments.len();
+            for at in 0..=n_segments {
+                let pcm = match segments.get(at) {
+                    Some(name) => Some(audio.get(name).await?.ok_or(RecordError::Missing)?),
+                    None => None,
+                };
+                let (encoded, bytes) = spawn_blocking(move || {
+                    let mut bytes = Vec::new();
+                    match pcm {
+                        Some(pcm) => {
+                            let sample = |pair: &[u8]| i16::from_le_bytes([pair[0], pair[1]]);
+                            let samples: Vec<i16> = pcm.chunks_exact(2).map(sample).collect();
+                            encoder.push(&samples, &mut bytes).map(|()| (Some(encoder), bytes))
+                        }
+                        None => encoder.finish(&mut bytes).map(|()| (None, bytes)),
+                    }
+                })
+                .await
+                .map_err(|error| EncodeError::Encoder(error.to_string()))?
+                .map_err(failed)?;
+                let skip = skipped.min(bytes.len());
+                skipped -= skip;
+                n_bytes += (bytes.len() - skip) as u64;
+                writer.push(&bytes[skip..]).await?;
+                match encoded {
+                    Some(next) => encoder = next,
+                    None => break,
+                }
+            }
+            Ok(n_bytes)
+        };
+        match written.await {
+            Ok(n_bytes) => {
+                writer.finish().await?;
+                Ok(n_bytes)
+            }
+            Err(error) => {
+                writer.abandon().await;
+                Err(error)
+            }
+        }
+    }
+
+    /// Ends a job that failed.
+    pub(super) async fn fail(&mut self, failure: Failure) {
+        let mut stored = self.stored.clone();
+        let leftovers = stored.leftovers(&self.id);
+        stored.status = Status::Failed.name().into();
+        stored.ended = Some(now());
+        stored.failure = Some((failure.code, failure.message));
+        stored.pcm_bytes = 0;
+        stored.runs.clear();
+        let keep = Duration::from_secs(self.shared.bounds.keep_s.max(1).unsigned_abs());
+        match self.write(stored, keep).await {
+            Ok(()) => {
+                self.confirm().await;
+                self.shared.discard(leftovers);
+            }
+            Err(stop) => tracing::warn!(job = self.id, ?stop, "a failed job could not be written down"),
+        }
+    }
+
+    /// Gives the job to the next hub, now.
+    pub(super) async fn release(&mut self) {
+        let mut stored = self.stored.clone();
+        stored.status = Status::Queued.name().into();
+        stored.attempt = None;
+        // Without it the job shows as running until another hub takes it.
+        let written =
+            self.shared.jetstream.jobs().update(&self.id, &stored.bytes(), self.revision, Some(UNFINISHED_FOR)).await;
+        if let Err(error) = written {
+            tracing::debug!(%error, "a job that this hub gives back still shows as running");
+        }
+        self.task.release().await;
+    }
+
+    /// Removes a job from the queue that need not be done. If the request is lost, the next hub finds nothing to do.
+    pub(super) async fn confirm(&self) {
+        if let Err(error) = self.task.done().await {
+            tracing::debug!(%error, "the end of a job was not confirmed");
+        }
+    }
+
+    /// Writes the record if this attempt still holds the job.
+    async fn write(&mut self, stored: Stored, ttl: Duration) -> Result<(), Stop> {
+        let mut pauses = RETRY.pauses();
+        let until = Instant::now() + PATIENCE;
+        let jobs = self.shared.jetstream.jobs().clone();
+        loop {
+            let revision = match jobs.update(&self.id, &stored.bytes(), self.revision, Some(ttl)).await {
+                Ok(revision) => revision,
+                // Perhaps what this hub wrote, without an answer.
+                Err(RecordError::Conflict) => match jobs.get(&self.id).await {
+                    Ok(Some(record)) if Stored::read(&record.value).is_ok_and(|found| found == stored) => {
+                        record.revision
+                    }
+                    Ok(Some(record)) => {
+                        let holder = Stored::read(&record.value).ok().and_then(|found| found.attempt);
+                        tracing::info!(
+                            job = self.id,
+                            revision = self.revision,
+                            found = record.revision,
+                            ?holder,
+                            "another hub has the job"
+                        );
+                        return Err(Stop::Moved);
+                    }
+                    Ok(None) => return Err(Stop::Gone),
+                    Err(RecordError::Away(_)) if Instant::now() < until => continue,
+                    Err(error) => return Err(stop(&error)),
+                },
+                Err(RecordError::Away(_)) if Instant::now() < until => {
+                    sleep(pauses.next().unwrap_or(RETRY.max_pause)).await;
+                    continue;
+                }
+                Err(error) => return Err(stop(&error)),
+            };
+            self.stored = stored;
+            self.revision = revision;
+            self.shared.index().note(&self.id, revision, Some(self.stored.clone()));
+            return Ok(());
+        }
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        let mut index = self.shared.index();
+        if index.running.get(&self.id).is_some_and(|(attempt, _)| *attempt == self.attempt) {
+            index.running.remove(&self.id);
+        }
+    }
+}
+
+/// Why a file was not encoded.
+enum EncodeError {
+    Record(RecordError),
+    Encoder(String),
+}
+
+impl From<RecordError> for EncodeError {
+    fn from(error: RecordError) -> Self {
+        Self::Record(error)
+    }
+}
+
+/// Tries again while JetStream is away.
+async fn persist<F: Future<Output = Result<(), RecordError>>>(work: impl Fn() -> F) -> Result<(), Stop> {
+    let mut pauses = RETRY.pauses();
+    let until = Instant::now() + PATIENCE;
+    loop {
+        match work().await {
+            Ok(()) => return Ok(()),
+            Err(RecordError::Away(_)) if Instant::now() < until => {
+                sleep(pauses.next().unwrap_or(RETRY.max_pause)).await;
+            }
+            Err(error) => return Err(stop(&error)),
+        }
+    }
+}
+
+/// What an error means for a job.
+fn stop(error: &RecordError) -> Stop {
+    match error {
+        RecordError::Away(_) | RecordError::Conflict => Stop::Moved,
+        RecordError::Full(_) => full(),
+        other => {
+            tracing::warn!(error = %other, "a job's sound could not be kept");
+            Stop::Failed(Failure::new("storage_failed", "The server could not keep the job's sound."))
+        }
+    }
+}
+
+fn full() -> Stop {
+    let message = "The jobs of this cluster take all the room they may (speech.jobs_max_mib).";
+    Stop::Failed(Failure::new("store_full", message))
+}
+
+/// The client's message.
+fn failed(error: &RecordError) -> ApiError {
+    match error {
+        RecordError::Away(_) | RecordError::Conflict => {
+            tracing::warn!(%error, "the jobs of the cluster cannot be reached");
+            ApiError::overloaded(
+                "The jobs of this cluster cannot be reached now. Try again soon, with an Idempotency-Key.",
+            )
+        }
+        RecordError::Full(_) => {
+            tracing::warn!(%error, "there is no room for a job");
+            let message = "The jobs of this cluster take all the room they may. Nothing was stored.";
+            ApiError::with(StatusCode::INSUFFICIENT_STORAGE, "storage_failed", message)
+        }
+        RecordError::Sealed(error) => {
+            tracing::warn!(%error, "a job cannot be opened");
+            let message = "This hub cannot open the job; its log says why. Another try does not help.";
+            ApiError::with(StatusCode::INTERNAL_SERVER_ERROR, "jobs_unavailable", message)
+        }
+        other => ApiError::internal("The jobs' store", other),
+    }
+}
+
+/// Whether a client's text can name a job: it becomes part of a subject.
+fn is_id(id: &str) -> bool {
+    id.len() <= 64
+        && id.starts_with(super::job::PREFIX)
+        && id.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+}
+
+#[cfg(test)]
+mod tests;

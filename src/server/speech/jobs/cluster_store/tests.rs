@@ -1,0 +1,207 @@
+//! Hubs that do not follow the records, so that nothing but revisions tells them who holds a job.
+
+use super::*;
+use antiphon_cluster::testing::NatsServer;
+use antiphon_cluster::{ClusterConfig, SealingKey};
+use tokio::time::timeout;
+
+const SOON: Duration = Duration::from_secs(20);
+const BOUNDS: Bounds = Bounds { n_open: 3, bytes: 100_000, keep_s: 100 };
+
+async fn hubs() -> (NatsServer, ClusterStore, ClusterStore) {
+    hubs_with(64 << 20, BOUNDS).await
+}
+
+async fn hubs_with(audio_bytes: u64, bounds: Bounds) -> (NatsServer, ClusterStore, ClusterStore) {
+    let server = NatsServer::start().await.expect("nats-server");
+    let folder = tempfile::tempdir().expect("a folder");
+    let key = folder.path().join("key");
+    std::fs::write(&key, SealingKey::generate().encoded()).expect("written");
+    let sealing_key = key.to_str().expect("text").to_owned();
+    let config =
+        ClusterConfig { servers: vec![server.url()], jetstream: true, sealing_key, ..ClusterConfig::default() };
+    let hub = async || {
+        let jetstream = JetStream::open(&config, audio_bytes).await.expect("opened");
+        ClusterStore::new(jetstream, bounds, TaskTracker::new())
+    };
+    let one = hub().await;
+    let two = hub().await;
+    (server, one, two)
+}
+
+fn wish() -> SpeechSpec {
+    SpeechSpec {
+        chunks: vec!["one".into(), "two".into()],
+        n_chars: 7,
+        voice: "v".into(),
+        is_own_voice: true,
+        seed: None,
+        speed: 1.0,
+        instructions: Some("Whisper.".into()),
+        format: FileFormat::Pcm,
+        as_events: false,
+        model: None,
+    }
+}
+
+async fn next(hub: &ClusterStore) -> (Claim, SpeechSpec) {
+    timeout(SOON, hub.next()).await.expect("a job comes")
+}
+
+async fn file(hub: &ClusterStore, id: &str) -> Vec<u8> {
+    let mut pieces = hub.file(Viewer::All, id).await.expect("read").expect("there");
+    let mut bytes = Vec::new();
+    while let Some(piece) = pieces.next().await {
+        bytes.extend_from_slice(&piece.expect("a piece"));
+    }
+    bytes
+}
+
+#[tokio::test]
+async fn an_attempt_that_lost_its_job_writes_no_more_and_the_next_one_goes_on() {
+    let (_server, one, two) = hubs().await;
+    one.add("job_a", (None, usize::MAX), &wish(), None).await.expect("added");
+    let (mut first, spec) = next(&one).await;
+    assert_eq!((spec.chunks.len(), spec.instructions.as_deref(), spec.seed.is_some()), (2, Some("Whisper."), true));
+    first.append(&[1; 100]).await.expect("kept");
+    // The queue takes the first one for dead.
+    first.task.release().await;
+    let (mut second, again) = next(&two).await;
+    assert_eq!((second.job().n_done, second.job().pcm_bytes, again.seed), (1, 200, spec.seed));
+    let holder = two.record("job_a").await.expect("read").expect("there");
+    assert!(matches!(first.append(&[2; 100]).await, Err(Stop::Moved)));
+    assert!(matches!(first.finish().await, Err(Stop::Moved)));
+    first.fail(Failure::new("server_error", "It is not the first one's to say so.")).await;
+    assert_eq!(two.record("job_a").await.expect("read").expect("there"), holder);
+    second.append(&[3; 50]).await.expect("kept");
+    second.finish().await.expect("finished");
+    let expect: Vec<u8> = [[1, 0].repeat(100), [3, 0].repeat(50)].concat();
+    assert_eq!(file(&one, "job_a").await, expect);
+    let job = one.job_for(Viewer::All, "job_a").await.expect("there");
+    assert_eq!((job.status, job.file_bytes, job.n_done), (Status::Completed, 300, 2));
+    // Nothing of it is done once more, even if the queue forgets that it was done.
+    one.jetstream.queue().push("job_a").await.expect("queued");
+    assert!(timeout(Duration::from_millis(500), two.next()).await.is_err());
+    assert_eq!(two.job_for(Viewer::All, "job_a").await, Ok(job));
+    assert_eq!(file(&two, "job_a").await, expect);
+}
+
+#[tokio::test]
+async fn a_write_without_an_answer_is_known_by_what_it_wrote() {
+    let (_server, one, _two) = hubs().await;
+    one.add("job_a", (None, usize::MAX), &wish(), None).await.expect("added");
+    let (mut claim, _) = next(&one).await;
+    let stale = claim.revision;
+    claim.append(&[1; 100]).await.expect("kept");
+    let written = claim.stored.clone();
+    claim.revision = stale;
+    claim.write(written, UNFINISHED_FOR).await.expect("it is its own");
+    claim.append(&[1; 100]).await.expect("kept");
+    claim.revision = stale;
+    let mut other = claim.stored.clone();
+    other.n_done = 9;
+    assert!(matches!(claim.write(other, UNFINISHED_FOR).await, Err(Stop::Moved)));
+}
+
+#[tokio::test]
+async fn a_removed_job_is_not_written_again() {
+    let (_server, one, two) = hubs().await;
+    let job = one.add("job_a", (None, usize::MAX), &wish(), None).await.expect("added");
+    let (mut claim, _) = next(&one).await;
+    claim.append(&[1; 100]).await.expect("kept");
+    two.remove(Viewer::All, &job.id).await.expect("removed");
+    assert!(matches!(claim.append(&[1; 100]).await, Err(Stop::Gone)));
+    assert_eq!(one.job_for(Viewer::All, "job_a").await.expect_err("gone").code, "job_not_found");
+    drop(claim);
+    // What it had is gone with it.
+    one.tasks.close();
+    two.tasks.close();
+    let removed = async { tokio::join!(one.tasks.wait(), two.tasks.wait()) };
+    timeout(SOON, removed).await.expect("removed");
+    assert_eq!(one.jetstream.audio().count().await, Ok(0));
+}
+
+#[tokio::test]
+async fn another_voice_begins_anew_and_a_finished_job_leaves_its_file_only() {
+    let (_server, one, _two) = hubs().await;
+    one.add("job_a", (None, usize::MAX), &wish(), None).await.expect("added");
+    let (mut claim, _) = next(&one).await;
+    claim.append(&[1; 100]).await.expect("kept");
+    claim.revoice("w").await.expect("changed");
+    assert_eq!((claim.job().n_done, claim.job().voice.as_str()), (0, "w"));
+    claim.append(&[2; 10]).await.expect("kept");
+    claim.append(&[3; 10]).await.expect("kept");
+    claim.finish().await.expect("finished");
+    drop(claim);
+    assert_eq!(file(&one, "job_a").await, [[2, 0].repeat(10), [3, 0].repeat(10)].concat());
+    one.tasks.close();
+    timeout(SOON, one.tasks.wait()).await.expect("removed");
+    assert_eq!(one.jetstream.audio().count().await, Ok(1));
+}
+
+#[tokio::test]
+async fn jobs_are_their_owners() {
+    let (_server, one, two) = hubs().await;
+    let key = |n: u8| KeyId::new([n; 16]);
+    one.add("job_a", (Some(key(1)), usize::MAX), &wish(), None).await.expect("added");
+    one.add("job_b", (Some(key(2)), usize::MAX), &wish(), None).await.expect("added");
+    for (viewer, sees) in [
+        (Viewer::All, [true, true]),
+        (Viewer::Key(key(1)), [true, false]),
+        (Viewer::Key(key(3)), [false, false]),
+        (Viewer::Nobody, [false, false]),
+    ] {
+        for (id, sees) in ["job_a", "job_b"].into_iter().zip(sees) {
+            assert_eq!(two.job_for(viewer, id).await.is_ok(), sees, "{viewer:?} {id}");
+            assert_eq!(one.list(viewer, None, 9).iter().any(|job| job.id == id), sees, "{viewer:?} {id}");
+        }
+        if sees == [false, false] {
+            assert_eq!(two.remove(viewer, "job_a").await.expect_err("not theirs").code, "job_not_found");
+        }
+    }
+    assert_eq!(one.list(Viewer::All, None, 9).first().map(|job| job.id.clone()), Some("job_b".into()));
+    assert_eq!(one.list(Viewer::All, Some("job_b"), 9).len(), 1);
+}
+
+#[tokio::test]
+async fn where_jetstream_is_full_nothing_half_made_is_left() {
+    let (_server, one, two) = hubs_with(1 << 20, Bounds { bytes: 1 << 30, ..BOUNDS }).await;
+    let large = SpeechSpec { chunks: vec!["x".repeat(2 << 20)], ..wish() };
+    let error = one.add("job_a", (None, usize::MAX), &large, None).await.expect_err("no room");
+    assert_eq!((error.status, error.code), (StatusCode::INSUFFICIENT_STORAGE, "storage_failed"));
+    assert_eq!(two.job_for(Viewer::All, "job_a").await.expect_err("none").code, "job_not_found");
+    assert_eq!((one.jetstream.audio().count().await, one.n_open()), (Ok(0), 0));
+    // A job that finds no room for its sound fails and leaves room for the next one.
+    one.add("job_b", (None, usize::MAX), &wish(), None).await.expect("added");
+    let (mut claim, _) = next(&one).await;
+    claim.append(&vec![1; 200_000]).await.expect("kept");
+    let Err(Stop::Failed(failure)) = claim.append(&vec![1; 400_000]).await else { panic!("it fits") };
+    assert_eq!(failure.code, "store_full");
+    claim.fail(failure).await;
+    drop(claim);
+    let job = two.job_for(Viewer::All, "job_b").await.expect("there");
+    assert_eq!((job.status, job.failure.map(|failure| failure.code)), (Status::Failed, Some("store_full".into())));
+    one.tasks.close();
+    timeout(SOON, one.tasks.wait()).await.expect("removed");
+    assert_eq!(one.jetstream.audio().count().await, Ok(0));
+    one.jetstream.audio().put("x", &vec![0; 900_000], None).await.expect("there is room again");
+}
+
+#[tokio::test]
+async fn keys_of_a_cluster_take_turns_and_leave_places_to_others() {
+    let key = |n: u8| KeyId::new([n; 16]);
+    let (_server, one, _two) = hubs_with(64 << 20, Bounds { n_open: 20, ..BOUNDS }).await;
+    for n in 0..8 {
+        one.add(&format!("job_a{n}"), (Some(key(1)), 8), &wish(), None).await.expect("added");
+    }
+    let error = one.add("job_a8", (Some(key(1)), 8), &wish(), None).await.expect_err("its share");
+    assert_eq!(error.code, "too_many_jobs");
+    one.add("job_b0", (Some(key(2)), 8), &wish(), None).await.expect("another key");
+    let (first, _) = next(&one).await;
+    let (second, _) = next(&one).await;
+    assert_eq!((first.job().id.as_str(), second.job().id.as_str()), ("job_a0", "job_b0"));
+    // A turn that does not come holds up nothing for long.
+    one.index().records.get_mut("job_b0").expect("known").1.as_mut().expect("there").status = "queued".into();
+    let (third, _) = next(&one).await;
+    assert!(third.job().id.starts_with("job_a"));
+}
