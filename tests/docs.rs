@@ -265,3 +265,48 @@ fn the_tests_that_security_names_exist() {
         assert!(code.contains(&format!("fn {name}()")), "SECURITY.md names the test {name}, which does not exist");
     }
 }
+
+/// Files of Rust below a folder, by their path from the root without `crates/` and `/src`, as the pages name them.
+fn sources(root: &Path) -> Vec<String> {
+    let mut sources = Vec::new();
+    let mut folders = vec![root.join("src"), root.join("crates"), root.join("tests")];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).expect("a folder") {
+            let path = entry.expect("an entry").path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                let name = path.strip_prefix(root).expect("below the root").to_str().expect("a name").to_owned();
+                sources.push(format!("/{}", name.replace("crates/", "").replace("/src/", "/")));
+            }
+        }
+    }
+    sources
+}
+
+/// "a/{b,c}.rs" is a/b.rs and a/c.rs.
+fn spelled_out(name: &str) -> Vec<String> {
+    let Some((head, rest)) = name.split_once('{') else { return vec![name.to_owned()] };
+    let (names, tail) = rest.split_once('}').expect("a brace that is closed");
+    names.split(',').map(|name| format!("{head}{name}{tail}")).collect()
+}
+
+/// Architecture and the page of questions lead to files: a file that moved takes its name there along.
+#[test]
+fn the_files_that_the_pages_of_the_code_name_exist() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let sources = sources(root);
+    let mut n_named = 0;
+    for page in ["src/ARCHITECTURE.md", "docs/developing/where.md"] {
+        let text = fs::read_to_string(root.join(page)).expect("the page");
+        for name in text.split('`').skip(1).step_by(2).filter(|name| name.ends_with(".rs") && name.contains('/')) {
+            n_named += 1;
+            for name in spelled_out(name) {
+                let name = name.trim_start_matches("src/").trim_start_matches("crates/");
+                let exists = sources.iter().any(|source| source.ends_with(&format!("/{name}")));
+                assert!(exists, "{page} names {name}, which does not exist");
+            }
+        }
+    }
+    assert!(n_named > 100, "{n_named}");
+}
