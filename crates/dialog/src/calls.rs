@@ -101,7 +101,7 @@ impl Dialog {
     /// More of a call.
     pub(super) fn tool_call(&mut self, delta: ToolCallDelta) {
         let ToolCallDelta { response: id, index, call_id, name, arguments } = delta;
-        let Some(response) = self.responses.get_mut(&id).filter(|response| response.started) else { return };
+        let Some(response) = self.responses.get_mut(&id).filter(|response| response.is_started()) else { return };
         if response.outputs.iter().any(|output| output.call == Some(index)) {
             // It was complete before: what follows a whole object belongs to no call.
             return;

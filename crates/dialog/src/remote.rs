@@ -4,6 +4,7 @@
 //! barge-in or a cancel stops both. A call that requires consent runs later, outside of any response. Afterwards the client
 //! requests the next response, as in the protocol; if it does not, the dialog creates one after a delay.
 
+use super::listening::TurnPhase;
 use super::responding::Response;
 use super::state::put_back;
 use super::{
@@ -249,11 +250,11 @@ impl Dialog {
         self.remote.follow_up.take().is_some()
     }
 
-    /// When the follow-up response is due; never while somebody speaks.
+    /// When the follow-up response is due; never while the user speaks.
     pub(super) fn follow_up_due(&self) -> Option<Timestamp> {
-        let listening = &self.listening;
-        let busy = self.active.is_some() || listening.speaking.is_some() || !listening.awaiting.is_empty();
-        self.remote.follow_up.as_ref().filter(|_| !busy).map(|(due, _)| *due)
+        let is_heard = matches!(self.listening.phase(), TurnPhase::Idle | TurnPhase::Due);
+        let is_free = is_heard && self.active.is_none();
+        self.remote.follow_up.as_ref().filter(|_| is_free).map(|(due, _)| *due)
     }
 
     pub(super) fn follow_up(&mut self) {

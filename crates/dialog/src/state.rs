@@ -2,7 +2,8 @@
 
 use super::calls::ToolRounds;
 use super::filler::Filler;
-use super::listening::Listening;
+use super::hold::Held;
+use super::listening::{Listening, TurnPhase};
 use super::remote::Remote;
 use super::responding::Response;
 use super::speculation::SpeculationState;
@@ -12,20 +13,6 @@ use antiphon_types::{IdMint, ItemId, ResponseId, Samples, Timestamp, TurnId};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::time::Duration;
-
-/// The longest a reply is withheld before a sound is classified. The turn detector decides within 300 ms of audio; this
-/// covers a microphone that stops sending.
-pub(super) const MAX_HOLD: Duration = Duration::from_secs(1);
-
-/// A hold under way.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct Held {
-    since: Timestamp,
-    /// Turn time at `since`, in samples at 16 kHz.
-    position: Samples,
-    /// The item whose playback the client paused.
-    sounding: Option<(ItemId, ResponseId)>,
-}
 
 /// Who controls the playback of reply audio.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -177,18 +164,10 @@ impl Dialog {
     /// Whether nothing is under way that only this process can finish: an utterance, a transcript, a response, a call. What is
     /// planned for later (a follow-up, the idle timeout) is part of the state.
     pub fn is_quiet(&self) -> bool {
-        let listening = &self.listening;
         self.responses.is_empty()
-            && listening.speaking.is_none()
-            && listening.awaiting.is_empty()
-            && !listening.wants_response
+            && self.listening.phase() == TurnPhase::Idle
             && self.held.is_none()
             && !self.remote.is_working()
-    }
-
-    fn hold_due(&self) -> Option<Timestamp> {
-        let since = self.held.as_ref()?.since;
-        Some(self.tentative_due(since).unwrap_or(since + MAX_HOLD))
     }
 
     /// The settings in force.
@@ -217,8 +196,8 @@ impl Dialog {
     }
 
     fn tick(&mut self, position: Samples) {
-        if self.hold_due().is_some_and(|deadline| self.now >= deadline) && !self.asks_for_words() {
-            if self.is_undecided_speech() { self.interrupted_by_speaker() } else { self.release() }
+        if self.hold_due().is_some_and(|due| self.now >= due) {
+            self.hold_elapsed();
         }
         if self.follow_up_due().is_some_and(|due| self.now >= due) {
             self.follow_up();
@@ -229,60 +208,6 @@ impl Dialog {
         if self.idle_deadline().is_some_and(|deadline| self.now >= deadline) {
             self.prompt_user(position);
         }
-    }
-
-    /// Withholds the reply's audio until the sound is classified.
-    fn voice_onset(&mut self, position: Samples) {
-        let interrupts = self.settings.turn_detection.is_some_and(|detection| detection.interrupt_response);
-        let unheard = self.history.unheard(self.now);
-        if !interrupts || self.held.is_some() || (unheard.is_empty() && self.active.is_none()) {
-            return;
-        }
-        let sounding = self.first_of(&unheard);
-        self.held = Some(Held { since: self.now, position, sounding: sounding.clone() });
-        self.actions.push(Action::Hold);
-        if self.playback == PlaybackControl::Server {
-            for id in &unheard {
-                let now = self.now;
-                self.history.spoken_mut(id).expect("unheard items are spoken").hold(now);
-            }
-        }
-        if let Some((item, response)) = sounding {
-            self.notify(Notice::Held { item, response });
-        }
-    }
-
-    /// Resumes the reply.
-    pub(super) fn release(&mut self) {
-        let Some(held) = self.held.take() else { return };
-        self.history.resume(self.now);
-        if let Some((item, response)) = held.sounding {
-            self.notify(Notice::Released { item, response });
-        }
-        self.actions.push(Action::Release { held_at: held.position });
-    }
-
-    /// Ends a hold because the withheld audio is dropped.
-    pub(super) fn end_hold(&mut self) {
-        if let Some(held) = self.held.take() {
-            self.history.resume(self.now);
-            self.actions.push(Action::Release { held_at: held.position });
-        }
-    }
-
-    pub(super) fn held_since(&self) -> Option<Timestamp> {
-        self.held.as_ref().map(|held| held.since)
-    }
-
-    /// The item whose playback is held.
-    pub(super) fn held_item(&self) -> Option<&ItemId> {
-        let (item, _) = self.held.as_ref()?.sounding.as_ref()?;
-        Some(item)
-    }
-
-    fn first_of(&self, unheard: &[ItemId]) -> Option<(ItemId, ResponseId)> {
-        let item = unheard.first()?;
-        Some((item.clone(), self.history.spoken(item)?.response().clone()))
     }
 
     pub(super) fn notify(&mut self, notice: Notice) {
