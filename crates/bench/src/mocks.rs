@@ -3,7 +3,7 @@
 //!
 //! `mocks`: engines with zero latency; 200 ms of silence end a turn. One session, then a hundred on the same hub. The
 //! hub runs on one core, the load and the mock engines on another. Each session's question carries a mark that must
-//! return in transcript, response and voice. `guesses`: engines of 100 ms per stage and 10 ms per word, one session,
+//! return in transcript, response and voice. `speculation`: engines of 100 ms per stage and 10 ms per word, one session,
 //! with and without speculative responses. The definitions are those of [`super::load`], which runs the conversations.
 
 use super::hub::{Engines, Hub};
@@ -38,7 +38,7 @@ const TOGETHER_PERCENT: f64 = 0.5;
 const TOGETHER_KIB: f64 = 1024.0;
 /// Every session speaks half of the time.
 const SILERO_PERCENT: f64 = 0.9;
-const GUESSED_P50_MS: f64 = 500.0;
+const SPECULATIVE_P50_MS: f64 = 500.0;
 
 /// Mock engines and a hub that uses them; dropping it stops both.
 pub(super) struct Pair {
@@ -171,18 +171,18 @@ pub(super) async fn measure(plan: &Plan, progress: Progress<'_>) -> Result<Taken
     Ok(Taken { section, hub_cpu_s })
 }
 
-pub(super) async fn guesses(plan: &Plan, progress: Progress<'_>) -> Result<Taken, BenchError> {
+pub(super) async fn speculation(plan: &Plan, progress: Progress<'_>) -> Result<Taken, BenchError> {
     let how =
         format!("mock engines of 100 ms a stage and 10 ms a word, {SILENCE_MS} ms of silence end a turn, 1 session");
-    let mut section = Section::new(Measure::Guesses.name(), how);
+    let mut section = Section::new(Measure::Speculation.name(), how);
     let clips = spoken().await?;
     let stage = Duration::from_millis(100);
     let token = Duration::from_millis(10);
     let latencies = Latencies { stt: stage, first_token: stage, token, first_sound: stage, sound: SOUND };
     let mut hub_cpu_s = 0.0;
     for (name, setting, gate) in [
-        ("answers begun on a guess", "speculation.after_ms=80", Some(GUESSED_P50_MS)),
-        ("without guesses", "speculation.after_ms=0", None),
+        ("with speculative responses", "speculation.after_ms=80", Some(SPECULATIVE_P50_MS)),
+        ("without speculation", "speculation.after_ms=0", None),
     ] {
         let pair = Pair::start(plan, latencies, &[setting], None).await?;
         let outcome = talk(&pair.hub, &clips, 1, plan.turns(TURNS_ALONE) / 2, progress).await?;

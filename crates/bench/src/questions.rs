@@ -52,7 +52,7 @@ impl Spoken {
 
 /// The engine that speaks the questions: flite with a pool of one, whatever the hub is configured to use.
 pub(super) async fn speaker() -> Result<Arc<dyn Tts>, BenchError> {
-    let config = Config { tts: TtsConfig { lanes: 1, ..TtsConfig::default() }, ..Config::default() };
+    let config = Config { tts: TtsConfig { replicas: 1, ..TtsConfig::default() }, ..Config::default() };
     let made = tokio::task::spawn_blocking(move || assembly::tts(&config)).await?;
     Ok(made.map_err(EnginesError::from)?)
 }

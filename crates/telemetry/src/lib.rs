@@ -77,9 +77,9 @@ impl Metrics {
         names::describe(&recorder);
         // Exported from the start, at zero.
         for outcome in ["confirmed", "resumed", "changed"] {
-            let _ = labelled(&recorder, names::GUESSES, "outcome", outcome);
+            let _ = labelled(&recorder, names::SPECULATIVE_RESPONSES, "outcome", outcome);
         }
-        let _ = counter(&recorder, names::GUESS_WASTED);
+        let _ = counter(&recorder, names::SPECULATION_WASTED);
         for stage in ["stt", "tts"] {
             let _ = compute(&recorder, [("stage", stage), ("kind", "cpu"), ("waste", "none")]);
         }
@@ -201,13 +201,13 @@ impl Metrics {
 
     /// Records the outcome of a speculative response; `wasted` is the time spent on it if it was discarded.
     pub fn speculation(&self, outcome: &'static str, wasted: Duration) {
-        labelled(&self.0.recorder, names::GUESSES, "outcome", outcome).increment(1);
-        counter(&self.0.recorder, names::GUESS_WASTED).increment(wasted.as_millis() as u64);
+        labelled(&self.0.recorder, names::SPECULATIVE_RESPONSES, "outcome", outcome).increment(1);
+        counter(&self.0.recorder, names::SPECULATION_WASTED).increment(wasted.as_millis() as u64);
         let counted = &self.0.counted;
-        count(&counted.guesses);
-        counted.guess_wasted_us.fetch_add(wasted.as_micros() as u64, Ordering::Relaxed);
+        count(&counted.speculative_responses);
+        counted.speculation_wasted_us.fetch_add(wasted.as_micros() as u64, Ordering::Relaxed);
         if outcome == "confirmed" {
-            count(&counted.guesses_confirmed);
+            count(&counted.speculative_responses_confirmed);
         }
     }
 

@@ -106,8 +106,8 @@ fn machine(config: &Config, stage: Stage) -> String {
             let tts = &config.tts;
             let onnx = &config.onnx;
             format!(
-                "lanes {}, batch {}, {} {:?}, threads {}",
-                tts.lanes,
+                "replicas {}, batch {}, {} {:?}, threads {}",
+                tts.replicas,
                 tts.max_batch_size,
                 onnx.provider,
                 onnx.devices(),

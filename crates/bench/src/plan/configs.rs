@@ -9,7 +9,7 @@ use super::{Demand, PlanError};
 use std::path::Path;
 use toml::{Table, Value};
 
-/// The most decoders of a worker, and the most instances: bounds of `stt.decoders` and `tts.lanes`.
+/// The most decoders of a worker, and the most instances: bounds of `stt.decoders` and `tts.replicas`.
 const MOST: usize = 64;
 
 /// The most sessions of a hub: the bound of `server.max_sessions`.
@@ -115,11 +115,11 @@ fn worker(
         ("stt", _) => drop(of_stage.insert("decoders".into(), number((slots * n_each).min(MOST)))),
         ("tts", Some("speechlm")) => {
             of_stage.insert("slots".into(), number(slots));
-            of_stage.insert("lanes".into(), number(n_each));
+            of_stage.insert("replicas".into(), number(n_each));
         }
         _ => {
             of_stage.insert("max_batch_size".into(), number(slots));
-            of_stage.insert("lanes".into(), number(n_each));
+            of_stage.insert("replicas".into(), number(n_each));
         }
     }
     let has_gpu = stage.needs.as_ref().is_some_and(|needs| needs.accelerators > 0.0);

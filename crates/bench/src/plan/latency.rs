@@ -40,7 +40,7 @@ pub struct Loaded {
 struct TurnDraw {
     end: f64,
     rest: f64,
-    guess: f64,
+    speculation: f64,
     stages: [Draw; 3],
 }
 
@@ -48,8 +48,8 @@ struct TurnDraw {
 static DRAWS: LazyLock<Vec<TurnDraw>> = LazyLock::new(|| {
     let mut dice = StdRng::seed_from_u64(SEED);
     let mut draw = || {
-        let [end, rest, guess] = [(); 3].map(|()| dice.random_range(0.0..1.0f64));
-        TurnDraw { end, rest, guess, stages: [(); 3].map(|()| Draw::random(&mut dice)) }
+        let [end, rest, speculation] = [(); 3].map(|()| dice.random_range(0.0..1.0f64));
+        TurnDraw { end, rest, speculation, stages: [(); 3].map(|()| Draw::random(&mut dice)) }
     };
     (0..N_TURNS).map(|_| draw()).collect()
 });
@@ -128,7 +128,9 @@ impl Turns {
                 let stages_ms: f64 = drawn.iter().sum();
                 let rest_ms = part(4, quantile(&turn.rest_ms, draw.rest));
                 match &turn.speculation {
-                    Some(early) if draw.guess < early.share => endpointing.max(early.starts_ms + stages_ms) + rest_ms,
+                    Some(early) if draw.speculation < early.share => {
+                        endpointing.max(early.starts_ms + stages_ms) + rest_ms
+                    }
                     _ => endpointing + stages_ms + rest_ms,
                 }
             })

@@ -22,7 +22,7 @@ pub struct TtsConfig {
     /// `flite`, `piper`, `kokoro`: the size of the engine pool, which is how many chunks (or batches) are synthesized at once.
     /// `speechlm`: instances of the model. 0: two, or one for each device where there are more; of `speechlm` one for each
     /// device.
-    pub lanes: usize,
+    pub replicas: usize,
     /// `openai`, `fish`: address up to and including `/v1`. `moshi`: up to and including `/api`.
     pub base_url: String,
     /// `openai`, `fish`: the model's name. `piper`, `kokoro`, `speechlm`: its file or folder.
@@ -77,12 +77,12 @@ impl TtsConfig {
 
     /// The size of an engine pool on so many devices.
     pub fn pool_size(&self, n_devices: usize) -> usize {
-        if self.lanes == 0 { n_devices.max(2) } else { self.lanes }
+        if self.replicas == 0 { n_devices.max(2) } else { self.replicas }
     }
 
     /// Instances of a large model, on so many devices.
     pub fn n_instances(&self, n_devices: usize) -> usize {
-        if self.lanes == 0 { n_devices.max(1) } else { self.lanes }
+        if self.replicas == 0 { n_devices.max(1) } else { self.replicas }
     }
 
     /// The voice sessions begin with: the configured one, or the engine's first where it has none of that name.
@@ -101,7 +101,7 @@ impl Default for TtsConfig {
             voice: DEFAULT_VOICE.into(),
             language_voices: BTreeMap::new(),
             speed: 1.0,
-            lanes: 0,
+            replicas: 0,
             base_url: "https://api.openai.com/v1".into(),
             model: "tts-1".into(),
             api_key_env: "OPENAI_API_KEY".into(),

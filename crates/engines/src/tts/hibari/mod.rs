@@ -62,7 +62,7 @@ const _: () = assert!(LONGEST <= MAX_TOKENS);
 /// Marks that may follow the end of a sentence.
 const CLOSING: &str = "\"”’)]'";
 
-/// Starts the port: one replica unless `tts.lanes` asks for more. `config.model` is the folder of hibari's files or the `.onnx`
+/// Starts the port: one replica unless `tts.replicas` asks for more. `config.model` is the folder of hibari's files or the `.onnx`
 /// file in it. Blocks for some 300 ms.
 ///
 /// # Errors
@@ -79,8 +79,8 @@ pub fn start(config: &TtsConfig, onnx: &OnnxConfig) -> Result<Arc<dyn Tts>, TtsE
         let noise = Box::new(RandomNoise::seeded(rand::random()));
         Hibari::open(&path, onnx, shared.clone(), noise)
     };
-    let lanes = if config.lanes == 0 { 1 } else { config.lanes };
-    neural::serve("hibari", &TtsConfig { lanes, ..config.clone() }, onnx, make)
+    let replicas = if config.replicas == 0 { 1 } else { config.replicas };
+    neural::serve("hibari", &TtsConfig { replicas, ..config.clone() }, onnx, make)
 }
 
 /// What all replicas have in common.

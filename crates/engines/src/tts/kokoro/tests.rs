@@ -11,7 +11,7 @@ use std::ops::ControlFlow;
 
 fn config(model: &str) -> TtsConfig {
     let model = format!("{}/../../tests/fixtures/voices/kokoro/{model}.onnx", env!("CARGO_MANIFEST_DIR"));
-    TtsConfig { model, lanes: 1, ..TtsConfig::default() }
+    TtsConfig { model, replicas: 1, ..TtsConfig::default() }
 }
 
 fn open(config: &TtsConfig) -> Result<Neural<Kokoro>, TtsError> {

@@ -20,7 +20,7 @@ fn path(model: &str) -> String {
 }
 
 fn config(model: &str) -> TtsConfig {
-    TtsConfig { model: path(model), lanes: 1, ..TtsConfig::default() }
+    TtsConfig { model: path(model), replicas: 1, ..TtsConfig::default() }
 }
 
 fn opened(config: &TtsConfig) -> Result<Neural<Piper>, TtsError> {

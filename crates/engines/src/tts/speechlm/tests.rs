@@ -101,7 +101,7 @@ async fn many_listeners_share_the_slots_and_each_gets_its_own_speech() {
 #[tokio::test]
 async fn two_instances_serve_side_by_side() {
     let hub = Hub::new();
-    let config = TtsConfig { lanes: 2, ..hub.config.clone() };
+    let config = TtsConfig { replicas: 2, ..hub.config.clone() };
     let tts = SpeechLm::start(&config, &crate::testing::onnx(), None).expect("two instances start");
     let text = LONG.repeat(4);
     // More than one instance has slots for, none of which ends before it is read.
