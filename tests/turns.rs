@@ -192,7 +192,8 @@ async fn a_barge_in_shows_what_was_heard() {
     let heard = ms(&cut["audio"]["heard_ms"]);
     let sent = ms(&cut["audio"]["sent_ms"]);
     assert!(heard > 0.0 && heard <= sent, "{cut}");
-    let (words, all) = (cut["heard"].as_str().expect("words"), cut["reply"].as_str().expect("words"));
+    let words = cut["heard"].as_str().expect("words");
+    let all = cut["reply"].as_str().expect("words");
     assert!(all.starts_with(words) && words.len() < all.len(), "{cut}");
     assert_eq!((&answered["transcript"], &answered["kind"]), (&json!("stop that"), &json!("speech")));
 }

@@ -213,7 +213,8 @@ mod tests {
     #[test]
     fn one_copy_is_shared() {
         let cache = cache(2, None);
-        let (a, b) = (take(&cache, "a", 1).unwrap(), take(&cache, "a", 1).unwrap());
+        let a = take(&cache, "a", 1).unwrap();
+        let b = take(&cache, "a", 1).unwrap();
         assert!(Arc::ptr_eq(&a.0, &b.0));
     }
 

@@ -3,7 +3,7 @@
 use super::replay::{Progress, of_file};
 use super::unseal::StorageKeyArgs;
 use super::{CliError, print};
-use crate::replay::{Compared, Corpus, Curve, Labelled, PauseHints, Setting, Taken, compare, draw};
+use crate::replay::{Compared, Corpus, Curve, LabelledTurn, PauseHints, Setting, Taken, compare, draw};
 use antiphon_dialog::turn::ModelWeight;
 use antiphon_types::Samples;
 use serde_json::json;
@@ -106,7 +106,7 @@ pub(super) fn run(files: &[PathBuf], sweep: &Sweep, shown: &Shown<'_>, key: &Sto
 }
 
 /// The effect of the turn model: each weight against none, at the same cut-in rates.
-fn weights(corpus: &Corpus, turns: &[&Labelled], shown: &Shown<'_>) -> Result<(), CliError> {
+fn weights(corpus: &Corpus, turns: &[&LabelledTurn], shown: &Shown<'_>) -> Result<(), CliError> {
     let scales: Vec<f64> = (0..N_SCALES).map(|i| FIRST_SCALE * SCALE_STEP.powi(i)).collect();
     let run = |weight: ModelWeight| -> Vec<(f64, Vec<Taken>)> {
         scales.iter().map(|&scale| (scale, corpus.run(Setting::Weighed(scale, weight)))).collect()

@@ -5,7 +5,7 @@
 //! (Efron, 1979): sources are drawn with replacement, since turns of one source are alike.
 
 use super::dice::Dice;
-use super::{Labelled, Taken};
+use super::{LabelledTurn, Taken};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -49,7 +49,7 @@ type Sums = Vec<[f64; 3]>;
 /// Both curves and what they come to at these shares; a share that one of them does not reach is left out. `fixed` and
 /// `adaptive` hold a value and what became of each turn, shortest wait first.
 pub fn compare(
-    turns: &[&Labelled],
+    turns: &[&LabelledTurn],
     fixed: &[(f64, Vec<Taken>)],
     adaptive: &[(f64, Vec<Taken>)],
     shares: &[f64],
@@ -135,11 +135,11 @@ fn with_interval(value: f64, drawn: impl Iterator<Item = f64>) -> [f64; 3] {
 mod tests {
     use super::*;
 
-    fn labelled(source: usize) -> Labelled {
+    fn labelled(source: usize) -> LabelledTurn {
         let text = String::new();
         let speaker = String::new();
         let group = String::new();
-        Labelled { text, speaker, source: source.to_string(), group, spans_ms: vec![[0.0, 1.0]] }
+        LabelledTurn { text, speaker, source: source.to_string(), group, spans_ms: vec![[0.0, 1.0]] }
     }
 
     /// A way that cuts into turns whose pause is longer than the wait; pauses are 0, 10, 20 ... ms.
@@ -153,8 +153,8 @@ mod tests {
 
     #[test]
     fn half_the_delay_at_the_same_share_is_half_as_long_whatever_is_drawn() {
-        let turns: Vec<Labelled> = (0..100).map(labelled).collect();
-        let turns: Vec<&Labelled> = turns.iter().collect();
+        let turns: Vec<LabelledTurn> = (0..100).map(labelled).collect();
+        let turns: Vec<&LabelledTurn> = turns.iter().collect();
         let fixed = runs(100, |wait| wait);
         let adaptive = runs(100, |wait| wait / 2.0);
         let (curve, _, compared) = compare(&turns, &fixed, &adaptive, &[0.25, 2.0]);
@@ -167,8 +167,8 @@ mod tests {
 
     #[test]
     fn turns_of_one_source_are_drawn_together() {
-        let turns: Vec<Labelled> = (0..100).map(|i| labelled(i / 50)).collect();
-        let turns: Vec<&Labelled> = turns.iter().collect();
+        let turns: Vec<LabelledTurn> = (0..100).map(|i| labelled(i / 50)).collect();
+        let turns: Vec<&LabelledTurn> = turns.iter().collect();
         let runs = runs(100, |wait| wait);
         let (_, _, compared) = compare(&turns, &runs, &runs, &[0.25]);
         let [value, low, high] = compared[0].fixed_ms;

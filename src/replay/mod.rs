@@ -19,7 +19,7 @@ pub use curve::{Compared, Curve, Point, compare};
 pub use dice::Dice;
 pub use error::ReplayError;
 pub use exact::{Decided, Difference, Layer, Report, Restores, replay, replay_restoring};
-pub use labels::{Labelled, Labels};
+pub use labels::{LabelledTurn, Labels};
 pub use read::ReplayLog;
 pub use svg::draw;
 pub use sweep::{Corpus, PauseHints, Setting, Taken};

@@ -1,6 +1,6 @@
 //! Turn-taking alone, with other settings, over labelled recordings.
 
-use super::{Labelled, Labels, ReplayError, ReplayLog};
+use super::{LabelledTurn, Labels, ReplayError, ReplayLog};
 use antiphon_dialog::turn::{Decision, Eagerness, Edge, Ending, ModelWeight, Thresholds, TurnTaker, WindowFeatures};
 use antiphon_session::replay_log::{Line, PartialTranscript, TurnProbability, unpack};
 use antiphon_types::sealed::Sealing;
@@ -32,7 +32,7 @@ pub struct Taken {
 #[derive(Clone, Debug)]
 pub struct PauseHints {
     /// The turn.
-    pub turn: Labelled,
+    pub turn: LabelledTurn,
     /// The turn was over.
     pub is_end: bool,
     /// What turn-taking made of it.
@@ -47,7 +47,7 @@ pub struct Corpus {
 struct Session {
     thresholds: Thresholds,
     inputs: Vec<Input>,
-    turns: Vec<Labelled>,
+    turns: Vec<LabelledTurn>,
 }
 
 enum Input {
@@ -81,7 +81,7 @@ impl Corpus {
     }
 
     /// The turns, in the order of [`Corpus::run`].
-    pub fn turns(&self) -> impl Iterator<Item = &Labelled> {
+    pub fn turns(&self) -> impl Iterator<Item = &LabelledTurn> {
         self.sessions.iter().flat_map(|session| &session.turns)
     }
 
@@ -156,7 +156,7 @@ impl Session {
             }
         }
         let all_over = ms(now);
-        let turn = |(i, turn): (usize, &Labelled)| {
+        let turn = |(i, turn): (usize, &LabelledTurn)| {
             let (from, to) = turn.ends_ms();
             let until = self.turns.get(i + 1).map_or(all_over, |next| next.ends_ms().0);
             let cut_in = ends.iter().any(|&end| end >= from && end < to);

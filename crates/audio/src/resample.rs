@@ -48,13 +48,18 @@ enum Filter {
 /// A filter for a ratio of few phases. Time is counted in ticks: an input sample lasts `n_phases`, an output sample `step`.
 struct Polyphase {
     rows: Arc<Rows>,
-    n_taps: usize,
-    n_phases: usize,
-    step: usize,
+    shape: FilterShape,
     /// The phase of the next output sample, whose first tap is at the first sample of `input`.
     phase: usize,
     /// Input samples that further output needs.
     input: Vec<i16>,
+}
+
+#[derive(Clone, Copy)]
+struct FilterShape {
+    n_taps: usize,
+    n_phases: usize,
+    step: usize,
 }
 
 /// The taps of a filter: one row for each phase, which is the position of an output sample after an input sample, in ticks. They
@@ -146,7 +151,8 @@ impl Polyphase {
         let n_phases = n_phases(from, to);
         let step = (from.hz() / gcd(from.hz(), to.hz())) as usize;
         let rows = Rows::shared(from, to);
-        let mut filter = Self { rows, n_taps, n_phases, step, phase: 0, input: Vec::new() };
+        let shape = FilterShape { n_taps, n_phases, step };
+        let mut filter = Self { rows, shape, phase: 0, input: Vec::new() };
         filter.reset();
         filter
     }
@@ -155,29 +161,21 @@ impl Polyphase {
     fn reset(&mut self) {
         self.phase = 0;
         self.input.clear();
-        self.input.resize(self.n_taps / 2 - 1, 0);
+        self.input.resize(self.shape.n_taps / 2 - 1, 0);
     }
 
     fn process(&mut self, block: &[i16], out: &mut Vec<i16>) {
         self.input.extend_from_slice(block);
-        let Self { rows, n_taps, n_phases, step, phase, input } = self;
-        let n_used = filter(rows, (*n_taps, *n_phases, *step), phase, input, out);
-        input.drain(..n_used.min(input.len()));
+        let n_used = filter(&self.rows, self.shape, &mut self.phase, &self.input, out);
+        self.input.drain(..n_used.min(self.input.len()));
     }
 }
 
 /// Appends all output for which `input` suffices; returns how much of `input` is not needed any more.
 #[multiversion(targets("x86_64+avx2+fma"))]
-fn filter(
-    rows: &Rows,
-    (n_taps, n_phases, step): (usize, usize, usize),
-    phase: &mut usize,
-    input: &[i16],
-    out: &mut Vec<i16>,
-) -> usize {
-    let shape = (n_taps, n_phases, step);
+fn filter(rows: &Rows, shape: FilterShape, phase: &mut usize, input: &[i16], out: &mut Vec<i16>) -> usize {
     // A loop of known length takes half the time: those between 8, 16, 24 and 48 kHz.
-    match n_taps {
+    match shape.n_taps {
         64 => filter_of::<64>(rows, shape, phase, input, out),
         96 => filter_of::<96>(rows, shape, phase, input, out),
         128 => filter_of::<128>(rows, shape, phase, input, out),
@@ -190,11 +188,12 @@ fn filter(
 #[inline(always)]
 fn filter_of<const N: usize>(
     rows: &Rows,
-    (n_taps, n_phases, step): (usize, usize, usize),
+    shape: FilterShape,
     phase: &mut usize,
     input: &[i16],
     out: &mut Vec<i16>,
 ) -> usize {
+    let FilterShape { n_taps, n_phases, step } = shape;
     let n_taps = if N > 0 { N } else { n_taps };
     // A division for each sample would cost as much as its products.
     let n_whole = step / n_phases;

@@ -71,7 +71,7 @@ pub(super) async fn measure(plan: &Plan, progress: Progress<'_>) -> Result<Taken
     section.figures.push(Figure::new("ready", Unit::Ms, ready_ms, 1).at_most(READY_MS));
     section.figures.push(memory("memory when ready", &hub)?);
     progress("real: whole clips");
-    let outcome = talk(&hub, &clips, (1, plan.turns(clips.len())), READER_SILENCE_MS, progress).await?;
+    let outcome = talk(&hub, &clips, 1, plan.turns(clips.len()), READER_SILENCE_MS, progress).await?;
     recognition(&mut section, &outcome, &clips);
     section.show_new(progress);
     let phrases: Vec<Clip> = (0..clips.len()).filter_map(|i| last_phrase(&clips[i])).collect();
@@ -79,11 +79,11 @@ pub(super) async fn measure(plan: &Plan, progress: Progress<'_>) -> Result<Taken
     let phrases = Arc::new(phrases);
     for (n_sessions, p50_ms, p95_ms) in LOADS {
         progress(&format!("real: {n_sessions} at a time"));
-        let outcome = talk(&hub, &phrases, (n_sessions, plan.turns(TURNS)), SILENCE_MS, progress).await?;
+        let outcome = talk(&hub, &phrases, n_sessions, plan.turns(TURNS), SILENCE_MS, progress).await?;
         conversations(&mut section, &outcome, n_sessions, (p50_ms, p95_ms));
         section.show_new(progress);
     }
-    round_trip(&mut section, plan, (&http, &hub.url), progress).await?;
+    round_trip(&mut section, plan, &http, &hub.url, progress).await?;
     section.figures.push(memory("memory at the end", &hub)?);
     let hub_cpu_s = hub.process.cpu_s()?;
     hub.stop().await;
@@ -118,7 +118,8 @@ fn served<'a>(state: &'a Value, stage: &str) -> &'a str {
 async fn talk(
     hub: &Hub,
     clips: &Arc<Clips>,
-    (n_sessions, turns): (usize, usize),
+    n_sessions: usize,
+    turns: usize,
     silence_ms: u64,
     progress: Progress<'_>,
 ) -> Result<Outcome, BenchError> {
@@ -227,7 +228,8 @@ impl Share {
 async fn round_trip(
     section: &mut Section,
     plan: &Plan,
-    (http, url): (&reqwest::Client, &str),
+    http: &reqwest::Client,
+    url: &str,
     progress: Progress<'_>,
 ) -> Result<(), BenchError> {
     let texts = read_texts(Path::new(TEXTS))?;

@@ -113,7 +113,7 @@ pub(super) async fn exported(
         for &n_listeners in listeners {
             let mut subject = Subject::exported(model, seconds, n_listeners)?;
             subject.config.voices_dir = voices.path().display().to_string();
-            spoken(section, plan, (&name, subject, n_listeners), onnx, progress).await?;
+            spoken(section, plan, &name, subject, n_listeners, onnx, progress).await?;
         }
     }
     Ok(())
@@ -127,7 +127,7 @@ pub(super) async fn measure(
     progress: Progress<'_>,
 ) -> Result<(), BenchError> {
     for caches in [Caches::Growing, Caches::InPlace] {
-        steps(section, plan, (caches, onnx), progress).await?;
+        steps(section, plan, caches, onnx, progress).await?;
     }
     chunks(section, plan, onnx, progress).await
 }
@@ -136,7 +136,8 @@ pub(super) async fn measure(
 async fn steps(
     section: &mut Section,
     plan: &Plan,
-    (caches, onnx): (Caches, &OnnxConfig),
+    caches: Caches,
+    onnx: &OnnxConfig,
     progress: Progress<'_>,
 ) -> Result<(), BenchError> {
     let folder = folder(caches);
@@ -201,16 +202,18 @@ async fn chunks(
     for &n_listeners in listeners {
         let mut subject = Subject::new(Caches::Growing, 25 * seconds, n_listeners)?;
         subject.config.voices_dir = voices.path().display().to_string();
-        spoken(section, plan, (NANO, subject, n_listeners), onnx, progress).await?;
+        spoken(section, plan, NANO, subject, n_listeners, onnx, progress).await?;
     }
     Ok(())
 }
 
-/// Whole chunks of one model for so many listeners at once. Gates are for the model of `make true-size`.
+/// Whole chunks of one model for `n_listeners` at once. Gates are for the model of `make true-size`.
 async fn spoken(
     section: &mut Section,
     plan: &Plan,
-    (name, subject, n_listeners): (&str, Subject, usize),
+    name: &str,
+    subject: Subject,
+    n_listeners: usize,
     onnx: &OnnxConfig,
     progress: Progress<'_>,
 ) -> Result<(), BenchError> {

@@ -247,7 +247,7 @@ impl Metrics {
 
     /// Sets the depth of a queue.
     pub fn queue(&self, queue: &'static str, depth: usize) {
-        gauge(&self.0.recorder, names::QUEUE_DEPTH, ("queue", queue.into())).set(depth as f64);
+        gauge(&self.0.recorder, names::QUEUE_DEPTH, Label::new("queue", queue)).set(depth as f64);
     }
 
     /// All metrics in Prometheus' text format, for `/metrics`. Takes well under a millisecond.
@@ -286,9 +286,8 @@ fn labelled(recorder: &PrometheusRecorder, name: &'static str, label: &'static s
     recorder.register_counter(&Key::from_parts(KeyName::from_const_str(name), labels), &METADATA)
 }
 
-fn gauge(recorder: &PrometheusRecorder, name: &'static str, (label, value): (&'static str, String)) -> Gauge {
-    let key = Key::from_parts(KeyName::from_const_str(name), vec![Label::new(label, value)]);
-    recorder.register_gauge(&key, &METADATA)
+fn gauge(recorder: &PrometheusRecorder, name: &'static str, label: Label) -> Gauge {
+    recorder.register_gauge(&Key::from_parts(KeyName::from_const_str(name), vec![label]), &METADATA)
 }
 
 fn failed_responses(recorder: &PrometheusRecorder, code: &'static str, stage: &'static str) -> Counter {

@@ -60,7 +60,8 @@ pub enum Segment {
 pub fn plan(clips: &[Clip]) -> Vec<Plan> {
     let mut plans = Vec::new();
     for (g, (group, voices)) in GROUPS.into_iter().enumerate() {
-        let turns: Vec<Planned> = TURNS.lines().enumerate().filter(|(i, _)| i % 2 == g).map(sentence).collect();
+        let of_group = TURNS.lines().enumerate().filter(|(i, _)| i % 2 == g);
+        let turns: Vec<Planned> = of_group.map(|(i, line)| sentence(i, line)).collect();
         for voice in voices {
             plans.extend(sessions(group, voice, turns.clone()));
         }
@@ -71,7 +72,7 @@ pub fn plan(clips: &[Clip]) -> Vec<Plan> {
     plans
 }
 
-fn sentence((i, line): (usize, &str)) -> Planned {
+fn sentence(i: usize, line: &str) -> Planned {
     let pieces = line.split('|').map(|piece| Segment::Text(piece.trim().to_owned())).collect();
     Planned { source: format!("sentence {}", i + 1), pieces }
 }

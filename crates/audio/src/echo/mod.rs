@@ -207,7 +207,7 @@ impl EchoGuard {
         }
         state.recent.push(window);
         state.reference.forget_before(start);
-        let explained = state.cancel((&mut self.lag, &mut self.n_vain), &unit(window), start, out);
+        let explained = state.cancel(&mut self.lag, &mut self.n_vain, &unit(window), start, out);
         EchoVerdict { explained, in_reach: true, lag: self.lag }
     }
 
@@ -241,13 +241,7 @@ impl EchoState {
     }
 
     /// Subtracts the echo from the newest window; returns the fraction of its energy that was explained.
-    fn cancel(
-        &mut self,
-        (lag, n_vain): (&mut Option<i32>, &mut u32),
-        window: &[f32],
-        start: u64,
-        out: &mut [i16],
-    ) -> f32 {
+    fn cancel(&mut self, lag: &mut Option<i32>, n_vain: &mut u32, window: &[f32], start: u64, out: &mut [i16]) -> f32 {
         // A lag that explains the last window is to be confirmed soon.
         let is_in_vain = *n_vain >= VAIN && (lag.is_none() || self.n_unexplained > 0);
         let (gained, most) = match is_in_vain {

@@ -77,7 +77,7 @@ fn section(day: &Day, report: &DayReport) -> Section {
     let hub = format!("{} h, a hub for {} sessions, seed {}", day.hours, day.peak, day.seed);
     let mut section = Section::new("day", format!("{hub}: virtual time, real sessions, load monitor and levels"));
     let count = |name: &str, n: usize| Figure::new(name, Unit::Count, n as f64, 1);
-    let p95 = |name: &str, (ms, n): (f64, usize)| Figure::new(name, Unit::Ms, ms, n);
+    let p95 = |name: &str, ms: f64, n: usize| Figure::new(name, Unit::Ms, ms, n);
     let DayReport { early, late, peaks, .. } = *report;
     let drift = Figure::new("p95 drift between both", Unit::Of("%"), report.drift() * 100.0, early.1.min(late.1));
     section.figures = vec![
@@ -87,10 +87,10 @@ fn section(day: &Day, report: &DayReport) -> Section {
         count("turns", report.turns),
         count("turns interrupted", report.interrupted),
         count("requests of a lost worker begun again", report.retried),
-        p95("voice to voice early p95", early),
-        p95("voice to voice late p95", late),
+        p95("voice to voice early p95", early.0, early.1),
+        p95("voice to voice late p95", late.0, late.1),
         drift.at_most(10.0),
-        p95("voice to voice at the peaks p95", peaks),
+        p95("voice to voice at the peaks p95", peaks.0, peaks.1),
         count("most sessions", report.most_sessions).at_most(day.peak as f64),
         count("highest brownout level", report.highest.number().into())
             .at_least(BrownoutLevel::NoSessions.number().into()),

@@ -304,10 +304,9 @@ impl StressArgs {
         let hub = self.start(&calm()).await?;
         let plan = self.plan(hub.as_ref(), clips)?;
         let (n_turns, length) = if self.quick { (2, Duration::from_secs(3)) } else { (15, self.hold()) };
-        let loads = (self.fit.as_slice(), self.check.as_slice());
+        let loads = stress::Loads { fit: &self.fit, check: &self.check, n_turns, length };
         let known = self.known(0.0);
-        let calibrated =
-            stress::calibrate(&plan, &known, self.instances.into(), loads, (n_turns, length), &progress).await;
+        let calibrated = stress::calibrate(&plan, &known, self.instances.into(), loads, &progress).await;
         if let Some(hub) = hub {
             hub.stop().await;
         }

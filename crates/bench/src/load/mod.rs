@@ -107,7 +107,8 @@ pub async fn run(load: Load, progress: Progress<'_>) -> Result<Outcome, BenchErr
     let began = Instant::now();
     let mut sessions = JoinSet::new();
     for session in 0..load.n_sessions {
-        let (load, at) = (load.clone(), began + load.stagger * session as u32);
+        let at = began + load.stagger * session as u32;
+        let load = load.clone();
         sessions.spawn(async move {
             sleep_until(at).await;
             let mut calls = Vec::new();

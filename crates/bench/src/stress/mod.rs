@@ -12,7 +12,7 @@ mod slow;
 mod spike;
 mod steady;
 
-pub use calibrate::{Calibration, Compared, calibrate};
+pub use calibrate::{Calibration, Compared, Loads, calibrate};
 pub use page::page;
 pub use profile::{Known, KnownStage, measure as measure_profile};
 pub use slow::SlowReaders;

@@ -82,7 +82,7 @@ impl Spike {
         };
         let has_stopped = rate(after) == 0.0 || rate(after) < FEWEST * rate(before);
         let turns: Vec<_> = answered.iter().copied().chain(unanswered(&base.main)).collect();
-        let recovery_s = if has_stopped { f64::INFINITY } else { recovery_s(&turns, after, objective_ms) };
+        let recovery_s = if has_stopped { f64::INFINITY } else { recovery_s(&turns, ends_s, over_s, objective_ms) };
         let during_s = (begins_s, ends_s);
         Self { goodput: [before, during_s, after].map(goodput), base, crowd, during_s, recovery_s }
     }
@@ -198,7 +198,7 @@ fn unanswered(outcome: &Outcome) -> impl Iterator<Item = (f64, f64)> {
 }
 
 /// The first moment behind `end_s` from which each window until `over_s` keeps the objective, as a time since then.
-fn recovery_s(turns: &[(f64, f64)], (end_s, over_s): (f64, f64), objective_ms: f64) -> f64 {
+fn recovery_s(turns: &[(f64, f64)], end_s: f64, over_s: f64, objective_ms: f64) -> f64 {
     let n_windows = ((over_s - WINDOW_S - end_s) / STEP_S).floor().max(0.0) as usize;
     let keeps = |at: f64| {
         let waits: Waits =

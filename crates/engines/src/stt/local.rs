@@ -184,7 +184,7 @@ impl<S: SttStream + 'static> PooledUtterance<S> {
                 self.asked = self.cancel.child_token();
                 let cancel = self.cancel.clone();
                 let asked = self.asked.clone();
-                Replica::Busy(job(lease, pcm, ask, (cancel, asked), self.meter.clone()).boxed())
+                Replica::Busy(job(lease, pcm, ask, cancel, asked, self.meter.clone()).boxed())
             }
             other => other,
         };
@@ -195,8 +195,8 @@ impl<S: SttStream + 'static> PooledUtterance<S> {
         let Replica::Busy(job) = &mut self.replica else {
             return self.check();
         };
-        let done = job.await;
-        self.take(done)
+        let (lease, done) = job.await;
+        self.take(lease, done)
     }
 
     /// Polls the job under way, so that a new one can begin if it has ended.
@@ -205,12 +205,12 @@ impl<S: SttStream + 'static> PooledUtterance<S> {
             return self.check().map(drop);
         };
         match poll!(job) {
-            Poll::Ready(done) => self.take(done).map(drop),
+            Poll::Ready((lease, done)) => self.take(lease, done).map(drop),
             Poll::Pending => Ok(()),
         }
     }
 
-    fn take(&mut self, (lease, done): (Lease<S>, Done)) -> Result<Option<Answer>, SttError> {
+    fn take(&mut self, lease: Lease<S>, done: Done) -> Result<Option<Answer>, SttError> {
         match done {
             Done::Asked(answer) => {
                 self.replica = Replica::Idle(lease);
@@ -273,7 +273,8 @@ async fn job<S: SttStream + 'static>(
     mut lease: Lease<S>,
     pcm: Vec<i16>,
     ask: Ask,
-    (cancel, asked): (CancellationToken, CancellationToken),
+    cancel: CancellationToken,
+    asked: CancellationToken,
     meter: Meter,
 ) -> (Lease<S>, Done) {
     let work = move |stream: &mut S| {

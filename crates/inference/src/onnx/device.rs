@@ -217,13 +217,14 @@ impl Model {
     pub fn bind_rows_in_place(
         &self,
         binding: &mut Binding,
-        (input, output): (&str, &str),
+        input: &str,
+        output: &str,
         tensor: &mut DeviceTensor,
         rows: Range<usize>,
     ) -> Result<(), OnnxError> {
         match tensor.kind {
-            Kind::F16 => self.bind_view::<half::f16>(binding, (input, output), tensor, rows),
-            Kind::F32 => self.bind_view::<f32>(binding, (input, output), tensor, rows),
+            Kind::F16 => self.bind_view::<half::f16>(binding, input, output, tensor, rows),
+            Kind::F32 => self.bind_view::<f32>(binding, input, output, tensor, rows),
             _ => Err(self.unfit(input, &format!("rows of the type {}", tensor.kind))),
         }
     }
@@ -231,7 +232,8 @@ impl Model {
     fn bind_view<T: Number + Debug>(
         &self,
         binding: &mut Binding,
-        (input, output): (&str, &str),
+        input: &str,
+        output: &str,
         tensor: &DeviceTensor,
         rows: Range<usize>,
     ) -> Result<(), OnnxError> {

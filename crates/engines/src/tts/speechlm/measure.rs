@@ -55,9 +55,7 @@ pub fn decode(config: &TtsConfig, onnx: &OnnxConfig, n_listeners: usize, text: &
         let config = config.clone();
         let widest = reader.widest_prompt().map_err(unavailable)?;
         let voice = voice.clone();
-        move |_| {
-            speech_engine(&files, &contract, &runtime, &config, (&widest, &voice), &place).map(|(engine, _)| engine)
-        }
+        move |_| speech_engine(&files, &contract, &runtime, &config, &widest, &voice, &place).map(|(engine, _)| engine)
     };
     let slots = SlotScheduler::start("measured", 1, 1, make).map_err(unavailable)?;
     let ids = reader.ids(Spoken { text, language: &contract.languages[0], ..Spoken::default() });

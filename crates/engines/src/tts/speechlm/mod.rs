@@ -148,7 +148,7 @@ impl SpeechLm {
             let voice = warmth.clone();
             let make = move |replica: usize| {
                 let runtime = Runtime::open(&onnx.for_replica(replica)).map_err(lm::LmError::from)?;
-                let (engine, own) = speech_engine(&files, &contract, &runtime, &config, (&widest, &voice), &place)?;
+                let (engine, own) = speech_engine(&files, &contract, &runtime, &config, &widest, &voice, &place)?;
                 *report.lock().unwrap_or_else(PoisonError::into_inner) = own;
                 Ok::<_, lm::LmError>(engine)
             };
@@ -233,7 +233,8 @@ fn speech_engine(
     contract: &Arc<Contract>,
     runtime: &Runtime,
     config: &TtsConfig,
-    (widest, voice): (&Ids, &Conditioning),
+    widest: &Ids,
+    voice: &Conditioning,
     place: &InstancePlace,
 ) -> Result<(SpeechEngine, SlotReport), lm::LmError> {
     let slots = |bytes_per_slot: usize, provider: Provider| match config.slots {

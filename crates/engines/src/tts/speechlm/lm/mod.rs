@@ -174,7 +174,8 @@ impl LanguageModel {
         let embed = embed.map(|embed| embed.binding().map(|run| (embed, run))).transpose()?;
         let prefill_run = decode.binding()?;
         let decode_run = decode.binding()?;
-        let (contract, policy) = (contract.clone(), contract.decode.policy);
+        let contract = contract.clone();
+        let policy = contract.decode.policy;
         Ok(Self {
             contract,
             prompt,
@@ -226,7 +227,7 @@ impl LanguageModel {
         let highest = (self.contract.tokens.sounds.min(self.ports.vocabulary as i64) - 1).max(0);
         match &self.frame {
             Some(_) => self.stand_in_frames(&vec![0.0; self.ports.n_hidden], &[highest]).map(drop),
-            None => self.embed_ids(&[highest], &[1], (1, 1), Place::Host).map(drop),
+            None => self.embed_ids(&[highest], &[1], 1, 1, Place::Host).map(drop),
         }
     }
 
@@ -278,7 +279,7 @@ impl LanguageModel {
         let zero_from = embed.zero_position_from;
         let position = |(i, id): (usize, &i64)| if *id >= zero_from { 0 } else { first + i as i64 };
         let positions: Vec<i64> = ids.iter().enumerate().map(position).collect();
-        let embeds = self.embed_ids(ids, &positions, (1, ids.len()), Place::Host)?;
+        let embeds = self.embed_ids(ids, &positions, 1, ids.len(), Place::Host)?;
         let mut numbers = Vec::new();
         embeds.read_f32(0..ids.len() * self.ports.hidden, &mut numbers)?;
         Ok(numbers)
@@ -652,7 +653,7 @@ impl LanguageModel {
             let shape = [n_rows, 1, self.ports.hidden];
             return self.decode.bind_host(&mut self.decode_run, port, &Tensor::f32(shape, &feeds.embeds));
         }
-        let embeds = self.embed_ids(&feeds.tokens, &feeds.generated, (n_rows, 1), self.ports.embeds_go_to)?;
+        let embeds = self.embed_ids(&feeds.tokens, &feeds.generated, n_rows, 1, self.ports.embeds_go_to)?;
         bind_embeds(&self.decode, &mut self.decode_run, &self.contract, &embeds)
     }
 
@@ -660,7 +661,8 @@ impl LanguageModel {
         &mut self,
         ids: &[i64],
         positions: &[i64],
-        (n_rows, length): (usize, usize),
+        n_rows: usize,
+        length: usize,
         place: Place,
     ) -> Result<DeviceTensor, OnnxError> {
         let (Some(contract), Some((embed, run))) = (&self.contract.embed, &mut self.embed) else {

@@ -60,14 +60,14 @@ impl Mover {
     ) -> Result<Vec<DeviceTensor>, OnnxError> {
         let n_tensors = parts.first().map_or(0, |part| part.tensors.len());
         let one = |i: usize| match self {
-            Self::Host => on_host(model, parts, i, (n_rows, n_columns), alignment),
-            Self::Device(device) => device.assemble(parts, i, (n_rows, n_columns), alignment),
+            Self::Host => on_host(model, parts, i, n_rows, n_columns, alignment),
+            Self::Device(device) => device.assemble(parts, i, n_rows, n_columns, alignment),
         };
         (0..n_tensors).map(one).collect()
     }
 }
 
-/// A row's columns in tensors of so many.
+/// The columns of a row of `length` in tensors of `n_columns`.
 fn columns(length: usize, n_columns: usize, alignment: Alignment) -> Range<usize> {
     match alignment {
         Alignment::First => 0..length,
@@ -79,7 +79,8 @@ fn on_host(
     model: &Model,
     parts: &[Part<'_>],
     i: usize,
-    (n_rows, n_columns): (usize, usize),
+    n_rows: usize,
+    n_columns: usize,
     alignment: Alignment,
 ) -> Result<DeviceTensor, OnnxError> {
     let first = &parts[0].tensors[i];
@@ -116,7 +117,8 @@ impl OnDevice {
         &self,
         parts: &[Part<'_>],
         i: usize,
-        (n_rows, n_columns): (usize, usize),
+        n_rows: usize,
+        n_columns: usize,
         alignment: Alignment,
     ) -> Result<DeviceTensor, OnnxError> {
         let mut made: Option<DeviceTensor> = None;

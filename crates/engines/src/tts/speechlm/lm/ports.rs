@@ -157,7 +157,8 @@ fn input(
     kinds: &[Kind],
     shape: &[Option<usize>],
 ) -> Result<Slot, LmError> {
-    check(contract, model, ("takes", model.input(name), model.inputs()), name, kinds, shape)
+    let side = Side { verb: "takes", slots: model.inputs() };
+    check(contract, model, &side, name, kinds, shape)
 }
 
 /// Checks that a graph has this output.
@@ -168,13 +169,21 @@ pub fn output(
     kinds: &[Kind],
     shape: &[Option<usize>],
 ) -> Result<Slot, LmError> {
-    check(contract, model, ("gives", model.output(name), model.outputs()), name, kinds, shape)
+    let side = Side { verb: "gives", slots: model.outputs() };
+    check(contract, model, &side, name, kinds, shape)
+}
+
+/// The inputs of a graph, or its outputs.
+struct Side<'a> {
+    /// What the graph does with them, in errors.
+    verb: &'static str,
+    slots: &'a [Slot],
 }
 
 fn check(
     contract: &Contract,
     model: &Model,
-    (verb, found, all): (&str, Option<&Slot>, &[Slot]),
+    side: &Side<'_>,
     name: &str,
     kinds: &[Kind],
     shape: &[Option<usize>],
@@ -184,11 +193,12 @@ fn check(
     let kinds_text: Vec<_> = kinds.iter().map(ToString::to_string).collect();
     let sizes: Vec<_> = shape.iter().map(|n| n.map_or("?".into(), |n| n.to_string())).collect();
     let wanted = format!("{name}: {}[{}]", kinds_text.join(" or "), sizes.join(", "));
-    let wrong = match found {
+    let verb = side.verb;
+    let wrong = match side.slots.iter().find(|slot| slot.name == name) {
         None => {
-            let mut names: Vec<_> = all.iter().take(MAX_NAMED).map(ToString::to_string).collect();
-            if all.len() > MAX_NAMED {
-                names.push(format!("{} more", all.len() - MAX_NAMED));
+            let mut names: Vec<_> = side.slots.iter().take(MAX_NAMED).map(ToString::to_string).collect();
+            if side.slots.len() > MAX_NAMED {
+                names.push(format!("{} more", side.slots.len() - MAX_NAMED));
             }
             format!("{verb} {}, and no {wanted}", names.join(", "))
         }

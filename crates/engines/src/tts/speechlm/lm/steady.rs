@@ -78,7 +78,7 @@ impl SteadyCache {
         rows: Range<usize>,
     ) -> Result<(), OnnxError> {
         for ((past, present), tensor) in ports.past.iter().zip(&ports.present).zip(&mut self.tensors) {
-            decode.bind_rows_in_place(run, (past, present), tensor, rows.clone())?;
+            decode.bind_rows_in_place(run, past, present, tensor, rows.clone())?;
         }
         Ok(())
     }
