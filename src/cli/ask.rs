@@ -54,11 +54,11 @@ pub(super) async fn run(args: AskArgs) -> Result<(), CliError> {
         None => own_hub::with(&args.settings, async |url| ask(&args, url, &question).await).await,
     };
     match answer? {
-        Asked::Answered(answer) => {
+        AskOutcome::Answered(answer) => {
             shown(&args, &answer)?;
             whole(&answer)
         }
-        Asked::Failed(so_far, error) => {
+        AskOutcome::Failed(so_far, error) => {
             shown(&args, &so_far)?;
             Err(error)
         }
@@ -66,7 +66,7 @@ pub(super) async fn run(args: AskArgs) -> Result<(), CliError> {
 }
 
 /// What became of a question.
-enum Asked {
+enum AskOutcome {
     Answered(Answer),
     /// It failed after part of the answer.
     Failed(Box<Answer>, CliError),
@@ -92,7 +92,7 @@ fn whole(answer: &Answer) -> Result<(), CliError> {
     }
 }
 
-async fn ask(args: &AskArgs, url: String, question: &Pcm) -> Result<Asked, CliError> {
+async fn ask(args: &AskArgs, url: String, question: &Pcm) -> Result<AskOutcome, CliError> {
     let mut options = args.target.options(url, args.audio)?;
     // Other servers cannot resume a session.
     options.resume = args.audio != Mode::Ga;
@@ -100,8 +100,8 @@ async fn ask(args: &AskArgs, url: String, question: &Pcm) -> Result<Asked, CliEr
     let options = AskOptions { session: session(args), ..AskOptions::default() };
     let _progress = Progress::new(format!("asking, {:.1} s", question.duration().as_secs_f64()));
     match antiphon_client::ask(connection, question, &options).await {
-        Ok(answer) => Ok(Asked::Answered(answer)),
-        Err(AskError { error, so_far: Some(so_far) }) => Ok(Asked::Failed(so_far, failure(error))),
+        Ok(answer) => Ok(AskOutcome::Answered(answer)),
+        Err(AskError { error, so_far: Some(so_far) }) => Ok(AskOutcome::Failed(so_far, failure(error))),
         Err(AskError { error, so_far: None }) => Err(failure(error)),
     }
 }

@@ -3,7 +3,7 @@
 use super::sweep::{Shown, Sweep};
 use super::unseal::StorageKeyArgs;
 use super::{CliError, blocking, print};
-use crate::replay::{Decided, Layer, ReplayError, ReplayLog, Report, replay};
+use crate::replay::{Layer, ReplayError, ReplayLog, ReplayedDecision, Report, replay};
 use antiphon_dialog::turn::{MODEL, ModelWeight};
 use clap::Args;
 use serde_json::{Value, json};
@@ -100,7 +100,7 @@ fn one(args: &ReplayArgs, path: &Path) -> Result<Report, CliError> {
     let recording = ReplayLog::open_with(path, || args.key.of_replay()).map_err(|error| of_file(path, &error))?;
     let mut progress = Progress::new(path);
     let mut printed = Ok(());
-    let mut see = |decided: &Decided, done: f64| {
+    let mut see = |decided: &ReplayedDecision, done: f64| {
         progress.tell(done);
         if args.quiet || printed.is_err() {
             return;
@@ -118,7 +118,7 @@ pub(super) fn of_file(path: &Path, error: &ReplayError) -> CliError {
 }
 
 /// One decision as text.
-fn line(decided: &Decided) -> String {
+fn line(decided: &ReplayedDecision) -> String {
     let gave = decided.gave.iter().map(|one| parsed(one.get()));
     let at = decided.at_ms / 1e3;
     match decided.layer {

@@ -5,7 +5,7 @@
 //! (Efron, 1979): sources are drawn with replacement, since turns of one source are alike.
 
 use super::dice::Dice;
-use super::{LabelledTurn, Taken};
+use super::{LabelledTurn, TurnResult};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -32,7 +32,7 @@ pub struct Point {
 
 /// The two ways at one share of turns cut into.
 #[derive(Clone, Debug, Serialize)]
-pub struct Compared {
+pub struct CurveComparison {
     /// The share.
     pub cut_in: f64,
     /// The shortest fixed wait that keeps it: its mean delay in ms, and the 95 % interval.
@@ -50,10 +50,10 @@ type Sums = Vec<[f64; 3]>;
 /// `adaptive` hold a value and what became of each turn, shortest wait first.
 pub fn compare(
     turns: &[&LabelledTurn],
-    fixed: &[(f64, Vec<Taken>)],
-    adaptive: &[(f64, Vec<Taken>)],
+    fixed: &[(f64, Vec<TurnResult>)],
+    adaptive: &[(f64, Vec<TurnResult>)],
     shares: &[f64],
-) -> (Curve, Curve, Vec<Compared>) {
+) -> (Curve, Curve, Vec<CurveComparison>) {
     let mut index = BTreeMap::new();
     let cluster: Vec<usize> = turns
         .iter()
@@ -63,7 +63,7 @@ pub fn compare(
         })
         .collect();
     let n = index.len();
-    let sums = |taken: &[Taken]| {
+    let sums = |taken: &[TurnResult]| {
         let mut sums: Sums = vec![[0.0; 3]; n];
         for (taken, &cluster) in taken.iter().zip(&cluster) {
             let sum = &mut sums[cluster];
@@ -71,7 +71,7 @@ pub fn compare(
         }
         sums
     };
-    let all_sums = |runs: &[(f64, Vec<Taken>)]| -> Vec<(f64, Sums)> {
+    let all_sums = |runs: &[(f64, Vec<TurnResult>)]| -> Vec<(f64, Sums)> {
         runs.iter().map(|(value, taken)| (*value, sums(taken))).collect()
     };
     let fixed = all_sums(fixed);
@@ -93,7 +93,7 @@ pub fn compare(
     let compared = shares.iter().zip(drawn).filter_map(|(&cut_in, drawn)| {
         let (f, a) = whole_fixed.delay_at(cut_in).zip(whole_adaptive.delay_at(cut_in))?;
         // An interval of the draws that reach the share would be too narrow where many do not.
-        (drawn.len() * 10 >= DRAWS * 9).then(|| Compared {
+        (drawn.len() * 10 >= DRAWS * 9).then(|| CurveComparison {
             cut_in,
             fixed_ms: with_interval(f, drawn.iter().map(|(f, _)| *f)),
             adaptive_ms: with_interval(a, drawn.iter().map(|(_, a)| *a)),
@@ -143,9 +143,9 @@ mod tests {
     }
 
     /// A way that cuts into turns whose pause is longer than the wait; pauses are 0, 10, 20 ... ms.
-    fn runs(n: usize, delay: impl Fn(f64) -> f64) -> Vec<(f64, Vec<Taken>)> {
+    fn runs(n: usize, delay: impl Fn(f64) -> f64) -> Vec<(f64, Vec<TurnResult>)> {
         let taken = |wait: f64| {
-            let turn = |i: usize| Taken { cut_in: i as f64 * 10.0 >= wait, delay_ms: delay(wait) };
+            let turn = |i: usize| TurnResult { cut_in: i as f64 * 10.0 >= wait, delay_ms: delay(wait) };
             (0..n).map(turn).collect()
         };
         (0..=10).map(|i| f64::from(i) * 100.0).map(|wait| (wait, taken(wait))).collect()

@@ -21,7 +21,7 @@ pub enum Setting {
 
 /// What became of one turn.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Taken {
+pub struct TurnResult {
     /// It was taken to be over while the speaker had more to say.
     pub cut_in: bool,
     /// From its true end until it was taken to be over, in milliseconds; where it never was, until the next one began.
@@ -86,7 +86,7 @@ impl Corpus {
     }
 
     /// What becomes of each turn.
-    pub fn run(&self, setting: Setting) -> Vec<Taken> {
+    pub fn run(&self, setting: Setting) -> Vec<TurnResult> {
         self.sessions.iter().flat_map(|session| session.taken(setting)).collect()
     }
 
@@ -131,7 +131,7 @@ impl Session {
         }
     }
 
-    fn taken(&self, setting: Setting) -> Vec<Taken> {
+    fn taken(&self, setting: Setting) -> Vec<TurnResult> {
         let mut taker = self.taker(setting);
         let mut ends = Vec::new();
         let mut now = Samples::ZERO;
@@ -161,7 +161,7 @@ impl Session {
             let until = self.turns.get(i + 1).map_or(all_over, |next| next.ends_ms().0);
             let cut_in = ends.iter().any(|&end| end >= from && end < to);
             let end = ends.iter().copied().find(|&end| end >= to && end < until);
-            Taken { cut_in, delay_ms: end.unwrap_or(until) - to }
+            TurnResult { cut_in, delay_ms: end.unwrap_or(until) - to }
         };
         self.turns.iter().enumerate().map(turn).collect()
     }

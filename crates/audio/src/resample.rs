@@ -42,7 +42,7 @@ pub struct Resampler {
 /// What converts between two rates that differ.
 enum Filter {
     Polyphase(Polyphase),
-    Interpolating(Box<Interpolating>),
+    Interpolating(Box<InterpolatingFilter>),
 }
 
 /// A filter for a ratio of few phases. Time is counted in ticks: an input sample lasts `n_phases`, an output sample `step`.
@@ -72,7 +72,7 @@ struct Rows {
 }
 
 /// rubato's resampler, for any ratio.
-struct Interpolating {
+struct InterpolatingFilter {
     inner: Async<f32>,
     /// Output samples before the first input sample.
     n_early: usize,
@@ -87,7 +87,7 @@ impl Resampler {
     pub fn new(from: SampleRate, to: SampleRate) -> Self {
         let filter = (from != to).then(|| match n_phases(from, to) {
             ..=MAX_PHASES => Filter::Polyphase(Polyphase::new(from, to)),
-            _ => Filter::Interpolating(Box::new(Interpolating::new(from, to))),
+            _ => Filter::Interpolating(Box::new(InterpolatingFilter::new(from, to))),
         });
         Self { from, to, filter, n_in: 0, n_out: 0 }
     }
@@ -269,7 +269,7 @@ impl Rows {
     }
 }
 
-impl Interpolating {
+impl InterpolatingFilter {
     fn new(from: SampleRate, to: SampleRate) -> Self {
         let parameters = SincInterpolationParameters::new(filter_len(from, to), WINDOW)
             .oversampling_factor(MAX_PHASES)

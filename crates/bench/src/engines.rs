@@ -13,7 +13,7 @@
 //! requests per minute are reported. Kokoro, whose model takes no batches, is measured with a pool of that many workers
 //! instead.
 
-use super::{BenchError, Figure, Measure, Plan, Progress, Section, Taken, Unit, Waits};
+use super::{BenchError, Figure, Measure, Measurement, Plan, Progress, Section, Unit, Waits};
 use antiphon::assembly;
 use antiphon::config::{self, Config, Sources};
 use antiphon_engine_api::tts::{SpeechRequest, Tts, TtsError};
@@ -124,7 +124,7 @@ struct Run {
     real_time: f64,
 }
 
-pub(super) async fn measure(plan: &Plan, progress: Progress<'_>) -> Result<Taken, BenchError> {
+pub(super) async fn measure(plan: &Plan, progress: Progress<'_>) -> Result<Measurement, BenchError> {
     let config = config::load(&Sources::of_process(None)).map_err(|error| BenchError::Method(error.to_string()))?;
     let onnx = demanded(config.onnx);
     let how = format!(
@@ -134,7 +134,7 @@ pub(super) async fn measure(plan: &Plan, progress: Progress<'_>) -> Result<Taken
     let mut section = Section::new(Measure::Engines.name(), how);
     if !plan.speech_models.is_empty() {
         super::speech_models::exported(&mut section, plan, &onnx, progress).await?;
-        return Ok(Taken { section, hub_cpu_s: 0.0 });
+        return Ok(Measurement { section, hub_cpu_s: 0.0 });
     }
     overhead(&mut section, plan, &onnx, progress).await?;
     batches(&mut section, plan, &onnx, progress).await?;
@@ -149,7 +149,7 @@ pub(super) async fn measure(plan: &Plan, progress: Progress<'_>) -> Result<Taken
         sizes(&mut section, plan, KOKORO, &onnx, progress).await?;
     }
     super::speech_models::measure(&mut section, plan, &onnx, progress).await?;
-    Ok(Taken { section, hub_cpu_s: 0.0 })
+    Ok(Measurement { section, hub_cpu_s: 0.0 })
 }
 
 /// Requires the configured provider: figures of the CPU under another provider's name would be misleading.
@@ -270,13 +270,13 @@ async fn start(engine: &str, model: &str, size: PoolSize, onnx: &OnnxConfig) -> 
     Ok(made.map_err(assembly::EnginesError::from)?)
 }
 
-struct Spoken {
+struct ChunkTimes {
     first_sound: Duration,
     whole: Duration,
     sound: Duration,
 }
 
-async fn speak(voice: &dyn Tts, text: &str) -> Result<Spoken, BenchError> {
+async fn speak(voice: &dyn Tts, text: &str) -> Result<ChunkTimes, BenchError> {
     let unplayed = Some(Duration::ZERO);
     let id = voice.voices()[0].id.clone();
     let begun = Instant::now();
@@ -288,7 +288,7 @@ async fn speak(voice: &dyn Tts, text: &str) -> Result<Spoken, BenchError> {
         first_sound.get_or_insert_with(|| begun.elapsed());
     }
     let silent = || BenchError::Speech(TtsError::Engine { message: "no audio was produced".into(), source: None });
-    Ok(Spoken { first_sound: first_sound.ok_or_else(silent)?, whole: begun.elapsed(), sound })
+    Ok(ChunkTimes { first_sound: first_sound.ok_or_else(silent)?, whole: begun.elapsed(), sound })
 }
 
 /// One listener, chunk by chunk.
@@ -313,7 +313,7 @@ async fn together(voice: &dyn Tts, rounds: usize, n_listeners: usize) -> Result<
 }
 
 impl Run {
-    fn of(spoken: Vec<Spoken>, took: Duration) -> Self {
+    fn of(spoken: Vec<ChunkTimes>, took: Duration) -> Self {
         let mut first_sounds = Waits::default();
         let sound: Duration = spoken.iter().map(|spoken| spoken.sound).sum();
         let n = spoken.len();
@@ -330,7 +330,7 @@ mod tests {
     #[test]
     fn a_run_is_reckoned_from_what_was_spoken() {
         let ms = Duration::from_millis;
-        let spoken = |first| Spoken { first_sound: ms(first), whole: ms(400), sound: ms(2_000) };
+        let spoken = |first| ChunkTimes { first_sound: ms(first), whole: ms(400), sound: ms(2_000) };
         let run = Run::of(vec![spoken(100), spoken(200), spoken(300)], ms(1_500));
         assert_eq!(run.first_sounds.percentile(50.0), Some(200.0));
         assert_eq!((run.chunks_a_second, run.real_time), (2.0, 0.25));

@@ -183,7 +183,7 @@ pub async fn run(plan: &Plan, progress: Progress<'_>) -> Report {
 }
 
 /// A section and the resource use of its hubs.
-struct Taken {
+struct Measurement {
     section: Section,
     /// CPU seconds of the hubs that the measure started.
     hub_cpu_s: f64,

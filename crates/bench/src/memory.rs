@@ -10,7 +10,7 @@
 use super::hub::{Engines, Hub};
 use super::own_share::{N_SESSIONS, converse};
 use super::voice_to_voice::server_said;
-use super::{BenchError, Figure, Measure, Plan, Progress, Section, Taken, Unit};
+use super::{BenchError, Figure, Measure, Measurement, Plan, Progress, Section, Unit};
 use antiphon_client::{AudioMode, ClientError, ConnectOptions, Connection, Event, Received, connect};
 use futures_util::{StreamExt, TryStreamExt, stream};
 use serde_json::json;
@@ -36,7 +36,7 @@ const SESSION_KIB: f64 = 1024.0;
 /// Bound of an idle connection, which the planner's profiles assume.
 pub(super) const IDLE_KIB: f64 = 48.0;
 
-pub(super) async fn measure(plan: &Plan, progress: Progress<'_>) -> Result<Taken, BenchError> {
+pub(super) async fn measure(plan: &Plan, progress: Progress<'_>) -> Result<Measurement, BenchError> {
     let how = "zero-latency engines; sessions by peak resident memory of the hub, connections by anonymous memory";
     let mut section = Section::new(Measure::Memory.name(), how);
 
@@ -79,7 +79,7 @@ pub(super) async fn measure(plan: &Plan, progress: Progress<'_>) -> Result<Taken
     section.figures.push(Figure::new(name, Unit::KiB, growth, n));
     hub_cpu_s += hub.process.cpu_s()?;
     hub.stop().await;
-    Ok(Taken { section, hub_cpu_s })
+    Ok(Measurement { section, hub_cpu_s })
 }
 
 /// Runs `n` short sessions, [`AT_A_TIME`] at a time. The first that gets no answer is an error.

@@ -10,10 +10,10 @@ use super::hub::{Engines, Hub};
 use super::load::{self, Clip, Clips, Length, Load, Network, Outcome, Sign};
 use super::mock::{self, Latencies};
 use super::noise::best_vad;
-use super::pinning::Pinned;
+use super::pinning::LoadAffinity;
 use super::questions::{speak, speaker};
 use super::voice_to_voice::{SILENCE_MS, session};
-use super::{BenchError, Figure, Measure, Plan, Progress, Section, Taken, Unit};
+use super::{BenchError, Figure, Measure, Measurement, Plan, Progress, Section, Unit};
 use antiphon_client::ConnectOptions;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
@@ -53,7 +53,7 @@ impl Pair {
         plan: &Plan,
         latencies: Latencies,
         settings: &[&str],
-        pinned: Option<&Pinned>,
+        pinned: Option<&LoadAffinity>,
     ) -> Result<Self, BenchError> {
         let mock = Hub::spawn(&plan.mock, &arguments(latencies)).await?;
         let command = pinned.map_or_else(|| plan.hub.clone(), |pinned| pinned.other(&plan.hub));
@@ -126,12 +126,12 @@ pub(super) async fn spoken() -> Result<Arc<Clips>, BenchError> {
     Ok(clips(&said.ok_or_else(|| BenchError::Clips("flite said nothing".into()))?))
 }
 
-pub(super) async fn measure(plan: &Plan, progress: Progress<'_>) -> Result<Taken, BenchError> {
+pub(super) async fn measure(plan: &Plan, progress: Progress<'_>) -> Result<Measurement, BenchError> {
     let how =
         format!("mock engines over HTTP that take no time, {SILENCE_MS} ms of silence end a turn; the hub on one core");
     let mut section = Section::new(Measure::Mocks.name(), how);
     let clips = spoken().await?;
-    let pinned = Pinned::load();
+    let pinned = LoadAffinity::load();
     let pair = Pair::start(plan, Latencies { sound: SOUND, ..Latencies::default() }, &[], pinned.as_ref().ok()).await?;
     let alone = talk(&pair.hub, &clips, 1, plan.turns(TURNS_ALONE), progress).await?;
     section.percentile("1 session", &alone.waits(), 50.0, Some(ALONE_P50_MS));
@@ -168,10 +168,10 @@ pub(super) async fn measure(plan: &Plan, progress: Progress<'_>) -> Result<Taken
         section.figures.push(Figure::new("with Silero: memory a session", Unit::KiB, memory, N_TOGETHER));
         hub_cpu_s += pair.stop().await?;
     }
-    Ok(Taken { section, hub_cpu_s })
+    Ok(Measurement { section, hub_cpu_s })
 }
 
-pub(super) async fn speculation(plan: &Plan, progress: Progress<'_>) -> Result<Taken, BenchError> {
+pub(super) async fn speculation(plan: &Plan, progress: Progress<'_>) -> Result<Measurement, BenchError> {
     let how =
         format!("mock engines of 100 ms a stage and 10 ms a word, {SILENCE_MS} ms of silence end a turn, 1 session");
     let mut section = Section::new(Measure::Speculation.name(), how);
@@ -191,7 +191,7 @@ pub(super) async fn speculation(plan: &Plan, progress: Progress<'_>) -> Result<T
         outcome.add_to(&mut section);
         hub_cpu_s += pair.stop().await?;
     }
-    Ok(Taken { section, hub_cpu_s })
+    Ok(Measurement { section, hub_cpu_s })
 }
 
 impl Outcome {

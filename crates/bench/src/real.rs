@@ -15,7 +15,7 @@ use super::hub::{Engines, Hub};
 use super::load::{self, Clip, Clips, Length, Load, Network, Outcome, Sign};
 use super::voice_to_voice::{SILENCE_MS, session_with};
 use super::words::{n_errors, words};
-use super::{BenchError, Figure, Measure, Plan, Progress, Section, Taken, Unit, Waits};
+use super::{BenchError, Figure, Measure, Measurement, Plan, Progress, Section, Unit, Waits};
 use antiphon_client::{AudioMode, ConnectOptions, RATE};
 use reqwest::multipart::{Form, Part};
 use serde_json::{Value, json};
@@ -55,7 +55,7 @@ const FIRST_WORDS_MS: f64 = 600.0;
 const CHANGED_PERCENT: f64 = 1.0;
 const RIGHT_PERCENT: f64 = 97.0;
 
-pub(super) async fn measure(plan: &Plan, progress: Progress<'_>) -> Result<Taken, BenchError> {
+pub(super) async fn measure(plan: &Plan, progress: Progress<'_>) -> Result<Measurement, BenchError> {
     let folder = plan.clips.clone().unwrap_or_else(|| CLIPS.into());
     let clips = Arc::new(tokio::task::spawn_blocking(move || Clips::read(&folder)).await??);
     progress("real: the first start, which measures models that were never measured here");
@@ -87,7 +87,7 @@ pub(super) async fn measure(plan: &Plan, progress: Progress<'_>) -> Result<Taken
     section.figures.push(memory("memory at the end", &hub)?);
     let hub_cpu_s = hub.process.cpu_s()?;
     hub.stop().await;
-    Ok(Taken { section, hub_cpu_s })
+    Ok(Measurement { section, hub_cpu_s })
 }
 
 /// The recognizer and the voice that serve, by `/readyz`.

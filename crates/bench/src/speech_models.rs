@@ -13,7 +13,7 @@ use antiphon_client::RATE;
 use antiphon_engine_api::tts::{SpeechRequest, Tts, TtsError};
 use antiphon_engines::tts::TtsConfig;
 use antiphon_engines::tts::speechlm::Contract;
-use antiphon_engines::tts::speechlm::measure::{self, Decoding};
+use antiphon_engines::tts::speechlm::measure::{self, DecodeCosts};
 use antiphon_inference::onnx::OnnxConfig;
 use antiphon_types::Pcm;
 use futures_util::StreamExt;
@@ -183,7 +183,7 @@ async fn steps(
 }
 
 /// What a step costs beside its graphs and the sampling, in milliseconds.
-fn overhead_ms(taken: &Decoding) -> f64 {
+fn overhead_ms(taken: &DecodeCosts) -> f64 {
     let beside = taken.wall.saturating_sub(taken.in_runs).saturating_sub(taken.sampling);
     1000.0 * beside.as_secs_f64() / taken.n_steps.max(1) as f64
 }
@@ -391,7 +391,7 @@ mod tests {
         let in_runs = ms(80);
         let sampling = ms(10);
         let prefill = ms(1);
-        let taken = Decoding { n_tokens: 40, n_steps: 20, wall, in_runs, sampling, prefill };
+        let taken = DecodeCosts { n_tokens: 40, n_steps: 20, wall, in_runs, sampling, prefill };
         assert!((overhead_ms(&taken) - 0.5).abs() < 1e-9);
     }
 }

@@ -531,7 +531,7 @@ pub struct HubAdvert {
 
 /// The version alone, of an advert whose other fields this build may not know.
 #[derive(Debug, Deserialize)]
-pub(crate) struct Versioned {
+pub(crate) struct AdvertVersion {
     pub(crate) protocol: Protocol,
     #[serde(default)]
     pub(crate) name: String,

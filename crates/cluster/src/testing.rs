@@ -97,7 +97,7 @@ pub struct NatsServer {
     program: PathBuf,
     arguments: Vec<OsString>,
     port: u16,
-    running: Option<Running>,
+    running: Option<ServerProcess>,
     folder: TempDir,
 }
 
@@ -181,7 +181,7 @@ impl NatsServer {
         let log = File::create(self.log_file()).map_err(io("create the log"))?;
         let mut command = Command::new(&self.program);
         command.args(&self.arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
-        self.running = Some(Running::start(&mut command)?);
+        self.running = Some(ServerProcess::start(&mut command)?);
         self.ready(1).await
     }
 
@@ -341,12 +341,12 @@ impl NatsCluster {
 
 /// A server's process and the one that outlives us to kill it.
 #[derive(Debug)]
-struct Running {
+struct ServerProcess {
     server: Child,
     guard: Child,
 }
 
-impl Running {
+impl ServerProcess {
     fn start(command: &mut Command) -> Result<Self, TestingError> {
         let mut server = command.spawn().map_err(io("run nats-server"))?;
         match guard(&server) {
@@ -359,7 +359,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for ServerProcess {
     fn drop(&mut self) {
         // The guard goes first: it kills a number, which is the server's only until the server is waited for.
         end(&mut self.guard);

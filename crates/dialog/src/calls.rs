@@ -4,7 +4,7 @@
 //! A call of a function that was not offered, or whose arguments are no object, never leaves the hub: the model is told so,
 //! once in a response, and asked again without tools. After [`ToolRounds`] it is asked without tools as well.
 
-use super::remote::{Offered, are_arguments};
+use super::remote::{OfferedTools, are_arguments};
 use super::remote_calls::call_kind;
 use super::responding::Response;
 use super::{Action, Dialog, Failure, ItemKind, Notice, OutputChange, ResponseStatus, ResponseWork, ToolCallDelta};
@@ -65,7 +65,7 @@ pub(super) struct Calls {
 
 impl Calls {
     /// The calls that the model may make of these tools.
-    pub(super) fn of(offered: &Offered) -> Self {
+    pub(super) fn of(offered: &OfferedTools) -> Self {
         let may = |tool: &&Tool| match &offered.choice {
             ToolChoice::None => false,
             ToolChoice::Function(name) => tool.name == *name,
@@ -192,7 +192,8 @@ impl Dialog {
         self.end_outputs(id);
         let settings = self.responses[id].settings.clone();
         let input = self.responses[id].input.clone();
-        let request = self.chat(&settings, input.as_deref(), Offered::default()).map_err(|error| error.to_string())?;
+        let request =
+            self.chat(&settings, input.as_deref(), OfferedTools::default()).map_err(|error| error.to_string())?;
         let mut chat = request.chat;
         let mut tool_calls = Vec::new();
         let mut results = Vec::new();
@@ -218,14 +219,14 @@ impl Dialog {
     }
 
     /// The tools of a response, without those that the turn's rounds have used up.
-    pub(super) fn offered_in_turn(&mut self, id: &ResponseId) -> Result<Offered, String> {
+    pub(super) fn offered_in_turn(&mut self, id: &ResponseId) -> Result<OfferedTools, String> {
         let offered = self.offered(&self.responses[id].settings)?;
         let is_spent = self.responses[id].settings.in_conversation && self.tool_rounds.are_spent();
         if !is_spent || offered.tools.is_empty() {
             return Ok(offered);
         }
         self.notify(Notice::ToolRoundsSpent { response: id.clone(), rounds: self.tool_rounds.n });
-        Ok(Offered::default())
+        Ok(OfferedTools::default())
     }
 
     /// Counts a response that has ended.

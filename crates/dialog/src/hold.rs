@@ -30,7 +30,7 @@ const ANSWERED_WITHIN: Duration = Duration::from_millis(300);
 
 /// A hold under way.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct Held {
+pub(super) struct ActiveHold {
     since: Timestamp,
     /// Turn time at `since`, in samples at 16 kHz.
     position: Samples,
@@ -38,7 +38,7 @@ pub(super) struct Held {
     sounding: Option<(ItemId, ResponseId)>,
 }
 
-/// Why the reply is held, and what decides. It follows from [`Held`] and the utterance under way, so it is not stored: a reply
+/// Why the reply is held, and what decides. It follows from [`ActiveHold`] and the utterance under way, so it is not stored: a reply
 /// may go on while the speech is still tentative, and be held again for the same speech.
 #[derive(Clone, Copy, Debug)]
 enum Hold<'a> {
@@ -184,7 +184,7 @@ impl Dialog {
             return;
         }
         let sounding = self.first_of(&unheard);
-        self.held = Some(Held { since: self.now, position, sounding: sounding.clone() });
+        self.held = Some(ActiveHold { since: self.now, position, sounding: sounding.clone() });
         self.actions.push(Action::Hold);
         if self.playback == PlaybackControl::Server {
             for id in &unheard {

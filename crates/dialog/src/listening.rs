@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 /// State of the user's turn.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub(super) struct Listening {
+pub(super) struct UserTurn {
     /// The user's turn under way, or the last one.
     pub(super) turn: TurnId,
     /// The utterance whose audio still comes.
@@ -28,7 +28,7 @@ pub(super) struct Listening {
 }
 
 /// What the user's turn waits for. It is derived: a speaker may go on while earlier utterances are transcribed and a response is
-/// already required, so the fields of [`Listening`] vary independently.
+/// already required, so the fields of [`UserTurn`] vary independently.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TurnPhase {
     /// Nothing: what was said is transcribed, and no response to it is required.
@@ -41,7 +41,7 @@ pub(super) enum TurnPhase {
     Due,
 }
 
-impl Listening {
+impl UserTurn {
     pub(super) fn phase(&self) -> TurnPhase {
         if self.speaking.is_some() {
             TurnPhase::Speaking

@@ -3,7 +3,7 @@
 //! `responding` calls this before the model is asked. Such input is no item of the conversation and leads to no notice.
 
 use super::listening::OpenUtterance;
-use super::remote::Offered;
+use super::remote::OfferedTools;
 use super::responding::{Response, Stage};
 use super::{Action, Dialog, Failure, InputEntry, ResponseSettings, SpokenInput, Truncation, cutting, memory};
 use antiphon_types::chat::ChatRequest;
@@ -37,7 +37,7 @@ impl Dialog {
         &mut self,
         settings: &ResponseSettings,
         input: Option<&[InputEntry]>,
-        offered: Offered,
+        offered: OfferedTools,
     ) -> Result<Request, memory::TooLong> {
         let instructions = settings.model_instructions();
         let memory = self.settings.memory;

@@ -69,7 +69,7 @@ pub(super) struct Offer {
 
 /// The tools of a response.
 #[derive(Default)]
-pub(super) struct Offered {
+pub(super) struct OfferedTools {
     pub(super) tools: Vec<Tool>,
     pub(super) choice: ToolChoice,
     pub(super) remote: BTreeMap<String, Offer>,
@@ -145,7 +145,7 @@ impl Dialog {
     }
 
     /// The tools of a response, functions first. `Err`: the chosen one does not exist.
-    pub(super) fn offered(&self, settings: &ResponseSettings) -> Result<Offered, String> {
+    pub(super) fn offered(&self, settings: &ResponseSettings) -> Result<OfferedTools, String> {
         let mut tools = settings.tools.clone();
         let mut remote = BTreeMap::new();
         let uses = settings.servers.iter().filter(|_| settings.in_conversation);
@@ -167,7 +167,7 @@ impl Dialog {
             remote.insert(name, Offer { label: label.clone(), name: tool.name.clone(), asks });
         }
         let Some(chosen) = &settings.server_choice else {
-            return Ok(Offered { tools, choice: settings.tool_choice.clone(), remote });
+            return Ok(OfferedTools { tools, choice: settings.tool_choice.clone(), remote });
         };
         remote.retain(|_, offer| {
             offer.label == chosen.label && chosen.tool.as_ref().is_none_or(|tool| *tool == offer.name)
@@ -178,7 +178,7 @@ impl Dialog {
             (None, Some(_)) => ToolChoice::Required,
             (Some(_), Some(name)) => ToolChoice::Function(name.clone()),
         };
-        Ok(Offered { tools, choice, remote })
+        Ok(OfferedTools { tools, choice, remote })
     }
 
     /// A client's answer to a call that waits. `Err`: no call of that id waits.

@@ -2,8 +2,8 @@
 
 use super::calls::ToolRounds;
 use super::filler::Filler;
-use super::hold::Held;
-use super::listening::{Listening, TurnPhase};
+use super::hold::ActiveHold;
+use super::listening::{TurnPhase, UserTurn};
 use super::remote::Remote;
 use super::responding::Response;
 use super::speculation::SpeculationState;
@@ -33,13 +33,13 @@ pub struct Dialog {
     pub(super) history: History,
     pub(super) playback: PlaybackControl,
     pub(super) ids: IdMint,
-    pub(super) listening: Listening,
+    pub(super) listening: UserTurn,
     pub(super) speculation: SpeculationState,
     /// Responses under way, out-of-band ones among them.
     pub(super) responses: BTreeMap<ResponseId, Response>,
     /// The conversation's response under way.
     pub(super) active: Option<ResponseId>,
-    pub(super) held: Option<Held>,
+    pub(super) held: Option<ActiveHold>,
     /// When the last response of the conversation ended, unless the user has spoken since.
     pub(super) answered: Option<Timestamp>,
     /// The client is disconnected.
@@ -66,7 +66,7 @@ impl Dialog {
             history: History::default(),
             playback,
             ids: IdMint::new(seed),
-            listening: Listening::default(),
+            listening: UserTurn::default(),
             speculation: SpeculationState::new(None),
             responses: BTreeMap::new(),
             active: None,

@@ -4,7 +4,7 @@
 //! into `.part` files, verified, and renamed together. Dropping the future stops immediately and keeps the partial
 //! files for the next pull. A file lock ensures that only one process downloads a model at a time.
 
-use super::disk::{Kept, Receipt, is_shipped, part};
+use super::disk::{FileReceipt, Receipt, is_shipped, part};
 use super::download::{self, Source};
 use super::{Entry, FileEntry, ModelsConfig, RegistryError, Variant, checksum::Hasher, format};
 use antiphon_types::RetryPolicy;
@@ -155,12 +155,17 @@ impl Puller {
 
     /// The receipt entry of the file if it is in place and valid; `kept` is the recorded one. An invalid file is
     /// deleted.
-    async fn whole(&self, file: &FileEntry, path: &Path, kept: Option<&Kept>) -> Result<Option<Kept>, RegistryError> {
+    async fn whole(
+        &self,
+        file: &FileEntry,
+        path: &Path,
+        kept: Option<&FileReceipt>,
+    ) -> Result<Option<FileReceipt>, RegistryError> {
         if !path.is_file() {
             return Ok(None);
         }
         let computed = hashed(path).await?;
-        let found = Kept { bytes: computed.n_bytes(), sha256: computed.sha256() };
+        let found = FileReceipt { bytes: computed.n_bytes(), sha256: computed.sha256() };
         let as_published =
             file.sum.as_ref().map(|_| file.sums().any(|published| computed.like(published) == *published));
         let as_pulled = kept.map(|kept| *kept == found);

@@ -23,7 +23,7 @@ use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle, 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use totals::{Counted, count};
+use totals::{Counters, count};
 
 /// The metric handles, created once. Cheap to clone; recording takes no lock and never blocks.
 #[derive(Clone)]
@@ -46,7 +46,7 @@ struct Handles {
     underruns: Counter,
     stt_waiting: Gauge,
     tts_waiting: Gauge,
-    counted: Counted,
+    counted: Counters,
     n_observed: AtomicU64,
 }
 
@@ -111,7 +111,7 @@ impl Metrics {
             stt_waiting: recorder.register_gauge(&Key::from_static_name(names::STT_WAITING), &METADATA),
             tts_waiting: recorder.register_gauge(&Key::from_static_name(names::TTS_WAITING), &METADATA),
             underruns: counter(&recorder, names::UNDERRUNS),
-            counted: Counted::default(),
+            counted: Counters::default(),
             n_observed: AtomicU64::new(0),
             recorder,
         };

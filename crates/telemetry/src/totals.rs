@@ -24,7 +24,7 @@ pub struct Totals {
 
 /// Atomic counters behind [`Totals`].
 #[derive(Default)]
-pub(super) struct Counted {
+pub(super) struct Counters {
     pub(super) turns: AtomicU64,
     pub(super) responses: AtomicU64,
     pub(super) errors: AtomicU64,
@@ -34,7 +34,7 @@ pub(super) struct Counted {
     pub(super) speculation_wasted_us: AtomicU64,
 }
 
-impl Counted {
+impl Counters {
     pub(super) fn totals(&self) -> Totals {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         Totals {

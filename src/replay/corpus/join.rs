@@ -1,6 +1,6 @@
 //! Puts speech and pauses together, and writes down where which is.
 
-use super::{Plan, Planned, Segment};
+use super::{Plan, PlannedTurn, Segment};
 use crate::replay::dice::Dice;
 use crate::replay::{LabelledTurn, Labels};
 use antiphon_audio::Resampler;
@@ -70,7 +70,7 @@ pub async fn speak(plan: &Plan, voice: &dyn Tts, seed: u64) -> Result<(Pcm, Labe
     Ok((Pcm { rate: SampleRate::HZ_16000, samples: pcm }, labels))
 }
 
-fn labelled(plan: &Plan, turn: &Planned, spans_ms: Vec<[f64; 2]>) -> LabelledTurn {
+fn labelled(plan: &Plan, turn: &PlannedTurn, spans_ms: Vec<[f64; 2]>) -> LabelledTurn {
     let text = |piece: &Segment| match piece {
         Segment::Text(text) => text.clone(),
         Segment::Clip(clip) => clip.text.clone(),

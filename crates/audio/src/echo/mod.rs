@@ -23,7 +23,7 @@ mod search;
 use antiphon_types::{Samples, to_sample};
 use canceller::{Canceller, HISTORY};
 use reference::Reference;
-use search::{Found, LagSearch};
+use search::{LagCandidate, LagSearch};
 
 /// Samples per window: 16 ms at 16 kHz.
 pub const WINDOW: usize = 256;
@@ -302,7 +302,7 @@ impl EchoState {
         self.searched = energy;
         let mic_start = start as i64 + WINDOW as i64 - HISTORY as i64;
         let mic = self.recent.samples();
-        let Found { lag: found, explained: fit } = self.search.run(&mut self.reference, &mic, mic_start)?;
+        let LagCandidate { lag: found, explained: fit } = self.search.run(&mut self.reference, &mic, mic_start)?;
         let near = |other: i32| (other - found).abs() <= SAME_LAG;
         let again = self.suspect.is_some_and(near);
         self.suspect = (fit >= LIKELY).then_some(found);

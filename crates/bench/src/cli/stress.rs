@@ -4,7 +4,7 @@ use super::cluster::CostArgs;
 use super::{hub_command, progress};
 use crate::load::Clips;
 use crate::plan::Profile;
-use crate::stress::{self, Calibration, Known, KnownStage, Mix, StressPlan, StressReport};
+use crate::stress::{self, Calibration, KnownEngines, KnownStage, Mix, StressPlan, StressReport};
 use crate::{BenchError, Hub, Process, Report, cluster};
 use antiphon::cli::target::{Mode, Target, failure};
 use antiphon::cli::{CliError, blocking, print};
@@ -269,11 +269,16 @@ impl StressArgs {
     }
 
     /// What is known of the engines.
-    fn known(&self, speculation_after_ms: f64) -> Known {
+    fn known(&self, speculation_after_ms: f64) -> KnownEngines {
         if !self.is_simulated() {
             let engine = self.url.as_ref().map_or("this hub's engines", |_| "the server's engines").to_owned();
             let slots = |n: u16| KnownStage::Slots { slots: n.into() };
-            return Known { engine, stt: slots(self.stt_slots), tts: slots(self.tts_slots), speculation_after_ms };
+            return KnownEngines {
+                engine,
+                stt: slots(self.stt_slots),
+                tts: slots(self.tts_slots),
+                speculation_after_ms,
+            };
         }
         let slots = usize::from(self.costs.batch);
         let n_chunks = chunks(usize::from(self.reply_words));
@@ -283,7 +288,7 @@ impl StressArgs {
             runs_per_request: f64::from(self.reply_words) / n_chunks as f64,
         };
         let stt = KnownStage::Runs { slots, requests_per_turn: 1.0, runs_per_request: 1.0 };
-        Known { engine: "simulated engines".into(), stt, tts, speculation_after_ms }
+        KnownEngines { engine: "simulated engines".into(), stt, tts, speculation_after_ms }
     }
 
     /// A profile, from one session with a hub that does not speculate.

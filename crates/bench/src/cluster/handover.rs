@@ -7,7 +7,7 @@
 //! the sound that each client received, over the moves.
 
 use super::site::{DRAIN_S, NO_LONGER, Site, add_all, add_gaps, gaps, returned};
-use super::{BenchError, ClusterPlan, Figure, Part, Progress, Section, Taken, Unit};
+use super::{BenchError, ClusterPlan, Figure, Measurement, Part, Progress, Section, Unit};
 use crate::Process;
 use crate::load::Return;
 use antiphon_cluster::testing::NatsServer;
@@ -48,7 +48,7 @@ impl Way {
     }
 }
 
-pub(super) async fn measure(plan: &ClusterPlan, progress: Progress<'_>) -> Result<Taken, BenchError> {
+pub(super) async fn measure(plan: &ClusterPlan, progress: Progress<'_>) -> Result<Measurement, BenchError> {
     let n = plan.sessions(N_SESSIONS, 6);
     let n_moves = plan.sessions(N_HANDOVERS, 6);
     let how = format!("{n} sessions on {} hubs, until {n_moves} have moved", plan.n_hubs);
@@ -109,5 +109,5 @@ pub(super) async fn measure(plan: &ClusterPlan, progress: Progress<'_>) -> Resul
     let unclean = Figure::new("hubs that did not end with 0", Unit::Count, site.n_unclean as f64, n_restarts);
     section.figures.push(unclean.at_most(0.0));
     let cpu_s = Process(server.process_id().unwrap_or(0)).cpu_s()? + site.end().await?;
-    Ok(Taken { section, hub_cpu_s: cpu_s })
+    Ok(Measurement { section, hub_cpu_s: cpu_s })
 }

@@ -2,7 +2,7 @@
 //! a hub that has the same engines itself. Both suffer what else this machine does; the difference is the cluster's.
 
 use super::processes::{Launcher, end, told};
-use super::{BenchError, ClusterPlan, Figure, Length, Part, Progress, Section, Taken, Unit, add_counts, talk};
+use super::{BenchError, ClusterPlan, Figure, Length, Measurement, Part, Progress, Section, Unit, add_counts, talk};
 use crate::load::Outcome;
 use crate::simulated::Costs;
 use crate::{Engines, Process};
@@ -18,7 +18,7 @@ const TURNS: usize = 40;
 
 const ADDED_MS: f64 = 5.0;
 
-pub(super) async fn measure(plan: &ClusterPlan, progress: Progress<'_>) -> Result<Taken, BenchError> {
+pub(super) async fn measure(plan: &ClusterPlan, progress: Progress<'_>) -> Result<Measurement, BenchError> {
     let n = plan.sessions(N_SESSIONS, 2);
     let turns = if plan.quick { 1 } else { TURNS };
     let how = format!("{n} sessions with a hub and its worker, {n} with a hub of the same engines, at the same time");
@@ -49,5 +49,5 @@ pub(super) async fn measure(plan: &ClusterPlan, progress: Progress<'_>) -> Resul
     let (hub_cpu_s, overview) = cluster.stop().await?;
     section.notes.push(told(&overview));
     cpu_s += hub_cpu_s + end(workers).await?;
-    Ok(Taken { section, hub_cpu_s: cpu_s })
+    Ok(Measurement { section, hub_cpu_s: cpu_s })
 }

@@ -25,7 +25,7 @@ use super::load::{self, Clip, Clips, Length, Load, Network, Outcome, Sign};
 use super::machine::Machine;
 use super::simulated::Words;
 use super::voice_to_voice::session;
-use super::{BenchError, Figure, HubCommand, Progress, Report, Section, Taken, Unit, Waits, mock};
+use super::{BenchError, Figure, HubCommand, Measurement, Progress, Report, Section, Unit, Waits, mock};
 use antiphon_client::ConnectOptions;
 use processes::HubProcess;
 use std::path::PathBuf;

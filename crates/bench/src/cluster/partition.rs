@@ -8,7 +8,7 @@
 
 use super::forward::Line;
 use super::site::{NO_LONGER, Site, add_gaps, add_sessions, gaps, returned};
-use super::{BenchError, ClusterPlan, Figure, Part, Progress, Section, Taken, Unit};
+use super::{BenchError, ClusterPlan, Figure, Measurement, Part, Progress, Section, Unit};
 use crate::Process;
 use antiphon_cluster::testing::NatsServer;
 use std::collections::{BTreeMap, HashMap};
@@ -27,7 +27,7 @@ const N_CUTS: usize = 3;
 /// The longest wait for clients to be back.
 const BACK_WITHIN: Duration = Duration::from_secs(15);
 
-pub(super) async fn measure(plan: &ClusterPlan, progress: Progress<'_>) -> Result<Taken, BenchError> {
+pub(super) async fn measure(plan: &ClusterPlan, progress: Progress<'_>) -> Result<Measurement, BenchError> {
     let n = plan.sessions(N_SESSIONS, 6);
     let n_cuts = plan.sessions(N_CUTS, 1);
     let length = plan.takes(10, 7);
@@ -87,7 +87,7 @@ pub(super) async fn measure(plan: &ClusterPlan, progress: Progress<'_>) -> Resul
     add_gaps(&mut section, "gap", &gaps(&outcome.returns), None);
     add_sessions(&mut section, &outcome);
     let cpu_s = Process(server.process_id().unwrap_or(0)).cpu_s()? + site.end().await?;
-    Ok(Taken { section, hub_cpu_s: cpu_s })
+    Ok(Measurement { section, hub_cpu_s: cpu_s })
 }
 
 /// The accepted writes of each session, in the order of their revisions.

@@ -5,7 +5,8 @@
 use super::kill::{COSTS, N_SESSIONS, N_WORKERS};
 use super::processes::{Launcher, WorkerProcess, end, told};
 use super::{
-    BenchError, ClusterPlan, Figure, Length, Part, Progress, Section, Taken, Unit, add_counts, longest_gap_ms, talk,
+    BenchError, ClusterPlan, Figure, Length, Measurement, Part, Progress, Section, Unit, add_counts, longest_gap_ms,
+    talk,
 };
 use crate::{Engines, Process, Waits};
 use antiphon_cluster::testing::NatsCluster;
@@ -21,7 +22,7 @@ const NO_LONGER: Length = Length::For(Duration::from_secs(3_600));
 /// How long a NATS server that is being drained has for its clients to leave, before it ends.
 const LAME: Duration = Duration::from_secs(2);
 
-pub(super) async fn measure(plan: &ClusterPlan, progress: Progress<'_>) -> Result<Taken, BenchError> {
+pub(super) async fn measure(plan: &ClusterPlan, progress: Progress<'_>) -> Result<Measurement, BenchError> {
     let n = plan.sessions(N_SESSIONS, 8);
     let n_workers = plan.sessions(N_WORKERS, 2);
     let how =
@@ -61,7 +62,7 @@ pub(super) async fn measure(plan: &ClusterPlan, progress: Progress<'_>) -> Resul
     section.notes.extend(restarts.told);
     section.notes.push(told(&overview));
     cpu_s += hub_cpu_s + end(workers).await?;
-    Ok(Taken { section, hub_cpu_s: cpu_s })
+    Ok(Measurement { section, hub_cpu_s: cpu_s })
 }
 
 /// What the restarts did.

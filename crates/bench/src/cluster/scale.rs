@@ -9,7 +9,7 @@
 
 use super::frames::join;
 use super::processes::{Launcher, end, told};
-use super::{BenchError, ClusterPlan, Figure, Part, Progress, Section, Taken, Unit};
+use super::{BenchError, ClusterPlan, Figure, Measurement, Part, Progress, Section, Unit};
 use crate::simulated::Costs;
 use crate::{Process, Waits};
 use antiphon_cluster::testing::NatsServer;
@@ -38,7 +38,7 @@ const P95_TIMES: f64 = 1.3;
 /// The first requests, for which nothing is known of the workers' load, are left out.
 const WARM_UP: Duration = Duration::from_millis(500);
 
-pub(super) async fn measure(plan: &ClusterPlan, progress: Progress<'_>) -> Result<Taken, BenchError> {
+pub(super) async fn measure(plan: &ClusterPlan, progress: Progress<'_>) -> Result<Measurement, BenchError> {
     let length = plan.takes(15, 1);
     let run_ms = COSTS.run.as_millis();
     let batch = COSTS.batch;
@@ -98,7 +98,7 @@ pub(super) async fn measure(plan: &ClusterPlan, progress: Progress<'_>) -> Resul
     let mut hub_cpu_s = Process(server.process_id().unwrap_or(0)).cpu_s()?;
     cluster.leave().await;
     hub_cpu_s += end(workers).await?;
-    Ok(Taken { section, hub_cpu_s })
+    Ok(Measurement { section, hub_cpu_s })
 }
 
 /// Requests that were served.

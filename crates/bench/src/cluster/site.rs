@@ -1,7 +1,7 @@
 //! Several hubs that share their sessions, behind a balancer, with workers: what the parts about hubs have in common.
 
 use super::forward::Balancer;
-use super::processes::{HubProcess, Launcher, Shared, WorkerProcess, end};
+use super::processes::{HubProcess, Launcher, SharedStorage, WorkerProcess, end};
 use super::{
     BenchError, ClusterPlan, Figure, Length, Outcome, Progress, Section, Unit, Waits, add_counts, clips, session,
 };
@@ -41,7 +41,7 @@ pub(super) struct Site<'a> {
     pub(super) cpu_s: f64,
     /// Hubs that did not end with 0.
     pub(super) n_unclean: usize,
-    shared: Shared,
+    shared: SharedStorage,
     /// Where hubs find NATS that take another way than workers do.
     ways: Vec<Option<String>>,
     _folder: TempDir,
@@ -79,7 +79,7 @@ impl<'a> Site<'a> {
             workers,
             cpu_s: 0.0,
             n_unclean: 0,
-            shared: Shared { sealing_key, n_replicas, drain_s: DRAIN_S },
+            shared: SharedStorage { sealing_key, n_replicas, drain_s: DRAIN_S },
             ways,
             _folder: folder,
         };
@@ -91,7 +91,7 @@ impl<'a> Site<'a> {
     }
 
     async fn launch(&self, at: usize, drain_s: u16) -> Result<HubProcess, BenchError> {
-        let shared = Shared { drain_s, ..self.shared.clone() };
+        let shared = SharedStorage { drain_s, ..self.shared.clone() };
         let Launcher { plan, servers, costs } = &self.launcher;
         let servers = self.ways[at].clone().map_or_else(|| servers.clone(), |way| vec![way]);
         let launcher = Launcher { plan, servers, costs: *costs };

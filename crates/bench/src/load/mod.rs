@@ -25,7 +25,7 @@ pub use outcome::{Outcome, Refusal, Sample};
 pub use page::page;
 pub use search::{Search, Step, search};
 pub use talk::{Conversation, Length, Return};
-pub use turn::{Heard, TurnRecord, Words};
+pub use turn::{HeardQuestion, TurnRecord, Words};
 
 use super::machine::Machine;
 use super::{BenchError, Process, Progress};

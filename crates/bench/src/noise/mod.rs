@@ -11,7 +11,7 @@ mod sounds;
 
 use super::load::Clips;
 use super::questions::{QUESTIONS, VOICES, speak, speaker};
-use super::{BenchError, Figure, Measure, Plan, Progress, Section, Taken, Unit};
+use super::{BenchError, Figure, Measure, Measurement, Plan, Progress, Section, Unit};
 use antiphon::assembly::{self, EnginesError};
 use antiphon::config::{self, Config, Sources};
 use antiphon_audio::convert;
@@ -68,7 +68,7 @@ const GATES: [Gates; 2] = [
     },
 ];
 
-pub(super) async fn measure(plan: &Plan, progress: Progress<'_>) -> Result<Taken, BenchError> {
+pub(super) async fn measure(plan: &Plan, progress: Progress<'_>) -> Result<Measurement, BenchError> {
     let n = plan.turns(N_CLIPS);
     progress("noise: the speech");
     let speech = match &plan.clips {
@@ -114,7 +114,7 @@ pub(super) async fn measure(plan: &Plan, progress: Progress<'_>) -> Result<Taken
         section.figures.push(talking);
         section.notes.extend(table(&name, &grid));
     }
-    Ok(Taken { section, hub_cpu_s: 0.0 })
+    Ok(Measurement { section, hub_cpu_s: 0.0 })
 }
 
 /// What `vad.engine = "auto"` takes with the default settings and the models' folder and ONNX Runtime that the environment

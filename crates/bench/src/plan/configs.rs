@@ -4,7 +4,7 @@
 //! Each passes `antiphon config check`, which a test runs on all of them.
 
 use super::profile::{Profile, Service, StageProfile};
-use super::size::{Sized, StageSize, per_machine};
+use super::size::{Sizing, StageSize, per_machine};
 use super::{Demand, PlanError};
 use std::path::Path;
 use toml::{Table, Value};
@@ -32,7 +32,7 @@ pub struct ConfigFile {
 }
 
 /// The files for a plan.
-pub fn files(profile: &Profile, demand: &Demand, sized: &Sized) -> Vec<ConfigFile> {
+pub fn files(profile: &Profile, demand: &Demand, sized: &Sizing) -> Vec<ConfigFile> {
     let on_workers: Vec<&'static str> =
         sized.stages.iter().filter(|stage| is_worker(stage)).map(|stage| stage.stage).collect();
     let mut files = vec![hub(profile, demand, sized, &on_workers)];
@@ -65,7 +65,7 @@ fn is_worker(stage: &StageSize) -> bool {
     stage.stage != "llm" && stage.machines > 0
 }
 
-fn hub(profile: &Profile, demand: &Demand, sized: &Sized, on_workers: &[&str]) -> ConfigFile {
+fn hub(profile: &Profile, demand: &Demand, sized: &Sizing, on_workers: &[&str]) -> ConfigFile {
     let mut tables = vec![
         ("server", table([("listen", "0.0.0.0:8080".into()), ("max_sessions", sessions(sized.hubs.max_sessions))])),
         (
@@ -98,7 +98,7 @@ fn hub(profile: &Profile, demand: &Demand, sized: &Sized, on_workers: &[&str]) -
 
 fn worker(
     profile: &Profile,
-    sized: &Sized,
+    sized: &Sizing,
     name: &'static str,
     stage: &StageProfile,
     sized_stage: &StageSize,
@@ -140,7 +140,7 @@ fn sessions(max: u64) -> Value {
     Value::Integer(max.min(MOST_SESSIONS) as i64)
 }
 
-fn servers(sized: &Sized) -> Value {
+fn servers(sized: &Sizing) -> Value {
     let server = |n: usize| Value::from(format!("tls://nats-{n}.example.org:4222"));
     Value::Array((1..=sized.nats_servers).map(server).collect())
 }

@@ -29,7 +29,7 @@ pub struct Latency {
 
 /// All stages at a load, in the order of [`Profile::stages`].
 #[derive(Clone, Debug, PartialEq)]
-pub struct Loaded {
+pub struct LoadState {
     /// The stages.
     pub stages: [StageState; 3],
     /// Turns a second.
@@ -58,14 +58,14 @@ static DRAWS: LazyLock<Vec<TurnDraw>> = LazyLock::new(|| {
 pub struct Turns(Vec<f64>);
 
 /// The stages without any load.
-pub fn unloaded(profile: &Profile) -> Loaded {
-    Loaded { stages: profile.stages().map(|(_, stage)| queueing::alone(stage)), turns_hz: 0.0 }
+pub fn unloaded(profile: &Profile) -> LoadState {
+    LoadState { stages: profile.stages().map(|(_, stage)| queueing::alone(stage)), turns_hz: 0.0 }
 }
 
 /// The stages with so many talking sessions and so many instances of each; the index of a stage that cannot serve them.
 ///
 /// Sessions that wait ask less often: a turn takes its usual time, and what it waits longer.
-pub fn loaded(profile: &Profile, talking: f64, instances: [usize; 3]) -> Result<Loaded, usize> {
+pub fn loaded(profile: &Profile, talking: f64, instances: [usize; 3]) -> Result<LoadState, usize> {
     let usual_s = 60.0 / profile.conversation.turns_per_minute;
     let calm: f64 = unloaded(profile).stages.iter().map(mean_ms).sum();
     let sources = talking.max(1.0).round() as usize;
@@ -88,7 +88,7 @@ pub fn loaded(profile: &Profile, talking: f64, instances: [usize; 3]) -> Result<
     // Sessions that ask half as often because they wait are not served.
     match low < usual_hz / 2.0 {
         true => Err(busiest(&stages)),
-        false => Ok(Loaded { stages, turns_hz: low }),
+        false => Ok(LoadState { stages, turns_hz: low }),
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! A stage is a queue with a finite source, M/M/c//N: each of `N` sessions thinks, asks, and thinks again; `c` is the number
 //! of slots of all instances. By the arrival theorem a request meets the `N - 1` other sessions as if its own did not exist
-//! ([`Seen`]); with many sessions this becomes Erlang's C and an exponential wait. A request that meets `k >= c` others waits
+//! ([`OthersInStage`]); with many sessions this becomes Erlang's C and an exponential wait. A request that meets `k >= c` others waits
 //! for `k - c + 1` completions, an Erlang time of mean `(k - c + 1) S / c`, multiplied by `(1 + v^2) / 2` after Allen and
 //! Cunneen for a service time `S` with the coefficient of variation `v`. The service time depends on the batch, the batch on
 //! the service time: a fixed point.
@@ -44,14 +44,14 @@ pub struct QueueWait {
 }
 
 /// The number of other requests in a stage that an arriving request meets.
-struct Seen {
+struct OthersInStage {
     /// The least number.
     from: usize,
     /// The probabilities of it and of the numbers above it; the sum is 1.
     shares: Vec<f64>,
 }
 
-impl Seen {
+impl OthersInStage {
     /// In a stage of so many servers whose `sources` ask `rate_hz` times a second together, each for `service_ms`.
     fn of(servers: usize, sources: usize, rate_hz: f64, service_ms: f64) -> Self {
         let c = servers as f64;
@@ -115,7 +115,7 @@ impl Numbers {
     }
 }
 
-/// The completions for which a request waits on average: the mean of [`steps_of_slots`] in [`Seen::at`], without its vector.
+/// The completions for which a request waits on average: the mean of [`steps_of_slots`] in [`OthersInStage::at`], without its vector.
 fn steps_met(servers: usize, others: usize, think: f64) -> f64 {
     let numbers = Numbers::new(servers, others, think);
     let mut sum = 0.0;
@@ -194,7 +194,7 @@ impl Steps {
     /// No wait.
     const NONE: Self = Self { more_than: Vec::new(), step_ms: 0.0, is_random: false };
 
-    fn new(seen: &Seen, steps: impl Fn(usize) -> usize, step_ms: f64, is_random: bool) -> Self {
+    fn new(seen: &OthersInStage, steps: impl Fn(usize) -> usize, step_ms: f64, is_random: bool) -> Self {
         let most = steps(seen.from + seen.shares.len() - 1);
         let mut more_than = vec![0.0; most];
         for (share, k) in seen.shares.iter().zip(seen.from..) {
@@ -278,7 +278,7 @@ pub fn solve(stage: &StageProfile, instances: usize, rate_hz: f64, sources: usiz
             if is_overloaded(servers, rate_hz * others, hold_ms) {
                 return None;
             }
-            let seen = Seen::of(servers, sources, rate_hz, hold_ms);
+            let seen = OthersInStage::of(servers, sources, rate_hz, hold_ms);
             let step_ms = (1.0 + variation * variation) / 2.0 * hold_ms / servers as f64;
             let steps = Steps::new(&seen, |k| steps_of_slots(servers, k), step_ms, true);
             Some(StageState {
@@ -306,7 +306,7 @@ pub fn solve(stage: &StageProfile, instances: usize, rate_hz: f64, sources: usiz
             if is_overloaded(*slots, per_instance * others, runs * run_ms) {
                 return None;
             }
-            let seen = Seen::of(*slots, sources, per_instance, runs * run_ms);
+            let seen = OthersInStage::of(*slots, sources, per_instance, runs * run_ms);
             let steps = Steps::new(&seen, |k| steps_of_runs(*slots, k), run_ms, false);
             Some(StageState {
                 utilization: per_instance * runs * interpolate(&times, most) / 1e3 / most,

@@ -26,7 +26,7 @@ const SHARES: [f64; 3] = [0.5, 0.95, 0.99];
 
 /// A load, measured and predicted.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Compared {
+pub struct LoadComparison {
     /// Concurrent sessions.
     pub sessions: usize,
     /// Turns that were measured.
@@ -45,9 +45,9 @@ pub struct Calibration {
     /// The factor on the service times.
     pub factor: f64,
     /// The loads it was fitted to.
-    pub fitted: Vec<Compared>,
+    pub fitted: Vec<LoadComparison>,
     /// The loads it was checked at.
-    pub checked: Vec<Compared>,
+    pub checked: Vec<LoadComparison>,
 }
 
 /// What a calibration measures.
@@ -69,7 +69,7 @@ pub struct Loads<'a> {
 /// As [`profile::measure`].
 pub async fn calibrate(
     plan: &StressPlan,
-    known: &profile::Known,
+    known: &profile::KnownEngines,
     instances: usize,
     loads: Loads<'_>,
     progress: Progress<'_>,
@@ -88,7 +88,7 @@ pub async fn calibrate(
     }
     let compare = |factor: f64, load: &MeasuredLoad| {
         let predicted = predict(&scaled(&base, factor), load.sessions, counts);
-        Compared { sessions: load.sessions, turns: load.turns, measured: load.percentiles, predicted }
+        LoadComparison { sessions: load.sessions, turns: load.turns, measured: load.percentiles, predicted }
     };
     let (to_fit, to_check) = measured.split_at(fit.len());
     let (low, high, n_factors) = FACTORS;
@@ -147,7 +147,7 @@ fn scaled(profile: &Profile, factor: f64) -> Profile {
     profile
 }
 
-impl Compared {
+impl LoadComparison {
     /// Relative errors of the prediction.
     pub fn errors(&self) -> [f64; 3] {
         std::array::from_fn(|at| self.predicted[at] / self.measured[at] - 1.0)
@@ -186,7 +186,7 @@ impl Calibration {
 
     /// All loads as JSON.
     pub fn json(&self) -> Value {
-        let load = |load: &Compared| json!({"sessions": load.sessions, "turns": load.turns, "measured_ms": load.measured, "predicted_ms": load.predicted});
+        let load = |load: &LoadComparison| json!({"sessions": load.sessions, "turns": load.turns, "measured_ms": load.measured, "predicted_ms": load.predicted});
         json!({
             "factor": self.factor,
             "fitted": self.fitted.iter().map(load).collect::<Vec<_>>(),

@@ -45,7 +45,7 @@ struct Came {
     is_heard: bool,
 }
 
-pub(super) async fn measure(plan: &TransportsPlan, progress: Progress<'_>) -> Result<Taken, BenchError> {
+pub(super) async fn measure(plan: &TransportsPlan, progress: Progress<'_>) -> Result<Measurement, BenchError> {
     let how = "mock engines, a reply of one tone, a flite voice interrupts; from its first loud sample sent";
     let mut section = Section::new(Part::BargeIn.section(), how);
     let settings = settings("");
@@ -96,7 +96,7 @@ pub(super) async fn measure(plan: &TransportsPlan, progress: Progress<'_>) -> Re
         section.percentile(&format!("{name}: error of position"), &errors, 50.0, None);
         section.percentile(&format!("{name}: error of position"), &errors, 95.0, bound);
     }
-    Ok(Taken { section, hub_cpu_s: pair.stop().await? })
+    Ok(Measurement { section, hub_cpu_s: pair.stop().await? })
 }
 
 /// Interruptions, which begin at any offset within a frame.

@@ -19,9 +19,9 @@ mod turns;
 use super::machine::Machine;
 use super::mock::{self, Latencies};
 use super::mocks::{SOUND, clips};
-use super::pinning::Pinned;
+use super::pinning::LoadAffinity;
 use super::voice_to_voice::session;
-use super::{BenchError, Figure, Hub, HubCommand, Plan, Progress, Report, Section, Taken, Unit, Waits};
+use super::{BenchError, Figure, Hub, HubCommand, Measurement, Plan, Progress, Report, Section, Unit, Waits};
 use crate::load::{Clip, Clips, Sign};
 use crate::mocks::Pair;
 use crate::questions::{speak, speaker};
@@ -103,7 +103,12 @@ impl TransportsPlan {
     }
 
     /// Mock engines without latency, and a hub that uses them; each chunk of a reply sounds for `sound`.
-    async fn pair(&self, sound: Duration, settings: &[&str], pinned: Option<&Pinned>) -> Result<Pair, BenchError> {
+    async fn pair(
+        &self,
+        sound: Duration,
+        settings: &[&str],
+        pinned: Option<&LoadAffinity>,
+    ) -> Result<Pair, BenchError> {
         let plan = Plan {
             measures: Vec::new(),
             quick: self.quick,

@@ -84,7 +84,7 @@ pub(crate) struct LostWorker {
 
 /// What a request needs.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Wanted<'a> {
+pub(crate) struct WorkerQuery<'a> {
     /// The model; `None`: any.
     pub(crate) model: Option<&'a str>,
     /// Incarnations that were tried already.
@@ -95,7 +95,7 @@ pub(crate) struct Wanted<'a> {
 
 /// What an advert changed.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Noted {
+pub(crate) enum AdvertEffect {
     /// It is known.
     Known,
     /// Its description is missing: ask it.
@@ -122,7 +122,7 @@ impl Directory {
     }
 
     /// Takes an advert.
-    pub(crate) fn advertised(&self, advert: WorkerAdvert, is_leaving: bool) -> (Noted, Option<Arc<Worker>>) {
+    pub(crate) fn advertised(&self, advert: WorkerAdvert, is_leaving: bool) -> (AdvertEffect, Option<Arc<Worker>>) {
         let known = self.workers.get(&advert.worker).map(|worker| worker.clone());
         if is_leaving {
             self.leaves(&advert.worker);
@@ -132,12 +132,12 @@ impl Directory {
                 tracing::info!(worker = worker.name, "the worker has left the cluster");
                 self.notify();
             }
-            return (Noted::Ignored, None);
+            return (AdvertEffect::Ignored, None);
         }
         let worker = match known {
             Some(worker) => worker,
-            None if self.has_left(&advert.worker) => return (Noted::Ignored, None),
-            None if self.workers.len() >= MAX_WORKERS => return (Noted::Ignored, None),
+            None if self.has_left(&advert.worker) => return (AdvertEffect::Ignored, None),
+            None if self.workers.len() >= MAX_WORKERS => return (AdvertEffect::Ignored, None),
             None => self.add(&advert),
         };
         let noted = {
@@ -151,12 +151,12 @@ impl Directory {
                 tracing::info!(worker = worker.name, "the worker is draining");
             }
             match (worker.protocol.major == PROTOCOL.major, worker.description.get()) {
-                (false, _) => Noted::Ignored,
-                (true, None) => Noted::Undescribed,
-                (true, Some(_)) => Noted::Known,
+                (false, _) => AdvertEffect::Ignored,
+                (true, None) => AdvertEffect::Undescribed,
+                (true, Some(_)) => AdvertEffect::Known,
             }
         };
-        if noted == Noted::Known && worker.refused().is_some() {
+        if noted == AdvertEffect::Known && worker.refused().is_some() {
             self.compare(&worker);
         }
         self.notify();
@@ -264,7 +264,7 @@ impl Directory {
 
     /// The better of two candidates that are drawn at random: the one with the shorter estimated wait, then with the smaller
     /// share of its slots in use.
-    pub(crate) fn pick(&self, stage: Stage, wanted: &Wanted<'_>) -> Option<Arc<Worker>> {
+    pub(crate) fn pick(&self, stage: Stage, wanted: &WorkerQuery<'_>) -> Option<Arc<Worker>> {
         let mut candidates: Vec<_> = self.all().into_iter().filter(|worker| worker.can_serve(stage, wanted)).collect();
         if let Some(at) = wanted.preferred.and_then(|id| candidates.iter().position(|worker| worker.id == id))
             && candidates[at].load(stage).is_some_and(|load| load.0 <= 0.0)
@@ -323,7 +323,7 @@ impl Directory {
 
     /// Whether a worker with this model takes requests of the stage.
     pub(crate) fn takes(&self, stage: Stage, model: &str) -> bool {
-        let wanted = Wanted { model: Some(model), ..Wanted::default() };
+        let wanted = WorkerQuery { model: Some(model), ..WorkerQuery::default() };
         self.all().iter().any(|worker| worker.can_serve(stage, &wanted))
     }
 
@@ -454,7 +454,7 @@ impl Worker {
         self.refused().is_none() && !self.lost.is_cancelled()
     }
 
-    fn can_serve(&self, stage: Stage, wanted: &Wanted<'_>) -> bool {
+    fn can_serve(&self, stage: Stage, wanted: &WorkerQuery<'_>) -> bool {
         let fits = |described: &StageDescription| wanted.model.is_none_or(|model| model == described.model);
         let state = self.state();
         state.refused.is_none()
@@ -586,43 +586,50 @@ mod tests {
 
     fn join(directory: &Directory, worker: &str, in_flight: usize, model: &str) -> Arc<Worker> {
         let (noted, joined) = directory.advertised(advert(worker, in_flight, 4), false);
-        assert_eq!(noted, Noted::Undescribed);
+        assert_eq!(noted, AdvertEffect::Undescribed);
         let joined = joined.expect("known");
         directory.described(&joined, description(model, &["anna"]));
         joined
     }
 
-    fn picked(directory: &Directory, wanted: &Wanted<'_>) -> Option<String> {
+    fn picked(directory: &Directory, wanted: &WorkerQuery<'_>) -> Option<String> {
         directory.pick(Stage::Tts, wanted).map(|worker| worker.id.clone())
     }
 
     #[tokio::test(start_paused = true)]
     async fn of_two_the_one_with_the_shorter_wait_serves() {
         let directory = Directory::new(StageModels::default());
-        assert_eq!(picked(&directory, &Wanted::default()), None);
+        assert_eq!(picked(&directory, &WorkerQuery::default()), None);
         join(&directory, "a", 9, "m");
         join(&directory, "b", 2, "m");
         for _ in 0..20 {
-            assert_eq!(picked(&directory, &Wanted::default()).as_deref(), Some("b"));
+            assert_eq!(picked(&directory, &WorkerQuery::default()).as_deref(), Some("b"));
         }
         let requests =
             || ["a", "b"].map(|id| directory.all().iter().find(|worker| worker.id == id)?.requests(Stage::Tts));
         assert_eq!(requests(), [Some((4, 5)), Some((2, 0))], "served, and waiting");
         // Requests that no advert knows yet count.
-        let b = directory.pick(Stage::Tts, &Wanted::default()).unwrap();
+        let b = directory.pick(Stage::Tts, &WorkerQuery::default()).unwrap();
         let mut uses: Vec<_> = (0..9).map(|_| b.use_for(Stage::Tts)).collect();
-        assert_eq!((picked(&directory, &Wanted::default()).as_deref(), b.in_use()), (Some("a"), 9));
+        assert_eq!((picked(&directory, &WorkerQuery::default()).as_deref(), b.in_use()), (Some("a"), 9));
         assert_eq!(requests(), [Some((4, 5)), Some((4, 7))]);
         directory.advertised(advert("b", 2, 4), false);
-        assert_eq!(picked(&directory, &Wanted::default()).as_deref(), Some("a"), "they are still on their way");
+        assert_eq!(picked(&directory, &WorkerQuery::default()).as_deref(), Some("a"), "they are still on their way");
         uses.iter_mut().for_each(InUse::accepted);
-        assert_eq!(picked(&directory, &Wanted::default()).as_deref(), Some("a"), "the last advert does not know them");
+        assert_eq!(
+            picked(&directory, &WorkerQuery::default()).as_deref(),
+            Some("a"),
+            "the last advert does not know them"
+        );
         directory.advertised(advert("b", 2, 4), false);
-        assert_eq!(picked(&directory, &Wanted::default()).as_deref(), Some("b"), "the advert has the figures");
+        assert_eq!(picked(&directory, &WorkerQuery::default()).as_deref(), Some("b"), "the advert has the figures");
         drop(uses);
         assert_eq!(b.in_use(), 0);
         let except = ["b".to_owned()];
-        assert_eq!(picked(&directory, &Wanted { except: &except, ..Wanted::default() }).as_deref(), Some("a"));
+        assert_eq!(
+            picked(&directory, &WorkerQuery { except: &except, ..WorkerQuery::default() }).as_deref(),
+            Some("a")
+        );
     }
 
     #[tokio::test(start_paused = true)]
@@ -633,7 +640,7 @@ mod tests {
         }
         let mut uses = Vec::new();
         for _ in 0..64 {
-            let worker = directory.pick(Stage::Tts, &Wanted::default()).unwrap();
+            let worker = directory.pick(Stage::Tts, &WorkerQuery::default()).unwrap();
             uses.push(worker.use_for(Stage::Tts));
         }
         let most = directory.all().iter().map(|worker| worker.in_use()).max().unwrap();
@@ -645,16 +652,16 @@ mod tests {
         let directory = Directory::new(StageModels::default());
         let a = join(&directory, "a", 0, "m");
         a.missing();
-        assert_eq!(picked(&directory, &Wanted::default()), None);
+        assert_eq!(picked(&directory, &WorkerQuery::default()), None);
         directory.advertised(advert("a", 0, 4), false);
-        assert!(picked(&directory, &Wanted::default()).is_some());
+        assert!(picked(&directory, &WorkerQuery::default()).is_some());
         directory.advertised(WorkerAdvert { is_draining: true, ..advert("a", 0, 4) }, false);
-        assert_eq!(picked(&directory, &Wanted::default()), None);
+        assert_eq!(picked(&directory, &WorkerQuery::default()), None);
         directory.advertised(advert("b", 0, 4), false);
-        assert_eq!(picked(&directory, &Wanted::default()), None, "b has not described itself");
+        assert_eq!(picked(&directory, &WorkerQuery::default()), None, "b has not described itself");
         let newer = WorkerAdvert { protocol: Protocol { major: 2, minor: 0 }, ..advert("c", 0, 4) };
         let (noted, c) = directory.advertised(newer, false);
-        assert_eq!(noted, Noted::Ignored);
+        assert_eq!(noted, AdvertEffect::Ignored);
         assert!(c.unwrap().refused().unwrap().contains("speaks protocol 2.0, this hub 1.0"));
     }
 
@@ -697,7 +704,7 @@ mod tests {
             assert!(refused.contains("is \"openai\", that of the worker \"A\" is \"whisper\""), "{refused}");
             assert_eq!(first.refused(), None);
             for _ in 0..8 {
-                let picked = directory.pick(stage, &Wanted::default()).expect("a worker");
+                let picked = directory.pick(stage, &WorkerQuery::default()).expect("a worker");
                 assert_eq!(picked.id, "a");
             }
             // The stage changes its model once the others take nothing more.
@@ -773,7 +780,7 @@ mod tests {
         directory.advertised(WorkerAdvert { is_draining: true, ..advert("a", 0, 4) }, false);
         directory.advertised(with_model("b", "m", "new"), false);
         assert_eq!(b.refused(), None);
-        assert_eq!(picked(&directory, &Wanted::default()).as_deref(), Some("b"));
+        assert_eq!(picked(&directory, &WorkerQuery::default()).as_deref(), Some("b"));
     }
 
     #[tokio::test(start_paused = true)]

@@ -1,6 +1,6 @@
 //! Sealed records with revisions: a key-value store of NATS.
 
-use super::{RecordError, Shared, With};
+use super::{JetStreamContext, RecordError, With};
 use async_nats::jetstream::consumer::{DeliverPolicy, pull};
 use async_stream::try_stream;
 use bytes::Bytes;
@@ -41,7 +41,7 @@ pub struct Change {
 /// whether the change was made. After [`RecordError::Away`], too, it may have been made: read the record again.
 #[derive(Clone)]
 pub struct Bucket {
-    shared: Arc<Shared>,
+    shared: Arc<JetStreamContext>,
     name: &'static str,
 }
 
@@ -50,7 +50,7 @@ impl Bucket {
     /// [`Objects`](super::Objects).
     pub const MAX_VALUE_BYTES: usize = 512 << 10;
 
-    pub(super) fn new(shared: &Arc<Shared>, name: &'static str) -> Self {
+    pub(super) fn new(shared: &Arc<JetStreamContext>, name: &'static str) -> Self {
         Self { shared: shared.clone(), name }
     }
 

@@ -9,7 +9,7 @@ mod speaking;
 mod transcribing;
 mod turn;
 
-use crate::exchange::{Delivery, Ended, Exchange, Inboxes};
+use crate::exchange::{Delivery, Exchange, ExchangeEnd, Inboxes};
 use crate::flow::is_from_hub;
 use crate::frame::{Frame, Kind};
 use crate::hub::estimate;
@@ -477,7 +477,7 @@ impl Worker {
         let mut exchange = Exchange::new(self.link.clone(), inbox, reply, own);
         exchange.accept(frame, at);
         exchange.answers(at);
-        let served = Served { exchange, is_over: false };
+        let served = WorkerAttempt { exchange, is_over: false };
         let stage = open.request.stage();
         let serving = self.stages.iter().find(|served| served.stage.stage() == stage);
         let is_known = open.protocol.major == PROTOCOL.major;
@@ -616,12 +616,12 @@ impl WorkerStage {
 }
 
 /// An attempt at the worker's end. Dropping it before its end tells the hub, which goes on elsewhere.
-struct Served {
+struct WorkerAttempt {
     exchange: Exchange,
     is_over: bool,
 }
 
-impl Served {
+impl WorkerAttempt {
     /// Says that there is no room.
     fn refuse(mut self, busy: &Busy) {
         self.exchange.send_now(Kind::Busy, to_json(busy));
@@ -642,12 +642,12 @@ impl Served {
     }
 
     /// The hub has ended the exchange.
-    fn ended(&mut self, _why: Ended) {
+    fn ended(&mut self, _why: ExchangeEnd) {
         self.is_over = true;
     }
 }
 
-impl Drop for Served {
+impl Drop for WorkerAttempt {
     fn drop(&mut self) {
         if !self.is_over {
             self.exchange.send_now(Kind::Reset, Bytes::new());

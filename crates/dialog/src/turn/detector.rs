@@ -108,13 +108,13 @@ pub struct TurnDetector {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 enum Phase {
     Silent,
-    Onset(Voiced),
+    Onset(OnsetWindows),
     Speaking { last_voiced: Samples, is_paused: bool },
 }
 
 /// Voiced windows that are not speech yet.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-struct Voiced {
+struct OnsetWindows {
     since: Samples,
     last_voiced: Samples,
     n_windows: u32,
@@ -169,14 +169,15 @@ impl TurnDetector {
             Phase::Silent if self.voiced => {
                 let n_windows = 1;
                 let voiced = end - start;
-                let it = Voiced { since: start, last_voiced: end, n_windows, voiced, is_sure: sure, is_told: false };
+                let it =
+                    OnsetWindows { since: start, last_voiced: end, n_windows, voiced, is_sure: sure, is_told: false };
                 self.onset_or_start(it, nearly_sure)
             }
             Phase::Silent => None,
             Phase::Onset(it) if self.voiced => {
                 let n_windows = it.n_windows + 1;
                 let voiced = it.voiced + (end - start);
-                let it = Voiced { last_voiced: end, n_windows, voiced, is_sure: it.is_sure || sure, ..it };
+                let it = OnsetWindows { last_voiced: end, n_windows, voiced, is_sure: it.is_sure || sure, ..it };
                 self.onset_or_start(it, nearly_sure)
             }
             Phase::Onset(it) => {
@@ -208,7 +209,7 @@ impl TurnDetector {
     }
 
     /// Speech, if the onset has enough voiced time; an onset, if it is one now.
-    fn onset_or_start(&mut self, mut it: Voiced, nearly_sure: bool) -> Option<Edge> {
+    fn onset_or_start(&mut self, mut it: OnsetWindows, nearly_sure: bool) -> Option<Edge> {
         if it.is_sure && it.voiced >= self.thresholds.min_speech {
             self.state = Phase::Speaking { last_voiced: it.last_voiced, is_paused: false };
             return Some(Edge::Started { at: it.since });

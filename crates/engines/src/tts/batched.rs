@@ -85,7 +85,7 @@ pub struct BatchedTts<E> {
 }
 
 /// The engine on its replica's thread.
-struct Driven<E>(E);
+struct ReplicaEngine<E>(E);
 
 impl Batching {
     /// As the `[tts]` section has it, on so many devices; where that leaves the batch size to the hub, the size that measured
@@ -122,7 +122,7 @@ impl<E: BatchTtsEngine> BatchedTts<E> {
         let scheduler = BatchScheduler::start(name, settings, move |replica| {
             let engine = make(replica)?;
             listed.get_or_init(|| engine.voices().to_vec());
-            Ok::<_, TtsError>(Driven(engine))
+            Ok::<_, TtsError>(ReplicaEngine(engine))
         })?;
         let voices = voices.get().expect("an engine was started for each replica").clone();
         let deadline = batching.deadline;
@@ -138,7 +138,7 @@ impl<E: BatchTtsEngine> BatchedTts<E> {
     }
 }
 
-impl<E: BatchTtsEngine> BatchEngine<Job> for Driven<E> {
+impl<E: BatchTtsEngine> BatchEngine<Job> for ReplicaEngine<E> {
     fn run(&mut self, batch: &mut Vec<Job>) -> Result<(), String> {
         let cancel = match &mut batch[..] {
             [alone] => alone.cancelled(),

@@ -51,12 +51,12 @@ pub(super) trait Dialect: Send + 'static {
     fn keep_alive() -> Message;
 
     /// What a message says, in order; a closing message too, which is the end where the server has no other.
-    fn read(&mut self, message: Message) -> Result<Vec<Said>, DecodeError>;
+    fn read(&mut self, message: Message) -> Result<Vec<ServerMessage>, DecodeError>;
 }
 
 /// What a server says.
 #[derive(Debug)]
-pub(super) enum Said {
+pub(super) enum ServerMessage {
     /// The sound that follows speaks the text up to so many letters and digits from its beginning; `None`: all that was sent.
     Text(Option<usize>),
     Sound(Pcm),
@@ -388,10 +388,10 @@ impl<D: Dialect> Listener<D> {
         let mut step = Step::default();
         for said in self.dialect.read(message).map_err(undecoded)? {
             match said {
-                Said::Text(letters) => self.name(letters, &mut step),
-                Said::Sound(pcm) if pcm.is_empty() => {}
-                Said::Sound(pcm) => self.sound(pcm, &mut step)?,
-                Said::End => {
+                ServerMessage::Text(letters) => self.name(letters, &mut step),
+                ServerMessage::Sound(pcm) if pcm.is_empty() => {}
+                ServerMessage::Sound(pcm) => self.sound(pcm, &mut step)?,
+                ServerMessage::End => {
                     self.end()?;
                     step.is_last = true;
                     break;

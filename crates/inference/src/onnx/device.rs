@@ -54,7 +54,7 @@ impl Binding {
 
 /// Where an output goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum OutputMemory {
     /// To the memory of the model's device.
     Device,
     /// To the host's memory.
@@ -177,7 +177,7 @@ impl Model {
         let Some(element) = kind.element() else {
             return Err(OnnxError::Output(format!("no tensor can be made of the type {kind}")));
         };
-        let memory = self.memory(Place::Device)?;
+        let memory = self.memory(OutputMemory::Device)?;
         let value = self.with_session(|session| {
             let allocator = match self.provider() {
                 Provider::Cpu => Allocator::default(),
@@ -269,7 +269,7 @@ impl Model {
     ///
     /// # Errors
     /// [`OnnxError::Inputs`] where the model has no such output.
-    pub fn bind_output(&self, binding: &mut Binding, name: &str, place: Place) -> Result<(), OnnxError> {
+    pub fn bind_output(&self, binding: &mut Binding, name: &str, place: OutputMemory) -> Result<(), OnnxError> {
         let memory = self.memory(place)?;
         binding.io.bind_output_to_device(name, &memory).map_err(|error| self.unfit(name, &error))?;
         binding.held.remove(name);
@@ -299,10 +299,10 @@ impl Model {
         .collect()
     }
 
-    fn memory(&self, place: Place) -> Result<MemoryInfo<'static>, OnnxError> {
+    fn memory(&self, place: OutputMemory) -> Result<MemoryInfo<'static>, OnnxError> {
         let device = match (place, self.provider()) {
-            (Place::Host, _) | (_, Provider::Cpu) => None,
-            (Place::Device, Provider::Cuda | Provider::TensorRt) => Some(self.device_id()),
+            (OutputMemory::Host, _) | (_, Provider::Cpu) => None,
+            (OutputMemory::Device, Provider::Cuda | Provider::TensorRt) => Some(self.device_id()),
         };
         let memory = match device {
             None => MemoryInfo::new(AllocationDevice::CPU, 0, AllocatorType::Device, MemoryType::Default),

@@ -2,7 +2,7 @@
 
 use super::super::SttStream;
 use super::model::Model;
-use super::voiced::Voiced;
+use super::voiced::VoicedSpan;
 use super::*;
 use antiphon_audio::wav;
 use antiphon_engine_api::stt::{SpeakerState, Stt, SttOptions, Transcript};
@@ -200,7 +200,7 @@ fn there_are_no_words_in_silence_noise_or_nothing() {
     assert_eq!(text(&mut stream, &noise(48_000, |_| 3_000.0)), "");
     // Noise that swells like speech passes the gate by energy; the model itself must say that nobody speaks.
     let swelling = noise(48_000, |i| if i / 4_000 % 2 == 0 { 200.0 } else { 6_000.0 });
-    assert!(Voiced::of(&swelling).is_some());
+    assert!(VoicedSpan::of(&swelling).is_some());
     assert_eq!(text(&mut stream, &swelling), "");
 }
 

@@ -18,14 +18,14 @@ const LEAST_FRAMES: usize = 3;
 
 /// What sounds in some audio.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Voiced {
+pub(super) struct VoicedSpan {
     /// Its first sample.
     pub(super) start: usize,
     /// The first sample behind it.
     pub(super) end: usize,
 }
 
-impl Voiced {
+impl VoicedSpan {
     /// Finds it; `None`: nothing but silence, steady noise or a click.
     pub(super) fn of(pcm: &[i16]) -> Option<Self> {
         let powers: Vec<f32> = pcm.chunks(FRAME).map(power).collect();
@@ -78,16 +78,16 @@ mod tests {
 
     #[test]
     fn silence_steady_noise_a_hum_and_a_click_are_nothing() {
-        assert_eq!(Voiced::of(&[]), None);
-        assert_eq!(Voiced::of(&[0; 48_000]), None);
+        assert_eq!(VoicedSpan::of(&[]), None);
+        assert_eq!(VoicedSpan::of(&[0; 48_000]), None);
         for level in [20.0, 300.0, 3_000.0, 30_000.0] {
-            assert_eq!(Voiced::of(&noise(48_000, level)), None, "{level}");
+            assert_eq!(VoicedSpan::of(&noise(48_000, level)), None, "{level}");
         }
         let hum: Vec<i16> = (0..48_000).map(|i| ((i as f32 * 0.05).sin() * 8_000.0) as i16).collect();
-        assert_eq!(Voiced::of(&hum), None);
+        assert_eq!(VoicedSpan::of(&hum), None);
         let mut click = noise(48_000, 20.0);
         click[20_000] = 30_000;
-        assert_eq!(Voiced::of(&click), None);
+        assert_eq!(VoicedSpan::of(&click), None);
     }
 
     #[test]
@@ -95,14 +95,14 @@ mod tests {
         let mut pcm = noise(48_000, 100.0);
         let loud = noise(9_600, 1_000.0);
         pcm[16_000..25_600].copy_from_slice(&loud);
-        assert_eq!(Voiced::of(&pcm), Some(Voiced { start: 16_000, end: 25_600 }));
-        assert_eq!(Voiced::of(&pcm).map(|voiced| voiced.ms()), Some(600));
+        assert_eq!(VoicedSpan::of(&pcm), Some(VoicedSpan { start: 16_000, end: 25_600 }));
+        assert_eq!(VoicedSpan::of(&pcm).map(|voiced| voiced.ms()), Some(600));
     }
 
     #[test]
     fn a_word_cut_close_by_its_sender_is_heard() {
         let swell: Vec<i16> = (0..6_400).map(|i| ((i as f32 * 0.1).sin() * (2_000.0 + i as f32)) as i16).collect();
-        assert_eq!(Voiced::of(&swell), Some(Voiced { start: 0, end: 6_400 }));
+        assert_eq!(VoicedSpan::of(&swell), Some(VoicedSpan { start: 0, end: 6_400 }));
     }
 
     #[test]

@@ -8,7 +8,7 @@
 use super::OpenAiTts;
 use crate::tts::decode::{AudioDecoder, CHANNELS, Decode, DecodeError, RATES, USUAL_RATE};
 use crate::tts::streamed::with_extra;
-use crate::tts::words::{self, Call, Dialect, Said, n_letters};
+use crate::tts::words::{self, Call, Dialect, ServerMessage, n_letters};
 use antiphon_engine_api::tts::{TextRequest, TextSpeech};
 use antiphon_types::SampleRate;
 use reqwest::header::{AUTHORIZATION, HeaderValue};
@@ -80,7 +80,7 @@ impl Omni {
         Self { rate, sound: AudioDecoder::new(rate, 1), n_letters: 0 }
     }
 
-    fn start(&mut self, start: Event) -> Result<Vec<Said>, DecodeError> {
+    fn start(&mut self, start: Event) -> Result<Vec<ServerMessage>, DecodeError> {
         if let Some(format) = start.format.filter(|format| !matches!(format.as_str(), "pcm" | "wav")) {
             return Err(DecodeError::Unusable(format!("the speech server sends {format} where PCM was asked for")));
         }
@@ -91,7 +91,7 @@ impl Omni {
             self.n_letters += n_letters(&sentence);
             self.n_letters
         });
-        Ok(vec![Said::Text(letters)])
+        Ok(vec![ServerMessage::Text(letters)])
     }
 }
 
@@ -132,9 +132,9 @@ impl Dialect for Omni {
         text(&json!({ "type": "input.text", "text": "" }))
     }
 
-    fn read(&mut self, message: Message) -> Result<Vec<Said>, DecodeError> {
+    fn read(&mut self, message: Message) -> Result<Vec<ServerMessage>, DecodeError> {
         let event = match message {
-            Message::Binary(bytes) => return self.sound.push(&bytes).map(|pcm| vec![Said::Sound(pcm)]),
+            Message::Binary(bytes) => return self.sound.push(&bytes).map(|pcm| vec![ServerMessage::Sound(pcm)]),
             Message::Text(event) => event,
             _ => return Ok(Vec::new()),
         };
@@ -143,7 +143,7 @@ impl Dialect for Omni {
         match event.kind.as_str() {
             "audio.start" => self.start(event),
             "audio.done" if event.error == true => Err(event.failure()),
-            "session.done" => Ok(vec![Said::End]),
+            "session.done" => Ok(vec![ServerMessage::End]),
             "error" => Err(event.failure()),
             _ => Ok(Vec::new()),
         }

@@ -22,7 +22,7 @@ use super::phonemes::Phonemizer;
 use antiphon_engine_api::tts::{Repeats, SpeechRequest, Tts, TtsError, Voice};
 use antiphon_inference::onnx::{Kind, Model, ModelOptions, OnnxConfig, Port, Provider, Runtime, Signature, Tensor};
 use antiphon_types::SampleRate;
-use ids::Missing;
+use ids::MissingPhonemes;
 use std::path::Path;
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
@@ -55,7 +55,7 @@ struct Piper {
     /// `None` for voices that read letters.
     phonemizer: Option<Phonemizer>,
     voices: Vec<Voice>,
-    missing: Missing,
+    missing: MissingPhonemes,
 }
 
 impl Piper {
@@ -78,7 +78,7 @@ impl Piper {
             );
             return Err(TtsError::Unavailable(text));
         }
-        Ok(Self { file, model, phonemizer, voices, missing: Missing::new() })
+        Ok(Self { file, model, phonemizer, voices, missing: MissingPhonemes::new() })
     }
 
     /// The speaker a request means: the default voice's where it names none.

@@ -34,7 +34,7 @@ const MIN_CONTRAST_DB: f32 = 8.0;
 
 /// A usable recording.
 #[derive(Debug)]
-pub(super) struct Prepared {
+pub(super) struct PreparedRecording {
     /// Mono at the store's rate, full scale 1.0.
     pub(super) samples: Vec<f32>,
     /// What the client should know of it.
@@ -42,13 +42,13 @@ pub(super) struct Prepared {
 }
 
 /// Checks a recording and makes the reference of it.
-pub(super) fn prepare(recording: &Pcm, settings: &StoreSettings) -> Result<Prepared, VoiceError> {
+pub(super) fn prepare(recording: &Pcm, settings: &StoreSettings) -> Result<PreparedRecording, VoiceError> {
     check(recording, settings)?;
     Ok(convert(recording, settings))
 }
 
 /// Makes the reference of a recording that was checked.
-pub(super) fn convert(recording: &Pcm, settings: &StoreSettings) -> Prepared {
+pub(super) fn convert(recording: &Pcm, settings: &StoreSettings) -> PreparedRecording {
     let used = recording.rate.samples_in(settings.use_at_most).0 as usize;
     let samples = &recording.samples[..recording.samples.len().min(used)];
     let samples = antiphon_audio::convert(samples, recording.rate, settings.rate);
@@ -56,7 +56,7 @@ pub(super) fn convert(recording: &Pcm, settings: &StoreSettings) -> Prepared {
     if let Some(gain) = settings.loudness_lufs.and_then(|target| gain(&samples, settings.rate, target)) {
         samples.iter_mut().for_each(|sample| *sample *= gain);
     }
-    Prepared { samples, note: note(recording, settings) }
+    PreparedRecording { samples, note: note(recording, settings) }
 }
 
 fn note(recording: &Pcm, settings: &StoreSettings) -> Option<String> {

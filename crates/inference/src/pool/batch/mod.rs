@@ -22,7 +22,7 @@ mod replica;
 
 use super::Overloaded;
 use super::queue::Queue;
-use super::shared::{Open, SharedQueue};
+use super::shared::{QueueHandle, SharedQueue};
 use crate::supervisor::Health;
 use std::sync::Arc;
 use std::time::Duration;
@@ -90,12 +90,12 @@ pub struct BatchSettings {
 
 /// Replicas and their queue. Cheap to clone; the threads end when the last clone is gone and the queue is empty.
 pub struct BatchScheduler<W: Entry> {
-    shared: Arc<Shared<W>>,
-    _open: Arc<Open<W, usize>>,
+    shared: Arc<BatchQueue<W>>,
+    _open: Arc<QueueHandle<W, usize>>,
 }
 
 /// Beside the queue: how many entries are in runs.
-type Shared<W> = SharedQueue<W, usize>;
+type BatchQueue<W> = SharedQueue<W, usize>;
 
 impl<W: Entry> Clone for BatchScheduler<W> {
     fn clone(&self) -> Self {

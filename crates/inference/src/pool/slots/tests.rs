@@ -40,7 +40,7 @@ impl SlotEntry for Job {
 
 /// What an engine was asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Asked {
+enum EngineCall {
     Admit(u32),
     /// Names and how many steps each had taken before.
     Step(Vec<(u32, usize)>),
@@ -58,7 +58,7 @@ enum Go {
 struct Engine {
     n_slots: usize,
     replica: usize,
-    asked: Sender<(usize, Asked)>,
+    asked: Sender<(usize, EngineCall)>,
     /// `None`: it never waits.
     go: Option<Arc<Mutex<Receiver<Go>>>>,
     /// Sequences that find memory.
@@ -77,19 +77,19 @@ impl SlotEngine<Job> for Engine {
         if self.running >= self.room {
             return Ok(Admission::NoRoom(job, "it is full".into()));
         }
-        drop(self.asked.send((self.replica, Asked::Admit(job.name))));
+        drop(self.asked.send((self.replica, EngineCall::Admit(job.name))));
         if job.steps == 0 {
             drop(job.ended.send((job.name, Ok(0))));
             return Ok(Admission::Ended);
         }
         self.running += 1;
         let state = (job.name, 0);
-        Ok(Admission::Running(Running { entry: job, state, is_done: false }))
+        Ok(Admission::Running(ActiveSequence { entry: job, state, is_done: false }))
     }
 
-    fn step(&mut self, running: &mut [&mut Running<Job, Self::State>]) -> Result<(), String> {
+    fn step(&mut self, running: &mut [&mut ActiveSequence<Job, Self::State>]) -> Result<(), String> {
         let names = running.iter().map(|one| one.state).collect();
-        drop(self.asked.send((self.replica, Asked::Step(names))));
+        drop(self.asked.send((self.replica, EngineCall::Step(names))));
         if let Some(go) = &self.go {
             // Let go of before the panic.
             let led = go.lock().expect("no panic while locked").recv();
@@ -113,14 +113,14 @@ impl SlotEngine<Job> for Engine {
 
     fn end(&mut self, state: Self::State) {
         self.running -= 1;
-        drop(self.asked.send((self.replica, Asked::End(state.0))));
+        drop(self.asked.send((self.replica, EngineCall::End(state.0))));
     }
 }
 
 /// A scheduler whose engines are seen and led.
 struct Office {
     scheduler: SlotScheduler<Job>,
-    asked: Receiver<(usize, Asked)>,
+    asked: Receiver<(usize, EngineCall)>,
     go: Sender<Go>,
     ended: Sender<(u32, Result<usize, BatchFailure>)>,
     results: Receiver<(u32, Result<usize, BatchFailure>)>,
@@ -158,18 +158,18 @@ impl Office {
         assert!(self.scheduler.submit(job).is_ok(), "there is room");
     }
 
-    fn next(&self) -> Asked {
+    fn next(&self) -> EngineCall {
         self.asked.recv().expect("the engine lives").1
     }
 
     /// Lets the engine take the step that it is at, and says what it is asked then.
-    fn step(&self) -> Asked {
+    fn step(&self) -> EngineCall {
         self.go.send(Go::Step).expect("the engine lives");
         self.next()
     }
 }
 
-use Asked::{Admit, End, Step};
+use EngineCall::{Admit, End, Step};
 
 #[test]
 fn newcomers_join_one_a_step_the_most_urgent_first() {

@@ -23,7 +23,7 @@ use super::contract::{Contract, Policy};
 use super::files::ModelFiles;
 use super::text::Ids;
 use antiphon_inference::onnx::{
-    Binding, DeviceTensor, Kind, Model, ModelOptions, OnnxError, Place, Provider, Runtime, Tensor,
+    Binding, DeviceTensor, Kind, Model, ModelOptions, OnnxError, OutputMemory, Provider, Runtime, Tensor,
 };
 use cache::{Alignment, Cache};
 use frame::FrameGraph;
@@ -227,7 +227,7 @@ impl LanguageModel {
         let highest = (self.contract.tokens.sounds.min(self.ports.vocabulary as i64) - 1).max(0);
         match &self.frame {
             Some(_) => self.stand_in_frames(&vec![0.0; self.ports.n_hidden], &[highest]).map(drop),
-            None => self.embed_ids(&[highest], &[1], 1, 1, Place::Host).map(drop),
+            None => self.embed_ids(&[highest], &[1], 1, 1, OutputMemory::Host).map(drop),
         }
     }
 
@@ -279,7 +279,7 @@ impl LanguageModel {
         let zero_from = embed.zero_position_from;
         let position = |(i, id): (usize, &i64)| if *id >= zero_from { 0 } else { first + i as i64 };
         let positions: Vec<i64> = ids.iter().enumerate().map(position).collect();
-        let embeds = self.embed_ids(ids, &positions, 1, ids.len(), Place::Host)?;
+        let embeds = self.embed_ids(ids, &positions, 1, ids.len(), OutputMemory::Host)?;
         let mut numbers = Vec::new();
         embeds.read_f32(0..ids.len() * self.ports.hidden, &mut numbers)?;
         Ok(numbers)
@@ -663,7 +663,7 @@ impl LanguageModel {
         positions: &[i64],
         n_rows: usize,
         length: usize,
-        place: Place,
+        place: OutputMemory,
     ) -> Result<DeviceTensor, OnnxError> {
         let (Some(contract), Some((embed, run))) = (&self.contract.embed, &mut self.embed) else {
             return Err(OnnxError::Output("no graph embeds tokens".into()));
@@ -768,9 +768,9 @@ fn bind(decode: &Model, run: &mut Binding, contract: &Contract, inputs: &Inputs<
         decode.bind_host(run, &ports.total, &Tensor::i32([], &[total]))?;
     }
     if !ports.logits.is_empty() {
-        decode.bind_output(run, &ports.logits, Place::Host)?;
+        decode.bind_output(run, &ports.logits, OutputMemory::Host)?;
     }
-    if ports.hidden.is_empty() { Ok(()) } else { decode.bind_output(run, &ports.hidden, Place::Host) }
+    if ports.hidden.is_empty() { Ok(()) } else { decode.bind_output(run, &ports.hidden, OutputMemory::Host) }
 }
 
 /// Binds embeddings as the embedding graph gave them: where they are, or through the host where the two graphs are of
@@ -786,7 +786,7 @@ fn bind_embeds(decode: &Model, run: &mut Binding, contract: &Contract, embeds: &
 }
 
 fn bind_present(decode: &Model, run: &mut Binding, ports: &Ports) -> Result<(), OnnxError> {
-    ports.present.iter().try_for_each(|present| decode.bind_output(run, present, Place::Device))
+    ports.present.iter().try_for_each(|present| decode.bind_output(run, present, OutputMemory::Device))
 }
 
 /// The largest difference of two rows of logits, relative to the second one's spread. Infinite where one is no number.

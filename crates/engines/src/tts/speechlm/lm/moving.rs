@@ -4,7 +4,7 @@
 //! written by `models/scripts/rows.py`), so that no cache crosses to the host. Used by [`Cache`](super::cache::Cache) alone.
 
 use super::cache::{Alignment, Part};
-use antiphon_inference::onnx::{Binding, DeviceTensor, Kind, Model, Number, OnnxError, Place, Runtime, Tensor};
+use antiphon_inference::onnx::{Binding, DeviceTensor, Kind, Model, Number, OnnxError, OutputMemory, Runtime, Tensor};
 use std::cell::RefCell;
 use std::ops::Range;
 
@@ -164,7 +164,7 @@ impl OnDevice {
             self.rows.bind_host(&mut binding, rows_name, &Tensor::i64([rows.len()], rows))?;
             self.rows.bind_host(&mut binding, pads_name, &Tensor::i64([8], &pads))?;
         }
-        self.rows.bind_output(&mut binding, "moved", Place::Device)?;
+        self.rows.bind_output(&mut binding, "moved", OutputMemory::Device)?;
         let moved = self.rows.run_bound(&mut binding)?;
         moved.into_iter().next().ok_or_else(|| OnnxError::Output("nothing".into()))
     }

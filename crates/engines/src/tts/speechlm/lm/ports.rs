@@ -2,7 +2,7 @@
 
 use super::super::contract::{CacheOrder, Contract};
 use super::LmError;
-use antiphon_inference::onnx::{Kind, Model, Place, Slot};
+use antiphon_inference::onnx::{Kind, Model, OutputMemory, Slot};
 
 /// Names, types and sizes that runs need.
 #[derive(Clone, Debug)]
@@ -23,7 +23,7 @@ pub struct Ports {
     /// Ids that the logits are for.
     pub vocabulary: usize,
     /// Where the embedding graph puts what the decoding graph takes: to the host where it has to be converted.
-    pub embeds_go_to: Place,
+    pub embeds_go_to: OutputMemory,
     /// Whether the logits and the hidden state are outputs that are read.
     pub has_logits: bool,
     /// See `has_logits`.
@@ -97,8 +97,11 @@ impl Ports {
             output(contract, decode, name, std::slice::from_ref(&cache_kind), &shape)?;
         }
         let vocabulary = contract.tokens.vocabulary;
-        let embeds_go_to =
-            if embeds.is_some_and(|embeds| embeds.kind == hidden.kind) { Place::Device } else { Place::Host };
+        let embeds_go_to = if embeds.is_some_and(|embeds| embeds.kind == hidden.kind) {
+            OutputMemory::Device
+        } else {
+            OutputMemory::Host
+        };
         if !lm.logits.is_empty() {
             output(contract, decode, &lm.logits, floats, &[None, None, Some(vocabulary)])?;
         }
@@ -136,10 +139,10 @@ impl Ports {
 }
 
 /// A port that should be there: its name, the types it may have, its sizes where they are fixed.
-pub type Wanted = (String, Vec<Kind>, Vec<Option<usize>>);
+pub type PortSpec = (String, Vec<Kind>, Vec<Option<usize>>);
 
 /// Checks that a graph takes these inputs and no others.
-pub fn inputs(contract: &Contract, model: &Model, wants: &[Wanted]) -> Result<(), LmError> {
+pub fn inputs(contract: &Contract, model: &Model, wants: &[PortSpec]) -> Result<(), LmError> {
     for (name, kinds, shape) in wants {
         input(contract, model, name, kinds, shape)?;
     }
