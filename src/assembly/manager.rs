@@ -526,7 +526,7 @@ impl EngineManager {
         }
     }
 
-    /// Measures a model of the registry anew and keeps the figure, whatever is set. Blocks while it loads and works.
+    /// Measures a model of the registry again and keeps the figure, whatever is set. Blocks while it loads and works.
     ///
     /// # Errors
     /// It is not on disk, cannot be loaded, fails, or is of a stage that is not measured.

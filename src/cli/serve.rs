@@ -35,7 +35,7 @@ Examples:
   antiphon serve --listen 127.0.0.1:0      on any free port; the first lines say which
 
 Ctrl-C lets running sessions finish; a second Ctrl-C stops immediately. SIGHUP reads the files of the keys, of
-upstream keys and of the certificate again, and opens the audit log anew; the file of keys is also read when it changes. Errors are logged, and the
+upstream keys and of the certificate again, and opens the audit log again; the file of keys is also read when it changes. Errors are logged, and the
 previous keys and certificate stay in use.")]
 pub struct ServeArgs {
     /// Settings that differ from the defaults
@@ -248,7 +248,7 @@ impl<T> Default for FileReader<T> {
 
 impl<T: Send + 'static> FileReader<T> {
     /// What `read` gives; `None`, and a line of the log: it takes longer than [`READ_WITHIN`]. The next call waits for it again, and
-    /// reads anew once it has ended.
+    /// reads again once it has ended.
     async fn read(&mut self, read: impl FnOnce() -> T + Send + 'static) -> Option<T> {
         if let Some(before) = &mut self.0 {
             timeout(READ_WITHIN, before).await.map_err(|_| too_slow()).ok()?.ok();

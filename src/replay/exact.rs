@@ -87,7 +87,7 @@ pub enum Restores {
 /// Runs a recording and shows each decision to `see`, with the share of the file that is done, 0 to 1.
 ///
 /// # Errors
-/// When the file cannot be read to its end, or is none of this version's.
+/// When the file cannot be read to its end, or is not of this version.
 pub fn replay(recording: ReplayLog, see: &mut dyn FnMut(&ReplayedDecision, f64)) -> Result<Report, ReplayError> {
     replay_restoring(recording, Restores::Never, see)
 }

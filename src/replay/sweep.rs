@@ -11,7 +11,7 @@ use std::sync::Arc;
 /// What is tried.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Setting {
-    /// A fixed wait of so many milliseconds.
+    /// A fixed wait in milliseconds.
     Fixed(u32),
     /// The adaptive wait of medium eagerness, times this.
     Adaptive(f64),

@@ -22,7 +22,7 @@ use std::time::Duration;
 /// window's side lobes.
 const TAPS: usize = 64;
 const WINDOW: WindowFunction = WindowFunction::BlackmanHarris;
-/// Ratios with more phases than this are interpolated between so many. Common rates have fewer: 22050 to 16000 has 320.
+/// Ratios with more phases than this are interpolated between this number of phases. Common rates have fewer: 22050 to 16000 has 320.
 const MAX_PHASES: usize = 512;
 /// The rates of the wire formats and of the voices, whose filters are shared: 0.7 MB if all pairs are in use.
 const COMMON: [u32; 6] = [8_000, 16_000, 22_050, 24_000, 44_100, 48_000];
@@ -230,7 +230,7 @@ fn dot(a: &[i16], b: &[i16]) -> i32 {
 
 impl Rows {
     /// Those between two rates. All streams between two of the [`COMMON`] rates share theirs, which then stay in the processor's
-    /// cache; those between others, which a file may name, are computed anew each time.
+    /// cache; those between others, which a file may name, are computed each time.
     fn shared(from: SampleRate, to: SampleRate) -> Arc<Self> {
         static SHARED: Mutex<BTreeMap<(u32, u32), Arc<Rows>>> = Mutex::new(BTreeMap::new());
         let compute = || {

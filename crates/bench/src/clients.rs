@@ -96,7 +96,7 @@ async fn connections(plan: &Plan, section: &mut Section, progress: Progress<'_>)
     Ok(cpu_s)
 }
 
-/// Opens so many sessions and leaves them; the number that failed.
+/// Opens `n` sessions and leaves them; the number that failed.
 async fn come_and_go(url: &str, n: usize, progress: Progress<'_>) -> usize {
     let one = async |at: usize| -> bool {
         if at.is_multiple_of(500) {

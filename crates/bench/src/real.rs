@@ -29,7 +29,7 @@ use tokio_util::sync::CancellationToken;
 /// Recorded clips and hard texts of the repository, from its root.
 const CLIPS: &str = "tests/fixtures/speech";
 const TEXTS: &str = "tests/fixtures/hard_texts.tsv";
-/// In a quick run every so many of the texts.
+/// A quick run takes every text of this number.
 const QUICK_TEXTS: usize = 6;
 /// Timeout of a response, and of a request by REST.
 const PATIENCE: Duration = Duration::from_secs(30);

@@ -314,7 +314,7 @@ impl Subject {
     }
 }
 
-/// An exported model's contract, changed so that a speech has so many seconds of sound where its graphs let it.
+/// An exported model's contract, changed so that a speech has `seconds` of sound where its graphs let it.
 fn forced(text: &str, seconds: usize) -> Result<String, String> {
     let mut contract: toml::Table = text.parse().map_err(|error| format!("{error}"))?;
     let whole = |name: &str| contract.get(name).and_then(toml::Value::as_integer).unwrap_or(1).max(1);
@@ -328,7 +328,7 @@ fn forced(text: &str, seconds: usize) -> Result<String, String> {
     toml::to_string(&contract).map_err(|error| error.to_string())
 }
 
-/// The built-in contract, changed so that a speech has exactly so many tokens.
+/// The built-in contract, changed so that a speech has exactly `n_tokens` tokens.
 fn contract(caches: Caches, n_tokens: usize) -> String {
     let built_in = Contract::built_in(FAMILY).expect("it is built in");
     let line = |line: &str| {

@@ -109,7 +109,7 @@ pub(super) async fn come_back(
         match attempt(&link, &options, until).await {
             Ok((confirmed, socket)) => {
                 resumed.gap = since.elapsed();
-                // From now on the server waits anew.
+                // The server's wait restarts here.
                 until = Instant::now() + ticket.within;
                 let continuation = link
                     .resume(confirmed.after, confirmed.received)

@@ -92,7 +92,7 @@ impl Inboxes {
         }
     }
 
-    /// Delivers without waiting. `false`: nobody knows the attempt.
+    /// Delivers without waiting. `false`: the attempt is unknown here.
     pub(crate) fn deliver(&self, attempt: u64, delivery: Delivery) -> bool {
         let Some(sender) = self.0.senders.get(&attempt) else {
             self.0.dropped.unknown_attempt.fetch_add(1, Ordering::Relaxed);
@@ -178,7 +178,7 @@ pub(crate) struct Exchange<C = Link> {
     inbox: Inbox,
     /// Where frames go.
     to: Subject,
-    /// Where the answer of NATS goes if nobody is there.
+    /// Where NATS answers if the other end has no subscription.
     reply: Subject,
     outgoing: FrameSender,
     incoming: FrameReceiver,

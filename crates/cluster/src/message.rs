@@ -524,7 +524,7 @@ pub struct HubAdvert {
     /// Sessions that it serves at most.
     #[serde(default)]
     pub max_sessions: usize,
-    /// It wants to hear the others' news: somebody watches there.
+    /// It wants to receive the others' news: a page watches there.
     #[serde(default)]
     pub is_watching: bool,
 }

@@ -433,7 +433,7 @@ pub fn program() -> Result<PathBuf, TestingError> {
     candidates.find(|candidate| candidate.is_file()).ok_or(TestingError::Missing)
 }
 
-/// A port that nobody listens on at the moment.
+/// A port that no process listens on at the moment.
 fn free_port() -> Result<u16, TestingError> {
     loop {
         let port = rand::random_range(PORTS);

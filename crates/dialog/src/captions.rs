@@ -198,8 +198,11 @@ mod tests {
     #[test]
     fn what_was_told_stands_and_is_not_told_twice_when_all_before_is_decoded_anew() {
         // A recognizer that cuts long audio says its beginning once more, and better.
-        let anew = "one two and three four five six";
-        assert_eq!(told(["one too three x", "one too three four", anew, anew]), "|one too three|| four five|");
+        let corrected = "one two and three four five six";
+        assert_eq!(
+            told(["one too three x", "one too three four", corrected, corrected]),
+            "|one too three|| four five|"
+        );
         let shorter = "one three four five six";
         assert_eq!(told(["one too three x", "one too three four", shorter, shorter]), "|one too three|| four five|");
         assert_eq!(told(["one two x", "one two y", "none at all of", "none at all of"]), "|one two|| all|");

@@ -19,7 +19,7 @@ use std::time::Duration;
 pub enum PlaybackControl {
     /// The client, which plays from its own buffer as in the GA protocol: audio that was sent will be heard.
     Client,
-    /// The server: the client stops and drops its queue when told to.
+    /// The server: the client stops and drops its queue on request.
     Server,
 }
 
@@ -82,13 +82,13 @@ impl Dialog {
         }
     }
 
-    /// The same, responding by itself after remote calls when the client has not requested a response for this long.
+    /// The same, where the dialog responds to remote calls itself once the client has requested no response for `follow_up_after`.
     pub fn with_follow_up_after(mut self, follow_up_after: Option<Duration>) -> Self {
         self.remote.follow_up_after = follow_up_after;
         self
     }
 
-    /// The same with at most so many rounds of calls in a turn: after them, the model is asked without tools.
+    /// The same with at most `most` rounds of calls in a turn: after them, the model is asked without tools.
     pub fn with_max_tool_rounds(mut self, most: u32) -> Self {
         self.tool_rounds = ToolRounds::of_at_most(most);
         self

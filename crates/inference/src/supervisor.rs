@@ -69,7 +69,7 @@ where
         spawn_thread(name, move || {
             let engine = match make() {
                 Ok(engine) => engine,
-                // Nobody waits where the owner has given up.
+                // The owner may have given up and not wait.
                 Err(error) => return drop(report.send(Err(error))),
             };
             drop(report.send(Ok(())));

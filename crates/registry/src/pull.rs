@@ -333,7 +333,7 @@ impl Lock {
             let file = File::options().create(true).append(true).open(&path);
             let file = file.map_err(RegistryError::disk(&path, "cannot be written"))?;
             match file.try_lock() {
-                // The holder before may have removed it since it was opened: a lock that nobody else can see.
+                // The holder before may have removed it since it was opened: a lock that no other process can see.
                 Ok(()) if is_at(&file, &path) => return Ok(Self { path, file, made_dir }),
                 Ok(()) => {}
                 Err(TryLockError::WouldBlock) => break,

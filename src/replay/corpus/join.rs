@@ -57,7 +57,7 @@ pub async fn speak(plan: &Plan, voice: &dyn Tts, seed: u64) -> Result<(Pcm, Labe
             let speech = trimmed(&speech);
             pcm.extend(speech);
             let ms = |at: usize| (from + at) as f64 / MS as f64;
-            // A voice's own gaps lie where nobody would pause: only a person's are pauses.
+            // A voice's own gaps lie where no speaker would pause: only a person's are pauses.
             let spans = if matches!(piece, Segment::Clip(_)) { spans(speech) } else { vec![(0, speech.len())] };
             spans_ms.extend(spans.into_iter().map(|(from, to)| [ms(from), ms(to)]));
         }

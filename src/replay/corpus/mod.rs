@@ -95,7 +95,7 @@ fn read(clips: &[&Clip], seed: u64) -> Vec<PlannedTurn> {
     if clips.len() < 2 { Vec::new() } else { clips.iter().enumerate().map(turn).collect() }
 }
 
-/// A clip as it is: its pauses are the reader's own, at places and of lengths that nobody chose.
+/// A clip as it is: its pauses are the reader's own, at places and of lengths that were not chosen.
 fn alone(clip: &Clip) -> PlannedTurn {
     PlannedTurn { source: clip.name.clone(), pieces: vec![Segment::Clip(clip.clone())] }
 }

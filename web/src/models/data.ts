@@ -63,7 +63,7 @@ export interface LlmServer {
   port: number;
   name: string;
   models: string[];
-  /** Why none of its models can be used, and what to do. */
+  /** Why no model of it can be used, and what to do. */
   problem: string | null;
 }
 

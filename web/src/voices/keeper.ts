@@ -163,7 +163,7 @@ export class VoiceKeeper {
     return null;
   }
 
-  /** `fetch` does not report how much has been sent. Status 0: nobody answered. */
+  /** `fetch` does not report how much has been sent. Status 0: there was no answer. */
   #upload(form: FormData): Promise<{ status: number; body: unknown }> {
     const request = new XMLHttpRequest();
     request.open('POST', new URL('v1/audio/voices', document.baseURI));

@@ -331,11 +331,11 @@ mod tests {
             position += 256;
             reference.advance(position);
             if round % 3 == 0 {
-                let mut anew = LagSearch::default();
+                let mut fresh = LagSearch::default();
                 let first = position as i64 - HISTORY as i64 - MAX_LAG as i64;
                 followed.follow(&mut reference, first, &mut Vec::new());
-                anew.follow(&mut reference, first, &mut Vec::new());
-                assert_eq!(followed.coarse, anew.coarse, "round {round}");
+                fresh.follow(&mut reference, first, &mut Vec::new());
+                assert_eq!(followed.coarse, fresh.coarse, "round {round}");
             }
         }
     }

@@ -201,7 +201,7 @@ pub(super) async fn run_worker(args: WorkerArgs) -> Result<(), CliError> {
         name: args.name.clone(),
         build: env!("CARGO_PKG_VERSION"),
         drain: DRAIN,
-        // Nobody waits for the line of a worker whose output is closed.
+        // The line of a worker whose output is closed is not read.
         ready: Box::new(|| drop(print::line("ready"))),
         reporter: Reporter::default(),
     };

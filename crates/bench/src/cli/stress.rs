@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Sessions whose questions are spoken by flite: at most so many different ones.
+/// Sessions whose questions are spoken by flite: the most different ones.
 const SPOKEN: usize = 48;
 
 /// Timeout of a response.

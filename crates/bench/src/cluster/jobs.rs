@@ -125,7 +125,7 @@ impl Jobs {
         }
     }
 
-    /// Waits until so many jobs have ended.
+    /// Waits until `n` jobs have ended.
     async fn done(&self, n: usize) -> Result<(), BenchError> {
         let waiting = async {
             loop {

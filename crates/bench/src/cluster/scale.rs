@@ -118,7 +118,7 @@ impl Requests {
     }
 }
 
-/// So many requests are under way all the time.
+/// The number of requests under way all the time.
 async fn saturate(cluster: &Cluster, n: usize, length: Duration) -> Result<Requests, BenchError> {
     let tts = cluster.tts();
     let from = Instant::now() + WARM_UP;
@@ -145,7 +145,7 @@ async fn saturate(cluster: &Cluster, n: usize, length: Duration) -> Result<Reque
     Ok(requests)
 }
 
-/// Requests come at random times, so many a second.
+/// Requests come at random times, at this rate a second.
 async fn at_random(cluster: &Cluster, rate_hz: f64, length: Duration) -> Result<Requests, BenchError> {
     let tts = cluster.tts();
     let mut callers = JoinSet::new();

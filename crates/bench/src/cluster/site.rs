@@ -16,7 +16,7 @@ use tempfile::TempDir;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
-/// How long a hub that stops waits for its sessions to go: half of it for moments at which nobody speaks.
+/// How long a hub that stops waits for its sessions to go: half of it for moments without speech.
 pub(super) const DRAIN_S: u16 = 10;
 
 /// Longer gaps are reported one by one.
@@ -167,7 +167,7 @@ impl<'a> Site<'a> {
     }
 }
 
-/// Waits until so many more sessions have been resumed, `longest` at most.
+/// Waits until `n` more sessions have been resumed, `longest` at most.
 pub(super) async fn returned(n_returns: &AtomicUsize, longest: Duration) {
     let mut before = n_returns.load(Ordering::Relaxed);
     let step = Duration::from_millis(250);

@@ -78,7 +78,7 @@ impl Speech {
         let power = |frame: &[i16]| frame.iter().map(|x| f32::from(*x).powi(2)).sum::<f32>() / frame.len() as f32;
         let frames: Vec<f32> = pcm.chunks(20 * MS).map(power).collect();
         let most = frames.iter().copied().fold(0.0, f32::max);
-        // Pauses do not count: 30 dB below the loudest frame is none of the voice.
+        // Pauses do not count: 30 dB below the loudest frame is not the voice.
         let spoken: Vec<f32> = frames.into_iter().filter(|power| *power > most / 1e3).collect();
         let rms = (spoken.iter().sum::<f32>() / spoken.len() as f32).sqrt();
         let scale = SPEECH_RMS / rms;

@@ -36,7 +36,7 @@ pub struct LoadState {
     pub turns_hz: f64,
 }
 
-/// The chance in a turn, in [0, 1) where it is none of a stage.
+/// The chance in a turn, in [0, 1) where it is not of a stage.
 struct TurnDraw {
     end: f64,
     rest: f64,
@@ -62,7 +62,7 @@ pub fn unloaded(profile: &Profile) -> LoadState {
     LoadState { stages: profile.stages().map(|(_, stage)| queueing::alone(stage)), turns_hz: 0.0 }
 }
 
-/// The stages with so many talking sessions and so many instances of each; the index of a stage that cannot serve them.
+/// The stages with `talking` sessions and `instances` of each; the index of a stage that cannot serve them.
 ///
 /// Sessions that wait ask less often: a turn takes its usual time, and what it waits longer.
 pub fn loaded(profile: &Profile, talking: f64, instances: [usize; 3]) -> Result<LoadState, usize> {
@@ -96,7 +96,7 @@ fn busiest(stages: &[StageState; 3]) -> usize {
     (0..3).max_by(|one, other| stages[*one].utilization.total_cmp(&stages[*other].utilization)).unwrap_or_default()
 }
 
-/// The stages at so many turns a second of so many sessions; the index of one that cannot serve them.
+/// The stages at this rate of turns of this number of sessions; the index of one that cannot serve them.
 fn solve(profile: &Profile, turns_hz: f64, sources: usize, instances: [usize; 3]) -> Result<[StageState; 3], usize> {
     let state = |at: usize, stage: &StageProfile| {
         queueing::solve(stage, instances[at], turns_hz * stage.requests_per_turn, sources).ok_or(at)

@@ -52,7 +52,7 @@ struct OthersInStage {
 }
 
 impl OthersInStage {
-    /// In a stage of so many servers whose `sources` ask `rate_hz` times a second together, each for `service_ms`.
+    /// In a stage of `servers` servers whose `sources` ask `rate_hz` times a second together, each for `service_ms`.
     fn of(servers: usize, sources: usize, rate_hz: f64, service_ms: f64) -> Self {
         let c = servers as f64;
         let others = sources.saturating_sub(1);
@@ -252,7 +252,7 @@ enum First {
     Percentiles([f64; 3]),
 }
 
-/// The state of a stage with `instances` that so many `sources` ask `rate_hz` times a second together; `None` if it cannot
+/// The state of a stage with `instances` that `sources` ask `rate_hz` times a second together; `None` if it cannot
 /// serve that. A source is a session: it meets the requests of the others, not its own.
 pub fn solve(stage: &StageProfile, instances: usize, rate_hz: f64, sources: usize) -> Option<StageState> {
     let per_instance = rate_hz / instances.max(1) as f64;
@@ -395,7 +395,7 @@ impl First {
     }
 }
 
-/// Whether so many servers cannot serve this rate for long.
+/// Whether this number of servers cannot serve this rate for long.
 fn is_overloaded(servers: usize, rate_hz: f64, service_ms: f64) -> bool {
     rate_hz * service_ms / 1e3 >= servers as f64 * OVERLOADED
 }
@@ -409,7 +409,7 @@ fn normals(dice: &mut StdRng) -> [f64; 2] {
     [radius * angle.cos(), radius * angle.sin()]
 }
 
-/// The sum of so many exponential times of mean 1 at a standard normal deviate, by Wilson and Hilferty; 0 for none.
+/// The sum of `n` exponential times of mean 1 at a standard normal deviate, by Wilson and Hilferty; 0 for none.
 fn gamma(n: f64, normal: f64) -> f64 {
     if n > 0.0 { n * (1.0 - 1.0 / (9.0 * n) + normal / (3.0 * n.sqrt())).max(0.0).powi(3) } else { 0.0 }
 }

@@ -5,7 +5,7 @@ use super::*;
 use rand::SeedableRng;
 use std::collections::VecDeque;
 
-/// So many sources that their number makes no difference.
+/// Sources: enough that their number makes no difference.
 const MANY: usize = 1_000_000_000;
 
 impl OthersInStage {
@@ -38,7 +38,7 @@ impl Arrivals {
         Self { coming: vec![0.0], mean_ms: 1e3 / rate_hz, is_closed: false, dice: StdRng::seed_from_u64(7) }
     }
 
-    /// Of so many sources, each of which asks again so long after its request is done, on average.
+    /// Of this number of sources, each of which asks again `think` after its request is done, on average.
     fn closed(sources: usize, think_ms: f64) -> Self {
         Self { coming: vec![0.0; sources], mean_ms: think_ms, is_closed: true, dice: StdRng::seed_from_u64(7) }
     }

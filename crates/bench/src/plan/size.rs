@@ -188,7 +188,7 @@ pub fn size_stage(profile: &Profile, demand: &Demand, stage: &str) -> Result<Siz
 }
 
 impl SizedStage {
-    /// So many of it, beside one another.
+    /// The same for `parts` of it, beside one another.
     fn times(mut self, parts: usize) -> Self {
         self.sessions *= parts as u64;
         self.talking *= parts as u64;
@@ -199,7 +199,7 @@ impl SizedStage {
 }
 
 impl StageSize {
-    /// So many of it, beside one another.
+    /// The same for `parts` of it, beside one another.
     fn multiply(&mut self, parts: usize) {
         self.requests_per_second *= parts as f64;
         self.instances = self.instances.map(|n| n * parts);
@@ -263,7 +263,7 @@ pub fn size(profile: &Profile, demand: &Demand) -> Result<Sizing, PlanError> {
 }
 
 impl Sizing {
-    /// So many of it, beside one another.
+    /// The same for `parts` of it, beside one another.
     fn times(mut self, parts: usize) -> Self {
         let factor = parts as f64;
         self.sessions *= parts as u64;

@@ -26,7 +26,7 @@ const PATIENCE: Duration = Duration::from_secs(8);
 const SETTLES: Duration = Duration::from_millis(500);
 /// Packets may be so late on a busy machine, and the reply sounds nevertheless.
 const LATE: Duration = Duration::from_millis(200);
-/// Before the interruption the records are looked at for so long.
+/// How long before the interruption the records are looked at.
 const ASKED: Duration = Duration::from_millis(100);
 /// From the cancel until all that had left was played; the next reply comes later, after 200 ms of silence.
 const ON_ITS_WAY: Duration = Duration::from_millis(150);

@@ -12,7 +12,7 @@ use tokio::time::{Instant, Interval, MissedTickBehavior, interval};
 
 /// A frame of the microphone.
 pub(super) const FRAME_TIME: Duration = Duration::from_millis(20);
-/// A reply is over when nothing of it has sounded for so long.
+/// The silence after which a reply is over.
 const QUIET: Duration = Duration::from_millis(700);
 /// From the end of a question to the end of its answer.
 const PATIENCE: Duration = Duration::from_secs(10);

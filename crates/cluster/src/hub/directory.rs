@@ -1,7 +1,7 @@
 //! The workers that a hub knows, from their adverts, and which of them serves the next request.
 //!
 //! The hub's receiving task fills it; engines pick from it. A worker is a candidate once it has described itself. It is lost
-//! when it is silent for too long, or when NATS says twice that nobody subscribes while no advert says otherwise.
+//! when it is silent for too long, or when NATS reports twice that it has no subscriber while no advert says otherwise.
 
 use crate::message::{Description, Protocol, Stage, StageDescription, StageLoad, WorkerAdvert};
 use crate::stage_models::{ModelClash, ONE_MODEL, StageModels};
@@ -18,10 +18,10 @@ use tokio_util::sync::CancellationToken;
 /// Silence after which a worker is lost: three adverts.
 pub(crate) const SILENT: Duration = Duration::from_millis(750);
 
-/// Time between the first answer that nobody subscribes and the one that counts. A worker that reconnects is back sooner.
+/// Time between the first report of no subscriber and the one that counts. A worker that reconnects is back sooner.
 const GONE: Duration = Duration::from_millis(80);
 
-/// After a reconnect of the hub nobody is lost for this long: the workers reconnect, too.
+/// After a reconnect of the hub no worker counts as lost for this long: the workers reconnect, too.
 const AFTER_RECONNECT: Duration = Duration::from_millis(500);
 
 /// Time in which a worker that was lost, or left, may be there again: a restart takes that long.
@@ -63,7 +63,7 @@ pub(crate) struct Worker {
 struct WorkerState {
     advert: WorkerAdvert,
     seen: Instant,
-    /// When NATS first said that nobody subscribes, since the last advert.
+    /// When NATS first reported no subscriber, since the last advert.
     missing_since: Option<Instant>,
     /// Requests of this hub that are not answered yet, for each stage.
     opening: [usize; Stage::ALL.len()],
@@ -284,7 +284,7 @@ impl Directory {
         Some(if other < one { second } else { first })
     }
 
-    /// The model that speaks with `voice`; of several, and for a voice that nobody has, the one with the most slots.
+    /// The model that speaks with `voice`; of several, and for a voice that no worker has, the one with the most slots.
     pub(crate) fn model_of_voice(&self, voice: &str) -> Option<String> {
         let mut models: BTreeMap<String, (bool, usize)> = BTreeMap::new();
         for worker in self.all() {
@@ -334,7 +334,7 @@ impl Directory {
         ONE_MODEL.contains(&stage).then(|| described.map(|stage| stage.model.clone()).min())?
     }
 
-    /// Whether a worker may take requests in a moment: NATS has just said that nobody subscribes, it is new and not described
+    /// Whether a worker may take requests in a moment: NATS has just reported no subscriber, it is new and not described
     /// yet, it drains (what replaces it starts), or it left or was lost within the last two seconds and `longer`.
     pub(crate) fn may_return(&self, longer: Duration) -> bool {
         let within = MAY_RETURN + longer;
@@ -426,7 +426,7 @@ impl Worker {
         self.state().seen.elapsed()
     }
 
-    /// NATS says that nobody subscribes at this worker.
+    /// NATS reports that this worker has no subscription.
     pub(crate) fn missing(&self) {
         self.state().missing_since.get_or_insert_with(Instant::now);
     }

@@ -132,7 +132,7 @@ impl Cluster {
         const ROLE: &str = "hub";
         let link = Link::connect(config, ROLE, "workers and other hubs").await?;
         let hub = format!("{:016x}", rand::random::<u64>());
-        // News are followed while somebody watches; that it is permitted is known now.
+        // News are followed only while a page watches. Whether that is permitted is checked now.
         let subjects = vec![
             subject::any_advert(),
             subject::outbound_of(&hub),
@@ -216,8 +216,8 @@ impl Cluster {
         Arc::new(turn::ClusterTurnModel::new(self.clone()))
     }
 
-    /// Whether nothing that this hub publishes has come back to it for so long, or it has no connection: other hubs may have
-    /// taken what it owned. Adverts are published each second.
+    /// Whether nothing that this hub publishes has come back to it for `after`, or it has no connection: other hubs may have taken
+    /// what it owned. Adverts are published each second.
     pub fn is_isolated(&self, after: Duration) -> bool {
         let echoed = *self.0.echoed.lock().unwrap_or_else(PoisonError::into_inner);
         !self.0.link.state().is_connected || echoed.elapsed() > after
@@ -314,7 +314,7 @@ impl Cluster {
         }
     }
 
-    /// Tells a worker that nobody waits for its frames.
+    /// Sends a worker that its frames are not awaited any more.
     fn reset(&self, attempt: u64, reply: Option<Subject>) {
         if let Some(to) = reply.filter(|subject| subject::is_inbound(subject)) {
             // A worker takes no frame without the subject of its attempt.

@@ -1,7 +1,7 @@
 //! News that hubs publish to each other while a dashboard is open: bytes that this module does not read. The root's server defines
 //! them, for the dashboard, which shows the turns of all hubs.
 //!
-//! A hub's advert says whether somebody watches there, and the others publish only then. News are not sent again: who lost some
+//! A hub's advert says whether a page watches there, and the others publish only then. News are not sent again: who lost some
 //! is told how many.
 
 use super::{Cluster, HUB_SILENT, Inner, MAX_HUBS};
@@ -23,7 +23,7 @@ pub const MAX_NEWS_BYTES: usize = 64 * 1024;
 /// News that wait for one watcher: 16 MiB at most, which all watchers share.
 const WAITING: usize = 256;
 
-/// The longest wait until the others know that somebody watches. It is exceeded only after the hub has left.
+/// The longest wait until the others know that a page watches. It is exceeded only after the hub has left.
 const WATCH_DEADLINE: Duration = Duration::from_secs(1);
 
 /// What arrives from the other hubs.
@@ -99,12 +99,12 @@ impl News {
 }
 
 impl Cluster {
-    /// Whether somebody watches at another hub: news are worth making.
+    /// Whether a page watches at another hub: news are worth making.
     pub fn is_watched(&self) -> bool {
         self.0.news.is_watched.load(Ordering::Relaxed)
     }
 
-    /// Tells the other hubs, if somebody watches there. News that are longer than [`MAX_NEWS_BYTES`] are dropped and counted.
+    /// Publishes to the other hubs, if a page watches there. News that are longer than [`MAX_NEWS_BYTES`] are dropped and counted.
     /// Does not wait.
     pub fn publish_news(&self, news: Bytes) {
         let own = &self.0.news;
@@ -127,7 +127,7 @@ impl Cluster {
         }
     }
 
-    /// News of the other hubs from now on, as long as somebody is [watching](Cluster::watch). A receiver that is behind is told
+    /// News of the other hubs from now on, as long as a page is [watching](Cluster::watch). A receiver that is behind is told
     /// how many it missed.
     pub fn news(&self) -> broadcast::Receiver<PeerNews> {
         self.0.news.told.subscribe()
@@ -142,7 +142,7 @@ impl Cluster {
         watching
     }
 
-    /// Finds out whether somebody watches at another hub.
+    /// Finds out whether a page watches at another hub.
     pub(super) fn note_watching_hubs(&self) {
         let is_watched = self.0.hubs.iter().any(|hub| {
             let (advert, seen) = hub.value();
@@ -215,7 +215,7 @@ impl Cluster {
     }
 }
 
-/// Until nobody watches.
+/// Until no page watches.
 async fn none(watchers: &mut watch::Receiver<usize>) {
     let _ = watchers.wait_for(|n| *n == 0).await;
 }

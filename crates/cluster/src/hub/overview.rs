@@ -44,7 +44,7 @@ pub struct Overview {
     pub unsent: u64,
     /// Frames dropped because they were malformed.
     pub malformed: u64,
-    /// Frames dropped because nobody waited for them any more.
+    /// Frames dropped because they were not awaited any more.
     pub stale: u64,
     /// Frames dropped because they were here already.
     pub duplicate: u64,

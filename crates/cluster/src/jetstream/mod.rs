@@ -60,8 +60,8 @@ const KEYS_FOR: Duration = Duration::from_secs(2 * 3_600);
 /// time of its own besides.
 const SESSIONS_FOR: Duration = Duration::from_secs(25 * 3_600);
 
-/// How long nobody may answer for JetStream at start: a server that stops ends JetStream before its connections.
-const NOBODY_FOR: Duration = Duration::from_secs(2);
+/// How long JetStream may be without a responder at start: a server that stops ends JetStream before its connections.
+const NO_RESPONDER_FOR: Duration = Duration::from_secs(2);
 
 /// Key of the record in [`JOBS`] by which a hub checks its sealing key. It does not expire, and names no job.
 const KEY_CHECK: &str = "sealing-key-check";
@@ -236,7 +236,7 @@ impl JetStream {
         let name = stream.to_owned();
         let message = error.to_string();
         match error {
-            ApiError::Nobody => ClusterError::NoJetStream { servers, message },
+            ApiError::NoResponder => ClusterError::NoJetStream { servers, message },
             ApiError::Silent(_) => ClusterError::Silent { servers, message },
             ApiError::Reply(said) => match said.err_code {
                 code::NOT_ENABLED | code::NOT_ENABLED_FOR_ACCOUNT => ClusterError::NoJetStream { servers, message },
@@ -374,7 +374,7 @@ async fn settled<F: Future<Output = Result<(), ApiError>>>(work: impl Fn() -> F)
     loop {
         let done = work().await;
         let patience = match &done {
-            Err(ApiError::Nobody) => NOBODY_FOR,
+            Err(ApiError::NoResponder) => NO_RESPONDER_FOR,
             Err(error) if error.is_passing() => START_DEADLINE,
             _ => return done,
         };
@@ -437,9 +437,9 @@ impl ReplyError {
 /// Why a request to JetStream failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ApiError {
-    /// Nobody serves it.
+    /// It has no responder.
     #[error("nobody answers for JetStream")]
-    Nobody,
+    NoResponder,
     /// No reply in time, or no connection.
     #[error("{0}")]
     Silent(String),
@@ -452,7 +452,7 @@ impl ApiError {
     /// Whether it may pass by itself: leaders are being elected.
     fn is_passing(&self) -> bool {
         match self {
-            Self::Nobody => false,
+            Self::NoResponder => false,
             Self::Silent(_) => true,
             Self::Reply(said) => said.err_code == code::UNAVAILABLE,
         }
@@ -463,7 +463,7 @@ impl From<ApiError> for RecordError {
     fn from(error: ApiError) -> Self {
         let message = error.to_string();
         match error {
-            ApiError::Nobody | ApiError::Silent(_) => Self::Away(message),
+            ApiError::NoResponder | ApiError::Silent(_) => Self::Away(message),
             ApiError::Reply(said) => match said.err_code {
                 code::WRONG_REVISION | code::WRONG_REVISION_CONSTANT => Self::Conflict,
                 code::NO_MESSAGE => Self::Missing,
@@ -581,7 +581,7 @@ impl JetStreamContext {
         let reply = timeout(REPLY_DEADLINE + REFUSAL, self.link.client().send_request(subject, request)).await;
         let reply = match reply {
             Ok(Ok(reply)) => reply,
-            Ok(Err(error)) if error.kind() == RequestErrorKind::NoResponders => return Err(ApiError::Nobody),
+            Ok(Err(error)) if error.kind() == RequestErrorKind::NoResponders => return Err(ApiError::NoResponder),
             Ok(Err(error)) => return Err(ApiError::Silent(error.to_string())),
             Err(_) => return Err(ApiError::Silent(format!("no reply within {} s", REPLY_DEADLINE.as_secs()))),
         };

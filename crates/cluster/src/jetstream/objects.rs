@@ -229,7 +229,7 @@ impl ObjectWriter {
         let with = With { ttl: self.ttl, rolls_up: true, ..With::default() };
         self.shared.publish(subject_of_info(&self.name), info.into(), with).await?;
         if let Some(before) = before {
-            // Nobody can read them any more; should it fail, they go with their time to live.
+            // They cannot be read any more; should this fail, they go with their time to live.
             let _ = purge(&self.shared, &subject_of_pieces(&before.nuid)).await;
         }
         Ok(())

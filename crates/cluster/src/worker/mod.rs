@@ -169,7 +169,7 @@ pub struct WorkerReport {
     pub unsent: u64,
     /// Frames dropped because they were malformed.
     pub malformed: u64,
-    /// Frames dropped because nobody waited for them any more.
+    /// Frames dropped because they were not awaited any more.
     pub stale: u64,
     /// Frames dropped because they were here already.
     pub duplicate: u64,
@@ -368,7 +368,7 @@ impl Worker {
                 }
                 _ = checks.tick() => {
                     let link = self.link.state();
-                    // While the connection is down, and just after, nobody is heard.
+                    // While the connection is down, and just after, no hub is heard.
                     if !link.is_connected || link.since.elapsed() < HUB_SILENT {
                         continue;
                     }
@@ -395,7 +395,7 @@ impl Worker {
             self.publish_advert(false);
             tokio::select! {
                 () = sleep(ADVERT_EVERY) => {}
-                // Hubs that were told that nobody subscribes here learn otherwise.
+                // Hubs to which NATS reported no subscriber here learn otherwise.
                 Ok(()) = links.changed() => {}
                 () = async {
                     // The sender is this worker's own.

@@ -80,7 +80,7 @@ pub enum Edge {
     },
 }
 
-/// Voiced windows that make an onset where none of them nearly reaches the threshold. One that does is enough: earshot
+/// Voiced windows that make an onset where no window nearly reaches the threshold. One that does is enough: earshot
 /// looks at 48 ms and more, so a click does not bring it there (one or two such windows in a minute of typing, measured;
 /// two at 0.35 are as rare), and waiting for a second would cost 16 ms of talking over.
 const ONSET_WINDOWS: u32 = 2;
@@ -250,7 +250,7 @@ mod tests {
         check_pauses(None, script, expect);
     }
 
-    /// The same with pauses told after so many samples.
+    /// The same with pauses reported after `pause`.
     fn check_pauses(pause: Option<Samples>, script: &str, expect: &str) {
         let mut detector = TurnDetector::new(Thresholds::from_ms(0.5, 96, 200).with_pause(pause));
         let mut edges = Vec::new();

@@ -608,7 +608,7 @@ mod tests {
                 }
                 advance(8_001 * MS).await;
                 upstream.admit(who(1)).expect("the probe").answered();
-                assert_eq!(fails_for(&upstream, 1, 50, fault), most, "it began anew");
+                assert_eq!(fails_for(&upstream, 1, 50, fault), most, "it restarted");
             }
         }
     }

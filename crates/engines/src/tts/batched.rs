@@ -88,7 +88,7 @@ pub struct BatchedTts<E> {
 struct ReplicaEngine<E>(E);
 
 impl Batching {
-    /// As the `[tts]` section has it, on so many devices; where that leaves the batch size to the hub, the size that measured
+    /// As the `[tts]` section has it, on `n_devices` devices; where that leaves the batch size to the hub, the size that measured
     /// best on the model's provider.
     pub fn of(config: &TtsConfig, provider: Provider, n_devices: usize) -> Self {
         let max_batch = match (config.max_batch_size, provider) {
@@ -150,7 +150,7 @@ impl<E: BatchTtsEngine> BatchEngine<Job> for ReplicaEngine<E> {
         let result = self.0.synthesize_batch(batch, &cancel);
         Meter::share(&meters, self.0.runs_on(), begun.elapsed());
         match result {
-            // Nobody waits for the result of a cancelled run, and its error is no failure of the engine.
+            // The result of a cancelled run is not awaited, and its error is not a failure of the engine.
             _ if cancel.is_cancelled() => batch.clear(),
             Ok(()) => batch.retain(Job::goes_on),
             Err(error) if !super::is_breakage(&error) => {

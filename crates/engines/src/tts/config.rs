@@ -39,7 +39,7 @@ pub struct TtsConfig {
     pub text_input: String,
     /// `openai`, `fish`: fields for the JSON of each request. `moshi`: parameters of its address.
     pub extra_body: serde_json::Map<String, serde_json::Value>,
-    /// Neural voices whose model takes several chunks a run: at most so many; 0: 2 on the processor, 8 on a GPU.
+    /// Neural voices whose model takes several chunks a run: their maximum; 0: 2 on the processor, 8 on a GPU.
     pub max_batch_size: usize,
     /// The same: the longest a free replica waits for a batch to fill.
     pub max_wait_ms: u64,
@@ -75,12 +75,12 @@ impl TtsConfig {
         (self.voice != DEFAULT_VOICE).then_some(self.voice.as_str())
     }
 
-    /// The size of an engine pool on so many devices.
+    /// The size of an engine pool on `n_devices` devices.
     pub fn pool_size(&self, n_devices: usize) -> usize {
         if self.replicas == 0 { n_devices.max(2) } else { self.replicas }
     }
 
-    /// Instances of a large model, on so many devices.
+    /// Instances of a large model on `n_devices` devices.
     pub fn n_instances(&self, n_devices: usize) -> usize {
         if self.replicas == 0 { n_devices.max(1) } else { self.replicas }
     }

@@ -57,7 +57,7 @@ pub(super) trait Dialect: Send + 'static {
 /// What a server says.
 #[derive(Debug)]
 pub(super) enum ServerMessage {
-    /// The sound that follows speaks the text up to so many letters and digits from its beginning; `None`: all that was sent.
+    /// The sound that follows speaks the text up to this number of letters and digits from its beginning; `None`: all that was sent.
     Text(Option<usize>),
     Sound(Pcm),
     /// All was spoken.
@@ -203,7 +203,7 @@ async fn read(incoming: &mut SplitStream<Socket>) -> Option<Result<Message, tung
 
 /// A step of the writer.
 enum Wrote {
-    /// These pieces, with so many letters and so many characters each, begin to be sent.
+    /// These pieces begin to be sent: the letters and the characters of each.
     Sends(Vec<(usize, usize)>),
     /// They are sent.
     Sent,
@@ -327,7 +327,7 @@ impl<D: Dialect> Listener<D> {
 
     /// How long the next sound may take; `None`: it is not owed yet.
     fn patience(&self) -> Option<Duration> {
-        // Each sentence begins anew in the server.
+        // The server starts each sentence from nothing.
         let stall = self.deadlines.first_byte.max(self.deadlines.between_bytes).saturating_sub(self.since_sound);
         self.is_owed().then(|| stall.min(self.budget().saturating_sub(self.in_all)))
     }

@@ -24,7 +24,7 @@ pub use ort::value::PrimitiveTensorElementType as Number;
 /// A dense tensor in the memory of a model's device, row-major. It keeps its memory until it and every binding that names it
 /// are gone.
 ///
-/// It stays on the thread that made it, so that nobody reads it while a run writes it.
+/// It stays on the thread that made it, so that no other thread reads it while a run writes it.
 #[derive(Debug)]
 pub struct DeviceTensor {
     value: Rc<DynTensor>,
@@ -33,7 +33,7 @@ pub struct DeviceTensor {
 }
 
 /// The inputs and outputs of a model's next run. One belongs to one model; a binding stays until it is replaced, outputs are
-/// bound anew before each run.
+/// bound again before each run.
 pub struct Binding {
     io: IoBinding,
     options: RunOptions<NoSelectedOutputs>,

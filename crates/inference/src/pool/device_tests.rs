@@ -31,7 +31,7 @@ impl Devices {
         result
     }
 
-    /// Waits for so many starts.
+    /// Waits for this number of starts.
     fn wait_for_starts(&self, n: usize) {
         let starts = self.starts.lock().expect("no panic while locked");
         drop(self.started.wait_while(starts, |starts| starts.len() < n).expect("no panic while locked"));

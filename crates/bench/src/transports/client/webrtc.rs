@@ -28,7 +28,7 @@ const PLAYOUT: Duration = Duration::from_millis(30);
 /// RTP's clock of Opus in Hz, and a frame of 20 ms.
 const CLOCK_HZ: u64 = 48_000;
 const FRAME_TICKS: u64 = 960;
-/// Packets of at most so many bytes hold silence.
+/// Packets of at most this size in bytes hold silence.
 const SILENT_BYTES: usize = 3;
 /// The longest datagram: Ethernet's, and some room.
 const MAX_DATAGRAM_BYTES: usize = 2_048;

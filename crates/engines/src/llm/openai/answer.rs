@@ -113,7 +113,7 @@ struct WireUsage {
 }
 
 impl Answer {
-    /// An answer of at most so many tokens. `opens`: it may begin with thinking whose opening tag does not come.
+    /// An answer of at most `max_tokens` tokens. `opens`: it may begin with thinking whose opening tag does not come.
     pub fn of(max_tokens: u32, opens: bool) -> Self {
         let room = BYTES_PER_TOKEN.saturating_mul(max_tokens as usize).max(MIN_ROOM);
         let thinking = ThinkingFilter::new(opens);

@@ -157,7 +157,7 @@ impl Llm for OpenAi {
             }
             let mut call = Call::new(shared.clone(), request);
             // The body lives in `call`: dropping this stream drops it, which closes the connection, by which such
-            // servers know that nobody waits any more.
+            // servers know that the request was given up.
             let Some(mut batch) = attempt.first(call.first(first)).await else {
                 yield Err(away("it is late, as other requests are".into()));
                 return;

@@ -205,7 +205,7 @@ fn tag_beginning(text: &str) -> usize {
 mod tests {
     use super::*;
 
-    /// The words of an answer that comes in pieces of so many characters, those that were withdrawn behind a bar.
+    /// The words of an answer that comes in pieces of `size` characters, those that were withdrawn behind a bar.
     fn read(opens: bool, text: &str, size: usize) -> (String, Option<bool>) {
         let mut thinking = ThinkingFilter::new(opens);
         let mut said = String::new();

@@ -99,7 +99,7 @@ impl Hypothesis {
         antiphon_text::words::words(&spell(pieces[..sure].iter().copied())).count() as u32
     }
 
-    /// Keeps the pieces of its first so many words ([`spoken`]) and no more.
+    /// Keeps the pieces of its first `n_words` words ([`spoken`]).
     pub(super) fn cut(&mut self, n_words: usize) {
         let mut bytes = Vec::new();
         let mut n_kept = 0;

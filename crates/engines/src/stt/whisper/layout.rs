@@ -226,7 +226,7 @@ impl Tensor {
     }
 }
 
-/// One of ggml's types of numbers: so many elements in so many bytes.
+/// One of ggml's types of numbers: the elements and the bytes of one block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct NumberType {
     pub(super) of_type: i32,
@@ -258,7 +258,7 @@ impl NumberType {
         Some(Self { of_type, bytes, elements })
     }
 
-    /// Bytes of so many elements in rows of `row`. `None`: no whole number of blocks makes a row.
+    /// Bytes of `n_elements` elements in rows of `row`. `None`: no whole number of blocks makes a row.
     pub(super) fn bytes(self, n_elements: usize, row: usize) -> Option<usize> {
         row.is_multiple_of(self.elements).then(|| n_elements / self.elements * self.bytes)
     }

@@ -9,7 +9,7 @@ const FRAME: usize = 320;
 /// A frame below this is silence in any room: -60 dB of full scale, as mean power of 16-bit samples.
 const SILENCE: f32 = 32.8 * 32.8;
 
-/// A frame counts when its power is so many times that of the quiet tenth of all frames: 5 dB. The frames of white noise
+/// A frame counts when its power is this multiple of that of the quiet tenth of all frames: 5 dB. The frames of white noise
 /// spread by 0.35 dB; speech at no more than its own noise still peaks 6 dB above it.
 const RISE: f32 = 3.2;
 
@@ -33,7 +33,7 @@ impl VoicedSpan {
         sorted.sort_by(f32::total_cmp);
         let quiet = *sorted.get(sorted.len() / 10)?;
         let bound = (quiet * RISE).max(SILENCE);
-        // Audio without any pause has no quiet tenth: loud, short and cut close by whoever sent it.
+        // Audio without any pause has no quiet tenth: loud, short and cut close by its sender.
         let is_close_cut = quiet > SILENCE * 100.0 && powers.len() < 50 && sorted[sorted.len() - 1] > quiet * 1.8;
         let bound = if is_close_cut { SILENCE } else { bound };
         let voiced = || powers.iter().enumerate().filter(|(_, power)| **power > bound).map(|(i, _)| i);

@@ -17,7 +17,7 @@ use serde_json::json;
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 
-/// One text's speech; `None` where the address is none of a WebSocket, which it always is.
+/// One text's speech; `None` where the address is not a WebSocket's, which does not happen.
 pub(super) fn speak(engine: &OpenAiTts, request: &TextRequest) -> Option<TextSpeech> {
     let server = &engine.server.server;
     let mut address = server.url("audio/speech/stream");

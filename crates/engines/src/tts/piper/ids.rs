@@ -50,7 +50,7 @@ pub(super) fn of_letters(voice: &VoiceFile, text: &str, missing: &mut MissingPho
     found
 }
 
-/// The ids of so many phonemes, of those the voice has, whatever it reads.
+/// The ids of `n_phonemes` phonemes, of those the voice has.
 pub(super) fn sample(ids: &IdMap, n_phonemes: usize) -> Vec<i64> {
     let mut known: Vec<char> = ids.keys().copied().filter(|phoneme| phoneme.is_alphabetic()).collect();
     known.sort_unstable();

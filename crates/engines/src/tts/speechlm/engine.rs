@@ -64,7 +64,7 @@ pub struct Tokens {
 }
 
 impl Request {
-    /// A request, due when its listener has nothing left to hear (`None`: nobody listens), and its reader's end.
+    /// A request, due when its listener has nothing left to hear (`None`: it has no listener), and its reader's end.
     pub fn new(
         conditioning: Arc<Conditioning>,
         ids: Ids,
@@ -102,7 +102,7 @@ impl Request {
 }
 
 impl Tokens {
-    /// The next step; `None` where the engine is gone. `wake` is called where the sequence sat out for want of room.
+    /// The next step; `None` where the engine is gone. `wake` is called where the sequence sat out because its channel was full.
     pub async fn next(&mut self, wake: impl Fn()) -> Option<Step> {
         let step = self.tokens.recv().await;
         self.made_room(wake);
@@ -229,7 +229,7 @@ pub struct StepCosts {
 }
 
 impl StepCosts {
-    /// A step that took so long, with the prefills before it, and made so much sound for each listener.
+    /// Adds a step: its duration with the prefills before it, and the sound that it made for each listener.
     fn stepped(&self, took: Duration, sound: Duration) {
         let new = (took.as_nanos() * 1000 / sound.as_nanos().max(1)) as u64;
         let smoothed =
@@ -292,7 +292,7 @@ impl SlotEngine<Request> for SpeechEngine {
             }
             let Some(newest) = running.iter_mut().rfind(|one| !one.is_done) else { return Err(error.to_string()) };
             n_rows -= 1;
-            tracing::warn!(n_listeners = n_rows, "a listener is given up for want of memory: {error}");
+            tracing::warn!(n_listeners = n_rows, "out of memory: ended one sequence: {error}");
             self.lm.end(newest.state.id);
             newest.entry.hand_on(Step::Failed(TtsError::Overloaded { waiting: n_rows }));
             newest.is_done = true;

@@ -23,7 +23,7 @@ const MAX_UPLOADS: usize = 4;
 pub struct Recordings {
     store: Arc<VoiceStore>,
     disk: Pool<Arc<VoiceStore>>,
-    /// Uploads and removals, which take long: nobody who speaks waits for them.
+    /// Uploads and removals, which take long: speech does not wait for them.
     uploads: Pool<Arc<VoiceStore>>,
     /// The digest of each voice's recording, once it was read.
     digests: Mutex<HashMap<String, [u8; 32]>>,
@@ -106,7 +106,7 @@ impl SpeechContext {
         Ok(made)
     }
 
-    /// A conditioning, made unless somebody else has made it meanwhile.
+    /// A conditioning, made unless another request has made it meanwhile.
     async fn make_conditioning(&self, reference: Arc<Reference>) -> Result<Arc<Conditioning>, TtsError> {
         let digest = reference.digest;
         let mut lease =

@@ -18,7 +18,7 @@ pub(super) const MIN_RATE: SampleRate = SampleRate::HZ_16000;
 const FRAME: Duration = Duration::from_millis(20);
 /// A recording whose loud parts are below this level, in dB of full scale, is silence.
 const SILENT_DBFS: f32 = -50.0;
-/// Samples of this size and more, so many in a row, are clipped.
+/// Samples of at least this size are clipped where [`CLIPPED_RUN`] of them follow one another.
 const FULL_SCALE: u16 = 32_700;
 const CLIPPED_RUN: usize = 3;
 /// The share of clipped samples that is refused: audible distortion, which a clone would learn.

@@ -8,7 +8,7 @@
 //!   of its entries is due before that.
 //! - Whichever replica is free takes the batch, so the least loaded comes first.
 //! - An entry with more steps left goes back into the queue behind all entries that waited while it ran, whatever its
-//!   deadline: one long text delays nobody by more than one batch.
+//!   deadline: one long text delays the others by one batch at most.
 //! - An abandoned entry is removed before it costs anything. The queue is bounded; past the bound the answer is
 //!   [`Overloaded`], or [`BatchScheduler::enqueue`] waits for room.
 //! - A run that fails or panics ends the entries it ran, and the engine is restarted; where that fails it is tried again as

@@ -28,7 +28,7 @@ use std::time::Duration;
 
 /// A request for a sequence of steps. Its deadline is read when it enters the queue.
 pub trait SlotEntry: Entry {
-    /// Whether the next step's result has room at its reader. Without, the sequence sits out; whoever makes room calls
+    /// Whether the next step's result has room at its reader. Without, the sequence sits out; the reader that makes room calls
     /// [`SlotScheduler::wake`].
     fn has_credit(&self) -> bool;
 }
@@ -75,7 +75,7 @@ pub trait SlotEngine<W: SlotEntry>: 'static {
     /// What failed for all of them: they end with it, and the engine is restarted.
     fn step(&mut self, running: &mut [&mut ActiveSequence<W, Self::State>]) -> Result<(), String>;
 
-    /// Releases what a sequence holds: it is done, or nobody waits for it any more.
+    /// Releases what a sequence holds: it is done, or its reader has gone.
     fn end(&mut self, state: Self::State);
 }
 

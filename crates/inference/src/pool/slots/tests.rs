@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use tokio::time::Instant;
 
-/// A sequence of so many steps.
+/// A sequence of this number of steps.
 struct Job {
     name: u32,
     steps: usize,
@@ -252,7 +252,7 @@ fn the_replica_with_the_fewest_sequences_takes_the_next() {
     let office = Office::new(2, 4, 4, true);
     let mut taken = [0_usize; 2];
     for name in 0..6 {
-        // So many that none ends, whichever replica gets to step.
+        // Enough that none ends, whichever replica gets to step.
         office.submit(office.job(name, 1_000_000, 0));
         loop {
             // The engine that is not admitting may be waiting in its step.
@@ -366,7 +366,7 @@ fn acts() -> impl Strategy<Value = Vec<Act>> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 1_000, ..ProptestConfig::default() })]
 
-    /// Whatever comes, goes, and is starved: nobody runs twice in a step or while others have more than all slots, each one's
+    /// Whatever comes, goes, and is starved: no sequence runs twice in a step or while others have more than all slots, each one's
     /// steps are counted without a gap, and all that were not abandoned end with as many steps as they have.
     #[test]
     fn every_sequence_takes_its_own_steps(acts in acts(), n_replicas in 1..3_usize, n_slots in 1..5_usize) {

@@ -90,7 +90,7 @@ impl Cache {
         id
     }
 
-    /// Forgets a sequence. Its row stays in the batch, nobody's, until the batch changes.
+    /// Forgets a sequence. Its row stays in the batch, unused, until the batch changes.
     pub fn remove(&mut self, id: SequenceId) {
         if let Some(Sequence { place: CacheLocation::Row(row), .. }) = self.sequences.remove(&id) {
             self.batch.rows[row] = None;
@@ -146,13 +146,13 @@ impl Cache {
     pub fn arrange(&mut self, model: &Model, ids: &[SequenceId], n_rows: usize) -> Result<(), OnnxError> {
         let n_held = self.batch.rows.len();
         let all_in = ids.iter().all(|id| matches!(self.sequences[id].place, CacheLocation::Row(_)));
-        let nobody_else = self.batch.rows.iter().flatten().count() == ids.len();
+        let is_alone = self.batch.rows.iter().flatten().count() == ids.len();
         self.batch.oversized = if n_rows < n_held { self.batch.oversized + 1 } else { 0 };
         let longest = ids.iter().map(|id| self.sequences[id].length).max().unwrap_or_default();
-        // A long sequence that has ended leaves columns that are nobody's.
+        // A long sequence that has ended leaves unused columns.
         let is_wide = self.batch.n_columns > longest + longest / 4 + 64;
         let fits = n_rows == n_held || (n_rows < n_held && self.batch.oversized < SHRINK_AFTER);
-        if all_in && nobody_else && fits && !is_wide {
+        if all_in && is_alone && fits && !is_wide {
             return Ok(());
         }
         let n_rows = if n_rows < n_held && self.batch.oversized < SHRINK_AFTER { n_held } else { n_rows };
@@ -203,7 +203,7 @@ impl Cache {
         };
     }
 
-    /// Fills the rows that are nobody's with NaN. For tests: they must not matter.
+    /// Fills the unused rows with NaN. For tests: they must not matter.
     #[cfg(test)]
     pub fn poison(&mut self) {
         let n_rows = self.batch.rows.len();
@@ -230,7 +230,7 @@ impl Cache {
     }
 }
 
-/// A row to move: of these tensors, with so many columns.
+/// A row to move: its tensors, and its number of columns.
 pub struct Part<'a> {
     /// Keys and values of each layer.
     pub tensors: &'a [DeviceTensor],

@@ -143,7 +143,7 @@ pub struct LanguageModel {
 }
 
 impl LanguageModel {
-    /// Loads the graphs and checks their ports. `n_slots` says how many slots of so many bytes there are to be on a provider, 1 to 32.
+    /// Loads the graphs and checks their ports. `n_slots` gives the number of slots, 1 to 32, from the bytes of a slot and the provider.
     /// Blocks for seconds.
     ///
     /// # Errors
@@ -259,7 +259,7 @@ impl LanguageModel {
     /// The prompt of these ids in this voice. Blocks for a run.
     ///
     /// # Errors
-    /// [`OnnxError::Run`], [`OnnxError::Inputs`] where an id is none of the graph's.
+    /// [`OnnxError::Run`], [`OnnxError::Inputs`] where the graph does not have an id.
     pub fn prompt(&mut self, ids: &Ids, voice: &Conditioning) -> Result<Prompt, OnnxError> {
         if let Some(graph) = &self.prompt {
             return graph.prompt(ids, voice);
@@ -272,7 +272,7 @@ impl LanguageModel {
     /// Embeddings of the ids of a text, at the positions of a prompt: [length, hidden]. Blocks for the run.
     ///
     /// # Errors
-    /// [`OnnxError::Run`], [`OnnxError::Inputs`] where an id is none of the graph's.
+    /// [`OnnxError::Run`], [`OnnxError::Inputs`] where the graph does not have an id.
     pub fn embed_text(&mut self, ids: &[i64]) -> Result<Vec<f32>, OnnxError> {
         let Some(embed) = &self.contract.embed else { return Ok(Vec::new()) };
         let first = embed.first_position;
@@ -495,7 +495,7 @@ impl LanguageModel {
         (0..self.ports.hidden).map(|i| 0.5 * ((i * 31 + seed * 7919) as f32 * 0.618).sin()).collect()
     }
 
-    /// Fills what is nobody's with NaN. For tests.
+    /// Fills unused rows and columns with NaN. For tests.
     #[cfg(test)]
     pub fn poison(&mut self) {
         match &mut self.caches {
@@ -684,14 +684,14 @@ impl LanguageModel {
 }
 
 impl Feeds {
-    /// Rows of nobody.
+    /// Unused rows.
     fn nothing(contract: &Contract, ports: &Ports, n_rows: usize) -> Self {
         let n_numbers = if contract.embed.is_some() { 0 } else { n_rows * ports.hidden };
         let tokens = vec![contract.tokens.silence.max(0); n_rows];
         Self { tokens, generated: vec![1; n_rows], embeds: vec![0.0; n_numbers] }
     }
 
-    /// Feeds a row, which has generated so many tokens before.
+    /// Feeds a row that has generated `n_generated` tokens.
     fn set(&mut self, row: usize, feed: &Feed<'_>, n_generated: usize) {
         self.generated[row] = n_generated as i64 + 1;
         match feed {
@@ -745,7 +745,7 @@ impl StepOutputs {
     }
 }
 
-/// The smallest bucket that holds so many rows.
+/// The smallest bucket that holds `n_rows` rows.
 pub fn bucket(n_rows: usize) -> usize {
     BUCKETS.into_iter().find(|size| *size >= n_rows).unwrap_or(BUCKETS[BUCKETS.len() - 1])
 }

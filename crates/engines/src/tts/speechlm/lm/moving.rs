@@ -46,7 +46,7 @@ impl Mover {
     }
 
     /// New tensors of `n_rows` rows and `n_columns` columns with the parts as their first rows, aligned as asked. Parts of the
-    /// same tensors must be next to each other. What is nobody's is finite.
+    /// same tensors must be next to each other. Unused rows and columns hold finite numbers.
     ///
     /// # Errors
     /// [`OnnxError`] when there is no memory or the device fails.
@@ -137,7 +137,7 @@ impl OnDevice {
         if parts.len() == n_rows {
             return Ok(made);
         }
-        // Rows that are nobody's repeat the first one: finite, and ignored.
+        // Unused rows repeat the first one: finite, and ignored.
         let all: Vec<i64> = (0..n_rows).map(|row| if row < parts.len() { row as i64 } else { 0 }).collect();
         self.run((&made, &all), None, n_columns, alignment)
     }

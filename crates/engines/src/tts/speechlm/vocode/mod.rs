@@ -201,7 +201,7 @@ impl Vocoder {
         let together = self.sounds(&[row(1), row(0)]);
         let shares = together.is_ok_and(|together| together.len() == 2 && difference(&together[1].0, &alone[0]) < 1e-3);
         self.max_rows = if shares { GPU_BATCH } else { 1 };
-        tracing::info!(rows = self.max_rows, "the vocoder runs so many windows at once");
+        tracing::info!(rows = self.max_rows, "the most windows in one run of the vocoder");
         Ok(())
     }
 
