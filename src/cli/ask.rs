@@ -80,7 +80,7 @@ fn shown(args: &AskArgs, answer: &Answer) -> Result<(), CliError> {
     match &args.output {
         _ if args.json => print::json(&report(answer)),
         Some(path) if path.as_os_str() == "-" => Ok(()),
-        _ => print::line(&told(answer)),
+        _ => print::line(&text_of(answer)),
     }
 }
 
@@ -137,7 +137,7 @@ fn tenths(ms: f64) -> f64 {
     (ms * 10.0).round() / 10.0
 }
 
-fn told(answer: &Answer) -> String {
+fn text_of(answer: &Answer) -> String {
     let mut text = format!("heard:    {}\nanswered: {}\n", answer.transcript, answer.text);
     if let Some(wait) = answer.voice_to_voice {
         text +=
@@ -191,7 +191,7 @@ in the server, ms from the end of your speech:
 
 seen here, ms from your last word:
   speech_stopped         210";
-        assert_eq!(told(&answer()), expect);
+        assert_eq!(text_of(&answer()), expect);
         let report = report(&answer());
         assert_eq!(report["voice_to_voice_ms"], 312.4);
         assert_eq!(report["seen_ms"]["speech_stopped"], 210.3);

@@ -212,7 +212,7 @@ fn summary(path: &Path, report: &Report) -> String {
 /// A progress line on stderr, shown only on a terminal.
 pub(super) struct Progress {
     what: String,
-    told: Instant,
+    shown_at: Instant,
     shows: bool,
     shown: bool,
 }
@@ -220,14 +220,14 @@ pub(super) struct Progress {
 impl Progress {
     pub(super) fn new(what: &Path) -> Self {
         let shows = std::io::stderr().is_terminal();
-        Self { what: what.display().to_string(), told: now(), shows, shown: false }
+        Self { what: what.display().to_string(), shown_at: now(), shows, shown: false }
     }
 
     /// Updates the line at most every [`EVERY`]; `done` is a fraction from 0 to 1.
     pub(super) fn tell(&mut self, done: f64) {
-        if self.shows && self.told.elapsed() >= EVERY {
+        if self.shows && self.shown_at.elapsed() >= EVERY {
             eprint!("\r{}: {:.0} %\x1b[K", self.what, 100.0 * done);
-            self.told = now();
+            self.shown_at = now();
             self.shown = true;
         }
     }

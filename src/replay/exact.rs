@@ -29,7 +29,7 @@ pub struct ReplayedDecision {
     pub layer: Layer,
     /// When, in milliseconds of the layer's time.
     pub at_ms: f64,
-    /// What the layer was told, where that is worth a word; JSON.
+    /// The layer's input, where it is shown; JSON.
     pub told: Option<Box<RawValue>>,
     /// What it decided; JSON.
     pub gave: Vec<Box<RawValue>>,
@@ -49,7 +49,7 @@ pub struct Difference {
 pub struct Report {
     /// Windows that were heard.
     pub n_windows: u64,
-    /// Events the reducer was told.
+    /// Events that the reducer received.
     pub n_events: u64,
     /// Decisions of both layers.
     pub n_decisions: u64,

@@ -9,7 +9,7 @@ const LEFT: f64 = 70.0;
 const RIGHT: f64 = 20.0;
 const TOP: f64 = 48.0;
 const BOTTOM: f64 = 56.0;
-/// Of the fixed and the adaptive wait: told apart by people who do not see colours by their line, too.
+/// Of the fixed and the adaptive wait: their lines differ as well, for readers who do not see colours.
 const COLOURS: [&str; 2] = ["#5a6b7b", "#c2410c"];
 
 /// False cut-ins across, answer delay upwards, a curve and its intervals for each way of waiting. An SVG document.

@@ -135,7 +135,7 @@ impl Worker {
         self.orders.try_send(Order::Freeze(time)).expect("it runs");
     }
 
-    /// Tells it to stop, and waits until it has.
+    /// Sends the signal to stop, and waits until it has.
     async fn stop(self) -> Result<(), ClusterError> {
         self.stop.cancel();
         timeout(PATIENCE, self.ended).await.expect("it ends").expect("in peace")

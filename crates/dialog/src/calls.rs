@@ -1,8 +1,8 @@
 //! Calls of the model: which ones are made, which ones the hub answers itself, and how many rounds of them a turn may have.
 //!
 //! A call is an item once its arguments are a whole JSON object, so that no client and no server ever gets one that is not.
-//! A call of a function that was not offered, or whose arguments are no object, never leaves the hub: the model is told so,
-//! once in a response, and asked again without tools. After [`ToolRounds`] it is asked without tools as well.
+//! A call of a function that was not offered, or whose arguments are no object, never leaves the hub: the model gets an error for it,
+//! once in a response, and is asked again without tools. After [`ToolRounds`] it is asked without tools as well.
 
 use super::remote::{OfferedTools, are_arguments};
 use super::remote_calls::call_kind;
@@ -57,8 +57,8 @@ pub(super) struct Calls {
     /// Names of the functions that the model may call.
     offered: BTreeSet<String>,
     pending: Vec<PendingCall>,
-    /// The model was told of calls that were not made, and asked without tools.
-    was_told: bool,
+    /// The model has received errors for calls that were not made, and was asked without tools.
+    was_refused: bool,
     /// What the requests before the last one used.
     used: Usage,
 }
@@ -166,14 +166,14 @@ impl Dialog {
         if refused.is_empty() {
             return Ok(false);
         }
-        let was_told = self.responses[id].calls.was_told;
-        self.notify(Notice::CallsRefused { response: id.clone(), n: refused.len() as u32, again: was_told });
+        let was_refused = self.responses[id].calls.was_refused;
+        self.notify(Notice::CallsRefused { response: id.clone(), n: refused.len() as u32, again: was_refused });
         let response = &self.responses[id];
         // Behind the results of the calls that it made, the model answers anyway.
         if response.outputs.iter().any(|output| output.call.is_some()) {
             return Ok(false);
         }
-        if was_told {
+        if was_refused {
             let is_silent = response.outputs.is_empty();
             let words = "The language model only called functions that may not be called now, and said nothing.";
             return if is_silent { Err(words.into()) } else { Ok(false) };
@@ -210,7 +210,7 @@ impl Dialog {
         let used = tokens.unwrap_or_default();
         response.calls.used.input_tokens += used.input_tokens;
         response.calls.used.output_tokens += used.output_tokens;
-        response.calls.was_told = true;
+        response.calls.was_refused = true;
         response.calls.offered.clear();
         response.n_read += super::usage::tokens_read(&chat);
         let turn = response.turn;

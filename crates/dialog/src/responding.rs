@@ -314,7 +314,7 @@ impl Dialog {
         self.respond_if_due();
     }
 
-    /// Tells the client that an output is as it will stay.
+    /// Closes an output and notifies the client.
     pub(super) fn close(&mut self, id: &ResponseId, index: usize, status: ItemStatus) {
         let response = self.responses.get_mut(id).expect("the caller looked it up");
         let in_conversation = response.settings.in_conversation;
@@ -332,7 +332,7 @@ impl Dialog {
         self.actions.push(Action::StopResponse(id.clone()));
         self.stop_calls(id);
         let now = self.now;
-        // A client that buffers goes on to play what it has, unless it was told that the person spoke.
+        // A client that buffers goes on to play what it has, unless it was notified that the user spoke.
         let plays_on = reason == StopReason::ClientCancelled && self.playback == PlaybackControl::Client;
         for item in spoken {
             let Some(spoken) = self.history.spoken_mut(&item) else { continue };
@@ -341,7 +341,7 @@ impl Dialog {
         self.end(id, ResponseStatus::Cancelled(reason), None);
     }
 
-    /// Closes what is open and tells the client.
+    /// Closes the open outputs and notifies the client.
     pub(super) fn end(&mut self, id: &ResponseId, status: ResponseStatus, tokens: Option<Usage>) {
         self.filler_ended(id);
         let Some(mut response) = self.responses.remove(id) else { return };
@@ -377,7 +377,7 @@ impl Dialog {
                 name: name.clone(),
                 arguments: arguments.clone(),
             }),
-            // What is to be told of a call's arguments was told before it ran.
+            // A remote call's arguments were sent before it ran.
             ItemKind::RemoteCall { .. } | ItemKind::RemoteRequest(_) => None,
             ItemKind::FunctionOutput { .. } | ItemKind::RemoteTools { .. } | ItemKind::RemoteConsent { .. } => {
                 unreachable!("a response holds no results and no lists")

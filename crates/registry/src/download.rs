@@ -49,7 +49,7 @@ enum AttemptEnd {
 pub(super) async fn fetch(
     source: &Source<'_>,
     part: &Path,
-    told: &mut ProgressReporter<'_>,
+    reporter: &mut ProgressReporter<'_>,
 ) -> Result<FileReceipt, RegistryError> {
     let mut pauses = source.timeouts.retry.pauses();
     let mut brought_any = false;
@@ -59,7 +59,7 @@ pub(super) async fn fetch(
         if source.file.bytes == Some(had) {
             break;
         }
-        let ended = source.attempt(part, had, told).await?;
+        let ended = source.attempt(part, had, reporter).await?;
         let is_slow = matches!(ended, AttemptEnd::Slow(_));
         match ended {
             AttemptEnd::Whole => break,
@@ -79,7 +79,7 @@ pub(super) async fn fetch(
             }
         }
     }
-    told.phase(Phase::Checking);
+    reporter.phase(Phase::Checking);
     source.check(part).await
 }
 
@@ -89,7 +89,7 @@ impl Source<'_> {
         &self,
         part: &Path,
         had: u64,
-        told: &mut ProgressReporter<'_>,
+        reporter: &mut ProgressReporter<'_>,
     ) -> Result<AttemptEnd, RegistryError> {
         let tag = std::fs::read_to_string(tag_of(part)).ok().filter(|tag| !tag.is_empty());
         let resumes = had > 0 && (tag.is_some() || self.file.sum.is_some());
@@ -113,9 +113,9 @@ impl Source<'_> {
         };
         let status = response.status();
         match status {
-            StatusCode::OK => self.take(response, part, 0, told).await,
+            StatusCode::OK => self.take(response, part, 0, reporter).await,
             StatusCode::PARTIAL_CONTENT if range_of(&response).is_some_and(|(from, _)| from == Some(had)) => {
-                self.take(response, part, had, told).await
+                self.take(response, part, had, reporter).await
             }
             // The server has no further bytes: the file is complete.
             StatusCode::RANGE_NOT_SATISFIABLE if range_of(&response) == Some((None, Some(had))) => {
@@ -139,7 +139,7 @@ impl Source<'_> {
         response: Response,
         part: &Path,
         from: u64,
-        told: &mut ProgressReporter<'_>,
+        reporter: &mut ProgressReporter<'_>,
     ) -> Result<AttemptEnd, RegistryError> {
         let announced = match range_of(&response) {
             Some((_, total)) if from > 0 => total,
@@ -164,7 +164,7 @@ impl Source<'_> {
         let mut file = file.map_err(RegistryError::disk(part, "cannot be written"))?;
         let mut had = from;
         let mut pieces = response.bytes_stream();
-        told.fetched(had, limit);
+        reporter.fetched(had, limit);
         let mut waited = Duration::ZERO;
         let whole = loop {
             let begun = Instant::now();
@@ -186,7 +186,7 @@ impl Source<'_> {
                 return Err(self.wrong_size(limit.unwrap_or(most), had));
             }
             file.write_all(&piece).await.map_err(RegistryError::disk(part, "cannot be written"))?;
-            told.fetched(had, limit);
+            reporter.fetched(had, limit);
         };
         // tokio's file reports a failed write at the next call: without the flush a full disk would be missed.
         file.flush().await.map_err(RegistryError::disk(part, "cannot be written"))?;

@@ -116,9 +116,9 @@ impl Puller {
                 None => RegistryError::Imported(name),
             });
         }
-        let mut told = ProgressReporter::new(variant, progress);
+        let mut reporter = ProgressReporter::new(variant, progress);
         if is_shipped(&self.config, entry, variant) {
-            told.phase(Phase::Done);
+            reporter.phase(Phase::Done);
             return Ok(());
         }
         let _lock = Lock::take(&self.config, &entry.name)?;
@@ -128,18 +128,18 @@ impl Puller {
         let mut receipt = Receipt::read(&folder);
         let mut moves = Vec::new();
         for file in &variant.files {
-            told.begin(file);
+            reporter.begin(file);
             let path = folder.join(&file.path);
             if let Some(kept) = self.whole(file, &path, receipt.files.get(&file.path)).await? {
-                told.end(kept.bytes);
+                reporter.end(kept.bytes);
                 receipt.files.insert(file.path.clone(), kept);
                 continue;
             }
             let below = path.parent().expect("a file in a folder");
             std::fs::create_dir_all(below).map_err(RegistryError::disk(below, "the folder cannot be created"))?;
             let source = Source { client: &self.client, address: self.address(file)?, file, timeouts: self.timeouts };
-            let kept = download::fetch(&source, &part(&path), &mut told).await?;
-            told.end(kept.bytes);
+            let kept = download::fetch(&source, &part(&path), &mut reporter).await?;
+            reporter.end(kept.bytes);
             receipt.files.insert(file.path.clone(), kept);
             moves.push(path);
         }
@@ -149,7 +149,7 @@ impl Puller {
             // The tag marked a .part file as complete, for a pull interrupted after it.
             let _ = std::fs::remove_file(download::tag_of(&part(path)));
         }
-        told.phase(Phase::Done);
+        reporter.phase(Phase::Done);
         Ok(())
     }
 

@@ -21,7 +21,7 @@ struct Cell {
     requester: Option<Requester>,
 }
 
-/// The client of a request, which tells its failures from those of a server.
+/// The client of a request, which distinguishes its failures from those of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Requester {
     id: u64,

@@ -1,4 +1,4 @@
-//! Listens to a session's audio as the hub does, and records what its turn-taking is told.
+//! Listens to a session's audio as the hub does, and records the input of its turn-taking.
 //!
 //! The same detector, recognizer, turn model and turn-taking as in a session, on a clock of samples. Each turn is one
 //! utterance of the recognizer, so that its words in a pause are those of all that was said, whatever wait is tried later:
@@ -140,7 +140,7 @@ fn region(turn: &LabelledTurn) -> (u64, u64) {
 /// What hears windows.
 struct Ear {
     pipeline: TurnPipeline,
-    /// Tells pauses without ever ending one.
+    /// Reports pauses and never ends one.
     pauses: TurnDetector,
     /// The pause whose words were asked for.
     asked: Option<Samples>,

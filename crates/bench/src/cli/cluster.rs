@@ -14,7 +14,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-/// What a worker has for the requests that are under way when it is told to end.
+/// What a worker has for the requests that are under way when it gets the signal to end.
 const DRAIN: Duration = Duration::from_secs(20);
 
 /// The parts, and how they are run.

@@ -1,7 +1,7 @@
 //! What the way to a worker adds: conversations with a hub whose engines run on one worker, and at the same time as many with
 //! a hub that has the same engines itself. Both suffer what else this machine does; the difference is the cluster's.
 
-use super::processes::{Launcher, end, told};
+use super::processes::{Launcher, end, summary};
 use super::{BenchError, ClusterPlan, Figure, Length, Measurement, Part, Progress, Section, Unit, add_counts, talk};
 use crate::load::Outcome;
 use crate::simulated::Costs;
@@ -47,7 +47,7 @@ pub(super) async fn measure(plan: &ClusterPlan, progress: Progress<'_>) -> Resul
     let mut cpu_s = Process(server.process_id().unwrap_or(0)).cpu_s()?;
     cpu_s += local.stop().await?.0;
     let (hub_cpu_s, overview) = cluster.stop().await?;
-    section.notes.push(told(&overview));
+    section.notes.push(summary(&overview));
     cpu_s += hub_cpu_s + end(workers).await?;
     Ok(Measurement { section, hub_cpu_s: cpu_s })
 }

@@ -6,7 +6,7 @@
 //! first sound, for more sound of the same response. Where a worker is killed, another one makes the chunk again: a gap may
 //! be as long as that takes, and 100 ms for noticing it; a frozen worker is noticed by its silence within one second.
 
-use super::processes::{Launcher, WorkerProcess, end, told};
+use super::processes::{Launcher, WorkerProcess, end, summary};
 use super::{
     BenchError, ClusterPlan, Figure, Length, Measurement, Outcome, Part, Progress, Section, Unit, add_counts,
     longest_gap_ms, talk,
@@ -87,7 +87,7 @@ pub(super) async fn measure(plan: &ClusterPlan, progress: Progress<'_>) -> Resul
 
     let mut cpu_s = Process(server.process_id().unwrap_or(0)).cpu_s()? + killing.cpu_s;
     let (hub_cpu_s, overview) = hub.stop().await?;
-    section.notes.push(told(&overview));
+    section.notes.push(summary(&overview));
     cpu_s += hub_cpu_s + end(workers).await?;
     Ok(Measurement { section, hub_cpu_s: cpu_s })
 }

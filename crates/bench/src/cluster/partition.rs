@@ -83,7 +83,7 @@ pub(super) async fn measure(plan: &ClusterPlan, progress: Progress<'_>) -> Resul
     section.figures.push(count("writes after one of a later owner", writes.violations().len(), n_written).at_most(0.0));
     section.figures.push(count("sessions taken", n_taken, n_written));
     section.figures.push(count("writes refused", writes.n_refused, n_written));
-    section.notes.extend(writes.violations().into_iter().take(super::MOST_TOLD));
+    section.notes.extend(writes.violations().into_iter().take(super::MOST_NOTED));
     add_gaps(&mut section, "gap", &gaps(&outcome.returns), None);
     add_sessions(&mut section, &outcome);
     let cpu_s = Process(server.process_id().unwrap_or(0)).cpu_s()? + site.end().await?;

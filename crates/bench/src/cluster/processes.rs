@@ -16,7 +16,7 @@ use std::time::Duration;
 use tokio::io::AsyncReadExt;
 use tokio::time::timeout;
 
-/// The longest wait for a process that was told to end; a worker finishes what it has.
+/// The longest wait for a process after the signal to end; a worker finishes what it has.
 const END_DEADLINE: Duration = Duration::from_secs(30);
 
 /// Starts hubs and workers of one cluster.
@@ -126,7 +126,7 @@ impl HubProcess {
         self.started.kill().await
     }
 
-    /// Tells it to end, which hands its sessions over, and waits for its end; returns its CPU seconds before, and whether it
+    /// Sends the signal to end, which hands its sessions over, and waits for its end; returns its CPU seconds before, and whether it
     /// ended with 0.
     pub(super) async fn drain(self) -> Result<(f64, bool), BenchError> {
         self.started.drain().await
@@ -147,7 +147,7 @@ impl WorkerProcess {
         self.started.kill().await
     }
 
-    /// Tells it to finish what it has, and waits for its end; returns its CPU seconds before, and whether it ended with 0.
+    /// Sends the signal to finish what it has, and waits for its end; returns its CPU seconds before, and whether it ended with 0.
     pub(super) async fn drain(self) -> Result<(f64, bool), BenchError> {
         self.started.drain().await
     }
@@ -207,7 +207,7 @@ pub(super) async fn end(workers: Vec<WorkerProcess>) -> Result<f64, BenchError> 
 }
 
 /// What a hub says of the cluster, in one line.
-pub(super) fn told(overview: &Value) -> String {
+pub(super) fn summary(overview: &Value) -> String {
     let names = ["attempts", "busy", "retried", "failed", "away", "unsent", "malformed", "stale", "duplicate", "early"];
     let count = |name: &&str| format!("{name} {}", overview[*name]);
     format!("the hub: {}", names.iter().map(count).collect::<Vec<_>>().join(", "))

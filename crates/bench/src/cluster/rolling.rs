@@ -1,9 +1,9 @@
-//! Restarts of everything but the hub, one after the other, under conversations: each worker is told to end (SIGTERM), finishes
+//! Restarts of everything but the hub, one after the other, under conversations: each worker gets the signal to end (SIGTERM), finishes
 //! what it has, ends with 0 and is started again; of three NATS servers each is drained (lame-duck mode) or killed, and started
 //! again. No response may fail.
 
 use super::kill::{COSTS, N_SESSIONS, N_WORKERS};
-use super::processes::{Launcher, WorkerProcess, end, told};
+use super::processes::{Launcher, WorkerProcess, end, summary};
 use super::{
     BenchError, ClusterPlan, Figure, Length, Measurement, Part, Progress, Section, Unit, add_counts, longest_gap_ms,
     talk,
@@ -59,8 +59,8 @@ pub(super) async fn measure(plan: &ClusterPlan, progress: Progress<'_>) -> Resul
         cpu_s += Process(servers.server(at).process_id().unwrap_or(0)).cpu_s()?;
     }
     let (hub_cpu_s, overview) = hub.stop().await?;
-    section.notes.extend(restarts.told);
-    section.notes.push(told(&overview));
+    section.notes.extend(restarts.notes);
+    section.notes.push(summary(&overview));
     cpu_s += hub_cpu_s + end(workers).await?;
     Ok(Measurement { section, hub_cpu_s: cpu_s })
 }
@@ -72,7 +72,7 @@ pub(super) struct Restarts {
     /// From the signal to the end of a worker.
     ends: Waits,
     pub(super) cpu_s: f64,
-    pub(super) told: Vec<String>,
+    pub(super) notes: Vec<String>,
 }
 
 impl Restarts {
@@ -92,7 +92,7 @@ impl Restarts {
             self.cpu_s += cpu_s;
             workers.push(launcher.worker(&name).await?);
         }
-        self.told.push(format!("the workers took {:.1} s", begun.elapsed().as_secs_f64()));
+        self.notes.push(format!("the workers took {:.1} s", begun.elapsed().as_secs_f64()));
         Ok(())
     }
 
@@ -108,7 +108,7 @@ impl Restarts {
             servers.restart(at).await?;
             sleep(plan.takes(2, 1)).await;
         }
-        self.told.push(format!("the NATS servers took {:.1} s", begun.elapsed().as_secs_f64()));
+        self.notes.push(format!("the NATS servers took {:.1} s", begun.elapsed().as_secs_f64()));
         Ok(())
     }
 }

@@ -49,7 +49,7 @@ pub(super) async fn measure(plan: &ClusterPlan, progress: Progress<'_>) -> Resul
     section.figures.push(unclean("workers that did not end with 0", restarts.n_unclean, n_workers));
     let gap = longest_gap_ms(&outcome);
     section.figures.push(Figure::new("longest gap in a reply", Unit::Ms, gap, outcome.turns.len()));
-    section.notes.extend(restarts.told);
+    section.notes.extend(restarts.notes);
     let mut cpu_s = restarts.cpu_s;
     for at in 0..N_SERVERS {
         cpu_s += Process(servers.server(at).process_id().unwrap_or(0)).cpu_s()?;

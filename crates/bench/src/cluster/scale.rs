@@ -8,7 +8,7 @@
 //! runs exactly; with four workers any difference between them costs some requests a third run.
 
 use super::frames::join;
-use super::processes::{Launcher, end, told};
+use super::processes::{Launcher, end, summary};
 use super::{BenchError, ClusterPlan, Figure, Measurement, Part, Progress, Section, Unit};
 use crate::simulated::Costs;
 use crate::{Process, Waits};
@@ -82,7 +82,7 @@ pub(super) async fn measure(plan: &ClusterPlan, progress: Progress<'_>) -> Resul
         section
             .figures
             .push(Figure::new(format!("{n}: requests failed"), Unit::Count, failed as f64, n_requests).at_most(0.0));
-        section.notes.extend(saturated.failed.iter().chain(&random.failed).take(super::MOST_TOLD).cloned());
+        section.notes.extend(saturated.failed.iter().chain(&random.failed).take(super::MOST_NOTED).cloned());
     }
     if let [(one, one_random), (four, four_random)] = &measured[..] {
         let times = |name: &str, value: f64| Figure::new(name, Unit::Times, value, four.waits.len());
@@ -94,7 +94,7 @@ pub(super) async fn measure(plan: &ClusterPlan, progress: Progress<'_>) -> Resul
             .push(times("p95 at random of 4 against 1", p95(four_random) / p95(one_random)).at_most(P95_TIMES));
     }
     let overview = serde_json::to_value(cluster.overview()).unwrap_or_default();
-    section.notes.push(told(&overview));
+    section.notes.push(summary(&overview));
     let mut hub_cpu_s = Process(server.process_id().unwrap_or(0)).cpu_s()?;
     cluster.leave().await;
     hub_cpu_s += end(workers).await?;

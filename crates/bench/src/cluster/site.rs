@@ -167,7 +167,7 @@ impl<'a> Site<'a> {
     }
 }
 
-/// Waits until `n` more sessions have been resumed, `longest` at most.
+/// Waits until no more sessions are resumed, `longest` at most.
 pub(super) async fn returned(n_returns: &AtomicUsize, longest: Duration) {
     let mut before = n_returns.load(Ordering::Relaxed);
     let step = Duration::from_millis(250);
@@ -220,7 +220,7 @@ pub(super) fn add_sessions(section: &mut Section, outcome: &Outcome) {
             .at_most(0.0),
     ];
     section.figures.extend(figures);
-    section.notes.extend(wrong.into_iter().take(super::MOST_TOLD).map(|(session, conversation)| {
+    section.notes.extend(wrong.into_iter().take(super::MOST_NOTED).map(|(session, conversation)| {
         let Conversation { n_asked, n_committed, n_answered, n_followed } = conversation;
         let came_back = came_back(outcome, *session);
         format!(
@@ -232,11 +232,11 @@ pub(super) fn add_sessions(section: &mut Section, outcome: &Outcome) {
         outcome
             .misplaced_frames
             .iter()
-            .take(super::MOST_TOLD)
+            .take(super::MOST_NOTED)
             .map(|(session, n)| format!("session {session}: {n} misplaced frames; {}", came_back(outcome, *session))),
     );
     let slow = outcome.returns.iter().filter(|back| back.resumed.gap > SLOW);
-    section.notes.extend(slow.take(super::MOST_TOLD).map(|back| {
+    section.notes.extend(slow.take(super::MOST_NOTED).map(|back| {
         let Return { session, resumed, .. } = back;
         format!("session {session}: back after {} ms, {} attempts", resumed.gap.as_millis(), resumed.n_attempts)
     }));

@@ -127,7 +127,7 @@ pub async fn run(load: Load, progress: Progress<'_>) -> Result<Outcome, BenchErr
     looks.set_missed_tick_behavior(MissedTickBehavior::Skip);
     let mut records = Vec::new();
     let mut n_over = 0;
-    let mut told = None;
+    let mut shown = None;
     while n_over < load.n_sessions {
         tokio::select! {
             Some(ended) = sessions.join_next() => {
@@ -141,7 +141,7 @@ pub async fn run(load: Load, progress: Progress<'_>) -> Result<Outcome, BenchErr
                 }
                 let left = load.n_sessions - n_over;
                 let turns = load.n_turns.load(Relaxed);
-                if told.replace((left, turns)) != Some((left, turns)) {
+                if shown.replace((left, turns)) != Some((left, turns)) {
                     let s = began.elapsed().as_secs();
                     progress(&format!("voice: {left} sessions talk, {turns} turns are over, {s} s"));
                 }

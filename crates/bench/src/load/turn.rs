@@ -38,7 +38,7 @@ pub struct TurnRecord {
     pub n_after_silence: usize,
     /// Underruns during playback of the response.
     pub gaps: Gaps,
-    /// Lost and doubled words of the response; `None` where they cannot be told by their sound.
+    /// Lost and doubled words of the response; `None` where they cannot be recognized by their sound.
     pub words: Option<Words>,
     /// Evidence that the response or the transcript belongs to another session.
     pub mixed_up: Option<String>,

@@ -165,7 +165,7 @@ pub async fn run(plan: &StressPlan, progress: Progress<'_>) -> Result<StressRepo
 }
 
 impl StressPlan {
-    /// A load of `n` sessions for `length`, without those who are mixed in.
+    /// A load of `n_sessions` sessions for `length`, without those who are mixed in.
     fn load(&self, n_sessions: usize, length: Length) -> Load {
         Load {
             connect: self.connect.clone(),
@@ -188,7 +188,7 @@ impl StressPlan {
         }
     }
 
-    /// Runs `n` sessions with those who are mixed in.
+    /// Runs `n_sessions` sessions with those who are mixed in.
     async fn mixed(
         &self,
         n_sessions: usize,

@@ -149,7 +149,7 @@ pub async fn run(plan: &TransportsPlan, progress: Progress<'_>) -> Report {
 /// Pause between the end of a reply and the next question, in seconds.
 const PAUSE_S: std::ops::Range<f64> = 0.3..0.7;
 /// Number of failures that are reported individually.
-const MOST_TOLD: usize = 5;
+const MOST_NOTED: usize = 5;
 
 /// A question without a pause, so that 200 ms of silence are its end for every detector and codec.
 const SAID: &str = "Can you help me with this please?";
@@ -194,7 +194,7 @@ fn waits<'a>(turns: impl Iterator<Item = &'a Turn>) -> Waits {
 fn add_failed(section: &mut Section, turns: &[(usize, Turn)]) {
     let failed: Vec<_> = turns.iter().filter_map(|(call, turn)| Some((call, turn.trouble.as_ref()?))).collect();
     section.figures.push(Figure::new("turns failed", Unit::Count, failed.len() as f64, turns.len()).at_most(0.0));
-    section.notes.extend(failed.into_iter().take(MOST_TOLD).map(|(call, why)| format!("call {call}: {why}")));
+    section.notes.extend(failed.into_iter().take(MOST_NOTED).map(|(call, why)| format!("call {call}: {why}")));
 }
 
 /// A microphone on this machine's clock.

@@ -308,7 +308,7 @@ impl Directory {
         self.all().into_iter().filter(|worker| worker.is_usable() && worker.stage(stage).is_some()).collect()
     }
 
-    /// The workers whose description tells what a stage does: those with the model that the settings name, or all if there is none
+    /// The workers whose description says what a stage does: those with the model that the settings name, or all if there is none
     /// of them.
     pub(crate) fn representative(&self, stage: Stage) -> Vec<Arc<Worker>> {
         let mut serving = self.serving(stage);

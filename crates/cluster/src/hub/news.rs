@@ -2,7 +2,7 @@
 //! them, for the dashboard, which shows the turns of all hubs.
 //!
 //! A hub's advert says whether a page watches there, and the others publish only then. News are not sent again: who lost some
-//! is told how many.
+//! learns how many.
 
 use super::{Cluster, HUB_SILENT, Inner, MAX_HUBS};
 use crate::frame::{Frame, Kind};
@@ -54,7 +54,7 @@ pub(super) struct News {
     is_wanted: AtomicBool,
     is_watching: watch::Sender<bool>,
     is_watched: AtomicBool,
-    told: broadcast::Sender<PeerNews>,
+    received: broadcast::Sender<PeerNews>,
     n_published: AtomicU32,
     n_too_long: AtomicU64,
 }
@@ -68,7 +68,7 @@ impl News {
             is_wanted: AtomicBool::new(false),
             is_watching: watch::Sender::new(false),
             is_watched: AtomicBool::new(false),
-            told: broadcast::Sender::new(WAITING),
+            received: broadcast::Sender::new(WAITING),
             n_published: AtomicU32::new(0),
             n_too_long: AtomicU64::new(0),
         }
@@ -127,10 +127,10 @@ impl Cluster {
         }
     }
 
-    /// News of the other hubs from now on, as long as a page is [watching](Cluster::watch). A receiver that is behind is told
+    /// News of the other hubs from now on, as long as a page is [watching](Cluster::watch). A receiver that is behind learns
     /// how many it missed.
     pub fn news(&self) -> broadcast::Receiver<PeerNews> {
-        self.0.news.told.subscribe()
+        self.0.news.received.subscribe()
     }
 
     /// Lets the other hubs publish until the result is dropped. What this hub asks them afterwards reaches them after that.
@@ -174,7 +174,7 @@ impl Cluster {
                         }
                         if link.borrow_and_update().is_connected {
                             self.advertise_now();
-                            let _ = news.told.send(PeerNews::Missed(0));
+                            let _ = news.received.send(PeerNews::Missed(0));
                         }
                     }
                     () = none(&mut watchers) => if news.stop_watching() { break },
@@ -209,9 +209,9 @@ impl Cluster {
         let n_missed = frame.sequence.wrapping_sub(expected);
         // NATS keeps a hub's order: a number from before is no gap.
         if (1..u32::MAX / 2).contains(&n_missed) {
-            let _ = news.told.send(PeerNews::Missed(n_missed.into()));
+            let _ = news.received.send(PeerNews::Missed(n_missed.into()));
         }
-        let _ = news.told.send(PeerNews::Told(frame.payload));
+        let _ = news.received.send(PeerNews::Told(frame.payload));
     }
 }
 

@@ -50,7 +50,7 @@ pub struct Overview {
     pub duplicate: u64,
     /// Frames dropped because others before them were missing, or without credit; they are sent again.
     pub early: u64,
-    /// News not told to other hubs because they were too long.
+    /// News not published to other hubs because they were too long.
     pub too_long: u64,
 }
 

@@ -148,7 +148,7 @@ impl Bucket {
                 let Some(key) = message.subject.strip_prefix(&this.subject("")).map(str::to_owned) else { continue };
                 let revision = message.info().map_err(|error| RecordError::Refused(error.to_string()))?.stream_sequence;
                 let is_removal = message.headers.as_ref().is_some_and(|headers| headers.get(OPERATION).is_some());
-                // Without one JetStream tells why it is gone, such as its age.
+                // Without one, JetStream reports why it is gone, such as its age.
                 let is_marker = message.payload.is_empty();
                 let value = (!is_removal && !is_marker)
                     .then(|| this.shared.key.open(&this.sealed_name(&key), &message.payload));

@@ -87,7 +87,7 @@ pub struct WorkerOptions {
     pub name: String,
     /// Version of the program.
     pub build: &'static str,
-    /// How long requests may take that are under way when the worker is told to stop.
+    /// How long requests may take that are under way when the worker gets the signal to stop.
     pub drain: Duration,
     /// Called once the worker serves.
     pub ready: Box<dyn FnOnce() + Send>,
@@ -615,7 +615,7 @@ impl WorkerStage {
     }
 }
 
-/// An attempt at the worker's end. Dropping it before its end tells the hub, which goes on elsewhere.
+/// An attempt at the worker's end. Dropping it before its end resets it at the hub, which goes on elsewhere.
 struct WorkerAttempt {
     exchange: Exchange,
     is_over: bool,

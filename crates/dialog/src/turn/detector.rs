@@ -122,7 +122,8 @@ struct OnsetWindows {
     /// A window reached the threshold itself.
     is_sure: bool,
     /// The onset was reported.
-    is_told: bool,
+    #[serde(rename = "is_told")]
+    is_reported: bool,
 }
 
 impl TurnDetector {
@@ -169,8 +170,14 @@ impl TurnDetector {
             Phase::Silent if self.voiced => {
                 let n_windows = 1;
                 let voiced = end - start;
-                let it =
-                    OnsetWindows { since: start, last_voiced: end, n_windows, voiced, is_sure: sure, is_told: false };
+                let it = OnsetWindows {
+                    since: start,
+                    last_voiced: end,
+                    n_windows,
+                    voiced,
+                    is_sure: sure,
+                    is_reported: false,
+                };
                 self.onset_or_start(it, nearly_sure)
             }
             Phase::Silent => None,
@@ -185,7 +192,7 @@ impl TurnDetector {
                     return None;
                 }
                 self.state = Phase::Silent;
-                it.is_told.then_some(Edge::Retracted)
+                it.is_reported.then_some(Edge::Retracted)
             }
             Phase::Speaking { is_paused, .. } if self.voiced => {
                 self.state = Phase::Speaking { last_voiced: end, is_paused: false };
@@ -202,7 +209,7 @@ impl TurnDetector {
             Phase::Silent => None,
             Phase::Onset(it) => {
                 self.state = Phase::Silent;
-                it.is_told.then_some(Edge::Retracted)
+                it.is_reported.then_some(Edge::Retracted)
             }
             Phase::Speaking { last_voiced, .. } => Some(self.stop(last_voiced)),
         }
@@ -214,8 +221,8 @@ impl TurnDetector {
             self.state = Phase::Speaking { last_voiced: it.last_voiced, is_paused: false };
             return Some(Edge::Started { at: it.since });
         }
-        let is_onset = !it.is_told && (nearly_sure || it.n_windows >= ONSET_WINDOWS);
-        it.is_told |= is_onset;
+        let is_onset = !it.is_reported && (nearly_sure || it.n_windows >= ONSET_WINDOWS);
+        it.is_reported |= is_onset;
         self.state = Phase::Onset(it);
         is_onset.then_some(Edge::Onset { at: it.since })
     }
@@ -318,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pause_is_told_once_and_then_how_it_ended() {
+    fn a_pause_is_reported_once_and_then_how_it_ended() {
         let pause = Some(Samples(1_600));
         check_pauses(pause, "#######.............", "0:onset@0 5:started@0 13:paused@112 19:stopped@112");
         check_pauses(pause, "#######.......##....", "0:onset@0 5:started@0 13:paused@112 14:resumed");

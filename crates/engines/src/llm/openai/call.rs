@@ -217,7 +217,7 @@ async fn send(shared: &LlmContext, request: &ChatRequest) -> Result<Pieces, Fail
         let LlmError::Refused { message, .. } = &refusal.error else { return Err(refusal) };
         let has_images = request.messages.iter().any(|message| message.images().next().is_some());
         if has_images && shared.settings.images && shared.quirks.learn_images(message) {
-            tracing::warn!(%status, "the language model takes no images: it is told that there are some");
+            tracing::warn!(%status, "the language model takes no images: it gets a note in their place");
             continue;
         }
         if !(matches!(status.as_u16(), 400 | 422) && shared.quirks.learn(message)) {
@@ -232,7 +232,7 @@ async fn pieces(response: reqwest::Response, bounds: Bounds) -> Result<Pieces, F
     let content_type = response.headers().get(CONTENT_TYPE).cloned();
     let mut bytes = Body::new(response, bounds).into_stream();
     let mut head = Vec::new();
-    // The first byte tells, for content types lie: an object begins with a brace, an event stream never does.
+    // The first byte decides, since content types lie: an object begins with a brace, an event stream never does.
     while head.iter().all(u8::is_ascii_whitespace) && head.len() < 1024 {
         match bytes.next().await {
             Some(piece) => head.extend_from_slice(&piece.map_err(broken)?),

@@ -27,7 +27,7 @@ const SHORTEST: usize = 16_000;
 pub(super) const FIRST_ASSUMED: &str = "en";
 
 /// How much likelier another language must be than the assumed one, heard in the full window: of short audio, and of any
-/// other. Whisper tells languages apart by what it was trained on, windows of 30 s; of a word or two it knows little.
+/// other. Whisper distinguishes languages by what it was trained on, windows of 30 s; of a word or two it knows little.
 const CLEARLY_IF_SHORT: f32 = 8.0;
 const CLEARLY: f32 = 2.0;
 const SHORT: usize = 5 * 16_000;

@@ -61,7 +61,7 @@ impl Hypothesis {
         })
     }
 
-    /// As the port tells them; `from_ms` is where the decoded audio begins in the utterance, which lasts to `end_ms`.
+    /// In the port's form; `from_ms` is where the decoded audio begins in the utterance, which lasts to `end_ms`.
     pub(super) fn segments(&self, from_ms: u64, end_ms: u64) -> impl Iterator<Item = Segment> {
         let at = move |ms: u64| (from_ms + ms).min(end_ms);
         let spans = self.spans.iter().filter(|span| !span.pieces.is_empty());

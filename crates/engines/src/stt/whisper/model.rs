@@ -162,7 +162,7 @@ impl Model {
         ids.map_while(whisper_rs::get_lang_str).map(str::to_owned).collect()
     }
 
-    /// How many languages it tells apart.
+    /// How many languages it distinguishes.
     pub(super) fn n_languages(&self) -> usize {
         n_languages(&self.sizes)
     }

@@ -2,7 +2,7 @@
 //!
 //! Out: `session.config`, `input.text` for the words, `input.done`, `session.close`. In: for each sentence that the server
 //! finds `audio.start` with its text and format, binary messages with PCM, `audio.done`; then `session.done`; or `error`.
-//! vLLM-Omni gathers the whole text unless it is told where to split it: by sentences, unless `tts.extra_body` says otherwise
+//! vLLM-Omni gathers the whole text unless a setting says where to split it: by sentences, unless `tts.extra_body` says otherwise
 //! (`split_granularity = "clause"`). The other fields of `tts.extra_body` are part of the session's configuration too.
 
 use super::OpenAiTts;

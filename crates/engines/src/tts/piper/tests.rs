@@ -183,7 +183,7 @@ fn phonemes_without_an_id_are_left_out_and_counted() {
 fn a_batch_gives_each_text_what_it_has_alone() {
     let mut engine = open("batch");
     assert!(engine.family.batches());
-    assert!(!open(CHOIR).family.batches(), "it tells no lengths");
+    assert!(!open(CHOIR).family.batches(), "it reports no lengths");
     let texts = [("Hello.", "batch#ann"), ("Good morning to all of you.", "batch#p3922"), ("No.", "batch#bob")];
     let read =
         texts.map(|(text, voice)| (engine.family.read(&request(text, voice, 1.0)).expect("read").remove(0).ids, voice));

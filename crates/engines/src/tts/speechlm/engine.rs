@@ -461,7 +461,7 @@ impl SpeechEngine {
 }
 
 /// Draws a sequence's next token, unless a graph draws all codes of a frame, and counts it. `false` where the sequence ends
-/// with it, which its reader is told.
+/// with it, which its reader is notified of.
 fn draw(
     contract: &Contract,
     one: &mut ActiveSequence<Request, Generation>,

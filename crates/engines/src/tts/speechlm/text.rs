@@ -235,7 +235,7 @@ fn is_mark(token: &str, listed: &[String]) -> bool {
     listed.iter().any(|known| known == token) || inside.is_some_and(is_small)
 }
 
-/// The language of a text, by two letters, among those of a family; empty where it cannot be told.
+/// The language of a text, by two letters, among those of a family; empty where it cannot be detected.
 fn detected(text: &str, languages: &[String]) -> String {
     let code = |tag: &str| tag.split('-').next().unwrap_or_default().to_lowercase();
     let known = languages.iter().filter_map(|tag| LANGUAGES.iter().find(|(two, _)| *two == code(tag)));
@@ -246,7 +246,7 @@ fn detected(text: &str, languages: &[String]) -> String {
     two.map_or_else(String::new, |(two, _)| (*two).to_owned())
 }
 
-/// Languages that can be told apart, by the two letters of their tags.
+/// Languages that can be distinguished, by the two letters of their tags.
 const LANGUAGES: [(&str, whatlang::Lang); 28] = {
     use whatlang::Lang;
     [
