@@ -14,7 +14,7 @@ use tokio::process::Command;
 use tokio::sync::watch;
 
 /// Longer than any step here takes, so that a test that hangs fails.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TEST_TIMEOUT: Duration = Duration::from_secs(30);
 
 const FILE: &[u8] = b"0123456789";
 
@@ -117,7 +117,7 @@ impl Place {
     /// Runs it to completion; it must end with `code` and print `expect` on stdout or stderr.
     async fn check(&self, args: &[&str], code: i32, expect: &str) -> Output {
         let run = self.command(args).output();
-        let output = tokio::time::timeout(PATIENCE, run).await.expect("it ends").expect("it starts");
+        let output = tokio::time::timeout(TEST_TIMEOUT, run).await.expect("it ends").expect("it starts");
         let said = [output.stdout.as_slice(), &output.stderr].concat();
         let said = String::from_utf8_lossy(&said);
         assert_eq!(output.status.code(), Some(code), "{args:?}: {said}");
@@ -211,10 +211,10 @@ async fn an_interrupted_pull_goes_on_where_it_was() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    tokio::time::timeout(PATIENCE, half).await.expect("half of it comes");
+    tokio::time::timeout(TEST_TIMEOUT, half).await.expect("half of it comes");
     let pid = child.id().expect("it runs").to_string();
     assert!(std::process::Command::new("kill").args(["-INT", &pid]).status().expect("kill").success());
-    let ended = tokio::time::timeout(PATIENCE, child.wait()).await.expect("it ends").expect("waited for");
+    let ended = tokio::time::timeout(TEST_TIMEOUT, child.wait()).await.expect("it ends").expect("waited for");
     assert_eq!(ended.code(), Some(130));
     assert!(!place.path("ears/ears.bin").exists());
     open.send_replace(true);

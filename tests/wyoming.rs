@@ -15,7 +15,7 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const TEST_TIMEOUT: Duration = Duration::from_secs(20);
 
 struct Served {
     hub: Hub,
@@ -57,7 +57,7 @@ impl Client {
 
     /// The next event: type, data, payload; `None`: the connection has ended.
     async fn next(&mut self) -> Option<(String, Value, Vec<u8>)> {
-        timeout(PATIENCE, self.read()).await.expect("something comes")
+        timeout(TEST_TIMEOUT, self.read()).await.expect("something comes")
     }
 
     async fn read(&mut self) -> Option<(String, Value, Vec<u8>)> {

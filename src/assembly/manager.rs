@@ -81,12 +81,12 @@ pub struct EngineManager {
     trials: Trials,
     membership: OnceLock<Membership>,
     fallbacks: Fallbacks,
-    /// The language model that the operator connected while the hub runs; `None`: the configured one. Written while `standing` is
+    /// The language model that the operator connected while the hub runs; `None`: the configured one. Written while `active` is
     /// locked.
     connected: Mutex<Option<LlmConfig>>,
     /// The hub's own engines, and those of the cluster where it has none. Locked while engines are loaded, so that loads are
     /// sequential.
-    standing: Mutex<Option<ActiveEngines>>,
+    active: Mutex<Option<ActiveEngines>>,
 }
 
 /// A cached engine.
@@ -161,7 +161,7 @@ impl EngineManager {
             max_bytes: (budget > 0).then_some(budget.saturating_mul(1 << 20)),
         };
         let cache = ModelCache::new(limits);
-        let standing = Mutex::new(None);
+        let active = Mutex::new(None);
         Ok(Self {
             config: config.clone(),
             catalog,
@@ -171,7 +171,7 @@ impl EngineManager {
             membership: OnceLock::new(),
             fallbacks: Fallbacks::default(),
             connected: Mutex::default(),
-            standing,
+            active,
         })
     }
 
@@ -189,7 +189,7 @@ impl EngineManager {
     /// `models.preload`. Blocks until all are loaded. A stage whose choice has not changed keeps its engine. On an
     /// error, the previous engines stay active.
     pub fn load(&self) -> Result<ActiveEngines, EnginesError> {
-        let mut place = self.standing.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut place = self.active.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let before = place.clone();
         // One after the other, and while nothing is loaded: two cores measure one engine at a time.
         let serving = |stage| {
@@ -209,7 +209,7 @@ impl EngineManager {
                 if let Some(membership) = self.workers_alone(Stage::Stt) {
                     return Ok((membership.stt(None), Served::by_workers("stt")));
                 }
-                let before = standing(old_served, "stt", old.map(|old| &old.stt));
+                let before = active_stage(old_served, "stt", old.map(|old| &old.stt));
                 let (engine, served) = self.stage::<dyn Stt>(before)?;
                 let is_kept = before.is_some_and(|(_, kept)| Arc::ptr_eq(kept, &engine));
                 Ok((if is_kept { engine } else { self.stt_with_fallback(engine)? }, served))
@@ -219,7 +219,7 @@ impl EngineManager {
                 if let Some(membership) = self.workers_alone(Stage::Tts) {
                     return Ok((membership.tts(None), Served::by_workers("tts")));
                 }
-                let before = standing(old_served, "tts", old.map(|old| &old.tts));
+                let before = active_stage(old_served, "tts", old.map(|old| &old.tts));
                 let (engine, served) = self.stage::<dyn Tts>(before)?;
                 let is_kept = before.is_some_and(|(_, kept)| Arc::ptr_eq(kept, &engine));
                 Ok((if is_kept { engine } else { self.tts_with_fallback(engine)? }, served))
@@ -228,14 +228,14 @@ impl EngineManager {
                 Some(old) => Ok(old.llm.clone()),
                 None => self.made_llm(&self.config).and_then(|engine| self.llm_with_fallback(engine)),
             };
-            let vad = self.stage::<dyn Vad>(standing(old_served, "vad", old.map(|old| &old.vad)));
+            let vad = self.stage::<dyn Vad>(active_stage(old_served, "vad", old.map(|old| &old.vad)));
             let turn = match self.workers_alone(Stage::Turn) {
                 Some(membership) => Ok((Some(membership.turn(None)), Served::by_workers("turn"))),
-                None => self.tried(standing(old_served, "turn", old.and_then(|old| old.turn.as_ref()))),
+                None => self.tried(active_stage(old_served, "turn", old.and_then(|old| old.turn.as_ref()))),
             };
             (joined("stt", stt), joined("tts", tts), llm, vad, turn)
         });
-        let standing = match (vad, turn, stt, llm, tts) {
+        let active = match (vad, turn, stt, llm, tts) {
             (Ok((vad, heard)), Ok((turn, taken)), Ok((stt, written)), Ok(llm), Ok((tts, spoken))) => ActiveEngines {
                 engines: Engines { vad, turn, stt, llm, tts },
                 served: vec![heard, written, spoken, taken],
@@ -248,8 +248,8 @@ impl EngineManager {
         if before.is_none() {
             self.preload()?;
         }
-        *place = Some(standing.clone());
-        Ok(self.before_own(standing))
+        *place = Some(active.clone());
+        Ok(self.before_own(active))
     }
 
     /// Lets the language model of `llm` serve from now on, in the place of the configured one; `None`: the configured one again. It
@@ -259,15 +259,15 @@ impl EngineManager {
     /// # Errors
     /// The engine cannot be made, or no engine has been loaded; the one before stays.
     pub fn connect_llm(&self, llm: Option<LlmConfig>) -> Result<ActiveEngines, StageFailure> {
-        let mut place = self.standing.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let Some(mut standing) = place.clone() else {
+        let mut place = self.active.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let Some(mut active) = place.clone() else {
             return Err(StageFailure::new("llm", "", "the engines have not been loaded"));
         };
         let config = Config { llm: llm.clone().unwrap_or_else(|| self.config.llm.clone()), ..self.config.clone() };
-        standing.engines.llm = self.made_llm(&config).and_then(|engine| self.llm_with_fallback(engine))?;
+        active.engines.llm = self.made_llm(&config).and_then(|engine| self.llm_with_fallback(engine))?;
         *self.connected.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = llm;
-        *place = Some(standing.clone());
-        Ok(self.before_own(standing))
+        *place = Some(active.clone());
+        Ok(self.before_own(active))
     }
 
     /// The settings of the language model that serves, and whether it was connected while the hub runs.
@@ -339,8 +339,8 @@ impl EngineManager {
 
     /// The active engines and models; empty before [`EngineManager::load`]. Blocks while engines are being loaded.
     pub fn served(&self) -> Vec<Served> {
-        let standing = self.standing.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        standing.as_ref().map(|standing| standing.served.clone()).unwrap_or_default()
+        let active = self.active.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        active.as_ref().map(|active| active.served.clone()).unwrap_or_default()
     }
 
     /// All models of the registry.
@@ -641,7 +641,7 @@ impl EngineManager {
 const PANICKED: &str = "the engine panicked during loading";
 const OTHER_STAGE: &str = "this model serves another stage";
 
-fn standing<'a, S: ?Sized>(
+fn active_stage<'a, S: ?Sized>(
     served: Option<&'a Vec<Served>>,
     stage: &str,
     engine: Option<&'a Arc<S>>,

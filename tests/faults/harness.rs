@@ -6,7 +6,7 @@
 //! the hub holds no more than before. A panic of the hub's own code in its log fails the fault, too. All faults of an area are tried, then the
 //! area fails with a list of those that did not hold.
 
-use super::process::{Answer, Held, Hub, PATIENCE, Settings, ask, connect};
+use super::process::{Answer, Held, Hub, Settings, TEST_TIMEOUT, ask, connect};
 use crate::hub::{Socket, base64};
 use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, SinkExt, StreamExt};
@@ -188,7 +188,7 @@ async fn open(hub: &Hub, from: Ipv4Addr, query: &str, headers: &[(&'static str, 
         request.headers_mut().insert(*name, value.parse().expect("a header"));
     }
     let opened = tokio_tungstenite::client_async(request, MaybeTlsStream::Plain(stream));
-    match timeout(PATIENCE, opened).await.expect("the upgrade is answered") {
+    match timeout(TEST_TIMEOUT, opened).await.expect("the upgrade is answered") {
         Ok((stream, _)) => Ok(Socket { stream, frames: Vec::new() }),
         Err(WsError::Http(response)) => {
             let headers = response.headers().iter();
@@ -229,7 +229,9 @@ impl Conversation {
 
     /// One question and its answer; the time to the first of the answer.
     async fn turn(&mut self) -> Duration {
-        timeout(PATIENCE, self.ask()).await.unwrap_or_else(|_| panic!("the canary has no answer within {PATIENCE:?}"))
+        timeout(TEST_TIMEOUT, self.ask())
+            .await
+            .unwrap_or_else(|_| panic!("the canary has no answer within {TEST_TIMEOUT:?}"))
     }
 
     async fn ask(&mut self) -> Duration {
@@ -275,7 +277,7 @@ impl Conversation {
 
     async fn close(mut self) {
         let _ = self.socket.stream.close(None).await;
-        while let Ok(Some(Ok(_))) = timeout(PATIENCE, self.socket.stream.next()).await {}
+        while let Ok(Some(Ok(_))) = timeout(TEST_TIMEOUT, self.socket.stream.next()).await {}
     }
 }
 
@@ -389,7 +391,7 @@ async fn nothing_open(hub: &Hub) -> bool {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    timeout(PATIENCE, over).await.is_ok()
+    timeout(TEST_TIMEOUT, over).await.is_ok()
 }
 
 /// The least that is held over a few looks: a connection that has just ended may still be counted.
@@ -547,13 +549,13 @@ pub fn append(pcm: &[i16]) -> Value {
 
 /// Sends a message that the hub may refuse to read, because it has closed.
 pub async fn send(socket: &mut Socket, message: impl Into<Message>) {
-    let _ = timeout(PATIENCE, socket.stream.send(message.into())).await;
+    let _ = timeout(TEST_TIMEOUT, socket.stream.send(message.into())).await;
 }
 
 /// The code of the hub's close frame; `None` if the connection ended without one. All before it is read.
 pub async fn closed(socket: &mut Socket) -> Option<u16> {
     loop {
-        match timeout(PATIENCE, socket.stream.next()).await.expect("the hub closes") {
+        match timeout(TEST_TIMEOUT, socket.stream.next()).await.expect("the hub closes") {
             Some(Ok(Message::Close(frame))) => return frame.map(|frame| frame.code.into()),
             Some(Ok(_)) => {}
             Some(Err(_)) | None => return None,

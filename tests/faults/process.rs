@@ -16,7 +16,7 @@ use tokio::process::{Child, ChildStdout, Command};
 use tokio::time::timeout;
 
 /// Longer than any single step takes on a busy machine.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+pub const TEST_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Times are shorter than the defaults, so that a fault that runs into one takes seconds.
 const QUICK: [(&str, &str); 18] = [
@@ -118,7 +118,7 @@ impl Hub {
         let mut child = self.command().spawn().expect("the program starts");
         let mut out = BufReader::new(child.stdout.take().expect("piped"));
         let mut line = String::new();
-        let read = timeout(PATIENCE, out.read_line(&mut line)).await;
+        let read = timeout(TEST_TIMEOUT, out.read_line(&mut line)).await;
         let address = line.split("http://").nth(1).and_then(|rest| {
             rest.split(|c: char| !(c.is_ascii_digit() || c == '.' || c == ':'))
                 .next()?
@@ -127,7 +127,7 @@ impl Hub {
                 .ok()
         });
         let (Some(address), Ok(_)) = (address, read) else {
-            let _ = timeout(PATIENCE, child.wait()).await;
+            let _ = timeout(TEST_TIMEOUT, child.wait()).await;
             return Err(self.log());
         };
         let pid = child.id().ok_or_else(|| self.log())?;
@@ -137,7 +137,7 @@ impl Hub {
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
         };
-        timeout(PATIENCE, ready).await.map_err(|_| self.log())
+        timeout(TEST_TIMEOUT, ready).await.map_err(|_| self.log())
     }
 
     fn command(&self) -> Command {
@@ -195,7 +195,7 @@ impl Hub {
     /// Its exit code, once it has ended; `None`: by a signal.
     pub async fn ended(&self) -> Option<i32> {
         let mut running = self.running.lock().expect("no panic").take().expect("it runs");
-        timeout(PATIENCE, running.child.wait()).await.expect("the hub ends").expect("waited for").code()
+        timeout(TEST_TIMEOUT, running.child.wait()).await.expect("the hub ends").expect("waited for").code()
     }
 
     /// Kills it, if it runs, and waits until its ports are free.
@@ -401,7 +401,7 @@ pub async fn ask(mut stream: TcpStream, head: &str, body: &[u8]) -> Option<Answe
         std::future::pending::<()>().await;
     };
     let mut bytes = Vec::new();
-    let read = timeout(PATIENCE, reader.read_to_end(&mut bytes));
+    let read = timeout(TEST_TIMEOUT, reader.read_to_end(&mut bytes));
     tokio::select! {
         () = write => {}
         _ = read => {}

@@ -7,7 +7,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 /// Longer than any step here takes, so that a test that hangs fails.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TEST_TIMEOUT: Duration = Duration::from_secs(20);
 /// The key of RFC 6455, section 1.3, and the required reply to it.
 const KEY: &str = "dGhlIHNhbXBsZSBub25jZQ==";
 const ACCEPT: &str = "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=";
@@ -80,19 +80,19 @@ impl Raw {
         stream.write_all(&[request.as_bytes(), early].concat()).await.expect("the server reads");
         let mut head = Vec::new();
         while !head.ends_with(b"\r\n\r\n") {
-            head.push(timeout(PATIENCE, stream.read_u8()).await.expect("an answer").expect("a whole head"));
+            head.push(timeout(TEST_TIMEOUT, stream.read_u8()).await.expect("an answer").expect("a whole head"));
         }
         (String::from_utf8(head).expect("ASCII"), Self { stream })
     }
 
     /// Sends bytes. A server that has already closed rejects them, which is not an error here.
     pub async fn send(&mut self, bytes: &[u8]) {
-        let _ = timeout(PATIENCE, self.stream.write_all(bytes)).await.expect("the server reads");
+        let _ = timeout(TEST_TIMEOUT, self.stream.write_all(bytes)).await.expect("the server reads");
     }
 
     /// The next message; `None` at the end of the connection.
     pub async fn next(&mut self) -> Option<Said> {
-        timeout(PATIENCE, self.read()).await.expect("something comes")
+        timeout(TEST_TIMEOUT, self.read()).await.expect("something comes")
     }
 
     async fn read(&mut self) -> Option<Said> {

@@ -19,7 +19,7 @@ use tokio_tungstenite::{MaybeTlsStream, WebSocketStream};
 
 const FRAME: Duration = Duration::from_millis(20);
 /// Longer than any step of a test takes.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TEST_TIMEOUT: Duration = Duration::from_secs(20);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Provider {
@@ -244,7 +244,7 @@ impl Phone {
 
     /// The caller is silent until something is so.
     pub async fn until(&mut self, what: &str, is_so: impl Fn(&Self) -> bool) {
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + TEST_TIMEOUT;
         while !is_so(self) {
             assert!(Instant::now() < until, "{:?}: {what}, heard {} ms", self.provider, self.heard_ms());
             self.silence(20).await;

@@ -106,7 +106,7 @@ const SHIFTED: [(&str, f64); 2] = [("slt", 1.15), ("rms", 0.9)];
 const AT_ONCE: usize = 6;
 const ASKED_FOR: &str = "Tell me a story.";
 /// Timeout for the start of a response.
-const PATIENCE: Duration = Duration::from_secs(5);
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a decision is waited for after the end of an interjection.
 const DECIDED_WITHIN: Duration = Duration::from_millis(1_500);
 
@@ -371,7 +371,7 @@ impl<'a> InterruptedSession<'a> {
     async fn run(mut self, after: Duration) -> Result<Outcome, ClientError> {
         self.talker.sender.say_in_text(ASKED_FOR).await?;
         let mut speaks = false;
-        let mut end = Instant::now() + PATIENCE;
+        let mut end = Instant::now() + RESPONSE_TIMEOUT;
         let length = Samples(self.interjection.samples.len() as u64).duration(RATE);
         while self.cleared.is_none() {
             tokio::select! {
@@ -393,7 +393,8 @@ impl<'a> InterruptedSession<'a> {
             }
         }
         self.talker.sender.close().await;
-        let spoken = self.spoken.ok_or(ClientError::TimedOut { what: "the reply to speak over", after: PATIENCE })?;
+        let spoken =
+            self.spoken.ok_or(ClientError::TimedOut { what: "the reply to speak over", after: RESPONSE_TIMEOUT })?;
         let wait = |at: Option<Instant>| at.map(|at| at.saturating_duration_since(spoken));
         let goes_on = self.held.is_some() && !self.is_held;
         Ok(Outcome { held: wait(self.held), cleared: wait(self.cleared), goes_on })

@@ -28,7 +28,7 @@ const REPORT_EVERY: Duration = Duration::from_millis(100);
 /// How long audio is watched for after the cancel.
 const WATCH: Duration = Duration::from_millis(500);
 /// Timeout for the start of a response, and for the detection of an interruption.
-const PATIENCE: Duration = Duration::from_secs(5);
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(5);
 
 const HELD_P95_MS: f64 = 60.0;
 const CLEARED_P95_MS: f64 = 150.0;
@@ -193,7 +193,7 @@ impl Interruption {
         let opened = Instant::now();
         let mut speaks = false;
         let mut report_at = opened;
-        let mut end = opened + PATIENCE;
+        let mut end = opened + RESPONSE_TIMEOUT;
         loop {
             tokio::select! {
                 biased;
@@ -210,7 +210,7 @@ impl Interruption {
                     if !speaks && self.reply.audible().is_some_and(|at| now >= at + after) {
                         self.talker.say(std::mem::take(&mut self.clip));
                         speaks = true;
-                        end = now + PATIENCE;
+                        end = now + RESPONSE_TIMEOUT;
                     }
                     let (at, n_said) = self.talker.step().await?;
                     if speaks && n_said > self.first_loud {
@@ -224,7 +224,7 @@ impl Interruption {
             }
         }
         self.talker.sender.close().await;
-        let late = ClientError::TimedOut { what: "the reply to interrupt", after: PATIENCE };
+        let late = ClientError::TimedOut { what: "the reply to interrupt", after: RESPONSE_TIMEOUT };
         let spoken = self.spoken.ok_or(late)?;
         let wait = |at: Option<Instant>| at.map(|at| at.saturating_duration_since(spoken));
         Ok(Came {

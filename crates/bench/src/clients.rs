@@ -30,7 +30,7 @@ const N_BEFORE: usize = 1_000;
 const AT_A_TIME: usize = 8;
 /// Time after the last connection until its session has ended.
 const SETTLE: Duration = Duration::from_secs(2);
-const PATIENCE: Duration = Duration::from_secs(10);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 const N_HONEST: usize = 50;
 const TURNS: usize = 10;
@@ -111,7 +111,7 @@ async fn come_and_go(url: &str, n: usize, progress: Progress<'_>) -> usize {
             }
             Some(())
         };
-        timeout(PATIENCE, opened).await.ok().flatten().is_none()
+        timeout(CONNECT_TIMEOUT, opened).await.ok().flatten().is_none()
     };
     stream::iter(0..n).map(one).buffer_unordered(AT_A_TIME).filter(|failed| std::future::ready(*failed)).count().await
 }

@@ -33,7 +33,7 @@ const OVERHEAD_MS: f64 = 2.0;
 /// Concurrent listeners.
 const N_LISTENERS: usize = 8;
 /// Timeout of a chunk including its queueing time: a busy machine makes figures worse, but not fewer.
-const PATIENCE_MS: u64 = 180_000;
+const CHUNK_TIMEOUT_MS: u64 = 180_000;
 const ROUNDS: usize = 4;
 /// Batch sizes, or pool sizes for a model that takes one chunk at a time. A batch of 16 needs as many listeners.
 const ON_CPU: [usize; 4] = [1, 2, 4, 8];
@@ -265,7 +265,7 @@ async fn start(engine: &str, model: &str, size: PoolSize, onnx: &OnnxConfig) -> 
     config.tts.model = path.display().to_string();
     config.tts.replicas = size.replicas;
     config.tts.max_batch_size = size.max_batch_size;
-    config.tts.timeout_ms = PATIENCE_MS;
+    config.tts.timeout_ms = CHUNK_TIMEOUT_MS;
     let made = tokio::task::spawn_blocking(move || assembly::tts(&config)).await?;
     Ok(made.map_err(assembly::EnginesError::from)?)
 }
@@ -328,7 +328,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_run_is_reckoned_from_what_was_spoken() {
+    fn a_run_is_computed_from_what_was_spoken() {
         let ms = Duration::from_millis;
         let spoken = |first| ChunkTimes { first_sound: ms(first), whole: ms(400), sound: ms(2_000) };
         let run = Run::of(vec![spoken(100), spoken(200), spoken(300)], ms(1_500));

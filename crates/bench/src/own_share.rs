@@ -37,7 +37,7 @@ const PERIOD: usize = 64;
 /// Frames of speech: 320 ms.
 const LOUD: usize = 16;
 /// How long a session waits for missing events after its last frame.
-const PATIENCE: Duration = Duration::from_secs(5);
+const MISSING_TIMEOUT: Duration = Duration::from_secs(5);
 
 pub(super) async fn measure(plan: &Plan, progress: Progress<'_>) -> Result<Measurement, BenchError> {
     let how = "zero-latency engines; from the frame that completes the wait to the first reply audio, at the client";
@@ -127,7 +127,7 @@ async fn conversation(url: &str, turns: usize, clock: &WindowClock) -> Result<Wa
                     talker.say(tone());
                 }
                 sent.push(talker.step().await?.0);
-                deadline = (sent.len() == turns * PERIOD).then(|| Instant::now() + PATIENCE);
+                deadline = (sent.len() == turns * PERIOD).then(|| Instant::now() + MISSING_TIMEOUT);
             }
         }
     }

@@ -32,7 +32,7 @@ const TEXTS: &str = "tests/fixtures/hard_texts.tsv";
 /// A quick run takes every text of this number.
 const QUICK_TEXTS: usize = 6;
 /// Timeout of a response, and of a request by REST.
-const PATIENCE: Duration = Duration::from_secs(30);
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Time over which sessions start.
 const SPREAD: Duration = Duration::from_secs(4);
 /// Turns of a conversation, without the first one, which is not counted.
@@ -63,7 +63,7 @@ pub(super) async fn measure(plan: &Plan, progress: Progress<'_>) -> Result<Measu
     let begun = Instant::now();
     let hub = Hub::start(&plan.hub, Engines::Shipped).await?;
     let ready = begun.elapsed();
-    let http = reqwest::Client::builder().timeout(PATIENCE).build().map_err(failed)?;
+    let http = reqwest::Client::builder().timeout(RESPONSE_TIMEOUT).build().map_err(failed)?;
     let how =
         format!("{}; {} clips, {SILENCE_MS} ms of silence end a turn", serving(&http, &hub.url).await?, clips.len());
     let mut section = Section::new(Measure::Real.name(), how);
@@ -101,7 +101,7 @@ async fn serving(http: &reqwest::Client, url: &str) -> Result<String, BenchError
 /// # Errors
 /// There is none, or the hub does not answer.
 pub(super) async fn recognizer(url: &str) -> Result<String, BenchError> {
-    let http = reqwest::Client::builder().timeout(PATIENCE).build().map_err(failed)?;
+    let http = reqwest::Client::builder().timeout(RESPONSE_TIMEOUT).build().map_err(failed)?;
     let state: Value = http.get(format!("{url}/readyz")).send().await.map_err(failed)?.json().await.map_err(failed)?;
     match served(&state, "stt") {
         "none" => Err(BenchError::Engine("no recognizer is installed: antiphon models pull whisper-base".into())),
@@ -138,7 +138,7 @@ async fn talk(
         barge_in: 0.0,
         network: Network::default(),
         process: Some(hub.process),
-        patience: PATIENCE,
+        patience: RESPONSE_TIMEOUT,
         seed: 1,
         n_turns: AtomicUsize::new(0),
         n_returns: Arc::default(),

@@ -24,7 +24,7 @@ const N_QUESTIONS: usize = 24;
 /// Silence that ends a turn, for which the figures are valid.
 pub(super) const SILENCE_MS: u64 = 200;
 /// Timeout of a response.
-const PATIENCE: Duration = Duration::from_secs(8);
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(8);
 
 const P50_MS: f64 = 300.0;
 const P95_MS: f64 = 500.0;
@@ -194,8 +194,8 @@ pub(super) async fn open_with(options: &ConnectOptions, session: &Value) -> Resu
             }
         }
     };
-    let late = ClientError::TimedOut { what: "the session's beginning", after: PATIENCE };
-    timeout(PATIENCE, updated).await.unwrap_or(Err(late))?;
+    let late = ClientError::TimedOut { what: "the session's beginning", after: RESPONSE_TIMEOUT };
+    timeout(RESPONSE_TIMEOUT, updated).await.unwrap_or(Err(late))?;
     Ok(connection)
 }
 
@@ -210,7 +210,7 @@ async fn ask(url: &str, question: &SpokenText) -> Result<Outcome, ClientError> {
     let Connection { mut sender, mut receiver } = open(url, AudioMode::Pcm16, &session).await?;
     let mut microphone = Microphone::new(question.samples.clone())?;
     let mut turn = Turn::default();
-    let deadline = Instant::now() + microphone.duration() + PATIENCE;
+    let deadline = Instant::now() + microphone.duration() + RESPONSE_TIMEOUT;
     while !(microphone.is_over() && turn.is_over()) {
         tokio::select! {
             biased;

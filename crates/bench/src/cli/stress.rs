@@ -19,7 +19,7 @@ use std::time::Duration;
 const SPOKEN: usize = 48;
 
 /// Timeout of a response.
-const PATIENCE: Duration = Duration::from_secs(20);
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Options of the phases, which `--calibrate` does not have; nor does it mix in other sessions.
 const OF_PHASES: [&str; 12] = [
@@ -264,7 +264,7 @@ impl StressArgs {
             spread: seconds(4, 1),
             rest: seconds(3, 1),
             mix: Mix { barge_in: self.barge_in, slow_readers: self.slow_readers, bad_network: self.bad_network },
-            patience: PATIENCE,
+            patience: RESPONSE_TIMEOUT,
         })
     }
 

@@ -171,7 +171,7 @@ const QUESTION: Duration = Duration::from_millis(800);
 const QUESTION_HZ: f64 = 440.0;
 
 /// Timeout for a complete response.
-const PATIENCE: Duration = Duration::from_secs(15);
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Number of failures that are reported individually.
 const MOST_NOTED: usize = 8;
@@ -200,7 +200,7 @@ async fn talk(
         barge_in: 0.0,
         network: Network::default(),
         process: Some(hub.process()),
-        patience: PATIENCE,
+        patience: RESPONSE_TIMEOUT,
         seed: 1,
         n_turns: AtomicUsize::new(0),
         n_returns: Arc::default(),

@@ -23,7 +23,7 @@ pub(super) const DRAIN_S: u16 = 10;
 const SLOW: Duration = Duration::from_secs(1);
 
 /// Timeout for a complete response, with the time in which its session may be away.
-const PATIENCE: Duration = Duration::from_secs(30);
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
 
 pub(super) const COSTS: Costs = Costs { run: Duration::from_millis(40), batch: 4, word: Duration::from_millis(100) };
 pub(super) const N_WORKERS: usize = 4;
@@ -144,7 +144,7 @@ impl<'a> Site<'a> {
             barge_in: 0.0,
             network: Network::default(),
             process: None,
-            patience: PATIENCE,
+            patience: RESPONSE_TIMEOUT,
             seed: 1,
             n_turns: AtomicUsize::new(0),
             n_returns,

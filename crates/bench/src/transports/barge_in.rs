@@ -21,7 +21,7 @@ const SAID: [&str; 5] =
     ["Stop, please.", "Wait a moment.", "No, that is enough.", "Hold on, please.", "Okay, thank you."];
 /// Playing time of a chunk of the reply: longer than any interruption takes.
 const LONG: Duration = Duration::from_secs(6);
-const PATIENCE: Duration = Duration::from_secs(8);
+const REPLY_TIMEOUT: Duration = Duration::from_secs(8);
 /// Interval at which the record of the interrupted turn is looked for.
 const SETTLES: Duration = Duration::from_millis(500);
 /// Packets may be so late on a busy machine, and the reply sounds nevertheless.
@@ -137,7 +137,7 @@ async fn interruption(
     let mut truncated = None;
     let mut heard = None;
     let mut is_heard = false;
-    let until = Instant::now() + FRAME_TIME * clip.frames.len() as u32 + PATIENCE;
+    let until = Instant::now() + FRAME_TIME * clip.frames.len() as u32 + REPLY_TIMEOUT;
     while heard.is_none() && Instant::now() < until {
         match talker.step().await? {
             Step::Said { at, n_said } if n_said > clip.loud.0 => {
@@ -171,7 +171,7 @@ async fn interruption(
 /// Asks, and returns when the reply has sounded for `after`.
 async fn reply(talker: &mut Talker, question: &Speech, after: Duration) -> Result<(), BenchError> {
     talker.say(question);
-    let until = Instant::now() + FRAME_TIME * question.frames.len() as u32 + PATIENCE;
+    let until = Instant::now() + FRAME_TIME * question.frames.len() as u32 + REPLY_TIMEOUT;
     let mut is_asked = false;
     while Instant::now() < until {
         match talker.step().await? {
@@ -209,7 +209,7 @@ async fn cut_position(
     known: Option<Value>,
     talker: &mut Talker,
 ) -> Result<Option<f64>, BenchError> {
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + REPLY_TIMEOUT;
     while Instant::now() < until {
         talker.pause(SETTLES).await?;
         let newest = newest_cut(http, hub).await?;

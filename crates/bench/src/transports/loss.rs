@@ -22,7 +22,7 @@ const N_CALLS: usize = 3;
 const QUESTIONS: usize = 48;
 /// From the last frame of a clip to its commit: the network delays frames and the message differently.
 const SETTLES: Duration = Duration::from_millis(600);
-const PATIENCE: Duration = Duration::from_secs(30);
+const TRANSCRIPT_TIMEOUT: Duration = Duration::from_secs(30);
 const JITTER: Duration = Duration::from_millis(40);
 /// Fractions lost, with jitter; the first one is that of a quick run.
 const LOSSES: [f64; 3] = [0.05, 0.0, 0.1];
@@ -116,7 +116,7 @@ async fn n_errors(
         if let Client::Webrtc(webrtc) = &mut talker.client {
             webrtc.event(&json!({"type": "input_audio_buffer.commit"}))?;
         }
-        let transcript = timeout(PATIENCE, transcript(&mut talker)).await;
+        let transcript = timeout(TRANSCRIPT_TIMEOUT, transcript(&mut talker)).await;
         let transcript =
             transcript.map_err(|_| BenchError::Call("a clip was not transcribed within 30 s".into()))??;
         n += n_word_errors(expect, &words(&transcript));

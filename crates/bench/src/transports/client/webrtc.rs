@@ -33,7 +33,7 @@ const SILENT_BYTES: usize = 3;
 /// The longest datagram: Ethernet's, and some room.
 const MAX_DATAGRAM_BYTES: usize = 2_048;
 /// From the offer to the open data channel.
-const PATIENCE: Duration = Duration::from_secs(10);
+const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// See the module.
 pub(in super::super) struct Webrtc {
@@ -77,7 +77,7 @@ impl Webrtc {
             }
             Ok(call)
         };
-        timeout(PATIENCE, opened).await.unwrap_or_else(|_| Err(failed("it was not connected within 10 s")))
+        timeout(CALL_TIMEOUT, opened).await.unwrap_or_else(|_| Err(failed("it was not connected within 10 s")))
     }
 
     async fn call(
