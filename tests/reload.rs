@@ -31,7 +31,7 @@ const NEW: &str = "sk-antiphon-new-key-1";
 const TEST_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A hub with a probe listener, which can be reloaded.
-struct Serving {
+struct TestHub {
     address: SocketAddr,
     probes: SocketAddr,
     reload: mpsc::Sender<Reload>,
@@ -39,7 +39,7 @@ struct Serving {
     served: JoinHandle<std::io::Result<()>>,
 }
 
-impl Serving {
+impl TestHub {
     #[allow(clippy::disallowed_methods)]
     async fn start(keys: Keys, tls: Option<Tls>) -> Self {
         let _ = rustls::crypto::ring::default_provider().install_default();
@@ -81,7 +81,7 @@ impl Serving {
 
 #[tokio::test]
 async fn a_key_that_is_gone_takes_its_sessions_and_its_short_lived_keys_with_it() {
-    let hub = Serving::start(Keys::of(&[OLD, KEPT]), None).await;
+    let hub = TestHub::start(Keys::of(&[OLD, KEPT]), None).await;
     let made = reqwest::Client::new().post(format!("http://{}/v1/realtime/client_secrets", hub.address));
     let made: Value = made.bearer_auth(OLD).send().await.expect("an answer").json().await.expect("JSON");
     let guest = made["value"].as_str().expect("a key");
@@ -123,7 +123,7 @@ async fn a_key_that_is_gone_takes_its_sessions_and_its_short_lived_keys_with_it(
 async fn a_new_certificate_serves_new_connections() {
     let (first, first_pem) = Tls::self_signed(&[]).expect("a certificate");
     let (second, second_pem) = Tls::self_signed(&[]).expect("a certificate");
-    let hub = Serving::start(Keys::default(), Some(first)).await;
+    let hub = TestHub::start(Keys::default(), Some(first)).await;
     let trusts = async |pem: &str| {
         let trusted = Certificate::from_pem(pem.as_bytes()).expect("PEM");
         let browser = reqwest::Client::builder().tls_certs_only([trusted]).build().expect("a client");
@@ -153,7 +153,7 @@ async fn a_new_certificate_serves_new_connections() {
 
 #[tokio::test]
 async fn probes_have_a_listener_of_their_own() {
-    let hub = Serving::start(Keys::of(&[KEPT]), None).await;
+    let hub = TestHub::start(Keys::of(&[KEPT]), None).await;
     let probe = async |path: &str| {
         // Like the kubelet and Prometheus, with an arbitrary host name.
         let request = reqwest::Client::new().get(format!("http://{}{path}", hub.probes)).header("host", "pod.example");
@@ -207,7 +207,7 @@ async fn security_events_are_logged_without_secrets_and_without_end() {
     let lines = log.clone();
     let subscriber = tracing_subscriber::fmt().json().with_writer(move || lines.clone()).finish();
     let _logging = tracing::subscriber::set_default(subscriber);
-    let hub = Serving::start(Keys::of(&[KEPT]), None).await;
+    let hub = TestHub::start(Keys::of(&[KEPT]), None).await;
     for n in 0..100 {
         assert_ne!(hub.status(&format!("/api/turns?key=sk-secret-{n}"), &format!("sk-guess-{n}")).await, 200);
     }

@@ -6,7 +6,7 @@
 //! the hub holds no more than before. A panic of the hub's own code in its log fails the fault, too. All faults of an area are tried, then the
 //! area fails with a list of those that did not hold.
 
-use super::process::{Answer, Held, Hub, Settings, TEST_TIMEOUT, ask, connect};
+use super::process::{Answer, Hub, HubResources, Settings, TEST_TIMEOUT, ask, connect};
 use crate::hub::{Socket, base64};
 use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, SinkExt, StreamExt};
@@ -114,7 +114,7 @@ pub struct Party {
     n_rounds: watch::Receiver<usize>,
     /// Set once the canary was answered beside the fault.
     was_beside: watch::Sender<bool>,
-    most: Arc<Mutex<Option<Held>>>,
+    most: Arc<Mutex<Option<HubResources>>>,
 }
 
 impl Party {
@@ -395,13 +395,13 @@ async fn nothing_open(hub: &Hub) -> bool {
 }
 
 /// The least that is held over a few looks: a connection that has just ended may still be counted.
-pub async fn at_rest(hub: &Hub) -> Held {
-    let mut least: Option<Held> = None;
+pub async fn at_rest(hub: &Hub) -> HubResources {
+    let mut least: Option<HubResources> = None;
     for _ in 0..5 {
         let held = hub.held().await.expect("the hub says what it holds");
         least = Some(match least {
             None => held,
-            Some(least) => Held(least.0.iter().map(|(name, n)| (*name, *n.min(&held.0[name]))).collect()),
+            Some(least) => HubResources(least.0.iter().map(|(name, n)| (*name, *n.min(&held.0[name]))).collect()),
         });
         tokio::time::sleep(Duration::from_millis(30)).await;
     }
@@ -473,7 +473,7 @@ async fn attempt(hub: &Arc<Hub>, fault: &Fault, n: usize, memory_mib: u64) -> Re
     if let Some(panic) = hub.log().split_off(logged).lines().find(|line| is_own_panic(line)) {
         return Err(format!("the hub's log has a panic: {panic}"));
     }
-    let held = most.lock().expect("no panic").take().map(|most: Held| most.beyond(&before)).unwrap_or_default();
+    let held = most.lock().expect("no panic").take().map(|most: HubResources| most.beyond(&before)).unwrap_or_default();
     let held = held.iter().map(|(name, n)| format!("{n} {name}")).collect::<Vec<_>>().join(", ");
     let ms = |time: Duration| time.as_millis();
     let canary =

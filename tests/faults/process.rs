@@ -93,10 +93,10 @@ pub struct Hub {
     pub settings: Settings,
     pub upstreams: Upstreams,
     pub folder: TempDir,
-    running: Mutex<Option<Running>>,
+    running: Mutex<Option<HubProcess>>,
 }
 
-struct Running {
+struct HubProcess {
     child: Child,
     /// Kept, so that it can print.
     _out: BufReader<ChildStdout>,
@@ -131,7 +131,7 @@ impl Hub {
             return Err(self.log());
         };
         let pid = child.id().ok_or_else(|| self.log())?;
-        *self.running.lock().expect("no panic") = Some(Running { child, _out: out, address, pid });
+        *self.running.lock().expect("no panic") = Some(HubProcess { child, _out: out, address, pid });
         let ready = async {
             while self.get("/readyz").await.map(|answer| answer.status) != Some(200) {
                 tokio::time::sleep(Duration::from_millis(20)).await;
@@ -201,7 +201,7 @@ impl Hub {
     /// Kills it, if it runs, and waits until its ports are free.
     pub async fn kill(&self) {
         let running = self.running.lock().expect("no panic").take();
-        if let Some(Running { mut child, .. }) = running {
+        if let Some(HubProcess { mut child, .. }) = running {
             let _ = child.kill().await;
         }
     }
@@ -214,7 +214,7 @@ impl Hub {
     }
 
     /// What it holds now; `None` if it does not say.
-    pub async fn held(&self) -> Option<Held> {
+    pub async fn held(&self) -> Option<HubResources> {
         let state: Value = serde_json::from_slice(&self.get("/api/state").await?.body).ok()?;
         let number = |value: &Value| value.as_u64().map(|n| n as usize);
         let queues: u64 = state["queues"].as_object()?.values().filter_map(Value::as_u64).sum();
@@ -229,7 +229,7 @@ impl Hub {
             ("upstream connections", self.upstreams.open()),
         ]);
         counts.insert("files", files(self.folder.path()));
-        Some(Held(counts))
+        Some(HubResources(counts))
     }
 
     /// Resident memory in bytes; 0 while it does not run.
@@ -340,9 +340,9 @@ fn files(folder: &Path) -> usize {
 
 /// What a hub holds, by name.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Held(pub BTreeMap<&'static str, usize>);
+pub struct HubResources(pub BTreeMap<&'static str, usize>);
 
-impl Held {
+impl HubResources {
     /// What is more than `before`.
     pub fn beyond(&self, before: &Self) -> Vec<(&'static str, usize)> {
         let more = |(name, n): (&&'static str, &usize)| {

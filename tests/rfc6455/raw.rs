@@ -23,7 +23,7 @@ pub const PONG: u8 = 10;
 
 /// A server's reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Said {
+pub enum Reply {
     Text(String),
     Binary(Vec<u8>),
     Pong(Vec<u8>),
@@ -91,11 +91,11 @@ impl Raw {
     }
 
     /// The next message; `None` at the end of the connection.
-    pub async fn next(&mut self) -> Option<Said> {
+    pub async fn next(&mut self) -> Option<Reply> {
         timeout(TEST_TIMEOUT, self.read()).await.expect("something comes")
     }
 
-    async fn read(&mut self) -> Option<Said> {
+    async fn read(&mut self) -> Option<Reply> {
         let first = self.stream.read_u8().await.ok()?;
         let length = match self.stream.read_u8().await.ok()? {
             126 => u64::from(self.stream.read_u16().await.ok()?),
@@ -107,10 +107,10 @@ impl Raw {
         self.stream.read_exact(&mut payload).await.ok()?;
         assert_eq!(first & 0xf0, FIN, "whole frames without reserved bits");
         Some(match first & 0x0f {
-            TEXT => Said::Text(String::from_utf8(payload).expect("UTF-8")),
-            BINARY => Said::Binary(payload),
-            PONG => Said::Pong(payload),
-            CLOSE => Said::Close(payload.first_chunk().map(|code| u16::from_be_bytes(*code))),
+            TEXT => Reply::Text(String::from_utf8(payload).expect("UTF-8")),
+            BINARY => Reply::Binary(payload),
+            PONG => Reply::Pong(payload),
+            CLOSE => Reply::Close(payload.first_chunk().map(|code| u16::from_be_bytes(*code))),
             other => panic!("a frame of kind {other}"),
         })
     }
