@@ -277,7 +277,7 @@ fn here(config: &Config, catalog: &Catalog, trials: &Trials, stage: Stage, wante
 /// stages than STT and TTS.
 pub(super) fn speaks(config: &Config, entry: &Entry) -> bool {
     match entry.stage {
-        // It must know several to tell which is spoken.
+        // It must know several to detect which is spoken.
         Stage::Stt if config.stt.language == DETECT_LANGUAGE => entry.languages.len() != 1,
         Stage::Stt | Stage::Tts => entry.speaks(config.stt.language_code().as_deref()),
         _ => true,

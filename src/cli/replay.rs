@@ -101,7 +101,7 @@ fn one(args: &ReplayArgs, path: &Path) -> Result<Report, CliError> {
     let mut progress = Progress::new(path);
     let mut printed = Ok(());
     let mut see = |decided: &ReplayedDecision, done: f64| {
-        progress.tell(done);
+        progress.show(done);
         if args.quiet || printed.is_err() {
             return;
         }
@@ -224,7 +224,7 @@ impl Progress {
     }
 
     /// Updates the line at most every [`EVERY`]; `done` is a fraction from 0 to 1.
-    pub(super) fn tell(&mut self, done: f64) {
+    pub(super) fn show(&mut self, done: f64) {
         if self.shows && self.shown_at.elapsed() >= EVERY {
             eprint!("\r{}: {:.0} %\x1b[K", self.what, 100.0 * done);
             self.shown_at = now();

@@ -78,7 +78,7 @@ pub(super) fn run(files: &[PathBuf], sweep: &Sweep, shown: &Shown<'_>, key: &Sto
     let mut n_done = 0;
     let n_all = fixed.len() + scales.len();
     let mut taken = |setting: Setting| {
-        progress.tell(f64::from(n_done) / n_all as f64);
+        progress.show(f64::from(n_done) / n_all as f64);
         n_done += 1;
         corpus.run(setting)
     };

@@ -238,7 +238,7 @@ impl NatsServer {
                 match greeting(self.port).await {
                     Some(info) if !is_new_enough(&info.version) => return Err(TestingError::TooOld(info.version)),
                     Some(info) if info.connect_urls.len().max(1) >= known => return Ok(()),
-                    // A server cannot tell that it is ready, or that its routes are.
+                    // A server does not report that it is ready, or that its routes are.
                     _ => tokio::time::sleep(CONNECT_PAUSE).await,
                 }
             }

@@ -1,4 +1,4 @@
-//! What hubs tell each other, on a real nats-server.
+//! What hubs publish to each other, on a real nats-server.
 
 use antiphon_cluster::testing::NatsServer;
 use antiphon_cluster::{Cluster, ClusterConfig, MAX_NEWS_BYTES, PeerNews, Sessions};

@@ -118,7 +118,7 @@ fn machine(config: &Config, stage: Stage) -> String {
     format!("{}, {n_cores} cores, version {}, {settings}", processor(), env!("CARGO_PKG_VERSION"))
 }
 
-/// The processor's name; where the system does not tell it, its architecture.
+/// The processor's name; where the system does not report it, its architecture.
 fn processor() -> String {
     let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let name =

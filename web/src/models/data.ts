@@ -187,7 +187,7 @@ export function share(pull: Pull): number | null {
 }
 
 /** The state of a download, for display. */
-export function told(pull: Pull): string {
+export function pullStatus(pull: Pull): string {
   switch (pull.state) {
     case 'pulling':
       if (pull.phase === 'checking') return 'Checking what came …';

@@ -123,7 +123,7 @@ pub(super) async fn run(args: ClusterArgs) -> Result<(), CliError> {
         worker: hub_command("cluster-worker")?,
     };
     let report = cluster::run(&plan, &progress).await;
-    super::tell(&report, args.json, args.strict)
+    super::write_report(&report, args.json, args.strict)
 }
 
 /// A worker with simulated engines.

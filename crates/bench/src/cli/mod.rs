@@ -212,11 +212,11 @@ async fn take(measures: Vec<Measure>, how: Take) -> Result<(), CliError> {
         mock: hub_command("mock")?,
     };
     let report = crate::run(&plan, &progress).await;
-    tell(&report, how.json, how.strict)
+    write_report(&report, how.json, how.strict)
 }
 
 /// Prints the report. A part that could not be measured is an error; a missed gate only if `strict`.
-fn tell(report: &Report, json: bool, strict: bool) -> Result<(), CliError> {
+fn write_report(report: &Report, json: bool, strict: bool) -> Result<(), CliError> {
     progress("");
     if json {
         print::json(&report.json())?;

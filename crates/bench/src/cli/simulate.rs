@@ -57,8 +57,8 @@ pub(super) async fn run(args: SimulateArgs) -> Result<(), CliError> {
         })),
     });
     match simulated.await? {
-        Ok(outcome) => tell_one(&outcome, &args),
-        Err(simulated) => tell(&simulated, &args),
+        Ok(outcome) => write_one(&outcome, &args),
+        Err(simulated) => write_report(&simulated, &args),
     }
 }
 
@@ -69,7 +69,7 @@ async fn day(args: &SimulateArgs) -> Result<(), CliError> {
     let day = Day { hours: args.hours, peak: args.peak.into(), seed: 1 };
     let run = move || simulation::simulate_day(day, &|hour| progress(&format!("{hour:.0} o'clock")));
     let report = blocking(run).await?;
-    super::tell(&Report::of(section(&day, &report)), args.json, true)
+    super::write_report(&Report::of(section(&day, &report)), args.json, true)
 }
 
 /// The gates of a day.
@@ -113,7 +113,7 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) 
     tokio::task::spawn_blocking(work).await.map_err(|error| CliError::failed(&error))
 }
 
-fn tell_one(outcome: &Outcome, args: &SimulateArgs) -> Result<(), CliError> {
+fn write_one(outcome: &Outcome, args: &SimulateArgs) -> Result<(), CliError> {
     match args.json {
         true => print::json(&shown(outcome))?,
         false => {
@@ -130,7 +130,7 @@ fn tell_one(outcome: &Outcome, args: &SimulateArgs) -> Result<(), CliError> {
     failed(&outcome.violations)
 }
 
-fn tell(simulated: &Simulated, args: &SimulateArgs) -> Result<(), CliError> {
+fn write_report(simulated: &Simulated, args: &SimulateArgs) -> Result<(), CliError> {
     progress("");
     let Simulated { n_done, n_compared, took, failed: worlds } = simulated;
     if args.json {

@@ -187,7 +187,7 @@ pub(super) async fn run(args: StressArgs) -> Result<(), CliError> {
         None => None,
     };
     progress("");
-    args.tell(&report, &plan)?;
+    args.write_report(&report, &plan)?;
     if let Some((path, profile)) = profile {
         write_profile(path, &profile?)?;
     }
@@ -327,7 +327,7 @@ impl StressArgs {
         if let Some(path) = &self.profile_out {
             write_profile(path, &calibration.profile)?;
         }
-        super::tell(&report, false, self.strict)
+        super::write_report(&report, false, self.strict)
     }
 
     fn hold(&self) -> Duration {
@@ -360,7 +360,7 @@ impl StressArgs {
         how + &format!("; spike {} times for {} s", plan.spike, plan.spike_for.as_secs())
     }
 
-    fn tell(&self, stressed: &StressReport, plan: &StressPlan) -> Result<(), CliError> {
+    fn write_report(&self, stressed: &StressReport, plan: &StressPlan) -> Result<(), CliError> {
         let section = stressed.section(self.how(plan));
         if let Some(path) = &self.html {
             write(path, &stress::page(stressed, &section, plan.objective))?;

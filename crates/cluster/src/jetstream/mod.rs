@@ -50,7 +50,7 @@ const REPLY_DEADLINE: Duration = Duration::from_secs(5);
 /// The longest wait at start for JetStream to elect its leaders.
 const START_DEADLINE: Duration = Duration::from_secs(15);
 
-/// Between two attempts at start: servers do not tell when they have elected a leader.
+/// Between two attempts at start: servers do not report when they have elected a leader.
 const START_PAUSE: Duration = Duration::from_millis(200);
 
 /// The longest that a short-lived key is kept: two hours is the longest life of one.

@@ -101,7 +101,7 @@ pub(super) struct AudioDecoder {
 }
 
 enum State {
-    /// Fewer bytes than tell a WAV file.
+    /// Fewer bytes than identify a WAV file.
     Undecided(Vec<u8>),
     Decided(Box<dyn Decode>),
 }

@@ -3,7 +3,7 @@
 //! Replicas of an engine pool or a batch scheduler. Text becomes phonemes by espeak-ng,
 //! phonemes become ids by the voice's own table, and each sentence is one run of the model: the first sentence sounds while
 //! the next is made. Within a sentence a VITS model gives nothing until it has all; a cancel ends its run at the next
-//! operator. Published models tell no length for each text of a batch, so they are run as replicas; a model that has an
+//! operator. Published models report no length for each text of a batch, so they are run as replicas; a model that has an
 //! output `lengths` besides is run in batches where the configuration allows it.
 //!
 //! The rate is the voice's own. A voice with several speakers is several voices here: `en_US-libritts-high#p3922`. Each
@@ -28,7 +28,7 @@ use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 use voice::{Source, VoiceFile};
 
-/// Piper's `export_onnx.py`. The output's rank differs between its versions, so only the inputs tell the family.
+/// Piper's `export_onnx.py`. The output's rank differs between its versions, so only the inputs identify the family.
 static SIGNATURE: Signature = Signature {
     family: "Piper voice",
     inputs: &[

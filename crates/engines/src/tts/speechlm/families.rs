@@ -569,7 +569,7 @@ fn n_schedules() -> u32 {
 }
 
 #[test]
-fn whoever_joins_leaves_or_pauses_changes_nobody_elses_frames() {
+fn a_sequence_that_joins_leaves_or_pauses_changes_no_other_frames() {
     for family in FAMILIES {
         let mut fixture = Fixture::open(family);
         greedy(&mut fixture);
@@ -583,7 +583,7 @@ fn whoever_joins_leaves_or_pauses_changes_nobody_elses_frames() {
 /// likely of two nearly equal logits must not depend on how many rows there are.
 #[test]
 #[ignore = "make soak runs it, where MODELS names a folder of exported models"]
-fn whoever_joins_leaves_or_pauses_changes_nobody_elses_frames_in_true_size() {
+fn a_sequence_that_joins_leaves_or_pauses_changes_no_other_frames_in_true_size() {
     let folder = std::env::var("ANTIPHON_MODELS").expect("ANTIPHON_MODELS names a folder of exported models");
     let models = std::fs::read_dir(&folder).expect("the folder").map(|entry| entry.expect("one").path());
     let mut n_models = 0;

@@ -1,7 +1,7 @@
 //! A reference recording on its way to an engine: what is refused, and what is made of the rest.
 //!
 //! [`super::VoiceStore`] calls it. It is plain computation, some milliseconds a second of audio: no files, no state. It does
-//! not tell music or a second speaker from one who speaks.
+//! not distinguish music or a second speaker from one speaker.
 
 use super::StoreSettings;
 use crate::vad::Earshot;

@@ -238,12 +238,12 @@ fn n_schedules() -> u32 {
 }
 
 #[test]
-fn whoever_joins_leaves_or_pauses_changes_nobody_elses_tokens_in_a_cache_that_grows() {
+fn a_sequence_that_joins_leaves_or_pauses_changes_no_other_tokens_in_a_cache_that_grows() {
     for_many_schedules(MASKED, n_schedules());
 }
 
 #[test]
-fn whoever_joins_leaves_or_pauses_changes_nobody_elses_tokens_in_a_cache_in_place() {
+fn a_sequence_that_joins_leaves_or_pauses_changes_no_other_tokens_in_a_cache_in_place() {
     for_many_schedules(IN_PLACE, n_schedules());
 }
 
