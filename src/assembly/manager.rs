@@ -81,8 +81,8 @@ pub struct EngineManager {
     trials: Trials,
     membership: OnceLock<Membership>,
     fallbacks: Fallbacks,
-    /// The language model that the operator connected while the hub runs; `None`: the configured one. Written while `active` is
-    /// locked.
+    /// The language model that the operator connected while the hub runs; `None`: the configured one. Written while
+    /// `active` is locked.
     connected: Mutex<Option<LlmConfig>>,
     /// The hub's own engines, and those of the cluster where it has none. Locked while engines are loaded, so that loads are
     /// sequential.

@@ -22,7 +22,8 @@ use std::time::Duration;
 /// window's side lobes.
 const TAPS: usize = 64;
 const WINDOW: WindowFunction = WindowFunction::BlackmanHarris;
-/// Ratios with more phases than this are interpolated between this number of phases. Common rates have fewer: 22050 to 16000 has 320.
+/// Ratios with more phases than this are interpolated between this number of phases. Common rates have fewer: 22050 to
+/// 16000 has 320.
 const MAX_PHASES: usize = 512;
 /// The rates of the wire formats and of the voices, whose filters are shared: 0.7 MB if all pairs are in use.
 const COMMON: [u32; 6] = [8_000, 16_000, 22_050, 24_000, 44_100, 48_000];

@@ -3,8 +3,9 @@
 //!
 //! `mocks`: engines with zero latency; 200 ms of silence end a turn. One session, then a hundred on the same hub. The
 //! hub runs on one core, the load and the mock engines on another. Each session's question carries a mark that must
-//! return in transcript, response and voice. `speculation`: engines of 100 ms per stage and 10 ms per word, one session,
-//! with and without speculative responses. The definitions are those of [`super::load`], which runs the conversations.
+//! return in transcript, response and voice. `speculation`: engines of 100 ms per stage and 10 ms per word, one
+//! session, with and without speculative responses. The definitions are those of [`super::load`], which runs the
+//! conversations.
 
 use super::hub::{Engines, Hub};
 use super::load::{self, Clip, Clips, Length, Load, Network, Outcome, Sign};

@@ -18,7 +18,8 @@
 //! | `antiphon.v1.inbox.<random>.<random>` | JetStream, with replies to a hub's requests | the hub |
 //! | `antiphon.v1.job.<job>` | hubs | JetStream: the stream of jobs that wait |
 //!
-//! `out` is also the reply subject of what a hub publishes on `open` and `in`: NATS answers there that it has no subscriber (503).
+//! `out` is also the reply subject of what a hub publishes on `open` and `in`: NATS answers there that it has no
+//! subscriber (503).
 
 /// First token of each subject.
 pub const PREFIX: &str = "antiphon";

@@ -208,8 +208,8 @@ impl NatsServer {
         self.signal(Signal::CONT)
     }
 
-    /// Starts the server's lame-duck mode (SIGUSR2): it accepts no new clients, notifies its clients, closes them after a grace
-    /// period of 10 s (100 ms in a [`NatsCluster`]), then ends. Does not wait for any of it.
+    /// Starts the server's lame-duck mode (SIGUSR2): it accepts no new clients, notifies its clients, closes them after
+    /// a grace period of 10 s (100 ms in a [`NatsCluster`]), then ends. Does not wait for any of it.
     ///
     /// # Errors
     /// Where it is not running.

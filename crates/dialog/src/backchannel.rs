@@ -1,7 +1,8 @@
 //! What the words of speech over a reply mean: a backchannel ("uh-huh", "right", a laugh) or an interruption.
 //!
-//! Pure. `listening` calls this with each transcript of such speech, and decides what becomes of the reply. Nothing here knows
-//! a language's grammar or the conversation: words that agree or acknowledge are listed, all other words interrupt.
+//! Pure. `listening` calls this with each transcript of such speech, and decides what becomes of the reply. Nothing
+//! here knows a language's grammar or the conversation: words that agree or acknowledge are listed, all other words
+//! interrupt.
 
 use antiphon_text::words::{letters, spoken};
 use serde::{Deserialize, Serialize};

@@ -1,8 +1,9 @@
 //! Calls of the model: which ones are made, which ones the hub answers itself, and how many rounds of them a turn may have.
 //!
-//! A call is an item once its arguments are a whole JSON object, so that no client and no server ever gets one that is not.
-//! A call of a function that was not offered, or whose arguments are no object, never leaves the hub: the model gets an error for it,
-//! once in a response, and is asked again without tools. After [`ToolRounds`] it is asked without tools as well.
+//! A call is an item once its arguments are a whole JSON object, so that no client and no server ever gets one that is
+//! not. A call of a function that was not offered, or whose arguments are no object, never leaves the hub: the model
+//! gets an error for it, once in a response, and is asked again without tools. After [`ToolRounds`] it is asked without
+//! tools as well.
 
 use super::remote::{OfferedTools, are_arguments};
 use super::remote_calls::call_kind;

@@ -1,7 +1,8 @@
 //! Holds: a reply's playback pauses because speech may have begun, until that is decided.
 //!
-//! A sound that the turn detector has not classified holds the reply for [`MAX_HOLD`] at most. Speech that may be a backchannel
-//! holds it until its words decide, or its length does where there are none. What an interruption does is in `listening`.
+//! A sound that the turn detector has not classified holds the reply for [`MAX_HOLD`] at most. Speech that may be a
+//! backchannel holds it until its words decide, or its length does where there are none. What an interruption does is
+//! in `listening`.
 
 use super::backchannel::Words;
 use super::{Action, Dialog, Notice, PlaybackControl};
@@ -13,12 +14,14 @@ use std::time::Duration;
 /// covers a microphone that stops sending.
 const MAX_HOLD: Duration = Duration::from_secs(1);
 
-/// Speech without words holds the reply for this long, then it interrupts: as long as the longest single word of a backchannel.
-/// flite's voices slt, rms, awb and kal16 say "absolutely", "exactly", "interesting" and "hmm" in 0.6 to 0.95 s.
+/// Speech without words holds the reply for this long, then it interrupts: as long as the longest single word of a
+/// backchannel. flite's voices slt, rms, awb and kal16 say "absolutely", "exactly", "interesting" and "hmm" in 0.6 to
+/// 0.95 s.
 pub const INTERRUPTS_AFTER: Duration = Duration::from_secs(1);
 
-/// Speech whose words so far are those of a backchannel, or its beginning, holds the reply for this long: "makes sense" takes the
-/// same voices 0.9 to 1.3 s, "mm-hmm" 0.9 to 1.15 s. Then the words of a backchannel let it go on, others interrupt it.
+/// Speech whose words so far are those of a backchannel, or its beginning, holds the reply for this long: "makes sense"
+/// takes the same voices 0.9 to 1.3 s, "mm-hmm" 0.9 to 1.15 s. Then the words of a backchannel let it go on, others
+/// interrupt it.
 const BACKCHANNEL_WITHIN: Duration = Duration::from_millis(1_400);
 
 /// Before either limit the words are requested once more, since the latest partial transcript may be 250 ms old: what a
@@ -38,8 +41,8 @@ pub(super) struct ActiveHold {
     sounding: Option<(ItemId, ResponseId)>,
 }
 
-/// Why the reply is held, and what decides. It follows from [`ActiveHold`] and the utterance under way, so it is not stored: a reply
-/// may go on while the speech is still tentative, and be held again for the same speech.
+/// Why the reply is held, and what decides. It follows from [`ActiveHold`] and the utterance under way, so it is not
+/// stored: a reply may go on while the speech is still tentative, and be held again for the same speech.
 #[derive(Clone, Copy, Debug)]
 enum Hold<'a> {
     /// It is not held.
@@ -231,7 +234,8 @@ impl Dialog {
         (decides && self.playback == PlaybackControl::Server).then(|| Tentative::new(reply_is_question))
     }
 
-    /// Whether speech is under way that may be a backchannel: the reply is held whenever its speaker goes on after a pause.
+    /// Whether speech is under way that may be a backchannel: the reply is held whenever its speaker goes on after a
+    /// pause.
     pub fn is_speech_tentative(&self) -> bool {
         self.tentative().is_some()
     }

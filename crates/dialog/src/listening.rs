@@ -27,8 +27,8 @@ pub(super) struct UserTurn {
     pub(super) failure: Option<(ItemId, Failure)>,
 }
 
-/// What the user's turn waits for. It is derived: a speaker may go on while earlier utterances are transcribed and a response is
-/// already required, so the fields of [`UserTurn`] vary independently.
+/// What the user's turn waits for. It is derived: a speaker may go on while earlier utterances are transcribed and a
+/// response is already required, so the fields of [`UserTurn`] vary independently.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TurnPhase {
     /// Nothing: what was said is transcribed, and no response to it is required.

@@ -82,7 +82,8 @@ impl Dialog {
         }
     }
 
-    /// The same, where the dialog responds to remote calls itself once the client has requested no response for `follow_up_after`.
+    /// The same, where the dialog responds to remote calls itself once the client has requested no response for
+    /// `follow_up_after`.
     pub fn with_follow_up_after(mut self, follow_up_after: Option<Duration>) -> Self {
         self.remote.follow_up_after = follow_up_after;
         self

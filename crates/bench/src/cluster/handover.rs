@@ -1,10 +1,10 @@
 //! Sessions that move to another hub while their clients talk, until enough have moved.
 //!
-//! Three ways in turn: a hub stops (SIGTERM) and has 10 s, of which it waits 5 s for moments without speech; a hub stops
-//! and has 1 s, so that most of its sessions move at whatever moment it is; and the balancer cuts the connections of a hub that
-//! lives, so that its clients come to other hubs, which ask that one for the sessions. A gap is the time from the client's notice
-//! of the end of its connection to the confirmation of the next one; those of hubs that stop have the gate. Words are counted in
-//! the sound that each client received, over the moves.
+//! Three ways in turn: a hub stops (SIGTERM) and has 10 s, of which it waits 5 s for moments without speech; a hub
+//! stops and has 1 s, so that most of its sessions move at whatever moment it is; and the balancer cuts the connections
+//! of a hub that lives, so that its clients come to other hubs, which ask that one for the sessions. A gap is the time
+//! from the client's notice of the end of its connection to the confirmation of the next one; those of hubs that stop
+//! have the gate. Words are counted in the sound that each client received, over the moves.
 
 use super::site::{DRAIN_S, NO_LONGER, Site, add_all, add_gaps, gaps, returned};
 use super::{BenchError, ClusterPlan, Figure, Measurement, Part, Progress, Section, Unit};

@@ -1,10 +1,10 @@
 //! `antiphon-bench cluster`: engine workers over NATS, all on this machine, with simulated engines of fixed cost.
 //!
-//! A real nats-server (`make nats-server`), the hub and each worker are processes of their own; where a part needs requests
-//! without a conversation, this process is the hub. The parts ([`Part`]) are one file each, whose head describes the method.
-//! The engines ([`simulated`](super::simulated)) sleep for as long as a run takes, so that four workers fit on two cores,
-//! and a word is recognized by its sound, so that lost and doubled words are counted in what a client received. Figures on
-//! one machine are differences: nothing here measures a network between machines.
+//! A real nats-server (`make nats-server`), the hub and each worker are processes of their own; where a part needs
+//! requests without a conversation, this process is the hub. The parts ([`Part`]) are one file each, whose head
+//! describes the method. The engines ([`simulated`](super::simulated)) sleep for as long as a run takes, so that four
+//! workers fit on two cores, and a word is recognized by its sound, so that lost and doubled words are counted in what
+//! a client received. Figures on one machine are differences: nothing here measures a network between machines.
 
 mod forward;
 mod frames;

@@ -1,10 +1,11 @@
 //! A hub that hears nothing of the cluster for ten seconds while its clients are at other hubs, which must not act in a session
 //! together with it.
 //!
-//! The first hub reaches nats-server by a line that is cut without closing a connection, and healed; at the same time the balancer
-//! cuts its clients' connections and gives it no new ones. The hubs' logs say which writes JetStream accepted, in its order (the
-//! revision), and of which epoch, which each change of the owner raises. A write after one of a later epoch is a violation, and
-//! so are two owners of one epoch. What the cut hub tried to write after the heal is refused.
+//! The first hub reaches nats-server by a line that is cut without closing a connection, and healed; at the same time
+//! the balancer cuts its clients' connections and gives it no new ones. The hubs' logs say which writes JetStream
+//! accepted, in its order (the revision), and of which epoch, which each change of the owner raises. A write after one
+//! of a later epoch is a violation, and so are two owners of one epoch. What the cut hub tried to write after the heal
+//! is refused.
 
 use super::forward::Line;
 use super::site::{NO_LONGER, Site, add_gaps, add_sessions, gaps, returned};

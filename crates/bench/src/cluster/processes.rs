@@ -126,8 +126,8 @@ impl HubProcess {
         self.started.kill().await
     }
 
-    /// Sends the signal to end, which hands its sessions over, and waits for its end; returns its CPU seconds before, and whether it
-    /// ended with 0.
+    /// Sends the signal to end, which hands its sessions over, and waits for its end; returns its CPU seconds before,
+    /// and whether it ended with 0.
     pub(super) async fn drain(self) -> Result<(f64, bool), BenchError> {
         self.started.drain().await
     }
@@ -147,7 +147,8 @@ impl WorkerProcess {
         self.started.kill().await
     }
 
-    /// Sends the signal to finish what it has, and waits for its end; returns its CPU seconds before, and whether it ended with 0.
+    /// Sends the signal to finish what it has, and waits for its end; returns its CPU seconds before, and whether it
+    /// ended with 0.
     pub(super) async fn drain(self) -> Result<(f64, bool), BenchError> {
         self.started.drain().await
     }

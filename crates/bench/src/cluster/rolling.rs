@@ -1,6 +1,6 @@
-//! Restarts of everything but the hub, one after the other, under conversations: each worker gets the signal to end (SIGTERM), finishes
-//! what it has, ends with 0 and is started again; of three NATS servers each is drained (lame-duck mode) or killed, and started
-//! again. No response may fail.
+//! Restarts of everything but the hub, one after the other, under conversations: each worker gets the signal to end
+//! (SIGTERM), finishes what it has, ends with 0 and is started again; of three NATS servers each is drained (lame-duck
+//! mode) or killed, and started again. No response may fail.
 
 use super::kill::{COSTS, N_SESSIONS, N_WORKERS};
 use super::processes::{Launcher, WorkerProcess, end, summary};

@@ -1,11 +1,11 @@
 //! The queueing model: how long a request waits for its engine at a given load.
 //!
-//! A stage is a queue with a finite source, M/M/c//N: each of `N` sessions thinks, asks, and thinks again; `c` is the number
-//! of slots of all instances. By the arrival theorem a request meets the `N - 1` other sessions as if its own did not exist
-//! ([`OthersInStage`]); with many sessions this becomes Erlang's C and an exponential wait. A request that meets `k >= c` others waits
-//! for `k - c + 1` completions, an Erlang time of mean `(k - c + 1) S / c`, multiplied by `(1 + v^2) / 2` after Allen and
-//! Cunneen for a service time `S` with the coefficient of variation `v`. The service time depends on the batch, the batch on
-//! the service time: a fixed point.
+//! A stage is a queue with a finite source, M/M/c//N: each of `N` sessions thinks, asks, and thinks again; `c` is the
+//! number of slots of all instances. By the arrival theorem a request meets the `N - 1` other sessions as if its own
+//! did not exist ([`OthersInStage`]); with many sessions this becomes Erlang's C and an exponential wait. A request
+//! that meets `k >= c` others waits for `k - c + 1` completions, an Erlang time of mean `(k - c + 1) S / c`, multiplied
+//! by `(1 + v^2) / 2` after Allen and Cunneen for a service time `S` with the coefficient of variation `v`. The service
+//! time depends on the batch, the batch on the service time: a fixed point.
 //!
 //! Requests that share runs ([`Service::Runs`]) take turns run by run, which is processor sharing: the number of requests
 //! then depends on the mean of their service times only. One that meets `k` others waits for the end of the run in progress
@@ -115,7 +115,8 @@ impl Numbers {
     }
 }
 
-/// The completions for which a request waits on average: the mean of [`steps_of_slots`] in [`OthersInStage::at`], without its vector.
+/// The completions for which a request waits on average: the mean of [`steps_of_slots`] in [`OthersInStage::at`],
+/// without its vector.
 fn steps_met(servers: usize, others: usize, think: f64) -> f64 {
     let numbers = Numbers::new(servers, others, think);
     let mut sum = 0.0;

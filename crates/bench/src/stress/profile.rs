@@ -61,7 +61,8 @@ pub enum KnownStage {
     },
 }
 
-/// Talks as one session for `n_turns` turns and makes a profile. `hold`: a load of many sessions, for what a session costs.
+/// Talks as one session for `n_turns` turns and makes a profile. `hold`: a load of many sessions, for what a session
+/// costs.
 ///
 /// # Errors
 /// The server does not answer, shows no turn records, or answers speculatively.

@@ -308,8 +308,8 @@ impl Directory {
         self.all().into_iter().filter(|worker| worker.is_usable() && worker.stage(stage).is_some()).collect()
     }
 
-    /// The workers whose description says what a stage does: those with the model that the settings name, or all if there is none
-    /// of them.
+    /// The workers whose description says what a stage does: those with the model that the settings name, or all if
+    /// no worker has it.
     pub(crate) fn representative(&self, stage: Stage) -> Vec<Arc<Worker>> {
         let mut serving = self.serving(stage);
         let is_fallback = |worker: &Arc<Worker>| {
@@ -334,8 +334,9 @@ impl Directory {
         ONE_MODEL.contains(&stage).then(|| described.map(|stage| stage.model.clone()).min())?
     }
 
-    /// Whether a worker may take requests in a moment: NATS has just reported no subscriber, it is new and not described
-    /// yet, it drains (what replaces it starts), or it left or was lost within the last two seconds and `longer`.
+    /// Whether a worker may take requests in a moment: NATS has just reported no subscriber, it is new and not
+    /// described yet, it drains (what replaces it starts), or it left or was lost within the last two seconds and
+    /// `longer`.
     pub(crate) fn may_return(&self, longer: Duration) -> bool {
         let within = MAY_RETURN + longer;
         let is_changing = |worker: &Arc<Worker>| {

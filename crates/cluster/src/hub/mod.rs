@@ -216,8 +216,8 @@ impl Cluster {
         Arc::new(turn::ClusterTurnModel::new(self.clone()))
     }
 
-    /// Whether nothing that this hub publishes has come back to it for `after`, or it has no connection: other hubs may have taken
-    /// what it owned. Adverts are published each second.
+    /// Whether nothing that this hub publishes has come back to it for `after`, or it has no connection: other hubs may
+    /// have taken what it owned. Adverts are published each second.
     pub fn is_isolated(&self, after: Duration) -> bool {
         let echoed = *self.0.echoed.lock().unwrap_or_else(PoisonError::into_inner);
         !self.0.link.state().is_connected || echoed.elapsed() > after

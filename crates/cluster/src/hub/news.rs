@@ -1,8 +1,8 @@
 //! News that hubs publish to each other while a dashboard is open: bytes that this module does not read. The root's server defines
 //! them, for the dashboard, which shows the turns of all hubs.
 //!
-//! A hub's advert says whether a page watches there, and the others publish only then. News are not sent again: who lost some
-//! learns how many.
+//! A hub's advert says whether a page watches there, and the others publish only then. News are not sent again: who
+//! lost some learns how many.
 
 use super::{Cluster, HUB_SILENT, Inner, MAX_HUBS};
 use crate::frame::{Frame, Kind};
@@ -104,8 +104,8 @@ impl Cluster {
         self.0.news.is_watched.load(Ordering::Relaxed)
     }
 
-    /// Publishes to the other hubs, if a page watches there. News that are longer than [`MAX_NEWS_BYTES`] are dropped and counted.
-    /// Does not wait.
+    /// Publishes to the other hubs, if a page watches there. News that are longer than [`MAX_NEWS_BYTES`] are dropped
+    /// and counted. Does not wait.
     pub fn publish_news(&self, news: Bytes) {
         let own = &self.0.news;
         if !self.is_watched() {
@@ -127,8 +127,8 @@ impl Cluster {
         }
     }
 
-    /// News of the other hubs from now on, as long as a page is [watching](Cluster::watch). A receiver that is behind learns
-    /// how many it missed.
+    /// News of the other hubs from now on, as long as a page is [watching](Cluster::watch). A receiver that is behind
+    /// learns how many it missed.
     pub fn news(&self) -> broadcast::Receiver<PeerNews> {
         self.0.news.received.subscribe()
     }

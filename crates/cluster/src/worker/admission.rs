@@ -24,7 +24,8 @@ impl Admission {
     pub(super) fn new(stage: Stage, slots: usize, changed: Arc<watch::Sender<()>>) -> Self {
         let slots = slots.max(1);
         let limit = match stage {
-            // An utterance holds its decoder for as long as its speaker speaks: one round waits, as in the engine's own queue.
+            // An utterance holds its decoder for as long as its speaker speaks: one round waits, as in the engine's own
+            // queue.
             Stage::Stt => 2 * slots,
             // Chunks are short. The engine's queue, which knows how urgent each is, refuses before this bound of memory.
             Stage::Tts | Stage::Turn => 8 * slots + 32,

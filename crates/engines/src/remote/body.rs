@@ -1,9 +1,9 @@
 //! Bodies of upstream answers, bounded in bytes and in time.
 //!
-//! Every engine that reads from a server goes through [`Body`] (the streams of MCP servers through [`EventLimit`]). A server
-//! that never ends its answer, or sends a byte now and then, ends in an error: the bytes are counted, and so is all time spent
-//! waiting for them, which no byte renews. Time in which the reader is busy and does not ask for the next piece does not
-//! count. Headers are bounded by the HTTP client itself: 100 of them, 400 KiB in all.
+//! Every engine that reads from a server goes through [`Body`] (the streams of MCP servers through [`EventLimit`]). A
+//! server that never ends its answer, or sends a byte now and then, ends in an error: the bytes are counted, and so is
+//! all time spent waiting for them, which no byte renews. Time in which the reader is busy and does not ask for the
+//! next piece does not count. Headers are bounded by the HTTP client itself: 100 of them, 400 KiB in all.
 
 use bytes::Bytes;
 use futures_util::stream::{self, BoxStream, StreamExt};

@@ -88,8 +88,8 @@ pub struct BatchedTts<E> {
 struct ReplicaEngine<E>(E);
 
 impl Batching {
-    /// As the `[tts]` section has it, on `n_devices` devices; where that leaves the batch size to the hub, the size that measured
-    /// best on the model's provider.
+    /// As the `[tts]` section has it, on `n_devices` devices; where that leaves the batch size to the hub, the size
+    /// that measured best on the model's provider.
     pub fn of(config: &TtsConfig, provider: Provider, n_devices: usize) -> Self {
         let max_batch = match (config.max_batch_size, provider) {
             (0, Provider::Cpu) => CPU_BATCH,

@@ -57,7 +57,8 @@ pub(super) trait Dialect: Send + 'static {
 /// What a server says.
 #[derive(Debug)]
 pub(super) enum ServerMessage {
-    /// The sound that follows speaks the text up to this number of letters and digits from its beginning; `None`: all that was sent.
+    /// The sound that follows speaks the text up to this number of letters and digits from its beginning; `None`: all
+    /// that was sent.
     Text(Option<usize>),
     Sound(Pcm),
     /// All was spoken.

@@ -23,8 +23,8 @@ const MAX_ANSWER_BYTES: usize = 6 << 20;
 /// much at worst.
 const MAX_EVENT_BYTES: usize = 256 << 10;
 
-/// The least time an answer may be waited for behind its first delta, and for each token that it may have. Time in which the caller
-/// asks for no more, because the listener has enough to hear, does not count.
+/// The least time an answer may be waited for behind its first delta, and for each token that it may have. Time in
+/// which the caller asks for no more, because the listener has enough to hear, does not count.
 const MIN_WAIT: Duration = Duration::from_secs(60);
 const WAIT_PER_TOKEN: Duration = Duration::from_secs(1);
 

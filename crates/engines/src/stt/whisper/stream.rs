@@ -16,7 +16,8 @@ use tokio_util::sync::CancellationToken;
 const MARGIN_BEFORE: usize = 16_000 * 3 / 10;
 const MARGIN_BEHIND: usize = 16_000 / 2;
 
-/// A provisional transcript is the final one where the sound ends within this number of samples of where it ended then: 40 ms.
+/// A provisional transcript is the final one where the sound ends within this number of samples of where it ended then:
+/// 40 ms.
 const SAME_END: usize = 640;
 
 /// A word of a partial transcript is sure from this probability of each of its pieces on.

@@ -9,8 +9,8 @@ const FRAME: usize = 320;
 /// A frame below this is silence in any room: -60 dB of full scale, as mean power of 16-bit samples.
 const SILENCE: f32 = 32.8 * 32.8;
 
-/// A frame counts when its power is this multiple of that of the quiet tenth of all frames: 5 dB. The frames of white noise
-/// spread by 0.35 dB; speech at no more than its own noise still peaks 6 dB above it.
+/// A frame counts when its power is this multiple of that of the quiet tenth of all frames: 5 dB. The frames of white
+/// noise spread by 0.35 dB; speech at no more than its own noise still peaks 6 dB above it.
 const RISE: f32 = 3.2;
 
 /// Less is a click.

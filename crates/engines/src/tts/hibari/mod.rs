@@ -62,8 +62,8 @@ const _: () = assert!(LONGEST <= MAX_TOKENS);
 /// Marks that may follow the end of a sentence.
 const CLOSING: &str = "\"”’)]'";
 
-/// Starts the port: one replica unless `tts.replicas` asks for more. `config.model` is the folder of hibari's files or the `.onnx`
-/// file in it. Blocks for some 300 ms.
+/// Starts the port: one replica unless `tts.replicas` asks for more. `config.model` is the folder of hibari's files or
+/// the `.onnx` file in it. Blocks for some 300 ms.
 ///
 /// # Errors
 /// [`TtsError::Unavailable`] with what is missing or wrong.

@@ -1,9 +1,10 @@
 //! The WebSocket `/v1/audio/speech/stream` of vLLM-Omni and SGLang-Omni, as a [`Dialect`].
 //!
-//! Out: `session.config`, `input.text` for the words, `input.done`, `session.close`. In: for each sentence that the server
-//! finds `audio.start` with its text and format, binary messages with PCM, `audio.done`; then `session.done`; or `error`.
-//! vLLM-Omni gathers the whole text unless a setting says where to split it: by sentences, unless `tts.extra_body` says otherwise
-//! (`split_granularity = "clause"`). The other fields of `tts.extra_body` are part of the session's configuration too.
+//! Out: `session.config`, `input.text` for the words, `input.done`, `session.close`. In: for each sentence that the
+//! server finds `audio.start` with its text and format, binary messages with PCM, `audio.done`; then `session.done`; or
+//! `error`. vLLM-Omni gathers the whole text unless a setting says where to split it: by sentences, unless
+//! `tts.extra_body` says otherwise (`split_granularity = "clause"`). The other fields of `tts.extra_body` are part of
+//! the session's configuration too.
 
 use super::OpenAiTts;
 use crate::tts::decode::{AudioDecoder, CHANNELS, Decode, DecodeError, RATES, USUAL_RATE};

@@ -1,10 +1,10 @@
 //! The `piper` engine: VITS voices as Piper publishes them, an `.onnx` model and its `.onnx.json`, by ONNX Runtime.
 //!
-//! Replicas of an engine pool or a batch scheduler. Text becomes phonemes by espeak-ng,
-//! phonemes become ids by the voice's own table, and each sentence is one run of the model: the first sentence sounds while
-//! the next is made. Within a sentence a VITS model gives nothing until it has all; a cancel ends its run at the next
-//! operator. Published models report no length for each text of a batch, so they are run as replicas; a model that has an
-//! output `lengths` besides is run in batches where the configuration allows it.
+//! Replicas of an engine pool or a batch scheduler. Text becomes phonemes by espeak-ng, phonemes become ids by the
+//! voice's own table, and each sentence is one run of the model: the first sentence sounds while the next is made.
+//! Within a sentence a VITS model gives nothing until it has all; a cancel ends its run at the next operator. Published
+//! models report no length for each text of a batch, so they are run as replicas; a model that has an output `lengths`
+//! besides is run in batches where the configuration allows it.
 //!
 //! The rate is the voice's own. A voice with several speakers is several voices here: `en_US-libritts-high#p3922`. Each
 //! speaker has the loudness of all voices, by a gain that is measured once (Piper's own program raises each sentence to full

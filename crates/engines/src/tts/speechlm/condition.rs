@@ -1,7 +1,7 @@
 //! A voice's conditioning: what a family's graphs need of a reference recording, made once and kept by the recording's content.
 //!
-//! [`Conditioner`] runs the graph, on the thread of an engine pool; [`ConditioningCache`] holds what was made, bounded in bytes. Called by
-//! the engine before a chunk of a voice that is not kept, and when a voice is added.
+//! [`Conditioner`] runs the graph, on the thread of an engine pool; [`ConditioningCache`] holds what was made, bounded
+//! in bytes. Called by the engine before a chunk of a voice that is not kept, and when a voice is added.
 
 use super::contract::Contract;
 use super::files::ModelFiles;

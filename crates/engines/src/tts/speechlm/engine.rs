@@ -102,7 +102,8 @@ impl Request {
 }
 
 impl Tokens {
-    /// The next step; `None` where the engine is gone. `wake` is called where the sequence sat out because its channel was full.
+    /// The next step; `None` where the engine is gone. `wake` is called where the sequence sat out because its channel
+    /// was full.
     pub async fn next(&mut self, wake: impl Fn()) -> Option<Step> {
         let step = self.tokens.recv().await;
         self.made_room(wake);

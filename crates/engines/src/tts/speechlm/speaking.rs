@@ -1,8 +1,8 @@
 //! A chunk that is spoken: its voice found, its text read, its tokens taken as they come, their sound put together.
 //!
-//! [`SpeechLm`](super::SpeechLm) makes one for each request. It runs in the task of who reads the sound, and does nothing while
-//! a client does not read: frames wait in their channel, whose room is the sequence's credit. Dropping it abandons the sequence and the
-//! window under way.
+//! [`SpeechLm`](super::SpeechLm) makes one for each request. It runs in the task of who reads the sound, and does
+//! nothing while a client does not read: frames wait in their channel, whose room is the sequence's credit. Dropping it
+//! abandons the sequence and the window under way.
 
 use super::SpeechContext;
 use super::condition::Conditioning;

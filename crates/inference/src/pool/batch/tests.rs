@@ -187,9 +187,9 @@ fn acts() -> impl Strategy<Value = Vec<Act>> {
 }
 
 proptest! {
-    /// Whatever comes and goes: batches are of one bucket, no larger than they may be and never empty; no abandoned entry
-    /// runs; everybody else ends after as many steps as it has; and between two steps of one entry, every entry that
-    /// waited when it came back and was there before has run, been abandoned, or shares its batch.
+    /// Whatever comes and goes: batches are of one bucket, no larger than they may be and never empty; no abandoned
+    /// entry runs; everybody else ends after as many steps as it has; and between two steps of one entry, every entry
+    /// that waited when it came back and was there before has run, been abandoned, or shares its batch.
     #[test]
     fn the_queue_keeps_its_promises(acts in acts(), max_batch in 1..5_usize) {
         let office = Office::new();

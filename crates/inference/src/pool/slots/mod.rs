@@ -28,8 +28,8 @@ use std::time::Duration;
 
 /// A request for a sequence of steps. Its deadline is read when it enters the queue.
 pub trait SlotEntry: Entry {
-    /// Whether the next step's result has room at its reader. Without, the sequence sits out; the reader that makes room calls
-    /// [`SlotScheduler::wake`].
+    /// Whether the next step's result has room at its reader. Without, the sequence sits out; the reader that makes
+    /// room calls [`SlotScheduler::wake`].
     fn has_credit(&self) -> bool;
 }
 

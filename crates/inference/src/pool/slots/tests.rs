@@ -366,8 +366,8 @@ fn acts() -> impl Strategy<Value = Vec<Act>> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 1_000, ..ProptestConfig::default() })]
 
-    /// Whatever comes, goes, and is starved: no sequence runs twice in a step or while others have more than all slots, each one's
-    /// steps are counted without a gap, and all that were not abandoned end with as many steps as they have.
+    /// Whatever comes, goes, and is starved: no sequence runs twice in a step or while others have more than all slots,
+    /// each one's steps are counted without a gap, and all that were not abandoned end with as many steps as they have.
     #[test]
     fn every_sequence_takes_its_own_steps(acts in acts(), n_replicas in 1..3_usize, n_slots in 1..5_usize) {
         let office = Office::new(n_replicas, n_slots, n_slots, false);

@@ -143,8 +143,8 @@ pub struct LanguageModel {
 }
 
 impl LanguageModel {
-    /// Loads the graphs and checks their ports. `n_slots` gives the number of slots, 1 to 32, from the bytes of a slot and the provider.
-    /// Blocks for seconds.
+    /// Loads the graphs and checks their ports. `n_slots` gives the number of slots, 1 to 32, from the bytes of a slot
+    /// and the provider. Blocks for seconds.
     ///
     /// # Errors
     /// [`LmError`] names the file, the port, what is there and what should be.

@@ -174,7 +174,8 @@ fn acts() -> impl Strategy<Value = Vec<Act>> {
     prop::collection::vec(act, 1..40)
 }
 
-/// Runs a schedule and compares each sequence's tokens with those it has alone; unused rows and columns are NaN throughout.
+/// Runs a schedule and compares each sequence's tokens with those it has alone; unused rows and columns are NaN
+/// throughout.
 fn keeps_its_tokens(lm: &mut LanguageModel, acts: &[Act]) -> Result<(), TestCaseError> {
     struct One {
         id: SequenceId,
