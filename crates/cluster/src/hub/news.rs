@@ -1,8 +1,8 @@
 //! News that hubs publish to each other while a dashboard is open: bytes that this module does not read. The root's server defines
 //! them, for the dashboard, which shows the turns of all hubs.
 //!
-//! A hub's advert says whether a page watches there, and the others publish only then. News are not sent again: who
-//! lost some learns how many.
+//! A hub's advert says whether a page watches there, and the others publish only then. News are not sent again: a
+//! receiver that lost some learns how many.
 
 use super::{Cluster, HUB_SILENT, Inner, MAX_HUBS};
 use crate::frame::{Frame, Kind};
