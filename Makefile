@@ -159,7 +159,7 @@ MINUTES ?= 30
 
 soak: test-deps web
 	ANTIPHON_SCHEDULES=$(SCHEDULES) cargo nextest run --locked --package antiphon-engines --profile soak \
-		-E 'test(/nobody_elses/)'
+		-E 'test(/changes_no_other/)'
 	@[ -z '$(MODELS)' ] || ANTIPHON_SCHEDULES=20 ANTIPHON_MODELS='$(abspath $(MODELS))' cargo nextest run --release --locked \
 		--package antiphon-engines --profile soak --no-capture --run-ignored only -E 'test(/in_true_size/)'
 	cargo build --release --locked --package antiphon-bench

@@ -22,7 +22,7 @@ use tokio::process::{Child, ChildStdout, Command};
 use tokio::time::{sleep, timeout};
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 fn program(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_antiphon"));
@@ -51,7 +51,7 @@ impl Process {
             .spawn()
             .expect("the binary starts");
         let mut out = BufReader::new(child.stdout.take().expect("piped")).lines();
-        let line = timeout(PATIENCE, out.next_line()).await.expect("it starts").expect("text").expect("a line");
+        let line = timeout(TEST_TIMEOUT, out.next_line()).await.expect("it starts").expect("text").expect("a line");
         let rest = line.split("http://").nth(1).expect("an address");
         let address = rest.split(|c: char| !(c.is_ascii_digit() || c == '.' || c == ':')).next().expect("an address");
         Self { child, address: address.trim_end_matches(':').to_owned(), _out: out }
@@ -64,7 +64,7 @@ impl Process {
 
     async fn end(mut self) {
         self.signal("-TERM");
-        timeout(PATIENCE, self.child.wait()).await.expect("it ends").expect("waited for");
+        timeout(TEST_TIMEOUT, self.child.wait()).await.expect("it ends").expect("waited for");
     }
 
     fn jobs(&self, path: &str) -> String {
@@ -90,8 +90,8 @@ fn jobs(address: &str, path: &str) -> String {
 
 /// Submits a job; its id.
 async fn submit(address: &str, input: &str, format: &str) -> String {
-    let wish = json!({"model": "tts-1", "voice": "alloy", "input": input, "response_format": format});
-    let answer = client().post(jobs(address, "")).json(&wish).send().await.expect("an answer");
+    let request = json!({"model": "tts-1", "voice": "alloy", "input": input, "response_format": format});
+    let answer = client().post(jobs(address, "")).json(&request).send().await.expect("an answer");
     let job: Value = answer.json().await.expect("JSON");
     job["id"].as_str().unwrap_or_else(|| panic!("{job}")).to_owned()
 }
@@ -108,7 +108,7 @@ async fn until(address: &str, id: &str, right: impl Fn(&Value) -> bool) -> Value
             sleep(Duration::from_millis(20)).await;
         }
     };
-    timeout(PATIENCE, reached).await.expect("in time")
+    timeout(TEST_TIMEOUT, reached).await.expect("in time")
 }
 
 /// The file of a job once it is complete.
@@ -288,7 +288,7 @@ async fn what_the_microphone_heard_of_a_turn_is_served_to_an_admin_and_audited()
             (answer.status().as_u16(), answer.bytes().await.expect("whole"))
         };
         let list = async || -> Value { serde_json::from_slice(&get("", "sk-admin").await.1).expect("JSON") };
-        let turn = timeout(PATIENCE, async {
+        let turn = timeout(TEST_TIMEOUT, async {
             loop {
                 let turn = list().await["turns"][0].take();
                 if turn["recording"].is_object() {
@@ -305,7 +305,7 @@ async fn what_the_microphone_heard_of_a_turn_is_served_to_an_admin_and_audited()
         // The session has ended: all of it is on the disk.
         drop(socket);
         let path = format!("/{}/audio", turn["id"].as_str().expect("an id"));
-        let whole = timeout(PATIENCE, async {
+        let whole = timeout(TEST_TIMEOUT, async {
             loop {
                 match get(&path, "sk-admin").await {
                     (200, sound) if sound.len() >= 44 + 2 * 15_800 => return sound,
@@ -488,7 +488,7 @@ async fn an_upstream_key_in_a_file_is_exchanged_by_sighup() {
                 sleep(Duration::from_millis(20)).await;
             }
         };
-        timeout(PATIENCE, there).await.unwrap_or_else(|_| panic!("{line}"));
+        timeout(TEST_TIMEOUT, there).await.unwrap_or_else(|_| panic!("{line}"));
     };
     socket.ask("Is it open?").await;
     assert_eq!(last(), "Bearer sk-one");
@@ -515,7 +515,7 @@ async fn an_upstream_key_in_a_file_is_exchanged_by_sighup() {
             .envs(env)
             .env(variable, "sk-both-0123456789")
             .output();
-        let output = timeout(PATIENCE, serve).await.expect("it ends").expect("the binary starts");
+        let output = timeout(TEST_TIMEOUT, serve).await.expect("it ends").expect("the binary starts");
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(!output.status.success() && said.contains(&format!("both {variable} and {other} are set")), "{said}");
     }

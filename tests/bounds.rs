@@ -15,7 +15,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 /// Longer than any step here takes, so that a test that hangs fails.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The resident memory of this process, in MiB.
 fn rss_mib() -> f64 {
@@ -216,7 +216,7 @@ async fn closed(stream: &mut (impl AsyncReadExt + Unpin)) -> Option<(u16, String
             }
         }
     };
-    timeout(PATIENCE, frames).await.expect("it is closed")
+    timeout(TEST_TIMEOUT, frames).await.expect("it is closed")
 }
 
 async fn strict_hub() -> Hub {
@@ -283,7 +283,7 @@ async fn messages_that_never_end_are_charged_and_closed_and_others_talk_on() {
         }
     };
     let closes = tokio::select! {
-        closes = timeout(PATIENCE, attack) => closes.expect("all are closed"),
+        closes = timeout(TEST_TIMEOUT, attack) => closes.expect("all are closed"),
         () = canary_talks => unreachable!(),
     };
     for close in closes {
@@ -356,7 +356,7 @@ async fn a_body_that_is_too_large_is_told_to_a_client_that_goes_on_sending() {
         stream.write_all(head.as_bytes()).await.expect("sent");
         stream.write_all(&vec![b' '; n_bytes]).await.expect("all of it is taken");
         let mut answer = Vec::new();
-        timeout(PATIENCE, stream.read_to_end(&mut answer)).await.expect("it ends").expect("no reset");
+        timeout(TEST_TIMEOUT, stream.read_to_end(&mut answer)).await.expect("it ends").expect("no reset");
         let answer = String::from_utf8_lossy(&answer);
         assert!(answer.starts_with("HTTP/1.1 413"), "{path}: {answer}");
     }
@@ -391,7 +391,7 @@ async fn uploads_that_trickle_keep_no_place_and_end() {
             };
             tokio::select! {
                 () = trickle => unreachable!(),
-                _ = timeout(PATIENCE, from.read_to_end(&mut answer)) => String::from_utf8_lossy(&answer).into_owned(),
+                _ = timeout(TEST_TIMEOUT, from.read_to_end(&mut answer)) => String::from_utf8_lossy(&answer).into_owned(),
             }
         }))
         .await

@@ -14,7 +14,7 @@ use tokio::process::Command;
 use tokio::time::timeout;
 
 /// Longer than any step here takes, so that a test that hangs fails.
-const PATIENCE: Duration = Duration::from_secs(90);
+const TEST_TIMEOUT: Duration = Duration::from_secs(90);
 
 /// What comes out of the microphone.
 enum Sound {
@@ -101,11 +101,11 @@ async fn talk(folder: &Path, audio: &str, is_last: impl Fn(&str) -> bool) -> Vec
             tokio::time::sleep(Duration::from_secs(1)).await;
         }
     };
-    let is_late = timeout(PATIENCE, talking).await.is_err();
+    let is_late = timeout(TEST_TIMEOUT, talking).await.is_err();
     assert!(!is_late, "it did not come to it: {seen:?}");
     let pid = chat.id().expect("it runs").to_string();
     assert!(std::process::Command::new("kill").args(["-INT", &pid]).status().expect("kill").success());
-    let output = timeout(PATIENCE, chat.wait_with_output()).await.expect("it ends").expect("waited for");
+    let output = timeout(TEST_TIMEOUT, chat.wait_with_output()).await.expect("it ends").expect("waited for");
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(0), "{said}");
     assert!(said.contains("Talk now."), "{said}");
@@ -218,7 +218,7 @@ async fn the_doctor_finds_what_is_there_and_names_what_is_missing() {
     };
     let mut well = doctor(&["--json"]);
     well.env("ANTIPHON_CLUSTER__SERVERS", format!("nats://127.0.0.1:{nats}"));
-    let output = timeout(PATIENCE, well.output()).await.expect("it ends").expect("it starts");
+    let output = timeout(TEST_TIMEOUT, well.output()).await.expect("it ends").expect("it starts");
     let said = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(0), "{said}");
     let report: Value = serde_json::from_slice(&output.stdout).expect("one JSON object");
@@ -243,7 +243,7 @@ async fn the_doctor_finds_what_is_there_and_names_what_is_missing() {
     ill.env("ANTIPHON_SERVER__LISTEN", &address)
         .env("ANTIPHON_STT__ENGINE", "whisper")
         .env("ANTIPHON_STT__MODEL", "nowhere/model.bin");
-    let output = timeout(PATIENCE, ill.output()).await.expect("it ends").expect("it starts");
+    let output = timeout(TEST_TIMEOUT, ill.output()).await.expect("it ends").expect("it starts");
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     assert_eq!(output.status.code(), Some(4), "the port comes first: {said}");
     let own = format!("(process {})", std::process::id());

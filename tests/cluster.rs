@@ -15,7 +15,7 @@ use tokio::process::{Child, ChildStdout, Command};
 use tokio::time::timeout;
 
 /// No test waits longer for one thing.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TEST_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A recognizer that takes no time to load, for hubs and workers that only speak.
 pub const NO_RECOGNIZER: [(&str, &str); 3] = [
@@ -58,7 +58,7 @@ impl Process {
         let log = std::fs::File::create(folder.path().join("log")).expect("made");
         let mut child = program(args, env).stderr(log).spawn().expect("the binary starts");
         let mut out = BufReader::new(child.stdout.take().expect("piped")).lines();
-        let first = timeout(PATIENCE, out.next_line()).await.expect("it starts").expect("text");
+        let first = timeout(TEST_TIMEOUT, out.next_line()).await.expect("it starts").expect("text");
         let log = std::fs::read_to_string(folder.path().join("log")).expect("there");
         Self { child, _out: out, first: first.unwrap_or_else(|| panic!("{args:?} ended: {log}")), folder }
     }
@@ -101,7 +101,8 @@ impl Process {
 
     /// Its exit code once it has ended.
     pub async fn ended(&mut self) -> Option<i32> {
-        let ended = timeout(PATIENCE, self.child.wait()).await.unwrap_or_else(|_| panic!("it ends: {}", self.log()));
+        let ended =
+            timeout(TEST_TIMEOUT, self.child.wait()).await.unwrap_or_else(|_| panic!("it ends: {}", self.log()));
         assert!(!self.log().contains("panicked"), "{}", self.log());
         ended.expect("waited for").code()
     }
@@ -121,7 +122,7 @@ fn address_in(text: &str) -> String {
 async fn run(args: &[&str], env: &[(&str, &str)]) -> (Option<i32>, String, String) {
     let output = program(args, env).stderr(Stdio::piped()).output();
     let Output { status, stdout, stderr } =
-        timeout(PATIENCE, output).await.expect("it ends").expect("the binary starts");
+        timeout(TEST_TIMEOUT, output).await.expect("it ends").expect("the binary starts");
     let text = |bytes| String::from_utf8(bytes).expect("text");
     (status.code(), text(stdout), text(stderr))
 }
@@ -157,7 +158,7 @@ async fn until(address: &str, path: &str, is_so: impl Fn(u16, &Value) -> bool) -
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
-    timeout(PATIENCE, reached).await.expect("it comes to that")
+    timeout(TEST_TIMEOUT, reached).await.expect("it comes to that")
 }
 
 /// A text as the hub's voice speaks it: 16-bit samples at 24 kHz.

@@ -24,7 +24,7 @@ use tempfile::TempDir;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Three chunks.
 const TEXT: &str = "Hello there. This is the second sentence of the text. And this one is the third sentence of it.";
@@ -162,7 +162,7 @@ async fn until(hub: &Hub, id: &str, right: impl Fn(&Value) -> bool) -> Value {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
-    match timeout(PATIENCE, reached).await {
+    match timeout(TEST_TIMEOUT, reached).await {
         Ok(job) => job,
         Err(_) => panic!("it never came: {:?}", ask(hub, Method::GET, &format!("/{id}")).await.text().await),
     }
@@ -172,7 +172,7 @@ fn is(status: &'static str) -> impl Fn(&Value) -> bool {
     move |job| job["status"] == status
 }
 
-fn wish(format: &str) -> Value {
+fn job_request(format: &str) -> Value {
     json!({"model": "tts-1", "voice": "alloy", "input": TEXT, "response_format": format})
 }
 
@@ -189,10 +189,10 @@ async fn a_job_is_asked_for_done_and_fetched_on_different_hubs() {
     let busy = Gated::new(1);
     // The first hub does no jobs of its own: the only one it may take waits for a permit that never comes.
     let a = cluster.hub(&idle).await;
-    let blocker = submitted(&a, &wish("pcm"), None).await;
+    let blocker = submitted(&a, &job_request("pcm"), None).await;
     until(&a, &blocker, is("running")).await;
     let b = cluster.hub(&busy).await;
-    let id = submitted(&a, &wish("pcm"), None).await;
+    let id = submitted(&a, &job_request("pcm"), None).await;
     let job = until(&a, &id, |job| job["progress"]["chunks_done"] == 1).await;
     assert_eq!((&job["status"], &job["audio"]), (&json!("running"), &Value::Null));
     assert_eq!(ask(&a, Method::GET, &format!("/{id}/audio")).await.status().as_u16(), 409);
@@ -205,7 +205,7 @@ async fn a_job_is_asked_for_done_and_fetched_on_different_hubs() {
     assert_eq!(busy.said().join(" "), TEXT, "each chunk once");
     b.until("voice_requests_total{endpoint=\"job\",outcome=\"ok\"} ", 1.0).await;
     for format in ["wav", "mp3", "flac", "opus"] {
-        let id = submitted(&a, &wish(format), None).await;
+        let id = submitted(&a, &job_request(format), None).await;
         busy.gate.add_permits(3);
         let job = until(&b, &id, is("completed")).await;
         let bytes = sound(&a, &id).await;
@@ -236,7 +236,7 @@ async fn a_job_goes_on_where_it_was_when_its_hub_stops() {
     let first = Gated::new(2);
     let second = Gated::new(9);
     let a = cluster.hub(&first).await;
-    let id = submitted(&a, &wish("wav"), None).await;
+    let id = submitted(&a, &job_request("wav"), None).await;
     until(&a, &id, |job| job["progress"]["chunks_done"] == 2).await;
     a.stop().await;
     let b = cluster.hub(&second).await;
@@ -255,7 +255,7 @@ async fn a_hub_that_lost_its_job_writes_no_more() {
     let first = Gated::new(1);
     let second = Gated::new(1);
     let a = cluster.hub(&first).await;
-    let id = submitted(&a, &wish("pcm"), None).await;
+    let id = submitted(&a, &job_request("pcm"), None).await;
     until(&a, &id, |job| job["progress"]["chunks_done"] == 1).await;
     first.asked.acquire_many(2).await.expect("open").forget();
     // As if another hub had been given it meanwhile: the record names another attempt.
@@ -266,7 +266,7 @@ async fn a_hub_that_lost_its_job_writes_no_more() {
     let before = jetstream.jobs().get(&id).await.expect("read").expect("there");
     first.gate.add_permits(9);
     // It takes another job then.
-    let next = submitted(&a, &wish("pcm"), None).await;
+    let next = submitted(&a, &job_request("pcm"), None).await;
     until(&a, &next, is("completed")).await;
     assert_eq!(jetstream.jobs().get(&id).await.expect("read"), Some(before));
     // Its silence gives the job to the next hub that has room, which does the rest.
@@ -283,11 +283,11 @@ async fn jobs_survive_a_restart_of_jetstream() {
     let mut cluster = Cluster::start().await;
     let tts = Gated::new(1);
     let a = cluster.hub(&tts).await;
-    let id = submitted(&a, &wish("flac"), None).await;
+    let id = submitted(&a, &job_request("flac"), None).await;
     until(&a, &id, |job| job["progress"]["chunks_done"] == 1).await;
     cluster.nats.kill().await;
     tts.gate.add_permits(1);
-    let away = submit(&a, &wish("pcm"), None).await;
+    let away = submit(&a, &job_request("pcm"), None).await;
     assert_eq!((away.status().as_u16(), away.headers().contains_key("retry-after")), (503, true));
     assert_eq!(ask(&a, Method::GET, &format!("/{id}")).await.status().as_u16(), 503);
     cluster.nats.restart().await.expect("restarted");
@@ -296,7 +296,7 @@ async fn jobs_survive_a_restart_of_jetstream() {
     let list: Value = ask(&a, Method::GET, "").await.json().await.expect("JSON");
     assert_eq!(list["data"].as_array().map(Vec::len), Some(1), "the refused one left nothing: {list}");
     assert_eq!(tts.said().join(" "), TEXT);
-    let next = submitted(&a, &wish("pcm"), None).await;
+    let next = submitted(&a, &job_request("pcm"), None).await;
     until(&a, &next, is("completed")).await;
     a.stop().await;
 }
@@ -346,23 +346,23 @@ async fn a_retried_request_makes_one_job() {
     let tts = Gated::new(0);
     let a = cluster.hub(&tts).await;
     let b = cluster.hub(&tts).await;
-    let one = wish("pcm");
-    let two = wish("pcm");
+    let one = job_request("pcm");
+    let two = job_request("pcm");
     let (first, second) = tokio::join!(submitted(&a, &one, Some("k 1")), submitted(&b, &two, Some("k 1")));
     assert_eq!(first, second);
     until(&a, &first, is("running")).await;
-    assert_eq!(submitted(&b, &wish("pcm"), Some("k 1")).await, first);
-    assert_ne!(submitted(&b, &wish("pcm"), Some("k 2")).await, first);
-    let other = submit(&b, &wish("wav"), Some("k 1")).await;
+    assert_eq!(submitted(&b, &job_request("pcm"), Some("k 1")).await, first);
+    assert_ne!(submitted(&b, &job_request("pcm"), Some("k 2")).await, first);
+    let other = submit(&b, &job_request("wav"), Some("k 1")).await;
     let status = other.status().as_u16();
     let body = other.json::<Value>().await.expect("JSON");
     assert_eq!((status, &body["error"]["code"]), (409, &json!("idempotency_key_reused")), "{body}");
     for wrong in ["", &"k".repeat(256)] {
-        assert_eq!(submit(&a, &wish("pcm"), Some(wrong)).await.status().as_u16(), 400);
+        assert_eq!(submit(&a, &job_request("pcm"), Some(wrong)).await.status().as_u16(), 400);
     }
     tts.gate.add_permits(99);
     until(&b, &first, is("completed")).await;
-    assert_eq!(submitted(&a, &wish("pcm"), Some("k 1")).await, first, "also when it is done");
+    assert_eq!(submitted(&a, &job_request("pcm"), Some("k 1")).await, first, "also when it is done");
     let list: Value = ask(&a, Method::GET, "").await.json().await.expect("JSON");
     assert_eq!(list["data"].as_array().map(Vec::len), Some(2), "{list}");
     a.stop().await;
@@ -382,7 +382,7 @@ async fn what_a_hub_cannot_read_it_leaves_to_others() {
         .expect("made");
     jetstream.queue().push("job_later").await.expect("queued");
     let a = cluster.hub(&tts).await;
-    let id = submitted(&a, &wish("pcm"), None).await;
+    let id = submitted(&a, &job_request("pcm"), None).await;
     until(&a, &id, is("completed")).await;
     let later = ask(&a, Method::GET, "/job_later").await;
     let status = later.status().as_u16();
@@ -421,7 +421,7 @@ async fn a_full_store_ends_the_job_in_plain_words() {
     // Finished ones make room for new ones.
     let mut ids = Vec::new();
     for _ in 0..6 {
-        let id = submitted(&hub, &wish("pcm"), None).await;
+        let id = submitted(&hub, &job_request("pcm"), None).await;
         until(&hub, &id, is("completed")).await;
         ids.push(id);
     }
@@ -429,10 +429,10 @@ async fn a_full_store_ends_the_job_in_plain_words() {
     assert_eq!(ask(&hub, Method::GET, &format!("/{}", ids[0])).await.status().as_u16(), 404);
     assert_eq!(sound(&hub, &ids[5]).await.len() as u64, BYTES);
     tts.gate.forget_permits(99);
-    let running = submitted(&hub, &wish("pcm"), None).await;
+    let running = submitted(&hub, &job_request("pcm"), None).await;
     until(&hub, &running, is("running")).await;
-    submitted(&hub, &wish("pcm"), None).await;
-    assert_eq!(submit(&hub, &wish("pcm"), None).await.status().as_u16(), 429);
+    submitted(&hub, &job_request("pcm"), None).await;
+    assert_eq!(submit(&hub, &job_request("pcm"), None).await.status().as_u16(), 429);
     hub.stop().await;
 }
 
@@ -498,7 +498,7 @@ impl Process {
             .kill_on_drop(true);
         let mut child = command.spawn().expect("the binary starts");
         let mut out = tokio::io::BufReader::new(child.stdout.take().expect("piped")).lines();
-        let first = timeout(PATIENCE, out.next_line()).await.expect("it starts").expect("text").expect("a line");
+        let first = timeout(TEST_TIMEOUT, out.next_line()).await.expect("it starts").expect("text").expect("a line");
         let rest = first.split("http://").nth(1).expect("an address");
         let address = rest.split(|c: char| !(c.is_ascii_digit() || c == '.' || c == ':')).next().expect("an address");
         Self { child, address: address.trim_end_matches(':').to_owned(), log, _out: out }
@@ -523,7 +523,7 @@ impl Process {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         };
-        timeout(PATIENCE, reached).await.expect("it comes to that")
+        timeout(TEST_TIMEOUT, reached).await.expect("it comes to that")
     }
 }
 

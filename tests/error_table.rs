@@ -11,7 +11,7 @@ use tokio_tungstenite::tungstenite::Message;
 
 /// The state required before the invalid event is sent.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Given {
+enum Precondition {
     Nothing,
     /// The client commits turns manually.
     ManualTurns,
@@ -27,10 +27,10 @@ enum Given {
     Transcription,
 }
 
-use Given::*;
+use Precondition::*;
 
 struct Row {
-    given: Given,
+    given: Precondition,
     /// The event to send; objects get an event_id.
     sends: Value,
     code: Option<&'static str>,
@@ -40,7 +40,7 @@ struct Row {
 }
 
 fn row(
-    given: Given,
+    given: Precondition,
     sends: Value,
     code: impl Into<Option<&'static str>>,
     param: impl Into<Option<&'static str>>,

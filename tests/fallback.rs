@@ -52,11 +52,11 @@ enum Manner {
 /// A server of all three stages, with OpenAI's endpoints.
 struct Server {
     address: String,
-    shared: Arc<Shared>,
+    shared: Arc<ServerState>,
     runtime: Option<Runtime>,
 }
 
-struct Shared {
+struct ServerState {
     /// Its words begin with it.
     name: &'static str,
     manner: Mutex<Manner>,
@@ -71,7 +71,7 @@ impl Server {
         let runtime = runtime.expect("a runtime");
         let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).expect("a free port");
         let address = format!("http://{}/v1", listener.local_addr().expect("bound"));
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(ServerState {
             name,
             manner: Mutex::new(Manner::Works),
             n_asked: AtomicUsize::new(0),
@@ -113,7 +113,7 @@ impl Drop for Server {
     }
 }
 
-async fn answer(State(server): State<Arc<Shared>>, request: Request) -> Response {
+async fn answer(State(server): State<Arc<ServerState>>, request: Request) -> Response {
     let (parts, body) = request.into_parts();
     let body = axum::body::to_bytes(body, usize::MAX).await.unwrap_or_default();
     let path = parts.uri.path().to_owned();
@@ -141,7 +141,7 @@ async fn answer(State(server): State<Arc<Shared>>, request: Request) -> Response
     }
 }
 
-fn works(server: &Shared, stage: &str, body: &[u8]) -> Response {
+fn works(server: &ServerState, stage: &str, body: &[u8]) -> Response {
     let name = server.name;
     match stage {
         "audio/transcriptions" => axum::Json(json!({"text": format!("{name} heard it")})).into_response(),

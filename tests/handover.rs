@@ -29,7 +29,7 @@ use tokio::time::timeout;
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const TEST_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A NATS server, and the key that the hubs seal with.
 struct Site {
@@ -137,7 +137,7 @@ impl Client {
     /// The next message; `Err`: the code of the close.
     async fn take(&mut self) -> Result<&Message, u16> {
         loop {
-            let next = timeout(PATIENCE, self.socket.stream.next()).await.expect("something comes");
+            let next = timeout(TEST_TIMEOUT, self.socket.stream.next()).await.expect("something comes");
             match next.expect("the connection stands").expect("a message") {
                 message @ (Message::Text(_) | Message::Binary(_)) => {
                     self.got.push(message);
@@ -183,7 +183,7 @@ impl Client {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         };
-        timeout(PATIENCE, waiting).await.expect("the checkpoint is stored")
+        timeout(TEST_TIMEOUT, waiting).await.expect("the checkpoint is stored")
     }
 
     /// Receives until the hub closes; the code.
@@ -414,7 +414,7 @@ async fn of_two_hubs_that_a_client_comes_to_at_once_one_has_the_session() {
                     }
                 }
             };
-            let lives = timeout(PATIENCE, lives).await.expect("an answer");
+            let lives = timeout(TEST_TIMEOUT, lives).await.expect("an answer");
             // Another one may take it right after.
             let is_open = lives && timeout(Duration::from_millis(2_500), socket.close()).await.is_err();
             alive += usize::from(is_open);
@@ -442,7 +442,7 @@ async fn stored(store: &JetStream, key: &str) -> Vec<u8> {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    timeout(PATIENCE, waiting).await.expect("it is stored")
+    timeout(TEST_TIMEOUT, waiting).await.expect("it is stored")
 }
 
 #[tokio::test]
@@ -666,7 +666,7 @@ async fn a_hub_without_nats_goes_on_talking_and_others_say_that_they_cannot_take
             }
         }
     };
-    assert_eq!(timeout(PATIENCE, moved).await, Ok(Back::Exactly));
+    assert_eq!(timeout(TEST_TIMEOUT, moved).await, Ok(Back::Exactly));
     client.assert_once();
     one.stop().await;
     two.stop().await;
@@ -818,7 +818,7 @@ async fn conversations_go_on_where_jetstream_is_full_and_the_metrics_say_so() {
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
         };
-        timeout(PATIENCE, waiting).await.unwrap_or_else(|_| panic!("{n} sessions are not unstored"));
+        timeout(TEST_TIMEOUT, waiting).await.unwrap_or_else(|_| panic!("{n} sessions are not unstored"));
     };
     stored(0.0).await;
     antiphon_cluster::testing::limit_stream(&site.server.url(), "KV_antiphon-sessions", 1).await.expect("limited");
@@ -903,7 +903,7 @@ async fn a_session_that_is_asked_for_twice_at_one_hub_has_one_owner_and_can_be_r
             }
         }
     };
-    assert_eq!(timeout(PATIENCE, back).await, Ok(Back::Exactly));
+    assert_eq!(timeout(TEST_TIMEOUT, back).await, Ok(Back::Exactly));
     client.ask("Two?").await;
     client.until("response.done").await;
     client.assert_once();
@@ -970,7 +970,7 @@ async fn a_store_that_went_back_to_an_earlier_owner_does_not_end_the_session() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    timeout(PATIENCE, written).await.expect("its owner stores it again");
+    timeout(TEST_TIMEOUT, written).await.expect("its owner stores it again");
     assert_eq!(client.resume(&one.hub).await, Ok(Back::Exactly));
     client.ask("Three?").await;
     client.until("response.done").await;
@@ -1070,7 +1070,7 @@ async fn a_hub_that_was_cut_off_does_not_act_in_a_session_that_another_hub_has_t
             }
         }
     };
-    assert_eq!(timeout(PATIENCE, closed).await.expect("it ends"), Some(1001));
+    assert_eq!(timeout(TEST_TIMEOUT, closed).await.expect("it ends"), Some(1001));
     // The second hub's own prompt, and none of the first.
     assert!(llm.requests().len() <= n_asked + 1, "{:?}", llm.requests());
     client.assert_once();
@@ -1103,7 +1103,7 @@ async fn a_first_state_whose_reply_was_lost_is_not_lost() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    timeout(PATIENCE, written).await.expect("its owner stores it again");
+    timeout(TEST_TIMEOUT, written).await.expect("its owner stores it again");
     assert_eq!(client.resume(&two.hub).await, Ok(Back::Exactly));
     client.assert_once();
     one.stop().await;

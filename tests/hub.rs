@@ -25,7 +25,7 @@ use tokio_tungstenite::{MaybeTlsStream, WebSocketStream};
 use tokio_util::sync::CancellationToken;
 
 /// Longer than any step here takes, so that a test that hangs fails.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TEST_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Fake engines: fixed transcripts, fixed answers, a tone as the voice.
 pub fn engines(stt: FakeStt, llm: FakeLlm, tts: FakeTts) -> Engines {
@@ -152,14 +152,14 @@ impl Hub {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         };
-        timeout(PATIENCE, reached).await.unwrap_or_else(|_| panic!("{series} is {}", self.metric(series)));
+        timeout(TEST_TIMEOUT, reached).await.unwrap_or_else(|_| panic!("{series} is {}", self.metric(series)));
     }
 
     /// Stops the hub; resolves when everything has ended.
     pub async fn stop(mut self) {
         self.stop.cancel();
         let served = self.served.take().expect("stopped once");
-        timeout(PATIENCE, served).await.expect("the hub ends").expect("no panic").expect("no error");
+        timeout(TEST_TIMEOUT, served).await.expect("the hub ends").expect("no panic").expect("no error");
     }
 
     /// Requests a stop without waiting for it.
@@ -197,7 +197,7 @@ impl Socket {
     }
 
     async fn message(&mut self) -> Message {
-        let next = timeout(PATIENCE, self.stream.next()).await.expect("something comes");
+        let next = timeout(TEST_TIMEOUT, self.stream.next()).await.expect("something comes");
         next.expect("the connection stands").expect("a whole message")
     }
 

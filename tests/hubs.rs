@@ -24,7 +24,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 /// No test waits longer for one thing.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TEST_TIMEOUT: Duration = Duration::from_secs(20);
 
 const ALICE: &str = "sk-antiphon-alice";
 const BOB: &str = "sk-antiphon-bob";
@@ -79,7 +79,7 @@ impl Member {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
         };
-        timeout(PATIENCE, known).await.expect("the hubs see each other");
+        timeout(TEST_TIMEOUT, known).await.expect("the hubs see each other");
     }
 
     async fn connect(&self, key: &str) -> Socket {
@@ -107,7 +107,7 @@ type Events = Pin<Box<dyn Stream<Item = Event>>>;
 /// The next event that is not the state.
 async fn next(events: &mut Events) -> Event {
     loop {
-        let event = timeout(PATIENCE, events.next()).await.expect("something comes").expect("it goes on");
+        let event = timeout(TEST_TIMEOUT, events.next()).await.expect("something comes").expect("it goes on");
         if event.event != "state" {
             return event;
         }

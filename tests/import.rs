@@ -9,9 +9,9 @@ use zip::write::SimpleFileOptions;
 
 const SETTINGS: &str = r#"{"audio": {"sample_rate": 22050}, "espeak": {"voice": "de"}}"#;
 
-struct Place(tempfile::TempDir);
+struct ModelFolder(tempfile::TempDir);
 
-impl Place {
+impl ModelFolder {
     fn new() -> Self {
         Self(tempfile::tempdir().expect("a file of the test"))
     }
@@ -44,7 +44,7 @@ fn said(output: &Output) -> String {
 
 #[test]
 fn a_piper_voice_of_a_package_is_listed_replaced_and_removed() {
-    let place = Place::new();
+    let place = ModelFolder::new();
     let package = place.package(&[
         ("pkg/de_DE-own-medium.onnx", GRAPH),
         ("pkg/de_DE-own-medium.onnx.json", SETTINGS.as_bytes()),
@@ -71,7 +71,7 @@ fn a_piper_voice_of_a_package_is_listed_replaced_and_removed() {
 
 #[test]
 fn what_is_no_model_and_names_that_are_taken_are_refused_with_exit_codes() {
-    let place = Place::new();
+    let place = ModelFolder::new();
     let empty = place.0.path().join("empty");
     std::fs::create_dir(&empty).unwrap();
     let refused = |args: &[&str], code: i32, expected: &str| {

@@ -73,11 +73,11 @@ fn language(code: &str) -> Value {
 #[derive(Clone, Default)]
 struct Server {
     answer: Arc<Mutex<Value>>,
-    asked: Arc<Mutex<Vec<Asked>>>,
+    asked: Arc<Mutex<Vec<TranscriptionRequest>>>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-struct Asked {
+struct TranscriptionRequest {
     response_format: String,
     language: Option<String>,
 }
@@ -88,7 +88,10 @@ async fn transcriptions(State(server): State<Server>, mut form: Multipart) -> Js
         let name = field.name().expect("a name").to_owned();
         fields.insert(name, String::from_utf8_lossy(&field.bytes().await.expect("a body")).into_owned());
     }
-    let asked = Asked { response_format: fields["response_format"].clone(), language: fields.get("language").cloned() };
+    let asked = TranscriptionRequest {
+        response_format: fields["response_format"].clone(),
+        language: fields.get("language").cloned(),
+    };
     server.asked.lock().expect("not poisoned").push(asked);
     let answer = server.answer.lock().expect("not poisoned").clone();
     Json(answer)
@@ -144,7 +147,7 @@ async fn a_hub_with_a_transcription_server_answers_in_german_then_in_english() {
     let asked = server.asked.lock().expect("not poisoned").clone();
     assert_eq!(
         asked,
-        vec![Asked { response_format: "verbose_json".into(), language: None }; 2],
+        vec![TranscriptionRequest { response_format: "verbose_json".into(), language: None }; 2],
         "once for each utterance"
     );
 }

@@ -17,7 +17,7 @@ use tokio::time::{Instant, timeout};
 use tokio_tungstenite::tungstenite::Error;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const TEST_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A configuration with these limits.
 fn config(limits: &str) -> Config {
@@ -198,7 +198,7 @@ async fn audio_ahead_of_its_limit_waits_and_nothing_is_lost() {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
-    timeout(PATIENCE, all_came).await.expect("counted");
+    timeout(TEST_TIMEOUT, all_came).await.expect("counted");
     // The hub reads one more message, and the others when the three seconds beyond the limit are paid back.
     socket.append(&loud(800)).await;
     socket.append(&quiet(1_500)).await;
@@ -579,7 +579,7 @@ async fn the_file_of_keys_is_read_again_when_it_changes() {
                 tokio::time::sleep(Duration::from_millis(1_100)).await;
             }
         };
-        timeout(PATIENCE, reached).await.unwrap_or_else(|_| panic!("{name} becomes {wanted}"));
+        timeout(TEST_TIMEOUT, reached).await.unwrap_or_else(|_| panic!("{name} becomes {wanted}"));
     };
     becomes("old", 200).await;
     // As editors do it: another file takes the name.
@@ -597,7 +597,7 @@ async fn the_file_of_keys_is_read_again_when_it_changes() {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    let text = timeout(PATIENCE, complains).await.expect("it says what is wrong");
+    let text = timeout(TEST_TIMEOUT, complains).await.expect("it says what is wrong");
     assert!(text.contains("keys.toml, line 5: unknown field"), "{text}");
     assert_eq!((status("old").await, status("new").await), (200, 200), "the keys from before");
     std::fs::write(&file, entry("new", "")).expect("written");

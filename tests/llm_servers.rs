@@ -80,9 +80,9 @@ async fn start(ports: &[u16], keys: Keys) -> Hub {
     let mut config = Config::default();
     config.llm.local_ports = ports.to_vec();
     let manager = Arc::new(EngineManager::with(&config, Box::new(RealLlm)).expect("the registry is right"));
-    let standing = manager.load().expect("fakes load");
-    let manager = Some((manager, standing.served));
-    Hub::serve(Parts { config, engines: standing.engines, metrics: Metrics::new(), keys, tls: None, manager }).await
+    let active = manager.load().expect("fakes load");
+    let manager = Some((manager, active.served));
+    Hub::serve(Parts { config, engines: active.engines, metrics: Metrics::new(), keys, tls: None, manager }).await
 }
 
 async fn ask(hub: &Hub, method: Method, body: Option<Value>, key: Option<&str>) -> (StatusCode, Value) {

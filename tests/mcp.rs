@@ -63,7 +63,7 @@ impl ServerHandler for Library {
 }
 
 /// The server's address, and what was called there.
-pub struct Served {
+pub struct McpServer {
     pub url: String,
     books: Library,
     sessions: Arc<LocalSessionManager>,
@@ -71,7 +71,7 @@ pub struct Served {
 }
 
 #[allow(clippy::disallowed_methods)]
-pub async fn serve() -> Served {
+pub async fn serve() -> McpServer {
     let books = Library::default();
     let stop = CancellationToken::new();
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
@@ -86,7 +86,7 @@ pub async fn serve() -> Served {
     let router = axum::Router::new().nest_service("/mcp", service);
     let stopped = stop.clone().cancelled_owned();
     tokio::spawn(async move { axum::serve(listener, router).with_graceful_shutdown(stopped).await });
-    Served { url, books, sessions, _stop: stop.drop_guard() }
+    McpServer { url, books, sessions, _stop: stop.drop_guard() }
 }
 
 fn call(index: usize, name: &str, arguments: Value) -> Result<LlmDelta, String> {

@@ -17,7 +17,7 @@ use tokio::time::timeout;
 use tokio_tungstenite::tungstenite::Message;
 
 /// Longer than the reply's duration, so that a test that hangs fails.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TEST_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// White noise at -20 dBFS and 24 kHz, as loud as raised speech.
 fn hiss(ms: usize, seed: u32) -> Vec<i16> {
@@ -65,7 +65,7 @@ async fn steady_noise_neither_begins_a_turn_nor_holds_or_cuts_a_reply() {
         }
         // 26 characters of 50 ms each, in frames of 20 ms.
         while socket.frames.len() < 65 || !types(&events).contains(&"response.done") {
-            let message = timeout(PATIENCE, socket.stream.next()).await.expect("the reply goes on");
+            let message = timeout(TEST_TIMEOUT, socket.stream.next()).await.expect("the reply goes on");
             match message.expect("the connection stands").expect("a whole message") {
                 Message::Binary(frame) => socket.frames.push(frame),
                 Message::Text(text) => events.push(serde_json::from_str(&text).expect("JSON")),

@@ -79,11 +79,11 @@ async fn question_in_noise() -> Vec<i16> {
     pcm
 }
 
-async fn set(socket: &mut Socket, wish: &Value) {
-    let session = json!({"type": "realtime", "audio": {"input": {"noise_reduction": wish}}});
+async fn set(socket: &mut Socket, setting: &Value) {
+    let session = json!({"type": "realtime", "audio": {"input": {"noise_reduction": setting}}});
     socket.send(json!({"type": "session.update", "session": session})).await;
     let events = socket.until("session.updated").await;
-    assert_eq!(&events.last().expect("there")["session"]["audio"]["input"]["noise_reduction"], wish);
+    assert_eq!(&events.last().expect("there")["session"]["audio"]["input"]["noise_reduction"], setting);
 }
 
 #[tokio::test]
@@ -105,13 +105,13 @@ async fn noise_reduction_is_switched_live_and_turns_in_noise_are_answered() {
     let mut socket = hub.connect("").await;
     let question = question_in_noise().await;
     let mut left = Vec::new();
-    for wish in [json!(null), json!({"type": "near_field"}), json!({"type": "far_field"}), json!(null)] {
-        set(&mut socket, &wish).await;
+    for setting in [json!(null), json!({"type": "near_field"}), json!({"type": "far_field"}), json!(null)] {
+        set(&mut socket, &setting).await;
         for piece in question.chunks(2_400) {
             socket.append(piece).await;
         }
         let events = socket.until("response.done").await;
-        assert_eq!(events.last().expect("done")["response"]["status"], "completed", "{wish}");
+        assert_eq!(events.last().expect("done")["response"]["status"], "completed", "{setting}");
         let pcm = recorder.0.lock().expect("no panic while locked").clone();
         // The silence that ended the turn contains only noise.
         let tail = &pcm[pcm.len() - 4_000..];

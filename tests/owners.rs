@@ -17,7 +17,7 @@ use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 const ALICE: &str = "sk-antiphon-alice";
 const BOB: &str = "sk-antiphon-bob";
 const ADMIN: &str = "sk-antiphon-admin";
-const PATIENCE: Duration = Duration::from_secs(20);
+const TEST_TIMEOUT: Duration = Duration::from_secs(20);
 
 async fn hub(change: impl FnOnce(&mut Config)) -> Hub {
     let mut config = Config::default();
@@ -87,7 +87,7 @@ async fn turns_are_seen_by_the_key_that_made_them_and_by_admins() {
             }
         }
     };
-    let first: Value = serde_json::from_str(&timeout(PATIENCE, first).await.expect("it is told")).expect("JSON");
+    let first: Value = serde_json::from_str(&timeout(TEST_TIMEOUT, first).await.expect("it is told")).expect("JSON");
     assert_eq!(first["id"], bob[0].as_str());
     let state = get(&hub, "/api/state", BOB).await.1;
     assert_eq!(

@@ -14,7 +14,7 @@ use tokio::process::Command;
 use tokio::sync::watch;
 
 /// Longer than any step here takes, so that a test that hangs fails.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TEST_TIMEOUT: Duration = Duration::from_secs(30);
 
 const FILE: &[u8] = b"0123456789";
 
@@ -38,13 +38,13 @@ files = [{ role = "model", path = "gone.bin", about_mb = 1 }]
 "#;
 
 /// The requests received: URL and range.
-type Asked = Vec<(String, Option<String>)>;
+type RequestLog = Vec<(String, Option<String>)>;
 
 /// A mirror with one file, which sends half of it and then waits for `open`.
 #[derive(Clone)]
 struct Mirror {
     open: watch::Receiver<bool>,
-    asked: Arc<Mutex<Asked>>,
+    asked: Arc<Mutex<RequestLog>>,
 }
 
 impl Mirror {
@@ -58,7 +58,7 @@ impl Mirror {
         (mirror, format!("http://{address}"))
     }
 
-    fn asked(&self) -> Asked {
+    fn asked(&self) -> RequestLog {
         std::mem::take(&mut *self.asked.lock().expect("no panic while locked"))
     }
 }
@@ -85,12 +85,12 @@ async fn answer(State(mirror): State<Mirror>, request: Request) -> Response<Body
     response.header("content-length", rest.len()).body(Body::from_stream(body)).expect("a response")
 }
 
-struct Place {
+struct ModelFolder {
     folder: tempfile::TempDir,
     env: Vec<(&'static str, String)>,
 }
 
-impl Place {
+impl ModelFolder {
     fn new(mirror: &str) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let text = |path: &str| folder.path().join(path).to_str().expect("Unicode").to_owned();
@@ -117,7 +117,7 @@ impl Place {
     /// Runs it to completion; it must end with `code` and print `expect` on stdout or stderr.
     async fn check(&self, args: &[&str], code: i32, expect: &str) -> Output {
         let run = self.command(args).output();
-        let output = tokio::time::timeout(PATIENCE, run).await.expect("it ends").expect("it starts");
+        let output = tokio::time::timeout(TEST_TIMEOUT, run).await.expect("it ends").expect("it starts");
         let said = [output.stdout.as_slice(), &output.stderr].concat();
         let said = String::from_utf8_lossy(&said);
         assert_eq!(output.status.code(), Some(code), "{args:?}: {said}");
@@ -133,7 +133,7 @@ fn json(output: &Output) -> Value {
 #[tokio::test]
 async fn a_model_is_listed_pulled_shown_and_removed() {
     let (mirror, address) = Mirror::start(watch::channel(true).1).await;
-    let place = Place::new(&address);
+    let place = ModelFolder::new(&address);
     assert_eq!(
         json(&place.check(&["list", "--here", "--json"], 0, "models").await)["models"],
         Value::Array(Vec::new())
@@ -156,7 +156,7 @@ async fn a_model_is_listed_pulled_shown_and_removed() {
 #[tokio::test]
 async fn without_a_name_the_models_to_begin_with_are_pulled() {
     let (mirror, address) = Mirror::start(watch::channel(true).1).await;
-    let place = Place::new(&address);
+    let place = ModelFolder::new(&address);
     // The other stages name their engine, and of the recognizers this one ranks highest of those that any machine runs.
     let own = REGISTRY.replace("rate_hz = 16000", "rate_hz = 16000\nauto = 99\ncore_ms = 1");
     std::fs::write(place.folder.path().join("own.toml"), own).expect("written");
@@ -184,7 +184,7 @@ async fn without_a_name_the_models_to_begin_with_are_pulled() {
 #[tokio::test]
 async fn what_goes_wrong_has_its_exit_code() {
     let (_mirror, address) = Mirror::start(watch::channel(true).1).await;
-    let mut place = Place::new(&address);
+    let mut place = ModelFolder::new(&address);
     place.check(&["pull", "ers"], 2, "did you mean \"ears\"?").await;
     place.check(&["pull", "ears", "../../etc/passwd"], 2, "there is no model").await;
     assert!(!place.path("ears").exists(), "all names are looked at first");
@@ -203,7 +203,7 @@ async fn what_goes_wrong_has_its_exit_code() {
 async fn an_interrupted_pull_goes_on_where_it_was() {
     let (open, closed) = watch::channel(false);
     let (mirror, address) = Mirror::start(closed).await;
-    let place = Place::new(&address);
+    let place = ModelFolder::new(&address);
     let mut child = place.command(&["pull", "ears"]).spawn().expect("it starts");
     let part = place.path("ears/ears.bin.part");
     let half = async {
@@ -211,10 +211,10 @@ async fn an_interrupted_pull_goes_on_where_it_was() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    tokio::time::timeout(PATIENCE, half).await.expect("half of it comes");
+    tokio::time::timeout(TEST_TIMEOUT, half).await.expect("half of it comes");
     let pid = child.id().expect("it runs").to_string();
     assert!(std::process::Command::new("kill").args(["-INT", &pid]).status().expect("kill").success());
-    let ended = tokio::time::timeout(PATIENCE, child.wait()).await.expect("it ends").expect("waited for");
+    let ended = tokio::time::timeout(TEST_TIMEOUT, child.wait()).await.expect("it ends").expect("waited for");
     assert_eq!(ended.code(), Some(130));
     assert!(!place.path("ears/ears.bin").exists());
     open.send_replace(true);
@@ -226,7 +226,7 @@ async fn an_interrupted_pull_goes_on_where_it_was() {
 #[tokio::test]
 async fn proxies_of_the_environment_and_of_the_settings_are_used() {
     let (proxy, address) = Mirror::start(watch::channel(true).1).await;
-    let mut place = Place::new("http://mirror.invalid/m");
+    let mut place = ModelFolder::new("http://mirror.invalid/m");
     let through = [("http://mirror.invalid/m/ears.bin".to_owned(), None)];
     place.env.push(("HTTP_PROXY", address.clone()));
     place.check(&["pull", "ears"], 0, "all checksums are right").await;

@@ -28,10 +28,10 @@ use tokio_util::sync::CancellationToken;
 const OLD: &str = "sk-antiphon-old-key-1";
 const KEPT: &str = "sk-antiphon-kept-key";
 const NEW: &str = "sk-antiphon-new-key-1";
-const PATIENCE: Duration = Duration::from_secs(20);
+const TEST_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A hub with a probe listener, which can be reloaded.
-struct Serving {
+struct TestHub {
     address: SocketAddr,
     probes: SocketAddr,
     reload: mpsc::Sender<Reload>,
@@ -39,7 +39,7 @@ struct Serving {
     served: JoinHandle<std::io::Result<()>>,
 }
 
-impl Serving {
+impl TestHub {
     #[allow(clippy::disallowed_methods)]
     async fn start(keys: Keys, tls: Option<Tls>) -> Self {
         let _ = rustls::crypto::ring::default_provider().install_default();
@@ -75,13 +75,13 @@ impl Serving {
 
     async fn end(self) {
         self.stop.cancel();
-        timeout(PATIENCE, self.served).await.expect("it ends").expect("no panic").expect("no error");
+        timeout(TEST_TIMEOUT, self.served).await.expect("it ends").expect("no panic").expect("no error");
     }
 }
 
 #[tokio::test]
 async fn a_key_that_is_gone_takes_its_sessions_and_its_short_lived_keys_with_it() {
-    let hub = Serving::start(Keys::of(&[OLD, KEPT]), None).await;
+    let hub = TestHub::start(Keys::of(&[OLD, KEPT]), None).await;
     let made = reqwest::Client::new().post(format!("http://{}/v1/realtime/client_secrets", hub.address));
     let made: Value = made.bearer_auth(OLD).send().await.expect("an answer").json().await.expect("JSON");
     let guest = made["value"].as_str().expect("a key");
@@ -103,7 +103,7 @@ async fn a_key_that_is_gone_takes_its_sessions_and_its_short_lived_keys_with_it(
         assert_eq!(u16::from(close.code), 1008, "{close:?}");
         assert!(close.reason.contains("key"), "{close:?}");
     }
-    timeout(PATIENCE, live.bytes()).await.expect("the line ends").expect("in peace");
+    timeout(TEST_TIMEOUT, live.bytes()).await.expect("the line ends").expect("in peace");
     assert_eq!(kept.ask("Still here?").await.last().expect("done")["response"]["status"], "completed");
     for key in [OLD, guest] {
         assert_eq!(hub.connect("", key, "").await.next().await["error"]["code"], "invalid_api_key");
@@ -123,7 +123,7 @@ async fn a_key_that_is_gone_takes_its_sessions_and_its_short_lived_keys_with_it(
 async fn a_new_certificate_serves_new_connections() {
     let (first, first_pem) = Tls::self_signed(&[]).expect("a certificate");
     let (second, second_pem) = Tls::self_signed(&[]).expect("a certificate");
-    let hub = Serving::start(Keys::default(), Some(first)).await;
+    let hub = TestHub::start(Keys::default(), Some(first)).await;
     let trusts = async |pem: &str| {
         let trusted = Certificate::from_pem(pem.as_bytes()).expect("PEM");
         let browser = reqwest::Client::builder().tls_certs_only([trusted]).build().expect("a client");
@@ -140,24 +140,24 @@ async fn a_new_certificate_serves_new_connections() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    timeout(PATIENCE, changed).await.expect("it serves");
+    timeout(TEST_TIMEOUT, changed).await.expect("it serves");
     assert!(!trusts(&first_pem).await);
     // The call under way goes on over its connection.
     call.sender.say_in_text("Hi.").await.expect("sent");
     let answered = async {
         while !matches!(call.receiver.next().await.expect("an event"), Received::Event(Event::ResponseDone { .. })) {}
     };
-    timeout(PATIENCE, answered).await.expect("an answer");
+    timeout(TEST_TIMEOUT, answered).await.expect("an answer");
     hub.end().await;
 }
 
 #[tokio::test]
 async fn probes_have_a_listener_of_their_own() {
-    let hub = Serving::start(Keys::of(&[KEPT]), None).await;
+    let hub = TestHub::start(Keys::of(&[KEPT]), None).await;
     let probe = async |path: &str| {
         // Like the kubelet and Prometheus, with an arbitrary host name.
         let request = reqwest::Client::new().get(format!("http://{}{path}", hub.probes)).header("host", "pod.example");
-        let answer = timeout(PATIENCE, request.send()).await.expect("in time").expect("an answer");
+        let answer = timeout(TEST_TIMEOUT, request.send()).await.expect("in time").expect("an answer");
         (answer.status().as_u16(), answer.text().await.expect("a body"))
     };
     // All slots of the other listener are in use, and more connections wait.
@@ -181,7 +181,7 @@ async fn probes_have_a_listener_of_their_own() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    timeout(PATIENCE, stopping).await.expect("it says that it stops");
+    timeout(TEST_TIMEOUT, stopping).await.expect("it says that it stops");
     drop(session);
     hub.end().await;
 }
@@ -207,7 +207,7 @@ async fn security_events_are_logged_without_secrets_and_without_end() {
     let lines = log.clone();
     let subscriber = tracing_subscriber::fmt().json().with_writer(move || lines.clone()).finish();
     let _logging = tracing::subscriber::set_default(subscriber);
-    let hub = Serving::start(Keys::of(&[KEPT]), None).await;
+    let hub = TestHub::start(Keys::of(&[KEPT]), None).await;
     for n in 0..100 {
         assert_ne!(hub.status(&format!("/api/turns?key=sk-secret-{n}"), &format!("sk-guess-{n}")).await, 200);
     }
@@ -219,7 +219,7 @@ async fn security_events_are_logged_without_secrets_and_without_end() {
     };
     // An address gets back one attempt a second, also while it guesses.
     let throttled = async { while hub.status("/api/turns", "sk-guess").await != 429 {} };
-    timeout(PATIENCE, throttled).await.expect("an address with too many wrong keys is refused");
+    timeout(TEST_TIMEOUT, throttled).await.expect("an address with too many wrong keys is refused");
     let key = make_key().await.expect("a right key passes all the same");
     hub.end().await;
     let log = String::from_utf8(log.0.lock().expect("no panic").clone()).expect("text");
@@ -289,7 +289,7 @@ impl Process {
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
         };
-        timeout(PATIENCE, said).await.unwrap_or_else(|_| panic!("it does not say {text:?}"));
+        timeout(TEST_TIMEOUT, said).await.unwrap_or_else(|_| panic!("it does not say {text:?}"));
     }
 
     async fn end(mut self) {
@@ -379,13 +379,13 @@ async fn sighup_exchanges_the_certificate_and_a_call_goes_on() {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    timeout(PATIENCE, changes).await.expect("it serves the new certificate");
+    timeout(TEST_TIMEOUT, changes).await.expect("it serves the new certificate");
     assert!(!is_trusted(&first).await);
     call.sender.say_in_text("Hi.").await.expect("sent");
     let answered = async {
         while !matches!(call.receiver.next().await.expect("an event"), Received::Event(Event::ResponseDone { .. })) {}
     };
-    timeout(PATIENCE, answered).await.expect("the call goes on");
+    timeout(TEST_TIMEOUT, answered).await.expect("the call goes on");
     drop(call);
     hub.end().await;
     let log = std::fs::read_to_string(log).expect("a log");

@@ -29,15 +29,15 @@ use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 
 /// What a server was asked, in order: bodies of requests, messages of a session.
-type Asked = Arc<Mutex<Vec<Value>>>;
+type RequestLog = Arc<Mutex<Vec<Value>>>;
 
 /// The sound that every server answers with.
 const SOUND: [i16; 4] = [1, -2, 300, -400];
 
 /// A server with these routes on loopback that ends with the test's runtime; its address.
 #[allow(clippy::disallowed_methods)]
-async fn serve(routes: Router<Asked>) -> (String, Asked) {
-    let asked = Asked::default();
+async fn serve(routes: Router<RequestLog>) -> (String, RequestLog) {
+    let asked = RequestLog::default();
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let address = listener.local_addr().expect("bound");
     let router = routes.with_state(asked.clone());
@@ -90,8 +90,8 @@ fn pieces(kind: &'static str, body: Vec<u8>, size: usize) -> Response {
 
 // vLLM-Omni: a WAV file unless it is asked for a stream; voices by name; words over a WebSocket.
 
-async fn vllm_omni() -> (String, Asked) {
-    let speech = async |State(asked): State<Asked>, Json(body): Json<Value>| {
+async fn vllm_omni() -> (String, RequestLog) {
+    let speech = async |State(asked): State<RequestLog>, Json(body): Json<Value>| {
         asked.lock().expect("no panic").push(body.clone());
         match (body["stream_format"].as_str(), body["response_format"].as_str()) {
             (Some("audio"), Some("pcm")) => pieces("audio/pcm", bytes(&SOUND), 3),
@@ -112,7 +112,7 @@ async fn vllm_omni() -> (String, Asked) {
     let voices = async || Json(json!({"voices": ["aiden", "vivian"], "uploaded_voices": []}));
     let routes = Router::new().route("/v1/audio/speech", post(speech)).route("/v1/audio/voices", get(voices)).route(
         "/v1/audio/speech/stream",
-        any(async |upgrade: WebSocketUpgrade, State(asked): State<Asked>| {
+        any(async |upgrade: WebSocketUpgrade, State(asked): State<RequestLog>| {
             upgrade.on_upgrade(|socket| vllm_session(socket, asked))
         }),
     );
@@ -120,7 +120,7 @@ async fn vllm_omni() -> (String, Asked) {
 }
 
 /// A session of words. `Hold on.` is a sentence that never ends.
-async fn vllm_session(mut socket: WebSocket, asked: Asked) {
+async fn vllm_session(mut socket: WebSocket, asked: RequestLog) {
     let mut text = String::new();
     while let Some(Ok(message)) = socket.recv().await {
         let Message::Text(message) = message else { continue };
@@ -195,7 +195,7 @@ async fn vllm_omni_streams_what_it_is_asked_for() {
 
 #[tokio::test]
 async fn sglang_omni_streams_raw_audio_or_events() {
-    let speech = async |State(asked): State<Asked>, Json(body): Json<Value>| {
+    let speech = async |State(asked): State<RequestLog>, Json(body): Json<Value>| {
         asked.lock().expect("no panic").push(body.clone());
         assert_eq!(body["stream"], true);
         if body["stream_format"] == "audio" {
@@ -226,7 +226,7 @@ async fn sglang_omni_streams_raw_audio_or_events() {
 
 #[tokio::test]
 async fn kokoro_fastapi_streams_and_mixes_voices() {
-    let speech = async |State(asked): State<Asked>, Json(body): Json<Value>| {
+    let speech = async |State(asked): State<RequestLog>, Json(body): Json<Value>| {
         assert!(["kokoro", "tts-1", "tts-1-hd"].contains(&body["model"].as_str().expect("a model")));
         asked.lock().expect("no panic").push(body);
         pieces("audio/pcm", bytes(&SOUND), 1)
@@ -245,7 +245,7 @@ async fn kokoro_fastapi_streams_and_mixes_voices() {
 
 #[tokio::test]
 async fn orpheus_fastapi_sends_a_whole_wav_file_whatever_is_asked_for() {
-    let speech = async |State(asked): State<Asked>, Json(body): Json<Value>| {
+    let speech = async |State(asked): State<RequestLog>, Json(body): Json<Value>| {
         asked.lock().expect("no panic").push(body);
         let mut file =
             antiphon_audio::wav::header(antiphon_types::SampleRate::new(24_000), Some(antiphon_types::Samples(4)))
@@ -269,7 +269,7 @@ async fn orpheus_fastapi_sends_a_whole_wav_file_whatever_is_asked_for() {
 
 #[tokio::test]
 async fn fish_speech_streams_a_wav_file_and_lists_its_references() {
-    let speech = async |State(asked): State<Asked>, Json(body): Json<Value>| {
+    let speech = async |State(asked): State<RequestLog>, Json(body): Json<Value>| {
         if body["streaming"] != true || body["format"] != "wav" {
             return (StatusCode::BAD_REQUEST, "Streaming only supports WAV format").into_response();
         }
@@ -293,7 +293,7 @@ async fn fish_speech_streams_a_wav_file_and_lists_its_references() {
 
 #[tokio::test]
 async fn moshi_server_takes_words_and_sends_pcm_in_message_pack() {
-    async fn session(mut socket: WebSocket, asked: Asked) {
+    async fn session(mut socket: WebSocket, asked: RequestLog) {
         let pack = |message: Value| Message::Binary(rmp_serde::to_vec_named(&message).expect("it packs").into());
         socket.send(pack(json!({"type": "Ready"}))).await.expect("sent");
         while let Some(Ok(Message::Binary(message))) = socket.recv().await {
@@ -309,7 +309,7 @@ async fn moshi_server_takes_words_and_sends_pcm_in_message_pack() {
         socket.send(pack(json!({"type": "Text", "text": "Hello", "start_s": 0.1, "stop_s": 0.3}))).await.expect("sent");
         socket.send(Message::Close(None)).await.expect("sent");
     }
-    let streaming = async |upgrade: WebSocketUpgrade, uri: Uri, headers: HeaderMap, State(asked): State<Asked>| {
+    let streaming = async |upgrade: WebSocketUpgrade, uri: Uri, headers: HeaderMap, State(asked): State<RequestLog>| {
         if headers.get("kyutai-api-key").is_none_or(|key| key != "public_token") {
             return StatusCode::UNAUTHORIZED.into_response();
         }
@@ -327,7 +327,7 @@ async fn moshi_server_takes_words_and_sends_pcm_in_message_pack() {
 }
 
 /// A hub whose words go to a fake vLLM-Omni.
-async fn hub(answers: &[&str]) -> (Hub, Asked) {
+async fn hub(answers: &[&str]) -> (Hub, RequestLog) {
     let (address, asked) = vllm_omni().await;
     let tts = engine("vllm-omni.toml", format!("{address}/v1")).await;
     let stt = Arc::new(FakeStt::hears(["what is it", "and now"]));
@@ -337,7 +337,7 @@ async fn hub(answers: &[&str]) -> (Hub, Asked) {
 }
 
 /// Waits until the server has seen this.
-async fn seen(asked: &Asked, what: &Value) {
+async fn seen(asked: &RequestLog, what: &Value) {
     let (found, mut is_found) = mpsc::channel(1);
     let look = async {
         while !asked.lock().expect("no panic").contains(what) {

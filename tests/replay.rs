@@ -2,7 +2,7 @@
 
 use crate::hub::{Hub, Socket, engines, loud, quiet};
 use antiphon::config::Config;
-use antiphon::replay::{Decided, Layer, ReplayError, ReplayLog, Report, replay};
+use antiphon::replay::{Layer, ReplayError, ReplayLog, ReplayedDecision, Report, replay};
 use antiphon_engine_api::Engines;
 use antiphon_engine_api::fakes::llm::{FakeLlm, words};
 use antiphon_engine_api::fakes::stt::FakeStt;
@@ -97,7 +97,7 @@ async fn recorded() -> (TempDir, PathBuf) {
     (folder, file)
 }
 
-fn run(path: &Path) -> (Report, Vec<Decided>) {
+fn run(path: &Path) -> (Report, Vec<ReplayedDecision>) {
     let mut decisions = Vec::new();
     let recording = ReplayLog::open(path).expect("a recording");
     let report = replay(recording, &mut |decided, _| decisions.push(decided.clone())).expect("it runs");
@@ -125,7 +125,7 @@ async fn a_recorded_session_runs_again_to_the_same_decisions() {
     let text = std::fs::read_to_string(&file).expect("text");
     assert!(text.contains("{\"turn_probability\":{\"probability\":0.7,"), "the turn model's answers are on the record");
     let told = |what: &str| {
-        let is = |decided: &&Decided| decided.told.as_ref().is_some_and(|told| told.get().contains(what));
+        let is = |decided: &&ReplayedDecision| decided.told.as_ref().is_some_and(|told| told.get().contains(what));
         decisions.iter().filter(is).count()
     };
     assert!(

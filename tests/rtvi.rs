@@ -18,7 +18,7 @@ use tokio::time::timeout;
 use tokio_tungstenite::tungstenite::{Error, Message};
 use tokio_tungstenite::{MaybeTlsStream, WebSocketStream};
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const TEST_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// `pipecat.Frame`, as far as it is used.
 #[derive(Clone, PartialEq, prost::Message)]
@@ -105,7 +105,12 @@ impl Client {
     /// The next message.
     async fn next(&mut self) -> Value {
         loop {
-            match timeout(PATIENCE, self.stream.next()).await.expect("something comes").expect("open").expect("whole") {
+            match timeout(TEST_TIMEOUT, self.stream.next())
+                .await
+                .expect("something comes")
+                .expect("open")
+                .expect("whole")
+            {
                 Message::Binary(bytes) => {
                     let frame = Frame::decode(bytes).expect("a frame");
                     if let Some(audio) = frame.audio {
@@ -142,7 +147,12 @@ impl Client {
     async fn closed(&mut self) -> (u16, Value) {
         let mut last = Value::Null;
         loop {
-            match timeout(PATIENCE, self.stream.next()).await.expect("something comes").expect("open").expect("whole") {
+            match timeout(TEST_TIMEOUT, self.stream.next())
+                .await
+                .expect("something comes")
+                .expect("open")
+                .expect("whole")
+            {
                 Message::Close(frame) => return (frame.expect("a code").code.into(), last),
                 Message::Binary(bytes) => {
                     if let Some(message) = Frame::decode(bytes).expect("a frame").message {

@@ -40,7 +40,7 @@ async fn hub(llm: &FakeLlm, config: Config) -> (Hub, Socket) {
 }
 
 #[tokio::test]
-async fn a_guess_stands_on_the_turns_critical_path() {
+async fn a_speculative_response_stands_on_the_turns_critical_path() {
     let llm = FakeLlm::says(["Noon."]);
     let (hub, mut socket) = hub(&llm, Config::default()).await;
     // Long enough that the end of speech lies within the session.
@@ -74,7 +74,7 @@ async fn what_was_begun_at_a_pause_is_unseen_until_the_turn_is_over_and_then_it_
     assert_eq!(text_of(&events), "Noon.");
     assert_eq!(types(&events).iter().filter(|kind| **kind == "response.created").count(), 1);
     assert_eq!(llm.requests().len(), 1, "the model was asked once");
-    assert_eq!(hub.metric("antiphon_guesses_total{outcome=\"confirmed\"}"), 1.0);
+    assert_eq!(hub.metric("antiphon_speculative_responses_total{outcome=\"confirmed\"}"), 1.0);
     hub.stop().await;
 }
 
@@ -97,7 +97,7 @@ async fn a_speaker_who_goes_on_never_learns_of_the_answer_that_was_begun() {
     assert_eq!(kinds.iter().filter(|kind| **kind == "conversation.item.added").count(), 2, "{kinds:?}");
     let n_messages = llm.requests().last().expect("asked").messages.len();
     assert_eq!(n_messages, llm.requests()[0].messages.len(), "nothing of it is in the history");
-    assert_eq!(hub.metric("antiphon_guesses_total{outcome=\"resumed\"}"), 2.0);
+    assert_eq!(hub.metric("antiphon_speculative_responses_total{outcome=\"resumed\"}"), 2.0);
     hub.stop().await;
 }
 
@@ -124,7 +124,7 @@ async fn a_speculative_response_that_is_dropped_costs_the_tokens_it_read() {
 }
 
 #[tokio::test]
-async fn nothing_is_guessed_where_it_is_switched_off() {
+async fn no_response_is_speculative_where_speculation_is_off() {
     let llm = FakeLlm::says(["Noon."]);
     let mut config = Config::default();
     config.speculation.after_ms = 0;

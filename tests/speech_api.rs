@@ -118,11 +118,11 @@ async fn sound_leaves_while_the_rest_is_still_being_made() {
 #[tokio::test]
 async fn events_carry_the_same_bytes_and_end_with_the_usage() {
     let hub = quick().await;
-    let wish = json!({"model": "tts-1", "voice": "alloy", "input": "Hello there.", "response_format": "pcm"});
-    let whole = post(&hub, wish.clone()).await.bytes().await.expect("a body");
-    let mut wish = wish;
-    wish["stream_format"] = "sse".into();
-    let response = post(&hub, wish).await;
+    let request = json!({"model": "tts-1", "voice": "alloy", "input": "Hello there.", "response_format": "pcm"});
+    let whole = post(&hub, request.clone()).await.bytes().await.expect("a body");
+    let mut request = request;
+    request["stream_format"] = "sse".into();
+    let response = post(&hub, request).await;
     assert_eq!(response.headers()["content-type"], "text/event-stream");
     let events = event(&response.text().await.expect("text"));
     let deltas = events.iter().filter(|event| event["type"] == "speech.audio.delta");
@@ -187,9 +187,9 @@ async fn who_finds_no_place_is_told_when_to_come_again() {
     let mut config = Config::default();
     config.speech.max_requests = 1;
     let hub = start(FakeStt::default(), FakeTts::default().delayed(Duration::from_secs(1)), config).await;
-    let wish = json!({"voice": "alloy", "input": "A long text. ".repeat(50), "response_format": "pcm"});
-    let first = post(&hub, wish.clone()).await;
-    let second = post(&hub, wish).await;
+    let request = json!({"voice": "alloy", "input": "A long text. ".repeat(50), "response_format": "pcm"});
+    let first = post(&hub, request.clone()).await;
+    let second = post(&hub, request).await;
     let wait: u64 = second.headers()["retry-after"].to_str().expect("text").parse().expect("seconds");
     assert_eq!(second.status().as_u16(), 503);
     assert!((1..=60).contains(&wait), "{wait}");
@@ -205,9 +205,9 @@ async fn one_key_leaves_half_of_the_places_to_others() {
     let engines = engines(FakeStt::default(), FakeLlm::default(), tts);
     let hub = Hub::with_keys(engines, config, Keys::of(&["greedy", "modest"])).await;
     let ask = async |key: &str| {
-        let wish = json!({"voice": "alloy", "input": "A long text. ".repeat(50), "response_format": "pcm"});
+        let request = json!({"voice": "alloy", "input": "A long text. ".repeat(50), "response_format": "pcm"});
         let url = format!("http://{}/v1/audio/speech", hub.address);
-        client().post(url).bearer_auth(key).json(&wish).send().await.expect("an answer")
+        client().post(url).bearer_auth(key).json(&request).send().await.expect("an answer")
     };
     // They are not read.
     let held = [ask("greedy").await, ask("greedy").await];
@@ -375,7 +375,7 @@ async fn models_are_listed_and_found() {
 #[tokio::test]
 async fn a_path_may_have_two_slashes_and_one_that_is_not_there_is_not_found() {
     let hub = quick().await;
-    let wish = json!({"model": "tts-1", "voice": "alloy", "input": "Hello.", "response_format": "pcm"});
+    let request = json!({"model": "tts-1", "voice": "alloy", "input": "Hello.", "response_format": "pcm"});
     for (path, status) in [
         ("/v1//audio/speech", 200),
         ("//v1/audio//speech", 200),
@@ -384,7 +384,7 @@ async fn a_path_may_have_two_slashes_and_one_that_is_not_there_is_not_found() {
         ("/", 405),
     ] {
         let url = format!("http://{}{path}", hub.address);
-        let answer = client().post(url).json(&wish).send().await.expect("an answer");
+        let answer = client().post(url).json(&request).send().await.expect("an answer");
         assert_eq!(answer.status().as_u16(), status, "POST {path}");
     }
 }

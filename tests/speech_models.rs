@@ -28,7 +28,7 @@ const TOKEN: usize = 960;
 async fn recording(voice: &str) -> Vec<u8> {
     let mut config = Config::default();
     config.tts.engine = "flite".into();
-    config.tts.lanes = 1;
+    config.tts.replicas = 1;
     let made = tokio::task::spawn_blocking(move || assembly::tts(&config)).await.expect("no panic");
     let flite = made.expect("flite is installed");
     let text = "The boat left early in the morning, and nobody on the island saw it again.".into();

@@ -17,7 +17,7 @@ use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
 /// A hub whose engines load, or fail, when the test signals it.
-struct Starting {
+struct StartingHub {
     url: String,
     /// Of the probe listener.
     probes: String,
@@ -27,7 +27,7 @@ struct Starting {
 }
 
 #[allow(clippy::disallowed_methods)]
-async fn start(keys: Keys) -> Starting {
+async fn start(keys: Keys) -> StartingHub {
     // Only the first installation succeeds; a second one is not an error.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
@@ -45,7 +45,7 @@ async fn start(keys: Keys) -> Starting {
         let stop = stop.clone();
         async move { server::serve_loading(listener, startup, load, extras, stop).await }
     });
-    Starting { url, probes, loaded, stop, hub }
+    StartingHub { url, probes, loaded, stop, hub }
 }
 
 fn engines() -> LoadedEngines {
@@ -61,7 +61,7 @@ fn engines() -> LoadedEngines {
 
 #[tokio::test]
 async fn it_says_that_it_is_getting_ready_and_then_serves() {
-    let Starting { url, loaded, stop, hub, .. } = start(Keys::default()).await;
+    let StartingHub { url, loaded, stop, hub, .. } = start(Keys::default()).await;
     let http = reqwest::Client::new();
     let get = async |path: &str| http.get(format!("{url}{path}")).send().await.expect("it answers");
 
@@ -100,7 +100,7 @@ async fn it_says_that_it_is_getting_ready_and_then_serves() {
 
 #[tokio::test]
 async fn what_needs_a_key_later_is_not_open_before() {
-    let Starting { url, loaded, stop, hub, .. } = start(Keys::of(&["sk-one-of-ours-1234"])).await;
+    let StartingHub { url, loaded, stop, hub, .. } = start(Keys::of(&["sk-one-of-ours-1234"])).await;
     let get = async |path: &str| reqwest::get(format!("{url}{path}")).await.expect("it answers").status().as_u16();
     assert_eq!((get("/").await, get("/dashboard").await, get("/metrics").await), (200, 503, 503));
     let two_hosts = {
@@ -123,20 +123,20 @@ async fn what_needs_a_key_later_is_not_open_before() {
 
 #[tokio::test]
 async fn engines_that_fail_end_it_and_so_does_a_stop() {
-    let Starting { url, loaded, hub, .. } = start(Keys::default()).await;
+    let StartingHub { url, loaded, hub, .. } = start(Keys::default()).await;
     assert_eq!(reqwest::get(format!("{url}/healthz")).await.expect("it answers").status(), 200);
     loaded.send(Err(io::Error::other("no model"))).ok().expect("the hub waits for them");
     assert_eq!(hub.await.expect("no panic").expect_err("it failed").to_string(), "no model");
     assert!(reqwest::get(format!("{url}/healthz")).await.is_err(), "nobody listens any more");
 
-    let Starting { loaded: _kept, stop, hub, .. } = start(Keys::default()).await;
+    let StartingHub { loaded: _kept, stop, hub, .. } = start(Keys::default()).await;
     stop.cancel();
     assert!(hub.await.expect("no panic").is_ok());
 }
 
 #[tokio::test]
 async fn the_page_is_compressed_for_who_takes_that_and_streams_are_not() {
-    let Starting { url, loaded, stop, hub, .. } = start(Keys::default()).await;
+    let StartingHub { url, loaded, stop, hub, .. } = start(Keys::default()).await;
     loaded.send(Ok(engines())).ok().expect("the hub waits for them");
     let http = reqwest::Client::new();
     let get = async |path: &str| {
@@ -174,7 +174,7 @@ async fn probe(address: &str, host: &str) -> [u16; 4] {
 
 #[tokio::test]
 async fn probes_are_answered_to_any_host_and_sealed_and_nothing_else_is() {
-    let Starting { probes, loaded, stop, hub, .. } = start(Keys::of(&["sk-one-of-ours-1234"])).await;
+    let StartingHub { probes, loaded, stop, hub, .. } = start(Keys::of(&["sk-one-of-ours-1234"])).await;
     for host in ["localhost", "hub-7.pods.example"] {
         assert_eq!(probe(&probes, host).await, [200, 503, 503, 404], "{host}, while engines load");
     }

@@ -15,7 +15,7 @@ use std::time::Duration;
 use tokio::time::{Instant, timeout};
 
 /// Longer than any step here takes.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TEST_TIMEOUT: Duration = Duration::from_secs(20);
 
 pub async fn get(hub: &Hub, path: &str) -> (u16, Value) {
     let _ = rustls::crypto::ring::default_provider().install_default();
@@ -34,7 +34,7 @@ pub async fn turn(hub: &Hub, is_so: impl Fn(&Value) -> bool) -> Value {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    timeout(PATIENCE, found).await.expect("the turn comes to that")
+    timeout(TEST_TIMEOUT, found).await.expect("the turn comes to that")
 }
 
 pub fn ms(value: &Value) -> f64 {
@@ -192,7 +192,8 @@ async fn a_barge_in_shows_what_was_heard() {
     let heard = ms(&cut["audio"]["heard_ms"]);
     let sent = ms(&cut["audio"]["sent_ms"]);
     assert!(heard > 0.0 && heard <= sent, "{cut}");
-    let (words, all) = (cut["heard"].as_str().expect("words"), cut["reply"].as_str().expect("words"));
+    let words = cut["heard"].as_str().expect("words");
+    let all = cut["reply"].as_str().expect("words");
     assert!(all.starts_with(words) && words.len() < all.len(), "{cut}");
     assert_eq!((&answered["transcript"], &answered["kind"]), (&json!("stop that"), &json!("speech")));
 }
@@ -231,7 +232,7 @@ async fn listen(hub: &Hub, after: Option<&str>) -> Events {
 /// The next change of a turn: its sequence number and the turn.
 async fn change(events: &mut Events) -> (String, Value) {
     loop {
-        let event = timeout(PATIENCE, events.next()).await.expect("something comes").expect("it goes on");
+        let event = timeout(TEST_TIMEOUT, events.next()).await.expect("something comes").expect("it goes on");
         if event.event == "turn" {
             return (event.id, serde_json::from_str(&event.data).expect("JSON"));
         }
@@ -266,7 +267,7 @@ async fn turns_are_told_live_and_a_listener_comes_back() {
     // A live listener does not prevent the server from stopping.
     drop(socket);
     let rest = async { while again.next().await.is_some() {} };
-    timeout(PATIENCE, async { tokio::join!(rest, hub.stop()) }).await.expect("both end");
+    timeout(TEST_TIMEOUT, async { tokio::join!(rest, hub.stop()) }).await.expect("both end");
 }
 
 #[tokio::test]

@@ -717,7 +717,8 @@ async fn an_uploaded_voice_is_sealed_and_needs_its_key() {
         let fixture = Fixture::restarted(folder, Keys::default(), sealing).await;
         assert_eq!(fixture.ids("").await, ["tone", "operator"]);
         let (_, list) = fixture.get("/v1/audio/voices", "").await;
-        let (unusable, reason) = (&list["unusable"][0], list["unusable"][0]["reason"].as_str().expect("text"));
+        let unusable = &list["unusable"][0];
+        let reason = unusable["reason"].as_str().expect("text");
         assert!(unusable["id"] == id.as_str() && reason.contains(why), "{list}");
         let refused: Value = fixture.speech(json!(id), "").await.json().await.expect("JSON");
         let message = refused["error"]["message"].as_str().expect("text");

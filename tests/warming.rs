@@ -18,7 +18,7 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::net::TcpListener;
 use tokio::time::timeout;
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const TEST_TIMEOUT: Duration = Duration::from_secs(20);
 
 fn remote(server: SocketAddr) -> Engines {
     let base_url = format!("http://{server}/v1");
@@ -42,10 +42,10 @@ async fn every_remote_engine_is_reached_before_a_client_comes() {
     let mut asked = HashSet::new();
     // None of the three requests is answered: all arrive concurrently, and the hub does not wait for them.
     for _ in 0..3 {
-        let (stream, _) = timeout(PATIENCE, server.accept()).await.expect("a connection").expect("accepted");
+        let (stream, _) = timeout(TEST_TIMEOUT, server.accept()).await.expect("a connection").expect("accepted");
         let mut stream = BufReader::new(stream);
         let mut line = String::new();
-        timeout(PATIENCE, stream.read_line(&mut line)).await.expect("a request").expect("text");
+        timeout(TEST_TIMEOUT, stream.read_line(&mut line)).await.expect("a request").expect("text");
         asked.insert(line.trim().to_owned());
         open.push(stream);
     }

@@ -15,23 +15,23 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const TEST_TIMEOUT: Duration = Duration::from_secs(20);
 
-struct Served {
+struct WyomingHub {
     hub: Hub,
     wyoming: SocketAddr,
 }
 
-async fn serve(stt: FakeStt, llm: FakeLlm, tts: FakeTts, config: Config, keys: Keys) -> Served {
+async fn serve(stt: FakeStt, llm: FakeLlm, tts: FakeTts, config: Config, keys: Keys) -> WyomingHub {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let wyoming = listener.local_addr().expect("bound");
     let parts =
         Parts { config, engines: engines(stt, llm, tts), metrics: Metrics::new(), keys, tls: None, manager: None };
     let hub = Hub::serve_with(parts, Extras { wyoming: Some(listener), ..Extras::default() }).await;
-    Served { hub, wyoming }
+    WyomingHub { hub, wyoming }
 }
 
-async fn simple(heard: &str, answer: &str) -> Served {
+async fn simple(heard: &str, answer: &str) -> WyomingHub {
     let stt = FakeStt::hears([heard]).with_partials();
     let llm = FakeLlm::says([answer]);
     serve(stt, llm, FakeTts::default(), Config::default(), Keys::default()).await
@@ -40,7 +40,7 @@ async fn simple(heard: &str, answer: &str) -> Served {
 struct Client(BufReader<TcpStream>);
 
 impl Client {
-    async fn connect(served: &Served) -> Self {
+    async fn connect(served: &WyomingHub) -> Self {
         Self(BufReader::new(TcpStream::connect(served.wyoming).await.expect("it listens")))
     }
 
@@ -57,7 +57,7 @@ impl Client {
 
     /// The next event: type, data, payload; `None`: the connection has ended.
     async fn next(&mut self) -> Option<(String, Value, Vec<u8>)> {
-        timeout(PATIENCE, self.read()).await.expect("something comes")
+        timeout(TEST_TIMEOUT, self.read()).await.expect("something comes")
     }
 
     async fn read(&mut self) -> Option<(String, Value, Vec<u8>)> {

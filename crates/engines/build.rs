@@ -1,4 +1,4 @@
-//! Tells the linker whose function computes whisper.cpp's graphs.
+//! Names to the linker whose function computes whisper.cpp's graphs.
 //!
 //! A link argument reaches only the targets of the package whose build script gives it, so it is handed on as metadata: the
 //! build script of each package with a program or test that runs Whisper passes `DEP_ANTIPHON_ENGINES_LINK_ARG` on. Where

@@ -10,7 +10,7 @@ use super::{EngineFactory, StageFailure};
 use crate::config::Config;
 use antiphon_engine_api::stt::DETECT_LANGUAGE;
 use antiphon_engines::stt::none;
-use antiphon_registry::{Catalog, Entry, Located, RegistryError, Stage, Wanted, locate};
+use antiphon_registry::{Catalog, Entry, LocatedModel, ModelRequest, RegistryError, Stage, locate};
 use serde::Serialize;
 use std::path::Path;
 
@@ -24,7 +24,7 @@ pub(super) const NO_TURN_MODEL: &str = "silence";
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Choice {
     pub(super) engine: String,
-    pub(super) model: Option<Located>,
+    pub(super) model: Option<LocatedModel>,
 }
 
 /// A better model on disk that does not serve.
@@ -82,7 +82,7 @@ pub(super) fn settings(config: &Config, stage: Stage) -> (&str, &str) {
 /// are replaced.
 pub(super) fn with(config: &Config, stage: Stage, choice: &Choice) -> Config {
     let mut config = config.clone();
-    let path = choice.model.as_ref().and_then(Located::main_file);
+    let path = choice.model.as_ref().and_then(LocatedModel::main_file);
     let path = path.map(|path| path.display().to_string());
     let (engine, model) = match stage {
         Stage::Vad => (Some(&mut config.vad.engine), &mut config.vad.model),
@@ -104,13 +104,13 @@ pub(super) fn with(config: &Config, stage: Stage, choice: &Choice) -> Config {
 pub(super) fn choices(
     config: &Config,
     catalog: &Catalog,
-    makes: &dyn EngineFactory,
+    factory: &dyn EngineFactory,
     trials: &Trials,
     stage: Stage,
 ) -> Result<Choices, StageFailure> {
     let (engine, model) = settings(config, stage);
     let of_family = |entry: &Entry| entry.stage == stage && (engine == AUTO || entry.family == engine);
-    let here = || here(config, catalog, trials, stage, |entry| of_family(entry) && makes.knows(stage, &entry.family));
+    let here = || here(config, catalog, trials, stage, |entry| of_family(entry) && factory.knows(stage, &entry.family));
     let only = |choice| Choices { best_first: vec![choice], passed_over: Vec::new() };
     if engine != AUTO && !catalog.entries().iter().any(of_family) {
         return Ok(only(Choice::plain(engine)));
@@ -184,17 +184,17 @@ const USUAL_CORES: u32 = 2;
 /// The models to begin with, one for each of recognizer, voice and voice activity: the best one that two cores run in time, that
 /// speaks `stt.language`, that serves once it is on the disk, and that is there or can be pulled. A stage whose engine or model the
 /// configuration names has none.
-pub fn recommended<'a>(config: &Config, catalog: &'a Catalog, makes: &dyn EngineFactory) -> Vec<&'a Entry> {
+pub fn recommended<'a>(config: &Config, catalog: &'a Catalog, factory: &dyn EngineFactory) -> Vec<&'a Entry> {
     let best = |stage: Stage| {
         let serves = |entry: &&Entry| {
             entry.stage == stage
                 && entry.auto > 0
                 && expected(entry, USUAL_CORES, 1.0)
                     .is_some_and(|trial| trial.verdict(stage, objective_ms(config)).is_ok())
-                && makes.knows(stage, &entry.family)
+                && factory.knows(stage, &entry.family)
                 && speaks(config, entry)
                 && takes_the_best(config, entry)
-                && (entry.is_pulled() || locate(&config.models, Wanted { entry, precision: None }).is_ok())
+                && (entry.is_pulled() || locate(&config.models, ModelRequest { entry, precision: None }).is_ok())
         };
         catalog.entries().iter().filter(serves).max_by_key(|entry| entry.auto)
     };
@@ -228,7 +228,7 @@ pub(super) fn is_named(config: &Config, stage: Stage) -> bool {
 /// A matching model on disk.
 struct Candidate<'a> {
     entry: &'a Entry,
-    located: Located,
+    located: LocatedModel,
     trial: Option<Trial>,
     /// Why it is too slow, if it is.
     slow: Option<String>,
@@ -249,7 +249,7 @@ fn here(config: &Config, catalog: &Catalog, trials: &Trials, stage: Stage, wante
     let mut passed_over = Vec::new();
     let mut candidates = Vec::new();
     for entry in catalog.entries().iter().filter(|entry| entry.auto > 0 && wanted(entry)).filter(fits) {
-        match locate(&config.models, Wanted { entry, precision: None }) {
+        match locate(&config.models, ModelRequest { entry, precision: None }) {
             Ok(located) => {
                 let trial = trials.of(config, stage, &located);
                 let slow = trial.and_then(|trial| trial.verdict(stage, objective_ms(config)).err());
@@ -277,7 +277,7 @@ fn here(config: &Config, catalog: &Catalog, trials: &Trials, stage: Stage, wante
 /// stages than STT and TTS.
 pub(super) fn speaks(config: &Config, entry: &Entry) -> bool {
     match entry.stage {
-        // It must know several to tell which is spoken.
+        // It must know several to detect which is spoken.
         Stage::Stt if config.stt.language == DETECT_LANGUAGE => entry.languages.len() != 1,
         Stage::Stt | Stage::Tts => entry.speaks(config.stt.language_code().as_deref()),
         _ => true,

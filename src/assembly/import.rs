@@ -5,7 +5,7 @@
 
 use antiphon_engines::stt::whisper::{Ct2Error, FasterWhisper, Sizes};
 use antiphon_registry::{
-    Brought, BroughtFile, Catalog, Entry, ModelsConfig, Placed, RegistryError, Sum, Variant, install, sha256,
+    Brought, BroughtFile, Catalog, Entry, FileToPlace, ModelsConfig, RegistryError, Sum, Variant, install, sha256,
 };
 use serde::{Deserialize, Serialize};
 use std::io::Read;
@@ -16,7 +16,7 @@ const MAX_TEXT_BYTES: u64 = 1 << 20;
 
 /// What the files are.
 #[derive(Debug)]
-pub struct Found {
+pub struct RecognizedFiles {
     /// One line for people: "Whisper base in CTranslate2's form, 16-bit weights are kept".
     pub what: String,
     form: Form,
@@ -47,14 +47,14 @@ enum Form {
 struct Model {
     entry: Entry,
     variant: Variant,
-    files: Vec<Placed>,
+    files: Vec<FileToPlace>,
     /// The text of its entry, where the registry does not name it.
     own_entry: Option<String>,
 }
 
 /// A model that was placed.
 #[derive(Debug)]
-pub struct Imported {
+pub struct ImportedModel {
     /// Its name.
     pub name: String,
     /// Its precision.
@@ -105,7 +105,7 @@ pub fn recognize(
     catalog: &Catalog,
     sources: &[PathBuf],
     name: Option<&str>,
-) -> Result<Found, ImportError> {
+) -> Result<RecognizedFiles, ImportError> {
     if let Some(found) = registered(brought, catalog) {
         return Ok(found);
     }
@@ -118,7 +118,7 @@ pub fn recognize(
             .map_err(|source| ImportError::Convert { path: path.clone(), source })?;
         let what = format!("{} in CTranslate2's form", described(opened.sizes()));
         let name = own_name(&stem_of(&sources[0]));
-        return Ok(Found { what, form: Form::Ct2Whisper { model: opened, name } });
+        return Ok(RecognizedFiles { what, form: Form::Ct2Whisper { model: opened, name } });
     }
     let pairs: Vec<_> = brought
         .files()
@@ -131,7 +131,7 @@ pub fn recognize(
     }
     if let Some((graph, config)) = pairs.into_iter().next() {
         let stem = graph.name.trim_end_matches(".onnx");
-        return Ok(Found {
+        return Ok(RecognizedFiles {
             what: format!("the Piper voice {stem}"),
             form: Form::Piper {
                 graph: graph.clone(),
@@ -151,7 +151,7 @@ pub fn recognize(
         [file] => {
             let stem = file.name.trim_end_matches(".bin").trim_start_matches("ggml-").to_owned();
             let form = Form::Ggml { file: (*file).clone(), name: own_name(&format!("whisper-{stem}")) };
-            Ok(Found { what: "a Whisper model of whisper.cpp".into(), form })
+            Ok(RecognizedFiles { what: "a Whisper model of whisper.cpp".into(), form })
         }
         several => Err(ImportError::Several(several.iter().map(|file| file.name.clone()).collect())),
     }
@@ -159,12 +159,12 @@ pub fn recognize(
 
 /// Converts where the form asks for it, and places the model. `progress` receives the share that is converted, 0 to 1. Blocks.
 pub fn place(
-    found: Found,
+    found: RecognizedFiles,
     brought: &mut Brought,
     config: &ModelsConfig,
     catalog: &Catalog,
     progress: impl FnMut(f32),
-) -> Result<Imported, ImportError> {
+) -> Result<ImportedModel, ImportError> {
     let model = match found.form {
         Form::Registered(model) => model,
         Form::Ct2Whisper { model, name } => {
@@ -172,7 +172,7 @@ pub fn place(
             model.write(&mut out, progress).map_err(|source| ImportError::Convert { path: path.clone(), source })?;
             drop(out);
             let checksum = sha256(&path)?;
-            let file = Placed { from: path.clone(), path: "ggml.bin".into(), may_move: true };
+            let file = FileToPlace { from: path.clone(), path: "ggml.bin".into(), may_move: true };
             if let Some(registered) = converted(catalog, &checksum, &file) {
                 registered
             } else {
@@ -182,14 +182,14 @@ pub fn place(
         Form::Ggml { file, name } => {
             let path = &file.path;
             let sizes = Sizes::of_file(path).map_err(|why| RegistryError::Foreign { path: path.clone(), why })?;
-            let placed = Placed { from: path.clone(), path: "ggml.bin".into(), may_move: file.is_staged };
+            let placed = FileToPlace { from: path.clone(), path: "ggml.bin".into(), may_move: file.is_staged };
             whisper(catalog, &name, &sizes, placed, &sha256(path)?)?
         }
         Form::Piper { graph, config, card, name } => piper(catalog, &name, &graph, &config, card.as_ref())?,
     };
     let Model { entry, variant, files, own_entry } = model;
     let bytes = install(config, &entry, &variant, &files, own_entry.as_deref())?;
-    Ok(Imported {
+    Ok(ImportedModel {
         folder: config.folder(&entry.name),
         precision: variant.precision,
         bytes,
@@ -200,7 +200,7 @@ pub fn place(
 }
 
 /// The registry's model with the most files all of which were brought, by name and size.
-fn registered(brought: &Brought, catalog: &Catalog) -> Option<Found> {
+fn registered(brought: &Brought, catalog: &Catalog) -> Option<RecognizedFiles> {
     let mut best: Option<Model> = None;
     for entry in catalog.entries() {
         for variant in &entry.variants {
@@ -208,7 +208,7 @@ fn registered(brought: &Brought, catalog: &Catalog) -> Option<Found> {
                 let name = file.path.rsplit('/').next().unwrap_or(&file.path);
                 let fits = |brought: &&BroughtFile| brought.name == name && file.fits(brought.bytes);
                 let found = brought.files().iter().find(fits)?;
-                Some(Placed { from: found.path.clone(), path: file.path.clone(), may_move: found.is_staged })
+                Some(FileToPlace { from: found.path.clone(), path: file.path.clone(), may_move: found.is_staged })
             });
             let Some(files) = files.collect::<Option<Vec<_>>>() else { continue };
             // A file that any folder may hold names no model.
@@ -220,11 +220,11 @@ fn registered(brought: &Brought, catalog: &Catalog) -> Option<Found> {
     }
     let model = best?;
     let what = format!("{} ({}), a model of the registry", model.entry.title, model.variant.precision);
-    Some(Found { what, form: Form::Registered(model) })
+    Some(RecognizedFiles { what, form: Form::Registered(model) })
 }
 
 /// The Kokoro voice in an export whose graph has another name than the registry's: the graph's size says in which precision.
-fn kokoro(brought: &Brought, catalog: &Catalog) -> Option<Found> {
+fn kokoro(brought: &Brought, catalog: &Catalog) -> Option<RecognizedFiles> {
     let entry = catalog.entries().iter().find(|entry| entry.name == "kokoro")?;
     let graph = brought.files().iter().filter(|file| file.name.ends_with(".onnx")).max_by_key(|file| file.bytes)?;
     let distance = |variant: &&Variant| variant.files[0].about_bytes.abs_diff(graph.bytes);
@@ -233,21 +233,21 @@ fn kokoro(brought: &Brought, catalog: &Catalog) -> Option<Found> {
         let name = file.path.rsplit('/').next().unwrap_or(&file.path);
         let found =
             if file.role == "graph" { Some(graph) } else { brought.named(name).filter(|found| file.fits(found.bytes)) };
-        found.map(|found| Placed { from: found.path.clone(), path: file.path.clone(), may_move: found.is_staged })
+        found.map(|found| FileToPlace { from: found.path.clone(), path: file.path.clone(), may_move: found.is_staged })
     });
     let files = files.collect::<Option<Vec<_>>>()?;
     let what = format!("{} ({}), {} voices", entry.title, variant.precision, files.len() - 1);
     let model = Model { entry: entry.clone(), variant: variant.clone(), files, own_entry: None };
-    Some(Found { what, form: Form::Registered(model) })
+    Some(RecognizedFiles { what, form: Form::Registered(model) })
 }
 
 /// The registry's model whose converted form has this checksum.
-fn converted(catalog: &Catalog, checksum: &str, file: &Placed) -> Option<Model> {
+fn converted(catalog: &Catalog, checksum: &str, file: &FileToPlace) -> Option<Model> {
     for entry in catalog.entries() {
         for variant in &entry.variants {
             let [registered] = variant.files.as_slice() else { continue };
             if registered.converted.as_ref().is_some_and(|sum| *sum == Sum::Sha256(checksum.into())) {
-                let files = vec![Placed { path: registered.path.clone(), ..file.clone() }];
+                let files = vec![FileToPlace { path: registered.path.clone(), ..file.clone() }];
                 return Some(Model { entry: entry.clone(), variant: variant.clone(), files, own_entry: None });
             }
         }
@@ -255,7 +255,13 @@ fn converted(catalog: &Catalog, checksum: &str, file: &Placed) -> Option<Model> 
     None
 }
 
-fn whisper(catalog: &Catalog, name: &str, sizes: &Sizes, file: Placed, checksum: &str) -> Result<Model, ImportError> {
+fn whisper(
+    catalog: &Catalog,
+    name: &str,
+    sizes: &Sizes,
+    file: FileToPlace,
+    checksum: &str,
+) -> Result<Model, ImportError> {
     let is_multilingual = sizes.is_multilingual();
     // The ranks of the registry's models of the same size; others are taken where they are named.
     let rank = match (sizes.n_audio_state, sizes.n_text_layer) {
@@ -339,7 +345,7 @@ fn piper(
     let mut files = Vec::new();
     let mut sums = Vec::new();
     for (_, file) in &sources {
-        files.push(Placed { from: file.path.clone(), path: file.name.clone(), may_move: file.is_staged });
+        files.push(FileToPlace { from: file.path.clone(), path: file.name.clone(), may_move: file.is_staged });
         sums.push(sha256(&file.path)?);
     }
     let described = sources.iter().zip(&sums).map(|((role, file), sum)| OwnFile {
@@ -398,7 +404,7 @@ struct OwnFileOfModels<'a> {
 }
 
 impl OwnModel<'_> {
-    fn model(&self, catalog: &Catalog, files: Vec<Placed>) -> Result<Model, ImportError> {
+    fn model(&self, catalog: &Catalog, files: Vec<FileToPlace>) -> Result<Model, ImportError> {
         if catalog.entries().iter().any(|entry| entry.name == self.name && !entry.is_imported()) {
             return Err(ImportError::Name(
                 self.name.into(),

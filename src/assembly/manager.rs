@@ -12,7 +12,7 @@ use super::choose::{
 use super::factory::whisper_uses_gpu;
 use super::fallback::Fallbacks;
 use super::membership::{CLUSTER, Membership};
-use super::model_cache::{Limits, ModelCache, ModelCacheError, Shared};
+use super::model_cache::{CachedValue, Limits, ModelCache, ModelCacheError};
 use super::trial::{Trial, Trials};
 use super::{BuiltIn, EngineFactory, EnginesError, StageFailure};
 use crate::config::Config;
@@ -24,7 +24,7 @@ use antiphon_engine_api::turn::TurnModel;
 use antiphon_engine_api::vad::Vad;
 use antiphon_engines::llm::LlmConfig;
 use antiphon_engines::stt::none;
-use antiphon_registry::{Catalog, Entry, Located, RegistryError, Stage, locate};
+use antiphon_registry::{Catalog, Entry, LocatedModel, RegistryError, Stage, locate};
 use serde::Serialize;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -76,29 +76,29 @@ pub struct ActiveEngines {
 pub struct EngineManager {
     config: Config,
     catalog: Catalog,
-    makes: Box<dyn EngineFactory>,
-    cache: ModelCache<Loaded>,
+    factory: Box<dyn EngineFactory>,
+    cache: ModelCache<CachedEngine>,
     trials: Trials,
     membership: OnceLock<Membership>,
     fallbacks: Fallbacks,
-    /// The language model that the operator connected while the hub runs; `None`: the configured one. Written while `standing` is
-    /// locked.
+    /// The language model that the operator connected while the hub runs; `None`: the configured one. Written while
+    /// `active` is locked.
     connected: Mutex<Option<LlmConfig>>,
     /// The hub's own engines, and those of the cluster where it has none. Locked while engines are loaded, so that loads are
     /// sequential.
-    standing: Mutex<Option<ActiveEngines>>,
+    active: Mutex<Option<ActiveEngines>>,
 }
 
 /// A cached engine.
 #[derive(Clone)]
-pub(super) enum Loaded {
+pub(super) enum CachedEngine {
     Vad(Arc<dyn Vad>),
     Turn(Arc<dyn TurnModel>),
     Stt(Arc<dyn Stt>),
     Tts(Arc<dyn Tts>),
 }
 
-impl Shared for Loaded {
+impl CachedValue for CachedEngine {
     fn is_in_use(&self) -> bool {
         let copies = match self {
             Self::Vad(engine) => Arc::strong_count(engine),
@@ -111,40 +111,40 @@ impl Shared for Loaded {
 }
 
 /// The differences between the stages that run models.
-pub(super) trait Staged: Send + Sync {
+pub(super) trait ModelStage: Send + Sync {
     const STAGE: Stage;
-    fn make(makes: &dyn EngineFactory, config: &Config) -> Result<Arc<Self>, StageFailure>;
+    fn make(factory: &dyn EngineFactory, config: &Config) -> Result<Arc<Self>, StageFailure>;
     /// `None` where the stage's models are not measured.
-    fn measure(makes: &dyn EngineFactory, engine: &Arc<Self>) -> Option<Result<Trial, String>>;
-    fn onto(engine: Arc<Self>) -> Loaded;
-    fn off(loaded: Loaded) -> Option<Arc<Self>>;
+    fn measure(factory: &dyn EngineFactory, engine: &Arc<Self>) -> Option<Result<Trial, String>>;
+    fn into_cached(engine: Arc<Self>) -> CachedEngine;
+    fn from_cached(loaded: CachedEngine) -> Option<Arc<Self>>;
 }
 
-macro_rules! staged {
+macro_rules! model_stage {
     ($port:ident, $stage:ident, $make:ident, $measure:expr) => {
-        impl Staged for dyn $port {
+        impl ModelStage for dyn $port {
             const STAGE: Stage = Stage::$stage;
-            fn make(makes: &dyn EngineFactory, config: &Config) -> Result<Arc<Self>, StageFailure> {
-                makes.$make(config)
+            fn make(factory: &dyn EngineFactory, config: &Config) -> Result<Arc<Self>, StageFailure> {
+                factory.$make(config)
             }
-            fn measure(makes: &dyn EngineFactory, engine: &Arc<Self>) -> Option<Result<Trial, String>> {
+            fn measure(factory: &dyn EngineFactory, engine: &Arc<Self>) -> Option<Result<Trial, String>> {
                 let measure: fn(&dyn EngineFactory, &Arc<Self>) -> Option<Result<Trial, String>> = $measure;
-                measure(makes, engine)
+                measure(factory, engine)
             }
-            fn onto(engine: Arc<Self>) -> Loaded {
-                Loaded::$stage(engine)
+            fn into_cached(engine: Arc<Self>) -> CachedEngine {
+                CachedEngine::$stage(engine)
             }
-            fn off(loaded: Loaded) -> Option<Arc<Self>> {
-                if let Loaded::$stage(engine) = loaded { Some(engine) } else { None }
+            fn from_cached(loaded: CachedEngine) -> Option<Arc<Self>> {
+                if let CachedEngine::$stage(engine) = loaded { Some(engine) } else { None }
             }
         }
     };
 }
 
-staged!(Vad, Vad, vad, |_, _| None);
-staged!(TurnModel, Turn, turn, |_, _| None);
-staged!(Stt, Stt, stt, |makes, engine| makes.measure_stt(engine));
-staged!(Tts, Tts, tts, |makes, engine| makes.measure_tts(engine));
+model_stage!(Vad, Vad, vad, |_, _| None);
+model_stage!(TurnModel, Turn, turn, |_, _| None);
+model_stage!(Stt, Stt, stt, |factory, engine| factory.measure_stt(engine));
+model_stage!(Tts, Tts, tts, |factory, engine| factory.measure_tts(engine));
 
 impl EngineManager {
     /// Loads the model registry but no engine. Blocks for small files.
@@ -152,8 +152,8 @@ impl EngineManager {
         Self::with(config, Box::new(BuiltIn))
     }
 
-    /// Like [`EngineManager::new`], with engines created by `makes`.
-    pub fn with(config: &Config, makes: Box<dyn EngineFactory>) -> Result<Self, StageFailure> {
+    /// Like [`EngineManager::new`], with engines created by `factory`.
+    pub fn with(config: &Config, factory: Box<dyn EngineFactory>) -> Result<Self, StageFailure> {
         let catalog = Catalog::load(&config.models).map_err(|error| StageFailure::new("models", "registry", error))?;
         let budget = config.models.memory_budget_mb;
         let limits = Limits {
@@ -161,17 +161,17 @@ impl EngineManager {
             max_bytes: (budget > 0).then_some(budget.saturating_mul(1 << 20)),
         };
         let cache = ModelCache::new(limits);
-        let standing = Mutex::new(None);
+        let active = Mutex::new(None);
         Ok(Self {
             config: config.clone(),
             catalog,
-            makes,
+            factory,
             cache,
             trials: Trials::default(),
             membership: OnceLock::new(),
             fallbacks: Fallbacks::default(),
             connected: Mutex::default(),
-            standing,
+            active,
         })
     }
 
@@ -189,7 +189,7 @@ impl EngineManager {
     /// `models.preload`. Blocks until all are loaded. A stage whose choice has not changed keeps its engine. On an
     /// error, the previous engines stay active.
     pub fn load(&self) -> Result<ActiveEngines, EnginesError> {
-        let mut place = self.standing.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut place = self.active.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let before = place.clone();
         // One after the other, and while nothing is loaded: two cores measure one engine at a time.
         let serving = |stage| {
@@ -209,7 +209,7 @@ impl EngineManager {
                 if let Some(membership) = self.workers_alone(Stage::Stt) {
                     return Ok((membership.stt(None), Served::by_workers("stt")));
                 }
-                let before = standing(old_served, "stt", old.map(|old| &old.stt));
+                let before = active_stage(old_served, "stt", old.map(|old| &old.stt));
                 let (engine, served) = self.stage::<dyn Stt>(before)?;
                 let is_kept = before.is_some_and(|(_, kept)| Arc::ptr_eq(kept, &engine));
                 Ok((if is_kept { engine } else { self.stt_with_fallback(engine)? }, served))
@@ -219,7 +219,7 @@ impl EngineManager {
                 if let Some(membership) = self.workers_alone(Stage::Tts) {
                     return Ok((membership.tts(None), Served::by_workers("tts")));
                 }
-                let before = standing(old_served, "tts", old.map(|old| &old.tts));
+                let before = active_stage(old_served, "tts", old.map(|old| &old.tts));
                 let (engine, served) = self.stage::<dyn Tts>(before)?;
                 let is_kept = before.is_some_and(|(_, kept)| Arc::ptr_eq(kept, &engine));
                 Ok((if is_kept { engine } else { self.tts_with_fallback(engine)? }, served))
@@ -228,14 +228,14 @@ impl EngineManager {
                 Some(old) => Ok(old.llm.clone()),
                 None => self.made_llm(&self.config).and_then(|engine| self.llm_with_fallback(engine)),
             };
-            let vad = self.stage::<dyn Vad>(standing(old_served, "vad", old.map(|old| &old.vad)));
+            let vad = self.stage::<dyn Vad>(active_stage(old_served, "vad", old.map(|old| &old.vad)));
             let turn = match self.workers_alone(Stage::Turn) {
                 Some(membership) => Ok((Some(membership.turn(None)), Served::by_workers("turn"))),
-                None => self.tried(standing(old_served, "turn", old.and_then(|old| old.turn.as_ref()))),
+                None => self.tried(active_stage(old_served, "turn", old.and_then(|old| old.turn.as_ref()))),
             };
             (joined("stt", stt), joined("tts", tts), llm, vad, turn)
         });
-        let standing = match (vad, turn, stt, llm, tts) {
+        let active = match (vad, turn, stt, llm, tts) {
             (Ok((vad, heard)), Ok((turn, taken)), Ok((stt, written)), Ok(llm), Ok((tts, spoken))) => ActiveEngines {
                 engines: Engines { vad, turn, stt, llm, tts },
                 served: vec![heard, written, spoken, taken],
@@ -248,8 +248,8 @@ impl EngineManager {
         if before.is_none() {
             self.preload()?;
         }
-        *place = Some(standing.clone());
-        Ok(self.before_own(standing))
+        *place = Some(active.clone());
+        Ok(self.before_own(active))
     }
 
     /// Lets the language model of `llm` serve from now on, in the place of the configured one; `None`: the configured one again. It
@@ -259,15 +259,15 @@ impl EngineManager {
     /// # Errors
     /// The engine cannot be made, or no engine has been loaded; the one before stays.
     pub fn connect_llm(&self, llm: Option<LlmConfig>) -> Result<ActiveEngines, StageFailure> {
-        let mut place = self.standing.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let Some(mut standing) = place.clone() else {
+        let mut place = self.active.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let Some(mut active) = place.clone() else {
             return Err(StageFailure::new("llm", "", "the engines have not been loaded"));
         };
         let config = Config { llm: llm.clone().unwrap_or_else(|| self.config.llm.clone()), ..self.config.clone() };
-        standing.engines.llm = self.made_llm(&config).and_then(|engine| self.llm_with_fallback(engine))?;
+        active.engines.llm = self.made_llm(&config).and_then(|engine| self.llm_with_fallback(engine))?;
         *self.connected.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = llm;
-        *place = Some(standing.clone());
-        Ok(self.before_own(standing))
+        *place = Some(active.clone());
+        Ok(self.before_own(active))
     }
 
     /// The settings of the language model that serves, and whether it was connected while the hub runs.
@@ -323,12 +323,12 @@ impl EngineManager {
     }
 
     /// The engine of stage `S` alone, for commands that need no other.
-    pub(super) fn only<S: Staged + ?Sized>(&self) -> Result<Arc<S>, StageFailure> {
+    pub(super) fn only<S: ModelStage + ?Sized>(&self) -> Result<Arc<S>, StageFailure> {
         self.stage::<S>(None).map(|(engine, _)| engine)
     }
 
     /// The engine of stage `S` alone, with its name and model; `None`: turn detection uses no model.
-    pub(super) fn chosen<S: Staged + ?Sized>(&self) -> Result<(Option<Arc<S>>, Served), StageFailure> {
+    pub(super) fn chosen<S: ModelStage + ?Sized>(&self) -> Result<(Option<Arc<S>>, Served), StageFailure> {
         self.tried::<S>(None)
     }
 
@@ -339,8 +339,8 @@ impl EngineManager {
 
     /// The active engines and models; empty before [`EngineManager::load`]. Blocks while engines are being loaded.
     pub fn served(&self) -> Vec<Served> {
-        let standing = self.standing.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        standing.as_ref().map(|standing| standing.served.clone()).unwrap_or_default()
+        let active = self.active.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        active.as_ref().map(|active| active.served.clone()).unwrap_or_default()
     }
 
     /// All models of the registry.
@@ -355,12 +355,12 @@ impl EngineManager {
 
     /// Whether this program includes the engine for the family.
     pub fn knows(&self, stage: Stage, family: &str) -> bool {
-        self.makes.knows(stage, family)
+        self.factory.knows(stage, family)
     }
 
     /// The missing runtime dependency of a model, with instructions; `None` if nothing is missing.
     pub fn lacks(&self, entry: &Entry) -> Option<&'static str> {
-        self.makes.lacks(&self.config, &entry.family)
+        self.factory.lacks(&self.config, &entry.family)
     }
 
     /// Whether [`EngineManager::load`] selects the model once it is the best one on disk.
@@ -370,7 +370,7 @@ impl EngineManager {
 
     /// The models to begin with: see [`recommended`](super::recommended).
     pub fn recommended(&self) -> Vec<&Entry> {
-        super::recommended(&self.config, &self.catalog, self.makes.as_ref())
+        super::recommended(&self.config, &self.catalog, self.factory.as_ref())
     }
 
     /// Whether the model supports the language set in `stt.language`.
@@ -396,23 +396,26 @@ impl EngineManager {
 
     /// The language model of `config`.
     pub(super) fn made_llm(&self, config: &Config) -> Result<Arc<dyn Llm>, StageFailure> {
-        logged("llm", &config.llm.engine, || self.makes.llm(config))
+        logged("llm", &config.llm.engine, || self.factory.llm(config))
     }
 
     /// The engine of a stage as `config` has it, in the place of the configuration of this manager.
-    pub(super) fn stage_of<S: Staged + ?Sized>(&self, config: &Config) -> Result<Arc<S>, StageFailure> {
+    pub(super) fn stage_of<S: ModelStage + ?Sized>(&self, config: &Config) -> Result<Arc<S>, StageFailure> {
         let (engine, _) = self.tried_of::<S>(config, None)?;
         Ok(engine.expect("only turn-taking does without an engine"))
     }
 
     /// Loads the stage's first choice that can be loaded.
-    fn stage<S: Staged + ?Sized>(&self, before: Option<(&Served, &Arc<S>)>) -> Result<(Arc<S>, Served), StageFailure> {
+    fn stage<S: ModelStage + ?Sized>(
+        &self,
+        before: Option<(&Served, &Arc<S>)>,
+    ) -> Result<(Arc<S>, Served), StageFailure> {
         let (engine, served) = self.tried(before)?;
         Ok((engine.expect("only turn-taking does without an engine"), served))
     }
 
     /// Like `stage`; `None` if the choice is to use no engine.
-    fn tried<S: Staged + ?Sized>(
+    fn tried<S: ModelStage + ?Sized>(
         &self,
         before: Option<(&Served, &Arc<S>)>,
     ) -> Result<(Option<Arc<S>>, Served), StageFailure> {
@@ -420,7 +423,7 @@ impl EngineManager {
         self.tried_of(&Config { llm, ..self.config.clone() }, before)
     }
 
-    fn tried_of<S: Staged + ?Sized>(
+    fn tried_of<S: ModelStage + ?Sized>(
         &self,
         config: &Config,
         before: Option<(&Served, &Arc<S>)>,
@@ -467,14 +470,14 @@ impl EngineManager {
         unreachable!("there is always a choice, and the last one returns")
     }
 
-    fn choices<S: Staged + ?Sized>(&self, config: &Config) -> Result<Choices, StageFailure> {
-        choices(config, &self.catalog, self.makes.as_ref(), &self.trials, S::STAGE)
+    fn choices<S: ModelStage + ?Sized>(&self, config: &Config) -> Result<Choices, StageFailure> {
+        choices(config, &self.catalog, self.factory.as_ref(), &self.trials, S::STAGE)
     }
 
     /// Measures the models among which "auto" selects and that were not measured on this machine, best first, until one keeps the
     /// objective. Blocks while they load and work. A model that fails here is reported when it is selected. `replaced`: the model
     /// that serves the stage now.
-    fn measure_new<S: Staged + ?Sized>(&self, replaced: Option<&str>) {
+    fn measure_new<S: ModelStage + ?Sized>(&self, replaced: Option<&str>) {
         let is_auto = settings(&self.config, S::STAGE).0 == AUTO && !is_named(&self.config, S::STAGE);
         if !is_auto || self.workers_alone(S::STAGE).is_some() {
             return;
@@ -492,11 +495,16 @@ impl EngineManager {
 
     /// Measures a model, keeps the figure, and unloads the model if it was loaded for this alone and is too slow. `None`: it cannot
     /// be loaded, fails, or is of a stage that is not measured.
-    fn measured<S: Staged + ?Sized>(&self, choice: &Choice, model: &Located, replaced: Option<&str>) -> Option<Trial> {
+    fn measured<S: ModelStage + ?Sized>(
+        &self,
+        choice: &Choice,
+        model: &LocatedModel,
+        replaced: Option<&str>,
+    ) -> Option<Trial> {
         let stage = name_of(S::STAGE);
         let name = choice.model_name()?;
         let engine = self.made::<S>(&self.config, choice, replaced, true).ok()?;
-        match S::measure(self.makes.as_ref(), &engine)? {
+        match S::measure(self.factory.as_ref(), &engine)? {
             Ok(trial) => {
                 self.trials.keep(&self.config, S::STAGE, model, trial);
                 tracing::info!(
@@ -518,7 +526,7 @@ impl EngineManager {
         }
     }
 
-    /// Measures a model of the registry anew and keeps the figure, whatever is set. Blocks while it loads and works.
+    /// Measures a model of the registry again and keeps the figure, whatever is set. Blocks while it loads and works.
     ///
     /// # Errors
     /// It is not on disk, cannot be loaded, fails, or is of a stage that is not measured.
@@ -529,8 +537,8 @@ impl EngineManager {
         let located = locate(&self.config.models, wanted).map_err(failed)?;
         let choice = Choice { engine: wanted.entry.family.clone(), model: Some(located.clone()) };
         let measured = match stage {
-            Stage::Stt => <dyn Stt>::measure(self.makes.as_ref(), &self.made(&self.config, &choice, None, true)?),
-            Stage::Tts => <dyn Tts>::measure(self.makes.as_ref(), &self.made(&self.config, &choice, None, true)?),
+            Stage::Stt => <dyn Stt>::measure(self.factory.as_ref(), &self.made(&self.config, &choice, None, true)?),
+            Stage::Tts => <dyn Tts>::measure(self.factory.as_ref(), &self.made(&self.config, &choice, None, true)?),
             Stage::Vad | Stage::Turn => None,
         };
         let trial = measured.unwrap_or_else(|| Err("models of this stage are not measured".into()));
@@ -540,7 +548,7 @@ impl EngineManager {
     }
 
     /// How fast the model on disk is on this machine, if that was measured.
-    pub fn trial(&self, stage: Stage, model: &Located) -> Option<Trial> {
+    pub fn trial(&self, stage: Stage, model: &LocatedModel) -> Option<Trial> {
         self.trials.of(&self.config, stage, model)
     }
 
@@ -560,7 +568,7 @@ impl EngineManager {
 
     /// The engine of a choice, from the cache if it runs a registry model. `any_voice`: the engine was not selected for
     /// the configured voice, so an engine without that voice uses its first one.
-    fn made<S: Staged + ?Sized>(
+    fn made<S: ModelStage + ?Sized>(
         &self,
         config: &Config,
         choice: &Choice,
@@ -571,7 +579,7 @@ impl EngineManager {
         let made = |config: &Config| {
             logged(stage, &choice.engine, || {
                 // An invalid model may make a library panic, which is handled like any other failure.
-                let made = catch_unwind(AssertUnwindSafe(|| S::make(self.makes.as_ref(), config)));
+                let made = catch_unwind(AssertUnwindSafe(|| S::make(self.factory.as_ref(), config)));
                 made.unwrap_or_else(|_| Err(StageFailure::new(stage, &choice.engine, PANICKED)))
             })
         };
@@ -594,9 +602,9 @@ impl EngineManager {
             (Stage::Tts, _) => config.tts.pool_size(config.onnx.devices().len()) as u64,
             _ => 1,
         };
-        let taken = self.cache.take(&name, copies * model.bytes, in_place_of, || make().map(S::onto));
+        let taken = self.cache.take(&name, copies * model.bytes, in_place_of, || make().map(S::into_cached));
         match taken {
-            Ok(loaded) => S::off(loaded).ok_or_else(|| StageFailure::new(stage, &choice.engine, OTHER_STAGE)),
+            Ok(loaded) => S::from_cached(loaded).ok_or_else(|| StageFailure::new(stage, &choice.engine, OTHER_STAGE)),
             Err(ModelCacheError::Load(failure)) => Err(failure),
             Err(full @ ModelCacheError::Full { .. }) => {
                 Err(StageFailure::new(stage, &choice.engine, full.to_string()).for_now())
@@ -604,7 +612,7 @@ impl EngineManager {
         }
     }
 
-    fn named<S: Staged + ?Sized>(&self, model: &str) -> Result<Arc<S>, StageFailure> {
+    fn named<S: ModelStage + ?Sized>(&self, model: &str) -> Result<Arc<S>, StageFailure> {
         let stage = name_of(S::STAGE);
         let failed = |error: RegistryError| StageFailure::new(stage, model, error);
         let wanted = self.catalog.find(model).map_err(failed)?;
@@ -633,7 +641,7 @@ impl EngineManager {
 const PANICKED: &str = "the engine panicked during loading";
 const OTHER_STAGE: &str = "this model serves another stage";
 
-fn standing<'a, S: ?Sized>(
+fn active_stage<'a, S: ?Sized>(
     served: Option<&'a Vec<Served>>,
     stage: &str,
     engine: Option<&'a Arc<S>>,

@@ -11,8 +11,8 @@ use antiphon_registry::Stage;
 use std::sync::Mutex;
 
 /// Has the engines whisper, piper and kokoro, which accept any file that does not begin with "broken", and records what
-/// it created and measured. A file that begins with "waits" and a number is a voice whose first sound takes so many milliseconds;
-/// other voices take none.
+/// it created and measured. A file that begins with "waits" and a number is a voice whose first sound takes this number
+/// of milliseconds; other voices take none.
 #[derive(Clone, Default)]
 struct Puppets {
     made: Arc<Mutex<Vec<String>>>,

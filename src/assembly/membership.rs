@@ -1,7 +1,8 @@
 //! A hub's membership in a cluster: the stages that it leaves to workers, and the engines that stand in for theirs.
 //!
-//! `cli` joins once, before the engines are loaded; [`EngineManager`](super::EngineManager) puts the engines into sessions, and
-//! `server` shows the state and refuses sessions that nobody could serve. It exists only where `cluster.servers` is set.
+//! `cli` joins once, before the engines are loaded; [`EngineManager`](super::EngineManager) puts the engines into
+//! sessions, and `server` shows the state and refuses sessions that no engine could serve. It exists only where
+//! `cluster.servers` is set.
 
 use super::choose::name_of;
 use crate::config::Config;

@@ -28,7 +28,7 @@ pub use error::{EnginesError, StageFailure};
 pub use factory::llm;
 pub use manager::{ActiveEngines, EngineManager, Served, without_precision};
 pub use membership::{CLUSTER, Membership};
-pub use model_cache::{Limits, ModelCache, ModelCacheError, Shared};
+pub use model_cache::{CachedValue, Limits, ModelCache, ModelCacheError};
 pub use preflight::problems;
 pub use trial::{Trial, Trials};
 pub use worker::worker_stages;

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// A value that is loaded once and shared by cloning.
-pub trait Shared: Clone {
+pub trait CachedValue: Clone {
     /// Whether there are clones besides this one.
     fn is_in_use(&self) -> bool;
 }
@@ -62,7 +62,7 @@ struct Slot<T> {
     last_used: u64,
 }
 
-impl<T: Shared> Slot<T> {
+impl<T: CachedValue> Slot<T> {
     /// Whether it must not be evicted: a caller is loading it, waiting for it, or using it.
     fn is_in_use(&self) -> bool {
         if Arc::strong_count(&self.item) > 1 {
@@ -75,7 +75,7 @@ impl<T: Shared> Slot<T> {
     }
 }
 
-impl<T: Shared> ModelCache<T> {
+impl<T: CachedValue> ModelCache<T> {
     /// An empty cache.
     pub fn new(limits: Limits) -> Self {
         Self { limits, state: Mutex::new(CacheState { slots: HashMap::new(), now: 0 }) }
@@ -189,7 +189,7 @@ mod tests {
     #[derive(Clone, Debug)]
     struct Puppet(Arc<String>);
 
-    impl Shared for Puppet {
+    impl CachedValue for Puppet {
         fn is_in_use(&self) -> bool {
             Arc::strong_count(&self.0) > 1
         }
@@ -213,7 +213,8 @@ mod tests {
     #[test]
     fn one_copy_is_shared() {
         let cache = cache(2, None);
-        let (a, b) = (take(&cache, "a", 1).unwrap(), take(&cache, "a", 1).unwrap());
+        let a = take(&cache, "a", 1).unwrap();
+        let b = take(&cache, "a", 1).unwrap();
         assert!(Arc::ptr_eq(&a.0, &b.0));
     }
 

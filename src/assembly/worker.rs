@@ -4,7 +4,7 @@
 //! load nothing.
 
 use super::choose::{is_named, settings};
-use super::manager::{EngineManager, Served, Staged};
+use super::manager::{EngineManager, ModelStage, Served};
 use super::{EnginesError, StageFailure};
 use crate::config::Config;
 use antiphon_cluster::Stage;
@@ -102,7 +102,7 @@ struct Model {
 }
 
 impl Model {
-    fn of<S: Staged + ?Sized>(manager: &EngineManager, served: &Served) -> Result<Self, StageFailure> {
+    fn of<S: ModelStage + ?Sized>(manager: &EngineManager, served: &Served) -> Result<Self, StageFailure> {
         let config = manager.config();
         let (_, set) = settings(config, S::STAGE);
         let is_set = is_named(config, S::STAGE);

@@ -54,11 +54,11 @@ pub(super) async fn run(args: AskArgs) -> Result<(), CliError> {
         None => own_hub::with(&args.settings, async |url| ask(&args, url, &question).await).await,
     };
     match answer? {
-        Asked::Answered(answer) => {
+        AskOutcome::Answered(answer) => {
             shown(&args, &answer)?;
             whole(&answer)
         }
-        Asked::Failed(so_far, error) => {
+        AskOutcome::Failed(so_far, error) => {
             shown(&args, &so_far)?;
             Err(error)
         }
@@ -66,7 +66,7 @@ pub(super) async fn run(args: AskArgs) -> Result<(), CliError> {
 }
 
 /// What became of a question.
-enum Asked {
+enum AskOutcome {
     Answered(Answer),
     /// It failed after part of the answer.
     Failed(Box<Answer>, CliError),
@@ -80,7 +80,7 @@ fn shown(args: &AskArgs, answer: &Answer) -> Result<(), CliError> {
     match &args.output {
         _ if args.json => print::json(&report(answer)),
         Some(path) if path.as_os_str() == "-" => Ok(()),
-        _ => print::line(&told(answer)),
+        _ => print::line(&text_of(answer)),
     }
 }
 
@@ -92,7 +92,7 @@ fn whole(answer: &Answer) -> Result<(), CliError> {
     }
 }
 
-async fn ask(args: &AskArgs, url: String, question: &Pcm) -> Result<Asked, CliError> {
+async fn ask(args: &AskArgs, url: String, question: &Pcm) -> Result<AskOutcome, CliError> {
     let mut options = args.target.options(url, args.audio)?;
     // Other servers cannot resume a session.
     options.resume = args.audio != Mode::Ga;
@@ -100,8 +100,8 @@ async fn ask(args: &AskArgs, url: String, question: &Pcm) -> Result<Asked, CliEr
     let options = AskOptions { session: session(args), ..AskOptions::default() };
     let _progress = Progress::new(format!("asking, {:.1} s", question.duration().as_secs_f64()));
     match antiphon_client::ask(connection, question, &options).await {
-        Ok(answer) => Ok(Asked::Answered(answer)),
-        Err(AskError { error, so_far: Some(so_far) }) => Ok(Asked::Failed(so_far, failure(error))),
+        Ok(answer) => Ok(AskOutcome::Answered(answer)),
+        Err(AskError { error, so_far: Some(so_far) }) => Ok(AskOutcome::Failed(so_far, failure(error))),
         Err(AskError { error, so_far: None }) => Err(failure(error)),
     }
 }
@@ -137,7 +137,7 @@ fn tenths(ms: f64) -> f64 {
     (ms * 10.0).round() / 10.0
 }
 
-fn told(answer: &Answer) -> String {
+fn text_of(answer: &Answer) -> String {
     let mut text = format!("heard:    {}\nanswered: {}\n", answer.transcript, answer.text);
     if let Some(wait) = answer.voice_to_voice {
         text +=
@@ -191,7 +191,7 @@ in the server, ms from the end of your speech:
 
 seen here, ms from your last word:
   speech_stopped         210";
-        assert_eq!(told(&answer()), expect);
+        assert_eq!(text_of(&answer()), expect);
         let report = report(&answer());
         assert_eq!(report["voice_to_voice_ms"], 312.4);
         assert_eq!(report["seen_ms"]["speech_stopped"], 210.3);

@@ -137,16 +137,16 @@ mod tests {
         assert_eq!(engines(&config, &served), expect);
         config.cluster.servers = vec!["tls://nats.example:4222".into()];
         config.cluster.stages = vec!["stt".into()];
-        let told = engines(&config, &[]);
-        assert!(told.contains("speech to text   cluster    workers through tls://nats.example:4222\n"), "{told}");
+        let text = engines(&config, &[]);
+        assert!(text.contains("speech to text   cluster    workers through tls://nats.example:4222\n"), "{text}");
         config.cluster = ClusterConfig { jetstream: true, ..Default::default() };
         assert!(!engines(&config, &[]).contains("workers through"), "without a server there is no worker");
         config.cluster = Default::default();
         config.tts.engine = "flite".into();
-        let told = engines(&config, &[]);
+        let text = engines(&config, &[]);
         assert!(
-            told.contains("auto       the best model that is here") && told.ends_with("flite      voice slt"),
-            "{told}"
+            text.contains("auto       the best model that is here") && text.ends_with("flite      voice slt"),
+            "{text}"
         );
     }
 }

@@ -88,7 +88,7 @@ mod tests {
     use super::*;
     use tokio::time::timeout;
 
-    const PATIENCE: Duration = Duration::from_secs(20);
+    const TEST_TIMEOUT: Duration = Duration::from_secs(20);
 
     #[tokio::test]
     async fn a_file_that_is_written_replaced_or_linked_anew_is_reported() {
@@ -98,18 +98,18 @@ mod tests {
         let target = tempfile::tempdir().expect("a folder");
         let mut changes = FileChanges::of(&file).expect("watched");
         std::fs::write(&file, "one").expect("written");
-        timeout(PATIENCE, changes.next()).await.expect("reported").expect("watched");
+        timeout(TEST_TIMEOUT, changes.next()).await.expect("reported").expect("watched");
         std::fs::write(&other, "two").expect("written");
         std::fs::rename(&other, &file).expect("replaced");
-        timeout(PATIENCE, changes.next()).await.expect("reported").expect("watched");
+        timeout(TEST_TIMEOUT, changes.next()).await.expect("reported").expect("watched");
         assert_eq!(std::fs::read_to_string(&file).expect("there"), "two");
         let real = target.path().join("keys");
         std::fs::write(&real, "three").expect("written");
         std::os::unix::fs::symlink(&real, &other).expect("linked");
         std::fs::rename(&other, &file).expect("replaced");
-        timeout(PATIENCE, changes.next()).await.expect("reported").expect("watched");
+        timeout(TEST_TIMEOUT, changes.next()).await.expect("reported").expect("watched");
         std::fs::write(&real, "four").expect("written");
-        timeout(PATIENCE, changes.next()).await.expect("reported").expect("watched");
+        timeout(TEST_TIMEOUT, changes.next()).await.expect("reported").expect("watched");
         assert!(timeout(Duration::from_millis(300), changes.next()).await.is_err(), "nothing has changed");
     }
 }

@@ -3,7 +3,7 @@
 use super::sweep::{Shown, Sweep};
 use super::unseal::StorageKeyArgs;
 use super::{CliError, blocking, print};
-use crate::replay::{Decided, Layer, ReplayError, ReplayLog, Report, replay};
+use crate::replay::{Layer, ReplayError, ReplayLog, ReplayedDecision, Report, replay};
 use antiphon_dialog::turn::{MODEL, ModelWeight};
 use clap::Args;
 use serde_json::{Value, json};
@@ -100,8 +100,8 @@ fn one(args: &ReplayArgs, path: &Path) -> Result<Report, CliError> {
     let recording = ReplayLog::open_with(path, || args.key.of_replay()).map_err(|error| of_file(path, &error))?;
     let mut progress = Progress::new(path);
     let mut printed = Ok(());
-    let mut see = |decided: &Decided, done: f64| {
-        progress.tell(done);
+    let mut see = |decided: &ReplayedDecision, done: f64| {
+        progress.show(done);
         if args.quiet || printed.is_err() {
             return;
         }
@@ -118,7 +118,7 @@ pub(super) fn of_file(path: &Path, error: &ReplayError) -> CliError {
 }
 
 /// One decision as text.
-fn line(decided: &Decided) -> String {
+fn line(decided: &ReplayedDecision) -> String {
     let gave = decided.gave.iter().map(|one| parsed(one.get()));
     let at = decided.at_ms / 1e3;
     match decided.layer {
@@ -212,7 +212,7 @@ fn summary(path: &Path, report: &Report) -> String {
 /// A progress line on stderr, shown only on a terminal.
 pub(super) struct Progress {
     what: String,
-    told: Instant,
+    shown_at: Instant,
     shows: bool,
     shown: bool,
 }
@@ -220,14 +220,14 @@ pub(super) struct Progress {
 impl Progress {
     pub(super) fn new(what: &Path) -> Self {
         let shows = std::io::stderr().is_terminal();
-        Self { what: what.display().to_string(), told: now(), shows, shown: false }
+        Self { what: what.display().to_string(), shown_at: now(), shows, shown: false }
     }
 
     /// Updates the line at most every [`EVERY`]; `done` is a fraction from 0 to 1.
-    pub(super) fn tell(&mut self, done: f64) {
-        if self.shows && self.told.elapsed() >= EVERY {
+    pub(super) fn show(&mut self, done: f64) {
+        if self.shows && self.shown_at.elapsed() >= EVERY {
             eprint!("\r{}: {:.0} %\x1b[K", self.what, 100.0 * done);
-            self.told = now();
+            self.shown_at = now();
             self.shown = true;
         }
     }

@@ -60,7 +60,7 @@ pub(super) async fn run(args: SayArgs) -> Result<(), CliError> {
     }
     let mut config = args.settings.load()?;
     // The chunks are synthesized one after the other.
-    config.tts.lanes = 1;
+    config.tts.replicas = 1;
     let text = text(&args.text)?;
     // Before the voice is loaded: a machine without a loudspeaker gets its error at once.
     let mut player = if args.output.is_none() { Some(Player::open(&args.device)?) } else { None };

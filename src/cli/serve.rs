@@ -35,7 +35,7 @@ Examples:
   antiphon serve --listen 127.0.0.1:0      on any free port; the first lines say which
 
 Ctrl-C lets running sessions finish; a second Ctrl-C stops immediately. SIGHUP reads the files of the keys, of
-upstream keys and of the certificate again, and opens the audit log anew; the file of keys is also read when it changes. Errors are logged, and the
+upstream keys and of the certificate again, and opens the audit log again; the file of keys is also read when it changes. Errors are logged, and the
 previous keys and certificate stay in use.")]
 pub struct ServeArgs {
     /// Settings that differ from the defaults
@@ -238,17 +238,17 @@ fn stays<T, E: std::error::Error>(what: &'static str, read: Result<T, E>, failed
 const READ_WITHIN: Duration = Duration::from_secs(30);
 
 /// The reading of files on a thread, of which one at a time is under way.
-struct Reading<T>(Option<JoinHandle<T>>);
+struct FileReader<T>(Option<JoinHandle<T>>);
 
-impl<T> Default for Reading<T> {
+impl<T> Default for FileReader<T> {
     fn default() -> Self {
         Self(None)
     }
 }
 
-impl<T: Send + 'static> Reading<T> {
+impl<T: Send + 'static> FileReader<T> {
     /// What `read` gives; `None`, and a line of the log: it takes longer than [`READ_WITHIN`]. The next call waits for it again, and
-    /// reads anew once it has ended.
+    /// reads again once it has ended.
     async fn read(&mut self, read: impl FnOnce() -> T + Send + 'static) -> Option<T> {
         if let Some(before) = &mut self.0 {
             timeout(READ_WITHIN, before).await.map_err(|_| too_slow()).ok()?.ok();
@@ -270,7 +270,7 @@ fn watch_hang_ups(files: Arc<Files>, reload: mpsc::Sender<Reload>) -> tokio::tas
     #[allow(clippy::disallowed_methods)]
     tokio::spawn(async move {
         let Ok(mut hang_up) = signal(SignalKind::hangup()) else { return };
-        let mut reading = Reading::default();
+        let mut reading = FileReader::default();
         while hang_up.recv().await.is_some() {
             tracing::info!("SIGHUP: reading keys, upstream keys, Twilio's auth token and certificate again");
             let files = files.clone();
@@ -290,7 +290,7 @@ fn watch_keys(files: Arc<Files>, reload: mpsc::Sender<Reload>) -> Option<tokio::
         .map_err(|error| tracing::warn!(%error, "changes of the file of keys are not noticed: send SIGHUP after one"))
         .ok()?;
     let mut before = files.key_file();
-    let mut reading = Reading::default();
+    let mut reading = FileReader::default();
     // As above.
     #[allow(clippy::disallowed_methods)]
     Some(tokio::spawn(async move {
@@ -345,7 +345,7 @@ mod tests {
         std::fs::write(&path, "sk-one-of-ours-1234567890\n").expect("written");
         assert!(files.keys().keys.is_some());
 
-        let mut reading = Reading::default();
+        let mut reading = FileReader::default();
         let (go, wait) = std::sync::mpsc::channel::<()>();
         let hangs = reading.read(move || {
             let _ = wait.recv();

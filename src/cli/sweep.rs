@@ -3,7 +3,7 @@
 use super::replay::{Progress, of_file};
 use super::unseal::StorageKeyArgs;
 use super::{CliError, print};
-use crate::replay::{Compared, Corpus, Curve, Labelled, PauseHints, Setting, Taken, compare, draw};
+use crate::replay::{Corpus, Curve, CurveComparison, LabelledTurn, PauseHints, Setting, TurnResult, compare, draw};
 use antiphon_dialog::turn::ModelWeight;
 use antiphon_types::Samples;
 use serde_json::json;
@@ -78,11 +78,12 @@ pub(super) fn run(files: &[PathBuf], sweep: &Sweep, shown: &Shown<'_>, key: &Sto
     let mut n_done = 0;
     let n_all = fixed.len() + scales.len();
     let mut taken = |setting: Setting| {
-        progress.tell(f64::from(n_done) / n_all as f64);
+        progress.show(f64::from(n_done) / n_all as f64);
         n_done += 1;
         corpus.run(setting)
     };
-    let fixed: Vec<(f64, Vec<Taken>)> = fixed.iter().map(|&ms| (f64::from(ms), taken(Setting::Fixed(ms)))).collect();
+    let fixed: Vec<(f64, Vec<TurnResult>)> =
+        fixed.iter().map(|&ms| (f64::from(ms), taken(Setting::Fixed(ms)))).collect();
     let adaptive: Vec<_> = scales.iter().map(|&scale| (scale, taken(Setting::Adaptive(scale)))).collect();
     let own = taken(Setting::Adaptive(1.0));
     progress.clear();
@@ -106,9 +107,9 @@ pub(super) fn run(files: &[PathBuf], sweep: &Sweep, shown: &Shown<'_>, key: &Sto
 }
 
 /// The effect of the turn model: each weight against none, at the same cut-in rates.
-fn weights(corpus: &Corpus, turns: &[&Labelled], shown: &Shown<'_>) -> Result<(), CliError> {
+fn weights(corpus: &Corpus, turns: &[&LabelledTurn], shown: &Shown<'_>) -> Result<(), CliError> {
     let scales: Vec<f64> = (0..N_SCALES).map(|i| FIRST_SCALE * SCALE_STEP.powi(i)).collect();
-    let run = |weight: ModelWeight| -> Vec<(f64, Vec<Taken>)> {
+    let run = |weight: ModelWeight| -> Vec<(f64, Vec<TurnResult>)> {
         scales.iter().map(|&scale| (scale, corpus.run(Setting::Weighed(scale, weight)))).collect()
     };
     let none = run(ModelWeight { slope: 0.0, most: 0.0 });
@@ -121,7 +122,7 @@ fn weights(corpus: &Corpus, turns: &[&Labelled], shown: &Shown<'_>) -> Result<()
         rows.push((weight, n_cut, delay_ms, compared));
     }
     if shown.json {
-        let row = |(weight, n_cut, delay_ms, compared): &(ModelWeight, usize, f64, Vec<Compared>)| json!({ "weight": weight, "cut_into": n_cut, "delay_ms": delay_ms, "compared": compared });
+        let row = |(weight, n_cut, delay_ms, compared): &(ModelWeight, usize, f64, Vec<CurveComparison>)| json!({ "weight": weight, "cut_into": n_cut, "delay_ms": delay_ms, "compared": compared });
         return print::json(&json!({ "turns": turns.len(), "weights": rows.iter().map(row).collect::<Vec<_>>() }));
     }
     for (weight, n_cut, delay_ms, compared) in rows {
@@ -158,12 +159,12 @@ fn table(fixed: &Curve, adaptive: &Curve) -> String {
     text
 }
 
-fn conclusion(compared: &[Compared]) -> String {
+fn conclusion(compared: &[CurveComparison]) -> String {
     if compared.is_empty() {
         return "no share of turns cut into is reached by both waits: sweep over more".into();
     }
     let ms = |[value, low, high]: [f64; 3]| format!("{value:.0} ms [{low:.0}, {high:.0}]");
-    let line = |one: &Compared| {
+    let line = |one: &CurveComparison| {
         let [sooner, low, high] = one.sooner.map(|share| 100.0 * share);
         format!(
             "{:>4.0} %  fixed {:<22} adaptive {:<22} {sooner:.0} % sooner [{low:.0}, {high:.0}]",

@@ -131,7 +131,7 @@ pub const KEYS: &[Key] = &[
     key("tts", "voice", Rule::Name),
     key("tts", "language_voices", Rule::ByLanguage(256, "am_adam")),
     key("tts", "speed", Rule::Number(0.25, 4.0)),
-    key("tts", "lanes", Rule::Whole(0, 64, "replicas")),
+    key("tts", "replicas", Rule::Whole(0, 64, "replicas")),
     key("tts", "base_url", Rule::Url),
     key("tts", "model", Rule::Name),
     key("tts", "api_key_env", Rule::Variable),

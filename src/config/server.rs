@@ -70,7 +70,7 @@ pub struct ServerConfig {
     pub storage_key: String,
 }
 
-/// The page needs the microphone, and none of the other features that a page that was taken over might use.
+/// The page needs the microphone, and no other feature that a page that was taken over might use.
 const PERMISSIONS_POLICY: &str =
     "microphone=(self), camera=(), display-capture=(), geolocation=(), payment=(), usb=(), serial=(), bluetooth=()";
 

@@ -27,8 +27,9 @@ const SMOOTHING: f64 = 0.1;
 /// or three. In the seconds before new sessions speak, those in it make the others' share look smaller, by little.
 const ENGINE_SMOOTHING: f64 = 0.012_5;
 
-/// Beyond what the engines are predicted to suffice for, one session in so many is admitted within [`SETTLES`] while the pressure
-/// is below [`CALM`]: engines that are busy without pause may still answer in time, since those who wait do not ask.
+/// Beyond what the engines are predicted to suffice for, one session in this number is admitted within [`SETTLES`]
+/// while the pressure is below [`CALM`]: engines that are busy without pause may still answer in time, since those who
+/// wait do not ask.
 const FEW: usize = 20;
 
 /// The pressure below which nothing is close to its limit: that at which a brownout level is left.
@@ -83,7 +84,7 @@ struct Engine {
 }
 
 impl Admission {
-    /// For a process that may use so many cores.
+    /// For a process that may use `cores` cores.
     pub(super) fn new(cores: usize) -> Self {
         let processor = Processor { used: 0.0, cost: ASSUMED_COST / cores.max(1) as f64 };
         let stt = Engine::default();

@@ -69,7 +69,7 @@ pub struct LoadReport {
 }
 
 impl LoadMonitor {
-    /// A monitor of a hub that is idle and may use so many cores.
+    /// A monitor of a hub that is idle and may use `cores` cores.
     pub fn new(config: SloConfig, cores: usize) -> Self {
         let gauge = Gauge::new(&config);
         let ladder = Ladder::default();

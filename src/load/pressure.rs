@@ -9,8 +9,8 @@ use serde::Serialize;
 use std::collections::HashMap;
 use std::time::Duration;
 
-/// Turns that count for the latency: those of so long. Long enough for a few turns of each of ten conversations a second,
-/// short enough that the level follows the load.
+/// Turns that count for the latency: those of this time. Long enough for a few turns of each of ten conversations a
+/// second, short enough that the level follows the load.
 const WINDOW: Duration = Duration::from_secs(5);
 
 /// Sessions with a turn in the window, below which its quantile says nothing.
@@ -205,7 +205,8 @@ impl Gauge {
             smooth(&mut self.tts_service_ms, turn.tts_ms.filter(|_| sample.tts.waiting == 0));
             self.took(now, &turn.session, turn.latency_ms);
         }
-        // How long a turn will take that is within the limit so far is not known; one beyond it takes at least so long.
+        // How long a turn will take that is within the limit so far is not known; one beyond it takes at least this
+        // long.
         let limit_ms = self.limit_ms();
         for turn in sample.awaited.iter().filter(|turn| turn.waited_ms > limit_ms) {
             self.took(now, &turn.session, turn.waited_ms);
@@ -242,7 +243,7 @@ impl Gauge {
         }
     }
 
-    /// A request of the speech API had its first audio after so long, without waiting for others.
+    /// A request of the speech API had its first audio after this time, without waiting for others.
     pub(super) fn spoken_after(&mut self, ms: f64) {
         smooth(&mut self.tts_service_ms, Some(ms));
     }

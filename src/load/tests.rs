@@ -11,7 +11,7 @@ struct Hub {
     sample: Sample,
     /// The next session that has a turn, and what it waits for it.
     turn: Option<(usize, f64)>,
-    /// So many sessions wait for a reply that never sounds, since then.
+    /// How many sessions wait for a reply that never sounds, and since when.
     stalled: Option<(usize, Duration)>,
 }
 
@@ -21,7 +21,7 @@ impl Hub {
         Self { monitor: LoadMonitor::new(config, 1), now: Duration::ZERO, sample, turn: None, stalled: None }
     }
 
-    /// Ten turns a second that wait so long, from now on.
+    /// Ten turns a second that wait this long, from now on.
     fn answers_after(&mut self, ms: f64) {
         self.turn = Some((0, ms));
     }
@@ -451,7 +451,7 @@ fn one_client_gets_half_of_what_the_hub_suffices_for() {
     let greedy = (1..1_000).take_while(|own| admits(&mut hub, *own)).count();
     assert_eq!(greedy, capacity.div_ceil(2));
     assert!(admits(&mut hub, 1), "another one");
-    // Where there is no room at all, it takes none of what is left to others.
+    // Where there is no room at all, it takes nothing of what is left to others.
     hub.sample.tts.in_service = 16;
     hub.sample.sessions = 10 + greedy;
     hub.runs(seconds(120));

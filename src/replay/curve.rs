@@ -5,7 +5,7 @@
 //! (Efron, 1979): sources are drawn with replacement, since turns of one source are alike.
 
 use super::dice::Dice;
-use super::{Labelled, Taken};
+use super::{LabelledTurn, TurnResult};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -32,7 +32,7 @@ pub struct Point {
 
 /// The two ways at one share of turns cut into.
 #[derive(Clone, Debug, Serialize)]
-pub struct Compared {
+pub struct CurveComparison {
     /// The share.
     pub cut_in: f64,
     /// The shortest fixed wait that keeps it: its mean delay in ms, and the 95 % interval.
@@ -49,11 +49,11 @@ type Sums = Vec<[f64; 3]>;
 /// Both curves and what they come to at these shares; a share that one of them does not reach is left out. `fixed` and
 /// `adaptive` hold a value and what became of each turn, shortest wait first.
 pub fn compare(
-    turns: &[&Labelled],
-    fixed: &[(f64, Vec<Taken>)],
-    adaptive: &[(f64, Vec<Taken>)],
+    turns: &[&LabelledTurn],
+    fixed: &[(f64, Vec<TurnResult>)],
+    adaptive: &[(f64, Vec<TurnResult>)],
     shares: &[f64],
-) -> (Curve, Curve, Vec<Compared>) {
+) -> (Curve, Curve, Vec<CurveComparison>) {
     let mut index = BTreeMap::new();
     let cluster: Vec<usize> = turns
         .iter()
@@ -63,7 +63,7 @@ pub fn compare(
         })
         .collect();
     let n = index.len();
-    let sums = |taken: &[Taken]| {
+    let sums = |taken: &[TurnResult]| {
         let mut sums: Sums = vec![[0.0; 3]; n];
         for (taken, &cluster) in taken.iter().zip(&cluster) {
             let sum = &mut sums[cluster];
@@ -71,7 +71,7 @@ pub fn compare(
         }
         sums
     };
-    let all_sums = |runs: &[(f64, Vec<Taken>)]| -> Vec<(f64, Sums)> {
+    let all_sums = |runs: &[(f64, Vec<TurnResult>)]| -> Vec<(f64, Sums)> {
         runs.iter().map(|(value, taken)| (*value, sums(taken))).collect()
     };
     let fixed = all_sums(fixed);
@@ -93,7 +93,7 @@ pub fn compare(
     let compared = shares.iter().zip(drawn).filter_map(|(&cut_in, drawn)| {
         let (f, a) = whole_fixed.delay_at(cut_in).zip(whole_adaptive.delay_at(cut_in))?;
         // An interval of the draws that reach the share would be too narrow where many do not.
-        (drawn.len() * 10 >= DRAWS * 9).then(|| Compared {
+        (drawn.len() * 10 >= DRAWS * 9).then(|| CurveComparison {
             cut_in,
             fixed_ms: with_interval(f, drawn.iter().map(|(f, _)| *f)),
             adaptive_ms: with_interval(a, drawn.iter().map(|(_, a)| *a)),
@@ -135,17 +135,17 @@ fn with_interval(value: f64, drawn: impl Iterator<Item = f64>) -> [f64; 3] {
 mod tests {
     use super::*;
 
-    fn labelled(source: usize) -> Labelled {
+    fn labelled(source: usize) -> LabelledTurn {
         let text = String::new();
         let speaker = String::new();
         let group = String::new();
-        Labelled { text, speaker, source: source.to_string(), group, spans_ms: vec![[0.0, 1.0]] }
+        LabelledTurn { text, speaker, source: source.to_string(), group, spans_ms: vec![[0.0, 1.0]] }
     }
 
     /// A way that cuts into turns whose pause is longer than the wait; pauses are 0, 10, 20 ... ms.
-    fn runs(n: usize, delay: impl Fn(f64) -> f64) -> Vec<(f64, Vec<Taken>)> {
+    fn runs(n: usize, delay: impl Fn(f64) -> f64) -> Vec<(f64, Vec<TurnResult>)> {
         let taken = |wait: f64| {
-            let turn = |i: usize| Taken { cut_in: i as f64 * 10.0 >= wait, delay_ms: delay(wait) };
+            let turn = |i: usize| TurnResult { cut_in: i as f64 * 10.0 >= wait, delay_ms: delay(wait) };
             (0..n).map(turn).collect()
         };
         (0..=10).map(|i| f64::from(i) * 100.0).map(|wait| (wait, taken(wait))).collect()
@@ -153,8 +153,8 @@ mod tests {
 
     #[test]
     fn half_the_delay_at_the_same_share_is_half_as_long_whatever_is_drawn() {
-        let turns: Vec<Labelled> = (0..100).map(labelled).collect();
-        let turns: Vec<&Labelled> = turns.iter().collect();
+        let turns: Vec<LabelledTurn> = (0..100).map(labelled).collect();
+        let turns: Vec<&LabelledTurn> = turns.iter().collect();
         let fixed = runs(100, |wait| wait);
         let adaptive = runs(100, |wait| wait / 2.0);
         let (curve, _, compared) = compare(&turns, &fixed, &adaptive, &[0.25, 2.0]);
@@ -167,8 +167,8 @@ mod tests {
 
     #[test]
     fn turns_of_one_source_are_drawn_together() {
-        let turns: Vec<Labelled> = (0..100).map(|i| labelled(i / 50)).collect();
-        let turns: Vec<&Labelled> = turns.iter().collect();
+        let turns: Vec<LabelledTurn> = (0..100).map(|i| labelled(i / 50)).collect();
+        let turns: Vec<&LabelledTurn> = turns.iter().collect();
         let runs = runs(100, |wait| wait);
         let (_, _, compared) = compare(&turns, &runs, &runs, &[0.25]);
         let [value, low, high] = compared[0].fixed_ms;

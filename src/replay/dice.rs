@@ -47,7 +47,7 @@ impl Dice {
         choices[self.below(choices.len())]
     }
 
-    /// Below so many milliseconds.
+    /// Below this number of milliseconds.
     pub fn ms(&mut self, below: usize) -> Duration {
         Duration::from_millis(self.below(below.max(1)) as u64)
     }

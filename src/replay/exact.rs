@@ -22,14 +22,14 @@ pub enum Layer {
 
 /// One decision of the replay.
 #[derive(Clone, Debug, Serialize)]
-pub struct Decided {
+pub struct ReplayedDecision {
     /// Line of the recording, counted from 1.
     pub line: usize,
     /// By whom.
     pub layer: Layer,
     /// When, in milliseconds of the layer's time.
     pub at_ms: f64,
-    /// What the layer was told, where that is worth a word; JSON.
+    /// The layer's input, where it is shown; JSON.
     pub told: Option<Box<RawValue>>,
     /// What it decided; JSON.
     pub gave: Vec<Box<RawValue>>,
@@ -39,7 +39,7 @@ pub struct Decided {
 #[derive(Clone, Debug, Serialize)]
 pub struct Difference {
     /// What the replay decided, and where.
-    pub replayed: Decided,
+    pub replayed: ReplayedDecision,
     /// What the recording says; JSON.
     pub recorded: Vec<String>,
 }
@@ -49,7 +49,7 @@ pub struct Difference {
 pub struct Report {
     /// Windows that were heard.
     pub n_windows: u64,
-    /// Events the reducer was told.
+    /// Events that the reducer received.
     pub n_events: u64,
     /// Decisions of both layers.
     pub n_decisions: u64,
@@ -87,8 +87,8 @@ pub enum Restores {
 /// Runs a recording and shows each decision to `see`, with the share of the file that is done, 0 to 1.
 ///
 /// # Errors
-/// When the file cannot be read to its end, or is none of this version's.
-pub fn replay(recording: ReplayLog, see: &mut dyn FnMut(&Decided, f64)) -> Result<Report, ReplayError> {
+/// When the file cannot be read to its end, or is not of this version.
+pub fn replay(recording: ReplayLog, see: &mut dyn FnMut(&ReplayedDecision, f64)) -> Result<Report, ReplayError> {
     replay_restoring(recording, Restores::Never, see)
 }
 
@@ -99,7 +99,7 @@ pub fn replay(recording: ReplayLog, see: &mut dyn FnMut(&Decided, f64)) -> Resul
 pub fn replay_restoring(
     mut recording: ReplayLog,
     restores: Restores,
-    see: &mut dyn FnMut(&Decided, f64),
+    see: &mut dyn FnMut(&ReplayedDecision, f64),
 ) -> Result<Report, ReplayError> {
     let mut run = Run::new(&recording);
     while let Some(line) = recording.next_line()? {
@@ -149,7 +149,7 @@ impl Run {
     }
 
     /// What a line leads to.
-    fn line(&mut self, n: usize, line: Line) -> Result<Vec<Decided>, ReplayError> {
+    fn line(&mut self, n: usize, line: Line) -> Result<Vec<ReplayedDecision>, ReplayError> {
         match line {
             Line::Windows { from, size, packed, outcome } => {
                 let windows = unpack(from, size, &packed).ok_or(ReplayError::Windows { line: n })?;
@@ -172,7 +172,12 @@ impl Run {
     }
 
     /// Only the last window of a line led to anything, when it was recorded.
-    fn windows(&mut self, n: usize, windows: &[WindowFeatures], outcome: Option<Box<RawValue>>) -> Vec<Decided> {
+    fn windows(
+        &mut self,
+        n: usize,
+        windows: &[WindowFeatures],
+        outcome: Option<Box<RawValue>>,
+    ) -> Vec<ReplayedDecision> {
         let mut decided = Vec::new();
         let mut recorded = outcome;
         for (i, &heard) in windows.iter().enumerate() {
@@ -185,29 +190,35 @@ impl Run {
         decided
     }
 
-    fn turn(&mut self, n: usize, outcome: Outcome, recorded: Option<Box<RawValue>>) -> Option<Decided> {
+    fn turn(&mut self, n: usize, outcome: Outcome, recorded: Option<Box<RawValue>>) -> Option<ReplayedDecision> {
         let nothing = Outcome::default();
         if outcome == nothing && recorded.is_none() {
             return None;
         }
         let at_ms = ms(self.position.duration(SampleRate::HZ_16000));
-        let decided = Decided { line: n, layer: Layer::Turn, at_ms, told: None, gave: vec![raw(&outcome)] };
+        let decided = ReplayedDecision { line: n, layer: Layer::Turn, at_ms, told: None, gave: vec![raw(&outcome)] };
         let recorded = recorded.unwrap_or_else(|| raw(&nothing));
         self.compare(&decided, &[recorded]);
         (outcome != nothing).then_some(decided)
     }
 
-    fn step(&mut self, n: usize, at: Timestamp, event: Event, recorded: Vec<Box<RawValue>>) -> Option<Decided> {
+    fn step(
+        &mut self,
+        n: usize,
+        at: Timestamp,
+        event: Event,
+        recorded: Vec<Box<RawValue>>,
+    ) -> Option<ReplayedDecision> {
         self.report.n_events += 1;
         let told = Some(raw(&event));
         let actions = self.dialog.as_mut().map_or_else(Vec::new, |dialog| dialog.step(at, event));
         let gave: Vec<_> = actions.iter().map(raw).collect();
-        let decided = Decided { line: n, layer: Layer::Dialog, at_ms: ms(at.since_start()), told, gave };
+        let decided = ReplayedDecision { line: n, layer: Layer::Dialog, at_ms: ms(at.since_start()), told, gave };
         self.compare(&decided, &recorded);
         (!decided.gave.is_empty()).then_some(decided)
     }
 
-    fn compare(&mut self, decided: &Decided, recorded: &[Box<RawValue>]) {
+    fn compare(&mut self, decided: &ReplayedDecision, recorded: &[Box<RawValue>]) {
         self.report.n_decisions += u64::from(!decided.gave.is_empty());
         let same = decided.gave.iter().map(|one| one.get()).eq(recorded.iter().map(|one| one.get()));
         if same {

@@ -9,12 +9,12 @@ use std::path::{Path, PathBuf};
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Labels {
     /// In order.
-    pub turns: Vec<Labelled>,
+    pub turns: Vec<LabelledTurn>,
 }
 
 /// One turn.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Labelled {
+pub struct LabelledTurn {
     /// What is said; `|` stands for a pause.
     pub text: String,
     /// Who says it.
@@ -37,7 +37,7 @@ impl Labels {
         let text =
             std::fs::read_to_string(&path).map_err(|source| ReplayError::NoLabels { path: path.clone(), source })?;
         let labels: Self = serde_json::from_str(&text).map_err(|error| ReplayError::Labels(error.to_string()))?;
-        let in_order = |turn: &Labelled| {
+        let in_order = |turn: &LabelledTurn| {
             let times: Vec<f64> = turn.spans_ms.iter().flatten().copied().collect();
             !times.is_empty() && times.is_sorted()
         };
@@ -55,7 +55,7 @@ impl Labels {
     }
 }
 
-impl Labelled {
+impl LabelledTurn {
     /// Where it begins and ends, in milliseconds of turn time.
     pub fn ends_ms(&self) -> (f64, f64) {
         (self.spans_ms[0][0], self.spans_ms[self.spans_ms.len() - 1][1])

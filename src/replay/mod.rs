@@ -15,11 +15,11 @@ mod read;
 mod svg;
 mod sweep;
 
-pub use curve::{Compared, Curve, Point, compare};
+pub use curve::{Curve, CurveComparison, Point, compare};
 pub use dice::Dice;
 pub use error::ReplayError;
-pub use exact::{Decided, Difference, Layer, Report, Restores, replay, replay_restoring};
-pub use labels::{Labelled, Labels};
+pub use exact::{Difference, Layer, ReplayedDecision, Report, Restores, replay, replay_restoring};
+pub use labels::{LabelledTurn, Labels};
 pub use read::ReplayLog;
 pub use svg::draw;
-pub use sweep::{Corpus, PauseHints, Setting, Taken};
+pub use sweep::{Corpus, PauseHints, Setting, TurnResult};

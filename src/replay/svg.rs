@@ -1,6 +1,6 @@
 //! The two curves as a picture.
 
-use super::{Compared, Curve};
+use super::{Curve, CurveComparison};
 use std::fmt::Write;
 
 const WIDTH: f64 = 720.0;
@@ -9,11 +9,11 @@ const LEFT: f64 = 70.0;
 const RIGHT: f64 = 20.0;
 const TOP: f64 = 48.0;
 const BOTTOM: f64 = 56.0;
-/// Of the fixed and the adaptive wait: told apart by people who do not see colours by their line, too.
+/// Of the fixed and the adaptive wait: their lines differ as well, for readers who do not see colours.
 const COLOURS: [&str; 2] = ["#5a6b7b", "#c2410c"];
 
 /// False cut-ins across, answer delay upwards, a curve and its intervals for each way of waiting. An SVG document.
-pub fn draw(title: &str, fixed: &Curve, adaptive: &Curve, compared: &[Compared]) -> String {
+pub fn draw(title: &str, fixed: &Curve, adaptive: &Curve, compared: &[CurveComparison]) -> String {
     let axes = Axes::of(fixed, adaptive);
     let mut svg = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" font-family=\"sans-serif\" font-size=\"13\">\n\
@@ -21,8 +21,9 @@ pub fn draw(title: &str, fixed: &Curve, adaptive: &Curve, compared: &[Compared])
         escaped(title)
     );
     axes.draw(&mut svg);
-    let intervals =
-        |of: fn(&Compared) -> [f64; 3]| compared.iter().map(move |one| (one.cut_in, of(one))).collect::<Vec<_>>();
+    let intervals = |of: fn(&CurveComparison) -> [f64; 3]| {
+        compared.iter().map(move |one| (one.cut_in, of(one))).collect::<Vec<_>>()
+    };
     let fixed_intervals = intervals(|one| one.fixed_ms);
     let adaptive_intervals = intervals(|one| one.adaptive_ms);
     axes.way(&mut svg, &Way { i: 0, name: "fixed wait", curve: fixed, intervals: &fixed_intervals });

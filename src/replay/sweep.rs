@@ -1,6 +1,6 @@
 //! Turn-taking alone, with other settings, over labelled recordings.
 
-use super::{Labelled, Labels, ReplayError, ReplayLog};
+use super::{LabelledTurn, Labels, ReplayError, ReplayLog};
 use antiphon_dialog::turn::{Decision, Eagerness, Edge, Ending, ModelWeight, Thresholds, TurnTaker, WindowFeatures};
 use antiphon_session::replay_log::{Line, PartialTranscript, TurnProbability, unpack};
 use antiphon_types::sealed::Sealing;
@@ -11,7 +11,7 @@ use std::sync::Arc;
 /// What is tried.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Setting {
-    /// A fixed wait of so many milliseconds.
+    /// A fixed wait in milliseconds.
     Fixed(u32),
     /// The adaptive wait of medium eagerness, times this.
     Adaptive(f64),
@@ -21,7 +21,7 @@ pub enum Setting {
 
 /// What became of one turn.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Taken {
+pub struct TurnResult {
     /// It was taken to be over while the speaker had more to say.
     pub cut_in: bool,
     /// From its true end until it was taken to be over, in milliseconds; where it never was, until the next one began.
@@ -32,7 +32,7 @@ pub struct Taken {
 #[derive(Clone, Debug)]
 pub struct PauseHints {
     /// The turn.
-    pub turn: Labelled,
+    pub turn: LabelledTurn,
     /// The turn was over.
     pub is_end: bool,
     /// What turn-taking made of it.
@@ -47,7 +47,7 @@ pub struct Corpus {
 struct Session {
     thresholds: Thresholds,
     inputs: Vec<Input>,
-    turns: Vec<Labelled>,
+    turns: Vec<LabelledTurn>,
 }
 
 enum Input {
@@ -81,12 +81,12 @@ impl Corpus {
     }
 
     /// The turns, in the order of [`Corpus::run`].
-    pub fn turns(&self) -> impl Iterator<Item = &Labelled> {
+    pub fn turns(&self) -> impl Iterator<Item = &LabelledTurn> {
         self.sessions.iter().flat_map(|session| &session.turns)
     }
 
     /// What becomes of each turn.
-    pub fn run(&self, setting: Setting) -> Vec<Taken> {
+    pub fn run(&self, setting: Setting) -> Vec<TurnResult> {
         self.sessions.iter().flat_map(|session| session.taken(setting)).collect()
     }
 
@@ -131,7 +131,7 @@ impl Session {
         }
     }
 
-    fn taken(&self, setting: Setting) -> Vec<Taken> {
+    fn taken(&self, setting: Setting) -> Vec<TurnResult> {
         let mut taker = self.taker(setting);
         let mut ends = Vec::new();
         let mut now = Samples::ZERO;
@@ -156,12 +156,12 @@ impl Session {
             }
         }
         let all_over = ms(now);
-        let turn = |(i, turn): (usize, &Labelled)| {
+        let turn = |(i, turn): (usize, &LabelledTurn)| {
             let (from, to) = turn.ends_ms();
             let until = self.turns.get(i + 1).map_or(all_over, |next| next.ends_ms().0);
             let cut_in = ends.iter().any(|&end| end >= from && end < to);
             let end = ends.iter().copied().find(|&end| end >= to && end < until);
-            Taken { cut_in, delay_ms: end.unwrap_or(until) - to }
+            TurnResult { cut_in, delay_ms: end.unwrap_or(until) - to }
         };
         self.turns.iter().enumerate().map(turn).collect()
     }

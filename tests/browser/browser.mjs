@@ -8,8 +8,8 @@ import { chromium } from 'playwright-core';
 
 const EXECUTABLE = process.env.CHROMIUM ?? '/usr/bin/chromium';
 /** A hub on a busy machine may be slow; no test is about speed. It bounds each wait. */
-const PATIENCE_MS = Number(process.env.PATIENCE_S ?? 30) * 1000;
-export const TEST_TIMEOUT_MS = PATIENCE_MS * 6;
+const WAIT_MS = Number(process.env.PATIENCE_S ?? 30) * 1000;
+export const TEST_TIMEOUT_MS = WAIT_MS * 6;
 
 /**
  * The browser ends with the test, also with one that fails; `close` ends it early and fails where the page threw.
@@ -32,7 +32,7 @@ export async function openPage(t, { microphone, voice, url, path = '/', shows = 
   });
   t.after(() => browser.close());
   const page = await (await browser.newContext(context)).newPage();
-  page.setDefaultTimeout(PATIENCE_MS);
+  page.setDefaultTimeout(WAIT_MS);
   if (voice) await page.addInitScript(speakInto, Object.fromEntries(Object.entries(voice).map(([name, path]) => [name, readFileSync(path).toString('base64')])));
   const faults = [];
   page.on('pageerror', (error) => faults.push(error.message));
@@ -124,7 +124,7 @@ export async function ask(page, text, nAnswers) {
 
 /** Asks until `answer` is true; `complaint` makes the message when it never is. */
 export async function poll(answer, complaint) {
-  for (const end = Date.now() + PATIENCE_MS; Date.now() < end; await pause(20)) if (await answer()) return;
+  for (const end = Date.now() + WAIT_MS; Date.now() < end; await pause(20)) if (await answer()) return;
   throw new Error(await complaint());
 }
 
@@ -133,7 +133,7 @@ export async function poll(answer, complaint) {
  * a moment later, such as what the page draws in its next frame.
  */
 export async function eventually(read, check) {
-  for (const end = Date.now() + PATIENCE_MS; ; await pause(20)) {
+  for (const end = Date.now() + WAIT_MS; ; await pause(20)) {
     const value = await read();
     try {
       check(value);

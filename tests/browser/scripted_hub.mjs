@@ -14,7 +14,7 @@ const TYPES = { '.html': 'text/html', '.js': 'text/javascript', '.css': 'text/cs
 const GUID = '258EAFA5-E914-47DA-95CA-C5AB0DC85B11';
 const READY = { ready: true, sessions: 0, max_sessions: 4, engines: { vad: 'earshot', stt: 'openai', llm: 'assistant', tts: 'flite' } };
 /** Longest wait for the page. */
-const PATIENCE_MS = 20_000;
+const WAIT_MS = 20_000;
 
 export class ScriptedHub {
   #server = null;
@@ -43,7 +43,7 @@ export class ScriptedHub {
 
   /** The page's next connection. */
   async accept() {
-    for (const end = Date.now() + PATIENCE_MS; Date.now() < end; await pause(5)) if (this.#waiting.length > 0) return this.#waiting.shift();
+    for (const end = Date.now() + WAIT_MS; Date.now() < end; await pause(5)) if (this.#waiting.length > 0) return this.#waiting.shift();
     throw new Error('the page does not connect');
   }
 

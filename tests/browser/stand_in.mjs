@@ -106,7 +106,7 @@ export function madeUpState(at, { gpu = null, depth = 0, turns = 0, cluster = nu
     engines: { vad: 'earshot', stt: 'openai', llm: 'assistant', tts: 'flite' },
     process: { cpu_percent: 24 + 9 * wave, memory_bytes: 142_000_000 + 4_000_000 * wave },
     gpu,
-    counters: { turns, responses: turns, errors: 3, barge_ins: 12, guesses: 96, guesses_confirmed: 71, guess_wasted_seconds: 1.04 },
+    counters: { turns, responses: turns, errors: 3, barge_ins: 12, speculative_responses: 96, speculative_responses_confirmed: 71, speculation_wasted_seconds: 1.04 },
     ...(cluster === null ? {} : { cluster }),
   };
 }

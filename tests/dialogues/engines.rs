@@ -6,7 +6,7 @@
 
 use super::script::{self, Line, Script, duration, quoted};
 use crate::hub::Hub;
-use crate::mcp::{self, Served};
+use crate::mcp::{self, McpServer};
 use antiphon::config::Config;
 use antiphon_audio::convert;
 use antiphon_engine_api::Engines;
@@ -34,7 +34,7 @@ use std::time::Duration;
 pub struct Stage {
     pub hub: Hub,
     pub llm: FakeLlm,
-    library: Option<Served>,
+    library: Option<McpServer>,
 }
 
 impl Stage {

@@ -1,7 +1,7 @@
 //! Parties that want in without a key, with too many connections, or with requests that are none.
 
 use super::harness::{Party, closed, error_of, fault, run};
-use super::process::{PATIENCE, Settings, parse};
+use super::process::{Settings, TEST_TIMEOUT, parse};
 use serde_json::json;
 use socket2::SockRef;
 use std::time::Duration;
@@ -356,7 +356,7 @@ async fn wrong_keys_unread(party: Party) {
 /// What the hub has sent by the end of the connection.
 async fn rest(stream: &mut TcpStream) -> Vec<u8> {
     let mut bytes = Vec::new();
-    let _ = timeout(PATIENCE, stream.read_to_end(&mut bytes)).await.expect("the hub ends the connection");
+    let _ = timeout(TEST_TIMEOUT, stream.read_to_end(&mut bytes)).await.expect("the hub ends the connection");
     bytes
 }
 

@@ -2,7 +2,7 @@
 //! to fall back on.
 
 use super::harness::{Canary, Party, fault, run, typed};
-use super::process::{PATIENCE, Settings};
+use super::process::{Settings, TEST_TIMEOUT};
 use super::upstream::Upstream;
 use antiphon_cluster::testing::NatsServer;
 use serde_json::{Value, json};
@@ -59,7 +59,7 @@ impl Worker {
         let mut child = command.spawn().expect("the program starts");
         let mut out = BufReader::new(child.stdout.take().expect("piped"));
         let mut line = String::new();
-        timeout(PATIENCE, out.read_line(&mut line)).await.expect("it starts").expect("text");
+        timeout(TEST_TIMEOUT, out.read_line(&mut line)).await.expect("it starts").expect("text");
         let said = std::fs::read_to_string(folder.path().join("log")).unwrap_or_default();
         assert!(line.contains(&format!("worker {name} serves")), "{line}{said}");
         Self { child, _out: out, _folder: folder }
@@ -153,7 +153,7 @@ async fn workers(party: &Party, n: usize) {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     };
-    timeout(PATIENCE, known).await.unwrap_or_else(|_| panic!("the hub does not see {n} workers"));
+    timeout(TEST_TIMEOUT, known).await.unwrap_or_else(|_| panic!("the hub does not see {n} workers"));
 }
 
 /// A session that is being answered at length.
@@ -167,7 +167,8 @@ async fn listening(party: &Party) -> crate::hub::Socket {
 
 /// The status of the answer.
 async fn ended(socket: &mut crate::hub::Socket) -> String {
-    let done: Value = timeout(PATIENCE, socket.until("response.done")).await.expect("an end").pop().expect("an end");
+    let done: Value =
+        timeout(TEST_TIMEOUT, socket.until("response.done")).await.expect("an end").pop().expect("an end");
     done["response"]["status"].as_str().unwrap_or_default().to_owned()
 }
 
@@ -216,7 +217,7 @@ async fn nats_killed(party: Party, cluster: Arc<Cluster>) {
     cluster.nats.lock().await.kill().await;
     let (status, ()) = tokio::join!(ended(&mut socket), party.beside());
     // The chunk in hand is lost; those behind it are the hub's own.
-    let own = timeout(PATIENCE, goes_on(&mut socket)).await;
+    let own = timeout(TEST_TIMEOUT, goes_on(&mut socket)).await;
     cluster.nats.lock().await.restart().await.expect("it starts again");
     workers(&party, 2).await;
     assert!(["completed", "failed"].contains(&status.as_str()), "{status}");

@@ -6,7 +6,7 @@
 //! the hub holds no more than before. A panic of the hub's own code in its log fails the fault, too. All faults of an area are tried, then the
 //! area fails with a list of those that did not hold.
 
-use super::process::{Answer, Held, Hub, PATIENCE, Settings, ask, connect};
+use super::process::{Answer, Hub, HubResources, Settings, TEST_TIMEOUT, ask, connect};
 use crate::hub::{Socket, base64};
 use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, SinkExt, StreamExt};
@@ -114,7 +114,7 @@ pub struct Party {
     n_rounds: watch::Receiver<usize>,
     /// Set once the canary was answered beside the fault.
     was_beside: watch::Sender<bool>,
-    most: Arc<Mutex<Option<Held>>>,
+    most: Arc<Mutex<Option<HubResources>>>,
 }
 
 impl Party {
@@ -188,7 +188,7 @@ async fn open(hub: &Hub, from: Ipv4Addr, query: &str, headers: &[(&'static str, 
         request.headers_mut().insert(*name, value.parse().expect("a header"));
     }
     let opened = tokio_tungstenite::client_async(request, MaybeTlsStream::Plain(stream));
-    match timeout(PATIENCE, opened).await.expect("the upgrade is answered") {
+    match timeout(TEST_TIMEOUT, opened).await.expect("the upgrade is answered") {
         Ok((stream, _)) => Ok(Socket { stream, frames: Vec::new() }),
         Err(WsError::Http(response)) => {
             let headers = response.headers().iter();
@@ -229,7 +229,9 @@ impl Conversation {
 
     /// One question and its answer; the time to the first of the answer.
     async fn turn(&mut self) -> Duration {
-        timeout(PATIENCE, self.ask()).await.unwrap_or_else(|_| panic!("the canary has no answer within {PATIENCE:?}"))
+        timeout(TEST_TIMEOUT, self.ask())
+            .await
+            .unwrap_or_else(|_| panic!("the canary has no answer within {TEST_TIMEOUT:?}"))
     }
 
     async fn ask(&mut self) -> Duration {
@@ -275,7 +277,7 @@ impl Conversation {
 
     async fn close(mut self) {
         let _ = self.socket.stream.close(None).await;
-        while let Ok(Some(Ok(_))) = timeout(PATIENCE, self.socket.stream.next()).await {}
+        while let Ok(Some(Ok(_))) = timeout(TEST_TIMEOUT, self.socket.stream.next()).await {}
     }
 }
 
@@ -389,17 +391,17 @@ async fn nothing_open(hub: &Hub) -> bool {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    timeout(PATIENCE, over).await.is_ok()
+    timeout(TEST_TIMEOUT, over).await.is_ok()
 }
 
 /// The least that is held over a few looks: a connection that has just ended may still be counted.
-pub async fn at_rest(hub: &Hub) -> Held {
-    let mut least: Option<Held> = None;
+pub async fn at_rest(hub: &Hub) -> HubResources {
+    let mut least: Option<HubResources> = None;
     for _ in 0..5 {
         let held = hub.held().await.expect("the hub says what it holds");
         least = Some(match least {
             None => held,
-            Some(least) => Held(least.0.iter().map(|(name, n)| (*name, *n.min(&held.0[name]))).collect()),
+            Some(least) => HubResources(least.0.iter().map(|(name, n)| (*name, *n.min(&held.0[name]))).collect()),
         });
         tokio::time::sleep(Duration::from_millis(30)).await;
     }
@@ -471,7 +473,7 @@ async fn attempt(hub: &Arc<Hub>, fault: &Fault, n: usize, memory_mib: u64) -> Re
     if let Some(panic) = hub.log().split_off(logged).lines().find(|line| is_own_panic(line)) {
         return Err(format!("the hub's log has a panic: {panic}"));
     }
-    let held = most.lock().expect("no panic").take().map(|most: Held| most.beyond(&before)).unwrap_or_default();
+    let held = most.lock().expect("no panic").take().map(|most: HubResources| most.beyond(&before)).unwrap_or_default();
     let held = held.iter().map(|(name, n)| format!("{n} {name}")).collect::<Vec<_>>().join(", ");
     let ms = |time: Duration| time.as_millis();
     let canary =
@@ -547,13 +549,13 @@ pub fn append(pcm: &[i16]) -> Value {
 
 /// Sends a message that the hub may refuse to read, because it has closed.
 pub async fn send(socket: &mut Socket, message: impl Into<Message>) {
-    let _ = timeout(PATIENCE, socket.stream.send(message.into())).await;
+    let _ = timeout(TEST_TIMEOUT, socket.stream.send(message.into())).await;
 }
 
 /// The code of the hub's close frame; `None` if the connection ended without one. All before it is read.
 pub async fn closed(socket: &mut Socket) -> Option<u16> {
     loop {
-        match timeout(PATIENCE, socket.stream.next()).await.expect("the hub closes") {
+        match timeout(TEST_TIMEOUT, socket.stream.next()).await.expect("the hub closes") {
             Some(Ok(Message::Close(frame))) => return frame.map(|frame| frame.code.into()),
             Some(Ok(_)) => {}
             Some(Err(_)) | None => return None,

@@ -1,7 +1,7 @@
 //! Speech jobs whose disk, voice, client or hub fails.
 
 use super::harness::{Canary, Party, fault, run};
-use super::process::{Answer, Disk, PATIENCE, Settings, ask};
+use super::process::{Answer, Disk, Settings, TEST_TIMEOUT, ask};
 use super::upstream::{Stage, Wrong};
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -76,7 +76,7 @@ async fn until(party: &Party, id: &str, status: &str) -> Value {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    timeout(PATIENCE, look).await.unwrap_or_else(|_| panic!("the job is not {status}"))
+    timeout(TEST_TIMEOUT, look).await.unwrap_or_else(|_| panic!("the job is not {status}"))
 }
 
 async fn completed(party: &Party) -> String {
@@ -184,7 +184,7 @@ async fn left_downloads(party: Party) {
         let mut stream = party.tcp().await;
         let head = format!("GET {JOBS}/{id}/audio HTTP/1.1\r\nhost: localhost\r\n\r\n");
         tokio::io::AsyncWriteExt::write_all(&mut stream, head.as_bytes()).await.expect("the hub reads");
-        let _ = timeout(PATIENCE, tokio::io::AsyncReadExt::read_u8(&mut stream)).await.expect("an answer");
+        let _ = timeout(TEST_TIMEOUT, tokio::io::AsyncReadExt::read_u8(&mut stream)).await.expect("an answer");
     }
     party.beside().await;
 }

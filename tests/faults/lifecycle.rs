@@ -3,7 +3,7 @@
 //! A pause of the process is the step of the monotonic clock that a suspended machine makes.
 
 use super::harness::{Canary, Party, closed, error_of, fault, run, typed};
-use super::process::{Disk, PATIENCE, Settings, WallClock, ask};
+use super::process::{Disk, Settings, TEST_TIMEOUT, WallClock, ask};
 use super::upstream::{Stage, Wrong};
 use crate::hub::Socket;
 use serde_json::json;
@@ -205,9 +205,9 @@ async fn paused(party: Party) {
     tokio::time::sleep(Duration::from_secs(4)).await;
     party.hub.signal("CONT");
     // Its limit of 3 s for the model may have passed meanwhile.
-    timeout(PATIENCE, socket.until("response.done")).await.expect("an answer, or an error");
+    timeout(TEST_TIMEOUT, socket.until("response.done")).await.expect("an answer, or an error");
     socket.send(json!({"type": "response.create"})).await;
-    let done = timeout(PATIENCE, socket.until("response.done")).await.expect("an answer").pop().expect("an end");
+    let done = timeout(TEST_TIMEOUT, socket.until("response.done")).await.expect("an answer").pop().expect("an end");
     assert_eq!(done["response"]["status"], "completed", "{done}");
     party.converse().await;
 }
@@ -219,7 +219,7 @@ async fn fails(party: &Party, args: &[&str], env: (&str, &str)) -> Option<i32> {
     command.args(args).env_clear().env(env.0, env.1).env("ANTIPHON_STT__ENGINE", "openai").kill_on_drop(true);
     command.env("ANTIPHON_STT__API_KEY_ENV", "").env("ANTIPHON_STT__BASE_URL", "http://127.0.0.1:1/v1");
     command.current_dir(party.hub.folder.path());
-    let output = timeout(PATIENCE, command.output()).await.expect("it ends").expect("it runs");
+    let output = timeout(TEST_TIMEOUT, command.output()).await.expect("it ends").expect("it runs");
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(said.contains("antiphon: ") && !said.contains("panicked"), "{said}");
     output.status.code()

@@ -4,7 +4,7 @@
 //! than that: what they did not give back, the canary would wait for.
 
 use super::harness::{Party, append, fault, run, speech, typed};
-use super::process::{PATIENCE, Settings};
+use super::process::{Settings, TEST_TIMEOUT};
 use crate::hub::Socket;
 use serde_json::json;
 use socket2::SockRef;
@@ -124,7 +124,7 @@ async fn leaves_speech(party: Party) {
             let mut stream = party.tcp().await;
             stream.write_all(&request).await.expect("the hub reads");
             let mut head = [0; 12];
-            timeout(PATIENCE, stream.read_exact(&mut head)).await.expect("an answer").expect("an answer");
+            timeout(TEST_TIMEOUT, stream.read_exact(&mut head)).await.expect("an answer").expect("an answer");
             assert_eq!(&head, b"HTTP/1.1 200");
             reset(&stream);
         }

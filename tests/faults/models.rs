@@ -1,7 +1,7 @@
 //! Mirrors of models that misbehave, and callers who may not change models.
 
 use super::harness::{Canary, Party, fault, run};
-use super::process::{PATIENCE, Settings};
+use super::process::{Settings, TEST_TIMEOUT};
 use super::upstream::{Stage, Wrong};
 use serde_json::Value;
 use std::time::Duration;
@@ -91,7 +91,7 @@ async fn pull_fails(party: Party, wrong: Wrong) {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     };
-    let (model, ()) = tokio::join!(timeout(PATIENCE, failed), party.beside());
+    let (model, ()) = tokio::join!(timeout(TEST_TIMEOUT, failed), party.beside());
     let model = model.expect("the pull ends");
     assert_eq!(model["pull"]["state"], "failed", "{model}");
     assert!(model["pull"]["message"].as_str().is_some_and(|message| !message.is_empty()), "{model}");

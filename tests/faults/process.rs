@@ -16,7 +16,7 @@ use tokio::process::{Child, ChildStdout, Command};
 use tokio::time::timeout;
 
 /// Longer than any single step takes on a busy machine.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+pub const TEST_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Times are shorter than the defaults, so that a fault that runs into one takes seconds.
 const QUICK: [(&str, &str); 18] = [
@@ -93,10 +93,10 @@ pub struct Hub {
     pub settings: Settings,
     pub upstreams: Upstreams,
     pub folder: TempDir,
-    running: Mutex<Option<Running>>,
+    running: Mutex<Option<HubProcess>>,
 }
 
-struct Running {
+struct HubProcess {
     child: Child,
     /// Kept, so that it can print.
     _out: BufReader<ChildStdout>,
@@ -118,7 +118,7 @@ impl Hub {
         let mut child = self.command().spawn().expect("the program starts");
         let mut out = BufReader::new(child.stdout.take().expect("piped"));
         let mut line = String::new();
-        let read = timeout(PATIENCE, out.read_line(&mut line)).await;
+        let read = timeout(TEST_TIMEOUT, out.read_line(&mut line)).await;
         let address = line.split("http://").nth(1).and_then(|rest| {
             rest.split(|c: char| !(c.is_ascii_digit() || c == '.' || c == ':'))
                 .next()?
@@ -127,17 +127,17 @@ impl Hub {
                 .ok()
         });
         let (Some(address), Ok(_)) = (address, read) else {
-            let _ = timeout(PATIENCE, child.wait()).await;
+            let _ = timeout(TEST_TIMEOUT, child.wait()).await;
             return Err(self.log());
         };
         let pid = child.id().ok_or_else(|| self.log())?;
-        *self.running.lock().expect("no panic") = Some(Running { child, _out: out, address, pid });
+        *self.running.lock().expect("no panic") = Some(HubProcess { child, _out: out, address, pid });
         let ready = async {
             while self.get("/readyz").await.map(|answer| answer.status) != Some(200) {
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
         };
-        timeout(PATIENCE, ready).await.map_err(|_| self.log())
+        timeout(TEST_TIMEOUT, ready).await.map_err(|_| self.log())
     }
 
     fn command(&self) -> Command {
@@ -195,13 +195,13 @@ impl Hub {
     /// Its exit code, once it has ended; `None`: by a signal.
     pub async fn ended(&self) -> Option<i32> {
         let mut running = self.running.lock().expect("no panic").take().expect("it runs");
-        timeout(PATIENCE, running.child.wait()).await.expect("the hub ends").expect("waited for").code()
+        timeout(TEST_TIMEOUT, running.child.wait()).await.expect("the hub ends").expect("waited for").code()
     }
 
     /// Kills it, if it runs, and waits until its ports are free.
     pub async fn kill(&self) {
         let running = self.running.lock().expect("no panic").take();
-        if let Some(Running { mut child, .. }) = running {
+        if let Some(HubProcess { mut child, .. }) = running {
             let _ = child.kill().await;
         }
     }
@@ -214,7 +214,7 @@ impl Hub {
     }
 
     /// What it holds now; `None` if it does not say.
-    pub async fn held(&self) -> Option<Held> {
+    pub async fn held(&self) -> Option<HubResources> {
         let state: Value = serde_json::from_slice(&self.get("/api/state").await?.body).ok()?;
         let number = |value: &Value| value.as_u64().map(|n| n as usize);
         let queues: u64 = state["queues"].as_object()?.values().filter_map(Value::as_u64).sum();
@@ -229,7 +229,7 @@ impl Hub {
             ("upstream connections", self.upstreams.open()),
         ]);
         counts.insert("files", files(self.folder.path()));
-        Some(Held(counts))
+        Some(HubResources(counts))
     }
 
     /// Resident memory in bytes; 0 while it does not run.
@@ -340,9 +340,9 @@ fn files(folder: &Path) -> usize {
 
 /// What a hub holds, by name.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Held(pub BTreeMap<&'static str, usize>);
+pub struct HubResources(pub BTreeMap<&'static str, usize>);
 
-impl Held {
+impl HubResources {
     /// What is more than `before`.
     pub fn beyond(&self, before: &Self) -> Vec<(&'static str, usize)> {
         let more = |(name, n): (&&'static str, &usize)| {
@@ -401,7 +401,7 @@ pub async fn ask(mut stream: TcpStream, head: &str, body: &[u8]) -> Option<Answe
         std::future::pending::<()>().await;
     };
     let mut bytes = Vec::new();
-    let read = timeout(PATIENCE, reader.read_to_end(&mut bytes));
+    let read = timeout(TEST_TIMEOUT, reader.read_to_end(&mut bytes));
     tokio::select! {
         () = write => {}
         _ = read => {}

@@ -1,7 +1,7 @@
 //! Clients that break the rules of WebSocket and of the Realtime protocol, or use them without measure.
 
 use super::harness::{Party, append, closed, error_of, fault, run, send, speech, typed};
-use super::process::{PATIENCE, Settings};
+use super::process::{Settings, TEST_TIMEOUT};
 use super::raw::{BINARY, CLOSE, CONTINUATION, FIN, PING, TEXT, close, frame, text};
 use super::upstream::{Stage, Wrong};
 use crate::hub::Socket;
@@ -144,7 +144,7 @@ async fn raw(party: &Party) -> TcpStream {
     stream.write_all(super::raw::handshake(party.hub.address(), 13).as_bytes()).await.expect("the hub reads");
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
-        head.push(timeout(PATIENCE, stream.read_u8()).await.expect("an answer").expect("a whole head"));
+        head.push(timeout(TEST_TIMEOUT, stream.read_u8()).await.expect("an answer").expect("a whole head"));
     }
     assert!(head.starts_with(b"HTTP/1.1 101 "), "{}", String::from_utf8_lossy(&head));
     stream
@@ -153,7 +153,7 @@ async fn raw(party: &Party) -> TcpStream {
 /// The code of the close frame at the end of what the hub sends; `None` if there is none.
 async fn code_at_end(stream: &mut TcpStream) -> Option<u16> {
     let mut bytes = Vec::new();
-    let _ = timeout(PATIENCE, stream.read_to_end(&mut bytes)).await.expect("the hub ends the connection");
+    let _ = timeout(TEST_TIMEOUT, stream.read_to_end(&mut bytes)).await.expect("the hub ends the connection");
     // The last close frame: 0x88, a length of at most 125, the code.
     let at = bytes.windows(2).rposition(|pair| pair[0] == FIN | CLOSE && (2..=125).contains(&pair[1]))?;
     Some(u16::from_be_bytes([*bytes.get(at + 2)?, *bytes.get(at + 3)?]))
@@ -184,7 +184,7 @@ async fn bad_event(party: Party, event: String) {
     let mut socket = party.connect("").await;
     send(&mut socket, Message::text(event)).await;
     party.beside().await;
-    let error = timeout(PATIENCE, socket.until("error")).await.expect("an error").pop().expect("an error");
+    let error = timeout(TEST_TIMEOUT, socket.until("error")).await.expect("an error").pop().expect("an error");
     assert!(error["error"]["message"].as_str().is_some_and(|text| !text.is_empty() && text.len() < 4_096), "{error}");
     goes_on(&mut socket).await;
 }
@@ -200,10 +200,10 @@ async fn wrong_version(party: Party) {
 async fn early_data(party: Party) {
     let early = [super::raw::handshake(party.hub.address(), 13).into_bytes(), text("{}").repeat(200_000)].concat();
     let mut stream = party.tcp().await;
-    let _ = timeout(PATIENCE, stream.write_all(&early)).await;
+    let _ = timeout(TEST_TIMEOUT, stream.write_all(&early)).await;
     party.beside().await;
     let mut bytes = Vec::new();
-    let _ = timeout(PATIENCE, stream.read_to_end(&mut bytes)).await.expect("the hub ends the connection");
+    let _ = timeout(TEST_TIMEOUT, stream.read_to_end(&mut bytes)).await.expect("the hub ends the connection");
     let text = String::from_utf8_lossy(&bytes[..bytes.len().min(64)]).into_owned();
     assert!(text.is_empty() || text.starts_with("HTTP/1.1 400") || text.starts_with("HTTP/1.1 101"), "{text}");
 }
@@ -214,7 +214,7 @@ async fn no_websocket_key(party: Party) {
     stream.write_all(head.as_bytes()).await.expect("the hub reads");
     party.beside().await;
     let mut answer = [0; 12];
-    timeout(PATIENCE, stream.read_exact(&mut answer)).await.expect("an answer").expect("an answer");
+    timeout(TEST_TIMEOUT, stream.read_exact(&mut answer)).await.expect("an answer").expect("an answer");
     assert_eq!(&answer, b"HTTP/1.1 400");
 }
 
@@ -280,7 +280,7 @@ async fn ping_flood(party: Party) {
         let mut bytes = vec![0; 1 << 16];
         // A pong has ten bytes.
         while n < 200_000 {
-            n += timeout(PATIENCE, reader.read(&mut bytes)).await.expect("pongs").expect("pongs");
+            n += timeout(TEST_TIMEOUT, reader.read(&mut bytes)).await.expect("pongs").expect("pongs");
         }
     };
     let (written, (), ()) = tokio::join!(writer.write_all(&pings), read, party.beside());
@@ -290,7 +290,7 @@ async fn ping_flood(party: Party) {
 async fn fragment_flood(party: Party) {
     let mut stream = raw(&party).await;
     let _ = stream.write_all(&frame(TEXT, b"")).await;
-    let _ = timeout(PATIENCE, stream.write_all(&frame(CONTINUATION, b"").repeat(50_000))).await;
+    let _ = timeout(TEST_TIMEOUT, stream.write_all(&frame(CONTINUATION, b"").repeat(50_000))).await;
     let _ = stream.write_all(&frame(FIN | CONTINUATION, b"{}")).await;
     party.beside().await;
     let _ = stream.write_all(&close(1000, b"")).await;
@@ -341,7 +341,7 @@ async fn writes_fast(party: Party) {
             }
         }
     };
-    let (_, ()) = tokio::join!(timeout(PATIENCE, flood), party.beside());
+    let (_, ()) = tokio::join!(timeout(TEST_TIMEOUT, flood), party.beside());
     socket.send(json!({"type": "input_audio_buffer.clear"})).await;
     socket.until("input_audio_buffer.cleared").await;
 }

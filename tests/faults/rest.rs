@@ -1,7 +1,7 @@
 //! Requests of the speech API and of the dashboard that are wrong, endless, or too many.
 
 use super::harness::{Party, at_rest, fault, run};
-use super::process::{PATIENCE, Settings, parse};
+use super::process::{Settings, TEST_TIMEOUT, parse};
 use super::upstream::{Stage, Wrong};
 use serde_json::json;
 use socket2::SockRef;
@@ -155,9 +155,9 @@ async fn endless_body(party: Party) {
             }
         }
     };
-    let (_, ()) = tokio::join!(timeout(PATIENCE, write), party.beside());
+    let (_, ()) = tokio::join!(timeout(TEST_TIMEOUT, write), party.beside());
     let mut bytes = Vec::new();
-    let _ = timeout(PATIENCE, stream.read_to_end(&mut bytes)).await.expect("the hub ends the connection");
+    let _ = timeout(TEST_TIMEOUT, stream.read_to_end(&mut bytes)).await.expect("the hub ends the connection");
     assert!(parse(&bytes).is_none_or(|answer| answer.status == 413), "{}", String::from_utf8_lossy(&bytes));
 }
 
@@ -166,7 +166,7 @@ async fn stalled_body(party: Party) {
     stream.write_all(b"{\"input\"").await.expect("the hub reads");
     party.beside().await;
     let mut bytes = Vec::new();
-    let _ = timeout(PATIENCE, stream.read_to_end(&mut bytes)).await.expect("the hub ends the connection");
+    let _ = timeout(TEST_TIMEOUT, stream.read_to_end(&mut bytes)).await.expect("the hub ends the connection");
     assert!(parse(&bytes).is_none_or(|answer| answer.status == 408), "{}", String::from_utf8_lossy(&bytes));
 }
 
@@ -179,7 +179,7 @@ async fn stalled_bodies(party: Party) {
     party.beside().await;
     for mut stream in streams {
         let mut bytes = Vec::new();
-        let _ = timeout(PATIENCE, stream.read_to_end(&mut bytes)).await.expect("the hub ends the connection");
+        let _ = timeout(TEST_TIMEOUT, stream.read_to_end(&mut bytes)).await.expect("the hub ends the connection");
         assert!(
             parse(&bytes).is_none_or(|answer| [408, 503].contains(&answer.status)),
             "{}",
@@ -200,7 +200,7 @@ async fn leaves_early(party: Party) {
         let body = long();
         let mut stream = begin(&party, "/v1/audio/speech", &format!("content-length: {}\r\n", body.len())).await;
         stream.write_all(&body).await.expect("the hub reads");
-        let _ = timeout(PATIENCE, stream.read_u8()).await.expect("an answer");
+        let _ = timeout(TEST_TIMEOUT, stream.read_u8()).await.expect("an answer");
         SockRef::from(&stream).set_linger(Some(Duration::ZERO)).expect("set");
     }
     party.beside().await;
@@ -246,7 +246,7 @@ async fn endless_form(party: Party) {
     stream.write_all(b"20\r\n--b\r\ncontent-disposition: form-d\r\n").await.expect("the hub reads");
     party.beside().await;
     let mut bytes = Vec::new();
-    let _ = timeout(PATIENCE, stream.read_to_end(&mut bytes)).await.expect("the hub ends the connection");
+    let _ = timeout(TEST_TIMEOUT, stream.read_to_end(&mut bytes)).await.expect("the hub ends the connection");
     assert!(
         parse(&bytes).is_none_or(|answer| [400, 408].contains(&answer.status)),
         "{}",
@@ -285,7 +285,7 @@ async fn many_listeners(party: Party) {
     let mut n_refused = 0;
     for stream in &mut streams {
         let mut line = [0; 12];
-        timeout(PATIENCE, stream.read_exact(&mut line)).await.expect("an answer").expect("an answer");
+        timeout(TEST_TIMEOUT, stream.read_exact(&mut line)).await.expect("an answer").expect("an answer");
         n_refused += usize::from(&line == b"HTTP/1.1 503");
     }
     party.beside().await;

@@ -1,7 +1,7 @@
 //! A peer of WebRTC on str0m that may lie: a microphone track and a data channel, over one UDP socket.
 
 use super::harness::Party;
-use super::process::PATIENCE;
+use super::process::TEST_TIMEOUT;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -88,7 +88,7 @@ impl Peer {
 
     /// Writes a message to the data channel; gives the bytes that str0m took.
     pub async fn write(&mut self, message: &[u8]) -> usize {
-        assert!(self.until(|peer| peer.channel.is_some(), PATIENCE).await, "there is a channel");
+        assert!(self.until(|peer| peer.channel.is_some(), TEST_TIMEOUT).await, "there is a channel");
         let mut n_written = 0;
         for piece in message.chunks(PIECE) {
             let Some(mut channel) = self.channel.and_then(|id| self.rtc.channel(id)) else { break };

@@ -1,7 +1,7 @@
 //! Peers of WebRTC, phones, Wyoming and RTVI that break their protocols, flood the hub, or leave in the middle.
 
 use super::harness::{Party, fault, run};
-use super::process::{PATIENCE, Settings};
+use super::process::{Settings, TEST_TIMEOUT};
 use super::rtc_peer::{Peer, candidate};
 use futures_util::{SinkExt, StreamExt};
 use serde_json::{Value, json};
@@ -206,17 +206,17 @@ async fn other_fingerprint(party: Party) {
 
 async fn large_message(party: Party) {
     let mut peer = Peer::call(&party, |offer| offer).await;
-    assert!(peer.until(|peer| peer.n_events > 0, PATIENCE).await, "the call begins");
+    assert!(peer.until(|peer| peer.n_events > 0, TEST_TIMEOUT).await, "the call begins");
     // More than the hub's maximum, in as many pieces as the channel takes.
     let n_written = peer.write(&vec![b' '; 20_000_000]).await;
     party.beside().await;
     assert!(n_written > 0, "the peer sent none of it");
-    assert!(peer.until(|peer| peer.is_over, PATIENCE).await, "the call goes on");
+    assert!(peer.until(|peer| peer.is_over, TEST_TIMEOUT).await, "the call goes on");
 }
 
 async fn other_codec(party: Party) {
     let mut peer = Peer::call(&party, |offer| offer).await;
-    assert!(peer.until(|peer| peer.n_events > 0, PATIENCE).await, "the call begins");
+    assert!(peer.until(|peer| peer.n_events > 0, TEST_TIMEOUT).await, "the call begins");
     for n in 0..100_u64 {
         // PCMU, comfort noise, and bytes that are no Opus under Opus' number.
         peer.packet([0, 13, 111][n as usize % 3], n, &[0xff; 160]);
@@ -226,7 +226,7 @@ async fn other_codec(party: Party) {
     let before = peer.n_events;
     let update = json!({"type": "session.update", "session": {"type": "realtime", "instructions": "Be brief."}});
     peer.write(update.to_string().as_bytes()).await;
-    assert!(peer.until(|peer| peer.n_events > before, PATIENCE).await, "the call goes on");
+    assert!(peer.until(|peer| peer.n_events > before, TEST_TIMEOUT).await, "the call goes on");
     peer.close();
 }
 
@@ -241,14 +241,14 @@ async fn silent_tcp(party: Party) {
     party.beside().await;
     for mut stream in streams {
         // At once beyond 64 of a network, else after 10 s.
-        let ended = timeout(PATIENCE, stream.read(&mut [0; 1])).await.expect("the hub ends the connection");
+        let ended = timeout(TEST_TIMEOUT, stream.read(&mut [0; 1])).await.expect("the hub ends the connection");
         assert!(matches!(ended, Ok(0) | Err(_)), "{ended:?}");
     }
 }
 
 async fn vanishes(party: Party) {
     let mut peer = Peer::call(&party, |offer| offer).await;
-    assert!(peer.until(|peer| peer.n_events > 0, PATIENCE).await, "the call begins");
+    assert!(peer.until(|peer| peer.n_events > 0, TEST_TIMEOUT).await, "the call begins");
     party.beside().await;
 }
 
@@ -257,7 +257,7 @@ type Phone = WebSocketStream<MaybeTlsStream<TcpStream>>;
 async fn socket(party: &Party, path: &str) -> Phone {
     let request = format!("ws://{}{path}", party.hub.address()).into_client_request().expect("a request");
     let stream = MaybeTlsStream::Plain(party.tcp().await);
-    let opened = timeout(PATIENCE, tokio_tungstenite::client_async(request, stream)).await.expect("an answer");
+    let opened = timeout(TEST_TIMEOUT, tokio_tungstenite::client_async(request, stream)).await.expect("an answer");
     match opened {
         Ok((stream, _)) => stream,
         Err(Error::Http(response)) => panic!("{}", response.status()),
@@ -268,7 +268,7 @@ async fn socket(party: &Party, path: &str) -> Phone {
 /// The code of the hub's close frame; `None`: the connection ended without one.
 async fn code(stream: &mut Phone) -> Option<u16> {
     loop {
-        match timeout(PATIENCE, stream.next()).await.expect("the hub closes") {
+        match timeout(TEST_TIMEOUT, stream.next()).await.expect("the hub closes") {
             Some(Ok(Message::Close(frame))) => return frame.map(|frame| frame.code.into()),
             Some(Ok(_)) => {}
             Some(Err(_)) | None => return None,
@@ -301,7 +301,7 @@ async fn media_first(party: Party) {
     phone.send(started()).await.expect("sent");
     party.beside().await;
     phone.send(Message::Ping("still there".into())).await.expect("sent");
-    assert!(timeout(PATIENCE, is_answered(&mut phone)).await.expect("in time"));
+    assert!(timeout(TEST_TIMEOUT, is_answered(&mut phone)).await.expect("in time"));
 }
 
 /// Whether the ping "still there" is answered before the connection ends.
@@ -332,9 +332,9 @@ async fn strange_marks(party: Party) {
         }
         false
     };
-    assert!(timeout(PATIENCE, answered).await.expect("an answer"), "the hub has ended the call");
+    assert!(timeout(TEST_TIMEOUT, answered).await.expect("an answer"), "the hub has ended the call");
     phone.send(Message::text(r#"{"event":"stop"}"#)).await.expect("sent");
-    let ended = timeout(PATIENCE, async { while let Some(Ok(_)) = phone.next().await {} }).await;
+    let ended = timeout(TEST_TIMEOUT, async { while let Some(Ok(_)) = phone.next().await {} }).await;
     assert!(ended.is_ok(), "the hub ends the call");
 }
 
@@ -369,7 +369,7 @@ fn audiosocket_frame(kind: u8, payload: &[u8]) -> Vec<u8> {
 /// Reads to the end of a connection that the hub ends.
 async fn rest(stream: &mut TcpStream) -> Vec<u8> {
     let mut bytes = Vec::new();
-    let _ = timeout(PATIENCE, stream.read_to_end(&mut bytes)).await.expect("the hub ends the connection");
+    let _ = timeout(TEST_TIMEOUT, stream.read_to_end(&mut bytes)).await.expect("the hub ends the connection");
     bytes
 }
 
@@ -475,5 +475,5 @@ async fn rtvi(party: Party, message: Message, expect: Option<u16>) {
         }
         false
     };
-    assert!(timeout(PATIENCE, answered).await.expect("an answer"), "the session goes on");
+    assert!(timeout(TEST_TIMEOUT, answered).await.expect("an answer"), "the session goes on");
 }

@@ -169,18 +169,18 @@ pub const REPLY: &str = "Hello to you too.";
 /// A running server; dropping it ends its connections.
 pub struct Upstream {
     pub address: SocketAddr,
-    shared: Arc<Shared>,
+    shared: Arc<ServerState>,
     _stop: DropGuard,
 }
 
 #[derive(Default)]
-struct Shared {
+struct ServerState {
     open: AtomicUsize,
     requests: AtomicUsize,
 }
 
 /// Counts a connection while it lives.
-struct Open(Arc<Shared>);
+struct Open(Arc<ServerState>);
 
 impl Drop for Open {
     fn drop(&mut self) {
@@ -193,7 +193,7 @@ impl Upstream {
     pub async fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("bound");
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(ServerState::default());
         let stop = CancellationToken::new();
         let counted = shared.clone();
         let stopped = stop.clone();
@@ -399,7 +399,7 @@ async fn repeat(stream: &mut TcpStream, bytes: &[u8], every: Duration) -> std::i
     }
 }
 
-async fn answer(mut stream: TcpStream, shared: &Shared, own: SocketAddr) -> std::io::Result<()> {
+async fn answer(mut stream: TcpStream, shared: &ServerState, own: SocketAddr) -> std::io::Result<()> {
     let Some(request) = Request::read(&mut stream).await else { return Ok(()) };
     shared.requests.fetch_add(1, Ordering::Relaxed);
     let path = request.line.split(' ').nth(1).unwrap_or_default().to_owned();

@@ -9,7 +9,7 @@ mod ws_echo;
 
 use crate::hub::hub;
 use cases::{Case, close_codes, control, fragments, framing, lengths, utf8};
-use raw::{BINARY, FIN, PING, Raw, Said, frame, handshake, text};
+use raw::{BINARY, FIN, PING, Raw, Reply, frame, handshake, text};
 use std::net::SocketAddr;
 use tokio::net::TcpListener;
 
@@ -30,11 +30,11 @@ async fn check(cases: Vec<Case>) {
         for expected in &said {
             assert_eq!(raw.next().await.as_ref(), Some(expected), "{name}");
         }
-        if matches!(said.last(), Some(Said::Close(_))) {
+        if matches!(said.last(), Some(Reply::Close(_))) {
             assert_eq!(raw.next().await, None, "{name}: the server ends the connection");
         } else {
             raw.send(&text("Still there?")).await;
-            assert_eq!(raw.next().await, Some(Said::Text("Still there?".into())), "{name}: the connection lives");
+            assert_eq!(raw.next().await, Some(Reply::Text("Still there?".into())), "{name}: the connection lives");
         }
     }
 }
@@ -77,13 +77,13 @@ async fn the_hub_answers_as_the_echo_does() {
         let mut raw = Raw::open(hub.address, &[]).await;
         raw.send(&sent).await;
         raw.send(&frame(FIN | PING, b"Still there?")).await;
-        let last = said.last().filter(|last| matches!(last, Said::Close(_)));
-        let expected = last.cloned().unwrap_or(Said::Pong(b"Still there?".to_vec()));
+        let last = said.last().filter(|last| matches!(last, Reply::Close(_)));
+        let expected = last.cloned().unwrap_or(Reply::Pong(b"Still there?".to_vec()));
         loop {
             // Protocol events arrive in between.
             match raw.next().await {
                 Some(said) if said == expected => break,
-                Some(Said::Close(code)) => panic!("{name}: closed with {code:?}"),
+                Some(Reply::Close(code)) => panic!("{name}: closed with {code:?}"),
                 Some(_) => {}
                 None => panic!("{name}: gone without a close"),
             }
@@ -97,15 +97,15 @@ async fn the_hub_answers_as_the_echo_does() {
 async fn frames_in_pieces_and_frames_at_once() {
     let address = echo().await;
     let mut raw = Raw::open(address, &text("Sent with the handshake.")).await;
-    assert_eq!(raw.next().await, Some(Said::Text("Sent with the handshake.".into())));
+    assert_eq!(raw.next().await, Some(Reply::Text("Sent with the handshake.".into())));
     for byte in [frame(FIN | BINARY, &[7; 200]), text("Byte by byte: κόσμε.")].concat() {
         raw.send(&[byte]).await;
     }
-    assert_eq!(raw.next().await, Some(Said::Binary(vec![7; 200])));
-    assert_eq!(raw.next().await, Some(Said::Text("Byte by byte: κόσμε.".into())));
+    assert_eq!(raw.next().await, Some(Reply::Binary(vec![7; 200])));
+    assert_eq!(raw.next().await, Some(Reply::Text("Byte by byte: κόσμε.".into())));
     raw.send(&(0..100).flat_map(|i| text(&i.to_string())).collect::<Vec<_>>()).await;
     for i in 0..100 {
-        assert_eq!(raw.next().await, Some(Said::Text(i.to_string())));
+        assert_eq!(raw.next().await, Some(Reply::Text(i.to_string())));
     }
 }
 

@@ -7,7 +7,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 /// Longer than any step here takes, so that a test that hangs fails.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TEST_TIMEOUT: Duration = Duration::from_secs(20);
 /// The key of RFC 6455, section 1.3, and the required reply to it.
 const KEY: &str = "dGhlIHNhbXBsZSBub25jZQ==";
 const ACCEPT: &str = "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=";
@@ -23,7 +23,7 @@ pub const PONG: u8 = 10;
 
 /// A server's reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Said {
+pub enum Reply {
     Text(String),
     Binary(Vec<u8>),
     Pong(Vec<u8>),
@@ -80,22 +80,22 @@ impl Raw {
         stream.write_all(&[request.as_bytes(), early].concat()).await.expect("the server reads");
         let mut head = Vec::new();
         while !head.ends_with(b"\r\n\r\n") {
-            head.push(timeout(PATIENCE, stream.read_u8()).await.expect("an answer").expect("a whole head"));
+            head.push(timeout(TEST_TIMEOUT, stream.read_u8()).await.expect("an answer").expect("a whole head"));
         }
         (String::from_utf8(head).expect("ASCII"), Self { stream })
     }
 
     /// Sends bytes. A server that has already closed rejects them, which is not an error here.
     pub async fn send(&mut self, bytes: &[u8]) {
-        let _ = timeout(PATIENCE, self.stream.write_all(bytes)).await.expect("the server reads");
+        let _ = timeout(TEST_TIMEOUT, self.stream.write_all(bytes)).await.expect("the server reads");
     }
 
     /// The next message; `None` at the end of the connection.
-    pub async fn next(&mut self) -> Option<Said> {
-        timeout(PATIENCE, self.read()).await.expect("something comes")
+    pub async fn next(&mut self) -> Option<Reply> {
+        timeout(TEST_TIMEOUT, self.read()).await.expect("something comes")
     }
 
-    async fn read(&mut self) -> Option<Said> {
+    async fn read(&mut self) -> Option<Reply> {
         let first = self.stream.read_u8().await.ok()?;
         let length = match self.stream.read_u8().await.ok()? {
             126 => u64::from(self.stream.read_u16().await.ok()?),
@@ -107,10 +107,10 @@ impl Raw {
         self.stream.read_exact(&mut payload).await.ok()?;
         assert_eq!(first & 0xf0, FIN, "whole frames without reserved bits");
         Some(match first & 0x0f {
-            TEXT => Said::Text(String::from_utf8(payload).expect("UTF-8")),
-            BINARY => Said::Binary(payload),
-            PONG => Said::Pong(payload),
-            CLOSE => Said::Close(payload.first_chunk().map(|code| u16::from_be_bytes(*code))),
+            TEXT => Reply::Text(String::from_utf8(payload).expect("UTF-8")),
+            BINARY => Reply::Binary(payload),
+            PONG => Reply::Pong(payload),
+            CLOSE => Reply::Close(payload.first_chunk().map(|code| u16::from_be_bytes(*code))),
             other => panic!("a frame of kind {other}"),
         })
     }

@@ -18,7 +18,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 const UUID: &str = "40325ec2-5efd-4bd3-805f-53576e581d13";
 const UUID_BYTES: u128 = 0x4032_5ec2_5efd_4bd3_805f_5357_6e58_1d13;
-const PATIENCE: Duration = Duration::from_secs(20);
+const TEST_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A configuration whose AudioSocket has this address and knows one UUID.
 fn config() -> (Config, SocketAddr) {
@@ -50,7 +50,7 @@ async fn connect(address: SocketAddr) -> TcpStream {
             }
         }
     };
-    timeout(PATIENCE, connected).await.expect("the hub listens")
+    timeout(TEST_TIMEOUT, connected).await.expect("the hub listens")
 }
 
 impl Call {
@@ -113,7 +113,7 @@ impl Call {
     }
 
     async fn until(&mut self, what: &str, is_so: impl Fn(&Self) -> bool) {
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + TEST_TIMEOUT;
         while !is_so(self) {
             assert!(Instant::now() < until, "{what}");
             self.talk(0.0, 20).await;

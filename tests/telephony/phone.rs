@@ -19,7 +19,7 @@ use tokio_tungstenite::{MaybeTlsStream, WebSocketStream};
 
 const FRAME: Duration = Duration::from_millis(20);
 /// Longer than any step of a test takes.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TEST_TIMEOUT: Duration = Duration::from_secs(20);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Provider {
@@ -109,7 +109,7 @@ impl Provider {
 }
 
 /// What the peer holds for its caller.
-enum Held {
+enum QueuedOutput {
     Audio(i16),
     Mark(String),
 }
@@ -120,7 +120,7 @@ pub struct Phone {
     pub stream: WebSocketStream<MaybeTlsStream<TcpStream>>,
     /// What the caller heard, without the silence between.
     pub heard: Vec<i16>,
-    held: VecDeque<Held>,
+    held: VecDeque<QueuedOutput>,
     /// How much the caller had heard at each clear, in samples.
     pub cleared_at: Vec<usize>,
     pub is_paused: bool,
@@ -208,7 +208,7 @@ impl Phone {
 
     /// What the peer holds and has not played, in milliseconds.
     pub fn held_ms(&self) -> usize {
-        self.held.iter().filter(|held| matches!(held, Held::Audio(_))).count() * 1_000 / self.rate()
+        self.held.iter().filter(|held| matches!(held, QueuedOutput::Audio(_))).count() * 1_000 / self.rate()
     }
 
     pub async fn press(&mut self, key: char) {
@@ -244,7 +244,7 @@ impl Phone {
 
     /// The caller is silent until something is so.
     pub async fn until(&mut self, what: &str, is_so: impl Fn(&Self) -> bool) {
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + TEST_TIMEOUT;
         while !is_so(self) {
             assert!(Instant::now() < until, "{:?}: {what}, heard {} ms", self.provider, self.heard_ms());
             self.silence(20).await;
@@ -313,7 +313,7 @@ impl Phone {
         let mut samples = Vec::new();
         codec::decode(self.provider.coding().0, bytes, &mut samples).expect("whole samples");
         assert_eq!(samples.len() % (self.rate() / 50), 0, "frames of 20 ms, and no rest");
-        self.held.extend(samples.into_iter().map(Held::Audio));
+        self.held.extend(samples.into_iter().map(QueuedOutput::Audio));
     }
 
     fn hold_base64(&mut self, payload: &Value) {
@@ -322,7 +322,7 @@ impl Phone {
     }
 
     fn mark(&mut self, name: &Value) {
-        self.held.push_back(Held::Mark(name.as_str().expect("a name").to_owned()));
+        self.held.push_back(QueuedOutput::Mark(name.as_str().expect("a name").to_owned()));
     }
 
     async fn command(&mut self, text: &str) {
@@ -371,7 +371,7 @@ impl Phone {
     async fn clear(&mut self, answers: bool) {
         self.cleared_at.push(self.heard.len());
         for held in std::mem::take(&mut self.held) {
-            if let (Held::Mark(name), true) = (held, answers) {
+            if let (QueuedOutput::Mark(name), true) = (held, answers) {
                 self.answer(&name).await;
             }
         }
@@ -385,12 +385,12 @@ impl Phone {
         let mut left = self.rate() / 50;
         loop {
             match self.held.front() {
-                Some(Held::Mark(_)) => {
-                    if let Some(Held::Mark(name)) = self.held.pop_front() {
+                Some(QueuedOutput::Mark(_)) => {
+                    if let Some(QueuedOutput::Mark(name)) = self.held.pop_front() {
                         self.answer(&name).await;
                     }
                 }
-                Some(Held::Audio(sample)) if left > 0 => {
+                Some(QueuedOutput::Audio(sample)) if left > 0 => {
                     self.heard.push(*sample);
                     self.held.pop_front();
                     left -= 1;

@@ -1,6 +1,6 @@
 // What the hub says of its models, and how it is put into words.
 import { describe, expect, it } from 'vitest';
-import { type Pull, firstModel, isHere, isUnderWay, llmServersFrom, missingOf, modelsFrom, modelsOf, pullFrom, share, size, told, unchecked, withPull } from '../src/models/data';
+import { type Pull, firstModel, isHere, isUnderWay, llmServersFrom, missingOf, modelsFrom, modelsOf, pullFrom, share, size, pullStatus, unchecked, withPull } from '../src/models/data';
 
 const body = {
   may_change: true,
@@ -33,12 +33,12 @@ describe('the models', () => {
 describe('a pull', () => {
   const pulling = (bytes: number, total: number, phase = 'fetching'): Pull => pullFrom({ state: 'pulling', phase, bytes, total_bytes: total })!;
 
-  it('is told with its share and in words', () => {
-    expect([share(pulling(25e6, 100e6)), told(pulling(25e6, 100e6))]).toEqual([0.25, '25 MB of 100 MB']);
-    expect([share(pulling(0, 0)), told(pulling(0, 100e6))]).toEqual([null, 'Asking for it …']);
+  it('is described by its share and in words', () => {
+    expect([share(pulling(25e6, 100e6)), pullStatus(pulling(25e6, 100e6))]).toEqual([0.25, '25 MB of 100 MB']);
+    expect([share(pulling(0, 0)), pullStatus(pulling(0, 100e6))]).toEqual([null, 'Asking for it …']);
     expect(share(pulling(7, 5))).toBe(1);
-    expect(told(pulling(5, 5, 'checking'))).toBe('Checking what came …');
-    expect(told(pullFrom({ state: 'failed', message: 'the disk is full' })!)).toBe('the disk is full');
+    expect(pullStatus(pulling(5, 5, 'checking'))).toBe('Checking what came …');
+    expect(pullStatus(pullFrom({ state: 'failed', message: 'the disk is full' })!)).toBe('the disk is full');
   });
 
   it('ends with done or failed', () => {

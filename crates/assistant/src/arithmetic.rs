@@ -34,14 +34,14 @@ const AROUND: &str = "what|is|how|much|many|calculate|compute|are|does|equal|equ
     get|you|would|be|comes|come|when|math|maths|problem|of|the|a|value|that|it|will|make|makes|give|gives|if|we|have|was|\
     were|about|out|and|in|for|me|tell|find|add|up|sum|total|this|equation|question|number|say|work|figure|can|let|us|my|\
     need|help|with|by|multiply|then|now|or|please|calculation|percent|on|so|just";
-/// So many other words may stand around a calculation if nothing else answers the request.
+/// The most other words around a calculation if nothing else answers the request.
 const MAX_FOREIGN_WORDS: usize = 3;
 
 pub(crate) fn answer(context: &Context<'_>, query: &Query) -> Option<String> {
     spoken(calculation(context, query, 0)?)
 }
 
-/// A calculation among words that belong to none of the intents.
+/// A calculation among words that belong to no intent.
 pub(crate) fn embedded(context: &Context<'_>, query: &Query) -> Option<String> {
     spoken(calculation(context, query, MAX_FOREIGN_WORDS)?)
 }
@@ -63,7 +63,7 @@ fn last_value(context: &Context<'_>) -> Option<f64> {
     }
 }
 
-/// The calculation in a request, with at most so many words around it that belong to no calculation.
+/// The calculation in a request, with at most `max_foreign` words around it that belong to no calculation.
 fn calculation(context: &Context<'_>, query: &Query, max_foreign: usize) -> Option<Expression> {
     let words = &query.words;
     if let Some(found) = RULES.rule.iter().find_map(|rule| rule.apply(context, words)) {

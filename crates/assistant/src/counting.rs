@@ -4,7 +4,7 @@ use crate::intents::say;
 use crate::numbers;
 use crate::query::{Query, find, one_of};
 
-/// At most so many numbers are said.
+/// The most numbers that are said.
 const MAX_NUMBERS: i64 = 100;
 
 fn whole(value: f64) -> Option<i64> {

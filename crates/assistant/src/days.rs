@@ -30,7 +30,7 @@ struct Holiday {
 
 data_file!(DAYS: Days = "days.toml");
 
-/// A day that somebody named.
+/// A day that the user named.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct NamedDay {
     pub(crate) date: Date,

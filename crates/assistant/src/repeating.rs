@@ -1,4 +1,4 @@
-//! Saying after somebody, saying again, and what was said: `repeat after me ...`, `say hello world`, `say that again`.
+//! Saying after the user, saying again, and what was said: `repeat after me ...`, `say hello world`, `say that again`.
 
 use crate::conversation::Context;
 use crate::intents::say;

@@ -24,7 +24,7 @@ pub(crate) enum Step {
     Say(String),
 }
 
-/// At most so many questions for missing parameters stand between a request and its call.
+/// The most questions for missing parameters that stand between a request and its call.
 const MAX_QUESTIONS: usize = 4;
 
 /// What to do about the last message; `None` if it has nothing to do with the tools.

@@ -22,7 +22,8 @@ use std::time::Duration;
 /// window's side lobes.
 const TAPS: usize = 64;
 const WINDOW: WindowFunction = WindowFunction::BlackmanHarris;
-/// Ratios with more phases than this are interpolated between so many. Common rates have fewer: 22050 to 16000 has 320.
+/// Ratios with more phases than this are interpolated between this number of phases. Common rates have fewer: 22050 to
+/// 16000 has 320.
 const MAX_PHASES: usize = 512;
 /// The rates of the wire formats and of the voices, whose filters are shared: 0.7 MB if all pairs are in use.
 const COMMON: [u32; 6] = [8_000, 16_000, 22_050, 24_000, 44_100, 48_000];
@@ -42,19 +43,24 @@ pub struct Resampler {
 /// What converts between two rates that differ.
 enum Filter {
     Polyphase(Polyphase),
-    Interpolating(Box<Interpolating>),
+    Interpolating(Box<InterpolatingFilter>),
 }
 
 /// A filter for a ratio of few phases. Time is counted in ticks: an input sample lasts `n_phases`, an output sample `step`.
 struct Polyphase {
     rows: Arc<Rows>,
-    n_taps: usize,
-    n_phases: usize,
-    step: usize,
+    shape: FilterShape,
     /// The phase of the next output sample, whose first tap is at the first sample of `input`.
     phase: usize,
     /// Input samples that further output needs.
     input: Vec<i16>,
+}
+
+#[derive(Clone, Copy)]
+struct FilterShape {
+    n_taps: usize,
+    n_phases: usize,
+    step: usize,
 }
 
 /// The taps of a filter: one row for each phase, which is the position of an output sample after an input sample, in ticks. They
@@ -67,7 +73,7 @@ struct Rows {
 }
 
 /// rubato's resampler, for any ratio.
-struct Interpolating {
+struct InterpolatingFilter {
     inner: Async<f32>,
     /// Output samples before the first input sample.
     n_early: usize,
@@ -82,7 +88,7 @@ impl Resampler {
     pub fn new(from: SampleRate, to: SampleRate) -> Self {
         let filter = (from != to).then(|| match n_phases(from, to) {
             ..=MAX_PHASES => Filter::Polyphase(Polyphase::new(from, to)),
-            _ => Filter::Interpolating(Box::new(Interpolating::new(from, to))),
+            _ => Filter::Interpolating(Box::new(InterpolatingFilter::new(from, to))),
         });
         Self { from, to, filter, n_in: 0, n_out: 0 }
     }
@@ -146,7 +152,8 @@ impl Polyphase {
         let n_phases = n_phases(from, to);
         let step = (from.hz() / gcd(from.hz(), to.hz())) as usize;
         let rows = Rows::shared(from, to);
-        let mut filter = Self { rows, n_taps, n_phases, step, phase: 0, input: Vec::new() };
+        let shape = FilterShape { n_taps, n_phases, step };
+        let mut filter = Self { rows, shape, phase: 0, input: Vec::new() };
         filter.reset();
         filter
     }
@@ -155,29 +162,21 @@ impl Polyphase {
     fn reset(&mut self) {
         self.phase = 0;
         self.input.clear();
-        self.input.resize(self.n_taps / 2 - 1, 0);
+        self.input.resize(self.shape.n_taps / 2 - 1, 0);
     }
 
     fn process(&mut self, block: &[i16], out: &mut Vec<i16>) {
         self.input.extend_from_slice(block);
-        let Self { rows, n_taps, n_phases, step, phase, input } = self;
-        let n_used = filter(rows, (*n_taps, *n_phases, *step), phase, input, out);
-        input.drain(..n_used.min(input.len()));
+        let n_used = filter(&self.rows, self.shape, &mut self.phase, &self.input, out);
+        self.input.drain(..n_used.min(self.input.len()));
     }
 }
 
 /// Appends all output for which `input` suffices; returns how much of `input` is not needed any more.
 #[multiversion(targets("x86_64+avx2+fma"))]
-fn filter(
-    rows: &Rows,
-    (n_taps, n_phases, step): (usize, usize, usize),
-    phase: &mut usize,
-    input: &[i16],
-    out: &mut Vec<i16>,
-) -> usize {
-    let shape = (n_taps, n_phases, step);
+fn filter(rows: &Rows, shape: FilterShape, phase: &mut usize, input: &[i16], out: &mut Vec<i16>) -> usize {
     // A loop of known length takes half the time: those between 8, 16, 24 and 48 kHz.
-    match n_taps {
+    match shape.n_taps {
         64 => filter_of::<64>(rows, shape, phase, input, out),
         96 => filter_of::<96>(rows, shape, phase, input, out),
         128 => filter_of::<128>(rows, shape, phase, input, out),
@@ -190,11 +189,12 @@ fn filter(
 #[inline(always)]
 fn filter_of<const N: usize>(
     rows: &Rows,
-    (n_taps, n_phases, step): (usize, usize, usize),
+    shape: FilterShape,
     phase: &mut usize,
     input: &[i16],
     out: &mut Vec<i16>,
 ) -> usize {
+    let FilterShape { n_taps, n_phases, step } = shape;
     let n_taps = if N > 0 { N } else { n_taps };
     // A division for each sample would cost as much as its products.
     let n_whole = step / n_phases;
@@ -231,7 +231,7 @@ fn dot(a: &[i16], b: &[i16]) -> i32 {
 
 impl Rows {
     /// Those between two rates. All streams between two of the [`COMMON`] rates share theirs, which then stay in the processor's
-    /// cache; those between others, which a file may name, are computed anew each time.
+    /// cache; those between others, which a file may name, are computed each time.
     fn shared(from: SampleRate, to: SampleRate) -> Arc<Self> {
         static SHARED: Mutex<BTreeMap<(u32, u32), Arc<Rows>>> = Mutex::new(BTreeMap::new());
         let compute = || {
@@ -270,7 +270,7 @@ impl Rows {
     }
 }
 
-impl Interpolating {
+impl InterpolatingFilter {
     fn new(from: SampleRate, to: SampleRate) -> Self {
         let parameters = SincInterpolationParameters::new(filter_len(from, to), WINDOW)
             .oversampling_factor(MAX_PHASES)

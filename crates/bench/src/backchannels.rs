@@ -13,7 +13,7 @@ use super::questions::{VOICES, loud, speak, speaker};
 use super::scripted::{PEAK, script};
 use super::talker::Talker;
 use super::voice_to_voice::{SILENCE_MS, open, server_said};
-use super::{BenchError, Figure, Measure, Plan, Progress, Section, Taken, Unit, Waits};
+use super::{BenchError, Figure, Measure, Measurement, Plan, Progress, Section, Unit, Waits};
 use antiphon_client::{AudioMode, ClientError, Connection, Event, RATE, Received, Receiver, Reply};
 use antiphon_dialog::INTERRUPTS_AFTER;
 use antiphon_engine_api::tts::Tts;
@@ -106,7 +106,7 @@ const SHIFTED: [(&str, f64); 2] = [("slt", 1.15), ("rms", 0.9)];
 const AT_ONCE: usize = 6;
 const ASKED_FOR: &str = "Tell me a story.";
 /// Timeout for the start of a response.
-const PATIENCE: Duration = Duration::from_secs(5);
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a decision is waited for after the end of an interjection.
 const DECIDED_WITHIN: Duration = Duration::from_millis(1_500);
 
@@ -146,7 +146,7 @@ struct Outcome {
     goes_on: bool,
 }
 
-pub(super) async fn measure(plan: &Plan, progress: Progress<'_>) -> Result<Taken, BenchError> {
+pub(super) async fn measure(plan: &Plan, progress: Progress<'_>) -> Result<Measurement, BenchError> {
     progress("backchannels: speaking the interjections");
     let interjections = interjections(plan).await?;
     let how = format!(
@@ -156,17 +156,16 @@ pub(super) async fn measure(plan: &Plan, progress: Progress<'_>) -> Result<Taken
     let mut section = Section::new(Measure::Backchannels.name(), how);
     let args = [Engines::Scripted.name().to_owned(), "--set".into(), "session.ignore_backchannels=true".into()];
     let hub = Hub::spawn(&plan.hub, &args).await?;
-    let mut outcomes =
-        stream::iter(interjections.iter().enumerate().map(|(i, interjection)| {
-            let url = hub.url.clone();
-            // After 0.4 to 0.8 s of the response.
-            let after = Duration::from_millis(400 + (i as u64 * 137) % 400);
-            async move {
-                Ok::<_, BenchError>((interjection, Interrupting::open(&url, interjection).await?.run(after).await?))
-            }
-        }))
-        .buffer_unordered(AT_ONCE);
-    let mut judged = Judged::default();
+    let mut outcomes = stream::iter(interjections.iter().enumerate().map(|(i, interjection)| {
+        let url = hub.url.clone();
+        // After 0.4 to 0.8 s of the response.
+        let after = Duration::from_millis(400 + (i as u64 * 137) % 400);
+        async move {
+            Ok::<_, BenchError>((interjection, InterruptedSession::open(&url, interjection).await?.run(after).await?))
+        }
+    }))
+    .buffer_unordered(AT_ONCE);
+    let mut judged = RecognizerResults::default();
     let mut n = 0;
     while let Some(outcome) = outcomes.next().await {
         let (interjection, outcome) = outcome?;
@@ -178,7 +177,7 @@ pub(super) async fn measure(plan: &Plan, progress: Progress<'_>) -> Result<Taken
     judged.figures(&mut section);
     let hub_cpu_s = hub.process.cpu_s()?;
     hub.stop().await;
-    Ok(Taken { section, hub_cpu_s })
+    Ok(Measurement { section, hub_cpu_s })
 }
 
 /// Speaks all of them, a third in a quick run.
@@ -269,7 +268,7 @@ impl Interjection {
 
 /// Results with one recognizer.
 #[derive(Default)]
-struct Judged {
+struct RecognizerResults {
     /// Right and all, of backchannels and interruptions, of those for the report and the others.
     reported: [(usize, usize); 2],
     others: [(usize, usize); 2],
@@ -279,7 +278,7 @@ struct Judged {
     wrong: Vec<String>,
 }
 
-impl Judged {
+impl RecognizerResults {
     fn take(&mut self, interjection: &Interjection, outcome: &Outcome) {
         let is_right = interjection.is_right(outcome);
         let half = if interjection.is_reported { &mut self.reported } else { &mut self.others };
@@ -343,7 +342,7 @@ fn percent(n: usize, of: usize) -> f64 {
 }
 
 /// A session in which an interjection is spoken over a reply.
-struct Interrupting<'a> {
+struct InterruptedSession<'a> {
     interjection: &'a Interjection,
     talker: Talker,
     receiver: Receiver,
@@ -354,7 +353,7 @@ struct Interrupting<'a> {
     is_held: bool,
 }
 
-impl<'a> Interrupting<'a> {
+impl<'a> InterruptedSession<'a> {
     async fn open(url: &str, interjection: &'a Interjection) -> Result<Self, ClientError> {
         let Connection { sender, receiver } = open(url, AudioMode::Pcm16, &interjection.session()).await?;
         Ok(Self {
@@ -372,7 +371,7 @@ impl<'a> Interrupting<'a> {
     async fn run(mut self, after: Duration) -> Result<Outcome, ClientError> {
         self.talker.sender.say_in_text(ASKED_FOR).await?;
         let mut speaks = false;
-        let mut end = Instant::now() + PATIENCE;
+        let mut end = Instant::now() + RESPONSE_TIMEOUT;
         let length = Samples(self.interjection.samples.len() as u64).duration(RATE);
         while self.cleared.is_none() {
             tokio::select! {
@@ -394,7 +393,8 @@ impl<'a> Interrupting<'a> {
             }
         }
         self.talker.sender.close().await;
-        let spoken = self.spoken.ok_or(ClientError::TimedOut { what: "the reply to speak over", after: PATIENCE })?;
+        let spoken =
+            self.spoken.ok_or(ClientError::TimedOut { what: "the reply to speak over", after: RESPONSE_TIMEOUT })?;
         let wait = |at: Option<Instant>| at.map(|at| at.saturating_duration_since(spoken));
         let goes_on = self.held.is_some() && !self.is_held;
         Ok(Outcome { held: wait(self.held), cleared: wait(self.cleared), goes_on })

@@ -8,10 +8,10 @@
 
 use super::hub::Hub;
 use super::noise::best_vad;
-use super::questions::{Spoken, VOICES, loud, speak, speaker};
+use super::questions::{SpokenText, VOICES, loud, speak, speaker};
 use super::talker::Talker;
 use super::voice_to_voice::{open, scripted_session, server_said};
-use super::{BenchError, Figure, Measure, Plan, Progress, Section, Taken, Unit, Waits};
+use super::{BenchError, Figure, Measure, Measurement, Plan, Progress, Section, Unit, Waits};
 use antiphon_client::{AudioMode, ClientError, Connection, Event, FRAME, RATE, Received, Receiver, Reply};
 use antiphon_types::ItemId;
 use std::time::Duration;
@@ -28,7 +28,7 @@ const REPORT_EVERY: Duration = Duration::from_millis(100);
 /// How long audio is watched for after the cancel.
 const WATCH: Duration = Duration::from_millis(500);
 /// Timeout for the start of a response, and for the detection of an interruption.
-const PATIENCE: Duration = Duration::from_secs(5);
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(5);
 
 const HELD_P95_MS: f64 = 60.0;
 const CLEARED_P95_MS: f64 = 150.0;
@@ -38,7 +38,7 @@ const SILERO_CLEARED_P95_MS: f64 = 180.0;
 
 /// Results of the interruptions.
 #[derive(Default)]
-struct Waited {
+struct InterruptionWaits {
     held: Waits,
     cleared: Waits,
     /// Holds before the first loud sample; holds that ended although speech continued.
@@ -51,7 +51,7 @@ struct Waited {
     late: Vec<String>,
 }
 
-pub(super) async fn measure(plan: &Plan, progress: Progress<'_>) -> Result<Taken, BenchError> {
+pub(super) async fn measure(plan: &Plan, progress: Progress<'_>) -> Result<Measurement, BenchError> {
     let n = plan.turns(N_INTERRUPTIONS);
     progress("barge-in: speaking the interruptions");
     let clips = clips(n).await?;
@@ -64,18 +64,18 @@ pub(super) async fn measure(plan: &Plan, progress: Progress<'_>) -> Result<Taken
         silero.figures(&mut section, "with Silero ", false);
         hub_cpu_s += cpu_s;
     }
-    Ok(Taken { section, hub_cpu_s })
+    Ok(Measurement { section, hub_cpu_s })
 }
 
 /// Runs all interruptions on one hub with this detector; returns the results and the hub's CPU seconds.
 async fn interrupted(
     plan: &Plan,
     vad: &str,
-    clips: &[Spoken],
+    clips: &[SpokenText],
     progress: Progress<'_>,
-) -> Result<(Waited, f64), BenchError> {
+) -> Result<(InterruptionWaits, f64), BenchError> {
     let hub = Hub::scripted(&plan.hub, vad).await?;
-    let mut waited = Waited::default();
+    let mut waited = InterruptionWaits::default();
     for (i, clip) in clips.iter().enumerate() {
         progress(&format!("barge-in, {vad}: interruption {} of {}", i + 1, clips.len()));
         // After 0.4 to 0.8 s of the response, at varying offsets within a frame: both steps reach every value.
@@ -88,7 +88,7 @@ async fn interrupted(
     Ok((waited, hub_cpu_s))
 }
 
-async fn clips(n: usize) -> Result<Vec<Spoken>, BenchError> {
+async fn clips(n: usize) -> Result<Vec<SpokenText>, BenchError> {
     let speaker = speaker().await?;
     let mut clips = Vec::new();
     for i in 0..n {
@@ -97,8 +97,8 @@ async fn clips(n: usize) -> Result<Vec<Spoken>, BenchError> {
     Ok(clips)
 }
 
-impl Waited {
-    fn take(&mut self, clip: &Spoken, came: &Came) {
+impl InterruptionWaits {
+    fn take(&mut self, clip: &SpokenText, came: &Came) {
         let add = |waits: &mut Waits, wait: Option<Duration>| match wait {
             Some(wait) => waits.push(wait),
             None => waits.push_endless(),
@@ -166,7 +166,7 @@ struct Interruption {
 }
 
 impl Interruption {
-    async fn open(url: &str, clip: &Spoken, shift: usize) -> Result<Self, ClientError> {
+    async fn open(url: &str, clip: &SpokenText, shift: usize) -> Result<Self, ClientError> {
         // Responses are disabled: audio after the cancel would otherwise belong to a new response.
         let Connection { sender, receiver } = open(url, AudioMode::Pcm16, &scripted_session(false, clip)).await?;
         let clip = [vec![0; shift], clip.samples.clone()].concat();
@@ -193,7 +193,7 @@ impl Interruption {
         let opened = Instant::now();
         let mut speaks = false;
         let mut report_at = opened;
-        let mut end = opened + PATIENCE;
+        let mut end = opened + RESPONSE_TIMEOUT;
         loop {
             tokio::select! {
                 biased;
@@ -210,7 +210,7 @@ impl Interruption {
                     if !speaks && self.reply.audible().is_some_and(|at| now >= at + after) {
                         self.talker.say(std::mem::take(&mut self.clip));
                         speaks = true;
-                        end = now + PATIENCE;
+                        end = now + RESPONSE_TIMEOUT;
                     }
                     let (at, n_said) = self.talker.step().await?;
                     if speaks && n_said > self.first_loud {
@@ -224,7 +224,7 @@ impl Interruption {
             }
         }
         self.talker.sender.close().await;
-        let late = ClientError::TimedOut { what: "the reply to interrupt", after: PATIENCE };
+        let late = ClientError::TimedOut { what: "the reply to interrupt", after: RESPONSE_TIMEOUT };
         let spoken = self.spoken.ok_or(late)?;
         let wait = |at: Option<Instant>| at.map(|at| at.saturating_duration_since(spoken));
         Ok(Came {

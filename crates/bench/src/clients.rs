@@ -10,9 +10,9 @@ use super::hub::{Engines, Hub};
 use super::load::{self, Outcome};
 use super::mock::Latencies;
 use super::mocks::{Pair, SOUND, load_of, spoken};
-use super::pinning::Pinned;
+use super::pinning::LoadAffinity;
 use super::voice_to_voice::open_with;
-use super::{BenchError, Figure, Measure, Plan, Progress, Section, Taken, Unit};
+use super::{BenchError, Figure, Measure, Measurement, Plan, Progress, Section, Unit};
 use antiphon_client::{AudioMode, ConnectOptions, connect};
 use futures_util::{StreamExt, stream};
 use serde_json::json;
@@ -30,7 +30,7 @@ const N_BEFORE: usize = 1_000;
 const AT_A_TIME: usize = 8;
 /// Time after the last connection until its session has ended.
 const SETTLE: Duration = Duration::from_secs(2);
-const PATIENCE: Duration = Duration::from_secs(10);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 const N_HONEST: usize = 50;
 const TURNS: usize = 10;
@@ -47,23 +47,23 @@ const P95_TIMES: f64 = 1.1;
 const HONEST: &str = "sk-antiphon-bench-honest";
 const ABUSIVE: &str = "sk-antiphon-bench-abusive";
 
-pub(super) async fn measure(plan: &Plan, progress: Progress<'_>) -> Result<Taken, BenchError> {
+pub(super) async fn measure(plan: &Plan, progress: Progress<'_>) -> Result<Measurement, BenchError> {
     let how =
         format!("a key at {TIMES} times its limits beside {N_HONEST} sessions of another one, the hub on one core");
     let mut section = Section::new(Measure::Clients.name(), how);
     let mut hub_cpu_s = connections(plan, &mut section, progress).await?;
     hub_cpu_s += abuse(plan, &mut section, progress).await?;
-    Ok(Taken { section, hub_cpu_s })
+    Ok(Measurement { section, hub_cpu_s })
 }
 
 /// What a hub holds.
-struct Held {
+struct HubResources {
     anonymous: u64,
     files: usize,
     tasks: f64,
 }
 
-impl Held {
+impl HubResources {
     async fn by(hub: &Hub) -> Result<Self, BenchError> {
         sleep(SETTLE).await;
         let metrics = async { reqwest::get(format!("{}/metrics", hub.url)).await?.text().await };
@@ -78,9 +78,9 @@ async fn connections(plan: &Plan, section: &mut Section, progress: Progress<'_>)
     let hub = Hub::start(&plan.hub, Engines::Fake).await?;
     let n = plan.turns(N_CONNECTIONS);
     let n_failed = come_and_go(&hub.url, N_BEFORE, progress).await;
-    let before = Held::by(&hub).await?;
+    let before = HubResources::by(&hub).await?;
     let n_failed = n_failed + come_and_go(&hub.url, n - N_BEFORE, progress).await;
-    let after = Held::by(&hub).await?;
+    let after = HubResources::by(&hub).await?;
     let growth = (after.anonymous as f64 - before.anonymous as f64) / 1024.0;
     let more =
         |name: &str, value: f64| Figure::new(format!("{n} connections: {name}"), Unit::Count, value, n).at_most(0.0);
@@ -96,7 +96,7 @@ async fn connections(plan: &Plan, section: &mut Section, progress: Progress<'_>)
     Ok(cpu_s)
 }
 
-/// Opens so many sessions and leaves them; the number that failed.
+/// Opens `n` sessions and leaves them; the number that failed.
 async fn come_and_go(url: &str, n: usize, progress: Progress<'_>) -> usize {
     let one = async |at: usize| -> bool {
         if at.is_multiple_of(500) {
@@ -111,7 +111,7 @@ async fn come_and_go(url: &str, n: usize, progress: Progress<'_>) -> usize {
             }
             Some(())
         };
-        timeout(PATIENCE, opened).await.ok().flatten().is_none()
+        timeout(CONNECT_TIMEOUT, opened).await.ok().flatten().is_none()
     };
     stream::iter(0..n).map(one).buffer_unordered(AT_A_TIME).filter(|failed| std::future::ready(*failed)).count().await
 }
@@ -134,7 +134,7 @@ sha256 = \"{digest}\"
     let keys =
         entry("honest", HONEST, "") + &entry("abusive", ABUSIVE, &format!("limits = {{ {} }}", limits.join(", ")));
     std::fs::write(&path, keys).map_err(keys_not_written)?;
-    let pinned = Pinned::load();
+    let pinned = LoadAffinity::load();
     let setting = format!("server.api_keys_file={}", path.display());
     let latencies = Latencies { sound: SOUND, ..Latencies::default() };
     let pair = Pair::start(plan, latencies, &[&setting], pinned.as_ref().ok()).await?;
@@ -145,7 +145,7 @@ sha256 = \"{digest}\"
         load::run(load, progress).await
     };
     let alone = talk().await?;
-    let sent = Arc::new(Sent::default());
+    let sent = Arc::new(AbuseCounts::default());
     let mut abuser = abuser(&pair.hub.url, &sent);
     let beside = talk().await?;
     abuser.shutdown().await;
@@ -175,7 +175,7 @@ fn keys_not_written(source: std::io::Error) -> BenchError {
 
 /// What the abusive key has sent.
 #[derive(Default)]
-struct Sent {
+struct AbuseCounts {
     requests: Count,
     upgrades: Count,
 }
@@ -194,7 +194,7 @@ impl Count {
 }
 
 /// Sends everything at [`TIMES`] times the limit until it is dropped.
-fn abuser(url: &str, sent: &Arc<Sent>) -> JoinSet<()> {
+fn abuser(url: &str, sent: &Arc<AbuseCounts>) -> JoinSet<()> {
     let mut tasks = JoinSet::new();
     let every = Duration::from_secs(60) / (LIMIT * TIMES) as u32;
     let ticks = move || {

@@ -13,7 +13,7 @@
 //! requests per minute are reported. Kokoro, whose model takes no batches, is measured with a pool of that many workers
 //! instead.
 
-use super::{BenchError, Figure, Measure, Plan, Progress, Section, Taken, Unit, Waits};
+use super::{BenchError, Figure, Measure, Measurement, Plan, Progress, Section, Unit, Waits};
 use antiphon::assembly;
 use antiphon::config::{self, Config, Sources};
 use antiphon_engine_api::tts::{SpeechRequest, Tts, TtsError};
@@ -33,7 +33,7 @@ const OVERHEAD_MS: f64 = 2.0;
 /// Concurrent listeners.
 const N_LISTENERS: usize = 8;
 /// Timeout of a chunk including its queueing time: a busy machine makes figures worse, but not fewer.
-const PATIENCE_MS: u64 = 180_000;
+const CHUNK_TIMEOUT_MS: u64 = 180_000;
 const ROUNDS: usize = 4;
 /// Batch sizes, or pool sizes for a model that takes one chunk at a time. A batch of 16 needs as many listeners.
 const ON_CPU: [usize; 4] = [1, 2, 4, 8];
@@ -62,7 +62,19 @@ const CHUNKS: [&str; N_LISTENERS] = [
 enum By {
     Batches,
     /// Its published models take one chunk at a time.
-    PoolSettings,
+    Replicas,
+}
+
+/// The settings of a voice's engine pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct PoolSize {
+    replicas: usize,
+    max_batch_size: usize,
+}
+
+impl PoolSize {
+    /// One chunk at a time.
+    const ONE: Self = Self { replicas: 1, max_batch_size: 1 };
 }
 
 /// A model family with a true-size model.
@@ -73,20 +85,20 @@ struct Voice {
 }
 
 const PIPER: Voice = Voice { family: "piper", by: By::Batches };
-const KOKORO: Voice = Voice { family: "kokoro", by: By::PoolSettings };
+const KOKORO: Voice = Voice { family: "kokoro", by: By::Replicas };
 
 impl By {
     fn name(self) -> &'static str {
         match self {
             Self::Batches => "batches",
-            Self::PoolSettings => "lanes",
+            Self::Replicas => "replicas",
         }
     }
 
-    fn lanes_and_batch(self, size: usize) -> (usize, usize) {
+    fn pool_size(self, size: usize) -> PoolSize {
         match self {
-            Self::Batches => (1, size),
-            Self::PoolSettings => (size, 1),
+            Self::Batches => PoolSize { replicas: 1, max_batch_size: size },
+            Self::Replicas => PoolSize { replicas: size, max_batch_size: 1 },
         }
     }
 }
@@ -112,7 +124,7 @@ struct Run {
     real_time: f64,
 }
 
-pub(super) async fn measure(plan: &Plan, progress: Progress<'_>) -> Result<Taken, BenchError> {
+pub(super) async fn measure(plan: &Plan, progress: Progress<'_>) -> Result<Measurement, BenchError> {
     let config = config::load(&Sources::of_process(None)).map_err(|error| BenchError::Method(error.to_string()))?;
     let onnx = demanded(config.onnx);
     let how = format!(
@@ -122,22 +134,22 @@ pub(super) async fn measure(plan: &Plan, progress: Progress<'_>) -> Result<Taken
     let mut section = Section::new(Measure::Engines.name(), how);
     if !plan.speech_models.is_empty() {
         super::speech_models::exported(&mut section, plan, &onnx, progress).await?;
-        return Ok(Taken { section, hub_cpu_s: 0.0 });
+        return Ok(Measurement { section, hub_cpu_s: 0.0 });
     }
     overhead(&mut section, plan, &onnx, progress).await?;
     batches(&mut section, plan, &onnx, progress).await?;
 
     if onnx.provider == CPU {
         progress("engines: kokoro");
-        let kokoro = start("kokoro", "kokoro", (1, 1), &onnx).await?;
+        let kokoro = start("kokoro", "kokoro", PoolSize::ONE, &onnx).await?;
         let alone = one_after_another(kokoro.as_ref(), plan.turns(2)).await?;
         let name = "kokoro: time against its sound";
         section.figures.push(Figure::new(name, Unit::Times, alone.real_time, plan.turns(2)));
     } else {
-        sizes(&mut section, plan, (KOKORO, &onnx), progress).await?;
+        sizes(&mut section, plan, KOKORO, &onnx, progress).await?;
     }
     super::speech_models::measure(&mut section, plan, &onnx, progress).await?;
-    Ok(Taken { section, hub_cpu_s: 0.0 })
+    Ok(Measurement { section, hub_cpu_s: 0.0 })
 }
 
 /// Requires the configured provider: figures of the CPU under another provider's name would be misleading.
@@ -154,8 +166,8 @@ async fn overhead(
     progress("engines: overhead");
     let onnx = OnnxConfig { provider: CPU.into(), ..onnx.clone() };
     // One text per run; then the configured default, where a chunk must not wait for others that never arrive.
-    for (max_batch_size, lane) in [(1, ""), (0, ", batching")] {
-        let free = start("piper", "free", (1, max_batch_size), &onnx).await?;
+    for (max_batch_size, batching) in [(1, ""), (0, ", batching")] {
+        let free = start("piper", "free", PoolSize { max_batch_size, ..PoolSize::ONE }, &onnx).await?;
         let mut whole = Waits::default();
         let mut first = Waits::default();
         for chunk in CHUNKS.iter().cycle().take(plan.turns(OVERHEAD_CHUNKS)) {
@@ -163,7 +175,7 @@ async fn overhead(
             whole.push(spoken.whole);
             first.push(spoken.first_sound);
         }
-        let to = |which: &str| format!("overhead a chunk{lane}, to its {which} sound");
+        let to = |which: &str| format!("overhead a chunk{batching}, to its {which} sound");
         section.percentile(&to("last"), &whole, 50.0, Some(OVERHEAD_MS));
         section.percentile(&to("last"), &whole, 95.0, None);
         section.percentile(&to("first"), &first, 50.0, None);
@@ -175,7 +187,8 @@ async fn overhead(
 async fn sizes(
     section: &mut Section,
     plan: &Plan,
-    (voice, onnx): (Voice, &OnnxConfig),
+    voice: Voice,
+    onnx: &OnnxConfig,
     progress: Progress<'_>,
 ) -> Result<Runs, BenchError> {
     let family = voice.family;
@@ -186,7 +199,7 @@ async fn sizes(
     let mut runs = Runs { alone: Run::default(), together: Vec::new() };
     for &size in if on_cpu { &ON_CPU } else { &ON_GPU } {
         progress(&format!("engines: {family}, {by} of {size}"));
-        let tts = start(family, family, voice.by.lanes_and_batch(size), onnx).await?;
+        let tts = start(family, family, voice.by.pool_size(size), onnx).await?;
         if runs.together.is_empty() {
             runs.alone = one_after_another(tts.as_ref(), n_alone).await?;
             let name = format!("{family}: time against its sound");
@@ -194,7 +207,7 @@ async fn sizes(
             section.percentile(&format!("{family}: first sound, 1 listener"), &runs.alone.first_sounds, 50.0, None);
         }
         let n_listeners = N_LISTENERS.max(size);
-        let run = together(tts.as_ref(), (rounds, n_listeners)).await?;
+        let run = together(tts.as_ref(), rounds, n_listeners).await?;
         let name = |what: &str| format!("{family}: {what}, {by} of {size}");
         let mut add = |what: &str, unit, value| {
             section.figures.push(Figure::new(name(what), unit, value, rounds * n_listeners));
@@ -224,7 +237,7 @@ async fn batches(
     progress: Progress<'_>,
 ) -> Result<(), BenchError> {
     let on_cpu = onnx.provider == CPU;
-    let runs = sizes(section, plan, (PIPER, onnx), progress).await?;
+    let runs = sizes(section, plan, PIPER, onnx, progress).await?;
     let n = plan.turns(ROUNDS) * N_LISTENERS;
     let single = runs.of(1);
     let whole = runs.of(N_LISTENERS);
@@ -241,12 +254,7 @@ async fn batches(
 }
 
 /// Builds a voice with a given pool size and batch size, as the hub does.
-async fn start(
-    engine: &str,
-    model: &str,
-    (lanes, max_batch_size): (usize, usize),
-    onnx: &OnnxConfig,
-) -> Result<Arc<dyn Tts>, BenchError> {
+async fn start(engine: &str, model: &str, size: PoolSize, onnx: &OnnxConfig) -> Result<Arc<dyn Tts>, BenchError> {
     let path = Path::new(FOLDER).join(model).join("model.onnx");
     if !path.exists() {
         let text = format!("{} is not there: run `make true-size onnxruntime`", path.display());
@@ -255,20 +263,20 @@ async fn start(
     let mut config = Config { onnx: onnx.clone(), ..Config::default() };
     config.tts.engine = engine.into();
     config.tts.model = path.display().to_string();
-    config.tts.lanes = lanes;
-    config.tts.max_batch_size = max_batch_size;
-    config.tts.timeout_ms = PATIENCE_MS;
+    config.tts.replicas = size.replicas;
+    config.tts.max_batch_size = size.max_batch_size;
+    config.tts.timeout_ms = CHUNK_TIMEOUT_MS;
     let made = tokio::task::spawn_blocking(move || assembly::tts(&config)).await?;
     Ok(made.map_err(assembly::EnginesError::from)?)
 }
 
-struct Spoken {
+struct ChunkTimes {
     first_sound: Duration,
     whole: Duration,
     sound: Duration,
 }
 
-async fn speak(voice: &dyn Tts, text: &str) -> Result<Spoken, BenchError> {
+async fn speak(voice: &dyn Tts, text: &str) -> Result<ChunkTimes, BenchError> {
     let unplayed = Some(Duration::ZERO);
     let id = voice.voices()[0].id.clone();
     let begun = Instant::now();
@@ -280,7 +288,7 @@ async fn speak(voice: &dyn Tts, text: &str) -> Result<Spoken, BenchError> {
         first_sound.get_or_insert_with(|| begun.elapsed());
     }
     let silent = || BenchError::Speech(TtsError::Engine { message: "no audio was produced".into(), source: None });
-    Ok(Spoken { first_sound: first_sound.ok_or_else(silent)?, whole: begun.elapsed(), sound })
+    Ok(ChunkTimes { first_sound: first_sound.ok_or_else(silent)?, whole: begun.elapsed(), sound })
 }
 
 /// One listener, chunk by chunk.
@@ -294,7 +302,7 @@ async fn one_after_another(voice: &dyn Tts, n: usize) -> Result<Run, BenchError>
 }
 
 /// Concurrent listeners, in rounds.
-async fn together(voice: &dyn Tts, (rounds, n_listeners): (usize, usize)) -> Result<Run, BenchError> {
+async fn together(voice: &dyn Tts, rounds: usize, n_listeners: usize) -> Result<Run, BenchError> {
     let begun = Instant::now();
     let mut all = Vec::new();
     for _ in 0..rounds {
@@ -305,7 +313,7 @@ async fn together(voice: &dyn Tts, (rounds, n_listeners): (usize, usize)) -> Res
 }
 
 impl Run {
-    fn of(spoken: Vec<Spoken>, took: Duration) -> Self {
+    fn of(spoken: Vec<ChunkTimes>, took: Duration) -> Self {
         let mut first_sounds = Waits::default();
         let sound: Duration = spoken.iter().map(|spoken| spoken.sound).sum();
         let n = spoken.len();
@@ -320,9 +328,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_run_is_reckoned_from_what_was_spoken() {
+    fn a_run_is_computed_from_what_was_spoken() {
         let ms = Duration::from_millis;
-        let spoken = |first| Spoken { first_sound: ms(first), whole: ms(400), sound: ms(2_000) };
+        let spoken = |first| ChunkTimes { first_sound: ms(first), whole: ms(400), sound: ms(2_000) };
         let run = Run::of(vec![spoken(100), spoken(200), spoken(300)], ms(1_500));
         assert_eq!(run.first_sounds.percentile(50.0), Some(200.0));
         assert_eq!((run.chunks_a_second, run.real_time), (2.0, 0.25));
@@ -337,14 +345,16 @@ mod tests {
     #[tokio::test]
     async fn all_sizes_of_a_voice_have_their_listeners() {
         let tts = antiphon_engine_api::fakes::tts::FakeTts::default();
-        let run = together(&tts, (2, 16)).await.expect("spoken");
+        let run = together(&tts, 2, 16).await.expect("spoken");
         assert_eq!(run.first_sounds.len(), 32);
-        assert_eq!((PIPER.by.lanes_and_batch(8), KOKORO.by.lanes_and_batch(8)), ((1, 8), (8, 1)));
+        assert_eq!(PIPER.by.pool_size(8), PoolSize { replicas: 1, max_batch_size: 8 });
+        assert_eq!(KOKORO.by.pool_size(8), PoolSize { replicas: 8, max_batch_size: 1 });
     }
 
     #[tokio::test]
     async fn a_model_that_is_not_there_is_said() {
-        let error = start("piper", "none", (1, 1), &OnnxConfig::default()).await.err().expect("missing").to_string();
+        let error =
+            start("piper", "none", PoolSize::ONE, &OnnxConfig::default()).await.err().expect("missing").to_string();
         assert!(error.contains("make true-size"), "{error}");
     }
 }

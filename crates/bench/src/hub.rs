@@ -77,7 +77,7 @@ impl Hub {
 
     /// Starts a server with additional arguments. It must print its address first and stop when its stdin ends.
     pub(super) async fn spawn(command: &HubCommand, args: &[String]) -> Result<Self, BenchError> {
-        let Started { line, process, child, .. } = start(command, args, None).await?;
+        let StartedProcess { line, process, child, .. } = start(command, args, None).await?;
         Ok(Self { url: format!("http://{line}"), process, child })
     }
 
@@ -90,7 +90,7 @@ impl Hub {
 }
 
 /// A process of this program that has printed its first line.
-pub(super) struct Started {
+pub(super) struct StartedProcess {
     /// The line, without its end.
     pub(super) line: String,
     pub(super) process: Process,
@@ -104,7 +104,7 @@ pub(super) async fn start(
     command: &HubCommand,
     args: &[String],
     log: Option<std::fs::File>,
-) -> Result<Started, BenchError> {
+) -> Result<StartedProcess, BenchError> {
     let failed = |what| move |source| BenchError::Hub { what, source: Some(source) };
     let mut run = Command::new(&command.program);
     run.args(&command.args).args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
@@ -120,7 +120,7 @@ pub(super) async fn start(
     if n_bytes.map_err(failed("did not say its address"))? == 0 {
         return Err(BenchError::hub("ended before it was ready; see its output above"));
     }
-    Ok(Started { line: line.trim().to_owned(), process: Process(pid), child, stdout })
+    Ok(StartedProcess { line: line.trim().to_owned(), process: Process(pid), child, stdout })
 }
 
 #[cfg(test)]

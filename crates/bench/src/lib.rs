@@ -70,7 +70,7 @@ pub enum Measure {
     /// Mock engines over HTTP with zero latency: one session, and a hundred on one core.
     Mocks,
     /// Mock engines with realistic latency, with and without speculative responses.
-    Guesses,
+    Speculation,
     /// The Whisper engine compared with whisper.cpp itself.
     Whisper,
     /// The overhead of neural voices, and the benefit of batching.
@@ -91,7 +91,7 @@ impl Measure {
         Self::Memory,
         Self::Clients,
         Self::Mocks,
-        Self::Guesses,
+        Self::Speculation,
         Self::Whisper,
         Self::Engines,
         Self::Noise,
@@ -108,7 +108,7 @@ impl Measure {
             Self::Memory => "memory",
             Self::Clients => "clients",
             Self::Mocks => "mocks",
-            Self::Guesses => "guesses",
+            Self::Speculation => "speculation",
             Self::Whisper => "whisper",
             Self::Engines => "engines",
             Self::Noise => "noise",
@@ -166,7 +166,7 @@ pub async fn run(plan: &Plan, progress: Progress<'_>) -> Report {
             Measure::Memory => memory::measure(plan, progress).await,
             Measure::Clients => clients::measure(plan, progress).await,
             Measure::Mocks => mocks::measure(plan, progress).await,
-            Measure::Guesses => mocks::guesses(plan, progress).await,
+            Measure::Speculation => mocks::speculation(plan, progress).await,
             Measure::Whisper => whisper::measure(plan, progress).await,
             Measure::Engines => engines::measure(plan, progress).await,
             Measure::Noise => noise::measure(plan, progress).await,
@@ -183,7 +183,7 @@ pub async fn run(plan: &Plan, progress: Progress<'_>) -> Report {
 }
 
 /// A section and the resource use of its hubs.
-struct Taken {
+struct Measurement {
     section: Section,
     /// CPU seconds of the hubs that the measure started.
     hub_cpu_s: f64,

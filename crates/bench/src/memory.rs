@@ -10,7 +10,7 @@
 use super::hub::{Engines, Hub};
 use super::own_share::{N_SESSIONS, converse};
 use super::voice_to_voice::server_said;
-use super::{BenchError, Figure, Measure, Plan, Progress, Section, Taken, Unit};
+use super::{BenchError, Figure, Measure, Measurement, Plan, Progress, Section, Unit};
 use antiphon_client::{AudioMode, ClientError, ConnectOptions, Connection, Event, Received, connect};
 use futures_util::{StreamExt, TryStreamExt, stream};
 use serde_json::json;
@@ -30,13 +30,13 @@ const AT_A_TIME: usize = 8;
 /// Time after the last connection until the process is idle.
 const SETTLE: Duration = Duration::from_millis(500);
 /// Timeout for the start of a session, and for a short one.
-const PATIENCE: Duration = Duration::from_secs(10);
+const SESSION_TIMEOUT: Duration = Duration::from_secs(10);
 
 const SESSION_KIB: f64 = 1024.0;
 /// Bound of an idle connection, which the planner's profiles assume.
 pub(super) const IDLE_KIB: f64 = 48.0;
 
-pub(super) async fn measure(plan: &Plan, progress: Progress<'_>) -> Result<Taken, BenchError> {
+pub(super) async fn measure(plan: &Plan, progress: Progress<'_>) -> Result<Measurement, BenchError> {
     let how = "zero-latency engines; sessions by peak resident memory of the hub, connections by anonymous memory";
     let mut section = Section::new(Measure::Memory.name(), how);
 
@@ -79,7 +79,7 @@ pub(super) async fn measure(plan: &Plan, progress: Progress<'_>) -> Result<Taken
     section.figures.push(Figure::new(name, Unit::KiB, growth, n));
     hub_cpu_s += hub.process.cpu_s()?;
     hub.stop().await;
-    Ok(Taken { section, hub_cpu_s })
+    Ok(Measurement { section, hub_cpu_s })
 }
 
 /// Runs `n` short sessions, [`AT_A_TIME`] at a time. The first that gets no answer is an error.
@@ -88,8 +88,8 @@ async fn come_and_ask(url: &str, n: usize, progress: Progress<'_>) -> Result<(),
         if at.is_multiple_of(500) {
             progress(&format!("memory: {at} of {n} short sessions"));
         }
-        let late = ClientError::TimedOut { what: "the answer of a short session", after: PATIENCE };
-        timeout(PATIENCE, ask(url)).await.unwrap_or(Err(late))
+        let late = ClientError::TimedOut { what: "the answer of a short session", after: SESSION_TIMEOUT };
+        timeout(SESSION_TIMEOUT, ask(url)).await.unwrap_or(Err(late))
     };
     stream::iter(0..n).map(one).buffer_unordered(AT_A_TIME).try_collect::<()>().await?;
     Ok(())
@@ -119,8 +119,8 @@ async fn ask(url: &str) -> Result<(), ClientError> {
 /// Opens a connection whose session has started and that sends nothing.
 async fn idle(url: &str) -> Result<Connection, ClientError> {
     let mut connection = connect(&ConnectOptions { mode: AudioMode::Ga, ..ConnectOptions::new(url) }).await?;
-    let late = ClientError::TimedOut { what: "the session's beginning", after: PATIENCE };
-    match timeout(PATIENCE, connection.receiver.next()).await.unwrap_or(Err(late))? {
+    let late = ClientError::TimedOut { what: "the session's beginning", after: SESSION_TIMEOUT };
+    match timeout(SESSION_TIMEOUT, connection.receiver.next()).await.unwrap_or(Err(late))? {
         Received::Event(Event::SessionCreated {}) => Ok(connection),
         other => Err(ClientError::Protocol(format!("{other:?} instead of session.created"))),
     }

@@ -3,17 +3,18 @@
 //!
 //! `mocks`: engines with zero latency; 200 ms of silence end a turn. One session, then a hundred on the same hub. The
 //! hub runs on one core, the load and the mock engines on another. Each session's question carries a mark that must
-//! return in transcript, response and voice. `guesses`: engines of 100 ms per stage and 10 ms per word, one session,
-//! with and without speculative responses. The definitions are those of [`super::load`], which runs the conversations.
+//! return in transcript, response and voice. `speculation`: engines of 100 ms per stage and 10 ms per word, one
+//! session, with and without speculative responses. The definitions are those of [`super::load`], which runs the
+//! conversations.
 
 use super::hub::{Engines, Hub};
 use super::load::{self, Clip, Clips, Length, Load, Network, Outcome, Sign};
 use super::mock::{self, Latencies};
 use super::noise::best_vad;
-use super::pinning::Pinned;
+use super::pinning::LoadAffinity;
 use super::questions::{speak, speaker};
 use super::voice_to_voice::{SILENCE_MS, session};
-use super::{BenchError, Figure, Measure, Plan, Progress, Section, Taken, Unit};
+use super::{BenchError, Figure, Measure, Measurement, Plan, Progress, Section, Unit};
 use antiphon_client::ConnectOptions;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
@@ -38,7 +39,7 @@ const TOGETHER_PERCENT: f64 = 0.5;
 const TOGETHER_KIB: f64 = 1024.0;
 /// Every session speaks half of the time.
 const SILERO_PERCENT: f64 = 0.9;
-const GUESSED_P50_MS: f64 = 500.0;
+const SPECULATIVE_P50_MS: f64 = 500.0;
 
 /// Mock engines and a hub that uses them; dropping it stops both.
 pub(super) struct Pair {
@@ -53,7 +54,7 @@ impl Pair {
         plan: &Plan,
         latencies: Latencies,
         settings: &[&str],
-        pinned: Option<&Pinned>,
+        pinned: Option<&LoadAffinity>,
     ) -> Result<Self, BenchError> {
         let mock = Hub::spawn(&plan.mock, &arguments(latencies)).await?;
         let command = pinned.map_or_else(|| plan.hub.clone(), |pinned| pinned.other(&plan.hub));
@@ -126,12 +127,12 @@ pub(super) async fn spoken() -> Result<Arc<Clips>, BenchError> {
     Ok(clips(&said.ok_or_else(|| BenchError::Clips("flite said nothing".into()))?))
 }
 
-pub(super) async fn measure(plan: &Plan, progress: Progress<'_>) -> Result<Taken, BenchError> {
+pub(super) async fn measure(plan: &Plan, progress: Progress<'_>) -> Result<Measurement, BenchError> {
     let how =
         format!("mock engines over HTTP that take no time, {SILENCE_MS} ms of silence end a turn; the hub on one core");
     let mut section = Section::new(Measure::Mocks.name(), how);
     let clips = spoken().await?;
-    let pinned = Pinned::load();
+    let pinned = LoadAffinity::load();
     let pair = Pair::start(plan, Latencies { sound: SOUND, ..Latencies::default() }, &[], pinned.as_ref().ok()).await?;
     let alone = talk(&pair.hub, &clips, 1, plan.turns(TURNS_ALONE), progress).await?;
     section.percentile("1 session", &alone.waits(), 50.0, Some(ALONE_P50_MS));
@@ -168,21 +169,21 @@ pub(super) async fn measure(plan: &Plan, progress: Progress<'_>) -> Result<Taken
         section.figures.push(Figure::new("with Silero: memory a session", Unit::KiB, memory, N_TOGETHER));
         hub_cpu_s += pair.stop().await?;
     }
-    Ok(Taken { section, hub_cpu_s })
+    Ok(Measurement { section, hub_cpu_s })
 }
 
-pub(super) async fn guesses(plan: &Plan, progress: Progress<'_>) -> Result<Taken, BenchError> {
+pub(super) async fn speculation(plan: &Plan, progress: Progress<'_>) -> Result<Measurement, BenchError> {
     let how =
         format!("mock engines of 100 ms a stage and 10 ms a word, {SILENCE_MS} ms of silence end a turn, 1 session");
-    let mut section = Section::new(Measure::Guesses.name(), how);
+    let mut section = Section::new(Measure::Speculation.name(), how);
     let clips = spoken().await?;
     let stage = Duration::from_millis(100);
     let token = Duration::from_millis(10);
     let latencies = Latencies { stt: stage, first_token: stage, token, first_sound: stage, sound: SOUND };
     let mut hub_cpu_s = 0.0;
     for (name, setting, gate) in [
-        ("answers begun on a guess", "speculation.after_ms=80", Some(GUESSED_P50_MS)),
-        ("without guesses", "speculation.after_ms=0", None),
+        ("with speculative responses", "speculation.after_ms=80", Some(SPECULATIVE_P50_MS)),
+        ("without speculation", "speculation.after_ms=0", None),
     ] {
         let pair = Pair::start(plan, latencies, &[setting], None).await?;
         let outcome = talk(&pair.hub, &clips, 1, plan.turns(TURNS_ALONE) / 2, progress).await?;
@@ -191,7 +192,7 @@ pub(super) async fn guesses(plan: &Plan, progress: Progress<'_>) -> Result<Taken
         outcome.add_to(&mut section);
         hub_cpu_s += pair.stop().await?;
     }
-    Ok(Taken { section, hub_cpu_s })
+    Ok(Measurement { section, hub_cpu_s })
 }
 
 impl Outcome {

@@ -14,7 +14,7 @@
 use super::hub::{Engines, Hub};
 use super::talker::Talker;
 use super::voice_to_voice::{SILENCE_MS, open, server_said, session};
-use super::{BenchError, Figure, Measure, Plan, Progress, Section, Taken, Unit, Waits};
+use super::{BenchError, Figure, Measure, Measurement, Plan, Progress, Section, Unit, Waits};
 use antiphon_audio::Resampler;
 use antiphon_client::{AudioMode, Connection, Event, FRAME, RATE, Received};
 use antiphon_engine_api::vad::Vad;
@@ -37,9 +37,9 @@ const PERIOD: usize = 64;
 /// Frames of speech: 320 ms.
 const LOUD: usize = 16;
 /// How long a session waits for missing events after its last frame.
-const PATIENCE: Duration = Duration::from_secs(5);
+const MISSING_TIMEOUT: Duration = Duration::from_secs(5);
 
-pub(super) async fn measure(plan: &Plan, progress: Progress<'_>) -> Result<Taken, BenchError> {
+pub(super) async fn measure(plan: &Plan, progress: Progress<'_>) -> Result<Measurement, BenchError> {
     let how = "zero-latency engines; from the frame that completes the wait to the first reply audio, at the client";
     let mut section = Section::new(Measure::OwnShare.name(), how);
     let hub = Hub::start(&plan.hub, Engines::Fake).await?;
@@ -75,7 +75,7 @@ pub(super) async fn measure(plan: &Plan, progress: Progress<'_>) -> Result<Taken
 
     let hub_cpu_s = hub.process.cpu_s()?;
     hub.stop().await;
-    Ok(Taken { section, hub_cpu_s })
+    Ok(Measurement { section, hub_cpu_s })
 }
 
 /// Runs `n_sessions` concurrent conversations, their starts spread over one period; returns the latencies of all turns.
@@ -127,7 +127,7 @@ async fn conversation(url: &str, turns: usize, clock: &WindowClock) -> Result<Wa
                     talker.say(tone());
                 }
                 sent.push(talker.step().await?.0);
-                deadline = (sent.len() == turns * PERIOD).then(|| Instant::now() + PATIENCE);
+                deadline = (sent.len() == turns * PERIOD).then(|| Instant::now() + MISSING_TIMEOUT);
             }
         }
     }

@@ -12,7 +12,7 @@ use super::hub::{Hub, HubCommand};
 use super::load::{Clip, Outcome, Sign};
 use super::mock::Latencies;
 use super::mocks::{Pair, clips, talk};
-use super::pinning::Pinned;
+use super::pinning::LoadAffinity;
 use super::{BenchError, Plan, Progress};
 use antiphon_audio::wav;
 use antiphon_client::RATE;
@@ -121,7 +121,8 @@ pub async fn compare(peers: &Peers, plan: &Plan, progress: Progress<'_>) -> Resu
         path.is_file().then_some(()).ok_or_else(|| missing(&path))?;
     }
     let question = question(&peers.rig.join("question16k.wav"))?;
-    let pinned = Pinned::load().map_err(|why| BenchError::Peer(format!("nothing can be pinned to a core: {why}")))?;
+    let pinned =
+        LoadAffinity::load().map_err(|why| BenchError::Peer(format!("nothing can be pinned to a core: {why}")))?;
     let stage = Duration::from_millis(100);
     let token = Duration::from_millis(10);
     let none = Latencies { sound: SOUND, ..Latencies::default() };

@@ -7,11 +7,11 @@ use super::HubCommand;
 use std::process::{Command, Stdio};
 
 /// The load's threads, pinned to core 0; dropping it restores their previous affinity.
-pub(super) struct Pinned {
+pub(super) struct LoadAffinity {
     before: String,
 }
 
-impl Pinned {
+impl LoadAffinity {
     /// Pins every thread of this process to core 0. The error text states why it is not possible.
     pub(super) fn load() -> Result<Self, String> {
         if std::thread::available_parallelism().map_or(1, usize::from) < 2 {
@@ -31,7 +31,7 @@ impl Pinned {
     }
 }
 
-impl Drop for Pinned {
+impl Drop for LoadAffinity {
     fn drop(&mut self) {
         // If this fails, later measures are slower and report that they were disturbed.
         let _ = taskset(&self.before);
@@ -60,7 +60,7 @@ mod tests {
 
     #[test]
     fn the_hub_is_started_by_taskset_with_its_own_arguments() {
-        let pinned = Pinned { before: allowed("Name:\tx\nCpus_allowed_list:\t0-1\n").expect("given") };
+        let pinned = LoadAffinity { before: allowed("Name:\tx\nCpus_allowed_list:\t0-1\n").expect("given") };
         assert_eq!(pinned.before, "0-1");
         let command = pinned.other(&HubCommand { program: "hub".into(), args: vec!["hub".into()] });
         assert_eq!((command.program.to_str(), command.args.join(" ")), (Some("taskset"), "-c 1 hub hub".into()));

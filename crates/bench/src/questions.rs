@@ -32,14 +32,14 @@ pub(super) const VOICES: [&str; 4] = ["slt", "rms", "awb", "kal16"];
 
 /// A spoken text.
 #[derive(Clone, Debug)]
-pub(super) struct Spoken {
+pub(super) struct SpokenText {
     pub(super) text: &'static str,
     pub(super) voice: &'static str,
     /// Samples, mono at [`RATE`], with at most 20 ms of silence at each end.
     pub(super) samples: Vec<i16>,
 }
 
-impl Spoken {
+impl SpokenText {
     /// What a recognizer that follows a script writes: the words, of equal length.
     pub(super) fn script(&self) -> String {
         let Some((first, last)) = loud(&self.samples) else { return String::new() };
@@ -52,13 +52,17 @@ impl Spoken {
 
 /// The engine that speaks the questions: flite with a pool of one, whatever the hub is configured to use.
 pub(super) async fn speaker() -> Result<Arc<dyn Tts>, BenchError> {
-    let config = Config { tts: TtsConfig { lanes: 1, ..TtsConfig::default() }, ..Config::default() };
+    let config = Config { tts: TtsConfig { replicas: 1, ..TtsConfig::default() }, ..Config::default() };
     let made = tokio::task::spawn_blocking(move || assembly::tts(&config)).await?;
     Ok(made.map_err(EnginesError::from)?)
 }
 
 /// Speaks one text.
-pub(super) async fn speak(speaker: &dyn Tts, text: &'static str, voice: &'static str) -> Result<Spoken, BenchError> {
+pub(super) async fn speak(
+    speaker: &dyn Tts,
+    text: &'static str,
+    voice: &'static str,
+) -> Result<SpokenText, BenchError> {
     let mut stream =
         speaker.speak(SpeechRequest { text: text.into(), voice: voice.into(), ..SpeechRequest::default() });
     let mut rate = RATE;
@@ -68,7 +72,7 @@ pub(super) async fn speak(speaker: &dyn Tts, text: &'static str, voice: &'static
         rate = pcm.rate;
         whole.extend(pcm.samples);
     }
-    Ok(Spoken { text, voice, samples: antiphon_audio::convert(&whole, rate, RATE) })
+    Ok(SpokenText { text, voice, samples: antiphon_audio::convert(&whole, rate, RATE) })
 }
 
 /// Indices of the first and the last loud sample (above 5 % of the peak). `None` for silence.

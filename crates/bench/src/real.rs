@@ -15,7 +15,7 @@ use super::hub::{Engines, Hub};
 use super::load::{self, Clip, Clips, Length, Load, Network, Outcome, Sign};
 use super::voice_to_voice::{SILENCE_MS, session_with};
 use super::words::{n_errors, words};
-use super::{BenchError, Figure, Measure, Plan, Progress, Section, Taken, Unit, Waits};
+use super::{BenchError, Figure, Measure, Measurement, Plan, Progress, Section, Unit, Waits};
 use antiphon_client::{AudioMode, ConnectOptions, RATE};
 use reqwest::multipart::{Form, Part};
 use serde_json::{Value, json};
@@ -29,10 +29,10 @@ use tokio_util::sync::CancellationToken;
 /// Recorded clips and hard texts of the repository, from its root.
 const CLIPS: &str = "tests/fixtures/speech";
 const TEXTS: &str = "tests/fixtures/hard_texts.tsv";
-/// In a quick run every so many of the texts.
+/// A quick run takes every text of this number.
 const QUICK_TEXTS: usize = 6;
 /// Timeout of a response, and of a request by REST.
-const PATIENCE: Duration = Duration::from_secs(30);
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Time over which sessions start.
 const SPREAD: Duration = Duration::from_secs(4);
 /// Turns of a conversation, without the first one, which is not counted.
@@ -55,7 +55,7 @@ const FIRST_WORDS_MS: f64 = 600.0;
 const CHANGED_PERCENT: f64 = 1.0;
 const RIGHT_PERCENT: f64 = 97.0;
 
-pub(super) async fn measure(plan: &Plan, progress: Progress<'_>) -> Result<Taken, BenchError> {
+pub(super) async fn measure(plan: &Plan, progress: Progress<'_>) -> Result<Measurement, BenchError> {
     let folder = plan.clips.clone().unwrap_or_else(|| CLIPS.into());
     let clips = Arc::new(tokio::task::spawn_blocking(move || Clips::read(&folder)).await??);
     progress("real: the first start, which measures models that were never measured here");
@@ -63,7 +63,7 @@ pub(super) async fn measure(plan: &Plan, progress: Progress<'_>) -> Result<Taken
     let begun = Instant::now();
     let hub = Hub::start(&plan.hub, Engines::Shipped).await?;
     let ready = begun.elapsed();
-    let http = reqwest::Client::builder().timeout(PATIENCE).build().map_err(failed)?;
+    let http = reqwest::Client::builder().timeout(RESPONSE_TIMEOUT).build().map_err(failed)?;
     let how =
         format!("{}; {} clips, {SILENCE_MS} ms of silence end a turn", serving(&http, &hub.url).await?, clips.len());
     let mut section = Section::new(Measure::Real.name(), how);
@@ -71,7 +71,7 @@ pub(super) async fn measure(plan: &Plan, progress: Progress<'_>) -> Result<Taken
     section.figures.push(Figure::new("ready", Unit::Ms, ready_ms, 1).at_most(READY_MS));
     section.figures.push(memory("memory when ready", &hub)?);
     progress("real: whole clips");
-    let outcome = talk(&hub, &clips, (1, plan.turns(clips.len())), READER_SILENCE_MS, progress).await?;
+    let outcome = talk(&hub, &clips, 1, plan.turns(clips.len()), READER_SILENCE_MS, progress).await?;
     recognition(&mut section, &outcome, &clips);
     section.show_new(progress);
     let phrases: Vec<Clip> = (0..clips.len()).filter_map(|i| last_phrase(&clips[i])).collect();
@@ -79,15 +79,15 @@ pub(super) async fn measure(plan: &Plan, progress: Progress<'_>) -> Result<Taken
     let phrases = Arc::new(phrases);
     for (n_sessions, p50_ms, p95_ms) in LOADS {
         progress(&format!("real: {n_sessions} at a time"));
-        let outcome = talk(&hub, &phrases, (n_sessions, plan.turns(TURNS)), SILENCE_MS, progress).await?;
+        let outcome = talk(&hub, &phrases, n_sessions, plan.turns(TURNS), SILENCE_MS, progress).await?;
         conversations(&mut section, &outcome, n_sessions, (p50_ms, p95_ms));
         section.show_new(progress);
     }
-    round_trip(&mut section, plan, (&http, &hub.url), progress).await?;
+    round_trip(&mut section, plan, &http, &hub.url, progress).await?;
     section.figures.push(memory("memory at the end", &hub)?);
     let hub_cpu_s = hub.process.cpu_s()?;
     hub.stop().await;
-    Ok(Taken { section, hub_cpu_s })
+    Ok(Measurement { section, hub_cpu_s })
 }
 
 /// The recognizer and the voice that serve, by `/readyz`.
@@ -101,7 +101,7 @@ async fn serving(http: &reqwest::Client, url: &str) -> Result<String, BenchError
 /// # Errors
 /// There is none, or the hub does not answer.
 pub(super) async fn recognizer(url: &str) -> Result<String, BenchError> {
-    let http = reqwest::Client::builder().timeout(PATIENCE).build().map_err(failed)?;
+    let http = reqwest::Client::builder().timeout(RESPONSE_TIMEOUT).build().map_err(failed)?;
     let state: Value = http.get(format!("{url}/readyz")).send().await.map_err(failed)?.json().await.map_err(failed)?;
     match served(&state, "stt") {
         "none" => Err(BenchError::Engine("no recognizer is installed: antiphon models pull whisper-base".into())),
@@ -118,7 +118,8 @@ fn served<'a>(state: &'a Value, stage: &str) -> &'a str {
 async fn talk(
     hub: &Hub,
     clips: &Arc<Clips>,
-    (n_sessions, turns): (usize, usize),
+    n_sessions: usize,
+    turns: usize,
     silence_ms: u64,
     progress: Progress<'_>,
 ) -> Result<Outcome, BenchError> {
@@ -137,7 +138,7 @@ async fn talk(
         barge_in: 0.0,
         network: Network::default(),
         process: Some(hub.process),
-        patience: PATIENCE,
+        patience: RESPONSE_TIMEOUT,
         seed: 1,
         n_turns: AtomicUsize::new(0),
         n_returns: Arc::default(),
@@ -227,7 +228,8 @@ impl Share {
 async fn round_trip(
     section: &mut Section,
     plan: &Plan,
-    (http, url): (&reqwest::Client, &str),
+    http: &reqwest::Client,
+    url: &str,
     progress: Progress<'_>,
 ) -> Result<(), BenchError> {
     let texts = read_texts(Path::new(TEXTS))?;

@@ -13,7 +13,7 @@ use antiphon_client::RATE;
 use antiphon_engine_api::tts::{SpeechRequest, Tts, TtsError};
 use antiphon_engines::tts::TtsConfig;
 use antiphon_engines::tts::speechlm::Contract;
-use antiphon_engines::tts::speechlm::measure::{self, Decoding};
+use antiphon_engines::tts::speechlm::measure::{self, DecodeCosts};
 use antiphon_inference::onnx::OnnxConfig;
 use antiphon_types::Pcm;
 use futures_util::StreamExt;
@@ -113,7 +113,7 @@ pub(super) async fn exported(
         for &n_listeners in listeners {
             let mut subject = Subject::exported(model, seconds, n_listeners)?;
             subject.config.voices_dir = voices.path().display().to_string();
-            spoken(section, plan, (&name, subject, n_listeners), onnx, progress).await?;
+            spoken(section, plan, &name, subject, n_listeners, onnx, progress).await?;
         }
     }
     Ok(())
@@ -127,7 +127,7 @@ pub(super) async fn measure(
     progress: Progress<'_>,
 ) -> Result<(), BenchError> {
     for caches in [Caches::Growing, Caches::InPlace] {
-        steps(section, plan, (caches, onnx), progress).await?;
+        steps(section, plan, caches, onnx, progress).await?;
     }
     chunks(section, plan, onnx, progress).await
 }
@@ -136,7 +136,8 @@ pub(super) async fn measure(
 async fn steps(
     section: &mut Section,
     plan: &Plan,
-    (caches, onnx): (Caches, &OnnxConfig),
+    caches: Caches,
+    onnx: &OnnxConfig,
     progress: Progress<'_>,
 ) -> Result<(), BenchError> {
     let folder = folder(caches);
@@ -182,7 +183,7 @@ async fn steps(
 }
 
 /// What a step costs beside its graphs and the sampling, in milliseconds.
-fn overhead_ms(taken: &Decoding) -> f64 {
+fn overhead_ms(taken: &DecodeCosts) -> f64 {
     let beside = taken.wall.saturating_sub(taken.in_runs).saturating_sub(taken.sampling);
     1000.0 * beside.as_secs_f64() / taken.n_steps.max(1) as f64
 }
@@ -201,16 +202,18 @@ async fn chunks(
     for &n_listeners in listeners {
         let mut subject = Subject::new(Caches::Growing, 25 * seconds, n_listeners)?;
         subject.config.voices_dir = voices.path().display().to_string();
-        spoken(section, plan, (NANO, subject, n_listeners), onnx, progress).await?;
+        spoken(section, plan, NANO, subject, n_listeners, onnx, progress).await?;
     }
     Ok(())
 }
 
-/// Whole chunks of one model for so many listeners at once. Gates are for the model of `make true-size`.
+/// Whole chunks of one model for `n_listeners` at once. Gates are for the model of `make true-size`.
 async fn spoken(
     section: &mut Section,
     plan: &Plan,
-    (name, subject, n_listeners): (&str, Subject, usize),
+    name: &str,
+    subject: Subject,
+    n_listeners: usize,
     onnx: &OnnxConfig,
     progress: Progress<'_>,
 ) -> Result<(), BenchError> {
@@ -311,7 +314,7 @@ impl Subject {
     }
 }
 
-/// An exported model's contract, changed so that a speech has so many seconds of sound where its graphs let it.
+/// An exported model's contract, changed so that a speech has `seconds` of sound where its graphs let it.
 fn forced(text: &str, seconds: usize) -> Result<String, String> {
     let mut contract: toml::Table = text.parse().map_err(|error| format!("{error}"))?;
     let whole = |name: &str| contract.get(name).and_then(toml::Value::as_integer).unwrap_or(1).max(1);
@@ -325,7 +328,7 @@ fn forced(text: &str, seconds: usize) -> Result<String, String> {
     toml::to_string(&contract).map_err(|error| error.to_string())
 }
 
-/// The built-in contract, changed so that a speech has exactly so many tokens.
+/// The built-in contract, changed so that a speech has exactly `n_tokens` tokens.
 fn contract(caches: Caches, n_tokens: usize) -> String {
     let built_in = Contract::built_in(FAMILY).expect("it is built in");
     let line = |line: &str| {
@@ -388,7 +391,7 @@ mod tests {
         let in_runs = ms(80);
         let sampling = ms(10);
         let prefill = ms(1);
-        let taken = Decoding { n_tokens: 40, n_steps: 20, wall, in_runs, sampling, prefill };
+        let taken = DecodeCosts { n_tokens: 40, n_steps: 20, wall, in_runs, sampling, prefill };
         assert!((overhead_ms(&taken) - 0.5).abs() < 1e-9);
     }
 }

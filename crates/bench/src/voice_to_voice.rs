@@ -9,8 +9,8 @@
 
 use super::hub::Hub;
 use super::noise::best_vad;
-use super::questions::{QUESTIONS, Spoken, VOICES, speak, speaker};
-use super::{BenchError, Figure, Measure, Plan, Progress, Section, Taken, Unit, Waits};
+use super::questions::{QUESTIONS, SpokenText, VOICES, speak, speaker};
+use super::{BenchError, Figure, Measure, Measurement, Plan, Progress, Section, Unit, Waits};
 use antiphon_client::{
     AudioMode, ClientError, ConnectOptions, Connection, Event, Microphone, Received, Reply, connect,
 };
@@ -24,7 +24,7 @@ const N_QUESTIONS: usize = 24;
 /// Silence that ends a turn, for which the figures are valid.
 pub(super) const SILENCE_MS: u64 = 200;
 /// Timeout of a response.
-const PATIENCE: Duration = Duration::from_secs(8);
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(8);
 
 const P50_MS: f64 = 300.0;
 const P95_MS: f64 = 500.0;
@@ -58,7 +58,7 @@ struct Outcome {
     marks: BTreeMap<String, f64>,
 }
 
-pub(super) async fn measure(plan: &Plan, progress: Progress<'_>) -> Result<Taken, BenchError> {
+pub(super) async fn measure(plan: &Plan, progress: Progress<'_>) -> Result<Measurement, BenchError> {
     let n = plan.turns(N_QUESTIONS);
     progress("voice-to-voice: speaking the questions");
     let questions = questions(n).await?;
@@ -73,18 +73,18 @@ pub(super) async fn measure(plan: &Plan, progress: Progress<'_>) -> Result<Taken
         section.figures.push(count("with Silero: as expected", silero.n_right));
         hub_cpu_s += cpu_s;
     }
-    Ok(Taken { section, hub_cpu_s })
+    Ok(Measurement { section, hub_cpu_s })
 }
 
 /// Asks all questions of one hub with this detector; returns the results and the hub's CPU seconds.
 async fn asked(
     plan: &Plan,
     vad: &str,
-    questions: &[(Spoken, &'static str)],
+    questions: &[(SpokenText, &'static str)],
     progress: Progress<'_>,
-) -> Result<(Asked, f64), BenchError> {
+) -> Result<(QuestionResults, f64), BenchError> {
     let hub = Hub::scripted(&plan.hub, vad).await?;
-    let mut asked = Asked::default();
+    let mut asked = QuestionResults::default();
     for (i, (question, expect)) in questions.iter().enumerate() {
         progress(&format!("voice-to-voice, {vad}: question {} of {}", i + 1, questions.len()));
         asked.take(question, expect, ask(&hub.url, question).await?);
@@ -96,7 +96,7 @@ async fn asked(
 
 /// The results of all questions.
 #[derive(Default)]
-struct Asked {
+struct QuestionResults {
     waits: Waits,
     n_right: usize,
     wrong: Vec<String>,
@@ -104,7 +104,7 @@ struct Asked {
     parts: BTreeMap<String, Waits>,
 }
 
-async fn questions(n: usize) -> Result<Vec<(Spoken, &'static str)>, BenchError> {
+async fn questions(n: usize) -> Result<Vec<(SpokenText, &'static str)>, BenchError> {
     let speaker = speaker().await?;
     let mut spoken = Vec::new();
     for i in 0..n {
@@ -116,8 +116,8 @@ async fn questions(n: usize) -> Result<Vec<(Spoken, &'static str)>, BenchError> 
     Ok(spoken)
 }
 
-impl Asked {
-    fn take(&mut self, question: &Spoken, expect: &str, outcome: Outcome) {
+impl QuestionResults {
+    fn take(&mut self, question: &SpokenText, expect: &str, outcome: Outcome) {
         match outcome.wait {
             Some(wait) => self.waits.push(wait),
             None => self.waits.push_endless(),
@@ -169,7 +169,7 @@ pub(super) fn session_with(create_response: bool, silence_ms: u64) -> Value {
 }
 
 /// The session of a clip for the recognizer that follows a script.
-pub(super) fn scripted_session(create_response: bool, spoken: &Spoken) -> Value {
+pub(super) fn scripted_session(create_response: bool, spoken: &SpokenText) -> Value {
     let mut session = session(create_response);
     let script = spoken.script();
     session["session"]["audio"]["input"]["transcription"] = json!({"model": "whisper-1", "prompt": script});
@@ -194,8 +194,8 @@ pub(super) async fn open_with(options: &ConnectOptions, session: &Value) -> Resu
             }
         }
     };
-    let late = ClientError::TimedOut { what: "the session's beginning", after: PATIENCE };
-    timeout(PATIENCE, updated).await.unwrap_or(Err(late))?;
+    let late = ClientError::TimedOut { what: "the session's beginning", after: RESPONSE_TIMEOUT };
+    timeout(RESPONSE_TIMEOUT, updated).await.unwrap_or(Err(late))?;
     Ok(connection)
 }
 
@@ -205,12 +205,12 @@ pub(super) fn server_said(problem: antiphon_client::Problem) -> ClientError {
 }
 
 /// Asks one question on a new session and waits until the text of the response is complete and its audio has started.
-async fn ask(url: &str, question: &Spoken) -> Result<Outcome, ClientError> {
+async fn ask(url: &str, question: &SpokenText) -> Result<Outcome, ClientError> {
     let session = scripted_session(true, question);
     let Connection { mut sender, mut receiver } = open(url, AudioMode::Pcm16, &session).await?;
     let mut microphone = Microphone::new(question.samples.clone())?;
     let mut turn = Turn::default();
-    let deadline = Instant::now() + microphone.duration() + PATIENCE;
+    let deadline = Instant::now() + microphone.duration() + RESPONSE_TIMEOUT;
     while !(microphone.is_over() && turn.is_over()) {
         tokio::select! {
             biased;

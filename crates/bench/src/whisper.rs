@@ -6,7 +6,7 @@
 //! step that tests for silence and language, evaluation of the hypothesis) alternates with a direct whisper.cpp call on
 //! the same window, so that other programs disturb both equally. Temperature fallback is disabled.
 
-use super::{BenchError, Figure, Measure, Plan, Progress, Section, Taken, Unit, Waits};
+use super::{BenchError, Figure, Measure, Measurement, Plan, Progress, Section, Unit, Waits};
 use antiphon_engines::stt::SttConfig;
 use antiphon_engines::stt::whisper::probe::Probe;
 use antiphon_engines::stt::whisper::{Sizes, random};
@@ -24,7 +24,7 @@ const SECONDS: usize = 3;
 /// Gate: the engine's median divided by whisper.cpp's.
 const MOST: f64 = 1.2;
 
-pub(super) async fn measure(plan: &Plan, progress: Progress<'_>) -> Result<Taken, BenchError> {
+pub(super) async fn measure(plan: &Plan, progress: Progress<'_>) -> Result<Measurement, BenchError> {
     let how = "Whisper base, RANDOM weights, 16 tokens; a 3 s utterance on two threads, end to final transcript";
     let mut section = Section::new(Measure::Whisper.name(), how);
     let n = plan.turns(N_RUNS);
@@ -40,7 +40,7 @@ pub(super) async fn measure(plan: &Plan, progress: Progress<'_>) -> Result<Taken
         section.figures.push(ratio.at_most(MOST));
     }
     section.notes.push("weights are random: the figures say how long Whisper base takes, not what it hears".into());
-    Ok(Taken { section, hub_cpu_s: 0.0 })
+    Ok(Measurement { section, hub_cpu_s: 0.0 })
 }
 
 struct Runs {

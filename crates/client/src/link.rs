@@ -32,7 +32,8 @@ struct State {
     ticket: Option<(String, Duration)>,
     /// The socket of a resumed session, until the sending half takes it.
     writer: Option<Writer>,
-    /// Number of times that the session was resumed: tells a write that failed on an old socket from one on this.
+    /// Number of times that the session was resumed: distinguishes a write that failed on an old socket from one on
+    /// this.
     n_resumed: u64,
     n_received: u64,
 }

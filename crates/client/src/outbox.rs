@@ -16,7 +16,7 @@ const MAX_CHECKPOINTS: usize = 2;
 /// The sent messages after the older of the last two checkpoints, numbered from 1 over the session.
 #[derive(Default)]
 pub(super) struct Outbox {
-    kept: VecDeque<Kept>,
+    kept: VecDeque<RetainedMessage>,
     n_kept_bytes: usize,
     /// Number of messages before the first kept one.
     n_before: u64,
@@ -25,7 +25,7 @@ pub(super) struct Outbox {
     checkpoints: VecDeque<Checkpoint>,
 }
 
-struct Kept {
+struct RetainedMessage {
     message: Message,
     about_output: bool,
 }
@@ -66,7 +66,7 @@ impl Outbox {
     /// Adds the next message. `about_output`: see [`is_about_output`].
     pub(super) fn push(&mut self, message: Message, about_output: bool) {
         self.n_kept_bytes += message.len();
-        self.kept.push_back(Kept { message, about_output });
+        self.kept.push_back(RetainedMessage { message, about_output });
         while self.n_kept_bytes > MAX_KEPT_BYTES && self.kept.len() > 1 {
             self.drop_first();
         }

@@ -109,7 +109,7 @@ pub(super) async fn come_back(
         match attempt(&link, &options, until).await {
             Ok((confirmed, socket)) => {
                 resumed.gap = since.elapsed();
-                // From now on the server waits anew.
+                // The server's wait restarts here.
                 until = Instant::now() + ticket.within;
                 let continuation = link
                     .resume(confirmed.after, confirmed.received)
@@ -144,7 +144,7 @@ pub(super) async fn come_back(
 
 /// The server's confirmation: `antiphon.session.resumed`.
 #[derive(Deserialize)]
-struct Confirmed {
+struct Confirmation {
     after: u64,
     received: u64,
 }
@@ -153,7 +153,7 @@ async fn attempt(
     link: &Link,
     options: &ConnectOptions,
     until: Instant,
-) -> Result<(Confirmed, (Writer, Reader)), ClientError> {
+) -> Result<(Confirmation, (Writer, Reader)), ClientError> {
     let ticket = link.ticket().ok_or_else(|| ClientError::Protocol("the server sent no resume key".into()))?;
     let left = until.saturating_duration_since(Instant::now());
     let deadline = options.deadline.min(ATTEMPT_DEADLINE).min(left);
@@ -167,12 +167,12 @@ async fn attempt(
     timeout(deadline, resuming).await.unwrap_or(Err(late))
 }
 
-fn confirmation(greeting: &Message) -> Result<Confirmed, ClientError> {
+fn confirmation(greeting: &Message) -> Result<Confirmation, ClientError> {
     #[derive(Deserialize)]
     #[serde(tag = "type")]
     enum Greeting {
         #[serde(rename = "antiphon.session.resumed")]
-        Resumed(Confirmed),
+        Resumed(Confirmation),
         #[serde(rename = "error")]
         Error { error: super::Problem },
         #[serde(other)]

@@ -263,7 +263,7 @@ impl Storm {
         (self.random >> 33) % n
     }
 
-    async fn tell(&mut self, peer: &mut Peer, event: Value) {
+    async fn send_event(&mut self, peer: &mut Peer, event: Value) {
         self.said.push(event.clone());
         peer.event(event).await;
     }
@@ -275,7 +275,8 @@ impl Storm {
                 0 => drop(peer),
                 1 => {
                     let n_taken = self.n_taken;
-                    self.tell(&mut peer, json!({"type": "antiphon.session.checkpoint", "received": n_taken})).await;
+                    self.send_event(&mut peer, json!({"type": "antiphon.session.checkpoint", "received": n_taken}))
+                        .await;
                     self.stored = Some((self.taken.clone(), self.n_taken, self.said.clone()));
                     self.storing = None;
                     peer.close(1012, "the session moves to another hub").await;
@@ -288,7 +289,7 @@ impl Storm {
                     }
                 }
                 3..=20 => {
-                    self.tell(&mut peer, json!({"type": "something"})).await;
+                    self.send_event(&mut peer, json!({"type": "something"})).await;
                     continue;
                 }
                 21..=30 => {
@@ -296,7 +297,8 @@ impl Storm {
                         self.stored = Some(stored);
                     }
                     let n_taken = self.n_taken;
-                    self.tell(&mut peer, json!({"type": "antiphon.session.checkpoint", "received": n_taken})).await;
+                    self.send_event(&mut peer, json!({"type": "antiphon.session.checkpoint", "received": n_taken}))
+                        .await;
                     self.storing = Some((self.taken.clone(), self.n_taken, self.said.clone()));
                     continue;
                 }

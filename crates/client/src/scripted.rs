@@ -15,7 +15,7 @@ use tokio_tungstenite::tungstenite::handshake::server::{ErrorResponse, Request, 
 use tokio_tungstenite::tungstenite::protocol::CloseFrame;
 use tokio_tungstenite::{WebSocketStream, accept_hdr_async};
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const TEST_TIMEOUT: Duration = Duration::from_secs(20);
 pub(crate) const KEY: &str = "rk_1";
 
 pub(crate) struct Hub {
@@ -38,7 +38,7 @@ impl Hub {
     }
 
     pub(crate) async fn accept(&self) -> Peer {
-        let (stream, _) = timeout(PATIENCE, self.listener.accept()).await.expect("a client connects").unwrap();
+        let (stream, _) = timeout(TEST_TIMEOUT, self.listener.accept()).await.expect("a client connects").unwrap();
         let mut named = None;
         #[allow(clippy::result_large_err, reason = "the type is given by the library")]
         let read = |request: &Request, mut response: Response| -> Result<Response, ErrorResponse> {
@@ -55,7 +55,7 @@ impl Hub {
 
     /// Answers one connection with an HTTP status.
     pub(crate) async fn refuse(&self, status: &str) {
-        assert!(self.refuse_within(PATIENCE, status).await, "no client connected");
+        assert!(self.refuse_within(TEST_TIMEOUT, status).await, "no client connected");
     }
 
     /// The same; `false` if no client connects within `limit`.
@@ -69,7 +69,7 @@ impl Hub {
 
     /// Takes one connection and drops it.
     pub(crate) async fn drop_one(&self) {
-        timeout(PATIENCE, self.listener.accept()).await.expect("a client connects").unwrap();
+        timeout(TEST_TIMEOUT, self.listener.accept()).await.expect("a client connects").unwrap();
     }
 
     /// Whether a client connects within 300 ms.
@@ -109,7 +109,8 @@ impl Peer {
     /// The next text or binary message.
     pub(crate) async fn take(&mut self) -> Message {
         loop {
-            match timeout(PATIENCE, self.socket.next()).await.expect("a message").expect("it is connected").unwrap() {
+            match timeout(TEST_TIMEOUT, self.socket.next()).await.expect("a message").expect("it is connected").unwrap()
+            {
                 message @ (Message::Text(_) | Message::Binary(_)) => return message,
                 Message::Close(frame) => panic!("closed: {frame:?}"),
                 _ => {}

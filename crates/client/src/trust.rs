@@ -35,7 +35,7 @@ impl Trust {
             Self::File(path) => builder.with_root_certificates(roots(path)?).with_no_client_auth(),
             Self::Anyone => builder
                 .dangerous()
-                .with_custom_certificate_verifier(Arc::new(Unchecked(provider)))
+                .with_custom_certificate_verifier(Arc::new(UncheckedCertificates(provider)))
                 .with_no_client_auth(),
         };
         Ok(Some(Connector::Rustls(Arc::new(config))))
@@ -54,9 +54,9 @@ fn roots(path: &PathBuf) -> Result<RootCertStore, ClientError> {
 
 /// Accepts any certificate, but still verifies that the server holds its key.
 #[derive(Debug)]
-struct Unchecked(Arc<CryptoProvider>);
+struct UncheckedCertificates(Arc<CryptoProvider>);
 
-impl ServerCertVerifier for Unchecked {
+impl ServerCertVerifier for UncheckedCertificates {
     fn verify_server_cert(
         &self,
         _end_entity: &CertificateDer<'_>,

@@ -117,7 +117,7 @@ impl ClusterConfig {
         self.stages.iter().map(stage).collect()
     }
 
-    /// The addresses for messages, without credentials that somebody may have put into them.
+    /// The addresses for messages, without credentials that the operator may have put into them.
     pub fn shown_servers(&self) -> String {
         let shown = |address: &String| {
             let (scheme, rest) = address.split_once("://").unwrap_or(("nats", address));

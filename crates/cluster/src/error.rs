@@ -230,7 +230,7 @@ pub enum ClusterError {
         /// The client's message.
         message: String,
     },
-    /// It was told to stop.
+    /// It got the signal to stop.
     #[error("interrupted")]
     Interrupted,
 }

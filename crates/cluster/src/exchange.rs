@@ -3,7 +3,7 @@
 //! The hub's engines and the worker's tasks each hold one and drive it by awaiting it: nothing here runs by itself. Frames
 //! arrive through [`Inboxes`], which one task for each process fills.
 
-use crate::flow::{Arrival, Incoming, MAX_SEQUENCED_BYTES, Outgoing, WINDOW_BYTES};
+use crate::flow::{Arrival, FrameReceiver, FrameSender, MAX_SEQUENCED_BYTES, WINDOW_BYTES};
 use crate::frame::{Frame, HEADER_BYTES, Kind};
 use crate::link::Link;
 use async_nats::Subject;
@@ -44,7 +44,7 @@ pub(crate) enum Delivery {
 
 /// Frames that were dropped, by reason; in all attempts of a process.
 #[derive(Debug, Default)]
-pub(crate) struct Dropped {
+pub(crate) struct DropCounters {
     /// No frame, a wrong version, an unknown kind, a kind that the other side may not send.
     pub(crate) malformed: AtomicU64,
     /// Of an attempt that is over, or never was.
@@ -62,7 +62,7 @@ pub(crate) struct Inboxes(Arc<InboxesInner>);
 #[derive(Default)]
 struct InboxesInner {
     senders: DashMap<u64, InboxSender>,
-    dropped: Dropped,
+    dropped: DropCounters,
 }
 
 struct InboxSender {
@@ -92,7 +92,7 @@ impl Inboxes {
         }
     }
 
-    /// Delivers without waiting. `false`: nobody knows the attempt.
+    /// Delivers without waiting. `false`: the attempt is unknown here.
     pub(crate) fn deliver(&self, attempt: u64, delivery: Delivery) -> bool {
         let Some(sender) = self.0.senders.get(&attempt) else {
             self.0.dropped.unknown_attempt.fetch_add(1, Ordering::Relaxed);
@@ -108,7 +108,7 @@ impl Inboxes {
     }
 
     /// What was dropped.
-    pub(crate) fn dropped(&self) -> &Dropped {
+    pub(crate) fn dropped(&self) -> &DropCounters {
         &self.0.dropped
     }
 
@@ -149,7 +149,7 @@ impl Drop for Inbox {
 
 /// Why an exchange is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Ended {
+pub(crate) enum ExchangeEnd {
     /// The hub has lost interest.
     Cancelled,
     /// The other end does not know the attempt.
@@ -178,10 +178,10 @@ pub(crate) struct Exchange<C = Link> {
     inbox: Inbox,
     /// Where frames go.
     to: Subject,
-    /// Where the answer of NATS goes if nobody is there.
+    /// Where NATS answers if the other end has no subscription.
     reply: Subject,
-    outgoing: Outgoing,
-    incoming: Incoming,
+    outgoing: FrameSender,
+    incoming: FrameReceiver,
     /// Frames in order that are not consumed yet: a window at most.
     ready: VecDeque<(Frame, Instant)>,
     n_unacknowledged: u32,
@@ -203,8 +203,8 @@ impl<C: Carrier> Exchange<C> {
             inbox,
             to,
             reply,
-            outgoing: Outgoing::new(),
-            incoming: Incoming::default(),
+            outgoing: FrameSender::new(),
+            incoming: FrameReceiver::default(),
             ready: VecDeque::new(),
             n_unacknowledged: 0,
             probe_at: now + PROBE_AFTER,
@@ -253,9 +253,9 @@ impl<C: Carrier> Exchange<C> {
     ///
     /// # Errors
     /// The exchange is over, or the payload is too large for a frame.
-    pub(crate) async fn send(&mut self, kind: Kind, payload: Bytes) -> Result<(), Ended> {
+    pub(crate) async fn send(&mut self, kind: Kind, payload: Bytes) -> Result<(), ExchangeEnd> {
         if payload.len() > MAX_SEQUENCED_BYTES {
-            return Err(Ended::TooLarge(payload.len()));
+            return Err(ExchangeEnd::TooLarge(payload.len()));
         }
         self.credit_for(payload.len()).await?;
         self.send_now(kind, payload);
@@ -263,7 +263,7 @@ impl<C: Carrier> Exchange<C> {
     }
 
     /// Waits until a payload of `n` bytes may be sent. Frames that arrive meanwhile are kept for [`Self::receive`].
-    pub(crate) async fn credit_for(&mut self, n: usize) -> Result<(), Ended> {
+    pub(crate) async fn credit_for(&mut self, n: usize) -> Result<(), ExchangeEnd> {
         while !self.has_credit(n) {
             self.step().await?;
         }
@@ -271,7 +271,7 @@ impl<C: Carrier> Exchange<C> {
     }
 
     /// The next numbered frame, in order, and when it arrived. Cancelling loses nothing.
-    pub(crate) async fn receive(&mut self) -> Result<(Frame, Instant), Ended> {
+    pub(crate) async fn receive(&mut self) -> Result<(Frame, Instant), ExchangeEnd> {
         loop {
             if let Some((frame, at)) = self.ready.pop_front() {
                 self.incoming.consume(&frame);
@@ -286,7 +286,7 @@ impl<C: Carrier> Exchange<C> {
     }
 
     /// Waits until [`Self::receive`] has a frame to return. Cancelling loses nothing.
-    pub(crate) async fn arrival(&mut self) -> Result<(), Ended> {
+    pub(crate) async fn arrival(&mut self) -> Result<(), ExchangeEnd> {
         while self.ready.is_empty() {
             self.step().await?;
         }
@@ -294,7 +294,7 @@ impl<C: Carrier> Exchange<C> {
     }
 
     /// Waits for the end of the exchange; frames that arrive meanwhile are kept for [`Self::receive`].
-    pub(crate) async fn ended(&mut self) -> Ended {
+    pub(crate) async fn ended(&mut self) -> ExchangeEnd {
         loop {
             if let Err(ended) = self.step().await {
                 return ended;
@@ -303,7 +303,7 @@ impl<C: Carrier> Exchange<C> {
     }
 
     /// Waits until all that was sent is received.
-    pub(crate) async fn settle(&mut self) -> Result<(), Ended> {
+    pub(crate) async fn settle(&mut self) -> Result<(), ExchangeEnd> {
         while !self.outgoing.is_acknowledged() {
             // What arrives now is not wanted any more.
             self.ready.clear();
@@ -318,12 +318,12 @@ impl<C: Carrier> Exchange<C> {
     }
 
     /// Waits for one delivery, or for the time to ask for an acknowledgement. Cancelling loses nothing.
-    async fn step(&mut self) -> Result<(), Ended> {
+    async fn step(&mut self) -> Result<(), ExchangeEnd> {
         tokio::select! {
             biased;
             delivery = self.inbox.next() => match delivery {
                 Some(delivery) => self.take(delivery),
-                None => Err(Ended::Reset),
+                None => Err(ExchangeEnd::Reset),
             },
             // Also where nothing is owed: an end that has forgotten the attempt says so.
             () = sleep_until(self.probe_at) => {
@@ -343,9 +343,9 @@ impl<C: Carrier> Exchange<C> {
         }
     }
 
-    fn take(&mut self, delivery: Delivery) -> Result<(), Ended> {
+    fn take(&mut self, delivery: Delivery) -> Result<(), ExchangeEnd> {
         let Delivery::Frame(frame, at) = delivery else {
-            return if self.is_opening { Err(Ended::NoResponders) } else { Ok(()) };
+            return if self.is_opening { Err(ExchangeEnd::NoResponders) } else { Ok(()) };
         };
         self.is_opening = false;
         self.outgoing.acknowledge(frame.acknowledged, frame.credit);
@@ -355,8 +355,8 @@ impl<C: Carrier> Exchange<C> {
             self.send_again();
         }
         match frame.kind {
-            Kind::Cancel => return Err(Ended::Cancelled),
-            Kind::Reset => return Err(Ended::Reset),
+            Kind::Cancel => return Err(ExchangeEnd::Cancelled),
+            Kind::Reset => return Err(ExchangeEnd::Reset),
             Kind::Ack if frame.is_probe => self.acknowledge(self.incoming.misses(frame.sequence)),
             kind if kind.is_sequenced() => match self.incoming.arrive(&frame) {
                 Arrival::Next => {
@@ -582,7 +582,7 @@ mod tests {
         let mut pair = Pair::new();
         pair.ends[0].send_now(Kind::Open, payload(1));
         pair.inboxes[0].deliver(1, Delivery::NoResponders);
-        assert_eq!(pair.ends[0].receive().await.err(), Some(Ended::NoResponders));
+        assert_eq!(pair.ends[0].receive().await.err(), Some(ExchangeEnd::NoResponders));
         let mut pair = Pair::new();
         pair.ends[1].send_now(Kind::Accepted, payload(1));
         pair.deliver(1, 0);

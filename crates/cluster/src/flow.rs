@@ -1,5 +1,5 @@
-//! Order, acknowledgement and credit of one attempt, without IO: each direction is an [`Outgoing`] at one end and an
-//! [`Incoming`] at the other.
+//! Order, acknowledgement and credit of one attempt, without IO: each direction is an [`FrameSender`] at one end and an
+//! [`FrameReceiver`] at the other.
 //!
 //! A publish-subscribe system may lose messages (a reconnect, a full subscription). Frames are numbered from 0. The receiver
 //! takes the next number only; it drops duplicates, and for a later number it reports a gap, upon which the sender sends
@@ -18,7 +18,7 @@ pub(crate) const MAX_SEQUENCED_BYTES: usize = 120 * 1024;
 
 /// The sending end of a direction.
 #[derive(Debug)]
-pub(crate) struct Outgoing {
+pub(crate) struct FrameSender {
     /// The number of the next frame.
     next: u32,
     /// Frames that are not acknowledged, in order; the first has the number `next - unacknowledged.len()`.
@@ -29,7 +29,7 @@ pub(crate) struct Outgoing {
     credit: u64,
 }
 
-impl Outgoing {
+impl FrameSender {
     /// The first window is granted without asking.
     pub(crate) fn new() -> Self {
         Self { next: 0, unacknowledged: VecDeque::new(), n_sent: 0, credit: WINDOW_BYTES }
@@ -92,7 +92,7 @@ pub(crate) enum Arrival {
 
 /// The receiving end of a direction.
 #[derive(Debug, Default)]
-pub(crate) struct Incoming {
+pub(crate) struct FrameReceiver {
     expected: u32,
     /// Bytes of frames that were taken.
     n_taken: u64,
@@ -102,7 +102,7 @@ pub(crate) struct Incoming {
     n_reported: u64,
 }
 
-impl Incoming {
+impl FrameReceiver {
     /// The number of the next frame.
     pub(crate) fn expected(&self) -> u32 {
         self.expected
@@ -177,8 +177,8 @@ mod tests {
 
     #[test]
     fn credit_stops_the_sender_until_the_receiver_consumes() {
-        let mut sender = Outgoing::new();
-        let mut receiver = Incoming::default();
+        let mut sender = FrameSender::new();
+        let mut receiver = FrameReceiver::default();
         let mut sent = Vec::new();
         while sender.has_credit(16_000) {
             sent.push(sender.push(audio(16_000)).clone());
@@ -197,7 +197,7 @@ mod tests {
 
     #[test]
     fn a_false_acknowledgement_changes_nothing() {
-        let mut sender = Outgoing::new();
+        let mut sender = FrameSender::new();
         sender.push(audio(10));
         sender.acknowledge(2, 0);
         assert!(!sender.is_acknowledged() && sender.has_credit(10));
@@ -213,7 +213,7 @@ mod tests {
 
     #[test]
     fn what_is_sent_without_credit_is_dropped() {
-        let mut receiver = Incoming::default();
+        let mut receiver = FrameReceiver::default();
         let mut n = 0;
         while receiver.arrive(&Frame { sequence: n, ..audio(60_000) }) == Arrival::Next {
             n += 1;
@@ -231,12 +231,12 @@ mod tests {
             n_frames in 1_usize..60,
             dice in proptest::collection::vec((0_u8..6, any::<proptest::sample::Index>()), 1..400),
         ) {
-            let mut sender = Outgoing::new();
-            let mut receiver = Incoming::default();
+            let mut sender = FrameSender::new();
+            let mut receiver = FrameReceiver::default();
             let mut network = Vec::<Frame>::new();
             let mut consumed = Vec::new();
             let mut n_pushed = 0;
-            let deliver = |frame: &Frame, receiver: &mut Incoming, consumed: &mut Vec<u32>| {
+            let deliver = |frame: &Frame, receiver: &mut FrameReceiver, consumed: &mut Vec<u32>| {
                 if receiver.arrive(frame) == Arrival::Next {
                     receiver.consume(frame);
                     consumed.push(frame.sequence);

@@ -340,7 +340,7 @@ pub(crate) fn wrong_settings(config: &ClusterConfig) -> Vec<ClusterError> {
     found
 }
 
-/// Speech must not leave the machine in the clear, unless somebody says that the network is safe.
+/// Speech must not leave the machine in the clear, unless the operator says that the network is safe.
 fn wrong_addresses(config: &ClusterConfig) -> Vec<ClusterError> {
     let wrong = |message: String| ClusterError::Setting { setting: "servers", message };
     if config.servers.is_empty() {

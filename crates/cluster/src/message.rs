@@ -524,14 +524,14 @@ pub struct HubAdvert {
     /// Sessions that it serves at most.
     #[serde(default)]
     pub max_sessions: usize,
-    /// It wants to hear the others' news: somebody watches there.
+    /// It wants to receive the others' news: a page watches there.
     #[serde(default)]
     pub is_watching: bool,
 }
 
 /// The version alone, of an advert whose other fields this build may not know.
 #[derive(Debug, Deserialize)]
-pub(crate) struct Versioned {
+pub(crate) struct AdvertVersion {
     pub(crate) protocol: Protocol,
     #[serde(default)]
     pub(crate) name: String,

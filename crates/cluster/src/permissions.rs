@@ -71,7 +71,7 @@ impl Default for Permissions {
     }
 }
 
-/// One environment: a NATS account, whose hubs and workers see each other and nobody else.
+/// One environment: a NATS account, whose hubs and workers see each other and no other client.
 #[derive(Clone, Debug)]
 pub struct Environment {
     name: String,
@@ -404,7 +404,7 @@ mod tests {
             assert_eq!(text(&next_of(&mut heard, &subject).await), subject);
         }
 
-        // The hub learns that nobody receives what it sends.
+        // The hub learns that what it sends has no receiver.
         for gone in [subject::open("c3"), subject::inbound("c3", 8)] {
             hub.publish_with_reply(gone, subject::outbound("b2", 8), "x".into()).await.unwrap();
             assert_eq!(next(&mut at_hub[1]).await.status, Some(StatusCode::NO_RESPONDERS));

@@ -18,7 +18,8 @@
 //! | `antiphon.v1.inbox.<random>.<random>` | JetStream, with replies to a hub's requests | the hub |
 //! | `antiphon.v1.job.<job>` | hubs | JetStream: the stream of jobs that wait |
 //!
-//! `out` is also the reply subject of what a hub publishes on `open` and `in`: NATS answers there that nobody subscribes (503).
+//! `out` is also the reply subject of what a hub publishes on `open` and `in`: NATS answers there that it has no
+//! subscriber (503).
 
 /// First token of each subject.
 pub const PREFIX: &str = "antiphon";
@@ -79,7 +80,7 @@ pub fn inbound(worker: &str, attempt: u64) -> String {
     subject(&["in", worker, &format!("{attempt:x}")])
 }
 
-/// Where a hub receives the frames of one attempt, and that nobody received its own.
+/// Where a hub receives the frames of one attempt, and the report that its own had no subscriber.
 #[must_use]
 pub fn outbound(hub: &str, attempt: u64) -> String {
     subject(&["out", hub, &format!("{attempt:x}")])

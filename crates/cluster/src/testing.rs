@@ -97,7 +97,7 @@ pub struct NatsServer {
     program: PathBuf,
     arguments: Vec<OsString>,
     port: u16,
-    running: Option<Running>,
+    running: Option<ServerProcess>,
     folder: TempDir,
 }
 
@@ -181,7 +181,7 @@ impl NatsServer {
         let log = File::create(self.log_file()).map_err(io("create the log"))?;
         let mut command = Command::new(&self.program);
         command.args(&self.arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
-        self.running = Some(Running::start(&mut command)?);
+        self.running = Some(ServerProcess::start(&mut command)?);
         self.ready(1).await
     }
 
@@ -208,8 +208,8 @@ impl NatsServer {
         self.signal(Signal::CONT)
     }
 
-    /// Starts the server's lame-duck mode (SIGUSR2): it accepts no new clients, tells its clients, closes them after a grace
-    /// period of 10 s (100 ms in a [`NatsCluster`]), then ends. Does not wait for any of it.
+    /// Starts the server's lame-duck mode (SIGUSR2): it accepts no new clients, notifies its clients, closes them after
+    /// a grace period of 10 s (100 ms in a [`NatsCluster`]), then ends. Does not wait for any of it.
     ///
     /// # Errors
     /// Where it is not running.
@@ -238,7 +238,7 @@ impl NatsServer {
                 match greeting(self.port).await {
                     Some(info) if !is_new_enough(&info.version) => return Err(TestingError::TooOld(info.version)),
                     Some(info) if info.connect_urls.len().max(1) >= known => return Ok(()),
-                    // A server cannot tell that it is ready, or that its routes are.
+                    // A server does not report that it is ready, or that its routes are.
                     _ => tokio::time::sleep(CONNECT_PAUSE).await,
                 }
             }
@@ -341,12 +341,12 @@ impl NatsCluster {
 
 /// A server's process and the one that outlives us to kill it.
 #[derive(Debug)]
-struct Running {
+struct ServerProcess {
     server: Child,
     guard: Child,
 }
 
-impl Running {
+impl ServerProcess {
     fn start(command: &mut Command) -> Result<Self, TestingError> {
         let mut server = command.spawn().map_err(io("run nats-server"))?;
         match guard(&server) {
@@ -359,7 +359,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for ServerProcess {
     fn drop(&mut self) {
         // The guard goes first: it kills a number, which is the server's only until the server is waited for.
         end(&mut self.guard);
@@ -433,7 +433,7 @@ pub fn program() -> Result<PathBuf, TestingError> {
     candidates.find(|candidate| candidate.is_file()).ok_or(TestingError::Missing)
 }
 
-/// A port that nobody listens on at the moment.
+/// A port that no process listens on at the moment.
 fn free_port() -> Result<u16, TestingError> {
     loop {
         let port = rand::random_range(PORTS);

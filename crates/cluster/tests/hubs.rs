@@ -1,4 +1,4 @@
-//! What hubs tell each other, on a real nats-server.
+//! What hubs publish to each other, on a real nats-server.
 
 use antiphon_cluster::testing::NatsServer;
 use antiphon_cluster::{Cluster, ClusterConfig, MAX_NEWS_BYTES, PeerNews, Sessions};
@@ -9,7 +9,7 @@ use tokio::time::{sleep, timeout};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const TEST_TIMEOUT: Duration = Duration::from_secs(20);
 
 struct Hub {
     cluster: Cluster,
@@ -31,12 +31,12 @@ async fn until(what: &str, is_so: impl Fn() -> bool) {
             sleep(Duration::from_millis(5)).await;
         }
     };
-    timeout(PATIENCE, reached).await.unwrap_or_else(|_| panic!("never: {what}"));
+    timeout(TEST_TIMEOUT, reached).await.unwrap_or_else(|_| panic!("never: {what}"));
 }
 
 /// What arrives next: news, or the number of those that were missed.
 async fn next(news: &mut broadcast::Receiver<PeerNews>) -> Result<Vec<u8>, u64> {
-    match timeout(PATIENCE, news.recv()).await.expect("something arrives").expect("all of it") {
+    match timeout(TEST_TIMEOUT, news.recv()).await.expect("something arrives").expect("all of it") {
         PeerNews::Told(told) => Ok(told.to_vec()),
         PeerNews::Missed(n) => Err(n),
     }
@@ -90,7 +90,7 @@ async fn lost_news_are_counted_and_so_is_a_lost_connection_said() {
     let mut n_told = 0;
     let mut n_missed = 0;
     loop {
-        match timeout(PATIENCE, news.recv()).await.expect("something arrives") {
+        match timeout(TEST_TIMEOUT, news.recv()).await.expect("something arrives") {
             Ok(PeerNews::Told(told)) => {
                 n_told += 1;
                 if told[..] == last {
@@ -116,7 +116,7 @@ async fn lost_news_are_counted_and_so_is_a_lost_connection_said() {
             sleep(Duration::from_millis(5)).await;
         }
     };
-    timeout(PATIENCE, asked).await.expect("both are back");
+    timeout(TEST_TIMEOUT, asked).await.expect("both are back");
     until("the other knows", || other.cluster.is_watched()).await;
     other.cluster.publish_news(b"again"[..].into());
     assert_eq!(next(&mut news).await, Ok(b"again".to_vec()));

@@ -22,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 /// No test waits longer for one thing.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TEST_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A worker on a thread and a runtime of its own.
 struct Worker {
@@ -135,10 +135,10 @@ impl Worker {
         self.orders.try_send(Order::Freeze(time)).expect("it runs");
     }
 
-    /// Tells it to stop, and waits until it has.
+    /// Sends the signal to stop, and waits until it has.
     async fn stop(self) -> Result<(), ClusterError> {
         self.stop.cancel();
-        timeout(PATIENCE, self.ended).await.expect("it ends").expect("in peace")
+        timeout(TEST_TIMEOUT, self.ended).await.expect("it ends").expect("in peace")
     }
 }
 
@@ -163,7 +163,7 @@ impl Hub {
 
     async fn with(server: &NatsServer, stages: &[Stage]) -> Self {
         let hub = Self::join(vec![server.url()]).await;
-        timeout(PATIENCE, hub.cluster.ready(stages)).await.expect("a worker is found");
+        timeout(TEST_TIMEOUT, hub.cluster.ready(stages)).await.expect("a worker is found");
         hub
     }
 }
@@ -180,7 +180,7 @@ fn request(text: &str) -> SpeechRequest {
 
 async fn spoken(mut speech: BoxStream<'static, Result<Pcm, TtsError>>) -> Result<Vec<i16>, TtsError> {
     let mut samples = Vec::new();
-    while let Some(pcm) = timeout(PATIENCE, speech.next()).await.expect("it goes on") {
+    while let Some(pcm) = timeout(TEST_TIMEOUT, speech.next()).await.expect("it goes on") {
         samples.extend(pcm?.samples);
     }
     Ok(samples)
@@ -199,7 +199,7 @@ async fn until(hub: &Hub, what: &str, is_so: impl Fn(&Hub) -> bool) {
             sleep(Duration::from_millis(5)).await;
         }
     };
-    timeout(PATIENCE, seen).await.unwrap_or_else(|_| panic!("{what}: {:?}", hub.cluster.overview()));
+    timeout(TEST_TIMEOUT, seen).await.unwrap_or_else(|_| panic!("{what}: {:?}", hub.cluster.overview()));
 }
 
 /// Two workers with these engines, and a hub that knows both.
@@ -446,7 +446,7 @@ async fn a_worker_without_room_says_so_and_the_next_is_asked() {
     // One that may wait gets the first place that is free.
     let waits = hub.cluster.stt().open_queued(SttOptions::default());
     utterances.pop();
-    let opening = timeout(PATIENCE, waits).await.expect("room");
+    let opening = timeout(TEST_TIMEOUT, waits).await.expect("room");
     assert!(opening.await.is_ok());
 }
 
@@ -561,7 +561,7 @@ async fn a_server_that_stays_away_is_said_and_all_goes_on_when_it_is_back() {
     server.restart().await.expect("it is back");
     until(&hub, "it is connected", |hub| hub.cluster.overview().connected).await;
     let speaks = async { while spoken(hub.cluster.tts().speak(request("Hi."))).await.is_err() {} };
-    timeout(PATIENCE, speaks).await.expect("all goes on");
+    timeout(TEST_TIMEOUT, speaks).await.expect("all goes on");
 }
 
 #[tokio::test]
@@ -700,7 +700,7 @@ async fn hubs_ask_each_other() {
     assert_eq!((replies.len(), replies[0].reply.is_none()), (1, true), "nobody replies yet");
     let three = |question: &[u8]| (question == b"how many?").then(|| b"three".to_vec());
     other.cluster.reply_with(Arc::new(move |question| Box::pin(std::future::ready(three(question)))));
-    let replies = one.cluster.ask_peers(question, PATIENCE).await;
+    let replies = one.cluster.ask_peers(question, TEST_TIMEOUT).await;
     assert_eq!(replies[0].reply.as_deref(), Some(&b"three"[..]));
     assert_eq!(replies[0].id, other.cluster.id());
     assert!(one.cluster.ask_peers(b"what?", patience).await[0].reply.is_none());
@@ -736,7 +736,7 @@ impl OtherBuild {
     /// The next numbered frame.
     async fn next(&mut self) -> Frame {
         loop {
-            let message = timeout(PATIENCE, self.frames.next()).await.expect("it answers").expect("connected");
+            let message = timeout(TEST_TIMEOUT, self.frames.next()).await.expect("it answers").expect("connected");
             let frame = Frame::decode(&message.payload).expect("a frame");
             if frame.kind.is_sequenced() {
                 return frame;
@@ -860,7 +860,7 @@ async fn both_ends_prove_who_they_are_by_tls() {
     let stop = CancellationToken::new();
     let sessions: antiphon_cluster::Sessions = Arc::new(|| (0, 1, false));
     let cluster = Cluster::join(&known, "1", sessions, &tasks, stop.clone()).await.expect("joined");
-    timeout(PATIENCE, cluster.ready(&[Stage::Tts])).await.expect("a worker is found");
+    timeout(TEST_TIMEOUT, cluster.ready(&[Stage::Tts])).await.expect("a worker is found");
     assert!(!spoken(cluster.tts().speak(request("Hi."))).await.expect("spoken").is_empty());
     stop.cancel();
 }
@@ -904,7 +904,7 @@ async fn a_fallback_model_serves_what_no_worker_with_the_model_of_the_stage_take
     let _spare = Worker::with(models.clone(), "spare", recognizer("vosk")).await.expect("it serves");
     let hub = Hub::of(&models).await;
     until(&hub, "three workers less one", |hub| hub.cluster.overview().workers.len() == 2).await;
-    timeout(PATIENCE, hub.cluster.ready(&[Stage::Stt])).await.expect("the fallback serves");
+    timeout(TEST_TIMEOUT, hub.cluster.ready(&[Stage::Stt])).await.expect("the fallback serves");
     until(&hub, "one is refused", |hub| {
         hub.cluster.overview().workers.iter().any(|worker| worker.name == "wrong" && worker.refused.is_some())
     })

@@ -1,16 +1,16 @@
 //! What the words of speech over a reply mean: a backchannel ("uh-huh", "right", a laugh) or an interruption.
 //!
-//! Pure. `listening` asks with each transcript of such speech, and decides what becomes of the reply. Nothing here knows
-//! a language's grammar or the conversation: words that agree or acknowledge are listed, all other words interrupt.
+//! Pure. `listening` calls this with each transcript of such speech, and decides what becomes of the reply. Nothing
+//! here knows a language's grammar or the conversation: words that agree or acknowledge are listed, all other words
+//! interrupt.
 
 use antiphon_text::words::{letters, spoken};
 use serde::{Deserialize, Serialize};
 
 /// What the words of speech over a reply are so far.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Words {
     /// There are none.
-    #[default]
     None,
     /// They acknowledge what is being said, or laugh.
     Backchannel,
@@ -256,9 +256,9 @@ const CLAIMS: &[&str] = &[
 
 impl Words {
     /// Classifies a transcript of speech over a reply. `is_final`: of all its words, else more may follow and these may
-    /// change; a final transcript is never [`Words::Open`]. `asks`: the reply asks something where it was held, so that
-    /// "yes" is an answer.
-    pub(super) fn of(transcript: &str, is_final: bool, asks: bool) -> Self {
+    /// change; a final transcript is never [`Words::Open`]. `reply_is_question`: the reply asks something where it
+    /// was held, so that "yes" is an answer.
+    pub(super) fn of(transcript: &str, is_final: bool, reply_is_question: bool) -> Self {
         let text = without_annotations(transcript);
         let words: Vec<String> = spoken(&text).collect();
         if words.is_empty() {
@@ -269,7 +269,7 @@ impl Words {
         let is_question = is_final && text.contains('?') && !words.iter().any(|word| word == "really");
         let is_claim = || rest.iter().any(|word| CLAIMS.contains(&word.as_str()));
         match rest {
-            [] if is_question || (asks && !words.iter().all(|word| is_laugh(word))) => Self::Interruption,
+            [] if is_question || (reply_is_question && !words.iter().all(|word| is_laugh(word))) => Self::Interruption,
             [] => Self::Backchannel,
             _ if is_final || is_claim() => Self::Interruption,
             _ => Self::Open,

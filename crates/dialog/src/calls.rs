@@ -1,10 +1,11 @@
 //! Calls of the model: which ones are made, which ones the hub answers itself, and how many rounds of them a turn may have.
 //!
-//! A call is an item once its arguments are a whole JSON object, so that no client and no server ever gets one that is not.
-//! A call of a function that was not offered, or whose arguments are no object, never leaves the hub: the model is told so,
-//! once in a response, and asked again without tools. After [`ToolRounds`] it is asked without tools as well.
+//! A call is an item once its arguments are a whole JSON object, so that no client and no server ever gets one that is
+//! not. A call of a function that was not offered, or whose arguments are no object, never leaves the hub: the model
+//! gets an error for it, once in a response, and is asked again without tools. After [`ToolRounds`] it is asked without
+//! tools as well.
 
-use super::remote::{Offered, are_arguments};
+use super::remote::{OfferedTools, are_arguments};
 use super::remote_calls::call_kind;
 use super::responding::Response;
 use super::{Action, Dialog, Failure, ItemKind, Notice, OutputChange, ResponseStatus, ResponseWork, ToolCallDelta};
@@ -57,15 +58,15 @@ pub(super) struct Calls {
     /// Names of the functions that the model may call.
     offered: BTreeSet<String>,
     pending: Vec<PendingCall>,
-    /// The model was told of calls that were not made, and asked without tools.
-    was_told: bool,
+    /// The model has received errors for calls that were not made, and was asked without tools.
+    was_refused: bool,
     /// What the requests before the last one used.
     used: Usage,
 }
 
 impl Calls {
     /// The calls that the model may make of these tools.
-    pub(super) fn of(offered: &Offered) -> Self {
+    pub(super) fn of(offered: &OfferedTools) -> Self {
         let may = |tool: &&Tool| match &offered.choice {
             ToolChoice::None => false,
             ToolChoice::Function(name) => tool.name == *name,
@@ -101,7 +102,7 @@ impl Dialog {
     /// More of a call.
     pub(super) fn tool_call(&mut self, delta: ToolCallDelta) {
         let ToolCallDelta { response: id, index, call_id, name, arguments } = delta;
-        let Some(response) = self.responses.get_mut(&id).filter(|response| response.started) else { return };
+        let Some(response) = self.responses.get_mut(&id).filter(|response| response.is_started()) else { return };
         if response.outputs.iter().any(|output| output.call == Some(index)) {
             // It was complete before: what follows a whole object belongs to no call.
             return;
@@ -166,14 +167,14 @@ impl Dialog {
         if refused.is_empty() {
             return Ok(false);
         }
-        let was_told = self.responses[id].calls.was_told;
-        self.notify(Notice::CallsRefused { response: id.clone(), n: refused.len() as u32, again: was_told });
+        let was_refused = self.responses[id].calls.was_refused;
+        self.notify(Notice::CallsRefused { response: id.clone(), n: refused.len() as u32, again: was_refused });
         let response = &self.responses[id];
         // Behind the results of the calls that it made, the model answers anyway.
         if response.outputs.iter().any(|output| output.call.is_some()) {
             return Ok(false);
         }
-        if was_told {
+        if was_refused {
             let is_silent = response.outputs.is_empty();
             let words = "The language model only called functions that may not be called now, and said nothing.";
             return if is_silent { Err(words.into()) } else { Ok(false) };
@@ -192,7 +193,8 @@ impl Dialog {
         self.end_outputs(id);
         let settings = self.responses[id].settings.clone();
         let input = self.responses[id].input.clone();
-        let request = self.chat(&settings, input.as_deref(), Offered::default()).map_err(|error| error.to_string())?;
+        let request =
+            self.chat(&settings, input.as_deref(), OfferedTools::default()).map_err(|error| error.to_string())?;
         let mut chat = request.chat;
         let mut tool_calls = Vec::new();
         let mut results = Vec::new();
@@ -209,7 +211,7 @@ impl Dialog {
         let used = tokens.unwrap_or_default();
         response.calls.used.input_tokens += used.input_tokens;
         response.calls.used.output_tokens += used.output_tokens;
-        response.calls.was_told = true;
+        response.calls.was_refused = true;
         response.calls.offered.clear();
         response.n_read += super::usage::tokens_read(&chat);
         let turn = response.turn;
@@ -218,14 +220,14 @@ impl Dialog {
     }
 
     /// The tools of a response, without those that the turn's rounds have used up.
-    pub(super) fn offered_in_turn(&mut self, id: &ResponseId) -> Result<Offered, String> {
+    pub(super) fn offered_in_turn(&mut self, id: &ResponseId) -> Result<OfferedTools, String> {
         let offered = self.offered(&self.responses[id].settings)?;
         let is_spent = self.responses[id].settings.in_conversation && self.tool_rounds.are_spent();
         if !is_spent || offered.tools.is_empty() {
             return Ok(offered);
         }
         self.notify(Notice::ToolRoundsSpent { response: id.clone(), rounds: self.tool_rounds.n });
-        Ok(Offered::default())
+        Ok(OfferedTools::default())
     }
 
     /// Counts a response that has ended.

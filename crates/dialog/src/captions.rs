@@ -20,7 +20,7 @@ const AGREEING_IF_UNSURE: usize = 5;
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Captions {
     last: Vec<String>,
-    told: Vec<String>,
+    sent: Vec<String>,
     /// Of each word of the last partial, how many partials in a row had it; of a snapshot without them, one.
     #[serde(default)]
     n_agreeing: Vec<usize>,
@@ -42,9 +42,9 @@ impl Captions {
         };
         let agreed = n_agreeing.iter().enumerate().take_while(|(i, n)| **n >= needed(*i)).count();
         let stable = &words[..agreed.min(words.len().saturating_sub(1))];
-        let untold = &stable[end_of(&self.told, stable)..];
-        let delta = untold.concat();
-        self.told.extend_from_slice(untold);
+        let unsent = &stable[end_of(&self.sent, stable)..];
+        let delta = unsent.concat();
+        self.sent.extend_from_slice(unsent);
         self.last = words;
         self.n_agreeing = n_agreeing;
         (!delta.is_empty()).then_some(delta)
@@ -52,16 +52,16 @@ impl Captions {
 
     /// The words of the last partial that were not sent yet, without the mark at its end. They may change.
     pub fn draft(&self) -> String {
-        let untold = self.last[end_of(&self.told, &self.last)..].concat();
-        untold.trim_end_matches(|c: char| c.is_ascii_punctuation() || "…。！？、".contains(c)).to_owned()
+        let unsent = self.last[end_of(&self.sent, &self.last)..].concat();
+        unsent.trim_end_matches(|c: char| c.is_ascii_punctuation() || "…。！？、".contains(c)).to_owned()
     }
 
     /// The rest of the final transcript that was not sent yet. `None` when nothing is left, or when other words were sent:
     /// then the complete transcript corrects them.
     pub fn rest(&self, text: &str) -> Option<String> {
         let words = parted(text);
-        let stands = words.len() > self.told.len() && words.iter().zip(&self.told).all(|(new, old)| same(new, old));
-        stands.then(|| words[self.told.len()..].concat())
+        let stands = words.len() > self.sent.len() && words.iter().zip(&self.sent).all(|(new, old)| same(new, old));
+        stands.then(|| words[self.sent.len()..].concat())
     }
 }
 
@@ -79,17 +79,17 @@ fn same(a: &str, b: &str) -> bool {
 
 /// How many of `words` correspond to the sent ones: the prefix with the least edit distance to them, the longest where
 /// several have it. The common prefix, which is nearly all of both, is skipped first to avoid the quadratic comparison.
-fn end_of(told: &[String], words: &[String]) -> usize {
-    let n_same = told.iter().zip(words).take_while(|(told, word)| same(told, word)).count();
+fn end_of(sent: &[String], words: &[String]) -> usize {
+    let n_same = sent.iter().zip(words).take_while(|(sent, word)| same(sent, word)).count();
     let keys = |words: &[String]| words.iter().map(|word| key(word)).collect::<Vec<_>>();
-    let told = keys(&told[n_same..]);
+    let sent = keys(&sent[n_same..]);
     let words = keys(&words[n_same..]);
-    // The edit distances of all of `told` to every beginning of `words`: strsim computes that to all of them only.
+    // The edit distances of all of `sent` to every beginning of `words`: strsim computes that to all of them only.
     let mut row: Vec<usize> = (0..=words.len()).collect();
-    for (i, told) in told.iter().enumerate() {
+    for (i, sent) in sent.iter().enumerate() {
         let mut diagonal = std::mem::replace(&mut row[0], i + 1);
         for (j, word) in words.iter().enumerate() {
-            let changed = diagonal + usize::from(told != word);
+            let changed = diagonal + usize::from(sent != word);
             diagonal = row[j + 1];
             row[j + 1] = changed.min(diagonal + 1).min(row[j] + 1);
         }
@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_word_is_told_once_two_partials_agree() {
+    fn a_word_is_sent_once_two_partials_agree() {
         let mut captions = Captions::default();
         assert_eq!(captions.partial("what", None), None);
         assert_eq!(captions.partial("what is", None), Some("what".into()));
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_tells_the_rest() {
+    fn the_end_sends_the_rest() {
         let mut captions = Captions::default();
         assert_eq!(captions.rest("what is it"), Some("what is it".into()));
         captions.partial("what is", None);
@@ -164,31 +164,31 @@ mod tests {
         assert_eq!(captions.rest("What is it?"), Some(" it?".into()), "a capital is no other word");
     }
 
-    /// What is told over these partials, a bar behind each.
-    fn told<'a>(partials: impl IntoIterator<Item = &'a str>) -> String {
+    /// What is sent over these partials, a bar behind each.
+    fn sent<'a>(partials: impl IntoIterator<Item = &'a str>) -> String {
         let mut captions = Captions::default();
         partials.into_iter().map(|text| captions.partial(text, None).unwrap_or_default() + "|").collect()
     }
 
     #[test]
     fn case_and_marks_are_no_disagreement() {
-        assert_eq!(told(["Yes", "yes, please", "Yes please.", "yes please now"]), "|yes,|| please|");
+        assert_eq!(sent(["Yes", "yes, please", "Yes please.", "yes please now"]), "|yes,|| please|");
     }
 
     #[test]
-    fn the_mark_of_a_cut_sentence_is_not_told() {
-        assert_eq!(told(["No.", "No.", "No mistake.", "No mistake was made."]), "||No| mistake|");
-        assert_eq!(told(["Stood.", "Stood up?", "Stood up and said."]), "|Stood| up|");
+    fn the_mark_of_a_cut_sentence_is_not_sent() {
+        assert_eq!(sent(["No.", "No.", "No mistake.", "No mistake was made."]), "||No| mistake|");
+        assert_eq!(sent(["Stood.", "Stood up?", "Stood up and said."]), "|Stood| up|");
         assert_eq!(
-            told(["Yes. Go", "Yes. Go on", "Yes. Go on now"]),
+            sent(["Yes. Go", "Yes. Go on", "Yes. Go on now"]),
             "|Yes. Go| on|",
             "a sentence that another follows"
         );
     }
 
     #[test]
-    fn a_language_without_blanks_is_told_as_it_is_spoken() {
-        assert_eq!(told(["今天", "今天天气", "今天天气很好。", "今天天气很好。我"]), "|今天|天气|很好。|");
+    fn a_language_without_blanks_is_sent_as_it_is_spoken() {
+        assert_eq!(sent(["今天", "今天天气", "今天天气很好。", "今天天气很好。我"]), "|今天|天气|很好。|");
         let mut captions = Captions::default();
         captions.partial("今天天", None);
         captions.partial("今天天气", None);
@@ -196,35 +196,38 @@ mod tests {
     }
 
     #[test]
-    fn what_was_told_stands_and_is_not_told_twice_when_all_before_is_decoded_anew() {
+    fn what_was_sent_stands_and_is_not_sent_twice_when_all_before_is_decoded_again() {
         // A recognizer that cuts long audio says its beginning once more, and better.
-        let anew = "one two and three four five six";
-        assert_eq!(told(["one too three x", "one too three four", anew, anew]), "|one too three|| four five|");
+        let corrected = "one two and three four five six";
+        assert_eq!(
+            sent(["one too three x", "one too three four", corrected, corrected]),
+            "|one too three|| four five|"
+        );
         let shorter = "one three four five six";
-        assert_eq!(told(["one too three x", "one too three four", shorter, shorter]), "|one too three|| four five|");
-        assert_eq!(told(["one two x", "one two y", "none at all of", "none at all of"]), "|one two|| all|");
+        assert_eq!(sent(["one too three x", "one too three four", shorter, shorter]), "|one too three|| four five|");
+        assert_eq!(sent(["one two x", "one two y", "none at all of", "none at all of"]), "|one two|| all|");
     }
 
     proptest::proptest! {
         #[test]
-        fn every_word_is_told_once_where_the_recognizer_only_adds(text in "[ab我]( [ab]|我){0,12}", cuts in proptest::collection::vec(0usize..40, 0..8)) {
+        fn every_word_is_sent_once_where_the_recognizer_only_adds(text in "[ab我]( [ab]|我){0,12}", cuts in proptest::collection::vec(0usize..40, 0..8)) {
             let mut ends: Vec<usize> = cuts.into_iter().map(|cut| text.char_indices().nth(cut).map_or(text.len(), |(at, _)| at)).collect();
             ends.sort_unstable();
             let mut captions = Captions::default();
-            let told: String = ends.iter().filter_map(|end| captions.partial(text[..*end].trim_end(), None)).collect();
-            proptest::prop_assert_eq!(told + &captions.rest(&text).unwrap_or_default(), text);
+            let sent: String = ends.iter().filter_map(|end| captions.partial(text[..*end].trim_end(), None)).collect();
+            proptest::prop_assert_eq!(sent + &captions.rest(&text).unwrap_or_default(), text);
         }
     }
 
     #[test]
     fn words_that_the_recognizer_is_not_sure_of_wait_longer() {
         let mut captions = Captions::default();
-        let mut told = |text: &str, n_sure| captions.partial(text, Some(n_sure)).unwrap_or_default();
-        assert_eq!([told("and so it", 3), told("and so it was", 4)], ["", ""]);
-        assert_eq!(told("and so it was a", 1), "and", "of three the first is sure, the others are not");
-        assert_eq!(told("and so it was a", 1), "");
-        assert_eq!(told("and so it was a", 1), " so it", "five agree");
-        assert_eq!(told("and so it was a", 5), " was");
+        let mut sent = |text: &str, n_sure| captions.partial(text, Some(n_sure)).unwrap_or_default();
+        assert_eq!([sent("and so it", 3), sent("and so it was", 4)], ["", ""]);
+        assert_eq!(sent("and so it was a", 1), "and", "of three the first is sure, the others are not");
+        assert_eq!(sent("and so it was a", 1), "");
+        assert_eq!(sent("and so it was a", 1), " so it", "five agree");
+        assert_eq!(sent("and so it was a", 5), " was");
     }
 
     #[test]

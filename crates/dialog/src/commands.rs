@@ -201,7 +201,7 @@ impl Dialog {
     }
 
     fn cancel(&mut self, response: Option<ResponseId>) -> Result<(), Refusal> {
-        // Without an id the command also cancels a planned follow-up response.
+        // Without an id, the command also cancels a planned follow-up response.
         let was_planned = response.is_none() && self.forget_follow_up();
         let wanted = response.or_else(|| self.active.clone());
         let Some(id) = wanted.filter(|id| self.responses.contains_key(id)) else {

@@ -1,4 +1,4 @@
-//! Why a stage gave no result, as far as a client is told.
+//! Why a stage gave no result, as far as the client may know.
 //!
 //! `session` makes it of an engine's error, the reducer passes it on, and a replay log holds it: a plain failure is its
 //! message there.

@@ -5,7 +5,7 @@
 //! item of the conversation, and the model never reads it. It is played, held, reported and cut like any other speech. The session
 //! synthesizes all of it before it begins, so that the answer never waits for its end.
 
-use super::responding::Response;
+use super::responding::{Response, Stage};
 use super::{
     Action, Content, Dialog, Item, ItemKind, ItemStatus, Modality, OutputChange, ResponseRequest, Role, Spoken,
 };
@@ -105,7 +105,7 @@ impl Dialog {
         let item = Item { status: ItemStatus::Completed, ..item };
         self.output(id, index, item.id.clone(), OutputChange::PartDone { audio: true, text: item.text() });
         self.output(id, index, item.id.clone(), OutputChange::Done(item.clone()));
-        if self.responses[id].is_filler {
+        if matches!(self.responses[id].stage, Stage::Filler) {
             self.end_filler_response(id, item);
         }
     }

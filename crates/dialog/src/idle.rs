@@ -4,6 +4,7 @@
 //! reply. A disconnected client is not prompted: the timeout restarts when it is back. It restarts when the client sets
 //! another one, also by turning turn detection on: silence without a timeout does not count.
 
+use super::listening::TurnPhase;
 use super::{Content, Dialog, Item, ItemKind, ItemPosition, Notice, ResponseRequest, Role};
 use antiphon_types::{SampleRate, Samples, Timestamp};
 
@@ -16,14 +17,9 @@ impl Dialog {
     pub(super) fn idle_deadline(&self) -> Option<Timestamp> {
         let timeout = self.settings.turn_detection?.idle_timeout?;
         let answered = self.answered?;
-        let listening = &self.listening;
-        let busy = self.away
-            || self.active.is_some()
-            || self.held.is_some()
-            || listening.speaking.is_some()
-            || listening.wants_response
-            || !listening.awaiting.is_empty();
-        (!busy).then(|| answered.max(self.history.last_heard_at()) + timeout)
+        let is_idle = self.listening.phase() == TurnPhase::Idle;
+        let is_quiet = is_idle && !self.away && self.active.is_none() && self.held.is_none();
+        is_quiet.then(|| answered.max(self.history.last_heard_at()) + timeout)
     }
 
     /// The client is back: the idle timeout restarts.

@@ -14,6 +14,7 @@ mod event;
 mod failure;
 mod filler;
 mod history;
+mod hold;
 mod idle;
 mod item;
 mod language;
@@ -40,8 +41,8 @@ pub use captions::Captions;
 pub use event::{Command, Event, ItemPosition, ToolCallDelta};
 pub use failure::Failure;
 pub use history::History;
+pub use hold::INTERRUPTS_AFTER;
 pub use item::{Content, Item, ItemKind, ItemStatus, RemoteCall, Role};
-pub use listening::INTERRUPTS_AFTER;
 pub use memory::{Memory, Truncation};
 pub use settings::{
     InputEntry, Modality, ResponseRequest, ResponseSettings, ServerChoice, ServerUse, Settings, SpokenInput,

@@ -2,31 +2,15 @@
 
 use super::backchannel::Words;
 use super::captions::{Captions, is_echo};
-use super::state::MAX_HOLD;
+use super::hold::Tentative;
 use super::{Action, Dialog, Failure, Item, ItemPosition, Notice, PlaybackControl, StopReason, UtteranceEnd};
 use crate::ResponseRequest;
-use antiphon_types::{ItemId, Samples, Timestamp, TurnId};
+use antiphon_types::{ItemId, Samples, TurnId};
 use serde::{Deserialize, Serialize};
-use std::time::Duration;
-
-/// Speech without words holds the reply for this long, then it interrupts: as long as the longest single word of a backchannel.
-/// flite's voices slt, rms, awb and kal16 say "absolutely", "exactly", "interesting" and "hmm" in 0.6 to 0.95 s.
-pub const INTERRUPTS_AFTER: Duration = Duration::from_secs(1);
-
-/// Speech whose words so far are those of a backchannel, or its beginning, holds the reply for this long: "makes sense" takes the
-/// same voices 0.9 to 1.3 s, "mm-hmm" 0.9 to 1.15 s. Then the words of a backchannel let it go on, others interrupt it.
-const BACKCHANNEL_WITHIN: Duration = Duration::from_millis(1_400);
-
-/// Before either limit the words are asked for once more, since the latest partial transcript may be 250 ms old: what a
-/// recognizer takes to answer. The limit does not wait for the answer.
-const ASKS_BEFORE: Duration = Duration::from_millis(60);
-
-/// How long the provisional transcript of a pause is waited for, at least: then the reply goes on, and late words still stop it.
-const ANSWERED_WITHIN: Duration = Duration::from_millis(300);
 
 /// State of the user's turn.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub(super) struct Listening {
+pub(super) struct UserTurn {
     /// The user's turn under way, or the last one.
     pub(super) turn: TurnId,
     /// The utterance whose audio still comes.
@@ -43,6 +27,34 @@ pub(super) struct Listening {
     pub(super) failure: Option<(ItemId, Failure)>,
 }
 
+/// What the user's turn waits for. It is derived: a speaker may go on while earlier utterances are transcribed and a
+/// response is already required, so the fields of [`UserTurn`] vary independently.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum TurnPhase {
+    /// Nothing: what was said is transcribed, and no response to it is required.
+    Idle,
+    /// The end of the utterance under way.
+    Speaking,
+    /// Transcripts of utterances that have ended.
+    Awaiting,
+    /// The end of the response under way, if there is one: then the turn's response begins.
+    Due,
+}
+
+impl UserTurn {
+    pub(super) fn phase(&self) -> TurnPhase {
+        if self.speaking.is_some() {
+            TurnPhase::Speaking
+        } else if !self.awaiting.is_empty() {
+            TurnPhase::Awaiting
+        } else if self.wants_response {
+            TurnPhase::Due
+        } else {
+            TurnPhase::Idle
+        }
+    }
+}
+
 /// One utterance. Samples at 16 kHz.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct OpenUtterance {
@@ -53,53 +65,13 @@ pub(super) struct OpenUtterance {
     pub(super) length: Samples,
     captions: Captions,
     /// Stable words that are sent once the utterance is an item.
-    untold: String,
+    pending_caption: String,
     /// The reply that was sounding when it began.
-    pub(super) over: Option<String>,
+    pub(super) overlapped_reply: Option<String>,
     /// Why its transcription failed, where that happened before its end.
     early_failure: Option<Failure>,
     /// It began over a reply and may be a backchannel: the client does not know of it yet.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    tentative: Option<Tentative>,
-}
-
-/// Speech of which it is not decided whether it interrupts the reply.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-struct Tentative {
-    /// The reply asked something where it was held.
-    asks: bool,
-    /// What its latest transcript is.
-    words: Words,
-    /// Since when the speaker pauses, or has ended.
-    paused: Option<Timestamp>,
-    /// When the words were asked for because a limit was near.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    asked: Option<Timestamp>,
-    /// Since when the speaker goes on after the last pause; `None`: there was none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    resumed: Option<Timestamp>,
-    /// How long the speaker spoke before the last pause.
-    #[serde(default)]
-    spoke: Duration,
-}
-
-impl Tentative {
-    /// When a reply that is held since `held` is decided about, if nothing is heard until then.
-    fn limit(&self, held: Timestamp) -> Timestamp {
-        match (self.paused, self.words) {
-            (Some(paused), _) => (held + MAX_HOLD).max(paused + ANSWERED_WITHIN),
-            // Pauses neither shorten what was spoken nor prolong a hold that lasts.
-            (None, Words::None) => (held + INTERRUPTS_AFTER)
-                .min(self.resumed.unwrap_or(held) + INTERRUPTS_AFTER.saturating_sub(self.spoke)),
-            (None, _) => held + BACKCHANNEL_WITHIN,
-        }
-    }
-
-    /// When the words are asked for before that; `None`: they were, or a pause has asked for them.
-    fn asks_at(&self, held: Timestamp) -> Option<Timestamp> {
-        let at = self.limit(held).before(ASKS_BEFORE);
-        (self.paused.is_none() && self.asked.is_none_or(|asked| asked < at)).then_some(at)
-    }
+    pub(super) tentative: Option<Tentative>,
 }
 
 impl OpenUtterance {
@@ -114,12 +86,12 @@ impl OpenUtterance {
     /// One whose audio came inline with its item.
     pub(super) fn inline(item: ItemId, part: u32, length: Samples) -> Self {
         let captions = Captions::default();
-        let untold = String::new();
+        let pending_caption = String::new();
         let audio_start = Samples::ZERO;
-        let over = None;
+        let overlapped_reply = None;
         let early_failure = None;
         let tentative = None;
-        Self { item, part, audio_start, length, captions, untold, over, early_failure, tentative }
+        Self { item, part, audio_start, length, captions, pending_caption, overlapped_reply, early_failure, tentative }
     }
 }
 
@@ -129,11 +101,11 @@ impl Dialog {
             return;
         }
         let item = self.mint_item();
-        let over = self.sounding();
+        let overlapped_reply = self.sounding();
         let tentative = self.may_be_backchannel();
         let is_tentative = tentative.is_some();
-        let utterance =
-            OpenUtterance { audio_start, over, tentative, ..OpenUtterance::inline(item.clone(), 0, Samples::ZERO) };
+        let inline = OpenUtterance::inline(item.clone(), 0, Samples::ZERO);
+        let utterance = OpenUtterance { audio_start, overlapped_reply, tentative, ..inline };
         self.listening.speaking = Some(utterance);
         self.actions.push(Action::OpenUtterance { item: item.clone(), audio_start });
         if !is_tentative {
@@ -170,7 +142,7 @@ impl Dialog {
         utterance.length = audio_end.saturating_sub(utterance.audio_start);
         self.actions.push(Action::CloseUtterance { item: utterance.item.clone(), end: UtteranceEnd::Detected });
         if let Some(tentative) = &mut utterance.tentative {
-            tentative.paused.get_or_insert(self.now);
+            tentative.end(self.now);
             self.listening.awaiting.push(utterance);
             return;
         }
@@ -187,77 +159,19 @@ impl Dialog {
         self.commit(utterance);
     }
 
-    /// Speech that begins now over a reply is tentative where its words may be a backchannel's.
-    fn may_be_backchannel(&self) -> Option<Tentative> {
-        let detection = self.settings.turn_detection?;
-        let item = self.held_item()?;
-        let decides = detection.interrupt_response && detection.ignore_backchannels;
-        let asks = self.history.spoken(item)?.asks(self.now);
-        (decides && self.playback == PlaybackControl::Server).then(|| Tentative { asks, ..Tentative::default() })
-    }
-
-    /// Whether speech is under way that may be a backchannel: the reply is held whenever its speaker goes on after a pause.
-    pub fn is_speech_tentative(&self) -> bool {
-        self.tentative().is_some()
-    }
-
-    /// Whether tentative speech goes on whose words, if any, are not those of a backchannel.
-    pub(super) fn is_undecided_speech(&self) -> bool {
-        self.tentative().is_some_and(|tentative| tentative.paused.is_none() && tentative.words != Words::Backchannel)
-    }
-
-    /// When a reply that is held since `held` by tentative speech is decided about, or its words are asked for.
-    pub(super) fn tentative_due(&self, held: Timestamp) -> Option<Timestamp> {
-        let tentative = self.tentative()?;
-        Some(tentative.asks_at(held).unwrap_or_else(|| tentative.limit(held)))
-    }
-
-    /// The hold's deadline has passed: asks for the words of the speech under way, once before each limit. Returns whether it did.
-    pub(super) fn asks_for_words(&mut self) -> bool {
-        let now = self.now;
-        let held = self.held_since();
-        let Some(utterance) = &mut self.listening.speaking else { return false };
-        let (Some(tentative), Some(held)) = (&mut utterance.tentative, held) else { return false };
-        if tentative.asks_at(held).is_none() || now >= tentative.limit(held) {
-            return false;
-        }
-        tentative.asked = Some(now);
-        self.actions.push(Action::TranscribePartially(utterance.item.clone()));
-        true
-    }
-
-    fn tentative(&self) -> Option<&Tentative> {
-        self.listening.speaking.as_ref()?.tentative.as_ref()
-    }
-
-    pub(super) fn speaker_pauses(&mut self, is_paused: bool) {
-        let now = self.now;
-        let held = self.held_since();
-        let Some(utterance) = &mut self.listening.speaking else { return };
-        let Some(tentative) = &mut utterance.tentative else { return };
-        if is_paused {
-            let since = tentative.resumed.or(held).unwrap_or(now);
-            tentative.spoke += now.since(since);
-            tentative.paused = Some(now);
-        } else {
-            tentative.resumed = Some(now);
-            tentative.paused = None;
-        }
-    }
-
     /// A transcript of tentative speech, all its words if it `is_final`: the reply stops, goes on, or stays held. Returns
     /// whether the utterance is still tentative.
     pub(super) fn weigh(&mut self, item: &ItemId, text: &str, is_final: bool) -> bool {
         let mut under_way = self.listening.speaking.iter_mut().chain(self.listening.awaiting.iter_mut());
         let Some(utterance) = under_way.find(|utterance| utterance.item == *item) else { return false };
-        let OpenUtterance { tentative: Some(tentative), over, .. } = utterance else { return false };
-        let words = Words::of(text, is_final, tentative.asks).after(tentative.words, text);
-        let is_echo = over.as_ref().is_some_and(|reply| is_echo(text, reply));
+        let OpenUtterance { tentative: Some(tentative), overlapped_reply, .. } = utterance else { return false };
+        let words = Words::of(text, is_final, tentative.reply_is_question).after(tentative.words, text);
+        let is_echo = overlapped_reply.as_ref().is_some_and(|reply| is_echo(text, reply));
         let words = if is_echo { Words::Backchannel } else { words };
         tentative.words = words;
         match words {
             Words::Interruption => self.interrupted_by(item),
-            Words::None | Words::Backchannel if is_final => self.go_on(),
+            Words::None | Words::Backchannel if is_final => self.release_unless_interrupted(),
             _ => {}
         }
         words != Words::Interruption
@@ -280,7 +194,7 @@ impl Dialog {
             let audio_start = utterance.audio_start;
             let part = utterance.part;
             // A client that controls playback gets the words with the item.
-            let delta = std::mem::take(&mut utterance.untold);
+            let delta = std::mem::take(&mut utterance.pending_caption);
             self.turn_starts(item.clone(), audio_start);
             if !delta.is_empty() && self.settings.transcripts {
                 self.notify(Notice::TranscriptDelta { item: item.clone(), part, delta });
@@ -302,13 +216,6 @@ impl Dialog {
             self.listening.awaiting.iter().find(is_earlier).map(|utterance| utterance.item.clone())
         {
             self.interrupted_by(&earlier);
-        }
-    }
-
-    /// The reply goes on where it was held, unless someone speaks.
-    fn go_on(&mut self) {
-        if !self.is_undecided_speech() {
-            self.release();
         }
     }
 
@@ -350,7 +257,7 @@ impl Dialog {
         self.trim();
         let item = utterance.item.clone();
         let part = utterance.part;
-        let delta = std::mem::take(&mut utterance.untold);
+        let delta = std::mem::take(&mut utterance.pending_caption);
         if !delta.is_empty() && self.settings.transcripts {
             self.notify(Notice::TranscriptDelta { item: item.clone(), part, delta });
         }
@@ -413,7 +320,7 @@ impl Dialog {
         let delta = utterance.captions.partial(text, n_sure_words);
         let draft = utterance.captions.draft();
         if is_tentative || (lasts && !is_live) {
-            utterance.untold.extend(delta);
+            utterance.pending_caption.extend(delta);
             return;
         }
         if !self.settings.transcripts {
@@ -475,7 +382,7 @@ impl Dialog {
     }
 
     fn heard(&mut self, utterance: OpenUtterance, text: String, language: Option<String>) {
-        let OpenUtterance { item, part, length, over, captions, .. } = utterance;
+        let OpenUtterance { item, part, length, overlapped_reply, captions, .. } = utterance;
         if let Some(item) = self.history.item_mut(&item) {
             item.transcribe(part, &text);
         }
@@ -487,7 +394,7 @@ impl Dialog {
             let language = language.clone();
             self.notify(Notice::Transcript { item, part, text, language, rest, audio: length });
         }
-        if over.is_some_and(|reply| is_echo(&text, &reply)) {
+        if overlapped_reply.is_some_and(|reply| is_echo(&text, &reply)) {
             // The client may have deleted it before.
             if self.history.remove(&item).is_some() {
                 self.notify(Notice::ItemDeleted(item));
@@ -509,9 +416,7 @@ impl Dialog {
     /// Responds to the turn once it has ended, its transcripts are complete and nothing else is being said. A turn without
     /// words (noise, a long cough, the hub's own voice) gets no response.
     pub(super) fn respond_if_due(&mut self) {
-        let listening = &self.listening;
-        let busy = listening.speaking.is_some() || !listening.awaiting.is_empty() || self.active.is_some();
-        if !listening.wants_response || busy {
+        if self.listening.phase() != TurnPhase::Due || self.active.is_some() {
             return;
         }
         self.listening.wants_response = false;

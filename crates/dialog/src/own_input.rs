@@ -3,8 +3,8 @@
 //! `responding` calls this before the model is asked. Such input is no item of the conversation and leads to no notice.
 
 use super::listening::OpenUtterance;
-use super::remote::Offered;
-use super::responding::Response;
+use super::remote::OfferedTools;
+use super::responding::{Response, Stage};
 use super::{Action, Dialog, Failure, InputEntry, ResponseSettings, SpokenInput, Truncation, cutting, memory};
 use antiphon_types::chat::ChatRequest;
 use antiphon_types::{ItemId, ResponseId};
@@ -29,7 +29,7 @@ impl Dialog {
             Some(entries) => !awaited
                 .any(|utterance| entries.iter().any(|entry| *entry == InputEntry::Reference(utterance.item.clone()))),
         };
-        words_are_known && response.awaiting.is_empty()
+        words_are_known && response.awaiting().is_empty()
     }
 
     /// The request to the model: the conversation, or a response's own input.
@@ -37,7 +37,7 @@ impl Dialog {
         &mut self,
         settings: &ResponseSettings,
         input: Option<&[InputEntry]>,
-        offered: Offered,
+        offered: OfferedTools,
     ) -> Result<Request, memory::TooLong> {
         let instructions = settings.model_instructions();
         let memory = self.settings.memory;
@@ -75,8 +75,10 @@ impl Dialog {
     /// user has written a message since.
     pub(super) fn nothing_to_answer(&mut self, id: &ResponseId) -> Option<Failure> {
         let response = self.responses.get_mut(id).expect("the caller looked it up");
-        if response.failure.is_some() {
-            return response.failure.take();
+        if let Stage::Waiting { failure, .. } = &mut response.stage
+            && failure.is_some()
+        {
+            return failure.take();
         }
         if !response.settings.in_conversation || response.input.is_some() {
             return None;
@@ -94,20 +96,22 @@ impl Dialog {
                 _ => None,
             });
             let Some(part) = part else { continue };
+            let Stage::Waiting { awaiting, .. } = &mut response.stage else { continue };
             self.actions.push(Action::Transcribe(item.clone()));
-            response.awaiting.push(OpenUtterance::inline(item.clone(), part, *length));
+            awaiting.push(OpenUtterance::inline(item.clone(), part, *length));
         }
     }
 
     /// Whether a response waits for the transcript of this item of its own input.
     pub(super) fn is_input(&self, item: &ItemId) -> bool {
-        self.responses.values().any(|response| response.awaiting.iter().any(|utterance| utterance.item == *item))
+        self.responses.values().any(|response| response.awaiting().iter().any(|utterance| utterance.item == *item))
     }
 
     pub(super) fn input_transcribed(&mut self, item: &ItemId, result: Result<String, Failure>) {
         for response in self.responses.values_mut() {
-            let Some(at) = response.awaiting.iter().position(|utterance| utterance.item == *item) else { continue };
-            let utterance = response.awaiting.remove(at);
+            let Stage::Waiting { awaiting, failure } = &mut response.stage else { continue };
+            let Some(at) = awaiting.iter().position(|utterance| utterance.item == *item) else { continue };
+            let utterance = awaiting.remove(at);
             response.heard += utterance.length;
             let own = response.input.iter_mut().flatten().find_map(|entry| match entry {
                 InputEntry::Item(own) if own.id == *item => Some(own),
@@ -115,7 +119,7 @@ impl Dialog {
             });
             match (result, own) {
                 (Ok(text), Some(own)) => own.transcribe(utterance.part(), &text),
-                (Err(failure), _) => response.failure = Some(failure),
+                (Err(error), _) => *failure = Some(error),
                 (Ok(_), None) => {}
             }
             break;

@@ -22,7 +22,7 @@ const DENIED: &str = "The user did not approve the call.";
 
 /// Calls that stand in a row, which are one message to the model, and the words beside them.
 #[derive(Default)]
-struct Said {
+struct AssistantMessage {
     text: String,
     calls: Vec<ToolCall>,
     /// Whether the results of all calls are items that follow: words before those belong to the same message.
@@ -204,7 +204,7 @@ fn other_id(id: &str, ids: &HashSet<Cow<'_, str>>) -> String {
 struct Reader<'a> {
     messages: Vec<Message>,
     /// The words and the calls of one answer are one message to the model.
-    said: Option<Said>,
+    said: Option<AssistantMessage>,
     results: HashMap<Cow<'a, str>, Cow<'a, str>>,
 }
 
@@ -250,7 +250,7 @@ impl<'a> Reader<'a> {
             return;
         }
         self.flush();
-        self.said = Some(Said { text, ..Said::default() });
+        self.said = Some(AssistantMessage { text, ..AssistantMessage::default() });
     }
 
     fn call(&mut self, call: ToolCall, is_answered: bool) {
@@ -274,7 +274,7 @@ impl<'a> Reader<'a> {
 
     /// Ends the assistant's message under way, and puts the results behind it.
     fn flush(&mut self) {
-        let Some(Said { text, calls, .. }) = self.said.take() else { return };
+        let Some(AssistantMessage { text, calls, .. }) = self.said.take() else { return };
         let results = calls.iter().map(|call| Message::Tool {
             call_id: call.call_id.clone(),
             output: self.results.get(call.call_id.as_str()).map_or(NO_RESULT_YET.into(), |result| result.to_string()),

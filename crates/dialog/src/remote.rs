@@ -4,6 +4,7 @@
 //! barge-in or a cancel stops both. A call that requires consent runs later, outside of any response. Afterwards the client
 //! requests the next response, as in the protocol; if it does not, the dialog creates one after a delay.
 
+use super::listening::TurnPhase;
 use super::responding::Response;
 use super::state::put_back;
 use super::{
@@ -68,7 +69,7 @@ pub(super) struct Offer {
 
 /// The tools of a response.
 #[derive(Default)]
-pub(super) struct Offered {
+pub(super) struct OfferedTools {
     pub(super) tools: Vec<Tool>,
     pub(super) choice: ToolChoice,
     pub(super) remote: BTreeMap<String, Offer>,
@@ -144,7 +145,7 @@ impl Dialog {
     }
 
     /// The tools of a response, functions first. `Err`: the chosen one does not exist.
-    pub(super) fn offered(&self, settings: &ResponseSettings) -> Result<Offered, String> {
+    pub(super) fn offered(&self, settings: &ResponseSettings) -> Result<OfferedTools, String> {
         let mut tools = settings.tools.clone();
         let mut remote = BTreeMap::new();
         let uses = settings.servers.iter().filter(|_| settings.in_conversation);
@@ -166,7 +167,7 @@ impl Dialog {
             remote.insert(name, Offer { label: label.clone(), name: tool.name.clone(), asks });
         }
         let Some(chosen) = &settings.server_choice else {
-            return Ok(Offered { tools, choice: settings.tool_choice.clone(), remote });
+            return Ok(OfferedTools { tools, choice: settings.tool_choice.clone(), remote });
         };
         remote.retain(|_, offer| {
             offer.label == chosen.label && chosen.tool.as_ref().is_none_or(|tool| *tool == offer.name)
@@ -177,7 +178,7 @@ impl Dialog {
             (None, Some(_)) => ToolChoice::Required,
             (Some(_), Some(name)) => ToolChoice::Function(name.clone()),
         };
-        Ok(Offered { tools, choice, remote })
+        Ok(OfferedTools { tools, choice, remote })
     }
 
     /// A client's answer to a call that waits. `Err`: no call of that id waits.
@@ -249,11 +250,11 @@ impl Dialog {
         self.remote.follow_up.take().is_some()
     }
 
-    /// When the follow-up response is due; never while somebody speaks.
+    /// When the follow-up response is due; never while the user speaks.
     pub(super) fn follow_up_due(&self) -> Option<Timestamp> {
-        let listening = &self.listening;
-        let busy = self.active.is_some() || listening.speaking.is_some() || !listening.awaiting.is_empty();
-        self.remote.follow_up.as_ref().filter(|_| !busy).map(|(due, _)| *due)
+        let is_heard = matches!(self.listening.phase(), TurnPhase::Idle | TurnPhase::Due);
+        let is_free = is_heard && self.active.is_none();
+        self.remote.follow_up.as_ref().filter(|_| is_free).map(|(due, _)| *due)
     }
 
     pub(super) fn follow_up(&mut self) {

@@ -1,7 +1,7 @@
 //! The remote calls of a response: they run when the model has finished, and the response ends when they have.
 
 use super::remote::Offer;
-use super::responding::{ModelFinished, Output};
+use super::responding::{Output, Stage};
 use super::{Action, Dialog, ItemKind, ItemStatus, OutputChange, Progress, RemoteCall, ResponseStatus};
 use antiphon_types::chat::Usage;
 use antiphon_types::mcp::CallError;
@@ -15,7 +15,7 @@ impl Dialog {
         calls: Vec<(usize, ItemId, RemoteCall)>,
         tokens: Option<Usage>,
     ) {
-        self.responses.get_mut(id).expect("the caller looked it up").finished = Some(ModelFinished { tokens });
+        self.responses.get_mut(id).expect("the caller looked it up").stage = Stage::Calling { tokens };
         let n_outputs = self.responses[id].outputs.len();
         for index in (0..n_outputs).filter(|index| calls.iter().all(|(at, ..)| at != index)) {
             if !self.responses[id].outputs[index].closed {
@@ -34,12 +34,11 @@ impl Dialog {
     /// The result of a response's call; returns whether the item was one.
     pub(super) fn called_in_response(&mut self, item: &ItemId, result: &Result<String, CallError>) -> bool {
         let is_it = |output: &Output| output.item.id == *item && !output.closed;
-        let place = self
-            .responses
-            .iter()
-            .filter(|(_, response)| response.finished.is_some())
-            .find_map(|(id, response)| Some((id.clone(), response.outputs.iter().position(is_it)?)));
-        let Some((id, index)) = place else { return false };
+        let found = self.responses.iter().find_map(|(id, response)| {
+            let Stage::Calling { tokens } = response.stage else { return None };
+            Some((id.clone(), response.outputs.iter().position(is_it)?, tokens))
+        });
+        let Some((id, index, tokens)) = found else { return false };
         let response = self.responses.get_mut(&id).expect("found just now");
         if let ItemKind::RemoteCall { outcome, .. } = &mut response.outputs[index].item.kind {
             *outcome = Some(result.clone());
@@ -50,7 +49,6 @@ impl Dialog {
         if response.outputs.iter().any(|output| !output.closed) {
             return true;
         }
-        let tokens = response.finished.and_then(|finished| finished.tokens);
         // The client still owes results of functions, and then requests the response.
         let is_function = |output: &Output| matches!(output.item.kind, ItemKind::FunctionCall { .. });
         let goes_on = !response.outputs.iter().any(is_function) && response.settings.in_conversation;
@@ -66,7 +64,7 @@ impl Dialog {
     /// Abandons running remote calls; their side effects remain.
     pub(super) fn stop_calls(&mut self, id: &ResponseId) {
         let response = self.responses.get_mut(id).expect("the caller looked it up");
-        if response.finished.is_none() {
+        if !matches!(response.stage, Stage::Calling { .. }) {
             return;
         }
         for output in response.outputs.iter_mut().filter(|output| !output.closed) {

@@ -21,19 +21,11 @@ pub(super) struct Response {
     pub(super) settings: ResponseSettings,
     pub(super) turn: TurnId,
     pub(super) input: Option<Vec<InputEntry>>,
-    /// Spoken parts of its own input without a transcript.
-    pub(super) awaiting: Vec<OpenUtterance>,
-    /// Why one of them could not be transcribed.
-    pub(super) failure: Option<Failure>,
-    /// Its work has started; before, it waits for transcripts.
-    pub(super) started: bool,
+    pub(super) stage: Stage,
     pub(super) outputs: Vec<Output>,
-    /// The filler that is being taken; it is none of the outputs.
+    /// The filler whose sound is generated. It is not one of the outputs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) filler: Option<Item>,
-    /// It is for a filler only, beside the conversation, and no model is asked.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub(super) is_filler: bool,
     audio: Samples,
     /// The request, for the response that follows its remote calls.
     pub(super) request: ResponseRequest,
@@ -42,19 +34,31 @@ pub(super) struct Response {
     /// The calls that its model makes.
     #[serde(default)]
     pub(super) calls: Calls,
-    /// The model has finished, and the remote calls run.
-    pub(super) finished: Option<ModelFinished>,
     /// Estimated tokens of the request.
     pub(super) n_read: u64,
     /// Speech it responds to, at 16 kHz.
     pub(super) heard: Samples,
 }
 
-/// How the model finished a response whose remote calls run. A struct, since `Some(None)` is not written as such.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub(super) struct ModelFinished {
-    /// The engine's count of tokens, if it has one.
-    pub(super) tokens: Option<Usage>,
+/// How far a response is.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) enum Stage {
+    /// It waits for the transcripts and the lists of tools that it reads.
+    Waiting {
+        /// Spoken parts of its own input without a transcript.
+        awaiting: Vec<OpenUtterance>,
+        /// Why one of them could not be transcribed.
+        failure: Option<Failure>,
+    },
+    /// The model writes it.
+    Writing,
+    /// The model has finished, and the remote calls run.
+    Calling {
+        /// The engine's count of tokens, if it has one.
+        tokens: Option<Usage>,
+    },
+    /// It is for a filler only, beside the conversation: no model writes it.
+    Filler,
 }
 
 /// One output of a response.
@@ -72,20 +76,29 @@ impl Response {
         Self {
             turn,
             input: request.input.clone(),
-            awaiting: Vec::new(),
-            failure: None,
-            started: false,
+            stage: Stage::Waiting { awaiting: Vec::new(), failure: None },
             outputs: Vec::new(),
             filler: None,
-            is_filler: false,
             audio: Samples::ZERO,
             request: request.clone(),
             offers: BTreeMap::new(),
             calls: Calls::default(),
-            finished: None,
             n_read: 0,
             heard: Samples::ZERO,
             settings,
+        }
+    }
+
+    /// Whether its outputs may come: it does not wait for what it reads.
+    pub(super) fn is_started(&self) -> bool {
+        !matches!(self.stage, Stage::Waiting { .. })
+    }
+
+    /// Spoken parts of its own input without a transcript.
+    pub(super) fn awaiting(&self) -> &[OpenUtterance] {
+        match &self.stage {
+            Stage::Waiting { awaiting, .. } => awaiting,
+            _ => &[],
         }
     }
 
@@ -106,7 +119,7 @@ impl Response {
 
     /// Whether a filler may be spoken for it: it is asked for, is to be spoken, and has said nothing.
     pub(super) fn may_fill(&self) -> bool {
-        self.started && self.is_audio() && self.filler.is_none() && self.messages().next().is_none()
+        self.is_started() && self.is_audio() && self.filler.is_none() && self.messages().next().is_none()
     }
 
     pub(super) fn rate(&self) -> SampleRate {
@@ -159,7 +172,7 @@ impl Dialog {
     pub(super) fn respond_with_filler(&mut self, id: &ResponseId, request: &ResponseRequest) {
         let settings = self.resolve(request, self.language.as_deref());
         let response = Response::new(self.listening.turn, request, settings);
-        let response = Response { started: true, is_filler: true, ..response };
+        let response = Response { stage: Stage::Filler, ..response };
         self.notify(Notice::ResponseCreated(response.view(id, ResponseStatus::InProgress, None)));
         self.responses.insert(id.clone(), response);
     }
@@ -173,7 +186,8 @@ impl Dialog {
 
     /// Starts the responses whose transcripts and tools have arrived.
     pub(super) fn start_waiting(&mut self) {
-        let ready = |(_, response): &(&ResponseId, &Response)| !response.started && self.has_all_it_reads(response);
+        let ready =
+            |(_, response): &(&ResponseId, &Response)| !response.is_started() && self.has_all_it_reads(response);
         let ids: Vec<ResponseId> = self.responses.iter().filter(ready).map(|(id, _)| id.clone()).collect();
         for id in ids {
             if let Some(failure) = self.nothing_to_answer(&id) {
@@ -200,7 +214,7 @@ impl Dialog {
                 }
             };
             let response = self.responses.get_mut(&id).expect("listed just now");
-            response.started = true;
+            response.stage = Stage::Writing;
             response.offers = offers;
             response.calls = calls;
             response.n_read = tokens_read(&chat);
@@ -300,7 +314,7 @@ impl Dialog {
         self.respond_if_due();
     }
 
-    /// Tells the client that an output is as it will stay.
+    /// Closes an output and notifies the client.
     pub(super) fn close(&mut self, id: &ResponseId, index: usize, status: ItemStatus) {
         let response = self.responses.get_mut(id).expect("the caller looked it up");
         let in_conversation = response.settings.in_conversation;
@@ -318,7 +332,7 @@ impl Dialog {
         self.actions.push(Action::StopResponse(id.clone()));
         self.stop_calls(id);
         let now = self.now;
-        // A client that buffers goes on to play what it has, unless it was told that the person spoke.
+        // A client that buffers goes on to play what it has, unless it was notified that the user spoke.
         let plays_on = reason == StopReason::ClientCancelled && self.playback == PlaybackControl::Client;
         for item in spoken {
             let Some(spoken) = self.history.spoken_mut(&item) else { continue };
@@ -327,11 +341,12 @@ impl Dialog {
         self.end(id, ResponseStatus::Cancelled(reason), None);
     }
 
-    /// Closes what is open and tells the client.
+    /// Closes the open outputs and notifies the client.
     pub(super) fn end(&mut self, id: &ResponseId, status: ResponseStatus, tokens: Option<Usage>) {
         self.filler_ended(id);
         let Some(mut response) = self.responses.remove(id) else { return };
-        self.actions.extend(response.awaiting.drain(..).map(|utterance| Action::DropUtterance(utterance.item)));
+        let awaited = response.awaiting().iter().map(|utterance| utterance.item.clone());
+        self.actions.extend(awaited.map(Action::DropUtterance));
         let complete = status == ResponseStatus::Completed;
         for (index, output) in response.outputs.iter_mut().enumerate().filter(|(_, output)| !output.closed) {
             output.item.status = if complete { ItemStatus::Completed } else { ItemStatus::Incomplete };
@@ -362,7 +377,7 @@ impl Dialog {
                 name: name.clone(),
                 arguments: arguments.clone(),
             }),
-            // What is to be told of a call's arguments was told before it ran.
+            // A remote call's arguments were sent before it ran.
             ItemKind::RemoteCall { .. } | ItemKind::RemoteRequest(_) => None,
             ItemKind::FunctionOutput { .. } | ItemKind::RemoteTools { .. } | ItemKind::RemoteConsent { .. } => {
                 unreachable!("a response holds no results and no lists")
@@ -381,7 +396,7 @@ impl Dialog {
 
     /// The message of a response that is under way, begun now if need be. `None` when the response is not current.
     fn message(&mut self, id: &ResponseId) -> Option<(u32, ItemId)> {
-        let response = self.responses.get(id).filter(|response| response.started)?;
+        let response = self.responses.get(id).filter(|response| response.is_started())?;
         if let Some((item, index)) = response.speaking_item() {
             return Some((index, item));
         }

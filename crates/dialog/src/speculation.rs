@@ -106,7 +106,7 @@ impl Dialog {
     /// words decide whether the speech interrupts.
     pub(super) fn paused(&mut self) {
         let answers = self.settings.turn_detection.is_some_and(|detection| detection.create_response);
-        self.speaker_pauses(true);
+        self.speaker_pauses();
         let is_tentative = self.is_speech_tentative();
         // Tentative speech that turns out to be a turn has stopped the response.
         let is_free =
@@ -125,7 +125,7 @@ impl Dialog {
 
     /// The speaker goes on.
     pub(super) fn resumed(&mut self) {
-        self.speaker_pauses(false);
+        self.speaker_resumes();
         self.drop_speculative(SpeculationOutcome::Resumed);
     }
 
@@ -141,7 +141,7 @@ impl Dialog {
         if !self.speculation.attempt.as_ref().is_some_and(is_open) || text.is_empty() {
             return;
         }
-        if utterance.over.as_ref().is_some_and(|reply| is_echo(text, reply)) {
+        if utterance.overlapped_reply.as_ref().is_some_and(|reply| is_echo(text, reply)) {
             return;
         }
         let language = self.language_after(text, language);

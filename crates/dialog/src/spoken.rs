@@ -123,7 +123,7 @@ impl Spoken {
     }
 
     /// Whether the sentence that is being heard, or that has just ended, is a question.
-    pub(super) fn asks(&self, now: Timestamp) -> bool {
+    pub(super) fn is_question(&self, now: Timestamp) -> bool {
         let at = self.cut.unwrap_or_else(|| self.text_end(self.heard(now)));
         let said = self.text[..at].trim_end();
         let is_end = |c: char| matches!(c, '.' | '!' | '?');
@@ -245,14 +245,14 @@ mod tests {
         let mut spoken = Spoken::new("resp_1".into(), SampleRate::HZ_24000, Timestamp::ZERO);
         spoken.say("It is 3.5 miles. Shall we go on? Yes.");
         spoken.made(Samples(3_700));
-        let asks = |heard| {
+        let is_question = |heard| {
             let mut spoken = spoken.clone();
             spoken.sent(Timestamp::ZERO, Samples(3_700));
             spoken.reported(Timestamp::ZERO, Samples(heard));
-            spoken.asks(Timestamp::ZERO)
+            spoken.is_question(Timestamp::ZERO)
         };
-        let told = [0, 800, 1_650, 2_250, 3_250, 3_700].map(asks);
-        assert_eq!(told, [false, false, false, true, true, false]);
+        let questions = [0, 800, 1_650, 2_250, 3_250, 3_700].map(is_question);
+        assert_eq!(questions, [false, false, false, true, true, false]);
     }
 
     #[test]

@@ -2,7 +2,8 @@
 
 use super::calls::ToolRounds;
 use super::filler::Filler;
-use super::listening::Listening;
+use super::hold::ActiveHold;
+use super::listening::{TurnPhase, UserTurn};
 use super::remote::Remote;
 use super::responding::Response;
 use super::speculation::SpeculationState;
@@ -13,26 +14,12 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// The longest a reply is withheld before a sound is classified. The turn detector decides within 300 ms of audio; this
-/// covers a microphone that stops sending.
-pub(super) const MAX_HOLD: Duration = Duration::from_secs(1);
-
-/// A hold under way.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct Held {
-    since: Timestamp,
-    /// Turn time at `since`, in samples at 16 kHz.
-    position: Samples,
-    /// The item whose playback the client paused.
-    sounding: Option<(ItemId, ResponseId)>,
-}
-
 /// Who controls the playback of reply audio.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum PlaybackControl {
     /// The client, which plays from its own buffer as in the GA protocol: audio that was sent will be heard.
     Client,
-    /// The server: the client stops and drops its queue when told to.
+    /// The server: the client stops and drops its queue on request.
     Server,
 }
 
@@ -46,13 +33,13 @@ pub struct Dialog {
     pub(super) history: History,
     pub(super) playback: PlaybackControl,
     pub(super) ids: IdMint,
-    pub(super) listening: Listening,
+    pub(super) listening: UserTurn,
     pub(super) speculation: SpeculationState,
     /// Responses under way, out-of-band ones among them.
     pub(super) responses: BTreeMap<ResponseId, Response>,
     /// The conversation's response under way.
     pub(super) active: Option<ResponseId>,
-    pub(super) held: Option<Held>,
+    pub(super) held: Option<ActiveHold>,
     /// When the last response of the conversation ended, unless the user has spoken since.
     pub(super) answered: Option<Timestamp>,
     /// The client is disconnected.
@@ -79,7 +66,7 @@ impl Dialog {
             history: History::default(),
             playback,
             ids: IdMint::new(seed),
-            listening: Listening::default(),
+            listening: UserTurn::default(),
             speculation: SpeculationState::new(None),
             responses: BTreeMap::new(),
             active: None,
@@ -95,13 +82,14 @@ impl Dialog {
         }
     }
 
-    /// The same, responding by itself after remote calls when the client has not requested a response for this long.
+    /// The same, where the dialog responds to remote calls itself once the client has requested no response for
+    /// `follow_up_after`.
     pub fn with_follow_up_after(mut self, follow_up_after: Option<Duration>) -> Self {
         self.remote.follow_up_after = follow_up_after;
         self
     }
 
-    /// The same with at most so many rounds of calls in a turn: after them, the model is asked without tools.
+    /// The same with at most `most` rounds of calls in a turn: after them, the model is asked without tools.
     pub fn with_max_tool_rounds(mut self, most: u32) -> Self {
         self.tool_rounds = ToolRounds::of_at_most(most);
         self
@@ -177,18 +165,10 @@ impl Dialog {
     /// Whether nothing is under way that only this process can finish: an utterance, a transcript, a response, a call. What is
     /// planned for later (a follow-up, the idle timeout) is part of the state.
     pub fn is_quiet(&self) -> bool {
-        let listening = &self.listening;
         self.responses.is_empty()
-            && listening.speaking.is_none()
-            && listening.awaiting.is_empty()
-            && !listening.wants_response
+            && self.listening.phase() == TurnPhase::Idle
             && self.held.is_none()
             && !self.remote.is_working()
-    }
-
-    fn hold_due(&self) -> Option<Timestamp> {
-        let since = self.held.as_ref()?.since;
-        Some(self.tentative_due(since).unwrap_or(since + MAX_HOLD))
     }
 
     /// The settings in force.
@@ -217,8 +197,8 @@ impl Dialog {
     }
 
     fn tick(&mut self, position: Samples) {
-        if self.hold_due().is_some_and(|deadline| self.now >= deadline) && !self.asks_for_words() {
-            if self.is_undecided_speech() { self.interrupted_by_speaker() } else { self.release() }
+        if self.hold_due().is_some_and(|due| self.now >= due) {
+            self.hold_elapsed();
         }
         if self.follow_up_due().is_some_and(|due| self.now >= due) {
             self.follow_up();
@@ -229,60 +209,6 @@ impl Dialog {
         if self.idle_deadline().is_some_and(|deadline| self.now >= deadline) {
             self.prompt_user(position);
         }
-    }
-
-    /// Withholds the reply's audio until the sound is classified.
-    fn voice_onset(&mut self, position: Samples) {
-        let interrupts = self.settings.turn_detection.is_some_and(|detection| detection.interrupt_response);
-        let unheard = self.history.unheard(self.now);
-        if !interrupts || self.held.is_some() || (unheard.is_empty() && self.active.is_none()) {
-            return;
-        }
-        let sounding = self.first_of(&unheard);
-        self.held = Some(Held { since: self.now, position, sounding: sounding.clone() });
-        self.actions.push(Action::Hold);
-        if self.playback == PlaybackControl::Server {
-            for id in &unheard {
-                let now = self.now;
-                self.history.spoken_mut(id).expect("unheard items are spoken").hold(now);
-            }
-        }
-        if let Some((item, response)) = sounding {
-            self.notify(Notice::Held { item, response });
-        }
-    }
-
-    /// Resumes the reply.
-    pub(super) fn release(&mut self) {
-        let Some(held) = self.held.take() else { return };
-        self.history.resume(self.now);
-        if let Some((item, response)) = held.sounding {
-            self.notify(Notice::Released { item, response });
-        }
-        self.actions.push(Action::Release { held_at: held.position });
-    }
-
-    /// Ends a hold because the withheld audio is dropped.
-    pub(super) fn end_hold(&mut self) {
-        if let Some(held) = self.held.take() {
-            self.history.resume(self.now);
-            self.actions.push(Action::Release { held_at: held.position });
-        }
-    }
-
-    pub(super) fn held_since(&self) -> Option<Timestamp> {
-        self.held.as_ref().map(|held| held.since)
-    }
-
-    /// The item whose playback is held.
-    pub(super) fn held_item(&self) -> Option<&ItemId> {
-        let (item, _) = self.held.as_ref()?.sounding.as_ref()?;
-        Some(item)
-    }
-
-    fn first_of(&self, unheard: &[ItemId]) -> Option<(ItemId, ResponseId)> {
-        let item = unheard.first()?;
-        Some((item.clone(), self.history.spoken(item)?.response().clone()))
     }
 
     pub(super) fn notify(&mut self, notice: Notice) {

@@ -1,4 +1,4 @@
-//! When a client is told the words of an utterance that lasts.
+//! When a client gets the words of an utterance under way.
 
 use super::script::{AUTO, Runner, check_with};
 use antiphon_dialog::PlaybackControl;

@@ -55,13 +55,13 @@ fn a_client_that_sent_no_audio_sent_no_silence() {
 }
 
 #[test]
-fn nobody_is_spoken_to_who_is_not_there() {
+fn an_absent_user_is_not_prompted() {
     let mut runner = answered();
     runner.run("3000 away");
     assert_eq!(deadline_ms(&runner), None);
     assert_eq!(runner.run("7100 tick 0"), Vec::<String>::new());
     runner.run("60000 back");
-    assert_eq!(deadline_ms(&runner), Some(65_000), "the time begins anew");
+    assert_eq!(deadline_ms(&runner), Some(65_000), "the timeout restarts");
 }
 
 #[test]

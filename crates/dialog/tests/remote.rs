@@ -93,7 +93,7 @@ fn a_barge_in_stops_a_call_that_runs_and_its_result_is_dropped() {
 }
 
 #[test]
-fn the_dialog_goes_on_by_itself_but_not_while_somebody_speaks() {
+fn the_dialog_goes_on_by_itself_but_not_while_the_user_speaks() {
     let (mut runner, item) = running();
     assert!(called(&mut runner, 10, &item, Ok("shelf 7".into())) > 0);
     assert_eq!(runner.dialog.next_deadline(), Some(Timestamp::from_ms(110)));

@@ -447,7 +447,7 @@ fn written(text: &str) -> Item {
     Item { id: "".into(), status: ItemStatus::Completed, kind: ItemKind::Message { role: Role::User, content } }
 }
 
-/// A message of so many parts without a word.
+/// A message of `n_parts` parts without a word.
 fn empty(n_parts: usize) -> Item {
     let content = vec![Content::InputText(String::new()); n_parts];
     Item { id: "".into(), status: ItemStatus::Completed, kind: ItemKind::Message { role: Role::User, content } }

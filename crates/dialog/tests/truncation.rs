@@ -1,4 +1,4 @@
-//! The client says what was heard of a reply (`conversation.item.truncate`), and nobody knows better.
+//! The client says what was heard of a reply (`conversation.item.truncate`), and no estimate overrides it.
 
 use super::script::{AUTO, Runner, check_with};
 use antiphon_dialog::{Content, ItemKind, PlaybackControl};

@@ -3,7 +3,7 @@
 use super::script::{AUTO, Runner, check_with};
 use antiphon_dialog::PlaybackControl;
 
-/// Somebody has spoken, and the words are not known yet.
+/// The user has spoken, and the words are not known yet.
 fn unheard() -> Runner {
     let mut runner = Runner::new(PlaybackControl::Client, Some(AUTO));
     runner.run("0 started 0");
@@ -12,7 +12,7 @@ fn unheard() -> Runner {
 }
 
 #[test]
-fn a_response_with_its_own_input_waits_for_nobody_elses_words() {
+fn a_response_with_its_own_input_does_not_wait_for_other_transcripts() {
     check_with(
         unheard(),
         "901 aside translate this

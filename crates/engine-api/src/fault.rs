@@ -85,7 +85,7 @@ mod tests {
         ] {
             assert_eq!(Fault::of_status(status), fault, "{status}");
         }
-        let told = Fault::Auth.client_message("The language model");
-        assert_eq!(told, "The language model refused the hub's key; the operator's log has the details.");
+        let message = Fault::Auth.client_message("The language model");
+        assert_eq!(message, "The language model refused the hub's key; the operator's log has the details.");
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 /// A cell in a request, for what there is to know of the machine that serves it. Clones share the cell.
 ///
-/// Any two are equal: two requests for the same thing are the same, whoever serves them.
+/// Any two are equal: two requests for the same thing are the same, whichever worker serves them.
 #[derive(Clone, Debug, Default)]
 pub struct Hop(Option<Arc<Mutex<Option<Served>>>>);
 
@@ -37,7 +37,8 @@ impl Hop {
             Some(Served { worker: worker.to_owned(), network, retried });
     }
 
-    /// What was filled in last; `None`: the request was served by this process, was not served yet, or nobody asked.
+    /// What was filled in last; `None`: this process served the request, it was not served yet, or its
+    /// engine fills nothing in.
     pub fn get(&self) -> Option<Served> {
         self.0.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

@@ -23,7 +23,7 @@ pub use fault::{ENGINE_UNAVAILABLE, Fault};
 pub use hop::{Hop, Served};
 pub use upstream::{BreakerState, FallbackCounts, Role, Upstream, Upstreams};
 
-/// Requests that an engine without a bound of its own serves at the same time. A remote engine's server admits by itself, and
-/// says nothing of its size; a machine that offers such an engine to others has to name a number. So many requests keep any
-/// one server busy, and their connections and buffers are no load for the hub.
+/// Requests that an engine without a bound of its own serves at the same time. A remote engine's server admits by
+/// itself, and says nothing of its size; a machine that offers such an engine to others has to name a number. That
+/// number of requests keeps any one server busy, and their connections and buffers are no load for the hub.
 pub const REMOTE_CONCURRENCY: usize = 64;

@@ -230,7 +230,7 @@ mod tests {
 
     #[cfg(feature = "remote")]
     #[test]
-    fn a_key_is_shown_to_nobody() {
+    fn a_key_is_never_shown() {
         let bearer = Bearer::new("K", Some("sk-secret")).unwrap();
         assert!(!format!("{bearer:?} {:?}", bearer.header()).contains("secret"));
         assert_eq!(bearer.key().as_deref(), Some("sk-secret"));

@@ -31,7 +31,7 @@ impl Health {
 
 /// The engine panicked while it ran a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Panicked;
+pub(crate) struct EnginePanic;
 
 /// An engine on its thread. `make` starts one; it is called again after [`stop`](Self::stop).
 pub(crate) struct Supervisor<E, F> {
@@ -43,9 +43,9 @@ pub(crate) struct Supervisor<E, F> {
 }
 
 /// The first start of an engine on its own thread.
-pub(crate) struct Starting<X>(Receiver<Result<(), X>>);
+pub(crate) struct FirstStart<X>(Receiver<Result<(), X>>);
 
-impl<X> Starting<X> {
+impl<X> FirstStart<X> {
     /// Blocks until the engine runs. The error is the engine's own.
     pub(crate) fn wait(self) -> Result<(), X> {
         self.0.recv().expect("the thread reports before it ends")
@@ -59,18 +59,23 @@ where
     F: Fn() -> Result<E, X> + Send + 'static,
 {
     /// Spawns a thread, which starts the engine, reports the result and runs `body`. Where the start fails, the thread ends.
-    pub(crate) fn spawn(name: &str, health: Health, make: F, body: impl FnOnce(Self) + Send + 'static) -> Starting<X> {
+    pub(crate) fn spawn(
+        name: &str,
+        health: Health,
+        make: F,
+        body: impl FnOnce(Self) + Send + 'static,
+    ) -> FirstStart<X> {
         let (report, started) = sync_channel(1);
         spawn_thread(name, move || {
             let engine = match make() {
                 Ok(engine) => engine,
-                // Nobody waits where the owner has given up.
+                // The owner may have given up and not wait.
                 Err(error) => return drop(report.send(Err(error))),
             };
             drop(report.send(Ok(())));
             body(Self { engine: Some(engine), make, health, is_restart: false });
         });
-        Starting(started)
+        FirstStart(started)
     }
 
     /// Spawns a thread that runs `body` without an engine: it is started on demand.
@@ -143,8 +148,8 @@ impl<E, X: Display, F: Fn() -> Result<E, X>> Supervisor<E, F> {
 }
 
 /// Runs `job`; a panic is an error.
-pub(crate) fn catch_panic<R>(job: impl FnOnce() -> R) -> Result<R, Panicked> {
-    catch_unwind(AssertUnwindSafe(job)).map_err(|_| Panicked)
+pub(crate) fn catch_panic<R>(job: impl FnOnce() -> R) -> Result<R, EnginePanic> {
+    catch_unwind(AssertUnwindSafe(job)).map_err(|_| EnginePanic)
 }
 
 fn spawn_thread(name: &str, body: impl FnOnce() + Send + 'static) {

@@ -285,7 +285,7 @@ impl Budget<'_> {
     }
 }
 
-/// Copies, and tells a damaged package from a full disk.
+/// Copies, and distinguishes a damaged package from a full disk.
 fn copy(from: &mut impl Read, to: &mut File, path: &Path, package: &Path) -> Result<u64, RegistryError> {
     let mut piece = vec![0; 1 << 18];
     let mut copied = 0;

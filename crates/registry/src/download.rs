@@ -4,7 +4,7 @@
 //! the file: the range request is conditional on the server's ETag, or the published checksum is verified over the
 //! complete file. Without either, an interrupted transfer is restarted.
 
-use super::disk::Kept;
+use super::disk::FileReceipt;
 use super::pull::{Phase, ProgressReporter, PullTimeouts, hashed, wrong_format};
 use super::{FileEntry, RegistryError};
 use futures_util::StreamExt;
@@ -35,7 +35,7 @@ pub(super) struct Source<'a> {
 }
 
 /// How an attempt ended.
-enum Ended {
+enum AttemptEnd {
     /// The file is complete.
     Whole,
     /// The connection broke, or the server asks to retry; the error is reported if this was the last attempt.
@@ -49,8 +49,8 @@ enum Ended {
 pub(super) async fn fetch(
     source: &Source<'_>,
     part: &Path,
-    told: &mut ProgressReporter<'_>,
-) -> Result<Kept, RegistryError> {
+    reporter: &mut ProgressReporter<'_>,
+) -> Result<FileReceipt, RegistryError> {
     let mut pauses = source.timeouts.retry.pauses();
     let mut brought_any = false;
     let mut attempts = 0;
@@ -59,13 +59,13 @@ pub(super) async fn fetch(
         if source.file.bytes == Some(had) {
             break;
         }
-        let ended = source.attempt(part, had, told).await?;
-        let is_slow = matches!(ended, Ended::Slow(_));
+        let ended = source.attempt(part, had, reporter).await?;
+        let is_slow = matches!(ended, AttemptEnd::Slow(_));
         match ended {
-            Ended::Whole => break,
+            AttemptEnd::Whole => break,
             // An unreachable server is not retried, unless it was reachable before.
-            Ended::Broke(error @ RegistryError::Unreachable { .. }) if !brought_any => return Err(error),
-            Ended::Broke(error) | Ended::Slow(error) => {
+            AttemptEnd::Broke(error @ RegistryError::Unreachable { .. }) if !brought_any => return Err(error),
+            AttemptEnd::Broke(error) | AttemptEnd::Slow(error) => {
                 let progressed = length(part) > had && !is_slow;
                 brought_any |= progressed;
                 if progressed {
@@ -79,13 +79,18 @@ pub(super) async fn fetch(
             }
         }
     }
-    told.phase(Phase::Checking);
+    reporter.phase(Phase::Checking);
     source.check(part).await
 }
 
 impl Source<'_> {
     /// Sends one request, for the bytes from `had` on if possible.
-    async fn attempt(&self, part: &Path, had: u64, told: &mut ProgressReporter<'_>) -> Result<Ended, RegistryError> {
+    async fn attempt(
+        &self,
+        part: &Path,
+        had: u64,
+        reporter: &mut ProgressReporter<'_>,
+    ) -> Result<AttemptEnd, RegistryError> {
         let tag = std::fs::read_to_string(tag_of(part)).ok().filter(|tag| !tag.is_empty());
         let resumes = had > 0 && (tag.is_some() || self.file.sum.is_some());
         let mut request = self.client.get(self.address.clone());
@@ -99,7 +104,7 @@ impl Source<'_> {
             Ok(Ok(response)) => response,
             Ok(Err(source)) if source.is_connect() || source.is_timeout() => {
                 let host = self.address.host_str().unwrap_or_default().to_owned();
-                return Ok(Ended::Broke(RegistryError::Unreachable { host, source }));
+                return Ok(AttemptEnd::Broke(RegistryError::Unreachable { host, source }));
             }
             Ok(Err(error)) if error.is_redirect() => {
                 return Err(RegistryError::SentAway { address: self.address.to_string(), source: error });
@@ -108,12 +113,14 @@ impl Source<'_> {
         };
         let status = response.status();
         match status {
-            StatusCode::OK => self.take(response, part, 0, told).await,
+            StatusCode::OK => self.take(response, part, 0, reporter).await,
             StatusCode::PARTIAL_CONTENT if range_of(&response).is_some_and(|(from, _)| from == Some(had)) => {
-                self.take(response, part, had, told).await
+                self.take(response, part, had, reporter).await
             }
             // The server has no further bytes: the file is complete.
-            StatusCode::RANGE_NOT_SATISFIABLE if range_of(&response) == Some((None, Some(had))) => Ok(Ended::Whole),
+            StatusCode::RANGE_NOT_SATISFIABLE if range_of(&response) == Some((None, Some(had))) => {
+                Ok(AttemptEnd::Whole)
+            }
             StatusCode::PARTIAL_CONTENT | StatusCode::RANGE_NOT_SATISFIABLE => {
                 discard(part)?;
                 Ok(self.broken(0))
@@ -121,7 +128,7 @@ impl Source<'_> {
             _ => {
                 let refused = RegistryError::Refused { address: self.address.to_string(), status: status.as_u16() };
                 let later = status.is_server_error() || [408, 429].contains(&status.as_u16());
-                if later { Ok(Ended::Broke(refused)) } else { Err(refused) }
+                if later { Ok(AttemptEnd::Broke(refused)) } else { Err(refused) }
             }
         }
     }
@@ -132,8 +139,8 @@ impl Source<'_> {
         response: Response,
         part: &Path,
         from: u64,
-        told: &mut ProgressReporter<'_>,
-    ) -> Result<Ended, RegistryError> {
+        reporter: &mut ProgressReporter<'_>,
+    ) -> Result<AttemptEnd, RegistryError> {
         let announced = match range_of(&response) {
             Some((_, total)) if from > 0 => total,
             _ => response.content_length(),
@@ -157,7 +164,7 @@ impl Source<'_> {
         let mut file = file.map_err(RegistryError::disk(part, "cannot be written"))?;
         let mut had = from;
         let mut pieces = response.bytes_stream();
-        told.fetched(had, limit);
+        reporter.fetched(had, limit);
         let mut waited = Duration::ZERO;
         let whole = loop {
             let begun = Instant::now();
@@ -165,7 +172,7 @@ impl Source<'_> {
             waited += begun.elapsed();
             if waited > 2 * self.timeouts.stall + Duration::from_secs((had - from) / MIN_RATE) {
                 file.flush().await.map_err(RegistryError::disk(part, "cannot be written"))?;
-                return Ok(Ended::Slow(RegistryError::BrokenOff { address: self.address.to_string(), had }));
+                return Ok(AttemptEnd::Slow(RegistryError::BrokenOff { address: self.address.to_string(), had }));
             }
             let piece = match next {
                 Ok(Some(Ok(piece))) => piece,
@@ -179,7 +186,7 @@ impl Source<'_> {
                 return Err(self.wrong_size(limit.unwrap_or(most), had));
             }
             file.write_all(&piece).await.map_err(RegistryError::disk(part, "cannot be written"))?;
-            told.fetched(had, limit);
+            reporter.fetched(had, limit);
         };
         // tokio's file reports a failed write at the next call: without the flush a full disk would be missed.
         file.flush().await.map_err(RegistryError::disk(part, "cannot be written"))?;
@@ -187,11 +194,11 @@ impl Source<'_> {
             return Ok(self.broken(had));
         }
         file.sync_all().await.map_err(RegistryError::disk(part, "cannot be written"))?;
-        Ok(Ended::Whole)
+        Ok(AttemptEnd::Whole)
     }
 
     /// Computes the checksum of the file on disk and compares it; where none is published, checks format and size.
-    async fn check(&self, part: &Path) -> Result<Kept, RegistryError> {
+    async fn check(&self, part: &Path) -> Result<FileReceipt, RegistryError> {
         let computed = hashed(part).await?;
         let found = computed.n_bytes();
         let expected = self.file.bytes;
@@ -218,11 +225,11 @@ impl Source<'_> {
                 return Err(RegistryError::WrongChecksum { address, expected, found: found.to_string() });
             }
         }
-        Ok(Kept { bytes: found, sha256: computed.sha256() })
+        Ok(FileReceipt { bytes: found, sha256: computed.sha256() })
     }
 
-    fn broken(&self, had: u64) -> Ended {
-        Ended::Broke(RegistryError::BrokenOff { address: self.address.to_string(), had })
+    fn broken(&self, had: u64) -> AttemptEnd {
+        AttemptEnd::Broke(RegistryError::BrokenOff { address: self.address.to_string(), had })
     }
 
     fn wrong_size(&self, expected: u64, found: u64) -> RegistryError {

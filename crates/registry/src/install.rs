@@ -4,7 +4,7 @@
 //! its own, which stays in its folder ([`OWN_ENTRY`]) and is read with the registry from then on.
 
 use super::checksum::Hasher;
-use super::disk::{Kept, Receipt, part};
+use super::disk::{FileReceipt, Receipt, part};
 use super::pull::{EmptyFolders, Lock};
 use super::{Entry, FileEntry, ModelsConfig, RegistryError, Variant, format};
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ pub(super) const OWN_ENTRY: &str = "model.toml";
 
 /// A file to place.
 #[derive(Clone, Debug)]
-pub struct Placed {
+pub struct FileToPlace {
     /// Where it is.
     pub from: PathBuf,
     /// Its path in the model's folder, as the variant names it.
@@ -32,7 +32,7 @@ pub fn install(
     config: &ModelsConfig,
     entry: &Entry,
     variant: &Variant,
-    files: &[Placed],
+    files: &[FileToPlace],
     own_entry: Option<&str>,
 ) -> Result<u64, RegistryError> {
     let _lock = Lock::take(config, &entry.name)?;
@@ -69,9 +69,9 @@ pub fn install(
 }
 
 /// Whether the file at `path` is the registered one; its receipt.
-pub(super) fn check(file: &FileEntry, path: &Path) -> Result<Kept, RegistryError> {
+pub(super) fn check(file: &FileEntry, path: &Path) -> Result<FileReceipt, RegistryError> {
     let computed = Hasher::of_file(path).map_err(RegistryError::disk(path, "cannot be read"))?;
-    let kept = Kept { bytes: computed.n_bytes(), sha256: computed.sha256() };
+    let kept = FileReceipt { bytes: computed.n_bytes(), sha256: computed.sha256() };
     let foreign = |why: String| Err(RegistryError::foreign(path, why));
     if let Some(bytes) = file.bytes.filter(|bytes| *bytes != kept.bytes) {
         return foreign(format!("has {} bytes, and {} has {bytes}", kept.bytes, file.path));

@@ -25,11 +25,11 @@ mod pull_host;
 mod pull_tests;
 
 pub use brought::{Brought, BroughtFile};
-pub use catalog::{BUILT_IN, Catalog, Wanted};
+pub use catalog::{BUILT_IN, Catalog, ModelRequest};
 pub use checksum::{Sum, sha256};
 pub use config::ModelsConfig;
-pub use disk::{Located, OnDisk, folder_of, locate, on_disk, remove};
+pub use disk::{LocatedModel, OnDisk, folder_of, locate, on_disk, remove};
 pub use entry::{Entry, FileEntry, Stage, Variant};
 pub use error::RegistryError;
-pub use install::{Placed, install};
+pub use install::{FileToPlace, install};
 pub use pull::{Phase, Progress, PullTimeouts, Puller};

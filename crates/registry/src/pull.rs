@@ -4,7 +4,7 @@
 //! into `.part` files, verified, and renamed together. Dropping the future stops immediately and keeps the partial
 //! files for the next pull. A file lock ensures that only one process downloads a model at a time.
 
-use super::disk::{Kept, Receipt, is_shipped, part};
+use super::disk::{FileReceipt, Receipt, is_shipped, part};
 use super::download::{self, Source};
 use super::{Entry, FileEntry, ModelsConfig, RegistryError, Variant, checksum::Hasher, format};
 use antiphon_types::RetryPolicy;
@@ -116,9 +116,9 @@ impl Puller {
                 None => RegistryError::Imported(name),
             });
         }
-        let mut told = ProgressReporter::new(variant, progress);
+        let mut reporter = ProgressReporter::new(variant, progress);
         if is_shipped(&self.config, entry, variant) {
-            told.phase(Phase::Done);
+            reporter.phase(Phase::Done);
             return Ok(());
         }
         let _lock = Lock::take(&self.config, &entry.name)?;
@@ -128,18 +128,18 @@ impl Puller {
         let mut receipt = Receipt::read(&folder);
         let mut moves = Vec::new();
         for file in &variant.files {
-            told.begin(file);
+            reporter.begin(file);
             let path = folder.join(&file.path);
             if let Some(kept) = self.whole(file, &path, receipt.files.get(&file.path)).await? {
-                told.end(kept.bytes);
+                reporter.end(kept.bytes);
                 receipt.files.insert(file.path.clone(), kept);
                 continue;
             }
             let below = path.parent().expect("a file in a folder");
             std::fs::create_dir_all(below).map_err(RegistryError::disk(below, "the folder cannot be created"))?;
             let source = Source { client: &self.client, address: self.address(file)?, file, timeouts: self.timeouts };
-            let kept = download::fetch(&source, &part(&path), &mut told).await?;
-            told.end(kept.bytes);
+            let kept = download::fetch(&source, &part(&path), &mut reporter).await?;
+            reporter.end(kept.bytes);
             receipt.files.insert(file.path.clone(), kept);
             moves.push(path);
         }
@@ -149,18 +149,23 @@ impl Puller {
             // The tag marked a .part file as complete, for a pull interrupted after it.
             let _ = std::fs::remove_file(download::tag_of(&part(path)));
         }
-        told.phase(Phase::Done);
+        reporter.phase(Phase::Done);
         Ok(())
     }
 
     /// The receipt entry of the file if it is in place and valid; `kept` is the recorded one. An invalid file is
     /// deleted.
-    async fn whole(&self, file: &FileEntry, path: &Path, kept: Option<&Kept>) -> Result<Option<Kept>, RegistryError> {
+    async fn whole(
+        &self,
+        file: &FileEntry,
+        path: &Path,
+        kept: Option<&FileReceipt>,
+    ) -> Result<Option<FileReceipt>, RegistryError> {
         if !path.is_file() {
             return Ok(None);
         }
         let computed = hashed(path).await?;
-        let found = Kept { bytes: computed.n_bytes(), sha256: computed.sha256() };
+        let found = FileReceipt { bytes: computed.n_bytes(), sha256: computed.sha256() };
         let as_published =
             file.sum.as_ref().map(|_| file.sums().any(|published| computed.like(published) == *published));
         let as_pulled = kept.map(|kept| *kept == found);
@@ -328,7 +333,7 @@ impl Lock {
             let file = File::options().create(true).append(true).open(&path);
             let file = file.map_err(RegistryError::disk(&path, "cannot be written"))?;
             match file.try_lock() {
-                // The holder before may have removed it since it was opened: a lock that nobody else can see.
+                // The holder before may have removed it since it was opened: a lock that no other process can see.
                 Ok(()) if is_at(&file, &path) => return Ok(Self { path, file, made_dir }),
                 Ok(()) => {}
                 Err(TryLockError::WouldBlock) => break,

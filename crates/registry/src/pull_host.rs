@@ -12,7 +12,7 @@ use tokio::net::TcpListener;
 
 /// A file and how it is served.
 #[derive(Clone, Default)]
-pub(super) struct Served {
+pub(super) struct HostedFile {
     pub(super) bytes: Vec<u8>,
     pub(super) tag: Option<&'static str>,
     /// The connection breaks after this many bytes of a response, this many times.
@@ -30,20 +30,20 @@ pub(super) struct Served {
 }
 
 /// The requests received: path and first byte requested.
-pub(super) type Asked = Vec<(String, Option<usize>)>;
+pub(super) type RequestLog = Vec<(String, Option<usize>)>;
 
 #[derive(Clone, Default)]
 pub(super) struct Host {
-    files: Arc<Mutex<HashMap<String, Served>>>,
-    asked: Arc<Mutex<Asked>>,
+    files: Arc<Mutex<HashMap<String, HostedFile>>>,
+    asked: Arc<Mutex<RequestLog>>,
 }
 
 impl Host {
-    pub(super) fn put(&self, path: &str, served: Served) {
+    pub(super) fn put(&self, path: &str, served: HostedFile) {
         self.files.lock().unwrap().insert(path.into(), served);
     }
 
-    pub(super) fn asked(&self) -> Asked {
+    pub(super) fn asked(&self) -> RequestLog {
         std::mem::take(&mut *self.asked.lock().unwrap())
     }
 

@@ -1,7 +1,7 @@
 //! Downloads from a real server on loopback: resuming, rejection, completeness.
 
 use super::disk::{RECEIPT, part};
-use super::pull_host::{Host, Served};
+use super::pull_host::{Host, HostedFile};
 use super::*;
 use antiphon_types::RetryPolicy;
 use std::path::Path;
@@ -28,8 +28,8 @@ impl Bench {
     async fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let host = Host::default();
-        host.put("graph.onnx", Served { bytes: graph(), ..Served::default() });
-        host.put("x/config.json", Served { bytes: b"{\"a\":1}".to_vec(), ..Served::default() });
+        host.put("graph.onnx", HostedFile { bytes: graph(), ..HostedFile::default() });
+        host.put("x/config.json", HostedFile { bytes: b"{\"a\":1}".to_vec(), ..HostedFile::default() });
         let mirror = host.start().await;
         let hasher = {
             let path = dir.path().join("computed");
@@ -81,7 +81,7 @@ impl Bench {
         self.config.folder("m").join(path)
     }
 
-    fn locate(&self) -> Result<Located, RegistryError> {
+    fn locate(&self) -> Result<LocatedModel, RegistryError> {
         locate(&self.config, self.catalog.find("m").unwrap())
     }
 
@@ -125,12 +125,12 @@ async fn a_pull_that_brings_nothing_leaves_nothing() {
     assert!(left.is_empty(), "{left:?}");
     // What came is kept, and the lock is not.
     let bench = Bench::new().await;
-    bench.host.put("x/config.json", Served { status: Some((404, 9)), ..Served::default() });
+    bench.host.put("x/config.json", HostedFile { status: Some((404, 9)), ..HostedFile::default() });
     bench.fails("404").await;
     assert!(part(&bench.path("graph.onnx")).is_file());
     assert!(!bench.path("x").exists());
     assert!(!Path::new(&bench.config.dir).join(".m.lock").exists());
-    bench.host.put("x/config.json", Served { bytes: b"{}".to_vec(), ..Served::default() });
+    bench.host.put("x/config.json", HostedFile { bytes: b"{}".to_vec(), ..HostedFile::default() });
     bench.pull().await.unwrap();
 }
 
@@ -167,7 +167,7 @@ async fn a_pull_of_chatterbox_turbo_brings_four_graphs_their_weights_and_the_tok
     let mut variant = wanted.variant().clone();
     for file in &mut variant.files {
         let path = file.address.strip_prefix("https://huggingface.co/").expect("the repository's host");
-        bench.host.put(path, Served { bytes: file.path.clone().into_bytes(), ..Served::default() });
+        bench.host.put(path, HostedFile { bytes: file.path.clone().into_bytes(), ..HostedFile::default() });
         let written = bench.config.folder("computed");
         std::fs::create_dir_all(written.parent().unwrap()).unwrap();
         std::fs::write(&written, &file.path).unwrap();
@@ -179,7 +179,7 @@ async fn a_pull_of_chatterbox_turbo_brings_four_graphs_their_weights_and_the_tok
     let (progress, _seen) = watch::channel(Progress::default());
     Puller::new(&bench.config, bench.timeouts).unwrap().pull(wanted.entry, &variant, &progress).await.unwrap();
     let entry = Entry { variants: vec![variant], ..wanted.entry.clone() };
-    let found = locate(&bench.config, Wanted { entry: &entry, precision: Some("q4") }).unwrap();
+    let found = locate(&bench.config, ModelRequest { entry: &entry, precision: Some("q4") }).unwrap();
     assert!(found.main_file().unwrap().ends_with("chatterbox-turbo/onnx/language_model_q4.onnx"));
     for stem in ["language_model", "embed_tokens", "speech_encoder", "conditional_decoder"] {
         for end in ["onnx", "onnx_data"] {
@@ -195,7 +195,7 @@ async fn a_pull_of_chatterbox_turbo_brings_four_graphs_their_weights_and_the_tok
 async fn a_broken_transfer_goes_on_from_where_it_was() {
     let bench = Bench::new().await;
     let breaks = Some((2_000, 2));
-    bench.host.put("graph.onnx", Served { bytes: graph(), breaks, ..Served::default() });
+    bench.host.put("graph.onnx", HostedFile { bytes: graph(), breaks, ..HostedFile::default() });
     bench.pull().await.unwrap();
     assert_eq!(read(&bench.path("graph.onnx")), graph());
     let from: Vec<_> = bench.host.asked().into_iter().filter(|(path, _)| path.ends_with("onnx")).collect();
@@ -207,12 +207,12 @@ async fn a_broken_transfer_goes_on_from_where_it_was() {
 #[tokio::test]
 async fn a_server_that_breaks_off_for_ever_is_given_up_and_what_came_is_kept() {
     let bench = Bench::new().await;
-    bench.host.put("graph.onnx", Served { bytes: graph(), breaks: Some((0, usize::MAX)), ..Served::default() });
+    bench.host.put("graph.onnx", HostedFile { bytes: graph(), breaks: Some((0, usize::MAX)), ..HostedFile::default() });
     std::fs::create_dir_all(bench.path("")).unwrap();
     std::fs::write(bench.path("graph.onnx.part"), &graph()[..1_500]).unwrap();
     bench.fails("broke off after 1500 bytes").await;
     assert_eq!(bench.host.asked().len(), 3, "as many attempts as the policy allows");
-    bench.host.put("graph.onnx", Served { bytes: graph(), ..Served::default() });
+    bench.host.put("graph.onnx", HostedFile { bytes: graph(), ..HostedFile::default() });
     bench.pull().await.unwrap();
     assert_eq!(bench.host.asked()[0].1, Some(1_500), "the next pull resumes");
     assert_eq!(read(&bench.path("graph.onnx")), graph());
@@ -221,7 +221,7 @@ async fn a_server_that_breaks_off_for_ever_is_given_up_and_what_came_is_kept() {
 #[tokio::test]
 async fn a_dropped_pull_leaves_a_part_that_the_next_one_takes_up() {
     let bench = Bench::new().await;
-    bench.host.put("graph.onnx", Served { bytes: graph(), stalls: true, ..Served::default() });
+    bench.host.put("graph.onnx", HostedFile { bytes: graph(), stalls: true, ..HostedFile::default() });
     let (progress, mut seen) = watch::channel(Progress::default());
     let wanted = bench.catalog.find("m").unwrap();
     let puller = Puller::new(&bench.config, bench.timeouts).unwrap();
@@ -230,7 +230,7 @@ async fn a_dropped_pull_leaves_a_part_that_the_next_one_takes_up() {
         _ = seen.wait_for(|progress| progress.bytes > 0) => {}
     }
     assert!(matches!(bench.locate(), Err(RegistryError::Absent { .. })));
-    bench.host.put("graph.onnx", Served { bytes: graph(), ..Served::default() });
+    bench.host.put("graph.onnx", HostedFile { bytes: graph(), ..HostedFile::default() });
     bench.pull().await.unwrap();
     assert_eq!(read(&bench.path("graph.onnx")), graph());
 }
@@ -239,7 +239,7 @@ async fn a_dropped_pull_leaves_a_part_that_the_next_one_takes_up() {
 async fn a_stalled_server_is_not_waited_for() {
     let mut bench = Bench::new().await;
     bench.timeouts.stall = Duration::from_millis(30);
-    bench.host.put("graph.onnx", Served { bytes: graph(), stalls: true, ..Served::default() });
+    bench.host.put("graph.onnx", HostedFile { bytes: graph(), stalls: true, ..HostedFile::default() });
     // Each attempt makes progress, so it does not count as a failure; the last ones complete the file.
     bench.pull().await.unwrap();
     assert_eq!(read(&bench.path("graph.onnx")), graph());
@@ -251,17 +251,19 @@ async fn wrong_sizes_and_checksums_are_found_and_thrown_away() {
     let bench = Bench::new().await;
     let mut wrong = graph();
     wrong[4_999] ^= 1;
-    bench.host.put("graph.onnx", Served { bytes: wrong, ..Served::default() });
+    bench.host.put("graph.onnx", HostedFile { bytes: wrong, ..HostedFile::default() });
     bench.fails("wrong checksum: expected SHA-256").await;
     assert!(!bench.path("graph.onnx.part").exists());
-    bench.host.put("graph.onnx", Served { bytes: graph()[1..].to_vec(), ..Served::default() });
+    bench.host.put("graph.onnx", HostedFile { bytes: graph()[1..].to_vec(), ..HostedFile::default() });
     bench.fails("it has 4999 bytes and should have 5000").await;
     // A server that does not announce the length and sends too much.
     let long = [graph(), graph()].concat();
-    bench.host.put("graph.onnx", Served { bytes: long, unannounced: true, ..Served::default() });
+    bench.host.put("graph.onnx", HostedFile { bytes: long, unannounced: true, ..HostedFile::default() });
     bench.fails("and should have 5000").await;
     // A server that sends too little and does not announce it: attempts are exhausted.
-    bench.host.put("graph.onnx", Served { bytes: graph()[..4_000].to_vec(), unannounced: true, ..Served::default() });
+    bench
+        .host
+        .put("graph.onnx", HostedFile { bytes: graph()[..4_000].to_vec(), unannounced: true, ..HostedFile::default() });
     bench.fails("graph.onnx: ").await;
 }
 
@@ -269,21 +271,21 @@ async fn wrong_sizes_and_checksums_are_found_and_thrown_away() {
 async fn refusals_are_told_with_what_would_help() {
     let bench = Bench::new().await;
     for (status, expect) in [(404, "not there (any more)"), (403, "wants an account"), (401, "wants an account")] {
-        bench.host.put("graph.onnx", Served { status: Some((status, 9)), ..Served::default() });
+        bench.host.put("graph.onnx", HostedFile { status: Some((status, 9)), ..HostedFile::default() });
         bench.fails(expect).await;
         assert_eq!(bench.host.asked().len(), 1, "asking again would not help");
     }
-    bench.host.put("graph.onnx", Served { status: Some((503, 9)), ..Served::default() });
+    bench.host.put("graph.onnx", HostedFile { status: Some((503, 9)), ..HostedFile::default() });
     bench.fails("the server answered 503: it has trouble of its own").await;
     assert_eq!(bench.host.asked().len(), 3);
-    bench.host.put("graph.onnx", Served { status: Some((503, 2)), bytes: graph(), ..Served::default() });
+    bench.host.put("graph.onnx", HostedFile { status: Some((503, 2)), bytes: graph(), ..HostedFile::default() });
     bench.pull().await.unwrap();
 }
 
 #[tokio::test]
 async fn a_server_that_sends_in_circles_is_told_as_that_and_asked_once() {
     let bench = Bench::new().await;
-    bench.host.put("graph.onnx", Served { status: Some((302, 99)), ..Served::default() });
+    bench.host.put("graph.onnx", HostedFile { status: Some((302, 99)), ..HostedFile::default() });
     bench.fails("sends on to a place that is not safe, or without end").await;
     assert_eq!(bench.host.asked().len(), 11, "ten redirects are followed, and no further attempt is made");
 }
@@ -299,11 +301,11 @@ async fn a_file_that_came_whole_before_another_failed_is_not_fetched_again() {
         let (progress, _seen) = watch::channel(Progress::default());
         Puller::new(&bench.config, bench.timeouts).unwrap().pull(wanted.entry, &variant, &progress).await
     };
-    bench.host.put("x/config.json", Served { bytes: b"{}".to_vec(), tag: Some("\"1\""), ..Served::default() });
-    bench.host.put("graph.onnx", Served { status: Some((404, 9)), ..Served::default() });
+    bench.host.put("x/config.json", HostedFile { bytes: b"{}".to_vec(), tag: Some("\"1\""), ..HostedFile::default() });
+    bench.host.put("graph.onnx", HostedFile { status: Some((404, 9)), ..HostedFile::default() });
     pull().await.expect_err("half of it is missing");
     bench.host.asked();
-    bench.host.put("graph.onnx", Served { bytes: graph(), ..Served::default() });
+    bench.host.put("graph.onnx", HostedFile { bytes: graph(), ..HostedFile::default() });
     pull().await.unwrap();
     assert_eq!(bench.host.asked()[0], ("base/x/config.json".into(), Some(2)), "only whether there is more");
     assert_eq!(read(&bench.path("x/config.json")), b"{}");
@@ -331,15 +333,15 @@ async fn a_file_that_changed_meanwhile_is_not_mixed_with_the_old_one() {
     let old = json("o", 3_000);
     let new = json("n", 4_000);
     let breaks = Some((2_000, 1));
-    bench.host.put("x/config.json", Served { bytes: old, tag: Some("\"1\""), breaks, ..Served::default() });
+    bench.host.put("x/config.json", HostedFile { bytes: old, tag: Some("\"1\""), breaks, ..HostedFile::default() });
     bench.fails("broke off after").await;
-    bench.host.put("x/config.json", Served { bytes: new.clone(), tag: Some("\"2\""), ..Served::default() });
+    bench.host.put("x/config.json", HostedFile { bytes: new.clone(), tag: Some("\"2\""), ..HostedFile::default() });
     bench.pull().await.unwrap();
     assert_eq!(read(&bench.path("x/config.json")), new);
     // Without ETag and checksum the download is restarted.
     std::fs::remove_file(bench.path("x/config.json")).unwrap();
     std::fs::write(bench.path("x/config.json.part"), "zzz").unwrap();
-    bench.host.put("x/config.json", Served { bytes: new.clone(), ..Served::default() });
+    bench.host.put("x/config.json", HostedFile { bytes: new.clone(), ..HostedFile::default() });
     bench.pull().await.unwrap();
     assert_eq!(read(&bench.path("x/config.json")), new);
 }
@@ -347,11 +349,11 @@ async fn a_file_that_changed_meanwhile_is_not_mixed_with_the_old_one() {
 #[tokio::test]
 async fn a_model_with_one_file_missing_does_not_count() {
     let bench = Bench::new().await;
-    bench.host.put("x/config.json", Served { status: Some((404, 9)), ..Served::default() });
+    bench.host.put("x/config.json", HostedFile { status: Some((404, 9)), ..HostedFile::default() });
     bench.fails("not there (any more)").await;
     assert!(bench.path("graph.onnx.part").exists(), "it waits for the rest");
     assert!(!bench.path("graph.onnx").exists() && !bench.path(RECEIPT).exists());
-    bench.host.put("x/config.json", Served { bytes: b"{}".to_vec(), ..Served::default() });
+    bench.host.put("x/config.json", HostedFile { bytes: b"{}".to_vec(), ..HostedFile::default() });
     bench.host.asked();
     bench.pull().await.unwrap();
     assert_eq!(bench.host.asked(), [("base/x/config.json".to_owned(), None)], "the graph was downloaded before");
@@ -373,12 +375,14 @@ async fn a_damaged_file_is_fetched_again() {
 #[tokio::test]
 async fn what_the_disk_has_no_room_for_is_refused_before_its_first_byte() {
     let bench = Bench::new().await;
-    bench.host.put("x/config.json", Served { bytes: vec![1; 9], announces: Some(1 << 60), ..Served::default() });
+    bench
+        .host
+        .put("x/config.json", HostedFile { bytes: vec![1; 9], announces: Some(1 << 60), ..HostedFile::default() });
     bench.fails("1152921504607 MB are to come and the disk has ").await;
     assert!(!part(&bench.path("x/config.json")).exists());
     // Enough space on most disks, but more than a file of one megabyte may have.
     let announces = Some(64 << 20);
-    bench.host.put("x/config.json", Served { bytes: vec![1; 9], announces, ..Served::default() });
+    bench.host.put("x/config.json", HostedFile { bytes: vec![1; 9], announces, ..HostedFile::default() });
     bench.fails("67108864").await;
     assert!(!part(&bench.path("x/config.json")).exists());
 }
@@ -395,7 +399,7 @@ async fn a_full_disk_is_told_and_is_no_crash() {
 #[tokio::test]
 async fn two_pulls_of_one_model_do_not_meet() {
     let bench = Bench::new().await;
-    bench.host.put("graph.onnx", Served { bytes: graph(), stalls: true, ..Served::default() });
+    bench.host.put("graph.onnx", HostedFile { bytes: graph(), stalls: true, ..HostedFile::default() });
     let (progress, mut seen) = watch::channel(Progress::default());
     let wanted = bench.catalog.find("m").unwrap();
     let puller = Puller::new(&bench.config, bench.timeouts).unwrap();
@@ -414,7 +418,9 @@ async fn two_pulls_of_one_model_do_not_meet() {
 async fn a_server_that_trickles_a_file_is_given_up() {
     let mut bench = Bench::new().await;
     bench.timeouts.stall = Duration::from_millis(100);
-    bench.host.put("graph.onnx", Served { bytes: graph(), trickles: true, tag: Some("\"a\""), ..Served::default() });
+    bench
+        .host
+        .put("graph.onnx", HostedFile { bytes: graph(), trickles: true, tag: Some("\"a\""), ..HostedFile::default() });
     // The complete file would take 100 s.
     let pulled = tokio::time::timeout(Duration::from_secs(30), bench.fails("broke off"));
     pulled.await.expect("its bytes renew no deadline");
@@ -425,11 +431,11 @@ async fn a_server_that_trickles_a_file_is_given_up() {
 async fn a_sign_in_page_is_no_model() {
     for page in ["<html>Sign in</html>", "Please log in first."] {
         let bench = Bench::new().await;
-        bench.host.put("x/config.json", Served { bytes: page.into(), ..Served::default() });
+        bench.host.put("x/config.json", HostedFile { bytes: page.into(), ..HostedFile::default() });
         bench.fails("not JSON").await;
         assert!(!part(&bench.path("x/config.json")).exists(), "nothing of it is kept");
         // Nor is one that was taken for a model before.
-        bench.host.put("x/config.json", Served { bytes: b"{\"a\":1}".to_vec(), ..Served::default() });
+        bench.host.put("x/config.json", HostedFile { bytes: b"{\"a\":1}".to_vec(), ..HostedFile::default() });
         bench.pull().await.unwrap();
         std::fs::write(bench.path("x/config.json"), page).unwrap();
         std::fs::remove_file(bench.path(RECEIPT)).unwrap();
@@ -457,11 +463,11 @@ async fn a_file_without_checksum_has_at_least_half_of_its_size() {
     "#;
     bench.catalog = Catalog::read("test", text).unwrap();
     let model = |n: usize| [&b"lmgg"[..], &vec![7; n]].concat();
-    bench.host.put("ggml-m.bin", Served { bytes: model(900_000), ..Served::default() });
+    bench.host.put("ggml-m.bin", HostedFile { bytes: model(900_000), ..HostedFile::default() });
     bench.fails("it has 900004 bytes and should have 2000000").await;
-    bench.host.put("ggml-m.bin", Served { bytes: vec![b'x'; 2_000_000], ..Served::default() });
+    bench.host.put("ggml-m.bin", HostedFile { bytes: vec![b'x'; 2_000_000], ..HostedFile::default() });
     bench.fails("is not a ggml model").await;
-    bench.host.put("ggml-m.bin", Served { bytes: model(1_100_000), ..Served::default() });
+    bench.host.put("ggml-m.bin", HostedFile { bytes: model(1_100_000), ..HostedFile::default() });
     bench.pull().await.unwrap();
     for size in ["0", "9223372036854775807", "1000001"] {
         let error = Catalog::read("test", &text.replace("about_mb = 2", &format!("about_mb = {size}"))).unwrap_err();

@@ -1,4 +1,4 @@
-//! Prometheus' text format for values that are counted elsewhere and read when somebody asks.
+//! Prometheus' text format for values that are counted elsewhere and read on request.
 
 use std::fmt::{Display, Write};
 

@@ -23,7 +23,7 @@ use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle, 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use totals::{Counted, count};
+use totals::{Counters, count};
 
 /// The metric handles, created once. Cheap to clone; recording takes no lock and never blocks.
 #[derive(Clone)]
@@ -46,7 +46,7 @@ struct Handles {
     underruns: Counter,
     stt_waiting: Gauge,
     tts_waiting: Gauge,
-    counted: Counted,
+    counted: Counters,
     n_observed: AtomicU64,
 }
 
@@ -77,9 +77,9 @@ impl Metrics {
         names::describe(&recorder);
         // Exported from the start, at zero.
         for outcome in ["confirmed", "resumed", "changed"] {
-            let _ = labelled(&recorder, names::GUESSES, "outcome", outcome);
+            let _ = labelled(&recorder, names::SPECULATIVE_RESPONSES, "outcome", outcome);
         }
-        let _ = counter(&recorder, names::GUESS_WASTED);
+        let _ = counter(&recorder, names::SPECULATION_WASTED);
         for stage in ["stt", "tts"] {
             let _ = compute(&recorder, [("stage", stage), ("kind", "cpu"), ("waste", "none")]);
         }
@@ -111,7 +111,7 @@ impl Metrics {
             stt_waiting: recorder.register_gauge(&Key::from_static_name(names::STT_WAITING), &METADATA),
             tts_waiting: recorder.register_gauge(&Key::from_static_name(names::TTS_WAITING), &METADATA),
             underruns: counter(&recorder, names::UNDERRUNS),
-            counted: Counted::default(),
+            counted: Counters::default(),
             n_observed: AtomicU64::new(0),
             recorder,
         };
@@ -201,13 +201,13 @@ impl Metrics {
 
     /// Records the outcome of a speculative response; `wasted` is the time spent on it if it was discarded.
     pub fn speculation(&self, outcome: &'static str, wasted: Duration) {
-        labelled(&self.0.recorder, names::GUESSES, "outcome", outcome).increment(1);
-        counter(&self.0.recorder, names::GUESS_WASTED).increment(wasted.as_millis() as u64);
+        labelled(&self.0.recorder, names::SPECULATIVE_RESPONSES, "outcome", outcome).increment(1);
+        counter(&self.0.recorder, names::SPECULATION_WASTED).increment(wasted.as_millis() as u64);
         let counted = &self.0.counted;
-        count(&counted.guesses);
-        counted.guess_wasted_us.fetch_add(wasted.as_micros() as u64, Ordering::Relaxed);
+        count(&counted.speculative_responses);
+        counted.speculation_wasted_us.fetch_add(wasted.as_micros() as u64, Ordering::Relaxed);
         if outcome == "confirmed" {
-            count(&counted.guesses_confirmed);
+            count(&counted.speculative_responses_confirmed);
         }
     }
 
@@ -247,7 +247,7 @@ impl Metrics {
 
     /// Sets the depth of a queue.
     pub fn queue(&self, queue: &'static str, depth: usize) {
-        gauge(&self.0.recorder, names::QUEUE_DEPTH, ("queue", queue.into())).set(depth as f64);
+        gauge(&self.0.recorder, names::QUEUE_DEPTH, Label::new("queue", queue)).set(depth as f64);
     }
 
     /// All metrics in Prometheus' text format, for `/metrics`. Takes well under a millisecond.
@@ -286,9 +286,8 @@ fn labelled(recorder: &PrometheusRecorder, name: &'static str, label: &'static s
     recorder.register_counter(&Key::from_parts(KeyName::from_const_str(name), labels), &METADATA)
 }
 
-fn gauge(recorder: &PrometheusRecorder, name: &'static str, (label, value): (&'static str, String)) -> Gauge {
-    let key = Key::from_parts(KeyName::from_const_str(name), vec![Label::new(label, value)]);
-    recorder.register_gauge(&key, &METADATA)
+fn gauge(recorder: &PrometheusRecorder, name: &'static str, label: Label) -> Gauge {
+    recorder.register_gauge(&Key::from_parts(KeyName::from_const_str(name), vec![label]), &METADATA)
 }
 
 fn failed_responses(recorder: &PrometheusRecorder, code: &'static str, stage: &'static str) -> Counter {

@@ -15,26 +15,26 @@ pub struct Totals {
     /// Responses stopped by speech.
     pub barge_ins: u64,
     /// Speculative responses started.
-    pub guesses: u64,
+    pub speculative_responses: u64,
     /// Speculative responses that were released.
-    pub guesses_confirmed: u64,
+    pub speculative_responses_confirmed: u64,
     /// Time spent on speculative responses that were discarded.
-    pub guess_wasted: Duration,
+    pub speculation_wasted: Duration,
 }
 
 /// Atomic counters behind [`Totals`].
 #[derive(Default)]
-pub(super) struct Counted {
+pub(super) struct Counters {
     pub(super) turns: AtomicU64,
     pub(super) responses: AtomicU64,
     pub(super) errors: AtomicU64,
     pub(super) barge_ins: AtomicU64,
-    pub(super) guesses: AtomicU64,
-    pub(super) guesses_confirmed: AtomicU64,
-    pub(super) guess_wasted_us: AtomicU64,
+    pub(super) speculative_responses: AtomicU64,
+    pub(super) speculative_responses_confirmed: AtomicU64,
+    pub(super) speculation_wasted_us: AtomicU64,
 }
 
-impl Counted {
+impl Counters {
     pub(super) fn totals(&self) -> Totals {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         Totals {
@@ -42,9 +42,9 @@ impl Counted {
             responses: read(&self.responses),
             errors: read(&self.errors),
             barge_ins: read(&self.barge_ins),
-            guesses: read(&self.guesses),
-            guesses_confirmed: read(&self.guesses_confirmed),
-            guess_wasted: Duration::from_micros(read(&self.guess_wasted_us)),
+            speculative_responses: read(&self.speculative_responses),
+            speculative_responses_confirmed: read(&self.speculative_responses_confirmed),
+            speculation_wasted: Duration::from_micros(read(&self.speculation_wasted_us)),
         }
     }
 }

@@ -3,7 +3,7 @@
 //! [`find`] scans the pending text and returns the first boundary. Each decision depends only on the text up to and
 //! including the current character, never on what follows, so the result does not depend on how the text is streamed.
 
-use super::sentences::{Dotted, Sentences};
+use super::sentences::{DotMeaning, Sentences};
 use super::tables::FUNCTION_WORDS;
 
 /// The longest chunk in characters: about 20 s of speech. It bounds the time for which one chunk occupies a TTS engine.
@@ -119,8 +119,9 @@ pub(super) fn find_words(text: &str, place: &TextPosition, sentences: Sentences)
 
 /// Whether a word is spoken the same whatever follows: it has letters, no figures, and is no abbreviation.
 fn stands_alone(word: &str, sentences: Sentences) -> bool {
-    let abbreviates =
-        |word: &str| matches!(word.to_lowercase().as_str(), "no" | "nos") || sentences.dotted(word, "") != Dotted::End;
+    let abbreviates = |word: &str| {
+        matches!(word.to_lowercase().as_str(), "no" | "nos") || sentences.dotted(word, "") != DotMeaning::End
+    };
     word.contains(char::is_alphabetic)
         && !word.contains(|c: char| c.is_ascii_digit() || "$€£¥".contains(c))
         && !word.strip_suffix('.').is_some_and(abbreviates)
@@ -407,8 +408,8 @@ fn ending_of_dotted(word: &str, before: &str, first_of_line: bool, sentences: Se
         "" => Ending::Plain,
         _ if first_of_line && is_marker => Ending::Plain,
         "no" | "nos" => Ending::UnlessDigit,
-        _ if dotted == Dotted::Abbreviation => Ending::Plain,
-        _ if dotted == Dotted::UnlessCapital => Ending::IfCapital,
+        _ if dotted == DotMeaning::Abbreviation => Ending::Plain,
+        _ if dotted == DotMeaning::UnlessCapital => Ending::IfCapital,
         _ if initials => Ending::Plain,
         _ => Ending::Sentence,
     }

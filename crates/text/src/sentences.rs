@@ -18,7 +18,7 @@ pub struct Sentences {
 
 /// What a dot after a word may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Dotted {
+pub(super) enum DotMeaning {
     /// Part of the word.
     Abbreviation,
     /// The same, unless a capital follows.
@@ -211,18 +211,18 @@ impl Sentences {
     }
 
     /// What a dot after `word` is; `before`: the word before it.
-    pub(super) fn dotted(self, word: &str, before: &str) -> Dotted {
+    pub(super) fn dotted(self, word: &str, before: &str) -> DotMeaning {
         let lower = word.to_lowercase();
         let is_roman = word.bytes().all(|b| b"IVXLCDM".contains(&b));
         let is_ordinal = word.len() <= 2 && word.bytes().all(|b| b.is_ascii_digit()) || is_roman;
         // "The Jr. Miller" goes on where "Smith Jr. He" may end.
         let is_prefix = self.is_english && matches!(lower.as_str(), "jr" | "sr") && !is_name(before);
         match lower.as_str() {
-            _ if self.has_ordinals && is_ordinal => Dotted::Abbreviation,
-            "i" if self.is_english => Dotted::UnlessCapital,
-            _ if is_prefix || self.never_ends.contains(&lower.as_str()) => Dotted::Abbreviation,
-            _ if self.capital_ends.contains(&lower.as_str()) => Dotted::UnlessCapital,
-            _ => Dotted::End,
+            _ if self.has_ordinals && is_ordinal => DotMeaning::Abbreviation,
+            "i" if self.is_english => DotMeaning::UnlessCapital,
+            _ if is_prefix || self.never_ends.contains(&lower.as_str()) => DotMeaning::Abbreviation,
+            _ if self.capital_ends.contains(&lower.as_str()) => DotMeaning::UnlessCapital,
+            _ => DotMeaning::End,
         }
     }
 }

@@ -2,8 +2,8 @@
 //! opaque JSON, meters of compute, the brownout level, the format of files encrypted at rest, and the messages exchanged
 //! with language models and remote tools; the reading of an operator's small files ([`small_file`]).
 //!
-//! Most crates of the workspace use it; it depends on none of them. Apart from [`small_file`] it opens no file, and it opens no socket, never reads a clock and
-//! never needs a runtime.
+//! Most crates of the workspace use it; it depends on no other. Apart from [`small_file`] it opens no file, and it
+//! opens no socket, never reads a clock and never needs a runtime.
 
 mod brownout;
 pub mod chat;

@@ -21,7 +21,7 @@ struct Cell {
     requester: Option<Requester>,
 }
 
-/// The client of a request, which tells its failures from those of a server.
+/// The client of a request, which distinguishes its failures from those of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Requester {
     id: u64,
@@ -78,7 +78,7 @@ impl RunsOn {
     /// A GPU.
     pub const GPU: Self = Self { processor: Processor::Gpu, n_threads: 1 };
 
-    /// So many threads of the processor.
+    /// This number of threads of the processor.
     pub fn threads(n: usize) -> Self {
         Self { processor: Processor::Cpu, n_threads: u32::try_from(n.max(1)).unwrap_or(u32::MAX) }
     }
@@ -117,7 +117,7 @@ impl Meter {
         self.0.as_ref()?.requester
     }
 
-    /// Adds a run of an engine that took so long, or the share of this request in it. Does not block.
+    /// Adds the duration of an engine's run, or the share of this request in it. Does not block.
     pub fn add(&self, on: RunsOn, took: Duration) {
         let Some(cell) = &self.0 else { return };
         let total = match on.processor {
@@ -127,7 +127,7 @@ impl Meter {
         total.fetch_add(took.saturating_mul(on.n_threads).as_micros() as u64, Ordering::Relaxed);
     }
 
-    /// Divides a run that took so long among the requests that shared it.
+    /// Divides the duration of a run among the requests that shared it.
     pub fn share(meters: &[Self], on: RunsOn, took: Duration) {
         let share = took / u32::try_from(meters.len().max(1)).unwrap_or(u32::MAX);
         meters.iter().for_each(|meter| meter.add(on, share));

@@ -6,7 +6,7 @@
 use super::Trial;
 use crate::assembly::factory::whisper_uses_gpu;
 use crate::config::Config;
-use antiphon_registry::{Located, Stage};
+use antiphon_registry::{LocatedModel, Stage};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
@@ -18,12 +18,12 @@ const FILE: &str = "measured.json";
 /// The figures of models by folder and precision.
 #[derive(Debug, Default)]
 pub struct Trials {
-    known: Mutex<HashMap<(PathBuf, String), Measured>>,
+    known: Mutex<HashMap<(PathBuf, String), Measurement>>,
 }
 
 /// A figure and what it belongs to.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
-struct Measured {
+struct Measurement {
     machine: String,
     files: Vec<FileState>,
     trial: Trial,
@@ -39,7 +39,7 @@ struct FileState {
 
 impl Trials {
     /// The figure of the model on this machine, if it was measured. Blocks for small files.
-    pub fn of(&self, config: &Config, stage: Stage, model: &Located) -> Option<Trial> {
+    pub fn of(&self, config: &Config, stage: Stage, model: &LocatedModel) -> Option<Trial> {
         let key = (model.folder.clone(), model.precision.clone());
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner).get(&key).cloned();
         let measured = known.or_else(|| read(&config.models.folder(&model.name)).remove(&model.precision))?;
@@ -47,8 +47,8 @@ impl Trials {
     }
 
     /// Keeps the figure of the model. Blocks for small files; a folder that cannot be written is logged.
-    pub(in crate::assembly) fn keep(&self, config: &Config, stage: Stage, model: &Located, trial: Trial) {
-        let measured = Measured { machine: machine(config, stage), files: states(model), trial };
+    pub(in crate::assembly) fn keep(&self, config: &Config, stage: Stage, model: &LocatedModel, trial: Trial) {
+        let measured = Measurement { machine: machine(config, stage), files: states(model), trial };
         // A model of the installation is in a folder that is only read.
         let folder = config.models.folder(&model.name);
         let mut all = read(&folder);
@@ -62,12 +62,12 @@ impl Trials {
 }
 
 /// The figures in a folder by precision; none where there are none, or none that can be read.
-fn read(folder: &Path) -> BTreeMap<String, Measured> {
+fn read(folder: &Path) -> BTreeMap<String, Measurement> {
     let text = std::fs::read(folder.join(FILE)).ok();
     text.and_then(|text| serde_json::from_slice(&text).ok()).unwrap_or_default()
 }
 
-fn write(folder: &Path, all: &BTreeMap<String, Measured>) -> std::io::Result<()> {
+fn write(folder: &Path, all: &BTreeMap<String, Measurement>) -> std::io::Result<()> {
     std::fs::create_dir_all(folder)?;
     // Another process may write at the same time.
     let new = folder.join(format!("{FILE}.{}.new", std::process::id()));
@@ -75,7 +75,7 @@ fn write(folder: &Path, all: &BTreeMap<String, Measured>) -> std::io::Result<()>
     std::fs::rename(&new, folder.join(FILE))
 }
 
-fn states(model: &Located) -> Vec<FileState> {
+fn states(model: &LocatedModel) -> Vec<FileState> {
     let state = |path: &Path| {
         let found = std::fs::metadata(path).ok()?;
         let modified = found.modified().ok()?.duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -106,8 +106,8 @@ fn machine(config: &Config, stage: Stage) -> String {
             let tts = &config.tts;
             let onnx = &config.onnx;
             format!(
-                "lanes {}, batch {}, {} {:?}, threads {}",
-                tts.lanes,
+                "replicas {}, batch {}, {} {:?}, threads {}",
+                tts.replicas,
                 tts.max_batch_size,
                 onnx.provider,
                 onnx.devices(),
@@ -118,7 +118,7 @@ fn machine(config: &Config, stage: Stage) -> String {
     format!("{}, {n_cores} cores, version {}, {settings}", processor(), env!("CARGO_PKG_VERSION"))
 }
 
-/// The processor's name; where the system does not tell it, its architecture.
+/// The processor's name; where the system does not report it, its architecture.
 fn processor() -> String {
     let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let name =

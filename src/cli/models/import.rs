@@ -3,7 +3,7 @@
 use super::super::progress::Progress;
 use super::super::{CliError, Settings, print};
 use super::size::size;
-use crate::assembly::import::{ImportError, Imported, place, recognize};
+use crate::assembly::import::{ImportError, ImportedModel, place, recognize};
 use antiphon_registry::{Brought, Catalog, ModelsConfig};
 use clap::Args;
 use serde_json::json;
@@ -46,7 +46,7 @@ pub(super) async fn run(args: ImportArgs) -> Result<(), CliError> {
     let imported = tokio::task::spawn_blocking(move || import(&config, &sources, name.as_deref(), &shown)).await;
     let (what, imported) = imported.map_err(|error| CliError::Failed(format!("the import ended early: {error}")))??;
     progress.hide();
-    let Imported { name, precision, folder, bytes, licence, is_registered } = imported;
+    let ImportedModel { name, precision, folder, bytes, licence, is_registered } = imported;
     if json {
         return print::json(&json!({
             "model": name, "precision": precision, "found": what, "folder": folder, "bytes": bytes, "licence": licence,
@@ -62,7 +62,7 @@ fn import(
     sources: &[PathBuf],
     name: Option<&str>,
     progress: &Progress,
-) -> Result<(String, Imported), ImportError> {
+) -> Result<(String, ImportedModel), ImportError> {
     let catalog = Catalog::load(config)?;
     let mut brought = Brought::open(config, sources)?;
     let found = recognize(&brought, &catalog, sources, name)?;

@@ -56,7 +56,7 @@ pub(super) fn run(args: &InfoArgs) -> Result<(), CliError> {
         }
         return print::json(&report);
     }
-    let mut text = told(&config, entry, variant);
+    let mut text = description(&config, entry, variant);
     if let Some((caches, watermark)) = speech_model(&all, entry, variant) {
         text += &format!(
             "\n\n  memory beside the weights, {}:\n    a token    {:>8.1} KiB\n    a listener {:>8.0} MiB at most\n    fits       {:>8} listeners at once on {}\n  watermark  {watermark}",
@@ -91,7 +91,7 @@ fn speech_model(_: &Config, _: &Entry, _: &Variant) -> Option<(Caches, String)> 
     None
 }
 
-fn told(config: &ModelsConfig, entry: &Entry, shown: &Variant) -> String {
+fn description(config: &ModelsConfig, entry: &Entry, shown: &Variant) -> String {
     let languages = if entry.languages.is_empty() { "many".into() } else { entry.languages.join(" ") };
     let mut text = format!(
         "{}: {}\n  {}\n\n  stage      {}\n  engine     {}\n  languages  {languages}\n  sound      {} Hz\n  licence    {}\n  folder     {}\n",

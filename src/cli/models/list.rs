@@ -4,7 +4,7 @@ use super::super::{CliError, Settings, print};
 use super::size::size;
 use crate::assembly::Trials;
 use crate::config::Config;
-use antiphon_registry::{Catalog, Entry, ModelsConfig, OnDisk, Stage, Variant, Wanted, locate, on_disk};
+use antiphon_registry::{Catalog, Entry, ModelRequest, ModelsConfig, OnDisk, Stage, Variant, locate, on_disk};
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 
@@ -122,7 +122,7 @@ fn here(config: &Config, entry: &Entry) -> String {
 
 /// The figures of the variant on this machine; null if it was not measured.
 fn measured(config: &Config, entry: &Entry, variant: &Variant) -> Value {
-    let located = locate(&config.models, Wanted { entry, precision: Some(&variant.precision) });
+    let located = locate(&config.models, ModelRequest { entry, precision: Some(&variant.precision) });
     json!(located.ok().and_then(|model| Trials::default().of(config, entry.stage, &model)))
 }
 

@@ -4,7 +4,7 @@ use super::super::{CliError, Settings, print};
 use super::size::size;
 use crate::assembly::{BuiltIn, EngineFactory, recommended};
 use crate::config::Config;
-use antiphon_registry::{Catalog, Phase, Progress, PullTimeouts, Puller, Wanted, locate};
+use antiphon_registry::{Catalog, ModelRequest, Phase, Progress, PullTimeouts, Puller, locate};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::json;
@@ -46,7 +46,7 @@ pub(super) async fn run(args: PullArgs) -> Result<(), CliError> {
             let message = "the configuration names the engine of each stage: name the models to fetch";
             return Err(CliError::Usage(message.into()));
         }
-        wanted.extend(set.into_iter().map(|entry| Wanted { entry, precision: None }));
+        wanted.extend(set.into_iter().map(|entry| ModelRequest { entry, precision: None }));
         let bytes = wanted.iter().map(|wanted| wanted.variant().about_bytes()).sum();
         let names: Vec<_> = wanted.iter().map(|wanted| wanted.entry.name.as_str()).collect();
         eprintln!("{}: {} in all", names.join(", "), size(bytes));
@@ -64,7 +64,7 @@ pub(super) async fn run(args: PullArgs) -> Result<(), CliError> {
     Ok(())
 }
 
-async fn one(puller: &Puller, config: &Config, wanted: Wanted<'_>, json: bool) -> Result<(), CliError> {
+async fn one(puller: &Puller, config: &Config, wanted: ModelRequest<'_>, json: bool) -> Result<(), CliError> {
     let entry = wanted.entry;
     let variant = wanted.variant();
     let name = format!("{}:{}", entry.name, variant.precision);
@@ -83,7 +83,7 @@ async fn one(puller: &Puller, config: &Config, wanted: Wanted<'_>, json: bool) -
     };
     shown.end();
     pulled?;
-    let here = locate(&config.models, Wanted { entry, precision: Some(&variant.precision) })?;
+    let here = locate(&config.models, ModelRequest { entry, precision: Some(&variant.precision) })?;
     let unchecked = variant.n_unchecked();
     let lacks = BuiltIn.lacks(config, &entry.family);
     if json {

@@ -5,7 +5,7 @@
 //! `alsa/pcm.h`, `alsa/error.h` and `alsa/control.h` of alsa-lib 1.2.
 #![allow(unsafe_code)]
 
-use super::{Listed, RATE, SoundError};
+use super::{RATE, SoundDevice, SoundError};
 use libloading::Library;
 use std::ffi::{CStr, CString, c_char, c_int, c_long, c_uint, c_ulong, c_void};
 use std::ptr::null_mut;
@@ -220,7 +220,7 @@ impl Drop for Device {
 }
 
 /// All devices that ALSA's configuration lists.
-pub(super) fn devices() -> Result<Vec<Listed>, SoundError> {
+pub(super) fn devices() -> Result<Vec<SoundDevice>, SoundError> {
     let alsa = alsa()?;
     let mut hints = null_mut();
     // SAFETY: the pointer lives until the call returns; -1: all cards.
@@ -247,7 +247,7 @@ pub(super) fn devices() -> Result<Vec<Listed>, SoundError> {
         let Some(name) = text(hint, c"NAME") else { continue };
         let says = text(hint, c"DESC").unwrap_or_default();
         let way = text(hint, c"IOID");
-        devices.push(Listed {
+        devices.push(SoundDevice {
             name,
             description: says.replace('\n', ", "),
             is_microphone: way.as_deref() != Some("Output"),

@@ -34,7 +34,7 @@ const MAX_QUEUED: usize = 10 * 60 * RATE.hz() as usize;
 
 /// A device of ALSA's list.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
-pub struct Listed {
+pub struct SoundDevice {
     /// The name that `--device` takes.
     pub name: String,
     /// What it is, in words.
@@ -84,7 +84,7 @@ pub enum SoundError {
 }
 
 /// The devices of this machine. Blocks for milliseconds.
-pub fn devices() -> Result<Vec<Listed>, SoundError> {
+pub fn devices() -> Result<Vec<SoundDevice>, SoundError> {
     alsa::devices()
 }
 

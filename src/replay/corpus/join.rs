@@ -1,8 +1,8 @@
 //! Puts speech and pauses together, and writes down where which is.
 
-use super::{Plan, Planned, Segment};
+use super::{Plan, PlannedTurn, Segment};
 use crate::replay::dice::Dice;
-use crate::replay::{Labelled, Labels};
+use crate::replay::{LabelledTurn, Labels};
 use antiphon_audio::Resampler;
 use antiphon_engine_api::tts::{SpeechRequest, Tts, TtsError};
 use antiphon_types::{Pcm, SampleRate};
@@ -57,7 +57,7 @@ pub async fn speak(plan: &Plan, voice: &dyn Tts, seed: u64) -> Result<(Pcm, Labe
             let speech = trimmed(&speech);
             pcm.extend(speech);
             let ms = |at: usize| (from + at) as f64 / MS as f64;
-            // A voice's own gaps lie where nobody would pause: only a person's are pauses.
+            // A voice's own gaps lie where no speaker would pause: only a person's are pauses.
             let spans = if matches!(piece, Segment::Clip(_)) { spans(speech) } else { vec![(0, speech.len())] };
             spans_ms.extend(spans.into_iter().map(|(from, to)| [ms(from), ms(to)]));
         }
@@ -70,13 +70,19 @@ pub async fn speak(plan: &Plan, voice: &dyn Tts, seed: u64) -> Result<(Pcm, Labe
     Ok((Pcm { rate: SampleRate::HZ_16000, samples: pcm }, labels))
 }
 
-fn labelled(plan: &Plan, turn: &Planned, spans_ms: Vec<[f64; 2]>) -> Labelled {
+fn labelled(plan: &Plan, turn: &PlannedTurn, spans_ms: Vec<[f64; 2]>) -> LabelledTurn {
     let text = |piece: &Segment| match piece {
         Segment::Text(text) => text.clone(),
         Segment::Clip(clip) => clip.text.clone(),
     };
     let text = turn.pieces.iter().map(text).collect::<Vec<_>>().join(" | ");
-    Labelled { text, speaker: plan.speaker.clone(), source: turn.source.clone(), group: plan.group.into(), spans_ms }
+    LabelledTurn {
+        text,
+        speaker: plan.speaker.clone(),
+        source: turn.source.clone(),
+        group: plan.group.into(),
+        spans_ms,
+    }
 }
 
 /// A piece by a voice. One that the turn goes on after is spoken as before a comma, where it has no mark of its own.

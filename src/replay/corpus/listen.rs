@@ -1,11 +1,11 @@
-//! Listens to a session's audio as the hub does, and records what its turn-taking is told.
+//! Listens to a session's audio as the hub does, and records the input of its turn-taking.
 //!
 //! The same detector, recognizer, turn model and turn-taking as in a session, on a clock of samples. Each turn is one
 //! utterance of the recognizer, so that its words in a pause are those of all that was said, whatever wait is tried later:
 //! they are asked for as a session asks, every quarter of a second and 100 ms into each pause, and come 32 ms later. The
 //! turn model is asked at the same moment of each pause and hears the turn so far; its answer comes 48 ms later.
 
-use crate::replay::Labels;
+use crate::replay::{LabelledTurn, Labels};
 use antiphon_dialog::turn::{Eagerness, Ending, Thresholds, TurnConfig, TurnDetector, TurnTaker, WindowFeatures};
 use antiphon_engine_api::stt::{SpeakerState, Stt, SttError, SttOptions, SttUtterance};
 use antiphon_engine_api::turn::{TurnModel, TurnModelError};
@@ -80,7 +80,7 @@ pub async fn listen(name: &str, pcm: &Pcm, labels: &Labels, ears: &Detectors<'_>
         lines: Lines::new(&header),
     };
     let window = ears.vad.window();
-    let mut regions: VecDeque<(u64, u64)> = labels.turns.iter().map(|turn| region(turn.ends_ms())).collect();
+    let mut regions: VecDeque<(u64, u64)> = labels.turns.iter().map(region).collect();
     let mut hearing: Option<OpenTranscription> = None;
     let mut speaker = None;
     let mut words: VecDeque<(u64, PartialTranscript)> = VecDeque::new();
@@ -131,7 +131,8 @@ fn due<T>(coming: &mut VecDeque<(u64, T)>, now: Samples) -> Option<T> {
 }
 
 /// Where the utterance of a turn begins and ends, in samples.
-fn region((from_ms, to_ms): (f64, f64)) -> (u64, u64) {
+fn region(turn: &LabelledTurn) -> (u64, u64) {
+    let (from_ms, to_ms) = turn.ends_ms();
     let at = |ms: f64| (ms * 16.0) as u64;
     (at(from_ms).saturating_sub(BEFORE), at(to_ms) + AFTER)
 }
@@ -139,7 +140,7 @@ fn region((from_ms, to_ms): (f64, f64)) -> (u64, u64) {
 /// What hears windows.
 struct Ear {
     pipeline: TurnPipeline,
-    /// Tells pauses without ever ending one.
+    /// Reports pauses and never ends one.
     pauses: TurnDetector,
     /// The pause whose words were asked for.
     asked: Option<Samples>,

@@ -35,12 +35,12 @@ pub struct Plan {
     /// A voice, or the reader.
     pub speaker: String,
     /// The turns.
-    pub turns: Vec<Planned>,
+    pub turns: Vec<PlannedTurn>,
 }
 
 /// One turn.
 #[derive(Clone, Debug)]
-pub struct Planned {
+pub struct PlannedTurn {
     /// Turns of one source are alike.
     pub source: String,
     /// What is said between the pauses.
@@ -60,7 +60,8 @@ pub enum Segment {
 pub fn plan(clips: &[Clip]) -> Vec<Plan> {
     let mut plans = Vec::new();
     for (g, (group, voices)) in GROUPS.into_iter().enumerate() {
-        let turns: Vec<Planned> = TURNS.lines().enumerate().filter(|(i, _)| i % 2 == g).map(sentence).collect();
+        let of_group = TURNS.lines().enumerate().filter(|(i, _)| i % 2 == g);
+        let turns: Vec<PlannedTurn> = of_group.map(|(i, line)| sentence(i, line)).collect();
         for voice in voices {
             plans.extend(sessions(group, voice, turns.clone()));
         }
@@ -71,13 +72,13 @@ pub fn plan(clips: &[Clip]) -> Vec<Plan> {
     plans
 }
 
-fn sentence((i, line): (usize, &str)) -> Planned {
+fn sentence(i: usize, line: &str) -> PlannedTurn {
     let pieces = line.split('|').map(|piece| Segment::Text(piece.trim().to_owned())).collect();
-    Planned { source: format!("sentence {}", i + 1), pieces }
+    PlannedTurn { source: format!("sentence {}", i + 1), pieces }
 }
 
 /// Each clip ends a turn that another one, or two, began.
-fn read(clips: &[&Clip], seed: u64) -> Vec<Planned> {
+fn read(clips: &[&Clip], seed: u64) -> Vec<PlannedTurn> {
     let mut dice = Dice::new(seed);
     let other = |dice: &mut Dice, not: usize| loop {
         let at = dice.below(clips.len());
@@ -89,18 +90,18 @@ fn read(clips: &[&Clip], seed: u64) -> Vec<Planned> {
         let n = 1 + usize::from(dice.share() < 0.3);
         let mut pieces: Vec<Segment> = (0..n).map(|_| other(&mut dice, i)).collect();
         pieces.push(Segment::Clip((*clip).clone()));
-        Planned { source: clip.name.clone(), pieces }
+        PlannedTurn { source: clip.name.clone(), pieces }
     };
     if clips.len() < 2 { Vec::new() } else { clips.iter().enumerate().map(turn).collect() }
 }
 
-/// A clip as it is: its pauses are the reader's own, at places and of lengths that nobody chose.
-fn alone(clip: &Clip) -> Planned {
-    Planned { source: clip.name.clone(), pieces: vec![Segment::Clip(clip.clone())] }
+/// A clip as it is: its pauses are the reader's own, at places and of lengths that were not chosen.
+fn alone(clip: &Clip) -> PlannedTurn {
+    PlannedTurn { source: clip.name.clone(), pieces: vec![Segment::Clip(clip.clone())] }
 }
 
-fn sessions(group: &'static str, speaker: &str, turns: Vec<Planned>) -> Vec<Plan> {
-    let one = |(i, turns): (usize, &[Planned])| Plan {
+fn sessions(group: &'static str, speaker: &str, turns: Vec<PlannedTurn>) -> Vec<Plan> {
+    let one = |(i, turns): (usize, &[PlannedTurn])| Plan {
         name: format!("{group}-{}-{:02}", speaker.replace(' ', "-"), i + 1),
         group,
         speaker: speaker.to_owned(),
@@ -121,7 +122,7 @@ mod tests {
         let plans = plan(&clips);
         let turns = plans.iter().flat_map(|plan| &plan.turns);
         assert!(turns.clone().count() >= 200, "{}", turns.count());
-        let is_alone = |turn: &Planned| matches!(&turn.pieces[..], [Segment::Clip(_)]);
+        let is_alone = |turn: &PlannedTurn| matches!(&turn.pieces[..], [Segment::Clip(_)]);
         assert!(turns.clone().all(|turn| turn.pieces.len() >= 2 || is_alone(turn)));
         assert_eq!(turns.filter(|turn| is_alone(turn)).count(), 45);
         let of = |group: &str| -> BTreeSet<String> {

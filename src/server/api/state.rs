@@ -73,9 +73,9 @@ struct Counters {
     responses: u64,
     errors: u64,
     barge_ins: u64,
-    guesses: u64,
-    guesses_confirmed: u64,
-    guess_wasted_seconds: f64,
+    speculative_responses: u64,
+    speculative_responses_confirmed: u64,
+    speculation_wasted_seconds: f64,
 }
 
 /// The handler.
@@ -124,9 +124,9 @@ pub(in crate::server) async fn snapshot(api: &ApiParts, identity: Identity) -> S
             responses: totals.responses,
             errors: totals.errors,
             barge_ins: totals.barge_ins,
-            guesses: totals.guesses,
-            guesses_confirmed: totals.guesses_confirmed,
-            guess_wasted_seconds: totals.guess_wasted.as_secs_f64(),
+            speculative_responses: totals.speculative_responses,
+            speculative_responses_confirmed: totals.speculative_responses_confirmed,
+            speculation_wasted_seconds: totals.speculation_wasted.as_secs_f64(),
         }),
         cluster: if all { cluster(sessions) } else { None },
     }

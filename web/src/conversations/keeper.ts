@@ -138,7 +138,7 @@ export class ConversationKeeper {
     try {
       sessionStorage.setItem(CURRENT, this.#id);
     } catch {
-      // Storage is disabled: a reload begins anew.
+      // Storage is disabled: a reload starts again from nothing.
     }
   }
 

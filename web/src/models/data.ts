@@ -63,7 +63,7 @@ export interface LlmServer {
   port: number;
   name: string;
   models: string[];
-  /** Why none of its models can be used, and what to do. */
+  /** Why no model of it can be used, and what to do. */
   problem: string | null;
 }
 
@@ -187,7 +187,7 @@ export function share(pull: Pull): number | null {
 }
 
 /** The state of a download, for display. */
-export function told(pull: Pull): string {
+export function pullStatus(pull: Pull): string {
   switch (pull.state) {
     case 'pulling':
       if (pull.phase === 'checking') return 'Checking what came …';

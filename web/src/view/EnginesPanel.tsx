@@ -2,7 +2,7 @@
 
 import type { Conversation } from '@antiphon/client';
 import { useEffect, useState } from 'preact/hooks';
-import { type Model, type Models, type Pull, type Stage, isHere, isUnderWay, modelsOf, share, size, told, unchecked } from '../models/data';
+import { type Model, type Models, type Pull, type Stage, isHere, isUnderWay, modelsOf, share, size, pullStatus, unchecked } from '../models/data';
 import { type ModelKeeper, modelKeeperOf } from '../models/keeper';
 import { LanguageModels, Recommended } from './LanguageModels';
 import { voiceKeeperOf } from '../voices/keeper';
@@ -62,9 +62,9 @@ function StageRow({ models, name, does, plain, keeper }: { models: Models; name:
   const serving = models.models.find(({ serves, stage: of }) => serves && of === name);
   const offered = models.models.find((model) => model.name === stage.offer);
   // A completed download removes the offer, but its result is still shown.
-  const told = offered ?? models.models.find((model) => model.stage === name && model.pull !== null);
+  const shown = offered ?? models.models.find((model) => model.stage === name && model.pull !== null);
   // If the offer is the only model, it is already shown above.
-  const others = modelsOf(models, name).filter((model, _, all) => all.length > 1 || model.name !== told?.name || isHere(model));
+  const others = modelsOf(models, name).filter((model, _, all) => all.length > 1 || model.name !== shown?.name || isHere(model));
   return (
     <section class="engine-stage" data-stage={name}>
       <div class="engine-stage-head">
@@ -77,7 +77,7 @@ function StageRow({ models, name, does, plain, keeper }: { models: Models; name:
       </p>
       {stage.waitMs !== null && <p class="engine-stage-plain">{waitNote(stage)}</p>}
       <PassedOver stage={stage} />
-      {told && (models.mayChange || told.pull) && <Offer model={told} mayChange={models.mayChange} keeper={keeper} />}
+      {shown && (models.mayChange || shown.pull) && <Offer model={shown} mayChange={models.mayChange} keeper={keeper} />}
       {others.length > 0 && (
         <details class="engine-stage-more">
           <summary>
@@ -85,7 +85,7 @@ function StageRow({ models, name, does, plain, keeper }: { models: Models; name:
           </summary>
           <ul>
             {others.map((model) => (
-              <ModelRow key={model.name} model={model} isToldAbove={model.name === told?.name} mayChange={models.mayChange} keeper={keeper} />
+              <ModelRow key={model.name} model={model} isShownAbove={model.name === shown?.name} mayChange={models.mayChange} keeper={keeper} />
             ))}
           </ul>
         </details>
@@ -155,7 +155,7 @@ function PullState({ pull, name }: { pull: Pull; name: string }) {
           {part === null ? '' : `${Math.round(part * 100)} %`}
         </progress>
       )}
-      <p class={`pull-told ${pull.state}`}>{told(pull)}</p>
+      <p class={`pull-status ${pull.state}`}>{pullStatus(pull)}</p>
     </div>
   );
 }
@@ -163,12 +163,12 @@ function PullState({ pull, name }: { pull: Pull; name: string }) {
 interface RowProps {
   model: Model;
   /** Whether the result of its download is already shown above the list. */
-  isToldAbove: boolean;
+  isShownAbove: boolean;
   mayChange: boolean;
   keeper: ModelKeeper;
 }
 
-function ModelRow({ model, isToldAbove, mayChange, keeper }: RowProps) {
+function ModelRow({ model, isShownAbove, mayChange, keeper }: RowProps) {
   const here = isHere(model);
   const state = model.serves ? 'serves' : here ? 'here' : size(model.variants[0]?.aboutBytes ?? 0);
   return (
@@ -176,7 +176,7 @@ function ModelRow({ model, isToldAbove, mayChange, keeper }: RowProps) {
       <span class="model-title" title={[`${model.name}.`, model.note, `Licence: ${model.licence}.`, unchecked(model), model.lacks].filter(Boolean).join(' ')}>
         {model.title}
       </span>
-      <span class={`model-state ${model.serves ? 'serves' : ''}`}>{isUnderWay(model.pull) && model.pull ? told(model.pull) : state}</span>
+      <span class={`model-state ${model.serves ? 'serves' : ''}`}>{isUnderWay(model.pull) && model.pull ? pullStatus(model.pull) : state}</span>
       {mayChange && !model.serves && !isUnderWay(model.pull) && (
         <button
           type="button"
@@ -187,14 +187,14 @@ function ModelRow({ model, isToldAbove, mayChange, keeper }: RowProps) {
           {here ? 'Remove' : 'Get'}
         </button>
       )}
-      {mayChange && !isToldAbove && model.pull?.state === 'pulling' && (
+      {mayChange && !isShownAbove && model.pull?.state === 'pulling' && (
         <button type="button" class="link" aria-label={`Cancel ${model.title}`} onClick={() => void keeper.cancel(model.name)}>
           Cancel
         </button>
       )}
-      {model.pull && !isUnderWay(model.pull) && !isToldAbove && (
-        <p class={`pull-told ${model.pull.state}`} aria-live="polite">
-          {told(model.pull)}
+      {model.pull && !isUnderWay(model.pull) && !isShownAbove && (
+        <p class={`pull-status ${model.pull.state}`} aria-live="polite">
+          {pullStatus(model.pull)}
         </p>
       )}
     </li>

@@ -1,7 +1,7 @@
 // The language model: what answers, the servers on the hub's machine with their models, and what to do where there is none.
 
 import { useState } from 'preact/hooks';
-import { type LlmServers, type Models, isUnderWay, missingOf, size, told } from '../models/data';
+import { type LlmServers, type Models, isUnderWay, missingOf, size, pullStatus } from '../models/data';
 import type { ModelKeeper } from '../models/keeper';
 import { OFFLINE } from './offline';
 
@@ -105,12 +105,12 @@ export function Recommended({ models, keeper }: { models: Models; keeper: ModelK
       )}
       <div class="pull" aria-live="polite">
         {isGettingAll && current?.pull && (
-          <p class="pull-told">
-            {current.title}: {told(current.pull)}
+          <p class="pull-status">
+            {current.title}: {pullStatus(current.pull)}
           </p>
         )}
         {failures.map(({ title, message }) => (
-          <p key={title} class="pull-told failed">
+          <p key={title} class="pull-status failed">
             {title}: {message}
           </p>
         ))}

@@ -35,8 +35,8 @@ export function Voices({ keeper }: { keeper: VoiceKeeper }) {
         </ul>
       )}
       <div aria-live="polite">
-        {keeper.told && <p class="pull-told done">{keeper.told}</p>}
-        {keeper.fault && <p class="pull-told failed">{keeper.fault}</p>}
+        {keeper.notice && <p class="pull-status done">{keeper.notice}</p>}
+        {keeper.fault && <p class="pull-status failed">{keeper.fault}</p>}
       </div>
       <details class="engine-stage-more">
         <summary>Add a voice</summary>
@@ -150,17 +150,17 @@ function Progress({ sent }: { sent: number }) {
   return (
     <div class="pull">
       <progress aria-label="Adding the voice" max={1} {...(isMaking ? {} : { value: sent })} />
-      <p class="pull-told">{isMaking ? 'The engine makes a voice of it …' : `${Math.round(sent * 100)} % sent`}</p>
+      <p class="pull-status">{isMaking ? 'The engine makes a voice of it …' : `${Math.round(sent * 100)} % sent`}</p>
     </div>
   );
 }
 
 function Microphone({ longestMs, onRecorded }: { longestMs: number; onRecorded: (recording: Blob) => void }) {
   const [recorder, setRecorder] = useState<Recorder | null>(null);
-  const [told, setTold] = useState('');
+  const [status, setStatus] = useState('');
   useEffect(() => {
     if (recorder === null) return;
-    const timer = setInterval(() => setTold(seconds(Math.floor(recorder.elapsedMs / 1000) * 1000)), 250);
+    const timer = setInterval(() => setStatus(seconds(Math.floor(recorder.elapsedMs / 1000) * 1000)), 250);
     return () => {
       clearInterval(timer);
       recorder.stop();
@@ -168,13 +168,13 @@ function Microphone({ longestMs, onRecorded }: { longestMs: number; onRecorded: 
   }, [recorder]);
 
   async function start(): Promise<void> {
-    setTold('');
+    setStatus('');
     const started = await Recorder.start(longestMs);
-    if (typeof started === 'string') return setTold(started === 'refused' ? 'The microphone is not available.' : 'This browser cannot record here.');
+    if (typeof started === 'string') return setStatus(started === 'refused' ? 'The microphone is not available.' : 'This browser cannot record here.');
     setRecorder(started);
     const recording = await started.done;
     setRecorder(null);
-    setTold(`Recorded ${seconds(Math.round(started.elapsedMs / 100) * 100)}`);
+    setStatus(`Recorded ${seconds(Math.round(started.elapsedMs / 100) * 100)}`);
     onRecorded(recording);
   }
 
@@ -183,7 +183,7 @@ function Microphone({ longestMs, onRecorded }: { longestMs: number; onRecorded: 
       <button type="button" class="pill" aria-pressed={recorder !== null} onClick={() => (recorder ? recorder.stop() : void start())}>
         {recorder ? 'Stop' : 'Record'}
       </button>
-      <span role="status">{told}</span>
+      <span role="status">{status}</span>
     </div>
   );
 }

@@ -33,7 +33,7 @@ export interface Draft {
   consent: boolean;
 }
 
-/** What whoever adds a voice agrees to; the hub keeps it with the voice. */
+/** What the user who adds a voice agrees to; the hub keeps it with the voice. */
 export const STATEMENT = 'The person who speaks in this recording agrees that this hub speaks with a clone of their voice.';
 
 type Fields = Record<string, unknown>;

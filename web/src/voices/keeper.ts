@@ -30,7 +30,7 @@ export class VoiceKeeper {
   #fault: string | null = null;
   /** Share of an upload from 0 to 1; 1: the engine is making the voice of it; null: there is none. */
   #sent: number | null = null;
-  #told: string | null = null;
+  #notice: string | null = null;
   #playing: { id: string; stop: () => void } | null = null;
   #listeners = new Set<() => void>();
 
@@ -51,8 +51,8 @@ export class VoiceKeeper {
   }
 
   /** What the last request did. */
-  get told(): string | null {
-    return this.#told;
+  get notice(): string | null {
+    return this.#notice;
   }
 
   /** The voice whose sample is being fetched or played; empty: the hub's own. */
@@ -81,7 +81,7 @@ export class VoiceKeeper {
     if (status === 200) {
       await this.look();
       this.changed();
-      this.#told = `${draft.name.trim()} can speak now: choose it as the voice.`;
+      this.#notice = `${draft.name.trim()} can speak now: choose it as the voice.`;
     } else this.#fault = status === 0 ? 'The hub does not answer.' : refusal(status, body);
     this.#sent = null;
     this.#draw();
@@ -94,7 +94,7 @@ export class VoiceKeeper {
     if (removed === null) return;
     await this.look();
     this.changed();
-    this.#told = `${voice.name} was removed.`;
+    this.#notice = `${voice.name} was removed.`;
     this.#draw();
   }
 
@@ -145,7 +145,7 @@ export class VoiceKeeper {
 
   #begin(): void {
     this.#fault = null;
-    this.#told = null;
+    this.#notice = null;
     this.#draw();
   }
 
@@ -163,7 +163,7 @@ export class VoiceKeeper {
     return null;
   }
 
-  /** `fetch` does not report how much has been sent. Status 0: nobody answered. */
+  /** `fetch` does not report how much has been sent. Status 0: there was no answer. */
   #upload(form: FormData): Promise<{ status: number; body: unknown }> {
     const request = new XMLHttpRequest();
     request.open('POST', new URL('v1/audio/voices', document.baseURI));

@@ -11,7 +11,7 @@ use std::ops::Range;
 const BOUNDARIES: &str = "in|at|for|to|from|with|on|saying|says|that|about|called|named|titled|by|into|near|tomorrow|today|\
     tonight|now|please|of";
 const ARTICLES: &str = "the|a|an|my|our|your|is|it|be|make|as";
-/// A name has at most so many words.
+/// The most words of a name.
 const MAX_NAME_WORDS: usize = 6;
 
 /// A request, and which of its words are values already.

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 /// A longer text is cut, in characters.
 const MAX_CHARS: usize = 600;
-/// At most so many entries of a list or an object are said.
+/// The most entries of a list or an object that are said.
 const MAX_ENTRIES: usize = 8;
 
 /// The results the conversation ends with; `None` if it ends with something else.

@@ -124,7 +124,7 @@ impl<'a> Parameter<'a> {
         (limit("minimum", f64::MIN)..=limit("maximum", f64::MAX)).contains(&value)
     }
 
-    /// Whether the schema wants a text in a form that nobody speaks: a formatted date, a mail address.
+    /// Whether the schema wants a text in a form that is not spoken: a formatted date, a mail address.
     pub(super) fn wants_format(&self) -> bool {
         let described = self.description();
         let is_formatted = self.schema["format"].is_string() || self.schema["pattern"].is_string();

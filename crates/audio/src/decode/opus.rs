@@ -13,8 +13,8 @@ const MAX_CHANNELS: usize = 8;
 const MAX_FRAMES: usize = 1_920;
 /// The most frames of a packet: 120 ms of 2.5 ms.
 const MAX_COUNT: usize = 48;
-/// From so many channels on, the last one of family 1 is that of low frequencies, which holds no speech (RFC 7845, section
-/// 5.1.1.2).
+/// From this number of channels on, the last one of family 1 is that of low frequencies, which holds no speech (RFC
+/// 7845, section 5.1.1.2).
 const FIRST_WITH_LFE: usize = 6;
 /// In a mapping: a channel of silence.
 const SILENT: u8 = 255;

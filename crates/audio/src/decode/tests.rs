@@ -43,8 +43,8 @@ fn made(format: FileFormat, seconds: usize) -> Vec<u8> {
 #[test]
 fn what_other_programs_write_is_read() {
     for (name, file) in FOREIGN {
-        let told = duration(Bytes::from_static(file), LONGEST).unwrap().as_secs_f64();
-        assert!((0.98..1.1).contains(&told), "{name}: {told} s");
+        let measured = duration(Bytes::from_static(file), LONGEST).unwrap().as_secs_f64();
+        assert!((0.98..1.1).contains(&measured), "{name}: {measured} s");
         let pcm = decode(file).unwrap_or_else(|error| panic!("{name}: {error}"));
         assert!((15_600..17_500).contains(&pcm.len()), "{name}: {} samples", pcm.len());
         let middle = &pcm[4_000..12_000];
@@ -69,8 +69,8 @@ fn a_wav_file_whose_lengths_were_not_written_is_read_to_its_end() {
     for file in [0, 36, n_bytes + 28, n_bytes + 36, 0x7FFF_FFFF, 0xFFFF_FFFF] {
         for audio in [0, n_bytes, n_bytes + 1, 0x7FFF_FFFF, 0x8000_0000, 0xFFFF_FFDB, 0xFFFF_FFFE, 0xFFFF_FFFF] {
             let wav = Bytes::from(wav_stating(file, audio));
-            let told = duration(wav.clone(), LONGEST);
-            assert_eq!(told, Ok(Duration::from_secs(1)), "{file:#x} {audio:#x}");
+            let measured = duration(wav.clone(), LONGEST);
+            assert_eq!(measured, Ok(Duration::from_secs(1)), "{file:#x} {audio:#x}");
             assert_eq!(decode(wav).map(|pcm| pcm.len()), Ok(16_000), "{file:#x} {audio:#x}");
         }
     }
@@ -134,8 +134,8 @@ fn a_tag_before_the_audio_is_skipped_whatever_is_in_it() {
         for (format, file) in FOREIGN.iter().filter(|(format, _)| ["adts", "mp3", "flac"].contains(format)) {
             let plain = decode(*file).expect("the file without a tag");
             let tagged = Bytes::from([&tags, *file].concat());
-            let told = duration(tagged.clone(), LONGEST);
-            assert_eq!(told, duration(Bytes::from_static(file), LONGEST), "{format} behind a tag {name}");
+            let measured = duration(tagged.clone(), LONGEST);
+            assert_eq!(measured, duration(Bytes::from_static(file), LONGEST), "{format} behind a tag {name}");
             assert_eq!(decode(tagged), Ok(plain), "{format} behind a tag {name}");
         }
     }
@@ -190,8 +190,8 @@ fn ogg_files_one_behind_the_other_are_read_to_the_end() {
     let [.., vorbis, opus, _, _] = FOREIGN.map(|(_, file)| file);
     for (name, links) in [("vorbis", [vorbis; 3]), ("opus", [opus; 3]), ("both", [vorbis, opus, vorbis])] {
         let file = Bytes::from(links.concat());
-        let told = duration(file.clone(), LONGEST).unwrap().as_secs_f64();
-        assert!((2.94..3.3).contains(&told), "{name}: {told} s");
+        let measured = duration(file.clone(), LONGEST).unwrap().as_secs_f64();
+        assert!((2.94..3.3).contains(&measured), "{name}: {measured} s");
         let pcm = decode(file).unwrap();
         assert!((46_800..52_500).contains(&pcm.len()), "{name}: {} samples", pcm.len());
         let loud = |from: usize| pcm[from..from + 4_000].iter().any(|sample| sample.unsigned_abs() > 5_000);

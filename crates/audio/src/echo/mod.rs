@@ -23,7 +23,7 @@ mod search;
 use antiphon_types::{Samples, to_sample};
 use canceller::{Canceller, HISTORY};
 use reference::Reference;
-use search::{Found, LagSearch};
+use search::{LagCandidate, LagSearch};
 
 /// Samples per window: 16 ms at 16 kHz.
 pub const WINDOW: usize = 256;
@@ -207,7 +207,7 @@ impl EchoGuard {
         }
         state.recent.push(window);
         state.reference.forget_before(start);
-        let explained = state.cancel((&mut self.lag, &mut self.n_vain), &unit(window), start, out);
+        let explained = state.cancel(&mut self.lag, &mut self.n_vain, &unit(window), start, out);
         EchoVerdict { explained, in_reach: true, lag: self.lag }
     }
 
@@ -241,13 +241,7 @@ impl EchoState {
     }
 
     /// Subtracts the echo from the newest window; returns the fraction of its energy that was explained.
-    fn cancel(
-        &mut self,
-        (lag, n_vain): (&mut Option<i32>, &mut u32),
-        window: &[f32],
-        start: u64,
-        out: &mut [i16],
-    ) -> f32 {
+    fn cancel(&mut self, lag: &mut Option<i32>, n_vain: &mut u32, window: &[f32], start: u64, out: &mut [i16]) -> f32 {
         // A lag that explains the last window is to be confirmed soon.
         let is_in_vain = *n_vain >= VAIN && (lag.is_none() || self.n_unexplained > 0);
         let (gained, most) = match is_in_vain {
@@ -308,7 +302,7 @@ impl EchoState {
         self.searched = energy;
         let mic_start = start as i64 + WINDOW as i64 - HISTORY as i64;
         let mic = self.recent.samples();
-        let Found { lag: found, explained: fit } = self.search.run(&mut self.reference, &mic, mic_start)?;
+        let LagCandidate { lag: found, explained: fit } = self.search.run(&mut self.reference, &mic, mic_start)?;
         let near = |other: i32| (other - found).abs() <= SAME_LAG;
         let again = self.suspect.is_some_and(near);
         self.suspect = (fit >= LIKELY).then_some(found);

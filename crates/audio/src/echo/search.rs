@@ -55,7 +55,7 @@ static LOW_PASS: LazyLock<[f32; TAPS]> = LazyLock::new(|| {
 
 /// The best candidate of a search.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Found {
+pub(super) struct LagCandidate {
     /// The delay of the echo relative to its reference position, in samples at 16 kHz.
     pub(super) lag: i32,
     /// The fraction of the microphone's energy that the reference explains at this lag with a single gain.
@@ -92,7 +92,7 @@ thread_local! {
 impl LagSearch {
     /// Searches the reference for `mic` ([`HISTORY`] samples from turn time `mic_start` on); `None` if the reference is
     /// silent.
-    pub(super) fn run(&mut self, reference: &mut Reference, mic: &[f32], mic_start: i64) -> Option<Found> {
+    pub(super) fn run(&mut self, reference: &mut Reference, mic: &[f32], mic_start: i64) -> Option<LagCandidate> {
         SCRATCH.with_borrow_mut(|scratch| {
             self.follow(reference, mic_start - MAX_LAG as i64, &mut scratch.wide);
             scratch.run(reference, &self.coarse, mic, mic_start)
@@ -123,7 +123,7 @@ impl LagSearch {
 }
 
 impl Scratch {
-    fn run(&mut self, reference: &Reference, coarse: &[f32], mic: &[f32], mic_start: i64) -> Option<Found> {
+    fn run(&mut self, reference: &Reference, coarse: &[f32], mic: &[f32], mic_start: i64) -> Option<LagCandidate> {
         // The microphone history is padded with half a filter length of silence, which affects only its edges.
         self.wide.clear();
         self.wide.resize(DECIMATION + HISTORY + TAPS, 0.0);
@@ -175,15 +175,15 @@ impl Scratch {
     }
 
     /// The best lag near a coarse one, at 16 kHz.
-    fn refine(&mut self, reference: &Reference, mic: &[f32], mic_start: i64, place: usize) -> Found {
+    fn refine(&mut self, reference: &Reference, mic: &[f32], mic_start: i64, place: usize) -> LagCandidate {
         let lag = MAX_LAG as i32 - (place * DECIMATION) as i32;
         let span = HISTORY + 2 * NEAR as usize;
         self.wide.resize(span, 0.0);
         reference.read(mic_start - i64::from(lag + NEAR), &mut self.wide);
-        let mut found = Found { lag, explained: 0.0 };
+        let mut found = LagCandidate { lag, explained: 0.0 };
         for (step, explained) in (0..=2 * NEAR).zip(fits(mic, &self.wide)) {
             if explained > found.explained {
-                found = Found { lag: lag + NEAR - step, explained };
+                found = LagCandidate { lag: lag + NEAR - step, explained };
             }
         }
         found
@@ -331,11 +331,11 @@ mod tests {
             position += 256;
             reference.advance(position);
             if round % 3 == 0 {
-                let mut anew = LagSearch::default();
+                let mut fresh = LagSearch::default();
                 let first = position as i64 - HISTORY as i64 - MAX_LAG as i64;
                 followed.follow(&mut reference, first, &mut Vec::new());
-                anew.follow(&mut reference, first, &mut Vec::new());
-                assert_eq!(followed.coarse, anew.coarse, "round {round}");
+                fresh.follow(&mut reference, first, &mut Vec::new());
+                assert_eq!(followed.coarse, fresh.coarse, "round {round}");
             }
         }
     }

@@ -69,8 +69,8 @@ fn every_format_is_read_back_with_its_length_and_sound() {
         let middle = purity(&back[6_000..30_000]);
         assert!(middle > 0.99, "{format:?}: {middle}");
         if format != FileFormat::Pcm {
-            let told = duration(Bytes::from(file), LONGEST).unwrap().as_secs_f64();
-            assert!((told - 36_007.0 / 24_000.0).abs() < 0.13, "{format:?}: {told} s");
+            let measured = duration(Bytes::from(file), LONGEST).unwrap().as_secs_f64();
+            assert!((measured - 36_007.0 / 24_000.0).abs() < 0.13, "{format:?}: {measured} s");
         }
     }
 }

@@ -14,7 +14,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-/// What a worker has for the requests that are under way when it is told to end.
+/// What a worker has for the requests that are under way when it gets the signal to end.
 const DRAIN: Duration = Duration::from_secs(20);
 
 /// The parts, and how they are run.
@@ -123,7 +123,7 @@ pub(super) async fn run(args: ClusterArgs) -> Result<(), CliError> {
         worker: hub_command("cluster-worker")?,
     };
     let report = cluster::run(&plan, &progress).await;
-    super::tell(&report, args.json, args.strict)
+    super::write_report(&report, args.json, args.strict)
 }
 
 /// A worker with simulated engines.
@@ -201,7 +201,7 @@ pub(super) async fn run_worker(args: WorkerArgs) -> Result<(), CliError> {
         name: args.name.clone(),
         build: env!("CARGO_PKG_VERSION"),
         drain: DRAIN,
-        // Nobody waits for the line of a worker whose output is closed.
+        // The line of a worker whose output is closed is not read.
         ready: Box::new(|| drop(print::line("ready"))),
         reporter: Reporter::default(),
     };

@@ -141,7 +141,7 @@ enum Name {
     /// Mock engines over HTTP with zero latency: 1 session, and 100 on one core
     Mocks,
     /// Mock engines that take 100 ms per stage, with and without speculative responses
-    Guesses,
+    Speculation,
     /// The Whisper engine compared with whisper.cpp itself
     Whisper,
     /// Detectors of speech in noise of six kinds, in this process: false speech, late ends, onsets
@@ -163,7 +163,7 @@ impl Name {
             Self::Memory => Measure::Memory,
             Self::Clients => Measure::Clients,
             Self::Mocks => Measure::Mocks,
-            Self::Guesses => Measure::Guesses,
+            Self::Speculation => Measure::Speculation,
             Self::Whisper => Measure::Whisper,
             Self::Engines => Measure::Engines,
             Self::Noise => Measure::Noise,
@@ -212,11 +212,11 @@ async fn take(measures: Vec<Measure>, how: Take) -> Result<(), CliError> {
         mock: hub_command("mock")?,
     };
     let report = crate::run(&plan, &progress).await;
-    tell(&report, how.json, how.strict)
+    write_report(&report, how.json, how.strict)
 }
 
 /// Prints the report. A part that could not be measured is an error; a missed gate only if `strict`.
-fn tell(report: &Report, json: bool, strict: bool) -> Result<(), CliError> {
+fn write_report(report: &Report, json: bool, strict: bool) -> Result<(), CliError> {
     progress("");
     if json {
         print::json(&report.json())?;

@@ -57,8 +57,8 @@ pub(super) async fn run(args: SimulateArgs) -> Result<(), CliError> {
         })),
     });
     match simulated.await? {
-        Ok(outcome) => tell_one(&outcome, &args),
-        Err(simulated) => tell(&simulated, &args),
+        Ok(outcome) => write_one(&outcome, &args),
+        Err(simulated) => write_report(&simulated, &args),
     }
 }
 
@@ -69,7 +69,7 @@ async fn day(args: &SimulateArgs) -> Result<(), CliError> {
     let day = Day { hours: args.hours, peak: args.peak.into(), seed: 1 };
     let run = move || simulation::simulate_day(day, &|hour| progress(&format!("{hour:.0} o'clock")));
     let report = blocking(run).await?;
-    super::tell(&Report::of(section(&day, &report)), args.json, true)
+    super::write_report(&Report::of(section(&day, &report)), args.json, true)
 }
 
 /// The gates of a day.
@@ -77,7 +77,7 @@ fn section(day: &Day, report: &DayReport) -> Section {
     let hub = format!("{} h, a hub for {} sessions, seed {}", day.hours, day.peak, day.seed);
     let mut section = Section::new("day", format!("{hub}: virtual time, real sessions, load monitor and levels"));
     let count = |name: &str, n: usize| Figure::new(name, Unit::Count, n as f64, 1);
-    let p95 = |name: &str, (ms, n): (f64, usize)| Figure::new(name, Unit::Ms, ms, n);
+    let p95 = |name: &str, ms: f64, n: usize| Figure::new(name, Unit::Ms, ms, n);
     let DayReport { early, late, peaks, .. } = *report;
     let drift = Figure::new("p95 drift between both", Unit::Of("%"), report.drift() * 100.0, early.1.min(late.1));
     section.figures = vec![
@@ -87,10 +87,10 @@ fn section(day: &Day, report: &DayReport) -> Section {
         count("turns", report.turns),
         count("turns interrupted", report.interrupted),
         count("requests of a lost worker begun again", report.retried),
-        p95("voice to voice early p95", early),
-        p95("voice to voice late p95", late),
+        p95("voice to voice early p95", early.0, early.1),
+        p95("voice to voice late p95", late.0, late.1),
         drift.at_most(10.0),
-        p95("voice to voice at the peaks p95", peaks),
+        p95("voice to voice at the peaks p95", peaks.0, peaks.1),
         count("most sessions", report.most_sessions).at_most(day.peak as f64),
         count("highest brownout level", report.highest.number().into())
             .at_least(BrownoutLevel::NoSessions.number().into()),
@@ -113,7 +113,7 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) 
     tokio::task::spawn_blocking(work).await.map_err(|error| CliError::failed(&error))
 }
 
-fn tell_one(outcome: &Outcome, args: &SimulateArgs) -> Result<(), CliError> {
+fn write_one(outcome: &Outcome, args: &SimulateArgs) -> Result<(), CliError> {
     match args.json {
         true => print::json(&shown(outcome))?,
         false => {
@@ -130,7 +130,7 @@ fn tell_one(outcome: &Outcome, args: &SimulateArgs) -> Result<(), CliError> {
     failed(&outcome.violations)
 }
 
-fn tell(simulated: &Simulated, args: &SimulateArgs) -> Result<(), CliError> {
+fn write_report(simulated: &Simulated, args: &SimulateArgs) -> Result<(), CliError> {
     progress("");
     let Simulated { n_done, n_compared, took, failed: worlds } = simulated;
     if args.json {

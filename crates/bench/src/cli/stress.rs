@@ -4,7 +4,7 @@ use super::cluster::CostArgs;
 use super::{hub_command, progress};
 use crate::load::Clips;
 use crate::plan::Profile;
-use crate::stress::{self, Calibration, Known, KnownStage, Mix, StressPlan, StressReport};
+use crate::stress::{self, Calibration, KnownEngines, KnownStage, Mix, StressPlan, StressReport};
 use crate::{BenchError, Hub, Process, Report, cluster};
 use antiphon::cli::target::{Mode, Target, failure};
 use antiphon::cli::{CliError, blocking, print};
@@ -15,11 +15,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Sessions whose questions are spoken by flite: at most so many different ones.
+/// Sessions whose questions are spoken by flite: the most different ones.
 const SPOKEN: usize = 48;
 
 /// Timeout of a response.
-const PATIENCE: Duration = Duration::from_secs(20);
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Options of the phases, which `--calibrate` does not have; nor does it mix in other sessions.
 const OF_PHASES: [&str; 12] = [
@@ -187,7 +187,7 @@ pub(super) async fn run(args: StressArgs) -> Result<(), CliError> {
         None => None,
     };
     progress("");
-    args.tell(&report, &plan)?;
+    args.write_report(&report, &plan)?;
     if let Some((path, profile)) = profile {
         write_profile(path, &profile?)?;
     }
@@ -264,16 +264,21 @@ impl StressArgs {
             spread: seconds(4, 1),
             rest: seconds(3, 1),
             mix: Mix { barge_in: self.barge_in, slow_readers: self.slow_readers, bad_network: self.bad_network },
-            patience: PATIENCE,
+            patience: RESPONSE_TIMEOUT,
         })
     }
 
     /// What is known of the engines.
-    fn known(&self, speculation_after_ms: f64) -> Known {
+    fn known(&self, speculation_after_ms: f64) -> KnownEngines {
         if !self.is_simulated() {
             let engine = self.url.as_ref().map_or("this hub's engines", |_| "the server's engines").to_owned();
             let slots = |n: u16| KnownStage::Slots { slots: n.into() };
-            return Known { engine, stt: slots(self.stt_slots), tts: slots(self.tts_slots), speculation_after_ms };
+            return KnownEngines {
+                engine,
+                stt: slots(self.stt_slots),
+                tts: slots(self.tts_slots),
+                speculation_after_ms,
+            };
         }
         let slots = usize::from(self.costs.batch);
         let n_chunks = chunks(usize::from(self.reply_words));
@@ -283,7 +288,7 @@ impl StressArgs {
             runs_per_request: f64::from(self.reply_words) / n_chunks as f64,
         };
         let stt = KnownStage::Runs { slots, requests_per_turn: 1.0, runs_per_request: 1.0 };
-        Known { engine: "simulated engines".into(), stt, tts, speculation_after_ms }
+        KnownEngines { engine: "simulated engines".into(), stt, tts, speculation_after_ms }
     }
 
     /// A profile, from one session with a hub that does not speculate.
@@ -304,10 +309,9 @@ impl StressArgs {
         let hub = self.start(&calm()).await?;
         let plan = self.plan(hub.as_ref(), clips)?;
         let (n_turns, length) = if self.quick { (2, Duration::from_secs(3)) } else { (15, self.hold()) };
-        let loads = (self.fit.as_slice(), self.check.as_slice());
+        let loads = stress::Loads { fit: &self.fit, check: &self.check, n_turns, length };
         let known = self.known(0.0);
-        let calibrated =
-            stress::calibrate(&plan, &known, self.instances.into(), loads, (n_turns, length), &progress).await;
+        let calibrated = stress::calibrate(&plan, &known, self.instances.into(), loads, &progress).await;
         if let Some(hub) = hub {
             hub.stop().await;
         }
@@ -323,7 +327,7 @@ impl StressArgs {
         if let Some(path) = &self.profile_out {
             write_profile(path, &calibration.profile)?;
         }
-        super::tell(&report, false, self.strict)
+        super::write_report(&report, false, self.strict)
     }
 
     fn hold(&self) -> Duration {
@@ -356,7 +360,7 @@ impl StressArgs {
         how + &format!("; spike {} times for {} s", plan.spike, plan.spike_for.as_secs())
     }
 
-    fn tell(&self, stressed: &StressReport, plan: &StressPlan) -> Result<(), CliError> {
+    fn write_report(&self, stressed: &StressReport, plan: &StressPlan) -> Result<(), CliError> {
         let section = stressed.section(self.how(plan));
         if let Some(path) = &self.html {
             write(path, &stress::page(stressed, &section, plan.objective))?;

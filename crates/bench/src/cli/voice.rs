@@ -158,7 +158,7 @@ pub(super) async fn run(args: VoiceArgs) -> Result<(), CliError> {
         }
     }
     let outcome = shown.expect("at least one size is tried");
-    args.tell(&outcome, &search, objective)?;
+    args.write_report(&outcome, &search, objective)?;
     match (mix_ups, outcome.broken.len()) {
         (0, 0) if args.strict && !outcome.holds(objective) => Err(CliError::Failed("the objective was missed".into())),
         (0, 0) => Ok(()),
@@ -257,7 +257,7 @@ impl VoiceArgs {
         how
     }
 
-    fn tell(&self, outcome: &Outcome, search: &load::Search, objective: Duration) -> Result<(), CliError> {
+    fn write_report(&self, outcome: &Outcome, search: &load::Search, objective: Duration) -> Result<(), CliError> {
         let mut section = outcome.section(self.how(outcome), objective);
         if self.search {
             section.notes.push(found(search, objective));

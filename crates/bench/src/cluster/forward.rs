@@ -45,7 +45,7 @@ struct Target {
 }
 
 impl Balancer {
-    /// A balancer for that many hubs, none of which has an address yet.
+    /// A balancer for `n_hubs` hubs without addresses.
     pub(super) async fn start(n_hubs: usize) -> Result<Self, BenchError> {
         let (listener, address) = listen().await?;
         let stop = CancellationToken::new();

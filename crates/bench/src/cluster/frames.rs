@@ -5,7 +5,7 @@
 //! each piece say when it was handed over; its time ends where the engine (of the hub: the caller) has it. It contains the
 //! wait for a processor at both ends.
 
-use super::{BenchError, ClusterPlan, Figure, Part, Progress, Section, Taken, Unit};
+use super::{BenchError, ClusterPlan, Figure, Measurement, Part, Progress, Section, Unit};
 use crate::{Process, Waits};
 use antiphon_cluster::testing::NatsServer;
 use antiphon_cluster::worker::{Reporter, StageEngine, WorkerOptions, WorkerStage, serve};
@@ -34,7 +34,7 @@ const SERVER_PERCENT: f64 = 0.1;
 /// Timeout for the worker.
 const READY_WITHIN: Duration = Duration::from_secs(10);
 
-pub(super) async fn measure(plan: &ClusterPlan, progress: Progress<'_>) -> Result<Taken, BenchError> {
+pub(super) async fn measure(plan: &ClusterPlan, progress: Progress<'_>) -> Result<Measurement, BenchError> {
     let length = plan.takes(20, 1);
     let how = format!("hub and worker in one process, streams in frames of {} ms, {length:?} each", FRAME.as_millis());
     let mut section = Section::new(Part::Frames.section(), how);
@@ -66,7 +66,7 @@ pub(super) async fn measure(plan: &ClusterPlan, progress: Progress<'_>) -> Resul
     let name = format!("nats-server a stream, {N_LOAD} streams");
     section.figures.push(Figure::new(name, Unit::PercentOfCore, percent, N_LOAD).at_most(SERVER_PERCENT));
     let hub_cpu_s = nats.cpu_s()?;
-    Ok(Taken { section, hub_cpu_s })
+    Ok(Measurement { section, hub_cpu_s })
 }
 
 /// A hub and a worker in this process; dropping it ends both.

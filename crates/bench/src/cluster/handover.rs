@@ -1,13 +1,13 @@
 //! Sessions that move to another hub while their clients talk, until enough have moved.
 //!
-//! Three ways in turn: a hub stops (SIGTERM) and has 10 s, of which it waits 5 s for moments at which nobody speaks; a hub stops
-//! and has 1 s, so that most of its sessions move at whatever moment it is; and the balancer cuts the connections of a hub that
-//! lives, so that its clients come to other hubs, which ask that one for the sessions. A gap is the time from the client's notice
-//! of the end of its connection to the confirmation of the next one; those of hubs that stop have the gate. Words are counted in
-//! the sound that each client received, over the moves.
+//! Three ways in turn: a hub stops (SIGTERM) and has 10 s, of which it waits 5 s for moments without speech; a hub
+//! stops and has 1 s, so that most of its sessions move at whatever moment it is; and the balancer cuts the connections
+//! of a hub that lives, so that its clients come to other hubs, which ask that one for the sessions. A gap is the time
+//! from the client's notice of the end of its connection to the confirmation of the next one; those of hubs that stop
+//! have the gate. Words are counted in the sound that each client received, over the moves.
 
 use super::site::{DRAIN_S, NO_LONGER, Site, add_all, add_gaps, gaps, returned};
-use super::{BenchError, ClusterPlan, Figure, Part, Progress, Section, Taken, Unit};
+use super::{BenchError, ClusterPlan, Figure, Measurement, Part, Progress, Section, Unit};
 use crate::Process;
 use crate::load::Return;
 use antiphon_cluster::testing::NatsServer;
@@ -48,7 +48,7 @@ impl Way {
     }
 }
 
-pub(super) async fn measure(plan: &ClusterPlan, progress: Progress<'_>) -> Result<Taken, BenchError> {
+pub(super) async fn measure(plan: &ClusterPlan, progress: Progress<'_>) -> Result<Measurement, BenchError> {
     let n = plan.sessions(N_SESSIONS, 6);
     let n_moves = plan.sessions(N_HANDOVERS, 6);
     let how = format!("{n} sessions on {} hubs, until {n_moves} have moved", plan.n_hubs);
@@ -109,5 +109,5 @@ pub(super) async fn measure(plan: &ClusterPlan, progress: Progress<'_>) -> Resul
     let unclean = Figure::new("hubs that did not end with 0", Unit::Count, site.n_unclean as f64, n_restarts);
     section.figures.push(unclean.at_most(0.0));
     let cpu_s = Process(server.process_id().unwrap_or(0)).cpu_s()? + site.end().await?;
-    Ok(Taken { section, hub_cpu_s: cpu_s })
+    Ok(Measurement { section, hub_cpu_s: cpu_s })
 }

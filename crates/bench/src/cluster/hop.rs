@@ -1,8 +1,8 @@
 //! What the way to a worker adds: conversations with a hub whose engines run on one worker, and at the same time as many with
 //! a hub that has the same engines itself. Both suffer what else this machine does; the difference is the cluster's.
 
-use super::processes::{Launcher, end, told};
-use super::{BenchError, ClusterPlan, Figure, Length, Part, Progress, Section, Taken, Unit, add_counts, talk};
+use super::processes::{Launcher, end, summary};
+use super::{BenchError, ClusterPlan, Figure, Length, Measurement, Part, Progress, Section, Unit, add_counts, talk};
 use crate::load::Outcome;
 use crate::simulated::Costs;
 use crate::{Engines, Process};
@@ -18,7 +18,7 @@ const TURNS: usize = 40;
 
 const ADDED_MS: f64 = 5.0;
 
-pub(super) async fn measure(plan: &ClusterPlan, progress: Progress<'_>) -> Result<Taken, BenchError> {
+pub(super) async fn measure(plan: &ClusterPlan, progress: Progress<'_>) -> Result<Measurement, BenchError> {
     let n = plan.sessions(N_SESSIONS, 2);
     let turns = if plan.quick { 1 } else { TURNS };
     let how = format!("{n} sessions with a hub and its worker, {n} with a hub of the same engines, at the same time");
@@ -47,7 +47,7 @@ pub(super) async fn measure(plan: &ClusterPlan, progress: Progress<'_>) -> Resul
     let mut cpu_s = Process(server.process_id().unwrap_or(0)).cpu_s()?;
     cpu_s += local.stop().await?.0;
     let (hub_cpu_s, overview) = cluster.stop().await?;
-    section.notes.push(told(&overview));
+    section.notes.push(summary(&overview));
     cpu_s += hub_cpu_s + end(workers).await?;
-    Ok(Taken { section, hub_cpu_s: cpu_s })
+    Ok(Measurement { section, hub_cpu_s: cpu_s })
 }

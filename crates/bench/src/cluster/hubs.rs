@@ -4,7 +4,7 @@
 //! are not counted.
 
 use super::site::{Site, add_all};
-use super::{BenchError, ClusterPlan, Figure, Length, Part, Progress, Section, Taken, Unit};
+use super::{BenchError, ClusterPlan, Figure, Length, Measurement, Part, Progress, Section, Unit};
 use crate::Process;
 use crate::simulated::Costs;
 use antiphon_cluster::testing::NatsServer;
@@ -21,7 +21,7 @@ const COSTS: Costs = Costs { batch: 16, ..super::site::COSTS };
 /// The sessions a core of several hubs, against those of one.
 const SESSIONS_TIMES: f64 = 0.9;
 
-pub(super) async fn measure(plan: &ClusterPlan, progress: Progress<'_>) -> Result<Taken, BenchError> {
+pub(super) async fn measure(plan: &ClusterPlan, progress: Progress<'_>) -> Result<Measurement, BenchError> {
     let n = plan.sessions(N_SESSIONS, 6);
     let length = plan.takes(25, 3);
     let n_hubs = plan.n_hubs;
@@ -80,7 +80,7 @@ pub(super) async fn measure(plan: &ClusterPlan, progress: Progress<'_>) -> Resul
         let each: Vec<_> = used.iter().map(|used| format!("{used:.3}")).collect();
         section.notes.push(format!("hubs {n_here}: cores used in each round: {}", each.join(", ")));
     }
-    Ok(Taken { section, hub_cpu_s: cpu_s })
+    Ok(Measurement { section, hub_cpu_s: cpu_s })
 }
 
 /// Adds the counts of a round to those of the rounds before.

@@ -5,7 +5,7 @@
 //! each job once, completed, and the sound of each must have that length, byte by byte.
 
 use super::site::{COSTS, Site};
-use super::{BenchError, ClusterPlan, Figure, Part, Progress, Section, Taken, Unit};
+use super::{BenchError, ClusterPlan, Figure, Measurement, Part, Progress, Section, Unit};
 use crate::Process;
 use antiphon_cluster::testing::NatsServer;
 use reqwest::{Client, Method, Response, StatusCode};
@@ -28,7 +28,7 @@ const AGAIN: Duration = Duration::from_millis(200);
 /// Timeout for a request, with its repetitions.
 const REQUEST_DEADLINE: Duration = Duration::from_secs(30);
 
-pub(super) async fn measure(plan: &ClusterPlan, progress: Progress<'_>) -> Result<Taken, BenchError> {
+pub(super) async fn measure(plan: &ClusterPlan, progress: Progress<'_>) -> Result<Measurement, BenchError> {
     let n = plan.sessions(N_JOBS, 6);
     let n_texts = plan.sessions(N_TEXTS, 2);
     let every = plan.takes(5, 2);
@@ -103,7 +103,7 @@ pub(super) async fn measure(plan: &ClusterPlan, progress: Progress<'_>) -> Resul
     let words = lengths.iter().sum::<usize>() as u128 / (48 * COSTS.word.as_millis());
     section.notes.push(format!("the texts have {words} words together"));
     let cpu_s = Process(server.process_id().unwrap_or(0)).cpu_s()? + site.end().await?;
-    Ok(Taken { section, hub_cpu_s: cpu_s })
+    Ok(Measurement { section, hub_cpu_s: cpu_s })
 }
 
 /// The jobs of the hubs behind the balancer.
@@ -125,7 +125,7 @@ impl Jobs {
         }
     }
 
-    /// Waits until so many jobs have ended.
+    /// Waits until `n` jobs have ended.
     async fn done(&self, n: usize) -> Result<(), BenchError> {
         let waiting = async {
             loop {

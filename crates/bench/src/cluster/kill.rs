@@ -6,10 +6,10 @@
 //! first sound, for more sound of the same response. Where a worker is killed, another one makes the chunk again: a gap may
 //! be as long as that takes, and 100 ms for noticing it; a frozen worker is noticed by its silence within one second.
 
-use super::processes::{Launcher, WorkerProcess, end, told};
+use super::processes::{Launcher, WorkerProcess, end, summary};
 use super::{
-    BenchError, ClusterPlan, Figure, Length, Outcome, Part, Progress, Section, Taken, Unit, add_counts, longest_gap_ms,
-    talk,
+    BenchError, ClusterPlan, Figure, Length, Measurement, Outcome, Part, Progress, Section, Unit, add_counts,
+    longest_gap_ms, talk,
 };
 use crate::simulated::Costs;
 use crate::{Engines, Process};
@@ -40,7 +40,7 @@ const SAMPLE_EVERY: Duration = Duration::from_millis(500);
 /// The longest load; it ends when the faults are over.
 const NO_LONGER: Length = Length::For(Duration::from_secs(24 * 3_600));
 
-pub(super) async fn measure(plan: &ClusterPlan, progress: Progress<'_>) -> Result<Taken, BenchError> {
+pub(super) async fn measure(plan: &ClusterPlan, progress: Progress<'_>) -> Result<Measurement, BenchError> {
     let kill_for = plan.kill_for.unwrap_or(plan.takes(120, 4));
     let kill_every = if plan.quick { Duration::from_millis(1_200) } else { Duration::from_secs(5) };
     let n = plan.sessions(N_SESSIONS, 8);
@@ -87,9 +87,9 @@ pub(super) async fn measure(plan: &ClusterPlan, progress: Progress<'_>) -> Resul
 
     let mut cpu_s = Process(server.process_id().unwrap_or(0)).cpu_s()? + killing.cpu_s;
     let (hub_cpu_s, overview) = hub.stop().await?;
-    section.notes.push(told(&overview));
+    section.notes.push(summary(&overview));
     cpu_s += hub_cpu_s + end(workers).await?;
-    Ok(Taken { section, hub_cpu_s: cpu_s })
+    Ok(Measurement { section, hub_cpu_s: cpu_s })
 }
 
 /// What killing did.

@@ -8,7 +8,7 @@
 //! meanwhile, so that words have no gate here.
 
 use super::site::{NO_LONGER, Site, add_gaps, add_sessions, gaps, returned};
-use super::{BenchError, ClusterPlan, Figure, Part, Progress, Section, Taken, Unit, add_counts};
+use super::{BenchError, ClusterPlan, Figure, Measurement, Part, Progress, Section, Unit, add_counts};
 use crate::Process;
 use crate::load::Return;
 use antiphon_cluster::testing::NatsServer;
@@ -25,7 +25,7 @@ const GAP_MS: f64 = 2_000.0;
 /// The longest wait for clients to be back.
 const BACK_WITHIN: Duration = Duration::from_secs(10);
 
-pub(super) async fn measure(plan: &ClusterPlan, progress: Progress<'_>) -> Result<Taken, BenchError> {
+pub(super) async fn measure(plan: &ClusterPlan, progress: Progress<'_>) -> Result<Measurement, BenchError> {
     let n = plan.sessions(N_SESSIONS, 6);
     let n_kills = plan.sessions(N_KILLS, 2);
     let how = format!("{n} sessions on {} hubs, one of which is killed, {n_kills} times", plan.n_hubs);
@@ -67,5 +67,5 @@ pub(super) async fn measure(plan: &ClusterPlan, progress: Progress<'_>) -> Resul
     let name = "words lost or doubled in sessions that did not go back";
     section.figures.push(Figure::new(name, Unit::Count, wrong as f64, outcome.turns.len()).at_most(0.0));
     let cpu_s = Process(server.process_id().unwrap_or(0)).cpu_s()? + site.end().await?;
-    Ok(Taken { section, hub_cpu_s: cpu_s })
+    Ok(Measurement { section, hub_cpu_s: cpu_s })
 }

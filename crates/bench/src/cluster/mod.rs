@@ -1,10 +1,10 @@
 //! `antiphon-bench cluster`: engine workers over NATS, all on this machine, with simulated engines of fixed cost.
 //!
-//! A real nats-server (`make nats-server`), the hub and each worker are processes of their own; where a part needs requests
-//! without a conversation, this process is the hub. The parts ([`Part`]) are one file each, whose head describes the method.
-//! The engines ([`simulated`](super::simulated)) sleep for as long as a run takes, so that four workers fit on two cores,
-//! and their sound tells which word it is, so that lost and doubled words are counted in what a client received. Figures on
-//! one machine are differences: nothing here measures a network between machines.
+//! A real nats-server (`make nats-server`), the hub and each worker are processes of their own; where a part needs
+//! requests without a conversation, this process is the hub. The parts ([`Part`]) are one file each, whose head
+//! describes the method. The engines ([`simulated`](super::simulated)) sleep for as long as a run takes, so that four
+//! workers fit on two cores, and a word is recognized by its sound, so that lost and doubled words are counted in what
+//! a client received. Figures on one machine are differences: nothing here measures a network between machines.
 
 mod forward;
 mod frames;
@@ -25,7 +25,7 @@ use super::load::{self, Clip, Clips, Length, Load, Network, Outcome, Sign};
 use super::machine::Machine;
 use super::simulated::Words;
 use super::voice_to_voice::session;
-use super::{BenchError, Figure, HubCommand, Progress, Report, Section, Taken, Unit, Waits, mock};
+use super::{BenchError, Figure, HubCommand, Measurement, Progress, Report, Section, Unit, Waits, mock};
 use antiphon_client::ConnectOptions;
 use processes::HubProcess;
 use std::path::PathBuf;
@@ -171,10 +171,10 @@ const QUESTION: Duration = Duration::from_millis(800);
 const QUESTION_HZ: f64 = 440.0;
 
 /// Timeout for a complete response.
-const PATIENCE: Duration = Duration::from_secs(15);
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Number of failures that are reported individually.
-const MOST_TOLD: usize = 8;
+const MOST_NOTED: usize = 8;
 
 /// Conversations with a hub whose voice speaks a word in `word`, until `stop` or the end of `length`.
 async fn talk(
@@ -200,7 +200,7 @@ async fn talk(
         barge_in: 0.0,
         network: Network::default(),
         process: Some(hub.process()),
-        patience: PATIENCE,
+        patience: RESPONSE_TIMEOUT,
         seed: 1,
         n_turns: AtomicUsize::new(0),
         n_returns: Arc::default(),
@@ -239,12 +239,12 @@ fn add_counts(section: &mut Section, name: &str, outcome: &Outcome) {
     count("words doubled", words(|words| words.doubled), n * mock::N_WORDS);
     count("not recognized as its own", not_own, n);
     count("mixed up", outcome.mix_ups().len(), n);
-    let told = failed.into_iter().take(MOST_TOLD).map(|turn| {
+    let failures = failed.into_iter().take(MOST_NOTED).map(|turn| {
         let at = turn.at.as_secs_f64();
         let why = turn.trouble.as_deref().unwrap_or("there was no answer");
         format!("failed: session {}, turn {}, {at:.1} s: {why}", turn.session, turn.turn)
     });
-    let wrong = wrong.take(MOST_TOLD).map(|turn| {
+    let wrong = wrong.take(MOST_NOTED).map(|turn| {
         let at = turn.at.as_secs_f64();
         let words = turn.words.unwrap_or_default();
         format!(
@@ -252,8 +252,8 @@ fn add_counts(section: &mut Section, name: &str, outcome: &Outcome) {
             turn.session, turn.turn, words.lost, words.doubled
         )
     });
-    let broken = outcome.broken.iter().take(MOST_TOLD).map(|(session, error)| format!("session {session}: {error}"));
-    section.notes.extend(told.chain(wrong).chain(broken).chain(outcome.mix_ups().into_iter().take(MOST_TOLD)));
+    let broken = outcome.broken.iter().take(MOST_NOTED).map(|(session, error)| format!("session {session}: {error}"));
+    section.notes.extend(failures.chain(wrong).chain(broken).chain(outcome.mix_ups().into_iter().take(MOST_NOTED)));
 }
 
 /// The longest wait for more sound in the middle of a response, in milliseconds.

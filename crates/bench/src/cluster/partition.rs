@@ -1,14 +1,15 @@
 //! A hub that hears nothing of the cluster for ten seconds while its clients are at other hubs, which must not act in a session
 //! together with it.
 //!
-//! The first hub reaches nats-server by a line that is cut without closing a connection, and healed; at the same time the balancer
-//! cuts its clients' connections and gives it no new ones. The hubs' logs tell which writes JetStream accepted, in its order (the
-//! revision), and of which epoch, which each change of the owner raises. A write after one of a later epoch is a violation, and
-//! so are two owners of one epoch. What the cut hub tried to write after the heal is refused.
+//! The first hub reaches nats-server by a line that is cut without closing a connection, and healed; at the same time
+//! the balancer cuts its clients' connections and gives it no new ones. The hubs' logs say which writes JetStream
+//! accepted, in its order (the revision), and of which epoch, which each change of the owner raises. A write after one
+//! of a later epoch is a violation, and so are two owners of one epoch. What the cut hub tried to write after the heal
+//! is refused.
 
 use super::forward::Line;
 use super::site::{NO_LONGER, Site, add_gaps, add_sessions, gaps, returned};
-use super::{BenchError, ClusterPlan, Figure, Part, Progress, Section, Taken, Unit};
+use super::{BenchError, ClusterPlan, Figure, Measurement, Part, Progress, Section, Unit};
 use crate::Process;
 use antiphon_cluster::testing::NatsServer;
 use std::collections::{BTreeMap, HashMap};
@@ -27,7 +28,7 @@ const N_CUTS: usize = 3;
 /// The longest wait for clients to be back.
 const BACK_WITHIN: Duration = Duration::from_secs(15);
 
-pub(super) async fn measure(plan: &ClusterPlan, progress: Progress<'_>) -> Result<Taken, BenchError> {
+pub(super) async fn measure(plan: &ClusterPlan, progress: Progress<'_>) -> Result<Measurement, BenchError> {
     let n = plan.sessions(N_SESSIONS, 6);
     let n_cuts = plan.sessions(N_CUTS, 1);
     let length = plan.takes(10, 7);
@@ -83,11 +84,11 @@ pub(super) async fn measure(plan: &ClusterPlan, progress: Progress<'_>) -> Resul
     section.figures.push(count("writes after one of a later owner", writes.violations().len(), n_written).at_most(0.0));
     section.figures.push(count("sessions taken", n_taken, n_written));
     section.figures.push(count("writes refused", writes.n_refused, n_written));
-    section.notes.extend(writes.violations().into_iter().take(super::MOST_TOLD));
+    section.notes.extend(writes.violations().into_iter().take(super::MOST_NOTED));
     add_gaps(&mut section, "gap", &gaps(&outcome.returns), None);
     add_sessions(&mut section, &outcome);
     let cpu_s = Process(server.process_id().unwrap_or(0)).cpu_s()? + site.end().await?;
-    Ok(Taken { section, hub_cpu_s: cpu_s })
+    Ok(Measurement { section, hub_cpu_s: cpu_s })
 }
 
 /// The accepted writes of each session, in the order of their revisions.

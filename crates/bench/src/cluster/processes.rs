@@ -4,7 +4,7 @@
 //! servers are those of [`antiphon_cluster::testing`].
 
 use super::{BenchError, ClusterPlan};
-use crate::hub::{Started, start};
+use crate::hub::{StartedProcess, start};
 use crate::simulated::Costs;
 use crate::{Engines, HubCommand, Process};
 use rustix::process::{Pid, Signal, kill_process};
@@ -16,7 +16,7 @@ use std::time::Duration;
 use tokio::io::AsyncReadExt;
 use tokio::time::timeout;
 
-/// The longest wait for a process that was told to end; a worker finishes what it has.
+/// The longest wait for a process after the signal to end; a worker finishes what it has.
 const END_DEADLINE: Duration = Duration::from_secs(30);
 
 /// Starts hubs and workers of one cluster.
@@ -29,7 +29,7 @@ pub(super) struct Launcher<'a> {
 
 /// What hubs need to share their sessions and jobs.
 #[derive(Clone, Debug)]
-pub(super) struct Shared {
+pub(super) struct SharedStorage {
     /// File with the key that they seal with.
     pub(super) sealing_key: PathBuf,
     /// NATS servers that keep each record.
@@ -41,13 +41,13 @@ pub(super) struct Shared {
 /// A hub.
 pub(super) struct HubProcess {
     pub(super) url: String,
-    started: Started,
+    started: StartedProcess,
 }
 
 /// A worker.
 pub(super) struct WorkerProcess {
     name: String,
-    started: Started,
+    started: StartedProcess,
 }
 
 impl Launcher<'_> {
@@ -76,7 +76,7 @@ impl Launcher<'_> {
     }
 
     /// Starts a hub that shares its sessions with others, its engines on workers; returns once it serves and workers are found.
-    pub(super) async fn shared_hub(&self, name: &str, shared: &Shared) -> Result<HubProcess, BenchError> {
+    pub(super) async fn shared_hub(&self, name: &str, shared: &SharedStorage) -> Result<HubProcess, BenchError> {
         let mut args = vec![Engines::Cluster.name().to_owned(), "--servers".into(), self.servers.join(",")];
         let key = shared.sealing_key.to_string_lossy().into_owned();
         let replicas = shared.n_replicas.to_string();
@@ -88,7 +88,7 @@ impl Launcher<'_> {
         Ok(HubProcess { url: format!("http://{}", started.line), started })
     }
 
-    async fn start(&self, command: &HubCommand, name: &str, args: Vec<String>) -> Result<Started, BenchError> {
+    async fn start(&self, command: &HubCommand, name: &str, args: Vec<String>) -> Result<StartedProcess, BenchError> {
         let log = match &self.plan.logs {
             Some(folder) => {
                 let path = folder.join(format!("{name}.log"));
@@ -126,8 +126,8 @@ impl HubProcess {
         self.started.kill().await
     }
 
-    /// Tells it to end, which hands its sessions over, and waits for its end; returns its CPU seconds before, and whether it
-    /// ended with 0.
+    /// Sends the signal to end, which hands its sessions over, and waits for its end; returns its CPU seconds before,
+    /// and whether it ended with 0.
     pub(super) async fn drain(self) -> Result<(f64, bool), BenchError> {
         self.started.drain().await
     }
@@ -147,7 +147,8 @@ impl WorkerProcess {
         self.started.kill().await
     }
 
-    /// Tells it to finish what it has, and waits for its end; returns its CPU seconds before, and whether it ended with 0.
+    /// Sends the signal to finish what it has, and waits for its end; returns its CPU seconds before, and whether it
+    /// ended with 0.
     pub(super) async fn drain(self) -> Result<(f64, bool), BenchError> {
         self.started.drain().await
     }
@@ -163,7 +164,7 @@ impl WorkerProcess {
     }
 }
 
-impl Started {
+impl StartedProcess {
     async fn kill(mut self) -> Result<f64, BenchError> {
         let cpu_s = self.process.cpu_s()?;
         self.child.kill().await.map_err(failed)?;
@@ -207,7 +208,7 @@ pub(super) async fn end(workers: Vec<WorkerProcess>) -> Result<f64, BenchError> 
 }
 
 /// What a hub says of the cluster, in one line.
-pub(super) fn told(overview: &Value) -> String {
+pub(super) fn summary(overview: &Value) -> String {
     let names = ["attempts", "busy", "retried", "failed", "away", "unsent", "malformed", "stale", "duplicate", "early"];
     let count = |name: &&str| format!("{name} {}", overview[*name]);
     format!("the hub: {}", names.iter().map(count).collect::<Vec<_>>().join(", "))

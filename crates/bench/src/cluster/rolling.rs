@@ -1,11 +1,12 @@
-//! Restarts of everything but the hub, one after the other, under conversations: each worker is told to end (SIGTERM), finishes
-//! what it has, ends with 0 and is started again; of three NATS servers each is drained (lame-duck mode) or killed, and started
-//! again. No response may fail.
+//! Restarts of everything but the hub, one after the other, under conversations: each worker gets the signal to end
+//! (SIGTERM), finishes what it has, ends with 0 and is started again; of three NATS servers each is drained (lame-duck
+//! mode) or killed, and started again. No response may fail.
 
 use super::kill::{COSTS, N_SESSIONS, N_WORKERS};
-use super::processes::{Launcher, WorkerProcess, end, told};
+use super::processes::{Launcher, WorkerProcess, end, summary};
 use super::{
-    BenchError, ClusterPlan, Figure, Length, Part, Progress, Section, Taken, Unit, add_counts, longest_gap_ms, talk,
+    BenchError, ClusterPlan, Figure, Length, Measurement, Part, Progress, Section, Unit, add_counts, longest_gap_ms,
+    talk,
 };
 use crate::{Engines, Process, Waits};
 use antiphon_cluster::testing::NatsCluster;
@@ -21,7 +22,7 @@ const NO_LONGER: Length = Length::For(Duration::from_secs(3_600));
 /// How long a NATS server that is being drained has for its clients to leave, before it ends.
 const LAME: Duration = Duration::from_secs(2);
 
-pub(super) async fn measure(plan: &ClusterPlan, progress: Progress<'_>) -> Result<Taken, BenchError> {
+pub(super) async fn measure(plan: &ClusterPlan, progress: Progress<'_>) -> Result<Measurement, BenchError> {
     let n = plan.sessions(N_SESSIONS, 8);
     let n_workers = plan.sessions(N_WORKERS, 2);
     let how =
@@ -58,10 +59,10 @@ pub(super) async fn measure(plan: &ClusterPlan, progress: Progress<'_>) -> Resul
         cpu_s += Process(servers.server(at).process_id().unwrap_or(0)).cpu_s()?;
     }
     let (hub_cpu_s, overview) = hub.stop().await?;
-    section.notes.extend(restarts.told);
-    section.notes.push(told(&overview));
+    section.notes.extend(restarts.notes);
+    section.notes.push(summary(&overview));
     cpu_s += hub_cpu_s + end(workers).await?;
-    Ok(Taken { section, hub_cpu_s: cpu_s })
+    Ok(Measurement { section, hub_cpu_s: cpu_s })
 }
 
 /// What the restarts did.
@@ -71,7 +72,7 @@ pub(super) struct Restarts {
     /// From the signal to the end of a worker.
     ends: Waits,
     pub(super) cpu_s: f64,
-    pub(super) told: Vec<String>,
+    pub(super) notes: Vec<String>,
 }
 
 impl Restarts {
@@ -91,7 +92,7 @@ impl Restarts {
             self.cpu_s += cpu_s;
             workers.push(launcher.worker(&name).await?);
         }
-        self.told.push(format!("the workers took {:.1} s", begun.elapsed().as_secs_f64()));
+        self.notes.push(format!("the workers took {:.1} s", begun.elapsed().as_secs_f64()));
         Ok(())
     }
 
@@ -107,7 +108,7 @@ impl Restarts {
             servers.restart(at).await?;
             sleep(plan.takes(2, 1)).await;
         }
-        self.told.push(format!("the NATS servers took {:.1} s", begun.elapsed().as_secs_f64()));
+        self.notes.push(format!("the NATS servers took {:.1} s", begun.elapsed().as_secs_f64()));
         Ok(())
     }
 }

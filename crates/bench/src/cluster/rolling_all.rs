@@ -4,7 +4,7 @@
 
 use super::rolling::Restarts;
 use super::site::{DRAIN_S, NO_LONGER, Site, add_all, add_gaps, gaps};
-use super::{BenchError, ClusterPlan, Figure, Part, Progress, Section, Taken, Unit, longest_gap_ms};
+use super::{BenchError, ClusterPlan, Figure, Measurement, Part, Progress, Section, Unit, longest_gap_ms};
 use crate::Process;
 use antiphon_cluster::testing::NatsCluster;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 const N_SESSIONS: usize = 50;
 const N_SERVERS: usize = 3;
 
-pub(super) async fn measure(plan: &ClusterPlan, progress: Progress<'_>) -> Result<Taken, BenchError> {
+pub(super) async fn measure(plan: &ClusterPlan, progress: Progress<'_>) -> Result<Measurement, BenchError> {
     let n = plan.sessions(N_SESSIONS, 6);
     let how = format!("{n} sessions; {} hubs, the workers and {N_SERVERS} NATS servers are restarted", plan.n_hubs);
     let mut section = Section::new(Part::RollingAll.section(), how);
@@ -49,11 +49,11 @@ pub(super) async fn measure(plan: &ClusterPlan, progress: Progress<'_>) -> Resul
     section.figures.push(unclean("workers that did not end with 0", restarts.n_unclean, n_workers));
     let gap = longest_gap_ms(&outcome);
     section.figures.push(Figure::new("longest gap in a reply", Unit::Ms, gap, outcome.turns.len()));
-    section.notes.extend(restarts.told);
+    section.notes.extend(restarts.notes);
     let mut cpu_s = restarts.cpu_s;
     for at in 0..N_SERVERS {
         cpu_s += Process(servers.server(at).process_id().unwrap_or(0)).cpu_s()?;
     }
     cpu_s += site.end().await?;
-    Ok(Taken { section, hub_cpu_s: cpu_s })
+    Ok(Measurement { section, hub_cpu_s: cpu_s })
 }

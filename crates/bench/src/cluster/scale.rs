@@ -8,8 +8,8 @@
 //! runs exactly; with four workers any difference between them costs some requests a third run.
 
 use super::frames::join;
-use super::processes::{Launcher, end, told};
-use super::{BenchError, ClusterPlan, Figure, Part, Progress, Section, Taken, Unit};
+use super::processes::{Launcher, end, summary};
+use super::{BenchError, ClusterPlan, Figure, Measurement, Part, Progress, Section, Unit};
 use crate::simulated::Costs;
 use crate::{Process, Waits};
 use antiphon_cluster::testing::NatsServer;
@@ -38,7 +38,7 @@ const P95_TIMES: f64 = 1.3;
 /// The first requests, for which nothing is known of the workers' load, are left out.
 const WARM_UP: Duration = Duration::from_millis(500);
 
-pub(super) async fn measure(plan: &ClusterPlan, progress: Progress<'_>) -> Result<Taken, BenchError> {
+pub(super) async fn measure(plan: &ClusterPlan, progress: Progress<'_>) -> Result<Measurement, BenchError> {
     let length = plan.takes(15, 1);
     let run_ms = COSTS.run.as_millis();
     let batch = COSTS.batch;
@@ -82,7 +82,7 @@ pub(super) async fn measure(plan: &ClusterPlan, progress: Progress<'_>) -> Resul
         section
             .figures
             .push(Figure::new(format!("{n}: requests failed"), Unit::Count, failed as f64, n_requests).at_most(0.0));
-        section.notes.extend(saturated.failed.iter().chain(&random.failed).take(super::MOST_TOLD).cloned());
+        section.notes.extend(saturated.failed.iter().chain(&random.failed).take(super::MOST_NOTED).cloned());
     }
     if let [(one, one_random), (four, four_random)] = &measured[..] {
         let times = |name: &str, value: f64| Figure::new(name, Unit::Times, value, four.waits.len());
@@ -94,11 +94,11 @@ pub(super) async fn measure(plan: &ClusterPlan, progress: Progress<'_>) -> Resul
             .push(times("p95 at random of 4 against 1", p95(four_random) / p95(one_random)).at_most(P95_TIMES));
     }
     let overview = serde_json::to_value(cluster.overview()).unwrap_or_default();
-    section.notes.push(told(&overview));
+    section.notes.push(summary(&overview));
     let mut hub_cpu_s = Process(server.process_id().unwrap_or(0)).cpu_s()?;
     cluster.leave().await;
     hub_cpu_s += end(workers).await?;
-    Ok(Taken { section, hub_cpu_s })
+    Ok(Measurement { section, hub_cpu_s })
 }
 
 /// Requests that were served.
@@ -118,7 +118,7 @@ impl Requests {
     }
 }
 
-/// So many requests are under way all the time.
+/// The number of requests under way all the time.
 async fn saturate(cluster: &Cluster, n: usize, length: Duration) -> Result<Requests, BenchError> {
     let tts = cluster.tts();
     let from = Instant::now() + WARM_UP;
@@ -145,7 +145,7 @@ async fn saturate(cluster: &Cluster, n: usize, length: Duration) -> Result<Reque
     Ok(requests)
 }
 
-/// Requests come at random times, so many a second.
+/// Requests come at random times, at this rate a second.
 async fn at_random(cluster: &Cluster, rate_hz: f64, length: Duration) -> Result<Requests, BenchError> {
     let tts = cluster.tts();
     let mut callers = JoinSet::new();

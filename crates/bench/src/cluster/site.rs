@@ -1,7 +1,7 @@
 //! Several hubs that share their sessions, behind a balancer, with workers: what the parts about hubs have in common.
 
 use super::forward::Balancer;
-use super::processes::{HubProcess, Launcher, Shared, WorkerProcess, end};
+use super::processes::{HubProcess, Launcher, SharedStorage, WorkerProcess, end};
 use super::{
     BenchError, ClusterPlan, Figure, Length, Outcome, Progress, Section, Unit, Waits, add_counts, clips, session,
 };
@@ -16,14 +16,14 @@ use tempfile::TempDir;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
-/// How long a hub that stops waits for its sessions to go: half of it for moments at which nobody speaks.
+/// How long a hub that stops waits for its sessions to go: half of it for moments without speech.
 pub(super) const DRAIN_S: u16 = 10;
 
 /// Longer gaps are reported one by one.
 const SLOW: Duration = Duration::from_secs(1);
 
 /// Timeout for a complete response, with the time in which its session may be away.
-const PATIENCE: Duration = Duration::from_secs(30);
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
 
 pub(super) const COSTS: Costs = Costs { run: Duration::from_millis(40), batch: 4, word: Duration::from_millis(100) };
 pub(super) const N_WORKERS: usize = 4;
@@ -41,7 +41,7 @@ pub(super) struct Site<'a> {
     pub(super) cpu_s: f64,
     /// Hubs that did not end with 0.
     pub(super) n_unclean: usize,
-    shared: Shared,
+    shared: SharedStorage,
     /// Where hubs find NATS that take another way than workers do.
     ways: Vec<Option<String>>,
     _folder: TempDir,
@@ -79,7 +79,7 @@ impl<'a> Site<'a> {
             workers,
             cpu_s: 0.0,
             n_unclean: 0,
-            shared: Shared { sealing_key, n_replicas, drain_s: DRAIN_S },
+            shared: SharedStorage { sealing_key, n_replicas, drain_s: DRAIN_S },
             ways,
             _folder: folder,
         };
@@ -91,7 +91,7 @@ impl<'a> Site<'a> {
     }
 
     async fn launch(&self, at: usize, drain_s: u16) -> Result<HubProcess, BenchError> {
-        let shared = Shared { drain_s, ..self.shared.clone() };
+        let shared = SharedStorage { drain_s, ..self.shared.clone() };
         let Launcher { plan, servers, costs } = &self.launcher;
         let servers = self.ways[at].clone().map_or_else(|| servers.clone(), |way| vec![way]);
         let launcher = Launcher { plan, servers, costs: *costs };
@@ -144,7 +144,7 @@ impl<'a> Site<'a> {
             barge_in: 0.0,
             network: Network::default(),
             process: None,
-            patience: PATIENCE,
+            patience: RESPONSE_TIMEOUT,
             seed: 1,
             n_turns: AtomicUsize::new(0),
             n_returns,
@@ -167,7 +167,7 @@ impl<'a> Site<'a> {
     }
 }
 
-/// Waits until so many more sessions have been resumed, `longest` at most.
+/// Waits until no more sessions are resumed, `longest` at most.
 pub(super) async fn returned(n_returns: &AtomicUsize, longest: Duration) {
     let mut before = n_returns.load(Ordering::Relaxed);
     let step = Duration::from_millis(250);
@@ -220,7 +220,7 @@ pub(super) fn add_sessions(section: &mut Section, outcome: &Outcome) {
             .at_most(0.0),
     ];
     section.figures.extend(figures);
-    section.notes.extend(wrong.into_iter().take(super::MOST_TOLD).map(|(session, conversation)| {
+    section.notes.extend(wrong.into_iter().take(super::MOST_NOTED).map(|(session, conversation)| {
         let Conversation { n_asked, n_committed, n_answered, n_followed } = conversation;
         let came_back = came_back(outcome, *session);
         format!(
@@ -232,11 +232,11 @@ pub(super) fn add_sessions(section: &mut Section, outcome: &Outcome) {
         outcome
             .misplaced_frames
             .iter()
-            .take(super::MOST_TOLD)
+            .take(super::MOST_NOTED)
             .map(|(session, n)| format!("session {session}: {n} misplaced frames; {}", came_back(outcome, *session))),
     );
     let slow = outcome.returns.iter().filter(|back| back.resumed.gap > SLOW);
-    section.notes.extend(slow.take(super::MOST_TOLD).map(|back| {
+    section.notes.extend(slow.take(super::MOST_NOTED).map(|back| {
         let Return { session, resumed, .. } = back;
         format!("session {session}: back after {} ms, {} attempts", resumed.gap.as_millis(), resumed.n_attempts)
     }));

@@ -48,7 +48,7 @@ pub struct Clip {
     pub samples: Vec<i16>,
     /// Indices of its first and last loud sample (above 5 % of its peak).
     pub(crate) loud: (usize, usize),
-    /// Playing time of a word of the response, where each can be told by its sound.
+    /// Playing time of a word of the response, where each can be recognized by its sound.
     pub(super) word: Option<Duration>,
 }
 

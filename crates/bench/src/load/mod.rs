@@ -25,7 +25,7 @@ pub use outcome::{Outcome, Refusal, Sample};
 pub use page::page;
 pub use search::{Search, Step, search};
 pub use talk::{Conversation, Length, Return};
-pub use turn::{Heard, TurnRecord, Words};
+pub use turn::{HeardQuestion, TurnRecord, Words};
 
 use super::machine::Machine;
 use super::{BenchError, Process, Progress};
@@ -107,7 +107,8 @@ pub async fn run(load: Load, progress: Progress<'_>) -> Result<Outcome, BenchErr
     let began = Instant::now();
     let mut sessions = JoinSet::new();
     for session in 0..load.n_sessions {
-        let (load, at) = (load.clone(), began + load.stagger * session as u32);
+        let at = began + load.stagger * session as u32;
+        let load = load.clone();
         sessions.spawn(async move {
             sleep_until(at).await;
             let mut calls = Vec::new();
@@ -126,7 +127,7 @@ pub async fn run(load: Load, progress: Progress<'_>) -> Result<Outcome, BenchErr
     looks.set_missed_tick_behavior(MissedTickBehavior::Skip);
     let mut records = Vec::new();
     let mut n_over = 0;
-    let mut told = None;
+    let mut shown = None;
     while n_over < load.n_sessions {
         tokio::select! {
             Some(ended) = sessions.join_next() => {
@@ -140,7 +141,7 @@ pub async fn run(load: Load, progress: Progress<'_>) -> Result<Outcome, BenchErr
                 }
                 let left = load.n_sessions - n_over;
                 let turns = load.n_turns.load(Relaxed);
-                if told.replace((left, turns)) != Some((left, turns)) {
+                if shown.replace((left, turns)) != Some((left, turns)) {
                     let s = began.elapsed().as_secs();
                     progress(&format!("voice: {left} sessions talk, {turns} turns are over, {s} s"));
                 }

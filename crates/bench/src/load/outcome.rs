@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 /// Maximum number of mix-ups and problems listed individually.
-const MOST_TOLD: usize = 5;
+const MOST_NOTED: usize = 5;
 
 /// Resource use of a process at one moment.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -228,13 +228,13 @@ impl Outcome {
     }
 
     fn notes(&self, mix_ups: &[String]) -> Vec<String> {
-        let mixed = mix_ups.iter().take(MOST_TOLD).map(|what| format!("mixed up: {what}"));
-        let broken = self.broken.iter().take(MOST_TOLD).map(|(session, error)| format!("session {session}: {error}"));
+        let mixed = mix_ups.iter().take(MOST_NOTED).map(|what| format!("mixed up: {what}"));
+        let broken = self.broken.iter().take(MOST_NOTED).map(|(session, error)| format!("session {session}: {error}"));
         let troubled = self.counted().filter_map(|turn| {
             let what = turn.trouble.as_ref()?;
             Some(format!("session {}, turn {}: {what}", turn.session, turn.turn))
         });
-        mixed.chain(broken).chain(troubled.take(MOST_TOLD)).collect()
+        mixed.chain(broken).chain(troubled.take(MOST_NOTED)).collect()
     }
 
     /// Each turn and each sample of the process as JSON. Times in milliseconds; `null` for events that did not occur.

@@ -123,7 +123,7 @@ pub(crate) fn escape(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::load::{Heard, TurnRecord};
+    use crate::load::{HeardQuestion, TurnRecord};
     use antiphon_client::Gaps;
 
     #[test]
@@ -141,7 +141,7 @@ mod tests {
             mixed_up: Some("it was heard as <script>".into()),
             own: false,
             clip: 0,
-            heard: Heard::default(),
+            heard: HeardQuestion::default(),
             trouble: None,
         };
         let outcome =

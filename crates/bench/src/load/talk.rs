@@ -313,7 +313,7 @@ impl<'a> Talk<'a> {
         }
         // Events between two turns are irrelevant.
         let Some(turn) = &mut self.turn else { return Ok(()) };
-        let told = match received {
+        let report = match received {
             Received::Audio { item_id, samples } => {
                 turn.audio(&item_id, &samples, at);
                 None
@@ -321,7 +321,7 @@ impl<'a> Talk<'a> {
             Received::Event(event) => turn.event(event, at),
             Received::Resumed(_) => None,
         };
-        match told {
+        match report {
             Some(event) => self.sender.event(&event).await,
             None => Ok(()),
         }

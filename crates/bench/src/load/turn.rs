@@ -38,7 +38,7 @@ pub struct TurnRecord {
     pub n_after_silence: usize,
     /// Underruns during playback of the response.
     pub gaps: Gaps,
-    /// Lost and doubled words of the response; `None` where they cannot be told by their sound.
+    /// Lost and doubled words of the response; `None` where they cannot be recognized by their sound.
     pub words: Option<Words>,
     /// Evidence that the response or the transcript belongs to another session.
     pub mixed_up: Option<String>,
@@ -47,14 +47,14 @@ pub struct TurnRecord {
     /// Index of its clip.
     pub clip: usize,
     /// What the server heard.
-    pub heard: Heard,
+    pub heard: HeardQuestion,
     /// Description of a failure.
     pub trouble: Option<String>,
 }
 
 /// What the server heard of a question.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Heard {
+pub struct HeardQuestion {
     /// The final transcript; empty without one.
     pub transcript: String,
     /// The words that were shown while the person spoke, before the final transcript.
@@ -80,7 +80,7 @@ impl TurnRecord {
             mixed_up: None,
             own: true,
             clip: 0,
-            heard: Heard::default(),
+            heard: HeardQuestion::default(),
             trouble: None,
         }
     }
@@ -88,7 +88,7 @@ impl TurnRecord {
 
 /// A response that is being interrupted.
 #[derive(Clone)]
-pub(super) struct Interrupted {
+pub(super) struct InterruptedReply {
     pub(super) reply: Reply,
     item_id: Option<String>,
     first_loud: Option<Instant>,
@@ -122,7 +122,7 @@ pub(super) struct Turn {
     last_audio: Option<Instant>,
     /// The item whose audio has begun and is not complete, in the binary modes.
     sounding: Option<String>,
-    interrupted: Option<Interrupted>,
+    interrupted: Option<InterruptedReply>,
     trouble: Option<String>,
     paced: bool,
 }
@@ -130,7 +130,7 @@ pub(super) struct Turn {
 impl Turn {
     /// A turn that speaks `clip`; `over` is the turn whose response it interrupts.
     pub(super) fn new(clip: usize, deadline: Instant, paced: bool, over: Option<Self>) -> Self {
-        let interrupted = over.map(|over| Interrupted {
+        let interrupted = over.map(|over| InterruptedReply {
             reply: over.reply,
             item_id: over.item_id,
             first_loud: None,
@@ -381,7 +381,7 @@ impl Turn {
             words: clips[self.clip].word.map(|word| Words::count(self.reply.samples(), word)),
             own: verdict == Verdict::Own,
             clip: self.clip,
-            heard: Heard {
+            heard: HeardQuestion {
                 transcript,
                 shown: self.shown.clone(),
                 first_words: self

@@ -92,8 +92,8 @@ fn without_binary_frames_playback_stops_when_speech_is_heard() {
     let later = start + ms(500);
     let mut turn = asked(later, false, Some(first));
     turn.audio("a", &[900; 480], later + ms(70));
-    let told = turn.event(started(), later + ms(150)).expect("the playback position is reported to the server");
-    assert_eq!((told["item_id"].as_str(), told["audio_end_ms"].as_u64()), (Some("a"), Some(400)));
+    let report = turn.event(started(), later + ms(150)).expect("the playback position is reported to the server");
+    assert_eq!((report["item_id"].as_str(), report["audio_end_ms"].as_u64()), (Some("a"), Some(400)));
     turn.audio("a", &[900; 480], later + ms(160));
     response(&mut turn, "r2", later + ms(300));
     turn.audio("b", &[900; 480], later + ms(310));

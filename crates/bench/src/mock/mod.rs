@@ -103,7 +103,7 @@ pub(super) fn reply(asked: &str) -> String {
     reply_of(asked, N_WORDS)
 }
 
-/// A response of so many words: those of [`reply`], which begin again behind its last one.
+/// A response of this number of words: those of [`reply`], which begin again behind its last one.
 pub(super) fn reply_of(asked: &str, n_words: usize) -> String {
     let first = marks::named(asked).map_or("Sure".to_owned(), marks::name);
     let rest = REST.split_whitespace().cycle().take(n_words.saturating_sub(1));

@@ -5,6 +5,7 @@ use antiphon_dialog::turn::{Edge, Ending, Thresholds, TurnTaker};
 use antiphon_engine_api::vad::{Vad, VadError};
 use antiphon_session::turn_pipeline::TurnPipeline;
 use antiphon_types::Samples;
+use std::ops::Range;
 
 /// Samples of a millisecond at 16 kHz.
 const MS: usize = 16;
@@ -77,7 +78,7 @@ impl Speech {
         let power = |frame: &[i16]| frame.iter().map(|x| f32::from(*x).powi(2)).sum::<f32>() / frame.len() as f32;
         let frames: Vec<f32> = pcm.chunks(20 * MS).map(power).collect();
         let most = frames.iter().copied().fold(0.0, f32::max);
-        // Pauses do not count: 30 dB below the loudest frame is none of the voice.
+        // Pauses do not count: 30 dB below the loudest frame is not the voice.
         let spoken: Vec<f32> = frames.into_iter().filter(|power| *power > most / 1e3).collect();
         let rms = (spoken.iter().sum::<f32>() / spoken.len() as f32).sqrt();
         let scale = SPEECH_RMS / rms;
@@ -108,7 +109,7 @@ pub fn judge(vad: &dyn Vad, thresholds: Thresholds, at: Condition, speech: &[Spe
     for clip in speech {
         from += BEFORE;
         pcm[from..].iter_mut().zip(&clip.pcm).for_each(|(to, sample)| *to += f32::from(*sample));
-        spans.push((from + clip.loud.0, from + clip.loud.1));
+        spans.push(from + clip.loud.0..from + clip.loud.1);
         from += clip.pcm.len() + AFTER;
     }
     let pcm: Vec<i16> = pcm.into_iter().map(|x| x as i16).collect();
@@ -133,8 +134,10 @@ pub fn judge(vad: &dyn Vad, thresholds: Thresholds, at: Condition, speech: &[Spe
 }
 
 impl Outcome {
-    /// One clip, whose first and last loud samples are `span`.
-    pub(super) fn take(&mut self, edges: &[(usize, Edge)], (first, last): (usize, usize), silence: usize) {
+    /// Adds one clip, whose first and last loud samples are the ends of `span`.
+    pub(super) fn take(&mut self, edges: &[(usize, Edge)], span: Range<usize>, silence: usize) {
+        let first = span.start;
+        let last = span.end;
         let before = edges.iter().rev().find(|(at, _)| *at <= first);
         let is_blurred = before.is_some_and(|(_, edge)| !matches!(edge, Edge::Stopped { .. } | Edge::Retracted));
         self.n_blurred += usize::from(is_blurred);

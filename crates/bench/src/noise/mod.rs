@@ -11,7 +11,7 @@ mod sounds;
 
 use super::load::Clips;
 use super::questions::{QUESTIONS, VOICES, speak, speaker};
-use super::{BenchError, Figure, Measure, Plan, Progress, Section, Taken, Unit};
+use super::{BenchError, Figure, Measure, Measurement, Plan, Progress, Section, Unit};
 use antiphon::assembly::{self, EnginesError};
 use antiphon::config::{self, Config, Sources};
 use antiphon_audio::convert;
@@ -68,7 +68,7 @@ const GATES: [Gates; 2] = [
     },
 ];
 
-pub(super) async fn measure(plan: &Plan, progress: Progress<'_>) -> Result<Taken, BenchError> {
+pub(super) async fn measure(plan: &Plan, progress: Progress<'_>) -> Result<Measurement, BenchError> {
     let n = plan.turns(N_CLIPS);
     progress("noise: the speech");
     let speech = match &plan.clips {
@@ -114,7 +114,7 @@ pub(super) async fn measure(plan: &Plan, progress: Progress<'_>) -> Result<Taken
         section.figures.push(talking);
         section.notes.extend(table(&name, &grid));
     }
-    Ok(Taken { section, hub_cpu_s: 0.0 })
+    Ok(Measurement { section, hub_cpu_s: 0.0 })
 }
 
 /// What `vad.engine = "auto"` takes with the default settings and the models' folder and ONNX Runtime that the environment
@@ -261,7 +261,7 @@ mod tests {
     /// Conditions in which earshot's network by itself ended every turn late.
     const LOUD: [(Noise, f32); 3] = [(Noise::Pink, 0.0), (Noise::White, 5.0), (Noise::Hum, 0.0)];
 
-    fn judged(vad: &dyn Vad, (noise, snr_db): (Noise, f32), speech: &[Speech]) -> Outcome {
+    fn judged(vad: &dyn Vad, noise: Noise, snr_db: f32, speech: &[Speech]) -> Outcome {
         judge(vad, thresholds(), Condition { noise, snr_db: Some(snr_db) }, speech).expect("whole windows")
     }
 
@@ -279,11 +279,11 @@ mod tests {
     #[tokio::test]
     async fn steady_noise_is_no_speech_and_speech_in_it_is_heard_and_ends_in_time() {
         let speech = spoken(6).await.expect("flite is installed");
-        for at in LOUD {
-            let outcome = judged(&Earshot, at, &speech);
+        for (noise, snr_db) in LOUD {
+            let outcome = judged(&Earshot, noise, snr_db, &speech);
             let Outcome { n_missed, n_late, n_blurred, .. } = outcome;
-            assert!(outcome.voiced_percent() < 3.0, "{at:?}: {} %", outcome.voiced_percent());
-            assert_eq!((n_missed, n_late, n_blurred), (0, 0, 0), "{at:?}");
+            assert!(outcome.voiced_percent() < 3.0, "{noise:?} {snr_db}: {} %", outcome.voiced_percent());
+            assert_eq!((n_missed, n_late, n_blurred), (0, 0, 0), "{noise:?} {snr_db}");
         }
     }
 
@@ -291,14 +291,14 @@ mod tests {
     async fn silero_takes_neither_noise_nor_music_for_speech_and_hears_who_speaks_after_it_at_once() {
         let silero = silero();
         let speech = spoken(6).await.expect("flite is installed");
-        for at in LOUD.into_iter().chain([(Noise::Music, 10.0)]) {
-            let outcome = judged(&*silero, at, &speech);
-            assert!(outcome.voiced_percent() < 1.0, "{at:?}: {} %", outcome.voiced_percent());
-            assert_eq!((outcome.n_missed, outcome.n_blurred), (0, 0), "{at:?}");
+        for (noise, snr_db) in LOUD.into_iter().chain([(Noise::Music, 10.0)]) {
+            let outcome = judged(&*silero, noise, snr_db, &speech);
+            assert!(outcome.voiced_percent() < 1.0, "{noise:?} {snr_db}: {} %", outcome.voiced_percent());
+            assert_eq!((outcome.n_missed, outcome.n_blurred), (0, 0), "{noise:?} {snr_db}");
             let (median, _) = outcome.onset().expect("onsets");
             // Without a new state in between, music makes it 140 ms.
-            let most = if at.0 == Noise::Music { 80.0 } else { 150.0 };
-            assert!(median <= most, "{at:?}: {median} ms");
+            let most = if noise == Noise::Music { 80.0 } else { 150.0 };
+            assert!(median <= most, "{noise:?} {snr_db}: {median} ms");
         }
     }
 
@@ -311,11 +311,11 @@ mod tests {
         let mut outcome = Outcome::default();
         let edges =
             [(ms(1_050), Edge::Onset { at }), (ms(1_100), Edge::Started { at }), (ms(2_700), Edge::Stopped { at })];
-        outcome.take(&edges, (ms(1_000), ms(2_000)), ms(500));
+        outcome.take(&edges, ms(1_000)..ms(2_000), ms(500));
         assert_eq!((outcome.n_missed, outcome.n_late, outcome.onset_ms.clone()), (0, 0, vec![50.0]));
-        outcome.take(&edges[..2], (ms(1_000), ms(2_000)), ms(500));
-        outcome.take(&edges[..1], (ms(3_000), ms(4_000)), ms(500));
-        outcome.take(&edges, (ms(5_000), ms(6_000)), ms(500));
+        outcome.take(&edges[..2], ms(1_000)..ms(2_000), ms(500));
+        outcome.take(&edges[..1], ms(3_000)..ms(4_000), ms(500));
+        outcome.take(&edges, ms(5_000)..ms(6_000), ms(500));
         assert_eq!((outcome.n_missed, outcome.n_late, outcome.n_blurred), (1, 2, 1));
     }
 }

@@ -19,7 +19,7 @@ pub enum Noise {
     /// 6 dB less in each higher octave: traffic, rumble.
     Brown,
     /// Six people who talk at the same time, made of the speech clips, each from another place and backwards, so that
-    /// nobody can be understood.
+    /// no voice can be understood.
     Babble,
     /// Chords, a melody and a beat, 110 a minute.
     Music,

@@ -4,12 +4,12 @@
 //! Each passes `antiphon config check`, which a test runs on all of them.
 
 use super::profile::{Profile, Service, StageProfile};
-use super::size::{Sized, StageSize, per_machine};
+use super::size::{Sizing, StageSize, per_machine};
 use super::{Demand, PlanError};
 use std::path::Path;
 use toml::{Table, Value};
 
-/// The most decoders of a worker, and the most instances: bounds of `stt.decoders` and `tts.lanes`.
+/// The most decoders of a worker, and the most instances: bounds of `stt.decoders` and `tts.replicas`.
 const MOST: usize = 64;
 
 /// The most sessions of a hub: the bound of `server.max_sessions`.
@@ -32,7 +32,7 @@ pub struct ConfigFile {
 }
 
 /// The files for a plan.
-pub fn files(profile: &Profile, demand: &Demand, sized: &Sized) -> Vec<ConfigFile> {
+pub fn files(profile: &Profile, demand: &Demand, sized: &Sizing) -> Vec<ConfigFile> {
     let on_workers: Vec<&'static str> =
         sized.stages.iter().filter(|stage| is_worker(stage)).map(|stage| stage.stage).collect();
     let mut files = vec![hub(profile, demand, sized, &on_workers)];
@@ -65,7 +65,7 @@ fn is_worker(stage: &StageSize) -> bool {
     stage.stage != "llm" && stage.machines > 0
 }
 
-fn hub(profile: &Profile, demand: &Demand, sized: &Sized, on_workers: &[&str]) -> ConfigFile {
+fn hub(profile: &Profile, demand: &Demand, sized: &Sizing, on_workers: &[&str]) -> ConfigFile {
     let mut tables = vec![
         ("server", table([("listen", "0.0.0.0:8080".into()), ("max_sessions", sessions(sized.hubs.max_sessions))])),
         (
@@ -98,7 +98,7 @@ fn hub(profile: &Profile, demand: &Demand, sized: &Sized, on_workers: &[&str]) -
 
 fn worker(
     profile: &Profile,
-    sized: &Sized,
+    sized: &Sizing,
     name: &'static str,
     stage: &StageProfile,
     sized_stage: &StageSize,
@@ -115,11 +115,11 @@ fn worker(
         ("stt", _) => drop(of_stage.insert("decoders".into(), number((slots * n_each).min(MOST)))),
         ("tts", Some("speechlm")) => {
             of_stage.insert("slots".into(), number(slots));
-            of_stage.insert("lanes".into(), number(n_each));
+            of_stage.insert("replicas".into(), number(n_each));
         }
         _ => {
             of_stage.insert("max_batch_size".into(), number(slots));
-            of_stage.insert("lanes".into(), number(n_each));
+            of_stage.insert("replicas".into(), number(n_each));
         }
     }
     let has_gpu = stage.needs.as_ref().is_some_and(|needs| needs.accelerators > 0.0);
@@ -140,7 +140,7 @@ fn sessions(max: u64) -> Value {
     Value::Integer(max.min(MOST_SESSIONS) as i64)
 }
 
-fn servers(sized: &Sized) -> Value {
+fn servers(sized: &Sizing) -> Value {
     let server = |n: usize| Value::from(format!("tls://nats-{n}.example.org:4222"));
     Value::Array((1..=sized.nats_servers).map(server).collect())
 }

@@ -2,7 +2,7 @@
 
 use super::PlanError;
 use super::profile::{Machine, Profile};
-use super::size::Sized;
+use super::size::Sizing;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -79,7 +79,7 @@ impl Prices {
     ///
     /// # Errors
     /// A kind of machine has no price.
-    pub fn cost(&self, profile: &Profile, sized: &Sized) -> Result<Cost, PlanError> {
+    pub fn cost(&self, profile: &Profile, sized: &Sizing) -> Result<Cost, PlanError> {
         let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
         *counts.entry(&sized.hubs.machine).or_default() += sized.hubs.hubs;
         *counts.entry(&profile.nats.machine).or_default() += sized.nats_servers;

@@ -29,18 +29,18 @@ pub struct Latency {
 
 /// All stages at a load, in the order of [`Profile::stages`].
 #[derive(Clone, Debug, PartialEq)]
-pub struct Loaded {
+pub struct LoadState {
     /// The stages.
     pub stages: [StageState; 3],
     /// Turns a second.
     pub turns_hz: f64,
 }
 
-/// The chance in a turn, in [0, 1) where it is none of a stage.
+/// The chance in a turn, in [0, 1) where it is not of a stage.
 struct TurnDraw {
     end: f64,
     rest: f64,
-    guess: f64,
+    speculation: f64,
     stages: [Draw; 3],
 }
 
@@ -48,8 +48,8 @@ struct TurnDraw {
 static DRAWS: LazyLock<Vec<TurnDraw>> = LazyLock::new(|| {
     let mut dice = StdRng::seed_from_u64(SEED);
     let mut draw = || {
-        let [end, rest, guess] = [(); 3].map(|()| dice.random_range(0.0..1.0f64));
-        TurnDraw { end, rest, guess, stages: [(); 3].map(|()| Draw::random(&mut dice)) }
+        let [end, rest, speculation] = [(); 3].map(|()| dice.random_range(0.0..1.0f64));
+        TurnDraw { end, rest, speculation, stages: [(); 3].map(|()| Draw::random(&mut dice)) }
     };
     (0..N_TURNS).map(|_| draw()).collect()
 });
@@ -58,14 +58,14 @@ static DRAWS: LazyLock<Vec<TurnDraw>> = LazyLock::new(|| {
 pub struct Turns(Vec<f64>);
 
 /// The stages without any load.
-pub fn unloaded(profile: &Profile) -> Loaded {
-    Loaded { stages: profile.stages().map(|(_, stage)| queueing::alone(stage)), turns_hz: 0.0 }
+pub fn unloaded(profile: &Profile) -> LoadState {
+    LoadState { stages: profile.stages().map(|(_, stage)| queueing::alone(stage)), turns_hz: 0.0 }
 }
 
-/// The stages with so many talking sessions and so many instances of each; the index of a stage that cannot serve them.
+/// The stages with `talking` sessions and `instances` of each; the index of a stage that cannot serve them.
 ///
 /// Sessions that wait ask less often: a turn takes its usual time, and what it waits longer.
-pub fn loaded(profile: &Profile, talking: f64, instances: [usize; 3]) -> Result<Loaded, usize> {
+pub fn loaded(profile: &Profile, talking: f64, instances: [usize; 3]) -> Result<LoadState, usize> {
     let usual_s = 60.0 / profile.conversation.turns_per_minute;
     let calm: f64 = unloaded(profile).stages.iter().map(mean_ms).sum();
     let sources = talking.max(1.0).round() as usize;
@@ -88,7 +88,7 @@ pub fn loaded(profile: &Profile, talking: f64, instances: [usize; 3]) -> Result<
     // Sessions that ask half as often because they wait are not served.
     match low < usual_hz / 2.0 {
         true => Err(busiest(&stages)),
-        false => Ok(Loaded { stages, turns_hz: low }),
+        false => Ok(LoadState { stages, turns_hz: low }),
     }
 }
 
@@ -96,7 +96,7 @@ fn busiest(stages: &[StageState; 3]) -> usize {
     (0..3).max_by(|one, other| stages[*one].utilization.total_cmp(&stages[*other].utilization)).unwrap_or_default()
 }
 
-/// The stages at so many turns a second of so many sessions; the index of one that cannot serve them.
+/// The stages at this rate of turns of this number of sessions; the index of one that cannot serve them.
 fn solve(profile: &Profile, turns_hz: f64, sources: usize, instances: [usize; 3]) -> Result<[StageState; 3], usize> {
     let state = |at: usize, stage: &StageProfile| {
         queueing::solve(stage, instances[at], turns_hz * stage.requests_per_turn, sources).ok_or(at)
@@ -128,7 +128,9 @@ impl Turns {
                 let stages_ms: f64 = drawn.iter().sum();
                 let rest_ms = part(4, quantile(&turn.rest_ms, draw.rest));
                 match &turn.speculation {
-                    Some(early) if draw.guess < early.share => endpointing.max(early.starts_ms + stages_ms) + rest_ms,
+                    Some(early) if draw.speculation < early.share => {
+                        endpointing.max(early.starts_ms + stages_ms) + rest_ms
+                    }
                     _ => endpointing + stages_ms + rest_ms,
                 }
             })

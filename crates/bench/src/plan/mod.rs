@@ -21,13 +21,13 @@ mod tests;
 pub use cards::{CARDS, Card, on_card};
 pub use configs::{ConfigFile, write};
 pub use cost::{Cost, PricedMachine, Prices};
-pub use latency::{Latency, Loaded, Turns, loaded, unloaded};
+pub use latency::{Latency, LoadState, Turns, loaded, unloaded};
 pub use profile::{
     BUILT_IN, Conversation, HubProfile, Machine, NatsProfile, Needs, Profile, RunPoint, Service, SlotPoint, Source,
     SpeculationProfile, StageProfile, TurnProfile,
 };
 pub use queueing::{QueueWait, StageState};
-pub use size::{HubSize, MAX_UTILIZATION, Sized, SizedStage, StageSize, Verdict};
+pub use size::{HubSize, MAX_UTILIZATION, SizedStage, Sizing, StageSize, Verdict};
 
 use serde::Serialize;
 use std::path::PathBuf;
@@ -55,7 +55,7 @@ pub struct CapacityPlan {
     /// What is to be served.
     pub demand: Demand,
     /// What it takes.
-    pub sized: Sized,
+    pub sized: Sizing,
     /// What that costs; absent without a price table.
     pub cost: Option<Cost>,
 }

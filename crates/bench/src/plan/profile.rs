@@ -162,7 +162,7 @@ pub enum Service {
     },
 }
 
-/// Times of a request when so many slots are in use.
+/// Times of a request when this number of slots is in use.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct SlotPoint {
@@ -174,7 +174,7 @@ pub struct SlotPoint {
     pub hold_ms: f64,
 }
 
-/// Duration of a run with so many requests in it.
+/// Duration of a run with this number of requests in it.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct RunPoint {
@@ -230,7 +230,7 @@ pub struct Machine {
 pub const BUILT_IN: [&str; 3] = ["gpu", "processor", "s1-mini-a10g"];
 
 impl Profile {
-    /// A profile that is part of this program; `None` if there is none of this name.
+    /// A profile that is part of this program; `None` if no profile has this name.
     pub fn built_in(name: &str) -> Option<Self> {
         let text = match name {
             "gpu" => include_str!("profiles/gpu.json"),

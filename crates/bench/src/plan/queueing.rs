@@ -1,11 +1,11 @@
 //! The queueing model: how long a request waits for its engine at a given load.
 //!
-//! A stage is a queue with a finite source, M/M/c//N: each of `N` sessions thinks, asks, and thinks again; `c` is the number
-//! of slots of all instances. By the arrival theorem a request meets the `N - 1` other sessions as if its own did not exist
-//! ([`Seen`]); with many sessions this becomes Erlang's C and an exponential wait. A request that meets `k >= c` others waits
-//! for `k - c + 1` completions, an Erlang time of mean `(k - c + 1) S / c`, multiplied by `(1 + v^2) / 2` after Allen and
-//! Cunneen for a service time `S` with the coefficient of variation `v`. The service time depends on the batch, the batch on
-//! the service time: a fixed point.
+//! A stage is a queue with a finite source, M/M/c//N: each of `N` sessions thinks, asks, and thinks again; `c` is the
+//! number of slots of all instances. By the arrival theorem a request meets the `N - 1` other sessions as if its own
+//! did not exist ([`OthersInStage`]); with many sessions this becomes Erlang's C and an exponential wait. A request
+//! that meets `k >= c` others waits for `k - c + 1` completions, an Erlang time of mean `(k - c + 1) S / c`, multiplied
+//! by `(1 + v^2) / 2` after Allen and Cunneen for a service time `S` with the coefficient of variation `v`. The service
+//! time depends on the batch, the batch on the service time: a fixed point.
 //!
 //! Requests that share runs ([`Service::Runs`]) take turns run by run, which is processor sharing: the number of requests
 //! then depends on the mean of their service times only. One that meets `k` others waits for the end of the run in progress
@@ -44,15 +44,15 @@ pub struct QueueWait {
 }
 
 /// The number of other requests in a stage that an arriving request meets.
-struct Seen {
+struct OthersInStage {
     /// The least number.
     from: usize,
     /// The probabilities of it and of the numbers above it; the sum is 1.
     shares: Vec<f64>,
 }
 
-impl Seen {
-    /// In a stage of so many servers whose `sources` ask `rate_hz` times a second together, each for `service_ms`.
+impl OthersInStage {
+    /// In a stage of `servers` servers whose `sources` ask `rate_hz` times a second together, each for `service_ms`.
     fn of(servers: usize, sources: usize, rate_hz: f64, service_ms: f64) -> Self {
         let c = servers as f64;
         let others = sources.saturating_sub(1);
@@ -115,7 +115,8 @@ impl Numbers {
     }
 }
 
-/// The completions for which a request waits on average: the mean of [`steps_of_slots`] in [`Seen::at`], without its vector.
+/// The completions for which a request waits on average: the mean of [`steps_of_slots`] in [`OthersInStage::at`],
+/// without its vector.
 fn steps_met(servers: usize, others: usize, think: f64) -> f64 {
     let numbers = Numbers::new(servers, others, think);
     let mut sum = 0.0;
@@ -194,7 +195,7 @@ impl Steps {
     /// No wait.
     const NONE: Self = Self { more_than: Vec::new(), step_ms: 0.0, is_random: false };
 
-    fn new(seen: &Seen, steps: impl Fn(usize) -> usize, step_ms: f64, is_random: bool) -> Self {
+    fn new(seen: &OthersInStage, steps: impl Fn(usize) -> usize, step_ms: f64, is_random: bool) -> Self {
         let most = steps(seen.from + seen.shares.len() - 1);
         let mut more_than = vec![0.0; most];
         for (share, k) in seen.shares.iter().zip(seen.from..) {
@@ -252,7 +253,7 @@ enum First {
     Percentiles([f64; 3]),
 }
 
-/// The state of a stage with `instances` that so many `sources` ask `rate_hz` times a second together; `None` if it cannot
+/// The state of a stage with `instances` that `sources` ask `rate_hz` times a second together; `None` if it cannot
 /// serve that. A source is a session: it meets the requests of the others, not its own.
 pub fn solve(stage: &StageProfile, instances: usize, rate_hz: f64, sources: usize) -> Option<StageState> {
     let per_instance = rate_hz / instances.max(1) as f64;
@@ -278,7 +279,7 @@ pub fn solve(stage: &StageProfile, instances: usize, rate_hz: f64, sources: usiz
             if is_overloaded(servers, rate_hz * others, hold_ms) {
                 return None;
             }
-            let seen = Seen::of(servers, sources, rate_hz, hold_ms);
+            let seen = OthersInStage::of(servers, sources, rate_hz, hold_ms);
             let step_ms = (1.0 + variation * variation) / 2.0 * hold_ms / servers as f64;
             let steps = Steps::new(&seen, |k| steps_of_slots(servers, k), step_ms, true);
             Some(StageState {
@@ -306,7 +307,7 @@ pub fn solve(stage: &StageProfile, instances: usize, rate_hz: f64, sources: usiz
             if is_overloaded(*slots, per_instance * others, runs * run_ms) {
                 return None;
             }
-            let seen = Seen::of(*slots, sources, per_instance, runs * run_ms);
+            let seen = OthersInStage::of(*slots, sources, per_instance, runs * run_ms);
             let steps = Steps::new(&seen, |k| steps_of_runs(*slots, k), run_ms, false);
             Some(StageState {
                 utilization: per_instance * runs * interpolate(&times, most) / 1e3 / most,
@@ -395,7 +396,7 @@ impl First {
     }
 }
 
-/// Whether so many servers cannot serve this rate for long.
+/// Whether this number of servers cannot serve this rate for long.
 fn is_overloaded(servers: usize, rate_hz: f64, service_ms: f64) -> bool {
     rate_hz * service_ms / 1e3 >= servers as f64 * OVERLOADED
 }
@@ -409,7 +410,7 @@ fn normals(dice: &mut StdRng) -> [f64; 2] {
     [radius * angle.cos(), radius * angle.sin()]
 }
 
-/// The sum of so many exponential times of mean 1 at a standard normal deviate, by Wilson and Hilferty; 0 for none.
+/// The sum of `n` exponential times of mean 1 at a standard normal deviate, by Wilson and Hilferty; 0 for none.
 fn gamma(n: f64, normal: f64) -> f64 {
     if n > 0.0 { n * (1.0 - 1.0 / (9.0 * n) + normal / (3.0 * n.sqrt())).max(0.0).powi(3) } else { 0.0 }
 }

@@ -5,10 +5,10 @@ use super::*;
 use rand::SeedableRng;
 use std::collections::VecDeque;
 
-/// So many sources that their number makes no difference.
+/// Sources: enough that their number makes no difference.
 const MANY: usize = 1_000_000_000;
 
-impl Seen {
+impl OthersInStage {
     /// The mean of a function of the number.
     fn mean(&self, of: impl Fn(usize) -> usize) -> f64 {
         self.shares.iter().zip(self.from..).map(|(share, k)| share * of(k) as f64).sum()
@@ -38,7 +38,7 @@ impl Arrivals {
         Self { coming: vec![0.0], mean_ms: 1e3 / rate_hz, is_closed: false, dice: StdRng::seed_from_u64(7) }
     }
 
-    /// Of so many sources, each of which asks again so long after its request is done, on average.
+    /// Of this number of sources, each of which asks again `think` after its request is done, on average.
     fn closed(sources: usize, think_ms: f64) -> Self {
         Self { coming: vec![0.0; sources], mean_ms: think_ms, is_closed: true, dice: StdRng::seed_from_u64(7) }
     }
@@ -119,7 +119,7 @@ fn near(what: &str, value: f64, expect: f64, tolerance: f64) {
 fn erlangs_formula_is_the_limit_of_many_sources() {
     // The values of the tables of Erlang's C: the probability that all servers are busy.
     let busy = |servers: usize, load: f64, sources: usize| {
-        let seen = Seen::of(servers, sources, load, 1e3);
+        let seen = OthersInStage::of(servers, sources, load, 1e3);
         seen.mean(|k| usize::from(k >= servers))
     };
     near("1 server", busy(1, 0.5, MANY), 0.5, 1e-6);
@@ -137,10 +137,10 @@ fn erlangs_formula_is_the_limit_of_many_sources() {
 #[test]
 fn two_sources_meet_each_other_as_often_as_they_are_served() {
     // M/M/1//2 with a think time of twice the service time: the other source is served a third of the time.
-    let seen = Seen::at(1, 1, 2.0);
+    let seen = OthersInStage::at(1, 1, 2.0);
     near("busy", seen.mean(|k| k), 1.0 / 3.0, 1e-9);
     // Each asks once in the time to think, to be served, and to wait for a third of a service.
-    let found = Seen::of(1, 2, 2.0 / (3.0 + 1.0 / 3.0), 1e3);
+    let found = OthersInStage::of(1, 2, 2.0 / (3.0 + 1.0 / 3.0), 1e3);
     near("found by the rate", found.mean(|k| k), 1.0 / 3.0, 1e-6);
 }
 
@@ -150,7 +150,7 @@ fn the_distribution_is_stable_for_any_number_of_sources() {
         let mut last = 0.0;
         for load in [0.1, 0.5, 0.9, 0.99] {
             let servers = (sources / 5).clamp(1, 20_000);
-            let seen = Seen::of(servers, sources, load * servers as f64, 1e3);
+            let seen = OthersInStage::of(servers, sources, load * servers as f64, 1e3);
             let sum = seen.shares.iter().sum::<f64>();
             let wait = seen.mean(|k| steps_of_slots(servers, k));
             near("sum", sum, 1.0, 1e-9);
@@ -346,7 +346,7 @@ fn the_think_time_is_the_one_that_halving_finds() {
 #[test]
 fn the_mean_without_a_vector_is_that_of_the_shares() {
     for (servers, others, think) in [(1, 1, 2.0), (4, 19, 5.0), (16, 4_999, 350.0), (300, 999, 2.5), (8, 0, 1.0)] {
-        let expect = Seen::at(servers, others, think).mean(|k| steps_of_slots(servers, k));
+        let expect = OthersInStage::at(servers, others, think).mean(|k| steps_of_slots(servers, k));
         near(&format!("{servers} servers, {others} others"), steps_met(servers, others, think), expect, 1e-12);
     }
 }

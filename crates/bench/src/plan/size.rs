@@ -4,7 +4,7 @@
 //! stage gets more whose next instances gain most, each. What cannot be kept with any number is infeasible, and the part that
 //! prevents it is named.
 
-use super::latency::{self, Latency, Loaded, Turns};
+use super::latency::{self, Latency, LoadState, Turns};
 use super::profile::{HubProfile, Machine, Needs, Profile, StageProfile};
 use super::{Demand, PlanError, queueing};
 use serde::Serialize;
@@ -43,7 +43,7 @@ const STEPS: usize = 400;
 
 /// What a demand takes.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Sized {
+pub struct Sizing {
     /// Sessions that are open at the peak.
     pub sessions: u64,
     /// Those in which a conversation goes on.
@@ -188,7 +188,7 @@ pub fn size_stage(profile: &Profile, demand: &Demand, stage: &str) -> Result<Siz
 }
 
 impl SizedStage {
-    /// So many of it, beside one another.
+    /// The same for `parts` of it, beside one another.
     fn times(mut self, parts: usize) -> Self {
         self.sessions *= parts as u64;
         self.talking *= parts as u64;
@@ -199,7 +199,7 @@ impl SizedStage {
 }
 
 impl StageSize {
-    /// So many of it, beside one another.
+    /// The same for `parts` of it, beside one another.
     fn multiply(&mut self, parts: usize) {
         self.requests_per_second *= parts as f64;
         self.instances = self.instances.map(|n| n * parts);
@@ -213,7 +213,7 @@ impl StageSize {
 ///
 /// # Errors
 /// A machine is too small for one instance, or for one session.
-pub fn size(profile: &Profile, demand: &Demand) -> Result<Sized, PlanError> {
+pub fn size(profile: &Profile, demand: &Demand) -> Result<Sizing, PlanError> {
     let sessions = (demand.users as f64 * demand.peak).ceil().max(1.0);
     let parts = (sessions / MAX_SESSIONS).ceil() as usize;
     if parts > 1 {
@@ -246,7 +246,7 @@ pub fn size(profile: &Profile, demand: &Demand) -> Result<Sized, PlanError> {
     let workers: usize = stages.iter().filter(|stage| stage.stage != "llm").map(|stage| stage.machines).sum();
     let hubs = hub_size(profile, demand, sessions)?;
     let share_of_replies = (turns_hz / sessions * profile.conversation.reply_s).min(1.0);
-    Ok(Sized {
+    Ok(Sizing {
         sessions: sessions as u64,
         talking: talking as u64,
         turns_per_second: turns_hz,
@@ -262,8 +262,8 @@ pub fn size(profile: &Profile, demand: &Demand) -> Result<Sized, PlanError> {
     })
 }
 
-impl Sized {
-    /// So many of it, beside one another.
+impl Sizing {
+    /// The same for `parts` of it, beside one another.
     fn times(mut self, parts: usize) -> Self {
         let factor = parts as f64;
         self.sessions *= parts as u64;
@@ -378,7 +378,7 @@ fn stage_size(
     name: &'static str,
     stage: &StageProfile,
     instances: usize,
-    loaded: &Loaded,
+    loaded: &LoadState,
     at: usize,
 ) -> Result<StageSize, PlanError> {
     let state = &loaded.stages[at];

@@ -242,6 +242,6 @@ fn the_output_stays_as_it_is() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/src/plan/golden.txt");
         std::fs::write(path, text + "\n").expect("written");
     } else {
-        assert_eq!(text.trim_end(), golden.trim_end(), "UPDATE_EXPECT=1 writes it anew");
+        assert_eq!(text.trim_end(), golden.trim_end(), "UPDATE_EXPECT=1 writes it again");
     }
 }

@@ -128,9 +128,9 @@ mod tests {
     }
 
     /// Records the `unplayed` value of each request.
-    struct Noting(FakeTts, Mutex<Vec<Option<Duration>>>);
+    struct UnplayedRecorder(FakeTts, Mutex<Vec<Option<Duration>>>);
 
-    impl Tts for Noting {
+    impl Tts for UnplayedRecorder {
         fn name(&self) -> &str {
             self.0.name()
         }
@@ -147,7 +147,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn somebody_listens_to_what_is_made() {
-        let tts = Arc::new(Noting(FakeTts::default(), Mutex::default()));
+        let tts = Arc::new(UnplayedRecorder(FakeTts::default(), Mutex::default()));
         let stage = TtsStage { tts: tts.clone(), voice: "tone".into(), speed: 1.0, n_chars: 120, chunked: true };
         stage.ask(3).await.expect("spoken");
         let unplayed = tts.1.lock().expect("no panic");

@@ -26,7 +26,7 @@ const SHARES: [f64; 3] = [0.5, 0.95, 0.99];
 
 /// A load, measured and predicted.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Compared {
+pub struct LoadComparison {
     /// Concurrent sessions.
     pub sessions: usize,
     /// Turns that were measured.
@@ -45,23 +45,36 @@ pub struct Calibration {
     /// The factor on the service times.
     pub factor: f64,
     /// The loads it was fitted to.
-    pub fitted: Vec<Compared>,
+    pub fitted: Vec<LoadComparison>,
     /// The loads it was checked at.
-    pub checked: Vec<Compared>,
+    pub checked: Vec<LoadComparison>,
 }
 
-/// Measures the loads and compares. `instances`: of the recognizer and of the voice. Takes `length` for each load.
+/// What a calibration measures.
+#[derive(Clone, Copy, Debug)]
+pub struct Loads<'a> {
+    /// Concurrent sessions of the loads that the factor is fitted to.
+    pub fit: &'a [usize],
+    /// Those that it is checked at.
+    pub check: &'a [usize],
+    /// Turns of the one session that gives the profile.
+    pub n_turns: usize,
+    /// How long each load lasts.
+    pub length: Duration,
+}
+
+/// Measures the loads and compares. `instances`: of the recognizer and of the voice.
 ///
 /// # Errors
 /// As [`profile::measure`].
 pub async fn calibrate(
     plan: &StressPlan,
-    known: &profile::Known,
+    known: &profile::KnownEngines,
     instances: usize,
-    (fit, check): (&[usize], &[usize]),
-    (n_turns, length): (usize, Duration),
+    loads: Loads<'_>,
     progress: Progress<'_>,
 ) -> Result<Calibration, BenchError> {
+    let Loads { fit, check, n_turns, length } = loads;
     let base = profile::measure(plan, n_turns, known, None, progress).await?;
     let counts = [instances, 1, instances];
     let mut measured = Vec::new();
@@ -70,17 +83,17 @@ pub async fn calibrate(
         let outcome = load::run(plan.load(*n, Length::For(length)), progress).await?;
         let waits = outcome.waits();
         let at = SHARES.map(|share| waits.percentile(share * 100.0).unwrap_or(f64::INFINITY));
-        measured.push((*n, waits.len(), at));
+        measured.push(MeasuredLoad { sessions: *n, turns: waits.len(), percentiles: at });
         sleep(plan.rest).await;
     }
-    let compare = |factor: f64, (sessions, turns, measured): (usize, usize, [f64; 3])| {
-        let predicted = predict(&scaled(&base, factor), sessions, counts);
-        Compared { sessions, turns, measured, predicted }
+    let compare = |factor: f64, load: &MeasuredLoad| {
+        let predicted = predict(&scaled(&base, factor), load.sessions, counts);
+        LoadComparison { sessions: load.sessions, turns: load.turns, measured: load.percentiles, predicted }
     };
     let (to_fit, to_check) = measured.split_at(fit.len());
     let (low, high, n_factors) = FACTORS;
     let factors = (0..n_factors).map(|n| low + (high - low) * n as f64 / (n_factors - 1) as f64);
-    let error = |factor: f64| to_fit.iter().map(|load| compare(factor, *load).error()).sum::<f64>();
+    let error = |factor: f64| to_fit.iter().map(|load| compare(factor, load).error()).sum::<f64>();
     let best = factors.map(|factor| (error(factor), factor)).min_by(|a, b| a.0.total_cmp(&b.0));
     let factor = best.map_or(1.0, |(_, factor)| factor);
     let mut profile = scaled(&base, factor);
@@ -94,12 +107,20 @@ pub async fn calibrate(
     Ok(Calibration {
         profile,
         factor,
-        fitted: to_fit.iter().map(|load| compare(factor, *load)).collect(),
-        checked: to_check.iter().map(|load| compare(factor, *load)).collect(),
+        fitted: to_fit.iter().map(|load| compare(factor, load)).collect(),
+        checked: to_check.iter().map(|load| compare(factor, load)).collect(),
     })
 }
 
-/// p50, p95 and p99 of so many talking sessions, in milliseconds.
+/// A load as it was measured.
+struct MeasuredLoad {
+    sessions: usize,
+    turns: usize,
+    /// [`SHARES`] in milliseconds.
+    percentiles: [f64; 3],
+}
+
+/// p50, p95 and p99 of this number of talking sessions, in milliseconds.
 fn predict(profile: &Profile, sessions: usize, instances: [usize; 3]) -> [f64; 3] {
     match plan::loaded(profile, sessions as f64, instances) {
         Ok(loaded) => {
@@ -126,7 +147,7 @@ fn scaled(profile: &Profile, factor: f64) -> Profile {
     profile
 }
 
-impl Compared {
+impl LoadComparison {
     /// Relative errors of the prediction.
     pub fn errors(&self) -> [f64; 3] {
         std::array::from_fn(|at| self.predicted[at] / self.measured[at] - 1.0)
@@ -165,7 +186,7 @@ impl Calibration {
 
     /// All loads as JSON.
     pub fn json(&self) -> Value {
-        let load = |load: &Compared| json!({"sessions": load.sessions, "turns": load.turns, "measured_ms": load.measured, "predicted_ms": load.predicted});
+        let load = |load: &LoadComparison| json!({"sessions": load.sessions, "turns": load.turns, "measured_ms": load.measured, "predicted_ms": load.predicted});
         json!({
             "factor": self.factor,
             "fitted": self.fitted.iter().map(load).collect::<Vec<_>>(),

@@ -12,9 +12,9 @@ mod slow;
 mod spike;
 mod steady;
 
-pub use calibrate::{Calibration, Compared, calibrate};
+pub use calibrate::{Calibration, LoadComparison, Loads, calibrate};
 pub use page::page;
-pub use profile::{Known, KnownStage, measure as measure_profile};
+pub use profile::{KnownEngines, KnownStage, measure as measure_profile};
 pub use slow::SlowReaders;
 pub use spike::Spike;
 pub use steady::{Drift, Looks};
@@ -103,19 +103,19 @@ pub struct StressReport {
     /// Sessions of the later phases; `None` if not even one session keeps the objective.
     pub held: Option<usize>,
     /// The hold.
-    pub hold: Option<Mixed>,
+    pub hold: Option<MixedLoad>,
     /// What the graphics cards did meanwhile.
     pub looks: Looks,
     /// The spike.
     pub spike: Option<Spike>,
     /// The soak.
-    pub soak: Option<Mixed>,
+    pub soak: Option<MixedLoad>,
     objective: Duration,
 }
 
 /// A load with those who are mixed in.
 #[derive(Debug)]
-pub struct Mixed {
+pub struct MixedLoad {
     /// Sessions on good networks, by which the objective is judged.
     pub main: Outcome,
     /// Sessions on bad networks.
@@ -165,7 +165,7 @@ pub async fn run(plan: &StressPlan, progress: Progress<'_>) -> Result<StressRepo
 }
 
 impl StressPlan {
-    /// A load of so many sessions without those who are mixed in, for so long.
+    /// A load of `n_sessions` sessions for `length`, without those who are mixed in.
     fn load(&self, n_sessions: usize, length: Length) -> Load {
         Load {
             connect: self.connect.clone(),
@@ -188,7 +188,7 @@ impl StressPlan {
         }
     }
 
-    /// Runs so many sessions with those who are mixed in.
+    /// Runs `n_sessions` sessions with those who are mixed in.
     async fn mixed(
         &self,
         n_sessions: usize,
@@ -196,7 +196,7 @@ impl StressPlan {
         call_turns: Option<Range<usize>>,
         one_first: bool,
         progress: Progress<'_>,
-    ) -> Result<Mixed, BenchError> {
+    ) -> Result<MixedLoad, BenchError> {
         let of = |share: f64| (n_sessions as f64 * share).round() as usize;
         let n_bad = of(self.mix.bad_network);
         let n_slow = of(self.mix.slow_readers);
@@ -207,14 +207,14 @@ impl StressPlan {
         let bad = async { if n_bad > 0 { load::run(bad, &|_| ()).await.map(Some) } else { Ok(None) } };
         let slow = async { if n_slow > 0 { Some(slow::read(self, n_slow, time).await) } else { None } };
         let (main, bad, slow) = tokio::join!(load::run(main, progress), bad, slow);
-        Ok(Mixed { main: main?, bad: bad?, slow })
+        Ok(MixedLoad { main: main?, bad: bad?, slow })
     }
 }
 
 impl StressReport {
     /// Whether the objective was kept in all phases.
     pub fn holds(&self) -> bool {
-        let keeps = |mixed: &Option<Mixed>| mixed.as_ref().is_none_or(|mixed| mixed.holds(self.objective));
+        let keeps = |mixed: &Option<MixedLoad>| mixed.as_ref().is_none_or(|mixed| mixed.holds(self.objective));
         let soaked = self.soak.as_ref().is_none_or(|soak| Drift::of(&soak.main).is_none_or(|drift| drift.holds()));
         let spiked = self.spike.as_ref().is_none_or(|spike| spike.holds(self.objective));
         self.held.is_some() && keeps(&self.hold) && keeps(&self.soak) && soaked && spiked
@@ -292,15 +292,15 @@ impl StressReport {
             "objective_ms": self.objective.as_millis() as u64,
             "climb": self.search.steps.iter().map(step).collect::<Vec<_>>(),
             "held_sessions": self.held,
-            "hold": self.hold.as_ref().map(Mixed::json),
+            "hold": self.hold.as_ref().map(MixedLoad::json),
             "gpu": self.looks.json(),
             "spike": self.spike.as_ref().map(Spike::json),
-            "soak": self.soak.as_ref().map(Mixed::json),
+            "soak": self.soak.as_ref().map(MixedLoad::json),
         })
     }
 }
 
-impl Mixed {
+impl MixedLoad {
     /// Whether each session on a good network was served, and each of its turns was answered.
     fn holds(&self, objective: Duration) -> bool {
         let waits = self.main.waits();
@@ -358,7 +358,7 @@ mod tests {
         let mixed = |last: Option<Duration>| {
             let waits = std::iter::repeat_n(Some(wait), 99).chain([last]);
             let turns = waits.map(|wait| TurnRecord::asked(Duration::ZERO, wait)).collect();
-            Mixed { main: Outcome { n_sessions: 10, turns, ..Outcome::default() }, bad: None, slow: None }
+            MixedLoad { main: Outcome { n_sessions: 10, turns, ..Outcome::default() }, bad: None, slow: None }
         };
         assert!(mixed(Some(wait)).holds(objective));
         assert!(!mixed(None).holds(objective), "p95 alone does not see it");

@@ -1,6 +1,6 @@
 //! A stress test as one HTML file: verdict, figures and plots, without scripts and external resources.
 
-use super::{Mixed, Spike, StressReport, spike};
+use super::{MixedLoad, Spike, StressReport, spike};
 use crate::Section;
 use crate::load::page::{STYLE, escape, figures, plot};
 use crate::load::plot::{Kind, Plot, Rule, Series};
@@ -32,7 +32,7 @@ pub fn page(report: &StressReport, section: &Section, objective: Duration) -> St
     html + "</html>\n"
 }
 
-fn load(html: &mut String, name: &str, mixed: &Mixed, objective_ms: f64) {
+fn load(html: &mut String, name: &str, mixed: &MixedLoad, objective_ms: f64) {
     let of = |outcome: Option<&Outcome>| outcome.map(|outcome| spike::answered(outcome, 0.0)).unwrap_or_default();
     let dots = |class, points| Series { kind: Kind::Dots, class, points };
     let turns = vec![dots("a", of(Some(&mixed.main))), dots("b", of(mixed.bad.as_ref()))];

@@ -2,9 +2,9 @@
 //!
 //! The hub must not speculate meanwhile (`speculation.after_ms = 0`), because the stages of a speculative response run
 //! during the wait for the end of the turn and are no parts of its own: turn records that show it are an error. How
-//! many slots a stage has cannot be seen from outside: the caller says so ([`Known`]).
+//! many slots a stage has cannot be seen from outside: the caller says so ([`KnownEngines`]).
 
-use super::{Mixed, StressPlan, load};
+use super::{MixedLoad, StressPlan, load};
 use crate::load::{Length, Outcome};
 use crate::plan::{
     Conversation, HubProfile, Needs, Profile, RunPoint, Service, SlotPoint, Source, SpeculationProfile, StageProfile,
@@ -31,7 +31,7 @@ const PAGE: usize = 100;
 
 /// What is known of a hub's engines.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Known {
+pub struct KnownEngines {
     /// Their name in the profile.
     pub engine: String,
     /// How the recognizer serves.
@@ -61,15 +61,16 @@ pub enum KnownStage {
     },
 }
 
-/// Talks as one session for so many turns and makes a profile. `hold`: a load of many sessions, for what a session costs.
+/// Talks as one session for `n_turns` turns and makes a profile. `hold`: a load of many sessions, for what a session
+/// costs.
 ///
 /// # Errors
 /// The server does not answer, shows no turn records, or answers speculatively.
 pub async fn measure(
     plan: &StressPlan,
     n_turns: usize,
-    known: &Known,
-    hold: Option<&Mixed>,
+    known: &KnownEngines,
+    hold: Option<&MixedLoad>,
     progress: Progress<'_>,
 ) -> Result<Profile, BenchError> {
     progress("stress: the turns of one session");
@@ -153,7 +154,13 @@ async fn records(plan: &StressPlan, n: usize) -> Result<Vec<Value>, BenchError> 
     }
 }
 
-fn profile(plan: &StressPlan, known: &Known, one: &Outcome, turns: &[Parts], hold: Option<&Mixed>) -> Profile {
+fn profile(
+    plan: &StressPlan,
+    known: &KnownEngines,
+    one: &Outcome,
+    turns: &[Parts],
+    hold: Option<&MixedLoad>,
+) -> Profile {
     let base = Profile::built_in("gpu").expect("it is built in");
     let mut sources = BTreeMap::new();
     let mut measured = |path: &str, from: &str| {

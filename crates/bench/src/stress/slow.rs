@@ -28,7 +28,7 @@ pub struct SlowReaders {
     pub messages: usize,
 }
 
-/// Runs so many of them for so long. Dropping the future ends them.
+/// Runs this number of them for this time. Dropping the future ends them.
 pub(super) async fn read(plan: &StressPlan, n_sessions: usize, time: Duration) -> SlowReaders {
     let mut sessions = JoinSet::new();
     for session in 0..n_sessions {

@@ -5,7 +5,7 @@
 //! second; it is compared with that before the spike, at 80 % of the sessions that the climb found. A turn that is not
 //! answered is endless.
 
-use super::{Mixed, StressPlan, load};
+use super::{MixedLoad, StressPlan, load};
 use crate::load::{Length, Load, Outcome};
 use crate::{BenchError, Figure, Progress, Section, Unit, Waits};
 use serde_json::{Value, json};
@@ -36,7 +36,7 @@ const GOODPUT: f64 = 0.9;
 #[derive(Debug)]
 pub struct Spike {
     /// The sessions that were there before, with those that are mixed in.
-    pub base: Mixed,
+    pub base: MixedLoad,
     /// The crowd, on good networks.
     pub crowd: Outcome,
     /// Beginning and end of the spike, in seconds from the start of the load.
@@ -66,7 +66,7 @@ pub(super) async fn run(plan: &StressPlan, n: usize, progress: Progress<'_>) -> 
 
 impl Spike {
     /// Of a spike from `begins_s` to `ends_s`; the base asks until `over_s`.
-    fn of(base: Mixed, crowd: Outcome, [begins_s, ends_s, over_s]: [f64; 3], objective: Duration) -> Self {
+    fn of(base: MixedLoad, crowd: Outcome, [begins_s, ends_s, over_s]: [f64; 3], objective: Duration) -> Self {
         let objective_ms = objective.as_secs_f64() * 1e3;
         let answered = answered(&base.main, 0.0);
         let all: Vec<_> = answered.iter().copied().chain(self::answered(&crowd, begins_s)).collect();
@@ -82,7 +82,7 @@ impl Spike {
         };
         let has_stopped = rate(after) == 0.0 || rate(after) < FEWEST * rate(before);
         let turns: Vec<_> = answered.iter().copied().chain(unanswered(&base.main)).collect();
-        let recovery_s = if has_stopped { f64::INFINITY } else { recovery_s(&turns, after, objective_ms) };
+        let recovery_s = if has_stopped { f64::INFINITY } else { recovery_s(&turns, ends_s, over_s, objective_ms) };
         let during_s = (begins_s, ends_s);
         Self { goodput: [before, during_s, after].map(goodput), base, crowd, during_s, recovery_s }
     }
@@ -198,7 +198,7 @@ fn unanswered(outcome: &Outcome) -> impl Iterator<Item = (f64, f64)> {
 }
 
 /// The first moment behind `end_s` from which each window until `over_s` keeps the objective, as a time since then.
-fn recovery_s(turns: &[(f64, f64)], (end_s, over_s): (f64, f64), objective_ms: f64) -> f64 {
+fn recovery_s(turns: &[(f64, f64)], end_s: f64, over_s: f64, objective_ms: f64) -> f64 {
     let n_windows = ((over_s - WINDOW_S - end_s) / STEP_S).floor().max(0.0) as usize;
     let keeps = |at: f64| {
         let waits: Waits =
@@ -233,8 +233,8 @@ mod tests {
     }
 
     /// Without sessions that are mixed in.
-    fn alone(main: Outcome) -> Mixed {
-        Mixed { main, bad: None, slow: None }
+    fn alone(main: Outcome) -> MixedLoad {
+        MixedLoad { main, bad: None, slow: None }
     }
 
     /// From the beginning of the spike to its end and to that of the base.

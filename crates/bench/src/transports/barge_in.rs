@@ -21,12 +21,12 @@ const SAID: [&str; 5] =
     ["Stop, please.", "Wait a moment.", "No, that is enough.", "Hold on, please.", "Okay, thank you."];
 /// Playing time of a chunk of the reply: longer than any interruption takes.
 const LONG: Duration = Duration::from_secs(6);
-const PATIENCE: Duration = Duration::from_secs(8);
+const REPLY_TIMEOUT: Duration = Duration::from_secs(8);
 /// Interval at which the record of the interrupted turn is looked for.
 const SETTLES: Duration = Duration::from_millis(500);
 /// Packets may be so late on a busy machine, and the reply sounds nevertheless.
 const LATE: Duration = Duration::from_millis(200);
-/// Before the interruption the records are looked at for so long.
+/// How long before the interruption the records are looked at.
 const ASKED: Duration = Duration::from_millis(100);
 /// From the cancel until all that had left was played; the next reply comes later, after 200 ms of silence.
 const ON_ITS_WAY: Duration = Duration::from_millis(150);
@@ -45,7 +45,7 @@ struct Came {
     is_heard: bool,
 }
 
-pub(super) async fn measure(plan: &TransportsPlan, progress: Progress<'_>) -> Result<Taken, BenchError> {
+pub(super) async fn measure(plan: &TransportsPlan, progress: Progress<'_>) -> Result<Measurement, BenchError> {
     let how = "mock engines, a reply of one tone, a flite voice interrupts; from its first loud sample sent";
     let mut section = Section::new(Part::BargeIn.section(), how);
     let settings = settings("");
@@ -96,7 +96,7 @@ pub(super) async fn measure(plan: &TransportsPlan, progress: Progress<'_>) -> Re
         section.percentile(&format!("{name}: error of position"), &errors, 50.0, None);
         section.percentile(&format!("{name}: error of position"), &errors, 95.0, bound);
     }
-    Ok(Taken { section, hub_cpu_s: pair.stop().await? })
+    Ok(Measurement { section, hub_cpu_s: pair.stop().await? })
 }
 
 /// Interruptions, which begin at any offset within a frame.
@@ -137,7 +137,7 @@ async fn interruption(
     let mut truncated = None;
     let mut heard = None;
     let mut is_heard = false;
-    let until = Instant::now() + FRAME_TIME * clip.frames.len() as u32 + PATIENCE;
+    let until = Instant::now() + FRAME_TIME * clip.frames.len() as u32 + REPLY_TIMEOUT;
     while heard.is_none() && Instant::now() < until {
         match talker.step().await? {
             Step::Said { at, n_said } if n_said > clip.loud.0 => {
@@ -171,7 +171,7 @@ async fn interruption(
 /// Asks, and returns when the reply has sounded for `after`.
 async fn reply(talker: &mut Talker, question: &Speech, after: Duration) -> Result<(), BenchError> {
     talker.say(question);
-    let until = Instant::now() + FRAME_TIME * question.frames.len() as u32 + PATIENCE;
+    let until = Instant::now() + FRAME_TIME * question.frames.len() as u32 + REPLY_TIMEOUT;
     let mut is_asked = false;
     while Instant::now() < until {
         match talker.step().await? {
@@ -209,7 +209,7 @@ async fn cut_position(
     known: Option<Value>,
     talker: &mut Talker,
 ) -> Result<Option<f64>, BenchError> {
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + REPLY_TIMEOUT;
     while Instant::now() < until {
         talker.pause(SETTLES).await?;
         let newest = newest_cut(http, hub).await?;

@@ -15,12 +15,12 @@ const TALK: Duration = Duration::from_secs(30);
 const QUICK: Duration = Duration::from_secs(4);
 const PERCENT_A_CALL: f64 = 1.0;
 
-pub(super) async fn measure(plan: &TransportsPlan, progress: Progress<'_>) -> Result<Taken, BenchError> {
+pub(super) async fn measure(plan: &TransportsPlan, progress: Progress<'_>) -> Result<Measurement, BenchError> {
     let n = plan.n_calls.0;
     let how =
         format!("{n} calls on one port, mock engines that take no time; the hub on one core, its clients on another");
     let mut section = Section::new(Part::Calls.section(), how);
-    let pinned = Pinned::load();
+    let pinned = LoadAffinity::load();
     let pair = plan.pair(SOUND, &[], pinned.as_ref().ok()).await?;
     let speech = questions(Transport::Webrtc, n).await?;
     let http = http()?;
@@ -49,7 +49,7 @@ pub(super) async fn measure(plan: &TransportsPlan, progress: Progress<'_>) -> Re
     let not_own = outcome.turns.iter().filter(|(call, turn)| !is_own(turn, *call)).count();
     section.figures.push(Figure::new("not recognized as its own", Unit::Count, not_own as f64, outcome.turns.len()));
     section.notes.extend(pinned.as_ref().err().map(|why| format!("nothing was pinned to a core: {why}")));
-    Ok(Taken { section, hub_cpu_s: pair.stop().await? })
+    Ok(Measurement { section, hub_cpu_s: pair.stop().await? })
 }
 
 /// What many calls at the same time gave.

@@ -11,7 +11,7 @@ const DRIFT_MS: f64 = 20.0;
 /// 20 ms by a clock that is 100 ppm fast, the tolerance of common crystals.
 const FAST: Duration = Duration::from_micros(19_998);
 
-pub(super) async fn measure(plan: &TransportsPlan, progress: Progress<'_>) -> Result<Taken, BenchError> {
+pub(super) async fn measure(plan: &TransportsPlan, progress: Progress<'_>) -> Result<Measurement, BenchError> {
     let length = if plan.quick { Duration::from_secs(6) } else { plan.drift_for };
     let how = format!("one call of {:.1} min, the microphone's clock 100 ppm fast", length.as_secs_f64() / 60.0);
     let mut section = Section::new(Part::Drift.section(), how);
@@ -36,5 +36,5 @@ pub(super) async fn measure(plan: &TransportsPlan, progress: Progress<'_>) -> Re
         section.figures.push(Figure::new(name, Unit::Ms, value.abs(), turns.len()).at_most(DRIFT_MS));
     }
     add_failed(&mut section, &turns);
-    Ok(Taken { section, hub_cpu_s: pair.stop().await? })
+    Ok(Measurement { section, hub_cpu_s: pair.stop().await? })
 }

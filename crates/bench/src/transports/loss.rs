@@ -22,7 +22,7 @@ const N_CALLS: usize = 3;
 const QUESTIONS: usize = 48;
 /// From the last frame of a clip to its commit: the network delays frames and the message differently.
 const SETTLES: Duration = Duration::from_millis(600);
-const PATIENCE: Duration = Duration::from_secs(30);
+const TRANSCRIPT_TIMEOUT: Duration = Duration::from_secs(30);
 const JITTER: Duration = Duration::from_millis(40);
 /// Fractions lost, with jitter; the first one is that of a quick run.
 const LOSSES: [f64; 3] = [0.05, 0.0, 0.1];
@@ -32,12 +32,12 @@ const MORE_ERRORS: f64 = 3.0;
 
 /// A clip and its words.
 #[derive(Clone)]
-struct Said {
+struct LabelledClip {
     speech: Speech,
     words: Vec<String>,
 }
 
-pub(super) async fn measure(plan: &TransportsPlan, progress: Progress<'_>) -> Result<Taken, BenchError> {
+pub(super) async fn measure(plan: &TransportsPlan, progress: Progress<'_>) -> Result<Measurement, BenchError> {
     let said = said(plan).await?;
     let n_words: usize = said.iter().map(|said| said.words.len()).sum();
     let source = if plan.clips.is_some() { "clips of the folder" } else { "questions spoken by flite" };
@@ -57,10 +57,10 @@ pub(super) async fn measure(plan: &TransportsPlan, progress: Progress<'_>) -> Re
     }
     let hub_cpu_s = hub.process.cpu_s()?;
     hub.stop().await;
-    Ok(Taken { section, hub_cpu_s })
+    Ok(Measurement { section, hub_cpu_s })
 }
 
-async fn said(plan: &TransportsPlan) -> Result<Vec<Said>, BenchError> {
+async fn said(plan: &TransportsPlan) -> Result<Vec<LabelledClip>, BenchError> {
     let clips = match plan.clips.clone() {
         Some(folder) => tokio::task::spawn_blocking(move || Clips::read(&folder)).await??,
         None => Clips::spoken(plan.of(QUESTIONS, N_CALLS)).await?,
@@ -70,7 +70,7 @@ async fn said(plan: &TransportsPlan) -> Result<Vec<Said>, BenchError> {
         let Sign::Words { said: text, .. } = &clips[i].sign else {
             return Err(BenchError::Clips(format!("{}: its text is missing", clips[i].name)));
         };
-        said.push(Said { speech: Speech::new(Transport::Webrtc, &clips[i].samples)?, words: words(text) });
+        said.push(LabelledClip { speech: Speech::new(Transport::Webrtc, &clips[i].samples)?, words: words(text) });
     }
     Ok(said)
 }
@@ -78,7 +78,7 @@ async fn said(plan: &TransportsPlan) -> Result<Vec<Said>, BenchError> {
 /// Percent of the words that were not recognized, in calls over this network.
 async fn word_error(
     hub: &Hub,
-    said: &[Said],
+    said: &[LabelledClip],
     impairment: Impairment,
     name: &str,
     progress: Progress<'_>,
@@ -102,7 +102,7 @@ async fn word_error(
 async fn n_errors(
     http: &reqwest::Client,
     url: &str,
-    said: &[Said],
+    said: &[LabelledClip],
     network: (Impairment, u64),
 ) -> Result<usize, BenchError> {
     let session: Value = json!({"session": {"type": "realtime", "audio": {"input": {
@@ -110,13 +110,13 @@ async fn n_errors(
     let webrtc = Webrtc::open(http, url, &session, Some(network)).await?;
     let mut talker = talker(Client::Webrtc(Box::new(webrtc)), Transport::Webrtc)?;
     let mut n = 0;
-    for Said { speech, words: expect } in said {
+    for LabelledClip { speech, words: expect } in said {
         talker.say(speech);
         talker.pause(FRAME_TIME * speech.frames.len() as u32 + SETTLES).await?;
         if let Client::Webrtc(webrtc) = &mut talker.client {
             webrtc.event(&json!({"type": "input_audio_buffer.commit"}))?;
         }
-        let transcript = timeout(PATIENCE, transcript(&mut talker)).await;
+        let transcript = timeout(TRANSCRIPT_TIMEOUT, transcript(&mut talker)).await;
         let transcript =
             transcript.map_err(|_| BenchError::Call("a clip was not transcribed within 30 s".into()))??;
         n += n_word_errors(expect, &words(&transcript));

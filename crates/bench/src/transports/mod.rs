@@ -19,9 +19,9 @@ mod turns;
 use super::machine::Machine;
 use super::mock::{self, Latencies};
 use super::mocks::{SOUND, clips};
-use super::pinning::Pinned;
+use super::pinning::LoadAffinity;
 use super::voice_to_voice::session;
-use super::{BenchError, Figure, Hub, HubCommand, Plan, Progress, Report, Section, Taken, Unit, Waits};
+use super::{BenchError, Figure, Hub, HubCommand, Measurement, Plan, Progress, Report, Section, Unit, Waits};
 use crate::load::{Clip, Clips, Sign};
 use crate::mocks::Pair;
 use crate::questions::{speak, speaker};
@@ -103,7 +103,12 @@ impl TransportsPlan {
     }
 
     /// Mock engines without latency, and a hub that uses them; each chunk of a reply sounds for `sound`.
-    async fn pair(&self, sound: Duration, settings: &[&str], pinned: Option<&Pinned>) -> Result<Pair, BenchError> {
+    async fn pair(
+        &self,
+        sound: Duration,
+        settings: &[&str],
+        pinned: Option<&LoadAffinity>,
+    ) -> Result<Pair, BenchError> {
         let plan = Plan {
             measures: Vec::new(),
             quick: self.quick,
@@ -144,7 +149,7 @@ pub async fn run(plan: &TransportsPlan, progress: Progress<'_>) -> Report {
 /// Pause between the end of a reply and the next question, in seconds.
 const PAUSE_S: std::ops::Range<f64> = 0.3..0.7;
 /// Number of failures that are reported individually.
-const MOST_TOLD: usize = 5;
+const MOST_NOTED: usize = 5;
 
 /// A question without a pause, so that 200 ms of silence are its end for every detector and codec.
 const SAID: &str = "Can you help me with this please?";
@@ -189,7 +194,7 @@ fn waits<'a>(turns: impl Iterator<Item = &'a Turn>) -> Waits {
 fn add_failed(section: &mut Section, turns: &[(usize, Turn)]) {
     let failed: Vec<_> = turns.iter().filter_map(|(call, turn)| Some((call, turn.trouble.as_ref()?))).collect();
     section.figures.push(Figure::new("turns failed", Unit::Count, failed.len() as f64, turns.len()).at_most(0.0));
-    section.notes.extend(failed.into_iter().take(MOST_TOLD).map(|(call, why)| format!("call {call}: {why}")));
+    section.notes.extend(failed.into_iter().take(MOST_NOTED).map(|(call, why)| format!("call {call}: {why}")));
 }
 
 /// A microphone on this machine's clock.

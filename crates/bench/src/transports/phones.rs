@@ -14,11 +14,11 @@ const PERCENT_A_CALL: f64 = 1.0;
 /// From the start of the stream to the greeting, and from the end of a question to its answer.
 const FIRST_SOUND_MS: f64 = 1_000.0;
 
-pub(super) async fn measure(plan: &TransportsPlan, progress: Progress<'_>) -> Result<Taken, BenchError> {
+pub(super) async fn measure(plan: &TransportsPlan, progress: Progress<'_>) -> Result<Measurement, BenchError> {
     let n = plan.n_calls.1;
     let how = format!("{n} calls of Twilio (mu-law), greeted, mock engines that take no time; the hub on one core");
     let mut section = Section::new(Part::Phones.section(), how);
-    let pinned = Pinned::load();
+    let pinned = LoadAffinity::load();
     let settings = settings("Greet the caller.");
     let settings: Vec<&str> = settings.iter().map(String::as_str).collect();
     let pair = plan.pair(SOUND, &settings, pinned.as_ref().ok()).await?;
@@ -47,7 +47,7 @@ pub(super) async fn measure(plan: &TransportsPlan, progress: Progress<'_>) -> Re
     section.percentile("start to the greeting", &greetings, 95.0, Some(FIRST_SOUND_MS));
     outcome.add_to(&mut section, PERCENT_A_CALL, Some(FIRST_SOUND_MS));
     section.notes.extend(pinned.as_ref().err().map(|why| format!("nothing was pinned to a core: {why}")));
-    Ok(Taken { section, hub_cpu_s: pair.stop().await? })
+    Ok(Measurement { section, hub_cpu_s: pair.stop().await? })
 }
 
 /// Settings of a hub that accepts phone calls without a token and greets them, in which 500 ms of silence end a turn.

@@ -26,7 +26,7 @@ pub(super) struct Impairment {
 }
 
 /// A datagram on its way, by time, then in their order: when it is due, its number, whether it goes to the hub.
-type Waiting = Reverse<(Instant, u64, bool, Vec<u8>)>;
+type Datagram = Reverse<(Instant, u64, bool, Vec<u8>)>;
 
 /// A running relay; dropping it stops it.
 pub(super) struct Relay {
@@ -54,7 +54,7 @@ async fn relay(front: UdpSocket, back: UdpSocket, impairment: Impairment, mut di
     let mut number = 0_u64;
     let mut from_client = [0; MAX_DATAGRAM_BYTES];
     let mut from_hub = [0; MAX_DATAGRAM_BYTES];
-    let mut waiting: BinaryHeap<Waiting> = BinaryHeap::new();
+    let mut waiting: BinaryHeap<Datagram> = BinaryHeap::new();
     loop {
         let due = waiting.peek().map(|Reverse((due, ..))| *due);
         let (is_up, datagram) = tokio::select! {

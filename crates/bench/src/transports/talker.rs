@@ -12,10 +12,10 @@ use tokio::time::{Instant, Interval, MissedTickBehavior, interval};
 
 /// A frame of the microphone.
 pub(super) const FRAME_TIME: Duration = Duration::from_millis(20);
-/// A reply is over when nothing of it has sounded for so long.
+/// The silence after which a reply is over.
 const QUIET: Duration = Duration::from_millis(700);
 /// From the end of a question to the end of its answer.
-const PATIENCE: Duration = Duration::from_secs(10);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// See the module.
 pub(super) struct Talker {
@@ -132,7 +132,7 @@ impl Talker {
     /// Waits until a reply that was not asked for has sounded to its end; gives when it began.
     pub(super) async fn listen(&mut self) -> Result<Option<Instant>, BenchError> {
         self.recording.reset();
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + ANSWER_TIMEOUT;
         while !self.is_over() && Instant::now() < until {
             self.step().await?;
         }
@@ -146,12 +146,12 @@ impl Talker {
         let mut turn = Turn::default();
         let mut spoken = None;
         let mut stopped_ms = None;
-        let mut until = Instant::now() + FRAME_TIME * speech.frames.len() as u32 + PATIENCE;
+        let mut until = Instant::now() + FRAME_TIME * speech.frames.len() as u32 + ANSWER_TIMEOUT;
         while Instant::now() < until {
             match self.step().await? {
                 Step::Said { at, n_said } if n_said > speech.loud.1 && spoken.is_none() => {
                     spoken = Some((at, self.n_sent));
-                    until = at + PATIENCE;
+                    until = at + ANSWER_TIMEOUT;
                 }
                 Step::Event(Event::SpeechStopped { audio_end_ms, .. }) => stopped_ms = Some(audio_end_ms),
                 Step::Event(Event::TranscriptDelta { delta, .. }) => turn.answer.push_str(&delta),

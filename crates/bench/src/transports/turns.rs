@@ -15,10 +15,10 @@ const ADDED_P95_MS: f64 = 60.0;
 /// From the offer to the open data channel.
 const CONNECT_MS: f64 = 1_000.0;
 
-pub(super) async fn measure(plan: &TransportsPlan, progress: Progress<'_>) -> Result<Taken, BenchError> {
+pub(super) async fn measure(plan: &TransportsPlan, progress: Progress<'_>) -> Result<Measurement, BenchError> {
     let how = "mock engines that take no time, 200 ms of silence end a turn, one session each; the hub on one core";
     let mut section = Section::new(Part::Turns.section(), how);
-    let pinned = Pinned::load();
+    let pinned = LoadAffinity::load();
     let pair = plan.pair(SOUND, &[], pinned.as_ref().ok()).await?;
     let n = plan.of(TURNS, 1);
     progress(&format!("turns: {n} by WebSocket and by WebRTC"));
@@ -42,7 +42,7 @@ pub(super) async fn measure(plan: &TransportsPlan, progress: Progress<'_>) -> Re
     section.figures.push(Figure::new("WebRTC: connected after", Unit::Ms, connected_ms, 1).at_most(CONNECT_MS));
     add_failed(&mut section, &[websocket, webrtc].concat());
     section.notes.extend(pinned.as_ref().err().map(|why| format!("nothing was pinned to a core: {why}")));
-    Ok(Taken { section, hub_cpu_s: pair.stop().await? })
+    Ok(Measurement { section, hub_cpu_s: pair.stop().await? })
 }
 
 /// The turns of one session, without the warm-up.

@@ -3,9 +3,9 @@
 //! The engines of this folder open attempts and decide what a failed one means. Dropping an attempt that is not over cancels
 //! the work on its worker.
 
-use super::directory::{InUse, Wanted, Worker};
+use super::directory::{InUse, Worker, WorkerQuery};
 use super::{Cluster, Counters};
-use crate::exchange::{Ended, Exchange};
+use crate::exchange::{Exchange, ExchangeEnd};
 use crate::frame::{Frame, Kind};
 use crate::link::Link;
 use crate::message::{Accepted, Busy, Failure, FailureKind, Open, PROTOCOL, Request, of_json, to_json};
@@ -36,7 +36,7 @@ const RETURNS_WITHIN_BEFORE_FALLBACK: Duration = Duration::from_millis(200);
 const OPEN_DEADLINE: Duration = Duration::from_millis(1_500);
 
 /// What is asked of a worker, and which one.
-pub(super) struct Opening<'a> {
+pub(super) struct AttemptRequest<'a> {
     pub(super) request: &'a Request,
     /// Only workers with this model; `None`: any.
     pub(super) model: Option<&'a str>,
@@ -47,7 +47,7 @@ pub(super) struct Opening<'a> {
     pub(super) sound_until: Option<Instant>,
 }
 
-impl<'a> Opening<'a> {
+impl<'a> AttemptRequest<'a> {
     /// Of a request that any worker may take, and that waits for its own time only.
     pub(super) const fn of(request: &'a Request) -> Self {
         Self { request, model: None, preferred: None, sound_until: None }
@@ -92,8 +92,12 @@ pub(super) struct Attempt {
 impl Cluster {
     /// Opens an attempt on the best worker that has room: three are asked at most, and then three with the fallback model of the
     /// stage. `except` are not asked, and gets the names of those that have no room.
-    pub(super) async fn open(&self, opening: &Opening<'_>, except: &mut Vec<String>) -> Result<Attempt, NotOpened> {
-        let Opening { request, model, preferred, .. } = *opening;
+    pub(super) async fn open(
+        &self,
+        opening: &AttemptRequest<'_>,
+        except: &mut Vec<String>,
+    ) -> Result<Attempt, NotOpened> {
+        let AttemptRequest { request, model, preferred, .. } = *opening;
         let stage = request.stage();
         let models = self.0.directory.models().choices(stage, model);
         // Of each model, the workers that had no room.
@@ -112,7 +116,7 @@ impl Cluster {
             }
             let picked = models.iter().enumerate().filter(|(choice, _)| n_busy[*choice] < MAX_ASKED).find_map(
                 |(choice, model)| {
-                    let wanted = Wanted { model: *model, except, preferred };
+                    let wanted = WorkerQuery { model: *model, except, preferred };
                     Some((choice, self.0.directory.pick(stage, &wanted)?))
                 },
             );
@@ -164,7 +168,7 @@ impl Cluster {
     }
 
     /// How much longer the request may wait because its listener has sound to hear.
-    fn sounds_for(&self, opening: &Opening<'_>) -> Duration {
+    fn sounds_for(&self, opening: &AttemptRequest<'_>) -> Duration {
         let until = opening.sound_until.filter(|_| !self.0.has_fallback);
         until.map_or(Duration::ZERO, |until| until.saturating_duration_since(Instant::now()))
     }
@@ -289,11 +293,11 @@ impl Drop for Attempt {
 }
 
 impl Lost {
-    fn of(ended: Ended) -> Self {
+    fn of(ended: ExchangeEnd) -> Self {
         match ended {
-            Ended::Cancelled | Ended::Reset => Self::Worker,
-            Ended::NoResponders => Self::Missing,
-            Ended::TooLarge(n) => Self::TooLarge(n),
+            ExchangeEnd::Cancelled | ExchangeEnd::Reset => Self::Worker,
+            ExchangeEnd::NoResponders => Self::Missing,
+            ExchangeEnd::TooLarge(n) => Self::TooLarge(n),
         }
     }
 }

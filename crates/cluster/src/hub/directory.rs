@@ -1,7 +1,7 @@
 //! The workers that a hub knows, from their adverts, and which of them serves the next request.
 //!
 //! The hub's receiving task fills it; engines pick from it. A worker is a candidate once it has described itself. It is lost
-//! when it is silent for too long, or when NATS says twice that nobody subscribes while no advert says otherwise.
+//! when it is silent for too long, or when NATS reports twice that it has no subscriber while no advert says otherwise.
 
 use crate::message::{Description, Protocol, Stage, StageDescription, StageLoad, WorkerAdvert};
 use crate::stage_models::{ModelClash, ONE_MODEL, StageModels};
@@ -18,10 +18,10 @@ use tokio_util::sync::CancellationToken;
 /// Silence after which a worker is lost: three adverts.
 pub(crate) const SILENT: Duration = Duration::from_millis(750);
 
-/// Time between the first answer that nobody subscribes and the one that counts. A worker that reconnects is back sooner.
+/// Time between the first report of no subscriber and the one that counts. A worker that reconnects is back sooner.
 const GONE: Duration = Duration::from_millis(80);
 
-/// After a reconnect of the hub nobody is lost for this long: the workers reconnect, too.
+/// After a reconnect of the hub no worker counts as lost for this long: the workers reconnect, too.
 const AFTER_RECONNECT: Duration = Duration::from_millis(500);
 
 /// Time in which a worker that was lost, or left, may be there again: a restart takes that long.
@@ -63,7 +63,7 @@ pub(crate) struct Worker {
 struct WorkerState {
     advert: WorkerAdvert,
     seen: Instant,
-    /// When NATS first said that nobody subscribes, since the last advert.
+    /// When NATS first reported no subscriber, since the last advert.
     missing_since: Option<Instant>,
     /// Requests of this hub that are not answered yet, for each stage.
     opening: [usize; Stage::ALL.len()],
@@ -84,7 +84,7 @@ pub(crate) struct LostWorker {
 
 /// What a request needs.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Wanted<'a> {
+pub(crate) struct WorkerQuery<'a> {
     /// The model; `None`: any.
     pub(crate) model: Option<&'a str>,
     /// Incarnations that were tried already.
@@ -95,7 +95,7 @@ pub(crate) struct Wanted<'a> {
 
 /// What an advert changed.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Noted {
+pub(crate) enum AdvertEffect {
     /// It is known.
     Known,
     /// Its description is missing: ask it.
@@ -122,7 +122,7 @@ impl Directory {
     }
 
     /// Takes an advert.
-    pub(crate) fn advertised(&self, advert: WorkerAdvert, is_leaving: bool) -> (Noted, Option<Arc<Worker>>) {
+    pub(crate) fn advertised(&self, advert: WorkerAdvert, is_leaving: bool) -> (AdvertEffect, Option<Arc<Worker>>) {
         let known = self.workers.get(&advert.worker).map(|worker| worker.clone());
         if is_leaving {
             self.leaves(&advert.worker);
@@ -132,12 +132,12 @@ impl Directory {
                 tracing::info!(worker = worker.name, "the worker has left the cluster");
                 self.notify();
             }
-            return (Noted::Ignored, None);
+            return (AdvertEffect::Ignored, None);
         }
         let worker = match known {
             Some(worker) => worker,
-            None if self.has_left(&advert.worker) => return (Noted::Ignored, None),
-            None if self.workers.len() >= MAX_WORKERS => return (Noted::Ignored, None),
+            None if self.has_left(&advert.worker) => return (AdvertEffect::Ignored, None),
+            None if self.workers.len() >= MAX_WORKERS => return (AdvertEffect::Ignored, None),
             None => self.add(&advert),
         };
         let noted = {
@@ -151,12 +151,12 @@ impl Directory {
                 tracing::info!(worker = worker.name, "the worker is draining");
             }
             match (worker.protocol.major == PROTOCOL.major, worker.description.get()) {
-                (false, _) => Noted::Ignored,
-                (true, None) => Noted::Undescribed,
-                (true, Some(_)) => Noted::Known,
+                (false, _) => AdvertEffect::Ignored,
+                (true, None) => AdvertEffect::Undescribed,
+                (true, Some(_)) => AdvertEffect::Known,
             }
         };
-        if noted == Noted::Known && worker.refused().is_some() {
+        if noted == AdvertEffect::Known && worker.refused().is_some() {
             self.compare(&worker);
         }
         self.notify();
@@ -264,7 +264,7 @@ impl Directory {
 
     /// The better of two candidates that are drawn at random: the one with the shorter estimated wait, then with the smaller
     /// share of its slots in use.
-    pub(crate) fn pick(&self, stage: Stage, wanted: &Wanted<'_>) -> Option<Arc<Worker>> {
+    pub(crate) fn pick(&self, stage: Stage, wanted: &WorkerQuery<'_>) -> Option<Arc<Worker>> {
         let mut candidates: Vec<_> = self.all().into_iter().filter(|worker| worker.can_serve(stage, wanted)).collect();
         if let Some(at) = wanted.preferred.and_then(|id| candidates.iter().position(|worker| worker.id == id))
             && candidates[at].load(stage).is_some_and(|load| load.0 <= 0.0)
@@ -284,7 +284,7 @@ impl Directory {
         Some(if other < one { second } else { first })
     }
 
-    /// The model that speaks with `voice`; of several, and for a voice that nobody has, the one with the most slots.
+    /// The model that speaks with `voice`; of several, and for a voice that no worker has, the one with the most slots.
     pub(crate) fn model_of_voice(&self, voice: &str) -> Option<String> {
         let mut models: BTreeMap<String, (bool, usize)> = BTreeMap::new();
         for worker in self.all() {
@@ -308,8 +308,8 @@ impl Directory {
         self.all().into_iter().filter(|worker| worker.is_usable() && worker.stage(stage).is_some()).collect()
     }
 
-    /// The workers whose description tells what a stage does: those with the model that the settings name, or all if there is none
-    /// of them.
+    /// The workers whose description says what a stage does: those with the model that the settings name, or all if
+    /// no worker has it.
     pub(crate) fn representative(&self, stage: Stage) -> Vec<Arc<Worker>> {
         let mut serving = self.serving(stage);
         let is_fallback = |worker: &Arc<Worker>| {
@@ -323,7 +323,7 @@ impl Directory {
 
     /// Whether a worker with this model takes requests of the stage.
     pub(crate) fn takes(&self, stage: Stage, model: &str) -> bool {
-        let wanted = Wanted { model: Some(model), ..Wanted::default() };
+        let wanted = WorkerQuery { model: Some(model), ..WorkerQuery::default() };
         self.all().iter().any(|worker| worker.can_serve(stage, &wanted))
     }
 
@@ -334,8 +334,9 @@ impl Directory {
         ONE_MODEL.contains(&stage).then(|| described.map(|stage| stage.model.clone()).min())?
     }
 
-    /// Whether a worker may take requests in a moment: NATS has just said that nobody subscribes, it is new and not described
-    /// yet, it drains (what replaces it starts), or it left or was lost within the last two seconds and `longer`.
+    /// Whether a worker may take requests in a moment: NATS has just reported no subscriber, it is new and not
+    /// described yet, it drains (what replaces it starts), or it left or was lost within the last two seconds and
+    /// `longer`.
     pub(crate) fn may_return(&self, longer: Duration) -> bool {
         let within = MAY_RETURN + longer;
         let is_changing = |worker: &Arc<Worker>| {
@@ -426,7 +427,7 @@ impl Worker {
         self.state().seen.elapsed()
     }
 
-    /// NATS says that nobody subscribes at this worker.
+    /// NATS reports that this worker has no subscription.
     pub(crate) fn missing(&self) {
         self.state().missing_since.get_or_insert_with(Instant::now);
     }
@@ -454,7 +455,7 @@ impl Worker {
         self.refused().is_none() && !self.lost.is_cancelled()
     }
 
-    fn can_serve(&self, stage: Stage, wanted: &Wanted<'_>) -> bool {
+    fn can_serve(&self, stage: Stage, wanted: &WorkerQuery<'_>) -> bool {
         let fits = |described: &StageDescription| wanted.model.is_none_or(|model| model == described.model);
         let state = self.state();
         state.refused.is_none()
@@ -586,43 +587,50 @@ mod tests {
 
     fn join(directory: &Directory, worker: &str, in_flight: usize, model: &str) -> Arc<Worker> {
         let (noted, joined) = directory.advertised(advert(worker, in_flight, 4), false);
-        assert_eq!(noted, Noted::Undescribed);
+        assert_eq!(noted, AdvertEffect::Undescribed);
         let joined = joined.expect("known");
         directory.described(&joined, description(model, &["anna"]));
         joined
     }
 
-    fn picked(directory: &Directory, wanted: &Wanted<'_>) -> Option<String> {
+    fn picked(directory: &Directory, wanted: &WorkerQuery<'_>) -> Option<String> {
         directory.pick(Stage::Tts, wanted).map(|worker| worker.id.clone())
     }
 
     #[tokio::test(start_paused = true)]
     async fn of_two_the_one_with_the_shorter_wait_serves() {
         let directory = Directory::new(StageModels::default());
-        assert_eq!(picked(&directory, &Wanted::default()), None);
+        assert_eq!(picked(&directory, &WorkerQuery::default()), None);
         join(&directory, "a", 9, "m");
         join(&directory, "b", 2, "m");
         for _ in 0..20 {
-            assert_eq!(picked(&directory, &Wanted::default()).as_deref(), Some("b"));
+            assert_eq!(picked(&directory, &WorkerQuery::default()).as_deref(), Some("b"));
         }
         let requests =
             || ["a", "b"].map(|id| directory.all().iter().find(|worker| worker.id == id)?.requests(Stage::Tts));
         assert_eq!(requests(), [Some((4, 5)), Some((2, 0))], "served, and waiting");
         // Requests that no advert knows yet count.
-        let b = directory.pick(Stage::Tts, &Wanted::default()).unwrap();
+        let b = directory.pick(Stage::Tts, &WorkerQuery::default()).unwrap();
         let mut uses: Vec<_> = (0..9).map(|_| b.use_for(Stage::Tts)).collect();
-        assert_eq!((picked(&directory, &Wanted::default()).as_deref(), b.in_use()), (Some("a"), 9));
+        assert_eq!((picked(&directory, &WorkerQuery::default()).as_deref(), b.in_use()), (Some("a"), 9));
         assert_eq!(requests(), [Some((4, 5)), Some((4, 7))]);
         directory.advertised(advert("b", 2, 4), false);
-        assert_eq!(picked(&directory, &Wanted::default()).as_deref(), Some("a"), "they are still on their way");
+        assert_eq!(picked(&directory, &WorkerQuery::default()).as_deref(), Some("a"), "they are still on their way");
         uses.iter_mut().for_each(InUse::accepted);
-        assert_eq!(picked(&directory, &Wanted::default()).as_deref(), Some("a"), "the last advert does not know them");
+        assert_eq!(
+            picked(&directory, &WorkerQuery::default()).as_deref(),
+            Some("a"),
+            "the last advert does not know them"
+        );
         directory.advertised(advert("b", 2, 4), false);
-        assert_eq!(picked(&directory, &Wanted::default()).as_deref(), Some("b"), "the advert has the figures");
+        assert_eq!(picked(&directory, &WorkerQuery::default()).as_deref(), Some("b"), "the advert has the figures");
         drop(uses);
         assert_eq!(b.in_use(), 0);
         let except = ["b".to_owned()];
-        assert_eq!(picked(&directory, &Wanted { except: &except, ..Wanted::default() }).as_deref(), Some("a"));
+        assert_eq!(
+            picked(&directory, &WorkerQuery { except: &except, ..WorkerQuery::default() }).as_deref(),
+            Some("a")
+        );
     }
 
     #[tokio::test(start_paused = true)]
@@ -633,7 +641,7 @@ mod tests {
         }
         let mut uses = Vec::new();
         for _ in 0..64 {
-            let worker = directory.pick(Stage::Tts, &Wanted::default()).unwrap();
+            let worker = directory.pick(Stage::Tts, &WorkerQuery::default()).unwrap();
             uses.push(worker.use_for(Stage::Tts));
         }
         let most = directory.all().iter().map(|worker| worker.in_use()).max().unwrap();
@@ -645,16 +653,16 @@ mod tests {
         let directory = Directory::new(StageModels::default());
         let a = join(&directory, "a", 0, "m");
         a.missing();
-        assert_eq!(picked(&directory, &Wanted::default()), None);
+        assert_eq!(picked(&directory, &WorkerQuery::default()), None);
         directory.advertised(advert("a", 0, 4), false);
-        assert!(picked(&directory, &Wanted::default()).is_some());
+        assert!(picked(&directory, &WorkerQuery::default()).is_some());
         directory.advertised(WorkerAdvert { is_draining: true, ..advert("a", 0, 4) }, false);
-        assert_eq!(picked(&directory, &Wanted::default()), None);
+        assert_eq!(picked(&directory, &WorkerQuery::default()), None);
         directory.advertised(advert("b", 0, 4), false);
-        assert_eq!(picked(&directory, &Wanted::default()), None, "b has not described itself");
+        assert_eq!(picked(&directory, &WorkerQuery::default()), None, "b has not described itself");
         let newer = WorkerAdvert { protocol: Protocol { major: 2, minor: 0 }, ..advert("c", 0, 4) };
         let (noted, c) = directory.advertised(newer, false);
-        assert_eq!(noted, Noted::Ignored);
+        assert_eq!(noted, AdvertEffect::Ignored);
         assert!(c.unwrap().refused().unwrap().contains("speaks protocol 2.0, this hub 1.0"));
     }
 
@@ -697,7 +705,7 @@ mod tests {
             assert!(refused.contains("is \"openai\", that of the worker \"A\" is \"whisper\""), "{refused}");
             assert_eq!(first.refused(), None);
             for _ in 0..8 {
-                let picked = directory.pick(stage, &Wanted::default()).expect("a worker");
+                let picked = directory.pick(stage, &WorkerQuery::default()).expect("a worker");
                 assert_eq!(picked.id, "a");
             }
             // The stage changes its model once the others take nothing more.
@@ -773,7 +781,7 @@ mod tests {
         directory.advertised(WorkerAdvert { is_draining: true, ..advert("a", 0, 4) }, false);
         directory.advertised(with_model("b", "m", "new"), false);
         assert_eq!(b.refused(), None);
-        assert_eq!(picked(&directory, &Wanted::default()).as_deref(), Some("b"));
+        assert_eq!(picked(&directory, &WorkerQuery::default()).as_deref(), Some("b"));
     }
 
     #[tokio::test(start_paused = true)]

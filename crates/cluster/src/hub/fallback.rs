@@ -13,17 +13,17 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::BoxStream;
 use std::sync::Arc;
 
-/// The workers' recognizers, and `local` where none of them can serve.
+/// The workers' recognizers, and `local` where no worker can serve.
 pub fn with_local_stt(workers: Arc<dyn Stt>, local: Arc<dyn Stt>) -> Arc<dyn Stt> {
     Arc::new(Fallback { workers, local })
 }
 
-/// The workers' voices, and `local` where none of them can serve.
+/// The workers' voices, and `local` where no worker can serve.
 pub fn with_local_tts(workers: Arc<dyn Tts>, local: Arc<dyn Tts>) -> Arc<dyn Tts> {
     Arc::new(Fallback { workers, local })
 }
 
-/// The workers' turn models, and `local` where none of them can serve.
+/// The workers' turn models, and `local` where no worker can serve.
 pub fn with_local_turn(workers: Arc<dyn TurnModel>, local: Arc<dyn TurnModel>) -> Arc<dyn TurnModel> {
     Arc::new(Fallback { workers, local })
 }

@@ -28,7 +28,9 @@ use crate::exchange::{Delivery, Inboxes};
 use crate::flow::is_from_worker;
 use crate::frame::{Frame, Kind};
 use crate::link::Link;
-use crate::message::{Description, HubAdvert, PROTOCOL, Stage, Versioned, WorkerAdvert, clock_ms, of_json, to_json};
+use crate::message::{
+    AdvertVersion, Description, HubAdvert, PROTOCOL, Stage, WorkerAdvert, clock_ms, of_json, to_json,
+};
 use crate::stage_models::StageModels;
 use crate::{ClusterConfig, ClusterError, subject};
 use antiphon_engine_api::stt::Stt;
@@ -36,7 +38,7 @@ use antiphon_engine_api::tts::Tts;
 use antiphon_engine_api::turn::TurnModel;
 use async_nats::{Message, StatusCode, Subject, Subscriber};
 use dashmap::DashMap;
-use directory::{Directory, MAX_ADVERT_BYTES, Noted, Worker};
+use directory::{AdvertEffect, Directory, MAX_ADVERT_BYTES, Worker};
 use fallback_model::FallbackModelUse;
 use futures_util::StreamExt;
 use news::News;
@@ -130,7 +132,7 @@ impl Cluster {
         const ROLE: &str = "hub";
         let link = Link::connect(config, ROLE, "workers and other hubs").await?;
         let hub = format!("{:016x}", rand::random::<u64>());
-        // News are followed while somebody watches; that it is permitted is known now.
+        // News are followed only while a page watches. Whether that is permitted is checked now.
         let subjects = vec![
             subject::any_advert(),
             subject::outbound_of(&hub),
@@ -214,8 +216,8 @@ impl Cluster {
         Arc::new(turn::ClusterTurnModel::new(self.clone()))
     }
 
-    /// Whether nothing that this hub publishes has come back to it for so long, or it has no connection: other hubs may have
-    /// taken what it owned. Adverts are published each second.
+    /// Whether nothing that this hub publishes has come back to it for `after`, or it has no connection: other hubs may
+    /// have taken what it owned. Adverts are published each second.
     pub fn is_isolated(&self, after: Duration) -> bool {
         let echoed = *self.0.echoed.lock().unwrap_or_else(PoisonError::into_inner);
         !self.0.link.state().is_connected || echoed.elapsed() > after
@@ -264,13 +266,13 @@ impl Cluster {
             Ok(advert) if advert.worker == id => advert,
             Ok(_) => return false,
             // A version that this build cannot read, except for its number.
-            Err(_) => match of_json::<Versioned>(&message.payload) {
+            Err(_) => match of_json::<AdvertVersion>(&message.payload) {
                 Ok(other) if other.protocol.major != PROTOCOL.major => unreadable(id, other),
                 _ => return false,
             },
         };
         let is_leaving = advert.is_draining && advert.stages.is_empty();
-        if let (Noted::Undescribed, Some(worker)) = self.0.directory.advertised(advert, is_leaving) {
+        if let (AdvertEffect::Undescribed, Some(worker)) = self.0.directory.advertised(advert, is_leaving) {
             let to = Subject::from(subject::open(&worker.id));
             let reply = Subject::from(subject::outbound(&self.0.hub, worker.monitor));
             self.0.link.send(&to, Some(&reply), Frame::new(Kind::Describe, worker.monitor).encode());
@@ -312,7 +314,7 @@ impl Cluster {
         }
     }
 
-    /// Tells a worker that nobody waits for its frames.
+    /// Sends a worker that its frames are not awaited any more.
     fn reset(&self, attempt: u64, reply: Option<Subject>) {
         if let Some(to) = reply.filter(|subject| subject::is_inbound(subject)) {
             // A worker takes no frame without the subject of its attempt.
@@ -389,7 +391,7 @@ impl Cluster {
 }
 
 /// A worker of which only the version can be read.
-fn unreadable(id: &str, other: Versioned) -> WorkerAdvert {
+fn unreadable(id: &str, other: AdvertVersion) -> WorkerAdvert {
     WorkerAdvert {
         protocol: other.protocol,
         worker: id.into(),

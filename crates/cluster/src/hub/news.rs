@@ -1,8 +1,8 @@
 //! News that hubs publish to each other while a dashboard is open: bytes that this module does not read. The root's server defines
 //! them, for the dashboard, which shows the turns of all hubs.
 //!
-//! A hub's advert says whether somebody watches there, and the others publish only then. News are not sent again: who lost some
-//! is told how many.
+//! A hub's advert says whether a page watches there, and the others publish only then. News are not sent again: a
+//! receiver that lost some learns how many.
 
 use super::{Cluster, HUB_SILENT, Inner, MAX_HUBS};
 use crate::frame::{Frame, Kind};
@@ -23,7 +23,7 @@ pub const MAX_NEWS_BYTES: usize = 64 * 1024;
 /// News that wait for one watcher: 16 MiB at most, which all watchers share.
 const WAITING: usize = 256;
 
-/// The longest wait until the others know that somebody watches. It is exceeded only after the hub has left.
+/// The longest wait until the others know that a page watches. It is exceeded only after the hub has left.
 const WATCH_DEADLINE: Duration = Duration::from_secs(1);
 
 /// What arrives from the other hubs.
@@ -54,7 +54,7 @@ pub(super) struct News {
     is_wanted: AtomicBool,
     is_watching: watch::Sender<bool>,
     is_watched: AtomicBool,
-    told: broadcast::Sender<PeerNews>,
+    received: broadcast::Sender<PeerNews>,
     n_published: AtomicU32,
     n_too_long: AtomicU64,
 }
@@ -68,7 +68,7 @@ impl News {
             is_wanted: AtomicBool::new(false),
             is_watching: watch::Sender::new(false),
             is_watched: AtomicBool::new(false),
-            told: broadcast::Sender::new(WAITING),
+            received: broadcast::Sender::new(WAITING),
             n_published: AtomicU32::new(0),
             n_too_long: AtomicU64::new(0),
         }
@@ -99,13 +99,13 @@ impl News {
 }
 
 impl Cluster {
-    /// Whether somebody watches at another hub: news are worth making.
+    /// Whether a page watches at another hub: news are worth making.
     pub fn is_watched(&self) -> bool {
         self.0.news.is_watched.load(Ordering::Relaxed)
     }
 
-    /// Tells the other hubs, if somebody watches there. News that are longer than [`MAX_NEWS_BYTES`] are dropped and counted.
-    /// Does not wait.
+    /// Publishes to the other hubs, if a page watches there. News that are longer than [`MAX_NEWS_BYTES`] are dropped
+    /// and counted. Does not wait.
     pub fn publish_news(&self, news: Bytes) {
         let own = &self.0.news;
         if !self.is_watched() {
@@ -127,10 +127,10 @@ impl Cluster {
         }
     }
 
-    /// News of the other hubs from now on, as long as somebody is [watching](Cluster::watch). A receiver that is behind is told
-    /// how many it missed.
+    /// News of the other hubs from now on, as long as a page is [watching](Cluster::watch). A receiver that is behind
+    /// learns how many it missed.
     pub fn news(&self) -> broadcast::Receiver<PeerNews> {
-        self.0.news.told.subscribe()
+        self.0.news.received.subscribe()
     }
 
     /// Lets the other hubs publish until the result is dropped. What this hub asks them afterwards reaches them after that.
@@ -142,7 +142,7 @@ impl Cluster {
         watching
     }
 
-    /// Finds out whether somebody watches at another hub.
+    /// Finds out whether a page watches at another hub.
     pub(super) fn note_watching_hubs(&self) {
         let is_watched = self.0.hubs.iter().any(|hub| {
             let (advert, seen) = hub.value();
@@ -174,7 +174,7 @@ impl Cluster {
                         }
                         if link.borrow_and_update().is_connected {
                             self.advertise_now();
-                            let _ = news.told.send(PeerNews::Missed(0));
+                            let _ = news.received.send(PeerNews::Missed(0));
                         }
                     }
                     () = none(&mut watchers) => if news.stop_watching() { break },
@@ -209,13 +209,13 @@ impl Cluster {
         let n_missed = frame.sequence.wrapping_sub(expected);
         // NATS keeps a hub's order: a number from before is no gap.
         if (1..u32::MAX / 2).contains(&n_missed) {
-            let _ = news.told.send(PeerNews::Missed(n_missed.into()));
+            let _ = news.received.send(PeerNews::Missed(n_missed.into()));
         }
-        let _ = news.told.send(PeerNews::Told(frame.payload));
+        let _ = news.received.send(PeerNews::Told(frame.payload));
     }
 }
 
-/// Until nobody watches.
+/// Until no page watches.
 async fn none(watchers: &mut watch::Receiver<usize>) {
     let _ = watchers.wait_for(|n| *n == 0).await;
 }

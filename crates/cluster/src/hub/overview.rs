@@ -44,13 +44,13 @@ pub struct Overview {
     pub unsent: u64,
     /// Frames dropped because they were malformed.
     pub malformed: u64,
-    /// Frames dropped because nobody waited for them any more.
+    /// Frames dropped because they were not awaited any more.
     pub stale: u64,
     /// Frames dropped because they were here already.
     pub duplicate: u64,
     /// Frames dropped because others before them were missing, or without credit; they are sent again.
     pub early: u64,
-    /// News not told to other hubs because they were too long.
+    /// News not published to other hubs because they were too long.
     pub too_long: u64,
 }
 

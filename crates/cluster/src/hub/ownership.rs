@@ -446,14 +446,14 @@ fn encode(head: &Head, state: &[u8]) -> Vec<u8> {
 
 fn decode(value: &[u8]) -> Result<(Head, Vec<u8>), OwnershipError> {
     #[derive(Deserialize)]
-    struct Versioned {
+    struct SchemaOnly {
         schema: u32,
     }
     let unreadable = |what: &str| OwnershipError::Unreadable(what.into());
     let end = value.iter().position(|byte| *byte == b'\n').ok_or_else(|| unreadable("it has no head"))?;
     let line = &value[..end];
     let state = &value[end + 1..];
-    let Versioned { schema } = serde_json::from_slice(line).map_err(|_| unreadable("its head is no JSON"))?;
+    let SchemaOnly { schema } = serde_json::from_slice(line).map_err(|_| unreadable("its head is no JSON"))?;
     if schema > SCHEMA {
         return Err(OwnershipError::Newer { found: schema });
     }

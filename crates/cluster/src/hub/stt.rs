@@ -3,7 +3,7 @@
 //! An utterance keeps its audio, so that it is transcribed again on another worker where its own dies. The session bounds its
 //! length, and with it this memory: 32 KB a second.
 
-use super::attempt::{Attempt, Lost, MAX_ATTEMPTS, NotOpened, Opening, failure};
+use super::attempt::{Attempt, AttemptRequest, Lost, MAX_ATTEMPTS, NotOpened, failure};
 use super::{Cluster, Counters};
 use crate::frame::{Frame, Kind, MAX_AUDIO_SAMPLES, pcm_payload};
 use crate::message::{Answer, Failure, Request, Stage, StageDescription, SttRequest, of_json};
@@ -108,7 +108,7 @@ async fn open_when_there_is_room(cluster: &Cluster, request: &Request) -> Result
 }
 
 async fn open(cluster: &Cluster, request: &Request) -> Result<Attempt, SttError> {
-    let opened = cluster.open(&Opening::of(request), &mut Vec::new()).await;
+    let opened = cluster.open(&AttemptRequest::of(request), &mut Vec::new()).await;
     opened.map_err(|error| match error {
         NotOpened::Busy(waiting) => SttError::Busy { waiting },
         NotOpened::Away(why) => SttError::Away(why),

@@ -4,7 +4,7 @@
 //! samples that were let out, another speaks the rest of the words ([`resume`](super::resume)). The seed is drawn here, so that it is
 //! the same for both.
 
-use super::attempt::{Attempt, Lost, MAX_ATTEMPTS, NotOpened, Opening, failure};
+use super::attempt::{Attempt, AttemptRequest, Lost, MAX_ATTEMPTS, NotOpened, failure};
 use super::resume::{SpeakingRate, cross_fade, cross_fade_samples};
 use super::{Cluster, Counters};
 use crate::frame::{Frame, Kind, pcm_samples};
@@ -41,10 +41,10 @@ const MAX_PASSAGES: usize = 1_024;
 
 /// See the module. One for each hub.
 pub(super) struct ClusterTts {
-    shared: Arc<Shared>,
+    shared: Arc<RemoteVoices>,
 }
 
-struct Shared {
+struct RemoteVoices {
     cluster: Cluster,
     state: Mutex<State>,
 }
@@ -61,7 +61,7 @@ struct State {
 
 impl ClusterTts {
     pub(super) fn new(cluster: Cluster) -> Self {
-        Self { shared: Arc::new(Shared { cluster, state: Mutex::default() }) }
+        Self { shared: Arc::new(RemoteVoices { cluster, state: Mutex::default() }) }
     }
 }
 
@@ -149,7 +149,7 @@ impl Tts for ClusterTts {
     }
 }
 
-impl Shared {
+impl RemoteVoices {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -157,7 +157,7 @@ impl Shared {
 
 /// One chunk.
 struct Speech {
-    shared: Arc<Shared>,
+    shared: Arc<RemoteVoices>,
     request: TtsRequest,
     hop: Hop,
     model: Option<String>,
@@ -184,7 +184,7 @@ struct Speech {
 }
 
 impl Speech {
-    fn new(shared: Arc<Shared>, request: SpeechRequest) -> Self {
+    fn new(shared: Arc<RemoteVoices>, request: SpeechRequest) -> Self {
         let mut wire = TtsRequest::of(&request);
         wire.seed = Some(request.seed.unwrap_or_else(rand::random));
         let model = shared.cluster.0.directory.model_of_voice(&request.voice);
@@ -219,7 +219,7 @@ impl Speech {
             self.request.heard_on(until.saturating_duration_since(Instant::now()));
         }
         let request = Request::Tts(self.request.clone());
-        let opening = Opening {
+        let opening = AttemptRequest {
             request: &request,
             model: self.model.as_deref(),
             preferred: preferred.as_deref(),

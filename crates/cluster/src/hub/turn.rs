@@ -1,6 +1,6 @@
 //! The turn model on workers: the audio of a pause there, a probability back.
 
-use super::attempt::{Attempt, Lost, MAX_ATTEMPTS, NotOpened, Opening, failure};
+use super::attempt::{Attempt, AttemptRequest, Lost, MAX_ATTEMPTS, NotOpened, failure};
 use super::{Cluster, Counters};
 use crate::frame::{Kind, MAX_AUDIO_SAMPLES, pcm_payload};
 use crate::message::{Answer, Request, Stage, of_json};
@@ -44,7 +44,7 @@ impl TurnModel for ClusterTurnModel {
         Box::pin(async move {
             let mut except = Vec::new();
             for attempt in 1..=MAX_ATTEMPTS {
-                let opened = cluster.open(&Opening::of(&Request::Turn {}), &mut except).await;
+                let opened = cluster.open(&AttemptRequest::of(&Request::Turn {}), &mut except).await;
                 let opened = opened.map_err(|error| match error {
                     NotOpened::Busy(waiting) => TurnModelError::Busy { waiting },
                     NotOpened::Away(why) => TurnModelError::Away(why),

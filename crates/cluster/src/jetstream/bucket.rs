@@ -1,6 +1,6 @@
 //! Sealed records with revisions: a key-value store of NATS.
 
-use super::{RecordError, Shared, With};
+use super::{JetStreamContext, RecordError, With};
 use async_nats::jetstream::consumer::{DeliverPolicy, pull};
 use async_stream::try_stream;
 use bytes::Bytes;
@@ -41,7 +41,7 @@ pub struct Change {
 /// whether the change was made. After [`RecordError::Away`], too, it may have been made: read the record again.
 #[derive(Clone)]
 pub struct Bucket {
-    shared: Arc<Shared>,
+    shared: Arc<JetStreamContext>,
     name: &'static str,
 }
 
@@ -50,7 +50,7 @@ impl Bucket {
     /// [`Objects`](super::Objects).
     pub const MAX_VALUE_BYTES: usize = 512 << 10;
 
-    pub(super) fn new(shared: &Arc<Shared>, name: &'static str) -> Self {
+    pub(super) fn new(shared: &Arc<JetStreamContext>, name: &'static str) -> Self {
         Self { shared: shared.clone(), name }
     }
 
@@ -148,7 +148,7 @@ impl Bucket {
                 let Some(key) = message.subject.strip_prefix(&this.subject("")).map(str::to_owned) else { continue };
                 let revision = message.info().map_err(|error| RecordError::Refused(error.to_string()))?.stream_sequence;
                 let is_removal = message.headers.as_ref().is_some_and(|headers| headers.get(OPERATION).is_some());
-                // Without one JetStream tells why it is gone, such as its age.
+                // Without one, JetStream reports why it is gone, such as its age.
                 let is_marker = message.payload.is_empty();
                 let value = (!is_removal && !is_marker)
                     .then(|| this.shared.key.open(&this.sealed_name(&key), &message.payload));

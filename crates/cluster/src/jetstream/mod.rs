@@ -50,7 +50,7 @@ const REPLY_DEADLINE: Duration = Duration::from_secs(5);
 /// The longest wait at start for JetStream to elect its leaders.
 const START_DEADLINE: Duration = Duration::from_secs(15);
 
-/// Between two attempts at start: servers do not tell when they have elected a leader.
+/// Between two attempts at start: servers do not report when they have elected a leader.
 const START_PAUSE: Duration = Duration::from_millis(200);
 
 /// The longest that a short-lived key is kept: two hours is the longest life of one.
@@ -60,8 +60,8 @@ const KEYS_FOR: Duration = Duration::from_secs(2 * 3_600);
 /// time of its own besides.
 const SESSIONS_FOR: Duration = Duration::from_secs(25 * 3_600);
 
-/// How long nobody may answer for JetStream at start: a server that stops ends JetStream before its connections.
-const NOBODY_FOR: Duration = Duration::from_secs(2);
+/// How long JetStream may be without a responder at start: a server that stops ends JetStream before its connections.
+const NO_RESPONDER_FOR: Duration = Duration::from_secs(2);
 
 /// Key of the record in [`JOBS`] by which a hub checks its sealing key. It does not expire, and names no job.
 const KEY_CHECK: &str = "sealing-key-check";
@@ -108,7 +108,7 @@ pub enum RecordError {
 /// What the hubs of a cluster share. Cheap to clone.
 #[derive(Clone)]
 pub struct JetStream {
-    shared: Arc<Shared>,
+    shared: Arc<JetStreamContext>,
     sessions: Bucket,
     keys: Bucket,
     jobs: Bucket,
@@ -117,7 +117,7 @@ pub struct JetStream {
 }
 
 /// The connection and the key, for all parts.
-pub(crate) struct Shared {
+pub(crate) struct JetStreamContext {
     link: Link,
     key: SealingKey,
 }
@@ -132,7 +132,7 @@ impl JetStream {
         const ROLE: &str = "hub with cluster.jetstream";
         let key = config.sealing_key()?;
         let link = Link::connect(config, ROLE, "JetStream").await?;
-        let shared = Arc::new(Shared { link, key });
+        let shared = Arc::new(JetStreamContext { link, key });
         let opened = Self {
             sessions: Bucket::new(&shared, SESSIONS),
             keys: Bucket::new(&shared, KEYS),
@@ -212,11 +212,13 @@ impl JetStream {
                 self.shared.api::<Value>(&format!("STREAM.{request}.{stream}"), settings).await.map(drop)
             };
             match request("UPDATE").await {
-                Err(ApiError::Said(Said { err_code: code::NO_STREAM, .. })) => match request("CREATE").await {
+                Err(ApiError::Reply(ReplyError { err_code: code::NO_STREAM, .. })) => match request("CREATE").await {
                     // Another hub was quicker: with other settings, or with these, for which JetStream asks for room again.
-                    Err(ApiError::Said(said)) if said.err_code == code::OTHER_SETTINGS || said.is_full() => {
+                    Err(ApiError::Reply(said)) if said.err_code == code::OTHER_SETTINGS || said.is_full() => {
                         match request("UPDATE").await {
-                            Err(ApiError::Said(Said { err_code: code::NO_STREAM, .. })) => Err(ApiError::Said(said)),
+                            Err(ApiError::Reply(ReplyError { err_code: code::NO_STREAM, .. })) => {
+                                Err(ApiError::Reply(said))
+                            }
                             updated => updated,
                         }
                     }
@@ -234,9 +236,9 @@ impl JetStream {
         let name = stream.to_owned();
         let message = error.to_string();
         match error {
-            ApiError::Nobody => ClusterError::NoJetStream { servers, message },
+            ApiError::NoResponder => ClusterError::NoJetStream { servers, message },
             ApiError::Silent(_) => ClusterError::Silent { servers, message },
-            ApiError::Said(said) => match said.err_code {
+            ApiError::Reply(said) => match said.err_code {
                 code::NOT_ENABLED | code::NOT_ENABLED_FOR_ACCOUNT => ClusterError::NoJetStream { servers, message },
                 code::NO_REPLICAS => ClusterError::Replicas { replicas: config.replicas, name, message },
                 // A server may be down.
@@ -372,7 +374,7 @@ async fn settled<F: Future<Output = Result<(), ApiError>>>(work: impl Fn() -> F)
     loop {
         let done = work().await;
         let patience = match &done {
-            Err(ApiError::Nobody) => NOBODY_FOR,
+            Err(ApiError::NoResponder) => NO_RESPONDER_FOR,
             Err(error) if error.is_passing() => START_DEADLINE,
             _ => return done,
         };
@@ -415,14 +417,14 @@ mod code {
 
 /// An error in a reply.
 #[derive(Clone, Debug, Deserialize)]
-pub(crate) struct Said {
+pub(crate) struct ReplyError {
     #[serde(default)]
     err_code: u64,
     #[serde(default)]
     description: String,
 }
 
-impl Said {
+impl ReplyError {
     fn is_full(&self) -> bool {
         // The store's failures have one code, and say what they are in words.
         let says = |words: &str| self.description.contains(words);
@@ -435,24 +437,24 @@ impl Said {
 /// Why a request to JetStream failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ApiError {
-    /// Nobody serves it.
+    /// It has no responder.
     #[error("nobody answers for JetStream")]
-    Nobody,
+    NoResponder,
     /// No reply in time, or no connection.
     #[error("{0}")]
     Silent(String),
     /// An error in the reply.
     #[error("{} ({})", .0.description, .0.err_code)]
-    Said(Said),
+    Reply(ReplyError),
 }
 
 impl ApiError {
     /// Whether it may pass by itself: leaders are being elected.
     fn is_passing(&self) -> bool {
         match self {
-            Self::Nobody => false,
+            Self::NoResponder => false,
             Self::Silent(_) => true,
-            Self::Said(said) => said.err_code == code::UNAVAILABLE,
+            Self::Reply(said) => said.err_code == code::UNAVAILABLE,
         }
     }
 }
@@ -461,8 +463,8 @@ impl From<ApiError> for RecordError {
     fn from(error: ApiError) -> Self {
         let message = error.to_string();
         match error {
-            ApiError::Nobody | ApiError::Silent(_) => Self::Away(message),
-            ApiError::Said(said) => match said.err_code {
+            ApiError::NoResponder | ApiError::Silent(_) => Self::Away(message),
+            ApiError::Reply(said) => match said.err_code {
                 code::WRONG_REVISION | code::WRONG_REVISION_CONSTANT => Self::Conflict,
                 code::NO_MESSAGE => Self::Missing,
                 code::UNAVAILABLE | code::NOT_ENABLED | code::NOT_ENABLED_FOR_ACCOUNT => Self::Away(message),
@@ -474,14 +476,14 @@ impl From<ApiError> for RecordError {
 }
 
 /// A message of a stream.
-pub(crate) struct Stored {
+pub(crate) struct StreamMessage {
     pub(crate) revision: u64,
     pub(crate) payload: Vec<u8>,
     /// The headers as NATS writes them; empty if there are none.
     pub(crate) headers: Vec<u8>,
 }
 
-impl Stored {
+impl StreamMessage {
     /// Whether it stands for a record that was removed.
     pub(crate) fn is_removal(&self) -> bool {
         self.headers.windows(bucket::OPERATION.len()).any(|bytes| bytes == bucket::OPERATION.as_bytes())
@@ -500,7 +502,7 @@ pub(crate) struct With<'a> {
     pub(crate) header: Option<(&'a str, &'a str)>,
 }
 
-impl Shared {
+impl JetStreamContext {
     /// A request to JetStream's API.
     pub(crate) async fn api<T: DeserializeOwned>(&self, name: &str, payload: &Value) -> Result<T, ApiError> {
         let payload = if payload.is_null() { Bytes::new() } else { payload.to_string().into() };
@@ -510,7 +512,7 @@ impl Shared {
     /// Publishes to a stream and returns the message's sequence number in it, the revision of a record.
     pub(crate) async fn publish(&self, subject: String, payload: Bytes, with: With<'_>) -> Result<u64, ApiError> {
         #[derive(Deserialize)]
-        struct Published {
+        struct Publication {
             seq: u64,
         }
         let mut headers = HeaderMap::new();
@@ -527,7 +529,7 @@ impl Shared {
             headers.insert(name, value);
         }
         let request = Request::new().payload(payload).headers(headers);
-        Ok(self.request::<Published>(subject, request).await?.seq)
+        Ok(self.request::<Publication>(subject, request).await?.seq)
     }
 
     /// The last message of a subject, or the first one from a sequence number on; `None` if there is none.
@@ -536,7 +538,7 @@ impl Shared {
         stream: &str,
         subject: &str,
         from: Option<u64>,
-    ) -> Result<Option<Stored>, ApiError> {
+    ) -> Result<Option<StreamMessage>, ApiError> {
         #[derive(Deserialize)]
         struct Reply {
             message: Message,
@@ -555,17 +557,21 @@ impl Shared {
         };
         let message = match self.api::<Reply>(&format!("STREAM.MSG.GET.{stream}"), &asked).await {
             Ok(reply) => reply.message,
-            Err(ApiError::Said(Said { err_code: code::NO_MESSAGE, .. })) => return Ok(None),
+            Err(ApiError::Reply(ReplyError { err_code: code::NO_MESSAGE, .. })) => return Ok(None),
             Err(error) => return Err(error),
         };
         let decode = |text: &str| STANDARD.decode(text).map_err(|_| ApiError::Silent("a malformed reply".into()));
-        Ok(Some(Stored { revision: message.seq, payload: decode(&message.data)?, headers: decode(&message.hdrs)? }))
+        Ok(Some(StreamMessage {
+            revision: message.seq,
+            payload: decode(&message.data)?,
+            headers: decode(&message.hdrs)?,
+        }))
     }
 
     async fn request<T: DeserializeOwned>(&self, subject: String, request: Request) -> Result<T, ApiError> {
         #[derive(Deserialize)]
-        struct Failed {
-            error: Option<Said>,
+        struct ErrorReply {
+            error: Option<ReplyError>,
         }
         if !self.link.state().is_connected {
             return Err(ApiError::Silent("there is no connection to NATS".into()));
@@ -575,12 +581,12 @@ impl Shared {
         let reply = timeout(REPLY_DEADLINE + REFUSAL, self.link.client().send_request(subject, request)).await;
         let reply = match reply {
             Ok(Ok(reply)) => reply,
-            Ok(Err(error)) if error.kind() == RequestErrorKind::NoResponders => return Err(ApiError::Nobody),
+            Ok(Err(error)) if error.kind() == RequestErrorKind::NoResponders => return Err(ApiError::NoResponder),
             Ok(Err(error)) => return Err(ApiError::Silent(error.to_string())),
             Err(_) => return Err(ApiError::Silent(format!("no reply within {} s", REPLY_DEADLINE.as_secs()))),
         };
-        if let Ok(Failed { error: Some(said) }) = serde_json::from_slice(&reply.payload) {
-            return Err(ApiError::Said(said));
+        if let Ok(ErrorReply { error: Some(said) }) = serde_json::from_slice(&reply.payload) {
+            return Err(ApiError::Reply(said));
         }
         serde_json::from_slice(&reply.payload).map_err(|_| ApiError::Silent("a malformed reply".into()))
     }

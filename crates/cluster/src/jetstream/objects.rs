@@ -4,7 +4,7 @@
 //! exchanged, left out or appended. Readers ask for one piece after the other, so that a slow reader holds one piece in memory.
 //! Every object has a time to live, so that what a dead hub left behind goes by itself.
 
-use super::{AUDIO, ApiError, RecordError, Shared, With};
+use super::{AUDIO, ApiError, JetStreamContext, RecordError, With};
 use async_stream::try_stream;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE;
@@ -26,7 +26,7 @@ const PIECE_BYTES: usize = 128 << 10;
 /// The store of objects. Cheap to clone. Calls wait and fail like those of [`Bucket`](super::Bucket), a piece at a time.
 #[derive(Clone)]
 pub struct Objects {
-    shared: Arc<Shared>,
+    shared: Arc<JetStreamContext>,
 }
 
 /// What NATS' tools know of an object.
@@ -46,7 +46,7 @@ struct Info {
 }
 
 impl Objects {
-    pub(super) fn new(shared: &Arc<Shared>) -> Self {
+    pub(super) fn new(shared: &Arc<JetStreamContext>) -> Self {
         Self { shared: shared.clone() }
     }
 
@@ -167,7 +167,7 @@ impl Objects {
 /// An object that is being written. Dropping it without [`finish`](Self::finish) leaves pieces that are not read until their
 /// time to live ends; [`abandon`](Self::abandon) removes them.
 pub struct ObjectWriter {
-    shared: Arc<Shared>,
+    shared: Arc<JetStreamContext>,
     name: String,
     nuid: String,
     ttl: Option<Duration>,
@@ -229,7 +229,7 @@ impl ObjectWriter {
         let with = With { ttl: self.ttl, rolls_up: true, ..With::default() };
         self.shared.publish(subject_of_info(&self.name), info.into(), with).await?;
         if let Some(before) = before {
-            // Nobody can read them any more; should it fail, they go with their time to live.
+            // They cannot be read any more; should this fail, they go with their time to live.
             let _ = purge(&self.shared, &subject_of_pieces(&before.nuid)).await;
         }
         Ok(())
@@ -252,7 +252,7 @@ impl ObjectWriter {
     }
 }
 
-async fn purge(shared: &Shared, subject: &str) -> Result<(), ApiError> {
+async fn purge(shared: &JetStreamContext, subject: &str) -> Result<(), ApiError> {
     shared.api::<Value>(&format!("STREAM.PURGE.{}", stream()), &json!({"filter": subject})).await.map(drop)
 }
 

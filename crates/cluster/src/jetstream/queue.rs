@@ -4,7 +4,7 @@
 //! 10 s of silence JetStream gives it to another hub. The first one may still be alive then: what it writes must be fenced by
 //! the revision of the job's record.
 
-use super::{ApiError, RecordError, Shared, With};
+use super::{ApiError, JetStreamContext, RecordError, With};
 use crate::subject;
 use async_nats::{Request, Subject};
 use bytes::Bytes;
@@ -28,12 +28,12 @@ const PULL_FOR: Duration = Duration::from_secs(20);
 /// The queue. Cheap to clone. Calls wait and fail like those of [`Bucket`](super::Bucket).
 #[derive(Clone)]
 pub struct Queue {
-    shared: Arc<Shared>,
+    shared: Arc<JetStreamContext>,
 }
 
 /// A job that this hub was given. Dropping it gives the job to another hub after 10 s.
 pub struct Task {
-    shared: Arc<Shared>,
+    shared: Arc<JetStreamContext>,
     /// The job.
     pub id: String,
     ack: Subject,
@@ -43,7 +43,7 @@ impl Queue {
     /// How often a hub should call [`Task::progress`]: three times before the job goes to another hub.
     pub const PROGRESS_EVERY: Duration = Duration::from_secs(3);
 
-    pub(super) fn new(shared: &Arc<Shared>) -> Self {
+    pub(super) fn new(shared: &Arc<JetStreamContext>) -> Self {
         Self { shared: shared.clone() }
     }
 
@@ -54,7 +54,7 @@ impl Queue {
     pub async fn push(&self, id: &str) -> Result<(), RecordError> {
         match self.shared.publish(subject::job(id), Bytes::new(), With::default()).await {
             Ok(_) => Ok(()),
-            Err(ApiError::Said(said)) if said.description.contains("per subject") => Ok(()),
+            Err(ApiError::Reply(said)) if said.description.contains("per subject") => Ok(()),
             Err(error) => Err(error.into()),
         }
     }

@@ -24,7 +24,8 @@ impl Admission {
     pub(super) fn new(stage: Stage, slots: usize, changed: Arc<watch::Sender<()>>) -> Self {
         let slots = slots.max(1);
         let limit = match stage {
-            // An utterance holds its decoder for as long as somebody speaks: one round waits, as in the engine's own queue.
+            // An utterance holds its decoder for as long as its speaker speaks: one round waits, as in the engine's own
+            // queue.
             Stage::Stt => 2 * slots,
             // Chunks are short. The engine's queue, which knows how urgent each is, refuses before this bound of memory.
             Stage::Tts | Stage::Turn => 8 * slots + 32,
@@ -41,13 +42,13 @@ impl Admission {
     }
 
     /// A place; `None` if there is none. The last quarter is for requests that are not `queued`.
-    pub(super) fn admit(self: &Arc<Self>, queued: bool) -> Option<Admitted> {
+    pub(super) fn admit(self: &Arc<Self>, queued: bool) -> Option<StageSlot> {
         let limit = if queued { self.limit - self.limit / 4 } else { self.limit };
         let admitted =
             self.in_flight.fetch_update(Ordering::AcqRel, Ordering::Acquire, |n| (n < limit).then_some(n + 1)).ok()?;
         self.requests.fetch_add(1, Ordering::Relaxed);
         self.changed.send_replace(());
-        Some(Admitted { admission: self.clone(), since: Instant::now(), waits: admitted >= self.slots })
+        Some(StageSlot { admission: self.clone(), since: Instant::now(), waits: admitted >= self.slots })
     }
 
     pub(super) fn slots(&self) -> usize {
@@ -78,14 +79,14 @@ impl Admission {
 }
 
 /// A place in a stage. Dropping it gives the place back.
-pub(super) struct Admitted {
+pub(super) struct StageSlot {
     admission: Arc<Admission>,
     since: Instant,
     /// All slots were in use: the time it takes contains a wait.
     waits: bool,
 }
 
-impl Admitted {
+impl StageSlot {
     /// Requests under way in the stage.
     pub(super) fn in_flight(&self) -> usize {
         self.admission.in_flight()
@@ -97,7 +98,7 @@ impl Admitted {
     }
 }
 
-impl Drop for Admitted {
+impl Drop for StageSlot {
     fn drop(&mut self) {
         if !self.waits {
             self.admission.measure(self.since.elapsed().as_secs_f32() * 1_000.0);

@@ -9,7 +9,7 @@ mod speaking;
 mod transcribing;
 mod turn;
 
-use crate::exchange::{Delivery, Ended, Exchange, Inboxes};
+use crate::exchange::{Delivery, Exchange, ExchangeEnd, Inboxes};
 use crate::flow::is_from_hub;
 use crate::frame::{Frame, Kind};
 use crate::hub::estimate;
@@ -87,7 +87,7 @@ pub struct WorkerOptions {
     pub name: String,
     /// Version of the program.
     pub build: &'static str,
-    /// How long requests may take that are under way when the worker is told to stop.
+    /// How long requests may take that are under way when the worker gets the signal to stop.
     pub drain: Duration,
     /// Called once the worker serves.
     pub ready: Box<dyn FnOnce() + Send>,
@@ -169,7 +169,7 @@ pub struct WorkerReport {
     pub unsent: u64,
     /// Frames dropped because they were malformed.
     pub malformed: u64,
-    /// Frames dropped because nobody waited for them any more.
+    /// Frames dropped because they were not awaited any more.
     pub stale: u64,
     /// Frames dropped because they were here already.
     pub duplicate: u64,
@@ -368,7 +368,7 @@ impl Worker {
                 }
                 _ = checks.tick() => {
                     let link = self.link.state();
-                    // While the connection is down, and just after, nobody is heard.
+                    // While the connection is down, and just after, no hub is heard.
                     if !link.is_connected || link.since.elapsed() < HUB_SILENT {
                         continue;
                     }
@@ -395,7 +395,7 @@ impl Worker {
             self.publish_advert(false);
             tokio::select! {
                 () = sleep(ADVERT_EVERY) => {}
-                // Hubs that were told that nobody subscribes here learn otherwise.
+                // Hubs to which NATS reported no subscriber here learn otherwise.
                 Ok(()) = links.changed() => {}
                 () = async {
                     // The sender is this worker's own.
@@ -477,7 +477,7 @@ impl Worker {
         let mut exchange = Exchange::new(self.link.clone(), inbox, reply, own);
         exchange.accept(frame, at);
         exchange.answers(at);
-        let served = Served { exchange, is_over: false };
+        let served = WorkerAttempt { exchange, is_over: false };
         let stage = open.request.stage();
         let serving = self.stages.iter().find(|served| served.stage.stage() == stage);
         let is_known = open.protocol.major == PROTOCOL.major;
@@ -615,13 +615,13 @@ impl WorkerStage {
     }
 }
 
-/// An attempt at the worker's end. Dropping it before its end tells the hub, which goes on elsewhere.
-struct Served {
+/// An attempt at the worker's end. Dropping it before its end resets it at the hub, which goes on elsewhere.
+struct WorkerAttempt {
     exchange: Exchange,
     is_over: bool,
 }
 
-impl Served {
+impl WorkerAttempt {
     /// Says that there is no room.
     fn refuse(mut self, busy: &Busy) {
         self.exchange.send_now(Kind::Busy, to_json(busy));
@@ -642,12 +642,12 @@ impl Served {
     }
 
     /// The hub has ended the exchange.
-    fn ended(&mut self, _why: Ended) {
+    fn ended(&mut self, _why: ExchangeEnd) {
         self.is_over = true;
     }
 }
 
-impl Drop for Served {
+impl Drop for WorkerAttempt {
     fn drop(&mut self) {
         if !self.is_over {
             self.exchange.send_now(Kind::Reset, Bytes::new());

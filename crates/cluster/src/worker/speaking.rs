@@ -1,7 +1,7 @@
 //! One chunk of speech on a worker.
 
-use super::Served;
-use super::admission::Admitted;
+use super::WorkerAttempt;
+use super::admission::StageSlot;
 use crate::frame::{Kind, MAX_AUDIO_SAMPLES, pcm_payload};
 use crate::message::{Accepted, Busy, Failure, TtsRequest, to_json};
 use antiphon_engine_api::tts::{Passage, Tts, TtsError};
@@ -15,11 +15,11 @@ const MAX_PASSAGES: usize = 1_024;
 
 /// Runs to the end of the chunk.
 pub(super) async fn run(
-    mut served: Served,
+    mut served: WorkerAttempt,
     engine: Arc<dyn Tts>,
     request: TtsRequest,
     passage: Option<Passage>,
-    admitted: Admitted,
+    admitted: StageSlot,
 ) {
     let mut speech = {
         let mut own = request.request();

@@ -1,8 +1,8 @@
 //! One utterance on a worker.
 
-use super::Served;
-use super::admission::Admitted;
-use crate::exchange::Ended;
+use super::WorkerAttempt;
+use super::admission::StageSlot;
+use crate::exchange::ExchangeEnd;
 use crate::frame::{Frame, Kind, pcm_samples};
 use crate::message::{Answer, Busy, Failure, to_json};
 use antiphon_engine_api::stt::{Stt, SttError, SttOptions, SttUtterance, Transcript};
@@ -12,11 +12,11 @@ use std::sync::Arc;
 
 /// Runs to the end of the utterance.
 pub(super) async fn run(
-    mut served: Served,
+    mut served: WorkerAttempt,
     engine: Arc<dyn Stt>,
     options: SttOptions,
     queued: bool,
-    admitted: Admitted,
+    admitted: StageSlot,
 ) {
     let mut opening = match queued {
         false => engine.open(options),
@@ -60,13 +60,13 @@ pub(super) async fn run(
 /// Why an utterance ends without its transcript.
 enum Stop {
     Failed(SttError),
-    Ended(Ended),
+    Ended(ExchangeEnd),
 }
 
-impl From<Ended> for Stop {
-    fn from(ended: Ended) -> Self {
+impl From<ExchangeEnd> for Stop {
+    fn from(ended: ExchangeEnd) -> Self {
         match ended {
-            Ended::TooLarge(n) => {
+            ExchangeEnd::TooLarge(n) => {
                 let message = format!("the transcript has {n} bytes, more than a worker may answer with");
                 Self::Failed(SttError::Engine { message, source: None })
             }
@@ -75,7 +75,7 @@ impl From<Ended> for Stop {
     }
 }
 
-async fn transcribe(served: &mut Served, mut utterance: Box<dyn SttUtterance>) -> Result<(), Stop> {
+async fn transcribe(served: &mut WorkerAttempt, mut utterance: Box<dyn SttUtterance>) -> Result<(), Stop> {
     loop {
         let (frame, at) = served.exchange.receive().await?;
         served.exchange.answers(at);
@@ -136,7 +136,10 @@ fn number(frame: &Frame) -> u32 {
 }
 
 /// Whatever the hub sends next, it does not wait for this result any more; dropping the work stops the engine.
-async fn unless_superseded<T>(served: &mut Served, work: impl Future<Output = T>) -> Result<Option<T>, Ended> {
+async fn unless_superseded<T>(
+    served: &mut WorkerAttempt,
+    work: impl Future<Output = T>,
+) -> Result<Option<T>, ExchangeEnd> {
     tokio::select! {
         biased;
         result = work => Ok(Some(result)),
@@ -144,7 +147,7 @@ async fn unless_superseded<T>(served: &mut Served, work: impl Future<Output = T>
     }
 }
 
-async fn unless_ended<T>(served: &mut Served, work: impl Future<Output = T>) -> Result<T, Ended> {
+async fn unless_ended<T>(served: &mut WorkerAttempt, work: impl Future<Output = T>) -> Result<T, ExchangeEnd> {
     tokio::select! {
         biased;
         result = work => Ok(result),

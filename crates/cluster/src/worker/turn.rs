@@ -1,14 +1,14 @@
 //! One pause on a worker: its audio, then the probability that the turn is over.
 
-use super::Served;
-use super::admission::Admitted;
+use super::WorkerAttempt;
+use super::admission::StageSlot;
 use crate::frame::{Kind, pcm_samples};
 use crate::message::{Answer, Failure, to_json};
 use antiphon_engine_api::turn::TurnModel;
 use std::sync::Arc;
 
 /// Runs to the answer.
-pub(super) async fn run(mut served: Served, model: Arc<dyn TurnModel>, admitted: Admitted) {
+pub(super) async fn run(mut served: WorkerAttempt, model: Arc<dyn TurnModel>, admitted: StageSlot) {
     served.exchange.send_now(Kind::Accepted, bytes::Bytes::from_static(b"{}"));
     let span = usize::try_from(model.span().0).unwrap_or(usize::MAX);
     let mut pcm: Vec<i16> = Vec::new();

@@ -80,7 +80,7 @@ pub enum Edge {
     },
 }
 
-/// Voiced windows that make an onset where none of them nearly reaches the threshold. One that does is enough: earshot
+/// Voiced windows that make an onset where no window nearly reaches the threshold. One that does is enough: earshot
 /// looks at 48 ms and more, so a click does not bring it there (one or two such windows in a minute of typing, measured;
 /// two at 0.35 are as rare), and waiting for a second would cost 16 ms of talking over.
 const ONSET_WINDOWS: u32 = 2;
@@ -108,13 +108,13 @@ pub struct TurnDetector {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 enum Phase {
     Silent,
-    Onset(Voiced),
+    Onset(OnsetWindows),
     Speaking { last_voiced: Samples, is_paused: bool },
 }
 
 /// Voiced windows that are not speech yet.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-struct Voiced {
+struct OnsetWindows {
     since: Samples,
     last_voiced: Samples,
     n_windows: u32,
@@ -122,7 +122,8 @@ struct Voiced {
     /// A window reached the threshold itself.
     is_sure: bool,
     /// The onset was reported.
-    is_told: bool,
+    #[serde(rename = "is_told")]
+    is_reported: bool,
 }
 
 impl TurnDetector {
@@ -169,14 +170,21 @@ impl TurnDetector {
             Phase::Silent if self.voiced => {
                 let n_windows = 1;
                 let voiced = end - start;
-                let it = Voiced { since: start, last_voiced: end, n_windows, voiced, is_sure: sure, is_told: false };
+                let it = OnsetWindows {
+                    since: start,
+                    last_voiced: end,
+                    n_windows,
+                    voiced,
+                    is_sure: sure,
+                    is_reported: false,
+                };
                 self.onset_or_start(it, nearly_sure)
             }
             Phase::Silent => None,
             Phase::Onset(it) if self.voiced => {
                 let n_windows = it.n_windows + 1;
                 let voiced = it.voiced + (end - start);
-                let it = Voiced { last_voiced: end, n_windows, voiced, is_sure: it.is_sure || sure, ..it };
+                let it = OnsetWindows { last_voiced: end, n_windows, voiced, is_sure: it.is_sure || sure, ..it };
                 self.onset_or_start(it, nearly_sure)
             }
             Phase::Onset(it) => {
@@ -184,7 +192,7 @@ impl TurnDetector {
                     return None;
                 }
                 self.state = Phase::Silent;
-                it.is_told.then_some(Edge::Retracted)
+                it.is_reported.then_some(Edge::Retracted)
             }
             Phase::Speaking { is_paused, .. } if self.voiced => {
                 self.state = Phase::Speaking { last_voiced: end, is_paused: false };
@@ -201,20 +209,20 @@ impl TurnDetector {
             Phase::Silent => None,
             Phase::Onset(it) => {
                 self.state = Phase::Silent;
-                it.is_told.then_some(Edge::Retracted)
+                it.is_reported.then_some(Edge::Retracted)
             }
             Phase::Speaking { last_voiced, .. } => Some(self.stop(last_voiced)),
         }
     }
 
     /// Speech, if the onset has enough voiced time; an onset, if it is one now.
-    fn onset_or_start(&mut self, mut it: Voiced, nearly_sure: bool) -> Option<Edge> {
+    fn onset_or_start(&mut self, mut it: OnsetWindows, nearly_sure: bool) -> Option<Edge> {
         if it.is_sure && it.voiced >= self.thresholds.min_speech {
             self.state = Phase::Speaking { last_voiced: it.last_voiced, is_paused: false };
             return Some(Edge::Started { at: it.since });
         }
-        let is_onset = !it.is_told && (nearly_sure || it.n_windows >= ONSET_WINDOWS);
-        it.is_told |= is_onset;
+        let is_onset = !it.is_reported && (nearly_sure || it.n_windows >= ONSET_WINDOWS);
+        it.is_reported |= is_onset;
         self.state = Phase::Onset(it);
         is_onset.then_some(Edge::Onset { at: it.since })
     }
@@ -249,7 +257,7 @@ mod tests {
         check_pauses(None, script, expect);
     }
 
-    /// The same with pauses told after so many samples.
+    /// The same with pauses reported after `pause`.
     fn check_pauses(pause: Option<Samples>, script: &str, expect: &str) {
         let mut detector = TurnDetector::new(Thresholds::from_ms(0.5, 96, 200).with_pause(pause));
         let mut edges = Vec::new();
@@ -317,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pause_is_told_once_and_then_how_it_ended() {
+    fn a_pause_is_reported_once_and_then_how_it_ended() {
         let pause = Some(Samples(1_600));
         check_pauses(pause, "#######.............", "0:onset@0 5:started@0 13:paused@112 19:stopped@112");
         check_pauses(pause, "#######.......##....", "0:onset@0 5:started@0 13:paused@112 14:resumed");

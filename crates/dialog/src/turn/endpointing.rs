@@ -149,8 +149,8 @@ const SLOPE: f64 = 2.5;
 /// Beyond these, length says no more.
 const SAID_BOUNDS: (f64, f64) = (-2.5, 1.0);
 
-/// Log-odds of how much was said. A short reply is short, and of words that are not known it cannot be told whether they
-/// are one.
+/// Log-odds of how much was said. A short reply is short, and for words that are not known it cannot be judged whether
+/// they are one.
 fn said(hints: &Hints) -> f64 {
     match hints.wording {
         Wording::Unknown | Wording::Answer | Wording::Brief => 0.0,

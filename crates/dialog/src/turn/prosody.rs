@@ -25,13 +25,13 @@ pub struct Prosody {
 /// The contour of the voice under way.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Contour {
-    windows: VecDeque<Voiced>,
+    windows: VecDeque<VoicedWindow>,
     /// Voiced time kept in `windows`.
     length: Samples,
 }
 
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-struct Voiced {
+struct VoicedWindow {
     length: Samples,
     level_db: f32,
     pitch_hz: Option<f32>,
@@ -40,7 +40,7 @@ struct Voiced {
 impl Contour {
     /// A voiced window: its level in dB of any reference, and its pitch where it has one.
     pub(super) fn voiced(&mut self, length: Samples, level_db: f32, pitch_hz: Option<f32>) {
-        self.windows.push_back(Voiced { length, level_db, pitch_hz });
+        self.windows.push_back(VoicedWindow { length, level_db, pitch_hz });
         self.length += length;
         while let Some(first) = self.windows.front()
             && self.length.saturating_sub(first.length) >= STRETCH
@@ -61,9 +61,9 @@ impl Contour {
         if self.length < STRETCH {
             return Prosody::default();
         }
-        let windows: Vec<Voiced> = self.windows.iter().copied().collect();
+        let windows: Vec<VoicedWindow> = self.windows.iter().copied().collect();
         let (first, second) = windows.split_at(windows.len() / 2);
-        let loudest = |part: &[Voiced]| part.iter().map(|window| window.level_db).reduce(f32::max);
+        let loudest = |part: &[VoicedWindow]| part.iter().map(|window| window.level_db).reduce(f32::max);
         let (before, third) = windows.split_at(windows.len() - windows.len() / 3);
         let pitch_fall = median_pitch(before).zip(median_pitch(third)).map(|(a, b)| 12.0 * (a / b).log2());
         Prosody {
@@ -74,7 +74,7 @@ impl Contour {
 }
 
 /// The median outlives the octave errors that every pitch tracker makes now and then.
-fn median_pitch(windows: &[Voiced]) -> Option<f32> {
+fn median_pitch(windows: &[VoicedWindow]) -> Option<f32> {
     let mut pitches: Vec<f32> = windows.iter().filter_map(|window| window.pitch_hz).collect();
     pitches.sort_by(f32::total_cmp);
     (pitches.len() >= MIN_PITCHED).then(|| pitches[pitches.len() / 2])

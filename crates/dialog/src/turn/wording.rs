@@ -111,7 +111,7 @@ fn kind(clause: &[&str]) -> Wording {
     let opens = |words: &[&str]| opens(clause, words);
     let inverted = clause.get(1).is_some_and(|second| AUXILIARIES.contains(second));
     if opens(&["when"]) && !inverted || opens(SUBORDINATORS) {
-        // After so many words the main clause will have begun.
+        // After this number of words the main clause has begun.
         return if clause.len() < 8 { Wording::Unfinished } else { Wording::Plain };
     }
     match clause.len() {

@@ -29,7 +29,7 @@ pub struct FakeStt {
 }
 
 impl FakeStt {
-    /// Makes it say that it serves so many utterances at once.
+    /// Sets the number of utterances that it says it serves at once.
     pub fn with_concurrency(self, n: usize) -> Self {
         Self { concurrency: Some(n), ..self }
     }
@@ -55,7 +55,7 @@ impl FakeStt {
         Self { worker: Some(FakeWorker::new(worker, network)), ..self }
     }
 
-    /// The same after so many attempts that other workers failed at. Only after [`FakeStt::served_by`].
+    /// The same after this number of attempts that other workers failed at. Only after [`FakeStt::served_by`].
     pub fn retried(mut self, retried: u32) -> Self {
         self.worker.iter_mut().for_each(|worker| worker.retried = retried);
         self

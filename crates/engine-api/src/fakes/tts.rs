@@ -71,7 +71,7 @@ impl FakeTts {
         Self { worker: Some(FakeWorker::new(worker, network)), ..self }
     }
 
-    /// The same after so many attempts that other workers failed at. Only after [`FakeTts::served_by`].
+    /// The same after this number of attempts that other workers failed at. Only after [`FakeTts::served_by`].
     pub fn retried(mut self, retried: u32) -> Self {
         self.worker.iter_mut().for_each(|worker| worker.retried = retried);
         self

@@ -152,7 +152,7 @@ pub trait Stt: Send + Sync {
         None
     }
 
-    /// Whether the engine can detect the language spoken, of each utterance anew, and reports it with the transcript.
+    /// Whether the engine can detect the language of each utterance, and reports it with the transcript.
     fn detects_language(&self) -> bool {
         false
     }

@@ -140,7 +140,7 @@ pub fn find_voice(tts: &dyn Tts, asked: &str, scope: VoiceScope) -> Result<Strin
     if library.unusable().iter().any(|voice| voice.id == asked) {
         return Err(format!("the voice {asked} is there and cannot be used; the operator's log says why"));
     }
-    // Somebody else's is as unknown as one that was removed.
+    // Another owner's voice is as unknown as one that was removed.
     if of_id.is_some() || is_uploaded_id(asked) {
         return Err(format!("there is no voice {asked}; it may have been removed"));
     }

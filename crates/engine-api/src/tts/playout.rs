@@ -85,7 +85,7 @@ mod tests {
         tokio::time::advance(Duration::from_secs(9)).await;
         assert_eq!(listener.unplayed(), Duration::ZERO);
         listener.hears(Duration::from_millis(200));
-        assert_eq!(listener.unplayed(), Duration::from_millis(200), "after it ran dry it begins anew");
+        assert_eq!(listener.unplayed(), Duration::from_millis(200), "after it ran dry it starts again");
     }
 
     #[tokio::test(start_paused = true)]

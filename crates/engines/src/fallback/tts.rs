@@ -20,7 +20,7 @@ use tokio::time::{Instant, sleep_until};
 const MAX_MOVED: usize = 1_024;
 /// Words of a chunk of a text that came word by word, where no sentence ends before.
 const MAX_CHUNK_WORDS: usize = 24;
-/// A text that goes word by word is late when its first sentence has made no sound for so many delays of a hedged request: it
+/// A text that goes word by word is late when its first sentence has made no sound for this number of hedge delays: it
 /// cannot be sent to two engines at once. Its first sounds are not measured, so that the delay is the configured one.
 const DELAYS_OF_A_TEXT: u32 = 2;
 

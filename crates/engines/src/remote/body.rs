@@ -1,9 +1,9 @@
 //! Bodies of upstream answers, bounded in bytes and in time.
 //!
-//! Every engine that reads from a server goes through [`Body`] (the streams of MCP servers through [`EventLimit`]). A server
-//! that never ends its answer, or sends a byte now and then, ends in an error: the bytes are counted, and so is all time spent
-//! waiting for them, which no byte renews. Time in which nobody asks for the next piece, because its reader is busy, does not
-//! count. Headers are bounded by the HTTP client itself: 100 of them, 400 KiB in all.
+//! Every engine that reads from a server goes through [`Body`] (the streams of MCP servers through [`EventLimit`]). A
+//! server that never ends its answer, or sends a byte now and then, ends in an error: the bytes are counted, and so is
+//! all time spent waiting for them, which no byte renews. Time in which the reader is busy and does not ask for the
+//! next piece does not count. Headers are bounded by the HTTP client itself: 100 of them, 400 KiB in all.
 
 use bytes::Bytes;
 use futures_util::stream::{self, BoxStream, StreamExt};
@@ -31,7 +31,7 @@ pub enum BodyError {
     /// It is larger than it may be.
     #[error("the answer is longer than {0} bytes")]
     TooLarge(usize),
-    /// Nothing came for so long.
+    /// Nothing came for this long.
     #[error("the server sent nothing more for {0:?}")]
     Stalled(Duration),
     /// Bytes came, but too slowly: so much time was spent waiting for them.
@@ -146,7 +146,7 @@ pub struct EventLimit {
 }
 
 impl EventLimit {
-    /// Events of at most so many bytes.
+    /// Events of at most `most` bytes.
     pub fn new(most: usize) -> Self {
         Self { most, n_event: 0, is_line_empty: true }
     }
@@ -175,7 +175,7 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    /// A body of so many pieces, one each `every`.
+    /// A body of `n` pieces, one each `every`.
     fn body(n: usize, every: Duration, bounds: Bounds) -> Body {
         let pieces = stream::iter(0..n).then(move |_| async move {
             tokio::time::sleep(every).await;

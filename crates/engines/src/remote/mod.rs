@@ -51,7 +51,7 @@ impl Server {
             .tcp_nodelay(true)
             .tcp_keepalive(Duration::from_secs(30))
             .connect_timeout(connect)
-            // A redirect would carry the request, its audio or text, to an address nobody configured.
+            // A redirect would carry the request, its audio or text, to an address that the operator did not configure.
             .redirect(reqwest::redirect::Policy::none())
             .pool_idle_timeout(IDLE)
             .pool_max_idle_per_host(MAX_IDLE);

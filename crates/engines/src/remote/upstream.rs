@@ -37,10 +37,10 @@ const PERCENTILE: usize = 95;
 
 /// See the module. Cheap to clone; clones share it.
 #[derive(Clone, Debug)]
-pub struct Upstream(Arc<Shared>);
+pub struct Upstream(Arc<UpstreamState>);
 
 #[derive(Debug)]
-struct Shared {
+struct UpstreamState {
     /// The least delay of a hedged request; `None`: there is none.
     hedge_after: Option<Duration>,
     /// How long a request that has no hedge waits before it is late when it is given up.
@@ -124,7 +124,7 @@ impl Upstream {
         let first_outputs = VecDeque::new();
         let requesters = HashMap::new();
         let state = Mutex::new(State { breaker, n_failures, pauses, first_outputs, requesters, n_answered: 0 });
-        Self(Arc::new(Shared { hedge_after, patience: timeout / 2, has_fallback, state, opened: Notify::new() }))
+        Self(Arc::new(UpstreamState { hedge_after, patience: timeout / 2, has_fallback, state, opened: Notify::new() }))
     }
 
     /// Whether another engine takes over where this one fails.
@@ -608,7 +608,7 @@ mod tests {
                 }
                 advance(8_001 * MS).await;
                 upstream.admit(who(1)).expect("the probe").answered();
-                assert_eq!(fails_for(&upstream, 1, 50, fault), most, "it began anew");
+                assert_eq!(fails_for(&upstream, 1, 50, fault), most, "it restarted");
             }
         }
     }

@@ -7,7 +7,7 @@
 
 use super::SttStream;
 use antiphon_engine_api::stt::{OpeningUtterance, SpeakerState, Stt, SttError, SttOptions, SttUtterance, Transcript};
-use antiphon_inference::pool::{Lease, Overloaded, Place, Pool, PoolError};
+use antiphon_inference::pool::{Lease, Overloaded, Pool, PoolError, QueuePosition};
 use antiphon_types::Meter;
 use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, poll};
@@ -117,7 +117,7 @@ impl<S: SttStream + 'static> Stt for Local<S> {
 
     fn open_queued(&self, options: SttOptions) -> BoxFuture<'static, OpeningUtterance> {
         let pool = self.pool.clone();
-        let opening = |place: Place<S>| async move { begin(place.lease().await, options).await }.boxed();
+        let opening = |place: QueuePosition<S>| async move { begin(place.lease().await, options).await }.boxed();
         async move { pool.enqueue().await }.map(opening).boxed()
     }
 }
@@ -148,9 +148,9 @@ enum Ask {
 type Answer = Result<Transcript, SttError>;
 
 /// How a job ended.
-enum Done {
+enum JobOutcome {
     /// The question was answered, or failed; the utterance goes on.
-    Asked(Answer),
+    Answered(Answer),
     /// The utterance is lost.
     Failed(SttError),
     /// The utterance was dropped meanwhile, and the stream has discarded it.
@@ -161,7 +161,7 @@ enum Done {
 enum Replica<S: 'static> {
     Idle(Lease<S>),
     /// The lease is with the running job, so that a future dropped midway leaves the utterance intact.
-    Busy(BoxFuture<'static, (Lease<S>, Done)>),
+    Busy(BoxFuture<'static, (Lease<S>, JobOutcome)>),
     /// A job failed; the replica is returned to the pool.
     Failed,
 }
@@ -184,7 +184,7 @@ impl<S: SttStream + 'static> PooledUtterance<S> {
                 self.asked = self.cancel.child_token();
                 let cancel = self.cancel.clone();
                 let asked = self.asked.clone();
-                Replica::Busy(job(lease, pcm, ask, (cancel, asked), self.meter.clone()).boxed())
+                Replica::Busy(job(lease, pcm, ask, cancel, asked, self.meter.clone()).boxed())
             }
             other => other,
         };
@@ -195,8 +195,8 @@ impl<S: SttStream + 'static> PooledUtterance<S> {
         let Replica::Busy(job) = &mut self.replica else {
             return self.check();
         };
-        let done = job.await;
-        self.take(done)
+        let (lease, done) = job.await;
+        self.take(lease, done)
     }
 
     /// Polls the job under way, so that a new one can begin if it has ended.
@@ -205,23 +205,23 @@ impl<S: SttStream + 'static> PooledUtterance<S> {
             return self.check().map(drop);
         };
         match poll!(job) {
-            Poll::Ready(done) => self.take(done).map(drop),
+            Poll::Ready((lease, done)) => self.take(lease, done).map(drop),
             Poll::Pending => Ok(()),
         }
     }
 
-    fn take(&mut self, (lease, done): (Lease<S>, Done)) -> Result<Option<Answer>, SttError> {
+    fn take(&mut self, lease: Lease<S>, done: JobOutcome) -> Result<Option<Answer>, SttError> {
         match done {
-            Done::Asked(answer) => {
+            JobOutcome::Answered(answer) => {
                 self.replica = Replica::Idle(lease);
                 Ok(Some(answer))
             }
-            Done::Failed(error) => {
+            JobOutcome::Failed(error) => {
                 self.replica = Replica::Failed;
                 release(lease);
                 Err(error)
             }
-            Done::Discarded => {
+            JobOutcome::Discarded => {
                 self.replica = Replica::Failed;
                 Err(SttError::Cancelled)
             }
@@ -252,8 +252,8 @@ impl<S: SttStream + 'static> Drop for PooledUtterance<S> {
             Replica::Busy(mut job) => {
                 // It may have ended in this moment: before the cancellation, or with it.
                 match unconstrained(&mut job).now_or_never() {
-                    Some((_, Done::Discarded)) | None => {}
-                    Some((lease, Done::Asked(_) | Done::Failed(_))) => release(lease),
+                    Some((_, JobOutcome::Discarded)) | None => {}
+                    Some((lease, JobOutcome::Answered(_) | JobOutcome::Failed(_))) => release(lease),
                 }
             }
             Replica::Failed => {}
@@ -273,20 +273,21 @@ async fn job<S: SttStream + 'static>(
     mut lease: Lease<S>,
     pcm: Vec<i16>,
     ask: Ask,
-    (cancel, asked): (CancellationToken, CancellationToken),
+    cancel: CancellationToken,
+    asked: CancellationToken,
     meter: Meter,
-) -> (Lease<S>, Done) {
+) -> (Lease<S>, JobOutcome) {
     let work = move |stream: &mut S| {
         let begun = Instant::now();
         let done = answer(stream, &pcm, ask, &cancel, &asked);
         meter.add(stream.runs_on(), begun.elapsed());
         if cancel.is_cancelled() {
             stream.forget();
-            return Done::Discarded;
+            return JobOutcome::Discarded;
         }
         done
     };
-    let done = lease.run(work).await.unwrap_or_else(|error| Done::Failed(lost(error)));
+    let done = lease.run(work).await.unwrap_or_else(|error| JobOutcome::Failed(lost(error)));
     (lease, done)
 }
 
@@ -296,13 +297,13 @@ fn answer<S: SttStream>(
     ask: Ask,
     cancel: &CancellationToken,
     asked: &CancellationToken,
-) -> Done {
+) -> JobOutcome {
     for stride in pcm.chunks(STRIDE) {
         if cancel.is_cancelled() {
-            return Done::Failed(SttError::Cancelled);
+            return JobOutcome::Failed(SttError::Cancelled);
         }
         if let Err(error) = stream.push(stride, cancel) {
-            return Done::Failed(error);
+            return JobOutcome::Failed(error);
         }
     }
     let answer = match ask {
@@ -312,7 +313,7 @@ fn answer<S: SttStream>(
         Ask::Finish => stream.finish(cancel),
         Ask::Learn => stream.learn().map(|speaker| Transcript { speaker, ..Transcript::default() }),
     };
-    Done::Asked(answer)
+    JobOutcome::Answered(answer)
 }
 
 fn lost(error: PoolError) -> SttError {

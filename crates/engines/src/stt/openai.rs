@@ -50,7 +50,7 @@ impl OpenAiStt {
     /// Checks the settings and reads the key; connects to nothing. [`SttError::Unavailable`] says which setting is wrong
     /// and what would be right.
     pub fn new(config: &SttConfig) -> Result<Self, SttError> {
-        // A fallback needs the other half: the session waits for so long in all.
+        // A fallback needs the other half: that is how long the session waits in all.
         let share = if config.fallback.is_some() { 2 } else { 1 };
         let deadline = Duration::from_millis(config.timeout_ms) / share;
         let server = Server::new("stt", &config.base_url, &config.api_key_env, deadline);

@@ -85,11 +85,11 @@ pub struct BatchedTts<E> {
 }
 
 /// The engine on its replica's thread.
-struct Driven<E>(E);
+struct ReplicaEngine<E>(E);
 
 impl Batching {
-    /// As the `[tts]` section has it, on so many devices; where that leaves the batch size to the hub, the size that measured
-    /// best on the model's provider.
+    /// As the `[tts]` section has it, on `n_devices` devices; where that leaves the batch size to the hub, the size
+    /// that measured best on the model's provider.
     pub fn of(config: &TtsConfig, provider: Provider, n_devices: usize) -> Self {
         let max_batch = match (config.max_batch_size, provider) {
             (0, Provider::Cpu) => CPU_BATCH,
@@ -122,7 +122,7 @@ impl<E: BatchTtsEngine> BatchedTts<E> {
         let scheduler = BatchScheduler::start(name, settings, move |replica| {
             let engine = make(replica)?;
             listed.get_or_init(|| engine.voices().to_vec());
-            Ok::<_, TtsError>(Driven(engine))
+            Ok::<_, TtsError>(ReplicaEngine(engine))
         })?;
         let voices = voices.get().expect("an engine was started for each replica").clone();
         let deadline = batching.deadline;
@@ -138,7 +138,7 @@ impl<E: BatchTtsEngine> BatchedTts<E> {
     }
 }
 
-impl<E: BatchTtsEngine> BatchEngine<Job> for Driven<E> {
+impl<E: BatchTtsEngine> BatchEngine<Job> for ReplicaEngine<E> {
     fn run(&mut self, batch: &mut Vec<Job>) -> Result<(), String> {
         let cancel = match &mut batch[..] {
             [alone] => alone.cancelled(),
@@ -150,7 +150,7 @@ impl<E: BatchTtsEngine> BatchEngine<Job> for Driven<E> {
         let result = self.0.synthesize_batch(batch, &cancel);
         Meter::share(&meters, self.0.runs_on(), begun.elapsed());
         match result {
-            // Nobody waits for the result of a cancelled run, and its error is no failure of the engine.
+            // The result of a cancelled run is not awaited, and its error is not a failure of the engine.
             _ if cancel.is_cancelled() => batch.clear(),
             Ok(()) => batch.retain(Job::goes_on),
             Err(error) if !super::is_breakage(&error) => {

@@ -22,7 +22,7 @@ pub struct TtsConfig {
     /// `flite`, `piper`, `kokoro`: the size of the engine pool, which is how many chunks (or batches) are synthesized at once.
     /// `speechlm`: instances of the model. 0: two, or one for each device where there are more; of `speechlm` one for each
     /// device.
-    pub lanes: usize,
+    pub replicas: usize,
     /// `openai`, `fish`: address up to and including `/v1`. `moshi`: up to and including `/api`.
     pub base_url: String,
     /// `openai`, `fish`: the model's name. `piper`, `kokoro`, `speechlm`: its file or folder.
@@ -39,7 +39,7 @@ pub struct TtsConfig {
     pub text_input: String,
     /// `openai`, `fish`: fields for the JSON of each request. `moshi`: parameters of its address.
     pub extra_body: serde_json::Map<String, serde_json::Value>,
-    /// Neural voices whose model takes several chunks a run: at most so many; 0: 2 on the processor, 8 on a GPU.
+    /// Neural voices whose model takes several chunks a run: their maximum; 0: 2 on the processor, 8 on a GPU.
     pub max_batch_size: usize,
     /// The same: the longest a free replica waits for a batch to fill.
     pub max_wait_ms: u64,
@@ -75,14 +75,14 @@ impl TtsConfig {
         (self.voice != DEFAULT_VOICE).then_some(self.voice.as_str())
     }
 
-    /// The size of an engine pool on so many devices.
+    /// The size of an engine pool on `n_devices` devices.
     pub fn pool_size(&self, n_devices: usize) -> usize {
-        if self.lanes == 0 { n_devices.max(2) } else { self.lanes }
+        if self.replicas == 0 { n_devices.max(2) } else { self.replicas }
     }
 
-    /// Instances of a large model, on so many devices.
+    /// Instances of a large model on `n_devices` devices.
     pub fn n_instances(&self, n_devices: usize) -> usize {
-        if self.lanes == 0 { n_devices.max(1) } else { self.lanes }
+        if self.replicas == 0 { n_devices.max(1) } else { self.replicas }
     }
 
     /// The voice sessions begin with: the configured one, or the engine's first where it has none of that name.
@@ -101,7 +101,7 @@ impl Default for TtsConfig {
             voice: DEFAULT_VOICE.into(),
             language_voices: BTreeMap::new(),
             speed: 1.0,
-            lanes: 0,
+            replicas: 0,
             base_url: "https://api.openai.com/v1".into(),
             model: "tts-1".into(),
             api_key_env: "OPENAI_API_KEY".into(),

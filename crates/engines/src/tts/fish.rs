@@ -7,7 +7,7 @@
 //! header. Both are sent: what a server does not know, it passes over. The voices are the references that the server lists.
 
 use super::TtsConfig;
-use super::decode::Expected;
+use super::decode::ExpectedFormat;
 use super::server_voices::{KnownVoices, VoiceList};
 use super::speech_server::{SpeechServer, check_extra};
 use super::streamed::{Ask, longest_sound, with_extra};
@@ -113,7 +113,7 @@ impl Tts for Fish {
             body: self.body(&request),
             longest: longest_sound(&request),
             headers: vec![("model", self.model.clone())],
-            expected: Expected { is_wav: true, rate: None },
+            expected: ExpectedFormat { is_wav: true, rate: None },
             requester: request.meter.requester(),
         });
         self.voices.refresh_beside(speech)

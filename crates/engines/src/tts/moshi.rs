@@ -8,7 +8,7 @@
 use super::TtsConfig;
 use super::speech_server::{DecodeError, SpeechServer, check_extra};
 use super::stretched::{self, at_speed};
-use super::words::{self, Call, Dialect, Said, n_letters};
+use super::words::{self, Call, Dialect, ServerMessage, n_letters};
 use crate::secret::conceal;
 use antiphon_engine_api::Upstreams;
 use antiphon_engine_api::tts::{SpeechRequest, SpokenPart, TextRequest, TextSpeech, Tts, TtsError, Voice};
@@ -197,10 +197,10 @@ impl Dialect for MoshiDialect {
         Message::Ping(Bytes::new())
     }
 
-    fn read(&mut self, message: Message) -> Result<Vec<Said>, DecodeError> {
+    fn read(&mut self, message: Message) -> Result<Vec<ServerMessage>, DecodeError> {
         let bytes = match message {
             Message::Binary(bytes) => bytes,
-            Message::Close(_) => return Ok(vec![Said::End]),
+            Message::Close(_) => return Ok(vec![ServerMessage::End]),
             _ => return Ok(Vec::new()),
         };
         let message: Incoming = rmp_serde::from_slice(&bytes)
@@ -209,9 +209,9 @@ impl Dialect for MoshiDialect {
         match message {
             Incoming::Audio { pcm } => {
                 if !std::mem::replace(&mut self.has_begun, true) {
-                    said.push(Said::Text(Some(1)));
+                    said.push(ServerMessage::Text(Some(1)));
                 }
-                said.push(Said::Sound(Pcm {
+                said.push(ServerMessage::Sound(Pcm {
                     rate: RATE,
                     samples: pcm.iter().map(|v| to_sample(v * 32_767.0)).collect(),
                 }));
@@ -219,7 +219,7 @@ impl Dialect for MoshiDialect {
             // It names a word behind its audio: what follows is the next one's.
             Incoming::Text { text } => {
                 self.n_letters += n_letters(&text);
-                said.push(Said::Text(Some(self.n_letters + 1)));
+                said.push(ServerMessage::Text(Some(self.n_letters + 1)));
             }
             Incoming::Error { message } => {
                 return Err(DecodeError::Reported(conceal(&message).chars().take(300).collect()));

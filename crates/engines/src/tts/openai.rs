@@ -9,7 +9,7 @@
 mod omni;
 
 use super::TtsConfig;
-use super::decode::{Expected, RATES};
+use super::decode::{ExpectedFormat, RATES};
 use super::server_voices::{KnownVoices, VoiceList};
 use super::speech_server::{SpeechServer, check_extra};
 use super::streamed::{Ask, longest_sound, with_extra};
@@ -167,7 +167,7 @@ impl Tts for OpenAiTts {
             body: self.body(&request),
             longest: longest_sound(&request),
             headers: Vec::new(),
-            expected: Expected { is_wav: false, rate: self.rate },
+            expected: ExpectedFormat { is_wav: false, rate: self.rate },
             requester: request.meter.requester(),
         });
         self.voices.refresh_beside(speech)

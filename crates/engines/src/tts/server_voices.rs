@@ -98,12 +98,12 @@ struct Description {
 /// A list of voices, of any server's form.
 #[derive(Deserialize)]
 #[serde(untagged)]
-enum Listed {
+enum ListReply {
     Bare(Vec<Entry>),
     Named {
         #[serde(default, alias = "reference_ids")]
         voices: Vec<Entry>,
-        uploaded_voices: Option<Vec<Uploaded>>,
+        uploaded_voices: Option<Vec<UploadedVoice>>,
     },
 }
 
@@ -120,7 +120,7 @@ enum Entry {
 }
 
 #[derive(Deserialize)]
-struct Uploaded {
+struct UploadedVoice {
     name: String,
     #[serde(default)]
     consent: String,
@@ -190,7 +190,7 @@ impl VoiceList {
         if self.is_reading.swap(true, Ordering::Relaxed) {
             return;
         }
-        let _reading = Reading(&self.is_reading);
+        let _reading = ReadingGuard(&self.is_reading);
         let read = match timeout(self.deadline, self.read()).await {
             Ok(read) => read,
             Err(_) => Err(ListError::Failed(format!("the list of voices did not come within {:?}", self.deadline))),
@@ -228,7 +228,7 @@ impl VoiceList {
         .boxed()
     }
 
-    async fn read(&self) -> Result<Listed, ListError> {
+    async fn read(&self) -> Result<ListReply, ListError> {
         let host = self.server.host();
         // fish-speech answers in MessagePack unless JSON is asked for.
         let request = self.server.request(Method::GET, self.known.path).header(ACCEPT, "application/json");
@@ -249,10 +249,10 @@ impl VoiceList {
             .map_err(|_| ListError::Failed(format!("{host} sent a list of voices that is none")))
     }
 
-    fn take(&self, listed: Listed, is_first: bool) {
+    fn take(&self, listed: ListReply, is_first: bool) {
         let (entries, uploaded) = match listed {
-            Listed::Bare(entries) => (entries, None),
-            Listed::Named { voices, uploaded_voices } => (voices, uploaded_voices),
+            ListReply::Bare(entries) => (entries, None),
+            ListReply::Named { voices, uploaded_voices } => (voices, uploaded_voices),
         };
         let takes_voices = uploaded.is_some();
         let mut custom: Vec<Custom> =
@@ -303,9 +303,9 @@ impl VoiceList {
 }
 
 /// Says at its end that the list is no longer being read.
-struct Reading<'a>(&'a AtomicBool);
+struct ReadingGuard<'a>(&'a AtomicBool);
 
-impl Drop for Reading<'_> {
+impl Drop for ReadingGuard<'_> {
     fn drop(&mut self) {
         self.0.store(false, Ordering::Relaxed);
     }
@@ -341,8 +341,8 @@ fn voice(entry: Entry) -> Option<Voice> {
     is_name(&voice.id).then_some(voice)
 }
 
-fn custom(uploaded: Uploaded) -> Custom {
-    let Uploaded { name: id, consent, created_at, speaker_description } = uploaded;
+fn custom(uploaded: UploadedVoice) -> Custom {
+    let UploadedVoice { name: id, consent, created_at, speaker_description } = uploaded;
     let created_at = created_at.max(0.0) as u64;
     let description: Option<Description> =
         speaker_description.as_deref().and_then(|description| serde_json::from_str(description).ok());

@@ -118,7 +118,7 @@ pub(super) fn undecoded(error: DecodeError) -> TtsError {
     failed(fault, error.to_string())
 }
 
-/// The longest sound of a text of so many characters: whatever is longer is no speech of it.
+/// The longest sound of a text of `n_chars` characters: a longer one is not its speech.
 pub(super) fn longest_sound_of(n_chars: usize, speed: f32) -> Duration {
     let speed = if speed.is_finite() { speed.clamp(0.25, 1.0) } else { 1.0 };
     let n_chars = u32::try_from(n_chars).unwrap_or(u32::MAX);

@@ -6,7 +6,7 @@
 //! listener has heard the beginning. The sound of a chunk is bounded by its text, and so is the time it may take: a server that
 //! speaks without end, or sends a sample now and then, fails.
 
-use super::decode::{self, Decode, Expected};
+use super::decode::{self, Decode, ExpectedFormat};
 use super::speech_server::{
     SpeechServer, WAIT, WAIT_PER_SOUND, away, failed, fault_of, longest_sound_of, undecoded, unusable,
 };
@@ -37,7 +37,7 @@ pub(super) struct Ask {
     /// Headers besides the usual ones.
     pub(super) headers: Vec<(&'static str, String)>,
     /// What the answer's sound is.
-    pub(super) expected: Expected,
+    pub(super) expected: ExpectedFormat,
     /// Who asks.
     pub(super) requester: Option<Requester>,
 }

@@ -51,13 +51,14 @@ pub(super) trait Dialect: Send + 'static {
     fn keep_alive() -> Message;
 
     /// What a message says, in order; a closing message too, which is the end where the server has no other.
-    fn read(&mut self, message: Message) -> Result<Vec<Said>, DecodeError>;
+    fn read(&mut self, message: Message) -> Result<Vec<ServerMessage>, DecodeError>;
 }
 
 /// What a server says.
 #[derive(Debug)]
-pub(super) enum Said {
-    /// The sound that follows speaks the text up to so many letters and digits from its beginning; `None`: all that was sent.
+pub(super) enum ServerMessage {
+    /// The sound that follows speaks the text up to this number of letters and digits from its beginning; `None`: all
+    /// that was sent.
     Text(Option<usize>),
     Sound(Pcm),
     /// All was spoken.
@@ -203,7 +204,7 @@ async fn read(incoming: &mut SplitStream<Socket>) -> Option<Result<Message, tung
 
 /// A step of the writer.
 enum Wrote {
-    /// These pieces, with so many letters and so many characters each, begin to be sent.
+    /// These pieces begin to be sent: the letters and the characters of each.
     Sends(Vec<(usize, usize)>),
     /// They are sent.
     Sent,
@@ -327,7 +328,7 @@ impl<D: Dialect> Listener<D> {
 
     /// How long the next sound may take; `None`: it is not owed yet.
     fn patience(&self) -> Option<Duration> {
-        // Each sentence begins anew in the server.
+        // The server starts each sentence from nothing.
         let stall = self.deadlines.first_byte.max(self.deadlines.between_bytes).saturating_sub(self.since_sound);
         self.is_owed().then(|| stall.min(self.budget().saturating_sub(self.in_all)))
     }
@@ -388,10 +389,10 @@ impl<D: Dialect> Listener<D> {
         let mut step = Step::default();
         for said in self.dialect.read(message).map_err(undecoded)? {
             match said {
-                Said::Text(letters) => self.name(letters, &mut step),
-                Said::Sound(pcm) if pcm.is_empty() => {}
-                Said::Sound(pcm) => self.sound(pcm, &mut step)?,
-                Said::End => {
+                ServerMessage::Text(letters) => self.name(letters, &mut step),
+                ServerMessage::Sound(pcm) if pcm.is_empty() => {}
+                ServerMessage::Sound(pcm) => self.sound(pcm, &mut step)?,
+                ServerMessage::End => {
                     self.end()?;
                     step.is_last = true;
                     break;

@@ -12,7 +12,7 @@ fn open(name: &str) -> SmartTurn {
     SmartTurn::open(&fixture(name), &onnx()).expect("`make onnxruntime` was run")
 }
 
-/// Loud noise for so many tenths of a second, or silence.
+/// Parts of loud noise, or silence, with their lengths in tenths of a second.
 fn turn(parts: &[(usize, bool)]) -> Vec<i16> {
     let mut state = 1u32;
     let mut sample = |loud: bool| {

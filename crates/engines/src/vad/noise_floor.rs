@@ -59,7 +59,7 @@ pub(super) struct NoiseFloor {
 }
 
 impl NoiseFloor {
-    /// Of a silent room: until two seconds were heard, nothing is taken for noise, so that somebody who speaks at once is
+    /// Of a silent room: until two seconds were heard, nothing is taken for noise, so that a user who speaks at once is
     /// heard.
     pub(super) fn new() -> Self {
         Self { power: [0.0; BANDS], least: [[0.0; BANDS]; BLOCKS], block: 0, n: 0 }

@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn a_model_that_fails_leaves_nobody_unheard() {
+    fn a_model_that_fails_leaves_no_speech_unheard() {
         // A graph that takes other inputs fails at each run.
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/onnx/smart-turn.onnx");
         let runtime = Runtime::open(&onnx()).expect("`make onnxruntime` was run");
@@ -408,7 +408,7 @@ mod tests {
         let mut engine = engine();
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/onnx/silero.onnx");
         let runtime = Runtime::open(&onnx()).expect("`make onnxruntime` was run");
-        let sessions = Arc::get_mut(&mut engine.0).expect("nobody else has it");
+        let sessions = Arc::get_mut(&mut engine.0).expect("it has no other owner");
         sessions.models.truncate(1);
         sessions.models.push(runtime.load(&path, &ModelOptions::default()).expect("it loads"));
         let streams = [0, 1].map(|_| Stream::new(engine.0.clone()));

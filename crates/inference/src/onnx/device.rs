@@ -24,7 +24,7 @@ pub use ort::value::PrimitiveTensorElementType as Number;
 /// A dense tensor in the memory of a model's device, row-major. It keeps its memory until it and every binding that names it
 /// are gone.
 ///
-/// It stays on the thread that made it, so that nobody reads it while a run writes it.
+/// It stays on the thread that made it, so that no other thread reads it while a run writes it.
 #[derive(Debug)]
 pub struct DeviceTensor {
     value: Rc<DynTensor>,
@@ -33,7 +33,7 @@ pub struct DeviceTensor {
 }
 
 /// The inputs and outputs of a model's next run. One belongs to one model; a binding stays until it is replaced, outputs are
-/// bound anew before each run.
+/// bound again before each run.
 pub struct Binding {
     io: IoBinding,
     options: RunOptions<NoSelectedOutputs>,
@@ -54,7 +54,7 @@ impl Binding {
 
 /// Where an output goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum OutputMemory {
     /// To the memory of the model's device.
     Device,
     /// To the host's memory.
@@ -177,7 +177,7 @@ impl Model {
         let Some(element) = kind.element() else {
             return Err(OnnxError::Output(format!("no tensor can be made of the type {kind}")));
         };
-        let memory = self.memory(Place::Device)?;
+        let memory = self.memory(OutputMemory::Device)?;
         let value = self.with_session(|session| {
             let allocator = match self.provider() {
                 Provider::Cpu => Allocator::default(),
@@ -217,13 +217,14 @@ impl Model {
     pub fn bind_rows_in_place(
         &self,
         binding: &mut Binding,
-        (input, output): (&str, &str),
+        input: &str,
+        output: &str,
         tensor: &mut DeviceTensor,
         rows: Range<usize>,
     ) -> Result<(), OnnxError> {
         match tensor.kind {
-            Kind::F16 => self.bind_view::<half::f16>(binding, (input, output), tensor, rows),
-            Kind::F32 => self.bind_view::<f32>(binding, (input, output), tensor, rows),
+            Kind::F16 => self.bind_view::<half::f16>(binding, input, output, tensor, rows),
+            Kind::F32 => self.bind_view::<f32>(binding, input, output, tensor, rows),
             _ => Err(self.unfit(input, &format!("rows of the type {}", tensor.kind))),
         }
     }
@@ -231,7 +232,8 @@ impl Model {
     fn bind_view<T: Number + Debug>(
         &self,
         binding: &mut Binding,
-        (input, output): (&str, &str),
+        input: &str,
+        output: &str,
         tensor: &DeviceTensor,
         rows: Range<usize>,
     ) -> Result<(), OnnxError> {
@@ -267,7 +269,7 @@ impl Model {
     ///
     /// # Errors
     /// [`OnnxError::Inputs`] where the model has no such output.
-    pub fn bind_output(&self, binding: &mut Binding, name: &str, place: Place) -> Result<(), OnnxError> {
+    pub fn bind_output(&self, binding: &mut Binding, name: &str, place: OutputMemory) -> Result<(), OnnxError> {
         let memory = self.memory(place)?;
         binding.io.bind_output_to_device(name, &memory).map_err(|error| self.unfit(name, &error))?;
         binding.held.remove(name);
@@ -297,10 +299,10 @@ impl Model {
         .collect()
     }
 
-    fn memory(&self, place: Place) -> Result<MemoryInfo<'static>, OnnxError> {
+    fn memory(&self, place: OutputMemory) -> Result<MemoryInfo<'static>, OnnxError> {
         let device = match (place, self.provider()) {
-            (Place::Host, _) | (_, Provider::Cpu) => None,
-            (Place::Device, Provider::Cuda | Provider::TensorRt) => Some(self.device_id()),
+            (OutputMemory::Host, _) | (_, Provider::Cpu) => None,
+            (OutputMemory::Device, Provider::Cuda | Provider::TensorRt) => Some(self.device_id()),
         };
         let memory = match device {
             None => MemoryInfo::new(AllocationDevice::CPU, 0, AllocatorType::Device, MemoryType::Default),

@@ -38,7 +38,7 @@ mod signature;
 mod tensor;
 
 pub use config::OnnxConfig;
-pub use device::{Binding, DeviceTensor, Number, Place};
+pub use device::{Binding, DeviceTensor, Number, OutputMemory};
 pub use error::OnnxError;
 pub use model::Model;
 pub use outputs::{Output, Outputs};

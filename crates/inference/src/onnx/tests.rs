@@ -21,7 +21,7 @@ static VOICE: Signature = Signature {
 /// Where `make onnxruntime` puts the library.
 const INSTALLED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../models/onnxruntime");
 
-/// So many steps that no run ends by itself.
+/// Steps: enough that no run ends by itself.
 const ENDLESS: i64 = i64::MAX;
 
 fn fixture(name: &str) -> PathBuf {

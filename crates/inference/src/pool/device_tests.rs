@@ -1,7 +1,7 @@
 //! Replicas on two devices, of which one goes and comes back: a pool, an elastic pool and both schedulers.
 
 use super::batch::{BatchEngine, BatchFailure, BatchScheduler, BatchSettings, Entry};
-use super::slots::{Admission, Running, SlotEngine, SlotEntry, SlotScheduler};
+use super::slots::{ActiveSequence, Admission, SlotEngine, SlotEntry, SlotScheduler};
 use super::*;
 use std::sync::Condvar;
 use std::sync::atomic::AtomicBool;
@@ -31,7 +31,7 @@ impl Devices {
         result
     }
 
-    /// Waits for so many starts.
+    /// Waits for this number of starts.
     fn wait_for_starts(&self, n: usize) {
         let starts = self.starts.lock().expect("no panic while locked");
         drop(self.started.wait_while(starts, |starts| starts.len() < n).expect("no panic while locked"));
@@ -155,12 +155,12 @@ async fn a_pool_leases_a_replica_last_that_starts_and_breaks_with_each_job() {
 }
 
 /// What became of a job: the device's error where it failed.
-type Ended = (u32, Result<(), BatchFailure>);
+type JobEnd = (u32, Result<(), BatchFailure>);
 
 /// A job of one step, for either scheduler.
 struct Job {
     name: u32,
-    ended: Sender<Ended>,
+    ended: Sender<JobEnd>,
 }
 
 impl Entry for Job {
@@ -215,10 +215,10 @@ impl SlotEngine<Job> for Engine {
     }
 
     fn admit(&mut self, job: Job) -> Result<Admission<Job, ()>, (String, Job)> {
-        Ok(Admission::Running(Running { entry: job, state: (), is_done: false }))
+        Ok(Admission::Running(ActiveSequence { entry: job, state: (), is_done: false }))
     }
 
-    fn step(&mut self, running: &mut [&mut Running<Job, ()>]) -> Result<(), String> {
+    fn step(&mut self, running: &mut [&mut ActiveSequence<Job, ()>]) -> Result<(), String> {
         for one in running {
             Self::run(self, one.entry.name)?;
             one.is_done = true;
@@ -242,8 +242,8 @@ struct Rig {
     submit: Submit,
     go: Sender<()>,
     runs: Receiver<(usize, u32)>,
-    ended: Sender<Ended>,
-    ends: Receiver<Ended>,
+    ended: Sender<JobEnd>,
+    ends: Receiver<JobEnd>,
 }
 
 /// A batch scheduler and a slot scheduler, of two replicas each, which take one job at a time.
@@ -290,7 +290,7 @@ impl Rig {
         self.go.send(()).expect("the engines live");
     }
 
-    fn end(&self) -> Ended {
+    fn end(&self) -> JobEnd {
         self.ends.recv().expect("an end")
     }
 }

@@ -142,7 +142,7 @@ mod tests {
         (pool.unwrap_or_else(|never| match never {}), alive)
     }
 
-    /// Waits until so many engines live: the counter and the closure that makes them are not among them.
+    /// Waits until this number of engines lives: the counter and the closure that makes them are not among them.
     async fn until_alive(alive: &Arc<()>, n: usize) {
         let reached = async {
             while Arc::strong_count(alive) != n + 2 {

@@ -59,10 +59,10 @@ pub enum PoolError {
 /// Replicas of one engine, each on its own thread. Cheap to clone; the threads end when the last clone and the last
 /// lease are gone.
 pub struct Pool<E> {
-    shared: Arc<Shared<E>>,
+    shared: Arc<PoolState<E>>,
 }
 
-struct Shared<E> {
+struct PoolState<E> {
     permits: Arc<Semaphore>,
     free: Arc<Free<E>>,
     /// Of each replica.
@@ -72,7 +72,7 @@ struct Shared<E> {
     room: Room,
 }
 
-impl<E> Drop for Shared<E> {
+impl<E> Drop for PoolState<E> {
     fn drop(&mut self) {
         self.free.close();
     }
@@ -138,7 +138,7 @@ impl<E: 'static> Pool<E> {
     }
 
     fn of(workers: Vec<Worker<E>>, max_waiting: usize, free: impl FnOnce(Vec<Worker<E>>) -> Arc<Free<E>>) -> Self {
-        let shared = Shared {
+        let shared = PoolState {
             permits: Arc::new(Semaphore::new(workers.len())),
             health: workers.iter().map(Worker::health).collect(),
             free: free(workers),
@@ -157,7 +157,7 @@ impl<E: 'static> Pool<E> {
     /// Waits for room in the queue, in order, and takes a place in it. Those who enqueue leave a quarter of the queue to those
     /// who do not wait for room ([`lease`](Self::lease)). Has no bound and no deadline of its own: dropping the future
     /// gives the turn up.
-    pub async fn enqueue(&self) -> Place<E> {
+    pub async fn enqueue(&self) -> QueuePosition<E> {
         let most = room::share_of_queue(self.shared.max_waiting);
         let _turn = self.shared.room.turn().await;
         loop {
@@ -169,15 +169,15 @@ impl<E: 'static> Pool<E> {
     }
 
     /// A place in the queue where fewer than `most` wait. Does not wait.
-    async fn try_enqueue(&self, most: usize) -> Result<Place<E>, Overloaded> {
+    async fn try_enqueue(&self, most: usize) -> Result<QueuePosition<E>, Overloaded> {
         let mut permit: PendingPermit = Box::pin(unconstrained(self.shared.permits.clone().acquire_owned()));
         // The first poll puts it into the semaphore's queue: places keep their order from here on.
         let polled = std::future::poll_fn(|context| Poll::Ready(permit.as_mut().poll(context))).await;
         let (permit, counted) = match polled {
             Poll::Ready(ready) => (Box::pin(std::future::ready(ready)) as PendingPermit, None),
-            Poll::Pending => (permit, Some(Counted::take(&self.shared, most)?)),
+            Poll::Pending => (permit, Some(WaitingGuard::take(&self.shared, most)?)),
         };
-        Ok(Place { permit, pool: self.clone(), counted })
+        Ok(QueuePosition { permit, pool: self.clone(), counted })
     }
 
     fn ticket(&self, permit: OwnedSemaphorePermit) -> Ticket<E> {
@@ -213,14 +213,14 @@ where
 type PendingPermit = Pin<Box<dyn Future<Output = Result<OwnedSemaphorePermit, tokio::sync::AcquireError>> + Send>>;
 
 /// A place in a pool's queue. Dropping it gives the place up.
-pub struct Place<E> {
+pub struct QueuePosition<E> {
     permit: PendingPermit,
     pool: Pool<E>,
     /// `None`: a replica was free at once.
-    counted: Option<Counted<E>>,
+    counted: Option<WaitingGuard<E>>,
 }
 
-impl<E: 'static> Place<E> {
+impl<E: 'static> QueuePosition<E> {
     /// Waits for a replica.
     pub async fn lease(self) -> Lease<E> {
         let Self { permit, pool, counted } = self;
@@ -238,17 +238,17 @@ impl<E: 'static> Place<E> {
 }
 
 /// A request that is counted as waiting.
-struct Counted<E>(Arc<Shared<E>>);
+struct WaitingGuard<E>(Arc<PoolState<E>>);
 
-impl<E> Counted<E> {
-    fn take(shared: &Arc<Shared<E>>, most: usize) -> Result<Self, Overloaded> {
+impl<E> WaitingGuard<E> {
+    fn take(shared: &Arc<PoolState<E>>, most: usize) -> Result<Self, Overloaded> {
         let one_more = |waiting: usize| (waiting < most).then_some(waiting + 1);
         let counted = shared.waiting.fetch_update(Ordering::AcqRel, Ordering::Acquire, one_more);
         counted.map(|_| Self(shared.clone())).map_err(|waiting| Overloaded { waiting })
     }
 }
 
-impl<E> Drop for Counted<E> {
+impl<E> Drop for WaitingGuard<E> {
     fn drop(&mut self) {
         self.0.waiting.fetch_sub(1, Ordering::AcqRel);
         self.0.room.change();
@@ -261,7 +261,7 @@ pub struct Lease<E>(Arc<Ticket<E>>);
 /// Held by the lease and by each job under way; the last one to go returns the worker.
 struct Ticket<E> {
     worker: Option<Worker<E>>,
-    shared: Arc<Shared<E>>,
+    shared: Arc<PoolState<E>>,
     _permit: OwnedSemaphorePermit,
 }
 

@@ -9,12 +9,12 @@ use tokio::time::Instant;
 /// Entries that wait.
 pub(super) struct Queue<W> {
     settings: BatchSettings,
-    waiting: Vec<Waiting<W>>,
+    waiting: Vec<QueuedEntry<W>>,
     /// The number the next entry gets.
     next: u64,
 }
 
-struct Waiting<W> {
+struct QueuedEntry<W> {
     entry: W,
     bucket: u32,
     deadline: Instant,
@@ -75,7 +75,7 @@ impl<W: Entry> Queue<W> {
         let bucket = entry.bucket();
         let deadline = entry.deadline();
         // Numbers begin at 1.
-        self.waiting.push(Waiting { entry, bucket, deadline, came: None, number: 0, behind: 0 });
+        self.waiting.push(QueuedEntry { entry, bucket, deadline, came: None, number: 0, behind: 0 });
     }
 
     /// Sets how many may wait from now on.
@@ -120,7 +120,7 @@ impl<W: Entry> Queue<W> {
     }
 
     /// Indices of the entries that match, the earliest deadline first.
-    fn by_urgency(&self, matches: impl Fn(&Waiting<W>) -> bool) -> Vec<usize> {
+    fn by_urgency(&self, matches: impl Fn(&QueuedEntry<W>) -> bool) -> Vec<usize> {
         let mut places: Vec<_> = (0..self.waiting.len()).filter(|i| matches(&self.waiting[*i])).collect();
         places.sort_by_key(|i| (self.waiting[*i].deadline, self.waiting[*i].number));
         places
@@ -141,7 +141,7 @@ impl<W: Entry> Queue<W> {
         let deadline = entry.deadline();
         let number = self.next;
         self.next += 1;
-        self.waiting.push(Waiting { entry, bucket, deadline, came, number, behind });
+        self.waiting.push(QueuedEntry { entry, bucket, deadline, came, number, behind });
     }
 
     fn drop_abandoned(&mut self) {

@@ -31,9 +31,9 @@ pub(super) struct QueueState<W, L> {
 }
 
 /// Held by the handles; the last one to go closes the queue.
-pub(super) struct Open<W, L>(Arc<SharedQueue<W, L>>);
+pub(super) struct QueueHandle<W, L>(Arc<SharedQueue<W, L>>);
 
-impl<W, L> Drop for Open<W, L> {
+impl<W, L> Drop for QueueHandle<W, L> {
     fn drop(&mut self) {
         self.0.lock().closed = true;
         self.0.changed.notify_all();
@@ -48,10 +48,10 @@ impl<W, L> QueueState<W, L> {
 
 impl<W: Entry, L> SharedQueue<W, L> {
     /// An empty queue for these replicas, and what keeps it open.
-    pub(super) fn new(queue: Queue<W>, health: Vec<Health>, load: L) -> (Arc<Self>, Open<W, L>) {
+    pub(super) fn new(queue: Queue<W>, health: Vec<Health>, load: L) -> (Arc<Self>, QueueHandle<W, L>) {
         let state = Mutex::new(QueueState { queue, closed: false, health, load });
         let shared = Arc::new(Self { state, changed: Condvar::new(), room: Room::default() });
-        (shared.clone(), Open(shared))
+        (shared.clone(), QueueHandle(shared))
     }
 
     /// Puts an entry into the queue where fewer than `most` wait.

@@ -1,7 +1,7 @@
 //! A replica of a pool: a thread that runs one job after the other on its engine.
 
 use super::PoolError;
-use crate::supervisor::{Health, Panicked, Starting, Supervisor, catch_panic};
+use crate::supervisor::{EnginePanic, FirstStart, Health, Supervisor, catch_panic};
 use std::fmt::Display;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -68,7 +68,7 @@ impl<E> Worker<E> {
 
 impl<E: 'static> Worker<E> {
     /// A thread that is starting its engine: the replica of that number in its pool.
-    pub(super) fn start<X, F>(name: &str, number: usize, make: Arc<F>) -> (Self, Starting<X>)
+    pub(super) fn start<X, F>(name: &str, number: usize, make: Arc<F>) -> (Self, FirstStart<X>)
     where
         X: Display + Send + 'static,
         F: Fn(usize) -> Result<E, X> + Send + Sync + 'static,
@@ -109,7 +109,7 @@ impl<E: 'static> Worker<E> {
             let (is_broken, outcome) = match engine {
                 Ok(engine) => match catch_panic(|| job(engine)) {
                     Ok(value) => (breaks(&value), Ok(value)),
-                    Err(Panicked) => (true, Err(PoolError::Panicked)),
+                    Err(EnginePanic) => (true, Err(PoolError::Panicked)),
                 },
                 // There is nothing to break.
                 Err(error) => (false, Err(error)),

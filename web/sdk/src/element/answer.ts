@@ -1,5 +1,5 @@
 // Draws an answer into a part of the element's shadow root: `voice.ts` calls it on each change of a caption. It keeps every node
-// that stays as it was: screen readers announce what is made anew, and a folded-out thought stays open.
+// that stays as it was: screen readers announce what is created again, and a folded-out thought stays open.
 
 import type { AnswerChild, AnswerElement } from '../state/answer.js';
 

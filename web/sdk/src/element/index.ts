@@ -5,5 +5,5 @@ import { VoiceElement } from './voice.js';
 export { VoiceElement };
 export type { CaptionDetail, TurnDetail, VoiceEvents } from './voice.js';
 
-// Two copies of the package in one page are none of its business: the first one defines the element.
+// With two copies of the package in one page, the first one defines the element.
 if (globalThis.customElements && !customElements.get('antiphon-voice')) customElements.define('antiphon-voice', VoiceElement);

@@ -366,7 +366,7 @@ export class Conversation {
   chooseTransport(transport: Transport): void {
     this.#chosen = transport;
     if (this.state.link !== 'live') return;
-    // The microphone is opened anew for the other transport.
+    // The microphone is opened again for the other transport.
     this.#user?.close();
     this.#user = null;
     this.#reopen();

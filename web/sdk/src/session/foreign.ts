@@ -1,4 +1,4 @@
-// Tells a hub that refuses the page's origin from one that does not answer: browsers give both the same error. Loaded when a
+// Distinguishes a hub that refuses the page's origin from one that does not answer: browsers give both the same error. Loaded when a
 // hub of another origin cannot be read.
 
 /** Whether a hub answers there, to pages of other origins. It says in the console what its operator can do. */

@@ -57,7 +57,7 @@ export class HubClock {
   }
 }
 
-/** The part of an `AudioContext` that tells when its samples are played. */
+/** The part of an `AudioContext` that says when its samples are played. */
 export type OutputClock = Pick<AudioContext, 'currentTime'> & {
   outputLatency?: number;
   getOutputTimestamp?: () => { contextTime?: number; performanceTime?: number };

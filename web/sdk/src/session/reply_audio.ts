@@ -41,8 +41,8 @@ export class ReplyAudio {
   readonly #decoder: ReplyDecoder;
   /** End of the audio of each unfinished item, in ms. */
   #endMs = new Map<string, number>();
-  #toldS = 0;
-  #told = '';
+  #reportedS = 0;
+  #reported = '';
   #firstSounds = new Map<string, number>();
   #dropTimer = 0;
 
@@ -88,7 +88,7 @@ export class ReplyAudio {
     this.#speaker.discard();
     this.#endMs.clear();
     this.#firstSounds.clear();
-    this.#told = '';
+    this.#reported = '';
   }
 
   close(): void {
@@ -108,7 +108,7 @@ export class ReplyAudio {
     }
     const { itemId } = report;
     if (itemId === null || !this.#endMs.has(itemId)) return;
-    const due = report.state === 'paused' || this.#firstSounds.has(itemId) || atS - this.#toldS >= REPORT_EVERY_S;
+    const due = report.state === 'paused' || this.#firstSounds.has(itemId) || atS - this.#reportedS >= REPORT_EVERY_S;
     if (due) this.#tell({ itemId, atS, audioEndMs: report.playedSamples / SAMPLES_PER_MS, underruns, underrunMs, stopped: false });
   }
 
@@ -123,9 +123,9 @@ export class ReplyAudio {
   #tell(at: { itemId: string; audioEndMs: number; atS: number; underruns: number; underrunMs: number; stopped: boolean }): void {
     const { itemId, audioEndMs, atS, underruns, underrunMs, stopped } = at;
     const position = `${itemId} ${Math.floor(audioEndMs)} ${underruns} ${stopped}`;
-    if (position === this.#told) return;
-    this.#told = position;
-    this.#toldS = atS;
+    if (position === this.#reported) return;
+    this.#reported = position;
+    this.#reportedS = atS;
     const firstSoundS = this.#firstSounds.get(itemId) ?? null;
     this.#firstSounds.delete(itemId);
     this.#handlers.played({ itemId, audioEndMs, atS, firstSoundS, nUnderruns: underruns, underrunMs, stopped });

@@ -172,7 +172,7 @@ function onLink(state: State, link: Link): State {
 
 /**
  * What the hub sent since is void and comes again. What the user did stays: the microphone, the settings, and typed
- * messages, which are sent again and confirmed anew.
+ * messages, which are sent and confirmed again.
  */
 function onBack(state: State, past: State, silent: boolean): State {
   const known = new Set(past.captions.map(({ id }) => id));

@@ -17,8 +17,8 @@ export function Tally({ summary, state, windowMs, isFiltered }: Props) {
   const total = (name: string) => (isFiltered ? null : (state?.counters[name] ?? null));
   const responses = total('responses') ?? 0;
   const errors = total('errors');
-  const wastedS = total('guess_wasted_seconds');
-  const guesses = total('guesses');
+  const wastedS = total('speculation_wasted_seconds');
+  const speculative = total('speculative_responses');
   return (
     <section class="area-tally tally" aria-label="Counts">
       <Tile id="sessions" name="Sessions now" value={state ? String(state.sessions) : '–'} note={state ? `${count(state.connections, 'connection')}` : ''} />
@@ -31,7 +31,7 @@ export function Tally({ summary, state, windowMs, isFiltered }: Props) {
         note={errors === null ? 'failed turns' : errorNote(errors, responses)}
         bad={(errors ?? summary.failed) > 0}
       />
-      <Tile id="guesses" name="Speculation confirmed" value={summary.guesses > 0 ? percent(summary.confirmed / summary.guesses) : '–'} note={guesses === null ? '' : `${guesses} since the start`} />
+      <Tile id="speculation" name="Speculation confirmed" value={summary.guesses > 0 ? percent(summary.confirmed / summary.guesses) : '–'} note={speculative === null ? '' : `${speculative} since the start`} />
       <Tile id="wasted" name="Speculation wasted" value={duration(summary.wastedMs)} note={wastedS === null ? '' : `${duration(wastedS * 1000)} since the start`} />
       <p class="tally-note quiet">
         {isFiltered

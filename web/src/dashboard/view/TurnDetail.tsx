@@ -40,7 +40,7 @@ export function TurnDetail({ turn, isOfThisHub, ask, onSession }: Props) {
         <Facts name="Why the turn was over" entries={fields(turn.endpointing)}>
           {Object.keys(turn.endpointing).length === 0 && <p class="quiet">It was not decided from audio.</p>}
         </Facts>
-        <Guesses turn={turn} />
+        <SpeculativeResponses turn={turn} />
         <Facts name="Waits within stages" entries={fields(turn.waits)} />
         <Facts name="Audio of the answer" entries={fields(turn.audio)} />
         <Facts name="Engines and tokens" entries={[...Object.entries(turn.engines), ...workerFacts(turn), ...fields(turn.usage).map(([key, value]) => [`${key} tokens`, value] as const)]} />
@@ -143,11 +143,11 @@ function Parts({ turn }: { turn: Turn }) {
   );
 }
 
-function Guesses({ turn }: { turn: Turn }) {
+function SpeculativeResponses({ turn }: { turn: Turn }) {
   if (turn.guesses.length === 0) return null;
   return (
     <section class="fact-box">
-      <h3>Guesses</h3>
+      <h3>Speculative responses</h3>
       <dl class="facts">
         {turn.guesses.map(({ fromMs, toMs, outcome }, i) => (
           <div key={i}>

@@ -69,7 +69,7 @@ export function Waterfall({ turn }: { turn: Turn }) {
 
 function BarOf({ bar, kind, place }: { bar: Bar; kind: 'beside' | 'critical'; place: (ms: number) => string }) {
   const { stage, fromMs, toMs, guess, open } = bar;
-  const words = `${STAGE_WORDS[stage].name}, ${duration(fromMs)} to ${open ? 'now' : duration(toMs)}${guess === null ? '' : `, on guess ${guess + 1}`}`;
+  const words = `${STAGE_WORDS[stage].name}, ${duration(fromMs)} to ${open ? 'now' : duration(toMs)}${guess === null ? '' : `, of speculative response ${guess + 1}`}`;
   const classes = `bar-of ${kind} fill-${stage} ${guess === null ? '' : 'guess'} ${open ? 'open' : ''}`;
   return <i class={classes} style={{ left: place(fromMs), right: `calc(100% - ${place(toMs)})` }} title={words} />;
 }

@@ -28,12 +28,12 @@ const PLAYOUT: Duration = Duration::from_millis(30);
 /// RTP's clock of Opus in Hz, and a frame of 20 ms.
 const CLOCK_HZ: u64 = 48_000;
 const FRAME_TICKS: u64 = 960;
-/// Packets of at most so many bytes hold silence.
+/// Packets of at most this size in bytes hold silence.
 const SILENT_BYTES: usize = 3;
 /// The longest datagram: Ethernet's, and some room.
 const MAX_DATAGRAM_BYTES: usize = 2_048;
 /// From the offer to the open data channel.
-const PATIENCE: Duration = Duration::from_secs(10);
+const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// See the module.
 pub(in super::super) struct Webrtc {
@@ -77,7 +77,7 @@ impl Webrtc {
             }
             Ok(call)
         };
-        timeout(PATIENCE, opened).await.unwrap_or_else(|_| Err(failed("it was not connected within 10 s")))
+        timeout(CALL_TIMEOUT, opened).await.unwrap_or_else(|_| Err(failed("it was not connected within 10 s")))
     }
 
     async fn call(

@@ -3,7 +3,7 @@
 //! Written to be read by what servers really send: content as text or as parts, arguments as text or as an object,
 //! tool calls whole in one chunk or in pieces, with an index, without one, or with the same one for all.
 
-use super::thinking::Thinking;
+use super::thinking::ThinkingFilter;
 use crate::secret::conceal;
 use antiphon_engine_api::llm::{LlmDelta, LlmError};
 use antiphon_types::chat::{Finish, Usage};
@@ -24,7 +24,7 @@ pub(super) struct Answer {
     room: usize,
     /// The server sent more than it was asked for; the answer ends here.
     full: bool,
-    thinking: Thinking,
+    thinking: ThinkingFilter,
     calls: Vec<Slot>,
     finish: Option<Finish>,
     usage: Option<Usage>,
@@ -113,10 +113,10 @@ struct WireUsage {
 }
 
 impl Answer {
-    /// An answer of at most so many tokens. `opens`: it may begin with thinking whose opening tag does not come.
+    /// An answer of at most `max_tokens` tokens. `opens`: it may begin with thinking whose opening tag does not come.
     pub fn of(max_tokens: u32, opens: bool) -> Self {
         let room = BYTES_PER_TOKEN.saturating_mul(max_tokens as usize).max(MIN_ROOM);
-        let thinking = Thinking::new(opens);
+        let thinking = ThinkingFilter::new(opens);
         Self { room, full: false, thinking, calls: Vec::new(), finish: None, usage: None }
     }
 

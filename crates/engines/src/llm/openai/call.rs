@@ -1,7 +1,7 @@
 //! One request on its way: sending, trying again, reading the stream, with its deadlines.
 
 use super::answer::{Answer, Step, shorten};
-use super::{Shared, request, root_cause};
+use super::{LlmContext, request, root_cause};
 use crate::remote::{Body, BodyError, Bounds, EventLimit};
 use antiphon_engine_api::llm::{LlmDelta, LlmError};
 use antiphon_types::RetryPolicy;
@@ -23,8 +23,8 @@ const MAX_ANSWER_BYTES: usize = 6 << 20;
 /// much at worst.
 const MAX_EVENT_BYTES: usize = 256 << 10;
 
-/// The least time an answer may be waited for behind its first delta, and for each token that it may have. Time in which nobody
-/// asks for more, because the listener has enough to hear, does not count.
+/// The least time an answer may be waited for behind its first delta, and for each token that it may have. Time in
+/// which the caller asks for no more, because the listener has enough to hear, does not count.
 const MIN_WAIT: Duration = Duration::from_secs(60);
 const WAIT_PER_TOKEN: Duration = Duration::from_secs(1);
 
@@ -69,14 +69,14 @@ impl Failure {
 
 /// One answer under way.
 pub(super) struct Call {
-    shared: Arc<Shared>,
+    shared: Arc<LlmContext>,
     request: ChatRequest,
     answer: Answer,
     pieces: Option<Pieces>,
 }
 
 impl Call {
-    pub fn new(shared: Arc<Shared>, request: ChatRequest) -> Self {
+    pub fn new(shared: Arc<LlmContext>, request: ChatRequest) -> Self {
         let answer = Answer::of(most_tokens(&shared, &request), shared.opens.get());
         Self { shared, request, answer, pieces: None }
     }
@@ -188,11 +188,11 @@ impl Call {
 }
 
 /// The limit of tokens that the server is given.
-fn most_tokens(shared: &Shared, request: &ChatRequest) -> u32 {
+fn most_tokens(shared: &LlmContext, request: &ChatRequest) -> u32 {
     request.max_tokens.unwrap_or(shared.settings.max_tokens)
 }
 
-fn bounds(shared: &Shared, request: &ChatRequest) -> Bounds {
+fn bounds(shared: &LlmContext, request: &ChatRequest) -> Bounds {
     let settings = &shared.settings;
     let first = shared.loading.longest().unwrap_or(settings.first_token);
     let total = first + MIN_WAIT.max(WAIT_PER_TOKEN.saturating_mul(most_tokens(shared, request)));
@@ -200,7 +200,7 @@ fn bounds(shared: &Shared, request: &ChatRequest) -> Bounds {
 }
 
 /// Sends the request, once more for each field the server turns out not to know, and begins to read.
-async fn send(shared: &Shared, request: &ChatRequest) -> Result<Pieces, Failure> {
+async fn send(shared: &LlmContext, request: &ChatRequest) -> Result<Pieces, Failure> {
     loop {
         let body = request::body(&shared.settings, &shared.quirks, request);
         let mut post = shared.http.post(shared.settings.completions.clone()).json(&body);
@@ -217,7 +217,7 @@ async fn send(shared: &Shared, request: &ChatRequest) -> Result<Pieces, Failure>
         let LlmError::Refused { message, .. } = &refusal.error else { return Err(refusal) };
         let has_images = request.messages.iter().any(|message| message.images().next().is_some());
         if has_images && shared.settings.images && shared.quirks.learn_images(message) {
-            tracing::warn!(%status, "the language model takes no images: it is told that there are some");
+            tracing::warn!(%status, "the language model takes no images: it gets a note in their place");
             continue;
         }
         if !(matches!(status.as_u16(), 400 | 422) && shared.quirks.learn(message)) {
@@ -232,7 +232,7 @@ async fn pieces(response: reqwest::Response, bounds: Bounds) -> Result<Pieces, F
     let content_type = response.headers().get(CONTENT_TYPE).cloned();
     let mut bytes = Body::new(response, bounds).into_stream();
     let mut head = Vec::new();
-    // The first byte tells, for content types lie: an object begins with a brace, an event stream never does.
+    // The first byte decides, since content types lie: an object begins with a brace, an event stream never does.
     while head.iter().all(u8::is_ascii_whitespace) && head.len() < 1024 {
         match bytes.next().await {
             Some(piece) => head.extend_from_slice(&piece.map_err(broken)?),
@@ -285,7 +285,7 @@ async fn whole_answer(mut bytes: BoxStream<'static, Result<Bytes, Failure>>) -> 
 }
 
 /// Reads why the server refused, and adds what to do.
-async fn refusal(shared: &Shared, response: reqwest::Response) -> Failure {
+async fn refusal(shared: &LlmContext, response: reqwest::Response) -> Failure {
     shared.upstream.heed(&response);
     let status = response.status().as_u16();
     let after = response.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.trim().parse().ok());
@@ -336,7 +336,7 @@ fn retry_if(error: LlmError, retry: Retry) -> Failure {
 }
 
 /// The request could not be sent, or its answer did not begin.
-fn unreachable(shared: &Shared, error: reqwest::Error) -> Failure {
+fn unreachable(shared: &LlmContext, error: reqwest::Error) -> Failure {
     if !error.is_connect() && !error.is_builder() {
         let error = LlmError::BrokenOff(format!("{}: {}", shared.settings.server(), root_cause(&error)));
         return Failure { error, retry: Retry::Later };
@@ -374,7 +374,7 @@ fn too_long(most: usize) -> Failure {
 }
 
 /// Asks for the server's models.
-pub(super) async fn warm_up(shared: &Shared) -> Result<(), LlmError> {
+pub(super) async fn warm_up(shared: &LlmContext) -> Result<(), LlmError> {
     let settings = &shared.settings;
     let mut page = shared.http.get(settings.models.clone());
     if let Some(key) = settings.authorization.header() {

@@ -18,13 +18,13 @@ const LONGEST_WAIT: Duration = Duration::from_secs(60);
 
 /// Whether a model may have to be loaded before it answers.
 #[derive(Debug)]
-pub(super) struct Loading {
+pub(super) struct LoadingModel {
     /// `None`: it never is.
     limit: Option<Duration>,
     last_answer: Mutex<Option<Instant>>,
 }
 
-impl Loading {
+impl LoadingModel {
     /// Of a server that has not answered yet. `first_token` is the usual wait for it. Where another engine takes over, it does so
     /// after the usual wait.
     pub(super) fn new(server: &Url, first_token: Duration, has_fallback: bool) -> Self {
@@ -73,8 +73,8 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    fn loading(base_url: &str, first_token: Duration, has_fallback: bool) -> Loading {
-        Loading::new(&Url::parse(base_url).expect("an address"), first_token, has_fallback)
+    fn loading(base_url: &str, first_token: Duration, has_fallback: bool) -> LoadingModel {
+        LoadingModel::new(&Url::parse(base_url).expect("an address"), first_token, has_fallback)
     }
 
     #[tokio::test(start_paused = true)]

@@ -27,7 +27,7 @@ use bytes::Bytes;
 use call::Call;
 use futures_util::future::BoxFuture;
 use futures_util::stream::{BoxStream, StreamExt};
-use loading::Loading;
+use loading::LoadingModel;
 use request::Quirks;
 use settings::Settings;
 use std::sync::Arc;
@@ -36,17 +36,17 @@ use thinking::Opens;
 
 /// A client of one server and model. Cheap to share: streams hold their own reference.
 pub struct OpenAi {
-    shared: Arc<Shared>,
+    shared: Arc<LlmContext>,
 }
 
 /// What every answer needs.
-struct Shared {
+struct LlmContext {
     http: reqwest::Client,
     settings: Settings,
     quirks: Quirks,
     opens: Opens,
     upstream: Upstream,
-    loading: Loading,
+    loading: LoadingModel,
 }
 
 /// How long an idle connection is kept for the next answer. Servers of this kind close theirs after 60 s or later;
@@ -91,9 +91,9 @@ impl OpenAi {
         })?;
         let upstream = Upstream::new(config.hedge_after_ms, settings.first_token, config.fallback.is_some());
         let opens = Opens::guess(&settings.model);
-        let loading = Loading::new(&settings.completions, settings.first_token, config.fallback.is_some());
+        let loading = LoadingModel::new(&settings.completions, settings.first_token, config.fallback.is_some());
         let quirks = Quirks::default();
-        Ok(Self { shared: Arc::new(Shared { http, settings, quirks, opens, upstream, loading }) })
+        Ok(Self { shared: Arc::new(LlmContext { http, settings, quirks, opens, upstream, loading }) })
     }
 
     /// Opens a connection ahead of the first answer and sees whether the server lets us in: asks for its models.
@@ -157,7 +157,7 @@ impl Llm for OpenAi {
             }
             let mut call = Call::new(shared.clone(), request);
             // The body lives in `call`: dropping this stream drops it, which closes the connection, by which such
-            // servers know that nobody waits any more.
+            // servers know that the request was given up.
             let Some(mut batch) = attempt.first(call.first(first)).await else {
                 yield Err(away("it is late, as other requests are".into()));
                 return;

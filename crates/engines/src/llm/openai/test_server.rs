@@ -26,7 +26,7 @@ pub(super) struct Script {
 }
 
 pub(super) enum Reply {
-    /// An event stream, in pieces of so many bytes.
+    /// An event stream, in pieces of this size in bytes.
     Sse(String, usize),
     /// The same, then silence; the sender is dropped with the connection.
     SseThenSilence(String, mpsc::Sender<()>),

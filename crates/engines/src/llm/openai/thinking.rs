@@ -57,7 +57,7 @@ enum State {
 }
 
 /// Reads the text of one answer in order.
-pub(super) struct Thinking {
+pub(super) struct ThinkingFilter {
     state: State,
     /// Text that is not decided: all of an opening, or the beginning of what may be a tag.
     held: String,
@@ -69,7 +69,7 @@ pub(super) struct Thinking {
     learnt: Option<bool>,
 }
 
-impl Thinking {
+impl ThinkingFilter {
     pub fn new(opens: bool) -> Self {
         let state = if opens { State::Opening } else { State::Speaking };
         Self { state, held: String::new(), said: false, tagged: false, learnt: None }
@@ -205,9 +205,9 @@ fn tag_beginning(text: &str) -> usize {
 mod tests {
     use super::*;
 
-    /// The words of an answer that comes in pieces of so many characters, those that were withdrawn behind a bar.
+    /// The words of an answer that comes in pieces of `size` characters, those that were withdrawn behind a bar.
     fn read(opens: bool, text: &str, size: usize) -> (String, Option<bool>) {
-        let mut thinking = Thinking::new(opens);
+        let mut thinking = ThinkingFilter::new(opens);
         let mut said = String::new();
         let letters: Vec<char> = text.chars().collect();
         for piece in letters.chunks(size) {
@@ -266,10 +266,10 @@ mod tests {
         assert_eq!(read(true, "Hm.</think>Hello.", 4), ("Hello.".into(), Some(true)));
         assert_eq!(read(true, "Hello.", 4), ("Hello.".into(), Some(false)), "it does not think any more");
         assert_eq!(read(true, "<think>Hm.</think>Hello.", 4), ("Hello.".into(), Some(false)));
-        let mut held = Thinking::new(true);
+        let mut held = ThinkingFilter::new(true);
         assert_eq!(held.read("Hm, so "), Words::default(), "nothing is said before the tag");
         assert_eq!(held.end(false), "", "it was cut off while it thought");
-        let mut apart = Thinking::new(true);
+        let mut apart = ThinkingFilter::new(true);
         assert_eq!((apart.is_apart(), apart.read("Hello.").text), (String::new(), "Hello.".into()));
         assert!(Opens::guess("DeepSeek-R1:7b").get() && !Opens::guess("llama3.2").get());
     }

@@ -8,14 +8,14 @@ type Log = Arc<Mutex<Vec<String>>>;
 
 /// Hears the number of its samples; a piece that begins with -1 waits for the gate, with -2 it fails, with -3 it panics;
 /// from one with -4 on no partial transcript ends by itself, from one with -5 on no guess, and from one with -6 on each fails.
-struct Counting {
+struct CountingRecognizer {
     log: Log,
     gate: Arc<Mutex<mpsc::Receiver<()>>>,
     n_samples: usize,
     mode: i16,
 }
 
-impl Counting {
+impl CountingRecognizer {
     fn heard(&self, what: &str) -> Answer {
         self.log.lock().unwrap().push(format!("{what} {}", self.n_samples));
         Ok(Transcript { text: self.n_samples.to_string(), ..Transcript::default() })
@@ -30,7 +30,7 @@ impl Counting {
     }
 }
 
-impl SttStream for Counting {
+impl SttStream for CountingRecognizer {
     fn begin(&mut self, _: &SttOptions) -> Result<(), SttError> {
         self.n_samples = 0;
         self.mode = 0;
@@ -73,7 +73,7 @@ impl SttStream for Counting {
 }
 
 struct Bench {
-    engine: Local<Counting>,
+    engine: Local<CountingRecognizer>,
     log: Log,
     open_gate: mpsc::Sender<()>,
 }
@@ -83,7 +83,7 @@ fn bench(n_replicas: usize) -> Bench {
     let (open_gate, gate) = mpsc::channel();
     let gate = Arc::new(Mutex::new(gate));
     let made = log.clone();
-    let make = move |_| Ok(Counting { log: made.clone(), gate: gate.clone(), n_samples: 0, mode: 0 });
+    let make = move |_| Ok(CountingRecognizer { log: made.clone(), gate: gate.clone(), n_samples: 0, mode: 0 });
     Bench { engine: Local::start("counting", n_replicas, make).unwrap(), log, open_gate }
 }
 

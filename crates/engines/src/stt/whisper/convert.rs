@@ -5,7 +5,7 @@
 //! 32-bit floats, as whisper.cpp wants them. Nothing is loaded or executed.
 
 use super::ctranslate2::{Container, Ct2Error};
-use super::layout::{MAGIC, N_BINS, Sizes, Stored, Tensor};
+use super::layout::{MAGIC, N_BINS, NumberType, Sizes, Tensor};
 use super::random::number_to;
 use antiphon_audio::mel;
 use half::f16;
@@ -98,7 +98,7 @@ impl FasterWhisper {
         let source = self.source(tensor)?;
         let values = self.container.floats(&source.name)?;
         let values = &values[source.from..source.from + tensor.n_elements()];
-        let stored = tensor.stored(Stored::HALF);
+        let stored = tensor.stored(NumberType::HALF);
         number_to(out, tensor.n_dims)?;
         number_to(out, tensor.name.len())?;
         out.write_all(&stored.of_type.to_le_bytes())?;
@@ -108,7 +108,7 @@ impl FasterWhisper {
         out.write_all(tensor.name.as_bytes())?;
         let mut bytes = Vec::with_capacity(values.len() * 4);
         for value in values {
-            if stored == Stored::FULL {
+            if stored == NumberType::FULL {
                 bytes.extend_from_slice(&value.to_le_bytes());
             } else {
                 bytes.extend_from_slice(&f16::from_f32(*value).to_le_bytes());

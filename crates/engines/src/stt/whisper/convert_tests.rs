@@ -143,7 +143,7 @@ fn tensor(ggml: &[u8], name: &str) -> Vec<f32> {
     let at = ggml.windows(name.len()).rposition(|window| window == name.as_bytes()).expect(name) + name.len();
     let tensor = SIZES.tensors().into_iter().find(|tensor| tensor.name == name).unwrap();
     let n = tensor.n_elements();
-    if tensor.stored(Stored::HALF) == Stored::FULL {
+    if tensor.stored(NumberType::HALF) == NumberType::FULL {
         ggml[at..at + n * 4].as_chunks::<4>().0.iter().map(|four| f32::from_le_bytes(*four)).collect()
     } else {
         ggml[at..at + n * 2].as_chunks::<2>().0.iter().map(|two| f16::from_le_bytes(*two).to_f32()).collect()

@@ -27,7 +27,7 @@ const SHORTEST: usize = 16_000;
 pub(super) const FIRST_ASSUMED: &str = "en";
 
 /// How much likelier another language must be than the assumed one, heard in the full window: of short audio, and of any
-/// other. Whisper tells languages apart by what it was trained on, windows of 30 s; of a word or two it knows little.
+/// other. Whisper distinguishes languages by what it was trained on, windows of 30 s; of a word or two it knows little.
 const CLEARLY_IF_SHORT: f32 = 8.0;
 const CLEARLY: f32 = 2.0;
 const SHORT: usize = 5 * 16_000;
@@ -329,11 +329,11 @@ impl Decoder {
     }
 
     /// One step of the decoder on what the encoder made: what the model expects right at the start, where it was trained
-    /// to say whether anybody speaks, and in which language.
+    /// to report whether there is speech, and in which language.
     fn beginning(&mut self, assumed: &str) -> Result<Beginning, SttError> {
         let model = self.model.clone();
         let start = model.context.token_sot();
-        let nobody = model.context.token_nosp() as usize;
+        let no_speech_token = model.context.token_nosp() as usize;
         let state = self.state()?;
         let step = state.decode(&[start], 0, model.settings.n_threads);
         let logits = step.and_then(|()| state.get_logits()).map_err(|error| failed("whisper.cpp failed", error))?;
@@ -343,11 +343,11 @@ impl Decoder {
             &logits[start as usize + 1..][..if model.sizes.is_multilingual() { model.n_languages() } else { 0 }];
         let assumed = whisper_rs::get_lang_id(assumed).and_then(|id| usize::try_from(id).ok());
         let other = likelier_language(languages, assumed.unwrap_or(0));
-        Ok(Beginning { no_speech: (logits[nobody] - highest).exp() / sum, other })
+        Ok(Beginning { no_speech: (logits[no_speech_token] - highest).exp() / sum, other })
     }
 }
 
-/// The most tokens of an answer to so many samples.
+/// The most tokens of an answer to `n_samples` samples.
 fn most_tokens(language: &str, translate: bool, n_samples: usize) -> usize {
     let (a_second, at_least) = match language == FIRST_ASSUMED || translate {
         true => (ENGLISH_TOKENS_A_SECOND, ENGLISH_TOKENS_AT_LEAST),

@@ -96,7 +96,7 @@ pub(super) fn run(
         params.set_abort_callback(Some(is_cancelled));
         params.set_abort_callback_user_data(ptr::from_ref(cancel).cast_mut().cast());
     }
-    let _asked = Asked::of(cancel);
+    let _asked = CancelScope::of(cancel);
     state.full(params, pcm)
 }
 
@@ -114,16 +114,16 @@ pub(super) fn has_freed_state(error: &WhisperError) -> bool {
 }
 
 /// While it lives, decodings on this thread ask a token.
-struct Asked;
+struct CancelScope;
 
-impl Asked {
+impl CancelScope {
     fn of(cancel: &CancellationToken) -> Self {
         CANCEL.set(ptr::from_ref(cancel));
         Self
     }
 }
 
-impl Drop for Asked {
+impl Drop for CancelScope {
     fn drop(&mut self) {
         CANCEL.set(ptr::null());
     }

@@ -61,7 +61,7 @@ impl Hypothesis {
         })
     }
 
-    /// As the port tells them; `from_ms` is where the decoded audio begins in the utterance, which lasts to `end_ms`.
+    /// In the port's form; `from_ms` is where the decoded audio begins in the utterance, which lasts to `end_ms`.
     pub(super) fn segments(&self, from_ms: u64, end_ms: u64) -> impl Iterator<Item = Segment> {
         let at = move |ms: u64| (from_ms + ms).min(end_ms);
         let spans = self.spans.iter().filter(|span| !span.pieces.is_empty());
@@ -99,7 +99,7 @@ impl Hypothesis {
         antiphon_text::words::words(&spell(pieces[..sure].iter().copied())).count() as u32
     }
 
-    /// Keeps the pieces of its first so many words ([`spoken`]) and no more.
+    /// Keeps the pieces of its first `n_words` words ([`spoken`]).
     pub(super) fn cut(&mut self, n_words: usize) {
         let mut bytes = Vec::new();
         let mut n_kept = 0;

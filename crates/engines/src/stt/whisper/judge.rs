@@ -1,6 +1,6 @@
 //! Whether decoded text was said: Whisper also produces text for silence and noise, and may repeat itself indefinitely.
 //!
-//! Pure: a [`Hypothesis`] and how long somebody may have spoken in, a judgement out. The first gate, by energy, is
+//! Pure: a [`Hypothesis`] and the time in which there may be speech in, a judgement out. The first gate, by energy, is
 //! `voiced`, before anything is decoded. Known hallucinations count only where the model itself is unsure.
 
 use super::hypothesis::Hypothesis;
@@ -10,32 +10,32 @@ use flate2::write::ZlibEncoder;
 use std::collections::HashSet;
 use std::io::Write;
 
-/// The model's own measures, as OpenAI's decoder uses them: likely that nobody spoke, and not sure of the words.
+/// The model's own measures, as OpenAI's decoder uses them: no speech is likely, and the words are not sure.
 /// The first is a setting (`stt.no_speech_threshold`).
 pub(super) const UNSURE_LOGPROB: f32 = -1.0;
 
-/// Beyond this the model is so sure that nobody spoke that a few words count for nothing, however fluent: inventions
+/// Beyond this the model is so sure of no speech that a few words count for nothing, however fluent: inventions
 /// on silence often are.
-const SURELY_NOBODY: f32 = 0.95;
+const SURELY_NO_SPEECH: f32 = 0.95;
 const FEW_WORDS: usize = 4;
 
 /// From here on a known invention is taken for one.
-const MAYBE_NOBODY: f32 = 0.3;
+const MAYBE_NO_SPEECH: f32 = 0.3;
 const DOUBT_LOGPROB: f32 = -0.7;
 const HARDLY_VOICED_MS: u64 = 300;
 
-/// Nobody speaks more words a second: the fastest talkers reach about 6, and a short utterance may begin late.
+/// The most words a second that are spoken: the fastest talkers reach about 6, and a short utterance may begin late.
 const WORDS_A_SECOND: f64 = 8.0;
 const WORDS_AT_LEAST: usize = 8;
 
-/// So many of the same phrase in a row are a loop where there was no time to say them.
+/// This number of the same phrase in a row is a loop where there was no time to say them.
 const LOOP: usize = 3;
 const LONGEST_PHRASE: usize = 36;
 
 /// A text that zlib packs by more repeats itself, by OpenAI's decoder.
 const PACKED: f64 = 2.4;
 
-/// So many words that stand twice anywhere are suspect; a phrase is that where it follows itself so often.
+/// This number of words that stand twice anywhere is suspect; a phrase is where it follows itself this often.
 const COPIED_WORDS: usize = 6;
 
 /// What Whisper is known to write for silence: its training's subtitles end so. In lower case, without marks.
@@ -62,9 +62,9 @@ const INVENTIONS: [&str; 15] = [
 pub(super) enum Verdict {
     /// The text was said.
     Said,
-    /// Nobody spoke; for the log, why.
+    /// There was no speech; for the log, why.
     Silence(&'static str),
-    /// The text was said up to so many words ([`spoken`]); the rest repeats them.
+    /// The text was said up to this number of words ([`spoken`]); the rest repeats them.
     Loop(usize),
 }
 
@@ -74,17 +74,18 @@ pub(super) fn judge(hypothesis: &Hypothesis, voiced_ms: u64, no_speech: f32) -> 
     let words: Vec<String> = spoken(&text).collect();
     let n_words = count(&text);
     let sureness = hypothesis.avg_logprob();
-    let nobody = hypothesis.no_speech;
+    let no_speech_probability = hypothesis.no_speech;
     if words.is_empty() {
         return Verdict::Silence("no word");
     }
-    if nobody > no_speech && sureness < UNSURE_LOGPROB {
+    if no_speech_probability > no_speech && sureness < UNSURE_LOGPROB {
         return Verdict::Silence("likely silence, unlikely words");
     }
-    if nobody > SURELY_NOBODY.max(no_speech) && n_words <= FEW_WORDS {
+    if no_speech_probability > SURELY_NO_SPEECH.max(no_speech) && n_words <= FEW_WORDS {
         return Verdict::Silence("surely silence, few words");
     }
-    let is_doubtful = nobody > MAYBE_NOBODY || sureness < DOUBT_LOGPROB || voiced_ms < HARDLY_VOICED_MS;
+    let is_doubtful =
+        no_speech_probability > MAYBE_NO_SPEECH || sureness < DOUBT_LOGPROB || voiced_ms < HARDLY_VOICED_MS;
     if is_doubtful && INVENTIONS.contains(&plain(&text).as_str()) {
         return Verdict::Silence("a known invention");
     }
@@ -200,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn thanks_are_thanks_unless_somebody_hardly_spoke() {
+    fn thanks_are_thanks_unless_there_was_hardly_any_speech() {
         check("Thank you.", -0.2, 0.05, 600, Verdict::Said);
         check("Thank you.", -0.2, 0.4, 600, Verdict::Silence("a known invention"));
         check("Thank you.", -0.9, 0.05, 600, Verdict::Silence("a known invention"));

@@ -121,13 +121,13 @@ impl Sizes {
     }
 
     /// How matrices are stored. `None`: whisper.cpp knows no such number.
-    pub(super) fn matrices(&self) -> Option<Stored> {
+    pub(super) fn matrices(&self) -> Option<NumberType> {
         // ggml_ftype_to_ggml_type: the file's number, the type's.
         const TYPES: [(usize, i32); 11] =
             [(0, 0), (1, 1), (2, 2), (3, 3), (7, 8), (8, 6), (9, 7), (10, 10), (11, 11), (12, 12), (14, 14)];
         let number = self.ftype % 1_000;
         let of_type = TYPES.iter().find(|(ftype, _)| *ftype == number).map(|(_, of_type)| *of_type);
-        of_type.or((number == 13).then_some(13)).and_then(Stored::of_type)
+        of_type.or((number == 13).then_some(13)).and_then(NumberType::of_type)
     }
 
     /// Every tensor there must be.
@@ -216,25 +216,25 @@ impl Tensor {
     }
 
     /// How it is stored in a file whose matrices are stored so.
-    pub(super) fn stored(&self, matrices: Stored) -> Stored {
+    pub(super) fn stored(&self, matrices: NumberType) -> NumberType {
         match self.kind {
-            Kind::Full => Stored::FULL,
-            Kind::Convolution if matrices == Stored::FULL => Stored::FULL,
-            Kind::Convolution => Stored::HALF,
+            Kind::Full => NumberType::FULL,
+            Kind::Convolution if matrices == NumberType::FULL => NumberType::FULL,
+            Kind::Convolution => NumberType::HALF,
             Kind::Matrix => matrices,
         }
     }
 }
 
-/// One of ggml's types of numbers: so many elements in so many bytes.
+/// One of ggml's types of numbers: the elements and the bytes of one block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Stored {
+pub(super) struct NumberType {
     pub(super) of_type: i32,
     bytes: usize,
     elements: usize,
 }
 
-impl Stored {
+impl NumberType {
     pub(super) const FULL: Self = Self { of_type: 0, bytes: 4, elements: 1 };
     pub(super) const HALF: Self = Self { of_type: 1, bytes: 2, elements: 1 };
 
@@ -258,7 +258,7 @@ impl Stored {
         Some(Self { of_type, bytes, elements })
     }
 
-    /// Bytes of so many elements in rows of `row`. `None`: no whole number of blocks makes a row.
+    /// Bytes of `n_elements` elements in rows of `row`. `None`: no whole number of blocks makes a row.
     pub(super) fn bytes(self, n_elements: usize, row: usize) -> Option<usize> {
         row.is_multiple_of(self.elements).then(|| n_elements / self.elements * self.bytes)
     }

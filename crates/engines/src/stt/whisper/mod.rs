@@ -33,7 +33,7 @@ use decoder::Decoder;
 use std::time::Duration;
 use stream::WhisperStream;
 
-/// A decoder that no utterance has needed for so long gives its working memory back: longer than a conversation pauses.
+/// The idle time after which a decoder gives its working memory back: longer than a conversation pauses.
 const IDLE: Duration = Duration::from_secs(300);
 
 /// Loads the model for each device and makes `config.decoders` replicas, which take the devices in turn: on GPUs at once, on the

@@ -31,7 +31,7 @@ pub(super) struct Model {
     pub(super) context: WhisperContext,
     pub(super) sizes: Sizes,
     pub(super) settings: Settings,
-    /// Of the processor; on a GPU it holds nobody up.
+    /// Of the processor; on a GPU it delays no other decoder.
     pub(super) shares: Shares,
     is_on_gpu: bool,
 }
@@ -51,7 +51,7 @@ pub(super) struct Settings {
     pub(super) beam_size: usize,
     /// Added to the temperature after a failed attempt; 0: there is one attempt.
     pub(super) temperature_step: f32,
-    /// From here on the model is taken to say that nobody spoke.
+    /// From this probability on, the model reports no speech.
     pub(super) no_speech: f32,
     /// Positions of the encoder at least, of 20 ms each.
     pub(super) min_positions: usize,
@@ -162,7 +162,7 @@ impl Model {
         ids.map_while(whisper_rs::get_lang_str).map(str::to_owned).collect()
     }
 
-    /// How many languages it tells apart.
+    /// How many languages it distinguishes.
     pub(super) fn n_languages(&self) -> usize {
         n_languages(&self.sizes)
     }
@@ -195,7 +195,7 @@ fn language_of(sizes: &Sizes, code: &str) -> Result<&'static str, SttError> {
     let known = known.and_then(whisper_rs::get_lang_str);
     known.ok_or_else(|| {
         let understands = match sizes.is_multilingual() {
-            true => format!("this Whisper model knows {} languages, {code:?} is none of them", n_languages(sizes)),
+            true => format!("this Whisper model knows {} languages, {code:?} is not one of them", n_languages(sizes)),
             false => format!("this Whisper model knows English only, not {code:?}; those of several languages have no \".en\" in their names"),
         };
         SttError::Unavailable(understands)

@@ -1,6 +1,6 @@
 //! Writes model files of the real format with random weights, for what does not depend on words: speed and refusals.
 
-use super::layout::{MAGIC, Sizes, Stored, Tensor};
+use super::layout::{MAGIC, NumberType, Sizes, Tensor};
 use antiphon_audio::mel;
 use std::io::{self, Write};
 
@@ -34,7 +34,7 @@ pub fn write(out: &mut impl Write, sizes: &Sizes) -> io::Result<()> {
 }
 
 fn write_tensor(out: &mut impl Write, tensor: &Tensor, noise: &mut Noise) -> io::Result<()> {
-    let stored = tensor.stored(Stored::HALF);
+    let stored = tensor.stored(NumberType::HALF);
     number_to(out, tensor.n_dims)?;
     number_to(out, tensor.name.len())?;
     out.write_all(&stored.of_type.to_le_bytes())?;
@@ -49,7 +49,7 @@ fn write_tensor(out: &mut impl Write, tensor: &Tensor, noise: &mut Noise) -> io:
     let mut bytes = Vec::with_capacity(tensor.n_elements() * 4);
     for _ in 0..tensor.n_elements() {
         let value = if is_norm_weight { 1.0 } else { noise.next() * scale };
-        if stored == Stored::FULL {
+        if stored == NumberType::FULL {
             bytes.extend_from_slice(&value.to_le_bytes());
         } else {
             bytes.extend_from_slice(&half(value).to_le_bytes());

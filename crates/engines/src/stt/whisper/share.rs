@@ -36,12 +36,12 @@ pub(super) struct PartialShare<'a> {
 }
 
 impl Shares {
-    /// Of so many cores for decodings of so many threads; one at least.
+    /// The shares of `n_cores` cores in decodings of `n_threads` threads: at least 1.
     pub(super) fn of(n_cores: usize, n_threads: usize) -> Self {
         Self::new(n_cores / n_threads.max(1))
     }
 
-    /// So many; one at least.
+    /// `n` shares, at least 1.
     pub(super) fn new(n: usize) -> Self {
         Self { permits: Semaphore::new(n.max(1)), partials: Mutex::default() }
     }

@@ -6,7 +6,7 @@
 use super::decoder::{Ask, Decoder, FIRST_ASSUMED};
 use super::hypothesis::Hypothesis;
 use super::judge::{Verdict, judge};
-use super::voiced::{Voiced, quietest};
+use super::voiced::{VoicedSpan, quietest};
 use crate::stt::SttStream;
 use antiphon_engine_api::stt::{Segment, SpeakerState, SttError, SttOptions, TokenLogprob, Transcript};
 use antiphon_types::RunsOn;
@@ -16,7 +16,8 @@ use tokio_util::sync::CancellationToken;
 const MARGIN_BEFORE: usize = 16_000 * 3 / 10;
 const MARGIN_BEHIND: usize = 16_000 / 2;
 
-/// A guess is the final transcript where what sounds ends within so many samples of where it ended then: 40 ms.
+/// A provisional transcript is the final one where the sound ends within this number of samples of where it ended then:
+/// 40 ms.
 const SAME_END: usize = 640;
 
 /// A word of a partial transcript is sure from this probability of each of its pieces on.
@@ -48,14 +49,14 @@ pub(super) struct WhisperStream {
     /// Samples before that.
     n_before: usize,
     /// What they said.
-    before: Said,
+    before: SettledWords,
     /// The last decoding of all of `audio`, and what sounded in it.
-    last: Option<(Voiced, Judged)>,
+    last: Option<(VoicedSpan, JudgedHypothesis)>,
 }
 
 /// Words with what goes with them.
 #[derive(Clone, Debug, Default)]
-struct Said {
+struct SettledWords {
     text: String,
     logprobs: Vec<TokenLogprob>,
     segments: Vec<Segment>,
@@ -64,7 +65,7 @@ struct Said {
 
 /// A judged hypothesis and where its audio begins in the window.
 #[derive(Clone, Debug, Default)]
-struct Judged {
+struct JudgedHypothesis {
     hypothesis: Hypothesis,
     from: usize,
 }
@@ -77,7 +78,7 @@ impl WhisperStream {
             language: None,
             audio: Vec::new(),
             n_before: 0,
-            before: Said::default(),
+            before: SettledWords::default(),
             last: None,
         }
     }
@@ -100,8 +101,8 @@ impl WhisperStream {
         n: usize,
         is_last: bool,
         cancel: &CancellationToken,
-    ) -> Result<Option<(Voiced, Judged)>, SttError> {
-        let Some(voiced) = Voiced::of(&self.audio[..n]) else { return Ok(None) };
+    ) -> Result<Option<(VoicedSpan, JudgedHypothesis)>, SttError> {
+        let Some(voiced) = VoicedSpan::of(&self.audio[..n]) else { return Ok(None) };
         let from = voiced.start.saturating_sub(MARGIN_BEFORE);
         let to = (voiced.end + MARGIN_BEHIND).min(n);
         let gain = gain(&self.audio[voiced.start..voiced.end]);
@@ -128,7 +129,7 @@ impl WhisperStream {
                 hypothesis.cut(n);
             }
         }
-        Ok(Some((voiced, Judged { hypothesis, from })))
+        Ok(Some((voiced, JudgedHypothesis { hypothesis, from })))
     }
 
     /// The tokens that precede the decoder's own.
@@ -160,7 +161,7 @@ impl WhisperStream {
         Ok(())
     }
 
-    fn transcript(&self, said: Said) -> Transcript {
+    fn transcript(&self, said: SettledWords) -> Transcript {
         let logprobs = said.logprobs;
         let sureness = logprobs.iter().map(|token| token.logprob).sum::<f64>() / logprobs.len().max(1) as f64;
         Transcript {
@@ -179,7 +180,7 @@ impl WhisperStream {
     /// All that was said, by a decoding that may take its time.
     fn decode_all(&mut self, cancel: &CancellationToken) -> Result<Transcript, SttError> {
         let n = self.audio.len();
-        let known = Voiced::of(&self.audio).zip(self.last.as_ref()).is_some_and(|(now, (then, _))| {
+        let known = VoicedSpan::of(&self.audio).zip(self.last.as_ref()).is_some_and(|(now, (then, _))| {
             now.start.abs_diff(then.start) <= SAME_END && now.end.abs_diff(then.end) <= SAME_END
         });
         if !known {
@@ -195,9 +196,9 @@ impl WhisperStream {
     }
 }
 
-impl Said {
+impl SettledWords {
     /// The same, and what was said in the audio from `from` to `to`.
-    fn and(mut self, heard: &Judged, from: usize, to: usize) -> Self {
+    fn and(mut self, heard: &JudgedHypothesis, from: usize, to: usize) -> Self {
         let text = heard.hypothesis.text();
         if text.is_empty() {
             return self;
@@ -266,7 +267,7 @@ impl SttStream for WhisperStream {
     fn partial(&mut self, cancel: &CancellationToken) -> Result<Transcript, SttError> {
         let n = self.audio.len();
         let model = self.decoder.model.clone();
-        let is_less_than_a_word = || Voiced::of(&self.audio).is_none_or(|voiced| voiced.ms() < FIRST_WORD_MS);
+        let is_less_than_a_word = || VoicedSpan::of(&self.audio).is_none_or(|voiced| voiced.ms() < FIRST_WORD_MS);
         if self.before.text.is_empty() && is_less_than_a_word() {
             return Ok(Transcript::default());
         }
@@ -293,7 +294,7 @@ impl SttStream for WhisperStream {
         self.options = SttOptions::default();
         self.audio = Vec::new();
         self.n_before = 0;
-        self.before = Said::default();
+        self.before = SettledWords::default();
         self.last = None;
     }
 }

@@ -2,7 +2,7 @@
 
 use super::super::SttStream;
 use super::model::Model;
-use super::voiced::Voiced;
+use super::voiced::VoicedSpan;
 use super::*;
 use antiphon_audio::wav;
 use antiphon_engine_api::stt::{SpeakerState, Stt, SttOptions, Transcript};
@@ -119,7 +119,7 @@ fn the_language_goes_with_the_speaker_and_not_to_the_next() {
     let german = hear(&mut stream, &spoken("slt", "foonf rote dry"), &SttOptions::default()).expect("it hears");
     assert_eq!(german.speaker, Some(SpeakerState::Language("de".into())));
     stream.begin(&SttOptions::default()).expect("it begins");
-    assert_eq!(stream.assumed(), "en", "somebody else");
+    assert_eq!(stream.assumed(), "en", "another speaker");
     stream.begin(&SttOptions { speaker: german.speaker, ..SttOptions::default() }).expect("it begins");
     assert_eq!(stream.assumed(), "de");
 }
@@ -187,7 +187,7 @@ fn a_language_that_is_none_is_refused() {
         assert!(error.contains("knows 99 languages"), "{error}");
     }
     let error = Model::load(&SttConfig { language: "xx".into(), ..config(&folder) }).err().expect("refused");
-    assert!(error.to_string().contains("\"xx\" is none of them"), "{error}");
+    assert!(error.to_string().contains("\"xx\" is not one of them"), "{error}");
 }
 
 #[test]
@@ -198,9 +198,9 @@ fn there_are_no_words_in_silence_noise_or_nothing() {
     assert_eq!(text(&mut stream, &[0]), "");
     assert_eq!(text(&mut stream, &[0; 48_000]), "");
     assert_eq!(text(&mut stream, &noise(48_000, |_| 3_000.0)), "");
-    // Noise that swells like speech passes the gate by energy; the model itself must say that nobody speaks.
+    // Noise that swells like speech passes the gate by energy; the model itself must report no speech.
     let swelling = noise(48_000, |i| if i / 4_000 % 2 == 0 { 200.0 } else { 6_000.0 });
-    assert!(Voiced::of(&swelling).is_some());
+    assert!(VoicedSpan::of(&swelling).is_some());
     assert_eq!(text(&mut stream, &swelling), "");
 }
 

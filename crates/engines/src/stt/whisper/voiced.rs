@@ -9,8 +9,8 @@ const FRAME: usize = 320;
 /// A frame below this is silence in any room: -60 dB of full scale, as mean power of 16-bit samples.
 const SILENCE: f32 = 32.8 * 32.8;
 
-/// A frame counts when its power is so many times that of the quiet tenth of all frames: 5 dB. The frames of white noise
-/// spread by 0.35 dB; speech at no more than its own noise still peaks 6 dB above it.
+/// A frame counts when its power is this multiple of that of the quiet tenth of all frames: 5 dB. The frames of white
+/// noise spread by 0.35 dB; speech at no more than its own noise still peaks 6 dB above it.
 const RISE: f32 = 3.2;
 
 /// Less is a click.
@@ -18,14 +18,14 @@ const LEAST_FRAMES: usize = 3;
 
 /// What sounds in some audio.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Voiced {
+pub(super) struct VoicedSpan {
     /// Its first sample.
     pub(super) start: usize,
     /// The first sample behind it.
     pub(super) end: usize,
 }
 
-impl Voiced {
+impl VoicedSpan {
     /// Finds it; `None`: nothing but silence, steady noise or a click.
     pub(super) fn of(pcm: &[i16]) -> Option<Self> {
         let powers: Vec<f32> = pcm.chunks(FRAME).map(power).collect();
@@ -33,7 +33,7 @@ impl Voiced {
         sorted.sort_by(f32::total_cmp);
         let quiet = *sorted.get(sorted.len() / 10)?;
         let bound = (quiet * RISE).max(SILENCE);
-        // Audio without any pause has no quiet tenth: loud, short and cut close by whoever sent it.
+        // Audio without any pause has no quiet tenth: loud, short and cut close by its sender.
         let is_close_cut = quiet > SILENCE * 100.0 && powers.len() < 50 && sorted[sorted.len() - 1] > quiet * 1.8;
         let bound = if is_close_cut { SILENCE } else { bound };
         let voiced = || powers.iter().enumerate().filter(|(_, power)| **power > bound).map(|(i, _)| i);
@@ -78,16 +78,16 @@ mod tests {
 
     #[test]
     fn silence_steady_noise_a_hum_and_a_click_are_nothing() {
-        assert_eq!(Voiced::of(&[]), None);
-        assert_eq!(Voiced::of(&[0; 48_000]), None);
+        assert_eq!(VoicedSpan::of(&[]), None);
+        assert_eq!(VoicedSpan::of(&[0; 48_000]), None);
         for level in [20.0, 300.0, 3_000.0, 30_000.0] {
-            assert_eq!(Voiced::of(&noise(48_000, level)), None, "{level}");
+            assert_eq!(VoicedSpan::of(&noise(48_000, level)), None, "{level}");
         }
         let hum: Vec<i16> = (0..48_000).map(|i| ((i as f32 * 0.05).sin() * 8_000.0) as i16).collect();
-        assert_eq!(Voiced::of(&hum), None);
+        assert_eq!(VoicedSpan::of(&hum), None);
         let mut click = noise(48_000, 20.0);
         click[20_000] = 30_000;
-        assert_eq!(Voiced::of(&click), None);
+        assert_eq!(VoicedSpan::of(&click), None);
     }
 
     #[test]
@@ -95,14 +95,14 @@ mod tests {
         let mut pcm = noise(48_000, 100.0);
         let loud = noise(9_600, 1_000.0);
         pcm[16_000..25_600].copy_from_slice(&loud);
-        assert_eq!(Voiced::of(&pcm), Some(Voiced { start: 16_000, end: 25_600 }));
-        assert_eq!(Voiced::of(&pcm).map(|voiced| voiced.ms()), Some(600));
+        assert_eq!(VoicedSpan::of(&pcm), Some(VoicedSpan { start: 16_000, end: 25_600 }));
+        assert_eq!(VoicedSpan::of(&pcm).map(|voiced| voiced.ms()), Some(600));
     }
 
     #[test]
     fn a_word_cut_close_by_its_sender_is_heard() {
         let swell: Vec<i16> = (0..6_400).map(|i| ((i as f32 * 0.1).sin() * (2_000.0 + i as f32)) as i16).collect();
-        assert_eq!(Voiced::of(&swell), Some(Voiced { start: 0, end: 6_400 }));
+        assert_eq!(VoicedSpan::of(&swell), Some(VoicedSpan { start: 0, end: 6_400 }));
     }
 
     #[test]

@@ -92,11 +92,11 @@ fn rig(max_batch: usize) -> Rig {
     rig
 }
 
-type Speaking = BoxStream<'static, Result<Pcm, TtsError>>;
+type SpeechStream = BoxStream<'static, Result<Pcm, TtsError>>;
 
 impl Rig {
     /// Asks for it and puts it into the queue.
-    async fn speak(&self, text: &str, unplayed_s: Option<u64>) -> Speaking {
+    async fn speak(&self, text: &str, unplayed_s: Option<u64>) -> SpeechStream {
         let unplayed = unplayed_s.map(Duration::from_secs);
         let mut stream = self.tts.speak(SpeechRequest {
             text: text.into(),
@@ -117,7 +117,7 @@ impl Rig {
 }
 
 /// All that is left of it: letters, or the error.
-async fn heard(stream: Speaking) -> String {
+async fn heard(stream: SpeechStream) -> String {
     let pieces: Vec<_> = stream.collect().await;
     let text = |pcm: Pcm| pcm.samples.into_iter().map(|sample| sample as u8 as char).collect::<String>();
     pieces.into_iter().map(|piece| piece.map_or_else(|error| format!("({error})"), text)).collect()

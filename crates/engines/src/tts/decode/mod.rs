@@ -47,7 +47,7 @@ fn unusable(what: impl Into<String>) -> DecodeError {
 
 /// What was asked for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Expected {
+pub(super) struct ExpectedFormat {
     /// A WAV file and nothing else.
     pub(super) is_wav: bool,
     /// The rate of PCM that names none; `None`: 24 kHz.
@@ -55,7 +55,7 @@ pub(super) struct Expected {
 }
 
 /// The decoder for a body with these headers. Types that are certainly neither PCM nor WAV are refused.
-pub(super) fn for_answer(headers: &HeaderMap, expected: Expected) -> Result<Box<dyn Decode>, DecodeError> {
+pub(super) fn for_answer(headers: &HeaderMap, expected: ExpectedFormat) -> Result<Box<dyn Decode>, DecodeError> {
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
     // Nothing asks for compression, and compressed bytes would be heard as noise.
     let encoding = text(CONTENT_ENCODING.as_str()).trim();
@@ -101,7 +101,7 @@ pub(super) struct AudioDecoder {
 }
 
 enum State {
-    /// Fewer bytes than tell a WAV file.
+    /// Fewer bytes than identify a WAV file.
     Undecided(Vec<u8>),
     Decided(Box<dyn Decode>),
 }
@@ -153,7 +153,7 @@ mod tests {
     }
 
     fn rate_of(kind: &str, header: &str, configured: Option<u32>) -> Option<u32> {
-        let expected = Expected { is_wav: false, rate: configured.map(SampleRate::new) };
+        let expected = ExpectedFormat { is_wav: false, rate: configured.map(SampleRate::new) };
         let mut decoder = for_answer(&headers(kind, header), expected).ok()?;
         Some(decoder.push(&[1, 0, 2, 0, 3, 0]).ok()?.rate.hz())
     }
@@ -163,7 +163,7 @@ mod tests {
         let encoded = |encoding: &str| {
             let mut headers = headers("audio/pcm", "");
             headers.insert(CONTENT_ENCODING, encoding.parse().unwrap());
-            for_answer(&headers, Expected::default()).map(drop)
+            for_answer(&headers, ExpectedFormat::default()).map(drop)
         };
         assert!(encoded("identity").is_ok());
         assert!(encoded("gzip").unwrap_err().to_string().contains("gzip"));
@@ -187,21 +187,21 @@ mod tests {
         file.extend([1, 0, 254, 255]);
         for kind in ["audio/wav", "audio/x-wav", "audio/pcm", ""] {
             for size in [1, 3, 7, 99] {
-                let mut decoder = for_answer(&headers(kind, "8000"), Expected::default()).expect(kind);
+                let mut decoder = for_answer(&headers(kind, "8000"), ExpectedFormat::default()).expect(kind);
                 let made: Vec<Pcm> = file.chunks(size).map(|piece| decoder.push(piece).expect("sound")).collect();
                 let samples: Vec<i16> = made.iter().flat_map(|pcm| pcm.samples.clone()).collect();
                 assert_eq!((samples, made.last().unwrap().rate.hz()), (vec![1, -2], 44_100), "{kind} {size}");
                 assert_eq!(decoder.end(), Ok(None));
             }
         }
-        assert!(for_answer(&headers("audio/pcm", ""), Expected { is_wav: true, rate: None }).is_err());
-        let mut decoder = for_answer(&headers("audio/wav", ""), Expected::default()).unwrap();
+        assert!(for_answer(&headers("audio/pcm", ""), ExpectedFormat { is_wav: true, rate: None }).is_err());
+        let mut decoder = for_answer(&headers("audio/wav", ""), ExpectedFormat::default()).unwrap();
         assert!(decoder.push(b"ID3 and more").is_err());
     }
 
     #[test]
     fn a_body_that_ends_before_its_kind_is_known_is_no_sound() {
-        let mut decoder = for_answer(&headers("", ""), Expected::default()).unwrap();
+        let mut decoder = for_answer(&headers("", ""), ExpectedFormat::default()).unwrap();
         assert!(decoder.push(b"RIF").unwrap().is_empty());
         assert!(decoder.end().is_err());
     }

@@ -62,8 +62,8 @@ const _: () = assert!(LONGEST <= MAX_TOKENS);
 /// Marks that may follow the end of a sentence.
 const CLOSING: &str = "\"”’)]'";
 
-/// Starts the port: one replica unless `tts.lanes` asks for more. `config.model` is the folder of hibari's files or the `.onnx`
-/// file in it. Blocks for some 300 ms.
+/// Starts the port: one replica unless `tts.replicas` asks for more. `config.model` is the folder of hibari's files or
+/// the `.onnx` file in it. Blocks for some 300 ms.
 ///
 /// # Errors
 /// [`TtsError::Unavailable`] with what is missing or wrong.
@@ -74,22 +74,22 @@ pub fn start(config: &TtsConfig, onnx: &OnnxConfig) -> Result<Arc<dyn Tts>, TtsE
         let why = format!("tts.voice = {chosen:?}: this model has the voice {:?} only", voice.id);
         return Err(TtsError::Unavailable(why));
     }
-    let shared = Arc::new(Shared::open(folder_of(&path))?);
+    let shared = Arc::new(HibariData::open(folder_of(&path))?);
     let make = move |onnx: &OnnxConfig| {
         let noise = Box::new(RandomNoise::seeded(rand::random()));
         Hibari::open(&path, onnx, shared.clone(), noise)
     };
-    let lanes = if config.lanes == 0 { 1 } else { config.lanes };
-    neural::serve("hibari", &TtsConfig { lanes, ..config.clone() }, onnx, make)
+    let replicas = if config.replicas == 0 { 1 } else { config.replicas };
+    neural::serve("hibari", &TtsConfig { replicas, ..config.clone() }, onnx, make)
 }
 
 /// What all replicas have in common.
-struct Shared {
+struct HibariData {
     knowledge: Arc<Knowledge>,
     vocabulary: HashMap<char, i64>,
 }
 
-impl Shared {
+impl HibariData {
     fn open(folder: &Path) -> Result<Self, TtsError> {
         let vocabulary = files::json(folder, files::VOCABULARY)?;
         Ok(Self { knowledge: Arc::new(Knowledge::open(folder)?), vocabulary })
@@ -100,7 +100,7 @@ impl Shared {
 struct Hibari {
     model: Model,
     voices: Vec<Voice>,
-    shared: Arc<Shared>,
+    shared: Arc<HibariData>,
     reader: Reader,
     sound: RefCell<SoundMaker>,
 }
@@ -111,7 +111,7 @@ struct SoundMaker {
 }
 
 impl Hibari {
-    fn open(path: &Path, onnx: &OnnxConfig, shared: Arc<Shared>, noise: Box<dyn Noise>) -> Result<Self, TtsError> {
+    fn open(path: &Path, onnx: &OnnxConfig, shared: Arc<HibariData>, noise: Box<dyn Noise>) -> Result<Self, TtsError> {
         let runtime = Runtime::open(onnx).map_err(neural::not_loaded)?;
         // A graph of 8 MB gains nothing on a GPU, and little on several cores.
         let options = ModelOptions { signature: Some(&SIGNATURE), intra_threads: Some(1), on_cpu: true };

@@ -34,7 +34,7 @@ fn config() -> TtsConfig {
 
 fn open(noise: impl Noise + 'static) -> Hibari {
     let path = files::graph(MODEL).expect("`make hibari` fetches it");
-    let shared = Shared::open(folder_of(&path)).expect("the files are whole");
+    let shared = HibariData::open(folder_of(&path)).expect("the files are whole");
     Hibari::open(&path, &onnx(), Arc::new(shared), Box::new(noise)).expect("the model opens")
 }
 

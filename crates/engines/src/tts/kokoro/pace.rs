@@ -56,7 +56,7 @@ impl Plan {
         ((budget / self.pace.run.max(f32::MIN_POSITIVE)) as usize).max(MIN_TOKENS)
     }
 
-    /// The next run has so many.
+    /// The number of them in the next run.
     pub(super) fn take(&mut self, n_tokens: usize) {
         let n = n_tokens as f32;
         self.ahead = (self.ahead - n * self.pace.run).max(0.0) + n * self.pace.sound;

@@ -11,7 +11,7 @@ use std::ops::ControlFlow;
 
 fn config(model: &str) -> TtsConfig {
     let model = format!("{}/../../tests/fixtures/voices/kokoro/{model}.onnx", env!("CARGO_MANIFEST_DIR"));
-    TtsConfig { model, lanes: 1, ..TtsConfig::default() }
+    TtsConfig { model, replicas: 1, ..TtsConfig::default() }
 }
 
 fn open(config: &TtsConfig) -> Result<Neural<Kokoro>, TtsError> {
@@ -43,7 +43,7 @@ fn speak(engine: &mut Neural<Kokoro>, text: &str, voice: &str, speed: f32) -> Ve
 }
 
 /// What the fixture makes of tokens between pads, with a style of this level and shift, and the pause behind.
-fn expected(tokens: &[i64], (level, shift): (f32, f32), speed: f32, pause_ms: f32) -> Vec<i16> {
+fn expected(tokens: &[i64], level: f32, shift: f32, speed: f32, pause_ms: f32) -> Vec<i16> {
     let hop = (240.0 / speed + 0.5).floor() as usize;
     let tone = |token: &i64| {
         let pitch = 100.0 + 5.0 * *token as f32 + shift;
@@ -71,23 +71,23 @@ fn a_chunk_is_its_tokens_between_pads_in_the_style_of_its_length() {
     let mut engine = fixture("model");
     let made = pieces(&mut engine, &request("Hello.", "af_sky", 1.0)).expect("it speaks");
     assert!(made[..made.len() - 1].iter().all(|piece| piece.len() == 960), "pieces of 40 ms");
-    assert_same(&made.concat(), &expected(&HELLO, (0.2, 6.0), 1.0, 250.0));
+    assert_same(&made.concat(), &expected(&HELLO, 0.2, 6.0, 1.0, 250.0));
     // həlˈO wˈɜɹld, without punctuation
     let longer = [50, 83, 54, 156, 31, 16, 65, 156, 87, 123, 54, 46];
-    assert_same(&speak(&mut engine, "Hello world", "af_nicole", 1.0), &expected(&longer, (0.4, 1_012.0), 1.0, 0.0));
+    assert_same(&speak(&mut engine, "Hello world", "af_nicole", 1.0), &expected(&longer, 0.4, 1_012.0, 1.0, 0.0));
     // A voice in a file of its own, with four rows: the last one serves longer texts. Spanish: ˈola
     let hola = [156, 57, 54, 43, 4];
-    assert_same(&speak(&mut engine, "Hola.", "ef_dora", 1.0), &expected(&hola, (0.25, 203.0), 1.0, 250.0));
+    assert_same(&speak(&mut engine, "Hola.", "ef_dora", 1.0), &expected(&hola, 0.25, 203.0, 1.0, 250.0));
     // British: həlˈQ
     let british = [50, 83, 54, 156, 33, 4];
-    assert_same(&speak(&mut engine, "Hello.", "bm_george", 1.0), &expected(&british, (0.3, 506.0), 1.0, 250.0));
+    assert_same(&speak(&mut engine, "Hello.", "bm_george", 1.0), &expected(&british, 0.3, 506.0, 1.0, 250.0));
 }
 
 #[test]
 fn voices_are_mixed_by_their_shares() {
     let mut engine = fixture("model");
     let made = speak(&mut engine, "Hello.", "af_sky:0.4+af_nicole:0.6", 1.0);
-    assert_same(&made, &expected(&HELLO, (0.32, 606.0), 1.0, 250.0));
+    assert_same(&made, &expected(&HELLO, 0.32, 606.0, 1.0, 250.0));
     assert_eq!(made, speak(&mut engine, "Hello.", "af_sky:2 + af_nicole:3", 1.0));
     let refused =
         pieces(&mut engine, &request("Hello.", "af_sky:0.4+af_bob:0.6", 1.0)).expect_err("no bob").to_string();
@@ -99,12 +99,12 @@ fn speed_reaches_the_model_in_its_own_type() {
     let mut engine = fixture("model");
     for asked in [1.25, 0.75, f32::NAN] {
         let speed = if asked.is_finite() { asked } else { 1.0 };
-        assert_same(&speak(&mut engine, "Hello.", "af_sky", asked), &expected(&HELLO, (0.2, 6.0), speed, 250.0));
+        assert_same(&speak(&mut engine, "Hello.", "af_sky", asked), &expected(&HELLO, 0.2, 6.0, speed, 250.0));
     }
     let mut whole = fixture("tokens");
     assert_eq!(whole.family.ids, "tokens");
-    assert_same(&speak(&mut whole, "Hello.", "af_sky", 1.0), &expected(&HELLO, (0.2, 6.0), 1.0, 250.0));
-    let usual = expected(&HELLO, (0.2, 6.0), 1.0, 250.0).len();
+    assert_same(&speak(&mut whole, "Hello.", "af_sky", 1.0), &expected(&HELLO, 0.2, 6.0, 1.0, 250.0));
+    let usual = expected(&HELLO, 0.2, 6.0, 1.0, 250.0).len();
     let check = |engine: &mut Neural<Kokoro>, asked: f32, speed: f32| {
         let length = speak(engine, "Hello.", "af_sky", asked).len();
         let expected = (usual as f32 / speed) as usize;
@@ -259,7 +259,7 @@ async fn the_port_speaks_checks_voices_and_stops_when_dropped() {
     let sound: Vec<_> =
         tts.speak(request("Hello.", "af_sky", 1.0)).map(|piece| piece.expect("sound").samples).collect().await;
     let sound = sound.concat();
-    let mut unlevelled = expected(&HELLO, (0.2, 6.0), 1.0, 250.0);
+    let mut unlevelled = expected(&HELLO, 0.2, 6.0, 1.0, 250.0);
     Level::of(loudness::lufs(&[("af_sky".into(), 1.0)]).expect("it is known")).apply(&mut unlevelled);
     assert_same(&sound, &unlevelled);
 }

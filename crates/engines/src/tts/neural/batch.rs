@@ -63,7 +63,7 @@ where
 
 /// A job's state from step to step: its utterances, read once.
 #[derive(Default)]
-struct Read(Option<Vec<ModelRun>>);
+struct ReadUtterances(Option<Vec<ModelRun>>);
 
 impl<F: Family> BatchTtsEngine for Neural<F> {
     fn voices(&self) -> &[Voice] {
@@ -118,12 +118,12 @@ impl<F: Family> BatchTtsEngine for Neural<F> {
 impl<F: Family> Neural<F> {
     /// The utterance a job is at, and whether there are more; `None` where nothing is left to speak.
     fn step(&mut self, job: &mut Job) -> Result<Option<(ModelRun, bool)>, TtsError> {
-        if job.kept::<Read>().0.is_none() {
+        if job.kept::<ReadUtterances>().0.is_none() {
             let utterances = self.family.read(job.request())?;
-            job.kept::<Read>().0 = Some(utterances);
+            job.kept::<ReadUtterances>().0 = Some(utterances);
         }
         let at = job.position();
-        let utterances = job.kept::<Read>().0.as_deref().unwrap_or_default();
+        let utterances = job.kept::<ReadUtterances>().0.as_deref().unwrap_or_default();
         Ok(utterances.get(at).map(|utterance| (utterance.clone(), at + 1 < utterances.len())))
     }
 }

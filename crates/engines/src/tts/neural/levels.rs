@@ -75,12 +75,12 @@ mod tests {
     use std::sync::Arc;
 
     /// Hums for a second; its voices are named for their amplitude in thousandths, and 0 fails.
-    struct Humming {
+    struct Hummer {
         voices: Vec<Voice>,
         n_runs: Cell<usize>,
     }
 
-    impl Family for Humming {
+    impl Family for Hummer {
         const LONGEST: usize = 10;
 
         fn voices(&self) -> &[Voice] {
@@ -125,7 +125,7 @@ mod tests {
     fn each_voice_is_measured_once_and_all_become_as_loud() {
         let voice = |id: &str| Voice { id: id.into(), name: id.into(), language: "en".into() };
         let voices = ["500", "50", "0"].map(voice).to_vec();
-        let family = Humming { voices, n_runs: Cell::new(0) };
+        let family = Hummer { voices, n_runs: Cell::new(0) };
         let mut neural = Neural { family, levels: Some(Arc::default()) };
         let mut peak = |amplitude: i16, requested: &str| {
             let mut sample = [amplitude];

@@ -81,7 +81,7 @@ impl Family for Toy {
 
 fn start(kind: Kind, max_batch_size: usize) -> Result<(Arc<dyn Tts>, Watch), TtsError> {
     let watch = Watch::default();
-    let config = TtsConfig { lanes: 1, max_batch_size, ..TtsConfig::default() };
+    let config = TtsConfig { replicas: 1, max_batch_size, ..TtsConfig::default() };
     let shown = watch.clone();
     let voices = vec![Voice { id: "v".into(), name: "V".into(), language: "en".into() }];
     let make = move |_: &OnnxConfig| Ok(Watched { family: Toy(kind, voices.clone()), watch: shown.clone() });
@@ -198,7 +198,7 @@ async fn replicas_take_the_devices_in_turn_and_keep_theirs_when_they_are_restart
 
 #[test]
 fn there_are_two_replicas_or_one_for_each_device_where_there_are_more() {
-    let n_made = |lanes, provider, device_ids: &[u32]| {
+    let n_made = |replicas, provider, device_ids: &[u32]| {
         let n: Arc<AtomicUsize> = Arc::default();
         let count = n.clone();
         let voices = vec![Voice { id: "v".into(), name: "V".into(), language: "en".into() }];
@@ -206,12 +206,12 @@ fn there_are_two_replicas_or_one_for_each_device_where_there_are_more() {
             count.fetch_add(1, Ordering::Relaxed);
             Ok(Toy(Kind { provider, ..ON_GPU }, voices.clone()))
         };
-        let config = TtsConfig { lanes, ..TtsConfig::default() };
+        let config = TtsConfig { replicas, ..TtsConfig::default() };
         let onnx = OnnxConfig { provider: "cuda".into(), device_ids: device_ids.to_vec(), ..OnnxConfig::default() };
         drop(serve("toy", &config, &onnx, make).expect("it starts"));
         n.load(Ordering::Relaxed)
     };
-    let gpu = |lanes, devices: &[u32]| n_made(lanes, Provider::Cuda, devices);
+    let gpu = |replicas, devices: &[u32]| n_made(replicas, Provider::Cuda, devices);
     assert_eq!([gpu(0, &[]), gpu(0, &[0, 1]), gpu(0, &[0, 1, 2]), gpu(1, &[0, 1, 2])], [2, 2, 3, 1]);
     assert_eq!(n_made(0, Provider::Cpu, &[0, 1, 2]), 2, "without CUDA's libraries all run on the processor");
 }

@@ -10,10 +10,10 @@ use tokio_util::sync::CancellationToken;
 
 /// What a test sees of the runs, and how it holds them.
 #[derive(Clone, Default)]
-pub(in crate::tts) struct Watch(Arc<Seen>);
+pub(in crate::tts) struct Watch(Arc<RunLog>);
 
 #[derive(Default)]
-struct Seen {
+struct RunLog {
     /// Of each run, as it begins: how many texts, and the ids of the longest.
     runs: Mutex<Vec<(usize, usize)>>,
     is_held: Mutex<bool>,

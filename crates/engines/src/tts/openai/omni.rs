@@ -1,14 +1,15 @@
 //! The WebSocket `/v1/audio/speech/stream` of vLLM-Omni and SGLang-Omni, as a [`Dialect`].
 //!
-//! Out: `session.config`, `input.text` for the words, `input.done`, `session.close`. In: for each sentence that the server
-//! finds `audio.start` with its text and format, binary messages with PCM, `audio.done`; then `session.done`; or `error`.
-//! vLLM-Omni gathers the whole text unless it is told where to split it: by sentences, unless `tts.extra_body` says otherwise
-//! (`split_granularity = "clause"`). The other fields of `tts.extra_body` are part of the session's configuration too.
+//! Out: `session.config`, `input.text` for the words, `input.done`, `session.close`. In: for each sentence that the
+//! server finds `audio.start` with its text and format, binary messages with PCM, `audio.done`; then `session.done`; or
+//! `error`. vLLM-Omni gathers the whole text unless a setting says where to split it: by sentences, unless
+//! `tts.extra_body` says otherwise (`split_granularity = "clause"`). The other fields of `tts.extra_body` are part of
+//! the session's configuration too.
 
 use super::OpenAiTts;
 use crate::tts::decode::{AudioDecoder, CHANNELS, Decode, DecodeError, RATES, USUAL_RATE};
 use crate::tts::streamed::with_extra;
-use crate::tts::words::{self, Call, Dialect, Said, n_letters};
+use crate::tts::words::{self, Call, Dialect, ServerMessage, n_letters};
 use antiphon_engine_api::tts::{TextRequest, TextSpeech};
 use antiphon_types::SampleRate;
 use reqwest::header::{AUTHORIZATION, HeaderValue};
@@ -17,7 +18,7 @@ use serde_json::json;
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 
-/// One text's speech; `None` where the address is none of a WebSocket, which it always is.
+/// One text's speech; `None` where the address is not a WebSocket's, which does not happen.
 pub(super) fn speak(engine: &OpenAiTts, request: &TextRequest) -> Option<TextSpeech> {
     let server = &engine.server.server;
     let mut address = server.url("audio/speech/stream");
@@ -80,7 +81,7 @@ impl Omni {
         Self { rate, sound: AudioDecoder::new(rate, 1), n_letters: 0 }
     }
 
-    fn start(&mut self, start: Event) -> Result<Vec<Said>, DecodeError> {
+    fn start(&mut self, start: Event) -> Result<Vec<ServerMessage>, DecodeError> {
         if let Some(format) = start.format.filter(|format| !matches!(format.as_str(), "pcm" | "wav")) {
             return Err(DecodeError::Unusable(format!("the speech server sends {format} where PCM was asked for")));
         }
@@ -91,7 +92,7 @@ impl Omni {
             self.n_letters += n_letters(&sentence);
             self.n_letters
         });
-        Ok(vec![Said::Text(letters)])
+        Ok(vec![ServerMessage::Text(letters)])
     }
 }
 
@@ -132,9 +133,9 @@ impl Dialect for Omni {
         text(&json!({ "type": "input.text", "text": "" }))
     }
 
-    fn read(&mut self, message: Message) -> Result<Vec<Said>, DecodeError> {
+    fn read(&mut self, message: Message) -> Result<Vec<ServerMessage>, DecodeError> {
         let event = match message {
-            Message::Binary(bytes) => return self.sound.push(&bytes).map(|pcm| vec![Said::Sound(pcm)]),
+            Message::Binary(bytes) => return self.sound.push(&bytes).map(|pcm| vec![ServerMessage::Sound(pcm)]),
             Message::Text(event) => event,
             _ => return Ok(Vec::new()),
         };
@@ -143,7 +144,7 @@ impl Dialect for Omni {
         match event.kind.as_str() {
             "audio.start" => self.start(event),
             "audio.done" if event.error == true => Err(event.failure()),
-            "session.done" => Ok(vec![Said::End]),
+            "session.done" => Ok(vec![ServerMessage::End]),
             "error" => Err(event.failure()),
             _ => Ok(Vec::new()),
         }

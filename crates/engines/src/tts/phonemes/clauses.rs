@@ -1,5 +1,5 @@
-//! Which punctuation ended a clause. espeak-ng 1.51 does not tell (Piper patches it so that it does), so it is read from
-//! the piece of text the library took for the clause. Pure; called by the module above only.
+//! Which punctuation ended a clause. espeak-ng 1.51 does not report it (Piper patches it so that it does), so it is
+//! read from the piece of text the library took for the clause. Pure; called by the module above only.
 
 /// What a clause ends with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -107,7 +107,7 @@ fn is_tag(text: &str) -> bool {
 /// The lock on the process' espeak-ng.
 struct Owner(MutexGuard<'static, Option<Espeak>>);
 
-/// Waits for the lock. A panic of an earlier owner leaves nothing half-done that the next call does not set anew.
+/// Waits for the lock. A panic of an earlier owner leaves nothing half-done: the next call sets everything again.
 fn owner() -> Owner {
     static ESPEAK: Mutex<Option<Espeak>> = Mutex::new(None);
     Owner(ESPEAK.lock().unwrap_or_else(PoisonError::into_inner))

@@ -10,10 +10,10 @@ use std::collections::BTreeMap;
 pub(super) const MAX_PHONEMES: usize = 400;
 
 /// Phonemes the voice has no id for, and how often each was left out.
-pub(super) type Missing = BTreeMap<char, u64>;
+pub(super) type MissingPhonemes = BTreeMap<char, u64>;
 
 /// One utterance a sentence; sentences beyond [`MAX_PHONEMES`] in pieces.
-pub(super) fn utterances(voice: &VoiceFile, clauses: &[Clause], missing: &mut Missing) -> Vec<ModelRun> {
+pub(super) fn utterances(voice: &VoiceFile, clauses: &[Clause], missing: &mut MissingPhonemes) -> Vec<ModelRun> {
     let mut found = Vec::new();
     let mut sentence = String::new();
     for clause in clauses {
@@ -32,7 +32,7 @@ pub(super) fn utterances(voice: &VoiceFile, clauses: &[Clause], missing: &mut Mi
 }
 
 /// For voices that read letters: the text itself in small letters, one utterance.
-pub(super) fn of_letters(voice: &VoiceFile, text: &str, missing: &mut Missing) -> Vec<ModelRun> {
+pub(super) fn of_letters(voice: &VoiceFile, text: &str, missing: &mut MissingPhonemes) -> Vec<ModelRun> {
     if !text.chars().any(char::is_alphanumeric) {
         return Vec::new();
     }
@@ -50,7 +50,7 @@ pub(super) fn of_letters(voice: &VoiceFile, text: &str, missing: &mut Missing) -
     found
 }
 
-/// The ids of so many phonemes, of those the voice has, whatever it reads.
+/// The ids of `n_phonemes` phonemes, of those the voice has.
 pub(super) fn sample(ids: &IdMap, n_phonemes: usize) -> Vec<i64> {
     let mut known: Vec<char> = ids.keys().copied().filter(|phoneme| phoneme.is_alphabetic()).collect();
     known.sort_unstable();
@@ -70,7 +70,13 @@ fn written(mark: Option<Mark>) -> &'static str {
     }
 }
 
-fn push(voice: &VoiceFile, phonemes: &str, mark: Option<Mark>, missing: &mut Missing, found: &mut Vec<ModelRun>) {
+fn push(
+    voice: &VoiceFile,
+    phonemes: &str,
+    mark: Option<Mark>,
+    missing: &mut MissingPhonemes,
+    found: &mut Vec<ModelRun>,
+) {
     let mut known = Vec::new();
     let mut places = Vec::new();
     for phoneme in phonemes.chars().flat_map(|c| replaced(voice, c)) {
@@ -134,7 +140,7 @@ mod tests {
     }
 
     fn check(clauses: &[Clause], expect: &[(&[i64], u64)]) {
-        let made = utterances(&voice(""), clauses, &mut Missing::new());
+        let made = utterances(&voice(""), clauses, &mut MissingPhonemes::new());
         let made: Vec<_> = made.iter().map(|made| (made.ids.as_slice(), made.pause.as_millis() as u64)).collect();
         assert_eq!(made, expect);
     }
@@ -152,21 +158,21 @@ mod tests {
 
     #[test]
     fn what_the_voice_does_not_know_is_left_out_and_counted() {
-        let mut missing = Missing::new();
+        let mut missing = MissingPhonemes::new();
         let made = utterances(&voice(""), &[clause("xaxq", None, true)], &mut missing);
         assert_eq!(made[0].ids, [1, 0, 10, 0, 2]);
-        assert_eq!(missing, Missing::from([('x', 2), ('q', 1)]));
+        assert_eq!(missing, MissingPhonemes::from([('x', 2), ('q', 1)]));
         assert_eq!(utterances(&voice(""), &[clause("xx", Some(Mark::Period), true)], &mut missing), []);
     }
 
     #[test]
     fn a_voice_may_replace_phonemes_and_read_letters() {
         let replacing = voice(r#""phoneme_map": {"c": ["a", "b"]},"#);
-        let made = utterances(&replacing, &[clause("c", None, true)], &mut Missing::new());
+        let made = utterances(&replacing, &[clause("c", None, true)], &mut MissingPhonemes::new());
         assert_eq!(made[0].ids, [1, 0, 10, 0, 11, 12, 0, 2]);
-        let made = of_letters(&voice(""), " AB. ", &mut Missing::new());
+        let made = of_letters(&voice(""), " AB. ", &mut MissingPhonemes::new());
         assert_eq!((made[0].ids.as_slice(), made[0].pause.as_millis()), (&[1, 0, 10, 0, 11, 12, 0, 4, 0, 2][..], 250));
-        assert_eq!(of_letters(&voice(""), "...", &mut Missing::new()), []);
+        assert_eq!(of_letters(&voice(""), "...", &mut MissingPhonemes::new()), []);
     }
 
     #[test]
@@ -179,8 +185,11 @@ mod tests {
 
     #[test]
     fn a_sentence_without_end_is_cut_between_words() {
-        let made =
-            utterances(&voice(""), &[clause(&"aaa ".repeat(250), Some(Mark::Period), true)], &mut Missing::new());
+        let made = utterances(
+            &voice(""),
+            &[clause(&"aaa ".repeat(250), Some(Mark::Period), true)],
+            &mut MissingPhonemes::new(),
+        );
         assert_eq!(made.len(), 3);
         assert!(made[..2].iter().all(|made| made.pause == Duration::ZERO && made.ids.len() == 2 * MAX_PHONEMES + 3));
         assert_eq!(made[2].pause, Duration::from_millis(250));

@@ -1,10 +1,10 @@
 //! The `piper` engine: VITS voices as Piper publishes them, an `.onnx` model and its `.onnx.json`, by ONNX Runtime.
 //!
-//! Replicas of an engine pool or a batch scheduler. Text becomes phonemes by espeak-ng,
-//! phonemes become ids by the voice's own table, and each sentence is one run of the model: the first sentence sounds while
-//! the next is made. Within a sentence a VITS model gives nothing until it has all; a cancel ends its run at the next
-//! operator. Published models tell no length for each text of a batch, so they are run as replicas; a model that has an
-//! output `lengths` besides is run in batches where the configuration allows it.
+//! Replicas of an engine pool or a batch scheduler. Text becomes phonemes by espeak-ng, phonemes become ids by the
+//! voice's own table, and each sentence is one run of the model: the first sentence sounds while the next is made.
+//! Within a sentence a VITS model gives nothing until it has all; a cancel ends its run at the next operator. Published
+//! models report no length for each text of a batch, so they are run as replicas; a model that has an output `lengths`
+//! besides is run in batches where the configuration allows it.
 //!
 //! The rate is the voice's own. A voice with several speakers is several voices here: `en_US-libritts-high#p3922`. Each
 //! speaker has the loudness of all voices, by a gain that is measured once (Piper's own program raises each sentence to full
@@ -22,13 +22,13 @@ use super::phonemes::Phonemizer;
 use antiphon_engine_api::tts::{Repeats, SpeechRequest, Tts, TtsError, Voice};
 use antiphon_inference::onnx::{Kind, Model, ModelOptions, OnnxConfig, Port, Provider, Runtime, Signature, Tensor};
 use antiphon_types::SampleRate;
-use ids::Missing;
+use ids::MissingPhonemes;
 use std::path::Path;
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 use voice::{Source, VoiceFile};
 
-/// Piper's `export_onnx.py`. The output's rank differs between its versions, so only the inputs tell the family.
+/// Piper's `export_onnx.py`. The output's rank differs between its versions, so only the inputs identify the family.
 static SIGNATURE: Signature = Signature {
     family: "Piper voice",
     inputs: &[
@@ -55,7 +55,7 @@ struct Piper {
     /// `None` for voices that read letters.
     phonemizer: Option<Phonemizer>,
     voices: Vec<Voice>,
-    missing: Missing,
+    missing: MissingPhonemes,
 }
 
 impl Piper {
@@ -78,7 +78,7 @@ impl Piper {
             );
             return Err(TtsError::Unavailable(text));
         }
-        Ok(Self { file, model, phonemizer, voices, missing: Missing::new() })
+        Ok(Self { file, model, phonemizer, voices, missing: MissingPhonemes::new() })
     }
 
     /// The speaker a request means: the default voice's where it names none.

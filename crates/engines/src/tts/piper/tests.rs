@@ -20,7 +20,7 @@ fn path(model: &str) -> String {
 }
 
 fn config(model: &str) -> TtsConfig {
-    TtsConfig { model: path(model), lanes: 1, ..TtsConfig::default() }
+    TtsConfig { model: path(model), replicas: 1, ..TtsConfig::default() }
 }
 
 fn opened(config: &TtsConfig) -> Result<Neural<Piper>, TtsError> {
@@ -48,13 +48,13 @@ fn pieces(engine: &mut Neural<Piper>, request: &SpeechRequest) -> Vec<Vec<i16>> 
 }
 
 /// What the fixture makes of `ids`.
-struct Expected {
+struct ExpectedSound {
     rate: u32,
     speaker: i64,
     scales: Scales,
 }
 
-impl Expected {
+impl ExpectedSound {
     fn of(engine: &Neural<Piper>) -> Self {
         Self { rate: engine.family.file.rate.hz(), speaker: 0, scales: engine.family.file.scales }
     }
@@ -102,7 +102,7 @@ fn a_chunk_is_its_phonemes_in_order() {
     // həlˈoʊ.
     let hello = ids(&[20, 59, 24, 120, 27, 100, 10]);
     let made = pieces(&mut engine, &request("Hello.", TONE, 1.0));
-    let expected = Expected::of(&engine).samples(&hello, 250.0);
+    let expected = ExpectedSound::of(&engine).samples(&hello, 250.0);
     assert_same(&made.concat(), &expected);
     assert!(made[..made.len() - 1].iter().all(|piece| piece.len() == 640), "pieces of 40 ms");
     assert!(made.len() > 5);
@@ -115,7 +115,7 @@ fn each_sentence_is_a_run_and_punctuation_stays() {
     let word = [20, 59, 24, 120, 27, 100];
     let comma = [8, 3];
     let first = ids(&[&word[..], &comma, &word, &[4]].concat());
-    let expected = Expected::of(&engine);
+    let expected = ExpectedSound::of(&engine);
     let expected = [expected.samples(&first, 250.0), expected.samples(&ids(&word), 0.0)].concat();
     assert_same(&pieces(&mut engine, &request("Hello, hello! Hello", TONE, 1.0)).concat(), &expected);
 }
@@ -124,7 +124,7 @@ fn each_sentence_is_a_run_and_punctuation_stays() {
 fn speed_stretches_the_sound_and_scales_reach_the_model() {
     let mut engine = open(TONE);
     let hello = ids(&[20, 59, 24, 120, 27, 100, 10]);
-    let usual = Expected::of(&engine).samples(&hello, 250.0);
+    let usual = ExpectedSound::of(&engine).samples(&hello, 250.0);
     assert_same(&pieces(&mut engine, &request("Hello.", TONE, f32::NAN)).concat(), &usual);
     let usual = usual.len();
     for (asked, speed) in [(1.1, 1.1), (2.0, 2.0), (0.5, 0.5), (100.0, 4.0), (0.0, 0.25)] {
@@ -135,7 +135,8 @@ fn speed_stretches_the_sound_and_scales_reach_the_model() {
     let own = engine.family.file.scales;
     let set = TtsConfig { noise_scale: 0.667, length_scale: 1.1, width_scale: 0.0, ..config(TONE) };
     let mut engine = opened(&set).expect("the fixture opens");
-    let expected = Expected { scales: Scales { noise: 0.667, length: 1.1, width: 0.0 }, ..Expected::of(&engine) };
+    let expected =
+        ExpectedSound { scales: Scales { noise: 0.667, length: 1.1, width: 0.0 }, ..ExpectedSound::of(&engine) };
     assert_same(&pieces(&mut engine, &request("Hello.", TONE, 1.0)).concat(), &expected.samples(&hello, 250.0));
     assert_eq!(own.with(&TtsConfig { length_scale: 0.0, ..TtsConfig::default() }), own);
 }
@@ -152,7 +153,7 @@ fn each_speaker_is_a_voice_at_the_models_rate() {
     for (voice, speaker) in
         [("#ann", 0), ("#bob", 1), ("#p3922", 2), ("#nobody", 1), ("", 1), ("/../../etc/passwd", 1), ("#../ann", 1)]
     {
-        let expected = Expected { speaker, ..Expected::of(&engine) }.samples(&hello, 250.0);
+        let expected = ExpectedSound { speaker, ..ExpectedSound::of(&engine) }.samples(&hello, 250.0);
         let voice = format!("{CHOIR}{voice}");
         assert_same(&pieces(&mut engine, &request("Hello.", &voice, 1.0)).concat(), &expected);
     }
@@ -174,15 +175,15 @@ fn phonemes_without_an_id_are_left_out_and_counted() {
     engine.family.file.ids.remove(&'ʊ');
     let made = pieces(&mut engine, &request("Hello hello.", TONE, 1.0)).concat();
     let word = [20, 59, 24, 120, 27];
-    assert_same(&made, &Expected::of(&engine).samples(&ids(&[&word[..], &[3], &word, &[10]].concat()), 250.0));
-    assert_eq!(engine.family.missing, Missing::from([('ʊ', 2)]));
+    assert_same(&made, &ExpectedSound::of(&engine).samples(&ids(&[&word[..], &[3], &word, &[10]].concat()), 250.0));
+    assert_eq!(engine.family.missing, MissingPhonemes::from([('ʊ', 2)]));
 }
 
 #[test]
 fn a_batch_gives_each_text_what_it_has_alone() {
     let mut engine = open("batch");
     assert!(engine.family.batches());
-    assert!(!open(CHOIR).family.batches(), "it tells no lengths");
+    assert!(!open(CHOIR).family.batches(), "it reports no lengths");
     let texts = [("Hello.", "batch#ann"), ("Good morning to all of you.", "batch#p3922"), ("No.", "batch#bob")];
     let read =
         texts.map(|(text, voice)| (engine.family.read(&request(text, voice, 1.0)).expect("read").remove(0).ids, voice));

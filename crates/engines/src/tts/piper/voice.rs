@@ -61,7 +61,7 @@ impl Scales {
 
 /// The file as it is written. What Piper adds later is passed over.
 #[derive(Deserialize)]
-struct Written {
+struct VoiceFileJson {
     audio: Audio,
     #[serde(default)]
     espeak: Option<EspeakVoice>,
@@ -134,7 +134,7 @@ impl VoiceFile {
 
     /// Reads the text of such a file. The error follows the file's name.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
-        let written: Written =
+        let written: VoiceFileJson =
             serde_json::from_str(text).map_err(|error| format!("is no Piper voice's description: {error}"))?;
         if !(4_000..=192_000).contains(&written.audio.sample_rate) {
             return Err(format!("gives {} Hz, which is no rate of speech", written.audio.sample_rate));

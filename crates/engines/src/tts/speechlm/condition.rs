@@ -1,13 +1,13 @@
 //! A voice's conditioning: what a family's graphs need of a reference recording, made once and kept by the recording's content.
 //!
-//! [`Conditioner`] runs the graph, on the thread of an engine pool; [`Kept`] holds what was made, bounded in bytes. Called by
-//! the engine before a chunk of a voice that is not kept, and when a voice is added.
+//! [`Conditioner`] runs the graph, on the thread of an engine pool; [`ConditioningCache`] holds what was made, bounded
+//! in bytes. Called by the engine before a chunk of a voice that is not kept, and when a voice is added.
 
 use super::contract::Contract;
 use super::files::ModelFiles;
 use super::lm::LmError;
 use super::lm::ports;
-use super::tensors::Named;
+use super::tensors::NamedTensor;
 use super::vocode::State;
 use antiphon_inference::onnx::{Kind, Model, ModelOptions, OnnxError, Runtime, Tensor};
 use std::collections::VecDeque;
@@ -25,7 +25,7 @@ pub struct Conditioning {
     /// The recording's own tokens, frame by frame.
     pub prompt: Vec<i64>,
     /// What prompts and the vocoder take.
-    pub voice: Vec<Named>,
+    pub voice: Vec<NamedTensor>,
     /// Sizes of what the vocoder's runs take of it: voices of equal ones can share a run.
     pub run_sizes: Vec<usize>,
     /// The words of the recording, where they are known.
@@ -41,14 +41,14 @@ impl Conditioning {
     ///
     /// # Errors
     /// [`OnnxError::Output`] where the conditioning graph gave none.
-    pub fn tensor(&self, name: &str) -> Result<&Named, OnnxError> {
+    pub fn tensor(&self, name: &str) -> Result<&NamedTensor, OnnxError> {
         let found = self.voice.iter().find(|tensor| tensor.name == name);
         found.ok_or_else(|| OnnxError::Output(format!("a voice without {name}")))
     }
 
     /// Its size, with the state whether or not it is there: that comes after it is kept.
     fn n_bytes(&self, state_bytes: usize) -> usize {
-        let voice: usize = self.voice.iter().map(Named::n_bytes).sum();
+        let voice: usize = self.voice.iter().map(NamedTensor::n_bytes).sum();
         4 * self.prefix.len() + 8 * self.prompt.len() + voice + state_bytes
     }
 }
@@ -113,7 +113,7 @@ impl Conditioner {
             false => Vec::new(),
         };
         let names = self.contract.voice_tensors();
-        let voice = names.iter().map(|name| outputs.named(name).map(|output| Named::of(name, output)));
+        let voice = names.iter().map(|name| outputs.named(name).map(|output| NamedTensor::of(name, output)));
         let voice = voice.collect::<Result<Vec<_>, OnnxError>>()?;
         let vocode = &self.contract.vocode;
         let carried = voice.iter().filter(|tensor| vocode.carry.contains(&tensor.name));
@@ -122,7 +122,7 @@ impl Conditioner {
             run_sizes.push(prompt.len());
         }
         let made = Conditioning { prefix, prompt, voice, run_sizes, transcript, digest, primed: OnceLock::new() };
-        if !(made.prefix.iter().all(|number| number.is_finite()) && made.voice.iter().all(Named::is_finite)) {
+        if !(made.prefix.iter().all(|number| number.is_finite()) && made.voice.iter().all(NamedTensor::is_finite)) {
             return Err(OnnxError::Output(
                 "a conditioning that is not a number (NaN): another recording may do".into(),
             ));
@@ -132,13 +132,13 @@ impl Conditioner {
 }
 
 /// Conditionings by the digest of their recordings, the latest used first.
-pub struct Kept {
+pub struct ConditioningCache {
     conditionings: Mutex<VecDeque<Arc<Conditioning>>>,
     /// Of the vocoder's state that each may come to hold.
     state_bytes: usize,
 }
 
-impl Kept {
+impl ConditioningCache {
     /// None yet.
     pub fn new(state_bytes: usize) -> Self {
         Self { conditionings: Mutex::default(), state_bytes }
@@ -201,7 +201,7 @@ mod tests {
 
     #[test]
     fn what_is_kept_is_bounded_and_the_latest_stays() {
-        let kept = Kept::new(0);
+        let kept = ConditioningCache::new(0);
         let one = |i: u8| {
             let prefix = vec![0.0; MAX_KEPT / 4 / 3];
             Arc::new(Conditioning { prefix, digest: [i; 32], ..Conditioning::default() })

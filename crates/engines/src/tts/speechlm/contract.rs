@@ -471,7 +471,7 @@ pub enum Filter {
 pub struct Length {
     /// Of any text.
     pub max_tokens: usize,
-    /// The speech does not end before it has so many.
+    /// The least tokens of a speech: it does not end before.
     #[serde(default)]
     pub min_tokens: usize,
     /// For each character of the text, beside [`GRACE_TOKENS`]: what goes on longer is cut off.
@@ -491,7 +491,7 @@ pub const GRACE_TOKENS: usize = 50;
 pub struct Chunks {
     /// Tokens of the first chunk.
     pub first: usize,
-    /// Each chunk is so many times the one before it.
+    /// How many times the size of the chunk before it a chunk is.
     pub growth: f32,
     /// Tokens of a chunk at most.
     pub most: usize,
@@ -609,7 +609,7 @@ impl Contract {
                     .into(),
             ),
             (is_framed && self.prompt.is_none(), "[frame] needs [prompt], since nothing else embeds a text".into()),
-            (is_framed == decode.hidden.is_empty(), "decode.hidden: what [frame] takes, and nobody else".into()),
+            (is_framed == decode.hidden.is_empty(), "decode.hidden: required with [frame], and only there".into()),
             (
                 draws_all && self.sampling.is_some(),
                 "sampling: does not apply, since the graph of [frame] draws all codes by settings of its own".into(),
@@ -847,7 +847,7 @@ impl Contract {
         }
     }
 
-    /// The longest speech for a text of so many characters, in tokens.
+    /// The longest speech for a text of this number of characters, in tokens.
     pub fn max_tokens(&self, n_chars: usize) -> usize {
         let by_text = GRACE_TOKENS + (n_chars as f32 * self.length.max_tokens_per_char) as usize;
         by_text.clamp(self.length.min_tokens, self.length.max_tokens)

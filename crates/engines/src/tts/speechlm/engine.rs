@@ -16,7 +16,7 @@ use super::text::Ids;
 use antiphon_engine_api::tts::TtsError;
 use antiphon_inference::onnx::OnnxError;
 use antiphon_inference::pool::batch::{BatchFailure, Entry};
-use antiphon_inference::pool::slots::{Admission, Running, SlotEngine, SlotEntry};
+use antiphon_inference::pool::slots::{ActiveSequence, Admission, SlotEngine, SlotEntry};
 use antiphon_types::{Meter, SampleRate, Samples};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -64,7 +64,7 @@ pub struct Tokens {
 }
 
 impl Request {
-    /// A request, due when its listener has nothing left to hear (`None`: nobody listens), and its reader's end.
+    /// A request, due when its listener has nothing left to hear (`None`: it has no listener), and its reader's end.
     pub fn new(
         conditioning: Arc<Conditioning>,
         ids: Ids,
@@ -102,7 +102,8 @@ impl Request {
 }
 
 impl Tokens {
-    /// The next step; `None` where the engine is gone. `wake` is called where the sequence sat out for want of room.
+    /// The next step; `None` where the engine is gone. `wake` is called where the sequence sat out because its channel
+    /// was full.
     pub async fn next(&mut self, wake: impl Fn()) -> Option<Step> {
         let step = self.tokens.recv().await;
         self.made_room(wake);
@@ -177,7 +178,7 @@ struct SilenceRun(usize);
 
 /// What is done with a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kept {
+enum TokenUse {
     /// It is spoken.
     Spoken,
     /// It is left out: the silence is long enough.
@@ -188,12 +189,12 @@ enum Kept {
 
 impl SilenceRun {
     /// Judges the next token.
-    fn next(&mut self, is_silence: bool, rules: &Length) -> Kept {
+    fn next(&mut self, is_silence: bool, rules: &Length) -> TokenUse {
         self.0 = if is_silence { self.0 + 1 } else { 0 };
         match self.0 {
-            n if n >= rules.end_silence => Kept::End,
-            n if n > rules.max_silence => Kept::LeftOut,
-            _ => Kept::Spoken,
+            n if n >= rules.end_silence => TokenUse::End,
+            n if n > rules.max_silence => TokenUse::LeftOut,
+            _ => TokenUse::Spoken,
         }
     }
 }
@@ -205,7 +206,7 @@ pub struct SpeechEngine {
     n_slots: usize,
     scratch: Scratch,
     given: StepOutputs,
-    counted: Arc<Counted>,
+    counted: Arc<StepCosts>,
     /// Prefills since the last step, for which everyone who listens waited.
     prefills: Duration,
 }
@@ -215,7 +216,7 @@ const SMOOTHED: u64 = 16;
 
 /// What steps have cost since the start, without prefills.
 #[derive(Debug, Default)]
-pub struct Counted {
+pub struct StepCosts {
     /// Steps.
     pub n_steps: AtomicU64,
     /// Sequences in these steps.
@@ -228,8 +229,8 @@ pub struct Counted {
     pub step_permille: AtomicU64,
 }
 
-impl Counted {
-    /// A step that took so long, with the prefills before it, and made so much sound for each listener.
+impl StepCosts {
+    /// Adds a step: its duration with the prefills before it, and the sound that it made for each listener.
     fn stepped(&self, took: Duration, sound: Duration) {
         let new = (took.as_nanos() * 1000 / sound.as_nanos().max(1)) as u64;
         let smoothed =
@@ -240,7 +241,7 @@ impl Counted {
 
 impl SpeechEngine {
     /// For a warmed language model.
-    pub fn new(contract: Arc<Contract>, lm: LanguageModel, counted: Arc<Counted>) -> Self {
+    pub fn new(contract: Arc<Contract>, lm: LanguageModel, counted: Arc<StepCosts>) -> Self {
         let n_slots = lm.n_slots();
         let (scratch, given, prefills) = Default::default();
         Self { contract, lm, n_slots, scratch, given, counted, prefills }
@@ -263,7 +264,7 @@ impl SlotEngine<Request> for SpeechEngine {
         admission
     }
 
-    fn step(&mut self, running: &mut [&mut Running<Request, Generation>]) -> Result<(), String> {
+    fn step(&mut self, running: &mut [&mut ActiveSequence<Request, Generation>]) -> Result<(), String> {
         for one in running.iter_mut().filter(|one| self.lm.is_full(one.state.id)) {
             tracing::warn!(n_tokens = one.state.n_drawn, "a speech is cut off: the model's context is full");
             finish(one);
@@ -292,7 +293,7 @@ impl SlotEngine<Request> for SpeechEngine {
             }
             let Some(newest) = running.iter_mut().rfind(|one| !one.is_done) else { return Err(error.to_string()) };
             n_rows -= 1;
-            tracing::warn!(n_listeners = n_rows, "a listener is given up for want of memory: {error}");
+            tracing::warn!(n_listeners = n_rows, "out of memory: ended one sequence: {error}");
             self.lm.end(newest.state.id);
             newest.entry.hand_on(Step::Failed(TtsError::Overloaded { waiting: n_rows }));
             newest.is_done = true;
@@ -384,7 +385,7 @@ impl SpeechEngine {
             max_tokens: self.contract.max_tokens(request.n_chars),
             silence: SilenceRun::default(),
         };
-        let mut running = Running { entry: request, state, is_done: false };
+        let mut running = ActiveSequence { entry: request, state, is_done: false };
         let drawn = draw(&self.contract, &mut running, &self.given.logits, &mut self.scratch);
         if drawn && let Err(error) = self.complete(&mut [&mut running]) {
             self.lm.end(id);
@@ -402,7 +403,7 @@ impl SpeechEngine {
     }
 
     /// Completes the frames of sequences whose next token was drawn, in the order of the hidden states, and hands them on.
-    fn complete(&mut self, drawn: &mut [&mut Running<Request, Generation>]) -> Result<(), OnnxError> {
+    fn complete(&mut self, drawn: &mut [&mut ActiveSequence<Request, Generation>]) -> Result<(), OnnxError> {
         let Some(shape) = self.lm.frame_shape().filter(|_| !drawn.is_empty()) else {
             drawn.iter_mut().for_each(|one| keep(&self.contract, one, &[]));
             return Ok(());
@@ -461,8 +462,13 @@ impl SpeechEngine {
 }
 
 /// Draws a sequence's next token, unless a graph draws all codes of a frame, and counts it. `false` where the sequence ends
-/// with it, which its reader is told.
-fn draw(contract: &Contract, one: &mut Running<Request, Generation>, logits: &[f32], scratch: &mut Scratch) -> bool {
+/// with it, which its reader is notified of.
+fn draw(
+    contract: &Contract,
+    one: &mut ActiveSequence<Request, Generation>,
+    logits: &[f32],
+    scratch: &mut Scratch,
+) -> bool {
     let state = &mut one.state;
     if contract.sampling.is_none() {
         // The frame graph draws it.
@@ -487,12 +493,12 @@ fn draw(contract: &Contract, one: &mut Running<Request, Generation>, logits: &[f
 }
 
 /// Hands a sequence's next frame on: its last token, and behind it the codes of the other codebooks.
-fn keep(contract: &Contract, one: &mut Running<Request, Generation>, others: &[i64]) {
+fn keep(contract: &Contract, one: &mut ActiveSequence<Request, Generation>, others: &[i64]) {
     let rules = contract;
     let state = &mut one.state;
     let token = state.last;
     let kept = state.silence.next(rules.is_silence(token), &rules.length);
-    if token < rules.tokens.sounds && kept == Kept::Spoken {
+    if token < rules.tokens.sounds && kept == TokenUse::Spoken {
         let Some(codes) = Codes::new(token, others) else {
             let message = "the model's graph gave invalid codes: its file may be damaged".into();
             one.entry.hand_on(Step::Failed(TtsError::Engine { message, source: None }));
@@ -502,7 +508,7 @@ fn keep(contract: &Contract, one: &mut Running<Request, Generation>, others: &[i
         state.n_spoken += 1;
         one.entry.hand_on(Step::Frame(codes));
     }
-    if kept == Kept::End {
+    if kept == TokenUse::End {
         return finish(one);
     }
     if state.n_drawn >= state.max_tokens {
@@ -513,7 +519,7 @@ fn keep(contract: &Contract, one: &mut Running<Request, Generation>, others: &[i
 }
 
 /// Ends a sequence: with what was spoken, or with an error where that is nothing.
-fn finish(one: &mut Running<Request, Generation>) {
+fn finish(one: &mut ActiveSequence<Request, Generation>) {
     one.is_done = true;
     one.entry.hand_on(match one.state.n_spoken {
         0 => {
@@ -541,7 +547,7 @@ mod tests {
         let rules = Length { max_tokens: 9, min_tokens: 0, max_tokens_per_char: 1.0, max_silence: 2, end_silence: 4 };
         let mut run = SilenceRun::default();
         let mut hear = |silence: &[bool]| silence.iter().map(|is| run.next(*is, &rules)).collect::<Vec<_>>();
-        use Kept::{End, LeftOut, Spoken};
+        use TokenUse::{End, LeftOut, Spoken};
         assert_eq!(hear(&[true, true, true, false]), [Spoken, Spoken, LeftOut, Spoken]);
         assert_eq!(hear(&[true, true, true, true]), [Spoken, Spoken, LeftOut, End]);
     }

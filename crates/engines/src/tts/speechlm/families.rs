@@ -6,9 +6,9 @@ use super::contract::{Contract, Sampling};
 use super::engine::{Request, SpeechEngine, Step};
 use super::files::ModelFiles;
 use super::lm::{Feed, FrameInputs, LanguageModel, Prompt, SequenceId, StepOutputs};
-use super::tensors::{Named, Numbers};
+use super::tensors::{NamedTensor, Numbers};
 use super::testing::runtime;
-use super::text::{Ids, Spoken, TextReader};
+use super::text::{Ids, TextReader, TextToSpeak};
 use super::vocode::{Assembler, Vocoder, Window};
 use antiphon_inference::pool::slots::{Admission, SlotEngine};
 use futures_util::FutureExt;
@@ -78,7 +78,7 @@ impl Fixture {
 
     /// The voice as the makers' code makes it.
     fn voice(&self) -> Conditioning {
-        let named = |(name, tensor): (&String, &GoldenTensor)| Named {
+        let named = |(name, tensor): (&String, &GoldenTensor)| NamedTensor {
             name: name.clone(),
             shape: tensor.shape.clone(),
             numbers: match tensor.kind.as_str() {
@@ -86,7 +86,7 @@ impl Fixture {
                 _ => Numbers::I64(tensor.data.iter().map(|x| *x as i64).collect()),
             },
         };
-        let voice: Vec<Named> = self.golden.voice.iter().map(named).collect();
+        let voice: Vec<NamedTensor> = self.golden.voice.iter().map(named).collect();
         let prompt = voice.iter().find(|tensor| tensor.name == self.contract.condition.prompt);
         let prompt = match prompt.map(|tensor| &tensor.numbers) {
             Some(Numbers::I64(codes)) => codes.clone(),
@@ -569,7 +569,7 @@ fn n_schedules() -> u32 {
 }
 
 #[test]
-fn whoever_joins_leaves_or_pauses_changes_nobody_elses_frames() {
+fn a_sequence_that_joins_leaves_or_pauses_changes_no_other_frames() {
     for family in FAMILIES {
         let mut fixture = Fixture::open(family);
         greedy(&mut fixture);
@@ -583,7 +583,7 @@ fn whoever_joins_leaves_or_pauses_changes_nobody_elses_frames() {
 /// likely of two nearly equal logits must not depend on how many rows there are.
 #[test]
 #[ignore = "make soak runs it, where MODELS names a folder of exported models"]
-fn whoever_joins_leaves_or_pauses_changes_nobody_elses_frames_in_true_size() {
+fn a_sequence_that_joins_leaves_or_pauses_changes_no_other_frames_in_true_size() {
     let folder = std::env::var("ANTIPHON_MODELS").expect("ANTIPHON_MODELS names a folder of exported models");
     let models = std::fs::read_dir(&folder).expect("the folder").map(|entry| entry.expect("one").path());
     let mut n_models = 0;
@@ -597,7 +597,8 @@ fn whoever_joins_leaves_or_pauses_changes_nobody_elses_frames_in_true_size() {
         let files = ModelFiles::find(&model, &contract).unwrap_or_else(|error| panic!("{name}: {error}"));
         let text = "The next train to the coast leaves at nine, and the keys are on the kitchen table.";
         let reader = TextReader::open(&files.tokenizer, &contract).expect("a tokenizer");
-        let spoken = Spoken { text, language: &contract.languages[0], transcript: "La la.", ..Spoken::default() };
+        let spoken =
+            TextToSpeak { text, language: &contract.languages[0], transcript: "La la.", ..TextToSpeak::default() };
         let ids = reader.ids(spoken).expect("ids");
         let voice = Conditioner::load(&files, &contract, &runtime()).expect("it fits");
         let voice = voice.condition(&super::hum(&contract, 3), Some("La la.".into()), [0; 32]).expect("it runs");

@@ -2,7 +2,7 @@
 //! conditioning as the test of a new one.
 
 use super::super::voices::{Reference, VoiceStore};
-use super::Shared;
+use super::SpeechContext;
 use super::condition::Conditioning;
 use antiphon_engine_api::tts::{
     CustomVoice, NewVoice, TtsError, UnusableVoice, VoiceError, VoiceLibrary, VoiceLimits, is_uploaded_id,
@@ -23,7 +23,7 @@ const MAX_UPLOADS: usize = 4;
 pub struct Recordings {
     store: Arc<VoiceStore>,
     disk: Pool<Arc<VoiceStore>>,
-    /// Uploads and removals, which take long: nobody who speaks waits for them.
+    /// Uploads and removals, which take long: speech does not wait for them.
     uploads: Pool<Arc<VoiceStore>>,
     /// The digest of each voice's recording, once it was read.
     digests: Mutex<HashMap<String, [u8; 32]>>,
@@ -66,7 +66,7 @@ impl Recordings {
     }
 }
 
-impl Shared {
+impl SpeechContext {
     /// The conditioning and the language of a voice. An unknown name means the default one; an uploaded voice that is gone
     /// means none. Waits for the disk and the graph where the voice has not spoken lately.
     pub(super) async fn voice(&self, asked: &str) -> Result<(Arc<Conditioning>, String), TtsError> {
@@ -106,7 +106,7 @@ impl Shared {
         Ok(made)
     }
 
-    /// A conditioning, made unless somebody else has made it meanwhile.
+    /// A conditioning, made unless another request has made it meanwhile.
     async fn make_conditioning(&self, reference: Arc<Reference>) -> Result<Arc<Conditioning>, TtsError> {
         let digest = reference.digest;
         let mut lease =
@@ -124,7 +124,7 @@ impl Shared {
 }
 
 /// See the module.
-pub struct Library(pub(super) Arc<Shared>);
+pub struct Library(pub(super) Arc<SpeechContext>);
 
 impl VoiceLibrary for Library {
     fn list(&self) -> Vec<CustomVoice> {
@@ -160,7 +160,7 @@ impl VoiceLibrary for Library {
     }
 }
 
-impl Shared {
+impl SpeechContext {
     /// Whether the engine can speak with a recording: its conditioning can be made. It is not kept, so that uploads push no
     /// voice out that speaks. Blocks for that; called on the thread for uploads.
     fn accepts(&self, reference: &Reference) -> Result<(), VoiceError> {

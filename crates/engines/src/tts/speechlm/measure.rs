@@ -3,7 +3,7 @@
 use super::contract::Contract;
 use super::engine::{Request, Step};
 use super::files::ModelFiles;
-use super::text::{Spoken, TextReader};
+use super::text::{TextReader, TextToSpeak};
 use super::{Conditioner, InstancePlace, hum, speech_engine, unavailable};
 use crate::tts::TtsConfig;
 use antiphon_engine_api::tts::TtsError;
@@ -18,7 +18,7 @@ use tokio::time::Instant;
 
 /// What the steps of a language model cost.
 #[derive(Clone, Copy, Debug)]
-pub struct Decoding {
+pub struct DecodeCosts {
     /// Tokens of all listeners.
     pub n_tokens: u64,
     /// Steps.
@@ -38,7 +38,7 @@ pub struct Decoding {
 ///
 /// # Errors
 /// As of starting the engine; [`TtsError::Engine`] where a speech fails.
-pub fn decode(config: &TtsConfig, onnx: &OnnxConfig, n_listeners: usize, text: &str) -> Result<Decoding, TtsError> {
+pub fn decode(config: &TtsConfig, onnx: &OnnxConfig, n_listeners: usize, text: &str) -> Result<DecodeCosts, TtsError> {
     let main = Path::new(&config.model);
     let contract = Arc::new(Contract::find(&config.contract, main).map_err(unavailable)?);
     let files = ModelFiles::find(main, &contract).map_err(unavailable)?;
@@ -55,12 +55,10 @@ pub fn decode(config: &TtsConfig, onnx: &OnnxConfig, n_listeners: usize, text: &
         let config = config.clone();
         let widest = reader.widest_prompt().map_err(unavailable)?;
         let voice = voice.clone();
-        move |_| {
-            speech_engine(&files, &contract, &runtime, &config, (&widest, &voice), &place).map(|(engine, _)| engine)
-        }
+        move |_| speech_engine(&files, &contract, &runtime, &config, &widest, &voice, &place).map(|(engine, _)| engine)
     };
     let slots = SlotScheduler::start("measured", 1, 1, make).map_err(unavailable)?;
-    let ids = reader.ids(Spoken { text, language: &contract.languages[0], ..Spoken::default() });
+    let ids = reader.ids(TextToSpeak { text, language: &contract.languages[0], ..TextToSpeak::default() });
     let ids = ids.map_err(unavailable)?;
     let request =
         |seed: u64| Request::new(voice.clone(), ids.clone(), text.chars().count(), seed, Some(Duration::ZERO));
@@ -109,7 +107,7 @@ pub fn decode(config: &TtsConfig, onnx: &OnnxConfig, n_listeners: usize, text: &
         drained.into_iter().collect::<Result<Vec<()>, TtsError>>()?;
         let wall = begun.elapsed();
         let after = read();
-        Ok(Decoding {
+        Ok(DecodeCosts {
             n_tokens: after.1 - before.1,
             n_steps: after.0 - before.0,
             wall,

@@ -10,7 +10,7 @@ const GPU_SLOTS: usize = 32;
 const GPU_CACHE_BYTES: usize = 4 << 30;
 
 /// Slots whose caches fit: on the processor into a quarter of the memory that is available, on a GPU into half of what
-/// `onnx.gpu_memory_mib` allows. The rest is for weights, and for the moment in which the batch is put together anew.
+/// `onnx.gpu_memory_mib` allows. The rest is for weights, and for the moment in which the batch is assembled again.
 pub(super) fn slots_that_fit(bytes_per_slot: usize, on_cpu: bool, gpu_memory: Option<usize>) -> usize {
     let (bytes, most) = match on_cpu {
         true => (available_memory() / 4, CPU_SLOTS),

@@ -47,16 +47,16 @@ use antiphon_inference::pool::slots::SlotScheduler;
 use antiphon_inference::pool::{Overloaded, Pool};
 use antiphon_types::sealed::Sealing;
 use antiphon_types::{Pcm, SampleRate};
-use condition::{Conditioner, Conditioning, Kept};
+use condition::{Conditioner, Conditioning, ConditioningCache};
 use contract::Policy;
-use engine::{Counted, Request, SpeechEngine};
+use engine::{Request, SpeechEngine, StepCosts};
 use files::ModelFiles;
 use futures_util::future::{BoxFuture, FutureExt};
 use futures_util::stream::BoxStream;
 use library::{Library, Recordings};
 use lm::LanguageModel;
 use memory::slots_that_fit;
-use speaking::{Ends, Speaking};
+use speaking::{ChunkSpeech, Ends};
 use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -75,26 +75,26 @@ const NO_VOICE: &str = "none";
 
 /// The port. See the module.
 pub struct SpeechLm {
-    shared: Arc<Shared>,
+    shared: Arc<SpeechContext>,
     library: Arc<Library>,
 }
 
 /// What streams need.
-struct Shared {
+struct SpeechContext {
     contract: Arc<Contract>,
     reader: TextReader,
     recordings: Recordings,
     /// The configured voice.
     voice: Option<String>,
     conditioner: Pool<Conditioner>,
-    kept: Kept,
+    kept: ConditioningCache,
     slots: SlotScheduler<Request>,
     vocoder: BatchScheduler<Job>,
     ends: Ends,
     is_deterministic: bool,
     deadline: Duration,
     report: SlotReport,
-    counted: Arc<Counted>,
+    counted: Arc<StepCosts>,
 }
 
 impl SpeechLm {
@@ -135,7 +135,7 @@ impl SpeechLm {
         };
 
         let report = Arc::<Mutex<SlotReport>>::default();
-        let counted = Arc::<Counted>::default();
+        let counted = Arc::<StepCosts>::default();
         let slots = {
             let files = files.clone();
             let contract = contract.clone();
@@ -148,7 +148,7 @@ impl SpeechLm {
             let voice = warmth.clone();
             let make = move |replica: usize| {
                 let runtime = Runtime::open(&onnx.for_replica(replica)).map_err(lm::LmError::from)?;
-                let (engine, own) = speech_engine(&files, &contract, &runtime, &config, (&widest, &voice), &place)?;
+                let (engine, own) = speech_engine(&files, &contract, &runtime, &config, &widest, &voice, &place)?;
                 *report.lock().unwrap_or_else(PoisonError::into_inner) = own;
                 Ok::<_, lm::LmError>(engine)
             };
@@ -185,13 +185,13 @@ impl SpeechLm {
             voices = recordings.list().len(),
             "the speech language model is ready"
         );
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(SpeechContext {
             contract,
             reader,
             recordings,
             voice: config.chosen_voice().map(str::to_owned),
             conditioner,
-            kept: Kept::new(state_bytes.get().copied().unwrap_or_default()),
+            kept: ConditioningCache::new(state_bytes.get().copied().unwrap_or_default()),
             slots,
             vocoder,
             ends: Ends::new(!config.deterministic),
@@ -224,7 +224,7 @@ struct InstancePlace {
     provider: OnceLock<Provider>,
     /// Instances on one device.
     n_sharing: usize,
-    counted: Arc<Counted>,
+    counted: Arc<StepCosts>,
 }
 
 /// One replica of the language model, tested with the widest prompt in a voice, and warmed.
@@ -233,7 +233,8 @@ fn speech_engine(
     contract: &Arc<Contract>,
     runtime: &Runtime,
     config: &TtsConfig,
-    (widest, voice): (&Ids, &Conditioning),
+    widest: &Ids,
+    voice: &Conditioning,
     place: &InstancePlace,
 ) -> Result<(SpeechEngine, SlotReport), lm::LmError> {
     let slots = |bytes_per_slot: usize, provider: Provider| match config.slots {
@@ -374,7 +375,7 @@ impl Tts for SpeechLm {
         let deadline = shared.deadline;
         let speed = request.speed;
         let stream = async_stream::stream! {
-            let (speaking, job) = match Speaking::prepare(shared.clone(), request).await {
+            let (speaking, job) = match ChunkSpeech::prepare(shared.clone(), request).await {
                 Ok(prepared) => prepared,
                 Err(error) => {
                     yield Err(error);
@@ -398,7 +399,7 @@ impl Tts for SpeechLm {
         async move {
             let deadline = shared.deadline;
             let speed = request.speed;
-            match Speaking::prepare(shared.clone(), request).await {
+            match ChunkSpeech::prepare(shared.clone(), request).await {
                 Ok((speaking, job)) => {
                     shared.slots.enqueue(job).await;
                     at_speed(with_deadline(speaking.sound(), deadline), speed)
@@ -410,7 +411,7 @@ impl Tts for SpeechLm {
     }
 }
 
-impl Shared {
+impl SpeechContext {
     /// Voices that everybody may use, the default one first: the configured one, else the first of the folder.
     fn fixed_voices(&self) -> Vec<Voice> {
         let mut voices: Vec<Voice> =

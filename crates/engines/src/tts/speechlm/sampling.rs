@@ -64,7 +64,7 @@ impl Sampler {
         (self.rng.random::<f64>() as f32).min(BELOW_ONE)
     }
 
-    /// The next token, none of `excluded`. Up to 100 us for 6,563 logits. `logits` is not changed.
+    /// The next token, which is not one of `excluded`. Up to 100 us for 6,563 logits. `logits` is not changed.
     ///
     /// # Errors
     /// [`SamplingError`]: the sequence cannot go on.

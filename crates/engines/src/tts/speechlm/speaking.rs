@@ -1,14 +1,14 @@
 //! A chunk that is spoken: its voice found, its text read, its tokens taken as they come, their sound put together.
 //!
-//! [`SpeechLm`](super::SpeechLm) makes one for each request. It runs in the task of who reads the sound, and does nothing while
-//! nobody reads: frames wait in their channel, whose room is the sequence's credit. Dropping it abandons the sequence and the
-//! window under way.
+//! [`SpeechLm`](super::SpeechLm) makes one for each request. It runs in the task of who reads the sound, and does
+//! nothing while a client does not read: frames wait in their channel, whose room is the sequence's credit. Dropping it
+//! abandons the sequence and the window under way.
 
-use super::Shared;
+use super::SpeechContext;
 use super::condition::Conditioning;
 use super::engine::{BACKGROUND, Request, Step, Tokens};
-use super::text::Spoken;
-use super::vocode::{Assembler, Job, State, Vocoded, Window};
+use super::text::TextToSpeak;
+use super::vocode::{Assembler, Job, State, VocodedWindow, Window};
 use antiphon_engine_api::tts::{Passage, SpeechRequest, TtsError};
 use antiphon_types::{Meter, Pcm, SampleRate};
 use futures_util::stream::Stream;
@@ -20,23 +20,26 @@ use tokio::time::Instant;
 const MAX_PASSAGES: usize = 256;
 
 /// A chunk that is spoken.
-pub(super) struct Speaking {
-    shared: Arc<Shared>,
+pub(super) struct ChunkSpeech {
+    shared: Arc<SpeechContext>,
     conditioning: Arc<Conditioning>,
-    listening: Listening,
+    listening: SequenceReader,
     passage: Option<Passage>,
     /// When the listener will have heard all sound.
     dry_at: Instant,
     meter: Meter,
 }
 
-impl Speaking {
+impl ChunkSpeech {
     /// Finds the voice and reads the text. Waits for the voice's conditioning.
-    pub(super) async fn prepare(shared: Arc<Shared>, request: SpeechRequest) -> Result<(Self, Request), TtsError> {
+    pub(super) async fn prepare(
+        shared: Arc<SpeechContext>,
+        request: SpeechRequest,
+    ) -> Result<(Self, Request), TtsError> {
         let (conditioning, language) = shared.voice(&request.voice).await?;
         let transcript = conditioning.transcript.as_deref().unwrap_or_default();
         let instructions = request.instructions.as_deref().unwrap_or_default();
-        let ids = shared.reader.ids(Spoken { text: &request.text, language: &language, transcript, instructions });
+        let ids = shared.reader.ids(TextToSpeak { text: &request.text, language: &language, transcript, instructions });
         let ids = ids.map_err(|error| TtsError::Engine { message: error.to_string(), source: None })?;
         let seed = request.seed.unwrap_or_else(rand::random);
         let n_chars = request.text.chars().count();
@@ -44,7 +47,7 @@ impl Speaking {
         let job = job.metered(request.meter.clone());
         let meter = request.meter;
         let dry_at = Instant::now() + request.unplayed.unwrap_or(BACKGROUND);
-        let listening = Listening { tokens: Some(tokens), shared: shared.clone() };
+        let listening = SequenceReader { tokens: Some(tokens), shared: shared.clone() };
         Ok((Self { shared, conditioning, listening, passage: request.passage, dry_at, meter }, job))
     }
 
@@ -98,7 +101,7 @@ impl Speaking {
 
     /// The sound of a window, and the state for the next one. Waits for room at the vocoder, since the speech may sound
     /// already.
-    async fn vocode(&self, window: Window, state: Option<State>) -> Result<Vocoded, TtsError> {
+    async fn vocode(&self, window: Window, state: Option<State>) -> Result<VocodedWindow, TtsError> {
         let unplayed = self.dry_at.saturating_duration_since(Instant::now());
         let (job, sound) = Job::new(window, self.conditioning.clone(), state, unplayed);
         let job = job.metered(self.meter.clone());
@@ -110,19 +113,19 @@ impl Speaking {
 }
 
 /// The reader's end of a sequence. Dropping it abandons the sequence, and has the schedulers look for it.
-struct Listening {
+struct SequenceReader {
     tokens: Option<Tokens>,
-    shared: Arc<Shared>,
+    shared: Arc<SpeechContext>,
 }
 
-impl Listening {
+impl SequenceReader {
     async fn next(&mut self) -> Option<Step> {
         let slots = &self.shared.slots;
         self.tokens.as_mut()?.next(|| slots.wake()).await
     }
 }
 
-impl Drop for Listening {
+impl Drop for SequenceReader {
     fn drop(&mut self) {
         self.tokens = None;
         self.shared.slots.wake();

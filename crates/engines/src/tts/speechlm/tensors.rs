@@ -7,7 +7,7 @@ use antiphon_inference::onnx::{OnnxError, Output, Tensor};
 
 /// A tensor that belongs to one voice or one stream, so that its first size, the batch, is 1.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Named {
+pub struct NamedTensor {
     /// The name of the port that takes it.
     pub name: String,
     /// Its sizes.
@@ -25,7 +25,7 @@ pub enum Numbers {
     I64(Vec<i64>),
 }
 
-impl Named {
+impl NamedTensor {
     /// A run's output under the name of the port that takes it.
     pub fn of(name: &str, output: &Output) -> Self {
         let numbers = match output.f32() {
@@ -105,13 +105,13 @@ mod tests {
 
     #[test]
     fn rows_that_are_stacked_come_apart_again() {
-        let row = |first: f32| Named {
+        let row = |first: f32| NamedTensor {
             name: "state.a".into(),
             shape: vec![1, 2, 2],
             numbers: Numbers::F32(vec![first, 1.0, 2.0, 3.0]),
         };
         let rows = [row(5.0), row(6.0), row(7.0)];
-        let all = Named::stacked(&rows.iter().collect::<Vec<_>>());
+        let all = NamedTensor::stacked(&rows.iter().collect::<Vec<_>>());
         assert_eq!(all.shape, [3, 2, 2]);
         assert_eq!(all.clone().rows(3).expect("three"), rows);
         assert!(matches!(all.rows(2), Err(OnnxError::Output(_))));

@@ -101,10 +101,10 @@ async fn many_listeners_share_the_slots_and_each_gets_its_own_speech() {
 #[tokio::test]
 async fn two_instances_serve_side_by_side() {
     let hub = Hub::new();
-    let config = TtsConfig { lanes: 2, ..hub.config.clone() };
+    let config = TtsConfig { replicas: 2, ..hub.config.clone() };
     let tts = SpeechLm::start(&config, &crate::testing::onnx(), None).expect("two instances start");
     let text = LONG.repeat(4);
-    // More than one instance has slots for, none of which ends before it is read.
+    // More sequences than one instance has slots for. No sequence ends before it is read.
     let mut streams: Vec<_> = (0..8).map(|seed| tts.speak(request(&text, seed))).collect();
     for stream in &mut streams {
         stream.next().await.expect("a piece").expect("sound");
@@ -122,7 +122,7 @@ async fn two_instances_serve_side_by_side() {
     }
 }
 
-/// Waits until so many slots are in use: the scheduler's thread retires between two steps.
+/// Waits until this number of slots is in use: the scheduler's thread retires between two steps.
 async fn until(tts: &SpeechLm, in_use: usize) {
     while tts.slots().expect("it has slots").in_use != in_use {
         tokio::task::yield_now().await;

@@ -63,7 +63,7 @@ pub struct TextReader {
 
 /// What is to be spoken, and how.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Spoken<'a> {
+pub struct TextToSpeak<'a> {
     /// The text.
     pub text: &'a str,
     /// Its language (BCP-47), or `auto`: by the text; empty: not known.
@@ -121,7 +121,7 @@ impl TextReader {
     pub fn widest_prompt(&self) -> Result<Ids, TextError> {
         let text = "One, two, three.";
         let language = &self.contract.languages[0];
-        let mut ids = self.ids(Spoken { text, language, transcript: text, instructions: text })?;
+        let mut ids = self.ids(TextToSpeak { text, language, transcript: text, instructions: text })?;
         let highest = self.tokenizer.get_vocab(true).values().copied().max().map_or(0, i64::from);
         for ids in &mut ids.inputs {
             let middle = ids.len() / 2;
@@ -136,7 +136,7 @@ impl TextReader {
     ///
     /// # Errors
     /// [`TextError::Nothing`] where no word is left, [`TextError::Instructions`], [`TextError::Text`].
-    pub fn ids(&self, spoken: Spoken<'_>) -> Result<Ids, TextError> {
+    pub fn ids(&self, spoken: TextToSpeak<'_>) -> Result<Ids, TextError> {
         let code = match spoken.language {
             AUTO => detected(spoken.text, &self.contract.languages),
             tag => tag.split('-').next().unwrap_or_default().to_lowercase(),
@@ -235,7 +235,7 @@ fn is_mark(token: &str, listed: &[String]) -> bool {
     listed.iter().any(|known| known == token) || inside.is_some_and(is_small)
 }
 
-/// The language of a text, by two letters, among those of a family; empty where it cannot be told.
+/// The language of a text, by two letters, among those of a family; empty where it cannot be detected.
 fn detected(text: &str, languages: &[String]) -> String {
     let code = |tag: &str| tag.split('-').next().unwrap_or_default().to_lowercase();
     let known = languages.iter().filter_map(|tag| LANGUAGES.iter().find(|(two, _)| *two == code(tag)));
@@ -246,7 +246,7 @@ fn detected(text: &str, languages: &[String]) -> String {
     two.map_or_else(String::new, |(two, _)| (*two).to_owned())
 }
 
-/// Languages that can be told apart, by the two letters of their tags.
+/// Languages that can be distinguished, by the two letters of their tags.
 const LANGUAGES: [(&str, whatlang::Lang); 28] = {
     use whatlang::Lang;
     [
@@ -294,7 +294,7 @@ mod tests {
 
     /// The ids of a text.
     fn of(reader: &TextReader, text: &str, language: &str) -> Vec<i64> {
-        reader.ids(Spoken { text, language, ..Spoken::default() }).expect("ids").inputs.remove(0)
+        reader.ids(TextToSpeak { text, language, ..TextToSpeak::default() }).expect("ids").inputs.remove(0)
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! A reference recording on its way to an engine: what is refused, and what is made of the rest.
 //!
 //! [`super::VoiceStore`] calls it. It is plain computation, some milliseconds a second of audio: no files, no state. It does
-//! not tell music or a second speaker from one who speaks.
+//! not distinguish music or a second speaker from one speaker.
 
 use super::StoreSettings;
 use crate::vad::Earshot;
@@ -18,7 +18,7 @@ pub(super) const MIN_RATE: SampleRate = SampleRate::HZ_16000;
 const FRAME: Duration = Duration::from_millis(20);
 /// A recording whose loud parts are below this level, in dB of full scale, is silence.
 const SILENT_DBFS: f32 = -50.0;
-/// Samples of this size and more, so many in a row, are clipped.
+/// Samples of at least this size are clipped where [`CLIPPED_RUN`] of them follow one another.
 const FULL_SCALE: u16 = 32_700;
 const CLIPPED_RUN: usize = 3;
 /// The share of clipped samples that is refused: audible distortion, which a clone would learn.
@@ -34,7 +34,7 @@ const MIN_CONTRAST_DB: f32 = 8.0;
 
 /// A usable recording.
 #[derive(Debug)]
-pub(super) struct Prepared {
+pub(super) struct PreparedRecording {
     /// Mono at the store's rate, full scale 1.0.
     pub(super) samples: Vec<f32>,
     /// What the client should know of it.
@@ -42,13 +42,13 @@ pub(super) struct Prepared {
 }
 
 /// Checks a recording and makes the reference of it.
-pub(super) fn prepare(recording: &Pcm, settings: &StoreSettings) -> Result<Prepared, VoiceError> {
+pub(super) fn prepare(recording: &Pcm, settings: &StoreSettings) -> Result<PreparedRecording, VoiceError> {
     check(recording, settings)?;
     Ok(convert(recording, settings))
 }
 
 /// Makes the reference of a recording that was checked.
-pub(super) fn convert(recording: &Pcm, settings: &StoreSettings) -> Prepared {
+pub(super) fn convert(recording: &Pcm, settings: &StoreSettings) -> PreparedRecording {
     let used = recording.rate.samples_in(settings.use_at_most).0 as usize;
     let samples = &recording.samples[..recording.samples.len().min(used)];
     let samples = antiphon_audio::convert(samples, recording.rate, settings.rate);
@@ -56,7 +56,7 @@ pub(super) fn convert(recording: &Pcm, settings: &StoreSettings) -> Prepared {
     if let Some(gain) = settings.loudness_lufs.and_then(|target| gain(&samples, settings.rate, target)) {
         samples.iter_mut().for_each(|sample| *sample *= gain);
     }
-    Prepared { samples, note: note(recording, settings) }
+    PreparedRecording { samples, note: note(recording, settings) }
 }
 
 fn note(recording: &Pcm, settings: &StoreSettings) -> Option<String> {

@@ -78,21 +78,21 @@ pub struct VoiceStore {
 
 #[derive(Debug, Default)]
 struct State {
-    voices: BTreeMap<String, Stored>,
+    voices: BTreeMap<String, StoredVoice>,
     /// Why each of the others of the folder was left out.
     unusable: BTreeMap<String, String>,
     /// Being added: they count, and their names are taken.
-    pending: Vec<Pending>,
+    pending: Vec<PendingUpload>,
 }
 
 #[derive(Debug)]
-struct Stored {
+struct StoredVoice {
     voice: CustomVoice,
     bytes: u64,
 }
 
 #[derive(Debug)]
-struct Pending {
+struct PendingUpload {
     id: String,
     name: String,
     owner: Option<String>,
@@ -126,12 +126,12 @@ impl From<std::io::Error> for LoadError {
 }
 
 /// A voice's place among those being added; dropping it gives the place back.
-struct Place<'a> {
+struct VoiceReservation<'a> {
     store: &'a VoiceStore,
     id: String,
 }
 
-impl Drop for Place<'_> {
+impl Drop for VoiceReservation<'_> {
     fn drop(&mut self) {
         self.store.state().pending.retain(|pending| pending.id != self.id);
     }
@@ -271,7 +271,7 @@ impl VoiceStore {
             }
             VoiceError::Failed("The voice could not be stored; the operator's log has the details".into())
         })?;
-        let stored = Stored { voice: added.clone(), bytes: bytes.len() as u64 };
+        let stored = StoredVoice { voice: added.clone(), bytes: bytes.len() as u64 };
         self.state().voices.insert(id, stored);
         Ok(added)
     }
@@ -298,7 +298,7 @@ impl VoiceStore {
     }
 
     /// Takes a place for a voice that is added: an id, its name, its bytes.
-    fn reserve(&self, name: &str, owner: Option<&str>, bytes: u64) -> Result<Place<'_>, VoiceError> {
+    fn reserve(&self, name: &str, owner: Option<&str>, bytes: u64) -> Result<VoiceReservation<'_>, VoiceError> {
         let StoreSettings { max_voices, max_bytes, .. } = self.settings;
         let mut state = self.state();
         let uploads = state.voices.values().filter(|stored| stored.voice.is_uploaded());
@@ -331,13 +331,13 @@ impl VoiceStore {
             return Err(VoiceError::Full(message));
         }
         let id = uploaded_id(rand::random());
-        let pending = Pending { id: id.clone(), name: name.to_owned(), owner: owner.map(str::to_owned), bytes };
+        let pending = PendingUpload { id: id.clone(), name: name.to_owned(), owner: owner.map(str::to_owned), bytes };
         state.pending.push(pending);
-        Ok(Place { store: self, id })
+        Ok(VoiceReservation { store: self, id })
     }
 
     /// A voice of the folder. `Err`: why it cannot be used.
-    fn load(&self, id: &str) -> Result<Stored, String> {
+    fn load(&self, id: &str) -> Result<StoredVoice, String> {
         if is_uploaded_id(id) {
             return self.load_upload(id).map_err(|error| error.to_string());
         }
@@ -367,11 +367,11 @@ impl VoiceStore {
         let id = id.to_owned();
         let voice =
             CustomVoice { id, name, language, created_at: modified, recording_ms, consent: None, owner: None, note };
-        Ok(Stored { voice, bytes })
+        Ok(StoredVoice { voice, bytes })
     }
 
     /// An upload of the folder, which is encrypted where it is plain and there is a key.
-    fn load_upload(&self, id: &str) -> Result<Stored, LoadError> {
+    fn load_upload(&self, id: &str) -> Result<StoredVoice, LoadError> {
         let mut files = self.files(id);
         let voice = files.metadata::<CustomVoice>()?;
         let voice = voice.filter(|voice| voice.id == id && voice.is_uploaded()).ok_or(LoadError::NoMetadata)?;
@@ -390,7 +390,7 @@ impl VoiceStore {
             return Err(LoadError::NoTranscript);
         }
         let (bytes, _) = files.stat()?;
-        Ok(Stored { voice, bytes })
+        Ok(StoredVoice { voice, bytes })
     }
 
     /// The language of a recording: one that the engine speaks.

@@ -8,7 +8,7 @@
 //!   of its entries is due before that.
 //! - Whichever replica is free takes the batch, so the least loaded comes first.
 //! - An entry with more steps left goes back into the queue behind all entries that waited while it ran, whatever its
-//!   deadline: one long text delays nobody by more than one batch.
+//!   deadline: one long text delays the others by one batch at most.
 //! - An abandoned entry is removed before it costs anything. The queue is bounded; past the bound the answer is
 //!   [`Overloaded`], or [`BatchScheduler::enqueue`] waits for room.
 //! - A run that fails or panics ends the entries it ran, and the engine is restarted; where that fails it is tried again as
@@ -22,7 +22,7 @@ mod replica;
 
 use super::Overloaded;
 use super::queue::Queue;
-use super::shared::{Open, SharedQueue};
+use super::shared::{QueueHandle, SharedQueue};
 use crate::supervisor::Health;
 use std::sync::Arc;
 use std::time::Duration;
@@ -90,12 +90,12 @@ pub struct BatchSettings {
 
 /// Replicas and their queue. Cheap to clone; the threads end when the last clone is gone and the queue is empty.
 pub struct BatchScheduler<W: Entry> {
-    shared: Arc<Shared<W>>,
-    _open: Arc<Open<W, usize>>,
+    shared: Arc<BatchQueue<W>>,
+    _open: Arc<QueueHandle<W, usize>>,
 }
 
 /// Beside the queue: how many entries are in runs.
-type Shared<W> = SharedQueue<W, usize>;
+type BatchQueue<W> = SharedQueue<W, usize>;
 
 impl<W: Entry> Clone for BatchScheduler<W> {
     fn clone(&self) -> Self {

@@ -1,8 +1,8 @@
 //! A replica of a batch scheduler: a thread that takes batches from the queue and runs its engine on them.
 
 use super::super::queue::Next;
-use super::{BatchEngine, BatchFailure, Entry, Shared};
-use crate::supervisor::{Health, Panicked, Supervisor, catch_panic};
+use super::{BatchEngine, BatchFailure, BatchQueue, Entry};
+use crate::supervisor::{EnginePanic, Health, Supervisor, catch_panic};
 use antiphon_types::RetryPolicy;
 use std::fmt::Display;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ const RESTART: RetryPolicy = RetryPolicy::unbounded(Duration::from_secs(1), Dura
 /// Starts the thread and blocks until its engine runs.
 pub(super) fn start<W, E, X, F>(
     name: &str,
-    shared: Arc<Shared<W>>,
+    shared: Arc<BatchQueue<W>>,
     number: usize,
     health: Health,
     make: Arc<F>,
@@ -30,7 +30,7 @@ where
 }
 
 /// Runs batches until the scheduler is closed and its queue empty.
-fn work<W, E, X, F>(shared: &Shared<W>, mut supervisor: Supervisor<E, F>)
+fn work<W, E, X, F>(shared: &BatchQueue<W>, mut supervisor: Supervisor<E, F>)
 where
     W: Entry,
     E: BatchEngine<W>,
@@ -69,7 +69,7 @@ where
                 continue;
             }
             Ok(Err(message)) => BatchFailure::Failed(message),
-            Err(Panicked) => BatchFailure::Panicked,
+            Err(EnginePanic) => BatchFailure::Panicked,
         };
         tracing::error!(n_entries = batch.len(), "a batch failed: {failure}");
         supervisor.stop_failed();
@@ -93,7 +93,7 @@ fn end<W: Entry>(batch: Vec<W>, failure: &BatchFailure) {
     }
 }
 
-impl<W: Entry> Shared<W> {
+impl<W: Entry> BatchQueue<W> {
     /// Waits for a batch; `None` when the scheduler is closed and nothing waits.
     fn take(&self) -> Option<Vec<W>> {
         let mut state = self.lock();

@@ -147,7 +147,7 @@ fn abandoned_entries_leave_before_they_cost_anything() {
     let refused = queue.push(office.job(3, 0, 3), usize::MAX, office.zero).expect_err("full");
     assert_eq!((refused.0, refused.1.name), (Overloaded { waiting: 2 }, 3));
     gone.store(true, Ordering::Relaxed);
-    assert_eq!(queue.len(), 1, "whom nobody waits for is not counted");
+    assert_eq!(queue.len(), 1, "an abandoned entry is not counted");
     push(&mut queue, office.job(4, 0, 4), office.zero);
     assert_eq!(names(&queue.next(office.zero)), [2, 4]);
 }
@@ -187,9 +187,9 @@ fn acts() -> impl Strategy<Value = Vec<Act>> {
 }
 
 proptest! {
-    /// Whatever comes and goes: batches are of one bucket, no larger than they may be and never empty; nobody abandoned
-    /// runs; everybody else ends after as many steps as it has; and between two steps of one entry, every entry that
-    /// waited when it came back and was there before has run, been abandoned, or shares its batch.
+    /// Whatever comes and goes: batches are of one bucket, no larger than they may be and never empty; no abandoned
+    /// entry runs; everybody else ends after as many steps as it has; and between two steps of one entry, every entry
+    /// that waited when it came back and was there before has run, been abandoned, or shares its batch.
     #[test]
     fn the_queue_keeps_its_promises(acts in acts(), max_batch in 1..5_usize) {
         let office = Office::new();

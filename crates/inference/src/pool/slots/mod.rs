@@ -21,20 +21,20 @@ mod tests;
 use super::Overloaded;
 use super::batch::{BatchFailure, BatchSettings, Entry};
 use super::queue::Queue;
-use super::shared::{Open, SharedQueue};
+use super::shared::{QueueHandle, SharedQueue};
 use crate::supervisor::Health;
 use std::sync::Arc;
 use std::time::Duration;
 
 /// A request for a sequence of steps. Its deadline is read when it enters the queue.
 pub trait SlotEntry: Entry {
-    /// Whether the next step's result has room at its reader. Without, the sequence sits out; whoever makes room calls
-    /// [`SlotScheduler::wake`].
+    /// Whether the next step's result has room at its reader. Without, the sequence sits out; the reader that makes
+    /// room calls [`SlotScheduler::wake`].
     fn has_credit(&self) -> bool;
 }
 
 /// A running sequence: its entry and the engine's state for it.
-pub struct Running<W, S> {
+pub struct ActiveSequence<W, S> {
     /// The request.
     pub entry: W,
     /// The engine's state.
@@ -46,7 +46,7 @@ pub struct Running<W, S> {
 /// What became of an entry that was admitted.
 pub enum Admission<W, S> {
     /// It runs from the next step on.
-    Running(Running<W, S>),
+    Running(ActiveSequence<W, S>),
     /// It ended at once, with its result or its own error, which the engine has passed on.
     Ended,
     /// The engine has no memory for another sequence now: the entry waits until one of those that run has ended. Where none
@@ -73,9 +73,9 @@ pub trait SlotEngine<W: SlotEntry>: 'static {
     ///
     /// # Errors
     /// What failed for all of them: they end with it, and the engine is restarted.
-    fn step(&mut self, running: &mut [&mut Running<W, Self::State>]) -> Result<(), String>;
+    fn step(&mut self, running: &mut [&mut ActiveSequence<W, Self::State>]) -> Result<(), String>;
 
-    /// Releases what a sequence holds: it is done, or nobody waits for it any more.
+    /// Releases what a sequence holds: it is done, or its reader has gone.
     fn end(&mut self, state: Self::State);
 }
 
@@ -93,12 +93,12 @@ pub struct SlotLoad {
 /// Replicas and their queue. Cheap to clone; the threads end when the last clone is gone, the queue is empty and no sequence
 /// runs.
 pub struct SlotScheduler<W: SlotEntry> {
-    shared: Arc<Shared<W>>,
-    _open: Arc<Open<W, Vec<Load>>>,
+    shared: Arc<SlotQueue<W>>,
+    _open: Arc<QueueHandle<W, Vec<Load>>>,
 }
 
 /// The replicas of a slot scheduler know each other's load.
-type Shared<W> = SharedQueue<W, Vec<Load>>;
+type SlotQueue<W> = SharedQueue<W, Vec<Load>>;
 
 /// The load of one replica.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]

@@ -2,8 +2,8 @@
 
 use super::super::queue::Next;
 use super::super::shared::QueueState;
-use super::{Admission, BatchFailure, Load, Running, Shared, SlotEngine, SlotEntry};
-use crate::supervisor::{Health, Panicked, Supervisor, catch_panic};
+use super::{ActiveSequence, Admission, BatchFailure, Load, SlotEngine, SlotEntry, SlotQueue};
+use crate::supervisor::{EnginePanic, Health, Supervisor, catch_panic};
 use antiphon_types::RetryPolicy;
 use std::fmt::Display;
 use std::sync::Arc;
@@ -14,12 +14,12 @@ use tokio::time::Instant;
 const RESTART: RetryPolicy = RetryPolicy::unbounded(Duration::from_secs(1), Duration::from_secs(60));
 
 /// The sequences of a replica, in the order in which they were admitted.
-type Sequences<W, S> = Vec<Running<W, S>>;
+type Sequences<W, S> = Vec<ActiveSequence<W, S>>;
 
 /// Starts the thread and blocks until its engine runs.
 pub(super) fn start<W, E, X, F>(
     name: &str,
-    shared: Arc<Shared<W>>,
+    shared: Arc<SlotQueue<W>>,
     number: usize,
     health: Health,
     make: Arc<F>,
@@ -40,7 +40,7 @@ where
 }
 
 /// Runs until the scheduler is closed, its queue empty and no sequence left.
-fn work<W, E, X, F>(shared: &Shared<W>, number: usize, mut supervisor: Supervisor<E, F>)
+fn work<W, E, X, F>(shared: &SlotQueue<W>, number: usize, mut supervisor: Supervisor<E, F>)
 where
     W: SlotEntry,
     E: SlotEngine<W>,
@@ -72,7 +72,7 @@ where
         let failure = match catch_panic(|| serve(shared, number, engine, &mut sequences, &mut has_failed)) {
             Ok(Ok(())) => return,
             Ok(Err(message)) => BatchFailure::Failed(message),
-            Err(Panicked) => BatchFailure::Panicked,
+            Err(EnginePanic) => BatchFailure::Panicked,
         };
         tracing::error!(n_sequences = sequences.len(), "a step failed: {failure}");
         // The states go first: they may hold memory of the engine.
@@ -97,7 +97,7 @@ where
 
 /// The loop of a running engine: `Ok` when the scheduler is closed and nothing is left to do.
 fn serve<W: SlotEntry, E: SlotEngine<W>>(
-    shared: &Shared<W>,
+    shared: &SlotQueue<W>,
     number: usize,
     engine: &mut E,
     sequences: &mut Sequences<W, E::State>,
@@ -129,7 +129,7 @@ fn serve<W: SlotEntry, E: SlotEngine<W>>(
                 }
             },
         }
-        let mut running: Vec<&mut Running<W, E::State>> =
+        let mut running: Vec<&mut ActiveSequence<W, E::State>> =
             sequences.iter_mut().filter(|sequence| !sequence.is_done && sequence.entry.has_credit()).collect();
         if !running.is_empty() {
             engine.step(&mut running)?;
@@ -154,7 +154,7 @@ enum Turn<W> {
     Closed,
 }
 
-impl<W: SlotEntry> Shared<W> {
+impl<W: SlotEntry> SlotQueue<W> {
     /// Sets a replica's load. The others are woken where it changed: another one may be the least loaded now.
     fn set_load(&self, number: usize, n_slots: usize, in_use: usize) {
         let load = Load { n_slots, in_use };
@@ -183,7 +183,7 @@ impl<W: SlotEntry> Shared<W> {
                     Next::Wait(_) | Next::Empty => {}
                 }
             }
-            let can_run = |running: &Running<W, S>| {
+            let can_run = |running: &ActiveSequence<W, S>| {
                 !running.is_done && (running.entry.has_credit() || running.entry.is_abandoned())
             };
             if sequences.iter().any(can_run) {

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use tokio::time::Instant;
 
-/// A sequence of so many steps.
+/// A sequence of this number of steps.
 struct Job {
     name: u32,
     steps: usize,
@@ -40,7 +40,7 @@ impl SlotEntry for Job {
 
 /// What an engine was asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Asked {
+enum EngineCall {
     Admit(u32),
     /// Names and how many steps each had taken before.
     Step(Vec<(u32, usize)>),
@@ -58,7 +58,7 @@ enum Go {
 struct Engine {
     n_slots: usize,
     replica: usize,
-    asked: Sender<(usize, Asked)>,
+    asked: Sender<(usize, EngineCall)>,
     /// `None`: it never waits.
     go: Option<Arc<Mutex<Receiver<Go>>>>,
     /// Sequences that find memory.
@@ -77,19 +77,19 @@ impl SlotEngine<Job> for Engine {
         if self.running >= self.room {
             return Ok(Admission::NoRoom(job, "it is full".into()));
         }
-        drop(self.asked.send((self.replica, Asked::Admit(job.name))));
+        drop(self.asked.send((self.replica, EngineCall::Admit(job.name))));
         if job.steps == 0 {
             drop(job.ended.send((job.name, Ok(0))));
             return Ok(Admission::Ended);
         }
         self.running += 1;
         let state = (job.name, 0);
-        Ok(Admission::Running(Running { entry: job, state, is_done: false }))
+        Ok(Admission::Running(ActiveSequence { entry: job, state, is_done: false }))
     }
 
-    fn step(&mut self, running: &mut [&mut Running<Job, Self::State>]) -> Result<(), String> {
+    fn step(&mut self, running: &mut [&mut ActiveSequence<Job, Self::State>]) -> Result<(), String> {
         let names = running.iter().map(|one| one.state).collect();
-        drop(self.asked.send((self.replica, Asked::Step(names))));
+        drop(self.asked.send((self.replica, EngineCall::Step(names))));
         if let Some(go) = &self.go {
             // Let go of before the panic.
             let led = go.lock().expect("no panic while locked").recv();
@@ -113,14 +113,14 @@ impl SlotEngine<Job> for Engine {
 
     fn end(&mut self, state: Self::State) {
         self.running -= 1;
-        drop(self.asked.send((self.replica, Asked::End(state.0))));
+        drop(self.asked.send((self.replica, EngineCall::End(state.0))));
     }
 }
 
 /// A scheduler whose engines are seen and led.
 struct Office {
     scheduler: SlotScheduler<Job>,
-    asked: Receiver<(usize, Asked)>,
+    asked: Receiver<(usize, EngineCall)>,
     go: Sender<Go>,
     ended: Sender<(u32, Result<usize, BatchFailure>)>,
     results: Receiver<(u32, Result<usize, BatchFailure>)>,
@@ -158,18 +158,18 @@ impl Office {
         assert!(self.scheduler.submit(job).is_ok(), "there is room");
     }
 
-    fn next(&self) -> Asked {
+    fn next(&self) -> EngineCall {
         self.asked.recv().expect("the engine lives").1
     }
 
     /// Lets the engine take the step that it is at, and says what it is asked then.
-    fn step(&self) -> Asked {
+    fn step(&self) -> EngineCall {
         self.go.send(Go::Step).expect("the engine lives");
         self.next()
     }
 }
 
-use Asked::{Admit, End, Step};
+use EngineCall::{Admit, End, Step};
 
 #[test]
 fn newcomers_join_one_a_step_the_most_urgent_first() {
@@ -252,7 +252,7 @@ fn the_replica_with_the_fewest_sequences_takes_the_next() {
     let office = Office::new(2, 4, 4, true);
     let mut taken = [0_usize; 2];
     for name in 0..6 {
-        // So many that none ends, whichever replica gets to step.
+        // Enough that none ends, whichever replica gets to step.
         office.submit(office.job(name, 1_000_000, 0));
         loop {
             // The engine that is not admitting may be waiting in its step.
@@ -366,8 +366,8 @@ fn acts() -> impl Strategy<Value = Vec<Act>> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 1_000, ..ProptestConfig::default() })]
 
-    /// Whatever comes, goes, and is starved: nobody runs twice in a step or while others have more than all slots, each one's
-    /// steps are counted without a gap, and all that were not abandoned end with as many steps as they have.
+    /// Whatever comes, goes, and is starved: no sequence runs twice in a step or while others have more than all slots,
+    /// each one's steps are counted without a gap, and all that were not abandoned end with as many steps as they have.
     #[test]
     fn every_sequence_takes_its_own_steps(acts in acts(), n_replicas in 1..3_usize, n_slots in 1..5_usize) {
         let office = Office::new(n_replicas, n_slots, n_slots, false);

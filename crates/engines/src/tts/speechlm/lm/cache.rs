@@ -51,10 +51,10 @@ struct Sequence {
     length: usize,
     /// Tokens that were generated and are in the cache.
     n_generated: usize,
-    place: Place,
+    place: CacheLocation,
 }
 
-enum Place {
+enum CacheLocation {
     /// By itself, each tensor [1, heads, length, head size].
     Alone(Vec<DeviceTensor>),
     /// In the batch.
@@ -86,13 +86,13 @@ impl Cache {
     pub fn insert(&mut self, tensors: Vec<DeviceTensor>, length: usize) -> SequenceId {
         let id = SequenceId(self.next);
         self.next += 1;
-        self.sequences.insert(id, Sequence { length, n_generated: 0, place: Place::Alone(tensors) });
+        self.sequences.insert(id, Sequence { length, n_generated: 0, place: CacheLocation::Alone(tensors) });
         id
     }
 
-    /// Forgets a sequence. Its row stays in the batch, nobody's, until the batch changes.
+    /// Forgets a sequence. Its row stays in the batch, unused, until the batch changes.
     pub fn remove(&mut self, id: SequenceId) {
-        if let Some(Sequence { place: Place::Row(row), .. }) = self.sequences.remove(&id) {
+        if let Some(Sequence { place: CacheLocation::Row(row), .. }) = self.sequences.remove(&id) {
             self.batch.rows[row] = None;
         }
         if self.sequences.is_empty() {
@@ -133,8 +133,8 @@ impl Cache {
     /// A sequence's own tensors, where it lies alone.
     pub fn alone(&self, id: SequenceId) -> Option<&[DeviceTensor]> {
         match &self.sequences[&id].place {
-            Place::Alone(tensors) => Some(tensors),
-            Place::Row(_) => None,
+            CacheLocation::Alone(tensors) => Some(tensors),
+            CacheLocation::Row(_) => None,
         }
     }
 
@@ -145,14 +145,14 @@ impl Cache {
     /// [`OnnxError`] when there is no memory or the device fails: the cache is as it was.
     pub fn arrange(&mut self, model: &Model, ids: &[SequenceId], n_rows: usize) -> Result<(), OnnxError> {
         let n_held = self.batch.rows.len();
-        let all_in = ids.iter().all(|id| matches!(self.sequences[id].place, Place::Row(_)));
-        let nobody_else = self.batch.rows.iter().flatten().count() == ids.len();
+        let all_in = ids.iter().all(|id| matches!(self.sequences[id].place, CacheLocation::Row(_)));
+        let is_alone = self.batch.rows.iter().flatten().count() == ids.len();
         self.batch.oversized = if n_rows < n_held { self.batch.oversized + 1 } else { 0 };
         let longest = ids.iter().map(|id| self.sequences[id].length).max().unwrap_or_default();
-        // A long sequence that has ended leaves columns that are nobody's.
+        // A long sequence that has ended leaves unused columns.
         let is_wide = self.batch.n_columns > longest + longest / 4 + 64;
         let fits = n_rows == n_held || (n_rows < n_held && self.batch.oversized < SHRINK_AFTER);
-        if all_in && nobody_else && fits && !is_wide {
+        if all_in && is_alone && fits && !is_wide {
             return Ok(());
         }
         let n_rows = if n_rows < n_held && self.batch.oversized < SHRINK_AFTER { n_held } else { n_rows };
@@ -160,23 +160,23 @@ impl Cache {
             self.batch.rows.iter().flatten().filter(|id| !ids.contains(id)).copied().collect();
         let mut parked = Vec::with_capacity(leaving.len());
         for id in leaving {
-            let Sequence { length, place: Place::Row(row), .. } = &self.sequences[&id] else { continue };
+            let Sequence { length, place: CacheLocation::Row(row), .. } = &self.sequences[&id] else { continue };
             let part = Part { tensors: &self.batch.tensors, row: *row, length: *length };
             parked.push((id, self.mover.assemble(model, &[part], 1, *length, self.alignment)?));
         }
         // Rows of the batch first: they are moved together.
         let mut order = ids.to_vec();
-        order.sort_by_key(|id| matches!(self.sequences[id].place, Place::Alone(_)));
+        order.sort_by_key(|id| matches!(self.sequences[id].place, CacheLocation::Alone(_)));
         let parts: Vec<Part<'_>> = order.iter().map(|id| self.part(*id)).collect();
         let n_columns = parts.iter().map(|part| part.length).max().unwrap_or_default();
         let tensors = self.mover.assemble(model, &parts, n_rows, n_columns, self.alignment)?;
         for (id, tensors) in parked {
-            self.place(id, Place::Alone(tensors));
+            self.place(id, CacheLocation::Alone(tensors));
         }
         let mut rows = vec![None; n_rows];
         for (row, id) in order.into_iter().enumerate() {
             rows[row] = Some(id);
-            self.place(id, Place::Row(row));
+            self.place(id, CacheLocation::Row(row));
         }
         self.batch = Batch { rows, tensors, n_columns, oversized: 0 };
         Ok(())
@@ -199,11 +199,11 @@ impl Cache {
         *sequence = Sequence {
             length: sequence.length + 1,
             n_generated: sequence.n_generated + 1,
-            place: Place::Alone(tensors),
+            place: CacheLocation::Alone(tensors),
         };
     }
 
-    /// Fills the rows that are nobody's with NaN. For tests: they must not matter.
+    /// Fills the unused rows with NaN. For tests: they must not matter.
     #[cfg(test)]
     pub fn poison(&mut self) {
         let n_rows = self.batch.rows.len();
@@ -220,17 +220,17 @@ impl Cache {
     fn part(&self, id: SequenceId) -> Part<'_> {
         let sequence = &self.sequences[&id];
         match &sequence.place {
-            Place::Alone(tensors) => Part { tensors, row: 0, length: sequence.length },
-            Place::Row(row) => Part { tensors: &self.batch.tensors, row: *row, length: sequence.length },
+            CacheLocation::Alone(tensors) => Part { tensors, row: 0, length: sequence.length },
+            CacheLocation::Row(row) => Part { tensors: &self.batch.tensors, row: *row, length: sequence.length },
         }
     }
 
-    fn place(&mut self, id: SequenceId, place: Place) {
+    fn place(&mut self, id: SequenceId, place: CacheLocation) {
         self.sequences.get_mut(&id).expect("the sequence is known").place = place;
     }
 }
 
-/// A row to move: of these tensors, with so many columns.
+/// A row to move: its tensors, and its number of columns.
 pub struct Part<'a> {
     /// Keys and values of each layer.
     pub tensors: &'a [DeviceTensor],

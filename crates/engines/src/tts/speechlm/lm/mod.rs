@@ -23,7 +23,7 @@ use super::contract::{Contract, Policy};
 use super::files::ModelFiles;
 use super::text::Ids;
 use antiphon_inference::onnx::{
-    Binding, DeviceTensor, Kind, Model, ModelOptions, OnnxError, Place, Provider, Runtime, Tensor,
+    Binding, DeviceTensor, Kind, Model, ModelOptions, OnnxError, OutputMemory, Provider, Runtime, Tensor,
 };
 use cache::{Alignment, Cache};
 use frame::FrameGraph;
@@ -143,8 +143,8 @@ pub struct LanguageModel {
 }
 
 impl LanguageModel {
-    /// Loads the graphs and checks their ports. `n_slots` says how many slots of so many bytes there are to be on a provider, 1 to 32.
-    /// Blocks for seconds.
+    /// Loads the graphs and checks their ports. `n_slots` gives the number of slots, 1 to 32, from the bytes of a slot
+    /// and the provider. Blocks for seconds.
     ///
     /// # Errors
     /// [`LmError`] names the file, the port, what is there and what should be.
@@ -174,7 +174,8 @@ impl LanguageModel {
         let embed = embed.map(|embed| embed.binding().map(|run| (embed, run))).transpose()?;
         let prefill_run = decode.binding()?;
         let decode_run = decode.binding()?;
-        let (contract, policy) = (contract.clone(), contract.decode.policy);
+        let contract = contract.clone();
+        let policy = contract.decode.policy;
         Ok(Self {
             contract,
             prompt,
@@ -226,7 +227,7 @@ impl LanguageModel {
         let highest = (self.contract.tokens.sounds.min(self.ports.vocabulary as i64) - 1).max(0);
         match &self.frame {
             Some(_) => self.stand_in_frames(&vec![0.0; self.ports.n_hidden], &[highest]).map(drop),
-            None => self.embed_ids(&[highest], &[1], (1, 1), Place::Host).map(drop),
+            None => self.embed_ids(&[highest], &[1], 1, 1, OutputMemory::Host).map(drop),
         }
     }
 
@@ -258,7 +259,7 @@ impl LanguageModel {
     /// The prompt of these ids in this voice. Blocks for a run.
     ///
     /// # Errors
-    /// [`OnnxError::Run`], [`OnnxError::Inputs`] where an id is none of the graph's.
+    /// [`OnnxError::Run`], [`OnnxError::Inputs`] where the graph does not have an id.
     pub fn prompt(&mut self, ids: &Ids, voice: &Conditioning) -> Result<Prompt, OnnxError> {
         if let Some(graph) = &self.prompt {
             return graph.prompt(ids, voice);
@@ -271,14 +272,14 @@ impl LanguageModel {
     /// Embeddings of the ids of a text, at the positions of a prompt: [length, hidden]. Blocks for the run.
     ///
     /// # Errors
-    /// [`OnnxError::Run`], [`OnnxError::Inputs`] where an id is none of the graph's.
+    /// [`OnnxError::Run`], [`OnnxError::Inputs`] where the graph does not have an id.
     pub fn embed_text(&mut self, ids: &[i64]) -> Result<Vec<f32>, OnnxError> {
         let Some(embed) = &self.contract.embed else { return Ok(Vec::new()) };
         let first = embed.first_position;
         let zero_from = embed.zero_position_from;
         let position = |(i, id): (usize, &i64)| if *id >= zero_from { 0 } else { first + i as i64 };
         let positions: Vec<i64> = ids.iter().enumerate().map(position).collect();
-        let embeds = self.embed_ids(ids, &positions, (1, ids.len()), Place::Host)?;
+        let embeds = self.embed_ids(ids, &positions, 1, ids.len(), OutputMemory::Host)?;
         let mut numbers = Vec::new();
         embeds.read_f32(0..ids.len() * self.ports.hidden, &mut numbers)?;
         Ok(numbers)
@@ -494,7 +495,7 @@ impl LanguageModel {
         (0..self.ports.hidden).map(|i| 0.5 * ((i * 31 + seed * 7919) as f32 * 0.618).sin()).collect()
     }
 
-    /// Fills what is nobody's with NaN. For tests.
+    /// Fills unused rows and columns with NaN. For tests.
     #[cfg(test)]
     pub fn poison(&mut self) {
         match &mut self.caches {
@@ -652,7 +653,7 @@ impl LanguageModel {
             let shape = [n_rows, 1, self.ports.hidden];
             return self.decode.bind_host(&mut self.decode_run, port, &Tensor::f32(shape, &feeds.embeds));
         }
-        let embeds = self.embed_ids(&feeds.tokens, &feeds.generated, (n_rows, 1), self.ports.embeds_go_to)?;
+        let embeds = self.embed_ids(&feeds.tokens, &feeds.generated, n_rows, 1, self.ports.embeds_go_to)?;
         bind_embeds(&self.decode, &mut self.decode_run, &self.contract, &embeds)
     }
 
@@ -660,8 +661,9 @@ impl LanguageModel {
         &mut self,
         ids: &[i64],
         positions: &[i64],
-        (n_rows, length): (usize, usize),
-        place: Place,
+        n_rows: usize,
+        length: usize,
+        place: OutputMemory,
     ) -> Result<DeviceTensor, OnnxError> {
         let (Some(contract), Some((embed, run))) = (&self.contract.embed, &mut self.embed) else {
             return Err(OnnxError::Output("no graph embeds tokens".into()));
@@ -682,14 +684,14 @@ impl LanguageModel {
 }
 
 impl Feeds {
-    /// Rows of nobody.
+    /// Unused rows.
     fn nothing(contract: &Contract, ports: &Ports, n_rows: usize) -> Self {
         let n_numbers = if contract.embed.is_some() { 0 } else { n_rows * ports.hidden };
         let tokens = vec![contract.tokens.silence.max(0); n_rows];
         Self { tokens, generated: vec![1; n_rows], embeds: vec![0.0; n_numbers] }
     }
 
-    /// Feeds a row, which has generated so many tokens before.
+    /// Feeds a row that has generated `n_generated` tokens.
     fn set(&mut self, row: usize, feed: &Feed<'_>, n_generated: usize) {
         self.generated[row] = n_generated as i64 + 1;
         match feed {
@@ -743,7 +745,7 @@ impl StepOutputs {
     }
 }
 
-/// The smallest bucket that holds so many rows.
+/// The smallest bucket that holds `n_rows` rows.
 pub fn bucket(n_rows: usize) -> usize {
     BUCKETS.into_iter().find(|size| *size >= n_rows).unwrap_or(BUCKETS[BUCKETS.len() - 1])
 }
@@ -766,9 +768,9 @@ fn bind(decode: &Model, run: &mut Binding, contract: &Contract, inputs: &Inputs<
         decode.bind_host(run, &ports.total, &Tensor::i32([], &[total]))?;
     }
     if !ports.logits.is_empty() {
-        decode.bind_output(run, &ports.logits, Place::Host)?;
+        decode.bind_output(run, &ports.logits, OutputMemory::Host)?;
     }
-    if ports.hidden.is_empty() { Ok(()) } else { decode.bind_output(run, &ports.hidden, Place::Host) }
+    if ports.hidden.is_empty() { Ok(()) } else { decode.bind_output(run, &ports.hidden, OutputMemory::Host) }
 }
 
 /// Binds embeddings as the embedding graph gave them: where they are, or through the host where the two graphs are of
@@ -784,7 +786,7 @@ fn bind_embeds(decode: &Model, run: &mut Binding, contract: &Contract, embeds: &
 }
 
 fn bind_present(decode: &Model, run: &mut Binding, ports: &Ports) -> Result<(), OnnxError> {
-    ports.present.iter().try_for_each(|present| decode.bind_output(run, present, Place::Device))
+    ports.present.iter().try_for_each(|present| decode.bind_output(run, present, OutputMemory::Device))
 }
 
 /// The largest difference of two rows of logits, relative to the second one's spread. Infinite where one is no number.

@@ -4,7 +4,7 @@
 //! written by `models/scripts/rows.py`), so that no cache crosses to the host. Used by [`Cache`](super::cache::Cache) alone.
 
 use super::cache::{Alignment, Part};
-use antiphon_inference::onnx::{Binding, DeviceTensor, Kind, Model, Number, OnnxError, Place, Runtime, Tensor};
+use antiphon_inference::onnx::{Binding, DeviceTensor, Kind, Model, Number, OnnxError, OutputMemory, Runtime, Tensor};
 use std::cell::RefCell;
 use std::ops::Range;
 
@@ -46,7 +46,7 @@ impl Mover {
     }
 
     /// New tensors of `n_rows` rows and `n_columns` columns with the parts as their first rows, aligned as asked. Parts of the
-    /// same tensors must be next to each other. What is nobody's is finite.
+    /// same tensors must be next to each other. Unused rows and columns hold finite numbers.
     ///
     /// # Errors
     /// [`OnnxError`] when there is no memory or the device fails.
@@ -60,14 +60,14 @@ impl Mover {
     ) -> Result<Vec<DeviceTensor>, OnnxError> {
         let n_tensors = parts.first().map_or(0, |part| part.tensors.len());
         let one = |i: usize| match self {
-            Self::Host => on_host(model, parts, i, (n_rows, n_columns), alignment),
-            Self::Device(device) => device.assemble(parts, i, (n_rows, n_columns), alignment),
+            Self::Host => on_host(model, parts, i, n_rows, n_columns, alignment),
+            Self::Device(device) => device.assemble(parts, i, n_rows, n_columns, alignment),
         };
         (0..n_tensors).map(one).collect()
     }
 }
 
-/// A row's columns in tensors of so many.
+/// The columns of a row of `length` in tensors of `n_columns`.
 fn columns(length: usize, n_columns: usize, alignment: Alignment) -> Range<usize> {
     match alignment {
         Alignment::First => 0..length,
@@ -79,7 +79,8 @@ fn on_host(
     model: &Model,
     parts: &[Part<'_>],
     i: usize,
-    (n_rows, n_columns): (usize, usize),
+    n_rows: usize,
+    n_columns: usize,
     alignment: Alignment,
 ) -> Result<DeviceTensor, OnnxError> {
     let first = &parts[0].tensors[i];
@@ -116,7 +117,8 @@ impl OnDevice {
         &self,
         parts: &[Part<'_>],
         i: usize,
-        (n_rows, n_columns): (usize, usize),
+        n_rows: usize,
+        n_columns: usize,
         alignment: Alignment,
     ) -> Result<DeviceTensor, OnnxError> {
         let mut made: Option<DeviceTensor> = None;
@@ -135,7 +137,7 @@ impl OnDevice {
         if parts.len() == n_rows {
             return Ok(made);
         }
-        // Rows that are nobody's repeat the first one: finite, and ignored.
+        // Unused rows repeat the first one: finite, and ignored.
         let all: Vec<i64> = (0..n_rows).map(|row| if row < parts.len() { row as i64 } else { 0 }).collect();
         self.run((&made, &all), None, n_columns, alignment)
     }
@@ -162,7 +164,7 @@ impl OnDevice {
             self.rows.bind_host(&mut binding, rows_name, &Tensor::i64([rows.len()], rows))?;
             self.rows.bind_host(&mut binding, pads_name, &Tensor::i64([8], &pads))?;
         }
-        self.rows.bind_output(&mut binding, "moved", Place::Device)?;
+        self.rows.bind_output(&mut binding, "moved", OutputMemory::Device)?;
         let moved = self.rows.run_bound(&mut binding)?;
         moved.into_iter().next().ok_or_else(|| OnnxError::Output("nothing".into()))
     }

@@ -2,7 +2,7 @@
 
 use super::super::contract::{CacheOrder, Contract};
 use super::LmError;
-use antiphon_inference::onnx::{Kind, Model, Place, Slot};
+use antiphon_inference::onnx::{Kind, Model, OutputMemory, Slot};
 
 /// Names, types and sizes that runs need.
 #[derive(Clone, Debug)]
@@ -23,7 +23,7 @@ pub struct Ports {
     /// Ids that the logits are for.
     pub vocabulary: usize,
     /// Where the embedding graph puts what the decoding graph takes: to the host where it has to be converted.
-    pub embeds_go_to: Place,
+    pub embeds_go_to: OutputMemory,
     /// Whether the logits and the hidden state are outputs that are read.
     pub has_logits: bool,
     /// See `has_logits`.
@@ -97,8 +97,11 @@ impl Ports {
             output(contract, decode, name, std::slice::from_ref(&cache_kind), &shape)?;
         }
         let vocabulary = contract.tokens.vocabulary;
-        let embeds_go_to =
-            if embeds.is_some_and(|embeds| embeds.kind == hidden.kind) { Place::Device } else { Place::Host };
+        let embeds_go_to = if embeds.is_some_and(|embeds| embeds.kind == hidden.kind) {
+            OutputMemory::Device
+        } else {
+            OutputMemory::Host
+        };
         if !lm.logits.is_empty() {
             output(contract, decode, &lm.logits, floats, &[None, None, Some(vocabulary)])?;
         }
@@ -136,10 +139,10 @@ impl Ports {
 }
 
 /// A port that should be there: its name, the types it may have, its sizes where they are fixed.
-pub type Wanted = (String, Vec<Kind>, Vec<Option<usize>>);
+pub type PortSpec = (String, Vec<Kind>, Vec<Option<usize>>);
 
 /// Checks that a graph takes these inputs and no others.
-pub fn inputs(contract: &Contract, model: &Model, wants: &[Wanted]) -> Result<(), LmError> {
+pub fn inputs(contract: &Contract, model: &Model, wants: &[PortSpec]) -> Result<(), LmError> {
     for (name, kinds, shape) in wants {
         input(contract, model, name, kinds, shape)?;
     }
@@ -157,7 +160,8 @@ fn input(
     kinds: &[Kind],
     shape: &[Option<usize>],
 ) -> Result<Slot, LmError> {
-    check(contract, model, ("takes", model.input(name), model.inputs()), name, kinds, shape)
+    let side = Side { verb: "takes", slots: model.inputs() };
+    check(contract, model, &side, name, kinds, shape)
 }
 
 /// Checks that a graph has this output.
@@ -168,13 +172,21 @@ pub fn output(
     kinds: &[Kind],
     shape: &[Option<usize>],
 ) -> Result<Slot, LmError> {
-    check(contract, model, ("gives", model.output(name), model.outputs()), name, kinds, shape)
+    let side = Side { verb: "gives", slots: model.outputs() };
+    check(contract, model, &side, name, kinds, shape)
+}
+
+/// The inputs of a graph, or its outputs.
+struct Side<'a> {
+    /// What the graph does with them, in errors.
+    verb: &'static str,
+    slots: &'a [Slot],
 }
 
 fn check(
     contract: &Contract,
     model: &Model,
-    (verb, found, all): (&str, Option<&Slot>, &[Slot]),
+    side: &Side<'_>,
     name: &str,
     kinds: &[Kind],
     shape: &[Option<usize>],
@@ -184,11 +196,12 @@ fn check(
     let kinds_text: Vec<_> = kinds.iter().map(ToString::to_string).collect();
     let sizes: Vec<_> = shape.iter().map(|n| n.map_or("?".into(), |n| n.to_string())).collect();
     let wanted = format!("{name}: {}[{}]", kinds_text.join(" or "), sizes.join(", "));
-    let wrong = match found {
+    let verb = side.verb;
+    let wrong = match side.slots.iter().find(|slot| slot.name == name) {
         None => {
-            let mut names: Vec<_> = all.iter().take(MAX_NAMED).map(ToString::to_string).collect();
-            if all.len() > MAX_NAMED {
-                names.push(format!("{} more", all.len() - MAX_NAMED));
+            let mut names: Vec<_> = side.slots.iter().take(MAX_NAMED).map(ToString::to_string).collect();
+            if side.slots.len() > MAX_NAMED {
+                names.push(format!("{} more", side.slots.len() - MAX_NAMED));
             }
             format!("{verb} {}, and no {wanted}", names.join(", "))
         }

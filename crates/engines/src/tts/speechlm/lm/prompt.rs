@@ -59,7 +59,7 @@ impl PromptGraph {
     /// The prompt of these ids in this voice. Blocks for the run.
     ///
     /// # Errors
-    /// [`OnnxError::Inputs`] where an id is none of the graph's; [`OnnxError::Output`] where it gives no numbers.
+    /// [`OnnxError::Inputs`] where the graph does not have an id; [`OnnxError::Output`] where it gives no numbers.
     pub fn prompt(&self, ids: &Ids, voice: &Conditioning) -> Result<Prompt, OnnxError> {
         let language = [ids.language];
         let mut inputs: Vec<(&str, Tensor<'_>)> = Vec::new();

@@ -78,7 +78,7 @@ impl SteadyCache {
         rows: Range<usize>,
     ) -> Result<(), OnnxError> {
         for ((past, present), tensor) in ports.past.iter().zip(&ports.present).zip(&mut self.tensors) {
-            decode.bind_rows_in_place(run, (past, present), tensor, rows.clone())?;
+            decode.bind_rows_in_place(run, past, present, tensor, rows.clone())?;
         }
         Ok(())
     }
@@ -122,7 +122,7 @@ impl SteadyCache {
         self.sequences[&id].length + 1 >= self.capacity
     }
 
-    /// Fills the rows that are nobody's, and the columns behind each row's own, with NaN. For tests: they must not matter.
+    /// Fills the unused rows, and the columns behind each row's own, with NaN. For tests: they must not matter.
     #[cfg(test)]
     pub fn poison(&mut self) {
         let lengths: Vec<usize> = (0..self.rows.len()).map(|row| self.length_of_row(row)).collect();

@@ -174,7 +174,8 @@ fn acts() -> impl Strategy<Value = Vec<Act>> {
     prop::collection::vec(act, 1..40)
 }
 
-/// Runs a schedule and compares each sequence's tokens with those it has alone; what is nobody's is NaN throughout.
+/// Runs a schedule and compares each sequence's tokens with those it has alone; unused rows and columns are NaN
+/// throughout.
 fn keeps_its_tokens(lm: &mut LanguageModel, acts: &[Act]) -> Result<(), TestCaseError> {
     struct One {
         id: SequenceId,
@@ -238,12 +239,12 @@ fn n_schedules() -> u32 {
 }
 
 #[test]
-fn whoever_joins_leaves_or_pauses_changes_nobody_elses_tokens_in_a_cache_that_grows() {
+fn a_sequence_that_joins_leaves_or_pauses_changes_no_other_tokens_in_a_cache_that_grows() {
     for_many_schedules(MASKED, n_schedules());
 }
 
 #[test]
-fn whoever_joins_leaves_or_pauses_changes_nobody_elses_tokens_in_a_cache_in_place() {
+fn a_sequence_that_joins_leaves_or_pauses_changes_no_other_tokens_in_a_cache_in_place() {
     for_many_schedules(IN_PLACE, n_schedules());
 }
 

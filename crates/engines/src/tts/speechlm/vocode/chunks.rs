@@ -160,7 +160,7 @@ mod tests {
         contract("language_model.onnx")
     }
 
-    /// The sizes of the windows, and the sound, where the tokens come so many at a time.
+    /// The sizes of the windows, and the sound, where the tokens come in groups of this size.
     fn assembled(contract: &Contract, tokens: &[i64], at_a_time: usize) -> (Vec<usize>, Vec<f32>) {
         let mut assembler = Assembler::new(contract, &[]);
         let mut sizes = Vec::new();

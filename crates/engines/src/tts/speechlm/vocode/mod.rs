@@ -13,7 +13,7 @@ use super::condition::Conditioning;
 use super::contract::Contract;
 use super::files::ModelFiles;
 use super::lm::{LmError, ports};
-use super::tensors::{Named, Numbers};
+use super::tensors::{NamedTensor, Numbers};
 use antiphon_inference::onnx::{Kind, Model, ModelOptions, OnnxError, Provider, Runtime, Tensor};
 use antiphon_inference::pool::batch::{BatchEngine, BatchFailure, Entry};
 use antiphon_types::Meter;
@@ -41,10 +41,10 @@ pub enum VocodeError {
 /// What a stream's next window takes from the one before: the tensors of `vocode.state`, in their order. On the host: some
 /// megabytes at most, twice for each window.
 #[derive(Clone, Debug, PartialEq)]
-pub struct State(Vec<Named>);
+pub struct State(Vec<NamedTensor>);
 
 /// What a window becomes: mono, full scale 1.0, and the state for the next one.
-pub type Vocoded = (Vec<f32>, Option<State>);
+pub type VocodedWindow = (Vec<f32>, Option<State>);
 
 /// A window that waits for its sound.
 pub struct Job {
@@ -52,7 +52,7 @@ pub struct Job {
     conditioning: Arc<Conditioning>,
     state: Option<State>,
     deadline: Instant,
-    reply: oneshot::Sender<Result<Vocoded, VocodeError>>,
+    reply: oneshot::Sender<Result<VocodedWindow, VocodeError>>,
     meter: Meter,
 }
 
@@ -64,7 +64,7 @@ impl Job {
         conditioning: Arc<Conditioning>,
         state: Option<State>,
         unplayed: Duration,
-    ) -> (Self, oneshot::Receiver<Result<Vocoded, VocodeError>>) {
+    ) -> (Self, oneshot::Receiver<Result<VocodedWindow, VocodeError>>) {
         let (reply, sound) = oneshot::channel();
         let deadline = Instant::now() + unplayed;
         let meter = Meter::default();
@@ -164,9 +164,9 @@ impl Vocoder {
             let is_float = slot.is_some_and(|slot| slot.kind == Kind::F32);
             let numbers =
                 if is_float { Numbers::F32(vec![part.fill; n]) } else { Numbers::I64(vec![part.fill as i64; n]) };
-            Ok(Named { name: part.input.clone(), shape, numbers })
+            Ok(NamedTensor { name: part.input.clone(), shape, numbers })
         });
-        let initial: Vec<Named> = initial.collect::<Result<_, LmError>>()?;
+        let initial: Vec<NamedTensor> = initial.collect::<Result<_, LmError>>()?;
         ports::inputs(contract, &model, &wants)?;
         ports::output(contract, &model, &rules.waveform, floats, &[])
             .or_else(|_| ports::output(contract, &model, &rules.waveform, floats, &[None, None]))
@@ -177,7 +177,7 @@ impl Vocoder {
 
     /// Bytes of a stream's state; 0 where the vocoder has none.
     pub fn state_bytes(&self) -> usize {
-        self.initial.iter().flat_map(|state| &state.0).map(Named::n_bytes).sum()
+        self.initial.iter().flat_map(|state| &state.0).map(NamedTensor::n_bytes).sum()
     }
 
     /// Warms the graph with a voice, and finds out whether rows share a run. Blocks for a few runs.
@@ -201,12 +201,12 @@ impl Vocoder {
         let together = self.sounds(&[row(1), row(0)]);
         let shares = together.is_ok_and(|together| together.len() == 2 && difference(&together[1].0, &alone[0]) < 1e-3);
         self.max_rows = if shares { GPU_BATCH } else { 1 };
-        tracing::info!(rows = self.max_rows, "the vocoder runs so many windows at once");
+        tracing::info!(rows = self.max_rows, "the most windows in one run of the vocoder");
         Ok(())
     }
 
     /// Sound of each of these, all of one size, and the state that each leaves.
-    fn sounds(&self, rows: &[Row<'_>]) -> Result<Vec<Vocoded>, OnnxError> {
+    fn sounds(&self, rows: &[Row<'_>]) -> Result<Vec<VocodedWindow>, OnnxError> {
         let Some(initial) = &self.initial else { return self.run_rows(rows, None) };
         let first_ones = rows.iter().map(|row| match row.state {
             Some(_) => Ok(None),
@@ -240,13 +240,13 @@ impl Vocoder {
 
     /// A window of one stream, in the length that it should have. For tests.
     #[cfg(test)]
-    pub fn vocoded(&self, window: &Window, voice: &Arc<Conditioning>, state: Option<State>) -> Vocoded {
+    pub fn vocoded(&self, window: &Window, voice: &Arc<Conditioning>, state: Option<State>) -> VocodedWindow {
         let (sound, left) =
             self.sounds(&[Row { window, voice, state: state.as_ref() }]).expect("it runs").swap_remove(0);
         (self.checked(sound, window).expect("sound"), left)
     }
 
-    fn run_rows(&self, rows: &[Row<'_>], states: Option<&[&State]>) -> Result<Vec<Vocoded>, OnnxError> {
+    fn run_rows(&self, rows: &[Row<'_>], states: Option<&[&State]>) -> Result<Vec<VocodedWindow>, OnnxError> {
         let rules = &self.contract.vocode;
         let codebooks = self.contract.tokens.codebooks;
         let n_rows = rows.len();
@@ -262,11 +262,11 @@ impl Vocoder {
         let shape = if codebooks == 1 { vec![n_rows, n_frames] } else { vec![n_rows, n_frames, codebooks] };
         let carried = rules.carry.iter().map(|name| {
             let rows = rows.iter().map(|row| row.voice.tensor(name)).collect::<Result<Vec<_>, _>>()?;
-            Ok(Named::stacked(&rows))
+            Ok(NamedTensor::stacked(&rows))
         });
         let carried = carried.collect::<Result<Vec<_>, OnnxError>>()?;
-        let stacked: Vec<Named> = (0..rules.state.len())
-            .filter_map(|i| Some(Named::stacked(&states?.iter().map(|state| &state.0[i]).collect::<Vec<_>>())))
+        let stacked: Vec<NamedTensor> = (0..rules.state.len())
+            .filter_map(|i| Some(NamedTensor::stacked(&states?.iter().map(|state| &state.0[i]).collect::<Vec<_>>())))
             .collect();
         let n_before = [first.n_before as i64];
         let is_last = [first.is_last];
@@ -285,9 +285,9 @@ impl Vocoder {
             return Err(OnnxError::Output(format!("{} samples for {n_rows} rows", sound.len())));
         }
         let n_channels = if waveform.shape().len() == 3 { waveform.shape()[1].max(1) } else { 1 };
-        let mut left: Vec<Vec<Named>> = vec![Vec::new(); n_rows];
+        let mut left: Vec<Vec<NamedTensor>> = vec![Vec::new(); n_rows];
         for part in rules.state.iter().filter(|_| states.is_some()) {
-            let next = Named::of(&part.input, outputs.named(&part.output)?).rows(n_rows)?;
+            let next = NamedTensor::of(&part.input, outputs.named(&part.output)?).rows(n_rows)?;
             let before = self.initial.iter().flat_map(|state| &state.0).find(|tensor| tensor.name == part.input);
             if !next.iter().all(|next| next.is_finite() && before.is_some_and(|before| before.shape == next.shape)) {
                 return Err(OnnxError::Output(format!("an invalid state in {}", part.output)));

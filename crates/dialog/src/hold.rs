@@ -1,0 +1,276 @@
+//! Holds: a reply's playback pauses because speech may have begun, until that is decided.
+//!
+//! A sound that the turn detector has not classified holds the reply for [`MAX_HOLD`] at most. Speech that may be a
+//! backchannel holds it until its words decide, or its length does where there are none. What an interruption does is
+//! in `listening`.
+
+use super::backchannel::Words;
+use super::{Action, Dialog, Notice, PlaybackControl};
+use antiphon_types::{ItemId, ResponseId, Samples, Timestamp};
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+
+/// The longest a reply is withheld before a sound is classified. The turn detector decides within 300 ms of audio; this
+/// covers a microphone that stops sending.
+const MAX_HOLD: Duration = Duration::from_secs(1);
+
+/// Speech without words holds the reply for this long, then it interrupts: as long as the longest single word of a
+/// backchannel. flite's voices slt, rms, awb and kal16 say "absolutely", "exactly", "interesting" and "hmm" in 0.6 to
+/// 0.95 s.
+pub const INTERRUPTS_AFTER: Duration = Duration::from_secs(1);
+
+/// Speech whose words so far are those of a backchannel, or its beginning, holds the reply for this long: "makes sense"
+/// takes the same voices 0.9 to 1.3 s, "mm-hmm" 0.9 to 1.15 s. Then the words of a backchannel let it go on, others
+/// interrupt it.
+const BACKCHANNEL_WITHIN: Duration = Duration::from_millis(1_400);
+
+/// Before either limit the words are requested once more, since the latest partial transcript may be 250 ms old: what a
+/// recognizer takes to answer. The limit does not wait for the answer.
+const REQUESTED_BEFORE: Duration = Duration::from_millis(60);
+
+/// The shortest wait for the provisional transcript of a pause: then the reply goes on, and late words still stop it.
+const ANSWERED_WITHIN: Duration = Duration::from_millis(300);
+
+/// A hold under way.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct ActiveHold {
+    since: Timestamp,
+    /// Turn time at `since`, in samples at 16 kHz.
+    position: Samples,
+    /// The item whose playback the client paused.
+    sounding: Option<(ItemId, ResponseId)>,
+}
+
+/// Why the reply is held, and what decides. It follows from [`ActiveHold`] and the utterance under way, so it is not
+/// stored: a reply may go on while the speech is still tentative, and be held again for the same speech.
+#[derive(Clone, Copy, Debug)]
+enum Hold<'a> {
+    /// It is not held.
+    None,
+    /// For a sound that is not classified, or for speech that has ended and whose words are awaited.
+    Undecided { since: Timestamp },
+    /// For speech under way that may be a backchannel.
+    Tentative { since: Timestamp, speech: &'a Tentative },
+}
+
+impl Hold<'_> {
+    /// When something is to be done about it.
+    fn due(self) -> Option<Timestamp> {
+        match self {
+            Self::None => None,
+            Self::Undecided { since } => Some(since + MAX_HOLD),
+            Self::Tentative { since, speech } => Some(speech.due(since)),
+        }
+    }
+}
+
+/// Speech of which it is not decided whether it interrupts the reply.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Tentative {
+    /// The reply asked something where it was held.
+    pub(super) reply_is_question: bool,
+    /// What its latest transcript is.
+    pub(super) words: Words,
+    voice: Voice,
+    /// How long the speaker spoke before the last pause.
+    voiced_before_pause: Duration,
+    /// When the words were requested because a limit was near.
+    requested: Option<Timestamp>,
+}
+
+/// Whether a speaker's voice is heard.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+enum Voice {
+    /// It is. `resumed`: since when after the last pause; `None`: there was no pause.
+    Speaking { resumed: Option<Timestamp> },
+    /// The speaker pauses, or has ended.
+    Silent { since: Timestamp },
+}
+
+impl Tentative {
+    fn new(reply_is_question: bool) -> Self {
+        let voice = Voice::Speaking { resumed: None };
+        Self { reply_is_question, words: Words::None, voice, voiced_before_pause: Duration::ZERO, requested: None }
+    }
+
+    /// The speaker pauses. `held`: since when the reply is held.
+    fn pause(&mut self, now: Timestamp, held: Option<Timestamp>) {
+        let Voice::Speaking { resumed } = self.voice else { return };
+        let since = resumed.or(held).unwrap_or(now);
+        self.voiced_before_pause += now.since(since);
+        self.voice = Voice::Silent { since: now };
+    }
+
+    fn resume(&mut self, now: Timestamp) {
+        self.voice = Voice::Speaking { resumed: Some(now) };
+    }
+
+    /// The utterance has ended.
+    pub(super) fn end(&mut self, now: Timestamp) {
+        if let Voice::Speaking { .. } = self.voice {
+            self.voice = Voice::Silent { since: now };
+        }
+    }
+
+    /// Whether the speaker speaks, and the words so far, if any, are not those of a backchannel.
+    fn may_interrupt(&self) -> bool {
+        matches!(self.voice, Voice::Speaking { .. }) && self.words != Words::Backchannel
+    }
+
+    /// When a reply that is held since `held` is decided about, if nothing is heard until then.
+    fn limit(&self, held: Timestamp) -> Timestamp {
+        match (self.voice, self.words) {
+            (Voice::Silent { since }, _) => (held + MAX_HOLD).max(since + ANSWERED_WITHIN),
+            // Pauses neither shorten what was spoken nor prolong a hold that lasts.
+            (Voice::Speaking { resumed }, Words::None) => {
+                let rest = INTERRUPTS_AFTER.saturating_sub(self.voiced_before_pause);
+                (held + INTERRUPTS_AFTER).min(resumed.unwrap_or(held) + rest)
+            }
+            (Voice::Speaking { .. }, _) => held + BACKCHANNEL_WITHIN,
+        }
+    }
+
+    /// When the words are requested before that; `None`: they were, or a pause has requested them.
+    fn request_at(&self, held: Timestamp) -> Option<Timestamp> {
+        let Voice::Speaking { .. } = self.voice else { return None };
+        let at = self.limit(held).before(REQUESTED_BEFORE);
+        self.requested.is_none_or(|requested| requested < at).then_some(at)
+    }
+
+    /// When the words are requested, or else the limit.
+    fn due(&self, held: Timestamp) -> Timestamp {
+        self.request_at(held).unwrap_or_else(|| self.limit(held))
+    }
+}
+
+impl Dialog {
+    fn hold(&self) -> Hold<'_> {
+        let Some(since) = self.held_since() else { return Hold::None };
+        match self.tentative() {
+            Some(speech) => Hold::Tentative { since, speech },
+            None => Hold::Undecided { since },
+        }
+    }
+
+    /// When the hold is decided about, or the words of the speech under way are requested.
+    pub(super) fn hold_due(&self) -> Option<Timestamp> {
+        self.hold().due()
+    }
+
+    /// The hold's deadline has passed: requests the words of the speech under way, once before each limit, or decides.
+    pub(super) fn hold_elapsed(&mut self) {
+        let now = self.now;
+        match self.hold() {
+            Hold::None => {}
+            Hold::Undecided { .. } => self.release(),
+            Hold::Tentative { since, speech } if speech.request_at(since).is_some() && now < speech.limit(since) => {
+                self.request_words();
+            }
+            Hold::Tentative { speech, .. } if speech.may_interrupt() => self.interrupted_by_speaker(),
+            Hold::Tentative { .. } => self.release(),
+        }
+    }
+
+    fn request_words(&mut self) {
+        let now = self.now;
+        let Some(utterance) = &mut self.listening.speaking else { return };
+        let Some(tentative) = &mut utterance.tentative else { return };
+        tentative.requested = Some(now);
+        self.actions.push(Action::TranscribePartially(utterance.item.clone()));
+    }
+
+    /// Withholds the reply's audio until the sound is classified.
+    pub(super) fn voice_onset(&mut self, position: Samples) {
+        let interrupts = self.settings.turn_detection.is_some_and(|detection| detection.interrupt_response);
+        let unheard = self.history.unheard(self.now);
+        if !interrupts || self.held.is_some() || (unheard.is_empty() && self.active.is_none()) {
+            return;
+        }
+        let sounding = self.first_of(&unheard);
+        self.held = Some(ActiveHold { since: self.now, position, sounding: sounding.clone() });
+        self.actions.push(Action::Hold);
+        if self.playback == PlaybackControl::Server {
+            for id in &unheard {
+                let now = self.now;
+                self.history.spoken_mut(id).expect("unheard items are spoken").hold(now);
+            }
+        }
+        if let Some((item, response)) = sounding {
+            self.notify(Notice::Held { item, response });
+        }
+    }
+
+    /// Resumes the reply.
+    pub(super) fn release(&mut self) {
+        let Some(held) = self.held.take() else { return };
+        self.history.resume(self.now);
+        if let Some((item, response)) = held.sounding {
+            self.notify(Notice::Released { item, response });
+        }
+        self.actions.push(Action::Release { held_at: held.position });
+    }
+
+    /// Resumes the reply, unless speech is under way that may interrupt it.
+    pub(super) fn release_unless_interrupted(&mut self) {
+        if !self.tentative().is_some_and(Tentative::may_interrupt) {
+            self.release();
+        }
+    }
+
+    /// Ends a hold because the withheld audio is dropped.
+    pub(super) fn end_hold(&mut self) {
+        if let Some(held) = self.held.take() {
+            self.history.resume(self.now);
+            self.actions.push(Action::Release { held_at: held.position });
+        }
+    }
+
+    /// Speech that begins now over a reply is tentative where its words may be a backchannel's.
+    pub(super) fn may_be_backchannel(&self) -> Option<Tentative> {
+        let detection = self.settings.turn_detection?;
+        let (item, _) = self.held.as_ref()?.sounding.as_ref()?;
+        let decides = detection.interrupt_response && detection.ignore_backchannels;
+        let reply_is_question = self.history.spoken(item)?.is_question(self.now);
+        (decides && self.playback == PlaybackControl::Server).then(|| Tentative::new(reply_is_question))
+    }
+
+    /// Whether speech is under way that may be a backchannel: the reply is held whenever its speaker goes on after a
+    /// pause.
+    pub fn is_speech_tentative(&self) -> bool {
+        self.tentative().is_some()
+    }
+
+    fn tentative(&self) -> Option<&Tentative> {
+        self.listening.speaking.as_ref()?.tentative.as_ref()
+    }
+
+    /// The speaker of tentative speech pauses.
+    pub(super) fn speaker_pauses(&mut self) {
+        let now = self.now;
+        let held = self.held_since();
+        if let Some(tentative) = self.tentative_mut() {
+            tentative.pause(now, held);
+        }
+    }
+
+    /// The speaker of tentative speech goes on.
+    pub(super) fn speaker_resumes(&mut self) {
+        let now = self.now;
+        if let Some(tentative) = self.tentative_mut() {
+            tentative.resume(now);
+        }
+    }
+
+    fn tentative_mut(&mut self) -> Option<&mut Tentative> {
+        self.listening.speaking.as_mut()?.tentative.as_mut()
+    }
+
+    fn held_since(&self) -> Option<Timestamp> {
+        self.held.as_ref().map(|held| held.since)
+    }
+
+    fn first_of(&self, unheard: &[ItemId]) -> Option<(ItemId, ResponseId)> {
+        let item = unheard.first()?;
+        Some((item.clone(), self.history.spoken(item)?.response().clone()))
+    }
+}
