@@ -2,12 +2,12 @@
 //!
 //! The session is made of parts with state of their own: [`Hearing`] (microphone, transcriptions), [`Speaking`] (responses, voices),
 //! [`ClientSide`] (session object, log, frames, lifetime), [`Timeline`] (records and metrics), [`Links`] (remote servers) and
-//! [`Keeping`] (storage). None of them knows another one: they return events and values, and what concerns several of them
+//! [`SnapshotSender`] (storage). None of them knows another one: they return events and values, and what concerns several of them
 //! stands here, in the order in which it has to happen. No other file holds the reducer, gives it an event, or has an `impl Actor`.
 //! Decides nothing about the dialog.
 
 use super::beginning::{Beginning, Greeting};
-use super::checkpoint::{Keeping, Leave};
+use super::checkpoint::{Leave, SnapshotSender};
 use super::client_side::{ClientSide, Expired, StoredParts};
 use super::egress::{Close, Egress};
 use super::failures::{causes, recognizer_failed};
@@ -67,7 +67,7 @@ pub(super) struct Actor {
     timeline: Timeline,
     links: Links,
     /// Where snapshots go.
-    snapshots: Option<Keeping>,
+    snapshots: Option<SnapshotSender>,
     /// Whether the client reads why an upstream failed, in its words.
     sees_causes: bool,
     /// In which order the inputs are looked at.
@@ -181,7 +181,7 @@ impl Actor {
             }
             let room = self.client.has_room(self.is_leaving());
             let deadline = self.next_deadline(settles);
-            let waits = self.snapshots.as_ref().is_some_and(Keeping::waits_for_storage);
+            let waits = self.snapshots.as_ref().is_some_and(SnapshotSender::waits_for_storage);
             if timer.deadline() != deadline {
                 timer.as_mut().reset(deadline);
             }
@@ -192,7 +192,7 @@ impl Actor {
                 let report = pin!(reports.recv().map(Input::Report));
                 let product = pin!(only_if(room, products.recv().map(Input::Product)));
                 let moved = pin!(egress.moved().map(|()| Input::EgressProgress));
-                let stored = pin!(Keeping::moved(snapshots, waits).map(|()| Input::Recheck));
+                let stored = pin!(SnapshotSender::moved(snapshots, waits).map(|()| Input::Recheck));
                 let free = pin!(only_if(!more, until_free(blocked).map(|()| Input::Recheck)));
                 let draining = pin!(only_if(!is_draining, drains.as_mut().map(|()| Input::Draining)));
                 let due = pin!(timer.as_mut().map(|()| Input::Due));
@@ -742,7 +742,7 @@ impl Actor {
         let hold = self.dialog.next_deadline().filter(|_| !self.is_client_elsewhere());
         let frame = self.client.next_frame(&self.dialog, self.now());
         let of_session = [stall, hold, frame, settles].into_iter().flatten();
-        let checkpoint = self.snapshots.as_ref().and_then(Keeping::due);
+        let checkpoint = self.snapshots.as_ref().and_then(SnapshotSender::due);
         of_session
             .map(|at| self.clock + at.since_start())
             .chain(checkpoint)
@@ -799,7 +799,7 @@ impl Actor {
 
     /// Announces a checkpoint and hands it over to be stored. Returns whether it did.
     fn store(&mut self, is_final: bool) -> bool {
-        let Some(turn) = self.snapshots.as_ref().and_then(Keeping::turn) else { return false };
+        let Some(turn) = self.snapshots.as_ref().and_then(SnapshotSender::turn) else { return false };
         let began = Instant::now();
         // The snapshot holds its own announcement: a client goes back to where it received that. So does the final one, to
         // which it goes back where the next hub dies before it has stored a checkpoint of its own.

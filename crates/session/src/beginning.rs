@@ -2,7 +2,7 @@
 //!
 //! [`super::handle`] makes it, the actor is built from it. It spawns the writer of a replay log and nothing else.
 
-use super::checkpoint::Keeping;
+use super::checkpoint::SnapshotSender;
 use super::client_side::ClientStart;
 use super::egress::Egress;
 use super::expiry::SessionExpiry;
@@ -45,7 +45,7 @@ pub(super) struct Beginning {
     pub(super) speaker: Option<SpeakerState>,
     pub(super) last_audio: Timestamp,
     pub(super) timeline: Timeline,
-    pub(super) snapshots: Option<Keeping>,
+    pub(super) snapshots: Option<SnapshotSender>,
     /// What the client is told first; `None`: the session began on another hub, and was told.
     pub(super) greeting: Option<Greeting>,
     /// Of the order in which the actor looks at its inputs.
@@ -109,7 +109,7 @@ impl Beginning {
             speaker: opening.language.map(|language| SpeakerState::PreferredLanguage(language.into())),
             last_audio: Timestamp::ZERO,
             timeline: Timeline::new(begins, setup.turn_history.clone(), setup.metrics.clone()),
-            snapshots: opening.keeping,
+            snapshots: opening.snapshots,
             order_seed: seed,
             client: ClientStart {
                 owner: opening.owner,
@@ -140,7 +140,7 @@ impl Beginning {
         setup: &Arc<Setup>,
         snapshot: Snapshot,
         dialect: Dialect,
-        snapshots: Option<Keeping>,
+        snapshots: Option<SnapshotSender>,
         limits: Option<Arc<dyn SessionLimits>>,
     ) -> Result<Self, SnapshotError> {
         let session = Session::from_stored(snapshot.session)

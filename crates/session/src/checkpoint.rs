@@ -1,6 +1,6 @@
 //! When a session is written to a snapshot: at the end of each turn, and once when it moves to another hub.
 //!
-//! The server gives a [`Keeping`] to each session that other hubs may resume; the actor hands it [`Checkpoint`]s, one at a
+//! The server gives a [`SnapshotSender`] to each session that other hubs may resume; the actor hands it [`Checkpoint`]s, one at a
 //! time, and announces each to the client. When the session is asked to leave, the last one is final, and nothing happens in the
 //! session after it. This module stores nothing and reads nothing of the session.
 
@@ -66,7 +66,7 @@ impl Checkpoint {
 }
 
 /// The session's end of its storage.
-pub struct Keeping {
+pub struct SnapshotSender {
     requests: mpsc::Sender<StorageRequest>,
     leave: watch::Receiver<Leave>,
     turn: Arc<Semaphore>,
@@ -79,7 +79,7 @@ pub struct Keeping {
     received: u64,
 }
 
-impl Keeping {
+impl SnapshotSender {
     /// A session's end; the server takes the requests and sets `leave`.
     pub fn new(leave: watch::Receiver<Leave>) -> (Self, mpsc::Receiver<StorageRequest>) {
         // One is stored, and another one may wait behind it.

@@ -5,7 +5,7 @@
 
 use super::actor::Actor;
 use super::beginning::Beginning;
-use super::checkpoint::Keeping;
+use super::checkpoint::SnapshotSender;
 use super::egress::{Close, Egress};
 use super::inbound::Inbound;
 use super::limits::SessionLimits;
@@ -81,7 +81,7 @@ impl Setup {
         self: &Arc<Self>,
         snapshot: Snapshot,
         dialect: Dialect,
-        snapshots: Option<Keeping>,
+        snapshots: Option<SnapshotSender>,
         limits: Option<Arc<dyn SessionLimits>>,
     ) -> Result<Handle, SnapshotError> {
         Ok(self.run(Beginning::resumed(self, snapshot, dialect, snapshots, limits)?))

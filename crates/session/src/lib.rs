@@ -54,7 +54,7 @@ mod turns;
 mod utterance;
 mod voice;
 
-pub use checkpoint::{Checkpoint, Keeping, Leave, StorageRequest};
+pub use checkpoint::{Checkpoint, Leave, SnapshotSender, StorageRequest};
 pub use config::{SessionConfig, SpeculationConfig};
 pub use egress::{Close, Egress, MAX_UNSENT_BYTES};
 pub use handle::Handle;

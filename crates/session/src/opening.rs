@@ -3,7 +3,7 @@
 //!
 //! A session asks once, at its start; the server asks to show what a short-lived key would open.
 
-use super::checkpoint::Keeping;
+use super::checkpoint::SnapshotSender;
 use super::limits::SessionLimits;
 use super::output::AudioMode;
 use super::setup::Setup;
@@ -33,7 +33,7 @@ pub struct Opening {
     /// Whether the client reads why an upstream failed, in the upstream's words: the operator does.
     pub sees_causes: bool,
     /// Where its snapshots go; `None`: no other hub may resume it.
-    pub keeping: Option<Keeping>,
+    pub snapshots: Option<SnapshotSender>,
     /// What its client may use; `None`: there is no limit.
     pub limits: Option<Arc<dyn SessionLimits>>,
     /// The transport's name in turn records; `None`: [`WEBSOCKET`].
