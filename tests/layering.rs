@@ -36,7 +36,7 @@ const ROOMS: &[&str] = &["edge", "access", "sessions", "speech", "transport", "a
 /// The files of the server that compose the rooms.
 const ON_TOP: &[&str] = &["mod.rs", "app.rs", "preflight.rs"];
 
-/// Files of `src` that may use each other in a circle.
+/// Files that may use each other in a circle, in `src` and in a session.
 const MAX_CIRCLE: usize = 3;
 
 /// Words forbidden in the reducer's code: it has no runtime, clock or IO, and processes no samples.
@@ -96,7 +96,7 @@ fn the_servers_rooms_use_only_those_below() {
         .collect();
     let known: BTreeSet<String> = ROOMS.iter().chain(ON_TOP).map(|name| (*name).to_owned()).collect();
     assert_eq!(found, known, "each file of the server is in a room, or composes them");
-    let sources = sources_of_src();
+    let sources = sources_below("src");
     let package = Package::read(sources.iter().map(|(path, text)| (path.as_str(), text.as_str())), true);
     let upward: Vec<String> = sources.iter().flat_map(|(path, _)| upward_of(&package, path)).collect();
     assert!(upward.is_empty(), "a room uses what is above it:\n{}", upward.join("\n"));
@@ -120,12 +120,14 @@ fn a_planted_use_of_a_room_above_is_found() {
 
 #[test]
 fn files_do_not_use_each_other_in_large_circles() {
-    let sources = sources_of_src();
-    let package = Package::read(sources.iter().map(|(path, text)| (path.as_str(), text.as_str())), false);
-    let circles = package.circles();
-    assert!(!circles.is_empty(), "that of a module and its child, at least");
-    let large: Vec<_> = circles.iter().filter(|circle| circle.len() > MAX_CIRCLE).collect();
-    assert!(large.is_empty(), "circles of more than {MAX_CIRCLE} files: {large:#?}");
+    for folder in ["src", "crates/session/src"] {
+        let sources = sources_below(folder);
+        let package = Package::read(sources.iter().map(|(path, text)| (path.as_str(), text.as_str())), false);
+        let circles = package.circles();
+        assert!(!circles.is_empty(), "that of a module and its child, at least");
+        let large: Vec<_> = circles.iter().filter(|circle| circle.len() > MAX_CIRCLE).collect();
+        assert!(large.is_empty(), "{folder}: circles of more than {MAX_CIRCLE} files: {large:#?}");
+    }
 }
 
 #[test]
@@ -183,10 +185,10 @@ fn upward_of(package: &Package, file: &str) -> Vec<String> {
     package.paths_of(file).filter(is_above).map(|path| format!("{file}: {}", path.join("::"))).collect()
 }
 
-/// The files of the root package by their path below `src`.
-fn sources_of_src() -> Vec<(String, String)> {
-    let below = |path: &Path| path.strip_prefix("src").expect("in src").to_string_lossy().into_owned();
-    sources("src").into_iter().map(|(path, text)| (below(&path), text)).collect()
+/// The files of a package by their path below `folder`, its sources.
+fn sources_below(folder: &str) -> Vec<(String, String)> {
+    let below = |path: &Path| path.strip_prefix(folder).expect("in the folder").to_string_lossy().into_owned();
+    sources(folder).into_iter().map(|(path, text)| (below(&path), text)).collect()
 }
 
 fn root() -> &'static Path {

@@ -1,121 +1,77 @@
-//! The actor: one loop that waits for the next input and passes it to the reducer.
+//! The actor: one loop that waits for the next input, gives it to the reducer as an event, and has the actions performed.
+//!
+//! The session is made of parts with state of their own: [`Hearing`] (microphone, transcriptions), [`Speaking`] (responses, voices),
+//! [`ClientSide`] (session object, log, frames, lifetime), [`Timeline`] (records and metrics), [`Links`] (remote servers) and
+//! [`SnapshotSender`] (storage). None of them knows another one: they return events and values, and what concerns several of them
+//! stands here, in the order in which it has to happen. No other file holds the reducer, gives it an event, or has an `impl Actor`.
+//! Decides nothing about the dialog.
 
-use super::clock::ClientClock;
-use super::egress::{About, Close, Output, OutputEvent};
-use super::expiry::SessionExpiry;
+use super::beginning::{Beginning, Greeting};
+use super::checkpoint::{Leave, SnapshotSender};
+use super::client_side::{ClientSide, Expired, StoredParts};
+use super::egress::{Close, Egress};
 use super::failures::{causes, recognizer_failed};
 use super::fair_order::{FairOrder, only_if};
-use super::ingress::{Advance, Ingress};
+use super::hearing::Hearing;
+use super::inbound::{Inbound, InboundPayload, bad_audio, is_refused};
+use super::ingress::Advance;
+use super::inline_audio::{InlineAudio, with_lengths};
 use super::languages;
-use super::limits::NoLimits;
-use super::perform::{EventPayload, TranscriptLogprobs};
-use super::playback::Playback;
-use super::project::{Projector, TRANSCRIPTION_FAILED, code_of};
-use super::remote;
-use super::remote::Links;
-use super::replay_log::DialogStart;
-use super::replay_recorder::Recorder;
-use super::responding::{FailedStage, Product};
-use super::speculation::SpeculativeTask;
-use super::timeline::{Begins, Timeline};
-use super::transcription_task::{Report, until_free};
-use super::voice::Voice;
-use super::{
-    AudioMode, Egress, Inbound, Keeping, Opening, SessionLimits, Setup, Snapshot, SnapshotError, WEBSOCKET, translate,
-};
-use antiphon_audio::codec::Delivery;
+use super::links::Links;
+use super::product::{FillerSpeech, Product};
+use super::project::{TRANSCRIPTION_FAILED, TranscriptLogprobs, code_of};
+use super::setup::Setup;
+use super::snapshot::Snapshot;
+use super::speaking::Speaking;
+use super::timeline::Timeline;
+use super::timeline::answering::Played;
+use super::timeline::notices::NoticeContext;
+use super::transcription_input::Report;
+use super::transcription_task::until_free;
+use super::translate;
+use super::voice::Packet;
+use antiphon_audio::codec::CodecError;
 use antiphon_dialog::turn::Edge;
-use antiphon_dialog::{Dialog, Event, PlaybackControl, ToolCallDelta};
-use antiphon_engine_api::stt::SpeakerState;
-use antiphon_protocol::{Dialect, ServerEvent};
-use antiphon_types::{IdMint, ItemId, KeyId, Requester, ResponseId, SampleRate, Samples, SessionId, Timestamp};
+use antiphon_dialog::{
+    Action, Command, Dialog, Event, Notice, ResponseWork, SpeculationOutcome, ToolCallDelta, UtteranceEnd,
+};
+use antiphon_engine_api::Served;
+use antiphon_engine_api::stt::{SttError, Transcript};
+use antiphon_protocol::frame::MicrophoneFrame;
+use antiphon_protocol::{ClientEvent, Incoming, PlayedReport, SessionUpdate, WireError};
+use antiphon_types::{BrownoutLevel, ItemId, Meter, Pcm, ResponseId, Samples, Timestamp};
 use futures_util::FutureExt;
-use std::collections::HashMap;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until};
-use tokio_util::sync::DropGuard;
 
 /// Capacity of the queue of products: a voice that is this far ahead waits. They are boxed, because a channel has room for 32
 /// from the start: 8 KiB of each session that never speaks.
 const PRODUCTS: usize = 8;
 /// Capacity of the queue of reports.
 const REPORTS: usize = 16;
-/// More than the longest life of a session (`session.max_minutes`), for a snapshot whose clock is wrong.
-const LONGEST_LIFE: Duration = Duration::from_secs(48 * 3_600);
-/// The most concurrent transcriptions of a session: more are needed only when audio comes much faster than real time, and
-/// then the client is read more slowly.
-const MAX_TRANSCRIPTIONS: usize = 4;
 /// Windows processed before other inputs: about 1 s of audio, 0.5 ms of work.
 const WINDOWS_AT_ONCE: usize = 64;
-/// A client that receives nothing for this long while messages wait for it is closed.
-const STUCK: Duration = Duration::from_secs(10);
-/// Time without messages that counts as silence of the speaker, in addition to the silence that ends a turn.
-const STALL_MARGIN: Duration = Duration::from_millis(500);
 
 /// One session.
 pub(super) struct Actor {
-    pub(super) setup: Arc<Setup>,
-    /// The API key the session belongs to.
-    pub(super) owner: Option<KeyId>,
-    /// Whose its requests to the engines are: the key's, or the session's.
-    pub(super) requester: Requester,
-    pub(super) mode: AudioMode,
-    /// Of the reply's packets.
-    pub(super) delivery: Delivery,
-    pub(super) dialect: Dialect,
-    pub(super) clock: Instant,
-    pub(super) dialog: Dialog,
-    pub(super) ingress: Ingress,
-    pub(super) egress: Arc<Egress>,
-    pub(super) projector: Projector,
-    /// The whole session object, as the client last saw it.
-    pub(super) session: antiphon_protocol::Session,
-    /// The kind of session cannot change any more: the connection, an update or a response has set it.
-    pub(super) kind_is_fixed: bool,
-    /// Of events, and of items with inline audio.
-    pub(super) ids: IdMint,
-    /// Transcriptions under way; dropping a guard cancels one.
-    pub(super) transcriptions: HashMap<ItemId, DropGuard>,
-    /// The turn model's work on the latest pause.
-    pub(super) judging: Option<DropGuard>,
-    /// Responses under way.
-    pub(super) speaking: HashMap<ResponseId, (DropGuard, Voice)>,
-    /// The stages that responses under way have failed in.
-    pub(super) failed_in: HashMap<ResponseId, FailedStage>,
-    /// The filler that is being synthesized.
-    pub(super) filler: Option<DropGuard>,
-    /// The speculative response.
-    pub(super) speculative: Option<SpeculativeTask>,
-    /// Remote servers, and the work under way there.
-    pub(super) links: Links,
-    pub(super) playback: Playback,
-    pub(super) reports: mpsc::Sender<Report>,
-    pub(super) products: mpsc::Sender<Box<Product>>,
-    pub(super) timeline: Timeline,
-    pub(super) client_clock: ClientClock,
-    pub(super) speaker: Option<SpeakerState>,
-    pub(super) last_audio: Timestamp,
-    pub(super) life: SessionExpiry,
-    /// The client is connected, as last reported to the reducer.
-    pub(super) is_there: bool,
-    /// Whether the client reads why an upstream failed, in its words.
-    pub(super) sees_causes: bool,
-    /// Messages of the client that were processed, over all its connections and hubs.
-    pub(super) n_received: u64,
-    /// The message that the session went back to, and how many messages of the client it held then: with the next one the client
-    /// knows.
-    pub(super) went_back: Option<(u64, u64)>,
+    setup: Arc<Setup>,
+    /// The session's beginning.
+    clock: Instant,
+    dialog: Dialog,
+    hearing: Hearing,
+    speaking: Speaking,
+    client: ClientSide,
+    timeline: Timeline,
+    links: Links,
     /// Where snapshots go.
-    pub(super) keeping: Option<Keeping>,
-    /// What the client may use.
-    pub(super) limits: Arc<dyn SessionLimits>,
-    /// When the client's socket is to be read again.
-    pub(super) read_from: watch::Sender<Option<Instant>>,
+    snapshots: Option<SnapshotSender>,
+    /// Whether the client reads why an upstream failed, in its words.
+    sees_causes: bool,
     /// In which order the inputs are looked at.
-    pub(super) order: FairOrder,
+    order: FairOrder,
 }
 
 /// What the actor waits for.
@@ -124,9 +80,9 @@ enum Input {
     Report(Option<Report>),
     Product(Option<Box<Product>>),
     /// The writer has finished a message, or the connection has changed.
-    Moved,
+    EgressProgress,
     /// Something that the next round looks at has changed.
-    Looked,
+    Recheck,
     /// The server stops.
     Draining,
     /// A deadline has passed.
@@ -137,218 +93,74 @@ enum Input {
 pub(super) struct ActorStart {
     reports: mpsc::Receiver<Report>,
     products: mpsc::Receiver<Box<Product>>,
-    /// What a session begins with; `None`: it began on another hub.
     greeting: Option<Greeting>,
 }
 
-struct Greeting {
-    /// Sent to the client with the first events.
-    resume_key: Option<String>,
+/// What an event carries that the reducer does not take. Its actions refer to it by the item.
+#[derive(Default)]
+struct EventPayload {
+    /// Audio of the items of a client's event.
+    inline_audio: Vec<InlineAudio>,
+    /// Of the transcript that the event brings.
+    logprobs: Option<TranscriptLogprobs>,
 }
 
-/// Whose the requests of a session are. Without a key a session fails by itself, and counts with the others of its client.
-fn requester(owner: Option<KeyId>, session: &SessionId, limits: &dyn SessionLimits) -> Requester {
-    let own = || {
-        let session = Requester::of(session);
-        limits.client().map_or(session, |client| session.within(client))
-    };
-    owner.map_or_else(own, Requester::from)
+/// What a transcription ends with, beside the item.
+struct FinalTranscript {
+    result: Result<Transcript, SttError>,
+    served: Option<Served>,
+    meter: Meter,
 }
 
 impl Actor {
-    pub(super) fn new(setup: Arc<Setup>, id: &SessionId, seed: u64, opening: Opening) -> (Self, ActorStart) {
-        let mode = opening.mode;
-        let egress = Arc::new(Egress::new(opening.resume_key.is_some(), opening.dialect));
-        let session = setup.session_object(id.clone(), &opening);
-        let playback = if mode == AudioMode::Events { PlaybackControl::Client } else { PlaybackControl::Server };
+    pub(super) fn new(setup: Arc<Setup>, beginning: Beginning) -> (Self, ActorStart) {
+        let Beginning { requester, client, form, clock, dialog, ingress, speaker, last_audio, .. } = beginning;
         let (reports, report_inbox) = mpsc::channel(REPORTS);
         let (products, product_inbox) = mpsc::channel(PRODUCTS);
-        let format = translate::format(session.audio.input.format);
-        let mut ids = IdMint::new(seed ^ 0x6576_656e_7473);
-        let clock = Instant::now();
-        let limits = opening.limits.unwrap_or_else(|| Arc::new(NoLimits));
-        let transport = opening.transport.unwrap_or(WEBSOCKET);
-        let begins = Begins {
-            session: id.clone(),
-            owner: opening.owner,
-            transport,
-            at: SystemTime::now(),
-            seed: seed ^ 0x7475_726e,
-            may_report: mode != AudioMode::Events,
-            records_audio: !setup.session.record.is_empty() && setup.session.record_audio,
-            brownout: setup.brownout.clone(),
-            limits: limits.clone(),
-        };
-        let timeline = Timeline::new(begins, setup.turn_history.clone(), setup.metrics.clone());
-        let life = SessionExpiry::new(clock, setup.life(), mode != AudioMode::Events || opening.resume_key.is_some());
-        let settings = setup.dialog_settings(&session);
-        let turns = setup.turns(&session);
-        let speculation = setup.speculation.limits();
-        let follow_up_after = setup.follow_up_after();
-        let max_tool_rounds = setup.session.max_tool_rounds;
-        let start = || DialogStart {
-            settings: settings.clone(),
-            playback,
-            seed,
-            follow_up_after,
-            max_tool_rounds,
-            speculation,
-        };
-        let recorder = setup.recorder(id, turns, start);
-        let mut ingress = Ingress::new(setup.engines.vad.clone(), format, turns, recorder)
-            .keeping(setup.engines.turn.as_ref().map_or(Samples::ZERO, |model| model.span()));
-        ingress.reduce_noise(noise_reduction(&session));
+        let is_resumed = beginning.greeting.is_none();
+        let limits = client.limits.clone();
         let actor = Self {
-            owner: opening.owner,
-            requester: requester(opening.owner, id, &*limits),
-            sees_causes: opening.sees_causes,
-            mode,
-            delivery: if transport == WEBSOCKET { Delivery::Reliable } else { Delivery::Lossy },
-            dialect: opening.dialect,
-            clock,
-            dialog: Dialog::new(settings, playback, seed)
-                .with_follow_up_after(follow_up_after)
-                .with_max_tool_rounds(max_tool_rounds)
-                .with_speculation(speculation),
-            ingress,
-            egress,
-            projector: Projector::new(ids.next("conv")),
-            session,
-            kind_is_fixed: opening.intent.is_some() || opening.settings.is_some(),
-            ids,
-            transcriptions: HashMap::new(),
-            judging: None,
-            speaking: HashMap::new(),
-            failed_in: HashMap::new(),
-            filler: None,
-            speculative: None,
-            links: Links::default(),
-            playback: Playback::new(Duration::from_millis(u64::from(setup.session.lead_ms))),
-            reports,
-            products,
-            timeline,
-            client_clock: ClientClock::default(),
-            speaker: opening.language.map(|language| SpeakerState::PreferredLanguage(language.into())),
-            last_audio: Timestamp::ZERO,
-            life,
-            is_there: true,
-            n_received: 0,
-            went_back: None,
-            keeping: opening.keeping,
-            limits,
-            read_from: watch::Sender::new(None),
-            order: FairOrder::new(seed),
-            setup,
-        };
-        let greeting = Some(Greeting { resume_key: opening.resume_key });
-        (actor, ActorStart { reports: report_inbox, products: product_inbox, greeting })
-    }
-
-    /// A session that another hub has served so far. Decoders, echo and noise reduction begin anew.
-    pub(super) fn resumed(
-        setup: Arc<Setup>,
-        snapshot: Snapshot,
-        dialect: Dialect,
-        (keeping, limits): (Option<Keeping>, Option<Arc<dyn SessionLimits>>),
-    ) -> Result<(Self, SessionId, ActorStart), SnapshotError> {
-        let Snapshot { owner, mode, received, went_back_to, session, conversation, turns: counters, at, wall, .. } =
-            snapshot;
-        let session = antiphon_protocol::Session::from_stored(session)
-            .map_err(|error| SnapshotError::Unreadable(error.param.unwrap_or(error.message)))?;
-        let id = session.id.clone();
-        let wall_now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        // The session's clock goes on while no hub serves it. Clocks of two machines differ, and it never goes back.
-        let elapsed = at.since_start().saturating_add(wall_now.saturating_sub(wall)).min(wall_now);
-        let clock = Instant::now().checked_sub(elapsed).unwrap_or_else(Instant::now);
-        let dialog = snapshot.dialog.with_servers(&remote::declared(&session.tools));
-        let ids = snapshot.ids;
-        let (reports, report_inbox) = mpsc::channel(REPORTS);
-        let (products, product_inbox) = mpsc::channel(PRODUCTS);
-        let limits = limits.unwrap_or_else(|| Arc::new(NoLimits));
-        let begins = Begins {
-            session: id.clone(),
-            owner,
-            transport: WEBSOCKET,
-            at: UNIX_EPOCH + wall_now.saturating_sub(elapsed),
-            seed: 0,
-            may_report: mode != AudioMode::Events,
-            // A replay log begins with its session.
-            records_audio: false,
-            brownout: setup.brownout.clone(),
-            limits: limits.clone(),
-        };
-        let timeline = Timeline::new(begins, setup.turn_history.clone(), setup.metrics.clone()).behind(counters);
-        let left = Duration::from_secs(session.expires_at).saturating_sub(wall_now).min(LONGEST_LIFE);
-        let life = SessionExpiry::resumed(Instant::now(), left, setup.life(), true);
-        let format = translate::format(session.audio.input.format);
-        let turns = setup.turns(&session);
-        if !setup.session.record.is_empty() {
-            tracing::info!(session = %id, "a session that began on another hub is not recorded");
-        }
-        let mut ingress = Ingress::new(setup.engines.vad.clone(), format, turns, Recorder::default())
-            .keeping(setup.engines.turn.as_ref().map_or(Samples::ZERO, |model| model.span()))
-            .heard_elsewhere(setup.engines.vad.clone(), snapshot.input);
-        ingress.reduce_noise(noise_reduction(&session));
-        let playback = Playback::new(Duration::from_millis(u64::from(setup.session.lead_ms)));
-        let dialect = Dialect { beta: snapshot.beta, ..dialect };
-        let actor = Self {
-            owner,
-            requester: requester(owner, &id, &*limits),
-            // A snapshot does not say from where its client calls.
-            sees_causes: false,
-            mode,
-            // Only sessions over WebSockets are resumed.
-            delivery: Delivery::Reliable,
-            dialect,
             clock,
             dialog,
-            ingress,
-            egress: Arc::new(Egress::resumed(snapshot.log, dialect)),
-            projector: Projector::new(conversation),
-            session,
-            kind_is_fixed: snapshot.kind_is_fixed,
-            ids,
-            transcriptions: HashMap::new(),
-            judging: None,
-            speaking: HashMap::new(),
-            failed_in: HashMap::new(),
-            filler: None,
-            speculative: None,
-            links: Links::resumed(),
-            playback: playback.resumed(snapshot.playback),
-            reports,
-            products,
-            timeline,
-            client_clock: ClientClock::default(),
-            speaker: None,
-            last_audio: Timestamp::new(elapsed),
-            life,
-            is_there: snapshot.is_there,
-            n_received: received,
-            went_back: went_back_to.map(|number| (number, received)),
-            keeping: keeping.map(|keeping| keeping.behind(received)),
-            limits,
-            read_from: watch::Sender::new(None),
-            order: FairOrder::new(received),
+            links: Links::new(setup.clone(), reports.clone(), is_resumed),
+            hearing: Hearing::new(setup.clone(), requester, reports, ingress, speaker, last_audio),
+            speaking: Speaking::new(setup.clone(), requester, products, limits, form, clock),
+            client: ClientSide::new(setup.clone(), client),
+            timeline: beginning.timeline,
+            snapshots: beginning.snapshots,
+            sees_causes: form.sees_causes,
+            order: FairOrder::new(beginning.order_seed),
             setup,
         };
-        Ok((actor, id, ActorStart { reports: report_inbox, products: product_inbox, greeting: None }))
+        (actor, ActorStart { reports: report_inbox, products: product_inbox, greeting: beginning.greeting })
+    }
+
+    /// The log that everything leaves by.
+    pub(super) fn egress(&self) -> Arc<Egress> {
+        self.client.egress().clone()
+    }
+
+    /// When the client's socket is to be read again.
+    pub(super) fn read_from(&self) -> watch::Receiver<Option<Instant>> {
+        self.client.read_from()
     }
 
     /// Runs until the client is gone or closed, or the session expires.
     pub(super) async fn run(mut self: Box<Self>, mut inbound: mpsc::Receiver<Inbound>, start: ActorStart) {
         let ActorStart { mut reports, mut products, greeting } = start;
         if let Some(Greeting { resume_key }) = greeting {
-            self.greet(resume_key);
+            self.client.greet(resume_key);
             self.begin_servers();
         }
         // Both are made once, since each one made takes a lock that all sessions share.
         let drain = self.setup.drain.clone();
         let mut drains = pin!(drain.cancelled());
-        let mut timer = pin!(sleep_until(self.life.next_due()));
+        let mut timer = pin!(sleep_until(self.client.next_expiry()));
         let mut is_draining = false;
         loop {
-            self.while_suspended().await;
+            if let Some(snapshots) = &mut self.snapshots {
+                snapshots.while_suspended().await;
+            }
             self.look_for_the_client();
             let more = self.process_windows();
             let settles = self.timeline.tell(&self.dialog, self.now());
@@ -356,37 +168,35 @@ impl Actor {
                 // The session goes on from its final snapshot. What is here ends with its handle.
                 return std::future::pending().await;
             }
-            let blocked = self.ingress.blocked_on();
+            let blocked = self.hearing.blocked_on();
             if is_draining && self.has_drained() {
-                return self.egress.close(Close { code: 1001, reason: "the server is going away" });
+                return self.client.egress().close(Close { code: 1001, reason: "the server is going away" });
             }
-            let takes_audio = !more && blocked.is_none() && self.transcriptions.len() < MAX_TRANSCRIPTIONS;
-            let takes_messages = takes_audio && self.egress.takes_requests();
-            if !takes_messages || !self.egress.is_attached() || self.is_client_elsewhere() || self.is_paused() {
+            let takes_audio = !more && blocked.is_none() && !self.hearing.is_full();
+            let takes_messages = takes_audio && self.client.egress().takes_requests();
+            let is_heard = takes_messages && self.client.egress().is_attached() && !self.is_client_elsewhere();
+            if !is_heard || self.client.is_paused() {
                 // While the hub is behind or the connection is lost, missing audio is not the speaker's silence.
-                self.last_audio = self.now();
+                self.hearing.excuse_silence(self.now());
             }
-            let room = match self.is_leaving() {
-                true => self.egress.has_room_to_leave() && self.playback.has_room_to_leave(),
-                false => self.egress.has_room() && self.playback.has_room(self.setup.brownout.level()),
-            };
+            let room = self.client.has_room(self.is_leaving());
             let deadline = self.next_deadline(settles);
-            let waits = self.waits_for_storage();
+            let waits = self.snapshots.as_ref().is_some_and(SnapshotSender::waits_for_storage);
             if timer.deadline() != deadline {
                 timer.as_mut().reset(deadline);
             }
             let input = {
-                let egress = &self.egress;
-                let keeping = self.keeping.as_mut();
+                let egress = self.client.egress();
+                let snapshots = self.snapshots.as_mut();
                 let message = pin!(only_if(takes_messages, inbound.recv().map(Input::Message)));
                 let report = pin!(reports.recv().map(Input::Report));
                 let product = pin!(only_if(room, products.recv().map(Input::Product)));
-                let moved = pin!(egress.moved().map(|()| Input::Moved));
-                let stored = pin!(Keeping::moved(keeping, waits).map(|()| Input::Looked));
-                let free = pin!(only_if(!more, until_free(blocked).map(|()| Input::Looked)));
+                let moved = pin!(egress.moved().map(|()| Input::EgressProgress));
+                let stored = pin!(SnapshotSender::moved(snapshots, waits).map(|()| Input::Recheck));
+                let free = pin!(only_if(!more, until_free(blocked).map(|()| Input::Recheck)));
                 let draining = pin!(only_if(!is_draining, drains.as_mut().map(|()| Input::Draining)));
                 let due = pin!(timer.as_mut().map(|()| Input::Due));
-                let at_once = pin!(only_if(more, tokio::task::yield_now().map(|()| Input::Looked)));
+                let at_once = pin!(only_if(more, tokio::task::yield_now().map(|()| Input::Recheck)));
                 let mut inputs: [Pin<&mut (dyn Future<Output = Input> + Send)>; 9] =
                     [message, report, product, moved, stored, free, draining, due, at_once];
                 self.order.first_ready(&mut inputs).await
@@ -396,37 +206,182 @@ impl Actor {
                 Input::Message(None) => return,
                 Input::Report(report) => self.report(report.expect("the actor holds a sender")),
                 Input::Product(product) => self.product(*product.expect("the actor holds a sender")),
-                Input::Moved => self.audio_left(),
-                Input::Looked => {}
+                Input::EgressProgress => self.audio_left(),
+                Input::Recheck => {}
                 Input::Draining => is_draining = true,
                 Input::Due => {
-                    if !inbound.is_empty() || self.is_paused() {
-                        self.last_audio = self.now();
+                    if !inbound.is_empty() || self.client.is_paused() {
+                        self.hearing.excuse_silence(self.now());
                     }
-                    if self.is_over() {
-                        return;
+                    match self.client.expire(Instant::now()) {
+                        Expired::Session => return,
+                        Expired::Connection => {}
+                        Expired::Nothing => self.release_due(),
                     }
                 }
             }
         }
     }
 
+    /// Time of the session.
+    fn now(&self) -> Timestamp {
+        Timestamp::new(self.clock.elapsed())
+    }
+
+    /// Gives an event to the reducer and records it; the caller performs the actions.
+    fn decide(&mut self, event: Event) -> Vec<Action> {
+        let now = self.now();
+        let recorded = self.hearing.recorder().runs().then(|| event.clone());
+        let actions = self.dialog.step(now, event);
+        if let Some(event) = recorded {
+            self.hearing.recorder().step(now, event, &actions);
+        }
+        actions
+    }
+
+    /// Passes an event to the reducer and performs its actions.
+    fn step(&mut self, event: Event) {
+        let actions = self.decide(event);
+        self.perform(actions, EventPayload::default());
+    }
+
+    /// Performs the actions that an event led to, in order.
+    fn perform(&mut self, actions: Vec<Action>, mut payload: EventPayload) {
+        for action in actions {
+            match action {
+                Action::OpenUtterance { item, audio_start } => {
+                    self.hearing.open_utterance(item, audio_start, self.client.session());
+                }
+                Action::CloseUtterance { item, end } => self.close_utterance(&item, end),
+                Action::DropUtterance(item) => {
+                    self.timeline.dropped(&item, self.now());
+                    self.hearing.drop_utterance(&item);
+                }
+                Action::Transcribe(item) => {
+                    let at = payload.inline_audio.iter().position(|audio| audio.item == item);
+                    let audio = payload.inline_audio.swap_remove(at.expect("the event carried the item's audio"));
+                    self.hearing.transcribe(audio, self.client.session());
+                }
+                Action::ClearInput => {
+                    if let Some(event) = self.hearing.restart_buffer() {
+                        self.step(event);
+                    }
+                }
+                Action::StartResponse(work) => self.start_response(*work),
+                // Without a provisional transcript the dialog goes on as if there had been no pause.
+                Action::TranscribeProvisionally(_) if self.setup.brownout.is_at_least(BrownoutLevel::NoSpeculation) => {
+                }
+                Action::TranscribeProvisionally(item) => {
+                    self.timeline.speculation_started(&item, self.now());
+                    self.hearing.request_provisional(&item);
+                }
+                Action::TranscribePartially(item) => self.hearing.request_partial(&item),
+                Action::SpeakFiller { response, settings } => {
+                    if let Some(meter) = self.speaking.start_filler(response, &settings) {
+                        self.timeline.filler_requested(meter);
+                    }
+                }
+                Action::StartSpeculative(work) => self.start_speculative(*work),
+                Action::ReleaseSpeculative(id) => {
+                    if self.speaking.release_speculative(&id) {
+                        self.client.fix_kind();
+                        self.speculation_ended(&id, SpeculationOutcome::Confirmed, Duration::ZERO);
+                    }
+                }
+                Action::DropSpeculative { response, outcome, wasted } => {
+                    self.speaking.drop_speculative(&response);
+                    self.speculation_ended(&response, outcome, wasted);
+                }
+                Action::StopResponse(id) => {
+                    self.speaking.end(&id);
+                    self.client.drop_audio(&id);
+                }
+                Action::ListTools { item, server } => self.links.list(item, server),
+                Action::CallRemote { item, call } => {
+                    self.timeline.tool_called();
+                    self.links.call(item, call, &self.dialog.settings().servers);
+                }
+                Action::StopRemote(item) => self.links.ended(&item),
+                Action::Hold => {
+                    self.setup.metrics.held();
+                    self.client.hold();
+                }
+                Action::Release { held_at } => {
+                    self.client.release(self.hearing.position().saturating_sub(held_at));
+                    if self.client.is_framed() {
+                        self.hearing.reply_resumed(held_at);
+                    }
+                }
+                Action::Flush(response) => {
+                    let now = self.now();
+                    self.timeline.flushed(&response, now);
+                    self.hearing.reply_stopped();
+                    self.client.flush(response, self.hearing.position(), &self.dialog, now);
+                }
+                Action::Notify(notice) => self.notify(notice, payload.logprobs.as_ref()),
+            }
+        }
+    }
+
+    fn notify(&mut self, notice: Notice, logprobs: Option<&TranscriptLogprobs>) {
+        let now = self.now();
+        if let Some(snapshots) = &mut self.snapshots {
+            snapshots.observe(&notice);
+        }
+        let failed_in = match &notice {
+            Notice::ResponseDone(view) => self.speaking.end(&view.id),
+            _ => None,
+        };
+        let context = NoticeContext {
+            now,
+            dialog: &self.dialog,
+            position: self.hearing.position(),
+            decision: self.hearing.decision(),
+            client_clock: self.client.clock(),
+            failed_in,
+        };
+        self.timeline.observe(&notice, &context);
+        self.client.notify(notice, logprobs, &self.dialog, now);
+    }
+
+    fn close_utterance(&mut self, item: &ItemId, end: UtteranceEnd) {
+        let audio = self.hearing.close_utterance(item, end);
+        if end == UtteranceEnd::Committed {
+            let now = self.now();
+            self.timeline.utterance_ended(item, self.dialog.turn(), now, now);
+        }
+        if let Some(audio) = audio {
+            self.timeline.spoken(item, audio);
+        }
+    }
+
+    fn start_response(&mut self, work: ResponseWork) {
+        self.client.fix_kind();
+        let meters = self.speaking.meters();
+        self.timeline.response_started(&work.response, meters.clone(), self.now());
+        self.speaking.start(work, meters);
+    }
+
+    fn start_speculative(&mut self, work: ResponseWork) {
+        let meters = self.speaking.meters();
+        self.timeline.speculation_responding(work.turn, &work.response, meters.clone(), self.now());
+        self.speaking.start_speculative(work, meters);
+    }
+
+    fn speculation_ended(&mut self, id: &ResponseId, outcome: SpeculationOutcome, wasted: Duration) {
+        self.setup.metrics.speculation(outcome.as_str(), wasted);
+        self.timeline.speculation_ended(id, outcome.into(), wasted, self.now());
+    }
+
     /// Processes the available windows and passes each edge to the reducer. Returns whether there are more.
     fn process_windows(&mut self) -> bool {
         for _ in 0..WINDOWS_AT_ONCE {
-            if self.transcriptions.len() >= MAX_TRANSCRIPTIONS && !self.ingress.has_utterance() {
-                return false;
-            }
-            match self.ingress.advance() {
+            match self.hearing.advance() {
                 Advance::Starved | Advance::Blocked => return false,
                 Advance::Window => {}
                 Advance::Edge(edge) => self.edge(edge),
             }
-            // Endless noise is cut into turns.
-            if self.ingress.utterance_length() >= self.max_utterance()
-                && self.ingress.is_listening()
-                && let Some(edge) = self.ingress.stall()
-            {
+            if let Some(edge) = self.hearing.cut_endless() {
                 self.edge(edge);
             }
         }
@@ -435,37 +390,158 @@ impl Actor {
 
     fn edge(&mut self, edge: Edge) {
         match edge {
-            Edge::Onset { .. } => self.step(Event::VoiceOnset { position: self.ingress.position() }),
+            Edge::Onset { .. } => self.step(Event::VoiceOnset { position: self.hearing.position() }),
             Edge::Retracted => self.step(Event::VoiceRetracted),
-            Edge::Started { at } => {
-                self.step(Event::SpeechStarted { audio_start: self.ingress.audio_start(at) });
-            }
+            Edge::Started { at } => self.step(Event::SpeechStarted { audio_start: self.hearing.audio_start(at) }),
             Edge::Paused { at } => {
                 self.step(Event::Paused);
-                self.ingress.paused();
-                self.ask_turn_model(at);
+                self.hearing.paused(at);
             }
             Edge::Resumed => {
-                self.ingress.resumed();
+                self.hearing.resumed();
                 self.step(Event::Resumed);
                 if self.dialog.is_speech_tentative() {
-                    self.step(Event::VoiceOnset { position: self.ingress.position() });
+                    self.step(Event::VoiceOnset { position: self.hearing.position() });
                 }
             }
             Edge::Stopped { at } => self.step(Event::SpeechStopped { audio_end: at }),
         }
     }
 
-    /// Passes an event to the reducer and performs its actions.
-    pub(super) fn step(&mut self, event: Event) {
-        let actions = self.decide(event);
+    /// Processes a message of the client.
+    fn inbound(&mut self, inbound: Inbound) {
+        let number = self.client.message_received();
+        if let Some(snapshots) = &mut self.snapshots {
+            snapshots.message_received(number);
+        }
+        match inbound.payload {
+            InboundPayload::Invalid(error) => self.client.refuse(*error),
+            InboundPayload::Audio(frame) => {
+                if let Err(error) = self.frame(frame) {
+                    self.client.refuse(error);
+                }
+            }
+            InboundPayload::Event(event) => {
+                let Incoming { event_id, event } = *event;
+                if let Err(error) = self.event(event_id.clone(), event) {
+                    self.client.refuse(error.answering(event_id.as_deref()));
+                }
+            }
+        }
+    }
+
+    fn frame(&mut self, frame: MicrophoneFrame) -> Result<(), WireError> {
+        let is_opus = self.client.sends_opus()?;
+        self.hearing.expect_audio(self.now())?;
+        let pushed = self.hearing.push_frame(frame, is_opus);
+        self.audio_received(pushed)
+    }
+
+    fn audio_received(&mut self, pushed: Result<(), CodecError>) -> Result<(), WireError> {
+        self.client.charge_audio(self.hearing.take_reportable());
+        pushed.map_err(|error| bad_audio(&error))
+    }
+
+    fn event(&mut self, event_id: Option<String>, event: ClientEvent) -> Result<(), WireError> {
+        match event {
+            ClientEvent::InputAudioAppend { audio } => {
+                self.hearing.expect_audio(self.now())?;
+                let pushed = self.hearing.push(&audio);
+                self.audio_received(pushed)
+            }
+            ClientEvent::InputAudioCommit => {
+                self.client.charge_audio(self.hearing.take_received());
+                self.step(Event::Client { event_id, command: self.hearing.commit() });
+                Ok(())
+            }
+            ClientEvent::OutputAudioPlayed(report) => {
+                self.played(event_id, *report);
+                Ok(())
+            }
+            ClientEvent::ClockPing(ping) => {
+                self.client.answer_ping(&ping, self.now());
+                Ok(())
+            }
+            ClientEvent::SessionUpdate(update) => self.update(event_id, *update),
+            ClientEvent::ResponseCreate(mut params) => {
+                self.client.check_response(&mut params)?;
+                self.command(event_id, ClientEvent::ResponseCreate(params))
+            }
+            other => self.command(event_id, other),
+        }
+    }
+
+    fn command(&mut self, event_id: Option<String>, mut event: ClientEvent) -> Result<(), WireError> {
+        let inline_audio = self.client.take_inline_audio(&mut event, self.hearing.max_utterance())?;
+        let command = translate::command(event).expect("the other events are handled by the caller");
+        let actions = self.decide(Event::Client { event_id, command: with_lengths(command, &inline_audio) });
+        self.perform(actions, EventPayload { inline_audio, ..EventPayload::default() });
+        Ok(())
+    }
+
+    fn update(&mut self, event_id: Option<String>, update: SessionUpdate) -> Result<(), WireError> {
+        let next = self.client.updated(update)?;
+        let command = Command::UpdateSettings(Box::new(self.setup.dialog_settings(&next)));
+        let actions = self.decide(Event::Client { event_id, command });
+        if !is_refused(&actions) {
+            self.hearing.configure(&next);
+            self.client.set_session(next);
+            self.links.keep(&self.dialog.settings().servers);
+        }
         self.perform(actions, EventPayload::default());
+        Ok(())
+    }
+
+    /// A session may begin with servers, where its key is bound to them: they are asked as if declared now.
+    fn begin_servers(&mut self) {
+        if self.dialog.settings().servers.is_empty() {
+            return;
+        }
+        if let Err(error) = self.client.check_servers() {
+            return self.client.refuse(error);
+        }
+        let command = Command::UpdateSettings(Box::new(self.dialog.settings().clone()));
+        let mut actions = self.decide(Event::Client { event_id: None, command });
+        actions.retain(|action| !matches!(action, Action::Notify(Notice::SettingsUpdated)));
+        self.perform(actions, EventPayload::default());
+    }
+
+    /// The client says where the playhead of an item is. A position that was true a moment ago goes on from there.
+    fn played(&mut self, event_id: Option<String>, report: PlayedReport) {
+        let now = self.now();
+        let here = |client_ms: Option<f64>| self.client.clock().here(client_ms?);
+        let at = here(report.at_ms).unwrap_or(now);
+        let ms = |ms: u32| Duration::from_millis(u64::from(ms));
+        let played = Played {
+            first_sound: here(report.first_sound_ms),
+            underruns: report.n_underruns.map(|n| (n, ms(report.underrun_ms.unwrap_or_default()))),
+            stopped_at: report.stopped.then(|| ms(report.audio_end_ms)),
+        };
+        let is_framed = self.client.is_framed();
+        if let Some(event) = self.timeline.played(&report.item_id, played, now).filter(|_| is_framed) {
+            self.client.send(None, event);
+        }
+        // What the client has handed to its loudspeaker is heard a little later.
+        let ahead = if report.stopped { Duration::ZERO } else { at.since(now) };
+        let audio_end_ms = u64::from(report.audio_end_ms).saturating_sub(ahead.as_millis() as u64);
+        let item = report.item_id;
+        let ago = now.since(at);
+        let command = Command::Played { item: item.clone(), audio_end_ms, ago, stopped: report.stopped };
+        self.step(Event::Client { event_id, command });
+        // The report may have moved the cut.
+        if report.stopped && is_framed {
+            self.client.tell_heard(item, &self.dialog, self.now());
+        }
     }
 
     fn report(&mut self, report: Report) {
         match report {
             Report::Opened { item, waited } => self.timeline.decoder_opened(&item, waited),
-            Report::Listed(item, result) => self.listed(item, result),
+            Report::Listed(item, result) => {
+                if let Some(event) = self.links.listed(item, result) {
+                    self.step(event);
+                }
+            }
             Report::Linked(label, connection) => self.links.connected(label, connection),
             Report::Called(item, result) => {
                 self.links.ended(&item);
@@ -473,72 +549,71 @@ impl Actor {
                 self.step(Event::RemoteCallEnded { item, result });
             }
             Report::Partial { item, text, n_sure_words, n_heard } => {
-                self.ingress.partial(&item, &text, n_heard);
+                self.hearing.partial(&item, &text, n_heard);
                 self.step(Event::Partial { item, text, n_sure_words });
             }
             Report::ProvisionalTranscript { item, text, language, n_heard } => {
                 self.timeline.provisional_transcribed(&item, self.now());
-                self.ingress.partial(&item, &text, n_heard);
+                self.hearing.partial(&item, &text, n_heard);
                 let language = languages::named(language);
                 self.step(Event::ProvisionalTranscript { item, text, language });
             }
-            Report::Judged { pause_start, probability } => self.ingress.judged(probability, pause_start),
+            Report::Judged { pause_start, probability } => self.hearing.judged(probability, pause_start),
             Report::Learnt(item, speaker) => {
-                self.transcriptions.remove(&item);
-                self.speaker = speaker.or(self.speaker.take());
+                self.hearing.transcription_ended(&item);
+                self.hearing.learn(speaker);
             }
             Report::Final { item, result, learns, served, meter } => {
                 if !learns {
-                    self.transcriptions.remove(&item);
+                    self.hearing.transcription_ended(&item);
                 }
-                let mut payload = EventPayload::default();
-                let mut language = None;
-                let result = result.map(|transcript| {
-                    language = languages::named(transcript.language);
-                    let logprobs = transcript.logprobs;
-                    payload.logprobs = logprobs.map(|tokens| TranscriptLogprobs { item: item.clone(), tokens });
-                    self.speaker = transcript.speaker.or(self.speaker.take());
-                    transcript.text
-                });
-                let result = result.map_err(|error| {
-                    let causes = causes(&error);
-                    tracing::warn!(%error, ?causes, "an utterance could not be transcribed");
-                    let failure = recognizer_failed(&error, self.sees_causes);
-                    self.setup.metrics.error(code_of(&failure, TRANSCRIPTION_FAILED));
-                    failure
-                });
-                let words = result.clone().map_err(|failure| failure.message().to_owned());
-                let now = self.now();
-                let note = |timeline: &mut Timeline| {
-                    timeline.recognized_by(&item, served.clone(), meter.clone());
-                    timeline.spoken_in(&item, language.clone());
-                    timeline.transcribed(&item, words.as_deref().map_err(String::as_str), now);
-                };
-                note(&mut self.timeline);
-                let was_turn = self.timeline.holds(&item);
-                let actions =
-                    self.decide(Event::Transcribed { item: item.clone(), result, language: language.clone() });
-                self.perform(actions, payload);
-                // Speech over a reply may be a turn only by these words.
-                if !was_turn {
-                    note(&mut self.timeline);
-                }
-                self.timeline.weighed();
+                self.transcribed(item, FinalTranscript { result, served, meter });
             }
         }
+    }
+
+    fn transcribed(&mut self, item: ItemId, transcript: FinalTranscript) {
+        let FinalTranscript { result, served, meter } = transcript;
+        let mut payload = EventPayload::default();
+        let mut language = None;
+        let result = result.map(|transcript| {
+            language = languages::named(transcript.language);
+            let logprobs = transcript.logprobs;
+            payload.logprobs = logprobs.map(|tokens| TranscriptLogprobs { item: item.clone(), tokens });
+            self.hearing.learn(transcript.speaker);
+            transcript.text
+        });
+        let result = result.map_err(|error| {
+            let causes = causes(&error);
+            tracing::warn!(%error, ?causes, "an utterance could not be transcribed");
+            let failure = recognizer_failed(&error, self.sees_causes);
+            self.setup.metrics.error(code_of(&failure, TRANSCRIPTION_FAILED));
+            failure
+        });
+        let words = result.clone().map_err(|failure| failure.message().to_owned());
+        let now = self.now();
+        let note = |timeline: &mut Timeline| {
+            timeline.recognized_by(&item, served.clone(), meter.clone());
+            timeline.spoken_in(&item, language.clone());
+            timeline.transcribed(&item, words.as_deref().map_err(String::as_str), now);
+        };
+        note(&mut self.timeline);
+        let was_turn = self.timeline.holds(&item);
+        let actions = self.decide(Event::Transcribed { item: item.clone(), result, language: language.clone() });
+        self.perform(actions, payload);
+        // Speech over a reply may be a turn only by these words.
+        if !was_turn {
+            note(&mut self.timeline);
+        }
+        self.timeline.weighed();
     }
 
     fn product(&mut self, product: Product) {
         match product {
             Product::Mark(response, milestone, at) => self.timeline.mark(&response, milestone, at),
-            Product::Filler(filler) => self.filler(filler),
+            Product::Filler(filler) => self.filler(&filler),
             Product::Served(response, served) => self.timeline.spoken_by(&response, served),
-            Product::FailedIn(response, stage) => {
-                // One that was stopped ends otherwise.
-                if self.speaking.contains_key(&response) {
-                    self.failed_in.insert(response, stage);
-                }
-            }
+            Product::FailedIn(response, stage) => self.speaking.failed(response, stage),
             Product::Audio(response, pcm, at) => {
                 if let Some((item, _)) = self.dialog.speaking_item(&response) {
                     self.timeline.audio_made(&response, &item, at);
@@ -561,107 +636,212 @@ impl Actor {
         }
     }
 
-    /// The earliest deadline; `settles`: that of the timeline.
-    fn next_deadline(&self, settles: Option<Timestamp>) -> Instant {
-        let now = self.now();
-        let at = |timestamp: Timestamp| self.clock + timestamp.since_start();
-        let stall = self.ingress.is_listening().then(|| at(self.last_audio) + self.silence() + STALL_MARGIN);
-        let hold = self.dialog.next_deadline().filter(|_| !self.is_client_elsewhere()).map(at);
-        let frame = self.egress.is_attached().then(|| self.playback.next_due(&self.dialog, now)).flatten().map(at);
-        let stuck = self.egress.stuck_since().map(|since| since + STUCK);
-        let checkpoint = self.checkpoint_due();
-        [stall, hold, frame, stuck, settles.map(at), checkpoint]
-            .into_iter()
-            .flatten()
-            .fold(self.life.next_due(), Instant::min)
+    /// Plays a filler, unless the answer has begun or the user speaks.
+    fn filler(&mut self, filler: &FillerSpeech) {
+        let response = &filler.response;
+        self.step(Event::FillerStarted { response: response.clone(), text: filler.text.clone() });
+        if !self.dialog.is_filling(response) {
+            return;
+        }
+        self.speaking.open_filler(filler);
+        for pcm in &filler.speech {
+            self.speech(response, pcm);
+        }
+        self.finish_speech(response);
+        self.step(Event::FillerEnded { response: response.clone() });
     }
 
-    /// Handles the deadlines that have passed; returns whether the session is over.
-    fn is_over(&mut self) -> bool {
-        let (now, instant) = (self.now(), Instant::now());
-        if self.egress.stuck_since().is_some_and(|since| instant >= since + STUCK) {
-            tracing::info!("the client takes nothing; its connection is given up");
-            if self.egress.lose() {
-                self.egress.detach();
-                return false;
+    /// Takes PCM of a response that is under way.
+    fn speech(&mut self, response: &ResponseId, pcm: &Pcm) {
+        let Some((item, index)) = self.dialog.speaking_item(response) else { return };
+        let position = self.hearing.position();
+        let at = self.client.sounds_at(&item, &self.dialog, position, self.now());
+        let Some(voice) = self.speaking.voice(response) else { return };
+        // The echo guard listens for the reply only where there is a microphone.
+        let reference = (position > Samples::ZERO).then(|| voice.reference(pcm));
+        let made = voice.push(pcm);
+        if let Some(reference) = reference {
+            self.hearing.reply_sounds(at, &reference);
+            self.client.sounds_until(at + reference.len());
+        }
+        self.packed(response, &item, index, made);
+    }
+
+    /// What the response speaks now has ended: what the resampler and the encoder still hold goes out.
+    fn finish_speech(&mut self, response: &ResponseId) {
+        let Some((item, index)) = self.dialog.speaking_item(response) else { return };
+        let Some(voice) = self.speaking.voice(response) else { return };
+        let made = voice.finish();
+        self.packed(response, &item, index, made);
+    }
+
+    fn packed(
+        &mut self,
+        response: &ResponseId,
+        item: &ItemId,
+        index: u32,
+        made: Result<(Samples, Vec<Packet>), CodecError>,
+    ) {
+        let (n, packets) = match made {
+            Ok(made) => made,
+            Err(error) => {
+                tracing::error!(%error, "reply audio could not be encoded");
+                let outcome = Err("the reply could not be encoded".into());
+                return self.step(Event::ResponseFinished { response: response.clone(), outcome });
             }
-            self.egress.close(Close { code: 1013, reason: "the client reads too slowly" });
-            return true;
+        };
+        self.step(Event::AudioGenerated { response: response.clone(), n });
+        self.client.push_audio(response, item, index, packets);
+        self.release_frames();
+    }
+
+    /// Lets the frames out whose time has come.
+    fn release_frames(&mut self) {
+        if !self.client.egress().is_attached() {
+            // Nobody plays them; they wait for the client to come back.
+            return;
         }
-        if self.has_expired(instant) {
-            return true;
+        let now = self.now();
+        while let Some(sent) = self.client.release_frame(&self.dialog, now) {
+            self.step(sent);
         }
-        let stalled = now.since(self.last_audio) >= self.silence() + STALL_MARGIN;
-        if stalled
-            && self.ingress.is_listening()
-            && let Some(edge) = self.ingress.stall()
-        {
+    }
+
+    /// The writer has sent messages: reports sent audio to the reducer and latencies to the client.
+    fn audio_left(&mut self) {
+        let sent = self.client.take_sent();
+        if sent.is_empty() {
+            return;
+        }
+        let is_framed = self.client.is_framed();
+        for event in self.timeline.sent(&sent, self.now()) {
+            if is_framed {
+                self.client.send(None, event);
+            }
+        }
+        for (item, n) in sent {
+            if !is_framed {
+                self.step(Event::AudioSent { item: item.clone(), n });
+            }
+            self.timeline.estimate(&item, &self.dialog);
+        }
+    }
+
+    /// Reports to the reducer when the client disconnects and when it is back.
+    fn look_for_the_client(&mut self) {
+        let Some(change) = self.client.connection_change() else { return };
+        if matches!(change, Event::Disconnected) {
+            self.timeline.client_left();
+        }
+        self.step(change);
+    }
+
+    /// The earliest deadline; `settles`: that of the timeline.
+    fn next_deadline(&self, settles: Option<Timestamp>) -> Instant {
+        let stall = self.hearing.stalls_at();
+        let hold = self.dialog.next_deadline().filter(|_| !self.is_client_elsewhere());
+        let frame = self.client.next_frame(&self.dialog, self.now());
+        let of_session = [stall, hold, frame, settles].into_iter().flatten();
+        let checkpoint = self.snapshots.as_ref().and_then(SnapshotSender::due);
+        of_session
+            .map(|at| self.clock + at.since_start())
+            .chain(checkpoint)
+            .fold(self.client.next_expiry(), Instant::min)
+    }
+
+    /// Does what is due by the session's clock.
+    fn release_due(&mut self) {
+        let now = self.now();
+        if let Some(edge) = self.hearing.end_stalled(now) {
             self.edge(edge);
         }
         // Where the client is elsewhere, the next hub does what is due.
         if !self.is_client_elsewhere() && self.dialog.next_deadline().is_some_and(|due| now >= due) {
-            self.step(Event::Tick { position: self.ingress.position() });
+            self.step(Event::Tick { position: self.hearing.position() });
         }
         self.release_frames();
-        false
     }
 
     /// While the server stops: whether the session is idle or its client disconnected.
     fn has_drained(&self) -> bool {
-        if self.keeping.is_some() {
+        if self.snapshots.is_some() {
             return false;
         }
-        let is_done = || self.transcriptions.is_empty() && self.dialog.active().is_none() && self.playback.is_empty();
-        !self.egress.is_attached() || is_done()
+        let is_idle = || self.hearing.has_transcribed() && self.dialog.active().is_none() && self.client.has_played();
+        !self.client.egress().is_attached() || is_idle()
     }
 
-    /// The longest utterance.
-    pub(super) fn max_utterance(&self) -> Samples {
-        Samples::from_ms(1_000 * u64::from(self.setup.session.max_utterance_seconds), SampleRate::HZ_16000)
-    }
-
-    /// The silence that would end the turn now.
-    fn silence(&self) -> Duration {
-        self.ingress.wait().duration(SampleRate::HZ_16000)
-    }
-
-    pub(super) fn now(&self) -> Timestamp {
-        Timestamp::new(self.clock.elapsed())
-    }
-
-    /// Whether audio travels in binary frames.
-    pub(super) fn is_framed(&self) -> bool {
-        self.mode != AudioMode::Events
-    }
-
-    /// Sends an event, in order with the response it belongs to. One that the client's protocol does not have is left out.
-    pub(super) fn send(&mut self, response: Option<ResponseId>, event: ServerEvent) {
-        if let ServerEvent::Error { error } = &event {
-            self.setup.metrics.error(error.code.unwrap_or("other"));
-        }
-        let about = match (response, &event) {
-            (Some(response), _) => About::Response(response),
-            (
-                None,
-                ServerEvent::InputAudioCommitted { .. }
-                | ServerEvent::ItemAdded { .. }
-                | ServerEvent::ItemDone { .. }
-                | ServerEvent::ItemDeleted { .. }
-                | ServerEvent::ItemRetrieved { .. }
-                | ServerEvent::ItemTruncated { .. },
-            ) => About::Items,
-            (None, _) => About::Session,
-        };
-        if let Some(event) = self.numbered(event) {
-            let n_bytes = self.egress.push(Output::Event(event), about);
-            self.setup.metrics.bytes_out(n_bytes as u64);
+    /// Stores a checkpoint where one is due. Returns whether the session has left: nothing may happen in it any more.
+    /// `has_inbound`: messages of the client wait.
+    fn checkpoint(&mut self, has_inbound: bool) -> bool {
+        let Some(snapshots) = &self.snapshots else { return false };
+        let egress = self.client.egress();
+        let leave = snapshots.leave();
+        match leave {
+            Leave::Suspended => false,
+            Leave::Stays => {
+                if snapshots.is_due() && egress.is_attached() && egress.has_left() && self.is_movable() {
+                    self.store(false);
+                }
+                false
+            }
+            Leave::WhenSilent | Leave::WhenPossible | Leave::Now => {
+                let is_gone = leave == Leave::Now || !egress.is_attached();
+                if is_gone && self.hearing.has_utterance() {
+                    return snapshots.give_up();
+                }
+                let is_silent = self.client.has_played() && egress.has_left();
+                let may = leave != Leave::WhenSilent || is_silent || is_gone;
+                may && !has_inbound && self.is_movable() && self.store(true)
+            }
         }
     }
 
-    /// An event with its id; `None`: the client's protocol does not have it.
-    pub(super) fn numbered(&mut self, event: ServerEvent) -> Option<OutputEvent> {
-        let event_id = self.ids.next("event");
-        self.dialect.has(&event).then_some(OutputEvent { event_id, event })
+    /// Announces a checkpoint and hands it over to be stored. Returns whether it did.
+    fn store(&mut self, is_final: bool) -> bool {
+        let Some(turn) = self.snapshots.as_ref().and_then(SnapshotSender::turn) else { return false };
+        let began = Instant::now();
+        // The snapshot holds its own announcement: a client goes back to where it received that. So does the final one, to
+        // which it goes back where the next hub dies before it has stored a checkpoint of its own.
+        self.client.announce_checkpoint();
+        let Some(snapshot) = self.snapshot() else { return false };
+        let Some(snapshots) = &mut self.snapshots else { return false };
+        snapshots.store(snapshot, is_final, turn, began)
+    }
+
+    /// The state now; `None` while there is more to it than data.
+    fn snapshot(&self) -> Option<Snapshot> {
+        if !self.is_movable() {
+            return None;
+        }
+        let (log, sent) = self.client.stored_log()?;
+        let mut dialog = self.dialog.clone();
+        if !self.client.is_framed() {
+            // A frame counts as sent when the egress gets it, audio in events when it has left.
+            for (item, n) in sent {
+                let actions = dialog.step(self.now(), Event::AudioSent { item, n });
+                debug_assert!(actions.is_empty(), "that audio was sent leads to nothing");
+            }
+        }
+        let input = self.hearing.stored();
+        let turns = self.timeline.counters();
+        Some(self.client.snapshot(StoredParts { log, dialog, input, turns, at: self.now() }))
+    }
+
+    /// Whether nothing is under way that only this hub can finish.
+    fn is_movable(&self) -> bool {
+        self.dialog.is_quiet() && self.speaking.is_quiet() && self.links.is_quiet() && self.hearing.is_quiet()
+    }
+
+    /// Whether the session leaves, and its reply is to be made as quickly as it can be.
+    fn is_leaving(&self) -> bool {
+        let leaves = |leave| matches!(leave, Leave::WhenPossible | Leave::Now);
+        self.snapshots.as_ref().is_some_and(|snapshots| leaves(snapshots.leave()))
+    }
+
+    /// Whether the client is at another hub: its silence here is not the speaker's.
+    fn is_client_elsewhere(&self) -> bool {
+        self.snapshots.as_ref().is_some_and(|snapshots| snapshots.leave() == Leave::Now)
     }
 }
 
@@ -670,8 +850,4 @@ impl Drop for Actor {
         let now = self.now();
         self.timeline.end(&self.dialog, now);
     }
-}
-
-fn noise_reduction(session: &antiphon_protocol::Session) -> Option<antiphon_audio::NoiseReduction> {
-    session.audio.input.noise_reduction.as_ref().and_then(translate::noise_reduction)
 }

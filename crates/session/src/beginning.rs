@@ -1,102 +1,231 @@
-//! What a session begins as: the hub's settings, and over them those its key is bound to.
+//! What a session begins with: one that a client opens, and one that another hub has served so far.
 //!
-//! The actor asks once, at its start; the server asks to show what a short-lived key would open.
+//! [`super::handle`] makes it, the actor is built from it. It spawns the writer of a replay log and nothing else.
 
-use super::{AudioMode, Opening, Setup};
-use antiphon_engine_api::tts::find_voice;
-use antiphon_protocol::OPENAI_VOICES;
-use antiphon_protocol::{AudioFormat, ServerVad, SessionKind, SessionUpdate, WireError};
-use antiphon_types::{IdMint, KeyId, SessionId};
+use super::checkpoint::SnapshotSender;
+use super::client_side::ClientStart;
+use super::egress::Egress;
+use super::expiry::SessionExpiry;
+use super::ingress::Ingress;
+use super::limits::{NoLimits, SessionLimits};
+use super::opening::{Opening, WEBSOCKET};
+use super::output::AudioMode;
+use super::playback::Playback;
+use super::remote;
+use super::replay_log::DialogStart;
+use super::replay_recorder::Recorder;
+use super::setup::Setup;
+use super::snapshot::{Snapshot, SnapshotError};
+use super::speaking::ReplyForm;
+use super::timeline::{Begins, Timeline};
+use super::translate;
+use antiphon_audio::codec::Delivery;
+use antiphon_dialog::{Dialog, PlaybackControl};
+use antiphon_engine_api::stt::SpeakerState;
+use antiphon_protocol::{Dialect, Session};
+use antiphon_types::{IdMint, KeyId, Requester, Samples, SessionId, Timestamp};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use tokio::time::Instant;
 
-impl Setup {
-    /// How long a session lives.
-    pub(super) fn life(&self) -> Duration {
-        Duration::from_secs(60 * u64::from(self.session.max_minutes))
-    }
+/// More than the longest life of a session (`session.max_minutes`), for a snapshot whose clock is wrong.
+const LONGEST_LIFE: Duration = Duration::from_secs(48 * 3_600);
 
-    /// The session object a session of this key with these settings would begin with, if it began now. `Err`: an update to
-    /// them would be refused so.
-    pub fn describe(
-        &self,
-        settings: Option<&SessionUpdate>,
-        owner: Option<KeyId>,
-    ) -> Result<antiphon_protocol::Session, WireError> {
-        let id = SessionId::from(IdMint::new(rand::random()).next("sess"));
-        let mut session = self.plain_object(id);
-        let mut update = settings.cloned().unwrap_or_default();
-        self.find_voice(update.output.voice.as_mut(), owner, "session.audio.output.voice")?;
-        self.check_language(&update)?;
-        session.apply(update);
-        self.check_tools(&[], &mut session)?;
-        Ok(session)
-    }
+/// See the module.
+pub(super) struct Beginning {
+    pub(super) id: SessionId,
+    /// Whose its requests to the engines are: the key's, or the session's.
+    pub(super) requester: Requester,
+    pub(super) client: ClientStart,
+    pub(super) form: ReplyForm,
+    /// The session's beginning.
+    pub(super) clock: Instant,
+    pub(super) dialog: Dialog,
+    pub(super) ingress: Ingress,
+    pub(super) speaker: Option<SpeakerState>,
+    pub(super) last_audio: Timestamp,
+    pub(super) timeline: Timeline,
+    pub(super) snapshots: Option<SnapshotSender>,
+    /// What the client is told first; `None`: the session began on another hub, and was told.
+    pub(super) greeting: Option<Greeting>,
+    /// Of the order in which the actor looks at its inputs.
+    pub(super) order_seed: u64,
+}
 
-    /// The session object a session begins with.
-    pub(super) fn session_object(&self, id: SessionId, opening: &Opening) -> antiphon_protocol::Session {
-        let mut session = self.plain_object(id);
-        let model = opening.model.clone();
-        if opening.intent == Some(SessionKind::Transcription) {
-            session.kind = SessionKind::Transcription;
-            session.audio.input.transcription = Some(antiphon_protocol::Transcription { model, ..Default::default() });
-        } else if let Some(model) = model {
-            session.model = model;
-        }
-        if let Some(settings) = &opening.settings {
-            let mut update = SessionUpdate::clone(settings);
-            let voice = update.output.voice.as_mut();
-            if let Err(error) = self.find_voice(voice, opening.owner, "session.audio.output.voice") {
-                // It was there when the client's key was made.
-                tracing::info!(why = error.message, "a session begins with the hub's voice");
-                update.output.voice = None;
-            }
-            session.apply(update);
-        }
-        if opening.mode != AudioMode::Events {
-            // Frames carry this format whatever the key is bound to.
-            session.audio.input.format = AudioFormat::Pcm;
-            session.audio.output.format = AudioFormat::Pcm;
-        }
-        session
-    }
+/// What the client is told first, beside the session object.
+pub(super) struct Greeting {
+    /// The key by which it can take the session up again.
+    pub(super) resume_key: Option<String>,
+}
 
-    /// Puts the id of a custom voice that the key may use in the place of its name. Names that no custom voice has stay as
-    /// they are: the engine's own are among them, and those of other services, for which the engine's first voice speaks.
-    /// `Err`: a custom voice that is not there, or not the key's.
-    pub(super) fn find_voice(
-        &self,
-        voice: Option<&mut String>,
-        owner: Option<KeyId>,
-        param: &str,
-    ) -> Result<(), WireError> {
-        let Some(voice) = voice else { return Ok(()) };
-        match find_voice(self.engines.tts.as_ref(), voice, owner.into()) {
-            Ok(id) => *voice = id,
-            // The configured voice speaks for these, and for itself where the engine lacks it.
-            Err(_) if OPENAI_VOICES.contains(&voice.as_str()) || *voice == self.voice => {}
-            Err(why) => {
-                return Err(WireError::invalid("voice_not_found", format!("Invalid '{param}': {why}."), Some(param)));
-            }
-        }
-        Ok(())
-    }
-
-    /// As the configuration has it.
-    fn plain_object(&self, id: SessionId) -> antiphon_protocol::Session {
-        let vad = ServerVad {
-            threshold: f64::from(self.turn.threshold),
-            prefix_padding_ms: self.turn.prefix_padding_ms,
-            silence_duration_ms: self.turn.silence_duration_ms,
-            create_response: self.session.create_response,
-            interrupt_response: self.session.interrupt_response,
-            ignore_backchannels: None,
-            idle_timeout_ms: None,
+impl Beginning {
+    /// Of a session that a client opens. `seed`: of all that it draws.
+    pub(super) fn opened(setup: &Arc<Setup>, id: SessionId, seed: u64, opening: Opening) -> Self {
+        let session = setup.session_object(id.clone(), &opening);
+        let mode = opening.mode;
+        let playback = if mode == AudioMode::Events { PlaybackControl::Client } else { PlaybackControl::Server };
+        let mut ids = IdMint::new(seed ^ 0x6576_656e_7473);
+        let clock = Instant::now();
+        let limits = opening.limits.unwrap_or_else(|| Arc::new(NoLimits));
+        let transport = opening.transport.unwrap_or(WEBSOCKET);
+        let begins = Begins {
+            session: id.clone(),
+            owner: opening.owner,
+            transport,
+            at: SystemTime::now(),
+            seed: seed ^ 0x7475_726e,
+            may_report: mode != AudioMode::Events,
+            records_audio: !setup.session.record.is_empty() && setup.session.record_audio,
+            brownout: setup.brownout.clone(),
+            limits: limits.clone(),
         };
-        let mut session = antiphon_protocol::Session::new(id, self.model.clone(), self.voice.clone(), vad);
-        session.instructions.clone_from(&self.instructions);
-        session.audio.output.speed = f64::from(self.speed);
-        let ends = (SystemTime::now() + self.life()).duration_since(UNIX_EPOCH);
-        session.expires_at = ends.map_or(0, |since| since.as_secs());
-        session
+        let has_extensions = mode != AudioMode::Events || opening.resume_key.is_some();
+        let settings = setup.dialog_settings(&session);
+        let speculation = setup.speculation.limits();
+        let follow_up_after = setup.follow_up_after();
+        let max_tool_rounds = setup.session.max_tool_rounds;
+        let start = || DialogStart {
+            settings: settings.clone(),
+            playback,
+            seed,
+            follow_up_after,
+            max_tool_rounds,
+            speculation,
+        };
+        let recorder = setup.recorder(&id, setup.turns(&session), start);
+        let dialog = Dialog::new(settings, playback, seed)
+            .with_follow_up_after(follow_up_after)
+            .with_max_tool_rounds(max_tool_rounds)
+            .with_speculation(speculation);
+        let mut ingress = ingress(setup, &session, recorder);
+        ingress.reduce_noise(translate::noise_reduction(&session));
+        let delivery = if transport == WEBSOCKET { Delivery::Reliable } else { Delivery::Lossy };
+        Self {
+            requester: requester(opening.owner, &id, &*limits),
+            form: ReplyForm { mode, delivery, sees_causes: opening.sees_causes },
+            clock,
+            dialog,
+            ingress,
+            speaker: opening.language.map(|language| SpeakerState::PreferredLanguage(language.into())),
+            last_audio: Timestamp::ZERO,
+            timeline: Timeline::new(begins, setup.turn_history.clone(), setup.metrics.clone()),
+            snapshots: opening.snapshots,
+            order_seed: seed,
+            client: ClientStart {
+                owner: opening.owner,
+                mode,
+                dialect: opening.dialect,
+                session,
+                kind_is_fixed: opening.intent.is_some() || opening.settings.is_some(),
+                conversation: ids.next("conv"),
+                ids,
+                egress: Egress::new(opening.resume_key.is_some(), opening.dialect),
+                playback: Playback::new(lead(setup)),
+                expiry: SessionExpiry::new(clock, setup.lifetime(), has_extensions),
+                client_connected: true,
+                n_received: 0,
+                went_back_to: None,
+                limits,
+            },
+            greeting: Some(Greeting { resume_key: opening.resume_key }),
+            id,
+        }
     }
+
+    /// Of a session that another hub has served so far. Decoders, echo and noise reduction begin anew.
+    ///
+    /// # Errors
+    /// [`SnapshotError::Unreadable`]: a setting that this build refuses.
+    pub(super) fn resumed(
+        setup: &Arc<Setup>,
+        snapshot: Snapshot,
+        dialect: Dialect,
+        snapshots: Option<SnapshotSender>,
+        limits: Option<Arc<dyn SessionLimits>>,
+    ) -> Result<Self, SnapshotError> {
+        let session = Session::from_stored(snapshot.session)
+            .map_err(|error| SnapshotError::Unreadable(error.param.unwrap_or(error.message)))?;
+        let id = session.id.clone();
+        let mode = snapshot.mode;
+        let wall_now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        // The session's clock goes on while no hub serves it. Clocks of two machines differ, and it never goes back.
+        let since_written = wall_now.saturating_sub(snapshot.wall);
+        let elapsed = snapshot.at.since_start().saturating_add(since_written).min(wall_now);
+        let limits = limits.unwrap_or_else(|| Arc::new(NoLimits));
+        let begins = Begins {
+            session: id.clone(),
+            owner: snapshot.owner,
+            // Only sessions over WebSockets are resumed.
+            transport: WEBSOCKET,
+            at: UNIX_EPOCH + wall_now.saturating_sub(elapsed),
+            seed: 0,
+            may_report: mode != AudioMode::Events,
+            // A replay log begins with its session.
+            records_audio: false,
+            brownout: setup.brownout.clone(),
+            limits: limits.clone(),
+        };
+        let timeline = Timeline::new(begins, setup.turn_history.clone(), setup.metrics.clone());
+        let left = Duration::from_secs(session.expires_at).saturating_sub(wall_now).min(LONGEST_LIFE);
+        if !setup.session.record.is_empty() {
+            tracing::info!(session = %id, "a session that began on another hub is not recorded");
+        }
+        let vad = setup.engines.vad.clone();
+        let mut ingress = ingress(setup, &session, Recorder::default()).heard_elsewhere(vad, snapshot.input);
+        ingress.reduce_noise(translate::noise_reduction(&session));
+        let dialect = Dialect { beta: snapshot.beta, ..dialect };
+        let received = snapshot.received;
+        Ok(Self {
+            requester: requester(snapshot.owner, &id, &*limits),
+            // A snapshot does not say from where its client calls.
+            form: ReplyForm { mode, delivery: Delivery::Reliable, sees_causes: false },
+            clock: Instant::now().checked_sub(elapsed).unwrap_or_else(Instant::now),
+            dialog: snapshot.dialog.with_servers(&remote::declared(&session.tools)),
+            ingress,
+            speaker: None,
+            last_audio: Timestamp::new(elapsed),
+            timeline: timeline.behind(snapshot.turns),
+            snapshots: snapshots.map(|snapshots| snapshots.behind(received)),
+            order_seed: received,
+            client: ClientStart {
+                owner: snapshot.owner,
+                mode,
+                dialect,
+                session,
+                kind_is_fixed: snapshot.kind_is_fixed,
+                conversation: snapshot.conversation,
+                ids: snapshot.ids,
+                egress: Egress::resumed(snapshot.log, dialect),
+                playback: Playback::new(lead(setup)).resumed(snapshot.playback),
+                expiry: SessionExpiry::resumed(Instant::now(), left, setup.lifetime(), true),
+                client_connected: snapshot.client_connected,
+                n_received: received,
+                went_back_to: snapshot.went_back_to,
+                limits,
+            },
+            greeting: None,
+            id,
+        })
+    }
+}
+
+/// Whose the requests of a session are. Without a key a session fails by itself, and counts with the others of its client.
+fn requester(owner: Option<KeyId>, session: &SessionId, limits: &dyn SessionLimits) -> Requester {
+    let own = || {
+        let session = Requester::of(session);
+        limits.client().map_or(session, |client| session.within(client))
+    };
+    owner.map_or_else(own, Requester::from)
+}
+
+/// A microphone without audio yet.
+fn ingress(setup: &Setup, session: &Session, recorder: Recorder) -> Ingress {
+    let format = translate::format(session.audio.input.format);
+    let kept = setup.engines.turn.as_ref().map_or(Samples::ZERO, |model| model.span());
+    Ingress::new(setup.engines.vad.clone(), format, setup.turns(session), recorder).keeping(kept)
+}
+
+/// How far ahead of the playhead frames are sent.
+fn lead(setup: &Setup) -> Duration {
+    Duration::from_millis(u64::from(setup.session.lead_ms))
 }

@@ -1,12 +1,11 @@
 //! When a session is written to a snapshot: at the end of each turn, and once when it moves to another hub.
 //!
-//! The server gives a [`Keeping`] to each session that other hubs may resume; the actor hands it [`Checkpoint`]s, one at a time,
-//! and announces each to the client. When the session is asked to leave, the last one is final, and nothing happens in the
-//! session after it. This module stores nothing and never waits.
+//! The server gives a [`SnapshotSender`] to each session that other hubs may resume; the actor hands it [`Checkpoint`]s, one at a
+//! time, and announces each to the client. When the session is asked to leave, the last one is final, and nothing happens in the
+//! session after it. This module stores nothing and reads nothing of the session.
 
-use super::Snapshot;
-use super::actor::Actor;
-use antiphon_protocol::SessionNotice;
+use super::snapshot::Snapshot;
+use antiphon_dialog::Notice;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -67,7 +66,7 @@ impl Checkpoint {
 }
 
 /// The session's end of its storage.
-pub struct Keeping {
+pub struct SnapshotSender {
     requests: mpsc::Sender<StorageRequest>,
     leave: watch::Receiver<Leave>,
     turn: Arc<Semaphore>,
@@ -80,7 +79,7 @@ pub struct Keeping {
     received: u64,
 }
 
-impl Keeping {
+impl SnapshotSender {
     /// A session's end; the server takes the requests and sets `leave`.
     pub fn new(leave: watch::Receiver<Leave>) -> (Self, mpsc::Receiver<StorageRequest>) {
         // One is stored, and another one may wait behind it.
@@ -96,6 +95,81 @@ impl Keeping {
         Self { received, ..self }
     }
 
+    /// The client has sent a message, its `received`th: what it sends in silence is not to be sent again without end.
+    pub(super) fn message_received(&mut self, received: u64) {
+        self.has_changed |= received - self.received >= MESSAGES;
+    }
+
+    /// Learns from a notice of the reducer whether a checkpoint should hold what happened.
+    pub(super) fn observe(&mut self, notice: &Notice) {
+        self.has_changed |= matches!(
+            notice,
+            Notice::ItemDone { .. }
+                | Notice::ItemDeleted(_)
+                | Notice::ItemTruncated { .. }
+                | Notice::Transcript { .. }
+                | Notice::SettingsUpdated
+                | Notice::InputCleared
+                | Notice::ResponseDone(_)
+        );
+    }
+
+    /// What the server asks of the session.
+    pub(super) fn leave(&self) -> Leave {
+        *self.leave.borrow()
+    }
+
+    /// Waits while the session is suspended.
+    pub(super) async fn while_suspended(&mut self) {
+        // Without a sender the server is gone, and the session with it.
+        let _ = self.leave.wait_for(|leave| *leave != Leave::Suspended).await;
+    }
+
+    /// When the next checkpoint is due, if the state allows it then; `None`: there is nothing to store, or it is due now.
+    pub(super) fn due(&self) -> Option<Instant> {
+        let next = self.next();
+        (self.has_changed && Instant::now() < next).then_some(next)
+    }
+
+    /// Whether a checkpoint is due.
+    pub(super) fn is_due(&self) -> bool {
+        self.has_changed && Instant::now() >= self.next()
+    }
+
+    /// Whether a checkpoint, or the session's move, waits for the one that is being stored.
+    pub(super) fn waits_for_storage(&self) -> bool {
+        let is_wanted = self.has_changed || !matches!(self.leave(), Leave::Stays | Leave::Suspended);
+        is_wanted && self.turn.available_permits() == 0
+    }
+
+    /// The right to store a checkpoint; `None`: another one is being stored.
+    pub(super) fn turn(&self) -> Option<OwnedSemaphorePermit> {
+        self.turn.clone().try_acquire_owned().ok()
+    }
+
+    /// Hands a checkpoint over, whose writing `began` then. Returns whether it will be stored: if not, the next one replaces it.
+    pub(super) fn store(
+        &mut self,
+        snapshot: Snapshot,
+        is_final: bool,
+        turn: OwnedSemaphorePermit,
+        began: Instant,
+    ) -> bool {
+        self.received = snapshot.received();
+        let cost = Arc::new(AtomicU64::new(1 + began.elapsed().as_micros() as u64));
+        let checkpoint = Checkpoint { snapshot, is_final, cost: cost.clone(), _turn: turn };
+        let stored = self.requests.try_send(StorageRequest::Store(Box::new(checkpoint))).is_ok();
+        self.last = Instant::now();
+        self.cost = cost;
+        self.has_changed = false;
+        stored
+    }
+
+    /// Has the session let go with what is stored. Returns whether it will be.
+    pub(super) fn give_up(&self) -> bool {
+        self.requests.try_send(StorageRequest::GiveUp).is_ok()
+    }
+
     /// The next checkpoint is not written before.
     fn next(&self) -> Instant {
         let cost = Duration::from_micros(self.cost.load(Ordering::Relaxed));
@@ -104,8 +178,8 @@ impl Keeping {
 
     /// Resolves when the session may act on its storage: it is asked to leave, or the last checkpoint is stored.
     pub(super) async fn moved(this: Option<&mut Self>, waits_for_turn: bool) {
-        let Some(keeping) = this else { return std::future::pending().await };
-        let turn = keeping.turn.clone();
+        let Some(sender) = this else { return std::future::pending().await };
+        let turn = sender.turn.clone();
         let is_free = async {
             match waits_for_turn {
                 true => drop(turn.acquire().await),
@@ -113,110 +187,9 @@ impl Keeping {
             }
         };
         tokio::select! {
-            Ok(()) = keeping.leave.changed() => {}
+            Ok(()) = sender.leave.changed() => {}
             () = is_free => {}
             else => std::future::pending().await,
         }
-    }
-}
-
-impl Actor {
-    /// The client has sent a message: what it sends in silence is not to be sent again without end.
-    pub(super) fn note_message(&mut self) {
-        if let Some(keeping) = &mut self.keeping {
-            keeping.has_changed |= self.n_received - keeping.received >= MESSAGES;
-        }
-    }
-
-    /// Something happened that a checkpoint should hold.
-    pub(super) fn note_change(&mut self) {
-        if let Some(keeping) = &mut self.keeping {
-            keeping.has_changed = true;
-        }
-    }
-
-    /// Waits while the session is suspended.
-    pub(super) async fn while_suspended(&mut self) {
-        if let Some(keeping) = &mut self.keeping {
-            // Without a sender the server is gone, and the session with it.
-            let _ = keeping.leave.wait_for(|leave| *leave != Leave::Suspended).await;
-        }
-    }
-
-    /// When the next checkpoint is due, if the state allows it then.
-    pub(super) fn checkpoint_due(&self) -> Option<Instant> {
-        let next = self.keeping.as_ref().filter(|keeping| keeping.has_changed).map(Keeping::next)?;
-        (Instant::now() < next).then_some(next)
-    }
-
-    /// Whether a checkpoint, or the session's move, waits for the one that is being stored.
-    pub(super) fn waits_for_storage(&self) -> bool {
-        self.keeping.as_ref().is_some_and(|keeping| {
-            let leave = *keeping.leave.borrow();
-            let is_wanted = keeping.has_changed || !matches!(leave, Leave::Stays | Leave::Suspended);
-            is_wanted && keeping.turn.available_permits() == 0
-        })
-    }
-
-    /// Writes a checkpoint where one is due. Returns whether the session has left: nothing may happen in it any more.
-    /// `has_inbound`: messages of the client wait.
-    pub(super) fn checkpoint(&mut self, has_inbound: bool) -> bool {
-        let Some(keeping) = &self.keeping else { return false };
-        let leave = *keeping.leave.borrow();
-        match leave {
-            Leave::Suspended => false,
-            Leave::Stays => {
-                let is_due = keeping.has_changed && Instant::now() >= keeping.next();
-                if is_due && self.egress.is_attached() && self.egress.has_left() && self.is_movable() {
-                    self.store(false);
-                }
-                false
-            }
-            Leave::WhenSilent | Leave::WhenPossible | Leave::Now => {
-                let is_gone = leave == Leave::Now || !self.egress.is_attached();
-                if is_gone && self.ingress.has_utterance() {
-                    return keeping.requests.try_send(StorageRequest::GiveUp).is_ok();
-                }
-                let is_silent = self.playback.is_empty() && self.egress.has_left();
-                let may = leave != Leave::WhenSilent || is_silent || is_gone;
-                may && !has_inbound && self.is_movable() && self.store(true)
-            }
-        }
-    }
-
-    /// Whether the session leaves, and its reply is to be made as quickly as it can be.
-    pub(super) fn is_leaving(&self) -> bool {
-        let leaves = |keeping: &Keeping| matches!(*keeping.leave.borrow(), Leave::WhenPossible | Leave::Now);
-        self.keeping.as_ref().is_some_and(leaves)
-    }
-
-    /// Whether the client is at another hub: its silence here is not the speaker's.
-    pub(super) fn is_client_elsewhere(&self) -> bool {
-        self.keeping.as_ref().is_some_and(|keeping| *keeping.leave.borrow() == Leave::Now)
-    }
-
-    /// Announces a checkpoint and hands it over to be stored. Returns whether it did.
-    fn store(&mut self, is_final: bool) -> bool {
-        let Some(turn) = self.turn_to_store() else { return false };
-        let began = Instant::now();
-        // The snapshot holds its own announcement: a client goes back to where it received that. So does the final one, to
-        // which it goes back where the next hub dies before it has stored a checkpoint of its own.
-        self.tell(SessionNotice::Checkpoint { received: self.n_received });
-        let Some(snapshot) = self.snapshot() else { return false };
-        let Some(keeping) = &mut self.keeping else { return false };
-        // Full or closed: it is not stored, and the next one replaces it.
-        let cost = Arc::new(AtomicU64::new(1 + began.elapsed().as_micros() as u64));
-        let request =
-            StorageRequest::Store(Box::new(Checkpoint { snapshot, is_final, cost: cost.clone(), _turn: turn }));
-        let stored = keeping.requests.try_send(request).is_ok();
-        keeping.last = Instant::now();
-        keeping.cost = cost;
-        keeping.received = self.n_received;
-        keeping.has_changed = false;
-        stored
-    }
-
-    fn turn_to_store(&self) -> Option<OwnedSemaphorePermit> {
-        self.keeping.as_ref()?.turn.clone().try_acquire_owned().ok()
     }
 }

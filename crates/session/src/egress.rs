@@ -1,17 +1,17 @@
 //! What leaves for the client: a bounded, ordered log between the actor and its reader, a WebSocket's writer or the adapter of
 //! another transport.
 //!
-//! The actor pushes, the reader takes: outputs ([`Egress::next`]), or the messages of a WebSocket
+//! [`super::client_side`] pushes, the reader takes: outputs ([`Egress::next`]), or the messages of a WebSocket
 //! ([`Egress::next_message`]). Control and data are apart: audio that has not left yet can be held or dropped
 //! while everything else goes on. Where the client may come back after its connection broke, what was sent is kept until
 //! it has answered for it ([`super::retained`]), and a new connection reads on from where it is. The lock guards a queue operation only and is never held across an await.
 
 use super::message::Message;
+use super::output::Output;
 use super::retained::{ResumeError, Retained};
 use super::snapshot::StoredLog;
-use antiphon_protocol::{Dialect, ServerEvent};
+use antiphon_protocol::Dialect;
 use antiphon_types::{ItemId, ResponseId, Samples};
-use bytes::Bytes;
 use std::collections::VecDeque;
 use std::sync::Mutex;
 use tokio::sync::Notify;
@@ -23,37 +23,6 @@ pub const MAX_UNSENT_BYTES: usize = 256 * 1024;
 
 /// The same in a session that moves to another hub.
 const MAX_LEAVING_BYTES: usize = 4 * 1024 * 1024;
-
-/// One output of a session.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Output {
-    /// An event.
-    Event(OutputEvent),
-    /// Reply audio, in a session whose audio is not in events.
-    Audio(OutputAudio),
-}
-
-/// An event and its id.
-#[derive(Clone, Debug, PartialEq)]
-pub struct OutputEvent {
-    /// `event_...`, once in a session.
-    pub event_id: String,
-    /// The event.
-    pub event: ServerEvent,
-}
-
-/// One packet of reply audio: 20 ms, the last of an item may be shorter, `session.lead_ms` ahead of playback.
-#[derive(Clone, Debug, PartialEq)]
-pub struct OutputAudio {
-    /// The item it belongs to.
-    pub item: ItemId,
-    /// Number of the packet in the session, from 0, wrapping.
-    pub sequence: u32,
-    /// Its first sample within the item, at 24 kHz.
-    pub offset: Samples,
-    /// PCM16 at 24 kHz or one Opus packet, as the session's [`AudioMode`](super::AudioMode) says.
-    pub payload: Bytes,
-}
 
 /// Why a connection is closed: a WebSocket close code and words.
 #[derive(Clone, Debug, PartialEq, Eq)]

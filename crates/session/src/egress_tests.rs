@@ -1,6 +1,9 @@
 //! Order, holds, and what a new connection gets of the log.
 
+use super::super::output::{OutputAudio, OutputEvent};
 use super::*;
+use antiphon_protocol::ServerEvent;
+use bytes::Bytes;
 use futures_util::FutureExt;
 
 /// An event with this id.

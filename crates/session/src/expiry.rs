@@ -1,9 +1,7 @@
-//! The session's lifetime and connection state, and the notices about them.
+//! When a session ends by the clock, and when its client is told so.
+//!
+//! The client's side of a session asks when something is due, and says it to the client. It reads no clock.
 
-use super::actor::Actor;
-use super::egress::Close;
-use antiphon_dialog::Event;
-use antiphon_protocol::{Conversation, ServerEvent, SessionKind, SessionNotice, WireError};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -35,51 +33,42 @@ impl SessionExpiry {
     pub(super) fn next_due(&self) -> Instant {
         self.notice.unwrap_or(self.expires)
     }
+
+    /// The notice before the end, once, when it is due: the seconds that are left.
+    pub(super) fn take_notice(&mut self, now: Instant) -> Option<u64> {
+        self.notice.take_if(|notice| now >= *notice)?;
+        Some((self.expires - now).as_secs_f64().round() as u64)
+    }
+
+    /// The whole lifetime in minutes, once it is over.
+    pub(super) fn expired(&self, now: Instant) -> Option<u64> {
+        (now >= self.expires).then_some(self.whole.as_secs() / 60)
+    }
 }
 
-impl Actor {
-    /// Says what begins: the session, and for a client that asked, how it comes back to it.
-    pub(super) fn greet(&mut self, resume_key: Option<String>) {
-        self.send(None, ServerEvent::SessionCreated { session: Box::new(self.session.clone()) });
-        if self.dialect.beta && self.session.kind == SessionKind::Realtime {
-            let conversation = Conversation::new(self.projector.conversation_id.clone());
-            self.send(None, ServerEvent::ConversationCreated { conversation });
-        }
-        if let Some(key) = resume_key {
-            let within_s = u64::from(self.setup.session.resume_seconds);
-            self.tell(SessionNotice::Resumable { key, within_s });
-        }
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_notice_comes_once_before_the_end() {
+        let begun = Instant::now();
+        let after = |seconds: u64| begun + Duration::from_secs(seconds);
+        let mut expiry = SessionExpiry::new(begun, Duration::from_secs(600), true);
+        assert_eq!(expiry.next_due(), after(540));
+        assert_eq!(expiry.take_notice(after(539)), None);
+        assert_eq!(expiry.take_notice(after(541)), Some(59));
+        assert_eq!(expiry.take_notice(after(542)), None);
+        assert_eq!((expiry.next_due(), expiry.expired(after(599))), (after(600), None));
+        assert_eq!(expiry.expired(after(600)), Some(10));
     }
 
-    /// Reports to the reducer when the client disconnects and when it is back.
-    pub(super) fn look_for_the_client(&mut self) {
-        let is_there = self.egress.is_attached();
-        if std::mem::replace(&mut self.is_there, is_there) != is_there {
-            if !is_there {
-                self.timeline.client_left();
-            }
-            self.step(if is_there { Event::Reconnected } else { Event::Disconnected });
-        }
-    }
-
-    /// Gives the notice when it is due; at the end the error the protocol has for it, and the close. Says whether it is over.
-    pub(super) fn has_expired(&mut self, now: Instant) -> bool {
-        if self.life.notice.is_some_and(|notice| now >= notice) {
-            self.life.notice = None;
-            let in_s = (self.life.expires - now).as_secs_f64().round() as u64;
-            self.tell(SessionNotice::Expiring { expires_at: self.session.expires_at, in_s });
-        }
-        if now < self.life.expires {
-            return false;
-        }
-        let minutes = self.life.whole.as_secs() / 60;
-        let message = format!("Your session hit the maximum duration of {minutes} minutes.");
-        self.send(None, ServerEvent::Error { error: WireError::invalid("session_expired", message, None) });
-        self.egress.close(Close { code: 1001, reason: "the session's time is up" });
-        true
-    }
-
-    pub(super) fn tell(&mut self, notice: SessionNotice) {
-        self.send(None, ServerEvent::Session(notice));
+    #[test]
+    fn a_client_without_extensions_gets_no_notice_and_a_short_rest_none_again() {
+        let begun = Instant::now();
+        let whole = Duration::from_secs(600);
+        assert_eq!(SessionExpiry::new(begun, whole, false).next_due(), begun + whole);
+        let left = Duration::from_secs(59);
+        assert_eq!(SessionExpiry::resumed(begun, left, whole, true).next_due(), begun + left);
     }
 }

@@ -1,7 +1,7 @@
 //! The way in: wire audio to windows, to edges of the turn, to the utterance's transcription.
 //!
-//! The actor pushes received audio and then processes it window by window, so that the reducer decides between two windows
-//! whatever the size of a message. Owns the microphone's windows, turn pipeline and pre-roll. Never waits:
+//! [`super::hearing`] pushes received audio, and the actor has it processed window by window, so that the reducer decides between
+//! two windows whatever the size of a message. Owns the microphone's windows, turn pipeline and pre-roll. Never waits:
 //! when the transcription is behind, [`Ingress::blocked_on`] names the queue to wait for.
 
 use super::microphone::{Microphone, give_back};

@@ -1,12 +1,10 @@
 //! Inline audio: audio that a client sends inside an item instead of through the input buffer.
 //!
-//! Called by the actor. It validates all parts of an event before the reducer sees the event, reports their lengths with
-//! the command, and feeds each to a transcription of its own when the reducer requests that by the item's id. Nothing is
+//! The client's side of a session validates all parts of an event before the reducer sees the event, the actor reports their lengths
+//! with the command, and hearing feeds each to a transcription of its own when the reducer requests that by the item's id. Nothing is
 //! decoded earlier.
 
-use super::actor::Actor;
-use super::transcription_task::{PIECE_SAMPLES, TranscriptionInput};
-use super::translate;
+use super::transcription_input::{PIECE_SAMPLES, TranscriptionInput};
 use antiphon_audio::Resampler;
 use antiphon_audio::codec;
 use antiphon_dialog::{Command, SpokenInput};
@@ -60,61 +58,62 @@ impl InlineAudio {
     }
 }
 
-impl Actor {
-    /// The spoken parts of an event's items that have no transcript, validated. Their items get ids: a new item unless
-    /// the client has chosen one, an item of a response's own input in any case, since the client's id may be that of an
-    /// item of the conversation.
-    pub(super) fn inline_audio(&mut self, event: &mut ClientEvent) -> Result<Vec<InlineAudio>, WireError> {
-        let mut inline = Vec::new();
-        match event {
-            ClientEvent::ItemCreate { item, .. } => {
-                if let Some((audio, format)) = self.spoken_part(item, "item")? {
-                    let item = item.id.get_or_insert_with(|| new_id(&mut self.ids)).clone();
+/// The spoken parts of an event's items that have no transcript, validated: each in `format` and at most `limit` long. Their items
+/// get ids: a new item unless the client has chosen one, an item of a response's own input in any case, since the client's id may
+/// be that of an item of the conversation.
+pub(super) fn take(
+    event: &mut ClientEvent,
+    ids: &mut IdMint,
+    format: Format,
+    limit: Samples,
+) -> Result<Vec<InlineAudio>, WireError> {
+    let mut inline = Vec::new();
+    match event {
+        ClientEvent::ItemCreate { item, .. } => {
+            if let Some(audio) = spoken_part(item, "item", format, limit)? {
+                let item = item.id.get_or_insert_with(|| new_id(ids)).clone();
+                inline.push(InlineAudio { item, audio, format });
+            }
+        }
+        ClientEvent::ResponseCreate(params) => {
+            for (n, entry) in params.input.iter_mut().flatten().enumerate() {
+                if let InputItem::Item(item) = entry
+                    && let Some(audio) = spoken_part(item, &format!("response.input[{n}]"), format, limit)?
+                {
+                    let item = item.id.insert(new_id(ids)).clone();
                     inline.push(InlineAudio { item, audio, format });
                 }
             }
-            ClientEvent::ResponseCreate(params) => {
-                for (n, entry) in params.input.iter_mut().flatten().enumerate() {
-                    if let InputItem::Item(item) = entry
-                        && let Some((audio, format)) = self.spoken_part(item, &format!("response.input[{n}]"))?
-                    {
-                        let item = item.id.insert(new_id(&mut self.ids)).clone();
-                        inline.push(InlineAudio { item, audio, format });
-                    }
-                }
-            }
-            _ => {}
         }
-        if inline.len() > MAX_PARTS {
-            let message = format!("At most {MAX_PARTS} 'input_audio' parts without a 'transcript' may come at once.");
-            return Err(WireError::invalid("invalid_value", message, Some("response.input")));
-        }
-        Ok(inline)
+        _ => {}
     }
+    if inline.len() > MAX_PARTS {
+        let message = format!("At most {MAX_PARTS} 'input_audio' parts without a 'transcript' may come at once.");
+        return Err(WireError::invalid("invalid_value", message, Some("response.input")));
+    }
+    Ok(inline)
+}
 
-    fn spoken_part(&self, item: &Item, path: &str) -> Result<Option<(Bytes, Format)>, WireError> {
-        let ItemBody::Message { content, .. } = &item.body else { return Ok(None) };
-        let mut parts = content.iter().enumerate().filter_map(|(n, part)| match part {
-            Content::InputAudio { audio: Some(audio), transcript: None } => Some((n, audio)),
-            _ => None,
-        });
-        let Some((n, audio)) = parts.next() else { return Ok(None) };
-        if let Some((n, _)) = parts.next() {
-            let message = "An item has at most one 'input_audio' part without a 'transcript'.";
-            return Err(WireError::invalid("invalid_value", message, Some(&format!("{path}.content[{n}]"))));
-        }
-        let format = translate::format(self.session.audio.input.format);
-        let path = format!("{path}.content[{n}].audio");
-        let limit = self.max_utterance();
-        let problem = if audio.len() % format.bytes_per_sample() != 0 {
-            "it ends in the middle of a sample".to_owned()
-        } else if length(audio, format) > limit {
-            format!("it is longer than {} s", limit.duration(RATE).as_secs())
-        } else {
-            return Ok(Some((audio.clone(), format)));
-        };
-        Err(WireError::invalid("invalid_value", format!("Invalid '{path}': {problem}."), Some(&path)))
+fn spoken_part(item: &Item, path: &str, format: Format, limit: Samples) -> Result<Option<Bytes>, WireError> {
+    let ItemBody::Message { content, .. } = &item.body else { return Ok(None) };
+    let mut parts = content.iter().enumerate().filter_map(|(n, part)| match part {
+        Content::InputAudio { audio: Some(audio), transcript: None } => Some((n, audio)),
+        _ => None,
+    });
+    let Some((n, audio)) = parts.next() else { return Ok(None) };
+    if let Some((n, _)) = parts.next() {
+        let message = "An item has at most one 'input_audio' part without a 'transcript'.";
+        return Err(WireError::invalid("invalid_value", message, Some(&format!("{path}.content[{n}]"))));
     }
+    let path = format!("{path}.content[{n}].audio");
+    let problem = if audio.len() % format.bytes_per_sample() != 0 {
+        "it ends in the middle of a sample".to_owned()
+    } else if length(audio, format) > limit {
+        format!("it is longer than {} s", limit.duration(RATE).as_secs())
+    } else {
+        return Ok(Some(audio.clone()));
+    };
+    Err(WireError::invalid("invalid_value", format!("Invalid '{path}': {problem}."), Some(&path)))
 }
 
 /// The command with the lengths of the inline audio that its event carried.

@@ -3,7 +3,8 @@
 //! The setup is asked for a session's settings, the tasks that speak for the language of their speech. What is heard when, and what
 //! follows from it, [`antiphon_dialog`] decides.
 
-use super::{Setup, translate};
+use super::setup::Setup;
+use super::translate;
 use antiphon_dialog::{ResponseSettings, Settings};
 use antiphon_engine_api::stt::{DETECT_LANGUAGE, LanguageError, requested_language};
 use antiphon_engine_api::tts::Tts;

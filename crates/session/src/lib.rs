@@ -1,13 +1,14 @@
-//! One conversation: an actor that owns the clock and the tasks, and the parts it works with.
+//! One conversation: an actor that owns the clock, and the parts it is made of.
 //!
 //! `server` calls [`Setup::open`] for each connection and gets a [`Handle`]: messages in, an [`Egress`] log out. The
-//! actor feeds the pure [`antiphon_dialog`] and performs its actions; `ingress` is the way of the microphone's audio,
-//! `responding` and `voice` the way of the reply's. Of the crates, only this one spawns tasks. No
-//! decision about the dialog is made here.
+//! actor feeds the pure [`antiphon_dialog`] and performs its actions by its parts: `hearing` is the way of the microphone's audio,
+//! `speaking` makes the reply's, `client_side` is what the client sees, `timeline` records. Of the crates, only this one spawns
+//! tasks. No decision about the dialog is made here.
 
 mod actor;
 mod beginning;
 mod checkpoint;
+mod client_side;
 mod clock;
 mod config;
 mod egress;
@@ -15,27 +16,34 @@ mod expiry;
 mod failures;
 mod fair_order;
 mod filler;
+mod handle;
+mod hearing;
 mod inbound;
 mod ingress;
 mod inline_audio;
 mod judging;
 mod languages;
 mod limits;
+mod links;
 mod message;
 mod microphone;
-mod perform;
+mod opening;
+mod output;
 mod playback;
+mod product;
 mod project;
 mod recorded_audio;
 mod remote;
 pub mod replay_log;
 mod replay_recorder;
-mod reports;
 mod responding;
 mod retained;
 mod setup;
 mod snapshot;
+mod speaking;
 mod speculation;
+#[cfg(test)]
+mod testing;
 mod timeline;
 mod transcription_input;
 mod transcription_task;
@@ -46,15 +54,18 @@ mod turns;
 mod utterance;
 mod voice;
 
-pub use checkpoint::{Checkpoint, Keeping, Leave, StorageRequest};
+pub use checkpoint::{Checkpoint, Leave, SnapshotSender, StorageRequest};
 pub use config::{SessionConfig, SpeculationConfig};
-pub use egress::{Close, Egress, MAX_UNSENT_BYTES, Output, OutputAudio, OutputEvent};
+pub use egress::{Close, Egress, MAX_UNSENT_BYTES};
+pub use handle::Handle;
 pub use inbound::{BudgetPermit, Inbound, InboundPayload};
 pub use limits::{LimitReached, SessionLimits};
 pub use message::Message;
+pub use opening::{Opening, WEBSOCKET};
+pub use output::{AudioMode, Output, OutputAudio, OutputEvent};
 pub use recorded_audio::{MAX_RECORDED, recorded_audio};
 pub use retained::{MAX_UNANSWERED_BYTES, ResumeError};
-pub use setup::{AudioMode, Handle, Opening, Setup, WEBSOCKET};
+pub use setup::Setup;
 pub use snapshot::{MAX_SNAPSHOT_BYTES, SNAPSHOT_SCHEMA, Snapshot, SnapshotError};
 pub use timeline::{
     EndOfTurn, HeardBy, Kind, Part, RecordedSpan, SpeculationOutcome, SpeculativeRun, StageCost, StageRun, Status,

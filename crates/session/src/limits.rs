@@ -4,19 +4,10 @@
 //! times a second for audio, and once or twice a response. It decides when its client is slowed down or refused; the server
 //! decides how much that client may use.
 
-use super::actor::Actor;
-use super::responding::Product;
-use antiphon_dialog::{Event, Failure, ResponseUsage};
-use antiphon_protocol::{RateLimit, WireError};
-use antiphon_types::{Compute, Requester, ResponseId, SampleRate, Samples};
+use antiphon_dialog::ResponseUsage;
+use antiphon_protocol::RateLimit;
+use antiphon_types::{Compute, Requester, SampleRate, Samples};
 use std::time::Duration;
-use tokio::time::Instant;
-
-/// Received audio that is reported at once: 100 ms at 16 kHz.
-const REPORTED: Samples = Samples(1_600);
-/// The longest time for which a client's socket is not read. A client that is further ahead is closed. It covers the longest
-/// message there may be at the default limits: 16 MiB of base64 are 25 minutes of G.711.
-const LONGEST_PAUSE: Duration = Duration::from_secs(120);
 
 /// What limits one session. Every method returns at once; none takes a lock that other sessions hold for long.
 pub trait SessionLimits: Send + Sync {
@@ -87,63 +78,6 @@ impl SessionLimits for NoLimits {
 
     fn state(&self) -> Vec<RateLimit> {
         Vec::new()
-    }
-}
-
-impl Actor {
-    /// Reports the audio received since the last report, if it is worth one. A client ahead of its limit is not read until it
-    /// has a share again: that loses nothing, and closes only a client that is further ahead than [`LONGEST_PAUSE`].
-    pub(super) fn report_audio(&mut self) {
-        if self.ingress.received() >= REPORTED {
-            self.report_all_audio();
-        }
-    }
-
-    /// As [`Self::report_audio`], however little it is.
-    pub(super) fn report_all_audio(&mut self) {
-        let received = self.ingress.take_received();
-        self.charge_audio(received);
-    }
-
-    /// Charges audio that did not come through the microphone's way.
-    pub(super) fn charge_audio(&mut self, audio: Samples) {
-        if audio == Samples::ZERO {
-            return;
-        }
-        let pause = self.limits.audio_received(audio);
-        if pause > LONGEST_PAUSE {
-            let message = "Audio arrives far faster than this session may send it (limits.session_audio_seconds_per_minute, or \
-                           the limit of its API key or address).";
-            self.refuse(WireError::rate_limited(message));
-            self.egress.close(super::Close { code: 1008, reason: "audio arrives faster than the limit" });
-        } else if !pause.is_zero() {
-            self.read_from.send_replace(Some(Instant::now() + pause));
-        }
-    }
-
-    /// Whether the client's socket is not read now, because of a limit.
-    pub(super) fn is_paused(&self) -> bool {
-        self.read_from.borrow().is_some_and(|from| from > Instant::now())
-    }
-
-    /// Sends a response's failure for a limit that is used up, once `release` is sent to. Ends without it if that is dropped.
-    pub(super) fn refuse_response(
-        &self,
-        response: ResponseId,
-        limit: LimitReached,
-        release: Option<tokio::sync::oneshot::Receiver<()>>,
-    ) -> impl Future<Output = ()> + Send + 'static {
-        let products = self.products.clone();
-        async move {
-            if let Some(release) = release
-                && release.await.is_err()
-            {
-                return;
-            }
-            let outcome = Err(Failure::Limited { limited: limit.0 });
-            // The session has ended otherwise.
-            let _ = products.send(Box::new(Product::Event(Event::ResponseFinished { response, outcome }))).await;
-        }
     }
 }
 

@@ -3,7 +3,7 @@
 //! [`super::egress`] encodes with it for a WebSocket's writer, and keeps the messages of a session that its client can resume:
 //! what it gets again must be the same bytes. Adapters of other transports read [`Output`] and never come here.
 
-use super::egress::{Output, OutputAudio, OutputEvent};
+use super::output::{Output, OutputAudio, OutputEvent};
 use antiphon_protocol::frame::{Frame, FrameKind, HEADER_BYTES};
 use antiphon_protocol::{Dialect, encoded_bytes};
 use bytes::Bytes;

@@ -1,13 +1,14 @@
-//! Reply audio on its way to the wire: at once in JSON events, paced in binary frames.
+//! Reply audio that waits for its time: the paced queue of a session whose audio is not in events.
+//!
+//! The client's side of a session puts packets in and takes out what is due. Sends nothing and reads no clock.
 
-use super::actor::Actor;
-use super::egress::{Output, OutputAudio};
+use super::output::OutputAudio;
 use super::snapshot::{StoredFrame, StoredPlayback, StoredQueued};
 use super::voice::Packet;
 use antiphon_audio::Pacer;
-use antiphon_dialog::{Dialog, Event};
-use antiphon_protocol::{PartAt, ServerEvent};
-use antiphon_types::{BrownoutLevel, ItemId, Pcm, ResponseId, SampleRate, Samples, Timestamp};
+use antiphon_dialog::Dialog;
+use antiphon_protocol::PartAt;
+use antiphon_types::{BrownoutLevel, ItemId, ResponseId, SampleRate, Samples, Timestamp};
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -21,7 +22,7 @@ const MAX_WAITING_IN_BROWNOUT: usize = 50;
 const MAX_LEAVING: usize = 3_000;
 
 /// An estimate of when audio sounds is this coarse, in samples at 16 kHz: 300 ms of frames, windows and wall time.
-const SEAM: Samples = Samples(4_800);
+const PLAYHEAD_TOLERANCE: Samples = Samples(4_800);
 
 /// A frame of the binary mode.
 const FRAME: Duration = Duration::from_millis(20);
@@ -44,6 +45,14 @@ struct Waiting {
 enum Queued {
     Audio(Packet),
     /// The item's last frame has left.
+    End(PartAt),
+}
+
+/// What may leave now.
+pub(super) enum DueOutput {
+    /// `n` samples of a response's audio.
+    Audio { response: ResponseId, audio: OutputAudio, n: Samples },
+    /// The last audio of an item has left.
     End(PartAt),
 }
 
@@ -98,25 +107,30 @@ impl Playback {
         self.waiting.is_empty()
     }
 
+    /// Reply audio that waits for its time.
+    pub(super) fn push(&mut self, response: ResponseId, item: ItemId, packet: Packet) {
+        self.waiting.push_back(Waiting { response, item, what: Queued::Audio(packet) });
+    }
+
     /// Drops the frames of a response. Returns the ends of its items that waited behind them.
-    pub(super) fn drop_audio(&mut self, response: &ResponseId) -> Vec<ServerEvent> {
+    pub(super) fn drop_audio(&mut self, response: &ResponseId) -> Vec<PartAt> {
         let (dropped, kept) =
             std::mem::take(&mut self.waiting).into_iter().partition(|piece| piece.response == *response);
         self.waiting = kept;
         let dropped: VecDeque<Waiting> = dropped;
         let ends = dropped.into_iter().filter_map(|piece| match piece.what {
-            Queued::End(at) => Some(audio_sent(at)),
+            Queued::End(at) => Some(at),
             Queued::Audio(_) => None,
         });
         ends.collect()
     }
 
-    /// The voice has made all audio of an item. Returns the event that its last frame has been sent, or keeps it behind
-    /// the frames that wait.
-    pub(super) fn item_made(&mut self, at: PartAt) -> Option<ServerEvent> {
+    /// The voice has made all audio of an item. Returns it where its last frame has been sent, or keeps it behind the frames
+    /// that wait.
+    pub(super) fn item_made(&mut self, at: PartAt) -> Option<PartAt> {
         let item = at.item.item_id.clone();
         if !self.waiting.iter().any(|piece| piece.item == item) {
-            return Some(audio_sent(at));
+            return Some(at);
         }
         let response = at.item.response_id.clone();
         self.waiting.push_back(Waiting { response, item, what: Queued::End(at) });
@@ -126,11 +140,6 @@ impl Playback {
     /// Playback stood still for `by`.
     pub(super) fn delayed(&mut self, by: Samples) {
         self.sounded_by += by;
-    }
-
-    /// Playback stopped at `at`.
-    pub(super) fn stopped(&mut self, at: Samples) {
-        self.sounded_by = at;
     }
 
     /// When the next frame may leave.
@@ -143,133 +152,71 @@ impl Playback {
         }
     }
 
-    fn take_due(&mut self, dialog: &Dialog, now: Timestamp) -> Option<Waiting> {
+    /// What may leave next. A frame that is taken counts as sent: the lead bounds what the client has of it.
+    pub(super) fn take_due(&mut self, dialog: &Dialog, now: Timestamp) -> Option<DueOutput> {
         let first = self.waiting.front()?;
         if let (Queued::Audio(packet), Some(spoken)) = (&first.what, dialog.history().spoken(&first.item))
             && self.pacer.budget(spoken.playhead(), now) < packet.n
         {
             return None;
         }
-        self.waiting.pop_front()
-    }
-}
-
-fn audio_sent(at: PartAt) -> ServerEvent {
-    ServerEvent::OutputAudioSent { response_id: at.item.response_id, item_id: at.item.item_id }
-}
-
-impl Actor {
-    /// Takes PCM of a response that is under way.
-    pub(super) fn speech(&mut self, response: &ResponseId, pcm: &Pcm) {
-        let Some((item, index)) = self.dialog.speaking_item(response) else { return };
-        let at = self.sounds_at(&item, self.now());
-        let Some((_, voice)) = self.speaking.get_mut(response) else { return };
-        // The echo guard listens for the reply only where there is a microphone.
-        let reference = (self.ingress.position() > Samples::ZERO).then(|| voice.reference(pcm));
-        let made = voice.push(pcm);
-        if let Some(reference) = reference {
-            self.ingress.played(at, &reference);
-            self.playback.sounded_by = at + reference.len();
-        }
-        self.packed(response, item, index, made);
-    }
-
-    /// What the response speaks now has ended: what the resampler and the encoder still hold goes out.
-    pub(super) fn finish_speech(&mut self, response: &ResponseId) {
-        let Some((item, index)) = self.dialog.speaking_item(response) else { return };
-        let Some((_, voice)) = self.speaking.get_mut(response) else { return };
-        let made = voice.finish();
-        self.packed(response, item, index, made);
-    }
-
-    fn packed(
-        &mut self,
-        response: &ResponseId,
-        item: ItemId,
-        index: u32,
-        made: Result<(Samples, Vec<Packet>), antiphon_audio::codec::CodecError>,
-    ) {
-        let (n, packets) = match made {
-            Ok(made) => made,
-            Err(error) => {
-                tracing::error!(%error, "reply audio could not be encoded");
-                let outcome = Err("the reply could not be encoded".into());
-                return self.step(Event::ResponseFinished { response: response.clone(), outcome });
-            }
+        let Waiting { response, item, what } = self.waiting.pop_front()?;
+        let Packet { payload, offset, n } = match what {
+            Queued::Audio(packet) => packet,
+            Queued::End(at) => return Some(DueOutput::End(at)),
         };
-        self.step(Event::AudioGenerated { response: response.clone(), n });
-        for packet in packets {
-            if self.is_framed() {
-                let what = Queued::Audio(packet);
-                self.playback.waiting.push_back(Waiting { response: response.clone(), item: item.clone(), what });
-            } else {
-                let at = PartAt::new(response.clone(), item.clone(), index, 0);
-                let Some(event) = self.numbered(ServerEvent::OutputAudioDelta { at, delta: packet.payload }) else {
-                    continue;
-                };
-                let n_bytes = self.egress.push_audio(Output::Event(event), response.clone(), (item.clone(), packet.n));
-                self.setup.metrics.bytes_out(n_bytes as u64);
-            }
-        }
-        self.release_frames();
+        let sequence = self.sequence;
+        self.sequence = sequence.wrapping_add(1);
+        Some(DueOutput::Audio { response, audio: OutputAudio { item, sequence, offset, payload }, n })
     }
 
-    /// Lets the frames out whose time has come. A frame given to the egress counts as sent: the lead bounds both.
-    pub(super) fn release_frames(&mut self) {
-        if !self.egress.is_attached() {
-            // Nobody plays them; they wait for the client to come back.
-            return;
-        }
-        let now = self.now();
-        while let Some(Waiting { response, item, what }) = self.playback.take_due(&self.dialog, now) {
-            let packet = match what {
-                Queued::Audio(packet) => packet,
-                Queued::End(at) => {
-                    self.send(Some(response), audio_sent(at));
-                    continue;
-                }
-            };
-            let audio = OutputAudio {
-                item: item.clone(),
-                sequence: self.playback.sequence,
-                offset: packet.offset,
-                payload: packet.payload,
-            };
-            self.playback.sequence = self.playback.sequence.wrapping_add(1);
-            let n_bytes = self.egress.push_audio(Output::Audio(audio), response, (item.clone(), packet.n));
-            self.setup.metrics.bytes_out(n_bytes as u64);
-            self.step(Event::AudioSent { item, n: packet.n });
-        }
-    }
-
-    /// The writer has sent messages: reports sent audio to the reducer and latencies to the client.
-    pub(super) fn audio_left(&mut self) {
-        let sent = self.egress.take_sent();
-        if sent.is_empty() {
-            return;
-        }
-        let now = self.now();
-        for event in self.timeline.sent(&sent, now) {
-            if self.is_framed() {
-                self.send(None, event);
-            }
-        }
-        for (item, n) in sent {
-            if !self.is_framed() {
-                self.step(Event::AudioSent { item: item.clone(), n });
-            }
-            self.timeline.estimate(&item, &self.dialog);
-        }
-    }
-
-    /// Turn time at which audio of `item` that is made now will sound. Where the estimate is near the end of the audio
-    /// before, that end is meant: a listener hears no seam, and the echo guard must see none.
-    fn sounds_at(&self, item: &ItemId, now: Timestamp) -> Samples {
-        let ahead = self.dialog.history().spoken(item).map_or(Duration::ZERO, |spoken| {
+    /// Turn time at which audio of `item` that is made at `now` will sound, where the turn is at `position`. Where the estimate is
+    /// near the end of the audio before, that end is meant: a listener hears no seam, and the echo guard must see none.
+    pub(super) fn sounds_at(&self, item: &ItemId, dialog: &Dialog, position: Samples, now: Timestamp) -> Samples {
+        let ahead = dialog.history().spoken(item).map_or(Duration::ZERO, |spoken| {
             spoken.generated().saturating_sub(spoken.heard(now)).duration(spoken.rate())
         });
-        let estimate = self.ingress.position() + SampleRate::HZ_16000.samples_in(ahead);
-        let end = self.playback.sounded_by;
-        if estimate.0.abs_diff(end.0) < SEAM.0 { end } else { estimate }
+        let estimate = position + SampleRate::HZ_16000.samples_in(ahead);
+        let end = self.sounded_by;
+        if estimate.0.abs_diff(end.0) < PLAYHEAD_TOLERANCE.0 { end } else { estimate }
+    }
+
+    /// The reply made so far will have sounded by then, in turn time.
+    pub(super) fn sounds_until(&mut self, end: Samples) {
+        self.sounded_by = end;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn packet(n: u64) -> Packet {
+        Packet { payload: vec![0; 2].into(), offset: Samples::ZERO, n: Samples(n) }
+    }
+
+    fn end() -> PartAt {
+        PartAt::new("resp_1".into(), "item_1".into(), 0, 0)
+    }
+
+    #[test]
+    fn the_end_of_an_item_waits_behind_its_frames_and_goes_at_once_without_any() {
+        let mut playback = Playback::new(Duration::ZERO);
+        assert_eq!(playback.item_made(end()), Some(end()));
+        playback.push("resp_1".into(), "item_1".into(), packet(480));
+        assert_eq!(playback.item_made(end()), None);
+        assert_eq!(playback.drop_audio(&"resp_2".into()), []);
+        assert_eq!(playback.drop_audio(&"resp_1".into()), [end()]);
+        assert!(playback.is_empty());
+    }
+
+    #[test]
+    fn what_waits_goes_on_with_its_numbers_on_another_hub() {
+        let mut playback = Playback { sequence: u32::MAX, ..Playback::new(Duration::ZERO) };
+        playback.push("resp_1".into(), "item_1".into(), packet(480));
+        assert_eq!(playback.item_made(end()), None);
+        let resumed = Playback::new(Duration::ZERO).resumed(playback.stored());
+        assert_eq!((resumed.sequence, resumed.waiting.len()), (u32::MAX, 2));
+        assert!(matches!(&resumed.waiting[1].what, Queued::End(at) if *at == end()));
     }
 }

@@ -3,7 +3,6 @@
 //! The only place that maps notices to events and their order; another protocol would be a sibling of this file. It holds
 //! no state but the conversation's id.
 
-use super::perform::TranscriptLogprobs;
 use super::remote;
 use antiphon_dialog::{
     Content, Failure, IncompleteReason, Item, ItemKind, ItemStatus, Modality, Notice, OutputChange, Refusal,
@@ -28,6 +27,12 @@ pub(super) const RESPONSE_FAILED: &str = "response_failed";
 const PART: u32 = 0;
 
 const TURN_RATE: SampleRate = SampleRate::HZ_16000;
+
+/// What the recognizer says of the tokens of a transcript.
+pub(super) struct TranscriptLogprobs {
+    pub(super) item: ItemId,
+    pub(super) tokens: Vec<TokenLogprob>,
+}
 
 /// Maps notices to events.
 pub(super) struct Projector {

@@ -1,144 +1,30 @@
-//! Remote tools of a session: the servers its client declares, their lists and calls, and how these look on the wire.
+//! Remote tools of a session: which servers its client may declare and use, and how their lists and calls look on the wire.
+//!
+//! The client's side of a session checks with it, `project` and `translate` map with it. What runs there is in [`super::links`].
 
-use super::actor::Actor;
-use super::perform::EventPayload;
 use super::setup::Setup;
-use super::transcription_task::Report;
-use antiphon_dialog::{Action, Command, Event, ItemKind, Notice, Progress, RemoteCall, ServerChoice, ServerUse};
-use antiphon_engine_api::mcp::{Connected, Connection, check_header};
+use antiphon_dialog::{ItemKind, Progress, ServerChoice, ServerUse};
+use antiphon_engine_api::mcp::check_header;
 use antiphon_protocol::{McpCallError, McpServer, McpTool, ResponseParams, ServerEvent, WireError};
 use antiphon_types::ItemId;
 use antiphon_types::mcp::{CallError, Consent, Declared, Filter, RemoteTool, Server};
-use std::collections::HashMap;
-use std::sync::Arc;
 use std::time::Duration;
-use tokio_util::sync::DropGuard;
 
-/// What a server answered to its declaration.
-pub(super) type Listed = Result<Connected, ()>;
-
-/// A session's servers, and the work under way there. Dropping it closes and cancels all.
-#[derive(Default)]
-pub(super) struct Links {
-    /// The session came from another hub: it connects to a server with the first call there.
-    is_resumed: bool,
-    open: HashMap<String, Arc<dyn Connection>>,
-    work: HashMap<ItemId, (String, DropGuard)>,
-}
-
-impl Links {
-    /// Closes the connections to servers that are declared no more.
-    pub(super) fn keep(&mut self, declared: &[Declared]) {
-        self.open.retain(|label, _| declared.iter().any(|declared| declared.server.label == *label));
-    }
-
-    /// Of a session that came from another hub.
-    pub(super) fn resumed() -> Self {
-        Self { is_resumed: true, ..Self::default() }
-    }
-
-    /// A server was connected to for a call.
-    pub(super) fn connected(&mut self, label: String, connection: Arc<dyn Connection>) {
-        self.open.insert(label, connection);
-    }
-
-    /// Whether no work is under way.
-    pub(super) fn is_quiet(&self) -> bool {
-        self.work.is_empty()
-    }
-
-    /// The work of an item has ended, or ends here.
-    pub(super) fn ended(&mut self, item: &ItemId) {
-        self.work.remove(item);
-    }
-}
-
-impl Actor {
-    pub(super) fn list_tools(&mut self, item: ItemId, server: Server) {
-        // A server declared anew is reached anew: its address or keys have changed.
-        self.links.open.remove(&server.label);
-        let label = server.label.clone();
-        let reports = self.reports.clone();
-        let listed = item.clone();
-        let connect = self.setup.mcp.connect(server);
-        let guard = self.spawn(async move {
-            let result =
-                connect.await.map_err(|error| tracing::warn!(%error, "the tools of an MCP server are missing"));
-            let _ = reports.send(Report::Listed(listed, result)).await;
-        });
-        self.links.work.insert(item, (label, guard));
-    }
-
-    pub(super) fn listed(&mut self, item: ItemId, result: Listed) {
-        let Some((label, _)) = self.links.work.remove(&item) else { return };
-        let result = result.map(|(connection, tools)| {
-            self.links.open.insert(label, connection);
-            tools
-        });
-        self.step(Event::ToolsListed { item, result });
-    }
-
-    pub(super) fn call_remote(&mut self, item: ItemId, call: RemoteCall) {
-        let connection = self.links.open.get(&call.label).cloned();
-        let declared = self.dialog.settings().servers.iter().find(|declared| declared.server.label == call.label);
-        let declared = declared.filter(|_| connection.is_none() && self.links.is_resumed);
-        let connect = declared.map(|declared| self.setup.mcp.connect(declared.server.clone()));
-        let label = call.label.clone();
-        let reports = self.reports.clone();
-        let called = item.clone();
-        let guard = self.spawn(async move {
-            let connection = match (connection, connect) {
-                (Some(connection), _) => Ok(connection),
-                (None, Some(connect)) => match connect.await {
-                    Ok((connection, _)) => {
-                        let _ = reports.send(Report::Linked(call.label.clone(), connection.clone())).await;
-                        Ok(connection)
-                    }
-                    Err(error) => Err(error.to_string()),
-                },
-                (None, None) => Err("the server is not connected any more".to_owned()),
-            };
-            let result = match (connection, serde_json::from_str(&call.arguments)) {
-                (Ok(connection), Ok(arguments)) => connection.call(call.name, arguments).await,
-                (Err(message), _) => Err(CallError::Http(message)),
-                (_, Err(_)) => Err(CallError::Tool("the arguments of the call are no JSON object".into())),
-            };
-            let _ = reports.send(Report::Called(called, result)).await;
-        });
-        self.links.work.insert(item, (label, guard));
-    }
-
-    /// A session may begin with servers, where its key is bound to them: they are asked as if declared now.
-    pub(super) fn begin_servers(&mut self) {
-        if self.dialog.settings().servers.is_empty() {
-            return;
+/// Refuses a response that declares servers: it may choose among those of the session, whose tools are `declared`.
+pub(super) fn check_response(params: &ResponseParams, declared: &[antiphon_protocol::Tool]) -> Result<(), WireError> {
+    for (index, tool) in params.tools.iter().flatten().enumerate() {
+        let antiphon_protocol::Tool::Mcp(server) = tool else { continue };
+        let param = format!("response.tools[{index}].server_label");
+        if params.out_of_band {
+            let problem = "a response outside of the conversation has no place for its results";
+            return Err(WireError::server_refused(&server.server_label, problem, &param));
         }
-        let mut session = self.session.clone();
-        if let Err(error) = self.setup.check_tools(&self.session.tools, &mut session) {
-            return self.refuse(error);
+        if !servers(declared).any(|declared| declared.server_label == server.server_label) {
+            let problem = "it is declared in session.update first";
+            return Err(WireError::server_refused(&server.server_label, problem, &param));
         }
-        let command = Command::UpdateSettings(Box::new(self.dialog.settings().clone()));
-        let mut actions = self.decide(Event::Client { event_id: None, command });
-        actions.retain(|action| !matches!(action, Action::Notify(Notice::SettingsUpdated)));
-        self.perform(actions, EventPayload::default());
     }
-
-    /// A response may choose among the session's servers; it declares none.
-    pub(super) fn check_response_servers(&self, params: &ResponseParams) -> Result<(), WireError> {
-        for (index, tool) in params.tools.iter().flatten().enumerate() {
-            let antiphon_protocol::Tool::Mcp(server) = tool else { continue };
-            let param = format!("response.tools[{index}].server_label");
-            if params.out_of_band {
-                let problem = "a response outside of the conversation has no place for its results";
-                return Err(WireError::server_refused(&server.server_label, problem, &param));
-            }
-            if !servers(&self.session.tools).any(|declared| declared.server_label == server.server_label) {
-                let problem = "it is declared in session.update first";
-                return Err(WireError::server_refused(&server.server_label, problem, &param));
-            }
-        }
-        Ok(())
-    }
+    Ok(())
 }
 
 /// A server named by its label alone is reached as before. What may be done there is what is said now.

@@ -5,11 +5,10 @@
 //! there and is marked incomplete; the session goes on. With [`Setup::sealing`] the task encrypts what it writes, in the format of
 //! [`sealed`].
 
-use super::Setup;
-use super::actor::Actor;
 use super::replay_log::{
     DialogStart, End, Entry, Header, Outcome, PACKED, PartialTranscript, TurnProbability, TurnStart, VERSION, Windows,
 };
+use super::setup::Setup;
 use super::turn_pipeline::{OpenedOnUse, TurnPipeline};
 use super::turns::Turns;
 use antiphon_audio::wav;
@@ -209,19 +208,6 @@ impl Setup {
         let sealing = self.sealing.clone();
         self.tasks.spawn(Writer { path, entries, lost: lost.clone(), sealing }.run(header));
         Recorder::new(sender, lost, keeps_audio)
-    }
-}
-
-impl Actor {
-    /// Gives an event to the reducer and records it; the caller performs the actions.
-    pub(super) fn decide(&mut self, event: Event) -> Vec<Action> {
-        let now = self.now();
-        let recorded = self.ingress.recorder().runs().then(|| event.clone());
-        let actions = self.dialog.step(now, event);
-        if let Some(event) = recorded {
-            self.ingress.recorder().step(now, event, &actions);
-        }
-        actions
     }
 }
 

@@ -1,13 +1,13 @@
 //! One response's work: the language model's stream, cut into chunks, spoken chunk by chunk.
 //!
-//! The actor starts one task for each response and pulls its products. The model runs at most two chunks ahead of the
+//! [`super::speaking`] starts one task for each response, and the actor pulls its products. The model runs at most two chunks ahead of the
 //! voice, and the voice at most a few pieces ahead of the actor: a slow listener slows the model down. To an engine that takes
 //! a text while it is written, the words go as they come, without being gathered into chunks.
 //! Dropping the future drops the model's stream and the synthesis with it.
 
 use super::failures;
-use super::filler::FillerSpeech;
 use super::languages;
+use super::product::{FailedStage, Milestone, Product, ResponseMeters};
 use antiphon_dialog::{Event, Failure, Modality, ResponseWork, ToolCallDelta};
 use antiphon_engine_api::llm::{LlmDelta, LlmError};
 use antiphon_engine_api::tts::{
@@ -16,7 +16,7 @@ use antiphon_engine_api::tts::{
 use antiphon_engine_api::{Engines, Hop, Served};
 use antiphon_text::{Chunk, Chunker, Language};
 use antiphon_types::chat::{Finish, Usage};
-use antiphon_types::{Brownout, BrownoutLevel, Meter, Pcm, Requester, ResponseId, Timestamp};
+use antiphon_types::{Brownout, BrownoutLevel, ResponseId, Timestamp};
 use futures_util::StreamExt;
 use futures_util::stream::BoxStream;
 use std::collections::VecDeque;
@@ -38,52 +38,8 @@ const LOADING_REPORTED_AFTER: Duration = Duration::from_secs(3);
 /// Words of a speculative response that are spoken before its release: as many as a first chunk has.
 const SPECULATIVE_WORDS: usize = 8;
 
-/// Output of a response's work, in order.
-pub(super) enum Product {
-    /// For the reducer.
-    Event(Event),
-    /// Speech of the chunk whose text came last, and when it was synthesized.
-    Audio(ResponseId, Pcm, Timestamp),
-    /// A moment of the timeline.
-    Mark(ResponseId, Milestone, Timestamp),
-    /// A filler, all of it.
-    Filler(FillerSpeech),
-    /// Which worker speaks the first chunk; again where another one goes on with it.
-    Served(ResponseId, Served),
-    /// Which stage a response fails in; its end follows.
-    FailedIn(ResponseId, FailedStage),
-}
-
-/// The stage that a response failed in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum FailedStage {
-    Llm,
-    Tts,
-}
-
-impl FailedStage {
-    /// Its name in metrics.
-    pub(super) const fn as_str(self) -> &'static str {
-        match self {
-            Self::Llm => "llm",
-            Self::Tts => "tts",
-        }
-    }
-}
-
 /// Products of a speculative response that wait for its release: a first chunk's audio in pieces of 40 ms and more.
 const WITHHELD: usize = 256;
-
-/// A response's moments.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Milestone {
-    /// The model's first token.
-    FirstToken,
-    /// The first chunk was handed to the voice.
-    FirstChunk,
-    /// The model has said all.
-    LastToken,
-}
 
 /// The sender of a speculative response's release was dropped: its products are discarded.
 struct Discarded;
@@ -113,21 +69,6 @@ impl Withdrawals {
 
     fn n(&self) -> u32 {
         self.n.load(Ordering::Acquire)
-    }
-}
-
-/// What a response costs, and who serves it. Clones share it.
-#[derive(Clone, Debug, Default)]
-pub(super) struct ResponseMeters {
-    pub(super) llm: Meter,
-    /// Of all chunks.
-    pub(super) tts: Meter,
-}
-
-impl ResponseMeters {
-    /// Meters that are read later, of this client's requests.
-    pub(super) fn requested_by(requester: Requester) -> Self {
-        Self { llm: Meter::requested_by(requester), tts: Meter::requested_by(requester) }
     }
 }
 
@@ -675,7 +616,7 @@ mod tests {
     use antiphon_engine_api::fakes::vad::FakeVad;
     use antiphon_engine_api::tts::{Tts, Voice};
     use antiphon_types::chat::ChatRequest;
-    use antiphon_types::{Format, TurnId};
+    use antiphon_types::{Format, Pcm, TurnId};
     use std::sync::Arc;
     use std::time::Duration;
     use tokio_util::task::TaskTracker;

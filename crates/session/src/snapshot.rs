@@ -1,23 +1,21 @@
 //! The state of a session at a moment at which only data is in it: no utterance, response or call is under way.
 //!
-//! The actor writes one at the end of each turn and when the session moves to another hub ([`super::checkpoint`]); `server`
-//! stores its bytes and gives them to [`Setup::resume`] on the hub that the client comes back to. JSON, since a newer build
+//! The actor makes one at the end of each turn and when the session moves to another hub ([`super::checkpoint`]); `server`
+//! stores its bytes and gives them to [`Setup::resume`](super::Setup::resume) on the hub that the client comes back to. JSON, since a newer build
 //! must read an older one's. It holds what was said and the keys of remote servers: it must be stored encrypted. This module
 //! reads no clock and stores nothing.
 
-use super::actor::Actor;
 use super::message::Message;
-use super::{AudioMode, Handle, Keeping, SessionLimits, Setup};
+use super::output::AudioMode;
 use antiphon_dialog::Dialog;
 use antiphon_dialog::turn::TurnTaker;
-use antiphon_protocol::{Dialect, StoredSession};
+use antiphon_protocol::StoredSession;
 use antiphon_types::{IdMint, ItemId, KeyId, ResponseId, Samples, Timestamp};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use bytes::Bytes;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 /// The schema that is written, and the newest that is read. A change of a name or a meaning in the types below, or in those
 /// that they hold (the dialog, turn-taking, the session object), raises it, unless an older build reads the new form correctly.
@@ -47,9 +45,9 @@ pub enum SnapshotError {
 /// A session's state. It does not implement `Debug`: it holds what was said, and keys.
 #[derive(Serialize, Deserialize)]
 pub struct Snapshot {
-    schema: u32,
+    pub(super) schema: u32,
     /// Version of the hub that wrote it, for the log.
-    build: String,
+    pub(super) build: String,
     /// The session went back to this message of its own, and its client may not know yet: it has sent nothing since.
     #[serde(default)]
     pub(super) went_back_to: Option<u64>,
@@ -67,7 +65,8 @@ pub struct Snapshot {
     /// Time of the session, and wall time, when it was written.
     pub(super) at: Timestamp,
     pub(super) wall: Duration,
-    pub(super) is_there: bool,
+    #[serde(rename = "is_there")]
+    pub(super) client_connected: bool,
     /// Messages of the client that are part of this state.
     pub(super) received: u64,
     pub(super) log: StoredLog,
@@ -207,73 +206,6 @@ impl Snapshot {
     /// Version of the hub that wrote it.
     pub fn build(&self) -> &str {
         &self.build
-    }
-}
-
-impl Actor {
-    /// The state now; `None` while there is more to it than data.
-    pub(super) fn snapshot(&self) -> Option<Snapshot> {
-        if !self.is_movable() {
-            return None;
-        }
-        let (log, sent) = self.egress.stored()?;
-        let mut dialog = self.dialog.clone();
-        if !self.is_framed() {
-            // A frame counts as sent when the egress gets it, audio in events when it has left.
-            for (item, n) in sent {
-                let actions = dialog.step(self.now(), antiphon_dialog::Event::AudioSent { item, n });
-                debug_assert!(actions.is_empty(), "that audio was sent leads to nothing");
-            }
-        }
-        Some(Snapshot {
-            schema: SNAPSHOT_SCHEMA,
-            build: env!("CARGO_PKG_VERSION").into(),
-            went_back_to: self.went_back.filter(|(_, received)| *received == self.n_received).map(|(number, _)| number),
-            owner: self.owner,
-            mode: self.mode,
-            beta: self.dialect.beta,
-            session: self.session.stored(),
-            kind_is_fixed: self.kind_is_fixed,
-            conversation: self.projector.conversation_id.clone(),
-            ids: self.ids.clone(),
-            turns: self.timeline.counters(),
-            dialog,
-            at: self.now(),
-            wall: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default(),
-            is_there: self.is_there,
-            received: self.n_received,
-            log,
-            playback: self.playback.stored(),
-            input: self.ingress.stored(),
-        })
-    }
-
-    /// Whether nothing is under way that only this hub can finish.
-    pub(super) fn is_movable(&self) -> bool {
-        self.dialog.is_quiet()
-            && self.speaking.is_empty()
-            && self.speculative.is_none()
-            && self.transcriptions.is_empty()
-            && self.links.is_quiet()
-            && self.ingress.is_quiet()
-    }
-}
-
-impl Setup {
-    /// Starts the actor of a session that another hub has served so far. Its log has no connection yet: [`super::Egress::attach`]
-    /// gives it one.
-    ///
-    /// # Errors
-    /// [`SnapshotError::Unreadable`]: a setting that this build refuses.
-    pub fn resume(
-        self: &Arc<Self>,
-        snapshot: Snapshot,
-        dialect: Dialect,
-        keeping: Option<Keeping>,
-        limits: Option<Arc<dyn SessionLimits>>,
-    ) -> Result<Handle, SnapshotError> {
-        let (actor, id, start) = Actor::resumed(self.clone(), snapshot, dialect, (keeping, limits))?;
-        Ok(self.run(actor, id, start))
     }
 }
 

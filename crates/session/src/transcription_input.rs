@@ -3,7 +3,7 @@
 //! `utterance` and `inline_audio` fill a transcription's input queue, `transcription_task` drains it. Nothing runs here.
 
 use antiphon_engine_api::Served;
-use antiphon_engine_api::mcp::Connection;
+use antiphon_engine_api::mcp::{Connected, Connection};
 use antiphon_engine_api::stt::{SpeakerState, SttError, Transcript};
 use antiphon_types::{ItemId, Meter, Samples};
 use std::sync::Arc;
@@ -32,6 +32,9 @@ pub(super) enum TranscriptionInput {
         confirms_provisional: bool,
     },
 }
+
+/// What a remote server answered to its declaration.
+pub(super) type Listed = Result<Connected, ()>;
 
 /// What a task reports to the actor.
 pub(super) enum Report {
@@ -87,7 +90,7 @@ pub(super) enum Report {
     /// The recognizer's state for this speaker, after the final transcript.
     Learnt(ItemId, Option<SpeakerState>),
     /// A remote server's tools, or that listing them failed.
-    Listed(ItemId, super::remote::Listed),
+    Listed(ItemId, Listed),
     /// The remote server of this label was connected to, for a call.
     Linked(String, Arc<dyn Connection>),
     /// A remote call's result.

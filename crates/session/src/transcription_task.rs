@@ -1,6 +1,6 @@
 //! One utterance's transcription: a task that feeds the STT port and reports back.
 //!
-//! The actor starts one for each utterance and sends it PCM. Its input queue is bounded: when the engine is behind or every
+//! [`super::hearing`] starts one for each utterance and sends it PCM. Its input queue is bounded: when the engine is behind or every
 //! decoder is in use, the queue fills up, and the actor stops reading the client. Nothing is dropped. Decoders are few: an
 //! utterance without new audio releases its own; its audio is kept and replayed when more comes. From the end of the
 //! utterance on, all remaining work has `stt.timeout_ms`, the wait for a decoder included, plus twice the length of the

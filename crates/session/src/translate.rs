@@ -1,6 +1,7 @@
 //! From the client's events of the Realtime protocol to the dialog's commands and settings. The way back is `project`.
 
-use super::{SessionConfig, remote};
+use super::config::SessionConfig;
+use super::remote;
 use antiphon_audio::NoiseReduction;
 use antiphon_dialog::turn::Eagerness;
 use antiphon_dialog::{
@@ -115,8 +116,8 @@ pub(super) fn eagerness(eagerness: antiphon_protocol::Eagerness) -> Eagerness {
 }
 
 /// Which noise reduction a session asks for.
-pub(super) fn noise_reduction(asked: &antiphon_protocol::NoiseReduction) -> Option<NoiseReduction> {
-    match asked.kind.as_deref() {
+pub(super) fn noise_reduction(session: &antiphon_protocol::Session) -> Option<NoiseReduction> {
+    match session.audio.input.noise_reduction.as_ref()?.kind.as_deref() {
         Some("near_field") => Some(NoiseReduction::Near),
         Some("far_field") => Some(NoiseReduction::Far),
         _ => None,

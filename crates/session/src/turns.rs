@@ -1,6 +1,7 @@
 //! How a session detects turns: the settings of its ingress.
 
-use super::{Setup, translate};
+use super::setup::Setup;
+use super::translate;
 use antiphon_dialog::turn::{Ending, Thresholds};
 use antiphon_types::{SampleRate, Samples};
 

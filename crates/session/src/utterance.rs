@@ -1,6 +1,6 @@
 //! An utterance between ingress and its transcription: gathered into pieces, queued while the input queue is full.
 
-use super::transcription_task::{PIECE_SAMPLES, TranscriptionInput};
+use super::transcription_input::{PIECE_SAMPLES, TranscriptionInput};
 use antiphon_types::{ItemId, Samples};
 use std::collections::VecDeque;
 use tokio::sync::mpsc;

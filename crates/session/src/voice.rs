@@ -1,7 +1,7 @@
 //! The way out of a response's speech: the engine's PCM to the output format, in frames of the wire.
 //!
-//! The actor keeps one for each response that speaks. It resamples and encodes; when a frame may leave is decided by
-//! the actor (at once in the GA protocol, by the pacer in the binary mode). It reads no clock.
+//! [`super::speaking`] keeps one for each response that speaks. It resamples and encodes; when a frame may leave is decided by
+//! [`super::client_side`] (at once in the GA protocol, by the pacer in the binary mode). It reads no clock.
 
 use antiphon_audio::Resampler;
 use antiphon_audio::codec::{self, CodecError, Delivery, OpusOut};

@@ -10,7 +10,7 @@ use crate::server::access::caller;
 use crate::server::access::keys::{self, Digest};
 use crate::server::access::live_keys::LiveKeys;
 use antiphon_cluster::{Cluster, Owned, OwnershipError, Release, Seen, SharedSessions};
-use antiphon_session::{Keeping, Leave, Snapshot, SnapshotError, StorageRequest};
+use antiphon_session::{Leave, Snapshot, SnapshotError, SnapshotSender, StorageRequest};
 use antiphon_types::KeyId;
 use axum::http::HeaderMap;
 use dashmap::mapref::entry::Entry;
@@ -220,12 +220,12 @@ impl Handover {
         digest: &Digest,
         owner: Option<KeyId>,
         opened_with: Option<Digest>,
-    ) -> (Keeping, StoredSession) {
+    ) -> (SnapshotSender, StoredSession) {
         let claims = serde_json::to_string(&Claims { owner, opened_with }).expect("claims have text for keys");
         self.start(keys::hex(digest), Stored::Not(claims))
     }
 
-    fn start(self: &Arc<Self>, key: String, stored: Stored) -> (Keeping, StoredSession) {
+    fn start(self: &Arc<Self>, key: String, stored: Stored) -> (SnapshotSender, StoredSession) {
         let (leave, asked) = watch::channel(Leave::Stays);
         let (moved, seen) = watch::channel(None);
         let (heard, _) = watch::channel(Instant::now());
@@ -233,7 +233,7 @@ impl Handover {
         let is_unsure = AtomicBool::new(false);
         let is_asked_for = AtomicBool::new(false);
         let live = Arc::new(Live { leave, moved, heard, is_unsure, is_asked_for, is_gone });
-        let (keeping, requests) = Keeping::new(asked);
+        let (snapshots, requests) = SnapshotSender::new(asked);
         let (end, ended) = oneshot::channel();
         let (done, is_done) = watch::channel(false);
         self.live.insert(key.clone(), live.clone());
@@ -250,7 +250,7 @@ impl Handover {
             writer.run().await;
             done.send_replace(true);
         });
-        (keeping, StoredSession { key, handover: self.clone(), live, moved: seen, end: Some(end), done: is_done })
+        (snapshots, StoredSession { key, handover: self.clone(), live, moved: seen, end: Some(end), done: is_done })
     }
 
     /// Asks all sessions to move.
@@ -368,7 +368,7 @@ impl Handover {
     pub(in crate::server) async fn take(
         self: &Arc<Self>,
         found: Found,
-    ) -> Result<(Snapshot, Keeping, StoredSession), TakeoverError> {
+    ) -> Result<(Snapshot, SnapshotSender, StoredSession), TakeoverError> {
         let Found { key, mut seen, .. } = found;
         let Some(_taking) = Taking::begin(self, &key) else { return Err(TakeoverError::Here) };
         for _ in 0..ATTEMPTS {
@@ -428,14 +428,14 @@ impl Handover {
         mut owned: Owned,
         state: &[u8],
         is_exact: bool,
-    ) -> Result<(Snapshot, Keeping, StoredSession), TakeoverError> {
+    ) -> Result<(Snapshot, SnapshotSender, StoredSession), TakeoverError> {
         match Snapshot::from_bytes(state) {
             Ok(snapshot) => {
                 let Counters { taken, taken_back, .. } = &self.counters;
                 count(if is_exact { taken } else { taken_back });
                 let snapshot = if is_exact { snapshot } else { snapshot.go_back(rand::random()) };
-                let (keeping, kept) = self.start(key, Stored::Owned(Box::new(owned)));
-                Ok((snapshot, keeping, kept))
+                let (snapshots, kept) = self.start(key, Stored::Owned(Box::new(owned)));
+                Ok((snapshot, snapshots, kept))
             }
             Err(error) => {
                 tracing::error!(record = short(&key), %error, "a stored session cannot be resumed by this hub");

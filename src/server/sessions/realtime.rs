@@ -87,7 +87,7 @@ pub(in crate::server) async fn upgrade(
         resume_key: None,
         owner: caller.owner,
         sees_causes: false,
-        keeping: None,
+        snapshots: None,
         limits: None,
         transport: None,
         language: caller.language,
@@ -104,8 +104,8 @@ pub(in crate::server) async fn upgrade(
     let registered = params.resume.is_some().then(|| {
         let (key, registered) = sessions.resumables.register(caller.owner, headers);
         let kept = sessions.handover.as_ref().map(|handover| {
-            let (keeping, kept) = handover.keep(registered.digest(), caller.owner, resume::opened_with(headers));
-            opening.keeping = Some(keeping);
+            let (snapshots, kept) = handover.keep(registered.digest(), caller.owner, resume::opened_with(headers));
+            opening.snapshots = Some(snapshots);
             kept
         });
         opening.resume_key = Some(key);
@@ -193,12 +193,12 @@ async fn take_over(
     };
     let owner = found.owner();
     let opened_with = found.opened_with();
-    let (snapshot, keeping, kept) = match handover.take(found).await {
+    let (snapshot, snapshots, kept) = match handover.take(found).await {
         Ok(taken) => taken,
         Err(why) => return not_taken(sessions, client, ws, why),
     };
     let registered = sessions.resumables.register_again(digest, owner, opened_with);
-    let resumed = Resumed { snapshot, keeping, kept, registered };
+    let resumed = Resumed { snapshot, snapshots, kept, registered };
     let who = SessionOwner { client, key: owner, consumer: sessions.access.limits.consumer(owner, client) };
     let slot = match SessionSlot::resumed(sessions.clone(), resumed, Admitted { place, who }) {
         Ok(slot) => slot,

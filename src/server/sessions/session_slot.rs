@@ -15,7 +15,7 @@ use crate::server::edge::closing::{CLOSING, close, finish};
 use crate::server::edge::inbound_budget::InboundBudget;
 use crate::server::edge::inflow::Inflow;
 use antiphon_protocol::{Dialect, ServerEvent, SessionNotice, encode};
-use antiphon_session::{AudioMode, Handle, Keeping, Opening, SessionLimits, Snapshot, SnapshotError, WEBSOCKET};
+use antiphon_session::{AudioMode, Handle, Opening, SessionLimits, Snapshot, SnapshotError, SnapshotSender, WEBSOCKET};
 use antiphon_types::IdMint;
 use axum::extract::ws::{Message as WsMessage, WebSocket};
 use futures_util::future::BoxFuture;
@@ -76,7 +76,7 @@ type Attached = (WebSocket, Arc<Inflow>, Option<u64>);
 /// A session of another hub that goes on here.
 pub(in crate::server) struct Resumed {
     pub(in crate::server) snapshot: Snapshot,
-    pub(in crate::server) keeping: Keeping,
+    pub(in crate::server) snapshots: SnapshotSender,
     pub(in crate::server) kept: StoredSession,
     pub(in crate::server) registered: Registered,
 }
@@ -105,12 +105,12 @@ impl SessionSlot {
         resumed: Resumed,
         admitted: Admitted,
     ) -> Result<Self, SnapshotError> {
-        let Resumed { snapshot, keeping, kept, registered } = resumed;
+        let Resumed { snapshot, snapshots, kept, registered } = resumed;
         let mode = snapshot.mode();
         let counts = (snapshot.received(), snapshot.went_back_to());
         let dialect = Dialect { beta: snapshot.is_beta(), ..sessions.dialect() };
         let limits: Arc<dyn SessionLimits> = Arc::new(admitted.who.limits(&sessions.access));
-        let handle = sessions.setup().resume(snapshot, dialect, Some(keeping), Some(limits))?;
+        let handle = sessions.setup().resume(snapshot, dialect, Some(snapshots), Some(limits))?;
         Ok(Self::of(sessions, handle, (mode, dialect), admitted, (Some(registered), Some(kept)), counts))
     }
 

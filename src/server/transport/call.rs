@@ -128,7 +128,7 @@ impl Call {
             resume_key: None,
             owner: caller.owner,
             sees_causes: admitted.who.sees_causes(&sessions.access),
-            keeping: None,
+            snapshots: None,
             transport: Some(transport),
             limits: Some(Arc::new(admitted.who.limits(&sessions.access))),
             language: caller.language,

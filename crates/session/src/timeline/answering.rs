@@ -1,14 +1,15 @@
 //! The answering half of a timeline: the response's marks, what was sent, what was heard, how it ended.
 
-use super::record::{HeardBy, Kind, Status, Tokens};
+use super::record::{HeardBy, Kind, SpeculationOutcome, Status, Tokens};
+use super::speculation::EndedAttempt;
 use super::turn::{Turn, UtteranceMarks};
 use super::{Cause, EndOfTurn, Milestone, Timeline};
-use crate::responding::ResponseMeters;
+use crate::product::ResponseMeters;
 use antiphon_dialog::{Dialog, ResponseStatus, ResponseView, StopReason};
 use antiphon_engine_api::Served;
 use antiphon_protocol::{Marks, ServerEvent, Workers};
 use antiphon_telemetry::{Metrics, Stage};
-use antiphon_types::{ItemId, Meter, ResponseId, Samples, Timestamp};
+use antiphon_types::{ItemId, Meter, ResponseId, Samples, Timestamp, TurnId};
 use std::time::Duration;
 
 /// What a client says of how an item played.
@@ -77,6 +78,56 @@ impl Timeline {
         for turn in answering.filter(|turn| turn.marks.first_audio_sent.is_none()) {
             turn.is_excused = true;
             turn.dirty = true;
+        }
+    }
+
+    /// The speaker of this utterance pauses: a provisional transcript was requested.
+    pub(crate) fn speculation_started(&mut self, item: &ItemId, at: Timestamp) {
+        if let Some(turn) = self.of_item(item) {
+            turn.speculation.begin(at);
+        }
+    }
+
+    /// The provisional transcript has arrived.
+    pub(crate) fn provisional_transcribed(&mut self, item: &ItemId, at: Timestamp) {
+        if let Some(turn) = self.of_item(item) {
+            turn.speculation.transcribed(at);
+        }
+    }
+
+    /// The speculative response was started.
+    pub(crate) fn speculation_responding(
+        &mut self,
+        turn: TurnId,
+        response: &ResponseId,
+        meters: ResponseMeters,
+        at: Timestamp,
+    ) {
+        if let Some(turn) = self.speech(turn) {
+            turn.dirty |= turn.speculation.responding(response, meters, at);
+        }
+    }
+
+    /// The speculative response was released, or was dropped and `wasted`. The marks of a released one become the
+    /// turn's.
+    pub(crate) fn speculation_ended(
+        &mut self,
+        response: &ResponseId,
+        outcome: SpeculationOutcome,
+        wasted: Duration,
+        at: Timestamp,
+    ) {
+        let Some(turn) = self.open.iter_mut().rev().find(|turn| turn.speculation.makes(response)) else { return };
+        let Some(ended) = turn.speculation.end(outcome, wasted, at) else { return };
+        let EndedAttempt { from, transcribed, answered, meters } = ended;
+        turn.dirty = true;
+        if outcome != SpeculationOutcome::Confirmed {
+            turn.meters.dropped.push(meters);
+        } else {
+            turn.meters.response = meters;
+            turn.marks.speculation_started = Some(from);
+            turn.marks.stt_final = transcribed.or(turn.marks.stt_final);
+            turn.marks.response_started = Some(answered);
         }
     }
 

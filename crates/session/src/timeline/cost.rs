@@ -2,52 +2,13 @@
 //!
 //! The figures are those of the requests' meters. Engines on other machines report none.
 
+use super::record::{StageCost, TurnCost};
 use super::turn::Turn;
 use crate::limits::SessionLimits;
-use crate::responding::ResponseMeters;
+use crate::product::ResponseMeters;
 use antiphon_telemetry::Metrics;
 use antiphon_types::{Compute, Meter};
-use serde::Serialize;
 use std::time::Duration;
-
-/// Compute of a turn. Field names are those of the JSON.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub struct TurnCost {
-    /// Busy time of engines on the processor, in ms. An engine on several threads counts all of them: an upper bound.
-    pub cpu_ms: f64,
-    /// Time of runs on GPUs, in ms.
-    pub gpu_ms: f64,
-    /// Of both, in ms: responses that were started in a pause and dropped, and speech that was made and not heard. The latter is
-    /// known once the turn is settled.
-    pub wasted_ms: f64,
-    /// The recognizer's; absent where it reports none.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub stt: Option<StageCost>,
-    /// The language model's.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub llm: Option<StageCost>,
-    /// The voice's.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub tts: Option<StageCost>,
-    /// The filler's part of `tts`; absent where none was synthesized.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub filler: Option<StageCost>,
-}
-
-/// Compute of a stage of a turn, what was wasted included.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-#[allow(missing_docs, reason = "as in TurnCost")]
-pub struct StageCost {
-    pub cpu_ms: f64,
-    pub gpu_ms: f64,
-}
-
-impl StageCost {
-    fn of(compute: Compute) -> Option<Self> {
-        let Compute { cpu, gpu } = compute;
-        (compute != Compute::default()).then(|| Self { cpu_ms: ms(cpu), gpu_ms: ms(gpu) })
-    }
-}
 
 /// Compute of a stage: of use, dropped with a speculative response, spoken and not heard.
 #[derive(Clone, Copy, Debug, Default)]
@@ -85,8 +46,8 @@ impl Turn {
         if total == Compute::default() {
             return None;
         }
-        let [stt, llm, tts] = spent.map(|stage| StageCost::of(stage.total()));
-        let filler = StageCost::of(self.meters.filler.compute());
+        let [stt, llm, tts] = spent.map(|stage| shown(stage.total()));
+        let filler = shown(self.meters.filler.compute());
         let wasted: Compute = spent.iter().map(|stage| stage.speculation + stage.unheard).sum();
         let wasted_ms = ms(wasted.cpu + wasted.gpu);
         Some(TurnCost { cpu_ms: ms(total.cpu), gpu_ms: ms(total.gpu), wasted_ms, stt, llm, tts, filler })
@@ -138,6 +99,12 @@ impl Turn {
         }
         (1.0 - audio.heard_ms / audio.generated_ms).clamp(0.0, 1.0)
     }
+}
+
+/// `None`: its engines report none.
+fn shown(compute: Compute) -> Option<StageCost> {
+    let Compute { cpu, gpu } = compute;
+    (compute != Compute::default()).then(|| StageCost { cpu_ms: ms(cpu), gpu_ms: ms(gpu) })
 }
 
 /// Without the share, and the share.

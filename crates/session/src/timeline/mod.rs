@@ -1,26 +1,26 @@
 //! The timelines of a session's turns: every move of the user's that is answered, or might have been.
 //!
-//! The actor marks the moments as they pass, each with the time it happened, and calls [`Timeline::tell`] once they are
-//! all in; the records go to the turn_history, and the client of the binary mode gets an event once the first audio has left.
+//! It is the part of a session that records: it counts the metrics of turns, and reports what the client has used. The actor gives
+//! it the reducer's notices, marks the moments as they pass, each with the time it happened, and calls [`Timeline::tell`] once
+//! they are all in; the records go to the turn history, and the client of the binary mode gets an event once the first audio has left.
 //! A speech turn begins with its first utterance and takes the later ones that come before its answer; a response that
 //! follows no speech has a turn of its own. It reads no clock and decides nothing.
 
-mod answering;
+pub(super) mod answering;
 mod cost;
+pub(super) mod notices;
 mod parts;
 pub(super) mod record;
 mod speculation;
 mod turn;
 
-pub(super) use answering::Played;
-pub use cost::{StageCost, TurnCost};
 pub use record::{
-    EndOfTurn, HeardBy, Kind, Part, RecordedSpan, SpeculationOutcome, SpeculativeRun, StageRun, Status, Tokens,
-    TurnAudio, TurnMarks, TurnRecord, TurnStage, Waits,
+    EndOfTurn, HeardBy, Kind, Part, RecordedSpan, SpeculationOutcome, SpeculativeRun, StageCost, StageRun, Status,
+    Tokens, TurnAudio, TurnCost, TurnMarks, TurnRecord, TurnStage, Waits,
 };
 
 use super::limits::SessionLimits;
-use super::responding::Milestone;
+use super::product::Milestone;
 use super::turn_history::TurnHistory;
 use antiphon_dialog::turn::Decision;
 use antiphon_dialog::{Content, Dialog, Item, ItemKind, Role};

@@ -3,7 +3,6 @@
 //! [`super::turn`] makes it, the turn_history keeps it, `server` writes it as JSON. All times are milliseconds from the end of
 //! the user's speech (of a typed move: from the request), rounded to a microsecond; what did not happen is null.
 
-use super::cost::TurnCost;
 use antiphon_engine_api::EngineNames;
 use antiphon_protocol::Endpointing;
 use antiphon_types::{BrownoutLevel, ItemId, KeyId, ResponseId, SessionId};
@@ -352,4 +351,36 @@ pub struct RecordedSpan {
 pub struct Tokens {
     pub input_tokens: u64,
     pub output_tokens: u64,
+}
+
+/// Compute of a turn. Field names are those of the JSON.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct TurnCost {
+    /// Busy time of engines on the processor, in ms. An engine on several threads counts all of them: an upper bound.
+    pub cpu_ms: f64,
+    /// Time of runs on GPUs, in ms.
+    pub gpu_ms: f64,
+    /// Of both, in ms: responses that were started in a pause and dropped, and speech that was made and not heard. The latter is
+    /// known once the turn is settled.
+    pub wasted_ms: f64,
+    /// The recognizer's; absent where it reports none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stt: Option<StageCost>,
+    /// The language model's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub llm: Option<StageCost>,
+    /// The voice's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tts: Option<StageCost>,
+    /// The filler's part of `tts`; absent where none was synthesized.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub filler: Option<StageCost>,
+}
+
+/// Compute of a stage of a turn, what was wasted included.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[allow(missing_docs, reason = "as in TurnCost")]
+pub struct StageCost {
+    pub cpu_ms: f64,
+    pub gpu_ms: f64,
 }

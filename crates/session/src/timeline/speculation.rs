@@ -1,11 +1,11 @@
 //! The speculation in one turn: responses that were started in a pause, before the end of the turn was confirmed.
 //!
-//! The actor reports when an attempt starts, when its response starts, and its outcome. The marks of a confirmed response
+//! The timeline reports when an attempt starts, when its response starts, and its outcome. The marks of a confirmed response
 //! follow, each with its time, and belong to the turn; a dropped one leaves its span here and nothing else.
 
-use super::super::responding::ResponseMeters;
 use super::record::{SpeculationOutcome, SpeculativeRun, TurnStage};
-use super::{ItemId, ResponseId, Timeline, Timestamp, TurnId};
+use crate::product::ResponseMeters;
+use antiphon_types::{ResponseId, Timestamp};
 use std::time::Duration;
 
 /// Attempts shown in a record; the time of later ones is counted as wasted only.
@@ -37,9 +37,49 @@ struct Past {
     outcome: SpeculationOutcome,
 }
 
+/// What an attempt leaves whose response was started.
+pub(super) struct EndedAttempt {
+    pub(super) from: Timestamp,
+    pub(super) transcribed: Option<Timestamp>,
+    pub(super) answered: Timestamp,
+    pub(super) meters: ResponseMeters,
+}
+
 impl SpeculationMarks {
+    /// A provisional transcript was requested.
+    pub(super) fn begin(&mut self, at: Timestamp) {
+        let meters = ResponseMeters::default();
+        self.open = Some(Open { from: at, transcribed: None, answer: None, meters });
+    }
+
+    /// The provisional transcript has arrived.
+    pub(super) fn transcribed(&mut self, at: Timestamp) {
+        if let Some(open) = &mut self.open {
+            open.transcribed.get_or_insert(at);
+        }
+    }
+
+    /// The response of the attempt was started; says whether there is an attempt.
+    pub(super) fn responding(&mut self, response: &ResponseId, meters: ResponseMeters, at: Timestamp) -> bool {
+        let Some(open) = &mut self.open else { return false };
+        open.answer = Some((response.clone(), at));
+        open.meters = meters;
+        true
+    }
+
+    /// The attempt's response was released or dropped. `None`: none was started.
+    pub(super) fn end(&mut self, outcome: SpeculationOutcome, wasted: Duration, at: Timestamp) -> Option<EndedAttempt> {
+        let Open { from, transcribed, answer, meters } = self.open.take()?;
+        let (_, answered) = answer?;
+        self.wasted += wasted;
+        if self.past.len() < MAX_SHOWN {
+            self.past.push(Past { from, transcribed, answered, to: at, outcome });
+        }
+        Some(EndedAttempt { from, transcribed, answered, meters })
+    }
+
     /// Whether the attempt under way has started this response.
-    fn makes(&self, response: &ResponseId) -> bool {
+    pub(super) fn makes(&self, response: &ResponseId) -> bool {
         self.open.as_ref().and_then(|open| open.answer.as_ref()).is_some_and(|(answer, _)| answer == response)
     }
 
@@ -67,67 +107,5 @@ impl SpeculationMarks {
                 [(n, TurnStage::Stt, past.from, transcribed), (n, TurnStage::Llm, past.answered, past.to)]
             })
             .collect()
-    }
-}
-
-impl Timeline {
-    /// The speaker of this utterance pauses: a provisional transcript was requested.
-    pub(crate) fn speculation_started(&mut self, item: &ItemId, at: Timestamp) {
-        if let Some(turn) = self.of_item(item) {
-            let meters = ResponseMeters::default();
-            turn.speculation.open = Some(Open { from: at, transcribed: None, answer: None, meters });
-        }
-    }
-
-    /// The provisional transcript has arrived.
-    pub(crate) fn provisional_transcribed(&mut self, item: &ItemId, at: Timestamp) {
-        if let Some(open) = self.of_item(item).and_then(|turn| turn.speculation.open.as_mut()) {
-            open.transcribed.get_or_insert(at);
-        }
-    }
-
-    /// The speculative response was started.
-    pub(crate) fn speculation_responding(
-        &mut self,
-        turn: TurnId,
-        response: &ResponseId,
-        meters: ResponseMeters,
-        at: Timestamp,
-    ) {
-        let Some(turn) = self.speech(turn) else { return };
-        if let Some(open) = &mut turn.speculation.open {
-            open.answer = Some((response.clone(), at));
-            open.meters = meters;
-            turn.dirty = true;
-        }
-    }
-
-    /// The speculative response was released, or was dropped and `wasted`. The marks of a released one become the
-    /// turn's.
-    pub(crate) fn speculation_ended(
-        &mut self,
-        response: &ResponseId,
-        outcome: SpeculationOutcome,
-        wasted: Duration,
-        at: Timestamp,
-    ) {
-        let Some(turn) = self.open.iter_mut().rev().find(|turn| turn.speculation.makes(response)) else { return };
-        let speculation = &mut turn.speculation;
-        let Some(Open { from, transcribed, answer: Some((_, answered)), meters }) = speculation.open.take() else {
-            return;
-        };
-        speculation.wasted += wasted;
-        if speculation.past.len() < MAX_SHOWN {
-            speculation.past.push(Past { from, transcribed, answered, to: at, outcome });
-        }
-        turn.dirty = true;
-        if outcome != SpeculationOutcome::Confirmed {
-            turn.meters.dropped.push(meters);
-        } else {
-            turn.meters.response = meters;
-            turn.marks.speculation_started = Some(from);
-            turn.marks.stt_final = transcribed.or(turn.marks.stt_final);
-            turn.marks.response_started = Some(answered);
-        }
     }
 }

@@ -3,7 +3,7 @@
 use super::*;
 use crate::Viewer;
 use crate::limits::NoLimits;
-use crate::responding::ResponseMeters;
+use crate::product::ResponseMeters;
 use antiphon_dialog::{
     Memory, Modality, PlaybackControl, ResponseSettings, ResponseStatus, ResponseView, Settings, Truncation,
 };
