@@ -184,7 +184,7 @@ impl Beginning {
             ingress,
             speaker: None,
             last_audio: Timestamp::new(elapsed),
-            timeline: timeline.behind(snapshot.turns),
+            timeline: timeline.behind(snapshot.turns.0, snapshot.turns.1),
             snapshots: snapshots.map(|snapshots| snapshots.behind(received)),
             order_seed: received,
             client: ClientStart {

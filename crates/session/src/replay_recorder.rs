@@ -124,9 +124,9 @@ impl RecordedTurns {
 
     /// See [`TurnPipeline::resumed`]. Not recorded: a replay log begins with its session.
     pub(super) fn resumed(vad: Arc<dyn Vad>, taker: TurnTaker, position: Samples, recent: &[i16]) -> Self {
-        let recent = (recent, vad.window());
+        let window = vad.window();
         // Without audio before it the detector is opened with the first window, as in a new session.
-        let pipeline = TurnPipeline::resumed(Box::new(OpenedOnUse::new(vad)), taker, position, recent);
+        let pipeline = TurnPipeline::resumed(Box::new(OpenedOnUse::new(vad)), taker, position, recent, window);
         Self { pipeline, recorder: Recorder::default() }
     }
 

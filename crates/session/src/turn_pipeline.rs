@@ -42,7 +42,8 @@ impl TurnPipeline {
         vad: Box<dyn VadStream>,
         taker: TurnTaker,
         position: Samples,
-        (recent, window): (&[i16], usize),
+        recent: &[i16],
+        window: usize,
     ) -> Self {
         let mut pipeline = Self { position, ..Self::new(vad, taker) };
         for heard in recent.chunks_exact(window) {

@@ -123,7 +123,7 @@ impl Timeline {
     }
 
     /// The same behind turns that another hub has recorded.
-    pub(super) fn behind(mut self, (ids, n_turns): (IdMint, u64)) -> Self {
+    pub(super) fn behind(mut self, ids: IdMint, n_turns: u64) -> Self {
         self.ids = ids;
         self.n_turns = n_turns;
         self
