@@ -54,7 +54,7 @@ async fn written_down(speech: &SpeechParts, request: Request, mut metered: Meter
     let spender = Spender::of(&request);
     let begun = async {
         speech.check_place(&spender, BrownoutLevel::NoSpeechRequests)?;
-        let mut form = Form::read(request, &speech).await?;
+        let mut form = Form::read(request, speech).await?;
         metered.place = Some(speech.admit(&spender)?);
         let engines = form.engines(speech).await?;
         form.translate = translate;
