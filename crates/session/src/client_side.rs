@@ -397,7 +397,7 @@ impl ClientSide {
             (None, _) => About::Session,
         };
         if let Some(event) = self.numbered(event) {
-            let n_bytes = self.egress.push(Output::Event(event), about);
+            let n_bytes = self.egress.push(Output::Event(Box::new(event)), about);
             self.setup.metrics.bytes_out(n_bytes as u64);
         }
     }
@@ -429,7 +429,7 @@ impl ClientSide {
             let event = ServerEvent::OutputAudioDelta { at, delta: packet.payload };
             if let Some(event) = self.numbered(event) {
                 let sent = (item.clone(), packet.n);
-                let n_bytes = self.egress.push_audio(Output::Event(event), response.clone(), sent);
+                let n_bytes = self.egress.push_audio(Output::Event(Box::new(event)), response.clone(), sent);
                 self.setup.metrics.bytes_out(n_bytes as u64);
             }
         }

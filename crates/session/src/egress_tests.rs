@@ -8,7 +8,7 @@ use futures_util::FutureExt;
 
 /// An event with this id.
 fn event(id: &str) -> Output {
-    Output::Event(OutputEvent { event_id: id.into(), event: ServerEvent::InputAudioCleared {} })
+    Output::Event(Box::new(OutputEvent { event_id: id.into(), event: ServerEvent::InputAudioCleared {} }))
 }
 
 fn new(resumable: bool) -> Egress {

@@ -3,7 +3,7 @@
 //! [`super::egress`] encodes with it for a WebSocket's writer, and keeps the messages of a session that its client can resume:
 //! what it gets again must be the same bytes. Adapters of other transports read [`Output`] and never come here.
 
-use super::output::{Output, OutputAudio, OutputEvent};
+use super::output::{Output, OutputAudio};
 use antiphon_protocol::frame::{Frame, FrameKind, HEADER_BYTES};
 use antiphon_protocol::{Dialect, encoded_bytes};
 use bytes::Bytes;
@@ -31,7 +31,7 @@ impl Output {
     /// Its length as a message in bytes, or a little more.
     pub(super) fn n_bytes(&self) -> usize {
         match self {
-            Self::Event(OutputEvent { event_id, event }) => encoded_bytes(event, event_id),
+            Self::Event(output) => encoded_bytes(&output.event, &output.event_id),
             Self::Audio(audio) => HEADER_BYTES + audio.item.as_str().len() + audio.payload.len(),
         }
     }
@@ -39,7 +39,7 @@ impl Output {
     /// The message in a dialect that has the event.
     pub(super) fn message(&self, dialect: Dialect) -> Message {
         match self {
-            Self::Event(OutputEvent { event_id, event }) => Message::Text(dialect.encode(event, event_id)),
+            Self::Event(output) => Message::Text(dialect.encode(&output.event, &output.event_id)),
             Self::Audio(audio) => {
                 let OutputAudio { item, sequence, offset, payload } = audio.clone();
                 let frame = Frame { kind: FrameKind::Reply { item_id: item }, sequence, offset, payload };

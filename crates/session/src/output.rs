@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq)]
 pub enum Output {
     /// An event.
-    Event(OutputEvent),
+    Event(Box<OutputEvent>),
     /// Reply audio, in a session whose audio is not in events.
     Audio(OutputAudio),
 }

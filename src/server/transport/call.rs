@@ -62,7 +62,7 @@ pub(in crate::server) struct Call {
 #[derive(Debug, PartialEq)]
 pub(in crate::server) enum CallOutput {
     /// A server event.
-    Event(OutputEvent),
+    Event(Box<OutputEvent>),
     /// One packet of reply audio.
     Audio(OutputAudio),
     /// The session has ended; the last output.

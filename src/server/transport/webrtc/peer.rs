@@ -450,7 +450,7 @@ impl Peer {
         match output {
             CallOutput::Event(event) => {
                 let Outgoing { to_peer, is_sent, extension, to_session, held } =
-                    self.events.session(event, &mut self.speaker);
+                    self.events.session(*event, &mut self.speaker);
                 if let Some(is_held) = held {
                     self.speaker.hold(is_held);
                 }
