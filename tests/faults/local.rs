@@ -39,7 +39,7 @@ async fn clients_that_leave_local_engines_give_them_back() {
         .with("STT__THREADS", "1")
         .with("STT__DECODERS", POOL.to_string())
         .with("TTS__ENGINE", "flite")
-        .with("TTS__LANES", POOL.to_string())
+        .with("TTS__REPLICAS", POOL.to_string())
         .with("TTS__VOICE", "kal16");
     run("local", settings, MEMORY_MIB, faults).await;
 }

@@ -9,8 +9,6 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 /// One output of a session.
-// Outputs are moved into the log and out of it; a box for each event would cost more than the room it saves.
-#[allow(clippy::large_enum_variant)]
 #[derive(Clone, Debug, PartialEq)]
 pub enum Output {
     /// An event.

@@ -912,7 +912,7 @@ mod tests {
             ("append_silence = 3", "append_silence = 3\ncodebooks = 16", "tokens.codebooks: more than 1 with [frame]"),
             ("append_silence = 3", "append_silence = 3\ncodebooks = 33", "tokens.codebooks = 33: 1 to 32"),
             ("prefix = \"audio_features\"", "", "condition.prefix: needed without [prompt]"),
-            ("logits = \"logits\"", "logits = \"logits\"\nhidden = \"h\"", "decode.hidden: what [frame] takes"),
+            ("logits = \"logits\"", "logits = \"logits\"\nhidden = \"h\"", "decode.hidden: required with [frame]"),
             ("with_prompt = true", "with_prompt = true\nis_last = \"l\"", "vocode.is_last: for a vocoder with a state"),
             (
                 "with_prompt = true",
