@@ -18,21 +18,15 @@ EXTENSION = {
     "antiphon.transcription.draft",
 }
 
-# The SDK's type has no `event_id`; each event of the hub has one.
-WITHOUT_ID = "input_audio_buffer.dtmf_event_received"
-
 
 async def program():
     lines = GOLDEN.read_text().splitlines()
     check(len(lines) > 30, "the golden file is short")
     for line in lines:
-        event = json.loads(line)
-        if event["type"] in EXTENSION:
+        if json.loads(line)["type"] in EXTENSION:
             continue
-        if event["type"] == WITHOUT_ID:
-            del event["event_id"]
         try:
-            validate(json.dumps(event))
+            validate(line)
         except Exception as error:
             check(False, f"{line}\n{error}")
 
