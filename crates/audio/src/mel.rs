@@ -1,7 +1,10 @@
 //! Log-mel spectrograms as Whisper uses them: 80 or more bands, one frame per 10 ms at 16 kHz.
 //!
 //! The turn model computes its features with it, and the Whisper engine's benchmark files contain its filters
-//! (whisper.cpp computes its own spectrograms). Pure arithmetic without state between calls.
+//! (whisper.cpp computes its own spectrograms). Pure arithmetic without state between calls. NVIDIA's recognizers have
+//! features of their own, which come as the audio does: [`nemo`].
+
+pub mod nemo;
 
 use realfft::{RealFftPlanner, RealToComplex};
 use std::f32::consts::PI;
@@ -18,23 +21,38 @@ pub const N_BINS: usize = FRAME / 2 + 1;
 
 /// Triangular filters on Slaney's mel scale, linear below 1 kHz and logarithmic above it, each of unit area.
 pub fn filters(n_mels: usize) -> Vec<[f32; N_BINS]> {
-    let to_mel =
-        |hz: f64| if hz < 1_000.0 { hz * 3.0 / 200.0 } else { 15.0 + 27.0 * (hz / 1_000.0).ln() / 6.4f64.ln() };
-    let to_hz =
-        |mel: f64| if mel < 15.0 { mel * 200.0 / 3.0 } else { 1_000.0 * (6.4f64.ln() / 27.0 * (mel - 15.0)).exp() };
-    let top = to_mel(RATE_HZ / 2.0);
-    let edge = |i: usize| to_hz(top * i as f64 / (n_mels + 1) as f64);
-    let triangle = |band: usize| {
-        let from = edge(band);
-        let peak = edge(band + 1);
-        let to = edge(band + 2);
-        std::array::from_fn(|bin| {
-            let hz = bin as f64 * RATE_HZ / FRAME as f64;
-            let height = ((hz - from) / (peak - from)).min((to - hz) / (to - peak)).max(0.0);
-            (height * 2.0 / (to - from)) as f32
-        })
+    let triangle = |band| {
+        let triangle = Triangle::new(band, n_mels);
+        std::array::from_fn(|bin| triangle.weight(bin as f64 * RATE_HZ / FRAME as f64))
     };
     (0..n_mels).map(triangle).collect()
+}
+
+/// A filter on Slaney's mel scale.
+struct Triangle {
+    from_hz: f64,
+    peak_hz: f64,
+    to_hz: f64,
+}
+
+impl Triangle {
+    /// The filter of a band, from 0, where `n_mels` of them cover 0 to 8 kHz.
+    fn new(band: usize, n_mels: usize) -> Self {
+        let to_mel =
+            |hz: f64| if hz < 1_000.0 { hz * 3.0 / 200.0 } else { 15.0 + 27.0 * (hz / 1_000.0).ln() / 6.4f64.ln() };
+        let to_hz =
+            |mel: f64| if mel < 15.0 { mel * 200.0 / 3.0 } else { 1_000.0 * (6.4f64.ln() / 27.0 * (mel - 15.0)).exp() };
+        let top = to_mel(RATE_HZ / 2.0);
+        let edge = |i: usize| to_hz(top * i as f64 / (n_mels + 1) as f64);
+        Self { from_hz: edge(band), peak_hz: edge(band + 1), to_hz: edge(band + 2) }
+    }
+
+    /// Its weight at a frequency; its area is one.
+    fn weight(&self, hz: f64) -> f32 {
+        let rising = (hz - self.from_hz) / (self.peak_hz - self.from_hz);
+        let falling = (self.to_hz - hz) / (self.to_hz - self.peak_hz);
+        (rising.min(falling).max(0.0) * 2.0 / (self.to_hz - self.from_hz)) as f32
+    }
 }
 
 /// Computes spectrograms. Cheap to clone.
