@@ -53,6 +53,12 @@ impl Model {
         &self.path
     }
 
+    /// A text that its maker wrote into the file under that key, such as sizes that the graph does not show.
+    pub fn property(&self, key: &str) -> Option<String> {
+        let session = self.session.lock().unwrap_or_else(PoisonError::into_inner);
+        session.metadata().ok()?.custom(key)
+    }
+
     /// The number of its device, where it runs on a GPU.
     pub(super) fn device_id(&self) -> i32 {
         self.device_id

@@ -5,8 +5,11 @@
 //! [`SlotEngine`] and is driven by a [`SlotScheduler`]. The rules of a replica's loop:
 //!
 //! - **Retire**: sequences that are done or abandoned give their slot back.
-//! - **Admit**: at most one new sequence a step, so that a newcomer delays those who run by no more than one prefill. The entry
-//!   with the earliest deadline goes first; the replica with the fewest sequences takes it.
+//! - **Admit**: at most one new sequence a step, so that a newcomer delays those who run by no more than one prefill; all that
+//!   wait where a start costs no run ([`SlotEngine::admits_freely`]). The entry with the earliest deadline goes first; the
+//!   replica with the fewest sequences takes it.
+//! - **Wait**: where every sequence with credit may wait for company ([`SlotEntry::company_until`]) and another one has none yet,
+//!   the step waits, until the earliest of these times.
 //! - **Step**: one run for all sequences that have credit. One without credit keeps its slot and its state and sits out.
 //!
 //! A sequence consists of its entry and the engine's state for it. Its row in a batch may change with every step. The queue is
@@ -25,12 +28,19 @@ use super::shared::{QueueHandle, SharedQueue};
 use crate::supervisor::Health;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::time::Instant;
 
 /// A request for a sequence of steps. Its deadline is read when it enters the queue.
 pub trait SlotEntry: Entry {
     /// Whether the next step's result has room at its reader. Without, the sequence sits out; the reader that makes
     /// room calls [`SlotScheduler::wake`].
     fn has_credit(&self) -> bool;
+
+    /// Until when its next step may wait for the other sequences to get credit; read while it has some itself. `None`: the step
+    /// begins now.
+    fn company_until(&self) -> Option<Instant> {
+        None
+    }
 }
 
 /// A running sequence: its entry and the engine's state for it.
@@ -61,6 +71,11 @@ pub trait SlotEngine<W: SlotEntry>: 'static {
 
     /// Sequences that it can hold at once, at least 1. Does not change.
     fn n_slots(&self) -> usize;
+
+    /// Whether the start of a sequence costs no run, so that all that wait are admitted before the next step. Does not change.
+    fn admits_freely(&self) -> bool {
+        false
+    }
 
     /// Starts a sequence: the prefill. Blocks for as long as that takes. The failure of the entry alone is passed on to the
     /// entry.

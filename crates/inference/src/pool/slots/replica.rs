@@ -113,7 +113,12 @@ fn serve<W: SlotEntry, E: SlotEngine<W>>(
             Turn::Closed => return Ok(()),
             Turn::Step => {}
             Turn::Admit(entry) => match engine.admit(entry) {
-                Ok(Admission::Running(running)) => sequences.push(running),
+                Ok(Admission::Running(running)) => {
+                    sequences.push(running);
+                    if engine.admits_freely() {
+                        continue;
+                    }
+                }
                 Ok(Admission::Ended) => {}
                 Ok(Admission::NoRoom(entry, message)) if sequences.is_empty() => {
                     entry.fail(BatchFailure::Failed(message));
@@ -187,7 +192,12 @@ impl<W: SlotEntry> SlotQueue<W> {
                 !running.is_done && (running.entry.has_credit() || running.entry.is_abandoned())
             };
             if sequences.iter().any(can_run) {
-                return Turn::Step;
+                let wait = company_until(sequences).map(|until| until.saturating_duration_since(Instant::now()));
+                match wait.filter(|wait| !wait.is_zero()) {
+                    Some(wait) => state = self.wait_at_most(state, wait),
+                    None => return Turn::Step,
+                }
+                continue;
             }
             if state.closed && sequences.is_empty() && state.queue.len() == 0 {
                 return Turn::Closed;
@@ -200,6 +210,25 @@ impl<W: SlotEntry> SlotQueue<W> {
     fn put_back(&self, entry: W) {
         self.change(|state| state.queue.put_back(entry));
     }
+}
+
+/// Until when the next step waits for sequences that have no credit yet. `None`: it begins now, since all have some, one may not
+/// wait, or one is to be retired.
+fn company_until<W: SlotEntry, S>(sequences: &Sequences<W, S>) -> Option<Instant> {
+    let mut until: Option<Instant> = None;
+    let mut is_complete = true;
+    for sequence in sequences {
+        if sequence.is_done || sequence.entry.is_abandoned() {
+            return None;
+        }
+        if !sequence.entry.has_credit() {
+            is_complete = false;
+            continue;
+        }
+        let own = sequence.entry.company_until()?;
+        until = Some(until.map_or(own, |until| until.min(own)));
+    }
+    until.filter(|_| !is_complete)
 }
 
 /// Whether no healthy replica with a free slot holds fewer sequences. One that is in the middle of a step takes the entry

@@ -14,6 +14,8 @@ struct Job {
     deadline: Instant,
     /// Steps it may still take.
     credit: Arc<AtomicUsize>,
+    /// Until when it waits for others.
+    company_until: Option<Instant>,
     abandoned: Arc<AtomicBool>,
     ended: Sender<(u32, Result<usize, BatchFailure>)>,
 }
@@ -35,6 +37,10 @@ impl Entry for Job {
 impl SlotEntry for Job {
     fn has_credit(&self) -> bool {
         self.credit.load(Ordering::Acquire) > 0
+    }
+
+    fn company_until(&self) -> Option<Instant> {
+        self.company_until
     }
 }
 
@@ -64,10 +70,15 @@ struct Engine {
     /// Sequences that find memory.
     room: usize,
     running: usize,
+    admits_freely: bool,
 }
 
 impl SlotEngine<Job> for Engine {
     type State = (u32, usize);
+
+    fn admits_freely(&self) -> bool {
+        self.admits_freely
+    }
 
     fn n_slots(&self) -> usize {
         self.n_slots
@@ -129,6 +140,10 @@ struct Office {
 
 impl Office {
     fn new(n_replicas: usize, n_slots: usize, room: usize, waits: bool) -> Self {
+        Self::of(n_replicas, n_slots, room, waits, false)
+    }
+
+    fn of(n_replicas: usize, n_slots: usize, room: usize, waits: bool, admits_freely: bool) -> Self {
         let (asking, asked) = channel();
         let (go, leading) = channel();
         let leading = Arc::new(Mutex::new(leading));
@@ -136,7 +151,7 @@ impl Office {
         let scheduler = SlotScheduler::start("test", n_replicas, 64 / (n_replicas * n_slots), move |replica| {
             let asked = asking.lock().expect("no panic while locked").clone();
             let go = waits.then(|| leading.clone());
-            Ok::<_, String>(Engine { n_slots, replica, asked, go, room, running: 0 })
+            Ok::<_, String>(Engine { n_slots, replica, asked, go, room, running: 0, admits_freely })
         });
         let (ended, results) = channel();
         let scheduler = scheduler.expect("it starts");
@@ -149,6 +164,7 @@ impl Office {
             steps,
             deadline: self.zero + Duration::from_millis(1) * deadline_ms,
             credit: Arc::new(AtomicUsize::new(1_000_000)),
+            company_until: None,
             abandoned: Arc::default(),
             ended: self.ended.clone(),
         }
@@ -217,6 +233,51 @@ fn who_has_no_credit_sits_out_and_goes_on_where_it_was() {
     office.scheduler.wake();
     assert_eq!(office.step(), Step(vec![(1, 1), (2, 2)]));
     assert_eq!(office.step(), Step(vec![(1, 2), (2, 3)]));
+}
+
+#[test]
+fn newcomers_whose_start_costs_nothing_join_all_at_once() {
+    let office = Office::of(1, 4, 4, true, true);
+    office.submit(office.job(1, 9, 0));
+    assert_eq!((office.next(), office.next()), (Admit(1), Step(vec![(1, 0)])));
+    for (name, deadline) in [(2, 30), (3, 10), (4, 20)] {
+        office.submit(office.job(name, 9, deadline));
+    }
+    assert_eq!((office.step(), office.next(), office.next()), (Admit(3), Admit(4), Admit(2)));
+    assert_eq!(office.next(), Step(vec![(1, 1), (3, 0), (4, 0), (2, 0)]));
+}
+
+#[test]
+fn a_step_waits_for_company_until_all_have_credit_or_one_may_not_wait() {
+    let office = Office::of(1, 2, 2, false, true);
+    let hour = Duration::from_secs(3_600);
+    let late = Job { company_until: Some(office.zero + hour), ..office.job(1, 2, 0) };
+    late.credit.store(0, Ordering::Release);
+    let credit = late.credit.clone();
+    office.submit(late);
+    assert_eq!(office.next(), Admit(1));
+    office.submit(Job { company_until: Some(office.zero + hour), ..office.job(2, 2, 1) });
+    assert_eq!(office.next(), Admit(2));
+    // It waits, for an hour: its company comes first.
+    credit.store(1, Ordering::Release);
+    office.scheduler.wake();
+    assert_eq!(office.next(), Step(vec![(1, 0), (2, 0)]));
+    // The first has no credit again, until it is given some.
+    credit.fetch_add(1, Ordering::AcqRel);
+    office.scheduler.wake();
+    assert_eq!(office.next(), Step(vec![(1, 1), (2, 1)]));
+    assert_eq!((office.next(), office.next()), (End(1), End(2)));
+    // Its time is over: it does not wait.
+    let idle = office.job(3, 1, 0);
+    idle.credit.store(0, Ordering::Release);
+    let idle_credit = idle.credit.clone();
+    office.submit(idle);
+    assert_eq!(office.next(), Admit(3));
+    office.submit(Job { company_until: Some(office.zero), ..office.job(4, 1, 0) });
+    assert_eq!((office.next(), office.next(), office.next()), (Admit(4), Step(vec![(4, 0)]), End(4)));
+    idle_credit.store(1, Ordering::Release);
+    office.scheduler.wake();
+    assert_eq!((office.next(), office.next()), (Step(vec![(3, 0)]), End(3)));
 }
 
 #[test]
@@ -312,7 +373,8 @@ fn an_engine_that_cannot_be_restarted_fails_what_waits_and_is_tried_again() {
             return Err("the device is gone".to_owned());
         }
         let asked = asking.lock().expect("no panic while locked").clone();
-        Ok(Engine { n_slots: 1, replica, asked, go: Some(leading.clone()), room: 1, running: 0 })
+        let go = Some(leading.clone());
+        Ok(Engine { n_slots: 1, replica, asked, go, room: 1, running: 0, admits_freely: false })
     });
     let scheduler = scheduler.expect("it starts");
     let (ended, results) = channel();
@@ -321,6 +383,7 @@ fn an_engine_that_cannot_be_restarted_fails_what_waits_and_is_tried_again() {
         steps: 1,
         deadline: Instant::now(),
         credit: Arc::new(AtomicUsize::new(9)),
+        company_until: None,
         abandoned: Arc::default(),
         ended: ended.clone(),
     };
