@@ -17,6 +17,8 @@ class Graph:
         self.random = numpy.random.default_rng(seed)
         self.n_parameters = 0
         self.n_names = 0
+        # What a reader finds as the model's own properties.
+        self.metadata = {}
         # A layer that is used several times: the weights of its first use, and the position of the next use in them.
         self.made, self.used = None, None
 
@@ -155,6 +157,7 @@ class Graph:
             graph, opset_imports=[helper.make_opsetid(domain, 1 if domain else 17) for domain in sorted(domains)],
             ir_version=8, producer_name="antiphon, random weights",
         )
+        helper.set_model_props(model, {key: str(text) for key, text in self.metadata.items()})
         data = path.with_name(path.name + "_data")
         data.unlink(missing_ok=True)
         if external:
