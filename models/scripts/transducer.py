@@ -28,8 +28,8 @@ FACTOR = 8
 # Mel frames before a chunk that its first outputs need, and outputs of the subsampling that are dropped with them.
 LEAD, DROPPED = 9, 2
 
-# layers, width, heads, left context in encoder frames, channels of the subsampling, mel bands, predictor layers, width of predictor and
-# joiner, pieces without the blank.
+# Layers, width, heads, left context in encoder frames, channels of the subsampling, mel bands, layers of the predictor, width of
+# predictor and joiner, pieces without the blank.
 SIZES = {
     "tiny": dict(layers=2, width=8, heads=2, left=6, channels=4, mels=80, lstms=2, hidden=12, pieces=40),
     "medium": dict(layers=16, width=256, heads=4, left=70, channels=256, mels=80, lstms=1, hidden=640, pieces=1024),

@@ -8,13 +8,15 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SttConfig {
-    /// `auto`, `none`, `whisper` or `openai`.
+    /// `auto`, `none`, `whisper`, `transducer` or `openai`.
     pub engine: String,
     /// `whisper`: how many utterances are decoded at once.
     pub decoders: usize,
+    /// `transducer`: how many utterances are transcribed at once, on each device; 0: as many as are usual for it.
+    pub slots: usize,
     /// `openai`: address up to and including `/v1`.
     pub base_url: String,
-    /// `openai`: the model's name. `whisper`: the model's file or folder.
+    /// `openai`: the model's name. `whisper`: the model's file or folder. `transducer`: its folder or its encoder.
     pub model: String,
     /// `openai`: the environment variable that holds the key; empty: no key.
     pub api_key_env: String,
@@ -64,6 +66,7 @@ impl Default for SttConfig {
         Self {
             engine: "auto".into(),
             decoders: 4,
+            slots: 0,
             base_url: "https://api.openai.com/v1".into(),
             model: "whisper-1".into(),
             api_key_env: "OPENAI_API_KEY".into(),

@@ -1,7 +1,7 @@
-//! Speech recognizers: Whisper, and servers with OpenAI's transcription endpoint.
+//! Speech recognizers: Whisper, a streaming transducer, and servers with OpenAI's transcription endpoint.
 //!
-//! A local engine implements the synchronous [`SttStream`] and an engine pool drives it ([`local`]); a remote one implements
-//! the port directly.
+//! A local engine that takes one utterance at a time implements the synchronous [`SttStream`], and an engine pool drives it
+//! ([`local`]). One that takes all of them at once, or is remote, implements the port directly.
 
 mod config;
 #[cfg(feature = "whisper")]
@@ -9,6 +9,8 @@ pub mod local;
 pub mod none;
 #[cfg(feature = "openai")]
 pub mod openai;
+#[cfg(feature = "transducer")]
+pub mod transducer;
 #[cfg(feature = "whisper")]
 pub mod whisper;
 

@@ -1,0 +1,353 @@
+//! The `transducer` engine: NVIDIA's cache-aware FastConformer-RNNT on ONNX Runtime, in the form that sherpa-onnx publishes.
+//!
+//! The root's assembly calls [`open`]; sessions see the port it returns. The recognizer streams: each utterance has a slot with
+//! the encoder's caches, and all streams that have a chunk ready share one run ([`engine`]); the features of its audio
+//! are computed on its own task. A word is final when it is emitted, so that a partial transcript never changes but for the
+//! word that is being spoken. The end of speech completes its last chunk with silence and does not wait for its length. A
+//! provisional transcript does the same and leaves no trace. Where every slot is taken the answer is [`SttError::Busy`].
+//! The engine never decides when speech ends, and keeps nothing of an utterance after it.
+
+mod device;
+mod engine;
+mod files;
+mod graphs;
+mod greedy;
+mod states;
+mod stream;
+#[cfg(test)]
+mod testing;
+#[cfg(test)]
+mod tests;
+mod vocabulary;
+
+pub use engine::StepCosts;
+
+use super::SttConfig;
+use antiphon_audio::mel::nemo::{FeatureStream, Features};
+use antiphon_engine_api::stt::{
+    DETECT_LANGUAGE, OpeningUtterance, Stt, SttError, SttOptions, SttUtterance, Transcript,
+};
+use antiphon_inference::onnx::{OnnxConfig, Runtime};
+use antiphon_inference::pool::Overloaded;
+use antiphon_inference::pool::slots::SlotScheduler;
+use engine::{EngineLimits, RecognizerEngine, StreamRequest};
+use files::{FileError, ModelFiles, Prompts, Sizes};
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use graphs::Graphs;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use stream::Stream;
+use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
+use tokio::time::Instant;
+use vocabulary::{Token, Vocabulary};
+
+/// Slots where their number is left to the hub, on the processor and on a GPU.
+const CPU_SLOTS: usize = 16;
+const GPU_SLOTS: usize = 256;
+
+/// Streams that share a run, on the processor and on a GPU.
+const CPU_ROWS: usize = 16;
+const GPU_ROWS: usize = 128;
+
+/// Samples whose features are computed at a time: 1 s.
+const PIECE: usize = 16_000;
+
+/// The longest utterance, in samples: an hour, of which the tokens are some 200 KB. Sessions end theirs long before.
+const MAX_SAMPLES: usize = 3_600 * 16_000;
+
+/// See the module. Cheap to clone; the threads end when the last clone and the last utterance are gone.
+#[derive(Clone)]
+pub struct Transducer {
+    shared: Arc<Shared>,
+}
+
+/// What all utterances use.
+struct Shared {
+    scheduler: SlotScheduler<StreamRequest>,
+    slots: Arc<Semaphore>,
+    n_slots: usize,
+    features: Features,
+    sizes: Sizes,
+    vocabulary: Vocabulary,
+    /// The code of the language that is set, or that the model has alone.
+    language: Option<String>,
+    costs: Arc<StepCosts>,
+}
+
+/// Loads the model that `config.model` names (its folder, or the encoder in it) for each device, and runs it once. Blocks
+/// meanwhile.
+///
+/// # Errors
+/// [`SttError::Unavailable`] names the file that is missing or wrong, what is there and what should be.
+pub fn open(config: &SttConfig, onnx: &OnnxConfig) -> Result<Transducer, SttError> {
+    let files = ModelFiles::find(Path::new(&config.model)).map_err(unavailable)?;
+    let vocabulary = files.vocabulary().map_err(unavailable)?;
+    let n_tokens = vocabulary.len();
+    let load = {
+        let onnx = onnx.clone();
+        move |replica: usize| {
+            let runtime = Runtime::open(&onnx.for_replica(replica)).map_err(FileError::from)?;
+            Graphs::load(&files, n_tokens, &runtime)
+        }
+    };
+    let first = load(0).map_err(unavailable)?;
+    let sizes = first.sizes.clone();
+    let limits = limits(config, onnx, &first);
+    let n_replicas = onnx.devices().len();
+    let costs: Arc<StepCosts> = Arc::default();
+    let first = Mutex::new(Some(first));
+    let make = {
+        let costs = costs.clone();
+        move |replica: usize| {
+            let loaded = first.lock().unwrap_or_else(PoisonError::into_inner).take();
+            let graphs = loaded.map_or_else(|| load(replica), Ok)?;
+            Ok::<_, FileError>(RecognizerEngine::new(graphs, limits, costs.clone())?)
+        }
+    };
+    let scheduler = SlotScheduler::start("transducer", n_replicas, 1, make).map_err(unavailable)?;
+    let n_slots = n_replicas * limits.slots;
+    tracing::info!(
+        n_slots,
+        chunk_ms = sizes.chunk_ms(),
+        cache_bytes = 4 * sizes.cache_len(),
+        "the recognizer is loaded"
+    );
+    let language = config.language_code().or_else(|| sizes.prompts.is_none().then(|| "en".to_owned()));
+    let shared = Shared {
+        scheduler,
+        slots: Arc::new(Semaphore::new(n_slots)),
+        n_slots,
+        features: Features::new(sizes.n_mels),
+        sizes,
+        vocabulary,
+        language,
+        costs,
+    };
+    Ok(Transducer { shared: Arc::new(shared) })
+}
+
+fn unavailable(error: FileError) -> SttError {
+    SttError::Unavailable(format!("stt.model: {error}"))
+}
+
+/// Slots and rows of a replica.
+fn limits(config: &SttConfig, onnx: &OnnxConfig, graphs: &Graphs) -> EngineLimits {
+    let on_cpu = graphs.is_on_host();
+    let slots = match (config.slots, on_cpu) {
+        (0, true) => CPU_SLOTS,
+        (0, false) if onnx.gpu_memory_mib > 0 => {
+            // Half of the memory, and twice the caches: those of a run beside those in the slots.
+            let bytes = onnx.gpu_memory_mib as usize * 1024 * 1024 / 2;
+            (bytes / (8 * graphs.sizes.cache_len()).max(1)).clamp(1, GPU_SLOTS)
+        }
+        (0, false) => GPU_SLOTS,
+        (slots, _) => slots,
+    };
+    EngineLimits { slots, rows: if on_cpu { CPU_ROWS } else { GPU_ROWS } }
+}
+
+impl Transducer {
+    /// What steps have cost since the start, of all replicas.
+    pub fn costs(&self) -> &StepCosts {
+        &self.shared.costs
+    }
+
+    /// Milliseconds of audio in a chunk.
+    pub fn chunk_ms(&self) -> usize {
+        self.shared.sizes.chunk_ms()
+    }
+}
+
+impl Stt for Transducer {
+    fn name(&self) -> &str {
+        "transducer"
+    }
+
+    fn languages(&self) -> Option<Vec<String>> {
+        match &self.shared.sizes.prompts {
+            Some(prompts) => Some(prompts.languages()),
+            None => self.shared.language.clone().map(|language| vec![language]),
+        }
+    }
+
+    fn detects_language(&self) -> bool {
+        let prompts = self.shared.sizes.prompts.as_ref();
+        prompts.is_some_and(|prompts| prompts.auto.is_some()) && self.shared.vocabulary.names_languages()
+    }
+
+    fn takes_long_stretches(&self, _: bool) -> bool {
+        true
+    }
+
+    fn concurrency(&self) -> usize {
+        self.shared.n_slots
+    }
+
+    fn in_service(&self) -> usize {
+        self.shared.n_slots - self.shared.slots.available_permits()
+    }
+
+    fn open(&self, options: SttOptions) -> BoxFuture<'static, Result<Box<dyn SttUtterance>, SttError>> {
+        let permit = self.shared.slots.clone().try_acquire_owned();
+        let opened = match permit {
+            Ok(permit) => begin(&self.shared, options, permit),
+            Err(_) => Err(SttError::Busy { waiting: 0 }),
+        };
+        Box::pin(std::future::ready(opened))
+    }
+
+    fn open_queued(&self, options: SttOptions) -> BoxFuture<'static, OpeningUtterance> {
+        let shared = self.shared.clone();
+        let opening = move |permit: Result<OwnedSemaphorePermit, AcquireError>| {
+            let opened = begin(&shared, options, permit.expect("the semaphore is never closed"));
+            let opening: OpeningUtterance = Box::pin(std::future::ready(opened));
+            opening
+        };
+        self.shared.slots.clone().acquire_owned().map(opening).boxed()
+    }
+}
+
+/// An utterance in a slot.
+fn begin(
+    shared: &Arc<Shared>,
+    options: SttOptions,
+    permit: OwnedSemaphorePermit,
+) -> Result<Box<dyn SttUtterance>, SttError> {
+    let language = options.language_or(shared.language.as_deref()).map(str::to_owned);
+    let prompt = match &shared.sizes.prompts {
+        None => 0,
+        Some(prompts) => prompts.number(language.as_deref()).ok_or_else(|| {
+            let named = language.as_deref().unwrap_or(DETECT_LANGUAGE);
+            SttError::Unavailable(format!("the recognizer has no prompt for the language {named:?}"))
+        })?,
+    };
+    let stream = Arc::new(Stream::new(&shared.sizes));
+    let request = StreamRequest {
+        stream: stream.clone(),
+        prompt,
+        with_logprobs: options.logprobs || options.segments,
+        meter: options.meter.clone(),
+        opened: Instant::now(),
+        _permit: permit,
+    };
+    shared.scheduler.submit(request).map_err(|(Overloaded { waiting }, _)| SttError::Busy { waiting })?;
+    let features = shared.features.stream();
+    Ok(Box::new(Utterance { shared: shared.clone(), stream, features, options, language, n_samples: 0, n_frames: 0 }))
+}
+
+impl Prompts {
+    /// The codes of the languages.
+    fn languages(&self) -> Vec<String> {
+        let mut codes: Vec<_> = self.by_tag.iter().filter_map(|(tag, _)| vocabulary::code(tag)).collect();
+        codes.sort();
+        codes.dedup();
+        codes
+    }
+
+    /// The prompt of a language, of several the first; without one that which leaves it to the model, else that of English.
+    fn number(&self, language: Option<&str>) -> Option<i64> {
+        let of = |language: &str| {
+            let tag = self.by_tag.iter().find(|(tag, _)| vocabulary::code(tag).as_deref() == Some(language));
+            tag.map(|(_, number)| *number)
+        };
+        match language {
+            Some(language) => of(language),
+            None => self.auto.or_else(|| of("en")),
+        }
+    }
+}
+
+/// An utterance. Dropping it frees its slot before the engine's next step.
+struct Utterance {
+    shared: Arc<Shared>,
+    stream: Arc<Stream>,
+    features: FeatureStream,
+    options: SttOptions,
+    /// The language that was asked for, or that the model has alone.
+    language: Option<String>,
+    n_samples: usize,
+    /// Mel frames so far.
+    n_frames: usize,
+}
+
+impl Utterance {
+    async fn take(&mut self, pcm: &[i16]) -> Result<(), SttError> {
+        let mut frames = Vec::new();
+        for piece in pcm.chunks(PIECE) {
+            self.n_samples += piece.len();
+            if self.n_samples > MAX_SAMPLES {
+                let message = "an utterance of more than an hour".into();
+                return Err(SttError::Engine { message, source: None });
+            }
+            self.stream.room().await?;
+            frames.clear();
+            self.n_frames += self.features.push(piece, &mut frames);
+            if self.stream.append(&frames) {
+                self.shared.scheduler.wake();
+            }
+        }
+        Ok(())
+    }
+
+    /// All tokens, as they are if the utterance ends here.
+    async fn ask(&self, is_final: bool) -> Result<Vec<Token>, SttError> {
+        // A chunk that has begun is completed with silence. The last 12.5 ms complete no frame of their own.
+        let n_begun = self.n_frames % self.shared.sizes.shift;
+        let mut tail = Vec::new();
+        if n_begun > 0 {
+            self.features.clone().finish(self.shared.sizes.shift - n_begun, &mut tail);
+        }
+        let asked = self.stream.ask(tail, is_final);
+        self.shared.scheduler.wake();
+        asked.tokens().await
+    }
+
+    fn transcript(&self, tokens: &[Token]) -> Transcript {
+        let shared = &self.shared;
+        let frame_ms = shared.sizes.frame_ms();
+        let mut transcript =
+            shared.vocabulary.transcript(tokens, frame_ms, self.options.logprobs, self.options.segments);
+        transcript.language = transcript.language.or_else(|| self.language.clone());
+        transcript
+    }
+}
+
+impl SttUtterance for Utterance {
+    fn push(&mut self, pcm: Vec<i16>) -> BoxFuture<'_, Result<(), SttError>> {
+        async move { self.take(&pcm).await }.boxed()
+    }
+
+    /// Does not wait for the engine: what was emitted so far. The last word may still grow.
+    fn partial(&mut self) -> BoxFuture<'_, Result<Option<Transcript>, SttError>> {
+        let partial = self.stream.tokens().map(|tokens| {
+            let transcript = self.transcript(&tokens);
+            let n_words = transcript.text.split_whitespace().count();
+            Some(Transcript { n_sure_words: Some(n_words.saturating_sub(1) as u32), ..transcript })
+        });
+        Box::pin(std::future::ready(partial))
+    }
+
+    fn provisional(&mut self) -> BoxFuture<'_, Result<Transcript, SttError>> {
+        async move {
+            let tokens = self.ask(false).await?;
+            Ok(self.transcript(&tokens))
+        }
+        .boxed()
+    }
+
+    fn finish(self: Box<Self>) -> BoxFuture<'static, Result<Transcript, SttError>> {
+        async move {
+            let tokens = self.ask(true).await?;
+            Ok(self.transcript(&tokens))
+        }
+        .boxed()
+    }
+}
+
+impl Drop for Utterance {
+    fn drop(&mut self) {
+        self.stream.abandon();
+        self.shared.scheduler.wake();
+    }
+}

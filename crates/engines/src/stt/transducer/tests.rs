@@ -1,0 +1,386 @@
+//! The engine with the tiny model: against the golden tokens, in company, through the port, and with files that are wrong.
+
+use super::files::{FileError, ModelFiles};
+use super::graphs::{Graphs, PredictorState};
+use super::greedy::{SearchRow, search};
+use super::states::{EncoderRow, EncoderStates, StreamKey};
+use super::testing::{folder, graphs, sentence, sizes, speech, tiny};
+use super::*;
+use antiphon_audio::mel::nemo::Features;
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+use std::time::Duration;
+
+fn config(model: &Path) -> SttConfig {
+    SttConfig { engine: "transducer".into(), model: model.display().to_string(), slots: 8, ..SttConfig::default() }
+}
+
+fn recognizer(model: &Path) -> Transducer {
+    open(&config(model), &crate::testing::onnx()).expect("it loads")
+}
+
+#[derive(serde::Deserialize)]
+struct Golden {
+    tokens: Vec<(u32, u64)>,
+    prompted: std::collections::HashMap<String, Vec<(u32, u64)>>,
+}
+
+fn golden() -> Golden {
+    let text = std::fs::read(tiny().join("golden.json")).expect("the fixture");
+    serde_json::from_slice(&text).expect("JSON")
+}
+
+/// The windows of a whole utterance, its last chunk completed with silence.
+fn windows(pcm: &[i16], sizes: &Sizes) -> Vec<Vec<f32>> {
+    let mut frames = vec![0.0; sizes.lead() * sizes.n_mels];
+    let mut stream = Features::new(sizes.n_mels).stream();
+    let n_frames = stream.push(pcm, &mut frames);
+    stream.finish(n_frames.next_multiple_of(sizes.shift) - n_frames, &mut frames);
+    let n_chunks = n_frames.div_ceil(sizes.shift);
+    let window = |chunk: usize| {
+        let first = chunk * sizes.shift * sizes.n_mels;
+        frames[first..first + sizes.window * sizes.n_mels].to_vec()
+    };
+    (0..n_chunks).map(window).collect()
+}
+
+/// A stream under test, without the scheduler.
+struct Speaker {
+    key: StreamKey,
+    predictor: PredictorState,
+    windows: Vec<Vec<f32>>,
+    n_chunks: usize,
+    n_frames: u64,
+    tokens: Vec<Token>,
+}
+
+impl Speaker {
+    fn new(states: &mut EncoderStates, graphs: &Graphs, pcm: &[i16]) -> Self {
+        Self {
+            key: states.begin(graphs).expect("a slot is free"),
+            predictor: graphs.first_prediction().expect("it runs"),
+            windows: windows(pcm, &graphs.sizes),
+            n_chunks: 0,
+            n_frames: 0,
+            tokens: Vec::new(),
+        }
+    }
+
+    fn is_through(&self) -> bool {
+        self.n_chunks == self.windows.len()
+    }
+
+    fn ids(&self) -> Vec<(u32, u64)> {
+        self.tokens.iter().map(|token| (token.id, token.frame)).collect()
+    }
+}
+
+/// The next chunk of each of these, in one step.
+fn step(states: &mut EncoderStates, graphs: &Graphs, speakers: &mut [&mut Speaker]) {
+    let rows: Vec<_> = speakers
+        .iter()
+        .map(|one| EncoderRow { key: one.key, frames: &one.windows[one.n_chunks], prompt: 0, keeps: true })
+        .collect();
+    let encoded = states.run(graphs, &rows).expect("it runs");
+    let mut rows: Vec<_> = speakers
+        .iter_mut()
+        .zip(&encoded)
+        .map(|(one, encoded)| SearchRow {
+            frames: &encoded.frames,
+            first_frame: one.n_frames,
+            predictor: &mut one.predictor,
+            tokens: &mut one.tokens,
+            with_logprobs: false,
+            has_failed: false,
+        })
+        .collect();
+    search(graphs, &mut rows).expect("it runs");
+    assert!(rows.iter().all(|row| !row.has_failed));
+    for (one, encoded) in speakers.iter_mut().zip(&encoded) {
+        one.n_chunks += 1;
+        one.n_frames += (encoded.frames.len() / graphs.width) as u64;
+    }
+}
+
+/// The tokens of an utterance that runs alone.
+fn alone(graphs: &Graphs, pcm: &[i16]) -> Vec<(u32, u64)> {
+    let mut states = EncoderStates::new(graphs, 1).expect("there is memory");
+    let mut speaker = Speaker::new(&mut states, graphs, pcm);
+    while !speaker.is_through() {
+        step(&mut states, graphs, &mut [&mut speaker]);
+    }
+    speaker.ids()
+}
+
+#[test]
+fn tokens_are_those_of_nemos_loop_in_python() {
+    assert_eq!(alone(&graphs(&tiny()), &sentence()), golden().tokens);
+}
+
+#[test]
+fn tokens_are_the_same_with_caches_that_are_bound() {
+    let graphs = graphs(&tiny());
+    let mut states = EncoderStates::bound(&graphs, 2).expect("there is memory");
+    let pcm = [sentence(), speech(3, 20_000)];
+    let mut speakers = pcm.each_ref().map(|pcm| Speaker::new(&mut states, &graphs, pcm));
+    while speakers.iter().any(|speaker| !speaker.is_through()) {
+        let mut ready: Vec<_> = speakers.iter_mut().filter(|speaker| !speaker.is_through()).collect();
+        step(&mut states, &graphs, &mut ready);
+    }
+    for (speaker, pcm) in speakers.iter().zip(&pcm) {
+        assert_eq!(speaker.ids(), alone(&graphs, pcm));
+    }
+}
+
+#[test]
+fn tokens_are_equal_alone_and_in_ragged_batches_of_eight() {
+    let fixed = folder(&[("decoder.onnx", "decoder_fixed.onnx")]);
+    let batched = graphs(&tiny());
+    let by_row = graphs(fixed.path());
+    assert!(batched.batches.decoder && !by_row.batches.decoder);
+    for graphs in [batched, by_row] {
+        let mut states = EncoderStates::new(&graphs, 8).expect("there is memory");
+        let pcm: Vec<_> = (0..8).map(|i| speech(i, 9_000 + 2_900 * i)).collect();
+        let mut speakers: Vec<_> = pcm.iter().map(|pcm| Speaker::new(&mut states, &graphs, pcm)).collect();
+        while speakers.iter().any(|speaker| !speaker.is_through()) {
+            let mut ready: Vec<_> = speakers.iter_mut().filter(|speaker| !speaker.is_through()).collect();
+            step(&mut states, &graphs, &mut ready);
+        }
+        for (i, (speaker, pcm)) in speakers.iter().zip(&pcm).enumerate() {
+            assert_eq!(speaker.ids(), alone(&graphs, pcm), "stream {i}");
+        }
+        let n_kinds = speakers.iter().flat_map(|one| one.tokens.iter().map(|token| token.id));
+        let n_kinds = n_kinds.collect::<std::collections::HashSet<_>>().len();
+        assert!(n_kinds > 4, "{n_kinds} different tokens show little");
+    }
+}
+
+/// One schedule: streams join, leave, pause and are cancelled, and leave numbers that are none in their slots.
+fn schedule(graphs: &Graphs, expected: &[Vec<(u32, u64)>], pcm: &[Vec<i16>], seed: u64) {
+    let mut rng = StdRng::seed_from_u64(seed);
+    // Every other schedule has the bound tensors of a GPU.
+    let states = if seed.is_multiple_of(2) { EncoderStates::new(graphs, 6) } else { EncoderStates::bound(graphs, 6) };
+    let mut states = states.expect("there is memory");
+    let mut running: Vec<(usize, Speaker)> = Vec::new();
+    let mut ended: Vec<StreamKey> = Vec::new();
+    for _ in 0..40 {
+        if running.len() < states.n_slots() && rng.random_range(0..3) == 0 {
+            let number = rng.random_range(0..pcm.len());
+            running.push((number, Speaker::new(&mut states, graphs, &pcm[number])));
+        }
+        if !running.is_empty() && rng.random_range(0..9) == 0 {
+            let (_, cancelled) = running.swap_remove(rng.random_range(0..running.len()));
+            states.poison(cancelled.key);
+            states.end(cancelled.key);
+            ended.push(cancelled.key);
+        }
+        // A stream that pauses sits out; the rows are in another order each time.
+        let mut ready: Vec<&mut Speaker> = running.iter_mut().map(|(_, one)| one).collect();
+        ready.retain(|_| rng.random_range(0..4) > 0);
+        if ready.len() > 1 && rng.random_range(0..2) == 0 {
+            ready.reverse();
+        }
+        if !ready.is_empty() {
+            step(&mut states, graphs, &mut ready);
+        }
+        for (number, one) in running.extract_if(.., |(_, one)| one.is_through()) {
+            assert_eq!(one.ids(), expected[number], "schedule {seed}, stream {number}");
+            states.end(one.key);
+            ended.push(one.key);
+        }
+    }
+    let silence = vec![0.0; graphs.sizes.window * graphs.sizes.n_mels];
+    for key in ended {
+        let row = EncoderRow { key, frames: &silence, prompt: 0, keeps: true };
+        assert!(states.run(graphs, &[row]).is_err(), "the key of a stream that has ended finds nothing");
+    }
+}
+
+#[test]
+fn a_stream_that_joins_leaves_pauses_or_is_cancelled_changes_no_other_tokens() {
+    let n_schedules = std::env::var("ANTIPHON_SCHEDULES").map_or(200, |n| n.parse().expect("a number"));
+    let graphs = graphs(&tiny());
+    let pcm: Vec<_> = (0..5).map(|i| speech(i, 5_000 + 2_600 * i)).collect();
+    let expected: Vec<_> = pcm.iter().map(|pcm| alone(&graphs, pcm)).collect();
+    for seed in 0..n_schedules {
+        schedule(&graphs, &expected, &pcm, seed);
+    }
+}
+
+/// Pushes audio in pieces of an odd length.
+async fn push(utterance: &mut Box<dyn SttUtterance>, pcm: &[i16]) {
+    for piece in pcm.chunks(777) {
+        utterance.push(piece.to_vec()).await.expect("it is taken");
+    }
+}
+
+async fn opened(engine: &Transducer, options: SttOptions) -> Box<dyn SttUtterance> {
+    engine.open(options).await.expect("a slot is free")
+}
+
+fn text_of(engine: &Transducer, tokens: &[(u32, u64)]) -> String {
+    let tokens: Vec<_> = tokens.iter().map(|(id, frame)| Token { id: *id, frame: *frame, logprob: 0.0 }).collect();
+    engine.shared.vocabulary.transcript(&tokens, 80, false, false).text
+}
+
+#[tokio::test]
+async fn an_utterance_gets_its_words_as_it_is_spoken_and_they_never_change() {
+    let engine = recognizer(&tiny());
+    let pcm = sentence();
+    let expected = text_of(&engine, &golden().tokens);
+    let options = SttOptions { segments: true, logprobs: true, ..SttOptions::default() };
+    let mut utterance = opened(&engine, options).await;
+    let mut before = String::new();
+    for piece in pcm.chunks(4_000) {
+        push(&mut utterance, piece).await;
+        let guess = utterance.provisional().await.expect("an answer");
+        let partial = utterance.partial().await.expect("an answer").expect("it has partials");
+        assert!(partial.text.starts_with(&before), "{before:?} became {:?}", partial.text);
+        assert!(guess.text.starts_with(&partial.text), "{guess:?}");
+        assert_eq!(partial.n_sure_words, Some(partial.text.split_whitespace().count().saturating_sub(1) as u32));
+        before = partial.text;
+    }
+    let guess = utterance.provisional().await.expect("an answer");
+    assert_eq!(engine.in_service(), 1);
+    let said = utterance.finish().await.expect("an answer");
+    assert_eq!(said.text, expected);
+    assert_eq!(said, guess, "what was asked before leaves no trace");
+    assert!(said.text.starts_with(&before) && !before.is_empty());
+    let segment = &said.segments[0];
+    assert_eq!(segment.tokens.len(), golden().tokens.len());
+    assert_eq!(segment.words.iter().map(|word| word.text.as_str()).collect::<Vec<_>>().join(" "), expected);
+    assert!(segment.words.is_sorted_by_key(|word| word.start_ms));
+    assert!(segment.words.iter().all(|word| word.probability.is_some_and(|p| p > 0.0 && p <= 1.0)));
+    assert_eq!(said.language.as_deref(), Some("en"));
+    assert_eq!(said.logprobs.map(|all| all.len()), Some(golden().tokens.len()));
+}
+
+#[tokio::test]
+async fn streams_that_come_at_ten_times_real_time_beside_others_all_get_their_words() {
+    let engine = recognizer(&tiny());
+    let graphs = graphs(&tiny());
+    let streams = (0..8).map(|i| {
+        let engine = engine.clone();
+        let pcm = speech(i, 12_000 + 9_000 * i);
+        let expected = text_of(&engine, &alone(&graphs, &pcm));
+        async move {
+            let mut utterance = opened(&engine, SttOptions::default()).await;
+            // Half of them at once, half piece by piece.
+            if usize::is_multiple_of(i, 2) {
+                utterance.push(pcm).await.expect("it is taken");
+            } else {
+                for piece in pcm.chunks(320) {
+                    utterance.push(piece.to_vec()).await.expect("it is taken");
+                    tokio::task::yield_now().await;
+                }
+            }
+            assert_eq!(utterance.finish().await.expect("an answer").text, expected, "stream {i}");
+        }
+    });
+    futures_util::future::join_all(streams).await;
+}
+
+#[tokio::test]
+async fn all_slots_taken_is_busy_and_one_that_is_dropped_is_free_again() {
+    let engine = recognizer(&tiny());
+    let mut utterances = Vec::new();
+    for _ in 0..8 {
+        utterances.push(opened(&engine, SttOptions::default()).await);
+    }
+    assert!(matches!(engine.open(SttOptions::default()).await, Err(SttError::Busy { .. })));
+    let mut queued = engine.open_queued(SttOptions::default());
+    assert!(futures_util::poll!(&mut queued).is_pending());
+    push(&mut utterances[3], &sentence()).await;
+    drop(utterances.remove(3));
+    let mut next = queued.await.await.expect("the slot of the one that was dropped");
+    push(&mut next, &sentence()).await;
+    assert_eq!(next.finish().await.expect("an answer").text, text_of(&engine, &golden().tokens));
+}
+
+#[tokio::test]
+async fn silence_and_no_audio_at_all_end_at_once() {
+    let engine = recognizer(&tiny());
+    let mut utterance = opened(&engine, SttOptions::default()).await;
+    assert_eq!(utterance.partial().await.expect("an answer").expect("it has partials").text, "");
+    assert_eq!(utterance.finish().await.expect("an answer").text, "");
+    // A provisional transcript whose request is dropped is withdrawn.
+    let mut utterance = opened(&engine, SttOptions::default()).await;
+    utterance.push(sentence()).await.expect("it is taken");
+    drop(utterance.provisional());
+    drop(tokio::time::timeout(Duration::ZERO, utterance.provisional()).await);
+    assert_eq!(utterance.finish().await.expect("an answer").text, text_of(&engine, &golden().tokens));
+}
+
+#[tokio::test]
+async fn the_language_is_asked_for_by_a_prompt_or_named_by_a_tag() {
+    let model = folder(&[("encoder.onnx", "encoder_prompts.onnx"), ("tokens.txt", "tokens_prompts.txt")]);
+    let engine = recognizer(model.path());
+    assert_eq!(engine.languages(), Some(vec!["de".into(), "en".into(), "fr".into()]));
+    assert!(engine.detects_language());
+    let golden = golden();
+    for (code, number) in [("en", "0"), ("de", "1")] {
+        let mut utterance = opened(&engine, SttOptions { language: Some(code.into()), ..SttOptions::default() }).await;
+        push(&mut utterance, &sentence()).await;
+        let said = utterance.finish().await.expect("an answer");
+        assert_eq!(said.text, text_of(&engine, &golden.prompted[number]), "{code}");
+        let named = engine.shared.vocabulary.language(&tokens(&golden.prompted[number])).unwrap_or(code).to_owned();
+        assert_eq!(said.language, Some(named));
+    }
+    assert_ne!(golden.prompted["0"], golden.prompted["1"], "the prompt counts");
+    let unknown = engine.open(SttOptions { language: Some("ja".into()), ..SttOptions::default() }).await;
+    assert!(matches!(unknown, Err(SttError::Unavailable(why)) if why.contains("\"ja\"")));
+    assert!(!recognizer(&tiny()).detects_language());
+}
+
+fn tokens(ids: &[(u32, u64)]) -> Vec<Token> {
+    ids.iter().map(|(id, frame)| Token { id: *id, frame: *frame, logprob: 0.0 }).collect()
+}
+
+/// What is refused about a model's folder.
+fn refused(folder: &Path) -> String {
+    match open(&config(folder), &crate::testing::onnx()) {
+        Ok(_) => panic!("a model that is wrong was taken"),
+        Err(error) => error.to_string(),
+    }
+}
+
+#[test]
+fn files_that_are_missing_or_contradict_each_other_are_named() {
+    let nowhere = refused(Path::new("/nowhere"));
+    assert!(nowhere.starts_with("stt.model: /nowhere is missing: a folder with encoder.onnx"), "{nowhere}");
+    let without = |name: &str| {
+        let model = folder(&[]);
+        std::fs::remove_file(model.path().join(name)).expect("removed");
+        refused(model.path())
+    };
+    assert!(without("joiner.onnx").ends_with("joiner.onnx is missing: the joiner beside the encoder"));
+    assert!(without("tokens.txt").ends_with("tokens.txt is missing: a token and its number a line"));
+    let two = folder(&[]);
+    std::fs::copy(two.path().join("encoder.onnx"), two.path().join("encoder.int8.onnx")).expect("copied");
+    assert!(refused(two.path()).ends_with("holds encoder.int8.onnx and encoder.onnx: name one of them"));
+    let named = ModelFiles::find(&two.path().join("encoder.int8.onnx")).expect("it is named");
+    assert!(named.decoder.ends_with("decoder.onnx"), "that of the other precision");
+
+    let swapped = |name: &str, from: &str| refused(folder(&[(name, from)]).path());
+    let tokens = folder(&[]);
+    std::fs::write(tokens.path().join("tokens.txt"), "a 0\n<blk> 1\n").expect("written");
+    let said = refused(tokens.path());
+    assert!(said.contains("tokens.txt: 2 tokens, expected 41: vocab_size of "), "{said}");
+    let said = swapped("encoder.onnx", "decoder.onnx");
+    assert!(
+        said.contains("encoder.onnx: the property feat_dim is missing, expected a whole number from 1 on"),
+        "{said}"
+    );
+    let said = swapped("decoder.onnx", "joiner.onnx");
+    assert!(
+        said.contains("decoder.onnx: input 1 is encoder_outputs: f32[?, 8, ?], expected tokens: i64 or i32[?, 1]"),
+        "{said}"
+    );
+    let said = swapped("joiner.onnx", "decoder.onnx");
+    assert!(
+        said.contains("joiner.onnx: input 1 is targets: i32[?, 1], expected encoder frames: f32 or f16[?, 8, ?]"),
+        "{said}"
+    );
+    assert!(matches!(ModelFiles::find(Path::new("/nowhere")), Err(FileError::Missing { .. })));
+    assert_eq!((sizes().lead(), sizes().n_new(), sizes().chunk_ms(), sizes().frame_ms()), (9, 2, 160, 80));
+}
