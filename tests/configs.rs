@@ -293,7 +293,7 @@ fn wrong_variables_are_named() {
          environment variable ANTIPHON_LLM_ENGINE: did you mean ANTIPHON_LLM__ENGINE?
          environment variable ANTIPHON_LLM__ENGNIE: there is no such key; did you mean ANTIPHON_LLM__ENGINE?
          environment variable ANTIPHON_LMM__ENGINE: there is no section [lmm]; did you mean [llm]?
-         environment variable ANTIPHON_STT__ENGINE: stt.engine = "parrot": write "auto" or "none" or "whisper" or "openai"
+         environment variable ANTIPHON_STT__ENGINE: stt.engine = "parrot": write "auto" or "none" or "whisper" or "transducer" or "openai"
          environment variable ANTIPHON_TTS__SPEED: tts.speed = "fast": write a number from 0.25 to 4"#,
     );
     let options = vec![("server", "listen", "here".to_owned())];

@@ -57,6 +57,7 @@ mod speech_api;
 mod speech_jobs;
 mod speech_models;
 mod starting;
+mod streaming_recognition;
 mod telephony;
 mod tls;
 mod tools;

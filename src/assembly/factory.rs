@@ -32,7 +32,7 @@ pub(super) fn names(stage: &str) -> &'static [&'static str] {
     match stage {
         "vad" => &["auto", "earshot", "silero"],
         "turn" => &["auto", "smart-turn"],
-        "stt" => &["auto", none::NAME, "whisper", "openai"],
+        "stt" => &["auto", none::NAME, "whisper", "transducer", "openai"],
         "llm" => &[ASSISTANT, "openai"],
         "tts" => &["auto", "flite", "piper", "kokoro", "hibari", "speechlm", "openai", "fish", "moshi"],
         _ => &[],
@@ -73,6 +73,10 @@ pub fn stt(config: &Config) -> Result<Arc<dyn Stt>, StageFailure> {
         none::NAME => return Ok(Arc::new(NoRecognizer)),
         #[cfg(feature = "whisper")]
         "whisper" => antiphon_engines::stt::whisper::open(&config.stt).map(|engine| Arc::new(engine) as _),
+        #[cfg(feature = "transducer")]
+        "transducer" => {
+            antiphon_engines::stt::transducer::open(&config.stt, &config.onnx).map(|engine| Arc::new(engine) as _)
+        }
         #[cfg(feature = "openai")]
         "openai" => antiphon_engines::stt::openai::OpenAiStt::new(&config.stt).map(|engine| Arc::new(engine) as _),
         other => Err(SttError::Unavailable(unavailable("stt", other))),
@@ -94,7 +98,7 @@ pub(super) fn whisper_uses_gpu(config: &Config) -> bool {
 }
 
 /// Why an engine is refused.
-const NO_DETECTION: &str = "it cannot detect the language (stt.language = \"auto\"): a Whisper model of several languages can, and \
+const NO_DETECTION: &str = "it cannot detect the language (stt.language = \"auto\"): a Whisper or transducer model of several languages can, and \
      servers that name the language; else set stt.language to two letters such as \"en\"";
 
 /// The language model. Does not block, reaches for nothing.

@@ -190,8 +190,10 @@ mod tests {
         let mut ranks = BTreeSet::new();
         for entry in built_in().entries() {
             assert!(!entry.note.is_empty() && !entry.licence.is_empty() && entry.rate_hz >= 16_000, "{}", entry.name);
-            // A turn model is never selected or offered automatically, and no voice that needs a recording.
-            let is_named_only = entry.stage == Stage::Turn || entry.family == "speechlm";
+            // A turn model is never selected or offered automatically, no voice that needs a recording, and no recognizer that was
+            // not measured.
+            let is_named_only =
+                entry.stage == Stage::Turn || ["speechlm", "transducer"].contains(&entry.family.as_str());
             let is_named = is_named_only && entry.auto == 0 && entry.core_ms.is_none();
             let is_ranked = entry.auto > 0 && ranks.insert((entry.stage, entry.auto));
             assert!(is_named || is_ranked, "{}: rank {}", entry.name, entry.auto);

@@ -1,0 +1,44 @@
+//! A conversation whose recognizer streams: the tiny transducer with random weights behind a real socket.
+
+use crate::hub::{Hub, engines, loud, quiet, types};
+use antiphon::config::Config;
+use antiphon_engine_api::Engines;
+use antiphon_engine_api::fakes::llm::FakeLlm;
+use antiphon_engine_api::fakes::stt::FakeStt;
+use antiphon_engine_api::fakes::tts::FakeTts;
+
+/// The tiny model's folder; `models/scripts/transducer.py` writes it.
+const MODEL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/transducer/tiny");
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_conversation_gets_its_words_from_the_streaming_recognizer() {
+    let mut config = Config::default();
+    config.stt.engine = "transducer".into();
+    config.stt.model = MODEL.into();
+    let made = tokio::task::spawn_blocking({
+        let config = config.clone();
+        move || antiphon::assembly::stt(&config)
+    });
+    let stt = made.await.expect("no panic").expect("the fixture; ONNX Runtime comes with `make onnxruntime`");
+    let llm = FakeLlm::says(["Yes.", "No."]);
+    let fakes = engines(FakeStt::default(), llm.clone(), FakeTts::default());
+    let hub = Hub::start(Engines { stt: stt.clone(), ..fakes }, config).await;
+    let mut socket = hub.connect("").await;
+    let mut transcripts = Vec::new();
+    for _ in 0..2 {
+        socket.append(&loud(1_000)).await;
+        socket.append(&quiet(600)).await;
+        let events = socket.until("response.done").await;
+        let completed = "conversation.item.input_audio_transcription.completed";
+        let done = events.iter().find(|event| event["type"] == completed);
+        let done = done.unwrap_or_else(|| panic!("no transcript: {:?}", types(&events)));
+        transcripts.push(done["transcript"].as_str().expect("text").to_owned());
+        let deltas = events.iter().filter(|event| event["type"] == "conversation.item.input_audio_transcription.delta");
+        let shown: String = deltas.map(|event| event["delta"].as_str().expect("text")).collect();
+        assert_eq!(shown, transcripts[transcripts.len() - 1], "what was shown was not taken back");
+    }
+    assert!(!transcripts[0].is_empty());
+    assert_eq!(llm.requests().len(), 2);
+    assert_eq!(stt.in_service(), 0, "every slot is free again");
+    hub.stop().await;
+}
