@@ -80,7 +80,11 @@ pub struct TtsArgs {
 #[command(after_help = "\
 Examples:
   antiphon-bench stt -c 2                                     the configured recognizer
-  antiphon-bench stt --url http://127.0.0.1:8080/v1 --model whisper-1 --clips recordings/ --json")]
+  antiphon-bench stt --url http://127.0.0.1:8080/v1 --model whisper-1 --clips recordings/ --json
+  ANTIPHON_STT__MODEL=models/true-size/transducer-large antiphon-bench stt --streams 1,4,8,16
+
+With --streams the transducer engine gets utterances in real time, so many at once: the real-time factor, the hub's own share
+of a step, and the wait from the end of speech to the final transcript.")]
 pub struct SttArgs {
     #[command(flatten)]
     common: Common,
@@ -90,6 +94,12 @@ pub struct SttArgs {
     /// Characters per sentence; 45 are about 3 s
     #[arg(long, value_name = "CHARS", default_value_t = 45, value_parser = clap::value_parser!(u32).range(1..=4_096))]
     text_length: u32,
+    /// Streams in real time to the transducer engine, such as 1,8: a round for each number
+    #[arg(long, value_name = "NUMBERS", value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..=1_024))]
+    streams: Vec<u16>,
+    /// Seconds of audio of each stream
+    #[arg(long, value_name = "SECONDS", default_value_t = 10, requires = "streams", value_parser = clap::value_parser!(u32).range(1..=600))]
+    seconds: u32,
     /// Spoken language, two letters
     #[arg(long)]
     language: Option<String>,
@@ -146,6 +156,12 @@ pub(super) async fn stt(args: SttArgs) -> Result<(), CliError> {
         None => stages::spoken(args.text_length as usize).await,
     };
     let clips = clips.map_err(|error| CliError::failed(&error))?;
+    if !args.streams.is_empty() {
+        let section = stages::streams(&config.stt, &config.onnx, &args.streams, args.seconds, &clips, &progress).await;
+        progress("");
+        let report = Report::of(section.map_err(|error| CliError::failed(&error))?);
+        return if args.common.json { print::json(&report.json()) } else { print::line(&report.table()) };
+    }
     let whose = args
         .clips
         .as_ref()

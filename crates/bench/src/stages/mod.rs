@@ -12,12 +12,14 @@
 mod llm;
 mod outcome;
 mod page;
+mod streams;
 mod stt;
 mod tts;
 
 pub use llm::LlmStage;
 pub use outcome::Outcome;
 pub use page::page;
+pub use streams::streams;
 pub use stt::{Clip, SttStage, clips, spoken};
 pub use tts::TtsStage;
 
