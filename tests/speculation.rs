@@ -52,7 +52,7 @@ async fn a_speculative_response_stands_on_the_turns_critical_path() {
     let turn = crate::turns::turn(&hub, |turn| turn["settled"] == true).await;
     let stages = crate::turns::check_parts(&turn);
     assert_eq!(stages.first().map(String::as_str), Some("endpointing"), "{turn}");
-    assert_eq!((&turn["guesses"][0]["outcome"], &turn["wasted_ms"]), (&json!("confirmed"), &json!(0.0)), "{turn}");
+    assert_eq!((&turn["speculations"][0]["outcome"], &turn["wasted_ms"]), (&json!("confirmed"), &json!(0.0)), "{turn}");
     let ms = |name: &str| crate::turns::ms(&turn["marks"][name]);
     assert!(ms("response_started") < ms("end_confirmed") && ms("llm_first_token") < ms("end_confirmed"), "{turn}");
     assert!(ms("end_confirmed") <= ms("first_audio_sent"), "{turn}");

@@ -344,7 +344,7 @@ impl Turn {
             parts: moments.parts(),
             stages: self.stages(),
             waits: self.waits,
-            guesses: self.speculation.shown(|at| ms(self.us(at))),
+            speculations: self.speculation.shown(|at| ms(self.us(at))),
             wasted_ms: ms(self.speculation.wasted().as_micros() as i64),
             endpointing: self.endpointing,
             audio: self.audio,
@@ -373,11 +373,11 @@ impl Turn {
     /// All that ran, in order of its beginning.
     fn stages(&self) -> Vec<StageRun> {
         let mut runs = Vec::new();
-        let mut run = |stage, from: Option<Timestamp>, to: Option<Timestamp>, guess| {
+        let mut run = |stage, from: Option<Timestamp>, to: Option<Timestamp>, speculation| {
             if let (Some(from), Some(to)) = (from, to)
                 && to > from
             {
-                runs.push(StageRun { stage, from_ms: ms(self.us(from)), to_ms: ms(self.us(to)), guess });
+                runs.push(StageRun { stage, from_ms: ms(self.us(from)), to_ms: ms(self.us(to)), speculation });
             }
         };
         let marks = &self.marks;
