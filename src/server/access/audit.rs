@@ -38,7 +38,7 @@ pub(in crate::server) struct Line<'a> {
 }
 
 #[derive(Serialize)]
-struct Written<'a> {
+struct AuditLine<'a> {
     at: String,
     action: &'a str,
     key: Option<&'a str>,
@@ -103,7 +103,7 @@ impl Audit {
             self.lost.fetch_add(1, Ordering::Relaxed);
             return;
         };
-        let written = Written {
+        let written = AuditLine {
             at: format!("{:.3}", jiff::Timestamp::now()),
             action,
             key: name,

@@ -20,9 +20,9 @@ const SOON: Duration = Duration::from_secs(1);
 
 /// The GPUs of this machine. Cheap to clone.
 #[derive(Clone)]
-pub(in crate::server) struct Gpus(Arc<Shared>);
+pub(in crate::server) struct Gpus(Arc<GpuQueries>);
 
-struct Shared {
+struct GpuQueries {
     /// Blocks; `None` without a driver library.
     query: Box<dyn Fn() -> Option<Vec<Card>> + Send + Sync>,
     is_absent: AtomicBool,
@@ -41,7 +41,7 @@ impl Gpus {
     /// The GPUs that `query` reports; it may block.
     pub(in crate::server) fn of(query: impl Fn() -> Option<Vec<Card>> + Send + Sync + 'static) -> Self {
         let (is_absent, is_asking, last) = Default::default();
-        Self(Arc::new(Shared { query: Box::new(query), is_absent, is_asking, last }))
+        Self(Arc::new(GpuQueries { query: Box::new(query), is_absent, is_asking, last }))
     }
 
     /// All GPUs; `None` without a driver library or a GPU, or if the query takes longer than [`SOON`].
@@ -56,7 +56,7 @@ impl Gpus {
         if shared.is_asking.swap(true, Ordering::AcqRel) {
             return shared.last(STANDS_MEANWHILE);
         }
-        let asking = Asking(shared.clone());
+        let asking = QueryGuard(shared.clone());
         let asked = tokio::task::spawn_blocking(move || asking.0.ask());
         timeout(SOON, asked).await.ok()?.ok().flatten()
     }
@@ -82,15 +82,15 @@ pub(in crate::server) fn metrics(cards: &[Card]) -> String {
 }
 
 /// A query in progress; dropping it permits the next one.
-struct Asking(Arc<Shared>);
+struct QueryGuard(Arc<GpuQueries>);
 
-impl Drop for Asking {
+impl Drop for QueryGuard {
     fn drop(&mut self) {
         self.0.is_asking.store(false, Ordering::Release);
     }
 }
 
-impl Shared {
+impl GpuQueries {
     fn last(&self, stands: Duration) -> Option<Vec<Card>> {
         let last = self.last.lock().expect("no panic while locked");
         last.as_ref().filter(|(at, _)| at.elapsed() < stands).map(|(_, cards)| cards.clone())

@@ -7,7 +7,7 @@
 use super::parts::ApiParts;
 use crate::assembly::EngineManager;
 use crate::server::access::admin::Admin;
-use crate::server::access::audit_http::Created;
+use crate::server::access::audit_http::CreatedId;
 use crate::server::access::caller::Identity;
 use crate::server::edge::client::Client;
 use crate::server::edge::refusal::refused;
@@ -70,7 +70,7 @@ pub(in crate::server) async fn connect(
     };
     let config = discovery::connected(&manager.config().llm, server.port, &choice.model);
     let mut response = serve_with(&api, manager, Some(config)).await;
-    response.extensions_mut().insert(Created(format!("{} {}", server.base_url, choice.model)));
+    response.extensions_mut().insert(CreatedId(format!("{} {}", server.base_url, choice.model)));
     api.sessions.access.security.act(client, "/api/llm/servers", identity.owner, "a language model is connected");
     response
 }

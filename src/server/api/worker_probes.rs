@@ -19,7 +19,7 @@ use tokio::net::TcpListener;
 
 /// What the probes report.
 #[derive(Clone)]
-struct Probed {
+struct ProbeResults {
     reporter: Reporter,
     gpus: Gpus,
 }
@@ -30,12 +30,12 @@ pub async fn worker_probes(listener: Option<TcpListener>, config: &ServerConfig,
         .route("/healthz", get(alive))
         .route("/readyz", get(ready))
         .route("/metrics", get(metrics))
-        .with_state(Probed { reporter, gpus: Gpus::default() });
+        .with_state(ProbeResults { reporter, gpus: Gpus::default() });
     probes::serve(listener, probes::sealed(router, config)).await;
 }
 
 /// `GET /readyz`: 200 if the worker takes requests, else 503 with the reason.
-async fn ready(State(probed): State<Probed>) -> Response {
+async fn ready(State(probed): State<ProbeResults>) -> Response {
     let reason = match probed.reporter.report() {
         None => Some("it is starting: its engines are being loaded"),
         Some(report) if report.is_draining => Some("it is draining"),
@@ -51,7 +51,7 @@ async fn ready(State(probed): State<Probed>) -> Response {
 }
 
 /// `GET /metrics`, for Prometheus. Until the worker serves, those of its process and of the GPUs.
-async fn metrics(State(probed): State<Probed>) -> Response {
+async fn metrics(State(probed): State<ProbeResults>) -> Response {
     let mut text = Exposition::default();
     if let Some(report) = probed.reporter.report() {
         let of = |value: fn(&StageReport) -> u64| -> Vec<(&str, u64)> {
@@ -85,7 +85,7 @@ mod tests {
 
     async fn metrics_with(cards: Option<Vec<Card>>) -> String {
         let gpus = Gpus::of(move || cards.clone());
-        let response = metrics(State(Probed { reporter: Reporter::default(), gpus })).await;
+        let response = metrics(State(ProbeResults { reporter: Reporter::default(), gpus })).await;
         let body = axum::body::to_bytes(response.into_body(), 1 << 20).await.expect("a body");
         String::from_utf8(body.to_vec()).expect("text")
     }

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 /// What a client says of how an item played.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(crate) struct Played {
+pub(crate) struct PlaybackReport {
     /// When its first audible sample sounded.
     pub(crate) first_sound: Option<Timestamp>,
     /// How often it ran dry so far, and for how long in all.
@@ -239,7 +239,7 @@ impl Timeline {
 
     /// The client says how `item` played; `now` is when it says so. Gives the event of a spoken turn whose wait is known by
     /// it, so that the client shows the figure that the hub records.
-    pub(crate) fn played(&mut self, item: &ItemId, played: Played, now: Timestamp) -> Option<ServerEvent> {
+    pub(crate) fn played(&mut self, item: &ItemId, played: PlaybackReport, now: Timestamp) -> Option<ServerEvent> {
         let metrics = self.metrics.clone();
         let turn = self.open.iter_mut().find(|turn| turn.reply_item.as_ref() == Some(item))?;
         turn.reports = true;

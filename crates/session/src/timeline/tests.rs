@@ -135,8 +135,12 @@ fn a_dropped_speculative_response_leaves_nothing_but_its_time() {
     let record = rig.record_at(220);
     assert_eq!((record.marks.response_started, record.marks.stt_final), (None, Some(210.0)));
     assert_eq!(record.speculations.len(), 1);
-    assert_eq!((record.wasted_ms, record.speculations[0].from_ms, record.speculations[0].to_ms), (50.0, -700.0, Some(-650.0)));
-    let speculative: Vec<_> = record.stages.iter().filter(|run| run.speculation == Some(0)).map(|run| run.stage).collect();
+    assert_eq!(
+        (record.wasted_ms, record.speculations[0].from_ms, record.speculations[0].to_ms),
+        (50.0, -700.0, Some(-650.0))
+    );
+    let speculative: Vec<_> =
+        record.stages.iter().filter(|run| run.speculation == Some(0)).map(|run| run.stage).collect();
     assert_eq!(speculative, [TurnStage::Stt, TurnStage::Llm]);
 }
 

@@ -9,7 +9,7 @@ use super::record::{
     TurnStage, Waits,
 };
 use super::speculation::SpeculationMarks;
-use crate::turn_history::Place;
+use crate::turn_history::TurnIndex;
 use antiphon_dialog::Dialog;
 use antiphon_engine_api::{EngineNames, Served};
 use antiphon_types::{
@@ -91,7 +91,7 @@ pub(super) struct Turn {
     /// It said where its playback stopped.
     pub(super) heard_until: Option<Duration>,
     /// Where the history keeps it; `None`: it was not shown yet.
-    pub(super) place: Option<Place>,
+    pub(super) place: Option<TurnIndex>,
     /// Something has changed that is worth showing.
     pub(super) dirty: bool,
     pub(super) settled: bool,

@@ -20,7 +20,7 @@ mod usage;
 
 pub(in crate::server) use bucket::Level;
 pub(in crate::server) use meter::SessionMeter;
-pub(in crate::server) use peer_sync::{Consumed, share};
+pub(in crate::server) use peer_sync::{Consumption, share};
 pub(in crate::server) use resource::Resource;
 pub(in crate::server) use usage::Count;
 

@@ -21,7 +21,7 @@ const MAX_ENTRIES: usize = 24;
 
 /// What a key used of one resource at another hub.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(in crate::server) struct Consumed {
+pub(in crate::server) struct Consumption {
     key: String,
     /// Its place in [`Resource::ALL`].
     resource: u8,
@@ -32,7 +32,7 @@ pub(in crate::server) struct Consumed {
 pub(in crate::server) async fn share(
     limits: &Limits,
     cluster: &Cluster,
-    question: impl Fn(Vec<Consumed>) -> Vec<u8>,
+    question: impl Fn(Vec<Consumption>) -> Vec<u8>,
     stopped: CancellationToken,
 ) {
     let mut due = tokio::time::interval(EVERY);
@@ -56,7 +56,7 @@ pub(in crate::server) async fn share(
 
 impl Limits {
     /// What keys used since the last call, where they have a limit.
-    pub(super) fn untold(&self) -> Vec<Consumed> {
+    pub(super) fn untold(&self) -> Vec<Consumption> {
         let mut untold = Vec::new();
         let now = self.clock.now();
         for (id, account) in self.accounts() {
@@ -64,7 +64,7 @@ impl Limits {
                 let amount = account.untold[resource as usize].swap(0, Ordering::Relaxed);
                 let is_limited = account.buckets.of(resource).level(now).is_some();
                 if let Some(id) = id.filter(|_| amount > 0 && is_limited) {
-                    untold.push(Consumed { key: id.to_string(), resource: resource as u8, amount });
+                    untold.push(Consumption { key: id.to_string(), resource: resource as u8, amount });
                 }
             }
         }
@@ -72,10 +72,10 @@ impl Limits {
     }
 
     /// Takes from the buckets what keys used at another hub. Keys that are unknown here are passed over.
-    pub(in crate::server) fn take_consumed(&self, consumed: &[Consumed], key_of: impl Fn(&str) -> Option<KeyId>) {
+    pub(in crate::server) fn take_consumed(&self, consumed: &[Consumption], key_of: impl Fn(&str) -> Option<KeyId>) {
         let now = self.clock.now();
         let accounts = self.keys.lock().expect("no panic while locked");
-        for Consumed { key, resource, amount } in consumed {
+        for Consumption { key, resource, amount } in consumed {
             let account = key_of(key).and_then(|id| accounts.get(&Some(id)));
             if let (Some(account), Some(resource)) = (account, Resource::ALL.get(usize::from(*resource))) {
                 account.buckets.of(*resource).spend(now, *amount);

@@ -12,7 +12,7 @@ use crate::server::speech::chosen;
 use crate::server::speech::metering::count_compute;
 use crate::server::speech::names::own_voice;
 use crate::server::speech::parts::SpeechParts;
-use crate::server::speech::speaking::{Speaking, Spoken};
+use crate::server::speech::speaking::{SpeechPiece, SpeechSource};
 use crate::server::speech::spec::SpeechSpec;
 use crate::server::speech::waiting::{JOB, Retry, is_busy};
 use antiphon_audio::encode::{Encoder, FileFormat, RATE};
@@ -143,7 +143,7 @@ async fn speak(
             wish.voice = own_voice(tts.as_ref(), &speech.sessions.setup().voice);
             held.revoice(jobs, &wish.voice).await?;
         }
-        let speaking = Speaking {
+        let speaking = SpeechSource {
             tts,
             tasks: speech.sessions.setup.tasks.clone(),
             ahead: 0,
@@ -158,8 +158,8 @@ async fn speak(
         let mut chunk = Vec::new();
         let stopped = loop {
             match sound.next().await {
-                Some(Ok(Spoken::Sound(samples))) => chunk.extend(samples),
-                Some(Ok(Spoken::ChunkEnd)) => {
+                Some(Ok(SpeechPiece::Sound(samples))) => chunk.extend(samples),
+                Some(Ok(SpeechPiece::ChunkEnd)) => {
                     held.append(jobs, std::mem::take(&mut chunk)).await?;
                     speech.sessions.load.give_way().await;
                     retry = Retry::within(JOB);

@@ -4,7 +4,7 @@ use super::*;
 use crate::testing::onnx;
 use crate::tts::TtsEngine;
 use crate::tts::neural::Neural;
-use crate::tts::neural::watched::{Watch, Watched};
+use crate::tts::neural::watched::{Watch, WatchedFamily};
 use antiphon_types::SampleRate;
 use futures_util::StreamExt;
 use futures_util::future::join_all;
@@ -213,7 +213,8 @@ async fn listeners_who_share_a_batch_hear_what_they_hear_alone() {
         let config = TtsConfig { max_batch_size, ..config("batch") };
         let watch = watch.clone();
         let own = config.clone();
-        let open = move |onnx: &OnnxConfig| Ok(Watched { family: Piper::open(&own, onnx)?, watch: watch.clone() });
+        let open =
+            move |onnx: &OnnxConfig| Ok(WatchedFamily { family: Piper::open(&own, onnx)?, watch: watch.clone() });
         neural::serve("piper", &config, &onnx(), open).expect("the fixture opens")
     };
     // Three of one size class and speed, one of another each; the second has two sentences, which are two steps.
