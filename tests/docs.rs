@@ -59,8 +59,7 @@ fn settings() -> String {
             comment.clear();
         } else if let Some((key, default)) = line.split_once(" = ") {
             page += &format!("\n### `{section}.{key}`\n\n{}\n", prose(&comment));
-            page += &format!("\n- Default: `{default}`{}\n", values(&section, key));
-            page += &format!("- Environment: `ANTIPHON_{}__{}`\n", section.to_uppercase(), key.to_uppercase());
+            page += &format!("\nDefault: `{default}`{}\n", values(&section, key));
             comment.clear();
         } else if !comment.is_empty() {
             // What stands by itself: of the file, or of the section that has begun.
@@ -291,13 +290,15 @@ fn spelled_out(name: &str) -> Vec<String> {
     names.split(',').map(|name| format!("{head}{name}{tail}")).collect()
 }
 
-/// Architecture and the page of questions lead to files: a file that moved takes its name there along.
+/// These pages lead to files: a file that moved takes its name there along.
 #[test]
 fn the_files_that_the_pages_of_the_code_name_exist() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let sources = sources(root);
     let mut n_named = 0;
-    for page in ["src/ARCHITECTURE.md", "docs/developing/where.md"] {
+    let pages =
+        ["src/ARCHITECTURE.md", "docs/developing/where.md", "docs/developing/glossary.md", "docs/reference/bounds.md"];
+    for page in pages {
         let text = fs::read_to_string(root.join(page)).expect("the page");
         for name in text.split('`').skip(1).step_by(2).filter(|name| name.ends_with(".rs") && name.contains('/')) {
             n_named += 1;
