@@ -114,7 +114,9 @@ mod tests {
 
     #[test]
     fn what_no_sample_holds_is_clipped() {
-        assert_eq!(samples(&[2.0, -2.0, f32::NAN, 1.0], shape(1.0, 0)), [32_767, -32_767, 0, 32_767]);
+        let faded = [0.5; 2];
+        let sound = [&faded[..], &[2.0, -2.0, f32::NAN, 1.0], &faded].concat();
+        assert_eq!(samples(&sound, shape(1.0, 0))[2..6], [32_767, -32_767, 0, 32_767]);
     }
 
     #[test]
