@@ -50,15 +50,16 @@ pub(super) fn samples(sound: &[f32], Shape { rate, level, tempo, pause }: Shape)
     let mut stretcher = Stretcher::new(rate, tempo);
     let mut samples = stretcher.push(&trimmed);
     samples.extend(stretcher.finish());
-    fade(&mut samples, Samples::from_ms(FADE_MS, rate).0 as usize);
+    fade(&mut samples, rate);
     if !samples.is_empty() {
         samples.resize(samples.len() + rate.samples_in(pause).0 as usize, 0);
     }
     samples
 }
 
-/// Raises the first `n` samples from zero, and lowers the last ones to it. Sound of less than twice that is left as it is.
-fn fade(samples: &mut [i16], n: usize) {
+/// Raises the first 2 ms from zero, and lowers the last ones to it. Shorter sound is left as it is.
+pub(in crate::tts) fn fade(samples: &mut [i16], rate: SampleRate) {
+    let n = Samples::from_ms(FADE_MS, rate).0 as usize;
     if samples.len() < 2 * n {
         return;
     }
