@@ -9,6 +9,7 @@ use crate::server::edge::process;
 use crate::server::sessions::SessionParts;
 use crate::server::sessions::handover::Counts;
 use antiphon_cluster::{Overview, WorkerView};
+use antiphon_engines::table::{EngineKind, EngineStage};
 use antiphon_telemetry::Exposition;
 use axum::Json;
 use axum::extract::State;
@@ -62,20 +63,21 @@ fn remote(sessions: &SessionParts) -> Value {
     let config = manager.config();
     let (llm, _) = manager.active_llm();
     let stages = [
-        ("stt", &config.stt.engine, &config.stt.model, &config.stt.base_url),
-        ("llm", &llm.engine, &llm.model, &llm.base_url),
-        ("tts", &config.tts.engine, &config.tts.model, &config.tts.base_url),
+        (EngineStage::Stt, &config.stt.engine, &config.stt.model, &config.stt.base_url),
+        (EngineStage::Llm, &llm.engine, &llm.model, &llm.base_url),
+        (EngineStage::Tts, &config.tts.engine, &config.tts.model, &config.tts.base_url),
     ];
     let served = sessions.models.served();
-    let on_workers = |stage: &str| served.iter().any(|served| served.stage == stage && served.engine == CLUSTER);
+    let on_workers =
+        |stage: EngineStage| served.iter().any(|served| served.stage == stage.name() && served.engine == CLUSTER);
     let remote = stages
         .into_iter()
-        .filter(|(stage, engine, _, _)| ["openai", "fish", "moshi"].contains(&engine.as_str()) && !on_workers(stage));
+        .filter(|(stage, engine, _, _)| stage.kind(engine).is_some_and(EngineKind::is_remote) && !on_workers(*stage));
     let described = remote.map(|(stage, _, model, url)| {
         let url = reqwest::Url::parse(url).ok();
         let host = url.as_ref().and_then(|url| Some((url.host_str()?, url.port())));
         let address = host.map(|(host, port)| port.map_or(host.to_owned(), |port| format!("{host}:{port}")));
-        (stage.to_owned(), json!({ "model": model, "address": address }))
+        (stage.name().to_owned(), json!({ "model": model, "address": address }))
     });
     Value::Object(described.collect())
 }
