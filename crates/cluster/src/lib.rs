@@ -28,7 +28,7 @@ pub use error::ClusterError;
 pub use hub::{
     Asked, Cluster, HubView, LostView, MAX_NEWS_BYTES, MAX_REPLY_BYTES, MAX_STATE_BYTES, Overview, Owned,
     OwnershipError, PeerNews, PeerReply, Release, Replier, Seen, Sessions, SharedSessions, StageModelView, StageView,
-    Watching, WorkerView, estimate, with_local_stt, with_local_tts, with_local_turn,
+    Watching, WorkerView, estimate,
 };
 pub use jetstream::JetStream;
 pub use message::{Description, HubAdvert, PROTOCOL, Protocol, Stage, StageDescription, StageLoad, WorkerAdvert};
