@@ -177,7 +177,7 @@ faults: test-deps web
 		cat target/tmp/faults/*.md; exit $$status
 
 # Each engine compiles alone, without a warning, and so does the crate without any.
-FEATURES := whisper flite piper kokoro hibari speechlm silero smart-turn openai fish moshi mcp
+FEATURES := $(shell sed -n 's/^default = \[\(.*\)\]$$/\1/p' crates/engines/Cargo.toml | tr -d '",')
 
 check-features:
 	cargo clippy --locked --package antiphon-engines --no-default-features -- -D warnings

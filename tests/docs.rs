@@ -5,7 +5,7 @@
 
 use crate::hub::hub;
 use antiphon::cli::Cli;
-use antiphon::config::{DEFAULT_TOML, KEYS, Rule};
+use antiphon::config::{DEFAULT_TOML, KEYS};
 use clap::{Command, CommandFactory};
 use serde_json::json;
 use std::fs;
@@ -74,12 +74,11 @@ fn settings() -> String {
 /// The words that a key may hold, where only some are right.
 fn values(section: &str, key: &str) -> String {
     let found = KEYS.iter().find(|one| one.section == section && one.name == key);
-    match found.unwrap_or_else(|| panic!("{section}.{key} has no rule")).rule {
-        Rule::OneOf(words) => {
-            format!("; one of {}", words.iter().map(|word| format!("`\"{word}\"`")).collect::<Vec<_>>().join(", "))
-        }
-        _ => String::new(),
+    let words = found.unwrap_or_else(|| panic!("{section}.{key} has no rule")).rule.words();
+    if words.is_empty() {
+        return String::new();
     }
+    format!("; one of {}", words.iter().map(|word| format!("`\"{word}\"`")).collect::<Vec<_>>().join(", "))
 }
 
 #[test]

@@ -28,7 +28,7 @@ pub use error::ClusterError;
 pub use hub::{
     Cluster, HubView, LostView, MAX_NEWS_BYTES, MAX_REPLY_BYTES, MAX_STATE_BYTES, Overview, OwnedSession,
     OwnershipError, PeerAnswer, PeerNews, PeerReply, Release, Replier, Sessions, SharedSessions, StageModelView,
-    StageView, StoredSessionView, WatchGuard, WorkerView, estimate, with_local_stt, with_local_tts, with_local_turn,
+    StageView, StoredSessionView, WatchGuard, WorkerView, estimate,
 };
 pub use jetstream::JetStream;
 pub use message::{Description, HubAdvert, PROTOCOL, Protocol, Stage, StageDescription, StageLoad, WorkerAdvert};

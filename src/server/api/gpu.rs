@@ -4,8 +4,8 @@
 //! thread, at most once per second; in between, the last result is returned. A driver that hangs blocks one such thread
 //! and no caller.
 
-use antiphon_telemetry::Exposition;
 use antiphon_telemetry::gpu::{Card, Cards};
+use antiphon_telemetry::{Exposition, Family};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
@@ -62,21 +62,23 @@ impl Gpus {
     }
 }
 
+static MEMORY: Family = Family::gauge("voice_gpu_memory_bytes", "Memory in use on a graphics card.").by(&["gpu"]);
+static MEMORY_TOTAL: Family = Family::gauge("voice_gpu_memory_total_bytes", "Memory of a graphics card.").by(&["gpu"]);
+static UTILIZATION: Family = Family::gauge("voice_gpu_utilization_ratio", "GPU utilization, 0 to 1.").by(&["gpu"]);
+
 /// The memory of each GPU, and its utilization where the driver reports one, in Prometheus' text format. Without GPUs it is empty.
 pub(in crate::server) fn metrics(cards: &[Card]) -> String {
     let mut text = Exposition::default();
     let numbers: Vec<String> = (0..cards.len()).map(|n| n.to_string()).collect();
-    let numbered = || numbers.iter().map(String::as_str).zip(cards);
+    let numbered = || numbers.iter().map(|n| [n.as_str()]).zip(cards);
     if !cards.is_empty() {
-        let used: Vec<_> = numbered().map(|(n, card)| (n, card.memory_bytes)).collect();
-        text.gauges("voice_gpu_memory_bytes", "Memory in use on a graphics card.", "gpu", &used);
-        let total: Vec<_> = numbered().map(|(n, card)| (n, card.memory_total_bytes)).collect();
-        text.gauges("voice_gpu_memory_total_bytes", "Memory of a graphics card.", "gpu", &total);
+        text.values(&MEMORY, numbered().map(|(n, card)| (n, card.memory_bytes)));
+        text.values(&MEMORY_TOTAL, numbered().map(|(n, card)| (n, card.memory_total_bytes)));
     }
     let ratio = |percent: u32| f64::from(percent) / 100.0;
     let ratios: Vec<_> = numbered().filter_map(|(n, card)| Some((n, ratio(card.utilization?)))).collect();
     if !ratios.is_empty() {
-        text.gauges("voice_gpu_utilization_ratio", "GPU utilization, 0 to 1.", "gpu", &ratios);
+        text.values(&UTILIZATION, ratios);
     }
     text.into_text()
 }

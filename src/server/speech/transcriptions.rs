@@ -12,11 +12,13 @@ use super::metering::MeteredRequest;
 use super::parts::{SpeechParts, check};
 use super::waiting::{self, Retry};
 use super::written::PartialTranscript;
+use crate::assembly::CLUSTER;
 use crate::server::access::limits::{Count, Resource, Spender};
 use crate::server::sessions::load::ApiRequests;
 use antiphon_engine_api::Engines;
 use antiphon_engine_api::stt::{Stt, SttError, SttOptions, Transcript, requested_language};
 use antiphon_engine_api::vad::RATE;
+use antiphon_engines::table::{EngineKind, EngineStage};
 use antiphon_telemetry::Endpoint;
 use antiphon_types::{BrownoutLevel, Samples};
 use axum::extract::{Request, State};
@@ -153,7 +155,8 @@ impl TranscriptionTask {
             ..SttOptions::default()
         };
         // A server elsewhere, and workers, have decoders of their own.
-        let is_remote = ["openai", crate::assembly::CLUSTER].contains(&engines.stt.name());
+        let name = engines.stt.name();
+        let is_remote = name == CLUSTER || EngineStage::Stt.kind(name).is_some_and(EngineKind::is_remote);
         Self {
             decoders: (!is_remote).then(|| speech.decoders.clone()),
             load: speech.sessions.load.stt_api.clone(),

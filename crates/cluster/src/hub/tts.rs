@@ -9,7 +9,7 @@ use super::resume::{SpeakingRate, cross_fade, cross_fade_samples};
 use super::{Cluster, Counters};
 use crate::frame::{Frame, Kind, pcm_samples};
 use crate::message::{Failure, FailureKind, Request, Stage, TtsRequest};
-use antiphon_engine_api::tts::{Repeats, SpeechRequest, Tts, TtsError, Voice};
+use antiphon_engine_api::tts::{Repeats, SpeechRequest, Tts, TtsError, UNKNOWN_VOICE, Voice};
 use antiphon_engine_api::{Fault, Hop};
 use antiphon_types::{Pcm, SampleRate, Samples};
 use async_stream::stream;
@@ -23,9 +23,6 @@ use tokio::time::{Instant, timeout};
 
 /// Rates that a worker may send.
 const RATES: std::ops::RangeInclusive<u32> = 8_000..=192_000;
-
-/// Stands for the voices before any worker was there: a list of voices is never empty.
-pub(super) const UNKNOWN_VOICE: &str = "default";
 
 /// Voices whose speaking rate is remembered.
 const MAX_VOICES: usize = 256;

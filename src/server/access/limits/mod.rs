@@ -27,6 +27,7 @@ pub(in crate::server) use usage::Count;
 use super::keys::Keys;
 use crate::config::LimitsConfig;
 use crate::server::edge::client::Client;
+use antiphon_telemetry::{Exposition, Family};
 use antiphon_types::{Compute, KeyId, Requester};
 use axum::extract::Request;
 use bucket::{Bucket, Now};
@@ -308,16 +309,14 @@ impl Limits {
         }
         named.sort_by(|one, other| one.0.cmp(&other.0));
         named.push((OTHERS.into(), others));
-        let mut text = antiphon_telemetry::Exposition::default();
+        let mut text = Exposition::default();
         for count in Count::ALL {
             let (name, help) = count.metric();
-            let values = named.iter().map(|(key, totals)| (key.as_str(), totals.get(count)));
+            let family = Family::counter(name, help).by(&["key"]);
+            let values = named.iter().map(|(key, totals)| ([key.as_str()], totals.get(count)));
             match count.in_a_second() {
-                None => text.counter(name, help, "key", &values.collect::<Vec<_>>()),
-                Some(unit) => {
-                    let seconds: Vec<_> = values.map(|(key, n)| (key, n as f64 / unit)).collect();
-                    text.counter(name, help, "key", &seconds);
-                }
+                None => text.values(&family, values),
+                Some(unit) => text.values(&family, values.map(|(key, n)| (key, n as f64 / unit))),
             }
         }
         text.into_text()
