@@ -5,7 +5,7 @@
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 SHELL := /bin/sh
 .DELETE_ON_ERROR:
-.PHONY: help run build dist deps web test test-deps lint real-models faults test-rust test-web test-browser test-clients test-alerts test-export screenshots soak check-features docs bench bench-peers fuzz deny sbom onnxruntime onnxruntime-gpu true-size silero hibari nats-server clean
+.PHONY: help run build dist deps web test test-deps build-tests lint real-models faults test-rust test-web test-browser test-clients test-alerts test-export screenshots soak check-features docs bench bench-peers fuzz deny sbom onnxruntime onnxruntime-gpu true-size silero hibari nats-server clean
 
 help:
 	@echo 'make run     install what is missing, build, start the hub (ARGS="--listen 127.0.0.1:9000" for more)'
@@ -115,16 +115,16 @@ web/dist/index.html: web/node_modules/.installed $(WEB_SOURCES)
 	touch $@
 
 web/node_modules/.installed: | deps
-tests/browser/node_modules/.installed tests/clients/npm/node_modules/.installed .venv/.installed: | test-deps
+tests/browser/node_modules/.installed tests/clients/npm/node_modules/.installed .venv/.installed .venv-export/.installed: | test-deps
 
-# The tests. The browser and SDK tests use target/debug/antiphon, which cargo nextest builds. All suites run
-# sequentially, because concurrent runs would distort each other's timing.
+# The tests: `.ci/test` has the order of its parts, which are targets below, and prints where the time went. The browser and SDK
+# tests use target/debug/antiphon, which `build-tests` makes.
 export ANTIPHON := $(CURDIR)/target/debug/antiphon
 # How often a Rust test, a file of browser tests or a client program that failed runs once more; it then counts as flaky.
 export RETRIES ?= 0
 
-test: lint test-rust test-web test-browser test-clients test-alerts test-export
-	@echo 'All tests passed.'
+test:
+	@.ci/test
 
 test-deps: deps
 	@.ci/deps test
@@ -147,7 +147,7 @@ lint: test-deps web
 	.venv-export/bin/python -m pip install --quiet --requirement models/export/requirements-test.txt
 	touch $@
 
-test-export: .venv-export/.installed test-alerts
+test-export: .venv-export/.installed
 	cd models/export && ../../.venv-export/bin/python -m unittest tests.test_cli tests.test_transformer
 
 # Long suites, each with a short form in `make test`. MODELS names a folder of exported models (qwen3-tts, cosyvoice3, s1-mini,
@@ -187,17 +187,19 @@ check-features:
 	done
 	cargo clippy --locked --package antiphon --no-default-features --features flite -- -D warnings
 
-# The whole workspace, with the same features as clippy, so that nothing is compiled twice.
+# The whole workspace: of another selection of packages cargo would compile a third anew, since its features are others.
+build-tests: test-deps web
+	cargo nextest run --locked --workspace --no-run
+
 # What the tests with real weights need beside the voice hibari, apart from the models of the hub.
-real-models: test-deps
-	cargo build --locked --package antiphon
+real-models: build-tests
 	@.ci/whisper target/debug/antiphon models/registry.toml target/models whisper-base
 	@.ci/whisper target/debug/antiphon models/registry.toml target/models whisper-tiny.en
 
-test-rust: lint real-models
+test-rust: real-models
 	cargo nextest run --locked --workspace --retries $(RETRIES)
 
-test-web: test-rust
+test-web: web
 	cd web && npm run check
 	cd web && npm test
 
@@ -205,7 +207,7 @@ tests/browser/node_modules/.installed: tests/browser/package-lock.json
 	cd tests/browser && npm ci --no-audit --no-fund
 	touch $@
 
-test-browser: test-web tests/browser/node_modules/.installed
+test-browser: real-models tests/browser/node_modules/.installed
 	.ci/with-hub npm --prefix tests/browser test
 
 # The pictures of the README and the manual, of real conversations; the icons and the social card of the page.
@@ -228,7 +230,7 @@ examples/agents/typescript/node_modules/.installed: examples/agents/typescript/p
 	cd examples/agents/typescript && npm ci --no-audit --no-fund
 	touch $@
 
-test-clients: test-browser .venv/.installed tests/clients/npm/node_modules/.installed examples/agents/typescript/node_modules/.installed
+test-clients: real-models .venv/.installed tests/clients/npm/node_modules/.installed examples/agents/typescript/node_modules/.installed
 	.venv/bin/python tests/clients/run.py
 
 # Checks the alert rules against synthetic metrics with promtool.

@@ -10,6 +10,7 @@
 //               with the question: antiphon say "Tell me a story." -o story.wav
 //               (default: QUESTION_WAV, which then must have such an answer)
 // RETRIES       how often the files in which a test failed run again, default 0
+// TEST_TIMES    a folder, into which how long each test took is written
 // PATIENCE_S    longest wait for anything, default 30; more on a very busy machine
 // UPDATE_SCREENSHOTS=1  writes docs/images/page.png, which the README shows
 // CHROMIUM      the browser, default /usr/bin/chromium
@@ -32,8 +33,7 @@ if (!existsSync(firefox)) stop(`there is no browser at ${firefox}; install firef
 if (!existsSync(join(here, 'node_modules'))) stop(`run "npm ci" in ${here} first`);
 
 const [pattern] = process.argv.slice(2);
-const reporters = ['--test-reporter=tap', '--test-reporter-destination=stdout', `--test-reporter=${pathToFileURL(join(here, 'failed_files.mjs'))}`];
-const options = ['--test', '--test-concurrency=1', ...reporters];
+const options = ['--test', '--test-concurrency=1', ...report('tap', 'stdout')];
 if (pattern) options.push(`--test-name-pattern=${pattern}`);
 const files = ['page.test.mjs', 'look.test.mjs', 'settings.test.mjs', 'conversations.test.mjs', 'sdk.test.mjs', 'element.test.mjs', 'element_answers.test.mjs', 'real_voice.test.mjs', 'screenshot.test.mjs', 'quality.test.mjs', 'dashboard.test.mjs', 'inspector.test.mjs', 'drawer.test.mjs', 'models.test.mjs', 'llm_servers.test.mjs', 'voices.test.mjs', 'failures.test.mjs', 'notices.test.mjs', 'handover.test.mjs', 'rtvi.test.mjs', 'webrtc.test.mjs', 'firefox.test.mjs', 'webkit.test.mjs'].map((file) => join(here, file));
 process.exit(run(files, Number(process.env.RETRIES ?? 0)));
@@ -42,7 +42,9 @@ process.exit(run(files, Number(process.env.RETRIES ?? 0)));
 function run(files, retries) {
   const folder = mkdtempSync(join(tmpdir(), 'antiphon-browser-'));
   const list = join(folder, 'failed');
-  const { status } = spawnSync(process.execPath, [...options, `--test-reporter-destination=${list}`, ...files], { stdio: 'inherit' });
+  const reports = report(join(here, 'failed_files.mjs'), list);
+  if (process.env.TEST_TIMES) reports.push(...report(join(here, 'durations.mjs'), join(process.env.TEST_TIMES, `browser-${retries}.tsv`)));
+  const { status } = spawnSync(process.execPath, [...options, ...reports, ...files], { stdio: 'inherit' });
   const failed = existsSync(list) ? [...new Set(readFileSync(list, 'utf8').split('\n').filter(Boolean))] : [];
   rmSync(folder, { recursive: true });
   if (status === 0 || retries === 0 || failed.length === 0) return status ?? 1;
@@ -51,6 +53,11 @@ function run(files, retries) {
   const again = run(failed, retries - 1);
   if (again === 0) console.log(`# FLAKY: passed when they ran again: ${names}`);
   return again;
+}
+
+/** The options of a reporter: its name or file, and where its lines go. */
+function report(reporter, destination) {
+  return [`--test-reporter=${reporter.endsWith('.mjs') ? pathToFileURL(reporter) : reporter}`, `--test-reporter-destination=${destination}`];
 }
 
 function stop(message) {

@@ -6,7 +6,8 @@
 Needs `pip install -r tests/clients/requirements.txt`, `npm ci` in tests/clients/npm and in
 examples/agents/typescript, and `cargo build`. The npm
 SDK speaks TLS only, so a second hub speaks that. HUB_URL set: that hub is used and no first one started.
-ANTIPHON names another binary than target/debug/antiphon. RETRIES=1 runs a program that failed once more. Exit code 0: all passed; 1: some failed; 2: nothing could run.
+ANTIPHON names another binary than target/debug/antiphon. RETRIES=1 runs a program that failed once more.
+TEST_TIMES names the folder into which the programs' durations are written. Exit code 0: all passed; 1: some failed; 2: nothing could run.
 """
 
 import os
@@ -17,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 
 from recordings import record
 
@@ -87,11 +89,15 @@ def passes(program, env, n_failed=0):
     npm = program.startswith("npm/")
     command = ["node", str(HERE / f"{program}.mjs")] if npm else [sys.executable, str(HERE / f"{program}.py")]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    start = time.monotonic()
     try:
         done = subprocess.run(command, env=env, text=True, timeout=PROGRAM_DEADLINE_S, **pipes)
         passed, output = done.returncode == 0, done.stdout
     except subprocess.TimeoutExpired as late:
         passed, output = False, f"no end after {late.timeout} s"
+    if "TEST_TIMES" in os.environ:
+        with open(os.path.join(os.environ["TEST_TIMES"], "clients.tsv"), "a", encoding="utf-8") as times:
+            times.write(f"{time.monotonic() - start:.3f}\tclients\t{program}\n")
     if passed and n_failed:
         print(f"FLAKY  {program}: passed when it ran again", flush=True)
         return True
