@@ -5,7 +5,7 @@
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 SHELL := /bin/sh
 .DELETE_ON_ERROR:
-.PHONY: help run build dist deps web test test-deps build-tests lint real-models faults test-rust test-web test-browser test-clients test-alerts test-export screenshots soak check-features docs bench bench-peers fuzz deny sbom onnxruntime onnxruntime-gpu true-size silero hibari nats-server clean
+.PHONY: help run build dist bench-build deps web test test-deps build-tests lint real-models faults test-rust test-web test-browser test-clients test-alerts test-export screenshots soak check-features docs bench bench-peers fuzz deny sbom onnxruntime onnxruntime-gpu true-size silero hibari nats-server clean
 
 help:
 	@echo 'make run     install what is missing, build, start the hub (ARGS="--listen 127.0.0.1:9000" for more)'
@@ -18,7 +18,7 @@ help:
 	@echo '             half an hour of conversations whose workers are killed (MINUTES=30), and hubs that are stopped, killed and cut off'
 	@echo 'make screenshots   the pictures of the README and the manual, the icons of the page'
 	@echo 'make docs    the manual as a book: target/book/index.html'
-	@echo 'make bench   measure, and print the numbers'
+	@echo 'make bench   measure, and print the numbers (PROFILE=dist: of what make dist builds)'
 	@echo 'make check-features   each engine compiles alone'
 	@echo 'make bench-peers   the same work by this hub and by a pipecat bot, side by side (needs the rig: RIG=folder)'
 	@echo 'make fuzz    a minute of fuzzing for each reader of foreign bytes (FUZZ_SECONDS=600 for longer)'
@@ -30,9 +30,14 @@ help:
 	@echo 'make true-size   voices of the published dimensions with random weights, which make bench measures (1.5 GB)'
 	@echo 'make clean   remove what was built'
 
+# What is built together: of another selection of packages our own crates would have other features, and be compiled once more.
+PROGRAMS := --package antiphon --package antiphon-bench
+# What the benchmarks measure: release, as `make run` builds it, or dist, as it is handed on.
+PROFILE ?= release
+
 # All are optional: without them earshot detects speech, flite speaks, and the hub hears nobody.
 run: deps web
-	cargo build --release --locked
+	cargo build --release --locked $(PROGRAMS) --bin antiphon
 	@$(MAKE) --no-print-directory onnxruntime || echo 'make: the hub starts without ONNX Runtime, and so without neural voices and detectors'
 	@$(MAKE) --no-print-directory silero || echo 'make: the hub starts without Silero VAD: earshot detects speech, which hears music and voices in the background, too'
 	@$(MAKE) --no-print-directory hibari || echo 'make: the hub starts without the voice hibari: flite speaks, or another voice that is in models'
@@ -40,10 +45,13 @@ run: deps web
 	exec target/release/antiphon serve $(ARGS)
 
 build: deps web
-	cargo build --release --locked --package antiphon --package antiphon-bench
+	cargo build --release --locked $(PROGRAMS)
 
 dist: deps web
-	cargo build --profile dist --locked --package antiphon --package antiphon-bench
+	cargo build --profile dist --locked $(PROGRAMS)
+
+bench-build: deps web
+	cargo build --profile $(PROFILE) --locked $(PROGRAMS)
 
 deps:
 	@.ci/deps build
@@ -84,17 +92,17 @@ models/true-size/.made: models/scripts/true_size.py models/scripts/speech_lm.py 
 	ln -f models/true-size/chatterbox-nano/embed_tokens.onnx_data models/true-size/chatterbox-nano-gqa/
 	touch $@
 
-bench: dist onnxruntime silero true-size
-	target/dist/antiphon-bench $(ARGS)
+bench: bench-build onnxruntime silero true-size
+	target/$(PROFILE)/antiphon-bench $(ARGS)
 
 # The peer uses the same mock engines. Its bot, client and question are not part of this repository.
 RIG ?=
 PEERS := .venv-peers/.installed
 
-bench-peers: dist
+bench-peers: bench-build
 	@[ -f $(RIG)/pipecat_bot.py ] || { echo 'make: the rig is not there: $(RIG); name its folder with RIG='; exit 1; }
 	@$(MAKE) --no-print-directory $(PEERS)
-	target/dist/antiphon-bench peers --rig $(RIG) --python .venv-peers/bin/python $(ARGS)
+	target/$(PROFILE)/antiphon-bench peers --rig $(RIG) --python .venv-peers/bin/python $(ARGS)
 
 $(PEERS):
 	python3 -m venv .venv-peers
@@ -162,7 +170,7 @@ soak: test-deps web
 		-E 'test(/changes_no_other/)'
 	@[ -z '$(MODELS)' ] || ANTIPHON_SCHEDULES=20 ANTIPHON_MODELS='$(abspath $(MODELS))' cargo nextest run --release --locked \
 		--package antiphon-engines --profile soak --no-capture --run-ignored only -E 'test(/in_true_size/)'
-	cargo build --release --locked --package antiphon-bench
+	cargo build --release --locked $(PROGRAMS)
 	target/release/antiphon-bench cluster --part kill --part rolling --minutes $(MINUTES) --strict
 	target/release/antiphon-bench cluster --hubs 3 --part handover --part rolling-all --part kill-hub --part partition --part jobs --strict
 
