@@ -216,7 +216,7 @@ tests/browser/node_modules/.installed: tests/browser/package-lock.json
 	touch $@
 
 test-browser: real-models tests/browser/node_modules/.installed
-	.ci/with-hub npm --prefix tests/browser test
+	npm --prefix tests/browser test
 
 # The pictures of the README and the manual, of real conversations; the icons and the social card of the page.
 screenshots: real-models web tests/browser/node_modules/.installed
