@@ -64,7 +64,7 @@ impl TestHub {
         if !protocols.is_empty() {
             request.headers_mut().insert("sec-websocket-protocol", protocols.parse().expect("a header"));
         }
-        let (stream, _) = tokio_tungstenite::connect_async(request).await.expect("the upgrade is accepted");
+        let (stream, _) = crate::hub::connect(request).await.expect("the upgrade is accepted");
         Socket { stream, frames: Vec::new() }
     }
 
