@@ -451,7 +451,7 @@ impl ClientSide {
         }
     }
 
-    /// When the next frame may leave; `None`: none waits, or nobody plays it: it waits for the client to come back.
+    /// When the next frame may leave; `None`: none waits, or no client plays it: it waits for the client to come back.
     pub(super) fn next_frame(&self, dialog: &Dialog, now: Timestamp) -> Option<Timestamp> {
         self.egress.is_attached().then(|| self.playback.next_due(dialog, now)).flatten()
     }

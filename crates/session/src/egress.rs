@@ -241,7 +241,7 @@ impl Egress {
     pub(super) fn lose(&self) -> bool {
         let resumable = self.lock().retained.is_some();
         if resumable {
-            // Kept for nobody: where no connection waits here, there is none to be given up.
+            // No client will read it: where no connection waits here, there is none to be given up.
             self.lost.notify_waiters();
         }
         resumable

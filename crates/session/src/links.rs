@@ -51,7 +51,7 @@ impl Links {
 
     /// Connects to a server and asks for its tools.
     pub(super) fn list(&mut self, item: ItemId, server: Server) {
-        // A server declared anew is reached anew: its address or keys have changed.
+        // A server that is declared again is connected again: its address or keys have changed.
         self.open.remove(&server.label);
         let label = server.label.clone();
         let reports = self.reports.clone();

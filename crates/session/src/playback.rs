@@ -147,7 +147,7 @@ impl Playback {
         let first = self.waiting.front()?;
         match (&first.what, dialog.history().spoken(&first.item)) {
             (QueuedItem::Audio(_), Some(spoken)) => self.pacer.next_due(spoken.playhead(), now),
-            // Beside the conversation nobody listens in real time.
+            // Beside the conversation no client listens in real time.
             _ => Some(now),
         }
     }

@@ -1,7 +1,7 @@
 //! The history of all sessions' turns: the latest ones in a bounded ring, and a stream of changes for listeners.
 //!
 //! One belongs to a server; the sessions' timelines write, `server` reads. Writing takes a lock for the time of a push
-//! and never waits: a listener who is behind is told how much it missed. Words live here and nowhere else, and only where
+//! and never waits: a listener that is behind receives how much it missed. Words live here and nowhere else, and only where
 //! the hub may keep them.
 
 use super::timeline::{Kind, Status, TurnRecord};

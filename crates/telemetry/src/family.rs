@@ -7,7 +7,7 @@ pub struct Family {
     pub name: &'static str,
     /// What it counts, in a sentence.
     pub help: &'static str,
-    /// The labels that tell its series apart.
+    /// The labels that distinguish its series.
     pub labels: &'static [&'static str],
     pub(crate) kind: Kind,
 }

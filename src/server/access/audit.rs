@@ -59,7 +59,7 @@ fn is_zero(n: &u64) -> bool {
 
 enum Order {
     Line(String),
-    /// Opens the file anew: it was renamed.
+    /// Opens the file again: it was renamed.
     Reopen,
 }
 
@@ -117,7 +117,7 @@ impl Audit {
         place.send(Order::Line(serde_json::to_string(&written).expect("string keys and no failing parts")));
     }
 
-    /// Opens the file anew, so that the old one may have been renamed.
+    /// Opens the file again, so that the old one may have been renamed.
     pub(in crate::server) fn reopen(&self) {
         if let Some(sender) = &self.sender
             && sender.try_send(Order::Reopen).is_err()

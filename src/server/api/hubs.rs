@@ -1,4 +1,4 @@
-//! The turns of all hubs of a cluster: what this hub asks the others, what it replies to them, and what it tells them as it
+//! The turns of all hubs of a cluster: what this hub asks the others, what it replies to them, and what it reports to them as it
 //! happens.
 //!
 //! [`super::turns`] shows them; it runs only in a cluster. A question names the viewer, because API keys have the
@@ -178,7 +178,7 @@ pub(in crate::server) fn reply_to_others(sessions: &Arc<SessionParts>) {
     }
 }
 
-/// Tells the other hubs of each change of a turn while somebody watches there, until `stopped`.
+/// Reports each change of a turn to the other hubs while a client watches there, until `stopped`.
 pub(in crate::server) async fn tell_others(sessions: &SessionParts, stopped: CancellationToken) {
     let Some(cluster) = sessions.hubs() else { return };
     let (_, _, mut listening) = sessions.setup.turn_history.listen(Viewer::All, None);

@@ -3,7 +3,7 @@
 //! The shapes are OpenAI's and vLLM-Omni's, which differ in nothing that a client sends: a form with `name`, `audio_sample`,
 //! `consent` and, where known, the recording's words as `ref_text`. The voice engine's library checks, keeps and conditions;
 //! this module receives, decodes, and decides whose a voice is: a key sees and removes its own, an admin key all of them, and
-//! the operator's are everybody's and removed by nobody. A voice is added in a task of the server: where the client has gone, or
+//! every key may use the operator's, and none may remove them. A voice is added in a task of the server: where the client has gone, or
 //! does not wait any longer, it is removed again, so that a client that repeats its request finds the name free.
 
 use super::error::ApiError;

@@ -130,7 +130,7 @@ impl EventReader {
             b"event" => self.event.name = Some(text()),
             b"id" => self.event.id = Some(text()),
             b"retry" => self.event.retry_ms = text().parse().ok().or(self.event.retry_ms),
-            // A comment, or a field that nobody knows.
+            // A comment, or an unknown field.
             _ => {}
         }
     }

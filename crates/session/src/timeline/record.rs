@@ -58,7 +58,7 @@ pub struct TurnRecord {
     /// To the first sound heard; where nothing is known of hearing, to the first audio sent.
     pub voice_to_voice_ms: Option<f64>,
     /// From the last voiced sample at the microphone to the first sound at the loudspeaker, by the client's clock; null
-    /// where it does not tell both.
+    /// where it does not report both.
     pub mouth_to_ear_ms: Option<f64>,
     /// How it is known when the answer was first heard.
     pub heard_by: Option<HeardBy>,

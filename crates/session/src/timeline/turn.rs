@@ -296,7 +296,7 @@ impl Turn {
         self.moments().voice_to_voice().map(|us| Duration::from_micros(us as u64))
     }
 
-    /// From the mouth to the ear, where the client's clock tells both.
+    /// From the mouth to the ear, where the client's clock has both.
     fn mouth_to_ear(&self) -> Option<Duration> {
         let heard = self.marks.first_audio_heard.filter(|_| self.heard_by == Some(HeardBy::Report))?;
         Some(heard.since(self.marks.spoken?))

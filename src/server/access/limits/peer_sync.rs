@@ -1,9 +1,9 @@
-//! Limits of API keys over all hubs of a cluster: once a second each hub tells the others what keys used there, and each takes that
+//! Limits of API keys over all hubs of a cluster: once a second each hub reports to the others what keys used there, and each takes that
 //! from its own buckets.
 //!
 //! Buckets may go into debt, so what other hubs granted is paid back: over any longer time a key gets its limit once, however many
 //! hubs it uses. It may get more for a moment: at most what the hubs grant it within one interval, and no more than one full bucket
-//! of each. What is lost on the way, such as while NATS is away, is not told again. Addresses and sessions are limited by
+//! of each. What is lost on the way, such as while NATS is away, is not reported again. Addresses and sessions are limited by
 //! each hub on its own.
 
 use super::{Limits, Resource};
@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
-/// How often hubs tell each other.
+/// How often a hub reports.
 const EVERY: Duration = Duration::from_secs(1);
 /// Entries of one message: 4 KiB hold them, which is the bound of a question between hubs.
 const MAX_ENTRIES: usize = 24;

@@ -184,7 +184,7 @@ async fn run(day: Day, progress: &dyn Fn(f64)) -> DayReport {
     while hub.n_sessions.get() > 0 {
         hub.sample().await;
     }
-    // The levels return once nobody is left.
+    // The levels return once no session is left.
     for _ in 0..400 {
         hub.sample().await;
     }

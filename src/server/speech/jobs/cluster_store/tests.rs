@@ -1,4 +1,4 @@
-//! Hubs that do not follow the records, so that nothing but revisions tells them who holds a job.
+//! Hubs that do not follow the records, so that only revisions show who holds a job.
 
 use super::*;
 use antiphon_cluster::testing::NatsServer;
