@@ -204,7 +204,7 @@ impl Write for Log {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn security_events_are_logged_without_secrets_and_without_end() {
     let log = Log::default();
     let lines = log.clone();
