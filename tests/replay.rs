@@ -125,7 +125,7 @@ async fn a_recorded_session_runs_again_to_the_same_decisions() {
     let text = std::fs::read_to_string(&file).expect("text");
     assert!(text.contains("{\"turn_probability\":{\"probability\":0.7,"), "the turn model's answers are on the record");
     let told = |what: &str| {
-        let is = |decided: &&ReplayedDecision| decided.told.as_ref().is_some_and(|told| told.get().contains(what));
+        let is = |decided: &&ReplayedDecision| decided.input.as_ref().is_some_and(|told| told.get().contains(what));
         decisions.iter().filter(is).count()
     };
     assert!(
@@ -134,7 +134,7 @@ async fn a_recorded_session_runs_again_to_the_same_decisions() {
     );
     assert!(told("Truncate") == 1 && told("ToolCall") >= 1 && told("FunctionOutput") == 1, "{decisions:#?}");
     let gave = |layer: Layer, what: &str| {
-        decisions.iter().any(|it| it.layer == layer && it.gave.iter().any(|gave| gave.get().contains(what)))
+        decisions.iter().any(|it| it.layer == layer && it.outputs.iter().any(|gave| gave.get().contains(what)))
     };
     assert!(gave(Layer::Dialog, "StartResponse") && gave(Layer::Dialog, "\"Flush\""));
     assert!(gave(Layer::Turn, "\"Stopped\"") && gave(Layer::Turn, "\"wording\":\"Question\""));
