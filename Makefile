@@ -5,7 +5,7 @@
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 SHELL := /bin/sh
 .DELETE_ON_ERROR:
-.PHONY: help run build dist deps web test test-deps lint real-models faults test-rust test-web test-browser test-clients test-alerts test-export screenshots soak check-features docs bench bench-peers fuzz deny sbom onnxruntime onnxruntime-gpu true-size silero hibari nats-server clean
+.PHONY: help run build dist bench-build deps web test test-deps build-tests lint real-models faults test-rust test-web test-browser test-clients test-alerts test-export screenshots soak check-features docs bench bench-peers fuzz deny sbom onnxruntime onnxruntime-gpu true-size silero hibari nats-server clean
 
 help:
 	@echo 'make run     install what is missing, build, start the hub (ARGS="--listen 127.0.0.1:9000" for more)'
@@ -18,7 +18,7 @@ help:
 	@echo '             half an hour of conversations whose workers are killed (MINUTES=30), and hubs that are stopped, killed and cut off'
 	@echo 'make screenshots   the pictures of the README and the manual, the icons of the page'
 	@echo 'make docs    the manual as a book: target/book/index.html'
-	@echo 'make bench   measure, and print the numbers'
+	@echo 'make bench   measure, and print the numbers (PROFILE=dist: of what make dist builds)'
 	@echo 'make check-features   each engine compiles alone'
 	@echo 'make bench-peers   the same work by this hub and by a pipecat bot, side by side (needs the rig: RIG=folder)'
 	@echo 'make fuzz    a minute of fuzzing for each reader of foreign bytes (FUZZ_SECONDS=600 for longer)'
@@ -30,9 +30,14 @@ help:
 	@echo 'make true-size   voices of the published dimensions with random weights, which make bench measures (1.5 GB)'
 	@echo 'make clean   remove what was built'
 
+# What is built together: of another selection of packages our own crates would have other features, and be compiled once more.
+PROGRAMS := --package antiphon --package antiphon-bench
+# What the benchmarks measure: release, as `make run` builds it, or dist, as it is handed on.
+PROFILE ?= release
+
 # All are optional: without them earshot detects speech, flite speaks, and the hub hears nobody.
 run: deps web
-	cargo build --release --locked
+	cargo build --release --locked $(PROGRAMS) --bin antiphon
 	@$(MAKE) --no-print-directory onnxruntime || echo 'make: the hub starts without ONNX Runtime, and so without neural voices and detectors'
 	@$(MAKE) --no-print-directory silero || echo 'make: the hub starts without Silero VAD: earshot detects speech, which hears music and voices in the background, too'
 	@$(MAKE) --no-print-directory hibari || echo 'make: the hub starts without the voice hibari: flite speaks, or another voice that is in models'
@@ -40,10 +45,13 @@ run: deps web
 	exec target/release/antiphon serve $(ARGS)
 
 build: deps web
-	cargo build --release --locked --package antiphon --package antiphon-bench
+	cargo build --release --locked $(PROGRAMS)
 
 dist: deps web
-	cargo build --profile dist --locked --package antiphon --package antiphon-bench
+	cargo build --profile dist --locked $(PROGRAMS)
+
+bench-build: deps web
+	cargo build --profile $(PROFILE) --locked $(PROGRAMS)
 
 deps:
 	@.ci/deps build
@@ -84,17 +92,17 @@ models/true-size/.made: models/scripts/true_size.py models/scripts/speech_lm.py 
 	ln -f models/true-size/chatterbox-nano/embed_tokens.onnx_data models/true-size/chatterbox-nano-gqa/
 	touch $@
 
-bench: dist onnxruntime silero true-size
-	target/dist/antiphon-bench $(ARGS)
+bench: bench-build onnxruntime silero true-size
+	target/$(PROFILE)/antiphon-bench $(ARGS)
 
 # The peer uses the same mock engines. Its bot, client and question are not part of this repository.
 RIG ?=
 PEERS := .venv-peers/.installed
 
-bench-peers: dist
+bench-peers: bench-build
 	@[ -f $(RIG)/pipecat_bot.py ] || { echo 'make: the rig is not there: $(RIG); name its folder with RIG='; exit 1; }
 	@$(MAKE) --no-print-directory $(PEERS)
-	target/dist/antiphon-bench peers --rig $(RIG) --python .venv-peers/bin/python $(ARGS)
+	target/$(PROFILE)/antiphon-bench peers --rig $(RIG) --python .venv-peers/bin/python $(ARGS)
 
 $(PEERS):
 	python3 -m venv .venv-peers
@@ -115,16 +123,16 @@ web/dist/index.html: web/node_modules/.installed $(WEB_SOURCES)
 	touch $@
 
 web/node_modules/.installed: | deps
-tests/browser/node_modules/.installed tests/clients/npm/node_modules/.installed .venv/.installed: | test-deps
+tests/browser/node_modules/.installed tests/clients/npm/node_modules/.installed .venv/.installed .venv-export/.installed: | test-deps
 
-# The tests. The browser and SDK tests use target/debug/antiphon, which cargo nextest builds. All suites run
-# sequentially, because concurrent runs would distort each other's timing.
+# The tests: `.ci/test` has the order of its parts, which are targets below, and prints where the time went. The browser and SDK
+# tests use target/debug/antiphon, which `build-tests` makes.
 export ANTIPHON := $(CURDIR)/target/debug/antiphon
 # How often a Rust test, a file of browser tests or a client program that failed runs once more; it then counts as flaky.
 export RETRIES ?= 0
 
-test: lint test-rust test-web test-browser test-clients test-alerts test-export
-	@echo 'All tests passed.'
+test:
+	@.ci/test
 
 test-deps: deps
 	@.ci/deps test
@@ -147,7 +155,7 @@ lint: test-deps web
 	.venv-export/bin/python -m pip install --quiet --requirement models/export/requirements-test.txt
 	touch $@
 
-test-export: .venv-export/.installed test-alerts
+test-export: .venv-export/.installed
 	cd models/export && ../../.venv-export/bin/python -m unittest tests.test_cli tests.test_transformer
 
 # Long suites, each with a short form in `make test`. MODELS names a folder of exported models (qwen3-tts, cosyvoice3, s1-mini,
@@ -162,7 +170,7 @@ soak: test-deps web
 		-E 'test(/changes_no_other/)'
 	@[ -z '$(MODELS)' ] || ANTIPHON_SCHEDULES=20 ANTIPHON_MODELS='$(abspath $(MODELS))' cargo nextest run --release --locked \
 		--package antiphon-engines --profile soak --no-capture --run-ignored only -E 'test(/in_true_size/)'
-	cargo build --release --locked --package antiphon-bench
+	cargo build --release --locked $(PROGRAMS)
 	target/release/antiphon-bench cluster --part kill --part rolling --minutes $(MINUTES) --strict
 	target/release/antiphon-bench cluster --hubs 3 --part handover --part rolling-all --part kill-hub --part partition --part jobs --strict
 
@@ -177,7 +185,7 @@ faults: test-deps web
 		cat target/tmp/faults/*.md; exit $$status
 
 # Each engine compiles alone, without a warning, and so does the crate without any.
-FEATURES := whisper transducer flite piper kokoro hibari speechlm silero smart-turn openai fish moshi mcp
+FEATURES := $(shell sed -n 's/^default = \[\(.*\)\]$$/\1/p' crates/engines/Cargo.toml | tr -d '",')
 
 check-features:
 	cargo clippy --locked --package antiphon-engines --no-default-features -- -D warnings
@@ -187,17 +195,19 @@ check-features:
 	done
 	cargo clippy --locked --package antiphon --no-default-features --features flite -- -D warnings
 
-# The whole workspace, with the same features as clippy, so that nothing is compiled twice.
+# The whole workspace: of another selection of packages cargo would compile a third anew, since its features are others.
+build-tests: test-deps web
+	cargo nextest run --locked --workspace --no-run
+
 # What the tests with real weights need beside the voice hibari, apart from the models of the hub.
-real-models: test-deps
-	cargo build --locked --package antiphon
+real-models: build-tests
 	@.ci/whisper target/debug/antiphon models/registry.toml target/models whisper-base
 	@.ci/whisper target/debug/antiphon models/registry.toml target/models whisper-tiny.en
 
-test-rust: lint real-models
+test-rust: real-models
 	cargo nextest run --locked --workspace --retries $(RETRIES)
 
-test-web: test-rust
+test-web: web
 	cd web && npm run check
 	cd web && npm test
 
@@ -205,8 +215,8 @@ tests/browser/node_modules/.installed: tests/browser/package-lock.json
 	cd tests/browser && npm ci --no-audit --no-fund
 	touch $@
 
-test-browser: test-web tests/browser/node_modules/.installed
-	.ci/with-hub npm --prefix tests/browser test
+test-browser: real-models tests/browser/node_modules/.installed
+	npm --prefix tests/browser test
 
 # The pictures of the README and the manual, of real conversations; the icons and the social card of the page.
 screenshots: real-models web tests/browser/node_modules/.installed
@@ -228,7 +238,7 @@ examples/agents/typescript/node_modules/.installed: examples/agents/typescript/p
 	cd examples/agents/typescript && npm ci --no-audit --no-fund
 	touch $@
 
-test-clients: test-browser .venv/.installed tests/clients/npm/node_modules/.installed examples/agents/typescript/node_modules/.installed
+test-clients: real-models .venv/.installed tests/clients/npm/node_modules/.installed examples/agents/typescript/node_modules/.installed
 	.venv/bin/python tests/clients/run.py
 
 # Checks the alert rules against synthetic metrics with promtool.

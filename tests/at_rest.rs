@@ -157,7 +157,7 @@ async fn recorded(folder: &Path, key: &str) -> (PathBuf, PathBuf) {
     ];
     let hub = Process::start(folder, &env).await;
     let url = format!("ws://{}/v1/realtime", hub.address);
-    let (stream, _) = tokio_tungstenite::connect_async(url).await.expect("the upgrade is accepted");
+    let (stream, _) = crate::hub::connect(url).await.expect("the upgrade is accepted");
     let mut socket = Socket { stream, frames: Vec::new() };
     assert_eq!(socket.next().await["type"], "session.created");
     socket.ask(SECRET).await;
@@ -272,7 +272,7 @@ async fn what_the_microphone_heard_of_a_turn_is_served_to_an_admin_and_audited()
         let hub = Process::start(folder.path(), &env).await;
         let mut request = format!("ws://{}/v1/realtime", hub.address).into_client_request().expect("an address");
         request.headers_mut().insert("authorization", "Bearer sk-user".parse().expect("text"));
-        let (stream, _) = tokio_tungstenite::connect_async(request).await.expect("the upgrade is accepted");
+        let (stream, _) = crate::hub::connect(request).await.expect("the upgrade is accepted");
         let mut socket = Socket { stream, frames: Vec::new() };
         assert_eq!(socket.next().await["type"], "session.created");
         socket.append(&vec![0; 12_000]).await;
@@ -474,7 +474,7 @@ async fn an_upstream_key_in_a_file_is_exchanged_by_sighup() {
     let connect = async |key: &str| {
         let mut request = format!("ws://{}/v1/realtime", hub.address).into_client_request().expect("a request");
         request.headers_mut().insert("authorization", format!("Bearer {key}").parse().expect("a header"));
-        let (stream, _) = tokio_tungstenite::connect_async(request).await.expect("the upgrade is accepted");
+        let (stream, _) = crate::hub::connect(request).await.expect("the upgrade is accepted");
         Socket { stream, frames: Vec::new() }
     };
     assert_eq!(connect("sk-other").await.next().await["error"]["code"], "invalid_api_key");

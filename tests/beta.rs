@@ -7,7 +7,7 @@ use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 async fn connect(hub: &Hub, query: &str, header: (&'static str, &'static str)) -> (Socket, String) {
     let mut request = format!("ws://{}/v1/realtime{query}", hub.address).into_client_request().expect("a request");
     request.headers_mut().insert(header.0, header.1.parse().expect("a header"));
-    let (stream, response) = tokio_tungstenite::connect_async(request).await.expect("the upgrade is accepted");
+    let (stream, response) = crate::hub::connect(request).await.expect("the upgrade is accepted");
     let protocol =
         response.headers().get("sec-websocket-protocol").map(|value| value.to_str().expect("ASCII").to_owned());
     (Socket { stream, frames: Vec::new() }, protocol.unwrap_or_default())
@@ -15,7 +15,7 @@ async fn connect(hub: &Hub, query: &str, header: (&'static str, &'static str)) -
 
 const HEADER: (&str, &str) = ("OpenAI-Beta", "realtime=v1");
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_turn_in_the_old_names() {
     let hub = hub("what time is it", "Ten.").await;
     let (mut socket, _) = connect(&hub, "?model=old", HEADER).await;
@@ -66,7 +66,7 @@ async fn a_turn_in_the_old_names() {
     assert_eq!(done["output_audio_format"], "pcm16");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_browser_asks_by_subprotocol() {
     let hub = hub("", "Four.").await;
     let protocols = "realtime, openai-insecure-api-key.none, openai-beta.realtime-v1";
@@ -88,7 +88,7 @@ async fn a_browser_asks_by_subprotocol() {
     assert_eq!((&error["param"], &error["event_id"]), (&json!("session.input_audio_format"), &json!("mine")));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn transcription_in_the_old_names() {
     let hub = hub("written down", "").await;
     let (mut socket, _) = connect(&hub, "?intent=transcription", HEADER).await;

@@ -54,7 +54,7 @@ fn heavy() -> String {
     format!(r#"{{"type":"session.update","event_id":"mine","session":{{"type":"realtime","tools":[{tool}]}}}}"#)
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn hostile_updates_are_refused_and_cost_nothing_that_stays() {
     const MAX_GROWTH_MIB: f64 = 192.0;
     let hub = hub("", "Here.").await;
@@ -157,7 +157,7 @@ fn audio_may_be_as_long_as_a_message() {
     assert_eq!(parse(&event).expect_err("refused").code, Some("event_too_large"));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn keys_of_browsers_are_bound_to_settings_of_the_same_bounds() {
     let hub: Hub = hub("", "Here.").await;
     let url = format!("http://{}/v1/realtime/client_secrets", hub.address);
@@ -239,7 +239,7 @@ async fn inbound_kib(hub: &Hub) -> f64 {
         .unwrap_or_else(|| panic!("{state}"))
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn messages_that_never_end_are_charged_and_closed_and_others_talk_on() {
     const MIB: usize = 1 << 20;
     let hub = strict_hub().await;
@@ -298,7 +298,7 @@ async fn messages_that_never_end_are_charged_and_closed_and_others_talk_on() {
     hub.stop().await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_trickle_does_not_renew_the_deadline_of_a_message() {
     let hub = strict_hub().await;
     let (mut from, mut to) = raw(hub.address).await.into_split();
@@ -321,7 +321,7 @@ async fn a_trickle_does_not_renew_the_deadline_of_a_message() {
     assert!(reason.contains("message_seconds"), "{reason}");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_session_that_only_answers_pings_is_not_given_up() {
     let mut config = Config::default();
     config.server.ping_seconds = 1;
@@ -333,7 +333,7 @@ async fn a_session_that_only_answers_pings_is_not_given_up() {
     still_works(&mut socket).await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_message_that_is_too_large_is_told_to_a_client_that_goes_on_sending() {
     let hub = hub("", "x").await;
     for _ in 0..3 {
@@ -346,7 +346,7 @@ async fn a_message_that_is_too_large_is_told_to_a_client_that_goes_on_sending() 
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_body_that_is_too_large_is_told_to_a_client_that_goes_on_sending() {
     let hub = hub("", "x").await;
     for path in ["/v1/audio/speech", "/v1/realtime/client_secrets", "/v1/audio/speech/jobs"] {
@@ -362,7 +362,7 @@ async fn a_body_that_is_too_large_is_told_to_a_client_that_goes_on_sending() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn uploads_that_trickle_keep_no_place_and_end() {
     let mut config = Config::default();
     config.speech.max_requests = 1;
@@ -412,7 +412,7 @@ async fn uploads_that_trickle_keep_no_place_and_end() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn frames_before_the_answer_to_the_upgrade_are_refused() {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     let hub = hub("one", "Two.").await;

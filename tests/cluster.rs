@@ -210,7 +210,7 @@ async fn a_conversation_runs_on_a_worker_and_its_turn_says_so() {
 
     let question = spoken(&address, "Red green blue.").await;
     let ws = format!("ws://{address}/v1/realtime?audio=pcm16");
-    let (stream, _) = tokio_tungstenite::connect_async(ws).await.expect("a session");
+    let (stream, _) = crate::hub::connect(ws).await.expect("a session");
     let mut socket = Socket { stream, frames: Vec::new() };
     let mut sequence = 0;
     for pcm in [question, quiet(800)] {
@@ -269,7 +269,7 @@ async fn a_conversation_runs_on_a_worker_and_its_turn_says_so() {
     assert_eq!(worker.ended().await, Some(0), "{}", worker.log());
     let gone = until(&address, "/readyz", |status, _| status == 503).await;
     assert_eq!(gone["reason"], "no worker serves stt", "{gone}");
-    let refusal = tokio_tungstenite::connect_async(format!("ws://{address}/v1/realtime")).await.expect_err("refused");
+    let refusal = crate::hub::connect(format!("ws://{address}/v1/realtime")).await.expect_err("refused");
     let tokio_tungstenite::tungstenite::Error::Http(refusal) = refusal else { panic!("{refusal}") };
     assert_eq!(refusal.status(), 503);
     let body = String::from_utf8_lossy(refusal.body().as_deref().unwrap_or_default()).into_owned();

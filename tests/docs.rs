@@ -5,7 +5,7 @@
 
 use crate::hub::hub;
 use antiphon::cli::Cli;
-use antiphon::config::{DEFAULT_TOML, KEYS, Rule};
+use antiphon::config::{DEFAULT_TOML, KEYS};
 use clap::{Command, CommandFactory};
 use serde_json::json;
 use std::fs;
@@ -59,8 +59,7 @@ fn settings() -> String {
             comment.clear();
         } else if let Some((key, default)) = line.split_once(" = ") {
             page += &format!("\n### `{section}.{key}`\n\n{}\n", prose(&comment));
-            page += &format!("\n- Default: `{default}`{}\n", values(&section, key));
-            page += &format!("- Environment: `ANTIPHON_{}__{}`\n", section.to_uppercase(), key.to_uppercase());
+            page += &format!("\nDefault: `{default}`{}\n", values(&section, key));
             comment.clear();
         } else if !comment.is_empty() {
             // What stands by itself: of the file, or of the section that has begun.
@@ -75,12 +74,11 @@ fn settings() -> String {
 /// The words that a key may hold, where only some are right.
 fn values(section: &str, key: &str) -> String {
     let found = KEYS.iter().find(|one| one.section == section && one.name == key);
-    match found.unwrap_or_else(|| panic!("{section}.{key} has no rule")).rule {
-        Rule::OneOf(words) => {
-            format!("; one of {}", words.iter().map(|word| format!("`\"{word}\"`")).collect::<Vec<_>>().join(", "))
-        }
-        _ => String::new(),
+    let words = found.unwrap_or_else(|| panic!("{section}.{key} has no rule")).rule.words();
+    if words.is_empty() {
+        return String::new();
     }
+    format!("; one of {}", words.iter().map(|word| format!("`\"{word}\"`")).collect::<Vec<_>>().join(", "))
 }
 
 #[test]
@@ -291,13 +289,15 @@ fn spelled_out(name: &str) -> Vec<String> {
     names.split(',').map(|name| format!("{head}{name}{tail}")).collect()
 }
 
-/// Architecture and the page of questions lead to files: a file that moved takes its name there along.
+/// These pages lead to files: a file that moved takes its name there along.
 #[test]
 fn the_files_that_the_pages_of_the_code_name_exist() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let sources = sources(root);
     let mut n_named = 0;
-    for page in ["src/ARCHITECTURE.md", "docs/developing/where.md"] {
+    let pages =
+        ["src/ARCHITECTURE.md", "docs/developing/where.md", "docs/developing/glossary.md", "docs/reference/bounds.md"];
+    for page in pages {
         let text = fs::read_to_string(root.join(page)).expect("the page");
         for name in text.split('`').skip(1).step_by(2).filter(|name| name.ends_with(".rs") && name.contains('/')) {
             n_named += 1;

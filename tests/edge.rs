@@ -54,7 +54,7 @@ async fn get(hub: &Hub, path: &str, key: &str) -> (u16, HeaderMap, Value) {
 async fn connect(hub: &Hub, key: &str) -> Result<Socket, (u16, Option<String>)> {
     let mut request = format!("ws://{}/v1/realtime", hub.address).into_client_request().expect("a request");
     request.headers_mut().insert("authorization", format!("Bearer {key}").parse().expect("a header"));
-    match tokio_tungstenite::connect_async(request).await {
+    match crate::hub::connect(request).await {
         Ok((stream, _)) => Ok(Socket { stream, frames: Vec::new() }),
         Err(WsError::Http(response)) => {
             let wait = response.headers().get("retry-after").map(|wait| wait.to_str().expect("text").to_owned());
@@ -81,7 +81,7 @@ async fn small(hub: SocketAddr) -> TcpStream {
     socket.connect(hub).await.expect("it listens")
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn clients_that_never_read_their_answers_do_not_take_every_place() {
     let hub = hub(Keys::default(), |_| {}).await;
     // About 10 MB of responses each.
@@ -98,7 +98,7 @@ async fn clients_that_never_read_their_answers_do_not_take_every_place() {
     canary(&hub).await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn idle_connections_that_are_opened_again_and_again_keep_nobody_waiting() {
     let hub = hub(Keys::default(), |_| {}).await;
     let mut hostile = JoinSet::new();
@@ -118,7 +118,7 @@ async fn idle_connections_that_are_opened_again_and_again_keep_nobody_waiting() 
     canary(&hub).await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn bodies_that_do_not_come_keep_nobody_waiting() {
     let hub = hub(Keys::default(), |_| {}).await;
     let mut silent = Vec::new();
@@ -131,7 +131,7 @@ async fn bodies_that_do_not_come_keep_nobody_waiting() {
     canary(&hub).await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_burst_of_honest_clients_is_served() {
     let hub = hub(Keys::default(), |config| config.server.max_sessions = 1_000).await;
     let probes = (0..700).map(|_| raw(hub.address, [127, 0, 0, 1], "GET /healthz HTTP/1.1\r\nHost: localhost"));
@@ -142,7 +142,7 @@ async fn a_burst_of_honest_clients_is_served() {
     assert!(sessions.iter().all(Result::is_ok));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn half_handshakes_keep_nobody_waiting() {
     let (tls, _) = Tls::self_signed(&[]).expect("a certificate");
     let engines = engines(FakeStt::default(), FakeLlm::default(), FakeTts::default());
@@ -165,7 +165,7 @@ async fn half_handshakes_keep_nobody_waiting() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn keys_are_guessed_slowly_and_nobody_elsewhere_notices() {
     let hub = hub(Keys::of(&KEYS), |_| {}).await;
     let guess = |n: usize, from| async move {
@@ -201,7 +201,7 @@ async fn keys_are_guessed_slowly_and_nobody_elsewhere_notices() {
     assert!((1..=30).contains(&upgraded), "{upgraded}");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn one_key_does_not_take_all_sessions() {
     let hub = hub(Keys::of(&KEYS), |config| config.server.max_sessions = 4).await;
     let _ = rustls::crypto::ring::default_provider().install_default();
@@ -218,7 +218,7 @@ async fn one_key_does_not_take_all_sessions() {
     assert!(connect(&hub, guest).await.is_ok(), "its place came back");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn one_address_has_its_bound_and_a_key_may_have_none() {
     let hub = hub(Keys::of(&KEYS), |config| config.server.max_sessions_per_key = 0).await;
     let held: Vec<_> = futures_util::future::join_all((0..60).map(|_| connect(&hub, KEYS[0]))).await;
@@ -231,7 +231,7 @@ async fn one_address_has_its_bound_and_a_key_may_have_none() {
     assert!(connect(&hub, "any").await.is_ok());
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn one_key_does_not_take_all_short_lived_keys() {
     let hub = hub(Keys::of(&KEYS), |_| {}).await;
     let instructions = "x".repeat(100_000);
@@ -259,7 +259,7 @@ async fn one_key_does_not_take_all_short_lived_keys() {
     assert_eq!(make(KEYS[1]).await.0, 200);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_page_of_the_same_host_by_another_scheme_is_foreign() {
     let hub = hub(Keys::default(), |config| {
         config.server.allowed_hosts = vec!["voice.example".into()];
@@ -280,7 +280,7 @@ async fn a_page_of_the_same_host_by_another_scheme_is_foreign() {
     assert!(ask([127, 0, 0, 9], downgraded).await.starts_with("HTTP/1.1 403 "));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_caller_through_a_proxy_on_this_machine_is_no_admin() {
     let may_change = async |hub: &Hub, version: &str, headers: &str| {
         let head = format!("GET /api/models HTTP/{version}\r\nHost: localhost\r\n{headers}X-Nothing: 1");
@@ -305,7 +305,7 @@ async fn a_caller_through_a_proxy_on_this_machine_is_no_admin() {
     assert_eq!(removes(&off, "").await.as_deref(), Some("403"));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn every_answer_says_how_it_may_be_used() {
     let hub = hub(Keys::of(&KEYS), |_| {}).await;
     for path in
@@ -337,7 +337,7 @@ async fn every_answer_says_how_it_may_be_used() {
 
 /// What a browser needs to let a page of another origin hold a conversation: preflight requests are answered and responses are
 /// readable, for listed origins and what a client reads, and nothing else is.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn pages_of_listed_origins_read_what_a_client_needs_and_nothing_else() {
     let _ = rustls::crypto::ring::default_provider().install_default();
     let hub = hub(Keys::of(&KEYS), |config| config.server.allowed_origins = vec!["https://app.example".into()]).await;
@@ -367,7 +367,7 @@ async fn pages_of_listed_origins_read_what_a_client_needs_and_nothing_else() {
     assert_eq!(ask("POST", "/sdk/antiphon-voice.js", "https://any.example").await, (403, None));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_browser_that_has_a_page_gets_no_body_again() {
     let _ = rustls::crypto::ring::default_provider().install_default();
     let hub = hub(Keys::of(&KEYS), |_| ()).await;

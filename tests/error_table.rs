@@ -234,12 +234,12 @@ fn misplaced() -> Vec<Row> {
     ]
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn what_is_malformed_is_told() {
     replay(malformed()).await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn what_does_not_fit_now_is_told() {
     replay(misplaced()).await;
 }
@@ -320,7 +320,7 @@ async fn send(socket: &mut Socket, mut sends: Value) -> Value {
     Value::Null
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn unknown_fields_pass_where_the_setting_says_so() {
     let mut config = Config::default();
     config.session.refuse_unknown_fields = false;

@@ -457,7 +457,7 @@ async fn one_client_whose_requests_fail_keeps_no_other_away() {
         let connect = async |key: &str| {
             let mut request = format!("ws://{}/v1/realtime", hub.address).into_client_request().expect("an address");
             request.headers_mut().insert("authorization", format!("Bearer {key}").parse().expect("text"));
-            let (stream, _) = tokio_tungstenite::connect_async(request).await.expect("the upgrade is accepted");
+            let (stream, _) = crate::hub::connect(request).await.expect("the upgrade is accepted");
             let mut socket = Socket { stream, frames: Vec::new() };
             assert_eq!(socket.next().await["type"], "session.created");
             socket

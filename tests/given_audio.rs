@@ -33,7 +33,7 @@ fn asked(llm: &FakeLlm) -> Vec<Message> {
     llm.requests().pop().expect("asked").messages.into_iter().filter(|m| !matches!(m, Message::System(_))).collect()
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_spoken_item_is_transcribed_and_answered() {
     let llm = FakeLlm::says(["Ten."]);
     let slow = FakeStt::hears(["what time is it"]).delayed(Duration::from_millis(50));
@@ -63,7 +63,7 @@ async fn a_spoken_item_is_transcribed_and_answered() {
     assert_eq!(kept["item"]["content"][1]["transcript"], "what time is it");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn all_of_the_audio_is_heard() {
     let llm = FakeLlm::default();
     let (_hub, mut socket) = start(FakeStt::default(), &llm).await;
@@ -72,7 +72,7 @@ async fn all_of_the_audio_is_heard() {
     assert_eq!(events.last().expect("there")["transcript"], format!("utterance of {} samples", 1_234 * 16));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_transcript_that_comes_along_is_believed() {
     let llm = FakeLlm::default();
     let (_hub, mut socket) = start(FakeStt::default(), &llm).await;
@@ -85,7 +85,7 @@ async fn a_transcript_that_comes_along_is_believed() {
     assert_eq!(asked(&llm), [Message::User("as told".into())]);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_responses_own_input_may_be_spoken() {
     let llm = FakeLlm::default();
     let stt = FakeStt::hears(["is it rude"]).delayed(Duration::from_millis(50));
@@ -98,7 +98,7 @@ async fn a_responses_own_input_may_be_spoken() {
     assert_eq!(asked(&llm), [Message::User("is it rude".into())]);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn each_spoken_item_of_a_responses_own_input_gets_its_own_words() {
     let llm = FakeLlm::default();
     let (_hub, mut socket) = start(FakeStt::default(), &llm).await;
@@ -111,7 +111,7 @@ async fn each_spoken_item_of_a_responses_own_input_gets_its_own_words() {
     assert_eq!(asked(&llm), [words(16_000), words(8_000), words(4_000)], "all three have the same id of the client's");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn what_was_not_understood_fails_the_response_that_needs_it() {
     let llm = FakeLlm::default();
     let (_hub, mut socket) = start(FakeStt::default().then_fails("no ears").then_fails("no ears"), &llm).await;
@@ -125,7 +125,7 @@ async fn what_was_not_understood_fails_the_response_that_needs_it() {
     assert_eq!(llm.requests(), []);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_cancelled_response_stops_listening() {
     let llm = FakeLlm::default();
     let (hub, mut socket) = start(FakeStt::default().delayed(Duration::from_secs(3_600)), &llm).await;
@@ -139,7 +139,7 @@ async fn a_cancelled_response_stops_listening() {
     hub.stop().await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn bad_audio_is_refused_and_makes_no_item() {
     let llm = FakeLlm::default();
     let (_hub, mut socket) = start(FakeStt::default(), &llm).await;
@@ -170,7 +170,7 @@ fn question_with_image() -> Value {
     ])
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn an_image_is_passed_to_a_model_that_takes_images() {
     let llm = FakeLlm::says(["A cat.", "Another."]).seeing();
     let (_hub, mut socket) = start(FakeStt::default(), &llm).await;
@@ -189,7 +189,7 @@ async fn an_image_is_passed_to_a_model_that_takes_images() {
     assert_eq!(asked(&llm), [Message::UserParts(vec![image])]);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn an_image_is_refused_where_the_model_takes_none() {
     let (_hub, mut socket) = start(FakeStt::default(), &FakeLlm::default()).await;
     create(&mut socket, item(question_with_image())).await;

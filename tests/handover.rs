@@ -275,7 +275,7 @@ impl Client {
 /// Performs the upgrade; `Err` is the HTTP status of a rejection.
 async fn connect(address: &str, query: &str) -> Result<Socket, u16> {
     use tokio_tungstenite::tungstenite::Error;
-    match tokio_tungstenite::connect_async(format!("ws://{address}/v1/realtime{query}")).await {
+    match crate::hub::connect(format!("ws://{address}/v1/realtime{query}")).await {
         Ok((stream, _)) => Ok(Socket { stream, frames: Vec::new() }),
         Err(Error::Http(response)) => Err(response.status().as_u16()),
         Err(error) => panic!("{error}"),
@@ -689,7 +689,7 @@ async fn a_short_lived_key_of_one_hub_opens_sessions_at_all() {
         let url = format!("ws://{}/v1/realtime", hub.hub.address);
         let mut request = url.into_client_request().expect("a request");
         request.headers_mut().insert("authorization", format!("Bearer {key}").parse().expect("a header"));
-        let (stream, _) = tokio_tungstenite::connect_async(request).await.expect("the upgrade is accepted");
+        let (stream, _) = crate::hub::connect(request).await.expect("the upgrade is accepted");
         let mut socket = Socket { stream, frames: Vec::new() };
         let event = socket.next().await;
         match instructions {
@@ -931,7 +931,7 @@ async fn a_session_outlives_its_short_lived_key_at_another_hub_too() {
     let connect = async |hub: &Hub, query: &str, key: &str| {
         let mut request = format!("ws://{}/v1/realtime{query}", hub.address).into_client_request().expect("a request");
         request.headers_mut().insert("authorization", format!("Bearer {key}").parse().expect("a header"));
-        let (stream, _) = tokio_tungstenite::connect_async(request).await.expect("the upgrade is accepted");
+        let (stream, _) = crate::hub::connect(request).await.expect("the upgrade is accepted");
         Socket { stream, frames: Vec::new() }
     };
     let mut socket = connect(&one.hub, "?resume=1", &guest).await;

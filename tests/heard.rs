@@ -44,7 +44,7 @@ fn reply_item(socket: &Socket) -> String {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn the_first_sound_is_when_the_client_says_on_its_own_clock() {
     let stt = FakeStt::hears(["what time is it"]);
     let hub = Hub::start(engines(stt, FakeLlm::says(["Ten."]), FakeTts::default()), Config::default()).await;
@@ -83,7 +83,7 @@ async fn the_first_sound_is_when_the_client_says_on_its_own_clock() {
     assert_eq!(hub.metric("antiphon_latency_seconds_count{stage=\"voice_to_ear\"} "), 1.0);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_clock_that_is_wrong_hears_nothing_before_it_was_sent() {
     let hub =
         Hub::start(engines(FakeStt::hears(["hello"]), FakeLlm::says(["Ten."]), FakeTts::default()), Config::default())
@@ -104,7 +104,7 @@ async fn a_clock_that_is_wrong_hears_nothing_before_it_was_sent() {
     check_parts(&turn);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_reply_that_was_heard_to_its_end_is_recorded_so_when_the_client_leaves() {
     let hub = Hub::start(
         engines(FakeStt::default(), FakeLlm::says(["Ten past ten."]), FakeTts::default()),
@@ -126,7 +126,7 @@ async fn a_reply_that_was_heard_to_its_end_is_recorded_so_when_the_client_leaves
     assert_eq!((&turn["heard"], &turn["audio"]["heard_ms"]), (&json!("Ten past ten."), &json!(650.0)), "{turn}");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_barge_in_keeps_the_words_up_to_where_playback_stopped() {
     // Each word takes 250 ms.
     let llm = FakeLlm::says([&"long ".repeat(40)[..], "Fine."]);

@@ -19,13 +19,18 @@ use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
-use tokio_tungstenite::tungstenite::Message;
+use tokio_tungstenite::tungstenite::client::IntoClientRequest;
+use tokio_tungstenite::tungstenite::handshake::client::Response;
 use tokio_tungstenite::tungstenite::protocol::CloseFrame;
+use tokio_tungstenite::tungstenite::{self, Message};
 use tokio_tungstenite::{MaybeTlsStream, WebSocketStream};
 use tokio_util::sync::CancellationToken;
 
 /// Longer than any step here takes, so that a test that hangs fails.
 const TEST_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// A client's end of a WebSocket.
+pub type Stream = WebSocketStream<MaybeTlsStream<TcpStream>>;
 
 /// Fake engines: fixed transcripts, fixed answers, a tone as the voice.
 pub fn engines(stt: FakeStt, llm: FakeLlm, tts: FakeTts) -> Engines {
@@ -51,6 +56,11 @@ pub fn offline() -> Config {
     config.stt.engine = "none".into();
     config.tts.engine = "flite".into();
     config
+}
+
+/// Opens a WebSocket. Nagle's algorithm is off: it would hold a small message back for real time, while a paused clock goes on.
+pub async fn connect(request: impl IntoClientRequest + Unpin) -> Result<(Stream, Response), tungstenite::Error> {
+    tokio_tungstenite::connect_async_with_config(request, None, true).await
 }
 
 /// A hub with this transcript and this answer.
@@ -119,10 +129,9 @@ impl Hub {
 
     /// Opens a session by a request with this header, and consumes its session.created.
     pub async fn connect_with(&self, name: &'static str, value: &str) -> Socket {
-        use tokio_tungstenite::tungstenite::client::IntoClientRequest;
         let mut request = format!("ws://{}/v1/realtime", self.address).into_client_request().expect("an address");
         request.headers_mut().insert(name, value.parse().expect("a header"));
-        let (stream, _) = tokio_tungstenite::connect_async(request).await.expect("the upgrade is accepted");
+        let (stream, _) = connect(request).await.expect("the upgrade is accepted");
         let mut socket = Socket { stream, frames: Vec::new() };
         assert_eq!(socket.next().await["type"], "session.created");
         socket
@@ -130,11 +139,10 @@ impl Hub {
 
     /// Performs the upgrade; `Err` is the HTTP status of a rejection.
     pub async fn open(&self, query: &str) -> Result<Socket, u16> {
-        use tokio_tungstenite::tungstenite::Error;
         let url = format!("ws://{}/v1/realtime{query}", self.address);
-        match tokio_tungstenite::connect_async(url).await {
+        match connect(url).await {
             Ok((stream, _)) => Ok(Socket { stream, frames: Vec::new() }),
-            Err(Error::Http(response)) => Err(response.status().as_u16()),
+            Err(tungstenite::Error::Http(response)) => Err(response.status().as_u16()),
             Err(error) => panic!("{error}"),
         }
     }
@@ -149,7 +157,7 @@ impl Hub {
     pub async fn until(&self, series: &str, value: f64) {
         let reached = async {
             while find(&self.metrics.render(), series) != Some(value) {
-                tokio::time::sleep(Duration::from_millis(5)).await;
+                tokio::time::sleep(Duration::from_millis(20)).await;
             }
         };
         timeout(TEST_TIMEOUT, reached).await.unwrap_or_else(|_| panic!("{series} is {}", self.metric(series)));
@@ -170,7 +178,7 @@ impl Hub {
 
 /// A client.
 pub struct Socket {
-    pub stream: WebSocketStream<MaybeTlsStream<TcpStream>>,
+    pub stream: Stream,
     /// Binary messages received while waiting for events.
     pub frames: Vec<bytes::Bytes>,
 }

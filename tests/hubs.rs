@@ -86,7 +86,7 @@ impl Member {
         let url = format!("ws://{}/v1/realtime", self.hub.address);
         let mut request = url.into_client_request().expect("a request");
         request.headers_mut().insert("authorization", format!("Bearer {key}").parse().expect("a header"));
-        let (stream, _) = tokio_tungstenite::connect_async(request).await.expect("the upgrade is accepted");
+        let (stream, _) = crate::hub::connect(request).await.expect("the upgrade is accepted");
         let mut socket = Socket { stream, frames: Vec::new() };
         assert_eq!(socket.next().await["type"], "session.created");
         socket

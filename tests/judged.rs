@@ -3,7 +3,7 @@
 use crate::hub::{hub, quiet};
 use serde_json::json;
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn exactly_100_ms_are_enough_to_commit() {
     let hub = hub("Hello.", "x").await;
     let mut socket = hub.connect("").await;
@@ -26,7 +26,7 @@ async fn exactly_100_ms_are_enough_to_commit() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn an_error_does_not_send_a_clients_megabytes_back() {
     let hub = hub("", "x").await;
     let mut socket = hub.connect("").await;

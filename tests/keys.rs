@@ -21,7 +21,7 @@ async fn guarded() -> Hub {
 async fn connect(hub: &Hub, query: &str, name: &'static str, value: &str) -> Socket {
     let mut request = format!("ws://{}/v1/realtime{query}", hub.address).into_client_request().expect("a request");
     request.headers_mut().insert(name, value.parse().expect("a header"));
-    let (stream, _) = tokio_tungstenite::connect_async(request).await.expect("the upgrade is accepted");
+    let (stream, _) = crate::hub::connect(request).await.expect("the upgrade is accepted");
     Socket { stream, frames: Vec::new() }
 }
 
@@ -61,7 +61,7 @@ async fn secret(hub: &Hub, body: Value) -> Value {
     made
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_right_key_opens_by_header_and_by_subprotocol() {
     let hub = guarded().await;
     let mut socket = bearer(&hub, KEY).await;
@@ -72,7 +72,7 @@ async fn a_right_key_opens_by_header_and_by_subprotocol() {
     assert_eq!(socket.next().await["type"], "session.created");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_bad_key_is_told_after_the_upgrade_and_takes_no_place() {
     let hub = guarded().await;
     let wrong = (json!("invalid_api_key"), 3000, "invalid_request_error.invalid_api_key".to_owned());
@@ -87,7 +87,7 @@ async fn a_bad_key_is_told_after_the_upgrade_and_takes_no_place() {
     assert_eq!(hub.metric("antiphon_sessions_total "), 0.0);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn everything_but_the_page_and_the_probes_needs_the_key() {
     let hub = guarded().await;
     for path in ["/", "/healthz", "/readyz"] {
@@ -119,7 +119,7 @@ async fn everything_but_the_page_and_the_probes_needs_the_key() {
     assert_eq!(status, 401, "nor does it make more of itself");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_short_lived_key_opens_the_session_it_is_bound_to() {
     let hub = guarded().await;
     let session = json!({
@@ -145,7 +145,7 @@ async fn a_short_lived_key_opens_the_session_it_is_bound_to() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_key_may_be_bound_to_transcription() {
     let hub = guarded().await;
     let session = json!({"type": "transcription", "audio": {"input": {"transcription": {"language": "en"}}}});
@@ -158,7 +158,7 @@ async fn a_key_may_be_bound_to_transcription() {
     assert_eq!(socket.next().await["type"], "error", "what it is for is fixed");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn bad_wishes_for_a_key_are_refused_with_their_parameter() {
     let hub = guarded().await;
     let auth = format!("Bearer {KEY}");
@@ -174,7 +174,7 @@ async fn bad_wishes_for_a_key_are_refused_with_their_parameter() {
     assert_eq!(http(&hub, Method::POST, path, Some(&auth), &huge.to_string()).await.0, 413);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_hub_without_keys_takes_any_but_a_dead_short_lived_one() {
     let engines = engines(FakeStt::default(), FakeLlm::default(), FakeTts::default());
     let hub = Hub::start(engines, Config::default()).await;
@@ -185,7 +185,7 @@ async fn a_hub_without_keys_takes_any_but_a_dead_short_lived_one() {
     assert_eq!(bearer(&hub, made["value"].as_str().expect("a key")).await.next().await["type"], "session.created");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_key_is_refused_what_an_update_would_be() {
     let hub = guarded().await;
     let auth = format!("Bearer {KEY}");
@@ -213,7 +213,7 @@ async fn a_key_is_refused_what_an_update_would_be() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_key_is_as_lenient_as_the_configuration() {
     let mut config = Config::default();
     config.session.refuse_unknown_fields = false;
@@ -223,7 +223,7 @@ async fn a_key_is_as_lenient_as_the_configuration() {
     assert_eq!(made["session"]["instructions"], "Hi.");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn the_names_before_ga_make_keys_too() {
     let hub = guarded().await;
     let auth = format!("Bearer {KEY}");

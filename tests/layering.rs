@@ -23,7 +23,7 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
     ("client", &["protocol", "audio", "types"]),
     ("assistant", &["types", "engine-api", "text"]),
     ("cluster", &["types", "telemetry", "engine-api"]),
-    ("engines", &["types", "engine-api", "inference", "audio", "text"]),
+    ("engines", &["types", "engine-api", "inference", "audio", "text", "assistant"]),
     ("session", &["types", "dialog", "protocol", "engine-api", "audio", "text", "telemetry"]),
 ];
 

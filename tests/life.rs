@@ -88,7 +88,7 @@ fn quick_pings() -> Config {
     config
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_peer_that_answers_pings_stays_and_a_dead_one_is_closed() {
     let engines = engines(FakeStt::default(), FakeLlm::default(), FakeTts::default());
     let hub = Hub::start(engines, quick_pings()).await;

@@ -72,7 +72,7 @@ async fn upgrade(hub: &Hub, more: &[(&'static str, &str)]) -> (Result<Socket, u1
     let of = |headers: &tokio_tungstenite::tungstenite::http::HeaderMap| {
         headers.iter().map(|(name, value)| (name.to_string(), value.to_str().unwrap_or_default().to_owned())).collect()
     };
-    match tokio_tungstenite::connect_async(request).await {
+    match crate::hub::connect(request).await {
         Ok((stream, response)) => (Ok(Socket { stream, frames: Vec::new() }), of(response.headers())),
         Err(Error::Http(response)) => (Err(response.status().as_u16()), of(response.headers())),
         Err(error) => panic!("{error}"),
@@ -84,7 +84,7 @@ async fn connect(hub: &Hub, name: &str) -> Socket {
     upgrade(hub, &[("authorization", &auth)]).await.0.expect("accepted")
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn sessions_beyond_a_keys_rate_are_refused_with_an_estimate_and_other_keys_notice_nothing() {
     let keys = Keys::of(&["sk-eve", "sk-bob"]);
     let hub = hub(config("sessions_per_minute = 2\nresponses_per_minute = 30"), keys).await;
@@ -109,7 +109,7 @@ async fn sessions_beyond_a_keys_rate_are_refused_with_an_estimate_and_other_keys
     upgrade(&hub, &[("authorization", "Bearer sk-bob")]).await.0.expect("another key's");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn an_address_behind_a_trusted_proxy_has_a_limit_of_its_own() {
     let mut config = config("address_sessions_per_minute = 1\naddress_requests_per_minute = 2");
     config.server.trusted_proxies = vec!["127.0.0.1".into()];
@@ -143,7 +143,7 @@ async fn an_address_behind_a_trusted_proxy_has_a_limit_of_its_own() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn responses_beyond_a_sessions_rate_are_refused_and_the_figures_are_real() {
     let hub = hub(config("session_responses_per_minute = 2"), Keys::default()).await;
     let mut socket = hub.connect("").await;
@@ -183,7 +183,7 @@ async fn responses_beyond_a_sessions_rate_are_refused_and_the_figures_are_real()
     hub.connect("").await.ask("Hello").await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn audio_ahead_of_its_limit_waits_and_nothing_is_lost() {
     let hub = hub(config("session_audio_seconds_per_minute = 60"), Keys::default()).await;
     let mut socket = hub.connect("").await;
@@ -215,7 +215,7 @@ async fn audio_ahead_of_its_limit_waits_and_nothing_is_lost() {
     assert_eq!(u16::from(close.code), 1008, "{close:?}");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn the_speech_api_has_openais_headers_and_limits() {
     let keys = entry(
         "web",
@@ -249,7 +249,7 @@ async fn the_speech_api_has_openais_headers_and_limits() {
     hub.stop().await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_job_that_is_asked_for_again_costs_nothing_and_one_that_is_refused_neither() {
     let keys = entry("web", "limits = { jobs_per_minute = 2 }");
     let mut config = config("");
@@ -283,7 +283,7 @@ async fn a_job_that_is_asked_for_again_costs_nothing_and_one_that_is_refused_nei
     hub.stop().await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_job_beyond_the_limit_is_refused_with_the_figures_of_jobs() {
     let keys = entry("web", "limits = { jobs_per_minute = 1 }");
     let mut config = config("");
@@ -299,7 +299,7 @@ async fn a_job_beyond_the_limit_is_refused_with_the_figures_of_jobs() {
     hub.stop().await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_speech_request_that_fails_before_its_first_sound_costs_nothing() {
     let _ = rustls::crypto::ring::default_provider().install_default();
     let limits = "limits = { characters_per_minute = 20, transcription_seconds_per_minute = 60 }";
@@ -354,7 +354,7 @@ const ROUTES: &[(&str, &str, &str)] = &[
     ("GET", "/no/such", ""),
 ];
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn each_route_needs_its_scope() {
     const SCOPES: [&str; 6] = ["realtime", "speech", "transcription", "models", "metrics", "admin"];
     let text: String = SCOPES.iter().map(|scope| entry(scope, &format!("scopes = [\"{scope}\"]"))).collect();
@@ -384,7 +384,7 @@ async fn each_route_needs_its_scope() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn usage_is_shown_to_its_key_and_to_who_may_see_all() {
     let keys = [
         entry("web", ""),
@@ -446,7 +446,7 @@ async fn a_session_ends_when_its_key_expires() {
     assert_eq!(web.ask("Still here?").await.last().expect("done")["response"]["status"], "completed");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_key_has_as_many_sessions_as_its_entry_says_and_gets_each_back() {
     let keys = entry("small", "limits = { max_sessions = 2 }") + &entry("usual", "");
     let hub = hub(config(""), Keys::of_text(&keys).expect("keys")).await;
@@ -461,7 +461,7 @@ async fn a_key_has_as_many_sessions_as_its_entry_says_and_gets_each_back() {
     connect(&hub, "small").await.until("session.created").await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn one_abusive_key_costs_the_others_nothing() {
     let keys = entry("eve", "limits = { requests_per_minute = 20, sessions_per_minute = 5, max_sessions = 2 }")
         + &entry("bob", "");
@@ -491,7 +491,7 @@ async fn one_abusive_key_costs_the_others_nothing() {
     assert_eq!(usage["data"][0]["total"]["refused"], 0);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn the_audit_log_says_who_did_what_and_holds_no_content() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("audit.jsonl");

@@ -111,7 +111,7 @@ async fn answer(hub: &Hub) -> String {
     done["text"].as_str().expect("text").to_owned()
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn servers_are_found_and_one_is_connected_for_the_next_session() {
     let ollama = server(StatusCode::OK, OLLAMA).await;
     let vllm = server(StatusCode::OK, VLLM).await;
@@ -152,7 +152,7 @@ async fn servers_are_found_and_one_is_connected_for_the_next_session() {
     hub.stop().await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_client_cannot_name_an_address() {
     let ollama = server(StatusCode::OK, OLLAMA).await;
     // It serves the same, on a port that the operator did not list.
@@ -174,7 +174,7 @@ async fn a_client_cannot_name_an_address() {
     hub.stop().await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn only_the_operator_sees_and_connects_servers() {
     let ollama = server(StatusCode::OK, OLLAMA).await;
     let keys = Keys::of(&["guest-key-1234567"]).with_admin(&["admin-key-1234567"]);

@@ -127,7 +127,7 @@ fn find<'a>(events: &'a [Value], kind: &str) -> &'a Value {
     events.iter().find(|event| event["type"] == kind).unwrap_or_else(|| panic!("no {kind} in {events:#?}"))
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn tools_are_listed_called_and_spoken_of() {
     let served = serve().await;
     let answers = vec![vec![call(0, "find_book", json!({"title": "Emma"})), end()], words("It stands on shelf seven.")];
@@ -191,7 +191,7 @@ async fn tools_are_listed_called_and_spoken_of() {
     hub.stop().await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_client_that_asks_for_the_answer_gets_one_answer() {
     let served = serve().await;
     let answers = vec![vec![call(0, "find_book", json!({"title": "Emma"})), end()], words("Shelf seven.")];
@@ -207,7 +207,7 @@ async fn a_client_that_asks_for_the_answer_gets_one_answer() {
     assert_eq!(llm.requests().len(), 3, "the call, its answer, and thanks");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_call_waits_for_consent() {
     let served = serve().await;
     let lend = |title: &str| vec![call(0, "lend_book", json!({"title": title})), end()];
@@ -248,7 +248,7 @@ async fn a_call_waits_for_consent() {
     assert_eq!(output, "The user did not approve the call. as you like");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn calls_that_fail_say_how() {
     let served = serve().await;
     let ask = |title: &str| vec![call(0, "find_book", json!({"title": title})), end()];
@@ -268,7 +268,7 @@ async fn calls_that_fail_say_how() {
     assert_eq!(events.last().expect("done")["response"]["output"][0]["content"][0]["text"], "Still here.");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_cancel_ends_a_call_that_hangs_and_the_session_lives() {
     let served = serve().await;
     let answers = vec![vec![call(0, "hang", json!({"title": "x"})), end()], words("Fine.")];
@@ -290,7 +290,7 @@ async fn a_cancel_ends_a_call_that_hangs_and_the_session_lives() {
     assert!(format!("{:?}", llm.requests()[1].messages).contains("may have had its effect"));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn servers_that_are_not_allowed_or_not_there_are_told() {
     let served = serve().await;
     let (hub, _) = hub(&served.url, 50, vec![words("Still here.")]).await;
@@ -339,7 +339,7 @@ async fn servers_that_are_not_allowed_or_not_there_are_told() {
     assert_eq!(events.last().expect("done")["response"]["status"], "completed");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_tool_of_a_server_can_be_demanded() {
     let served = serve().await;
     let (hub, llm) = hub(&served.url, 0, vec![words("One."), words("Two.")]).await;
@@ -359,7 +359,7 @@ async fn a_tool_of_a_server_can_be_demanded() {
     assert_eq!(socket.news().await["error"]["param"], "response.tool_choice");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_server_declared_again_by_its_label_goes_by_what_is_said_now() {
     let served = serve().await;
     let (hub, llm) = hub(&served.url, 0, vec![vec![call(0, "find_book", json!({"title": "Emma"})), end()]]).await;
@@ -379,7 +379,7 @@ async fn a_server_declared_again_by_its_label_goes_by_what_is_said_now() {
     assert_eq!(llm.requests()[0].tools.len(), 1);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_response_goes_by_its_own_consent_and_tools() {
     let served = serve().await;
     let find_it = || vec![call(0, "find_book", json!({"title": "Emma"})), end()];
@@ -400,7 +400,7 @@ async fn a_response_goes_by_its_own_consent_and_tools() {
     assert_eq!(*served.books.called.lock().expect("no panic"), ["find_book Emma"], "the session needs no consent");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_server_that_is_declared_no_more_is_left() {
     let served = serve().await;
     let (hub, _) = hub(&served.url, 0, Vec::new()).await;

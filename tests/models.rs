@@ -194,7 +194,7 @@ async fn hears(socket: &mut Socket) -> String {
     events.last().expect("one")["transcript"].as_str().expect("text").to_owned()
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_pulled_model_serves_the_next_session_and_running_ones_keep_theirs() {
     let folder = tempfile::tempdir().expect("a folder");
     let hub = start(folder.path(), mirror("good model").await, Keys::default()).await;
@@ -233,7 +233,7 @@ async fn a_pulled_model_serves_the_next_session_and_running_ones_keep_theirs() {
     hub.stop().await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_model_that_cannot_be_loaded_is_told_and_the_old_engine_goes_on() {
     let folder = tempfile::tempdir().expect("a folder");
     let hub = start(folder.path(), mirror("x is wrong").await, Keys::default()).await;
@@ -257,7 +257,7 @@ async fn a_model_that_cannot_be_loaded_is_told_and_the_old_engine_goes_on() {
     hub.stop().await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_mirror_without_the_file_is_told_and_the_hub_lives() {
     let folder = tempfile::tempdir().expect("a folder");
     let hub = start(folder.path(), format!("{}/elsewhere", mirror("").await), Keys::default()).await;
@@ -275,7 +275,7 @@ async fn a_mirror_without_the_file_is_told_and_the_hub_lives() {
     hub.stop().await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn only_whoever_runs_the_hub_may_pull() {
     let folder = tempfile::tempdir().expect("a folder");
     let keys = Keys::of(&["guest-key-1234567"]).with_admin(&["admin-key-1234567"]);
@@ -298,7 +298,7 @@ async fn only_whoever_runs_the_hub_may_pull() {
     hub.stop().await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_request_for_speech_may_name_a_model_that_is_here() {
     let folder = tempfile::tempdir().expect("a folder");
     let hub = start(folder.path(), mirror("").await, Keys::default()).await;
@@ -334,7 +334,7 @@ async fn a_request_for_speech_may_name_a_model_that_is_here() {
     hub.stop().await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn transcriptions_and_jobs_may_name_one_too_and_it_is_listed() {
     let folder = tempfile::tempdir().expect("a folder");
     let hub = start(folder.path(), mirror("").await, Keys::default()).await;
@@ -384,7 +384,7 @@ async fn transcriptions_and_jobs_may_name_one_too_and_it_is_listed() {
     hub.stop().await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_voice_of_the_language_is_offered_before_a_better_one() {
     for (language, offer) in [("", Value::Null), ("is", json!("icelandic"))] {
         let folder = tempfile::tempdir().expect("a folder");

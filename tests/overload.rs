@@ -93,7 +93,7 @@ async fn an_overloaded_hub_climbs_all_levels_serves_who_is_in_and_returns() {
     talking.append(&quiet(1_000)).await;
     talking.until("response.done").await;
     let turn = crate::turns::turn(&hub, |turn| turn["status"] == "completed").await;
-    assert_eq!((&turn["guesses"], &turn["brownout"]), (&json!([]), &json!("no_sessions")), "{turn}");
+    assert_eq!((&turn["speculations"], &turn["brownout"]), (&json!([]), &json!("no_sessions")), "{turn}");
     assert_eq!(llm.requests().len(), 1);
 
     drop(burning);

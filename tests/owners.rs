@@ -43,7 +43,7 @@ async fn connect(hub: &Hub, query: &str, key: &str, protocols: &str) -> Socket {
     if !protocols.is_empty() {
         request.headers_mut().insert("sec-websocket-protocol", protocols.parse().expect("a header"));
     }
-    let (stream, _) = tokio_tungstenite::connect_async(request).await.expect("the upgrade is accepted");
+    let (stream, _) = crate::hub::connect(request).await.expect("the upgrade is accepted");
     Socket { stream, frames: Vec::new() }
 }
 
@@ -57,7 +57,7 @@ fn ids(list: &Value) -> Vec<String> {
     turns.iter().map(|turn| turn["id"].as_str().expect("an id").to_owned()).collect()
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn turns_are_seen_by_the_key_that_made_them_and_by_admins() {
     let hub = hub(|_| {}).await;
     let live = request(&hub, Method::GET, "/api/turns/live", BOB).send().await.expect("an answer");
@@ -98,7 +98,7 @@ async fn turns_are_seen_by_the_key_that_made_them_and_by_admins() {
     assert_eq!(get(&hub, "/api/state", ADMIN).await.1["counters"]["responses"], 3);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn the_list_of_turns_comes_in_pages() {
     let hub = hub(|_| {}).await;
     let mut socket = connect(&hub, "", ALICE, "").await;
@@ -117,7 +117,7 @@ async fn the_list_of_turns_comes_in_pages() {
     assert_eq!(get(&hub, "/api/turns?limit=2", ALICE).await.1["turns"].as_array().map(Vec::len), Some(2));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn jobs_are_seen_and_removed_by_the_key_that_made_them_and_by_admins() {
     let folder = tempfile::tempdir().expect("a folder");
     let hub = hub(|config| config.speech.jobs_dir = folder.path().to_str().expect("text").into()).await;
@@ -144,7 +144,7 @@ async fn resumable(hub: &Hub, key: &str) -> (Socket, String) {
     (socket, notice["key"].as_str().expect("a key").to_owned())
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_session_is_taken_up_with_its_own_api_key_only_and_not_by_the_address() {
     let hub = hub(|_| {}).await;
     let ek = guest(&hub, ALICE).await;
@@ -170,7 +170,7 @@ async fn a_session_is_taken_up_with_its_own_api_key_only_and_not_by_the_address(
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn who_says_a_wrong_number_leaves_the_good_connection_alone() {
     let hub = hub(|_| {}).await;
     let (mut good, key) = resumable(&hub, ALICE).await;

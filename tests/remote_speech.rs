@@ -174,7 +174,7 @@ async fn speak_sentence(socket: &mut WebSocket, sentence: &str) -> Result<(), ax
     socket.send(Message::Text(done.to_string().into())).await
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn vllm_omni_streams_what_it_is_asked_for() {
     let (address, asked) = vllm_omni().await;
     let engine = engine("vllm-omni.toml", format!("{address}/v1")).await;
@@ -193,7 +193,7 @@ async fn vllm_omni_streams_what_it_is_asked_for() {
     assert_eq!(say(&engine, "vivian").await, (44_100, SOUND.to_vec()));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn sglang_omni_streams_raw_audio_or_events() {
     let speech = async |State(asked): State<RequestLog>, Json(body): Json<Value>| {
         asked.lock().expect("no panic").push(body.clone());
@@ -224,7 +224,7 @@ async fn sglang_omni_streams_raw_audio_or_events() {
     assert_eq!(say(&engine, "default").await, (44_100, SOUND.to_vec()), "the rate of the events' files");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn kokoro_fastapi_streams_and_mixes_voices() {
     let speech = async |State(asked): State<RequestLog>, Json(body): Json<Value>| {
         assert!(["kokoro", "tts-1", "tts-1-hd"].contains(&body["model"].as_str().expect("a model")));
@@ -243,7 +243,7 @@ async fn kokoro_fastapi_streams_and_mixes_voices() {
     assert!(engine.voice_library().is_none());
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn orpheus_fastapi_sends_a_whole_wav_file_whatever_is_asked_for() {
     let speech = async |State(asked): State<RequestLog>, Json(body): Json<Value>| {
         asked.lock().expect("no panic").push(body);
@@ -267,7 +267,7 @@ async fn orpheus_fastapi_sends_a_whole_wav_file_whatever_is_asked_for() {
     assert_eq!(say(&assembly::tts(&config).expect("right settings"), "tara").await, (24_000, SOUND.to_vec()));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn fish_speech_streams_a_wav_file_and_lists_its_references() {
     let speech = async |State(asked): State<RequestLog>, Json(body): Json<Value>| {
         if body["streaming"] != true || body["format"] != "wav" {
@@ -291,7 +291,7 @@ async fn fish_speech_streams_a_wav_file_and_lists_its_references() {
     assert_eq!(*asked.lock().expect("no panic"), [body]);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn moshi_server_takes_words_and_sends_pcm_in_message_pack() {
     async fn session(mut socket: WebSocket, asked: RequestLog) {
         let pack = |message: Value| Message::Binary(rmp_serde::to_vec_named(&message).expect("it packs").into());
@@ -349,7 +349,7 @@ async fn seen(asked: &RequestLog, what: &Value) {
     is_found.recv().await.expect("found");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_session_speaks_word_by_word_and_shows_the_text_with_its_audio() {
     let (hub, asked) = hub(&["Hello **there**. It is five."]).await;
     let mut socket = hub.connect("").await;
@@ -372,7 +372,7 @@ async fn a_session_speaks_word_by_word_and_shows_the_text_with_its_audio() {
     hub.stop().await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn what_a_session_asks_of_its_voice_goes_to_the_speech_server() {
     let (hub, asked) = hub(&["Yes.", "No."]).await;
     let mut socket = hub.connect("").await;
@@ -392,7 +392,7 @@ async fn what_a_session_asks_of_its_voice_goes_to_the_speech_server() {
     hub.stop().await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_barge_in_closes_the_servers_session_and_the_next_answer_is_spoken() {
     let (hub, asked) = hub(&["Hold on. This is never said.", "Yes."]).await;
     let mut socket = hub.connect("").await;

@@ -116,7 +116,7 @@ fn tampered(path: &Path, mark: &str, from: &str, to: &str) -> (PathBuf, usize) {
     (other, at + 1)
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_recorded_session_runs_again_to_the_same_decisions() {
     let (_folder, file) = recorded().await;
     let (report, decisions) = run(&file);
@@ -125,7 +125,7 @@ async fn a_recorded_session_runs_again_to_the_same_decisions() {
     let text = std::fs::read_to_string(&file).expect("text");
     assert!(text.contains("{\"turn_probability\":{\"probability\":0.7,"), "the turn model's answers are on the record");
     let told = |what: &str| {
-        let is = |decided: &&ReplayedDecision| decided.told.as_ref().is_some_and(|told| told.get().contains(what));
+        let is = |decided: &&ReplayedDecision| decided.input.as_ref().is_some_and(|told| told.get().contains(what));
         decisions.iter().filter(is).count()
     };
     assert!(
@@ -134,7 +134,7 @@ async fn a_recorded_session_runs_again_to_the_same_decisions() {
     );
     assert!(told("Truncate") == 1 && told("ToolCall") >= 1 && told("FunctionOutput") == 1, "{decisions:#?}");
     let gave = |layer: Layer, what: &str| {
-        decisions.iter().any(|it| it.layer == layer && it.gave.iter().any(|gave| gave.get().contains(what)))
+        decisions.iter().any(|it| it.layer == layer && it.outputs.iter().any(|gave| gave.get().contains(what)))
     };
     assert!(gave(Layer::Dialog, "StartResponse") && gave(Layer::Dialog, "\"Flush\""));
     assert!(gave(Layer::Turn, "\"Stopped\"") && gave(Layer::Turn, "\"wording\":\"Question\""));
@@ -148,7 +148,7 @@ async fn a_recorded_session_runs_again_to_the_same_decisions() {
     assert_eq!(left, 2, "nothing half-written is left");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn what_is_not_as_recorded_is_found_where_it_is() {
     let (_folder, file) = recorded().await;
     let (other, line) = tampered(&file, "\"Transcribed\"", "what is twelve times seven", "what is twelve times six");
@@ -169,7 +169,7 @@ async fn what_is_not_as_recorded_is_found_where_it_is() {
     assert_eq!(run(&other).0.differences[0].replayed.line, line);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn other_versions_and_other_files_are_refused_in_plain_words() {
     let (folder, file) = recorded().await;
     let refused = |path: &Path| match ReplayLog::open(path) {
@@ -191,7 +191,7 @@ async fn other_versions_and_other_files_are_refused_in_plain_words() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_session_that_is_not_to_be_recorded_leaves_no_file() {
     let folder = tempfile::tempdir().expect("a folder");
     let hub = crate::hub::hub("hello", "Hello.").await;
@@ -201,7 +201,7 @@ async fn a_session_that_is_not_to_be_recorded_leaves_no_file() {
     assert_eq!(std::fs::read_dir(&folder).expect("the folder").count(), 0);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_disk_that_fails_ends_the_recording_and_not_the_session() {
     let folder = tempfile::tempdir().expect("a folder");
     let mut config = Config::default();

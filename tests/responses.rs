@@ -17,7 +17,7 @@ fn text_item(id: &str, text: &str) -> Value {
     json!({"id": id, "type": "message", "role": "user", "content": [{"type": "input_text", "text": text}]})
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_response_out_of_band_runs_beside_the_conversation() {
     let llm = FakeLlm::says(["A long answer to the person.", "An aside."]).delayed(Duration::from_millis(20));
     let hub = Hub::start(engines(FakeStt::default(), llm.clone(), FakeTts::default()), Config::default()).await;
@@ -67,7 +67,7 @@ async fn a_response_out_of_band_runs_beside_the_conversation() {
     assert!(!format!("{:?}", llm.requests()[2]).contains("aside"));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn an_out_of_band_response_is_cancelled_by_its_id() {
     let llm = FakeLlm::default().delayed(Duration::from_secs(60));
     let mut config = Config::default();
@@ -94,7 +94,7 @@ async fn an_out_of_band_response_is_cancelled_by_its_id() {
     hub.stop().await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_response_may_differ_from_its_session() {
     let llm = FakeLlm::says(["One.", "Two."]);
     let hub = Hub::start(engines(FakeStt::default(), llm.clone(), FakeTts::default()), Config::default()).await;
@@ -119,7 +119,7 @@ async fn a_response_may_differ_from_its_session() {
     assert_eq!(requests[1].max_tokens, None);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn the_limit_of_tokens_leaves_the_response_incomplete() {
     let engines = Engines {
         llm: Arc::new(Assistant::new()),
@@ -137,7 +137,7 @@ async fn the_limit_of_tokens_leaves_the_response_incomplete() {
     assert_eq!(done["output"][0]["content"][0]["text"], "2 plus ");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn usage_is_the_models_own_or_an_estimate() {
     let llm = FakeLlm::default();
     let counted = Usage { input_tokens: 31, output_tokens: 4 };
@@ -177,7 +177,7 @@ async fn usage_is_the_models_own_or_an_estimate() {
     assert_eq!(usage["input_token_details"]["audio_tokens"], 0);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn items_stand_where_the_client_puts_them() {
     let hub = hub("", "Yes.").await;
     let mut socket = hub.connect("").await;
@@ -195,7 +195,7 @@ async fn items_stand_where_the_client_puts_them() {
     assert_eq!(create("c", Some("b")).await, "b");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn the_oldest_items_make_room_and_the_client_is_told() {
     let hub = hub("", "Yes.").await;
     let mut socket = hub.connect("").await;
@@ -221,7 +221,7 @@ async fn the_oldest_items_make_room_and_the_client_is_told() {
     assert_eq!(refused.len(), 1, "nothing was dropped for it");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn speech_without_an_end_is_cut_into_turns() {
     let mut config = Config::default();
     config.session.max_utterance_seconds = 10;
@@ -239,7 +239,7 @@ async fn speech_without_an_end_is_cut_into_turns() {
     assert!((24_900..=25_100).contains(&ends[2]), "{ends:?}");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_buffer_that_is_never_committed_is_bounded() {
     let mut config = Config::default();
     config.session.max_utterance_seconds = 10;

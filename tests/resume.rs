@@ -106,7 +106,7 @@ fn assert_once(events: &[Value]) {
     assert_eq!(ids.len(), events.len(), "{events:?}");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_connection_cut_at_any_event_goes_on_there() {
     let hub = hub("Four.", Config::default()).await;
     let mut whole = Client::open(&hub, "").await;
@@ -128,7 +128,7 @@ async fn a_connection_cut_at_any_event_goes_on_there() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn what_was_lost_on_its_way_comes_again_word_for_word() {
     let hub = hub("One two three.", Config::default()).await;
     for lost in [1, 3, 10, usize::MAX] {
@@ -148,7 +148,7 @@ async fn what_was_lost_on_its_way_comes_again_word_for_word() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn unplayed_frames_wait_for_the_client_and_none_is_missing() {
     let hub = hub("A reply of some length in frames.", Config::default()).await;
     let mut client = Client::open(&hub, "&audio=pcm16").await;
@@ -172,7 +172,7 @@ async fn unplayed_frames_wait_for_the_client_and_none_is_missing() {
     assert_once(&client.events());
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_client_may_come_back_before_its_old_connection_is_known_to_be_dead() {
     let hub = hub("Here I am.", Config::default()).await;
     let mut client = Client::open(&hub, "").await;
@@ -199,7 +199,7 @@ async fn refused(hub: &Hub, query: &str) -> (Value, u16) {
     (event["error"]["code"].clone(), socket.close().await.expect("a close with a code").code.into())
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_wrong_key_or_number_is_refused_and_the_session_waits_on() {
     let hub = hub("Still here.", Config::default()).await;
     let mut client = Client::open(&hub, "").await;
@@ -214,7 +214,7 @@ async fn a_wrong_key_or_number_is_refused_and_the_session_waits_on() {
     client.until("response.done").await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_client_that_does_not_come_back_leaves_nothing() {
     let mut config = Config::default();
     config.session.resume_seconds = 1;
@@ -233,7 +233,7 @@ async fn a_client_that_does_not_come_back_leaves_nothing() {
     hub.stop().await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_goodbye_and_a_stopping_hub_end_a_resumable_session_at_once() {
     let hub = hub("Bye.", Config::default()).await;
     let mut client = Client::open(&hub, "").await;
@@ -245,7 +245,7 @@ async fn a_goodbye_and_a_stopping_hub_end_a_resumable_session_at_once() {
     hub.stop().await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn keys_are_asked_for_again() {
     const KEY: &str = "sk-antiphon-test-1";
     let engines = engines(FakeStt::default(), FakeLlm::default(), FakeTts::default());
@@ -253,7 +253,7 @@ async fn keys_are_asked_for_again() {
     let connect = async |query: &str, key: &str| {
         let mut request = format!("ws://{}/v1/realtime{query}", hub.address).into_client_request().expect("a request");
         request.headers_mut().insert("authorization", format!("Bearer {key}").parse().expect("a header"));
-        let (stream, _) = tokio_tungstenite::connect_async(request).await.expect("the upgrade is accepted");
+        let (stream, _) = crate::hub::connect(request).await.expect("the upgrade is accepted");
         Socket { stream, frames: Vec::new() }
     };
     let mut socket = connect("?resume=1", KEY).await;
@@ -283,7 +283,7 @@ async fn a_session_outlives_the_short_lived_key_it_was_opened_with() {
     let connect = async |query: &str, key: &str| {
         let mut request = format!("ws://{}/v1/realtime{query}", hub.address).into_client_request().expect("a request");
         request.headers_mut().insert("authorization", format!("Bearer {key}").parse().expect("a header"));
-        let (stream, _) = tokio_tungstenite::connect_async(request).await.expect("the upgrade is accepted");
+        let (stream, _) = crate::hub::connect(request).await.expect("the upgrade is accepted");
         Socket { stream, frames: Vec::new() }
     };
     let mut socket = connect("?resume=1", guest).await;
@@ -330,7 +330,7 @@ impl Cable {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn the_client_library_goes_on_with_a_question_whose_connection_was_cut() {
     const ANSWER: &str = "An answer that is long enough to be cut in its middle.";
     let engines = engines(FakeStt::hears(["hello"]), FakeLlm::says([ANSWER]), FakeTts::default());

@@ -58,7 +58,7 @@ struct Client {
 impl Client {
     /// `Err` is the HTTP status of a rejection.
     async fn open(hub: &Hub, query: &str) -> Result<Self, u16> {
-        match tokio_tungstenite::connect_async(format!("ws://{}/v1/rtvi{query}", hub.address)).await {
+        match crate::hub::connect(format!("ws://{}/v1/rtvi{query}", hub.address)).await {
             Ok((stream, _)) => Ok(Self { stream, n_audio_samples: 0, n_sent: 0 }),
             Err(Error::Http(response)) => Err(response.status().as_u16()),
             Err(error) => panic!("{error}"),
@@ -184,7 +184,7 @@ fn of<'a>(messages: &'a [Value], kind: &str) -> Vec<&'a Value> {
     messages.iter().filter(|message| message["type"] == kind).map(|message| &message["data"]).collect()
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_spoken_turn_is_answered() {
     let hub = hub("what time is it", "It is noon. And sunny.").await;
     let mut client = Client::ready(&hub).await;
@@ -217,7 +217,7 @@ async fn a_spoken_turn_is_answered() {
     hub.stop().await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_typed_turn_may_be_answered_in_text_and_context_is_kept() {
     let hub = hub("", "Noted.").await;
     let mut client = Client::ready(&hub).await;
@@ -236,7 +236,7 @@ async fn a_typed_turn_may_be_answered_in_text_and_context_is_kept() {
     hub.stop().await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn functions_are_called_and_the_model_goes_on_with_the_result() {
     let llm = FakeLlm::default();
     let call_id = "call_1".into();
@@ -274,7 +274,7 @@ async fn functions_are_called_and_the_model_goes_on_with_the_result() {
     hub.stop().await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_barge_in_ends_the_reply() {
     let long = "This is a long reply that goes on for quite a while. ".repeat(20);
     let hub = hub("stop", &long).await;
@@ -288,7 +288,7 @@ async fn a_barge_in_ends_the_reply() {
     hub.stop().await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn what_is_no_rtvi_is_refused_and_others_do_not_notice() {
     let hub = hub("", "Hello.").await;
     let mut canary = Client::ready(&hub).await;
@@ -342,7 +342,7 @@ async fn what_is_no_rtvi_is_refused_and_others_do_not_notice() {
     hub.stop().await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_key_is_required_where_there_are_keys_and_places_are_bounded() {
     let config = Config {
         server: antiphon::config::ServerConfig { max_sessions: 1, ..Default::default() },
@@ -360,7 +360,7 @@ async fn a_key_is_required_where_there_are_keys_and_places_are_bounded() {
     hub.stop().await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn offers_of_pipecats_webrtc_transport_are_answered() {
     let _ = rustls::crypto::ring::default_provider().install_default();
     let hub = Hub::with_keys(
@@ -406,7 +406,7 @@ async fn offers_of_pipecats_webrtc_transport_are_answered() {
     hub.stop().await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_call_of_pipecats_webrtc_transport_is_negotiated_again() {
     let _ = rustls::crypto::ring::default_provider().install_default();
     let parts = engines(FakeStt::default(), FakeLlm::says(["Hi."]), FakeTts::default());
@@ -460,7 +460,7 @@ async fn a_call_of_pipecats_webrtc_transport_is_negotiated_again() {
     hub.stop().await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn keys_of_a_client_are_answered_as_a_phones_are() {
     let llm = FakeLlm::says(["One and two.", "Seven."]);
     let asked = llm.clone();

@@ -49,7 +49,7 @@ pub async fn silence_waited(socket: &mut Socket) -> usize {
     panic!("the turn does not end");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn the_wait_goes_by_the_words_so_far() {
     for (heard, from_ms, to_ms) in [("what is twelve times seven", 200, 900), ("i would like to know", 2_500, 4_100)] {
         let hub = hub(heard).await;
@@ -62,7 +62,7 @@ async fn the_wait_goes_by_the_words_so_far() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn the_type_changes_live_and_merges_within_its_type() {
     let hub = hub("i would like to know").await;
     let mut socket = hub.connect("?audio=pcm16").await;
@@ -84,7 +84,7 @@ async fn the_type_changes_live_and_merges_within_its_type() {
     socket.until("input_audio_buffer.speech_stopped").await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn the_decision_and_its_reasons_are_told_with_the_timeline() {
     let hub = hub("what is twelve times seven").await;
     let mut socket = hub.connect("?audio=pcm16").await;

@@ -16,7 +16,7 @@ async fn get(hub: &Hub, path: &str) -> (u16, String) {
     (response.status().as_u16(), response.text().await.expect("a body"))
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_full_server_says_so_before_the_upgrade() {
     let mut config = Config::default();
     config.server.max_sessions = 1;
@@ -34,23 +34,23 @@ async fn a_full_server_says_so_before_the_upgrade() {
     assert_eq!(hub.metric("antiphon_sessions_rejected_total "), 1.0);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn foreign_pages_cannot_connect() {
     let hub = hub("", "x").await;
     let mut request = format!("ws://{}/v1/realtime", hub.address).into_client_request().expect("a request");
     request.headers_mut().insert("origin", "https://evil.example".parse().expect("a header"));
-    let refused = tokio_tungstenite::connect_async(request).await.expect_err("refused");
+    let refused = crate::hub::connect(request).await.expect_err("refused");
     assert!(refused.to_string().contains("403"), "{refused}");
     let mut request = format!("ws://{}/v1/realtime", hub.address).into_client_request().expect("a request");
     request.headers_mut().insert("origin", format!("http://{}", hub.address).parse().expect("a header"));
     request
         .headers_mut()
         .insert("sec-websocket-protocol", "realtime, openai-insecure-api-key.x".parse().expect("a header"));
-    let (_socket, response) = tokio_tungstenite::connect_async(request).await.expect("the own page may");
+    let (_socket, response) = crate::hub::connect(request).await.expect("the own page may");
     assert_eq!(response.headers()["sec-websocket-protocol"], "realtime");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_request_with_two_hosts_is_refused() {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     let hub = hub("", "x").await;
@@ -64,7 +64,7 @@ async fn a_request_with_two_hosts_is_refused() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn pages_and_health_are_served() {
     let hub = hub("", "x").await;
     let (status, page) = get(&hub, "/").await;
@@ -77,7 +77,7 @@ async fn pages_and_health_are_served() {
     assert!(get(&hub, "/metrics").await.1.contains("antiphon_sessions_active 0"));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn json_and_metrics_are_compressed_for_those_who_accept_it() {
     let hub = hub("", "x").await;
     let _ = rustls::crypto::ring::default_provider().install_default();
@@ -106,7 +106,7 @@ async fn json_and_metrics_are_compressed_for_those_who_accept_it() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_message_over_the_limit_closes_with_1009() {
     let hub = hub("", "x").await;
     let mut socket = hub.connect("").await;
@@ -117,7 +117,7 @@ async fn a_message_over_the_limit_closes_with_1009() {
     hub.until("antiphon_sessions_active ", 0.0).await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn text_that_is_not_utf8_closes_with_1007() {
     use tokio_tungstenite::tungstenite::protocol::frame::{
         Frame,
@@ -130,7 +130,7 @@ async fn text_that_is_not_utf8_closes_with_1007() {
     assert_eq!(socket.close().await.map(|frame| u16::from(frame.code)), Some(1007));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_client_that_vanishes_at_any_moment_leaves_nothing() {
     let llm = FakeLlm::default().delayed(Duration::from_millis(20));
     let tts = FakeTts::default().delayed(Duration::from_millis(20));
@@ -157,7 +157,7 @@ async fn a_client_that_vanishes_at_any_moment_leaves_nothing() {
     hub.stop().await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn stopping_lets_a_reply_finish_and_says_goodbye() {
     let tts = FakeTts::default().delayed(Duration::from_millis(10));
     let llm = FakeLlm::says(["A reply of some length."]);
@@ -176,7 +176,7 @@ async fn stopping_lets_a_reply_finish_and_says_goodbye() {
     hub.stop().await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn every_error_and_every_byte_is_counted() {
     let hub = hub("", "").await;
     let mut socket = hub.connect("").await;

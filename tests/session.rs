@@ -12,7 +12,7 @@ use serde_json::json;
 use std::collections::HashSet;
 use tokio_tungstenite::tungstenite::Message;
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_typed_turn_is_answered_in_the_protocols_order() {
     let hub = hub("", "Four.").await;
     let mut socket = hub.connect("").await;
@@ -45,7 +45,7 @@ async fn a_typed_turn_is_answered_in_the_protocols_order() {
     hub.stop().await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_text_response_has_no_audio() {
     let hub = hub("", "Four it is.").await;
     let mut socket = hub.connect("").await;
@@ -63,7 +63,7 @@ async fn a_text_response_has_no_audio() {
     assert!(!types(&events).iter().any(|kind| kind.contains("audio")));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_spoken_turn_is_found_transcribed_and_answered() {
     let hub = hub("what time is it", "Ten.").await;
     let mut socket = hub.connect("").await;
@@ -95,7 +95,7 @@ async fn a_spoken_turn_is_found_transcribed_and_answered() {
     assert!((1_390..=1_430).contains(&end), "the last voiced window: {end}");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_manual_turn_is_committed_by_the_client() {
     let hub = hub("hello", "Hi.").await;
     let mut socket = hub.connect("").await;
@@ -121,7 +121,7 @@ async fn a_manual_turn_is_committed_by_the_client() {
     assert_eq!(events.last().expect("done")["response"]["output"][0]["content"][0]["transcript"], "Hi.");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn audio_faster_than_real_time_loses_nothing() {
     const N: usize = 20;
     let hub = Hub::start(engines(FakeStt::default(), FakeLlm::default(), FakeTts::default()), Config::default()).await;
@@ -148,7 +148,7 @@ async fn audio_faster_than_real_time_loses_nothing() {
     assert_eq!(n_heard, N);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_barge_in_stops_the_reply() {
     let llm = FakeLlm::says(["This is a long answer that nobody wants to hear to its very end.", "Fine."]);
     let hub = Hub::start(engines(FakeStt::hears(["stop"]), llm.clone(), FakeTts::default()), Config::default()).await;
@@ -165,7 +165,7 @@ async fn a_barge_in_stops_the_reply() {
     assert!(!format!("{second:?}").contains("very end"), "what was not heard is no history: {second:?}");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn bad_input_gets_an_error_and_the_session_lives() {
     let hub = hub("", "Still here.").await;
     let mut socket = hub.connect("").await;
@@ -197,7 +197,7 @@ async fn bad_input_gets_an_error_and_the_session_lives() {
     assert_eq!(events.last().expect("done")["response"]["status"], "completed");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_failing_engine_ends_its_response_with_the_reason() {
     let tts = FakeTts::default().failing_on("bad");
     let llm = FakeLlm::says(["A bad word.", "A good one."]);
@@ -230,7 +230,7 @@ async fn a_failing_engine_ends_its_response_with_the_reason() {
     assert_eq!(socket.ask("three").await.last().expect("done")["response"]["status"], "completed", "it was typed");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn telephone_audio_works_both_ways() {
     for format in ["audio/pcmu", "audio/pcma"] {
         let hub = hub("hello", "Hi.").await;
@@ -252,7 +252,7 @@ async fn telephone_audio_works_both_ways() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_ga_client_gets_no_extension() {
     let hub = hub("one more", "A long enough answer to be interrupted by somebody.").await;
     let mut socket = hub.connect("").await;
@@ -270,7 +270,7 @@ async fn a_ga_client_gets_no_extension() {
     assert_eq!(private, None);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn the_format_may_change_in_the_middle_of_the_audio() {
     let hub = hub("hello", "Hi.").await;
     let mut socket = hub.connect("").await;

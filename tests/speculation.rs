@@ -39,7 +39,7 @@ async fn hub(llm: &FakeLlm, config: Config) -> (Hub, Socket) {
     (hub, socket)
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_speculative_response_stands_on_the_turns_critical_path() {
     let llm = FakeLlm::says(["Noon."]);
     let (hub, mut socket) = hub(&llm, Config::default()).await;
@@ -52,7 +52,7 @@ async fn a_speculative_response_stands_on_the_turns_critical_path() {
     let turn = crate::turns::turn(&hub, |turn| turn["settled"] == true).await;
     let stages = crate::turns::check_parts(&turn);
     assert_eq!(stages.first().map(String::as_str), Some("endpointing"), "{turn}");
-    assert_eq!((&turn["guesses"][0]["outcome"], &turn["wasted_ms"]), (&json!("confirmed"), &json!(0.0)), "{turn}");
+    assert_eq!((&turn["speculations"][0]["outcome"], &turn["wasted_ms"]), (&json!("confirmed"), &json!(0.0)), "{turn}");
     let ms = |name: &str| crate::turns::ms(&turn["marks"][name]);
     assert!(ms("response_started") < ms("end_confirmed") && ms("llm_first_token") < ms("end_confirmed"), "{turn}");
     assert!(ms("end_confirmed") <= ms("first_audio_sent"), "{turn}");
@@ -63,7 +63,7 @@ fn text_of(events: &[Value]) -> String {
     deltas.map(|event| event["delta"].as_str().expect("text")).collect()
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn what_was_begun_at_a_pause_is_unseen_until_the_turn_is_over_and_then_it_is_the_answer() {
     let llm = FakeLlm::says(["Noon."]);
     let (hub, mut socket) = hub(&llm, Config::default()).await;
@@ -78,7 +78,7 @@ async fn what_was_begun_at_a_pause_is_unseen_until_the_turn_is_over_and_then_it_
     hub.stop().await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_speaker_who_goes_on_never_learns_of_the_answer_that_was_begun() {
     let llm = FakeLlm::says(["Too early."]);
     let call = LlmDelta::ToolCall { index: 0, call_id: "c".into(), name: "f".into(), arguments: "{}".into() };
@@ -101,7 +101,7 @@ async fn a_speaker_who_goes_on_never_learns_of_the_answer_that_was_begun() {
     hub.stop().await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_speculative_response_that_is_dropped_costs_the_tokens_it_read() {
     let llm = FakeLlm::says(["Too early.", "Noon."]);
     let _ = rustls::crypto::ring::default_provider().install_default();
@@ -123,7 +123,7 @@ async fn a_speculative_response_that_is_dropped_costs_the_tokens_it_read() {
     hub.stop().await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn no_response_is_speculative_where_speculation_is_off() {
     let llm = FakeLlm::says(["Noon."]);
     let mut config = Config::default();

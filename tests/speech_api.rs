@@ -71,7 +71,7 @@ async fn listen(hub: &Hub, path: &str, file: Vec<u8>, fields: &[(&'static str, &
 /// Two segments of speech with a pause between them.
 pub const TWO: [(bool, usize); 5] = [(false, 500), (true, 1_000), (false, 1_500), (true, 800), (false, 700)];
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn all_of_a_text_is_spoken_in_every_format() {
     let hub = quick().await;
     let text = "Well, hello there. This is the second sentence of it.";
@@ -99,7 +99,7 @@ async fn all_of_a_text_is_spoken_in_every_format() {
     assert_eq!(hub.metric("voice_request_duration_seconds_count{endpoint=\"speech\"} "), 5.0);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn sound_leaves_while_the_rest_is_still_being_made() {
     // Each piece of 100 ms takes its own duration to synthesize; the whole text would take minutes.
     let tts = FakeTts::default().delayed(Duration::from_millis(100));
@@ -115,7 +115,7 @@ async fn sound_leaves_while_the_rest_is_still_being_made() {
     hub.until("voice_requests_total{endpoint=\"speech\",outcome=\"cancelled\"} ", 1.0).await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn events_carry_the_same_bytes_and_end_with_the_usage() {
     let hub = quick().await;
     let request = json!({"model": "tts-1", "voice": "alloy", "input": "Hello there.", "response_format": "pcm"});
@@ -136,7 +136,7 @@ async fn events_carry_the_same_bytes_and_end_with_the_usage() {
     );
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn what_cannot_be_spoken_is_refused_and_the_server_lives() {
     let hub = quick().await;
     let check = async |fields: Value, status: u16, param: &str| {
@@ -160,7 +160,7 @@ async fn what_cannot_be_spoken_is_refused_and_the_server_lives() {
     assert_eq!(post(&hub, json!({"voice": "alloy", "input": "Hello."})).await.status().as_u16(), 200);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_failing_voice_is_a_status_before_the_sound_and_a_broken_body_behind_it() {
     let tts = FakeTts::default().failing_on("broken");
     let hub = start(FakeStt::default(), tts, Config::default()).await;
@@ -182,7 +182,7 @@ async fn a_failing_voice_is_a_status_before_the_sound_and_a_broken_body_behind_i
     );
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn who_finds_no_place_is_told_when_to_come_again() {
     let mut config = Config::default();
     config.speech.max_requests = 1;
@@ -197,7 +197,7 @@ async fn who_finds_no_place_is_told_when_to_come_again() {
     drop(first);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn one_key_leaves_half_of_the_places_to_others() {
     let mut config = Config::default();
     config.speech.max_requests = 4;
@@ -220,7 +220,7 @@ async fn one_key_leaves_half_of_the_places_to_others() {
     drop(held);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn the_api_wants_a_key_where_there_are_keys() {
     let engines = engines(FakeStt::default(), FakeLlm::default(), FakeTts::default());
     let hub = Hub::with_keys(engines, Config::default(), Keys::of(&["sesame-sesame-sesame"])).await;
@@ -240,7 +240,7 @@ async fn the_api_wants_a_key_where_there_are_keys() {
     );
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn long_audio_is_cut_at_its_silences_and_written_down_in_order() {
     let hub =
         start(FakeStt::hears(["good morning", "", "and good night"]), FakeTts::default(), Config::default()).await;
@@ -266,7 +266,7 @@ async fn long_audio_is_cut_at_its_silences_and_written_down_in_order() {
     assert_eq!(hub.metric("voice_requests_total{endpoint=\"transcriptions\",outcome=\"ok\"} "), 1.0);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_transcript_comes_in_every_shape() {
     for (shape, media, expect) in [
         ("json", "application/json", r#"{"text":"one two","usage":{"seconds":5,"type":"duration"}}"#),
@@ -283,7 +283,7 @@ async fn a_transcript_comes_in_every_shape() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_transcript_is_streamed_as_it_is_understood() {
     let hub = start(FakeStt::hears(["one", "two"]), FakeTts::default(), Config::default()).await;
     let response = transcribe(&hub, wav(&TWO), &[("stream", "true")]).await;
@@ -298,7 +298,7 @@ async fn a_transcript_is_streamed_as_it_is_understood() {
     );
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn audio_that_cannot_be_written_down_is_refused() {
     let mut config = Config::default();
     config.speech.max_audio_minutes = 1;
@@ -336,14 +336,14 @@ async fn audio_that_cannot_be_written_down_is_refused() {
     assert_eq!(silence["text"], "");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn an_engine_that_fails_is_told_with_a_status() {
     let hub = start(FakeStt::default().then_fails("no ears today"), FakeTts::default(), Config::default()).await;
     let (status, code, _) = refusal(transcribe(&hub, wav(&TWO), &[("stream", "true")]).await).await;
     assert_eq!((status, code.as_str()), (500, "server_error"));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_translation_is_english_and_of_engines_that_can() {
     let hub = quick().await;
     let (status, code, _) = refusal(listen(&hub, "translations", wav(&TWO), &[]).await).await;
@@ -361,7 +361,7 @@ async fn a_translation_is_english_and_of_engines_that_can() {
     assert_eq!(json["task"], "transcribe", "{json}");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn models_are_listed_and_found() {
     let hub = quick().await;
     let get = async |path: &str| client().get(format!("http://{}{path}", hub.address)).send().await.expect("an answer");
@@ -372,7 +372,7 @@ async fn models_are_listed_and_found() {
     assert_eq!(refusal(get("/v1/models/gpt-9").await).await.0, 404);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_path_may_have_two_slashes_and_one_that_is_not_there_is_not_found() {
     let hub = quick().await;
     let request = json!({"model": "tts-1", "voice": "alloy", "input": "Hello.", "response_format": "pcm"});
@@ -389,7 +389,7 @@ async fn a_path_may_have_two_slashes_and_one_that_is_not_there_is_not_found() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_file_in_another_field_and_a_language_that_is_not_known_are_refused_in_words() {
     let hub = start(FakeStt::default().of_languages(&["en"]), FakeTts::default(), Config::default()).await;
     let form = Form::new().text("model", "whisper-1").part("audio", Part::bytes(wav(&TWO)).file_name("a.wav"));

@@ -124,7 +124,7 @@ fn wish(format: &str) -> Value {
     json!({"model": "tts-1", "voice": "alloy", "input": TEXT, "response_format": format})
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_job_is_spoken_and_its_file_fetched() {
     let folder = tempfile::tempdir().expect("a folder");
     let tts = Gated::new(1);
@@ -157,7 +157,7 @@ async fn a_job_is_spoken_and_its_file_fetched() {
 }
 
 /// A folder that was there before keeps its permissions: the files have their own.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn files_of_jobs_are_read_by_their_owner_only_in_whatever_folder() {
     let folder = tempfile::tempdir().expect("a folder");
     std::fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).expect("changed");
@@ -187,7 +187,7 @@ async fn files_of_jobs_are_read_by_their_owner_only_in_whatever_folder() {
     hub.stop().await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_job_goes_on_after_a_restart_where_it_was() {
     let folder = tempfile::tempdir().expect("a folder");
     let first = Gated::new(2);
@@ -212,7 +212,7 @@ async fn a_job_goes_on_after_a_restart_where_it_was() {
     hub.stop().await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn another_engine_speaks_no_job_in_a_voice_that_was_not_asked_for() {
     let folder = tempfile::tempdir().expect("a folder");
     let hub = start(&Gated::new(1), folder.path(), |_| {}).await;
@@ -232,7 +232,7 @@ async fn another_engine_speaks_no_job_in_a_voice_that_was_not_asked_for() {
     hub.stop().await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn who_looks_for_jobs_makes_none() {
     let parent = tempfile::tempdir().expect("a folder");
     let folder = parent.path().join("jobs");
@@ -248,7 +248,7 @@ async fn who_looks_for_jobs_makes_none() {
     hub.stop().await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn who_asks_for_too_much_is_told_and_a_deleted_job_makes_room() {
     let folder = tempfile::tempdir().expect("a folder");
     let tts = Gated::new(0);
@@ -269,7 +269,7 @@ async fn who_asks_for_too_much_is_told_and_a_deleted_job_makes_room() {
     hub.stop().await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_full_disk_ends_the_job_in_plain_words_and_the_next_one_is_done() {
     let folder = tempfile::tempdir().expect("a folder");
     let tts = Gated::new(0);
@@ -286,7 +286,7 @@ async fn a_full_disk_ends_the_job_in_plain_words_and_the_next_one_is_done() {
     hub.stop().await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_second_hub_leaves_the_first_ones_jobs_alone() {
     let folder = tempfile::tempdir().expect("a folder");
     let first = start(&Gated::new(0), folder.path(), |_| {}).await;

@@ -3,7 +3,7 @@
 use crate::hub::{Hub, engines, loud, quiet};
 use antiphon::config::Config;
 use antiphon::server::{Keys, Parts, Tls};
-use antiphon_client::{ClientError, ConnectOptions, Event, Received, Trust};
+use antiphon_client::{ClientError, ConnectOptions, Event, ReceivedMessage, Trust};
 use antiphon_engine_api::fakes::llm::FakeLlm;
 use antiphon_engine_api::fakes::stt::FakeStt;
 use antiphon_engine_api::fakes::tts::FakeTts;
@@ -42,7 +42,7 @@ async fn page_and_socket_speak_tls() {
     for trust in [Trust::File(file), Trust::Anyone] {
         let mut connection = antiphon_client::connect(&options(&hub, trust)).await.expect("trusted");
         let first = connection.receiver.next().await.expect("an event");
-        assert_eq!(first, Received::Event(Event::SessionCreated {}));
+        assert_eq!(first, ReceivedMessage::Event(Event::SessionCreated {}));
     }
 }
 

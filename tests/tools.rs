@@ -46,7 +46,7 @@ async fn answer_call(socket: &mut Socket, call_id: &str, output: &str) -> Value 
     socket.news().await
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_function_is_called_answered_and_its_result_spoken_of() {
     let (hub, llm) = hub(vec![
         vec![
@@ -135,7 +135,7 @@ async fn a_function_is_called_answered_and_its_result_spoken_of() {
     hub.stop().await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn the_choice_is_the_sessions_or_the_responses() {
     let (hub, llm) = hub(vec![words("One."), words("Two."), words("Three.")]).await;
     let mut socket = hub.connect("").await;
@@ -150,7 +150,7 @@ async fn the_choice_is_the_sessions_or_the_responses() {
     assert_eq!(choices, [ToolChoice::Function("weather".into()), ToolChoice::Required, ToolChoice::None]);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_responses_own_tools_replace_the_sessions() {
     let (hub, llm) = hub(vec![words("One."), words("Two.")]).await;
     let mut socket = hub.connect("").await;
@@ -164,7 +164,7 @@ async fn a_responses_own_tools_replace_the_sessions() {
     assert_eq!(names, ["clock", "weather"]);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn what_is_wrong_about_tools_is_refused_and_changes_nothing() {
     let (hub, llm) = hub(vec![words("Still here.")]).await;
     let mut socket = hub.connect("").await;
@@ -192,7 +192,7 @@ async fn what_is_wrong_about_tools_is_refused_and_changes_nothing() {
     assert_eq!(llm.requests()[0].tools[0].name, "weather");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_call_that_is_cancelled_before_it_is_whole_was_never_made() {
     let llm = FakeLlm::default().delayed(std::time::Duration::from_millis(20));
     llm.then(
@@ -219,7 +219,7 @@ async fn a_call_that_is_cancelled_before_it_is_whole_was_never_made() {
     assert_eq!(llm.requests()[1].messages[1..], [Message::User("And now?".into())]);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn what_is_spoken_before_a_call_is_whole_before_it() {
     let text = |text: &str| Ok(LlmDelta::Text(text.into()));
     let spoken = vec![text("Let me see."), call(0, "call_a", "weather", "{}"), text("Let me see."), end()];

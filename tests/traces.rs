@@ -51,7 +51,7 @@ fn number(span: &Span, name: &str) -> Option<f64> {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_settled_turn_is_sent_as_a_trace_without_its_words() {
     let (address, mut requests) = collector().await;
     let mut config = Config::default();
@@ -96,7 +96,7 @@ async fn a_settled_turn_is_sent_as_a_trace_without_its_words() {
     assert!(!all.contains("sesame") && !all.contains("Abracadabra"), "no words leave by a trace");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_collector_that_is_gone_disturbs_nobody() {
     let mut config = Config::default();
     // A port without a listener: bound once and released.

@@ -24,7 +24,7 @@ async fn speak(socket: &mut Socket) -> Vec<Value> {
     socket.until("conversation.item.input_audio_transcription.completed").await
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn speech_is_transcribed_and_never_answered() {
     let llm = FakeLlm::says(["Nobody asked."]);
     let stt = FakeStt::hears(["what time is it", "and now"]);
@@ -63,7 +63,7 @@ async fn speech_is_transcribed_and_never_answered() {
     hub.stop().await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_transcription_session_refuses_responses() {
     let hub = hub("", "").await;
     let (mut socket, _) = session(&hub, "?intent=transcription").await;
@@ -74,7 +74,7 @@ async fn a_transcription_session_refuses_responses() {
     assert_eq!(speak(&mut socket).await.last().expect("there")["transcript"], "");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn the_kind_of_a_session_is_said_once() {
     let hub = hub("", "").await;
     let wrong = |event: &Value| {
@@ -104,7 +104,7 @@ async fn the_kind_of_a_session_is_said_once() {
     assert_eq!(hub.open("?intent=singing").await.err(), Some(400));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_client_may_commit_by_hand() {
     let hub = hub("by hand", "").await;
     let (mut socket, _) = session(&hub, "?intent=transcription").await;
@@ -119,7 +119,7 @@ async fn a_client_may_commit_by_hand() {
     assert!(!types(&events).iter().any(|kind| kind.contains("speech") || kind.starts_with("response")));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn the_engines_probabilities_are_shown_to_who_asks() {
     let stt = FakeStt::hears(["one two", "three"]);
     let hub = Hub::start(engines(stt, FakeLlm::default(), FakeTts::default()), Config::default()).await;

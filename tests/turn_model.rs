@@ -28,7 +28,7 @@ async fn waited(heard: &str, model: &FakeTurnModel) -> (usize, Value) {
     (waited, timeline["endpointing"].clone())
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn its_answer_tips_the_scales() {
     let over = FakeTurnModel::says(0.98);
     let (soon, why) = waited("what is twelve times seven", &over).await;
@@ -43,14 +43,14 @@ async fn its_answer_tips_the_scales() {
     assert!(heard.iter().all(|n| (16_000..=32_000).contains(n)) && !heard.is_empty(), "{heard:?}");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_model_that_fails_costs_the_hint_and_nothing_else() {
     let (waited, why) = waited("what is twelve times seven", &FakeTurnModel::fails()).await;
     assert!((200..900).contains(&waited), "{waited} ms");
     assert_eq!(why["model_probability"], Value::Null, "{why}");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_fixed_wait_asks_no_model() {
     let model = FakeTurnModel::says(0.5);
     let hub = hub("yes", &model).await;

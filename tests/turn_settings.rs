@@ -21,7 +21,7 @@ fn detection(fields: Value) -> Value {
     json!({"type": "realtime", "audio": {"input": {"turn_detection": all}}})
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn without_create_response_a_turn_is_transcribed_and_not_answered() {
     for kind in ["server_vad", "semantic_vad"] {
         let hub = hub("what time is it", "Ten.").await;
@@ -49,7 +49,7 @@ async fn speak(socket: &mut Socket, pcm: &[i16]) {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn without_interrupt_response_the_reply_goes_on_while_the_user_speaks() {
     const ANSWER: &str = "One two three four five six seven eight.";
     let llm = FakeLlm::says([ANSWER, "Fine."]);
@@ -87,7 +87,7 @@ async fn without_interrupt_response_the_reply_goes_on_while_the_user_speaks() {
     assert!(format!("{:?}", llm.requests()[1].messages).contains("eight"), "all of it is history");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn who_says_nothing_for_long_is_spoken_to() {
     let llm = FakeLlm::says(["Ten.", "Are you still there?"]);
     let hub = Hub::start(engines(FakeStt::default(), llm.clone(), FakeTts::default()), Config::default()).await;
@@ -119,7 +119,7 @@ async fn who_says_nothing_for_long_is_spoken_to() {
     assert!(format!("{:?}", llm.requests()[1].messages[0]).contains("has said nothing for a while"));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_long_conversation_is_told_to_the_model_from_a_later_turn_on() {
     let llm = FakeLlm::says(["Well."; 12]);
     let config = toml::from_str("[session]\nhistory_tokens = 200").expect("a configuration");

@@ -31,7 +31,7 @@ pub async fn turn(hub: &Hub, is_so: impl Fn(&Value) -> bool) -> Value {
             if is_so(&list["turns"][0]) {
                 return list["turns"][0].clone();
             }
-            tokio::time::sleep(Duration::from_millis(5)).await;
+            tokio::time::sleep(Duration::from_millis(50)).await;
         }
     };
     timeout(TEST_TIMEOUT, found).await.expect("the turn comes to that")
@@ -115,7 +115,7 @@ async fn a_spoken_turn_adds_up_to_what_its_client_saw() {
     assert_eq!((status, &none["error"]["code"]), (404, &json!("not_found")));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn every_kind_of_turn_has_a_record() {
     let llm = FakeLlm::says(["Hi.", "Fine."]);
     let hub = Hub::start(engines(FakeStt::hears(["hello", ""]), llm, FakeTts::default()), Config::default()).await;
@@ -147,7 +147,7 @@ async fn every_kind_of_turn_has_a_record() {
     assert_eq!(get(&hub, "/api/turns?session=sess_other").await.1["turns"], json!([]));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_tools_result_and_a_cancelled_answer_are_turns() {
     let llm = FakeLlm::says([&"long ".repeat(400)[..], "It is warm."]);
     let hub = Hub::start(engines(FakeStt::default(), llm, FakeTts::default()), Config::default()).await;
@@ -170,7 +170,7 @@ async fn a_tools_result_and_a_cancelled_answer_are_turns() {
     assert_eq!(tool["reply"], "It is warm.");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_barge_in_shows_what_was_heard() {
     let llm = FakeLlm::says([&"long ".repeat(40)[..], "Fine."]);
     let hub = Hub::start(engines(FakeStt::hears(["stop that"]), llm, FakeTts::default()), Config::default()).await;
@@ -198,7 +198,7 @@ async fn a_barge_in_shows_what_was_heard() {
     assert_eq!((&answered["transcript"], &answered["kind"]), (&json!("stop that"), &json!("speech")));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn the_oldest_go_and_words_can_be_left_out() {
     let mut config = Config::default();
     config.server.turns_kept = 2;
@@ -239,7 +239,7 @@ async fn change(events: &mut Events) -> (String, Value) {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn turns_are_told_live_and_a_listener_comes_back() {
     let hub = hub("hello", "Hi.").await;
     let mut events = listen(&hub, None).await;
@@ -270,7 +270,7 @@ async fn turns_are_told_live_and_a_listener_comes_back() {
     timeout(TEST_TIMEOUT, async { tokio::join!(rest, hub.stop()) }).await.expect("both end");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn the_state_counts_and_everything_wants_the_key() {
     let hub = hub("hello", "Hi.").await;
     let mut socket = hub.connect("").await;
@@ -290,7 +290,7 @@ async fn the_state_counts_and_everything_wants_the_key() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn one_key_leaves_half_of_the_live_streams_to_others() {
     let _ = rustls::crypto::ring::default_provider().install_default();
     let engines = engines(FakeStt::default(), FakeLlm::default(), FakeTts::default());

@@ -149,7 +149,7 @@ async fn speak(engine: &dyn Tts) -> (f64, Option<String>) {
 
 const MIB: usize = 1 << 20;
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_recognizer_that_never_ends_its_answer_costs_its_bound() {
     let taken = Arc::new(AtomicUsize::new(0));
     let counted = taken.clone();
@@ -160,7 +160,7 @@ async fn a_recognizer_that_never_ends_its_answer_costs_its_bound() {
     assert!(taken.load(Ordering::Relaxed) < 16 * MIB, "{taken:?} bytes were taken, what the sockets hold included");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn more_words_and_tokens_than_anybody_says_are_no_transcript() {
     for body in [
         serde_json::json!({"text": "word ".repeat(20_000)}).to_string(),
@@ -173,7 +173,7 @@ async fn more_words_and_tokens_than_anybody_says_are_no_transcript() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_model_that_ignores_its_limit_of_tokens_is_cut_there() {
     let taken = Arc::new(AtomicUsize::new(0));
     let counted = taken.clone();
@@ -188,7 +188,7 @@ async fn a_model_that_ignores_its_limit_of_tokens_is_cut_there() {
     assert!(taken.load(Ordering::Relaxed) < 16 * MIB, "{taken:?}");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn calls_without_end_and_arguments_without_end_are_cut() {
     let call = |id: usize, arguments: &str| {
         let function = serde_json::json!({"name": "f", "arguments": arguments});
@@ -214,7 +214,7 @@ async fn calls_without_end_and_arguments_without_end_are_cut() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn an_event_without_an_end_is_given_up() {
     for begin in ["data: {\"choices\":", "{\"choices\":[{\"message\":{\"content\":\""] {
         let taken = Arc::new(AtomicUsize::new(0));
@@ -228,7 +228,7 @@ async fn an_event_without_an_end_is_given_up() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_voice_that_never_ends_is_cut_by_its_text() {
     let taken = Arc::new(AtomicUsize::new(0));
     let counted = taken.clone();
@@ -248,14 +248,14 @@ async fn a_voice_that_never_ends_is_cut_by_its_text() {
     assert!(taken.load(Ordering::Relaxed) < 64 * MIB, "{taken:?}");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_voice_that_trickles_samples_is_given_up() {
     let base = serve(|_| trickle("\0\x01\0\x01", "\0\x01", Duration::from_secs(1), "audio/pcm")).await;
     let (_, error) = in_time(speak(&OpenAiTts::new(&tts(&base)).expect("right settings"))).await;
     assert!(error.expect("it fails").contains("too little sound"));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_recognizer_that_trickles_has_its_deadline() {
     let base = serve(|_| trickle("{\"text\":\"", "a", Duration::from_millis(100), "application/json")).await;
     let error = in_time(hear(&stt(&base, 1_000))).await.expect_err("no transcript");
@@ -266,7 +266,7 @@ fn mcp_server(base: &str) -> Server {
     Server { label: "x".into(), url: format!("{base}/mcp"), authorization: None, headers: Default::default() }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn an_mcp_server_that_never_ends_its_answer_is_given_up() {
     for (begin, kind) in
         [("{\"jsonrpc\":\"2.0\",\"id\":0,\"result\":[0", "application/json"), ("data: [0", "text/event-stream")]
@@ -282,7 +282,7 @@ async fn an_mcp_server_that_never_ends_its_answer_is_given_up() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn what_is_sent_is_never_carried_to_another_address() {
     let n_elsewhere = Arc::new(AtomicUsize::new(0));
     let counted = n_elsewhere.clone();
@@ -313,7 +313,7 @@ async fn what_is_sent_is_never_carried_to_another_address() {
 /// A server's message about a key and an address, neither of which a client may see.
 const SECRET: &str = "Incorrect API key provided: sk-very-secret at http://10.0.0.7/v1";
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn clients_get_no_words_of_an_upstream() {
     let refuse = |_: Request| (StatusCode::UNAUTHORIZED, SECRET).into_response();
     let base = serve(refuse).await;

@@ -501,7 +501,7 @@ async fn a_session_does_not_speak_with_another_keys_voice() {
         let url = format!("ws://{}/v1/realtime", fixture.hub.address);
         let mut request = url.into_client_request().expect("a request");
         request.headers_mut().insert("authorization", format!("Bearer {key}").parse().expect("a header"));
-        let (stream, _) = tokio_tungstenite::connect_async(request).await.expect("accepted");
+        let (stream, _) = crate::hub::connect(request).await.expect("accepted");
         let mut socket = crate::hub::Socket { stream, frames: Vec::new() };
         let created = socket.next().await;
         (socket, created)

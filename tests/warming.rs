@@ -34,7 +34,7 @@ fn remote(server: SocketAddr) -> Engines {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn every_remote_engine_is_reached_before_a_client_comes() {
     let server = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let hub = Hub::start(remote(server.local_addr().expect("bound")), Config::default()).await;
@@ -55,7 +55,7 @@ async fn every_remote_engine_is_reached_before_a_client_comes() {
     hub.stop().await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_hub_whose_engines_cannot_be_reached_starts() {
     let nobody = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let address = nobody.local_addr().expect("bound");

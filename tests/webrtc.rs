@@ -55,7 +55,7 @@ fn candidate(answer: &str) -> String {
     format!("{}:{}", words[4], words[5])
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn an_offer_is_answered_in_each_of_its_forms() {
     let hub = hub("hello", "Hello you.").await;
     let response = call(&hub, offer()).await;
@@ -83,7 +83,7 @@ async fn an_offer_is_answered_in_each_of_its_forms() {
     hub.stop().await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn what_is_no_offer_is_refused_by_name_and_opens_nothing() {
     let hub = hub("hello", "Hello you.").await;
     let without_audio = offer().replace("m=audio", "m=video");
@@ -121,7 +121,7 @@ async fn what_is_no_offer_is_refused_by_name_and_opens_nothing() {
     hub.stop().await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_call_needs_a_key_and_a_place() {
     let mut config = Config::default();
     config.server.max_sessions_per_key = 1;
@@ -145,7 +145,7 @@ async fn a_call_needs_a_key_and_a_place() {
     hub.stop().await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn offers_are_requests_of_their_key_whatever_comes_of_them() {
     let mut config = Config::default();
     config.limits.requests_per_minute = 3;
@@ -168,7 +168,7 @@ async fn offers_are_requests_of_their_key_whatever_comes_of_them() {
     hub.stop().await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_call_without_a_place_is_refused_before_its_offer_is_answered() {
     let mut config = Config::default();
     config.server.max_sessions = 1;
@@ -199,7 +199,7 @@ async fn join(hub: &Hub, id: &str, key: &str) -> Response {
     upgrade.send().await.expect("an answer")
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_short_lived_key_joins_no_call() {
     let hub = hub_with(Config::default(), &["key"]).await;
     let made = post(&hub, "/v1/realtime/client_secrets").bearer_auth("key").json(&json!({})).send().await;
@@ -215,7 +215,7 @@ async fn a_short_lived_key_joins_no_call() {
     hub.stop().await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn pages_of_other_origins_call_where_they_need_a_key_or_are_listed() {
     let asked = "authorization,content-type,x-openai-agents-sdk";
     let check = async |hub: &Hub, origin: &str, path: &str, allowed: bool| {
@@ -255,7 +255,7 @@ async fn pages_of_other_origins_call_where_they_need_a_key_or_are_listed() {
     keyed.stop().await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn without_a_listener_there_is_no_webrtc() {
     let mut config = Config::default();
     config.rtc.listen = String::new();
@@ -265,7 +265,7 @@ async fn without_a_listener_there_is_no_webrtc() {
     hub.stop().await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn datagrams_of_no_call_are_not_answered_and_a_peer_that_never_comes_is_let_go() {
     let hub = hub("hello", "Hello you.").await;
     let response = call(&hub, offer()).await;
@@ -306,7 +306,7 @@ async fn datagrams_of_no_call_are_not_answered_and_a_peer_that_never_comes_is_le
     hub.stop().await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn the_audit_log_has_starts_joins_hang_ups_and_why_a_call_ended() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("audit.jsonl");

@@ -21,7 +21,7 @@ fn no_speculation() -> Config {
     config
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_turn_says_which_workers_served_it_and_what_the_network_took() {
     let stt = FakeStt::hears(["what time is it"]).delayed(Duration::from_millis(20)).served_by("north", NETWORK);
     let tts = FakeTts::default().delayed(Duration::from_millis(20)).served_by("south", NETWORK).retried(1);
@@ -51,7 +51,7 @@ async fn a_turn_says_which_workers_served_it_and_what_the_network_took() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_recognizer_that_cannot_be_reached_has_a_code_of_its_own() {
     let stt = FakeStt::default().away();
     let hub = Hub::start(engines(stt, FakeLlm::default(), FakeTts::default()), no_speculation()).await;
@@ -72,7 +72,7 @@ async fn a_recognizer_that_cannot_be_reached_has_a_code_of_its_own() {
     assert_eq!(details["error"]["code"], "engine_unavailable", "{details}");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_voice_that_cannot_be_reached_has_a_code_of_its_own() {
     let tts = FakeTts::default().away();
     let hub = Hub::start(engines(FakeStt::default(), FakeLlm::says(["Hi."]), tts), Config::default()).await;
@@ -83,7 +83,7 @@ async fn a_voice_that_cannot_be_reached_has_a_code_of_its_own() {
     assert_eq!(response["status_details"]["error"]["code"], "engine_unavailable", "{response}");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn the_speech_api_answers_503_where_no_worker_can_be_reached() {
     let tts = FakeTts::default().away();
     let hub = Hub::start(engines(FakeStt::default().away(), FakeLlm::default(), tts), Config::default()).await;

@@ -41,7 +41,9 @@ struct Client(BufReader<TcpStream>);
 
 impl Client {
     async fn connect(served: &WyomingHub) -> Self {
-        Self(BufReader::new(TcpStream::connect(served.wyoming).await.expect("it listens")))
+        let stream = TcpStream::connect(served.wyoming).await.expect("it listens");
+        stream.set_nodelay(true).expect("a socket");
+        Self(BufReader::new(stream))
     }
 
     async fn raw(&mut self, bytes: &[u8]) {
@@ -106,7 +108,7 @@ impl Client {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn an_utterance_is_transcribed_while_it_is_spoken() {
     let served = simple("turn on the light", "").await;
     let mut client = Client::connect(&served).await;
@@ -128,7 +130,7 @@ async fn an_utterance_is_transcribed_while_it_is_spoken() {
     served.hub.stop().await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn turns_of_a_conversation_are_remembered_by_their_context() {
     let llm = FakeLlm::says(["The first.", "The second.", "The third."]);
     let served = serve(FakeStt::default(), llm.clone(), FakeTts::default(), Config::default(), Keys::default()).await;
@@ -156,7 +158,7 @@ async fn turns_of_a_conversation_are_remembered_by_their_context() {
     served.hub.stop().await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn broken_peers_are_refused_and_others_do_not_notice() {
     let served = simple("", "Hello.").await;
     let long = "x".repeat(70_000);
@@ -188,7 +190,7 @@ async fn broken_peers_are_refused_and_others_do_not_notice() {
     served.hub.stop().await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_client_that_goes_gives_its_engine_back() {
     let tts = FakeTts::default().delayed(Duration::from_secs(60));
     let llm = FakeLlm::says(["Hello."]).delayed(Duration::from_secs(60));
@@ -211,7 +213,7 @@ async fn a_client_that_goes_gives_its_engine_back() {
     served.hub.stop().await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn connections_are_bounded() {
     let served = simple("", "").await;
     let mut clients = Vec::new();
@@ -233,7 +235,7 @@ async fn connections_are_bounded() {
     served.hub.stop().await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_hub_with_keys_serves_the_key_that_is_named() {
     let keys = || Keys::of(&["a-key"]);
     let parts = |config| Parts {
@@ -254,7 +256,7 @@ async fn a_hub_with_keys_serves_the_key_that_is_named() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn requests_have_the_places_of_the_speech_api() {
     let mut config = Config::default();
     config.speech.max_requests = 1;

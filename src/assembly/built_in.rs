@@ -19,12 +19,12 @@ pub struct BuiltIn;
 
 impl EngineFactory for BuiltIn {
     fn knows(&self, stage: Stage, family: &str) -> bool {
-        factory::names(choose::name_of(stage)).contains(&family)
+        choose::kind_of(stage, family).is_some()
     }
 
-    fn lacks(&self, config: &Config, family: &str) -> Option<&'static str> {
-        let on_onnx = ["silero", "smart-turn", "piper", "kokoro", "hibari", "speechlm"].contains(&family);
-        (on_onnx && !antiphon_inference::onnx::is_here(&config.onnx))
+    fn lacks(&self, config: &Config, stage: Stage, family: &str) -> Option<&'static str> {
+        let needs_onnx = choose::kind_of(stage, family).is_some_and(|kind| kind.needs_onnx);
+        (needs_onnx && !antiphon_inference::onnx::is_here(&config.onnx))
             .then_some("It requires ONNX Runtime, which is not installed: run `make onnxruntime`.")
     }
 

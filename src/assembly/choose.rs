@@ -9,13 +9,11 @@ use super::trial::{Trial, Trials};
 use super::{EngineFactory, StageFailure};
 use crate::config::Config;
 use antiphon_engine_api::stt::DETECT_LANGUAGE;
-use antiphon_engines::stt::none;
+use antiphon_engines::table::{AUTO, EngineKind, EngineStage};
+use antiphon_engines::turn;
 use antiphon_registry::{Catalog, Entry, LocatedModel, ModelRequest, RegistryError, Stage, locate};
 use serde::Serialize;
 use std::path::Path;
-
-/// The setting that selects the best available model.
-pub const AUTO: &str = "auto";
 
 /// The engine name of turn detection without a turn model: silence, wording and prosody.
 pub(super) const NO_TURN_MODEL: &str = "silence";
@@ -57,12 +55,22 @@ impl Choice {
 
 /// The engine of a stage that needs no model; of recognizers, the one that hears nothing.
 fn offline(stage: Stage) -> &'static str {
+    engine_stage(stage).built_in().map_or(NO_TURN_MODEL, |kind| kind.name)
+}
+
+/// The stage in the table of engines.
+pub(super) fn engine_stage(stage: Stage) -> EngineStage {
     match stage {
-        Stage::Vad => "earshot",
-        Stage::Turn => NO_TURN_MODEL,
-        Stage::Stt => none::NAME,
-        Stage::Tts => "flite",
+        Stage::Vad => EngineStage::Vad,
+        Stage::Turn => EngineStage::Turn,
+        Stage::Stt => EngineStage::Stt,
+        Stage::Tts => EngineStage::Tts,
     }
+}
+
+/// The engine that runs a family of models.
+pub(super) fn kind_of(stage: Stage, family: &str) -> Option<&'static EngineKind> {
+    engine_stage(stage).kind(family)
 }
 
 /// The configured engine and model of a stage.
@@ -72,7 +80,7 @@ pub(super) fn settings(config: &Config, stage: Stage) -> (&str, &str) {
         // The engine of this stage follows from its model.
         Stage::Turn if config.turn.model == AUTO => (AUTO, ""),
         Stage::Turn if config.turn.model.is_empty() => (NO_TURN_MODEL, ""),
-        Stage::Turn => ("smart-turn", &config.turn.model),
+        Stage::Turn => (turn::ENGINES[0].kind.name, &config.turn.model),
         Stage::Stt => (&config.stt.engine, &config.stt.model),
         Stage::Tts => (&config.tts.engine, &config.tts.model),
     }
@@ -286,10 +294,5 @@ pub(super) fn speaks(config: &Config, entry: &Entry) -> bool {
 
 /// The stage's name in the configuration.
 pub(super) fn name_of(stage: Stage) -> &'static str {
-    match stage {
-        Stage::Vad => "vad",
-        Stage::Turn => "turn",
-        Stage::Stt => "stt",
-        Stage::Tts => "tts",
-    }
+    engine_stage(stage).name()
 }

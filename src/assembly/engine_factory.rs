@@ -16,7 +16,7 @@ pub trait EngineFactory: Send + Sync {
     /// Whether it includes the engine for the family.
     fn knows(&self, stage: Stage, family: &str) -> bool;
     /// The missing runtime dependency of the family's engine, with instructions; `None` if nothing is missing.
-    fn lacks(&self, _config: &Config, _family: &str) -> Option<&'static str> {
+    fn lacks(&self, _config: &Config, _stage: Stage, _family: &str) -> Option<&'static str> {
         None
     }
     /// Creates the voice activity detector.

@@ -6,7 +6,7 @@
 //! this machine. Loading blocks.
 
 use super::choose::{
-    AUTO, Choice, Choices, NO_TURN_MODEL, PassedOver, choices, expected, is_named, name_of, objective_ms, settings,
+    Choice, Choices, NO_TURN_MODEL, PassedOver, choices, expected, is_named, kind_of, name_of, objective_ms, settings,
     slowness, with,
 };
 use super::factory::whisper_uses_gpu;
@@ -14,7 +14,7 @@ use super::fallback::Fallbacks;
 use super::membership::{CLUSTER, Membership};
 use super::model_cache::{CachedValue, Limits, ModelCache, ModelCacheError};
 use super::trial::{Trial, Trials};
-use super::{BuiltIn, EngineFactory, EnginesError, StageFailure};
+use super::{AUTO, BuiltIn, EngineFactory, EnginesError, StageFailure};
 use crate::config::Config;
 use antiphon_engine_api::Engines;
 use antiphon_engine_api::llm::Llm;
@@ -24,6 +24,7 @@ use antiphon_engine_api::turn::TurnModel;
 use antiphon_engine_api::vad::Vad;
 use antiphon_engines::llm::LlmConfig;
 use antiphon_engines::stt::none;
+use antiphon_engines::table::EngineKind;
 use antiphon_registry::{Catalog, Entry, LocatedModel, RegistryError, Stage, locate};
 use serde::Serialize;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -360,7 +361,7 @@ impl EngineManager {
 
     /// The missing runtime dependency of a model, with instructions; `None` if nothing is missing.
     pub fn lacks(&self, entry: &Entry) -> Option<&'static str> {
-        self.factory.lacks(&self.config, &entry.family)
+        self.factory.lacks(&self.config, entry.stage, &entry.family)
     }
 
     /// Whether [`EngineManager::load`] selects the model once it is the best one on disk.
@@ -596,13 +597,15 @@ impl EngineManager {
         };
         let (Some(name), Some(model)) = (choice.model_name(), &choice.model) else { return make() };
         // Each replica of a voice has the model for itself, Whisper's share one on each device.
-        let copies = match (S::STAGE, choice.engine.as_str()) {
-            (Stage::Stt, _) => config.stt.n_copies() as u64,
-            (Stage::Tts, "speechlm") => config.tts.n_instances(config.onnx.devices().len()) as u64,
-            (Stage::Tts, _) => config.tts.pool_size(config.onnx.devices().len()) as u64,
-            _ => 1,
+        let n_devices = config.onnx.devices().len();
+        let has_slots = kind_of(S::STAGE, &choice.engine).is_some_and(EngineKind::has_slots);
+        let copies = match S::STAGE {
+            Stage::Stt => config.stt.n_copies(),
+            Stage::Tts if has_slots => config.tts.n_instances(n_devices),
+            Stage::Tts => config.tts.pool_size(n_devices),
+            Stage::Vad | Stage::Turn => 1,
         };
-        let taken = self.cache.take(&name, copies * model.bytes, in_place_of, || make().map(S::into_cached));
+        let taken = self.cache.take(&name, copies as u64 * model.bytes, in_place_of, || make().map(S::into_cached));
         match taken {
             Ok(loaded) => S::from_cached(loaded).ok_or_else(|| StageFailure::new(stage, &choice.engine, OTHER_STAGE)),
             Err(ModelCacheError::Load(failure)) => Err(failure),

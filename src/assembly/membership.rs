@@ -6,12 +6,11 @@
 
 use super::choose::name_of;
 use crate::config::Config;
-use antiphon_cluster::{
-    Cluster, ClusterError, JetStream, Overview, Sessions, Stage, with_local_stt, with_local_tts, with_local_turn,
-};
+use antiphon_cluster::{Cluster, ClusterError, JetStream, Overview, Sessions, Stage};
 use antiphon_engine_api::stt::Stt;
 use antiphon_engine_api::tts::Tts;
 use antiphon_engine_api::turn::TurnModel;
+use antiphon_engines::fallback::{with_own_stt, with_own_tts, with_own_turn};
 use std::sync::{Arc, OnceLock};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -138,15 +137,15 @@ impl Membership {
     }
 
     pub(super) fn stt(&self, local: Option<Arc<dyn Stt>>) -> Arc<dyn Stt> {
-        local.map_or_else(|| self.stt.clone(), |local| with_local_stt(self.stt.clone(), local))
+        local.map_or_else(|| self.stt.clone(), |local| with_own_stt(self.stt.clone(), local))
     }
 
     pub(super) fn tts(&self, local: Option<Arc<dyn Tts>>) -> Arc<dyn Tts> {
-        local.map_or_else(|| self.tts.clone(), |local| with_local_tts(self.tts.clone(), local))
+        local.map_or_else(|| self.tts.clone(), |local| with_own_tts(self.tts.clone(), local))
     }
 
     pub(super) fn turn(&self, local: Option<Arc<dyn TurnModel>>) -> Arc<dyn TurnModel> {
-        local.map_or_else(|| self.turn.clone(), |local| with_local_turn(self.turn.clone(), local))
+        local.map_or_else(|| self.turn.clone(), |local| with_own_turn(self.turn.clone(), local))
     }
 }
 

@@ -21,8 +21,9 @@ mod preflight;
 mod trial;
 mod worker;
 
+pub use antiphon_engines::table::AUTO;
 pub use built_in::BuiltIn;
-pub use choose::{AUTO, PassedOver, recommended};
+pub use choose::{PassedOver, recommended};
 pub use engine_factory::EngineFactory;
 pub use error::{EnginesError, StageFailure};
 pub use factory::llm;
@@ -73,7 +74,10 @@ pub fn tts(config: &Config) -> Result<Arc<dyn Tts>, StageFailure> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{KEYS, Rule};
+    use crate::config::DEFAULT_TOML;
+    use antiphon_engines::stt::none;
+    use antiphon_engines::table::{self, EngineStage, ModelSource};
+    use antiphon_registry::{Catalog, ModelsConfig};
 
     #[test]
     fn an_unknown_engine_is_refused_by_name() {
@@ -95,10 +99,45 @@ mod tests {
     }
 
     #[test]
-    fn every_engine_the_configuration_lets_through_is_known_here() {
-        for key in KEYS.iter().filter(|key| key.name == "engine") {
-            let Rule::OneOf(names) = key.rule else { panic!("{}: a list of names", key.section) };
-            assert_eq!(names, factory::names(key.section), "{}", key.section);
+    fn every_family_of_the_registry_has_an_engine_that_runs_files() {
+        let catalog = Catalog::load(&ModelsConfig::default()).expect("the built-in registry");
+        for entry in catalog.entries() {
+            let kind = choose::kind_of(entry.stage, &entry.family);
+            let source = kind.map(|kind| kind.model);
+            let runs_files = matches!(source, Some(ModelSource::Files | ModelSource::SlotFiles));
+            assert!(runs_files, "{}: {} is {source:?}", entry.name, entry.family);
         }
+    }
+
+    /// What is written by hand about engines, beside the table.
+    #[test]
+    fn each_engine_is_in_the_manifest_in_the_documents_and_on_the_page() {
+        let manifest = include_str!("../../Cargo.toml");
+        let engines_page = include_str!("../../docs/reference/engines.md");
+        let panel = include_str!("../../web/src/view/EnginesPanel.tsx");
+        let need_none = panel.lines().find(|line| line.starts_with("const NEED_NONE")).expect("a list");
+        for kind in table::kinds() {
+            let name = kind.name;
+            if let Some(feature) = kind.feature {
+                let passed_on = format!("\n{feature} = [\"antiphon-engines/{feature}\"]\n");
+                assert!(manifest.contains(&passed_on), "{name}: the program passes its feature on");
+            }
+            assert!(engines_page.contains(&format!("`{name}`")), "{name}: docs/reference/engines.md");
+            if kind.stage != EngineStage::Turn {
+                let comment = engine_comment(kind.stage.name());
+                assert!(comment.contains(&format!("\"{name}\"")), "{name}: configs/default.toml");
+            }
+            let is_complete =
+                kind.model == ModelSource::BuiltIn && name != none::NAME && kind.stage != EngineStage::Llm;
+            assert_eq!(need_none.contains(&format!("'{name}'")), is_complete, "{name}: EnginesPanel.tsx");
+        }
+        assert!(need_none.contains(&format!("'{}'", choose::NO_TURN_MODEL)));
+    }
+
+    /// The comment of the setting `engine` of a section.
+    fn engine_comment(section: &str) -> &'static str {
+        let start = format!("\n[{section}]\n");
+        let (_, section) = DEFAULT_TOML.split_once(&start).expect("a section");
+        section.split_once("\nengine = ").expect("a key").0
     }
 }

@@ -3,9 +3,7 @@
 use super::manager::EngineManager;
 use super::{StageFailure, factory};
 use crate::config::Config;
-
-/// Engines that are a server elsewhere: making one reads its settings and its key, and reaches for nothing.
-const REMOTE: [&str; 3] = ["openai", "fish", "moshi"];
+use antiphon_engines::table::{EngineKind, EngineStage};
 
 /// The failures of the model registry and of the remote engines, fallbacks included. Blocks for small files.
 pub fn problems(config: &Config) -> Vec<StageFailure> {
@@ -40,9 +38,13 @@ fn of_stages(config: &Config) -> Vec<StageFailure> {
 }
 
 fn stt_problem(config: &Config) -> Option<StageFailure> {
-    REMOTE.contains(&config.stt.engine.as_str()).then(|| factory::stt(config).err())?
+    is_remote(EngineStage::Stt, &config.stt.engine).then(|| factory::stt(config).err())?
 }
 
 fn tts_problem(config: &Config) -> Option<StageFailure> {
-    REMOTE.contains(&config.tts.engine.as_str()).then(|| factory::tts(config).err())?
+    is_remote(EngineStage::Tts, &config.tts.engine).then(|| factory::tts(config).err())?
+}
+
+fn is_remote(stage: EngineStage, engine: &str) -> bool {
+    stage.kind(engine).is_some_and(EngineKind::is_remote)
 }

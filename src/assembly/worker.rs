@@ -3,7 +3,7 @@
 //! `antiphon worker` calls [`worker_stages`] once. Engines are chosen and loaded as a hub does it; stages that are not named
 //! load nothing.
 
-use super::choose::{is_named, settings};
+use super::choose::{is_named, kind_of, settings};
 use super::manager::{EngineManager, ModelStage, Served};
 use super::{EnginesError, StageFailure};
 use crate::config::Config;
@@ -13,6 +13,7 @@ use antiphon_engine_api::stt::{Stt, SttError};
 use antiphon_engine_api::tts::Tts;
 use antiphon_engine_api::turn::TurnModel;
 use antiphon_engines::stt::none;
+use antiphon_engines::table::ModelSource;
 use antiphon_registry::locate;
 use sha2::{Digest, Sha256};
 use std::fs::File;
@@ -25,9 +26,6 @@ const ENDS_BYTES: u64 = 1024 * 1024;
 
 /// The digits of a fingerprint, in bytes of the digest.
 const FINGERPRINT_BYTES: usize = 16;
-
-/// Engines that speak to a server of their own; the server's address stands for the model's files.
-const REMOTE: [&str; 3] = ["openai", "fish", "moshi"];
 
 /// Starts the engines of these stages, concurrently on threads of their own. Blocks until all are loaded.
 ///
@@ -113,12 +111,15 @@ impl Model {
             let files = located.all_files().map(Path::to_path_buf).collect();
             return Ok(Self { name: name.clone(), files, server: String::new() });
         }
-        if REMOTE.contains(&served.engine.as_str()) {
+        // The server's address stands for the model's files.
+        if let Some(ModelSource::Server { has_default_model }) =
+            kind_of(S::STAGE, &served.engine).map(|kind| kind.model)
+        {
             let server = match S::STAGE {
                 antiphon_registry::Stage::Stt => &config.stt.base_url,
                 _ => &config.tts.base_url,
             };
-            let name = if is_set || served.engine == "openai" { set } else { &served.engine };
+            let name = if is_set || has_default_model { set } else { &served.engine };
             return Ok(Self { name: name.to_owned(), files: Vec::new(), server: server.clone() });
         }
         let path = Path::new(set);

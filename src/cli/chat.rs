@@ -7,7 +7,7 @@ use super::print;
 use super::sound::{self, Loudspeaker, Microphone, SoundError};
 use super::target::{Mode, Target, failure, printable};
 use super::{CliError, Settings, own_hub};
-use antiphon_client::{Connection, Event, Received, Sender};
+use antiphon_client::{Connection, Event, ReceivedMessage, Sender};
 use antiphon_types::ItemId;
 use clap::Args;
 use serde_json::{Map, Value, json};
@@ -103,8 +103,8 @@ async fn talk(args: &ChatArgs, url: String, loudspeaker: Loudspeaker) -> Result<
     let created = async {
         loop {
             match receiver.next().await.map_err(failure)? {
-                Received::Event(Event::SessionCreated {}) => return Ok(()),
-                Received::Event(Event::Error { error }) => return Err(refusal(error)),
+                ReceivedMessage::Event(Event::SessionCreated {}) => return Ok(()),
+                ReceivedMessage::Event(Event::Error { error }) => return Err(refusal(error)),
                 _ => {}
             }
         }
@@ -133,10 +133,10 @@ async fn talk(args: &ChatArgs, url: String, loudspeaker: Loudspeaker) -> Result<
             }
             _ = ticks.tick() => reports.send(&loudspeaker, &mut sender).await?,
             received = receiver.next() => match received.map_err(failure)? {
-                Received::Audio { item_id, samples } => loudspeaker.play(&item_id, &samples)?,
-                Received::Resumed(_) => captions.note("the connection was lost and is back")?,
-                Received::Event(Event::Error { error }) => captions.note(&refusal(error).to_string())?,
-                Received::Event(event) => {
+                ReceivedMessage::Audio { item_id, samples } => loudspeaker.play(&item_id, &samples)?,
+                ReceivedMessage::Resumed(_) => captions.note("the connection was lost and is back")?,
+                ReceivedMessage::Event(Event::Error { error }) => captions.note(&refusal(error).to_string())?,
+                ReceivedMessage::Event(event) => {
                     reports.take(&event, &loudspeaker, &mut sender).await?;
                     captions.take(event)?;
                 }

@@ -4,6 +4,7 @@ use super::{CliError, print};
 use crate::assembly::{self, AUTO, CLUSTER, Served};
 use crate::config::{Config, ConfigError, DEFAULT_TOML, Origin, Problem, Sources, load_hub};
 use crate::server::startup_problems;
+use antiphon_engines::table::{EngineKind, EngineStage, ModelSource};
 use clap::Subcommand;
 use serde_json::json;
 use std::path::PathBuf;
@@ -73,41 +74,64 @@ fn report(loaded: &Result<Config, ConfigError>) -> serde_json::Value {
 
 /// The engine of each stage as text: from `served` if present, else from the configuration.
 pub(super) fn engines(config: &Config, served: &[Served]) -> String {
-    let stt = &config.stt;
-    let llm = &config.llm;
-    let tts = &config.tts;
-    let more = |stage: &str, engine: &str| match (stage, engine) {
-        (_, CLUSTER) => {
+    let more = |stage: EngineStage, engine: &str| match engine {
+        CLUSTER => {
             let or_here = if config.cluster.fallback { ", or this machine" } else { "" };
             format!("workers through {}{or_here}", config.cluster.shown_servers())
         }
-        (_, AUTO) => "the best model that is here".to_owned(),
-        ("stt", "openai") => format!("{} at {}", stt.model, stt.base_url),
-        ("llm", "openai") => format!("{} at {}", llm.model, llm.base_url),
-        ("tts", "openai") => format!("{} at {}", tts.model, tts.base_url),
-        ("tts", "fish" | "moshi") => format!("at {}", tts.base_url),
-        ("tts", "piper" | "kokoro" | "hibari") => tts.model.clone(),
-        ("stt", "none") => "no recognizer: it can be written to, not spoken to".into(),
-        ("llm", _) => "offline, no model".into(),
-        ("tts", "flite") => format!("voice {}", tts.voice),
-        _ => String::new(),
+        AUTO => "the best model that is here".to_owned(),
+        _ => stage.kind(engine).map_or_else(String::new, |kind| described(config, kind)),
     };
     let stages = [
-        ("vad", "voice activity", &config.vad.engine),
-        ("stt", "speech to text", &stt.engine),
-        ("llm", "language model", &llm.engine),
-        ("tts", "text to speech", &tts.engine),
+        (EngineStage::Vad, "voice activity", &config.vad.engine),
+        (EngineStage::Stt, "speech to text", &config.stt.engine),
+        (EngineStage::Llm, "language model", &config.llm.engine),
+        (EngineStage::Tts, "text to speech", &config.tts.engine),
     ];
     let lines = stages.map(|(stage, title, configured)| {
-        let served = served.iter().find(|served| served.stage == stage);
+        let section = stage.name();
+        let served = served.iter().find(|served| served.stage == section);
         let on_workers =
-            !config.cluster.servers.is_empty() && config.cluster.stages.iter().any(|served| served == stage);
+            !config.cluster.servers.is_empty() && config.cluster.stages.iter().any(|served| served == section);
         let configured = if on_workers { CLUSTER } else { configured };
         let engine = served.map_or(configured, |served| &served.engine);
         let model = served.and_then(|served| served.model.clone());
         format!("  {title:<16} {engine:<10} {}", model.unwrap_or_else(|| more(stage, engine))).trim_end().to_owned()
     });
     lines.join("\n")
+}
+
+/// What matters of a configured engine beside its name: model, server or voice.
+fn described(config: &Config, kind: &EngineKind) -> String {
+    let model = model_of(config, kind.stage);
+    let base_url = match kind.stage {
+        EngineStage::Stt => &config.stt.base_url,
+        EngineStage::Llm => &config.llm.base_url,
+        _ => &config.tts.base_url,
+    };
+    match (kind.model, kind.stage) {
+        (ModelSource::Server { has_default_model: true }, _) => format!("{model} at {base_url}"),
+        (ModelSource::Server { has_default_model: false }, _) => format!("at {base_url}"),
+        (ModelSource::Files | ModelSource::SlotFiles, stage) => {
+            // The default is a model of a server.
+            let is_set = model != model_of(&Config::default(), stage);
+            if is_set { model.to_owned() } else { String::new() }
+        }
+        (ModelSource::BuiltIn, EngineStage::Stt) => "no recognizer: it can be written to, not spoken to".into(),
+        (ModelSource::BuiltIn, EngineStage::Llm) => "offline, no model".into(),
+        (ModelSource::BuiltIn, EngineStage::Tts) => format!("voice {}", config.tts.voice),
+        (ModelSource::BuiltIn, EngineStage::Vad | EngineStage::Turn) => String::new(),
+    }
+}
+
+fn model_of(config: &Config, stage: EngineStage) -> &str {
+    match stage {
+        EngineStage::Vad => &config.vad.model,
+        EngineStage::Turn => &config.turn.model,
+        EngineStage::Stt => &config.stt.model,
+        EngineStage::Llm => &config.llm.model,
+        EngineStage::Tts => &config.tts.model,
+    }
 }
 
 #[cfg(test)]

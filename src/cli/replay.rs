@@ -119,13 +119,13 @@ pub(super) fn of_file(path: &Path, error: &ReplayError) -> CliError {
 
 /// One decision as text.
 fn line(decided: &ReplayedDecision) -> String {
-    let gave = decided.gave.iter().map(|one| parsed(one.get()));
+    let outputs = decided.outputs.iter().map(|one| parsed(one.get()));
     let at = decided.at_ms / 1e3;
     match decided.layer {
-        Layer::Turn => format!("{at:>10.3} s  turn    {}", gave.map(|one| turn_words(&one)).collect::<String>()),
+        Layer::Turn => format!("{at:>10.3} s  turn    {}", outputs.map(|one| turn_words(&one)).collect::<String>()),
         Layer::Dialog => {
-            let told = decided.told.as_ref().map(|told| name(&parsed(told.get()))).unwrap_or_default();
-            format!("{at:>10.3} s  dialog  {told}: {}", gave.map(|one| name(&one)).collect::<Vec<_>>().join(", "))
+            let input = decided.input.as_ref().map(|input| name(&parsed(input.get()))).unwrap_or_default();
+            format!("{at:>10.3} s  dialog  {input}: {}", outputs.map(|one| name(&one)).collect::<Vec<_>>().join(", "))
         }
     }
 }
@@ -193,9 +193,9 @@ fn summary(path: &Path, report: &Report) -> String {
         let decided = &difference.replayed;
         let layer = if decided.layer == Layer::Turn { "turn-taking" } else { "the dialog" };
         text.push_str(&format!("\n  line {}, {layer} at {:.3} s", decided.line, decided.at_ms / 1e3));
-        let told = decided.told.as_ref().map(|told| told.get().to_owned());
-        told.iter().for_each(|told| text.push_str(&format!("\n    told      {told}")));
-        let replayed: Vec<_> = decided.gave.iter().map(|one| one.get().to_owned()).collect();
+        let input = decided.input.as_ref().map(|input| input.get().to_owned());
+        input.iter().for_each(|input| text.push_str(&format!("\n    input     {input}")));
+        let replayed: Vec<_> = decided.outputs.iter().map(|one| one.get().to_owned()).collect();
         let longest = replayed.len().max(difference.recorded.len());
         for i in 0..longest {
             let of = |list: &[String]| list.get(i).cloned().unwrap_or_else(|| "nothing".into());

@@ -103,10 +103,7 @@ impl File<'_> {
 
 /// The message for an invalid value `written` at `key`.
 pub(super) fn wrong_value(key: &Key, written: &str) -> String {
-    let nearest = match key.rule {
-        Rule::OneOf(words) => nearest(written.trim_matches('"'), words.iter().copied()),
-        _ => None,
-    };
+    let nearest = nearest(written.trim_matches('"'), key.rule.words());
     let hint = nearest.map(|word| format!("; did you mean {word:?}?")).unwrap_or_default();
     // A common mistake is a secret in place of its variable's name, or a password in a URL: neither is repeated.
     let is_address = matches!(key.rule, Rule::Url | Rule::UrlOrNone | Rule::Urls | Rule::NatsServers);

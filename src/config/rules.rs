@@ -1,6 +1,7 @@
 //! All keys and their valid values.
 
 use antiphon_engine_api::stt::DETECT_LANGUAGE;
+use antiphon_engines::table::EngineStage;
 use antiphon_types::language_code;
 use std::net::SocketAddr;
 use toml::Value;
@@ -27,6 +28,8 @@ pub enum Rule {
     Number(f64, f64),
     /// One of these words.
     OneOf(&'static [&'static str]),
+    /// The name of an engine of this stage, or `auto` where the stage has that.
+    Engine(EngineStage),
     /// Any text.
     Text,
     /// Any non-empty text.
@@ -87,14 +90,14 @@ const HOUR_MS: i64 = 3_600_000;
 
 /// Every key, in the order of `configs/default.toml`.
 pub const KEYS: &[Key] = &[
-    key("vad", "engine", Rule::OneOf(&["auto", "earshot", "silero"])),
+    key("vad", "engine", Rule::Engine(EngineStage::Vad)),
     key("vad", "model", Rule::Text),
     key("turn", "threshold", Rule::Number(0.0, 1.0)),
     key("turn", "prefix_padding_ms", Rule::Whole(0, 5_000, "milliseconds")),
     key("turn", "silence_duration_ms", Rule::Whole(50, 10_000, "milliseconds")),
     key("turn", "min_speech_ms", Rule::Whole(0, 2_000, "milliseconds")),
     key("turn", "model", Rule::Text),
-    key("stt", "engine", Rule::OneOf(&["auto", "none", "whisper", "transducer", "openai"])),
+    key("stt", "engine", Rule::Engine(EngineStage::Stt)),
     key("stt", "decoders", Rule::Whole(1, 64, "decoders")),
     key("stt", "slots", Rule::Whole(0, 1_024, "utterances; 0: as many as are usual")),
     key("stt", "base_url", Rule::Url),
@@ -111,7 +114,7 @@ pub const KEYS: &[Key] = &[
     key("stt", "timeout_ms", Rule::Whole(100, HOUR_MS, "milliseconds")),
     key("stt", "hedge_after_ms", Rule::Whole(0, 60_000, "milliseconds; 0: off")),
     key("stt", "fallback", Rule::Fallback("stt")),
-    key("llm", "engine", Rule::OneOf(&["assistant", "openai"])),
+    key("llm", "engine", Rule::Engine(EngineStage::Llm)),
     key("llm", "base_url", Rule::Url),
     key("llm", "model", Rule::Name),
     key("llm", "api_key_env", Rule::Variable),
@@ -124,11 +127,7 @@ pub const KEYS: &[Key] = &[
     key("llm", "hedge_after_ms", Rule::Whole(0, 60_000, "milliseconds; 0: off")),
     key("llm", "local_ports", Rule::Wholes(1, 65_535, "ports")),
     key("llm", "fallback", Rule::Fallback("llm")),
-    key(
-        "tts",
-        "engine",
-        Rule::OneOf(&["auto", "flite", "piper", "kokoro", "hibari", "speechlm", "openai", "fish", "moshi"]),
-    ),
+    key("tts", "engine", Rule::Engine(EngineStage::Tts)),
     key("tts", "voice", Rule::Name),
     key("tts", "language_voices", Rule::ByLanguage(256, "am_adam")),
     key("tts", "speed", Rule::Number(0.25, 4.0)),
@@ -315,6 +314,15 @@ pub(super) fn names(section: &str) -> impl Iterator<Item = &'static str> {
 }
 
 impl Rule {
+    /// The words that are valid; empty where more than a few are.
+    pub fn words(&self) -> Vec<&'static str> {
+        match self {
+            Self::OneOf(words) => words.to_vec(),
+            Self::Engine(stage) => stage.setting_values(),
+            _ => Vec::new(),
+        }
+    }
+
     /// Whether `value` is valid.
     pub(super) fn allows(&self, value: &Value) -> bool {
         match self {
@@ -360,7 +368,7 @@ impl Rule {
 
     fn allows_text(&self, text: &str) -> bool {
         match self {
-            Self::OneOf(words) => words.contains(&text),
+            Self::OneOf(_) | Self::Engine(_) => self.words().contains(&text),
             Self::Text => true,
             Self::Name => !text.trim().is_empty(),
             Self::Header => text.bytes().all(|byte| (b' '..=b'~').contains(&byte)),
@@ -396,7 +404,9 @@ impl Rule {
             Self::Switch => "true or false".into(),
             Self::Whole(min, max, unit) => format!("a whole number from {min} to {max} ({unit})"),
             Self::Number(min, max) => format!("a number from {min} to {max}"),
-            Self::OneOf(words) => words.iter().map(|word| format!("{word:?}")).collect::<Vec<_>>().join(" or "),
+            Self::OneOf(_) | Self::Engine(_) => {
+                self.words().iter().map(|word| format!("{word:?}")).collect::<Vec<_>>().join(" or ")
+            }
             Self::Text => "text in quotes".into(),
             Self::Name => "text in quotes, not empty".into(),
             Self::Header => "the value of an HTTP header: ASCII characters in one line".into(),

@@ -30,9 +30,9 @@ pub struct ReplayedDecision {
     /// When, in milliseconds of the layer's time.
     pub at_ms: f64,
     /// The layer's input, where it is shown; JSON.
-    pub told: Option<Box<RawValue>>,
+    pub input: Option<Box<RawValue>>,
     /// What it decided; JSON.
-    pub gave: Vec<Box<RawValue>>,
+    pub outputs: Vec<Box<RawValue>>,
 }
 
 /// A decision that is not the recorded one.
@@ -196,7 +196,8 @@ impl Run {
             return None;
         }
         let at_ms = ms(self.position.duration(SampleRate::HZ_16000));
-        let decided = ReplayedDecision { line: n, layer: Layer::Turn, at_ms, told: None, gave: vec![raw(&outcome)] };
+        let decided =
+            ReplayedDecision { line: n, layer: Layer::Turn, at_ms, input: None, outputs: vec![raw(&outcome)] };
         let recorded = recorded.unwrap_or_else(|| raw(&nothing));
         self.compare(&decided, &[recorded]);
         (outcome != nothing).then_some(decided)
@@ -210,17 +211,17 @@ impl Run {
         recorded: Vec<Box<RawValue>>,
     ) -> Option<ReplayedDecision> {
         self.report.n_events += 1;
-        let told = Some(raw(&event));
+        let input = Some(raw(&event));
         let actions = self.dialog.as_mut().map_or_else(Vec::new, |dialog| dialog.step(at, event));
-        let gave: Vec<_> = actions.iter().map(raw).collect();
-        let decided = ReplayedDecision { line: n, layer: Layer::Dialog, at_ms: ms(at.since_start()), told, gave };
+        let outputs: Vec<_> = actions.iter().map(raw).collect();
+        let decided = ReplayedDecision { line: n, layer: Layer::Dialog, at_ms: ms(at.since_start()), input, outputs };
         self.compare(&decided, &recorded);
-        (!decided.gave.is_empty()).then_some(decided)
+        (!decided.outputs.is_empty()).then_some(decided)
     }
 
     fn compare(&mut self, decided: &ReplayedDecision, recorded: &[Box<RawValue>]) {
-        self.report.n_decisions += u64::from(!decided.gave.is_empty());
-        let same = decided.gave.iter().map(|one| one.get()).eq(recorded.iter().map(|one| one.get()));
+        self.report.n_decisions += u64::from(!decided.outputs.is_empty());
+        let same = decided.outputs.iter().map(|one| one.get()).eq(recorded.iter().map(|one| one.get()));
         if same {
             return;
         }

@@ -62,7 +62,7 @@ pub struct Startup {
 }
 
 /// What the start has opened before the engines are loaded.
-pub(super) struct Opened {
+pub(super) struct StartupParts {
     /// The certificate that the listener serves.
     pub(super) tls: Certificate,
     pub(super) audit: Audit,
@@ -84,9 +84,15 @@ pub(super) struct App {
 }
 
 impl App {
-    pub(super) fn new(config: Config, metrics: Metrics, keys: Keys, loaded: LoadedEngines, opened: Opened) -> Self {
+    pub(super) fn new(
+        config: Config,
+        metrics: Metrics,
+        keys: Keys,
+        loaded: LoadedEngines,
+        opened: StartupParts,
+    ) -> Self {
         let LoadedEngines { engines, manager } = loaded;
-        let Opened { tls, audit, sealing, webrtc, telephony } = opened;
+        let StartupParts { tls, audit, sealing, webrtc, telephony } = opened;
         let jetstream = manager.as_ref().and_then(|(manager, _)| manager.membership()?.jetstream());
         let shared_keys = jetstream.map(|jetstream| jetstream.keys().clone());
         let ephemeral_keys = EphemeralKeys::new(dialect_of(&config.session), shared_keys);

@@ -33,7 +33,7 @@ use access::{audit_http, auth, guard, limits_http, reload, usage};
 use antiphon_types::sealed::Sealing;
 use api::traces::Traces;
 use api::{health, hubs, language_models, models, state, turn_audio, turns};
-use app::{App, Opened};
+use app::{App, StartupParts};
 use arc_swap::ArcSwap;
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
@@ -43,7 +43,7 @@ use edge::accepting::{self, Entrance};
 use edge::connection_slots::ConnectionSlots;
 use edge::pages;
 use edge::probes::{self, METRICS_TYPE};
-use edge::starting::Starting;
+use edge::starting::StartingServer;
 use sessions::parts::CLOSE_GRACE;
 use sessions::{client_secrets, warming};
 use std::pin::pin;
@@ -121,8 +121,8 @@ pub async fn serve_loading<E: From<std::io::Error>>(
     tracing::info!("listening on {}://{address}", if tls.is_some() { "https" } else { "http" });
 
     let tls = tls.map(|tls| Arc::new(ArcSwap::from_pointee(tls)));
-    let starting = Starting::new(&config.server, tls.clone(), extras.waits_for.clone());
-    let probed = Starting::probes(&config.server, extras.waits_for);
+    let starting = StartingServer::new(&config.server, tls.clone(), extras.waits_for.clone());
+    let probed = StartingServer::probes(&config.server, extras.waits_for);
     let places = ConnectionSlots::new(
         accepting::max_connections(),
         config.server.max_connections_per_address,
@@ -138,7 +138,7 @@ pub async fn serve_loading<E: From<std::io::Error>>(
         () = &mut probes => return Ok(()),
     };
 
-    let app = App::new(config, metrics, keys, loaded, Opened { tls, audit, sealing, webrtc, telephony });
+    let app = App::new(config, metrics, keys, loaded, StartupParts { tls, audit, sealing, webrtc, telephony });
     app.sessions.count_for_cluster();
     hubs::reply_to_others(&app.sessions);
     starting.open(router(app.clone()));
@@ -157,7 +157,7 @@ pub async fn serve_loading<E: From<std::io::Error>>(
             writer.run(written.clone()).await;
         }
     };
-    let listening = Listening { traces, wyoming, audiosocket };
+    let listening = BackgroundServices { traces, wyoming, audiosocket };
     let serving = async {
         tokio::select! {
             () = serve_on(accepting, &app, listening, stop.clone()) => {}
@@ -172,14 +172,19 @@ pub async fn serve_loading<E: From<std::io::Error>>(
 }
 
 /// What a server does beside answering HTTP.
-struct Listening {
+struct BackgroundServices {
     traces: Option<Traces>,
     wyoming: Option<Wyoming>,
     audiosocket: Option<TcpListener>,
 }
 
-async fn serve_on(accepting: impl Future<Output = ()>, app: &App, listening: Listening, stop: CancellationToken) {
-    let Listening { traces, wyoming, audiosocket } = listening;
+async fn serve_on(
+    accepting: impl Future<Output = ()>,
+    app: &App,
+    listening: BackgroundServices,
+    stop: CancellationToken,
+) {
+    let BackgroundServices { traces, wyoming, audiosocket } = listening;
     let sessions = &app.sessions;
     let tasks = &sessions.setup.tasks;
     let warmed = sessions.setup.clone();

@@ -8,7 +8,7 @@ import { chromium } from 'playwright-core';
 
 const EXECUTABLE = process.env.CHROMIUM ?? '/usr/bin/chromium';
 /** A hub on a busy machine may be slow; no test is about speed. It bounds each wait. */
-const WAIT_MS = Number(process.env.PATIENCE_S ?? 30) * 1000;
+const WAIT_MS = Number(process.env.PATIENCE_S ?? 120) * 1000;
 export const TEST_TIMEOUT_MS = WAIT_MS * 6;
 
 /**

@@ -144,20 +144,20 @@ test('a filler is shown before the answer, with the language and what the turn c
   await close();
 });
 
-test('a guess is hatched, and the waited-for stretch is marked', async (t) => {
+test('a speculation is hatched, and the waited-for stretch is marked', async (t) => {
   const { standIn, url } = await madeUp(t, (it) => it.fill(3, 1));
   standIn.state = { gpu: [{ name: 'H200', utilization: 42, memory_bytes: 2 ** 30, memory_total_bytes: 2 ** 37 }], depth: 140 };
-  const guessed = {
+  const speculative = {
     ...madeUpTurn(9, Date.now()),
-    stages: [{ stage: 'llm', from_ms: 90, to_ms: 160, guess: 0 }],
-    parts: [{ stage: 'endpointing', from_ms: 0, to_ms: 200, guess: null }, { stage: 'playback', from_ms: 200, to_ms: 240, guess: null }],
-    guesses: [{ from_ms: 90, to_ms: 200, outcome: 'confirmed' }],
+    stages: [{ stage: 'llm', from_ms: 90, to_ms: 160, speculation: 0 }],
+    parts: [{ stage: 'endpointing', from_ms: 0, to_ms: 200, speculation: null }, { stage: 'playback', from_ms: 200, to_ms: 240, speculation: null }],
+    speculations: [{ from_ms: 90, to_ms: 200, outcome: 'confirmed' }],
     voice_to_voice_ms: 240,
   };
   const { page, close } = await open(t, url);
-  standIn.happen(guessed);
-  await page.waitForSelector(`.turn[data-turn="${guessed.id}"]`);
-  await eventually(() => page.locator('#latest .bar-of.guess').count(), (guesses) => assert.equal(guesses, 1));
+  standIn.happen(speculative);
+  await page.waitForSelector(`.turn[data-turn="${speculative.id}"]`);
+  await eventually(() => page.locator('#latest .bar-of.speculation').count(), (speculations) => assert.equal(speculations, 1));
   assert.equal(await page.locator('#latest .bar-of.critical').count(), 2);
   assert.equal(await page.locator('#latest .limit.human').count(), 1, 'the line of 200 ms is inside');
   await says(page, '#gpu', /H200[\s\S]*42 %, 1\.0 GiB of 128 GiB/);

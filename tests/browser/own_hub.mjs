@@ -14,9 +14,9 @@ export class OwnHub {
   #process = null;
   url = '';
 
-  /** `env`: settings, such as `{ ANTIPHON_STT__DECODERS: '1' }`. */
+  /** `env`: settings, such as `{ ANTIPHON_STT__DECODERS: '1' }`. Without one for it, it keeps no list of speech jobs. */
   constructor(env) {
-    this.#env = { ...process.env, ...env };
+    this.#env = { ...process.env, ANTIPHON_SPEECH__JOBS_DIR: '', ...env };
   }
 
   /** A setting of its next start, where it is known late. */

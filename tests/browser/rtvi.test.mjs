@@ -43,7 +43,7 @@ before(async () => {
   });
   await new Promise((ready) => site.listen(0, '127.0.0.1', ready));
   pageUrl = `http://127.0.0.1:${site.address().port}`;
-  hub = new OwnHub({ ANTIPHON_API_KEYS: KEY, ANTIPHON_SPEECH__JOBS_DIR: '', ANTIPHON_SERVER__ALLOWED_ORIGINS: pageUrl });
+  hub = new OwnHub({ ANTIPHON_API_KEYS: KEY, ANTIPHON_SERVER__ALLOWED_ORIGINS: pageUrl });
   await hub.start();
 });
 

@@ -1,56 +1,101 @@
 // Runs the browser tests and prints TAP; the exit status is 0 when all passed.
 //
-//   HUB_URL=http://127.0.0.1:8080 QUESTION_WAV=question.wav STORY_WAV=story.wav node run.mjs [name pattern]
+//   node run.mjs [name pattern]
 //
-// HUB_URL       a running hub that serves the built page; at most 200 sessions (one test fills it),
-//               and nobody else in it meanwhile
-// QUESTION_WAV  a short question that the hub's engines understand, PCM16 WAV:
-//               antiphon say "What time is it?" -o question.wav
-// STORY_WAV     a request whose answer lasts over five seconds, at the same rate; it is interrupted
-//               with the question: antiphon say "Tell me a story." -o story.wav
+// Each file has a hub of its own, which `.ci/with-hub` starts, with a port and folders of its own; as many files run at once as
+// the machine has cores. What a file prints comes in one piece, when it has ended.
+//
+// HUB_URL       a running hub that serves the built page, instead: the files run one after the other. It takes at most 200
+//               sessions (one test fills it), and nobody else is in it meanwhile
+// QUESTION_WAV  a short question that the hub's engines understand, PCM16 WAV; default: as .ci/recordings makes it
+// STORY_WAV     a request whose answer lasts over five seconds, at the same rate; it is interrupted with the question
 //               (default: QUESTION_WAV, which then must have such an answer)
-// RETRIES       how often the files in which a test failed run again, default 0
-// PATIENCE_S    longest wait for anything, default 30; more on a very busy machine
+// ANTIPHON      the program, default target/debug/antiphon
+// RETRIES       how often the files in which a test failed run again, one after the other; default 0
+// TEST_TIMES    a folder, into which how long each test took is written
+// PATIENCE_S    longest wait for anything, default 120; it bounds a test that fails, and no other takes it
 // UPDATE_SCREENSHOTS=1  writes docs/images/page.png, which the README shows
 // CHROMIUM      the browser, default /usr/bin/chromium
 // FIREFOX       the other one, default /usr/bin/firefox-esr; its audio needs the program pulseaudio
 // WEBKIT        WebKitGTK's MiniBrowser, default that of Debian; its tests need WebKitWebDriver and Xvfb
 
-import { spawnSync } from 'node:child_process';
-import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
-import { basename, dirname, join } from 'node:path';
+import { spawn, spawnSync } from 'node:child_process';
+import { existsSync, mkdtempSync, rmSync } from 'node:fs';
+import { availableParallelism, tmpdir } from 'node:os';
+import { dirname, join } from 'node:path';
 import { fileURLToPath, pathToFileURL } from 'node:url';
 
 const here = dirname(fileURLToPath(import.meta.url));
-const missing = ['HUB_URL', 'QUESTION_WAV'].filter((name) => !process.env[name]);
+const root = join(here, '../..');
 const browser = process.env.CHROMIUM ?? '/usr/bin/chromium';
-if (missing.length > 0) stop(`set ${missing.join(' and ')}; the head of this file tells how`);
 if (!existsSync(browser)) stop(`there is no browser at ${browser}; install chromium or set CHROMIUM`);
 const firefox = process.env.FIREFOX ?? '/usr/bin/firefox-esr';
 if (!existsSync(firefox)) stop(`there is no browser at ${firefox}; install firefox-esr and pulseaudio, or set FIREFOX`);
 if (!existsSync(join(here, 'node_modules'))) stop(`run "npm ci" in ${here} first`);
 
+/** The longest first, so that none of them begins when the others have ended. */
+const FILES = [
+  'page', 'conversations', 'notices', 'settings', 'look', 'dashboard', 'rtvi', 'firefox', 'real_voice', 'webrtc', 'element', 'quality', 'inspector', 'sdk',
+  'failures', 'screenshot', 'drawer', 'voices', 'models', 'llm_servers', 'handover', 'element_answers', 'webkit',
+];
 const [pattern] = process.argv.slice(2);
-const reporters = ['--test-reporter=tap', '--test-reporter-destination=stdout', `--test-reporter=${pathToFileURL(join(here, 'failed_files.mjs'))}`];
-const options = ['--test', '--test-concurrency=1', ...reporters];
-if (pattern) options.push(`--test-name-pattern=${pattern}`);
-const files = ['page.test.mjs', 'look.test.mjs', 'settings.test.mjs', 'conversations.test.mjs', 'sdk.test.mjs', 'element.test.mjs', 'element_answers.test.mjs', 'real_voice.test.mjs', 'screenshot.test.mjs', 'quality.test.mjs', 'dashboard.test.mjs', 'inspector.test.mjs', 'drawer.test.mjs', 'models.test.mjs', 'llm_servers.test.mjs', 'voices.test.mjs', 'failures.test.mjs', 'notices.test.mjs', 'handover.test.mjs', 'rtvi.test.mjs', 'webrtc.test.mjs', 'firefox.test.mjs', 'webkit.test.mjs'].map((file) => join(here, file));
-process.exit(run(files, Number(process.env.RETRIES ?? 0)));
+const { HUB_URL } = process.env;
 
-/** The exit status of the last run: after the first one only the files in which a test failed run. */
-function run(files, retries) {
-  const folder = mkdtempSync(join(tmpdir(), 'antiphon-browser-'));
-  const list = join(folder, 'failed');
-  const { status } = spawnSync(process.execPath, [...options, `--test-reporter-destination=${list}`, ...files], { stdio: 'inherit' });
-  const failed = existsSync(list) ? [...new Set(readFileSync(list, 'utf8').split('\n').filter(Boolean))] : [];
-  rmSync(folder, { recursive: true });
-  if (status === 0 || retries === 0 || failed.length === 0) return status ?? 1;
-  const names = failed.map((file) => basename(file)).join(', ');
-  console.log(`# again, since a test failed: ${names}`);
-  const again = run(failed, retries - 1);
-  if (again === 0) console.log(`# FLAKY: passed when they ran again: ${names}`);
-  return again;
+const folder = mkdtempSync(join(tmpdir(), 'antiphon-browser-'));
+process.once('exit', () => rmSync(folder, { recursive: true }));
+if (!process.env.QUESTION_WAV) record();
+const failed = await runAll(FILES, HUB_URL ? 1 : availableParallelism());
+process.exitCode = failed.length === 0 || (await passesAgain(failed, Number(process.env.RETRIES ?? 0))) ? 0 : 1;
+
+/** Makes the recordings, for all hubs. */
+function record() {
+  const { status } = spawnSync(join(root, '.ci/recordings'), [folder], { stdio: 'inherit' });
+  if (status !== 0) stop('.ci/recordings made no recordings');
+  process.env.QUESTION_WAV = join(folder, 'question.wav');
+  process.env.STORY_WAV = join(folder, 'story.wav');
+}
+
+/** Runs the files, `nLanes` at once; returns those that failed. */
+async function runAll(files, nLanes) {
+  const waiting = [...files];
+  const failed = [];
+  const lane = async () => {
+    for (let name; (name = waiting.shift()) !== undefined; ) if (!(await passes(name))) failed.push(name);
+  };
+  await Promise.all(Array.from({ length: nLanes }, lane));
+  return failed;
+}
+
+/** Whether the files that failed pass when they run again, alone. */
+async function passesAgain(files, retries) {
+  const names = files.join(', ');
+  console.log(`# failed: ${names}`);
+  if (retries === 0) return false;
+  const failed = await runAll(files, 1);
+  if (failed.length > 0) return passesAgain(failed, retries - 1);
+  console.log(`# FLAKY: passed when they ran again: ${names}`);
+  return true;
+}
+
+/** Runs a file to its end; returns whether all of its tests passed. */
+async function passes(name) {
+  const options = ['--test', ...report('tap', 'stdout')];
+  if (process.env.TEST_TIMES) options.push(...report(join(here, 'durations.mjs'), join(process.env.TEST_TIMES, `browser-${name}.tsv`)));
+  if (pattern) options.push(`--test-name-pattern=${pattern}`);
+  const test = [process.execPath, ...options, join(here, `${name}.test.mjs`)];
+  const [program, ...args] = HUB_URL ? test : [join(root, '.ci/with-hub'), ...test];
+  const start = Date.now();
+  let output = '';
+  const child = spawn(program, args, { stdio: ['ignore', 'pipe', 'pipe'] });
+  for (const stream of [child.stdout, child.stderr]) stream.on('data', (data) => (output += data));
+  const code = await new Promise((ended) => child.once('close', ended));
+  console.log(`${output}# ${name}: ${code === 0 ? 'passed' : 'FAILED'} after ${Math.round((Date.now() - start) / 1000)} s`);
+  return code === 0;
+}
+
+/** The options of a reporter: its name or file, and where its lines go. */
+function report(reporter, destination) {
+  return [`--test-reporter=${reporter.endsWith('.mjs') ? pathToFileURL(reporter) : reporter}`, `--test-reporter-destination=${destination}`];
 }
 
 function stop(message) {

@@ -37,13 +37,13 @@ export function madeUpTurn(seed, startedAt) {
   const [transcript, reply] = ASKED[Math.floor(random() * ASKED.length)];
   const kind = random() < 0.12 ? 'typed' : 'speech';
   const failed = random() < 0.03;
-  const isGuess = kind === 'speech' && random() < 0.6;
+  const isSpeculative = kind === 'speech' && random() < 0.6;
   const slow = random() < 0.06 ? 6 : 1;
   const lengths = {
-    endpointing: kind === 'typed' ? 0 : between(isGuess ? 130 : 200, isGuess ? 260 : 500),
-    stt: kind === 'typed' || isGuess ? 0 : between(4, 40),
+    endpointing: kind === 'typed' ? 0 : between(isSpeculative ? 130 : 200, isSpeculative ? 260 : 500),
+    stt: kind === 'typed' || isSpeculative ? 0 : between(4, 40),
     queue: random() < 0.1 ? between(5, 90) : 0,
-    llm: isGuess ? 0 : between(30, 220) * slow,
+    llm: isSpeculative ? 0 : between(30, 220) * slow,
     chunking: between(2, 40),
     tts: between(8, 60) * slow,
     sending: between(0.4, 3),
@@ -53,21 +53,21 @@ export function madeUpTurn(seed, startedAt) {
   let at = 0;
   for (const [stage, length] of Object.entries(lengths)) {
     if (length === 0) continue;
-    parts.push({ stage, from_ms: round(at), to_ms: round(at + length), guess: isGuess && stage === 'chunking' ? 0 : null });
+    parts.push({ stage, from_ms: round(at), to_ms: round(at + length), speculation: isSpeculative && stage === 'chunking' ? 0 : null });
     at += length;
   }
   const total = failed ? null : round(at);
   const end = (stage) => parts.find((part) => part.stage === stage)?.to_ms;
-  const guesses = isGuess ? [{ from_ms: 96, to_ms: round(lengths.endpointing), outcome: random() < 0.8 ? 'confirmed' : 'changed' }] : [];
-  if (kind === 'speech' && random() < 0.2) guesses.unshift({ from_ms: -900, to_ms: -640, outcome: 'resumed' });
+  const speculations = isSpeculative ? [{ from_ms: 96, to_ms: round(lengths.endpointing), outcome: random() < 0.8 ? 'confirmed' : 'changed' }] : [];
+  if (kind === 'speech' && random() < 0.2) speculations.unshift({ from_ms: -900, to_ms: -640, outcome: 'resumed' });
   const bargedIn = !failed && random() < 0.12;
   const heard = bargedIn ? reply.slice(0, Math.floor(reply.length * between(0.2, 0.8))) : reply;
   const stages = [
-    ...(kind === 'speech' ? [{ stage: 'stt', from_ms: -1400, to_ms: round(lengths.endpointing + lengths.stt), guess: null }] : []),
-    ...guesses.map(({ from_ms, to_ms }, guess) => ({ stage: 'llm', from_ms: from_ms + 6, to_ms: Math.min(to_ms, from_ms + 150), guess })),
-    ...guesses.map(({ from_ms, to_ms }, guess) => ({ stage: 'tts', from_ms: Math.min(to_ms, from_ms + 150), to_ms, guess })),
+    ...(kind === 'speech' ? [{ stage: 'stt', from_ms: -1400, to_ms: round(lengths.endpointing + lengths.stt), speculation: null }] : []),
+    ...speculations.map(({ from_ms, to_ms }, speculation) => ({ stage: 'llm', from_ms: from_ms + 6, to_ms: Math.min(to_ms, from_ms + 150), speculation })),
+    ...speculations.map(({ from_ms, to_ms }, speculation) => ({ stage: 'tts', from_ms: Math.min(to_ms, from_ms + 150), to_ms, speculation })),
     ...parts,
-    ...(failed ? [] : [{ stage: 'llm', from_ms: round(at - 60), to_ms: round(at + 300), guess: null }, { stage: 'tts', from_ms: round(at - 30), to_ms: round(at + 500), guess: null }]),
+    ...(failed ? [] : [{ stage: 'llm', from_ms: round(at - 60), to_ms: round(at + 300), speculation: null }, { stage: 'tts', from_ms: round(at - 30), to_ms: round(at + 500), speculation: null }]),
   ];
   return {
     id: `turn_${String(seed).padStart(6, '0')}`,
@@ -87,8 +87,8 @@ export function madeUpTurn(seed, startedAt) {
     parts: failed ? parts.slice(0, 3) : parts,
     stages,
     waits: { stt_decoder_ms: round(lengths.queue) },
-    guesses,
-    wasted_ms: guesses.filter(({ outcome }) => outcome !== 'confirmed').length * 41.5,
+    speculations,
+    wasted_ms: speculations.filter(({ outcome }) => outcome !== 'confirmed').length * 41.5,
     endpointing: kind === 'typed' ? null : { probability: 0.87, wait_ms: round(lengths.endpointing), spoken_ms: 1480, wording: 'question', energy_fall_db: 11.2, pitch_fall_semitones: 2.1, n_pauses: 1, typical_pause_ms: 320 },
     audio: { generated_ms: 2400, sent_ms: 2400, heard_ms: bargedIn ? 900 : 2400, n_underruns: 0, underrun_ms: 0 },
     engines: { vad: 'earshot', stt: 'openai', llm: 'assistant', tts: 'flite' },

@@ -82,7 +82,7 @@ let library;
 let url = '';
 
 before(async () => {
-  hub = new OwnHub({ ANTIPHON_STT__DECODERS: '1', ANTIPHON_MODELS__DIR: 'nowhere/models', ANTIPHON_SPEECH__JOBS_DIR: '' });
+  hub = new OwnHub({ ANTIPHON_STT__DECODERS: '1', ANTIPHON_MODELS__DIR: 'nowhere/models' });
   await hub.start();
   library = new Library(hub.url);
   url = await library.start();

@@ -48,7 +48,7 @@ before(async () => {
   });
   await new Promise((ready) => site.listen(0, '127.0.0.1', ready));
   pageUrl = `http://127.0.0.1:${site.address().port}`;
-  hub = new OwnHub({ ANTIPHON_API_KEYS: KEY, ANTIPHON_SPEECH__JOBS_DIR: '' });
+  hub = new OwnHub({ ANTIPHON_API_KEYS: KEY });
   await hub.start();
 });
 

@@ -59,7 +59,7 @@ class Raw:
         return f"mine_{self.n}"
 
     async def until(self, *kinds):
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(120):
             while True:
                 event = validate(await self.socket.recv())
                 if event.type in kinds:

@@ -10,7 +10,7 @@ import wave
 from hub import check
 
 EXAMPLES = pathlib.Path(__file__).parents[2] / "examples/agents"
-DEADLINE_S = 100
+DEADLINE_S = 500
 
 
 def answered(command, question, expected):

@@ -18,7 +18,7 @@ from openai.types.realtime import RealtimeServerEvent
 from recordings import FRAME, RATE, loud, people, samples, speech  # noqa: F401 - the programs take them from here
 
 HUB_URL = os.environ.get("HUB_URL", "http://127.0.0.1:8080")
-DEADLINE_S = 30
+DEADLINE_S = 120
 
 _UNION = get_args(RealtimeServerEvent)[0]
 TYPES = {get_args(event.model_fields["type"].annotation)[0]: event for event in get_args(_UNION)}

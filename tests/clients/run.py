@@ -1,14 +1,20 @@
 #!/usr/bin/env python3
-"""Starts the hub on a free port, runs every program here against it, and says how many passed.
+"""Starts hubs on free ports, runs every program here against them, as many at once as the machine has cores, and says how many
+passed.
 
     python tests/clients/run.py [PROGRAM ...]
 
-Needs `pip install -r tests/clients/requirements.txt`, `npm ci` in tests/clients/npm and in
-examples/agents/typescript, and `cargo build`. The npm
-SDK speaks TLS only, so a second hub speaks that. HUB_URL set: that hub is used and no first one started.
-ANTIPHON names another binary than target/debug/antiphon. RETRIES=1 runs a program that failed once more. Exit code 0: all passed; 1: some failed; 2: nothing could run.
+Needs `pip install -r tests/clients/requirements.txt`, `npm ci` in tests/clients/npm and in examples/agents/typescript, and
+`cargo build`. The npm SDK speaks TLS only, so one hub speaks that; a program that needs settings of its own has a hub of its own.
+HUB_URL set: that hub is used and no plain one started. ANTIPHON names another binary than target/debug/antiphon. RETRIES=1 runs a
+program that failed once more, alone. TEST_TIMES names the folder into which the programs' durations are written. Exit code 0: all
+passed; 1: some failed; 2: nothing could run.
+
+What the hub does is shown by one SDK; a program of the other one shows what only that one does: its handshake and TLS, its
+transcription sessions, its events of speech.
 """
 
+import concurrent.futures
 import os
 import pathlib
 import re
@@ -17,24 +23,31 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 
 from recordings import record
 
 HERE = pathlib.Path(__file__).parent
 ROOT = HERE.parents[1]
 BINARY = os.environ.get("ANTIPHON", str(ROOT / "target/debug/antiphon"))
-PROGRAMS = ["golden", "text_turn", "voice_turn", "manual_turn", "two_turns", "barge_in", "g711", "tool_call", "slow_tool", "errors",
-    "semantic_vad", "transcription", "beta_turn", "speech", "human_turns", "wyoming_home", "webrtc_call", "npm/text_turn", "npm/voice_turn", "npm/manual_turn", "npm/two_turns",
-    "npm/barge_in", "npm/semantic_vad", "npm/transcription", "npm/tool_call", "npm/speech", "example_agents"]
+# Those that take longest come first, so that none of them begins when the others have ended.
+PROGRAMS = [
+    "human_turns", "webrtc_call", "example_agents", "speech", "wyoming_home", "two_turns", "slow_tool", "barge_in", "semantic_vad",
+    "voice_turn", "transcription", "beta_turn", "errors", "golden", "text_turn", "manual_turn", "g711", "tool_call",
+    "npm/voice_turn", "npm/transcription", "npm/speech",
+]
 # The settings of the hub for human_turns: models that `make real-models` fetches.
 REAL = {
     "ANTIPHON_MODELS__DIR": str(ROOT / "models"),
     "ANTIPHON_STT__MODEL": str(ROOT / "target/models/whisper-base/ggml-base.bin"),
     "ANTIPHON_TTS__ENGINE": "hibari",
 }
+# The settings of the hub for slow_tool: longer than its other answers take.
+FILLER = {"ANTIPHON_SESSION__FILLER_AFTER_MS": "5000"}
 # How often a program that failed runs again.
 RETRIES = int(os.environ.get("RETRIES", "0"))
-START_DEADLINE_S, PROGRAM_DEADLINE_S, STOP_DEADLINE_S = 60, 120, 20
+# They bound what fails; no program is about speed.
+START_DEADLINE_S, PROGRAM_DEADLINE_S, STOP_DEADLINE_S = 120, 600, 20
 
 
 class Hub:
@@ -46,11 +59,10 @@ class Hub:
         # The jobs and models of this machine are not a test's. `make real-models` fetches the recognizer.
         models = os.path.join(os.path.dirname(jobs), "models")
         whisper = str(ROOT / "target/models/whisper-tiny.en/ggml-tiny.en.bin")
-        recognizer = {"ANTIPHON_STT__ENGINE": "whisper", "ANTIPHON_STT__MODEL": whisper, "ANTIPHON_STT__THREADS": "1"}
+        recognizer = {"ANTIPHON_STT__ENGINE": "whisper", "ANTIPHON_STT__MODEL": whisper, "ANTIPHON_STT__THREADS": "1",
+            "ANTIPHON_STT__TIMEOUT_MS": "60000"}
         wyoming = {"ANTIPHON_WYOMING__LISTEN": "127.0.0.1:0"}
-        # Longer than any answer of the other programs takes.
-        filler = {"ANTIPHON_SESSION__FILLER_AFTER_MS": "5000"}
-        env = {**os.environ, "ANTIPHON_SPEECH__JOBS_DIR": jobs, "ANTIPHON_MODELS__DIR": models, **recognizer, **wyoming, **filler, **settings}
+        env = {**os.environ, "ANTIPHON_SPEECH__JOBS_DIR": jobs, "ANTIPHON_MODELS__DIR": models, **recognizer, **wyoming, **settings}
         self.process = subprocess.Popen(command, cwd=ROOT, env=env, text=True, start_new_session=True, **pipes)
         self.lines, self.url, self.wyoming, self.listening = [], None, None, threading.Event()
         threading.Thread(target=self._read, daemon=True).start()
@@ -83,50 +95,71 @@ class Hub:
             return False
 
 
-def passes(program, env, n_failed=0):
+def passes(program, env):
+    """Runs a program to its end, and prints what came of it in one piece."""
     npm = program.startswith("npm/")
     command = ["node", str(HERE / f"{program}.mjs")] if npm else [sys.executable, str(HERE / f"{program}.py")]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    start = time.monotonic()
     try:
         done = subprocess.run(command, env=env, text=True, timeout=PROGRAM_DEADLINE_S, **pipes)
         passed, output = done.returncode == 0, done.stdout
     except subprocess.TimeoutExpired as late:
         passed, output = False, f"no end after {late.timeout} s"
-    if passed and n_failed:
-        print(f"FLAKY  {program}: passed when it ran again", flush=True)
-        return True
-    print(f"{'ok' if passed else 'FAILED':7}{program}", flush=True)
-    if passed:
-        return True
-    print(output.rstrip(), flush=True)
-    return n_failed < RETRIES and passes(program, env, n_failed + 1)
+    if "TEST_TIMES" in os.environ:
+        with open(os.path.join(os.environ["TEST_TIMES"], "clients.tsv"), "a", encoding="utf-8") as times:
+            times.write(f"{time.monotonic() - start:.3f}\tclients\t{program}\n")
+    print(f"ok     {program}" if passed else f"FAILED {program}\n{output.rstrip()}", flush=True)
+    return passed
+
+
+def passes_again(program, env):
+    """Whether a program that failed passes when it runs again, alone."""
+    if not any(passes(program, env) for _ in range(RETRIES)):
+        return False
+    print(f"FLAKY  {program}: passed when it ran again", flush=True)
+    return True
+
+
+def run_all(programs, env, env_of):
+    """Runs the programs, as many at once as there are cores; returns whether each has passed."""
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as lanes:
+        results = list(lanes.map(lambda program: passes(program, env | env_of.get(program, {})), programs))
+    return [passed or passes_again(program, env | env_of.get(program, {})) for program, passed in zip(programs, results)]
 
 
 def main():
     programs = sys.argv[1:] or PROGRAMS
-    hubs, env = [], dict(os.environ)
+    hubs, env, env_of = [], dict(os.environ), {}
     with tempfile.TemporaryDirectory() as folder:
         certificate = os.path.join(folder, "certificate.pem")
+
+        def start(jobs, *options, **settings):
+            hubs.append(Hub(os.path.join(folder, jobs), *options, **settings))
+            return hubs[-1]
+
         try:
+            plain = start("jobs") if "HUB_URL" not in env else None
+            real = start("jobs-real", **REAL) if "human_turns" in programs else None
+            filler = start("jobs-filler", **FILLER) if "slow_tool" in programs else None
+            needs_tls = any(program.startswith("npm/") for program in programs)
+            tls = start("jobs-tls", "--tls-self-signed", "--tls-cert-out", certificate) if needs_tls else None
             record(BINARY, folder, START_DEADLINE_S)
             env["SPEECH_DIR"] = folder
-            if "HUB_URL" not in env:
-                hubs.append(Hub(os.path.join(folder, "jobs")))
-                env["HUB_URL"] = hubs[-1].address()
-                env["WYOMING_URI"] = hubs[-1].wyoming
-            real = {}
-            if "human_turns" in programs:
-                hubs.append(Hub(os.path.join(folder, "jobs-real"), **REAL))
-                real["HUB_URL"] = hubs[-1].address()
-            if any(program.startswith("npm/") for program in programs):
-                hubs.append(Hub(os.path.join(folder, "jobs-tls"), "--tls-self-signed", "--tls-cert-out", certificate))
-                env |= {"HUB_WSS_URL": hubs[-1].address(), "HUB_CERTIFICATE": certificate}
+            if plain:
+                env |= {"HUB_URL": plain.address(), "WYOMING_URI": plain.wyoming}
+            if real:
+                env_of["human_turns"] = {"HUB_URL": real.address()}
+            if filler:
+                env_of["slow_tool"] = {"HUB_URL": filler.address()}
+            if tls:
+                env |= {"HUB_WSS_URL": tls.address(), "HUB_CERTIFICATE": certificate}
         except (OSError, subprocess.SubprocessError) as error:
             print(f"cannot run {BINARY}: {error}", file=sys.stderr)
             for hub in hubs:
                 hub.stop()
             return 2
-        results = [passes(program, env | real if program == "human_turns" else env) for program in programs]
+        results = run_all(programs, env, env_of)
         for hub in hubs:
             results.append(hub.stop())
             print(f"{'ok' if results[-1] else 'FAILED':7}shutdown of {hub.url}", flush=True)

@@ -15,7 +15,7 @@ TEXT = "What is twelve plus thirty?"
 # Its sound is the same each time. The other voices are excited with noise, and in one of a hundred a word is misheard.
 EVEN_VOICE = "kal16"
 FORMATS = {"mp3": (b"\xff",), "opus": (b"OggS",), "flac": (b"fLaC",), "wav": (b"RIFF",), "pcm": (b"",)}
-JOB_DEADLINE_S = 60
+JOB_DEADLINE_S = 120
 
 
 async def spoken(client):

@@ -19,7 +19,7 @@ from wyoming.tts import Synthesize, SynthesizeChunk, SynthesizeStart, Synthesize
 from hub import RATE, check, run, says, speech
 
 URI = os.environ.get("WYOMING_URI", "tcp://127.0.0.1:10300")
-DEADLINE_S = 30
+DEADLINE_S = 120
 TEXT = "What is twelve plus thirty?"
 # Its sound is the same each time. The other voices are excited with noise, and in one of a hundred a word is misheard.
 EVEN_VOICE = "kal16"

@@ -222,8 +222,8 @@ impl Log {
             let [generated, sent, heard] = ["generated_ms", "sent_ms", "heard_ms"].map(ms);
             text += &format!("\n  {generated} ms generated, {sent} ms sent, {heard} ms heard ({by})");
         }
-        for guess in turn["guesses"].as_array().into_iter().flatten() {
-            text += &format!("\n  speculative response {}", text_of(&guess["outcome"]));
+        for speculation in turn["speculations"].as_array().into_iter().flatten() {
+            text += &format!("\n  speculative response {}", text_of(&speculation["outcome"]));
         }
         if let Some(wait_ms) = turn["endpointing"]["wait_ms"].as_f64() {
             text += &format!("\n  end of turn after {} ms", wait_ms.round());

@@ -121,7 +121,7 @@ impl Call {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_call_is_paced_and_cut_where_it_was_sent() {
     let answer = long();
     let llm = FakeLlm::default();
@@ -160,7 +160,7 @@ async fn a_call_is_paced_and_cut_where_it_was_sent() {
     hub.stop().await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_known_uuid_is_served_on_a_hub_with_keys() {
     let (config, address) = config();
     let engines = engines(FakeStt::hears(["hello"]), FakeLlm::says(["Hi there, you."]), FakeTts::default());
@@ -174,7 +174,7 @@ async fn a_known_uuid_is_served_on_a_hub_with_keys() {
     hub.stop().await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn an_unknown_uuid_is_hung_up() {
     let (config, address) = config();
     let hub = hub(&[], &FakeLlm::default(), config).await;
@@ -193,7 +193,7 @@ async fn an_unknown_uuid_is_hung_up() {
     hub.stop().await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn connections_that_name_no_call_keep_none_out() {
     let (mut config, address) = config();
     config.telephony.unauthenticated = true;
@@ -211,7 +211,7 @@ async fn connections_that_name_no_call_keep_none_out() {
     assert!(!call.is_closed && !phone.is_closed);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_hub_that_drains_listens_no_more() {
     let (config, address) = config();
     let hub = hub(&["tell me"], &FakeLlm::says([long().as_str()]), config).await;

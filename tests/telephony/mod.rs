@@ -51,7 +51,7 @@ fn long() -> String {
     "long ".repeat(60)
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn every_provider_carries_a_turn_and_says_what_was_heard() {
     let calls = Provider::ALL.map(|provider| async move {
         let llm = FakeLlm::says(["Ten past ten."]);
@@ -79,7 +79,7 @@ async fn every_provider_carries_a_turn_and_says_what_was_heard() {
     futures_util::future::join_all(calls).await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn audio_and_keys_ahead_of_the_start_are_dropped_and_the_call_goes_on() {
     let calls = Provider::ALL.map(|provider| async move {
         let hub = hub(&["hello"], &FakeLlm::says(["Hi."]), open_config()).await;
@@ -122,7 +122,7 @@ impl Llm for HeldLlm {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_caller_hears_a_filler_while_the_model_is_late_and_then_the_answer() {
     let llm = FakeLlm::says(["Ten past ten."]);
     let released = Arc::new(Semaphore::new(0));
@@ -148,7 +148,7 @@ async fn a_caller_hears_a_filler_while_the_model_is_late_and_then_the_answer() {
     assert_eq!(turn["audio"]["heard_ms"], json!(650.0), "the filler is none of it: {turn}");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_barge_in_clears_the_peer_and_the_history_ends_at_what_was_heard() {
     let calls = Provider::ALL.map(|provider| async move {
         let answer = long();
@@ -183,7 +183,7 @@ async fn a_barge_in_clears_the_peer_and_the_history_ends_at_what_was_heard() {
     futures_util::future::join_all(calls).await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn keys_stop_the_reply_and_are_a_message_of_the_user() {
     let calls = Provider::ALL.map(|provider| async move {
         let answer = long();
@@ -232,7 +232,7 @@ async fn get_text(hub: &Hub, path: &str) -> String {
     answer.text().await.expect("text")
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn keys_are_events_for_clients_that_have_joined_the_call() {
     let calls = Provider::ALL.map(|provider| async move {
         let hub = hub(&[], &FakeLlm::says(["Thank you."]), open_config()).await;
@@ -267,7 +267,7 @@ async fn keys_are_events_for_clients_that_have_joined_the_call() {
     futures_util::future::join_all(calls).await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_client_answers_the_function_calls_of_a_phone_call_and_hangs_up() {
     let llm = FakeLlm::default();
     llm.then(vec![
@@ -307,7 +307,7 @@ async fn a_client_answers_the_function_calls_of_a_phone_call_and_hangs_up() {
     assert_eq!(get_text(&hub, "/v1/realtime/calls").await, r#"{"data":[],"object":"list"}"#);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_route_of_the_number_greets_with_its_own_settings() {
     let llm = FakeLlm::says(["Welcome.", "Other."]);
     let mut config = open_config();
@@ -330,7 +330,7 @@ async fn a_route_of_the_number_greets_with_its_own_settings() {
     assert!(format!("{:?}", llm.requests()[2]).contains("You are a pirate."));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_call_of_telnyx_whose_frames_are_swapped_is_served() {
     let llm = FakeLlm::says(["Ten."]);
     let hub = hub(&["what time is it"], &llm, open_config()).await;
@@ -342,7 +342,7 @@ async fn a_call_of_telnyx_whose_frames_are_swapped_is_served() {
     assert_eq!(turn["transcript"], "what time is it");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_peer_that_answers_no_mark_is_served_by_the_estimate() {
     let llm = FakeLlm::says(["Ten past ten."]);
     let hub = hub(&["what time is it"], &llm, open_config()).await;
@@ -354,7 +354,7 @@ async fn a_peer_that_answers_no_mark_is_served_by_the_estimate() {
     assert_eq!((&turn["heard_by"], &turn["heard"]), (&json!("estimate"), &json!("Ten past ten.")));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_peer_that_stops_sending_audio_ends_the_turn() {
     let llm = FakeLlm::says(["Ten."]);
     let hub = hub(&["what time is it"], &llm, open_config()).await;
@@ -364,7 +364,7 @@ async fn a_peer_that_stops_sending_audio_ends_the_turn() {
     turn(&hub, |turn| turn["settled"] == true && turn["transcript"] == "what time is it").await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_call_whose_audio_waits_for_a_limit_is_alive() {
     let mut config = open_config();
     config.server.ping_seconds = 1;
@@ -381,7 +381,7 @@ async fn a_call_whose_audio_waits_for_a_limit_is_alive() {
     phone.until("the reply", |phone| phone.heard_ms() > 0).await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn the_hub_hangs_up_in_the_peers_words() {
     for provider in [Provider::Asterisk, Provider::AsteriskJson, Provider::Jambonz, Provider::Twilio] {
         let hub = hub(&[], &FakeLlm::default(), open_config()).await;
@@ -414,7 +414,7 @@ async fn close_of(hub: &Hub, provider: Provider, messages: Vec<Message>) -> (u16
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn what_violates_a_protocol_ends_that_call_only() {
     let llm = FakeLlm::says([long().as_str()]);
     let hub = hub(&["tell me"], &llm, open_config()).await;
@@ -460,7 +460,7 @@ async fn a_stream_that_does_not_start_is_closed() {
     assert_eq!(close_of(&hub, Provider::Twilio, messages).await, (1008, "the stream did not start in time".into()));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_hub_without_a_place_says_so() {
     let mut config = open_config();
     config.server.max_sessions = 1;
@@ -476,7 +476,7 @@ async fn a_hub_without_a_place_says_so() {
     assert!(body.contains("<Reject reason=\"busy\"/>"), "{body}");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_close_frame_of_the_peer_is_answered_on_every_socket() {
     let hub = hub(&[], &FakeLlm::default(), open_config()).await;
     let mut phone = Phone::call(hub.address, Provider::Twilio, "", NUMBER).await;
@@ -489,7 +489,7 @@ async fn a_close_frame_of_the_peer_is_answered_on_every_socket() {
     }
     for path in ["/v1/realtime", "/v1/realtime?intent=transcription", "/v1/rtvi"] {
         let url = format!("ws://{}{path}", hub.address);
-        sockets.push((path, tokio_tungstenite::connect_async(url).await.expect("the upgrade is accepted").0));
+        sockets.push((path, crate::hub::connect(url).await.expect("the upgrade is accepted").0));
     }
     // The calls have begun.
     hub.until("antiphon_sessions_active ", (4 + Provider::ALL.len()) as f64).await;
@@ -505,7 +505,7 @@ async fn a_close_frame_of_the_peer_is_answered_on_every_socket() {
     hub.stop().await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_peer_that_says_that_the_call_is_over_is_closed_in_order() {
     let hub = hub(&[], &FakeLlm::default(), open_config()).await;
     let start = Provider::Twilio.start(NUMBER).into_iter().map(Message::text);
@@ -520,7 +520,7 @@ async fn status(hub: &Hub, provider: Provider, path: &str, headers: &[(&'static 
     Phone::connect(hub.address, provider, path, headers).await.err().unwrap_or(101)
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_call_needs_a_token() {
     let engines = || engines(FakeStt::default(), FakeLlm::default(), FakeTts::default());
     let hub = Hub::with_keys(engines(), Config::default(), Keys::of(&[KEY])).await;
@@ -547,7 +547,7 @@ async fn a_call_needs_a_token() {
     assert_eq!(status(&hub, Provider::Plivo, "", &[]).await, 101);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_call_belongs_to_its_key() {
     let engines = engines(FakeStt::hears(["hello"]), FakeLlm::says(["Hi."]), FakeTts::default());
     let hub = Hub::with_keys(engines, Config::default(), Keys::of(&[KEY, "another-key"])).await;
@@ -580,7 +580,7 @@ async fn has_a_turn(phone: &mut Phone) {
     assert!(!phone.is_closed, "{:?}", phone.close);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_call_that_twilio_signed_is_served_on_a_hub_with_keys() {
     let (hub, _reload) = hub_with_keys(twilio_config()).await;
     let signed = signature("wss://voice.example/v1/telephony/twilio", &[]);
@@ -595,7 +595,7 @@ async fn a_call_that_twilio_signed_is_served_on_a_hub_with_keys() {
     assert_eq!(status(&hub, Provider::Twilio, "?route=desk", &headers).await, 403);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn calls_without_a_key_outlive_reloads_and_those_that_joined_them_do_not() {
     let (hub, reload) = hub_with_keys(open_config()).await;
     let mut phone = Phone::call(hub.address, Provider::Telnyx, "", NUMBER).await;
@@ -608,7 +608,7 @@ async fn calls_without_a_key_outlive_reloads_and_those_that_joined_them_do_not()
         let url = format!("ws://{}/v1/realtime?call_id={id}", hub.address);
         let mut request = url.into_client_request().expect("a request");
         request.headers_mut().insert("authorization", format!("Bearer {key}").parse().expect("a header"));
-        let (stream, _) = tokio_tungstenite::connect_async(request).await.expect("it may join");
+        let (stream, _) = crate::hub::connect(request).await.expect("it may join");
         let mut client = Socket { stream, frames: Vec::new() };
         assert_eq!(client.next().await["type"], "session.created");
         client
@@ -624,11 +624,11 @@ async fn calls_without_a_key_outlive_reloads_and_those_that_joined_them_do_not()
     hub.stop().await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn an_unknown_provider_is_named() {
     let hub = hub(&[], &FakeLlm::default(), open_config()).await;
     let url = format!("ws://{}/v1/telephony/nobody", hub.address);
-    match tokio_tungstenite::connect_async(url).await {
+    match crate::hub::connect(url).await {
         Err(tokio_tungstenite::tungstenite::Error::Http(response)) => assert_eq!(response.status().as_u16(), 404),
         other => panic!("{other:?}"),
     }
@@ -663,7 +663,7 @@ async fn voice(hub: &Hub, query: &str, form: &[(&str, &str)], signature: Option<
     (response.status().as_u16(), response.text().await.expect("a body"))
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn twilio_has_to_sign() {
     let engines = engines(FakeStt::hears(["hello"]), FakeLlm::says(["Hi."]), FakeTts::default());
     let hub = Hub::start(engines, twilio_config()).await;
@@ -696,7 +696,7 @@ async fn twilio_has_to_sign() {
     assert_eq!((status, body.as_str()), (200, expect));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_new_auth_token_of_twilio_counts_from_its_reload_on() {
     let engines = engines(FakeStt::default(), FakeLlm::default(), FakeTts::default());
     let (reload, reloads) = tokio::sync::mpsc::channel(1);
@@ -717,7 +717,7 @@ async fn a_new_auth_token_of_twilio_counts_from_its_reload_on() {
     hub.stop().await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn the_webhook_takes_a_token_and_passes_it_on() {
     let engines = engines(FakeStt::default(), FakeLlm::default(), FakeTts::default());
     let mut config = Config::default();

@@ -154,7 +154,7 @@ impl Phone {
         if let Some(subprotocol) = provider.subprotocol() {
             request.headers_mut().insert("sec-websocket-protocol", subprotocol.parse().expect("a header"));
         }
-        let stream = match tokio_tungstenite::connect_async(request).await {
+        let stream = match crate::hub::connect(request).await {
             Ok((stream, response)) => {
                 let chosen = response.headers().get("sec-websocket-protocol").and_then(|value| value.to_str().ok());
                 assert_eq!(chosen, provider.subprotocol(), "{provider:?}");

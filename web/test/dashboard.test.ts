@@ -62,12 +62,12 @@ describe('a percentile', () => {
 
 describe('a summary', () => {
   it('counts what lies in the window', () => {
-    const guesses = [
+    const speculations = [
       { from_ms: -900, to_ms: -600, outcome: 'resumed' },
       { from_ms: 96, to_ms: 200, outcome: 'confirmed' },
     ];
-    const turns = [turn({ status: 'failed', error: 'no model' }, 30), turn({ barged_in: true, voice_to_voice_ms: 2_001, guesses, wasted_ms: 40 }, 20), answered(2_000, 10), answered(100, -3_600)];
-    expect(summary(turns, T0 + 30_000, 60_000)).toEqual({ turns: 3, bargeIns: 1, failed: 1, guesses: 2, confirmed: 1, wastedMs: 40, within: 0.5 });
+    const turns = [turn({ status: 'failed', error: 'no model' }, 30), turn({ barged_in: true, voice_to_voice_ms: 2_001, speculations, wasted_ms: 40 }, 20), answered(2_000, 10), answered(100, -3_600)];
+    expect(summary(turns, T0 + 30_000, 60_000)).toEqual({ turns: 3, bargeIns: 1, failed: 1, speculations: 2, confirmed: 1, wastedMs: 40, within: 0.5 });
     expect(summary([], T0, 60_000).within).toBeNull();
   });
 });
@@ -92,18 +92,18 @@ describe('a waterfall', () => {
   const marks = { speech_end: 0, end_confirmed: 200, first_audio_sent: 400 };
   const parts = [
     { stage: 'endpointing', from_ms: 0, to_ms: 200 },
-    { stage: 'llm', from_ms: 200, to_ms: 400, guess: 0 },
+    { stage: 'llm', from_ms: 200, to_ms: 400, speculation: 0 },
   ];
   const stages = [
     { stage: 'stt', from_ms: -2_000, to_ms: 210 },
-    { stage: 'llm', from_ms: 100, to_ms: 4_000, guess: 0 },
+    { stage: 'llm', from_ms: 100, to_ms: 4_000, speculation: 0 },
     { stage: 'unheard_of', from_ms: 0, to_ms: 1 },
   ];
 
   it('has a lane for each stage that ran or was waited for, in the order of a turn', () => {
     const { lanes, marks: shown } = waterfall(turn({ marks, parts, stages, voice_to_voice_ms: 400 }), true);
     expect(lanes.map(({ stage }) => stage)).toEqual(['endpointing', 'stt', 'llm']);
-    expect(lanes[2]?.critical).toEqual([{ stage: 'llm', fromMs: 200, toMs: 400, guess: 0, open: false }]);
+    expect(lanes[2]?.critical).toEqual([{ stage: 'llm', fromMs: 200, toMs: 400, speculation: 0, open: false }]);
     expect(lanes[1]?.critical).toEqual([]);
     expect(shown.map(({ mark }) => mark)).toEqual(['speech_end', 'end_confirmed', 'first_audio_sent']);
   });
@@ -112,14 +112,14 @@ describe('a waterfall', () => {
     const it = turn({ marks, parts, stages, voice_to_voice_ms: 400 });
     expect(waterfall(it, false)).toMatchObject({ fromMs: -140, toMs: 560, isCut: true });
     expect(waterfall(it, true)).toMatchObject({ fromMs: -2_000, toMs: 4_000, isCut: true });
-    const dropped = turn({ marks, parts, stages, voice_to_voice_ms: 400, guesses: [{ from_ms: -460, to_ms: -300, outcome: 'resumed' }] });
+    const dropped = turn({ marks, parts, stages, voice_to_voice_ms: 400, speculations: [{ from_ms: -460, to_ms: -300, outcome: 'resumed' }] });
     expect(waterfall(dropped, false).fromMs).toBe(-460);
   });
 
   it('draws what still runs up to the last moment known', () => {
     const { lanes, toMs } = waterfall(turn({ status: 'answering', marks: { speech_end: 0, end_confirmed: 200 }, stages: [{ stage: 'llm', from_ms: 200, to_ms: null }, { stage: 'stt', from_ms: 0, to_ms: 260 }] }), true);
     expect(toMs).toBe(260);
-    expect(lanes[1]?.bars).toEqual([{ stage: 'llm', fromMs: 200, toMs: 260, guess: null, open: true }]);
+    expect(lanes[1]?.bars).toEqual([{ stage: 'llm', fromMs: 200, toMs: 260, speculation: null, open: true }]);
   });
 
   it('has round steps', () => {

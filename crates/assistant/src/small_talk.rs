@@ -47,7 +47,7 @@ pub(crate) fn talk(context: &Context<'_>, query: &Query, list: &str) -> Option<S
     Some(whole.or_else(|| TALK[list].iter().find(holds))?.answer.replace("{good day}", greeting))
 }
 
-/// A joke that was not told yet, or the story.
+/// A joke that was not used yet, or the story.
 pub(crate) fn joke_or_story(context: &Context<'_>, query: &Query) -> Option<String> {
     let data = &*ENTERTAINMENT;
     if query.has(&data.not_asked) || query.words.len() > MAX_WORDS {

@@ -14,7 +14,7 @@ use super::scripted::{PEAK, script};
 use super::talker::Talker;
 use super::voice_to_voice::{SILENCE_MS, open, server_said};
 use super::{BenchError, Figure, Measure, Measurement, Plan, Progress, Section, Unit, Waits};
-use antiphon_client::{AudioMode, ClientError, Connection, Event, RATE, Received, Receiver, Reply};
+use antiphon_client::{AudioMode, ClientError, Connection, Event, RATE, ReceivedMessage, Receiver, Reply};
 use antiphon_dialog::INTERRUPTS_AFTER;
 use antiphon_engine_api::tts::Tts;
 use antiphon_types::{SampleRate, Samples};
@@ -400,23 +400,23 @@ impl<'a> InterruptedSession<'a> {
         Ok(Outcome { held: wait(self.held), cleared: wait(self.cleared), goes_on })
     }
 
-    fn take(&mut self, received: Received, now: Instant) -> Result<(), ClientError> {
+    fn take(&mut self, received: ReceivedMessage, now: Instant) -> Result<(), ClientError> {
         match received {
-            Received::Audio { item_id, samples } => self.reply.take(&item_id, &samples, now),
-            Received::Event(Event::Held { .. }) => {
+            ReceivedMessage::Audio { item_id, samples } => self.reply.take(&item_id, &samples, now),
+            ReceivedMessage::Event(Event::Held { .. }) => {
                 self.held.get_or_insert(now);
                 self.is_held = true;
                 self.reply.hold(now);
             }
-            Received::Event(Event::Resumed { .. }) => {
+            ReceivedMessage::Event(Event::Resumed { .. }) => {
                 // A hold before the first word had another cause.
                 self.held = self.held.filter(|_| self.spoken.is_some());
                 self.is_held = false;
                 self.reply.resume(now);
             }
-            Received::Event(Event::Cleared {}) => self.cleared = Some(now),
-            Received::Event(Event::Error { error }) => return Err(server_said(error)),
-            Received::Event(_) | Received::Resumed(_) => {}
+            ReceivedMessage::Event(Event::Cleared {}) => self.cleared = Some(now),
+            ReceivedMessage::Event(Event::Error { error }) => return Err(server_said(error)),
+            ReceivedMessage::Event(_) | ReceivedMessage::Resumed(_) => {}
         }
         Ok(())
     }

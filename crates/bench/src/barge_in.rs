@@ -12,7 +12,7 @@ use super::questions::{SpokenText, VOICES, loud, speak, speaker};
 use super::talker::Talker;
 use super::voice_to_voice::{open, scripted_session, server_said};
 use super::{BenchError, Figure, Measure, Measurement, Plan, Progress, Section, Unit, Waits};
-use antiphon_client::{AudioMode, ClientError, Connection, Event, FRAME, RATE, Received, Receiver, Reply};
+use antiphon_client::{AudioMode, ClientError, Connection, Event, FRAME, RATE, ReceivedMessage, Receiver, Reply};
 use antiphon_types::ItemId;
 use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
@@ -237,21 +237,21 @@ impl Interruption {
         })
     }
 
-    fn take(&mut self, received: Received, now: Instant) -> Result<(), ClientError> {
+    fn take(&mut self, received: ReceivedMessage, now: Instant) -> Result<(), ClientError> {
         match received {
-            Received::Audio { item_id, samples } => {
+            ReceivedMessage::Audio { item_id, samples } => {
                 self.n_after_cleared += usize::from(self.cleared.is_some());
                 self.n_while_held += usize::from(self.is_held);
                 self.reply.take(&item_id, &samples, now);
             }
-            Received::Event(Event::Held { .. }) => {
+            ReceivedMessage::Event(Event::Held { .. }) => {
                 // The quiet start of the clip may suffice for a hold; a hold before it would be an error of the hub.
                 self.n_early += usize::from(self.spoken.is_none());
                 self.held.get_or_insert(now);
                 self.is_held = true;
                 self.reply.hold(now);
             }
-            Received::Event(Event::Resumed { .. }) => {
+            ReceivedMessage::Event(Event::Resumed { .. }) => {
                 match self.spoken {
                     Some(_) => self.n_resumed += 1,
                     // The hold had another cause.
@@ -260,13 +260,13 @@ impl Interruption {
                 self.is_held = false;
                 self.reply.resume(now);
             }
-            Received::Event(Event::Cleared {}) => {
+            ReceivedMessage::Event(Event::Cleared {}) => {
                 self.cleared.get_or_insert(now);
                 self.is_held = false;
                 self.reply.clear(now);
             }
-            Received::Event(Event::Error { error }) => return Err(server_said(error)),
-            Received::Event(_) | Received::Resumed(_) => {}
+            ReceivedMessage::Event(Event::Error { error }) => return Err(server_said(error)),
+            ReceivedMessage::Event(_) | ReceivedMessage::Resumed(_) => {}
         }
         Ok(())
     }

@@ -11,7 +11,7 @@ use super::hub::{Engines, Hub};
 use super::own_share::{N_SESSIONS, converse};
 use super::voice_to_voice::server_said;
 use super::{BenchError, Figure, Measure, Measurement, Plan, Progress, Section, Unit};
-use antiphon_client::{AudioMode, ClientError, ConnectOptions, Connection, Event, Received, connect};
+use antiphon_client::{AudioMode, ClientError, ConnectOptions, Connection, Event, ReceivedMessage, connect};
 use futures_util::{StreamExt, TryStreamExt, stream};
 use serde_json::json;
 use std::time::Duration;
@@ -104,11 +104,11 @@ async fn ask(url: &str) -> Result<(), ClientError> {
     connection.sender.event(&json!({"type": "response.create"})).await?;
     loop {
         match connection.receiver.next().await? {
-            Received::Event(Event::ResponseDone { response }) if response.status == "completed" => break,
-            Received::Event(Event::ResponseDone { response }) => {
+            ReceivedMessage::Event(Event::ResponseDone { response }) if response.status == "completed" => break,
+            ReceivedMessage::Event(Event::ResponseDone { response }) => {
                 return Err(ClientError::Protocol(format!("a short session's answer is {}", response.status)));
             }
-            Received::Event(Event::Error { error }) => return Err(server_said(error)),
+            ReceivedMessage::Event(Event::Error { error }) => return Err(server_said(error)),
             _ => {}
         }
     }
@@ -121,7 +121,7 @@ async fn idle(url: &str) -> Result<Connection, ClientError> {
     let mut connection = connect(&ConnectOptions { mode: AudioMode::Ga, ..ConnectOptions::new(url) }).await?;
     let late = ClientError::TimedOut { what: "the session's beginning", after: SESSION_TIMEOUT };
     match timeout(SESSION_TIMEOUT, connection.receiver.next()).await.unwrap_or(Err(late))? {
-        Received::Event(Event::SessionCreated {}) => Ok(connection),
+        ReceivedMessage::Event(Event::SessionCreated {}) => Ok(connection),
         other => Err(ClientError::Protocol(format!("{other:?} instead of session.created"))),
     }
 }

@@ -16,7 +16,7 @@ use super::talker::Talker;
 use super::voice_to_voice::{SILENCE_MS, open, server_said, session};
 use super::{BenchError, Figure, Measure, Measurement, Plan, Progress, Section, Unit, Waits};
 use antiphon_audio::Resampler;
-use antiphon_client::{AudioMode, Connection, Event, FRAME, RATE, Received};
+use antiphon_client::{AudioMode, Connection, Event, FRAME, RATE, ReceivedMessage};
 use antiphon_engine_api::vad::Vad;
 use antiphon_types::Samples;
 use std::sync::Arc;
@@ -112,15 +112,15 @@ async fn conversation(url: &str, turns: usize, clock: &WindowClock) -> Result<Wa
             biased;
             () = sleep_until(deadline.unwrap_or_else(Instant::now)), if deadline.is_some() => break,
             received = receiver.next() => match received? {
-                Received::Audio { .. } => {
+                ReceivedMessage::Audio { .. } => {
                     let now = Instant::now();
                     completed.take().into_iter().for_each(|at| waits.push(now - at));
                 }
-                Received::Event(Event::SpeechStopped { audio_end_ms, .. }) => {
+                ReceivedMessage::Event(Event::SpeechStopped { audio_end_ms, .. }) => {
                     completed = Some(clock.completing(audio_end_ms, &sent)?);
                 }
-                Received::Event(Event::Error { error }) => return Err(server_said(error).into()),
-                Received::Event(_) | Received::Resumed(_) => {}
+                ReceivedMessage::Event(Event::Error { error }) => return Err(server_said(error).into()),
+                ReceivedMessage::Event(_) | ReceivedMessage::Resumed(_) => {}
             },
             () = talker.due(), if deadline.is_none() => {
                 if sent.len() % PERIOD == 0 {

@@ -12,7 +12,7 @@ use super::noise::best_vad;
 use super::questions::{QUESTIONS, SpokenText, VOICES, speak, speaker};
 use super::{BenchError, Figure, Measure, Measurement, Plan, Progress, Section, Unit, Waits};
 use antiphon_client::{
-    AudioMode, ClientError, ConnectOptions, Connection, Event, Microphone, Received, Reply, connect,
+    AudioMode, ClientError, ConnectOptions, Connection, Event, Microphone, ReceivedMessage, Reply, connect,
 };
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -188,8 +188,8 @@ pub(super) async fn open_with(options: &ConnectOptions, session: &Value) -> Resu
     let updated = async {
         loop {
             match connection.receiver.next().await? {
-                Received::Event(Event::SessionUpdated {}) => return Ok(()),
-                Received::Event(Event::Error { error }) => return Err(server_said(error)),
+                ReceivedMessage::Event(Event::SessionUpdated {}) => return Ok(()),
+                ReceivedMessage::Event(Event::Error { error }) => return Err(server_said(error)),
                 _ => {}
             }
         }
@@ -240,25 +240,25 @@ struct Turn {
 }
 
 impl Turn {
-    fn take(&mut self, received: Received, now: Instant) -> Result<(), ClientError> {
+    fn take(&mut self, received: ReceivedMessage, now: Instant) -> Result<(), ClientError> {
         match received {
-            Received::Audio { item_id, samples } => self.reply.take(&item_id, &samples, now),
-            Received::Event(Event::Error { error }) => return Err(server_said(error)),
+            ReceivedMessage::Audio { item_id, samples } => self.reply.take(&item_id, &samples, now),
+            ReceivedMessage::Event(Event::Error { error }) => return Err(server_said(error)),
             // A later response replaces the one before it.
-            Received::Event(Event::ResponseCreated { .. }) => {
+            ReceivedMessage::Event(Event::ResponseCreated { .. }) => {
                 self.reply = Reply::default();
                 self.done = false;
                 self.outcome.text.clear();
                 self.outcome.marks.clear();
             }
-            Received::Event(Event::SpeechStopped { .. }) => self.stopped = Some(now),
-            Received::Event(Event::TranscriptDelta { delta, .. }) => self.outcome.text.push_str(&delta),
-            Received::Event(Event::TranscriptionCompleted { transcript, .. }) => {
+            ReceivedMessage::Event(Event::SpeechStopped { .. }) => self.stopped = Some(now),
+            ReceivedMessage::Event(Event::TranscriptDelta { delta, .. }) => self.outcome.text.push_str(&delta),
+            ReceivedMessage::Event(Event::TranscriptionCompleted { transcript, .. }) => {
                 self.outcome.transcript = format!("{} {transcript}", self.outcome.transcript).trim().to_owned();
             }
-            Received::Event(Event::ResponseDone { response }) => self.done = response.status == "completed",
-            Received::Event(Event::Timeline { marks }) => self.outcome.marks = marks,
-            Received::Event(_) | Received::Resumed(_) => {}
+            ReceivedMessage::Event(Event::ResponseDone { response }) => self.done = response.status == "completed",
+            ReceivedMessage::Event(Event::Timeline { marks }) => self.outcome.marks = marks,
+            ReceivedMessage::Event(_) | ReceivedMessage::Resumed(_) => {}
         }
         Ok(())
     }

@@ -80,7 +80,7 @@ async fn talk_to(engines: Engines, change: impl FnOnce(&mut Load)) -> Result<Out
     outcome
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn every_turn_is_answered_and_belongs_to_its_session() {
     let outcome = talk(&[QUESTIONS[0]; 9], |load| load.n_sessions = 1).await.expect("it runs");
     assert_eq!((outcome.turns.len(), outcome.counted().count(), outcome.broken.len()), (2, 1, 0));
@@ -90,7 +90,7 @@ async fn every_turn_is_answered_and_belongs_to_its_session() {
     assert!(outcome.waits().percentile(50.0).expect("a turn") >= 190.0);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_question_of_another_session_in_the_transcript_is_a_mix_up() {
     let outcome = talk(&[QUESTIONS[0]; 9], |_| ()).await.expect("it runs");
     let mix_ups = outcome.mix_ups();
@@ -99,7 +99,7 @@ async fn a_question_of_another_session_in_the_transcript_is_a_mix_up() {
     assert!(!outcome.holds(Duration::from_secs(60)), "independently of the latency");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn replies_that_are_talked_over_fall_silent() {
     for mode in [AudioMode::Ga, AudioMode::Pcm16] {
         let interrupt = |load: &mut Load| {
@@ -115,7 +115,7 @@ async fn replies_that_are_talked_over_fall_silent() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_bad_network_is_late_and_lossy_and_still_answered() {
     let bad = |load: &mut Load| {
         let jitter = Duration::from_millis(60);
@@ -128,7 +128,7 @@ async fn a_bad_network_is_late_and_lossy_and_still_answered() {
     assert!(outcome.turns.iter().all(|turn| turn.wait.is_some()), "{:?}", outcome.turns);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_server_that_does_not_answer_one_session_is_no_load() {
     let silent = |load: &mut Load| {
         load.session["session"]["audio"]["input"]["turn_detection"]["create_response"] = false.into();
@@ -154,7 +154,7 @@ async fn remote(address: std::net::SocketAddr) -> Engines {
     Engines { vad: Arc::new(FakeVad), ..antiphon::assembly::build(&config).expect("they connect to nothing yet") }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 #[allow(clippy::disallowed_methods)]
 async fn a_mark_goes_through_every_mock_engine_and_comes_back() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");

@@ -2,7 +2,7 @@
 
 use super::connection::{AudioMode, Connection, Sender};
 use super::error::ClientError;
-use super::event::{Event, Problem, Received, ResponseInfo};
+use super::event::{Event, Problem, ReceivedMessage, ResponseInfo};
 use super::microphone::Microphone;
 use super::reply::Reply;
 use super::resume::Checkpoints;
@@ -118,7 +118,7 @@ async fn converse(
                 turn.report(&mut connection.sender).await?;
             }
             received = connection.receiver.next() => match received.map_err(|error| turn.broke_off(error))? {
-                Received::Resumed(resumed) => {
+                ReceivedMessage::Resumed(resumed) => {
                     if let Some(number) = resumed.back_to {
                         // Without a state the checkpoint is older than the turn.
                         let past = checkpoints.back_to(number).unwrap_or_else(|| Turn::new(turn.mode));
@@ -126,7 +126,7 @@ async fn converse(
                     }
                     turn.resume(Instant::now());
                 }
-                Received::Event(Event::SessionCheckpoint { .. }) => {
+                ReceivedMessage::Event(Event::SessionCheckpoint { .. }) => {
                     checkpoints.mark(connection.receiver.n_received(), turn.clone());
                 }
                 received => turn.take(received, Instant::now())?,
@@ -156,8 +156,8 @@ async fn greet(connection: &mut Connection, options: &AskOptions) -> Result<(), 
 async fn wait_for(connection: &mut Connection, wanted: impl Fn(&Event) -> bool) -> Result<(), ClientError> {
     loop {
         match connection.receiver.next().await? {
-            Received::Event(Event::Error { error }) => return Err(said(error)),
-            Received::Event(event) if wanted(&event) => return Ok(()),
+            ReceivedMessage::Event(Event::Error { error }) => return Err(said(error)),
+            ReceivedMessage::Event(event) if wanted(&event) => return Ok(()),
             _ => {}
         }
     }
@@ -211,15 +211,15 @@ impl Turn {
         }
     }
 
-    fn take(&mut self, received: Received, now: Instant) -> Result<(), ClientError> {
+    fn take(&mut self, received: ReceivedMessage, now: Instant) -> Result<(), ClientError> {
         match received {
-            Received::Audio { item_id, samples } => {
+            ReceivedMessage::Audio { item_id, samples } => {
                 self.last_audio = Some(now);
                 self.sounding = Some(item_id.clone()).filter(|_| self.mode != AudioMode::Ga);
                 self.reply.take(&item_id, &samples, now);
             }
-            Received::Event(event) => self.take_event(event, now)?,
-            Received::Resumed(_) => self.resume(now),
+            ReceivedMessage::Event(event) => self.take_event(event, now)?,
+            ReceivedMessage::Resumed(_) => self.resume(now),
         }
         Ok(())
     }

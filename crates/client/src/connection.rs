@@ -1,7 +1,7 @@
 //! A WebSocket connection: connects, sends audio and events in the selected mode, receives typed events and PCM.
 
 use super::error::ClientError;
-use super::event::{Event, Received};
+use super::event::{Event, ReceivedMessage};
 use super::link::{Link, Phase, Route, Writer};
 use super::outbox::is_about_output;
 use super::resume::{Back, Ticket, come_back, is_resumable};
@@ -370,9 +370,9 @@ impl Receiver {
     ///
     /// If the connection of a session that was opened with [`ConnectOptions::resume`] is lost or closed with 1012, this
     /// connects again and resumes the session, at once and then with pauses, as long as the server keeps the session.
-    /// The next result is then [`Received::Resumed`]. If the session has ended or cannot be resumed, the result is the
+    /// The next result is then [`ReceivedMessage::Resumed`]. If the session has ended or cannot be resumed, the result is the
     /// error, and further calls fail.
-    pub async fn next(&mut self) -> Result<Received, ClientError> {
+    pub async fn next(&mut self) -> Result<ReceivedMessage, ClientError> {
         loop {
             if let Some(coming_back) = &mut self.coming_back {
                 let back = coming_back.await;
@@ -406,7 +406,7 @@ impl Receiver {
     }
 
     /// Number of messages of the session received so far, the number of the last one. It decreases if the session goes
-    /// back ([`super::Resumed::back_to`]).
+    /// back ([`super::Resumption::back_to`]).
     pub fn n_received(&self) -> u64 {
         self.link.n_received()
     }
@@ -417,17 +417,17 @@ impl Receiver {
         self.n_misplaced_frames
     }
 
-    fn take_back(&mut self, back: Back) -> Received {
+    fn take_back(&mut self, back: Back) -> ReceivedMessage {
         self.reader = back.reader;
         self.arrived = back.arrived;
         if back.resumed.back_to.is_some() {
             self.next_frame = back.next_frame;
             self.decoder = None;
         }
-        Received::Resumed(back.resumed)
+        ReceivedMessage::Resumed(back.resumed)
     }
 
-    fn take(&mut self, message: Message) -> Result<Received, ClientError> {
+    fn take(&mut self, message: Message) -> Result<ReceivedMessage, ClientError> {
         self.link.received();
         let received = match &message {
             Message::Text(text) => read_event(text.as_str())?,
@@ -435,10 +435,12 @@ impl Receiver {
             other => return Err(ClientError::Protocol(format!("a message of another kind, {} bytes", other.len()))),
         };
         match &received {
-            Received::Event(Event::SessionResumable { key, within_s }) => {
+            ReceivedMessage::Event(Event::SessionResumable { key, within_s }) => {
                 self.link.allow_resumption(key, Duration::from_secs(*within_s));
             }
-            Received::Event(Event::SessionCheckpoint { received }) => self.link.checkpoint(*received, self.next_frame),
+            ReceivedMessage::Event(Event::SessionCheckpoint { received }) => {
+                self.link.checkpoint(*received, self.next_frame)
+            }
             _ => {}
         }
         Ok(received)
@@ -459,7 +461,7 @@ impl Receiver {
         Err(ClientError::TimedOut { what: "sending", after: SEND_DEADLINE })
     }
 
-    fn read_frame(&mut self, bytes: &Bytes) -> Result<Received, ClientError> {
+    fn read_frame(&mut self, bytes: &Bytes) -> Result<ReceivedMessage, ClientError> {
         let frame = Frame::parse(bytes).map_err(|error| ClientError::Protocol(error.to_string()))?;
         let FrameKind::Reply { item_id } = frame.kind else {
             return Err(ClientError::Protocol("a microphone frame".into()));
@@ -467,7 +469,7 @@ impl Receiver {
         self.n_misplaced_frames += u64::from(self.next_frame.is_some_and(|expected| expected != frame.sequence));
         self.next_frame = Some(frame.sequence.wrapping_add(1));
         let samples = if self.mode == AudioMode::Opus { self.decode(&frame.payload)? } else { pcm(&frame.payload)? };
-        Ok(Received::Audio { item_id: item_id.to_string(), samples })
+        Ok(ReceivedMessage::Audio { item_id: item_id.to_string(), samples })
     }
 
     fn decode(&mut self, packet: &[u8]) -> Result<Vec<i16>, ClientError> {
@@ -508,15 +510,15 @@ fn sort(message: Option<Result<Message, WsError>>) -> Option<Result<Message, Cli
     }
 }
 
-fn read_event(text: &str) -> Result<Received, ClientError> {
+fn read_event(text: &str) -> Result<ReceivedMessage, ClientError> {
     let event: Event = serde_json::from_str(text).map_err(|error| ClientError::Protocol(error.to_string()))?;
     match event {
         Event::AudioDelta { item_id, delta } => {
             let bytes =
                 STANDARD.decode(delta).map_err(|error| ClientError::Protocol(format!("reply audio: {error}")))?;
-            Ok(Received::Audio { item_id, samples: pcm(&bytes)? })
+            Ok(ReceivedMessage::Audio { item_id, samples: pcm(&bytes)? })
         }
-        event => Ok(Received::Event(event)),
+        event => Ok(ReceivedMessage::Event(event)),
     }
 }
 

@@ -1,12 +1,12 @@
 //! Server events, as far as this client uses them. Parsing is tolerant, because other servers are supported too.
 
-use super::resume::Resumed;
+use super::resume::Resumption;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
 /// One received message.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Received {
+pub enum ReceivedMessage {
     /// A JSON event other than an audio delta.
     Event(Event),
     /// Response audio, from a JSON event or a binary frame.
@@ -17,7 +17,7 @@ pub enum Received {
         samples: Vec<i16>,
     },
     /// The connection was lost and the session resumed; not a message of the server.
-    Resumed(Resumed),
+    Resumed(Resumption),
 }
 
 /// A JSON event, with the fields that the protocol requires.

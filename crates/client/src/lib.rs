@@ -22,10 +22,10 @@ mod trust;
 pub use ask::{Answer, AskError, AskOptions, ask};
 pub use connection::{AudioMode, ConnectOptions, Connection, Receiver, Sender, connect};
 pub use error::ClientError;
-pub use event::{Event, Problem, Received, ResponseInfo, StatusInfo};
+pub use event::{Event, Problem, ReceivedMessage, ResponseInfo, StatusInfo};
 pub use microphone::{FRAME, Microphone};
 pub use reply::{Gaps, Reply};
-pub use resume::{Checkpoints, Resumed};
+pub use resume::{Checkpoints, Resumption};
 pub use trust::Trust;
 
 use antiphon_types::SampleRate;

@@ -31,7 +31,7 @@ pub(super) struct Ticket {
 
 /// How a session was resumed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Resumed {
+pub struct Resumption {
     /// `None`: nothing was lost in either direction. Otherwise the hub that held the session failed, and the session
     /// continues as it was at the checkpoint whose message had this number: what was received after it is void.
     pub back_to: Option<u64>,
@@ -44,7 +44,7 @@ pub struct Resumed {
 }
 
 /// The states of a caller at the last two checkpoints, which it returns to when the session goes back
-/// ([`Resumed::back_to`]).
+/// ([`Resumption::back_to`]).
 #[derive(Clone, Debug)]
 pub struct Checkpoints<S>(VecDeque<(u64, S)>);
 
@@ -75,7 +75,7 @@ pub(super) struct Back {
     pub(super) reader: Reader,
     /// Messages that arrived while this client's were sent again.
     pub(super) arrived: VecDeque<Result<Message, WsError>>,
-    pub(super) resumed: Resumed,
+    pub(super) resumed: Resumption,
     /// The expected sequence number of reply frames, if the session went back.
     pub(super) next_frame: Option<u32>,
 }
@@ -101,7 +101,7 @@ pub(super) async fn come_back(
     let Some(ticket) = link.ticket() else { return Err(lost) };
     let mut until = since + ticket.within;
     let mut pauses = RETRY.pauses();
-    let mut resumed = Resumed { back_to: None, gap: Duration::ZERO, n_attempts: 0, n_dropped: 0 };
+    let mut resumed = Resumption { back_to: None, gap: Duration::ZERO, n_attempts: 0, n_dropped: 0 };
     let mut next_frame = None;
     loop {
         let mut is_reached = false;

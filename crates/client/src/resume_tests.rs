@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::scripted::{Hub, Peer};
-use crate::{AudioMode, Connection, Received, connect};
+use crate::{AudioMode, Connection, ReceivedMessage, connect};
 use antiphon_protocol::frame::Frame;
 use serde_json::{Value, json};
 use tokio::time::sleep;
@@ -34,9 +34,9 @@ fn ids(messages: &[Message]) -> Vec<u64> {
     messages.iter().map(|message| id(message).expect("an id")).collect()
 }
 
-async fn resumed(connection: &mut Connection) -> Resumed {
+async fn resumed(connection: &mut Connection) -> Resumption {
     match connection.receiver.next().await.unwrap() {
-        Received::Resumed(resumed) => resumed,
+        ReceivedMessage::Resumed(resumed) => resumed,
         other => panic!("{other:?}"),
     }
 }
@@ -125,7 +125,7 @@ async fn going_back_is_told_and_only_what_counts_is_sent_again() {
     let (resumed, (sent, mut peer)) = tokio::join!(resumed(&mut connection), script);
     assert_eq!((sent, resumed.back_to), (vec![4], Some(4)));
     let next = connection.receiver.next().await.unwrap();
-    assert_eq!(next, Received::Audio { item_id: "a".into(), samples: vec![4; 480] });
+    assert_eq!(next, ReceivedMessage::Audio { item_id: "a".into(), samples: vec![4; 480] });
     assert_eq!((connection.receiver.n_received(), connection.receiver.n_misplaced_frames()), (5, 0));
     // The count of sent messages is 2 plus what was sent again.
     say(&mut connection, 5..=5).await;

@@ -26,9 +26,9 @@ pub mod worker;
 pub use config::ClusterConfig;
 pub use error::ClusterError;
 pub use hub::{
-    Asked, Cluster, HubView, LostView, MAX_NEWS_BYTES, MAX_REPLY_BYTES, MAX_STATE_BYTES, Overview, Owned,
-    OwnershipError, PeerNews, PeerReply, Release, Replier, Seen, Sessions, SharedSessions, StageModelView, StageView,
-    Watching, WorkerView, estimate, with_local_stt, with_local_tts, with_local_turn,
+    Cluster, HubView, LostView, MAX_NEWS_BYTES, MAX_REPLY_BYTES, MAX_STATE_BYTES, Overview, OwnedSession,
+    OwnershipError, PeerAnswer, PeerNews, PeerReply, Release, Replier, Sessions, SharedSessions, StageModelView,
+    StageView, StoredSessionView, WatchGuard, WorkerView, estimate,
 };
 pub use jetstream::JetStream;
 pub use message::{Description, HubAdvert, PROTOCOL, Protocol, Stage, StageDescription, StageLoad, WorkerAdvert};

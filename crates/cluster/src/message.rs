@@ -216,7 +216,7 @@ impl TtsRequest {
 /// A worker serves the attempt.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub(crate) struct Accepted {
+pub(crate) struct Acceptance {
     /// How far the same request gives the same speech on any worker with this model.
     pub(crate) repeats: Repeats,
 }

@@ -274,7 +274,7 @@ pub enum Notice {
         response: ResponseId,
         /// How many.
         n: u32,
-        /// The model had been told this before, in this response.
+        /// The model had this before, in this response.
         again: bool,
     },
     /// The response's request was larger than `session.history_tokens`: parts of its last turn were left out.

@@ -7,7 +7,7 @@
 
 use super::responding::{Response, Stage};
 use super::{
-    Action, Content, Dialog, Item, ItemKind, ItemStatus, Modality, OutputChange, ResponseRequest, Role, Spoken,
+    Action, Content, Dialog, Item, ItemKind, ItemStatus, Modality, OutputChange, ResponseRequest, Role, SpokenItem,
 };
 use antiphon_types::{ResponseId, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -88,7 +88,7 @@ impl Dialog {
         let index = response.next_index();
         let rate = response.rate();
         response.filler = Some(item.clone());
-        let mut spoken = Spoken::new(id.clone(), rate, self.history.dry_at(self.now));
+        let mut spoken = SpokenItem::new(id.clone(), rate, self.history.dry_at(self.now));
         spoken.say(text);
         self.history.speak_filler(item.id.clone(), spoken);
         let kind = ItemKind::Message { role: Role::Assistant, content: Vec::new() };

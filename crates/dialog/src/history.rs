@@ -1,6 +1,6 @@
 //! The conversation: its items in order, and what was heard of the spoken ones.
 
-use super::{Item, ItemKind, ItemPosition, ItemStatus, Role, Spoken};
+use super::{Item, ItemKind, ItemPosition, ItemStatus, Role, SpokenItem};
 use antiphon_types::{ItemId, ResponseId, Timestamp};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashSet};
@@ -14,7 +14,7 @@ pub(super) const MAX_BYTES: usize = 4 * 1024 * 1024;
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct History {
     items: Vec<Item>,
-    spoken: BTreeMap<ItemId, Spoken>,
+    spoken: BTreeMap<ItemId, SpokenItem>,
     /// The last filler: speech that is no item.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     filler: Option<ItemId>,
@@ -38,7 +38,7 @@ impl History {
     }
 
     /// The speech of a reply item.
-    pub fn spoken(&self, id: &ItemId) -> Option<&Spoken> {
+    pub fn spoken(&self, id: &ItemId) -> Option<&SpokenItem> {
         self.spoken.get(id)
     }
 
@@ -48,16 +48,16 @@ impl History {
         cut.map(|(id, _)| id.clone()).collect()
     }
 
-    pub(super) fn spoken_mut(&mut self, id: &ItemId) -> Option<&mut Spoken> {
+    pub(super) fn spoken_mut(&mut self, id: &ItemId) -> Option<&mut SpokenItem> {
         self.spoken.get_mut(id)
     }
 
-    pub(super) fn speak(&mut self, id: ItemId, spoken: Spoken) {
+    pub(super) fn speak(&mut self, id: ItemId, spoken: SpokenItem) {
         self.spoken.insert(id, spoken);
     }
 
     /// A filler's speech, in the place of the last one's.
-    pub(super) fn speak_filler(&mut self, id: ItemId, spoken: Spoken) {
+    pub(super) fn speak_filler(&mut self, id: ItemId, spoken: SpokenItem) {
         if let Some(last) = self.filler.replace(id.clone()) {
             self.spoken.remove(&last);
         }
@@ -169,7 +169,7 @@ impl History {
 
     /// When playback of the last reply ended, or will end.
     pub(super) fn last_heard_at(&self) -> Timestamp {
-        self.spoken.values().filter_map(Spoken::sounds_until).max().unwrap_or(Timestamp::ZERO)
+        self.spoken.values().filter_map(SpokenItem::sounds_until).max().unwrap_or(Timestamp::ZERO)
     }
 
     /// When playback of all sent audio will have ended.

@@ -49,6 +49,6 @@ pub use settings::{
     TurnDetection,
 };
 pub use speculation::{Speculation, SpeculationOutcome};
-pub use spoken::Spoken;
+pub use spoken::SpokenItem;
 pub use state::{Dialog, PlaybackControl};
 pub use usage::{ResponseUsage, tokens_read};

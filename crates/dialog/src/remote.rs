@@ -12,7 +12,7 @@ use super::{
     ResponseSettings,
 };
 use antiphon_types::chat::{Tool, ToolChoice};
-use antiphon_types::mcp::{CallError, Declared, RemoteTool};
+use antiphon_types::mcp::{CallError, DeclaredServer, RemoteTool};
 use antiphon_types::{ItemId, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -37,7 +37,7 @@ pub(super) struct Remote {
 /// A server's list of tools.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Listing {
-    declared: Declared,
+    declared: DeclaredServer,
     item: ItemId,
     tools: Option<Result<Vec<RemoteTool>, ()>>,
 }
@@ -49,7 +49,7 @@ impl Remote {
     }
 
     /// See [`Dialog::with_servers`].
-    pub(super) fn put_back(&mut self, declared: &[Declared]) {
+    pub(super) fn put_back(&mut self, declared: &[DeclaredServer]) {
         self.listings.iter_mut().for_each(|listing| put_back(&mut listing.declared, declared));
     }
 
@@ -77,7 +77,7 @@ pub(super) struct OfferedTools {
 
 impl Dialog {
     /// Takes over the servers a session declares: lists the tools of new and changed ones.
-    pub(super) fn declare_servers(&mut self, declared: &[Declared]) {
+    pub(super) fn declare_servers(&mut self, declared: &[DeclaredServer]) {
         let old = std::mem::take(&mut self.remote.listings);
         let (kept, gone): (Vec<_>, Vec<_>) = old
             .into_iter()

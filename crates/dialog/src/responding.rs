@@ -8,7 +8,7 @@ use super::usage::{tokens_read, tokens_written};
 use super::{
     Action, Content, Dialog, Failure, IncompleteReason, InputEntry, Item, ItemKind, ItemPosition, ItemStatus, Modality,
     Notice, OutputChange, PlaybackControl, ResponseRequest, ResponseSettings, ResponseStatus, ResponseUsage,
-    ResponseView, ResponseWork, Role, Spoken, StopReason,
+    ResponseView, ResponseWork, Role, SpokenItem, StopReason,
 };
 use antiphon_types::chat::{Finish, Usage};
 use antiphon_types::{ItemId, ResponseId, SampleRate, Samples, TurnId};
@@ -416,7 +416,7 @@ impl Dialog {
         let item = response.outputs[index].item.id.clone();
         if audio && response.settings.in_conversation {
             let not_before = self.history.dry_at(self.now);
-            let mut spoken = Spoken::new(id.clone(), rate, not_before);
+            let mut spoken = SpokenItem::new(id.clone(), rate, not_before);
             if self.held.is_some() && self.playback == PlaybackControl::Server {
                 spoken.hold(self.now);
             }

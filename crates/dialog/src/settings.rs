@@ -3,7 +3,7 @@
 use super::Memory;
 use antiphon_types::Format;
 use antiphon_types::chat::{Tool, ToolChoice};
-use antiphon_types::mcp::{Consent, Declared, Filter, RemoteTool};
+use antiphon_types::mcp::{Consent, DeclaredServer, Filter, RemoteTool};
 use antiphon_types::{ItemId, Samples};
 use serde::{Deserialize, Deserializer, Serialize};
 use std::collections::BTreeMap;
@@ -35,7 +35,7 @@ pub struct Settings {
     /// Whether it must call one.
     pub tool_choice: ToolChoice,
     /// Remote servers whose tools it may call too.
-    pub servers: Vec<Declared>,
+    pub servers: Vec<DeclaredServer>,
     /// Whether it must call one of theirs; takes precedence over `tool_choice`.
     pub server_choice: Option<ServerChoice>,
     /// `None`: the client commits the buffer and asks for responses itself.

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 /// One reply item's speech. Samples are counted at the rate of the response's output format, from the item's beginning.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Spoken {
+pub struct SpokenItem {
     response: ResponseId,
     rate: SampleRate,
     text: String,
@@ -26,7 +26,7 @@ struct Chunk {
     audio_end: Samples,
 }
 
-impl Spoken {
+impl SpokenItem {
     /// Without speech. Playback begins no earlier than `not_before`, the end of the audio queued before it.
     pub(super) fn new(response: ResponseId, rate: SampleRate, not_before: Timestamp) -> Self {
         Self {
@@ -211,8 +211,8 @@ fn words_within(text: &str, share: f64) -> usize {
 mod tests {
     use super::*;
 
-    fn spoken() -> Spoken {
-        let mut spoken = Spoken::new("resp_1".into(), SampleRate::HZ_24000, Timestamp::ZERO);
+    fn spoken() -> SpokenItem {
+        let mut spoken = SpokenItem::new("resp_1".into(), SampleRate::HZ_24000, Timestamp::ZERO);
         spoken.say("Hello there. ");
         spoken.made(Samples(1_300));
         spoken.say("One two three four.");
@@ -242,7 +242,7 @@ mod tests {
 
     #[test]
     fn a_question_is_asked_from_its_first_word_until_the_next_sentence_begins() {
-        let mut spoken = Spoken::new("resp_1".into(), SampleRate::HZ_24000, Timestamp::ZERO);
+        let mut spoken = SpokenItem::new("resp_1".into(), SampleRate::HZ_24000, Timestamp::ZERO);
         spoken.say("It is 3.5 miles. Shall we go on? Yes.");
         spoken.made(Samples(3_700));
         let is_question = |heard| {

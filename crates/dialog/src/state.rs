@@ -8,7 +8,7 @@ use super::remote::Remote;
 use super::responding::Response;
 use super::speculation::SpeculationState;
 use super::{Action, Event, History, Notice, Settings, Speculation};
-use antiphon_types::mcp::Declared;
+use antiphon_types::mcp::DeclaredServer;
 use antiphon_types::{IdMint, ItemId, ResponseId, Samples, Timestamp, TurnId};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -102,7 +102,7 @@ impl Dialog {
     }
 
     /// The same with these servers in the place of those of the same label, which were read back without their keys.
-    pub fn with_servers(mut self, declared: &[Declared]) -> Self {
+    pub fn with_servers(mut self, declared: &[DeclaredServer]) -> Self {
         self.settings.servers.iter_mut().for_each(|own| put_back(own, declared));
         self.remote.put_back(declared);
         self
@@ -221,7 +221,7 @@ impl Dialog {
 }
 
 /// Replaces a declaration by the one of the same label.
-pub(super) fn put_back(own: &mut Declared, declared: &[Declared]) {
+pub(super) fn put_back(own: &mut DeclaredServer, declared: &[DeclaredServer]) {
     if let Some(complete) = declared.iter().find(|complete| complete.server.label == own.server.label) {
         own.server.clone_from(&complete.server);
     }

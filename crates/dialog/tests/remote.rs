@@ -2,7 +2,7 @@
 
 use super::script::{AUTO, Runner, check_with};
 use antiphon_dialog::{Action, Command, Event, Item, ItemKind, ItemPosition, ItemStatus, PlaybackControl, Settings};
-use antiphon_types::mcp::{CallError, Consent, Declared, RemoteTool, Server};
+use antiphon_types::mcp::{CallError, Consent, DeclaredServer, RemoteTool, Server};
 use antiphon_types::{ItemId, Samples, Timestamp};
 use serde_json::json;
 use std::time::Duration;
@@ -26,7 +26,7 @@ fn declared(description: &str, consent: Consent) -> Runner {
     let mut runner = Runner::new(PlaybackControl::Client, Some(AUTO));
     let server =
         Server { label: "l".into(), url: "http://h/".into(), authorization: None, headers: Default::default() };
-    let declared = Declared { server, allowed: None, consent };
+    let declared = DeclaredServer { server, allowed: None, consent };
     runner.dialog = runner.dialog.with_follow_up_after(Some(Duration::from_millis(100)));
     let settings = Settings { servers: vec![declared], ..runner.dialog.settings().clone() };
     let update = Event::Client { event_id: None, command: Command::UpdateSettings(Box::new(settings)) };

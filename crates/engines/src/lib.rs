@@ -1,6 +1,6 @@
 //! The engines: everything that implements a port of `antiphon-engine-api` with a library, a model or a server behind it.
 //!
-//! The root package's assembly makes them from the configuration. Each engine is behind a feature of its own name. An
+//! The root package's assembly makes them from the configuration, by the [`table`]. Each engine is behind a feature of its own name. An
 //! engine keeps no conversation, never decides when a turn is over, and never logs audio, transcripts or keys.
 
 pub mod fallback;
@@ -11,6 +11,7 @@ pub mod mcp;
 pub mod remote;
 pub mod secret;
 pub mod stt;
+pub mod table;
 #[cfg(test)]
 mod testing;
 pub mod tts;

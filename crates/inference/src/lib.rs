@@ -5,5 +5,8 @@
 mod memory;
 #[cfg(feature = "onnx")]
 pub mod onnx;
+mod onnx_config;
 pub mod pool;
 mod supervisor;
+
+pub use onnx_config::OnnxConfig;

@@ -2,7 +2,7 @@
 //!
 //! The supervisor of an engine's thread calls it when an engine was stopped because it is not needed. It never frees anything
 //! itself. An engine's model is many small pieces in one of glibc's arenas. glibc keeps freed pieces below one that is in use,
-//! and gives pages in the middle of an arena back only when it is asked to. docs/operating/sizing.md has the figures.
+//! and gives pages in the middle of an arena back only when it is asked to. docs/developing/measurements.md has the figures.
 
 #![allow(unsafe_code, reason = "glibc's malloc_trim is declared here")]
 

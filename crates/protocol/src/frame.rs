@@ -85,7 +85,7 @@ impl MicrophoneFrame {
     /// Parses a client's binary message; the payload shares the memory of `bytes`.
     ///
     /// # Errors
-    /// What the client is told where it is not a microphone frame.
+    /// The client's error where it is not a microphone frame.
     pub fn parse(bytes: &Bytes) -> Result<Self, WireError> {
         let refuse = |message: String| WireError::invalid("invalid_value", message, None);
         let Frame { kind, sequence, offset, payload } =

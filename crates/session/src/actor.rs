@@ -8,7 +8,7 @@
 
 use super::beginning::{Beginning, Greeting};
 use super::checkpoint::{Leave, SnapshotSender};
-use super::client_side::{ClientSide, Expired, StoredParts};
+use super::client_side::{ClientSide, Expiry, StoredParts};
 use super::egress::{Close, Egress};
 use super::failures::{causes, recognizer_failed};
 use super::fair_order::{FairOrder, only_if};
@@ -24,7 +24,7 @@ use super::setup::Setup;
 use super::snapshot::Snapshot;
 use super::speaking::Speaking;
 use super::timeline::Timeline;
-use super::timeline::answering::Played;
+use super::timeline::answering::PlaybackReport;
 use super::timeline::notices::NoticeContext;
 use super::transcription_input::Report;
 use super::transcription_task::until_free;
@@ -214,9 +214,9 @@ impl Actor {
                         self.hearing.excuse_silence(self.now());
                     }
                     match self.client.expire(Instant::now()) {
-                        Expired::Session => return,
-                        Expired::Connection => {}
-                        Expired::Nothing => self.release_due(),
+                        Expiry::Session => return,
+                        Expiry::Connection => {}
+                        Expiry::Nothing => self.release_due(),
                     }
                 }
             }
@@ -512,7 +512,7 @@ impl Actor {
         let here = |client_ms: Option<f64>| self.client.clock().here(client_ms?);
         let at = here(report.at_ms).unwrap_or(now);
         let ms = |ms: u32| Duration::from_millis(u64::from(ms));
-        let played = Played {
+        let played = PlaybackReport {
             first_sound: here(report.first_sound_ms),
             underruns: report.n_underruns.map(|n| (n, ms(report.underrun_ms.unwrap_or_default()))),
             stopped_at: report.stopped.then(|| ms(report.audio_end_ms)),

@@ -46,13 +46,13 @@ pub(super) struct Beginning {
     pub(super) last_audio: Timestamp,
     pub(super) timeline: Timeline,
     pub(super) snapshots: Option<SnapshotSender>,
-    /// What the client is told first; `None`: the session began on another hub, and was told.
+    /// What the client receives first; `None`: the session began on another hub, which sent it.
     pub(super) greeting: Option<Greeting>,
     /// Of the order in which the actor looks at its inputs.
     pub(super) order_seed: u64,
 }
 
-/// What the client is told first, beside the session object.
+/// What the client receives first, beside the session object.
 pub(super) struct Greeting {
     /// The key by which it can take the session up again.
     pub(super) resume_key: Option<String>,
@@ -132,7 +132,7 @@ impl Beginning {
         }
     }
 
-    /// Of a session that another hub has served so far. Decoders, echo and noise reduction begin anew.
+    /// Of a session that another hub has served so far. Decoders, echo and noise reduction start empty.
     ///
     /// # Errors
     /// [`SnapshotError::Unreadable`]: a setting that this build refuses.

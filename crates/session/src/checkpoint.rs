@@ -29,7 +29,7 @@ pub enum Leave {
     Stays,
     /// Nothing happens in it: another hub may own it.
     Suspended,
-    /// It moves as soon as nobody speaks and nothing is being said.
+    /// It moves as soon as neither the user nor a reply speaks.
     WhenSilent,
     /// It moves as soon as nothing is under way that only this hub can finish: a reply that was made and not played yet is
     /// played by the next hub.

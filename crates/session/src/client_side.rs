@@ -6,7 +6,7 @@
 //! conversation.
 
 use super::clock::ClientClock;
-use super::egress::{About, Close, Egress, Sent};
+use super::egress::{About, Close, Egress, SentAudio};
 use super::expiry::SessionExpiry;
 use super::inbound::{foreign_format, is_foreign, refuse_images};
 use super::inline_audio::{self, InlineAudio};
@@ -88,7 +88,7 @@ pub(super) struct ClientSide {
 
 /// What the clock does to a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Expired {
+pub(super) enum Expiry {
     /// Nothing.
     Nothing,
     /// Its connection is given up; the client may come back.
@@ -194,24 +194,24 @@ impl ClientSide {
 
     /// Gives up a client that takes nothing, and gives the notice before the session's end when it is due; at the end the error
     /// that the protocol has for it, and the close.
-    pub(super) fn expire(&mut self, now: Instant) -> Expired {
+    pub(super) fn expire(&mut self, now: Instant) -> Expiry {
         if self.stuck_at().is_some_and(|at| now >= at) {
             tracing::info!("the client takes nothing; its connection is given up");
             if self.egress.lose() {
                 self.egress.detach();
-                return Expired::Connection;
+                return Expiry::Connection;
             }
             self.egress.close(Close { code: 1013, reason: "the client reads too slowly" });
-            return Expired::Session;
+            return Expiry::Session;
         }
         if let Some(in_s) = self.expiry.take_notice(now) {
             self.tell(SessionNotice::Expiring { expires_at: self.session.expires_at, in_s });
         }
-        let Some(minutes) = self.expiry.expired(now) else { return Expired::Nothing };
+        let Some(minutes) = self.expiry.expired(now) else { return Expiry::Nothing };
         let message = format!("Your session hit the maximum duration of {minutes} minutes.");
         self.refuse(WireError::invalid("session_expired", message, None));
         self.egress.close(Close { code: 1001, reason: "the session's time is up" });
-        Expired::Session
+        Expiry::Session
     }
 
     /// When [`Self::expire`] has something to do.
@@ -451,7 +451,7 @@ impl ClientSide {
         }
     }
 
-    /// When the next frame may leave; `None`: none waits, or nobody plays it: it waits for the client to come back.
+    /// When the next frame may leave; `None`: none waits, or no client plays it: it waits for the client to come back.
     pub(super) fn next_frame(&self, dialog: &Dialog, now: Timestamp) -> Option<Timestamp> {
         self.egress.is_attached().then(|| self.playback.next_due(dialog, now)).flatten()
     }
@@ -500,7 +500,7 @@ impl ClientSide {
     }
 
     /// The audio that has left since the last call.
-    pub(super) fn take_sent(&self) -> Vec<Sent> {
+    pub(super) fn take_sent(&self) -> Vec<SentAudio> {
         self.egress.take_sent()
     }
 
@@ -519,7 +519,7 @@ impl ClientSide {
 
     /// What was sent and may not have arrived, and the audio in it that is not reported as sent. `None`: a part of it is held, so
     /// that its order is not known.
-    pub(super) fn stored_log(&self) -> Option<(StoredLog, Vec<Sent>)> {
+    pub(super) fn stored_log(&self) -> Option<(StoredLog, Vec<SentAudio>)> {
         self.egress.stored()
     }
 
@@ -574,13 +574,13 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_client_that_takes_nothing_loses_its_connection_or_its_session() {
-        for (resume_key, expect) in [(Some("key"), Expired::Connection), (None, Expired::Session)] {
+        for (resume_key, expect) in [(Some("key"), Expiry::Connection), (None, Expiry::Session)] {
             let mut client = client(AudioMode::Pcm16, resume_key);
             client.greet(None);
             assert_eq!(client.next_expiry(), Instant::now() + STUCK);
-            assert_eq!(client.expire(Instant::now()), Expired::Nothing);
+            assert_eq!(client.expire(Instant::now()), Expiry::Nothing);
             assert_eq!(client.expire(Instant::now() + STUCK), expect);
-            assert_eq!(client.egress.is_attached(), expect == Expired::Session);
+            assert_eq!(client.egress.is_attached(), expect == Expiry::Session);
         }
     }
 
@@ -588,8 +588,8 @@ mod tests {
     async fn a_session_ends_once_its_time_is_up() {
         let mut client = client(AudioMode::Events, None);
         let end = client.next_expiry();
-        assert_eq!(client.expire(end - Duration::from_secs(1)), Expired::Nothing);
-        assert_eq!(client.expire(end), Expired::Session);
+        assert_eq!(client.expire(end - Duration::from_secs(1)), Expiry::Nothing);
+        assert_eq!(client.expire(end), Expiry::Session);
     }
 
     #[test]

@@ -8,7 +8,7 @@
 
 use super::message::Message;
 use super::output::Output;
-use super::retained::{ResumeError, Retained};
+use super::retained::{ResumeError, RetainedMessages};
 use super::snapshot::StoredLog;
 use antiphon_protocol::Dialect;
 use antiphon_types::{ItemId, ResponseId, Samples};
@@ -34,7 +34,7 @@ pub struct Close {
 }
 
 /// Audio that has left: which item, and how much.
-pub(super) type Sent = (ItemId, Samples);
+pub(super) type SentAudio = (ItemId, Samples);
 
 /// The log.
 pub struct Egress {
@@ -55,12 +55,12 @@ struct Log {
     unsent_bytes: usize,
     held: bool,
     close: Option<Close>,
-    sent: Vec<Sent>,
+    sent: Vec<SentAudio>,
     /// Audio of the message the writer has in hand.
-    in_hand: Option<Sent>,
+    in_hand: Option<SentAudio>,
     in_hand_bytes: usize,
     /// Of a session that can be resumed.
-    retained: Option<Retained>,
+    retained: Option<RetainedMessages>,
     /// Whether there is a connection.
     attached: bool,
     /// When the writer last finished a message, or the log last became non-empty.
@@ -83,7 +83,7 @@ struct Entry {
     /// [`Output::n_bytes`], which costs as much as to encode it.
     n_bytes: usize,
     about: About,
-    audio: Option<Sent>,
+    audio: Option<SentAudio>,
 }
 
 impl Egress {
@@ -97,7 +97,7 @@ impl Egress {
             sent: Vec::new(),
             in_hand: None,
             in_hand_bytes: 0,
-            retained: resumable.then(Retained::default),
+            retained: resumable.then(RetainedMessages::default),
             attached: true,
             progress: Instant::now(),
         };
@@ -115,7 +115,7 @@ impl Egress {
     pub(super) fn resumed(stored: StoredLog, dialect: Dialect) -> Self {
         let egress = Self::new(true, dialect);
         let mut log = egress.lock();
-        log.retained = Some(Retained::resumed(stored.answered, stored.messages.into()));
+        log.retained = Some(RetainedMessages::resumed(stored.answered, stored.messages.into()));
         log.attached = false;
         drop(log);
         egress
@@ -123,7 +123,7 @@ impl Egress {
 
     /// A copy for a snapshot: what waits to leave counts as sent, since the client gets it from here or from there. Its audio
     /// is reported as sent by the second value. `None`: a part of it is held, so that its order is not known.
-    pub(super) fn stored(&self) -> Option<(StoredLog, Vec<Sent>)> {
+    pub(super) fn stored(&self) -> Option<(StoredLog, Vec<SentAudio>)> {
         let log = self.lock();
         let retained = log.retained.as_ref().filter(|_| !log.held)?;
         let (answered, messages) = retained.stored();
@@ -146,11 +146,11 @@ impl Egress {
     }
 
     /// Reply audio, in order. Gives its bytes as a message.
-    pub(super) fn push_audio(&self, output: Output, response: ResponseId, sent: Sent) -> usize {
+    pub(super) fn push_audio(&self, output: Output, response: ResponseId, sent: SentAudio) -> usize {
         self.append(output, About::Response(response), Some(sent))
     }
 
-    fn append(&self, output: Output, about: About, audio: Option<Sent>) -> usize {
+    fn append(&self, output: Output, about: About, audio: Option<SentAudio>) -> usize {
         let n_bytes = output.n_bytes();
         let mut log = self.lock();
         if log.entries.is_empty() && log.in_hand_bytes == 0 {
@@ -212,7 +212,7 @@ impl Egress {
     }
 
     /// The audio that has left since the last call.
-    pub(super) fn take_sent(&self) -> Vec<Sent> {
+    pub(super) fn take_sent(&self) -> Vec<SentAudio> {
         std::mem::take(&mut self.lock().sent)
     }
 
@@ -241,7 +241,7 @@ impl Egress {
     pub(super) fn lose(&self) -> bool {
         let resumable = self.lock().retained.is_some();
         if resumable {
-            // Kept for nobody: where no connection waits here, there is none to be given up.
+            // No client will read it: where no connection waits here, there is none to be given up.
             self.lost.notify_waiters();
         }
         resumable
@@ -295,7 +295,7 @@ impl Egress {
 
     /// The number of the last message that has left; 0 where they are not counted.
     pub fn n_sent(&self) -> u64 {
-        self.lock().retained.as_ref().map_or(0, Retained::sent)
+        self.lock().retained.as_ref().map_or(0, RetainedMessages::sent)
     }
 
     /// Resolves once the log is closed: the writer has its last messages to send, and not for ever.

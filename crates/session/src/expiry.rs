@@ -1,4 +1,4 @@
-//! When a session ends by the clock, and when its client is told so.
+//! When a session ends by the clock, and when its client is informed.
 //!
 //! The client's side of a session asks when something is due, and says it to the client. It reads no clock.
 

@@ -217,7 +217,7 @@ impl Ingress {
         self.received
     }
 
-    /// As [`Self::received`], which begins anew.
+    /// As [`Self::received`], which restarts.
     pub(super) fn take_received(&mut self) -> Samples {
         std::mem::take(&mut self.received)
     }

@@ -72,5 +72,5 @@ pub use timeline::{
     Tokens, TurnAudio, TurnCost, TurnMarks, TurnRecord, TurnStage, Waits,
 };
 pub use turn_history::{
-    AnsweredTurn, AwaitedTurn, Entry, Listening, MAX_ENDPOINTING_MS, News, Page, TurnHistory, Viewer,
+    AnsweredTurn, AwaitedTurn, ChangeSubscription, Entry, MAX_ENDPOINTING_MS, News, Page, TurnHistory, Viewer,
 };

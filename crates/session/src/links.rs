@@ -3,11 +3,11 @@
 //! The actor asks for a list or a call; a task does it and reports its result. Decides nothing about the conversation.
 
 use super::setup::Setup;
-use super::transcription_input::{Listed, Report};
+use super::transcription_input::{ListedTools, Report};
 use antiphon_dialog::{Event, RemoteCall};
 use antiphon_engine_api::mcp::Connection;
 use antiphon_types::ItemId;
-use antiphon_types::mcp::{CallError, Declared, Server};
+use antiphon_types::mcp::{CallError, DeclaredServer, Server};
 use std::collections::HashMap;
 use std::sync::Arc;
 use tokio::sync::mpsc;
@@ -35,7 +35,7 @@ impl Links {
     }
 
     /// Closes the connections to servers that are declared no more.
-    pub(super) fn keep(&mut self, declared: &[Declared]) {
+    pub(super) fn keep(&mut self, declared: &[DeclaredServer]) {
         self.open.retain(|label, _| declared.iter().any(|declared| declared.server.label == *label));
     }
 
@@ -51,7 +51,7 @@ impl Links {
 
     /// Connects to a server and asks for its tools.
     pub(super) fn list(&mut self, item: ItemId, server: Server) {
-        // A server declared anew is reached anew: its address or keys have changed.
+        // A server that is declared again is connected again: its address or keys have changed.
         self.open.remove(&server.label);
         let label = server.label.clone();
         let reports = self.reports.clone();
@@ -66,7 +66,7 @@ impl Links {
     }
 
     /// A list is there. `None`: it is not wanted any more.
-    pub(super) fn listed(&mut self, item: ItemId, result: Listed) -> Option<Event> {
+    pub(super) fn listed(&mut self, item: ItemId, result: ListedTools) -> Option<Event> {
         let RemoteWork { label, .. } = self.work.remove(&item)?;
         let result = result.map(|(connection, tools)| {
             self.open.insert(label, connection);
@@ -76,7 +76,7 @@ impl Links {
     }
 
     /// Calls a tool of one of the servers that are `declared`.
-    pub(super) fn call(&mut self, item: ItemId, call: RemoteCall, declared: &[Declared]) {
+    pub(super) fn call(&mut self, item: ItemId, call: RemoteCall, declared: &[DeclaredServer]) {
         let connection = self.open.get(&call.label).cloned();
         let declared = declared.iter().find(|declared| declared.server.label == call.label);
         let declared = declared.filter(|_| connection.is_none() && self.is_resumed);

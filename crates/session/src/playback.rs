@@ -30,19 +30,19 @@ const FRAME: Duration = Duration::from_millis(20);
 /// The paced queue of binary frames.
 pub(super) struct Playback {
     pacer: Pacer,
-    waiting: VecDeque<Waiting>,
+    waiting: VecDeque<PendingItem>,
     sequence: u32,
     /// Turn time at which the reply synthesized so far will have been played, as reported to the echo guard.
     sounded_by: Samples,
 }
 
-struct Waiting {
+struct PendingItem {
     response: ResponseId,
     item: ItemId,
-    what: Queued,
+    what: QueuedItem,
 }
 
-enum Queued {
+enum QueuedItem {
     Audio(Packet),
     /// The item's last frame has left.
     End(PartAt),
@@ -63,14 +63,14 @@ impl Playback {
 
     /// A copy for a snapshot.
     pub(super) fn stored(&self) -> StoredPlayback {
-        let waiting = self.waiting.iter().map(|Waiting { response, item, what }| StoredFrame {
+        let waiting = self.waiting.iter().map(|PendingItem { response, item, what }| StoredFrame {
             response: response.clone(),
             item: item.clone(),
             what: match what {
-                Queued::Audio(Packet { payload, offset, n }) => {
+                QueuedItem::Audio(Packet { payload, offset, n }) => {
                     StoredQueued::Audio { payload: payload.to_vec(), offset: *offset, n: *n }
                 }
-                Queued::End(at) => StoredQueued::End { index: at.item.output_index, part: at.content_index },
+                QueuedItem::End(at) => StoredQueued::End { index: at.item.output_index, part: at.content_index },
             },
         });
         StoredPlayback { sequence: self.sequence, sounded_by: self.sounded_by, waiting: waiting.collect() }
@@ -81,13 +81,13 @@ impl Playback {
         let waiting = stored.waiting.into_iter().map(|StoredFrame { response, item, what }| {
             let what = match what {
                 StoredQueued::Audio { payload, offset, n } => {
-                    Queued::Audio(Packet { payload: payload.into(), offset, n })
+                    QueuedItem::Audio(Packet { payload: payload.into(), offset, n })
                 }
                 StoredQueued::End { index, part } => {
-                    Queued::End(PartAt::new(response.clone(), item.clone(), index, part))
+                    QueuedItem::End(PartAt::new(response.clone(), item.clone(), index, part))
                 }
             };
-            Waiting { response, item, what }
+            PendingItem { response, item, what }
         });
         let waiting = waiting.collect();
         Self { waiting, sequence: stored.sequence, sounded_by: stored.sounded_by, ..self }
@@ -109,7 +109,7 @@ impl Playback {
 
     /// Reply audio that waits for its time.
     pub(super) fn push(&mut self, response: ResponseId, item: ItemId, packet: Packet) {
-        self.waiting.push_back(Waiting { response, item, what: Queued::Audio(packet) });
+        self.waiting.push_back(PendingItem { response, item, what: QueuedItem::Audio(packet) });
     }
 
     /// Drops the frames of a response. Returns the ends of its items that waited behind them.
@@ -117,10 +117,10 @@ impl Playback {
         let (dropped, kept) =
             std::mem::take(&mut self.waiting).into_iter().partition(|piece| piece.response == *response);
         self.waiting = kept;
-        let dropped: VecDeque<Waiting> = dropped;
+        let dropped: VecDeque<PendingItem> = dropped;
         let ends = dropped.into_iter().filter_map(|piece| match piece.what {
-            Queued::End(at) => Some(at),
-            Queued::Audio(_) => None,
+            QueuedItem::End(at) => Some(at),
+            QueuedItem::Audio(_) => None,
         });
         ends.collect()
     }
@@ -133,7 +133,7 @@ impl Playback {
             return Some(at);
         }
         let response = at.item.response_id.clone();
-        self.waiting.push_back(Waiting { response, item, what: Queued::End(at) });
+        self.waiting.push_back(PendingItem { response, item, what: QueuedItem::End(at) });
         None
     }
 
@@ -146,8 +146,8 @@ impl Playback {
     pub(super) fn next_due(&self, dialog: &Dialog, now: Timestamp) -> Option<Timestamp> {
         let first = self.waiting.front()?;
         match (&first.what, dialog.history().spoken(&first.item)) {
-            (Queued::Audio(_), Some(spoken)) => self.pacer.next_due(spoken.playhead(), now),
-            // Beside the conversation nobody listens in real time.
+            (QueuedItem::Audio(_), Some(spoken)) => self.pacer.next_due(spoken.playhead(), now),
+            // Beside the conversation no client listens in real time.
             _ => Some(now),
         }
     }
@@ -155,15 +155,15 @@ impl Playback {
     /// What may leave next. A frame that is taken counts as sent: the lead bounds what the client has of it.
     pub(super) fn take_due(&mut self, dialog: &Dialog, now: Timestamp) -> Option<DueOutput> {
         let first = self.waiting.front()?;
-        if let (Queued::Audio(packet), Some(spoken)) = (&first.what, dialog.history().spoken(&first.item))
+        if let (QueuedItem::Audio(packet), Some(spoken)) = (&first.what, dialog.history().spoken(&first.item))
             && self.pacer.budget(spoken.playhead(), now) < packet.n
         {
             return None;
         }
-        let Waiting { response, item, what } = self.waiting.pop_front()?;
+        let PendingItem { response, item, what } = self.waiting.pop_front()?;
         let Packet { payload, offset, n } = match what {
-            Queued::Audio(packet) => packet,
-            Queued::End(at) => return Some(DueOutput::End(at)),
+            QueuedItem::Audio(packet) => packet,
+            QueuedItem::End(at) => return Some(DueOutput::End(at)),
         };
         let sequence = self.sequence;
         self.sequence = sequence.wrapping_add(1);
@@ -217,6 +217,6 @@ mod tests {
         assert_eq!(playback.item_made(end()), None);
         let resumed = Playback::new(Duration::ZERO).resumed(playback.stored());
         assert_eq!((resumed.sequence, resumed.waiting.len()), (u32::MAX, 2));
-        assert!(matches!(&resumed.waiting[1].what, Queued::End(at) if *at == end()));
+        assert!(matches!(&resumed.waiting[1].what, QueuedItem::End(at) if *at == end()));
     }
 }

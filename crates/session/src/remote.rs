@@ -7,7 +7,7 @@ use antiphon_dialog::{ItemKind, Progress, ServerChoice, ServerUse};
 use antiphon_engine_api::mcp::check_header;
 use antiphon_protocol::{McpCallError, McpServer, McpTool, ResponseParams, ServerEvent, WireError};
 use antiphon_types::ItemId;
-use antiphon_types::mcp::{CallError, Consent, Declared, Filter, RemoteTool, Server};
+use antiphon_types::mcp::{CallError, Consent, DeclaredServer, Filter, RemoteTool, Server};
 use std::time::Duration;
 
 /// Refuses a response that declares servers: it may choose among those of the session, whose tools are `declared`.
@@ -90,7 +90,7 @@ fn check_headers(server: &McpServer, index: usize) -> Result<(), WireError> {
 }
 
 /// The servers among a session's tools.
-pub(super) fn declared(tools: &[antiphon_protocol::Tool]) -> Vec<Declared> {
+pub(super) fn declared(tools: &[antiphon_protocol::Tool]) -> Vec<DeclaredServer> {
     servers(tools).map(declaration).collect()
 }
 
@@ -116,8 +116,8 @@ pub(super) fn choice(choice: &antiphon_protocol::ToolChoice) -> Option<ServerCho
     Some(ServerChoice { label: server_label.clone(), tool: name.clone() })
 }
 
-fn declaration(server: &McpServer) -> Declared {
-    Declared {
+fn declaration(server: &McpServer) -> DeclaredServer {
+    DeclaredServer {
         server: Server {
             label: server.server_label.clone(),
             url: server.server_url.clone().unwrap_or_default(),

@@ -42,7 +42,7 @@ const SPECULATIVE_WORDS: usize = 8;
 const WITHHELD: usize = 256;
 
 /// The sender of a speculative response's release was dropped: its products are discarded.
-struct Discarded;
+struct SpeculationDiscarded;
 
 /// Why a response's work ends early: the actor has gone, a stage failed, or all was said that may be said.
 enum Stop {
@@ -98,7 +98,7 @@ impl Responding {
         let products = std::mem::replace(&mut self.products, sender);
         let (open_voice, voice_opens) = oneshot::channel();
         let pass_on = async {
-            release.await.map_err(|_| Discarded)?;
+            release.await.map_err(|_| SpeculationDiscarded)?;
             // The voice is gone where the answer has ended already.
             let _ = open_voice.send(());
             while let Some(product) = withheld.recv().await {
@@ -106,7 +106,7 @@ impl Responding {
                     break;
                 }
             }
-            Ok::<(), Discarded>(())
+            Ok::<(), SpeculationDiscarded>(())
         };
         let answer = async {
             self.answer(Some(voice_opens)).await;
@@ -368,7 +368,7 @@ impl Responding {
                         .or_else(|| self.text_speech(passage, hop.take()))
                         .ok_or_else(|| Stop::Failed(FailedStage::Tts, "the voice engine takes no more words".into()))?;
                     let TextSpeech { words, speech } = speech;
-                    let unspoken = Unspoken::default();
+                    let unspoken = UnspokenText::default();
                     let feed = feed(first, &mut inputs, words, &unspoken, &mut voice_opens, &mut n_words);
                     let spoken = self.pass_on(speech, &unspoken, &mut hop, &mut length);
                     tokio::select! {
@@ -390,7 +390,7 @@ impl Responding {
     async fn pass_on(
         &self,
         mut speech: BoxStream<'static, Result<SpokenPart, TtsError>>,
-        unspoken: &Unspoken,
+        unspoken: &UnspokenText,
         hop: &mut FirstHop,
         length: &mut SpokenLength,
     ) -> Result<(), Stop> {
@@ -462,7 +462,7 @@ async fn feed(
     first: Chunk,
     inputs: &mut mpsc::Receiver<VoiceInput>,
     words: mpsc::Sender<String>,
-    unspoken: &Unspoken,
+    unspoken: &UnspokenText,
     voice_opens: &mut Option<oneshot::Receiver<()>>,
     n_words: &mut usize,
 ) -> Result<Option<ToolCallDelta>, Stop> {
@@ -492,12 +492,12 @@ async fn feed(
 /// Text that went to the engine and is not spoken yet, in pieces as the model wrote them. The bound of the model's answer
 /// bounds it.
 #[derive(Default)]
-struct Unspoken {
+struct UnspokenText {
     /// The piece, and whether the engine got words of it.
     pieces: Mutex<VecDeque<(String, bool)>>,
 }
 
-impl Unspoken {
+impl UnspokenText {
     fn push(&self, raw: String, speaks: bool) {
         self.pieces().push_back((raw, speaks));
     }

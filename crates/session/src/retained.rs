@@ -41,7 +41,7 @@ pub enum ResumeError {
 
 /// The messages.
 #[derive(Debug, Default)]
-pub(super) struct Retained {
+pub(super) struct RetainedMessages {
     /// The oldest carries the number `answered + 1`.
     messages: VecDeque<Message>,
     bytes: usize,
@@ -52,7 +52,7 @@ pub(super) struct Retained {
     unasked: usize,
 }
 
-impl Retained {
+impl RetainedMessages {
     /// The messages that are kept, and the number of the message before them.
     pub(super) fn stored(&self) -> (u64, impl Iterator<Item = &Message>) {
         (self.answered, self.messages.iter())
@@ -142,8 +142,8 @@ mod tests {
         Message::Text(number.to_string())
     }
 
-    fn sent(n: u64) -> Retained {
-        let mut retained = Retained::default();
+    fn sent(n: u64) -> RetainedMessages {
+        let mut retained = RetainedMessages::default();
         (1..=n).for_each(|number| retained.keep(message(number)));
         retained
     }
@@ -164,7 +164,7 @@ mod tests {
 
     #[test]
     fn the_client_is_asked_and_waited_for() {
-        let mut retained = Retained::default();
+        let mut retained = RetainedMessages::default();
         let big = || Message::Text("x".repeat(ASK_EVERY_BYTES / 2));
         retained.keep(big());
         assert_eq!(retained.ask(), None);
@@ -182,7 +182,7 @@ mod tests {
         /// Whatever is cut, lost and answered for in whatever order, the client ends with each message once, in order.
         #[test]
         fn each_message_arrives_once_and_in_order(steps in prop::collection::vec((0_u8..4, 0_u64..6), 1..80)) {
-            let mut retained = Retained::default();
+            let mut retained = RetainedMessages::default();
             let mut got = 0_u64;
             let mut next = 1_u64;
             // On its way to the client: what a cut loses.

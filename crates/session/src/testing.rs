@@ -13,7 +13,7 @@ use antiphon_engine_api::fakes::llm::FakeLlm;
 use antiphon_engine_api::fakes::stt::FakeStt;
 use antiphon_engine_api::fakes::tts::FakeTts;
 use antiphon_engine_api::fakes::vad::FakeVad;
-use antiphon_engine_api::mcp::{Connected, Mcp, McpError};
+use antiphon_engine_api::mcp::{ConnectedServer, Mcp, McpError};
 use antiphon_protocol::RateLimit;
 use antiphon_telemetry::Metrics;
 use antiphon_types::mcp::Server;
@@ -30,7 +30,7 @@ use tokio_util::task::TaskTracker;
 struct NoServers;
 
 impl Mcp for NoServers {
-    fn connect(&self, _: Server) -> BoxFuture<'static, Result<Connected, McpError>> {
+    fn connect(&self, _: Server) -> BoxFuture<'static, Result<ConnectedServer, McpError>> {
         ready(Err(McpError::Unusable("there are none".into()))).boxed()
     }
 }

@@ -3,7 +3,7 @@
 //! `utterance` and `inline_audio` fill a transcription's input queue, `transcription_task` drains it. Nothing runs here.
 
 use antiphon_engine_api::Served;
-use antiphon_engine_api::mcp::{Connected, Connection};
+use antiphon_engine_api::mcp::{ConnectedServer, Connection};
 use antiphon_engine_api::stt::{SpeakerState, SttError, Transcript};
 use antiphon_types::{ItemId, Meter, Samples};
 use std::sync::Arc;
@@ -34,7 +34,7 @@ pub(super) enum TranscriptionInput {
 }
 
 /// What a remote server answered to its declaration.
-pub(super) type Listed = Result<Connected, ()>;
+pub(super) type ListedTools = Result<ConnectedServer, ()>;
 
 /// What a task reports to the actor.
 pub(super) enum Report {
@@ -90,7 +90,7 @@ pub(super) enum Report {
     /// The recognizer's state for this speaker, after the final transcript.
     Learnt(ItemId, Option<SpeakerState>),
     /// A remote server's tools, or that listing them failed.
-    Listed(ItemId, Listed),
+    Listed(ItemId, ListedTools),
     /// The remote server of this label was connected to, for a call.
     Linked(String, Arc<dyn Connection>),
     /// A remote call's result.

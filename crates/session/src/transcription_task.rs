@@ -48,7 +48,7 @@ pub(super) struct TranscriptionTask {
 }
 
 /// An utterance with its final transcript.
-struct Finished {
+struct FinishedUtterance {
     transcript: Transcript,
     /// The transcript was provisional; the engine may still have something to learn.
     stream: Option<Box<dyn SttUtterance>>,
@@ -59,7 +59,7 @@ impl TranscriptionTask {
     /// the decoder.
     pub(super) async fn run(mut self) {
         let (result, stream) = match self.transcribe().await {
-            Ok(Finished { transcript, stream }) => (Ok(transcript), stream),
+            Ok(FinishedUtterance { transcript, stream }) => (Ok(transcript), stream),
             Err(error) => (Err(error), None),
         };
         let item = self.item.clone();
@@ -74,7 +74,7 @@ impl TranscriptionTask {
         }
     }
 
-    async fn transcribe(&mut self) -> Result<Finished, SttError> {
+    async fn transcribe(&mut self) -> Result<FinishedUtterance, SttError> {
         // The actor bounds the length of an utterance: 1 MB for 30 s.
         let mut kept: Vec<i16> = Vec::new();
         let asked = Instant::now();
@@ -116,7 +116,10 @@ impl TranscriptionTask {
                     false
                 }
                 Some(TranscriptionInput::Finish { confirms_provisional: true }) if provisional.is_some() => {
-                    return Ok(Finished { transcript: provisional.expect("checked above"), stream: Some(utterance) });
+                    return Ok(FinishedUtterance {
+                        transcript: provisional.expect("checked above"),
+                        stream: Some(utterance),
+                    });
                 }
                 Some(TranscriptionInput::Finish { .. }) | None => break,
             };
@@ -131,7 +134,7 @@ impl TranscriptionTask {
                 rests_until = Instant::now() + asked.elapsed();
             }
         }
-        Ok(Finished { transcript: self.meanwhile(utterance.finish()).await?, stream: None })
+        Ok(FinishedUtterance { transcript: self.meanwhile(utterance.finish()).await?, stream: None })
     }
 
     async fn next(&mut self) -> Option<TranscriptionInput> {

@@ -119,7 +119,7 @@ async fn from_the_end_on_the_wait_for_a_decoder_counts_and_before_it_it_may_take
             ended
         };
         let (ended, ()) = tokio::join!(story, transcription_task(Arc::new(stt.clone()), input, reports).run());
-        // A second that nobody had taken yet has two more.
+        // A second that was not taken yet has two more.
         let waited = if spoken_for > 0 { Duration::ZERO } else { Duration::from_secs(5 + 2) };
         assert_eq!(ended.elapsed(), waited);
         assert_eq!(drained(&mut inbox), [outcome]);

@@ -80,7 +80,7 @@ pub(super) fn settings(session: &antiphon_protocol::Session, configured: &Sessio
             ms => Some(Duration::from_millis(ms.into())),
         },
         transcripts: input.transcription.is_some(),
-        // In a conversation the protocol tells of an item's words once there is the item.
+        // In a conversation the protocol reports an item's words once there is the item.
         live_transcripts: session.kind == SessionKind::Transcription,
         memory: memory(session.truncation, configured.history_tokens),
     }

@@ -1,7 +1,7 @@
 //! The history of all sessions' turns: the latest ones in a bounded ring, and a stream of changes for listeners.
 //!
 //! One belongs to a server; the sessions' timelines write, `server` reads. Writing takes a lock for the time of a push
-//! and never waits: a listener who is behind is told how much it missed. Words live here and nowhere else, and only where
+//! and never waits: a listener that is behind receives how much it missed. Words live here and nowhere else, and only where
 //! the hub may keep them.
 
 use super::timeline::{Kind, Status, TurnRecord};
@@ -32,11 +32,11 @@ struct Ring {
     seq: u64,
     answered: VecDeque<AnsweredTurn>,
     /// Turns whose sound is awaited, by their place.
-    awaited: HashMap<u64, Awaited>,
+    awaited: HashMap<u64, PendingTurn>,
 }
 
 /// A turn whose sound is awaited.
-struct Awaited {
+struct PendingTurn {
     session: SessionId,
     /// The end of speech and the wait's beginning behind it, by the record: others begin the wait again.
     from: (SystemTime, f64),
@@ -47,7 +47,7 @@ struct Awaited {
 
 /// Where a turn is kept: how many turns came before it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Place(u64);
+pub(super) struct TurnIndex(u64);
 
 /// A spoken turn whose first reply audio was sent, for the load monitor. Nothing in it can be reported by a client.
 #[derive(Clone, Debug, PartialEq)]
@@ -129,7 +129,7 @@ pub struct Page {
 }
 
 /// A subscription to the changes.
-pub struct Listening {
+pub struct ChangeSubscription {
     news: broadcast::Receiver<Entry>,
     viewer: Viewer,
 }
@@ -169,12 +169,12 @@ impl TurnHistory {
 
     /// Takes a turn's record over and returns its place. `place`: that of an earlier record of the same turn, which this one
     /// replaces. A turn keeps its place; the changes of one that was pushed out meanwhile only reach the listeners.
-    pub(super) fn put(&self, record: TurnRecord, place: Option<Place>) -> Place {
+    pub(super) fn put(&self, record: TurnRecord, place: Option<TurnIndex>) -> TurnIndex {
         let record = Arc::new(record);
         let mut ring = self.ring.lock().expect("no panic while locked");
         ring.seq += 1;
         let entry = Entry { seq: ring.seq, record };
-        let place = place.unwrap_or(Place(ring.n_gone + ring.entries.len() as u64));
+        let place = place.unwrap_or(TurnIndex(ring.n_gone + ring.entries.len() as u64));
         let at = place.0.checked_sub(ring.n_gone).map(|at| at as usize);
         let known = at.and_then(|at| ring.entries.get(at));
         let was_sent = known.is_some_and(|known| known.record.marks.first_audio_sent.is_some());
@@ -184,7 +184,7 @@ impl TurnHistory {
             }
             ring.answered.push_back(answered);
         }
-        match Awaited::of(&entry.record) {
+        match PendingTurn::of(&entry.record) {
             // Each turn is put once more when it is settled, so that none stays.
             None => drop(ring.awaited.remove(&place.0)),
             Some(new) if ring.awaited.get(&place.0).is_some_and(|known| known.from == new.from) => {}
@@ -214,7 +214,7 @@ impl TurnHistory {
     /// The turns whose reply has made no sound yet, in no order.
     pub fn awaited(&self) -> Vec<AwaitedTurn> {
         let ring = self.ring.lock().expect("no panic while locked");
-        let of = |turn: &Awaited| AwaitedTurn {
+        let of = |turn: &PendingTurn| AwaitedTurn {
             session: turn.session.clone(),
             waited_ms: turn.since.elapsed().as_secs_f64() * 1e3 + turn.endpointing_ms,
         };
@@ -249,9 +249,9 @@ impl TurnHistory {
 
     /// All that changes from now on, and what has changed since the number `after` that `viewer` may see, in order. The
     /// listener gets at most as many old changes as may wait for it; how many were left out is the second value.
-    pub fn listen(&self, viewer: Viewer, after: Option<u64>) -> (Vec<Entry>, u64, Listening) {
+    pub fn listen(&self, viewer: Viewer, after: Option<u64>) -> (Vec<Entry>, u64, ChangeSubscription) {
         let ring = self.ring.lock().expect("no panic while locked");
-        let listening = Listening { news: self.news.subscribe(), viewer };
+        let listening = ChangeSubscription { news: self.news.subscribe(), viewer };
         let Some(after) = after else { return (Vec::new(), 0, listening) };
         let is_news = |entry: &&Entry| entry.seq > after && viewer.sees(&entry.record);
         let mut since: Vec<Entry> = ring.entries.iter().filter(is_news).cloned().collect();
@@ -279,7 +279,7 @@ impl AnsweredTurn {
     }
 }
 
-impl Awaited {
+impl PendingTurn {
     /// `None`: the hub owes no sound of this turn now.
     fn of(record: &TurnRecord) -> Option<Self> {
         let marks = &record.marks;
@@ -298,7 +298,7 @@ impl Awaited {
     }
 }
 
-impl Listening {
+impl ChangeSubscription {
     /// The next news of a turn that the listener may see; `None` when the turn_history is gone. Cancel safe. What was missed
     /// may have been others' changes.
     pub async fn next(&mut self) -> Option<News> {

@@ -1,5 +1,6 @@
-//! Prometheus' text format for values that are counted elsewhere and read on request.
+//! Prometheus' text format: of what is recorded here, and of values that are counted elsewhere and read on request.
 
+use super::Family;
 use std::fmt::{Display, Write};
 
 /// A text in Prometheus' format, metric by metric.
@@ -7,43 +8,22 @@ use std::fmt::{Display, Write};
 pub struct Exposition(String);
 
 impl Exposition {
-    /// A gauge without labels.
-    pub fn gauge(&mut self, name: &str, help: &str, value: u64) {
-        self.family("gauge", name, help, "", &[("", value)]);
+    /// A metric without labels.
+    pub fn value(&mut self, family: &Family, value: impl Display) {
+        self.values(family, [([], value)]);
     }
 
-    /// A gauge with a value for each value of `label`.
-    pub fn gauges(&mut self, name: &str, help: &str, label: &str, values: &[(&str, impl Display)]) {
-        self.family("gauge", name, help, label, values);
-    }
-
-    /// A gauge with a value for each combination of labels. Their values need no escape.
-    pub fn labelled_gauges(&mut self, name: &str, help: &str, values: &[(Vec<(&str, &str)>, impl Display)]) {
-        self.labelled("gauge", name, help, values);
-    }
-
-    /// A counter with several labels. The values of labels as above.
-    pub fn labelled_counters(&mut self, name: &str, help: &str, values: &[(Vec<(&str, &str)>, u64)]) {
-        self.labelled("counter", name, help, values);
-    }
-
-    fn labelled(&mut self, kind: &str, name: &str, help: &str, values: &[(Vec<(&str, &str)>, impl Display)]) {
-        let _ = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}");
+    /// A metric with a value for each combination of its labels' values, which stand in the order of [`Family::labels`]. They are
+    /// words of the program, which need no escape.
+    pub fn values<'a, const N: usize, V: Display>(
+        &mut self,
+        family: &Family,
+        values: impl IntoIterator<Item = ([&'a str; N], V)>,
+    ) {
+        self.head(family);
         for (labels, value) in values {
-            let labels: Vec<_> = labels.iter().map(|(label, of)| format!("{label}=\"{of}\"")).collect();
-            let _ = writeln!(self.0, "{name}{{{}}} {value}", labels.join(","));
+            self.line(family, "", &labels, None, value);
         }
-    }
-
-    /// A counter with a value for each value of `label`; without labels where that is empty. The values of labels are words
-    /// of the program, which need no escape.
-    pub fn counter(&mut self, name: &str, help: &str, label: &str, values: &[(&str, impl Display)]) {
-        self.family("counter", name, help, label, values);
-    }
-
-    /// A counter of seconds without labels.
-    pub fn seconds(&mut self, name: &str, help: &str, value: f64) {
-        self.family("counter", name, help, "", &[("", value)]);
     }
 
     /// The text.
@@ -51,15 +31,29 @@ impl Exposition {
         self.0
     }
 
-    fn family(&mut self, kind: &str, name: &str, help: &str, label: &str, values: &[(&str, impl Display)]) {
+    pub(super) fn head(&mut self, family: &Family) {
+        let Family { name, help, kind, .. } = family;
         // Writing to a string never fails.
-        let _ = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}");
-        for (of, value) in values {
-            let _ = match label {
-                "" => writeln!(self.0, "{name} {value}"),
-                label => writeln!(self.0, "{name}{{{label}=\"{of}\"}} {value}"),
-            };
-        }
+        let _ = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {}", kind.name());
+    }
+
+    /// A line of a series. `suffix` and `bound` are those of a histogram's lines.
+    pub(super) fn line(
+        &mut self,
+        family: &Family,
+        suffix: &str,
+        labels: &[&str],
+        bound: Option<&str>,
+        value: impl Display,
+    ) {
+        debug_assert_eq!(labels.len(), family.labels.len(), "{}", family.name);
+        let pairs = family.labels.iter().zip(labels).map(|(label, of)| format!("{label}=\"{of}\""));
+        let pairs: Vec<_> = pairs.chain(bound.map(|bound| format!("le=\"{bound}\""))).collect();
+        let name = family.name;
+        let _ = match pairs.is_empty() {
+            true => writeln!(self.0, "{name}{suffix} {value}"),
+            false => writeln!(self.0, "{name}{suffix}{{{}}} {value}", pairs.join(",")),
+        };
     }
 }
 
@@ -70,10 +64,11 @@ mod tests {
     #[test]
     fn a_family_has_its_head_once() {
         let mut text = Exposition::default();
-        text.gauge("a", "What a is.", 3);
-        text.counter("b_total", "What b is.", "of", &[("x", 1), ("y", 2)]);
+        text.value(&Family::gauge("a", "What a is."), 3);
+        text.values(&Family::counter("b_total", "What b is.").by(&["of"]), [(["x"], 1), (["y"], 2)]);
+        text.values(&Family::gauge("c", "What c is.").by(&["of", "in"]), [(["x", "z"], 0.5)]);
         let expect = "# HELP a What a is.\n# TYPE a gauge\na 3\n# HELP b_total What b is.\n# TYPE b_total counter\n\
-                      b_total{of=\"x\"} 1\nb_total{of=\"y\"} 2\n";
+                      b_total{of=\"x\"} 1\nb_total{of=\"y\"} 2\n# HELP c What c is.\n# TYPE c gauge\nc{of=\"x\",in=\"z\"} 0.5\n";
         assert_eq!(text.into_text(), expect);
     }
 }

@@ -7,208 +7,176 @@
 mod causes;
 mod config;
 mod exposition;
+mod family;
 pub mod gpu;
 mod names;
+mod registry;
 pub mod span;
 mod totals;
 
 pub use causes::with_causes;
 pub use config::TelemetryConfig;
 pub use exposition::Exposition;
+pub use family::Family;
 pub use names::{Endpoint, Outcome, Stage};
 pub use totals::Totals;
 
-use metrics::{Counter, Gauge, Histogram, Key, KeyName, Label, Level, Metadata, Recorder, Unit};
-use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
+use registry::{Registry, Series};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use totals::{Counters, count};
 
-/// The metric handles, created once. Cheap to clone; recording takes no lock and never blocks.
+/// The metrics that are recorded. Cheap to clone. Recording never blocks; metrics whose labels are known beforehand take no lock.
 #[derive(Clone)]
 pub struct Metrics(Arc<Handles>);
 
 struct Handles {
-    recorder: PrometheusRecorder,
-    prometheus: PrometheusHandle,
-    sessions_active: Gauge,
-    sessions: Counter,
-    sessions_rejected: Counter,
-    turns: Counter,
-    responses: [Counter; Outcome::ALL.len()],
-    stages: [Histogram; Stage::ALL.len()],
-    barge_ins: Counter,
-    held: Counter,
-    backchannels: Counter,
-    bytes_in: Counter,
-    bytes_out: Counter,
-    underruns: Counter,
-    stt_waiting: Gauge,
-    tts_waiting: Gauge,
-    counted: Counters,
-    n_observed: AtomicU64,
+    registry: Registry,
+    sessions_active: Series,
+    sessions: Series,
+    sessions_rejected: Series,
+    turns: Series,
+    responses: [Series; Outcome::ALL.len()],
+    stages: [Series; Stage::ALL.len()],
+    barge_ins: Series,
+    held: Series,
+    backchannels: Series,
+    bytes_in: Series,
+    bytes_out: Series,
+    underruns: Series,
+    stt_waiting: Series,
+    tts_waiting: Series,
+    /// Microseconds, of which the metric counts whole milliseconds.
+    speculation_wasted_us: AtomicU64,
 }
-
-/// Upper bounds of the latency histogram buckets, in seconds; fine between 50 ms and 1 s, which matters in a
-/// conversation.
-const BUCKETS: [f64; 18] =
-    [0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.65, 0.8, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0];
-
-/// Bucket bounds for requests of the speech API, in seconds; a request lasts as long as its audio.
-const REQUEST_BUCKETS: [f64; 16] =
-    [0.025, 0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0, 1.5, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1_800.0];
-
-/// The recorder keeps every observation until it is scraped or maintained, and it may never be scraped. Maintenance
-/// after this many observations bounds the memory without a timer.
-const TIDY_EVERY: u64 = 256;
-
-const METADATA: Metadata<'static> = Metadata::new("antiphon", Level::INFO, None);
 
 impl Metrics {
     /// All metrics, at zero.
     pub fn new() -> Self {
-        let recorder = PrometheusBuilder::new()
-            .set_buckets_for_metric(Matcher::Full(names::LATENCY.into()), &BUCKETS)
-            .expect("there are buckets")
-            .set_buckets_for_metric(Matcher::Full(names::REQUEST_DURATION.into()), &REQUEST_BUCKETS)
-            .expect("there are buckets")
-            .build_recorder();
-        names::describe(&recorder);
+        let registry = Registry::new(&names::RECORDED);
         // Exported from the start, at zero.
         for outcome in ["confirmed", "resumed", "changed"] {
-            let _ = labelled(&recorder, names::SPECULATIVE_RESPONSES, "outcome", outcome);
+            registry.series(&names::SPECULATIVE_RESPONSES, &[outcome]);
         }
-        let _ = counter(&recorder, names::SPECULATION_WASTED);
+        registry.series(&names::SPECULATION_WASTED, &[]);
         for stage in ["stt", "tts"] {
-            let _ = compute(&recorder, [("stage", stage), ("kind", "cpu"), ("waste", "none")]);
+            registry.series(&names::COMPUTE, &[stage, "cpu", "none"]);
         }
         for stage in ["llm", "tts", "none"] {
-            let _ = failed_responses(&recorder, "response_failed", stage);
+            registry.series(&names::FAILED_RESPONSES, &["response_failed", stage]);
         }
         for endpoint in Endpoint::ALL {
             for outcome in names::REQUEST_OUTCOMES {
-                let _ = requests(&recorder, endpoint, outcome);
+                registry.series(&names::REQUESTS, &[endpoint.as_str(), outcome]);
             }
-            let _ = request_duration(&recorder, endpoint);
+            registry.series(&names::REQUEST_DURATION, &[endpoint.as_str()]);
         }
         let handles = Handles {
-            prometheus: recorder.handle(),
-            sessions_active: recorder.register_gauge(&Key::from_static_name(names::SESSIONS_ACTIVE), &METADATA),
-            sessions: counter(&recorder, names::SESSIONS),
-            sessions_rejected: counter(&recorder, names::SESSIONS_REJECTED),
-            turns: counter(&recorder, names::TURNS),
-            responses: Outcome::ALL.map(|outcome| labelled(&recorder, names::RESPONSES, "outcome", outcome.as_str())),
-            stages: Stage::ALL.map(|stage| {
-                let labels = vec![Label::from_static_parts("stage", stage.as_str())];
-                recorder.register_histogram(&Key::from_parts(names::LATENCY, labels), &METADATA)
-            }),
-            barge_ins: counter(&recorder, names::BARGE_INS),
-            held: counter(&recorder, names::HELD),
-            backchannels: counter(&recorder, names::BACKCHANNELS),
-            bytes_in: counter(&recorder, names::BYTES_IN),
-            bytes_out: counter(&recorder, names::BYTES_OUT),
-            stt_waiting: recorder.register_gauge(&Key::from_static_name(names::STT_WAITING), &METADATA),
-            tts_waiting: recorder.register_gauge(&Key::from_static_name(names::TTS_WAITING), &METADATA),
-            underruns: counter(&recorder, names::UNDERRUNS),
-            counted: Counters::default(),
-            n_observed: AtomicU64::new(0),
-            recorder,
+            sessions_active: registry.series(&names::SESSIONS_ACTIVE, &[]),
+            sessions: registry.series(&names::SESSIONS, &[]),
+            sessions_rejected: registry.series(&names::SESSIONS_REJECTED, &[]),
+            turns: registry.series(&names::TURNS, &[]),
+            responses: Outcome::ALL.map(|outcome| registry.series(&names::RESPONSES, &[outcome.as_str()])),
+            stages: Stage::ALL.map(|stage| registry.series(&names::LATENCY, &[stage.as_str()])),
+            barge_ins: registry.series(&names::BARGE_INS, &[]),
+            held: registry.series(&names::HELD, &[]),
+            backchannels: registry.series(&names::BACKCHANNELS, &[]),
+            bytes_in: registry.series(&names::BYTES_IN, &[]),
+            bytes_out: registry.series(&names::BYTES_OUT, &[]),
+            underruns: registry.series(&names::UNDERRUNS, &[]),
+            stt_waiting: registry.series(&names::STT_WAITING, &[]),
+            tts_waiting: registry.series(&names::TTS_WAITING, &[]),
+            speculation_wasted_us: AtomicU64::new(0),
+            registry,
         };
         Self(Arc::new(handles))
     }
 
     /// Increments the number of active sessions; dropping the guard decrements it.
     pub fn session(&self) -> ActiveSession {
-        self.0.sessions.increment(1);
-        self.0.sessions_active.increment(1.0);
+        self.0.sessions.add(1);
+        self.0.sessions_active.add(1);
         ActiveSession(self.0.sessions_active.clone())
     }
 
     /// Records a session that was rejected because the server is full.
     pub fn session_rejected(&self) {
-        self.0.sessions_rejected.increment(1);
+        self.0.sessions_rejected.add(1);
     }
 
     /// Records the end of a user turn.
     pub fn turn(&self) {
-        self.0.turns.increment(1);
-        count(&self.0.counted.turns);
+        self.0.turns.add(1);
     }
 
     /// Records the end of a response.
     pub fn response(&self, outcome: Outcome) {
-        self.0.responses[outcome as usize].increment(1);
-        count(&self.0.counted.responses);
+        self.0.responses[outcome as usize].add(1);
     }
 
     /// Records an error sent to a client. `code` must be one of the protocol's fixed codes, never external text.
     pub fn error(&self, code: &'static str) {
-        labelled(&self.0.recorder, names::ERRORS, "code", code).increment(1);
-        count(&self.0.counted.errors);
+        self.0.registry.series(&names::ERRORS, &[code]).add(1);
     }
 
     /// Records a failed response, whose error its client reads in it. `code` as in [`Self::error`]; `stage` is llm, tts or none.
     pub fn failed_response(&self, code: &'static str, stage: &'static str) {
-        failed_responses(&self.0.recorder, code, stage).increment(1);
+        self.0.registry.series(&names::FAILED_RESPONSES, &[code, stage]).add(1);
         self.error(code);
     }
 
     /// Records the latency of a stage.
     pub fn latency(&self, stage: Stage, took: Duration) {
-        self.0.stages[stage as usize].record(took.as_secs_f64());
-        self.observed();
+        self.0.stages[stage as usize].observe(took);
     }
 
     /// Records the end of a speech API request; `outcome` is ok, refused, overloaded, failed or cancelled.
     pub fn request(&self, endpoint: Endpoint, outcome: &'static str, took: Duration) {
-        requests(&self.0.recorder, endpoint, outcome).increment(1);
-        request_duration(&self.0.recorder, endpoint).record(took.as_secs_f64());
-        self.observed();
-    }
-
-    fn observed(&self) {
-        if self.0.n_observed.fetch_add(1, Ordering::Relaxed) % TIDY_EVERY == TIDY_EVERY - 1 {
-            self.0.prometheus.run_upkeep();
-        }
+        let registry = &self.0.registry;
+        registry.series(&names::REQUESTS, &[endpoint.as_str(), outcome]).add(1);
+        registry.series(&names::REQUEST_DURATION, &[endpoint.as_str()]).observe(took);
     }
 
     /// Records a barge-in: speech stopped a response.
     pub fn barge_in(&self) {
-        self.0.barge_ins.increment(1);
-        count(&self.0.counted.barge_ins);
+        self.0.barge_ins.add(1);
     }
 
     /// Records `n` underruns during the playback of a response.
     pub fn underruns(&self, n: u32) {
-        self.0.underruns.increment(u64::from(n));
+        self.0.underruns.add(u64::from(n));
     }
 
     /// The totals so far.
     pub fn totals(&self) -> Totals {
-        self.0.counted.totals()
+        let registry = &self.0.registry;
+        Totals {
+            turns: self.0.turns.value(),
+            responses: registry.total(&names::RESPONSES),
+            errors: registry.total(&names::ERRORS),
+            barge_ins: self.0.barge_ins.value(),
+            speculative_responses: registry.total(&names::SPECULATIVE_RESPONSES),
+            speculative_responses_confirmed: registry.series(&names::SPECULATIVE_RESPONSES, &["confirmed"]).value(),
+            speculation_wasted: Duration::from_micros(self.0.speculation_wasted_us.load(Ordering::Relaxed)),
+        }
     }
 
     /// Records that a response was paused because speech may have started.
     pub fn held(&self) {
-        self.0.held.increment(1);
+        self.0.held.add(1);
     }
 
     /// A reply went on after a backchannel, or a sound without words.
     pub fn backchannel(&self) {
-        self.0.backchannels.increment(1);
+        self.0.backchannels.add(1);
     }
 
     /// Records the outcome of a speculative response; `wasted` is the time spent on it if it was discarded.
     pub fn speculation(&self, outcome: &'static str, wasted: Duration) {
-        labelled(&self.0.recorder, names::SPECULATIVE_RESPONSES, "outcome", outcome).increment(1);
-        counter(&self.0.recorder, names::SPECULATION_WASTED).increment(wasted.as_millis() as u64);
-        let counted = &self.0.counted;
-        count(&counted.speculative_responses);
-        counted.speculation_wasted_us.fetch_add(wasted.as_micros() as u64, Ordering::Relaxed);
-        if outcome == "confirmed" {
-            count(&counted.speculative_responses_confirmed);
-        }
+        let registry = &self.0.registry;
+        registry.series(&names::SPECULATIVE_RESPONSES, &[outcome]).add(1);
+        registry.series(&names::SPECULATION_WASTED, &[]).add(wasted.as_millis() as u64);
+        self.0.speculation_wasted_us.fetch_add(wasted.as_micros() as u64, Ordering::Relaxed);
     }
 
     /// Adds busy time of an engine. `kind` is cpu or gpu; `waste` says why it was of no use: none, speculation or unheard. A
@@ -216,43 +184,42 @@ impl Metrics {
     pub fn compute(&self, stage: &'static str, kind: &'static str, waste: &'static str, took: Duration) {
         if !took.is_zero() {
             let ms = (took.as_micros() + 500) as u64 / 1_000;
-            compute(&self.0.recorder, [("stage", stage), ("kind", kind), ("waste", waste)]).increment(ms);
+            self.0.registry.series(&names::COMPUTE, &[stage, kind, waste]).add(ms);
         }
     }
 
     /// Adds to the bytes of messages received.
     pub fn bytes_in(&self, n: u64) {
-        self.0.bytes_in.increment(n);
+        self.0.bytes_in.add(n);
     }
 
     /// Adds to the bytes of messages sent.
     pub fn bytes_out(&self, n: u64) {
-        self.0.bytes_out.increment(n);
+        self.0.bytes_out.add(n);
     }
 
     /// Sets the slots of a speech language model, all of them and those in use. An engine without slots has no such gauges.
     pub fn tts_slots(&self, all: usize, in_use: usize) {
-        for (name, n) in [(names::TTS_SLOTS, all), (names::TTS_SLOTS_IN_USE, in_use)] {
-            self.0.recorder.register_gauge(&Key::from_static_name(name), &METADATA).set(n as f64);
-        }
+        self.0.registry.series(&names::TTS_SLOTS, &[]).set(all as u64);
+        self.0.registry.series(&names::TTS_SLOTS_IN_USE, &[]).set(in_use as u64);
     }
 
     /// Sets the number of utterances waiting for a decoder, and of chunks waiting for a TTS engine.
     pub fn waiting(&self, stt: usize, tts: usize) {
-        self.0.stt_waiting.set(stt as f64);
-        self.0.tts_waiting.set(tts as f64);
+        self.0.stt_waiting.set(stt as u64);
+        self.0.tts_waiting.set(tts as u64);
         self.queue("stt", stt);
         self.queue("tts", tts);
     }
 
     /// Sets the depth of a queue.
     pub fn queue(&self, queue: &'static str, depth: usize) {
-        gauge(&self.0.recorder, names::QUEUE_DEPTH, Label::new("queue", queue)).set(depth as f64);
+        self.0.registry.series(&names::QUEUE_DEPTH, &[queue]).set(depth as u64);
     }
 
     /// All metrics in Prometheus' text format, for `/metrics`. Takes well under a millisecond.
     pub fn render(&self) -> String {
-        self.0.prometheus.render()
+        self.0.registry.render()
     }
 }
 
@@ -264,49 +231,12 @@ impl Default for Metrics {
 
 /// Counts one active session; dropping it decrements the count.
 #[must_use = "dropping it counts the session out"]
-pub struct ActiveSession(Gauge);
+pub struct ActiveSession(Series);
 
 impl Drop for ActiveSession {
     fn drop(&mut self) {
-        self.0.decrement(1.0);
+        self.0.subtract(1);
     }
-}
-
-fn counter(recorder: &PrometheusRecorder, name: &'static str) -> Counter {
-    recorder.register_counter(&Key::from_static_name(name), &METADATA)
-}
-
-fn compute(recorder: &PrometheusRecorder, labels: [(&'static str, &'static str); 3]) -> Counter {
-    let labels = labels.map(|(name, value)| Label::from_static_parts(name, value)).to_vec();
-    recorder.register_counter(&Key::from_parts(KeyName::from_const_str(names::COMPUTE), labels), &METADATA)
-}
-
-fn labelled(recorder: &PrometheusRecorder, name: &'static str, label: &'static str, value: &'static str) -> Counter {
-    let labels = vec![Label::from_static_parts(label, value)];
-    recorder.register_counter(&Key::from_parts(KeyName::from_const_str(name), labels), &METADATA)
-}
-
-fn gauge(recorder: &PrometheusRecorder, name: &'static str, label: Label) -> Gauge {
-    recorder.register_gauge(&Key::from_parts(KeyName::from_const_str(name), vec![label]), &METADATA)
-}
-
-fn failed_responses(recorder: &PrometheusRecorder, code: &'static str, stage: &'static str) -> Counter {
-    let labels = [("code", code), ("stage", stage)].map(|(name, value)| Label::from_static_parts(name, value));
-    recorder.register_counter(
-        &Key::from_parts(KeyName::from_const_str(names::FAILED_RESPONSES), labels.to_vec()),
-        &METADATA,
-    )
-}
-
-fn requests(recorder: &PrometheusRecorder, endpoint: Endpoint, outcome: &'static str) -> Counter {
-    let labels = [("endpoint", endpoint.as_str()), ("outcome", outcome)]
-        .map(|(name, value)| Label::from_static_parts(name, value));
-    recorder.register_counter(&Key::from_parts(KeyName::from_const_str(names::REQUESTS), labels.to_vec()), &METADATA)
-}
-
-fn request_duration(recorder: &PrometheusRecorder, endpoint: Endpoint) -> Histogram {
-    let labels = vec![Label::from_static_parts("endpoint", endpoint.as_str())];
-    recorder.register_histogram(&Key::from_parts(names::REQUEST_DURATION, labels), &METADATA)
 }
 
 #[cfg(test)]
@@ -341,9 +271,9 @@ mod tests {
     }
 
     #[test]
-    fn latencies_are_histograms_and_none_is_lost_by_tidying() {
+    fn latencies_are_histograms() {
         let metrics = Metrics::new();
-        for _ in 0..3 * TIDY_EVERY {
+        for _ in 0..768 {
             metrics.latency(Stage::VoiceToVoice, Duration::from_millis(320));
         }
         let text = metrics.render();
@@ -351,6 +281,25 @@ mod tests {
         assert_eq!(value(&text, &bucket("0.3")), Some(0.0), "{text}");
         assert_eq!(value(&text, &bucket("0.4")), Some(768.0));
         assert_eq!(value(&text, "antiphon_latency_seconds_count{stage=\"voice_to_voice\"} "), Some(768.0));
+    }
+
+    #[test]
+    fn totals_are_those_of_all_series() {
+        let metrics = Metrics::new();
+        metrics.response(Outcome::Completed);
+        metrics.response(Outcome::Failed);
+        metrics.failed_response("response_failed", "llm");
+        metrics.speculation("confirmed", Duration::ZERO);
+        metrics.speculation("changed", Duration::from_micros(1_500));
+        let expect = Totals {
+            responses: 2,
+            errors: 1,
+            speculative_responses: 2,
+            speculative_responses_confirmed: 1,
+            speculation_wasted: Duration::from_micros(1_500),
+            ..Totals::default()
+        };
+        assert_eq!(metrics.totals(), expect);
     }
 
     #[test]

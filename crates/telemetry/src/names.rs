@@ -1,65 +1,100 @@
-//! Names, labels and descriptions of the metrics, as exported to Prometheus.
+//! The metrics that are recorded, and the values of their labels, as exported to Prometheus.
 
-use super::{Recorder, Unit};
+use super::Family;
 
-pub(super) const SESSIONS_ACTIVE: &str = "antiphon_sessions_active";
-pub(super) const SESSIONS: &str = "antiphon_sessions_total";
-pub(super) const SESSIONS_REJECTED: &str = "antiphon_sessions_rejected_total";
-pub(super) const TURNS: &str = "antiphon_turns_total";
-pub(super) const RESPONSES: &str = "antiphon_responses_total";
-pub(super) const ERRORS: &str = "antiphon_errors_total";
-pub(super) const FAILED_RESPONSES: &str = "antiphon_failed_responses_total";
-pub(super) const LATENCY: &str = "antiphon_latency_seconds";
-pub(super) const BARGE_INS: &str = "antiphon_barge_ins_total";
-pub(super) const HELD: &str = "antiphon_held_total";
-pub(super) const BACKCHANNELS: &str = "antiphon_backchannels_total";
-pub(super) const BYTES_IN: &str = "antiphon_bytes_in_total";
-pub(super) const BYTES_OUT: &str = "antiphon_bytes_out_total";
-pub(super) const SPECULATIVE_RESPONSES: &str = "antiphon_speculative_responses_total";
-pub(super) const SPECULATION_WASTED: &str = "antiphon_speculation_wasted_milliseconds_total";
-pub(super) const COMPUTE: &str = "antiphon_compute_milliseconds_total";
-pub(super) const UNDERRUNS: &str = "antiphon_underruns_total";
-pub(super) const STT_WAITING: &str = "antiphon_stt_waiting";
-pub(super) const REQUESTS: &str = "voice_requests_total";
-pub(super) const REQUEST_DURATION: &str = "voice_request_duration_seconds";
-pub(super) const QUEUE_DEPTH: &str = "voice_queue_depth";
-pub(super) const TTS_SLOTS: &str = "antiphon_tts_slots";
-pub(super) const TTS_SLOTS_IN_USE: &str = "antiphon_tts_slots_in_use";
-pub(super) const TTS_WAITING: &str = "antiphon_tts_waiting";
+/// Upper bounds of the latency histogram buckets, in seconds; fine between 50 ms and 1 s, which matters in a
+/// conversation.
+const LATENCY_BOUNDS: [f64; 18] =
+    [0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.65, 0.8, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0];
 
-/// Registers the description of each metric.
-pub(super) fn describe(recorder: &dyn Recorder) {
-    let gauge = |name: &'static str, text: &'static str| recorder.describe_gauge(name.into(), None, text.into());
-    let counter = |name: &'static str, text: &'static str| recorder.describe_counter(name.into(), None, text.into());
-    gauge(SESSIONS_ACTIVE, "Active sessions.");
-    gauge(STT_WAITING, "Utterances waiting for a speech decoder.");
-    gauge(TTS_WAITING, "Text chunks waiting for a voice engine.");
-    gauge(TTS_SLOTS, "Listeners that a speech language model serves at once.");
-    gauge(TTS_SLOTS_IN_USE, "Slots of a speech language model in use.");
-    counter(REQUESTS, "Speech API requests, by endpoint and outcome.");
-    gauge(QUEUE_DEPTH, "Queue depth, by queue.");
-    recorder.describe_histogram(
-        REQUEST_DURATION.into(),
-        Some(Unit::Seconds),
-        "Duration of speech API requests, by endpoint.".into(),
-    );
-    counter(SESSIONS, "Sessions started.");
-    counter(SESSIONS_REJECTED, "Sessions rejected because the server was full.");
-    counter(TURNS, "User turns ended.");
-    counter(RESPONSES, "Responses ended, by outcome.");
-    counter(ERRORS, "Errors reported to clients, failed responses included, by code.");
-    counter(FAILED_RESPONSES, "Failed responses, by code and stage.");
-    counter(BARGE_INS, "Responses stopped by speech.");
-    counter(BACKCHANNELS, "Backchannels and sounds without words that a response went on after.");
-    counter(HELD, "Responses paused because speech may have started.");
-    counter(SPECULATIVE_RESPONSES, "Speculative responses, by outcome.");
-    counter(SPECULATION_WASTED, "Time spent on speculative responses that were discarded.");
-    counter(COMPUTE, "Busy time of engines in sessions, by stage, kind (cpu, gpu) and waste.");
-    counter(UNDERRUNS, "Playback underruns, as reported by clients or estimated by the send clock.");
-    counter(BYTES_IN, "Bytes of messages received.");
-    counter(BYTES_OUT, "Bytes of messages sent.");
-    recorder.describe_histogram(LATENCY.into(), Some(Unit::Seconds), "Latency of a turn, by stage.".into());
-}
+/// Bucket bounds for requests of the speech API, in seconds; a request lasts as long as its audio.
+const REQUEST_BOUNDS: [f64; 16] =
+    [0.025, 0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0, 1.5, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1_800.0];
+
+pub(super) static SESSIONS_ACTIVE: Family = Family::gauge("antiphon_sessions_active", "Active sessions.");
+pub(super) static STT_WAITING: Family =
+    Family::gauge("antiphon_stt_waiting", "Utterances waiting for a speech decoder.");
+pub(super) static TTS_WAITING: Family =
+    Family::gauge("antiphon_tts_waiting", "Text chunks waiting for a voice engine.");
+pub(super) static TTS_SLOTS: Family =
+    Family::gauge("antiphon_tts_slots", "Listeners that a speech language model serves at once.");
+pub(super) static TTS_SLOTS_IN_USE: Family =
+    Family::gauge("antiphon_tts_slots_in_use", "Slots of a speech language model in use.");
+pub(super) static QUEUE_DEPTH: Family = Family::gauge("voice_queue_depth", "Queue depth, by queue.").by(&["queue"]);
+pub(super) static SESSIONS: Family = Family::counter("antiphon_sessions_total", "Sessions started.");
+pub(super) static SESSIONS_REJECTED: Family =
+    Family::counter("antiphon_sessions_rejected_total", "Sessions rejected because the server was full.");
+pub(super) static TURNS: Family = Family::counter("antiphon_turns_total", "User turns ended.");
+pub(super) static RESPONSES: Family =
+    Family::counter("antiphon_responses_total", "Responses ended, by outcome.").by(&["outcome"]);
+pub(super) static ERRORS: Family =
+    Family::counter("antiphon_errors_total", "Errors reported to clients, failed responses included, by code.")
+        .by(&["code"]);
+pub(super) static FAILED_RESPONSES: Family =
+    Family::counter("antiphon_failed_responses_total", "Failed responses, by code and stage.").by(&["code", "stage"]);
+pub(super) static BARGE_INS: Family = Family::counter("antiphon_barge_ins_total", "Responses stopped by speech.");
+pub(super) static BACKCHANNELS: Family = Family::counter(
+    "antiphon_backchannels_total",
+    "Backchannels and sounds without words that a response went on after.",
+);
+pub(super) static HELD: Family =
+    Family::counter("antiphon_held_total", "Responses paused because speech may have started.");
+pub(super) static SPECULATIVE_RESPONSES: Family =
+    Family::counter("antiphon_speculative_responses_total", "Speculative responses, by outcome.").by(&["outcome"]);
+pub(super) static SPECULATION_WASTED: Family = Family::counter(
+    "antiphon_speculation_wasted_milliseconds_total",
+    "Time spent on speculative responses that were discarded.",
+);
+pub(super) static COMPUTE: Family = Family::counter(
+    "antiphon_compute_milliseconds_total",
+    "Busy time of engines in sessions, by stage, kind (cpu, gpu) and waste.",
+)
+.by(&["stage", "kind", "waste"]);
+pub(super) static UNDERRUNS: Family = Family::counter(
+    "antiphon_underruns_total",
+    "Playback underruns, as reported by clients or estimated by the send clock.",
+);
+pub(super) static BYTES_IN: Family = Family::counter("antiphon_bytes_in_total", "Bytes of messages received.");
+pub(super) static BYTES_OUT: Family = Family::counter("antiphon_bytes_out_total", "Bytes of messages sent.");
+pub(super) static REQUESTS: Family =
+    Family::counter("voice_requests_total", "Speech API requests, by endpoint and outcome.")
+        .by(&["endpoint", "outcome"]);
+pub(super) static REQUEST_DURATION: Family = Family::histogram(
+    "voice_request_duration_seconds",
+    "Duration of speech API requests, by endpoint.",
+    &REQUEST_BOUNDS,
+)
+.by(&["endpoint"]);
+pub(super) static LATENCY: Family =
+    Family::histogram("antiphon_latency_seconds", "Latency of a turn, by stage.", &LATENCY_BOUNDS).by(&["stage"]);
+
+/// All of them, in the order of the export.
+pub(super) static RECORDED: [&Family; 24] = [
+    &SESSIONS_ACTIVE,
+    &STT_WAITING,
+    &TTS_WAITING,
+    &TTS_SLOTS,
+    &TTS_SLOTS_IN_USE,
+    &QUEUE_DEPTH,
+    &SESSIONS,
+    &SESSIONS_REJECTED,
+    &TURNS,
+    &RESPONSES,
+    &ERRORS,
+    &FAILED_RESPONSES,
+    &BARGE_INS,
+    &BACKCHANNELS,
+    &HELD,
+    &SPECULATIVE_RESPONSES,
+    &SPECULATION_WASTED,
+    &COMPUTE,
+    &UNDERRUNS,
+    &BYTES_IN,
+    &BYTES_OUT,
+    &REQUESTS,
+    &REQUEST_DURATION,
+    &LATENCY,
+];
 
 /// How a response ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -162,6 +197,14 @@ impl Stage {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn each_name_stands_once() {
+        let mut names: Vec<_> = RECORDED.iter().map(|family| family.name).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), RECORDED.len());
+    }
 
     #[test]
     fn each_stands_at_its_own_number() {

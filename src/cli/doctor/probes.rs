@@ -7,6 +7,7 @@ use crate::config::Config;
 use crate::server::{Keys, Tls};
 use antiphon_engines::llm::discovery;
 use antiphon_engines::stt::none;
+use antiphon_engines::table::{EngineKind, EngineStage};
 use antiphon_registry::{Catalog, OnDisk, Stage, on_disk};
 use antiphon_telemetry::with_causes;
 use std::path::{Path, PathBuf};
@@ -203,7 +204,7 @@ pub(super) async fn models(config: Arc<Config>) -> Vec<Finding> {
 pub(super) async fn language_models(config: Arc<Config>) -> Vec<Finding> {
     let own = config.server.listen.rsplit_once(':').and_then(|(_, port)| port.parse().ok());
     let servers = discovery::find(&config.llm, own.as_slice()).await;
-    let is_offline = config.llm.engine == "assistant";
+    let is_offline = !EngineStage::Llm.kind(&config.llm.engine).is_some_and(EngineKind::is_remote);
     let mut findings: Vec<_> = servers
         .into_iter()
         .map(|server| match server.problem {

@@ -5,6 +5,8 @@ use super::list;
 use super::size::size;
 use crate::config::Config;
 #[cfg(feature = "speechlm")]
+use antiphon_engines::table::EngineStage;
+#[cfg(feature = "speechlm")]
 use antiphon_engines::tts::speechlm::{self, CacheSize, Contract};
 use antiphon_registry::{Catalog, Entry, ModelsConfig, OnDisk, Variant, folder_of, on_disk};
 use clap::Args;
@@ -80,7 +82,8 @@ struct Caches {
 /// The caches of a speech language model, and what is known of watermarks in its sound.
 #[cfg(feature = "speechlm")]
 fn speech_model(config: &Config, entry: &Entry, variant: &Variant) -> Option<(Caches, String)> {
-    let contract = Contract::of_model(&entry.name).ok().filter(|_| entry.family == "speechlm")?;
+    let kind = EngineStage::Tts.kind(&entry.family)?;
+    let contract = Contract::of_model(&entry.name).ok().filter(|_| kind.has_slots())?;
     let CacheSize { bytes_per_token, bytes_per_slot, slots_that_fit } =
         speechlm::cache_size(&contract, &variant.precision, &config.onnx);
     Some((Caches { bytes_per_token, bytes_per_slot, slots_that_fit }, contract.watermark))

@@ -4,6 +4,7 @@ use super::super::progress::Progress;
 use super::super::{CliError, Settings, print};
 use crate::assembly::{EngineManager, EnginesError, Trial};
 use crate::config::Config;
+use antiphon_engines::table::{EngineKind, EngineStage};
 use antiphon_registry::{Entry, OnDisk, Stage, on_disk};
 use clap::Args;
 use serde_json::json;
@@ -99,7 +100,7 @@ fn all_here(manager: &EngineManager) -> Vec<String> {
     let entries = manager.catalog().entries().iter();
     let run_here = entries.filter(|entry| {
         [Stage::Stt, Stage::Tts].contains(&entry.stage)
-            && entry.family != "speechlm"
+            && !EngineStage::Tts.kind(&entry.family).is_some_and(EngineKind::has_slots)
             && manager.knows(entry.stage, &entry.family)
     });
     run_here

@@ -85,7 +85,7 @@ async fn one(puller: &Puller, config: &Config, wanted: ModelRequest<'_>, json: b
     pulled?;
     let here = locate(&config.models, ModelRequest { entry, precision: Some(&variant.precision) })?;
     let unchecked = variant.n_unchecked();
-    let lacks = BuiltIn.lacks(config, &entry.family);
+    let lacks = BuiltIn.lacks(config, entry.stage, &entry.family);
     if json {
         return print::json(&json!({
             "model": entry.name, "precision": variant.precision, "bytes": here.bytes, "folder": here.folder,

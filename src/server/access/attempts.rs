@@ -1,7 +1,7 @@
 //! Rate limit of wrong keys per address: a burst, then one per second, so that guessing is slow and rejecting it is
 //! cheap.
 //!
-//! [`super::auth`] reports each wrong key. A right key is compared first and always passes, so that nobody locks out the other
+//! [`super::auth`] reports each wrong key. A right key is compared first and always passes, so that no caller locks out the other
 //! clients of an address. What costs more than a comparison, a look at another hub's store, is not done for an address without
 //! attempts left ([`Attempts::check`]). The table is bounded.
 

@@ -38,7 +38,7 @@ pub(in crate::server) struct Line<'a> {
 }
 
 #[derive(Serialize)]
-struct Written<'a> {
+struct AuditLine<'a> {
     at: String,
     action: &'a str,
     key: Option<&'a str>,
@@ -59,7 +59,7 @@ fn is_zero(n: &u64) -> bool {
 
 enum Order {
     Line(String),
-    /// Opens the file anew: it was renamed.
+    /// Opens the file again: it was renamed.
     Reopen,
 }
 
@@ -103,7 +103,7 @@ impl Audit {
             self.lost.fetch_add(1, Ordering::Relaxed);
             return;
         };
-        let written = Written {
+        let written = AuditLine {
             at: format!("{:.3}", jiff::Timestamp::now()),
             action,
             key: name,
@@ -117,7 +117,7 @@ impl Audit {
         place.send(Order::Line(serde_json::to_string(&written).expect("string keys and no failing parts")));
     }
 
-    /// Opens the file anew, so that the old one may have been renamed.
+    /// Opens the file again, so that the old one may have been renamed.
     pub(in crate::server) fn reopen(&self) {
         if let Some(sender) = &self.sender
             && sender.try_send(Order::Reopen).is_err()

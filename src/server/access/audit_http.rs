@@ -2,7 +2,7 @@
 //! they listen to.
 //!
 //! A middleware behind [`super::auth`] and the limits: it knows these routes and sees how each request ended.
-//! Handlers that create something add its id to the response as [`Created`].
+//! Handlers that create something add its id to the response as [`CreatedId`].
 
 use super::caller::Identity;
 use super::parts::AccessParts;
@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 /// The id of what a request has created, as an extension of its response.
 #[derive(Clone)]
-pub(in crate::server) struct Created(pub(in crate::server) String);
+pub(in crate::server) struct CreatedId(pub(in crate::server) String);
 
 /// Middleware: passes the request on, and writes what came of it.
 pub(in crate::server) async fn record(
@@ -32,7 +32,7 @@ pub(in crate::server) async fn record(
     let identity = request.extensions().get::<Identity>().copied();
     let named = parameter(&route, request.uri().path()).map(str::to_owned);
     let response = next.run(request).await;
-    let created = response.extensions().get::<Created>().map(|created| created.0.clone());
+    let created = response.extensions().get::<CreatedId>().map(|created| created.0.clone());
     let location = response.headers().get(header::LOCATION).and_then(|at| at.to_str().ok()?.rsplit('/').next());
     let target = created.or(named).or_else(|| location.map(str::to_owned)).unwrap_or_default();
     if let Some(client) = client {

@@ -9,7 +9,7 @@ use super::caller::{Caller, Credential, Identity, credentials_of, preferred_lang
 use super::keys::{self, Grant};
 use super::limits::Consumer;
 use super::parts::AccessParts;
-use super::scopes::{self, Needed, Scope, Scopes};
+use super::scopes::{self, AccessRequirement, Scope, Scopes};
 use super::security::Act;
 use crate::server::edge::client::Client;
 use crate::server::edge::closing::{close, finish};
@@ -31,7 +31,7 @@ use std::time::Duration;
 use tokio::time::timeout;
 
 /// What a session needs.
-const SESSION: Needed = Needed::Scope(Scope::Realtime);
+const SESSION: AccessRequirement = AccessRequirement::Scope(Scope::Realtime);
 /// Time for a rejected client to read the reason.
 const TURNING_AWAY: Duration = Duration::from_secs(2);
 
@@ -141,7 +141,12 @@ pub(in crate::server) async fn check(
 
 /// The identity of a configured key that has what is needed. A wrong key is counted against the client's address; a right one
 /// passes, whatever others at that address have sent.
-fn identified(access: &AccessParts, client: Client, key: Option<&str>, needed: Needed) -> Result<Identity, Refusal> {
+fn identified(
+    access: &AccessParts,
+    client: Client,
+    key: Option<&str>,
+    needed: AccessRequirement,
+) -> Result<Identity, Refusal> {
     let key = key.ok_or(Refusal::Missing)?;
     let keys = access.keys.current();
     let Some(Grant { id: owner, scopes }) = keys.grant(key) else { return Err(wrong(access, client)) };

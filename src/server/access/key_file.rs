@@ -19,12 +19,12 @@ const MAX_NAME: usize = 64;
 #[serde(deny_unknown_fields)]
 struct File {
     #[serde(default)]
-    key: Vec<Spanned<Written>>,
+    key: Vec<Spanned<KeyEntry>>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Written {
+struct KeyEntry {
     name: Spanned<String>,
     /// The hash in hex.
     sha256: Option<Spanned<String>>,
@@ -58,7 +58,7 @@ pub(in crate::server) fn read(
     let mut entries = Vec::new();
     for written in file.key {
         let at = line(written.span());
-        let Written { name, sha256, env, scopes, expires, limits } = written.into_inner();
+        let KeyEntry { name, sha256, env, scopes, expires, limits } = written.into_inner();
         let wrong = |span: Range<usize>, why: String| Err((line(span), why));
         if !is_name(name.get_ref()) {
             let why =

@@ -26,7 +26,7 @@ pub struct Reload {
     pub twilio_auth_token: Option<String>,
     /// What could not be read, by the audit log's names.
     pub failed: Vec<&'static str>,
-    /// Whether the audit log is opened anew, because its file was renamed.
+    /// Whether the audit log is opened again, because its file was renamed.
     pub reopens_logs: bool,
 }
 

@@ -29,7 +29,7 @@ pub(in crate::server) struct Scopes(u8);
 
 /// What a route needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::server) enum Needed {
+pub(in crate::server) enum AccessRequirement {
     /// Any valid key.
     Key,
     /// A key with this scope.
@@ -100,11 +100,11 @@ impl Scopes {
     ///
     /// # Errors
     /// The scope that is missing.
-    pub(in crate::server) fn allow(self, needed: Needed) -> Result<(), Scope> {
+    pub(in crate::server) fn allow(self, needed: AccessRequirement) -> Result<(), Scope> {
         match needed {
-            Needed::Key => Ok(()),
-            Needed::OrUsual(_) if self.are_usual() => Ok(()),
-            Needed::Scope(scope) | Needed::OrUsual(scope) => {
+            AccessRequirement::Key => Ok(()),
+            AccessRequirement::OrUsual(_) if self.are_usual() => Ok(()),
+            AccessRequirement::Scope(scope) | AccessRequirement::OrUsual(scope) => {
                 if self.has(scope) {
                     Ok(())
                 } else {
@@ -122,8 +122,8 @@ impl fmt::Debug for Scopes {
 }
 
 /// What a request needs; `route` is the pattern of its route. `None`: no route, so a static file or 404.
-pub(in crate::server) fn needed(method: &Method, route: Option<&str>) -> Needed {
-    let Some(route) = route else { return Needed::Key };
+pub(in crate::server) fn needed(method: &Method, route: Option<&str>) -> AccessRequirement {
+    let Some(route) = route else { return AccessRequirement::Key };
     match route {
         "/v1/realtime"
         | "/v1/rtvi"
@@ -139,21 +139,25 @@ pub(in crate::server) fn needed(method: &Method, route: Option<&str>) -> Needed 
         | "/v1/realtime/calls/{id}/hangup"
         | "/api/turns"
         | "/api/turns/live"
-        | "/api/turns/{id}" => Needed::Scope(Scope::Realtime),
+        | "/api/turns/{id}" => AccessRequirement::Scope(Scope::Realtime),
         "/v1/audio/speech"
         | "/v1/audio/speech/jobs"
         | "/v1/audio/speech/jobs/{id}"
         | "/v1/audio/speech/jobs/{id}/audio"
         | "/v1/audio/voices"
-        | "/v1/audio/voices/{id}" => Needed::Scope(Scope::Speech),
-        "/v1/audio/transcriptions" | "/v1/audio/translations" => Needed::Scope(Scope::Transcription),
-        "/v1/models" | "/v1/models/{id}" | "/api/usage" | "/healthz" | "/readyz" => Needed::Key,
-        "/api/models" | "/api/models/{name}/pull" if method == Method::GET || method == Method::HEAD => Needed::Key,
-        "/api/models/{name}" | "/api/models/{name}/pull" | "/api/llm/servers" => Needed::OrUsual(Scope::Models),
-        "/metrics" | "/api/state" => Needed::OrUsual(Scope::Metrics),
+        | "/v1/audio/voices/{id}" => AccessRequirement::Scope(Scope::Speech),
+        "/v1/audio/transcriptions" | "/v1/audio/translations" => AccessRequirement::Scope(Scope::Transcription),
+        "/v1/models" | "/v1/models/{id}" | "/api/usage" | "/healthz" | "/readyz" => AccessRequirement::Key,
+        "/api/models" | "/api/models/{name}/pull" if method == Method::GET || method == Method::HEAD => {
+            AccessRequirement::Key
+        }
+        "/api/models/{name}" | "/api/models/{name}/pull" | "/api/llm/servers" => {
+            AccessRequirement::OrUsual(Scope::Models)
+        }
+        "/metrics" | "/api/state" => AccessRequirement::OrUsual(Scope::Metrics),
         // What people said, in their own voices.
-        "/api/turns/{id}/audio" => Needed::Scope(Scope::Admin),
-        _ => Needed::Scope(Scope::Admin),
+        "/api/turns/{id}/audio" => AccessRequirement::Scope(Scope::Admin),
+        _ => AccessRequirement::Scope(Scope::Admin),
     }
 }
 
@@ -167,9 +171,9 @@ mod tests {
         assert!(speech.has(Scope::Speech) && !speech.has(Scope::Realtime));
         assert!(Scope::ALL.into_iter().all(|scope| Scopes::NONE.with(Scope::Admin).has(scope)));
         assert!(!Scopes::USUAL.has(Scope::Metrics) && !Scopes::USUAL.has(Scope::Models));
-        assert_eq!(speech.allow(Needed::Scope(Scope::Metrics)), Err(Scope::Metrics));
-        assert_eq!(speech.allow(Needed::OrUsual(Scope::Metrics)), Err(Scope::Metrics), "it has a list");
-        assert_eq!(Scopes::USUAL.allow(Needed::OrUsual(Scope::Metrics)), Ok(()));
+        assert_eq!(speech.allow(AccessRequirement::Scope(Scope::Metrics)), Err(Scope::Metrics));
+        assert_eq!(speech.allow(AccessRequirement::OrUsual(Scope::Metrics)), Err(Scope::Metrics), "it has a list");
+        assert_eq!(Scopes::USUAL.allow(AccessRequirement::OrUsual(Scope::Metrics)), Ok(()));
         assert!(Scopes::ALL.covers(Scopes::USUAL) && !speech.covers(Scopes::USUAL));
         assert_eq!(format!("{speech:?}"), "[\"speech\"]");
     }
@@ -206,10 +210,10 @@ mod tests {
             for method in [Method::GET, Method::POST, Method::DELETE] {
                 // `/api/models` has no other method than GET; recordings are for an admin.
                 let is_admins = ["/api/models", "/api/turns/{id}/audio"].contains(&route.as_str());
-                let is_known = needed(&method, Some(&route)) != Needed::Scope(Scope::Admin) || is_admins;
+                let is_known = needed(&method, Some(&route)) != AccessRequirement::Scope(Scope::Admin) || is_admins;
                 assert!(is_known, "{method} {route} has no line in needed()");
             }
         }
-        assert_eq!(needed(&Method::GET, Some("/api/new")), Needed::Scope(Scope::Admin));
+        assert_eq!(needed(&Method::GET, Some("/api/new")), AccessRequirement::Scope(Scope::Admin));
     }
 }

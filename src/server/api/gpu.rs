@@ -4,8 +4,8 @@
 //! thread, at most once per second; in between, the last result is returned. A driver that hangs blocks one such thread
 //! and no caller.
 
-use antiphon_telemetry::Exposition;
 use antiphon_telemetry::gpu::{Card, Cards};
+use antiphon_telemetry::{Exposition, Family};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
@@ -20,9 +20,9 @@ const SOON: Duration = Duration::from_secs(1);
 
 /// The GPUs of this machine. Cheap to clone.
 #[derive(Clone)]
-pub(in crate::server) struct Gpus(Arc<Shared>);
+pub(in crate::server) struct Gpus(Arc<GpuQueries>);
 
-struct Shared {
+struct GpuQueries {
     /// Blocks; `None` without a driver library.
     query: Box<dyn Fn() -> Option<Vec<Card>> + Send + Sync>,
     is_absent: AtomicBool,
@@ -41,7 +41,7 @@ impl Gpus {
     /// The GPUs that `query` reports; it may block.
     pub(in crate::server) fn of(query: impl Fn() -> Option<Vec<Card>> + Send + Sync + 'static) -> Self {
         let (is_absent, is_asking, last) = Default::default();
-        Self(Arc::new(Shared { query: Box::new(query), is_absent, is_asking, last }))
+        Self(Arc::new(GpuQueries { query: Box::new(query), is_absent, is_asking, last }))
     }
 
     /// All GPUs; `None` without a driver library or a GPU, or if the query takes longer than [`SOON`].
@@ -56,41 +56,43 @@ impl Gpus {
         if shared.is_asking.swap(true, Ordering::AcqRel) {
             return shared.last(STANDS_MEANWHILE);
         }
-        let asking = Asking(shared.clone());
+        let asking = QueryGuard(shared.clone());
         let asked = tokio::task::spawn_blocking(move || asking.0.ask());
         timeout(SOON, asked).await.ok()?.ok().flatten()
     }
 }
 
+static MEMORY: Family = Family::gauge("voice_gpu_memory_bytes", "Memory in use on a graphics card.").by(&["gpu"]);
+static MEMORY_TOTAL: Family = Family::gauge("voice_gpu_memory_total_bytes", "Memory of a graphics card.").by(&["gpu"]);
+static UTILIZATION: Family = Family::gauge("voice_gpu_utilization_ratio", "GPU utilization, 0 to 1.").by(&["gpu"]);
+
 /// The memory of each GPU, and its utilization where the driver reports one, in Prometheus' text format. Without GPUs it is empty.
 pub(in crate::server) fn metrics(cards: &[Card]) -> String {
     let mut text = Exposition::default();
     let numbers: Vec<String> = (0..cards.len()).map(|n| n.to_string()).collect();
-    let numbered = || numbers.iter().map(String::as_str).zip(cards);
+    let numbered = || numbers.iter().map(|n| [n.as_str()]).zip(cards);
     if !cards.is_empty() {
-        let used: Vec<_> = numbered().map(|(n, card)| (n, card.memory_bytes)).collect();
-        text.gauges("voice_gpu_memory_bytes", "Memory in use on a graphics card.", "gpu", &used);
-        let total: Vec<_> = numbered().map(|(n, card)| (n, card.memory_total_bytes)).collect();
-        text.gauges("voice_gpu_memory_total_bytes", "Memory of a graphics card.", "gpu", &total);
+        text.values(&MEMORY, numbered().map(|(n, card)| (n, card.memory_bytes)));
+        text.values(&MEMORY_TOTAL, numbered().map(|(n, card)| (n, card.memory_total_bytes)));
     }
     let ratio = |percent: u32| f64::from(percent) / 100.0;
     let ratios: Vec<_> = numbered().filter_map(|(n, card)| Some((n, ratio(card.utilization?)))).collect();
     if !ratios.is_empty() {
-        text.gauges("voice_gpu_utilization_ratio", "GPU utilization, 0 to 1.", "gpu", &ratios);
+        text.values(&UTILIZATION, ratios);
     }
     text.into_text()
 }
 
 /// A query in progress; dropping it permits the next one.
-struct Asking(Arc<Shared>);
+struct QueryGuard(Arc<GpuQueries>);
 
-impl Drop for Asking {
+impl Drop for QueryGuard {
     fn drop(&mut self) {
         self.0.is_asking.store(false, Ordering::Release);
     }
 }
 
-impl Shared {
+impl GpuQueries {
     fn last(&self, stands: Duration) -> Option<Vec<Card>> {
         let last = self.last.lock().expect("no panic while locked");
         last.as_ref().filter(|(at, _)| at.elapsed() < stands).map(|(_, cards)| cards.clone())

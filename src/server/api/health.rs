@@ -9,7 +9,8 @@ use crate::server::edge::process;
 use crate::server::sessions::SessionParts;
 use crate::server::sessions::handover::Counts;
 use antiphon_cluster::{Overview, WorkerView};
-use antiphon_telemetry::Exposition;
+use antiphon_engines::table::{EngineKind, EngineStage};
+use antiphon_telemetry::{Exposition, Family};
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -62,20 +63,21 @@ fn remote(sessions: &SessionParts) -> Value {
     let config = manager.config();
     let (llm, _) = manager.active_llm();
     let stages = [
-        ("stt", &config.stt.engine, &config.stt.model, &config.stt.base_url),
-        ("llm", &llm.engine, &llm.model, &llm.base_url),
-        ("tts", &config.tts.engine, &config.tts.model, &config.tts.base_url),
+        (EngineStage::Stt, &config.stt.engine, &config.stt.model, &config.stt.base_url),
+        (EngineStage::Llm, &llm.engine, &llm.model, &llm.base_url),
+        (EngineStage::Tts, &config.tts.engine, &config.tts.model, &config.tts.base_url),
     ];
     let served = sessions.models.served();
-    let on_workers = |stage: &str| served.iter().any(|served| served.stage == stage && served.engine == CLUSTER);
+    let on_workers =
+        |stage: EngineStage| served.iter().any(|served| served.stage == stage.name() && served.engine == CLUSTER);
     let remote = stages
         .into_iter()
-        .filter(|(stage, engine, _, _)| ["openai", "fish", "moshi"].contains(&engine.as_str()) && !on_workers(stage));
+        .filter(|(stage, engine, _, _)| stage.kind(engine).is_some_and(EngineKind::is_remote) && !on_workers(*stage));
     let described = remote.map(|(stage, _, model, url)| {
         let url = reqwest::Url::parse(url).ok();
         let host = url.as_ref().and_then(|url| Some((url.host_str()?, url.port())));
         let address = host.map(|(host, port)| port.map_or(host.to_owned(), |port| format!("{host}:{port}")));
-        (stage.to_owned(), json!({ "model": model, "address": address }))
+        (stage.name().to_owned(), json!({ "model": model, "address": address }))
     });
     Value::Object(described.collect())
 }
@@ -116,47 +118,59 @@ async fn rendered(api: &ApiParts) -> String {
     text
 }
 
+static SESSIONS_SHARED: Family = Family::gauge("antiphon_sessions_shared", "Sessions that other hubs may resume.");
+static SESSIONS_UNSTORED: Family =
+    Family::gauge("antiphon_sessions_unstored", "Shared sessions whose last state could not be stored so far.");
+static SESSION_MOVES: Family =
+    Family::counter("antiphon_session_moves_total", "Moves of sessions between hubs, by kind.").by(&["kind"]);
+
 /// The sessions that other hubs may resume.
 fn of_handover(counts: &Counts) -> String {
     let mut text = Exposition::default();
-    text.gauge("antiphon_sessions_shared", "Sessions that other hubs may resume.", counts.live);
-    text.gauge(
-        "antiphon_sessions_unstored",
-        "Shared sessions whose last state could not be stored so far.",
-        counts.unstored,
-    );
-    let help = "Moves of sessions between hubs, by kind.";
-    text.counter("antiphon_session_moves_total", help, "kind", &counts.moves);
+    text.value(&SESSIONS_SHARED, counts.live);
+    text.value(&SESSIONS_UNSTORED, counts.unstored);
+    text.values(&SESSION_MOVES, counts.moves.iter().map(|(kind, n)| ([*kind], n)));
     text.into_text()
 }
+
+static CONNECTED: Family = Family::gauge("antiphon_cluster_connected", "Whether the hub is connected to NATS.");
+static WORKERS: Family = Family::gauge("antiphon_cluster_workers", "Workers that the hub uses.");
+static ATTEMPTS: Family =
+    Family::counter("antiphon_cluster_attempts_total", "Requests sent to workers, repeated ones included.");
+static BUSY: Family = Family::counter("antiphon_cluster_busy_total", "Requests that a worker had no room for.");
+static RETRIED: Family =
+    Family::counter("antiphon_cluster_retried_total", "Requests that continued on another worker.");
+static FAILED: Family =
+    Family::counter("antiphon_cluster_failed_total", "Requests that failed because their workers were lost.");
+static AWAY: Family = Family::counter("antiphon_cluster_away_total", "Requests that found no worker or no connection.");
+static FALLBACK_MODEL: Family = Family::counter(
+    "antiphon_cluster_fallback_total",
+    "Requests that workers with the fallback model of the stage took.",
+)
+.by(&["stage"]);
+static DROPPED: Family =
+    Family::counter("antiphon_cluster_dropped_frames_total", "Messages that were dropped, by reason.").by(&["reason"]);
 
 /// The cluster as the hub sees it.
 fn of_cluster(cluster: &Overview) -> String {
     let mut text = Exposition::default();
     let is_used = |worker: &&WorkerView| worker.refused.is_none();
-    text.gauge("antiphon_cluster_connected", "Whether the hub is connected to NATS.", u64::from(cluster.connected));
-    let n_workers = cluster.workers.iter().filter(is_used).count() as u64;
-    text.gauge("antiphon_cluster_workers", "Workers that the hub uses.", n_workers);
-    for (name, help, n) in [
-        ("antiphon_cluster_attempts_total", "Requests sent to workers, repeated ones included.", cluster.attempts),
-        ("antiphon_cluster_busy_total", "Requests that a worker had no room for.", cluster.busy),
-        ("antiphon_cluster_retried_total", "Requests that continued on another worker.", cluster.retried),
-        ("antiphon_cluster_failed_total", "Requests that failed because their workers were lost.", cluster.failed),
-        ("antiphon_cluster_away_total", "Requests that found no worker or no connection.", cluster.away),
-    ] {
-        text.counter(name, help, "", &[("", n)]);
-    }
+    text.value(&CONNECTED, u64::from(cluster.connected));
+    text.value(&WORKERS, cluster.workers.iter().filter(is_used).count());
+    text.value(&ATTEMPTS, cluster.attempts);
+    text.value(&BUSY, cluster.busy);
+    text.value(&RETRIED, cluster.retried);
+    text.value(&FAILED, cluster.failed);
+    text.value(&AWAY, cluster.away);
     let with_fallback = cluster.stage_models.iter().filter(|stage| stage.fallback.is_some());
-    let fallback: Vec<_> = with_fallback.map(|stage| (stage.stage.name(), stage.fallback_requests)).collect();
-    let help = "Requests that workers with the fallback model of the stage took.";
-    text.counter("antiphon_cluster_fallback_total", help, "stage", &fallback);
+    text.values(&FALLBACK_MODEL, with_fallback.map(|stage| ([stage.stage.name()], stage.fallback_requests)));
     let dropped = [
-        ("unsent", cluster.unsent),
-        ("malformed", cluster.malformed),
-        ("stale", cluster.stale),
-        ("duplicate", cluster.duplicate),
-        ("early", cluster.early),
+        (["unsent"], cluster.unsent),
+        (["malformed"], cluster.malformed),
+        (["stale"], cluster.stale),
+        (["duplicate"], cluster.duplicate),
+        (["early"], cluster.early),
     ];
-    text.counter("antiphon_cluster_dropped_frames_total", "Messages that were dropped, by reason.", "reason", &dropped);
+    text.values(&DROPPED, dropped);
     text.into_text()
 }

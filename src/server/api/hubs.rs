@@ -1,13 +1,13 @@
-//! The turns of all hubs of a cluster: what this hub asks the others, what it replies to them, and what it tells them as it
+//! The turns of all hubs of a cluster: what this hub asks the others, what it replies to them, and what it reports to them as it
 //! happens.
 //!
 //! [`super::turns`] shows them; it runs only in a cluster. A question names the viewer, because API keys have the
 //! same identifiers on all hubs, and a hub replies with that viewer's turns only. News name the key whose turn they are, and the
 //! hub that shows them compares. So records with their words travel between hubs; workers can neither ask for nor receive them.
 
-use crate::server::access::limits::{self, Consumed};
+use crate::server::access::limits::{self, Consumption};
 use crate::server::sessions::SessionParts;
-use antiphon_cluster::{Cluster, MAX_NEWS_BYTES, MAX_REPLY_BYTES, PeerNews, Watching};
+use antiphon_cluster::{Cluster, MAX_NEWS_BYTES, MAX_REPLY_BYTES, PeerNews, WatchGuard};
 use antiphon_session::{News, TurnHistory, TurnRecord, Viewer};
 use antiphon_types::KeyId;
 use serde::{Deserialize, Serialize, Serializer};
@@ -53,21 +53,21 @@ impl Serialize for ShownTurn {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         match self {
             Self::Own(record, None) => record.serialize(to),
-            Self::Own(record, Some(hub)) => Named { record, hub }.serialize(to),
+            Self::Own(record, Some(hub)) => NamedHub { record, hub }.serialize(to),
             Self::Other(turn) => turn.serialize(to),
         }
     }
 }
 
 #[derive(Serialize)]
-struct Named<'a> {
+struct NamedHub<'a> {
     #[serde(flatten)]
     record: &'a TurnRecord,
     hub: &'a str,
 }
 
 /// Which turns are asked for.
-pub(in crate::server) struct Wanted<'a> {
+pub(in crate::server) struct TurnFilter<'a> {
     pub(in crate::server) viewer: Viewer,
     pub(in crate::server) session: Option<&'a str>,
     /// A turn's id, or the `next` of a page.
@@ -91,7 +91,11 @@ pub(in crate::server) struct HubsPage {
 
 /// The page of all hubs, in the order of the turns' start. Waits for the others, 1 s at most, and as long again where `before`
 /// is the id of a turn that this hub does not have.
-pub(in crate::server) async fn page(cluster: &Cluster, turn_history: &TurnHistory, wanted: &Wanted<'_>) -> HubsPage {
+pub(in crate::server) async fn page(
+    cluster: &Cluster,
+    turn_history: &TurnHistory,
+    wanted: &TurnFilter<'_>,
+) -> HubsPage {
     let before = match wanted.before {
         None => None,
         Some(text) => match place_of(cluster, turn_history, wanted.viewer, text).await {
@@ -107,7 +111,7 @@ pub(in crate::server) async fn page(cluster: &Cluster, turn_history: &TurnHistor
             let limit = wanted.limit;
             ask(cluster, &Question::Page { viewer, session, before, limit, max_bytes }).await
         }
-        _ => Asked::default(),
+        _ => HubReplies::default(),
     };
     let (own, has_more) = placed(turn_history, wanted.viewer, wanted.session, before.as_ref(), wanted.limit);
     let mut capacity = turn_history.capacity();
@@ -123,7 +127,7 @@ pub(in crate::server) async fn page(cluster: &Cluster, turn_history: &TurnHistor
 }
 
 /// A turn of another hub.
-pub(in crate::server) enum Found {
+pub(in crate::server) enum RemoteTurn {
     /// It is there.
     Turn(ShownTurn),
     /// No hub that replied has it; those did not.
@@ -131,18 +135,18 @@ pub(in crate::server) enum Found {
 }
 
 /// Asks the other hubs for a turn; waits for 1 s at most.
-pub(in crate::server) async fn find(cluster: &Cluster, viewer: Viewer, id: &str) -> Found {
+pub(in crate::server) async fn find(cluster: &Cluster, viewer: Viewer, id: &str) -> RemoteTurn {
     let mut asked = ask_for(cluster, viewer, id).await;
     match asked.replies.iter_mut().find_map(|reply| reply.turns.pop()) {
-        Some(turn) => Found::Turn(ShownTurn::Other(turn.turn)),
-        None => Found::Nowhere(asked.missing),
+        Some(turn) => RemoteTurn::Turn(ShownTurn::Other(turn.turn)),
+        None => RemoteTurn::Nowhere(asked.missing),
     }
 }
 
 /// Tells the other hubs what API keys use here, until `stopped`. Does nothing without a cluster.
 pub(in crate::server) async fn share_limits(sessions: &SessionParts, stopped: CancellationToken) {
     let Some(cluster) = sessions.hubs() else { return };
-    limits::share(&sessions.access.limits, &cluster, |consumed| to_json(&Question::Consumed { consumed }), stopped)
+    limits::share(&sessions.access.limits, &cluster, |consumed| to_json(&Question::Consumption { consumed }), stopped)
         .await;
 }
 
@@ -161,7 +165,7 @@ pub(in crate::server) fn reply_to_others(sessions: &Arc<SessionParts>) {
                     Some(to_json(&Reply::default()))
                 })
             }
-            Ok(Question::Consumed { consumed }) => {
+            Ok(Question::Consumption { consumed }) => {
                 if let Some(access) = limited.upgrade() {
                     access.limits.take_consumed(&consumed, key_of);
                 }
@@ -174,7 +178,7 @@ pub(in crate::server) fn reply_to_others(sessions: &Arc<SessionParts>) {
     }
 }
 
-/// Tells the other hubs of each change of a turn while somebody watches there, until `stopped`.
+/// Reports each change of a turn to the other hubs while a client watches there, until `stopped`.
 pub(in crate::server) async fn tell_others(sessions: &SessionParts, stopped: CancellationToken) {
     let Some(cluster) = sessions.hubs() else { return };
     let (_, _, mut listening) = sessions.setup.turn_history.listen(Viewer::All, None);
@@ -200,7 +204,7 @@ pub(in crate::server) async fn tell_others(sessions: &SessionParts, stopped: Can
 pub(in crate::server) struct Others {
     news: broadcast::Receiver<PeerNews>,
     viewer: Viewer,
-    _watching: Watching,
+    _watching: WatchGuard,
 }
 
 /// What it yields.
@@ -245,13 +249,13 @@ impl Others {
 #[serde(tag = "ask", rename_all = "snake_case")]
 enum Question {
     /// The turns before a place, the newest first.
-    Page { viewer: Who, session: Option<String>, before: Option<Place>, limit: usize, max_bytes: usize },
+    Page { viewer: Who, session: Option<String>, before: Option<TurnPosition>, limit: usize, max_bytes: usize },
     /// One turn.
     Turn { viewer: Who, id: String },
     /// To hand a session over: its client is at the hub that asks.
     Release { key: String },
     /// To take from its limits what API keys used at the hub that asks.
-    Consumed { consumed: Vec<Consumed> },
+    Consumption { consumed: Vec<Consumption> },
 }
 
 /// The question for the session of this key; see [`crate::server::sessions::handover`].
@@ -303,7 +307,7 @@ struct Reply {
 
 #[derive(Debug, Serialize, Deserialize)]
 struct PlacedTurn {
-    place: Place,
+    place: TurnPosition,
     turn: Box<RawValue>,
 }
 
@@ -317,13 +321,13 @@ struct Change {
 
 /// A turn's place among those of all hubs: later ones are greater.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-struct Place {
+struct TurnPosition {
     /// When it began, in microseconds since 1970.
     at_us: u64,
     id: String,
 }
 
-impl Place {
+impl TurnPosition {
     fn of(turn: &TurnRecord) -> Self {
         let since = turn.origin.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         Self { at_us: u64::try_from(since.as_micros()).unwrap_or(u64::MAX), id: turn.id.clone() }
@@ -331,13 +335,13 @@ impl Place {
 }
 
 /// As `next` and `before` of a list show it: `turn_...@1700000000000000`.
-impl fmt::Display for Place {
+impl fmt::Display for TurnPosition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}@{}", self.id, self.at_us)
     }
 }
 
-impl FromStr for Place {
+impl FromStr for TurnPosition {
     type Err = ();
 
     fn from_str(text: &str) -> Result<Self, ()> {
@@ -353,12 +357,12 @@ async fn place_of(
     turn_history: &TurnHistory,
     viewer: Viewer,
     before: &str,
-) -> Result<Place, HubsPage> {
+) -> Result<TurnPosition, HubsPage> {
     if let Ok(place) = before.parse() {
         return Ok(place);
     }
     if let Some(turn) = turn_history.find(viewer, before) {
-        return Ok(Place::of(&turn));
+        return Ok(TurnPosition::of(&turn));
     }
     let mut asked = ask_for(cluster, viewer, before).await;
     match asked.replies.iter_mut().find_map(|reply| reply.turns.pop()) {
@@ -373,20 +377,20 @@ async fn place_of(
 
 /// Replies, and the names of the hubs that gave none.
 #[derive(Default)]
-struct Asked {
+struct HubReplies {
     replies: Vec<Reply>,
     missing: Vec<String>,
 }
 
-async fn ask_for(cluster: &Cluster, viewer: Viewer, id: &str) -> Asked {
+async fn ask_for(cluster: &Cluster, viewer: Viewer, id: &str) -> HubReplies {
     match Who::of(viewer) {
         Some(viewer) if id.len() <= MAX_ID_BYTES => ask(cluster, &Question::Turn { viewer, id: id.into() }).await,
-        _ => Asked::default(),
+        _ => HubReplies::default(),
     }
 }
 
-async fn ask(cluster: &Cluster, question: &Question) -> Asked {
-    let mut asked = Asked::default();
+async fn ask(cluster: &Cluster, question: &Question) -> HubReplies {
+    let mut asked = HubReplies::default();
     for peer in cluster.ask_peers(&to_json(question), REPLY_DEADLINE).await {
         match peer.reply.and_then(|reply| serde_json::from_slice::<Reply>(&reply).ok()) {
             Some(mut reply) => {
@@ -403,10 +407,10 @@ async fn ask(cluster: &Cluster, question: &Question) -> Asked {
 fn reply(turn_history: &TurnHistory, hub: &str, question: Question) -> Option<Vec<u8>> {
     let mut reply = Reply { capacity: turn_history.capacity(), ..Reply::default() };
     match question {
-        Question::Release { .. } | Question::Consumed { .. } => return None,
+        Question::Release { .. } | Question::Consumption { .. } => return None,
         Question::Turn { viewer, id } => {
             if let Some(record) = turn_history.find(viewer.viewer(), &id) {
-                reply.turns.push(PlacedTurn { place: Place::of(&record), turn: json_of(&record, hub) });
+                reply.turns.push(PlacedTurn { place: TurnPosition::of(&record), turn: json_of(&record, hub) });
             }
         }
         Question::Page { viewer, session, before, limit, max_bytes } => {
@@ -438,11 +442,11 @@ fn placed(
     turn_history: &TurnHistory,
     viewer: Viewer,
     session: Option<&str>,
-    before: Option<&Place>,
+    before: Option<&TurnPosition>,
     limit: usize,
-) -> (Vec<(Place, Arc<TurnRecord>)>, bool) {
+) -> (Vec<(TurnPosition, Arc<TurnRecord>)>, bool) {
     let turns = turn_history.page(viewer, session, None, usize::MAX).turns;
-    let mut turns: Vec<_> = turns.into_iter().map(|turn| (Place::of(&turn), turn)).collect();
+    let mut turns: Vec<_> = turns.into_iter().map(|turn| (TurnPosition::of(&turn), turn)).collect();
     turns.retain(|(place, _)| before.is_none_or(|before| place < before));
     turns.sort_unstable_by(|one, other| other.0.cmp(&one.0));
     let has_more = turns.len() > limit;
@@ -452,9 +456,9 @@ fn placed(
 
 /// One page of several, each the newest first with whether its hub has more. A hub's older turns are not known, so nothing is
 /// listed that is older than the last turn of a hub that has more.
-fn merged(pages: Vec<(Vec<(Place, ShownTurn)>, bool)>, limit: usize) -> HubsPage {
+fn merged(pages: Vec<(Vec<(TurnPosition, ShownTurn)>, bool)>, limit: usize) -> HubsPage {
     let mut has_more = false;
-    let mut oldest: Option<Place> = None;
+    let mut oldest: Option<TurnPosition> = None;
     let mut all = Vec::new();
     for (turns, is_cut) in pages {
         if is_cut {
@@ -475,7 +479,7 @@ fn merged(pages: Vec<(Vec<(Place, ShownTurn)>, bool)>, limit: usize) -> HubsPage
 
 /// The record in JSON with the name of its hub.
 fn json_of(record: &TurnRecord, hub: &str) -> Box<RawValue> {
-    to_raw_value(&Named { record, hub }).expect("records have string keys and no failing parts")
+    to_raw_value(&NamedHub { record, hub }).expect("records have string keys and no failing parts")
 }
 
 fn to_json(value: &impl Serialize) -> Vec<u8> {

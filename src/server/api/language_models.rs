@@ -7,12 +7,13 @@
 use super::parts::ApiParts;
 use crate::assembly::EngineManager;
 use crate::server::access::admin::Admin;
-use crate::server::access::audit_http::Created;
+use crate::server::access::audit_http::CreatedId;
 use crate::server::access::caller::Identity;
 use crate::server::edge::client::Client;
 use crate::server::edge::refusal::refused;
 use antiphon_engines::llm::LlmConfig;
 use antiphon_engines::llm::discovery::{self, LlmServer};
+use antiphon_engines::table::{EngineKind, EngineStage};
 use antiphon_telemetry::with_causes;
 use antiphon_types::KeyId;
 use axum::Json;
@@ -70,7 +71,7 @@ pub(in crate::server) async fn connect(
     };
     let config = discovery::connected(&manager.config().llm, server.port, &choice.model);
     let mut response = serve_with(&api, manager, Some(config)).await;
-    response.extensions_mut().insert(Created(format!("{} {}", server.base_url, choice.model)));
+    response.extensions_mut().insert(CreatedId(format!("{} {}", server.base_url, choice.model)));
     api.sessions.access.security.act(client, "/api/llm/servers", identity.owner, "a language model is connected");
     response
 }
@@ -123,14 +124,15 @@ async fn found(
 /// The language model that serves new sessions.
 fn active(manager: &EngineManager) -> Value {
     let (llm, is_connected) = manager.active_llm();
-    let is_remote = llm.engine == "openai";
+    let is_remote = EngineStage::Llm.kind(&llm.engine).is_some_and(EngineKind::is_remote);
     json!({
         "engine": llm.engine,
         "model": is_remote.then_some(&llm.model),
         "base_url": is_remote.then_some(&llm.base_url),
         "connected": is_connected,
         "settings": is_connected.then(|| format!(
-            "[llm]\nengine = \"openai\"\nbase_url = \"{}\"\nmodel = {}\napi_key_env = \"{}\"\n",
+            "[llm]\nengine = \"{}\"\nbase_url = \"{}\"\nmodel = {}\napi_key_env = \"{}\"\n",
+            llm.engine,
             llm.base_url,
             toml::Value::String(llm.model.clone()),
             llm.api_key_env,

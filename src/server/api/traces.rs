@@ -131,12 +131,12 @@ fn spans_of(record: &TurnRecord) -> Vec<SpanData> {
     let mut spans = vec![turn];
     spans.extend(record.stages.iter().map(|run| {
         let mut stage = span(trace, parent, run.stage.as_str(), (at(run.from_ms), at(run.to_ms)));
-        let own = run.guess.is_none();
+        let own = run.speculation.is_none();
         let critical = record.parts.iter().find(|part| part.stage == run.stage && own);
         stage.attributes.extend(critical.map(|part| KeyValue::new("antiphon.critical_ms", part.to_ms - part.from_ms)));
         let network = network_of(record, run.stage).filter(|_| own);
         stage.attributes.extend(network.map(|part| KeyValue::new("antiphon.network_ms", part.to_ms - part.from_ms)));
-        stage.attributes.extend(run.guess.map(|n| KeyValue::new("antiphon.speculative_response", n as i64)));
+        stage.attributes.extend(run.speculation.map(|n| KeyValue::new("antiphon.speculative_response", n as i64)));
         stage
     }));
     spans
@@ -162,7 +162,7 @@ fn attributes(record: &TurnRecord) -> Vec<KeyValue> {
         KeyValue::new("antiphon.kind", word(serde_json::to_value(record.kind)).unwrap_or_default()),
         KeyValue::new("antiphon.status", word(serde_json::to_value(record.status)).unwrap_or_default()),
         KeyValue::new("antiphon.barged_in", record.barged_in),
-        KeyValue::new("antiphon.speculative_responses", record.guesses.len() as i64),
+        KeyValue::new("antiphon.speculative_responses", record.speculations.len() as i64),
         KeyValue::new("antiphon.wasted_ms", record.wasted_ms),
         KeyValue::new("antiphon.engine.stt", record.engines.stt.clone()),
         KeyValue::new("antiphon.engine.llm", record.engines.llm.clone()),

@@ -7,7 +7,7 @@
 //!
 //! In a cluster, any hub shows the turns of all hubs, each with the name of its hub; [`super::hubs`] gets them.
 
-use super::hubs::{self, Found, HubsPage, OtherNews, Others, PAGE, ShownTurn, Wanted};
+use super::hubs::{self, HubsPage, OtherNews, Others, PAGE, RemoteTurn, ShownTurn, TurnFilter};
 use super::parts::ApiParts;
 use super::readers::ListenerPlace;
 use super::state::snapshot;
@@ -77,7 +77,7 @@ pub(in crate::server) async fn list(
             (turns, Rest { has_more, next: None, capacity, missing_hubs: None })
         }
         Some(cluster) => {
-            let page = hubs::page(&cluster, turn_history, &Wanted { viewer, session, before, limit }).await;
+            let page = hubs::page(&cluster, turn_history, &TurnFilter { viewer, session, before, limit }).await;
             let HubsPage { turns, has_more, next, capacity, missing } = page;
             (turns, Rest { has_more, next, capacity, missing_hubs: Some(missing) })
         }
@@ -117,9 +117,9 @@ pub(in crate::server) async fn one(
             Err(response) => return *response,
         };
         match hubs::find(&cluster, identity.viewer, &id).await {
-            Found::Turn(turn) => return Json(turn).into_response(),
-            Found::Nowhere(missing) if missing.is_empty() => {}
-            Found::Nowhere(missing) => message += &format!(" These hubs did not reply: {}.", missing.join(", ")),
+            RemoteTurn::Turn(turn) => return Json(turn).into_response(),
+            RemoteTurn::Nowhere(missing) if missing.is_empty() => {}
+            RemoteTurn::Nowhere(missing) => message += &format!(" These hubs did not reply: {}.", missing.join(", ")),
         }
     }
     refused(StatusCode::NOT_FOUND, "not_found", &message)

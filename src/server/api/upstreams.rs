@@ -1,7 +1,7 @@
 //! The engines behind each stage as the state, the readiness and the metrics show them. It decides nothing.
 
 use antiphon_engine_api::{BreakerState, Engines, Upstreams};
-use antiphon_telemetry::Exposition;
+use antiphon_telemetry::{Exposition, Family};
 use std::collections::BTreeMap;
 
 /// The engines of each stage that has a circuit breaker or a fallback.
@@ -19,6 +19,16 @@ pub(in crate::server) fn lacks(engines: &Engines) -> Option<String> {
     Some(format!("no engine of the stage {stage} takes requests: {names} failed and will be tried in {wait} s"))
 }
 
+static BREAKER_STATE: Family =
+    Family::gauge("antiphon_breaker_state", "Circuit breaker of an engine: 0 closed, 1 half-open, 2 open.")
+        .by(&["stage", "engine", "role"]);
+static FALLBACKS: Family =
+    Family::counter("antiphon_fallback_total", "Requests that a stage's fallback engine served.")
+        .by(&["stage", "reason"]);
+static HEDGED: Family =
+    Family::counter("antiphon_hedged_total", "Requests that were sent twice because their first output was late.")
+        .by(&["stage"]);
+
 /// The metrics.
 pub(in crate::server) fn metrics(engines: &Engines) -> String {
     let reports = reports(engines);
@@ -26,34 +36,21 @@ pub(in crate::server) fn metrics(engines: &Engines) -> String {
     if reports.is_empty() {
         return text.into_text();
     }
-    let breakers: Vec<_> = reports
-        .iter()
-        .flat_map(|(stage, report)| {
-            report.engines.iter().map(|engine| {
-                let labels =
-                    vec![("stage", *stage), ("engine", engine.engine.as_str()), ("role", engine.role.as_str())];
-                let state = match engine.state {
-                    BreakerState::Closed => 0,
-                    BreakerState::HalfOpen => 1,
-                    BreakerState::Open => 2,
-                };
-                (labels, state)
-            })
+    let breakers = reports.iter().flat_map(|(stage, report)| {
+        report.engines.iter().map(|engine| {
+            let state = match engine.state {
+                BreakerState::Closed => 0,
+                BreakerState::HalfOpen => 1,
+                BreakerState::Open => 2,
+            };
+            ([*stage, engine.engine.as_str(), engine.role.as_str()], state)
         })
-        .collect();
-    let help = "Circuit breaker of an engine: 0 closed, 1 half-open, 2 open.";
-    text.labelled_gauges("antiphon_breaker_state", help, &breakers);
-    let fallbacks: Vec<_> = reports
+    });
+    text.values(&BREAKER_STATE, breakers);
+    let fallbacks = reports
         .iter()
-        .flat_map(|(stage, report)| {
-            let counts = report.fallbacks.by_reason();
-            counts.map(|(reason, n)| (vec![("stage", *stage), ("reason", reason)], n))
-        })
-        .collect();
-    let help = "Requests that a stage's fallback engine served.";
-    text.labelled_counters("antiphon_fallback_total", help, &fallbacks);
-    let hedges: Vec<_> = reports.iter().map(|(stage, report)| (*stage, report.n_hedges)).collect();
-    let help = "Requests that were sent twice because their first output was late.";
-    text.counter("antiphon_hedged_total", help, "stage", &hedges);
+        .flat_map(|(stage, report)| report.fallbacks.by_reason().map(|(reason, n)| ([*stage, reason], n)));
+    text.values(&FALLBACKS, fallbacks);
+    text.values(&HEDGED, reports.iter().map(|(stage, report)| ([*stage], report.n_hedges)));
     text.into_text()
 }

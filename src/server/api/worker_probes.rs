@@ -8,7 +8,7 @@ use crate::config::ServerConfig;
 use crate::server::edge::probes::{self, alive, exposition};
 use crate::server::edge::process;
 use antiphon_cluster::worker::{Reporter, StageReport};
-use antiphon_telemetry::Exposition;
+use antiphon_telemetry::{Exposition, Family};
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
@@ -19,7 +19,7 @@ use tokio::net::TcpListener;
 
 /// What the probes report.
 #[derive(Clone)]
-struct Probed {
+struct ProbeResults {
     reporter: Reporter,
     gpus: Gpus,
 }
@@ -30,12 +30,12 @@ pub async fn worker_probes(listener: Option<TcpListener>, config: &ServerConfig,
         .route("/healthz", get(alive))
         .route("/readyz", get(ready))
         .route("/metrics", get(metrics))
-        .with_state(Probed { reporter, gpus: Gpus::default() });
+        .with_state(ProbeResults { reporter, gpus: Gpus::default() });
     probes::serve(listener, probes::sealed(router, config)).await;
 }
 
 /// `GET /readyz`: 200 if the worker takes requests, else 503 with the reason.
-async fn ready(State(probed): State<Probed>) -> Response {
+async fn ready(State(probed): State<ProbeResults>) -> Response {
     let reason = match probed.reporter.report() {
         None => Some("it is starting: its engines are being loaded"),
         Some(report) if report.is_draining => Some("it is draining"),
@@ -50,29 +50,36 @@ async fn ready(State(probed): State<Probed>) -> Response {
     }
 }
 
+static CONNECTED: Family = Family::gauge("antiphon_worker_connected", "Whether the worker is connected to NATS.");
+static SLOTS: Family = Family::gauge("antiphon_worker_slots", "Requests served at once.").by(&["stage"]);
+static IN_FLIGHT: Family =
+    Family::gauge("antiphon_worker_in_flight", "Requests accepted and not finished.").by(&["stage"]);
+static WAIT: Family =
+    Family::gauge("antiphon_worker_wait_milliseconds", "Estimated wait of one more request.").by(&["stage"]);
+static REQUESTS: Family = Family::counter("antiphon_worker_requests_total", "Requests accepted.").by(&["stage"]);
+static DROPPED: Family =
+    Family::counter("antiphon_worker_dropped_frames_total", "Messages dropped, by reason.").by(&["reason"]);
+
 /// `GET /metrics`, for Prometheus. Until the worker serves, those of its process and of the GPUs.
-async fn metrics(State(probed): State<Probed>) -> Response {
+async fn metrics(State(probed): State<ProbeResults>) -> Response {
     let mut text = Exposition::default();
     if let Some(report) = probed.reporter.report() {
-        let of = |value: fn(&StageReport) -> u64| -> Vec<(&str, u64)> {
-            report.stages.iter().map(|stage| (stage.stage.name(), value(stage))).collect()
+        let of = |value: fn(&StageReport) -> u64| {
+            report.stages.iter().map(move |stage| ([stage.stage.name()], value(stage)))
         };
-        let connected = u64::from(report.is_connected);
-        text.gauge("antiphon_worker_connected", "Whether the worker is connected to NATS.", connected);
-        text.gauges("antiphon_worker_slots", "Requests served at once.", "stage", &of(|stage| stage.slots as u64));
-        let in_flight = of(|stage| stage.in_flight as u64);
-        text.gauges("antiphon_worker_in_flight", "Requests accepted and not finished.", "stage", &in_flight);
-        let wait = of(|stage| stage.wait_ms);
-        text.gauges("antiphon_worker_wait_milliseconds", "Estimated wait of one more request.", "stage", &wait);
-        text.counter("antiphon_worker_requests_total", "Requests accepted.", "stage", &of(|stage| stage.requests));
+        text.value(&CONNECTED, u64::from(report.is_connected));
+        text.values(&SLOTS, of(|stage| stage.slots as u64));
+        text.values(&IN_FLIGHT, of(|stage| stage.in_flight as u64));
+        text.values(&WAIT, of(|stage| stage.wait_ms));
+        text.values(&REQUESTS, of(|stage| stage.requests));
         let dropped = [
-            ("unsent", report.unsent),
-            ("malformed", report.malformed),
-            ("stale", report.stale),
-            ("duplicate", report.duplicate),
-            ("early", report.early),
+            (["unsent"], report.unsent),
+            (["malformed"], report.malformed),
+            (["stale"], report.stale),
+            (["duplicate"], report.duplicate),
+            (["early"], report.early),
         ];
-        text.counter("antiphon_worker_dropped_frames_total", "Messages dropped, by reason.", "reason", &dropped);
+        text.values(&DROPPED, dropped);
     }
     let gpus = gpu::metrics(&probed.gpus.read().await.unwrap_or_default());
     exposition(text.into_text() + &process::metrics() + &gpus)
@@ -85,7 +92,7 @@ mod tests {
 
     async fn metrics_with(cards: Option<Vec<Card>>) -> String {
         let gpus = Gpus::of(move || cards.clone());
-        let response = metrics(State(Probed { reporter: Reporter::default(), gpus })).await;
+        let response = metrics(State(ProbeResults { reporter: Reporter::default(), gpus })).await;
         let body = axum::body::to_bytes(response.into_body(), 1 << 20).await.expect("a body");
         String::from_utf8(body.to_vec()).expect("text")
     }

@@ -7,11 +7,11 @@
 //! WebSocket connection belongs to its session.
 
 use super::client::{Peer, network};
-use super::connection_slots::{Activity, Answering, ConnectionSlot, ConnectionSlots, Full};
+use super::connection_slots::{Activity, ConnectionSlot, ConnectionSlots, Full, RequestGuard};
 use super::inflow::{Inflow, Intake};
 use super::process::max_descriptors;
 use super::tls::Tls;
-use super::write_deadline::{DeadlineStream, Released};
+use super::write_deadline::{DeadlineStream, ReleaseFlag};
 use arc_swap::ArcSwap;
 use axum::Router;
 use axum::body::{Body, Bytes};
@@ -69,7 +69,7 @@ pub(in crate::server) struct Entrance {
     pub(in crate::server) places: Arc<ConnectionSlots>,
 }
 
-struct Waiting {
+struct PendingConnection {
     stream: TcpStream,
     peer: SocketAddr,
     since: Instant,
@@ -83,7 +83,7 @@ pub(in crate::server) async fn accept(entrance: Entrance, router: Router, stop: 
     let tasks = TaskTracker::new();
     let abandon = CancellationToken::new();
     let _guard = abandon.clone().drop_guard();
-    let mut waiting: VecDeque<Waiting> = VecDeque::new();
+    let mut waiting: VecDeque<PendingConnection> = VecDeque::new();
     let begin = |stream: TcpStream, peer: SocketAddr, place: ConnectionSlot| {
         let router = router.clone();
         let abandon = abandon.clone();
@@ -111,7 +111,7 @@ pub(in crate::server) async fn accept(entrance: Entrance, router: Router, stop: 
                         if is_full {
                             push_out(&mut waiting);
                         }
-                        waiting.push_back(Waiting { stream, peer, since: Instant::now() });
+                        waiting.push_back(PendingConnection { stream, peer, since: Instant::now() });
                     }
                 }
                 continue;
@@ -138,7 +138,7 @@ pub(in crate::server) async fn accept(entrance: Entrance, router: Router, stop: 
 }
 
 /// Closes the oldest waiting connection of the address with the most waiting connections.
-fn push_out(waiting: &mut VecDeque<Waiting>) {
+fn push_out(waiting: &mut VecDeque<PendingConnection>) {
     let mut counts = HashMap::new();
     for one in waiting.iter() {
         *counts.entry(network(one.peer.ip())).or_insert(0) += 1;
@@ -201,7 +201,7 @@ async fn serve<S>(stream: S, peer: SocketAddr, activity: Activity, router: Route
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let released = Released::default();
+    let released = ReleaseFlag::default();
     let stream = DeadlineStream::new(stream, activity.clone(), released.clone());
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(HEAD).max_buf_size(MAX_BUFFER_BYTES);
@@ -288,7 +288,7 @@ impl Drop for Upload {
 /// A response body; the request counts as in progress until it is dropped.
 struct Answer {
     body: Body,
-    _answering: Answering,
+    _answering: RequestGuard,
 }
 
 impl HttpBody for Answer {

@@ -108,7 +108,7 @@ fn the_address_with_most_that_wait_loses_one() {
         for last in [1, 2, 2, 3] {
             let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
             let peer = (Ipv4Addr::new(192, 0, 2, last), waiting.len() as u16).into();
-            waiting.push_back(Waiting { stream, peer, since: Instant::now() });
+            waiting.push_back(PendingConnection { stream, peer, since: Instant::now() });
         }
         push_out(&mut waiting);
         let left: Vec<u16> = waiting.iter().map(|one| one.peer.port()).collect();

@@ -45,13 +45,13 @@ struct Table {
 /// The holder of a slot, and its connection's activity.
 struct Occupant {
     network: IpAddr,
-    doing: Mutex<Doing>,
+    doing: Mutex<ConnectionActivity>,
     evicted: CancellationToken,
 }
 
 /// A connection's activity.
 #[derive(Clone, Copy, Debug, Default)]
-struct Doing {
+struct ConnectionActivity {
     handshake: bool,
     /// A request is being processed, or its response is being produced.
     answering: bool,
@@ -65,7 +65,7 @@ struct Doing {
     debt: Duration,
 }
 
-impl Doing {
+impl ConnectionActivity {
     /// The earliest time at which the connection may be evicted if its client remains inactive; `None` while the
     /// connection does not wait for its client.
     fn may_go(&self) -> Option<Instant> {
@@ -107,8 +107,8 @@ impl ConnectionSlots {
         let network = network(address);
         let (most, most_handshakes) = self.bounds(address);
         let mut table = self.lock();
-        let own = |occupant: &Occupant, _: &Doing| occupant.network == network;
-        let shaking = |_: &Occupant, doing: &Doing| doing.handshake;
+        let own = |occupant: &Occupant, _: &ConnectionActivity| occupant.network == network;
+        let shaking = |_: &Occupant, doing: &ConnectionActivity| doing.handshake;
         if handshake {
             table
                 .make_room(most_handshakes, now, |occupant, doing| own(occupant, doing) && doing.handshake)
@@ -119,7 +119,8 @@ impl ConnectionSlots {
         table.make_room(self.max, now, |_, _| true).ok_or(Full::All)?;
         let id = table.next;
         table.next += 1;
-        let doing = Doing { handshake, idle_since: handshake.then_some(now), ..Doing::default() };
+        let doing =
+            ConnectionActivity { handshake, idle_since: handshake.then_some(now), ..ConnectionActivity::default() };
         let occupant = Arc::new(Occupant { network, doing: Mutex::new(doing), evicted: CancellationToken::new() });
         table.occupants.insert(id, occupant.clone());
         Ok(ConnectionSlot { places: self.clone(), id, occupant })
@@ -166,7 +167,12 @@ impl ConnectionSlots {
 impl Table {
     /// Ensures that fewer than `most` connections match `such`, by evicting the one that has waited longest for its
     /// client. `None` if none may be evicted.
-    fn make_room(&mut self, most: usize, now: Instant, such: impl Fn(&Occupant, &Doing) -> bool) -> Option<()> {
+    fn make_room(
+        &mut self,
+        most: usize,
+        now: Instant,
+        such: impl Fn(&Occupant, &ConnectionActivity) -> bool,
+    ) -> Option<()> {
         let mut n = 0;
         let mut first: Option<(Instant, u64)> = None;
         for (id, occupant) in &self.occupants {
@@ -186,7 +192,7 @@ impl Table {
 }
 
 impl Occupant {
-    fn doing(&self) -> MutexGuard<'_, Doing> {
+    fn doing(&self) -> MutexGuard<'_, ConnectionActivity> {
         self.doing.lock().expect("no panic while locked")
     }
 }
@@ -226,11 +232,11 @@ impl Activity {
     }
 
     /// A request is complete; it counts as in progress until the guard is dropped.
-    pub(in crate::server) fn answering(&self) -> Answering {
+    pub(in crate::server) fn answering(&self) -> RequestGuard {
         let mut doing = self.occupant.doing();
         doing.answering = true;
         doing.idle_since = None;
-        Answering(self.clone())
+        RequestGuard(self.clone())
     }
 
     /// A read from the client returned no data.
@@ -280,9 +286,9 @@ impl Activity {
 }
 
 /// A request in progress, until it is dropped.
-pub(in crate::server) struct Answering(Activity);
+pub(in crate::server) struct RequestGuard(Activity);
 
-impl Drop for Answering {
+impl Drop for RequestGuard {
     fn drop(&mut self) {
         let mut doing = self.0.occupant.doing();
         doing.answering = false;

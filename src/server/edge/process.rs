@@ -3,7 +3,7 @@
 //! The state, the metrics, the load and the limits of connections and sessions read it. It changes nothing but the
 //! limit of open files.
 
-use antiphon_telemetry::Exposition;
+use antiphon_telemetry::{Exposition, Family};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde::Serialize;
 use std::fs::read_to_string;
@@ -88,20 +88,26 @@ pub fn raise_descriptor_limit() {
     }
 }
 
+static TASKS: Family = Family::gauge("antiphon_tasks", "Asynchronous tasks that have not ended.");
+static MEMORY: Family = Family::gauge("process_resident_memory_bytes", "Resident memory.");
+static CPU: Family = Family::counter("process_cpu_seconds_total", "Processor time used, by user and system.");
+static OPEN_FDS: Family = Family::gauge("process_open_fds", "Open files and connections.");
+static MAX_FDS: Family = Family::gauge("process_max_fds", "Files and connections that may be open.");
+
 /// What this process holds and has used. The names with `process_` are those of Prometheus' client libraries.
 pub(in crate::server) fn metrics() -> String {
     let mut text = Exposition::default();
-    text.gauge("antiphon_tasks", "Asynchronous tasks that have not ended.", tasks() as u64);
+    text.value(&TASKS, tasks());
     if let Some(bytes) = memory() {
-        text.gauge("process_resident_memory_bytes", "Resident memory.", bytes);
+        text.value(&MEMORY, bytes);
     }
     if let Some(seconds) = cpu_seconds() {
-        text.seconds("process_cpu_seconds_total", "Processor time used, by user and system.", seconds);
+        text.value(&CPU, seconds);
     }
     if let Some(n) = open_descriptors() {
-        text.gauge("process_open_fds", "Open files and connections.", n as u64);
+        text.value(&OPEN_FDS, n);
     }
-    text.gauge("process_max_fds", "Files and connections that may be open.", max_descriptors() as u64);
+    text.value(&MAX_FDS, max_descriptors());
     text.into_text()
 }
 

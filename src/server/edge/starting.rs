@@ -1,8 +1,8 @@
 //! Serves clients while the engines are being loaded: the page, which reports it, and 503 responses with Retry-After.
 //!
-//! [`crate::server::serve_loading`] listens with [`Starting::router`] immediately, and installs the hub's own routes
+//! [`crate::server::serve_loading`] listens with [`StartingServer::router`] immediately, and installs the hub's own routes
 //! once the engines are loaded. This module loads nothing, and serves nothing that needs a key. The probe listener has
-//! [a `Starting` of its own](Starting::probes), without the page.
+//! [a `StartingServer` of its own](StartingServer::probes), without the page.
 
 use super::client::{Client, Peer, Proxies};
 use super::cors;
@@ -43,7 +43,7 @@ impl WaitsFor {
 }
 
 /// A server whose engines are being loaded.
-pub(in crate::server) struct Starting {
+pub(in crate::server) struct StartingServer {
     /// The hub's own routes, once the engines are loaded.
     loaded: OnceLock<Router>,
     /// `None`: this is the probe listener, which answers probes only, to any host.
@@ -55,7 +55,7 @@ pub(in crate::server) struct Starting {
     waits_for: WaitsFor,
 }
 
-impl Starting {
+impl StartingServer {
     pub(in crate::server) fn new(config: &ServerConfig, tls: Certificate, waits_for: WaitsFor) -> Arc<Self> {
         Self::of(config, tls, waits_for, Some(pages::router()))
     }
@@ -71,7 +71,7 @@ impl Starting {
         Arc::new(Self { loaded: OnceLock::new(), page, config: config.clone(), proxies, headers, tls, waits_for })
     }
 
-    /// A router that responds by itself until [`Starting::open`].
+    /// A router that responds by itself until [`StartingServer::open`].
     pub(in crate::server) fn router(self: &Arc<Self>) -> Router {
         Router::new().fallback(answer).with_state(self.clone())
     }
@@ -159,7 +159,7 @@ fn shared(page: Option<HeaderValue>, mut response: Response) -> Response {
     response
 }
 
-async fn answer(State(starting): State<Arc<Starting>>, request: Request) -> Response {
+async fn answer(State(starting): State<Arc<StartingServer>>, request: Request) -> Response {
     if let Some(router) = starting.loaded.get() {
         return router.clone().oneshot(request).await.into_response();
     }

@@ -37,7 +37,7 @@ pub(in crate::server) enum Next {
     NoRoom,
 }
 
-pub(in crate::server) struct Unfinished<'a> {
+pub(in crate::server) struct UnfinishedMessage<'a> {
     inbound: &'a InboundBudget,
     inflow: &'a Inflow,
     /// The session's own budget.
@@ -46,17 +46,17 @@ pub(in crate::server) struct Unfinished<'a> {
     limit: Duration,
     /// The receive count up to which bytes belong to returned messages.
     given: u64,
-    held: Option<Held>,
+    held: Option<MessageCharges>,
     deadline: Option<Instant>,
 }
 
 /// The charges of the incomplete message.
-struct Held {
+struct MessageCharges {
     share: BudgetPermit,
     _unfinished: OwnedSemaphorePermit,
 }
 
-impl<'a> Unfinished<'a> {
+impl<'a> UnfinishedMessage<'a> {
     pub(in crate::server) fn new(edge: &'a EdgeParts, inflow: &'a Inflow, budget: &'a Arc<Semaphore>) -> Self {
         let limit = Duration::from_secs(u64::from(edge.config.message_seconds));
         let inbound = &edge.inbound;
@@ -77,7 +77,7 @@ impl<'a> Unfinished<'a> {
             match (timeout_at(due, more).await, &mut self.held) {
                 (Err(_), _) if self.deadline.is_some_and(|deadline| deadline <= Instant::now()) => return Next::Late,
                 (Err(_), _) => return Next::NoRoom,
-                (Ok((share, unfinished)), None) => self.held = Some(Held { share, _unfinished: unfinished }),
+                (Ok((share, unfinished)), None) => self.held = Some(MessageCharges { share, _unfinished: unfinished }),
                 (Ok((share, unfinished)), Some(held)) => {
                     held.share.own.merge(share.own);
                     held.share.common.merge(share.common);

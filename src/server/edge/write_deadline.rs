@@ -24,7 +24,7 @@ pub(in crate::server) const MIN_BYTES_PER_SECOND: u64 = 1_024;
 pub(in crate::server) struct DeadlineStream<S> {
     stream: S,
     activity: Activity,
-    released: Released,
+    released: ReleaseFlag,
     deadline: Option<Pin<Box<Sleep>>>,
     /// A write is pending. Flushing a plain socket always succeeds, so it does not count as progress.
     write_waits: bool,
@@ -32,9 +32,9 @@ pub(in crate::server) struct DeadlineStream<S> {
 
 /// Ends the observation.
 #[derive(Clone, Default)]
-pub(in crate::server) struct Released(Arc<AtomicBool>);
+pub(in crate::server) struct ReleaseFlag(Arc<AtomicBool>);
 
-impl Released {
+impl ReleaseFlag {
     /// The connection has been upgraded to a WebSocket.
     pub(in crate::server) fn set(&self) {
         self.0.store(true, Ordering::Relaxed);
@@ -42,7 +42,7 @@ impl Released {
 }
 
 impl<S: Unpin> DeadlineStream<S> {
-    pub(in crate::server) fn new(stream: S, activity: Activity, released: Released) -> Self {
+    pub(in crate::server) fn new(stream: S, activity: Activity, released: ReleaseFlag) -> Self {
         Self { stream, activity, released, deadline: None, write_waits: false }
     }
 
@@ -127,7 +127,7 @@ mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
     use tokio::time::Instant;
 
-    fn watched(released: &Released) -> (DeadlineStream<DuplexStream>, DuplexStream) {
+    fn watched(released: &ReleaseFlag) -> (DeadlineStream<DuplexStream>, DuplexStream) {
         let place = ConnectionSlots::new(1, 0, Vec::new()).admit([127, 0, 0, 1].into(), false).unwrap();
         let (near, far) = duplex(1_024);
         (DeadlineStream::new(near, place.activity(), released.clone()), far)
@@ -135,7 +135,7 @@ mod tests {
 
     /// How long a client lasts that reads `bytes` every second.
     async fn lasts(bytes: usize) -> Option<Duration> {
-        let (mut near, mut far) = watched(&Released::default());
+        let (mut near, mut far) = watched(&ReleaseFlag::default());
         let begun = Instant::now();
         let reads = async {
             loop {
@@ -170,7 +170,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_websocket_is_not_watched() {
-        let released = Released::default();
+        let released = ReleaseFlag::default();
         let (mut near, _far) = watched(&released);
         released.set();
         let write = tokio::time::timeout(10 * STALL, near.write_all(&[0; 4_096])).await;

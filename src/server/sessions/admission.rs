@@ -32,7 +32,7 @@ pub(in crate::server) struct SessionOwner {
 }
 
 /// A session's place, and whose it is. Dropping it releases the place.
-pub(in crate::server) struct Admitted {
+pub(in crate::server) struct SessionAdmission {
     pub(in crate::server) place: SessionReservation,
     pub(in crate::server) who: SessionOwner,
 }
@@ -75,7 +75,7 @@ pub(in crate::server) fn admit(
     client: Client,
     key: Option<KeyId>,
     route: &'static str,
-) -> Result<Admitted, SessionRefused> {
+) -> Result<SessionAdmission, SessionRefused> {
     let access = &sessions.access;
     let consumer = access.limits.consumer(key, client);
     if let Err(used_up) = consumer.check(Resource::Sessions) {
@@ -93,7 +93,7 @@ pub(in crate::server) fn admit(
     }
     let place = sessions.reserve(key, client).map_err(|full| SessionRefused::of(sessions, client, full, route))?;
     consumer.spend(Resource::Sessions, 1);
-    Ok(Admitted { place, who: SessionOwner { client, key, consumer } })
+    Ok(SessionAdmission { place, who: SessionOwner { client, key, consumer } })
 }
 
 impl SessionOwner {
@@ -199,10 +199,10 @@ impl LiveSession {
         sessions: &Arc<SessionParts>,
         id: &SessionId,
         transport: &'static str,
-        admitted: Admitted,
+        admitted: SessionAdmission,
         revoked: CancellationToken,
     ) -> Self {
-        let Admitted { place, who } = admitted;
+        let SessionAdmission { place, who } = admitted;
         let counted = sessions.setup.metrics.session();
         who.consumer.count(Count::Sessions, 1);
         sessions.live.insert(id.clone(), transport);

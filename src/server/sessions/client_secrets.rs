@@ -53,7 +53,7 @@ pub(in crate::server) async fn create(
 ) -> Response {
     let dialect = sessions.dialect();
     match made(&sessions, identity, client, request, dialect, read).await {
-        Ok(Made { value, expires_at, session }) => {
+        Ok(CreatedSecret { value, expires_at, session }) => {
             Json(json!({"value": value, "expires_at": expires_at, "session": session})).into_response()
         }
         Err(response) => response,
@@ -71,7 +71,7 @@ pub(in crate::server) async fn create_flat(
 ) -> Response {
     let dialect = Dialect { beta: true, ..sessions.dialect() };
     match made(&sessions, identity, client, request, dialect, read_flat).await {
-        Ok(Made { value, expires_at, mut session }) => {
+        Ok(CreatedSecret { value, expires_at, mut session }) => {
             session["client_secret"] = json!({"value": value, "expires_at": expires_at});
             Json(session).into_response()
         }
@@ -80,7 +80,7 @@ pub(in crate::server) async fn create_flat(
 }
 
 /// A created client secret.
-struct Made {
+struct CreatedSecret {
     value: String,
     /// Unix time in seconds.
     expires_at: u64,
@@ -99,7 +99,7 @@ async fn made(
     request: extract::Request,
     dialect: Dialect,
     read: Reader,
-) -> Result<Made, Response> {
+) -> Result<CreatedSecret, Response> {
     let route = request.uri().path().to_owned();
     let body = timeout(BODY, Bytes::from_request(request, &())).await;
     let body = body.map_err(|_| {
@@ -138,7 +138,7 @@ async fn made(
     }
     access.security.act(client, &route, identity.owner, "a short-lived key was made");
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-    Ok(Made { value, expires_at: now + seconds, session: shown(dialect, &created, "session") })
+    Ok(CreatedSecret { value, expires_at: now + seconds, session: shown(dialect, &created, "session") })
 }
 
 /// One field of an event, encoded as a connection would receive it. HTTP errors carry no event id.

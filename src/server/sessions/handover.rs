@@ -9,7 +9,7 @@
 use crate::server::access::caller;
 use crate::server::access::keys::{self, Digest};
 use crate::server::access::live_keys::LiveKeys;
-use antiphon_cluster::{Cluster, Owned, OwnershipError, Release, Seen, SharedSessions};
+use antiphon_cluster::{Cluster, OwnedSession, OwnershipError, Release, SharedSessions, StoredSessionView};
 use antiphon_session::{Leave, Snapshot, SnapshotError, SnapshotSender, StorageRequest};
 use antiphon_types::KeyId;
 use axum::http::HeaderMap;
@@ -90,7 +90,7 @@ pub(in crate::server) struct Counts {
 /// A session of this hub, as its writer, its slot and other hubs' questions see it.
 struct Live {
     leave: watch::Sender<Leave>,
-    moved: watch::Sender<Option<Moved>>,
+    moved: watch::Sender<Option<MoveReason>>,
     /// When the client was last heard.
     heard: watch::Sender<Instant>,
     /// This hub was isolated, and does not know yet whether it still owns the session.
@@ -103,7 +103,7 @@ struct Live {
 
 /// Why a session ends here and goes on elsewhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::server) enum Moved {
+pub(in crate::server) enum MoveReason {
     /// This hub stops: the client connects again.
     Stopping,
     /// The client has come to another hub.
@@ -115,7 +115,7 @@ pub(in crate::server) struct StoredSession {
     key: String,
     handover: Arc<Handover>,
     live: Arc<Live>,
-    moved: watch::Receiver<Option<Moved>>,
+    moved: watch::Receiver<Option<MoveReason>>,
     end: Option<oneshot::Sender<End>>,
     done: watch::Receiver<bool>,
 }
@@ -144,10 +144,10 @@ pub(in crate::server) enum End {
 }
 
 /// What the writer begins with.
-enum Stored {
+enum InitialState {
     /// Nothing: this is for who may take it.
     Not(String),
-    Owned(Box<Owned>),
+    Owned(Box<OwnedSession>),
 }
 
 /// What is stored beside a session: who may take it.
@@ -160,9 +160,9 @@ struct Claims {
 }
 
 /// A session of another hub that a client may resume here.
-pub(in crate::server) struct Found {
+pub(in crate::server) struct ResumableSession {
     key: String,
-    seen: Seen,
+    seen: StoredSessionView,
     claims: Claims,
 }
 
@@ -222,10 +222,10 @@ impl Handover {
         opened_with: Option<Digest>,
     ) -> (SnapshotSender, StoredSession) {
         let claims = serde_json::to_string(&Claims { owner, opened_with }).expect("claims have text for keys");
-        self.start(keys::hex(digest), Stored::Not(claims))
+        self.start(keys::hex(digest), InitialState::Not(claims))
     }
 
-    fn start(self: &Arc<Self>, key: String, stored: Stored) -> (SnapshotSender, StoredSession) {
+    fn start(self: &Arc<Self>, key: String, stored: InitialState) -> (SnapshotSender, StoredSession) {
         let (leave, asked) = watch::channel(Leave::Stays);
         let (moved, seen) = watch::channel(None);
         let (heard, _) = watch::channel(Instant::now());
@@ -306,7 +306,7 @@ impl Handover {
                     "another hub has taken the session meanwhile"
                 );
                 count(&self.counters.lost);
-                live.moved.send_replace(Some(Moved::Elsewhere));
+                live.moved.send_replace(Some(MoveReason::Elsewhere));
             }
             // One that was never stored cannot have been taken.
             Ok(_) => {
@@ -331,19 +331,19 @@ impl Handover {
             acts
         });
         if !acts {
-            live.moved.send_replace(Some(Moved::Elsewhere));
+            live.moved.send_replace(Some(MoveReason::Elsewhere));
         }
         let handed = moved.wait_for(Option::is_some);
         if timeout(MOVE_WITHIN, handed).await.is_err() {
             // The other hub goes on from the last checkpoint.
             tracing::info!(record = short(&key), "the session did not come to rest, and is given up for another hub");
-            live.moved.send_replace(Some(Moved::Elsewhere));
+            live.moved.send_replace(Some(MoveReason::Elsewhere));
         }
         let _ = is_gone.wait_for(|is_gone| *is_gone).await;
     }
 
     /// Looks for a session of another hub, and whether this client may take it.
-    pub(in crate::server) async fn find(&self, digest: &Digest) -> Result<Found, TakeoverError> {
+    pub(in crate::server) async fn find(&self, digest: &Digest) -> Result<ResumableSession, TakeoverError> {
         let Ok(_looking) = self.looking.try_acquire() else {
             return Err(TakeoverError::Later("Too many clients look for their sessions at this moment."));
         };
@@ -361,16 +361,16 @@ impl Handover {
             tracing::error!(record = short(&key), "a stored session does not say whose it is");
             TakeoverError::Unreadable("The stored session cannot be read by this hub.")
         })?;
-        Ok(Found { key, seen, claims })
+        Ok(ResumableSession { key, seen, claims })
     }
 
     /// Takes the session from its owner.
     pub(in crate::server) async fn take(
         self: &Arc<Self>,
-        found: Found,
+        found: ResumableSession,
     ) -> Result<(Snapshot, SnapshotSender, StoredSession), TakeoverError> {
-        let Found { key, mut seen, .. } = found;
-        let Some(_taking) = Taking::begin(self, &key) else { return Err(TakeoverError::Here) };
+        let ResumableSession { key, mut seen, .. } = found;
+        let Some(_taking) = TakeoverGuard::begin(self, &key) else { return Err(TakeoverError::Here) };
         for _ in 0..ATTEMPTS {
             if !seen.is_released() {
                 if seen.owner().0 == self.sessions.hub() {
@@ -402,7 +402,7 @@ impl Handover {
     }
 
     /// Asks the owner to let the session go; waits until it must have stopped acting where it does not answer.
-    async fn ask_owner(&self, seen: &Seen, key: &str) {
+    async fn ask_owner(&self, seen: &StoredSessionView, key: &str) {
         let until = Instant::now() + SILENT;
         let question = (self.release_question)(key);
         let mut was_gone = false;
@@ -425,7 +425,7 @@ impl Handover {
     async fn open(
         self: &Arc<Self>,
         key: String,
-        mut owned: Owned,
+        mut owned: OwnedSession,
         state: &[u8],
         is_exact: bool,
     ) -> Result<(Snapshot, SnapshotSender, StoredSession), TakeoverError> {
@@ -434,7 +434,7 @@ impl Handover {
                 let Counters { taken, taken_back, .. } = &self.counters;
                 count(if is_exact { taken } else { taken_back });
                 let snapshot = if is_exact { snapshot } else { snapshot.go_back(rand::random()) };
-                let (snapshots, kept) = self.start(key, Stored::Owned(Box::new(owned)));
+                let (snapshots, kept) = self.start(key, InitialState::Owned(Box::new(owned)));
                 Ok((snapshot, snapshots, kept))
             }
             Err(error) => {
@@ -452,7 +452,7 @@ impl Handover {
     }
 }
 
-impl Found {
+impl ResumableSession {
     /// Whether the session was opened with the key that these headers present, and its API key is still valid.
     pub(in crate::server) fn was_opened_with(&self, valid: &LiveKeys, headers: &HeaderMap) -> bool {
         let presented = caller::presented(headers).map(|key| keys::digest(&key));
@@ -487,7 +487,7 @@ impl Live {
 
 impl StoredSession {
     /// Resolves when the session is stored and goes on elsewhere. Cancel safe.
-    pub(in crate::server) async fn moved(&mut self) -> Moved {
+    pub(in crate::server) async fn moved(&mut self) -> MoveReason {
         match self.moved.wait_for(Option::is_some).await.map(|moved| *moved) {
             Ok(Some(moved)) => moved,
             // The writer holds a sender for as long as this does.
@@ -549,7 +549,7 @@ struct SnapshotWriter {
     handover: Arc<Handover>,
     key: String,
     live: Arc<Live>,
-    stored: Stored,
+    stored: InitialState,
     requests: mpsc::Receiver<StorageRequest>,
     ended: oneshot::Receiver<End>,
     /// The session has let go: however its connection ended, it goes on elsewhere.
@@ -602,8 +602,8 @@ impl SnapshotWriter {
         self.finish(end).await;
     }
 
-    fn reason(&self) -> Moved {
-        if self.live.is_asked_for.load(Ordering::Relaxed) { Moved::Elsewhere } else { Moved::Stopping }
+    fn reason(&self) -> MoveReason {
+        if self.live.is_asked_for.load(Ordering::Relaxed) { MoveReason::Elsewhere } else { MoveReason::Stopping }
     }
 
     /// Stores a state, again and again while JetStream is away. `false`: the session ended meanwhile, or belongs to another hub.
@@ -619,11 +619,11 @@ impl SnapshotWriter {
             };
             if let OwnershipError::Lost { .. } = error {
                 count(&self.handover.counters.lost);
-                self.live.moved.send_replace(Some(Moved::Elsewhere));
+                self.live.moved.send_replace(Some(MoveReason::Elsewhere));
                 return false;
             }
             if has_failed.is_none() {
-                has_failed = Some(Unstored::of(&handover.counters));
+                has_failed = Some(UnstoredCount::of(&handover.counters));
                 tracing::warn!(record = short(&self.key), %error, "the session cannot be stored; another hub could not resume it as it is now");
             }
             sleep(STORE_AGAIN).await;
@@ -636,19 +636,19 @@ impl SnapshotWriter {
     async fn write(&mut self, state: &[u8], is_final: bool) -> Result<(), OwnershipError> {
         let Handover { sessions, ttl, .. } = &*self.handover;
         match &mut self.stored {
-            Stored::Not(claims) => {
+            InitialState::Not(claims) => {
                 let owned = sessions.create(&self.key, claims.clone(), state, *ttl).await?;
-                self.stored = Stored::Owned(Box::new(owned));
+                self.stored = InitialState::Owned(Box::new(owned));
                 // A session that moves before it was ever stored is rare; the second write lets it go.
                 if is_final { Box::pin(self.write(state, true)).await } else { Ok(()) }
             }
-            Stored::Owned(owned) => sessions.save(owned, state, is_final, *ttl).await,
+            InitialState::Owned(owned) => sessions.save(owned, state, is_final, *ttl).await,
         }
     }
 
     async fn finish(&mut self, end: End) {
         let Handover { sessions, ttl, .. } = &*self.handover;
-        let Stored::Owned(owned) = &mut self.stored else { return };
+        let InitialState::Owned(owned) = &mut self.stored else { return };
         let moved = self.live.moved.borrow().is_some();
         let end = if self.has_left { End::Released } else { end };
         let written = async {
@@ -667,15 +667,15 @@ impl SnapshotWriter {
 }
 
 /// A session that is being taken; another request for it is refused meanwhile.
-struct Taking<'a>(&'a DashSet<String>, String);
+struct TakeoverGuard<'a>(&'a DashSet<String>, String);
 
-impl<'a> Taking<'a> {
+impl<'a> TakeoverGuard<'a> {
     fn begin(handover: &'a Handover, key: &str) -> Option<Self> {
         handover.taking.insert(key.to_owned()).then(|| Self(&handover.taking, key.to_owned()))
     }
 }
 
-impl Drop for Taking<'_> {
+impl Drop for TakeoverGuard<'_> {
     fn drop(&mut self) {
         self.0.remove(&self.1);
     }
@@ -686,16 +686,16 @@ fn count(counter: &AtomicU64) {
 }
 
 /// Counts a session whose state could not be stored, while it lives.
-struct Unstored<'a>(&'a AtomicU64);
+struct UnstoredCount<'a>(&'a AtomicU64);
 
-impl<'a> Unstored<'a> {
+impl<'a> UnstoredCount<'a> {
     fn of(counters: &'a Counters) -> Self {
         count(&counters.unstored);
         Self(&counters.unstored)
     }
 }
 
-impl Drop for Unstored<'_> {
+impl Drop for UnstoredCount<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }

@@ -7,7 +7,7 @@ use crate::load::{AdmittedSession, LoadMonitor, LoadReport, Overloaded, QueueSam
 use crate::server::edge::process;
 use antiphon_engine_api::tts::Tts;
 use antiphon_session::Setup;
-use antiphon_telemetry::Exposition;
+use antiphon_telemetry::{Exposition, Family};
 use antiphon_types::{Brownout, BrownoutLevel, Timestamp};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -15,6 +15,17 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 use tokio_util::sync::CancellationToken;
+
+static BROWNOUT_LEVEL: Family =
+    Family::gauge("antiphon_brownout_level", "What the hub does without, from 0 (normal) to 6 (no new sessions).");
+static BROWNOUT_CHANGES: Family = Family::counter("antiphon_brownout_changes_total", "Changes of the brownout level.");
+static LOAD_RATIO: Family =
+    Family::gauge("antiphon_load_ratio", "Each signal of load as a share of its limit; 1 is the limit.")
+        .by(&["signal"]);
+static HEADROOM: Family = Family::gauge(
+    "antiphon_headroom_sessions",
+    "Sessions that the processor and the engines would suffice for beside those that are there.",
+);
 
 /// The longest pause between two chunks of a job.
 const LONGEST_WAY: Duration = Duration::from_secs(60);
@@ -144,14 +155,10 @@ impl Load {
     pub(in crate::server) fn metrics(&self) -> String {
         let report = self.report();
         let mut text = Exposition::default();
-        let help = "What the hub does without, from 0 (normal) to 6 (no new sessions).";
-        text.gauge("antiphon_brownout_level", help, u64::from(report.brownout));
-        let help = "Changes of the brownout level.";
-        text.counter("antiphon_brownout_changes_total", help, "", &[("", self.changes.load(Ordering::Relaxed))]);
-        let help = "Each signal of load as a share of its limit; 1 is the limit.";
-        text.gauges("antiphon_load_ratio", help, "signal", &report.pressure.signals());
-        let help = "Sessions that the processor and the engines would suffice for beside those that are there.";
-        text.gauge("antiphon_headroom_sessions", help, report.headroom_sessions as u64);
+        text.value(&BROWNOUT_LEVEL, u64::from(report.brownout));
+        text.value(&BROWNOUT_CHANGES, self.changes.load(Ordering::Relaxed));
+        text.values(&LOAD_RATIO, report.pressure.signals().map(|(signal, ratio)| ([signal], ratio)));
+        text.value(&HEADROOM, report.headroom_sessions);
         text.into_text()
     }
 

@@ -263,9 +263,9 @@ impl SessionParts {
     }
 
     /// Counts a session's connection until the guard is dropped.
-    pub(in crate::server) fn connected(&self) -> Connected {
+    pub(in crate::server) fn connected(&self) -> ConnectionCount {
         self.connections.fetch_add(1, Ordering::Relaxed);
-        Connected(self.connections.clone())
+        ConnectionCount(self.connections.clone())
     }
 
     /// Number of open session connections.
@@ -305,9 +305,9 @@ impl SessionParts {
 }
 
 /// An open connection; dropping it decrements the count.
-pub(in crate::server) struct Connected(Arc<AtomicUsize>);
+pub(in crate::server) struct ConnectionCount(Arc<AtomicUsize>);
 
-impl Drop for Connected {
+impl Drop for ConnectionCount {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }

@@ -4,11 +4,11 @@
 //! the query parameters, then the limits; a [`SessionSlot`] takes over from there. A client that returns to its session
 //! (subprotocol `antiphon-resume.KEY.AFTER`, or `?resume=KEY&after=AFTER`) has a slot already.
 
-use super::admission::{self, Admitted, SessionOwner, SessionRefused};
+use super::admission::{self, SessionAdmission, SessionOwner, SessionRefused};
 use super::handover::TakeoverError;
 use super::parts::SessionParts;
 use super::resume::{self, NotFound, Return};
-use super::session_slot::{Resumed, SessionSlot};
+use super::session_slot::{ResumedSession, SessionSlot};
 use crate::server::access::auth::{self, Refusal, TurnedAway};
 use crate::server::access::{keys, limits_http};
 use crate::server::edge::client::Client;
@@ -198,9 +198,9 @@ async fn take_over(
         Err(why) => return not_taken(sessions, client, ws, why),
     };
     let registered = sessions.resumables.register_again(digest, owner, opened_with);
-    let resumed = Resumed { snapshot, snapshots, kept, registered };
+    let resumed = ResumedSession { snapshot, snapshots, kept, registered };
     let who = SessionOwner { client, key: owner, consumer: sessions.access.limits.consumer(owner, client) };
-    let slot = match SessionSlot::resumed(sessions.clone(), resumed, Admitted { place, who }) {
+    let slot = match SessionSlot::resumed(sessions.clone(), resumed, SessionAdmission { place, who }) {
         Ok(slot) => slot,
         Err(error) => {
             tracing::error!(%error, "a stored session cannot be resumed by this hub");

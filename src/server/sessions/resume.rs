@@ -64,21 +64,21 @@ pub(in crate::server) enum NotFound {
 }
 
 /// A session's receiving end; dropping it removes the entry from the table.
-pub(in crate::server) struct Registered {
+pub(in crate::server) struct Registration {
     pub(in crate::server) returns: mpsc::Receiver<Return>,
     entries: Entries,
     digest: Digest,
     token: Arc<()>,
 }
 
-impl Registered {
+impl Registration {
     /// The hash of the session's resume key.
     pub(in crate::server) fn digest(&self) -> &Digest {
         &self.digest
     }
 }
 
-impl Drop for Registered {
+impl Drop for Registration {
     fn drop(&mut self) {
         let mut sessions = lock(&self.entries);
         if sessions.get(&self.digest).is_some_and(|entry| Arc::ptr_eq(&entry.token, &self.token)) {
@@ -98,7 +98,7 @@ impl Resumables {
     }
 
     /// Registers a session that is about to open; returns its resume key.
-    pub(super) fn register(&self, owner: Option<KeyId>, headers: &HeaderMap) -> (String, Registered) {
+    pub(super) fn register(&self, owner: Option<KeyId>, headers: &HeaderMap) -> (String, Registration) {
         let key = keys::make("rk_");
         let registered = self.register_again(keys::digest(&key), owner, opened_with(headers));
         (key, registered)
@@ -110,13 +110,13 @@ impl Resumables {
         digest: Digest,
         owner: Option<KeyId>,
         opened_with: Option<Digest>,
-    ) -> Registered {
+    ) -> Registration {
         // While one connection is being attached, another is rejected.
         let (sender, returns) = mpsc::channel(1);
         let token = Arc::new(());
         let entry = Entry { token: token.clone(), returns: sender, owner, opened_with };
         lock(&self.entries).insert(digest, entry);
-        Registered { returns, entries: self.entries.clone(), digest, token }
+        Registration { returns, entries: self.entries.clone(), digest, token }
     }
 
     /// The channel to the session of `key`, if the client presents the API key that the session belongs to.

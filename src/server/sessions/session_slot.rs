@@ -4,11 +4,11 @@
 //! connection breaks and waits for the next one, which `resume` delivers here; any other session ends with its
 //! connection. Dropping the slot ends the session and everything it started.
 
-use super::admission::{Admitted, LiveSession};
-use super::handover::{self, Moved, StoredSession};
+use super::admission::{LiveSession, SessionAdmission};
+use super::handover::{self, MoveReason, StoredSession};
 use super::heartbeat::Heartbeat;
 use super::parts::SessionParts;
-use super::resume::{Registered, Return};
+use super::resume::{Registration, Return};
 use super::socket::{End, Reader, write};
 use crate::server::access::auth;
 use crate::server::edge::closing::{CLOSING, close, finish};
@@ -37,7 +37,7 @@ pub(in crate::server) struct SessionSlot {
     mode: AudioMode,
     dialect: Dialect,
     /// Delivers the next connection; `None`: the session is not resumable.
-    registered: Option<Registered>,
+    registered: Option<Registration>,
     received: AtomicU64,
     /// The message that the session went back to, and how many messages of its client it held then. Until there is another one the
     /// client may not know, and name a number of what is void.
@@ -50,7 +50,7 @@ pub(in crate::server) struct SessionSlot {
 }
 
 /// How one connection of a session ended.
-enum Ended {
+enum ConnectionEnd {
     Over,
     Lost,
     /// The client has returned on another connection before this one was known to be dead.
@@ -64,21 +64,21 @@ enum Interruption {
     /// The session was closed, and its last messages had time to leave.
     Closed,
     Lost,
-    Moved(Moved),
+    Moved(MoveReason),
     Killed,
     Revoked,
     Returned(Box<Return>),
 }
 
 /// A connection to serve; with the message after which the session is resumed on it.
-type Attached = (WebSocket, Arc<Inflow>, Option<u64>);
+type Attachment = (WebSocket, Arc<Inflow>, Option<u64>);
 
 /// A session of another hub that goes on here.
-pub(in crate::server) struct Resumed {
+pub(in crate::server) struct ResumedSession {
     pub(in crate::server) snapshot: Snapshot,
     pub(in crate::server) snapshots: SnapshotSender,
     pub(in crate::server) kept: StoredSession,
-    pub(in crate::server) registered: Registered,
+    pub(in crate::server) registered: Registration,
 }
 
 impl SessionSlot {
@@ -86,8 +86,8 @@ impl SessionSlot {
     pub(in crate::server) fn new(
         sessions: Arc<SessionParts>,
         opening: Opening,
-        admitted: Admitted,
-        registered: Option<(Registered, Option<StoredSession>)>,
+        admitted: SessionAdmission,
+        registered: Option<(Registration, Option<StoredSession>)>,
     ) -> Self {
         let mode = opening.mode;
         let dialect = opening.dialect;
@@ -102,10 +102,10 @@ impl SessionSlot {
     /// A setting that this build refuses.
     pub(in crate::server) fn resumed(
         sessions: Arc<SessionParts>,
-        resumed: Resumed,
-        admitted: Admitted,
+        resumed: ResumedSession,
+        admitted: SessionAdmission,
     ) -> Result<Self, SnapshotError> {
-        let Resumed { snapshot, snapshots, kept, registered } = resumed;
+        let ResumedSession { snapshot, snapshots, kept, registered } = resumed;
         let mode = snapshot.mode();
         let counts = (snapshot.received(), snapshot.went_back_to());
         let dialect = Dialect { beta: snapshot.is_beta(), ..sessions.dialect() };
@@ -118,8 +118,8 @@ impl SessionSlot {
         sessions: Arc<SessionParts>,
         handle: Handle,
         (mode, dialect): (AudioMode, Dialect),
-        admitted: Admitted,
-        (registered, kept): (Option<Registered>, Option<StoredSession>),
+        admitted: SessionAdmission,
+        (registered, kept): (Option<Registration>, Option<StoredSession>),
         (received, went_back_to): (u64, Option<u64>),
     ) -> Self {
         let went_back = went_back_to.map(|number| (number, received));
@@ -147,14 +147,14 @@ impl SessionSlot {
             let ended = self.serve(socket, &inflow, greeting).await;
             inflow.linger().await;
             let next = match ended {
-                Ended::Over => None,
-                Ended::Moved => {
+                ConnectionEnd::Over => None,
+                ConnectionEnd::Moved => {
                     end = handover::End::Released;
                     None
                 }
-                Ended::Replaced(next) => Some(*next),
-                Ended::Lost if self.registered.is_none() => None,
-                Ended::Lost => {
+                ConnectionEnd::Replaced(next) => Some(*next),
+                ConnectionEnd::Lost if self.registered.is_none() => None,
+                ConnectionEnd::Lost => {
                     tracing::info!(session = %id, "disconnected; waiting for the client to resume");
                     self.handle.egress.detach();
                     self.kept.iter().for_each(StoredSession::unheard);
@@ -174,7 +174,7 @@ impl SessionSlot {
     }
 
     /// Gives the session its client's next connection, or the one after that if the session cannot go on where that one says.
-    async fn attach(&mut self, mut next: Option<Return>, end: &mut handover::End) -> Option<Attached> {
+    async fn attach(&mut self, mut next: Option<Return>, end: &mut handover::End) -> Option<Attachment> {
         let until = self.until();
         while let Some(Return { socket, inflow, after }) = next.take() {
             let after = goes_on_after(after, self.went_back, &self.received);
@@ -212,7 +212,7 @@ impl SessionSlot {
     }
 
     /// Serves one connection. `after`: resumes after the message with this number.
-    async fn serve(&mut self, socket: WebSocket, inflow: &Inflow, after: Option<u64>) -> Ended {
+    async fn serve(&mut self, socket: WebSocket, inflow: &Inflow, after: Option<u64>) -> ConnectionEnd {
         let _counted = self.sessions.connected();
         let (mut sink, mut stream) = socket.split();
         let Self { sessions, handle, mode, dialect, registered, received, went_back, budget, live, kept, .. } = self;
@@ -221,7 +221,7 @@ impl SessionSlot {
             let notice = SessionNotice::Resumed { after, received: received.load(Ordering::Relaxed) };
             let text = encode(&ServerEvent::Session(notice), &IdMint::new(rand::random()).next("event"));
             if !matches!(timeout(LAST_MESSAGES, sink.send(WsMessage::Text(text.into()))).await, Ok(Ok(()))) {
-                return Ended::Lost;
+                return ConnectionEnd::Lost;
             }
         }
         let (heard, heartbeat) = Heartbeat::new(Duration::from_secs(u64::from(sessions.edge.config.ping_seconds)));
@@ -261,8 +261,8 @@ impl SessionSlot {
                 handle.stop();
                 kept.iter().for_each(StoredSession::gone);
                 let close = match moved {
-                    Moved::Stopping => close(1012, "the session moves to another hub"),
-                    Moved::Elsewhere => close(1001, "the session continues on another connection"),
+                    MoveReason::Stopping => close(1012, "the session moves to another hub"),
+                    MoveReason::Elsewhere => close(1001, "the session continues on another connection"),
                 };
                 let _ = timeout(CLOSING, sink.send(close)).await;
                 is_moving = true;
@@ -288,15 +288,15 @@ impl SessionSlot {
             }
             Ok(Interruption::Returned(next)) => {
                 let _ = timeout(CLOSING, sink.send(close(1001, "the session continues on another connection"))).await;
-                return Ended::Replaced(next);
+                return ConnectionEnd::Replaced(next);
             }
         };
         // A close frame is answered, whatever its content.
         finish(&mut sink, &mut stream, None).await;
         match end {
-            _ if is_moving => Ended::Moved,
-            End::Lost => Ended::Lost,
-            End::Over => Ended::Over,
+            _ if is_moving => ConnectionEnd::Moved,
+            End::Lost => ConnectionEnd::Lost,
+            End::Over => ConnectionEnd::Over,
         }
     }
 }
@@ -310,7 +310,7 @@ fn goes_on_after(named: u64, went_back: Option<(u64, u64)>, received: &AtomicU64
 }
 
 /// Resolves when the session goes on elsewhere; never for one that no other hub may resume. Cancel safe.
-async fn moved(kept: &mut Option<StoredSession>) -> Moved {
+async fn moved(kept: &mut Option<StoredSession>) -> MoveReason {
     match kept {
         Some(kept) => kept.moved().await,
         None => std::future::pending().await,
@@ -322,7 +322,7 @@ async fn moved(kept: &mut Option<StoredSession>) -> Moved {
 async fn come_back(
     sessions: &Arc<SessionParts>,
     handle: &Handle,
-    registered: &mut Option<Registered>,
+    registered: &mut Option<Registration>,
     (went_back, received): (Option<(u64, u64)>, &AtomicU64),
 ) -> Return {
     while let Some(registered) = registered

@@ -10,7 +10,7 @@ use super::heartbeat::{Beat, Heartbeat, HeartbeatReset};
 use super::parts::SessionParts;
 use crate::server::edge::closing::{CLOSING, close};
 use crate::server::edge::inflow::Inflow;
-use crate::server::edge::unfinished::{Next, Unfinished};
+use crate::server::edge::unfinished::{Next, UnfinishedMessage};
 use crate::server::edge::websocket::close_for;
 use antiphon_protocol::frame::MicrophoneFrame;
 use antiphon_protocol::{Dialect, WireError};
@@ -61,7 +61,7 @@ pub(in crate::server) struct Reader<'a> {
 impl Reader<'_> {
     /// Forwards messages until the client is gone. On a protocol violation, the writer sends the close frame.
     pub(in crate::server) async fn run(&self, stream: &mut SplitStream<WebSocket>) -> End {
-        let mut unfinished = Unfinished::new(&self.sessions.edge, self.inflow, self.budget);
+        let mut unfinished = UnfinishedMessage::new(&self.sessions.edge, self.inflow, self.budget);
         loop {
             self.pause().await;
             let message = match unfinished.next(stream, STUCK).await {
@@ -143,7 +143,7 @@ impl Reader<'_> {
 
     /// Counts a message and waits for its share of the inbound budget; closes the session if none becomes available in
     /// [`STUCK`].
-    async fn share(&self, unfinished: &mut Unfinished<'_>, bytes: usize) -> Option<BudgetPermit> {
+    async fn share(&self, unfinished: &mut UnfinishedMessage<'_>, bytes: usize) -> Option<BudgetPermit> {
         self.sessions.setup.metrics.bytes_in(bytes as u64);
         let share = timeout(STUCK, unfinished.share(bytes)).await.ok();
         if share.is_none() {

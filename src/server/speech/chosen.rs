@@ -12,7 +12,7 @@ use serde::Deserialize;
 use std::sync::Arc;
 
 /// What a request is judged by and served with.
-pub(super) struct Chosen {
+pub(super) struct ChosenEngines {
     pub(super) engines: Engines,
     pub(super) names: Names,
     /// The model of the registry that was asked for, where it is another than serves sessions.
@@ -21,26 +21,30 @@ pub(super) struct Chosen {
 
 /// All that is read of the body here; the rest is judged later.
 #[derive(Deserialize)]
-struct Asked {
+struct RequestedModel {
     model: Option<String>,
 }
 
 /// For a request to speak, of this body. Waits while a model is loaded.
 /// `scope`: whose uploaded voices it may name.
-pub(super) async fn for_body(speech: &SpeechParts, body: &[u8], scope: VoiceScope) -> Result<Chosen, ApiError> {
+pub(super) async fn for_body(speech: &SpeechParts, body: &[u8], scope: VoiceScope) -> Result<ChosenEngines, ApiError> {
     // What is no JSON is refused by who reads all of it.
-    let asked = serde_json::from_slice::<Asked>(body).ok().and_then(|asked| asked.model);
+    let asked = serde_json::from_slice::<RequestedModel>(body).ok().and_then(|asked| asked.model);
     let mut chosen = for_model(speech, Task::Speech, asked).await?;
     chosen.names.scope = scope;
     Ok(chosen)
 }
 
 /// For a model by the name a request has for it; one that is not on the disk is judged by the names. Waits while it is loaded.
-pub(super) async fn for_model(speech: &SpeechParts, task: Task, asked: Option<String>) -> Result<Chosen, ApiError> {
+pub(super) async fn for_model(
+    speech: &SpeechParts,
+    task: Task,
+    asked: Option<String>,
+) -> Result<ChosenEngines, ApiError> {
     let mut engines = speech.sessions.setup().engines.clone();
     let mut names = parts::names(speech);
     let asked = asked.filter(|asked| names.check_model(&engines, task, Some(asked)).is_err());
-    let Some(model) = asked else { return Ok(Chosen { engines, names, model: None }) };
+    let Some(model) = asked else { return Ok(ChosenEngines { engines, names, model: None }) };
     let is_here = match task {
         Task::Speech => speech.sessions.models.tts(&model).await.transpose().map_err(unavailable)?.map(|tts| {
             names.voice = tts.voices().first().map(|voice| voice.id.clone()).unwrap_or_default();
@@ -52,7 +56,7 @@ pub(super) async fn for_model(speech: &SpeechParts, task: Task, asked: Option<St
             engines.stt = stt;
         }),
     };
-    Ok(Chosen { engines, names, model: is_here.map(|()| model) })
+    Ok(ChosenEngines { engines, names, model: is_here.map(|()| model) })
 }
 
 /// The voice engine of a job that was taken with this model. The model may have gone meanwhile, or find no room now

@@ -5,10 +5,10 @@
 
 use super::chosen;
 use super::error::ApiError;
-use super::metering::Metered;
+use super::metering::MeteredRequest;
 use super::parts::{MAX_JSON_BYTES, SpeechParts, check};
 use super::request::{self, Longest};
-use super::speaking::{Speaking, Spoken};
+use super::speaking::{SpeechPiece, SpeechSource};
 use super::spec::SpeechSpec;
 use super::upload;
 use super::waiting::BEFORE_SOUND;
@@ -44,11 +44,11 @@ const PARTS: usize = 16;
 /// How long a client may read nothing while there is something to read.
 const STALL: Duration = Duration::from_secs(30);
 
-type Sound = BoxStream<'static, Result<Spoken, TtsError>>;
+type Sound = BoxStream<'static, Result<SpeechPiece, TtsError>>;
 
 /// The handler.
 pub(super) async fn create(State(speech): State<Arc<SpeechParts>>, identity: Identity, request: Request) -> Response {
-    let metered = Metered::begin(&speech, Endpoint::Speech);
+    let metered = MeteredRequest::begin(&speech, Endpoint::Speech);
     match spoken(&speech, identity, request, metered).await {
         Ok(response) => response,
         Err((error, metered)) => {
@@ -62,8 +62,8 @@ async fn spoken(
     speech: &SpeechParts,
     identity: Identity,
     request: Request,
-    mut metered: Metered,
-) -> Result<Response, (ApiError, Metered)> {
+    mut metered: MeteredRequest,
+) -> Result<Response, (ApiError, MeteredRequest)> {
     let spender = Spender::of(&request);
     let begun = async {
         speech.check_place(&spender, BrownoutLevel::NoSpeechRequests)?;
@@ -75,7 +75,7 @@ async fn spoken(
         let (chosen, wish) = request::read(chosen, body, longest).await?;
         check(speech, &spender, Resource::Characters)?;
         let encoder = Encoder::new(wish.format).map_err(|error| ApiError::internal("The encoder", &error))?;
-        let speaking = Speaking {
+        let speaking = SpeechSource {
             tts: chosen.engines.tts,
             tasks: speech.sessions.setup.tasks.clone(),
             ahead: speech.config.chunks_ahead,
@@ -100,7 +100,7 @@ async fn spoken(
     };
     match begun.await {
         Ok((wish, encoder, first, sound)) => {
-            let rest = futures_util::stream::iter([Ok(Spoken::Sound(first))]).chain(sound);
+            let rest = futures_util::stream::iter([Ok(SpeechPiece::Sound(first))]).chain(sound);
             let (sender, parts) = mpsc::channel(PARTS);
             let kill = speech.sessions.edge.kill.clone();
             let pumped = pump(encoded(encoder, rest), sender, metered);
@@ -120,7 +120,7 @@ async fn spoken(
 /// Waits for it.
 async fn first_sound(sound: &mut Sound) -> Result<Vec<i16>, ApiError> {
     while let Some(spoken) = sound.next().await {
-        if let Spoken::Sound(samples) = spoken? {
+        if let SpeechPiece::Sound(samples) = spoken? {
             return Ok(samples);
         }
     }
@@ -136,15 +136,15 @@ struct BodyPart {
 /// The file, piece by piece. Long pieces of sound are encoded a slice at a time, so that others get their turn.
 fn encoded(
     mut encoder: Encoder,
-    sound: impl Stream<Item = Result<Spoken, TtsError>> + Send,
+    sound: impl Stream<Item = Result<SpeechPiece, TtsError>> + Send,
 ) -> impl Stream<Item = Result<BodyPart, ApiError>> + Send {
     let failed = |error: antiphon_audio::encode::EncodeError| ApiError::internal("The encoder", &error);
     async_stream::stream! {
         let mut n_samples = 0;
         for await spoken in sound {
             let samples = match spoken {
-                Ok(Spoken::Sound(samples)) => samples,
-                Ok(Spoken::ChunkEnd) => continue,
+                Ok(SpeechPiece::Sound(samples)) => samples,
+                Ok(SpeechPiece::ChunkEnd) => continue,
                 Err(error) => {
                     yield Err(ApiError::from(error));
                     return;
@@ -175,7 +175,7 @@ fn encoded(
 async fn pump(
     file: impl Stream<Item = Result<BodyPart, ApiError>> + Send,
     sender: mpsc::Sender<Part>,
-    metered: Metered,
+    metered: MeteredRequest,
 ) {
     let mut file = pin!(file);
     loop {

@@ -4,7 +4,7 @@ use super::chosen;
 use super::error::ApiError;
 use super::names::Task;
 use super::parts::{FORM_BYTES, SpeechParts};
-use super::upload::{Held, Upload};
+use super::upload::{Upload, UploadReservation};
 use antiphon_engine_api::Engines;
 use axum::body::Body;
 use axum::extract::multipart::{Field, MultipartError};
@@ -59,7 +59,7 @@ pub(super) fn largest_file(speech: &SpeechParts) -> LargestFile {
 pub(super) struct Form {
     pub(super) file: Bytes,
     /// The body's share of the memory for uploads.
-    pub(super) held: Option<Held>,
+    pub(super) held: Option<UploadReservation>,
     pub(super) model: Option<String>,
     pub(super) shape: Shape,
     pub(super) stream: bool,

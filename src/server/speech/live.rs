@@ -5,9 +5,9 @@
 //! transcribed. Dropping any of them ends the work and gives back the engine.
 
 use super::error::ApiError;
-use super::metering::Metered;
+use super::metering::MeteredRequest;
 use super::parts::{SpeechParts, names, take};
-use super::speaking::{Course, Speaking, Spoken};
+use super::speaking::{Course, SpeechPiece, SpeechSource};
 use super::spec::SpeechSpec;
 use super::waiting::{BEFORE_SOUND, Retry};
 use crate::server::access::limits::{Count, Resource, Spender};
@@ -32,7 +32,7 @@ const BEHIND: Duration = Duration::from_secs(30);
 /// Why a request ends without its result.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
-pub(in crate::server) struct Failed {
+pub(in crate::server) struct RequestFailure {
     /// The code that the same failure has in the speech API.
     pub(in crate::server) code: &'static str,
     /// A sentence for the client.
@@ -41,7 +41,7 @@ pub(in crate::server) struct Failed {
     pub(in crate::server) outcome: &'static str,
 }
 
-impl From<ApiError> for Failed {
+impl From<ApiError> for RequestFailure {
     fn from(error: ApiError) -> Self {
         Self { code: error.code, outcome: error.outcome(), message: error.message }
     }
@@ -49,7 +49,7 @@ impl From<ApiError> for Failed {
 
 /// A request in progress, with its place among those of the speech API. It is counted when it is dropped.
 pub(in crate::server) struct Request {
-    metered: Metered,
+    metered: MeteredRequest,
     meter: Meter,
 }
 
@@ -62,10 +62,10 @@ impl Request {
         speech: &SpeechParts,
         spender: &Spender,
         endpoint: Endpoint,
-    ) -> Result<Self, Failed> {
+    ) -> Result<Self, RequestFailure> {
         take(speech, spender, Resource::Requests, 1)?;
         spender.consumer.count(Count::Requests, 1);
-        let mut metered = Metered::begin(speech, endpoint);
+        let mut metered = MeteredRequest::begin(speech, endpoint);
         let checked = speech.check_place(spender, BrownoutLevel::NoSpeechRequests);
         let place = checked.and_then(|()| speech.admit(spender));
         match place {
@@ -112,7 +112,7 @@ pub(in crate::server) struct Transcriber {
 }
 
 /// A final transcript.
-pub(in crate::server) struct Transcribed {
+pub(in crate::server) struct FinalTranscript {
     /// The complete text; empty if nothing was said.
     pub(in crate::server) text: String,
     /// What no partial had; `None` where nothing is left, or where the partials had other words.
@@ -131,7 +131,7 @@ impl Transcriber {
         spender: &Spender,
         meter: Meter,
         language: Option<String>,
-    ) -> Result<Self, Failed> {
+    ) -> Result<Self, RequestFailure> {
         take(speech, spender, Resource::Transcription, 0)?;
         let setup = speech.sessions.setup();
         let language = language.as_deref().map(|given| requested_language(setup.engines.stt.as_ref(), given));
@@ -163,7 +163,7 @@ impl Transcriber {
     ///
     /// # Errors
     /// The engine fails, or the utterance is longer than `session.max_utterance_seconds`.
-    pub(in crate::server) async fn push(&mut self, pcm: Vec<i16>) -> Result<Option<String>, Failed> {
+    pub(in crate::server) async fn push(&mut self, pcm: Vec<i16>) -> Result<Option<String>, RequestFailure> {
         let n = pcm.len();
         if self.n_samples + n > self.longest {
             let message = "The utterance is too long (session.max_utterance_seconds).";
@@ -191,12 +191,12 @@ impl Transcriber {
     ///
     /// # Errors
     /// The engine fails or is too slow.
-    pub(in crate::server) async fn finish(self) -> Result<Transcribed, Failed> {
+    pub(in crate::server) async fn finish(self) -> Result<FinalTranscript, RequestFailure> {
         let most = self.timeout + Samples(self.n_samples as u64).duration(RATE) * 2;
         let finished = timeout(most, self.utterance.finish()).await.unwrap_or(Err(SttError::Timeout(most)));
         let transcript = finished.map_err(ApiError::from)?;
         let text = transcript.text.trim().to_owned();
-        Ok(Transcribed { rest: self.captions.rest(&text), text, language: transcript.language })
+        Ok(FinalTranscript { rest: self.captions.rest(&text), text, language: transcript.language })
     }
 }
 
@@ -219,7 +219,7 @@ impl Speaker {
         spender: &Spender,
         meter: Meter,
         voice: Option<&str>,
-    ) -> Result<Self, Failed> {
+    ) -> Result<Self, RequestFailure> {
         take(speech, spender, Resource::Characters, 0)?;
         let engines = speech.sessions.setup().engines.clone();
         let names = names(speech);
@@ -231,7 +231,7 @@ impl Speaker {
         let language = Language::of_tag(&engines.tts.language(&voice));
         let chunker = Chunker::new(language).keeping(engines.tts.marks());
         let config = &speech.config;
-        let speaking = Speaking {
+        let speaking = SpeechSource {
             tts: engines.tts,
             tasks: speech.sessions.setup.tasks.clone(),
             ahead: config.chunks_ahead,
@@ -278,7 +278,7 @@ impl Speaker {
     ///
     /// # Errors
     /// The text is longer than `speech.max_input_chars`.
-    pub(in crate::server) fn add(&mut self, text: &str) -> Result<(), Failed> {
+    pub(in crate::server) fn add(&mut self, text: &str) -> Result<(), RequestFailure> {
         let n = text.chars().count();
         self.n_chars += n;
         if self.n_chars > self.longest {
@@ -305,11 +305,11 @@ impl Speaker {
 
     /// Waits for the next sound, mono at [`SPEECH_RATE`], never empty. `None`, at once: all that was added so far is spoken, up to
     /// the last chunk that is complete. After an error there is nothing more to ask for. Cancel safe.
-    pub(in crate::server) async fn next(&mut self) -> Option<Result<Vec<i16>, Failed>> {
+    pub(in crate::server) async fn next(&mut self) -> Option<Result<Vec<i16>, RequestFailure>> {
         loop {
             match self.course.next().await? {
-                Ok(Spoken::Sound(samples)) => return Some(Ok(samples)),
-                Ok(Spoken::ChunkEnd) => {}
+                Ok(SpeechPiece::Sound(samples)) => return Some(Ok(samples)),
+                Ok(SpeechPiece::ChunkEnd) => {}
                 Err(error) => return Some(Err(ApiError::from(error).into())),
             }
         }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use tokio::time::Instant;
 
 /// A request under way. Dropped without an end, its client has gone.
-pub(super) struct Metered {
+pub(super) struct MeteredRequest {
     metrics: Metrics,
     times: Arc<RequestTimes>,
     endpoint: Endpoint,
@@ -21,7 +21,7 @@ pub(super) struct Metered {
     pub(super) place: Option<SpeechPlace>,
 }
 
-impl Metered {
+impl MeteredRequest {
     pub(super) fn begin(speech: &SpeechParts, endpoint: Endpoint) -> Self {
         let metrics = speech.sessions.setup.metrics.clone();
         let times = speech.times.clone();
@@ -41,7 +41,7 @@ impl Metered {
     }
 }
 
-impl Drop for Metered {
+impl Drop for MeteredRequest {
     fn drop(&mut self) {
         self.metrics.request(self.endpoint, self.outcome, self.begun.elapsed());
         if let Some((meter, stage, consumer)) = &self.charged {
@@ -77,7 +77,7 @@ mod tests {
         let address = [127, 0, 0, 1].into();
         let consumer = limits.consumer(None, Client::direct(address, false));
         for _ in 0..2 {
-            let mut metered = Metered {
+            let mut metered = MeteredRequest {
                 metrics: metrics.clone(),
                 times: Arc::default(),
                 endpoint: Endpoint::Speech,

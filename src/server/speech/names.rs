@@ -109,7 +109,7 @@ impl Names {
     }
 }
 
-/// OpenAI's name of a model without what a version adds to it: a date, and that it tells speakers apart, which no engine here does.
+/// OpenAI's name of a model without what a version adds to it: a date, and that it distinguishes speakers, which no engine here does.
 fn plain_name(asked: &str) -> &str {
     let is_date = |text: &str| {
         let lengths = text.split('-').map(|part| (part.len(), part.bytes().all(|b| b.is_ascii_digit())));
@@ -133,7 +133,7 @@ pub(super) fn own_voice(tts: &dyn Tts, configured: &str) -> String {
 
 /// A model in `/v1/models`.
 pub(super) fn described(id: &str, task: &str, engine: &str) -> Value {
-    // There is no date to tell: what serves here was made elsewhere.
+    // There is no date: what serves here was made elsewhere.
     json!({"id": id, "object": "model", "created": 0, "owned_by": "antiphon", "task": task, "engine": engine})
 }
 

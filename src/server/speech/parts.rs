@@ -12,6 +12,7 @@ use crate::server::access::limits::{Resource, Spender};
 use crate::server::access::security::Act;
 use crate::server::sessions::SessionParts;
 use antiphon_engine_api::tts::VoiceScope;
+use antiphon_engines::table::{EngineStage, ModelSource};
 use antiphon_types::sealed::Sealing;
 use antiphon_types::{Brownout, BrownoutLevel};
 use std::sync::Arc;
@@ -64,9 +65,9 @@ impl SpeechParts {
             uploads: Arc::new(Semaphore::new(UPLOADS)),
             decoders: Arc::new(Semaphore::new(decoders_of_files(config))),
             models: [
-                ("tts", named(&config.tts.engine, &config.tts.model)),
-                ("stt", named(&config.stt.engine, &config.stt.model)),
-                ("llm", named(&config.llm.engine, &config.llm.model)),
+                ("tts", named(EngineStage::Tts, &config.tts.engine, &config.tts.model)),
+                ("stt", named(EngineStage::Stt, &config.stt.engine, &config.stt.model)),
+                ("llm", named(EngineStage::Llm, &config.llm.engine, &config.llm.model)),
             ],
             jobs: Jobs::new(&config.speech, sealing, jetstream.map(|jetstream| (jetstream, tasks))),
             voices: Voices::default(),
@@ -171,11 +172,11 @@ fn decoders_of_files(config: &Config) -> usize {
 
 /// What a configured engine's model is called; empty for one without, and where the engine is chosen at start. The
 /// path is not exposed to clients.
-fn named(engine: &str, model: &str) -> String {
-    let has_one = match engine {
-        "auto" | "flite" | "none" | "assistant" => false,
-        "openai" => true,
-        _ => !model.contains(['/', '\\']),
+fn named(stage: EngineStage, engine: &str, model: &str) -> String {
+    let has_one = match stage.kind(engine).map(|kind| kind.model) {
+        None | Some(ModelSource::BuiltIn) => false,
+        Some(ModelSource::Server { has_default_model: true }) => true,
+        Some(_) => !model.contains(['/', '\\']),
     };
     if has_one { model.to_owned() } else { String::new() }
 }

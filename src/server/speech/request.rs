@@ -1,6 +1,6 @@
 //! What a request for speech asks for: `POST /v1/audio/speech` and its jobs.
 
-use super::chosen::Chosen;
+use super::chosen::ChosenEngines;
 use super::error::ApiError;
 use super::fields::Fields;
 use super::names::{Names, Task};
@@ -30,7 +30,11 @@ pub(super) struct Longest {
 
 /// Reads and judges a body by what was chosen for it. A long one is cut into chunks on a thread for what computes: a book
 /// takes a tenth of a second and more.
-pub(super) async fn read(chosen: Chosen, body: Bytes, longest: Longest) -> Result<(Chosen, SpeechSpec), ApiError> {
+pub(super) async fn read(
+    chosen: ChosenEngines,
+    body: Bytes,
+    longest: Longest,
+) -> Result<(ChosenEngines, SpeechSpec), ApiError> {
     let is_long = body.len() > AT_ONCE;
     let read = move || {
         let judge = Judge { engines: &chosen.engines, names: &chosen.names, longest, model: chosen.model.as_deref() };
@@ -190,7 +194,7 @@ mod tests {
         let engines = engines(Threads(sender, FakeTts::default()));
         for (n, elsewhere) in [(100, false), (4_000, true)] {
             let body = json!({"input": "word ".repeat(n), "voice": "tone"}).to_string();
-            let chosen = Chosen { engines: engines.clone(), names: names(), model: Some("m".into()) };
+            let chosen = ChosenEngines { engines: engines.clone(), names: names(), model: Some("m".into()) };
             let longest = Longest { chars: 40_000, ..LONGEST };
             let (_, wish) = super::read(chosen, body.into(), longest).await.expect("read");
             assert_eq!((wish.n_chars, wish.model.as_deref()), (5 * n, Some("m")));

@@ -29,7 +29,7 @@ const ROOM: usize = 8;
 type Pieces = mpsc::Receiver<Result<Pcm, TtsError>>;
 
 /// By what a text is spoken.
-pub(super) struct Speaking {
+pub(super) struct SpeechSource {
     pub(super) tts: Arc<dyn Tts>,
     pub(super) tasks: TaskTracker,
     /// Chunks begun besides the one that is listened to, once that one sounds and where the engine has room.
@@ -47,20 +47,20 @@ pub(super) struct Speaking {
 
 /// What the stream yields.
 #[derive(Debug, PartialEq)]
-pub(super) enum Spoken {
+pub(super) enum SpeechPiece {
     /// Mono at [`RATE`], never empty.
     Sound(Vec<i16>),
     /// One more chunk is complete.
     ChunkEnd,
 }
 
-impl Speaking {
+impl SpeechSource {
     /// Speaks the chunks of a wish from the `from`th on. Ends with the first error.
     pub(super) fn speak(
         self,
         wish: &SpeechSpec,
         from: usize,
-    ) -> impl Stream<Item = Result<Spoken, TtsError>> + Send + use<> {
+    ) -> impl Stream<Item = Result<SpeechPiece, TtsError>> + Send + use<> {
         let mut course = self.course(wish);
         course.waiting = wish.chunks[from.min(wish.chunks.len())..].to_vec().into();
         async_stream::stream! {
@@ -94,7 +94,7 @@ impl Speaking {
 
 /// How far a text is. Dropping it ends all that was begun.
 pub(super) struct Course {
-    speaking: Speaking,
+    speaking: SpeechSource,
     voice: String,
     speed: f32,
     instructions: Option<String>,
@@ -126,7 +126,7 @@ impl Course {
 
     /// Waits for the next sound, or for the end of a chunk. `None`, at once: every chunk that was added is spoken. After an error
     /// there is nothing more to ask for. Cancel safe.
-    pub(super) async fn next(&mut self) -> Option<Result<Spoken, TtsError>> {
+    pub(super) async fn next(&mut self) -> Option<Result<SpeechPiece, TtsError>> {
         loop {
             let current = match &mut self.current {
                 Some(current) => current,
@@ -151,12 +151,12 @@ impl Course {
                     None => {
                         self.current = None;
                         self.listener.heard_chunk();
-                        return Some(Ok(Spoken::ChunkEnd));
+                        return Some(Ok(SpeechPiece::ChunkEnd));
                     }
                 },
             }
             if !samples.is_empty() {
-                return Some(Ok(Spoken::Sound(samples)));
+                return Some(Ok(SpeechPiece::Sound(samples)));
             }
         }
     }
@@ -366,8 +366,12 @@ mod tests {
         }
     }
 
-    fn speak(tts: &Counting, chunks: &[&str], from: usize) -> impl Stream<Item = Result<Spoken, TtsError>> + use<> {
-        let speaking = Speaking {
+    fn speak(
+        tts: &Counting,
+        chunks: &[&str],
+        from: usize,
+    ) -> impl Stream<Item = Result<SpeechPiece, TtsError>> + use<> {
+        let speaking = SpeechSource {
             tts: Arc::new(tts.clone()),
             tasks: TaskTracker::new(),
             ahead: 1,
@@ -389,11 +393,11 @@ mod tests {
     async fn chunks_come_in_order_and_so_many_are_begun_ahead() {
         let tts = engine(100);
         let all: Vec<_> = speak(&tts, &["0", "1", "2", "3"], 1).map(|spoken| spoken.expect("no error")).collect().await;
-        let expect = (1..4).flat_map(|n| [Spoken::Sound(vec![n; 3]), Spoken::ChunkEnd]).collect::<Vec<_>>();
+        let expect = (1..4).flat_map(|n| [SpeechPiece::Sound(vec![n; 3]), SpeechPiece::ChunkEnd]).collect::<Vec<_>>();
         assert_eq!(all, expect);
         let tts = engine(1);
         let mut stream = pin!(speak(&tts, &["0", "1", "2", "3"], 0));
-        assert_eq!(stream.next().await.expect("sound").expect("no error"), Spoken::Sound(vec![0; 3]));
+        assert_eq!(stream.next().await.expect("sound").expect("no error"), SpeechPiece::Sound(vec![0; 3]));
         settled().await;
         assert_eq!(tts.begun.load(Ordering::SeqCst), 2, "the one that is heard and one ahead");
     }
@@ -419,7 +423,7 @@ mod tests {
         let tts = engine(9);
         tts.n_busy.store(3, Ordering::SeqCst);
         let all: Vec<_> = speak(&tts, &["0", "1", "2"], 0).map(|spoken| spoken.expect("no error")).collect().await;
-        let expect = (0..3).flat_map(|n| [Spoken::Sound(vec![n; 3]), Spoken::ChunkEnd]).collect::<Vec<_>>();
+        let expect = (0..3).flat_map(|n| [SpeechPiece::Sound(vec![n; 3]), SpeechPiece::ChunkEnd]).collect::<Vec<_>>();
         assert_eq!(all, expect);
         let unplayed = tts.unplayed.lock().expect("no panic").clone();
         assert_eq!(unplayed.len(), 6, "four attempts of the second chunk");
@@ -508,7 +512,7 @@ mod tests {
         let tts = Queueing::new(1);
         let tasks = TaskTracker::new();
         for n in 0..20 {
-            let speaking = Speaking {
+            let speaking = SpeechSource {
                 tts: Arc::new(tts.clone()),
                 tasks: tasks.clone(),
                 ahead: 0,
@@ -543,7 +547,7 @@ mod tests {
     async fn who_leaves_while_it_waits_gives_its_turn_up() {
         let tts = Queueing::new(1);
         let speak = |text: &str| {
-            let speaking = Speaking {
+            let speaking = SpeechSource {
                 tts: Arc::new(tts.clone()),
                 tasks: TaskTracker::new(),
                 ahead: 0,

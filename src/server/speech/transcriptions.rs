@@ -8,15 +8,17 @@ use super::cutting::Stretch;
 use super::error::ApiError;
 use super::form::Form;
 use super::listening::{self, Stretches};
-use super::metering::Metered;
+use super::metering::MeteredRequest;
 use super::parts::{SpeechParts, check};
 use super::waiting::{self, Retry};
-use super::written::Written;
+use super::written::PartialTranscript;
+use crate::assembly::CLUSTER;
 use crate::server::access::limits::{Count, Resource, Spender};
 use crate::server::sessions::load::ApiRequests;
 use antiphon_engine_api::Engines;
 use antiphon_engine_api::stt::{Stt, SttError, SttOptions, Transcript, requested_language};
 use antiphon_engine_api::vad::RATE;
+use antiphon_engines::table::{EngineKind, EngineStage};
 use antiphon_telemetry::Endpoint;
 use antiphon_types::{BrownoutLevel, Samples};
 use axum::extract::{Request, State};
@@ -40,17 +42,22 @@ const MOST_CONTEXT: usize = 200;
 
 /// `POST /v1/audio/transcriptions`.
 pub(super) async fn create(State(speech): State<Arc<SpeechParts>>, request: Request) -> Response {
-    let metered = Metered::begin(&speech, Endpoint::Transcriptions);
+    let metered = MeteredRequest::begin(&speech, Endpoint::Transcriptions);
     written_down(&speech, request, metered, false).await
 }
 
 /// `POST /v1/audio/translations`: the same in English, by engines that can.
 pub(super) async fn translate(State(speech): State<Arc<SpeechParts>>, request: Request) -> Response {
-    let metered = Metered::begin(&speech, Endpoint::Translations);
+    let metered = MeteredRequest::begin(&speech, Endpoint::Translations);
     written_down(&speech, request, metered, true).await
 }
 
-async fn written_down(speech: &SpeechParts, request: Request, mut metered: Metered, translate: bool) -> Response {
+async fn written_down(
+    speech: &SpeechParts,
+    request: Request,
+    mut metered: MeteredRequest,
+    translate: bool,
+) -> Response {
     let spender = Spender::of(&request);
     let begun = async {
         speech.check_place(&spender, BrownoutLevel::NoSpeechRequests)?;
@@ -67,7 +74,7 @@ async fn written_down(speech: &SpeechParts, request: Request, mut metered: Meter
         let ms = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
         check(speech, &spender, Resource::Transcription)?;
         let charge = spender.charge(Resource::Transcription, Count::TranscribedMs, ms);
-        let mut listening = Listening::new(speech, (form, engines), duration, longest);
+        let mut listening = TranscriptionTask::new(speech, (form, engines), duration, longest);
         listening.options.meter = metered.meter("stt", spender.requester(), &spender.consumer);
         Ok((listening, charge))
     };
@@ -111,14 +118,14 @@ fn no_translator(engine: &str) -> ApiError {
     ApiError::with(StatusCode::BAD_REQUEST, "unsupported_task", message)
 }
 
-fn ended<E: Into<ApiError>>(metered: Metered, error: E) -> Response {
+fn ended<E: Into<ApiError>>(metered: MeteredRequest, error: E) -> Response {
     let error = error.into();
     metered.end(error.outcome());
     error.into_response()
 }
 
 /// One audio being written down.
-struct Listening {
+struct TranscriptionTask {
     stt: Arc<dyn Stt>,
     stretches: Stretches,
     /// ConnectionSlots of files among the decoders.
@@ -129,10 +136,10 @@ struct Listening {
     options: SttOptions,
     /// `stt.timeout_ms`.
     timeout: Duration,
-    written: Written,
+    written: PartialTranscript,
 }
 
-impl Listening {
+impl TranscriptionTask {
     fn new(speech: &SpeechParts, (mut form, engines): (Form, Engines), duration: Duration, longest: Duration) -> Self {
         let setup = speech.sessions.setup();
         let segments = !matches!(form.shape, super::form::Shape::Json | super::form::Shape::Text);
@@ -148,7 +155,8 @@ impl Listening {
             ..SttOptions::default()
         };
         // A server elsewhere, and workers, have decoders of their own.
-        let is_remote = ["openai", crate::assembly::CLUSTER].contains(&engines.stt.name());
+        let name = engines.stt.name();
+        let is_remote = name == CLUSTER || EngineStage::Stt.kind(name).is_some_and(EngineKind::is_remote);
         Self {
             decoders: (!is_remote).then(|| speech.decoders.clone()),
             load: speech.sessions.load.stt_api.clone(),
@@ -158,7 +166,7 @@ impl Listening {
             duration,
             options,
             timeout: setup.stt_timeout,
-            written: Written::default(),
+            written: PartialTranscript::default(),
         }
     }
 
@@ -231,9 +239,9 @@ fn last_words(text: &str, most: usize) -> &str {
 }
 
 fn events(
-    mut listening: Listening,
+    mut listening: TranscriptionTask,
     first: Option<String>,
-    metered: Metered,
+    metered: MeteredRequest,
 ) -> impl Stream<Item = Result<Event, Infallible>> + Send {
     let event = |data: Value| Ok(Event::default().data(data.to_string()));
     async_stream::stream! {
@@ -337,8 +345,8 @@ mod tests {
     /// A stretch of ten seconds.
     static STRETCH: [i16; 160_000] = [1; 160_000];
 
-    fn listening(stt: Decoders, n_places: usize) -> Listening {
-        Listening {
+    fn listening(stt: Decoders, n_places: usize) -> TranscriptionTask {
+        TranscriptionTask {
             stt: Arc::new(stt),
             stretches: listening::stretches(bytes::Bytes::new(), SECONDS(1), Arc::new(FakeVad), false),
             decoders: Some(Arc::new(Semaphore::new(n_places))),
@@ -347,7 +355,7 @@ mod tests {
             duration: SECONDS(10),
             options: SttOptions::default(),
             timeout: SECONDS(15),
-            written: Written::default(),
+            written: PartialTranscript::default(),
         }
     }
 
@@ -388,7 +396,7 @@ mod tests {
         let listening = listening(slow(90), 3);
         let most_out = Arc::new(AtomicUsize::new(0));
         let stt = Decoders { most_out: most_out.clone(), ..slow(90) };
-        let listening = Listening { stt: Arc::new(stt), ..listening };
+        let listening = TranscriptionTask { stt: Arc::new(stt), ..listening };
         let all = futures_util::future::join_all((0..12).map(|_| listening.transcribe(&STRETCH))).await;
         assert_eq!(all.iter().filter(|heard| heard.is_ok()).count(), 12);
         assert_eq!(most_out.load(Ordering::SeqCst), 3);

@@ -34,7 +34,9 @@ pub(super) struct Upload(Arc<Mutex<State>>);
 
 /// A share of the memory for uploads; dropping it gives it back.
 #[derive(Debug)]
-pub(super) struct Held(#[expect(dead_code, reason = "held until it is dropped")] Vec<OwnedSemaphorePermit>);
+pub(super) struct UploadReservation(
+    #[expect(dead_code, reason = "held until it is dropped")] Vec<OwnedSemaphorePermit>,
+);
 
 impl Upload {
     /// Reads a body of at most `most` bytes. What the stream fails with is found in [`Self::failure`].
@@ -97,14 +99,18 @@ impl Upload {
     }
 
     /// The memory it took.
-    pub(super) fn held(&self) -> Held {
-        Held(std::mem::take(&mut self.0.lock().expect("no panic while locked").held))
+    pub(super) fn held(&self) -> UploadReservation {
+        UploadReservation(std::mem::take(&mut self.0.lock().expect("no panic while locked").held))
     }
 }
 
 /// All of a body of at most `most` bytes, and its share of the memory for uploads. It may take its time but not for
 /// ever.
-pub(super) async fn whole(body: Body, uploads: &Arc<Semaphore>, most: usize) -> Result<(Bytes, Held), ApiError> {
+pub(super) async fn whole(
+    body: Body,
+    uploads: &Arc<Semaphore>,
+    most: usize,
+) -> Result<(Bytes, UploadReservation), ApiError> {
     let (upload, pieces) = Upload::begin(body, uploads.clone(), most);
     let mut pieces = std::pin::pin!(pieces);
     let mut whole = BytesMut::new();

@@ -3,16 +3,16 @@
 //! The shapes are OpenAI's and vLLM-Omni's, which differ in nothing that a client sends: a form with `name`, `audio_sample`,
 //! `consent` and, where known, the recording's words as `ref_text`. The voice engine's library checks, keeps and conditions;
 //! this module receives, decodes, and decides whose a voice is: a key sees and removes its own, an admin key all of them, and
-//! the operator's are everybody's and removed by nobody. A voice is added in a task of the server: where the client has gone, or
+//! every key may use the operator's, and none may remove them. A voice is added in a task of the server: where the client has gone, or
 //! does not wait any longer, it is removed again, so that a client that repeats its request finds the name free.
 
 use super::error::ApiError;
 use super::form::{self, LargestFile};
-use super::metering::Metered;
+use super::metering::MeteredRequest;
 use super::parts::SpeechParts;
-use super::upload::Held;
+use super::upload::UploadReservation;
 use crate::assembly::CLUSTER;
-use crate::server::access::audit_http::Created;
+use crate::server::access::audit_http::CreatedId;
 use crate::server::access::caller::Identity;
 use crate::server::edge::client::Client;
 use antiphon_audio::decode::{self, DecodeError};
@@ -128,7 +128,7 @@ async fn create(
     Extension(client): Extension<Client>,
     request: Request,
 ) -> Response {
-    let metered = Metered::begin(&speech, Endpoint::Voices);
+    let metered = MeteredRequest::begin(&speech, Endpoint::Voices);
     let (outcome, response) = match create_from(&speech, identity, client, request).await {
         Ok(response) => ("ok", response),
         Err(error) => (error.outcome(), error.into_response()),
@@ -168,7 +168,7 @@ async fn create_from(
     let mut voice = described(&added);
     voice["consent"] = json!(added.consent);
     let mut response = Json(voice).into_response();
-    response.extensions_mut().insert(Created(added.id));
+    response.extensions_mut().insert(CreatedId(added.id));
     Ok(response)
 }
 
@@ -177,7 +177,7 @@ async fn added(
     speech: &SpeechParts,
     library: Arc<dyn VoiceLibrary>,
     new: NewVoice,
-    held: (OwnedSemaphorePermit, Held),
+    held: (OwnedSemaphorePermit, UploadReservation),
 ) -> Result<CustomVoice, ApiError> {
     let (sender, receiver) = oneshot::channel();
     speech.sessions.setup.tasks.spawn(async move {
@@ -225,7 +225,7 @@ struct Form {
     ref_text: Option<String>,
     language: Option<String>,
     /// The body's share of the memory for uploads.
-    held: Option<Held>,
+    held: Option<UploadReservation>,
 }
 
 impl Form {
@@ -286,7 +286,11 @@ impl Form {
     }
 
     /// The voice with its recording decoded, on a thread for such work, and the memory it came in.
-    async fn decoded(self, limits: &VoiceLimits, identity: Identity) -> Result<(NewVoice, Held), ApiError> {
+    async fn decoded(
+        self,
+        limits: &VoiceLimits,
+        identity: Identity,
+    ) -> Result<(NewVoice, UploadReservation), ApiError> {
         let file = self.audio_sample;
         let longest = limits.max_recording();
         let pcm = tokio::task::spawn_blocking(move || decode::read(file, longest))

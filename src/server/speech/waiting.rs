@@ -13,7 +13,7 @@ use antiphon_types::{Backoff, RetryPolicy};
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
-/// For a chunk that has a listener: beyond what there is still to hear. Before the first sound a status tells the client to try
+/// For a chunk that has a listener: beyond what there is still to hear. Before the first sound a status asks the client to try
 /// again; after it there is only a body that breaks off.
 pub(super) const BEFORE_SOUND: Duration = Duration::from_secs(10);
 pub(super) const AFTER_SOUND: Duration = Duration::from_secs(60);

@@ -17,14 +17,14 @@ use std::time::Duration;
 
 /// What was understood so far of one audio.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Written {
+pub(super) struct PartialTranscript {
     text: String,
     segments: Vec<Segment>,
     logprobs: Vec<TokenLogprob>,
     language: Option<String>,
 }
 
-impl Written {
+impl PartialTranscript {
     /// Adds an utterance that begins at `start` and lasts `n` samples; gives what it adds to the text, empty where nothing was
     /// said. An engine without times gives the stretch's own.
     pub(super) fn add(&mut self, transcript: Transcript, start: Samples, n: Samples) -> String {
@@ -209,8 +209,8 @@ mod tests {
     use super::*;
     use antiphon_engine_api::stt::Word;
 
-    fn written() -> Written {
-        let mut written = Written::default();
+    fn written() -> PartialTranscript {
+        let mut written = PartialTranscript::default();
         let ms = |ms| Samples::from_ms(ms, RATE);
         let plain = Transcript { text: " Hello <b>there</b>. ".into(), confidence: Some(0.5), ..Transcript::default() };
         assert_eq!(written.add(plain, ms(1_000), ms(2_000)), "Hello <b>there</b>.");
@@ -243,7 +243,7 @@ mod tests {
         assert!(
             written().vtt().starts_with("WEBVTT\n\n00:00:01.000 --> 00:00:03.000\nHello &lt;b&gt;there&lt;/b&gt;.\n\n")
         );
-        assert_eq!(Written::default().vtt(), "WEBVTT\n\n");
+        assert_eq!(PartialTranscript::default().vtt(), "WEBVTT\n\n");
     }
 
     #[test]
@@ -262,7 +262,7 @@ mod tests {
         assert_eq!(json["words"][1], json!({"word": "words.", "start": 3_661.3, "end": 3_662.5}));
         let plain = written().verbose(&Form::default(), Duration::from_secs(1));
         assert!(plain.get("segments").is_none() && plain.get("words").is_none() && plain.get("warnings").is_none());
-        let mut untimed = Written::default();
+        let mut untimed = PartialTranscript::default();
         untimed.add(Transcript { text: "Hello.".into(), ..Transcript::default() }, Samples(0), Samples(16_000));
         let json = untimed.verbose(&Form { words: true, ..Form::default() }, Duration::from_secs(1));
         assert_eq!((&json["language"], &json["words"]), (&json!("unknown"), &json!([])));
@@ -272,7 +272,7 @@ mod tests {
 
     #[test]
     fn languages_without_blanks_get_none() {
-        let mut written = Written::default();
+        let mut written = PartialTranscript::default();
         for text in ["你好", "世界"] {
             let transcript = Transcript { text: text.into(), language: Some("zh".into()), ..Transcript::default() };
             written.add(transcript, Samples(0), Samples(16_000));

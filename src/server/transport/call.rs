@@ -8,9 +8,9 @@ use crate::server::access::caller::Caller;
 use crate::server::edge::client::Client;
 use crate::server::edge::inbound_budget::InboundBudget;
 use crate::server::sessions::SessionParts;
-use crate::server::sessions::admission::{self, Admitted, LiveSession, SessionRefused};
+use crate::server::sessions::admission::{self, LiveSession, SessionAdmission, SessionRefused};
 use crate::server::sessions::heartbeat::HeartbeatReset;
-use crate::server::sessions::parts::Connected;
+use crate::server::sessions::parts::ConnectionCount;
 use crate::server::sessions::socket::{SIGN_OF_LIFE, STUCK};
 use antiphon_protocol::frame::MicrophoneFrame;
 use antiphon_protocol::{Dialect, SessionKind, SessionUpdate};
@@ -55,7 +55,7 @@ pub(in crate::server) struct Call {
     budget: Arc<Semaphore>,
     /// The next microphone frame.
     sequence: AtomicU32,
-    _connected: Connected,
+    _connected: ConnectionCount,
 }
 
 /// What a session gives.
@@ -112,7 +112,7 @@ impl Call {
     /// The same for a caller that has its place.
     pub(in crate::server) fn begin(
         sessions: &Arc<SessionParts>,
-        admitted: Admitted,
+        admitted: SessionAdmission,
         caller: Caller,
         opening: CallOpening,
     ) -> Self {

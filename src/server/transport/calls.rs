@@ -21,10 +21,10 @@ const MAX_WAITING_BYTES: usize = 1024 * 1024;
 
 /// The calls in progress. As many as there are sessions at most.
 #[derive(Default)]
-pub(in crate::server) struct Calls(Mutex<HashMap<String, Arc<Ongoing>>>);
+pub(in crate::server) struct Calls(Mutex<HashMap<String, Arc<OngoingCall>>>);
 
 /// A call in progress.
-pub(in crate::server) struct Ongoing {
+pub(in crate::server) struct OngoingCall {
     /// Its session.
     pub(super) call: Arc<Call>,
     /// `webrtc`, or the peer of a phone call.
@@ -45,17 +45,17 @@ pub(in crate::server) struct Ongoing {
 
 /// The clients that have joined one call.
 #[derive(Default)]
-pub(super) struct JoinedClients(Mutex<Joined>);
+pub(super) struct JoinedClients(Mutex<CallClients>);
 
 #[derive(Default)]
-struct Joined {
+struct CallClients {
     /// The call's `session.created`.
     created: Option<Arc<str>>,
-    waiting: Vec<Arc<Waiting>>,
+    waiting: Vec<Arc<PendingEvents>>,
 }
 
 /// Events that wait for one client.
-struct Waiting {
+struct PendingEvents {
     events: Queue<Arc<str>>,
     /// Cancelled when there was no room for an event.
     overflow: CancellationToken,
@@ -64,14 +64,14 @@ struct Waiting {
 /// A client's place among those that have joined a call. Dropping it releases the place.
 pub(super) struct JoinedClient {
     joined: Arc<JoinedClients>,
-    waiting: Arc<Waiting>,
+    waiting: Arc<PendingEvents>,
 }
 
 /// A call's entry, owned by its task. Dropping it removes the call.
 pub(super) struct CallEntry {
     calls: Arc<Calls>,
     id: String,
-    ongoing: Arc<Ongoing>,
+    ongoing: Arc<OngoingCall>,
 }
 
 impl Calls {
@@ -83,7 +83,7 @@ impl Calls {
         (transport, peer_id): (&'static str, Option<String>),
         offers: Option<mpsc::Sender<NewOffer>>,
     ) -> CallEntry {
-        let ongoing = Arc::new(Ongoing {
+        let ongoing = Arc::new(OngoingCall {
             call: Arc::new(call),
             transport,
             peer_id,
@@ -98,7 +98,7 @@ impl Calls {
     }
 
     /// The call with this id that belongs to this key, or, for an admin key, to none.
-    pub(in crate::server) fn find(&self, id: &str, owner: Option<KeyId>, is_admin: bool) -> Option<Arc<Ongoing>> {
+    pub(in crate::server) fn find(&self, id: &str, owner: Option<KeyId>, is_admin: bool) -> Option<Arc<OngoingCall>> {
         let calls = self.0.lock().expect("no panic while locked");
         calls.get(id).filter(|ongoing| ongoing.is_open_to(owner, is_admin)).cloned()
     }
@@ -106,7 +106,7 @@ impl Calls {
     /// Those that [`Calls::find`] finds, as JSON, in no order.
     pub(in crate::server) fn described(&self, owner: Option<KeyId>, is_admin: bool) -> Vec<Value> {
         let calls = self.0.lock().expect("no panic while locked");
-        let described = |(id, ongoing): (&String, &Arc<Ongoing>)| {
+        let described = |(id, ongoing): (&String, &Arc<OngoingCall>)| {
             json!({"id": id, "object": "realtime.call", "session_id": ongoing.call.session().as_str(),
                    "transport": ongoing.transport, "peer_call_id": ongoing.peer_id})
         };
@@ -114,7 +114,7 @@ impl Calls {
     }
 }
 
-impl Ongoing {
+impl OngoingCall {
     /// A call that was hung up is no longer there, even while its task ends.
     fn is_open_to(&self, owner: Option<KeyId>, is_admin: bool) -> bool {
         !self.hang_up.is_cancelled() && (self.owner == owner || is_admin && self.owner.is_none())
@@ -162,7 +162,8 @@ impl JoinedClients {
         if joined.waiting.len() >= MAX_JOINED {
             return None;
         }
-        let waiting = Arc::new(Waiting { events: Queue::new(MAX_WAITING_BYTES), overflow: CancellationToken::new() });
+        let waiting =
+            Arc::new(PendingEvents { events: Queue::new(MAX_WAITING_BYTES), overflow: CancellationToken::new() });
         joined.created.iter().for_each(|created| waiting.push(created));
         joined.waiting.push(waiting.clone());
         drop(joined);
@@ -183,12 +184,12 @@ impl JoinedClients {
         joined.created.get_or_insert(event);
     }
 
-    fn lock(&self) -> MutexGuard<'_, Joined> {
+    fn lock(&self) -> MutexGuard<'_, CallClients> {
         self.0.lock().expect("no panic while locked")
     }
 }
 
-impl Waiting {
+impl PendingEvents {
     fn push(&self, event: &Arc<str>) {
         if !self.overflow.is_cancelled() && !self.events.push(event.clone()) {
             self.overflow.cancel();

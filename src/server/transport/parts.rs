@@ -1,7 +1,7 @@
 //! What the transports have in common once the server starts: the sessions that they open, and the calls that clients
 //! may join.
 
-use super::calls::{Calls, Ongoing};
+use super::calls::{Calls, OngoingCall};
 use super::telephony::intake::Telephony;
 use super::webrtc::Webrtc;
 use crate::server::sessions::SessionParts;
@@ -28,7 +28,7 @@ impl TransportParts {
     }
 
     /// The call with this id that a client with this key may join and end.
-    pub(super) fn find_call(&self, id: &str, owner: Option<KeyId>) -> Option<Arc<Ongoing>> {
+    pub(super) fn find_call(&self, id: &str, owner: Option<KeyId>) -> Option<Arc<OngoingCall>> {
         self.calls.find(id, owner, self.sessions.access.keys.is_admin(owner))
     }
 

@@ -4,7 +4,7 @@
 //! with it; it ends with the call, or when its key is revoked. One that does not keep up is closed with 1013. A short-lived key joins no call: pages of
 //! other users have keys of the same owner.
 
-use super::calls::{JoinedClient, MAX_JOINED, Ongoing};
+use super::calls::{JoinedClient, MAX_JOINED, OngoingCall};
 use super::parts::TransportParts;
 use super::webrtc::signaling::{rejected, unknown_call};
 use crate::server::access::caller::presented;
@@ -15,7 +15,7 @@ use crate::server::edge::closing::{close, finish};
 use crate::server::edge::inbound_budget::InboundBudget;
 use crate::server::edge::inflow::Inflow;
 use crate::server::edge::refusal::refused;
-use crate::server::edge::unfinished::{Next, Unfinished};
+use crate::server::edge::unfinished::{Next, UnfinishedMessage};
 use crate::server::edge::websocket;
 use crate::server::sessions::SessionParts;
 use crate::server::sessions::heartbeat::{Beat, Heartbeat};
@@ -75,7 +75,7 @@ pub(super) fn upgrade(
 
 async fn serve(
     sessions: &SessionParts,
-    call: &Ongoing,
+    call: &OngoingCall,
     joined: &JoinedClient,
     socket: WebSocket,
     inflow: &Inflow,
@@ -85,7 +85,7 @@ async fn serve(
     let budget = InboundBudget::of_session();
     let (heard, mut heartbeat) = Heartbeat::new(Duration::from_secs(u64::from(sessions.edge.config.ping_seconds)));
     let read = async {
-        let mut unfinished = Unfinished::new(&sessions.edge, inflow, &budget);
+        let mut unfinished = UnfinishedMessage::new(&sessions.edge, inflow, &budget);
         loop {
             let message = match unfinished.next(&mut stream, STUCK).await {
                 Next::Message(Some(Ok(message))) => message,

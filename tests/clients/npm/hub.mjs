@@ -11,7 +11,7 @@ import { OpenAIRealtimeWS } from "openai/realtime/ws";
 
 export const RATE = 24_000;
 const FRAME = RATE / 50;
-const DEADLINE_MS = 30_000;
+const DEADLINE_MS = 120_000;
 
 /** One session. `log` holds every event, in order. */
 class Talk {

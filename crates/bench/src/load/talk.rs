@@ -5,7 +5,7 @@ use super::network::Line;
 use super::turn::{Turn, TurnRecord};
 use crate::voice_to_voice::open_with;
 use antiphon_client::{
-    AudioMode, Checkpoints, ClientError, Connection, Event, FRAME, RATE, Received, Receiver, Resumed, Sender,
+    AudioMode, Checkpoints, ClientError, Connection, Event, FRAME, RATE, ReceivedMessage, Receiver, Resumption, Sender,
 };
 use antiphon_types::{ItemId, Samples};
 use rand::rngs::StdRng;
@@ -61,7 +61,7 @@ pub struct Return {
     /// When it was resumed.
     pub at: Instant,
     /// How.
-    pub resumed: Resumed,
+    pub resumed: Resumption,
 }
 
 /// What a session's conversation has in it at its end, without what was void because the session went back to a checkpoint.
@@ -284,24 +284,24 @@ impl<'a> Talk<'a> {
         Ok(())
     }
 
-    async fn take(&mut self, received: Received, record: &mut SessionRecord) -> Result<(), ClientError> {
+    async fn take(&mut self, received: ReceivedMessage, record: &mut SessionRecord) -> Result<(), ClientError> {
         let at = self.line.arrival(Instant::now());
         match &received {
-            Received::Event(Event::ResponseCreated { response }) => record.ids.push(response.id.clone()),
-            Received::Event(Event::Committed { item_id }) => {
+            ReceivedMessage::Event(Event::ResponseCreated { response }) => record.ids.push(response.id.clone()),
+            ReceivedMessage::Event(Event::Committed { item_id }) => {
                 record.ids.push(item_id.clone());
                 record.conversation.n_committed += 1;
             }
-            Received::Event(Event::ResponseDone { response }) if response.status == "completed" => {
+            ReceivedMessage::Event(Event::ResponseDone { response }) if response.status == "completed" => {
                 record.conversation.n_answered += 1;
             }
-            Received::Event(Event::SessionCheckpoint { .. }) if self.load.connect.resume => {
+            ReceivedMessage::Event(Event::SessionCheckpoint { .. }) if self.load.connect.resume => {
                 let mark = Mark { n_begun: self.n_begun, turn: self.turn.clone(), conversation: record.conversation };
                 self.checkpoints.mark(self.receiver.n_received(), mark);
             }
-            Received::Resumed(resumed) => self.resumed(*resumed, at, record),
-            Received::Event(Event::Cleared {}) => self.was_cleared = true,
-            Received::Audio { .. } => {
+            ReceivedMessage::Resumed(resumed) => self.resumed(*resumed, at, record),
+            ReceivedMessage::Event(Event::Cleared {}) => self.was_cleared = true,
+            ReceivedMessage::Audio { .. } => {
                 let all = self.receiver.n_misplaced_frames();
                 let n = all - std::mem::replace(&mut self.n_misplaced, all);
                 match std::mem::take(&mut self.was_cleared) {
@@ -314,12 +314,12 @@ impl<'a> Talk<'a> {
         // Events between two turns are irrelevant.
         let Some(turn) = &mut self.turn else { return Ok(()) };
         let report = match received {
-            Received::Audio { item_id, samples } => {
+            ReceivedMessage::Audio { item_id, samples } => {
                 turn.audio(&item_id, &samples, at);
                 None
             }
-            Received::Event(event) => turn.event(event, at),
-            Received::Resumed(_) => None,
+            ReceivedMessage::Event(event) => turn.event(event, at),
+            ReceivedMessage::Resumed(_) => None,
         };
         match report {
             Some(event) => self.sender.event(&event).await,
@@ -328,7 +328,7 @@ impl<'a> Talk<'a> {
     }
 
     /// The session was resumed; where it went back to a checkpoint, so does what was received.
-    fn resumed(&mut self, resumed: Resumed, at: Instant, record: &mut SessionRecord) {
+    fn resumed(&mut self, resumed: Resumption, at: Instant, record: &mut SessionRecord) {
         record.returns.push(Return { session: self.session, at, resumed });
         self.load.n_returns.fetch_add(1, Relaxed);
         if let Some(turn) = &mut self.turn {

@@ -92,7 +92,7 @@ fn hub(profile: &Profile, demand: &Demand, sized: &Sizing, on_workers: &[&str]) 
         head += TO_ADD;
         head += "#   jetstream = true\n#   sealing_key = \"/etc/antiphon/secrets/sealing.key\"\n#   replicas = 3\n";
     }
-    head += "# Add to [server], see docs/operating/scaling.md: api_keys_file, allowed_hosts, trusted_proxies.\n";
+    head += "# Add to [server], see docs/operating/cluster.md: api_keys_file, allowed_hosts, trusted_proxies.\n";
     ConfigFile { name: "hub.toml".into(), text: text(&head, tables) }
 }
 

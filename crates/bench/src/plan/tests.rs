@@ -90,7 +90,7 @@ fn a_stage_alone_takes_no_more_than_in_a_whole_plan() {
 
 /// The page whose tables are checked.
 fn page() -> String {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/operating/capacity.md");
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/operating/sizing.md");
     std::fs::read_to_string(path).expect("the page is there")
 }
 
@@ -127,7 +127,7 @@ fn another_servers_rates_on_a10g_take_more_gpus_than_its_table_says() {
             stage.utilization * 100.0,
             thousands(plan.sized.latency.expect("served").p95_ms.round() as usize)
         );
-        assert!(page.contains(&row), "docs/operating/capacity.md lacks: {row}");
+        assert!(page.contains(&row), "docs/operating/sizing.md lacks: {row}");
     }
 }
 
@@ -152,7 +152,7 @@ fn the_page_has_the_known_cards_and_what_they_are_estimated_to_serve() {
             missing.push(row);
         }
     }
-    assert!(missing.is_empty(), "docs/operating/capacity.md lacks:\n{}", missing.join("\n"));
+    assert!(missing.is_empty(), "docs/operating/sizing.md lacks:\n{}", missing.join("\n"));
 }
 
 #[test]

@@ -9,7 +9,7 @@ use super::probe::{Live, Port, Probe};
 use antiphon::replay::Dice;
 use antiphon_engine_api::fakes::vad::FakeVad;
 use antiphon_engine_api::llm::{Llm, LlmDelta, LlmError};
-use antiphon_engine_api::mcp::{Connected, Connection, Mcp, McpError};
+use antiphon_engine_api::mcp::{ConnectedServer, Connection, Mcp, McpError};
 use antiphon_engine_api::stt::{SpeakerState, Stt, SttError, SttOptions, SttUtterance, TokenLogprob, Transcript};
 use antiphon_engine_api::tts::{SpeechRequest, SpokenPart, TextRequest, TextSpeech, Tts, TtsError, Voice, WORDS_AHEAD};
 use antiphon_engine_api::turn::{TurnModel, TurnModelError};
@@ -485,7 +485,7 @@ impl TurnModel for Fate {
 }
 
 impl Mcp for Fate {
-    fn connect(&self, _: Server) -> BoxFuture<'static, Result<Connected, McpError>> {
+    fn connect(&self, _: Server) -> BoxFuture<'static, Result<ConnectedServer, McpError>> {
         let fate = self.clone();
         let live = self.probe.serve(Port::Mcp);
         async move {

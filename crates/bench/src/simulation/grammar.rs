@@ -297,7 +297,7 @@ impl Grammar {
         }
     }
 
-    /// An item or a response is named before it came. Where the hub holds a reply while it decides whether somebody speaks, its
+    /// An item or a response is named before it came. Where the hub holds a reply while it decides whether the user speaks, its
     /// events are held with it, and others overtake them.
     fn ahead(&mut self, id: String) -> Checked {
         match self.framed {

@@ -65,7 +65,7 @@ thread_local! {
 /// whole log is kept.
 pub fn simulate(seed: u64, verbose: bool) -> Outcome {
     static HOOK: Once = Once::new();
-    // A panic in a task is caught by the runtime, which reports it to nobody who does not wait for the task.
+    // A panic in a task is caught by the runtime, which reports it only to a caller that waits for the task.
     HOOK.call_once(|| {
         let before = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |info| {

@@ -128,7 +128,7 @@ impl Parts {
 
 /// Whether a response was begun before the end of the turn was sure.
 fn is_speculative(record: &Value) -> bool {
-    record["guesses"].as_array().is_some_and(|guesses| !guesses.is_empty())
+    record["speculations"].as_array().is_some_and(|speculations| !speculations.is_empty())
 }
 
 /// The newest turn records.

@@ -8,7 +8,7 @@ use super::{Cluster, Counters};
 use crate::exchange::{Exchange, ExchangeEnd};
 use crate::frame::{Frame, Kind};
 use crate::link::Link;
-use crate::message::{Accepted, Busy, Failure, FailureKind, Open, PROTOCOL, Request, of_json, to_json};
+use crate::message::{Acceptance, Busy, Failure, FailureKind, Open, PROTOCOL, Request, of_json, to_json};
 use crate::subject;
 use async_nats::Subject;
 use bytes::Bytes;
@@ -66,7 +66,7 @@ pub(super) enum NotOpened {
 
 /// Why an attempt is over before its end.
 #[derive(Debug)]
-pub(super) enum Lost {
+pub(super) enum AttemptLoss {
     /// The worker is gone, or has forgotten the attempt.
     Worker,
     /// NATS knows no subscriber for the request.
@@ -82,7 +82,7 @@ pub(super) struct Attempt {
     exchange: Exchange,
     link: Link,
     pub(super) worker: Arc<Worker>,
-    pub(super) accepted: Accepted,
+    pub(super) accepted: Acceptance,
     /// When the request was sent.
     pub(super) opened_at: Instant,
     is_over: bool,
@@ -193,7 +193,7 @@ impl Cluster {
             exchange,
             link: self.0.link.clone(),
             worker: worker.clone(),
-            accepted: Accepted::default(),
+            accepted: Acceptance::default(),
             opened_at,
             is_over: false,
             in_use,
@@ -201,14 +201,14 @@ impl Cluster {
         let first = timeout_at(opened_at + OPEN_DEADLINE, attempt.receive()).await;
         let (frame, _) = match first {
             Ok(Ok(first)) => first,
-            Ok(Err(Lost::Away)) => return Err(Refusal::Away),
-            Ok(Err(Lost::TooLarge(n))) => return Err(Refusal::Failed(Failure::too_large(n))),
-            Ok(Err(Lost::Missing)) => {
+            Ok(Err(AttemptLoss::Away)) => return Err(Refusal::Away),
+            Ok(Err(AttemptLoss::TooLarge(n))) => return Err(Refusal::Failed(Failure::too_large(n))),
+            Ok(Err(AttemptLoss::Missing)) => {
                 // The next advert says otherwise.
                 worker.missing();
                 return Err(Refusal::Gone);
             }
-            Ok(Err(Lost::Worker)) | Err(_) => return Err(Refusal::Gone),
+            Ok(Err(AttemptLoss::Worker)) | Err(_) => return Err(Refusal::Gone),
         };
         match frame.kind {
             Kind::Accepted => {
@@ -241,26 +241,26 @@ enum Refusal {
 impl Attempt {
     /// The next frame of the worker, in order, and when it arrived. Ends when the worker is lost, or the connection for too
     /// long. Cancelling loses nothing.
-    pub(super) async fn receive(&mut self) -> Result<(Frame, Instant), Lost> {
+    pub(super) async fn receive(&mut self) -> Result<(Frame, Instant), AttemptLoss> {
         let Self { exchange, link, worker, .. } = self;
         let received = tokio::select! {
             biased;
-            received = exchange.receive() => received.map_err(Lost::of)?,
-            () = worker.lost.cancelled() => return Err(Lost::Worker),
-            () = away(link) => return Err(Lost::Away),
+            received = exchange.receive() => received.map_err(AttemptLoss::of)?,
+            () = worker.lost.cancelled() => return Err(AttemptLoss::Worker),
+            () = away(link) => return Err(AttemptLoss::Away),
         };
         self.is_over |= matches!(received.0.kind, Kind::End | Kind::Failed);
         Ok(received)
     }
 
     /// Sends a frame once the worker has room for it. Cancelling before that sends nothing.
-    pub(super) async fn send(&mut self, kind: Kind, payload: Bytes) -> Result<(), Lost> {
+    pub(super) async fn send(&mut self, kind: Kind, payload: Bytes) -> Result<(), AttemptLoss> {
         let Self { exchange, link, worker, .. } = self;
         tokio::select! {
             biased;
-            sent = exchange.send(kind, payload) => sent.map_err(Lost::of),
-            () = worker.lost.cancelled() => Err(Lost::Worker),
-            () = away(link) => Err(Lost::Away),
+            sent = exchange.send(kind, payload) => sent.map_err(AttemptLoss::of),
+            () = worker.lost.cancelled() => Err(AttemptLoss::Worker),
+            () = away(link) => Err(AttemptLoss::Away),
         }
     }
 
@@ -292,7 +292,7 @@ impl Drop for Attempt {
     }
 }
 
-impl Lost {
+impl AttemptLoss {
     fn of(ended: ExchangeEnd) -> Self {
         match ended {
             ExchangeEnd::Cancelled | ExchangeEnd::Reset => Self::Worker,

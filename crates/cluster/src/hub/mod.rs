@@ -6,7 +6,6 @@
 
 mod attempt;
 mod directory;
-mod fallback;
 mod fallback_model;
 mod news;
 mod overview;
@@ -18,11 +17,10 @@ mod tts;
 mod turn;
 
 pub use directory::estimate;
-pub use fallback::{with_local_stt, with_local_tts, with_local_turn};
-pub use news::{MAX_NEWS_BYTES, PeerNews, Watching};
+pub use news::{MAX_NEWS_BYTES, PeerNews, WatchGuard};
 pub use overview::{HubView, LostView, Overview, StageModelView, StageView, WorkerView};
-pub use ownership::{MAX_STATE_BYTES, Owned, OwnershipError, Release, Seen, SharedSessions};
-pub use peers::{Asked, MAX_REPLY_BYTES, PeerReply, Replier};
+pub use ownership::{MAX_STATE_BYTES, OwnedSession, OwnershipError, Release, SharedSessions, StoredSessionView};
+pub use peers::{MAX_REPLY_BYTES, PeerAnswer, PeerReply, Replier};
 
 use crate::exchange::{Delivery, Inboxes};
 use crate::flow::is_from_worker;

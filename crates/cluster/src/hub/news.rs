@@ -36,9 +36,9 @@ pub enum PeerNews {
 }
 
 /// The others publish while this is held.
-pub struct Watching(Arc<Inner>);
+pub struct WatchGuard(Arc<Inner>);
 
-impl Drop for Watching {
+impl Drop for WatchGuard {
     fn drop(&mut self) {
         self.0.news.watchers.send_modify(|n| *n -= 1);
     }
@@ -134,10 +134,10 @@ impl Cluster {
     }
 
     /// Lets the other hubs publish until the result is dropped. What this hub asks them afterwards reaches them after that.
-    pub async fn watch(&self) -> Watching {
+    pub async fn watch(&self) -> WatchGuard {
         let news = &self.0.news;
         news.watchers.send_modify(|n| *n += 1);
-        let watching = Watching(self.0.clone());
+        let watching = WatchGuard(self.0.clone());
         let _ = timeout(WATCH_DEADLINE, news.is_watching.subscribe().wait_for(|is_watching| *is_watching)).await;
         watching
     }

@@ -6,7 +6,7 @@
 //! here knows a session or a client, and no task is spawned.
 
 use super::Cluster;
-use super::peers::Asked;
+use super::peers::PeerAnswer;
 use crate::jetstream::{Bucket, JetStream, RecordError};
 use crate::seal::SealError;
 use serde::{Deserialize, Serialize};
@@ -83,13 +83,13 @@ impl From<RecordError> for OwnershipError {
 
 /// A session that this hub owns. The next change names the revision of the last.
 #[derive(Clone, Debug)]
-pub struct Owned {
+pub struct OwnedSession {
     key: String,
     head: Head,
     revision: u64,
 }
 
-impl Owned {
+impl OwnedSession {
     /// The revision of its record: the fencing number.
     pub fn revision(&self) -> u64 {
         self.revision
@@ -103,14 +103,14 @@ impl Owned {
 
 /// A stored session, as [`SharedSessions::look`] saw it.
 #[derive(Clone, Debug)]
-pub struct Seen {
+pub struct StoredSessionView {
     key: String,
     head: Head,
     state: Vec<u8>,
     revision: u64,
 }
 
-impl Seen {
+impl StoredSessionView {
     /// What the server stored beside the state, for who may take it.
     pub fn claims(&self) -> &str {
         &self.head.claims
@@ -179,7 +179,7 @@ impl SharedSessions {
         Self { cluster, jetstream }
     }
 
-    /// Stores a session that begins on this hub. `key` names it: letters and digits. `claims`: for [`Seen::claims`]. `ttl`: how
+    /// Stores a session that begins on this hub. `key` names it: letters and digits. `claims`: for [`StoredSessionView::claims`]. `ttl`: how
     /// long it may live.
     ///
     /// # Errors
@@ -190,7 +190,7 @@ impl SharedSessions {
         claims: String,
         state: &[u8],
         ttl: Duration,
-    ) -> Result<Owned, OwnershipError> {
+    ) -> Result<OwnedSession, OwnershipError> {
         let head = Head {
             schema: SCHEMA,
             hub: self.cluster.id().into(),
@@ -201,7 +201,7 @@ impl SharedSessions {
             claims,
             object: None,
         };
-        let mut owned = Owned { key: key.into(), head, revision: 0 };
+        let mut owned = OwnedSession { key: key.into(), head, revision: 0 };
         let value = self.value(&mut owned, state, ttl).await?;
         match self.jetstream.sessions().create(key, &value, Some(ttl)).await {
             Ok(revision) => owned.revision = revision,
@@ -219,7 +219,7 @@ impl SharedSessions {
     /// [`OwnershipError::Lost`]: another hub owns it, and this one must not act in it any more; see [`OwnershipError`].
     pub async fn save(
         &self,
-        owned: &mut Owned,
+        owned: &mut OwnedSession,
         state: &[u8],
         is_final: bool,
         ttl: Duration,
@@ -250,7 +250,7 @@ impl SharedSessions {
     ///
     /// # Errors
     /// As [`SharedSessions::save`].
-    pub async fn release(&self, owned: &mut Owned, ttl: Duration) -> Result<(), OwnershipError> {
+    pub async fn release(&self, owned: &mut OwnedSession, ttl: Duration) -> Result<(), OwnershipError> {
         let Some(seen) = self.look(&owned.key).await? else { return Ok(()) };
         self.check_owner(owned, &seen.head, seen.revision)?;
         owned.revision = seen.revision;
@@ -266,7 +266,7 @@ impl SharedSessions {
     ///
     /// # Errors
     /// As [`SharedSessions::save`]; the record goes at the end of its time then.
-    pub async fn remove(&self, owned: &Owned) -> Result<(), OwnershipError> {
+    pub async fn remove(&self, owned: &OwnedSession) -> Result<(), OwnershipError> {
         self.jetstream.sessions().remove(&owned.key, Some(owned.revision)).await?;
         if let Some((object, _)) = &owned.head.object {
             let _ = self.jetstream.audio().remove(object).await;
@@ -278,18 +278,22 @@ impl SharedSessions {
     ///
     /// # Errors
     /// See [`OwnershipError`].
-    pub async fn look(&self, key: &str) -> Result<Option<Seen>, OwnershipError> {
+    pub async fn look(&self, key: &str) -> Result<Option<StoredSessionView>, OwnershipError> {
         let Some(record) = self.jetstream.sessions().get(key).await? else { return Ok(None) };
         let (head, state) = decode(&record.value)?;
-        Ok(Some(Seen { key: key.into(), head, state, revision: record.revision }))
+        Ok(Some(StoredSessionView { key: key.into(), head, state, revision: record.revision }))
     }
 
     /// Takes the session as it was seen, and its state.
     ///
     /// # Errors
     /// [`OwnershipError::Contended`]: it has changed since; see [`OwnershipError`].
-    pub async fn take(&self, seen: Seen, ttl: Duration) -> Result<(Owned, Vec<u8>), OwnershipError> {
-        let Seen { key, mut head, mut state, revision } = seen;
+    pub async fn take(
+        &self,
+        seen: StoredSessionView,
+        ttl: Duration,
+    ) -> Result<(OwnedSession, Vec<u8>), OwnershipError> {
+        let StoredSessionView { key, mut head, mut state, revision } = seen;
         let from = std::mem::replace(&mut head.name, self.cluster.name().into());
         head.hub = self.cluster.id().into();
         head.epoch += 1;
@@ -297,7 +301,7 @@ impl SharedSessions {
         head.is_final = false;
         let value = encode(&head, &state);
         let revision = self.jetstream.sessions().update(&key, &value, revision, Some(ttl)).await?;
-        let owned = Owned { key, head, revision };
+        let owned = OwnedSession { key, head, revision };
         tracing::info!(
             record = short(&owned.key),
             from,
@@ -316,11 +320,11 @@ impl SharedSessions {
     }
 
     /// Asks the owner of a session to hand it over, and waits until it has, `longest` at most.
-    pub async fn ask_for(&self, seen: &Seen, question: &[u8], longest: Duration) -> Release {
+    pub async fn ask_for(&self, seen: &StoredSessionView, question: &[u8], longest: Duration) -> Release {
         match self.cluster.ask_hub(&seen.head.hub, question, longest).await {
-            Asked::Reply(_) => Release::Done,
-            Asked::Gone => Release::Gone,
-            Asked::Silent => Release::Silent,
+            PeerAnswer::Reply(_) => Release::Done,
+            PeerAnswer::Gone => Release::Gone,
+            PeerAnswer::Silent => Release::Silent,
         }
     }
 
@@ -336,7 +340,7 @@ impl SharedSessions {
 
     /// Writes the record, against the revision of the last write. Where that has changed although this hub owns it (a reply
     /// that was lost, a store that lost its newest entry), it is written against the one that is there.
-    async fn write(&self, owned: &mut Owned, value: &[u8], ttl: Duration) -> Result<(), OwnershipError> {
+    async fn write(&self, owned: &mut OwnedSession, value: &[u8], ttl: Duration) -> Result<(), OwnershipError> {
         let sessions = self.jetstream.sessions();
         for _ in 0..ATTEMPTS {
             match sessions.update(&owned.key, value, owned.revision, Some(ttl)).await {
@@ -388,7 +392,7 @@ impl SharedSessions {
         Err(OwnershipError::Contended)
     }
 
-    fn check_owner(&self, owned: &Owned, head: &Head, revision: u64) -> Result<(), OwnershipError> {
+    fn check_owner(&self, owned: &OwnedSession, head: &Head, revision: u64) -> Result<(), OwnershipError> {
         // A record of an earlier owner is one that the store went back to.
         if head.epoch < owned.head.epoch || head.hub == owned.head.hub && head.epoch == owned.head.epoch {
             return Ok(());
@@ -406,7 +410,7 @@ impl SharedSessions {
     }
 
     /// The record's value; a large state becomes an object first.
-    async fn value(&self, owned: &mut Owned, state: &[u8], ttl: Duration) -> Result<Vec<u8>, OwnershipError> {
+    async fn value(&self, owned: &mut OwnedSession, state: &[u8], ttl: Duration) -> Result<Vec<u8>, OwnershipError> {
         if state.len() > MAX_STATE_BYTES {
             return Err(OwnershipError::Full(format!("a session of {} bytes is not stored", state.len())));
         }
@@ -421,7 +425,7 @@ impl SharedSessions {
     }
 }
 
-fn log(owned: &Owned, what: &'static str) {
+fn log(owned: &OwnedSession, what: &'static str) {
     let record = short(&owned.key);
     let epoch = owned.head.epoch;
     let revision = owned.revision;

@@ -29,7 +29,7 @@ pub const MAX_REPLY_BYTES: usize = 256 * 1024;
 
 /// What came of a question to one hub.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Asked {
+pub enum PeerAnswer {
     /// Its reply.
     Reply(Bytes),
     /// NATS says that there is no such hub.
@@ -71,8 +71,8 @@ impl Cluster {
         let due = Instant::now() + longest;
         let asked = self.peers().into_iter().map(|(hub, id)| async move {
             let reply = match self.ask_until(&id, question, due).await {
-                Asked::Reply(reply) => Some(reply),
-                Asked::Gone | Asked::Silent => None,
+                PeerAnswer::Reply(reply) => Some(reply),
+                PeerAnswer::Gone | PeerAnswer::Silent => None,
             };
             PeerReply { hub, id, reply }
         });
@@ -93,23 +93,23 @@ impl Cluster {
     }
 
     /// Asks one hub, by its incarnation, and waits for its reply, but no longer than `longest`.
-    pub async fn ask_hub(&self, hub: &str, question: &[u8], longest: Duration) -> Asked {
+    pub async fn ask_hub(&self, hub: &str, question: &[u8], longest: Duration) -> PeerAnswer {
         self.ask_until(hub, question, Instant::now() + longest).await
     }
 
-    async fn ask_until(&self, hub: &str, question: &[u8], due: Instant) -> Asked {
+    async fn ask_until(&self, hub: &str, question: &[u8], due: Instant) -> PeerAnswer {
         if !self.0.link.state().is_connected {
-            return Asked::Silent;
+            return PeerAnswer::Silent;
         }
-        let Some(mut inbox) = self.0.inboxes.open(rand::random()) else { return Asked::Silent };
+        let Some(mut inbox) = self.0.inboxes.open(rand::random()) else { return PeerAnswer::Silent };
         let mut frame = Frame::new(Kind::Ask, inbox.attempt());
         frame.payload = Bytes::copy_from_slice(question);
         let reply = Subject::from(subject::reply(&self.0.hub, inbox.attempt()));
         self.0.link.send(&Subject::from(subject::ask(hub)), Some(&reply), frame.encode());
         match timeout_at(due, inbox.next()).await {
-            Ok(Some(Delivery::Frame(frame, _))) => Asked::Reply(frame.payload),
-            Ok(Some(Delivery::NoResponders)) => Asked::Gone,
-            _ => Asked::Silent,
+            Ok(Some(Delivery::Frame(frame, _))) => PeerAnswer::Reply(frame.payload),
+            Ok(Some(Delivery::NoResponders)) => PeerAnswer::Gone,
+            _ => PeerAnswer::Silent,
         }
     }
 

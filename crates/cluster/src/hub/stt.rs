@@ -3,7 +3,7 @@
 //! An utterance keeps its audio, so that it is transcribed again on another worker where its own dies. The session bounds its
 //! length, and with it this memory: 32 KB a second.
 
-use super::attempt::{Attempt, AttemptRequest, Lost, MAX_ATTEMPTS, NotOpened, failure};
+use super::attempt::{Attempt, AttemptLoss, AttemptRequest, MAX_ATTEMPTS, NotOpened, failure};
 use super::{Cluster, Counters};
 use crate::frame::{Frame, Kind, MAX_AUDIO_SAMPLES, pcm_payload};
 use crate::message::{Answer, Failure, Request, Stage, StageDescription, SttRequest, of_json};
@@ -148,15 +148,15 @@ impl ClusterUtterance {
     }
 
     /// Gives up the attempt, so that another worker takes the utterance from its beginning; an error if none may.
-    fn give_up(&mut self, lost: &Lost) -> Result<(), SttError> {
+    fn give_up(&mut self, lost: &AttemptLoss) -> Result<(), SttError> {
         match lost {
-            Lost::Worker | Lost::Missing if self.n_attempts < MAX_ATTEMPTS => {}
-            Lost::Worker | Lost::Missing => {
+            AttemptLoss::Worker | AttemptLoss::Missing if self.n_attempts < MAX_ATTEMPTS => {}
+            AttemptLoss::Worker | AttemptLoss::Missing => {
                 Counters::count(&self.cluster.0.counters.failed);
                 return Err(SttError::Away(format!("{} workers were lost one after the other", self.n_attempts)));
             }
-            Lost::Away => return Err(SttError::Away("the connection to NATS is lost".into())),
-            Lost::TooLarge(n) => return Err(Failure::too_large(*n).stt(self.worker())),
+            AttemptLoss::Away => return Err(SttError::Away("the connection to NATS is lost".into())),
+            AttemptLoss::TooLarge(n) => return Err(Failure::too_large(*n).stt(self.worker())),
         }
         self.n_attempts += 1;
         Counters::count(&self.cluster.0.counters.retried);
@@ -241,7 +241,7 @@ impl ClusterUtterance {
 }
 
 /// The answer to request `number`; those of earlier requests are dropped.
-async fn answer(attempt: &mut Attempt, number: u32) -> Result<(Frame, Instant), Lost> {
+async fn answer(attempt: &mut Attempt, number: u32) -> Result<(Frame, Instant), AttemptLoss> {
     loop {
         let (frame, at) = attempt.receive().await?;
         let is_mine = match frame.kind {
@@ -253,7 +253,7 @@ async fn answer(attempt: &mut Attempt, number: u32) -> Result<(Frame, Instant), 
                 Err(_) => true,
             },
             // A worker that ends an utterance unasked has lost it.
-            Kind::End => return Err(Lost::Worker),
+            Kind::End => return Err(AttemptLoss::Worker),
             _ => false,
         };
         if is_mine {

@@ -4,12 +4,12 @@
 //! samples that were let out, another speaks the rest of the words ([`resume`](super::resume)). The seed is drawn here, so that it is
 //! the same for both.
 
-use super::attempt::{Attempt, AttemptRequest, Lost, MAX_ATTEMPTS, NotOpened, failure};
+use super::attempt::{Attempt, AttemptLoss, AttemptRequest, MAX_ATTEMPTS, NotOpened, failure};
 use super::resume::{SpeakingRate, cross_fade, cross_fade_samples};
 use super::{Cluster, Counters};
 use crate::frame::{Frame, Kind, pcm_samples};
 use crate::message::{Failure, FailureKind, Request, Stage, TtsRequest};
-use antiphon_engine_api::tts::{Repeats, SpeechRequest, Tts, TtsError, Voice};
+use antiphon_engine_api::tts::{Repeats, SpeechRequest, Tts, TtsError, UNKNOWN_VOICE, Voice};
 use antiphon_engine_api::{Fault, Hop};
 use antiphon_types::{Pcm, SampleRate, Samples};
 use async_stream::stream;
@@ -23,9 +23,6 @@ use tokio::time::{Instant, timeout};
 
 /// Rates that a worker may send.
 const RATES: std::ops::RangeInclusive<u32> = 8_000..=192_000;
-
-/// Stands for the voices before any worker was there: a list of voices is never empty.
-pub(super) const UNKNOWN_VOICE: &str = "default";
 
 /// Voices whose speaking rate is remembered.
 const MAX_VOICES: usize = 256;
@@ -320,7 +317,7 @@ impl Speech {
                                 yield Err(error);
                                 return;
                             }
-                            break Lost::Worker;
+                            break AttemptLoss::Worker;
                         }
                         _ => {}
                     }
@@ -330,7 +327,7 @@ impl Speech {
                     return;
                 }
                 // One that is lost is not offered again, unless it comes back. Of a connection no worker is at fault.
-                if !attempt.worker.lost.is_cancelled() && !matches!(lost, Lost::Away) {
+                if !attempt.worker.lost.is_cancelled() && !matches!(lost, AttemptLoss::Away) {
                     speech.except.push(attempt.worker.id.clone());
                 }
                 tracing::info!(from = attempt.worker.name, out = speech.n_out, "the chunk continues on another worker");
@@ -408,23 +405,23 @@ impl Speech {
         })
     }
 
-    fn may_retry(&self, lost: &Lost) -> Result<(), TtsError> {
+    fn may_retry(&self, lost: &AttemptLoss) -> Result<(), TtsError> {
         let counters = &self.shared.cluster.0.counters;
         match lost {
             // While the listener has sound to hear the connection may come back.
-            Lost::Away
+            AttemptLoss::Away
                 if self.n_attempts < MAX_ATTEMPTS && self.sound_until.is_some_and(|until| until > Instant::now()) =>
             {
                 Counters::count(&counters.retried);
                 Ok(())
             }
-            Lost::Away => Err(TtsError::Away("the connection to NATS is lost".into())),
-            Lost::TooLarge(n) => Err(Failure::too_large(*n).tts("")),
-            Lost::Worker | Lost::Missing if self.n_attempts >= MAX_ATTEMPTS => {
+            AttemptLoss::Away => Err(TtsError::Away("the connection to NATS is lost".into())),
+            AttemptLoss::TooLarge(n) => Err(Failure::too_large(*n).tts("")),
+            AttemptLoss::Worker | AttemptLoss::Missing if self.n_attempts >= MAX_ATTEMPTS => {
                 Counters::count(&counters.failed);
                 Err(TtsError::Away(format!("{MAX_ATTEMPTS} workers were lost one after the other")))
             }
-            Lost::Worker | Lost::Missing => {
+            AttemptLoss::Worker | AttemptLoss::Missing => {
                 Counters::count(&counters.retried);
                 Ok(())
             }

@@ -1,6 +1,6 @@
 //! The turn model on workers: the audio of a pause there, a probability back.
 
-use super::attempt::{Attempt, AttemptRequest, Lost, MAX_ATTEMPTS, NotOpened, failure};
+use super::attempt::{Attempt, AttemptLoss, AttemptRequest, MAX_ATTEMPTS, NotOpened, failure};
 use super::{Cluster, Counters};
 use crate::frame::{Kind, MAX_AUDIO_SAMPLES, pcm_payload};
 use crate::message::{Answer, Request, Stage, of_json};
@@ -52,10 +52,12 @@ impl TurnModel for ClusterTurnModel {
                 })?;
                 match judged(opened, &pcm).await {
                     Ok(judged) => return judged,
-                    Err(Lost::Worker | Lost::Missing) if attempt < MAX_ATTEMPTS => {
+                    Err(AttemptLoss::Worker | AttemptLoss::Missing) if attempt < MAX_ATTEMPTS => {
                         Counters::count(&cluster.0.counters.retried)
                     }
-                    Err(Lost::Away) => return Err(TurnModelError::Away("the connection to NATS is lost".into())),
+                    Err(AttemptLoss::Away) => {
+                        return Err(TurnModelError::Away("the connection to NATS is lost".into()));
+                    }
                     Err(_) => {}
                 }
             }
@@ -65,7 +67,7 @@ impl TurnModel for ClusterTurnModel {
     }
 }
 
-async fn judged(mut attempt: Attempt, pcm: &[i16]) -> Result<Result<f32, TurnModelError>, Lost> {
+async fn judged(mut attempt: Attempt, pcm: &[i16]) -> Result<Result<f32, TurnModelError>, AttemptLoss> {
     for samples in pcm.chunks(MAX_AUDIO_SAMPLES) {
         attempt.send(Kind::Audio, pcm_payload(samples)).await?;
     }
@@ -74,7 +76,7 @@ async fn judged(mut attempt: Attempt, pcm: &[i16]) -> Result<Result<f32, TurnMod
         let (frame, _) = attempt.receive().await?;
         match frame.kind {
             Kind::Failed => return Ok(Err(failure(&frame).turn(&attempt.worker.name))),
-            Kind::End => return Err(Lost::Worker),
+            Kind::End => return Err(AttemptLoss::Worker),
             Kind::Answer => {
                 if let Ok(Answer::Probability { probability }) = of_json(&frame.payload) {
                     attempt.end();

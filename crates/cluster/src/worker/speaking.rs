@@ -3,7 +3,7 @@
 use super::WorkerAttempt;
 use super::admission::StageSlot;
 use crate::frame::{Kind, MAX_AUDIO_SAMPLES, pcm_payload};
-use crate::message::{Accepted, Busy, Failure, TtsRequest, to_json};
+use crate::message::{Acceptance, Busy, Failure, TtsRequest, to_json};
 use antiphon_engine_api::tts::{Passage, Tts, TtsError};
 use bytes::Bytes;
 use futures_util::{FutureExt, StreamExt};
@@ -43,7 +43,7 @@ pub(super) async fn run(
             drop(admitted);
             return served.refuse(&Busy { is_draining: false, in_flight: waiting });
         }
-        served.exchange.send_now(Kind::Accepted, to_json(&Accepted { repeats }));
+        served.exchange.send_now(Kind::Accepted, to_json(&Acceptance { repeats }));
         futures_util::stream::iter(first.flatten()).chain(speech)
     };
     let mut n_skipped = request.skip_samples;

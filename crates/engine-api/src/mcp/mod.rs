@@ -18,12 +18,12 @@ use serde_json::{Map, Value};
 use std::sync::Arc;
 
 /// A connection and the tools listed by its server.
-pub type Connected = (Arc<dyn Connection>, Vec<RemoteTool>);
+pub type ConnectedServer = (Arc<dyn Connection>, Vec<RemoteTool>);
 
 /// The remote tool port, shared by all sessions.
 pub trait Mcp: Send + Sync {
     /// Connects and lists the server's tools. Enforces its own timeout; dropping the future cancels the attempt.
-    fn connect(&self, server: Server) -> BoxFuture<'static, Result<Connected, McpError>>;
+    fn connect(&self, server: Server) -> BoxFuture<'static, Result<ConnectedServer, McpError>>;
 }
 
 /// A connection to a server; dropping the last reference closes it.

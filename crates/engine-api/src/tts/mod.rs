@@ -217,24 +217,12 @@ pub trait Tts: Send + Sync {
     /// Checks that the engine has `voice`: one of [`Self::voices`] or of the library, or another name that the engine
     /// accepts. The error text states what is wrong and which names are valid. Whose voice it is, [`find_voice`] checks.
     fn check_voice(&self, voice: &str) -> Result<(), String> {
-        let voices = self.voices();
-        let ids: Vec<_> = voices.iter().map(|voice| voice.id.as_str()).collect();
-        let is_custom = || self.voice_library().is_some_and(|library| library.list().iter().any(|one| one.id == voice));
-        if ids.contains(&voice) || is_custom() {
-            return Ok(());
-        }
-        Err(format!("there is no voice {voice:?}; {} has {}", self.name(), listed(&ids)))
+        check_voice(self, voice)
     }
 
     /// The BCP-47 language tag of `voice`; for an unknown name, that of the default voice, which is used instead.
     fn language(&self, voice: &str) -> String {
-        let voices = self.voices();
-        if let Some(known) = voices.iter().find(|known| known.id == voice) {
-            return known.language.clone();
-        }
-        let custom = || self.voice_library()?.list().into_iter().find(|known| known.id == voice);
-        let speaks = custom().map(|voice| voice.language).or_else(|| Some(voices.first()?.language.clone()));
-        speaks.unwrap_or_else(|| "en".into())
+        language_of(self, voice)
     }
 
     /// Where voices can be added to the engine from reference recordings; `None` for an engine whose voices are fixed.
@@ -259,6 +247,34 @@ pub trait Tts: Send + Sync {
     fn speak_queued(&self, request: SpeechRequest) -> BoxFuture<'static, BoxStream<'static, Result<Pcm, TtsError>>> {
         Box::pin(std::future::ready(self.speak(request)))
     }
+}
+
+/// The id of the one voice that a list has while no worker has said which voices there are: a list is never empty.
+pub const UNKNOWN_VOICE: &str = "default";
+
+/// [`Tts::check_voice`] by the voices that the engine lists and those of its library.
+///
+/// # Errors
+/// What is wrong, and which names are valid.
+pub fn check_voice<T: Tts + ?Sized>(engine: &T, voice: &str) -> Result<(), String> {
+    let voices = engine.voices();
+    let ids: Vec<_> = voices.iter().map(|voice| voice.id.as_str()).collect();
+    let is_custom = || engine.voice_library().is_some_and(|library| library.list().iter().any(|one| one.id == voice));
+    if ids.contains(&voice) || is_custom() {
+        return Ok(());
+    }
+    Err(format!("there is no voice {voice:?}; {} has {}", engine.name(), listed(&ids)))
+}
+
+/// [`Tts::language`] by the voices that the engine lists and those of its library.
+pub fn language_of<T: Tts + ?Sized>(engine: &T, voice: &str) -> String {
+    let voices = engine.voices();
+    if let Some(known) = voices.iter().find(|known| known.id == voice) {
+        return known.language.clone();
+    }
+    let custom = || engine.voice_library()?.list().into_iter().find(|known| known.id == voice);
+    let speaks = custom().map(|voice| voice.language).or_else(|| Some(voices.first()?.language.clone()));
+    speaks.unwrap_or_else(|| "en".into())
 }
 
 /// A comma-separated list of the first names and the number of omitted ones; a voice file may have 900 speakers.

@@ -8,19 +8,12 @@ use async_stream::stream;
 use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::BoxStream;
-use std::sync::Arc;
 use std::time::Duration;
 
 type Deltas = BoxStream<'static, Result<LlmDelta, LlmError>>;
 
 /// See the module.
-pub(super) struct LlmPair(Pair<dyn Llm>);
-
-impl LlmPair {
-    pub(super) fn new(primary: Arc<dyn Llm>, fallback: Option<Arc<dyn Llm>>) -> Self {
-        Self(Pair::new("llm", primary, fallback))
-    }
-}
+pub(super) struct LlmPair(pub(super) Pair<dyn Llm>);
 
 impl Llm for LlmPair {
     fn name(&self) -> &str {
@@ -53,13 +46,13 @@ impl Llm for LlmPair {
 
     fn upstreams(&self) -> Option<Upstreams> {
         let Pair { primary, second, .. } = &self.0;
-        Some(self.0.upstreams(primary.upstreams(), second.upstreams(), [primary.name(), second.name()]))
+        self.0.upstreams(primary.upstreams(), second.upstreams(), [primary.name(), second.name()])
     }
 
     fn stream(&self, request: ChatRequest) -> Deltas {
         let pair = self.0.clone();
         stream! {
-            let Pair { primary, second, has_fallback, .. } = &pair;
+            let Pair { primary, second, .. } = &pair;
             let asked = begun(primary.stream(request.clone()));
             let once_more = || begun(second.stream(request.clone()));
             let first = pair.first(primary.hedge_delay(), || is_probing(primary.upstreams()), asked, once_more).await;
@@ -75,8 +68,8 @@ impl Llm for LlmPair {
                     return;
                 }
             };
-            if is_second && *has_fallback {
-                request.meter.set_fallback(second.name());
+            if is_second {
+                pair.note_fallback(&request.meter, second.name());
             }
             while let Some(delta) = deltas.next().await {
                 yield delta;

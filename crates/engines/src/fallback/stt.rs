@@ -18,8 +18,8 @@ pub(super) struct SttPair {
 }
 
 impl SttPair {
-    pub(super) fn new(primary: Arc<dyn Stt>, fallback: Option<Arc<dyn Stt>>) -> Self {
-        Self { pair: Pair::new("stt", primary, fallback), has_all: false }
+    pub(super) fn new(pair: Pair<dyn Stt>) -> Self {
+        Self { pair, has_all: false }
     }
 
     /// The engine that is asked first, and whether that is the second one.
@@ -27,7 +27,7 @@ impl SttPair {
         if !self.has_all || is_down(self.pair.second.upstreams()) {
             return (&self.pair.primary, false);
         }
-        options.meter.set_fallback(self.pair.second.name());
+        self.pair.note_fallback(&options.meter, self.pair.second.name());
         self.pair.count(Reason::Brownout);
         (&self.pair.second, true)
     }
@@ -43,12 +43,27 @@ impl SttPair {
         let (current, is_second) = match opening.await {
             Err(error) if !by_second && self.pair.falls_back(&error) => {
                 self.pair.count_fallback(Some(&error));
-                options.meter.set_fallback(second.name());
+                self.pair.note_fallback(&options.meter, second.name());
                 (second.open(options.clone()).await?, true)
             }
             opened => (opened?, by_second),
         };
+        if self.pair.overflows() {
+            return Ok(current);
+        }
         Ok(Box::new(Utterance { pair: self.pair, options, current, is_second, kept: Vec::new() }))
+    }
+
+    /// Workers queue nothing for a hub: they are asked at once, and what they have no room for waits in the hub's own queue.
+    #[allow(clippy::async_yields_async, reason = "there are two waits: for room, and for a decoder")]
+    async fn queued_overflow(self, options: SttOptions) -> OpeningUtterance {
+        match self.pair.primary.open(options.clone()).await {
+            Err(error) if self.pair.falls_back(&error) => {
+                self.pair.count_fallback(Some(&error));
+                self.pair.second.open_queued(options).await
+            }
+            opened => Box::pin(std::future::ready(opened)),
+        }
     }
 }
 
@@ -70,40 +85,43 @@ impl Stt for SttPair {
     }
 
     fn translates(&self) -> bool {
+        // A fallback that does not translate would answer in another language.
         self.pair.primary.translates() && self.pair.second.translates()
     }
 
     fn languages(&self) -> Option<Vec<String>> {
-        self.pair.primary.languages()
+        let of_both = || self.pair.second.languages().filter(|_| self.pair.overflows());
+        self.pair.primary.languages().or_else(of_both)
     }
 
     fn detects_language(&self) -> bool {
-        self.pair.primary.detects_language()
+        self.pair.can(|engine| engine.detects_language())
     }
 
     fn takes_long_stretches(&self, timed: bool) -> bool {
-        self.pair.primary.takes_long_stretches(timed)
+        self.pair.can(|engine| engine.takes_long_stretches(timed))
     }
 
     fn concurrency(&self) -> usize {
-        self.pair.primary.concurrency()
+        self.pair.total(|engine| engine.concurrency())
     }
 
     fn waiting(&self) -> usize {
-        self.pair.primary.waiting()
+        self.pair.total(|engine| engine.waiting())
     }
 
     fn in_service(&self) -> usize {
-        self.pair.primary.in_service()
+        self.pair.total(|engine| engine.in_service())
     }
 
     fn smaller(&self) -> Option<Arc<dyn Stt>> {
-        self.pair.has_fallback.then(|| Arc::new(Self { has_all: true, ..self.clone() }) as _)
+        (self.pair.has_fallback && !self.pair.overflows())
+            .then(|| Arc::new(Self { has_all: true, ..self.clone() }) as _)
     }
 
     fn upstreams(&self) -> Option<Upstreams> {
         let Pair { primary, second, .. } = &self.pair;
-        Some(self.pair.upstreams(primary.upstreams(), second.upstreams(), [primary.name(), second.name()]))
+        self.pair.upstreams(primary.upstreams(), second.upstreams(), [primary.name(), second.name()])
     }
 
     fn open(&self, options: SttOptions) -> BoxFuture<'static, Result<Box<dyn SttUtterance>, SttError>> {
@@ -114,6 +132,9 @@ impl Stt for SttPair {
 
     #[allow(clippy::async_yields_async, reason = "there are two waits: for room, and for a decoder")]
     fn open_queued(&self, options: SttOptions) -> BoxFuture<'static, OpeningUtterance> {
+        if self.pair.overflows() {
+            return Box::pin(self.clone().queued_overflow(options));
+        }
         let (engine, is_second) = self.first(&options);
         let pair = self.clone();
         let queued = engine.open_queued(options.clone());
@@ -145,9 +166,7 @@ impl Utterance {
         self.current = to;
         self.is_second = true;
         self.kept = Vec::new();
-        if self.pair.has_fallback {
-            self.options.meter.set_fallback(self.pair.second.name());
-        }
+        self.pair.note_fallback(&self.options.meter, self.pair.second.name());
     }
 }
 
@@ -216,15 +235,15 @@ impl SttUtterance for Utterance {
         }
         Box::pin(async move {
             let Self { pair, options, current, kept, .. } = *self;
-            let Pair { primary, second, has_fallback, .. } = &pair;
+            let Pair { primary, second, .. } = &pair;
             let engine = second.clone();
             let asked_with = options.clone();
             let once_more = || async { replayed(engine, asked_with, kept).await?.finish().await };
             let delay = primary.hedge_delay();
             let (output, is_second) =
                 pair.first(delay, || is_probing(primary.upstreams()), current.finish(), once_more).await;
-            if is_second && *has_fallback {
-                options.meter.set_fallback(second.name());
+            if is_second {
+                pair.note_fallback(&options.meter, second.name());
             }
             output
         })

@@ -6,7 +6,7 @@ use antiphon_engine_api::stt::{SttOptions, SttUtterance, Transcript};
 use antiphon_engine_api::tts::{Passage, SpeechRequest, SpokenPart, TextRequest, TextSpeech, Voice};
 use antiphon_engine_api::{FallbackCounts, Fault};
 use antiphon_types::chat::{ChatRequest, Finish};
-use antiphon_types::{Meter, Pcm, SampleRate};
+use antiphon_types::{Meter, Pcm, SampleRate, Samples};
 use futures_util::future::{BoxFuture, ready};
 use futures_util::stream::{self, BoxStream};
 use futures_util::{FutureExt, StreamExt};
@@ -26,8 +26,19 @@ enum Manner {
     Refuses,
     Hangs,
     BreaksOff,
-    /// Its circuit breaker is open.
+    /// Its circuit breaker is open, or no worker can be reached.
     Away,
+    /// It has no room.
+    Full,
+}
+
+/// Why an engine gives no output.
+#[derive(Clone, Copy, Debug)]
+enum Failure {
+    Gone,
+    Refused,
+    Away,
+    Full,
 }
 
 /// An engine of any stage, which counts its requests and those that were dropped before their first output.
@@ -65,7 +76,7 @@ impl Engine {
     /// `Ok`: the name; `BreaksOff` answers at once.
     fn output<E: Send + 'static>(
         &self,
-        failed: fn(Fault) -> E,
+        failed: fn(Failure) -> E,
     ) -> impl Future<Output = Result<&'static str, E>> + Send + use<E> {
         self.n_asked.fetch_add(1, Ordering::Relaxed);
         let name = self.name;
@@ -78,10 +89,11 @@ impl Engine {
                 }
                 Manner::Fails(after) => {
                     sleep(after).await;
-                    Err(failed(Fault::Unreachable))
+                    Err(failed(Failure::Gone))
                 }
-                Manner::Refuses => Err(failed(Fault::Refused)),
-                Manner::Away => Err(failed(Fault::Unreachable)),
+                Manner::Refuses => Err(failed(Failure::Refused)),
+                Manner::Away => Err(failed(Failure::Away)),
+                Manner::Full => Err(failed(Failure::Full)),
                 Manner::Hangs => std::future::pending().await,
                 Manner::BreaksOff => Ok(name),
             }
@@ -89,19 +101,38 @@ impl Engine {
     }
 }
 
-fn llm_error(fault: Fault) -> LlmError {
-    match fault {
-        Fault::Refused => LlmError::Refused { status: 400, message: "it is too long".into() },
-        _ => LlmError::Transport("gone".into()),
+fn llm_error(failure: Failure) -> LlmError {
+    match failure {
+        Failure::Refused => LlmError::Refused { status: 400, message: "it is too long".into() },
+        Failure::Away => LlmError::Away("gone".into()),
+        Failure::Gone | Failure::Full => LlmError::Transport("gone".into()),
     }
 }
 
-fn tts_error(fault: Fault) -> TtsError {
-    TtsError::Remote { fault, message: "gone".into(), source: None }
+fn tts_error(failure: Failure) -> TtsError {
+    match failure {
+        Failure::Away => TtsError::Away("gone".into()),
+        Failure::Full => TtsError::Overloaded { waiting: 1 },
+        Failure::Gone => TtsError::Remote { fault: Fault::Unreachable, message: "gone".into(), source: None },
+        Failure::Refused => TtsError::Remote { fault: Fault::Refused, message: "gone".into(), source: None },
+    }
 }
 
-fn stt_error(fault: Fault) -> SttError {
-    SttError::Remote { fault, message: "gone".into(), source: None }
+fn stt_error(failure: Failure) -> SttError {
+    match failure {
+        Failure::Away => SttError::Away("gone".into()),
+        Failure::Full => SttError::Busy { waiting: 1 },
+        Failure::Gone => SttError::Remote { fault: Fault::Unreachable, message: "gone".into(), source: None },
+        Failure::Refused => SttError::Remote { fault: Fault::Refused, message: "gone".into(), source: None },
+    }
+}
+
+fn turn_error(failure: Failure) -> TurnModelError {
+    match failure {
+        Failure::Away => TurnModelError::Away("gone".into()),
+        Failure::Full => TurnModelError::Busy { waiting: 1 },
+        Failure::Gone | Failure::Refused => TurnModelError::Failed("gone".into()),
+    }
 }
 
 impl Llm for Engine {
@@ -117,7 +148,7 @@ impl Llm for Engine {
         let output = self.output(llm_error);
         let breaks = *self.manner.lock().unwrap() == Manner::BreaksOff;
         let end = match breaks {
-            true => Err(llm_error(Fault::Unreachable)),
+            true => Err(llm_error(Failure::Gone)),
             false => Ok(LlmDelta::Done { finish: Finish::Stop, usage: None }),
         };
         let first = output.map(|name| name.map(|name| LlmDelta::Text(name.into())));
@@ -188,7 +219,31 @@ impl Stt for Engine {
     }
 
     fn open(&self, _: SttOptions) -> BoxFuture<'static, Result<Box<dyn SttUtterance>, SttError>> {
+        let manner = *self.manner.lock().unwrap();
+        let refusal = match manner {
+            Manner::Away => Some(Failure::Away),
+            Manner::Full => Some(Failure::Full),
+            _ => None,
+        };
+        if let Some(failure) = refusal {
+            return ready(Err(stt_error(failure))).boxed();
+        }
         ready(Ok(Box::new(Ear { engine: self.clone(), n_samples: 0 }) as Box<dyn SttUtterance>)).boxed()
+    }
+}
+
+impl TurnModel for Engine {
+    fn name(&self) -> &str {
+        self.name
+    }
+
+    fn span(&self) -> Samples {
+        Samples(self.name.len() as u64)
+    }
+
+    /// The length of the engine's name.
+    fn judge(&self, _: Vec<i16>) -> BoxFuture<'static, Result<f32, TurnModelError>> {
+        self.output(turn_error).map(|name| name.map(|name| name.len() as f32)).boxed()
     }
 }
 
@@ -450,4 +505,73 @@ async fn sessions_with_the_smaller_engines_never_ask_the_larger_ones() {
     }
     assert!(with_stt(Arc::new(primary.clone()), None).smaller().is_none());
     assert!(with_tts(Arc::new(primary), None).smaller().is_none());
+}
+
+/// An utterance of a recognizer, opened at once or by its queue.
+async fn transcribed(stt: &dyn Stt, is_queued: bool, options: SttOptions) -> Result<String, SttError> {
+    let opening = if is_queued { stt.open_queued(options).await } else { stt.open(options) };
+    let mut utterance = opening.await?;
+    utterance.push(vec![0; 300]).await?;
+    Ok(utterance.finish().await?.text)
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_hubs_own_engine_serves_what_no_worker_can() {
+    let workers = Engine::new("workers", Manner::Answers(MS));
+    let own = Engine::new("own", Manner::Answers(MS));
+    let stt = with_own_stt(Arc::new(workers.clone()), Arc::new(own.clone()));
+    let tts = with_own_tts(Arc::new(workers.clone()), Arc::new(own.clone()));
+    let turn = with_own_turn(Arc::new(workers.clone()), Arc::new(own.clone()));
+    for (manner, expected) in [(Manner::Answers(MS), "workers"), (Manner::Away, "own"), (Manner::Full, "own")] {
+        workers.set(manner);
+        let options = SttOptions { meter: Meter::requested(), ..SttOptions::default() };
+        for is_queued in [false, true] {
+            let text = transcribed(&*stt, is_queued, options.clone()).await.expect("a transcript");
+            assert_eq!(text, expected, "{manner:?}");
+        }
+        assert_eq!(options.meter.fallback(), None, "a turn names no fallback");
+        let request = SpeechRequest { text: "one".into(), voice: "workers".into(), ..SpeechRequest::default() };
+        for speech in [tts.speak(request.clone()), tts.speak_queued(request).await] {
+            let sound: Vec<_> = speech.collect().await;
+            assert_eq!(sound.len(), 1);
+            assert_eq!(sound[0].as_ref().expect("sound").samples.len(), expected.len(), "{manner:?}");
+        }
+        assert_eq!(turn.judge(Vec::new()).await.expect("judged"), expected.len() as f32, "{manner:?}");
+    }
+    let asked = own.voices.lock().unwrap().clone();
+    assert_eq!(asked, vec!["workers: one"; 4], "the request goes on as it is");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_worker_fails_at_is_the_clusters_affair() {
+    let workers = Engine::new("workers", Manner::Fails(MS));
+    let own = Engine::new("own", Manner::Answers(MS));
+    let stt = with_own_stt(Arc::new(workers.clone()), Arc::new(own.clone()));
+    transcribed(&*stt, false, SttOptions::default()).await.expect_err("it fails");
+    let tts = with_own_tts(Arc::new(workers.clone()), Arc::new(own.clone()));
+    assert_eq!(speak(&*tts, "one", Passage::first()).await, 0);
+    let turn = with_own_turn(Arc::new(workers.clone()), Arc::new(own.clone()));
+    turn.judge(Vec::new()).await.expect_err("it fails");
+    // Neither is a late worker a reason to ask twice.
+    workers.set(Manner::Answers(3 * DELAY));
+    assert_eq!(transcribed(&*stt, false, SttOptions::default()).await.expect("a transcript"), "workers");
+    assert_eq!(speak(&*tts, "two", Passage::first()).await, "workers".len());
+    assert_eq!(own.n_asked(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn workers_and_the_hubs_own_engine_have_the_voices_and_the_room_of_both() {
+    let workers = Engine::new("workers", Manner::Answers(MS));
+    let own = Engine::new("own", Manner::Answers(MS));
+    let tts = with_own_tts(Arc::new(workers.clone()), Arc::new(own.clone()));
+    let ids: Vec<_> = tts.voices().into_iter().map(|voice| voice.id).collect();
+    assert_eq!(ids, ["workers", "both", "own"]);
+    tts.check_voice("own").expect("a voice of the hub");
+    let refused = tts.check_voice("other").expect_err("a voice of neither");
+    assert!(refused.contains("workers has workers, both") && refused.contains("own"), "{refused}");
+    let alone: &dyn Tts = &own;
+    assert_eq!(tts.concurrency(), 2 * alone.concurrency());
+    assert!(tts.upstreams().is_none() && tts.smaller().is_none());
+    let turn = with_own_turn(Arc::new(workers), Arc::new(own));
+    assert_eq!(turn.span(), Samples("workers".len() as u64));
 }

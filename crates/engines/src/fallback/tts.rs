@@ -1,10 +1,10 @@
 //! Voices: a chunk is taken over before its first sound, and the rest of its text follows it, so that the voice changes once.
 
-use super::{Pair, Reason, StageError, is_down, is_probing};
+use super::{Pair, Reason, StageError, Takeover, is_down, is_probing};
 use antiphon_engine_api::Upstreams;
 use antiphon_engine_api::tts::{
-    Passage, Repeats, SlotReport, SpeechRequest, SpokenPart, TextRequest, TextSpeech, Tts, TtsError, Voice,
-    VoiceLibrary, WORDS_AHEAD,
+    Passage, Repeats, SlotReport, SpeechRequest, SpokenPart, TextRequest, TextSpeech, Tts, TtsError, UNKNOWN_VOICE,
+    Voice, VoiceLibrary, WORDS_AHEAD, check_voice, language_of,
 };
 use antiphon_types::Pcm;
 use async_stream::stream;
@@ -43,14 +43,8 @@ pub(super) struct TtsPair {
 }
 
 impl TtsPair {
-    pub(super) fn new(primary: Arc<dyn Tts>, fallback: Option<(Arc<dyn Tts>, String)>) -> Self {
-        let (fallback, voice) = fallback.unzip();
-        Self {
-            pair: Pair::new("tts", primary, fallback),
-            voice: voice.unwrap_or_default(),
-            moved: Arc::default(),
-            has_all: false,
-        }
+    pub(super) fn new(pair: Pair<dyn Tts>, voice: String) -> Self {
+        Self { pair, voice, moved: Arc::default(), has_all: false }
     }
 
     fn has_moved(&self, passage: Option<Passage>) -> bool {
@@ -60,7 +54,10 @@ impl TtsPair {
 
     /// The fallback speaks this request, and the rest of its text.
     fn set_moved(&self, request: &SpeechRequest) {
-        request.meter.set_fallback(self.pair.second.name());
+        if self.pair.overflows() {
+            return;
+        }
+        self.pair.note_fallback(&request.meter, self.pair.second.name());
         let Some(passage) = request.passage else { return };
         let mut moved = self.moved();
         if moved.len() >= MAX_MOVED {
@@ -78,7 +75,7 @@ impl TtsPair {
     /// The request as the second engine gets it: in a voice that it has, without marks that it would read as words.
     fn adapted(&self, mut request: SpeechRequest) -> SpeechRequest {
         let Pair { primary, second, has_fallback, .. } = &self.pair;
-        if !has_fallback {
+        if !has_fallback || self.pair.overflows() {
             return request;
         }
         if second.check_voice(&request.voice).is_err() {
@@ -149,7 +146,7 @@ impl Tts for TtsPair {
     }
 
     fn concurrency(&self) -> usize {
-        self.pair.primary.concurrency()
+        self.pair.total(|engine| engine.concurrency())
     }
 
     fn repeats(&self, request: &SpeechRequest) -> Repeats {
@@ -157,53 +154,83 @@ impl Tts for TtsPair {
     }
 
     fn waiting(&self) -> usize {
-        self.pair.primary.waiting()
+        self.pair.total(|engine| engine.waiting())
     }
 
     fn in_service(&self) -> usize {
-        self.pair.primary.in_service()
+        self.pair.total(|engine| engine.in_service())
     }
 
     fn slots(&self) -> Option<SlotReport> {
-        self.pair.primary.slots()
+        self.pair.primary.slots().filter(|_| !self.pair.overflows())
     }
 
     fn marks(&self) -> Vec<String> {
-        self.pair.primary.marks()
+        let mut marks = self.pair.primary.marks();
+        if self.pair.overflows() {
+            marks.extend(self.pair.second.marks());
+            marks.sort();
+            marks.dedup();
+        }
+        marks
     }
 
     fn voices(&self) -> Vec<Voice> {
-        self.pair.primary.voices()
+        let mut voices = self.pair.primary.voices();
+        if !self.pair.overflows() {
+            return voices;
+        }
+        voices.retain(|voice| voice.id != UNKNOWN_VOICE);
+        for voice in self.pair.second.voices() {
+            if !voices.iter().any(|known| known.id == voice.id) {
+                voices.push(voice);
+            }
+        }
+        voices
     }
 
     fn check_voice(&self, voice: &str) -> Result<(), String> {
-        self.pair.primary.check_voice(voice)
+        match self.pair.takeover {
+            Takeover::Failures => self.pair.primary.check_voice(voice),
+            Takeover::Overflow => check_voice(self, voice),
+        }
     }
 
     fn language(&self, voice: &str) -> String {
-        self.pair.primary.language(voice)
+        match self.pair.takeover {
+            Takeover::Failures => self.pair.primary.language(voice),
+            Takeover::Overflow => language_of(self, voice),
+        }
     }
 
     fn voice_library(&self) -> Option<Arc<dyn VoiceLibrary>> {
-        self.pair.primary.voice_library()
+        // Whose machine a recording is stored on is not known where workers serve.
+        self.pair.primary.voice_library().filter(|_| !self.pair.overflows())
     }
 
     fn smaller(&self) -> Option<Arc<dyn Tts>> {
-        self.pair.has_fallback.then(|| Arc::new(Self { has_all: true, moved: Arc::default(), ..self.clone() }) as _)
+        (self.pair.has_fallback && !self.pair.overflows())
+            .then(|| Arc::new(Self { has_all: true, moved: Arc::default(), ..self.clone() }) as _)
     }
 
     fn upstreams(&self) -> Option<Upstreams> {
         let Pair { primary, second, .. } = &self.pair;
-        Some(self.pair.upstreams(primary.upstreams(), second.upstreams(), [primary.name(), second.name()]))
+        self.pair.upstreams(primary.upstreams(), second.upstreams(), [primary.name(), second.name()])
     }
 
     fn speak(&self, request: SpeechRequest) -> Sound {
+        if self.pair.overflows() {
+            return self.overflowing(request);
+        }
         let ask: Ask = |engine, request| std::future::ready(engine.speak(request)).boxed();
         let primary = (!self.has_moved(request.passage)).then(|| ask(self.pair.primary.as_ref(), request.clone()));
         self.spoken(request, primary, ask)
     }
 
     fn speak_queued(&self, request: SpeechRequest) -> BoxFuture<'static, Sound> {
+        if self.pair.overflows() {
+            return std::future::ready(self.overflowing(request)).boxed();
+        }
         let (this, ask): (_, Ask) = (self.clone(), |engine, request| engine.speak_queued(request));
         let queued = (!self.has_moved(request.passage)).then(|| ask(self.pair.primary.as_ref(), request.clone()));
         async move {
@@ -216,7 +243,7 @@ impl Tts for TtsPair {
 
     fn speak_text(&self, request: TextRequest) -> Option<TextSpeech> {
         let Pair { primary, has_fallback, .. } = &self.pair;
-        if *has_fallback && (self.has_moved(request.passage) || is_down(primary.upstreams())) {
+        if self.pair.overflows() || *has_fallback && (self.has_moved(request.passage) || is_down(primary.upstreams())) {
             // The text comes in chunks then.
             return None;
         }
@@ -226,6 +253,12 @@ impl Tts for TtsPair {
 }
 
 impl TtsPair {
+    /// Workers queue nothing for a hub: they are asked at once, and what they have no room for waits in the hub's own queue.
+    fn overflowing(&self, request: SpeechRequest) -> Sound {
+        let asked = std::future::ready(self.pair.primary.speak(request.clone())).boxed();
+        self.spoken(request, Some(asked), |engine, request| engine.speak_queued(request))
+    }
+
     /// Passes words on to the primary and keeps them until its first sound. Where it fails before that, or is late, the fallback
     /// speaks them in chunks.
     fn text_with_fallback(self, speech: TextSpeech, request: TextRequest) -> TextSpeech {

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct LlmConfig {
-    /// `assistant` or `openai`.
+    /// The name of an engine ([`ENGINES`](super::ENGINES)).
     pub engine: String,
     /// `openai`: address up to and including `/v1`.
     pub base_url: String,
@@ -38,7 +38,7 @@ pub struct LlmConfig {
 impl Default for LlmConfig {
     fn default() -> Self {
         Self {
-            engine: "assistant".into(),
+            engine: super::ASSISTANT.into(),
             base_url: "https://api.openai.com/v1".into(),
             model: "gpt-4o-mini".into(),
             api_key_env: "OPENAI_API_KEY".into(),

@@ -67,7 +67,7 @@ pub fn base_url(port: u16) -> String {
 pub fn connected(config: &LlmConfig, port: u16, model: &str) -> LlmConfig {
     let is_configured = port_of(&config.base_url) == Some(port);
     LlmConfig {
-        engine: "openai".into(),
+        engine: super::OPENAI.into(),
         base_url: base_url(port),
         model: model.into(),
         api_key_env: if is_configured { config.api_key_env.clone() } else { String::new() },

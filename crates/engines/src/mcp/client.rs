@@ -4,7 +4,8 @@
 //! server has at most [`MAX_MESSAGE_BYTES`], a JSON body or an event. Only the reading of answers to a POST is our own;
 //! the rest is `rmcp`'s client, which bounds its event streams by the same size. Deadlines are the caller's.
 
-use crate::remote::{Body, Bounds, EventLimit};
+use crate::remote::{Body, Bounds, EventReader, ServerEvent};
+use async_stream::stream;
 use futures_util::StreamExt;
 use futures_util::stream::BoxStream;
 use reqwest::StatusCode;
@@ -13,7 +14,7 @@ use rmcp::model::{ClientJsonRpcMessage, ClientRequest, ErrorData, ServerJsonRpcM
 use rmcp::transport::streamable_http_client::{
     AuthRequiredError, HttpStatusError, StreamableHttpClient, StreamableHttpError, StreamableHttpPostResponse,
 };
-use sse_stream::{Error as SseError, Sse, SseStream};
+use sse_stream::{Error as SseError, Sse};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -110,17 +111,36 @@ fn is(response: &reqwest::Response, kind: &str) -> bool {
     is.is_some_and(|is| is.trim_start().to_ascii_lowercase().starts_with(kind))
 }
 
-/// The events of a body, none longer than `most` bytes.
+/// The events of a body, none longer than `most` bytes. One that is not complete at the end is none: a client that reconnects gets
+/// it again.
 fn events(response: reqwest::Response, most: usize) -> BoxStream<'static, Result<Sse, SseError>> {
-    let mut limit = EventLimit::new(most);
-    let bytes = response.bytes_stream().map(move |piece| {
-        let piece = piece.map_err(|error| std::io::Error::other(error.without_url()))?;
-        match limit.admits(&piece) {
-            true => Ok(piece),
-            false => Err(std::io::Error::other(format!("an event is longer than {most} bytes"))),
+    stream! {
+        let mut reader = EventReader::new(most);
+        let mut bytes = response.bytes_stream();
+        while let Some(piece) = bytes.next().await {
+            match piece {
+                Ok(piece) => reader.push(&piece),
+                Err(error) => {
+                    yield Err(SseError::Body(error.without_url().into()));
+                    return;
+                }
+            }
+            while let Some(event) = reader.take() {
+                match event {
+                    Ok(event) => yield Ok(into_sse(event)),
+                    Err(error) => {
+                        yield Err(SseError::Body(error.into()));
+                        return;
+                    }
+                }
+            }
         }
-    });
-    SseStream::from_bytes_stream(bytes).boxed()
+    }
+    .boxed()
+}
+
+fn into_sse(event: ServerEvent) -> Sse {
+    Sse { event: event.name, data: event.data, id: event.id, retry: event.retry_ms }
 }
 
 impl StreamableHttpClient for BoundedClient {

@@ -3,7 +3,7 @@
 use super::client::{BoundedClient, MAX_MESSAGE_BYTES};
 use crate::secret::conceal;
 use antiphon_engine_api::mcp::check_header;
-use antiphon_engine_api::mcp::{Connected, Connection, Mcp, McpConfig, McpError};
+use antiphon_engine_api::mcp::{ConnectedServer, Connection, Mcp, McpConfig, McpError};
 use antiphon_types::mcp::{CallError, RemoteTool, Server};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
@@ -62,7 +62,7 @@ fn client(url: &str) -> Result<reqwest::Client, McpError> {
 }
 
 impl Mcp for Http {
-    fn connect(&self, server: Server) -> BoxFuture<'static, Result<Connected, McpError>> {
+    fn connect(&self, server: Server) -> BoxFuture<'static, Result<ConnectedServer, McpError>> {
         let this = self.clone();
         async move {
             let limit = this.list_timeout;
@@ -73,7 +73,7 @@ impl Mcp for Http {
 }
 
 impl Http {
-    async fn open(self, server: Server) -> Result<Connected, McpError> {
+    async fn open(self, server: Server) -> Result<ConnectedServer, McpError> {
         let secrets = Arc::new(Secrets::of(&server));
         let opened = self.open_with(server, secrets.clone()).await;
         opened.map_err(|error| match error {
@@ -82,7 +82,7 @@ impl Http {
         })
     }
 
-    async fn open_with(self, server: Server, secrets: Arc<Secrets>) -> Result<Connected, McpError> {
+    async fn open_with(self, server: Server, secrets: Arc<Secrets>) -> Result<ConnectedServer, McpError> {
         let mut config = StreamableHttpClientTransportConfig::with_uri(server.url.as_str())
             .max_sse_event_size(MAX_MESSAGE_BYTES)
             .custom_headers(headers(&server)?);

@@ -1,6 +1,6 @@
 //! Bodies of upstream answers, bounded in bytes and in time.
 //!
-//! Every engine that reads from a server goes through [`Body`] (the streams of MCP servers through [`EventLimit`]). A
+//! Every engine that reads from a server goes through [`Body`] (the streams of MCP servers through an [`EventReader`](super::EventReader)). A
 //! server that never ends its answer, or sends a byte now and then, ends in an error: the bytes are counted, and so is
 //! all time spent waiting for them, which no byte renews. Time in which the reader is busy and does not ask for the
 //! next piece does not count. Headers are bounded by the HTTP client itself: 100 of them, 400 KiB in all.
@@ -136,39 +136,6 @@ impl Body {
     }
 }
 
-/// Counts the bytes of each event of an event stream (an event ends with an empty line), so that a line or an event without an
-/// end is noticed before it is kept.
-#[derive(Clone, Copy, Debug)]
-pub struct EventLimit {
-    most: usize,
-    n_event: usize,
-    is_line_empty: bool,
-}
-
-impl EventLimit {
-    /// Events of at most `most` bytes.
-    pub fn new(most: usize) -> Self {
-        Self { most, n_event: 0, is_line_empty: true }
-    }
-
-    /// Whether the events are within the limit with these bytes, which may be cut anywhere.
-    pub fn admits(&mut self, bytes: &[u8]) -> bool {
-        for byte in bytes {
-            self.n_event += 1;
-            match byte {
-                b'\n' if self.is_line_empty => self.n_event = 0,
-                b'\n' => self.is_line_empty = true,
-                b'\r' => {}
-                _ => self.is_line_empty = false,
-            }
-            if self.n_event > self.most {
-                return false;
-            }
-        }
-        true
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -209,15 +176,5 @@ mod tests {
         while body.chunk().await.unwrap().is_some() {
             tokio::time::sleep(10 * SECOND).await;
         }
-    }
-
-    #[test]
-    fn events_are_counted_by_their_empty_lines() {
-        let mut limit = EventLimit::new(16);
-        for piece in ["data: 1\n", "\nda", "ta: 2\r\n\r", "\ndata: 3\n\n"] {
-            assert!(limit.admits(piece.as_bytes()), "{piece}");
-        }
-        assert!(!limit.admits(b"data: 1\ndata: 2\nd"));
-        assert!(!EventLimit::new(16).admits(b"data: a line without an end"));
     }
 }

@@ -5,9 +5,11 @@
 //! read of an answer, and serves the other remote stages too.
 
 mod body;
+mod events;
 mod upstream;
 
-pub use body::{Body, BodyError, Bounds, EventLimit};
+pub use body::{Body, BodyError, Bounds};
+pub use events::{EventError, EventReader, ServerEvent};
 pub use upstream::{Attempt, IsOpen, Upstream};
 
 use crate::secret::{self, Bearer};

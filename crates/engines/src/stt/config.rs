@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SttConfig {
-    /// `auto`, `none`, `whisper`, `transducer` or `openai`.
+    /// The name of an engine ([`ENGINES`](super::ENGINES)), or `auto`.
     pub engine: String,
     /// `whisper`: how many utterances are decoded at once.
     pub decoders: usize,

@@ -16,9 +16,55 @@ pub mod whisper;
 
 pub use config::SttConfig;
 
-use antiphon_engine_api::stt::{SpeakerState, SttError, SttOptions, Transcript};
+use crate::table::{EngineEntry, EngineKind, EngineStage, ModelSource, made_with};
+use antiphon_engine_api::stt::{SpeakerState, Stt, SttError, SttOptions, Transcript};
 use antiphon_types::RunsOn;
+use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
+
+/// The recognizers.
+pub static ENGINES: &[EngineEntry<dyn Stt>] = &[
+    EngineEntry {
+        kind: EngineKind {
+            stage: EngineStage::Stt,
+            name: none::NAME,
+            feature: None,
+            model: ModelSource::BuiltIn,
+            needs_onnx: false,
+        },
+        make: Some(|_| Ok(Arc::new(none::NoRecognizer))),
+    },
+    EngineEntry {
+        kind: EngineKind {
+            stage: EngineStage::Stt,
+            name: "whisper",
+            feature: Some("whisper"),
+            model: ModelSource::Files,
+            needs_onnx: false,
+        },
+        make: made_with!("whisper", |settings| Ok(Arc::new(whisper::open(settings.stt)?))),
+    },
+    EngineEntry {
+        kind: EngineKind {
+            stage: EngineStage::Stt,
+            name: "transducer",
+            feature: Some("transducer"),
+            model: ModelSource::SlotFiles,
+            needs_onnx: true,
+        },
+        make: made_with!("transducer", |settings| Ok(Arc::new(transducer::open(settings.stt, settings.onnx)?))),
+    },
+    EngineEntry {
+        kind: EngineKind {
+            stage: EngineStage::Stt,
+            name: "openai",
+            feature: Some("openai"),
+            model: ModelSource::Server { has_default_model: true },
+            needs_onnx: false,
+        },
+        make: made_with!("openai", |settings| Ok(Arc::new(openai::OpenAiStt::new(settings.stt)?))),
+    },
+];
 
 /// A synchronous engine's stream, as a pool drives it ([`local::Local`] is the adapter). It outlives its utterances: one
 /// at a time passes through it. All methods may block for as long as decoding takes.

@@ -11,7 +11,7 @@ const DEFAULT_VOICE: &str = "slt";
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TtsConfig {
-    /// `auto`, `flite`, `piper`, `kokoro`, `speechlm`, `openai`, `fish` or `moshi`.
+    /// The name of an engine ([`ENGINES`](super::ENGINES)), or `auto`.
     pub engine: String,
     /// The voice sessions begin with.
     pub voice: String,

@@ -55,10 +55,107 @@ mod words;
 
 pub use config::TtsConfig;
 
-use antiphon_engine_api::tts::{Repeats, SpeechRequest, TtsError, Voice};
+use crate::table::{EngineEntry, EngineKind, EngineStage, ModelSource, made_with};
+use antiphon_engine_api::tts::{Repeats, SpeechRequest, Tts, TtsError, Voice};
 use antiphon_types::{Pcm, RunsOn};
 use std::ops::ControlFlow;
+#[cfg(any(
+    feature = "flite",
+    feature = "kokoro",
+    feature = "openai",
+    feature = "fish",
+    feature = "moshi",
+    feature = "speechlm"
+))]
+use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
+
+/// The voices' engines.
+pub static ENGINES: &[EngineEntry<dyn Tts>] = &[
+    EngineEntry {
+        kind: EngineKind {
+            stage: EngineStage::Tts,
+            name: "flite",
+            feature: Some("flite"),
+            model: ModelSource::BuiltIn,
+            needs_onnx: false,
+        },
+        make: made_with!("flite", |settings| Ok(Arc::new(flite::start(settings.tts)?))),
+    },
+    EngineEntry {
+        kind: EngineKind {
+            stage: EngineStage::Tts,
+            name: "piper",
+            feature: Some("piper"),
+            model: ModelSource::Files,
+            needs_onnx: true,
+        },
+        make: made_with!("piper", |settings| Ok(piper::start(settings.tts, settings.onnx)?)),
+    },
+    EngineEntry {
+        kind: EngineKind {
+            stage: EngineStage::Tts,
+            name: "kokoro",
+            feature: Some("kokoro"),
+            model: ModelSource::Files,
+            needs_onnx: true,
+        },
+        make: made_with!("kokoro", |settings| Ok(Arc::new(kokoro::KokoroTts::start(settings.tts, settings.onnx)?))),
+    },
+    EngineEntry {
+        kind: EngineKind {
+            stage: EngineStage::Tts,
+            name: "hibari",
+            feature: Some("hibari"),
+            model: ModelSource::Files,
+            needs_onnx: true,
+        },
+        make: made_with!("hibari", |settings| Ok(hibari::start(settings.tts, settings.onnx)?)),
+    },
+    EngineEntry {
+        kind: EngineKind {
+            stage: EngineStage::Tts,
+            name: "speechlm",
+            feature: Some("speechlm"),
+            model: ModelSource::SlotFiles,
+            needs_onnx: true,
+        },
+        make: made_with!("speechlm", |settings| {
+            let key = (settings.sealing)()?;
+            Ok(Arc::new(speechlm::SpeechLm::start(settings.tts, settings.onnx, key)?))
+        }),
+    },
+    EngineEntry {
+        kind: EngineKind {
+            stage: EngineStage::Tts,
+            name: "openai",
+            feature: Some("openai"),
+            model: ModelSource::Server { has_default_model: true },
+            needs_onnx: false,
+        },
+        make: made_with!("openai", |settings| Ok(Arc::new(openai::OpenAiTts::new(settings.tts)?))),
+    },
+    EngineEntry {
+        kind: EngineKind {
+            stage: EngineStage::Tts,
+            name: "fish",
+            feature: Some("fish"),
+            model: ModelSource::Server { has_default_model: false },
+            needs_onnx: false,
+        },
+        make: made_with!("fish", |settings| Ok(Arc::new(fish::Fish::new(settings.tts)?))),
+    },
+    EngineEntry {
+        kind: EngineKind {
+            stage: EngineStage::Tts,
+            name: "moshi",
+            feature: Some("moshi"),
+            model: ModelSource::Server { has_default_model: false },
+            needs_onnx: false,
+        },
+        make: made_with!("moshi", |settings| Ok(Arc::new(moshi::Moshi::new(settings.tts)?))),
+    },
+];
 
 /// A synchronous engine, as an engine pool drives it.
 pub trait TtsEngine: Send {

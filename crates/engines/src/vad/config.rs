@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct VadConfig {
-    /// `auto`, `earshot` or `silero`.
+    /// The name of an engine ([`ENGINES`](super::ENGINES)), or `auto`.
     pub engine: String,
     /// `silero`: a model of the registry, or its file; empty: the best that is here.
     pub model: String,

@@ -13,3 +13,33 @@ pub use config::VadConfig;
 pub use earshot::Earshot;
 #[cfg(feature = "silero")]
 pub use silero::Silero;
+
+use crate::table::{EngineEntry, EngineKind, EngineStage, ModelSource, made_with};
+use antiphon_engine_api::vad::Vad;
+use std::sync::Arc;
+
+/// The detectors.
+pub static ENGINES: &[EngineEntry<dyn Vad>] = &[
+    EngineEntry {
+        kind: EngineKind {
+            stage: EngineStage::Vad,
+            name: "earshot",
+            feature: None,
+            model: ModelSource::BuiltIn,
+            needs_onnx: false,
+        },
+        make: Some(|_| Ok(Arc::new(Earshot))),
+    },
+    EngineEntry {
+        kind: EngineKind {
+            stage: EngineStage::Vad,
+            name: "silero",
+            feature: Some("silero"),
+            model: ModelSource::Files,
+            needs_onnx: true,
+        },
+        make: made_with!("silero", |settings| {
+            Ok(Arc::new(Silero::open(settings.vad.model.as_ref(), settings.onnx)?))
+        }),
+    },
+];

@@ -26,7 +26,6 @@
 //! ```
 
 mod cancel;
-mod config;
 mod device;
 mod error;
 mod library;
@@ -37,7 +36,7 @@ mod runtime;
 mod signature;
 mod tensor;
 
-pub use config::OnnxConfig;
+pub use crate::OnnxConfig;
 pub use device::{Binding, DeviceTensor, Number, OutputMemory};
 pub use error::OnnxError;
 pub use model::Model;

@@ -12,8 +12,8 @@ pub mod batch;
 mod device_tests;
 mod free;
 mod queue;
+mod replica_queue;
 mod room;
-mod shared;
 pub mod slots;
 mod worker;
 

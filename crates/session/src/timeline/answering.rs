@@ -14,7 +14,7 @@ use std::time::Duration;
 
 /// What a client says of how an item played.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(crate) struct Played {
+pub(crate) struct PlaybackReport {
     /// When its first audible sample sounded.
     pub(crate) first_sound: Option<Timestamp>,
     /// How often it ran dry so far, and for how long in all.
@@ -154,10 +154,10 @@ impl Timeline {
         }
     }
 
-    /// The worker that speaks the first chunk; told again where another one goes on with it.
+    /// The worker that speaks the first chunk; reported again where another one goes on with it.
     pub(crate) fn spoken_by(&mut self, id: &ResponseId, served: Served) {
         let Some(turn) = self.of(id) else { return };
-        // What was waited for is the first sound, whoever speaks later.
+        // What was waited for is the first sound, whichever worker speaks later.
         let network = turn.voiced.as_ref().map_or(served.network, |first| first.network);
         turn.voiced = Some(Served { network, ..served });
         turn.dirty = true;
@@ -239,7 +239,7 @@ impl Timeline {
 
     /// The client says how `item` played; `now` is when it says so. Gives the event of a spoken turn whose wait is known by
     /// it, so that the client shows the figure that the hub records.
-    pub(crate) fn played(&mut self, item: &ItemId, played: Played, now: Timestamp) -> Option<ServerEvent> {
+    pub(crate) fn played(&mut self, item: &ItemId, played: PlaybackReport, now: Timestamp) -> Option<ServerEvent> {
         let metrics = self.metrics.clone();
         let turn = self.open.iter_mut().find(|turn| turn.reply_item.as_ref() == Some(item))?;
         turn.reports = true;
@@ -268,7 +268,7 @@ impl Timeline {
         turn.event()
     }
 
-    /// A response's audio that has not sounded was dropped: by a barge-in where somebody speaks.
+    /// A response's audio that has not sounded was dropped: by a barge-in where the user speaks.
     pub(crate) fn flushed(&mut self, id: &ResponseId, at: Timestamp) {
         let speaks =
             self.open.iter().any(|turn| turn.status == Status::Listening && turn.marks.end_confirmed.is_none());
@@ -327,7 +327,7 @@ impl Turn {
         })
     }
 
-    /// What a client of the binary mode is told of a spoken turn.
+    /// What a client of the binary mode receives about a spoken turn.
     fn event(&self) -> Option<ServerEvent> {
         let marks = &self.marks;
         let ms = |at: Option<Timestamp>| {

@@ -58,7 +58,7 @@ pub struct TurnRecord {
     /// To the first sound heard; where nothing is known of hearing, to the first audio sent.
     pub voice_to_voice_ms: Option<f64>,
     /// From the last voiced sample at the microphone to the first sound at the loudspeaker, by the client's clock; null
-    /// where it does not tell both.
+    /// where it does not report both.
     pub mouth_to_ear_ms: Option<f64>,
     /// How it is known when the answer was first heard.
     pub heard_by: Option<HeardBy>,
@@ -69,7 +69,7 @@ pub struct TurnRecord {
     /// Waits for a place, where they are known.
     pub waits: Waits,
     /// Answers begun before the end of the turn was sure.
-    pub guesses: Vec<SpeculativeRun>,
+    pub speculations: Vec<SpeculativeRun>,
     /// Time spent on those that were not used.
     pub wasted_ms: f64,
     /// Why the end was confirmed when it was.
@@ -254,8 +254,8 @@ pub struct StageRun {
     pub from_ms: f64,
     /// to its end.
     pub to_ms: f64,
-    /// Index into [`TurnRecord::guesses`]; null: of the response itself.
-    pub guess: Option<usize>,
+    /// Index into [`TurnRecord::speculations`]; null: of the response itself.
+    pub speculation: Option<usize>,
 }
 
 /// A filler: a few configured words where an answer is late.

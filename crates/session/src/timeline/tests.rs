@@ -115,8 +115,8 @@ fn a_confirmed_speculative_response_gives_its_marks_to_the_turn() {
     rig.timeline.sent(&[("item_2".into(), Samples(480))], at(231));
     let record = rig.record_at(240);
     assert_eq!(parts(&record), "endpointing 100, stt 110, queue 111, llm 150, chunking 160, tts 230, sending 231");
-    assert_eq!((record.wasted_ms, record.guesses.len()), (0.0, 1));
-    assert_eq!(record.guesses[0].outcome, Some(SpeculationOutcome::Confirmed));
+    assert_eq!((record.wasted_ms, record.speculations.len()), (0.0, 1));
+    assert_eq!(record.speculations[0].outcome, Some(SpeculationOutcome::Confirmed));
     assert_eq!(record.marks.stt_final, Some(110.0));
 }
 
@@ -134,9 +134,13 @@ fn a_dropped_speculative_response_leaves_nothing_but_its_time() {
     rig.transcribed("item_1", "hello", 210);
     let record = rig.record_at(220);
     assert_eq!((record.marks.response_started, record.marks.stt_final), (None, Some(210.0)));
-    assert_eq!(record.guesses.len(), 1);
-    assert_eq!((record.wasted_ms, record.guesses[0].from_ms, record.guesses[0].to_ms), (50.0, -700.0, Some(-650.0)));
-    let speculative: Vec<_> = record.stages.iter().filter(|run| run.guess == Some(0)).map(|run| run.stage).collect();
+    assert_eq!(record.speculations.len(), 1);
+    assert_eq!(
+        (record.wasted_ms, record.speculations[0].from_ms, record.speculations[0].to_ms),
+        (50.0, -700.0, Some(-650.0))
+    );
+    let speculative: Vec<_> =
+        record.stages.iter().filter(|run| run.speculation == Some(0)).map(|run| run.stage).collect();
     assert_eq!(speculative, [TurnStage::Stt, TurnStage::Llm]);
 }
 

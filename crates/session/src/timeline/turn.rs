@@ -9,7 +9,7 @@ use super::record::{
     TurnStage, Waits,
 };
 use super::speculation::SpeculationMarks;
-use crate::turn_history::Place;
+use crate::turn_history::TurnIndex;
 use antiphon_dialog::Dialog;
 use antiphon_engine_api::{EngineNames, Served};
 use antiphon_types::{
@@ -91,7 +91,7 @@ pub(super) struct Turn {
     /// It said where its playback stopped.
     pub(super) heard_until: Option<Duration>,
     /// Where the history keeps it; `None`: it was not shown yet.
-    pub(super) place: Option<Place>,
+    pub(super) place: Option<TurnIndex>,
     /// Something has changed that is worth showing.
     pub(super) dirty: bool,
     pub(super) settled: bool,
@@ -296,7 +296,7 @@ impl Turn {
         self.moments().voice_to_voice().map(|us| Duration::from_micros(us as u64))
     }
 
-    /// From the mouth to the ear, where the client's clock tells both.
+    /// From the mouth to the ear, where the client's clock has both.
     fn mouth_to_ear(&self) -> Option<Duration> {
         let heard = self.marks.first_audio_heard.filter(|_| self.heard_by == Some(HeardBy::Report))?;
         Some(heard.since(self.marks.spoken?))
@@ -344,7 +344,7 @@ impl Turn {
             parts: moments.parts(),
             stages: self.stages(),
             waits: self.waits,
-            guesses: self.speculation.shown(|at| ms(self.us(at))),
+            speculations: self.speculation.shown(|at| ms(self.us(at))),
             wasted_ms: ms(self.speculation.wasted().as_micros() as i64),
             endpointing: self.endpointing,
             audio: self.audio,
@@ -373,11 +373,11 @@ impl Turn {
     /// All that ran, in order of its beginning.
     fn stages(&self) -> Vec<StageRun> {
         let mut runs = Vec::new();
-        let mut run = |stage, from: Option<Timestamp>, to: Option<Timestamp>, guess| {
+        let mut run = |stage, from: Option<Timestamp>, to: Option<Timestamp>, speculation| {
             if let (Some(from), Some(to)) = (from, to)
                 && to > from
             {
-                runs.push(StageRun { stage, from_ms: ms(self.us(from)), to_ms: ms(self.us(to)), guess });
+                runs.push(StageRun { stage, from_ms: ms(self.us(from)), to_ms: ms(self.us(to)), speculation });
             }
         };
         let marks = &self.marks;

@@ -3,7 +3,7 @@
 mod policy;
 mod secret;
 
-pub use policy::{Consent, Declared, Filter};
+pub use policy::{Consent, DeclaredServer, Filter};
 
 use crate::Json;
 use serde::{Deserialize, Serialize};

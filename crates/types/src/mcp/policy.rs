@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 /// A declared server and the policy for its tools.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Declared {
+pub struct DeclaredServer {
     /// How to reach the server.
     pub server: Server,
     /// Tools offered to the model; `None`: all of them.
@@ -40,7 +40,7 @@ pub enum Consent {
     },
 }
 
-impl Declared {
+impl DeclaredServer {
     /// Whether the tool is offered to the model.
     pub fn admits(&self, tool: &RemoteTool) -> bool {
         self.allowed.as_ref().is_none_or(|filter| filter.admits(tool))
@@ -88,7 +88,7 @@ mod tests {
         let server =
             Server { label: "s".into(), url: "http://h/".into(), authorization: None, headers: Default::default() };
         let named = |name: &str| Some(Filter { names: Some(vec![name.into()]), read_only: None });
-        let with = |consent| Declared { server: server.clone(), allowed: None, consent };
+        let with = |consent| DeclaredServer { server: server.clone(), allowed: None, consent };
         let read = Some(Filter { names: None, read_only: Some(true) });
         for (consent, asks) in [
             (Consent::Always, [true, true]),
@@ -101,7 +101,7 @@ mod tests {
             let declared = with(consent.clone());
             assert_eq!([tool("a", true), tool("b", false)].map(|t| declared.asks_before(&t)), asks, "{consent:?}");
         }
-        let declared = Declared { allowed: read, ..with(Consent::Never) };
+        let declared = DeclaredServer { allowed: read, ..with(Consent::Never) };
         assert_eq!([tool("a", true), tool("b", false)].map(|t| declared.admits(&t)), [true, false]);
     }
 }

@@ -3,7 +3,7 @@
 //! [`Limits`] keeps a token bucket for each [`Resource`] of each key and address ([`bucket`]), and counts what keys use
 //! ([`usage`]). A request or session gets a [`Consumer`], its key's and its address's account, once; from then on it
 //! takes no lock. [`meter`] implements the session crate's port on it, [`super::limits_http`] is the middleware of
-//! requests, [`peer_sync`] tells the cluster's other hubs what keys used here. How many sessions and connections there
+//! requests, [`peer_sync`] reports to the cluster's other hubs what keys used here. How many sessions and connections there
 //! are at once is limited elsewhere (`reservations`, `connection_slots`). This module closes nothing and writes no log.
 //!
 //! The table of keys holds the configured keys. That of addresses is bounded by [`MAX_ADDRESSES`]: where it is full, the accounts
@@ -20,13 +20,14 @@ mod usage;
 
 pub(in crate::server) use bucket::Level;
 pub(in crate::server) use meter::SessionMeter;
-pub(in crate::server) use peer_sync::{Consumed, share};
+pub(in crate::server) use peer_sync::{Consumption, share};
 pub(in crate::server) use resource::Resource;
 pub(in crate::server) use usage::Count;
 
 use super::keys::Keys;
 use crate::config::LimitsConfig;
 use crate::server::edge::client::Client;
+use antiphon_telemetry::{Exposition, Family};
 use antiphon_types::{Compute, KeyId, Requester};
 use axum::extract::Request;
 use bucket::{Bucket, Now};
@@ -73,7 +74,7 @@ struct Account {
     name: String,
     buckets: Buckets,
     usage: Usage,
-    /// What was used here and not told to the other hubs yet.
+    /// What was used here and not reported to the other hubs yet.
     untold: [AtomicU64; Resource::ALL.len()],
     /// Whether the metrics name it or count it with the others. Decided once, so that no counter ever falls.
     is_named: OnceLock<bool>,
@@ -210,7 +211,7 @@ impl Limits {
         }
     }
 
-    /// The account of a caller. `owner` is valid; one that was removed this moment gets an account that nobody shows.
+    /// The account of a caller. `owner` is valid; one that was removed this moment gets an account that no page shows.
     pub(in crate::server) fn consumer(&self, owner: Option<KeyId>, client: Client) -> Consumer {
         let key = self.keys.lock().expect("no panic while locked").get(&owner).cloned();
         let key = key.unwrap_or_else(|| {
@@ -272,7 +273,7 @@ impl Limits {
         let mut accounts = self.accounts();
         accounts.retain(|(id, account)| match of {
             Some(wanted) => *id == wanted,
-            // Where there are keys, nobody is anonymous.
+            // Where there are keys, no caller is anonymous.
             None => id.is_some() || account.usage.totals() != Totals::default(),
         });
         let shown = |(_, account): (_, Arc<Account>)| {
@@ -308,16 +309,14 @@ impl Limits {
         }
         named.sort_by(|one, other| one.0.cmp(&other.0));
         named.push((OTHERS.into(), others));
-        let mut text = antiphon_telemetry::Exposition::default();
+        let mut text = Exposition::default();
         for count in Count::ALL {
             let (name, help) = count.metric();
-            let values = named.iter().map(|(key, totals)| (key.as_str(), totals.get(count)));
+            let family = Family::counter(name, help).by(&["key"]);
+            let values = named.iter().map(|(key, totals)| ([key.as_str()], totals.get(count)));
             match count.in_a_second() {
-                None => text.counter(name, help, "key", &values.collect::<Vec<_>>()),
-                Some(unit) => {
-                    let seconds: Vec<_> = values.map(|(key, n)| (key, n as f64 / unit)).collect();
-                    text.counter(name, help, "key", &seconds);
-                }
+                None => text.values(&family, values),
+                Some(unit) => text.values(&family, values.map(|(key, n)| (key, n as f64 / unit))),
             }
         }
         text.into_text()
@@ -445,7 +444,7 @@ impl Consumer {
         key.max(address)
     }
 
-    /// Gives back what was taken. What the other hubs were told of meanwhile stays taken there.
+    /// Gives back what was taken. What was reported to the other hubs meanwhile stays taken there.
     fn give_back(&self, resource: Resource, amount: u64) {
         self.key.buckets.of(resource).give_back(amount);
         if let Some(address) = &self.address {

@@ -1,4 +1,4 @@
-//! Limits by key and address, and what hubs tell each other.
+//! Limits by key and address, and what hubs report to each other.
 
 use super::*;
 use crate::config::KeyLimits;

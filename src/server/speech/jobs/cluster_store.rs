@@ -11,6 +11,7 @@
 
 use super::fair;
 use super::job::{Failure, Job, Status, now};
+use super::job_store::{HeldJob, JobOwner, JobStore, Sound, Stop};
 use super::refusal::{failure_of_store, other_request};
 use super::store::{Bounds, StoreError};
 use crate::server::speech::error::ApiError;
@@ -21,10 +22,13 @@ use antiphon_cluster::JetStream;
 use antiphon_cluster::jetstream::{ObjectReader, Queue, RecordError, Task};
 use antiphon_session::Viewer;
 use antiphon_types::{KeyId, RetryPolicy, Samples};
+use async_trait::async_trait;
 use axum::http::StatusCode;
-use futures_util::{StreamExt, stream};
+use futures_util::future::BoxFuture;
+use futures_util::{StreamExt, TryStreamExt, stream};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
+use std::io;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::task::spawn_blocking;
@@ -60,17 +64,6 @@ const QUEUED_WITHIN_S: i64 = 30;
 
 /// Objects that are removed at once.
 const REMOVALS: usize = 8;
-
-/// Why a hub does not go on with a job.
-#[derive(Debug)]
-pub(super) enum Stop {
-    /// It was removed.
-    Gone,
-    /// Another hub has it, or JetStream is away for long: it goes on elsewhere.
-    Moved,
-    /// It failed.
-    Failed(Failure),
-}
 
 /// A job as it is stored. Fields are added with defaults; what an older hub would misunderstand raises [`SCHEMA`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -317,7 +310,7 @@ impl ClusterStore {
     }
 
     /// Follows the records and keeps the queue complete. Cancelling is safe.
-    pub(super) async fn follow(&self) {
+    async fn follow(&self) {
         let mut pauses = RETRY.pauses();
         loop {
             let begun = Instant::now();
@@ -382,60 +375,8 @@ impl ClusterStore {
     }
 
     /// Jobs that are not finished.
-    pub(super) fn n_open(&self) -> usize {
+    fn n_open(&self) -> usize {
         self.index().n_open()
-    }
-
-    /// Takes a job of this owner, who may have `most` that are not finished; the same one again where `digest` is that of a request with the same idempotency key. Nothing is left where
-    /// it fails, as far as JetStream answers.
-    pub(super) async fn add(
-        &self,
-        id: &str,
-        (owner, most): (Option<KeyId>, usize),
-        wish: &SpeechSpec,
-        digest: Option<String>,
-    ) -> Result<Job, ApiError> {
-        if digest.is_some()
-            && let Some((stored, _)) = self.record(id).await?
-        {
-            return self.again(id, &stored, digest.as_deref()).await;
-        }
-        let n_open = self.n_open();
-        if n_open >= self.bounds.n_open {
-            return Err(failure_of_store(&StoreError::TooMany(n_open)));
-        }
-        let n_own = self.index().n_open_of(owner.map(|owner| owner.to_string()).as_deref());
-        if n_own >= most {
-            return Err(failure_of_store(&StoreError::TooManyOfKey(n_own)));
-        }
-        let request = format!("{id}/text-{:016x}", rand::random::<u64>());
-        let text = Text { schema: SCHEMA, chunks: wish.chunks.clone(), instructions: wish.instructions.clone() };
-        let text = serde_json::to_vec(&text).expect("texts are JSON");
-        self.jetstream.audio().put(&request, &text, Some(UNFINISHED_FOR)).await.map_err(|error| failed(&error))?;
-        let stored = Stored::new(owner, wish, request.clone(), digest);
-        let made = self.jetstream.jobs().create(id, &stored.bytes(), Some(UNFINISHED_FOR)).await;
-        let revision = match made {
-            Ok(revision) => revision,
-            Err(error) => {
-                self.discard(vec![request]);
-                // The same request came at the same time.
-                if error == RecordError::Conflict
-                    && stored.digest.is_some()
-                    && let Some((first, _)) = self.record(id).await?
-                {
-                    return self.again(id, &first, stored.digest.as_deref()).await;
-                }
-                return Err(failed(&error));
-            }
-        };
-        if let Err(error) = self.jetstream.queue().push(id).await {
-            // If that fails too, the job is done, and a request with the same idempotency key gets it.
-            let _ = self.jetstream.jobs().remove(id, Some(revision)).await;
-            self.discard(vec![request]);
-            return Err(failed(&error));
-        }
-        self.index().note(id, revision, Some(stored.clone()));
-        Ok(stored.job(id))
     }
 
     /// The job of a request that came before.
@@ -449,13 +390,8 @@ impl ClusterStore {
         Ok(stored.job(id))
     }
 
-    /// One job, where `viewer` may see it.
-    pub(super) async fn job_for(&self, viewer: Viewer, id: &str) -> Result<Job, ApiError> {
-        Ok(self.seen(viewer, id).await?.job(id))
-    }
-
     /// The finished file of a job that `viewer` may see.
-    pub(super) async fn file(&self, viewer: Viewer, id: &str) -> Result<Option<ObjectReader>, ApiError> {
+    async fn file(&self, viewer: Viewer, id: &str) -> Result<Option<ObjectReader>, ApiError> {
         let Some(file) = self.seen(viewer, id).await?.file else { return Ok(None) };
         self.jetstream.audio().read(&file).await.map_err(|error| failed(&error))
     }
@@ -465,30 +401,6 @@ impl ClusterStore {
             Some((stored, _)) if stored.is_seen_by(viewer) => Ok(stored),
             _ => Err(failure_of_store(&StoreError::Gone)),
         }
-    }
-
-    /// Those that `viewer` may see, the newest first, at most `n`, behind `after` where there is one.
-    pub(super) fn list(&self, viewer: Viewer, after: Option<&str>, n: usize) -> Vec<Job> {
-        let index = self.index();
-        let order = |id: &String, stored: &Stored| (stored.created_us, id.clone());
-        let after = after.and_then(|after| index.all().find(|(id, _)| *id == after));
-        let after = after.map(|(id, stored)| order(id, stored));
-        let keep_s = self.bounds.keep_s;
-        let time = now();
-        let mut found: Vec<_> = index
-            .all()
-            .filter(|(_, stored)| stored.is_seen_by(viewer) && stored.ended.is_none_or(|ended| ended + keep_s > time))
-            .map(|(id, stored)| (order(id, stored), stored))
-            .filter(|(order, _)| after.as_ref().is_none_or(|after| order < after))
-            .collect();
-        found.sort_by(|(a, _), (b, _)| b.cmp(a));
-        found.into_iter().take(n).map(|((_, id), stored)| stored.job(&id)).collect()
-    }
-
-    /// Removes a job that `viewer` may see; the hub that works on it learns that.
-    pub(super) async fn remove(&self, viewer: Viewer, id: &str) -> Result<(), ApiError> {
-        let stored = self.seen(viewer, id).await?;
-        self.erase(id, &stored).await.map_err(|error| failed(&error))
     }
 
     async fn erase(&self, id: &str, stored: &Stored) -> Result<(), RecordError> {
@@ -502,7 +414,7 @@ impl ClusterStore {
     }
 
     /// Waits for a job and takes it, until it has one. Cancelling is safe.
-    pub(super) async fn next(&self) -> (Claim, SpeechSpec) {
+    async fn claim_next(&self) -> (Claim, SpeechSpec) {
         let mut pauses = RETRY.pauses();
         loop {
             let task = match self.jetstream.queue().pull().await {
@@ -588,10 +500,10 @@ impl ClusterStore {
             index.note(&id, revision, Some(stored.clone()));
             index.passing_since = None;
         }
-        let shared = self.clone();
+        let store = self.clone();
         let task = Arc::new(task);
         let series = attempt.clone();
-        let mut claim = Claim { shared, task, id, attempt, series, stored, revision, moved: cancel };
+        let mut claim = Claim { store, task, id, attempt, series, stored, revision, moved: cancel };
         let text = match self.jetstream.audio().get(&claim.stored.request).await {
             Ok(text) => text.and_then(|text| serde_json::from_slice::<Text>(&text).ok()),
             Err(error @ RecordError::Away(_)) => return Err(error),
@@ -702,10 +614,118 @@ impl ClusterStore {
     }
 }
 
+#[async_trait]
+impl JobStore for ClusterStore {
+    /// Nothing is left where it fails, as far as JetStream answers.
+    async fn add(&self, id: &str, owner: JobOwner, spec: &SpeechSpec, digest: Option<String>) -> Result<Job, ApiError> {
+        if digest.is_some()
+            && let Some((stored, _)) = self.record(id).await?
+        {
+            return self.again(id, &stored, digest.as_deref()).await;
+        }
+        let n_open = self.n_open();
+        if n_open >= self.bounds.n_open {
+            return Err(failure_of_store(&StoreError::TooMany(n_open)));
+        }
+        let n_own = self.index().n_open_of(owner.key.map(|key| key.to_string()).as_deref());
+        if n_own >= owner.max_open {
+            return Err(failure_of_store(&StoreError::TooManyOfKey(n_own)));
+        }
+        let request = format!("{id}/text-{:016x}", rand::random::<u64>());
+        let text = Text { schema: SCHEMA, chunks: spec.chunks.clone(), instructions: spec.instructions.clone() };
+        let text = serde_json::to_vec(&text).expect("texts are JSON");
+        self.jetstream.audio().put(&request, &text, Some(UNFINISHED_FOR)).await.map_err(|error| failed(&error))?;
+        let stored = Stored::new(owner.key, spec, request.clone(), digest);
+        let made = self.jetstream.jobs().create(id, &stored.bytes(), Some(UNFINISHED_FOR)).await;
+        let revision = match made {
+            Ok(revision) => revision,
+            Err(error) => {
+                self.discard(vec![request]);
+                // The same request came at the same time.
+                if error == RecordError::Conflict
+                    && stored.digest.is_some()
+                    && let Some((first, _)) = self.record(id).await?
+                {
+                    return self.again(id, &first, stored.digest.as_deref()).await;
+                }
+                return Err(failed(&error));
+            }
+        };
+        if let Err(error) = self.jetstream.queue().push(id).await {
+            // If that fails too, the job is done, and a request with the same idempotency key gets it.
+            let _ = self.jetstream.jobs().remove(id, Some(revision)).await;
+            self.discard(vec![request]);
+            return Err(failed(&error));
+        }
+        self.index().note(id, revision, Some(stored.clone()));
+        Ok(stored.job(id))
+    }
+
+    async fn job_for(&self, viewer: Viewer, id: &str) -> Result<Job, ApiError> {
+        Ok(self.seen(viewer, id).await?.job(id))
+    }
+
+    async fn list(&self, viewer: Viewer, after: Option<&str>, n: usize) -> Result<Vec<Job>, ApiError> {
+        let index = self.index();
+        let order = |id: &String, stored: &Stored| (stored.created_us, id.clone());
+        let after = after.and_then(|after| index.all().find(|(id, _)| *id == after));
+        let after = after.map(|(id, stored)| order(id, stored));
+        let keep_s = self.bounds.keep_s;
+        let time = now();
+        let mut found: Vec<_> = index
+            .all()
+            .filter(|(_, stored)| stored.is_seen_by(viewer) && stored.ended.is_none_or(|ended| ended + keep_s > time))
+            .map(|(id, stored)| (order(id, stored), stored))
+            .filter(|(order, _)| after.as_ref().is_none_or(|after| order < after))
+            .collect();
+        found.sort_by(|(a, _), (b, _)| b.cmp(a));
+        Ok(found.into_iter().take(n).map(|((_, id), stored)| stored.job(&id)).collect())
+    }
+
+    /// The hub that works on it learns that.
+    async fn remove(&self, viewer: Viewer, id: &str) -> Result<(), ApiError> {
+        let stored = self.seen(viewer, id).await?;
+        self.erase(id, &stored).await.map_err(|error| failed(&error))
+    }
+
+    async fn sound(&self, viewer: Viewer, job: &Job) -> Result<Sound, ApiError> {
+        let gone = || ApiError::failed("The job's file is gone.");
+        let mut sound = self.file(viewer, &job.id).await?.ok_or_else(gone)?.peekable();
+        // What cannot be read at all is no answer that breaks off.
+        if let Some(Err(error)) = std::pin::Pin::new(&mut sound).peek().await {
+            tracing::warn!(%error, "a finished job's file cannot be read");
+            return Err(gone());
+        }
+        let broken = |error: RecordError| {
+            tracing::warn!(%error, "a finished job's file breaks off");
+            io::Error::other(error)
+        };
+        Ok(sound.map_err(broken).boxed())
+    }
+
+    async fn depth(&self) -> Option<usize> {
+        Some(self.n_open())
+    }
+
+    async fn serve(&self, workers: BoxFuture<'_, ()>, _: &CancellationToken) {
+        tokio::select! {
+            () = self.follow() => {}
+            () = workers => {}
+        }
+    }
+
+    async fn next(&self, stop: &CancellationToken) -> Option<(Box<dyn HeldJob>, SpeechSpec)> {
+        tokio::select! {
+            (claim, spec) = self.claim_next() => Some((Box::new(claim), spec)),
+            () = stop.cancelled() => None,
+        }
+    }
+}
+
 /// A job that this hub works on, as long as its revision is the last one. Dropping it forgets the attempt; the job goes to
 /// another hub after 10 s.
 pub(super) struct Claim {
-    shared: ClusterStore,
+    store: ClusterStore,
     task: Arc<Task>,
     id: String,
     attempt: String,
@@ -716,40 +736,37 @@ pub(super) struct Claim {
     moved: CancellationToken,
 }
 
-impl Claim {
-    pub(super) fn job(&self) -> Job {
+#[async_trait]
+impl HeldJob for Claim {
+    fn job(&self) -> Job {
         self.stored.job(&self.id)
     }
 
-    /// Cancelled when the job was removed or another hub has it.
-    pub(super) fn moved(&self) -> CancellationToken {
+    fn moved(&self) -> CancellationToken {
         self.moved.clone()
     }
 
-    /// Whether it was removed, as far as this hub knows.
-    pub(super) fn is_removed(&self) -> bool {
-        self.shared.index().records.get(&self.id).is_some_and(|(_, stored)| stored.is_none())
+    fn why_moved(&self) -> Stop {
+        if self.is_removed() { Stop::Gone } else { Stop::Moved }
     }
 
-    /// Tells the queue that the job is worked on, until it is dropped.
-    pub(super) fn heartbeat(&self) -> impl Future<Output = ()> + use<> {
+    fn heartbeat(&self) -> BoxFuture<'static, ()> {
         let task = self.task.clone();
-        async move {
+        Box::pin(async move {
             loop {
                 sleep(Queue::PROGRESS_EVERY).await;
                 task.progress().await;
             }
-        }
+        })
     }
 
-    /// Keeps the job's next chunk.
-    pub(super) async fn append(&mut self, pcm: &[i16]) -> Result<(), Stop> {
+    async fn append(&mut self, pcm: &[i16]) -> Result<(), Stop> {
         let bytes: Vec<u8> = pcm.iter().flat_map(|sample| sample.to_le_bytes()).collect();
         let at = self.stored.n_done;
         let n_bytes = bytes.len() as u64;
-        self.shared.make_room(self.stored.owner.as_deref(), n_bytes).await?;
+        self.store.make_room(self.stored.owner.as_deref(), n_bytes).await?;
         let name = segment(&self.id, &self.series, at);
-        let audio = self.shared.jetstream.audio().clone();
+        let audio = self.store.jetstream.audio().clone();
         persist(|| audio.put(&name, &bytes, Some(UNFINISHED_FOR))).await?;
         let mut stored = self.stored.clone();
         stored.n_done = at + 1;
@@ -760,13 +777,12 @@ impl Claim {
         }
         let kept = self.write(stored, UNFINISHED_FOR).await;
         if matches!(kept, Err(Stop::Gone | Stop::Moved)) {
-            self.shared.discard(vec![name]);
+            self.store.discard(vec![name]);
         }
         kept
     }
 
-    /// Lets another voice speak it, from its beginning.
-    pub(super) async fn revoice(&mut self, voice: &str) -> Result<(), Stop> {
+    async fn revoice(&mut self, voice: &str) -> Result<(), Stop> {
         let mut stored = self.stored.clone();
         let before = stored.segments(&self.id);
         stored.n_done = 0;
@@ -776,14 +792,13 @@ impl Claim {
         // Names are not used twice: a reader of the old ones must not find new samples.
         self.series = format!("{:016x}", rand::random::<u64>());
         self.write(stored, UNFINISHED_FOR).await?;
-        self.shared.discard(before);
+        self.store.discard(before);
         Ok(())
     }
 
-    /// Encodes the samples and publishes the file.
-    pub(super) async fn finish(&mut self) -> Result<(), Stop> {
+    async fn finish(&mut self, _: &CancellationToken) -> Result<(), Stop> {
         let file = format!("{}/{}/file", self.id, self.attempt);
-        let keep = Duration::from_secs(self.shared.bounds.keep_s.max(1).unsigned_abs());
+        let keep = Duration::from_secs(self.store.bounds.keep_s.max(1).unsigned_abs());
         let mut pauses = (RETRY.pauses(), Instant::now() + PATIENCE);
         let n_bytes = loop {
             match self.encode(&file, keep + FILE_AFTER_RECORD).await {
@@ -806,19 +821,61 @@ impl Claim {
         stored.file_bytes = n_bytes;
         stored.runs.clear();
         if let Err(stop) = self.write(stored, keep).await {
-            self.shared.discard(vec![file]);
+            self.store.discard(vec![file]);
             return Err(stop);
         }
         self.confirm().await;
-        self.shared.discard(leftovers);
+        self.store.discard(leftovers);
         Ok(())
+    }
+
+    async fn fail(&mut self, failure: Failure) {
+        let mut stored = self.stored.clone();
+        let leftovers = stored.leftovers(&self.id);
+        stored.status = Status::Failed.name().into();
+        stored.ended = Some(now());
+        stored.failure = Some((failure.code, failure.message));
+        stored.pcm_bytes = 0;
+        stored.runs.clear();
+        let keep = Duration::from_secs(self.store.bounds.keep_s.max(1).unsigned_abs());
+        match self.write(stored, keep).await {
+            Ok(()) => {
+                self.confirm().await;
+                self.store.discard(leftovers);
+            }
+            Err(stop) => tracing::warn!(job = self.id, ?stop, "a failed job could not be written down"),
+        }
+    }
+
+    async fn forget(&self) {
+        self.confirm().await;
+    }
+
+    async fn release(&mut self) {
+        let mut stored = self.stored.clone();
+        stored.status = Status::Queued.name().into();
+        stored.attempt = None;
+        // Without it the job shows as running until another hub takes it.
+        let written =
+            self.store.jetstream.jobs().update(&self.id, &stored.bytes(), self.revision, Some(UNFINISHED_FOR)).await;
+        if let Err(error) = written {
+            tracing::debug!(%error, "a job that this hub gives back still shows as running");
+        }
+        self.task.release().await;
+    }
+}
+
+impl Claim {
+    /// Whether it was removed, as far as this hub knows.
+    fn is_removed(&self) -> bool {
+        self.store.index().records.get(&self.id).is_some_and(|(_, stored)| stored.is_none())
     }
 
     async fn encode(&self, file: &str, ttl: Duration) -> Result<u64, EncodeError> {
         let failed = |error: antiphon_audio::encode::EncodeError| EncodeError::Encoder(error.to_string());
         let format = self.job().format;
         let mut encoder = Encoder::new(format).map_err(failed)?;
-        let audio = self.shared.jetstream.audio();
+        let audio = self.store.jetstream.audio();
         let mut writer = audio.write(file, Some(ttl));
         let mut n_bytes = 0;
         let written = async {
@@ -873,41 +930,8 @@ impl Claim {
         }
     }
 
-    /// Ends a job that failed.
-    pub(super) async fn fail(&mut self, failure: Failure) {
-        let mut stored = self.stored.clone();
-        let leftovers = stored.leftovers(&self.id);
-        stored.status = Status::Failed.name().into();
-        stored.ended = Some(now());
-        stored.failure = Some((failure.code, failure.message));
-        stored.pcm_bytes = 0;
-        stored.runs.clear();
-        let keep = Duration::from_secs(self.shared.bounds.keep_s.max(1).unsigned_abs());
-        match self.write(stored, keep).await {
-            Ok(()) => {
-                self.confirm().await;
-                self.shared.discard(leftovers);
-            }
-            Err(stop) => tracing::warn!(job = self.id, ?stop, "a failed job could not be written down"),
-        }
-    }
-
-    /// Gives the job to the next hub, now.
-    pub(super) async fn release(&mut self) {
-        let mut stored = self.stored.clone();
-        stored.status = Status::Queued.name().into();
-        stored.attempt = None;
-        // Without it the job shows as running until another hub takes it.
-        let written =
-            self.shared.jetstream.jobs().update(&self.id, &stored.bytes(), self.revision, Some(UNFINISHED_FOR)).await;
-        if let Err(error) = written {
-            tracing::debug!(%error, "a job that this hub gives back still shows as running");
-        }
-        self.task.release().await;
-    }
-
     /// Removes a job from the queue that need not be done. If the request is lost, the next hub finds nothing to do.
-    pub(super) async fn confirm(&self) {
+    async fn confirm(&self) {
         if let Err(error) = self.task.done().await {
             tracing::debug!(%error, "the end of a job was not confirmed");
         }
@@ -917,7 +941,7 @@ impl Claim {
     async fn write(&mut self, stored: Stored, ttl: Duration) -> Result<(), Stop> {
         let mut pauses = RETRY.pauses();
         let until = Instant::now() + PATIENCE;
-        let jobs = self.shared.jetstream.jobs().clone();
+        let jobs = self.store.jetstream.jobs().clone();
         loop {
             let revision = match jobs.update(&self.id, &stored.bytes(), self.revision, Some(ttl)).await {
                 Ok(revision) => revision,
@@ -949,7 +973,7 @@ impl Claim {
             };
             self.stored = stored;
             self.revision = revision;
-            self.shared.index().note(&self.id, revision, Some(self.stored.clone()));
+            self.store.index().note(&self.id, revision, Some(self.stored.clone()));
             return Ok(());
         }
     }
@@ -957,7 +981,7 @@ impl Claim {
 
 impl Drop for Claim {
     fn drop(&mut self) {
-        let mut index = self.shared.index();
+        let mut index = self.store.index();
         if index.running.get(&self.id).is_some_and(|(attempt, _)| *attempt == self.attempt) {
             index.running.remove(&self.id);
         }

@@ -1,7 +1,7 @@
 //! `/v1/audio/speech/jobs`: ask, look, fetch, remove.
 
-use super::Jobs;
 use super::job::{PREFIX, Status};
+use super::job_store::JobOwner;
 use crate::server::access::caller::Identity;
 use crate::server::access::limits::{Count, Resource, Spender};
 use crate::server::speech::error::ApiError;
@@ -57,24 +57,25 @@ async fn create(
     let digest = key.is_some().then(|| hex(&Sha256::digest(&body)));
     let longest = Longest { chars: speech.config.max_job_chars, if_longer: " (speech.max_job_chars)" };
     let chosen = chosen::for_body(&speech, &body, identity.voices()).await?;
-    let (_, wish) = request::read(chosen, body, longest).await?;
+    let (_, spec) = request::read(chosen, body, longest).await?;
+    let store = jobs.store()?;
     let id = match key {
         Some(key) => id_of(identity.owner, &key),
         None => IdMint::new(rand::random()).next(PREFIX.trim_end_matches('_')),
     };
-    let n_chars = wish.n_chars as u64;
+    let n_chars = spec.n_chars as u64;
     let charges = [(Resource::Jobs, Count::Jobs, 1), (Resource::Characters, Count::Characters, n_chars)];
     // A request that is repeated costs nothing more.
-    let is_new = digest.is_none() || jobs.job_for(identity.viewer, id.clone()).await.is_err();
+    let is_new = digest.is_none() || store.job_for(identity.viewer, &id).await.is_err();
     if is_new {
         charges.iter().try_for_each(|(resource, ..)| check(&speech, &spender, *resource))?;
     }
     // Half of the queue stays for other keys, if there are any.
-    let most = match speech.sessions.access.keys.current().n_clients() {
+    let max_open = match speech.sessions.access.keys.current().n_clients() {
         0 | 1 => jobs.bounds.n_open,
         _ => jobs.bounds.n_open.div_ceil(2),
     };
-    let job = jobs.add(id, (identity.owner, most), wish, digest).await?;
+    let job = store.add(&id, JobOwner { key: identity.owner, max_open }, &spec, digest).await?;
     for (resource, count, amount) in charges.into_iter().filter(|_| is_new) {
         spender.consumer.spend(resource, amount);
         spender.consumer.count(count, amount);
@@ -89,7 +90,7 @@ async fn look(
     Path(id): Path<String>,
 ) -> Result<Response, ApiError> {
     let jobs = &speech.jobs;
-    let job = jobs.job_for(identity.viewer, id).await?;
+    let job = jobs.store()?.job_for(identity.viewer, &id).await?;
     Ok(Json(job.json(jobs.bounds.keep_s)).into_response())
 }
 
@@ -101,7 +102,7 @@ async fn list(
     let jobs = &speech.jobs;
     let n = wanted.limit.unwrap_or(PAGE).clamp(1, LARGEST_PAGE);
     // One extra entry shows whether there are more.
-    let mut found = jobs.list(identity.viewer, wanted.after, n + 1).await?;
+    let mut found = jobs.store()?.list(identity.viewer, wanted.after.as_deref(), n + 1).await?;
     let has_more = found.len() > n;
     found.truncate(n);
     let data: Vec<_> = found.iter().map(|job| job.json(jobs.bounds.keep_s)).collect();
@@ -115,7 +116,7 @@ async fn remove(
     Path(id): Path<String>,
 ) -> Result<Response, ApiError> {
     let deleted = json!({"id": id, "object": "audio.speech.job", "deleted": true});
-    speech.jobs.remove(identity.viewer, id).await?;
+    speech.jobs.store()?.remove(identity.viewer, &id).await?;
     Ok(Json(deleted).into_response())
 }
 
@@ -125,8 +126,8 @@ async fn fetch(
     identity: Identity,
     Path(id): Path<String>,
 ) -> Result<Response, ApiError> {
-    let jobs: &Jobs = &speech.jobs;
-    let job = jobs.job_for(identity.viewer, id).await?;
+    let store = speech.jobs.store()?;
+    let job = store.job_for(identity.viewer, &id).await?;
     match job.status {
         Status::Completed => {}
         Status::Failed => {
@@ -137,7 +138,7 @@ async fn fetch(
             return Err(ApiError::with(StatusCode::CONFLICT, "job_not_completed", "The job is not finished yet."));
         }
     }
-    let sound = jobs.sound(identity.viewer, &job).await?;
+    let sound = store.sound(identity.viewer, &job).await?;
     let headers = [
         (header::CONTENT_TYPE, job.format.media_type().to_owned()),
         (header::CONTENT_LENGTH, job.file_bytes.to_string()),

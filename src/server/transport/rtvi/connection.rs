@@ -10,7 +10,7 @@ use crate::server::edge::EdgeParts;
 use crate::server::edge::closing::{CLOSING, close, finish};
 use crate::server::edge::inbound_budget::InboundBudget;
 use crate::server::edge::inflow::Inflow;
-use crate::server::edge::unfinished::{Next, Unfinished};
+use crate::server::edge::unfinished::{Next, UnfinishedMessage};
 use crate::server::edge::websocket::close_for;
 use crate::server::sessions::heartbeat::{Beat, Heartbeat, HeartbeatReset};
 use crate::server::sessions::socket::STUCK;
@@ -100,7 +100,7 @@ impl Connection<'_> {
             Over::Close(code, reason)
         };
         let budget = InboundBudget::of_session();
-        let mut unfinished = Unfinished::new(self.edge, inflow, &budget);
+        let mut unfinished = UnfinishedMessage::new(self.edge, inflow, &budget);
         let mut microphone = Microphone::default();
         loop {
             let message = match unfinished.next(stream, STUCK).await {

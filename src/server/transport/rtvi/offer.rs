@@ -10,7 +10,7 @@ use crate::server::access::{auth, keys};
 use crate::server::edge::client::Client;
 use crate::server::edge::refusal::refused;
 use crate::server::transport::parts::TransportParts;
-use crate::server::transport::webrtc::signaling::{self, Offered, Protocol};
+use crate::server::transport::webrtc::signaling::{self, ClientOffer, Protocol};
 use axum::extract::{Extension, Request, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
@@ -82,7 +82,7 @@ pub(in crate::server) async fn create(
             Err(response) => return *response,
         }
     }
-    let offered = Offered { sdp: &sdp, settings: None, model: None, route: ROUTE, protocol: Protocol::Rtvi };
+    let offered = ClientOffer { sdp: &sdp, settings: None, model: None, route: ROUTE, protocol: Protocol::Rtvi };
     match signaling::open(&transport, &webrtc, client, caller, offered) {
         Ok((id, sdp)) => answer(&id, sdp),
         Err(response) => *response,

@@ -57,7 +57,7 @@ pub(in crate::server::transport) struct Projection {
     goes_on: bool,
     /// Ids of `session.update`s in order; `None`: the adapter's own.
     updates: VecDeque<Option<String>>,
-    speaking: Option<Speaking>,
+    speaking: Option<SoundingReply>,
     segments: Segments,
 }
 
@@ -68,7 +68,7 @@ struct Call {
 }
 
 /// A reply that sounds.
-struct Speaking {
+struct SoundingReply {
     /// When all that was sent is played.
     until: Instant,
     /// No more comes.
@@ -154,7 +154,7 @@ impl Projection {
             speaking.is_complete = false;
             return Vec::new();
         }
-        self.speaking = Some(Speaking { until: now + length, is_complete: false });
+        self.speaking = Some(SoundingReply { until: now + length, is_complete: false });
         let started = ["bot-tts-started", "bot-started-speaking"];
         started.into_iter().filter_map(|kind| self.message(kind, Value::Null)).collect()
     }

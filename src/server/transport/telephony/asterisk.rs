@@ -4,7 +4,7 @@
 //! no whole frame with silence; [`super::conversation`] sends whole frames. Control messages hold 128 bytes at most. A flush
 //! discards marks, too, without an answer.
 
-use super::leg::{Coding, Leg, LegError, Mark, Packet, Parameters, Said, Start};
+use super::leg::{Coding, Leg, LegError, Mark, Packet, Parameters, PeerMessage, Start};
 use crate::server::transport::keypad::key;
 use bytes::Bytes;
 use serde_json::{Value, json};
@@ -20,7 +20,7 @@ pub(super) struct Asterisk {
 }
 
 impl Leg for Asterisk {
-    fn text(&mut self, text: &str) -> Result<Option<Said>, LegError> {
+    fn text(&mut self, text: &str) -> Result<Option<PeerMessage>, LegError> {
         let event = Event::read(text)?;
         match event.name() {
             "MEDIA_START" => {
@@ -28,22 +28,22 @@ impl Leg for Asterisk {
                     return Err(LegError::StartedTwice);
                 }
                 let coding = coding(event.get("format").ok_or(LegError::Lacks("format"))?)?;
-                Ok(Some(Said::Started(Box::new(Start {
+                Ok(Some(PeerMessage::Started(Box::new(Start {
                     input: coding,
                     output: coding,
                     parameters: event.parameters(),
                 }))))
             }
-            "DTMF_END" => Ok(event.get("digit").and_then(key).map(Said::Key)),
-            "MEDIA_MARK_PROCESSED" => Ok(event.mark().and_then(Mark::of).map(Said::Played)),
+            "DTMF_END" => Ok(event.get("digit").and_then(key).map(PeerMessage::Key)),
+            "MEDIA_MARK_PROCESSED" => Ok(event.mark().and_then(Mark::of).map(PeerMessage::Played)),
             // `MEDIA_XOFF` and `MEDIA_XON` come at 18 s of waiting media, which a session's lead never reaches.
             _ => Ok(None),
         }
     }
 
-    fn binary(&mut self, bytes: Bytes) -> Result<Option<Said>, LegError> {
+    fn binary(&mut self, bytes: Bytes) -> Result<Option<PeerMessage>, LegError> {
         self.is_json.ok_or(LegError::BeforeStart)?;
-        Ok((!bytes.is_empty()).then_some(Said::Audio { number: None, audio: bytes }))
+        Ok((!bytes.is_empty()).then_some(PeerMessage::Audio { number: None, audio: bytes }))
     }
 
     fn play(&mut self, audio: Vec<u8>) -> Packet {
@@ -172,27 +172,33 @@ mod tests {
     #[test]
     fn both_forms_are_read_and_answered_in_kind() {
         let mut plain = Asterisk::default();
-        let Ok(Some(Said::Started(start))) = plain.text(PLAIN) else { panic!("a start") };
+        let Ok(Some(PeerMessage::Started(start))) = plain.text(PLAIN) else { panic!("a start") };
         assert_eq!((start.input, start.parameters.get("connection_id")), (Coding::ULAW, Some("media1")));
         let text = |text: &str| Some(Packet::Text(text.into()));
         assert_eq!(plain.mark(Mark(3)), text("MARK_MEDIA antiphon-3"));
         assert_eq!(plain.clear(), text("FLUSH_MEDIA"));
         assert_eq!([plain.hold(true), plain.hold(false)], [text("PAUSE_MEDIA"), text("CONTINUE_MEDIA")]);
         assert_eq!(plain.hang_up(), text("HANGUP"));
-        assert_eq!(plain.text("MEDIA_MARK_PROCESSED antiphon-3"), Ok(Some(Said::Played(Mark(3)))));
-        assert_eq!(plain.text("MEDIA_MARK_PROCESSED correlation_id:antiphon-3"), Ok(Some(Said::Played(Mark(3)))));
-        assert_eq!(plain.text("DTMF_END digit:5 channel_id:1.1"), Ok(Some(Said::Key('5'))));
+        assert_eq!(plain.text("MEDIA_MARK_PROCESSED antiphon-3"), Ok(Some(PeerMessage::Played(Mark(3)))));
+        assert_eq!(
+            plain.text("MEDIA_MARK_PROCESSED correlation_id:antiphon-3"),
+            Ok(Some(PeerMessage::Played(Mark(3))))
+        );
+        assert_eq!(plain.text("DTMF_END digit:5 channel_id:1.1"), Ok(Some(PeerMessage::Key('5'))));
         assert_eq!(plain.text("MEDIA_XOFF"), Ok(None));
 
         let mut json = Asterisk::default();
-        let Ok(Some(Said::Started(start))) = json.text(JSON) else { panic!("a start") };
+        let Ok(Some(PeerMessage::Started(start))) = json.text(JSON) else { panic!("a start") };
         assert_eq!((start.output, start.parameters.get("route")), (Coding::l16(16_000).unwrap(), Some("desk")));
         assert_eq!(json.mark(Mark(3)), text(r#"{"command":"MARK_MEDIA","correlation_id":"antiphon-3"}"#));
         assert_eq!(json.clear(), text(r#"{"command":"FLUSH_MEDIA"}"#));
         assert_eq!(json.hang_up(), text(r#"{"command":"HANGUP"}"#));
         let processed = r#"{"event":"MEDIA_MARK_PROCESSED","channel_id":"1.1","correlation_id":"antiphon-3"}"#;
-        assert_eq!(json.text(processed), Ok(Some(Said::Played(Mark(3)))));
-        assert_eq!(json.text(r##"{"event":"DTMF_END","channel_id":"1.1","digit":"#"}"##), Ok(Some(Said::Key('#'))));
+        assert_eq!(json.text(processed), Ok(Some(PeerMessage::Played(Mark(3)))));
+        assert_eq!(
+            json.text(r##"{"event":"DTMF_END","channel_id":"1.1","digit":"#"}"##),
+            Ok(Some(PeerMessage::Key('#')))
+        );
         assert_eq!(json.text(r#"{"event":"MEDIA_XON","channel_id":"1.1"}"#), Ok(None));
         for packet in [json.mark(Mark(u64::MAX)), json.clear(), json.hold(true), json.hang_up()] {
             assert!(matches!(packet, Some(Packet::Text(text)) if text.len() <= 128));
@@ -205,7 +211,7 @@ mod tests {
         assert_eq!(asterisk.binary(Bytes::from_static(&[0xff])), Err(LegError::BeforeStart));
         asterisk.text(PLAIN).unwrap();
         let audio = Bytes::from_static(&[0xff]);
-        assert_eq!(asterisk.binary(audio.clone()), Ok(Some(Said::Audio { number: None, audio: audio.clone() })));
+        assert_eq!(asterisk.binary(audio.clone()), Ok(Some(PeerMessage::Audio { number: None, audio: audio.clone() })));
         assert_eq!(asterisk.play(vec![0xff]), Packet::Binary(audio));
     }
 

@@ -3,7 +3,7 @@
 //! The peer names a UUID first, which stands for the call, and has neither marks nor a clear: the audio that it is sent is
 //! paced here. The kind of its audio frames names the rate; it is answered in the same.
 
-use super::leg::{Coding, Leg, LegError, Mark, Packet, Parameters, Said, Start};
+use super::leg::{Coding, Leg, LegError, Mark, Packet, Parameters, PeerMessage, Start};
 use crate::server::transport::keypad::key;
 use bytes::{Buf, Bytes, BytesMut};
 
@@ -28,19 +28,19 @@ pub(super) struct AudioSocket {
 }
 
 impl Leg for AudioSocket {
-    fn text(&mut self, _: &str) -> Result<Option<Said>, LegError> {
+    fn text(&mut self, _: &str) -> Result<Option<PeerMessage>, LegError> {
         Err(LegError::NotJson)
     }
 
     /// Reads one frame, as [`frame`] takes it from the stream.
-    fn binary(&mut self, mut bytes: Bytes) -> Result<Option<Said>, LegError> {
+    fn binary(&mut self, mut bytes: Bytes) -> Result<Option<PeerMessage>, LegError> {
         if bytes.len() < HEADER {
             return Err(LegError::Length);
         }
         let kind = bytes[0];
         bytes.advance(HEADER);
         match kind {
-            HANG_UP | ERROR => Ok(Some(Said::Ended)),
+            HANG_UP | ERROR => Ok(Some(PeerMessage::Ended)),
             UUID => {
                 let uuid = <[u8; 16]>::try_from(&bytes[..]).map_err(|_| LegError::Length)?;
                 match self.uuid.replace(grouped(uuid)) {
@@ -51,19 +51,19 @@ impl Leg for AudioSocket {
             DTMF => {
                 self.kind.ok_or(LegError::BeforeStart)?;
                 let digit = std::str::from_utf8(&bytes).ok().and_then(key);
-                Ok(digit.map(Said::Key))
+                Ok(digit.map(PeerMessage::Key))
             }
             0x10..0x20 => {
                 let uuid = self.uuid.as_ref().ok_or(LegError::BeforeStart)?;
                 if self.kind.is_some() {
-                    return Ok((!bytes.is_empty()).then_some(Said::Audio { number: None, audio: bytes }));
+                    return Ok((!bytes.is_empty()).then_some(PeerMessage::Audio { number: None, audio: bytes }));
                 }
                 // This frame begins the call and is left out: 20 ms, before anything was said.
                 let coding = coding(kind, bytes.len())?;
                 let mut parameters = Parameters::default();
                 parameters.add_text(UUID_PARAMETER, uuid);
                 self.kind = Some(kind);
-                Ok(Some(Said::Started(Box::new(Start { input: coding, output: coding, parameters }))))
+                Ok(Some(PeerMessage::Started(Box::new(Start { input: coding, output: coding, parameters }))))
             }
             _ => Ok(None),
         }
@@ -134,16 +134,16 @@ mod tests {
     fn a_call_begins_with_its_id_and_its_first_audio() {
         let mut leg = AudioSocket::default();
         assert_eq!(leg.binary(frame_of(UUID, &ID)), Ok(None));
-        let Ok(Some(Said::Started(start))) = leg.binary(frame_of(0x10, &[0; 320])) else { panic!("a start") };
+        let Ok(Some(PeerMessage::Started(start))) = leg.binary(frame_of(0x10, &[0; 320])) else { panic!("a start") };
         assert_eq!(start.output, Coding::l16(8_000).unwrap());
         assert_eq!(start.parameters.get(UUID_PARAMETER), Some("40325ec2-5efd-4bd3-805f-53576e581d13"));
         let audio = Bytes::from_static(&[1, 2]);
-        let said = Said::Audio { number: None, audio };
+        let said = PeerMessage::Audio { number: None, audio };
         assert_eq!(leg.binary(frame_of(0x10, &[1, 2])), Ok(Some(said)));
-        assert_eq!(leg.binary(frame_of(DTMF, b"7")), Ok(Some(Said::Key('7'))));
+        assert_eq!(leg.binary(frame_of(DTMF, b"7")), Ok(Some(PeerMessage::Key('7'))));
         assert_eq!(leg.binary(frame_of(0x02, b"later")), Ok(None));
-        assert_eq!(leg.binary(frame_of(HANG_UP, &[])), Ok(Some(Said::Ended)));
-        assert_eq!(leg.binary(frame_of(ERROR, &[1])), Ok(Some(Said::Ended)));
+        assert_eq!(leg.binary(frame_of(HANG_UP, &[])), Ok(Some(PeerMessage::Ended)));
+        assert_eq!(leg.binary(frame_of(ERROR, &[1])), Ok(Some(PeerMessage::Ended)));
         assert_eq!(leg.play(vec![1, 2]), Packet::Binary(Bytes::from_static(&[0x10, 0, 2, 1, 2])));
         assert_eq!(leg.hang_up(), Some(Packet::Binary(Bytes::from_static(&[0, 0, 0]))));
         assert_eq!((leg.mark(Mark(1)), leg.clear()), (None, None));

@@ -5,11 +5,11 @@
 //! the reporter says what was heard. Nothing here knows a peer's protocol ([`super::leg`]) or decides anything about the dialog.
 
 use super::audio::{Microphone, SessionFrame, Voice};
-use super::intake::Starting;
-use super::leg::{Leg, LegError, Parameters, Said, Start};
-use super::link::{self, Gone, Incoming, Sink, Source};
-use super::paced::Paced;
-use super::playout::{Heard, Playout};
+use super::intake::StartingCall;
+use super::leg::{Leg, LegError, Parameters, PeerMessage, Start};
+use super::link::{self, Incoming, PeerGone, Sink, Source};
+use super::paced::PacedAudio;
+use super::playout::{HeardPosition, Playout};
 use crate::server::access::caller::Caller;
 use crate::server::edge::client::Client;
 use crate::server::sessions::heartbeat::{Beat, Heartbeat, HeartbeatReset};
@@ -56,7 +56,7 @@ pub(super) struct Arrival {
     /// Time until the call has started.
     pub(super) starts_within: Duration,
     /// Held until then.
-    pub(super) starting: Starting,
+    pub(super) starting: StartingCall,
 }
 
 /// How a call ends.
@@ -79,8 +79,8 @@ impl Over {
     }
 }
 
-impl From<Gone> for Over {
-    fn from(_: Gone) -> Self {
+impl From<PeerGone> for Over {
+    fn from(_: PeerGone) -> Self {
         Self::Gone
     }
 }
@@ -151,8 +151,8 @@ async fn begin(
                 Incoming::Violation(code, reason) => return Err(Over::Close(code, reason.into())),
             };
             match said {
-                Ok(Some(Said::Started(start))) => return Ok(*start),
-                Ok(Some(Said::Ended)) => return Err(Over::Gone),
+                Ok(Some(PeerMessage::Started(start))) => return Ok(*start),
+                Ok(Some(PeerMessage::Ended)) => return Err(Over::Gone),
                 // Peers under load send audio and keys ahead of their start: Asterisk does. They are of no call yet, and `late`
                 // bounds how long they may come.
                 Ok(_) | Err(LegError::BeforeStart) => {}
@@ -196,11 +196,11 @@ struct Conversation<'a> {
     entry: &'a CallEntry,
     call: &'a Call,
     began: Instant,
-    shared: Mutex<Shared>,
+    shared: Mutex<CallState>,
 }
 
 /// What the reader and the writer share.
-struct Shared {
+struct CallState {
     leg: Box<dyn Leg>,
     playout: Playout,
     /// To the peer and back, by the last pings.
@@ -209,7 +209,7 @@ struct Shared {
     n_responses: u32,
 }
 
-impl Shared {
+impl CallState {
     /// To the peer and back: the shortest of the last times.
     fn round_trip(&self) -> Duration {
         self.round_trips.iter().min().copied().unwrap_or_default()
@@ -218,7 +218,7 @@ impl Shared {
 
 impl<'a> Conversation<'a> {
     fn new(entry: &'a CallEntry, leg: Box<dyn Leg>) -> Self {
-        let shared = Shared { leg, playout: Playout::default(), round_trips: VecDeque::new(), n_responses: 0 };
+        let shared = CallState { leg, playout: Playout::default(), round_trips: VecDeque::new(), n_responses: 0 };
         Self { entry, call: entry.call(), began: Instant::now(), shared: Mutex::new(shared) }
     }
 
@@ -227,7 +227,7 @@ impl<'a> Conversation<'a> {
         self.began.elapsed().as_secs_f64() * 1e3
     }
 
-    fn shared(&self) -> MutexGuard<'_, Shared> {
+    fn shared(&self) -> MutexGuard<'_, CallState> {
         self.shared.lock().expect("no panic while locked")
     }
 
@@ -260,7 +260,7 @@ impl<'a> Conversation<'a> {
         let writer = Writer {
             conversation: self,
             voice: Voice::new(start.output),
-            paced: (!has_marks).then(Paced::default),
+            paced: (!has_marks).then(PacedAudio::default),
             next_frame: Instant::now(),
             sink,
             reports,
@@ -279,7 +279,7 @@ impl<'a> Conversation<'a> {
     }
 
     /// Passes positions on. Apart from the writer, which has to take the session's output meanwhile.
-    async fn report(&self, mut heard: mpsc::Receiver<(Heard, bool)>) -> Over {
+    async fn report(&self, mut heard: mpsc::Receiver<(HeardPosition, bool)>) -> Over {
         while let Some((heard, stopped)) = heard.recv().await {
             if self.call.send_event(heard.event(stopped, self.began)).await.is_err() {
                 break;
@@ -296,7 +296,7 @@ struct Reader<'a> {
     microphone: Microphone,
     keypad: Keypad,
     reset: HeartbeatReset,
-    reports: mpsc::Sender<(Heard, bool)>,
+    reports: mpsc::Sender<(HeardPosition, bool)>,
     /// Up to when there is audio.
     heard_until: Instant,
     /// Silence stands in for the peer's audio.
@@ -341,7 +341,7 @@ impl Reader<'_> {
             };
             match said {
                 None => {}
-                Some(Said::Audio { number, audio }) => {
+                Some(PeerMessage::Audio { number, audio }) => {
                     if !std::mem::replace(&mut self.has_audio, true) {
                         // The clock of a call is the hub's own: its first ping was answered at once.
                         let now_ms = self.conversation.now_ms();
@@ -363,8 +363,8 @@ impl Reader<'_> {
                     self.heard_until = Instant::now();
                     self.is_quiet = false;
                 }
-                Some(Said::Key(key)) => self.pressed(key).await,
-                Some(Said::Played(mark)) => {
+                Some(PeerMessage::Key(key)) => self.pressed(key).await,
+                Some(PeerMessage::Played(mark)) => {
                     let heard = {
                         let mut shared = self.conversation.shared();
                         let round_trip = shared.round_trip();
@@ -374,13 +374,13 @@ impl Reader<'_> {
                         let _ = self.reports.try_send((heard, false));
                     }
                 }
-                Some(Said::Ended) => return Over::Gone,
-                Some(Said::Started(_)) => return LegError::StartedTwice.into(),
+                Some(PeerMessage::Ended) => return Over::Gone,
+                Some(PeerMessage::Started(_)) => return LegError::StartedTwice.into(),
             }
         }
     }
 
-    fn read(&self, incoming: Incoming) -> Result<Option<Said>, Over> {
+    fn read(&self, incoming: Incoming) -> Result<Option<PeerMessage>, Over> {
         let mut shared = self.conversation.shared();
         match incoming {
             Incoming::Text(text) => Ok(shared.leg.text(&text)?),
@@ -458,11 +458,11 @@ struct Writer<'a> {
     conversation: &'a Conversation<'a>,
     voice: Voice,
     /// For a peer without marks.
-    paced: Option<Paced>,
+    paced: Option<PacedAudio>,
     /// When its next frame is due.
     next_frame: Instant,
     sink: &'a mut Sink,
-    reports: mpsc::Sender<(Heard, bool)>,
+    reports: mpsc::Sender<(HeardPosition, bool)>,
 }
 
 impl Writer<'_> {
@@ -473,8 +473,8 @@ impl Writer<'_> {
         }
         let mut is_over = false;
         loop {
-            let has_room = is_over || self.paced.as_ref().is_none_or(Paced::has_room);
-            let is_due = self.paced.as_ref().is_some_and(Paced::is_due);
+            let has_room = is_over || self.paced.as_ref().is_none_or(PacedAudio::has_room);
+            let is_due = self.paced.as_ref().is_some_and(PacedAudio::is_due);
             let beat = async {
                 match &mut heartbeat {
                     Some(heartbeat) => heartbeat.beat().await,
@@ -507,12 +507,12 @@ impl Writer<'_> {
         }
     }
 
-    async fn ping(&mut self) -> Result<(), Gone> {
+    async fn ping(&mut self) -> Result<(), PeerGone> {
         let now_us = self.conversation.began.elapsed().as_micros() as u64;
         self.sink.ping(now_us).await
     }
 
-    async fn play(&mut self, frames: Vec<super::audio::PeerFrame>) -> Result<(), Gone> {
+    async fn play(&mut self, frames: Vec<super::audio::PeerFrame>) -> Result<(), PeerGone> {
         for super::audio::PeerFrame { item, from, end, audio } in frames {
             if let Some(paced) = &mut self.paced {
                 paced.push(item, end, audio);
@@ -533,7 +533,7 @@ impl Writer<'_> {
     }
 
     /// Sends the next frame of a paced peer.
-    async fn frame(&mut self) -> Result<(), Gone> {
+    async fn frame(&mut self) -> Result<(), PeerGone> {
         let now = Instant::now();
         let Some((audio, heard)) = self.paced.as_mut().and_then(|paced| paced.next(now)) else { return Ok(()) };
         self.next_frame =
@@ -546,7 +546,7 @@ impl Writer<'_> {
         Ok(())
     }
 
-    async fn event(&mut self, event: &OutputEvent) -> Result<(), Gone> {
+    async fn event(&mut self, event: &OutputEvent) -> Result<(), PeerGone> {
         // Holds are for those who play the reply; the other extensions answer the hub's own requests.
         if !event.event.is_extension() || is_hold(&event.event) {
             self.conversation.entry.publish(event);
@@ -577,7 +577,7 @@ impl Writer<'_> {
     }
 
     /// Stops playback, then says where it stopped.
-    async fn clear(&mut self) -> Result<(), Gone> {
+    async fn clear(&mut self) -> Result<(), PeerGone> {
         self.voice.clear();
         let (packet, heard) = {
             let mut shared = self.conversation.shared();
@@ -601,7 +601,7 @@ impl Writer<'_> {
         Ok(())
     }
 
-    async fn hold(&mut self, is_held: bool) -> Result<(), Gone> {
+    async fn hold(&mut self, is_held: bool) -> Result<(), PeerGone> {
         if let Some(paced) = &mut self.paced {
             paced.is_held = is_held;
             return Ok(());

@@ -39,12 +39,12 @@ pub(in crate::server) struct Telephony {
 }
 
 /// The place of a connection whose call has not started yet.
-pub(super) enum Starting {
+pub(super) enum StartingCall {
     WebSocket { _permit: OwnedSemaphorePermit, _share: Option<HolderCount<IpAddr>> },
     AudioSocket(ConnectionSlot),
 }
 
-impl Starting {
+impl StartingCall {
     /// Resolves when the place is needed for another connection. Cancel safe.
     pub(super) async fn evicted(&self) {
         match self {
@@ -115,13 +115,13 @@ impl Telephony {
     }
 
     /// A place for a WebSocket whose call has not started yet; `None`: all are taken, or all of this client's address.
-    pub(super) fn begin(&self, client: Client) -> Option<Starting> {
+    pub(super) fn begin(&self, client: Client) -> Option<StartingCall> {
         // An address that stands for many clients has no limit of its own.
         let address = (!client.is_shared).then(|| client.network());
         let share = address.map(|address| self.starting_by_address.take(address, MAX_STARTING_PER_ADDRESS).ok_or(()));
         let share = share.transpose().ok()?;
         let permit = self.starting.clone().try_acquire_owned().ok()?;
-        Some(Starting::WebSocket { _permit: permit, _share: share })
+        Some(StartingCall::WebSocket { _permit: permit, _share: share })
     }
 }
 

@@ -3,7 +3,7 @@
 //! The preamble names the rate of what jambonz sends; `bidirectionalAudio.sampleRate` of the verb has to be the same, because
 //! nothing names it.
 
-use super::leg::{Coding, Leg, LegError, Mark, Packet, Parameters, Said, Start, whole};
+use super::leg::{Coding, Leg, LegError, Mark, Packet, Parameters, PeerMessage, Start, whole};
 use crate::server::transport::keypad::key;
 use bytes::Bytes;
 use serde_json::{Value, json};
@@ -18,7 +18,7 @@ pub(super) struct Jambonz {
 }
 
 impl Leg for Jambonz {
-    fn text(&mut self, text: &str) -> Result<Option<Said>, LegError> {
+    fn text(&mut self, text: &str) -> Result<Option<PeerMessage>, LegError> {
         let message: Value = serde_json::from_str(text).map_err(|_| LegError::NotJson)?;
         if !message.is_object() {
             return Err(LegError::NotJson);
@@ -27,11 +27,11 @@ impl Leg for Jambonz {
         match kind {
             Some("dtmf") => {
                 let digit = message["dtmf"].as_str().or_else(|| message["digit"].as_str());
-                Ok(digit.and_then(key).map(Said::Key))
+                Ok(digit.and_then(key).map(PeerMessage::Key))
             }
             Some("mark") => {
                 let name = message["data"]["name"].as_str().or_else(|| message["name"].as_str());
-                Ok(name.and_then(Mark::of).map(Said::Played))
+                Ok(name.and_then(Mark::of).map(PeerMessage::Played))
             }
             // The preamble has no type.
             None if !self.has_started => {
@@ -43,18 +43,18 @@ impl Leg for Jambonz {
                 let mut parameters = Parameters::default();
                 parameters.add_all(Some(&message));
                 parameters.add_all(message.get("metadata"));
-                Ok(Some(Said::Started(Box::new(Start { input: coding, output: coding, parameters }))))
+                Ok(Some(PeerMessage::Started(Box::new(Start { input: coding, output: coding, parameters }))))
             }
             None => Err(LegError::StartedTwice),
             Some(_) => Ok(None),
         }
     }
 
-    fn binary(&mut self, bytes: Bytes) -> Result<Option<Said>, LegError> {
+    fn binary(&mut self, bytes: Bytes) -> Result<Option<PeerMessage>, LegError> {
         if !self.has_started {
             return Err(LegError::BeforeStart);
         }
-        Ok((!bytes.is_empty()).then_some(Said::Audio { number: None, audio: bytes }))
+        Ok((!bytes.is_empty()).then_some(PeerMessage::Audio { number: None, audio: bytes }))
     }
 
     fn play(&mut self, audio: Vec<u8>) -> Packet {
@@ -84,15 +84,15 @@ mod tests {
     #[test]
     fn what_jambonz_says_is_read() {
         let mut jambonz = Jambonz::default();
-        let Ok(Some(Said::Started(start))) = jambonz.text(PREAMBLE) else { panic!("a start") };
+        let Ok(Some(PeerMessage::Started(start))) = jambonz.text(PREAMBLE) else { panic!("a start") };
         assert_eq!(start.input, Coding::l16(16_000).unwrap());
         assert_eq!(["to", "route"].map(|name| start.parameters.get(name).unwrap()), ["+1666", "desk"]);
         let audio = Bytes::from_static(&[1, 0]);
-        assert_eq!(jambonz.binary(audio.clone()), Ok(Some(Said::Audio { number: None, audio })));
+        assert_eq!(jambonz.binary(audio.clone()), Ok(Some(PeerMessage::Audio { number: None, audio })));
         let mut check = |text: &str, expect| assert_eq!(jambonz.text(text), Ok(expect), "{text}");
-        check(r#"{"event":"dtmf","dtmf":"2","duration":"1600"}"#, Some(Said::Key('2')));
-        check(r#"{"type":"mark","data":{"name":"antiphon-5","event":"playout"}}"#, Some(Said::Played(Mark(5))));
-        check(r#"{"type":"mark","data":{"name":"antiphon-6","event":"cleared"}}"#, Some(Said::Played(Mark(6))));
+        check(r#"{"event":"dtmf","dtmf":"2","duration":"1600"}"#, Some(PeerMessage::Key('2')));
+        check(r#"{"type":"mark","data":{"name":"antiphon-5","event":"playout"}}"#, Some(PeerMessage::Played(Mark(5))));
+        check(r#"{"type":"mark","data":{"name":"antiphon-6","event":"cleared"}}"#, Some(PeerMessage::Played(Mark(6))));
         check(r#"{"type":"later"}"#, None);
     }
 

@@ -22,13 +22,13 @@ pub(super) trait Leg: Send {
     ///
     /// # Errors
     /// The message violates the peer's protocol. The call is over then, but for [`LegError::BeforeStart`].
-    fn text(&mut self, text: &str) -> Result<Option<Said>, LegError>;
+    fn text(&mut self, text: &str) -> Result<Option<PeerMessage>, LegError>;
 
     /// Reads a binary message.
     ///
     /// # Errors
     /// As [`Leg::text`].
-    fn binary(&mut self, bytes: Bytes) -> Result<Option<Said>, LegError> {
+    fn binary(&mut self, bytes: Bytes) -> Result<Option<PeerMessage>, LegError> {
         let _ = bytes;
         Err(LegError::BinaryMessage)
     }
@@ -36,7 +36,7 @@ pub(super) trait Leg: Send {
     /// The message that plays audio in the coding of [`Start::output`]. The peer plays it behind what it holds already.
     fn play(&mut self, audio: Vec<u8>) -> Packet;
 
-    /// The message that has the peer say [`Said::Played`] when all audio before it was played; `None`: it has no marks. Its
+    /// The message that has the peer say [`PeerMessage::Played`] when all audio before it was played; `None`: it has no marks. Its
     /// audio then has to be sent in real time.
     fn mark(&mut self, mark: Mark) -> Option<Packet>;
 
@@ -57,7 +57,7 @@ pub(super) trait Leg: Send {
 
 /// What a peer says.
 #[derive(Debug, PartialEq)]
-pub(super) enum Said {
+pub(super) enum PeerMessage {
     /// The call begins. Nothing comes before it, and it comes once.
     Started(Box<Start>),
     /// Audio of the caller in the coding of [`Start::input`].

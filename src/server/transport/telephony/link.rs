@@ -44,7 +44,7 @@ pub(super) enum Incoming {
 
 /// The peer is gone, or takes nothing.
 #[derive(Debug)]
-pub(super) struct Gone;
+pub(super) struct PeerGone;
 
 pub(super) fn websocket(socket: WebSocket) -> (Source, Sink) {
     let (sink, stream) = socket.split();
@@ -99,27 +99,27 @@ impl Sink {
     }
 
     /// Sends a message. Waits 10 s at most.
-    pub(super) async fn send(&mut self, packet: Packet) -> Result<(), Gone> {
+    pub(super) async fn send(&mut self, packet: Packet) -> Result<(), PeerGone> {
         let sent = async {
             match (self, packet) {
                 (Self::WebSocket(sink), Packet::Text(text)) => {
-                    sink.send(Message::Text(text.into())).await.map_err(|_| Gone)
+                    sink.send(Message::Text(text.into())).await.map_err(|_| PeerGone)
                 }
                 (Self::WebSocket(sink), Packet::Binary(bytes)) => {
-                    sink.send(Message::Binary(bytes)).await.map_err(|_| Gone)
+                    sink.send(Message::Binary(bytes)).await.map_err(|_| PeerGone)
                 }
-                (Self::Tcp(half), Packet::Binary(bytes)) => half.write_all(&bytes).await.map_err(|_| Gone),
+                (Self::Tcp(half), Packet::Binary(bytes)) => half.write_all(&bytes).await.map_err(|_| PeerGone),
                 (Self::Tcp(_), Packet::Text(_)) => Ok(()),
             }
         };
-        timeout(STUCK, sent).await.map_err(|_| Gone)?
+        timeout(STUCK, sent).await.map_err(|_| PeerGone)?
     }
 
     /// Sends a ping with this number, where the connection has pings.
-    pub(super) async fn ping(&mut self, number: u64) -> Result<(), Gone> {
+    pub(super) async fn ping(&mut self, number: u64) -> Result<(), PeerGone> {
         let Self::WebSocket(sink) = self else { return Ok(()) };
         let ping = Message::Ping(Bytes::copy_from_slice(&number.to_be_bytes()));
-        timeout(STUCK, sink.send(ping)).await.map_err(|_| Gone)?.map_err(|_| Gone)
+        timeout(STUCK, sink.send(ping)).await.map_err(|_| PeerGone)?.map_err(|_| PeerGone)
     }
 }
 

@@ -38,7 +38,7 @@ use axum::extract::{Extension, Path, RawQuery, Request, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use conversation::Arrival;
-use intake::{MAX_STARTING, Starting};
+use intake::{MAX_STARTING, StartingCall};
 use leg::{Leg, Parameters};
 use socket2::{SockRef, TcpKeepalive};
 use std::collections::HashMap;
@@ -138,7 +138,7 @@ pub(in crate::server) async fn stream(
     let (in_query, parameters) = parameters_of(uri.query());
     let token = path.get(TOKEN).cloned().or(in_query);
     // The path as it was sent: Twilio signs it encoded.
-    let signed = Signed { urls: |base: &str| signature::urls(base, uri.path(), true), form: &[] };
+    let signed = SignedRequest { urls: |base: &str| signature::urls(base, uri.path(), true), form: &[] };
     let signed = (provider == Provider::Twilio).then_some(signed);
     // Twilio takes no query in the address of a stream and signs none: one was added behind its back.
     if signed.is_some() && transport.telephony.auth_token.load().is_some() && uri.query().is_some() {
@@ -199,7 +199,7 @@ pub(in crate::server) async fn voice(
     };
     let (token, _) = parameters_of(query.as_deref());
     let path = query.map_or_else(|| VOICE_ROUTE.to_owned(), |query| format!("{VOICE_ROUTE}?{query}"));
-    let signed = Signed { urls: |base: &str| signature::urls(base, &path, false), form: &form };
+    let signed = SignedRequest { urls: |base: &str| signature::urls(base, &path, false), form: &form };
     if let Err(response) =
         authenticate(&transport, (client, VOICE_ROUTE), &headers, token.as_deref(), Some(signed)).await
     {
@@ -247,7 +247,7 @@ pub(in crate::server) async fn accept_audiosocket(
                 slot.activity().reads_nothing();
                 let transport = transport.clone();
                 let tasks = transport.sessions.setup.tasks.clone();
-                tasks.spawn(audiosocket_call(transport, stream, client, Starting::AudioSocket(slot)));
+                tasks.spawn(audiosocket_call(transport, stream, client, StartingCall::AudioSocket(slot)));
             }
             Err(error) => {
                 tracing::warn!(%error, "an AudioSocket connection cannot be accepted");
@@ -257,7 +257,7 @@ pub(in crate::server) async fn accept_audiosocket(
     }
 }
 
-async fn audiosocket_call(transport: Arc<TransportParts>, stream: TcpStream, client: Client, starting: Starting) {
+async fn audiosocket_call(transport: Arc<TransportParts>, stream: TcpStream, client: Client, starting: StartingCall) {
     let keepalive = TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE).with_retries(3);
     if stream.set_nodelay(true).and_then(|()| SockRef::from(&stream).set_tcp_keepalive(&keepalive)).is_err() {
         return;
@@ -276,7 +276,7 @@ async fn audiosocket_call(transport: Arc<TransportParts>, stream: TcpStream, cli
 }
 
 /// What Twilio has signed, if it has: the URLs of the request at a public address, and the form.
-struct Signed<'a, F: Fn(&str) -> Vec<String>> {
+struct SignedRequest<'a, F: Fn(&str) -> Vec<String>> {
     urls: F,
     form: &'a [(String, String)],
 }
@@ -288,7 +288,7 @@ async fn authenticate(
     (client, route): (Client, &'static str),
     headers: &HeaderMap,
     token: Option<&str>,
-    signed: Option<Signed<'_, impl Fn(&str) -> Vec<String>>>,
+    signed: Option<SignedRequest<'_, impl Fn(&str) -> Vec<String>>>,
 ) -> Result<Caller, Box<Response>> {
     let access = &transport.sessions.access;
     let mut is_signed = false;

@@ -2,7 +2,7 @@
 //!
 //! [`super::conversation`] takes a frame each 20 ms. It reads no clock.
 
-use super::playout::{Heard, RATE};
+use super::playout::{HeardPosition, RATE};
 use antiphon_types::{ItemId, Samples};
 use std::collections::VecDeque;
 use tokio::time::Instant;
@@ -14,10 +14,10 @@ const REPORT_EVERY: Samples = Samples(RATE.hz() as u64 / 10);
 
 /// See the module.
 #[derive(Default)]
-pub(super) struct Paced {
+pub(super) struct PacedAudio {
     waiting: VecDeque<(ItemId, Samples, Vec<u8>)>,
     /// What was sent last.
-    sent: Option<Heard>,
+    sent: Option<HeardPosition>,
     /// How much of its item was reported to the session.
     reported: Samples,
     /// When its item began, until that is reported to the session.
@@ -25,7 +25,7 @@ pub(super) struct Paced {
     pub(super) is_held: bool,
 }
 
-impl Paced {
+impl PacedAudio {
     /// Adds a frame that ends at `end` of its item.
     pub(super) fn push(&mut self, item: ItemId, end: Samples, audio: Vec<u8>) {
         self.waiting.push_back((item, end, audio));
@@ -41,24 +41,24 @@ impl Paced {
     }
 
     /// The next frame, and what is to be reported to the session.
-    pub(super) fn next(&mut self, now: Instant) -> Option<(Vec<u8>, Option<Heard>)> {
+    pub(super) fn next(&mut self, now: Instant) -> Option<(Vec<u8>, Option<HeardPosition>)> {
         let (item, position, audio) = self.waiting.pop_front()?;
         if self.sent.as_ref().is_none_or(|sent| sent.item != item) {
             self.reported = Samples::ZERO;
             self.first_sound = Some(now);
         }
-        let heard = self.sent.insert(Heard { item, position, first_sound: None });
+        let heard = self.sent.insert(HeardPosition { item, position, first_sound: None });
         let is_far = position.saturating_sub(self.reported) >= REPORT_EVERY;
         if !is_far && !self.waiting.is_empty() {
             return Some((audio, None));
         }
         self.reported = position;
-        let report = Heard { first_sound: self.first_sound.take(), ..heard.clone() };
+        let report = HeardPosition { first_sound: self.first_sound.take(), ..heard.clone() };
         Some((audio, Some(report)))
     }
 
     /// Discards what waits; gives where playback stops. `None`: nothing was sent since the last time.
-    pub(super) fn cleared(&mut self) -> Option<Heard> {
+    pub(super) fn cleared(&mut self) -> Option<HeardPosition> {
         self.waiting.clear();
         self.is_held = false;
         self.sent.take()
@@ -71,7 +71,7 @@ mod tests {
 
     #[test]
     fn frames_leave_one_by_one_and_each_100_ms_is_reported() {
-        let mut paced = Paced::default();
+        let mut paced = PacedAudio::default();
         let item = ItemId::from("a");
         for n in 1..=12 {
             paced.push(item.clone(), Samples(480 * n), vec![n as u8]);
@@ -93,7 +93,7 @@ mod tests {
 
     #[test]
     fn the_longest_lead_fits() {
-        let mut paced = Paced::default();
+        let mut paced = PacedAudio::default();
         for n in 1..=250 {
             paced.push("a".into(), Samples(480 * n), Vec::new());
         }
@@ -102,7 +102,7 @@ mod tests {
 
     #[test]
     fn a_clear_discards_what_waits_and_a_hold_keeps_it() {
-        let mut paced = Paced::default();
+        let mut paced = PacedAudio::default();
         assert_eq!(paced.cleared(), None);
         for n in 1..=3 {
             paced.push("a".into(), Samples(480 * n), Vec::new());
@@ -110,7 +110,10 @@ mod tests {
         paced.next(Instant::now());
         paced.is_held = true;
         assert!(!paced.is_due());
-        assert_eq!(paced.cleared(), Some(Heard { item: "a".into(), position: Samples(480), first_sound: None }));
+        assert_eq!(
+            paced.cleared(),
+            Some(HeardPosition { item: "a".into(), position: Samples(480), first_sound: None })
+        );
         assert!(!paced.is_held && paced.next(Instant::now()).is_none());
     }
 }

@@ -23,26 +23,26 @@ const MAX_MARKS: usize = 512;
 pub(super) struct Playout {
     n_marks: u64,
     /// Marks without an answer, oldest first.
-    marks: VecDeque<Placed>,
+    marks: VecDeque<PlacedMark>,
     /// The latest item and the end of what was sent of it.
     sent: Option<(ItemId, Samples)>,
     /// The end of what stands before a mark of that item.
     marked: Samples,
-    known: Option<Known>,
+    known: Option<KnownPosition>,
     /// Since when playback stands still.
     held: Option<Instant>,
     /// The latest item whose first sound was reported to the session.
     sounded: Option<ItemId>,
 }
 
-struct Placed {
+struct PlacedMark {
     mark: Mark,
     item: ItemId,
     end: Samples,
 }
 
 /// A position that was true at a moment.
-struct Known {
+struct KnownPosition {
     item: ItemId,
     position: Samples,
     at: Instant,
@@ -54,14 +54,14 @@ struct Known {
 
 /// A position for the session.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Heard {
+pub(super) struct HeardPosition {
     pub(super) item: ItemId,
     pub(super) position: Samples,
     /// When the item began to sound, where that was not said before.
     pub(super) first_sound: Option<Instant>,
 }
 
-impl Heard {
+impl HeardPosition {
     /// The client's report of it; times count from `began`.
     pub(super) fn event(&self, stopped: bool, began: Instant) -> ClientEvent {
         let first_sound_ms = self.first_sound.map(|at| at.saturating_duration_since(began).as_secs_f64() * 1e3);
@@ -82,7 +82,7 @@ impl Playout {
     ) -> Option<Mark> {
         if self.is_done() || self.has_run_out(now, round_trip) {
             let passed = self.n_marks;
-            self.known = Some(Known { item: item.clone(), position: from, at: now, is_answer: false, passed });
+            self.known = Some(KnownPosition { item: item.clone(), position: from, at: now, is_answer: false, passed });
         }
         if self.sent.as_ref().is_none_or(|(last, _)| last != item) {
             self.marked = from;
@@ -98,10 +98,11 @@ impl Playout {
     }
 
     /// The peer answered a mark. `None`: that mark was not set, or was answered or discarded before.
-    pub(super) fn played(&mut self, mark: Mark, now: Instant, round_trip: Duration) -> Option<Heard> {
+    pub(super) fn played(&mut self, mark: Mark, now: Instant, round_trip: Duration) -> Option<HeardPosition> {
         let at = self.marks.iter().position(|placed| placed.mark == mark)?;
-        let Placed { item, end, .. } = self.marks.drain(..=at).next_back()?;
-        self.known = Some(Known { item: item.clone(), position: end, at: now, is_answer: true, passed: mark.0 });
+        let PlacedMark { item, end, .. } = self.marks.drain(..=at).next_back()?;
+        self.known =
+            Some(KnownPosition { item: item.clone(), position: end, at: now, is_answer: true, passed: mark.0 });
         let mut heard = self.at(now, round_trip / 2)?;
         if self.sounded.as_ref() != Some(&item) && heard.item == item {
             heard.first_sound = now.checked_sub(heard.position.duration(RATE));
@@ -112,7 +113,7 @@ impl Playout {
 
     /// What was sent and not played is discarded now; gives where playback stops. A message takes half of `round_trip` to the
     /// peer. `None`: nothing was sent since the last time.
-    pub(super) fn cleared(&mut self, now: Instant, round_trip: Duration) -> Option<Heard> {
+    pub(super) fn cleared(&mut self, now: Instant, round_trip: Duration) -> Option<HeardPosition> {
         let heard = self.at_arrival(now, round_trip);
         self.marks.clear();
         self.sent = None;
@@ -152,28 +153,28 @@ impl Playout {
         if self.marks.len() == MAX_MARKS {
             self.marks.pop_front();
         }
-        self.marks.push_back(Placed { mark, item, end });
+        self.marks.push_back(PlacedMark { mark, item, end });
         self.marked = end;
         mark
     }
 
     /// The position when a message of now reaches the peer.
-    fn at_arrival(&self, now: Instant, round_trip: Duration) -> Option<Heard> {
+    fn at_arrival(&self, now: Instant, round_trip: Duration) -> Option<HeardPosition> {
         let is_answer = self.known.as_ref()?.is_answer;
         self.at(now, if is_answer { round_trip } else { Duration::ZERO })
     }
 
     /// The position at `now`, `way` later than what is known says.
-    fn at(&self, now: Instant, way: Duration) -> Option<Heard> {
-        let Known { item, position, at, passed, .. } = self.known.as_ref()?;
+    fn at(&self, now: Instant, way: Duration) -> Option<HeardPosition> {
+        let KnownPosition { item, position, at, passed, .. } = self.known.as_ref()?;
         let until = self.held.unwrap_or(now);
         let mut left = RATE.samples_in(until.saturating_duration_since(*at) + way);
-        let mut heard = Heard { item: item.clone(), position: *position, first_sound: None };
+        let mut heard = HeardPosition { item: item.clone(), position: *position, first_sound: None };
         let marks = self.marks.iter().filter(|placed| placed.mark.0 > *passed);
         let ends = marks.map(|placed| (&placed.item, placed.end));
         for (item, end) in ends.chain(self.sent.iter().map(|(item, end)| (item, *end))) {
             if *item != heard.item {
-                heard = Heard { item: item.clone(), position: Samples::ZERO, first_sound: None };
+                heard = HeardPosition { item: item.clone(), position: Samples::ZERO, first_sound: None };
             }
             let step = end.saturating_sub(heard.position).min(left);
             heard.position += step;
@@ -200,8 +201,8 @@ mod tests {
         Samples::from_ms(ms, RATE)
     }
 
-    fn heard(item: &str, ms: u64) -> Option<Heard> {
-        Some(Heard { item: ItemId::from(item), position: samples(ms), first_sound: None })
+    fn heard(item: &str, ms: u64) -> Option<HeardPosition> {
+        Some(HeardPosition { item: ItemId::from(item), position: samples(ms), first_sound: None })
     }
 
     /// Sends audio in frames of 20 ms; gives the marks with the ends they stand behind.
@@ -316,13 +317,13 @@ mod tests {
     #[test]
     fn what_is_reported_to_the_session() {
         let began = Instant::now();
-        let heard = Heard { item: "item_1".into(), position: samples(140), first_sound: Some(began + ms(20)) };
+        let heard = HeardPosition { item: "item_1".into(), position: samples(140), first_sound: Some(began + ms(20)) };
         let report = PlayedReport::new("item_1".into(), 140);
         let first = PlayedReport { first_sound_ms: Some(20.0), ..report.clone() };
         let stopped = PlayedReport { stopped: true, ..first.clone() };
         let played = |report| ClientEvent::OutputAudioPlayed(Box::new(report));
         assert_eq!(heard.event(true, began), played(stopped));
         assert_eq!(heard.event(false, began), played(first));
-        assert_eq!(Heard { first_sound: None, ..heard }.event(false, began), played(report));
+        assert_eq!(HeardPosition { first_sound: None, ..heard }.event(false, began), played(report));
     }
 }

@@ -3,7 +3,7 @@
 //!
 //! A checkpoint answers `playedStream` only where its audio was played: after `clearAudio` those that wait are gone.
 
-use super::leg::{Coding, Leg, LegError, Mark, Packet, Parameters, Said, Start, whole};
+use super::leg::{Coding, Leg, LegError, Mark, Packet, Parameters, PeerMessage, Start, whole};
 use crate::server::transport::keypad::key;
 use antiphon_types::Format;
 use base64::Engine;
@@ -43,7 +43,7 @@ struct Media<'a> {
 }
 
 impl Leg for Plivo {
-    fn text(&mut self, text: &str) -> Result<Option<Said>, LegError> {
+    fn text(&mut self, text: &str) -> Result<Option<PeerMessage>, LegError> {
         let message: Message = serde_json::from_str(text).map_err(|_| LegError::NotJson)?;
         match message.event.as_ref() {
             "start" => {
@@ -58,7 +58,7 @@ impl Leg for Plivo {
                 parameters.add("from", &start["from"]);
                 parameters.add("to", &start["to"]);
                 parameters.add("call", &start["callId"]);
-                Ok(Some(Said::Started(Box::new(Start { input: self.coding, output: self.coding, parameters }))))
+                Ok(Some(PeerMessage::Started(Box::new(Start { input: self.coding, output: self.coding, parameters }))))
             }
             "media" => {
                 let media = message.media.ok_or(LegError::Lacks("media"))?;
@@ -67,14 +67,14 @@ impl Leg for Plivo {
                     return Ok(None);
                 }
                 let audio = BASE64.decode(media.payload.as_ref()).map_err(|_| LegError::NotBase64)?;
-                Ok((!audio.is_empty()).then(|| Said::Audio { number: None, audio: Bytes::from(audio) }))
+                Ok((!audio.is_empty()).then(|| PeerMessage::Audio { number: None, audio: Bytes::from(audio) }))
             }
             "dtmf" => {
                 let dtmf = message.dtmf.ok_or(LegError::Lacks("dtmf"))?;
-                Ok(dtmf["digit"].as_str().and_then(key).map(Said::Key))
+                Ok(dtmf["digit"].as_str().and_then(key).map(PeerMessage::Key))
             }
-            "playedStream" => Ok(Mark::of(&message.name.ok_or(LegError::Lacks("name"))?).map(Said::Played)),
-            "stop" => Ok(Some(Said::Ended)),
+            "playedStream" => Ok(Mark::of(&message.name.ok_or(LegError::Lacks("name"))?).map(PeerMessage::Played)),
+            "stop" => Ok(Some(PeerMessage::Ended)),
             // `clearedAudio`, and what later versions add.
             _ => Ok(None),
         }
@@ -132,18 +132,21 @@ mod tests {
     #[test]
     fn what_plivo_says_is_read() {
         let mut plivo = Plivo::default();
-        let Ok(Some(Said::Started(start))) = plivo.text(START) else { panic!("a start") };
+        let Ok(Some(PeerMessage::Started(start))) = plivo.text(START) else { panic!("a start") };
         assert_eq!(start.input, Coding::l16(16_000).unwrap());
         assert_eq!(["to", "route", "call"].map(|name| start.parameters.get(name).unwrap()), ["+1555", "desk", "1234"]);
         let mut check = |text: &str, expect| assert_eq!(plivo.text(text), Ok(expect), "{text}");
         check(
             r#"{"event":"media","sequenceNumber":2,"streamId":"8765","media":{"track":"inbound","timestamp":"1","chunk":1,"payload":"AQI="}}"#,
-            Some(Said::Audio { number: None, audio: Bytes::from_static(&[1, 2]) }),
+            Some(PeerMessage::Audio { number: None, audio: Bytes::from_static(&[1, 2]) }),
         );
-        check(r#"{"event":"dtmf","streamId":"8765","dtmf":{"track":"inbound","digit":"*"}}"#, Some(Said::Key('*')));
-        check(r#"{"event":"playedStream","streamId":"8765","name":"antiphon-3"}"#, Some(Said::Played(Mark(3))));
+        check(
+            r#"{"event":"dtmf","streamId":"8765","dtmf":{"track":"inbound","digit":"*"}}"#,
+            Some(PeerMessage::Key('*')),
+        );
+        check(r#"{"event":"playedStream","streamId":"8765","name":"antiphon-3"}"#, Some(PeerMessage::Played(Mark(3))));
         check(r#"{"event":"clearedAudio","streamId":"8765"}"#, None);
-        check(r#"{"event":"stop","streamId":"8765"}"#, Some(Said::Ended));
+        check(r#"{"event":"stop","streamId":"8765"}"#, Some(PeerMessage::Ended));
     }
 
     #[test]

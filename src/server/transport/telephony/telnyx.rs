@@ -4,7 +4,7 @@
 //! `stream_bidirectional_codec` of the request that started the stream, which no message names: PCMU, or what the
 //! parameter `codec` says.
 
-use super::leg::{Coding, Leg, LegError, Mark, Packet, Parameters, Said, Start, whole};
+use super::leg::{Coding, Leg, LegError, Mark, Packet, Parameters, PeerMessage, Start, whole};
 use crate::server::transport::keypad::key;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -65,7 +65,7 @@ impl Telnyx {
 }
 
 impl Leg for Telnyx {
-    fn text(&mut self, text: &str) -> Result<Option<Said>, LegError> {
+    fn text(&mut self, text: &str) -> Result<Option<PeerMessage>, LegError> {
         let message: Message = serde_json::from_str(text).map_err(|_| LegError::NotJson)?;
         match message.event.as_ref() {
             "start" => {
@@ -79,7 +79,7 @@ impl Leg for Telnyx {
                 parameters.add("to", &start["to"]);
                 parameters.add_all(start.get("custom_parameters"));
                 parameters.add("call", &start["call_control_id"]);
-                Ok(Some(Said::Started(Box::new(Start { input, output: self.output, parameters }))))
+                Ok(Some(PeerMessage::Started(Box::new(Start { input, output: self.output, parameters }))))
             }
             "media" => {
                 let media = message.media.ok_or(LegError::Lacks("media"))?;
@@ -91,11 +91,11 @@ impl Leg for Telnyx {
                 }
                 let audio = BASE64.decode(media.payload.as_ref()).map_err(|_| LegError::NotBase64)?;
                 let number = media.chunk.as_ref().and_then(whole).map(|chunk| chunk as u32);
-                Ok((!audio.is_empty()).then(|| Said::Audio { number, audio: Bytes::from(audio) }))
+                Ok((!audio.is_empty()).then(|| PeerMessage::Audio { number, audio: Bytes::from(audio) }))
             }
-            "dtmf" => Ok(key(&message.dtmf.ok_or(LegError::Lacks("dtmf"))?.digit).map(Said::Key)),
-            "mark" => Ok(Mark::of(&message.mark.ok_or(LegError::Lacks("mark"))?.name).map(Said::Played)),
-            "stop" => Ok(Some(Said::Ended)),
+            "dtmf" => Ok(key(&message.dtmf.ok_or(LegError::Lacks("dtmf"))?.digit).map(PeerMessage::Key)),
+            "mark" => Ok(Mark::of(&message.mark.ok_or(LegError::Lacks("mark"))?.name).map(PeerMessage::Played)),
+            "stop" => Ok(Some(PeerMessage::Ended)),
             // `connected`, `error` about one message, and what later versions add.
             _ => Ok(None),
         }
@@ -134,7 +134,7 @@ mod tests {
     fn what_telnyx_says_is_read() {
         let mut telnyx = Telnyx::new(None).unwrap();
         assert_eq!(telnyx.text(r#"{"event":"connected","version":"1.0.0"}"#), Ok(None));
-        let Ok(Some(Said::Started(start))) = telnyx.text(START) else { panic!("a start") };
+        let Ok(Some(PeerMessage::Started(start))) = telnyx.text(START) else { panic!("a start") };
         assert_eq!((start.input, start.output), (Coding::ALAW, Coding::ULAW), "each way has its own coding");
         let parameters = &start.parameters;
         assert_eq!([parameters.get("to"), parameters.get("route")], [Some("+13122123456"), Some("desk")]);
@@ -142,13 +142,16 @@ mod tests {
         let audio = Bytes::from_static(&[0xd5]);
         check(
             r#"{"event":"media","sequence_number":"4","media":{"track":"inbound","chunk":"2","timestamp":"5","payload":"1Q=="},"stream_id":"32DE"}"#,
-            Some(Said::Audio { number: Some(2), audio: audio.clone() }),
+            Some(PeerMessage::Audio { number: Some(2), audio: audio.clone() }),
         );
-        check(r#"{"event":"media","media":{"payload":"1Q=="}}"#, Some(Said::Audio { number: None, audio }));
+        check(r#"{"event":"media","media":{"payload":"1Q=="}}"#, Some(PeerMessage::Audio { number: None, audio }));
         check(r#"{"event":"media","media":{"track":"outbound","chunk":"2","payload":"1Q=="}}"#, None);
-        check(r#"{"event":"dtmf","stream_id":"32DE","dtmf":{"digit":"1"}}"#, Some(Said::Key('1')));
-        check(r#"{"event":"mark","stream_id":"32DE","mark":{"name":"antiphon-1"}}"#, Some(Said::Played(Mark(1))));
-        check(r#"{"event":"stop","stream_id":"32DE","stop":{"user_id":"3E6F"}}"#, Some(Said::Ended));
+        check(r#"{"event":"dtmf","stream_id":"32DE","dtmf":{"digit":"1"}}"#, Some(PeerMessage::Key('1')));
+        check(
+            r#"{"event":"mark","stream_id":"32DE","mark":{"name":"antiphon-1"}}"#,
+            Some(PeerMessage::Played(Mark(1))),
+        );
+        check(r#"{"event":"stop","stream_id":"32DE","stop":{"user_id":"3E6F"}}"#, Some(PeerMessage::Ended));
         check(r#"{"event":"error","payload":{"code":100002,"title":"malformed_frame"}}"#, None);
     }
 

@@ -3,7 +3,7 @@
 use super::Provider;
 use super::audio::Microphone;
 use super::audiosocket::{self, AudioSocket};
-use super::leg::{Leg, LegError, Parameters, Said};
+use super::leg::{Leg, LegError, Parameters, PeerMessage};
 use bytes::{Buf, Bytes, BytesMut};
 
 /// Frames of the peer's numbering that may be lost at once, and what a resampler holds, in bytes for the session.
@@ -58,16 +58,16 @@ struct Call {
 
 impl Call {
     /// `None`: the call is over.
-    fn take(&mut self, said: Result<Option<Said>, LegError>, n_bytes: usize) -> Option<()> {
+    fn take(&mut self, said: Result<Option<PeerMessage>, LegError>, n_bytes: usize) -> Option<()> {
         match said {
-            Ok(Some(Said::Started(start))) => {
+            Ok(Some(PeerMessage::Started(start))) => {
                 assert!(self.microphone.is_none(), "a second start is refused");
                 self.microphone = Some(Microphone::new(start.input));
                 let _ = self.leg.play(start.output.encode(&[0; 160]));
                 let _ = self.leg.clear();
                 Some(())
             }
-            Ok(Some(Said::Audio { number, audio })) => {
+            Ok(Some(PeerMessage::Audio { number, audio })) => {
                 assert!(!audio.is_empty());
                 let microphone = self.microphone.as_mut().expect("audio before the start is refused");
                 let frames = microphone.push(number, audio).ok()?;
@@ -76,8 +76,8 @@ impl Call {
                 assert!(n_out <= 4 * 6 * n_bytes + SLACK, "{n_out} bytes of {n_bytes}");
                 Some(())
             }
-            Ok(Some(Said::Key(_) | Said::Played(_)) | None) => Some(()),
-            Ok(Some(Said::Ended)) => None,
+            Ok(Some(PeerMessage::Key(_) | PeerMessage::Played(_)) | None) => Some(()),
+            Ok(Some(PeerMessage::Ended)) => None,
             Err(error) => {
                 assert!(error.to_string().len() <= 200 && (1002..1012).contains(&error.code()), "{error}");
                 None

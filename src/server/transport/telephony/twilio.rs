@@ -2,7 +2,7 @@
 //!
 //! Numbers are texts in this protocol. A mark comes back when the audio before it was played, and at once after a clear.
 
-use super::leg::{Coding, Leg, LegError, Mark, Packet, Parameters, Said, Start};
+use super::leg::{Coding, Leg, LegError, Mark, Packet, Parameters, PeerMessage, Start};
 use crate::server::transport::keypad::key;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -52,7 +52,7 @@ struct Name<'a> {
 }
 
 impl Leg for Twilio {
-    fn text(&mut self, text: &str) -> Result<Option<Said>, LegError> {
+    fn text(&mut self, text: &str) -> Result<Option<PeerMessage>, LegError> {
         let message: Message = serde_json::from_str(text).map_err(|_| LegError::NotJson)?;
         match message.event.as_ref() {
             "start" => {
@@ -62,7 +62,7 @@ impl Leg for Twilio {
                 }
                 let (stream, start) = started(&start)?;
                 self.stream = Some(stream);
-                Ok(Some(Said::Started(Box::new(start))))
+                Ok(Some(PeerMessage::Started(Box::new(start))))
             }
             "media" => {
                 let media = message.media.ok_or(LegError::Lacks("media"))?;
@@ -72,11 +72,11 @@ impl Leg for Twilio {
                     return Ok(None);
                 }
                 let audio = BASE64.decode(media.payload.as_ref()).map_err(|_| LegError::NotBase64)?;
-                Ok((!audio.is_empty()).then(|| Said::Audio { number: None, audio: Bytes::from(audio) }))
+                Ok((!audio.is_empty()).then(|| PeerMessage::Audio { number: None, audio: Bytes::from(audio) }))
             }
-            "dtmf" => Ok(key(&message.dtmf.ok_or(LegError::Lacks("dtmf"))?.digit).map(Said::Key)),
-            "mark" => Ok(Mark::of(&message.mark.ok_or(LegError::Lacks("mark"))?.name).map(Said::Played)),
-            "stop" => Ok(Some(Said::Ended)),
+            "dtmf" => Ok(key(&message.dtmf.ok_or(LegError::Lacks("dtmf"))?.digit).map(PeerMessage::Key)),
+            "mark" => Ok(Mark::of(&message.mark.ok_or(LegError::Lacks("mark"))?.name).map(PeerMessage::Played)),
+            "stop" => Ok(Some(PeerMessage::Ended)),
             // `connected`, and what later versions add.
             _ => Ok(None),
         }
@@ -119,7 +119,7 @@ mod tests {
     fn begun() -> Twilio {
         let mut twilio = Twilio::default();
         assert_eq!(twilio.text(r#"{"event":"connected","protocol":"Call","version":"1.0.0"}"#), Ok(None));
-        let Ok(Some(Said::Started(start))) = twilio.text(START) else { panic!("a start") };
+        let Ok(Some(PeerMessage::Started(start))) = twilio.text(START) else { panic!("a start") };
         assert_eq!((start.input, start.output), (Coding::ULAW, Coding::ULAW));
         let parameters = &start.parameters;
         assert_eq!([parameters.get("to"), parameters.get("call")], [Some("+15550100"), Some("CA1")]);
@@ -132,20 +132,20 @@ mod tests {
         let mut check = |text: &str, expect| assert_eq!(twilio.text(text), Ok(expect), "{text}");
         check(
             r#"{"event":"media","sequenceNumber":"3","media":{"track":"inbound","chunk":"1","timestamp":"5","payload":"/38A"},"streamSid":"MZ1"}"#,
-            Some(Said::Audio { number: None, audio: Bytes::from_static(&[0xff, 0x7f, 0]) }),
+            Some(PeerMessage::Audio { number: None, audio: Bytes::from_static(&[0xff, 0x7f, 0]) }),
         );
         check(r#"{"event":"media","media":{"track":"outbound","payload":"/38A"}}"#, None);
         check(r#"{"event":"media","media":{"track":"inbound","payload":""}}"#, None);
         check(
             r##"{"event":"dtmf","streamSid":"MZ1","dtmf":{"track":"inbound_track","digit":"#"}}"##,
-            Some(Said::Key('#')),
+            Some(PeerMessage::Key('#')),
         );
         check(r#"{"event":"dtmf","dtmf":{"digit":"x"}}"#, None);
-        check(r#"{"event":"mark","streamSid":"MZ1","mark":{"name":"antiphon-4"}}"#, Some(Said::Played(Mark(4))));
+        check(r#"{"event":"mark","streamSid":"MZ1","mark":{"name":"antiphon-4"}}"#, Some(PeerMessage::Played(Mark(4))));
         check(r#"{"event":"mark","mark":{"name":"somebody's"}}"#, None);
         check(
             r#"{"event":"stop","sequenceNumber":"5","stop":{"accountSid":"AC1","callSid":"CA1"}}"#,
-            Some(Said::Ended),
+            Some(PeerMessage::Ended),
         );
         check(r#"{"event":"of a later version"}"#, None);
     }

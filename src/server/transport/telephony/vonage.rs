@@ -3,7 +3,7 @@
 //! The first message names the rate and carries the headers of the NCCO. Vonage keeps 3,072 messages of audio, a minute at
 //! 20 ms; what a session sends ahead is far less.
 
-use super::leg::{Coding, Leg, LegError, Mark, Packet, Parameters, Said, Start};
+use super::leg::{Coding, Leg, LegError, Mark, Packet, Parameters, PeerMessage, Start};
 use crate::server::transport::keypad::key;
 use bytes::Bytes;
 use serde_json::{Value, json};
@@ -15,7 +15,7 @@ pub(super) struct Vonage {
 }
 
 impl Leg for Vonage {
-    fn text(&mut self, text: &str) -> Result<Option<Said>, LegError> {
+    fn text(&mut self, text: &str) -> Result<Option<PeerMessage>, LegError> {
         let message: Value = serde_json::from_str(text).map_err(|_| LegError::NotJson)?;
         match message["event"].as_str().ok_or(LegError::Lacks("event"))? {
             "websocket:connected" => {
@@ -26,23 +26,23 @@ impl Leg for Vonage {
                 let mut parameters = Parameters::default();
                 parameters.add_all(Some(&message));
                 parameters.add_all(message.get("headers"));
-                Ok(Some(Said::Started(Box::new(Start { input: coding, output: coding, parameters }))))
+                Ok(Some(PeerMessage::Started(Box::new(Start { input: coding, output: coding, parameters }))))
             }
-            "websocket:dtmf" => Ok(message["digit"].as_str().and_then(key).map(Said::Key)),
+            "websocket:dtmf" => Ok(message["digit"].as_str().and_then(key).map(PeerMessage::Key)),
             "websocket:notify" => {
                 let name = message["payload"]["mark"].as_str();
-                Ok(name.and_then(Mark::of).map(Said::Played))
+                Ok(name.and_then(Mark::of).map(PeerMessage::Played))
             }
             // `websocket:cleared`, `websocket:media:update`, and what later versions add.
             _ => Ok(None),
         }
     }
 
-    fn binary(&mut self, bytes: Bytes) -> Result<Option<Said>, LegError> {
+    fn binary(&mut self, bytes: Bytes) -> Result<Option<PeerMessage>, LegError> {
         if !self.has_started {
             return Err(LegError::BeforeStart);
         }
-        Ok((!bytes.is_empty()).then_some(Said::Audio { number: None, audio: bytes }))
+        Ok((!bytes.is_empty()).then_some(PeerMessage::Audio { number: None, audio: bytes }))
     }
 
     fn play(&mut self, audio: Vec<u8>) -> Packet {
@@ -76,15 +76,15 @@ mod tests {
     #[test]
     fn what_vonage_says_is_read() {
         let mut vonage = Vonage::default();
-        let Ok(Some(Said::Started(start))) = vonage.text(START) else { panic!("a start") };
+        let Ok(Some(PeerMessage::Started(start))) = vonage.text(START) else { panic!("a start") };
         assert_eq!(start.output, Coding::l16(16_000).unwrap());
         assert_eq!(["to", "route"].map(|name| start.parameters.get(name).unwrap()), ["+1555", "desk"]);
         let audio = Bytes::from_static(&[1, 0]);
-        assert_eq!(vonage.binary(audio.clone()), Ok(Some(Said::Audio { number: None, audio })));
+        assert_eq!(vonage.binary(audio.clone()), Ok(Some(PeerMessage::Audio { number: None, audio })));
         assert_eq!(vonage.binary(Bytes::new()), Ok(None));
         let mut check = |text: &str, expect| assert_eq!(vonage.text(text), Ok(expect), "{text}");
-        check(r#"{"event":"websocket:dtmf","digit":"5","duration":260}"#, Some(Said::Key('5')));
-        check(r#"{"event":"websocket:notify","payload":{"mark":"antiphon-7"}}"#, Some(Said::Played(Mark(7))));
+        check(r#"{"event":"websocket:dtmf","digit":"5","duration":260}"#, Some(PeerMessage::Key('5')));
+        check(r#"{"event":"websocket:notify","payload":{"mark":"antiphon-7"}}"#, Some(PeerMessage::Played(Mark(7))));
         check(r#"{"event":"websocket:notify","payload":{"x":1}}"#, None);
         check(r#"{"event":"websocket:cleared"}"#, None);
     }

@@ -4,7 +4,7 @@
 //! knows no call and no key.
 
 use super::Webrtc;
-use super::connection::Kept;
+use super::connection::PinnedMedia;
 use std::time::Duration;
 use str0m::change::SdpOffer;
 use str0m::ice::IceCreds;
@@ -29,22 +29,22 @@ const USUAL_MESSAGE_BYTES: usize = 64 * 1024;
 const LEAST_MESSAGE_BYTES: usize = 1024;
 
 /// An answered offer.
-pub(super) struct Answered {
+pub(super) struct AnsweredOffer {
     pub(super) rtc: Rtc,
     pub(super) sdp: String,
     pub(super) fragment: String,
     /// What a message to the peer may hold; `None`: the offer has no data channel.
     pub(super) max_message_bytes: Option<usize>,
-    pub(super) kept: Kept,
+    pub(super) kept: PinnedMedia,
 }
 
 /// Answers an offer; `Err`: what is wrong with it.
-pub(super) fn answer(webrtc: &Webrtc, sdp: &str) -> Result<Answered, String> {
+pub(super) fn answer(webrtc: &Webrtc, sdp: &str) -> Result<AnsweredOffer, String> {
     answer_to(webrtc, read_offer(sdp)?, sdp)
 }
 
 /// Answers an offer that was read from `sdp`.
-pub(super) fn answer_to(webrtc: &Webrtc, offer: SdpOffer, sdp: &str) -> Result<Answered, String> {
+pub(super) fn answer_to(webrtc: &Webrtc, offer: SdpOffer, sdp: &str) -> Result<AnsweredOffer, String> {
     let max_message_bytes = max_message_bytes(sdp);
     if max_message_bytes.is_some_and(|limit| limit < LEAST_MESSAGE_BYTES) {
         return Err(format!("The offer's max-message-size is less than {LEAST_MESSAGE_BYTES}."));
@@ -72,14 +72,14 @@ pub(super) fn answer_to(webrtc: &Webrtc, offer: SdpOffer, sdp: &str) -> Result<A
         }
     }
     let answer = accept(&mut rtc, offer, sdp)?;
-    Ok(Answered { rtc, sdp: answer, fragment, max_message_bytes, kept: Kept::of(sdp) })
+    Ok(AnsweredOffer { rtc, sdp: answer, fragment, max_message_bytes, kept: PinnedMedia::of(sdp) })
 }
 
 /// Answers a further offer on the same connection, whose media go on; `Err`: what is wrong with it. One that is refused for what it
 /// changes has changed nothing.
-pub(super) fn accept_again(rtc: &mut Rtc, kept: &mut Kept, sdp: &str) -> Result<String, String> {
+pub(super) fn accept_again(rtc: &mut Rtc, kept: &mut PinnedMedia, sdp: &str) -> Result<String, String> {
     let offer = read_offer(sdp)?;
-    let further = Kept::of(sdp);
+    let further = PinnedMedia::of(sdp);
     if further.fingerprints != kept.fingerprints {
         return Err("The offer is of another connection, because its certificate is another one.".into());
     }

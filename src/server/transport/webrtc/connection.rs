@@ -13,7 +13,7 @@ pub(in crate::server::transport) struct Connection {
     pub(super) route: Route,
     /// What a data channel message to the peer may hold; `None`: the offer has no data channel.
     pub(super) max_message_bytes: Option<usize>,
-    pub(super) kept: Kept,
+    pub(super) kept: PinnedMedia,
 }
 
 /// A further offer of a call's peer.
@@ -26,14 +26,14 @@ pub(in crate::server::transport) enum NewOffer {
 
 /// What a further offer on the same connection leaves as it is.
 #[derive(Debug, PartialEq)]
-pub(super) struct Kept {
+pub(super) struct PinnedMedia {
     /// Kind and name of each media line; there may be more in a further offer.
     pub(super) media: Vec<(String, String)>,
     /// Of the certificate.
     pub(super) fingerprints: BTreeSet<String>,
 }
 
-impl Kept {
+impl PinnedMedia {
     /// Of an offer.
     pub(super) fn of(sdp: &str) -> Self {
         let value = |line: &str, name: &str| Some(line.strip_prefix(name)?.trim().to_owned());

@@ -63,12 +63,12 @@ pub(in crate::server) struct Endpoint {
 
 #[derive(Default)]
 struct Routes {
-    by_fragment: HashMap<String, Listed>,
-    by_address: HashMap<SocketAddr, Listed>,
+    by_fragment: HashMap<String, EndpointEntry>,
+    by_address: HashMap<SocketAddr, EndpointEntry>,
 }
 
 #[derive(Clone)]
-pub(super) struct Listed {
+pub(super) struct EndpointEntry {
     inbox: Arc<Inbox>,
     /// Cancelled when the call has ended.
     ended: CancellationToken,
@@ -79,7 +79,7 @@ pub(super) struct Route {
     endpoint: Arc<Endpoint>,
     fragment: String,
     addresses: Vec<SocketAddr>,
-    listed: Listed,
+    listed: EndpointEntry,
 }
 
 /// Addresses at which one call is reached; of more, the oldest goes.
@@ -131,7 +131,7 @@ impl Endpoint {
 
     /// Lists a call by the user fragment that it gives its peer.
     pub(super) fn list(self: &Arc<Self>, fragment: String) -> Route {
-        let listed = Listed { inbox: Arc::new(Queue::new(MAX_INBOX_BYTES)), ended: CancellationToken::new() };
+        let listed = EndpointEntry { inbox: Arc::new(Queue::new(MAX_INBOX_BYTES)), ended: CancellationToken::new() };
         self.routes().by_fragment.insert(fragment.clone(), listed.clone());
         Route { endpoint: self.clone(), fragment, addresses: Vec::new(), listed }
     }
@@ -227,7 +227,7 @@ impl Endpoint {
     }
 
     /// The call that a datagram belongs to.
-    pub(super) fn find(&self, bytes: &[u8], source: Option<SocketAddr>) -> Option<Listed> {
+    pub(super) fn find(&self, bytes: &[u8], source: Option<SocketAddr>) -> Option<EndpointEntry> {
         let is_stun = matches!(bytes.first()?, 0..=3);
         if is_stun && let Some(fragment) = fragment_of(bytes) {
             return self.routes().by_fragment.get(&fragment).cloned();
@@ -283,7 +283,7 @@ impl Route {
     }
 
     #[cfg(feature = "testing")]
-    pub(super) fn is(&self, listed: &Listed) -> bool {
+    pub(super) fn is(&self, listed: &EndpointEntry) -> bool {
         Arc::ptr_eq(&listed.inbox, &self.listed.inbox)
     }
 
@@ -312,7 +312,7 @@ impl Drop for Route {
 
 impl Routes {
     /// Removes an address, unless it belongs to another call by now.
-    fn remove(&mut self, address: SocketAddr, of: &Listed) {
+    fn remove(&mut self, address: SocketAddr, of: &EndpointEntry) {
         if self.by_address.get(&address).is_some_and(|listed| Arc::ptr_eq(&listed.inbox, &of.inbox)) {
             self.by_address.remove(&address);
         }

@@ -11,7 +11,7 @@ use bytes::Bytes;
 const CLOCK_HZ: u64 = 48_000;
 /// A frame of silence: 20 ms of that clock.
 pub(super) const SILENCE: u64 = CLOCK_HZ / 50;
-/// The longest jump of numbers or timestamps that is a loss or a pause; a longer one begins the stream anew.
+/// The longest jump of numbers or timestamps that is a loss or a pause; a longer one restarts the stream.
 pub(super) const MAX_JUMP: u64 = 2 * CLOCK_HZ;
 /// The longest packet: 120 ms of that clock.
 const MAX_PACKET: u64 = CLOCK_HZ * 12 / 100;

@@ -62,7 +62,7 @@ const CHANNEL_LOW_BYTES: usize = 64 * 1024;
 
 /// Why a call ended, for the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Ended {
+enum CallEnd {
     HungUp,
     NotConnected,
     PeerClosed,
@@ -73,7 +73,7 @@ enum Ended {
     Protocol,
 }
 
-impl Ended {
+impl CallEnd {
     /// As the audit log has it.
     fn outcome(self) -> &'static str {
         match self {
@@ -128,7 +128,7 @@ pub(super) struct Peer {
     last_datagram: Instant,
     last_packet: Instant,
     last_report: Instant,
-    ended: Option<Ended>,
+    ended: Option<CallEnd>,
 }
 
 /// The audio track.
@@ -197,7 +197,7 @@ impl Peer {
                     Ok(due) => due,
                     Err(error) => {
                         tracing::debug!(call = id, %error, "the connection failed");
-                        break Ended::Protocol;
+                        break CallEnd::Protocol;
                     }
                 };
                 if let Some(ended) = self.ended {
@@ -205,7 +205,7 @@ impl Peer {
                 }
                 let takes = self.takes_output();
                 let step = tokio::select! {
-                    () = self.entry.hung_up().cancelled() => break Ended::HungUp,
+                    () = self.entry.hung_up().cancelled() => break CallEnd::HungUp,
                     datagram = self.next_datagram() => self.receive(datagram),
                     Some(offer) = offers.recv() => {
                         self.negotiate(offer);
@@ -223,17 +223,17 @@ impl Peer {
                         is_fed = false;
                         Ok(())
                     }
-                    () = call.ended(), if !takes => break Ended::SessionClosed,
+                    () = call.ended(), if !takes => break CallEnd::SessionClosed,
                 };
                 if let Err(error) = step {
                     tracing::debug!(call = id, %error, "the connection failed");
-                    break Ended::Protocol;
+                    break CallEnd::Protocol;
                 }
             }
         };
         // A session whose output is not taken closes itself as late as the peer is given up.
-        let never_came = !self.is_connected && matches!(ended, Ended::SessionClosed | Ended::PeerClosed);
-        let ended = if never_came { Ended::NotConnected } else { ended };
+        let never_came = !self.is_connected && matches!(ended, CallEnd::SessionClosed | CallEnd::PeerClosed);
+        let ended = if never_came { CallEnd::NotConnected } else { ended };
         tracing::info!(session = %call.session(), call = id, reason = ?ended, "the call has ended");
         call.conclude(ended.outcome());
         self.finish().await;
@@ -369,7 +369,7 @@ impl Peer {
             Event::ChannelOpen(id, _) => {
                 self.n_channels += 1;
                 if self.n_channels >= MAX_CHANNELS {
-                    self.ended = Some(Ended::Protocol);
+                    self.ended = Some(CallEnd::Protocol);
                 }
                 if self.channel.is_some() {
                     self.connection.rtc.direct_api().close_data_channel(id);
@@ -380,7 +380,7 @@ impl Peer {
                     channel.set_buffered_amount_low_threshold(CHANNEL_LOW_BYTES);
                 }
             }
-            Event::ChannelClose(id) if self.channel == Some(id) => self.ended = Some(Ended::PeerClosed),
+            Event::ChannelClose(id) if self.channel == Some(id) => self.ended = Some(CallEnd::PeerClosed),
             Event::ChannelData(ChannelData { id, data, .. }) if self.channel == Some(id) => {
                 let text = match String::from_utf8(data) {
                     Ok(text) => text,
@@ -394,7 +394,7 @@ impl Peer {
                     self.speaker.measured(round_trip);
                 }
             }
-            Event::Closed => self.ended = Some(Ended::PeerClosed),
+            Event::Closed => self.ended = Some(CallEnd::PeerClosed),
             _ => {}
         }
     }
@@ -432,7 +432,7 @@ impl Peer {
         to_client.into_iter().for_each(|message| self.send_message(message.to_string()));
         to_session.into_iter().for_each(|payload| self.queue(ToSession::Read(payload, n_bytes)));
         if hangs_up {
-            self.ended = Some(Ended::PeerClosed);
+            self.ended = Some(CallEnd::PeerClosed);
         }
     }
 
@@ -442,7 +442,7 @@ impl Peer {
 
     fn queue(&mut self, message: ToSession) {
         if !self.to_session.push(message) {
-            self.ended = Some(Ended::InputClosed);
+            self.ended = Some(CallEnd::InputClosed);
         }
     }
 
@@ -467,12 +467,12 @@ impl Peer {
                     self.tell_rtvi(projection::Outgoing { to_client, ..Default::default() }, EVENT_BYTES);
                 }
                 if !self.speaker.push(item, offset, payload) {
-                    self.ended = Some(Ended::InputClosed);
+                    self.ended = Some(CallEnd::InputClosed);
                 }
             }
             CallOutput::Closed(close) => {
                 tracing::debug!(code = close.code, reason = close.reason, "the session has ended");
-                self.ended = Some(Ended::SessionClosed);
+                self.ended = Some(CallEnd::SessionClosed);
             }
         }
     }
@@ -522,10 +522,10 @@ impl Peer {
         let is_late = self.begun + CONNECTING < now;
         let is_complete = self.is_connected && (self.channel.is_some() || self.connection.max_message_bytes.is_none());
         if is_late && !is_complete {
-            self.ended = Some(Ended::NotConnected);
+            self.ended = Some(CallEnd::NotConnected);
         }
         if self.last_datagram + GONE < now {
-            self.ended = Some(Ended::PeerGone);
+            self.ended = Some(CallEnd::PeerGone);
         }
         if !self.is_connected {
             return Ok(());

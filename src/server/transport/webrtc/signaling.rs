@@ -4,7 +4,7 @@
 //! WebSocket, short-lived ones too. The call is admitted before it is answered.
 
 use super::Webrtc;
-use super::answer::{Answered, answer, answer_to, brief, read_offer};
+use super::answer::{AnsweredOffer, answer, answer_to, brief, read_offer};
 use super::connection::{Connection, NewOffer};
 use super::peer::Peer;
 use crate::server::access::auth::{self, Refusal};
@@ -97,7 +97,7 @@ pub(in crate::server) async fn create(
         Ok(settings) => settings.map(Arc::new),
         Err(error) => return invalid(error),
     };
-    let offered = Offered { sdp: &offer.sdp, settings, model: params.model, route: ROUTE, protocol };
+    let offered = ClientOffer { sdp: &offer.sdp, settings, model: params.model, route: ROUTE, protocol };
     let (id, sdp) = match open(&transport, &webrtc, client, caller, offered) {
         Ok(opened) => opened,
         Err(response) => return *response,
@@ -108,7 +108,7 @@ pub(in crate::server) async fn create(
 }
 
 /// What an authenticated client offers.
-pub(in crate::server::transport) struct Offered<'a> {
+pub(in crate::server::transport) struct ClientOffer<'a> {
     pub(in crate::server::transport) sdp: &'a str,
     /// Settings that were checked.
     pub(in crate::server::transport) settings: Option<Arc<SessionUpdate>>,
@@ -138,11 +138,11 @@ pub(in crate::server::transport) fn open(
     webrtc: &Webrtc,
     client: Client,
     caller: Caller,
-    offered: Offered<'_>,
+    offered: ClientOffer<'_>,
 ) -> Result<(String, String), Box<Response>> {
     let sessions = &transport.sessions;
     let access = &sessions.access;
-    let Offered { sdp, settings, model, route, protocol } = offered;
+    let ClientOffer { sdp, settings, model, route, protocol } = offered;
     let is_rtvi = protocol == Protocol::Rtvi;
     if sdp.len() > MAX_SDP_BYTES {
         return Err(Box::new(too_long(sdp.len())));
@@ -207,8 +207,8 @@ pub(in crate::server::transport) async fn offer_again(
     timeout(BODY, taken).await.unwrap_or_else(|_| Err(Box::new(late())))
 }
 
-fn connection(webrtc: &Webrtc, answered: Answered) -> (Connection, String) {
-    let Answered { rtc, sdp, fragment, max_message_bytes, kept } = answered;
+fn connection(webrtc: &Webrtc, answered: AnsweredOffer) -> (Connection, String) {
+    let AnsweredOffer { rtc, sdp, fragment, max_message_bytes, kept } = answered;
     let route = webrtc.endpoint.list(fragment);
     (Connection { rtc, route, max_message_bytes, kept }, sdp)
 }

@@ -37,7 +37,7 @@ pub(super) struct Position {
 /// The reply audio of one call.
 #[derive(Default)]
 pub(super) struct Speaker {
-    waiting: VecDeque<Waiting>,
+    waiting: VecDeque<PendingAudio>,
     /// What was sent and not yet heard, with the time it left.
     sounding: VecDeque<(Instant, Position)>,
     heard: Option<Position>,
@@ -46,7 +46,7 @@ pub(super) struct Speaker {
     round_trip: Duration,
 }
 
-struct Waiting {
+struct PendingAudio {
     position: Position,
     payload: Bytes,
 }
@@ -55,14 +55,14 @@ impl Speaker {
     /// Takes a frame. `false`: there are too many.
     pub(super) fn push(&mut self, item: ItemId, offset: Samples, payload: Bytes) -> bool {
         let end_ms = u32::try_from((offset + FRAME_SAMPLES).as_ms(SampleRate::HZ_24000)).unwrap_or(u32::MAX);
-        self.waiting.push_back(Waiting { position: Position { item, end_ms }, payload });
+        self.waiting.push_back(PendingAudio { position: Position { item, end_ms }, payload });
         self.waiting.len() <= MAX_WAITING
     }
 
     /// The packet that is due now, and the item it belongs to; silence where there is none.
     pub(super) fn tick(&mut self, now: Instant) -> (Bytes, Option<ItemId>) {
         let next = if self.is_held { None } else { self.waiting.pop_front() };
-        let Some(Waiting { position, payload }) = next else { return (Bytes::from_static(SILENCE), None) };
+        let Some(PendingAudio { position, payload }) = next else { return (Bytes::from_static(SILENCE), None) };
         let item = position.item.clone();
         self.sounding.push_back((now, position));
         (payload, Some(item))
@@ -104,7 +104,7 @@ impl Speaker {
         self.is_held = false;
         let last = self.sounding.back().map(|(_, position)| position).or(self.heard.as_ref());
         let mut cut: Vec<Position> = last.filter(|last| items.contains(&last.item)).cloned().into_iter().collect();
-        self.waiting.retain(|Waiting { position: Position { item, .. }, .. }| {
+        self.waiting.retain(|PendingAudio { position: Position { item, .. }, .. }| {
             if !items.contains(item) {
                 return true;
             }

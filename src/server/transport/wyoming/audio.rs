@@ -1,6 +1,6 @@
 //! A Wyoming client's audio in any format to what recognizers take: mono, 16 kHz, 16 bits.
 
-use super::Ended;
+use super::ConnectionEnd;
 use super::frame::Event;
 use antiphon_audio::Resampler;
 use antiphon_engine_api::stt::RATE;
@@ -27,16 +27,16 @@ struct AudioFormat {
 
 impl AudioFormat {
     /// That of an event, if it is served.
-    fn of(event: &Event) -> Result<Self, Ended> {
+    fn of(event: &Event) -> Result<Self, ConnectionEnd> {
         let format = Self::deserialize(Value::Object(event.data.clone())).map_err(|_| {
-            Ended::Invalid(format!("'{}' needs 'rate', 'width' and 'channels' as integers.", event.kind))
+            ConnectionEnd::Invalid(format!("'{}' needs 'rate', 'width' and 'channels' as integers.", event.kind))
         })?;
         if !RATES.contains(&format.rate) || !WIDTHS.contains(&format.width) || !CHANNELS.contains(&format.channels) {
             let message = format!(
                 "Audio of {} Hz, {} bytes and {} channels is not served: 8000 to 96000 Hz, 1 to 4 bytes, 1 to 8 channels are.",
                 format.rate, format.width, format.channels
             );
-            return Err(Ended::Invalid(message));
+            return Err(ConnectionEnd::Invalid(message));
         }
         Ok(format)
     }
@@ -55,19 +55,19 @@ pub(super) struct Input {
 
 impl Input {
     /// For audio of the format in this event.
-    pub(super) fn of(event: &Event) -> Result<Self, Ended> {
+    pub(super) fn of(event: &Event) -> Result<Self, ConnectionEnd> {
         let format = AudioFormat::of(event)?;
         Ok(Self { format, resampler: format.resampler(), n_changes: 0 })
     }
 
     /// Appends a chunk's audio at 16 kHz; its length.
-    pub(super) fn take(&mut self, chunk: &Event, out: &mut Vec<i16>) -> Result<Duration, Ended> {
+    pub(super) fn take(&mut self, chunk: &Event, out: &mut Vec<i16>) -> Result<Duration, ConnectionEnd> {
         let format = AudioFormat::of(chunk)?;
         if format != self.format {
             self.n_changes += 1;
             if self.n_changes > MAX_CHANGES {
                 let message = format!("The audio changes its format more than {MAX_CHANGES} times.");
-                return Err(Ended::Invalid(message));
+                return Err(ConnectionEnd::Invalid(message));
             }
             self.resampler.flush(out);
             self.format = format;
@@ -75,7 +75,7 @@ impl Input {
         }
         let AudioFormat { rate, width, channels } = self.format;
         if !chunk.payload.len().is_multiple_of(width * channels) {
-            return Err(Ended::Invalid("The payload of 'audio-chunk' does not hold complete samples.".into()));
+            return Err(ConnectionEnd::Invalid("The payload of 'audio-chunk' does not hold complete samples.".into()));
         }
         let mono: Vec<i16> = chunk.payload.chunks_exact(width * channels).map(|frame| mixed(frame, width)).collect();
         self.resampler.process(&mono, out);

@@ -3,7 +3,7 @@
 //! Turns of one conversation, by the `conversation_id` of their context, are answered with the turns before them.
 
 use super::frame::Event;
-use super::{Connection, Ended, LONGEST_REQUEST, needed_text};
+use super::{Connection, ConnectionEnd, LONGEST_REQUEST, needed_text};
 use crate::server::access::limits::{Consumer, Count, Resource};
 use crate::server::access::security::Act;
 use crate::server::speech::live::Request;
@@ -68,17 +68,17 @@ impl Conversations {
 
 impl Connection {
     /// Serves a `transcript`.
-    pub(super) async fn handle(&mut self, event: Event) -> Result<(), Ended> {
+    pub(super) async fn handle(&mut self, event: Event) -> Result<(), ConnectionEnd> {
         let request = Request::begin(&self.speech, &self.spender, Endpoint::Handle)?;
         let handled = self.answered(&event, request.meter()).await;
-        if let Some(outcome) = handled.as_ref().map_or_else(Ended::outcome, |outcome| Some(outcome)) {
+        if let Some(outcome) = handled.as_ref().map_or_else(ConnectionEnd::outcome, |outcome| Some(outcome)) {
             request.end(outcome);
         }
         handled.map(drop)
     }
 
     /// Sends the answer, and gives the outcome of the request.
-    async fn answered(&mut self, event: &Event, meter: Meter) -> Result<&'static str, Ended> {
+    async fn answered(&mut self, event: &Event, meter: Meter) -> Result<&'static str, ConnectionEnd> {
         let asked = needed_text(event, "text")?.trim().to_owned();
         let context = event.data.get("context").filter(|context| context.is_object()).cloned();
         let id = context.as_ref().and_then(|context| context["conversation_id"].as_str());
@@ -107,8 +107,8 @@ impl Connection {
         let failed: Option<LlmError> = loop {
             let delta = tokio::select! {
                 delta = stream.next() => delta,
-                () = self.reader().closed() => return Err(Ended::Gone),
-                () = sleep_until(deadline) => return Err(Ended::Late("The answer took longer than it may.")),
+                () = self.reader().closed() => return Err(ConnectionEnd::Gone),
+                () = sleep_until(deadline) => return Err(ConnectionEnd::Late("The answer took longer than it may.")),
             };
             match delta {
                 Some(Ok(LlmDelta::Text(text))) => {

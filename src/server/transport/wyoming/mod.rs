@@ -18,12 +18,12 @@ mod transcribe;
 use crate::config::WyomingConfig;
 use crate::server::access::keys::Keys;
 use crate::server::access::limits::Spender;
-use crate::server::access::scopes::{Needed, Scope};
+use crate::server::access::scopes::{AccessRequirement, Scope};
 use crate::server::edge::accepting::prepare;
 use crate::server::edge::client::{Client, is_trusted};
 use crate::server::edge::connection_slots::{Activity, ConnectionSlots};
 use crate::server::speech::SpeechParts;
-use crate::server::speech::live::Failed;
+use crate::server::speech::live::RequestFailure;
 use announce::Announcement;
 use axum::serve::Listener;
 use frame::{Event, FrameError, Reader, Writer};
@@ -135,17 +135,17 @@ pub(in crate::server) fn owner(keys: &Keys, name: &str) -> Result<Option<antipho
     let id = keys.described().find(|(_, known, _)| known == name).map(|(id, ..)| id);
     let id = id.ok_or("wyoming.key names no API key of this hub")?;
     let scopes = keys.scopes_of(id).ok_or("the API key of wyoming.key has expired")?;
-    let may = SCOPES.into_iter().all(|scope| scopes.allow(Needed::Scope(scope)).is_ok());
+    let may = SCOPES.into_iter().all(|scope| scopes.allow(AccessRequirement::Scope(scope)).is_ok());
     may.then_some(Some(id)).ok_or("the API key of wyoming.key lacks the scopes transcription, speech and realtime")
 }
 
 /// Why a connection is closed.
 #[derive(Debug, thiserror::Error)]
-enum Ended {
+enum ConnectionEnd {
     #[error(transparent)]
     Frame(#[from] FrameError),
     #[error(transparent)]
-    Failed(#[from] Failed),
+    Failed(#[from] RequestFailure),
     /// An event that cannot be served as it is.
     #[error("{0}")]
     Invalid(String),
@@ -157,7 +157,7 @@ enum Ended {
     Gone,
 }
 
-impl Ended {
+impl ConnectionEnd {
     /// The outcome of the request in progress; `None`: its client has gone.
     fn outcome(&self) -> Option<&'static str> {
         match self {
@@ -180,7 +180,7 @@ impl Ended {
     }
 }
 
-impl From<std::io::Error> for Ended {
+impl From<std::io::Error> for ConnectionEnd {
     fn from(_: std::io::Error) -> Self {
         Self::Gone
     }
@@ -212,7 +212,7 @@ impl Connection {
     }
 
     /// Serves requests until the peer ends the connection, is idle for too long, or the hub drains.
-    async fn serve(&mut self, activity: &Activity) -> Result<(), Ended> {
+    async fn serve(&mut self, activity: &Activity) -> Result<(), ConnectionEnd> {
         let drain = self.speech.sessions.setup.drain.clone();
         loop {
             activity.reads_nothing();
@@ -239,16 +239,16 @@ impl Connection {
         }
     }
 
-    async fn pong(&mut self, event: &Event) -> Result<(), Ended> {
+    async fn pong(&mut self, event: &Event) -> Result<(), ConnectionEnd> {
         let text = text(&event.data, "text")?;
         let data = text.map_or(Value::Null, |text| json!({"text": text}));
         Ok(self.writer.send("pong", data).await?)
     }
 
     /// Closes the connection, with an `error` event if there is something to say.
-    async fn end(&mut self, served: Result<(), Ended>) {
+    async fn end(&mut self, served: Result<(), ConnectionEnd>) {
         self.writer.set_deadline(None);
-        let event = served.as_ref().err().and_then(Ended::event);
+        let event = served.as_ref().err().and_then(ConnectionEnd::event);
         if let Some(event) = event
             && self.writer.send("error", event).await.is_err()
         {
@@ -262,15 +262,15 @@ impl Connection {
 }
 
 /// A text among an event's data.
-fn text<'a>(data: &'a serde_json::Map<String, Value>, field: &str) -> Result<Option<&'a str>, Ended> {
+fn text<'a>(data: &'a serde_json::Map<String, Value>, field: &str) -> Result<Option<&'a str>, ConnectionEnd> {
     match data.get(field) {
         None | Some(Value::Null) => Ok(None),
         Some(Value::String(text)) => Ok(Some(text)),
-        Some(_) => Err(Ended::Invalid(format!("'{field}' is not a text."))),
+        Some(_) => Err(ConnectionEnd::Invalid(format!("'{field}' is not a text."))),
     }
 }
 
 /// A text that an event must have.
-fn needed_text<'a>(event: &'a Event, field: &str) -> Result<&'a str, Ended> {
-    text(&event.data, field)?.ok_or_else(|| Ended::Invalid(format!("'{}' needs '{field}'.", event.kind)))
+fn needed_text<'a>(event: &'a Event, field: &str) -> Result<&'a str, ConnectionEnd> {
+    text(&event.data, field)?.ok_or_else(|| ConnectionEnd::Invalid(format!("'{}' needs '{field}'.", event.kind)))
 }

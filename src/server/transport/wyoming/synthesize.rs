@@ -1,9 +1,9 @@
 //! Voices: a text in, at once or as it is written; sound out as it is made.
 
 use super::frame::{Event, FrameError};
-use super::{Connection, Ended, LONGEST_REQUEST, needed_text, text};
+use super::{Connection, ConnectionEnd, LONGEST_REQUEST, needed_text, text};
 use crate::server::speech::SpeechParts;
-use crate::server::speech::live::{Failed, Request, SPEECH_RATE, Speaker};
+use crate::server::speech::live::{Request, RequestFailure, SPEECH_RATE, Speaker};
 use antiphon_telemetry::Endpoint;
 use antiphon_types::Meter;
 use serde_json::{Value, json};
@@ -14,7 +14,7 @@ const CHUNK: usize = 2_048;
 
 /// What the next step of a synthesis is about.
 enum Step {
-    Sound(Option<Result<Vec<i16>, Failed>>),
+    Sound(Option<Result<Vec<i16>, RequestFailure>>),
     Event(Result<Option<Event>, FrameError>),
     Gone,
     Late,
@@ -22,16 +22,16 @@ enum Step {
 
 impl Connection {
     /// Serves `synthesize`, or all of a text that begins with `synthesize-start`.
-    pub(super) async fn synthesize(&mut self, first: Event) -> Result<(), Ended> {
+    pub(super) async fn synthesize(&mut self, first: Event) -> Result<(), ConnectionEnd> {
         let request = Request::begin(&self.speech, &self.spender, Endpoint::Speech)?;
         let synthesized = self.synthesized(&first, request.meter()).await;
-        if let Some(outcome) = synthesized.as_ref().map_or_else(Ended::outcome, |()| Some("ok")) {
+        if let Some(outcome) = synthesized.as_ref().map_or_else(ConnectionEnd::outcome, |()| Some("ok")) {
             request.end(outcome);
         }
         synthesized
     }
 
-    async fn synthesized(&mut self, first: &Event, meter: Meter) -> Result<(), Ended> {
+    async fn synthesized(&mut self, first: &Event, meter: Meter) -> Result<(), ConnectionEnd> {
         let voice = voice(&self.speech, first)?;
         let mut speaker = Speaker::begin(&self.speech, &self.spender, meter, voice.as_deref())?;
         let is_stream = first.kind == "synthesize-start";
@@ -63,7 +63,7 @@ impl Connection {
                 Step::Sound(Some(sound)) => self.send_sound(&sound?, &mut has_begun).await?,
                 Step::Sound(None) => is_dry = true,
                 Step::Event(event) => {
-                    let event = event?.ok_or(Ended::Gone)?;
+                    let event = event?.ok_or(ConnectionEnd::Gone)?;
                     match event.kind.as_str() {
                         "synthesize-chunk" => speaker.add(needed_text(&event, "text")?)?,
                         "synthesize-stop" => {
@@ -76,8 +76,8 @@ impl Connection {
                     }
                     is_dry = false;
                 }
-                Step::Gone => return Err(Ended::Gone),
-                Step::Late => return Err(Ended::Late("The synthesis took longer than it may.")),
+                Step::Gone => return Err(ConnectionEnd::Gone),
+                Step::Late => return Err(ConnectionEnd::Late("The synthesis took longer than it may.")),
             }
         }
         self.begin_sound(&mut has_begun).await?;
@@ -88,7 +88,7 @@ impl Connection {
         Ok(())
     }
 
-    async fn send_sound(&mut self, samples: &[i16], has_begun: &mut bool) -> Result<(), Ended> {
+    async fn send_sound(&mut self, samples: &[i16], has_begun: &mut bool) -> Result<(), ConnectionEnd> {
         self.begin_sound(has_begun).await?;
         for chunk in samples.chunks(CHUNK) {
             let bytes: Vec<u8> = chunk.iter().flat_map(|sample| sample.to_le_bytes()).collect();
@@ -97,7 +97,7 @@ impl Connection {
         Ok(())
     }
 
-    async fn begin_sound(&mut self, has_begun: &mut bool) -> Result<(), Ended> {
+    async fn begin_sound(&mut self, has_begun: &mut bool) -> Result<(), ConnectionEnd> {
         if !std::mem::replace(has_begun, true) {
             self.writer.send("audio-start", format()).await?;
         }
@@ -110,11 +110,11 @@ fn format() -> Value {
 }
 
 /// The voice that an event asks for, by name or by language; `None`: the configured one.
-fn voice(speech: &SpeechParts, event: &Event) -> Result<Option<String>, Ended> {
+fn voice(speech: &SpeechParts, event: &Event) -> Result<Option<String>, ConnectionEnd> {
     let voice = match event.data.get("voice") {
         None | Some(Value::Null) => return Ok(None),
         Some(Value::Object(voice)) => voice,
-        Some(_) => return Err(Ended::Invalid("'voice' is not an object.".into())),
+        Some(_) => return Err(ConnectionEnd::Invalid("'voice' is not an object.".into())),
     };
     if let Some(name) = text(voice, "name")? {
         return Ok(Some(name.to_owned()));

@@ -2,7 +2,7 @@
 
 use super::audio::Input;
 use super::frame::Event;
-use super::{Connection, Ended, LONGEST_REQUEST};
+use super::{Connection, ConnectionEnd, LONGEST_REQUEST};
 use crate::server::speech::live::{Request, Transcriber};
 use antiphon_engine_api::stt::RATE;
 use antiphon_telemetry::Endpoint;
@@ -19,16 +19,16 @@ const PIECE: usize = RATE.hz() as usize / 10;
 
 impl Connection {
     /// Serves one utterance, of which `first` is the first event with audio or its format.
-    pub(super) async fn transcribe(&mut self, first: Event) -> Result<(), Ended> {
+    pub(super) async fn transcribe(&mut self, first: Event) -> Result<(), ConnectionEnd> {
         let request = Request::begin(&self.speech, &self.spender, Endpoint::Transcriptions)?;
         let transcribed = self.transcribed(first, request.meter()).await;
-        if let Some(outcome) = transcribed.as_ref().map_or_else(Ended::outcome, |()| Some("ok")) {
+        if let Some(outcome) = transcribed.as_ref().map_or_else(ConnectionEnd::outcome, |()| Some("ok")) {
             request.end(outcome);
         }
         transcribed
     }
 
-    async fn transcribed(&mut self, first: Event, meter: Meter) -> Result<(), Ended> {
+    async fn transcribed(&mut self, first: Event, meter: Meter) -> Result<(), ConnectionEnd> {
         let mut input = Input::of(&first)?;
         let language = self.language.take();
         let mut transcriber = Transcriber::begin(&self.speech, &self.spender, meter, language).await?;
@@ -44,8 +44,8 @@ impl Connection {
                 Some(event) => event,
                 None => timeout_at(begun + received + BEHIND, self.reader().next())
                     .await
-                    .map_err(|_| Ended::Late("The audio came more slowly than it was recorded."))??
-                    .ok_or(Ended::Gone)?,
+                    .map_err(|_| ConnectionEnd::Late("The audio came more slowly than it was recorded."))??
+                    .ok_or(ConnectionEnd::Gone)?,
             };
             let is_last = event.kind == "audio-stop";
             match event.kind.as_str() {
@@ -66,7 +66,7 @@ impl Connection {
         }
         let transcript = tokio::select! {
             transcript = transcriber.finish() => transcript?,
-            () = self.reader().closed() => return Err(Ended::Gone),
+            () = self.reader().closed() => return Err(ConnectionEnd::Gone),
         };
         self.writer.set_deadline(Some(Instant::now() + LONGEST_REQUEST));
         if let Some(rest) = transcript.rest.filter(|rest| !rest.is_empty()) {
@@ -88,7 +88,7 @@ struct Words {
 }
 
 impl Words {
-    async fn send(&mut self, connection: &mut Connection, words: &str) -> Result<(), Ended> {
+    async fn send(&mut self, connection: &mut Connection, words: &str) -> Result<(), ConnectionEnd> {
         if !self.has_begun {
             connection.writer.send("transcript-start", Value::Null).await?;
             self.has_begun = true;
@@ -96,7 +96,7 @@ impl Words {
         Ok(connection.writer.send("transcript-chunk", json!({"text": words})).await?)
     }
 
-    async fn end(self, connection: &mut Connection) -> Result<(), Ended> {
+    async fn end(self, connection: &mut Connection) -> Result<(), ConnectionEnd> {
         if self.has_begun {
             connection.writer.send("transcript-stop", Value::Null).await?;
         }

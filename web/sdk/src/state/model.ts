@@ -91,7 +91,7 @@ export interface State {
 }
 
 /** Characters per second of an English voice at normal speed; corrected by the first response. */
-const FIRST_GUESS_CHARS_PER_S = 15;
+const INITIAL_CHARS_PER_S = 15;
 
 export const initialState: State = {
   link: 'off',
@@ -107,7 +107,7 @@ export const initialState: State = {
   hub: null,
   voices: [],
   audioMade: false,
-  charsPerSecond: FIRST_GUESS_CHARS_PER_S,
+  charsPerSecond: INITIAL_CHARS_PER_S,
   nSessions: 0,
 };
 

@@ -124,7 +124,7 @@ export interface Summary {
   turns: number;
   bargeIns: number;
   failed: number;
-  guesses: number;
+  speculations: number;
   confirmed: number;
   wastedMs: number;
   /** Fraction of the spoken turns answered within `OBJECTIVE_MS`; null without turns. */
@@ -139,13 +139,13 @@ export const HUMAN_MS = 200;
 export function summary(turns: readonly Turn[], now: number, windowMs: number): Summary {
   const inside = within(turns, now, windowMs);
   const waits = inside.flatMap((turn) => valueOf(turn, 'voice_to_voice') ?? []);
-  const guesses = inside.flatMap((turn) => turn.guesses);
+  const speculations = inside.flatMap((turn) => turn.speculations);
   return {
     turns: inside.length,
     bargeIns: inside.filter(({ bargedIn }) => bargedIn).length,
     failed: inside.filter(({ status }) => status === 'failed').length,
-    guesses: guesses.length,
-    confirmed: guesses.filter(({ outcome }) => outcome === 'confirmed').length,
+    speculations: speculations.length,
+    confirmed: speculations.filter(({ outcome }) => outcome === 'confirmed').length,
     wastedMs: inside.reduce((sum, { wastedMs }) => sum + wastedMs, 0),
     within: waits.length === 0 ? null : waits.filter((ms) => ms <= OBJECTIVE_MS).length / waits.length,
   };

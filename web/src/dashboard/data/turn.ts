@@ -29,10 +29,10 @@ export interface Span {
   /** Null while it is running. */
   toMs: number | null;
   /** Number of the speculative response it worked for; null: the confirmed turn. */
-  guess: number | null;
+  speculation: number | null;
 }
 
-export interface Guess {
+export interface Speculation {
   fromMs: number;
   toMs: number | null;
   /** confirmed, resumed, changed, refused; null while it is open. */
@@ -68,7 +68,7 @@ export interface Turn {
   /** All stages that ran, overlapping. */
   stages: Span[];
   waits: Record<string, number>;
-  guesses: Guess[];
+  speculations: Speculation[];
   wastedMs: number;
   endpointing: Record<string, number | string>;
   audio: Record<string, number>;
@@ -149,10 +149,10 @@ export function turnFrom(body: unknown): Turn | null {
     parts: spans(it['parts']),
     stages: spans(it['stages']),
     waits: numbers(it['waits']),
-    guesses: list(it['guesses']).map((guess) => ({
-      fromMs: number(guess['from_ms']) ?? 0,
-      toMs: number(guess['to_ms']),
-      outcome: text(guess['outcome']),
+    speculations: list(it['speculations']).map((speculation) => ({
+      fromMs: number(speculation['from_ms']) ?? 0,
+      toMs: number(speculation['to_ms']),
+      outcome: text(speculation['outcome']),
     })),
     wastedMs: number(it['wasted_ms']) ?? 0,
     endpointing: plain(it['endpointing']),
@@ -227,6 +227,6 @@ function spans(value: unknown): Span[] {
   return list(value).flatMap((it) => {
     const stage = STAGES.find((known) => known === it['stage']);
     const fromMs = number(it['from_ms']);
-    return stage === undefined || fromMs === null ? [] : [{ stage, fromMs, toMs: number(it['to_ms']), guess: number(it['guess']) }];
+    return stage === undefined || fromMs === null ? [] : [{ stage, fromMs, toMs: number(it['to_ms']), speculation: number(it['speculation']) }];
   });
 }

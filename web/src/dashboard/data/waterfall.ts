@@ -6,7 +6,7 @@ export interface Bar {
   stage: Stage;
   fromMs: number;
   toMs: number;
-  guess: number | null;
+  speculation: number | null;
   /** It is still running; its end is unknown. */
   open: boolean;
 }
@@ -31,7 +31,7 @@ export interface Waterfall {
 const BEFORE = 0.35;
 const AFTER = 1.4;
 /** A dropped speculative response before that is shown up to this far away, relative to the latency. */
-const GUESS_BEFORE = 1.2;
+const SPECULATION_BEFORE = 1.2;
 
 /**
  * The rows of the stages that ran or were on the critical path, in the order of a turn, and the time range
@@ -53,8 +53,8 @@ export function waterfall(turn: Turn, whole: boolean): Waterfall {
   const all = [...bars, ...critical];
   const earliest = Math.min(0, ...all.map(({ fromMs }) => fromMs), ...marks.map(({ ms }) => ms));
   const waitMs = Math.max(1, turn.voiceToVoiceMs ?? latest);
-  const guessed = turn.guesses.map(({ fromMs }) => fromMs).filter((ms) => ms > -GUESS_BEFORE * waitMs);
-  const fromMs = Math.max(earliest, Math.min(-BEFORE * waitMs, ...guessed));
+  const speculative = turn.speculations.map(({ fromMs }) => fromMs).filter((ms) => ms > -SPECULATION_BEFORE * waitMs);
+  const fromMs = Math.max(earliest, Math.min(-BEFORE * waitMs, ...speculative));
   const toMs = Math.max(1, Math.min(latest, AFTER * waitMs));
   const isCut = fromMs > earliest || toMs < latest;
   return whole ? { fromMs: earliest, toMs: Math.max(1, latest), isCut, lanes, marks } : { fromMs, toMs, isCut, lanes, marks };
@@ -62,12 +62,12 @@ export function waterfall(turn: Turn, whole: boolean): Waterfall {
 
 /** The latest known time. */
 export function lastKnown(turn: Turn): number {
-  const spans = [...turn.stages, ...turn.parts, ...turn.guesses];
+  const spans = [...turn.stages, ...turn.parts, ...turn.speculations];
   return Math.max(0, turn.voiceToVoiceMs ?? 0, ...spans.map(({ fromMs, toMs }) => toMs ?? fromMs), ...Object.values(turn.marks));
 }
 
-function barOf({ stage, fromMs, toMs, guess }: Span, latest: number): Bar {
-  return { stage, fromMs, toMs: Math.max(fromMs, toMs ?? latest), guess, open: toMs === null };
+function barOf({ stage, fromMs, toMs, speculation }: Span, latest: number): Bar {
+  return { stage, fromMs, toMs: Math.max(fromMs, toMs ?? latest), speculation, open: toMs === null };
 }
 
 /** Round ticks for an axis from `from` to `to`, at most about `most` of them. */

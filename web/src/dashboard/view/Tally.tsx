@@ -31,7 +31,7 @@ export function Tally({ summary, state, windowMs, isFiltered }: Props) {
         note={errors === null ? 'failed turns' : errorNote(errors, responses)}
         bad={(errors ?? summary.failed) > 0}
       />
-      <Tile id="speculation" name="Speculation confirmed" value={summary.guesses > 0 ? percent(summary.confirmed / summary.guesses) : '–'} note={speculative === null ? '' : `${speculative} since the start`} />
+      <Tile id="speculation" name="Speculation confirmed" value={summary.speculations > 0 ? percent(summary.confirmed / summary.speculations) : '–'} note={speculative === null ? '' : `${speculative} since the start`} />
       <Tile id="wasted" name="Speculation wasted" value={duration(summary.wastedMs)} note={wastedS === null ? '' : `${duration(wastedS * 1000)} since the start`} />
       <p class="tally-note quiet">
         {isFiltered

@@ -123,7 +123,7 @@ function Parts({ turn }: { turn: Turn }) {
             <dt>
               <i class={`dot fill-${part.stage}`} />
               {STAGE_WORDS[part.stage].name}
-              {part.guess !== null && <span class="quiet"> speculative</span>}
+              {part.speculation !== null && <span class="quiet"> speculative</span>}
             </dt>
             <dd>{duration(lengthOf(part))}</dd>
           </div>
@@ -144,12 +144,12 @@ function Parts({ turn }: { turn: Turn }) {
 }
 
 function SpeculativeResponses({ turn }: { turn: Turn }) {
-  if (turn.guesses.length === 0) return null;
+  if (turn.speculations.length === 0) return null;
   return (
     <section class="fact-box">
       <h3>Speculative responses</h3>
       <dl class="facts">
-        {turn.guesses.map(({ fromMs, toMs, outcome }, i) => (
+        {turn.speculations.map(({ fromMs, toMs, outcome }, i) => (
           <div key={i}>
             <dt>{outcome === null ? 'open' : (OUTCOME_WORDS[outcome] ?? outcome)}</dt>
             <dd class="nowrap">

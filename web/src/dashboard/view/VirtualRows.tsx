@@ -7,7 +7,7 @@ import { useLayoutEffect, useRef, useState } from 'preact/hooks';
 /** Rows rendered beyond each edge, so that scrolling shows no gaps and the keyboard can reach the next row. */
 const OVERSCAN = 12;
 /** Row height before the first row is measured. */
-const GUESSED_ROW_PX = 42;
+const ASSUMED_ROW_PX = 42;
 
 export interface Slice {
   first: number;
@@ -49,7 +49,7 @@ interface Props<T> {
 export function VirtualRows<T>({ items, open, linked, class: name, row }: Props<T>) {
   const list = useRef<HTMLOListElement>(null);
   const isShown = useRef(false);
-  const [view, setView] = useState({ fromPx: 0, toPx: 0, rowPx: GUESSED_ROW_PX, extraPx: 0 });
+  const [view, setView] = useState({ fromPx: 0, toPx: 0, rowPx: ASSUMED_ROW_PX, extraPx: 0 });
   useLayoutEffect(() => {
     let frame = 0;
     const measure = () => {

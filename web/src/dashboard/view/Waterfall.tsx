@@ -68,9 +68,9 @@ export function Waterfall({ turn }: { turn: Turn }) {
 }
 
 function BarOf({ bar, kind, place }: { bar: Bar; kind: 'beside' | 'critical'; place: (ms: number) => string }) {
-  const { stage, fromMs, toMs, guess, open } = bar;
-  const words = `${STAGE_WORDS[stage].name}, ${duration(fromMs)} to ${open ? 'now' : duration(toMs)}${guess === null ? '' : `, of speculative response ${guess + 1}`}`;
-  const classes = `bar-of ${kind} fill-${stage} ${guess === null ? '' : 'guess'} ${open ? 'open' : ''}`;
+  const { stage, fromMs, toMs, speculation, open } = bar;
+  const words = `${STAGE_WORDS[stage].name}, ${duration(fromMs)} to ${open ? 'now' : duration(toMs)}${speculation === null ? '' : `, of speculative response ${speculation + 1}`}`;
+  const classes = `bar-of ${kind} fill-${stage} ${speculation === null ? '' : 'speculation'} ${open ? 'open' : ''}`;
   return <i class={classes} style={{ left: place(fromMs), right: `calc(100% - ${place(toMs)})` }} title={words} />;
 }
 
@@ -85,7 +85,7 @@ export function Strip({ turn, scaleMs }: { turn: Turn; scaleMs: number }) {
   return (
     <span class="strip" aria-hidden="true">
       {turn.parts.map((part, i) => (
-        <i key={i} class={`fill-${part.stage} ${part.guess === null ? '' : 'guess'}`} style={{ left: width(part.fromMs), width: width(lengthOf(part)) }} />
+        <i key={i} class={`fill-${part.stage} ${part.speculation === null ? '' : 'speculation'}`} style={{ left: width(part.fromMs), width: width(lengthOf(part)) }} />
       ))}
       {HUMAN_MS < scaleMs && <i class="limit human" style={{ left: width(HUMAN_MS) }} />}
       {OBJECTIVE_MS < scaleMs && <i class="limit objective" style={{ left: width(OBJECTIVE_MS) }} />}

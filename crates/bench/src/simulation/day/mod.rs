@@ -13,7 +13,7 @@ use antiphon::load::{LoadMonitor, QueueSample, SAMPLE_EVERY, Sample, SloConfig};
 use antiphon::replay::Dice;
 use antiphon_dialog::turn::TurnConfig;
 use antiphon_engine_api::Engines;
-use antiphon_engine_api::mcp::{Connected, Mcp, McpError};
+use antiphon_engine_api::mcp::{ConnectedServer, Mcp, McpError};
 use antiphon_protocol::Dialect;
 use antiphon_session::{
     Close, Handle, Inbound, Message, Opening, SessionConfig, Setup, SpeculationConfig, TurnHistory,
@@ -184,7 +184,7 @@ async fn run(day: Day, progress: &dyn Fn(f64)) -> DayReport {
     while hub.n_sessions.get() > 0 {
         hub.sample().await;
     }
-    // The levels return once nobody is left.
+    // The levels return once no session is left.
     for _ in 0..400 {
         hub.sample().await;
     }
@@ -428,7 +428,7 @@ fn setup(engines: Engines) -> Setup {
 struct NoTools;
 
 impl Mcp for NoTools {
-    fn connect(&self, _: Server) -> BoxFuture<'static, Result<Connected, McpError>> {
+    fn connect(&self, _: Server) -> BoxFuture<'static, Result<ConnectedServer, McpError>> {
         ready(Err(McpError::Unusable("there are none".into()))).boxed()
     }
 }

@@ -4,7 +4,7 @@ use super::Received;
 use crate::BenchError;
 use crate::voice_to_voice::open;
 use antiphon_audio::codec;
-use antiphon_client::{AudioMode, Connection, RATE, Received as Message};
+use antiphon_client::{AudioMode, Connection, RATE, ReceivedMessage as Message};
 use antiphon_types::Format;
 use bytes::Bytes;
 use serde_json::Value;

@@ -2,12 +2,12 @@
 
 use super::answer::{Answer, Step, shorten};
 use super::{LlmContext, request, root_cause};
-use crate::remote::{Body, BodyError, Bounds, EventLimit};
+use crate::remote::{Body, BodyError, Bounds, EventError, EventReader, ServerEvent};
 use antiphon_engine_api::llm::{LlmDelta, LlmError};
 use antiphon_types::RetryPolicy;
 use antiphon_types::chat::ChatRequest;
+use async_stream::stream;
 use bytes::Bytes;
-use eventsource_stream::{EventStreamError, Eventsource};
 use futures_util::stream::{self, BoxStream, StreamExt};
 use reqwest::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, RETRY_AFTER};
 use serde_json::Value;
@@ -247,24 +247,45 @@ async fn pieces(response: reqwest::Response, bounds: Bounds) -> Result<Pieces, F
     if whole {
         return whole_answer(bytes).await;
     }
-    let mut limit = EventLimit::new(MAX_EVENT_BYTES);
-    let bytes = bytes.map(move |piece| match piece {
-        Ok(piece) if !limit.admits(&piece) => Err(too_long(MAX_EVENT_BYTES)),
-        piece => piece,
-    });
     // The empty line that ends the last event is forgotten by some servers.
-    let bytes = bytes.chain(stream::iter([Ok(Bytes::from_static(b"\n\n"))]));
-    let events = bytes.eventsource().map(|event| match event {
-        // Servers that name the event send the error itself as its data.
-        Ok(event) if event.event == "error" && !event.data.contains("\"error\"") => {
-            let said = serde_json::from_str(&event.data).unwrap_or(Value::String(event.data));
-            Ok(serde_json::json!({ "error": said }).to_string())
+    let mut bytes = bytes.chain(stream::iter([Ok(Bytes::from_static(b"\n\n"))]));
+    let pieces = stream! {
+        let mut reader = EventReader::new(MAX_EVENT_BYTES);
+        while let Some(piece) = bytes.next().await {
+            match piece {
+                Ok(piece) => reader.push(&piece),
+                Err(failure) => {
+                    yield Err(failure);
+                    return;
+                }
+            }
+            while let Some(event) = reader.take() {
+                match event {
+                    Ok(event) => {
+                        if let Some(piece) = piece_of(event) {
+                            yield Ok(piece);
+                        }
+                    }
+                    Err(error) => {
+                        yield Err(unreadable(error));
+                        return;
+                    }
+                }
+            }
         }
-        Ok(event) => Ok(event.data),
-        Err(EventStreamError::Transport(failure)) => Err(failure),
-        Err(_) => Err(Failure::final_(LlmError::Protocol("it is no stream of events in UTF-8".into()))),
-    });
-    Ok(events.filter(|event| std::future::ready(!matches!(event, Ok(data) if data.trim().is_empty()))).boxed())
+    };
+    Ok(pieces.boxed())
+}
+
+/// The object of an event; `None`: it has none.
+fn piece_of(event: ServerEvent) -> Option<String> {
+    let data = event.data.filter(|data| !data.trim().is_empty())?;
+    // Servers that name the event send the error itself as its data.
+    if event.name.as_deref() == Some("error") && !data.contains("\"error\"") {
+        let said = serde_json::from_str(&data).unwrap_or(Value::String(data));
+        return Some(serde_json::json!({ "error": said }).to_string());
+    }
+    Some(data)
 }
 
 /// An answer that is not streamed, or an error with a good status.
@@ -367,6 +388,13 @@ fn broken(error: BodyError) -> Failure {
 fn broken_off() -> Failure {
     let error = LlmError::BrokenOff("its answer ended before it was complete".into());
     Failure { error, retry: Retry::Later }
+}
+
+fn unreadable(error: EventError) -> Failure {
+    match error {
+        EventError::TooLong(most) => too_long(most),
+        EventError::NotText => Failure::final_(LlmError::Protocol("it is no stream of events in UTF-8".into())),
+    }
 }
 
 fn too_long(most: usize) -> Failure {

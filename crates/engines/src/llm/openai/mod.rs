@@ -114,7 +114,7 @@ impl OpenAi {
 
 impl Llm for OpenAi {
     fn name(&self) -> &str {
-        "openai"
+        super::OPENAI
     }
 
     fn warm(&self) -> BoxFuture<'_, Result<(), LlmError>> {

@@ -5,10 +5,11 @@
 //! - SGLang-Omni's: `{"object": "audio.speech.chunk", "audio": {"data": "...", "format": "wav", "sample_rate": 24000}}`, ended
 //!   by `[DONE]`; a failure is an event with `error`.
 //!
-//! The sound of the events is one stream of PCM, one WAV file, or a WAV file in each event. Other events are ignored. Lines
+//! The sound of the events is one stream of PCM, one WAV file, or a WAV file in each event. Other events are ignored. Bytes
 //! are pushed, not pulled, for the time that the body may take depends on the sound it has brought.
 
 use super::{AudioDecoder, Decode, DecodeError, MAX_SILENT_BYTES, RATES, unusable};
+use crate::remote::{EventError, EventReader, ServerEvent};
 use antiphon_types::{Pcm, SampleRate};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -22,10 +23,7 @@ const MAX_ERROR_CHARS: usize = 300;
 /// See the module.
 pub(super) struct SseDecoder {
     rate: SampleRate,
-    /// The line so far.
-    line: Vec<u8>,
-    /// The data lines of the event so far.
-    data: Vec<u8>,
+    events: EventReader,
     audio: AudioDecoder,
     has_sound: bool,
     is_finished: bool,
@@ -65,8 +63,7 @@ impl SseDecoder {
     pub(super) fn new(rate: SampleRate) -> Self {
         Self {
             rate,
-            line: Vec::new(),
-            data: Vec::new(),
+            events: EventReader::new(MAX_EVENT),
             audio: AudioDecoder::new(rate, 1),
             has_sound: false,
             is_finished: false,
@@ -74,31 +71,21 @@ impl SseDecoder {
         }
     }
 
-    /// A line is complete: the sound of the event that it ends.
-    fn end_line(&mut self) -> Result<Option<Pcm>, DecodeError> {
-        let line = std::mem::take(&mut self.line);
-        let line = line.strip_suffix(b"\r").unwrap_or(&line);
-        if let Some(data) = line.strip_prefix(b"data:") {
-            if !self.data.is_empty() {
-                self.data.push(b'\n');
+    /// The sound of an event; `None`: it has none.
+    fn sound_of(&mut self, event: Result<ServerEvent, EventError>) -> Result<Option<Pcm>, DecodeError> {
+        let data = match event {
+            Ok(ServerEvent { data: Some(data), .. }) if !data.is_empty() => data,
+            Ok(_) => return Ok(None),
+            Err(EventError::NotText) => return Err(not_json()),
+            Err(EventError::TooLong(most)) => {
+                return Err(unusable(format!("the speech server sent an event of more than {most} bytes")));
             }
-            self.data.extend_from_slice(data.strip_prefix(b" ").unwrap_or(data));
-            return Ok(None);
-        }
-        if !line.is_empty() || self.data.is_empty() {
-            return Ok(None);
-        }
-        let data = std::mem::take(&mut self.data);
-        self.end_event(&data)
-    }
-
-    fn end_event(&mut self, data: &[u8]) -> Result<Option<Pcm>, DecodeError> {
-        if data.trim_ascii() == b"[DONE]" {
+        };
+        if data.trim() == "[DONE]" {
             self.is_finished = true;
             return Ok(None);
         }
-        let event: Event = serde_json::from_slice(data)
-            .map_err(|_| unusable("the speech server sent an event that is not its JSON"))?;
+        let event: Event = serde_json::from_str(&data).map_err(|_| not_json())?;
         if !event.error.is_null() || event.kind == "error" || event.kind.ends_with(".error") {
             return Err(DecodeError::Reported(message_of(&event.error)));
         }
@@ -121,6 +108,10 @@ impl SseDecoder {
     }
 }
 
+fn not_json() -> DecodeError {
+    unusable("the speech server sent an event that is not its JSON")
+}
+
 /// The server's words, in one line.
 fn message_of(error: &serde_json::Value) -> String {
     let said = error.get("message").unwrap_or(error);
@@ -140,15 +131,10 @@ impl Decode for SseDecoder {
             return Err(failure);
         }
         let mut made: Option<Pcm> = None;
-        let mut rest = bytes;
+        self.events.push(bytes);
         while !self.is_finished {
-            let Some(end) = rest.iter().position(|byte| *byte == b'\n') else {
-                self.line.extend_from_slice(rest);
-                break;
-            };
-            self.line.extend_from_slice(&rest[..end]);
-            rest = &rest[end + 1..];
-            match (self.end_line(), &mut made) {
+            let Some(event) = self.events.take() else { break };
+            match (self.sound_of(event), &mut made) {
                 (Ok(None), _) => {}
                 (Ok(Some(pcm)), _) if pcm.is_empty() => {}
                 (Ok(Some(pcm)), None) => made = Some(pcm),
@@ -162,9 +148,6 @@ impl Decode for SseDecoder {
                     break;
                 }
             }
-        }
-        if self.line.len() + self.data.len() > MAX_EVENT {
-            return Err(unusable(format!("the speech server sent an event of more than {MAX_EVENT} bytes")));
         }
         self.has_sound |= made.is_some();
         Ok(made.unwrap_or(Pcm { rate: self.rate, samples: Vec::new() }))

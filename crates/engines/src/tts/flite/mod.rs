@@ -15,9 +15,10 @@
 mod ffi;
 mod text;
 
-use super::TtsEngine;
 use super::level::Level;
+use super::local::{LocalTts, PoolSettings};
 use super::trim::EdgeTrim;
+use super::{TtsConfig, TtsEngine};
 use antiphon_audio::Stretcher;
 use antiphon_engine_api::tts::{Repeats, SpeechRequest, TtsError, Voice};
 use antiphon_types::{Pcm, SampleRate, Samples};
@@ -26,6 +27,7 @@ use std::any::Any;
 use std::ffi::{CString, c_int, c_void};
 use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 /// The rate of every voice used.
@@ -43,6 +45,17 @@ const MIN_SAMPLES: c_int = 320;
 pub struct Flite {
     flite: &'static ffi::Flite,
     voices: Vec<Voice>,
+}
+
+/// The port: flite on a pool of its own. Blocks while the libraries are opened.
+///
+/// # Errors
+/// As [`Flite::open`].
+pub fn start(config: &TtsConfig) -> Result<LocalTts<Flite>, TtsError> {
+    let voice = config.voice.clone();
+    let deadline = Duration::from_millis(config.timeout_ms);
+    let pool = PoolSettings { n_replicas: config.pool_size(1), in_turn: false, deadline };
+    LocalTts::start("flite", pool, move |_| Flite::open(&voice))
 }
 
 impl Flite {

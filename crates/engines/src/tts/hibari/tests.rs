@@ -129,6 +129,17 @@ async fn the_port_speaks_sentences_and_marks_at_the_speed_asked_for() {
 }
 
 #[tokio::test]
+async fn texts_that_were_cut_between_words_join_without_a_click() {
+    let tts = start(&config(), &onnx()).expect("the model opens");
+    for text in ["Although it was late", "everybody waited on", "the platform of that station"] {
+        let pieces: Vec<_> = tts.speak(request(text)).map(|piece| piece.expect("sound").samples).collect().await;
+        let samples = pieces.concat();
+        assert!(samples.len() > 12_000, "{text:?} is said");
+        assert_eq!([samples.first(), samples.last()], [Some(&0), Some(&0)], "{text:?} begins and ends in silence");
+    }
+}
+
+#[tokio::test]
 async fn many_listeners_take_turns_on_one_replica_and_one_who_leaves_delays_nobody() {
     let tts = start(&config(), &onnx()).expect("the model opens");
     let mut gone = tts.speak(request(&"A listener who leaves in the middle of a long story. ".repeat(40)));

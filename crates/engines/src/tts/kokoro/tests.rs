@@ -4,7 +4,7 @@ use super::*;
 use crate::testing::onnx;
 use crate::tts::TtsEngine;
 use crate::tts::level::Level;
-use crate::tts::neural::Neural;
+use crate::tts::neural::{Neural, fade};
 use futures_util::StreamExt;
 use std::f32::consts::TAU;
 use std::ops::ControlFlow;
@@ -42,7 +42,7 @@ fn speak(engine: &mut Neural<Kokoro>, text: &str, voice: &str, speed: f32) -> Ve
     pieces(engine, &request(text, voice, speed)).expect("it speaks").concat()
 }
 
-/// What the fixture makes of tokens between pads, with a style of this level and shift, and the pause behind.
+/// What the fixture makes of tokens between pads, with a style of this level and shift, its ends faded, and the pause behind.
 fn expected(tokens: &[i64], level: f32, shift: f32, speed: f32, pause_ms: f32) -> Vec<i16> {
     let hop = (240.0 / speed + 0.5).floor() as usize;
     let tone = |token: &i64| {
@@ -51,6 +51,7 @@ fn expected(tokens: &[i64], level: f32, shift: f32, speed: f32, pause_ms: f32) -
     };
     let ids = [&[0], tokens, &[0]].concat();
     let mut samples: Vec<i16> = ids.iter().flat_map(tone).map(|sample| (sample * 32_767.0).round() as i16).collect();
+    fade(&mut samples, SampleRate::HZ_24000);
     samples.resize(samples.len() + (pause_ms * 24.0 / speed) as usize, 0);
     samples
 }

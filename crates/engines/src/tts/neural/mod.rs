@@ -18,6 +18,8 @@ pub(super) use batch::serve;
 pub(super) use files::model_file;
 #[cfg(any(feature = "piper", feature = "kokoro"))]
 pub(super) use rows::{gives_lengths, longest, padded, sounds};
+#[cfg(test)]
+pub(super) use sound::fade;
 pub(super) use sound::pause_after;
 
 use self::levels::Levels;

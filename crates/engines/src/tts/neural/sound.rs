@@ -1,4 +1,4 @@
-//! A model's sound as pieces: clipped, its edges trimmed, its level that of all voices, stretched, a pause behind it.
+//! A model's sound as pieces: clipped, its edges trimmed and faded, its level that of all voices, stretched, a pause behind it.
 
 use super::super::level::Level;
 use super::super::phonemes::Mark;
@@ -11,6 +11,9 @@ use std::time::Duration;
 pub(super) const PIECE_MS: u64 = 40;
 /// Near-silence left at each end of an utterance.
 const EDGE_MS: u64 = 20;
+/// The fade at each end of an utterance: a model's sound may begin or end in the middle of a wave, which clicks beside another
+/// utterance or a pause. Shorter than any consonant.
+const FADE_MS: u64 = 2;
 /// The pause after a sentence and after a clause, as with flite.
 const SENTENCE_PAUSE: Duration = Duration::from_millis(250);
 const CLAUSE_PAUSE: Duration = Duration::from_millis(120);
@@ -37,7 +40,7 @@ pub(super) struct Shape {
 }
 
 /// The samples of an utterance: full scale of the model is 1.0, what is louder is clipped; near-silence at the edges is cut
-/// to 20 ms, and the pause follows. Nothing where all of it is near-silence.
+/// to 20 ms, the outer 2 ms are faded, and the pause follows. Nothing where all of it is near-silence.
 pub(super) fn samples(sound: &[f32], Shape { rate, level, tempo, pause }: Shape) -> Vec<i16> {
     let mut trim = EdgeTrim::new(Samples::from_ms(EDGE_MS, rate).0 as usize);
     let whole: Vec<i16> = sound.iter().map(|sample| (sample.clamp(-1.0, 1.0) * 32_767.0).round() as i16).collect();
@@ -47,10 +50,25 @@ pub(super) fn samples(sound: &[f32], Shape { rate, level, tempo, pause }: Shape)
     let mut stretcher = Stretcher::new(rate, tempo);
     let mut samples = stretcher.push(&trimmed);
     samples.extend(stretcher.finish());
+    fade(&mut samples, rate);
     if !samples.is_empty() {
         samples.resize(samples.len() + rate.samples_in(pause).0 as usize, 0);
     }
     samples
+}
+
+/// Raises the first 2 ms from zero, and lowers the last ones to it. Shorter sound is left as it is.
+pub(in crate::tts) fn fade(samples: &mut [i16], rate: SampleRate) {
+    let n = Samples::from_ms(FADE_MS, rate).0 as usize;
+    if samples.len() < 2 * n {
+        return;
+    }
+    for at in 0..n {
+        let gain = at as f32 / n as f32;
+        let last = samples.len() - 1 - at;
+        samples[at] = (f32::from(samples[at]) * gain) as i16;
+        samples[last] = (f32::from(samples[last]) * gain) as i16;
+    }
 }
 
 /// The same in pieces of `ms`.
@@ -85,7 +103,7 @@ mod tests {
         let quiet_ends = [vec![0.003; 50], vec![0.25; 100]].concat();
         let raised = samples(&quiet_ends, Shape { level: Level::of(TARGET_LUFS - 6.0206), ..shape(1.0, 0) });
         assert_eq!(raised.len(), 120, "what was near-silence before is cut");
-        assert!(raised[20..].iter().all(|sample| (16_380..=16_384).contains(sample)), "{:?}", &raised[20..30]);
+        assert!(raised[20..118].iter().all(|sample| (16_380..=16_384).contains(sample)), "{:?}", &raised[20..30]);
     }
 
     #[test]
@@ -97,7 +115,19 @@ mod tests {
 
     #[test]
     fn what_no_sample_holds_is_clipped() {
-        assert_eq!(samples(&[2.0, -2.0, f32::NAN, 1.0], shape(1.0, 0)), [32_767, -32_767, 0, 32_767]);
+        let faded = [0.5; 2];
+        let sound = [&faded[..], &[2.0, -2.0, f32::NAN, 1.0], &faded].concat();
+        assert_eq!(samples(&sound, shape(1.0, 0))[2..6], [32_767, -32_767, 0, 32_767]);
+    }
+
+    #[test]
+    fn sound_that_begins_and_ends_in_the_middle_of_a_wave_is_faded() {
+        let rate = SampleRate::HZ_24000;
+        let faded = samples(&[0.9; 2_400], Shape { rate, ..shape(1.0, 0) });
+        let steepest = faded.windows(2).map(|pair| pair[0].abs_diff(pair[1])).max();
+        assert!(steepest <= Some(700), "a step of {steepest:?} is heard as a click");
+        assert_eq!([faded[0], faded[2_399]], [0, 0]);
+        assert_eq!(faded[48..2_352], [29_490; 2_304], "only 2 ms are faded");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use super::super::TtsConfig;
 use super::super::batched::BatchTtsEngine;
 use super::super::level::TARGET_LUFS;
-use super::watched::{Watch, Watched};
+use super::watched::{Watch, WatchedFamily};
 use super::*;
 use antiphon_engine_api::tts::Tts;
 use antiphon_inference::onnx::OnnxConfig;
@@ -84,7 +84,7 @@ fn start(kind: Kind, max_batch_size: usize) -> Result<(Arc<dyn Tts>, Watch), Tts
     let config = TtsConfig { replicas: 1, max_batch_size, ..TtsConfig::default() };
     let shown = watch.clone();
     let voices = vec![Voice { id: "v".into(), name: "V".into(), language: "en".into() }];
-    let make = move |_: &OnnxConfig| Ok(Watched { family: Toy(kind, voices.clone()), watch: shown.clone() });
+    let make = move |_: &OnnxConfig| Ok(WatchedFamily { family: Toy(kind, voices.clone()), watch: shown.clone() });
     Ok((serve("toy", &config, &OnnxConfig::default(), make)?, watch))
 }
 

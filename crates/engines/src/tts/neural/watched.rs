@@ -52,12 +52,12 @@ impl Watch {
     }
 }
 
-pub(in crate::tts) struct Watched<F> {
+pub(in crate::tts) struct WatchedFamily<F> {
     pub(in crate::tts) family: F,
     pub(in crate::tts) watch: Watch,
 }
 
-impl<F: Family> Family for Watched<F> {
+impl<F: Family> Family for WatchedFamily<F> {
     const LONGEST: usize = F::LONGEST;
 
     fn voices(&self) -> &[Voice] {

@@ -3,8 +3,8 @@
 use super::*;
 use crate::testing::onnx;
 use crate::tts::TtsEngine;
-use crate::tts::neural::Neural;
-use crate::tts::neural::watched::{Watch, Watched};
+use crate::tts::neural::watched::{Watch, WatchedFamily};
+use crate::tts::neural::{Neural, fade};
 use antiphon_types::SampleRate;
 use futures_util::StreamExt;
 use futures_util::future::join_all;
@@ -69,10 +69,11 @@ impl ExpectedSound {
         ids.iter().flat_map(tone).collect()
     }
 
-    /// The same as samples, with the pause behind it.
+    /// The same as samples, its ends faded, with the pause behind it.
     fn samples(&self, ids: &[i64], pause_ms: f64) -> Vec<i16> {
         let sound = self.sound(ids);
         let mut samples: Vec<i16> = sound.iter().map(|sample| (sample * 32_767.0).round() as i16).collect();
+        fade(&mut samples, SampleRate::new(self.rate));
         samples.resize(samples.len() + (pause_ms * f64::from(self.rate) / 1_000.0) as usize, 0);
         samples
     }
@@ -213,7 +214,8 @@ async fn listeners_who_share_a_batch_hear_what_they_hear_alone() {
         let config = TtsConfig { max_batch_size, ..config("batch") };
         let watch = watch.clone();
         let own = config.clone();
-        let open = move |onnx: &OnnxConfig| Ok(Watched { family: Piper::open(&own, onnx)?, watch: watch.clone() });
+        let open =
+            move |onnx: &OnnxConfig| Ok(WatchedFamily { family: Piper::open(&own, onnx)?, watch: watch.clone() });
         neural::serve("piper", &config, &onnx(), open).expect("the fixture opens")
     };
     // Three of one size class and speed, one of another each; the second has two sentences, which are two steps.

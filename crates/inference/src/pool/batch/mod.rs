@@ -22,7 +22,7 @@ mod replica;
 
 use super::Overloaded;
 use super::queue::Queue;
-use super::shared::{QueueHandle, SharedQueue};
+use super::replica_queue::{QueueHandle, ReplicaQueue};
 use crate::supervisor::Health;
 use std::sync::Arc;
 use std::time::Duration;
@@ -95,7 +95,7 @@ pub struct BatchScheduler<W: Entry> {
 }
 
 /// Beside the queue: how many entries are in runs.
-type BatchQueue<W> = SharedQueue<W, usize>;
+type BatchQueue<W> = ReplicaQueue<W, usize>;
 
 impl<W: Entry> Clone for BatchScheduler<W> {
     fn clone(&self) -> Self {
@@ -114,7 +114,7 @@ impl<W: Entry> BatchScheduler<W> {
         F: Fn(usize) -> Result<E, X> + Send + Sync + 'static,
     {
         let health: Vec<Health> = (0..settings.n_replicas.max(1)).map(|_| Health::default()).collect();
-        let (shared, open) = SharedQueue::new(Queue::new(settings), health.clone(), 0);
+        let (shared, open) = ReplicaQueue::new(Queue::new(settings), health.clone(), 0);
         let scheduler = Self { shared: shared.clone(), _open: Arc::new(open) };
         let make = Arc::new(make);
         for (number, health) in health.into_iter().enumerate() {

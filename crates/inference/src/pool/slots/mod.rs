@@ -24,7 +24,7 @@ mod tests;
 use super::Overloaded;
 use super::batch::{BatchFailure, BatchSettings, Entry};
 use super::queue::Queue;
-use super::shared::{QueueHandle, SharedQueue};
+use super::replica_queue::{QueueHandle, ReplicaQueue};
 use crate::supervisor::Health;
 use std::sync::Arc;
 use std::time::Duration;
@@ -113,7 +113,7 @@ pub struct SlotScheduler<W: SlotEntry> {
 }
 
 /// The replicas of a slot scheduler know each other's load.
-type SlotQueue<W> = SharedQueue<W, Vec<Load>>;
+type SlotQueue<W> = ReplicaQueue<W, Vec<Load>>;
 
 /// The load of one replica.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
@@ -142,7 +142,7 @@ impl<W: SlotEntry> SlotScheduler<W> {
         let settings = BatchSettings { n_replicas, max_batch: 1, max_wait: Duration::ZERO, max_waiting: 0 };
         let health: Vec<Health> = (0..n_replicas.max(1)).map(|_| Health::default()).collect();
         let load = vec![Load::default(); health.len()];
-        let (shared, open) = SharedQueue::new(Queue::new(settings), health.clone(), load);
+        let (shared, open) = ReplicaQueue::new(Queue::new(settings), health.clone(), load);
         let scheduler = Self { shared: shared.clone(), _open: Arc::new(open) };
         let make = Arc::new(make);
         for (number, health) in health.into_iter().enumerate() {

@@ -1,7 +1,7 @@
 //! A replica of a slot scheduler: a thread that owns an engine and its sequences, and runs them step by step.
 
 use super::super::queue::Next;
-use super::super::shared::QueueState;
+use super::super::replica_queue::QueueState;
 use super::{ActiveSequence, Admission, BatchFailure, Load, SlotEngine, SlotEntry, SlotQueue};
 use crate::supervisor::{EnginePanic, Health, Supervisor, catch_panic};
 use antiphon_types::RetryPolicy;

@@ -1,4 +1,4 @@
-//! Hubs that do not follow the records, so that nothing but revisions tells them who holds a job.
+//! Hubs that do not follow the records, so that only revisions show who holds a job.
 
 use super::*;
 use antiphon_cluster::testing::NatsServer;
@@ -45,7 +45,7 @@ fn wish() -> SpeechSpec {
 }
 
 async fn next(hub: &ClusterStore) -> (Claim, SpeechSpec) {
-    timeout(SOON, hub.next()).await.expect("a job comes")
+    timeout(SOON, hub.claim_next()).await.expect("a job comes")
 }
 
 async fn file(hub: &ClusterStore, id: &str) -> Vec<u8> {
@@ -60,7 +60,7 @@ async fn file(hub: &ClusterStore, id: &str) -> Vec<u8> {
 #[tokio::test]
 async fn an_attempt_that_lost_its_job_writes_no_more_and_the_next_one_goes_on() {
     let (_server, one, two) = hubs().await;
-    one.add("job_a", (None, usize::MAX), &wish(), None).await.expect("added");
+    one.add("job_a", JobOwner { key: None, max_open: usize::MAX }, &wish(), None).await.expect("added");
     let (mut first, spec) = next(&one).await;
     assert_eq!((spec.chunks.len(), spec.instructions.as_deref(), spec.seed.is_some()), (2, Some("Whisper."), true));
     first.append(&[1; 100]).await.expect("kept");
@@ -70,18 +70,18 @@ async fn an_attempt_that_lost_its_job_writes_no_more_and_the_next_one_goes_on() 
     assert_eq!((second.job().n_done, second.job().pcm_bytes, again.seed), (1, 200, spec.seed));
     let holder = two.record("job_a").await.expect("read").expect("there");
     assert!(matches!(first.append(&[2; 100]).await, Err(Stop::Moved)));
-    assert!(matches!(first.finish().await, Err(Stop::Moved)));
+    assert!(matches!(first.finish(&CancellationToken::new()).await, Err(Stop::Moved)));
     first.fail(Failure::new("server_error", "It is not the first one's to say so.")).await;
     assert_eq!(two.record("job_a").await.expect("read").expect("there"), holder);
     second.append(&[3; 50]).await.expect("kept");
-    second.finish().await.expect("finished");
+    second.finish(&CancellationToken::new()).await.expect("finished");
     let expect: Vec<u8> = [[1, 0].repeat(100), [3, 0].repeat(50)].concat();
     assert_eq!(file(&one, "job_a").await, expect);
     let job = one.job_for(Viewer::All, "job_a").await.expect("there");
     assert_eq!((job.status, job.file_bytes, job.n_done), (Status::Completed, 300, 2));
     // Nothing of it is done once more, even if the queue forgets that it was done.
     one.jetstream.queue().push("job_a").await.expect("queued");
-    assert!(timeout(Duration::from_millis(500), two.next()).await.is_err());
+    assert!(timeout(Duration::from_millis(500), two.claim_next()).await.is_err());
     assert_eq!(two.job_for(Viewer::All, "job_a").await, Ok(job));
     assert_eq!(file(&two, "job_a").await, expect);
 }
@@ -89,7 +89,7 @@ async fn an_attempt_that_lost_its_job_writes_no_more_and_the_next_one_goes_on() 
 #[tokio::test]
 async fn a_write_without_an_answer_is_known_by_what_it_wrote() {
     let (_server, one, _two) = hubs().await;
-    one.add("job_a", (None, usize::MAX), &wish(), None).await.expect("added");
+    one.add("job_a", JobOwner { key: None, max_open: usize::MAX }, &wish(), None).await.expect("added");
     let (mut claim, _) = next(&one).await;
     let stale = claim.revision;
     claim.append(&[1; 100]).await.expect("kept");
@@ -106,7 +106,7 @@ async fn a_write_without_an_answer_is_known_by_what_it_wrote() {
 #[tokio::test]
 async fn a_removed_job_is_not_written_again() {
     let (_server, one, two) = hubs().await;
-    let job = one.add("job_a", (None, usize::MAX), &wish(), None).await.expect("added");
+    let job = one.add("job_a", JobOwner { key: None, max_open: usize::MAX }, &wish(), None).await.expect("added");
     let (mut claim, _) = next(&one).await;
     claim.append(&[1; 100]).await.expect("kept");
     two.remove(Viewer::All, &job.id).await.expect("removed");
@@ -124,14 +124,14 @@ async fn a_removed_job_is_not_written_again() {
 #[tokio::test]
 async fn another_voice_begins_anew_and_a_finished_job_leaves_its_file_only() {
     let (_server, one, _two) = hubs().await;
-    one.add("job_a", (None, usize::MAX), &wish(), None).await.expect("added");
+    one.add("job_a", JobOwner { key: None, max_open: usize::MAX }, &wish(), None).await.expect("added");
     let (mut claim, _) = next(&one).await;
     claim.append(&[1; 100]).await.expect("kept");
     claim.revoice("w").await.expect("changed");
     assert_eq!((claim.job().n_done, claim.job().voice.as_str()), (0, "w"));
     claim.append(&[2; 10]).await.expect("kept");
     claim.append(&[3; 10]).await.expect("kept");
-    claim.finish().await.expect("finished");
+    claim.finish(&CancellationToken::new()).await.expect("finished");
     drop(claim);
     assert_eq!(file(&one, "job_a").await, [[2, 0].repeat(10), [3, 0].repeat(10)].concat());
     one.tasks.close();
@@ -143,8 +143,8 @@ async fn another_voice_begins_anew_and_a_finished_job_leaves_its_file_only() {
 async fn jobs_are_their_owners() {
     let (_server, one, two) = hubs().await;
     let key = |n: u8| KeyId::new([n; 16]);
-    one.add("job_a", (Some(key(1)), usize::MAX), &wish(), None).await.expect("added");
-    one.add("job_b", (Some(key(2)), usize::MAX), &wish(), None).await.expect("added");
+    one.add("job_a", JobOwner { key: Some(key(1)), max_open: usize::MAX }, &wish(), None).await.expect("added");
+    one.add("job_b", JobOwner { key: Some(key(2)), max_open: usize::MAX }, &wish(), None).await.expect("added");
     for (viewer, sees) in [
         (Viewer::All, [true, true]),
         (Viewer::Key(key(1)), [true, false]),
@@ -153,26 +153,34 @@ async fn jobs_are_their_owners() {
     ] {
         for (id, sees) in ["job_a", "job_b"].into_iter().zip(sees) {
             assert_eq!(two.job_for(viewer, id).await.is_ok(), sees, "{viewer:?} {id}");
-            assert_eq!(one.list(viewer, None, 9).iter().any(|job| job.id == id), sees, "{viewer:?} {id}");
+            assert_eq!(
+                one.list(viewer, None, 9).await.expect("listed").iter().any(|job| job.id == id),
+                sees,
+                "{viewer:?} {id}"
+            );
         }
         if sees == [false, false] {
             assert_eq!(two.remove(viewer, "job_a").await.expect_err("not theirs").code, "job_not_found");
         }
     }
-    assert_eq!(one.list(Viewer::All, None, 9).first().map(|job| job.id.clone()), Some("job_b".into()));
-    assert_eq!(one.list(Viewer::All, Some("job_b"), 9).len(), 1);
+    assert_eq!(
+        one.list(Viewer::All, None, 9).await.expect("listed").first().map(|job| job.id.clone()),
+        Some("job_b".into())
+    );
+    assert_eq!(one.list(Viewer::All, Some("job_b"), 9).await.expect("listed").len(), 1);
 }
 
 #[tokio::test]
 async fn where_jetstream_is_full_nothing_half_made_is_left() {
     let (_server, one, two) = hubs_with(1 << 20, Bounds { bytes: 1 << 30, ..BOUNDS }).await;
     let large = SpeechSpec { chunks: vec!["x".repeat(2 << 20)], ..wish() };
-    let error = one.add("job_a", (None, usize::MAX), &large, None).await.expect_err("no room");
+    let error =
+        one.add("job_a", JobOwner { key: None, max_open: usize::MAX }, &large, None).await.expect_err("no room");
     assert_eq!((error.status, error.code), (StatusCode::INSUFFICIENT_STORAGE, "storage_failed"));
     assert_eq!(two.job_for(Viewer::All, "job_a").await.expect_err("none").code, "job_not_found");
     assert_eq!((one.jetstream.audio().count().await, one.n_open()), (Ok(0), 0));
     // A job that finds no room for its sound fails and leaves room for the next one.
-    one.add("job_b", (None, usize::MAX), &wish(), None).await.expect("added");
+    one.add("job_b", JobOwner { key: None, max_open: usize::MAX }, &wish(), None).await.expect("added");
     let (mut claim, _) = next(&one).await;
     claim.append(&vec![1; 200_000]).await.expect("kept");
     let Err(Stop::Failed(failure)) = claim.append(&vec![1; 400_000]).await else { panic!("it fits") };
@@ -192,11 +200,12 @@ async fn keys_of_a_cluster_take_turns_and_leave_places_to_others() {
     let key = |n: u8| KeyId::new([n; 16]);
     let (_server, one, _two) = hubs_with(64 << 20, Bounds { n_open: 20, ..BOUNDS }).await;
     for n in 0..8 {
-        one.add(&format!("job_a{n}"), (Some(key(1)), 8), &wish(), None).await.expect("added");
+        one.add(&format!("job_a{n}"), JobOwner { key: Some(key(1)), max_open: 8 }, &wish(), None).await.expect("added");
     }
-    let error = one.add("job_a8", (Some(key(1)), 8), &wish(), None).await.expect_err("its share");
+    let error =
+        one.add("job_a8", JobOwner { key: Some(key(1)), max_open: 8 }, &wish(), None).await.expect_err("its share");
     assert_eq!(error.code, "too_many_jobs");
-    one.add("job_b0", (Some(key(2)), 8), &wish(), None).await.expect("another key");
+    one.add("job_b0", JobOwner { key: Some(key(2)), max_open: 8 }, &wish(), None).await.expect("another key");
     let (first, _) = next(&one).await;
     let (second, _) = next(&one).await;
     assert_eq!((first.job().id.as_str(), second.job().id.as_str()), ("job_a0", "job_b0"));

@@ -13,7 +13,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// See the module.
-pub(super) struct SharedQueue<W, L> {
+pub(super) struct ReplicaQueue<W, L> {
     state: Mutex<QueueState<W, L>>,
     /// An entry arrived, was abandoned or may go on, a replica's load or health changed, or the last handle is gone.
     changed: Condvar,
@@ -31,7 +31,7 @@ pub(super) struct QueueState<W, L> {
 }
 
 /// Held by the handles; the last one to go closes the queue.
-pub(super) struct QueueHandle<W, L>(Arc<SharedQueue<W, L>>);
+pub(super) struct QueueHandle<W, L>(Arc<ReplicaQueue<W, L>>);
 
 impl<W, L> Drop for QueueHandle<W, L> {
     fn drop(&mut self) {
@@ -46,7 +46,7 @@ impl<W, L> QueueState<W, L> {
     }
 }
 
-impl<W: Entry, L> SharedQueue<W, L> {
+impl<W: Entry, L> ReplicaQueue<W, L> {
     /// An empty queue for these replicas, and what keeps it open.
     pub(super) fn new(queue: Queue<W>, health: Vec<Health>, load: L) -> (Arc<Self>, QueueHandle<W, L>) {
         let state = Mutex::new(QueueState { queue, closed: false, health, load });
@@ -115,7 +115,7 @@ impl<W: Entry, L> SharedQueue<W, L> {
     }
 }
 
-impl<W, L> SharedQueue<W, L> {
+impl<W, L> ReplicaQueue<W, L> {
     pub(super) fn lock(&self) -> MutexGuard<'_, QueueState<W, L>> {
         self.state.lock().expect("no panic while locked")
     }
