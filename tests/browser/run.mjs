@@ -2,8 +2,8 @@
 //
 //   node run.mjs [name pattern]
 //
-// Each file has a hub of its own, which `.ci/with-hub` starts, with a port and folders of its own; as many files run at once as
-// the machine has cores. What a file prints comes in one piece, when it has ended.
+// Each file has a hub of its own, which `.ci/with-hub` starts, with a port and folders of its own. Each two cores run a file at a
+// time: a browser and a recognizer fill them. What a file prints comes in one piece, when it has ended.
 //
 // HUB_URL       a running hub that serves the built page, instead: the files run one after the other. It takes at most 200
 //               sessions (one test fills it), and nobody else is in it meanwhile
@@ -38,13 +38,15 @@ const FILES = [
   'page', 'conversations', 'notices', 'settings', 'look', 'dashboard', 'rtvi', 'firefox', 'real_voice', 'webrtc', 'element', 'quality', 'inspector', 'sdk',
   'failures', 'screenshot', 'drawer', 'voices', 'models', 'llm_servers', 'handover', 'element_answers', 'webkit',
 ];
+/** Two files at once on two cores let the recognizer fall behind the speaker, and answers come after minutes. */
+const CORES_PER_FILE = 2;
 const [pattern] = process.argv.slice(2);
 const { HUB_URL } = process.env;
 
 const folder = mkdtempSync(join(tmpdir(), 'antiphon-browser-'));
 process.once('exit', () => rmSync(folder, { recursive: true }));
 if (!process.env.QUESTION_WAV) record();
-const failed = await runAll(FILES, HUB_URL ? 1 : availableParallelism());
+const failed = await runAll(FILES, HUB_URL ? 1 : Math.max(1, Math.floor(availableParallelism() / CORES_PER_FILE)));
 process.exitCode = failed.length === 0 || (await passesAgain(failed, Number(process.env.RETRIES ?? 0))) ? 0 : 1;
 
 /** Makes the recordings, for all hubs. */
