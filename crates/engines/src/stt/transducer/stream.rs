@@ -1,7 +1,7 @@
 //! What an utterance and the engine share: mel frames one way, tokens the other.
 //!
 //! The utterance appends frames and asks for the end, the engine takes chunks and gives tokens. Each holds the lock for the time
-//! of a copy. Frames that no chunk has taken are bounded: whoever appends waits for room. The engine never waits here.
+//! of a copy. Frames that no chunk has taken are bounded: the caller that appends waits for room. The engine never waits here.
 
 use super::files::Sizes;
 use super::vocabulary::Token;
