@@ -15,6 +15,7 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
     ("telemetry", &[]),
     ("registry", &["types"]),
     ("audio", &["types"]),
+    ("matmul", &[]),
     ("text", &["types"]),
     ("protocol", &["types"]),
     ("engine-api", &["types"]),
@@ -23,7 +24,7 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
     ("client", &["protocol", "audio", "types"]),
     ("assistant", &["types", "engine-api", "text"]),
     ("cluster", &["types", "telemetry", "engine-api"]),
-    ("engines", &["types", "engine-api", "inference", "audio", "text", "assistant"]),
+    ("engines", &["types", "engine-api", "inference", "matmul", "audio", "text", "assistant"]),
     ("session", &["types", "dialog", "protocol", "engine-api", "audio", "text", "telemetry"]),
 ];
 

@@ -4,7 +4,7 @@
 //! the process. So header, vocabulary and every tensor's name, shape and length are held against `layout` and the
 //! file's own length here; weights are skipped. It takes milliseconds, reads about a megabyte and changes nothing.
 
-use super::layout::{MAGIC, N_BINS, Sizes, Tensor};
+use super::layout::{MAGIC, N_BINS, NumberType, Sizes, Tensor};
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, BufReader, Read};
@@ -21,6 +21,10 @@ pub(super) enum FileError {
     Truncated(String),
     #[error("it is damaged, or of another family than Whisper: {0}")]
     Damaged(String),
+    #[error(
+        "its weights are 32-bit floats, of which whisper.cpp has no convolution: convert the model to 16-bit floats"
+    )]
+    FullPrecision,
 }
 
 /// Reads the file through, weights excepted. Blocks for milliseconds.
@@ -93,6 +97,10 @@ fn header(reader: &mut Reader) -> Result<Sizes, FileError> {
     sizes.check().map_err(FileError::Damaged)?;
     if sizes.matrices().is_none() {
         return Err(FileError::Damaged(format!("whisper.cpp knows no way {} of storing weights", sizes.ftype)));
+    }
+    // ggml would end the process at the first utterance.
+    if sizes.matrices() == Some(NumberType::FULL) {
+        return Err(FileError::FullPrecision);
     }
     Ok(sizes)
 }

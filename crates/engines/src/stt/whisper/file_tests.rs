@@ -57,6 +57,12 @@ fn a_whole_file_says_its_sizes() {
 }
 
 #[test]
+fn weights_in_32_bits_are_refused_before_ggml_ends_the_process() {
+    assert_eq!(whole()[at(10)], 1, "16 bits");
+    refused(&with(at(10), 0), "convert the model to 16-bit floats");
+}
+
+#[test]
 fn a_file_that_ends_too_early_is_truncated_wherever_it_ends() {
     let whole = whole();
     for n in [5, 40, 60, 2_000, 300_000, whole.len() / 2, whole.len() - 20_000, whole.len() - 1] {

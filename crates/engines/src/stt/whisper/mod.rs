@@ -17,6 +17,8 @@ mod judge;
 mod layout;
 mod model;
 pub mod probe;
+#[cfg(wraps_products)]
+mod product;
 pub mod random;
 mod share;
 mod stream;
