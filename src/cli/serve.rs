@@ -124,7 +124,8 @@ async fn serve(args: ServeArgs, opens_page: bool) -> Result<(), CliError> {
         }?;
         let voices = loaded.tts.voices();
         let voices: Vec<_> = voices.iter().map(|voice| voice.id.as_str()).collect();
-        let what_to_do = if opens_page && desktop::open(&page) { "your browser opens it" } else { "open it in a browser" };
+        let what_to_do =
+            if opens_page && desktop::open(&page) { "your browser opens it" } else { "open it in a browser" };
         let more = if opens_page { " `antiphon --help` shows what else it does." } else { "" };
         print::line(&format!(
             "Antiphon {} is listening on {page}: {what_to_do}\n{elsewhere}\n{}\n  {:<16} {}\n\nCtrl-C stops it.{more}",

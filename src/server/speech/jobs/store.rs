@@ -441,9 +441,9 @@ impl Store {
         if !old.is_empty() {
             tables::forget(&self.db);
         }
+        let now = UNIX_EPOCH + Duration::from_secs(now.unsigned_abs());
         let keep = Duration::from_secs(self.bounds.keep_s.unsigned_abs());
-        tables::sweep_backups(&Self::database(&self.folder), UNIX_EPOCH + Duration::from_secs(now.unsigned_abs()), keep)?;
-        Ok(())
+        Ok(tables::sweep_backups(&Self::database(&self.folder), now, keep)?)
     }
 
     /// Removes finished jobs until `more` bytes of `owner` fit; none where that would not suffice. See [`fair::removals`].

@@ -104,8 +104,8 @@ fn tables_of_a_version_before_are_kept_as_a_copy_until_their_jobs_are_old() {
     assert_eq!(version_in(folder.path()).expect("read"), Some(JOBS_VERSION));
     let copy = folder.path().join("jobs.v6.db");
     assert_eq!(tables::version_of(&copy).expect("read"), Some(6));
-    #[cfg(unix)]
-    assert_eq!(std::os::unix::fs::PermissionsExt::mode(&fs::metadata(&copy).expect("there").permissions()) & 0o777, 0o600);
+    let permissions = fs::metadata(&copy).expect("there").permissions();
+    assert_eq!(std::os::unix::fs::PermissionsExt::mode(&permissions) & 0o777, 0o600);
     store.delete("job_a").expect("deleted");
     let ids = |path: &Path| {
         let db = Connection::open(path).expect("opened");
@@ -126,7 +126,10 @@ fn tables_that_cannot_be_copied_are_not_changed() {
     // A folder where the copy should be.
     fs::create_dir(folder.path().join("jobs.v6.db")).expect("made");
     let said = Store::open(folder.path(), BOUNDS, None).err().expect("refused").to_string();
-    assert!(said.contains("jobs.v6.db before its tables are changed") && said.ends_with("nothing was changed"), "{said}");
+    assert!(
+        said.contains("jobs.v6.db before its tables are changed") && said.ends_with("nothing was changed"),
+        "{said}"
+    );
     assert_eq!(version_in(folder.path()).expect("read"), Some(6));
 }
 
