@@ -5,12 +5,14 @@
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 SHELL := /bin/sh
 .DELETE_ON_ERROR:
-.PHONY: help run build dist bench-build deps web test test-deps build-tests lint real-models faults test-rust test-web test-browser test-clients test-alerts test-export screenshots soak check-features docs bench bench-peers fuzz deny sbom onnxruntime onnxruntime-gpu true-size silero hibari nats-server clean
+.PHONY: help run build dist bench-build static-libraries deps web test test-deps build-tests lint real-models faults test-rust test-web test-browser test-clients test-alerts test-export screenshots soak check-features docs bench bench-peers fuzz deny sbom onnxruntime onnxruntime-gpu true-size silero hibari nats-server release test-release clean
 
 help:
 	@echo 'make run     install what is missing, build, start the hub (ARGS="--listen 127.0.0.1:9000" for more)'
 	@echo 'make build   the web page and the programs: target/release/antiphon, target/release/antiphon-bench'
 	@echo 'make dist    the same, optimized for handing on: target/dist/antiphon, target/dist/antiphon-bench'
+	@echo 'make release packages, archives, checksums, licences: target/release-files (PROFILE=release: of what make run builds)'
+	@echo 'make test-release   installs them in clean systems, talks, upgrades, removes (needs root)'
 	@echo 'make test    install what tests need, run all of them'
 	@echo 'make faults  clients, servers, disks and hubs that misbehave, beside a conversation that must not notice (ONLY=name for some);'
 	@echo '             a short cut of it is part of make test'
@@ -32,8 +34,14 @@ help:
 
 # What is built together: of another selection of packages our own crates would have other features, and be compiled once more.
 PROGRAMS := --package antiphon --package antiphon-bench
+# What a release is made of, where nothing else is named.
+RELEASED := $(or $(PROFILE),dist)
 # What the benchmarks measure: release, as `make run` builds it, or dist, as it is handed on.
 PROFILE ?= release
+# What is handed on runs on other machines: Whisper is compiled for any processor with AVX2, not for this one's, and libgomp and
+# libstdc++ are in the programs. The folder has both as archives only, so that the linker takes these.
+STATIC_LIBRARIES := $(CURDIR)/target/static-libraries
+HANDED_ON := GGML_NATIVE=OFF ANTIPHON_STATIC_LIBRARIES='$(STATIC_LIBRARIES)' ANTIPHON_COMMIT="$$(git rev-parse HEAD)"
 
 # All are optional: without them earshot detects speech, flite speaks, and the hub hears nobody.
 run: deps web
@@ -47,11 +55,25 @@ run: deps web
 build: deps web
 	cargo build --release --locked $(PROGRAMS)
 
-dist: deps web
-	cargo build --profile dist --locked $(PROGRAMS)
+dist:
+	@$(MAKE) --no-print-directory bench-build PROFILE=dist
 
-bench-build: deps web
-	cargo build --profile $(PROFILE) --locked $(PROGRAMS)
+bench-build: deps web static-libraries
+	$(if $(filter dist,$(PROFILE)),$(HANDED_ON)) cargo build --profile $(PROFILE) --locked $(PROGRAMS)
+
+static-libraries:
+	@mkdir -p $(STATIC_LIBRARIES)
+	@for name in libgomp.a libstdc++.a; do ln -sf "$$(cc -print-file-name=$$name)" $(STATIC_LIBRARIES)/; done
+
+release: deps web static-libraries
+	$(HANDED_ON) cargo build --profile $(RELEASED) --locked $(PROGRAMS)
+	@$(MAKE) --no-print-directory onnxruntime silero hibari sbom
+	@.ci/whisper target/$(RELEASED)/antiphon models/registry.toml models whisper-base
+	deploy/release/make-release --profile $(RELEASED)
+
+test-release: release
+	@.ci/deps release
+	deploy/release/test-installed
 
 deps:
 	@.ci/deps build

@@ -162,6 +162,39 @@ fn a_taken_port_ends_with_4() {
     let taken = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = taken.local_addr().expect("bound").to_string();
     check(&["serve", "--listen", &address], &[], 4, "another program does already");
+    // Without a command it does the same.
+    check(&[], &[("ANTIPHON_SERVER__LISTEN", &address)], 4, "another program does already");
+}
+
+#[test]
+fn the_version_is_printed_for_people_and_for_programs() {
+    let output = antiphon(&["--version"], &[], b"");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), format!("antiphon {}\n", env!("CARGO_PKG_VERSION")));
+    let output = antiphon(&["--version", "--json"], &[], b"");
+    let version: serde_json::Value = serde_json::from_slice(&output.stdout).expect("one JSON object");
+    assert_eq!(version["version"], env!("CARGO_PKG_VERSION"));
+    check(&["--json"], &[], 2, "--version");
+}
+
+#[test]
+fn the_settings_of_an_earlier_version_are_checked_before_an_upgrade() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let jobs = folder.path().join("jobs");
+    let file = folder.path().join("old.toml");
+    let old = |settings: &str| {
+        std::fs::write(&file, format!("[speech]\njobs_dir = {jobs:?}\n{settings}")).expect("written");
+        let output = antiphon(&["upgrade-check", file.to_str().expect("Unicode"), "--json"], &[], b"");
+        let found: serde_json::Value = serde_json::from_slice(&output.stdout).expect("one JSON object");
+        (output.status.code(), found)
+    };
+    let (code, found) = old("[tts]\nlanes = 2\n");
+    assert_eq!((code, &found["ok"]), (Some(2), &false.into()), "{found}");
+    let change = found["changes"][0].as_str().expect("a change");
+    assert!(change.ends_with("old.toml:4: tts.lanes is tts.replicas since version 0.2.0: write replicas"), "{change}");
+    let (code, found) = old("[tts]\nreplicas = 2\n");
+    assert_eq!((code, &found["ok"], &found["notes"]), (Some(0), &true.into(), &serde_json::json!([])), "{found}");
+    assert!(!jobs.exists(), "nothing is made by looking");
+    check(&["upgrade-check", "nowhere.toml"], &[], 2, "nowhere.toml: cannot be read");
 }
 
 /// A server that answers one request with `answer`; its address.

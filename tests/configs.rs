@@ -302,6 +302,33 @@ fn wrong_variables_are_named() {
 }
 
 #[test]
+fn settings_of_earlier_versions_are_named_with_what_took_their_place() {
+    check(
+        "[onnx]\nlibrary = \"x\"\n[stt]\nmodel_dir = \"\"\n",
+        &[("ANTIPHON_TTS__LANES", "2")],
+        "2: onnx.library is onnx.runtime since version 0.2.0: write runtime
+         4: stt.model_dir is gone since version 0.2.0: remove it
+         environment variable ANTIPHON_TTS__LANES: tts.lanes is tts.replicas since version 0.2.0: write ANTIPHON_TTS__REPLICAS",
+    );
+    let is_setting = |section: &str, name: &str| KEYS.iter().any(|key| key.section == section && key.name == name);
+    for former in FORMER_KEYS {
+        assert!(!is_setting(former.section, former.name), "{former:?} is a setting");
+        assert!(former.now.is_none_or(|(section, name)| is_setting(section, name)), "{former:?} became no setting");
+    }
+}
+
+#[test]
+fn models_of_the_installation_are_used_where_no_source_names_others() {
+    let shipped = |env: &[(&str, &str)]| {
+        let env = env.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        let installed_models = Some("/usr/share/antiphon/models".into());
+        config::load(&Sources { installed_models, env, ..Sources::default() }).expect("valid").models.shipped_dir
+    };
+    assert_eq!(shipped(&[]), "/usr/share/antiphon/models");
+    assert_eq!(shipped(&[("ANTIPHON_MODELS__SHIPPED_DIR", "")]), "");
+}
+
+#[test]
 fn a_missing_file_is_named() {
     let sources = Sources { file: Some("nowhere/my.toml".into()), ..Sources::default() };
     let error = config::load(&sources).expect_err("refused");

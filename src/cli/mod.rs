@@ -11,6 +11,7 @@ mod cluster;
 mod completions;
 mod config;
 mod corpus;
+mod desktop;
 mod doctor;
 mod error;
 mod file_changes;
@@ -34,6 +35,8 @@ mod sweep;
 pub mod target;
 mod transcribe;
 mod unseal;
+mod upgrade_check;
+mod version;
 mod voices;
 mod worker;
 
@@ -50,6 +53,7 @@ const ABOUT: &str = "A real-time voice hub: speech in, an answer in speech out";
 
 const EXAMPLES: &str = "\
 Examples:
+  antiphon                                        start the hub, and open its page on a desktop
   antiphon serve                                  start, then open http://127.0.0.1:8080
   antiphon serve --config my.toml --listen 127.0.0.1:9000
   ANTIPHON_LLM__ENGINE=openai ANTIPHON_LLM__BASE_URL=http://127.0.0.1:11434/v1 \\
@@ -74,14 +78,30 @@ Environment:
 
 /// The arguments.
 #[derive(Debug, Parser)]
-#[command(name = "antiphon", version, about = ABOUT, after_help = EXAMPLES, arg_required_else_help = true)]
+#[command(name = "antiphon", version, about = ABOUT, after_help = EXAMPLES, disable_version_flag = true)]
 pub struct Cli {
     /// Write the log as JSON, one object a line
     #[arg(long, global = true)]
     pub log_json: bool,
-    /// What to do.
+    /// Print the version
+    #[arg(short = 'V', long)]
+    pub version: bool,
+    /// With --version: print commit, engines, and the versions of protocols and formats, as one JSON object
+    #[arg(long, requires = "version")]
+    pub json: bool,
+    /// What to do; without it the hub is started, and its page opened on a desktop.
     #[command(subcommand)]
-    pub command: Command,
+    pub command: Option<Command>,
+}
+
+impl Cli {
+    /// What is logged where no variable says it.
+    pub fn default_log(&self) -> DefaultLog {
+        match &self.command {
+            None | Some(Command::Serve(_) | Command::Worker(_)) if !self.version => DefaultLog::Activity,
+            _ => DefaultLog::Warnings,
+        }
+    }
 }
 
 /// What to do.
@@ -132,20 +152,12 @@ pub enum Command {
     /// Check settings
     #[command(subcommand)]
     Config(config::ConfigCommand),
+    /// Say what this version makes of the settings and data of an earlier one
+    UpgradeCheck(upgrade_check::UpgradeCheckArgs),
     /// Print the completions of a shell
     Completions(completions::CompletionsArgs),
     /// Print the man page, or write those of all commands
     Man(man::ManArgs),
-}
-
-impl Command {
-    /// What is logged where no variable says it.
-    pub fn default_log(&self) -> DefaultLog {
-        match self {
-            Self::Serve(_) | Self::Worker(_) => DefaultLog::Activity,
-            _ => DefaultLog::Warnings,
-        }
-    }
 }
 
 /// How long threads that still work for an engine are waited for at the end.
@@ -188,7 +200,11 @@ fn start<F: Future<Output = Result<(), CliError>>>(
 ///
 /// # Errors
 /// Whatever kept it from being done; [`CliError::exit_code`] says with which code to end.
-pub async fn run(command: Command) -> Result<(), CliError> {
+pub async fn run(cli: Cli) -> Result<(), CliError> {
+    if cli.version {
+        return version::run(cli.json);
+    }
+    let Some(command) = cli.command else { return serve::run_and_open().await };
     match command {
         Command::Serve(args) => serve::run(args).await,
         Command::Worker(args) => worker::run(args).await,
@@ -207,6 +223,7 @@ pub async fn run(command: Command) -> Result<(), CliError> {
         Command::Doctor(args) => doctor::run(args).await,
         Command::Health(args) => health::run(args).await,
         Command::Config(command) => config::run(&command).await,
+        Command::UpgradeCheck(args) => upgrade_check::run(&args),
         Command::Completions(args) => completions::run(&args),
         Command::Man(args) => man::run(&args),
     }

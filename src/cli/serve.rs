@@ -3,7 +3,7 @@
 use super::config::engines;
 use super::file_changes::FileChanges;
 use super::lan::{self, Reachable};
-use super::{CliError, blocking, print, signals};
+use super::{CliError, blocking, desktop, print, signals};
 use crate::assembly::{ActiveEngines, EngineManager, EnginesError, Membership};
 use crate::config::{ServerConfig, Sources, load_hub};
 use crate::server::{self, Extras, Keys, LoadedEngines, Reload, Startup, Tls, WaitsFor};
@@ -24,7 +24,7 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 /// How to serve.
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 #[command(after_help = "\
 Examples:
   antiphon serve                           this machine only, engines that need no download
@@ -52,7 +52,16 @@ pub struct ServeArgs {
     tls_cert_out: Option<PathBuf>,
 }
 
+/// The hub with the default settings, and its page on the desktop where there is one: `antiphon` without a command.
+pub(super) async fn run_and_open() -> Result<(), CliError> {
+    serve(ServeArgs::default(), true).await
+}
+
 pub(super) async fn run(args: ServeArgs) -> Result<(), CliError> {
+    serve(args, false).await
+}
+
+async fn serve(args: ServeArgs, opens_page: bool) -> Result<(), CliError> {
     let mut sources = Sources::of_process(args.config.as_deref());
     sources.options.extend(args.listen.map(|address| ("server", "listen", address)));
     let mut config = load_hub(&sources)?;
@@ -115,8 +124,11 @@ pub(super) async fn run(args: ServeArgs) -> Result<(), CliError> {
         }?;
         let voices = loaded.tts.voices();
         let voices: Vec<_> = voices.iter().map(|voice| voice.id.as_str()).collect();
+        let what_to_do =
+            if opens_page && desktop::open(&page) { "your browser opens it" } else { "open it in a browser" };
+        let more = if opens_page { " `antiphon --help` shows what else it does." } else { "" };
         print::line(&format!(
-            "Antiphon {} is listening on {page}: open it in a browser\n{elsewhere}\n{}\n  {:<16} {}\n\nCtrl-C stops it.",
+            "Antiphon {} is listening on {page}: {what_to_do}\n{elsewhere}\n{}\n  {:<16} {}\n\nCtrl-C stops it.{more}",
             env!("CARGO_PKG_VERSION"),
             engines(manager.config(), &served),
             "voices",

@@ -1,6 +1,7 @@
 //! Parses environment variables of the form `ANTIPHON_<SECTION>__<KEY>`.
 
 use super::file::{unknown_key, unknown_section, wrong_value};
+use super::former;
 use super::rules::{self, Key, Rule};
 use super::suggest::nearest;
 use super::{Layers, Origin, Problem};
@@ -27,7 +28,7 @@ pub(super) fn read(env: &[(String, String)], layers: &mut Layers) {
 fn setting(name: &str, text: &str) -> Result<Option<(&'static Key, Value)>, String> {
     let Some((section, key)) = name[PREFIX.len()..].split_once("__") else {
         return match meant(name) {
-            Some(key) => Err(format!("did you mean {}?", variable(key))),
+            Some(key) => Err(format!("did you mean {}?", variable(key.section, key.name))),
             None => Ok(None),
         };
     };
@@ -37,9 +38,12 @@ fn setting(name: &str, text: &str) -> Result<Option<(&'static Key, Value)>, Stri
         return Err(unknown_section(&section));
     }
     let Some(known) = rules::find(&section, &key) else {
+        if let Some(former) = former::find(&section, &key) {
+            return Err(former.advice(variable));
+        }
         let near = nearest(&key, rules::names(&section)).and_then(|near| rules::find(&section, near));
         return Err(match near {
-            Some(near) => format!("there is no such key; did you mean {}?", variable(near)),
+            Some(near) => format!("there is no such key; did you mean {}?", variable(near.section, near.name)),
             None => unknown_key(&section, &key),
         });
     };
@@ -49,11 +53,11 @@ fn setting(name: &str, text: &str) -> Result<Option<(&'static Key, Value)>, Stri
 
 /// The key whose variable has two underscores where `name` has one.
 fn meant(name: &str) -> Option<&'static Key> {
-    rules::KEYS.iter().find(|key| variable(key).replacen("__", "_", 1) == name.to_uppercase())
+    rules::KEYS.iter().find(|key| variable(key.section, key.name).replacen("__", "_", 1) == name.to_uppercase())
 }
 
-fn variable(key: &Key) -> String {
-    format!("{PREFIX}{}__{}", key.section.to_uppercase(), key.name.to_uppercase())
+fn variable(section: &str, key: &str) -> String {
+    format!("{PREFIX}{}__{}", section.to_uppercase(), key.to_uppercase())
 }
 
 /// Parses a value according to `rule`. Lists are separated by commas or written as in TOML. The error is the quoted

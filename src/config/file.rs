@@ -1,5 +1,6 @@
 //! Reads a file key by key, so that every problem is found and reported with its line.
 
+use super::former;
 use super::rules::{self, Key, Rule};
 use super::suggest::nearest;
 use super::{Layers, Origin, Problem};
@@ -122,6 +123,12 @@ pub(super) fn unknown_section(name: &str) -> String {
 
 /// The message for a key that its section does not have.
 pub(super) fn unknown_key(section: &str, name: &str) -> String {
+    if let Some(former) = former::find(section, name) {
+        return former.advice(|now, name| match now == section {
+            true => name.to_owned(),
+            false => format!("{name} below [{now}]"),
+        });
+    }
     if let Some(near) = nearest(name, rules::names(section)) {
         return format!("there is no key {name} in [{section}]; did you mean {near}?");
     }

@@ -11,6 +11,7 @@
 mod env;
 mod error;
 mod file;
+mod former;
 mod limits;
 mod raw;
 mod rtc;
@@ -23,6 +24,7 @@ mod telephony;
 mod wyoming;
 
 pub use error::{ConfigError, Origin, Problem};
+pub use former::{FORMER_KEYS, FormerKey};
 pub use limits::{KeyLimits, LimitsConfig};
 pub use raw::Config;
 pub use rtc::RtcConfig;
@@ -46,6 +48,8 @@ pub const DEFAULT_TOML: &str = include_str!("../../configs/default.toml");
 /// The sources of settings; later ones override earlier ones.
 #[derive(Clone, Debug, Default)]
 pub struct Sources {
+    /// The models that the program was installed with, the value of `models.shipped_dir` where no other source has one.
+    pub installed_models: Option<PathBuf>,
     /// The file named by `--config`.
     pub file: Option<PathBuf>,
     /// All environment variables, names and values. Those without the prefix `ANTIPHON_` are ignored.
@@ -55,16 +59,24 @@ pub struct Sources {
 }
 
 impl Sources {
-    /// This process's environment and, if given, a file. Names and values that are not Unicode get replacement
-    /// characters, and are rejected where they are used.
+    /// This process's environment, the models beside its program and, if given, a file. Names and values that are not Unicode
+    /// get replacement characters, and are rejected where they are used.
     pub fn of_process(file: Option<&Path>) -> Self {
         let text = |os: std::ffi::OsString| os.to_string_lossy().into_owned();
         Self {
+            installed_models: std::env::current_exe().ok().and_then(|program| models_beside(&program)),
             file: file.map(Path::to_path_buf),
             env: std::env::vars_os().map(|(name, value)| (text(name), text(value))).collect(),
             options: Vec::new(),
         }
     }
+}
+
+/// The models that were installed with a program: of `/usr/bin/antiphon`, `/usr/share/antiphon/models`; the same for a folder
+/// that was unpacked elsewhere. `None`: there are none.
+fn models_beside(program: &Path) -> Option<PathBuf> {
+    let folder = program.parent()?.parent()?.join("share/antiphon/models");
+    folder.is_dir().then_some(folder)
 }
 
 /// Reads all sources and merges them. Blocks for one small file.
@@ -77,6 +89,10 @@ pub fn load(sources: &Sources) -> Result<Config, ConfigError> {
 
 fn collect(sources: &Sources) -> Result<Layers, ConfigError> {
     let mut layers = Layers::default();
+    if let Some(folder) = sources.installed_models.as_ref().and_then(|folder| folder.to_str()) {
+        let key = rules::find("models", "shipped_dir").expect("a setting");
+        layers.set(key, Value::String(folder.into()), Origin::Merged);
+    }
     if let Some(path) = &sources.file {
         let text = small_file::read_text(path, small_file::MAX_SETTINGS_BYTES)
             .map_err(|source| ConfigError::Unreadable { path: path.clone(), source })?;

@@ -23,6 +23,7 @@ pub use edge::starting::WaitsFor;
 pub use edge::tls::{Tls, TlsError};
 pub use edge::websocket;
 pub use preflight::problems as startup_problems;
+pub use speech::{JOBS_VERSION, jobs_version_in};
 #[cfg(feature = "testing")]
 pub use transport::testing;
 

@@ -11,6 +11,7 @@ use crate::vad::VadConfig;
 use crate::{llm, stt, tts, turn, vad};
 use antiphon_inference::OnnxConfig;
 use antiphon_types::sealed::Sealing;
+use std::collections::BTreeSet;
 use std::error::Error;
 use std::path::Path;
 use std::sync::Arc;
@@ -163,6 +164,15 @@ pub fn kinds() -> impl Iterator<Item = &'static EngineKind> {
     EngineStage::ALL.into_iter().flat_map(EngineStage::kinds)
 }
 
+/// The Cargo features of the engines that this build has.
+pub fn built_features() -> BTreeSet<&'static str> {
+    fn of<P: ?Sized>(engines: &'static [EngineEntry<P>]) -> impl Iterator<Item = &'static str> {
+        engines.iter().filter(|entry| entry.make.is_some()).filter_map(|entry| entry.kind.feature)
+    }
+    let hearing = of(vad::ENGINES).chain(of(turn::ENGINES)).chain(of(stt::ENGINES));
+    hearing.chain(of(llm::ENGINES)).chain(of(tts::ENGINES)).collect()
+}
+
 /// Makes the engine of this name. Blocks while models load.
 ///
 /// # Errors
@@ -206,7 +216,6 @@ fn kinds_of<P: ?Sized>(engines: &'static [EngineEntry<P>]) -> Vec<&'static Engin
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::collections::BTreeSet;
 
     fn settings_of(test: impl FnOnce(&EngineSettings<'_>)) {
         test(&EngineSettings {

@@ -29,6 +29,7 @@ mod waiting;
 mod written;
 
 pub(super) use jobs::worker::run as work_on_jobs;
+pub use jobs::{JOBS_VERSION, version_in as jobs_version_in};
 pub(super) use parts::SpeechParts;
 
 use axum::Router;

@@ -7,7 +7,9 @@ use std::path::PathBuf;
 #[derive(Debug, thiserror::Error)]
 pub enum OnnxError {
     /// The library was not found.
-    #[error("ONNX Runtime's library is not there: run `make onnxruntime`, or set onnx.runtime; looked in {looked}")]
+    #[error(
+        "ONNX Runtime is not there: install antiphon-models, run `make onnxruntime`, or set onnx.runtime; looked in {looked}"
+    )]
     NoLibrary {
         /// The places, in order.
         looked: String,

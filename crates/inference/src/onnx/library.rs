@@ -12,6 +12,9 @@ const CPU_FOLDER: &str = "models/onnxruntime";
 /// The folder that `make onnxruntime-gpu` fills.
 const GPU_FOLDER: &str = "models/onnxruntime-gpu";
 
+/// Where packages install the library, from the program's folder: `/usr/lib/antiphon` of `/usr/bin/antiphon`.
+const INSTALLED_FOLDER: &str = "../lib/antiphon";
+
 /// The file's name, to which the wheel adds the version.
 const NAME: &str = "libonnxruntime.so";
 
@@ -92,6 +95,7 @@ pub(super) fn places(config: &OnnxConfig) -> Vec<PathBuf> {
         && let Some(folder) = program.parent()
     {
         places.push(folder.to_path_buf());
+        places.push(folder.join(INSTALLED_FOLDER));
     }
     let folders = if config.provider == "cpu" { [CPU_FOLDER, GPU_FOLDER] } else { [GPU_FOLDER, CPU_FOLDER] };
     places.extend(folders.map(PathBuf::from));

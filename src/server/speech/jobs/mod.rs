@@ -15,6 +15,7 @@ mod store;
 pub(super) mod worker;
 
 pub(super) use routes::routes;
+pub use store::{JOBS_VERSION, version_in};
 
 use super::error::ApiError;
 use crate::config::SpeechConfig;

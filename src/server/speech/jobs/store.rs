@@ -27,6 +27,7 @@ use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, UNIX_EPOCH};
 use tables::VERSION;
 
 const DATABASE: &str = "jobs.db";
@@ -46,6 +47,17 @@ pub(super) struct Bounds {
     pub(super) bytes: u64,
     /// Seconds that a finished job is kept.
     pub(super) keep_s: i64,
+}
+
+/// The version of the jobs' tables that this program writes; it changes those of earlier ones.
+pub const JOBS_VERSION: i64 = VERSION;
+
+/// The version of the jobs' tables in a folder, whether a hub works on it or not; `None`: it holds no jobs. Blocks for 64 bytes.
+///
+/// # Errors
+/// The file cannot be read, or is no database.
+pub fn version_in(folder: &Path) -> io::Result<Option<i64>> {
+    tables::version_of(&Store::database(folder))
 }
 
 /// Why the store did not do it.
@@ -69,9 +81,23 @@ pub(super) enum StoreError {
     /// The job of this idempotency key has another request.
     #[error("another request had this idempotency key")]
     OtherRequest,
-    /// It was made by another version.
-    #[error("the jobs' database is of version {0}, not {VERSION}: name another folder in speech.jobs_dir")]
+    /// A newer program made it.
+    #[error(
+        "the jobs' database is of version {0}, and this program reads versions up to {VERSION}: install the newer program again, \
+         or name another folder in speech.jobs_dir; nothing was changed"
+    )]
+    Newer(i64),
+    /// No program made it.
+    #[error("the jobs' database is of version {0}, which no program makes: name another folder in speech.jobs_dir")]
     Version(i64),
+    /// An older database cannot be copied before it is changed.
+    #[error("the jobs' database could not be copied to {} before its tables are changed: {why}; nothing was changed", path.display())]
+    Backup {
+        /// The copy.
+        path: PathBuf,
+        /// What is wrong.
+        why: String,
+    },
     /// `server.storage_key` was set after the jobs were stored.
     #[error(
         "the jobs in {0} are not encrypted, and server.storage_key is set: leave it empty until they are removed, or name another \
@@ -370,6 +396,7 @@ impl Store {
         if self.db.execute("DELETE FROM jobs WHERE id = ?", [id])? == 0 {
             return Err(StoreError::Gone);
         }
+        tables::remove_from_backups(&Self::database(&self.folder), id)?;
         self.unwritten.remove(id);
         self.remove_files(id);
         Ok(())
@@ -414,7 +441,9 @@ impl Store {
         if !old.is_empty() {
             tables::forget(&self.db);
         }
-        Ok(())
+        let now = UNIX_EPOCH + Duration::from_secs(now.unsigned_abs());
+        let keep = Duration::from_secs(self.bounds.keep_s.unsigned_abs());
+        Ok(tables::sweep_backups(&Self::database(&self.folder), now, keep)?)
     }
 
     /// Removes finished jobs until `more` bytes of `owner` fit; none where that would not suffice. See [`fair::removals`].

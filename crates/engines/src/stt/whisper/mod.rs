@@ -48,6 +48,11 @@ pub fn open(config: &SttConfig) -> Result<Local<impl super::SttStream + use<>>, 
                    DEP_ANTIPHON_ENGINES_LINK_ARG on, as crates/engines/build.rs says";
         return Err(SttError::Unavailable(why.into()));
     }
+    if !runs_here() {
+        let why = "this program's Whisper needs a processor with AVX2, which this one does not have: use a server \
+                   (stt.engine = \"openai\"), or build the program on this machine";
+        return Err(SttError::Unavailable(why.into()));
+    }
     let models = model::load_for(config)?;
     let model = &models[0];
     let n_copies = config.n_copies();
@@ -61,6 +66,17 @@ pub fn open(config: &SttConfig) -> Result<Local<impl super::SttStream + use<>>, 
         Local::start_elastic("whisper", config.decoders, IDLE, make)?
     };
     Ok(decoders.of_languages(languages).of_long_stretches())
+}
+
+/// Whether this processor has the instructions that whisper.cpp was compiled with. One that was built for another machine (`make
+/// dist` sets GGML_NATIVE) is compiled with AVX2, FMA and F16C; without them it would end with an illegal instruction. One that was
+/// built for its own machine asks nothing.
+fn runs_here() -> bool {
+    #[cfg(target_arch = "x86_64")]
+    if option_env!("GGML_NATIVE") == Some("OFF") {
+        return is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") && is_x86_feature_detected!("f16c");
+    }
+    true
 }
 
 /// Whether decoders would run on a GPU: one is there, and the configuration does not exclude it.

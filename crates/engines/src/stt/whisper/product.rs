@@ -14,9 +14,12 @@ const F32: c_int = 0;
 const F16: c_int = 1;
 const Q8_0: c_int = 8;
 
-/// Whether `antiphon-matmul` is the faster one: it is where ggml's kernel has AVX2, too. With AVX-512 it was not measured.
-static IS_FASTER: LazyLock<bool> =
-    LazyLock::new(|| antiphon_matmul::is_available() && !is_x86_feature_detected!("avx512f"));
+/// Whether `antiphon-matmul` is the faster one: it is where ggml's kernel has AVX2, too. One for AVX-512, which ggml has where it
+/// is built for the machine it runs on, was not measured.
+static IS_FASTER: LazyLock<bool> = LazyLock::new(|| {
+    let is_ggml_wider = option_env!("GGML_NATIVE") != Some("OFF") && is_x86_feature_detected!("avx512f");
+    antiphon_matmul::is_available() && !is_ggml_wider
+});
 
 /// The beginning of ggml's `ggml_compute_params`.
 #[repr(C)]

@@ -1,8 +1,11 @@
-//! The database of the jobs: its tables, and how those of versions before become them.
+//! The database of the jobs: its tables, how those of versions before become them, and the copy that is kept of those.
 
 use super::{StoreError, private_file};
 use rusqlite::Connection;
-use std::path::Path;
+use std::fs;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
 
 /// The version of the tables; an unknown version is refused.
 pub(super) const VERSION: i64 = 7;
@@ -34,7 +37,80 @@ const WITH_DIGESTS: &str = "ALTER TABLE jobs ADD COLUMN digest TEXT;";
 /// Version 6 encrypted nothing. The table holds a sealed record where the jobs are encrypted: it shows with which key.
 const WITH_SEALING: &str = "CREATE TABLE IF NOT EXISTS sealing (sealed BLOB NOT NULL);";
 
-/// Opens or creates the database; migrations are atomic. Deleted content is overwritten.
+/// What the header of each SQLite database begins with.
+const MAGIC: &[u8; 16] = b"SQLite format 3\0";
+/// Where the header has the database's own version, big-endian.
+const VERSION_AT: usize = 60;
+
+/// The version of the tables in a database, read from the file's header, so that a hub may work on it; `None`: there is no file.
+pub(super) fn version_of(path: &Path) -> io::Result<Option<i64>> {
+    let mut header = [0; VERSION_AT + 4];
+    match fs::File::open(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error),
+        Ok(mut file) => file.read_exact(&mut header)?,
+    }
+    if !header.starts_with(MAGIC) {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "it is no SQLite database"));
+    }
+    let version = header[VERSION_AT..].try_into().expect("four bytes");
+    Ok(Some(i64::from(i32::from_be_bytes(version))))
+}
+
+/// Where the copy of a database of an earlier version is kept.
+fn backup_path(database: &Path, version: i64) -> PathBuf {
+    database.with_extension(format!("v{version}.db"))
+}
+
+/// The copies that are kept.
+pub(super) fn backups(database: &Path) -> impl Iterator<Item = PathBuf> {
+    (1..VERSION).map(|version| backup_path(database, version)).filter(|path| path.is_file())
+}
+
+/// Keeps a copy of a database before its tables are changed, without what was deleted from it. Readable by its owner only.
+fn back_up(db: &Connection, path: &Path, version: i64) -> Result<(), StoreError> {
+    let backup = backup_path(path, version);
+    let copy = || -> Result<(), StoreError> {
+        // Of a start that did not come to its end. SQLite writes into a file that is not there, or empty.
+        private_file().truncate(true).open(&backup)?;
+        let name = backup.to_str().ok_or_else(|| io::Error::other("its path is no Unicode"))?;
+        db.execute("VACUUM INTO ?", [name])?;
+        Ok(())
+    };
+    copy().map_err(|error| {
+        let _ = fs::remove_file(&backup);
+        StoreError::Backup { path: backup, why: error.to_string() }
+    })
+}
+
+/// Takes a deleted job out of the copies. A copy that cannot be changed is removed: what was deleted stays nowhere.
+pub(super) fn remove_from_backups(database: &Path, id: &str) -> io::Result<()> {
+    for backup in backups(database) {
+        let removed = Connection::open(&backup).and_then(|db| {
+            db.pragma_update(None, "secure_delete", "ON")?;
+            db.execute("DELETE FROM jobs WHERE id = ?", [id])
+        });
+        if let Err(error) = removed {
+            tracing::warn!(backup = %backup.display(), %error, "removing a copy of the jobs' database that cannot be changed");
+            fs::remove_file(&backup)?;
+        }
+    }
+    Ok(())
+}
+
+/// Removes copies once the jobs of their time have been kept long enough.
+pub(super) fn sweep_backups(database: &Path, now: SystemTime, keep: Duration) -> io::Result<()> {
+    for backup in backups(database) {
+        let age = now.duration_since(fs::metadata(&backup)?.modified()?).unwrap_or_default();
+        if age >= keep {
+            fs::remove_file(&backup)?;
+        }
+    }
+    Ok(())
+}
+
+/// Opens or creates the database. Tables of a version before are copied, then changed in one transaction. Deleted content is
+/// overwritten.
 pub(super) fn open(path: &Path) -> Result<Connection, StoreError> {
     // SQLite would create it as the umask allows; its log of changes has the permissions of the database.
     private_file().open(path)?;
@@ -52,8 +128,12 @@ pub(super) fn open(path: &Path) -> Result<Connection, StoreError> {
         5 => [WITH_DIGESTS, WITH_SEALING].concat(),
         6 => WITH_SEALING.to_owned(),
         VERSION => return Ok(db),
+        other if other > VERSION => return Err(StoreError::Newer(other)),
         other => return Err(StoreError::Version(other)),
     };
+    if version > 0 {
+        back_up(&db, path, version)?;
+    }
     // On an error the connection is closed, and with it the transaction undone.
     db.execute_batch(&format!("BEGIN IMMEDIATE; {changes} PRAGMA user_version = {VERSION}; COMMIT"))?;
     if (1..3).contains(&version) {

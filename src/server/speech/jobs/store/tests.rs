@@ -87,6 +87,52 @@ fn tables_are_changed_whole_or_not_at_all() {
     assert_eq!(version.expect("told"), 1);
 }
 
+/// Makes the database one of version 6, from before jobs were encrypted.
+fn to_version_6(store: Store) {
+    store.db.execute_batch("DROP TABLE sealing; PRAGMA user_version = 6").expect("as it was");
+}
+
+#[test]
+fn tables_of_a_version_before_are_kept_as_a_copy_until_their_jobs_are_old() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut store = open(folder.path());
+    for id in ["job_a", "job_b"] {
+        store.add(id, (None, usize::MAX), &wish(1, FileFormat::Pcm), None, now()).expect("added");
+    }
+    to_version_6(store);
+    let mut store = open(folder.path());
+    assert_eq!(version_in(folder.path()).expect("read"), Some(JOBS_VERSION));
+    let copy = folder.path().join("jobs.v6.db");
+    assert_eq!(tables::version_of(&copy).expect("read"), Some(6));
+    let permissions = fs::metadata(&copy).expect("there").permissions();
+    assert_eq!(std::os::unix::fs::PermissionsExt::mode(&permissions) & 0o777, 0o600);
+    store.delete("job_a").expect("deleted");
+    let ids = |path: &Path| {
+        let db = Connection::open(path).expect("opened");
+        let mut found = db.prepare("SELECT id FROM jobs").expect("read");
+        found.query_map([], |row| row.get::<_, String>(0)).expect("read").collect::<Result<Vec<_>, _>>().expect("read")
+    };
+    assert_eq!(ids(&copy), ["job_b"], "what was deleted is in no copy");
+    store.sweep(now() + BOUNDS.keep_s - 20).expect("swept");
+    assert!(copy.exists());
+    store.sweep(now() + BOUNDS.keep_s + 20).expect("swept");
+    assert!(!copy.exists());
+}
+
+#[test]
+fn tables_that_cannot_be_copied_are_not_changed() {
+    let folder = tempfile::tempdir().expect("a folder");
+    to_version_6(open(folder.path()));
+    // A folder where the copy should be.
+    fs::create_dir(folder.path().join("jobs.v6.db")).expect("made");
+    let said = Store::open(folder.path(), BOUNDS, None).err().expect("refused").to_string();
+    assert!(
+        said.contains("jobs.v6.db before its tables are changed") && said.ends_with("nothing was changed"),
+        "{said}"
+    );
+    assert_eq!(version_in(folder.path()).expect("read"), Some(6));
+}
+
 #[test]
 fn another_voice_begins_anew() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -174,7 +220,10 @@ fn one_hub_at_a_time_has_the_folder() {
     assert!(matches!(Store::open(folder.path(), BOUNDS, None), Err(StoreError::Taken(_))));
     drop(first);
     open(folder.path()).db.pragma_update(None, "user_version", 9).expect("set");
-    assert!(matches!(Store::open(folder.path(), BOUNDS, None), Err(StoreError::Version(9))));
+    let refused = Store::open(folder.path(), BOUNDS, None).err().expect("refused");
+    assert!(matches!(refused, StoreError::Newer(9)), "{refused}");
+    assert!(refused.to_string().contains("install the newer program again"), "{refused}");
+    assert_eq!(version_in(folder.path()).expect("read"), Some(9), "nothing was changed");
 }
 
 #[test]

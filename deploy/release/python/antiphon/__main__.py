@@ -1,0 +1,5 @@
+"""`python -m antiphon`."""
+
+from antiphon import main
+
+main()
