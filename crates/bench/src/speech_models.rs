@@ -12,8 +12,8 @@ use antiphon::config::Config;
 use antiphon_client::RATE;
 use antiphon_engine_api::tts::{SpeechRequest, Tts, TtsError};
 use antiphon_engines::tts::TtsConfig;
-use antiphon_engines::tts::speechlm::Contract;
 use antiphon_engines::tts::speechlm::measure::{self, DecodeCosts};
+use antiphon_engines::tts::speechlm::{CacheKind, Contract};
 use antiphon_inference::onnx::OnnxConfig;
 use antiphon_types::Pcm;
 use futures_util::StreamExt;
@@ -371,7 +371,7 @@ mod tests {
             let text = contract(caches, 100);
             let made = Contract::parse("bench", &text).expect("valid");
             assert_eq!((made.length.min_tokens, made.length.max_tokens, made.max_tokens(3)), (100, 100, 100));
-            assert_eq!(made.decode.capacity > 0, caches == Caches::InPlace);
+            assert_eq!(matches!(made.cache, CacheKind::InPlace { .. }), caches == Caches::InPlace);
         }
     }
 
