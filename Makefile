@@ -5,7 +5,7 @@
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 SHELL := /bin/sh
 .DELETE_ON_ERROR:
-.PHONY: help run build dist bench-build deps web test test-deps build-tests lint real-models faults test-rust test-web test-browser test-clients test-alerts test-export screenshots soak check-features docs bench bench-peers fuzz deny sbom onnxruntime onnxruntime-gpu true-size silero hibari nats-server clean
+.PHONY: help run build dist bench-build deps web test test-deps build-tests lint real-models faults test-rust test-web test-browser test-clients test-alerts test-export screenshots soak simulate check-features docs bench bench-peers fuzz deny sbom onnxruntime onnxruntime-gpu true-size silero hibari nats-server clean
 
 help:
 	@echo 'make run     install what is missing, build, start the hub (ARGS="--listen 127.0.0.1:9000" for more)'
@@ -19,6 +19,7 @@ help:
 	@echo 'make screenshots   the pictures of the README and the manual, the icons of the page'
 	@echo 'make docs    the manual as a book: target/book/index.html'
 	@echo 'make bench   measure, and print the numbers (PROFILE=dist: of what make dist builds)'
+	@echo 'make simulate   sessions on virtual time, with faults drawn from seeds (ARGS="--seeds 100000")'
 	@echo 'make check-features   each engine compiles alone'
 	@echo 'make bench-peers   the same work by this hub and by a pipecat bot, side by side (needs the rig: RIG=folder)'
 	@echo 'make fuzz    a minute of fuzzing for each reader of foreign bytes (FUZZ_SECONDS=600 for longer)'
@@ -173,6 +174,10 @@ soak: test-deps web
 	cargo build --release --locked $(PROGRAMS)
 	target/release/antiphon-bench cluster --part kill --part rolling --minutes $(MINUTES) --strict
 	target/release/antiphon-bench cluster --hubs 3 --part handover --part rolling-all --part kill-hub --part partition --part jobs --strict
+
+# With the packages of `make build`, so that what it built is used.
+simulate: deps
+	cargo run --release --locked $(PROGRAMS) --package antiphon-simulation --bin antiphon-simulate -- $(ARGS)
 
 # Every fault, one area after the other; the table at the end has a row for each: the canary's longest wait beside it and before
 # it, the hub's growth, what the fault held and when that was given back. ONLY names an area, or a part of faults' names.

@@ -10,7 +10,7 @@
 use super::hub::{Engines, Hub};
 use super::own_share::{N_SESSIONS, converse};
 use super::voice_to_voice::server_said;
-use super::{BenchError, Figure, Measure, Measurement, Plan, Progress, Section, Unit};
+use super::{BenchError, Figure, Measure, Measurement, Plan, Progress, Section, Unit, name_of};
 use antiphon_client::{AudioMode, ClientError, ConnectOptions, Connection, Event, ReceivedMessage, connect};
 use futures_util::{StreamExt, TryStreamExt, stream};
 use serde_json::json;
@@ -38,7 +38,7 @@ pub(super) const IDLE_KIB: f64 = 48.0;
 
 pub(super) async fn measure(plan: &Plan, progress: Progress<'_>) -> Result<Measurement, BenchError> {
     let how = "zero-latency engines; sessions by peak resident memory of the hub, connections by anonymous memory";
-    let mut section = Section::new(Measure::Memory.name(), how);
+    let mut section = Section::new(name_of(Measure::Memory), how);
 
     progress(&format!("memory: {N_SESSIONS} sessions"));
     let hub = Hub::start(&plan.hub, Engines::Fake).await?;

@@ -3,11 +3,11 @@
 use super::cluster::CostArgs;
 use super::{hub_command, progress};
 use crate::load::Clips;
-use crate::plan::Profile;
 use crate::stress::{self, Calibration, KnownEngines, KnownStage, Mix, StressPlan, StressReport};
 use crate::{BenchError, Hub, Process, Report, cluster};
 use antiphon::cli::target::{Mode, Target, failure};
 use antiphon::cli::{CliError, blocking, print};
+use antiphon_planner::Profile;
 use antiphon_text::{Chunker, Language};
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};

@@ -4,7 +4,7 @@
 //! servers are those of [`antiphon_cluster::testing`].
 
 use super::{BenchError, ClusterPlan};
-use crate::hub::{StartedProcess, start};
+use crate::hub_process::{StartedProcess, start};
 use crate::simulated::Costs;
 use crate::{Engines, HubCommand, Process};
 use rustix::process::{Pid, Signal, kill_process};
@@ -77,7 +77,7 @@ impl Launcher<'_> {
 
     /// Starts a hub that shares its sessions with others, its engines on workers; returns once it serves and workers are found.
     pub(super) async fn shared_hub(&self, name: &str, shared: &SharedStorage) -> Result<HubProcess, BenchError> {
-        let mut args = vec![Engines::Cluster.name().to_owned(), "--servers".into(), self.servers.join(",")];
+        let mut args = vec![name_of(Engines::Cluster), "--servers".into(), self.servers.join(",")];
         let key = shared.sealing_key.to_string_lossy().into_owned();
         let replicas = shared.n_replicas.to_string();
         let drain_s = shared.drain_s.to_string();

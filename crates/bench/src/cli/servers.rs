@@ -3,6 +3,7 @@
 //! standard input ends, so that they never outlive the benchmark.
 
 use super::cluster::{CostArgs, Member};
+use crate::Engines as HubEngines;
 use crate::mock::{self, Latencies};
 use crate::scripted::ScriptedStt;
 use crate::simulated;
@@ -28,7 +29,7 @@ use tokio_util::task::TaskTracker;
 pub struct HubArgs {
     /// The kind of engines
     #[arg(value_enum)]
-    engines: EnginesName,
+    engines: HubEngines,
     /// The address of the mock engines, up to and including /v1
     #[arg(long, required_if_eq("engines", "mock"))]
     engines_url: Option<String>,
@@ -69,23 +70,6 @@ struct SharedArgs {
     drain_s: u32,
 }
 
-/// The engines of the hub.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum EnginesName {
-    /// Engines with zero latency
-    Fake,
-    /// The default engines with the installed models
-    Shipped,
-    /// Remote engines, all at one address
-    Mock,
-    /// Simulated engines in the hub
-    Simulated,
-    /// The engines that need no model, with a recognizer that follows a script
-    Scripted,
-    /// Simulated engines on workers
-    Cluster,
-}
-
 /// Session limit of the hub, higher than any measure needs.
 const MAX_SESSIONS: usize = 5_000;
 
@@ -114,13 +98,13 @@ pub(super) async fn run_hub(args: HubArgs) -> Result<(), CliError> {
     let mut cluster = None;
     let mut manager = None;
     let engines = match args.engines {
-        EnginesName::Fake => fakes(),
-        EnginesName::Simulated => {
+        HubEngines::Fake => fakes(),
+        HubEngines::Simulated => {
             let costs = args.costs.costs();
             let shape = simulated::Shape { instances: args.instances.into(), reply_words: args.reply_words.into() };
             blocking(move || simulated::engines(costs, shape)).await?.map_err(CliError::Failed)?
         }
-        EnginesName::Cluster if args.shared.sealing_key.is_some() => {
+        HubEngines::Cluster if args.shared.sealing_key.is_some() => {
             config.cluster = args.shared.config(&args.cluster);
             let joined = Arc::new(EngineManager::new(&config).map_err(|error| CliError::failed(&error))?);
             joined.join(Membership::join(&config).await.map_err(|error| CliError::failed(&error))?);
@@ -128,15 +112,15 @@ pub(super) async fn run_hub(args: HubArgs) -> Result<(), CliError> {
             membership.ready().await;
             simulated::with(membership.cluster().stt(), membership.cluster().tts())
         }
-        EnginesName::Cluster => {
+        HubEngines::Cluster => {
             let cluster = cluster.insert(args.cluster.join(&tasks, stop.clone()).await?);
             simulated::with(cluster.stt(), cluster.tts())
         }
-        EnginesName::Shipped => {
+        HubEngines::Shipped => {
             let config = config.clone();
             blocking(move || antiphon::assembly::build(&config)).await??
         }
-        EnginesName::Mock | EnginesName::Scripted => {
+        HubEngines::Mock | HubEngines::Scripted => {
             let mut config = config.clone();
             // The figures are for the engines that need no model, whatever is installed; mock engines are configured above.
             config.turn.model.clear();
@@ -151,7 +135,7 @@ pub(super) async fn run_hub(args: HubArgs) -> Result<(), CliError> {
             }
             let engines = blocking(move || antiphon::assembly::build(&config)).await??;
             match args.engines {
-                EnginesName::Scripted => Engines { stt: Arc::new(ScriptedStt), ..engines },
+                HubEngines::Scripted => Engines { stt: Arc::new(ScriptedStt), ..engines },
                 _ => engines,
             }
         }
@@ -287,24 +271,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn engines_are_called_the_same_everywhere() {
-        let engines = [
-            (EnginesName::Fake, crate::Engines::Fake),
-            (EnginesName::Shipped, crate::Engines::Shipped),
-            (EnginesName::Mock, crate::Engines::Mock),
-            (EnginesName::Simulated, crate::Engines::Simulated),
-            (EnginesName::Scripted, crate::Engines::Scripted),
-            (EnginesName::Cluster, crate::Engines::Cluster),
-        ];
-        for (name, engines) in engines {
-            assert_eq!(name.to_possible_value().expect("listed").get_name(), engines.name());
-        }
-    }
-
-    #[test]
     fn settings_are_taken_as_the_environment_has_them() {
         let args = |set: &str| HubArgs {
-            engines: EnginesName::Mock,
+            engines: HubEngines::Mock,
             engines_url: Some("http://127.0.0.1:9/v1".into()),
             set: vec![set.into()],
             cluster: Member::default(),

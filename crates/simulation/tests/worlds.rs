@@ -1,6 +1,6 @@
-//! The simulation of sessions and of a day's traffic, in a short form; the long forms are `antiphon-bench simulate`.
+//! The simulation of sessions and of a day's traffic, in a short form; the long forms are the program `antiphon-simulate`.
 
-use antiphon_bench::simulation::{Day, Seeds, run, simulate, simulate_day};
+use antiphon_simulation::{Day, Seeds, run, simulate, simulate_day};
 use antiphon_types::BrownoutLevel;
 
 #[test]
@@ -8,7 +8,7 @@ fn no_world_breaks_an_invariant() {
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let simulated = run(Seeds { from: 0, n: 200, threads }, &|_| {});
     let failed: Vec<_> = simulated.failed.iter().map(|world| (world.seed, &world.violations, &world.log)).collect();
-    assert!(failed.is_empty(), "replay them with antiphon-bench simulate --seed SEED --verbose: {failed:#?}");
+    assert!(failed.is_empty(), "replay them with antiphon-simulate --seed SEED --verbose: {failed:#?}");
     assert_eq!((simulated.n_done, simulated.n_compared), (200, 4));
 }
 

@@ -6,12 +6,12 @@
 
 use super::{MixedLoad, StressPlan, load};
 use crate::load::{Length, Outcome};
-use crate::plan::{
+use crate::{BenchError, Progress};
+use antiphon_client::RATE;
+use antiphon_planner::{
     Conversation, HubProfile, Needs, Profile, RunPoint, Service, SlotPoint, Source, SpeculationProfile, StageProfile,
     TurnProfile,
 };
-use crate::{BenchError, Progress};
-use antiphon_client::RATE;
 use antiphon_types::Samples;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -249,7 +249,7 @@ fn profile(
             settings: BTreeMap::new(),
         },
         tts: known.tts.profile(engine("tts"), median(&tts), &tts_runs, needs),
-        nats: crate::plan::NatsProfile { hop_ms: 0.0, ..base.nats.clone() },
+        nats: antiphon_planner::NatsProfile { hop_ms: 0.0, ..base.nats.clone() },
         machines: base.machines.clone(),
         sources,
     }

@@ -3,7 +3,8 @@
 //! The program is this one: its hidden command `hub --with-stdin` prints its address on the first line and serves until
 //! its stdin ends, so a hub never outlives the benchmark.
 
-use super::{BenchError, Process};
+use super::{BenchError, Process, name_of};
+use clap::ValueEnum;
 use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::Duration;
@@ -14,35 +15,21 @@ use tokio::time::timeout;
 /// Timeout for loading the engines.
 const START_DEADLINE: Duration = Duration::from_secs(60);
 
-/// The engines of a hub under measurement.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The engines of a hub under measurement. The comments are the help of the command line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Engines {
-    /// The fakes of all stages, with zero latency.
+    /// The fakes of all stages, with zero latency
     Fake,
-    /// The default engines of `antiphon serve` with the installed models.
+    /// The default engines of `antiphon serve` with the installed models
     Shipped,
-    /// Remote engines, all at one address.
+    /// Remote engines, all at one address
     Mock,
-    /// Simulated engines in the hub.
+    /// Simulated engines in the hub
     Simulated,
-    /// The engines that need no model, with a recognizer that follows a script.
+    /// The engines that need no model, with a recognizer that follows a script
     Scripted,
-    /// Simulated engines on workers.
+    /// Simulated engines on workers
     Cluster,
-}
-
-impl Engines {
-    /// Name on the command line.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Fake => "fake",
-            Self::Shipped => "shipped",
-            Self::Mock => "mock",
-            Self::Simulated => "simulated",
-            Self::Scripted => "scripted",
-            Self::Cluster => "cluster",
-        }
-    }
 }
 
 /// The command that starts a hub; the name of its [`Engines`] is appended as the last argument.
@@ -66,13 +53,13 @@ pub struct Hub {
 impl Hub {
     /// Starts a hub and waits until its engines are loaded.
     pub async fn start(command: &HubCommand, engines: Engines) -> Result<Self, BenchError> {
-        Self::spawn(command, &[engines.name().to_owned()]).await
+        Self::spawn(command, &[name_of(engines)]).await
     }
 
     /// Starts a hub whose recognizer follows a script, with this detector of speech: `earshot` or `silero`.
     pub(super) async fn scripted(command: &HubCommand, vad: &str) -> Result<Self, BenchError> {
         let vad = format!("vad.engine={vad}");
-        Self::spawn(command, &[Engines::Scripted.name().to_owned(), "--set".to_owned(), vad]).await
+        Self::spawn(command, &[name_of(Engines::Scripted), "--set".to_owned(), vad]).await
     }
 
     /// Starts a server with additional arguments. It must print its address first and stop when its stdin ends.

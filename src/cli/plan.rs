@@ -1,7 +1,7 @@
-//! `antiphon-bench plan`: machines, latency, cost and configuration files for a number of users.
+//! `antiphon plan`: machines, latency, cost and configuration files for a number of users.
 
-use crate::plan::{self, BUILT_IN, Card, Demand, PlanError, Prices, Profile};
-use antiphon::cli::{CliError, blocking, print};
+use super::{CliError, blocking, print};
+use antiphon_planner::{self as planner, BUILT_IN, Card, Demand, PlanError, Prices, Profile};
 use clap::Args;
 use std::path::{Path, PathBuf};
 
@@ -9,11 +9,11 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  antiphon-bench plan --users 50000 --peak 0.1 --objective-ms 800
-  antiphon-bench plan --users 10000 --profile measured.json --prices prices.toml --out config
-  antiphon-bench plan --users 50000 --stage tts             one stage alone, such as a cluster of voices only
-  antiphon-bench plan --objective-ms 1500 --card A10G     an estimate for another GPU
-  antiphon-bench plan --show-profile > my.json            figures to replace by your own
+  antiphon plan --users 50000 --peak 0.1 --objective-ms 800
+  antiphon plan --users 10000 --profile measured.json --prices prices.toml --out config
+  antiphon plan --users 50000 --stage tts             one stage alone, such as a cluster of voices only
+  antiphon plan --objective-ms 1500 --card A10G     an estimate for another GPU
+  antiphon plan --show-profile > my.json            figures to replace by your own
   antiphon-bench stress --profile-out measured.json       measures a profile
 
 Nothing is measured here: the plan is computed from a profile by a queueing model (M/G/c, waits by Allen and Cunneen), and
@@ -99,20 +99,20 @@ impl PlanArgs {
             spare: self.spare.into(),
         };
         if let Some(stage) = &self.stage {
-            let plan = plan::plan_stage(profile, demand, prices.transpose()?.as_ref(), stage).map_err(failed)?;
+            let plan = planner::plan_stage(profile, demand, prices.transpose()?.as_ref(), stage).map_err(failed)?;
             match self.json {
                 true => print::json(&plan.json())?,
                 false => print::line(&plan.text())?,
             }
             return verdict(plan.is_feasible());
         }
-        let plan = plan::plan(profile, demand, prices.transpose()?.as_ref()).map_err(failed)?;
+        let plan = planner::plan(profile, demand, prices.transpose()?.as_ref()).map_err(failed)?;
         match self.json {
             true => print::json(&plan.json())?,
             false => print::line(&plan.text())?,
         }
         if let Some(folder) = &self.out {
-            plan::write(folder, &plan.files()).map_err(failed)?;
+            planner::write(folder, &plan.files()).map_err(failed)?;
         }
         verdict(plan.is_feasible())
     }
@@ -126,7 +126,7 @@ impl PlanArgs {
             }
         };
         match &self.card {
-            Some(card) => plan::on_card(profile, card).map_err(failed),
+            Some(card) => planner::on_card(profile, card).map_err(failed),
             None => Ok(profile),
         }
     }
@@ -146,4 +146,36 @@ fn named(path: &Path, error: &PlanError) -> CliError {
 
 fn failed(error: PlanError) -> CliError {
     CliError::failed(&error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Sources, load_hub};
+
+    #[test]
+    fn the_configuration_files_pass_the_check_of_the_hub() {
+        let folder = tempfile::tempdir().expect("a folder");
+        for (name, objective_ms, expect) in [
+            ("gpu", 800.0, &["hub.toml", "worker-stt.toml", "worker-tts.toml"][..]),
+            ("processor", 3_000.0, &["hub.toml", "worker-stt.toml", "worker-tts.toml"]),
+        ] {
+            let demand = Demand { users: 50_000, peak: 0.1, objective_ms, share: 0.95, spare: 1 };
+            let profile = Profile::built_in(name).expect("built in");
+            let plan = planner::plan(profile, demand, None).expect("it can be planned");
+            let files = plan.files();
+            assert_eq!(files.iter().map(|file| file.name.as_str()).collect::<Vec<_>>(), expect);
+            planner::write(&folder.path().join("out"), &files).expect("written");
+            for file in &files {
+                let path = folder.path().join("out").join(&file.name);
+                let sources = Sources { file: Some(path), ..Sources::default() };
+                let config = load_hub(&sources).unwrap_or_else(|error| panic!("{}: {error}\n{}", file.name, file.text));
+                if file.name == "hub.toml" {
+                    assert_eq!(config.server.max_sessions as u64, plan.sized.hubs.max_sessions);
+                    assert_eq!(f64::from(config.slo.voice_to_voice_ms), objective_ms);
+                    assert_eq!(config.cluster.stages, ["stt", "tts"]);
+                }
+            }
+        }
+    }
 }

@@ -8,7 +8,6 @@
 
 mod workers;
 
-use crate::Process;
 use antiphon::load::{LoadMonitor, QueueSample, SAMPLE_EVERY, Sample, SloConfig};
 use antiphon::replay::Dice;
 use antiphon_dialog::turn::TurnConfig;
@@ -455,5 +454,7 @@ fn p95(mut latencies: Vec<f64>) -> (f64, usize) {
 
 /// Anonymous memory of this process in bytes; `None` where there is no `/proc`.
 fn anonymous() -> Option<u64> {
-    Process(std::process::id()).anonymous().ok()
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let kib = status.lines().find_map(|line| line.strip_prefix("RssAnon:"))?;
+    kib.trim().strip_suffix(" kB")?.parse::<u64>().ok().map(|kib| kib * 1024)
 }

@@ -1,4 +1,4 @@
-//! Capacity planner behind `antiphon-bench plan`: from users to machines, latency, cost and configuration files.
+//! Capacity planner behind `antiphon plan`: from users to machines, latency, cost and configuration files.
 //!
 //! ```text
 //! profile + demand -> size (queueing -> latency) -> cost -> text, JSON, configuration files

@@ -1,5 +1,5 @@
 //! The simulation of sessions: the real actor, reducer and audio paths on virtual time, with engines and clients whose faults are
-//! drawn from a seed. `antiphon-bench simulate` runs many seeds, the tests some hundred.
+//! drawn from a seed. The program `antiphon-simulate` runs many seeds, the tests some hundred.
 //!
 //! One seed is one small world ([`simulate`]) without sockets, threads or files: the same seed gives the same log, byte for byte.
 //! A seed whose world breaks an invariant can be run again with its whole log. Invariants: no panic; the grammar of events

@@ -7,9 +7,9 @@
 //! position that the hub reports is compared with the duration of sound in the recording: of a WebRTC call
 //! `conversation.item.truncated`, of a phone call the turn record. Each interruption has a call of its own.
 
+use super::caller::Step;
 use super::client::{Client, Phone, Transport, WebSocket};
 use super::phones::settings;
-use super::talker::Step;
 use super::*;
 use crate::questions::VOICES;
 use antiphon_client::{AudioMode, Event, FRAME};
