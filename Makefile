@@ -79,16 +79,15 @@ onnxruntime-gpu:
 	@.ci/onnxruntime gpu $(ONNXRUNTIME) models/onnxruntime-gpu
 
 # Voices of the published dimensions with random weights, for `make bench`: 390 MB, and 1.5 GB for Chatterbox Nano in two forms. The
-# larger speech language models are written by hand: `.venv-models/bin/python models/scripts/speech_lm.py FOLDER
-# chatterbox-turbo` (2.1 GB) or `chatterbox-multilingual` (2.7 GB); for a GPU with `--gqa --fp16`.
+# larger speech language models are written by hand, as docs/developing/benchmarks.md says.
+SYNTHETIC := PYTHONPATH=models/export .venv-export/bin/python -m antiphon_export.synthetic
+
 true-size: models/true-size/.made
 
-models/true-size/.made: models/scripts/true_size.py models/scripts/speech_lm.py models/scripts/graphs.py
-	python3 -m venv .venv-models
-	.venv-models/bin/python -m pip install --quiet onnx==1.23.2 numpy
-	.venv-models/bin/python models/scripts/true_size.py models/true-size
-	.venv-models/bin/python models/scripts/speech_lm.py models/true-size/chatterbox-nano chatterbox-nano
-	.venv-models/bin/python models/scripts/speech_lm.py models/true-size/chatterbox-nano-gqa chatterbox-nano --gqa
+models/true-size/.made: $(wildcard models/export/antiphon_export/synthetic/*.py) | .venv-export/.installed
+	$(SYNTHETIC).true_size models/true-size
+	$(SYNTHETIC).speech_lm models/true-size/chatterbox-nano chatterbox-nano
+	$(SYNTHETIC).speech_lm models/true-size/chatterbox-nano-gqa chatterbox-nano --gqa
 	ln -f models/true-size/chatterbox-nano/conditional_decoder.onnx_data models/true-size/chatterbox-nano-gqa/
 	ln -f models/true-size/chatterbox-nano/embed_tokens.onnx_data models/true-size/chatterbox-nano-gqa/
 	touch $@
@@ -124,7 +123,8 @@ web/dist/index.html: web/node_modules/.installed $(WEB_SOURCES)
 	touch $@
 
 web/node_modules/.installed: | deps
-tests/browser/node_modules/.installed tests/clients/npm/node_modules/.installed .venv/.installed .venv-export/.installed: | test-deps
+tests/browser/node_modules/.installed tests/clients/npm/node_modules/.installed .venv/.installed: | test-deps
+.venv-export/.installed: | deps
 
 # The tests: `.ci/test` has the order of its parts, which are targets below, and prints where the time went. The browser and SDK
 # tests use target/debug/antiphon, which `build-tests` makes.
@@ -149,8 +149,7 @@ lint: test-deps web
 	.ci/check-deploy --self-test
 	.ci/check-deploy
 
-# The export of speech language models, as far as it needs no PyTorch and none of the makers' code: models/export/README.md has
-# the rest. .venv-export is not .venv-models, whose packages are those of the benchmarks.
+# What writes graphs, as far as it needs no PyTorch and none of the makers' code: models/export/README.md has the rest.
 .venv-export/.installed: models/export/requirements-test.txt
 	python3 -m venv .venv-export
 	.venv-export/bin/python -m pip install --quiet --requirement models/export/requirements-test.txt
@@ -292,4 +291,4 @@ fuzz: deps
 clean:
 	cargo clean
 	rm -rf fuzz/target fuzz/corpus fuzz/artifacts
-	rm -rf web/dist web/node_modules tests/browser/node_modules tests/clients/npm/node_modules .venv .venv-peers .venv-models
+	rm -rf web/dist web/node_modules tests/browser/node_modules tests/clients/npm/node_modules .venv .venv-peers .venv-export

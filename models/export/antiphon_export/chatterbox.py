@@ -1,13 +1,13 @@
 """Exports a checkpoint of Chatterbox Turbo or Nano to the four graphs that Antiphon runs, and a tokenizer.json.
 
-    python export_chatterbox.py PACKAGE CHECKPOINT OUT [--gqa] [--fp16]
+    python -m antiphon_export.chatterbox PACKAGE CHECKPOINT OUT [--gqa] [--fp16]
 
 PACKAGE is the folder `chatterbox` of the unpacked PyPI package chatterbox-tts 0.1.7. CHECKPOINT is the makers' folder:
 t3_turbo_v1.safetensors or t3_nano_v1.safetensors, s3gen_meanflow.safetensors, ve.safetensors and the tokenizer's files.
-`--gqa` and `--fp16` are those of speech_lm.py and concern the language model. The ports are the published ones; the
+`--gqa` and `--fp16` are those of `synthetic.speech_lm` and concern the language model. The ports are the published ones; the
 vocoder takes batches of rows of the same lengths.
 
-    python export_chatterbox.py PACKAGE --try FOLDER
+    python -m antiphon_export.chatterbox PACKAGE --try FOLDER
 
 writes a checkpoint with random weights to FOLDER, exports it and compares each graph with the makers' code.
 
@@ -35,7 +35,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.nn.utils import parametrize
 
-import speech_lm
+from .synthetic import speech_lm
 
 RATE, RATE_16 = 24_000, 16_000
 
@@ -266,7 +266,7 @@ def export(module, example, path, inputs, outputs, axes):
 
 
 class Checkpoint:
-    """The weights of `T3` by name, for the writers of speech_lm.py."""
+    """The weights of `T3` by name, for the writers of `synthetic.speech_lm`."""
 
     def __init__(self, state):
         self.state = state

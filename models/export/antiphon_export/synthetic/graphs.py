@@ -1,4 +1,4 @@
-"""A builder of ONNX graphs with random weights, shared by the scripts of this folder; it runs no model.
+"""A builder of ONNX graphs with random weights, shared by the modules of this folder; it runs no model.
 
 Needs the Python packages onnx and numpy.
 """

@@ -1,7 +1,7 @@
 """Writes the four graphs and the tokenizer of a speech language model, with random weights and the published ports.
 
-    python speech_lm.py FOLDER tiny
-    python speech_lm.py FOLDER chatterbox-nano|chatterbox-turbo|chatterbox-multilingual [--gqa] [--fp16]
+    python -m antiphon_export.synthetic.speech_lm FOLDER tiny
+    python -m antiphon_export.synthetic.speech_lm FOLDER chatterbox-nano|chatterbox-turbo|chatterbox-multilingual [--gqa] [--fp16]
 
 `tiny` are the fixtures of the tests (tests/fixtures/speechlm/tiny). The other names have the dimensions of the
 published models: realistic cost, but no intelligible output. Their weights lie beside the graphs in `.onnx_data` files.
@@ -26,7 +26,7 @@ import zlib
 
 import numpy
 
-from graphs import FLOAT, FLOAT16, INT32, INT64, Graph, value
+from .graphs import FLOAT, FLOAT16, INT32, INT64, Graph, value
 
 # Channels of the hidden state that are not random: 2 for text and less than zero for speech, the mean of these over the
 # context, a constant 2, and zero. All others are.

@@ -1,6 +1,6 @@
 """Writes voice models of realistic size and signature with random weights: realistic cost, but no intelligible output.
 
-    python true_size.py FOLDER [free] [piper] [kokoro]
+    python -m antiphon_export.synthetic.true_size FOLDER [free] [piper] [kokoro]
 
 The dimensions are those of the published models: Piper's "medium" VITS (hidden 192, 6 encoder layers, 4 flows, HiFi-GAN
 8x8x4 from 256 channels, 22.05 kHz) and Kokoro-82M (ALBERT of 768, text encoder and prosody of 512, iSTFTNet 10x6 from
@@ -20,7 +20,7 @@ import sys
 import numpy
 from onnx import helper
 
-from graphs import FLOAT, INT64, Graph, value
+from .graphs import FLOAT, INT64, Graph, value
 
 def piper(path):
     """Frames of 256 samples; 3 per token, about the speed of English with Piper's blanks between phonemes."""

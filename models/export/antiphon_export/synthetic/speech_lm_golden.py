@@ -1,7 +1,7 @@
 """Compares the graphs of speech_lm.py with the makers' own PyTorch code, and writes what the tests compare with.
 
-    python speech_lm_golden.py PACKAGE tiny FIXTURES
-    python speech_lm_golden.py PACKAGE chatterbox-nano|chatterbox-turbo|chatterbox-multilingual
+    python -m antiphon_export.synthetic.speech_lm_golden PACKAGE tiny FIXTURES
+    python -m antiphon_export.synthetic.speech_lm_golden PACKAGE chatterbox-nano|chatterbox-turbo|chatterbox-multilingual
 
 PACKAGE is the folder `chatterbox` of the unpacked PyPI package chatterbox-tts 0.1.7. The makers' `T3` gets the same
 random weights as the graphs and writes speech tokens greedily: Turbo and Nano by the steps of `T3.inference_turbo`,
@@ -27,7 +27,7 @@ import numpy
 import onnxruntime
 import torch
 
-import speech_lm
+from . import speech_lm
 
 PENALTY = 1.2
 STEPS = 40
@@ -219,7 +219,7 @@ def main():
             print("  MORE THAN 1e-4 OR NOT EQUAL")
         if tiny:
             golden = {
-                "made_by": "models/scripts/speech_lm_golden.py: T3 of chatterbox-tts 0.1.7 with these weights",
+                "made_by": "antiphon_export.synthetic.speech_lm_golden: T3 of chatterbox-tts 0.1.7 with these weights",
                 "text": TEXT,
                 "input_ids": ids[0].tolist(),
                 "audio_tokens": results[1][0].tolist(),

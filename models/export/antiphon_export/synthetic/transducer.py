@@ -1,6 +1,6 @@
 """Writes a streaming recognizer (cache-aware FastConformer-RNNT) with random weights, in the form that sherpa-onnx publishes.
 
-    python transducer.py FOLDER tiny|medium|large|xlarge [--chunk-ms 80|160|320|560|1120] [--prompts] [--fixed-state]
+    python -m antiphon_export.synthetic.transducer FOLDER tiny|medium|large|xlarge [--chunk-ms 80|160|320|560|1120] [--prompts] [--fixed-state]
                          [--fixtures]
 
 FOLDER gets encoder.onnx, decoder.onnx, joiner.onnx and tokens.txt. The structure is that of the exported graphs: eightfold
@@ -21,7 +21,7 @@ import pathlib
 
 import numpy
 
-from graphs import FLOAT, INT32, INT64, Graph, value
+from .graphs import FLOAT, INT32, INT64, Graph, value
 
 KERNEL = 9
 FACTOR = 8

@@ -1,6 +1,6 @@
 """Writes the tokens of a sentence that NeMo's streaming loop gives with the graphs of a folder: FOLDER/golden.json.
 
-    python transducer_golden.py FOLDER
+    python -m antiphon_export.synthetic.transducer_golden FOLDER
 
 Written from NeMo's own description, apart from the hub's code: features by numpy and librosa, nine frames of zeros before the
 first chunk, silence behind the sentence to the end of its last chunk, greedy search with at most ten symbols a frame. Needs the
@@ -16,7 +16,7 @@ import numpy
 import onnxruntime
 import soundfile
 
-SENTENCE = pathlib.Path(__file__).parents[2] / "tests/fixtures/speech/bambatse_02_haggard_0323.flac"
+SENTENCE = pathlib.Path(__file__).parents[4] / "tests/fixtures/speech/bambatse_02_haggard_0323.flac"
 MOST_SYMBOLS = 10
 
 

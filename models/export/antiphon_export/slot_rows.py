@@ -1,6 +1,6 @@
 """Writes the graphs that move caches of streams on a GPU: crates/engines/src/stt/transducer/{gather,scatter}_{f32,f16}.onnx.
 
-    python models/scripts/slot_rows.py
+    python -m antiphon_export.slot_rows
 
 `gather`: `picked` is the rows `rows` ([n]) of `slots`. `scatter`: `next` is `slots` with `updates` as its rows `rows` ([n, 1]);
 bound to the same memory as `slots` it writes nothing else. All caches are [slots, layers, a, b]. Needs the package onnx.
@@ -10,7 +10,7 @@ import pathlib
 
 from onnx import TensorProto, checker, helper, save
 
-FOLDER = pathlib.Path(__file__).parents[2] / "crates/engines/src/stt/transducer"
+FOLDER = pathlib.Path(__file__).parents[3] / "crates/engines/src/stt/transducer"
 
 
 def caches(name, kind, rows):

@@ -1,6 +1,6 @@
 """Writes the graphs that move rows of caches on a GPU: crates/engines/src/tts/speechlm/lm/rows_f32.onnx, rows_f16.onnx.
 
-    python models/scripts/rows.py
+    python -m antiphon_export.rows
 
 `moved` is the rows `rows_a` of `a` and behind them the rows `rows_b` of `b`, each [rows, heads, columns, size], padded with
 zeros or cut by `pads_a` and `pads_b` (begins and ends, as ONNX's Pad has them; negative: cut). Needs the package onnx.
@@ -10,7 +10,7 @@ import pathlib
 
 from onnx import TensorProto, checker, helper, save
 
-FOLDER = pathlib.Path(__file__).parents[2] / "crates/engines/src/tts/speechlm/lm"
+FOLDER = pathlib.Path(__file__).parents[3] / "crates/engines/src/tts/speechlm/lm"
 
 
 def graph(kind):

@@ -1,6 +1,6 @@
 """Runs the graphs of `true_size.py` with PyTorch and with ONNX Runtime for comparison: the same graphs and tokens.
 
-    python torch_run.py FOLDER [--device cpu|cuda] [--batches 1,4,8,16] [--tokens 60] [--rounds 5] [--json]
+    python -m antiphon_export.synthetic.torch_run FOLDER [--device cpu|cuda] [--batches 1,4,8,16] [--tokens 60] [--rounds 5] [--json]
 
 PyTorch executes each node as its own operator of that kind (the table in this file), in inference mode. First, with
 noise disabled, both outputs are compared. A figure is the median of the rounds after one warm-up round. ONNX Runtime
