@@ -22,7 +22,8 @@ pub(crate) enum Step {
 }
 
 /// Words of a tool's name that say what is done rather than what with.
-const VERBS: [&str; 12] = ["get", "set", "find", "look", "lookup", "show", "tell", "search", "play", "start", "turn", "the"];
+const VERBS: [&str; 12] =
+    ["get", "set", "find", "look", "lookup", "show", "tell", "search", "play", "start", "turn", "the"];
 /// Words behind which a text begins.
 const LEADS: [&str; 8] = ["in", "for", "to", "at", "of", "about", "called", "named"];
 /// A longer result is cut, in characters.

@@ -8,7 +8,7 @@
 //! The hold is measured from the first loud sample that the client sends, the cancel from the end of the word that decides. Speech
 //! without words, whose length decides, is measured from the moment at which it is [`INTERRUPTS_AFTER`] long.
 
-use super::hub::{Engines, Hub};
+use super::hub_process::{Engines, Hub};
 use super::questions::{VOICES, loud, speak, speaker};
 use super::scripted::{PEAK, script};
 use super::talker::Talker;

@@ -6,7 +6,7 @@
 //! key on mock engines, alone and beside another key that sends requests, upgrades, responses and audio at fifty times
 //! its limits. The hub runs on one core, all clients and the mock engines on the other.
 
-use super::hub::{Engines, Hub};
+use super::hub_process::{Engines, Hub};
 use super::load::{self, Outcome};
 use super::mock::Latencies;
 use super::mocks::{Pair, SOUND, load_of, spoken};

@@ -7,7 +7,7 @@
 //! memory after the first two thousand, by when the hub keeps as many turns as it may, and after ten thousand, each of
 //! which asks one typed question and leaves after the answer. Each uses a hub of its own, because freed memory is reused.
 
-use super::hub::{Engines, Hub};
+use super::hub_process::{Engines, Hub};
 use super::own_share::{N_SESSIONS, converse};
 use super::voice_to_voice::server_said;
 use super::{BenchError, Figure, Measure, Measurement, Plan, Progress, Section, Unit, name_of};

@@ -7,7 +7,7 @@
 //! session, with and without speculative responses. The definitions are those of [`super::load`], which runs the
 //! conversations.
 
-use super::hub::{Engines, Hub};
+use super::hub_process::{Engines, Hub};
 use super::load::{self, Clip, Clips, Length, Load, Network, Outcome, Sign};
 use super::mock::{self, Latencies};
 use super::noise::best_vad;

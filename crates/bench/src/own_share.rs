@@ -11,7 +11,7 @@
 //! samples; the same resampler runs here. If the event arrives before that frame was sent, the computation is wrong and
 //! the measure fails.
 
-use super::hub::{Engines, Hub};
+use super::hub_process::{Engines, Hub};
 use super::talker::Talker;
 use super::voice_to_voice::{SILENCE_MS, open, server_said, session};
 use super::{BenchError, Figure, Measure, Measurement, Plan, Progress, Section, Unit, Waits, name_of};

@@ -11,7 +11,7 @@
 //! - Round trip: texts that are hard to say are spoken and heard by the same hub over REST, and compared with what a person
 //!   would say.
 
-use super::hub::{Engines, Hub};
+use super::hub_process::{Engines, Hub};
 use super::load::{self, Clip, Clips, Length, Load, Network, Outcome, Sign};
 use super::voice_to_voice::{SILENCE_MS, session_with};
 use super::words::{n_errors, words};

@@ -12,8 +12,8 @@ use antiphon::config::Config;
 use antiphon_client::RATE;
 use antiphon_engine_api::tts::{SpeechRequest, Tts, TtsError};
 use antiphon_engines::tts::TtsConfig;
+use antiphon_engines::tts::speechlm::Contract;
 use antiphon_engines::tts::speechlm::measure::{self, DecodeCosts};
-use antiphon_engines::tts::speechlm::{CacheKind, Contract};
 use antiphon_inference::onnx::OnnxConfig;
 use antiphon_types::Pcm;
 use futures_util::StreamExt;
@@ -364,6 +364,7 @@ async fn voices(text: &'static str) -> Result<TempDir, BenchError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use antiphon_engines::tts::speechlm::CacheKind;
 
     #[test]
     fn the_contracts_of_the_benchmark_make_sense() {

@@ -6,7 +6,7 @@ use crate::simulated::{Costs, SimulatedStt, SimulatedTts};
 use antiphon::cli::{CliError, blocking, print};
 use antiphon_cluster::worker::{Reporter, StageEngine, WorkerOptions, WorkerStage, serve};
 use antiphon_cluster::{Cluster, ClusterConfig, Stage};
-use clap::{Args, ValueEnum};
+use clap::Args;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;

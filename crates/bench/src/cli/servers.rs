@@ -15,7 +15,7 @@ use antiphon_cluster::ClusterConfig;
 use antiphon_engine_api::Engines;
 use antiphon_engine_api::fakes::{llm::FakeLlm, stt::FakeStt, tts::FakeTts, vad::FakeVad};
 use antiphon_telemetry::Metrics;
-use clap::{Args, ValueEnum};
+use clap::Args;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;

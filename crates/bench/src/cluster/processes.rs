@@ -6,7 +6,7 @@
 use super::{BenchError, ClusterPlan};
 use crate::hub_process::{StartedProcess, start};
 use crate::simulated::Costs;
-use crate::{Engines, HubCommand, Process};
+use crate::{Engines, HubCommand, Process, name_of};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::fs::OpenOptions;
@@ -66,12 +66,12 @@ impl Launcher<'_> {
 
     /// Starts a hub with these engines; returns once it serves, with workers once they are found.
     pub(super) async fn hub(&self, engines: Engines) -> Result<HubProcess, BenchError> {
-        let mut args = vec![engines.name().to_owned()];
+        let mut args = vec![name_of(engines)];
         if engines == Engines::Cluster {
             args.extend(["--servers".into(), self.servers.join(",")]);
         }
         args.extend(self.costs.args());
-        let started = self.start(&self.plan.hub, &format!("hub-{}", engines.name()), args).await?;
+        let started = self.start(&self.plan.hub, &format!("hub-{}", name_of(engines)), args).await?;
         Ok(HubProcess { url: format!("http://{}", started.line), started })
     }
 

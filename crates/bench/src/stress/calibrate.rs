@@ -4,7 +4,7 @@
 //! then predicted and measured, p50, p95 and p99. The hub neither speculates nor sheds load meanwhile, so that queueing is
 //! visible.
 
-use super::{StressPlan, profile};
+use super::{StressPlan, measured_profile};
 use crate::load::{self, Length};
 use crate::{BenchError, Figure, Progress, Section, Unit};
 use antiphon_planner::{self as planner, Profile, Service, Turns};

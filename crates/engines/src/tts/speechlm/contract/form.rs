@@ -6,8 +6,7 @@
 
 use super::{
     CacheKind, CacheOrder, Chunks, Coding, Condition, Contract, Decode, Drawing, Embed, Frame, FrameDraws, Length,
-    MAX_CODEBOOKS, Policy, Prompt, Prompting, Sampling, Silence, StateTensor, Text, Tokens, Vocode, VocoderState,
-    whole,
+    MAX_CODEBOOKS, Policy, Prompt, Prompting, Sampling, Silence, Text, Tokens, Vocode, VocoderState, whole,
 };
 use serde::{Deserialize, Deserializer};
 use std::fmt::Display;
@@ -299,7 +298,7 @@ impl Form {
     }
 
     fn vocoder_state(&mut self) -> Result<Option<VocoderState>, String> {
-        let Vocode { state, n_before, is_last, .. } = &mut self.vocode;
+        let Vocode { state, n_before, is_last, with_prompt, .. } = &mut self.vocode;
         if state.is_empty() {
             require(
                 n_before.is_none() && is_last.is_none(),
@@ -321,7 +320,7 @@ impl Form {
             "chunks.look_ahead: a vocoder with a state needs vocode.is_last, to know that there is none",
         )?;
         require(
-            chunks.look_ahead == 0 || !self.vocode.with_prompt,
+            chunks.look_ahead == 0 || !*with_prompt,
             "vocode.with_prompt: not for a vocoder with a state and a look-ahead",
         )?;
         Ok(Some(VocoderState { tensors: std::mem::take(state), n_before: n_before.take(), is_last: is_last.take() }))

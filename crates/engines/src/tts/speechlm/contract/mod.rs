@@ -690,11 +690,6 @@ impl Contract {
         self.silence().map_or_else(Vec::new, |silence| vec![silence.id; silence.n_behind])
     }
 
-    /// Whether a token ends a speech.
-    pub fn ends_speech(&self, token: i64) -> bool {
-        self.drawing().is_some_and(|drawing| drawing.stops.contains(&token))
-    }
-
     /// Bytes of the cache for one token of one sequence, by the bytes of a number: keys and values of all layers.
     pub fn cache_bytes_per_token(&self, bytes_per_number: usize) -> usize {
         2 * self.decode.layers * self.decode.heads * self.decode.head_size * bytes_per_number
