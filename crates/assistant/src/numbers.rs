@@ -123,7 +123,7 @@ mod tests {
             ("three million two hundred thousand", 3_200_000.0),
             ("twelve hundred", 1_200.0),
             ("minus seven", -7.0),
-            ("three point one four", 3.14),
+            ("three point two five", 3.25),
             ("1,250", 1_250.0),
             ("2.5 million", 2_500_000.0),
         ] {

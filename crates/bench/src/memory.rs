@@ -135,6 +135,14 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_planner_assumes_the_bound_of_an_idle_connection() {
+        for name in antiphon_planner::BUILT_IN {
+            let profile = antiphon_planner::Profile::built_in(name).expect("it is listed");
+            assert_eq!(profile.hub.idle_kib, IDLE_KIB, "{name}");
+        }
+    }
+
+    #[test]
     fn growth_is_shared_out() {
         assert_eq!(kib_each(1 << 20, 3 << 20, 4), 512.0);
         assert_eq!(kib_each(4096, 0, 2), -2.0);
