@@ -5,7 +5,7 @@
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 SHELL := /bin/sh
 .DELETE_ON_ERROR:
-.PHONY: help run build dist bench-build static-libraries deps web test test-deps build-tests lint real-models faults test-rust test-web test-browser test-clients test-alerts test-export screenshots soak check-features docs bench bench-peers fuzz deny sbom onnxruntime onnxruntime-gpu true-size silero hibari nats-server release test-release clean
+.PHONY: help run build dist bench-build static-libraries deps web test test-deps build-tests lint real-models faults test-rust test-web test-browser test-clients test-alerts test-export screenshots soak simulate check-features docs bench bench-peers fuzz deny sbom onnxruntime onnxruntime-gpu true-size silero hibari nats-server release test-release clean
 
 help:
 	@echo 'make run     install what is missing, build, start the hub (ARGS="--listen 127.0.0.1:9000" for more)'
@@ -21,6 +21,7 @@ help:
 	@echo 'make screenshots   the pictures of the README and the manual, the icons of the page'
 	@echo 'make docs    the manual as a book: target/book/index.html'
 	@echo 'make bench   measure, and print the numbers (PROFILE=dist: of what make dist builds)'
+	@echo 'make simulate   sessions on virtual time, with faults drawn from seeds (ARGS="--seeds 100000")'
 	@echo 'make check-features   each engine compiles alone'
 	@echo 'make bench-peers   the same work by this hub and by a pipecat bot, side by side (needs the rig: RIG=folder)'
 	@echo 'make fuzz    a minute of fuzzing for each reader of foreign bytes (FUZZ_SECONDS=600 for longer)'
@@ -100,16 +101,15 @@ onnxruntime-gpu:
 	@.ci/onnxruntime gpu $(ONNXRUNTIME) models/onnxruntime-gpu
 
 # Voices of the published dimensions with random weights, for `make bench`: 390 MB, and 1.5 GB for Chatterbox Nano in two forms. The
-# larger speech language models are written by hand: `.venv-models/bin/python models/scripts/speech_lm.py FOLDER
-# chatterbox-turbo` (2.1 GB) or `chatterbox-multilingual` (2.7 GB); for a GPU with `--gqa --fp16`.
+# larger speech language models are written by hand, as docs/developing/benchmarks.md says.
+SYNTHETIC := PYTHONPATH=models/export .venv-export/bin/python -m antiphon_export.synthetic
+
 true-size: models/true-size/.made
 
-models/true-size/.made: models/scripts/true_size.py models/scripts/speech_lm.py models/scripts/graphs.py
-	python3 -m venv .venv-models
-	.venv-models/bin/python -m pip install --quiet onnx==1.23.2 numpy
-	.venv-models/bin/python models/scripts/true_size.py models/true-size
-	.venv-models/bin/python models/scripts/speech_lm.py models/true-size/chatterbox-nano chatterbox-nano
-	.venv-models/bin/python models/scripts/speech_lm.py models/true-size/chatterbox-nano-gqa chatterbox-nano --gqa
+models/true-size/.made: $(wildcard models/export/antiphon_export/synthetic/*.py) | .venv-export/.installed
+	$(SYNTHETIC).true_size models/true-size
+	$(SYNTHETIC).speech_lm models/true-size/chatterbox-nano chatterbox-nano
+	$(SYNTHETIC).speech_lm models/true-size/chatterbox-nano-gqa chatterbox-nano --gqa
 	ln -f models/true-size/chatterbox-nano/conditional_decoder.onnx_data models/true-size/chatterbox-nano-gqa/
 	ln -f models/true-size/chatterbox-nano/embed_tokens.onnx_data models/true-size/chatterbox-nano-gqa/
 	touch $@
@@ -145,7 +145,8 @@ web/dist/index.html: web/node_modules/.installed $(WEB_SOURCES)
 	touch $@
 
 web/node_modules/.installed: | deps
-tests/browser/node_modules/.installed tests/clients/npm/node_modules/.installed .venv/.installed .venv-export/.installed: | test-deps
+tests/browser/node_modules/.installed tests/clients/npm/node_modules/.installed .venv/.installed: | test-deps
+.venv-export/.installed: | deps
 
 # The tests: `.ci/test` has the order of its parts, which are targets below, and prints where the time went. The browser and SDK
 # tests use target/debug/antiphon, which `build-tests` makes.
@@ -170,8 +171,7 @@ lint: test-deps web
 	.ci/check-deploy --self-test
 	.ci/check-deploy
 
-# The export of speech language models, as far as it needs no PyTorch and none of the makers' code: models/export/README.md has
-# the rest. .venv-export is not .venv-models, whose packages are those of the benchmarks.
+# What writes graphs, as far as it needs no PyTorch and none of the makers' code: models/export/README.md has the rest.
 .venv-export/.installed: models/export/requirements-test.txt
 	python3 -m venv .venv-export
 	.venv-export/bin/python -m pip install --quiet --requirement models/export/requirements-test.txt
@@ -195,6 +195,10 @@ soak: test-deps web
 	cargo build --release --locked $(PROGRAMS)
 	target/release/antiphon-bench cluster --part kill --part rolling --minutes $(MINUTES) --strict
 	target/release/antiphon-bench cluster --hubs 3 --part handover --part rolling-all --part kill-hub --part partition --part jobs --strict
+
+# With the packages of `make build`, so that what it built is used.
+simulate: deps
+	cargo run --release --locked $(PROGRAMS) --package antiphon-simulation --bin antiphon-simulate -- $(ARGS)
 
 # Every fault, one area after the other; the table at the end has a row for each: the canary's longest wait beside it and before
 # it, the hub's growth, what the fault held and when that was given back. ONLY names an area, or a part of faults' names.
@@ -309,4 +313,4 @@ fuzz: deps
 clean:
 	cargo clean
 	rm -rf fuzz/target fuzz/corpus fuzz/artifacts
-	rm -rf web/dist web/node_modules tests/browser/node_modules tests/clients/npm/node_modules .venv .venv-peers .venv-models
+	rm -rf web/dist web/node_modules tests/browser/node_modules tests/clients/npm/node_modules .venv .venv-peers .venv-export

@@ -7,7 +7,7 @@ use antiphon_engine_api::fakes::llm::FakeLlm;
 use antiphon_engine_api::fakes::stt::FakeStt;
 use antiphon_engine_api::fakes::tts::FakeTts;
 
-/// The tiny model's folder; `models/scripts/transducer.py` writes it.
+/// The tiny model's folder; `antiphon_export.synthetic.transducer` writes it.
 const MODEL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/transducer/tiny");
 
 #[tokio::test(flavor = "multi_thread")]

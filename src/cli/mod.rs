@@ -23,6 +23,7 @@ pub mod logging;
 mod man;
 mod models;
 mod own_hub;
+mod plan;
 pub mod print;
 mod progress;
 mod replay;
@@ -145,6 +146,8 @@ pub enum Command {
     /// A cluster: the NATS server's configuration, hubs and workers
     #[command(subcommand)]
     Cluster(cluster::ClusterCommand),
+    /// Machines, latency, cost and configuration files for a number of users
+    Plan(plan::PlanArgs),
     /// Look at this machine and the settings, and say what is missing
     Doctor(doctor::DoctorArgs),
     /// Whether a hub or worker lives, or takes requests: for health checks of containers
@@ -220,6 +223,7 @@ pub async fn run(cli: Cli) -> Result<(), CliError> {
         Command::Keys(command) => keys::run(&command),
         Command::Voices(command) => voices::run(command).await,
         Command::Cluster(command) => cluster::run(command).await,
+        Command::Plan(args) => plan::run(args).await,
         Command::Doctor(args) => doctor::run(args).await,
         Command::Health(args) => health::run(args).await,
         Command::Config(command) => config::run(&command).await,

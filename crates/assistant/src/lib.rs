@@ -1,75 +1,45 @@
-//! Antiphon's offline assistant: it answers questions about time, dates, sums, units, words and chance, calls declared
-//! tools, and says in one short sentence what it cannot do.
+//! The offline assistant, which answers where no language model is configured: time and date, sums, counting, what it is to
+//! repeat, one call of a declared tool, what it is, and a story to interrupt. Everything else it refuses in one sentence.
 //!
-//! The root package assembles it when no language model is configured. It keeps no state between requests and never opens a
-//! network connection or a file. The clock is the system's unless a test supplies another.
-//!
-//! A request passes through `conversation` (messages to request and history), `query` (normalised words) and `intents`
-//! (one ordered table; the first match answers). Each family of intents is one file; what they know is in `data/`.
+//! The engine table assembles it. It keeps no state between requests, and opens no connection and no file. The clock is the
+//! system's unless a test supplies another.
 
-mod arithmetic;
-mod calendar;
-mod chance;
-mod clock;
-mod conversation;
-mod counting;
-mod data;
-mod days;
-mod expression;
-mod facts;
-mod intents;
-mod number_facts;
+mod answers;
 mod numbers;
-mod query;
-mod repeating;
-mod small_talk;
-mod spelling;
+mod sums;
 mod tools;
-mod units;
 
-use crate::conversation::{Context, Conversation};
 use antiphon_engine_api::llm::{Llm, LlmDelta, LlmError};
 use antiphon_types::chat::{ChatRequest, Finish, Message};
 use futures_util::stream::{self, BoxStream, StreamExt};
 use jiff::Zoned;
-use serde_json::{Map, Value};
 use std::sync::Arc;
 
 /// The engine. Cheap to clone; answers at once, one word per delta.
 #[derive(Clone)]
 pub struct Assistant {
     clock: Arc<dyn Fn() -> Zoned + Send + Sync>,
-    /// A random number below its argument.
-    dice: Arc<dyn Fn(u32) -> u32 + Send + Sync>,
 }
 
 impl Assistant {
     /// The assistant with the system's clock and time zone.
     #[allow(clippy::new_without_default, reason = "one that reads the clock is no default")]
     pub fn new() -> Self {
-        Self { clock: Arc::new(Zoned::now), dice: Arc::new(|n| rand::random_range(0..n.max(1))) }
+        Self { clock: Arc::new(Zoned::now) }
     }
 
     /// The same with another clock, for tests and replays.
     pub fn with_clock(clock: impl Fn() -> Zoned + Send + Sync + 'static) -> Self {
-        Self { clock: Arc::new(clock), ..Self::new() }
-    }
-
-    /// The same with other random numbers: `dice` returns a number below its argument, which is at least 1.
-    pub fn with_dice(self, dice: impl Fn(u32) -> u32 + Send + Sync + 'static) -> Self {
-        Self { dice: Arc::new(dice), ..self }
+        Self { clock: Arc::new(clock) }
     }
 
     /// The answer to the last user message; never empty.
     pub fn answer(&self, messages: &[Message]) -> String {
-        self.in_context(messages, intents::answer)
-    }
-
-    fn in_context<T>(&self, messages: &[Message], answer: impl FnOnce(&Context<'_>, &str) -> T) -> T {
         let conversation = Conversation::of(messages);
         let now = (self.clock)();
-        let context = Context::new(&now, &*self.dice, &conversation.past);
-        answer(&context, &conversation.request(|text| intents::stands_alone(&context, text)))
+        let last_answer = conversation.last_answer.as_deref();
+        let answer = conversation.requests().find_map(|request| answers::answer(&request, last_answer, &now));
+        answer.unwrap_or_else(|| answers::REFUSAL.to_owned())
     }
 }
 
@@ -83,9 +53,14 @@ impl Llm for Assistant {
     }
 
     fn stream(&self, request: ChatRequest) -> BoxStream<'static, Result<LlmDelta, LlmError>> {
-        let step = self.in_context(&request.messages, |context, text| tools::next_step(&request, text, context));
-        let answer = match step {
-            Some(tools::Step::Call(calls)) => return stream::iter(call_deltas(calls).map(Ok)).boxed(),
+        let said = Conversation::of(&request.messages).requests().next().unwrap_or_default();
+        let answer = match tools::next_step(&request, &said) {
+            Some(tools::Step::Call { name, arguments }) => {
+                let call_id = format!("call_{:016x}", rand::random::<u64>());
+                let call = LlmDelta::ToolCall { index: 0, call_id, name, arguments };
+                let end = LlmDelta::Done { finish: Finish::ToolCalls, usage: None };
+                return stream::iter([Ok(call), Ok(end)]).boxed();
+            }
             Some(tools::Step::Say(text)) => text,
             None => self.answer(&request.messages),
         };
@@ -98,21 +73,70 @@ impl Llm for Assistant {
     }
 }
 
-/// Each call in one delta, then the end.
-fn call_deltas(calls: Vec<(String, Map<String, Value>)>) -> impl Iterator<Item = LlmDelta> {
-    let deltas = calls.into_iter().enumerate().map(|(index, (name, arguments))| LlmDelta::ToolCall {
-        index,
-        call_id: format!("call_{:016x}", rand::random::<u64>()),
-        name,
-        arguments: Value::Object(arguments).to_string(),
-    });
-    deltas.chain([LlmDelta::Done { finish: Finish::ToolCalls, usage: None }])
+/// A longer request, in characters, is cut.
+const MAX_REQUEST_CHARS: usize = 2_000;
+
+/// What the user has said since the last answer, and that answer.
+#[derive(Default)]
+struct Conversation {
+    said: Vec<String>,
+    last_answer: Option<String>,
+}
+
+impl Conversation {
+    fn of(messages: &[Message]) -> Self {
+        let mut conversation = Self::default();
+        for message in messages {
+            match message {
+                Message::Assistant { text, .. } => {
+                    conversation.said.clear();
+                    if !text.is_empty() {
+                        conversation.last_answer = Some(text.clone());
+                    }
+                }
+                Message::User(_) | Message::UserParts(_) => {
+                    conversation.said.extend(message.user_text().map(|text| text.trim().to_owned()));
+                }
+                _ => {}
+            }
+        }
+        conversation
+    }
+
+    /// The last message; then all of them as one, for a user who went on speaking ("what is twelve", "plus seven").
+    fn requests(&self) -> impl Iterator<Item = String> {
+        let alone = self.said.last().cloned();
+        let all = Some(self.said.join(" ")).filter(|_| self.said.len() > 1);
+        alone.into_iter().chain(all).map(|text| text.chars().take(MAX_REQUEST_CHARS).collect())
+    }
+}
+
+/// The words of a text in small letters, signs of arithmetic as words.
+fn words(text: &str) -> Vec<String> {
+    let chars: Vec<char> = text.to_lowercase().chars().collect();
+    let is_digit = |at: Option<usize>| at.and_then(|at| chars.get(at)).is_some_and(char::is_ascii_digit);
+    let mut plain = String::with_capacity(text.len());
+    for (at, c) in chars.iter().enumerate() {
+        match c {
+            '+' => plain.push_str(" plus "),
+            '*' | '×' => plain.push_str(" times "),
+            '/' | '÷' => plain.push_str(" divided by "),
+            '%' => plain.push_str(" percent "),
+            '-' if is_digit(at.checked_sub(1)) && is_digit(Some(at + 1)) => plain.push_str(" minus "),
+            '.' if is_digit(Some(at + 1)) => plain.push('.'),
+            ',' if is_digit(at.checked_sub(1)) && is_digit(Some(at + 1)) => {}
+            '\'' | '’' => {}
+            c if c.is_alphanumeric() => plain.push(*c),
+            _ => plain.push(' '),
+        }
+    }
+    plain.split_whitespace().map(str::to_owned).collect()
 }
 
 /// The text with a capital at its beginning and a mark at its end.
 fn sentence(text: &str) -> String {
     let mut text = capital(text.trim());
-    if !text.ends_with(['.', '!', '?', '…']) && !text.is_empty() {
+    if !text.ends_with(['.', '!', '?', '…']) {
         text.push('.');
     }
     text
@@ -122,23 +146,4 @@ fn sentence(text: &str) -> String {
 fn capital(word: &str) -> String {
     let mut chars = word.chars();
     chars.next().map_or(String::new(), |first| first.to_uppercase().chain(chars).collect())
-}
-
-/// `one, two and three`.
-fn and_list(items: &[impl AsRef<str>]) -> String {
-    let items: Vec<&str> = items.iter().map(AsRef::as_ref).collect();
-    match items.as_slice() {
-        [] => String::new(),
-        [one] => (*one).to_owned(),
-        [first @ .., last] => format!("{} and {last}", first.join(", ")),
-    }
-}
-
-/// `1 day`, `2 days`.
-fn count(n: i64, unit: &str) -> String {
-    if n == 1 { format!("1 {unit}") } else { format!("{n} {unit}s") }
-}
-
-fn yes_no(yes: bool) -> &'static str {
-    if yes { "yes" } else { "no" }
 }

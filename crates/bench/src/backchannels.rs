@@ -8,12 +8,12 @@
 //! The hold is measured from the first loud sample that the client sends, the cancel from the end of the word that decides. Speech
 //! without words, whose length decides, is measured from the moment at which it is [`INTERRUPTS_AFTER`] long.
 
-use super::hub::{Engines, Hub};
+use super::hub_process::{Engines, Hub};
 use super::questions::{VOICES, loud, speak, speaker};
 use super::scripted::{PEAK, script};
 use super::talker::Talker;
 use super::voice_to_voice::{SILENCE_MS, open, server_said};
-use super::{BenchError, Figure, Measure, Measurement, Plan, Progress, Section, Unit, Waits};
+use super::{BenchError, Figure, Measure, Measurement, Plan, Progress, Section, Unit, Waits, name_of};
 use antiphon_client::{AudioMode, ClientError, Connection, Event, RATE, ReceivedMessage, Receiver, Reply};
 use antiphon_dialog::INTERRUPTS_AFTER;
 use antiphon_engine_api::tts::Tts;
@@ -153,8 +153,8 @@ pub(super) async fn measure(plan: &Plan, progress: Progress<'_>) -> Result<Measu
         "{} interjections over a story, paced PCM; half of them for the report, which has the gates",
         interjections.len()
     );
-    let mut section = Section::new(Measure::Backchannels.name(), how);
-    let args = [Engines::Scripted.name().to_owned(), "--set".into(), "session.ignore_backchannels=true".into()];
+    let mut section = Section::new(name_of(Measure::Backchannels), how);
+    let args = [name_of(Engines::Scripted), "--set".into(), "session.ignore_backchannels=true".into()];
     let hub = Hub::spawn(&plan.hub, &args).await?;
     let mut outcomes = stream::iter(interjections.iter().enumerate().map(|(i, interjection)| {
         let url = hub.url.clone();

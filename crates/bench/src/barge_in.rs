@@ -6,12 +6,12 @@
 //! within a frame. Response audio that arrives within half a second after the second event is counted and must be zero.
 //! The recognizer follows a script ([`super::scripted`]). If Silero is installed, the measure is repeated with it.
 
-use super::hub::Hub;
+use super::hub_process::Hub;
 use super::noise::best_vad;
 use super::questions::{SpokenText, VOICES, loud, speak, speaker};
 use super::talker::Talker;
 use super::voice_to_voice::{open, scripted_session, server_said};
-use super::{BenchError, Figure, Measure, Measurement, Plan, Progress, Section, Unit, Waits};
+use super::{BenchError, Figure, Measure, Measurement, Plan, Progress, Section, Unit, Waits, name_of};
 use antiphon_client::{AudioMode, ClientError, Connection, Event, FRAME, RATE, ReceivedMessage, Receiver, Reply};
 use antiphon_types::ItemId;
 use std::time::Duration;
@@ -56,7 +56,7 @@ pub(super) async fn measure(plan: &Plan, progress: Progress<'_>) -> Result<Measu
     progress("barge-in: speaking the interruptions");
     let clips = clips(n).await?;
     let how = "a recognizer that costs no time, paced PCM, a flite voice interrupts; from its first loud sample sent";
-    let mut section = Section::new(Measure::BargeIn.name(), how);
+    let mut section = Section::new(name_of(Measure::BargeIn), how);
     let (plain, mut hub_cpu_s) = interrupted(plan, "earshot", &clips, progress).await?;
     plain.figures(&mut section, "", true);
     if best_vad().await?.name() == "silero" {

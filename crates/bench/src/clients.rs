@@ -6,13 +6,13 @@
 //! key on mock engines, alone and beside another key that sends requests, upgrades, responses and audio at fifty times
 //! its limits. The hub runs on one core, all clients and the mock engines on the other.
 
-use super::hub::{Engines, Hub};
+use super::hub_process::{Engines, Hub};
 use super::load::{self, Outcome};
 use super::mock::Latencies;
 use super::mocks::{Pair, SOUND, load_of, spoken};
 use super::pinning::LoadAffinity;
 use super::voice_to_voice::open_with;
-use super::{BenchError, Figure, Measure, Measurement, Plan, Progress, Section, Unit};
+use super::{BenchError, Figure, Measure, Measurement, Plan, Progress, Section, Unit, name_of};
 use antiphon_client::{AudioMode, ConnectOptions, connect};
 use futures_util::{StreamExt, stream};
 use serde_json::json;
@@ -50,7 +50,7 @@ const ABUSIVE: &str = "sk-antiphon-bench-abusive";
 pub(super) async fn measure(plan: &Plan, progress: Progress<'_>) -> Result<Measurement, BenchError> {
     let how =
         format!("a key at {TIMES} times its limits beside {N_HONEST} sessions of another one, the hub on one core");
-    let mut section = Section::new(Measure::Clients.name(), how);
+    let mut section = Section::new(name_of(Measure::Clients), how);
     let mut hub_cpu_s = connections(plan, &mut section, progress).await?;
     hub_cpu_s += abuse(plan, &mut section, progress).await?;
     Ok(Measurement { section, hub_cpu_s })

@@ -13,7 +13,7 @@
 //! requests per minute are reported. Kokoro, whose model takes no batches, is measured with a pool of that many workers
 //! instead.
 
-use super::{BenchError, Figure, Measure, Measurement, Plan, Progress, Section, Unit, Waits};
+use super::{BenchError, Figure, Measure, Measurement, Plan, Progress, Section, Unit, Waits, name_of};
 use antiphon::assembly;
 use antiphon::config::{self, Config, Sources};
 use antiphon_engine_api::tts::{SpeechRequest, Tts, TtsError};
@@ -131,7 +131,7 @@ pub(super) async fn measure(plan: &Plan, progress: Progress<'_>) -> Result<Measu
         "true-size models with RANDOM weights on {}: the cost of the published dimensions, not of a published model",
         onnx.provider
     );
-    let mut section = Section::new(Measure::Engines.name(), how);
+    let mut section = Section::new(name_of(Measure::Engines), how);
     if !plan.speech_models.is_empty() {
         super::speech_models::exported(&mut section, plan, &onnx, progress).await?;
         return Ok(Measurement { section, hub_cpu_s: 0.0 });

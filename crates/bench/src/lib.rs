@@ -1,7 +1,7 @@
 //! The benchmarks behind `antiphon-bench`.
 //!
 //! The command line calls [`run`] with a [`Plan`] and the command that starts a hub. Each measure is one file and
-//! returns a [`Section`] of the [`Report`]. A hub under measurement is a separate process ([`hub`]), so that its memory
+//! returns a [`Section`] of the [`Report`]. A hub under measurement is a separate process ([`hub_process`]), so that its memory
 //! and CPU time do not include those of the clients, which use [`antiphon_client`]. Nothing outside `cli` prints, and
 //! no figure is made up: a measure that fails reports why.
 //!
@@ -15,7 +15,7 @@ mod clients;
 pub mod cluster;
 mod engines;
 mod error;
-mod hub;
+mod hub_process;
 pub mod load;
 mod machine;
 mod memory;
@@ -26,14 +26,12 @@ mod own_share;
 pub mod peers;
 mod percentiles;
 mod pinning;
-pub mod plan;
 mod process;
 mod questions;
 mod real;
 mod report;
 mod scripted;
 mod simulated;
-pub mod simulation;
 mod speech_models;
 pub mod stages;
 pub mod stress;
@@ -44,77 +42,48 @@ mod whisper;
 mod words;
 
 pub use error::BenchError;
-pub use hub::{Engines, Hub, HubCommand};
+pub use hub_process::{Engines, Hub, HubCommand};
 pub use percentiles::Waits;
 pub use process::Process;
 pub use report::{Figure, Gate, Report, Section, Unit};
 
+use clap::ValueEnum;
 use machine::Machine;
 use std::path::PathBuf;
 
-/// A measure.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// A measure, in the order in which they are run. The comments are the help of the command line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Measure {
-    /// From the last word of a question to the first sound of the response, with engines that need no model.
+    /// From the last word of a question to the first sound of its answer, with engines that need no model
     VoiceToVoice,
-    /// Overhead of the hub, with engines of zero latency.
+    /// Overhead of the hub, with engines of zero latency
     OwnShare,
-    /// How fast a response stops when the user speaks.
+    /// How fast a response stops when the user speaks
     BargeIn,
-    /// Whether a reply goes on after a backchannel and stops for an interruption.
+    /// Whether a reply goes on after "uh-huh" and stops for "no, wait", and how fast
     Backchannels,
-    /// Memory of sessions and of idle connections.
+    /// Memory of sessions and of idle connections
     Memory,
-    /// Connections that come and go, and an API key beyond its limits.
+    /// Connections that come and go, and an API key at fifty times its limits beside honest sessions
     Clients,
-    /// Mock engines over HTTP with zero latency: one session, and a hundred on one core.
+    /// Mock engines over HTTP with zero latency: 1 session, and 100 on one core
     Mocks,
-    /// Mock engines with realistic latency, with and without speculative responses.
+    /// Mock engines that take 100 ms per stage, with and without speculative responses
     Speculation,
-    /// The Whisper engine compared with whisper.cpp itself.
+    /// The Whisper engine compared with whisper.cpp itself
     Whisper,
-    /// The overhead of neural voices, and the benefit of batching.
+    /// Neural voices of the true size, random weights: the hub's overhead, batches of 1 to 8, on a GPU to 16 (needs
+    /// make true-size)
     Engines,
-    /// Voice activity detection in noise: false alarms, misses and delays.
+    /// Detectors of speech in noise of six kinds, in this process: false speech, late ends, onsets
     Noise,
-    /// The default engines with real weights and people's voices.
+    /// The default engines with real weights and people's voices: latency, words heard and shown, hard texts, cost
     Real,
 }
 
-impl Measure {
-    /// All measures, in the order in which they are run.
-    pub const ALL: [Self; 12] = [
-        Self::VoiceToVoice,
-        Self::OwnShare,
-        Self::BargeIn,
-        Self::Backchannels,
-        Self::Memory,
-        Self::Clients,
-        Self::Mocks,
-        Self::Speculation,
-        Self::Whisper,
-        Self::Engines,
-        Self::Noise,
-        Self::Real,
-    ];
-
-    /// Name on the command line, in the table and in JSON.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::VoiceToVoice => "voice-to-voice",
-            Self::OwnShare => "own-share",
-            Self::BargeIn => "barge-in",
-            Self::Backchannels => "backchannels",
-            Self::Memory => "memory",
-            Self::Clients => "clients",
-            Self::Mocks => "mocks",
-            Self::Speculation => "speculation",
-            Self::Whisper => "whisper",
-            Self::Engines => "engines",
-            Self::Noise => "noise",
-            Self::Real => "real",
-        }
-    }
+/// A value's name on the command line, in tables and in JSON.
+fn name_of(value: impl ValueEnum) -> String {
+    value.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
 }
 
 /// What to measure and how.
@@ -174,7 +143,7 @@ pub async fn run(plan: &Plan, progress: Progress<'_>) -> Report {
         };
         let (mut section, children_s) = match taken {
             Ok(taken) => (taken.section, taken.hub_cpu_s),
-            Err(error) => (Section::failed(measure.name(), &error), 0.0),
+            Err(error) => (Section::failed(name_of(*measure), &error), 0.0),
         };
         section.others = before.zip(Machine::now()).map(|(before, after)| after.others_since(&before, children_s));
         report.sections.push(section);

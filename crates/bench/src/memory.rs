@@ -7,10 +7,10 @@
 //! memory after the first two thousand, by when the hub keeps as many turns as it may, and after ten thousand, each of
 //! which asks one typed question and leaves after the answer. Each uses a hub of its own, because freed memory is reused.
 
-use super::hub::{Engines, Hub};
+use super::hub_process::{Engines, Hub};
 use super::own_share::{N_SESSIONS, converse};
 use super::voice_to_voice::server_said;
-use super::{BenchError, Figure, Measure, Measurement, Plan, Progress, Section, Unit};
+use super::{BenchError, Figure, Measure, Measurement, Plan, Progress, Section, Unit, name_of};
 use antiphon_client::{AudioMode, ClientError, ConnectOptions, Connection, Event, ReceivedMessage, connect};
 use futures_util::{StreamExt, TryStreamExt, stream};
 use serde_json::json;
@@ -38,7 +38,7 @@ pub(super) const IDLE_KIB: f64 = 48.0;
 
 pub(super) async fn measure(plan: &Plan, progress: Progress<'_>) -> Result<Measurement, BenchError> {
     let how = "zero-latency engines; sessions by peak resident memory of the hub, connections by anonymous memory";
-    let mut section = Section::new(Measure::Memory.name(), how);
+    let mut section = Section::new(name_of(Measure::Memory), how);
 
     progress(&format!("memory: {N_SESSIONS} sessions"));
     let hub = Hub::start(&plan.hub, Engines::Fake).await?;
@@ -133,6 +133,14 @@ fn kib_each(before: u64, after: u64, n: usize) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_planner_assumes_the_bound_of_an_idle_connection() {
+        for name in antiphon_planner::BUILT_IN {
+            let profile = antiphon_planner::Profile::built_in(name).expect("it is listed");
+            assert_eq!(profile.hub.idle_kib, IDLE_KIB, "{name}");
+        }
+    }
 
     #[test]
     fn growth_is_shared_out() {

@@ -7,14 +7,14 @@
 //! session, with and without speculative responses. The definitions are those of [`super::load`], which runs the
 //! conversations.
 
-use super::hub::{Engines, Hub};
+use super::hub_process::{Engines, Hub};
 use super::load::{self, Clip, Clips, Length, Load, Network, Outcome, Sign};
 use super::mock::{self, Latencies};
 use super::noise::best_vad;
 use super::pinning::LoadAffinity;
 use super::questions::{speak, speaker};
 use super::voice_to_voice::{SILENCE_MS, session};
-use super::{BenchError, Figure, Measure, Measurement, Plan, Progress, Section, Unit};
+use super::{BenchError, Figure, Measure, Measurement, Plan, Progress, Section, Unit, name_of};
 use antiphon_client::ConnectOptions;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
@@ -58,7 +58,7 @@ impl Pair {
     ) -> Result<Self, BenchError> {
         let mock = Hub::spawn(&plan.mock, &arguments(latencies)).await?;
         let command = pinned.map_or_else(|| plan.hub.clone(), |pinned| pinned.other(&plan.hub));
-        let mut args = vec![Engines::Mock.name().to_owned(), "--engines-url".into(), format!("{}/v1", mock.url)];
+        let mut args = vec![name_of(Engines::Mock), "--engines-url".into(), format!("{}/v1", mock.url)];
         args.extend(settings.iter().flat_map(|setting| ["--set".to_owned(), (*setting).to_owned()]));
         Ok(Self { hub: Hub::spawn(&command, &args).await?, mock })
     }
@@ -130,7 +130,7 @@ pub(super) async fn spoken() -> Result<Arc<Clips>, BenchError> {
 pub(super) async fn measure(plan: &Plan, progress: Progress<'_>) -> Result<Measurement, BenchError> {
     let how =
         format!("mock engines over HTTP that take no time, {SILENCE_MS} ms of silence end a turn; the hub on one core");
-    let mut section = Section::new(Measure::Mocks.name(), how);
+    let mut section = Section::new(name_of(Measure::Mocks), how);
     let clips = spoken().await?;
     let pinned = LoadAffinity::load();
     let pair = Pair::start(plan, Latencies { sound: SOUND, ..Latencies::default() }, &[], pinned.as_ref().ok()).await?;
@@ -175,7 +175,7 @@ pub(super) async fn measure(plan: &Plan, progress: Progress<'_>) -> Result<Measu
 pub(super) async fn speculation(plan: &Plan, progress: Progress<'_>) -> Result<Measurement, BenchError> {
     let how =
         format!("mock engines of 100 ms a stage and 10 ms a word, {SILENCE_MS} ms of silence end a turn, 1 session");
-    let mut section = Section::new(Measure::Speculation.name(), how);
+    let mut section = Section::new(name_of(Measure::Speculation), how);
     let clips = spoken().await?;
     let stage = Duration::from_millis(100);
     let token = Duration::from_millis(10);

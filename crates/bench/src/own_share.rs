@@ -11,10 +11,10 @@
 //! samples; the same resampler runs here. If the event arrives before that frame was sent, the computation is wrong and
 //! the measure fails.
 
-use super::hub::{Engines, Hub};
+use super::hub_process::{Engines, Hub};
 use super::talker::Talker;
 use super::voice_to_voice::{SILENCE_MS, open, server_said, session};
-use super::{BenchError, Figure, Measure, Measurement, Plan, Progress, Section, Unit, Waits};
+use super::{BenchError, Figure, Measure, Measurement, Plan, Progress, Section, Unit, Waits, name_of};
 use antiphon_audio::Resampler;
 use antiphon_client::{AudioMode, Connection, Event, FRAME, RATE, ReceivedMessage};
 use antiphon_engine_api::vad::Vad;
@@ -41,7 +41,7 @@ const MISSING_TIMEOUT: Duration = Duration::from_secs(5);
 
 pub(super) async fn measure(plan: &Plan, progress: Progress<'_>) -> Result<Measurement, BenchError> {
     let how = "zero-latency engines; from the frame that completes the wait to the first reply audio, at the client";
-    let mut section = Section::new(Measure::OwnShare.name(), how);
+    let mut section = Section::new(name_of(Measure::OwnShare), how);
     let hub = Hub::start(&plan.hub, Engines::Fake).await?;
     // The first turn bears the one-time initialization and is not counted.
     converse(&hub.url, 1, 1).await?;

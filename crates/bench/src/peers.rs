@@ -8,7 +8,7 @@
 //! With [`RealModels`] one more row compares both with the same recognizer and the same voice in their processes, on all cores;
 //! only the language model is a mock then.
 
-use super::hub::{Hub, HubCommand};
+use super::hub_process::{Hub, HubCommand};
 use super::load::{Clip, Outcome, Sign};
 use super::mock::Latencies;
 use super::mocks::{Pair, clips, talk};

@@ -14,16 +14,16 @@ use std::sync::Arc;
 /// Questions for the offline assistant, and a part of the correct answer in lower case.
 pub(super) const QUESTIONS: [(&str, &str); 12] = [
     ("What is twelve times seven?", "84"),
-    ("How many feet are in a mile?", "5280"),
-    ("What is the capital of France?", "paris"),
+    ("What is eighty divided by five?", "16"),
+    ("Repeat after me, the river is wide.", "river is wide"),
     ("What is twenty plus thirty?", "50"),
-    ("How do you spell necessary?", "n, e, c, e, s, s, a, r, y"),
-    ("What is the opposite of hot?", "cold"),
-    ("How many days are in a year?", "365"),
+    ("What is three times eleven?", "33"),
+    ("Count from six to nine.", "6, 7, 8, 9"),
+    ("What is ten percent of seventy?", "is 7"),
     ("What is one hundred minus one?", "99"),
-    ("What sound does a cow make?", "moo"),
-    ("How many letters are in elephant?", "8"),
-    ("What color is the sky?", "blue"),
+    ("Who are you?", "offline assistant"),
+    ("What is six times nine?", "54"),
+    ("What is nineteen minus two?", "17"),
     ("Count from one to five.", "1, 2, 3, 4, 5"),
 ];
 

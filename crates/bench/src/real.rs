@@ -11,11 +11,11 @@
 //! - Round trip: texts that are hard to say are spoken and heard by the same hub over REST, and compared with what a person
 //!   would say.
 
-use super::hub::{Engines, Hub};
+use super::hub_process::{Engines, Hub};
 use super::load::{self, Clip, Clips, Length, Load, Network, Outcome, Sign};
 use super::voice_to_voice::{SILENCE_MS, session_with};
 use super::words::{n_errors, words};
-use super::{BenchError, Figure, Measure, Measurement, Plan, Progress, Section, Unit, Waits};
+use super::{BenchError, Figure, Measure, Measurement, Plan, Progress, Section, Unit, Waits, name_of};
 use antiphon_client::{AudioMode, ConnectOptions, RATE};
 use reqwest::multipart::{Form, Part};
 use serde_json::{Value, json};
@@ -66,7 +66,7 @@ pub(super) async fn measure(plan: &Plan, progress: Progress<'_>) -> Result<Measu
     let http = reqwest::Client::builder().timeout(RESPONSE_TIMEOUT).build().map_err(failed)?;
     let how =
         format!("{}; {} clips, {SILENCE_MS} ms of silence end a turn", serving(&http, &hub.url).await?, clips.len());
-    let mut section = Section::new(Measure::Real.name(), how);
+    let mut section = Section::new(name_of(Measure::Real), how);
     let ready_ms = 1_000.0 * ready.as_secs_f64();
     section.figures.push(Figure::new("ready", Unit::Ms, ready_ms, 1).at_most(READY_MS));
     section.figures.push(memory("memory when ready", &hub)?);

@@ -124,7 +124,7 @@ impl Figure {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Section {
     /// The measure's name.
-    pub name: &'static str,
+    pub name: String,
     /// The method in one line.
     pub how: String,
     /// The results.
@@ -141,8 +141,8 @@ pub struct Section {
 
 impl Section {
     /// A section without figures.
-    pub(super) fn new(name: &'static str, how: impl Into<String>) -> Self {
-        Self { name, how: how.into(), ..Self::default() }
+    pub(super) fn new(name: impl Into<String>, how: impl Into<String>) -> Self {
+        Self { name: name.into(), how: how.into(), ..Self::default() }
     }
 
     /// Shows the figures that were added since the last call: a measure that takes minutes may be interrupted.
@@ -154,7 +154,7 @@ impl Section {
     }
 
     /// A measure that failed.
-    pub(super) fn failed(name: &'static str, error: &BenchError) -> Self {
+    pub(super) fn failed(name: impl Into<String>, error: &BenchError) -> Self {
         Self { failure: Some(with_causes(error)), ..Self::new(name, "") }
     }
 

@@ -364,6 +364,7 @@ async fn voices(text: &'static str) -> Result<TempDir, BenchError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use antiphon_engines::tts::speechlm::CacheKind;
 
     #[test]
     fn the_contracts_of_the_benchmark_make_sense() {
@@ -371,7 +372,7 @@ mod tests {
             let text = contract(caches, 100);
             let made = Contract::parse("bench", &text).expect("valid");
             assert_eq!((made.length.min_tokens, made.length.max_tokens, made.max_tokens(3)), (100, 100, 100));
-            assert_eq!(made.decode.capacity > 0, caches == Caches::InPlace);
+            assert_eq!(matches!(made.cache, CacheKind::InPlace { .. }), caches == Caches::InPlace);
         }
     }
 

@@ -7,10 +7,10 @@
 //! first sample received. Questions follow one another with rotating voices. If Silero is installed, the measure is repeated
 //! with it.
 
-use super::hub::Hub;
+use super::hub_process::Hub;
 use super::noise::best_vad;
 use super::questions::{QUESTIONS, SpokenText, VOICES, speak, speaker};
-use super::{BenchError, Figure, Measure, Measurement, Plan, Progress, Section, Unit, Waits};
+use super::{BenchError, Figure, Measure, Measurement, Plan, Progress, Section, Unit, Waits, name_of};
 use antiphon_client::{
     AudioMode, ClientError, ConnectOptions, Connection, Event, Microphone, ReceivedMessage, Reply, connect,
 };
@@ -138,7 +138,7 @@ impl QuestionResults {
         let how = format!(
             "a recognizer that costs no time, questions spoken by flite at real time, {SILENCE_MS} ms of silence end a turn"
         );
-        let mut section = Section::new(Measure::VoiceToVoice.name(), how);
+        let mut section = Section::new(name_of(Measure::VoiceToVoice), how);
         section.percentile("", &self.waits, 50.0, Some(P50_MS));
         section.percentile("", &self.waits, 95.0, Some(P95_MS));
         section.percentile("", &self.waits, 100.0, None);

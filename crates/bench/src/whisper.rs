@@ -6,7 +6,7 @@
 //! step that tests for silence and language, evaluation of the hypothesis) alternates with a direct whisper.cpp call on
 //! the same window, so that other programs disturb both equally. Temperature fallback is disabled.
 
-use super::{BenchError, Figure, Measure, Measurement, Plan, Progress, Section, Unit, Waits};
+use super::{BenchError, Figure, Measure, Measurement, Plan, Progress, Section, Unit, Waits, name_of};
 use antiphon_engines::stt::SttConfig;
 use antiphon_engines::stt::whisper::probe::Probe;
 use antiphon_engines::stt::whisper::{Sizes, random};
@@ -26,7 +26,7 @@ const MOST: f64 = 1.2;
 
 pub(super) async fn measure(plan: &Plan, progress: Progress<'_>) -> Result<Measurement, BenchError> {
     let how = "Whisper base, RANDOM weights, 16 tokens; a 3 s utterance on two threads, end to final transcript";
-    let mut section = Section::new(Measure::Whisper.name(), how);
+    let mut section = Section::new(name_of(Measure::Whisper), how);
     let n = plan.turns(N_RUNS);
     progress(&format!("whisper: a random model, then {n} runs of each kind"));
     let runs = tokio::task::spawn_blocking(move || run(&Sizes::BASE, n)).await;

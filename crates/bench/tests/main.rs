@@ -4,5 +4,4 @@ mod capacity;
 mod cli;
 mod cluster;
 mod load;
-mod simulation;
 mod transports;

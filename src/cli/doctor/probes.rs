@@ -225,7 +225,7 @@ pub(super) async fn language_models(config: Arc<Config>) -> Vec<Finding> {
     if findings.is_empty() && is_offline {
         findings.push(Finding::warn(
             "language model",
-            "the offline assistant answers: time, arithmetic, units, spelling and the like",
+            "the offline assistant answers: time, date, arithmetic, counting",
             "Start Ollama, llama.cpp, LM Studio or vLLM on this machine, or set [llm] to a server.",
         ));
     }

@@ -6,7 +6,7 @@ import { useLayoutEffect, useRef } from 'preact/hooks';
 import { Answer } from './Answer';
 import { Latency } from './Latency';
 
-const EXAMPLES = ['What time is it?', 'How many miles are ten kilometres?', 'Tell me a story', 'What can you do?'];
+const EXAMPLES = ['What time is it?', 'What is twelve times seven?', 'Tell me a story', 'What can you do?'];
 /** Within this distance of the end, the list scrolls along. */
 const FOLLOW_PX = 80;
 

@@ -1,2 +1,2 @@
 /** What the offline assistant understands. */
-export const OFFLINE = 'date and time, arithmetic, units, spelling, counting, stories and jokes';
+export const OFFLINE = 'date and time, arithmetic, counting, what it is to repeat, and a story';

@@ -6,7 +6,7 @@ use crate::simulated::{Costs, SimulatedStt, SimulatedTts};
 use antiphon::cli::{CliError, blocking, print};
 use antiphon_cluster::worker::{Reporter, StageEngine, WorkerOptions, WorkerStage, serve};
 use antiphon_cluster::{Cluster, ClusterConfig, Stage};
-use clap::{Args, ValueEnum};
+use clap::Args;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,7 +37,7 @@ clients received.")]
 pub struct ClusterArgs {
     /// Take only this part; may be given several times
     #[arg(long, value_enum, value_name = "PART")]
-    part: Vec<PartName>,
+    part: Vec<Part>,
     /// Measure several hubs, this many, instead of the workers [default: 3 where a part needs them]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(2..=9))]
     hubs: Option<u8>,
@@ -58,54 +58,9 @@ pub struct ClusterArgs {
     strict: bool,
 }
 
-/// The name of a part.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum PartName {
-    /// What the way to a worker adds to voice-to-voice latency
-    Hop,
-    /// One-way times of frames, cost of nats-server
-    Frames,
-    /// Four workers against one
-    Scale,
-    /// Workers killed and frozen under conversations, memory
-    Kill,
-    /// Workers and NATS servers restarted under conversations
-    Rolling,
-    /// What sessions cost with one hub and with several
-    Hubs,
-    /// Sessions that move to other hubs under conversations
-    Handover,
-    /// Hubs, workers and NATS servers restarted under conversations
-    RollingAll,
-    /// Hubs killed under conversations
-    KillHub,
-    /// A hub cut from NATS while its clients are at other hubs
-    Partition,
-    /// Speech jobs while hubs and workers are killed
-    Jobs,
-}
-
-impl PartName {
-    fn part(self) -> Part {
-        match self {
-            Self::Hop => Part::Hop,
-            Self::Frames => Part::Frames,
-            Self::Scale => Part::Scale,
-            Self::Kill => Part::Kill,
-            Self::Rolling => Part::Rolling,
-            Self::Hubs => Part::Hubs,
-            Self::Handover => Part::Handover,
-            Self::RollingAll => Part::RollingAll,
-            Self::KillHub => Part::KillHub,
-            Self::Partition => Part::Partition,
-            Self::Jobs => Part::Jobs,
-        }
-    }
-}
-
 pub(super) async fn run(args: ClusterArgs) -> Result<(), CliError> {
     let requested = |part: &Part| match (args.part.is_empty(), args.hubs) {
-        (false, _) => args.part.iter().any(|name| name.part() == *part),
+        (false, _) => args.part.contains(part),
         (true, None) => Part::WORKERS.contains(part),
         (true, Some(_)) => Part::HUBS.contains(part),
     };
@@ -213,22 +168,8 @@ pub(super) async fn run_worker(args: WorkerArgs) -> Result<(), CliError> {
     tokio::select! {
         served = &mut serving => return served.map_err(|error| CliError::failed(&error)),
         _ = terminated.recv() => {}
-        () = super::hub::end_of_stdin(), if args.with_stdin => {}
+        () = super::servers::end_of_stdin(), if args.with_stdin => {}
     }
     stop.cancel();
     serving.await.map_err(|error| CliError::failed(&error))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn parts_are_called_the_same_everywhere() {
-        for name in PartName::value_variants() {
-            let possible = name.to_possible_value().expect("listed");
-            assert_eq!(possible.get_name(), name.part().name());
-        }
-        assert_eq!(PartName::value_variants().len(), Part::WORKERS.len() + Part::HUBS.len());
-    }
 }

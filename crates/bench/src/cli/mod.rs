@@ -1,17 +1,15 @@
 //! The command line of `antiphon-bench`: selects the measures, and starts the hub and mock engines as processes.
 
 mod cluster;
-mod hub;
 mod peers;
-mod plan;
-mod simulate;
+mod servers;
 mod stage;
 mod stress;
 mod transports;
 mod voice;
 
 use crate::{HubCommand, Measure, Plan, Report};
-use antiphon::cli::{CliError, DefaultLog, print};
+use antiphon::cli::{CliError, print};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
@@ -31,7 +29,6 @@ Examples:
   antiphon-bench voice --sessions 20       concurrent conversations with this hub or any Realtime server
   antiphon-bench cluster                   engine workers over NATS, on this machine
   antiphon-bench transports                calls by WebRTC and by phone
-  antiphon-bench simulate --seeds 100000   sessions on virtual time, with faults drawn from seeds
 
 Each measure starts its own hubs as separate processes on free ports of this machine and talks to them in real time. The
 default settings are used, whatever is configured, and engines that need no model where a measure names no others; only
@@ -46,7 +43,7 @@ pub struct Cli {
     what: Option<What>,
     /// Take only this measure
     #[arg(long, value_enum, value_name = "NAME")]
-    only: Vec<Name>,
+    only: Vec<Measure>,
     #[command(flatten)]
     how: Take,
 }
@@ -75,16 +72,6 @@ pub struct Take {
     strict: bool,
 }
 
-impl Cli {
-    /// What is logged where no variable says it.
-    pub fn default_log(&self) -> DefaultLog {
-        match self.what {
-            Some(What::Simulate(_)) => DefaultLog::Nothing,
-            _ => DefaultLog::Warnings,
-        }
-    }
-}
-
 /// Subcommands.
 #[derive(Debug, Subcommand)]
 enum What {
@@ -105,71 +92,18 @@ enum What {
     Cluster(cluster::ClusterArgs),
     /// Calls by WebRTC and by phone: latency beside a WebSocket, cost, loss, drift, interruptions
     Transports(transports::TransportsArgs),
-    /// Sessions on virtual time with faults drawn from seeds; a day's traffic on a cluster of engine workers
-    Simulate(simulate::SimulateArgs),
     /// Climbs in sessions until an objective breaks, holds, spikes, soaks
     Stress(Box<stress::StressArgs>),
-    /// Machines, latency, cost and configuration files for a number of users
-    Plan(plan::PlanArgs),
     /// This hub and a pipecat bot on the same mock engines, in one sitting
     Peers(peers::PeersArgs),
     /// Mock engines over HTTP with configurable latencies
-    Mock(hub::MockArgs),
+    Mock(servers::MockArgs),
     /// The hub under measurement
     #[command(hide = true)]
-    Hub(hub::HubArgs),
+    Hub(servers::HubArgs),
     /// A worker with simulated engines
     #[command(hide = true)]
     ClusterWorker(cluster::WorkerArgs),
-}
-
-/// The name of a measure.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Name {
-    /// From the last word of a question to the first sound of its answer
-    VoiceToVoice,
-    /// Overhead of the hub, with engines of zero latency
-    OwnShare,
-    /// How fast a response stops when the user speaks
-    BargeIn,
-    /// Whether a reply goes on after "uh-huh" and stops for "no, wait", and how fast
-    Backchannels,
-    /// Memory of sessions and of idle connections
-    Memory,
-    /// Connections that come and go, and an API key at fifty times its limits beside honest sessions
-    Clients,
-    /// Mock engines over HTTP with zero latency: 1 session, and 100 on one core
-    Mocks,
-    /// Mock engines that take 100 ms per stage, with and without speculative responses
-    Speculation,
-    /// The Whisper engine compared with whisper.cpp itself
-    Whisper,
-    /// Detectors of speech in noise of six kinds, in this process: false speech, late ends, onsets
-    Noise,
-    /// Neural voices of the true size, random weights: the hub's overhead, batches of 1 to 8, on a GPU to 16 (needs
-    /// make true-size)
-    Engines,
-    /// The default engines with real weights and people's voices: latency, words heard and shown, hard texts, cost
-    Real,
-}
-
-impl Name {
-    fn measure(self) -> Measure {
-        match self {
-            Self::VoiceToVoice => Measure::VoiceToVoice,
-            Self::OwnShare => Measure::OwnShare,
-            Self::BargeIn => Measure::BargeIn,
-            Self::Backchannels => Measure::Backchannels,
-            Self::Memory => Measure::Memory,
-            Self::Clients => Measure::Clients,
-            Self::Mocks => Measure::Mocks,
-            Self::Speculation => Measure::Speculation,
-            Self::Whisper => Measure::Whisper,
-            Self::Engines => Measure::Engines,
-            Self::Noise => Measure::Noise,
-            Self::Real => Measure::Real,
-        }
-    }
 }
 
 /// Runs the measures, or the subcommand.
@@ -179,9 +113,8 @@ impl Name {
 pub async fn run(args: Cli) -> Result<(), CliError> {
     match args.what {
         None => {
-            let requested =
-                |measure: &Measure| args.only.is_empty() || args.only.iter().any(|name| name.measure() == *measure);
-            take(Measure::ALL.into_iter().filter(requested).collect(), args.how).await
+            let requested = if args.only.is_empty() { Measure::value_variants() } else { &args.only };
+            take(requested.to_vec(), args.how).await
         }
         Some(What::Voice(args)) => voice::run(*args).await,
         Some(What::Engines(how)) => take(vec![Measure::Whisper, Measure::Engines], how).await,
@@ -189,12 +122,10 @@ pub async fn run(args: Cli) -> Result<(), CliError> {
         Some(What::Tts(args)) => stage::tts(*args).await,
         Some(What::Stt(args)) => stage::stt(*args).await,
         Some(What::Llm(args)) => stage::llm(*args).await,
-        Some(What::Simulate(args)) => simulate::run(args).await,
         Some(What::Stress(args)) => stress::run(*args).await,
-        Some(What::Plan(args)) => plan::run(args).await,
         Some(What::Peers(args)) => peers::run(args).await,
-        Some(What::Mock(args)) => hub::run_mock(args).await,
-        Some(What::Hub(args)) => hub::run_hub(args).await,
+        Some(What::Mock(args)) => servers::run_mock(args).await,
+        Some(What::Hub(args)) => servers::run_hub(args).await,
         Some(What::Cluster(args)) => cluster::run(args).await,
         Some(What::Transports(args)) => transports::run(args).await,
         Some(What::ClusterWorker(args)) => cluster::run_worker(args).await,
@@ -253,18 +184,4 @@ fn progress(line: &str) {
 fn lasting(line: &str) {
     // See `progress`.
     let _ = writeln!(std::io::stderr().lock(), "{line}");
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn measures_are_called_the_same_everywhere() {
-        for name in Name::value_variants() {
-            let possible = name.to_possible_value().expect("listed");
-            assert_eq!(possible.get_name(), name.measure().name());
-        }
-        assert_eq!(Name::value_variants().len(), Measure::ALL.len());
-    }
 }

@@ -3,11 +3,11 @@
 use super::cluster::CostArgs;
 use super::{hub_command, progress};
 use crate::load::Clips;
-use crate::plan::Profile;
 use crate::stress::{self, Calibration, KnownEngines, KnownStage, Mix, StressPlan, StressReport};
-use crate::{BenchError, Hub, Process, Report, cluster};
+use crate::{BenchError, Hub, Process, Report, cluster, name_of};
 use antiphon::cli::target::{Mode, Target, failure};
 use antiphon::cli::{CliError, blocking, print};
+use antiphon_planner::Profile;
 use antiphon_text::{Chunker, Language};
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
@@ -222,11 +222,11 @@ impl StressArgs {
         if self.url.is_some() {
             return Ok(None);
         }
-        let name = match self.engines {
+        let engines = match self.engines {
             EnginesKind::Simulated => crate::Engines::Simulated,
             EnginesKind::Shipped => crate::Engines::Shipped,
         };
-        let mut args = vec![name.name().to_owned()];
+        let mut args = vec![name_of(engines)];
         let numbers = [
             ("run-ms", self.costs.run_ms),
             ("batch", self.costs.batch),

@@ -10,7 +10,6 @@ mod forward;
 mod frames;
 mod handover;
 mod hop;
-mod hubs;
 mod jobs;
 mod kill;
 mod kill_hub;
@@ -19,14 +18,16 @@ mod processes;
 mod rolling;
 mod rolling_all;
 mod scale;
+mod session_cost;
 mod site;
 
 use super::load::{self, Clip, Clips, Length, Load, Network, Outcome, Sign};
 use super::machine::Machine;
 use super::simulated::Words;
 use super::voice_to_voice::session;
-use super::{BenchError, Figure, HubCommand, Measurement, Progress, Report, Section, Unit, Waits, mock};
+use super::{BenchError, Figure, HubCommand, Measurement, Progress, Report, Section, Unit, Waits, mock, name_of};
 use antiphon_client::ConnectOptions;
+use clap::ValueEnum;
 use processes::HubProcess;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -34,30 +35,30 @@ use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
-/// A part of the measure.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// A part of the measure. The comments are the help of the command line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Part {
-    /// What the way to a worker adds to voice-to-voice latency.
+    /// What the way to a worker adds to voice-to-voice latency
     Hop,
-    /// One-way times of frames, and what nats-server costs.
+    /// One-way times of frames, cost of nats-server
     Frames,
-    /// Throughput and latency with one worker and with four.
+    /// Four workers against one
     Scale,
-    /// Workers that are killed or frozen under conversations, and memory meanwhile.
+    /// Workers killed and frozen under conversations, memory
     Kill,
-    /// Restarts of all workers and all NATS servers under conversations.
+    /// Workers and NATS servers restarted under conversations
     Rolling,
-    /// What sessions cost with one hub and with several.
+    /// What sessions cost with one hub and with several
     Hubs,
-    /// Sessions that move to other hubs under conversations.
+    /// Sessions that move to other hubs under conversations
     Handover,
-    /// Restarts of all hubs, workers and NATS servers under conversations.
+    /// Hubs, workers and NATS servers restarted under conversations
     RollingAll,
-    /// Hubs that are killed under conversations.
+    /// Hubs killed under conversations
     KillHub,
-    /// A hub that is cut from NATS while its clients are at other hubs.
+    /// A hub cut from NATS while its clients are at other hubs
     Partition,
-    /// Speech jobs while hubs and workers are killed.
+    /// Speech jobs while hubs and workers are killed
     Jobs,
 }
 
@@ -68,37 +69,8 @@ impl Part {
     pub const HUBS: [Self; 6] =
         [Self::Hubs, Self::Handover, Self::RollingAll, Self::KillHub, Self::Partition, Self::Jobs];
 
-    /// Name on the command line; with "cluster" before it, in the table and in JSON.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Hop => "hop",
-            Self::Frames => "frames",
-            Self::Scale => "scale",
-            Self::Kill => "kill",
-            Self::Rolling => "rolling",
-            Self::Hubs => "hubs",
-            Self::Handover => "handover",
-            Self::RollingAll => "rolling-all",
-            Self::KillHub => "kill-hub",
-            Self::Partition => "partition",
-            Self::Jobs => "jobs",
-        }
-    }
-
-    const fn section(self) -> &'static str {
-        match self {
-            Self::Hop => "cluster hop",
-            Self::Frames => "cluster frames",
-            Self::Scale => "cluster scale",
-            Self::Kill => "cluster kill",
-            Self::Rolling => "cluster rolling",
-            Self::Hubs => "cluster hubs",
-            Self::Handover => "cluster handover",
-            Self::RollingAll => "cluster rolling-all",
-            Self::KillHub => "cluster kill-hub",
-            Self::Partition => "cluster partition",
-            Self::Jobs => "cluster jobs",
-        }
+    fn section(self) -> String {
+        format!("cluster {}", name_of(self))
     }
 }
 
@@ -149,7 +121,7 @@ pub async fn run(plan: &ClusterPlan, progress: Progress<'_>) -> Report {
             Part::Scale => scale::measure(plan, progress).await,
             Part::Kill => kill::measure(plan, progress).await,
             Part::Rolling => rolling::measure(plan, progress).await,
-            Part::Hubs => hubs::measure(plan, progress).await,
+            Part::Hubs => session_cost::measure(plan, progress).await,
             Part::Handover => handover::measure(plan, progress).await,
             Part::RollingAll => rolling_all::measure(plan, progress).await,
             Part::KillHub => kill_hub::measure(plan, progress).await,

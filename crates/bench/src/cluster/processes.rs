@@ -4,9 +4,9 @@
 //! servers are those of [`antiphon_cluster::testing`].
 
 use super::{BenchError, ClusterPlan};
-use crate::hub::{StartedProcess, start};
+use crate::hub_process::{StartedProcess, start};
 use crate::simulated::Costs;
-use crate::{Engines, HubCommand, Process};
+use crate::{Engines, HubCommand, Process, name_of};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::fs::OpenOptions;
@@ -66,18 +66,18 @@ impl Launcher<'_> {
 
     /// Starts a hub with these engines; returns once it serves, with workers once they are found.
     pub(super) async fn hub(&self, engines: Engines) -> Result<HubProcess, BenchError> {
-        let mut args = vec![engines.name().to_owned()];
+        let mut args = vec![name_of(engines)];
         if engines == Engines::Cluster {
             args.extend(["--servers".into(), self.servers.join(",")]);
         }
         args.extend(self.costs.args());
-        let started = self.start(&self.plan.hub, &format!("hub-{}", engines.name()), args).await?;
+        let started = self.start(&self.plan.hub, &format!("hub-{}", name_of(engines)), args).await?;
         Ok(HubProcess { url: format!("http://{}", started.line), started })
     }
 
     /// Starts a hub that shares its sessions with others, its engines on workers; returns once it serves and workers are found.
     pub(super) async fn shared_hub(&self, name: &str, shared: &SharedStorage) -> Result<HubProcess, BenchError> {
-        let mut args = vec![Engines::Cluster.name().to_owned(), "--servers".into(), self.servers.join(",")];
+        let mut args = vec![name_of(Engines::Cluster), "--servers".into(), self.servers.join(",")];
         let key = shared.sealing_key.to_string_lossy().into_owned();
         let replicas = shared.n_replicas.to_string();
         let drain_s = shared.drain_s.to_string();

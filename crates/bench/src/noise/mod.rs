@@ -11,7 +11,7 @@ mod sounds;
 
 use super::load::Clips;
 use super::questions::{QUESTIONS, VOICES, speak, speaker};
-use super::{BenchError, Figure, Measure, Measurement, Plan, Progress, Section, Unit};
+use super::{BenchError, Figure, Measure, Measurement, Plan, Progress, Section, Unit, name_of};
 use antiphon::assembly::{self, EnginesError};
 use antiphon::config::{self, Config, Sources};
 use antiphon_audio::convert;
@@ -80,7 +80,7 @@ pub(super) async fn measure(plan: &Plan, progress: Progress<'_>) -> Result<Measu
         speech.len(),
         if plan.clips.is_some() { "of a folder" } else { "by flite" }
     );
-    let mut section = Section::new(Measure::Noise.name(), how);
+    let mut section = Section::new(name_of(Measure::Noise), how);
     let speech = Arc::new(speech);
     let mut engines: Vec<Arc<dyn Vad>> = vec![Arc::new(Earshot)];
     let best = best_vad().await?;

@@ -4,10 +4,10 @@
 //! then predicted and measured, p50, p95 and p99. The hub neither speculates nor sheds load meanwhile, so that queueing is
 //! visible.
 
-use super::{StressPlan, profile};
+use super::{StressPlan, measured_profile};
 use crate::load::{self, Length};
-use crate::plan::{self, Profile, Service, Turns};
 use crate::{BenchError, Figure, Progress, Section, Unit};
+use antiphon_planner::{self as planner, Profile, Service, Turns};
 use serde_json::{Value, json};
 use std::time::Duration;
 use tokio::time::sleep;
@@ -66,16 +66,16 @@ pub struct Loads<'a> {
 /// Measures the loads and compares. `instances`: of the recognizer and of the voice.
 ///
 /// # Errors
-/// As [`profile::measure`].
+/// As [`measured_profile::measure`].
 pub async fn calibrate(
     plan: &StressPlan,
-    known: &profile::KnownEngines,
+    known: &measured_profile::KnownEngines,
     instances: usize,
     loads: Loads<'_>,
     progress: Progress<'_>,
 ) -> Result<Calibration, BenchError> {
     let Loads { fit, check, n_turns, length } = loads;
-    let base = profile::measure(plan, n_turns, known, None, progress).await?;
+    let base = measured_profile::measure(plan, n_turns, known, None, progress).await?;
     let counts = [instances, 1, instances];
     let mut measured = Vec::new();
     for n in fit.iter().chain(check) {
@@ -122,7 +122,7 @@ struct MeasuredLoad {
 
 /// p50, p95 and p99 of this number of talking sessions, in milliseconds.
 fn predict(profile: &Profile, sessions: usize, instances: [usize; 3]) -> [f64; 3] {
-    match plan::loaded(profile, sessions as f64, instances) {
+    match planner::loaded(profile, sessions as f64, instances) {
         Ok(loaded) => {
             let turns = Turns::draw(profile, &loaded.stages);
             SHARES.map(|share| turns.at(share))

@@ -6,15 +6,15 @@
 //! compares the planner's model with loads. Nothing here prints.
 
 mod calibrate;
+mod measured_profile;
 mod page;
-mod profile;
 mod slow;
 mod spike;
 mod steady;
 
 pub use calibrate::{Calibration, LoadComparison, Loads, calibrate};
+pub use measured_profile::{KnownEngines, KnownStage, measure as measure_profile};
 pub use page::page;
-pub use profile::{KnownEngines, KnownStage, measure as measure_profile};
 pub use slow::SlowReaders;
 pub use spike::Spike;
 pub use steady::{Drift, Looks};

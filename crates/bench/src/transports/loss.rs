@@ -128,8 +128,8 @@ async fn n_errors(
 async fn transcript(talker: &mut Talker) -> Result<String, BenchError> {
     loop {
         match talker.step().await? {
-            talker::Step::Event(Event::TranscriptionCompleted { transcript, .. }) => return Ok(transcript),
-            talker::Step::Event(Event::TranscriptionFailed { error, .. }) => {
+            caller::Step::Event(Event::TranscriptionCompleted { transcript, .. }) => return Ok(transcript),
+            caller::Step::Event(Event::TranscriptionFailed { error, .. }) => {
                 return Err(BenchError::Call(error.message.unwrap_or_default()));
             }
             _ => {}

@@ -5,15 +5,15 @@
 //! is a browser's on a quiet path; a phone speaks Twilio's protocol. Clips are coded before the measurement. What a listener
 //! hears is a [`recording`] by the client's clock, and every figure about sound is taken from it.
 
-mod barge_in;
+mod caller;
 mod calls;
 mod client;
 mod drift;
+mod interruptions;
 mod loss;
 mod phones;
 mod recording;
 mod relay;
-mod talker;
 mod turns;
 
 use super::machine::Machine;
@@ -21,60 +21,39 @@ use super::mock::{self, Latencies};
 use super::mocks::{SOUND, clips};
 use super::pinning::LoadAffinity;
 use super::voice_to_voice::session;
-use super::{BenchError, Figure, Hub, HubCommand, Measurement, Plan, Progress, Report, Section, Unit, Waits};
+use super::{BenchError, Figure, Hub, HubCommand, Measurement, Plan, Progress, Report, Section, Unit, Waits, name_of};
 use crate::load::{Clip, Clips, Sign};
 use crate::mocks::Pair;
 use crate::questions::{speak, speaker};
+use caller::{FRAME_TIME, Talker, Turn};
+use clap::ValueEnum;
 use client::{Client, Speech, Transport, Webrtc};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
-use talker::{FRAME_TIME, Talker, Turn};
 
-/// A part of the measure.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// A part of the measure, in the order in which they are run. The comments are the help of the command line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Part {
-    /// Voice-to-voice latency by WebRTC beside a WebSocket.
+    /// Voice-to-voice latency by WebRTC beside a WebSocket
     Turns,
-    /// Many calls by WebRTC on one port.
+    /// Many calls by WebRTC on one port
     Calls,
-    /// Words recognized behind a network that loses, delays and reorders datagrams.
+    /// Words recognized behind a network that loses, delays and reorders datagrams
     Loss,
-    /// Whether turn time and latency drift in a long call.
+    /// Whether turn time and latency drift in a long call
     Drift,
-    /// How fast a reply stops, and whether the hub knows where.
+    /// How fast a reply stops, and whether the hub knows where
     BargeIn,
-    /// Many phone calls.
+    /// Many phone calls
     Phones,
 }
 
 impl Part {
-    /// All parts, in the order in which they are run.
-    pub const ALL: [Self; 6] = [Self::Turns, Self::Calls, Self::Loss, Self::Drift, Self::BargeIn, Self::Phones];
-
-    /// Name on the command line.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Turns => "turns",
-            Self::Calls => "calls",
-            Self::Loss => "loss",
-            Self::Drift => "drift",
-            Self::BargeIn => "barge-in",
-            Self::Phones => "phones",
-        }
-    }
-
-    const fn section(self) -> &'static str {
-        match self {
-            Self::Turns => "transports turns",
-            Self::Calls => "transports calls",
-            Self::Loss => "transports loss",
-            Self::Drift => "transports drift",
-            Self::BargeIn => "transports barge-in",
-            Self::Phones => "transports phones",
-        }
+    fn section(self) -> String {
+        format!("transports {}", name_of(self))
     }
 }
 
@@ -133,7 +112,7 @@ pub async fn run(plan: &TransportsPlan, progress: Progress<'_>) -> Report {
             Part::Calls => calls::measure(plan, progress).await,
             Part::Loss => loss::measure(plan, progress).await,
             Part::Drift => drift::measure(plan, progress).await,
-            Part::BargeIn => barge_in::measure(plan, progress).await,
+            Part::BargeIn => interruptions::measure(plan, progress).await,
             Part::Phones => phones::measure(plan, progress).await,
         };
         let (mut section, cpu_s) = match taken {

@@ -1,7 +1,7 @@
 //! The encoder's caches on a GPU: one tensor for each kind, with a row for each slot. No cache crosses to the host.
 //!
 //! A small graph gathers the rows of a run into a batch, the encoder is bound to it, and another one scatters the next caches
-//! into their slots, in place (`gather_f32.onnx` and so on, written by `models/scripts/slot_rows.py`). Behind the slots are
+//! into their slots, in place (`gather_f32.onnx` and so on, written by `antiphon_export.slot_rows`). Behind the slots are
 //! two rows more: one of zeros, which a stream that begins reads instead of what its slot holds, and one that takes the caches of
 //! runs that leave no trace. The processor runs the same code in tests. Used by [`EncoderStates`](super::states::EncoderStates)
 //! alone.

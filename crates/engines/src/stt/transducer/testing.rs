@@ -1,4 +1,4 @@
-//! The tiny recognizer of `tests/fixtures/transducer/tiny`, for the tests of this folder. `models/scripts/transducer.py` writes it.
+//! The tiny recognizer of `tests/fixtures/transducer/tiny`, for the tests of this folder. `antiphon_export.synthetic.transducer` writes it.
 
 use super::files::{ModelFiles, Sizes};
 use super::graphs::Graphs;

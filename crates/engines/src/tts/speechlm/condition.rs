@@ -3,7 +3,7 @@
 //! [`Conditioner`] runs the graph, on the thread of an engine pool; [`ConditioningCache`] holds what was made, bounded
 //! in bytes. Called by the engine before a chunk of a voice that is not kept, and when a voice is added.
 
-use super::contract::Contract;
+use super::contract::{Contract, Prompting};
 use super::files::ModelFiles;
 use super::lm::LmError;
 use super::lm::ports;
@@ -69,13 +69,13 @@ impl Conditioner {
         let rules = &contract.condition;
         let floats = &[Kind::F32, Kind::F16];
         ports::inputs(contract, &model, &[(rules.audio.clone(), floats.to_vec(), vec![None, None])])?;
-        if contract.prompt.is_none() {
-            ports::output(contract, &model, &rules.prefix, floats, &[None, None, None])?;
+        if let Prompting::Prefix(prefix) = &contract.prompting {
+            ports::output(contract, &model, prefix, floats, &[None, None, None])?;
         }
-        if contract.vocode.with_prompt {
-            let codebooks = contract.tokens.codebooks;
+        if let Some(recording) = &contract.recording {
+            let codebooks = contract.codebooks();
             let shape = if codebooks == 1 { vec![None, None] } else { vec![None, None, Some(codebooks)] };
-            ports::output(contract, &model, &rules.prompt, &[Kind::I64, Kind::I32], &shape)?;
+            ports::output(contract, &model, recording, &[Kind::I64, Kind::I32], &shape)?;
         }
         for name in contract.voice_tensors() {
             if model.output(name).is_none() {
@@ -101,16 +101,15 @@ impl Conditioner {
         let samples = &samples[..samples.len().min(most)];
         let audio = Tensor::f32([1, samples.len()], samples);
         let outputs = self.model.run(&[(&self.contract.condition.audio, audio)], &CancellationToken::new())?;
-        let rules = &self.contract.condition;
-        let prefix = match self.contract.prompt {
-            None => outputs.named(&rules.prefix)?.f32()?.to_vec(),
-            Some(_) => Vec::new(),
+        let prefix = match &self.contract.prompting {
+            Prompting::Prefix(prefix) => outputs.named(prefix)?.f32()?.to_vec(),
+            Prompting::Graph(_) => Vec::new(),
         };
         // Where the words of the recording are unknown, its frames are no part of such a prompt, nor of its sound.
         let is_in_prompt = transcript.is_some() || !self.contract.takes_transcript();
-        let prompt = match self.contract.vocode.with_prompt && is_in_prompt {
-            true => outputs.named(&rules.prompt)?.i64()?.to_vec(),
-            false => Vec::new(),
+        let prompt = match &self.contract.recording {
+            Some(recording) if is_in_prompt => outputs.named(recording)?.i64()?.to_vec(),
+            _ => Vec::new(),
         };
         let names = self.contract.voice_tensors();
         let voice = names.iter().map(|name| outputs.named(name).map(|output| NamedTensor::of(name, output)));
@@ -118,7 +117,7 @@ impl Conditioner {
         let vocode = &self.contract.vocode;
         let carried = voice.iter().filter(|tensor| vocode.carry.contains(&tensor.name));
         let mut run_sizes: Vec<usize> = carried.flat_map(|tensor| tensor.shape.iter().copied()).collect();
-        if vocode.state.is_empty() {
+        if self.contract.state.is_none() {
             run_sizes.push(prompt.len());
         }
         let made = Conditioning { prefix, prompt, voice, run_sizes, transcript, digest, primed: OnceLock::new() };

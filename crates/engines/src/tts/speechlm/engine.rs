@@ -372,11 +372,11 @@ impl SpeechEngine {
             Err(error) => return Err((error.to_string(), request)),
         };
         let tokens = &self.contract.tokens;
-        let sampling = self.contract.sampling.clone().unwrap_or_default();
+        let sampling = self.contract.drawing().map(|drawing| drawing.sampling.clone()).unwrap_or_default();
         let state = Generation {
             id,
             sampler: Sampler::new(sampling, tokens.vocabulary, tokens.start, request.seed),
-            last: tokens.start,
+            last: 0,
             embeds: Vec::new(),
             following,
             seen: vec![0; self.lm.frame_shape().map_or(0, |shape| shape.n_seen)],
@@ -409,7 +409,7 @@ impl SpeechEngine {
             return Ok(());
         };
         let n = self.lm.hidden();
-        let first: Vec<i64> = drawn.iter().map(|one| one.state.last.max(0)).collect();
+        let first: Vec<i64> = drawn.iter().map(|one| one.state.last).collect();
         let mut uniform = Vec::with_capacity(drawn.len() * shape.n_uniform);
         let mut seen = Vec::new();
         for one in drawn.iter_mut() {
@@ -470,17 +470,17 @@ fn draw(
     scratch: &mut Scratch,
 ) -> bool {
     let state = &mut one.state;
-    if contract.sampling.is_none() {
+    let Some(drawing) = contract.drawing() else {
         // The frame graph draws it.
         state.n_drawn += 1;
         return true;
-    }
-    let excluded = (state.n_drawn < contract.length.min_tokens).then(|| contract.stops());
+    };
+    let excluded = (state.n_drawn < contract.length.min_tokens).then(|| drawing.stops.clone());
     match state.sampler.next(logits, excluded, scratch) {
         Ok(token) => {
             state.last = token;
             state.n_drawn += 1;
-            if contract.stops().contains(&token) {
+            if drawing.stops.contains(&token) {
                 finish(one);
             }
         }

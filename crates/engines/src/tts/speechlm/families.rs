@@ -2,7 +2,7 @@
 //! in the makers' own classes, against what the makers' code gives with the same weights.
 
 use super::condition::{Conditioner, Conditioning};
-use super::contract::{Contract, Sampling};
+use super::contract::{Coding, Contract, Frame, FrameDraws, Sampling};
 use super::engine::{Request, SpeechEngine, Step};
 use super::files::ModelFiles;
 use super::lm::{Feed, FrameInputs, LanguageModel, Prompt, SequenceId, StepOutputs};
@@ -71,7 +71,7 @@ impl Fixture {
     }
 
     fn ids(&self) -> Ids {
-        let prompt = self.contract.prompt.as_ref().expect("a prompt");
+        let prompt = self.contract.prompt().expect("a prompt");
         let inputs = prompt.ids.iter().map(|input| self.golden.ids[&input.port].clone()).collect();
         Ids { inputs, language: self.golden.language }
     }
@@ -87,7 +87,7 @@ impl Fixture {
             },
         };
         let voice: Vec<NamedTensor> = self.golden.voice.iter().map(named).collect();
-        let prompt = voice.iter().find(|tensor| tensor.name == self.contract.condition.prompt);
+        let prompt = voice.iter().find(|tensor| self.contract.recording.as_ref() == Some(&tensor.name));
         let prompt = match prompt.map(|tensor| &tensor.numbers) {
             Some(Numbers::I64(codes)) => codes.clone(),
             _ => Vec::new(),
@@ -166,12 +166,16 @@ impl Greedy {
     }
 }
 
+/// Has the graph of a frame take the most likely codes.
+fn without_randomness(contract: &mut Contract) {
+    if let Coding::Frame(Frame { draws: FrameDraws::Others { temperature, .. }, .. }) = &mut contract.coding {
+        *temperature = 0.0;
+    }
+}
+
 /// The greedy contract of a family: inner codes without randomness.
 fn greedy(fixture: &mut Fixture) {
-    let contract = Arc::make_mut(&mut fixture.contract);
-    if let Some(frame) = &mut contract.frame {
-        frame.temperature = frame.temperature.map(|_| 0.0);
-    }
+    without_randomness(Arc::make_mut(&mut fixture.contract));
 }
 
 #[test]
@@ -231,7 +235,7 @@ fn a_recordings_frames_come_first_only_where_its_words_are_known() {
         let with = |words: Option<&str>| {
             conditioner.condition(&fixture.recording(), words.map(str::to_owned), [0; 32]).expect("it runs")
         };
-        let comes_first = fixture.contract.vocode.with_prompt;
+        let comes_first = fixture.contract.recording.is_some();
         assert_eq!(!with(Some("La la.")).prompt.is_empty(), comes_first, "{family}");
         let without = comes_first && !fixture.contract.takes_transcript();
         assert_eq!(!with(None).prompt.is_empty(), without, "{family}");
@@ -243,7 +247,7 @@ fn streamed_sound_is_that_of_the_makers_own_code_for_all_frames_at_once() {
     for family in FAMILIES {
         let mut fixture = Fixture::open(family);
         // The makers' sound is that of the codes alone.
-        Arc::make_mut(&mut fixture.contract).vocode.with_prompt = false;
+        Arc::make_mut(&mut fixture.contract).recording = None;
         let vocoder = Vocoder::load(&fixture.files, &fixture.contract, &runtime()).expect("it fits");
         let voice = Arc::new(fixture.voice());
         let mut assembler = Assembler::new(&fixture.contract, &[]);
@@ -339,14 +343,16 @@ fn the_engine_feeds_each_frame_as_the_makers_own_code_does() {
         let mut fixture = Fixture::open(family);
         greedy(&mut fixture);
         let contract = Arc::make_mut(&mut fixture.contract);
-        if contract.sampling.is_none() {
+        let drawing = match &mut contract.coding {
+            Coding::Token { drawing, .. } => drawing,
+            Coding::Frame(Frame { draws: FrameDraws::Others { first, .. }, .. }) => first,
             // Its randomness is inside the graph: the flags test it.
-            continue;
-        }
-        contract.sampling = Some(Sampling { temperature: 0.0, ..Sampling::default() });
+            Coding::Frame(_) => continue,
+        };
+        drawing.sampling = Sampling { temperature: 0.0, ..Sampling::default() };
+        let stops = drawing.stops.clone();
         contract.length.max_silence = 1_000;
         contract.length.end_silence = 1_000;
-        let stops = contract.stops();
         let end = fixture.golden.frames.iter().position(|frame| stops.contains(&frame[0]));
         let theirs = &fixture.golden.frames[..end.unwrap_or(fixture.golden.frames.len())];
         assert!(theirs.len() > 3, "{family}: {}", theirs.len());
@@ -376,7 +382,7 @@ fn the_codes_that_were_drawn_are_flagged_for_a_graph_that_takes_them() {
 fn speech_continues_where_the_recordings_own_frames_end() {
     let fixture = Fixture::open("qwen3-tts");
     let mut voice = fixture.voice();
-    let codebooks = fixture.contract.tokens.codebooks;
+    let codebooks = fixture.contract.codebooks();
     let n_prompt = 5;
     voice.prompt.truncate(n_prompt * codebooks);
     assert_eq!(voice.prompt.len(), n_prompt * codebooks);
@@ -390,7 +396,7 @@ fn speech_continues_where_the_recordings_own_frames_end() {
     let behind = sound(&fixture.contract, codes.clone());
     let plain = {
         let mut contract = fixture.contract.clone();
-        Arc::make_mut(&mut contract).vocode.with_prompt = false;
+        Arc::make_mut(&mut contract).recording = None;
         let whole = sound(&contract, [voice.prompt.clone(), codes.clone()].concat());
         let alone = sound(&contract, codes);
         assert!(behind.iter().zip(&alone).any(|(a, b)| (a - b).abs() > 1e-3), "the recording matters");
@@ -482,11 +488,7 @@ mod speaking {
     async fn instructions_change_the_speech_of_families_that_act_and_of_no_other() {
         for family in FAMILIES {
             let (tts, _folder) = start(family, |_| {}).expect("it starts");
-            let acts = Fixture::open(family)
-                .contract
-                .prompt
-                .as_ref()
-                .is_some_and(|prompt| prompt.ids.iter().any(|input| input.template.contains("{instructions}")));
+            let acts = Fixture::open(family).contract.acts();
             let plain = spoken(&tts, request(TEXT, 3)).await.expect("spoken");
             let instructions = Some("Whisper, please.".to_owned());
             let acting = spoken(&tts, SpeechRequest { instructions, ..request(TEXT, 3) }).await.expect("spoken");
@@ -590,9 +592,7 @@ fn a_sequence_that_joins_leaves_or_pauses_changes_no_other_frames_in_true_size()
     for model in models.filter(|path| path.join("contract.toml").is_file()) {
         let name = model.display().to_string();
         let mut contract = Contract::find("", &model).unwrap_or_else(|error| panic!("{name}: {error}"));
-        if let Some(frame) = &mut contract.frame {
-            frame.temperature = frame.temperature.map(|_| 0.0);
-        }
+        without_randomness(&mut contract);
         let contract = Arc::new(contract);
         let files = ModelFiles::find(&model, &contract).unwrap_or_else(|error| panic!("{name}: {error}"));
         let text = "The next train to the coast leaves at nine, and the keys are on the kitchen table.";

@@ -83,10 +83,10 @@ impl ModelFiles {
         let beside = folder.join(&contract.text.tokenizer);
         Ok(Self {
             condition: graph("the graph for recordings", &contract.condition.file)?,
-            prompt: optional("the graph for prompts", contract.prompt.as_ref().map(|prompt| &prompt.file))?,
-            embed: optional("the embedding graph", contract.embed.as_ref().map(|embed| &embed.file))?,
+            prompt: optional("the graph for prompts", contract.prompt().map(|prompt| &prompt.file))?,
+            embed: optional("the embedding graph", contract.embed().map(|embed| &embed.file))?,
             decode: present("the language model", main.clone()).and_then(with_weights)?,
-            frame: optional("the graph for codebooks", contract.frame.as_ref().map(|frame| &frame.file))?,
+            frame: optional("the graph for codebooks", contract.frame().map(|frame| &frame.file))?,
             vocode: graph("the vocoder", &contract.vocode.file)?,
             tokenizer: tokenizer
                 .into_iter()

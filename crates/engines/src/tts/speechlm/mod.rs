@@ -33,7 +33,7 @@ mod tests;
 mod text;
 mod vocode;
 
-pub use contract::{Contract, ContractError};
+pub use contract::{CacheKind, Contract, ContractError};
 pub use memory::{CacheSize, cache_size};
 
 use super::TtsConfig;
@@ -293,7 +293,7 @@ fn store_settings(config: &TtsConfig, contract: &Contract, sealing: Option<Arc<d
     /// Of all uploaded recordings.
     const MAX_BYTES: u64 = 512 << 20;
     let condition = &contract.condition;
-    let takes_language = contract.prompt.as_ref().is_some_and(|prompt| prompt.language.is_some());
+    let takes_language = contract.prompt().is_some_and(|prompt| prompt.language.is_some());
     let auto = takes_language.then(|| AUTO.to_owned());
     let use_at_most = Duration::from_secs_f32(condition.use_seconds);
     StoreSettings {

@@ -49,11 +49,11 @@ pub struct Scratch {
 }
 
 impl Sampler {
-    /// For a sequence that begins with `start`.
-    pub fn new(sampling: Sampling, vocabulary: usize, start: i64, seed: u64) -> Self {
+    /// For a sequence that begins with `start`, where an id begins it.
+    pub fn new(sampling: Sampling, vocabulary: usize, start: Option<i64>, seed: u64) -> Self {
         let rng = StdRng::seed_from_u64(seed);
         let mut sampler = Self { sampling, rng, n_spoken: vec![0; vocabulary], latest: VecDeque::new() };
-        sampler.note(start);
+        start.into_iter().for_each(|start| sampler.note(start));
         sampler
     }
 
@@ -135,17 +135,16 @@ impl Sampler {
     }
 
     fn note(&mut self, token: i64) {
-        let Ok(id) = usize::try_from(token) else { return };
-        if let Some(n_spoken) = self.n_spoken.get_mut(id) {
+        if let Some(n_spoken) = self.n_spoken.get_mut(token as usize) {
             *n_spoken = n_spoken.saturating_add(1);
         }
         let window = self.sampling.repetition_window;
-        let most = window.max(self.sampling.redraw.map_or(0, |rule| rule.window));
+        let most = window.unwrap_or(0).max(self.sampling.redraw.map_or(0, |rule| rule.window));
         if most == 0 {
             return;
         }
         self.latest.push_back(token);
-        if window > 0 && self.latest.len() > window {
+        if let Some(window) = window.filter(|window| self.latest.len() > *window) {
             let left = self.latest[self.latest.len() - window - 1];
             if let Some(n_spoken) = self.n_spoken.get_mut(left as usize) {
                 *n_spoken -= 1;
@@ -205,10 +204,10 @@ fn heat(candidates: &mut [Candidate], temperature: f32) {
     candidates.iter_mut().for_each(|candidate| candidate.logit *= scale);
 }
 
-/// Keeps the `k` most likely; 0: all.
-fn keep_top_k(scratch: &mut Scratch, k: usize) {
+/// Keeps the `k` most likely; none: all.
+fn keep_top_k(scratch: &mut Scratch, k: Option<usize>) {
     let candidates = &mut scratch.candidates;
-    if k > 0 && k < candidates.len() {
+    if let Some(k) = k.filter(|k| *k < candidates.len()) {
         let keys = keys(candidates, &mut scratch.keys);
         let (_, least, _) = keys.select_nth_unstable_by(k - 1, |a, b| b.cmp(a));
         let least = *least;
@@ -274,7 +273,7 @@ mod tests {
 
     fn draws(sampling: &Sampling, logits: &[f32], seed: u64, n: usize) -> Vec<i64> {
         let mut scratch = Scratch::default();
-        let mut sampler = Sampler::new(sampling.clone(), logits.len(), 0, seed);
+        let mut sampler = Sampler::new(sampling.clone(), logits.len(), Some(0), seed);
         (0..n).map(|_| sampler.next(logits, None, &mut scratch).expect("a token")).collect()
     }
 
@@ -282,7 +281,7 @@ mod tests {
     fn the_same_seed_gives_the_same_tokens_and_another_one_others() {
         let logits: Vec<f32> = (0..200).map(|i| ((i * 37) % 101) as f32 / 30.0).collect();
         let all = sampling(&[Filter::Temperature, Filter::TopK, Filter::TopP, Filter::Repetition]);
-        let all = Sampling { top_k: 50, top_p: 0.9, repetition_penalty: 1.2, ..all };
+        let all = Sampling { top_k: Some(50), top_p: 0.9, repetition_penalty: 1.2, ..all };
         assert_eq!(draws(&all, &logits, 7, 60), draws(&all, &logits, 7, 60));
         assert_ne!(draws(&all, &logits, 7, 60), draws(&all, &logits, 8, 60));
     }
@@ -309,7 +308,7 @@ mod tests {
         };
         let hot = |order: &[Filter]| Sampling { temperature: 1.0, ..sampling(order) };
         assert_eq!(seen(hot(&[Filter::Temperature])), [0, 1, 2, 3, 4]);
-        assert_eq!(seen(Sampling { top_k: 2, ..hot(&[Filter::TopK]) }), [0, 1]);
+        assert_eq!(seen(Sampling { top_k: Some(2), ..hot(&[Filter::TopK]) }), [0, 1]);
         // The shares are 0.64, 0.23, 0.09, 0.03, 0.01.
         assert_eq!(seen(Sampling { top_p: 0.6, ..hot(&[Filter::TopP]) }), [0]);
         assert_eq!(seen(Sampling { top_p: 0.65, ..hot(&[Filter::TopP]) }), [0, 1]);
@@ -337,23 +336,23 @@ mod tests {
             [1, 2, 3, 1, 1, 1],
             "all are penalized, and the first is the likeliest"
         );
-        let window = Sampling { repetition_window: 2, ..greedy };
+        let window = Sampling { repetition_window: Some(2), ..greedy };
         assert_eq!(draws(&window, &logits, 0, 6), [1, 2, 3, 1, 2, 3], "each is free again after two others");
     }
 
     #[test]
     fn a_token_that_was_often_of_late_is_drawn_again_from_all() {
-        let narrow = Sampling { temperature: 1.0, top_k: 1, ..sampling(&[Filter::TopK]) };
+        let narrow = Sampling { temperature: 1.0, top_k: Some(1), ..sampling(&[Filter::TopK]) };
         let logits = [3.0, 2.0, 1.0, 0.0];
         assert!(draws(&narrow, &logits, 5, 200).iter().all(|token| *token == 0));
-        let rule = Redraw { window: 10, share: 0.3, excludes: false, temperature: 1.0, top_k: 0, top_p: 1.0 };
+        let rule = Redraw { window: 10, share: 0.3, excludes: false, temperature: 1.0, top_k: None, top_p: 1.0 };
         let again = Sampling { redraw: Some(rule), ..narrow.clone() };
         let drawn = draws(&again, &logits, 5, 2_000);
         assert_eq!(drawn[..2], [0, 0], "id 0 began the sequence; a third time in ten is often");
         let others = drawn.iter().filter(|token| **token != 0).count();
         // Where 0 is often, it is drawn again with its own share of 0.64.
         assert!((500..900).contains(&others), "{others}");
-        let excluding = Sampling { redraw: Some(Redraw { excludes: true, top_k: 2, ..rule }), ..narrow };
+        let excluding = Sampling { redraw: Some(Redraw { excludes: true, top_k: Some(2), ..rule }), ..narrow };
         let drawn = draws(&excluding, &logits, 5, 400);
         assert!(drawn.windows(10).all(|ten| ten.iter().filter(|token| **token == 0).count() <= 3), "0 is never often");
         assert!(drawn.iter().all(|token| *token < 3), "of what is left, the two most likely");
@@ -371,7 +370,7 @@ mod tests {
     #[test]
     fn an_excluded_token_is_never_drawn() {
         let greedy = Sampling { temperature: 0.0, ..sampling(&[]) };
-        let mut sampler = Sampler::new(greedy, 3, 0, 0);
+        let mut sampler = Sampler::new(greedy, 3, Some(0), 0);
         let mut scratch = Scratch::default();
         assert_eq!(sampler.next(&[1.0, 3.0, 2.0], Some(1..=1), &mut scratch), Ok(2));
         assert_eq!(sampler.next(&[1.0, 3.0, 2.0], Some(1..=7), &mut scratch), Ok(0));
@@ -380,7 +379,7 @@ mod tests {
 
     #[test]
     fn logits_that_are_no_numbers_end_the_sequence() {
-        let mut sampler = Sampler::new(sampling(&[Filter::Temperature]), 3, 0, 0);
+        let mut sampler = Sampler::new(sampling(&[Filter::Temperature]), 3, Some(0), 0);
         let mut scratch = Scratch::default();
         assert_eq!(sampler.next(&[0.0, f32::NAN, 1.0], None, &mut scratch), Err(SamplingError::NotANumber));
         assert_eq!(sampler.next(&[f32::NEG_INFINITY; 3], None, &mut scratch), Err(SamplingError::NothingLeft));
@@ -392,12 +391,12 @@ mod tests {
         #[test]
         fn a_token_is_drawn_from_what_is_left(
             logits in prop::collection::vec(prop_oneof![-9.0_f32..9.0, Just(f32::NEG_INFINITY)], 1..80),
-            (top_k, top_p, min_p) in (0_usize..90, 0.01_f32..1.0, 0.0_f32..0.99),
+            (top_k, top_p, min_p) in (prop::option::of(1_usize..90), 0.01_f32..1.0, 0.0_f32..0.99),
             order in Just([Filter::Temperature, Filter::TopK, Filter::TopP, Filter::MinP, Filter::Repetition]).prop_shuffle(),
             seed in any::<u64>(),
         ) {
             let rules = Sampling { top_k, top_p, min_p, repetition_penalty: 1.3, ..sampling(&order) };
-            let mut sampler = Sampler::new(rules, logits.len(), 0, seed);
+            let mut sampler = Sampler::new(rules, logits.len(), Some(0), seed);
             let mut scratch = Scratch::default();
             for _ in 0..5 {
                 match sampler.next(&logits, None, &mut scratch) {

@@ -1,6 +1,6 @@
 //! The tiny model of `tests/fixtures/speechlm/tiny`, for tests.
 
-use super::contract::Contract;
+use super::contract::{CacheKind, Contract, Policy};
 use super::files::ModelFiles;
 #[cfg(feature = "flite")]
 use crate::tts::{TtsEngine, flite::Flite};
@@ -31,11 +31,11 @@ pub(super) fn contract(language_model: &str) -> Contract {
     let mut contract = Contract::parse("tiny", &text).expect("it makes sense");
     contract.decode.file = language_model.into();
     if language_model == "language_model_gqa.onnx" {
-        contract.decode.policy = super::contract::Policy::Ragged;
-        contract.decode.capacity = 128;
-        contract.decode.mask = String::new();
-        contract.decode.lengths = "seqlens_k".into();
-        contract.decode.total = "total_sequence_length".into();
+        contract.decode.policy = Policy::Ragged;
+        contract.cache = CacheKind::InPlace { columns: 128 };
+        contract.decode.mask = None;
+        contract.decode.lengths = Some("seqlens_k".into());
+        contract.decode.total = Some("total_sequence_length".into());
     }
     contract
 }

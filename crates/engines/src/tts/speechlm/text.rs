@@ -99,8 +99,7 @@ impl TextReader {
         let tokenizer = Tokenizer::from_file(path)
             .map_err(|error| TextError::Tokenizer { path: path.into(), message: error.to_string() })?;
         let has = tokenizer.get_vocab_size(true);
-        let wanted = contract.text.vocabulary;
-        if wanted > 0 && has != wanted {
+        if let Some(wanted) = contract.text.vocabulary.filter(|wanted| *wanted != has) {
             return Err(TextError::OtherModel { path: path.into(), has, wanted, contract: contract.name.clone() });
         }
         let added = tokenizer.get_added_tokens_decoder().into_values().map(|token| token.content);
@@ -145,7 +144,7 @@ impl TextReader {
         if spoken[0].trim().is_empty() {
             return Err(TextError::Nothing);
         }
-        let Some(prompt) = &self.contract.prompt else {
+        let Some(prompt) = self.contract.prompt() else {
             let ids = self.filled(&self.contract.text.template, &code, &spoken)?;
             return Ok(Ids { inputs: vec![ids], language: 0 });
         };
@@ -337,7 +336,7 @@ mod tests {
 
     #[test]
     fn a_tokenizer_of_another_model_is_refused() {
-        let error = reader(|contract| contract.text.vocabulary = 50_276).err().expect("refused").to_string();
+        let error = reader(|contract| contract.text.vocabulary = Some(50_276)).err().expect("refused").to_string();
         assert!(error.contains("is of another model: it has") && error.contains("says 50276"), "{error}");
         let contract = Arc::new(contract("language_model.onnx"));
         let error = TextReader::open(&fixture("golden.json"), &contract).err().expect("refused").to_string();

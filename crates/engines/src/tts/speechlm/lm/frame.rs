@@ -5,11 +5,12 @@
 //! [`engine`](super::super::engine), through [`LanguageModel::frames`](super::LanguageModel::frames). Ports:
 //! models/export/LAYOUT.md.
 
-use super::super::contract::{Contract, Frame as Rules};
+use super::super::contract::{Contract, Frame as Rules, FrameDraws};
 use super::super::files::ModelFiles;
 use super::ports::Ports;
 use super::{LmError, ports};
 use antiphon_inference::onnx::{Kind, Model, ModelOptions, OnnxError, Runtime, Tensor};
+use std::slice::from_ref;
 use tokio_util::sync::CancellationToken;
 
 /// See the module.
@@ -70,38 +71,40 @@ impl FrameGraph {
         runtime: &Runtime,
         sizes: &Ports,
     ) -> Result<Option<Self>, LmError> {
-        let (Some(rules), Some(file)) = (&contract.frame, &files.frame) else { return Ok(None) };
+        let (Some(rules), Some(file)) = (contract.frame(), &files.frame) else { return Ok(None) };
         let model = runtime.load(file, &ModelOptions::default())?;
-        let codebooks = contract.tokens.codebooks;
+        let codebooks = rules.codebooks;
         let vocabulary = contract.tokens.vocabulary;
-        let shape = match rules.draws_all {
-            true => FrameShape {
+        let shape = match rules.draws {
+            FrameDraws::All { takes_seen } => FrameShape {
                 draws_all: true,
                 n_drawn: codebooks,
                 n_uniform: codebooks + 1,
-                n_seen: if rules.takes_seen { codebooks * vocabulary } else { 0 },
+                n_seen: if takes_seen { codebooks * vocabulary } else { 0 },
             },
-            false => FrameShape { draws_all: false, n_drawn: codebooks - 1, n_uniform: codebooks - 1, n_seen: 0 },
+            FrameDraws::Others { .. } => {
+                FrameShape { draws_all: false, n_drawn: codebooks - 1, n_uniform: codebooks - 1, n_seen: 0 }
+            }
         };
         let f32 = || vec![Kind::F32];
         let mut wants = vec![
             ("hidden", f32(), vec![None, Some(sizes.n_hidden)]),
             ("uniform", f32(), vec![None, Some(shape.n_uniform)]),
         ];
-        if !rules.draws_all {
+        if !shape.draws_all {
             wants.push(("code", vec![Kind::I64], vec![None]));
             wants.push(("temperature", f32(), vec![]));
             wants.push(("top_k", vec![Kind::I64], vec![]));
             wants.push(("top_p", f32(), vec![]));
         }
-        if rules.takes_seen {
+        if shape.n_seen > 0 {
             wants.push(("seen", vec![Kind::I32], vec![None, Some(codebooks), Some(vocabulary)]));
         }
         let wants: Vec<_> = wants.into_iter().map(|(name, kinds, shape)| (name.to_owned(), kinds, shape)).collect();
         ports::inputs(contract, &model, &wants)?;
         ports::output(contract, &model, "codes", &[Kind::I64], &[None, Some(shape.n_drawn)])?;
         ports::output(contract, &model, "embeds", &f32(), &[None, Some(sizes.hidden)])?;
-        if rules.draws_all {
+        if shape.draws_all {
             ports::output(contract, &model, "goes_on", &[Kind::Bool], &[None])?;
         }
         Ok(Some(Self { model, rules: rules.clone(), shape, n_hidden: sizes.n_hidden, n_embed: sizes.hidden }))
@@ -123,18 +126,15 @@ impl FrameGraph {
         let uniform = padded(inputs.uniform, n_rows * shape.n_uniform);
         let codes = padded(inputs.codes, n_rows);
         let seen = padded(inputs.seen, n_rows * shape.n_seen);
-        let temperature = [self.rules.temperature.unwrap_or(1.0)];
-        let top_k = [self.rules.top_k as i64];
-        let top_p = [self.rules.top_p];
         let mut given = vec![
             ("hidden", Tensor::f32([n_rows, self.n_hidden], &hidden)),
             ("uniform", Tensor::f32([n_rows, shape.n_uniform], &uniform)),
         ];
-        if !shape.draws_all {
+        if let FrameDraws::Others { temperature, top_k, top_p, .. } = &self.rules.draws {
             given.push(("code", Tensor::i64([n_rows], &codes)));
-            given.push(("temperature", Tensor::f32([], &temperature)));
-            given.push(("top_k", Tensor::i64([], &top_k)));
-            given.push(("top_p", Tensor::f32([], &top_p)));
+            given.push(("temperature", Tensor::f32([], from_ref(temperature))));
+            given.push(("top_k", Tensor::i64([], from_ref(top_k))));
+            given.push(("top_p", Tensor::f32([], from_ref(top_p))));
         }
         if shape.n_seen > 0 {
             given.push(("seen", Tensor::i32([n_rows, shape.n_drawn, shape.n_seen / shape.n_drawn], &seen)));

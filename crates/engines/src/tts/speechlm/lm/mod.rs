@@ -19,7 +19,7 @@ pub use frame::{FrameInputs, FrameShape, Frames};
 pub use prompt::Prompt;
 
 use super::condition::Conditioning;
-use super::contract::{Contract, Policy};
+use super::contract::{CacheKind, Contract, Policy};
 use super::files::ModelFiles;
 use super::text::Ids;
 use antiphon_inference::onnx::{
@@ -166,10 +166,11 @@ impl LanguageModel {
             Policy::Ragged => Alignment::First,
             Policy::Masked | Policy::Single => Alignment::Last,
         };
-        let caches = if contract.decode.capacity > 0 {
-            Caches::Steady(SteadyCache::new(&decode, contract, &ports, n_slots)?)
-        } else {
-            Caches::Growing(Cache::new(alignment, Mover::for_model(&decode, runtime, &ports.cache_kind)?))
+        let caches = match contract.cache {
+            CacheKind::InPlace { columns } => Caches::Steady(SteadyCache::new(&decode, &ports, n_slots, columns)?),
+            CacheKind::Growing(_) => {
+                Caches::Growing(Cache::new(alignment, Mover::for_model(&decode, runtime, &ports.cache_kind)?))
+            }
         };
         let embed = embed.map(|embed| embed.binding().map(|run| (embed, run))).transpose()?;
         let prefill_run = decode.binding()?;
@@ -274,10 +275,11 @@ impl LanguageModel {
     /// # Errors
     /// [`OnnxError::Run`], [`OnnxError::Inputs`] where the graph does not have an id.
     pub fn embed_text(&mut self, ids: &[i64]) -> Result<Vec<f32>, OnnxError> {
-        let Some(embed) = &self.contract.embed else { return Ok(Vec::new()) };
+        let Some(embed) = self.contract.embed() else { return Ok(Vec::new()) };
         let first = embed.first_position;
         let zero_from = embed.zero_position_from;
-        let position = |(i, id): (usize, &i64)| if *id >= zero_from { 0 } else { first + i as i64 };
+        let position =
+            |(i, id): (usize, &i64)| if zero_from.is_some_and(|from| *id >= from) { 0 } else { first + i as i64 };
         let positions: Vec<i64> = ids.iter().enumerate().map(position).collect();
         let embeds = self.embed_ids(ids, &positions, 1, ids.len(), OutputMemory::Host)?;
         let mut numbers = Vec::new();
@@ -416,7 +418,7 @@ impl LanguageModel {
     pub fn warm(&mut self) -> Result<(), OnnxError> {
         let mut given = StepOutputs::default();
         let prompt = vec![0.01; 8 * self.ports.hidden];
-        let token = self.contract.tokens.silence.max(0);
+        let token = self.contract.unused_token();
         let vector = self.vector(1);
         let mut sequences = Vec::new();
         let largest = bucket(self.n_slots);
@@ -665,12 +667,12 @@ impl LanguageModel {
         length: usize,
         place: OutputMemory,
     ) -> Result<DeviceTensor, OnnxError> {
-        let (Some(contract), Some((embed, run))) = (&self.contract.embed, &mut self.embed) else {
+        let (Some(contract), Some((embed, run))) = (self.contract.embed(), &mut self.embed) else {
             return Err(OnnxError::Output("no graph embeds tokens".into()));
         };
         embed.bind_host(run, &contract.ids, &Tensor::i64([n_rows, length], ids))?;
-        if !contract.positions.is_empty() {
-            embed.bind_host(run, &contract.positions, &Tensor::i64([n_rows, length], positions))?;
+        if let Some(port) = &contract.positions {
+            embed.bind_host(run, port, &Tensor::i64([n_rows, length], positions))?;
         }
         for (name, value) in &contract.constants {
             embed.bind_host(run, name, &Tensor::f32([n_rows], &vec![*value; n_rows]))?;
@@ -686,8 +688,8 @@ impl LanguageModel {
 impl Feeds {
     /// Unused rows.
     fn nothing(contract: &Contract, ports: &Ports, n_rows: usize) -> Self {
-        let n_numbers = if contract.embed.is_some() { 0 } else { n_rows * ports.hidden };
-        let tokens = vec![contract.tokens.silence.max(0); n_rows];
+        let n_numbers = if contract.embed().is_some() { 0 } else { n_rows * ports.hidden };
+        let tokens = vec![contract.unused_token(); n_rows];
         Self { tokens, generated: vec![1; n_rows], embeds: vec![0.0; n_numbers] }
     }
 
@@ -753,24 +755,25 @@ pub fn bucket(n_rows: usize) -> usize {
 /// Binds what a run of the decoding graph takes beside embeddings and cache, and the logits, which go to the host.
 fn bind(decode: &Model, run: &mut Binding, contract: &Contract, inputs: &Inputs<'_>) -> Result<(), OnnxError> {
     let ports = &contract.decode;
-    if !ports.mask.is_empty() {
-        decode.bind_host(run, &ports.mask, &Tensor::i64([inputs.n_rows, inputs.n_columns], inputs.mask))?;
+    if let Some(mask) = &ports.mask {
+        decode.bind_host(run, mask, &Tensor::i64([inputs.n_rows, inputs.n_columns], inputs.mask))?;
     }
-    if !ports.positions.is_empty() {
-        decode.bind_host(run, &ports.positions, &Tensor::i64([inputs.n_rows, inputs.n_new], inputs.positions))?;
+    if let Some(positions) = &ports.positions {
+        decode.bind_host(run, positions, &Tensor::i64([inputs.n_rows, inputs.n_new], inputs.positions))?;
     }
-    if !ports.lengths.is_empty() {
+    if let Some(port) = &ports.lengths {
         let lengths: Vec<i32> = inputs.lengths.iter().map(|length| length - 1).collect();
-        decode.bind_host(run, &ports.lengths, &Tensor::i32([inputs.n_rows], &lengths))?;
+        decode.bind_host(run, port, &Tensor::i32([inputs.n_rows], &lengths))?;
     }
-    if !ports.total.is_empty() {
+    if let Some(port) = &ports.total {
         let total = inputs.lengths.iter().max().copied().unwrap_or_default();
-        decode.bind_host(run, &ports.total, &Tensor::i32([], &[total]))?;
+        decode.bind_host(run, port, &Tensor::i32([], &[total]))?;
     }
-    if !ports.logits.is_empty() {
-        decode.bind_output(run, &ports.logits, OutputMemory::Host)?;
+    if let Some(drawing) = contract.drawing() {
+        decode.bind_output(run, &drawing.logits, OutputMemory::Host)?;
     }
-    if ports.hidden.is_empty() { Ok(()) } else { decode.bind_output(run, &ports.hidden, OutputMemory::Host) }
+    let hidden = contract.frame().map(|frame| &frame.hidden);
+    hidden.map_or(Ok(()), |hidden| decode.bind_output(run, hidden, OutputMemory::Host))
 }
 
 /// Binds embeddings as the embedding graph gave them: where they are, or through the host where the two graphs are of

@@ -1,7 +1,7 @@
 //! Moves rows of caches into another batch, in the memory where they are.
 //!
 //! On the processor rows are copied by the host. On a GPU a small graph does it there (`rows_f32.onnx`, `rows_f16.onnx`,
-//! written by `models/scripts/rows.py`), so that no cache crosses to the host. Used by [`Cache`](super::cache::Cache) alone.
+//! written by `antiphon_export.rows`), so that no cache crosses to the host. Used by [`Cache`](super::cache::Cache) alone.
 
 use super::cache::{Alignment, Part};
 use antiphon_inference::onnx::{Binding, DeviceTensor, Kind, Model, Number, OnnxError, OutputMemory, Runtime, Tensor};

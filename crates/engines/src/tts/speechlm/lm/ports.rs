@@ -1,6 +1,6 @@
 //! The ports of the graphs that embed and decode, checked against the contract.
 
-use super::super::contract::{CacheOrder, Contract};
+use super::super::contract::{CacheKind, CacheOrder, Contract};
 use super::LmError;
 use antiphon_inference::onnx::{Kind, Model, OutputMemory, Slot};
 
@@ -36,12 +36,10 @@ impl Ports {
     pub fn check(contract: &Contract, embed: Option<&Model>, decode: &Model) -> Result<Self, LmError> {
         let lm = &contract.decode;
         let floats: &[Kind] = &[Kind::F32, Kind::F16];
-        let embeds = match (&contract.embed, embed) {
+        let embeds = match (contract.embed(), embed) {
             (Some(ids), Some(embed)) => {
                 let mut wants = vec![(ids.ids.clone(), vec![Kind::I64], vec![None, None])];
-                if !ids.positions.is_empty() {
-                    wants.push((ids.positions.clone(), vec![Kind::I64], vec![None, None]));
-                }
+                wants.extend(ids.positions.iter().map(|name| (name.clone(), vec![Kind::I64], vec![None, None])));
                 wants.extend(ids.constants.keys().map(|name| (name.clone(), floats.to_vec(), vec![None])));
                 inputs(contract, embed, &wants)?;
                 Some(output(contract, embed, &ids.embeds, floats, &[None, None, None])?)
@@ -73,9 +71,7 @@ impl Ports {
             (&lm.lengths, Kind::I32, 1),
             (&lm.total, Kind::I32, 0),
         ] {
-            if !name.is_empty() {
-                wants.push((name.clone(), vec![kind], vec![None; rank]));
-            }
+            wants.extend(name.iter().map(|name| (name.clone(), vec![kind.clone()], vec![None; rank])));
         }
         let layers = 0..lm.layers;
         let names = |patterns: &[String; 2]| -> Vec<String> {
@@ -86,7 +82,11 @@ impl Ports {
         };
         let past = names(&lm.past);
         let present = names(&lm.present);
-        let shape = match lm.cache {
+        let order = match contract.cache {
+            CacheKind::Growing(order) => order,
+            CacheKind::InPlace { .. } => CacheOrder::HeadsFirst,
+        };
+        let shape = match order {
             CacheOrder::HeadsFirst => vec![None, Some(lm.heads), None, Some(lm.head_size)],
             CacheOrder::ColumnsFirst => vec![None, None, Some(lm.heads), Some(lm.head_size)],
         };
@@ -102,13 +102,13 @@ impl Ports {
         } else {
             OutputMemory::Host
         };
-        if !lm.logits.is_empty() {
-            output(contract, decode, &lm.logits, floats, &[None, None, Some(vocabulary)])?;
+        if let Some(drawing) = contract.drawing() {
+            output(contract, decode, &drawing.logits, floats, &[None, None, Some(vocabulary)])?;
         }
-        let n_hidden = match lm.hidden.is_empty() {
-            true => size,
-            false => {
-                let state = output(contract, decode, &lm.hidden, floats, &[None, None, None])?;
+        let n_hidden = match contract.frame() {
+            None => size,
+            Some(frame) => {
+                let state = output(contract, decode, &frame.hidden, floats, &[None, None, None])?;
                 let unfixed = || wrong(decode, format!("gives {state}, whose last size must be fixed"));
                 state.shape[2].ok_or_else(unfixed)?
             }
@@ -123,9 +123,9 @@ impl Ports {
             vocabulary,
             embeds_go_to,
             n_hidden,
-            order: lm.cache,
-            has_logits: !lm.logits.is_empty(),
-            has_hidden: !lm.hidden.is_empty(),
+            order,
+            has_logits: contract.drawing().is_some(),
+            has_hidden: contract.frame().is_some(),
         })
     }
 

@@ -37,7 +37,7 @@ impl PromptGraph {
         runtime: &Runtime,
         hidden: usize,
     ) -> Result<Option<Self>, LmError> {
-        let (Some(rules), Some(file)) = (&contract.prompt, &files.prompt) else { return Ok(None) };
+        let (Some(rules), Some(file)) = (contract.prompt(), &files.prompt) else { return Ok(None) };
         let model = runtime.load(file, &ModelOptions::default())?;
         let ids = vec![Kind::I64, Kind::I32];
         let floats = [Kind::F32, Kind::F16];
@@ -50,8 +50,8 @@ impl PromptGraph {
         }
         ports::inputs(contract, &model, &wants)?;
         ports::output(contract, &model, &rules.embeds, &floats, &[None, None, Some(hidden)])?;
-        if !rules.following.is_empty() {
-            ports::output(contract, &model, &rules.following, &floats, &[None, None, Some(hidden)])?;
+        if let Some(following) = &rules.following {
+            ports::output(contract, &model, following, &floats, &[None, None, Some(hidden)])?;
         }
         Ok(Some(Self { model, rules: rules.clone(), hidden }))
     }
@@ -72,9 +72,9 @@ impl PromptGraph {
         }
         let outputs = self.model.run(&inputs, &CancellationToken::new())?;
         let embeds = outputs.named(&self.rules.embeds)?.f32()?.to_vec();
-        let following = match self.rules.following.is_empty() {
-            true => Vec::new(),
-            false => outputs.named(&self.rules.following)?.f32()?.to_vec(),
+        let following = match &self.rules.following {
+            Some(name) => outputs.named(name)?.f32()?.to_vec(),
+            None => Vec::new(),
         };
         if embeds.is_empty() || !embeds.iter().chain(&following).all(|number| number.is_finite()) {
             return Err(OnnxError::Output("a prompt that is no numbers".into()));

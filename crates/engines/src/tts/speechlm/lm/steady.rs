@@ -5,7 +5,6 @@
 //! few. For graphs whose attention takes lengths (`com.microsoft.GroupQueryAttention`). Used by
 //! [`LanguageModel`](super::LanguageModel) alone.
 
-use super::super::contract::Contract;
 use super::cache::SequenceId;
 use super::ports::Ports;
 use antiphon_inference::onnx::{Binding, DeviceTensor, Model, OnnxError};
@@ -29,12 +28,11 @@ struct Sequence {
 }
 
 impl SteadyCache {
-    /// Takes the memory for all slots.
+    /// Takes the memory for all slots, of `capacity` columns each.
     ///
     /// # Errors
     /// [`OnnxError`] when there is not enough.
-    pub fn new(decode: &Model, contract: &Contract, ports: &Ports, n_slots: usize) -> Result<Self, OnnxError> {
-        let capacity = contract.decode.capacity;
+    pub fn new(decode: &Model, ports: &Ports, n_slots: usize, capacity: usize) -> Result<Self, OnnxError> {
         let shape = ports.cache_shape(n_slots, capacity);
         let tensors = ports.past.iter().map(|_| decode.device_tensor(&ports.cache_kind, &shape));
         let tensors = tensors.collect::<Result<_, _>>()?;

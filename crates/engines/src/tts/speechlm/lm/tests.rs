@@ -1,7 +1,7 @@
 //! The language model on the tiny graphs of `tests/fixtures/speechlm/tiny`: against the makers' own code, rows against runs
 //! alone, whatever joins and leaves.
 
-use super::super::contract::{Filter, Sampling};
+use super::super::contract::{Coding, Filter, Sampling};
 use super::super::sampling::{Sampler, Scratch};
 use super::super::testing::{contract, files, runtime};
 use super::*;
@@ -274,7 +274,7 @@ fn a_graph_that_does_not_fit_is_refused_with_file_port_what_is_there_and_what_sh
         let error = LanguageModel::load(&files(&contract), &contract, &runtime(), &|_, _| 2).err().expect("refused");
         error.to_string()
     };
-    let text = refused(&|contract| contract.decode.mask = "mask".into());
+    let text = refused(&|contract| contract.decode.mask = Some("mask".into()));
     assert!(text.contains("language_model.onnx takes") && text.contains("and no mask: i64[?, ?]"), "{text}");
     let text = refused(&|contract| contract.decode.heads = 3);
     assert!(
@@ -290,14 +290,17 @@ fn a_graph_that_does_not_fit_is_refused_with_file_port_what_is_there_and_what_sh
     );
     let text = refused(&|contract| contract.tokens.vocabulary = 6563);
     assert!(text.contains("logits: f32[?, ?, 99], not logits: f32 or f16[?, ?, 6563]"), "{text}");
-    let text = refused(&|contract| contract.embed.as_mut().expect("it has one").ids = "ids".into());
+    let text = refused(&|contract| {
+        let Coding::Token { embed, .. } = &mut contract.coding else { panic!("it has one codebook") };
+        embed.ids = "ids".into();
+    });
     assert!(text.contains("embed_tokens.onnx takes input_ids: i64[?, ?], and no ids: i64[?, ?]"), "{text}");
 }
 
 #[test]
 fn a_cache_in_place_refuses_what_it_cannot_hold() {
     let mut lm = load(IN_PLACE, 2);
-    let capacity = contract(IN_PLACE).decode.capacity;
+    let capacity = contract(IN_PLACE).slot_tokens();
     let mut given = StepOutputs::default();
     let long = prompt(&lm, capacity, 1);
     assert!(matches!(lm.prefill(&long, &mut given), Err(OnnxError::Inputs { .. })));

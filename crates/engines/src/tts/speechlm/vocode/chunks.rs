@@ -54,19 +54,19 @@ impl Assembler {
     /// For a sequence that follows the tokens `before`, of the same voice; empty where nothing was spoken before.
     pub fn new(contract: &Contract, before: &[i64]) -> Self {
         let chunks = &contract.chunks;
-        let n_codes = contract.tokens.codebooks;
+        let n_codes = contract.codebooks();
         let before = &before[before.len().saturating_sub(chunks.left_context * n_codes)..];
         Self {
             samples_per_token: contract.samples_per_token,
             n_codes,
-            has_state: !contract.vocode.state.is_empty(),
+            has_state: contract.state.is_some(),
             first: chunks.first,
             growth: chunks.growth,
             most: chunks.most,
             look_ahead: chunks.look_ahead,
             left_context: chunks.left_context,
             n_fade: contract.rate_hz as usize * chunks.cross_fade_ms as usize / 1000,
-            silence: vec![contract.tokens.silence; contract.tokens.append_silence],
+            silence: contract.silence_behind(),
             tokens: before.to_vec(),
             next: before.len() / n_codes,
             size: chunks.first,
@@ -146,7 +146,7 @@ impl Assembler {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::contract::VocodeState;
+    use super::super::super::contract::{Coding, Frame, FrameDraws, VocoderState};
     use super::super::super::testing::contract;
     use super::*;
 
@@ -185,7 +185,7 @@ mod tests {
     fn the_sound_is_that_of_all_tokens_however_they_come() {
         let contract = tiny();
         let tokens: Vec<i64> = (0..90).map(|i| (i * 31) % 90).collect();
-        let silence = vec![contract.tokens.silence; contract.tokens.append_silence];
+        let silence = contract.silence_behind();
         for n in [1, 7, 8, 11, 12, 40, 90] {
             let expected = ideal(&contract, &[&tokens[..n], &silence].concat());
             for at_a_time in [1, 5, 90] {
@@ -208,12 +208,12 @@ mod tests {
     #[test]
     fn frames_of_several_codebooks_stay_together_and_a_state_has_each_chunk_alone() {
         let mut contract = tiny();
-        contract.tokens.codebooks = 2;
-        contract.tokens.append_silence = 0;
+        let draws = FrameDraws::All { takes_seen: false };
+        contract.coding = Coding::Frame(Frame { file: String::new(), hidden: String::new(), codebooks: 2, draws });
         contract.chunks.look_ahead = 1;
         contract.chunks.left_context = 3;
         contract.chunks.cross_fade_ms = 0;
-        contract.vocode.state = vec![VocodeState { input: "a".into(), output: "b".into(), fill: 0.0 }];
+        contract.state = Some(VocoderState { tensors: Vec::new(), n_before: None, is_last: None });
         let mut assembler = Assembler::new(&contract, &[]);
         (0..30).for_each(|i| assembler.push([i, -i]));
         assembler.complete();

@@ -10,7 +10,7 @@ mod chunks;
 pub use chunks::{Assembler, Window};
 
 use super::condition::Conditioning;
-use super::contract::Contract;
+use super::contract::{Contract, StateTensor};
 use super::files::ModelFiles;
 use super::lm::{LmError, ports};
 use super::tensors::{NamedTensor, Numbers};
@@ -38,7 +38,7 @@ pub enum VocodeError {
     Failed(String),
 }
 
-/// What a stream's next window takes from the one before: the tensors of `vocode.state`, in their order. On the host: some
+/// What a stream's next window takes from the one before: the tensors of the contract, in their order. On the host: some
 /// megabytes at most, twice for each window.
 #[derive(Clone, Debug, PartialEq)]
 pub struct State(Vec<NamedTensor>);
@@ -129,19 +129,19 @@ impl Vocoder {
         let model = runtime.load(&files.vocode, &ModelOptions::default())?;
         let rules = &contract.vocode;
         let floats = &[Kind::F32, Kind::F16];
-        let codebooks = contract.tokens.codebooks;
+        let codebooks = contract.codebooks();
         let shape = if codebooks == 1 { vec![None, None] } else { vec![None, None, Some(codebooks)] };
         let mut wants = vec![(rules.tokens.clone(), vec![Kind::I64, Kind::I32], shape)];
         for name in &rules.carry {
             let rank = model.input(name).map_or(2, |slot| slot.shape.len());
             wants.push((name.clone(), vec![Kind::F32, Kind::F16, Kind::I64, Kind::I32], vec![None; rank]));
         }
-        for (name, kinds) in [(&rules.n_before, vec![Kind::I64, Kind::I32]), (&rules.is_last, vec![Kind::Bool])] {
-            if !name.is_empty() {
-                wants.push((name.clone(), kinds, vec![None]));
-            }
+        if let Some(state) = &contract.state {
+            wants.extend(state.n_before.iter().map(|name| (name.clone(), vec![Kind::I64, Kind::I32], vec![None])));
+            wants.extend(state.is_last.iter().map(|name| (name.clone(), vec![Kind::Bool], vec![None])));
         }
-        let initial = rules.state.iter().map(|part| {
+        let tensors = contract.state.iter().flat_map(|state| &state.tensors);
+        let initial = tensors.map(|part| {
             let slot = model.input(&part.input).cloned();
             let rank = slot.as_ref().map_or(2, |slot| slot.shape.len());
             let kinds = vec![Kind::F32, Kind::I64, Kind::I32, Kind::Bool];
@@ -166,12 +166,12 @@ impl Vocoder {
                 if is_float { Numbers::F32(vec![part.fill; n]) } else { Numbers::I64(vec![part.fill as i64; n]) };
             Ok(NamedTensor { name: part.input.clone(), shape, numbers })
         });
-        let initial: Vec<NamedTensor> = initial.collect::<Result<_, LmError>>()?;
+        let initial = initial.collect::<Result<Vec<NamedTensor>, LmError>>()?;
         ports::inputs(contract, &model, &wants)?;
         ports::output(contract, &model, &rules.waveform, floats, &[])
             .or_else(|_| ports::output(contract, &model, &rules.waveform, floats, &[None, None]))
             .or_else(|_| ports::output(contract, &model, &rules.waveform, floats, &[None, None, None]))?;
-        let initial = Some(State(initial)).filter(|state| !state.0.is_empty());
+        let initial = contract.state.as_ref().map(|_| State(initial));
         Ok(Self { contract: contract.clone(), model, initial, max_rows: 1 })
     }
 
@@ -187,7 +187,7 @@ impl Vocoder {
     pub fn warm(&mut self, voice: &Arc<Conditioning>) -> Result<(), OnnxError> {
         let n = self.contract.chunks.first;
         let n_ahead = self.contract.chunks.look_ahead;
-        let n_ids = ((n + n_ahead) * self.contract.tokens.codebooks) as i64;
+        let n_ids = ((n + n_ahead) * self.contract.codebooks()) as i64;
         let windows: Vec<Window> = (0..2)
             .map(|row| (0..n_ids).map(|i| (i * 7 + row * 13) % self.contract.tokens.sounds.max(1)).collect())
             .map(|tokens| Window { tokens, n_before: 0, n_chunk: n, is_last: false })
@@ -224,13 +224,13 @@ impl Vocoder {
     /// The state before a stream's first window: behind the recording's own frames where the family has them first. Their
     /// run is a voice's once.
     fn primed(&self, voice: &Arc<Conditioning>, initial: &State) -> Result<Arc<State>, OnnxError> {
-        if !self.contract.vocode.with_prompt || voice.prompt.is_empty() {
+        if self.contract.recording.is_none() || voice.prompt.is_empty() {
             return Ok(Arc::new(initial.clone()));
         }
         if let Some(primed) = voice.primed.get() {
             return Ok(primed.clone());
         }
-        let n_chunk = voice.prompt.len() / self.contract.tokens.codebooks;
+        let n_chunk = voice.prompt.len() / self.contract.codebooks();
         let window = Window { tokens: voice.prompt.clone(), n_before: 0, n_chunk, is_last: false };
         let (_, state) =
             self.run_rows(&[Row { window: &window, voice, state: None }], Some(&[initial]))?.swap_remove(0);
@@ -248,11 +248,11 @@ impl Vocoder {
 
     fn run_rows(&self, rows: &[Row<'_>], states: Option<&[&State]>) -> Result<Vec<VocodedWindow>, OnnxError> {
         let rules = &self.contract.vocode;
-        let codebooks = self.contract.tokens.codebooks;
+        let codebooks = self.contract.codebooks();
         let n_rows = rows.len();
         let first = rows[0].window;
         // Without a state the recording's tokens come before each window's.
-        let prompt = |row: &Row<'_>| match rules.with_prompt && states.is_none() {
+        let prompt = |row: &Row<'_>| match self.contract.recording.is_some() && states.is_none() {
             true => row.voice.prompt.clone(),
             false => Vec::new(),
         };
@@ -265,18 +265,20 @@ impl Vocoder {
             Ok(NamedTensor::stacked(&rows))
         });
         let carried = carried.collect::<Result<Vec<_>, OnnxError>>()?;
-        let stacked: Vec<NamedTensor> = (0..rules.state.len())
+        let kept = self.contract.state.as_ref();
+        let parts: &[StateTensor] = kept.filter(|_| states.is_some()).map_or(&[], |kept| &kept.tensors);
+        let stacked: Vec<NamedTensor> = (0..parts.len())
             .filter_map(|i| Some(NamedTensor::stacked(&states?.iter().map(|state| &state.0[i]).collect::<Vec<_>>())))
             .collect();
         let n_before = [first.n_before as i64];
         let is_last = [first.is_last];
         let mut inputs = vec![(rules.tokens.as_str(), Tensor::i64(shape, &tokens))];
         inputs.extend(carried.iter().chain(&stacked).map(|tensor| (tensor.name.as_str(), tensor.tensor())));
-        if !rules.n_before.is_empty() {
-            inputs.push((&rules.n_before, Tensor::i64([1], &n_before)));
+        if let Some(name) = kept.and_then(|kept| kept.n_before.as_ref()) {
+            inputs.push((name, Tensor::i64([1], &n_before)));
         }
-        if !rules.is_last.is_empty() {
-            inputs.push((&rules.is_last, Tensor::bool([1], &is_last)));
+        if let Some(name) = kept.and_then(|kept| kept.is_last.as_ref()) {
+            inputs.push((name, Tensor::bool([1], &is_last)));
         }
         let outputs = self.model.run(&inputs, &CancellationToken::new())?;
         let waveform = outputs.named(&rules.waveform)?;
@@ -286,7 +288,7 @@ impl Vocoder {
         }
         let n_channels = if waveform.shape().len() == 3 { waveform.shape()[1].max(1) } else { 1 };
         let mut left: Vec<Vec<NamedTensor>> = vec![Vec::new(); n_rows];
-        for part in rules.state.iter().filter(|_| states.is_some()) {
+        for part in parts {
             let next = NamedTensor::of(&part.input, outputs.named(&part.output)?).rows(n_rows)?;
             let before = self.initial.iter().flat_map(|state| &state.0).find(|tensor| tensor.name == part.input);
             if !next.iter().all(|next| next.is_finite() && before.is_some_and(|before| before.shape == next.shape)) {
@@ -302,7 +304,7 @@ impl Vocoder {
     fn checked(&self, sound: Vec<f32>, window: &Window) -> Result<Vec<f32>, VocodeError> {
         let n_frames = match self.initial {
             Some(_) => window.n_chunk,
-            None => window.tokens.len() / self.contract.tokens.codebooks,
+            None => window.tokens.len() / self.contract.codebooks(),
         };
         let expected = n_frames * self.contract.samples_per_token;
         if sound.len().abs_diff(expected) > self.contract.samples_per_token {
@@ -425,7 +427,7 @@ mod tests {
         let (vocoder, voice) = vocoder(|_| {});
         let tokens: Vec<i64> = (0..80).map(|i| (i * 29) % 97).collect();
         let (streamed, seams) = streamed(&vocoder, &voice, &tokens);
-        let silence = vec![vocoder.contract.tokens.silence; vocoder.contract.tokens.append_silence];
+        let silence = vocoder.contract.silence_behind();
         let whole = alone(&vocoder, &voice, &window([tokens, silence].concat()));
         assert_eq!(streamed.len(), whole.len());
         assert!(seams.len() > 2, "{seams:?}");
