@@ -73,6 +73,13 @@ function speakInto(recordings) {
   };
 }
 
+/** Presses the microphone of the chat page, and says a recording once the page listens. */
+export async function talk(page, name) {
+  await page.click('#talk');
+  await until(page, 'an open microphone', ({ phase }) => phase === 'listening');
+  await say(page, name);
+}
+
 /** Says a recording of the option `voice` of `openPage`, once the page has opened a microphone. Returns when it begins. */
 export const say = (page, name) => poll(() => page.evaluate((name) => window.__say(name), name), () => 'the page opens no microphone');
 

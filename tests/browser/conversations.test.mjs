@@ -6,16 +6,14 @@ import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, test as nodeTest } from 'node:test';
-import { TEST_TIMEOUT_MS, answers, ask, axe, eventually, hooks, openPage, poll, until } from './browser.mjs';
-import { composeWav } from './wav.mjs';
+import { TEST_TIMEOUT_MS, answers, ask, axe, eventually, hooks, openPage, poll, talk, until } from './browser.mjs';
 
 const { HUB_URL, QUESTION_WAV } = process.env;
 if (!HUB_URL || !QUESTION_WAV) throw new Error('HUB_URL and QUESTION_WAV must be set; see the head of run.mjs');
 
 const folder = mkdtempSync(join(tmpdir(), 'antiphon-conversations-'));
 after(() => rmSync(folder, { recursive: true }));
-const questionMic = join(folder, 'question.wav');
-composeWav(questionMic, [1.5, QUESTION_WAV, 20]);
+const voice = { question: QUESTION_WAV };
 
 const test = (name, body) => nodeTest(name, { timeout: TEST_TIMEOUT_MS }, body);
 const words = async (page) => (await hooks(page)).captions.map(({ text }) => text);
@@ -128,9 +126,9 @@ test('another tab never writes the same conversation', async (t) => {
 for (const transport of ['websocket', 'webrtc']) {
   test(`both sides are saved as sound, text, JSON and subtitles, and copied (${transport})`, async (t) => {
     const context = { permissions: ['microphone', 'clipboard-read', 'clipboard-write'] };
-    const { page, close } = await openPage(t, { url: HUB_URL, microphone: questionMic, transport, context });
+    const { page, close } = await openPage(t, { url: HUB_URL, voice, transport, context });
     await page.waitForSelector('.engine b');
-    await page.click('#talk');
+    await talk(page, 'question');
     await until(page, 'an answer', (hub) => answers(hub) === 1);
     assert.equal((await hooks(page)).transport, transport);
     const said = await words(page);

@@ -2,20 +2,14 @@
 // to show on demand, made-up ones (stand_in.mjs) behind the same page. See `run.mjs` for what it needs.
 
 import assert from 'node:assert/strict';
-import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
-import { after, test as nodeTest } from 'node:test';
-import { TEST_TIMEOUT_MS, axe, eventually, gone, openPage, poll, says, until } from './browser.mjs';
+import { readFileSync } from 'node:fs';
+import { test as nodeTest } from 'node:test';
+import { TEST_TIMEOUT_MS, axe, eventually, gone, openPage, poll, says, talk, until } from './browser.mjs';
 import { StandIn, madeUpCluster, madeUpTurn } from './stand_in.mjs';
-import { composeWav } from './wav.mjs';
 
 const HUB_URL = process.env.HUB_URL;
 const QUESTION_WAV = process.env.QUESTION_WAV;
 if (!HUB_URL || !QUESTION_WAV) throw new Error('HUB_URL and QUESTION_WAV must be set; see the head of run.mjs');
-
-const folder = mkdtempSync(join(tmpdir(), 'antiphon-dashboard-'));
-after(() => rmSync(folder, { recursive: true }));
 
 const test = (name, body) => nodeTest(name, { timeout: TEST_TIMEOUT_MS }, body);
 
@@ -46,10 +40,8 @@ test('a spoken and a typed turn of a real hub appear as they happen, and their p
     await poll(async () => (await found()) !== undefined, async () => `no turn with ${words} among ${JSON.stringify(await rows())}`);
     return (await found()).id;
   };
-  const microphone = join(folder, 'question.wav');
-  composeWav(microphone, [1.5, QUESTION_WAV, 20]);
-  const { page: chat } = await openPage(t, { url: HUB_URL, microphone });
-  await chat.click('#talk');
+  const { page: chat } = await openPage(t, { url: HUB_URL, voice: { question: QUESTION_WAV } });
+  await talk(chat, 'question');
   await until(chat, 'an answer that was played whole', (hub) => hub.captions.some((c) => c.role === 'assistant' && c.status === 'done'));
   const spoken = await come(/time/i);
   await chat.fill('#text', 'How many feet are in a mile?');

@@ -7,17 +7,14 @@ import { createServer } from 'node:http';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, test as nodeTest } from 'node:test';
-import { TEST_TIMEOUT_MS, gone, hooks, openPage, poll, says, until } from './browser.mjs';
+import { TEST_TIMEOUT_MS, gone, hooks, openPage, poll, says, talk, until } from './browser.mjs';
 import { OwnHub } from './own_hub.mjs';
-import { composeWav } from './wav.mjs';
 
 const QUESTION_WAV = process.env.QUESTION_WAV;
 if (!QUESTION_WAV) throw new Error('QUESTION_WAV must be set; see the head of run.mjs');
 
 const folder = mkdtempSync(join(tmpdir(), 'antiphon-failures-'));
 after(() => rmSync(folder, { recursive: true }));
-const questionMic = join(folder, 'question.wav');
-composeWav(questionMic, [1.5, QUESTION_WAV, 60]);
 
 const test = (name, body) => nodeTest(name, { timeout: TEST_TIMEOUT_MS }, body);
 const answers = (hub) => hub.captions.filter((caption) => caption.role === 'assistant' && caption.status === 'done');
@@ -61,8 +58,8 @@ for (const codec of ['opus', 'pcm16']) {
       await hub.stop();
     });
     await hub.start();
-    const { page, close } = await openPage(t, { url: hub.url, microphone: questionMic, codec });
-    await page.click('#talk');
+    const { page, close } = await openPage(t, { url: hub.url, voice: { question: QUESTION_WAV }, codec });
+    await talk(page, 'question');
     await page.waitForSelector('#notice[data-kind=hub]');
     await says(page, '#notice', /words could not be transcribed/i);
     await until(page, 'listening again', (seen) => seen.phase === 'listening');

@@ -58,6 +58,7 @@ const launch = (sound) =>
     browser: 'firefox',
     executablePath: FIREFOX,
     headless: true,
+    defaultViewport: null,
     extraPrefsFirefox: {
       'media.navigator.streams.fake': true,
       'media.navigator.permission.disabled': true,
@@ -101,13 +102,21 @@ function call(base64) {
   };
 }
 
+/** puppeteer also sets the screen's orientation, which Firefox before 144 does not know; Debian's is 140. */
+async function resize(page, width, height) {
+  await page.setViewport({ width, height }).catch((error) => {
+    if (!/unknown command emulation\.setScreenOrientationOverride/.test(error.message)) throw error;
+  });
+  await eventually(() => page.evaluate(() => [innerWidth, innerHeight]), (size) => assert.deepEqual(size, [width, height]));
+}
+
 async function open(t, url, { shows, speech = null, width = 1000, height = 800, within = browser }) {
   const page = await within.newPage();
   t.after(() => page.close());
   const faults = [];
   // What a policy keeps away, and a call that finds no way to the hub, are no errors of a script.
   page.on('pageerror', ({ message }) => /^(Content-Security-Policy|WebRTC: ICE failed)/.test(message) || faults.push(message));
-  await page.setViewport({ width, height });
+  await resize(page, width, height);
   if (speech) await page.evaluateOnNewDocument(speech, readFileSync(question).toString('base64'));
   await page.goto(url);
   await page.waitForSelector(shows);

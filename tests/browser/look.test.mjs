@@ -2,22 +2,14 @@
 // conversation goes on, in both themes. See `run.mjs` for what it needs.
 
 import assert from 'node:assert/strict';
-import { mkdtempSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
-import { after, test as nodeTest } from 'node:test';
-import { TEST_TIMEOUT_MS, axe, eventually, gone, openPage, poll, says, until } from './browser.mjs';
-import { composeWav } from './wav.mjs';
+import { test as nodeTest } from 'node:test';
+import { TEST_TIMEOUT_MS, axe, eventually, gone, openPage, poll, says, talk, until } from './browser.mjs';
 
 const { HUB_URL, QUESTION_WAV } = process.env;
 if (!HUB_URL || !QUESTION_WAV) throw new Error('HUB_URL and QUESTION_WAV must be set; see the head of run.mjs');
 
-const folder = mkdtempSync(join(tmpdir(), 'antiphon-look-'));
-after(() => rmSync(folder, { recursive: true }));
-const questionMic = join(folder, 'question.wav');
-composeWav(questionMic, [1.5, QUESTION_WAV, 60]);
-const silentMic = join(folder, 'silence.wav');
-composeWav(silentMic, [60, QUESTION_WAV]);
+/** Silent until it is said. */
+const voice = { question: QUESTION_WAV };
 
 const test = (name, body) => nodeTest(name, { timeout: TEST_TIMEOUT_MS }, body);
 
@@ -37,7 +29,7 @@ const orb = (page) =>
   });
 
 test('the orb moves while it waits, and looks different while it listens', async (t) => {
-  const { page, close } = await openPage(t, { url: HUB_URL, microphone: silentMic });
+  const { page, close } = await openPage(t, { url: HUB_URL, voice });
   const atRest = await orb(page);
   await poll(async () => (await orb(page)).hash !== atRest.hash, () => 'the orb does not move');
   await page.click('#talk');
@@ -48,7 +40,7 @@ test('the orb moves while it waits, and looks different while it listens', async
 });
 
 test('with reduced motion the orb stands still, and its phases differ all the same', async (t) => {
-  const { page, close } = await openPage(t, { url: HUB_URL, microphone: silentMic, context: { reducedMotion: 'reduce' } });
+  const { page, close } = await openPage(t, { url: HUB_URL, voice, context: { reducedMotion: 'reduce' } });
   // The first frames blend in.
   let before = await orb(page);
   await poll(async () => {
@@ -65,14 +57,14 @@ test('with reduced motion the orb stands still, and its phases differ all the sa
 
 for (const colorScheme of ['dark', 'light']) {
   test(`a large screen shows the latency of each turn, and axe finds nothing (${colorScheme})`, async (t) => {
-    const { page, close } = await openPage(t, { url: HUB_URL, microphone: questionMic, context: { viewport: { width: 1920, height: 1080 }, colorScheme } });
+    const { page, close } = await openPage(t, { url: HUB_URL, voice, context: { viewport: { width: 1920, height: 1080 }, colorScheme } });
     await page.waitForSelector('.ribbon-empty');
     // Removed as soon as the answer is measured: seen by the page itself.
     await page.evaluate(() => {
       window.liveRows = 0;
       new MutationObserver(() => (window.liveRows += document.querySelectorAll('.ribbon li[aria-hidden]').length)).observe(document.body, { childList: true, subtree: true });
     });
-    await page.click('#talk');
+    await talk(page, 'question');
     await until(page, 'a spoken answer', (hub) => hub.captions.some((c) => c.role === 'assistant' && c.status === 'done' && c.latencyMs !== null && c.marks !== null));
     const read = () =>
       page.evaluate(() => {
@@ -116,8 +108,8 @@ for (const colorScheme of ['dark', 'light']) {
   });
 
   test(`axe finds nothing while a phone talks, and in a warning (${colorScheme})`, async (t) => {
-    const { page, close } = await openPage(t, { url: HUB_URL, microphone: questionMic, context: { viewport: { width: 390, height: 844 }, colorScheme, reducedMotion: 'reduce' } });
-    await page.click('#talk');
+    const { page, close } = await openPage(t, { url: HUB_URL, voice, context: { viewport: { width: 390, height: 844 }, colorScheme, reducedMotion: 'reduce' } });
+    await talk(page, 'question');
     await until(page, 'a spoken answer', (hub) => hub.captions.some((c) => c.role === 'assistant' && c.status === 'done' && c.latencyMs !== null));
     await page.click('.latency summary');
     assert.deepEqual(await axe(page), []);

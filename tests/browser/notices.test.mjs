@@ -7,7 +7,7 @@ import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, test as nodeTest } from 'node:test';
-import { TEST_TIMEOUT_MS, answers, ask, eventually, gone, hooks, openPage, openSettings, poll, says, until } from './browser.mjs';
+import { TEST_TIMEOUT_MS, answers, ask, eventually, gone, hooks, openPage, openSettings, poll, says, talk, until } from './browser.mjs';
 import { Cable } from './cable.mjs';
 import { composeWav } from './wav.mjs';
 
@@ -81,8 +81,8 @@ test('a chosen loudspeaker that is unplugged is replaced until it is back', asyn
 });
 
 test('of two tabs one talks: the first one stops, says so, keeps its words, and takes over again', async (t) => {
-  const { page, close } = await openPage(t, { url: HUB_URL, microphone: questionMic });
-  await page.click('#talk');
+  const { page, close } = await openPage(t, { url: HUB_URL, voice: { question: QUESTION_WAV } });
+  await talk(page, 'question');
   await until(page, 'an answer', (hub) => answers(hub) === 1);
   const said = (await hooks(page)).captions.map(({ text }) => text);
   const other = await page.context().newPage();

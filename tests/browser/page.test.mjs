@@ -5,7 +5,7 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, test as nodeTest } from 'node:test';
-import { TEST_TIMEOUT_MS, eventually, gone, hooks, openPage, openSettings, poll, say, says, until } from './browser.mjs';
+import { TEST_TIMEOUT_MS, eventually, gone, hooks, openPage, openSettings, poll, say, says, talk, until } from './browser.mjs';
 import { Cable } from './cable.mjs';
 import { composeWav } from './wav.mjs';
 
@@ -18,8 +18,6 @@ after(() => rmSync(folder, { recursive: true }));
 
 const questionMic = join(folder, 'question.wav');
 composeWav(questionMic, [1.5, QUESTION_WAV, 20]);
-const storyMic = join(folder, 'story.wav');
-composeWav(storyMic, [1.5, STORY_WAV, 30]);
 /** The question interrupts the story's answer once it sounds, however long that takes. */
 const voice = { story: STORY_WAV, question: QUESTION_WAV };
 
@@ -41,10 +39,10 @@ async function showsWhatWasHeard(page, { id, responseId }) {
 
 const isAnswer = (caption) => caption.role === 'assistant';
 
-for (const codec of ['opus', 'pcm16']) {
+for (const [codec, sound] of [['opus', { microphone: questionMic }], ['pcm16', { voice }]]) {
   test(`a spoken question is captioned, answered aloud and timed (${codec})`, async (t) => {
-    const { page, close } = await openPage(t, { url: HUB_URL, microphone: questionMic, codec });
-    await page.click('#talk');
+    const { page, close } = await openPage(t, { url: HUB_URL, ...sound, codec });
+    await (sound.voice ? talk(page, 'question') : page.click('#talk'));
     await until(page, 'a loud microphone', (hub) => hub.levels.microphone > 0.05);
     await until(page, 'the final words of the user', (hub) => hub.captions.some((c) => c.role === 'user' && c.final && c.text !== ''));
     await until(page, 'half a second of audible answer', (hub) => hub.audibleSamples > 10_000);
@@ -77,9 +75,7 @@ test('speech over the answer stops it at once, and what was not heard is shown a
       clearInterval(timer);
     }, 5);
   });
-  await page.click('#talk');
-  await until(page, 'an open microphone', (hub) => hub.phase === 'listening');
-  await say(page, 'story');
+  await talk(page, 'story');
   await until(page, 'a sounding answer', (hub) => hub.phase === 'speaking' && hub.audibleSamples > 4_000);
   await say(page, 'question');
   await until(page, 'an answer that was cut', (hub) => hub.captions.some((c) => c.role === 'assistant' && c.status === 'cut'));
@@ -102,9 +98,7 @@ test('a call by WebRTC is captioned, answered aloud, cut by speech and timed', a
   const { page, close } = await openPage(t, { url: HUB_URL, voice, transport: 'webrtc' });
   // The page takes the call once the hub has said what it offers.
   await page.waitForSelector('.engine b');
-  await page.click('#talk');
-  await until(page, 'an open microphone', (hub) => hub.phase === 'listening');
-  await say(page, 'story');
+  await talk(page, 'story');
   await until(page, 'a loud microphone', (hub) => hub.levels.microphone > 0.05);
   await until(page, 'the final words of the user', (hub) => hub.captions.some((c) => c.role === 'user' && c.final && c.text !== ''));
   await until(page, 'a sounding answer', (hub) => hub.phase === 'speaking' && hub.audibleSamples > 4_000);
@@ -236,8 +230,8 @@ test('a full hub says so before it asks for the microphone', async (t) => {
 });
 
 test('a microphone that speaks for long keeps its connection and its session', async (t) => {
-  const { page, close } = await openPage(t, { url: HUB_URL, microphone: storyMic });
-  await page.click('#talk');
+  const { page, close } = await openPage(t, { url: HUB_URL, voice });
+  await talk(page, 'story');
   await until(page, 'an answer', (hub) => hub.captions.some((c) => c.role === 'assistant' && c.playedMs > 300));
   // Longer than a connection is kept on which nothing leaves.
   for (const since = Date.now(); Date.now() - since < 10_000; await page.waitForTimeout(250)) {
@@ -252,9 +246,8 @@ test('a lost connection is told and taken up where it broke off, the answer too'
   const cable = new Cable(HUB_URL);
   await cable.plug();
   t.after(() => cable.unplug());
-  const { page, close } = await openPage(t, { url: cable.url, microphone: storyMic });
-  await page.click('#talk');
-  await until(page, 'a conversation', (hub) => hub.phase === 'listening');
+  const { page, close } = await openPage(t, { url: cable.url, voice });
+  await talk(page, 'story');
   await until(page, 'an answer', (hub) => hub.captions.some((c) => c.role === 'assistant' && c.playedMs > 300));
   await cable.unplug();
   await until(page, 'the loss', (hub) => hub.link === 'resuming');

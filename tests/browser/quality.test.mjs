@@ -2,23 +2,17 @@
 // Lighthouse's figure for performance is printed only: it is measured, and a busy machine is slow.
 
 import assert from 'node:assert/strict';
-import { mkdtempSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
-import { after, test as nodeTest } from 'node:test';
+import { test as nodeTest } from 'node:test';
 import lighthouse from 'lighthouse';
 import puppeteer from 'puppeteer-core';
-import { TEST_TIMEOUT_MS, openPage, until } from './browser.mjs';
+import { TEST_TIMEOUT_MS, openPage, talk, until } from './browser.mjs';
 import { Cable } from './cable.mjs';
-import { composeWav } from './wav.mjs';
 
 const { HUB_URL, QUESTION_WAV } = process.env;
 if (!HUB_URL || !QUESTION_WAV) throw new Error('HUB_URL and QUESTION_WAV must be set; see the head of run.mjs');
 /** Of all that a spoken conversation loads, as it travels; icons included. */
 const MAX_PAGE_BYTES = 60_000;
 
-const folder = mkdtempSync(join(tmpdir(), 'antiphon-quality-'));
-after(() => rmSync(folder, { recursive: true }));
 const test = (name, body) => nodeTest(name, { timeout: TEST_TIMEOUT_MS }, body);
 
 for (const form of ['mobile', 'desktop']) {
@@ -44,13 +38,11 @@ for (const form of ['mobile', 'desktop']) {
 }
 
 test('a conversation on the chat page loads little', async (t) => {
-  const microphone = join(folder, 'question.wav');
-  composeWav(microphone, [1.5, QUESTION_WAV, 20]);
   const cable = new Cable(HUB_URL);
   await cable.plug();
   t.after(() => cable.unplug());
-  const { page, close } = await openPage(t, { url: cable.url, microphone });
-  await page.click('#talk');
+  const { page, close } = await openPage(t, { url: cable.url, voice: { question: QUESTION_WAV } });
+  await talk(page, 'question');
   await until(page, 'an answer that was heard', ({ captions }) => captions.some((c) => c.role === 'assistant' && c.status === 'done'));
   // The page's own list of resources lacks what its audio thread loads.
   const loaded = [...cable.bytes].map(([path, bytes]) => ({ path, bytes })).filter(({ path }) => !/^\/(v1|readyz|api)/.test(path));

@@ -21,6 +21,7 @@ const TEXTS = Object.fromEntries(
 const test = (name, body) => nodeTest(name, { timeout: TEST_TIMEOUT_MS }, body);
 const hub = new OwnHub({
   ANTIPHON_MODELS__DIR: join(ROOT, 'models'),
+  ANTIPHON_STT__ENGINE: 'whisper',
   ANTIPHON_STT__MODEL: join(ROOT, 'target/models/whisper-base/ggml-base.bin'),
   ANTIPHON_TTS__ENGINE: 'hibari',
 });

@@ -3,28 +3,20 @@
 
 import assert from 'node:assert/strict';
 import { createServer } from 'node:http';
-import { mkdtempSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { after, before, test as nodeTest } from 'node:test';
 import { build } from 'esbuild';
 import { TEST_TIMEOUT_MS, eventually, openPage, poll, say } from './browser.mjs';
 import { OwnHub } from './own_hub.mjs';
-import { composeWav } from './wav.mjs';
 
 const here = dirname(fileURLToPath(import.meta.url));
 const QUESTION_WAV = process.env.QUESTION_WAV;
 const STORY_WAV = process.env.STORY_WAV ?? QUESTION_WAV;
 const KEY = 'a-key-of-the-tests';
 
-const folder = mkdtempSync(join(tmpdir(), 'antiphon-rtvi-'));
-const questionMic = join(folder, 'question.wav');
-composeWav(questionMic, [2.5, QUESTION_WAV, 30]);
-/** The question interrupts the story's answer once it sounds, however long that takes. */
+/** Silent until it is said: the question interrupts the story's answer once it sounds, however long that takes. */
 const voice = { story: STORY_WAV, question: QUESTION_WAV };
-const quietMic = join(folder, 'quiet.wav');
-composeWav(quietMic, [120, QUESTION_WAV]);
 
 const test = (name, body) => nodeTest(name, { timeout: TEST_TIMEOUT_MS }, body);
 
@@ -50,7 +42,6 @@ before(async () => {
 after(async () => {
   await hub?.stop();
   site?.close();
-  rmSync(folder, { recursive: true });
 });
 
 /** A short-lived key of these session settings. */
@@ -107,7 +98,8 @@ function inOrder(seen, expected) {
 }
 
 test('a page of another origin is ready, is heard and hears the answer', async (t) => {
-  const { page, close } = await bot(t, { microphone: questionMic });
+  const { page, close } = await bot(t, { voice });
+  await say(page, 'question');
   const isSpoken = (data) => data.spoken_status === 'completed' && data.will_be_spoken;
   const seen = await until(page, 'an answer that was played', (seen) => types(seen).includes('botStoppedSpeaking') && of(seen, 'botOutput').some(isSpoken));
   inOrder(seen, ['connected', 'botReady', 'userStartedSpeaking', 'userStoppedSpeaking', 'userTranscript', 'botLlmStarted', 'botStartedSpeaking', 'botStoppedSpeaking']);
@@ -132,7 +124,7 @@ test('an interruption ends the answer', async (t) => {
 });
 
 test('text is answered, context is taken, and a message that is not served is refused', async (t) => {
-  const { page, close } = await bot(t, { microphone: quietMic });
+  const { page, close } = await bot(t, { voice });
   await page.evaluate(() => window.bot.client.sendText('What is twelve plus thirty?'));
   const seen = await until(page, 'an answer', (seen) => types(seen).includes('botStoppedSpeaking'));
   const said = of(seen, 'botLlmText').map((data) => data.text).join('');
@@ -145,7 +137,7 @@ test('text is answered, context is taken, and a message that is not served is re
 });
 
 test('keys that are pressed in the page are answered', async (t) => {
-  const { page, close } = await bot(t, { microphone: quietMic });
+  const { page, close } = await bot(t, { voice });
   await page.evaluate(() => window.bot.client.sendDTMF('12#'));
   const seen = await until(page, 'an answer', (seen) => types(seen).includes('botStoppedSpeaking'));
   assert.match(of(seen, 'userLlmText')[0].text, /pressed these keys of the phone: 12#/);
@@ -154,7 +146,7 @@ test('keys that are pressed in the page are answered', async (t) => {
 });
 
 test('a function of the page is called', async (t) => {
-  const { page, close } = await bot(t, { microphone: quietMic });
+  const { page, close } = await bot(t, { voice });
   const tool = { type: 'function', name: 'get_colour', description: 'The colour.', parameters: { type: 'object', properties: {} } };
   await page.evaluate((session) => window.bot.client.sendClientRequest('session.update', session), { tools: [tool], tool_choice: { type: 'function', name: 'get_colour' } });
   await page.evaluate(() => window.bot.client.sendText('Which colour is it?'));
@@ -165,7 +157,7 @@ test('a function of the page is called', async (t) => {
 });
 
 test('a wrong key is refused', async (t) => {
-  const { page } = await openPage(t, { url: pageUrl, microphone: quietMic, shows: 'main' });
+  const { page } = await openPage(t, { url: pageUrl, voice, shows: 'main' });
   const url = `${hub.url.replace('http', 'ws')}/v1/rtvi`;
   const failure = await page.evaluate(([url]) => window.bot.connect(url, 'wrong').then(() => 'connected', (error) => String(error)), [url]);
   assert.notEqual(failure, 'connected');
@@ -194,7 +186,7 @@ for (const way of ['offer', 'start']) {
 }
 
 test('by WebRTC a call goes on when it is negotiated again, on its connection and on a new one', async (t) => {
-  const { page, close } = await openPage(t, { url: pageUrl, microphone: quietMic, shows: 'main' });
+  const { page, close } = await openPage(t, { url: pageUrl, voice, shows: 'main' });
   const offer = `${hub.url}/v1/rtvi/api/offer`;
   await page.evaluate((options) => window.bot.call(options), { offer, token: await shortLived() });
   const call = async () => {
@@ -243,14 +235,14 @@ test('by WebRTC a call goes on when it is negotiated again, on its connection an
 
 // The page is closed without a look at its errors: the library may read the stream of its microphone after it has let go of it.
 test('by WebRTC a wrong key is refused', async (t) => {
-  const { page } = await openPage(t, { url: pageUrl, microphone: quietMic, shows: 'main' });
+  const { page } = await openPage(t, { url: pageUrl, voice, shows: 'main' });
   const offer = `${hub.url}/v1/rtvi/api/offer`;
   const failure = await page.evaluate((options) => window.bot.call(options).then(() => 'connected', (error) => String(error)), { offer, token: 'wrong' });
   assert.notEqual(failure, 'connected');
 });
 
 test('by WebRTC a function of the page is called', async (t) => {
-  const { page, close } = await openPage(t, { url: pageUrl, microphone: quietMic, shows: 'main' });
+  const { page, close } = await openPage(t, { url: pageUrl, voice, shows: 'main' });
   const offer = `${hub.url}/v1/rtvi/api/offer`;
   await page.evaluate((options) => window.bot.call(options), { offer, token: await shortLived() });
   const tool = { type: 'function', name: 'get_colour', description: 'The colour.', parameters: { type: 'object', properties: {} } };

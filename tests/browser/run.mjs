@@ -2,14 +2,16 @@
 //
 //   node run.mjs [name pattern]
 //
-// Each file has a hub of its own, which `.ci/with-hub` starts, with a port and folders of its own. Each two cores run a file at a
-// time: a browser and a recognizer fill them. What a file prints comes in one piece, when it has ended.
+// Each file has a hub of its own, which `.ci/with-hub` starts, with a port and folders of its own. The hubs hear by recognizer.mjs,
+// which knows the recordings and computes nothing, so that each core runs a file. What a file prints comes in one piece, when it
+// has ended.
 //
 // HUB_URL       a running hub that serves the built page, instead: the files run one after the other. It takes at most 200
 //               sessions (one test fills it), and nobody else is in it meanwhile
-// QUESTION_WAV  a short question that the hub's engines understand, PCM16 WAV; default: as .ci/recordings makes it
+// QUESTION_WAV  a short question that the hub's engines understand, PCM16 WAV; default: "What time is it?", by .ci/recordings
 // STORY_WAV     a request whose answer lasts over five seconds, at the same rate; it is interrupted with the question
 //               (default: QUESTION_WAV, which then must have such an answer)
+// FILES         some of the files, such as page,look
 // ANTIPHON      the program, default target/debug/antiphon
 // RETRIES       how often the files in which a test failed run again, one after the other; default 0
 // TEST_TIMES    a folder, into which how long each test took is written
@@ -24,6 +26,7 @@ import { existsSync, mkdtempSync, rmSync } from 'node:fs';
 import { availableParallelism, tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { fileURLToPath, pathToFileURL } from 'node:url';
+import { Recognizer } from './recognizer.mjs';
 
 const here = dirname(fileURLToPath(import.meta.url));
 const root = join(here, '../..');
@@ -34,20 +37,23 @@ if (!existsSync(firefox)) stop(`there is no browser at ${firefox}; install firef
 if (!existsSync(join(here, 'node_modules'))) stop(`run "npm ci" in ${here} first`);
 
 /** The longest first, so that none of them begins when the others have ended. */
-const FILES = [
+const ALL_FILES = [
   'page', 'conversations', 'notices', 'settings', 'look', 'dashboard', 'rtvi', 'firefox', 'real_voice', 'webrtc', 'element', 'quality', 'inspector', 'sdk',
   'failures', 'screenshot', 'drawer', 'voices', 'models', 'llm_servers', 'handover', 'element_answers', 'webkit',
 ];
-/** Two files at once on two cores let the recognizer fall behind the speaker, and answers come after minutes. */
-const CORES_PER_FILE = 2;
+const FILES = process.env.FILES?.split(',') ?? ALL_FILES;
+const unknown = FILES.filter((name) => !ALL_FILES.includes(name));
+if (unknown.length > 0) stop(`there is no file ${unknown.join(', ')} of tests; there are ${ALL_FILES.join(', ')}`);
 const [pattern] = process.argv.slice(2);
 const { HUB_URL } = process.env;
 
 const folder = mkdtempSync(join(tmpdir(), 'antiphon-browser-'));
 process.once('exit', () => rmSync(folder, { recursive: true }));
 if (!process.env.QUESTION_WAV) record();
-const failed = await runAll(FILES, HUB_URL ? 1 : Math.max(1, Math.floor(availableParallelism() / CORES_PER_FILE)));
+const recognizer = HUB_URL || process.env.ANTIPHON_STT__ENGINE ? null : await hearRecordings();
+const failed = await runAll(FILES, HUB_URL ? 1 : availableParallelism());
 process.exitCode = failed.length === 0 || (await passesAgain(failed, Number(process.env.RETRIES ?? 0))) ? 0 : 1;
+recognizer?.stop();
 
 /** Makes the recordings, for all hubs. */
 function record() {
@@ -55,6 +61,14 @@ function record() {
   if (status !== 0) stop('.ci/recordings made no recordings');
   process.env.QUESTION_WAV = join(folder, 'question.wav');
   process.env.STORY_WAV = join(folder, 'story.wav');
+}
+
+/** Lets the hubs of all files hear the recordings, and nothing else. */
+async function hearRecordings() {
+  const { QUESTION_WAV, STORY_WAV = QUESTION_WAV } = process.env;
+  const recognizer = new Recognizer([['What time is it?', QUESTION_WAV], ['Tell me a story.', STORY_WAV]]);
+  Object.assign(process.env, { ANTIPHON_STT__ENGINE: 'openai', ANTIPHON_STT__BASE_URL: await recognizer.start(), ANTIPHON_STT__API_KEY_ENV: '' });
+  return recognizer;
 }
 
 /** Runs the files, `nLanes` at once; returns those that failed. */

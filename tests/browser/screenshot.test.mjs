@@ -2,20 +2,15 @@
 // the picture can be made; with UPDATE_SCREENSHOTS=1 it is written to docs/images/page.png. See `run.mjs` for what it needs.
 
 import assert from 'node:assert/strict';
-import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
-import { after, test } from 'node:test';
-import { TEST_TIMEOUT_MS, openPage, until } from './browser.mjs';
+import { test } from 'node:test';
+import { TEST_TIMEOUT_MS, openPage, talk, until } from './browser.mjs';
 import { ROOT } from './own_hub.mjs';
-import { composeWav } from './wav.mjs';
 
 const PICTURE = join(ROOT, 'docs/images/page.png');
 const [WIDTH, HEIGHT] = [1100, 720];
 const MAX_BYTES = 400_000;
-
-const folder = mkdtempSync(join(tmpdir(), 'antiphon-screenshot-'));
-after(() => rmSync(folder, { recursive: true }));
 
 /** Width and height of a PNG: the first two numbers of its first chunk. */
 function dimensions(png) {
@@ -24,12 +19,10 @@ function dimensions(png) {
 }
 
 test('the screenshot is of a real conversation', { timeout: TEST_TIMEOUT_MS }, async (t) => {
-  const microphone = join(folder, 'question.wav');
-  composeWav(microphone, [1.5, process.env.QUESTION_WAV, 60]);
   const context = { viewport: { width: WIDTH, height: HEIGHT }, colorScheme: 'light', reducedMotion: 'reduce' };
-  const { page, close } = await openPage(t, { url: process.env.HUB_URL, microphone, context });
+  const { page, close } = await openPage(t, { url: process.env.HUB_URL, voice: { question: process.env.QUESTION_WAV }, context });
   const answered = (n) => (hub) => hub.captions.filter((c) => c.role === 'assistant' && c.status === 'done' && c.latencyMs !== null).length >= n;
-  await page.click('#talk');
+  await talk(page, 'question');
   await until(page, 'a spoken answer', answered(1));
   await page.fill('#text', 'How many feet are in a mile?');
   await page.press('#text', 'Enter');

@@ -4,14 +4,12 @@
 
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
-import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { readFileSync } from 'node:fs';
 import http from 'node:http';
-import { tmpdir } from 'node:os';
 import { basename, join } from 'node:path';
 import { after, before, test as nodeTest } from 'node:test';
-import { TEST_TIMEOUT_MS, eventually, openPage, poll } from './browser.mjs';
+import { TEST_TIMEOUT_MS, eventually, openPage, poll, say } from './browser.mjs';
 import { ROOT } from './own_hub.mjs';
-import { composeWav } from './wav.mjs';
 
 const { HUB_URL, QUESTION_WAV } = process.env;
 if (!HUB_URL || !QUESTION_WAV) throw new Error('HUB_URL and QUESTION_WAV must be set; see the head of run.mjs');
@@ -41,9 +39,6 @@ await conversation.look();`;
 const POLICY = "default-src 'none'; script-src 'self'; connect-src 'self' ws:";
 const PAGE = '<!doctype html><title>client</title><button id="talk">Talk</button><button id="ask">Ask</button><script type="module" src="./page.js"></script>';
 
-const folder = mkdtempSync(join(tmpdir(), 'antiphon-sdk-'));
-const questionMic = join(folder, 'question.wav');
-composeWav(questionMic, [1.5, QUESTION_WAV, 20]);
 const hub = new URL(HUB_URL);
 let site;
 
@@ -89,7 +84,6 @@ before(async () => {
 after(() => {
   site?.closeAllConnections();
   site?.close();
-  rmSync(folder, { recursive: true });
 });
 
 const test = (name, body) => nodeTest(name, { timeout: TEST_TIMEOUT_MS }, body);
@@ -110,8 +104,10 @@ const isAnswered = ({ captions, audible }) => audible > 10_000 && captions.some(
 
 for (const transport of ['websocket', 'webrtc']) {
   test(`the package converses by ${transport}, from a blob, and shows each message`, async (t) => {
-    const { page, close, until } = await open(t, { microphone: questionMic, transport });
+    const { page, close, until } = await open(t, { voice: { question: QUESTION_WAV }, transport });
     await page.click('#talk');
+    await until('an open microphone', ({ phase }) => phase === 'listening');
+    await say(page, 'question');
     await until('the words of the user', ({ captions }) => captions.some((c) => c.role === 'user' && c.final && c.text !== ''));
     await until('an answer that was heard', isAnswered);
     await eventually(() => seen(page), ({ events, ...state }) => {

@@ -4,8 +4,10 @@
 import { readFileSync, writeFileSync } from 'node:fs';
 
 /** @returns {{ rateHz: number, samples: Int16Array }} the first channel of the file */
-export function readWav(path) {
-  const bytes = readFileSync(path);
+export const readWav = (path) => parseWav(readFileSync(path), path);
+
+/** The same of a file's bytes; `path` names it in complaints. */
+export function parseWav(bytes, path) {
   if (bytes.toString('latin1', 0, 4) !== 'RIFF' || bytes.toString('latin1', 8, 12) !== 'WAVE') throw new Error(`${path} is no WAV file`);
   let format = null;
   for (let at = 12; at + 8 <= bytes.length; ) {

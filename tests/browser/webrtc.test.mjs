@@ -3,26 +3,19 @@
 
 import assert from 'node:assert/strict';
 import { createServer } from 'node:http';
-import { mkdtempSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { after, before, test as nodeTest } from 'node:test';
 import { build } from 'esbuild';
-import { TEST_TIMEOUT_MS, openPage, poll } from './browser.mjs';
+import { TEST_TIMEOUT_MS, openPage, poll, say } from './browser.mjs';
 import { OwnHub } from './own_hub.mjs';
-import { composeWav } from './wav.mjs';
 
 const here = dirname(fileURLToPath(import.meta.url));
 const QUESTION_WAV = process.env.QUESTION_WAV;
 const STORY_WAV = process.env.STORY_WAV ?? QUESTION_WAV;
 const KEY = 'a-key-of-the-tests';
 
-const folder = mkdtempSync(join(tmpdir(), 'antiphon-webrtc-'));
-const questionMic = join(folder, 'question.wav');
-composeWav(questionMic, [2.5, QUESTION_WAV, 30]);
-const storyMic = join(folder, 'story.wav');
-composeWav(storyMic, [2.5, STORY_WAV, 40]);
+const voice = { question: QUESTION_WAV, story: STORY_WAV };
 
 const test = (name, body) => nodeTest(name, { timeout: TEST_TIMEOUT_MS }, body);
 
@@ -55,11 +48,10 @@ before(async () => {
 after(async () => {
   await hub?.stop();
   site?.close();
-  rmSync(folder, { recursive: true });
 });
 
 /** A page with the SDK, and a short-lived key. */
-async function caller(t, microphone) {
+async function caller(t) {
   const answer = await fetch(`${hub.url}/v1/realtime/client_secrets`, {
     method: 'POST',
     headers: { authorization: `Bearer ${KEY}`, 'content-type': 'application/json' },
@@ -67,7 +59,7 @@ async function caller(t, microphone) {
   });
   assert.equal(answer.status, 200, await answer.clone().text());
   const { value } = await answer.json();
-  const { page, close } = await openPage(t, { url: pageUrl, microphone, shows: 'main' });
+  const { page, close } = await openPage(t, { url: pageUrl, voice, shows: 'main' });
   const options = { url: `${hub.url}/v1/realtime/calls`, key: value };
   return { page, close, options };
 }
@@ -92,8 +84,9 @@ async function until(page, what, condition) {
 }
 
 test('a page of another origin connects, is heard and hears the answer', async (t) => {
-  const { page, close, options } = await caller(t, questionMic);
+  const { page, close, options } = await caller(t);
   await page.evaluate((options) => window.call.connect(options), options);
+  await say(page, 'question');
   const connected = await state(page);
   assert.match(connected.callId, /^rtc_/);
   const seen = await until(page, 'an answer that was played', (seen) => types(seen).includes('output_audio_buffer.stopped') && seen.audibleMs > 300);
@@ -116,9 +109,10 @@ test('a page of another origin connects, is heard and hears the answer', async (
 });
 
 test('an interruption stops the answer, clears the buffer and truncates what was not played', async (t) => {
-  const { page, close, options } = await caller(t, storyMic);
+  const { page, close, options } = await caller(t);
   // The page interrupts by itself: on a slow machine the answer would be over before the test has seen it begin.
   await page.evaluate((options) => window.call.connect({ ...options, interruptAfterMs: 800 }), options);
+  await say(page, 'story');
   const seen = await until(page, 'a truncated item and an empty buffer', (seen) => ['conversation.item.truncated', 'output_audio_buffer.cleared'].every((type) => types(seen).includes(type)));
   const heardMs = seen.audibleMs;
   const { audio_end_ms: endMs } = seen.events.find((event) => event.type === 'conversation.item.truncated');
@@ -132,8 +126,9 @@ test('an interruption stops the answer, clears the buffer and truncates what was
 });
 
 test('where UDP is blocked, the call goes by TCP', async (t) => {
-  const { page, close, options } = await caller(t, questionMic);
+  const { page, close, options } = await caller(t);
   await page.evaluate((options) => window.call.connect(options), { ...options, tcpOnly: true });
+  await say(page, 'question');
   await until(page, 'an answer that was played', (seen) => types(seen).includes('output_audio_buffer.stopped') && seen.audibleMs > 300);
   const { pair, 'remote-candidate': remote } = await page.evaluate(() => window.call.statistics());
   assert.equal(remote.find((candidate) => candidate.id === pair.remoteCandidateId).protocol, 'tcp');
@@ -141,7 +136,7 @@ test('where UDP is blocked, the call goes by TCP', async (t) => {
 });
 
 test('a hang-up ends the call for its page', async (t) => {
-  const { page, close, options } = await caller(t, questionMic);
+  const { page, close, options } = await caller(t);
   await page.evaluate((options) => window.call.connect(options), options);
   const { callId } = await state(page);
   const hangUp = () =>
