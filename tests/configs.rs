@@ -1,6 +1,6 @@
 //! The shipped configurations load, default.toml is complete and correct, and invalid settings are reported clearly.
 
-use antiphon::config::{self, Config, ConfigError, DEFAULT_TOML, KEYS, Rule, Sources};
+use antiphon::config::{self, Config, ConfigError, DEFAULT_TOML, FORMER_KEYS, KEYS, Rule, Sources};
 use std::path::Path;
 use toml::{Table, Value};
 
@@ -9,7 +9,7 @@ fn load_text(text: &str, env: &[(&str, &str)]) -> Result<Config, ConfigError> {
     let path = folder.path().join("my.toml");
     std::fs::write(&path, text).expect("written");
     let env = env.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();
-    config::load(&Sources { file: Some(path), env, options: Vec::new() })
+    config::load(&Sources { file: Some(path), env, ..Sources::default() })
 }
 
 /// Golden test: the problems reported for `text` and `env`, one per line, without the folder.
@@ -182,7 +182,7 @@ fn hub_problems(text: &str, env: &[(&str, &str)]) -> Vec<String> {
     let path = folder.path().join("my.toml");
     std::fs::write(&path, text).expect("written");
     let env = env.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();
-    match config::load_hub(&Sources { file: Some(path), env, options: Vec::new() }) {
+    match config::load_hub(&Sources { file: Some(path), env, ..Sources::default() }) {
         Ok(_) => Vec::new(),
         Err(error) => {
             let folder = format!("{}/", folder.path().display());
@@ -274,7 +274,7 @@ fn the_environment_wins_over_the_file_and_options_over_both() {
 
     let env = vec![("ANTIPHON_SERVER__LISTEN".to_owned(), "127.0.0.1:1".to_owned())];
     let options = vec![("server", "listen", "127.0.0.1:2".to_owned())];
-    let config = config::load(&Sources { file: None, env, options }).expect("loads");
+    let config = config::load(&Sources { env, options, ..Sources::default() }).expect("loads");
     assert_eq!(config.server.listen, "127.0.0.1:2");
 }
 

@@ -49,7 +49,7 @@ async fn serve(routes: Router<RequestLog>) -> (String, RequestLog) {
 fn shipped(file: &str, base_url: String) -> Config {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("configs").join(file);
     let env = vec![("ANTIPHON_TTS__BASE_URL".into(), base_url)];
-    config::load(&Sources { file: Some(path), env, options: Vec::new() }).expect("it loads")
+    config::load(&Sources { file: Some(path), env, ..Sources::default() }).expect("it loads")
 }
 
 /// The voice engine of a shipped file, which has read the server's voices.
