@@ -63,7 +63,8 @@ mod tests {
         run(&ManArgs { out: Some(folder.path().join("man1")) }).expect("written");
         for command in Cli::command().get_subcommands().filter(|command| !command.is_hide_set()) {
             let name = command.get_name();
-            assert!(page.contains(&format!("antiphon\\-{name}(1)")), "{name} is not in {page}");
+            let written = name.replace('-', "\\-");
+            assert!(page.contains(&format!("antiphon\\-{written}(1)")), "{name} is not in {page}");
             let file = folder.path().join(format!("man1/antiphon-{name}.1"));
             let text = std::fs::read_to_string(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
             assert!(text.contains("NAME"), "{name}: {text}");

@@ -42,18 +42,22 @@ const MAGIC: &[u8; 16] = b"SQLite format 3\0";
 /// Where the header has the database's own version, big-endian.
 const VERSION_AT: usize = 60;
 
-/// The version of the tables in a database, read from the file's header, so that a hub may work on it; `None`: there is no file.
+/// The version of the tables in a database, read from the file's header, so that a hub may work on it; `None`: there is no file,
+/// or an empty one.
 pub(super) fn version_of(path: &Path) -> io::Result<Option<i64>> {
-    let mut header = [0; VERSION_AT + 4];
+    let mut header = Vec::new();
     match fs::File::open(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error),
-        Ok(mut file) => file.read_exact(&mut header)?,
+        Ok(file) => file.take(VERSION_AT as u64 + 4).read_to_end(&mut header)?,
+    };
+    if header.is_empty() {
+        return Ok(None);
     }
-    if !header.starts_with(MAGIC) {
+    let version = header.get(VERSION_AT..).and_then(|bytes| bytes.try_into().ok());
+    let Some(version) = version.filter(|_| header.starts_with(MAGIC)) else {
         return Err(io::Error::new(io::ErrorKind::InvalidData, "it is no SQLite database"));
-    }
-    let version = header[VERSION_AT..].try_into().expect("four bytes");
+    };
     Ok(Some(i64::from(i32::from_be_bytes(version))))
 }
 
@@ -141,8 +145,9 @@ pub(super) fn open(path: &Path) -> Result<Connection, StoreError> {
         if let Err(error) = db.execute_batch("VACUUM") {
             tracing::warn!(%error, "texts of deleted jobs may still stand in the jobs' database");
         }
-        forget(&db);
     }
+    // The database's file names the version from here on, and holds nothing of before.
+    forget(&db);
     Ok(db)
 }
 
