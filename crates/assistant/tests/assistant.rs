@@ -97,7 +97,7 @@ fn a_request_that_names_a_tool_becomes_its_call() {
 #[test]
 fn results_are_said_in_words() {
     for (output, expected) in [
-        (r#"{"weather": "sunny", "degrees": 21}"#, "Weather: sunny, degrees: 21."),
+        (r#"{"degrees": 21, "weather": "sunny"}"#, "Degrees: 21, weather: sunny."),
         ("It rains.", "It rains."),
         ("42", "The answer is 42."),
         ("", "Done."),

@@ -1,6 +1,6 @@
 //! The stress test and the planner as commands: phases and files, not figures.
 
-use super::cli::bench;
+use super::cli::{bench, plan};
 use serde_json::Value;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -21,36 +21,28 @@ fn a_plan_has_machines_latency_and_files() {
     std::fs::write(&prices, format!("currency = \"EUR\"\n[machines]\n{table}")).expect("room");
     let out_text = out.to_str().expect("plain");
     let prices_text = prices.to_str().expect("plain");
-    let args = [
-        "plan",
-        "--users",
-        "50000",
-        "--peak",
-        "0.1",
-        "--objective-ms",
-        "800",
-        "--prices",
-        prices_text,
-        "--out",
-        out_text,
-    ];
-    let output = bench(&[&args[..], &["--json"]].concat(), &[], b"");
+    let args =
+        ["--users", "50000", "--peak", "0.1", "--objective-ms", "800", "--prices", prices_text, "--out", out_text];
+    let output = plan(&[&args[..], &["--json"]].concat());
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let plan: Value = serde_json::from_slice(&output.stdout).expect("one JSON object");
-    assert_eq!((&plan["feasible"], &plan["plan"]["sessions"]), (&true.into(), &5_000.into()));
-    assert!(plan["plan"]["latency"]["p95_ms"].as_f64().expect("a number") <= 800.0);
-    assert!(plan["cost"]["per_hour"].as_f64().expect("a number") > 0.0);
+    let planned: Value = serde_json::from_slice(&output.stdout).expect("one JSON object");
+    assert_eq!((&planned["feasible"], &planned["plan"]["sessions"]), (&true.into(), &5_000.into()));
+    assert!(planned["plan"]["latency"]["p95_ms"].as_f64().expect("a number") <= 800.0);
+    assert!(planned["cost"]["per_hour"].as_f64().expect("a number") > 0.0);
     for name in ["hub.toml", "worker-stt.toml", "worker-tts.toml"] {
         assert!(out.join(name).is_file(), "{name}");
     }
     // The same input gives the same plan.
-    assert_eq!(bench(&[&args[..], &["--json"]].concat(), &[], b"").stdout, output.stdout);
+    assert_eq!(plan(&[&args[..], &["--json"]].concat()).stdout, output.stdout);
 }
 
 #[test]
 fn what_cannot_be_planned_says_why() {
     let ends = |args: &[&str], code: i32, expect: &str| {
-        let output = bench(args, &[], b"");
+        let output = match args {
+            ["plan", args @ ..] => plan(args),
+            args => bench(args, &[], b""),
+        };
         let said = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
         assert_eq!(output.status.code(), Some(code), "{args:?}: {said}");
         assert!(said.contains(expect), "{args:?}: {said}");
@@ -103,9 +95,9 @@ fn a_stress_test_has_all_phases_and_its_profile_can_be_planned_with() {
     }
     let html = std::fs::read_to_string(&page).expect("it was written");
     assert!(html.contains("<svg") && !html.contains("<script") && !html.contains("src="), "it stands alone");
-    let output = bench(&["plan", "--profile", &profile, "--users", "1000", "--json"], &[], b"");
-    let plan: Value = serde_json::from_slice(&output.stdout).expect("one JSON object");
-    let measured: Vec<_> = plan["measured"].as_array().expect("a list").iter().map(|one| &one["figure"]).collect();
+    let output = plan(&["--profile", &profile, "--users", "1000", "--json"]);
+    let planned: Value = serde_json::from_slice(&output.stdout).expect("one JSON object");
+    let measured: Vec<_> = planned["measured"].as_array().expect("a list").iter().map(|one| &one["figure"]).collect();
     for figure in ["stt.service", "tts.service", "turn.rest_ms", "hub.base_mib"] {
         assert!(measured.iter().any(|path| **path == figure), "{figure}: {measured:?}");
     }
@@ -121,9 +113,9 @@ fn a_calibrated_profile_can_be_planned_with() {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let from = json(&file)["sources"]["tts.service"]["from"].to_string();
     assert!(from.contains("fitted to 1 sessions"), "{from}");
-    let output = bench(&["plan", "--profile", profile, "--users", "1000"], &[], b"");
-    let plan = String::from_utf8_lossy(&output.stdout);
-    assert!(plan.contains("profile \"calibrated\"") && !plan.contains("no source is given"), "{plan}");
+    let output = plan(&["--profile", profile, "--users", "1000"]);
+    let planned = String::from_utf8_lossy(&output.stdout);
+    assert!(planned.contains("profile \"calibrated\"") && !planned.contains("no source is given"), "{planned}");
 }
 
 /// A hub that is killed when this is dropped.

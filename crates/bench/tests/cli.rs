@@ -2,11 +2,22 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
+use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 /// Runs the program with an environment that consists of PATH and `env`.
 pub(super) fn bench(args: &[&str], env: &[(&str, &str)], stdin: &[u8]) -> Output {
-    let mut child = Command::new(env!("CARGO_BIN_EXE_antiphon-bench"))
+    run(Path::new(env!("CARGO_BIN_EXE_antiphon-bench")), args, env, stdin)
+}
+
+/// Runs `antiphon plan`, the program beside `antiphon-bench`.
+pub(super) fn plan(args: &[&str]) -> Output {
+    let program = Path::new(env!("CARGO_BIN_EXE_antiphon-bench")).with_file_name("antiphon");
+    run(&program, &[&["plan"], args].concat(), &[], b"")
+}
+
+fn run(program: &Path, args: &[&str], env: &[(&str, &str)], stdin: &[u8]) -> Output {
+    let mut child = Command::new(program)
         .args(args)
         .env_clear()
         .envs(std::env::var_os("PATH").map(|path| ("PATH", path)))

@@ -44,7 +44,7 @@ Examples:
   antiphon-bench stress --html stress.html                   a new hub with simulated engines, about four minutes
   antiphon-bench stress --engines shipped --sessions-from 2 --barge-in 0.2 --slow-readers 0.1 --bad-network 0.1
   antiphon-bench stress --url http://127.0.0.1:8080 --pid $(pgrep -x antiphon) --clips recordings/ --soak 30
-  antiphon-bench stress --profile-out measured.json          and then: antiphon-bench plan --profile measured.json
+  antiphon-bench stress --profile-out measured.json          and then: antiphon plan --profile measured.json
   antiphon-bench stress --calibrate --json calibration.json  the planner's model against loads, without phases
 
 The phases: climb (doubling, then bisection, until p95 of voice-to-voice breaks the objective), hold at 80 % of what was
@@ -114,7 +114,7 @@ pub struct StressArgs {
     /// Share of the sessions on a bad network: 0.0 to 1.0
     #[arg(long, value_name = "SHARE", default_value_t = 0.0, value_parser = share)]
     bad_network: f64,
-    /// Write a profile for `antiphon-bench plan`; with --calibrate, the calibrated one
+    /// Write a profile for `antiphon plan`; with --calibrate, the calibrated one
     #[arg(long, value_name = "FILE")]
     profile_out: Option<PathBuf>,
     /// For --profile-out of a server or of other engines: utterances recognized at once
