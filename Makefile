@@ -163,10 +163,13 @@ test-deps: deps
 	@.ci/deploy-tools
 	@cargo nextest --version >/dev/null 2>&1 || cargo install --locked cargo-nextest
 
-lint: test-deps web
+lint: check-files
+	cargo clippy --locked --workspace --all-targets -- -D warnings
+
+# What is checked without compiling.
+check-files: test-deps web
 	.ci/check-links
 	cargo fmt --all --check
-	cargo clippy --locked --workspace --all-targets -- -D warnings
 	.ci/licences
 	.ci/check-deploy --self-test
 	.ci/check-deploy
@@ -221,9 +224,12 @@ check-features:
 	done
 	cargo clippy --locked --package antiphon --no-default-features --features flite -- -D warnings
 
-# The whole workspace: of another selection of packages cargo would compile a third anew, since its features are others.
+# The whole workspace: of another selection of packages cargo would compile a third anew, since its features are others. Clippy's
+# compiler makes it, which lints on the way: `cargo clippy` would analyse everything a second time.
+LINTING := RUSTC_WORKSPACE_WRAPPER=clippy-driver CLIPPY_ARGS=-D__CLIPPY_HACKERY__warnings
+
 build-tests: test-deps web
-	cargo nextest run --locked --workspace --no-run
+	$(LINTING) cargo nextest run --locked --workspace --no-run
 
 # What the tests with real weights need beside the voice hibari, apart from the models of the hub.
 real-models: build-tests
@@ -231,7 +237,7 @@ real-models: build-tests
 	@.ci/whisper target/debug/antiphon models/registry.toml target/models whisper-tiny.en
 
 test-rust: real-models
-	cargo nextest run --locked --workspace --retries $(RETRIES)
+	$(LINTING) cargo nextest run --locked --workspace --retries $(RETRIES)
 
 test-web: web
 	cd web && npm run check

@@ -44,7 +44,7 @@ fn replies(socket: &Socket) -> Vec<(String, u64, usize)> {
         .collect()
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_turn_in_frames_is_answered_in_frames() {
     let hub = hub("what time is it", "Ten.").await;
     let mut socket = hub.connect("?audio=pcm16").await;
@@ -77,7 +77,7 @@ fn has_fec(frame: &Bytes) -> bool {
     has_silk && packet[1] & 0x40 != 0
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn opus_comes_in_and_goes_out() {
     let hub = hub("hello", "Hello you.").await;
     let mut socket = hub.connect("?audio=opus").await;
@@ -132,7 +132,7 @@ impl Socket {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_cough_holds_and_speech_stops_the_reply() {
     let (_hub, mut socket, llm, mut sequence) = sounding().await;
     // 60 ms: a cough.
@@ -160,7 +160,7 @@ async fn a_cough_holds_and_speech_stops_the_reply() {
     assert!((1..=4).contains(&n_words), "{n_words} words: {history}");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_foreign_format_is_refused_in_frames() {
     let hub = hub("", "x").await;
     let mut socket = hub.connect("?audio=pcm16").await;

@@ -27,6 +27,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
+use tokio::time::timeout;
 
 /// What a server was asked, in order: bodies of requests, messages of a session.
 type RequestLog = Arc<Mutex<Vec<Value>>>;
@@ -164,10 +165,19 @@ async fn speak_sentence(socket: &mut WebSocket, sentence: &str) -> Result<(), ax
         socket.send(Message::Binary(piece.to_vec().into())).await?;
     }
     if sentence == "Hold on." {
-        // Faster than it is played, and slower than the bound of its sound for the length of a test.
+        // Faster than it is played, and slower than the bound of its sound for the length of a test. What the hub sends is read
+        // meanwhile: its end of the connection is noticed at once, not by a write that fails.
         loop {
             socket.send(Message::Binary(second[..24_000].to_vec().into())).await?;
-            tokio::time::sleep(Duration::from_millis(200)).await;
+            let is_over = match timeout(Duration::from_millis(200), socket.recv()).await {
+                Err(_) => false,
+                Ok(Some(Ok(Message::Text(message)))) => message.contains("session.close"),
+                Ok(Some(Ok(message))) => matches!(message, Message::Close(_)),
+                Ok(None | Some(Err(_))) => true,
+            };
+            if is_over {
+                return Err(axum::Error::new("the hub has ended it"));
+            }
         }
     }
     let done = json!({"type": "audio.done", "sentence_index": 0, "total_bytes": second.len(), "error": false});

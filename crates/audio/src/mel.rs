@@ -1,7 +1,7 @@
 //! Log-mel spectrograms as Whisper uses them: 80 or more bands, one frame per 10 ms at 16 kHz.
 //!
-//! The turn model computes its features with it, and the Whisper engine's benchmark files contain its filters
-//! (whisper.cpp computes its own spectrograms). Pure arithmetic without state between calls. NVIDIA's recognizers have
+//! The turn model and the Whisper engine compute their features with it (whisper.cpp its own where times are asked for), and
+//! the benchmark's Whisper files contain its filters. Pure arithmetic without state between calls. NVIDIA's recognizers have
 //! features of their own, which come as the audio does: [`nemo`].
 
 pub mod nemo;
@@ -55,6 +55,9 @@ impl Triangle {
     }
 }
 
+/// The least power of a band.
+const SILENT: f32 = 1e-10;
+
 /// Computes spectrograms. Cheap to clone.
 #[derive(Clone)]
 pub struct LogMel {
@@ -87,21 +90,35 @@ impl LogMel {
     /// than 200 samples.
     pub fn spectrogram(&self, pcm: &[f32]) -> Vec<f32> {
         let n_frames = pcm.len() / HOP;
-        let n_bands = self.filters.len();
+        self.frames(n_frames, n_frames, |i| pcm[mirrored(i, pcm.len())])
+    }
+
+    /// The same with `n_frames` frames, as whisper.cpp computes them: `pcm` is mirrored at its beginning alone, and silence
+    /// follows it, which is not transformed.
+    pub fn window(&self, pcm: &[f32], n_frames: usize) -> Vec<f32> {
+        let sounding = (pcm.len() + FRAME / 2).div_ceil(HOP).min(n_frames);
+        self.frames(n_frames, sounding, |i| {
+            let at = i.abs_diff(FRAME / 2);
+            pcm.get(at).copied().unwrap_or(0.0)
+        })
+    }
+
+    /// `sample` gives the samples from half a frame before the sound on. Frames from the number `sounding` on are silent.
+    fn frames(&self, n_frames: usize, sounding: usize, sample: impl Fn(usize) -> f32) -> Vec<f32> {
         let mut frame = self.fourier.make_input_vec();
         let mut spectrum = self.fourier.make_output_vec();
         let mut scratch = self.fourier.make_scratch_vec();
-        let mut logs = vec![0.0f32; n_frames * n_bands];
-        for at in 0..n_frames {
+        let mut logs = vec![SILENT.log10(); n_frames * self.filters.len()];
+        for at in 0..sounding {
             for (i, (value, window)) in frame.iter_mut().zip(self.hann.iter()).enumerate() {
-                *value = pcm[mirrored(at * HOP + i, pcm.len())] * window;
+                *value = sample(at * HOP + i) * window;
             }
             let done = self.fourier.process_with_scratch(&mut frame, &mut spectrum, &mut scratch);
             done.expect("the buffers are the transform's own");
             for (band, filter) in self.filters.iter().enumerate() {
                 let bins = spectrum[filter.first..].iter().zip(&filter.weights);
                 let power: f32 = bins.map(|(bin, weight)| bin.norm_sqr() * weight).sum();
-                logs[band * n_frames + at] = power.max(1e-10).log10();
+                logs[band * n_frames + at] = power.max(SILENT).log10();
             }
         }
         let floor = logs.iter().copied().fold(f32::MIN, f32::max) - 8.0;
@@ -152,6 +169,19 @@ mod tests {
             let got = spectrogram[band * 100 + frame];
             assert!((got - value).abs() < 1e-3, "{band}, {frame}: {got}");
         }
+    }
+
+    #[test]
+    fn a_window_has_silence_behind_its_sound() {
+        let mel = LogMel::new(80);
+        let sound = chord();
+        let window = mel.window(&sound, 300);
+        let padded: Vec<f32> = sound.iter().copied().chain(std::iter::repeat_n(0.0, 200 * HOP)).collect();
+        let whole = mel.spectrogram(&padded);
+        assert_eq!(window.len(), 80 * 300);
+        let most = window.iter().zip(&whole).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+        assert!(most < 1e-6, "{most}");
+        assert_eq!(mel.window(&sound, 10).len(), 80 * 10, "the sound is longer");
     }
 
     #[test]

@@ -253,6 +253,8 @@ impl NatsServer {
 #[derive(Debug)]
 pub struct NatsCluster {
     servers: Vec<NatsServer>,
+    /// For each server, the port on which the others connect to it.
+    ports: Vec<u16>,
 }
 
 impl NatsCluster {
@@ -271,28 +273,43 @@ impl NatsCluster {
     }
 
     async fn try_start(count: usize) -> Result<Self, TestingError> {
-        let route = |port: u16| format!("nats://{}:{port}", Ipv4Addr::LOCALHOST);
         let ports = (0..count).map(|_| free_port()).collect::<Result<Vec<_>, _>>()?;
-        let routes: Vec<_> = ports.iter().map(|&port| route(port)).collect();
-        let mut servers = Vec::with_capacity(count);
-        for (at, &port) in ports.iter().enumerate() {
-            let arguments = [
-                "--cluster_name".into(),
-                "tests".into(),
-                "--server_name".into(),
-                format!("server-{at}").into(),
-                "--cluster".into(),
-                route(port).into(),
-                "--routes".into(),
-                routes.join(",").into(),
-            ];
-            servers.push(NatsServer::start_on(free_port()?, CLUSTER_CONFIGURATION, &arguments).await?);
-        }
-        let mut cluster = Self { servers };
+        let mut cluster = Self { servers: Vec::with_capacity(count), ports };
         for at in 0..count {
-            cluster.servers[at].ready(count).await?;
+            cluster.start_server(at).await?;
+        }
+        for server in &mut cluster.servers {
+            server.ready(count).await?;
         }
         Ok(cluster)
+    }
+
+    /// Starts a further server. Returns once it is connected with each.
+    ///
+    /// # Errors
+    /// Like [`NatsServer::start`].
+    pub async fn grow(&mut self) -> Result<(), TestingError> {
+        let at = self.servers.len();
+        self.ports.push(free_port()?);
+        self.start_server(at).await?;
+        self.servers[at].ready(at + 1).await
+    }
+
+    async fn start_server(&mut self, at: usize) -> Result<(), TestingError> {
+        let route = |port: &u16| format!("nats://{}:{port}", Ipv4Addr::LOCALHOST);
+        let routes: Vec<_> = self.ports.iter().map(route).collect();
+        let arguments = [
+            "--cluster_name".into(),
+            "tests".into(),
+            "--server_name".into(),
+            format!("server-{at}").into(),
+            "--cluster".into(),
+            route(&self.ports[at]).into(),
+            "--routes".into(),
+            routes.join(",").into(),
+        ];
+        self.servers.push(NatsServer::start_on(free_port()?, CLUSTER_CONFIGURATION, &arguments).await?);
+        Ok(())
     }
 
     /// The URL of each server, of those that are down, too.

@@ -410,6 +410,25 @@ async fn three_servers_keep_three_copies_and_lose_one() {
 }
 
 #[tokio::test]
+async fn a_hub_that_starts_before_the_third_server_waits_for_it() {
+    let mut cluster = NatsCluster::start(2).await.unwrap();
+    let mut hubs = hubs(cluster.urls());
+    hubs.config.replicas = 3;
+    let context = async_nats::jetstream::new(async_nats::connect(cluster.server(0).url()).await.unwrap());
+    let three = async_nats::jetstream::stream::Config { name: "three".into(), num_replicas: 3, ..Default::default() };
+    let refused = async {
+        // A leader is elected first.
+        while !context.create_stream(three.clone()).await.is_err_and(|error| error.to_string().contains("10005")) {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    timeout(SOON * 2, refused).await.expect("three copies on two servers are refused");
+    let (jetstream, grown) = tokio::join!(open(&hubs.config), cluster.grow());
+    grown.unwrap();
+    jetstream.sessions().create("a", b"1", None).await.unwrap();
+}
+
+#[tokio::test]
 async fn a_further_hub_needs_no_room_of_its_own() {
     // Room for the streams once, and not twice.
     let server = NatsServer::start_with("jetstream { max_file_store: 2GB }").await.unwrap();

@@ -23,6 +23,9 @@ use tokio::sync::mpsc;
 
 const RATE: SampleRate = SampleRate::HZ_16000;
 
+/// Silence after which a pause may have begun, 32 ms: two steps of a detector. Most gaps within words are shorter.
+const LULL: Samples = Samples(512);
+
 /// Result of [`Ingress::advance`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Advance {
@@ -59,6 +62,8 @@ pub(super) struct Ingress {
     lag: f64,
     lag_at_start: f64,
     utterance: Option<Utterance>,
+    /// The voice has been silent for [`LULL`].
+    in_lull: bool,
     /// Complete utterances whose input queue is full.
     closing: Vec<Utterance>,
     /// Audio received since it was last asked for, at 16 kHz.
@@ -84,6 +89,7 @@ impl Ingress {
             lag: 0.0,
             lag_at_start: 0.0,
             utterance: None,
+            in_lull: false,
             closing: Vec::new(),
             received: Samples::ZERO,
             scratch: Vec::new(),
@@ -232,7 +238,22 @@ impl Ingress {
         if let Some(utterance) = &mut self.utterance {
             utterance.push(window.words);
         }
-        self.turn.window(window.voice, window.words).map_or(Advance::Window, Advance::Edge)
+        let edge = self.turn.window(window.voice, window.words);
+        self.look_for_a_lull();
+        edge.map_or(Advance::Window, Advance::Edge)
+    }
+
+    /// Tells the utterance when its voice has fallen silent, once each time.
+    fn look_for_a_lull(&mut self) {
+        let silence = self.turn.pause(self.position());
+        let is_lull = silence.is_some_and(|silence| silence >= LULL);
+        let was_lull = std::mem::replace(&mut self.in_lull, is_lull);
+        if is_lull
+            && !was_lull
+            && let Some(utterance) = &mut self.utterance
+        {
+            utterance.lull();
+        }
     }
 
     /// The speaker pauses: requests a partial transcript where the wait adapts to it and no provisional one is on its way.
@@ -424,5 +445,51 @@ impl Ingress {
     pub(super) fn blocked_on(&self) -> Option<mpsc::Sender<TranscriptionInput>> {
         let mut utterances = self.closing.iter().chain(&self.utterance);
         utterances.find_map(|utterance| utterance.blocked_on())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::transcription_input::INPUT_PIECES;
+    use super::*;
+    use antiphon_dialog::turn::{Ending, Thresholds};
+    use antiphon_engine_api::fakes::vad::FakeVad;
+
+    /// Pushes windows of 16 ms that are loud or silent, and takes what the utterance sends.
+    fn hear(
+        ingress: &mut Ingress,
+        loud: bool,
+        n_windows: usize,
+        input: &mut mpsc::Receiver<TranscriptionInput>,
+    ) -> usize {
+        let sample = if loud { 5_000i16 } else { 0 };
+        let audio: Vec<u8> = std::iter::repeat_n(sample.to_le_bytes(), 256 * n_windows * 3 / 2).flatten().collect();
+        ingress.push(&audio).expect("whole samples");
+        while ingress.advance() != Advance::Starved {}
+        let mut n_lulls = 0;
+        while let Ok(input) = input.try_recv() {
+            n_lulls += usize::from(matches!(input, TranscriptionInput::Lull));
+        }
+        n_lulls
+    }
+
+    #[test]
+    fn a_voice_that_falls_silent_is_a_lull_once_each_time() {
+        let turns = Turns::Detected {
+            thresholds: Thresholds::from_ms(0.5, 32, 500),
+            padding: Samples(4_800),
+            ending: Ending::Silence,
+        };
+        let mut ingress = Ingress::new(Arc::new(FakeVad), Format::Pcm16, turns, Recorder::default());
+        let (sender, mut input) = mpsc::channel(INPUT_PIECES);
+        assert_eq!(hear(&mut ingress, true, 10, &mut input), 0);
+        ingress.open("item".into(), Samples::ZERO, sender);
+        assert_eq!(hear(&mut ingress, false, 1, &mut input), 0, "16 ms");
+        assert_eq!(hear(&mut ingress, false, 3, &mut input), 1, "more than 32 ms");
+        assert_eq!(hear(&mut ingress, false, 10, &mut input), 0, "it lasts");
+        assert_eq!(hear(&mut ingress, true, 4, &mut input), 0);
+        assert_eq!(hear(&mut ingress, false, 4, &mut input), 1);
+        ingress.request_provisional(&"item".into());
+        assert_eq!(hear(&mut ingress, true, 4, &mut input) + hear(&mut ingress, false, 4, &mut input), 0, "on its way");
     }
 }

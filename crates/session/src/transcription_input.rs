@@ -20,6 +20,9 @@ const PIECE_MS: usize = PIECE_SAMPLES / 16;
 pub(super) enum TranscriptionInput {
     /// Mono PCM at 16 kHz.
     Pcm(Vec<i16>),
+    /// The voice fell silent a moment ago, which may be the end: report a partial transcript of all audio so far. What the
+    /// engine decodes for it, it need not decode for a provisional or final transcript.
+    Lull,
     /// The speaker pauses, or a decision is due: report a partial transcript of all audio so far.
     RequestPartial,
     /// The speaker pauses: report a provisional transcript, the final one if the utterance ended here.

@@ -17,8 +17,20 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until, timeout};
 
 /// New audio after which the partial transcript is asked for: often enough for live captions. An engine that takes long for
-/// one has as much time without afterwards, so that captions cost half of it at most.
+/// one has as much time without afterwards, so that captions cost half of it at most, except for those of lulls.
 const PARTIAL_EVERY_SAMPLES: usize = 16_000 / 4;
+
+/// The same until there are words, 40 ms: a recognizer answers at once that it has heard too little.
+const FIRST_PARTIAL_EVERY_SAMPLES: usize = 16_000 / 25;
+
+/// What follows a lull is silence up to this multiple of the loudest sample of its first 32 ms, and in any case up to -50 dB of
+/// full scale: the burst that ends a word is louder.
+const BURST: u16 = 2;
+const QUIET: u16 = 100;
+const LULL_SAMPLES: usize = 512;
+
+/// The longest wait of a better transcript for a partial one that was begun in its lull.
+const LULL_WAIT: Duration = Duration::from_secs(1);
 
 /// The longest wait for a decoder, or for it to take a piece, while the utterance goes on: what the input queue holds.
 const BEHIND: Duration = Duration::from_secs(30);
@@ -81,6 +93,7 @@ impl TranscriptionTask {
         let mut utterance = self.open(&kept).await?;
         let _ = self.reports.try_send(Report::Opened { item: self.item.clone(), waited: asked.elapsed() });
         let mut n_unseen = 0;
+        let mut has_words = false;
         let mut provisional = None;
         let mut rests_until = Instant::now();
         loop {
@@ -95,17 +108,19 @@ impl TranscriptionTask {
                     input
                 }
             };
+            let in_lull = matches!(input, Some(TranscriptionInput::Lull));
             let wants_partial = match input {
                 Some(TranscriptionInput::Pcm(pcm)) => {
                     n_unseen += pcm.len();
                     kept.extend_from_slice(&pcm);
                     self.meanwhile(utterance.push(pcm)).await?;
-                    n_unseen >= PARTIAL_EVERY_SAMPLES
+                    let every = if has_words { PARTIAL_EVERY_SAMPLES } else { FIRST_PARTIAL_EVERY_SAMPLES };
+                    n_unseen >= every
                         && self.input.is_empty()
                         && self.backlog.is_empty()
                         && Instant::now() >= rests_until
                 }
-                Some(TranscriptionInput::RequestPartial) => true,
+                Some(TranscriptionInput::Lull | TranscriptionInput::RequestPartial) => true,
                 Some(TranscriptionInput::RequestProvisional) => {
                     n_unseen = 0;
                     provisional = self.provisional(&mut *utterance, Samples(kept.len() as u64)).await;
@@ -130,7 +145,8 @@ impl TranscriptionTask {
             if wants_partial && !self.backlog.iter().any(is_better) {
                 n_unseen = 0;
                 let asked = Instant::now();
-                self.partial(&mut *utterance, Samples(kept.len() as u64)).await?;
+                let silence = in_lull.then(|| peak(&kept[kept.len().saturating_sub(LULL_SAMPLES)..]));
+                has_words |= self.partial(&mut *utterance, Samples(kept.len() as u64), silence).await?;
                 rests_until = Instant::now() + asked.elapsed();
             }
         }
@@ -233,36 +249,72 @@ impl TranscriptionTask {
         Ok(utterance)
     }
 
+    /// Moves a request for a provisional transcript before the audio that waits with it, which is silence: the engine has
+    /// decoded all that was said, and need not look at it again.
+    fn ask_before_the_silence(&mut self) {
+        let is_request = |input: &TranscriptionInput| matches!(input, TranscriptionInput::RequestProvisional);
+        if let Some(at) = self.backlog.iter().position(is_request) {
+            self.backlog.make_contiguous()[..=at].rotate_right(1);
+        }
+    }
+
     /// Reports a partial transcript, unless the end or a pause comes first: those request a better one, and dropping this
-    /// request cancels the engine's work.
-    async fn partial(&mut self, utterance: &mut dyn SttUtterance, n_heard: Samples) -> Result<(), SttError> {
+    /// request cancels the engine's work. One that was begun in a lull, with its `silence`, the loudest sample, has heard all
+    /// that a better one hears, which waits for it, where nothing has sounded since. Returns whether there are words.
+    async fn partial(
+        &mut self,
+        utterance: &mut dyn SttUtterance,
+        n_heard: Samples,
+        silence: Option<u16>,
+    ) -> Result<bool, SttError> {
+        let mut in_lull = silence.is_some();
         let mut partial = pin!(timeout(BEHIND, utterance.partial()));
+        let mut superseded_at = None;
         let partial = loop {
+            let gives_up_at = superseded_at.map(|at| self.due(at, LULL_WAIT).min(at + LULL_WAIT));
             tokio::select! {
                 biased;
                 partial = &mut partial => match partial.map_err(|_| SttError::Behind(BEHIND))? {
                     Ok(partial) => break partial,
                     Err(error) => {
                         tracing::debug!(%error, "no words so far");
-                        return Ok(());
+                        return Ok(false);
                     }
                 },
+                () = sleep_until(gives_up_at.unwrap_or_else(Instant::now)), if gives_up_at.is_some() => return Ok(false),
                 input = self.more() => {
                     let is_superseded = matches!(input, None | Some(TranscriptionInput::RequestProvisional | TranscriptionInput::Finish { .. }));
+                    in_lull &= match &input {
+                        Some(TranscriptionInput::Pcm(pcm)) => {
+                            superseded_at.is_some() || peak(pcm) <= QUIET.max(silence.unwrap_or(0).saturating_mul(BURST))
+                        }
+                        Some(TranscriptionInput::Lull) => false,
+                        _ => true,
+                    };
                     self.backlog.extend(input);
+                    if is_superseded && !in_lull {
+                        return Ok(false);
+                    }
                     if is_superseded {
-                        return Ok(());
+                        superseded_at.get_or_insert_with(Instant::now);
                     }
                 }
             }
         };
-        if let Some(transcript) = partial.filter(|transcript| !transcript.text.is_empty()) {
-            let Transcript { text, n_sure_words, .. } = transcript;
-            let item = self.item.clone();
-            let _ = self.reports.try_send(Report::Partial { item, text, n_sure_words, n_heard });
+        if in_lull {
+            self.ask_before_the_silence();
         }
-        Ok(())
+        let Some(transcript) = partial.filter(|transcript| !transcript.text.is_empty()) else { return Ok(false) };
+        let Transcript { text, n_sure_words, .. } = transcript;
+        let item = self.item.clone();
+        let _ = self.reports.try_send(Report::Partial { item, text, n_sure_words, n_heard });
+        Ok(true)
     }
+}
+
+/// The loudest sample.
+fn peak(pcm: &[i16]) -> u16 {
+    pcm.iter().map(|sample| sample.unsigned_abs()).max().unwrap_or(0)
 }
 
 /// Resolves when the input queue has room or is closed; never for `None`.

@@ -390,3 +390,164 @@ async fn the_final_transcript_comes_with_the_worker_that_made_it() {
         assert_eq!((served.worker.as_str(), served.network, served.retried), ("north", Duration::from_millis(2), 1));
     }
 }
+
+/// Has words from 400 ms on, and counts how often it is asked for them.
+#[derive(Clone, Default)]
+struct Counting {
+    asked_at: Arc<std::sync::Mutex<Vec<usize>>>,
+}
+
+struct CountingUtterance {
+    engine: Counting,
+    n_samples: usize,
+}
+
+impl Stt for Counting {
+    fn name(&self) -> &str {
+        "counting"
+    }
+
+    fn open(&self, _: SttOptions) -> BoxFuture<'static, Result<Box<dyn SttUtterance>, SttError>> {
+        let utterance = CountingUtterance { engine: self.clone(), n_samples: 0 };
+        async { Ok(Box::new(utterance) as Box<dyn SttUtterance>) }.boxed()
+    }
+}
+
+impl SttUtterance for CountingUtterance {
+    fn push(&mut self, pcm: Vec<i16>) -> BoxFuture<'_, Result<(), SttError>> {
+        self.n_samples += pcm.len();
+        async { Ok(()) }.boxed()
+    }
+
+    fn partial(&mut self) -> BoxFuture<'_, Result<Option<Transcript>, SttError>> {
+        self.engine.asked_at.lock().expect("no panic while locked").push(self.n_samples / 16);
+        let text = if self.n_samples < 6_400 { "" } else { "words" };
+        async { Ok(Some(said(text))) }.boxed()
+    }
+
+    fn provisional(&mut self) -> BoxFuture<'_, Result<Transcript, SttError>> {
+        async { Ok(said("provisional")) }.boxed()
+    }
+
+    fn finish(self: Box<Self>) -> BoxFuture<'static, Result<Transcript, SttError>> {
+        async { Ok(said("finished")) }.boxed()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn words_are_asked_for_often_until_there_are_some() {
+    let engine = Counting::default();
+    let (reports, _inbox) = mpsc::channel(64);
+    let (sender, input) = mpsc::channel(INPUT_PIECES);
+    let story = async {
+        for _ in 0..50 {
+            sender.send(TranscriptionInput::Pcm(vec![0; 320])).await.expect("it is heard");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        sender.send(TranscriptionInput::Finish { confirms_provisional: false }).await.expect("it is heard");
+    };
+    tokio::join!(story, transcription_task(Arc::new(engine.clone()), input, reports).run());
+    let asked_at = engine.asked_at.lock().expect("no panic while locked").clone();
+    assert_eq!(asked_at, [40, 80, 120, 160, 200, 240, 280, 320, 360, 400, 660, 920]);
+}
+
+/// Takes 100 ms for words so far, and none for the others, which say how many samples there were.
+#[derive(Default)]
+struct PartialsTakeTime {
+    n_samples: usize,
+}
+
+impl Stt for PartialsTakeTime {
+    fn name(&self) -> &str {
+        "partials take time"
+    }
+
+    fn open(&self, _: SttOptions) -> BoxFuture<'static, Result<Box<dyn SttUtterance>, SttError>> {
+        async { Ok(Box::new(Self::default()) as Box<dyn SttUtterance>) }.boxed()
+    }
+}
+
+impl SttUtterance for PartialsTakeTime {
+    fn push(&mut self, pcm: Vec<i16>) -> BoxFuture<'_, Result<(), SttError>> {
+        self.n_samples += pcm.len();
+        async { Ok(()) }.boxed()
+    }
+
+    fn partial(&mut self) -> BoxFuture<'_, Result<Option<Transcript>, SttError>> {
+        async {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            Ok(Some(said("words so far")))
+        }
+        .boxed()
+    }
+
+    fn provisional(&mut self) -> BoxFuture<'_, Result<Transcript, SttError>> {
+        let n_samples = self.n_samples;
+        async move { Ok(said(&format!("provisional of {n_samples}"))) }.boxed()
+    }
+
+    fn finish(self: Box<Self>) -> BoxFuture<'static, Result<Transcript, SttError>> {
+        async move { Ok(said(&format!("finished of {}", self.n_samples))) }.boxed()
+    }
+}
+
+/// How long the last input's transcript takes, where the inputs come 40 ms apart, and the partial transcripts before it.
+async fn after_the_last(inputs: Vec<TranscriptionInput>) -> (Duration, usize) {
+    let (reports, mut inbox) = mpsc::channel(8);
+    let (sender, input) = mpsc::channel(INPUT_PIECES);
+    let story = async move {
+        for input in inputs {
+            tokio::time::sleep(Duration::from_millis(40)).await;
+            sender.send(input).await.expect("it is heard");
+        }
+        let asked = Instant::now();
+        let mut n_partials = 0;
+        loop {
+            match inbox.recv().await.expect("it reports") {
+                Report::Partial { .. } => n_partials += 1,
+                Report::ProvisionalTranscript { .. } | Report::Final { .. } => return (asked.elapsed(), n_partials),
+                _ => {}
+            }
+        }
+    };
+    let task = transcription_task(Arc::new(PartialsTakeTime::default()), input, reports).run();
+    let (result, ()) = tokio::join!(story, task);
+    result
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_silence_of_a_lull_is_not_decoded_and_belongs_to_the_utterance() {
+    let (reports, mut inbox) = mpsc::channel(8);
+    let (sender, input) = mpsc::channel(INPUT_PIECES);
+    let silence = || TranscriptionInput::Pcm(vec![0; 320]);
+    let story = async move {
+        for input in [silence(), TranscriptionInput::Lull, silence(), TranscriptionInput::RequestProvisional, silence()]
+        {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            sender.send(input).await.expect("it is heard");
+        }
+        sender.send(TranscriptionInput::Resumed).await.expect("it is heard");
+        sender.send(TranscriptionInput::Finish { confirms_provisional: false }).await.expect("it is heard");
+    };
+    let task = transcription_task(Arc::new(PartialsTakeTime::default()), input, reports);
+    tokio::join!(story, task.run());
+    assert_eq!(drained(&mut inbox), ["provisional: provisional of 320", "final: finished of 960"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_begun_in_the_lull_is_waited_for_and_nothing_else() {
+    let pcm = || TranscriptionInput::Pcm(vec![0; 320]);
+    let lull = || TranscriptionInput::Lull;
+    let end = || TranscriptionInput::Finish { confirms_provisional: false };
+    for last in [|| TranscriptionInput::RequestProvisional, end] {
+        let in_lull = after_the_last(vec![pcm(), lull(), last()]).await;
+        assert_eq!(in_lull, (Duration::from_millis(60), 1));
+        let before_the_lull = after_the_last(vec![pcm(), TranscriptionInput::RequestPartial, last()]).await;
+        assert_eq!(before_the_lull, (Duration::ZERO, 0));
+        let burst = TranscriptionInput::Pcm(vec![3_000; 320]);
+        let a_word_ends = after_the_last(vec![pcm(), lull(), burst, last()]).await;
+        assert_eq!(a_word_ends, (Duration::ZERO, 0));
+        let in_an_earlier_lull = after_the_last(vec![pcm(), lull(), lull(), last()]).await;
+        assert_eq!(in_an_earlier_lull, (Duration::ZERO, 0));
+    }
+}

@@ -46,6 +46,15 @@ impl Utterance {
         }
     }
 
+    /// The voice fell silent a moment ago.
+    pub(super) fn lull(&mut self) {
+        if !self.provisional_holds {
+            self.flush();
+            self.queue.push_back(TranscriptionInput::Lull);
+            self.drain();
+        }
+    }
+
     /// Requests a provisional transcript: the final one if the utterance ended here.
     pub(super) fn request_provisional(&mut self) {
         self.provisional_holds = true;

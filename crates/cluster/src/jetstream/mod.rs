@@ -47,7 +47,7 @@ pub(crate) const AUDIO: &str = "antiphon-audio";
 /// The longest wait for one reply of JetStream.
 const REPLY_DEADLINE: Duration = Duration::from_secs(5);
 
-/// The longest wait at start for JetStream to elect its leaders.
+/// The longest wait at start for JetStream to elect its leaders, and for as many of its servers as there are to be copies.
 const START_DEADLINE: Duration = Duration::from_secs(15);
 
 /// Between two attempts at start: servers do not report when they have elected a leader.
@@ -368,7 +368,7 @@ pub(crate) fn published() -> Vec<String> {
     subjects
 }
 
-/// Tries again while JetStream has no leader.
+/// Tries again while JetStream has no leader, or too few servers.
 async fn settled<F: Future<Output = Result<(), ApiError>>>(work: impl Fn() -> F) -> Result<(), ApiError> {
     let begun = Instant::now();
     loop {
@@ -449,12 +449,13 @@ pub(crate) enum ApiError {
 }
 
 impl ApiError {
-    /// Whether it may pass by itself: leaders are being elected.
+    /// Whether it may pass by itself: leaders are being elected, or a server starts and the others do not know yet what room it
+    /// has.
     fn is_passing(&self) -> bool {
         match self {
             Self::NoResponder => false,
             Self::Silent(_) => true,
-            Self::Reply(said) => said.err_code == code::UNAVAILABLE,
+            Self::Reply(said) => [code::UNAVAILABLE, code::NO_PEERS].contains(&said.err_code),
         }
     }
 }

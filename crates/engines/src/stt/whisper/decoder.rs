@@ -1,9 +1,10 @@
 //! One replica's working memory, and a decoding: samples in, a hypothesis out.
 //!
-//! `stream` calls [`Decoder::hear`]. Each call hears one window (30 s at most) from its beginning; nothing but memory is kept
-//! from one call to the next.
+//! `stream` calls [`Decoder::hear`]. Each call hears one window (30 s at most) from its beginning. From one call to the next
+//! memory is kept, and the words, as a draft: they change how long a call takes, not what it gives.
 
 use super::ffi;
+use super::greedy::{self, Choice, Decoded, Request};
 use super::hypothesis::{DecodedToken, Hypothesis, Span};
 use super::judge;
 use super::model::Model;
@@ -11,7 +12,7 @@ use antiphon_engine_api::stt::SttError;
 use std::collections::HashMap;
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
-use whisper_rs::{FullParams, SamplingStrategy, WhisperError, WhisperState, WhisperToken};
+use whisper_rs::{FullParams, SamplingStrategy, WhisperError, WhisperState, WhisperToken, WhisperTokenId};
 
 /// The most tokens for each second of audio, and what is added to them: an answer that reaches them repeats itself. Fast
 /// English needs 9 a second, scripts spelled in bytes up to 20.
@@ -36,6 +37,15 @@ const SHORT: usize = 5 * 16_000;
 /// as long: of a speaker of whom a language is known, and of another one.
 const CLEARLY_IF_CUT: f32 = 10.0;
 const LIKELIER_IF_CUT: f32 = 2.0;
+
+/// Bands of the spectrograms that a state takes from elsewhere.
+const BANDS: usize = 80;
+
+/// Tokens before the first word that are no prompt, at most.
+const N_START: usize = 5;
+
+/// Frames of a spectrogram for each position of the encoder.
+const FRAMES_A_POSITION: usize = 2;
 
 /// The highest temperature that is tried.
 const MOST_TEMPERATURE: f32 = 1.0;
@@ -80,6 +90,10 @@ pub(super) struct Decoder {
     pub(super) assumed: &'static str,
     /// Whether that is more than a guess.
     pub(super) is_known: bool,
+    /// How many positions of the encoder the state computes; `None`: not known.
+    positions: Option<usize>,
+    /// What was decoded last in this utterance.
+    draft: Vec<WhisperTokenId>,
 }
 
 /// What the model knows before the first word.
@@ -99,10 +113,22 @@ struct OtherLanguage {
 impl Decoder {
     /// Takes memory by the model's size. Blocks.
     pub(super) fn new(model: Arc<Model>) -> Result<Self, SttError> {
-        let mut decoder =
-            Self { model, state: None, templates: HashMap::new(), assumed: FIRST_ASSUMED, is_known: false };
+        let mut decoder = Self {
+            model,
+            state: None,
+            templates: HashMap::new(),
+            assumed: FIRST_ASSUMED,
+            is_known: false,
+            positions: None,
+            draft: Vec::new(),
+        };
         decoder.state()?;
         Ok(decoder)
+    }
+
+    /// What follows is no continuation of what was decoded.
+    pub(super) fn forget(&mut self) {
+        self.draft = Vec::new();
     }
 
     /// Decodes a window of audio in `[-1, 1]`. Blocks; stops soon after `cancel`.
@@ -114,13 +140,17 @@ impl Decoder {
             n_tokens: None,
         };
         let (mut heard, beginning) = self.attempt(pcm, attempt, ask, cancel)?;
+        let mut may_be_other =
+            ask.language.is_none() && beginning.other.is_some_and(|other| other.odds > self.bound_if_cut());
         if ask.language.is_none()
             && let Some(other) = beginning.other
             && let Some(language) = self.other_language(pcm, other, ask, cancel)?
         {
             attempt.language = language;
+            may_be_other = false;
             (heard, _) = self.attempt(pcm, attempt, ask, cancel)?;
         }
+        heard.is_hasty = !ask.retries && (may_be_other || judge::is_suspect(&heard, ask.voiced_ms));
         if ask.retries && self.model.settings.repeats_suspect {
             self.retry(pcm, attempt, heard, ask, cancel)
         } else {
@@ -175,8 +205,7 @@ impl Decoder {
         let is_cut = self.model.positions(pcm.len()) < self.model.sizes.n_audio_ctx;
         let other = if is_cut {
             // The full window takes too long for words that are soon decoded again.
-            let bound = if self.is_known { CLEARLY_IF_CUT } else { LIKELIER_IF_CUT };
-            if !ask.retries || other.odds <= bound {
+            if !ask.retries || other.odds <= self.bound_if_cut() {
                 return Ok(None);
             }
             let language = self.assumed;
@@ -195,6 +224,11 @@ impl Decoder {
         Ok(language)
     }
 
+    /// How much likelier another language must look in a window that was cut short.
+    fn bound_if_cut(&self) -> f32 {
+        if self.is_known { CLEARLY_IF_CUT } else { LIKELIER_IF_CUT }
+    }
+
     fn attempt(
         &mut self,
         pcm: &[f32],
@@ -205,9 +239,6 @@ impl Decoder {
         let language = attempt.language;
         let n_tokens = (self.model.settings.n_tokens.or(attempt.n_tokens))
             .unwrap_or_else(|| most_tokens(language, ask.translate, pcm.len()));
-        let mut params = self.params(attempt, pcm.len(), ask);
-        params.set_max_tokens(n_tokens as i32);
-        params.set_tokens(&ask.prompt);
         let padded: Vec<f32>;
         let pcm = if pcm.len() < SHORTEST {
             padded = pcm.iter().copied().chain(std::iter::repeat(0.0)).take(SHORTEST).collect();
@@ -215,20 +246,13 @@ impl Decoder {
         } else {
             pcm
         };
-        let done = ffi::run(self.state()?, params, pcm, cancel);
-        if done.as_ref().is_err_and(ffi::has_freed_state) {
-            self.abandon_state();
-        }
-        if cancel.is_cancelled() {
-            return Err(SttError::Cancelled);
-        }
-        done.map_err(|error| failed("whisper.cpp failed", error))?;
-        let spans = self.spans(ask.timed);
+        let is_greedy = self.model.settings.beam_size <= 1 && attempt.temperature == 0.0;
+        let (spans, beginning) = if is_greedy && !ask.timed && ffi::has_outputs() {
+            self.decode_greedily(pcm, attempt, n_tokens, ask, cancel)
+        } else {
+            self.decode_whole(pcm, attempt, n_tokens, ask, cancel)
+        }?;
         let n_pieces: usize = spans.iter().map(|span| span.pieces.len()).sum();
-        let beginning = match n_pieces {
-            0 => Beginning { no_speech: 1.0, other: None },
-            _ => self.beginning(language)?,
-        };
         // Of the words, not of what was spoken.
         let language = (self.model.sizes.is_multilingual() && !ask.translate).then_some(language).or(Some("en"));
         let hypothesis = Hypothesis {
@@ -237,8 +261,113 @@ impl Decoder {
             language,
             temperature: Some(attempt.temperature),
             is_cut_off: n_pieces >= n_tokens,
+            is_hasty: false,
         };
         Ok((hypothesis, beginning))
+    }
+
+    /// By whisper.cpp's own loop.
+    fn decode_whole(
+        &mut self,
+        pcm: &[f32],
+        attempt: Attempt,
+        n_tokens: usize,
+        ask: &Ask,
+        cancel: &CancellationToken,
+    ) -> Result<(Vec<Span>, Beginning), SttError> {
+        let mut params = self.params(attempt, pcm.len(), ask);
+        params.set_max_tokens(n_tokens as i32);
+        params.set_tokens(&ask.prompt);
+        self.positions = Some(self.positions_of(attempt, pcm.len()));
+        let done = ffi::run(self.state()?, params, pcm, cancel);
+        if done.as_ref().is_err_and(ffi::has_freed_state) {
+            self.abandon_state();
+        }
+        check(done, cancel)?;
+        let spans = self.spans(ask.timed);
+        let beginning = match spans.iter().all(|span| span.pieces.is_empty()) {
+            true => Beginning { no_speech: 1.0, other: None },
+            false => self.beginning(attempt.language)?,
+        };
+        Ok((spans, beginning))
+    }
+
+    /// A token at a time, by [`greedy`], from the spectrogram that `antiphon-audio` computes.
+    fn decode_greedily(
+        &mut self,
+        pcm: &[f32],
+        attempt: Attempt,
+        n_tokens: usize,
+        ask: &Ask,
+        cancel: &CancellationToken,
+    ) -> Result<(Vec<Span>, Beginning), SttError> {
+        let model = self.model.clone();
+        let n_threads = model.settings.n_threads;
+        let n_positions = self.positions_of(attempt, pcm.len());
+        if self.positions != Some(n_positions) {
+            let untimed = Ask::default();
+            let params = self.params(attempt, pcm.len(), &untimed);
+            ffi::set_positions(self.state()?, params);
+            self.positions = Some(n_positions);
+        }
+        let draft = std::mem::take(&mut self.draft);
+        let start = self.start(attempt.language, ask);
+        let sot = start.iter().rposition(|token| *token == model.context.token_sot()).unwrap_or_default();
+        let state = self.state()?;
+        let done = match model.sizes.n_mels {
+            BANDS => state.set_mel(&model.spectrograms.window(pcm, FRAMES_A_POSITION * n_positions)),
+            _ => state.pcm_to_mel(pcm, n_threads),
+        };
+        check(done, cancel)?;
+        check(ffi::encode(state, n_threads, cancel), cancel)?;
+        // Half of the positions are the prompt's.
+        let n_tokens = n_tokens.min(model.sizes.n_text_ctx / 2).max(1);
+        let request = Request { start, draft: &draft, n_tokens, n_threads };
+        let decoded = greedy::decode(state, &model.text_tokens, &request, cancel);
+        let Decoded { choices, mut logits } = check(decoded, cancel)?;
+        self.draft = choices.iter().map(|choice| choice.id).collect();
+        let span = Span {
+            pieces: choices.iter().map(|choice| self.chosen_piece(*choice)).collect(),
+            start_ms: 0,
+            end_ms: pcm.len() as u64 / 16,
+        };
+        let beginning = match (choices.is_empty(), sot) {
+            (true, _) => Beginning { no_speech: 1.0, other: None },
+            (false, 0) => self.beginning_of(attempt.language, logits.behind(0)),
+            // What was said before says more of silence and language than the audio.
+            (false, _) => self.beginning(attempt.language)?,
+        };
+        Ok((vec![span], beginning))
+    }
+
+    /// The tokens before the first word.
+    fn start(&self, language: &str, ask: &Ask) -> Vec<WhisperTokenId> {
+        let context = &self.model.context;
+        let mut start = Vec::new();
+        if !ask.prompt.is_empty() {
+            let most = self.model.sizes.n_text_ctx / 2 - N_START;
+            start.push(context.token_prev());
+            start.extend(&ask.prompt[ask.prompt.len().saturating_sub(most)..]);
+        }
+        start.push(context.token_sot());
+        if self.model.sizes.is_multilingual() {
+            start.push(context.token_lang(whisper_rs::get_lang_id(language).unwrap_or_default()));
+            start.push(if ask.translate { context.token_translate() } else { context.token_transcribe() });
+        }
+        start.push(context.token_not());
+        start
+    }
+
+    fn chosen_piece(&self, choice: Choice) -> DecodedToken {
+        let bytes = self.model.context.token_to_bytes(choice.id).unwrap_or_default().to_vec();
+        DecodedToken { bytes, id: choice.id as u32, logprob: choice.logprob, start_ms: 0, end_ms: 0 }
+    }
+
+    fn positions_of(&self, attempt: Attempt, n_samples: usize) -> usize {
+        match attempt.full_window {
+            true => self.model.sizes.n_audio_ctx,
+            false => self.model.positions(n_samples),
+        }
     }
 
     fn state(&mut self) -> Result<&mut WhisperState, SttError> {
@@ -246,6 +375,7 @@ impl Decoder {
             Some(state) => state,
             None => {
                 let made = self.model.context.create_state();
+                self.positions = None;
                 made.map_err(|error| failed("there is no memory for a decoder", error))?
             }
         };
@@ -281,11 +411,7 @@ impl Decoder {
             params
         });
         let mut params = template.clone();
-        let n_positions = match attempt.full_window {
-            true => self.model.sizes.n_audio_ctx,
-            false => self.model.positions(n_samples),
-        };
-        params.set_audio_ctx(n_positions as i32);
+        params.set_audio_ctx(self.positions_of(attempt, n_samples) as i32);
         params.set_translate(ask.translate);
         params.set_no_timestamps(!ask.timed);
         params.set_token_timestamps(ask.timed);
@@ -333,18 +459,34 @@ impl Decoder {
     fn beginning(&mut self, assumed: &str) -> Result<Beginning, SttError> {
         let model = self.model.clone();
         let start = model.context.token_sot();
-        let no_speech_token = model.context.token_nosp() as usize;
         let state = self.state()?;
         let step = state.decode(&[start], 0, model.settings.n_threads);
         let logits = step.and_then(|()| state.get_logits()).map_err(|error| failed("whisper.cpp failed", error))?;
+        let logits = logits.to_vec();
+        Ok(self.beginning_of(assumed, &logits))
+    }
+
+    /// The same, from what the model expects there.
+    fn beginning_of(&self, assumed: &str, logits: &[f32]) -> Beginning {
+        let model = &self.model;
+        let no_speech_token = model.context.token_nosp() as usize;
         let highest = logits.iter().copied().fold(f32::MIN, f32::max);
         let sum: f32 = logits.iter().map(|logit| (logit - highest).exp()).sum();
-        let languages =
-            &logits[start as usize + 1..][..if model.sizes.is_multilingual() { model.n_languages() } else { 0 }];
+        let first = model.context.token_sot() as usize + 1;
+        let n_languages = if model.sizes.is_multilingual() { model.n_languages() } else { 0 };
+        let languages = &logits[first..][..n_languages];
         let assumed = whisper_rs::get_lang_id(assumed).and_then(|id| usize::try_from(id).ok());
         let other = likelier_language(languages, assumed.unwrap_or(0));
-        Ok(Beginning { no_speech: (logits[no_speech_token] - highest).exp() / sum, other })
+        Beginning { no_speech: (logits[no_speech_token] - highest).exp() / sum, other }
     }
+}
+
+/// What a call of whisper.cpp gave, unless it was cancelled meanwhile.
+fn check<T>(done: Result<T, WhisperError>, cancel: &CancellationToken) -> Result<T, SttError> {
+    if cancel.is_cancelled() {
+        return Err(SttError::Cancelled);
+    }
+    done.map_err(|error| failed("whisper.cpp failed", error))
 }
 
 /// The most tokens of an answer to `n_samples` samples.
@@ -376,7 +518,74 @@ fn failed(what: &str, error: WhisperError) -> SttError {
 
 #[cfg(test)]
 mod tests {
+    use super::super::tests::{config, spoken, unpacked};
     use super::*;
+
+    /// Tokens, their log-probabilities and the probability of silence.
+    fn decode(decoder: &mut Decoder, pcm: &[f32], ask: &Ask, greedily: bool) -> (Vec<u32>, Vec<f32>, f32) {
+        let attempt = Attempt { language: "en", full_window: false, temperature: 0.0, n_tokens: None };
+        let cancel = CancellationToken::new();
+        let decoded = match greedily {
+            true => decoder.decode_greedily(pcm, attempt, 40, ask, &cancel),
+            false => decoder.decode_whole(pcm, attempt, 40, ask, &cancel),
+        };
+        let (spans, beginning) = decoded.expect("it decodes");
+        let pieces: Vec<DecodedToken> = spans.into_iter().flat_map(|span| span.pieces).collect();
+        let ids = pieces.iter().map(|piece| piece.id).collect();
+        let logprobs = pieces.iter().map(|piece| piece.logprob).collect();
+        (ids, logprobs, beginning.no_speech)
+    }
+
+    #[test]
+    fn a_token_at_a_time_is_what_whisper_cpp_decodes_whatever_the_draft() {
+        let folder = unpacked();
+        let model = Arc::new(Model::load(&config(&folder)).expect("it loads"));
+        let mut decoder = Decoder::new(model.clone()).expect("there is memory");
+        let prompt = model.context.tokenize(" stop go", 64).expect("it has tokens");
+        for (text, prompt) in [("red green blue", Vec::new()), ("blue red", Vec::new()), ("green red blue", prompt)] {
+            let pcm: Vec<f32> = spoken("slt", text).iter().map(|sample| f32::from(*sample) / 32_768.0).collect();
+            let ask = Ask { prompt, ..Ask::default() };
+            let (ids, logprobs, no_speech) = decode(&mut decoder, &pcm, &ask, false);
+            assert!(!ids.is_empty(), "{text}");
+            let words: Vec<WhisperTokenId> = ids.iter().map(|id| *id as WhisperTokenId).collect();
+            let half = &words[..words.len() / 2];
+            let wrong = vec![words[0] + 1; 5];
+            let too_long = [&words[..], &wrong[..]].concat();
+            let mut n_graphs = Vec::new();
+            for draft in [&[], &words[..], half, &wrong, &too_long] {
+                decoder.draft = draft.to_vec();
+                let before = ffi::N_GRAPHS.get();
+                let (now_ids, now_logprobs, now_no_speech) = decode(&mut decoder, &pcm, &ask, true);
+                n_graphs.push(ffi::N_GRAPHS.get() - before);
+                assert_eq!(now_ids, ids, "{text}, draft {draft:?}");
+                assert!((now_no_speech - no_speech).abs() < 0.01, "{text}: {now_no_speech}, {no_speech}");
+                let differ = |(a, b): (&f32, &f32)| (a - b).abs() > 0.02;
+                let n_other = now_logprobs.iter().zip(&logprobs).filter(|pair| differ(*pair)).count();
+                assert_eq!(n_other, 0, "{text}: {now_logprobs:?}, {logprobs:?}");
+            }
+            assert_eq!(
+                n_graphs[1] + words.len(),
+                n_graphs[3],
+                "{text}: a pass for all, and one for each: {n_graphs:?}"
+            );
+            assert_eq!(n_graphs[1], n_graphs[4], "{text}: {n_graphs:?}");
+        }
+    }
+
+    #[test]
+    fn the_window_of_a_decoding_is_its_own() {
+        let folder = unpacked();
+        let model = Arc::new(Model::load(&config(&folder)).expect("it loads"));
+        let mut decoder = Decoder::new(model).expect("there is memory");
+        let pcm: Vec<f32> =
+            spoken("slt", "red green blue").iter().map(|sample| f32::from(*sample) / 32_768.0).collect();
+        let longer: Vec<f32> = pcm.iter().copied().chain(std::iter::repeat_n(0.0, 16_000 * 12)).collect();
+        let short = decode(&mut decoder, &pcm, &Ask::default(), true);
+        let long = decode(&mut decoder, &longer, &Ask::default(), true);
+        assert_ne!(short.1, long.1, "another window gives other probabilities");
+        assert_eq!(decode(&mut decoder, &pcm, &Ask::default(), true), short);
+        assert_eq!(decode(&mut decoder, &longer, &Ask::default(), true), long);
+    }
 
     #[test]
     fn another_language_has_its_odds_against_the_assumed_one() {

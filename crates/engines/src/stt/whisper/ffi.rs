@@ -4,19 +4,51 @@
 //! with each decoding, and its own log hooks keep whisper.cpp's levels, which call progress information.
 #![allow(unsafe_code)]
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::ffi::{CStr, c_char, c_void};
 use std::ptr;
 use std::sync::Once;
 use tokio_util::sync::CancellationToken;
 use whisper_rs::whisper_rs_sys as sys;
-use whisper_rs::{FullParams, WhisperError, WhisperState};
+use whisper_rs::{FullParams, WhisperError, WhisperState, WhisperTokenId};
 
 thread_local! {
     /// Of the decoding under way on this thread; null where there is none.
     static CANCEL: Cell<*const CancellationToken> = const { Cell::new(ptr::null()) };
     /// Graphs that decodings on this thread have begun; for tests.
     pub(super) static N_GRAPHS: Cell<usize> = const { Cell::new(0) };
+    /// Where the output of this thread's next graph goes.
+    static OUTPUT: RefCell<Option<Logits>> = const { RefCell::new(None) };
+}
+
+/// What a pass of the decoder expects behind each of its tokens.
+#[derive(Debug, Default)]
+pub(super) struct Logits {
+    n_vocab: usize,
+    values: Vec<f32>,
+}
+
+impl Logits {
+    /// Behind the token of that number in the pass.
+    pub(super) fn behind(&mut self, number: usize) -> &mut [f32] {
+        &mut self.values[number * self.n_vocab..][..self.n_vocab]
+    }
+
+    /// Copies the output of a graph.
+    ///
+    /// # Safety
+    /// The graph was computed.
+    unsafe fn read(&mut self, graph: *mut sys::ggml_cgraph) {
+        // SAFETY: whisper.cpp adds the logits last, a row of 32-bit floats for each token.
+        unsafe {
+            let output = sys::ggml_graph_node(graph, -1);
+            let [n_vocab, n_tokens, ..] = (*output).ne;
+            self.n_vocab = n_vocab as usize;
+            self.values.resize(self.n_vocab * n_tokens as usize, 0.0);
+            let values = self.values.as_mut_ptr().cast();
+            sys::ggml_backend_tensor_get(output, values, 0, size_of_val(self.values.as_slice()));
+        }
+    }
 }
 
 /// Forwards the log of whisper.cpp and ggml to `tracing`, from the first call on, for the whole process: they have one log
@@ -100,6 +132,50 @@ pub(super) fn run(
     state.full(params, pcm)
 }
 
+/// Sets how many positions of the encoder [`encode`] computes, which whisper.cpp sets in whole decodings only: begins one, of
+/// silence, and stops it before it computes anything. `params` has the number.
+pub(super) fn set_positions(state: &mut WhisperState, params: FullParams<'_, '_>) {
+    let stopped = CancellationToken::new();
+    stopped.cancel();
+    // The error is that of a decoding that was stopped.
+    let _ = run(state, params, &[0.0; SHORTEST], &stopped);
+}
+
+/// The least samples that a decoding takes, 0.2 s.
+const SHORTEST: usize = 3_200;
+
+/// Encodes the spectrogram that `state` has. As [`run`].
+pub(super) fn encode(
+    state: &mut WhisperState,
+    n_threads: usize,
+    cancel: &CancellationToken,
+) -> Result<(), WhisperError> {
+    let _asked = CancelScope::of(cancel);
+    state.encode(0, n_threads)
+}
+
+/// Passes tokens behind `n_past` others through the decoder, and reads what it expects behind each of them. As [`run`].
+/// Needs [`has_outputs`].
+pub(super) fn decode(
+    state: &mut WhisperState,
+    tokens: &[WhisperTokenId],
+    n_past: usize,
+    n_threads: usize,
+    cancel: &CancellationToken,
+    logits: &mut Logits,
+) -> Result<(), WhisperError> {
+    let _asked = CancelScope::of(cancel);
+    OUTPUT.set(Some(std::mem::take(logits)));
+    let done = state.decode(tokens, n_past, n_threads);
+    *logits = OUTPUT.take().unwrap_or_default();
+    done
+}
+
+/// Whether [`decode`] gets what the decoder expects: where [`__wrap_ggml_backend_sched_graph_compute`] is called.
+pub(super) const fn has_outputs() -> bool {
+    cfg!(target_os = "linux")
+}
+
 /// Whether the linker has put [`__wrap_ggml_backend_sched_graph_compute`] in the place of ggml's function, without which a
 /// cancelled decoding runs on to the end of its encoder. Always true where the linker cannot.
 pub(super) fn is_linked() -> bool {
@@ -141,7 +217,8 @@ unsafe extern "C" fn is_cancelled(cancel: *mut c_void) -> bool {
     cancel.is_cancelled()
 }
 
-/// ggml's `ggml_backend_sched_graph_compute`, word for word, with the callback of the decoding under way around it.
+/// ggml's `ggml_backend_sched_graph_compute`, word for word, with the callback of the decoding under way around it, and a copy
+/// of what a pass of the decoder expects.
 ///
 /// whisper.cpp hands its callback to no backend, so that a whole encoder runs on whatever it says. On Linux `build.rs` has
 /// the linker put this in that function's place ([`is_linked`]); elsewhere it is not called.
@@ -155,6 +232,9 @@ unsafe extern "C" fn __wrap_ggml_backend_sched_graph_compute(
 ) -> sys::ggml_status {
     N_GRAPHS.set(N_GRAPHS.get() + 1);
     let cancel = CANCEL.get();
+    if is_given_up() {
+        return sys::ggml_status_GGML_STATUS_ABORTED;
+    }
     // SAFETY: the caller gives a scheduler and its graph. `cancel` is borrowed by `run` longer than this lasts, and no
     // backend knows it afterwards.
     unsafe {
@@ -165,6 +245,9 @@ unsafe extern "C" fn __wrap_ggml_backend_sched_graph_compute(
         sys::ggml_backend_sched_synchronize(sched);
         if !cancel.is_null() {
             tell_backends(sched, None, ptr::null_mut());
+        }
+        if status == sys::ggml_status_GGML_STATUS_SUCCESS {
+            OUTPUT.with_borrow_mut(|logits| logits.as_mut().map(|logits| logits.read(graph)));
         }
         status
     }

@@ -37,6 +37,8 @@ pub(super) struct Hypothesis {
     pub(super) temperature: Option<f32>,
     /// It has as many tokens as were allowed.
     pub(super) is_cut_off: bool,
+    /// It would have been decoded again, in the full window or in another language, if there had been time.
+    pub(super) is_hasty: bool,
 }
 
 impl Hypothesis {

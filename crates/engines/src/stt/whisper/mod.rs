@@ -1,17 +1,19 @@
 //! The `whisper` engine: whisper.cpp through whisper-rs, any ggml model, on the processor or (feature `cuda`) a GPU.
 //!
 //! The root's assembly calls [`open`]; sessions see the port it returns. The model is in memory once a device; each replica
-//! has its device, its own working memory there, and takes one utterance at a time. While the person speaks, the audio so far is decoded repeatedly
-//! from its beginning (`stream`): a partial transcript is the latest hypothesis (what two agree on is reported:
-//! `dialog/captions.rs`). An energy gate (`voiced`) precedes a decoding, and `judge` decides afterwards whether the text
-//! was said at all. A file is checked (`file`) before whisper.cpp reads it. The engine never decides when speech ends.
-//! Nothing of an utterance is kept except whisper.cpp's working memory of its last decoding, which the next one overwrites.
+//! has its device, its own working memory there, and takes one utterance at a time. While the person speaks, the audio so far
+//! is decoded repeatedly from its beginning (`stream`): a partial transcript is the latest hypothesis (what two agree on is
+//! reported: `dialog/captions.rs`), and the draft of the next one (`greedy`). An energy gate (`voiced`) precedes a decoding, and
+//! `judge` decides afterwards whether the text was said at all. A file is checked (`file`) before whisper.cpp reads it. The
+//! engine never decides when speech ends. Of an utterance nothing is kept but its last words, as that draft, while it lasts, and
+//! whisper.cpp's working memory of its last decoding, which the next one overwrites.
 
 mod convert;
 mod ctranslate2;
 mod decoder;
 mod ffi;
 mod file;
+mod greedy;
 mod hypothesis;
 mod judge;
 mod layout;

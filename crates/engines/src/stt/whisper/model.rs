@@ -5,9 +5,11 @@
 
 use super::ffi;
 use super::file;
+use super::greedy::TextTokens;
 use super::layout::Sizes;
 use super::share::Shares;
 use crate::stt::SttConfig;
+use antiphon_audio::mel::LogMel;
 use antiphon_engine_api::stt::SttError;
 use antiphon_types::RunsOn;
 use std::path::{Path, PathBuf};
@@ -31,6 +33,10 @@ pub(super) struct Model {
     pub(super) context: WhisperContext,
     pub(super) sizes: Sizes,
     pub(super) settings: Settings,
+    /// What a decoding may choose.
+    pub(super) text_tokens: TextTokens,
+    /// Whisper's spectrograms.
+    pub(super) spectrograms: LogMel,
     /// Of the processor; on a GPU it delays no other decoder.
     pub(super) shares: Shares,
     is_on_gpu: bool,
@@ -117,7 +123,16 @@ impl ModelFile {
             None => Shares::of(n_cores(), self.settings.n_threads),
             Some(_) => Shares::new(self.n_decoders),
         };
-        Ok(Model { context, sizes: self.sizes, settings: self.settings.clone(), shares, is_on_gpu: gpu.is_some() })
+        let text_tokens = TextTokens::of(&context);
+        Ok(Model {
+            context,
+            sizes: self.sizes,
+            settings: self.settings.clone(),
+            text_tokens,
+            spectrograms: LogMel::new(self.sizes.n_mels),
+            shares,
+            is_on_gpu: gpu.is_some(),
+        })
     }
 }
 

@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 const MARGIN_BEFORE: usize = 16_000 * 3 / 10;
 const MARGIN_BEHIND: usize = 16_000 / 2;
 
-/// A provisional transcript is the final one where the sound ends within this number of samples of where it ended then:
+/// A transcript of less audio is the final one where the sound ends within this number of samples of where it ended then:
 /// 40 ms.
 const SAME_END: usize = 640;
 
@@ -24,7 +24,7 @@ const SAME_END: usize = 640;
 const SURE: f32 = 0.4;
 
 /// Sound before the first partial transcript, in milliseconds: of less than a word Whisper makes words that do not last.
-const FIRST_WORD_MS: u64 = 350;
+const FIRST_WORD_MS: u64 = 320;
 
 /// Quieter voices are raised to this peak, -12 dB of full scale: the model's spectra have a floor, below which it hears nothing.
 /// By 32 dB at most.
@@ -158,6 +158,7 @@ impl WhisperStream {
         self.audio.drain(..cut);
         self.n_before += cut;
         self.last = None;
+        self.decoder.forget();
         Ok(())
     }
 
@@ -273,6 +274,8 @@ impl SttStream for WhisperStream {
         }
         let Some(share) = model.shares.free(cancel) else { return Ok(Transcript::default()) };
         let heard = self.hear(n, false, &share.cancel)?;
+        // Times are not asked for before the end.
+        self.last = heard.clone().filter(|(_, heard)| !heard.hypothesis.is_hasty && !self.options.segments);
         let n_before = antiphon_text::words::words(&self.before.text).count() as u32;
         let n_sure = heard.as_ref().map_or(0, |(_, heard)| heard.hypothesis.n_sure_words(SURE.ln()));
         let said = match heard {
@@ -296,5 +299,6 @@ impl SttStream for WhisperStream {
         self.n_before = 0;
         self.before = SettledWords::default();
         self.last = None;
+        self.decoder.forget();
     }
 }

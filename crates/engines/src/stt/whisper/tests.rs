@@ -12,7 +12,7 @@ use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 
 /// The model's file; it is gone with the folder.
-fn unpacked() -> TempDir {
+pub(super) fn unpacked() -> TempDir {
     let folder = tempfile::tempdir().expect("a folder");
     let zip = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/fixtures/whisper/words.zip");
     let zip = File::open(zip).expect("it is part of the repository");
@@ -20,7 +20,7 @@ fn unpacked() -> TempDir {
     folder
 }
 
-fn config(folder: &TempDir) -> SttConfig {
+pub(super) fn config(folder: &TempDir) -> SttConfig {
     let model = folder.path().to_str().expect("a plain path").to_owned();
     SttConfig { engine: "whisper".into(), model, decoders: 1, threads: 1, ..SttConfig::default() }
 }
@@ -31,7 +31,7 @@ fn stream(config: &SttConfig) -> WhisperStream {
 }
 
 /// What a voice of flite's says, at 16 kHz, spoken by the program that spoke what the model was trained on.
-fn spoken(voice: &str, text: &str) -> Vec<i16> {
+pub(super) fn spoken(voice: &str, text: &str) -> Vec<i16> {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("said.wav");
     let mut flite = std::process::Command::new("flite");
