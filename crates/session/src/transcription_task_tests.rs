@@ -526,6 +526,7 @@ async fn the_silence_of_a_lull_is_not_decoded_and_belongs_to_the_utterance() {
             tokio::time::sleep(Duration::from_millis(20)).await;
             sender.send(input).await.expect("it is heard");
         }
+        tokio::time::sleep(Duration::from_millis(100)).await;
         sender.send(TranscriptionInput::Resumed).await.expect("it is heard");
         sender.send(TranscriptionInput::Finish { confirms_provisional: false }).await.expect("it is heard");
     };
