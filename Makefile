@@ -300,7 +300,7 @@ sbom:
 # fuzz/artifacts; each finding becomes a named test. The session target disables leak detection, because the metrics
 # library frees its memory late. The build keeps all checks and trades some optimization for build time.
 FUZZ_SECONDS ?= 60
-FUZZ_TARGETS ?= client_message session frame cluster opus sse wav sound offer datagrams rtvi wyoming telephony
+FUZZ_TARGETS ?= client_message session frame cluster opus sse wav sound offer datagrams rtvi wyoming telephony sip
 
 fuzz: export CARGO_PROFILE_RELEASE_LTO := off
 fuzz: export CARGO_PROFILE_RELEASE_OPT_LEVEL := 2

@@ -6,5 +6,5 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let args = Cli::parse();
-    cli::main(args.log_json, args.default_log(), || cli::run(args))
+    cli::main(args.log_json, args.default_log(), cli::run(args))
 }

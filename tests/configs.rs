@@ -113,7 +113,7 @@ fn wrong_keys_are_named_with_their_line() {
         "2: there is no key engnie in [llm]; did you mean engine?
          5: there is no key voice in [turn]; it belongs into [tts]
          6: there is no key colour in [turn]; its keys are threshold, prefix_padding_ms, silence_duration_ms, min_speech_ms, model
-         7: there is no section [voice]; the sections are vad, turn, stt, llm, tts, models, onnx, mcp, speculation, session, rtc, server, limits, slo, speech, telephony, wyoming, cluster, telemetry",
+         7: there is no section [voice]; the sections are vad, turn, stt, llm, tts, models, onnx, mcp, speculation, session, rtc, server, limits, slo, speech, telephony, sip, wyoming, cluster, telemetry",
     );
     check(
         "max_sessions = 3\n[lllm]\n",
@@ -293,7 +293,7 @@ fn wrong_variables_are_named() {
          environment variable ANTIPHON_LLM_ENGINE: did you mean ANTIPHON_LLM__ENGINE?
          environment variable ANTIPHON_LLM__ENGNIE: there is no such key; did you mean ANTIPHON_LLM__ENGINE?
          environment variable ANTIPHON_LMM__ENGINE: there is no section [lmm]; did you mean [llm]?
-         environment variable ANTIPHON_STT__ENGINE: stt.engine = "parrot": write "auto" or "none" or "whisper" or "transducer" or "openai"
+         environment variable ANTIPHON_STT__ENGINE: stt.engine = "parrot": write "auto" or "none" or "whisper" or "transducer" or "openai" or "realtime" or "moshi"
          environment variable ANTIPHON_TTS__SPEED: tts.speed = "fast": write a number from 0.25 to 4"#,
     );
     let options = vec![("server", "listen", "here".to_owned())];

@@ -13,6 +13,7 @@ use uses::{Package, code_of};
 const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
     ("types", &[]),
     ("telemetry", &[]),
+    ("sip", &[]),
     ("planner", &[]),
     ("registry", &["types"]),
     ("audio", &["types"]),

@@ -52,6 +52,7 @@ mod rtvi;
 mod semantic_vad;
 mod server;
 mod session;
+mod sip;
 mod speculation;
 mod speech_api;
 mod speech_jobs;

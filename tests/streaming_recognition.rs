@@ -1,4 +1,4 @@
-//! A conversation whose recognizer streams: the tiny transducer with random weights behind a real socket.
+//! Conversations whose recognizer streams: the tiny transducer with random weights, and another hub.
 
 use crate::hub::{Hub, engines, loud, quiet, types};
 use antiphon::config::Config;
@@ -41,4 +41,31 @@ async fn a_conversation_gets_its_words_from_the_streaming_recognizer() {
     assert_eq!(llm.requests().len(), 2);
     assert_eq!(stt.in_service(), 0, "every slot is free again");
     hub.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_hub_recognizes_what_is_spoken_here() {
+    let far = FakeStt::hears(["the quick brown fox", "jumps"]);
+    let far = Hub::start(engines(far, FakeLlm::default(), FakeTts::default()), Config::default()).await;
+    let mut config = Config::default();
+    config.stt.engine = "realtime".into();
+    config.stt.base_url = format!("http://{}/v1", far.address);
+    config.stt.api_key_env.clear();
+    let stt = antiphon::assembly::stt(&config).expect("an address of a server");
+    let llm = FakeLlm::says(["Yes.", "No."]);
+    let fakes = engines(FakeStt::default(), llm.clone(), FakeTts::default());
+    let hub = Hub::start(Engines { stt, ..fakes }, config).await;
+    let mut socket = hub.connect("").await;
+    for transcript in ["the quick brown fox", "jumps"] {
+        socket.append(&loud(1_000)).await;
+        socket.append(&quiet(600)).await;
+        let events = socket.until("response.done").await;
+        let completed = "conversation.item.input_audio_transcription.completed";
+        let done = events.iter().find(|event| event["type"] == completed);
+        let done = done.unwrap_or_else(|| panic!("no transcript: {:?}", types(&events)));
+        assert_eq!(done["transcript"], transcript);
+    }
+    assert_eq!(llm.requests().len(), 2);
+    hub.stop().await;
+    far.stop().await;
 }

@@ -47,6 +47,7 @@ pub use logging::DefaultLog;
 pub use settings::Settings;
 
 use clap::{Parser, Subcommand};
+use futures_util::future::LocalBoxFuture;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -168,11 +169,7 @@ const LAST_WAIT: Duration = Duration::from_secs(2);
 
 /// A program of this project from its arguments to its exit code: starts the log (see [`logging::start`]) and the runtime,
 /// runs `command`, reports its error on stderr. Blocks until it is done.
-pub fn main<F: Future<Output = Result<(), CliError>>>(
-    log_json: bool,
-    log: DefaultLog,
-    command: impl FnOnce() -> F,
-) -> ExitCode {
+pub fn main(log_json: bool, log: DefaultLog, command: RunningCommand) -> ExitCode {
     match start(log_json, log, command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -182,11 +179,7 @@ pub fn main<F: Future<Output = Result<(), CliError>>>(
     }
 }
 
-fn start<F: Future<Output = Result<(), CliError>>>(
-    log_json: bool,
-    log: DefaultLog,
-    command: impl FnOnce() -> F,
-) -> Result<(), CliError> {
+fn start(log_json: bool, log: DefaultLog, command: RunningCommand) -> Result<(), CliError> {
     logging::start(log_json, log)?;
     // The remote engines' TLS takes the process' provider. Only a second installation could fail, and would be the same.
     let _ = rustls::crypto::ring::default_provider().install_default();
@@ -194,16 +187,24 @@ fn start<F: Future<Output = Result<(), CliError>>>(
         .enable_all()
         .build()
         .map_err(|error| CliError::Failed(format!("no threads can be started: {error}")))?;
-    let done = runtime.block_on(command());
+    let done = runtime.block_on(command);
     runtime.shutdown_timeout(LAST_WAIT);
     done
 }
+
+/// A command that runs. It is boxed in the library that defines it: a program that named the future's type would compile
+/// everything that the command awaits a second time.
+pub type RunningCommand = LocalBoxFuture<'static, Result<(), CliError>>;
 
 /// Does it.
 ///
 /// # Errors
 /// Whatever kept it from being done; [`CliError::exit_code`] says with which code to end.
-pub async fn run(cli: Cli) -> Result<(), CliError> {
+pub fn run(cli: Cli) -> RunningCommand {
+    Box::pin(dispatch(cli))
+}
+
+async fn dispatch(cli: Cli) -> Result<(), CliError> {
     if cli.version {
         return version::run(cli.json);
     }

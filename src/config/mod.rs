@@ -17,6 +17,7 @@ mod raw;
 mod rtc;
 mod rules;
 mod server;
+mod sip;
 mod speech;
 mod storage_key;
 mod suggest;
@@ -30,6 +31,7 @@ pub use raw::Config;
 pub use rtc::RtcConfig;
 pub use rules::{KEYS, Key, Rule};
 pub use server::ServerConfig;
+pub use sip::{SipConfig, SipTrunk, TransferTargets};
 pub use speech::SpeechConfig;
 pub use storage_key::StorageKey;
 pub use telephony::{TelephonyConfig, TelephonyRoute};
@@ -122,6 +124,7 @@ pub fn load_hub(sources: &Sources) -> Result<Config, ConfigError> {
     layers.check_cluster();
     layers.check_storage_key();
     layers.check_telephony();
+    layers.check_sip();
     layers.into_config()
 }
 
@@ -179,6 +182,18 @@ impl Layers {
         let Ok(telephony) = TelephonyConfig::deserialize(settings) else { return };
         let origin = self.origins.get(&KEY).cloned().unwrap_or(Origin::Merged);
         self.problems.extend(telephony.problems().map(|message| Problem { origin: origin.clone(), message }));
+    }
+
+    /// Adds the problems of `[sip]`.
+    fn check_sip(&mut self) {
+        let Some(settings) = self.settings.get("sip").cloned() else { return };
+        // The struct accepts whatever the rules allow.
+        let Ok(sip) = SipConfig::deserialize(settings) else { return };
+        for message in sip.problems() {
+            let key = if message.starts_with("sip.trunks") { "trunks" } else { "rtp_port_max" };
+            let origin = self.origins.get(&("sip", key)).cloned().unwrap_or(Origin::Merged);
+            self.problems.push(Problem { origin, message });
+        }
     }
 
     fn into_config(self) -> Result<Config, ConfigError> {

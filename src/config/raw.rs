@@ -1,6 +1,6 @@
 //! All sections in one struct for serde.
 
-use super::{LimitsConfig, RtcConfig, ServerConfig, SpeechConfig, TelephonyConfig, WyomingConfig};
+use super::{LimitsConfig, RtcConfig, ServerConfig, SipConfig, SpeechConfig, TelephonyConfig, WyomingConfig};
 use crate::load::SloConfig;
 use antiphon_cluster::ClusterConfig;
 use antiphon_dialog::turn::TurnConfig;
@@ -51,6 +51,8 @@ pub struct Config {
     pub speech: SpeechConfig,
     /// Phone calls.
     pub telephony: TelephonyConfig,
+    /// Phone calls by SIP.
+    pub sip: SipConfig,
     /// The Wyoming listener.
     pub wyoming: WyomingConfig,
     /// WebRTC.

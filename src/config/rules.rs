@@ -52,6 +52,8 @@ pub enum Rule {
     Networks,
     /// A list of IP addresses.
     Addresses,
+    /// An IP address, or empty.
+    AddressOrNone,
     /// A list of web origins: scheme, host and optional port.
     Origins,
     /// One web origin, or empty.
@@ -62,6 +64,8 @@ pub enum Rule {
     Hosts,
     /// A list of model names.
     Names,
+    /// A list of texts: the most of them, and the most characters of one.
+    Texts(usize, usize),
     /// A list of these words, not empty.
     Words(&'static [&'static str]),
     /// A list of addresses of NATS servers: `nats://` or `tls://`, a host, an optional port.
@@ -74,6 +78,8 @@ pub enum Rule {
     ByLanguage(usize, &'static str),
     /// A table of tables: settings of calls by the number called or another name.
     Routes,
+    /// A table of tables: who may call by SIP, by a name of the operator's.
+    Trunks,
     /// A table of the keys of this section, for another engine of its stage; empty: none.
     Fallback(&'static str),
 }
@@ -104,6 +110,7 @@ pub const KEYS: &[Key] = &[
     key("stt", "model", Rule::Name),
     key("stt", "api_key_env", Rule::Variable),
     key("stt", "language", Rule::Language),
+    key("stt", "key_terms", Rule::Texts(1_000, 100)),
     key("stt", "threads", Rule::Whole(0, 256, "threads")),
     key("stt", "beam_size", Rule::Whole(1, 8, "hypotheses")),
     key("stt", "temperature_step", Rule::Number(0.0, 1.0)),
@@ -268,6 +275,13 @@ pub const KEYS: &[Key] = &[
     key("telephony", "audiosocket_listen", Rule::ListenOrNone),
     key("telephony", "key_pause_ms", Rule::Whole(200, 30_000, "milliseconds")),
     key("telephony", "routes", Rule::Routes),
+    key("sip", "listen", Rule::ListenOrNone),
+    key("sip", "advertise", Rule::AddressOrNone),
+    key("sip", "rtp_port_min", Rule::Whole(1_024, 65_535, "UDP port")),
+    key("sip", "rtp_port_max", Rule::Whole(1_024, 65_535, "UDP port")),
+    key("sip", "codecs", Rule::Words(&["opus", "g722", "pcma", "pcmu"])),
+    key("sip", "transfer_to", Rule::Texts(1_000, 256)),
+    key("sip", "trunks", Rule::Trunks),
     key("wyoming", "listen", Rule::ListenOrNone),
     key("wyoming", "allowed_networks", Rule::Networks),
     key("wyoming", "key", Rule::Text),
@@ -335,6 +349,10 @@ impl Rule {
             Self::Networks => list(value, |text| super::server::network(text).is_some()),
             Self::Addresses => list(value, |text| text.parse::<std::net::IpAddr>().is_ok()),
             Self::Names => list(value, |name| !name.trim().is_empty()),
+            Self::Texts(most, chars) => {
+                let is_text = |text: &str| !text.trim().is_empty() && text.chars().count() <= *chars;
+                value.as_array().is_some_and(|all| all.len() <= *most) && list(value, is_text)
+            }
             Self::NatsServers => list(value, nats_server),
             Self::Words(words) => value.as_array().is_some_and(|items| {
                 !items.is_empty() && items.iter().all(|item| item.as_str().is_some_and(|item| words.contains(&item)))
@@ -356,6 +374,14 @@ impl Rule {
                     _ => false,
                 };
                 routes.values().all(|route| route.as_table().is_some_and(|route| route.iter().all(is_right)))
+            }),
+            Self::Trunks => value.as_table().is_some_and(|trunks| {
+                let is_right = |(name, value): (&String, &Value)| match name.as_str() {
+                    "allow" => list(value, |text| super::server::network(text).is_some()),
+                    "username" | "password_env" | "register" | "register_as" | "key" | "route" => value.is_str(),
+                    _ => false,
+                };
+                trunks.values().all(|trunk| trunk.as_table().is_some_and(|trunk| trunk.iter().all(is_right)))
             }),
             Self::Fallback(section) => value.as_table().is_some_and(|table| {
                 let is_key = |name: &str, value| fallback_key(section, name).is_some_and(|key| key.rule.allows(value));
@@ -379,6 +405,7 @@ impl Rule {
             Self::OriginOrNone => text.is_empty() || origin(text),
             Self::Listen => listen(text),
             Self::ListenOrNone => text.is_empty() || listen(text),
+            Self::AddressOrNone => text.is_empty() || text.parse::<std::net::IpAddr>().is_ok(),
             _ => false,
         }
     }
@@ -393,6 +420,7 @@ impl Rule {
                 | Self::Urls
                 | Self::Hosts
                 | Self::Names
+                | Self::Texts(..)
                 | Self::Words(_)
                 | Self::NatsServers
         )
@@ -422,6 +450,8 @@ impl Rule {
             Self::UrlOrNone => "an address such as \"http://127.0.0.1:4318\", or \"\" for none".into(),
             Self::Listen => "an address and a port, such as \"127.0.0.1:8080\"".into(),
             Self::ListenOrNone => "an address and a port, such as \"0.0.0.0:8081\", or \"\" for none".into(),
+            Self::AddressOrNone => "an address, such as \"203.0.113.5\", or \"\" for none".into(),
+            Self::Trunks => "a table of peers, such as { office = { allow = [\"10.0.0.5\"] } }".into(),
             Self::Addresses => "a list of addresses, such as [\"192.168.0.10\", \"203.0.113.5\"]".into(),
             Self::Networks => "a list of addresses and networks, such as [\"10.0.0.5\", \"192.168.0.0/16\"]".into(),
             Self::Origins => "a list of web origins, such as [\"https://voice.example.org\"]".into(),
@@ -437,6 +467,7 @@ impl Rule {
             Self::ByLanguage(max, example) => {
                 format!("a table of texts of at most {max} characters by language, such as {{ en = {example:?} }}")
             }
+            Self::Texts(most, chars) => format!("a list of at most {most} texts of at most {chars} characters each"),
             Self::Words(words) => format!("a list of {}", words.join(", ")),
             Self::NatsServers => "a list of addresses, such as [\"tls://nats.example.org:4222\"]".into(),
             Self::Names => "a list of models, such as [\"kokoro\", \"whisper-base:q5_1\"]".into(),
@@ -457,8 +488,8 @@ fn number(value: &Value) -> Option<f64> {
     value.as_float().or_else(|| value.as_integer().map(|n| n as f64))
 }
 
-fn list(value: &Value, right: fn(&str) -> bool) -> bool {
-    value.as_array().is_some_and(|items| items.iter().all(|item| item.as_str().is_some_and(right)))
+fn list(value: &Value, right: impl Fn(&str) -> bool) -> bool {
+    value.as_array().is_some_and(|items| items.iter().all(|item| item.as_str().is_some_and(&right)))
 }
 
 fn word(c: char) -> bool {

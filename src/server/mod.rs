@@ -45,6 +45,7 @@ use edge::connection_slots::ConnectionSlots;
 use edge::pages;
 use edge::probes::{self, METRICS_TYPE};
 use edge::starting::StartingServer;
+use futures_util::future::BoxFuture;
 use sessions::parts::CLOSE_GRACE;
 use sessions::{client_secrets, warming};
 use std::pin::pin;
@@ -54,9 +55,10 @@ use tokio_util::sync::CancellationToken;
 use tower_http::compression::CompressionLayer;
 use tower_http::compression::predicate::{Predicate, SizeAbove};
 use transport::telephony::intake::Telephony;
+use transport::telephony::sip::Sip;
 use transport::webrtc::{Webrtc, signaling};
 use transport::wyoming::Wyoming;
-use transport::{realtime, rtvi, telephony};
+use transport::{call_control, realtime, rtvi, telephony};
 
 /// The shortest body that is compressed: a shorter one fits into a packet as it is.
 const MIN_COMPRESSED_BYTES: u16 = 1_024;
@@ -74,21 +76,26 @@ pub struct Extras {
     pub waits_for: WaitsFor,
 }
 
+/// A server that runs until it is stopped. It is boxed here: a crate that named the future's type would compile the
+/// server's tasks a second time.
+pub type RunningServer<'a> = BoxFuture<'a, std::io::Result<()>>;
+
 /// [`serve_with`] without [`Extras`].
-pub async fn serve(listener: TcpListener, parts: Parts, stop: CancellationToken) -> std::io::Result<()> {
-    serve_with(listener, parts, Extras::default(), stop).await
+pub fn serve(listener: TcpListener, parts: Parts, stop: CancellationToken) -> RunningServer<'static> {
+    serve_with(listener, parts, Extras::default(), stop)
 }
 
 /// [`serve_loading`] with engines that are already loaded. Returns once every task has ended.
-pub async fn serve_with(
+pub fn serve_with(
     listener: TcpListener,
     parts: Parts,
     extras: Extras,
     stop: CancellationToken,
-) -> std::io::Result<()> {
+) -> RunningServer<'static> {
     let Parts { config, engines, metrics, keys, tls, manager } = parts;
     let startup = Startup { config, metrics, keys, tls };
-    serve_loading(listener, startup, async { Ok(LoadedEngines { engines, manager }) }, extras, stop).await
+    let loaded = Box::pin(std::future::ready(Some(LoadedEngines { engines, manager })));
+    Box::pin(serve_once_loaded(listener, startup, loaded, extras, stop))
 }
 
 /// Accepts connections immediately. Until `load` resolves, `/readyz` responds 503, the page shows that the hub is
@@ -97,13 +104,28 @@ pub async fn serve_with(
 /// Serves until `stop` is cancelled. It then stops accepting, lets responses in progress finish within
 /// `server.drain_seconds`, closes the remaining sessions with code 1001 and returns once every task has ended. Without
 /// keys it serves loopback addresses only; any other address is an error.
-pub async fn serve_loading<E: From<std::io::Error>>(
+pub async fn serve_loading<E: From<std::io::Error> + Send>(
     listener: TcpListener,
     startup: Startup,
-    load: impl Future<Output = Result<LoadedEngines, E>>,
+    load: impl Future<Output = Result<LoadedEngines, E>> + Send,
     extras: Extras,
     stop: CancellationToken,
 ) -> Result<(), E> {
+    let mut failure = None;
+    let loaded = Box::pin(async { load.await.map_err(|error| failure = Some(error)).ok() });
+    let running: RunningServer<'_> = Box::pin(serve_once_loaded(listener, startup, loaded, extras, stop));
+    let served = running.await;
+    failure.map_or_else(|| served.map_err(E::from), Err)
+}
+
+/// [`serve_loading`], for which `None` is an error of `load`.
+async fn serve_once_loaded(
+    listener: TcpListener,
+    startup: Startup,
+    load: BoxFuture<'_, Option<LoadedEngines>>,
+    extras: Extras,
+    stop: CancellationToken,
+) -> std::io::Result<()> {
     let Startup { config, metrics, keys, tls } = startup;
     let address = listener.local_addr()?;
     keys.allow_listening(address).map_err(std::io::Error::other)?;
@@ -114,6 +136,7 @@ pub async fn serve_loading<E: From<std::io::Error>>(
         .map_err(std::io::Error::other)?;
     let webrtc = Webrtc::bind(&config.rtc).await?;
     let (telephony, audiosocket) = Telephony::open(&config.telephony).await?;
+    let sip = Sip::bind(&config.sip, &keys).await?;
     let wyoming = extras.wyoming.map(|listener| Wyoming::new(listener, config.wyoming.clone(), &keys)).transpose()?;
     let (audit, audit_writer) = Audit::open(&config.server.audit_log)?;
     let unusable = |error| std::io::Error::other(format!("server.storage_key: {error}"));
@@ -134,7 +157,10 @@ pub async fn serve_loading<E: From<std::io::Error>>(
     let mut probes = pin!(probes::serve(extras.probes, probed.router()));
     let loaded = tokio::select! {
         biased;
-        loaded = load => loaded?,
+        loaded = load => match loaded {
+            Some(loaded) => loaded,
+            None => return Ok(()),
+        },
         () = &mut accepting => return Ok(()),
         () = &mut probes => return Ok(()),
     };
@@ -158,7 +184,7 @@ pub async fn serve_loading<E: From<std::io::Error>>(
             writer.run(written.clone()).await;
         }
     };
-    let listening = BackgroundServices { traces, wyoming, audiosocket };
+    let listening = BackgroundServices { traces, wyoming, audiosocket, sip };
     let serving = async {
         tokio::select! {
             () = serve_on(accepting, &app, listening, stop.clone()) => {}
@@ -177,6 +203,7 @@ struct BackgroundServices {
     traces: Option<Traces>,
     wyoming: Option<Wyoming>,
     audiosocket: Option<TcpListener>,
+    sip: Option<Sip>,
 }
 
 async fn serve_on(
@@ -185,7 +212,7 @@ async fn serve_on(
     listening: BackgroundServices,
     stop: CancellationToken,
 ) {
-    let BackgroundServices { traces, wyoming, audiosocket } = listening;
+    let BackgroundServices { traces, wyoming, audiosocket, sip } = listening;
     let sessions = &app.sessions;
     let tasks = &sessions.setup.tasks;
     let warmed = sessions.setup.clone();
@@ -224,6 +251,11 @@ async fn serve_on(
             telephony::accept_audiosocket(&app.transport, listener, &stop).await;
         }
     };
+    let sip_calls = async {
+        if let Some(sip) = sip {
+            sip.run(app.transport.clone(), stop.clone(), drained.clone()).await;
+        }
+    };
     let load_sampler = sessions.sample_load(drained.clone());
     let peer_updates = hubs::tell_others(sessions, drained.clone());
     let usage_minutes = app.access.limits.keep_minutes(drained.clone());
@@ -249,6 +281,7 @@ async fn serve_on(
             wyoming,
             calls,
             phones,
+            sip_calls,
         )
     };
     tokio::select! {
@@ -295,9 +328,14 @@ fn router(app: App) -> Router {
         )
         .route(
             "/v1/realtime/calls",
-            get(signaling::list).merge(post(signaling::create).layer(DefaultBodyLimit::max(signaling::MAX_BODY_BYTES))),
+            get(call_control::list)
+                .merge(post(signaling::create).layer(DefaultBodyLimit::max(signaling::MAX_BODY_BYTES))),
         )
-        .route("/v1/realtime/calls/{id}/hangup", post(signaling::hang_up))
+        .route("/v1/realtime/calls/{id}/hangup", post(call_control::hang_up))
+        .route(
+            "/v1/realtime/calls/{id}/refer",
+            post(call_control::refer).layer(DefaultBodyLimit::max(call_control::MAX_BODY_BYTES)),
+        )
         .route("/v1/rtvi", get(rtvi::upgrade).layer(axum::middleware::map_response(websocket::with_version)))
         .route("/v1/rtvi/start", post(rtvi::offer::start).layer(DefaultBodyLimit::max(signaling::MAX_BODY_BYTES)))
         .route("/v1/rtvi/api/offer", rtvi_offers())

@@ -6,6 +6,7 @@
 //! IO, spawns no task, holds no lock and makes no turn decisions.
 
 pub mod codec;
+mod conceal;
 pub mod decode;
 mod denoise;
 pub mod echo;
@@ -19,6 +20,7 @@ mod ring;
 mod stretch;
 pub mod wav;
 
+pub use conceal::Concealer;
 pub use denoise::{Denoiser, NoiseReduction};
 pub use echo::{EchoGuard, EchoVerdict};
 pub use jitter::{Frame, Jitter, Slot};

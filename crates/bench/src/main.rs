@@ -8,5 +8,5 @@ use std::process::ExitCode;
 fn main() -> ExitCode {
     let args = Cli::parse();
     antiphon::server::raise_descriptor_limit();
-    antiphon::cli::main(false, DefaultLog::Warnings, || cli::run(args))
+    antiphon::cli::main(false, DefaultLog::Warnings, cli::run(args))
 }

@@ -205,9 +205,10 @@ impl Link {
     /// Waits until the server refuses a permission, and returns its message. Cancelling is safe.
     pub(crate) async fn refusal(&self) -> String {
         let mut refused = self.0.refused.clone();
-        match refused.wait_for(Option::is_some).await {
-            Ok(message) => message.clone().unwrap_or_default(),
-            Err(_) => std::future::pending().await,
+        let message = refused.wait_for(Option::is_some).await.ok().and_then(|message| message.clone());
+        match message {
+            Some(message) => message,
+            None => std::future::pending().await,
         }
     }
 

@@ -117,11 +117,11 @@ pub struct Transcription {
 }
 
 impl Transcription {
-    /// The expected words as one text: the prompt, then the keywords.
+    /// The expected words as one text: the prompt, then the keywords on a line of their own.
     pub fn expected(&self) -> Option<String> {
         let keywords = self.keywords.iter().map(|words| words.join(", ")).filter(|words| !words.is_empty());
         let all: Vec<String> = self.prompt.iter().cloned().chain(keywords).collect();
-        (!all.is_empty()).then(|| all.join(" "))
+        (!all.is_empty()).then(|| all.join("\n"))
     }
 }
 

@@ -145,5 +145,5 @@ fn what_to_expect_is_one_text_for_the_engine() {
     assert_eq!(of(None, words(&[])).expected(), None);
     assert_eq!(of(Some("A talk on ships."), None).expected().as_deref(), Some("A talk on ships."));
     assert_eq!(of(None, words(&["bow", "aft"])).expected().as_deref(), Some("bow, aft"));
-    assert_eq!(of(Some("Ships."), words(&["bow"])).expected().as_deref(), Some("Ships. bow"));
+    assert_eq!(of(Some("Ships."), words(&["bow"])).expected().as_deref(), Some("Ships.\nbow"));
 }

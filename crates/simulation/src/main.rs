@@ -53,11 +53,11 @@ struct Cli {
 fn main() -> ExitCode {
     let args = Cli::parse();
     // A world has a runtime of its own, which cannot run within another one.
-    let work = async move || {
+    let work = async move {
         let done = tokio::task::spawn_blocking(move || work(&args)).await;
         done.map_err(|error| CliError::failed(&error))?
     };
-    antiphon::cli::main(false, DefaultLog::Nothing, work)
+    antiphon::cli::main(false, DefaultLog::Nothing, Box::pin(work))
 }
 
 fn work(args: &Cli) -> Result<(), CliError> {

@@ -4,7 +4,7 @@
 //! including the current character, never on what follows, so the result does not depend on how the text is streamed.
 
 use super::sentences::{DotMeaning, Sentences};
-use super::tables::FUNCTION_WORDS;
+use super::tables::{FUNCTION_WORDS, WEEKDAYS};
 
 /// The longest chunk in characters: about 20 s of speech. It bounds the time for which one chunk occupies a TTS engine.
 pub(super) const MAX_CHARS: usize = 300;
@@ -318,6 +318,7 @@ impl<'a> Walk<'a> {
         let ending = match c {
             '。' | '！' | '？' | '｡' => Ending::Sentence,
             '，' | '、' | '；' | '：' | '—' => Ending::Clause,
+            ',' if is_short_weekday(&self.text[self.word_start.unwrap_or(at)..at]) => return None,
             ',' | ';' if self.n_spoken == 0 && self.is_letters(at) => Ending::Clause,
             '!' | '?' if self.n_spoken == 0 && self.is_letters(at) => Ending::Sentence,
             _ => return None,
@@ -388,6 +389,7 @@ fn ending_of(word: &str, before: &str, first_of_line: bool, after_number: bool, 
     }
     let core = word.trim_end_matches(|c| "\"'”’)]}*_~`»".contains(c));
     match core.chars().next_back() {
+        Some(',') if is_short_weekday(&core[..core.len() - 1]) => Ending::Plain,
         Some('!' | '?' | '。' | '！' | '？' | '।' | '॥' | '؟' | '۔' | '։' | '።') => Ending::Sentence,
         Some(',' | ';' | ':' | '…' | '،' | '؛' | '—') => Ending::Clause,
         Some('.') => ending_of_dotted(&core[..core.len() - 1], before, first_of_line, sentences),
@@ -413,6 +415,11 @@ fn ending_of_dotted(word: &str, before: &str, first_of_line: bool, sentences: Se
         _ if initials => Ending::Plain,
         _ => Ending::Sentence,
     }
+}
+
+/// "Mon" as in "Mon, Jan 3": what follows decides how it is said.
+fn is_short_weekday(word: &str) -> bool {
+    word.len() == 3 && WEEKDAYS.iter().any(|name| name.starts_with(word))
 }
 
 fn is_function_word(word: &str) -> bool {

@@ -1,6 +1,7 @@
-//! The calls of this hub by id: for hang-ups, and for clients that join a call beside its peer.
+//! The calls of this hub by id: for hang-ups, transfers, and clients that join a call beside its peer.
 //!
-//! [`super::webrtc`] and [`super::telephony`] list their calls; [`super::sideband`] joins clients. It opens and ends no session.
+//! [`super::webrtc`] and [`super::telephony`] list their calls; [`super::call_control`] ends and transfers them,
+//! [`super::sideband`] joins clients. It opens and ends no session.
 
 use super::queue::{Queue, Weight};
 use super::webrtc::connection::NewOffer;
@@ -8,6 +9,7 @@ use crate::server::transport::call::Call;
 use antiphon_protocol::{ServerEvent, encode};
 use antiphon_session::OutputEvent;
 use antiphon_types::KeyId;
+use futures_util::future::BoxFuture;
 use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -23,18 +25,56 @@ const MAX_WAITING_BYTES: usize = 1024 * 1024;
 #[derive(Default)]
 pub(in crate::server) struct Calls(Mutex<HashMap<String, Arc<OngoingCall>>>);
 
-/// A call in progress.
-pub(in crate::server) struct OngoingCall {
+/// A call that begins.
+pub(super) struct NewCall {
     /// Its session.
-    pub(super) call: Arc<Call>,
-    /// `webrtc`, or the peer of a phone call.
-    transport: &'static str,
-    /// The peer's own id of the call; `None`: it names none.
-    peer_id: Option<String>,
+    pub(super) call: Call,
     /// The API key that it belongs to.
     pub(super) owner: Option<KeyId>,
+    /// `webrtc`, or the peer of a phone call.
+    pub(super) transport: &'static str,
+    /// The peer's own id of the call; `None`: it names none.
+    pub(super) peer_id: Option<String>,
     /// Takes further offers of its peer; `None`: it is no call by WebRTC.
     pub(super) offers: Option<mpsc::Sender<NewOffer>>,
+    /// Transfers it; `None`: it cannot be transferred.
+    pub(super) transfer: Option<Arc<dyn Transfer>>,
+}
+
+/// Passes a call on to somebody else.
+pub(super) trait Transfer: Send + Sync {
+    /// Asks the peer to call `target`, a URI, in the place of this hub. Resolves once the peer does that; the call ends when the
+    /// target has answered, and goes on otherwise. Dropping the future withdraws nothing.
+    fn transfer(&self, target: String) -> BoxFuture<'static, Result<(), TransferError>>;
+}
+
+/// Why a call is not transferred.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum TransferError {
+    /// The target is no URI of SIP or of a telephone number.
+    NoUri,
+    /// The settings do not allow the target.
+    NotAllowed,
+    /// The peer refused with this status of SIP.
+    Refused(u16),
+    /// The call has ended.
+    Ended,
+}
+
+/// A call in progress.
+pub(in crate::server) struct OngoingCall {
+    /// See [`NewCall::call`].
+    pub(super) call: Arc<Call>,
+    /// See [`NewCall::transport`].
+    transport: &'static str,
+    /// See [`NewCall::peer_id`].
+    peer_id: Option<String>,
+    /// See [`NewCall::owner`].
+    pub(super) owner: Option<KeyId>,
+    /// See [`NewCall::offers`].
+    pub(super) offers: Option<mpsc::Sender<NewOffer>>,
+    /// See [`NewCall::transfer`].
+    pub(super) transfer: Option<Arc<dyn Transfer>>,
     /// Ends it.
     pub(super) hang_up: CancellationToken,
     /// Cancelled when it has ended.
@@ -75,20 +115,16 @@ pub(super) struct CallEntry {
 }
 
 impl Calls {
-    /// Lists a call of this transport; `peer_id`: the peer's own id of it; `offers`: takes further offers of its peer.
-    pub(super) fn list(
-        self: &Arc<Self>,
-        id: String,
-        (call, owner): (Call, Option<KeyId>),
-        (transport, peer_id): (&'static str, Option<String>),
-        offers: Option<mpsc::Sender<NewOffer>>,
-    ) -> CallEntry {
+    /// Lists a call.
+    pub(super) fn list(self: &Arc<Self>, id: String, new: NewCall) -> CallEntry {
+        let NewCall { call, owner, transport, peer_id, offers, transfer } = new;
         let ongoing = Arc::new(OngoingCall {
             call: Arc::new(call),
             transport,
             peer_id,
             offers,
             owner,
+            transfer,
             hang_up: CancellationToken::new(),
             ended: CancellationToken::new(),
             joined: Arc::default(),

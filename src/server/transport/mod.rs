@@ -4,6 +4,7 @@
 //! peer's messages. Sessions do not know which transport they have. No adapter decides anything about the dialog.
 
 mod call;
+pub(super) mod call_control;
 mod calls;
 mod keypad;
 mod parts;

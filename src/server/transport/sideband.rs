@@ -4,9 +4,10 @@
 //! with it; it ends with the call, or when its key is revoked. One that does not keep up is closed with 1013. A short-lived key joins no call: pages of
 //! other users have keys of the same owner.
 
+use super::call_control::unknown_call;
 use super::calls::{JoinedClient, MAX_JOINED, OngoingCall};
 use super::parts::TransportParts;
-use super::webrtc::signaling::{rejected, unknown_call};
+use super::webrtc::signaling::rejected;
 use crate::server::access::caller::presented;
 use crate::server::access::security::Act;
 use crate::server::access::{auth, keys};

@@ -1,11 +1,13 @@
 //! Conversion between wire bytes and mono PCM.
 //!
 //! [`Format`] covers the stateless formats that the GA protocol carries in base64: raw PCM and G.711. Opus is stateful:
-//! see [`OpusIn`] and [`OpusOut`]. Malformed bytes are an error, never a panic. No call blocks.
+//! see [`OpusIn`] and [`OpusOut`], and so is G.722: [`G722In`], [`G722Out`]. Malformed bytes are an error, never a panic. No call blocks.
 
 pub(super) mod g711;
+mod g722;
 mod opus;
 
+pub use g722::{G722_RATE, G722In, G722Out};
 pub use opus::{Delivery, OPUS_FRAME, OPUS_IN_RATE, OPUS_OUT_RATE, OpusIn, OpusOut, opus_packet_samples};
 
 use antiphon_types::Format;

@@ -1,5 +1,5 @@
 //! Log-mel features as NVIDIA's NeMo computes them for its streaming recognizers: 80 or 128 bands, one frame per 10 ms at
-//! 16 kHz, in natural logarithms, without normalization.
+//! 16 kHz, in natural logarithms; and the normalization of a window of them, for models that want it.
 //!
 //! Pre-emphasis of 0.97; a symmetric Hann window of 400 samples in a transform of 512; zeros before and behind the audio; power;
 //! Slaney's filters from 0 to 8 kHz; `ln(x + 2^-24)`. The `transducer` recognizer has a [`FeatureStream`] for each utterance.
@@ -21,6 +21,9 @@ const N_BINS: usize = TRANSFORM / 2 + 1;
 const RATE_HZ: f64 = 16_000.0;
 /// What is added to the power before its logarithm: 2^-24.
 const LOG_GUARD: f64 = 1.0 / (1 << 24) as f64;
+
+/// What NeMo adds to a deviation, so that it is never zero.
+const DEVIATION_GUARD: f64 = 1e-5;
 
 /// Window and filters. Cheap to clone; one serves all streams.
 #[derive(Clone)]
@@ -137,6 +140,21 @@ impl FeatureStream {
             let bins = scratch.spectrum[filter.first_bin..].iter().zip(&filter.weights);
             let power: f64 = bins.map(|(bin, weight)| bin.norm_sqr() * weight).sum();
             frames.push((power + LOG_GUARD).ln() as f32);
+        }
+    }
+}
+
+/// Gives each band of these frames ([frames, bands]) the mean 0 and the deviation 1, as NeMo's `per_feature` does.
+pub fn normalize(frames: &mut [f32], n_mels: usize) {
+    let n_frames = frames.len() / n_mels;
+    for band in 0..n_mels {
+        let values = || frames.iter().skip(band).step_by(n_mels).map(|value| f64::from(*value));
+        let mean = values().sum::<f64>() / n_frames as f64;
+        let variance =
+            values().map(|value| (value - mean).powi(2)).sum::<f64>() / n_frames.saturating_sub(1).max(1) as f64;
+        let deviation = variance.sqrt() + DEVIATION_GUARD;
+        for value in frames.iter_mut().skip(band).step_by(n_mels) {
+            *value = ((f64::from(*value) - mean) / deviation) as f32;
         }
     }
 }

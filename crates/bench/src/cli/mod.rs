@@ -9,7 +9,7 @@ mod transports;
 mod voice;
 
 use crate::{HubCommand, Measure, Plan, Report};
-use antiphon::cli::{CliError, print};
+use antiphon::cli::{CliError, RunningCommand, print};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
@@ -110,7 +110,11 @@ enum What {
 ///
 /// # Errors
 /// Why a measure could not be run; see [`CliError::exit_code`]. A missed gate is an error only with `--strict`.
-pub async fn run(args: Cli) -> Result<(), CliError> {
+pub fn run(args: Cli) -> RunningCommand {
+    Box::pin(dispatch(args))
+}
+
+async fn dispatch(args: Cli) -> Result<(), CliError> {
     match args.what {
         None => {
             let requested = if args.only.is_empty() { Measure::value_variants() } else { &args.only };

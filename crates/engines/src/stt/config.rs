@@ -14,14 +14,16 @@ pub struct SttConfig {
     pub decoders: usize,
     /// `transducer`: how many utterances are transcribed at once, on each device; 0: as many as are usual for it.
     pub slots: usize,
-    /// `openai`: address up to and including `/v1`.
+    /// `openai`, `realtime`, `moshi`: address up to and including `/v1`; of a moshi-server, `/api`.
     pub base_url: String,
-    /// `openai`: the model's name. `whisper`: the model's file or folder. `transducer`: its folder or its encoder.
+    /// `openai`, `realtime`: the model's name. `whisper`: the model's file or folder. `transducer`: its folder or its encoder.
     pub model: String,
-    /// `openai`: the environment variable that holds the key; empty: no key.
+    /// `openai`, `realtime`, `moshi`: the environment variable that holds the key; empty: no key.
     pub api_key_env: String,
     /// ISO-639-1 code; empty: the engine's own choice; `auto`: detected, and replies follow it.
     pub language: String,
+    /// Names and words that are likely to be said.
+    pub key_terms: Vec<String>,
     /// `whisper`: threads of a decoding; 0: as many as there are cores, 4 at most.
     pub threads: usize,
     /// `whisper`: hypotheses followed at a time; 1: the likeliest word each time.
@@ -38,7 +40,7 @@ pub struct SttConfig {
     pub gpu_devices: Vec<u32>,
     /// The longest wait from the end of an utterance to its final transcript, a free decoder included.
     pub timeout_ms: u64,
-    /// `openai`: how late the first output must be before a second request is sent, at least; 0: none is.
+    /// `openai`, `realtime`, `moshi`: how late the first output must be before a second request is sent, at least; 0: none is.
     pub hedge_after_ms: u64,
     /// The engine that serves where this one fails; `None`: none. It has no fallback itself.
     #[serde(with = "crate::fallback::section")]
@@ -71,6 +73,7 @@ impl Default for SttConfig {
             model: "whisper-1".into(),
             api_key_env: "OPENAI_API_KEY".into(),
             language: String::new(),
+            key_terms: Vec::new(),
             threads: 0,
             beam_size: 1,
             temperature_step: 0.4,

@@ -1,4 +1,4 @@
-//! Speech recognizers: Whisper, a streaming transducer, and servers with OpenAI's transcription endpoint.
+//! Speech recognizers: Whisper, a streaming transducer, servers with OpenAI's transcription endpoint, and servers that stream.
 //!
 //! A local engine that takes one utterance at a time implements the synchronous [`SttStream`], and an engine pool drives it
 //! ([`local`]). One that takes all of them at once, or is remote, implements the port directly.
@@ -6,9 +6,17 @@
 mod config;
 #[cfg(feature = "whisper")]
 pub mod local;
+#[cfg(feature = "moshi")]
+pub mod moshi;
 pub mod none;
 #[cfg(feature = "openai")]
 pub mod openai;
+#[cfg(feature = "openai")]
+pub mod realtime;
+#[cfg(feature = "words")]
+mod streamed;
+#[cfg(any(feature = "openai", feature = "transducer", feature = "whisper"))]
+pub mod terms;
 #[cfg(feature = "transducer")]
 pub mod transducer;
 #[cfg(feature = "whisper")]
@@ -63,6 +71,26 @@ pub static ENGINES: &[EngineEntry<dyn Stt>] = &[
             needs_onnx: false,
         },
         make: made_with!("openai", |settings| Ok(Arc::new(openai::OpenAiStt::new(settings.stt)?))),
+    },
+    EngineEntry {
+        kind: EngineKind {
+            stage: EngineStage::Stt,
+            name: "realtime",
+            feature: Some("openai"),
+            model: ModelSource::Server { has_default_model: true },
+            needs_onnx: false,
+        },
+        make: made_with!("openai", |settings| Ok(Arc::new(realtime::Realtime::new(settings.stt)?))),
+    },
+    EngineEntry {
+        kind: EngineKind {
+            stage: EngineStage::Stt,
+            name: "moshi",
+            feature: Some("moshi"),
+            model: ModelSource::Server { has_default_model: false },
+            needs_onnx: false,
+        },
+        make: made_with!("moshi", |settings| Ok(Arc::new(moshi::Moshi::new(settings.stt)?))),
     },
 ];
 

@@ -6,6 +6,7 @@
 //! and tokens, whatever the server sends. What was said is never logged.
 
 use super::SttConfig;
+use super::terms::prompt_with;
 use crate::remote::{Body, BodyError, Bounds, Server, Upstream};
 use antiphon_audio::wav;
 use antiphon_engine_api::stt::{
@@ -41,6 +42,7 @@ pub struct OpenAiStt {
     server: Server,
     model: String,
     language: Option<String>,
+    key_terms: Vec<String>,
     /// From the end of the utterance to its transcript, the retry included: `stt.timeout_ms`, half of it with a fallback.
     deadline: Duration,
     upstream: Upstream,
@@ -58,7 +60,8 @@ impl OpenAiStt {
         let upstream = Upstream::new(config.hedge_after_ms, deadline, config.fallback.is_some());
         let server = server.map_err(SttError::Unavailable)?;
         let model = config.model.clone();
-        Ok(Self { server, model, language, deadline, upstream })
+        let key_terms = config.key_terms.clone();
+        Ok(Self { server, model, language, key_terms, deadline, upstream })
     }
 
     /// Opens a connection, so that the first utterance does not pay for it.
@@ -144,7 +147,8 @@ impl OpenAiStt {
         };
         let language = options.language_or(self.language.as_deref()).map(str::to_owned);
         let form = language.into_iter().fold(form, |form, language| form.text("language", language));
-        options.prompt.clone().into_iter().fold(form, |form, prompt| form.text("prompt", prompt))
+        let prompt = prompt_with(&self.key_terms, options.prompt.as_deref());
+        prompt.into_iter().fold(form, |form, prompt| form.text("prompt", prompt))
     }
 
     fn transport(&self, error: reqwest::Error) -> SttError {

@@ -67,6 +67,7 @@ fn abbreviations_end_nothing() {
     check("At 5 p.m. we go. At 5 p.m. They go home.", &["At 5 p.m. we go.", "At 5 p.m. They go home."]);
     check("No. I do not.", &["No.", "I do not."]);
     check("Take No. 5 now.", &["Take number 5 now."]);
+    check("Call me on Mon, Jan 3. Yes.", &["Call me on Monday, January 3.", "Yes."]);
 }
 
 #[test]

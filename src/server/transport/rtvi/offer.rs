@@ -9,6 +9,7 @@ use super::caller;
 use crate::server::access::{auth, keys};
 use crate::server::edge::client::Client;
 use crate::server::edge::refusal::refused;
+use crate::server::transport::call_control::unknown_call;
 use crate::server::transport::parts::TransportParts;
 use crate::server::transport::webrtc::signaling::{self, ClientOffer, Protocol};
 use axum::extract::{Extension, Request, State};
@@ -78,7 +79,7 @@ pub(in crate::server) async fn create(
         match signaling::offer_again(&transport, &webrtc, (caller.owner, id), (&sdp, restart_pc)).await {
             Ok(Some(sdp)) => return answer(id, sdp),
             Ok(None) if restart_pc => {}
-            Ok(None) => return signaling::unknown_call(),
+            Ok(None) => return unknown_call(),
             Err(response) => return *response,
         }
     }

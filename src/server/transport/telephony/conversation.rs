@@ -1,6 +1,6 @@
 //! One phone call: its start, its session, and what goes between the two.
 //!
-//! [`super`] calls [`serve`] for each authenticated connection. Three futures of one task run until one of them ends the call: the
+//! [`super`] calls [`serve`] for each authenticated connection, [`super::sip`] [`converse`] for a call that has its place. Three futures of one task run until one of them ends the call: the
 //! reader passes the caller's audio and keys to the session, the writer plays the session's audio and clears it at a barge-in, and
 //! the reporter says what was heard. Nothing here knows a peer's protocol ([`super::leg`]) or decides anything about the dialog.
 
@@ -14,7 +14,7 @@ use crate::server::access::caller::Caller;
 use crate::server::edge::client::Client;
 use crate::server::sessions::heartbeat::{Beat, Heartbeat, HeartbeatReset};
 use crate::server::transport::call::{Call, CallOpening, CallOutput, alive};
-use crate::server::transport::calls::CallEntry;
+use crate::server::transport::calls::{CallEntry, NewCall};
 use crate::server::transport::keypad::{self, Keypad};
 use crate::server::transport::parts::TransportParts;
 use antiphon_audio::codec::CodecError;
@@ -61,7 +61,7 @@ pub(super) struct Arrival {
 
 /// How a call ends.
 #[derive(Debug)]
-enum Over {
+pub(super) enum Over {
     /// The peer ended it, or is gone.
     Gone,
     /// The hub ends it: a close code and its reason.
@@ -70,7 +70,7 @@ enum Over {
 
 impl Over {
     /// As the audit log has it: without words of the peer.
-    fn outcome(&self) -> String {
+    pub(super) fn outcome(&self) -> String {
         match self {
             Self::Gone => "ok".into(),
             Self::Close(1000, _) => "hung up".into(),
@@ -133,6 +133,18 @@ pub(super) async fn serve(
     }
 }
 
+/// Serves a call whose session is open, from its start until it ends. Gives why; the connection is the caller's to close.
+pub(super) async fn converse(
+    transport: &TransportParts,
+    entry: &CallEntry,
+    leg: Box<dyn Leg>,
+    start: &Start,
+    greeting: Option<String>,
+    (source, sink): &mut (Source, Sink),
+) -> Over {
+    Conversation::new(entry, leg).run(transport, start, greeting, (source, sink)).await
+}
+
 /// Waits for the start of the call and opens its session.
 async fn begin(
     transport: &Arc<TransportParts>,
@@ -146,6 +158,7 @@ async fn begin(
             let said = match source.next().await {
                 Incoming::Text(text) => leg.text(&text),
                 Incoming::Binary(bytes) => leg.binary(bytes),
+                Incoming::Message(message) => Ok(Some(message)),
                 Incoming::Pong(_) | Incoming::Sign => continue,
                 Incoming::Gone => return Err(Over::Gone),
                 Incoming::Violation(code, reason) => return Err(Over::Close(code, reason.into())),
@@ -189,7 +202,8 @@ async fn begin(
     // Phones know no id of their call at the hub: the session's serves those who join it.
     let id = call.session().as_str().to_owned();
     let peer_id = start.parameters.get("call").map(str::to_owned);
-    Ok((transport.calls.list(id, (call, owner), (peer, peer_id), None), start, greeting))
+    let new = NewCall { call, owner, transport: peer, peer_id, offers: None, transfer: None };
+    Ok((transport.calls.list(id, new), start, greeting))
 }
 
 struct Conversation<'a> {
@@ -374,6 +388,7 @@ impl Reader<'_> {
                         let _ = self.reports.try_send((heard, false));
                     }
                 }
+                Some(PeerMessage::Held) => self.interrupt().await,
                 Some(PeerMessage::Ended) => return Over::Gone,
                 Some(PeerMessage::Started(_)) => return LegError::StartedTwice.into(),
             }
@@ -394,6 +409,7 @@ impl Reader<'_> {
                 shared.round_trips.push_back(round_trip.min(Duration::from_secs(2)));
                 Ok(None)
             }
+            Incoming::Message(message) => Ok(Some(message)),
             Incoming::Sign => Ok(None),
             Incoming::Gone => Err(Over::Gone),
             Incoming::Violation(code, reason) => Err(Over::Close(code, reason.into())),
@@ -474,7 +490,7 @@ impl Writer<'_> {
         let mut is_over = false;
         loop {
             let has_room = is_over || self.paced.as_ref().is_none_or(PacedAudio::has_room);
-            let is_due = self.paced.as_ref().is_some_and(PacedAudio::is_due);
+            let is_due = self.paced.as_ref().is_some_and(PacedAudio::is_due) || self.sink.is_continuous();
             let beat = async {
                 match &mut heartbeat {
                     Some(heartbeat) => heartbeat.beat().await,
@@ -532,12 +548,16 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// Sends the next frame of a paced peer.
+    /// Sends the next frame of a paced peer, or silence where it gets audio all the time.
     async fn frame(&mut self) -> Result<(), PeerGone> {
         let now = Instant::now();
-        let Some((audio, heard)) = self.paced.as_mut().and_then(|paced| paced.next(now)) else { return Ok(()) };
         self.next_frame =
             if now.saturating_duration_since(self.next_frame) > BEHIND { now } else { self.next_frame } + FRAME;
+        let next = self.paced.as_mut().filter(|paced| paced.is_due()).and_then(|paced| paced.next(now));
+        let Some((audio, heard)) = next else {
+            self.sink.idle();
+            return Ok(());
+        };
         let packet = self.conversation.shared().leg.play(audio);
         self.sink.send(packet).await?;
         if let Some(heard) = heard {

@@ -71,6 +71,8 @@ pub(super) enum PeerMessage {
     Key(char),
     /// All audio before this mark was played, or discarded by a clear.
     Played(Mark),
+    /// The peer has put the call on hold: the caller does not hear the reply.
+    Held,
     /// The call is over.
     Ended,
 }

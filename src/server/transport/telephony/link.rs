@@ -1,9 +1,10 @@
-//! The connection to a peer: a WebSocket, or TCP with AudioSocket frames.
+//! The connection to a peer: a WebSocket, TCP with AudioSocket frames, or RTP with a SIP dialog.
 //!
 //! [`super::conversation`] reads a [`Source`] and writes a [`Sink`] at the same time. It knows no peer's messages.
 
 use super::audiosocket;
-use super::leg::{MAX_MESSAGE_BYTES, Packet};
+use super::leg::{MAX_MESSAGE_BYTES, Packet, PeerMessage};
+use super::sip::media::{MediaEvent, MediaSink, MediaSource};
 use crate::server::edge::closing::{CLOSING, finish};
 use crate::server::edge::websocket::close_for;
 use crate::server::sessions::socket::STUCK;
@@ -20,18 +21,22 @@ use tokio::time::timeout;
 pub(super) enum Source {
     WebSocket(SplitStream<WebSocket>),
     Tcp { half: OwnedReadHalf, buffer: BytesMut },
+    Media(Box<MediaSource>),
 }
 
 /// The writing half.
 pub(super) enum Sink {
     WebSocket(SplitSink<WebSocket, Message>),
     Tcp(OwnedWriteHalf),
+    Media(Box<MediaSink>),
 }
 
 /// What arrives.
 pub(super) enum Incoming {
     Text(Utf8Bytes),
     Binary(Bytes),
+    /// What the connection has read itself.
+    Message(PeerMessage),
     /// The answer to [`Sink::ping`].
     Pong(u64),
     /// Something else: the peer is alive.
@@ -56,6 +61,11 @@ pub(super) fn tcp(stream: TcpStream) -> (Source, Sink) {
     (Source::Tcp { half: read, buffer: BytesMut::new() }, Sink::Tcp(write))
 }
 
+/// The halves of a call by SIP.
+pub(super) fn media(source: MediaSource, sink: MediaSink) -> (Source, Sink) {
+    (Source::Media(Box::new(source)), Sink::Media(Box::new(sink)))
+}
+
 impl Source {
     /// The next message. Cancel safe.
     pub(super) async fn next(&mut self) -> Incoming {
@@ -74,6 +84,10 @@ impl Source {
                     Some((code, reason)) => Incoming::Violation(code, reason),
                     None => Incoming::Gone,
                 },
+            },
+            Self::Media(media) => match media.next().await {
+                MediaEvent::Peer(message) => Incoming::Message(message),
+                MediaEvent::Silent => Incoming::Violation(1008, "no audio of the peer for 60 s"),
             },
             Self::Tcp { half, buffer } => loop {
                 if let Some(frame) = audiosocket::frame(buffer) {
@@ -109,10 +123,26 @@ impl Sink {
                     sink.send(Message::Binary(bytes)).await.map_err(|_| PeerGone)
                 }
                 (Self::Tcp(half), Packet::Binary(bytes)) => half.write_all(&bytes).await.map_err(|_| PeerGone),
-                (Self::Tcp(_), Packet::Text(_)) => Ok(()),
+                (Self::Media(media), Packet::Binary(bytes)) => {
+                    media.send(&bytes);
+                    Ok(())
+                }
+                (Self::Tcp(_) | Self::Media(_), Packet::Text(_)) => Ok(()),
             }
         };
         timeout(STUCK, sent).await.map_err(|_| PeerGone)?
+    }
+
+    /// Whether the peer gets audio all the time: silence where nothing is said.
+    pub(super) fn is_continuous(&self) -> bool {
+        matches!(self, Self::Media(_))
+    }
+
+    /// Sends a frame of silence, where the peer gets audio all the time.
+    pub(super) fn idle(&mut self) {
+        if let Self::Media(media) = self {
+            media.idle();
+        }
     }
 
     /// Sends a ping with this number, where the connection has pings.
@@ -132,12 +162,14 @@ pub(super) async fn end(source: &mut Source, sink: &mut Sink, code: u16, reason:
             let frame = CloseFrame { code, reason: reason[..end].into() };
             finish(sink, stream, Some(Message::Close(Some(frame)))).await;
         }
-        (source, Sink::Tcp(half)) => {
+        (source @ Source::Tcp { .. }, Sink::Tcp(half)) => {
             let _ = timeout(CLOSING, half.shutdown()).await;
             let gone = async { while !matches!(source.next().await, Incoming::Gone) {} };
             let _ = timeout(CLOSING, gone).await;
         }
-        (Source::Tcp { .. }, Sink::WebSocket(_)) => unreachable!("both halves are of one connection"),
+        // The dialog ends the call.
+        (Source::Media(_), Sink::Media(_)) => {}
+        _ => unreachable!("both halves are of one connection"),
     }
 }
 

@@ -1,5 +1,5 @@
 //! Phone calls: `WS /v1/telephony/{provider}` for the streams of Twilio, Telnyx, Plivo, Vonage, jambonz and Asterisk, a webhook
-//! that answers Twilio's calls, and a listener for Asterisk AudioSocket.
+//! that answers Twilio's calls, a listener for Asterisk AudioSocket, and SIP ([`sip`]).
 //!
 //! This file authenticates a peer, takes a place for its call ([`intake`]) and hands the connection to
 //! [`conversation`]. Each peer's protocol is a [`leg::Leg`] in a file of its own. No call is accepted without a
@@ -17,6 +17,7 @@ mod paced;
 mod playout;
 mod plivo;
 mod signature;
+pub(in crate::server) mod sip;
 mod telnyx;
 #[cfg(feature = "testing")]
 pub mod testing;

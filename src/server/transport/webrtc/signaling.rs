@@ -1,4 +1,4 @@
-//! `POST /v1/realtime/calls` (and `POST /v1/realtime`): an offer in, an answer out; `POST /v1/realtime/calls/{id}/hangup`.
+//! `POST /v1/realtime/calls` (and `POST /v1/realtime`): an offer in, an answer out.
 //!
 //! The offer comes as SDP, as a form with the parts `sdp` and `session`, or as JSON with these fields. Keys are those of the
 //! WebSocket, short-lived ones too. The call is admitted before it is answered.
@@ -8,7 +8,7 @@ use super::answer::{AnsweredOffer, answer, answer_to, brief, read_offer};
 use super::connection::{Connection, NewOffer};
 use super::peer::Peer;
 use crate::server::access::auth::{self, Refusal};
-use crate::server::access::caller::{Caller, Identity};
+use crate::server::access::caller::Caller;
 use crate::server::access::ephemeral_keys::read_settings;
 use crate::server::access::security::Act;
 use crate::server::access::{AccessParts, keys};
@@ -16,11 +16,12 @@ use crate::server::edge::client::Client;
 use crate::server::edge::refusal::refused;
 use crate::server::sessions::{SessionParts, admission};
 use crate::server::transport::call::{Call, CallOpening};
+use crate::server::transport::calls::NewCall;
 use crate::server::transport::parts::TransportParts;
 use antiphon_protocol::{ServerEvent, SessionKind, SessionUpdate, WireError};
 use antiphon_session::AudioMode;
 use axum::body::Bytes;
-use axum::extract::{Extension, FromRequest, Multipart, Path, Query, Request, State};
+use axum::extract::{Extension, FromRequest, Multipart, Query, Request, State};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
@@ -161,7 +162,9 @@ pub(in crate::server::transport) fn open(
     let (connection, sdp) = connection(webrtc, answered);
     // One at a time: a peer waits for its answer.
     let (offers, further) = mpsc::channel(1);
-    let entry = transport.calls.list(keys::make("rtc_"), (call, owner), (transport_name, None), Some(offers));
+    let offers = Some(offers);
+    let new = NewCall { call, owner, transport: transport_name, peer_id: None, offers, transfer: None };
+    let entry = transport.calls.list(keys::make("rtc_"), new);
     let name = access.keys.name_of(owner);
     access.security.done("call.start", Act { client, owner, name: name.as_deref(), target: entry.id() }, "ok");
     let id = entry.id().to_owned();
@@ -222,32 +225,6 @@ pub(in crate::server::transport) fn off() -> Response {
 fn too_long(n_bytes: usize) -> Response {
     let message = format!("The offer has {n_bytes} bytes; {MAX_SDP_BYTES} is the most.");
     refused(StatusCode::PAYLOAD_TOO_LARGE, "invalid_offer", message)
-}
-
-/// Lists the calls of the key: those by WebRTC, and phone calls.
-pub(in crate::server) async fn list(State(transport): State<Arc<TransportParts>>, identity: Identity) -> Response {
-    axum::Json(serde_json::json!({"object": "list", "data": transport.describe_calls(identity.owner)})).into_response()
-}
-
-/// Ends a call of the key.
-pub(in crate::server) async fn hang_up(
-    State(transport): State<Arc<TransportParts>>,
-    identity: Identity,
-    Path(id): Path<String>,
-) -> Response {
-    let call = transport.find_call(&id, identity.owner);
-    match call {
-        Some(call) => {
-            call.hang_up.cancel();
-            StatusCode::OK.into_response()
-        }
-        None => unknown_call(),
-    }
-}
-
-/// The response to an id of no call of this key.
-pub(in crate::server::transport) fn unknown_call() -> Response {
-    refused(StatusCode::NOT_FOUND, "call_id_not_found", "There is no call with this id.")
 }
 
 /// The response to a client without a key that may open sessions.

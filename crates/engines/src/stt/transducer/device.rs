@@ -88,6 +88,17 @@ impl DeviceCaches {
         Ok(EncoderOutputs { frames: numbers, n_frames: whole(n_frames)?, lengths: whole(lengths)? })
     }
 
+    /// What a slot holds.
+    #[cfg(test)]
+    pub(super) fn caches(&self, slot: usize) -> [Vec<f32>; 2] {
+        [&self.channel, &self.time].map(|arena| {
+            let each: usize = arena.slots.shape()[1..].iter().product();
+            let mut numbers = Vec::new();
+            arena.slots.read_f32(slot * each..(slot + 1) * each, &mut numbers).expect("it is read");
+            numbers
+        })
+    }
+
     /// Writes numbers that are none into a slot.
     #[cfg(test)]
     pub(super) fn poison(&mut self, slot: usize) {

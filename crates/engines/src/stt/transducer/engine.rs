@@ -6,10 +6,12 @@
 //! failure of the graphs ends all streams of the replica; numbers that are none end their own stream. It never waits for an
 //! utterance and makes no text.
 
-use super::graphs::{Graphs, PredictorState};
+use super::graphs::Graphs;
 use super::greedy::{SearchRow, search};
+use super::predictor::PredictorState;
 use super::states::{EncoderRow, EncoderStates, StreamKey};
 use super::stream::{Chunk, Stream};
+use super::terms::{KeyTerms, TermProgress};
 use super::vocabulary::Token;
 use antiphon_inference::onnx::OnnxError;
 use antiphon_inference::pool::batch::{BatchFailure, Entry};
@@ -26,6 +28,8 @@ pub struct StreamRequest {
     pub stream: Arc<Stream>,
     /// The language's number, where the encoder takes one.
     pub prompt: i64,
+    /// Key terms that are favoured; `None`: there are none.
+    pub terms: Option<Arc<KeyTerms>>,
     /// Whether the probabilities of tokens are computed.
     pub with_logprobs: bool,
     /// Gets the utterance's part of each step.
@@ -64,6 +68,7 @@ impl SlotEntry for StreamRequest {
 pub struct StreamProgress {
     key: StreamKey,
     predictor: PredictorState,
+    terms: Option<TermProgress>,
     /// Encoder frames so far.
     n_frames: u64,
 }
@@ -105,6 +110,7 @@ struct Part {
     place: usize,
     chunk: Chunk,
     predictor: PredictorState,
+    terms: Option<TermProgress>,
     tokens: Vec<Token>,
     has_failed: bool,
 }
@@ -133,8 +139,10 @@ impl RecognizerEngine {
         let part = |place: usize| {
             // A question may have been withdrawn.
             let chunk = running[place].entry.stream.take()?;
-            let predictor = running[place].state.predictor.clone();
-            Some(Part { place, chunk, predictor, tokens: Vec::new(), has_failed: false })
+            let state = &running[place].state;
+            let predictor = state.predictor.clone();
+            let terms = state.terms.clone();
+            Some(Part { place, chunk, predictor, terms, tokens: Vec::new(), has_failed: false })
         };
         order.into_iter().filter_map(part).collect()
     }
@@ -167,6 +175,7 @@ impl RecognizerEngine {
                 first_frame: running[part.place].state.n_frames,
                 predictor: &mut part.predictor,
                 tokens: &mut part.tokens,
+                terms: part.terms.as_mut(),
                 with_logprobs: running[part.place].entry.with_logprobs,
                 has_failed: false,
             })
@@ -178,6 +187,7 @@ impl RecognizerEngine {
             if part.chunk.keeps {
                 let state = &mut running[part.place].state;
                 state.predictor = part.predictor.clone();
+                state.terms = part.terms.clone();
                 state.n_frames += (encoded.frames.len() / self.graphs.width) as u64;
             }
         }
@@ -203,7 +213,8 @@ impl SlotEngine<StreamRequest> for RecognizerEngine {
         let Some(key) = self.states.begin(&self.graphs) else {
             return Ok(Admission::NoRoom(request, "every slot is taken".into()));
         };
-        let state = StreamProgress { key, predictor: self.first.clone(), n_frames: 0 };
+        let terms = request.terms.clone().map(TermProgress::new);
+        let state = StreamProgress { key, predictor: self.first.clone(), terms, n_frames: 0 };
         Ok(Admission::Running(ActiveSequence { entry: request, state, is_done: false }))
     }
 

@@ -71,20 +71,32 @@ pub enum FileError {
 pub struct ModelFiles {
     /// From mel frames to encoder frames.
     pub encoder: PathBuf,
-    /// The predictor.
-    pub decoder: PathBuf,
-    /// From an encoder frame and the predictor's output to logits.
-    pub joiner: PathBuf,
+    /// The predictor and the joiner.
+    pub predictor: PredictorFiles,
     /// A token and its number a line.
     pub tokens: PathBuf,
+}
+
+/// The files of the predictor and the joiner.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PredictorFiles {
+    /// As sherpa-onnx publishes them.
+    Apart {
+        /// The predictor.
+        decoder: PathBuf,
+        /// From an encoder frame and the predictor's output to logits.
+        joiner: PathBuf,
+    },
+    /// Both in one graph: our export, and NeMo's.
+    Joint(PathBuf),
 }
 
 /// What the names of a precision's graphs end in.
 const ENDINGS: [&str; 2] = [".int8.onnx", ".onnx"];
 
 impl ModelFiles {
-    /// The files of `model`: a folder, or the encoder in it, which says the precision. Where a precision lacks the decoder or the
-    /// joiner, that of the other precision is taken. Blocks while it looks.
+    /// The files of `model`: a folder, or the encoder in it, which says the precision. Where a precision lacks another graph, that
+    /// of the other precision is taken. Blocks while it looks.
     ///
     /// # Errors
     /// [`FileError::Missing`] and [`FileError::Several`].
@@ -120,12 +132,16 @@ impl ModelFiles {
                 FileError::Missing { path: paths[0].clone(), expected: format!("the {role} beside the encoder") };
             paths.into_iter().find(|path| path.is_file()).ok_or(missing)
         };
+        let predictor = match graph("decoder_joint") {
+            Ok(joint) => PredictorFiles::Joint(joint),
+            Err(_) => PredictorFiles::Apart { decoder: graph("decoder")?, joiner: graph("joiner")? },
+        };
         let tokens = folder.join("tokens.txt");
         if !tokens.is_file() {
             return Err(FileError::Missing { path: tokens, expected: "a token and its number a line".into() });
         }
         let encoder = folder.join(format!("encoder{ending}"));
-        Ok(Self { encoder, decoder: graph("decoder")?, joiner: graph("joiner")?, tokens })
+        Ok(Self { encoder, predictor, tokens })
     }
 
     /// The tokens. Blocks while it reads.
@@ -160,8 +176,19 @@ pub struct Sizes {
     pub pred_layers: usize,
     /// Width of the predictor.
     pub pred_hidden: usize,
+    /// What is done with the features of a window before the encoder gets them.
+    pub normalization: Normalization,
     /// Numbers of the prompts by language tag, where the encoder takes one, and of the one that detects the language.
     pub prompts: Option<Prompts>,
+}
+
+/// See [`Sizes::normalization`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Normalization {
+    /// Nothing.
+    None,
+    /// Each band has the mean 0 and the deviation 1 over the window, as NeMo's online normalization does.
+    PerFeature,
 }
 
 /// What the encoder may be told of the language.
@@ -188,7 +215,7 @@ impl Sizes {
             ])
         };
         let sizes = Self {
-            n_mels: number("feat_dim")?,
+            n_mels: n_mels(encoder)?,
             window: number("window_size")?,
             shift: number("chunk_shift")?,
             subsampling: number("subsampling_factor")?,
@@ -197,6 +224,7 @@ impl Sizes {
             time: dims("cache_last_time")?,
             pred_layers: number("pred_rnn_layers")?,
             pred_hidden: number("pred_hidden")?,
+            normalization: normalization(encoder)?,
             prompts: prompts(encoder)?,
         };
         let wrong = |key: &str, found: &dyn Display, expected: String| {
@@ -222,17 +250,10 @@ impl Sizes {
                 format!("layers and width of cache_last_channel, {} and {}", sizes.channel[0], sizes.channel[2]);
             return wrong("cache_last_time_dim1, dim2", &format!("{} and {}", sizes.time[0], sizes.time[1]), expected);
         }
-        let ms = number("chunk_size_ms")?;
-        if ms != sizes.chunk_ms() {
-            return wrong("chunk_size_ms", &ms, format!("{}, from chunk_shift in steps of 10 ms", sizes.chunk_ms()));
-        }
-        let normalization = encoder.property("normalize_type").unwrap_or_default();
-        if !["", "NA"].contains(&normalization.as_str()) {
-            return wrong(
-                "normalize_type",
-                &format!("{normalization:?}"),
-                "\"\": features without normalization".into(),
-            );
+        // The oldest exports do not say it.
+        if encoder.property("chunk_size_ms").is_some() && number("chunk_size_ms")? != sizes.chunk_ms() {
+            let found = number("chunk_size_ms")?;
+            return wrong("chunk_size_ms", &found, format!("{}, from chunk_shift in steps of 10 ms", sizes.chunk_ms()));
         }
         Ok(sizes)
     }
@@ -273,6 +294,29 @@ fn number(encoder: &Model, key: &str) -> Result<usize, FileError> {
     };
     let text = encoder.property(key).ok_or_else(|| wrong("missing".into()))?;
     text.trim().parse().ok().filter(|number| *number > 0).ok_or_else(|| wrong(format!("{text:?}")))
+}
+
+/// Mel bands: the oldest exports have them in the shape of the first input only.
+fn n_mels(encoder: &Model) -> Result<usize, FileError> {
+    let of_input = || encoder.inputs().first()?.shape.get(1).copied()?;
+    match (encoder.property("feat_dim"), of_input()) {
+        (None, Some(n_mels)) => Ok(n_mels),
+        _ => number(encoder, "feat_dim"),
+    }
+}
+
+fn normalization(encoder: &Model) -> Result<Normalization, FileError> {
+    let text = encoder.property("normalize_type").unwrap_or_default();
+    match text.as_str() {
+        "" | "NA" | "None" => Ok(Normalization::None),
+        "per_feature" => Ok(Normalization::PerFeature),
+        _ => Err(FileError::Property {
+            path: encoder.path().into(),
+            key: "normalize_type".into(),
+            found: format!("{text:?}"),
+            expected: "\"\", \"NA\", \"None\" or \"per_feature\"".into(),
+        }),
+    }
 }
 
 fn prompts(encoder: &Model) -> Result<Option<Prompts>, FileError> {

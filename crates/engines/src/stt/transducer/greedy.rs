@@ -1,11 +1,13 @@
 //! The greedy search of a transducer, for all streams at once: a loop over pairs of encoder frame and symbol.
 //!
-//! Each pass joins the frame that a stream is at with its last prediction. The blank leads the stream to its next frame; any
-//! other token is emitted, and the predictor runs for the streams that emitted one. A stream emits at most [`MOST_SYMBOLS`] a
-//! frame, and takes no part once its frames are through. A row's arithmetic does not depend on the rows beside it, apart from
-//! rounding in the graphs. Used by the [engine](super::engine) alone.
+//! Each pass scores the frame that a stream is at with the tokens it has emitted. The blank leads the stream to its next frame;
+//! any other token is emitted, and moves the predictor on. A stream emits at most [`MOST_SYMBOLS`] a frame, and takes no part
+//! once its frames are through. A row's arithmetic does not depend on the rows beside it, apart from rounding in the graphs.
+//! Used by the [engine](super::engine) alone.
 
-use super::graphs::{Graphs, PredictorState};
+use super::graphs::Graphs;
+use super::predictor::PredictorState;
+use super::terms::TermProgress;
 use super::vocabulary::Token;
 use antiphon_inference::onnx::OnnxError;
 
@@ -22,6 +24,8 @@ pub struct SearchRow<'a> {
     pub predictor: &'a mut PredictorState,
     /// What was emitted is appended.
     pub tokens: &'a mut Vec<Token>,
+    /// Key terms that are favoured; moves on with each token.
+    pub terms: Option<&'a mut TermProgress>,
     /// Whether the probabilities of tokens are computed.
     pub with_logprobs: bool,
     /// Set where the graphs gave no numbers: the stream cannot go on.
@@ -50,35 +54,42 @@ pub fn search(graphs: &Graphs, rows: &mut [SearchRow<'_>]) -> Result<(), OnnxErr
     let blank = graphs.sizes.n_pieces;
     let mut positions = vec![Position::default(); rows.len()];
     let mut frames = Vec::new();
-    let mut predictions = Vec::new();
     let mut logits = Vec::new();
     loop {
-        let is_active = |i: &usize| !rows[*i].has_failed && positions[*i].frame * graphs.width < rows[*i].frames.len();
-        let active: Vec<usize> = (0..rows.len()).filter(is_active).collect();
+        let mut active = Vec::with_capacity(rows.len());
+        let mut states = Vec::with_capacity(rows.len());
+        frames.clear();
+        for (i, row) in rows.iter_mut().enumerate() {
+            let first = positions[i].frame * graphs.width;
+            if row.has_failed || first >= row.frames.len() {
+                continue;
+            }
+            active.push(i);
+            frames.extend_from_slice(&row.frames[first..first + graphs.width]);
+            states.push(&mut *row.predictor);
+        }
         if active.is_empty() {
             return Ok(());
         }
-        frames.clear();
-        predictions.clear();
-        for i in &active {
-            let first = positions[*i].frame * graphs.width;
-            frames.extend_from_slice(&rows[*i].frames[first..first + graphs.width]);
-            predictions.extend_from_slice(&rows[*i].predictor.output);
-        }
-        graphs.join(&frames, &predictions, &mut logits)?;
+        graphs.score(&frames, &mut states, &mut logits)?;
         let mut emitted = vec![None; rows.len()];
         for (i, logits) in active.iter().zip(logits.chunks(blank + 1)) {
             let row = &mut rows[*i];
             let position = &mut positions[*i];
-            let Some((id, logit)) = likeliest(logits) else {
+            let Some((likeliest, largest)) = likeliest(logits) else {
                 row.has_failed = true;
                 continue;
             };
-            if id == blank {
+            if likeliest == blank {
                 position.advance_frame();
                 continue;
             }
-            let logprob = if row.with_logprobs { logit - log_sum_exp(logits, logit) } else { 0.0 };
+            let mut id = likeliest;
+            if let Some(terms) = &mut row.terms {
+                id = terms.choose(likeliest, logits);
+                terms.advance(id as u32);
+            }
+            let logprob = if row.with_logprobs { logits[id] - log_sum_exp(logits, largest) } else { 0.0 };
             let frame = row.first_frame + position.frame as u64;
             row.tokens.push(Token { id: id as u32, frame, logprob });
             emitted[*i] = Some(id as u32);
@@ -90,7 +101,7 @@ pub fn search(graphs: &Graphs, rows: &mut [SearchRow<'_>]) -> Result<(), OnnxErr
         let with_token = rows.iter_mut().zip(emitted);
         let mut speaking: Vec<_> = with_token.filter_map(|(row, token)| Some((token?, &mut *row.predictor))).collect();
         if !speaking.is_empty() {
-            graphs.predict(&mut speaking)?;
+            graphs.accept(&mut speaking)?;
         }
     }
 }

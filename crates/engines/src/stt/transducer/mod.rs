@@ -12,8 +12,12 @@ mod engine;
 mod files;
 mod graphs;
 mod greedy;
+#[cfg(test)]
+mod nemo_tests;
+mod predictor;
 mod states;
 mod stream;
+mod terms;
 #[cfg(test)]
 mod testing;
 #[cfg(test)]
@@ -23,6 +27,7 @@ mod vocabulary;
 pub use engine::StepCosts;
 
 use super::SttConfig;
+use super::terms::terms_with;
 use antiphon_audio::mel::nemo::{FeatureStream, Features};
 use antiphon_engine_api::stt::{
     DETECT_LANGUAGE, OpeningUtterance, Stt, SttError, SttOptions, SttUtterance, Transcript,
@@ -38,6 +43,7 @@ use graphs::Graphs;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use stream::Stream;
+use terms::{KeyTerms, Spelling};
 use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 use vocabulary::{Token, Vocabulary};
@@ -70,6 +76,10 @@ struct Shared {
     features: Features,
     sizes: Sizes,
     vocabulary: Vocabulary,
+    spelling: Spelling,
+    /// Those of the settings, as a list and as they are favoured.
+    key_terms: Vec<String>,
+    favoured: Option<Arc<KeyTerms>>,
     /// The code of the language that is set, or that the model has alone.
     language: Option<String>,
     costs: Arc<StepCosts>,
@@ -114,6 +124,12 @@ pub fn open(config: &SttConfig, onnx: &OnnxConfig) -> Result<Transducer, SttErro
         "the recognizer is loaded"
     );
     let language = config.language_code().or_else(|| sizes.prompts.is_none().then(|| "en".to_owned()));
+    let spelling = Spelling::new(&vocabulary);
+    let key_terms = terms_with(&config.key_terms, None);
+    let (favoured, unspelled) = KeyTerms::new(&key_terms, &spelling);
+    if !unspelled.is_empty() {
+        tracing::warn!(?unspelled, "stt.key_terms: the model's vocabulary does not spell these");
+    }
     let shared = Shared {
         scheduler,
         slots: Arc::new(Semaphore::new(n_slots)),
@@ -121,6 +137,9 @@ pub fn open(config: &SttConfig, onnx: &OnnxConfig) -> Result<Transducer, SttErro
         features: Features::new(sizes.n_mels),
         sizes,
         vocabulary,
+        spelling,
+        key_terms,
+        favoured,
         language,
         costs,
     };
@@ -222,10 +241,15 @@ fn begin(
             SttError::Unavailable(format!("the recognizer has no prompt for the language {named:?}"))
         })?,
     };
+    let terms = match &options.prompt {
+        None => shared.favoured.clone(),
+        Some(prompt) => KeyTerms::new(&terms_with(&shared.key_terms, Some(prompt)), &shared.spelling).0,
+    };
     let stream = Arc::new(Stream::new(&shared.sizes));
     let request = StreamRequest {
         stream: stream.clone(),
         prompt,
+        terms,
         with_logprobs: options.logprobs || options.segments,
         meter: options.meter.clone(),
         opened: Instant::now(),

@@ -145,7 +145,7 @@ impl EncoderStates {
     /// # Errors
     /// [`OnnxError`] when the run fails, or a key's stream has ended.
     pub fn run(&mut self, graphs: &Graphs, rows: &[EncoderRow<'_>]) -> Result<Vec<EncodedChunk>, OnnxError> {
-        let at_once = if graphs.batches.encoder { rows.len() } else { 1 };
+        let at_once = if graphs.encodes_batches { rows.len() } else { 1 };
         let mut chunks = Vec::with_capacity(rows.len());
         for rows in rows.chunks(at_once.max(1)) {
             self.run_together(graphs, rows, &mut chunks)?;
@@ -210,6 +210,22 @@ impl EncoderStates {
     fn is_running(&self, key: StreamKey) -> bool {
         let slot = &self.slots[key.slot];
         slot.is_taken && slot.generation == key.generation
+    }
+
+    /// The attention's cache, the convolutions' and the length of the former.
+    #[cfg(test)]
+    pub fn caches(&self, key: StreamKey) -> (Vec<f32>, Vec<f32>, i64) {
+        let length = self.slots[key.slot].length;
+        match &self.caches {
+            Caches::Host(host) => {
+                let row = host.slots[key.slot].as_ref().expect("the stream runs");
+                (row.channel.clone(), row.time.clone(), length)
+            }
+            Caches::Device(device) => {
+                let [channel, time] = device.caches(key.slot);
+                (channel, time, length)
+            }
+        }
     }
 
     /// Writes numbers that are none into a stream's caches, as a graph that fails for it might.

@@ -3,8 +3,9 @@
 //! The utterance appends frames and asks for the end, the engine takes chunks and gives tokens. Each holds the lock for the time
 //! of a copy. Frames that no chunk has taken are bounded: the caller that appends waits for room. The engine never waits here.
 
-use super::files::Sizes;
+use super::files::{Normalization, Sizes};
 use super::vocabulary::Token;
+use antiphon_audio::mel::nemo;
 use antiphon_engine_api::stt::SttError;
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -24,6 +25,7 @@ pub struct Stream {
     n_mels: usize,
     window: usize,
     shift: usize,
+    normalization: Normalization,
     chunk: Duration,
     state: Mutex<State>,
     /// The engine took a chunk, answered or failed. The utterance alone waits for it.
@@ -33,6 +35,8 @@ pub struct Stream {
 struct State {
     /// Frames from the first one of the next window on, band by band.
     frames: VecDeque<f32>,
+    /// Chunks that were taken.
+    n_chunks: usize,
     /// Since when the next window has been complete.
     complete_since: Instant,
     /// When the next chunk is due: chunks that come faster than their sound lasts are due at the pace of the sound.
@@ -84,6 +88,7 @@ impl Stream {
         let now = Instant::now();
         let state = State {
             frames: vec![0.0; sizes.lead() * sizes.n_mels].into(),
+            n_chunks: 0,
             complete_since: now,
             due: now,
             tokens: Vec::new(),
@@ -97,6 +102,7 @@ impl Stream {
             n_mels: sizes.n_mels,
             window: sizes.window,
             shift: sizes.shift,
+            normalization: sizes.normalization,
             chunk: Duration::from_millis(sizes.chunk_ms() as u64),
             state: Mutex::new(state),
             progress: Notify::new(),
@@ -185,7 +191,8 @@ impl Stream {
     pub fn take(&self) -> Option<Chunk> {
         let mut state = self.lock();
         if self.is_complete(&state) {
-            let frames = state.frames.range(..self.window * self.n_mels).copied().collect();
+            let mut frames: Vec<f32> = state.frames.range(..self.window * self.n_mels).copied().collect();
+            self.normalize(&mut frames, state.n_chunks);
             self.advance(&mut state);
             return Some(Chunk { frames, question: None, keeps: true, is_last: false });
         }
@@ -195,6 +202,7 @@ impl Stream {
             frames.extend(&state.frames);
             frames.extend_from_slice(&question.tail);
             frames.resize(self.window * self.n_mels, 0.0);
+            self.normalize(&mut frames, state.n_chunks);
         }
         Some(Chunk { frames, question: Some(question.number), keeps: question.is_final, is_last: question.is_final })
     }
@@ -224,8 +232,20 @@ impl Stream {
         state.frames.len() >= self.window * self.n_mels
     }
 
+    /// Normalizes the window of the chunk of that number, where the model wants it. NeMo counts the zeros before the first chunk
+    /// as sound in the first window; those that a later window still has stay zeros.
+    fn normalize(&self, window: &mut [f32], n_chunks: usize) {
+        if self.normalization == Normalization::None {
+            return;
+        }
+        let lead = self.window - self.shift;
+        let n_zeros = if n_chunks == 0 { 0 } else { lead.saturating_sub(n_chunks * self.shift) };
+        nemo::normalize(&mut window[n_zeros * self.n_mels..], self.n_mels);
+    }
+
     /// Moves on by a chunk.
     fn advance(&self, state: &mut State) {
+        state.n_chunks += 1;
         state.frames.drain(..self.shift * self.n_mels);
         state.complete_since = Instant::now();
         state.due += self.chunk;

@@ -1,12 +1,10 @@
 //! The engine with the tiny model: against the golden tokens, in company, through the port, and with files that are wrong.
 
-use super::files::{FileError, ModelFiles};
-use super::graphs::{Graphs, PredictorState};
-use super::greedy::{SearchRow, search};
+use super::files::{FileError, ModelFiles, PredictorFiles};
+use super::graphs::Graphs;
 use super::states::{EncoderRow, EncoderStates, StreamKey};
-use super::testing::{folder, graphs, sentence, sizes, speech, tiny};
+use super::testing::{Speaker, folder, graphs, run_all, sentence, sizes, speech, step, tiny};
 use super::*;
-use antiphon_audio::mel::nemo::Features;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use std::time::Duration;
@@ -30,86 +28,9 @@ fn golden() -> Golden {
     serde_json::from_slice(&text).expect("JSON")
 }
 
-/// The windows of a whole utterance, its last chunk completed with silence.
-fn windows(pcm: &[i16], sizes: &Sizes) -> Vec<Vec<f32>> {
-    let mut frames = vec![0.0; sizes.lead() * sizes.n_mels];
-    let mut stream = Features::new(sizes.n_mels).stream();
-    let n_frames = stream.push(pcm, &mut frames);
-    stream.finish(n_frames.next_multiple_of(sizes.shift) - n_frames, &mut frames);
-    let n_chunks = n_frames.div_ceil(sizes.shift);
-    let window = |chunk: usize| {
-        let first = chunk * sizes.shift * sizes.n_mels;
-        frames[first..first + sizes.window * sizes.n_mels].to_vec()
-    };
-    (0..n_chunks).map(window).collect()
-}
-
-/// A stream under test, without the scheduler.
-struct Speaker {
-    key: StreamKey,
-    predictor: PredictorState,
-    windows: Vec<Vec<f32>>,
-    n_chunks: usize,
-    n_frames: u64,
-    tokens: Vec<Token>,
-}
-
-impl Speaker {
-    fn new(states: &mut EncoderStates, graphs: &Graphs, pcm: &[i16]) -> Self {
-        Self {
-            key: states.begin(graphs).expect("a slot is free"),
-            predictor: graphs.first_prediction().expect("it runs"),
-            windows: windows(pcm, &graphs.sizes),
-            n_chunks: 0,
-            n_frames: 0,
-            tokens: Vec::new(),
-        }
-    }
-
-    fn is_through(&self) -> bool {
-        self.n_chunks == self.windows.len()
-    }
-
-    fn ids(&self) -> Vec<(u32, u64)> {
-        self.tokens.iter().map(|token| (token.id, token.frame)).collect()
-    }
-}
-
-/// The next chunk of each of these, in one step.
-fn step(states: &mut EncoderStates, graphs: &Graphs, speakers: &mut [&mut Speaker]) {
-    let rows: Vec<_> = speakers
-        .iter()
-        .map(|one| EncoderRow { key: one.key, frames: &one.windows[one.n_chunks], prompt: 0, keeps: true })
-        .collect();
-    let encoded = states.run(graphs, &rows).expect("it runs");
-    let mut rows: Vec<_> = speakers
-        .iter_mut()
-        .zip(&encoded)
-        .map(|(one, encoded)| SearchRow {
-            frames: &encoded.frames,
-            first_frame: one.n_frames,
-            predictor: &mut one.predictor,
-            tokens: &mut one.tokens,
-            with_logprobs: false,
-            has_failed: false,
-        })
-        .collect();
-    search(graphs, &mut rows).expect("it runs");
-    assert!(rows.iter().all(|row| !row.has_failed));
-    for (one, encoded) in speakers.iter_mut().zip(&encoded) {
-        one.n_chunks += 1;
-        one.n_frames += (encoded.frames.len() / graphs.width) as u64;
-    }
-}
-
 /// The tokens of an utterance that runs alone.
 fn alone(graphs: &Graphs, pcm: &[i16]) -> Vec<(u32, u64)> {
-    let mut states = EncoderStates::new(graphs, 1).expect("there is memory");
-    let mut speaker = Speaker::new(&mut states, graphs, pcm);
-    while !speaker.is_through() {
-        step(&mut states, graphs, &mut [&mut speaker]);
-    }
-    speaker.ids()
+    run_all(graphs, &[pcm.to_vec()]).remove(0)
 }
 
 #[test]
@@ -137,21 +58,15 @@ fn tokens_are_equal_alone_and_in_ragged_batches_of_eight() {
     let fixed = folder(&[("decoder.onnx", "decoder_fixed.onnx")]);
     let batched = graphs(&tiny());
     let by_row = graphs(fixed.path());
-    assert!(batched.batches.decoder && !by_row.batches.decoder);
+    assert!(batched.predictor.takes_batches() && !by_row.predictor.takes_batches());
+    let pcm: Vec<_> = (0..8).map(|i| speech(i, 9_000 + 2_900 * i)).collect();
     for graphs in [batched, by_row] {
-        let mut states = EncoderStates::new(&graphs, 8).expect("there is memory");
-        let pcm: Vec<_> = (0..8).map(|i| speech(i, 9_000 + 2_900 * i)).collect();
-        let mut speakers: Vec<_> = pcm.iter().map(|pcm| Speaker::new(&mut states, &graphs, pcm)).collect();
-        while speakers.iter().any(|speaker| !speaker.is_through()) {
-            let mut ready: Vec<_> = speakers.iter_mut().filter(|speaker| !speaker.is_through()).collect();
-            step(&mut states, &graphs, &mut ready);
+        let together = run_all(&graphs, &pcm);
+        for (i, (tokens, pcm)) in together.iter().zip(&pcm).enumerate() {
+            assert_eq!(tokens, &alone(&graphs, pcm), "stream {i}");
         }
-        for (i, (speaker, pcm)) in speakers.iter().zip(&pcm).enumerate() {
-            assert_eq!(speaker.ids(), alone(&graphs, pcm), "stream {i}");
-        }
-        let n_kinds = speakers.iter().flat_map(|one| one.tokens.iter().map(|token| token.id));
-        let n_kinds = n_kinds.collect::<std::collections::HashSet<_>>().len();
-        assert!(n_kinds > 4, "{n_kinds} different tokens show little");
+        let kinds: std::collections::HashSet<u32> = together.iter().flatten().map(|(id, _)| *id).collect();
+        assert!(kinds.len() > 4, "{} different tokens show little", kinds.len());
     }
 }
 
@@ -312,6 +227,18 @@ async fn silence_and_no_audio_at_all_end_at_once() {
 }
 
 #[tokio::test]
+async fn a_key_term_is_written_where_the_model_hears_something_like_it() {
+    let engine = recognizer(&tiny());
+    for (prompt, is_written) in [(None, false), (Some("milk, deko"), true)] {
+        let options = SttOptions { prompt: prompt.map(str::to_owned), ..SttOptions::default() };
+        let mut utterance = opened(&engine, options).await;
+        push(&mut utterance, &sentence()).await;
+        let said = utterance.finish().await.expect("an answer").text;
+        assert_eq!(said.contains("deko"), is_written, "{prompt:?}: {said}");
+    }
+}
+
+#[tokio::test]
 async fn the_language_is_asked_for_by_a_prompt_or_named_by_a_tag() {
     let model = folder(&[("encoder.onnx", "encoder_prompts.onnx"), ("tokens.txt", "tokens_prompts.txt")]);
     let engine = recognizer(model.path());
@@ -359,7 +286,8 @@ fn files_that_are_missing_or_contradict_each_other_are_named() {
     std::fs::copy(two.path().join("encoder.onnx"), two.path().join("encoder.int8.onnx")).expect("copied");
     assert!(refused(two.path()).ends_with("holds encoder.int8.onnx and encoder.onnx: name one of them"));
     let named = ModelFiles::find(&two.path().join("encoder.int8.onnx")).expect("it is named");
-    assert!(named.decoder.ends_with("decoder.onnx"), "that of the other precision");
+    let PredictorFiles::Apart { decoder, .. } = named.predictor else { panic!("there are two graphs") };
+    assert!(decoder.ends_with("decoder.onnx"), "that of the other precision");
 
     let swapped = |name: &str, from: &str| refused(folder(&[(name, from)]).path());
     let tokens = folder(&[]);
@@ -368,7 +296,7 @@ fn files_that_are_missing_or_contradict_each_other_are_named() {
     assert!(said.contains("tokens.txt: 2 tokens, expected 41: vocab_size of "), "{said}");
     let said = swapped("encoder.onnx", "decoder.onnx");
     assert!(
-        said.contains("encoder.onnx: the property feat_dim is missing, expected a whole number from 1 on"),
+        said.contains("encoder.onnx: the property window_size is missing, expected a whole number from 1 on"),
         "{said}"
     );
     let said = swapped("decoder.onnx", "joiner.onnx");

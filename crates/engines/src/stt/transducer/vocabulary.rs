@@ -62,6 +62,15 @@ impl Vocabulary {
         self.pieces.len()
     }
 
+    /// The pieces of words, with their numbers.
+    pub fn texts(&self) -> impl Iterator<Item = (u32, &str)> {
+        let text = |(id, piece): (usize, &'_ Piece)| match piece {
+            Piece::Text(_) => Some(id as u32),
+            Piece::Language(_) | Piece::Other => None,
+        };
+        self.pieces.iter().enumerate().filter_map(text).map(|id| (id, self.piece(id)))
+    }
+
     /// Whether the model names the language that it hears.
     pub fn names_languages(&self) -> bool {
         self.pieces.iter().any(|piece| matches!(piece, Piece::Language(_)))

@@ -61,6 +61,8 @@ pub(super) struct Settings {
     pub(super) no_speech: f32,
     /// Positions of the encoder at least, of 20 ms each.
     pub(super) min_positions: usize,
+    /// Expected words of all utterances.
+    pub(super) key_terms: Vec<String>,
     /// `None`: it is detected.
     pub(super) language: Option<String>,
     /// Tokens an answer, whatever its length; for benchmarks of models that never end one.
@@ -77,6 +79,7 @@ impl Settings {
             temperature_step: config.temperature_step,
             no_speech: config.no_speech_threshold,
             min_positions: (config.min_window_ms / 20) as usize,
+            key_terms: config.key_terms.clone(),
             language: config.language_code(),
             n_tokens: None,
             repeats_suspect: true,

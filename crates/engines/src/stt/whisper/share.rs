@@ -2,13 +2,15 @@
 //!
 //! `stream` takes a share for each decoding. whisper.cpp's threads wait for each other by spinning, so that two decodings on
 //! the same cores take longer than one after the other. A final transcript waits its turn, first come, first served, and stops a
-//! partial one that runs: the next one contains its words. A partial one that would have to wait is skipped. It is no queue of
-//! requests and batches nothing: whisper.cpp decodes one utterance a call.
+//! partial one that runs: the next one contains its words. A partial one that would have to wait is skipped; one that is asked
+//! for in a pause, and may become the final one, is treated as such unless others wait already. It is no queue of requests and
+//! batches nothing: whisper.cpp decodes one utterance a call.
 
 use antiphon_engine_api::stt::SttError;
 use futures_executor::block_on;
 use futures_util::future::{Either, select};
 use std::pin::pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio_util::sync::CancellationToken;
@@ -16,8 +18,10 @@ use tokio_util::sync::CancellationToken;
 /// The cores, in parts of one decoding each.
 pub(super) struct Shares {
     permits: Semaphore,
-    /// Of the partial transcripts that run.
+    /// Of the partial transcripts that run and can be stopped.
     partials: Mutex<Partials>,
+    /// Those who wait for a share.
+    n_waiting: AtomicUsize,
 }
 
 #[derive(Default)]
@@ -43,7 +47,7 @@ impl Shares {
 
     /// `n` shares, at least 1.
     pub(super) fn new(n: usize) -> Self {
-        Self { permits: Semaphore::new(n.max(1)), partials: Mutex::default() }
+        Self { permits: Semaphore::new(n.max(1)), partials: Mutex::default(), n_waiting: AtomicUsize::new(0) }
     }
 
     /// For a partial transcript that `cancel` cancels: a share that is free now.
@@ -58,6 +62,15 @@ impl Shares {
         Some(PartialShare { shares: self, number, cancel, _permit: permit })
     }
 
+    /// For a partial transcript in a pause: a share that is free now, or the next one where nobody waits; `None` otherwise.
+    /// Blocks as [`Shares::wait`] does.
+    pub(super) fn next(&self, cancel: &CancellationToken) -> Result<Option<SemaphorePermit<'_>>, SttError> {
+        if self.n_waiting.load(Ordering::Relaxed) > 0 {
+            return Ok(None);
+        }
+        self.wait(cancel).map(Some)
+    }
+
     /// For a final transcript: the next share. Blocks the thread until it is its turn, or `cancel` is cancelled:
     /// [`SttError::Cancelled`].
     pub(super) fn wait(&self, cancel: &CancellationToken) -> Result<SemaphorePermit<'_>, SttError> {
@@ -67,10 +80,13 @@ impl Shares {
         if let Some((_, partial)) = self.partials().running.pop() {
             partial.cancel();
         }
-        match block_on(select(pin!(self.permits.acquire()), pin!(cancel.cancelled()))) {
+        self.n_waiting.fetch_add(1, Ordering::Relaxed);
+        let share = match block_on(select(pin!(self.permits.acquire()), pin!(cancel.cancelled()))) {
             Either::Left((share, _)) => share.map_err(|_| SttError::Cancelled),
             Either::Right(_) => Err(SttError::Cancelled),
-        }
+        };
+        self.n_waiting.fetch_sub(1, Ordering::Relaxed);
+        share
     }
 
     fn partials(&self) -> MutexGuard<'_, Partials> {
@@ -132,6 +148,24 @@ mod tests {
         });
         assert!(shares.partials().running.is_empty());
         assert!(!never.is_cancelled());
+    }
+
+    #[test]
+    fn a_partial_in_a_pause_stops_another_one_and_waits_for_its_share_where_nobody_else_does() {
+        let shares = Shares::new(1);
+        let never = CancellationToken::new();
+        let partial = shares.free(&never).expect("it is free");
+        std::thread::scope(|scope| {
+            let in_pause = scope.spawn(|| shares.next(&never).map(|share| share.is_some()));
+            block_on(partial.cancel.cancelled());
+            while shares.n_waiting.load(Ordering::Relaxed) == 0 {
+                std::thread::yield_now();
+            }
+            assert!(shares.next(&never).expect("not cancelled").is_none(), "another one waits");
+            drop(partial);
+            assert!(in_pause.join().expect("no panic").expect("not cancelled"));
+        });
+        assert!(shares.next(&never).expect("not cancelled").is_some(), "it is free");
     }
 
     #[test]

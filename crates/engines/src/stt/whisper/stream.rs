@@ -8,6 +8,7 @@ use super::hypothesis::Hypothesis;
 use super::judge::{Verdict, judge};
 use super::voiced::{VoicedSpan, quietest};
 use crate::stt::SttStream;
+use crate::stt::terms::prompt_with;
 use antiphon_engine_api::stt::{Segment, SpeakerState, SttError, SttOptions, TokenLogprob, Transcript};
 use antiphon_types::RunsOn;
 use tokio_util::sync::CancellationToken;
@@ -25,6 +26,10 @@ const SURE: f32 = 0.4;
 
 /// Sound before the first partial transcript, in milliseconds: of less than a word Whisper makes words that do not last.
 const FIRST_WORD_MS: u64 = 320;
+
+/// Silence from which a partial transcript may become the final one, 10 ms: less than what is left of a lull of 32 ms in frames of
+/// 20 ms, more than the rest of a frame that ends in a word.
+const PAUSE: usize = 160;
 
 /// Quieter voices are raised to this peak, -12 dB of full scale: the model's spectra have a floor, below which it hears nothing.
 /// By 32 dB at most.
@@ -134,7 +139,8 @@ impl WhisperStream {
 
     /// The tokens that precede the decoder's own.
     pub(super) fn prompt(&self) -> Vec<i32> {
-        let expected = tail(self.options.prompt.as_deref().unwrap_or_default(), MOST_PROMPT);
+        let expected = prompt_with(&self.decoder.model.settings.key_terms, self.options.prompt.as_deref());
+        let expected = tail(expected.as_deref().unwrap_or_default(), MOST_PROMPT);
         let text = format!("{expected} {}", tail(&self.before.text, MOST_BEFORE));
         let text = text.replace('\0', " ");
         let text = text.trim();
@@ -268,12 +274,17 @@ impl SttStream for WhisperStream {
     fn partial(&mut self, cancel: &CancellationToken) -> Result<Transcript, SttError> {
         let n = self.audio.len();
         let model = self.decoder.model.clone();
-        let is_less_than_a_word = || VoicedSpan::of(&self.audio).is_none_or(|voiced| voiced.ms() < FIRST_WORD_MS);
-        if self.before.text.is_empty() && is_less_than_a_word() {
+        let voiced = VoicedSpan::of(&self.audio);
+        if self.before.text.is_empty() && voiced.is_none_or(|voiced| voiced.ms() < FIRST_WORD_MS) {
             return Ok(Transcript::default());
         }
-        let Some(share) = model.shares.free(cancel) else { return Ok(Transcript::default()) };
-        let heard = self.hear(n, false, &share.cancel)?;
+        let heard = if voiced.is_some_and(|voiced| n - voiced.end >= PAUSE) {
+            let Some(_share) = model.shares.next(cancel)? else { return Ok(Transcript::default()) };
+            self.hear(n, false, cancel)?
+        } else {
+            let Some(share) = model.shares.free(cancel) else { return Ok(Transcript::default()) };
+            self.hear(n, false, &share.cancel)?
+        };
         // Times are not asked for before the end.
         self.last = heard.clone().filter(|(_, heard)| !heard.hypothesis.is_hasty && !self.options.segments);
         let n_before = antiphon_text::words::words(&self.before.text).count() as u32;

@@ -154,18 +154,29 @@ fn a_temperature_of_0_is_raised_where_it_must_be_and_another_is_kept() {
 }
 
 #[test]
-fn a_partial_gives_way_where_others_decode() {
+fn a_partial_gives_way_where_others_decode_and_in_a_pause_they_give_way() {
     let folder = unpacked();
     let model = Arc::new(Model::load(&config(&folder)).expect("it loads"));
     let mut stream = WhisperStream::new(Decoder::new(model.clone()).expect("there is memory"));
     let cancel = CancellationToken::new();
+    let mut pcm = spoken("slt", "red green blue");
+    let end = VoicedSpan::of(&pcm).expect("there are words").end;
+    pcm.truncate(end);
     stream.begin(&SttOptions::default()).expect("it begins");
-    stream.push(&spoken("slt", "red green blue"), &cancel).expect("it takes it");
+    stream.push(&pcm, &cancel).expect("it takes it");
     let others: Vec<_> = std::iter::from_fn(|| model.shares.free(&cancel)).collect();
     assert!(!others.is_empty());
     assert_eq!(stream.partial(&cancel).expect("no failure").text, "");
-    drop(others);
-    assert_eq!(stream.partial(&cancel).expect("it hears").text, "red green blue");
+    assert!(others.iter().all(|other| !other.cancel.is_cancelled()));
+    stream.push(&[0; 640], &cancel).expect("it takes it");
+    std::thread::scope(|scope| {
+        let in_pause = scope.spawn(|| stream.partial(&cancel));
+        while others.iter().all(|other| !other.cancel.is_cancelled()) {
+            std::thread::yield_now();
+        }
+        drop(others);
+        assert_eq!(in_pause.join().expect("no panic").expect("it hears").text, "red green blue");
+    });
 }
 
 #[test]

@@ -8,6 +8,7 @@
 //! The noise in the sound is pseudorandom: two runs of the same text differ.
 
 mod files;
+mod functions;
 mod lexicon;
 mod numbers;
 mod reader;

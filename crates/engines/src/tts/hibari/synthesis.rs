@@ -11,12 +11,14 @@
 //! and exponents at most [`LOUDEST`]. Frames are 1,200 samples at 24 kHz, 300 apart, in a periodic Hann window. The constants are
 //! those of hibari-tts 0.2.1, whose output the tests hold. This module never runs a model and knows no text.
 
+use super::functions::{exp, rotation, tanh};
+use multiversion::multiversion;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use realfft::num_complex::Complex32;
 use realfft::{ComplexToReal, RealFftPlanner, RealToComplex};
 use std::f64::consts::PI;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 /// Samples of a frame.
 const FRAME: usize = 1_200;
@@ -36,6 +38,10 @@ const LOWEST_PITCH: f32 = 40.0;
 const HIGHEST_HARMONIC: f32 = 11_000.0;
 /// Twice the sine of half the phase within which the quotient of the pulse train is replaced by its limit.
 const PULSE_PEAK: f32 = 2e-3;
+/// Numbers of the table of noise, 512 KiB.
+const NORMALS: usize = 1 << 16;
+/// Frequencies that are shaped together: the spectra's numbers of so many lie in one line of the processor's cache.
+const SHAPED_TOGETHER: usize = 8;
 /// Keeps the sum of squared windows from being a divisor of 0.
 const LEAST_WEIGHT: f32 = 1e-11;
 
@@ -70,7 +76,8 @@ pub(super) trait Noise: Send {
     fn fill(&mut self, values: &mut [Complex32]);
 }
 
-/// Noise of a pseudorandom generator.
+/// Noise from a table, a pseudorandom place of it for each row: a sentence takes more numbers than the table has, but never two
+/// rows from one place.
 pub(super) struct RandomNoise(StdRng);
 
 impl RandomNoise {
@@ -81,15 +88,28 @@ impl RandomNoise {
 }
 
 impl Noise for RandomNoise {
-    /// By the transform of Box and Muller: its two results are the two parts of one number.
     fn fill(&mut self, values: &mut [Complex32]) {
-        for value in values {
-            // Above 0 and at most 1.
-            let uniform = 1.0 - self.0.random::<f32>();
-            let angle = std::f32::consts::TAU * self.0.random::<f32>();
-            *value = Complex32::from_polar((-2.0 * uniform.ln()).sqrt(), angle);
+        for part in values.chunks_mut(NORMALS / 2) {
+            let first = self.0.random_range(0..=NORMALS - part.len());
+            part.copy_from_slice(&normals()[first..first + part.len()]);
         }
     }
+}
+
+/// [`NORMALS`] numbers as [`Noise::fill`] gives them, always the same.
+fn normals() -> &'static [Complex32] {
+    static MADE: LazyLock<Vec<Complex32>> = LazyLock::new(|| {
+        let mut random = StdRng::seed_from_u64(0);
+        // By the transform of Box and Muller: its two results are the two parts of one number.
+        let mut next = || {
+            // Above 0 and at most 1.
+            let uniform = 1.0 - random.random::<f32>();
+            let angle = std::f32::consts::TAU * random.random::<f32>();
+            Complex32::from_polar((-2.0 * uniform.ln()).sqrt(), angle)
+        };
+        (0..NORMALS).map(|_| next()).collect()
+    });
+    &MADE
 }
 
 /// Transforms and buffers, kept between runs.
@@ -149,17 +169,17 @@ impl Synthesizer {
     /// Turns the pulse train's spectra into the voice's.
     fn shape(&mut self, spectra: &Spectra<'_>, noise: &mut dyn Noise) {
         let n_frames = spectra.pitch.len();
-        let magnitude = |exponent: f32| exponent.min(LOUDEST).exp();
-        let mut values = vec![Complex32::ZERO; n_frames];
-        for bin in 0..BINS {
-            noise.fill(&mut values);
-            for (frame, noise) in values.iter().enumerate() {
-                let at = bin * n_frames + frame;
-                let angle = spectra.rotation[at].tanh() * std::f32::consts::PI;
-                let filter = Complex32::from_polar(magnitude(spectra.harmonic[at]), angle);
-                let free = Complex32::from_polar(magnitude(spectra.free[at]), spectra.phase[at]);
-                let value = &mut self.spectra[frame * BINS + bin];
-                *value = *value * filter + noise * magnitude(spectra.noise[at]) + free;
+        let mut rows: [ShapedRow; SHAPED_TOGETHER] = std::array::from_fn(|_| ShapedRow::new(n_frames));
+        for first in (0..BINS).step_by(SHAPED_TOGETHER) {
+            let end = (first + SHAPED_TOGETHER).min(BINS);
+            for (row, bin) in rows.iter_mut().zip(first..end) {
+                noise.fill(&mut row.added);
+                shape_row(spectra, bin * n_frames, row);
+            }
+            for (frame, spectrum) in self.spectra.chunks_exact_mut(BINS).enumerate() {
+                for (value, row) in spectrum[first..end].iter_mut().zip(&rows) {
+                    *value = *value * row.filter[frame] + row.added[frame];
+                }
             }
         }
     }
@@ -185,6 +205,37 @@ impl Synthesizer {
         let is_in = HALF.min(length)..(HALF + n_frames * HOP).min(length);
         let divided = |(sample, weight): (&f32, &f32)| sample / weight.max(LEAST_WEIGHT);
         sound[is_in.clone()].iter().zip(&weights[is_in]).map(divided).collect()
+    }
+}
+
+/// What the pulse train's numbers of one frequency are multiplied by, and what is added to them.
+struct ShapedRow {
+    filter: Vec<Complex32>,
+    added: Vec<Complex32>,
+}
+
+impl ShapedRow {
+    fn new(n_frames: usize) -> Self {
+        Self { filter: vec![Complex32::ZERO; n_frames], added: vec![Complex32::ZERO; n_frames] }
+    }
+}
+
+/// Fills a row whose numbers begin at `first` in the spectra. `row.added` contains noise.
+#[multiversion(targets("x86_64+avx2+fma"))]
+fn shape_row<'a>(spectra: &Spectra<'a>, first: usize, row: &mut ShapedRow) {
+    let n = row.filter.len();
+    let of_row = |part: &'a [f32]| &part[first..first + n];
+    let harmonic = of_row(spectra.harmonic);
+    let rotations = of_row(spectra.rotation);
+    let noise = of_row(spectra.noise);
+    let free = of_row(spectra.free);
+    let phase = of_row(spectra.phase);
+    let filter = &mut row.filter[..n];
+    let added = &mut row.added[..n];
+    for i in 0..n {
+        let angle = tanh(rotations[i]) * std::f32::consts::PI;
+        filter[i] = rotation(angle) * exp(harmonic[i].min(LOUDEST));
+        added[i] = added[i] * exp(noise[i].min(LOUDEST)) + rotation(phase[i]) * exp(free[i].min(LOUDEST));
     }
 }
 
@@ -219,10 +270,10 @@ fn pulses(pitch: &[f32]) -> Vec<f32> {
             turns += f64::from(hz);
             let phase = ((turns / RATE).fract() * 2.0 * PI) as f32;
             let harmonics = (HIGHEST_HARMONIC / hz).floor() + 0.5;
-            let divisor = 2.0 * (phase * 0.5).sin();
+            let divisor = 2.0 * rotation(phase * 0.5).im;
             let pulse = match divisor.abs() <= PULSE_PEAK {
                 true => harmonics,
-                false => (harmonics * phase).sin() / divisor,
+                false => rotation(harmonics * phase).im / divisor,
             };
             sound.push(if is_voiced { pulse - 0.5 } else { 0.0 });
         }

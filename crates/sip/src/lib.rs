@@ -1,0 +1,23 @@
+//! SIP (RFC 3261) for a program that answers calls: messages, transactions, dialogs, digest authentication, SDP, RTP.
+//!
+//! The server's SIP adapter owns sockets and clocks and drives an [`Endpoint`] with what arrives and with the time.
+//! Nothing here performs IO, reads a clock, spawns a task or sees a sample. Every table has a bound, and what an
+//! unauthenticated peer sends leaves nothing behind.
+
+mod digest;
+mod endpoint;
+mod header;
+mod message;
+pub mod rtp;
+pub mod sdp;
+mod uri;
+
+pub use digest::Credentials;
+pub use endpoint::{
+    CallId, Config, EndCause, Endpoint, Event, IncomingCall, MAX_CALLS, MAX_CALLS_PER_ADDRESS, Output, Peer,
+    RegistrarId, Registration, RequestRefused, TransferProgress, Transport, Trunk, TrunkId, WRONG_PASSWORD,
+    is_transfer_target,
+};
+pub use header::{NameAddr, Via};
+pub use message::{Fault, MAX_HEAD_BYTES, MAX_HEADERS, MAX_MESSAGE_BYTES, Message, Method, StartLine, stream_message};
+pub use uri::Uri;

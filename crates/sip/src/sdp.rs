@@ -1,0 +1,445 @@
+//! Session descriptions (RFC 8866) and offers and answers about one stream of audio (RFC 3264).
+//!
+//! The server's SIP adapter answers a peer's offer with [`answer`], or offers by [`offer`] and reads the answer by
+//! [`read_answer`]. Only what a call needs is kept of a description: the first stream of audio.
+
+use crate::header::host_and_port;
+use std::net::{IpAddr, SocketAddr};
+
+/// The longest description, in bytes.
+pub const MAX_BYTES: usize = 16 * 1024;
+/// Media lines of one.
+const MAX_MEDIA: usize = 16;
+/// Payload types of a media line that are read.
+const MAX_FORMATS: usize = 64;
+/// The payload type of telephone events in our offers, and of Opus.
+const EVENTS_TYPE: u8 = 101;
+const OPUS_TYPE: u8 = 111;
+
+/// A coding of audio over RTP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Codec {
+    /// G.711 mu-law.
+    Pcmu,
+    /// G.711 A-law.
+    Pcma,
+    /// G.722 at 64 kbit/s: 16 kHz of sound, though its RTP clock says 8 kHz (RFC 3551, section 4.5.2).
+    G722,
+    /// Opus, mono or stereo.
+    Opus,
+}
+
+impl Codec {
+    /// All of them, the best for a recognizer first.
+    pub const ALL: [Self; 4] = [Self::Opus, Self::G722, Self::Pcma, Self::Pcmu];
+
+    /// Its name in settings: `opus`, `g722`, `pcma`, `pcmu`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Pcmu => "pcmu",
+            Self::Pcma => "pcma",
+            Self::G722 => "g722",
+            Self::Opus => "opus",
+        }
+    }
+
+    /// The codec of a name in settings.
+    pub fn of(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|codec| codec.name() == name)
+    }
+
+    /// The rate of its RTP timestamps, in Hz.
+    pub fn clock_hz(self) -> u32 {
+        match self {
+            Self::Opus => 48_000,
+            Self::Pcmu | Self::Pcma | Self::G722 => 8_000,
+        }
+    }
+
+    fn payload_type(self) -> u8 {
+        match self {
+            Self::Pcmu => 0,
+            Self::Pcma => 8,
+            Self::G722 => 9,
+            Self::Opus => OPUS_TYPE,
+        }
+    }
+
+    fn rtpmap(self) -> &'static str {
+        match self {
+            Self::Pcmu => "PCMU/8000",
+            Self::Pcma => "PCMA/8000",
+            Self::G722 => "G722/8000",
+            Self::Opus => "opus/48000/2",
+        }
+    }
+}
+
+/// Who sends, from the point of view of the side that wrote it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum Direction {
+    SendReceive,
+    SendOnly,
+    ReceiveOnly,
+    Inactive,
+}
+
+impl Direction {
+    fn of(sends: bool, receives: bool) -> Self {
+        match (sends, receives) {
+            (true, true) => Self::SendReceive,
+            (true, false) => Self::SendOnly,
+            (false, true) => Self::ReceiveOnly,
+            (false, false) => Self::Inactive,
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::SendReceive => "sendrecv",
+            Self::SendOnly => "sendonly",
+            Self::ReceiveOnly => "recvonly",
+            Self::Inactive => "inactive",
+        }
+    }
+
+    fn sends(self) -> bool {
+        matches!(self, Self::SendReceive | Self::SendOnly)
+    }
+
+    fn receives(self) -> bool {
+        matches!(self, Self::SendReceive | Self::ReceiveOnly)
+    }
+}
+
+/// Why a description cannot be answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SdpError {
+    /// It is no session description.
+    #[error("the body is not a session description")]
+    Malformed,
+    /// It has no audio over plain RTP.
+    #[error("the description has no audio over RTP")]
+    NoAudio,
+    /// It has no codec that both sides have.
+    #[error("the description has no codec that is spoken here")]
+    NoCodec,
+}
+
+/// What the two sides agreed on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Agreed {
+    /// The coding of both directions.
+    pub codec: Codec,
+    /// Its payload type in packets to the peer, and, of a peer that keeps to RFC 3264, in those from it.
+    pub payload_type: u8,
+    /// The payload type of telephone events (RFC 4733) in both directions, with their clock in Hz.
+    pub events: Option<(u8, u32)>,
+    /// Where the peer says that it receives; `None`: nowhere yet, or by a host name.
+    pub remote: Option<SocketAddr>,
+    /// Whether the peer takes audio; if not, it has put the call on hold.
+    pub peer_receives: bool,
+    /// Whether the peer sends the caller's audio. `false` while it has put the call on hold: what it sends then is
+    /// music.
+    pub peer_sends: bool,
+}
+
+/// Our side.
+#[derive(Clone, Copy, Debug)]
+pub struct Local<'a> {
+    /// Where we receive.
+    pub address: SocketAddr,
+    /// The codecs we take, the preferred first.
+    pub codecs: &'a [Codec],
+    /// The number of the session, and of this version of it.
+    pub session: u64,
+    /// Counts the descriptions of a session.
+    pub version: u64,
+}
+
+/// A description as it was read.
+struct Description {
+    media: Vec<Media>,
+}
+
+struct Media {
+    /// The media line, to refuse it by.
+    line: String,
+    is_audio: bool,
+    port: u16,
+    address: Option<IpAddr>,
+    direction: Direction,
+    /// Payload types in the order of preference, with name, clock and channels in lower case, such as `opus/48000/2`.
+    formats: Vec<(u8, String)>,
+}
+
+fn parse(text: &[u8]) -> Result<Description, SdpError> {
+    if text.len() > MAX_BYTES {
+        return Err(SdpError::Malformed);
+    }
+    let text = std::str::from_utf8(text).map_err(|_| SdpError::Malformed)?;
+    let mut lines = text.lines().map(str::trim_end).filter(|line| !line.is_empty());
+    if lines.next() != Some("v=0") {
+        return Err(SdpError::Malformed);
+    }
+    let mut media: Vec<Media> = Vec::new();
+    let mut address = None;
+    let mut direction = Direction::SendReceive;
+    for line in lines {
+        let (kind, value) = line.split_once('=').ok_or(SdpError::Malformed)?;
+        match kind {
+            "m" if media.len() == MAX_MEDIA => return Err(SdpError::Malformed),
+            "m" => media.push(media_of(value, address, direction)?),
+            "c" => {
+                let connection = connection_of(value)?;
+                match media.last_mut() {
+                    Some(current) => current.address = connection,
+                    None => address = connection,
+                }
+            }
+            "a" => {
+                let named = direction_of(value);
+                match (media.last_mut(), named) {
+                    (Some(current), Some(named)) => current.direction = named,
+                    (None, Some(named)) => direction = named,
+                    (Some(current), None) => current.attribute(value),
+                    (None, None) => {}
+                }
+            }
+            _ => {}
+        }
+    }
+    Ok(Description { media })
+}
+
+fn media_of(value: &str, address: Option<IpAddr>, direction: Direction) -> Result<Media, SdpError> {
+    let mut words = value.split_whitespace();
+    let kind = words.next().ok_or(SdpError::Malformed)?;
+    let port = words.next().and_then(|port| port.split('/').next()?.parse::<u16>().ok());
+    let port = port.ok_or(SdpError::Malformed)?;
+    let profile = words.next().ok_or(SdpError::Malformed)?;
+    let is_audio = kind == "audio" && port != 0 && matches!(profile, "RTP/AVP" | "RTP/AVPF");
+    let known = |number: u8| match number {
+        0 => "pcmu/8000",
+        8 => "pcma/8000",
+        9 => "g722/8000",
+        13 => "cn/8000",
+        _ => "",
+    };
+    let types = words.clone().filter_map(|word| word.parse::<u8>().ok()).filter(|number| *number < 128);
+    let formats = types.take(MAX_FORMATS).map(|number| (number, known(number).to_owned())).collect();
+    let rest = words.collect::<Vec<_>>().join(" ");
+    let line = format!("m={kind} 0 {profile} {rest}");
+    Ok(Media { line, is_audio, port, address, direction, formats })
+}
+
+/// `None`: by a host name.
+fn connection_of(value: &str) -> Result<Option<IpAddr>, SdpError> {
+    let mut words = value.split_whitespace();
+    if words.next() != Some("IN") || !matches!(words.next(), Some("IP4" | "IP6")) {
+        return Err(SdpError::Malformed);
+    }
+    let host = words.next().and_then(|host| host.split('/').next()).ok_or(SdpError::Malformed)?;
+    Ok(host.parse().ok())
+}
+
+fn direction_of(value: &str) -> Option<Direction> {
+    Some(match value {
+        "sendrecv" => Direction::SendReceive,
+        "sendonly" => Direction::SendOnly,
+        "recvonly" => Direction::ReceiveOnly,
+        "inactive" => Direction::Inactive,
+        _ => return None,
+    })
+}
+
+impl Media {
+    fn attribute(&mut self, value: &str) {
+        let (name, value) = value.split_once(':').unwrap_or((value, ""));
+        if name != "rtpmap" {
+            return;
+        }
+        let Some((number, map)) = value.trim().split_once(' ') else { return };
+        let Ok(number) = number.parse::<u8>() else { return };
+        if let Some((_, known)) = self.formats.iter_mut().find(|(known, _)| *known == number) {
+            *known = map.trim().to_ascii_lowercase();
+        }
+    }
+
+    /// The payload type of a coding.
+    fn format_of(&self, name: &str) -> Option<u8> {
+        self.formats.iter().find(|(_, known)| known == name || known.strip_suffix("/1") == Some(name)).map(|(n, _)| *n)
+    }
+
+    fn agreed(&self, codecs: &[Codec]) -> Result<Agreed, SdpError> {
+        let find = |codec: &Codec| {
+            let number = self.format_of(&codec.rtpmap().to_ascii_lowercase())?;
+            Some((*codec, number))
+        };
+        let (codec, payload_type) = codecs.iter().find_map(find).ok_or(SdpError::NoCodec)?;
+        let clock = codec.clock_hz();
+        let events = [clock, 8_000].into_iter().find_map(|clock| {
+            let number = self.format_of(&format!("telephone-event/{clock}"))?;
+            Some((number, clock))
+        });
+        let address = self.address.filter(|address| !address.is_unspecified());
+        // The address 0.0.0.0 is how RFC 2543 put a call on hold.
+        let is_old_hold = self.address.is_some_and(|address| address.is_unspecified());
+        Ok(Agreed {
+            codec,
+            payload_type,
+            events,
+            remote: address.map(|address| SocketAddr::new(address, self.port)),
+            peer_receives: self.direction.receives() && !is_old_hold,
+            peer_sends: self.direction == Direction::SendReceive && !is_old_hold,
+        })
+    }
+}
+
+/// Answers an offer: the description, and what both sides then have agreed on.
+///
+/// # Errors
+/// The offer cannot be read, or has nothing that both sides have.
+pub fn answer(offer: &[u8], local: Local<'_>) -> Result<(String, Agreed), SdpError> {
+    let offer = parse(offer)?;
+    let chosen = offer.media.iter().position(|media| media.is_audio).ok_or(SdpError::NoAudio)?;
+    let media = &offer.media[chosen];
+    let agreed = media.agreed(local.codecs)?;
+    let direction = Direction::of(media.direction.receives(), media.direction.sends());
+    let mut text = head(local);
+    for (index, media) in offer.media.iter().enumerate() {
+        if index == chosen {
+            text.push_str(&media_lines(local, &[(agreed.codec, agreed.payload_type)], agreed.events, direction));
+        } else {
+            text.push_str(&media.line);
+            text.push_str("\r\n");
+        }
+    }
+    Ok((text, agreed))
+}
+
+/// An offer of our codecs.
+pub fn offer(local: Local<'_>) -> String {
+    let formats: Vec<_> = local.codecs.iter().map(|codec| (*codec, codec.payload_type())).collect();
+    head(local) + &media_lines(local, &formats, Some((EVENTS_TYPE, 8_000)), Direction::SendReceive)
+}
+
+/// What the answer to our offer agrees on.
+///
+/// # Errors
+/// As [`answer`].
+pub fn read_answer(answer: &[u8], codecs: &[Codec]) -> Result<Agreed, SdpError> {
+    let answer = parse(answer)?;
+    let media = answer.media.iter().find(|media| media.is_audio).ok_or(SdpError::NoAudio)?;
+    media.agreed(codecs)
+}
+
+fn head(local: Local<'_>) -> String {
+    let Local { address, session, version, .. } = local;
+    let family = if address.is_ipv4() { "IP4" } else { "IP6" };
+    let ip = address.ip();
+    format!("v=0\r\no=antiphon {session} {version} IN {family} {ip}\r\ns=-\r\nc=IN {family} {ip}\r\nt=0 0\r\n")
+}
+
+fn media_lines(local: Local<'_>, formats: &[(Codec, u8)], events: Option<(u8, u32)>, direction: Direction) -> String {
+    let numbers = formats.iter().map(|(_, number)| *number).chain(events.map(|(number, _)| number));
+    let numbers: String = numbers.map(|number| format!(" {number}")).collect();
+    let mut text = format!("m=audio {} RTP/AVP{numbers}\r\n", local.address.port());
+    for (codec, number) in formats {
+        text.push_str(&format!("a=rtpmap:{number} {}\r\n", codec.rtpmap()));
+        if *codec == Codec::Opus {
+            text.push_str(&format!("a=fmtp:{number} useinbandfec=1;stereo=0;sprop-stereo=0\r\n"));
+        }
+    }
+    if let Some((number, clock)) = events {
+        text.push_str(&format!("a=rtpmap:{number} telephone-event/{clock}\r\na=fmtp:{number} 0-15\r\n"));
+    }
+    text.push_str(&format!("a=ptime:20\r\na={}\r\n", direction.name()));
+    text
+}
+
+/// The host of a URI as an address; `None`: it is a name.
+pub fn ip_of(host: &str) -> Option<IpAddr> {
+    let (host, _) = host_and_port(host)?;
+    host.trim_start_matches('[').trim_end_matches(']').parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LOCAL: Local<'static> = Local {
+        address: SocketAddr::new(IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 1)), 20_000),
+        codecs: &Codec::ALL,
+        session: 7,
+        version: 1,
+    };
+
+    fn offer_of(lines: &str) -> String {
+        format!("v=0\r\no=- 1 1 IN IP4 192.0.2.9\r\ns=-\r\nc=IN IP4 192.0.2.9\r\nt=0 0\r\n{lines}")
+    }
+
+    #[test]
+    fn the_preferred_codec_of_both_sides_is_agreed_on() {
+        let offer = offer_of(
+            "m=audio 4000 RTP/AVP 0 8 96 101\r\na=rtpmap:96 opus/48000/2\r\na=rtpmap:101 telephone-event/8000\r\n",
+        );
+        let (text, agreed) = answer(offer.as_bytes(), LOCAL).unwrap();
+        assert_eq!((agreed.codec, agreed.payload_type, agreed.events), (Codec::Opus, 96, Some((101, 8_000))));
+        assert_eq!(agreed.remote, Some("192.0.2.9:4000".parse().unwrap()));
+        assert!(agreed.peer_sends && agreed.peer_receives);
+        assert!(text.contains("m=audio 20000 RTP/AVP 96 101\r\n") && text.contains("a=sendrecv"), "{text}");
+        let narrow = Local { codecs: &[Codec::Pcma], ..LOCAL };
+        let (_, agreed) = answer(offer.as_bytes(), narrow).unwrap();
+        assert_eq!((agreed.codec, agreed.payload_type), (Codec::Pcma, 8), "a static type needs no rtpmap");
+    }
+
+    #[test]
+    fn a_hold_is_seen_in_each_of_its_forms() {
+        for (line, receives, answered) in [
+            ("a=sendonly", false, "a=recvonly"),
+            ("a=inactive", false, "a=inactive"),
+            ("a=recvonly", true, "a=sendonly"),
+        ] {
+            let offer = offer_of(&format!("m=audio 4000 RTP/AVP 0\r\n{line}\r\n"));
+            let (text, agreed) = answer(offer.as_bytes(), LOCAL).unwrap();
+            assert_eq!((agreed.peer_receives, agreed.peer_sends), (receives, false), "{line}");
+            assert!(text.contains(answered), "{line}: {text}");
+        }
+        let old = offer_of("m=audio 4000 RTP/AVP 0\r\nc=IN IP4 0.0.0.0\r\n");
+        let (_, agreed) = answer(old.as_bytes(), LOCAL).unwrap();
+        assert_eq!((agreed.remote, agreed.peer_receives), (None, false));
+    }
+
+    #[test]
+    fn other_media_is_refused_line_by_line() {
+        let offer = offer_of("m=video 5000 RTP/AVP 31\r\nm=audio 4000 RTP/AVP 8\r\nm=image 0 udptl t38\r\n");
+        let (text, _) = answer(offer.as_bytes(), LOCAL).unwrap();
+        let lines: Vec<_> = text.lines().filter(|line| line.starts_with("m=")).collect();
+        assert_eq!(lines, ["m=video 0 RTP/AVP 31", "m=audio 20000 RTP/AVP 8", "m=image 0 udptl t38"]);
+    }
+
+    #[test]
+    fn what_cannot_be_answered_is_an_error() {
+        let check = |text: &str, expect| assert_eq!(answer(text.as_bytes(), LOCAL).unwrap_err(), expect, "{text:?}");
+        check("", SdpError::Malformed);
+        check("hello", SdpError::Malformed);
+        check(&offer_of("m=audio x RTP/AVP 0\r\n"), SdpError::Malformed);
+        check(&offer_of("m=video 4000 RTP/AVP 31\r\n"), SdpError::NoAudio);
+        check(&offer_of("m=audio 0 RTP/AVP 0\r\n"), SdpError::NoAudio);
+        check(&offer_of("m=audio 4000 RTP/SAVP 0\r\n"), SdpError::NoAudio);
+        check(&offer_of("m=audio 4000 RTP/AVP 18\r\n"), SdpError::NoCodec);
+        check(&offer_of(&"m=audio 4000 RTP/AVP 0\r\n".repeat(17)), SdpError::Malformed);
+    }
+
+    #[test]
+    fn our_offer_is_answered_and_the_answer_is_read() {
+        let ours = offer(LOCAL);
+        let peer = Local { address: "192.0.2.9:4000".parse().unwrap(), codecs: &[Codec::G722], ..LOCAL };
+        let (text, _) = answer(ours.as_bytes(), peer).unwrap();
+        let agreed = read_answer(text.as_bytes(), &Codec::ALL).unwrap();
+        assert_eq!((agreed.codec, agreed.payload_type, agreed.events), (Codec::G722, 9, Some((101, 8_000))));
+        assert_eq!(agreed.remote, Some(peer.address));
+    }
+}

@@ -1,0 +1,192 @@
+//! The `[sip]` section.
+
+use super::server::network;
+use ipnet::IpNet;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// SIP's port (RFC 3261, section 19.1.2).
+const PORT: u16 = 5_060;
+
+/// Settings of phone calls by SIP. Each key is documented in `configs/default.toml`.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct SipConfig {
+    /// Address and port to listen on, by UDP and TCP; empty: no SIP.
+    pub listen: String,
+    /// The address under which peers reach it; empty: that of `listen`, or the machine's.
+    pub advertise: String,
+    /// The first and the last UDP port of calls.
+    pub rtp_port_min: u16,
+    /// See [`SipConfig::rtp_port_min`].
+    pub rtp_port_max: u16,
+    /// The codecs that are spoken, the preferred first.
+    pub codecs: Vec<String>,
+    /// Where calls may be transferred to; see [`TransferTargets`].
+    pub transfer_to: Vec<String>,
+    /// Who may call, by a name of the operator's.
+    pub trunks: BTreeMap<String, SipTrunk>,
+}
+
+/// A peer that may call.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct SipTrunk {
+    /// Addresses and networks that it calls from.
+    pub allow: Vec<String>,
+    /// The user name of digest authentication: its, or, where the hub registers, the hub's.
+    pub username: String,
+    /// The environment variable of the password.
+    pub password_env: String,
+    /// Host, or host and port, of the registrar; empty: the hub does not register.
+    pub register: String,
+    /// The user that is registered, where that is not `username`.
+    pub register_as: String,
+    /// Name of the API key that its calls belong to; empty: none.
+    pub key: String,
+    /// The route of its calls; empty: by the number that was called.
+    pub route: String,
+}
+
+impl Default for SipConfig {
+    fn default() -> Self {
+        Self {
+            listen: String::new(),
+            advertise: String::new(),
+            rtp_port_min: 20_000,
+            rtp_port_max: 20_999,
+            codecs: ["opus", "g722", "pcma", "pcmu"].map(str::to_owned).into(),
+            transfer_to: Vec::new(),
+            trunks: BTreeMap::new(),
+        }
+    }
+}
+
+/// URIs that calls may be transferred to: whole ones, and beginnings, which end in `*`.
+#[derive(Clone, Debug, Default)]
+pub struct TransferTargets(Arc<[String]>);
+
+impl TransferTargets {
+    /// Whether `target` is one of them, in any case.
+    pub fn allow(&self, target: &str) -> bool {
+        let target = target.to_ascii_lowercase();
+        self.0.iter().any(|entry| match entry.strip_suffix('*') {
+            Some(beginning) => target.starts_with(beginning),
+            None => target == *entry,
+        })
+    }
+}
+
+impl SipConfig {
+    /// `transfer_to`, to compare with.
+    pub fn transfer_targets(&self) -> TransferTargets {
+        TransferTargets(self.transfer_to.iter().map(|entry| entry.to_ascii_lowercase()).collect())
+    }
+
+    /// What is wrong with the settings together.
+    pub fn problems(&self) -> impl Iterator<Item = String> {
+        let is_reversed = self.rtp_port_min.next_multiple_of(2) > self.rtp_port_max;
+        let range =
+            is_reversed.then(|| "sip.rtp_port_max: no even port from sip.rtp_port_min on is below it".to_owned());
+        let of_trunks = self.trunks.iter().filter_map(|(name, trunk)| {
+            let problem = trunk.problem()?;
+            Some(format!("sip.trunks.{name}: {problem}"))
+        });
+        let is_target = |entry: &&String| {
+            ["sip:", "sips:", "tel:"].iter().any(|scheme| entry.to_ascii_lowercase().starts_with(scheme))
+        };
+        let no_target = self.transfer_to.iter().find(|entry| !is_target(entry)).map(|entry| {
+            format!(
+                "sip.transfer_to: {entry:?} does not begin with \"tel:\", \"sip:\" or \"sips:\", such as \"tel:+49*\""
+            )
+        });
+        range.into_iter().chain(no_target).chain(of_trunks)
+    }
+}
+
+impl SipTrunk {
+    fn problem(&self) -> Option<&'static str> {
+        if self.allow.iter().any(|text| network(text).is_none()) {
+            return Some("'allow' is a list of addresses and networks, such as [\"203.0.113.0/24\"]");
+        }
+        if !self.register.is_empty() && self.registrar().is_none() {
+            return Some("'register' is a host, or a host and a port, such as \"sip.example.com:5060\"");
+        }
+        if !self.register.is_empty() && self.username.is_empty() && self.register_as.is_empty() {
+            return Some("'register' needs a 'username' or 'register_as'");
+        }
+        if self.username.contains(['"', '\\', '<', '>', '@', ' '])
+            || self.register_as.contains(['"', '<', '>', '@', ' '])
+        {
+            return Some("a user name holds none of the characters \" \\ < > @ and no space");
+        }
+        if !self.username.is_empty() && self.password_env.is_empty() {
+            return Some("'username' needs 'password_env', the name of the environment variable with the password");
+        }
+        let is_open = self.allow.is_empty() && self.username.is_empty() && self.register.is_empty();
+        is_open.then_some("it needs 'allow', or 'username' and 'password_env', or 'register': else anyone could call")
+    }
+
+    /// `allow` as networks. Invalid entries were rejected when the configuration was loaded.
+    pub fn networks(&self) -> Vec<IpNet> {
+        self.allow.iter().filter_map(|text| network(text)).collect()
+    }
+
+    /// Host and port of `register`.
+    pub fn registrar(&self) -> Option<(String, u16)> {
+        let (host, port) = match self.register.rsplit_once(':') {
+            Some((host, port)) => (host, port.parse().ok().filter(|port| *port > 0)?),
+            None => (self.register.as_str(), PORT),
+        };
+        let is_host = |c: char| c.is_ascii_alphanumeric() || "-._".contains(c);
+        (!host.is_empty() && host.chars().all(is_host)).then(|| (host.to_owned(), port))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_trunk_that_anyone_could_use_is_refused() {
+        let trunk = |change: fn(&mut SipTrunk)| {
+            let mut trunk = SipTrunk::default();
+            change(&mut trunk);
+            trunk.problem()
+        };
+        assert!(trunk(|_| {}).unwrap().contains("anyone"));
+        assert_eq!(trunk(|trunk| trunk.allow = vec!["203.0.113.0/24".into()]), None);
+        assert!(trunk(|trunk| trunk.allow = vec!["everyone".into()]).is_some());
+        assert!(trunk(|trunk| trunk.username = "ann".into()).unwrap().contains("password_env"));
+        let registered = |host: &str| {
+            let trunk = SipTrunk { register: host.into(), register_as: "100".into(), ..SipTrunk::default() };
+            (trunk.problem().is_none(), trunk.registrar())
+        };
+        assert_eq!(registered("sip.example.com"), (true, Some(("sip.example.com".into(), 5_060))));
+        assert_eq!(registered("10.0.0.1:5080"), (true, Some(("10.0.0.1".into(), 5_080))));
+        assert_eq!(registered("sip:example.com"), (false, None));
+        let config = SipConfig { rtp_port_min: 20_001, rtp_port_max: 20_001, ..SipConfig::default() };
+        assert_eq!(config.problems().count(), 1);
+    }
+
+    #[test]
+    fn calls_are_transferred_to_what_is_listed_only() {
+        let transfer_to = ["tel:+49*", "sip:Office@pbx.example.com"].map(str::to_owned).into();
+        let config = SipConfig { transfer_to, ..SipConfig::default() };
+        assert_eq!(config.problems().count(), 0);
+        let targets = config.transfer_targets();
+        for (target, is_allowed) in [
+            ("tel:+4930123", true),
+            ("TEL:+4930123", true),
+            ("tel:+33123", false),
+            ("sip:office@PBX.example.com", true),
+            ("sip:office@pbx.example.com.example.net", false),
+        ] {
+            assert_eq!(targets.allow(target), is_allowed, "{target}");
+        }
+        assert!(!SipConfig::default().transfer_targets().allow("tel:+4930123"));
+        let config = SipConfig { transfer_to: vec!["*".into()], ..SipConfig::default() };
+        assert!(config.problems().next().is_some_and(|problem| problem.contains("tel:+49*")));
+    }
+}

@@ -1,0 +1,348 @@
+//! The task that owns the sockets of SIP and its [`Endpoint`]: bytes and time in, bytes and events out.
+//!
+//! [`super`] runs it. Each call has a [`DialogHandle`] for what it wants of its dialog, and an inbox for what happens
+//! there. Nothing here reads a description or knows of a session.
+
+use super::streams::{StreamMessage, Streams};
+use crate::config::TransferTargets;
+use crate::server::access::AccessParts;
+use crate::server::edge::client::Client;
+use crate::server::transport::calls::{Transfer, TransferError};
+use antiphon_sip::{
+    CallId, Endpoint, Event, IncomingCall, MAX_MESSAGE_BYTES, Output, Peer, TransferProgress, Transport, TrunkId,
+    is_transfer_target,
+};
+use bytes::Bytes;
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, ready};
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::UdpSocket;
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep_until, timeout};
+use tokio_util::sync::CancellationToken;
+
+/// Commands of calls that wait; a call waits for room.
+const MAX_COMMANDS: usize = 256;
+/// What has happened in a dialog and was not taken by its call; a further change is refused, a further key lost.
+const MAX_CONTROLS: usize = 16;
+/// The status of a hub that has too much to do; of a transfer beside another one.
+const BUSY: u16 = 503;
+const PENDING: u16 = 491;
+/// The longest lookup of a registrar.
+const LOOKUP: Duration = Duration::from_secs(10);
+/// For the security log.
+pub(super) const ROUTE: &str = "sip.listen";
+
+/// What a call wants of its dialog.
+#[derive(Debug)]
+pub(super) enum Command {
+    /// Answer it with this description.
+    Accept(String),
+    /// Refuse it.
+    Refuse { status: u16, reason: &'static str, retry_after: Option<Duration> },
+    /// Answer a [`CallControl::Offer`].
+    AnswerOffer(Result<String, u16>),
+    /// Ask the peer to call this target instead, and say whether it does; a status says no.
+    Refer { target: String, answer: oneshot::Sender<Result<(), u16>> },
+    /// End it.
+    HangUp,
+}
+
+/// What happens in a call's dialog. Its end is [`DialogHandle::ended`].
+#[derive(Debug)]
+pub(super) enum CallControl {
+    /// The peer acknowledged; with its answer, where ours was the offer.
+    Connected(Option<Bytes>),
+    /// A change, to be answered.
+    Offer(Option<Bytes>),
+    /// A key, by INFO.
+    Key(char),
+}
+
+/// A call's hold on its dialog. Dropping it ends the dialog.
+pub(super) struct DialogHandle {
+    call: CallId,
+    commands: mpsc::Sender<(CallId, Command)>,
+    ended: CancellationToken,
+}
+
+impl DialogHandle {
+    /// Asks for something. Does not wait: where 256 commands wait, this one is lost, and the dialog's own deadlines end
+    /// it.
+    pub(super) fn tell(&self, command: Command) {
+        if self.commands.try_send((self.call, command)).is_err() {
+            tracing::warn!("a command to a SIP dialog is lost: too many wait");
+        }
+    }
+
+    /// What transfers the call to these targets.
+    pub(super) fn transfer(&self, allowed: TransferTargets) -> Arc<dyn Transfer> {
+        Arc::new(DialogTransfer { call: self.call, commands: self.commands.clone(), allowed })
+    }
+
+    /// Resolves when the peer, or the dialog's failure, has ended the call. Cancel safe.
+    pub(super) async fn ended(&self) {
+        self.ended.cancelled().await;
+    }
+}
+
+/// Transfers a call, to the targets that the settings allow.
+struct DialogTransfer {
+    call: CallId,
+    commands: mpsc::Sender<(CallId, Command)>,
+    allowed: TransferTargets,
+}
+
+impl Transfer for DialogTransfer {
+    fn transfer(&self, target: String) -> BoxFuture<'static, Result<(), TransferError>> {
+        if !is_transfer_target(&target) {
+            return ready(Err(TransferError::NoUri)).boxed();
+        }
+        if !self.allowed.allow(&target) {
+            return ready(Err(TransferError::NotAllowed)).boxed();
+        }
+        let (answer, answered) = oneshot::channel();
+        if self.commands.try_send((self.call, Command::Refer { target, answer })).is_err() {
+            return ready(Err(TransferError::Refused(BUSY))).boxed();
+        }
+        async move {
+            match answered.await {
+                Ok(answer) => answer.map_err(TransferError::Refused),
+                Err(_) => Err(TransferError::Ended),
+            }
+        }
+        .boxed()
+    }
+}
+
+impl Drop for DialogHandle {
+    fn drop(&mut self) {
+        if !self.ended.is_cancelled() {
+            self.tell(Command::HangUp);
+        }
+    }
+}
+
+/// A call that has arrived.
+pub(super) struct ArrivedCall {
+    pub(super) incoming: IncomingCall,
+    pub(super) dialog: DialogHandle,
+    pub(super) control: mpsc::Receiver<CallControl>,
+}
+
+struct CallInbox {
+    control: mpsc::Sender<CallControl>,
+    /// Whoever waits for the peer's answer to a transfer.
+    transfer: Option<oneshot::Sender<Result<(), u16>>>,
+    ended: CancellationToken,
+}
+
+/// See the module.
+pub(super) struct Dialogs {
+    pub(super) endpoint: Endpoint,
+    pub(super) udp: UdpSocket,
+    pub(super) streams: Streams,
+    pub(super) access: Arc<AccessParts>,
+    /// The trunks' names, for the log.
+    pub(super) names: Vec<String>,
+    calls: HashMap<CallId, CallInbox>,
+    commands: mpsc::Receiver<(CallId, Command)>,
+    command_sender: mpsc::Sender<(CallId, Command)>,
+    lookups: JoinSet<(TrunkId, Vec<SocketAddr>)>,
+}
+
+impl Dialogs {
+    pub(super) fn new(
+        endpoint: Endpoint,
+        udp: UdpSocket,
+        streams: Streams,
+        access: Arc<AccessParts>,
+        names: Vec<String>,
+    ) -> Self {
+        let (command_sender, commands) = mpsc::channel(MAX_COMMANDS);
+        let calls = HashMap::new();
+        Self { endpoint, udp, streams, access, names, calls, commands, command_sender, lookups: JoinSet::new() }
+    }
+
+    /// Serves until `drained` is cancelled; then all calls and registrations end. `arrived` takes each call; from
+    /// `stop` on calls are refused.
+    pub(super) async fn run(
+        mut self,
+        arrived: impl Fn(ArrivedCall),
+        stop: CancellationToken,
+        drained: CancellationToken,
+    ) {
+        let mut buffer = vec![0; MAX_MESSAGE_BYTES];
+        loop {
+            self.drain(&arrived, &stop);
+            let due = self.endpoint.next_deadline().map(Instant::from_std);
+            tokio::select! {
+                () = drained.cancelled() => break,
+                received = self.udp.recv_from(&mut buffer) => match received {
+                    Ok((n, address)) => {
+                        self.received(Peer { transport: Transport::Udp, address }, &buffer[..n]);
+                    }
+                    // The answer of an earlier peer's machine, or no memory for a moment.
+                    Err(error) => {
+                        tracing::debug!(%error, "receiving SIP by UDP failed");
+                        tokio::task::yield_now().await;
+                    }
+                },
+                message = self.streams.next() => match message {
+                    StreamMessage::Message(address, bytes) => {
+                        self.received(Peer { transport: Transport::Tcp, address }, &bytes);
+                    }
+                    StreamMessage::Refused(address) => {
+                        let client = Client::direct(address, false);
+                        self.access.security.refused(client, ROUTE, 503, "too many connections");
+                    }
+                },
+                Some((call, command)) = self.commands.recv() => self.command(call, command),
+                Some(found) = self.lookups.join_next() => if let Ok((trunk, addresses)) = found {
+                    self.endpoint.resolved(Instant::now().into_std(), trunk, &addresses);
+                },
+                () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {
+                    self.endpoint.expire(Instant::now().into_std());
+                }
+            }
+        }
+        self.endpoint.shut_down(Instant::now().into_std());
+        self.drain(&arrived, &stop);
+    }
+
+    fn received(&mut self, from: Peer, bytes: &[u8]) {
+        let address = from.address.ip().to_canonical();
+        // Who has guessed too many passwords waits, as with keys.
+        if self.access.attempts.check(address).is_err() && !self.endpoint.is_listed(address) {
+            return;
+        }
+        self.endpoint.receive(Instant::now().into_std(), from, bytes);
+    }
+
+    fn command(&mut self, call: CallId, command: Command) {
+        let now = Instant::now().into_std();
+        match command {
+            Command::Accept(sdp) => self.endpoint.accept(now, call, &sdp),
+            Command::Refuse { status, reason, retry_after } => {
+                self.calls.remove(&call);
+                self.endpoint.refuse(now, call, status, reason, retry_after);
+            }
+            Command::AnswerOffer(answer) => {
+                self.endpoint.answer_offer(now, call, answer.as_deref().map_err(|status| *status));
+            }
+            Command::Refer { target, answer } => {
+                let Some(inbox) = self.calls.get_mut(&call) else { return };
+                if self.endpoint.refer(now, call, &target) {
+                    inbox.transfer = Some(answer);
+                } else {
+                    let _ = answer.send(Err(PENDING));
+                }
+            }
+            Command::HangUp => {
+                self.calls.remove(&call);
+                self.endpoint.hang_up(now, call);
+            }
+        }
+    }
+
+    /// Does all that the endpoint wants done.
+    fn drain(&mut self, arrived: &impl Fn(ArrivedCall), stop: &CancellationToken) {
+        while let Some(output) = self.endpoint.poll() {
+            match output {
+                Output::Send { to: Peer { transport: Transport::Udp, address }, bytes } => {
+                    // A full socket loses it, as a network would: it is sent again.
+                    let _ = self.udp.try_send_to(&bytes, address);
+                }
+                Output::Send { to: Peer { transport: Transport::Tcp, address }, bytes } => {
+                    self.streams.send(address, bytes);
+                }
+                Output::Resolve { registrar, host, port } => {
+                    self.lookups.spawn(async move {
+                        let found = timeout(LOOKUP, tokio::net::lookup_host((host.as_str(), port))).await;
+                        let addresses = found.ok().and_then(Result::ok).map(Iterator::collect).unwrap_or_default();
+                        (registrar, addresses)
+                    });
+                }
+                Output::Event(event) => self.happened(event, arrived, stop),
+            }
+        }
+    }
+
+    fn happened(&mut self, event: Event, arrived: &impl Fn(ArrivedCall), stop: &CancellationToken) {
+        let now = Instant::now().into_std();
+        match event {
+            Event::Incoming(incoming) if stop.is_cancelled() => {
+                self.endpoint.refuse(now, incoming.call, 503, "Service Unavailable", None);
+            }
+            Event::Incoming(incoming) => {
+                let (sender, control) = mpsc::channel(MAX_CONTROLS);
+                let ended = CancellationToken::new();
+                self.calls.insert(incoming.call, CallInbox { control: sender, transfer: None, ended: ended.clone() });
+                let dialog = DialogHandle { call: incoming.call, commands: self.command_sender.clone(), ended };
+                arrived(ArrivedCall { incoming: *incoming, dialog, control });
+            }
+            Event::Connected { call, answer } => self.tell(call, CallControl::Connected(answer)),
+            Event::Offer { call, offer } => {
+                if !self.tell_if_room(call, CallControl::Offer(offer)) {
+                    self.endpoint.answer_offer(now, call, Err(500));
+                }
+            }
+            Event::Key { call, key } => self.tell(call, CallControl::Key(key)),
+            Event::Transfer { call, progress } => self.transferred(call, progress),
+            Event::Ended { call, cause } => {
+                tracing::debug!(?cause, "a SIP dialog has ended");
+                if let Some(inbox) = self.calls.remove(&call) {
+                    inbox.ended.cancel();
+                }
+            }
+            Event::Refused(refused) => {
+                let client = Client::direct(refused.address, false);
+                if refused.status == 403 && refused.reason == antiphon_sip::WRONG_PASSWORD {
+                    let _ = self.access.attempts.failed(refused.address);
+                }
+                self.access.security.refused(client, ROUTE, refused.status, refused.reason);
+            }
+            Event::Registered { registrar, result } => {
+                let trunk = self.names.get(registrar.0).map(String::as_str).unwrap_or_default();
+                match result {
+                    Ok(expires) => tracing::info!(trunk, expires_s = expires.as_secs(), "registered by SIP"),
+                    Err(0) => tracing::warn!(trunk, "the SIP registrar does not answer, or its host is not known"),
+                    Err(status) => tracing::warn!(trunk, status, "the SIP registrar refuses the registration"),
+                }
+            }
+        }
+    }
+
+    /// A transfer has come further. Where the target has answered, our part of the call is over.
+    fn transferred(&mut self, call: CallId, progress: TransferProgress) {
+        let Some(inbox) = self.calls.get_mut(&call) else { return };
+        let waiting = inbox.transfer.take();
+        let outcome = match progress {
+            TransferProgress::Accepted | TransferProgress::Done => Ok(()),
+            TransferProgress::Failed(status) => Err(status),
+        };
+        // Whoever asked may be gone.
+        if let Some(waiting) = waiting {
+            let _ = waiting.send(outcome);
+        } else if let Err(status) = outcome {
+            tracing::info!(status, "a transfer by SIP failed: the call goes on");
+        }
+        if progress == TransferProgress::Done {
+            inbox.ended.cancel();
+            self.calls.remove(&call);
+            self.endpoint.hang_up(Instant::now().into_std(), call);
+        }
+    }
+
+    fn tell(&mut self, call: CallId, control: CallControl) {
+        self.tell_if_room(call, control);
+    }
+
+    fn tell_if_room(&mut self, call: CallId, control: CallControl) -> bool {
+        self.calls.get(&call).is_some_and(|inbox| inbox.control.try_send(control).is_ok())
+    }
+}

@@ -1,0 +1,359 @@
+//! The RTP socket of one call, and the call's side of its dialog while it lasts.
+//!
+//! [`super::super::link`] reads a [`MediaSource`] and writes a [`MediaSink`], as it does the halves of a WebSocket.
+//! Packets are taken from the peer's own addresses only: the one it signals from and the one its description names. The
+//! first of them that sends decides where ours go (symmetric RTP), since descriptions of peers behind a NAT name
+//! addresses that lead nowhere.
+
+use super::coder::{Decoder, Encoder};
+use super::dialogs::{CallControl, Command, DialogHandle};
+use super::receiver::{Heard, Receiver};
+use crate::server::transport::telephony::leg::PeerMessage;
+use antiphon_audio::codec::{self, CodecError};
+use antiphon_sip::rtp::{self, Packet};
+use antiphon_sip::sdp::{self, Agreed, Codec, Local, SdpError};
+use antiphon_types::Format;
+use bytes::Bytes;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+use tokio::net::UdpSocket;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep_until};
+
+/// A call without a packet of its peer ends after this time, unless it is on hold.
+const NO_MEDIA: Duration = Duration::from_secs(60);
+/// A peer that sends from another of its addresses is followed once the first one is silent for this time.
+const MOVES_AFTER: Duration = Duration::from_millis(500);
+
+/// What the two halves share, and what the dialog asks about.
+pub(super) struct MediaState {
+    /// Where we receive, as peers reach it.
+    advertised: SocketAddr,
+    /// Number and version of our descriptions.
+    session: u64,
+    version: u64,
+    agreed: Agreed,
+    /// Where the dialog's messages come from.
+    signaling: IpAddr,
+    /// Where our packets go.
+    remote: Option<SocketAddr>,
+    /// Whether a packet decided that, and when its address sent last.
+    heard_from: Option<Instant>,
+}
+
+pub(super) type SharedMedia = Arc<Mutex<MediaState>>;
+
+fn lock(media: &SharedMedia) -> MutexGuard<'_, MediaState> {
+    media.lock().expect("no panic while locked")
+}
+
+impl MediaState {
+    pub(super) fn new(advertised: SocketAddr, session: u64, signaling: IpAddr, agreed: Agreed) -> Self {
+        let signaling = signaling.to_canonical();
+        let remote = agreed.remote;
+        Self { advertised, session, version: 2, agreed, signaling, remote, heard_from: None }
+    }
+
+    /// Answers a change of the call. The codec stays.
+    ///
+    /// # Errors
+    /// The offer cannot be accepted.
+    fn answer(&mut self, offer: Option<&[u8]>) -> Result<String, SdpError> {
+        let codecs = [self.agreed.codec];
+        let local = Local { address: self.advertised, codecs: &codecs, session: self.session, version: self.version };
+        let Some(offer) = offer else {
+            self.version += 1;
+            return Ok(sdp::offer(local));
+        };
+        let (text, agreed) = sdp::answer(offer, local)?;
+        if agreed.payload_type != self.agreed.payload_type {
+            return Err(SdpError::NoCodec);
+        }
+        self.version += 1;
+        // Another address takes effect at once; the same one leaves what a packet has decided.
+        if agreed.remote != self.agreed.remote {
+            self.remote = agreed.remote;
+            self.heard_from = None;
+        }
+        self.agreed = agreed;
+        Ok(text)
+    }
+
+    fn is_on_hold(&self) -> bool {
+        !self.agreed.peer_sends
+    }
+
+    /// Whether a packet from this address is of the call; where it is, ours go there.
+    fn accepts(&mut self, source: SocketAddr, now: Instant) -> bool {
+        let ip = source.ip().to_canonical();
+        let is_peers = ip == self.signaling || self.agreed.remote.is_some_and(|remote| remote.ip() == ip);
+        if !is_peers {
+            return false;
+        }
+        let is_same = self.remote == Some(source);
+        let is_silent = self.heard_from.is_none_or(|last| now.saturating_duration_since(last) >= MOVES_AFTER);
+        if !is_same && !is_silent {
+            return false;
+        }
+        self.remote = Some(source);
+        self.heard_from = Some(now);
+        true
+    }
+
+    fn target(&self) -> Option<SocketAddr> {
+        self.remote.filter(|_| self.agreed.peer_receives)
+    }
+}
+
+/// What arrives from a peer.
+#[derive(Debug)]
+pub(in crate::server::transport::telephony) enum MediaEvent {
+    /// Audio as PCM16 at the rate of the call's [`super::coder::codings`], a key, a hold, the end.
+    Peer(PeerMessage),
+    /// Nothing came for [`NO_MEDIA`].
+    Silent,
+}
+
+/// The reading half.
+pub(in crate::server::transport::telephony) struct MediaSource {
+    socket: Arc<UdpSocket>,
+    media: SharedMedia,
+    dialog: DialogHandle,
+    control: mpsc::Receiver<CallControl>,
+    receiver: Receiver,
+    buffer: Box<[u8; rtp::MAX_BYTES]>,
+    last_packet: Instant,
+}
+
+/// The writing half.
+pub(in crate::server::transport::telephony) struct MediaSink {
+    socket: Arc<UdpSocket>,
+    media: SharedMedia,
+    encoder: Encoder,
+    payload_type: u8,
+    ticks: u32,
+    sequence: u16,
+    timestamp: u32,
+    ssrc: u32,
+    /// The next packet begins a talk spurt.
+    begins: bool,
+    pcm: Vec<i16>,
+}
+
+/// The halves of a call on this socket.
+///
+/// # Errors
+/// The codec has no memory.
+pub(super) fn halves(
+    socket: UdpSocket,
+    media: MediaState,
+    dialog: DialogHandle,
+    control: mpsc::Receiver<CallControl>,
+) -> Result<(MediaSource, MediaSink), CodecError> {
+    let codec = media.agreed.codec;
+    let receiver = Receiver::new(Decoder::new(codec)?, &media.agreed);
+    let encoder = Encoder::new(codec)?;
+    let payload_type = media.agreed.payload_type;
+    let socket = Arc::new(socket);
+    let media = Arc::new(Mutex::new(media));
+    let source = MediaSource {
+        socket: socket.clone(),
+        media: media.clone(),
+        dialog,
+        control,
+        receiver,
+        buffer: Box::new([0; rtp::MAX_BYTES]),
+        last_packet: Instant::now(),
+    };
+    let sink = MediaSink {
+        socket,
+        media,
+        encoder,
+        payload_type,
+        ticks: codec.clock_hz() / 50,
+        sequence: rand::random(),
+        timestamp: rand::random(),
+        ssrc: rand::random(),
+        begins: true,
+        pcm: Vec::new(),
+    };
+    Ok((source, sink))
+}
+
+impl MediaSource {
+    /// What the peer does next. Cancel safe.
+    pub(in crate::server::transport::telephony) async fn next(&mut self) -> MediaEvent {
+        loop {
+            match self.receiver.pop() {
+                Some(Heard::Key(key)) => return MediaEvent::Peer(PeerMessage::Key(key)),
+                Some(Heard::Sound(samples)) => {
+                    let mut bytes = Vec::with_capacity(2 * samples.len());
+                    codec::encode(Format::Pcm16, &samples, &mut bytes);
+                    return MediaEvent::Peer(PeerMessage::Audio { number: None, audio: bytes.into() });
+                }
+                None => {}
+            }
+            let due = self.receiver.due();
+            let gone_at = self.last_packet + NO_MEDIA;
+            tokio::select! {
+                biased;
+                () = self.dialog.ended() => return MediaEvent::Peer(PeerMessage::Ended),
+                control = self.control.recv() => match control {
+                    Some(CallControl::Offer(offer)) => if let Some(message) = self.changed(offer.as_deref()) {
+                        return MediaEvent::Peer(message);
+                    },
+                    Some(CallControl::Key(key)) => return MediaEvent::Peer(PeerMessage::Key(key)),
+                    Some(CallControl::Connected(_)) => {}
+                    None => return MediaEvent::Peer(PeerMessage::Ended),
+                },
+                received = self.socket.recv_from(&mut self.buffer[..]) => {
+                    // The answer of a machine to an earlier packet is an error here.
+                    if let Ok((n, source)) = received {
+                        self.received(n, source);
+                    }
+                }
+                () = sleep_until(due.unwrap_or(gone_at)), if due.is_some() => self.receiver.expire(Instant::now()),
+                () = sleep_until(gone_at) => {
+                    let is_on_hold = lock(&self.media).is_on_hold();
+                    if !is_on_hold {
+                        return MediaEvent::Silent;
+                    }
+                    self.last_packet = Instant::now();
+                }
+            }
+        }
+    }
+
+    fn received(&mut self, n_bytes: usize, source: SocketAddr) {
+        let now = Instant::now();
+        let Some(packet) = Packet::parse(&self.buffer[..n_bytes]) else { return };
+        let is_on_hold = {
+            let mut media = lock(&self.media);
+            if !self.receiver.takes(&packet) || !media.accepts(source, now) {
+                return;
+            }
+            media.is_on_hold()
+        };
+        self.last_packet = now;
+        // What comes during a hold is its music.
+        if !is_on_hold {
+            self.receiver.push(packet, now);
+        }
+    }
+
+    /// The peer wants to change the call. Gives what the conversation has to know of it.
+    fn changed(&mut self, offer: Option<&[u8]>) -> Option<PeerMessage> {
+        let mut media = lock(&self.media);
+        let was_on_hold = media.is_on_hold();
+        let answer = media.answer(offer).map_err(|_| 488);
+        let is_on_hold = media.is_on_hold();
+        drop(media);
+        self.dialog.tell(Command::AnswerOffer(answer));
+        if was_on_hold && !is_on_hold {
+            self.last_packet = Instant::now();
+            self.receiver.forget_stream();
+        }
+        (is_on_hold && !was_on_hold).then_some(PeerMessage::Held)
+    }
+}
+
+impl MediaSink {
+    /// Sends 20 ms of PCM16 at the call's rate. While the call is on hold nothing leaves.
+    pub(in crate::server::transport::telephony) fn send(&mut self, pcm: &[u8]) {
+        let mut samples = std::mem::take(&mut self.pcm);
+        samples.clear();
+        // The voice gives whole samples.
+        let _ = codec::decode(Format::Pcm16, pcm, &mut samples);
+        let payload = self.encoder.encode(&samples);
+        self.pcm = samples;
+        self.packet(payload);
+    }
+
+    /// Sends 20 ms of silence, so that the way through NATs and the peer's jitter buffer stay as they are.
+    pub(in crate::server::transport::telephony) fn idle(&mut self) {
+        let payload = self.encoder.silence();
+        self.packet(payload);
+    }
+
+    fn packet(&mut self, payload: Bytes) {
+        let target = lock(&self.media).target();
+        let timestamp = self.timestamp;
+        self.timestamp = timestamp.wrapping_add(self.ticks);
+        let Some(target) = target.filter(|_| !payload.is_empty()) else {
+            self.begins = true;
+            return;
+        };
+        let packet = Packet {
+            payload_type: self.payload_type,
+            marker: std::mem::take(&mut self.begins),
+            sequence: self.sequence,
+            timestamp,
+            ssrc: self.ssrc,
+            payload,
+        };
+        self.sequence = self.sequence.wrapping_add(1);
+        // A full socket loses it, as a network would.
+        let _ = self.socket.try_send_to(&packet.write(), target);
+    }
+}
+
+/// Answers the offer of a call that begins.
+///
+/// # Errors
+/// The offer cannot be accepted.
+pub(super) fn first_answer(
+    offer: &[u8],
+    advertised: SocketAddr,
+    codecs: &[Codec],
+    session: u64,
+) -> Result<(String, Agreed), SdpError> {
+    sdp::answer(offer, Local { address: advertised, codecs, session, version: 1 })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn state() -> MediaState {
+        let agreed = Agreed {
+            codec: Codec::Pcmu,
+            payload_type: 0,
+            events: None,
+            remote: Some("10.0.0.9:4000".parse().unwrap()),
+            peer_receives: true,
+            peer_sends: true,
+        };
+        MediaState::new("192.0.2.1:20000".parse().unwrap(), 1, "203.0.113.9".parse().unwrap(), agreed)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn packets_go_back_to_where_they_come_from_and_strangers_change_nothing() {
+        let mut media = state();
+        let now = Instant::now();
+        let natted: SocketAddr = "203.0.113.9:61000".parse().unwrap();
+        assert!(!media.accepts("198.51.100.1:4000".parse().unwrap(), now));
+        assert_eq!(media.target(), Some("10.0.0.9:4000".parse().unwrap()));
+        assert!(media.accepts(natted, now));
+        assert_eq!(media.target(), Some(natted));
+        let moved: SocketAddr = "203.0.113.9:61002".parse().unwrap();
+        assert!(!media.accepts(moved, now + Duration::from_millis(100)), "the first one still sends");
+        assert!(media.accepts(natted, now + Duration::from_millis(120)));
+        assert!(media.accepts(moved, now + Duration::from_millis(700)));
+        assert_eq!(media.target(), Some(moved));
+    }
+
+    #[test]
+    fn a_hold_stops_what_we_send_and_its_end_goes_on() {
+        let mut media = state();
+        let offer = |lines: &str| format!("v=0\r\nc=IN IP4 10.0.0.9\r\nm=audio 4000 RTP/AVP 0\r\n{lines}");
+        let answer = media.answer(Some(offer("a=sendonly\r\n").as_bytes())).unwrap();
+        assert!(answer.contains("a=recvonly"));
+        assert!(media.is_on_hold());
+        assert_eq!(media.target(), None);
+        media.answer(Some(offer("").as_bytes())).unwrap();
+        assert!(!media.is_on_hold() && media.target().is_some());
+        let other = "v=0\r\nc=IN IP4 10.0.0.9\r\nm=audio 4000 RTP/AVP 8\r\n";
+        assert!(media.answer(Some(other.as_bytes())).is_err(), "the codec stays");
+    }
+}

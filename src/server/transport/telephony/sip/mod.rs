@@ -1,0 +1,134 @@
+//! Phone calls by SIP (`[sip]`): a trunk, a PBX or a phone calls the hub, without a provider between.
+//!
+//! [`Sip::bind`] opens the sockets and reads the trunks; [`Sip::run`] serves. Messages and transactions are
+//! `antiphon-sip`'s; [`dialogs`] drives it, [`call`] serves each call, [`media`] is its RTP. Who may call is decided by
+//! the trunks alone.
+
+mod call;
+mod coder;
+mod dialogs;
+pub(super) mod media;
+mod ports;
+mod receiver;
+mod streams;
+
+use crate::config::{SipConfig, SipTrunk};
+use crate::server::access::keys::Keys;
+use crate::server::transport::parts::TransportParts;
+use antiphon_engines::secret;
+use antiphon_sip::sdp::Codec;
+use antiphon_sip::{Config, Credentials, Endpoint, Registration, Trunk};
+use call::{CallSettings, TrunkSettings};
+use dialogs::{ArrivedCall, Dialogs};
+use ports::RtpPorts;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use streams::Streams;
+use tokio::net::{TcpListener, UdpSocket};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+/// The sockets and the trunks.
+pub(in crate::server) struct Sip {
+    udp: UdpSocket,
+    tcp: TcpListener,
+    endpoint: Config,
+    names: Vec<String>,
+    settings: CallSettings,
+}
+
+impl Sip {
+    /// Binds `sip.listen`, for UDP and TCP; `None`: it is empty.
+    ///
+    /// # Errors An address is in use, a password cannot be read, a key is not one, or no address is known under which
+    /// peers reach the hub.
+    pub(in crate::server) async fn bind(config: &SipConfig, keys: &Keys) -> io::Result<Option<Self>> {
+        if config.listen.is_empty() {
+            return Ok(None);
+        }
+        let in_use = |error: io::Error| {
+            let message = format!("SIP cannot listen on {} (sip.listen): {error}", config.listen);
+            io::Error::new(error.kind(), message)
+        };
+        let tcp = TcpListener::bind(&config.listen).await.map_err(in_use)?;
+        let bound = tcp.local_addr()?;
+        let udp = UdpSocket::bind(bound).await.map_err(in_use)?;
+        let advertised = advertised(config, bound.ip())?;
+        let mut trunks = Vec::new();
+        let mut settings = Vec::new();
+        for (name, trunk) in &config.trunks {
+            trunks.push(trunk_of(name, trunk)?);
+            call::owner(keys, &trunk.key)
+                .map_err(|reason| io::Error::other(format!("sip.trunks.{name}.key: {reason}")))?;
+            settings.push(TrunkSettings { key: trunk.key.clone(), route: trunk.route.clone() });
+        }
+        if trunks.is_empty() {
+            tracing::warn!("sip.trunks is empty: no caller is accepted by SIP");
+        }
+        let codecs = config.codecs.iter().filter_map(|name| Codec::of(name)).collect();
+        let ports = RtpPorts::new(bound.ip(), advertised, config.rtp_port_min, config.rtp_port_max);
+        let endpoint = Config {
+            advertised: SocketAddr::new(advertised, bound.port()),
+            agent: concat!("antiphon/", env!("CARGO_PKG_VERSION")).into(),
+            trunks,
+            secret: rand::random(),
+        };
+        tracing::info!(%bound, %advertised, n_trunks = settings.len(), "listening for SIP by UDP and TCP");
+        let names = config.trunks.keys().cloned().collect();
+        let settings = CallSettings { trunks: settings, codecs, ports, transfer_to: config.transfer_targets() };
+        Ok(Some(Self { udp, tcp, endpoint, names, settings }))
+    }
+
+    /// Serves until `drained`; from `stop` on, calls are refused. Calls are tasks of the server's.
+    pub(in crate::server) async fn run(
+        self,
+        transport: Arc<TransportParts>,
+        stop: CancellationToken,
+        drained: CancellationToken,
+    ) {
+        let endpoint = Endpoint::new(self.endpoint, Instant::now().into_std());
+        let access = transport.sessions.access.clone();
+        let dialogs = Dialogs::new(endpoint, self.udp, Streams::new(self.tcp), access, self.names);
+        let settings = Arc::new(self.settings);
+        let tasks = transport.sessions.setup.tasks.clone();
+        let arrived = move |arrived: ArrivedCall| {
+            tasks.spawn(call::serve(transport.clone(), settings.clone(), arrived));
+        };
+        dialogs.run(arrived, stop, drained).await;
+    }
+}
+
+fn trunk_of(name: &str, trunk: &SipTrunk) -> io::Result<Trunk> {
+    let password = secret::read(&trunk.password_env).map_err(io::Error::other)?;
+    let credentials = match (trunk.username.is_empty(), password) {
+        (true, _) => None,
+        (false, Some(password)) => Some(Credentials { username: trunk.username.clone(), password }),
+        (false, None) => {
+            let message = format!(
+                "sip.trunks.{name} has a username and no password: set the environment variable {:?}, or, with _FILE, \
+                 its file",
+                trunk.password_env
+            );
+            return Err(io::Error::other(message));
+        }
+    };
+    let registration = trunk.registrar().map(|(host, port)| {
+        let user = if trunk.register_as.is_empty() { trunk.username.clone() } else { trunk.register_as.clone() };
+        Registration { host, port, user }
+    });
+    Ok(Trunk { allowed: trunk.networks(), credentials, registration })
+}
+
+/// The address under which peers reach the hub.
+fn advertised(config: &SipConfig, bound: IpAddr) -> io::Result<IpAddr> {
+    if let Ok(address) = config.advertise.parse() {
+        return Ok(address);
+    }
+    if !bound.is_unspecified() {
+        return Ok(bound);
+    }
+    let of_machine = if_addrs::get_if_addrs()?.into_iter().map(|interface| interface.ip());
+    let found = of_machine.filter(|ip| ip.is_ipv4() == bound.is_ipv4()).min_by_key(IpAddr::is_loopback);
+    found.ok_or_else(|| io::Error::other("no address to advertise for sip.listen: set sip.advertise"))
+}

@@ -1,0 +1,308 @@
+//! Clients of others, as programs: SIPp's scenarios of `sipp/` and baresip, at a hub with fake engines, in real time.
+//!
+//! `make test-deps` installs both; without them these tests fail.
+
+use super::{calls, config, hub};
+use crate::clips;
+use crate::hub::Hub;
+use crate::turns::turn;
+use antiphon::config::Config;
+use antiphon_audio::codec;
+use antiphon_audio::{convert, wav};
+use antiphon_engine_api::fakes::llm::FakeLlm;
+use antiphon_types::{Format, Pcm, SampleRate};
+use serde_json::json;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+use tempfile::TempDir;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::process::{Child, Command};
+use tokio::time::timeout;
+
+const SCENARIOS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/sip/sipp");
+/// Longer than any call here takes on a busy machine.
+const TEST_TIMEOUT: Duration = Duration::from_secs(60);
+const BARESIP_MODULES: &str = "/usr/lib/baresip/modules";
+
+/// 0.9 s of a person who reads, without a pause, then silence, at 8 kHz.
+fn speech() -> Vec<i16> {
+    let (name, _) = clips::texts().swap_remove(0);
+    let mut samples = convert(&clips::samples(&name), SampleRate::HZ_16000, SampleRate::HZ_8000);
+    samples.truncate(7_200);
+    samples.resize(7_200 + 8_000 * 30, 0);
+    samples
+}
+
+/// A WAV file with the same sound in two channels.
+fn stereo(mono: &Pcm) -> Vec<u8> {
+    let samples = mono.samples.iter().flat_map(|sample| [*sample, *sample]).collect();
+    let mut file = wav::write(&Pcm { samples, rate: mono.rate });
+    // Channels, bytes a second, bytes of all channels' samples.
+    file[22] = 2;
+    file[28..32].copy_from_slice(&(4 * mono.rate.hz()).to_le_bytes());
+    file[32] = 4;
+    file
+}
+
+/// A port that is free for UDP.
+fn free_port() -> u16 {
+    let socket = std::net::UdpSocket::bind("127.0.0.1:0").expect("a free port");
+    socket.local_addr().expect("bound").port()
+}
+
+/// Runs a scenario of SIPp at the hub until it ends.
+async fn sipp(scenario: &str, sip: SocketAddr, more: &[&str]) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut bytes = Vec::new();
+    codec::encode(Format::Ulaw, &speech(), &mut bytes);
+    std::fs::write(folder.path().join("speech.ulaw"), bytes).expect("written");
+    let ran = Command::new("sipp")
+        .arg(sip.to_string())
+        .args(["-sf", &format!("{SCENARIOS}/{scenario}.xml"), "-s", "+15550100", "-m", "1", "-nostdin"])
+        .args(["-i", "127.0.0.1", "-mi", "127.0.0.1", "-p", &free_port().to_string()])
+        .args(["-mp", &free_port().to_string(), "-timeout", "50", "-timeout_error"])
+        .args(["-trace_err", "-error_file", "errors.log"])
+        .args(more)
+        .current_dir(folder.path())
+        .stdin(Stdio::null())
+        .kill_on_drop(true)
+        .output();
+    let output = timeout(TEST_TIMEOUT, ran).await.expect("it ends").expect("sipp is installed (make test-deps)");
+    let errors = std::fs::read_to_string(folder.path().join("errors.log")).unwrap_or_default();
+    let screen = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{scenario}: {}\n{errors}\n{screen}", output.status);
+}
+
+/// Waits until the hub listens for SIP.
+async fn listening(sip: SocketAddr) {
+    let connected = async {
+        while TcpStream::connect(sip).await.is_err() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    timeout(TEST_TIMEOUT, connected).await.expect("the hub listens");
+}
+
+async fn judged(heard: &[&str], llm: &FakeLlm) -> (Hub, SocketAddr) {
+    let (config, sip) = config();
+    let hub = hub(heard, llm, config).await;
+    listening(sip).await;
+    (hub, sip)
+}
+
+#[tokio::test]
+async fn sipp_speaks_is_answered_and_hangs_up_by_udp_and_tcp() {
+    for transport in ["u1", "t1"] {
+        let (hub, sip) = judged(&["a question"], &FakeLlm::says(["Yes."])).await;
+        sipp("speaks", sip, &["-t", transport]).await;
+        let turn = turn(&hub, |turn| turn["settled"] == true).await;
+        assert_eq!((&turn["transcript"], &turn["heard"]), (&json!("a question"), &json!("Yes.")), "{transport} {turn}");
+        hub.until("antiphon_sessions_active ", 0.0).await;
+        hub.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn sipp_is_hung_up_on() {
+    let (hub, sip) = judged(&[], &FakeLlm::default()).await;
+    let hung_up = async {
+        let id = loop {
+            let list = calls(&hub).await;
+            if let Some(id) = list["data"][0]["id"].as_str() {
+                break id.to_owned();
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        };
+        let url = format!("http://{}/v1/realtime/calls/{id}/hangup", hub.address);
+        assert_eq!(reqwest::Client::new().post(url).send().await.expect("an answer").status(), 200);
+    };
+    tokio::join!(sipp("hung_up", sip, &[]), hung_up);
+    hub.stop().await;
+}
+
+#[tokio::test]
+async fn sipp_holds_cancels_asks_and_presses_keys() {
+    let llm = FakeLlm::says(["Thank you."]);
+    let (hub, sip) = judged(&[], &llm).await;
+    for scenario in ["hold", "cancel", "options", "keys"] {
+        sipp(scenario, sip, &[]).await;
+    }
+    let history = format!("{:?}", llm.requests()[0].messages);
+    assert!(history.contains(": 42#)"), "{history}");
+    hub.until("antiphon_sessions_active ", 0.0).await;
+    hub.stop().await;
+}
+
+#[tokio::test]
+async fn sipp_makes_twenty_calls_at_once() {
+    let (hub, sip) = judged(&[], &FakeLlm::default()).await;
+    sipp("speaks", sip, &["-m", "20", "-l", "20", "-r", "20"]).await;
+    hub.until("antiphon_sessions_active ", 0.0).await;
+    hub.stop().await;
+}
+
+/// A running baresip that is told what to do by TCP.
+struct Baresip {
+    _program: Child,
+    control: TcpStream,
+    folder: TempDir,
+}
+
+impl Baresip {
+    /// `codec`: a module of its; `speech`: what its microphone hears, over and over.
+    async fn start(codec: &str, account: &str) -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = |name: &str| folder.path().join(name).to_string_lossy().into_owned();
+        let microphone = Pcm { samples: speech(), rate: SampleRate::HZ_8000 };
+        let rate = SampleRate::new(match codec {
+            "opus" => 48_000,
+            "g722" => 16_000,
+            _ => 8_000,
+        });
+        let microphone = Pcm { samples: convert(&microphone.samples, microphone.rate, rate), rate };
+        // baresip's Opus has two channels.
+        let file = if codec == "opus" { stereo(&microphone) } else { wav::write(&microphone) };
+        std::fs::write(path("speech.wav"), file).expect("written");
+        let tcp = std::net::TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("bound");
+        let text = format!(
+            "module_path {BARESIP_MODULES}\nmodule {codec}.so\nmodule aufile.so\nmodule sndfile.so\n\
+             module_tmp account.so\nmodule_app menu.so\nmodule_app ctrl_tcp.so\nctrl_tcp_listen {tcp}\n\
+             sip_listen 127.0.0.1:0\naudio_source aufile,{}\naudio_player aufile,{}\nsnd_path {}\n\
+             rtp_ports 30000-39998\naudio_buffer 20-160\nopus_bitrate 28000\n",
+            path("speech.wav"),
+            path("player.wav"),
+            folder.path().display(),
+        );
+        std::fs::write(path("config"), text).expect("written");
+        std::fs::write(path("accounts"), format!("{account}\n")).expect("written");
+        std::fs::write(path("contacts"), "").expect("written");
+        let log = std::fs::File::create(path("log")).expect("a file");
+        let program = Command::new("baresip")
+            .args(["-f", &folder.path().to_string_lossy()])
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().expect("a file"))
+            .stderr(log)
+            .kill_on_drop(true)
+            .spawn()
+            .expect("baresip is installed (make test-deps)");
+        let connected = async {
+            loop {
+                match TcpStream::connect(tcp).await {
+                    Ok(stream) => return stream,
+                    Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
+                }
+            }
+        };
+        let Ok(control) = timeout(TEST_TIMEOUT, connected).await else {
+            panic!("baresip does not start: {}", std::fs::read_to_string(path("log")).unwrap_or_default())
+        };
+        Self { _program: program, control, folder }
+    }
+
+    /// Gives a command, a netstring of JSON.
+    async fn tell(&mut self, command: &str, params: &str) {
+        let text = json!({"command": command, "params": params}).to_string();
+        let framed = format!("{}:{text},", text.len());
+        self.control.write_all(framed.as_bytes()).await.expect("it listens");
+    }
+
+    /// Waits for an event of this type.
+    async fn until(&mut self, kind: &str) {
+        let mut seen = String::new();
+        let mut block = [0; 4_096];
+        let wanted = format!("\"type\":\"{kind}\"");
+        let found = async {
+            while !seen.contains(&wanted) {
+                let n = self.control.read(&mut block).await.expect("it runs");
+                assert!(n > 0, "baresip has ended: {}", log_of(self.folder.path()));
+                seen.push_str(&String::from_utf8_lossy(&block[..n]));
+            }
+        };
+        if timeout(TEST_TIMEOUT, found).await.is_err() {
+            panic!("no {kind} in {seen}: {}", log_of(self.folder.path()));
+        }
+    }
+
+    /// Sound of the loudest kind that was heard, in milliseconds, in its recording of what it decoded.
+    fn heard_ms(&self) -> u64 {
+        let files =
+            std::fs::read_dir(self.folder.path()).expect("a folder").filter_map(|entry| Some(entry.ok()?.path()));
+        let recorded = files.filter(|path| path.to_string_lossy().ends_with("-dec.wav"));
+        let heard = recorded.map(|path| {
+            let bytes = std::fs::read(path).expect("a recording");
+            let samples =
+                bytes[44.min(bytes.len())..].chunks_exact(2).map(|pair| i16::from_le_bytes([pair[0], pair[1]]));
+            let rate = bytes.get(24..28).map_or(8_000, |rate| u32::from_le_bytes([rate[0], rate[1], rate[2], rate[3]]));
+            let channels = bytes.get(22).map_or(1, |channels| u64::from(*channels));
+            let n_loud = samples.filter(|sample| sample.unsigned_abs() > 1_000).count() as u64;
+            n_loud * 1_000 / u64::from(rate) / channels.max(1)
+        });
+        heard.sum()
+    }
+}
+
+fn log_of(folder: &Path) -> String {
+    std::fs::read_to_string(folder.join("log")).unwrap_or_default()
+}
+
+#[tokio::test]
+async fn baresip_speaks_hears_the_answer_holds_presses_keys_and_hangs_up() {
+    for codec in ["g711", "g722", "opus"] {
+        let llm = FakeLlm::says(["This is the answer.", "Thank you."]);
+        let (mut config, sip) = config();
+        config.sip.codecs = vec!["opus".into(), "g722".into(), "pcma".into(), "pcmu".into()];
+        let hub = hub(&["a question", "another", "a third"], &llm, config).await;
+        listening(sip).await;
+        let mut baresip = Baresip::start(codec, "<sip:phone@127.0.0.1>;regint=0").await;
+        baresip.tell("dial", &format!("sip:+15550100@{sip}")).await;
+        baresip.until("CALL_ESTABLISHED").await;
+        let turn = turn(&hub, |turn| turn["settled"] == true).await;
+        assert_eq!(turn["heard"], "This is the answer.", "{codec} {turn}");
+        baresip.tell("hold", "").await;
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        baresip.tell("resume", "").await;
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        baresip.tell("sndcode", "7").await;
+        let answered = async {
+            while llm.requests().len() < 2 {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        if timeout(TEST_TIMEOUT, answered).await.is_err() {
+            panic!("{codec}: no key: {}", log_of(baresip.folder.path()));
+        }
+        assert!(format!("{:?}", llm.requests()[1].messages).contains(": 7)"), "{codec}");
+        baresip.tell("hangup", "").await;
+        hub.until("antiphon_sessions_active ", 0.0).await;
+        let heard_ms = baresip.heard_ms();
+        assert!(heard_ms > 700, "{codec}: {heard_ms} ms of 950: {}", log_of(baresip.folder.path()));
+        hub.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn baresip_proves_its_password_and_hears_that_the_hub_hangs_up() {
+    let (mut config, sip): (Config, SocketAddr) = config();
+    let trunk = antiphon::config::SipTrunk {
+        username: "phone".into(),
+        // A variable that cargo sets.
+        password_env: "CARGO_PKG_NAME".into(),
+        ..antiphon::config::SipTrunk::default()
+    };
+    config.sip.trunks = [("phones".to_owned(), trunk)].into();
+    let hub = hub(&[], &FakeLlm::default(), config).await;
+    listening(sip).await;
+    let account = format!("<sip:phone@{sip}>;regint=0;auth_user=phone;auth_pass=antiphon");
+    let mut baresip = Baresip::start("g711", &account).await;
+    baresip.tell("dial", &format!("sip:+15550100@{sip}")).await;
+    baresip.until("CALL_ESTABLISHED").await;
+    let list = calls(&hub).await;
+    let id = list["data"][0]["id"].as_str().expect("an id").to_owned();
+    let url = format!("http://{}/v1/realtime/calls/{id}/hangup", hub.address);
+    assert_eq!(reqwest::Client::new().post(url).send().await.expect("an answer").status(), 200);
+    baresip.until("CALL_CLOSED").await;
+    hub.stop().await;
+}
