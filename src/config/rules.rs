@@ -281,6 +281,8 @@ pub const KEYS: &[Key] = &[
     key("sip", "rtp_port_max", Rule::Whole(1_024, 65_535, "UDP port")),
     key("sip", "codecs", Rule::Words(&["opus", "g722", "pcma", "pcmu"])),
     key("sip", "transfer_to", Rule::Texts(1_000, 256)),
+    key("sip", "call_to", Rule::Texts(1_000, 256)),
+    key("sip", "max_calls_out", Rule::Whole(0, 4_096, "calls")),
     key("sip", "trunks", Rule::Trunks),
     key("wyoming", "listen", Rule::ListenOrNone),
     key("wyoming", "allowed_networks", Rule::Networks),
@@ -378,7 +380,9 @@ impl Rule {
             Self::Trunks => value.as_table().is_some_and(|trunks| {
                 let is_right = |(name, value): (&String, &Value)| match name.as_str() {
                     "allow" => list(value, |text| super::server::network(text).is_some()),
-                    "username" | "password_env" | "register" | "register_as" | "key" | "route" => value.is_str(),
+                    "username" | "password_env" | "register" | "register_as" | "host" | "caller" | "key" | "route" => {
+                        value.is_str()
+                    }
                     _ => false,
                 };
                 trunks.values().all(|trunk| trunk.as_table().is_some_and(|trunk| trunk.iter().all(is_right)))

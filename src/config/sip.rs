@@ -25,6 +25,10 @@ pub struct SipConfig {
     pub codecs: Vec<String>,
     /// Where calls may be transferred to; see [`TransferTargets`].
     pub transfer_to: Vec<String>,
+    /// Who may be called; see [`TransferTargets`].
+    pub call_to: Vec<String>,
+    /// Calls that the hub makes at a time.
+    pub max_calls_out: usize,
     /// Who may call, by a name of the operator's.
     pub trunks: BTreeMap<String, SipTrunk>,
 }
@@ -43,6 +47,10 @@ pub struct SipTrunk {
     pub register: String,
     /// The user that is registered, where that is not `username`.
     pub register_as: String,
+    /// Host, or host and port, by which the hub calls; empty: that of `register`, else none.
+    pub host: String,
+    /// The caller that its calls show; empty: `register_as` or `username`.
+    pub caller: String,
     /// Name of the API key that its calls belong to; empty: none.
     pub key: String,
     /// The route of its calls; empty: by the number that was called.
@@ -58,12 +66,14 @@ impl Default for SipConfig {
             rtp_port_max: 20_999,
             codecs: ["opus", "g722", "pcma", "pcmu"].map(str::to_owned).into(),
             transfer_to: Vec::new(),
+            call_to: Vec::new(),
+            max_calls_out: 10,
             trunks: BTreeMap::new(),
         }
     }
 }
 
-/// URIs that calls may be transferred to: whole ones, and beginnings, which end in `*`.
+/// URIs that calls may be made or transferred to: whole ones, and beginnings, which end in `*`.
 #[derive(Clone, Debug, Default)]
 pub struct TransferTargets(Arc<[String]>);
 
@@ -84,6 +94,11 @@ impl SipConfig {
         TransferTargets(self.transfer_to.iter().map(|entry| entry.to_ascii_lowercase()).collect())
     }
 
+    /// `call_to`, to compare with.
+    pub fn call_targets(&self) -> TransferTargets {
+        TransferTargets(self.call_to.iter().map(|entry| entry.to_ascii_lowercase()).collect())
+    }
+
     /// What is wrong with the settings together.
     pub fn problems(&self) -> impl Iterator<Item = String> {
         let is_reversed = self.rtp_port_min.next_multiple_of(2) > self.rtp_port_max;
@@ -96,10 +111,12 @@ impl SipConfig {
         let is_target = |entry: &&String| {
             ["sip:", "sips:", "tel:"].iter().any(|scheme| entry.to_ascii_lowercase().starts_with(scheme))
         };
-        let no_target = self.transfer_to.iter().find(|entry| !is_target(entry)).map(|entry| {
-            format!(
-                "sip.transfer_to: {entry:?} does not begin with \"tel:\", \"sip:\" or \"sips:\", such as \"tel:+49*\""
-            )
+        let lists = [("transfer_to", &self.transfer_to), ("call_to", &self.call_to)];
+        let no_target = lists.into_iter().filter_map(move |(key, list)| {
+            let entry = list.iter().find(|entry| !is_target(entry))?;
+            Some(format!(
+                "sip.{key}: {entry:?} does not begin with \"tel:\", \"sip:\" or \"sips:\", such as \"tel:+49*\""
+            ))
         });
         range.into_iter().chain(no_target).chain(of_trunks)
     }
@@ -121,6 +138,12 @@ impl SipTrunk {
         {
             return Some("a user name holds none of the characters \" \\ < > @ and no space");
         }
+        if !self.host.is_empty() && host_and_port(&self.host).is_none() {
+            return Some("'host' is a host, or a host and a port, such as \"sip.example.com:5060\"");
+        }
+        if self.caller.contains(['"', '<', '>', '@', ' ']) {
+            return Some("'caller' is a number or a name, such as \"+15550100\"");
+        }
         if !self.username.is_empty() && self.password_env.is_empty() {
             return Some("'username' needs 'password_env', the name of the environment variable with the password");
         }
@@ -135,13 +158,22 @@ impl SipTrunk {
 
     /// Host and port of `register`.
     pub fn registrar(&self) -> Option<(String, u16)> {
-        let (host, port) = match self.register.rsplit_once(':') {
-            Some((host, port)) => (host, port.parse().ok().filter(|port| *port > 0)?),
-            None => (self.register.as_str(), PORT),
-        };
-        let is_host = |c: char| c.is_ascii_alphanumeric() || "-._".contains(c);
-        (!host.is_empty() && host.chars().all(is_host)).then(|| (host.to_owned(), port))
+        host_and_port(&self.register)
     }
+
+    /// Host and port by which the hub calls.
+    pub fn outbound(&self) -> Option<(String, u16)> {
+        host_and_port(&self.host).or_else(|| self.registrar())
+    }
+}
+
+fn host_and_port(text: &str) -> Option<(String, u16)> {
+    let (host, port) = match text.rsplit_once(':') {
+        Some((host, port)) => (host, port.parse().ok().filter(|port| *port > 0)?),
+        None => (text, PORT),
+    };
+    let is_host = |c: char| c.is_ascii_alphanumeric() || "-._".contains(c);
+    (!host.is_empty() && host.chars().all(is_host)).then(|| (host.to_owned(), port))
 }
 
 #[cfg(test)]

@@ -16,6 +16,7 @@ use super::sessions::parts::{SessionStart, dialect_of};
 use super::speech::SpeechParts;
 use super::transport::TransportParts;
 use super::transport::telephony::intake::Telephony;
+use super::transport::telephony::sip::Dialer;
 use super::transport::webrtc::Webrtc;
 use crate::assembly::{EngineManager, Served};
 use crate::config::Config;
@@ -70,6 +71,8 @@ pub(super) struct StartupParts {
     pub(super) sealing: Option<Arc<dyn Sealing>>,
     pub(super) webrtc: Option<Webrtc>,
     pub(super) telephony: Telephony,
+    /// `None`: SIP is off.
+    pub(super) dialer: Option<Dialer>,
 }
 
 /// The handlers' state. Cheap to clone.
@@ -80,6 +83,8 @@ pub(super) struct App {
     pub(super) sessions: Arc<SessionParts>,
     pub(super) speech: Arc<SpeechParts>,
     pub(super) transport: Arc<TransportParts>,
+    /// `None`: SIP is off.
+    pub(super) dialer: Option<Arc<Dialer>>,
     pub(super) api: Arc<ApiParts>,
 }
 
@@ -92,7 +97,7 @@ impl App {
         opened: StartupParts,
     ) -> Self {
         let LoadedEngines { engines, manager } = loaded;
-        let StartupParts { tls, audit, sealing, webrtc, telephony } = opened;
+        let StartupParts { tls, audit, sealing, webrtc, telephony, dialer } = opened;
         let jetstream = manager.as_ref().and_then(|(manager, _)| manager.membership()?.jetstream());
         let shared_keys = jetstream.map(|jetstream| jetstream.keys().clone());
         let ephemeral_keys = EphemeralKeys::new(dialect_of(&config.session), shared_keys);
@@ -111,7 +116,13 @@ impl App {
         let speech = Arc::new(SpeechParts::new(sessions.clone(), &config, sealing));
         let transport = Arc::new(TransportParts::new(sessions.clone(), webrtc.map(Arc::new), telephony));
         let api = Arc::new(ApiParts::new(sessions.clone(), speech.clone(), transport.clone()));
-        Self { edge, access, sessions, speech, transport, api }
+        Self { edge, access, sessions, speech, transport, dialer: dialer.map(Arc::new), api }
+    }
+}
+
+impl FromRef<App> for Option<Arc<Dialer>> {
+    fn from_ref(app: &App) -> Self {
+        app.dialer.clone()
     }
 }
 

@@ -137,6 +137,7 @@ async fn serve_once_loaded(
     let webrtc = Webrtc::bind(&config.rtc).await?;
     let (telephony, audiosocket) = Telephony::open(&config.telephony).await?;
     let sip = Sip::bind(&config.sip, &keys).await?;
+    let (sip, dialer) = sip.unzip();
     let wyoming = extras.wyoming.map(|listener| Wyoming::new(listener, config.wyoming.clone(), &keys)).transpose()?;
     let (audit, audit_writer) = Audit::open(&config.server.audit_log)?;
     let unusable = |error| std::io::Error::other(format!("server.storage_key: {error}"));
@@ -165,7 +166,7 @@ async fn serve_once_loaded(
         () = &mut probes => return Ok(()),
     };
 
-    let app = App::new(config, metrics, keys, loaded, StartupParts { tls, audit, sealing, webrtc, telephony });
+    let app = App::new(config, metrics, keys, loaded, StartupParts { tls, audit, sealing, webrtc, telephony, dialer });
     app.sessions.count_for_cluster();
     hubs::reply_to_others(&app.sessions);
     starting.open(router(app.clone()));
@@ -331,6 +332,7 @@ fn router(app: App) -> Router {
             get(call_control::list)
                 .merge(post(signaling::create).layer(DefaultBodyLimit::max(signaling::MAX_BODY_BYTES))),
         )
+        .route("/v1/realtime/calls/{id}", get(call_control::get))
         .route("/v1/realtime/calls/{id}/hangup", post(call_control::hang_up))
         .route(
             "/v1/realtime/calls/{id}/refer",

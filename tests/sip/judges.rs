@@ -2,7 +2,7 @@
 //!
 //! `make test-deps` installs both; without them these tests fail.
 
-use super::{calls, config, hub};
+use super::{calling, calls, config, hub};
 use crate::clips;
 use crate::hub::Hub;
 use crate::turns::turn;
@@ -152,8 +152,8 @@ struct Baresip {
 }
 
 impl Baresip {
-    /// `codec`: a module of its; `speech`: what its microphone hears, over and over.
-    async fn start(codec: &str, account: &str) -> Self {
+    /// `codec`: a module of its; `port`: where it listens, 0: anywhere.
+    async fn start(codec: &str, account: &str, port: u16) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let path = |name: &str| folder.path().join(name).to_string_lossy().into_owned();
         let microphone = Pcm { samples: speech(), rate: SampleRate::HZ_8000 };
@@ -170,7 +170,7 @@ impl Baresip {
         let text = format!(
             "module_path {BARESIP_MODULES}\nmodule {codec}.so\nmodule aufile.so\nmodule sndfile.so\n\
              module_tmp account.so\nmodule_app menu.so\nmodule_app ctrl_tcp.so\nctrl_tcp_listen {tcp}\n\
-             sip_listen 127.0.0.1:0\naudio_source aufile,{}\naudio_player aufile,{}\nsnd_path {}\n\
+             sip_listen 127.0.0.1:{port}\naudio_source aufile,{}\naudio_player aufile,{}\nsnd_path {}\n\
              rtp_ports 30000-39998\naudio_buffer 20-160\nopus_bitrate 28000\n",
             path("speech.wav"),
             path("player.wav"),
@@ -256,7 +256,7 @@ async fn baresip_speaks_hears_the_answer_holds_presses_keys_and_hangs_up() {
         config.sip.codecs = vec!["opus".into(), "g722".into(), "pcma".into(), "pcmu".into()];
         let hub = hub(&["a question", "another", "a third"], &llm, config).await;
         listening(sip).await;
-        let mut baresip = Baresip::start(codec, "<sip:phone@127.0.0.1>;regint=0").await;
+        let mut baresip = Baresip::start(codec, "<sip:phone@127.0.0.1>;regint=0", 0).await;
         baresip.tell("dial", &format!("sip:+15550100@{sip}")).await;
         baresip.until("CALL_ESTABLISHED").await;
         let turn = turn(&hub, |turn| turn["settled"] == true).await;
@@ -284,6 +284,33 @@ async fn baresip_speaks_hears_the_answer_holds_presses_keys_and_hangs_up() {
 }
 
 #[tokio::test]
+async fn baresip_is_called_and_talks() {
+    let (mut config, sip): (Config, SocketAddr) = config();
+    let port = free_port();
+    if let Some(trunk) = config.sip.trunks.get_mut("here") {
+        trunk.host = format!("127.0.0.1:{port}");
+    }
+    config.sip.call_to = vec!["sip:phone@127.0.0.1*".into()];
+    let hub = hub(&["who is there"], &FakeLlm::default(), config).await;
+    listening(sip).await;
+    let mut baresip = Baresip::start("g722", "<sip:phone@127.0.0.1>;regint=0;answermode=auto", port).await;
+    let to = format!("sip:phone@127.0.0.1:{port}");
+    let called = calling::call(&hub, json!({"to": to, "greeting": "Good morning."})).await;
+    assert_eq!((called.0, &called.1["state"]), (201, &json!("calling")), "{}", called.1);
+    baresip.until("CALL_ESTABLISHED").await;
+    let turn = turn(&hub, |turn| turn["settled"] == true && turn["transcript"] == "who is there").await;
+    assert_eq!(turn["heard"], "You said: who is there", "{turn}");
+    let id = called.1["id"].as_str().expect("an id");
+    assert_eq!(calling::state(&hub, id).await, "in_progress");
+    baresip.tell("hangup", "").await;
+    hub.until("antiphon_sessions_active ", 0.0).await;
+    assert_eq!(calling::state(&hub, id).await, "ended");
+    let heard_ms = baresip.heard_ms();
+    assert!(heard_ms > 700, "{heard_ms} ms of 1,100: {}", log_of(baresip.folder.path()));
+    hub.stop().await;
+}
+
+#[tokio::test]
 async fn baresip_proves_its_password_and_hears_that_the_hub_hangs_up() {
     let (mut config, sip): (Config, SocketAddr) = config();
     let trunk = antiphon::config::SipTrunk {
@@ -296,7 +323,7 @@ async fn baresip_proves_its_password_and_hears_that_the_hub_hangs_up() {
     let hub = hub(&[], &FakeLlm::default(), config).await;
     listening(sip).await;
     let account = format!("<sip:phone@{sip}>;regint=0;auth_user=phone;auth_pass=antiphon");
-    let mut baresip = Baresip::start("g711", &account).await;
+    let mut baresip = Baresip::start("g711", &account, 0).await;
     baresip.tell("dial", &format!("sip:+15550100@{sip}")).await;
     baresip.until("CALL_ESTABLISHED").await;
     let list = calls(&hub).await;

@@ -1,5 +1,6 @@
-//! Phone calls by SIP: phones over real sockets at a real hub. [`judges`] has the programs of others.
+//! Phone calls by SIP: phones over real sockets at a real hub. [`calling`] has the calls out, [`judges`] has the programs of others.
 
+pub mod calling;
 mod judges;
 mod phone;
 

@@ -1,4 +1,4 @@
-//! SIP (RFC 3261) for a program that answers calls: messages, transactions, dialogs, digest authentication, SDP, RTP.
+//! SIP (RFC 3261) for a program that answers and makes calls: messages, transactions, dialogs, digest, SDP, RTP.
 //!
 //! The server's SIP adapter owns sockets and clocks and drives an [`Endpoint`] with what arrives and with the time.
 //! Nothing here performs IO, reads a clock, spawns a task or sees a sample. Every table has a bound, and what an
@@ -14,8 +14,8 @@ mod uri;
 
 pub use digest::Credentials;
 pub use endpoint::{
-    CallId, Config, EndCause, Endpoint, Event, IncomingCall, MAX_CALLS, MAX_CALLS_PER_ADDRESS, Output, Peer,
-    RegistrarId, Registration, RequestRefused, TransferProgress, Transport, Trunk, TrunkId, WRONG_PASSWORD,
+    CallId, Config, EndCause, Endpoint, Event, IncomingCall, MAX_CALLS, MAX_CALLS_PER_ADDRESS, OutgoingCall, Output,
+    Peer, RegistrarId, Registration, RequestRefused, TransferProgress, Transport, Trunk, TrunkId, WRONG_PASSWORD,
     is_transfer_target,
 };
 pub use header::{NameAddr, Via};

@@ -1,21 +1,27 @@
-//! What a client does to a call from outside: `GET /v1/realtime/calls`, `POST .../{id}/hangup`, `POST .../{id}/refer`.
+//! What a client does to a call from outside: `GET /v1/realtime/calls`, `GET .../{id}`, `POST .../{id}/hangup`, `POST
+//! .../{id}/refer`; and the answers to calls that are not made.
 //!
 //! The router calls it for calls of any transport. A client sees, ends and transfers the calls of its key.
 
 use super::calls::TransferError;
 use super::parts::TransportParts;
+use super::telephony::sip::DialError;
 use crate::server::access::caller::Identity;
-use crate::server::edge::refusal::refused;
+use crate::server::edge::refusal::{refused, seconds};
 use axum::Json;
 use axum::extract::rejection::JsonRejection;
 use axum::extract::{Path, State};
-use axum::http::StatusCode;
+use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// The largest body of a request here.
 pub(in crate::server) const MAX_BODY_BYTES: usize = 4 * 1024;
+
+/// After this time a call may be tried again.
+const RETRY: Duration = Duration::from_secs(5);
 
 /// To whom a call is transferred.
 #[derive(Deserialize)]
@@ -26,6 +32,47 @@ pub(in crate::server) struct Referral {
 /// Lists the calls of the key: those by WebRTC, and phone calls.
 pub(in crate::server) async fn list(State(transport): State<Arc<TransportParts>>, identity: Identity) -> Response {
     Json(serde_json::json!({"object": "list", "data": transport.describe_calls(identity.owner)})).into_response()
+}
+
+/// One of them, or a call that this hub made and that is over.
+pub(in crate::server) async fn get(
+    State(transport): State<Arc<TransportParts>>,
+    identity: Identity,
+    Path(id): Path<String>,
+) -> Response {
+    transport.describe_call(&id, identity.owner).map_or_else(unknown_call, |call| Json(call).into_response())
+}
+
+/// The response to a call that is not made.
+pub(in crate::server::transport) fn not_dialed(error: DialError) -> Response {
+    match error {
+        DialError::Off => {
+            let message = "Calls out need sip.listen, and a trunk with a host in sip.trunks.";
+            refused(StatusCode::BAD_REQUEST, "calls_out_not_configured", message)
+        }
+        DialError::NotAllowed => {
+            refused(StatusCode::FORBIDDEN, "call_not_allowed", "sip.call_to does not list this target.")
+        }
+        DialError::Wrong(field, why) => {
+            refused(StatusCode::BAD_REQUEST, "invalid_value", format!("Invalid value of '{field}'. {why}"))
+        }
+        DialError::TooMany => {
+            let message = "As many calls are being made as sip.max_calls_out allows.";
+            let mut response = refused(StatusCode::TOO_MANY_REQUESTS, "too_many_calls", message);
+            response.headers_mut().insert(header::RETRY_AFTER, seconds(RETRY));
+            response
+        }
+        DialError::Unavailable(why) => {
+            let mut response = refused(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "trunk_unavailable",
+                format!("The call cannot be made: {why}."),
+            );
+            response.headers_mut().insert(header::RETRY_AFTER, seconds(RETRY));
+            response
+        }
+        DialError::Refused(response) => *response,
+    }
 }
 
 /// Ends a call of the key.

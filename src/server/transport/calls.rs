@@ -11,19 +11,29 @@ use antiphon_session::OutputEvent;
 use antiphon_types::KeyId;
 use futures_util::future::BoxFuture;
 use serde_json::{Value, json};
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 /// Clients that join one call at a time.
 pub(super) const MAX_JOINED: usize = 8;
+/// Calls of ours that are over and whose outcome is kept.
+const MAX_ENDED: usize = 1_024;
 /// Bytes of events that wait for one joined client. A longer event waits alone.
 const MAX_WAITING_BYTES: usize = 1024 * 1024;
 
 /// The calls in progress. As many as there are sessions at most.
 #[derive(Default)]
-pub(in crate::server) struct Calls(Mutex<HashMap<String, Arc<OngoingCall>>>);
+pub(in crate::server) struct Calls(Mutex<CallTable>);
+
+#[derive(Default)]
+struct CallTable {
+    ongoing: HashMap<String, Arc<OngoingCall>>,
+    /// At most [`MAX_ENDED`], the oldest first.
+    ended: VecDeque<EndedCall>,
+}
 
 /// A call that begins.
 pub(super) struct NewCall {
@@ -39,6 +49,28 @@ pub(super) struct NewCall {
     pub(super) offers: Option<mpsc::Sender<NewOffer>>,
     /// Transfers it; `None`: it cannot be transferred.
     pub(super) transfer: Option<Arc<dyn Transfer>>,
+}
+
+/// How far a call is. Calls that come in are in progress at once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum CallState {
+    Calling,
+    Ringing,
+    #[default]
+    InProgress,
+    Ended,
+    Busy,
+    Declined,
+    NoAnswer,
+    Failed,
+}
+
+/// A call of ours that is over, for whoever asks what became of it.
+struct EndedCall {
+    id: String,
+    owner: Option<KeyId>,
+    state: CallState,
 }
 
 /// Passes a call on to somebody else.
@@ -75,6 +107,9 @@ pub(in crate::server) struct OngoingCall {
     pub(super) offers: Option<mpsc::Sender<NewOffer>>,
     /// See [`NewCall::transfer`].
     pub(super) transfer: Option<Arc<dyn Transfer>>,
+    state: Mutex<CallState>,
+    /// Whether the hub called.
+    is_ours: AtomicBool,
     /// Ends it.
     pub(super) hang_up: CancellationToken,
     /// Cancelled when it has ended.
@@ -125,28 +160,42 @@ impl Calls {
             offers,
             owner,
             transfer,
+            state: Mutex::default(),
+            is_ours: AtomicBool::new(false),
             hang_up: CancellationToken::new(),
             ended: CancellationToken::new(),
             joined: Arc::default(),
         });
-        self.0.lock().expect("no panic while locked").insert(id.clone(), ongoing.clone());
+        self.lock().ongoing.insert(id.clone(), ongoing.clone());
         CallEntry { calls: self.clone(), id, ongoing }
     }
 
     /// The call with this id that belongs to this key, or, for an admin key, to none.
     pub(in crate::server) fn find(&self, id: &str, owner: Option<KeyId>, is_admin: bool) -> Option<Arc<OngoingCall>> {
-        let calls = self.0.lock().expect("no panic while locked");
-        calls.get(id).filter(|ongoing| ongoing.is_open_to(owner, is_admin)).cloned()
+        let calls = self.lock();
+        calls.ongoing.get(id).filter(|ongoing| ongoing.is_open_to(owner, is_admin)).cloned()
     }
 
     /// Those that [`Calls::find`] finds, as JSON, in no order.
     pub(in crate::server) fn described(&self, owner: Option<KeyId>, is_admin: bool) -> Vec<Value> {
-        let calls = self.0.lock().expect("no panic while locked");
-        let described = |(id, ongoing): (&String, &Arc<OngoingCall>)| {
-            json!({"id": id, "object": "realtime.call", "session_id": ongoing.call.session().as_str(),
-                   "transport": ongoing.transport, "peer_call_id": ongoing.peer_id})
-        };
-        calls.iter().filter(|(_, ongoing)| ongoing.is_open_to(owner, is_admin)).map(described).collect()
+        let calls = self.lock();
+        let open = calls.ongoing.iter().filter(|(_, ongoing)| ongoing.is_open_to(owner, is_admin));
+        open.map(|(id, ongoing)| ongoing.describe(id)).collect()
+    }
+
+    /// One of them, or one of ours that is over.
+    pub(in crate::server) fn describe(&self, id: &str, owner: Option<KeyId>, is_admin: bool) -> Option<Value> {
+        let calls = self.lock();
+        if let Some(ongoing) = calls.ongoing.get(id).filter(|ongoing| ongoing.is_open_to(owner, is_admin)) {
+            return Some(ongoing.describe(id));
+        }
+        let is_open = |ended: &&EndedCall| ended.owner == owner || is_admin && ended.owner.is_none();
+        let ended = calls.ended.iter().rev().filter(|ended| ended.id == id).find(is_open)?;
+        Some(json!({"id": id, "object": "realtime.call", "state": ended.state}))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, CallTable> {
+        self.0.lock().expect("no panic while locked")
     }
 }
 
@@ -154,6 +203,15 @@ impl OngoingCall {
     /// A call that was hung up is no longer there, even while its task ends.
     fn is_open_to(&self, owner: Option<KeyId>, is_admin: bool) -> bool {
         !self.hang_up.is_cancelled() && (self.owner == owner || is_admin && self.owner.is_none())
+    }
+
+    fn describe(&self, id: &str) -> Value {
+        json!({"id": id, "object": "realtime.call", "session_id": self.call.session().as_str(),
+               "transport": self.transport, "peer_call_id": self.peer_id, "state": self.state()})
+    }
+
+    fn state(&self) -> CallState {
+        *self.state.lock().expect("no panic while locked")
     }
 }
 
@@ -178,9 +236,27 @@ impl CallEntry {
         self.ongoing.joined.publish(event);
     }
 
-    /// The call has ended: nothing finds it any more.
+    /// How far a call of ours is. It is kept when the call has ended.
+    pub(super) fn set_state(&self, state: CallState) {
+        self.ongoing.is_ours.store(true, Ordering::Relaxed);
+        *self.ongoing.state.lock().expect("no panic while locked") = state;
+    }
+
+    /// The call has ended: only its outcome is found, if the hub called.
     pub(super) fn close(&self) {
-        self.calls.0.lock().expect("no panic while locked").remove(&self.id);
+        let mut calls = self.calls.lock();
+        let is_first = calls.ongoing.remove(&self.id).is_some();
+        if is_first && self.ongoing.is_ours.load(Ordering::Relaxed) {
+            if calls.ended.len() >= MAX_ENDED {
+                calls.ended.pop_front();
+            }
+            let state = match self.ongoing.state() {
+                CallState::Calling | CallState::Ringing | CallState::InProgress => CallState::Ended,
+                over => over,
+            };
+            calls.ended.push_back(EndedCall { id: self.id.clone(), owner: self.ongoing.owner, state });
+        }
+        drop(calls);
         self.ongoing.ended.cancel();
     }
 }

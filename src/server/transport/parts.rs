@@ -32,6 +32,11 @@ impl TransportParts {
         self.calls.find(id, owner, self.sessions.access.keys.is_admin(owner))
     }
 
+    /// The call with this id, as JSON: one of those, or one that this hub made and that is over.
+    pub(super) fn describe_call(&self, id: &str, owner: Option<KeyId>) -> Option<serde_json::Value> {
+        self.calls.describe(id, owner, self.sessions.access.keys.is_admin(owner))
+    }
+
     /// The calls that a client with this key may join and end, as JSON.
     pub(super) fn describe_calls(&self, owner: Option<KeyId>) -> Vec<serde_json::Value> {
         self.calls.described(owner, self.sessions.access.keys.is_admin(owner))

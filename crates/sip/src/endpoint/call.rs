@@ -3,6 +3,8 @@
 //! The methods of [`Endpoint`] here are what an embedder calls for a call, and what happens to a call when a message or
 //! its time comes.
 
+pub(super) mod outgoing;
+
 use super::timers::TimerOwner;
 use super::{
     ALLOW, CallId, EndCause, Endpoint, Event, MIN_SESSION, Peer, Received, T1, T2, T4, TRANSACTION, TransactionKey,
@@ -11,6 +13,7 @@ use super::{
 use crate::message::{Message, Method};
 use crate::uri::Uri;
 use bytes::Bytes;
+use outgoing::ClientInvite;
 use std::time::{Duration, Instant};
 
 /// An embedder that leaves a call without an answer loses it after this time.
@@ -25,6 +28,8 @@ const MAX_REQUESTS: usize = 4;
 /// How far a call is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
+    /// It waits for the peer's answer.
+    Calling,
     /// It waits for the embedder's answer.
     Offered,
     /// It was answered; the acknowledgement may be on its way.
@@ -42,6 +47,8 @@ pub(super) struct Call {
     pub(super) phase: Phase,
     dialog: Dialog,
     pub(super) invite: Option<ServerInvite>,
+    /// Of a call that we make.
+    client_invite: Option<ClientInvite>,
     /// An UPDATE with an offer that the embedder has to answer.
     update: Option<(Message, TransactionKey, Peer)>,
     requests: Vec<ClientRequest>,
@@ -106,6 +113,12 @@ impl Resend {
 
     fn again(&mut self, now: Instant) {
         self.interval = (2 * self.interval).min(T2);
+        self.at = now + self.interval;
+    }
+
+    /// An INVITE's interval doubles without a limit.
+    fn again_without_limit(&mut self, now: Instant) {
+        self.interval *= 2;
         self.at = now + self.interval;
     }
 }
@@ -174,19 +187,24 @@ impl Call {
             remote_sequence: request.sequence()?.0,
             has_update: request.lists("allow", "UPDATE"),
         };
-        Some(Self {
+        Some(Self::new(trunk, peer, Phase::Offered, dialog))
+    }
+
+    fn new(trunk: TrunkId, peer: Peer, phase: Phase, dialog: Dialog) -> Self {
+        Self {
             trunk,
             peer,
-            phase: Phase::Offered,
+            phase,
             dialog,
             invite: None,
+            client_invite: None,
             update: None,
             requests: Vec::new(),
             session: SessionTimer::default(),
             transfers: false,
             hangs_up: false,
             forgotten_at: None,
-        })
+        }
     }
 
     /// Whether it takes a place among the calls that begin.
@@ -207,7 +225,8 @@ impl Call {
             resend.map_or(request.gives_up_at, |at| at.min(request.gives_up_at))
         });
         let session = self.session.at.filter(|_| self.phase == Phase::Connected);
-        requests.chain(invite).chain(session).chain(self.forgotten_at).min()
+        let client_invite = self.client_invite.as_ref().and_then(ClientInvite::next_deadline);
+        requests.chain(invite).chain(client_invite).chain(session).chain(self.forgotten_at).min()
     }
 }
 
@@ -321,6 +340,7 @@ impl Endpoint {
     pub fn hang_up(&mut self, now: Instant, call: CallId) {
         let Some(entry) = self.calls.get_mut(&call) else { return };
         match entry.phase {
+            Phase::Calling => self.cancel_invite(now, call),
             Phase::Offered => self.refuse(now, call, 603, "Decline", None),
             // The peer may not get a BYE before it has the answer (RFC 3261, section 15).
             Phase::Answered => entry.hangs_up = true,
@@ -352,6 +372,7 @@ impl Endpoint {
         for call in calls {
             match self.phase_of(call) {
                 Some(Phase::Answered | Phase::Connected) => self.say_bye(now, call),
+                Some(Phase::Calling) => self.cancel_invite(now, call),
                 Some(Phase::Offered) => self.refuse(now, call, 503, "Service Unavailable", None),
                 Some(Phase::Ended) | None => {}
             }
@@ -387,6 +408,9 @@ impl Endpoint {
         self.by_dialog.remove(&(entry.dialog.call_id, entry.dialog.local_tag));
         if let Some(invite) = entry.invite {
             self.by_invite.remove(&invite.key);
+        }
+        if let Some(invite) = entry.client_invite {
+            self.by_branch.remove(invite.branch());
         }
         for request in entry.requests {
             self.by_branch.remove(&request.branch);
@@ -709,6 +733,14 @@ impl Endpoint {
             request.add(name, *value);
         }
         request.body = body;
+        self.request_sent_again(now, call, branch, &request);
+    }
+
+    /// Sends a request until its response comes.
+    fn request_sent_again(&mut self, now: Instant, call: CallId, branch: String, request: &Message) {
+        let Some(entry) = self.calls.get_mut(&call) else { return };
+        let Some(method) = request.method() else { return };
+        let peer = entry.peer;
         let bytes = request.write();
         let resend = (peer.transport == Transport::Udp).then(|| Resend::new(now));
         let gives_up_at = now + TRANSACTION;
@@ -726,7 +758,14 @@ impl Endpoint {
 
     pub(super) fn call_response(&mut self, now: Instant, call: CallId, branch: &str, status: u16, message: &Message) {
         let Some(entry) = self.calls.get_mut(&call) else { return };
-        let Some(at) = entry.requests.iter().position(|request| request.branch == branch) else { return };
+        let method = message.method();
+        let is_invites = entry.client_invite.as_ref().is_some_and(|invite| invite.branch() == branch);
+        if is_invites && method == Some(Method::Invite) {
+            self.invite_response(now, call, status, message);
+            return;
+        }
+        let is_its = |request: &ClientRequest| request.branch == branch && Some(&request.method) == method.as_ref();
+        let Some(at) = entry.requests.iter().position(is_its) else { return };
         if status < 200 {
             // Something is done: it is sent again at the longest interval only.
             if let Some(resend) = &mut entry.requests[at].resend {
@@ -735,7 +774,10 @@ impl Endpoint {
             return;
         }
         let request = entry.requests.remove(at);
-        self.by_branch.remove(branch);
+        // A CANCEL has the branch of its INVITE.
+        if !is_invites {
+            self.by_branch.remove(branch);
+        }
         match request.method {
             Method::Bye => {
                 self.forget(call);
@@ -759,6 +801,8 @@ impl Endpoint {
                 }
                 self.event(Event::Transfer { call, progress });
             }
+            // The INVITE has a response of its own.
+            Method::Cancel => {}
             // RFC 3261, section 12.2.1.2: the peer has no such dialog any more.
             _ if matches!(status, 408 | 481) => {
                 self.end_with(now, call, EndCause::Failed);
@@ -776,7 +820,8 @@ impl Endpoint {
             return;
         }
         let mut sends: Vec<(Peer, Bytes)> = Vec::new();
-        let mut cause = None;
+        let mut cause = self.invite_is_due(now, call);
+        let Some(entry) = self.calls.get_mut(&call) else { return };
         if let Some(invite) = entry.invite.as_mut().filter(|invite| !invite.is_acknowledged) {
             if invite.gives_up_at <= now {
                 cause = Some(if invite.is_final() { EndCause::NoAck } else { EndCause::Unanswered });
@@ -804,6 +849,9 @@ impl Endpoint {
             self.send(peer, bytes);
         }
         for (branch, method) in failed {
+            if method == Method::Cancel {
+                continue;
+            }
             self.by_branch.remove(&branch);
             match method {
                 Method::Bye => {
@@ -872,6 +920,7 @@ impl Endpoint {
                 }
                 self.say_bye(now, call);
             }
+            Some(Phase::Calling) => self.end_with(now, call, cause),
             Some(Phase::Ended) => self.forget(call),
             None => {}
         }

@@ -18,6 +18,7 @@ use crate::message::{MAX_MESSAGE_BYTES, Message, Method, StartLine};
 use crate::uri::Uri;
 use bytes::Bytes;
 pub use call::is_transfer_target;
+pub use call::outgoing::OutgoingCall;
 use call::{Call, Phase, ServerInvite};
 use ipnet::IpNet;
 use registration::Registrar;
@@ -161,6 +162,18 @@ pub enum Event {
         /// `0` to `9`, `*`, `#`, `A` to `D`.
         key: char,
     },
+    /// The peer of a call that we make rings.
+    Ringing {
+        /// The call.
+        call: CallId,
+    },
+    /// A call that we make is answered.
+    Answered {
+        /// The call.
+        call: CallId,
+        /// The peer's description.
+        answer: Bytes,
+    },
     /// A transfer that [`Endpoint::refer`] asked for has come further.
     Transfer {
         /// The call.
@@ -240,8 +253,10 @@ pub enum EndCause {
     Expired,
     /// A request of ours was answered by an error that ends a dialog, or not at all.
     Failed,
-    /// The embedder left a call without an answer.
+    /// The embedder left a call without an answer, or nobody answered ours.
     Unanswered,
+    /// The peer refused our call with this status.
+    Refused(u16),
 }
 
 /// What identifies a server transaction: branch, sender and method (RFC 3261, section 17.2.3).

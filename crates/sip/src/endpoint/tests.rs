@@ -313,6 +313,157 @@ fn we_refresh_a_session_where_the_peer_wants_it_and_a_dead_peer_is_found() {
     assert_eq!((refusal.status(), refusal.get("min-se")), (Some(422), Some("90")));
 }
 
+impl Rig {
+    /// Calls the peer; gives the call and its INVITE.
+    fn calling(&mut self) -> (CallId, Message) {
+        let outgoing = OutgoingCall {
+            trunk: TrunkId(0),
+            peer: self.peer,
+            target: "sip:+4930123@192.0.2.9".into(),
+            from: "+15550100".into(),
+            offer: SDP.into(),
+        };
+        let call = self.endpoint.invite(self.now, outgoing).expect("there is room");
+        self.drain();
+        (call, self.last())
+    }
+
+    /// The peer's response to a request of ours.
+    fn respond(&mut self, request: &Message, status: u16, headers: &[(&str, &str)], body: &'static str) {
+        let mut response = request.answer(status, "So", Some("far"));
+        response.add("contact", "<sip:bob@10.0.0.7:5064>");
+        for (name, value) in headers {
+            response.add(name, *value);
+        }
+        response.body = Bytes::from_static(body.as_bytes());
+        self.receive(std::str::from_utf8(&response.write()).unwrap());
+    }
+
+    fn methods(&mut self) -> Vec<Method> {
+        self.sent.drain(..).filter_map(|(_, message)| message.method()).collect()
+    }
+}
+
+#[test]
+fn a_call_of_ours_rings_is_answered_and_ended_by_either_side() {
+    let mut rig = Rig::open();
+    let (call, invite) = rig.calling();
+    assert_eq!((invite.method(), invite.body.clone()), (Some(Method::Invite), Bytes::from(SDP)));
+    assert_eq!(invite.get("from").map(|from| from.starts_with("<sip:+15550100@192.0.2.1>;tag=")), Some(true));
+    rig.respond(&invite, 100, &[], "");
+    rig.respond(&invite, 180, &[], "");
+    rig.pass(Duration::from_secs(20));
+    assert_eq!((rig.events.pop_front(), rig.sent.len()), (Some(Event::Ringing { call }), 0), "it is not sent again");
+    rig.respond(&invite, 200, &[("record-route", "<sip:a.example;lr>, <sip:b.example;lr>")], SDP);
+    assert_eq!(rig.events.pop_front(), Some(Event::Answered { call, answer: Bytes::from(SDP) }));
+    let ack = rig.last();
+    assert_eq!((ack.method(), ack.get("cseq")), (Some(Method::Ack), Some("1 ACK")));
+    let StartLine::Request { uri, .. } = &ack.start else { panic!("a request") };
+    assert_eq!(uri, "sip:bob@10.0.0.7:5064");
+    assert_eq!(ack.all("route").collect::<Vec<_>>(), ["<sip:b.example;lr>", "<sip:a.example;lr>"]);
+    assert_ne!(ack.via().unwrap().branch(), invite.via().unwrap().branch(), "a transaction of its own");
+    rig.respond(&invite, 200, &[], SDP);
+    assert_eq!(rig.last(), ack, "an answer that comes again is acknowledged again");
+    rig.endpoint.hang_up(rig.now, call);
+    rig.drain();
+    let bye = rig.last();
+    assert_eq!((bye.method(), bye.get("cseq")), (Some(Method::Bye), Some("2 BYE")));
+    rig.respond(&bye, 200, &[], "");
+    assert_eq!((rig.endpoint.n_calls(), rig.events.len()), (0, 0));
+
+    let (call, invite) = rig.calling();
+    rig.respond(&invite, 200, &[], SDP);
+    rig.events.clear();
+    let tag = invite.from().unwrap().tag().unwrap().to_owned();
+    let bye = request("BYE", 7, &tag, "", "").replace("one@192.0.2.9", invite.get("call-id").unwrap());
+    rig.receive(&bye);
+    assert_eq!(rig.events.pop_front(), Some(Event::Ended { call, cause: EndCause::Bye }));
+}
+
+#[test]
+fn a_call_of_ours_proves_its_password_and_a_refusal_is_acknowledged() {
+    let mut rig = Rig::new(vec![trunk_of(&["192.0.2.0/24"], Some("secret"))]);
+    let (call, invite) = rig.calling();
+    let challenge = ("proxy-authenticate", "Digest realm=\"trunk\", nonce=\"n\", algorithm=MD5, qop=\"auth\"");
+    rig.respond(&invite, 407, &[challenge], "");
+    let again = rig.last();
+    assert_eq!((again.method(), again.get("cseq")), (Some(Method::Invite), Some("2 INVITE")));
+    assert!(again.get("proxy-authorization").is_some_and(|proof| proof.contains("username=\"ann\"")));
+    rig.respond(&again, 407, &[challenge], "");
+    let refused = |status| Some(Event::Ended { call, cause: EndCause::Refused(status) });
+    assert_eq!(rig.events.pop_front(), refused(407), "a wrong password");
+
+    let mut rig = Rig::open();
+    let (_, invite) = rig.calling();
+    rig.respond(&invite, 486, &[], "");
+    assert_eq!(rig.events.pop_front(), refused(486));
+    let ack = rig.last();
+    assert_eq!((ack.method(), ack.via().unwrap().branch()), (Some(Method::Ack), invite.via().unwrap().branch()));
+    assert_eq!(ack.to().unwrap().tag(), Some("far"));
+    rig.respond(&invite, 486, &[], "");
+    assert_eq!(rig.methods(), [Method::Ack]);
+    rig.pass(TRANSACTION + T4);
+    assert_eq!((rig.endpoint.n_calls(), rig.events.len(), rig.sent.len()), (0, 0, 0));
+}
+
+#[test]
+fn a_call_of_ours_is_given_up_by_a_cancel_once_something_answers() {
+    let mut rig = Rig::open();
+    let (call, invite) = rig.calling();
+    rig.endpoint.hang_up(rig.now, call);
+    rig.drain();
+    assert!(rig.sent.is_empty(), "nothing may be cancelled that may not have arrived");
+    rig.respond(&invite, 100, &[], "");
+    let cancel = rig.last();
+    assert_eq!((cancel.method(), cancel.get("cseq")), (Some(Method::Cancel), Some("1 CANCEL")));
+    assert_eq!(cancel.via().unwrap().branch(), invite.via().unwrap().branch());
+    rig.respond(&cancel, 200, &[], "");
+    rig.respond(&invite, 487, &[], "");
+    assert_eq!((rig.methods(), rig.events.len()), (vec![Method::Ack], 0));
+
+    // The answer has crossed the CANCEL.
+    let (call, invite) = rig.calling();
+    rig.respond(&invite, 100, &[], "");
+    rig.endpoint.hang_up(rig.now, call);
+    rig.drain();
+    rig.sent.clear();
+    rig.respond(&invite, 200, &[], SDP);
+    assert_eq!((rig.methods(), rig.events.len()), (vec![Method::Ack, Method::Bye], 0));
+}
+
+#[test]
+fn nobody_answers_a_call_of_ours() {
+    let mut rig = Rig::open();
+    let (call, _) = rig.calling();
+    rig.pass(Duration::from_secs(33));
+    assert_eq!(rig.methods(), vec![Method::Invite; 6], "after 0.5, 1.5, 3.5, 7.5, 15.5 and 31.5 s");
+    assert_eq!(rig.events.pop_front(), Some(Event::Ended { call, cause: EndCause::Failed }));
+
+    let (call, invite) = rig.calling();
+    rig.respond(&invite, 180, &[], "");
+    rig.events.clear();
+    rig.pass(Duration::from_secs(181));
+    assert_eq!(rig.events.pop_front(), Some(Event::Ended { call, cause: EndCause::Unanswered }));
+    assert!(rig.methods().contains(&Method::Cancel));
+    rig.respond(&invite, 487, &[], "");
+    rig.pass(Duration::from_secs(70));
+    assert_eq!((rig.endpoint.n_calls(), rig.events.len()), (0, 0));
+    let wrong = |change: fn(&mut OutgoingCall)| {
+        let mut outgoing = OutgoingCall {
+            trunk: TrunkId(0),
+            peer: peer("192.0.2.9:5062", Transport::Udp),
+            target: "sip:a@example.com".into(),
+            from: "me".into(),
+            offer: SDP.into(),
+        };
+        change(&mut outgoing);
+        outgoing
+    };
+    for outgoing in [wrong(|o| o.from = "a> x".into()), wrong(|o| o.target = "a b".into()), wrong(|o| o.from.clear())] {
+        assert!(rig.endpoint.invite(rig.now, outgoing).is_none());
+    }
+}
+
 #[test]
 fn a_transfer_is_asked_for_and_the_peer_says_what_comes_of_it() {
     let mut rig = Rig::open();

@@ -1,4 +1,4 @@
-//! `POST /v1/realtime/calls` (and `POST /v1/realtime`): an offer in, an answer out.
+//! `POST /v1/realtime/calls` (and `POST /v1/realtime`): an offer in, an answer out; or the number of somebody who is called.
 //!
 //! The offer comes as SDP, as a form with the parts `sdp` and `session`, or as JSON with these fields. Keys are those of the
 //! WebSocket, short-lived ones too. The call is admitted before it is answered.
@@ -16,8 +16,10 @@ use crate::server::edge::client::Client;
 use crate::server::edge::refusal::refused;
 use crate::server::sessions::{SessionParts, admission};
 use crate::server::transport::call::{Call, CallOpening};
+use crate::server::transport::call_control::not_dialed;
 use crate::server::transport::calls::NewCall;
 use crate::server::transport::parts::TransportParts;
+use crate::server::transport::telephony::sip::{DialError, DialRequest, Dialer};
 use antiphon_protocol::{ServerEvent, SessionKind, SessionUpdate, WireError};
 use antiphon_session::AudioMode;
 use axum::body::Bytes;
@@ -52,14 +54,24 @@ pub(in crate::server) struct Params {
 
 /// What a client asks for.
 struct Offer {
-    sdp: String,
+    call: RequestedCall,
     /// The settings, JSON.
     session: Option<String>,
 }
 
+/// What is connected to the session.
 #[derive(Deserialize)]
-struct JsonOffer {
-    sdp: String,
+#[serde(untagged)]
+enum RequestedCall {
+    /// The client itself, by this offer.
+    Client { sdp: String },
+    /// Somebody who is called.
+    Phone(DialRequest),
+}
+
+/// The rest of a JSON body.
+#[derive(Deserialize)]
+struct JsonSettings {
     #[serde(default)]
     session: Option<Box<RawValue>>,
 }
@@ -67,11 +79,11 @@ struct JsonOffer {
 /// Answers an offer with 201, the SDP, and the call's place in `Location`.
 pub(in crate::server) async fn create(
     State(transport): State<Arc<TransportParts>>,
+    State(dialer): State<Option<Arc<Dialer>>>,
     Query(params): Query<Params>,
     Extension(client): Extension<Client>,
     request: Request,
 ) -> Response {
-    let Some(webrtc) = transport.webrtc.clone() else { return off() };
     let sessions = &transport.sessions;
     let access = &sessions.access;
     let headers = request.headers().clone();
@@ -98,7 +110,14 @@ pub(in crate::server) async fn create(
         Ok(settings) => settings.map(Arc::new),
         Err(error) => return invalid(error),
     };
-    let offered = ClientOffer { sdp: &offer.sdp, settings, model: params.model, route: ROUTE, protocol };
+    let sdp = match offer.call {
+        RequestedCall::Client { sdp } => sdp,
+        RequestedCall::Phone(request) => {
+            return dial(dialer.as_deref(), &transport, client, caller, request, settings).await;
+        }
+    };
+    let Some(webrtc) = transport.webrtc.clone() else { return off() };
+    let offered = ClientOffer { sdp: &sdp, settings, model: params.model, route: ROUTE, protocol };
     let (id, sdp) = match open(&transport, &webrtc, client, caller, offered) {
         Ok(opened) => opened,
         Err(response) => return *response,
@@ -106,6 +125,26 @@ pub(in crate::server) async fn create(
     let location = HeaderValue::try_from(format!("{ROUTE}/{id}")).expect("letters and digits");
     let headers = [(header::CONTENT_TYPE, HeaderValue::from_static("application/sdp")), (header::LOCATION, location)];
     (StatusCode::CREATED, headers, sdp).into_response()
+}
+
+/// Calls somebody, with 201 and the call's place in `Location`.
+async fn dial(
+    dialer: Option<&Dialer>,
+    transport: &Arc<TransportParts>,
+    client: Client,
+    caller: Caller,
+    request: DialRequest,
+    settings: Option<Arc<SessionUpdate>>,
+) -> Response {
+    let Some(dialer) = dialer else { return not_dialed(DialError::Off) };
+    match dialer.dial(transport, client, caller, request, settings).await {
+        Ok(id) => {
+            let location = HeaderValue::try_from(format!("{ROUTE}/{id}")).expect("letters and digits");
+            let body = axum::Json(serde_json::json!({"id": id, "object": "realtime.call", "state": "calling"}));
+            (StatusCode::CREATED, [(header::LOCATION, location)], body).into_response()
+        }
+        Err(error) => not_dialed(error),
+    }
 }
 
 /// What an authenticated client offers.
@@ -264,18 +303,22 @@ async fn read(request: Request) -> Result<Offer, Box<Response>> {
                     _ => {}
                 }
             }
-            Offer { sdp: sdp.ok_or_else(|| bad("The part 'sdp' is missing.".into()))?, session }
+            let sdp = sdp.ok_or_else(|| bad("The part 'sdp' is missing.".into()))?;
+            Offer { call: RequestedCall::Client { sdp }, session }
         }
         "application/json" => {
             let body = body(request).await?;
-            let JsonOffer { sdp, session } = serde_json::from_slice(&body)
-                .map_err(|error| bad(format!("We could not parse the JSON body of your request: {error}.")))?;
-            Offer { sdp, session: session.map(|session| session.get().to_owned()) }
+            let unreadable =
+                |error: serde_json::Error| bad(format!("We could not parse the JSON body of your request: {error}."));
+            let JsonSettings { session } = serde_json::from_slice(&body).map_err(unreadable)?;
+            let call = serde_json::from_slice(&body)
+                .map_err(|_| bad("The body has an sdp, or to: the number that is called.".into()))?;
+            Offer { call, session: session.map(|session| session.get().to_owned()) }
         }
         _ => {
             let body = body(request).await?;
             let sdp = String::from_utf8(body.into()).map_err(|_| bad("The offer is no text.".into()))?;
-            Offer { sdp, session: None }
+            Offer { call: RequestedCall::Client { sdp }, session: None }
         }
     };
     Ok(offer)

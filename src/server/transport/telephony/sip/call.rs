@@ -4,7 +4,7 @@
 //! cannot serve is refused with a status and a time to try again.
 
 use super::coder::codings;
-use super::dialogs::{ArrivedCall, CallControl, Command, ROUTE};
+use super::dialogs::{ArrivedCall, CallControl, Command, DialogHandle, ROUTE};
 use super::media::{MediaState, first_answer, halves};
 use super::ports::RtpPorts;
 use crate::config::TransferTargets;
@@ -12,7 +12,7 @@ use crate::server::access::caller::{Caller, Credential};
 use crate::server::access::keys::Keys;
 use crate::server::edge::client::Client;
 use crate::server::transport::call::{Call, CallOpening};
-use crate::server::transport::calls::NewCall;
+use crate::server::transport::calls::{CallEntry, NewCall};
 use crate::server::transport::parts::TransportParts;
 use crate::server::transport::telephony::conversation;
 use crate::server::transport::telephony::leg::{Leg, LegError, Mark, Packet, Parameters, PeerMessage, Start};
@@ -23,9 +23,11 @@ use antiphon_sip::sdp::{self, Agreed, Codec, Local, SdpError};
 use antiphon_types::KeyId;
 use axum::http::StatusCode;
 use bytes::Bytes;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::net::UdpSocket;
+use tokio::sync::mpsc;
 use tokio::time::timeout;
 
 /// The transport's name, for logs and turn records.
@@ -120,32 +122,53 @@ pub(super) async fn serve(transport: Arc<TransportParts>, settings: Arc<CallSett
         call.conclude("not connected");
         return;
     };
-    let (input, output) = codings(agreed.codec);
-    let codec = agreed.codec.name();
     let transfer = Some(dialog.transfer(settings.transfer_to.clone()));
-    let media = MediaState::new(advertised, session, incoming.peer.address.ip(), agreed);
-    let Ok((source, sink)) = halves(socket, media, dialog, control) else {
-        call.conclude("no codec");
-        return;
-    };
-    tracing::info!(session = %call.session(), codec, "a call by SIP begins");
     let id = call.session().as_str().to_owned();
     let peer_id = Some(incoming.peer_id);
     let new = NewCall { call, owner, transport: TRANSPORT, peer_id, offers: None, transfer };
     let entry = transport.calls.list(id, new);
-    let start = Start { input, output, parameters: Parameters::default() };
-    let mut link = link::media(source, sink);
-    let over = conversation::converse(&transport, &entry, Box::new(SipLeg), &start, greeting, &mut link).await;
-    entry.call().conclude(over.outcome());
-    tracing::info!(session = %entry.call().session(), peer = TRANSPORT, over = ?over, "the call is over");
-    // Dropping the link says BYE where the peer did not.
+    let signaling = incoming.peer.address.ip();
+    let answered = AnsweredCall { dialog, control, socket, advertised, session, signaling, agreed, greeting };
+    serve_answered(&transport, &entry, answered).await;
 }
 
-async fn connected(control: &mut tokio::sync::mpsc::Receiver<CallControl>) -> Option<Option<Bytes>> {
+/// A call from its answer on.
+pub(super) struct AnsweredCall {
+    pub(super) dialog: DialogHandle,
+    pub(super) control: mpsc::Receiver<CallControl>,
+    pub(super) socket: UdpSocket,
+    pub(super) advertised: SocketAddr,
+    /// The number of our description.
+    pub(super) session: u64,
+    /// Where the dialog's messages come from.
+    pub(super) signaling: IpAddr,
+    pub(super) agreed: Agreed,
+    pub(super) greeting: Option<String>,
+}
+
+/// Serves a listed call until it ends. Dropping its dialog says BYE where the peer did not.
+pub(super) async fn serve_answered(transport: &Arc<TransportParts>, entry: &CallEntry, answered: AnsweredCall) {
+    let AnsweredCall { dialog, control, socket, advertised, session, signaling, agreed, greeting } = answered;
+    let (input, output) = codings(agreed.codec);
+    let codec = agreed.codec.name();
+    let media = MediaState::new(advertised, session, signaling, agreed);
+    let Ok((source, sink)) = halves(socket, media, dialog, control) else {
+        entry.call().conclude("no codec");
+        return;
+    };
+    tracing::info!(session = %entry.call().session(), codec, "a call by SIP begins");
+    let start = Start { input, output, parameters: Parameters::default() };
+    let mut link = link::media(source, sink);
+    let over = conversation::converse(transport, entry, Box::new(SipLeg), &start, greeting, &mut link).await;
+    entry.call().conclude(over.outcome());
+    tracing::info!(session = %entry.call().session(), peer = TRANSPORT, over = ?over, "the call is over");
+}
+
+async fn connected(control: &mut mpsc::Receiver<CallControl>) -> Option<Option<Bytes>> {
     loop {
         match control.recv().await? {
             CallControl::Connected(answer) => return Some(answer),
-            CallControl::Offer(_) | CallControl::Key(_) => {}
+            CallControl::Ringing | CallControl::Offer(_) | CallControl::Key(_) => {}
         }
     }
 }
@@ -155,7 +178,7 @@ struct Begun {
     call: Call,
     owner: Option<KeyId>,
     greeting: Option<String>,
-    socket: tokio::net::UdpSocket,
+    socket: UdpSocket,
     advertised: SocketAddr,
     answer: String,
     /// `None`: our description is the offer.

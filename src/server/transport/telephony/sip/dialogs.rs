@@ -9,15 +9,15 @@ use crate::server::access::AccessParts;
 use crate::server::edge::client::Client;
 use crate::server::transport::calls::{Transfer, TransferError};
 use antiphon_sip::{
-    CallId, Endpoint, Event, IncomingCall, MAX_MESSAGE_BYTES, Output, Peer, TransferProgress, Transport, TrunkId,
-    is_transfer_target,
+    CallId, EndCause, Endpoint, Event, IncomingCall, MAX_MESSAGE_BYTES, OutgoingCall, Output, Peer, TransferProgress,
+    Transport, TrunkId, is_transfer_target,
 };
 use bytes::Bytes;
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, ready};
 use std::collections::HashMap;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::net::UdpSocket;
 use tokio::sync::{mpsc, oneshot};
@@ -55,7 +55,9 @@ pub(super) enum Command {
 /// What happens in a call's dialog. Its end is [`DialogHandle::ended`].
 #[derive(Debug)]
 pub(super) enum CallControl {
-    /// The peer acknowledged; with its answer, where ours was the offer.
+    /// The peer of a call that we make rings.
+    Ringing,
+    /// The peer acknowledged, or answered; with its answer, where ours was the offer.
     Connected(Option<Bytes>),
     /// A change, to be answered.
     Offer(Option<Bytes>),
@@ -68,6 +70,14 @@ pub(super) struct DialogHandle {
     call: CallId,
     commands: mpsc::Sender<(CallId, Command)>,
     ended: CancellationToken,
+    cause: Arc<OnceLock<EndCause>>,
+}
+
+/// A call to be made.
+pub(super) struct Dial {
+    pub(super) outgoing: OutgoingCall,
+    /// Gets the dialog; `None`: there cannot be one.
+    pub(super) answer: oneshot::Sender<Option<(DialogHandle, mpsc::Receiver<CallControl>)>>,
 }
 
 impl DialogHandle {
@@ -77,6 +87,11 @@ impl DialogHandle {
         if self.commands.try_send((self.call, command)).is_err() {
             tracing::warn!("a command to a SIP dialog is lost: too many wait");
         }
+    }
+
+    /// Why it has ended.
+    pub(super) fn cause(&self) -> Option<EndCause> {
+        self.cause.get().copied()
     }
 
     /// What transfers the call to these targets.
@@ -138,6 +153,7 @@ struct CallInbox {
     control: mpsc::Sender<CallControl>,
     /// Whoever waits for the peer's answer to a transfer.
     transfer: Option<oneshot::Sender<Result<(), u16>>>,
+    cause: Arc<OnceLock<EndCause>>,
     ended: CancellationToken,
 }
 
@@ -173,6 +189,7 @@ impl Dialogs {
     pub(super) async fn run(
         mut self,
         arrived: impl Fn(ArrivedCall),
+        mut dials: mpsc::Receiver<Dial>,
         stop: CancellationToken,
         drained: CancellationToken,
     ) {
@@ -201,6 +218,7 @@ impl Dialogs {
                         self.access.security.refused(client, ROUTE, 503, "too many connections");
                     }
                 },
+                Some(dial) = dials.recv() => self.dial(dial),
                 Some((call, command)) = self.commands.recv() => self.command(call, command),
                 Some(found) = self.lookups.join_next() => if let Ok((trunk, addresses)) = found {
                     self.endpoint.resolved(Instant::now().into_std(), trunk, &addresses);
@@ -212,6 +230,22 @@ impl Dialogs {
         }
         self.endpoint.shut_down(Instant::now().into_std());
         self.drain(&arrived, &stop);
+    }
+
+    /// Both ends of a new call's dialog.
+    fn open(&mut self, call: CallId) -> (DialogHandle, mpsc::Receiver<CallControl>) {
+        let (sender, control) = mpsc::channel(MAX_CONTROLS);
+        let ended = CancellationToken::new();
+        let cause = Arc::new(OnceLock::new());
+        let inbox = CallInbox { control: sender, transfer: None, cause: cause.clone(), ended: ended.clone() };
+        self.calls.insert(call, inbox);
+        (DialogHandle { call, commands: self.command_sender.clone(), ended, cause }, control)
+    }
+
+    fn dial(&mut self, dial: Dial) {
+        let call = self.endpoint.invite(Instant::now().into_std(), dial.outgoing);
+        // Dropping the dialog of a request that is gone ends the call.
+        let _ = dial.answer.send(call.map(|call| self.open(call)));
     }
 
     fn received(&mut self, from: Peer, bytes: &[u8]) {
@@ -279,12 +313,11 @@ impl Dialogs {
                 self.endpoint.refuse(now, incoming.call, 503, "Service Unavailable", None);
             }
             Event::Incoming(incoming) => {
-                let (sender, control) = mpsc::channel(MAX_CONTROLS);
-                let ended = CancellationToken::new();
-                self.calls.insert(incoming.call, CallInbox { control: sender, transfer: None, ended: ended.clone() });
-                let dialog = DialogHandle { call: incoming.call, commands: self.command_sender.clone(), ended };
+                let (dialog, control) = self.open(incoming.call);
                 arrived(ArrivedCall { incoming: *incoming, dialog, control });
             }
+            Event::Ringing { call } => self.tell(call, CallControl::Ringing),
+            Event::Answered { call, answer } => self.tell(call, CallControl::Connected(Some(answer))),
             Event::Connected { call, answer } => self.tell(call, CallControl::Connected(answer)),
             Event::Offer { call, offer } => {
                 if !self.tell_if_room(call, CallControl::Offer(offer)) {
@@ -296,6 +329,7 @@ impl Dialogs {
             Event::Ended { call, cause } => {
                 tracing::debug!(?cause, "a SIP dialog has ended");
                 if let Some(inbox) = self.calls.remove(&call) {
+                    let _ = inbox.cause.set(cause);
                     inbox.ended.cancel();
                 }
             }

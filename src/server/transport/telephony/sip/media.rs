@@ -204,7 +204,7 @@ impl MediaSource {
                         return MediaEvent::Peer(message);
                     },
                     Some(CallControl::Key(key)) => return MediaEvent::Peer(PeerMessage::Key(key)),
-                    Some(CallControl::Connected(_)) => {}
+                    Some(CallControl::Connected(_) | CallControl::Ringing) => {}
                     None => return MediaEvent::Peer(PeerMessage::Ended),
                 },
                 received = self.socket.recv_from(&mut self.buffer[..]) => {

@@ -1,11 +1,12 @@
 //! Phone calls by SIP (`[sip]`): a trunk, a PBX or a phone calls the hub, without a provider between.
 //!
-//! [`Sip::bind`] opens the sockets and reads the trunks; [`Sip::run`] serves. Messages and transactions are
+//! [`Sip::bind`] opens the sockets and reads the trunks; [`Sip::run`] serves; [`Dialer`] makes calls. Messages and transactions are
 //! `antiphon-sip`'s; [`dialogs`] drives it, [`call`] serves each call, [`media`] is its RTP. Who may call is decided by
 //! the trunks alone.
 
 mod call;
 mod coder;
+mod dial;
 mod dialogs;
 pub(super) mod media;
 mod ports;
@@ -17,17 +18,24 @@ use crate::server::access::keys::Keys;
 use crate::server::transport::parts::TransportParts;
 use antiphon_engines::secret;
 use antiphon_sip::sdp::Codec;
-use antiphon_sip::{Config, Credentials, Endpoint, Registration, Trunk};
+use antiphon_sip::{Config, Credentials, Endpoint, Registration, Trunk, TrunkId};
 use call::{CallSettings, TrunkSettings};
-use dialogs::{ArrivedCall, Dialogs};
+use dial::DialTrunk;
+pub(in crate::server) use dial::Dialer;
+pub(in crate::server::transport) use dial::{DialError, DialRequest};
+use dialogs::{ArrivedCall, Dial, Dialogs};
 use ports::RtpPorts;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use streams::Streams;
 use tokio::net::{TcpListener, UdpSocket};
+use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+
+/// Calls to be made that wait for the dialogs' task; further ones are refused.
+const MAX_DIALS: usize = 64;
 
 /// The sockets and the trunks.
 pub(in crate::server) struct Sip {
@@ -35,15 +43,16 @@ pub(in crate::server) struct Sip {
     tcp: TcpListener,
     endpoint: Config,
     names: Vec<String>,
-    settings: CallSettings,
+    settings: Arc<CallSettings>,
+    dials: mpsc::Receiver<Dial>,
 }
 
 impl Sip {
-    /// Binds `sip.listen`, for UDP and TCP; `None`: it is empty.
+    /// Binds `sip.listen`, for UDP and TCP; `None`: it is empty. The dialer makes calls once this runs.
     ///
     /// # Errors An address is in use, a password cannot be read, a key is not one, or no address is known under which
     /// peers reach the hub.
-    pub(in crate::server) async fn bind(config: &SipConfig, keys: &Keys) -> io::Result<Option<Self>> {
+    pub(in crate::server) async fn bind(config: &SipConfig, keys: &Keys) -> io::Result<Option<(Self, Dialer)>> {
         if config.listen.is_empty() {
             return Ok(None);
         }
@@ -76,8 +85,14 @@ impl Sip {
         };
         tracing::info!(%bound, %advertised, n_trunks = settings.len(), "listening for SIP by UDP and TCP");
         let names = config.trunks.keys().cloned().collect();
-        let settings = CallSettings { trunks: settings, codecs, ports, transfer_to: config.transfer_targets() };
-        Ok(Some(Self { udp, tcp, endpoint, names, settings }))
+        let transfer_to = config.transfer_targets();
+        let settings = Arc::new(CallSettings { trunks: settings, codecs, ports, transfer_to });
+        let numbered = config.trunks.iter().enumerate();
+        let by_trunks =
+            numbered.filter_map(|(index, (name, trunk))| DialTrunk::of(TrunkId(index), name, trunk)).collect();
+        let (sender, dials) = mpsc::channel(MAX_DIALS);
+        let dialer = Dialer::new(by_trunks, config.call_targets(), config.max_calls_out, sender, settings.clone());
+        Ok(Some((Self { udp, tcp, endpoint, names, settings, dials }, dialer)))
     }
 
     /// Serves until `drained`; from `stop` on, calls are refused. Calls are tasks of the server's.
@@ -90,12 +105,12 @@ impl Sip {
         let endpoint = Endpoint::new(self.endpoint, Instant::now().into_std());
         let access = transport.sessions.access.clone();
         let dialogs = Dialogs::new(endpoint, self.udp, Streams::new(self.tcp), access, self.names);
-        let settings = Arc::new(self.settings);
+        let settings = self.settings;
         let tasks = transport.sessions.setup.tasks.clone();
         let arrived = move |arrived: ArrivedCall| {
             tasks.spawn(call::serve(transport.clone(), settings.clone(), arrived));
         };
-        dialogs.run(arrived, stop, drained).await;
+        dialogs.run(arrived, self.dials, stop, drained).await;
     }
 }
 

@@ -1,0 +1,299 @@
+//! Calls out by SIP: `POST /v1/realtime/calls` with a target, and the call until it is answered or not.
+//!
+//! [`super::super::super::webrtc::signaling`] reads the request and calls [`Dialer::dial`]. Who may be called is listed in
+//! `sip.call_to`; how many at a time, in `sip.max_calls_out`. The session is opened before anything rings, so that a call that is
+//! answered has its place. [`super::call`] serves it from the answer on.
+
+use super::call::{AnsweredCall, CallSettings, serve_answered};
+use super::dialogs::{CallControl, Dial, DialogHandle};
+use crate::config::{SipTrunk, TransferTargets};
+use crate::server::access::caller::Caller;
+use crate::server::access::security::Act;
+use crate::server::edge::client::Client;
+use crate::server::transport::call::{Call, CallOpening};
+use crate::server::transport::calls::{CallEntry, CallState, NewCall};
+use crate::server::transport::parts::TransportParts;
+use antiphon_protocol::{SessionKind, SessionUpdate};
+use antiphon_session::AudioMode;
+use antiphon_sip::sdp::{self, Agreed, Local};
+use antiphon_sip::{EndCause, OutgoingCall, Peer, Transport, TrunkId, is_transfer_target};
+use axum::response::{IntoResponse, Response};
+use serde::Deserialize;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::UdpSocket;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
+use tokio::time::{sleep, timeout};
+
+/// The transport's name, for logs and turn records.
+const TRANSPORT: &str = "sip";
+/// The pattern of the route, for the log.
+const ROUTE: &str = "/v1/realtime/calls";
+/// The longest lookup of a trunk's host.
+const LOOKUP: Duration = Duration::from_secs(10);
+/// The longest wait for an answer: a voicemail answers after some 25 s, most exchanges give up after 60.
+const RINGS: Duration = Duration::from_secs(60);
+/// What a hub without a name calls itself.
+const CALLER: &str = "antiphon";
+
+/// What a client asks for.
+#[derive(Clone, Debug, Deserialize)]
+pub(in crate::server::transport) struct DialRequest {
+    /// The number or address: `tel:` or `sip:`.
+    pub(in crate::server::transport) to: String,
+    /// Shown as the caller; the trunk's where it is missing.
+    pub(in crate::server::transport) from: Option<String>,
+    /// By its name; the first that has a host where it is missing.
+    pub(in crate::server::transport) trunk: Option<String>,
+    /// Said once somebody answers.
+    pub(in crate::server::transport) greeting: Option<String>,
+}
+
+/// Why a call is not made.
+pub(in crate::server::transport) enum DialError {
+    /// SIP is off, or no trunk has a host.
+    Off,
+    /// The settings do not allow the target.
+    NotAllowed,
+    /// Something of the request is wrong: the field, and why.
+    Wrong(&'static str, String),
+    /// As many calls are being made as may be.
+    TooMany,
+    /// The trunk's host is not known, or no port is free.
+    Unavailable(&'static str),
+    /// There is no place for the session.
+    Refused(Box<Response>),
+}
+
+/// Makes calls by the trunks.
+pub(in crate::server) struct Dialer {
+    trunks: Vec<DialTrunk>,
+    allowed: TransferTargets,
+    /// Calls at a time.
+    places: Arc<Semaphore>,
+    dials: mpsc::Sender<Dial>,
+    settings: Arc<CallSettings>,
+}
+
+/// A trunk by which calls are made.
+pub(super) struct DialTrunk {
+    id: TrunkId,
+    name: String,
+    host: String,
+    port: u16,
+    caller: String,
+}
+
+impl DialTrunk {
+    /// `None`: it has no host.
+    pub(super) fn of(id: TrunkId, name: &str, trunk: &SipTrunk) -> Option<Self> {
+        let (host, port) = trunk.outbound()?;
+        let names = [&trunk.caller, &trunk.register_as, &trunk.username];
+        let caller = names.into_iter().find(|name| !name.is_empty()).map_or(CALLER, String::as_str);
+        Some(Self { id, name: name.to_owned(), host, port, caller: caller.to_owned() })
+    }
+
+    /// The URI that this trunk calls for `to`.
+    fn target(&self, to: &str) -> String {
+        match to.get(..4).filter(|scheme| scheme.eq_ignore_ascii_case("tel:")) {
+            Some(_) => {
+                let number = to[4..].split(';').next().unwrap_or_default();
+                format!("sip:{number}@{}:{};user=phone", self.host, self.port)
+            }
+            None => to.to_owned(),
+        }
+    }
+
+    async fn resolve(&self) -> Option<SocketAddr> {
+        let found = timeout(LOOKUP, tokio::net::lookup_host((self.host.as_str(), self.port))).await;
+        found.ok()?.ok()?.find(SocketAddr::is_ipv4)
+    }
+}
+
+impl Dialer {
+    pub(super) fn new(
+        trunks: Vec<DialTrunk>,
+        allowed: TransferTargets,
+        max_calls: usize,
+        dials: mpsc::Sender<Dial>,
+        settings: Arc<CallSettings>,
+    ) -> Self {
+        Self { trunks, allowed, places: Arc::new(Semaphore::new(max_calls)), dials, settings }
+    }
+
+    /// Begins a call and returns its id at once, or within the lookup of the trunk's host. The call's state is in the list.
+    ///
+    /// # Errors
+    /// [`DialError`].
+    pub(in crate::server::transport) async fn dial(
+        &self,
+        transport: &Arc<TransportParts>,
+        client: Client,
+        caller: Caller,
+        request: DialRequest,
+        settings: Option<Arc<SessionUpdate>>,
+    ) -> Result<String, DialError> {
+        let DialRequest { to, from, trunk, greeting } = request;
+        if self.trunks.is_empty() {
+            return Err(DialError::Off);
+        }
+        if !is_transfer_target(&to) {
+            return Err(DialError::Wrong(
+                "to",
+                "It is a URI such as \"tel:+15550123\" or \"sip:office@pbx.example.com\".".into(),
+            ));
+        }
+        if !self.allowed.allow(&to) {
+            return Err(DialError::NotAllowed);
+        }
+        let trunk = match &trunk {
+            None => &self.trunks[0],
+            Some(name) => self.trunks.iter().find(|trunk| trunk.name == *name).ok_or_else(|| {
+                let known = self.trunks.iter().map(|trunk| trunk.name.as_str()).collect::<Vec<_>>().join(", ");
+                DialError::Wrong("trunk", format!("There is no trunk {name:?} with a host. There are: {known}."))
+            })?,
+        };
+        let place = self.places.clone().try_acquire_owned().map_err(|_| DialError::TooMany)?;
+        let address = trunk.resolve().await.ok_or(DialError::Unavailable("the trunk's host is not known"))?;
+        let access = &transport.sessions.access;
+        let owner = caller.owner;
+        let opening = CallOpening {
+            mode: AudioMode::Pcm16,
+            settings,
+            model: None,
+            intent: Some(SessionKind::Realtime),
+            transport: TRANSPORT,
+            route: ROUTE,
+        };
+        let call = Call::open(&transport.sessions, client, caller, opening)
+            .map_err(|refused| DialError::Refused(Box::new(refused.into_response())))?;
+        let Some((socket, advertised)) = self.settings.ports.bind().await else {
+            call.conclude("no port");
+            return Err(DialError::Unavailable("no port of sip.rtp_port_min to sip.rtp_port_max is free"));
+        };
+        let session = rand::random::<u64>() >> 1;
+        let local = Local { address: advertised, codecs: &self.settings.codecs, session, version: 1 };
+        let outgoing = OutgoingCall {
+            trunk: trunk.id,
+            peer: Peer { transport: Transport::Udp, address },
+            target: trunk.target(&to),
+            from: from.unwrap_or_else(|| trunk.caller.clone()),
+            offer: sdp::offer(local),
+        };
+        let (answer, dialed) = oneshot::channel();
+        if self.dials.try_send(Dial { outgoing, answer }).is_err() {
+            call.conclude("busy");
+            return Err(DialError::TooMany);
+        }
+        let Ok(Some((dialog, control))) = dialed.await else {
+            call.conclude("not dialed");
+            return Err(DialError::Wrong(
+                "from",
+                "The caller has letters, figures, \"+\", \"-\", \"_\" and \".\" only.".into(),
+            ));
+        };
+        let id = call.session().as_str().to_owned();
+        let transfer = Some(dialog.transfer(self.settings.transfer_to.clone()));
+        let new = NewCall { call, owner, transport: TRANSPORT, peer_id: None, offers: None, transfer };
+        let entry = transport.calls.list(id.clone(), new);
+        entry.set_state(CallState::Calling);
+        let name = access.keys.name_of(owner);
+        access.security.done("call.start", Act { client, owner, name: name.as_deref(), target: entry.id() }, "ok");
+        let dialed = DialedCall {
+            entry,
+            dialog,
+            control,
+            socket,
+            advertised,
+            session,
+            signaling: address,
+            greeting,
+            _place: place,
+        };
+        transport.sessions.setup.tasks.spawn(dialed.run(transport.clone(), self.settings.clone()));
+        Ok(id)
+    }
+}
+
+/// A call that rings somewhere.
+struct DialedCall {
+    entry: CallEntry,
+    dialog: DialogHandle,
+    control: mpsc::Receiver<CallControl>,
+    socket: UdpSocket,
+    advertised: SocketAddr,
+    /// The number of our description.
+    session: u64,
+    signaling: SocketAddr,
+    greeting: Option<String>,
+    _place: OwnedSemaphorePermit,
+}
+
+impl DialedCall {
+    /// Waits for the answer and serves the call until it ends. Dropping the dialog gives it up.
+    async fn run(mut self, transport: Arc<TransportParts>, settings: Arc<CallSettings>) {
+        let agreed = match self.answered(&settings).await {
+            Ok(agreed) => agreed,
+            Err(state) => {
+                self.entry.set_state(state);
+                self.entry.call().conclude("not answered");
+                tracing::info!(session = %self.entry.call().session(), ?state, "a call out by SIP is not answered");
+                return;
+            }
+        };
+        self.entry.set_state(CallState::InProgress);
+        let Self { entry, dialog, control, socket, advertised, session, signaling, greeting, _place } = self;
+        let signaling = signaling.ip();
+        let answered = AnsweredCall { dialog, control, socket, advertised, session, signaling, agreed, greeting };
+        serve_answered(&transport, &entry, answered).await;
+        entry.set_state(CallState::Ended);
+    }
+
+    async fn answered(&mut self, settings: &CallSettings) -> Result<Agreed, CallState> {
+        let hung_up = self.entry.hung_up().clone();
+        let rings = sleep(RINGS);
+        tokio::pin!(rings);
+        loop {
+            tokio::select! {
+                biased;
+                () = hung_up.cancelled() => return Err(CallState::Ended),
+                () = self.dialog.ended() => return Err(state_of(self.dialog.cause())),
+                () = &mut rings => return Err(CallState::NoAnswer),
+                control = self.control.recv() => match control {
+                    Some(CallControl::Ringing) => self.entry.set_state(CallState::Ringing),
+                    Some(CallControl::Connected(answer)) => {
+                        return sdp::read_answer(&answer.unwrap_or_default(), &settings.codecs).map_err(|_| CallState::Failed);
+                    }
+                    Some(CallControl::Offer(_) | CallControl::Key(_)) => {}
+                    None => return Err(CallState::Failed),
+                },
+            }
+        }
+    }
+}
+
+/// What became of a call that was not answered (RFC 3261, section 21).
+fn state_of(cause: Option<EndCause>) -> CallState {
+    match cause {
+        Some(EndCause::Refused(486 | 600)) => CallState::Busy,
+        Some(EndCause::Refused(603 | 403)) => CallState::Declined,
+        Some(EndCause::Refused(408 | 480)) | Some(EndCause::Unanswered) => CallState::NoAnswer,
+        _ => CallState::Failed,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_is_called_at_the_trunks_host_and_an_address_as_it_is() {
+        let trunk = SipTrunk { host: "sip.example.com:5070".into(), username: "4711".into(), ..SipTrunk::default() };
+        let trunk = DialTrunk::of(TrunkId(0), "provider", &trunk).expect("it has a host");
+        assert_eq!(trunk.target("tel:+4930123;phone-context=x"), "sip:+4930123@sip.example.com:5070;user=phone");
+        assert_eq!(trunk.target("sip:office@pbx.example.com"), "sip:office@pbx.example.com");
+        assert_eq!(trunk.caller, "4711");
+        assert!(DialTrunk::of(TrunkId(0), "phones", &SipTrunk::default()).is_none());
+    }
+}

@@ -1,0 +1,142 @@
+//! Calls out by SIP: whom they reach, what becomes of them, and whom nobody may call.
+
+use super::{config, hub};
+use crate::hub::Hub;
+use antiphon::config::Config;
+use antiphon_engine_api::fakes::llm::FakeLlm;
+use antiphon_sip::{Message, Method};
+use serde_json::{Value, json};
+use std::net::SocketAddr;
+use tokio::net::UdpSocket;
+
+/// Asks the hub to call somebody; status and answer.
+pub async fn call(hub: &Hub, body: Value) -> (u16, Value) {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let url = format!("http://{}/v1/realtime/calls", hub.address);
+    let answer = reqwest::Client::new().post(url).json(&body).send().await.expect("an answer");
+    (answer.status().as_u16(), answer.json().await.expect("JSON"))
+}
+
+/// What became of a call.
+pub async fn state(hub: &Hub, id: &str) -> String {
+    let url = format!("http://{}/v1/realtime/calls/{id}", hub.address);
+    let call: Value = reqwest::get(url).await.expect("an answer").json().await.expect("JSON");
+    call["state"].as_str().unwrap_or_else(|| panic!("a state: {call}")).to_owned()
+}
+
+async fn until(hub: &Hub, id: &str, wanted: &str) {
+    while state(hub, id).await != wanted {
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+}
+
+/// Somebody at a socket, who answers as a test wants.
+struct Callee {
+    socket: UdpSocket,
+    hub: Option<SocketAddr>,
+}
+
+impl Callee {
+    /// The callee, and a hub that may call it.
+    async fn new(change: fn(&mut Config)) -> (Self, Hub, String) {
+        let socket = UdpSocket::bind("127.0.0.1:0").await.expect("a port");
+        let address = socket.local_addr().expect("bound");
+        let (mut config, _) = config();
+        if let Some(trunk) = config.sip.trunks.get_mut("here") {
+            trunk.host = address.to_string();
+        }
+        config.sip.call_to = vec!["tel:+49*".into(), format!("sip:ann@{address}")];
+        change(&mut config);
+        let hub = hub(&[], &FakeLlm::default(), config).await;
+        (Self { socket, hub: None }, hub, format!("sip:ann@{address}"))
+    }
+
+    /// The next request of this method; what comes before is of no interest.
+    async fn next(&mut self, method: Method) -> Message {
+        let mut buffer = [0; 4_096];
+        loop {
+            let (n, from) = self.socket.recv_from(&mut buffer).await.expect("a message");
+            self.hub = Some(from);
+            let message = Message::parse(&buffer[..n]).expect("a message");
+            if message.method() == Some(method.clone()) {
+                return message;
+            }
+        }
+    }
+
+    async fn answer(&self, request: &Message, status: u16) {
+        let bytes = request.answer(status, "So", Some("callee")).write();
+        self.socket.send_to(&bytes, self.hub.expect("somebody called")).await.expect("sent");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_out_says_what_became_of_it() {
+    for (status, outcome) in [(486, "busy"), (603, "declined"), (480, "no_answer"), (404, "failed")] {
+        let (mut callee, hub, _) = Callee::new(|_| {}).await;
+        let (created, answer) = call(&hub, json!({"to": "tel:+4930123", "from": "+15550100"})).await;
+        assert_eq!(created, 201, "{answer}");
+        let id = answer["id"].as_str().expect("an id").to_owned();
+        let invite = callee.next(Method::Invite).await;
+        assert!(String::from_utf8_lossy(&invite.write()).starts_with("INVITE sip:+4930123@127.0.0.1:"));
+        assert_eq!(invite.from().and_then(|from| from.user()).as_deref(), Some("+15550100"));
+        callee.answer(&invite, 180).await;
+        until(&hub, &id, "ringing").await;
+        callee.answer(&invite, status).await;
+        callee.next(Method::Ack).await;
+        until(&hub, &id, outcome).await;
+        hub.until("antiphon_sessions_active ", 0.0).await;
+        hub.stop().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_out_is_given_up_by_a_hang_up_and_after_a_minute() {
+    for hangs_up in [true, false] {
+        let (mut callee, hub, to) = Callee::new(|_| {}).await;
+        let (_, answer) = call(&hub, json!({"to": to})).await;
+        let id = answer["id"].as_str().expect("an id").to_owned();
+        let invite = callee.next(Method::Invite).await;
+        callee.answer(&invite, 180).await;
+        until(&hub, &id, "ringing").await;
+        if hangs_up {
+            let url = format!("http://{}/v1/realtime/calls/{id}/hangup", hub.address);
+            assert_eq!(reqwest::Client::new().post(url).send().await.expect("an answer").status(), 200);
+        }
+        let cancel = callee.next(Method::Cancel).await;
+        callee.answer(&cancel, 200).await;
+        callee.answer(&invite, 487).await;
+        callee.next(Method::Ack).await;
+        until(&hub, &id, if hangs_up { "ended" } else { "no_answer" }).await;
+        hub.until("antiphon_sessions_active ", 0.0).await;
+        hub.stop().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_is_called_who_is_not_listed_and_no_more_than_may_be() {
+    let (mut callee, hub, to) = Callee::new(|config| config.sip.max_calls_out = 1).await;
+    for (body, status, code) in [
+        (json!({"to": "tel:+33123"}), 403, "call_not_allowed"),
+        (json!({"to": "ann"}), 400, "invalid_value"),
+        (json!({"to": to, "trunk": "other"}), 400, "invalid_value"),
+        (json!({"to": to, "from": "a>b"}), 400, "invalid_value"),
+        (json!({"to": to, "session": {"type": "realtime", "voice": 5}}), 400, ""),
+        (json!({"from": "me"}), 400, "invalid_offer"),
+    ] {
+        let (found, answer) = call(&hub, body.clone()).await;
+        assert_eq!(found, status, "{body}: {answer}");
+        assert!(code.is_empty() || answer["error"]["code"] == code, "{body}: {answer}");
+    }
+    let (created, _) = call(&hub, json!({"to": to})).await;
+    assert_eq!(created, 201);
+    callee.next(Method::Invite).await;
+    let (status, answer) = call(&hub, json!({"to": to})).await;
+    assert_eq!((status, &answer["error"]["code"]), (429, &json!("too_many_calls")));
+    hub.stop().await;
+
+    let (_, hub, to) = Callee::new(|config| config.sip.trunks.clear()).await;
+    let (status, answer) = call(&hub, json!({"to": to})).await;
+    assert_eq!((status, &answer["error"]["code"]), (400, &json!("calls_out_not_configured")));
+    hub.stop().await;
+}
