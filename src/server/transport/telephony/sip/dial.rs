@@ -138,7 +138,7 @@ impl Dialer {
         if self.trunks.is_empty() {
             return Err(DialError::Off);
         }
-        if !is_transfer_target(&to) {
+        if !is_transfer_target(&to) || !has_number(&to) {
             return Err(DialError::Wrong(
                 "to",
                 "It is a URI such as \"tel:+15550123\" or \"sip:office@pbx.example.com\".".into(),
@@ -186,7 +186,11 @@ impl Dialer {
             call.conclude("busy");
             return Err(DialError::TooMany);
         }
-        let Ok(Some((dialog, control))) = dialed.await else {
+        let Ok(dialed) = dialed.await else {
+            call.conclude("not dialed");
+            return Err(DialError::Unavailable("the hub stops"));
+        };
+        let Some((dialog, control)) = dialed else {
             call.conclude("not dialed");
             return Err(DialError::Wrong(
                 "from",
@@ -273,6 +277,14 @@ impl DialedCall {
     }
 }
 
+/// Whether what follows `tel:` is a number; true for other schemes.
+fn has_number(to: &str) -> bool {
+    let is_tel = to.get(..4).is_some_and(|scheme| scheme.eq_ignore_ascii_case("tel:"));
+    let number = to.get(4..).and_then(|rest| rest.split(';').next()).unwrap_or_default();
+    let is_of_number = |c: char| c.is_ascii_digit() || "+-.()*#".contains(c);
+    !is_tel || number.contains(|c: char| c.is_ascii_digit()) && number.chars().all(is_of_number)
+}
+
 /// What became of a call that was not answered (RFC 3261, section 21).
 fn state_of(cause: Option<EndCause>) -> CallState {
     match cause {
@@ -293,6 +305,11 @@ mod tests {
         let trunk = DialTrunk::of(TrunkId(0), "provider", &trunk).expect("it has a host");
         assert_eq!(trunk.target("tel:+4930123;phone-context=x"), "sip:+4930123@sip.example.com:5070;user=phone");
         assert_eq!(trunk.target("sip:office@pbx.example.com"), "sip:office@pbx.example.com");
+        let is_number = ["tel:+49(30)12-3", "tel:*31#", "sip:a@b"].map(has_number);
+        assert_eq!(
+            (is_number, has_number("tel:+49@example.com"), has_number("tel:+")),
+            ([true, true, true], false, false)
+        );
         assert_eq!(trunk.caller, "4711");
         assert!(DialTrunk::of(TrunkId(0), "phones", &SipTrunk::default()).is_none());
     }
