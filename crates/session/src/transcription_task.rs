@@ -146,7 +146,7 @@ impl TranscriptionTask {
                 n_unseen = 0;
                 let asked = Instant::now();
                 let silence = in_lull.then(|| peak(&kept[kept.len().saturating_sub(LULL_SAMPLES)..]));
-                has_words |= self.partial(&mut *utterance, Samples(kept.len() as u64), silence).await?;
+                has_words |= self.partial(&mut *utterance, Samples(kept.len() as u64), silence, has_words).await?;
                 rests_until = Instant::now() + asked.elapsed();
             }
         }
@@ -260,12 +260,14 @@ impl TranscriptionTask {
 
     /// Reports a partial transcript, unless the end or a pause comes first: those request a better one, and dropping this
     /// request cancels the engine's work. One that was begun in a lull, with its `silence`, the loudest sample, has heard all
-    /// that a better one hears, which waits for it, where nothing has sounded since. Returns whether there are words.
+    /// that a better one hears, which waits for it, where nothing has sounded since. A lull ends one that was begun before, once
+    /// the utterance `has_words`: what is begun then is ready sooner. Returns whether there are words.
     async fn partial(
         &mut self,
         utterance: &mut dyn SttUtterance,
         n_heard: Samples,
         silence: Option<u16>,
+        has_words: bool,
     ) -> Result<bool, SttError> {
         let mut in_lull = silence.is_some();
         let mut partial = pin!(timeout(BEHIND, utterance.partial()));
@@ -283,6 +285,7 @@ impl TranscriptionTask {
                 },
                 () = sleep_until(gives_up_at.unwrap_or_else(Instant::now)), if gives_up_at.is_some() => return Ok(false),
                 input = self.more() => {
+                    let begins_again = has_words && !in_lull && matches!(input, Some(TranscriptionInput::Lull));
                     let is_superseded = matches!(input, None | Some(TranscriptionInput::RequestProvisional | TranscriptionInput::Finish { .. }));
                     in_lull &= match &input {
                         Some(TranscriptionInput::Pcm(pcm)) => {
@@ -292,7 +295,7 @@ impl TranscriptionTask {
                         _ => true,
                     };
                     self.backlog.extend(input);
-                    if is_superseded && !in_lull {
+                    if begins_again || is_superseded && !in_lull {
                         return Ok(false);
                     }
                     if is_superseded {
