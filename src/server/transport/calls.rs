@@ -66,7 +66,7 @@ pub(super) enum CallState {
     Failed,
 }
 
-/// A call of ours that is over, for whoever asks what became of it.
+/// A call of ours that is over, as it is described afterwards.
 struct EndedCall {
     id: String,
     owner: Option<KeyId>,

@@ -151,7 +151,7 @@ pub(super) struct ArrivedCall {
 
 struct CallInbox {
     control: mpsc::Sender<CallControl>,
-    /// Whoever waits for the peer's answer to a transfer.
+    /// The request that waits for the peer's answer to a transfer.
     transfer: Option<oneshot::Sender<Result<(), u16>>>,
     cause: Arc<OnceLock<EndCause>>,
     ended: CancellationToken,
@@ -359,7 +359,7 @@ impl Dialogs {
             TransferProgress::Accepted | TransferProgress::Done => Ok(()),
             TransferProgress::Failed(status) => Err(status),
         };
-        // Whoever asked may be gone.
+        // The request may be gone.
         if let Some(waiting) = waiting {
             let _ = waiting.send(outcome);
         } else if let Err(status) = outcome {
