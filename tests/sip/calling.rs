@@ -121,6 +121,7 @@ async fn nobody_is_called_who_is_not_listed_and_no_more_than_may_be() {
         (json!({"to": "ann"}), 400, "invalid_value"),
         (json!({"to": to, "trunk": "other"}), 400, "invalid_value"),
         (json!({"to": to, "from": "a>b"}), 400, "invalid_value"),
+        (json!({"to": to, "greeting": "x".repeat(2_001)}), 400, "invalid_value"),
         (json!({"to": to, "session": {"type": "realtime", "voice": 5}}), 400, ""),
         (json!({"from": "me"}), 400, "invalid_offer"),
     ] {
@@ -128,6 +129,14 @@ async fn nobody_is_called_who_is_not_listed_and_no_more_than_may_be() {
         assert_eq!(found, status, "{body}: {answer}");
         assert!(code.is_empty() || answer["error"]["code"] == code, "{body}: {answer}");
     }
+    let secrets = format!("http://{}/v1/realtime/client_secrets", hub.address);
+    let secret = reqwest::Client::new().post(secrets).json(&json!({"session": {"type": "realtime"}})).send().await;
+    let secret: Value = secret.expect("an answer").json().await.expect("JSON");
+    let by_browser = reqwest::Client::new()
+        .post(format!("http://{}/v1/realtime/calls", hub.address))
+        .bearer_auth(secret["value"].as_str().expect("a secret"))
+        .json(&json!({"to": to}));
+    assert_eq!(by_browser.send().await.expect("an answer").status(), 403, "a browser's secret calls nobody");
     let (created, _) = call(&hub, json!({"to": to})).await;
     assert_eq!(created, 201);
     callee.next(Method::Invite).await;

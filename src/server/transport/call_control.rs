@@ -53,6 +53,11 @@ pub(in crate::server::transport) fn not_dialed(error: DialError) -> Response {
         DialError::NotAllowed => {
             refused(StatusCode::FORBIDDEN, "call_not_allowed", "sip.call_to does not list this target.")
         }
+        DialError::NoRight => {
+            let message =
+                "Client secrets make no calls, and a trunk with a key makes them for that key and for admin keys.";
+            refused(StatusCode::FORBIDDEN, "call_not_allowed", message)
+        }
         DialError::Wrong(field, why) => {
             refused(StatusCode::BAD_REQUEST, "invalid_value", format!("Invalid value of '{field}'. {why}"))
         }

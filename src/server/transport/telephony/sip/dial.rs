@@ -34,6 +34,8 @@ const ROUTE: &str = "/v1/realtime/calls";
 const LOOKUP: Duration = Duration::from_secs(10);
 /// The longest wait for an answer: a voicemail answers after some 25 s, most exchanges give up after 60.
 const RINGS: Duration = Duration::from_secs(60);
+/// The longest greeting: some two minutes of speech.
+const MAX_GREETING_BYTES: usize = 2_000;
 /// What a hub without a name calls itself.
 const CALLER: &str = "antiphon";
 
@@ -56,6 +58,8 @@ pub(in crate::server::transport) enum DialError {
     Off,
     /// The settings do not allow the target.
     NotAllowed,
+    /// A client secret, which a browser has, or a key that the trunk does not belong to.
+    NoRight,
     /// Something of the request is wrong: the field, and why.
     Wrong(&'static str, String),
     /// As many calls are being made as may be.
@@ -83,6 +87,8 @@ pub(super) struct DialTrunk {
     host: String,
     port: u16,
     caller: String,
+    /// Name of the API key that may call by it; empty: any.
+    key: String,
 }
 
 impl DialTrunk {
@@ -91,7 +97,8 @@ impl DialTrunk {
         let (host, port) = trunk.outbound()?;
         let names = [&trunk.caller, &trunk.register_as, &trunk.username];
         let caller = names.into_iter().find(|name| !name.is_empty()).map_or(CALLER, String::as_str);
-        Some(Self { id, name: name.to_owned(), host, port, caller: caller.to_owned() })
+        let key = trunk.key.clone();
+        Some(Self { id, name: name.to_owned(), host, port, caller: caller.to_owned(), key })
     }
 
     /// The URI that this trunk calls for `to`.
@@ -144,6 +151,9 @@ impl Dialer {
                 "It is a URI such as \"tel:+15550123\" or \"sip:office@pbx.example.com\".".into(),
             ));
         }
+        if greeting.as_ref().is_some_and(|greeting| greeting.len() > MAX_GREETING_BYTES) {
+            return Err(DialError::Wrong("greeting", format!("It has at most {MAX_GREETING_BYTES} bytes.")));
+        }
         if !self.allowed.allow(&to) {
             return Err(DialError::NotAllowed);
         }
@@ -154,10 +164,15 @@ impl Dialer {
                 DialError::Wrong("trunk", format!("There is no trunk {name:?} with a host. There are: {known}."))
             })?,
         };
-        let place = self.places.clone().try_acquire_owned().map_err(|_| DialError::TooMany)?;
-        let address = trunk.resolve().await.ok_or(DialError::Unavailable("the trunk's host is not known"))?;
         let access = &transport.sessions.access;
         let owner = caller.owner;
+        let is_trunks = trunk.key.is_empty() || access.keys.name_of(owner).as_ref() == Some(&trunk.key);
+        // Settings that the caller is bound to are those of a client secret.
+        if caller.settings.is_some() || !is_trunks && !access.keys.is_admin(owner) {
+            return Err(DialError::NoRight);
+        }
+        let place = self.places.clone().try_acquire_owned().map_err(|_| DialError::TooMany)?;
+        let address = trunk.resolve().await.ok_or(DialError::Unavailable("the trunk's host is not known"))?;
         let opening = CallOpening {
             mode: AudioMode::Pcm16,
             settings,
