@@ -7,10 +7,12 @@ use antiphon_engine_api::Engines;
 use antiphon_engine_api::fakes::llm::FakeLlm;
 use antiphon_engine_api::fakes::stt::FakeStt;
 use antiphon_engine_api::fakes::tts::FakeTts;
+use antiphon_engine_api::tts::{SpeechRequest, Tts, TtsError, Voice};
 use antiphon_engines::vad::Earshot;
 use antiphon_protocol::frame::{Frame, FrameKind};
-use antiphon_types::{SampleRate, Samples};
+use antiphon_types::{Pcm, SampleRate, Samples};
 use bytes::Bytes;
+use futures_util::stream::{self, BoxStream};
 use futures_util::{FutureExt, StreamExt};
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -170,22 +172,47 @@ async fn a_foreign_format_is_refused_in_frames() {
     assert_eq!(hub.open("?audio=mp3").await.err(), Some(400));
 }
 
-/// Real engines: flite speaks, earshot detects.
-async fn speaking_for_real(noise_reduction: Value) -> (Hub, Socket, Vec<i16>) {
-    use antiphon_engine_api::tts::SpeechRequest;
+/// A voice that says what was spoken before: its engine need not keep up with a paused clock.
+struct SpokenBefore(Pcm);
+
+impl Tts for SpokenBefore {
+    fn name(&self) -> &str {
+        "spoken before"
+    }
+
+    fn voices(&self) -> Vec<Voice> {
+        vec![Voice { id: "rms".into(), name: "rms".into(), language: "en-US".into() }]
+    }
+
+    fn speak(&self, _: SpeechRequest) -> BoxStream<'static, Result<Pcm, TtsError>> {
+        let rate = self.0.rate;
+        let pieces: Vec<Vec<i16>> = self.0.samples.chunks(1_600).map(<[i16]>::to_vec).collect();
+        stream::iter(pieces.into_iter().map(move |samples| Ok(Pcm { samples, rate }))).boxed()
+    }
+}
+
+async fn spoken_by_flite(text: &str) -> Pcm {
     let flite = antiphon::assembly::tts(&crate::hub::offline()).expect("flite is installed");
-    let request =
-        SpeechRequest { text: "Stop that, please stop now.".into(), voice: "rms".into(), ..SpeechRequest::default() };
+    let request = SpeechRequest { text: text.into(), voice: "rms".into(), ..SpeechRequest::default() };
     let pieces: Vec<_> = flite.speak(request).map(|pcm| pcm.expect("spoken").samples).collect().await;
-    let interruption = antiphon_audio::convert(&pieces.concat(), SampleRate::HZ_16000, SampleRate::HZ_24000);
+    Pcm { samples: pieces.concat(), rate: SampleRate::HZ_16000 }
+}
+
+/// Real sound: flite's voice, which speaks before the clock is paused, and earshot, which detects.
+async fn speaking_for_real(noise_reduction: Value) -> (Hub, Socket, Vec<i16>) {
+    tokio::time::resume();
+    let interruption = spoken_by_flite("Stop that, please stop now.").await;
+    let interruption = antiphon_audio::convert(&interruption.samples, interruption.rate, SampleRate::HZ_24000);
     let story = "Once upon a time there was a little fox who lived at the edge of a large and quiet forest, \
                  and every morning it walked down to the river to see what the water had brought.";
+    let voice = SpokenBefore(spoken_by_flite(story).await);
+    tokio::time::pause();
     let engines = Engines {
         vad: Arc::new(Earshot),
         turn: None,
         stt: Arc::new(FakeStt::default()),
         llm: Arc::new(FakeLlm::says([story])),
-        tts: flite,
+        tts: Arc::new(voice),
     };
     let hub = Hub::start(engines, Config::default()).await;
     let mut socket = hub.connect("?audio=pcm16").await;
@@ -230,7 +257,7 @@ fn disturbances(events: &[String]) -> Vec<&str> {
     kinds.into_iter().filter(|kind| events.iter().any(|event| event.contains(kind))).collect()
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn the_hubs_own_reply_at_minus_12_db_neither_holds_nor_stops_it() {
     // Noise reduction distorts an echo, so the guard must process the microphone's audio before it.
     let near = json!({"type": "near_field"});

@@ -2,7 +2,7 @@
 //!
 //! `make test-deps` installs both; without them these tests fail.
 
-use super::{calling, calls, config, hub};
+use super::{calling, calls, config, free_port, hub};
 use crate::clips;
 use crate::hub::Hub;
 use crate::turns::turn;
@@ -45,12 +45,6 @@ fn stereo(mono: &Pcm) -> Vec<u8> {
     file[28..32].copy_from_slice(&(4 * mono.rate.hz()).to_le_bytes());
     file[32] = 4;
     file
-}
-
-/// A port that is free for UDP.
-fn free_port() -> u16 {
-    let socket = std::net::UdpSocket::bind("127.0.0.1:0").expect("a free port");
-    socket.local_addr().expect("bound").port()
 }
 
 /// Runs a scenario of SIPp at the hub until it ends.
@@ -152,7 +146,7 @@ struct Baresip {
 }
 
 impl Baresip {
-    /// `codec`: a module of its; `port`: where it listens, 0: anywhere.
+    /// `codec`: a module of its; `port`: where it listens.
     async fn start(codec: &str, account: &str, port: u16) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let path = |name: &str| folder.path().join(name).to_string_lossy().into_owned();
@@ -166,7 +160,7 @@ impl Baresip {
         // baresip's Opus has two channels.
         let file = if codec == "opus" { stereo(&microphone) } else { wav::write(&microphone) };
         std::fs::write(path("speech.wav"), file).expect("written");
-        let tcp = std::net::TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("bound");
+        let tcp = SocketAddr::from(([127, 0, 0, 1], free_port()));
         let text = format!(
             "module_path {BARESIP_MODULES}\nmodule {codec}.so\nmodule aufile.so\nmodule sndfile.so\n\
              module_tmp account.so\nmodule_app menu.so\nmodule_app ctrl_tcp.so\nctrl_tcp_listen {tcp}\n\
@@ -256,7 +250,7 @@ async fn baresip_speaks_hears_the_answer_holds_presses_keys_and_hangs_up() {
         config.sip.codecs = vec!["opus".into(), "g722".into(), "pcma".into(), "pcmu".into()];
         let hub = hub(&["a question", "another", "a third"], &llm, config).await;
         listening(sip).await;
-        let mut baresip = Baresip::start(codec, "<sip:phone@127.0.0.1>;regint=0", 0).await;
+        let mut baresip = Baresip::start(codec, "<sip:phone@127.0.0.1>;regint=0", free_port()).await;
         baresip.tell("dial", &format!("sip:+15550100@{sip}")).await;
         baresip.until("CALL_ESTABLISHED").await;
         let turn = turn(&hub, |turn| turn["settled"] == true).await;
@@ -323,7 +317,7 @@ async fn baresip_proves_its_password_and_hears_that_the_hub_hangs_up() {
     let hub = hub(&[], &FakeLlm::default(), config).await;
     listening(sip).await;
     let account = format!("<sip:phone@{sip}>;regint=0;auth_user=phone;auth_pass=antiphon");
-    let mut baresip = Baresip::start("g711", &account, 0).await;
+    let mut baresip = Baresip::start("g711", &account, free_port()).await;
     baresip.tell("dial", &format!("sip:+15550100@{sip}")).await;
     baresip.until("CALL_ESTABLISHED").await;
     let list = calls(&hub).await;

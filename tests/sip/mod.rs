@@ -15,18 +15,21 @@ use antiphon_sip::sdp::Codec;
 use antiphon_sip::{Credentials, Method};
 use phone::{Answer, Options, Phone};
 use serde_json::{Value, json};
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
 use std::time::Duration;
+
+/// A port that is free for UDP and TCP, below those that the system gives to connections, which others may take meanwhile.
+pub fn free_port() -> u16 {
+    let is_free = |port: &u16| {
+        let address = (Ipv4Addr::LOCALHOST, *port);
+        TcpListener::bind(address).is_ok() && UdpSocket::bind(address).is_ok()
+    };
+    std::iter::repeat_with(|| rand::random_range(10_000..30_000)).find(is_free).expect("it goes on until there is one")
+}
 
 /// A configuration that listens for SIP at this address, for calls from this machine.
 pub fn config() -> (Config, SocketAddr) {
-    let (address, _sockets) = loop {
-        let tcp = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
-        let address = tcp.local_addr().expect("bound");
-        if let Ok(udp) = std::net::UdpSocket::bind(address) {
-            break (address, (tcp, udp));
-        }
-    };
+    let address = SocketAddr::from(([127, 0, 0, 1], free_port()));
     let mut config = Config::default();
     config.sip.listen = address.to_string();
     let trunk = SipTrunk { allow: vec!["127.0.0.1".into()], ..SipTrunk::default() };
