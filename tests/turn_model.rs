@@ -1,6 +1,7 @@
 //! A turn model over a real socket: its prediction at a pause changes the wait of that pause; without one nothing
 //! changes.
 
+use crate::framed::speak;
 use crate::hub::{Hub, engines, loud, quiet};
 use crate::semantic_vad::{set, silence_waited};
 use antiphon::config::Config;
@@ -11,6 +12,7 @@ use antiphon_engine_api::fakes::tts::FakeTts;
 use antiphon_engine_api::fakes::turn::FakeTurnModel;
 use serde_json::{Value, json};
 use std::sync::Arc;
+use std::time::Duration;
 
 async fn hub(heard: &str, model: &FakeTurnModel) -> Hub {
     let stt = FakeStt::hears([heard]).with_partials();
@@ -48,6 +50,41 @@ async fn a_model_that_fails_costs_the_hint_and_nothing_else() {
     let (waited, why) = waited("what is twelve times seven", &FakeTurnModel::fails()).await;
     assert!((200..900).contains(&waited), "{waited} ms");
     assert_eq!(why["model_probability"], Value::Null, "{why}");
+}
+
+/// What a client that hears the reply whole is told while sound without words comes over it for 1.6 s.
+async fn spoken_over(model: &FakeTurnModel) -> String {
+    let stt = FakeStt::hears(["tell me", ""]);
+    let engines = engines(stt, FakeLlm::says(["A long answer to what was asked, with many words."]), FakeTts::default());
+    let hub = Hub::start(Engines { turn: Some(Arc::new(model.clone())), ..engines }, Config::default()).await;
+    let mut socket = hub.connect("?audio=pcm16").await;
+    set(&mut socket, json!({"type": "server_vad", "ignore_backchannels": true})).await;
+    let mut sequence = 0;
+    speak(&mut socket, &mut sequence, &loud(600)).await;
+    speak(&mut socket, &mut sequence, &quiet(800)).await;
+    socket.until_frames(5).await;
+    let asked_before = model.heard().len();
+    let mut tick = tokio::time::interval(Duration::from_millis(20));
+    let samples = [loud(1_600), quiet(1_000)].concat();
+    for frame in samples.chunks(480) {
+        tick.tick().await;
+        speak(&mut socket, &mut sequence, frame).await;
+    }
+    let events = socket.until("response.done").await;
+    let asked = &model.heard()[asked_before..];
+    assert!(!asked.is_empty(), "the model is asked about speech over the reply");
+    // 300 ms before the onset belong to the utterance.
+    assert!(asked.iter().all(|n| (1_600..=32_000).contains(n)), "{asked:?}");
+    let done = events.iter().find(|event| event["type"] == "response.done").expect("the response ends");
+    done["response"]["status"].as_str().expect("a status").to_owned()
+}
+
+#[tokio::test(start_paused = true)]
+async fn its_answer_lets_a_reply_go_on_or_stops_it() {
+    let judges = |claim| FakeTurnModel::says(0.5).claiming(claim);
+    assert_eq!(spoken_over(&judges(0.05)).await, "completed");
+    assert_eq!(spoken_over(&judges(0.95)).await, "cancelled");
+    assert_eq!(spoken_over(&judges(0.5)).await, "cancelled", "its length decides");
 }
 
 #[tokio::test(start_paused = true)]

@@ -80,7 +80,7 @@ pub(super) fn settings(config: &Config, stage: Stage) -> (&str, &str) {
         // The engine of this stage follows from its model.
         Stage::Turn if config.turn.model == AUTO => (AUTO, ""),
         Stage::Turn if config.turn.model.is_empty() => (NO_TURN_MODEL, ""),
-        Stage::Turn => (turn::ENGINES[0].kind.name, &config.turn.model),
+        Stage::Turn => (turn::engine_of(Path::new(&config.turn.model)), &config.turn.model),
         Stage::Stt => (&config.stt.engine, &config.stt.model),
         Stage::Tts => (&config.tts.engine, &config.tts.model),
     }

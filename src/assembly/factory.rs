@@ -23,7 +23,7 @@ pub fn vad(config: &Config) -> Result<Arc<dyn Vad>, StageFailure> {
 
 /// The turn model that is named. Blocks while it loads.
 pub fn turn(config: &Config) -> Result<Arc<dyn TurnModel>, StageFailure> {
-    made("turn", turn::ENGINES, turn::ENGINES[0].kind.name, config)
+    made("turn", turn::ENGINES, turn::engine_of(Path::new(&config.turn.model)), config)
 }
 
 /// Speech to text. Blocks while models load.

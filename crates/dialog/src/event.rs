@@ -50,6 +50,13 @@ pub enum Event {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         language: Option<String>,
     },
+    /// The turn model's answer about speech over a reply.
+    OverlapJudged {
+        /// The utterance's item.
+        item: ItemId,
+        /// P(it claims the turn).
+        claim: f32,
+    },
     /// A partial transcript of an utterance under way.
     Partial {
         /// The utterance's item.

@@ -1,10 +1,11 @@
 //! Holds: a reply's playback pauses because speech may have begun, until that is decided.
 //!
 //! A sound that the turn detector has not classified holds the reply for [`MAX_HOLD`] at most. Speech that may be a
-//! backchannel holds it until its words decide, or its length does where there are none. What an interruption does is
-//! in `listening`.
+//! backchannel holds it until `interruption` decides: by its words, a turn model's answers, or its length. What an
+//! interruption does is in `listening`.
 
 use super::backchannel::Words;
+use super::interruption::{Decision, Evidence};
 use super::{Action, Dialog, Notice, PlaybackControl};
 use antiphon_types::{ItemId, ResponseId, Samples, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -76,6 +77,9 @@ pub(super) struct Tentative {
     voiced_before_pause: Duration,
     /// When the words were requested because a limit was near.
     requested: Option<Timestamp>,
+    /// P(it claims the turn), by the turn model's latest answer. Absent in snapshots that are older.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    claim: Option<f32>,
 }
 
 /// Whether a speaker's voice is heard.
@@ -90,7 +94,14 @@ enum Voice {
 impl Tentative {
     fn new(reply_is_question: bool) -> Self {
         let voice = Voice::Speaking { resumed: None };
-        Self { reply_is_question, words: Words::None, voice, voiced_before_pause: Duration::ZERO, requested: None }
+        Self {
+            reply_is_question,
+            words: Words::None,
+            voice,
+            voiced_before_pause: Duration::ZERO,
+            requested: None,
+            claim: None,
+        }
     }
 
     /// The speaker pauses. `held`: since when the reply is held.
@@ -112,9 +123,17 @@ impl Tentative {
         }
     }
 
-    /// Whether the speaker speaks, and the words so far, if any, are not those of a backchannel.
+    /// What becomes of the reply. `is_final`: its words are all; `is_due`: their time has passed.
+    pub(super) fn decide(&self, is_final: bool, is_due: bool) -> Decision {
+        let is_speaking = matches!(self.voice, Voice::Speaking { .. });
+        let words = self.words;
+        let claim = self.claim;
+        Evidence { words, is_final, is_speaking, is_due, claim }.decide()
+    }
+
+    /// Whether the speech interrupts the reply if no more is heard of it.
     fn may_interrupt(&self) -> bool {
-        matches!(self.voice, Voice::Speaking { .. }) && self.words != Words::Backchannel
+        self.decide(false, true) == Decision::Yield
     }
 
     /// When a reply that is held since `held` is decided about, if nothing is heard until then.
@@ -168,6 +187,18 @@ impl Dialog {
             }
             Hold::Tentative { speech, .. } if speech.may_interrupt() => self.interrupted_by_speaker(),
             Hold::Tentative { .. } => self.release(),
+        }
+    }
+
+    /// The turn model's answer about the speech under way in `item`: the reply stops, goes on, or stays as it is.
+    pub(super) fn overlap_judged(&mut self, item: &ItemId, claim: f32) {
+        let speaking = self.listening.speaking.as_mut().filter(|utterance| utterance.item == *item);
+        let Some(tentative) = speaking.and_then(|utterance| utterance.tentative.as_mut()) else { return };
+        tentative.claim = Some(claim);
+        match tentative.decide(false, false) {
+            Decision::Yield => self.interrupted_by_speaker(),
+            Decision::Continue => self.release(),
+            Decision::Wait => {}
         }
     }
 

@@ -16,6 +16,7 @@ mod filler;
 mod history;
 mod hold;
 mod idle;
+mod interruption;
 mod item;
 mod language;
 mod listening;

@@ -3,6 +3,7 @@
 use super::backchannel::Words;
 use super::captions::{Captions, is_echo};
 use super::hold::Tentative;
+use super::interruption::Decision;
 use super::{Action, Dialog, Failure, Item, ItemPosition, Notice, PlaybackControl, StopReason, UtteranceEnd};
 use crate::ResponseRequest;
 use antiphon_types::{ItemId, Samples, TurnId};
@@ -169,12 +170,13 @@ impl Dialog {
         let is_echo = overlapped_reply.as_ref().is_some_and(|reply| is_echo(text, reply));
         let words = if is_echo { Words::Backchannel } else { words };
         tentative.words = words;
-        match words {
-            Words::Interruption => self.interrupted_by(item),
-            Words::None | Words::Backchannel if is_final => self.release_unless_interrupted(),
-            _ => {}
+        let decision = tentative.decide(is_final, false);
+        match decision {
+            Decision::Yield => self.interrupted_by(item),
+            Decision::Continue => self.release_unless_interrupted(),
+            Decision::Wait => {}
         }
-        words != Words::Interruption
+        decision != Decision::Yield
     }
 
     /// The tentative speech under way interrupts the reply.

@@ -130,6 +130,7 @@ impl Dialog {
             Event::ProvisionalTranscript { item, text, language } => {
                 self.provisional_transcript(&item, &text, language.as_deref());
             }
+            Event::OverlapJudged { item, claim } => self.overlap_judged(&item, claim),
             Event::Partial { item, text, n_sure_words } => self.partial(item, &text, n_sure_words),
             Event::Transcribed { item, result, language } => self.transcribed(&item, result, language),
             Event::Text { response, text } => self.text(&response, &text),

@@ -165,6 +165,32 @@ fn sound_without_words_is_no_turn() {
 }
 
 #[test]
+fn a_turn_model_lets_the_reply_go_on_or_stops_it_before_there_are_words() {
+    let judged = |claims: &str| {
+        let mut runner = speaking();
+        for line in ["600 onset 500", "680 started 300"] {
+            runner.run(line);
+        }
+        let mut actions = Vec::new();
+        for (n, claim) in claims.split(' ').enumerate() {
+            actions = runner.run(&format!("{} overlap i3 {claim}", 850 + 160 * n));
+        }
+        (runner, actions)
+    };
+    let (mut runner, actions) = judged("0.1");
+    assert_eq!(actions, ["< released i2", "release"]);
+    assert_eq!(runner.run("2600 tick"), [""; 0], "however long it lasts");
+    assert_eq!(runner.run("2700 partial i3 wait a moment")[0], "< speech_started i3 300", "but words stop it");
+    let (_, actions) = judged("0.5 0.9");
+    assert_eq!(actions[0], "< speech_started i3 300");
+    let (mut runner, actions) = judged("0.5 0.6");
+    assert_eq!(actions, [""; 0]);
+    assert_eq!(runner.run("1600 tick")[0], "< speech_started i3 300", "its length decides");
+    let (mut runner, _) = judged("0.5");
+    assert_eq!(runner.run("900 overlap i9 0.9"), [""; 0], "of another utterance");
+}
+
+#[test]
 fn a_speaker_who_goes_on_after_a_backchannel_is_held_for_again() {
     check_with(
         speaking(),

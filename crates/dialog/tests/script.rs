@@ -216,6 +216,7 @@ impl Runner {
                 let (text, language) = in_language(rest);
                 Event::ProvisionalTranscript { item: self.item(first), text, language }
             }
+            "overlap" => Event::OverlapJudged { item: self.item(first), claim: rest.parse().expect("a probability") },
             "partial" => Event::Partial { item: self.item(first), text: rest.into(), n_sure_words: None },
             "heard" => {
                 let (text, language) = in_language(rest);

@@ -384,6 +384,9 @@ impl Actor {
             if let Some(edge) = self.hearing.cut_endless() {
                 self.edge(edge);
             }
+            if self.dialog.is_speech_tentative() {
+                self.hearing.judge_overlap();
+            }
         }
         true
     }
@@ -559,6 +562,12 @@ impl Actor {
                 self.step(Event::ProvisionalTranscript { item, text, language });
             }
             Report::Judged { pause_start, probability } => self.hearing.judged(probability, pause_start),
+            Report::OverlapJudged { item, claim } => {
+                self.hearing.overlap_judged();
+                if let Some(claim) = claim {
+                    self.step(Event::OverlapJudged { item, claim });
+                }
+            }
             Report::Learnt(item, speaker) => {
                 self.hearing.transcription_ended(&item);
                 self.hearing.learn(speaker);

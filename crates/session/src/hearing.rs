@@ -36,6 +36,8 @@ use tracing::Instrument;
 const MAX_TRANSCRIPTIONS: usize = 4;
 /// Time without messages that counts as silence of the speaker, in addition to the silence that ends a turn.
 const STALL_MARGIN: Duration = Duration::from_millis(500);
+/// Audio between two queries of the turn model about speech over a reply, 160 ms: the step of streaming turn models.
+const OVERLAP_STEP: Samples = Samples(2_560);
 /// Received audio that is reported at once: 100 ms at 16 kHz.
 const REPORTED: Samples = Samples(1_600);
 
@@ -49,6 +51,10 @@ pub(super) struct Hearing {
     transcriptions: HashMap<ItemId, DropGuard>,
     /// The turn model's work on the latest pause.
     judging: Option<DropGuard>,
+    /// Its work on speech over a reply.
+    judging_overlap: Option<DropGuard>,
+    /// Turn time up to which such speech was last judged.
+    overlap_judged_to: Samples,
     speaker: Option<SpeakerState>,
     last_audio: Timestamp,
 }
@@ -64,7 +70,18 @@ impl Hearing {
         last_audio: Timestamp,
     ) -> Self {
         let transcriptions = HashMap::new();
-        Self { setup, requester, reports, ingress, transcriptions, judging: None, speaker, last_audio }
+        Self {
+            setup,
+            requester,
+            reports,
+            ingress,
+            transcriptions,
+            judging: None,
+            judging_overlap: None,
+            overlap_judged_to: Samples::ZERO,
+            speaker,
+            last_audio,
+        }
     }
 
     /// Takes over the session's new settings; an utterance under way continues.
@@ -165,6 +182,26 @@ impl Hearing {
     /// The turn model's answer at the pause that began at `pause_start`.
     pub(super) fn judged(&mut self, probability: f32, pause_start: Samples) {
         self.ingress.judged(probability, pause_start);
+    }
+
+    /// Speech over a reply is under way that may be a backchannel: asks the turn model about it, where that judges it, has
+    /// answered the last query, and more of the speech has come.
+    pub(super) fn judge_overlap(&mut self) {
+        let position = self.ingress.position();
+        let is_early = position.saturating_sub(self.overlap_judged_to) < OVERLAP_STEP;
+        if is_early || self.judging_overlap.is_some() {
+            return;
+        }
+        let Some(model) = self.setup.engines.turn.as_ref().filter(|model| model.judges_overlap()) else { return };
+        let Some((item, pcm)) = self.ingress.utterance_so_far(model.span()) else { return };
+        self.overlap_judged_to = position;
+        let work = judging::judge_overlap(model.judge_overlap(pcm), item, self.reports.clone());
+        self.judging_overlap = Some(self.setup.spawn(work));
+    }
+
+    /// The turn model has answered a query about speech over a reply.
+    pub(super) fn overlap_judged(&mut self) {
+        self.judging_overlap = None;
     }
 
     /// Opens an utterance from `start` in turn time on, and its transcription.

@@ -288,11 +288,19 @@ impl Ingress {
 
     /// The audio of the turn under way, the last `span` of it at most, where the wait adapts.
     pub(super) fn turn_so_far(&self, span: Samples) -> Option<Vec<i16>> {
-        let utterance = self.utterance.as_ref().filter(|_| self.turn.listens_to_the_voice())?;
+        if !self.turn.listens_to_the_voice() {
+            return None;
+        }
+        self.utterance_so_far(span).map(|(_, pcm)| pcm)
+    }
+
+    /// The utterance under way, and the last `span` of its audio at most.
+    pub(super) fn utterance_so_far(&self, span: Samples) -> Option<(ItemId, Vec<i16>)> {
+        let utterance = self.utterance.as_ref()?;
         let start = utterance.start.max(self.position().saturating_sub(span));
         let mut pcm = Vec::new();
         self.preroll.copy_from(start.saturating_sub(self.preroll_base), &mut pcm);
-        Some(pcm)
+        Some((utterance.item.clone(), pcm))
     }
 
     /// The turn model's answer at the pause that began at `pause_start`.

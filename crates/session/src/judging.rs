@@ -1,11 +1,13 @@
-//! The request to the turn model at a pause: a task that reports the probability.
+//! The requests to the turn model: tasks that report a probability.
 //!
 //! [`super::hearing`] starts one at each pause where the wait adapts and there is a model; the next pause replaces it. The answer is
-//! a hint for the wait of that pause only: a late one is dropped, and a failure only loses the hint.
+//! a hint for the wait of that pause only: a late one is dropped, and a failure only loses the hint. It starts others, one at a time,
+//! while speech over a reply may be a backchannel, for models that judge it.
 
 use super::transcription_input::Report;
-use antiphon_engine_api::turn::TurnModel;
-use antiphon_types::Samples;
+use antiphon_engine_api::turn::{TurnModel, TurnModelError};
+use antiphon_types::{ItemId, Samples};
+use futures_util::future::BoxFuture;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -27,4 +29,25 @@ pub(super) async fn judge(
         Ok(Err(error)) => tracing::warn!(%error, "the wait at this pause goes without the turn model"),
         Err(_) => tracing::warn!("the turn model gave no answer within {JUDGED_WITHIN:?}"),
     }
+}
+
+/// Reports the turn model's answer about speech over a reply, which is the beginning of `item`.
+pub(super) async fn judge_overlap(
+    answer: BoxFuture<'static, Result<f32, TurnModelError>>,
+    item: ItemId,
+    reports: mpsc::Sender<Report>,
+) {
+    let claim = match timeout(JUDGED_WITHIN, answer).await {
+        Ok(Ok(claim)) => Some(claim),
+        Ok(Err(error)) => {
+            tracing::warn!(%error, "speech over a reply is judged without the turn model");
+            None
+        }
+        Err(_) => {
+            tracing::warn!("the turn model gave no answer within {JUDGED_WITHIN:?}");
+            None
+        }
+    };
+    // The actor is gone only when the session is.
+    drop(reports.send(Report::OverlapJudged { item, claim }).await);
 }

@@ -90,6 +90,13 @@ pub(super) enum Report {
         /// P(the turn is over).
         probability: f32,
     },
+    /// The turn model's probability for speech over a reply.
+    OverlapJudged {
+        /// The utterance.
+        item: ItemId,
+        /// P(it claims the turn); `None`: the query failed.
+        claim: Option<f32>,
+    },
     /// The recognizer's state for this speaker, after the final transcript.
     Learnt(ItemId, Option<SpeakerState>),
     /// A remote server's tools, or that listing them failed.

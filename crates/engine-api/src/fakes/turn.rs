@@ -10,21 +10,27 @@ use std::sync::{Arc, Mutex};
 #[derive(Clone)]
 pub struct FakeTurnModel {
     answer: Option<f32>,
+    claim: Option<f32>,
     heard: Arc<Mutex<Vec<usize>>>,
 }
 
 impl FakeTurnModel {
     /// The turn is over with this probability.
     pub fn says(probability: f32) -> Self {
-        Self { answer: Some(probability), heard: Arc::default() }
+        Self { answer: Some(probability), claim: None, heard: Arc::default() }
     }
 
     /// It never answers but with an error.
     pub fn fails() -> Self {
-        Self { answer: None, heard: Arc::default() }
+        Self { answer: None, claim: None, heard: Arc::default() }
     }
 
-    /// How many samples it was given, for each pause.
+    /// The same, which says of speech over a reply that it claims the turn with this probability.
+    pub fn claiming(self, claim: f32) -> Self {
+        Self { claim: Some(claim), ..self }
+    }
+
+    /// How many samples it was given, for each pause and each query about speech over a reply.
     pub fn heard(&self) -> Vec<usize> {
         self.heard.lock().expect("no panic while locked").clone()
     }
@@ -42,5 +48,14 @@ impl TurnModel for FakeTurnModel {
     fn judge(&self, pcm: Vec<i16>) -> BoxFuture<'static, Result<f32, TurnModelError>> {
         self.heard.lock().expect("no panic while locked").push(pcm.len());
         ready(self.answer.ok_or_else(|| TurnModelError::Failed("on purpose".into()))).boxed()
+    }
+
+    fn judges_overlap(&self) -> bool {
+        self.claim.is_some()
+    }
+
+    fn judge_overlap(&self, pcm: Vec<i16>) -> BoxFuture<'static, Result<f32, TurnModelError>> {
+        self.heard.lock().expect("no panic while locked").push(pcm.len());
+        ready(self.claim.ok_or_else(|| TurnModelError::Failed("on purpose".into()))).boxed()
     }
 }

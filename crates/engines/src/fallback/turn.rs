@@ -30,4 +30,13 @@ impl TurnModel for TurnPair {
             judged
         })
     }
+
+    fn judges_overlap(&self) -> bool {
+        self.0.second.judges_overlap()
+    }
+
+    /// By the hub's own model: workers judge pauses alone.
+    fn judge_overlap(&self, pcm: Vec<i16>) -> BoxFuture<'static, Result<f32, TurnModelError>> {
+        self.0.second.judge_overlap(pcm)
+    }
 }

@@ -6,19 +6,16 @@
 //! thread of its own; simultaneous pauses run as one batch where the graph takes batches. A pause costs some
 //! 40 ms of one core with the published weights (int8). Where it was measured it did not help (`turn/endpointing.rs`).
 
+use super::query::{MAX_WAITING, Query, query};
 use antiphon_audio::mel::{HOP, LogMel};
 use antiphon_engine_api::turn::{TurnModel, TurnModelError};
 use antiphon_inference::onnx::{Kind, Model, ModelOptions, OnnxConfig, OnnxError, Port, Runtime, Signature, Tensor};
-use antiphon_inference::pool::Overloaded;
-use antiphon_inference::pool::batch::{BatchEngine, BatchFailure, BatchScheduler, BatchSettings, Entry};
+use antiphon_inference::pool::batch::{BatchEngine, BatchScheduler, BatchSettings};
 use antiphon_types::Samples;
-use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
-use tokio::sync::oneshot;
-use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 const SPAN: Samples = Samples(8 * 16_000);
@@ -34,20 +31,11 @@ static SIGNATURE: Signature = Signature {
 /// Pauses of one batch: each is a row of 256 KB.
 const MAX_BATCH: usize = 8;
 
-/// Pauses that wait; past it the answer is [`TurnModelError::Busy`], for an answer would come too late to help.
-const MAX_WAITING: usize = 64;
-
 /// See the module. Cheap to clone.
 #[derive(Clone)]
 pub struct SmartTurn {
-    scheduler: BatchScheduler<Question>,
+    scheduler: BatchScheduler<Query>,
     max_batch: usize,
-}
-
-struct Question {
-    pcm: Vec<i16>,
-    asked: Instant,
-    answer: oneshot::Sender<Result<f32, TurnModelError>>,
 }
 
 struct Graph {
@@ -91,40 +79,13 @@ impl TurnModel for SmartTurn {
     }
 
     fn judge(&self, pcm: Vec<i16>) -> BoxFuture<'static, Result<f32, TurnModelError>> {
-        let scheduler = self.scheduler.clone();
-        async move {
-            let (answer, answered) = oneshot::channel();
-            let submitted = scheduler.submit(Question { pcm, asked: Instant::now(), answer });
-            submitted.map_err(|(Overloaded { waiting }, _)| TurnModelError::Busy { waiting })?;
-            answered.await.unwrap_or_else(|_| Err(TurnModelError::Failed("the question was lost".into())))
-        }
-        .boxed()
+        query(self.scheduler.clone(), 0, pcm)
     }
 }
 
-/// Questions are answered in the order in which they were asked.
-impl Entry for Question {
-    fn bucket(&self) -> u32 {
-        0
-    }
-
-    fn deadline(&self) -> Instant {
-        self.asked
-    }
-
-    fn is_abandoned(&self) -> bool {
-        self.answer.is_closed()
-    }
-
-    fn fail(self, failure: BatchFailure) {
-        // The session may have gone on without the answer.
-        let _ = self.answer.send(Err(TurnModelError::Failed(failure.to_string())));
-    }
-}
-
-impl BatchEngine<Question> for Graph {
-    fn run(&mut self, batch: &mut Vec<Question>) -> Result<(), String> {
-        let pcm: Vec<&[i16]> = batch.iter().map(|question| &question.pcm[..]).collect();
+impl BatchEngine<Query> for Graph {
+    fn run(&mut self, batch: &mut Vec<Query>) -> Result<(), String> {
+        let pcm: Vec<&[i16]> = batch.iter().map(|query| &query.pcm[..]).collect();
         let answers = match self.judge(&pcm) {
             Ok(answers) => answers.into_iter().map(Ok).collect(),
             // The device or the session may be broken: a new one may work.
@@ -133,8 +94,8 @@ impl BatchEngine<Question> for Graph {
             }
             Err(error) => batch.iter().map(|_| Err(TurnModelError::Failed(error.to_string()))).collect::<Vec<_>>(),
         };
-        for (question, answer) in batch.drain(..).zip(answers) {
-            let _ = question.answer.send(answer);
+        for (query, answer) in batch.drain(..).zip(answers) {
+            let _ = query.answer.send(answer);
         }
         Ok(())
     }
