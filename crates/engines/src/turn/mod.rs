@@ -28,7 +28,9 @@ pub static ENGINES: &[EngineEntry<dyn TurnModel>] = &[
             model: ModelSource::Files,
             needs_onnx: true,
         },
-        make: made_with!("smart-turn", |settings| { Ok(Arc::new(SmartTurn::open(settings.turn_model, settings.onnx)?)) }),
+        make: made_with!("smart-turn", |settings| {
+            Ok(Arc::new(SmartTurn::open(settings.turn_model, settings.onnx)?))
+        }),
     },
     EngineEntry {
         kind: EngineKind {

@@ -102,7 +102,8 @@ impl StreamingTurnModel {
             graph.run_to_end(&[]).map_err(TurnModelError::Unavailable)?;
             Ok::<_, TurnModelError>(graph)
         };
-        let settings = BatchSettings { n_replicas: 1, max_batch: 1, max_wait: Duration::ZERO, max_waiting: MAX_WAITING };
+        let settings =
+            BatchSettings { n_replicas: 1, max_batch: 1, max_wait: Duration::ZERO, max_waiting: MAX_WAITING };
         let scheduler = BatchScheduler::start("streaming-turn", settings, make)?;
         Ok(Self { scheduler, span, turn_end, interruption })
     }
@@ -198,7 +199,10 @@ impl Graph {
         let audio = shape_of(&contract.audio)?;
         let takes = |at: usize, n: usize| audio.get(at).is_some_and(|size| size.is_none_or(|size| size == n));
         if audio.len() != 2 || !takes(0, 1) || !takes(1, contract.step) {
-            return Err(wrong(format!("the graph's {:?} is {audio:?}, step asks for [1, {}]", contract.audio, contract.step)));
+            return Err(wrong(format!(
+                "the graph's {:?} is {audio:?}, step asks for [1, {}]",
+                contract.audio, contract.step
+            )));
         }
         let mut shapes = Vec::new();
         for state in &contract.states {
@@ -245,7 +249,13 @@ impl Graph {
         for (names, state) in self.contract.states.iter().zip(states) {
             let next = outputs.named(&names.output).and_then(|output| output.f32()).map_err(words)?;
             if next.len() != state.len() {
-                return Err(format!("{:?} has {} numbers, {:?} takes {}", names.output, next.len(), names.input, state.len()));
+                return Err(format!(
+                    "{:?} has {} numbers, {:?} takes {}",
+                    names.output,
+                    next.len(),
+                    names.input,
+                    state.len()
+                ));
             }
             state.copy_from_slice(next);
         }
