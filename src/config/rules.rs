@@ -193,6 +193,7 @@ pub const KEYS: &[Key] = &[
     key("session", "create_response", Rule::Switch),
     key("session", "interrupt_response", Rule::Switch),
     key("session", "ignore_backchannels", Rule::Switch),
+    key("session", "interruption_notes", Rule::Switch),
     key("session", "filler_after_ms", Rule::Whole(0, 60_000, "milliseconds")),
     key("session", "fillers", Rule::ByLanguage(100, "One moment.")),
     key("session", "history_tokens", Rule::Whole(200, 10_000_000, "tokens")),

@@ -18,6 +18,13 @@ pub struct Memory {
     pub conversation: Option<u64>,
     /// How a longer conversation is truncated.
     pub truncation: Truncation,
+    /// Behind the last reply that was cut off, the model reads what of it was not heard. Absent in replay logs that are older.
+    #[serde(default, skip_serializing_if = "is_off")]
+    pub notes_interruptions: bool,
+}
+
+fn is_off(switch: &bool) -> bool {
+    !switch
 }
 
 /// How a conversation that is too long is truncated.

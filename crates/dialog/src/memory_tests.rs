@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use std::collections::BTreeSet;
 
 fn memory(budget: u64, keep: f64) -> Memory {
-    Memory { budget, conversation: None, truncation: Truncation::Oldest { keep } }
+    Memory { budget, conversation: None, truncation: Truncation::Oldest { keep }, notes_interruptions: false }
 }
 
 /// Items from words: `u12` a user's message of 12 tokens, `a12` the assistant's, `s12` the system's, `c3` a call
@@ -122,7 +122,7 @@ proptest! {
         prop_assert_eq!(system(&kept), system(&all));
 
         // As the model reads it, each call is followed by its result, and there is no other result.
-        let messages = history.messages_of("Be kind.", kept.iter());
+        let messages = history.messages_of("Be kind.", kept.iter(), false);
         prop_assert_eq!(&messages[0], &Message::System("Be kind.".into()));
         let mut owed: Vec<&str> = Vec::new();
         for message in &messages {

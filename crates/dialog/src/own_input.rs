@@ -47,14 +47,14 @@ impl Dialog {
             None => {
                 room = memory.conversation.map_or(room, |limit| room.min(limit));
                 self.history.forget(fixed, &memory)?;
-                self.history.messages_of(&instructions, self.history.recalled())
+                self.history.messages_of(&instructions, self.history.recalled(), memory.notes_interruptions)
             }
             Some(entries) => {
                 let items = entries.iter().filter_map(|entry| match entry {
                     InputEntry::Reference(id) => self.history.item(id),
                     InputEntry::Item(item) => Some(item),
                 });
-                self.history.messages_of(&instructions, items)
+                self.history.messages_of(&instructions, items, memory.notes_interruptions)
             }
         };
         let left_out = cutting::fit(&mut messages, !instructions.is_empty(), room);

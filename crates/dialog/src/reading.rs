@@ -7,6 +7,7 @@
 
 use super::remote::are_arguments;
 use super::{History, Item, ItemKind, ItemStatus, RemoteCall, Role};
+use antiphon_types::ItemId;
 use antiphon_types::chat::{Message, ToolCall};
 use antiphon_types::mcp::CallError;
 use std::borrow::Cow;
@@ -20,6 +21,9 @@ const NO_RESULT_YET: &str = "The tool has not answered yet.";
 const NO_CONSENT_YET: &str = "The call waits for the user's approval.";
 const DENIED: &str = "The user did not approve the call.";
 
+/// Characters of what was not heard in a note: two sentences say where the reply was going.
+const MAX_NOTED: usize = 300;
+
 /// Calls that stand in a row, which are one message to the model, and the words beside them.
 #[derive(Default)]
 struct AssistantMessage {
@@ -30,9 +34,16 @@ struct AssistantMessage {
 }
 
 impl History {
-    /// What the model reads: `instructions`, then `items` as they were heard.
-    pub(super) fn messages_of<'a>(&'a self, instructions: &str, items: impl Iterator<Item = &'a Item>) -> Vec<Message> {
+    /// What the model reads: `instructions`, then `items` as they were heard; with a note about the last one that was cut
+    /// off, if `notes_interruptions`.
+    pub(super) fn messages_of<'a>(
+        &'a self,
+        instructions: &str,
+        items: impl Iterator<Item = &'a Item>,
+        notes_interruptions: bool,
+    ) -> Vec<Message> {
         let items: Vec<&Item> = items.collect();
+        let noted = if notes_interruptions { self.last_cut(&items) } else { None };
         let late = self.late_results(&items);
         let is_late = |id: &str| late.iter().any(|result| result.call.call_id == id);
         let results = items.iter().filter_map(|item| match &item.kind {
@@ -53,10 +64,23 @@ impl History {
             if here.is_empty() || !matches!(item.kind, ItemKind::FunctionOutput { .. }) {
                 self.read(item, &mut reader);
             }
+            if let Some((id, not_heard)) = noted
+                && *id == item.id
+            {
+                reader.push(Message::System(interruption_note(not_heard)));
+            }
             reader.late(&here);
         }
         reader.flush();
         reader.messages
+    }
+
+    /// The last reply if it was cut off, and what of it was not heard.
+    fn last_cut<'a>(&'a self, items: &[&'a Item]) -> Option<(&'a ItemId, &'a str)> {
+        let spoken = items.iter().rev().find_map(|item| Some((&item.id, self.spoken(&item.id)?)));
+        let (id, spoken) = spoken.filter(|(_, spoken)| spoken.is_cut())?;
+        let not_heard = spoken.not_heard();
+        (!not_heard.is_empty()).then_some((id, not_heard))
     }
 
     /// The results among `items` that the model reads later than their calls, in order.
@@ -155,6 +179,13 @@ impl History {
             ItemKind::FunctionOutput { .. } => reader.flush(),
         }
     }
+}
+
+/// What the model reads behind a reply that was cut off.
+fn interruption_note(not_heard: &str) -> String {
+    let end = not_heard.char_indices().nth(MAX_NOTED).map_or(not_heard.len(), |(at, _)| at);
+    let dots = if end < not_heard.len() { " ..." } else { "" };
+    format!("Your reply was cut off here. The user has not heard: \"{}{dots}\"", not_heard[..end].trim_end())
 }
 
 /// A result that the model reads later than its call.

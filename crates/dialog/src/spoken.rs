@@ -176,6 +176,11 @@ impl SpokenItem {
         self.text[..self.cut.unwrap_or(self.text.len())].trim_end()
     }
 
+    /// The words that do not, since they were not heard.
+    pub(super) fn not_heard(&self) -> &str {
+        self.text[self.cut.unwrap_or(self.text.len())..].trim()
+    }
+
     /// How much text `heard` samples carry: whole chunks, and of the chunk the cut falls into the words whose share of
     /// its audio was heard (characters stand for time, since the engines give no word times).
     fn text_end(&self, heard: Samples) -> usize {

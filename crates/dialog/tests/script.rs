@@ -94,7 +94,12 @@ impl Runner {
             language_voices: None,
             transcripts: true,
             live_transcripts: false,
-            memory: Memory { budget: 8_000, conversation: None, truncation: Truncation::Oldest { keep: 1.0 } },
+            memory: Memory {
+                budget: 8_000,
+                conversation: None,
+                truncation: Truncation::Oldest { keep: 1.0 },
+                notes_interruptions: false,
+            },
         };
         Self {
             dialog: Dialog::new(settings, listener, 1),
@@ -139,6 +144,13 @@ impl Runner {
     /// A filler is spoken where a turn is silent for longer.
     pub fn fill_after(&mut self, after: Duration) {
         self.set(Settings { filler_after: Some(after), ..self.dialog.settings().clone() });
+    }
+
+    /// The model reads what of a reply that was cut off was not heard.
+    pub fn note_interruptions(&mut self) {
+        let settings = self.dialog.settings().clone();
+        let memory = Memory { notes_interruptions: true, ..settings.memory };
+        self.set(Settings { memory, ..settings });
     }
 
     /// Replies follow the language heard, with these voices by language.

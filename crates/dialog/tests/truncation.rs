@@ -69,3 +69,30 @@ fn words_that_come_after_a_truncation_are_not_of_the_history() {
     assert_eq!(runner.history(), "user: tell me | assistant: One");
     assert!(!has_transcript(&runner));
 }
+
+#[test]
+fn the_model_reads_what_was_not_heard_of_the_last_reply_where_that_is_set() {
+    let cut_off = || {
+        let mut runner = truncated(PlaybackControl::Client);
+        runner.run("8 finished r1");
+        runner.run("9 say go on");
+        runner
+    };
+    let mut runner = cut_off();
+    runner.note_interruptions();
+    let noted = runner.asked("10 respond");
+    let note = "Your reply was cut off here. The user has not heard: \\\"two. Three four.\\\"";
+    let place = noted.find(note).unwrap_or_else(|| panic!("no note in {noted}"));
+    assert!(noted.find("\"One\"").is_some_and(|heard| heard < place), "{noted}");
+    assert!(noted.find("\"go on\"").is_some_and(|next| place < next), "{noted}");
+    let mut runner = cut_off();
+    runner.note_interruptions();
+    for line in ["10 respond", "11 text r2 Five.", "12 made r2 500", "13 sent i4 500", "14 finished r2", "2000 say and"]
+    {
+        runner.run(line);
+    }
+    let then = runner.asked("2001 respond");
+    assert!(then.contains("Five.") && !then.contains("cut off"), "a reply was heard whole since: {then}");
+    let without = cut_off().asked("10 respond");
+    assert!(!without.contains("cut off"), "{without}");
+}

@@ -24,6 +24,8 @@ pub struct SessionConfig {
     pub interrupt_response: bool,
     /// Whether a backchannel leaves that reply going, where the hub controls its playback.
     pub ignore_backchannels: bool,
+    /// Whether the model reads what of a reply that was cut off was not heard.
+    pub interruption_notes: bool,
     /// How long a turn may be silent before a filler is spoken; 0: for ever.
     pub filler_after_ms: u32,
     /// The words of a filler, by the two letters of the voice's language.
@@ -89,6 +91,7 @@ impl Default for SessionConfig {
             create_response: true,
             interrupt_response: true,
             ignore_backchannels: false,
+            interruption_notes: false,
             filler_after_ms: 0,
             fillers: FILLERS.map(|(language, text)| (language.to_owned(), text.to_owned())).into(),
             history_tokens: 8_000,

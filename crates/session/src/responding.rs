@@ -677,7 +677,12 @@ mod tests {
             filler_after: None,
             language_voices: None,
             live_transcripts: false,
-            memory: Memory { budget: 8_000, conversation: None, truncation: Truncation::Disabled },
+            memory: Memory {
+                budget: 8_000,
+                conversation: None,
+                truncation: Truncation::Disabled,
+                notes_interruptions: false,
+            },
         };
         let vad = Arc::new(FakeVad);
         let stt = Arc::new(FakeStt::default());

@@ -82,11 +82,11 @@ pub(super) fn settings(session: &antiphon_protocol::Session, configured: &Sessio
         transcripts: input.transcription.is_some(),
         // In a conversation the protocol reports an item's words once there is the item.
         live_transcripts: session.kind == SessionKind::Transcription,
-        memory: memory(session.truncation, configured.history_tokens),
+        memory: memory(session.truncation, configured),
     }
 }
 
-fn memory(truncation: antiphon_protocol::Truncation, history_tokens: u32) -> Memory {
+fn memory(truncation: antiphon_protocol::Truncation, configured: &SessionConfig) -> Memory {
     let (truncation, conversation) = match truncation {
         antiphon_protocol::Truncation::Auto => (Truncation::Oldest { keep: 1.0 }, None),
         antiphon_protocol::Truncation::Disabled => (Truncation::Disabled, None),
@@ -94,7 +94,12 @@ fn memory(truncation: antiphon_protocol::Truncation, history_tokens: u32) -> Mem
             (Truncation::Oldest { keep: ratio }, post_instructions.map(u64::from))
         }
     };
-    Memory { budget: u64::from(history_tokens), conversation, truncation }
+    Memory {
+        budget: u64::from(configured.history_tokens),
+        conversation,
+        truncation,
+        notes_interruptions: configured.interruption_notes,
+    }
 }
 
 /// The codec's name of a wire format.

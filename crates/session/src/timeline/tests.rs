@@ -60,7 +60,12 @@ fn settings() -> Settings {
         filler_after: None,
         language_voices: None,
         live_transcripts: false,
-        memory: Memory { budget: 8_000, conversation: None, truncation: Truncation::Oldest { keep: 1.0 } },
+        memory: Memory {
+            budget: 8_000,
+            conversation: None,
+            truncation: Truncation::Oldest { keep: 1.0 },
+            notes_interruptions: false,
+        },
     }
 }
 
