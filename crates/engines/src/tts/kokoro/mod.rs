@@ -12,6 +12,7 @@
 //! out, for they were trained on phonemes that espeak-ng does not give. A mixture, `af_sky:0.4+af_nicole:0.6`, speaks the
 //! language of its first voice.
 
+mod cut;
 mod loudness;
 mod mix;
 mod pace;
@@ -20,7 +21,7 @@ mod packs;
 use super::TtsConfig;
 use super::alphabet::{self, MAX_TOKENS, PAD, Rules};
 use super::neural::{self, Failure, Family, Item, ModelRun};
-use super::phonemes::{Border, Phonemizer, first_piece};
+use super::phonemes::{Phonemizer, first_piece};
 use antiphon_engine_api::tts::{Repeats, SpeechRequest, Tts, TtsError, Voice};
 use antiphon_inference::onnx::{Kind, Model, ModelOptions, OnnxConfig, Port, Provider, Runtime, Signature, Tensor};
 use antiphon_types::{Pcm, SampleRate, Samples};
@@ -362,13 +363,7 @@ impl Family for Kokoro {
 
 /// Tokens between pads, in runs that fit the model, and `plan` where a listener waits; `pause` behind the last.
 fn utterances(tokens: &[i64], pause: Duration, plan: Option<Plan>) -> Vec<ModelRun> {
-    let space = alphabet::token(' ').expect("the vocabulary has a space");
-    let border = |token: i64| match token {
-        // ; : , . ! ? and the dash and the ellipsis
-        1..=6 | 9 | 10 => Border::Clause,
-        token if token == space => Border::Word,
-        _ => Border::None,
-    };
+    let space = cut::space();
     let trimmed = |piece: &[i64]| {
         let first = piece.iter().position(|token| *token != space)?;
         let last = piece.iter().rposition(|token| *token != space)?;
@@ -378,10 +373,14 @@ fn utterances(tokens: &[i64], pause: Duration, plan: Option<Plan>) -> Vec<ModelR
     let mut plan = plan;
     let mut rest = tokens;
     while !rest.is_empty() {
-        let most = plan.map_or(MAX_TOKENS, |plan| plan.most().min(MAX_TOKENS));
+        let most = plan.map_or(MAX_TOKENS, |plan| plan.most().min(MAX_TOKENS / 2));
         // A stub behind the cut would sound worse than it takes time.
         let fits = rest.len() <= most || rest.len() <= MAX_TOKENS && rest.len() < most + MIN_TOKENS;
-        let n = if fits { rest.len() } else { first_piece(rest, most, border) };
+        let n = match plan {
+            _ if fits => rest.len(),
+            Some(_) => cut::first_run(rest, most),
+            None => first_piece(rest, most, cut::border),
+        };
         let (piece, later) = rest.split_at(n);
         pieces.extend(trimmed(piece));
         if let Some(plan) = &mut plan {
