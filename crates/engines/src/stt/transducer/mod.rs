@@ -18,6 +18,8 @@ mod greedy;
 #[cfg(test)]
 mod nemo_tests;
 mod predictor;
+#[cfg(test)]
+mod sherpa_tests;
 mod states;
 mod stream;
 mod terms;
