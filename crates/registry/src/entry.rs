@@ -321,8 +321,8 @@ fn archive(base: &str, raw: &RawFile) -> Result<FileEntry, String> {
     archive.ok_or_else(|| format!("archive {:?}: write one name that ends in {}", raw.path, ARCHIVES.join(", ")))
 }
 
-/// The files of a variant that are members of its archive: at `from`, or under their names in its only folder, which has the
-/// archive's name.
+/// The files of a variant that are members of its archive: at `from`, or under their names in its only folder, which
+/// has the archive's name.
 fn members<'a>(archive: &FileEntry, raw: impl Iterator<Item = &'a RawFile>) -> Result<Vec<FileEntry>, String> {
     let mut all = Vec::new();
     let folder = stem(&archive.path).unwrap_or_default();

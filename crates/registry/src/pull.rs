@@ -1,9 +1,9 @@
 //! Downloads a model: all files of one precision, or none.
 //!
 //! The command line and the server create a [`Puller`] and watch its progress. Files are downloaded one after the other
-//! into `.part` files, verified, and renamed together. Where they are published in an archive, that is downloaded in the same
-//! way, the missing files are taken out of it, and it is removed. Dropping the future stops immediately and keeps the partial
-//! files for the next pull. A file lock ensures that only one process downloads a model at a time.
+//! into `.part` files, verified, and renamed together. Where they are published in an archive, that is downloaded in
+//! the same way, the missing files are taken out of it, and it is removed. Dropping the future stops immediately and
+//! keeps the partial files for the next pull. A file lock ensures that only one process downloads a model at a time.
 
 use super::disk::{FileReceipt, Receipt, is_shipped, part};
 use super::download::{self, Source};
@@ -187,8 +187,8 @@ impl Puller {
         Ok(Source { client: &self.client, address: self.address(file)?, file, timeouts: self.timeouts })
     }
 
-    /// Takes the files out of the archive at `path`, into their `.part` files. Dropping it ends the work at its next block; the
-    /// lock of the model is held until then.
+    /// Takes the files out of the archive at `path`, into their `.part` files. Dropping it ends the work at its next
+    /// block; the lock of the model is held until then.
     async fn unpack(
         &self,
         path: &Path,

@@ -1,9 +1,10 @@
 //! Takes the files of a model out of the archive that they are published in: tar, packed by bzip2 or gzip.
 //!
-//! [`super::Puller`] downloads the archive and calls [`unpack`]. The archive decides nothing: a member is written where the registry
-//! has it named, to the path that the registry gives it, and as a plain file; every other member is read past. A path that leads
-//! out of the archive, a link in the place of a file, a member that is missing, comes twice or is too large, and more bytes than
-//! the named members may have make it an archive that is not the model's. Everything here blocks.
+//! [`super::Puller`] downloads the archive and calls [`unpack`]. The archive decides nothing: a member is written where
+//! the registry has it named, to the path that the registry gives it, and as a plain file; every other member is read
+//! past. A path that leads out of the archive, a link in the place of a file, a member that is missing, comes twice or
+//! is too large, and more bytes than the named members may have make it an archive that is not the model's. Everything
+//! here blocks.
 
 use super::RegistryError;
 use bzip2::bufread::MultiBzDecoder;
@@ -13,7 +14,8 @@ use std::io::{self, BufReader, Read, Seek, Write};
 use std::path::{Component, Path, PathBuf};
 use tokio_util::sync::CancellationToken;
 
-/// Bytes beyond the most that the named members may have: published archives hold recordings and a readme beside the model.
+/// Bytes beyond the most that the named members may have: published archives hold recordings and a readme beside the
+/// model.
 const SLACK: u64 = if cfg!(test) { 4 << 20 } else { 256 << 20 };
 /// Members in all; a published archive has ten or so.
 const MAX_MEMBERS: usize = 10_000;
@@ -28,7 +30,8 @@ pub(super) struct Member {
     pub(super) most_bytes: u64,
 }
 
-/// Writes the members that are named. Where it fails, some of them may have been written. `dropped` ends it at the next block.
+/// Writes the members that are named. Where it fails, some of them may have been written. `dropped` ends it at the next
+/// block.
 ///
 /// # Errors
 /// [`RegistryError::BadArchive`] with what is wrong, at this `address`; [`RegistryError::Disk`].

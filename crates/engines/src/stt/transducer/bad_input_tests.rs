@@ -1,5 +1,5 @@
-//! Files that contradict each other, models that give no numbers, and audio that comes in a way that it should not: a start error,
-//! `Busy`, or the end of that stream. Others do not notice.
+//! Files that contradict each other, models that give no numbers, and audio that comes in a way that it should not: a
+//! start error, `Busy`, or the end of that stream. Others do not notice.
 
 use super::testing::{folder, folder_of, golden, graphs, opened, push, recognizer, refused, run_all, sentence};
 use super::testing::{speech, text_of, tiny};

@@ -97,8 +97,8 @@ pub enum PredictorFiles {
     Joint(PathBuf),
 }
 
-/// The largest number among the sizes of a model, and the most numbers of a stream's caches, 256 MiB: those of the largest model
-/// have 8 MB.
+/// The largest number among the sizes of a model, and the most numbers of a stream's caches, 256 MiB: those of the
+/// largest model have 8 MB.
 const MAX_SIZE: usize = 1_000_000;
 const MAX_CACHE: usize = 1 << 26;
 

@@ -4,9 +4,9 @@
 //! the encoder's caches, and all streams that have a chunk ready share one run ([`engine`]); the features of its audio
 //! are computed on its own task. A word is final when it is emitted, so that a partial transcript never changes but for the
 //! word that is being spoken. The end of speech completes its last chunk with silence and does not wait for its length. A
-//! provisional transcript does the same and leaves no trace, and so does the first partial one of a pause, whose words behind
-//! the emitted ones may change where the speaker goes on. Where every slot is taken the answer is [`SttError::Busy`].
-//! The engine never decides when speech ends, and keeps nothing of an utterance after it.
+//! provisional transcript does the same and leaves no trace, and so does the first partial one of a pause, whose words
+//! behind the emitted ones may change where the speaker goes on. Where every slot is taken the answer is
+//! [`SttError::Busy`]. The engine never decides when speech ends, and keeps nothing of an utterance after it.
 
 #[cfg(test)]
 mod bad_input_tests;
@@ -64,8 +64,8 @@ const GPU_ROWS: usize = 128;
 /// Samples whose features are computed at a time: 1 s.
 const PIECE: usize = 16_000;
 
-/// The end of what was pushed is a pause where the loudest sample of 32 ms is at most this part of the utterance's loudest one, or
-/// at most -50 dB of full scale.
+/// The end of what was pushed is a pause where the loudest sample of 32 ms is at most this part of the utterance's
+/// loudest one, or at most -50 dB of full scale.
 const PAUSE: usize = 512;
 const PAUSE_PART: u16 = 32;
 const QUIET: u16 = 100;
@@ -363,8 +363,8 @@ impl Utterance {
         }
     }
 
-    /// All tokens so far: those that were emitted, and at a pause those that its first question found behind them. Without one
-    /// it does not wait for the engine.
+    /// All tokens so far: those that were emitted, and at a pause those that its first question found behind them.
+    /// Without one it does not wait for the engine.
     async fn so_far(&mut self, emitted: Vec<Token>) -> Result<Vec<Token>, SttError> {
         if self.n_quiet < PAUSE || self.peak <= QUIET {
             return Ok(emitted);
@@ -404,8 +404,8 @@ impl SttUtterance for Utterance {
         async move { self.take(&pcm).await }.boxed()
     }
 
-    /// What was emitted so far, of which the last word may still grow; at a pause also what the last chunk holds, for a run of its
-    /// own: who decides whether the turn is over gets all words at once.
+    /// What was emitted so far, of which the last word may still grow; at a pause also what the last chunk holds, for a
+    /// run of its own: who decides whether the turn is over gets all words at once.
     fn partial(&mut self) -> BoxFuture<'_, Result<Option<Transcript>, SttError>> {
         async move {
             let emitted = self.stream.tokens()?;

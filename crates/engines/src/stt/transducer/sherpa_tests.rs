@@ -24,8 +24,8 @@ fn golden() -> Golden {
     serde_json::from_slice(&text).expect("JSON")
 }
 
-/// The windows of each utterance. sherpa-onnx begins with the first frame of the sound, without zeros before it, and leaves a
-/// window that is not whole.
+/// The windows of each utterance. sherpa-onnx begins with the first frame of the sound, without zeros before it, and
+/// leaves a window that is not whole.
 fn windows(graphs: &Graphs, n_frames: &[usize]) -> Vec<Vec<Vec<f32>>> {
     let bytes = std::fs::read(fixtures().join("sherpa.f32")).expect("the fixture");
     let numbers: Vec<f32> = bytes.as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect();
