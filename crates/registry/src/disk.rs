@@ -145,7 +145,7 @@ pub(super) fn is_shipped(config: &ModelsConfig, entry: &Entry, variant: &Variant
 
 fn state_in(folder: &Path, variant: &Variant) -> OnDisk {
     let receipt = Receipt::read(folder);
-    let mut bytes = 0;
+    let mut bytes = variant.archive.iter().filter_map(|archive| size(&part(&folder.join(&archive.path)))).sum();
     let mut n_whole = 0;
     for file in &variant.files {
         let path = folder.join(&file.path);
@@ -216,7 +216,10 @@ pub fn remove(config: &ModelsConfig, wanted: ModelRequest<'_>) -> Result<u64, Re
         };
     }
     let _lock = Lock::take(config, &entry.name)?;
-    let of = |variant: &Variant| variant.files.iter().map(|file| folder.join(&file.path)).collect::<Vec<_>>();
+    let of = |variant: &Variant| {
+        let files = variant.files.iter().chain(&variant.archive);
+        files.map(|file| folder.join(&file.path)).collect::<Vec<_>>()
+    };
     let is_any_here = |path: &PathBuf| path.exists() || part(path).exists();
     let own = of(wanted.variant());
     let others: Vec<_> = match wanted.precision {

@@ -17,9 +17,6 @@ use tokio::fs::File;
 use tokio::io::AsyncWriteExt;
 use tokio::time::{Instant, sleep, timeout};
 
-/// Bound for a file of unregistered size: this factor of its approximate size, plus [`SIZE_SLACK`].
-const SIZE_FACTOR: u64 = 2;
-const SIZE_SLACK: u64 = 16 << 20;
 /// The slowest accepted transfer, in bytes per second, after an initial wait of twice the stall timeout. A slower
 /// server is given up.
 const MIN_RATE: u64 = 4 << 10;
@@ -146,8 +143,7 @@ impl Source<'_> {
             _ => response.content_length(),
         };
         let limit = self.file.bytes.or(announced);
-        let most =
-            self.file.bytes.unwrap_or(self.file.about_bytes.saturating_mul(SIZE_FACTOR).saturating_add(SIZE_SLACK));
+        let most = self.file.most_bytes();
         if let (Some(expected), Some(found)) = (self.file.bytes, announced)
             && expected != found
         {
@@ -198,7 +194,7 @@ impl Source<'_> {
     }
 
     /// Computes the checksum of the file on disk and compares it; where none is published, checks format and size.
-    async fn check(&self, part: &Path) -> Result<FileReceipt, RegistryError> {
+    pub(super) async fn check(&self, part: &Path) -> Result<FileReceipt, RegistryError> {
         let computed = hashed(part).await?;
         let found = computed.n_bytes();
         let expected = self.file.bytes;
@@ -239,7 +235,7 @@ impl Source<'_> {
 
 /// Fails before the download if the disk has too little space for the file. `given_back` is the number of bytes of an
 /// earlier transfer that will be overwritten.
-fn has_room(part: &Path, need: u64, given_back: u64) -> Result<(), RegistryError> {
+pub(super) fn has_room(part: &Path, need: u64, given_back: u64) -> Result<(), RegistryError> {
     let Some(disk) = part.parent().and_then(|folder| rustix::fs::statvfs(folder).ok()) else {
         // If the file system does not report free space, a full disk is detected by a failing write.
         return Ok(());
@@ -279,7 +275,8 @@ fn length(path: &Path) -> u64 {
     std::fs::metadata(path).map_or(0, |found| found.len())
 }
 
-fn discard(part: &Path) -> Result<(), RegistryError> {
+/// Removes a file on its way, and its tag.
+pub(super) fn discard(part: &Path) -> Result<(), RegistryError> {
     remove(part)?;
     remove(&tag_of(part))
 }

@@ -10,6 +10,11 @@ const MAX_NAME: usize = 100;
 /// The largest file that may be registered.
 const MAX_FILE_BYTES: u64 = 1_000_000 * MB;
 const MB: u64 = 1_000_000;
+/// Bound for a file of unregistered size: this factor of its approximate size, plus [`SIZE_SLACK`].
+const SIZE_FACTOR: u64 = 2;
+const SIZE_SLACK: u64 = 16 << 20;
+/// What the names of archives end in.
+const ARCHIVES: [&str; 4] = [".tar.bz2", ".tbz2", ".tar.gz", ".tgz"];
 
 /// The stage a model serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
@@ -71,6 +76,8 @@ pub struct Entry {
 pub struct Variant {
     /// Name of the precision, such as `fp16`.
     pub precision: String,
+    /// The archive that all its files are published in, where they have no addresses of their own.
+    pub archive: Option<FileEntry>,
     /// All files it needs, including those shared with other precisions.
     pub files: Vec<FileEntry>,
 }
@@ -82,8 +89,10 @@ pub struct FileEntry {
     pub role: String,
     /// Path in the model's folder, with `/` as separator.
     pub path: String,
-    /// Download address; empty: the model was imported.
+    /// Download address, of a member that of its archive; empty: the model was imported.
     pub address: String,
+    /// Path in the variant's archive, where there is one.
+    pub member: Option<String>,
     /// Exact size in bytes, if known.
     pub bytes: Option<u64>,
     /// Size in bytes, approximate if the exact size is unknown.
@@ -104,6 +113,11 @@ impl FileEntry {
     pub fn fits(&self, bytes: u64) -> bool {
         self.bytes
             .map_or(bytes >= self.least_bytes() && bytes <= self.about_bytes.saturating_mul(2), |exact| exact == bytes)
+    }
+
+    /// The most bytes that the file may have.
+    pub(super) fn most_bytes(&self) -> u64 {
+        self.bytes.unwrap_or(self.about_bytes.saturating_mul(SIZE_FACTOR).saturating_add(SIZE_SLACK))
     }
 
     /// The fewest bytes that the file may have. One of which only the size in megabytes is registered has at least half of that, or
@@ -154,8 +168,11 @@ impl Variant {
         self.files.iter().all(|file| file.bytes.is_some())
     }
 
-    /// Number of files without a published checksum.
+    /// Number of files without a published checksum: of their own, or of their archive.
     pub fn n_unchecked(&self) -> usize {
+        if self.archive.as_ref().is_some_and(|archive| archive.sum.is_some()) {
+            return 0;
+        }
         self.files.iter().filter(|file| file.sum.is_none()).count()
     }
 }
@@ -188,6 +205,7 @@ pub(super) struct Raw {
 #[serde(deny_unknown_fields)]
 struct RawVariant {
     precision: String,
+    archive: Option<RawFile>,
     files: Vec<RawFile>,
 }
 
@@ -232,11 +250,16 @@ impl Raw {
             }
             let mut all = files(&self.base, &raw.files)?;
             all.extend(common.iter().cloned());
+            let archive = raw.archive.as_ref().map(|raw| archive(&self.base, raw)).transpose()?;
+            if let Some(archive) = &archive {
+                let named = raw.files.iter().chain(&self.files);
+                all = members(archive, named)?;
+            }
             let paths: BTreeSet<_> = all.iter().map(|file| file.path.as_str()).collect();
             if paths.len() != all.len() || all.is_empty() {
                 return Err(format!("precision {}: no file, or two of the same path", raw.precision));
             }
-            variants.push(Variant { precision: raw.precision.clone(), files: all });
+            variants.push(Variant { precision: raw.precision.clone(), archive, files: all });
         }
         let Self { name, stage, family, title, package, licence, languages, rate_hz, auto, core_ms, note, .. } = self;
         Ok(Entry { name, stage, family, title, package, licence, languages, rate_hz, auto, core_ms, note, variants })
@@ -279,6 +302,7 @@ fn files(base: &str, raw: &[RawFile]) -> Result<Vec<FileEntry>, String> {
                 role,
                 path,
                 address,
+                member: None,
                 bytes: file.bytes,
                 about_bytes,
                 sum: sum.clone(),
@@ -287,6 +311,37 @@ fn files(base: &str, raw: &[RawFile]) -> Result<Vec<FileEntry>, String> {
         }
     }
     Ok(files)
+}
+
+/// The archive of a variant.
+fn archive(base: &str, raw: &RawFile) -> Result<FileEntry, String> {
+    let mut archives = files(base, std::slice::from_ref(raw))?;
+    let archive = archives.pop().filter(|archive| archives.is_empty() && stem(&archive.path).is_some());
+    let archive = archive.filter(|archive| !archive.path.contains('/') && !archive.address.is_empty());
+    archive.ok_or_else(|| format!("archive {:?}: write one name that ends in {}", raw.path, ARCHIVES.join(", ")))
+}
+
+/// The files of a variant that are members of its archive: at `from`, or under their names in its only folder, which
+/// has the archive's name.
+fn members<'a>(archive: &FileEntry, raw: impl Iterator<Item = &'a RawFile>) -> Result<Vec<FileEntry>, String> {
+    let mut all = Vec::new();
+    let folder = stem(&archive.path).unwrap_or_default();
+    for raw in raw {
+        if !raw.each.is_empty() {
+            return Err(format!("file {:?}: `each` does not go with an archive", raw.path));
+        }
+        for file in files("", std::slice::from_ref(raw))? {
+            let name = file.path.rsplit('/').next().unwrap_or_default();
+            let member = raw.from.clone().unwrap_or_else(|| format!("{folder}/{name}"));
+            all.push(FileEntry { address: archive.address.clone(), member: Some(member), ..file });
+        }
+    }
+    Ok(all)
+}
+
+/// An archive's name without its ending.
+fn stem(name: &str) -> Option<&str> {
+    ARCHIVES.iter().find_map(|ending| name.strip_suffix(ending))
 }
 
 /// Whether the text is a valid file name on every system and cannot escape its folder.

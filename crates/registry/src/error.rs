@@ -172,6 +172,14 @@ pub enum RegistryError {
         /// What it should be.
         expected: &'static str,
     },
+    /// The archive is damaged, or holds something else than the model.
+    #[error("{address}: the archive {why}; what was fetched has been thrown away")]
+    BadArchive {
+        /// The requested address.
+        address: String,
+        /// What is wrong with it.
+        why: String,
+    },
     /// The checksum does not match.
     #[error("{address}: wrong checksum: expected {expected}, found {found}; what was fetched has been thrown away")]
     WrongChecksum {

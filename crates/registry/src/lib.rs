@@ -23,6 +23,7 @@ mod pull;
 mod pull_host;
 #[cfg(test)]
 mod pull_tests;
+mod unpack;
 
 pub use brought::{Brought, BroughtFile};
 pub use catalog::{BUILT_IN, Catalog, ModelRequest};

@@ -1,19 +1,23 @@
 //! Downloads a model: all files of one precision, or none.
 //!
 //! The command line and the server create a [`Puller`] and watch its progress. Files are downloaded one after the other
-//! into `.part` files, verified, and renamed together. Dropping the future stops immediately and keeps the partial
-//! files for the next pull. A file lock ensures that only one process downloads a model at a time.
+//! into `.part` files, verified, and renamed together. Where they are published in an archive, that is downloaded in
+//! the same way, the missing files are taken out of it, and it is removed. Dropping the future stops immediately and
+//! keeps the partial files for the next pull. A file lock ensures that only one process downloads a model at a time.
 
 use super::disk::{FileReceipt, Receipt, is_shipped, part};
 use super::download::{self, Source};
+use super::unpack::{self, Member};
 use super::{Entry, FileEntry, ModelsConfig, RegistryError, Variant, checksum::Hasher, format};
 use antiphon_types::RetryPolicy;
 use reqwest::{Client, Proxy, Url, redirect};
 use serde::Serialize;
 use std::fs::{File, TryLockError};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
 
 /// Maximum number of redirects; model hosts redirect to their storage.
 const MAX_REDIRECTS: usize = 10;
@@ -121,12 +125,13 @@ impl Puller {
             reporter.phase(Phase::Done);
             return Ok(());
         }
-        let _lock = Lock::take(&self.config, &entry.name)?;
+        let lock = Arc::new(Lock::take(&self.config, &entry.name)?);
         let folder = self.config.folder(&entry.name);
         // A pull that brings nothing leaves nothing, however it ends.
         let _emptied = EmptyFolders(&folder);
         let mut receipt = Receipt::read(&folder);
         let mut moves = Vec::new();
+        let mut packed = Vec::new();
         for file in &variant.files {
             reporter.begin(file);
             let path = folder.join(&file.path);
@@ -137,11 +142,33 @@ impl Puller {
             }
             let below = path.parent().expect("a file in a folder");
             std::fs::create_dir_all(below).map_err(RegistryError::disk(below, "the folder cannot be created"))?;
-            let source = Source { client: &self.client, address: self.address(file)?, file, timeouts: self.timeouts };
-            let kept = download::fetch(&source, &part(&path), &mut reporter).await?;
+            if variant.archive.is_some() {
+                packed.push(file);
+                continue;
+            }
+            let kept = download::fetch(&self.source(file)?, &part(&path), &mut reporter).await?;
             reporter.end(kept.bytes);
             receipt.files.insert(file.path.clone(), kept);
             moves.push(path);
+        }
+        if let Some(archive) = variant.archive.as_ref() {
+            let path = part(&folder.join(&archive.path));
+            if !packed.is_empty() {
+                reporter.begin_archive(archive);
+                download::fetch(&self.source(archive)?, &path, &mut reporter).await?;
+                self.unpack(&path, archive, &packed, &folder, &lock).await?;
+            }
+            for file in &packed {
+                let path = folder.join(&file.path);
+                let checked = self.source(file)?.check(&part(&path)).await;
+                if checked.is_err() {
+                    discard_all(&folder, archive, &packed)?;
+                }
+                let kept = checked?;
+                reporter.end(kept.bytes);
+                receipt.files.insert(file.path.clone(), kept);
+                moves.push(path);
+            }
         }
         receipt.write(&folder)?;
         for path in &moves {
@@ -149,8 +176,51 @@ impl Puller {
             // The tag marked a .part file as complete, for a pull interrupted after it.
             let _ = std::fs::remove_file(download::tag_of(&part(path)));
         }
+        if let Some(archive) = &variant.archive {
+            download::discard(&part(&folder.join(&archive.path)))?;
+        }
         reporter.phase(Phase::Done);
         Ok(())
+    }
+
+    fn source<'a>(&'a self, file: &'a FileEntry) -> Result<Source<'a>, RegistryError> {
+        Ok(Source { client: &self.client, address: self.address(file)?, file, timeouts: self.timeouts })
+    }
+
+    /// Takes the files out of the archive at `path`, into their `.part` files. Dropping it ends the work at its next
+    /// block; the lock of the model is held until then.
+    async fn unpack(
+        &self,
+        path: &Path,
+        archive: &FileEntry,
+        files: &[&FileEntry],
+        folder: &Path,
+        lock: &Arc<Lock>,
+    ) -> Result<(), RegistryError> {
+        let need = files.iter().fold(0, |sum: u64, file| sum.saturating_add(file.about_bytes));
+        download::has_room(path, need, 0)?;
+        let member = |file: &&FileEntry| Member {
+            name: file.member.clone().unwrap_or_default(),
+            to: part(&folder.join(&file.path)),
+            most_bytes: file.most_bytes(),
+        };
+        let members: Vec<_> = files.iter().map(member).collect();
+        let address = self.address(archive)?.to_string();
+        let lock = lock.clone();
+        let dropped = CancellationToken::new();
+        let _guard = dropped.clone().drop_guard();
+        let from = path.to_owned();
+        let unpacked = tokio::task::spawn_blocking(move || {
+            let _lock = lock;
+            unpack::unpack(&from, &members, &address, &dropped)
+        });
+        let interrupted =
+            || RegistryError::disk(path, "cannot be unpacked")(std::io::Error::other("it was interrupted"));
+        let unpacked = unpacked.await.unwrap_or_else(|_| Err(interrupted()));
+        if matches!(unpacked, Err(RegistryError::BadArchive { .. })) {
+            discard_all(folder, archive, files)?;
+        }
+        unpacked
     }
 
     /// The receipt entry of the file if it is in place and valid; `kept` is the recorded one. An invalid file is
@@ -194,6 +264,12 @@ impl Puller {
             None => Ok(url),
         }
     }
+}
+
+/// Removes an archive and what came of it.
+fn discard_all(folder: &Path, archive: &FileEntry, files: &[&FileEntry]) -> Result<(), RegistryError> {
+    let mut all = files.iter().copied().chain([archive]);
+    all.try_for_each(|file| download::discard(&part(&folder.join(&file.path))))
 }
 
 fn mirror(config: &ModelsConfig) -> Result<Option<Url>, RegistryError> {
@@ -268,6 +344,14 @@ impl<'a> ProgressReporter<'a> {
         self.about = file.about_bytes;
         self.after = self.after.saturating_sub(file.about_bytes);
         self.state.file = file.path.clone();
+        self.phase(Phase::Asking);
+    }
+
+    /// The download of an archive begins, of which files of their size come: what is still to come is what it has.
+    fn begin_archive(&mut self, archive: &FileEntry) {
+        self.about = archive.about_bytes;
+        self.after = 0;
+        self.state.file = archive.path.clone();
         self.phase(Phase::Asking);
     }
 

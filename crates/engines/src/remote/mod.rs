@@ -93,6 +93,14 @@ impl Server {
         url
     }
 
+    /// The address of a WebSocket at `path` below the base address: `ws` for `http`, `wss` for `https`.
+    pub fn websocket_url(&self, path: &str) -> Url {
+        let mut url = self.url(path);
+        let scheme = if url.scheme() == "https" { "wss" } else { "ws" };
+        url.set_scheme(scheme).expect("of the same kind as http");
+        url
+    }
+
     /// The key, where there is one.
     pub fn key(&self) -> Option<String> {
         self.authorization.key()
@@ -166,6 +174,16 @@ mod tests {
         }
         for bad in ["", "localhost:1/v1", "ftp://x/v1", "http://"] {
             assert!(server(bad).expect_err("refused").contains("stt.base_url"), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_websocket_is_as_safe_as_the_base_address() {
+        for (base, expected) in [
+            ("http://[::1]:1/v1/", "ws://[::1]:1/v1/realtime"),
+            ("https://speech.example/v1?key=1", "wss://speech.example/v1/realtime?key=1"),
+        ] {
+            assert_eq!(server(base).expect("an address").websocket_url("realtime").as_str(), expected);
         }
     }
 

@@ -14,6 +14,8 @@ pub mod openai;
 #[cfg(feature = "openai")]
 pub mod realtime;
 #[cfg(feature = "words")]
+mod speech_server;
+#[cfg(feature = "words")]
 mod streamed;
 #[cfg(any(feature = "openai", feature = "transducer", feature = "whisper"))]
 pub mod terms;

@@ -49,9 +49,7 @@ impl Moshi {
 
     fn request(&self) -> Result<Request, SttError> {
         let wrong = || SttError::Unavailable("stt.base_url is no address of a WebSocket".into());
-        let mut address = self.server.server.url("asr-streaming");
-        let scheme = if address.scheme() == "https" { "wss" } else { "ws" };
-        address.set_scheme(scheme).map_err(|()| wrong())?;
+        let address = self.server.server.websocket_url("asr-streaming");
         let mut request = address.as_str().into_client_request().map_err(|_| wrong())?;
         let key = self.server.server.key();
         let mut key = HeaderValue::from_str(key.as_deref().unwrap_or(USUAL_KEY)).map_err(|_| wrong())?;

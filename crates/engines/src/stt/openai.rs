@@ -6,6 +6,7 @@
 //! and tokens, whatever the server sends. What was said is never logged.
 
 use super::SttConfig;
+use super::speech_server::{failed, fault_of};
 use super::terms::prompt_with;
 use crate::remote::{Body, BodyError, Bounds, Server, Upstream};
 use antiphon_audio::wav;
@@ -191,18 +192,6 @@ struct Answer {
 struct Token {
     token: String,
     logprob: f64,
-}
-
-fn fault_of(error: &SttError) -> Fault {
-    match error {
-        SttError::Remote { fault, .. } => *fault,
-        SttError::Timeout(_) => Fault::Timeout,
-        _ => Fault::Failed,
-    }
-}
-
-fn failed(fault: Fault, message: String) -> SttError {
-    SttError::Remote { fault, message, source: None }
 }
 
 impl Stt for OpenAiStt {

@@ -51,9 +51,7 @@ impl Realtime {
 
     fn request(&self) -> Result<Request, SttError> {
         let wrong = || SttError::Unavailable("stt.base_url is no address of a WebSocket".into());
-        let mut address = self.server.server.url("realtime");
-        let scheme = if address.scheme() == "https" { "wss" } else { "ws" };
-        address.set_scheme(scheme).map_err(|()| wrong())?;
+        let mut address = self.server.server.websocket_url("realtime");
         address.query_pairs_mut().append_pair("intent", "transcription");
         let mut request = address.as_str().into_client_request().map_err(|_| wrong())?;
         if let Some(key) = self.server.server.key() {

@@ -8,6 +8,7 @@
 //! final transcript ends the wait for one. What was said is never logged.
 
 use super::SttConfig;
+use super::speech_server::{failed, fault_of};
 use crate::remote::{Attempt, Server, Upstream};
 use antiphon_engine_api::stt::{SttError, SttOptions, SttUtterance, Transcript};
 use antiphon_engine_api::{Fault, Upstreams};
@@ -548,16 +549,4 @@ async fn connect(request: &Request, host: &str) -> Result<Socket, SttError> {
             Err(SttError::Remote { fault: Fault::Unreachable, message, source: Some(Box::new(error)) })
         }
     }
-}
-
-fn fault_of(error: &SttError) -> Fault {
-    match error {
-        SttError::Remote { fault, .. } => *fault,
-        SttError::Timeout(_) => Fault::Timeout,
-        _ => Fault::Failed,
-    }
-}
-
-fn failed(fault: Fault, message: String) -> SttError {
-    SttError::Remote { fault, message, source: None }
 }

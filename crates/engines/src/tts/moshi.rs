@@ -51,9 +51,7 @@ impl Moshi {
     pub fn new(config: &TtsConfig) -> Result<Self, TtsError> {
         check_extra(&config.extra_body, &OWN_PARAMETERS)?;
         let server = SpeechServer::new(config)?;
-        let mut address = server.server.url("tts_streaming");
-        let scheme = if address.scheme() == "https" { "wss" } else { "ws" };
-        address.set_scheme(scheme).expect("of the same kind as http");
+        let mut address = server.server.websocket_url("tts_streaming");
         address.query_pairs_mut().append_pair("format", "PcmMessagePack");
         for (name, value) in &config.extra_body {
             let value = match value {

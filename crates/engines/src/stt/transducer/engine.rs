@@ -6,6 +6,7 @@
 //! failure of the graphs ends all streams of the replica; numbers that are none end their own stream. It never waits for an
 //! utterance and makes no text.
 
+use super::files::FileError;
 use super::graphs::Graphs;
 use super::greedy::{SearchRow, search};
 use super::predictor::PredictorState;
@@ -119,14 +120,17 @@ impl RecognizerEngine {
     /// For graphs that were loaded. Runs the encoder once, which shows what its declared shapes left open. Blocks meanwhile.
     ///
     /// # Errors
-    /// [`OnnxError`] when a run fails.
-    pub fn new(graphs: Graphs, limits: EngineLimits, costs: Arc<StepCosts>) -> Result<Self, OnnxError> {
+    /// [`FileError`] when a run fails or gives no numbers.
+    pub fn new(graphs: Graphs, limits: EngineLimits, costs: Arc<StepCosts>) -> Result<Self, FileError> {
         let mut states = EncoderStates::new(&graphs, limits.slots)?;
         let first = graphs.first_prediction()?;
         if let Some(key) = states.begin(&graphs) {
             let silence = vec![0.0; graphs.sizes.window * graphs.sizes.n_mels];
-            states.run(&graphs, &[EncoderRow { key, frames: &silence, prompt: 0, keeps: true }])?;
+            let encoded = states.run(&graphs, &[EncoderRow { key, frames: &silence, prompt: 0, keeps: true }])?;
             states.end(key);
+            if !encoded.iter().flat_map(|chunk| &chunk.frames).all(|number| number.is_finite()) {
+                return Err(FileError::NotNumbers { path: graphs.encoder.path().into() });
+            }
         }
         Ok(Self { graphs, states, first, limits, costs })
     }

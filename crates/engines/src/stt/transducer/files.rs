@@ -61,6 +61,12 @@ pub enum FileError {
         /// What is wrong.
         problem: String,
     },
+    /// A graph gives NaN or infinity.
+    #[error("{} gives no numbers for silence: get the file again, or export the model again", path.display())]
+    NotNumbers {
+        /// The graph.
+        path: PathBuf,
+    },
     /// A graph cannot be loaded or run.
     #[error(transparent)]
     Onnx(#[from] OnnxError),
@@ -90,6 +96,11 @@ pub enum PredictorFiles {
     /// Both in one graph: our export, and NeMo's.
     Joint(PathBuf),
 }
+
+/// The largest number among the sizes of a model, and the most numbers of a stream's caches, 256 MiB: those of the
+/// largest model have 8 MB.
+const MAX_SIZE: usize = 1_000_000;
+const MAX_CACHE: usize = 1 << 26;
 
 /// What the names of a precision's graphs end in.
 const ENDINGS: [&str; 2] = [".int8.onnx", ".onnx"];
@@ -250,6 +261,10 @@ impl Sizes {
                 format!("layers and width of cache_last_channel, {} and {}", sizes.channel[0], sizes.channel[2]);
             return wrong("cache_last_time_dim1, dim2", &format!("{} and {}", sizes.time[0], sizes.time[1]), expected);
         }
+        if sizes.cache_len() > MAX_CACHE {
+            let expected = format!("caches of at most {MAX_CACHE} numbers");
+            return wrong("cache_last_channel_dim1, dim2, dim3", &format!("{:?}", sizes.channel), expected);
+        }
         // The oldest exports do not say it.
         if encoder.property("chunk_size_ms").is_some() && number("chunk_size_ms")? != sizes.chunk_ms() {
             let found = number("chunk_size_ms")?;
@@ -284,16 +299,17 @@ impl Sizes {
     }
 }
 
-/// A whole number from 1 on.
+/// A whole number from 1 on, at most [`MAX_SIZE`].
 fn number(encoder: &Model, key: &str) -> Result<usize, FileError> {
     let wrong = |found: String| FileError::Property {
         path: encoder.path().into(),
         key: key.into(),
         found,
-        expected: "a whole number from 1 on".into(),
+        expected: format!("a whole number from 1 to {MAX_SIZE}"),
     };
     let text = encoder.property(key).ok_or_else(|| wrong("missing".into()))?;
-    text.trim().parse().ok().filter(|number| *number > 0).ok_or_else(|| wrong(format!("{text:?}")))
+    let number = text.trim().parse().ok().filter(|number| (1..=MAX_SIZE).contains(number));
+    number.ok_or_else(|| wrong(format!("{text:?}")))
 }
 
 /// Mel bands: the oldest exports have them in the shape of the first input only.

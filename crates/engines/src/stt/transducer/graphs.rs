@@ -199,6 +199,9 @@ impl Graphs {
         let mut state = self.first_prediction()?;
         let mut logits = Vec::new();
         self.score(&vec![0.0; self.width], &mut [&mut state], &mut logits)?;
+        if !logits.iter().all(|logit| logit.is_finite()) {
+            return Err(FileError::NotNumbers { path: self.predictor.scorer().path().into() });
+        }
         self.accept(&mut [(0, &mut state)])?;
         Ok(())
     }

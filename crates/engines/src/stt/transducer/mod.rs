@@ -4,9 +4,12 @@
 //! the encoder's caches, and all streams that have a chunk ready share one run ([`engine`]); the features of its audio
 //! are computed on its own task. A word is final when it is emitted, so that a partial transcript never changes but for the
 //! word that is being spoken. The end of speech completes its last chunk with silence and does not wait for its length. A
-//! provisional transcript does the same and leaves no trace. Where every slot is taken the answer is [`SttError::Busy`].
-//! The engine never decides when speech ends, and keeps nothing of an utterance after it.
+//! provisional transcript does the same and leaves no trace, and so does the first partial one of a pause, whose words
+//! behind the emitted ones may change where the speaker goes on. Where every slot is taken the answer is
+//! [`SttError::Busy`]. The engine never decides when speech ends, and keeps nothing of an utterance after it.
 
+#[cfg(test)]
+mod bad_input_tests;
 mod device;
 mod engine;
 mod files;
@@ -15,6 +18,8 @@ mod greedy;
 #[cfg(test)]
 mod nemo_tests;
 mod predictor;
+#[cfg(test)]
+mod sherpa_tests;
 mod states;
 mod stream;
 mod terms;
@@ -58,6 +63,12 @@ const GPU_ROWS: usize = 128;
 
 /// Samples whose features are computed at a time: 1 s.
 const PIECE: usize = 16_000;
+
+/// The end of what was pushed is a pause where the loudest sample of 32 ms is at most this part of the utterance's
+/// loudest one, or at most -50 dB of full scale.
+const PAUSE: usize = 512;
+const PAUSE_PART: u16 = 32;
+const QUIET: u16 = 100;
 
 /// The longest utterance, in samples: an hour, of which the tokens are some 200 KB. Sessions end theirs long before.
 const MAX_SAMPLES: usize = 3_600 * 16_000;
@@ -112,7 +123,7 @@ pub fn open(config: &SttConfig, onnx: &OnnxConfig) -> Result<Transducer, SttErro
         move |replica: usize| {
             let loaded = first.lock().unwrap_or_else(PoisonError::into_inner).take();
             let graphs = loaded.map_or_else(|| load(replica), Ok)?;
-            Ok::<_, FileError>(RecognizerEngine::new(graphs, limits, costs.clone())?)
+            RecognizerEngine::new(graphs, limits, costs.clone())
         }
     };
     let scheduler = SlotScheduler::start("transducer", n_replicas, 1, make).map_err(unavailable)?;
@@ -147,7 +158,14 @@ pub fn open(config: &SttConfig, onnx: &OnnxConfig) -> Result<Transducer, SttErro
 }
 
 fn unavailable(error: FileError) -> SttError {
-    SttError::Unavailable(format!("stt.model: {error}"))
+    let is_contradiction =
+        matches!(error, FileError::Property { .. } | FileError::Port { .. } | FileError::Tokens { .. });
+    let hint = if is_contradiction {
+        ". All files must be of one model: take them from one archive or one export"
+    } else {
+        ""
+    };
+    SttError::Unavailable(format!("stt.model: {error}{hint}"))
 }
 
 /// Slots and rows of a replica.
@@ -210,7 +228,7 @@ impl Stt for Transducer {
     fn open(&self, options: SttOptions) -> BoxFuture<'static, Result<Box<dyn SttUtterance>, SttError>> {
         let permit = self.shared.slots.clone().try_acquire_owned();
         let opened = match permit {
-            Ok(permit) => begin(&self.shared, options, permit),
+            Ok(permit) => boxed(begin(&self.shared, options, permit)),
             Err(_) => Err(SttError::Busy { waiting: 0 }),
         };
         Box::pin(std::future::ready(opened))
@@ -220,19 +238,19 @@ impl Stt for Transducer {
         let shared = self.shared.clone();
         let opening = move |permit: Result<OwnedSemaphorePermit, AcquireError>| {
             let opened = begin(&shared, options, permit.expect("the semaphore is never closed"));
-            let opening: OpeningUtterance = Box::pin(std::future::ready(opened));
+            let opening: OpeningUtterance = Box::pin(std::future::ready(boxed(opened)));
             opening
         };
         self.shared.slots.clone().acquire_owned().map(opening).boxed()
     }
 }
 
+fn boxed(opened: Result<Utterance, SttError>) -> Result<Box<dyn SttUtterance>, SttError> {
+    opened.map(|utterance| Box::new(utterance) as Box<dyn SttUtterance>)
+}
+
 /// An utterance in a slot.
-fn begin(
-    shared: &Arc<Shared>,
-    options: SttOptions,
-    permit: OwnedSemaphorePermit,
-) -> Result<Box<dyn SttUtterance>, SttError> {
+fn begin(shared: &Arc<Shared>, options: SttOptions, permit: OwnedSemaphorePermit) -> Result<Utterance, SttError> {
     let language = options.language_or(shared.language.as_deref()).map(str::to_owned);
     let prompt = match &shared.sizes.prompts {
         None => 0,
@@ -257,7 +275,18 @@ fn begin(
     };
     shared.scheduler.submit(request).map_err(|(Overloaded { waiting }, _)| SttError::Busy { waiting })?;
     let features = shared.features.stream();
-    Ok(Box::new(Utterance { shared: shared.clone(), stream, features, options, language, n_samples: 0, n_frames: 0 }))
+    Ok(Utterance {
+        shared: shared.clone(),
+        stream,
+        features,
+        options,
+        language,
+        n_samples: 0,
+        n_frames: 0,
+        peak: 0,
+        n_quiet: 0,
+        in_pause: None,
+    })
 }
 
 impl Prompts {
@@ -293,11 +322,18 @@ struct Utterance {
     n_samples: usize,
     /// Mel frames so far.
     n_frames: usize,
+    /// The loudest sample.
+    peak: u16,
+    /// Samples since the last one that was louder than a pause is.
+    n_quiet: usize,
+    /// All tokens, as they were when they were first asked for in the pause that goes on.
+    in_pause: Option<Vec<Token>>,
 }
 
 impl Utterance {
     async fn take(&mut self, pcm: &[i16]) -> Result<(), SttError> {
         let mut frames = Vec::new();
+        self.hear_pause(pcm);
         for piece in pcm.chunks(PIECE) {
             self.n_samples += piece.len();
             if self.n_samples > MAX_SAMPLES {
@@ -312,6 +348,32 @@ impl Utterance {
             }
         }
         Ok(())
+    }
+
+    fn hear_pause(&mut self, pcm: &[i16]) {
+        self.peak = pcm.iter().fold(self.peak, |peak, sample| peak.max(sample.unsigned_abs()));
+        let loudest = QUIET.max(self.peak / PAUSE_PART);
+        let is_loud = |sample: &i16| sample.unsigned_abs() > loudest;
+        match pcm.iter().rposition(is_loud) {
+            Some(last) => {
+                self.n_quiet = pcm.len() - last - 1;
+                self.in_pause = None;
+            }
+            None => self.n_quiet += pcm.len(),
+        }
+    }
+
+    /// All tokens so far: those that were emitted, and at a pause those that its first question found behind them.
+    /// Without one it does not wait for the engine.
+    async fn so_far(&mut self, emitted: Vec<Token>) -> Result<Vec<Token>, SttError> {
+        if self.n_quiet < PAUSE || self.peak <= QUIET {
+            return Ok(emitted);
+        }
+        if self.in_pause.is_none() {
+            self.in_pause = Some(self.ask(false).await?);
+        }
+        let in_pause = self.in_pause.as_ref().filter(|tokens| tokens.len() > emitted.len());
+        Ok(in_pause.cloned().unwrap_or(emitted))
     }
 
     /// All tokens, as they are if the utterance ends here.
@@ -342,14 +404,17 @@ impl SttUtterance for Utterance {
         async move { self.take(&pcm).await }.boxed()
     }
 
-    /// Does not wait for the engine: what was emitted so far. The last word may still grow.
+    /// What was emitted so far, of which the last word may still grow; at a pause also what the last chunk holds, for a
+    /// run of its own: who decides whether the turn is over gets all words at once.
     fn partial(&mut self) -> BoxFuture<'_, Result<Option<Transcript>, SttError>> {
-        let partial = self.stream.tokens().map(|tokens| {
-            let transcript = self.transcript(&tokens);
-            let n_words = transcript.text.split_whitespace().count();
-            Some(Transcript { n_sure_words: Some(n_words.saturating_sub(1) as u32), ..transcript })
-        });
-        Box::pin(std::future::ready(partial))
+        async move {
+            let emitted = self.stream.tokens()?;
+            let n_words = self.transcript(&emitted).text.split_whitespace().count();
+            let tokens = self.so_far(emitted).await?;
+            let n_sure_words = Some(n_words.saturating_sub(1) as u32);
+            Ok(Some(Transcript { n_sure_words, ..self.transcript(&tokens) }))
+        }
+        .boxed()
     }
 
     fn provisional(&mut self) -> BoxFuture<'_, Result<Transcript, SttError>> {

@@ -78,6 +78,14 @@ impl Predictor {
         Ok(Self { graphs, layers, hidden, width, n_tokens: sizes.n_pieces + 1 })
     }
 
+    /// The graph that gives logits.
+    pub fn scorer(&self) -> &Model {
+        match &self.graphs {
+            PredictorGraphs::Apart { joiner, .. } => &joiner.model,
+            PredictorGraphs::Joint(graph) => &graph.model,
+        }
+    }
+
     /// Whether several rows share each run.
     #[cfg(test)]
     pub fn takes_batches(&self) -> bool {

@@ -9,8 +9,10 @@ use super::states::{EncoderRow, EncoderStates, StreamKey};
 use super::stream::Stream;
 use super::terms::TermProgress;
 use super::vocabulary::Token;
+use super::{SttConfig, Transducer, open};
 use antiphon_audio::decode;
 use antiphon_audio::mel::nemo::Features;
+use antiphon_engine_api::stt::{Stt, SttOptions, SttUtterance};
 use antiphon_inference::onnx::{OnnxConfig, Runtime};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -145,4 +147,49 @@ pub(super) fn run_all(graphs: &Graphs, pcm: &[Vec<i16>]) -> Vec<Vec<(u32, u64)>>
         step(&mut states, graphs, &mut ready);
     }
     speakers.iter().map(Speaker::ids).collect()
+}
+
+/// Settings with eight slots.
+pub(super) fn config(model: &Path) -> SttConfig {
+    SttConfig { engine: "transducer".into(), model: model.display().to_string(), slots: 8, ..SttConfig::default() }
+}
+
+pub(super) fn recognizer(model: &Path) -> Transducer {
+    open(&config(model), &crate::testing::onnx()).expect("it loads")
+}
+
+/// What the loop in Python finds in the sentence.
+#[derive(serde::Deserialize)]
+pub(super) struct Golden {
+    pub(super) tokens: Vec<(u32, u64)>,
+    pub(super) prompted: std::collections::HashMap<String, Vec<(u32, u64)>>,
+}
+
+pub(super) fn golden() -> Golden {
+    let text = std::fs::read(tiny().join("golden.json")).expect("the fixture");
+    serde_json::from_slice(&text).expect("JSON")
+}
+
+/// Pushes audio in pieces of an odd length.
+pub(super) async fn push(utterance: &mut Box<dyn SttUtterance>, pcm: &[i16]) {
+    for piece in pcm.chunks(777) {
+        utterance.push(piece.to_vec()).await.expect("it is taken");
+    }
+}
+
+pub(super) async fn opened(engine: &Transducer, options: SttOptions) -> Box<dyn SttUtterance> {
+    engine.open(options).await.expect("a slot is free")
+}
+
+pub(super) fn text_of(engine: &Transducer, tokens: &[(u32, u64)]) -> String {
+    let tokens: Vec<_> = tokens.iter().map(|(id, frame)| Token { id: *id, frame: *frame, logprob: 0.0 }).collect();
+    engine.shared.vocabulary.transcript(&tokens, 80, false, false).text
+}
+
+/// What is refused about a model's folder.
+pub(super) fn refused(folder: &Path) -> String {
+    match open(&config(folder), &crate::testing::onnx()) {
+        Ok(_) => panic!("a model that is wrong was taken"),
+        Err(error) => error.to_string(),
+    }
 }

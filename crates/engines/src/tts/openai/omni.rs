@@ -21,9 +21,7 @@ use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 /// One text's speech; `None` where the address is not a WebSocket's, which does not happen.
 pub(super) fn speak(engine: &OpenAiTts, request: &TextRequest) -> Option<TextSpeech> {
     let server = &engine.server.server;
-    let mut address = server.url("audio/speech/stream");
-    let scheme = if address.scheme() == "https" { "wss" } else { "ws" };
-    address.set_scheme(scheme).ok()?;
+    let address = server.websocket_url("audio/speech/stream");
     let mut handshake = address.as_str().into_client_request().ok()?;
     if let Some(key) = server.key() {
         let mut value = HeaderValue::from_str(&format!("Bearer {key}")).ok()?;
