@@ -373,7 +373,7 @@ fn utterances(tokens: &[i64], pause: Duration, plan: Option<Plan>) -> Vec<ModelR
     let mut plan = plan;
     let mut rest = tokens;
     while !rest.is_empty() {
-        let most = plan.map_or(MAX_TOKENS, |plan| plan.most().min(MAX_TOKENS / 2));
+        let most = plan.map_or(MAX_TOKENS, |plan| plan.most().min(MAX_TOKENS / cut::LONGER));
         // A stub behind the cut would sound worse than it takes time.
         let fits = rest.len() <= most || rest.len() <= MAX_TOKENS && rest.len() < most + MIN_TOKENS;
         let n = match plan {
