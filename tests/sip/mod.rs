@@ -1,6 +1,8 @@
-//! Phone calls by SIP: phones over real sockets at a real hub. [`calling`] has the calls out, [`judges`] has the programs of others.
+//! Phone calls by SIP: phones over real sockets at a real hub. [`calling`] has the calls out, [`incoming`] the calls
+//! that clients decide about, [`judges`] has the programs of others.
 
 pub mod calling;
+mod incoming;
 mod judges;
 mod phone;
 

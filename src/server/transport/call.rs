@@ -5,6 +5,7 @@
 //! move between hubs. This module spawns nothing and knows no wire format but the client's JSON ([`Call::send_text`]).
 
 use crate::server::access::caller::Caller;
+use crate::server::access::ephemeral_keys::read_settings;
 use crate::server::edge::client::Client;
 use crate::server::edge::inbound_budget::InboundBudget;
 use crate::server::sessions::SessionParts;
@@ -13,11 +14,11 @@ use crate::server::sessions::heartbeat::HeartbeatReset;
 use crate::server::sessions::parts::ConnectionCount;
 use crate::server::sessions::socket::{SIGN_OF_LIFE, STUCK};
 use antiphon_protocol::frame::MicrophoneFrame;
-use antiphon_protocol::{Dialect, SessionKind, SessionUpdate};
+use antiphon_protocol::{Dialect, SessionKind, SessionUpdate, WireError};
 use antiphon_session::{
     AudioMode, BudgetPermit, Close, Handle, Inbound, InboundPayload, Opening, Output, OutputAudio, OutputEvent,
 };
-use antiphon_types::{Samples, SessionId};
+use antiphon_types::{KeyId, Samples, SessionId};
 use bytes::Bytes;
 use std::pin::pin;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -56,6 +57,20 @@ pub(in crate::server) struct Call {
     /// The next microphone frame.
     sequence: AtomicU32,
     _connected: ConnectionCount,
+}
+
+/// Reads the settings of a call's session, JSON, and checks them as those of a `session.update` are.
+///
+/// # Errors
+/// They are none that this hub takes.
+pub(super) fn read_call_settings(
+    sessions: &SessionParts,
+    text: &str,
+    owner: Option<KeyId>,
+) -> Result<SessionUpdate, WireError> {
+    let settings = read_settings(text, sessions.dialect())?;
+    sessions.setup().describe(Some(&settings), owner)?;
+    Ok(settings)
 }
 
 /// What a session gives.

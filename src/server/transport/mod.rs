@@ -13,6 +13,7 @@ pub(super) mod realtime;
 pub(super) mod rtvi;
 mod sideband;
 pub(super) mod telephony;
+mod webhooks;
 pub(super) mod webrtc;
 pub(super) mod wyoming;
 
