@@ -190,7 +190,7 @@ impl Layers {
         // The struct accepts whatever the rules allow.
         let Ok(sip) = SipConfig::deserialize(settings) else { return };
         for message in sip.problems() {
-            let keys = ["trunks", "webhook_url", "transfer_to", "call_to"];
+            let keys = ["trunks", "webhook_url", "transfer_to", "call_to", "tool_transfer_call"];
             let is_of = |key: &&str| message.strip_prefix("sip.").is_some_and(|rest| rest.starts_with(*key));
             let key = keys.into_iter().find(is_of).unwrap_or("rtp_port_max");
             let origin = self.origins.get(&("sip", key)).cloned().unwrap_or(Origin::Merged);

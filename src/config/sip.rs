@@ -33,6 +33,12 @@ pub struct SipConfig {
     pub webhook_url: String,
     /// The file of the secret that webhooks are signed with.
     pub webhook_secret_file: String,
+    /// Whether the model may end a call.
+    pub tool_hang_up: bool,
+    /// Whether the model may press keys.
+    pub tool_send_dtmf: bool,
+    /// Where the model may transfer calls to: URIs by a name that it is told.
+    pub tool_transfer_call: BTreeMap<String, String>,
     /// How long a call rings until a client accepts or rejects it, in seconds.
     pub webhook_decision_seconds: u32,
     /// What becomes of a call that no client has decided about.
@@ -87,6 +93,9 @@ impl Default for SipConfig {
             transfer_to: Vec::new(),
             call_to: Vec::new(),
             max_calls_out: 10,
+            tool_hang_up: false,
+            tool_send_dtmf: false,
+            tool_transfer_call: BTreeMap::new(),
             webhook_url: String::new(),
             webhook_secret_file: String::new(),
             webhook_decision_seconds: 20,
@@ -101,6 +110,11 @@ impl Default for SipConfig {
 pub struct TransferTargets(Arc<[String]>);
 
 impl TransferTargets {
+    /// These URIs and no others.
+    pub fn exactly<'a>(uris: impl IntoIterator<Item = &'a String>) -> Self {
+        Self(uris.into_iter().map(|uri| uri.to_ascii_lowercase()).collect())
+    }
+
     /// Whether `target` is one of them, in any case.
     pub fn allow(&self, target: &str) -> bool {
         let target = target.to_ascii_lowercase();
@@ -131,9 +145,8 @@ impl SipConfig {
             let problem = trunk.problem()?;
             Some(format!("sip.trunks.{name}: {problem}"))
         });
-        let is_target = |entry: &&String| {
-            ["sip:", "sips:", "tel:"].iter().any(|scheme| entry.to_ascii_lowercase().starts_with(scheme))
-        };
+        let is_target =
+            |entry: &str| ["sip:", "sips:", "tel:"].iter().any(|scheme| entry.to_ascii_lowercase().starts_with(scheme));
         let lists = [("transfer_to", &self.transfer_to), ("call_to", &self.call_to)];
         let no_target = lists.into_iter().filter_map(move |(key, list)| {
             let entry = list.iter().find(|entry| !is_target(entry))?;
@@ -144,7 +157,13 @@ impl SipConfig {
         let is_unsigned = !self.webhook_url.is_empty() && self.webhook_secret_file.is_empty();
         let unsigned = is_unsigned
             .then(|| "sip.webhook_url needs sip.webhook_secret_file, which webhooks are signed with".to_owned());
-        range.into_iter().chain(no_target).chain(unsigned).chain(of_trunks)
+        let wrong_tool = self.tool_transfer_call.iter().find(|(name, uri)| {
+            // A URI that ends in "*" would be a beginning, which nobody can be called by.
+            name.trim().is_empty() || !is_target(uri) || uri.ends_with('*')
+        });
+        let wrong_tool = wrong_tool
+            .map(|(name, uri)| format!("sip.tool_transfer_call.{name}: {uri:?} is no URI such as \"tel:+4930123\""));
+        range.into_iter().chain(no_target).chain(wrong_tool).chain(unsigned).chain(of_trunks)
     }
 }
 

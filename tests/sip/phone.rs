@@ -63,6 +63,10 @@ pub struct Phone {
     pub requests: Vec<Message>,
     /// The statuses that came before the answer.
     pub provisional: Vec<u16>,
+    /// The keys that the hub pressed, by RFC 4733.
+    pub keys: String,
+    /// The timestamp of the last one.
+    key_time: Option<u32>,
 }
 
 enum Coder {
@@ -138,6 +142,8 @@ impl Phone {
             responses: Vec::new(),
             requests: Vec::new(),
             provisional: Vec::new(),
+            keys: String::new(),
+            key_time: None,
         };
         let answer = timeout(TEST_TIMEOUT, phone.invite()).await.expect("the hub answers");
         (phone, answer)
@@ -357,6 +363,14 @@ impl Phone {
     fn hear(&mut self, bytes: &[u8]) {
         let packet = Packet::parse(bytes).expect("RTP");
         self.n_packets += 1;
+        let events = self.agreed.as_ref().and_then(|agreed| agreed.events);
+        if events.is_some_and(|(number, _)| number == packet.payload_type) {
+            if self.key_time.replace(packet.timestamp) != Some(packet.timestamp) {
+                let key = "0123456789*#ABCD".chars().nth(usize::from(packet.payload[0])).expect("a key");
+                self.keys.push(key);
+            }
+            return;
+        }
         self.encoder.decode(&packet.payload, &mut self.heard);
     }
 

@@ -13,6 +13,7 @@ use crate::server::sessions::admission::{self, LiveSession, SessionAdmission, Se
 use crate::server::sessions::heartbeat::HeartbeatReset;
 use crate::server::sessions::parts::ConnectionCount;
 use crate::server::sessions::socket::{SIGN_OF_LIFE, STUCK};
+use crate::server::transport::hub_tools::HubServer;
 use antiphon_protocol::frame::MicrophoneFrame;
 use antiphon_protocol::{Dialect, SessionKind, SessionUpdate, WireError};
 use antiphon_session::{
@@ -40,6 +41,8 @@ pub(in crate::server) struct CallOpening {
     pub(in crate::server) transport: &'static str,
     /// The pattern of the route or the listener's name, for the security log.
     pub(in crate::server) route: &'static str,
+    /// Tools that the hub itself offers to the model.
+    pub(in crate::server) tools: Option<HubServer>,
 }
 
 /// An open session. Dropping it ends the session.
@@ -131,7 +134,7 @@ impl Call {
         caller: Caller,
         opening: CallOpening,
     ) -> Self {
-        let CallOpening { mode, settings, model, intent, transport, .. } = opening;
+        let CallOpening { mode, settings, model, intent, transport, tools, .. } = opening;
         let dialect = sessions.dialect();
         let revoked = caller.lease(&sessions.access.keys);
         let opening = Opening {
@@ -148,7 +151,12 @@ impl Call {
             limits: Some(Arc::new(admitted.who.limits(&sessions.access))),
             language: caller.language,
         };
-        let handle = sessions.setup_of_session().open(opening);
+        let setup = sessions.setup_of_session();
+        let setup = match tools {
+            Some(tools) => tools.extend(&setup),
+            None => setup,
+        };
+        let handle = setup.open(opening);
         let mut live = LiveSession::new(sessions, &handle.id, transport, admitted, revoked);
         tracing::info!(session = %handle.id, ?mode, transport, "connected");
         live.started("session.start");

@@ -6,6 +6,7 @@
 mod call;
 pub(super) mod call_control;
 mod calls;
+mod hub_tools;
 mod keypad;
 mod parts;
 mod queue;

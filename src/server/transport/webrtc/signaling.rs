@@ -195,7 +195,8 @@ pub(in crate::server::transport) fn open(
     let answered = answer_to(webrtc, offer, sdp).map_err(wrong)?;
     let transport_name = if is_rtvi { RTVI_TRANSPORT } else { TRANSPORT };
     let intent = is_rtvi.then_some(SessionKind::Realtime);
-    let opening = CallOpening { mode: AudioMode::Opus, settings, model, intent, transport: transport_name, route };
+    let mode = AudioMode::Opus;
+    let opening = CallOpening { mode, settings, model, intent, transport: transport_name, route, tools: None };
     let call = Call::begin(sessions, admitted, caller, opening);
     let (connection, sdp) = connection(webrtc, answered);
     // One at a time: a peer waits for its answer.

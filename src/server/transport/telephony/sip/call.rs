@@ -7,6 +7,7 @@ use super::coder::codings;
 use super::dialogs::{ArrivedCall, CallControl, Command, DialogHandle, ROUTE};
 use super::media::{MediaState, first_answer, halves};
 use super::ports::RtpPorts;
+use super::tools::{CallTools, ToolParts, ToolSettings};
 use crate::config::{TransferTargets, UndecidedCall};
 use crate::server::access::caller::{Caller, Credential};
 use crate::server::access::keys::{self, Keys};
@@ -55,6 +56,7 @@ pub(super) struct CallSettings {
     pub(super) codecs: Vec<Codec>,
     pub(super) ports: RtpPorts,
     pub(super) transfer_to: TransferTargets,
+    pub(super) tools: ToolSettings,
     /// `None`: every call is answered.
     pub(super) webhook: Option<CallWebhook>,
 }
@@ -138,7 +140,7 @@ pub(super) async fn serve(transport: Arc<TransportParts>, settings: Arc<CallSett
             }
         }
     };
-    let BegunCall { entry, socket, advertised, answer, agreed, session, greeting } = begun;
+    let BegunCall { entry, tools, socket, advertised, answer, agreed, session, greeting } = begun;
     dialog.tell(Command::Accept(answer));
     let connected = tokio::select! {
         connected = timeout(CONNECTS_WITHIN, connected(&mut control)) => connected.ok().flatten(),
@@ -153,7 +155,7 @@ pub(super) async fn serve(transport: Arc<TransportParts>, settings: Arc<CallSett
         return;
     };
     let signaling = incoming.peer.address.ip();
-    let answered = AnsweredCall { dialog, control, socket, advertised, session, signaling, agreed, greeting };
+    let answered = AnsweredCall { dialog, control, tools, socket, advertised, session, signaling, agreed, greeting };
     serve_answered(&transport, &entry, answered).await;
 }
 
@@ -251,6 +253,7 @@ const fn reason_of(status: u16) -> &'static str {
 pub(super) struct AnsweredCall {
     pub(super) dialog: DialogHandle,
     pub(super) control: mpsc::Receiver<CallControl>,
+    pub(super) tools: Option<ToolParts>,
     pub(super) socket: UdpSocket,
     pub(super) advertised: SocketAddr,
     /// The number of our description.
@@ -263,18 +266,19 @@ pub(super) struct AnsweredCall {
 
 /// Serves a listed call until it ends. Dropping its dialog says BYE where the peer did not.
 pub(super) async fn serve_answered(transport: &Arc<TransportParts>, entry: &CallEntry, answered: AnsweredCall) {
-    let AnsweredCall { dialog, control, socket, advertised, session, signaling, agreed, greeting } = answered;
+    let AnsweredCall { dialog, control, tools, socket, advertised, session, signaling, agreed, greeting } = answered;
+    let (tracker, keys) = tools.map(|ToolParts { tracker, keys }| (tracker, keys)).unzip();
     let (input, output) = codings(agreed.codec);
     let codec = agreed.codec.name();
     let media = MediaState::new(advertised, session, signaling, agreed);
-    let Ok((source, sink)) = halves(socket, media, dialog, control) else {
+    let Ok((source, sink)) = halves(socket, media, dialog, control, keys) else {
         entry.call().conclude("no codec");
         return;
     };
     tracing::info!(session = %entry.call().session(), codec, "a call by SIP begins");
     let start = Start { input, output, parameters: Parameters::default() };
     let mut link = link::media(source, sink);
-    let over = conversation::converse(transport, entry, Box::new(SipLeg), &start, greeting, &mut link).await;
+    let over = conversation::converse(transport, entry, Box::new(SipLeg), &start, greeting, tracker, &mut link).await;
     entry.call().conclude(over.outcome());
     tracing::info!(session = %entry.call().session(), peer = TRANSPORT, over = ?over, "the call is over");
 }
@@ -306,6 +310,7 @@ struct PreparedCall {
 /// A call with its session.
 struct BegunCall {
     entry: CallEntry,
+    tools: Option<ToolParts>,
     greeting: Option<String>,
     socket: UdpSocket,
     advertised: SocketAddr,
@@ -378,6 +383,7 @@ impl PreparedCall {
         let (session_settings, greeting) = route;
         let credential = if owner.is_some() { Credential::Key } else { Credential::Call };
         let caller = Caller { owner, settings: None, credential, language: None };
+        let (tools, parts) = settings.tools.open(dialog.transfer(settings.tools.targets())).unzip();
         let opening = CallOpening {
             mode: AudioMode::Pcm16,
             settings: session_settings,
@@ -385,6 +391,7 @@ impl PreparedCall {
             intent: Some(SessionKind::Realtime),
             transport: TRANSPORT,
             route: ROUTE,
+            tools: tools.as_ref().map(CallTools::server),
         };
         let call = Call::begin(&transport.sessions, admitted, caller, opening);
         let id = id.unwrap_or_else(|| call.session().as_str().to_owned());
@@ -392,6 +399,9 @@ impl PreparedCall {
         let peer_id = Some(incoming.peer_id.clone());
         let entry =
             transport.calls.list(id, NewCall { call, owner, transport: TRANSPORT, peer_id, offers: None, transfer });
-        BegunCall { entry, greeting, socket, advertised, answer, agreed, session }
+        if let Some(tools) = tools {
+            tools.ends_by(entry.hung_up().clone());
+        }
+        BegunCall { entry, tools: parts, greeting, socket, advertised, answer, agreed, session }
     }
 }

@@ -8,10 +8,12 @@ mod call;
 mod coder;
 mod dial;
 mod dialogs;
+mod key_events;
 pub(super) mod media;
 mod ports;
 mod receiver;
 mod streams;
+mod tools;
 
 use crate::config::{SipConfig, SipTrunk};
 use crate::server::access::keys::Keys;
@@ -37,6 +39,7 @@ use tokio::net::{TcpListener, UdpSocket};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+use tools::ToolSettings;
 
 /// Calls to be made that wait for the dialogs' task; further ones are refused.
 const MAX_DIALS: usize = 64;
@@ -95,7 +98,8 @@ impl Sip {
         let names = config.trunks.keys().cloned().collect();
         let transfer_to = config.transfer_targets();
         let (webhook, deliveries) = call_webhook(config)?.unzip();
-        let settings = Arc::new(CallSettings { trunks: settings, codecs, ports, transfer_to, webhook });
+        let tools = ToolSettings::of(config);
+        let settings = Arc::new(CallSettings { trunks: settings, codecs, ports, transfer_to, tools, webhook });
         let numbered = config.trunks.iter().enumerate();
         let by_trunks =
             numbered.filter_map(|(index, (name, trunk))| DialTrunk::of(TrunkId(index), name, trunk)).collect();
