@@ -35,6 +35,7 @@ pub fn setup(engines: Engines) -> Arc<Setup> {
         stt_timeout: Duration::from_secs(5),
         mcp: Arc::new(antiphon_engines::mcp::http::Http::new(&Default::default())),
         mcp_config: Default::default(),
+        hub_servers: Vec::new(),
         sealing: None,
         brownout: Default::default(),
         metrics: Metrics::new(),

@@ -75,7 +75,12 @@ pub(super) fn parse(rule: &Rule, text: &str) -> Result<Value, String> {
             let items = trimmed.split(',').map(str::trim).filter(|item| !item.is_empty());
             Some(Value::Array(items.map(|item| Value::String(item.into())).collect()))
         }
-        Rule::Fields | Rule::ByLanguage(..) | Rule::Routes | Rule::Fallback(_) => toml_value(trimmed),
+        Rule::Fields
+        | Rule::ByLanguage(..)
+        | Rule::TextsByName(..)
+        | Rule::Routes
+        | Rule::Trunks
+        | Rule::Fallback(_) => toml_value(trimmed),
         _ => Some(Value::String(text.into())),
     };
     value.filter(|value| rule.allows(value)).ok_or_else(|| format!("{text:?}"))

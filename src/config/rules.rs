@@ -76,6 +76,8 @@ pub enum Rule {
     Fields,
     /// A table of texts by the two letters of their language: the most characters of one, and an example.
     ByLanguage(usize, &'static str),
+    /// A table of texts by a name of the operator's: the most of them, the most characters of one, and an example.
+    TextsByName(usize, usize, &'static str),
     /// A table of tables: settings of calls by the number called or another name.
     Routes,
     /// A table of tables: who may call by SIP, by a name of the operator's.
@@ -284,6 +286,13 @@ pub const KEYS: &[Key] = &[
     key("sip", "transfer_to", Rule::Texts(1_000, 256)),
     key("sip", "call_to", Rule::Texts(1_000, 256)),
     key("sip", "max_calls_out", Rule::Whole(0, 4_096, "calls")),
+    key("sip", "tool_hang_up", Rule::Switch),
+    key("sip", "tool_send_dtmf", Rule::Switch),
+    key("sip", "tool_transfer_call", Rule::TextsByName(64, 256, "tel:+4930123")),
+    key("sip", "webhook_url", Rule::UrlOrNone),
+    key("sip", "webhook_secret_file", Rule::Text),
+    key("sip", "webhook_decision_seconds", Rule::Whole(1, 120, "seconds")),
+    key("sip", "webhook_undecided", Rule::OneOf(&["refuse", "answer"])),
     key("sip", "trunks", Rule::Trunks),
     key("wyoming", "listen", Rule::ListenOrNone),
     key("wyoming", "allowed_networks", Rule::Networks),
@@ -369,6 +378,10 @@ impl Rule {
                 let is_text =
                     |(language, text): (&String, &Value)| is_code(language) && text.as_str().is_some_and(is_right);
                 texts.iter().all(is_text)
+            }),
+            Self::TextsByName(most, chars, _) => value.as_table().is_some_and(|texts| {
+                let is_right = |text: &str| !text.trim().is_empty() && text.chars().count() <= *chars;
+                texts.len() <= *most && texts.values().all(|text| text.as_str().is_some_and(is_right))
             }),
             Self::Routes => value.as_table().is_some_and(|routes| {
                 let is_right = |(name, value): (&String, &Value)| match name.as_str() {
@@ -471,6 +484,9 @@ impl Rule {
             Self::Fields => "a table, such as { language = \"English\" }".into(),
             Self::ByLanguage(max, example) => {
                 format!("a table of texts of at most {max} characters by language, such as {{ en = {example:?} }}")
+            }
+            Self::TextsByName(most, chars, example) => {
+                format!("a table of at most {most} texts of at most {chars} characters, such as {{ office = {example:?} }}")
             }
             Self::Texts(most, chars) => format!("a list of at most {most} texts of at most {chars} characters each"),
             Self::Words(words) => format!("a list of {}", words.join(", ")),

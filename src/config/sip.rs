@@ -29,8 +29,33 @@ pub struct SipConfig {
     pub call_to: Vec<String>,
     /// Calls that the hub makes at a time.
     pub max_calls_out: usize,
+    /// Where the hub asks whether to answer a call; empty: it answers all calls.
+    pub webhook_url: String,
+    /// The file of the secret that webhooks are signed with.
+    pub webhook_secret_file: String,
+    /// Whether the model may end a call.
+    pub tool_hang_up: bool,
+    /// Whether the model may press keys.
+    pub tool_send_dtmf: bool,
+    /// Where the model may transfer calls to: URIs by a name that it is told.
+    pub tool_transfer_call: BTreeMap<String, String>,
+    /// How long a call rings until a client accepts or rejects it, in seconds.
+    pub webhook_decision_seconds: u32,
+    /// What becomes of a call that no client has decided about.
+    pub webhook_undecided: UndecidedCall,
     /// Who may call, by a name of the operator's.
     pub trunks: BTreeMap<String, SipTrunk>,
+}
+
+/// What becomes of a call that no client accepts or rejects in time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum UndecidedCall {
+    /// It is refused with 480.
+    #[default]
+    Refuse,
+    /// It is answered as without a webhook.
+    Answer,
 }
 
 /// A peer that may call.
@@ -68,6 +93,13 @@ impl Default for SipConfig {
             transfer_to: Vec::new(),
             call_to: Vec::new(),
             max_calls_out: 10,
+            tool_hang_up: false,
+            tool_send_dtmf: false,
+            tool_transfer_call: BTreeMap::new(),
+            webhook_url: String::new(),
+            webhook_secret_file: String::new(),
+            webhook_decision_seconds: 20,
+            webhook_undecided: UndecidedCall::Refuse,
             trunks: BTreeMap::new(),
         }
     }
@@ -78,6 +110,11 @@ impl Default for SipConfig {
 pub struct TransferTargets(Arc<[String]>);
 
 impl TransferTargets {
+    /// These URIs and no others.
+    pub fn exactly<'a>(uris: impl IntoIterator<Item = &'a String>) -> Self {
+        Self(uris.into_iter().map(|uri| uri.to_ascii_lowercase()).collect())
+    }
+
     /// Whether `target` is one of them, in any case.
     pub fn allow(&self, target: &str) -> bool {
         let target = target.to_ascii_lowercase();
@@ -108,9 +145,8 @@ impl SipConfig {
             let problem = trunk.problem()?;
             Some(format!("sip.trunks.{name}: {problem}"))
         });
-        let is_target = |entry: &&String| {
-            ["sip:", "sips:", "tel:"].iter().any(|scheme| entry.to_ascii_lowercase().starts_with(scheme))
-        };
+        let is_target =
+            |entry: &str| ["sip:", "sips:", "tel:"].iter().any(|scheme| entry.to_ascii_lowercase().starts_with(scheme));
         let lists = [("transfer_to", &self.transfer_to), ("call_to", &self.call_to)];
         let no_target = lists.into_iter().filter_map(move |(key, list)| {
             let entry = list.iter().find(|entry| !is_target(entry))?;
@@ -118,7 +154,16 @@ impl SipConfig {
                 "sip.{key}: {entry:?} does not begin with \"tel:\", \"sip:\" or \"sips:\", such as \"tel:+49*\""
             ))
         });
-        range.into_iter().chain(no_target).chain(of_trunks)
+        let is_unsigned = !self.webhook_url.is_empty() && self.webhook_secret_file.is_empty();
+        let unsigned = is_unsigned
+            .then(|| "sip.webhook_url needs sip.webhook_secret_file, which webhooks are signed with".to_owned());
+        let wrong_tool = self.tool_transfer_call.iter().find(|(name, uri)| {
+            // A URI that ends in "*" would be a beginning, which nobody can be called by.
+            name.trim().is_empty() || !is_target(uri) || uri.ends_with('*')
+        });
+        let wrong_tool = wrong_tool
+            .map(|(name, uri)| format!("sip.tool_transfer_call.{name}: {uri:?} is no URI such as \"tel:+4930123\""));
+        range.into_iter().chain(no_target).chain(wrong_tool).chain(unsigned).chain(of_trunks)
     }
 }
 
@@ -198,6 +243,8 @@ mod tests {
         assert_eq!(registered("sip.example.com"), (true, Some(("sip.example.com".into(), 5_060))));
         assert_eq!(registered("10.0.0.1:5080"), (true, Some(("10.0.0.1".into(), 5_080))));
         assert_eq!(registered("sip:example.com"), (false, None));
+        let config = SipConfig { webhook_url: "http://127.0.0.1:9".into(), ..SipConfig::default() };
+        assert!(config.problems().next().is_some_and(|problem| problem.contains("webhook_secret_file")));
         let config = SipConfig { rtp_port_min: 20_001, rtp_port_max: 20_001, ..SipConfig::default() };
         assert_eq!(config.problems().count(), 1);
     }

@@ -333,7 +333,15 @@ fn router(app: App) -> Router {
                 .merge(post(signaling::create).layer(DefaultBodyLimit::max(signaling::MAX_BODY_BYTES))),
         )
         .route("/v1/realtime/calls/{id}", get(call_control::get))
+        .route(
+            "/v1/realtime/calls/{id}/accept",
+            post(call_control::accept).layer(DefaultBodyLimit::max(signaling::MAX_BODY_BYTES)),
+        )
         .route("/v1/realtime/calls/{id}/hangup", post(call_control::hang_up))
+        .route(
+            "/v1/realtime/calls/{id}/reject",
+            post(call_control::reject).layer(DefaultBodyLimit::max(call_control::MAX_BODY_BYTES)),
+        )
         .route(
             "/v1/realtime/calls/{id}/refer",
             post(call_control::refer).layer(DefaultBodyLimit::max(call_control::MAX_BODY_BYTES)),

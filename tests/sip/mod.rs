@@ -1,8 +1,11 @@
-//! Phone calls by SIP: phones over real sockets at a real hub. [`calling`] has the calls out, [`judges`] has the programs of others.
+//! Phone calls by SIP: phones over real sockets at a real hub. [`calling`] has the calls out, [`incoming`] the calls
+//! that clients decide about, [`tools`] those of the model, [`judges`] has the programs of others.
 
 pub mod calling;
+mod incoming;
 mod judges;
 mod phone;
+mod tools;
 
 use crate::hub::{Hub, engines};
 use crate::turns::{get, ms, turn};

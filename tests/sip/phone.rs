@@ -61,6 +61,12 @@ pub struct Phone {
     pub responses: Vec<Message>,
     /// Requests of the hub inside the call.
     pub requests: Vec<Message>,
+    /// The statuses that came before the answer.
+    pub provisional: Vec<u16>,
+    /// The keys that the hub pressed, by RFC 4733.
+    pub keys: String,
+    /// The timestamp of the last one.
+    key_time: Option<u32>,
 }
 
 enum Coder {
@@ -135,9 +141,47 @@ impl Phone {
             is_ended: false,
             responses: Vec::new(),
             requests: Vec::new(),
+            provisional: Vec::new(),
+            keys: String::new(),
+            key_time: None,
         };
         let answer = timeout(TEST_TIMEOUT, phone.invite()).await.expect("the hub answers");
         (phone, answer)
+    }
+
+    /// Calls, and gives up once `given_up` resolves; the status of the call.
+    pub async fn give_up(hub: SocketAddr, options: Options, given_up: impl Future<Output = ()>) -> u16 {
+        let sip = UdpSocket::bind("127.0.0.1:0").await.expect("a port");
+        let own = sip.local_addr().expect("bound");
+        let message = |method: Method, offer: String| {
+            let mut request = Message::request(method.clone(), format!("sip:{}@{hub}", options.to));
+            request.add("via", format!("SIP/2.0/UDP {own};branch=z9hG4bKgives-up;rport"));
+            request.add("from", format!("<sip:+15550199@{own}>;tag=phone"));
+            request.add("to", format!("<sip:{}@{hub}>", options.to));
+            request.add("call-id", format!("{}@phone", own.port()));
+            request.add("cseq", format!("1 {method}"));
+            request.add("contact", format!("<sip:phone@{own}>"));
+            request.add("max-forwards", "70");
+            if !offer.is_empty() {
+                request.add("content-type", "application/sdp");
+            }
+            request.body = offer.into();
+            request.write()
+        };
+        let offer = sdp::offer(Local { address: own, codecs: &[options.codec], session: 1, version: 1 });
+        sip.send_to(&message(Method::Invite, offer), hub).await.expect("sent");
+        given_up.await;
+        sip.send_to(&message(Method::Cancel, String::new()), hub).await.expect("sent");
+        let mut buffer = [0; 4_096];
+        loop {
+            let received = timeout(TEST_TIMEOUT, sip.recv_from(&mut buffer)).await.expect("the hub answers");
+            let response = Message::parse(&buffer[..received.expect("a message").0]).expect("a message");
+            let is_calls = response.get("cseq") == Some("1 INVITE");
+            if let Some(status) = response.status().filter(|status| is_calls && *status >= 200) {
+                sip.send_to(&message(Method::Ack, String::new()), hub).await.expect("sent");
+                return status;
+            }
+        }
     }
 
     /// A call that the hub takes.
@@ -227,6 +271,7 @@ impl Phone {
                 let Ok((n, _)) = received else { continue };
                 let message = Message::parse(&buffer[..n]).expect("a message");
                 let is_final = message.status().is_some_and(|status| status >= 200);
+                self.provisional.extend(message.status().filter(|_| !is_final));
                 if is_final && message.get("cseq") == request.get("cseq") {
                     return message;
                 }
@@ -318,6 +363,14 @@ impl Phone {
     fn hear(&mut self, bytes: &[u8]) {
         let packet = Packet::parse(bytes).expect("RTP");
         self.n_packets += 1;
+        let events = self.agreed.as_ref().and_then(|agreed| agreed.events);
+        if events.is_some_and(|(number, _)| number == packet.payload_type) {
+            if self.key_time.replace(packet.timestamp) != Some(packet.timestamp) {
+                let key = "0123456789*#ABCD".chars().nth(usize::from(packet.payload[0])).expect("a key");
+                self.keys.push(key);
+            }
+            return;
+        }
         self.encoder.decode(&packet.payload, &mut self.heard);
     }
 

@@ -50,7 +50,13 @@ impl Setup {
     pub(super) fn dialog_settings(&self, session: &Session) -> Settings {
         let follows = self.spoken_language(session).as_deref() == Some(DETECT_LANGUAGE);
         let language_voices = follows.then(|| self.voices_by_language(&session.audio.output.voice));
-        Settings { language_voices, ..translate::settings(session, &self.session) }
+        let mut settings = Settings { language_voices, ..translate::settings(session, &self.session) };
+        for own in &self.hub_servers {
+            if settings.servers.iter().all(|declared| declared.server.label != own.server.label) {
+                settings.servers.push(own.clone());
+            }
+        }
+        settings
     }
 
     /// The voice for each language, where it is not `voice`, the session's, for all: a voice that the client has chosen for its own

@@ -9,6 +9,7 @@ use antiphon_engine_api::Engines;
 use antiphon_engine_api::mcp::{Mcp, McpConfig};
 use antiphon_telemetry::Metrics;
 use antiphon_types::Brownout;
+use antiphon_types::mcp::DeclaredServer;
 use antiphon_types::sealed::Sealing;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -45,6 +46,9 @@ pub struct Setup {
     pub mcp: Arc<dyn Mcp>,
     /// Which servers they may be of.
     pub mcp_config: McpConfig,
+    /// Servers that the hub declares in these sessions beside those of the client, through [`Setup::mcp`] as well. A
+    /// client's server with the same label takes the place of one.
+    pub hub_servers: Vec<DeclaredServer>,
     /// Encrypts what is written about sessions; `None`: it is written as it is.
     pub sealing: Option<Arc<dyn Sealing>>,
     /// What the hub does without while it is overloaded.

@@ -84,6 +84,7 @@ pub(super) fn begun(opening: Opening) -> (Arc<Setup>, Beginning) {
         stt_timeout: Duration::from_secs(5),
         mcp: Arc::new(NoServers),
         mcp_config: Default::default(),
+        hub_servers: Vec::new(),
         sealing: None,
         brownout: Default::default(),
         metrics: Metrics::new(),

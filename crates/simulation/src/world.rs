@@ -252,6 +252,7 @@ fn setup(dice: &mut Dice, temper: Temper, ending: Ending, probe: &Arc<Probe>) ->
         stt_timeout: dice.pick(&[Duration::from_secs(1), Duration::from_secs(5), Duration::from_secs(20)]),
         mcp: engines::mcp(probe, temper),
         mcp_config: McpConfig { allowed_servers: vec![TOOLS.into()], ..McpConfig::default() },
+        hub_servers: Vec::new(),
         sealing: None,
         brownout: Brownout::default(),
         metrics: Metrics::new(),

@@ -253,6 +253,11 @@ impl Message {
         self.headers.retain(|(known, _)| known != name);
     }
 
+    /// All headers in order, each with the usual spelling of its name.
+    pub fn headers(&self) -> impl Iterator<Item = (String, &str)> {
+        self.headers.iter().map(|(name, value)| (shown_name(name), value.as_str()))
+    }
+
     /// The first header of this name.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.all(name).next()

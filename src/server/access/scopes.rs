@@ -137,8 +137,10 @@ pub(in crate::server) fn needed(method: &Method, route: Option<&str>) -> AccessR
         | "/v1/telephony/twilio/voice"
         | "/v1/realtime/calls"
         | "/v1/realtime/calls/{id}"
+        | "/v1/realtime/calls/{id}/accept"
         | "/v1/realtime/calls/{id}/hangup"
         | "/v1/realtime/calls/{id}/refer"
+        | "/v1/realtime/calls/{id}/reject"
         | "/api/turns"
         | "/api/turns/live"
         | "/api/turns/{id}" => AccessRequirement::Scope(Scope::Realtime),

@@ -110,6 +110,7 @@ impl SessionParts {
             stt_timeout: Duration::from_millis(config.stt.timeout_ms),
             mcp,
             mcp_config: config.mcp,
+            hub_servers: Vec::new(),
             metrics,
             tasks: TaskTracker::new(),
             drain: CancellationToken::new(),

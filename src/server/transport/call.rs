@@ -5,6 +5,7 @@
 //! move between hubs. This module spawns nothing and knows no wire format but the client's JSON ([`Call::send_text`]).
 
 use crate::server::access::caller::Caller;
+use crate::server::access::ephemeral_keys::read_settings;
 use crate::server::edge::client::Client;
 use crate::server::edge::inbound_budget::InboundBudget;
 use crate::server::sessions::SessionParts;
@@ -12,12 +13,13 @@ use crate::server::sessions::admission::{self, LiveSession, SessionAdmission, Se
 use crate::server::sessions::heartbeat::HeartbeatReset;
 use crate::server::sessions::parts::ConnectionCount;
 use crate::server::sessions::socket::{SIGN_OF_LIFE, STUCK};
+use crate::server::transport::hub_tools::HubServer;
 use antiphon_protocol::frame::MicrophoneFrame;
-use antiphon_protocol::{Dialect, SessionKind, SessionUpdate};
+use antiphon_protocol::{Dialect, SessionKind, SessionUpdate, WireError};
 use antiphon_session::{
     AudioMode, BudgetPermit, Close, Handle, Inbound, InboundPayload, Opening, Output, OutputAudio, OutputEvent,
 };
-use antiphon_types::{Samples, SessionId};
+use antiphon_types::{KeyId, Samples, SessionId};
 use bytes::Bytes;
 use std::pin::pin;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -39,6 +41,8 @@ pub(in crate::server) struct CallOpening {
     pub(in crate::server) transport: &'static str,
     /// The pattern of the route or the listener's name, for the security log.
     pub(in crate::server) route: &'static str,
+    /// Tools that the hub itself offers to the model.
+    pub(in crate::server) tools: Option<HubServer>,
 }
 
 /// An open session. Dropping it ends the session.
@@ -56,6 +60,20 @@ pub(in crate::server) struct Call {
     /// The next microphone frame.
     sequence: AtomicU32,
     _connected: ConnectionCount,
+}
+
+/// Reads the settings of a call's session, JSON, and checks them as those of a `session.update` are.
+///
+/// # Errors
+/// They are none that this hub takes.
+pub(super) fn read_call_settings(
+    sessions: &SessionParts,
+    text: &str,
+    owner: Option<KeyId>,
+) -> Result<SessionUpdate, WireError> {
+    let settings = read_settings(text, sessions.dialect())?;
+    sessions.setup().describe(Some(&settings), owner)?;
+    Ok(settings)
 }
 
 /// What a session gives.
@@ -116,7 +134,7 @@ impl Call {
         caller: Caller,
         opening: CallOpening,
     ) -> Self {
-        let CallOpening { mode, settings, model, intent, transport, .. } = opening;
+        let CallOpening { mode, settings, model, intent, transport, tools, .. } = opening;
         let dialect = sessions.dialect();
         let revoked = caller.lease(&sessions.access.keys);
         let opening = Opening {
@@ -133,7 +151,12 @@ impl Call {
             limits: Some(Arc::new(admitted.who.limits(&sessions.access))),
             language: caller.language,
         };
-        let handle = sessions.setup_of_session().open(opening);
+        let setup = sessions.setup_of_session();
+        let setup = match tools {
+            Some(tools) => tools.extend(&setup),
+            None => setup,
+        };
+        let handle = setup.open(opening);
         let mut live = LiveSession::new(sessions, &handle.id, transport, admitted, revoked);
         tracing::info!(session = %handle.id, ?mode, transport, "connected");
         live.started("session.start");

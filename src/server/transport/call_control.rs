@@ -1,24 +1,34 @@
-//! What a client does to a call from outside: `GET /v1/realtime/calls`, `GET .../{id}`, `POST .../{id}/hangup`, `POST
-//! .../{id}/refer`; and the answers to calls that are not made.
+//! What a client does to a call from outside: `GET /v1/realtime/calls`, `GET .../{id}`, `POST .../{id}/accept`, `reject`,
+//! `hangup`, `refer`; and the answers to calls that are not made.
 //!
 //! The router calls it for calls of any transport. A client sees, ends and transfers the calls of its key.
 
-use super::calls::TransferError;
+use super::call::read_call_settings;
+use super::calls::{CallDecision, DecisionError, TransferError};
 use super::parts::TransportParts;
 use super::telephony::sip::DialError;
+use super::webrtc::signaling::invalid;
 use crate::server::access::caller::Identity;
 use crate::server::edge::refusal::{refused, seconds};
+use antiphon_protocol::SessionUpdate;
 use axum::Json;
-use axum::extract::rejection::JsonRejection;
+use axum::body::Bytes;
+use axum::extract::rejection::{BytesRejection, JsonRejection};
 use axum::extract::{Path, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
+use serde_json::value::RawValue;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::oneshot;
 
 /// The largest body of a request here.
 pub(in crate::server) const MAX_BODY_BYTES: usize = 4 * 1024;
+
+/// The status of a call that is declined, and those that a client may refuse a call with (RFC 3261, section 21).
+const DECLINED: u16 = 603;
+const REFUSALS: std::ops::RangeInclusive<u16> = 400..=699;
 
 /// After this time a call may be tried again.
 const RETRY: Duration = Duration::from_secs(5);
@@ -27,6 +37,18 @@ const RETRY: Duration = Duration::from_secs(5);
 #[derive(Deserialize)]
 pub(in crate::server) struct Referral {
     target_uri: String,
+}
+
+/// How a call is refused.
+#[derive(Deserialize)]
+struct Rejection {
+    /// Of SIP.
+    #[serde(default = "declined")]
+    status_code: u16,
+}
+
+const fn declined() -> u16 {
+    DECLINED
 }
 
 /// Lists the calls of the key: those by WebRTC, and phone calls.
@@ -80,7 +102,95 @@ pub(in crate::server::transport) fn not_dialed(error: DialError) -> Response {
     }
 }
 
-/// Ends a call of the key.
+/// Answers a call of the key that rings. The body is the session, as OpenAI's API has it; without a body it is that of
+/// the call's route. Answers once clients may join the call.
+pub(in crate::server) async fn accept(
+    State(transport): State<Arc<TransportParts>>,
+    identity: Identity,
+    Path(id): Path<String>,
+    body: Result<Bytes, BytesRejection>,
+) -> Response {
+    let body = match body {
+        Ok(body) => body,
+        Err(error) => return refused(error.status(), "invalid_body", error.body_text()),
+    };
+    let settings = match read_session(&transport, &identity, &body) {
+        Ok(settings) => settings,
+        Err(response) => return *response,
+    };
+    let decision = match transport.decide_call(&id, identity.owner) {
+        Ok(decision) => decision,
+        Err(error) => return undecidable(error),
+    };
+    let (accepted, is_accepted) = oneshot::channel();
+    if decision.send(CallDecision::Accept { settings, accepted }).is_err() || is_accepted.await.is_err() {
+        return unknown_call();
+    }
+    StatusCode::OK.into_response()
+}
+
+/// The settings in the body of a request that answers a call; `None`: it is empty.
+fn read_session(
+    transport: &TransportParts,
+    identity: &Identity,
+    body: &[u8],
+) -> Result<Option<Arc<SessionUpdate>>, Box<Response>> {
+    if body.trim_ascii().is_empty() {
+        return Ok(None);
+    }
+    let session: &RawValue = serde_json::from_slice(body).map_err(|error| {
+        let message = format!("We could not parse the JSON body of your request: {error}.");
+        Box::new(refused(StatusCode::BAD_REQUEST, "invalid_body", message))
+    })?;
+    let settings = read_call_settings(&transport.sessions, session.get(), identity.owner);
+    settings.map(|settings| Some(Arc::new(settings))).map_err(|error| Box::new(invalid(error)))
+}
+
+/// Refuses a call of the key that rings.
+pub(in crate::server) async fn reject(
+    State(transport): State<Arc<TransportParts>>,
+    identity: Identity,
+    Path(id): Path<String>,
+    body: Result<Bytes, BytesRejection>,
+) -> Response {
+    let body = match body {
+        Ok(body) if body.trim_ascii().is_empty() => Bytes::from_static(b"{}"),
+        Ok(body) => body,
+        Err(error) => return refused(error.status(), "invalid_body", error.body_text()),
+    };
+    let Ok(Rejection { status_code: status }) = serde_json::from_slice(&body) else {
+        let message = "The body is JSON with a status_code of SIP, such as {\"status_code\": 486}.";
+        return refused(StatusCode::BAD_REQUEST, "invalid_body", message);
+    };
+    if !REFUSALS.contains(&status) {
+        let (first, last) = (REFUSALS.start(), REFUSALS.end());
+        let message = format!("Invalid value of 'status_code'. It is a status of SIP from {first} to {last}.");
+        return refused(StatusCode::BAD_REQUEST, "invalid_value", message);
+    }
+    match refuse_ringing(&transport, &identity, &id, status) {
+        Ok(()) => StatusCode::OK.into_response(),
+        Err(error) => undecidable(error),
+    }
+}
+
+/// Refuses a call of the key that rings with a status of SIP.
+fn refuse_ringing(transport: &TransportParts, identity: &Identity, id: &str, status: u16) -> Result<(), DecisionError> {
+    let decision = transport.decide_call(id, identity.owner)?;
+    // Its task is gone where the caller has given up.
+    decision.send(CallDecision::Reject { status }).map_err(|_| DecisionError::Unknown)
+}
+
+/// The response to a decision about a call that does not ring.
+fn undecidable(error: DecisionError) -> Response {
+    match error {
+        DecisionError::Unknown => unknown_call(),
+        DecisionError::Decided => {
+            refused(StatusCode::CONFLICT, "call_already_decided", "This call was accepted or rejected before.")
+        }
+    }
+}
+
+/// Ends a call of the key; one that rings is declined.
 pub(in crate::server) async fn hang_up(
     State(transport): State<Arc<TransportParts>>,
     identity: Identity,
@@ -92,7 +202,10 @@ pub(in crate::server) async fn hang_up(
             call.hang_up.cancel();
             StatusCode::OK.into_response()
         }
-        None => unknown_call(),
+        None => match refuse_ringing(&transport, &identity, &id, DECLINED) {
+            Ok(()) => StatusCode::OK.into_response(),
+            Err(_) => unknown_call(),
+        },
     }
 }
 

@@ -6,7 +6,7 @@
 use super::queue::{Queue, Weight};
 use super::webrtc::connection::NewOffer;
 use crate::server::transport::call::Call;
-use antiphon_protocol::{ServerEvent, encode};
+use antiphon_protocol::{ServerEvent, SessionUpdate, encode};
 use antiphon_session::OutputEvent;
 use antiphon_types::KeyId;
 use futures_util::future::BoxFuture;
@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 /// Clients that join one call at a time.
@@ -30,6 +30,8 @@ pub(in crate::server) struct Calls(Mutex<CallTable>);
 
 #[derive(Default)]
 struct CallTable {
+    /// Calls without a session yet: a client decides about them.
+    ringing: HashMap<String, RingingCall>,
     ongoing: HashMap<String, Arc<OngoingCall>>,
     /// At most [`MAX_ENDED`], the oldest first.
     ended: VecDeque<EndedCall>,
@@ -64,6 +66,42 @@ pub(super) enum CallState {
     Declined,
     NoAnswer,
     Failed,
+}
+
+/// A call that rings until a client decides about it.
+struct RingingCall {
+    owner: Option<KeyId>,
+    transport: &'static str,
+    peer_id: String,
+    /// `None`: a client has decided.
+    decision: Option<oneshot::Sender<CallDecision>>,
+}
+
+/// What a client decides about a call that rings.
+pub(super) enum CallDecision {
+    /// To answer it with these settings, or with those of its route.
+    Accept {
+        settings: Option<Arc<SessionUpdate>>,
+        /// Resolved once the call is in progress; dropped where it is over.
+        accepted: oneshot::Sender<()>,
+    },
+    /// To refuse it with this status of SIP.
+    Reject { status: u16 },
+}
+
+/// Why a client cannot decide about a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum DecisionError {
+    /// There is no such call of its key.
+    Unknown,
+    /// It was answered or refused before.
+    Decided,
+}
+
+/// The entry of a call that rings. Dropping it removes the call.
+pub(super) struct RingingEntry {
+    calls: Arc<Calls>,
+    id: String,
 }
 
 /// A call of ours that is over, as it is described afterwards.
@@ -170,6 +208,39 @@ impl Calls {
         CallEntry { calls: self.clone(), id, ongoing }
     }
 
+    /// Lists a call that rings; what a client decides about it comes by the receiver.
+    pub(super) fn ring(
+        self: &Arc<Self>,
+        id: String,
+        owner: Option<KeyId>,
+        transport: &'static str,
+        peer_id: String,
+    ) -> (RingingEntry, oneshot::Receiver<CallDecision>) {
+        let (decision, decided) = oneshot::channel();
+        let ringing = RingingCall { owner, transport, peer_id, decision: Some(decision) };
+        self.lock().ringing.insert(id.clone(), ringing);
+        (RingingEntry { calls: self.clone(), id }, decided)
+    }
+
+    /// Takes the decision about a call of this key that rings: one client has it, once.
+    ///
+    /// # Errors
+    /// [`DecisionError`].
+    pub(super) fn decide(
+        &self,
+        id: &str,
+        owner: Option<KeyId>,
+        is_admin: bool,
+    ) -> Result<oneshot::Sender<CallDecision>, DecisionError> {
+        let mut calls = self.lock();
+        if calls.ongoing.get(id).is_some_and(|ongoing| ongoing.is_open_to(owner, is_admin)) {
+            return Err(DecisionError::Decided);
+        }
+        let ringing = calls.ringing.get_mut(id).filter(|ringing| ringing.is_open_to(owner, is_admin));
+        let ringing = ringing.ok_or(DecisionError::Unknown)?;
+        ringing.decision.take().ok_or(DecisionError::Decided)
+    }
+
     /// The call with this id that belongs to this key, or, for an admin key, to none.
     pub(in crate::server) fn find(&self, id: &str, owner: Option<KeyId>, is_admin: bool) -> Option<Arc<OngoingCall>> {
         let calls = self.lock();
@@ -179,8 +250,13 @@ impl Calls {
     /// Those that [`Calls::find`] finds, as JSON, in no order.
     pub(in crate::server) fn described(&self, owner: Option<KeyId>, is_admin: bool) -> Vec<Value> {
         let calls = self.lock();
-        let open = calls.ongoing.iter().filter(|(_, ongoing)| ongoing.is_open_to(owner, is_admin));
-        open.map(|(id, ongoing)| ongoing.describe(id)).collect()
+        let ringing = calls.ringing.iter().filter(|(id, ringing)| {
+            // A call that is answered is in both tables for a moment.
+            ringing.is_open_to(owner, is_admin) && !calls.ongoing.contains_key(*id)
+        });
+        let ongoing = calls.ongoing.iter().filter(|(_, ongoing)| ongoing.is_open_to(owner, is_admin));
+        let ringing = ringing.map(|(id, ringing)| ringing.describe(id));
+        ringing.chain(ongoing.map(|(id, ongoing)| ongoing.describe(id))).collect()
     }
 
     /// One of them, or one of ours that is over.
@@ -189,6 +265,9 @@ impl Calls {
         if let Some(ongoing) = calls.ongoing.get(id).filter(|ongoing| ongoing.is_open_to(owner, is_admin)) {
             return Some(ongoing.describe(id));
         }
+        if let Some(ringing) = calls.ringing.get(id).filter(|ringing| ringing.is_open_to(owner, is_admin)) {
+            return Some(ringing.describe(id));
+        }
         let is_open = |ended: &&EndedCall| ended.owner == owner || is_admin && ended.owner.is_none();
         let ended = calls.ended.iter().rev().filter(|ended| ended.id == id).find(is_open)?;
         Some(json!({"id": id, "object": "realtime.call", "state": ended.state}))
@@ -196,6 +275,23 @@ impl Calls {
 
     fn lock(&self) -> MutexGuard<'_, CallTable> {
         self.0.lock().expect("no panic while locked")
+    }
+}
+
+impl RingingCall {
+    fn is_open_to(&self, owner: Option<KeyId>, is_admin: bool) -> bool {
+        self.owner == owner || is_admin && self.owner.is_none()
+    }
+
+    fn describe(&self, id: &str) -> Value {
+        json!({"id": id, "object": "realtime.call", "session_id": null, "transport": self.transport,
+               "peer_call_id": self.peer_id, "state": CallState::Ringing})
+    }
+}
+
+impl Drop for RingingEntry {
+    fn drop(&mut self) {
+        self.calls.lock().ringing.remove(&self.id);
     }
 }
 

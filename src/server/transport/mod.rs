@@ -6,6 +6,7 @@
 mod call;
 pub(super) mod call_control;
 mod calls;
+mod hub_tools;
 mod keypad;
 mod parts;
 mod queue;
@@ -13,6 +14,7 @@ pub(super) mod realtime;
 pub(super) mod rtvi;
 mod sideband;
 pub(super) mod telephony;
+mod webhooks;
 pub(super) mod webrtc;
 pub(super) mod wyoming;
 

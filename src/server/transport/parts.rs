@@ -1,12 +1,13 @@
 //! What the transports have in common once the server starts: the sessions that they open, and the calls that clients
 //! may join.
 
-use super::calls::{Calls, OngoingCall};
+use super::calls::{CallDecision, Calls, DecisionError, OngoingCall};
 use super::telephony::intake::Telephony;
 use super::webrtc::Webrtc;
 use crate::server::sessions::SessionParts;
 use antiphon_types::KeyId;
 use std::sync::Arc;
+use tokio::sync::oneshot;
 
 /// The part of the transports. It is complete when it is made.
 pub(in crate::server) struct TransportParts {
@@ -30,6 +31,18 @@ impl TransportParts {
     /// The call with this id that a client with this key may join and end.
     pub(super) fn find_call(&self, id: &str, owner: Option<KeyId>) -> Option<Arc<OngoingCall>> {
         self.calls.find(id, owner, self.sessions.access.keys.is_admin(owner))
+    }
+
+    /// Takes the decision about a call that rings, for a client with this key.
+    ///
+    /// # Errors
+    /// [`DecisionError`].
+    pub(super) fn decide_call(
+        &self,
+        id: &str,
+        owner: Option<KeyId>,
+    ) -> Result<oneshot::Sender<CallDecision>, DecisionError> {
+        self.calls.decide(id, owner, self.sessions.access.keys.is_admin(owner))
     }
 
     /// The call with this id, as JSON: one of those, or one that this hub made and that is over.

@@ -415,6 +415,7 @@ fn setup(engines: Engines) -> Setup {
         stt_timeout: Duration::from_secs(10),
         mcp: Arc::new(NoTools),
         mcp_config: Default::default(),
+        hub_servers: Vec::new(),
         brownout: Brownout::default(),
         sealing: None,
         metrics: Metrics::new(),

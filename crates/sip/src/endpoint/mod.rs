@@ -238,6 +238,8 @@ pub struct IncomingCall {
     pub peer_id: String,
     /// The description of the peer; `None`: it wants ours in the answer.
     pub offer: Option<Bytes>,
+    /// The headers of its INVITE in order, without those that prove who it is. The peer's words.
+    pub headers: Vec<(String, String)>,
 }
 
 /// Why a call ended.
@@ -302,6 +304,13 @@ enum Authorization {
     Granted(TrunkId),
     Challenge { is_stale: bool },
     Denied(&'static str),
+}
+
+/// The headers of a request, without those of digest authentication.
+fn headers_without_proof(request: &Message) -> Vec<(String, String)> {
+    let is_proof = |name: &str| ["authorization", "proxy-authorization"].contains(&name.to_ascii_lowercase().as_str());
+    let shown = request.headers().filter(|(name, _)| !is_proof(name));
+    shown.map(|(name, value)| (name, value.to_owned())).collect()
 }
 
 impl Endpoint {
@@ -507,6 +516,7 @@ impl Endpoint {
             from: message.from().and_then(|from| from.user()),
             peer_id: call_id.to_owned(),
             offer,
+            headers: headers_without_proof(message),
         };
         self.calls.insert(id, call);
         self.provisional(id, 100, "Trying");

@@ -67,6 +67,7 @@ pub(in crate::server) async fn upgrade(
         intent: Some(SessionKind::Realtime),
         transport: "rtvi",
         route: ROUTE,
+        tools: None,
     };
     let call = match Call::open(sessions, client, caller, opening) {
         Ok(call) => call,

@@ -10,6 +10,7 @@ use super::leg::{Leg, LegError, Parameters, PeerMessage, Start};
 use super::link::{self, Incoming, PeerGone, Sink, Source};
 use super::paced::PacedAudio;
 use super::playout::{HeardPosition, Playout};
+use super::reply_progress::ReplyTracker;
 use crate::server::access::caller::Caller;
 use crate::server::edge::client::Client;
 use crate::server::sessions::heartbeat::{Beat, Heartbeat, HeartbeatReset};
@@ -110,7 +111,7 @@ pub(super) async fn serve(
         Ok((call, start, greeting)) => {
             let session = call.call().session().clone();
             let conversation = Conversation::new(&call, leg);
-            let over = conversation.run(&transport, &start, greeting, (&mut source, &mut sink)).await;
+            let over = conversation.run(&transport, &start, greeting, None, (&mut source, &mut sink)).await;
             leg = conversation.end();
             call.call().conclude(over.outcome());
             call.close();
@@ -134,15 +135,17 @@ pub(super) async fn serve(
 }
 
 /// Serves a call whose session is open, from its start until it ends. Gives why; the connection is the caller's to close.
+/// `tracker` follows the reply for the call's tools.
 pub(super) async fn converse(
     transport: &TransportParts,
     entry: &CallEntry,
     leg: Box<dyn Leg>,
     start: &Start,
     greeting: Option<String>,
+    tracker: Option<ReplyTracker>,
     (source, sink): &mut (Source, Sink),
 ) -> Over {
-    Conversation::new(entry, leg).run(transport, start, greeting, (source, sink)).await
+    Conversation::new(entry, leg).run(transport, start, greeting, tracker, (source, sink)).await
 }
 
 /// Waits for the start of the call and opens its session.
@@ -195,6 +198,7 @@ async fn begin(
         intent: Some(SessionKind::Realtime),
         transport: peer,
         route,
+        tools: None,
     };
     let owner = caller.owner;
     let call = Call::open(&transport.sessions, client, caller, opening)
@@ -254,6 +258,7 @@ impl<'a> Conversation<'a> {
         transport: &TransportParts,
         start: &Start,
         greeting: Option<String>,
+        tracker: Option<ReplyTracker>,
         (source, sink): (&mut Source, &mut Sink),
     ) -> Over {
         let (reports, heard) = mpsc::channel(MAX_REPORTS);
@@ -278,6 +283,7 @@ impl<'a> Conversation<'a> {
             next_frame: Instant::now(),
             sink,
             reports,
+            tracker,
         };
         tokio::select! {
             over = reader.run(source, greeting) => over,
@@ -479,6 +485,8 @@ struct Writer<'a> {
     next_frame: Instant,
     sink: &'a mut Sink,
     reports: mpsc::Sender<(HeardPosition, bool)>,
+    /// For the call's tools.
+    tracker: Option<ReplyTracker>,
 }
 
 impl Writer<'_> {
@@ -519,6 +527,9 @@ impl Writer<'_> {
             };
             if done.is_err() {
                 return Over::Gone;
+            }
+            if let Some(tracker) = &self.tracker {
+                tracker.update(self.paced.as_ref().is_some_and(|paced| !paced.is_empty()));
             }
         }
     }
@@ -570,6 +581,9 @@ impl Writer<'_> {
         // Holds are for those who play the reply; the other extensions answer the hub's own requests.
         if !event.event.is_extension() || is_hold(&event.event) {
             self.conversation.entry.publish(event);
+        }
+        if let Some(tracker) = &mut self.tracker {
+            tracker.happened(&event.event);
         }
         match &event.event {
             ServerEvent::ResponseCreated { .. } => self.conversation.shared().n_responses += 1,

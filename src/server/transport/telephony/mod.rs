@@ -16,6 +16,7 @@ mod link;
 mod paced;
 mod playout;
 mod plivo;
+mod reply_progress;
 mod signature;
 pub(in crate::server) mod sip;
 mod telnyx;

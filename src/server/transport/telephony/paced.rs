@@ -35,6 +35,11 @@ impl PacedAudio {
         self.waiting.len() < MAX_WAITING
     }
 
+    /// Whether no frame waits.
+    pub(super) fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
     /// Whether a frame waits to be sent.
     pub(super) fn is_due(&self) -> bool {
         !self.is_held && !self.waiting.is_empty()

@@ -9,13 +9,12 @@ use super::connection::{Connection, NewOffer};
 use super::peer::Peer;
 use crate::server::access::auth::{self, Refusal};
 use crate::server::access::caller::Caller;
-use crate::server::access::ephemeral_keys::read_settings;
 use crate::server::access::security::Act;
 use crate::server::access::{AccessParts, keys};
 use crate::server::edge::client::Client;
 use crate::server::edge::refusal::refused;
-use crate::server::sessions::{SessionParts, admission};
-use crate::server::transport::call::{Call, CallOpening};
+use crate::server::sessions::admission;
+use crate::server::transport::call::{Call, CallOpening, read_call_settings};
 use crate::server::transport::call_control::not_dialed;
 use crate::server::transport::calls::NewCall;
 use crate::server::transport::parts::TransportParts;
@@ -105,8 +104,8 @@ pub(in crate::server) async fn create(
         Ok(Err(response)) => return *response,
         Err(_) => return late(),
     };
-    let settings = offer.session.as_deref().map(|text| settings(sessions, text, caller.owner)).transpose();
-    let settings = match settings {
+    let settings = offer.session.as_deref().map(|text| read_call_settings(sessions, text, caller.owner));
+    let settings = match settings.transpose() {
         Ok(settings) => settings.map(Arc::new),
         Err(error) => return invalid(error),
     };
@@ -196,7 +195,8 @@ pub(in crate::server::transport) fn open(
     let answered = answer_to(webrtc, offer, sdp).map_err(wrong)?;
     let transport_name = if is_rtvi { RTVI_TRANSPORT } else { TRANSPORT };
     let intent = is_rtvi.then_some(SessionKind::Realtime);
-    let opening = CallOpening { mode: AudioMode::Opus, settings, model, intent, transport: transport_name, route };
+    let mode = AudioMode::Opus;
+    let opening = CallOpening { mode, settings, model, intent, transport: transport_name, route, tools: None };
     let call = Call::begin(sessions, admitted, caller, opening);
     let (connection, sdp) = connection(webrtc, answered);
     // One at a time: a peer waits for its answer.
@@ -272,7 +272,8 @@ pub(in crate::server::transport) fn rejected(access: &AccessParts, client: Clien
     auth::unauthorized_call(refusal)
 }
 
-fn invalid(error: WireError) -> Response {
+/// The response to settings or an offer that are invalid.
+pub(in crate::server::transport) fn invalid(error: WireError) -> Response {
     let event = antiphon_protocol::encode(&ServerEvent::Error { error }, "");
     let mut event: serde_json::Value = serde_json::from_str(&event).expect("an event is JSON");
     let mut error = event["error"].take();
@@ -343,15 +344,4 @@ fn unread(status: StatusCode, why: &str) -> Response {
 
 fn late() -> Response {
     refused(StatusCode::REQUEST_TIMEOUT, "request_timeout", "The request was not received in time.")
-}
-
-/// The settings of the session, checked as those of a `session.update` are.
-fn settings(
-    sessions: &SessionParts,
-    text: &str,
-    owner: Option<antiphon_types::KeyId>,
-) -> Result<SessionUpdate, WireError> {
-    let settings = read_settings(text, sessions.dialect())?;
-    sessions.setup().describe(Some(&settings), owner)?;
-    Ok(settings)
 }

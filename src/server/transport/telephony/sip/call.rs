@@ -1,33 +1,39 @@
-//! One call by SIP: its description, its place, its answer, its conversation.
+//! One call by SIP: its description, its place, who decides about it, its answer, its conversation.
 //!
-//! [`super`] runs [`serve`] for each call that arrives. The place is taken before the answer: a call that the hub
-//! cannot serve is refused with a status and a time to try again.
+//! [`super`] runs [`serve`] for each call that arrives. The place is taken before the answer, and before it rings: a call
+//! that the hub cannot serve is refused with a status and a time to try again.
 
 use super::coder::codings;
 use super::dialogs::{ArrivedCall, CallControl, Command, DialogHandle, ROUTE};
 use super::media::{MediaState, first_answer, halves};
 use super::ports::RtpPorts;
-use crate::config::TransferTargets;
+use super::tools::{CallTools, ToolParts, ToolSettings};
+use crate::config::{TransferTargets, UndecidedCall};
 use crate::server::access::caller::{Caller, Credential};
-use crate::server::access::keys::Keys;
+use crate::server::access::keys::{self, Keys};
 use crate::server::edge::client::Client;
+use crate::server::sessions::admission::{self, SessionAdmission};
 use crate::server::transport::call::{Call, CallOpening};
-use crate::server::transport::calls::{CallEntry, NewCall};
+use crate::server::transport::calls::{CallDecision, CallEntry, NewCall, RingingEntry};
 use crate::server::transport::parts::TransportParts;
 use crate::server::transport::telephony::conversation;
 use crate::server::transport::telephony::leg::{Leg, LegError, Mark, Packet, Parameters, PeerMessage, Start};
 use crate::server::transport::telephony::link;
-use antiphon_protocol::SessionKind;
+use crate::server::transport::webhooks::Webhooks;
+use antiphon_protocol::{SessionKind, SessionUpdate};
 use antiphon_session::AudioMode;
+use antiphon_sip::IncomingCall;
 use antiphon_sip::sdp::{self, Agreed, Codec, Local, SdpError};
 use antiphon_types::KeyId;
 use axum::http::StatusCode;
 use bytes::Bytes;
+use serde_json::json;
+use std::future::ready;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::UdpSocket;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
 /// The transport's name, for logs and turn records.
@@ -50,6 +56,16 @@ pub(super) struct CallSettings {
     pub(super) codecs: Vec<Codec>,
     pub(super) ports: RtpPorts,
     pub(super) transfer_to: TransferTargets,
+    pub(super) tools: ToolSettings,
+    /// `None`: every call is answered.
+    pub(super) webhook: Option<CallWebhook>,
+}
+
+/// Who decides whether a call is answered.
+pub(super) struct CallWebhook {
+    pub(super) webhooks: Webhooks,
+    pub(super) decides_within: Duration,
+    pub(super) undecided: UndecidedCall,
 }
 
 /// How a call is refused.
@@ -100,15 +116,31 @@ pub(super) fn owner(keys: &Keys, name: &str) -> Result<Option<KeyId>, &'static s
 pub(super) async fn serve(transport: Arc<TransportParts>, settings: Arc<CallSettings>, arrived: ArrivedCall) {
     let ArrivedCall { incoming, dialog, mut control } = arrived;
     let trunk = &settings.trunks[incoming.trunk.0];
-    let begun = begin(&transport, &settings, trunk, &incoming);
-    let Begun { call, owner, greeting, socket, advertised, answer, agreed, session } = match begun.await {
-        Ok(begun) => begun,
-        Err(Refusal { status, reason, retry_after }) => {
-            tracing::debug!(status, reason, "a call by SIP is refused");
-            dialog.tell(Command::Refuse { status, reason, retry_after });
-            return;
+    let prepared = match prepare(&transport, &settings, trunk, &incoming).await {
+        Ok(prepared) => prepared,
+        Err(refusal) => return refuse(&dialog, refusal),
+    };
+    let begun = match &settings.webhook {
+        None => prepared.begin(&transport, &incoming, None, &dialog, &settings),
+        Some(webhook) => {
+            let decided = decide(&transport, webhook, &prepared, &incoming, &dialog, &mut control).await;
+            let Decided { id, _ringing, outcome } = decided;
+            match outcome {
+                Ok(Accepted { session, accepted }) => {
+                    let mut prepared = prepared;
+                    if let Some(session) = session {
+                        prepared.route = (Some(session), None);
+                    }
+                    let begun = prepared.begin(&transport, &incoming, Some(id), &dialog, &settings);
+                    // The client may be gone.
+                    let _ = accepted.map(|accepted| accepted.send(()));
+                    begun
+                }
+                Err(refusal) => return refuse(&dialog, refusal),
+            }
         }
     };
+    let BegunCall { entry, tools, socket, advertised, answer, agreed, session, greeting } = begun;
     dialog.tell(Command::Accept(answer));
     let connected = tokio::select! {
         connected = timeout(CONNECTS_WITHIN, connected(&mut control)) => connected.ok().flatten(),
@@ -119,23 +151,109 @@ pub(super) async fn serve(transport: Arc<TransportParts>, settings: Arc<CallSett
         None => sdp::read_answer(&answer.unwrap_or_default(), &settings.codecs).ok(),
     });
     let Some(agreed) = agreed else {
-        call.conclude("not connected");
+        entry.call().conclude("not connected");
         return;
     };
-    let transfer = Some(dialog.transfer(settings.transfer_to.clone()));
-    let id = call.session().as_str().to_owned();
-    let peer_id = Some(incoming.peer_id);
-    let new = NewCall { call, owner, transport: TRANSPORT, peer_id, offers: None, transfer };
-    let entry = transport.calls.list(id, new);
     let signaling = incoming.peer.address.ip();
-    let answered = AnsweredCall { dialog, control, socket, advertised, session, signaling, agreed, greeting };
+    let answered = AnsweredCall { dialog, control, tools, socket, advertised, session, signaling, agreed, greeting };
     serve_answered(&transport, &entry, answered).await;
+}
+
+fn refuse(dialog: &DialogHandle, refusal: Refusal) {
+    let Refusal { status, reason, retry_after } = refusal;
+    tracing::debug!(status, reason, "a call by SIP is refused");
+    dialog.tell(Command::Refuse { status, reason, retry_after });
+}
+
+/// What was decided about a call that rang.
+struct Decided {
+    /// The call's id, by which it rang.
+    id: String,
+    /// Keeps the call in the list until it is listed as one in progress.
+    _ringing: RingingEntry,
+    outcome: Result<Accepted, Refusal>,
+}
+
+/// A call that is to be answered.
+struct Accepted {
+    /// The settings of its session; `None`: those of its route.
+    session: Option<Arc<SessionUpdate>>,
+    /// Resolves the request of the client that accepted it.
+    accepted: Option<oneshot::Sender<()>>,
+}
+
+/// Rings and asks the receiver of webhooks, until a client decides, the time is over, the caller gives up or the hub
+/// stops.
+async fn decide(
+    transport: &TransportParts,
+    webhook: &CallWebhook,
+    prepared: &PreparedCall,
+    incoming: &IncomingCall,
+    dialog: &DialogHandle,
+    control: &mut mpsc::Receiver<CallControl>,
+) -> Decided {
+    let id = keys::make("rtc_");
+    let (_ringing, decision) = transport.calls.ring(id.clone(), prepared.owner, TRANSPORT, incoming.peer_id.clone());
+    let headers: Vec<_> = incoming.headers.iter().map(|(name, value)| json!({"name": name, "value": value})).collect();
+    let is_queued = webhook.webhooks.send("realtime.call.incoming", &json!({"call_id": id, "sip_headers": headers}));
+    dialog.tell(Command::Ring);
+    let given_up = async {
+        tokio::select! {
+            () = dialog.ended() => {}
+            // The dialogs have ended: the hub stops.
+            () = async { while control.recv().await.is_some() {} } => {}
+        }
+    };
+    let decision = tokio::select! {
+        biased;
+        () = given_up => {
+            let outcome = Err(refusal(487, "Request Terminated"));
+            return Decided { id, _ringing, outcome };
+        }
+        () = transport.sessions.setup.drain.cancelled() => {
+            let outcome = Err(refusal(503, "Service Unavailable"));
+            return Decided { id, _ringing, outcome };
+        }
+        decision = timeout(webhook.decides_within, decision), if is_queued => decision.ok().and_then(Result::ok),
+        // Nobody is asked.
+        () = ready(()), if !is_queued => None,
+    };
+    let outcome = match (decision, webhook.undecided) {
+        (Some(CallDecision::Accept { settings: session, accepted }), _) => {
+            Ok(Accepted { session, accepted: Some(accepted) })
+        }
+        (Some(CallDecision::Reject { status }), _) => Err(refusal(status, reason_of(status))),
+        (None, UndecidedCall::Answer) => Ok(Accepted { session: None, accepted: None }),
+        (None, UndecidedCall::Refuse) => {
+            tracing::info!(call = id, is_queued, "no client decided about a call by SIP");
+            Err(refusal(480, reason_of(480)))
+        }
+    };
+    Decided { id, _ringing, outcome }
+}
+
+/// The words of a status that a client refuses a call with (RFC 3261, section 21).
+const fn reason_of(status: u16) -> &'static str {
+    match status {
+        403 => "Forbidden",
+        404 => "Not Found",
+        408 => "Request Timeout",
+        480 => "Temporarily Unavailable",
+        486 => "Busy Here",
+        488 => "Not Acceptable Here",
+        503 => "Service Unavailable",
+        600 => "Busy Everywhere",
+        603 => "Decline",
+        604 => "Does Not Exist Anywhere",
+        _ => "Rejected",
+    }
 }
 
 /// A call from its answer on.
 pub(super) struct AnsweredCall {
     pub(super) dialog: DialogHandle,
     pub(super) control: mpsc::Receiver<CallControl>,
+    pub(super) tools: Option<ToolParts>,
     pub(super) socket: UdpSocket,
     pub(super) advertised: SocketAddr,
     /// The number of our description.
@@ -148,18 +266,19 @@ pub(super) struct AnsweredCall {
 
 /// Serves a listed call until it ends. Dropping its dialog says BYE where the peer did not.
 pub(super) async fn serve_answered(transport: &Arc<TransportParts>, entry: &CallEntry, answered: AnsweredCall) {
-    let AnsweredCall { dialog, control, socket, advertised, session, signaling, agreed, greeting } = answered;
+    let AnsweredCall { dialog, control, tools, socket, advertised, session, signaling, agreed, greeting } = answered;
+    let (tracker, keys) = tools.map(|ToolParts { tracker, keys }| (tracker, keys)).unzip();
     let (input, output) = codings(agreed.codec);
     let codec = agreed.codec.name();
     let media = MediaState::new(advertised, session, signaling, agreed);
-    let Ok((source, sink)) = halves(socket, media, dialog, control) else {
+    let Ok((source, sink)) = halves(socket, media, dialog, control, keys) else {
         entry.call().conclude("no codec");
         return;
     };
     tracing::info!(session = %entry.call().session(), codec, "a call by SIP begins");
     let start = Start { input, output, parameters: Parameters::default() };
     let mut link = link::media(source, sink);
-    let over = conversation::converse(transport, entry, Box::new(SipLeg), &start, greeting, &mut link).await;
+    let over = conversation::converse(transport, entry, Box::new(SipLeg), &start, greeting, tracker, &mut link).await;
     entry.call().conclude(over.outcome());
     tracing::info!(session = %entry.call().session(), peer = TRANSPORT, over = ?over, "the call is over");
 }
@@ -173,25 +292,39 @@ async fn connected(control: &mut mpsc::Receiver<CallControl>) -> Option<Option<B
     }
 }
 
-/// A call with its place and its socket.
-struct Begun {
-    call: Call,
+/// A call that has its place and its socket, and no session yet.
+struct PreparedCall {
+    admitted: SessionAdmission,
     owner: Option<KeyId>,
-    greeting: Option<String>,
+    /// The settings and the greeting of its route.
+    route: (Option<Arc<SessionUpdate>>, Option<String>),
     socket: UdpSocket,
     advertised: SocketAddr,
     answer: String,
     /// `None`: our description is the offer.
     agreed: Option<Agreed>,
+    /// The number of our description.
     session: u64,
 }
 
-async fn begin(
+/// A call with its session.
+struct BegunCall {
+    entry: CallEntry,
+    tools: Option<ToolParts>,
+    greeting: Option<String>,
+    socket: UdpSocket,
+    advertised: SocketAddr,
+    answer: String,
+    agreed: Option<Agreed>,
+    session: u64,
+}
+
+async fn prepare(
     transport: &Arc<TransportParts>,
     settings: &CallSettings,
     trunk: &TrunkSettings,
-    incoming: &antiphon_sip::IncomingCall,
-) -> Result<Begun, Refusal> {
+    incoming: &IncomingCall,
+) -> Result<PreparedCall, Refusal> {
     // An address of a trunk stands for many callers.
     let client = Client { is_shared: true, ..Client::direct(incoming.peer.address.ip(), false) };
     let access = &transport.sessions.access;
@@ -213,24 +346,13 @@ async fn begin(
     parameters.add_text("to", incoming.to.as_deref().unwrap_or_default());
     parameters.add_text("from", incoming.from.as_deref().unwrap_or_default());
     let route = transport.telephony.route(&parameters);
-    let (session_settings, greeting) = route.map_or((None, None), |route| (route.settings, route.greeting));
-    let credential = if owner.is_some() { Credential::Key } else { Credential::Call };
-    let caller = Caller { owner, settings: None, credential, language: None };
-    let opening = CallOpening {
-        mode: AudioMode::Pcm16,
-        settings: session_settings,
-        model: None,
-        intent: Some(SessionKind::Realtime),
-        transport: TRANSPORT,
-        route: ROUTE,
-    };
-    let call = Call::open(&transport.sessions, client, caller, opening).map_err(|refused| {
+    let route = route.map_or((None, None), |route| (route.settings, route.greeting));
+    let admitted = admission::admit(&transport.sessions, client, owner, ROUTE).map_err(|refused| {
         let is_limit = refused.status == StatusCode::TOO_MANY_REQUESTS;
         let (status, reason) = if is_limit { (486, "Busy Here") } else { (503, "Service Unavailable") };
         Refusal { status, reason, retry_after: Some(refused.retry_after) }
     })?;
     let Some((socket, advertised)) = settings.ports.bind().await else {
-        call.conclude("no port");
         tracing::warn!("a call by SIP is refused: no port of sip.rtp_port_min to sip.rtp_port_max is free");
         return Err(Refusal { status: 503, reason: "Service Unavailable", retry_after: Some(Duration::from_secs(5)) });
     };
@@ -244,5 +366,42 @@ async fn begin(
         }
     };
     let (answer, agreed) = answered;
-    Ok(Begun { call, owner, greeting, socket, advertised, answer, agreed, session })
+    Ok(PreparedCall { admitted, owner, route, socket, advertised, answer, agreed, session })
+}
+
+impl PreparedCall {
+    /// Opens the session and lists the call, by `id`, or by its session's id.
+    fn begin(
+        self,
+        transport: &Arc<TransportParts>,
+        incoming: &IncomingCall,
+        id: Option<String>,
+        dialog: &DialogHandle,
+        settings: &CallSettings,
+    ) -> BegunCall {
+        let Self { admitted, owner, route, socket, advertised, answer, agreed, session } = self;
+        let (session_settings, greeting) = route;
+        let credential = if owner.is_some() { Credential::Key } else { Credential::Call };
+        let caller = Caller { owner, settings: None, credential, language: None };
+        let (tools, parts) = settings.tools.open(dialog.transfer(settings.tools.targets())).unzip();
+        let opening = CallOpening {
+            mode: AudioMode::Pcm16,
+            settings: session_settings,
+            model: None,
+            intent: Some(SessionKind::Realtime),
+            transport: TRANSPORT,
+            route: ROUTE,
+            tools: tools.as_ref().map(CallTools::server),
+        };
+        let call = Call::begin(&transport.sessions, admitted, caller, opening);
+        let id = id.unwrap_or_else(|| call.session().as_str().to_owned());
+        let transfer = Some(dialog.transfer(settings.transfer_to.clone()));
+        let peer_id = Some(incoming.peer_id.clone());
+        let entry =
+            transport.calls.list(id, NewCall { call, owner, transport: TRANSPORT, peer_id, offers: None, transfer });
+        if let Some(tools) = tools {
+            tools.ends_by(entry.hung_up().clone());
+        }
+        BegunCall { entry, tools: parts, greeting, socket, advertised, answer, agreed, session }
+    }
 }

@@ -6,10 +6,12 @@
 
 use super::call::{AnsweredCall, CallSettings, serve_answered};
 use super::dialogs::{CallControl, Dial, DialogHandle};
+use super::tools::{CallTools, ToolParts};
 use crate::config::{SipTrunk, TransferTargets};
 use crate::server::access::caller::Caller;
 use crate::server::access::security::Act;
 use crate::server::edge::client::Client;
+use crate::server::sessions::admission;
 use crate::server::transport::call::{Call, CallOpening};
 use crate::server::transport::calls::{CallEntry, CallState, NewCall};
 use crate::server::transport::parts::TransportParts;
@@ -173,18 +175,9 @@ impl Dialer {
         }
         let place = self.places.clone().try_acquire_owned().map_err(|_| DialError::TooMany)?;
         let address = trunk.resolve().await.ok_or(DialError::Unavailable("the trunk's host is not known"))?;
-        let opening = CallOpening {
-            mode: AudioMode::Pcm16,
-            settings,
-            model: None,
-            intent: Some(SessionKind::Realtime),
-            transport: TRANSPORT,
-            route: ROUTE,
-        };
-        let call = Call::open(&transport.sessions, client, caller, opening)
+        let admitted = admission::admit(&transport.sessions, client, owner, ROUTE)
             .map_err(|refused| DialError::Refused(Box::new(refused.into_response())))?;
         let Some((socket, advertised)) = self.settings.ports.bind().await else {
-            call.conclude("no port");
             return Err(DialError::Unavailable("no port of sip.rtp_port_min to sip.rtp_port_max is free"));
         };
         let session = rand::random::<u64>() >> 1;
@@ -198,24 +191,36 @@ impl Dialer {
         };
         let (answer, dialed) = oneshot::channel();
         if self.dials.try_send(Dial { outgoing, answer }).is_err() {
-            call.conclude("busy");
             return Err(DialError::TooMany);
         }
         let Ok(dialed) = dialed.await else {
-            call.conclude("not dialed");
             return Err(DialError::Unavailable("the hub stops"));
         };
         let Some((dialog, control)) = dialed else {
-            call.conclude("not dialed");
             return Err(DialError::Wrong(
                 "from",
                 "The caller has letters, figures, \"+\", \"-\", \"_\" and \".\" only.".into(),
             ));
         };
+        let tools = &self.settings.tools;
+        let (tools, parts) = tools.open(dialog.transfer(tools.targets())).unzip();
+        let opening = CallOpening {
+            mode: AudioMode::Pcm16,
+            settings,
+            model: None,
+            intent: Some(SessionKind::Realtime),
+            transport: TRANSPORT,
+            route: ROUTE,
+            tools: tools.as_ref().map(CallTools::server),
+        };
+        let call = Call::begin(&transport.sessions, admitted, caller, opening);
         let id = call.session().as_str().to_owned();
         let transfer = Some(dialog.transfer(self.settings.transfer_to.clone()));
         let new = NewCall { call, owner, transport: TRANSPORT, peer_id: None, offers: None, transfer };
         let entry = transport.calls.list(id.clone(), new);
+        if let Some(tools) = tools {
+            tools.ends_by(entry.hung_up().clone());
+        }
         entry.set_state(CallState::Calling);
         let name = access.keys.name_of(owner);
         access.security.done("call.start", Act { client, owner, name: name.as_deref(), target: entry.id() }, "ok");
@@ -223,6 +228,7 @@ impl Dialer {
             entry,
             dialog,
             control,
+            tools: parts,
             socket,
             advertised,
             session,
@@ -240,6 +246,7 @@ struct DialedCall {
     entry: CallEntry,
     dialog: DialogHandle,
     control: mpsc::Receiver<CallControl>,
+    tools: Option<ToolParts>,
     socket: UdpSocket,
     advertised: SocketAddr,
     /// The number of our description.
@@ -262,9 +269,10 @@ impl DialedCall {
             }
         };
         self.entry.set_state(CallState::InProgress);
-        let Self { entry, dialog, control, socket, advertised, session, signaling, greeting, _place } = self;
+        let Self { entry, dialog, control, tools, socket, advertised, session, signaling, greeting, _place } = self;
         let signaling = signaling.ip();
-        let answered = AnsweredCall { dialog, control, socket, advertised, session, signaling, agreed, greeting };
+        let answered =
+            AnsweredCall { dialog, control, tools, socket, advertised, session, signaling, agreed, greeting };
         serve_answered(&transport, &entry, answered).await;
         entry.set_state(CallState::Ended);
     }

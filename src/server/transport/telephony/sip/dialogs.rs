@@ -40,6 +40,8 @@ pub(super) const ROUTE: &str = "sip.listen";
 /// What a call wants of its dialog.
 #[derive(Debug)]
 pub(super) enum Command {
+    /// Say that it rings.
+    Ring,
     /// Answer it with this description.
     Accept(String),
     /// Refuse it.
@@ -260,6 +262,7 @@ impl Dialogs {
     fn command(&mut self, call: CallId, command: Command) {
         let now = Instant::now().into_std();
         match command {
+            Command::Ring => self.endpoint.ring(call),
             Command::Accept(sdp) => self.endpoint.accept(now, call, &sdp),
             Command::Refuse { status, reason, retry_after } => {
                 self.calls.remove(&call);

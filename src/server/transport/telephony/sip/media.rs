@@ -7,6 +7,7 @@
 
 use super::coder::{Decoder, Encoder};
 use super::dialogs::{CallControl, Command, DialogHandle};
+use super::key_events::{KeyEvents, KeyPackets};
 use super::receiver::{Heard, Receiver};
 use crate::server::transport::telephony::leg::PeerMessage;
 use antiphon_audio::codec::{self, CodecError};
@@ -139,9 +140,17 @@ pub(in crate::server::transport::telephony) struct MediaSink {
     /// The next packet begins a talk spurt.
     begins: bool,
     pcm: Vec<i16>,
+    keys: Option<SentKeys>,
 }
 
-/// The halves of a call on this socket.
+/// Keys that the hub presses, as the peer takes them.
+struct SentKeys {
+    events: KeyEvents,
+    payload_type: u8,
+    clock_hz: u32,
+}
+
+/// The halves of a call on this socket. `keys`: those that the hub presses.
 ///
 /// # Errors
 /// The codec has no memory.
@@ -150,7 +159,10 @@ pub(super) fn halves(
     media: MediaState,
     dialog: DialogHandle,
     control: mpsc::Receiver<CallControl>,
+    keys: Option<KeyEvents>,
 ) -> Result<(MediaSource, MediaSink), CodecError> {
+    let keys = keys.zip(media.agreed.events);
+    let keys = keys.map(|(events, (payload_type, clock_hz))| SentKeys { events, payload_type, clock_hz });
     let codec = media.agreed.codec;
     let receiver = Receiver::new(Decoder::new(codec)?, &media.agreed);
     let encoder = Encoder::new(codec)?;
@@ -177,6 +189,7 @@ pub(super) fn halves(
         ssrc: rand::random(),
         begins: true,
         pcm: Vec::new(),
+        keys,
     };
     Ok((source, sink))
 }
@@ -284,14 +297,23 @@ impl MediaSink {
             self.begins = true;
             return;
         };
-        let packet = Packet {
-            payload_type: self.payload_type,
-            marker: std::mem::take(&mut self.begins),
-            sequence: self.sequence,
-            timestamp,
-            ssrc: self.ssrc,
-            payload,
-        };
+        if let Some(SentKeys { events, payload_type, clock_hz }) = &mut self.keys
+            && let Some(KeyPackets { timestamp, payload, n, marker }) = events.step(timestamp, *clock_hz)
+        {
+            let payload_type = *payload_type;
+            for _ in 0..n {
+                self.send_packet(payload_type, marker, timestamp, payload.clone(), target);
+            }
+            // A key stands in the place of audio.
+            self.begins = true;
+            return;
+        }
+        let marker = std::mem::take(&mut self.begins);
+        self.send_packet(self.payload_type, marker, timestamp, payload, target);
+    }
+
+    fn send_packet(&mut self, payload_type: u8, marker: bool, timestamp: u32, payload: Bytes, target: SocketAddr) {
+        let packet = Packet { payload_type, marker, sequence: self.sequence, timestamp, ssrc: self.ssrc, payload };
         self.sequence = self.sequence.wrapping_add(1);
         // A full socket loses it, as a network would.
         let _ = self.socket.try_send_to(&packet.write(), target);

@@ -8,18 +8,22 @@ mod call;
 mod coder;
 mod dial;
 mod dialogs;
+mod key_events;
 pub(super) mod media;
 mod ports;
 mod receiver;
 mod streams;
+mod tools;
 
 use crate::config::{SipConfig, SipTrunk};
 use crate::server::access::keys::Keys;
 use crate::server::transport::parts::TransportParts;
+use crate::server::transport::webhooks::{Deliveries, Webhooks};
 use antiphon_engines::secret;
 use antiphon_sip::sdp::Codec;
 use antiphon_sip::{Config, Credentials, Endpoint, Registration, Trunk, TrunkId};
-use call::{CallSettings, TrunkSettings};
+use antiphon_types::small_file;
+use call::{CallSettings, CallWebhook, TrunkSettings};
 use dial::DialTrunk;
 pub(in crate::server) use dial::Dialer;
 pub(in crate::server::transport) use dial::{DialError, DialRequest};
@@ -27,15 +31,21 @@ use dialogs::{ArrivedCall, Dial, Dialogs};
 use ports::RtpPorts;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 use streams::Streams;
 use tokio::net::{TcpListener, UdpSocket};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+use tools::ToolSettings;
 
 /// Calls to be made that wait for the dialogs' task; further ones are refused.
 const MAX_DIALS: usize = 64;
+
+/// The longest file of the secret of webhooks.
+const MAX_SECRET_FILE_BYTES: u64 = 4 << 10;
 
 /// The sockets and the trunks.
 pub(in crate::server) struct Sip {
@@ -45,6 +55,7 @@ pub(in crate::server) struct Sip {
     names: Vec<String>,
     settings: Arc<CallSettings>,
     dials: mpsc::Receiver<Dial>,
+    deliveries: Option<Deliveries>,
 }
 
 impl Sip {
@@ -86,13 +97,15 @@ impl Sip {
         tracing::info!(%bound, %advertised, n_trunks = settings.len(), "listening for SIP by UDP and TCP");
         let names = config.trunks.keys().cloned().collect();
         let transfer_to = config.transfer_targets();
-        let settings = Arc::new(CallSettings { trunks: settings, codecs, ports, transfer_to });
+        let (webhook, deliveries) = call_webhook(config)?.unzip();
+        let tools = ToolSettings::of(config);
+        let settings = Arc::new(CallSettings { trunks: settings, codecs, ports, transfer_to, tools, webhook });
         let numbered = config.trunks.iter().enumerate();
         let by_trunks =
             numbered.filter_map(|(index, (name, trunk))| DialTrunk::of(TrunkId(index), name, trunk)).collect();
         let (sender, dials) = mpsc::channel(MAX_DIALS);
         let dialer = Dialer::new(by_trunks, config.call_targets(), config.max_calls_out, sender, settings.clone());
-        Ok(Some((Self { udp, tcp, endpoint, names, settings, dials }, dialer)))
+        Ok(Some((Self { udp, tcp, endpoint, names, settings, dials, deliveries }, dialer)))
     }
 
     /// Serves until `drained`; from `stop` on, calls are refused. Calls are tasks of the server's.
@@ -110,8 +123,26 @@ impl Sip {
         let arrived = move |arrived: ArrivedCall| {
             tasks.spawn(call::serve(transport.clone(), settings.clone(), arrived));
         };
-        dialogs.run(arrived, self.dials, stop, drained).await;
+        let deliveries = async {
+            if let Some(deliveries) = self.deliveries {
+                deliveries.run(drained.clone()).await;
+            }
+        };
+        tokio::join!(dialogs.run(arrived, self.dials, stop, drained.clone()), deliveries);
     }
+}
+
+/// Who decides about calls, with what delivers the question; `None`: all are answered.
+fn call_webhook(config: &SipConfig) -> io::Result<Option<(CallWebhook, Deliveries)>> {
+    if config.webhook_url.is_empty() {
+        return Ok(None);
+    }
+    let path = &config.webhook_secret_file;
+    let unusable = |error: io::Error| io::Error::other(format!("sip.webhook_secret_file {path:?}: {error}"));
+    let secret = small_file::read_text(Path::new(path), MAX_SECRET_FILE_BYTES).map_err(unusable)?;
+    let (webhooks, deliveries) = Webhooks::new(&config.webhook_url, secret.trim()).map_err(unusable)?;
+    let decides_within = Duration::from_secs(u64::from(config.webhook_decision_seconds));
+    Ok(Some((CallWebhook { webhooks, decides_within, undecided: config.webhook_undecided }, deliveries)))
 }
 
 fn trunk_of(name: &str, trunk: &SipTrunk) -> io::Result<Trunk> {
