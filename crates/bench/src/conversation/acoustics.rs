@@ -42,7 +42,7 @@ pub(super) fn levelled(samples: &[i16]) -> Vec<i16> {
     let Some((first, last)) = loud(samples) else { return Vec::new() };
     let spoken = &samples[first..=last];
     let frames = spoken.chunks(samples_of(20));
-    let powers: Vec<f64> = frames.map(|frame| power(frame)).collect();
+    let powers: Vec<f64> = frames.map(power).collect();
     let most = powers.iter().copied().fold(0.0, f64::max);
     // Pauses do not count: 30 dB below the loudest frame is not the voice.
     let voiced: Vec<f64> = powers.into_iter().filter(|power| *power > most / 1e3).collect();
@@ -74,11 +74,11 @@ pub(super) fn turned_away(samples: &[i16]) -> Vec<i16> {
     // One pole at 1.5 kHz.
     let pole = (-std::f64::consts::TAU * 1_500.0 / f64::from(RATE.hz())).exp();
     let mut state = 0.0;
-    let mut next = |sample: &i16| {
+    let next = |sample: &i16| {
         state = pole * state + (1.0 - pole) * f64::from(*sample);
         (state * gain(-9.0)) as i16
     };
-    samples.iter().map(|sample| next(sample)).collect()
+    samples.iter().map(next).collect()
 }
 
 /// A cough: two bursts of noise that begin at once and fade.
@@ -158,12 +158,12 @@ fn telephone(samples: &[i16]) -> Vec<i16> {
     let pole = (-std::f64::consts::TAU * 300.0 / f64::from(SampleRate::HZ_8000.hz())).exp();
     let mut before = 0.0;
     let mut state = 0.0;
-    let mut next = |sample: &i16| {
+    let next = |sample: &i16| {
         state = pole * state + f64::from(*sample) - before;
         before = f64::from(*sample);
         state.clamp(-32_768.0, 32_767.0) as i16
     };
-    let narrow: Vec<i16> = narrow.iter().map(|sample| next(sample)).collect();
+    let narrow: Vec<i16> = narrow.iter().map(next).collect();
     let mut coded = Vec::new();
     encode(Format::Ulaw, &narrow, &mut coded);
     let mut heard = Vec::new();
