@@ -22,6 +22,8 @@ pub enum Engines {
     Fake,
     /// The default engines of `antiphon serve` with the installed models
     Shipped,
+    /// The same with a scripted language model
+    Conversation,
     /// Remote engines, all at one address
     Mock,
     /// Simulated engines in the hub

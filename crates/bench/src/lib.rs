@@ -13,6 +13,7 @@ mod barge_in;
 pub mod cli;
 mod clients;
 pub mod cluster;
+pub mod conversation;
 mod engines;
 mod error;
 mod hub_process;

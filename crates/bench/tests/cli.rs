@@ -86,6 +86,31 @@ fn a_bench_whose_page_cannot_be_written_tells_its_figures() {
     assert_eq!((output.status.code(), output.stdout.len()), (Some(2), 0));
 }
 
+#[test]
+fn a_published_layout_is_swept_and_what_is_wrong_in_it_is_named() {
+    let folder = tempfile::tempdir().expect("a folder");
+    three_colours(folder.path());
+    let row = |id: &str, audio: &str| {
+        let silence = r#"[{"start": 0.9, "end": 2.0}]"#;
+        format!(r#"{{"id": "{id}", "language": "en", "audio": "{audio}", "silence_spans": {silence}}}"#)
+    };
+    let rows = [row("one", "said.wav"), row("two", "gone.wav")].join("\n");
+    std::fs::write(folder.path().join("metadata.jsonl"), rows).expect("room");
+    let data = folder.path().to_str().expect("a plain path");
+    let output = bench(&["conversation", "--data", data, "--layout", "eot-bench", "--json"], &[], b"");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("one JSON object");
+    let section = &report["sections"][0];
+    assert_eq!(section["name"], "end of turn, swept");
+    let notes = section["notes"].to_string();
+    assert!(notes.contains("1 samples were left out") && notes.contains("gone.wav"), "{notes}");
+    // A single turn without a pause: the shortest silence is the best.
+    let figures = section["figures"].as_array().expect("figures");
+    let latency = figures.iter().find(|one| one["name"] == "mean latency at 5 % false cutoffs").expect("measured");
+    assert_eq!(latency["n"], 1);
+    check(&["conversation", "--data", data], &[], 2, "--layout");
+}
+
 /// The tiny Whisper model of the fixtures, in its folder; it knows some words of flite's voices.
 fn whisper_model() -> tempfile::TempDir {
     let folder = tempfile::tempdir().expect("a folder");

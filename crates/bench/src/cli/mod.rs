@@ -1,6 +1,7 @@
 //! The command line of `antiphon-bench`: selects the measures, and starts the hub and mock engines as processes.
 
 mod cluster;
+mod conversation;
 mod peers;
 mod servers;
 mod stage;
@@ -88,6 +89,8 @@ enum What {
     Stt(Box<stage::SttArgs>),
     /// Load on the language model
     Llm(Box<stage::LlmArgs>),
+    /// Conversation quality: end of turn, interruptions, selectivity, resumption (needs make run)
+    Conversation(Box<conversation::ConversationArgs>),
     /// Engine workers over NATS: latency, scaling, workers killed and restarted (needs make nats-server)
     Cluster(cluster::ClusterArgs),
     /// Calls by WebRTC and by phone: latency beside a WebSocket, cost, loss, drift, interruptions
@@ -120,6 +123,7 @@ async fn dispatch(args: Cli) -> Result<(), CliError> {
             let requested = if args.only.is_empty() { Measure::value_variants() } else { &args.only };
             take(requested.to_vec(), args.how).await
         }
+        Some(What::Conversation(args)) => conversation::run(*args).await,
         Some(What::Voice(args)) => voice::run(*args).await,
         Some(What::Engines(how)) => take(vec![Measure::Whisper, Measure::Engines], how).await,
         Some(What::Real(how)) => take(vec![Measure::Real], how).await,

@@ -4,6 +4,7 @@
 
 use super::cluster::{CostArgs, Member};
 use crate::Engines as HubEngines;
+use crate::conversation::story::Storyteller;
 use crate::mock::{self, Latencies};
 use crate::scripted::ScriptedStt;
 use crate::simulated;
@@ -119,6 +120,11 @@ pub(super) async fn run_hub(args: HubArgs) -> Result<(), CliError> {
         HubEngines::Shipped => {
             let config = config.clone();
             blocking(move || antiphon::assembly::build(&config)).await??
+        }
+        HubEngines::Conversation => {
+            let config = config.clone();
+            let engines = blocking(move || antiphon::assembly::build(&config)).await??;
+            Engines { llm: Arc::new(Storyteller::new()), ..engines }
         }
         HubEngines::Mock | HubEngines::Scripted => {
             let mut config = config.clone();

@@ -21,7 +21,7 @@ use antiphon_engine_api::vad::Vad;
 use antiphon_engines::vad::Earshot;
 use antiphon_types::SampleRate;
 use judge::{Condition, Outcome, Speech, judge};
-use sounds::Noise;
+pub(super) use sounds::Noise;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,0 +1,99 @@
+//! `antiphon-bench conversation`: conversation quality.
+
+use super::{hub_command, progress, write_report};
+use crate::conversation::{self, ConversationPlan, Layout, Split};
+use antiphon::cli::CliError;
+use clap::{Args, ValueEnum};
+use std::path::PathBuf;
+
+/// What is measured, and how.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  antiphon-bench conversation                     440 turns in real time, and the curve of end of turn
+  antiphon-bench conversation --quick             44 turns: a check, not a result
+  antiphon-bench conversation --split held --ignore-backchannels
+  antiphon-bench conversation --curve             the curve alone, without a hub
+  antiphon-bench conversation --data FOLDER --layout eot-bench
+
+Needs the models that make run installs; ANTIPHON_MODELS__DIR names their folder. It runs from the root of the
+repository, whose clips it uses. docs/developing/conversation-quality.md has the definitions of the measures.
+
+Exit codes: 0 done   1 it could not be measured   2 wrong usage")]
+pub struct ConversationArgs {
+    /// A few dozen turns
+    #[arg(long)]
+    quick: bool,
+    /// One half of the turns [default: both]
+    #[arg(long, value_enum, value_name = "HALF")]
+    split: Option<Split>,
+    /// Seed of the generator
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// Conversations at once
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=64))]
+    at_once: u16,
+    /// More people's speech: a folder of WAV or FLAC files for each, or one of a single person
+    #[arg(long, value_name = "FOLDER")]
+    speech: Option<PathBuf>,
+    /// Data of a published benchmark, instead of the composed conversations
+    #[arg(long, value_name = "FOLDER", requires = "layout")]
+    data: Option<PathBuf>,
+    /// How that folder is laid out
+    #[arg(long, value_enum, value_name = "LAYOUT", requires = "data")]
+    layout: Option<Layout>,
+    /// Only the curve of false cutoffs against latency, faster than real time
+    #[arg(long)]
+    curve: bool,
+    /// How turns end
+    #[arg(long, value_enum, value_name = "TYPE", default_value_t = Detection::ServerVad)]
+    turn_detection: Detection,
+    /// Silence that ends a turn of server_vad, in ms [default: the hub's]
+    #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(50..=10_000))]
+    silence_ms: Option<u64>,
+    /// Let replies go on after backchannels
+    #[arg(long)]
+    ignore_backchannels: bool,
+    /// Audio in JSON events, as every Realtime server takes it; the client stops the reply
+    #[arg(long)]
+    ga: bool,
+    /// A setting of the hub that differs from its default
+    #[arg(long, value_name = "SECTION.KEY=VALUE")]
+    set: Vec<String>,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+    /// Exit with 1 when the machine fell behind
+    #[arg(long)]
+    strict: bool,
+}
+
+/// A type of turn detection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[value(rename_all = "snake_case")]
+enum Detection {
+    /// A fixed silence
+    ServerVad,
+    /// A silence that adapts
+    SemanticVad,
+}
+
+pub(super) async fn run(args: ConversationArgs) -> Result<(), CliError> {
+    let plan = ConversationPlan {
+        quick: args.quick,
+        split: args.split,
+        seed: args.seed,
+        at_once: args.at_once.into(),
+        speech: args.speech,
+        data: args.layout.zip(args.data),
+        curve_only: args.curve,
+        turn_detection: Some(crate::name_of(args.turn_detection)),
+        silence_ms: args.silence_ms,
+        ignore_backchannels: args.ignore_backchannels,
+        ga: args.ga,
+        set: args.set,
+        hub: hub_command("hub")?,
+    };
+    let report = conversation::run(&plan, &progress).await;
+    write_report(&report, args.json, args.strict)
+}

@@ -1,0 +1,198 @@
+//! The curve of eot-bench: false cutoffs against latency, swept over the silence that ends a turn and the detector's
+//! threshold.
+//!
+//! The voice activity detector hears each turn once, faster than real time; a session's turn-taking runs over what it
+//! said with each setting. A pause is cut where the end of the turn is decided in it. The false cutoff rate is the
+//! share of labelled pauses of 0.2 to 5 s that are cut, as in eot-bench's VAD baseline; latency is from the last sample
+//! of a turn to the decision, mean of all turns. No recognizer and no model of a turn takes part: their time and their
+//! hints come on top.
+
+use super::acoustics::samples_of;
+use super::scenario::Span;
+use antiphon_client::RATE;
+use antiphon_dialog::turn::{Edge, Ending, Thresholds, TurnTaker, WindowFeatures};
+use antiphon_engine_api::vad::{Vad, VadError};
+use antiphon_session::turn_pipeline::TurnPipeline;
+use antiphon_types::SampleRate;
+
+/// A pause of this length and more is none within a turn, in ms.
+const MAX_PAUSE_MS: u32 = 5_000;
+/// Silence behind a turn: longer than any setting waits.
+const TAIL_MS: u32 = 3_000;
+const MIN_SPEECH_MS: u32 = 96;
+/// Silences that end a turn, in ms.
+pub(super) const SILENCES_MS: [u32; 14] =
+    [100, 200, 300, 400, 500, 600, 700, 800, 900, 1_000, 1_200, 1_400, 1_700, 2_000];
+/// Thresholds of the detector.
+pub(super) const THRESHOLDS: [f32; 3] = [0.3, 0.5, 0.7];
+
+/// A turn of which is known where the user pauses and ends.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct EndedTurn {
+    /// Where it comes from, for messages.
+    pub(super) name: String,
+    /// Mono at [`RATE`].
+    pub(super) samples: Vec<i16>,
+    pub(super) pauses: Vec<Span>,
+    pub(super) end_ms: u32,
+    /// What sounds behind it: noise.
+    pub(super) bed: Vec<i16>,
+}
+
+/// What the detector made of a turn: its windows, and the labels.
+pub(super) struct HeardTurn {
+    windows: Vec<WindowFeatures>,
+    pauses: Vec<Span>,
+    end_ms: u32,
+}
+
+/// One point of the curve.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Point {
+    pub(super) threshold: f32,
+    pub(super) silence_ms: u32,
+    /// Pauses that were cut, of all.
+    pub(super) n_cut: usize,
+    pub(super) n_pauses: usize,
+    /// Mean from a turn's end to the decision; of the turns whose end was found.
+    pub(super) latency_ms: f64,
+    pub(super) n_turns: usize,
+    pub(super) n_endless: usize,
+}
+
+impl Point {
+    pub(super) fn cutoff_percent(&self) -> f64 {
+        100.0 * self.n_cut as f64 / self.n_pauses.max(1) as f64
+    }
+}
+
+/// Runs the detector over a turn and the silence behind it. Blocks for as long as the engine takes.
+///
+/// # Errors
+/// As the engine's.
+pub(super) fn hear(vad: &dyn Vad, turn: &EndedTurn) -> Result<HeardTurn, VadError> {
+    let mut samples = turn.samples.clone();
+    samples.truncate(samples_of(turn.end_ms + TAIL_MS));
+    samples.resize(samples_of(turn.end_ms + TAIL_MS), 0);
+    if !turn.bed.is_empty() {
+        let noise = turn.bed.iter().cycle();
+        samples.iter_mut().zip(noise).for_each(|(sample, noise)| *sample = sample.saturating_add(*noise));
+    }
+    let samples = antiphon_audio::convert(&samples, RATE, SampleRate::HZ_16000);
+    let taker = TurnTaker::new(thresholds(0.5, 500), Ending::Silence);
+    let mut pipeline = TurnPipeline::new(vad.open(), taker);
+    let mut windows = Vec::new();
+    for window in samples.chunks_exact(vad.window()) {
+        windows.push(pipeline.window(window, window)?.features);
+    }
+    let pauses = turn.pauses.iter().filter(|pause| pause.to_ms - pause.from_ms <= MAX_PAUSE_MS);
+    Ok(HeardTurn { windows, pauses: pauses.copied().collect(), end_ms: turn.end_ms })
+}
+
+fn thresholds(threshold: f32, silence_ms: u32) -> Thresholds {
+    Thresholds::from_ms(threshold, MIN_SPEECH_MS, silence_ms)
+}
+
+/// The times at which a setting ends turns, in ms.
+fn decisions(turn: &HeardTurn, threshold: f32, silence_ms: u32) -> Vec<f64> {
+    let mut taker = TurnTaker::new(thresholds(threshold, silence_ms), Ending::Silence);
+    let mut decisions = Vec::new();
+    for window in &turn.windows {
+        if let Some(Edge::Stopped { .. }) = taker.window(*window) {
+            decisions.push(window.end.0 as f64 / 16.0);
+        }
+    }
+    decisions
+}
+
+/// The point of one setting.
+pub(super) fn point(turns: &[HeardTurn], threshold: f32, silence_ms: u32) -> Point {
+    let mut n_cut = 0;
+    let mut n_pauses = 0;
+    let mut latencies = Vec::new();
+    for turn in turns {
+        let decisions = decisions(turn, threshold, silence_ms);
+        n_pauses += turn.pauses.len();
+        let is_cut =
+            |pause: &&Span| decisions.iter().any(|at| *at >= f64::from(pause.from_ms) && *at < f64::from(pause.to_ms));
+        n_cut += turn.pauses.iter().filter(is_cut).count();
+        let end_ms = f64::from(turn.end_ms);
+        latencies.extend(decisions.into_iter().find(|at| *at >= end_ms).map(|at| at - end_ms));
+    }
+    let n_ended = latencies.len();
+    let latency_ms = latencies.iter().sum::<f64>() / n_ended.max(1) as f64;
+    Point { threshold, silence_ms, n_cut, n_pauses, latency_ms, n_turns: turns.len(), n_endless: turns.len() - n_ended }
+}
+
+/// The points of all settings.
+pub(super) fn curve(turns: &[HeardTurn]) -> Vec<Point> {
+    let settings =
+        THRESHOLDS.iter().flat_map(|threshold| SILENCES_MS.iter().map(move |silence| (*threshold, *silence)));
+    settings.map(|(threshold, silence_ms)| point(turns, threshold, silence_ms)).collect()
+}
+
+/// The least mean latency at which at most `percent` of the pauses are cut; `None`: no setting keeps that.
+pub(super) fn latency_at(curve: &[Point], percent: f64) -> Option<f64> {
+    let kept = curve.iter().filter(|point| point.cutoff_percent() <= percent);
+    kept.map(|point| point.latency_ms).min_by(f64::total_cmp)
+}
+
+/// The least false cutoff rate, in per cent, at a mean latency of at most `latency_ms`.
+pub(super) fn cutoffs_at(curve: &[Point], latency_ms: f64) -> Option<f64> {
+    let kept = curve.iter().filter(|point| point.latency_ms <= latency_ms);
+    kept.map(Point::cutoff_percent).min_by(f64::total_cmp)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use antiphon_types::Samples;
+
+    /// Windows of 20 ms: loud where one of the spans is.
+    fn heard(spans: &[(u32, u32)]) -> HeardTurn {
+        let pauses = spans.windows(2).map(|pair| Span { from_ms: pair[0].1, to_ms: pair[1].0 }).collect();
+        let end_ms = spans.last().expect("a span").1;
+        let window = |i: u32| {
+            let is_loud = spans.iter().any(|(from, to)| i * 20 >= *from && i * 20 < *to);
+            WindowFeatures {
+                probability: if is_loud { 0.9 } else { 0.02 },
+                peak: if is_loud { 8_000 } else { 5 },
+                level_db: 0.0,
+                pitch_hz: None,
+                start: Samples(u64::from(i) * 320),
+                end: Samples(u64::from(i + 1) * 320),
+            }
+        };
+        HeardTurn { windows: (0..(end_ms + TAIL_MS) / 20).map(window).collect(), pauses, end_ms }
+    }
+
+    #[test]
+    fn a_pause_longer_than_the_silence_is_cut_and_the_silence_is_the_latency() {
+        let turns = [heard(&[(200, 1_000), (1_600, 2_400)]), heard(&[(200, 1_000), (1_300, 2_400), (3_500, 4_000)])];
+        let at = |silence_ms| {
+            let point = point(&turns, 0.5, silence_ms);
+            (point.n_cut, point.n_pauses, point.latency_ms, point.n_endless)
+        };
+        assert_eq!(at(200), (3, 3, 200.0, 0));
+        assert_eq!(at(400), (2, 3, 400.0, 0));
+        assert_eq!(at(800), (1, 3, 800.0, 0));
+        assert_eq!(at(1_200), (0, 3, 1_200.0, 0));
+    }
+
+    #[test]
+    fn the_curve_is_read_at_a_rate_and_at_a_latency() {
+        let point = |silence_ms, n_cut, latency_ms| Point {
+            threshold: 0.5,
+            silence_ms,
+            n_cut,
+            n_pauses: 20,
+            latency_ms,
+            n_turns: 9,
+            n_endless: 0,
+        };
+        let curve = [point(200, 8, 230.0), point(500, 2, 540.0), point(800, 1, 830.0), point(1_200, 0, 1_240.0)];
+        assert_eq!((latency_at(&curve, 5.0), latency_at(&curve, 10.0)), (Some(830.0), Some(540.0)));
+        assert_eq!((cutoffs_at(&curve, 600.0), cutoffs_at(&curve, 300.0)), (Some(10.0), Some(40.0)));
+        assert_eq!((latency_at(&curve[..3], 1.0), cutoffs_at(&curve, 100.0)), (None, None));
+    }
+}

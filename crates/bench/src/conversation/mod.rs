@@ -1,0 +1,481 @@
+//! Conversation quality: end of turn, interruptions, selectivity and resumption, by the field's measures.
+//!
+//! [`generator`] composes conversations from [`voices`] under conditions ([`acoustics`]), with labels ([`scenario`]).
+//! [`runner`] talks them to a hub of its own over WebSockets, in real time, several at once; the hub has the installed
+//! engines and a scripted language model ([`story`]). [`judge`] compares labels with the agent's track ([`playout`]),
+//! [`measures`] adds up. [`endpointing`] sweeps the end of turn over the same turns, faster than real time. [`layouts`]
+//! reads the data of published benchmarks instead.
+//!
+//! What was heard of a reply that was cut is what the recognizer of the same hub makes of its sound, when all
+//! conversations are over.
+
+mod acoustics;
+mod endpointing;
+mod generator;
+mod judge;
+mod layouts;
+mod measures;
+mod playout;
+mod runner;
+mod scenario;
+pub(crate) mod story;
+mod voices;
+
+pub use layouts::Layout;
+pub use scenario::Split;
+
+use super::hub_process::{Engines, Hub};
+use super::machine::Machine;
+use super::noise::best_vad;
+use super::real::recognizer;
+use super::{BenchError, Figure, HubCommand, Progress, Report, Section, Unit, name_of};
+use antiphon_audio::wav;
+use antiphon_client::{AudioMode, RATE};
+use antiphon_types::Pcm;
+use endpointing::{EndedTurn, Point, SILENCES_MS, THRESHOLDS};
+use futures_util::{StreamExt, stream};
+use judge::judge;
+use measures::{JudgedTurn, Measures, Resumption, tables};
+use reqwest::multipart::{Form, Part};
+use runner::{Recorded, SessionOptions};
+use scenario::{Conversation, Expected};
+use serde_json::{Value, json};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+use story::Storyteller;
+use tokio::time::sleep;
+
+/// Time between the starts of conversations that run at once.
+const STAGGER: Duration = Duration::from_millis(1_700);
+/// Timeout of a request by REST.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
+/// Frames of which more than this share were late: the machine fell behind, and the figures are void.
+const LATE_PERCENT: f64 = 1.0;
+/// The shortest sound of a reply that is recognized, in samples: 0.3 s.
+const SHORTEST_HEARD: usize = RATE.hz() as usize * 3 / 10;
+
+/// What to measure and how.
+#[derive(Clone, Debug)]
+pub struct ConversationPlan {
+    /// A few dozen turns: a check, not a result.
+    pub quick: bool,
+    /// One half; `None`: both.
+    pub split: Option<Split>,
+    /// Of the generator.
+    pub seed: u64,
+    /// Conversations at once.
+    pub at_once: usize,
+    /// Further people's speech.
+    pub speech: Option<PathBuf>,
+    /// A published benchmark's data, instead of the generator's.
+    pub data: Option<(Layout, PathBuf)>,
+    /// Only the curve, without a hub.
+    pub curve_only: bool,
+    /// `server_vad` or `semantic_vad`; `None`: the hub's default.
+    pub turn_detection: Option<String>,
+    /// Silence that ends a turn of `server_vad`, in ms; `None`: the hub's default.
+    pub silence_ms: Option<u64>,
+    /// Whether backchannels are ignored; `false`: the hub's default.
+    pub ignore_backchannels: bool,
+    /// Audio in JSON events, as every Realtime server takes it.
+    pub ga: bool,
+    /// Settings of the hub, `SECTION.KEY=VALUE`.
+    pub set: Vec<String>,
+    /// Command that starts a hub.
+    pub hub: HubCommand,
+}
+
+/// Runs everything. What fails is reported with its reason.
+pub async fn run(plan: &ConversationPlan, progress: Progress<'_>) -> Report {
+    let mut report = Report::new(plan.quick);
+    match measure(plan, progress).await {
+        Ok(sections) => report.sections = sections,
+        Err(error) => report.sections.push(Section::failed("conversation", &error)),
+    }
+    report
+}
+
+/// The material of a run.
+struct Material {
+    conversations: Vec<Conversation>,
+    turns: Vec<EndedTurn>,
+    notes: Vec<String>,
+    source: String,
+}
+
+async fn measure(plan: &ConversationPlan, progress: Progress<'_>) -> Result<Vec<Section>, BenchError> {
+    let material = match &plan.data {
+        Some((layout, folder)) => published(*layout, folder.clone()).await?,
+        None => composed(plan, progress).await?,
+    };
+    let mut sections = Vec::new();
+    if !material.conversations.is_empty() && !plan.curve_only {
+        sections.extend(in_real_time(plan, &material, progress).await?);
+    }
+    if !material.turns.is_empty() {
+        sections.push(swept(&material, progress).await?);
+    }
+    if let Some(section) = sections.first_mut() {
+        section.notes.extend(material.notes);
+    }
+    Ok(sections)
+}
+
+async fn composed(plan: &ConversationPlan, progress: Progress<'_>) -> Result<Material, BenchError> {
+    let speakers = voices::speakers(plan.speech.clone(), progress).await?;
+    let n = if plan.quick { generator::N_QUICK } else { generator::N_CONVERSATIONS };
+    let splits = match plan.split {
+        Some(split) => vec![split],
+        None => vec![Split::Held, Split::Dev],
+    };
+    let seed = plan.seed;
+    let names: Vec<String> =
+        speakers.iter().map(|speaker| format!("{} ({})", speaker.name, name_of(speaker.split))).collect();
+    progress("conversation: composing");
+    let compose = move || {
+        let all = splits.into_iter().flat_map(|split| generator::conversations(&speakers, split, n, seed));
+        all.collect::<Vec<_>>()
+    };
+    let conversations = tokio::task::spawn_blocking(compose).await?;
+    for conversation in &conversations {
+        for turn in &conversation.turns {
+            let named =
+                |error| BenchError::Method(format!("{}, {}: {error}", conversation.speaker, turn.category.name()));
+            turn.check().map_err(named)?;
+        }
+    }
+    let turns = conversations.iter().flat_map(ended_turns).collect();
+    let notes = vec![format!("speakers: {}", names.join(", "))];
+    Ok(Material { conversations, turns, notes, source: format!("composed, seed {seed}") })
+}
+
+/// The turns of the held half that begin in silence, with their noise.
+fn ended_turns(conversation: &Conversation) -> Vec<EndedTurn> {
+    if conversation.split != Split::Held {
+        return Vec::new();
+    }
+    let in_silence = conversation.turns.iter().filter(|turn| turn.expected == Expected::Answer);
+    let ended = in_silence.map(|turn| EndedTurn {
+        name: format!("{}, {}", conversation.speaker, turn.category.name()),
+        samples: turn.samples.clone(),
+        pauses: turn.pauses(),
+        end_ms: turn.end_ms(),
+        bed: conversation.bed.clone(),
+    });
+    ended.collect()
+}
+
+async fn published(layout: Layout, folder: PathBuf) -> Result<Material, BenchError> {
+    let source = format!("{}, {}", name_of(layout), folder.display());
+    let read = tokio::task::spawn_blocking(move || layouts::read(layout, &folder)).await?;
+    let samples = read.map_err(|error| BenchError::Clips(error.to_string()))?;
+    let n_left_out = samples.left_out.len();
+    let mut notes: Vec<String> = samples.left_out.iter().map(|error| format!("left out: {error}")).collect();
+    if n_left_out > 0 {
+        notes.insert(0, format!("{n_left_out} samples were left out"));
+    }
+    if samples.turns.is_empty() && samples.conversations.is_empty() {
+        return Err(BenchError::Clips(notes.join("; ")));
+    }
+    Ok(Material { conversations: samples.conversations, turns: samples.turns, notes, source })
+}
+
+// In real time
+
+/// A conversation with what was recorded of it.
+struct Run<'a> {
+    conversation: &'a Conversation,
+    recorded: Recorded,
+}
+
+async fn in_real_time(
+    plan: &ConversationPlan,
+    material: &Material,
+    progress: Progress<'_>,
+) -> Result<Vec<Section>, BenchError> {
+    let mut args = vec![name_of(Engines::Conversation)];
+    for setting in &plan.set {
+        args.extend(["--set".to_owned(), setting.clone()]);
+    }
+    progress("conversation: the first start, which measures models that were never measured here");
+    Hub::spawn(&plan.hub, &args).await?.stop().await;
+    let hub = Hub::spawn(&plan.hub, &args).await?;
+    let recognizer = recognizer(&hub.url).await?;
+    let mode = if plan.ga { AudioMode::Ga } else { AudioMode::Pcm16 };
+    let options = SessionOptions { url: hub.url.clone(), mode, update: session_update(plan) };
+    let before = Machine::now();
+    let n = material.conversations.len();
+    let one = |(i, conversation): (usize, &'_ Conversation)| {
+        let options = options.clone();
+        let conversation = conversation.clone();
+        let delay = if i < plan.at_once { STAGGER * i as u32 } else { Duration::ZERO };
+        async move {
+            sleep(delay).await;
+            (i, runner::run(&options, &conversation).await)
+        }
+    };
+    let mut running = stream::iter(material.conversations.iter().enumerate().map(one)).buffer_unordered(plan.at_once);
+    let mut runs = Vec::new();
+    let mut failures = Vec::new();
+    while let Some((i, recorded)) = running.next().await {
+        let conversation = &material.conversations[i];
+        match recorded {
+            Ok(recorded) => runs.push(Run { conversation, recorded }),
+            Err(error) => failures.push(format!("a conversation of {} failed: {error}", conversation.speaker)),
+        }
+        progress(&format!("conversation: {} of {n}", runs.len() + failures.len()));
+    }
+    drop(running);
+    let hub_cpu_s = hub.process.cpu_s()?;
+    let others = before.zip(Machine::now()).map(|(before, after)| after.others_since(&before, hub_cpu_s));
+    let judged = judged(&runs, &hub.url, progress).await?;
+    hub.stop().await;
+    let mut sections = Vec::new();
+    for split in [Split::Held, Split::Dev] {
+        let of_split: Vec<&JudgedTurn> = judged.iter().filter(|turn| turn.split == split).collect();
+        if of_split.is_empty() {
+            continue;
+        }
+        let how = format!(
+            "{}; {} turns in real time, {} conversations at once, {recognizer} hears; the {} half",
+            material.source,
+            of_split.len(),
+            plan.at_once,
+            name_of(split)
+        );
+        let mut section = Section::new(format!("conversation, {}", name_of(split)), how);
+        Measures::of(of_split.iter().copied()).figures(&mut section, "");
+        word_figures(&mut section, &runs, split);
+        section.notes.extend(tables(&of_split));
+        section.others = others;
+        sections.push(section);
+    }
+    if let Some(section) = sections.first_mut() {
+        lateness(section, &runs);
+        section.notes.extend(failures);
+    }
+    Ok(sections)
+}
+
+fn session_update(plan: &ConversationPlan) -> Value {
+    let mut detection = json!({"type": plan.turn_detection.as_deref().unwrap_or("server_vad")});
+    if let Some(silence_ms) = plan.silence_ms {
+        detection["silence_duration_ms"] = silence_ms.into();
+    }
+    if plan.ignore_backchannels {
+        detection["ignore_backchannels"] = true.into();
+    }
+    let input = json!({"turn_detection": detection});
+    json!({"type": "session.update", "session": {"type": "realtime", "audio": {"input": input}}})
+}
+
+/// Judges all turns, and asks the recognizer what was heard of the replies that were cut.
+async fn judged(runs: &[Run<'_>], url: &str, progress: Progress<'_>) -> Result<Vec<JudgedTurn>, BenchError> {
+    let http = reqwest::Client::builder().timeout(REQUEST_TIMEOUT).build().map_err(failed)?;
+    let story = Storyteller::new();
+    let mut all = Vec::new();
+    for (n, run) in runs.iter().enumerate() {
+        progress(&format!("conversation: what was heard, {} of {}", n + 1, runs.len()));
+        let Conversation { split, condition, .. } = *run.conversation;
+        for (i, turn) in run.conversation.turns.iter().enumerate() {
+            let verdict = run.recorded.observed(i).map(|observed| judge(turn, &observed));
+            // Where there was nothing to speak over, the turn did not happen as it is labelled.
+            let needs_reply = matches!(turn.expected, Expected::Yield | Expected::GoOn);
+            let verdict = verdict.filter(|verdict| !needs_reply || verdict.over.is_some());
+            let mut one = JudgedTurn::new(turn, split, condition, verdict);
+            if let Some(cut) =
+                one.verdict.as_ref().filter(|verdict| verdict.yielded == Some(true)).and_then(|verdict| verdict.over)
+            {
+                one.resumption = resumption(&run.recorded, cut, &story, &http, url).await?;
+            }
+            all.push(one);
+        }
+    }
+    Ok(all)
+}
+
+/// What the next reply repeats or leaves out; `None` where that cannot be said.
+async fn resumption(
+    recorded: &Recorded,
+    cut: usize,
+    story: &Storyteller,
+    http: &reqwest::Client,
+    url: &str,
+) -> Result<Option<Resumption>, BenchError> {
+    let items = &recorded.playout.items;
+    let item = &items[cut];
+    let place = story.place_of(&item.text);
+    let next = items[cut + 1..].iter().find_map(|next| story.place_of(&next.text));
+    let (Some(place), Some(next)) = (place, next) else { return Ok(None) };
+    if item.cleared_ms.is_none() || item.samples.len() < SHORTEST_HEARD {
+        return Ok(None);
+    }
+    let sound = wav::write(&Pcm { rate: RATE, samples: item.samples.clone() });
+    let part = Part::bytes(sound).file_name("heard.wav");
+    let form = Form::new().part("file", part).text("model", "whisper-1").text("language", "en");
+    let answer = http.post(format!("{url}/v1/audio/transcriptions")).multipart(form).send().await.map_err(failed)?;
+    let answer: Value = answer.error_for_status().map_err(failed)?.json().await.map_err(failed)?;
+    let n_heard = story.n_heard(place, answer["text"].as_str().unwrap_or_default());
+    // The story begins again behind its end.
+    if next + SHORTEST_REPLY < place {
+        return Ok(None);
+    }
+    Ok(Some(Resumption::new(place + n_heard, next)))
+}
+
+/// A next reply that begins this many words before the one that was cut is one of the story's next round.
+const SHORTEST_REPLY: usize = story::REPLY_WORDS;
+
+fn failed(error: reqwest::Error) -> BenchError {
+    BenchError::Engine(format!("the hub's speech API: {error}"))
+}
+
+/// The user's words that were heard wrongly.
+fn word_figures(section: &mut Section, runs: &[Run<'_>], split: Split) {
+    let mut wrong = 0;
+    let mut of = 0;
+    for run in runs.iter().filter(|run| run.conversation.split == split) {
+        for (i, turn) in run.conversation.turns.iter().enumerate() {
+            if let Some((n_wrong, n_words)) = run.recorded.word_errors(i, turn) {
+                wrong += n_wrong;
+                of += n_words;
+            }
+        }
+    }
+    if of > 0 {
+        let percent = 100.0 * wrong as f64 / of as f64;
+        section.figures.push(Figure::new("user's words wrong", Unit::Of("%"), percent, of));
+    }
+}
+
+/// Whether the machine kept up.
+fn lateness(section: &mut Section, runs: &[Run<'_>]) {
+    let n_frames: usize = runs.iter().map(|run| run.recorded.n_frames).sum();
+    let n_late: usize = runs.iter().map(|run| run.recorded.n_late).sum();
+    let latest_ms = runs.iter().map(|run| run.recorded.latest_ms).fold(0.0, f64::max);
+    let percent = 100.0 * n_late as f64 / n_frames.max(1) as f64;
+    section.figures.push(Figure::new("frames sent late", Unit::Of("%"), percent, n_frames).at_most(LATE_PERCENT));
+    section.figures.push(Figure::new("the latest frame", Unit::Ms, latest_ms, n_frames));
+    if percent > LATE_PERCENT {
+        section.notes.push("the machine fell behind: the figures of this run are void".into());
+    }
+}
+
+// The curve
+
+async fn swept(material: &Material, progress: Progress<'_>) -> Result<Section, BenchError> {
+    let vad = best_vad().await?;
+    let name = vad.name().to_owned();
+    let mut heard = Vec::new();
+    let turns: Arc<[EndedTurn]> = material.turns.clone().into();
+    for i in 0..turns.len() {
+        progress(&format!("conversation: the curve, turn {} of {}", i + 1, turns.len()));
+        let vad = vad.clone();
+        let turns = turns.clone();
+        let hear = move || endpointing::hear(&*vad, &turns[i]).map_err(|error| format!("{}: {error}", turns[i].name));
+        heard.push(tokio::task::spawn_blocking(hear).await?.map_err(BenchError::Engine)?);
+    }
+    let curve = tokio::task::spawn_blocking(move || endpointing::curve(&heard)).await?;
+    let how = format!(
+        "{}; {name} and a fixed silence, {} thresholds and {} silences; in this process, the decision alone",
+        material.source,
+        THRESHOLDS.len(),
+        SILENCES_MS.len()
+    );
+    let mut section = Section::new("end of turn, swept", how);
+    let n_pauses = curve.first().map_or(0, |point| point.n_pauses);
+    for budget_ms in [300.0, 600.0] {
+        if let Some(percent) = endpointing::cutoffs_at(&curve, budget_ms) {
+            let figure = format!("false cutoffs at {budget_ms:.0} ms mean latency");
+            section.figures.push(Figure::new(figure, Unit::Of("%"), percent, n_pauses));
+        }
+    }
+    for percent in [5.0, 10.0] {
+        if let Some(ms) = endpointing::latency_at(&curve, percent) {
+            let figure = format!("mean latency at {percent:.0} % false cutoffs");
+            section.figures.push(Figure::new(figure, Unit::Ms, ms, turns.len()));
+        }
+    }
+    section.notes.push("threshold, silence: pauses cut off; mean latency:".into());
+    section.notes.extend(curve.iter().map(point_line));
+    Ok(section)
+}
+
+fn point_line(point: &Point) -> String {
+    let mut line = format!(
+        "  {:.1}, {:>5} ms: {:>5.1} % ({} of {}); {:.0} ms",
+        point.threshold,
+        point.silence_ms,
+        point.cutoff_percent(),
+        point.n_cut,
+        point.n_pauses,
+        point.latency_ms
+    );
+    if point.n_endless > 0 {
+        line += &format!(" ({} of {} turns did not end)", point.n_endless, point.n_turns);
+    }
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::scenario::Condition;
+    use super::*;
+
+    fn plan() -> ConversationPlan {
+        ConversationPlan {
+            quick: true,
+            split: None,
+            seed: 1,
+            at_once: 1,
+            speech: None,
+            data: None,
+            curve_only: false,
+            turn_detection: None,
+            silence_ms: None,
+            ignore_backchannels: false,
+            ga: false,
+            set: Vec::new(),
+            hub: HubCommand { program: "none".into(), args: Vec::new() },
+        }
+    }
+
+    #[test]
+    fn a_session_has_the_hubs_defaults_unless_asked_otherwise() {
+        let detection =
+            |plan: &ConversationPlan| session_update(plan)["session"]["audio"]["input"]["turn_detection"].clone();
+        assert_eq!(detection(&plan()), json!({"type": "server_vad"}));
+        let plan = ConversationPlan { silence_ms: Some(300), ignore_backchannels: true, ..plan() };
+        let expected = json!({"type": "server_vad", "silence_duration_ms": 300, "ignore_backchannels": true});
+        assert_eq!(detection(&plan), expected);
+    }
+
+    #[test]
+    fn a_machine_that_falls_behind_voids_the_run() {
+        let conversation = Conversation {
+            split: Split::Held,
+            speaker: "a".into(),
+            condition: Condition::Clean,
+            turns: Vec::new(),
+            bed: Vec::new(),
+        };
+        let notes = |n_late| {
+            let recorded = Recorded { n_frames: 1_000, n_late, latest_ms: 130.0, ..Recorded::default() };
+            let mut section = Section::default();
+            lateness(&mut section, &[Run { conversation: &conversation, recorded }]);
+            (section.figures[0].passes(), section.notes.len())
+        };
+        assert_eq!((notes(10), notes(11)), ((Some(true), 0), (Some(false), 1)));
+    }
+
+    #[tokio::test]
+    async fn samples_that_are_left_out_are_named_and_the_rest_is_read() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let error = published(Layout::Turnbench, folder.path().to_path_buf()).await.err().expect("empty");
+        assert!(error.to_string().contains("no sample of this layout"), "{error}");
+        std::fs::create_dir(folder.path().join("1")).expect("made");
+        let error = published(Layout::Turnbench, folder.path().to_path_buf()).await.err().expect("no sound");
+        assert!(error.to_string().contains("speaker_1_audio.wav"), "{error}");
+    }
+}

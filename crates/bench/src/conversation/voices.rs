@@ -1,0 +1,337 @@
+//! The speakers: people's clips of the repository (and of a folder), and the voices that the hub can speak with.
+//!
+//! A speaker of clips says phrases of a recording with the pauses that it has. A synthetic speaker says the texts
+//! below, spoken once. A speaker belongs to one half; synthetic voices alternate. Backchannels, hesitations,
+//! corrections and numbers exist in synthetic voices only: no recording in the repository has them.
+
+use super::super::load::Clips;
+use super::super::{BenchError, Progress, questions};
+use super::acoustics::{levelled, samples_of};
+use super::scenario::Split;
+use antiphon::assembly::{self, EnginesError};
+use antiphon::config::{self, Config, Sources};
+use antiphon_client::RATE;
+use antiphon_engine_api::tts::{SpeechRequest, Tts};
+use futures_util::StreamExt;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+pub(super) const QUESTIONS: [&str; 8] = [
+    "What time does the museum open on Sunday?",
+    "Could you tell me the way to the station?",
+    "Is there a pharmacy near the market?",
+    "How long does the journey take?",
+    "Please tell me what happened next.",
+    "Can I change my booking to the evening?",
+    "Which platform does the train leave from?",
+    "Tell me more about the island.",
+];
+pub(super) const HESITATIONS: [(&str, &str, &str); 5] = [
+    ("I would like to book", "um", "a table for four tonight."),
+    ("Can you find me", "uh", "a train to Bristol?"),
+    ("My brother wants", "um", "the one with the blue cover."),
+    ("We could meet at", "uh", "the corner of the park."),
+    ("It is about", "hmm", "the bill from last month."),
+];
+pub(super) const CUT_SENTENCES: [(&str, &str); 4] = [
+    ("The thing is that my phone", "does not charge any more."),
+    ("I need a room with", "two beds and a shower."),
+    ("If it rains tomorrow, then", "we would rather stay at home."),
+    ("Please send it to", "my office in the city."),
+];
+pub(super) const CORRECTIONS: [(&str, &str); 4] = [
+    ("Please move it to Monday.", "No, Tuesday."),
+    ("I need three tickets.", "Sorry, four tickets."),
+    ("It was the red one.", "I mean the green one."),
+    ("Call me at five.", "No, make it six."),
+];
+pub(super) const SELF_INTERRUPTIONS: [(&str, &str); 4] = [
+    ("Can you send the letter to my sister", "wait, what does it cost?"),
+    ("I was looking for the big hotel", "actually, is the small one free?"),
+    ("Could we go back to the first question", "no, leave it, what comes next?"),
+    ("Tell me about the weather in the north", "or rather, will it snow here?"),
+];
+pub(super) const NUMBERS: [(&str, [&str; 3]); 3] = [
+    ("My number is", ["five five five", "zero one two", "nine eight"]),
+    ("The code reads", ["four seven", "one three", "two two"]),
+    ("It is account", ["eight zero", "six one four", "seven three"]),
+];
+/// The word that decides, and what follows it.
+pub(super) const INTERRUPTIONS: [(&str, &str); 7] = [
+    ("Stop.", "I have heard enough."),
+    ("Wait.", "I have a question."),
+    ("No.", "That is not what I meant."),
+    ("Hold on.", "Who was that again?"),
+    ("Actually.", "Can you tell me the price?"),
+    ("Sorry.", "What did you say?"),
+    ("No.", "Tuesday."),
+];
+pub(super) const BACKCHANNELS: [&str; 7] = ["mm-hm", "yeah", "right", "uh-huh", "okay", "I see", "sure"];
+pub(super) const ASIDES: [&str; 4] = [
+    "Put the bags in the kitchen, please.",
+    "I will be there in a minute, Anna.",
+    "The other one, on the left.",
+    "Dinner is on the table already.",
+];
+pub(super) const TELEVISION: [&str; 3] = [
+    "And now the weather for the weekend, with sunshine in the south.",
+    "The minister said on Friday that talks would go on.",
+    "Next on this channel, a film about the deep sea.",
+];
+
+/// Clips of the repository, from its root: a reader, and a speech.
+const READER: &str = "tests/fixtures/speech";
+const SPEECH: &str = "tests/fixtures/jfk.flac";
+/// Synthetic voices of an engine that are taken.
+const MAX_VOICES: usize = 4;
+/// A pause between two phrases of a clip, and a phrase, in windows of 20 ms.
+const PAUSE_WINDOWS: usize = 8;
+const PHRASE_WINDOWS: usize = 15;
+/// The longest turn that is made of a clip, in ms.
+const MAX_TURN_MS: u32 = 7_000;
+/// A window is quiet below this share of the clip's peak.
+const QUIET: f64 = 0.05;
+
+/// A part of a clip without a pause.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Phrase {
+    /// The pause before it; 0 for the first one.
+    pub(super) pause_ms: u32,
+    pub(super) samples: Vec<i16>,
+}
+
+/// A stretch of human speech: at least one phrase.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct SpokenClip {
+    pub(super) phrases: Vec<Phrase>,
+}
+
+/// A speaker: of clips, or of lines.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Speaker {
+    pub(super) name: String,
+    pub(super) split: Split,
+    /// What a synthetic voice says, by its text.
+    pub(super) lines: BTreeMap<&'static str, Vec<i16>>,
+    /// What a person says.
+    pub(super) clips: Vec<SpokenClip>,
+}
+
+impl Speaker {
+    /// All sounds that it makes.
+    pub(super) fn sounds(&self) -> impl Iterator<Item = &Vec<i16>> {
+        let phrases = self.clips.iter().flat_map(|clip| clip.phrases.iter().map(|phrase| &phrase.samples));
+        self.lines.values().chain(phrases)
+    }
+}
+
+/// Every text of a synthetic speaker.
+fn texts() -> Vec<&'static str> {
+    let mut texts: Vec<&'static str> = Vec::new();
+    texts.extend(QUESTIONS);
+    texts.extend(BACKCHANNELS);
+    texts.extend(ASIDES);
+    texts.extend(TELEVISION);
+    texts.extend(HESITATIONS.iter().flat_map(|(first, filler, rest)| [*first, *filler, *rest]));
+    let pairs = [&CUT_SENTENCES[..], &CORRECTIONS, &SELF_INTERRUPTIONS, &INTERRUPTIONS];
+    texts.extend(pairs.iter().flat_map(|pairs| pairs.iter().flat_map(|(first, rest)| [*first, *rest])));
+    texts.extend(NUMBERS.iter().flat_map(|(intro, groups)| std::iter::once(*intro).chain(*groups)));
+    texts
+}
+
+/// Reads and speaks everything. `folder`: more people, a folder of sounds for each, or one of a single person.
+///
+/// # Errors
+/// The repository's clips cannot be read, or a voice fails.
+pub(super) async fn speakers(folder: Option<PathBuf>, progress: Progress<'_>) -> Result<Vec<Speaker>, BenchError> {
+    progress("conversation: reading people's clips");
+    let mut speakers = tokio::task::spawn_blocking(move || people(folder.as_deref())).await??;
+    let config = config::load(&Sources::of_process(None)).map_err(|error| BenchError::Method(error.to_string()))?;
+    let config = Config { models: config.models, onnx: config.onnx, tts: config.tts, ..Config::default() };
+    let installed = tokio::task::spawn_blocking(move || assembly::tts(&config)).await?;
+    let installed = installed.map_err(EnginesError::from)?;
+    let flite = questions::speaker().await?;
+    let mut n_synthetic = 0;
+    for engine in [&installed, &flite] {
+        if engine.name() == flite.name() && Arc::ptr_eq(engine, &installed) {
+            continue;
+        }
+        let ids: Vec<String> = engine.voices().into_iter().map(|voice| voice.id).take(MAX_VOICES).collect();
+        for id in ids {
+            progress(&format!("conversation: {} speaks as {id}", engine.name()));
+            // Held first: the voice that is installed is heard in the report.
+            let split = if n_synthetic % 2 == 0 { Split::Held } else { Split::Dev };
+            n_synthetic += 1;
+            let mut lines = BTreeMap::new();
+            for text in texts() {
+                lines.insert(text, levelled(&spoken(&**engine, text, &id).await?));
+            }
+            let name = format!("{}: {id}", engine.name());
+            speakers.push(Speaker { name, split, lines, clips: Vec::new() });
+        }
+    }
+    Ok(speakers)
+}
+
+async fn spoken(engine: &dyn Tts, text: &str, voice: &str) -> Result<Vec<i16>, BenchError> {
+    let request = SpeechRequest { text: text.into(), voice: voice.into(), seed: Some(1), ..SpeechRequest::default() };
+    let mut stream = engine.speak(request);
+    let mut rate = RATE;
+    let mut whole = Vec::new();
+    while let Some(pcm) = stream.next().await {
+        let pcm = pcm.map_err(BenchError::Speech)?;
+        rate = pcm.rate;
+        whole.extend(pcm.samples);
+    }
+    Ok(antiphon_audio::convert(&whole, rate, RATE))
+}
+
+/// The people: the reader is in the held half, the speech in the other; those of `folder` alternate.
+fn people(folder: Option<&Path>) -> Result<Vec<Speaker>, BenchError> {
+    let file = std::fs::read(SPEECH).map_err(|error| BenchError::Clips(format!("{SPEECH}: {error}")))?;
+    let pcm = antiphon_audio::decode::read(file.into(), std::time::Duration::from_secs(60));
+    let pcm = pcm.map_err(|error| BenchError::Clips(format!("{SPEECH}: {error}")))?;
+    let speech = antiphon_audio::convert(&pcm.samples, pcm.rate, RATE);
+    let mut speakers =
+        vec![person("librivox", Split::Held, &[Path::new(READER)])?, speaker_of("jfk", Split::Dev, [&speech[..]])];
+    let Some(folder) = folder else { return Ok(speakers) };
+    let wrong = |error: std::io::Error| BenchError::Clips(format!("{}: {error}", folder.display()));
+    let mut inner: Vec<PathBuf> = Vec::new();
+    for entry in std::fs::read_dir(folder).map_err(wrong)? {
+        let path = entry.map_err(wrong)?.path();
+        if path.is_dir() {
+            inner.push(path);
+        }
+    }
+    inner.sort();
+    if inner.is_empty() {
+        inner.push(folder.to_path_buf());
+    }
+    for (i, path) in inner.iter().enumerate() {
+        let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        let split = if i % 2 == 0 { Split::Held } else { Split::Dev };
+        let found = person(&name, split, &[path])?;
+        // A folder of the reader's own name has more clips of the reader.
+        match speakers.iter_mut().find(|speaker| speaker.name == name) {
+            Some(known) => known.clips.extend(found.clips),
+            None => speakers.push(found),
+        }
+    }
+    speakers.retain(|speaker| !speaker.clips.is_empty());
+    Ok(speakers)
+}
+
+fn person(name: &str, split: Split, folders: &[&Path]) -> Result<Speaker, BenchError> {
+    let mut clips = Vec::new();
+    for folder in folders {
+        let read = Clips::read(folder)?;
+        clips.extend((0..read.len()).map(|i| read[i].samples.clone()));
+    }
+    Ok(speaker_of(name, split, clips.iter().map(Vec::as_slice)))
+}
+
+fn speaker_of<'a>(name: &str, split: Split, clips: impl IntoIterator<Item = &'a [i16]>) -> Speaker {
+    let clips = clips.into_iter().flat_map(|clip| spoken_clips(&levelled(clip))).collect();
+    Speaker { name: name.to_owned(), split, lines: BTreeMap::new(), clips }
+}
+
+/// Cuts a clip at its pauses, and joins neighbouring phrases to turns of at most [`MAX_TURN_MS`].
+fn spoken_clips(samples: &[i16]) -> Vec<SpokenClip> {
+    let mut clips: Vec<SpokenClip> = Vec::new();
+    let mut length_ms = 0;
+    for phrase in phrases(samples) {
+        let phrase_ms = phrase.pause_ms + super::acoustics::ms_of(phrase.samples.len());
+        match clips.last_mut() {
+            Some(clip) if length_ms + phrase_ms <= MAX_TURN_MS => {
+                length_ms += phrase_ms;
+                clip.phrases.push(phrase);
+            }
+            _ => {
+                length_ms = phrase_ms;
+                clips.push(SpokenClip { phrases: vec![Phrase { pause_ms: 0, ..phrase }] });
+            }
+        }
+    }
+    clips
+}
+
+/// The phrases of a clip. What is too short for one belongs to the phrase before it.
+fn phrases(samples: &[i16]) -> Vec<Phrase> {
+    let peak = samples.iter().map(|sample| sample.unsigned_abs()).max().unwrap_or(0);
+    let bound = (f64::from(peak) * QUIET) as u16;
+    let window = samples_of(20);
+    let is_loud = |window: &[i16]| window.iter().any(|sample| sample.unsigned_abs() > bound);
+    let loud: Vec<bool> = samples.chunks(window).map(is_loud).collect();
+    // Stretches of windows, from a loud one to the last loud one before a pause.
+    let mut stretches: Vec<(usize, usize)> = Vec::new();
+    for (i, _) in loud.iter().enumerate().filter(|(_, loud)| **loud) {
+        match stretches.last_mut() {
+            Some((from, to)) if i - *to < PAUSE_WINDOWS || *to - *from < PHRASE_WINDOWS => *to = i + 1,
+            _ => stretches.push((i, i + 1)),
+        }
+    }
+    let mut phrases = Vec::new();
+    let mut end = stretches.first().map_or(0, |(from, _)| *from);
+    for (from, to) in stretches {
+        let pause_ms = ((from - end) * 20) as u32;
+        phrases.push(Phrase { pause_ms, samples: samples[from * window..(to * window).min(samples.len())].to_vec() });
+        end = to;
+    }
+    phrases
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::super::acoustics::ms_of;
+    use super::*;
+    use antiphon_audio::convert;
+
+    /// A tone of a voice.
+    fn tone(hz: f64, ms: u32) -> Vec<i16> {
+        let sample = |i: usize| (4_000.0 * (std::f64::consts::TAU * hz * i as f64 / f64::from(RATE.hz())).sin()) as i16;
+        (0..samples_of(ms)).map(sample).collect()
+    }
+
+    fn pitch(name: &str) -> f64 {
+        120.0 + 20.0 * f64::from(name.bytes().next().unwrap_or(0) % 16)
+    }
+
+    /// A speaker whose lines are tones, as long as their texts.
+    pub(in super::super) fn synthetic(name: &str, split: Split) -> Speaker {
+        let line = |text: &'static str| (text, tone(pitch(name), 150 + 40 * text.len() as u32));
+        let lines = texts().into_iter().map(line).collect();
+        Speaker { name: name.into(), split, lines, clips: Vec::new() }
+    }
+
+    /// A speaker of one clip of two phrases.
+    pub(in super::super) fn reader(name: &str, split: Split) -> Speaker {
+        let clip = [tone(pitch(name), 700), vec![0; samples_of(400)], tone(pitch(name), 900)].concat();
+        speaker_of(name, split, [&clip[..]])
+    }
+
+    #[test]
+    fn a_clip_is_cut_at_its_pauses() {
+        let silence = |ms| vec![0; samples_of(ms)];
+        let clip = [tone(150.0, 600), silence(300), tone(150.0, 500), silence(100), tone(150.0, 400)].concat();
+        let found = phrases(&clip);
+        let shape: Vec<_> = found.iter().map(|phrase| (phrase.pause_ms, ms_of(phrase.samples.len()))).collect();
+        assert_eq!(shape, [(0, 600), (300, 1_000)], "a pause of 100 ms is none");
+        let long = [tone(150.0, 4_000), silence(400), tone(150.0, 4_000)].concat();
+        assert_eq!(spoken_clips(&long).len(), 2, "8 s are two turns");
+        assert_eq!(spoken_clips(&clip).len(), 1);
+    }
+
+    #[test]
+    fn the_clips_of_the_repository_have_pauses() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let reader = person("reader", Split::Held, &[&root.join(READER)]).expect("readable");
+        assert!(reader.clips.len() >= 20, "{}", reader.clips.len());
+        let with_pauses = reader.clips.iter().filter(|clip| clip.phrases.len() > 1).count();
+        assert!(with_pauses >= 3, "{with_pauses} of {}", reader.clips.len());
+        let file = std::fs::read(root.join(SPEECH)).expect("readable");
+        let pcm = antiphon_audio::decode::read(file.into(), std::time::Duration::from_secs(60)).expect("FLAC");
+        let speech = speaker_of("jfk", Split::Dev, [&convert(&pcm.samples, pcm.rate, RATE)[..]]);
+        assert!(speech.clips.iter().any(|clip| clip.phrases.len() > 1));
+    }
+}
