@@ -25,7 +25,7 @@ pub struct RecognizedFiles {
 #[derive(Debug)]
 enum Form {
     /// A model of the registry in one precision, whose files these are.
-    Registered(Model),
+    Registered(Box<Model>),
     Ct2Whisper {
         model: FasterWhisper,
         name: String,
@@ -166,7 +166,7 @@ pub fn place(
     progress: impl FnMut(f32),
 ) -> Result<ImportedModel, ImportError> {
     let model = match found.form {
-        Form::Registered(model) => model,
+        Form::Registered(model) => *model,
         Form::Ct2Whisper { model, name } => {
             let (path, mut out) = brought.create("ggml.bin")?;
             model.write(&mut out, progress).map_err(|source| ImportError::Convert { path: path.clone(), source })?;
@@ -220,7 +220,7 @@ fn registered(brought: &Brought, catalog: &Catalog) -> Option<RecognizedFiles> {
     }
     let model = best?;
     let what = format!("{} ({}), a model of the registry", model.entry.title, model.variant.precision);
-    Some(RecognizedFiles { what, form: Form::Registered(model) })
+    Some(RecognizedFiles { what, form: Form::Registered(Box::new(model)) })
 }
 
 /// The Kokoro voice in an export whose graph has another name than the registry's: the graph's size says in which precision.
@@ -238,7 +238,7 @@ fn kokoro(brought: &Brought, catalog: &Catalog) -> Option<RecognizedFiles> {
     let files = files.collect::<Option<Vec<_>>>()?;
     let what = format!("{} ({}), {} voices", entry.title, variant.precision, files.len() - 1);
     let model = Model { entry: entry.clone(), variant: variant.clone(), files, own_entry: None };
-    Some(RecognizedFiles { what, form: Form::Registered(model) })
+    Some(RecognizedFiles { what, form: Form::Registered(Box::new(model)) })
 }
 
 /// The registry's model whose converted form has this checksum.
