@@ -32,6 +32,8 @@ fn config(model: &str) -> Config {
     let mut config = Config::default();
     config.stt.engine = "whisper".into();
     config.stt.model = model.into();
+    // A machine that does much else decodes slowly.
+    config.stt.timeout_ms = 120_000;
     config.tts.engine = "hibari".into();
     config.telephony.unauthenticated = true;
     config
