@@ -52,7 +52,7 @@ async fn a_model_that_fails_costs_the_hint_and_nothing_else() {
     assert_eq!(why["model_probability"], Value::Null, "{why}");
 }
 
-/// What a client is told of the reply once sound without words has come over it for 1.6 s.
+/// Sends 1.6 s of sound without words during a reply; returns the type of the event that says what became of the reply.
 async fn spoken_over(model: &FakeTurnModel) -> String {
     let stt = FakeStt::hears(["tell me", ""]);
     let engines = engines(

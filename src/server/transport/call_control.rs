@@ -163,7 +163,8 @@ pub(in crate::server) async fn reject(
         return refused(StatusCode::BAD_REQUEST, "invalid_body", message);
     };
     if !REFUSALS.contains(&status) {
-        let (first, last) = (REFUSALS.start(), REFUSALS.end());
+        let first = REFUSALS.start();
+        let last = REFUSALS.end();
         let message = format!("Invalid value of 'status_code'. It is a status of SIP from {first} to {last}.");
         return refused(StatusCode::BAD_REQUEST, "invalid_value", message);
     }

@@ -66,7 +66,8 @@ impl Webhooks {
     /// `secret` is none, or there is no TLS.
     pub(super) fn new(url: &str, secret: &str) -> io::Result<(Self, Deliveries)> {
         let key = key_of(secret).ok_or_else(|| {
-            let (least, most) = (SECRET_BYTES.start(), SECRET_BYTES.end());
+            let least = SECRET_BYTES.start();
+            let most = SECRET_BYTES.end();
             io::Error::other(format!("a secret of webhooks is {SECRET_PREFIX} and {least} to {most} bytes in base64"))
         })?;
         let http = reqwest::Client::builder()
