@@ -2,7 +2,7 @@
 //!
 //! `cli` creates an [`EngineManager`] at startup and passes it to `server`, which calls [`EngineManager::load`] again
 //! after a pull: running sessions keep their engines, new sessions use the new ones. Models that "auto" had to skip are
-//! reported in the log and in [`Served`]. Before the engines are loaded, models that "auto" may select are measured, each once for
+//! reported in the log and in [`EngineInUse`]. Before the engines are loaded, models that "auto" may select are measured, each once for
 //! this machine. Loading blocks.
 
 use super::choose::{
@@ -33,7 +33,7 @@ use std::thread;
 
 /// The engine and model of a stage.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Served {
+pub struct EngineInUse {
     /// The stage's name in the configuration.
     pub stage: &'static str,
     /// The engine's name; "cluster" where workers serve the stage.
@@ -48,7 +48,7 @@ pub struct Served {
     pub passed_over: Vec<PassedOver>,
 }
 
-impl Served {
+impl EngineInUse {
     fn by_workers(stage: &'static str) -> Self {
         Self { stage, engine: CLUSTER.into(), model: None, auto: false, measured: None, passed_over: Vec::new() }
     }
@@ -70,7 +70,7 @@ pub struct ActiveEngines {
     /// The engines.
     pub engines: Engines,
     /// Their names and models.
-    pub served: Vec<Served>,
+    pub served: Vec<EngineInUse>,
 }
 
 /// Loads, shares and replaces engines. Methods that load block, for seconds if models are large.
@@ -208,7 +208,7 @@ impl EngineManager {
             let stt = scope.spawn(move || {
                 let _context = enter();
                 if let Some(membership) = self.workers_alone(Stage::Stt) {
-                    return Ok((membership.stt(None), Served::by_workers("stt")));
+                    return Ok((membership.stt(None), EngineInUse::by_workers("stt")));
                 }
                 let before = active_stage(old_served, "stt", old.map(|old| &old.stt));
                 let (engine, served) = self.stage::<dyn Stt>(before)?;
@@ -218,7 +218,7 @@ impl EngineManager {
             let tts = scope.spawn(move || {
                 let _context = enter();
                 if let Some(membership) = self.workers_alone(Stage::Tts) {
-                    return Ok((membership.tts(None), Served::by_workers("tts")));
+                    return Ok((membership.tts(None), EngineInUse::by_workers("tts")));
                 }
                 let before = active_stage(old_served, "tts", old.map(|old| &old.tts));
                 let (engine, served) = self.stage::<dyn Tts>(before)?;
@@ -231,7 +231,7 @@ impl EngineManager {
             };
             let vad = self.stage::<dyn Vad>(active_stage(old_served, "vad", old.map(|old| &old.vad)));
             let turn = match self.workers_alone(Stage::Turn) {
-                Some(membership) => Ok((Some(membership.turn(None)), Served::by_workers("turn"))),
+                Some(membership) => Ok((Some(membership.turn(None)), EngineInUse::by_workers("turn"))),
                 None => self.tried(active_stage(old_served, "turn", old.and_then(|old| old.turn.as_ref()))),
             };
             (joined("stt", stt), joined("tts", tts), llm, vad, turn)
@@ -301,8 +301,10 @@ impl EngineManager {
                 .into_iter()
                 .any(|stage| membership.serves(stage) && name_of(stage) == served.stage)
             {
-                *served =
-                    Served { passed_over: std::mem::take(&mut served.passed_over), ..Served::by_workers(served.stage) };
+                *served = EngineInUse {
+                    passed_over: std::mem::take(&mut served.passed_over),
+                    ..EngineInUse::by_workers(served.stage)
+                };
             }
         }
         active
@@ -329,7 +331,7 @@ impl EngineManager {
     }
 
     /// The engine of stage `S` alone, with its name and model; `None`: turn detection uses no model.
-    pub(super) fn chosen<S: ModelStage + ?Sized>(&self) -> Result<(Option<Arc<S>>, Served), StageFailure> {
+    pub(super) fn chosen<S: ModelStage + ?Sized>(&self) -> Result<(Option<Arc<S>>, EngineInUse), StageFailure> {
         self.tried::<S>(None)
     }
 
@@ -339,7 +341,7 @@ impl EngineManager {
     }
 
     /// The active engines and models; empty before [`EngineManager::load`]. Blocks while engines are being loaded.
-    pub fn served(&self) -> Vec<Served> {
+    pub fn served(&self) -> Vec<EngineInUse> {
         let active = self.active.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         active.as_ref().map(|active| active.served.clone()).unwrap_or_default()
     }
@@ -409,8 +411,8 @@ impl EngineManager {
     /// Loads the stage's first choice that can be loaded.
     fn stage<S: ModelStage + ?Sized>(
         &self,
-        before: Option<(&Served, &Arc<S>)>,
-    ) -> Result<(Arc<S>, Served), StageFailure> {
+        before: Option<(&EngineInUse, &Arc<S>)>,
+    ) -> Result<(Arc<S>, EngineInUse), StageFailure> {
         let (engine, served) = self.tried(before)?;
         Ok((engine.expect("only turn-taking does without an engine"), served))
     }
@@ -418,8 +420,8 @@ impl EngineManager {
     /// Like `stage`; `None` if the choice is to use no engine.
     fn tried<S: ModelStage + ?Sized>(
         &self,
-        before: Option<(&Served, &Arc<S>)>,
-    ) -> Result<(Option<Arc<S>>, Served), StageFailure> {
+        before: Option<(&EngineInUse, &Arc<S>)>,
+    ) -> Result<(Option<Arc<S>>, EngineInUse), StageFailure> {
         let (llm, _) = self.active_llm();
         self.tried_of(&Config { llm, ..self.config.clone() }, before)
     }
@@ -427,8 +429,8 @@ impl EngineManager {
     fn tried_of<S: ModelStage + ?Sized>(
         &self,
         config: &Config,
-        before: Option<(&Served, &Arc<S>)>,
-    ) -> Result<(Option<Arc<S>>, Served), StageFailure> {
+        before: Option<(&EngineInUse, &Arc<S>)>,
+    ) -> Result<(Option<Arc<S>>, EngineInUse), StageFailure> {
         let stage = name_of(S::STAGE);
         let auto = settings(config, S::STAGE).0 == AUTO;
         let Choices { best_first, mut passed_over } = self.choices::<S>(config)?;
@@ -445,7 +447,7 @@ impl EngineManager {
             let model = choice.model_name();
             let is_best = auto && !is_named(config, S::STAGE);
             let measured = choice.model.as_ref().and_then(|model| self.trials.of(&self.config, S::STAGE, model));
-            let served = |passed_over| Served { stage, engine, model, auto: is_best, measured, passed_over };
+            let served = |passed_over| EngineInUse { stage, engine, model, auto: is_best, measured, passed_over };
             if choice.engine == NO_TURN_MODEL {
                 return Ok((None, served(passed_over)));
             }
@@ -555,7 +557,7 @@ impl EngineManager {
 
     /// Whether a model that is not on disk is expected to keep the objective on this machine: by the registry's figure, and by the
     /// one of the model that serves the stage, if it was measured.
-    pub fn is_fast_enough(&self, entry: &Entry, served: &Served) -> bool {
+    pub fn is_fast_enough(&self, entry: &Entry, served: &EngineInUse) -> bool {
         let is_on_gpu = match entry.stage {
             Stage::Stt => whisper_uses_gpu(&self.config),
             _ => self.config.onnx.provider != "cpu",
@@ -645,10 +647,10 @@ const PANICKED: &str = "the engine panicked during loading";
 const OTHER_STAGE: &str = "this model serves another stage";
 
 fn active_stage<'a, S: ?Sized>(
-    served: Option<&'a Vec<Served>>,
+    served: Option<&'a Vec<EngineInUse>>,
     stage: &str,
     engine: Option<&'a Arc<S>>,
-) -> Option<(&'a Served, &'a Arc<S>)> {
+) -> Option<(&'a EngineInUse, &'a Arc<S>)> {
     Some((served?.iter().find(|served| served.stage == stage)?, engine?))
 }
 

@@ -27,7 +27,7 @@ pub use choose::{PassedOver, recommended};
 pub use engine_factory::EngineFactory;
 pub use error::{EnginesError, StageFailure};
 pub use factory::llm;
-pub use manager::{ActiveEngines, EngineManager, Served, without_precision};
+pub use manager::{ActiveEngines, EngineInUse, EngineManager, without_precision};
 pub use membership::{CLUSTER, Membership};
 pub use model_cache::{CachedValue, Limits, ModelCache, ModelCacheError};
 pub use preflight::problems;

@@ -4,7 +4,7 @@
 //! load nothing.
 
 use super::choose::{is_named, kind_of, settings};
-use super::manager::{EngineManager, ModelStage, Served};
+use super::manager::{EngineInUse, EngineManager, ModelStage};
 use super::{EnginesError, StageFailure};
 use crate::config::Config;
 use antiphon_cluster::Stage;
@@ -100,7 +100,7 @@ struct Model {
 }
 
 impl Model {
-    fn of<S: ModelStage + ?Sized>(manager: &EngineManager, served: &Served) -> Result<Self, StageFailure> {
+    fn of<S: ModelStage + ?Sized>(manager: &EngineManager, served: &EngineInUse) -> Result<Self, StageFailure> {
         let config = manager.config();
         let (_, set) = settings(config, S::STAGE);
         let is_set = is_named(config, S::STAGE);

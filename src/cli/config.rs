@@ -1,7 +1,7 @@
 //! `antiphon config`: checks a configuration file and prints the defaults.
 
 use super::{CliError, print};
-use crate::assembly::{self, AUTO, CLUSTER, Served};
+use crate::assembly::{self, AUTO, CLUSTER, EngineInUse};
 use crate::config::{Config, ConfigError, DEFAULT_TOML, Origin, Problem, Sources, load_hub};
 use crate::server::startup_problems;
 use antiphon_engines::table::{EngineKind, EngineStage, ModelSource};
@@ -73,7 +73,7 @@ fn report(loaded: &Result<Config, ConfigError>) -> serde_json::Value {
 }
 
 /// The engine of each stage as text: from `served` if present, else from the configuration.
-pub(super) fn engines(config: &Config, served: &[Served]) -> String {
+pub(super) fn engines(config: &Config, served: &[EngineInUse]) -> String {
     let more = |stage: EngineStage, engine: &str| match engine {
         CLUSTER => {
             let or_here = if config.cluster.fallback { ", or this machine" } else { "" };
@@ -145,7 +145,7 @@ mod tests {
         config.llm.engine = "openai".into();
         config.llm.model = "m".into();
         config.llm.base_url = "http://127.0.0.1:1/v1".into();
-        let of = |stage, engine: &str, model: Option<&str>| Served {
+        let of = |stage, engine: &str, model: Option<&str>| EngineInUse {
             stage,
             engine: engine.into(),
             model: model.map(Into::into),

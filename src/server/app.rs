@@ -18,7 +18,7 @@ use super::transport::TransportParts;
 use super::transport::telephony::intake::Telephony;
 use super::transport::telephony::sip::Dialer;
 use super::transport::webrtc::Webrtc;
-use crate::assembly::{EngineManager, Served};
+use crate::assembly::{EngineInUse, EngineManager};
 use crate::config::Config;
 use antiphon_engine_api::Engines;
 use antiphon_telemetry::Metrics;
@@ -39,7 +39,7 @@ pub struct Parts {
     /// `None`: plain HTTP.
     pub tls: Option<Tls>,
     /// Reloads engines and reports which serve; `None`: the engines are fixed and no model can be pulled.
-    pub manager: Option<(Arc<EngineManager>, Vec<Served>)>,
+    pub manager: Option<(Arc<EngineManager>, Vec<EngineInUse>)>,
 }
 
 /// The part of [`Parts`] that is available once the engines are loaded.
@@ -47,7 +47,7 @@ pub struct LoadedEngines {
     /// The engines.
     pub engines: Engines,
     /// See [`Parts::manager`].
-    pub manager: Option<(Arc<EngineManager>, Vec<Served>)>,
+    pub manager: Option<(Arc<EngineManager>, Vec<EngineInUse>)>,
 }
 
 /// The part of [`Parts`] that is available before the engines are loaded.

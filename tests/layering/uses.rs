@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 pub type Path = Vec<String>;
 
 /// A path that a file names.
-struct Named {
+struct PathUse {
     /// The module, in the file, that names it.
     module: Path,
     path: Path,
@@ -19,7 +19,7 @@ struct Named {
 
 /// What is read of one file.
 struct Source {
-    named: Vec<Named>,
+    named: Vec<PathUse>,
     /// The first segments of all paths in its code.
     words: BTreeSet<String>,
 }
@@ -60,7 +60,7 @@ impl Package {
     /// All paths that a file names, without those that it only passes on.
     pub fn paths_of(&self, file: &str) -> impl Iterator<Item = &Path> {
         let source = &self.sources[file];
-        let is_used = |named: &&Named| match &named.passes_on {
+        let is_used = |named: &&PathUse| match &named.passes_on {
             Some(name) => source.words.contains(name),
             None => true,
         };
@@ -138,7 +138,7 @@ struct Reader<'a> {
     children: BTreeSet<String>,
     /// What is next is for tests.
     is_for_tests: bool,
-    named: Vec<Named>,
+    named: Vec<PathUse>,
     words: BTreeSet<String>,
 }
 
@@ -290,7 +290,7 @@ impl<'a> Reader<'a> {
             }
             _ => return,
         };
-        self.named.push(Named { module: self.module.clone(), path: absolute, passes_on });
+        self.named.push(PathUse { module: self.module.clone(), path: absolute, passes_on });
     }
 
     fn skip_attribute(&mut self) {

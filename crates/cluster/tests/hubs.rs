@@ -37,7 +37,7 @@ async fn until(what: &str, is_so: impl Fn() -> bool) {
 /// What arrives next: news, or the number of those that were missed.
 async fn next(news: &mut broadcast::Receiver<PeerNews>) -> Result<Vec<u8>, u64> {
     match timeout(TEST_TIMEOUT, news.recv()).await.expect("something arrives").expect("all of it") {
-        PeerNews::Told(told) => Ok(told.to_vec()),
+        PeerNews::Update(update) => Ok(update.to_vec()),
         PeerNews::Missed(n) => Err(n),
     }
 }
@@ -91,9 +91,9 @@ async fn lost_news_are_counted_and_so_is_a_lost_connection_said() {
     let mut n_missed = 0;
     loop {
         match timeout(TEST_TIMEOUT, news.recv()).await.expect("something arrives") {
-            Ok(PeerNews::Told(told)) => {
+            Ok(PeerNews::Update(update)) => {
                 n_told += 1;
-                if told[..] == last {
+                if update[..] == last {
                     break;
                 }
                 // Slower than they arrive.

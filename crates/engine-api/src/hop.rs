@@ -10,11 +10,11 @@ use std::time::Duration;
 ///
 /// Any two are equal: two requests for the same thing are the same, whichever worker serves them.
 #[derive(Clone, Debug, Default)]
-pub struct Hop(Option<Arc<Mutex<Option<Served>>>>);
+pub struct Hop(Option<Arc<Mutex<Option<HopReport>>>>);
 
 /// Who served a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Served {
+pub struct HopReport {
     /// Name of the worker, as its operator knows it.
     pub worker: String,
     /// What the requester waited for the network, both ways together: to the final transcript of an utterance, to the first
@@ -34,12 +34,12 @@ impl Hop {
     pub fn set(&self, worker: &str, network: Duration, retried: u32) {
         let Some(cell) = &self.0 else { return };
         *cell.lock().unwrap_or_else(PoisonError::into_inner) =
-            Some(Served { worker: worker.to_owned(), network, retried });
+            Some(HopReport { worker: worker.to_owned(), network, retried });
     }
 
     /// What was filled in last; `None`: this process served the request, it was not served yet, or its
     /// engine fills nothing in.
-    pub fn get(&self) -> Option<Served> {
+    pub fn get(&self) -> Option<HopReport> {
         self.0.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
@@ -64,7 +64,7 @@ mod tests {
         assert_eq!(hop.get(), None);
         request.set("a", ms(3), 0);
         request.set("b", ms(2), 1);
-        assert_eq!(hop.get(), Some(Served { worker: "b".into(), network: ms(2), retried: 1 }));
+        assert_eq!(hop.get(), Some(HopReport { worker: "b".into(), network: ms(2), retried: 1 }));
     }
 
     #[test]

@@ -20,7 +20,7 @@ pub mod vad;
 
 pub use engines::{EngineNames, Engines};
 pub use fault::{ENGINE_UNAVAILABLE, Fault};
-pub use hop::{Hop, Served};
+pub use hop::{Hop, HopReport};
 pub use upstream::{BreakerState, FallbackCounts, Role, Upstream, Upstreams};
 
 /// Requests that an engine without a bound of its own serves at the same time. A remote engine's server admits by

@@ -35,7 +35,7 @@ use antiphon_dialog::turn::Edge;
 use antiphon_dialog::{
     Action, Command, Dialog, Event, Notice, ResponseWork, SpeculationOutcome, ToolCallDelta, UtteranceEnd,
 };
-use antiphon_engine_api::Served;
+use antiphon_engine_api::HopReport;
 use antiphon_engine_api::stt::{SttError, Transcript};
 use antiphon_protocol::frame::MicrophoneFrame;
 use antiphon_protocol::{ClientEvent, Incoming, PlayedReport, SessionUpdate, WireError};
@@ -108,7 +108,7 @@ struct EventPayload {
 /// What a transcription ends with, beside the item.
 struct FinalTranscript {
     result: Result<Transcript, SttError>,
-    served: Option<Served>,
+    served: Option<HopReport>,
     meter: Meter,
 }
 
@@ -621,7 +621,7 @@ impl Actor {
         match product {
             Product::Mark(response, milestone, at) => self.timeline.mark(&response, milestone, at),
             Product::Filler(filler) => self.filler(&filler),
-            Product::Served(response, served) => self.timeline.spoken_by(&response, served),
+            Product::Hop(response, served) => self.timeline.spoken_by(&response, served),
             Product::FailedIn(response, stage) => self.speaking.failed(response, stage),
             Product::Audio(response, pcm, at) => {
                 if let Some((item, _)) = self.dialog.speaking_item(&response) {

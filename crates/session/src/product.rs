@@ -3,7 +3,7 @@
 //! [`super::responding`] and [`super::filler`] send products, the actor takes them. Nothing runs here.
 
 use antiphon_dialog::Event;
-use antiphon_engine_api::Served;
+use antiphon_engine_api::HopReport;
 use antiphon_types::{Format, Meter, Pcm, Requester, ResponseId, Timestamp};
 
 /// Output of a response's work, in order.
@@ -17,7 +17,7 @@ pub(super) enum Product {
     /// A filler, all of it.
     Filler(FillerSpeech),
     /// Which worker speaks the first chunk; again where another one goes on with it.
-    Served(ResponseId, Served),
+    Hop(ResponseId, HopReport),
     /// Which stage a response fails in; its end follows.
     FailedIn(ResponseId, FailedStage),
 }

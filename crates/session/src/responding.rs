@@ -13,7 +13,7 @@ use antiphon_engine_api::llm::{LlmDelta, LlmError};
 use antiphon_engine_api::tts::{
     Passage, PlayoutEstimate, SpeechRequest, SpokenPart, TextRequest, TextSpeech, TtsError,
 };
-use antiphon_engine_api::{Engines, Hop, Served};
+use antiphon_engine_api::{Engines, Hop, HopReport};
 use antiphon_text::{Chunk, Chunker, Language};
 use antiphon_types::chat::{Finish, Usage};
 use antiphon_types::{Brownout, BrownoutLevel, ResponseId, Timestamp};
@@ -442,7 +442,7 @@ impl Responding {
     /// Reports the worker of the first chunk, where there is one and it was not reported.
     async fn served(&self, hop: &mut FirstHop) -> Result<(), Stop> {
         match hop.news() {
-            Some(served) => self.product(Product::Served(self.id(), served)).await,
+            Some(served) => self.product(Product::Hop(self.id(), served)).await,
             None => Ok(()),
         }
     }
@@ -579,7 +579,7 @@ impl SpokenLength {
 struct FirstHop {
     /// `None`: nothing was requested yet.
     hop: Option<Hop>,
-    reported: Option<Served>,
+    reported: Option<HopReport>,
 }
 
 impl FirstHop {
@@ -592,7 +592,7 @@ impl FirstHop {
     }
 
     /// What is known now and was not reported.
-    fn news(&mut self) -> Option<Served> {
+    fn news(&mut self) -> Option<HopReport> {
         let served = self.hop.as_ref()?.get().filter(|served| self.reported.as_ref() != Some(served))?;
         self.reported = Some(served.clone());
         Some(served)
@@ -903,7 +903,7 @@ mod tests {
         let mut n_audio = 0;
         while let Some(product) = products.recv().await {
             match *product {
-                Product::Served(_, served) => named.push((served.worker, served.retried, n_audio)),
+                Product::Hop(_, served) => named.push((served.worker, served.retried, n_audio)),
                 Product::Audio(..) => n_audio += 1,
                 _ => {}
             }

@@ -244,7 +244,7 @@ mod messages {
 
     #[derive(Serialize, Deserialize)]
     #[serde(rename_all = "snake_case")]
-    enum Stored<'a> {
+    enum StoredMessage<'a> {
         #[serde(borrow)]
         Text(std::borrow::Cow<'a, str>),
         Binary(String),
@@ -252,16 +252,16 @@ mod messages {
 
     pub(super) fn serialize<S: Serializer>(messages: &[Message], to: S) -> Result<S::Ok, S::Error> {
         to.collect_seq(messages.iter().map(|message| match message {
-            Message::Text(text) => Stored::Text(text.into()),
-            Message::Binary(bytes) => Stored::Binary(BASE64.encode(bytes)),
+            Message::Text(text) => StoredMessage::Text(text.into()),
+            Message::Binary(bytes) => StoredMessage::Binary(BASE64.encode(bytes)),
         }))
     }
 
     pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Message>, D::Error> {
-        let stored = Vec::<Stored>::deserialize(from)?;
+        let stored = Vec::<StoredMessage>::deserialize(from)?;
         let message = |stored| match stored {
-            Stored::Text(text) => Ok(Message::Text(text.into_owned())),
-            Stored::Binary(text) => match BASE64.decode(text) {
+            StoredMessage::Text(text) => Ok(Message::Text(text.into_owned())),
+            StoredMessage::Binary(text) => match BASE64.decode(text) {
                 Ok(bytes) => Ok(Message::Binary(Bytes::from(bytes))),
                 Err(error) => Err(serde::de::Error::custom(error)),
             },

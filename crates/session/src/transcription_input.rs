@@ -2,7 +2,7 @@
 //!
 //! `utterance` and `inline_audio` fill a transcription's input queue, `transcription_task` drains it. Nothing runs here.
 
-use antiphon_engine_api::Served;
+use antiphon_engine_api::HopReport;
 use antiphon_engine_api::mcp::{ConnectedServer, Connection};
 use antiphon_engine_api::stt::{SpeakerState, SttError, Transcript};
 use antiphon_types::{ItemId, Meter, Samples};
@@ -79,7 +79,7 @@ pub(super) enum Report {
         /// Whether [`Report::Learnt`] follows.
         learns: bool,
         /// The worker that made the transcript; `None`: the engine runs here.
-        served: Option<Served>,
+        served: Option<HopReport>,
         /// What the utterance costs, what the engine learns afterwards included.
         meter: Meter,
     },

@@ -39,10 +39,10 @@ pub(super) struct Probe {
     handles: Mutex<Vec<Arc<Handle>>>,
     /// Sound that voices have made, in microseconds.
     spoken_us: AtomicU64,
-    shared: Mutex<Shared>,
+    shared: Mutex<ProbeState>,
 }
 
-struct Shared {
+struct ProbeState {
     dice: Dice,
     lines: VecDeque<String>,
     keeps_all: bool,
@@ -54,7 +54,7 @@ struct Shared {
 impl Probe {
     /// `verbose`: the whole log is kept.
     pub(super) fn new(dice: Dice, kill_at: Option<u64>, verbose: bool) -> Arc<Self> {
-        let shared = Shared {
+        let shared = ProbeState {
             dice,
             lines: VecDeque::new(),
             keeps_all: verbose,
@@ -154,7 +154,7 @@ impl Probe {
         (shared.lines.drain(..).collect(), hash, std::mem::take(&mut shared.violations))
     }
 
-    fn lock(&self) -> MutexGuard<'_, Shared> {
+    fn lock(&self) -> MutexGuard<'_, ProbeState> {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -4,7 +4,7 @@ use super::dates::{DateOrder, clock, date, day_half, name, span};
 use super::names::{address, dotted, keys, tagged};
 use super::roman::numeral;
 use super::tables::{CURRENCIES, FRACTIONS, PARTS, SAID, SIGNS, UNITS};
-use super::{telephone, titles};
+use super::{states, telephone, titles};
 
 /// The text with figures and signs replaced by words. Plain numbers remain digits.
 pub(super) fn in_words(text: &str, order: DateOrder) -> String {
@@ -46,6 +46,9 @@ fn said_from(words: &[&str], word: &Word<'_>, near: &Near<'_>) -> (String, Strin
     }
     if let Some((said, next)) = word.with_next(near.before, next.as_ref()).zip(next.as_ref()) {
         return (said, behind_unit(&next.tail, words.get(2)), 2);
+    }
+    if let Some(state) = states::state(word.core, near.before, near.after) {
+        return (state.to_owned(), word.tail.clone(), 1);
     }
     let has_dot = word.tail.starts_with('.') && !word.tail.starts_with("..");
     let long = titles::title(word.core, has_dot, near.before, near.after)

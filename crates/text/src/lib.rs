@@ -14,6 +14,7 @@ mod names;
 pub mod normalize;
 mod roman;
 mod sentences;
+mod states;
 mod tables;
 mod telephone;
 mod titles;

@@ -84,15 +84,21 @@ pub fn letters(word: &str) -> String {
 const NUMBERS: [&str; 13] =
     ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"];
 
+/// Digits of a telephone number at least.
+const TELEPHONE_DIGITS: usize = 7;
+
 /// The words of an English text for a comparison of what was heard with what was said: in lower case, without punctuation, and
-/// what is only written differently is the same ("three" and 3, "7 p.m." and "7pm", "6:05" and 605, "café" and "cafe").
+/// what is only written differently is the same ("three" and 3, "7 p.m." and "7pm", "6:05" and 605, "212 555 0123" and its
+/// digits, "café" and "cafe").
 pub fn compared(text: &str) -> Vec<String> {
     let kept = |c: char| c.is_alphanumeric() || matches!(c, '\'' | '$' | '%');
     let text: String = text.nfd().filter(|c| !is_mark(*c)).collect();
     let text = text.replace('\u{2019}', "'").to_lowercase().replace("a.m", "am").replace("p.m", "pm");
     let text = joined_digits(&text);
     let written = text.split(|c| !kept(c)).filter(|word| !word.is_empty());
-    written.flat_map(hour_apart).map(in_digits).collect()
+    let words: Vec<String> = written.flat_map(figures_apart).map(in_digits).collect();
+    let runs = words.chunk_by(|word, next| is_figure(word) && is_figure(next));
+    runs.flat_map(telephone_apart).collect()
 }
 
 /// "6:05", "20/20" and "1,000" without the mark between their digits.
@@ -109,12 +115,29 @@ fn joined_digits(text: &str) -> String {
     joined
 }
 
-/// "7pm" as 7 and "pm"; any other word whole.
-fn hour_apart(word: &str) -> impl Iterator<Item = &str> {
-    let hour = ["am", "pm"].iter().find_map(|half| word.strip_suffix(half)).unwrap_or("");
-    let is_hour = !hour.is_empty() && hour.bytes().all(|byte| byte.is_ascii_digit());
-    let (hour, rest) = word.split_at(if is_hour { hour.len() } else { 0 });
-    [hour, rest].into_iter().filter(|part| !part.is_empty())
+/// "7pm" as 7 and "pm", "a7x9" as "a", 7, "x" and 9; a word without digits whole.
+fn figures_apart(word: &str) -> impl Iterator<Item = &str> {
+    let mut rest = word;
+    std::iter::from_fn(move || {
+        let is_digit = rest.chars().next()?.is_ascii_digit();
+        let end = rest.find(|c: char| c.is_ascii_digit() != is_digit).unwrap_or(rest.len());
+        let (part, behind) = rest.split_at(end);
+        rest = behind;
+        Some(part)
+    })
+}
+
+fn is_figure(word: &str) -> bool {
+    word.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+/// The digits of figures that stand together, where they may be a telephone number; otherwise the words as they are.
+fn telephone_apart(words: &[String]) -> Vec<String> {
+    let is_telephone = is_figure(&words[0]) && words.iter().map(String::len).sum::<usize>() >= TELEPHONE_DIGITS;
+    match is_telephone {
+        true => words.concat().chars().map(String::from).collect(),
+        false => words.to_vec(),
+    }
 }
 
 fn in_digits(word: &str) -> String {
@@ -159,7 +182,12 @@ mod tests {
         check("Three times four is 12.", "3 times 4 is twelve.");
         check("1,000 of 20/20 at 06:05.", "1000 of 2020 at 0605");
         check("The café serves crème brûlée.", "The cafe serves creme brulee.");
+        check("Flight BA 2490 has 1.5 GB.", "flight ba2490 has 1.5GB");
+        check("My number is (212) 555-0123.", "My number is 2125550123.");
+        check("Dial 1 800 555 0199 now", "dial 1 8 0 0 5 5 5 0 1 9 9 now");
         assert_ne!(compared("one, two"), compared("12"));
+        assert_ne!(compared("555 0123"), compared("555 0124"));
+        assert_ne!(compared("in 1999"), compared("in 19 99"), "no telephone number");
         assert_ne!(compared("I am at home."), compared("I'm at home."));
         assert_ne!(compared("ham"), compared("h am"));
     }

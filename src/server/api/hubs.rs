@@ -226,8 +226,8 @@ impl Others {
     pub(in crate::server) async fn next(&mut self) -> OtherNews {
         loop {
             match self.news.recv().await {
-                Ok(PeerNews::Told(told)) => {
-                    let Ok(change) = serde_json::from_slice::<Change>(&told) else { continue };
+                Ok(PeerNews::Update(update)) => {
+                    let Ok(change) = serde_json::from_slice::<Change>(&update) else { continue };
                     let is_seen = match self.viewer {
                         Viewer::All => true,
                         Viewer::Key(key) => change.owner.as_deref().and_then(key_of) == Some(key),

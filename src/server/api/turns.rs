@@ -57,17 +57,17 @@ pub(in crate::server) async fn list(
     State(api): State<Arc<ApiParts>>,
     identity: Identity,
     Extension(client): Extension<Client>,
-    Query(wish): Query<TurnQuery>,
+    Query(query): Query<TurnQuery>,
 ) -> Response {
     let place = match api.readers.place(identity.owner, client).await {
         Ok(place) => place,
         Err(response) => return *response,
     };
     let turn_history = &api.sessions.setup.turn_history;
-    let limit = wish.limit.unwrap_or(PAGE).min(PAGE);
+    let limit = query.limit.unwrap_or(PAGE).min(PAGE);
     let viewer = identity.viewer;
-    let session = wish.session.as_deref();
-    let before = wish.before.as_deref();
+    let session = query.session.as_deref();
+    let before = query.before.as_deref();
     let (turns, rest) = match api.sessions.hubs() {
         None => {
             let page = turn_history.page(viewer, session, before, limit);

@@ -3,7 +3,7 @@
 //! [`super::parts`] holds one instance; the speech API asks it for engines, the API of the pages for models. Engines
 //! are loaded on blocking threads. It pulls no model.
 
-use crate::assembly::{EngineManager, Served, StageFailure, without_precision};
+use crate::assembly::{EngineInUse, EngineManager, StageFailure, without_precision};
 use antiphon_engine_api::stt::Stt;
 use antiphon_engine_api::tts::Tts;
 use antiphon_registry::{OnDisk, Stage, locate, on_disk};
@@ -13,12 +13,12 @@ use std::sync::Arc;
 /// See the module.
 pub(in crate::server) struct Models {
     manager: Option<Arc<EngineManager>>,
-    served: ArcSwap<Vec<Served>>,
+    served: ArcSwap<Vec<EngineInUse>>,
 }
 
 impl Models {
     /// `manager`: `None` if the engines are fixed.
-    pub(in crate::server) fn new(manager: Option<Arc<EngineManager>>, served: Vec<Served>) -> Self {
+    pub(in crate::server) fn new(manager: Option<Arc<EngineManager>>, served: Vec<EngineInUse>) -> Self {
         Self { manager, served: ArcSwap::from_pointee(served) }
     }
 
@@ -77,12 +77,12 @@ impl Models {
     }
 
     /// The engines and models that serve new sessions.
-    pub(in crate::server) fn served(&self) -> Arc<Vec<Served>> {
+    pub(in crate::server) fn served(&self) -> Arc<Vec<EngineInUse>> {
         self.served.load_full()
     }
 
     /// These serve new sessions from now on.
-    pub(in crate::server) fn serve(&self, served: Vec<Served>) {
+    pub(in crate::server) fn serve(&self, served: Vec<EngineInUse>) {
         self.served.store(Arc::new(served));
     }
 

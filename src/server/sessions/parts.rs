@@ -8,7 +8,7 @@ use super::load::Load;
 use super::models::Models;
 use super::reservations::{ReservationError, Reservations, SessionReservation};
 use super::resume::Resumables;
-use crate::assembly::{EngineManager, Served};
+use crate::assembly::{EngineInUse, EngineManager};
 use crate::config::Config;
 use crate::server::access::AccessParts;
 use crate::server::edge::EdgeParts;
@@ -44,7 +44,7 @@ pub(in crate::server) struct SessionStart {
     pub(in crate::server) engines: Engines,
     pub(in crate::server) metrics: Metrics,
     /// Reloads engines and reports which serve; `None`: the engines are fixed and no model can be pulled.
-    pub(in crate::server) manager: Option<(Arc<EngineManager>, Vec<Served>)>,
+    pub(in crate::server) manager: Option<(Arc<EngineManager>, Vec<EngineInUse>)>,
     /// Encrypts what is written to the disk about sessions.
     pub(in crate::server) sealing: Option<Arc<dyn Sealing>>,
     /// Words the question by which another hub is asked for the session of this key.

@@ -30,7 +30,7 @@ const WATCH_DEADLINE: Duration = Duration::from_secs(1);
 #[derive(Clone, Debug)]
 pub enum PeerNews {
     /// A hub's news.
-    Told(Bytes),
+    Update(Bytes),
     /// This many news were lost; 0: it is not known how many, because there was no connection.
     Missed(u64),
 }
@@ -211,7 +211,7 @@ impl Cluster {
         if (1..u32::MAX / 2).contains(&n_missed) {
             let _ = news.received.send(PeerNews::Missed(n_missed.into()));
         }
-        let _ = news.received.send(PeerNews::Told(frame.payload));
+        let _ = news.received.send(PeerNews::Update(frame.payload));
     }
 }
 

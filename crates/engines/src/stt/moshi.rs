@@ -6,7 +6,7 @@
 //! server gets silence, a frame for each step that it reports, until then. It has no setting for language or expected words.
 
 use super::SttConfig;
-use super::streamed::{Dialect, Heard, StreamingServer};
+use super::streamed::{Dialect, ServerReport, StreamingServer};
 use antiphon_audio::Resampler;
 use antiphon_engine_api::stt::{RATE, Stt, SttError, SttOptions, SttUtterance};
 use antiphon_engine_api::{Fault, Upstreams};
@@ -159,28 +159,28 @@ impl Dialect for MoshiDialect {
         false
     }
 
-    fn read(&mut self, message: Message) -> Result<Vec<Heard>, String> {
+    fn read(&mut self, message: Message) -> Result<Vec<ServerReport>, String> {
         let Message::Binary(bytes) = message else { return Ok(Vec::new()) };
         let message: Incoming = rmp_serde::from_slice(&bytes).map_err(|error| error.to_string())?;
         let heard = match message {
-            Incoming::Word { text } => Heard::Words { item: String::new(), delta: format!("{} ", text.trim()) },
+            Incoming::Word { text } => ServerReport::Words { item: String::new(), delta: format!("{} ", text.trim()) },
             Incoming::Marker { id } => {
                 if id == self.last_marker {
                     self.silence = None;
                 }
-                Heard::Final { item: String::new(), text: None, answers: true }
+                ServerReport::Final { item: String::new(), text: None, answers: true }
             }
             Incoming::Step {} => match self.silence {
                 Some(n_frames) if n_frames > 0 => {
                     self.silence = Some(n_frames - 1);
-                    Heard::Send(sound(&[0; FRAME]))
+                    ServerReport::Send(sound(&[0; FRAME]))
                 }
                 _ => return Ok(Vec::new()),
             },
             Incoming::Error { message } => {
                 let is_full = message.contains("no free channels");
                 let fault = if is_full { Fault::Overloaded } else { Fault::Failed };
-                Heard::Failed { fault, message }
+                ServerReport::Failed { fault, message }
             }
             Incoming::Other => return Ok(Vec::new()),
         };

@@ -7,7 +7,7 @@
 //! turn detection is off where it has a setting.
 
 use super::SttConfig;
-use super::streamed::{Dialect, Heard, StreamingServer};
+use super::streamed::{Dialect, ServerReport, StreamingServer};
 use super::terms::prompt_with;
 use antiphon_audio::Resampler;
 use antiphon_engine_api::stt::{RATE, Stt, SttError, SttOptions, SttUtterance};
@@ -84,7 +84,7 @@ impl Stt for Realtime {
         let engine = self.clone();
         async move {
             let request = engine.request()?;
-            let asked = Asked {
+            let asked = TranscriptionParams {
                 model: engine.model.clone(),
                 language: options.language_or(engine.language.as_deref()).map(str::to_owned),
                 prompt: prompt_with(&engine.key_terms, options.prompt.as_deref()),
@@ -98,14 +98,14 @@ impl Stt for Realtime {
 
 /// What is asked of the server.
 #[derive(Clone)]
-struct Asked {
+struct TranscriptionParams {
     model: String,
     language: Option<String>,
     prompt: Option<String>,
 }
 
 struct RealtimeDialect {
-    asked: Asked,
+    asked: TranscriptionParams,
     /// `None` until the server has spoken.
     kind: Option<Kind>,
 }
@@ -143,7 +143,7 @@ impl Dialect for RealtimeDialect {
     }
 
     fn begin(&mut self) -> Vec<Message> {
-        let Asked { model, language, prompt } = &self.asked;
+        let TranscriptionParams { model, language, prompt } = &self.asked;
         let update = match &self.kind {
             None | Some(Kind::OpenAi { .. }) => {
                 let mut transcription = json!({"model": model});
@@ -223,7 +223,7 @@ impl Dialect for RealtimeDialect {
         matches!(self.kind, Some(Kind::Nim))
     }
 
-    fn read(&mut self, message: Message) -> Result<Vec<Heard>, String> {
+    fn read(&mut self, message: Message) -> Result<Vec<ServerReport>, String> {
         let Message::Text(json) = message else { return Ok(Vec::new()) };
         let event: Incoming = serde_json::from_str(&json).map_err(|error| error.to_string())?;
         let item = event.item_id.unwrap_or_default();
@@ -233,24 +233,24 @@ impl Dialect for RealtimeDialect {
                     Some(_) => Kind::OpenAi { resampler: Box::new(Resampler::new(RATE, OPENAI_RATE)), n_samples: 0 },
                     None => Kind::VLlm { is_generating: false },
                 });
-                Heard::Ready
+                ServerReport::Ready
             }
             "conversation.created" if self.kind.is_none() => {
                 self.kind = Some(Kind::Nim);
-                Heard::Ready
+                ServerReport::Ready
             }
             "conversation.item.input_audio_transcription.delta" | "transcription.delta" => {
-                Heard::Words { item, delta: event.delta.unwrap_or_default() }
+                ServerReport::Words { item, delta: event.delta.unwrap_or_default() }
             }
             "conversation.item.input_audio_transcription.completed" => {
                 let text = event.transcript.ok_or("a completed item has no transcript")?;
                 // NIM divides the speech itself, and says which stretch is the last one.
-                Heard::Final { item, text: Some(text), answers: event.is_last_result != Some(false) }
+                ServerReport::Final { item, text: Some(text), answers: event.is_last_result != Some(false) }
             }
-            "transcription.done" => Heard::Final { item, text: event.text, answers: true },
+            "transcription.done" => ServerReport::Final { item, text: event.text, answers: true },
             "conversation.item.input_audio_transcription.failed" | "error" => {
                 let message = message_of(event.error.as_ref());
-                Heard::Failed { fault: Fault::Failed, message }
+                ServerReport::Failed { fault: Fault::Failed, message }
             }
             _ => return Ok(Vec::new()),
         };

@@ -57,7 +57,7 @@ pub(super) trait Dialect: Send + 'static {
     /// Mono PCM at 16 kHz.
     fn audio(&mut self, pcm: &[i16]) -> Vec<Message>;
 
-    /// Asks for the final words of all audio so far. The answer has a [`Heard::Final`].
+    /// Asks for the final words of all audio so far. The answer has a [`ServerReport::Final`].
     fn flush(&mut self) -> Vec<Message>;
 
     /// Whether the connection takes no audio after a flush.
@@ -67,12 +67,12 @@ pub(super) trait Dialect: Send + 'static {
     ///
     /// # Errors
     /// It is no message of this dialect; the text says what is wrong with it.
-    fn read(&mut self, message: Message) -> Result<Vec<Heard>, String>;
+    fn read(&mut self, message: Message) -> Result<Vec<ServerReport>, String>;
 }
 
 /// What a server says.
 #[derive(Debug, PartialEq)]
-pub(super) enum Heard {
+pub(super) enum ServerReport {
     /// It is ready for audio.
     Ready,
     /// More words of an item, whose name is empty where the server names none.
@@ -466,14 +466,14 @@ impl<D: Dialect> Link<D> {
         }
         for heard in self.dialect.read(message).map_err(|why| self.unusable(why))? {
             match heard {
-                Heard::Ready => self.is_ready = true,
-                Heard::Words { item, delta } => words.add(item, &delta),
-                Heard::Final { item, text, answers } => {
+                ServerReport::Ready => self.is_ready = true,
+                ServerReport::Words { item, delta } => words.add(item, &delta),
+                ServerReport::Final { item, text, answers } => {
                     words.settle(item, text);
                     self.n_waiting = self.n_waiting.saturating_sub(usize::from(answers));
                 }
-                Heard::Send(messages) => self.outgoing.extend(messages),
-                Heard::Failed { fault, message } => {
+                ServerReport::Send(messages) => self.outgoing.extend(messages),
+                ServerReport::Failed { fault, message } => {
                     let said = crate::secret::conceal(&message).chars().take(300).collect::<String>();
                     return Err(failed(fault, format!("the server {} reported: {said}", self.host)));
                 }

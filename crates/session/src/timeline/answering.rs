@@ -6,7 +6,7 @@ use super::turn::{Turn, UtteranceMarks};
 use super::{Cause, EndOfTurn, Milestone, Timeline};
 use crate::product::ResponseMeters;
 use antiphon_dialog::{Dialog, ResponseStatus, ResponseView, StopReason};
-use antiphon_engine_api::Served;
+use antiphon_engine_api::HopReport;
 use antiphon_protocol::{Marks, ServerEvent, Workers};
 use antiphon_telemetry::{Metrics, Stage};
 use antiphon_types::{ItemId, Meter, ResponseId, Samples, Timestamp, TurnId};
@@ -155,11 +155,11 @@ impl Timeline {
     }
 
     /// The worker that speaks the first chunk; reported again where another one goes on with it.
-    pub(crate) fn spoken_by(&mut self, id: &ResponseId, served: Served) {
+    pub(crate) fn spoken_by(&mut self, id: &ResponseId, served: HopReport) {
         let Some(turn) = self.of(id) else { return };
         // What was waited for is the first sound, whichever worker speaks later.
         let network = turn.voiced.as_ref().map_or(served.network, |first| first.network);
-        turn.voiced = Some(Served { network, ..served });
+        turn.voiced = Some(HopReport { network, ..served });
         turn.dirty = true;
     }
 
@@ -356,6 +356,6 @@ impl Turn {
     }
 }
 
-fn network_ms(served: &Served) -> f64 {
+fn network_ms(served: &HopReport) -> f64 {
     served.network.as_micros() as f64 / 1e3
 }

@@ -24,7 +24,7 @@ use super::product::Milestone;
 use super::turn_history::TurnHistory;
 use antiphon_dialog::turn::Decision;
 use antiphon_dialog::{Content, Dialog, Item, ItemKind, Role};
-use antiphon_engine_api::Served;
+use antiphon_engine_api::HopReport;
 use antiphon_protocol::Endpointing;
 use antiphon_telemetry::Metrics;
 use antiphon_types::{Brownout, IdMint, ItemId, KeyId, Meter, ResponseId, Samples, SessionId, Timestamp, TurnId};
@@ -229,7 +229,7 @@ impl Timeline {
     }
 
     /// The worker that recognized an utterance (`None`: the engine runs here), and what that cost.
-    pub(super) fn recognized_by(&mut self, item: &ItemId, served: Option<Served>, meter: Meter) {
+    pub(super) fn recognized_by(&mut self, item: &ItemId, served: Option<HopReport>, meter: Meter) {
         let Some(turn) = self.of_item(item) else { return };
         if let Some(utterance) = turn.utterances.iter_mut().find(|utterance| utterance.item == *item) {
             utterance.served = served;

@@ -7,7 +7,7 @@ use crate::product::ResponseMeters;
 use antiphon_dialog::{
     Memory, Modality, PlaybackControl, ResponseSettings, ResponseStatus, ResponseView, Settings, Truncation,
 };
-use antiphon_engine_api::{EngineNames, Served};
+use antiphon_engine_api::{EngineNames, HopReport};
 use antiphon_protocol::ServerEvent;
 use antiphon_types::Format;
 use antiphon_types::Samples;
@@ -150,8 +150,8 @@ fn a_dropped_speculative_response_leaves_nothing_but_its_time() {
 }
 
 /// Who served it, with 5 ms of network.
-fn served(worker: &str, retried: u32) -> Served {
-    Served { worker: worker.into(), network: Duration::from_millis(5), retried }
+fn served(worker: &str, retried: u32) -> HopReport {
+    HopReport { worker: worker.into(), network: Duration::from_millis(5), retried }
 }
 
 /// A spoken turn whose engines run elsewhere, up to its first audio.
@@ -189,7 +189,7 @@ fn workers_and_their_network_are_in_the_record_and_in_the_event() {
 fn another_worker_that_goes_on_with_a_chunk_is_named_and_the_first_sound_keeps_its_network() {
     let mut rig = rig();
     answered_by_workers(&mut rig);
-    let later = Served { worker: "other".into(), network: Duration::from_millis(900), retried: 2 };
+    let later = HopReport { worker: "other".into(), network: Duration::from_millis(900), retried: 2 };
     rig.timeline.spoken_by(&response(), later);
     let record = rig.record_at(290);
     assert_eq!((record.tts_worker.as_deref(), record.retried), (Some("other"), 3));

@@ -11,7 +11,7 @@ use super::record::{
 use super::speculation::SpeculationMarks;
 use crate::turn_history::TurnIndex;
 use antiphon_dialog::Dialog;
-use antiphon_engine_api::{EngineNames, Served};
+use antiphon_engine_api::{EngineNames, HopReport};
 use antiphon_types::{
     BrownoutLevel, ItemId, KeyId, Meter, ResponseId, SampleRate, Samples, SessionId, Timestamp, TurnId,
 };
@@ -71,7 +71,7 @@ pub(super) struct Turn {
     pub(super) speculation: SpeculationMarks,
     pub(super) audio: TurnAudio,
     /// The worker that spoke the first chunk.
-    pub(super) voiced: Option<Served>,
+    pub(super) voiced: Option<HopReport>,
     /// What the hub did without when it began.
     pub(super) brownout: BrownoutLevel,
     pub(super) meters: TurnMeters,
@@ -103,7 +103,7 @@ pub(super) struct UtteranceMarks {
     pub(super) opened: Timestamp,
     pub(super) transcribed: Option<Timestamp>,
     /// The worker that recognized it.
-    pub(super) served: Option<Served>,
+    pub(super) served: Option<HopReport>,
     pub(super) meter: Meter,
 }
 
@@ -246,7 +246,7 @@ impl Turn {
     }
 
     /// The worker that recognized the utterance whose transcript came last.
-    pub(super) fn recognized(&self) -> Option<&Served> {
+    pub(super) fn recognized(&self) -> Option<&HopReport> {
         self.last_utterance()?.served.as_ref()
     }
 
@@ -269,7 +269,7 @@ impl Turn {
     fn moments(&self) -> Moments {
         let at = |mark: Option<Timestamp>| mark.map(|mark| self.us(mark));
         let marks = &self.marks;
-        let network = |served: Option<&Served>| served.map_or(0, |served| served.network.as_micros() as i64);
+        let network = |served: Option<&HopReport>| served.map_or(0, |served| served.network.as_micros() as i64);
         Moments {
             speculation_started: at(marks.speculation_started),
             end_confirmed: at(marks.end_confirmed),

@@ -344,19 +344,19 @@ async fn call(hub: Rc<Hub>) {
 
 /// Why a turn was lost.
 #[derive(Debug)]
-enum Lost {
+enum TurnFailure {
     Closed,
     Failed,
 }
 
-impl From<Close> for Lost {
+impl From<Close> for TurnFailure {
     fn from(_: Close) -> Self {
         Self::Closed
     }
 }
 
 /// Speech, silence, and the answer to its end; one that interrupts speaks into it and waits for the next one.
-async fn turn(handle: &Handle, interrupts: bool) -> Result<(), Lost> {
+async fn turn(handle: &Handle, interrupts: bool) -> Result<(), TurnFailure> {
     let begun = Instant::now();
     say(handle, 192, 0).await?;
     // Read meanwhile: what is sent waits for the client otherwise.
@@ -365,7 +365,7 @@ async fn turn(handle: &Handle, interrupts: bool) -> Result<(), Lost> {
             sleep_until(begun + Duration::from_millis(at_ms + 240)).await;
             say(handle, 0, if at_ms == 192 { 240 } else { 320 }).await?;
         }
-        Ok::<(), Lost>(())
+        Ok::<(), TurnFailure>(())
     };
     let (said, answered) = tokio::join!(rest, until(handle, "\"response.output_audio.delta\""));
     said?;
@@ -377,21 +377,21 @@ async fn turn(handle: &Handle, interrupts: bool) -> Result<(), Lost> {
     until(handle, "\"response.done\"").await
 }
 
-async fn say(handle: &Handle, loud_ms: usize, quiet_ms: usize) -> Result<(), Lost> {
+async fn say(handle: &Handle, loud_ms: usize, quiet_ms: usize) -> Result<(), TurnFailure> {
     let loud = (0..loud_ms * 24).map(|at| if at / 30 % 2 == 0 { 6_000i16 } else { -6_000 });
     let pcm: Vec<u8> = loud.chain(std::iter::repeat_n(0, quiet_ms * 24)).flat_map(i16::to_le_bytes).collect();
     let text = format!("{{\"type\":\"input_audio_buffer.append\",\"audio\":\"{}\"}}", BASE64.encode(pcm));
     let sent = handle.inbound.send(Inbound { payload: Dialect::default().parse(&text).into(), budget: None }).await;
-    sent.map_err(|_| Lost::Closed)
+    sent.map_err(|_| TurnFailure::Closed)
 }
 
 /// Reads up to the first event of this type; a response that failed is lost.
-async fn until(handle: &Handle, kind: &str) -> Result<(), Lost> {
+async fn until(handle: &Handle, kind: &str) -> Result<(), TurnFailure> {
     loop {
         let Message::Text(text) = handle.egress.next_message().await? else { continue };
         let head = &text[..text.len().min(400)];
         if head.contains("\"response.done\"") && head.contains("\"status\":\"failed\"") {
-            return Err(Lost::Failed);
+            return Err(TurnFailure::Failed);
         }
         if head.contains(kind) {
             return Ok(());

@@ -39,9 +39,9 @@ const CHUNK_MS: u64 = 300;
 
 /// What all engines of a day share. Clones are the same.
 #[derive(Clone)]
-pub(super) struct Workers(Arc<Shared>);
+pub(super) struct Workers(Arc<WorkerPool>);
 
-struct Shared {
+struct WorkerPool {
     workers: Vec<Worker>,
     slots: usize,
     state: Mutex<State>,
@@ -75,7 +75,13 @@ impl Workers {
         let worker = || Worker { lost: Mutex::default(), stt: station(), tts: station() };
         let workers = std::iter::repeat_with(worker).take(n).collect();
         let state = Mutex::new(State { dice, slowdown: 1.0 });
-        Self(Arc::new(Shared { workers, slots, state, llm_live: AtomicUsize::new(0), retried: AtomicUsize::new(0) }))
+        Self(Arc::new(WorkerPool {
+            workers,
+            slots,
+            state,
+            llm_live: AtomicUsize::new(0),
+            retried: AtomicUsize::new(0),
+        }))
     }
 
     /// The hub's engines.

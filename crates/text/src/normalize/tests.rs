@@ -142,6 +142,15 @@ fn roman_numerals_are_said() {
 }
 
 #[test]
+fn states_are_said_behind_places() {
+    check("It is in Austin, TX.", "It is in Austin, Texas.");
+    check("In Austin, TX. We left Reno, NV, at noon.", "In Austin, Texas. We left Reno, Nevada, at noon.");
+    check("Columbus, OH, or Tulsa, OK 74101", "Columbus, OH, or Tulsa, Oklahoma 74101");
+    check("Well, OK. John Smith, MD, and VR, CA", "Well, OK. John Smith, MD, and VR, CA");
+    check("so, TX and Austin TX", "so, TX and Austin TX");
+}
+
+#[test]
 fn titles_are_said() {
     check("The Jr. Miller spoke.", "The Junior Miller spoke.");
     check("Martin Luther King Jr. was here", "Martin Luther King Junior was here");

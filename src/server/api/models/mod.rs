@@ -7,7 +7,7 @@ pub(super) mod pull_table;
 mod pulls;
 
 use super::parts::ApiParts;
-use crate::assembly::{EngineManager, Served};
+use crate::assembly::{EngineInUse, EngineManager};
 use crate::server::access::admin::{Admin, MayChange};
 use crate::server::access::caller::Identity;
 use crate::server::edge::client::Client;
@@ -99,7 +99,7 @@ fn described(manager: &EngineManager, entry: &Entry) -> Value {
 
 /// For a stage that selects automatically: the best model for this machine that ranks higher than the current one and
 /// is not on disk. A model that can run immediately takes precedence over one whose runtime is missing.
-fn offer<'a>(manager: &'a EngineManager, served: &Served) -> Option<&'a Entry> {
+fn offer<'a>(manager: &'a EngineManager, served: &EngineInUse) -> Option<&'a Entry> {
     let entries = manager.catalog().entries();
     // The order of selection: models that support the language first, then by rank.
     let rank = |entry: &Entry| (manager.speaks(entry), entry.auto);

@@ -67,7 +67,7 @@ const REMOVALS: usize = 8;
 
 /// A job as it is stored. Fields are added with defaults; what an older hub would misunderstand raises [`SCHEMA`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-struct Stored {
+struct JobRecord {
     schema: u32,
     status: String,
     created: i64,
@@ -123,8 +123,8 @@ struct Versioned {
     schema: u32,
 }
 
-impl Stored {
-    fn new(owner: Option<KeyId>, wish: &SpeechSpec, request: String, digest: Option<String>) -> Self {
+impl JobRecord {
+    fn new(owner: Option<KeyId>, spec: &SpeechSpec, request: String, digest: Option<String>) -> Self {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Self {
             schema: SCHEMA,
@@ -133,17 +133,17 @@ impl Stored {
             created_us: u64::try_from(since.as_micros()).unwrap_or(u64::MAX),
             started: None,
             ended: None,
-            n_chunks: wish.chunks.len(),
+            n_chunks: spec.chunks.len(),
             n_done: 0,
-            n_chars: wish.n_chars,
-            voice: wish.voice.clone(),
-            is_own_voice: wish.is_own_voice,
-            speed: wish.speed,
-            format: wish.format.name().into(),
+            n_chars: spec.n_chars,
+            voice: spec.voice.clone(),
+            is_own_voice: spec.is_own_voice,
+            speed: spec.speed,
+            format: spec.format.name().into(),
             pcm_bytes: 0,
             file_bytes: 0,
             failure: None,
-            model: wish.model.clone(),
+            model: spec.model.clone(),
             seed: rand::random(),
             owner: owner.map(|owner| owner.to_string()),
             request,
@@ -241,7 +241,7 @@ enum Unreadable {
 #[derive(Default)]
 struct Index {
     /// Records by id, with their revision; `None` where one was removed.
-    records: HashMap<String, (u64, Option<Stored>)>,
+    records: HashMap<String, (u64, Option<JobRecord>)>,
     /// Since when this hub has passed jobs over for those of other owners without taking one.
     passing_since: Option<Instant>,
     /// Attempts of this hub, which end when another one has the job.
@@ -250,7 +250,7 @@ struct Index {
 
 impl Index {
     /// Takes a record as it is at a revision; older news change nothing.
-    fn note(&mut self, id: &str, revision: u64, stored: Option<Stored>) {
+    fn note(&mut self, id: &str, revision: u64, stored: Option<JobRecord>) {
         if self.records.get(id).is_some_and(|(known, _)| *known > revision) {
             return;
         }
@@ -262,7 +262,7 @@ impl Index {
         self.records.insert(id.into(), (revision, stored));
     }
 
-    fn all(&self) -> impl Iterator<Item = (&String, &Stored)> {
+    fn all(&self) -> impl Iterator<Item = (&String, &JobRecord)> {
         self.records.iter().filter_map(|(id, (_, stored))| Some((id, stored.as_ref()?)))
     }
 
@@ -339,7 +339,7 @@ impl ClusterStore {
             };
             let stored = match change.value {
                 None => None,
-                Some(Ok(bytes)) => match Stored::read(&bytes) {
+                Some(Ok(bytes)) => match JobRecord::read(&bytes) {
                     Ok(stored) => Some(stored),
                     // Reported with the status of the job.
                     Err(_) => continue,
@@ -380,7 +380,7 @@ impl ClusterStore {
     }
 
     /// The job of a request that came before.
-    async fn again(&self, id: &str, stored: &Stored, digest: Option<&str>) -> Result<Job, ApiError> {
+    async fn again(&self, id: &str, stored: &JobRecord, digest: Option<&str>) -> Result<Job, ApiError> {
         if stored.digest.as_deref() != digest {
             return Err(other_request());
         }
@@ -396,14 +396,14 @@ impl ClusterStore {
         self.jetstream.audio().read(&file).await.map_err(|error| failed(&error))
     }
 
-    async fn seen(&self, viewer: Viewer, id: &str) -> Result<Stored, ApiError> {
+    async fn seen(&self, viewer: Viewer, id: &str) -> Result<JobRecord, ApiError> {
         match self.record(id).await? {
             Some((stored, _)) if stored.is_seen_by(viewer) => Ok(stored),
             _ => Err(failure_of_store(&StoreError::Gone)),
         }
     }
 
-    async fn erase(&self, id: &str, stored: &Stored) -> Result<(), RecordError> {
+    async fn erase(&self, id: &str, stored: &JobRecord) -> Result<(), RecordError> {
         self.jetstream.jobs().remove(id, None).await?;
         let mut index = self.index();
         let revision = index.records.get(id).map_or(0, |(revision, _)| *revision);
@@ -457,7 +457,7 @@ impl ClusterStore {
                 }
                 Err(error) => return Err(error),
             };
-            let mut stored = match Stored::read(&record.value) {
+            let mut stored = match JobRecord::read(&record.value) {
                 Ok(stored) => stored,
                 Err(error) => {
                     tracing::warn!(job = id, %error, "a job is left to other hubs");
@@ -518,7 +518,7 @@ impl ClusterStore {
             return Ok(None);
         };
         let job = claim.job();
-        let wish = SpeechSpec {
+        let spec = SpeechSpec {
             chunks: text.chunks,
             n_chars: job.n_chars,
             voice: job.voice,
@@ -530,7 +530,7 @@ impl ClusterStore {
             as_events: false,
             model: job.model,
         };
-        Ok(Some((claim, wish)))
+        Ok(Some((claim, spec)))
     }
 
     /// Whether a job of this owner goes back into the queue, because it is another owner's turn. The queue keeps the order of
@@ -543,14 +543,14 @@ impl ClusterStore {
         index.passing_since.get_or_insert_with(Instant::now).elapsed() < PASSES_FOR
     }
 
-    async fn record(&self, id: &str) -> Result<Option<(Stored, u64)>, ApiError> {
+    async fn record(&self, id: &str) -> Result<Option<(JobRecord, u64)>, ApiError> {
         if !is_id(id) {
             return Ok(None);
         }
         let Some(record) = self.jetstream.jobs().get(id).await.map_err(|error| failed(&error))? else {
             return Ok(None);
         };
-        match Stored::read(&record.value) {
+        match JobRecord::read(&record.value) {
             Ok(stored) => Ok(Some((stored, record.revision))),
             Err(error @ Unreadable::Newer(_)) => {
                 tracing::warn!(job = id, %error, "a job cannot be read");
@@ -569,7 +569,7 @@ impl ClusterStore {
             if index.all().map(|(_, stored)| stored.takes()).sum::<u64>() + more <= self.bounds.bytes {
                 return Ok(());
             }
-            let jobs = index.all().map(|(id, stored)| fair::Stored {
+            let jobs = index.all().map(|(id, stored)| fair::JobUsage {
                 id: id.clone(),
                 owner: stored.owner.clone(),
                 bytes: stored.takes(),
@@ -635,7 +635,7 @@ impl JobStore for ClusterStore {
         let text = Text { schema: SCHEMA, chunks: spec.chunks.clone(), instructions: spec.instructions.clone() };
         let text = serde_json::to_vec(&text).expect("texts are JSON");
         self.jetstream.audio().put(&request, &text, Some(UNFINISHED_FOR)).await.map_err(|error| failed(&error))?;
-        let stored = Stored::new(owner.key, spec, request.clone(), digest);
+        let stored = JobRecord::new(owner.key, spec, request.clone(), digest);
         let made = self.jetstream.jobs().create(id, &stored.bytes(), Some(UNFINISHED_FOR)).await;
         let revision = match made {
             Ok(revision) => revision,
@@ -667,7 +667,7 @@ impl JobStore for ClusterStore {
 
     async fn list(&self, viewer: Viewer, after: Option<&str>, n: usize) -> Result<Vec<Job>, ApiError> {
         let index = self.index();
-        let order = |id: &String, stored: &Stored| (stored.created_us, id.clone());
+        let order = |id: &String, stored: &JobRecord| (stored.created_us, id.clone());
         let after = after.and_then(|after| index.all().find(|(id, _)| *id == after));
         let after = after.map(|(id, stored)| order(id, stored));
         let keep_s = self.bounds.keep_s;
@@ -731,7 +731,7 @@ pub(super) struct Claim {
     attempt: String,
     /// The names of its samples.
     series: String,
-    stored: Stored,
+    stored: JobRecord,
     revision: u64,
     moved: CancellationToken,
 }
@@ -938,7 +938,7 @@ impl Claim {
     }
 
     /// Writes the record if this attempt still holds the job.
-    async fn write(&mut self, stored: Stored, ttl: Duration) -> Result<(), Stop> {
+    async fn write(&mut self, stored: JobRecord, ttl: Duration) -> Result<(), Stop> {
         let mut pauses = RETRY.pauses();
         let until = Instant::now() + PATIENCE;
         let jobs = self.store.jetstream.jobs().clone();
@@ -947,11 +947,11 @@ impl Claim {
                 Ok(revision) => revision,
                 // Perhaps what this hub wrote, without an answer.
                 Err(RecordError::Conflict) => match jobs.get(&self.id).await {
-                    Ok(Some(record)) if Stored::read(&record.value).is_ok_and(|found| found == stored) => {
+                    Ok(Some(record)) if JobRecord::read(&record.value).is_ok_and(|found| found == stored) => {
                         record.revision
                     }
                     Ok(Some(record)) => {
-                        let holder = Stored::read(&record.value).ok().and_then(|found| found.attempt);
+                        let holder = JobRecord::read(&record.value).ok().and_then(|found| found.attempt);
                         tracing::info!(
                             job = self.id,
                             revision = self.revision,

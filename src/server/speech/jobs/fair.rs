@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 /// What one job takes of the room of all.
 #[derive(Debug)]
-pub(super) struct Stored {
+pub(super) struct JobUsage {
     pub(super) id: String,
     /// The API key it belongs to; `None` on a hub without keys.
     pub(super) owner: Option<String>,
@@ -18,7 +18,7 @@ pub(super) struct Stored {
 /// The finished jobs to remove, the oldest of each owner first, so that `more` bytes of `owner` fit into `room`. The room is taken
 /// from the one that has most, `owner` included: one that has less than `owner` loses nothing. `None`: that does not suffice, and
 /// nothing is to be removed.
-pub(super) fn removals(mut jobs: Vec<Stored>, owner: Option<&str>, more: u64, room: u64) -> Option<Vec<String>> {
+pub(super) fn removals(mut jobs: Vec<JobUsage>, owner: Option<&str>, more: u64, room: u64) -> Option<Vec<String>> {
     let mut taken: HashMap<Option<String>, u64> = HashMap::new();
     for job in &jobs {
         *taken.entry(job.owner.clone()).or_default() += job.bytes;
@@ -30,7 +30,7 @@ pub(super) fn removals(mut jobs: Vec<Stored>, owner: Option<&str>, more: u64, ro
     let mut removed = Vec::new();
     while total > room {
         let of_owner = taken[&owner.map(str::to_owned)];
-        let may_lose = |job: &Stored| job.owner.as_deref() == owner || taken[&job.owner] > of_owner;
+        let may_lose = |job: &JobUsage| job.owner.as_deref() == owner || taken[&job.owner] > of_owner;
         // The oldest of the owner that has most; ages are in order.
         let candidates = jobs.iter().enumerate().filter(|(_, job)| may_lose(job));
         let (at, _) = candidates.min_by_key(|(at, job)| (u64::MAX - taken[&job.owner], *at))?;
@@ -46,9 +46,9 @@ pub(super) fn removals(mut jobs: Vec<Stored>, owner: Option<&str>, more: u64, ro
 mod tests {
     use super::*;
 
-    fn job(id: &str, owner: &str, bytes: u64, ended: i64) -> Stored {
+    fn job(id: &str, owner: &str, bytes: u64, ended: i64) -> JobUsage {
         let is_completed = !id.starts_with("open");
-        Stored { id: id.into(), owner: Some(owner.into()), bytes, is_completed, age: (ended, 0) }
+        JobUsage { id: id.into(), owner: Some(owner.into()), bytes, is_completed, age: (ended, 0) }
     }
 
     #[test]
@@ -65,7 +65,7 @@ mod tests {
 
     #[test]
     fn without_keys_the_oldest_makes_room() {
-        let nobodys = |id: &str, ended| Stored { owner: None, ..job(id, "", 40, ended) };
+        let nobodys = |id: &str, ended| JobUsage { owner: None, ..job(id, "", 40, ended) };
         let jobs = || vec![nobodys("new", 2), nobodys("old", 1)];
         assert_eq!(removals(jobs(), None, 30, 100), Some(vec!["old".into()]));
         assert_eq!(removals(jobs(), None, 101, 100), None);

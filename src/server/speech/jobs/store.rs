@@ -200,7 +200,7 @@ impl Store {
         &mut self,
         id: &str,
         (owner, most): (Option<KeyId>, usize),
-        wish: &SpeechSpec,
+        spec: &SpeechSpec,
         digest: Option<&str>,
         now: i64,
     ) -> Result<Job, StoreError> {
@@ -226,14 +226,14 @@ impl Store {
             return Err(StoreError::TooManyOfKey(n_own));
         }
         self.sweep(now)?;
-        let chunks = self.seal_text(id, "chunks", &serde_json::to_string(&wish.chunks).expect("texts are JSON"));
-        let instructions = wish.instructions.as_ref().map(|text| self.seal_text(id, "instructions", text));
+        let chunks = self.seal_text(id, "chunks", &serde_json::to_string(&spec.chunks).expect("texts are JSON"));
+        let instructions = spec.instructions.as_ref().map(|text| self.seal_text(id, "instructions", text));
         let digest = digest.map(|digest| self.seal_text(id, "digest", digest));
         self.db.execute(
             "INSERT INTO jobs (id, status, created, chunks, n_chunks, n_chars, voice, own_voice, speed, format, model, owner, instructions, digest) VALUES (?, 'queued', ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             params![
-                id, now, chunks, wish.chunks.len() as i64, wish.n_chars as i64, wish.voice, wish.is_own_voice, wish.speed,
-                wish.format.name(), wish.model, owner, instructions, digest
+                id, now, chunks, spec.chunks.len() as i64, spec.n_chars as i64, spec.voice, spec.is_own_voice, spec.speed,
+                spec.format.name(), spec.model, owner, instructions, digest
             ],
         )?;
         self.job(id)
@@ -453,7 +453,7 @@ impl Store {
         let stored = |row: &Row<'_>| {
             let bytes = row.get::<_, i64>(2)?.max(0) as u64;
             let age = (row.get(4)?, row.get::<_, i64>(5)?.max(0) as u64);
-            Ok(fair::Stored { id: row.get(0)?, owner: row.get(1)?, bytes, is_completed: row.get(3)?, age })
+            Ok(fair::JobUsage { id: row.get(0)?, owner: row.get(1)?, bytes, is_completed: row.get(3)?, age })
         };
         let jobs = self.db.prepare(sql)?.query_map([], stored)?.collect::<Result<Vec<_>, _>>()?;
         let removals = fair::removals(jobs, owner, more, self.bounds.bytes).ok_or(StoreError::NoRoom)?;

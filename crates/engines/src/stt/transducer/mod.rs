@@ -76,11 +76,11 @@ const MAX_SAMPLES: usize = 3_600 * 16_000;
 /// See the module. Cheap to clone; the threads end when the last clone and the last utterance are gone.
 #[derive(Clone)]
 pub struct Transducer {
-    shared: Arc<Shared>,
+    shared: Arc<UtteranceContext>,
 }
 
 /// What all utterances use.
-struct Shared {
+struct UtteranceContext {
     scheduler: SlotScheduler<StreamRequest>,
     slots: Arc<Semaphore>,
     n_slots: usize,
@@ -141,7 +141,7 @@ pub fn open(config: &SttConfig, onnx: &OnnxConfig) -> Result<Transducer, SttErro
     if !unspelled.is_empty() {
         tracing::warn!(?unspelled, "stt.key_terms: the model's vocabulary does not spell these");
     }
-    let shared = Shared {
+    let shared = UtteranceContext {
         scheduler,
         slots: Arc::new(Semaphore::new(n_slots)),
         n_slots,
@@ -250,7 +250,11 @@ fn boxed(opened: Result<Utterance, SttError>) -> Result<Box<dyn SttUtterance>, S
 }
 
 /// An utterance in a slot.
-fn begin(shared: &Arc<Shared>, options: SttOptions, permit: OwnedSemaphorePermit) -> Result<Utterance, SttError> {
+fn begin(
+    shared: &Arc<UtteranceContext>,
+    options: SttOptions,
+    permit: OwnedSemaphorePermit,
+) -> Result<Utterance, SttError> {
     let language = options.language_or(shared.language.as_deref()).map(str::to_owned);
     let prompt = match &shared.sizes.prompts {
         None => 0,
@@ -313,7 +317,7 @@ impl Prompts {
 
 /// An utterance. Dropping it frees its slot before the engine's next step.
 struct Utterance {
-    shared: Arc<Shared>,
+    shared: Arc<UtteranceContext>,
     stream: Arc<Stream>,
     features: FeatureStream,
     options: SttOptions,

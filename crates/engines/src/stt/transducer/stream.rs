@@ -77,7 +77,7 @@ pub struct Chunk {
 }
 
 /// A question that was asked. Dropping it withdraws the question.
-pub struct Asked<'a> {
+pub struct PendingAnswer<'a> {
     stream: &'a Stream,
     number: u64,
 }
@@ -141,12 +141,12 @@ impl Stream {
     }
 
     /// Asks for all tokens, with the frames that complete the last window. The engine is to be woken.
-    pub fn ask(&self, tail: Vec<f32>, is_final: bool) -> Asked<'_> {
+    pub fn ask(&self, tail: Vec<f32>, is_final: bool) -> PendingAnswer<'_> {
         let mut state = self.lock();
         state.n_questions += 1;
         let number = state.n_questions;
         state.question = Some(Question { number, tail, is_final, asked: Instant::now() });
-        Asked { stream: self, number }
+        PendingAnswer { stream: self, number }
     }
 
     /// The tokens so far, which are final.
@@ -256,7 +256,7 @@ impl Stream {
     }
 }
 
-impl Asked<'_> {
+impl PendingAnswer<'_> {
     /// Waits for the answer.
     ///
     /// # Errors
@@ -275,7 +275,7 @@ impl Asked<'_> {
     }
 }
 
-impl Drop for Asked<'_> {
+impl Drop for PendingAnswer<'_> {
     fn drop(&mut self) {
         let mut state = self.stream.lock();
         state.question = state.question.take().filter(|question| question.number != self.number);

@@ -29,6 +29,12 @@ pub(super) struct Logits {
 }
 
 impl Logits {
+    /// Of some tokens, one after the other.
+    #[cfg(test)]
+    pub(super) fn of(n_vocab: usize, values: Vec<f32>) -> Self {
+        Self { n_vocab, values }
+    }
+
     /// Behind the token of that number in the pass.
     pub(super) fn behind(&mut self, number: usize) -> &mut [f32] {
         &mut self.values[number * self.n_vocab..][..self.n_vocab]

@@ -5,8 +5,8 @@
 
 use super::ffi;
 use super::file;
-use super::greedy::TextTokens;
 use super::layout::Sizes;
+use super::search::TextTokens;
 use super::share::Shares;
 use crate::stt::SttConfig;
 use antiphon_audio::mel::LogMel;

@@ -29,7 +29,7 @@ async fn hubs_with(audio_bytes: u64, bounds: Bounds) -> (NatsServer, ClusterStor
     (server, one, two)
 }
 
-fn wish() -> SpeechSpec {
+fn spec() -> SpeechSpec {
     SpeechSpec {
         chunks: vec!["one".into(), "two".into()],
         n_chars: 7,
@@ -60,7 +60,7 @@ async fn file(hub: &ClusterStore, id: &str) -> Vec<u8> {
 #[tokio::test]
 async fn an_attempt_that_lost_its_job_writes_no_more_and_the_next_one_goes_on() {
     let (_server, one, two) = hubs().await;
-    one.add("job_a", JobOwner { key: None, max_open: usize::MAX }, &wish(), None).await.expect("added");
+    one.add("job_a", JobOwner { key: None, max_open: usize::MAX }, &spec(), None).await.expect("added");
     let (mut first, spec) = next(&one).await;
     assert_eq!((spec.chunks.len(), spec.instructions.as_deref(), spec.seed.is_some()), (2, Some("Whisper."), true));
     first.append(&[1; 100]).await.expect("kept");
@@ -89,7 +89,7 @@ async fn an_attempt_that_lost_its_job_writes_no_more_and_the_next_one_goes_on() 
 #[tokio::test]
 async fn a_write_without_an_answer_is_known_by_what_it_wrote() {
     let (_server, one, _two) = hubs().await;
-    one.add("job_a", JobOwner { key: None, max_open: usize::MAX }, &wish(), None).await.expect("added");
+    one.add("job_a", JobOwner { key: None, max_open: usize::MAX }, &spec(), None).await.expect("added");
     let (mut claim, _) = next(&one).await;
     let stale = claim.revision;
     claim.append(&[1; 100]).await.expect("kept");
@@ -106,7 +106,7 @@ async fn a_write_without_an_answer_is_known_by_what_it_wrote() {
 #[tokio::test]
 async fn a_removed_job_is_not_written_again() {
     let (_server, one, two) = hubs().await;
-    let job = one.add("job_a", JobOwner { key: None, max_open: usize::MAX }, &wish(), None).await.expect("added");
+    let job = one.add("job_a", JobOwner { key: None, max_open: usize::MAX }, &spec(), None).await.expect("added");
     let (mut claim, _) = next(&one).await;
     claim.append(&[1; 100]).await.expect("kept");
     two.remove(Viewer::All, &job.id).await.expect("removed");
@@ -124,7 +124,7 @@ async fn a_removed_job_is_not_written_again() {
 #[tokio::test]
 async fn another_voice_begins_anew_and_a_finished_job_leaves_its_file_only() {
     let (_server, one, _two) = hubs().await;
-    one.add("job_a", JobOwner { key: None, max_open: usize::MAX }, &wish(), None).await.expect("added");
+    one.add("job_a", JobOwner { key: None, max_open: usize::MAX }, &spec(), None).await.expect("added");
     let (mut claim, _) = next(&one).await;
     claim.append(&[1; 100]).await.expect("kept");
     claim.revoice("w").await.expect("changed");
@@ -143,8 +143,8 @@ async fn another_voice_begins_anew_and_a_finished_job_leaves_its_file_only() {
 async fn jobs_are_their_owners() {
     let (_server, one, two) = hubs().await;
     let key = |n: u8| KeyId::new([n; 16]);
-    one.add("job_a", JobOwner { key: Some(key(1)), max_open: usize::MAX }, &wish(), None).await.expect("added");
-    one.add("job_b", JobOwner { key: Some(key(2)), max_open: usize::MAX }, &wish(), None).await.expect("added");
+    one.add("job_a", JobOwner { key: Some(key(1)), max_open: usize::MAX }, &spec(), None).await.expect("added");
+    one.add("job_b", JobOwner { key: Some(key(2)), max_open: usize::MAX }, &spec(), None).await.expect("added");
     for (viewer, sees) in [
         (Viewer::All, [true, true]),
         (Viewer::Key(key(1)), [true, false]),
@@ -173,14 +173,14 @@ async fn jobs_are_their_owners() {
 #[tokio::test]
 async fn where_jetstream_is_full_nothing_half_made_is_left() {
     let (_server, one, two) = hubs_with(1 << 20, Bounds { bytes: 1 << 30, ..BOUNDS }).await;
-    let large = SpeechSpec { chunks: vec!["x".repeat(2 << 20)], ..wish() };
+    let large = SpeechSpec { chunks: vec!["x".repeat(2 << 20)], ..spec() };
     let error =
         one.add("job_a", JobOwner { key: None, max_open: usize::MAX }, &large, None).await.expect_err("no room");
     assert_eq!((error.status, error.code), (StatusCode::INSUFFICIENT_STORAGE, "storage_failed"));
     assert_eq!(two.job_for(Viewer::All, "job_a").await.expect_err("none").code, "job_not_found");
     assert_eq!((one.jetstream.audio().count().await, one.n_open()), (Ok(0), 0));
     // A job that finds no room for its sound fails and leaves room for the next one.
-    one.add("job_b", JobOwner { key: None, max_open: usize::MAX }, &wish(), None).await.expect("added");
+    one.add("job_b", JobOwner { key: None, max_open: usize::MAX }, &spec(), None).await.expect("added");
     let (mut claim, _) = next(&one).await;
     claim.append(&vec![1; 200_000]).await.expect("kept");
     let Err(Stop::Failed(failure)) = claim.append(&vec![1; 400_000]).await else { panic!("it fits") };
@@ -200,12 +200,12 @@ async fn keys_of_a_cluster_take_turns_and_leave_places_to_others() {
     let key = |n: u8| KeyId::new([n; 16]);
     let (_server, one, _two) = hubs_with(64 << 20, Bounds { n_open: 20, ..BOUNDS }).await;
     for n in 0..8 {
-        one.add(&format!("job_a{n}"), JobOwner { key: Some(key(1)), max_open: 8 }, &wish(), None).await.expect("added");
+        one.add(&format!("job_a{n}"), JobOwner { key: Some(key(1)), max_open: 8 }, &spec(), None).await.expect("added");
     }
     let error =
-        one.add("job_a8", JobOwner { key: Some(key(1)), max_open: 8 }, &wish(), None).await.expect_err("its share");
+        one.add("job_a8", JobOwner { key: Some(key(1)), max_open: 8 }, &spec(), None).await.expect_err("its share");
     assert_eq!(error.code, "too_many_jobs");
-    one.add("job_b0", JobOwner { key: Some(key(2)), max_open: 8 }, &wish(), None).await.expect("another key");
+    one.add("job_b0", JobOwner { key: Some(key(2)), max_open: 8 }, &spec(), None).await.expect("another key");
     let (first, _) = next(&one).await;
     let (second, _) = next(&one).await;
     assert_eq!((first.job().id.as_str(), second.job().id.as_str()), ("job_a0", "job_b0"));

@@ -4,7 +4,7 @@ use super::*;
 
 const BOUNDS: Bounds = Bounds { n_open: 3, bytes: 10_000, keep_s: 100 };
 
-fn wish(n_chunks: usize, format: FileFormat) -> SpeechSpec {
+fn spec(n_chunks: usize, format: FileFormat) -> SpeechSpec {
     let chunks = (0..n_chunks).map(|n| format!("chunk {n}")).collect();
     SpeechSpec {
         chunks,
@@ -26,7 +26,7 @@ fn open(folder: &Path) -> Store {
 
 /// A job that is finished, its file of so many bytes.
 fn finished(store: &mut Store, id: &str, bytes: usize, now: i64) {
-    store.add(id, (None, usize::MAX), &wish(1, FileFormat::Mp3), None, now).expect("added");
+    store.add(id, (None, usize::MAX), &spec(1, FileFormat::Mp3), None, now).expect("added");
     assert_eq!(store.take(now).expect("taken").expect("a job").0.id, id);
     store.append(id, &[1; 10], now).expect("kept");
     let part = store.folder.join(format!("{id}.x.part"));
@@ -38,9 +38,9 @@ fn finished(store: &mut Store, id: &str, bytes: usize, now: i64) {
 fn a_job_goes_on_where_it_was_left() {
     let folder = tempfile::tempdir().expect("a folder");
     let mut store = open(folder.path());
-    store.add("job_a", (None, usize::MAX), &wish(3, FileFormat::Flac), None, 5).expect("added");
+    store.add("job_a", (None, usize::MAX), &spec(3, FileFormat::Flac), None, 5).expect("added");
     let (job, taken) = store.take(6).expect("taken").expect("a job");
-    assert_eq!((taken, job.status, job.started), (wish(3, FileFormat::Flac), Status::Running, Some(6)));
+    assert_eq!((taken, job.status, job.started), (spec(3, FileFormat::Flac), Status::Running, Some(6)));
     store.append("job_a", &[7; 100], 6).expect("kept");
     assert!(store.take(6).expect("taken").is_none(), "it is being worked on");
     // It breaks off in the middle of the next chunk.
@@ -65,12 +65,12 @@ fn a_job_goes_on_where_it_was_left() {
 fn jobs_of_the_version_before_are_still_done() {
     let folder = tempfile::tempdir().expect("a folder");
     let mut store = open(folder.path());
-    store.add("job_a", (None, usize::MAX), &wish(1, FileFormat::Pcm), None, 0).expect("added");
+    store.add("job_a", (None, usize::MAX), &spec(1, FileFormat::Pcm), None, 0).expect("added");
     let as_it_was = "ALTER TABLE jobs DROP COLUMN own_voice; ALTER TABLE jobs DROP COLUMN model; ALTER TABLE jobs DROP COLUMN owner; ALTER TABLE jobs DROP COLUMN instructions; ALTER TABLE jobs DROP COLUMN digest; PRAGMA user_version = 1";
     store.db.execute_batch(as_it_was).expect("as it was");
     drop(store);
     let (_, taken) = open(folder.path()).take(1).expect("taken").expect("a job");
-    assert_eq!(taken, SpeechSpec { model: None, instructions: None, is_own_voice: false, ..wish(1, FileFormat::Pcm) });
+    assert_eq!(taken, SpeechSpec { model: None, instructions: None, is_own_voice: false, ..spec(1, FileFormat::Pcm) });
 }
 
 #[test]
@@ -97,7 +97,7 @@ fn tables_of_a_version_before_are_kept_as_a_copy_until_their_jobs_are_old() {
     let folder = tempfile::tempdir().expect("a folder");
     let mut store = open(folder.path());
     for id in ["job_a", "job_b"] {
-        store.add(id, (None, usize::MAX), &wish(1, FileFormat::Pcm), None, now()).expect("added");
+        store.add(id, (None, usize::MAX), &spec(1, FileFormat::Pcm), None, now()).expect("added");
     }
     to_version_6(store);
     let mut store = open(folder.path());
@@ -137,7 +137,7 @@ fn tables_that_cannot_be_copied_are_not_changed() {
 fn another_voice_begins_anew() {
     let folder = tempfile::tempdir().expect("a folder");
     let mut store = open(folder.path());
-    store.add("job_a", (None, usize::MAX), &wish(2, FileFormat::Pcm), None, 0).expect("added");
+    store.add("job_a", (None, usize::MAX), &spec(2, FileFormat::Pcm), None, 0).expect("added");
     store.append("job_a", &[7; 100], 0).expect("kept");
     store.revoice("job_a", "w").expect("changed");
     store.append("job_a", &[8; 2], 0).expect("kept");
@@ -154,7 +154,7 @@ fn a_deleted_text_is_nowhere_any_more() {
     let secret = "a secret that nobody shall find";
     // More than a page of it.
     let chunks = vec![secret.to_owned(); 1_000];
-    store.add("job_a", (None, usize::MAX), &SpeechSpec { chunks, ..wish(1, FileFormat::Pcm) }, None, 0).expect("added");
+    store.add("job_a", (None, usize::MAX), &SpeechSpec { chunks, ..spec(1, FileFormat::Pcm) }, None, 0).expect("added");
     let holds = |folder: &Path| {
         let files = fs::read_dir(folder).expect("there").map(|entry| entry.expect("one").path());
         files
@@ -170,7 +170,7 @@ fn a_deleted_text_is_nowhere_any_more() {
     // Nor what a version before has deleted.
     store.db.execute_batch("PRAGMA secure_delete = OFF").expect("set");
     let chunks = vec![secret.to_owned(); 1_000];
-    store.add("job_b", (None, usize::MAX), &SpeechSpec { chunks, ..wish(1, FileFormat::Pcm) }, None, 0).expect("added");
+    store.add("job_b", (None, usize::MAX), &SpeechSpec { chunks, ..spec(1, FileFormat::Pcm) }, None, 0).expect("added");
     store.delete("job_b").expect("deleted");
     store
         .db
@@ -188,7 +188,7 @@ fn a_deleted_text_is_nowhere_any_more() {
 fn a_job_of_version_4_is_done_without_instructions() {
     let folder = tempfile::tempdir().expect("a folder");
     let mut store = open(folder.path());
-    store.add("job_a", (None, usize::MAX), &wish(1, FileFormat::Pcm), None, 0).expect("added");
+    store.add("job_a", (None, usize::MAX), &spec(1, FileFormat::Pcm), None, 0).expect("added");
     store
         .db
         .execute_batch(
@@ -197,14 +197,14 @@ fn a_job_of_version_4_is_done_without_instructions() {
         .expect("as it was");
     drop(store);
     let (_, taken) = open(folder.path()).take(1).expect("taken").expect("a job");
-    assert_eq!(taken, SpeechSpec { instructions: None, ..wish(1, FileFormat::Pcm) });
+    assert_eq!(taken, SpeechSpec { instructions: None, ..spec(1, FileFormat::Pcm) });
 }
 
 #[test]
 fn sound_that_a_power_cut_took_is_made_again() {
     let folder = tempfile::tempdir().expect("a folder");
     let mut store = open(folder.path());
-    store.add("job_a", (None, usize::MAX), &wish(3, FileFormat::Pcm), None, 0).expect("added");
+    store.add("job_a", (None, usize::MAX), &spec(3, FileFormat::Pcm), None, 0).expect("added");
     store.take(0).expect("taken");
     store.append("job_a", &[7; 100], 0).expect("kept");
     fs::write(store.spool("job_a"), [7; 20]).expect("written");
@@ -233,10 +233,10 @@ fn jobs_are_bounded_in_number_bytes_and_age() {
     finished(&mut store, "job_1", 3_000, 10);
     finished(&mut store, "job_2", 3_000, 20);
     for id in ["job_3", "job_4", "job_5"] {
-        store.add(id, (None, usize::MAX), &wish(1, FileFormat::Wav), None, 30).expect("added");
+        store.add(id, (None, usize::MAX), &spec(1, FileFormat::Wav), None, 30).expect("added");
     }
     assert!(matches!(
-        store.add("job_6", (None, usize::MAX), &wish(1, FileFormat::Wav), None, 30),
+        store.add("job_6", (None, usize::MAX), &spec(1, FileFormat::Wav), None, 30),
         Err(StoreError::TooMany(3))
     ));
     store.take(30).expect("taken");
@@ -260,7 +260,7 @@ fn jobs_are_bounded_in_number_bytes_and_age() {
 fn a_full_disk_is_told_as_one() {
     let folder = tempfile::tempdir().expect("a folder");
     let mut store = open(folder.path());
-    store.add("job_a", (None, usize::MAX), &wish(2, FileFormat::Mp3), None, 0).expect("added");
+    store.add("job_a", (None, usize::MAX), &spec(2, FileFormat::Mp3), None, 0).expect("added");
     store.take(0).expect("taken");
     std::os::unix::fs::symlink("/dev/full", store.spool("job_a")).expect("linked");
     let failure = store.append("job_a", &[0; 100], 0).expect_err("no room").failure();
@@ -278,7 +278,7 @@ fn what_is_deleted_leaves_nothing_and_takes_nothing_more() {
     let folder = tempfile::tempdir().expect("a folder");
     let mut store = open(folder.path());
     finished(&mut store, "job_a", 10, 0);
-    store.add("job_b", (None, usize::MAX), &wish(1, FileFormat::Pcm), None, 0).expect("added");
+    store.add("job_b", (None, usize::MAX), &spec(1, FileFormat::Pcm), None, 0).expect("added");
     store.delete("job_a").expect("deleted");
     store.delete("job_b").expect("deleted");
     assert!(matches!(store.append("job_b", &[1], 0), Err(StoreError::Gone)));
@@ -295,7 +295,7 @@ fn a_job_is_its_owners_and_an_old_one_nobodys() {
     let folder = tempfile::tempdir().expect("a folder");
     let key = |n: u8| KeyId::new([n; 16]);
     let mut store = open(folder.path());
-    store.add("job_old", (None, usize::MAX), &wish(1, FileFormat::Pcm), None, 0).expect("added");
+    store.add("job_old", (None, usize::MAX), &spec(1, FileFormat::Pcm), None, 0).expect("added");
     store
         .db
         .execute_batch(
@@ -304,8 +304,8 @@ fn a_job_is_its_owners_and_an_old_one_nobodys() {
         .expect("as it was");
     drop(store);
     let mut store = open(folder.path());
-    store.add("job_a", (Some(key(1)), usize::MAX), &wish(1, FileFormat::Pcm), None, 0).expect("added");
-    store.add("job_b", (Some(key(2)), usize::MAX), &wish(1, FileFormat::Pcm), None, 0).expect("added");
+    store.add("job_a", (Some(key(1)), usize::MAX), &spec(1, FileFormat::Pcm), None, 0).expect("added");
+    store.add("job_b", (Some(key(2)), usize::MAX), &spec(1, FileFormat::Pcm), None, 0).expect("added");
     let sees = |viewer: Viewer| -> Vec<String> {
         let listed: Vec<String> = store.list(viewer, None, 9).expect("listed").into_iter().map(|job| job.id).collect();
         for id in ["job_old", "job_a", "job_b"] {
@@ -322,7 +322,7 @@ fn a_job_is_its_owners_and_an_old_one_nobodys() {
 fn a_request_with_an_idempotency_key_makes_one_job() {
     let folder = tempfile::tempdir().expect("a folder");
     let mut store = open(folder.path());
-    let request = wish(1, FileFormat::Pcm);
+    let request = spec(1, FileFormat::Pcm);
     let first = store.add("job_a", (None, usize::MAX), &request, Some("1"), 0).expect("added");
     store.take(1).expect("taken");
     let again = store.add("job_a", (None, usize::MAX), &request, Some("1"), 2).expect("the same");
@@ -343,13 +343,13 @@ fn a_request_with_an_idempotency_key_makes_one_job() {
 fn a_job_of_version_5_has_no_idempotency_key() {
     let folder = tempfile::tempdir().expect("a folder");
     let mut store = open(folder.path());
-    store.add("job_a", (None, usize::MAX), &wish(1, FileFormat::Pcm), None, 0).expect("added");
+    store.add("job_a", (None, usize::MAX), &spec(1, FileFormat::Pcm), None, 0).expect("added");
     store.db.execute_batch("ALTER TABLE jobs DROP COLUMN digest; PRAGMA user_version = 5").expect("as it was");
     drop(store);
     let mut store = open(folder.path());
     assert_eq!(store.job("job_a").expect("there").id, "job_a");
     assert!(matches!(
-        store.add("job_a", (None, usize::MAX), &wish(1, FileFormat::Pcm), Some("1"), 1),
+        store.add("job_a", (None, usize::MAX), &spec(1, FileFormat::Pcm), Some("1"), 1),
         Err(StoreError::OtherRequest)
     ));
 }
@@ -374,11 +374,11 @@ fn a_sealed_job_goes_on_where_it_was_left() {
     let key = key();
     let open = || Store::open(folder.path(), BOUNDS, key.clone()).expect("opened");
     let mut store = open();
-    let wish = wish(3, FileFormat::Flac);
-    store.add("job_a", (None, usize::MAX), &wish, Some("1"), 5).expect("added");
-    assert!(store.add("job_a", (None, usize::MAX), &wish, Some("1"), 5).is_ok());
-    assert!(matches!(store.add("job_a", (None, usize::MAX), &wish, Some("2"), 5), Err(StoreError::OtherRequest)));
-    assert_eq!(store.take(6).expect("taken").expect("a job").1, wish);
+    let spec = spec(3, FileFormat::Flac);
+    store.add("job_a", (None, usize::MAX), &spec, Some("1"), 5).expect("added");
+    assert!(store.add("job_a", (None, usize::MAX), &spec, Some("1"), 5).is_ok());
+    assert!(matches!(store.add("job_a", (None, usize::MAX), &spec, Some("2"), 5), Err(StoreError::OtherRequest)));
+    assert_eq!(store.take(6).expect("taken").expect("a job").1, spec);
     let sound: Vec<i16> = (0..100).collect();
     store.append("job_a", &sound, 6).expect("kept");
     let spool = store.spool("job_a");
@@ -415,10 +415,10 @@ fn jobs_of_another_key_are_refused_and_an_empty_folder_is_not() {
     let open = |key: &Option<Arc<dyn Sealing>>| Store::open(folder.path(), BOUNDS, key.clone());
     let now = now();
     let refused = |key: &Option<Arc<dyn Sealing>>| open(key).err().expect("refused").to_string();
-    open(&None).expect("new").add("job_a", (None, usize::MAX), &wish(1, FileFormat::Pcm), None, now).expect("added");
+    open(&None).expect("new").add("job_a", (None, usize::MAX), &spec(1, FileFormat::Pcm), None, now).expect("added");
     assert!(refused(&one).contains("are not encrypted, and server.storage_key is set"));
     open(&None).expect("as before").delete("job_a").expect("deleted");
-    open(&one).expect("empty").add("job_a", (None, usize::MAX), &wish(1, FileFormat::Pcm), None, now).expect("added");
+    open(&one).expect("empty").add("job_a", (None, usize::MAX), &spec(1, FileFormat::Pcm), None, now).expect("added");
     assert!(refused(&two).contains("it is sealed with another key"));
     assert!(refused(&None).contains("server.storage_key is empty"));
     let mut store = open(&one).expect("its own");
@@ -436,7 +436,7 @@ fn a_text_that_was_changed_fails_its_job_and_no_other() {
     let folder = tempfile::tempdir().expect("a folder");
     let mut store = Store::open(folder.path(), BOUNDS, key()).expect("opened");
     for id in ["job_a", "job_b"] {
-        store.add(id, (None, usize::MAX), &wish(1, FileFormat::Pcm), None, 0).expect("added");
+        store.add(id, (None, usize::MAX), &spec(1, FileFormat::Pcm), None, 0).expect("added");
     }
     // The text of another job.
     let swap = "UPDATE jobs SET chunks = (SELECT chunks FROM jobs WHERE id = 'job_b') WHERE id = 'job_a'";
@@ -452,7 +452,7 @@ fn the_sound_of_another_job_is_refused() {
     let folder = tempfile::tempdir().expect("a folder");
     let mut store = Store::open(folder.path(), BOUNDS, key()).expect("opened");
     for id in ["job_a", "job_b"] {
-        store.add(id, (None, usize::MAX), &wish(1, FileFormat::Pcm), None, 0).expect("added");
+        store.add(id, (None, usize::MAX), &spec(1, FileFormat::Pcm), None, 0).expect("added");
         store.append(id, &[1; 100], 0).expect("kept");
     }
     let why = |id: &str| {
@@ -475,7 +475,7 @@ fn keys_take_turns_in_the_queue() {
     let key = |n: u8| KeyId::new([n; 16]);
     let keys = [Some(key(1)), Some(key(2)), Some(key(3)), None];
     let add = |store: &mut Store, id: &str, owner: usize, now| {
-        store.add(id, (keys[owner], 64), &wish(1, FileFormat::Pcm), None, now).expect("added")
+        store.add(id, (keys[owner], 64), &spec(1, FileFormat::Pcm), None, now).expect("added")
     };
     for n in 0..5 {
         add(&mut store, &format!("job_a{n}"), 0, n);
@@ -506,7 +506,7 @@ fn one_key_leaves_places_and_room_to_others() {
     let mut store = Store::open(folder.path(), bounds, None).expect("opened");
     let key = |n: u8| KeyId::new([n; 16]);
     let add = |store: &mut Store, id: &str, owner: u8| {
-        store.add(id, (Some(key(owner)), 2), &wish(1, FileFormat::Pcm), None, 1)
+        store.add(id, (Some(key(owner)), 2), &spec(1, FileFormat::Pcm), None, 1)
     };
     for id in ["job_a0", "job_a1"] {
         add(&mut store, id, 1).expect("added");
