@@ -207,6 +207,7 @@ async fn a_job_goes_on_after_a_restart_where_it_was() {
     hub.stop().await;
     // Finished jobs survive a restart too.
     let hub = start(&Gated::new(0), folder.path(), |_| {}).await;
+    until(&hub, &id, is("completed")).await;
     let file = ask(&hub, Method::GET, &format!("/{id}/audio")).await.bytes().await.expect("whole");
     assert_eq!((file.len() as u64, &file[..4]), (samples + 44, &b"RIFF"[..]));
     hub.stop().await;

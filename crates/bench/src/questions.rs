@@ -63,8 +63,13 @@ pub(super) async fn speak(
     text: &'static str,
     voice: &'static str,
 ) -> Result<SpokenText, BenchError> {
-    let mut stream =
-        speaker.speak(SpeechRequest { text: text.into(), voice: voice.into(), ..SpeechRequest::default() });
+    let request = SpeechRequest { text: text.into(), voice: voice.into(), ..SpeechRequest::default() };
+    Ok(SpokenText { text, voice, samples: spoken(speaker, request).await? })
+}
+
+/// The samples of a text, mono at [`RATE`].
+pub(super) async fn spoken(speaker: &dyn Tts, request: SpeechRequest) -> Result<Vec<i16>, BenchError> {
+    let mut stream = speaker.speak(request);
     let mut rate = RATE;
     let mut whole = Vec::new();
     while let Some(pcm) = stream.next().await {
@@ -72,7 +77,7 @@ pub(super) async fn speak(
         rate = pcm.rate;
         whole.extend(pcm.samples);
     }
-    Ok(SpokenText { text, voice, samples: antiphon_audio::convert(&whole, rate, RATE) })
+    Ok(antiphon_audio::convert(&whole, rate, RATE))
 }
 
 /// Indices of the first and the last loud sample (above 5 % of the peak). `None` for silence.

@@ -12,7 +12,6 @@ use antiphon::assembly::{self, EnginesError};
 use antiphon::config::{self, Config, Sources};
 use antiphon_client::RATE;
 use antiphon_engine_api::tts::{SpeechRequest, Tts};
-use futures_util::StreamExt;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -176,15 +175,7 @@ pub(super) async fn speakers(folder: Option<PathBuf>, progress: Progress<'_>) ->
 
 async fn spoken(engine: &dyn Tts, text: &str, voice: &str) -> Result<Vec<i16>, BenchError> {
     let request = SpeechRequest { text: text.into(), voice: voice.into(), seed: Some(1), ..SpeechRequest::default() };
-    let mut stream = engine.speak(request);
-    let mut rate = RATE;
-    let mut whole = Vec::new();
-    while let Some(pcm) = stream.next().await {
-        let pcm = pcm.map_err(BenchError::Speech)?;
-        rate = pcm.rate;
-        whole.extend(pcm.samples);
-    }
-    Ok(antiphon_audio::convert(&whole, rate, RATE))
+    questions::spoken(engine, request).await
 }
 
 /// The people: the reader is in the held half, the speech in the other; those of `folder` alternate.

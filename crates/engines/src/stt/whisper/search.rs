@@ -28,6 +28,9 @@ const NEGLIGIBLE: f32 = -20.0;
 /// A runner-up that is less likely by this log-probability is no alternative.
 const MOST_GAP: f32 = 2.0;
 
+/// A token that is at least this likely, by its log-probability, is not replaced: 0.6. Its word may have been shown.
+const SURE: f32 = -0.51;
+
 /// A token that differs from a draft's is looked for among this number of its next tokens.
 const REACH: usize = 4;
 
@@ -249,11 +252,13 @@ impl<M: Model> Search<'_, M> {
             }
         }
         let branch = |(at, runner_up): (usize, Choice)| {
+            let is_unsure = choices[at].logprob < SURE;
             let gap = choices[at].logprob - runner_up.logprob;
             let rest = choices[at + 1..].iter().map(|choice| choice.id).collect();
             let choices = choices[..at].iter().copied().chain([runner_up]).collect();
             // A text that ends sooner may be likelier on average, for the words that it lacks.
-            (gap < MOST_GAP && runner_up.id != end).then_some(Branch { choices, rest, gap })
+            let may_replace = gap < MOST_GAP && runner_up.id != end;
+            (is_unsure && may_replace).then_some(Branch { choices, rest, gap })
         };
         let branches = (n_given..).zip(runners_up).filter_map(branch).collect();
         Ok(Text { choices, branches })
