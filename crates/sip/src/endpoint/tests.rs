@@ -345,6 +345,16 @@ impl Rig {
 }
 
 #[test]
+fn an_ipv6_address_of_ours_stands_in_brackets() {
+    let mut rig = Rig::open();
+    rig.endpoint.config.advertised = "[2001:db8::1]:5060".parse().unwrap();
+    let (_, invite) = rig.calling();
+    assert_eq!(invite.from().map(|from| from.uri), Some("sip:+15550100@[2001:db8::1]".to_owned()));
+    assert!(invite.get("call-id").is_some_and(|id| id.ends_with("@[2001:db8::1]")));
+    assert_eq!(invite.get("contact"), Some("<sip:[2001:db8::1]:5060>"));
+}
+
+#[test]
 fn a_call_of_ours_rings_is_answered_and_ended_by_either_side() {
     let mut rig = Rig::open();
     let (call, invite) = rig.calling();

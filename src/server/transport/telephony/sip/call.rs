@@ -14,7 +14,7 @@ use crate::server::access::keys::{self, Keys};
 use crate::server::edge::client::Client;
 use crate::server::sessions::admission::{self, SessionAdmission};
 use crate::server::transport::call::{Call, CallOpening};
-use crate::server::transport::calls::{CallDecision, CallEntry, NewCall, RingingEntry};
+use crate::server::transport::calls::{CallDecision, CallEntry, CallState, NewCall, RingingEntry};
 use crate::server::transport::parts::TransportParts;
 use crate::server::transport::telephony::conversation;
 use crate::server::transport::telephony::leg::{Leg, LegError, Mark, Packet, Parameters, PeerMessage, Start};
@@ -59,6 +59,27 @@ pub(super) struct CallSettings {
     pub(super) tools: ToolSettings,
     /// `None`: every call is answered.
     pub(super) webhook: Option<CallWebhook>,
+    /// Where the states of calls are reported; `None`: nowhere.
+    pub(super) states: Option<Webhooks>,
+}
+
+impl CallSettings {
+    /// Reports how far a call is. `direction`: `in` or `out`.
+    pub(super) fn report(&self, id: &str, direction: &'static str, state: CallState) {
+        let kind = match state {
+            CallState::Calling => return,
+            CallState::Ringing => "call.ringing",
+            CallState::InProgress => "call.answered",
+            CallState::Ended => "call.ended",
+            CallState::Busy => "call.busy",
+            CallState::Declined => "call.declined",
+            CallState::NoAnswer => "call.no_answer",
+            CallState::Failed => "call.failed",
+        };
+        if let Some(states) = &self.states {
+            states.send(kind, &json!({"call_id": id, "direction": direction}));
+        }
+    }
 }
 
 /// Who decides whether a call is answered.
@@ -156,7 +177,9 @@ pub(super) async fn serve(transport: Arc<TransportParts>, settings: Arc<CallSett
     };
     let signaling = incoming.peer.address.ip();
     let answered = AnsweredCall { dialog, control, tools, socket, advertised, session, signaling, agreed, greeting };
+    settings.report(entry.id(), "in", CallState::InProgress);
     serve_answered(&transport, &entry, answered).await;
+    settings.report(entry.id(), "in", CallState::Ended);
 }
 
 fn refuse(dialog: &DialogHandle, refusal: Refusal) {
