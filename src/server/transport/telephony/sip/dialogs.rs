@@ -263,7 +263,7 @@ impl Dialogs {
     fn command(&mut self, call: CallId, command: Command) {
         let now = Instant::now().into_std();
         match command {
-            Command::Ring => self.endpoint.ring(call),
+            Command::Ring => self.endpoint.ring(now, call),
             Command::Accept(sdp) => self.endpoint.accept(now, call, &sdp),
             Command::Refuse { status, reason, retry_after } => {
                 self.calls.remove(&call);
