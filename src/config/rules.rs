@@ -291,6 +291,8 @@ pub const KEYS: &[Key] = &[
     key("sip", "tool_hang_up", Rule::Switch),
     key("sip", "tool_send_dtmf", Rule::Switch),
     key("sip", "tool_transfer_call", Rule::TextsByName(64, 256, "tel:+4930123")),
+    key("sip", "on_voicemail", Rule::OneOf(&["go_on", "hang_up", "leave_message", "ask_model"])),
+    key("sip", "voicemail_message", Rule::Text),
     key("sip", "webhook_url", Rule::UrlOrNone),
     key("sip", "webhook_events", Rule::Words(&["incoming", "states"])),
     key("sip", "webhook_secret_file", Rule::Text),

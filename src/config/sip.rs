@@ -9,6 +9,8 @@ use std::sync::Arc;
 
 /// SIP's port (RFC 3261, section 19.1.2).
 const PORT: u16 = 5_060;
+/// The longest instructions of a message: some two minutes of speech.
+pub const MAX_VOICEMAIL_MESSAGE_BYTES: usize = 2_000;
 
 /// Settings of phone calls by SIP. Each key is documented in `configs/default.toml`.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
@@ -46,6 +48,10 @@ pub struct SipConfig {
     pub tool_send_dtmf: bool,
     /// Where the model may transfer calls to: URIs by a name that it is told.
     pub tool_transfer_call: BTreeMap<String, String>,
+    /// What a call of the hub does when an answering machine answers.
+    pub on_voicemail: OnVoicemail,
+    /// Instructions of the message that is left on an answering machine.
+    pub voicemail_message: String,
     /// How long a call rings until a client accepts or rejects it, in seconds.
     pub webhook_decision_seconds: u32,
     /// What becomes of a call that no client has decided about.
@@ -63,6 +69,21 @@ pub enum UndecidedCall {
     Refuse,
     /// It is answered as without a webhook.
     Answer,
+}
+
+/// What a call of the hub does when an answering machine answers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OnVoicemail {
+    /// It goes on as with a person.
+    #[default]
+    GoOn,
+    /// It ends.
+    HangUp,
+    /// It leaves a message after the beep and ends.
+    LeaveMessage,
+    /// The model is told after the beep, and decides.
+    AskModel,
 }
 
 /// A peer that may call.
@@ -105,6 +126,9 @@ impl Default for SipConfig {
             tool_hang_up: false,
             tool_send_dtmf: false,
             tool_transfer_call: BTreeMap::new(),
+            on_voicemail: OnVoicemail::GoOn,
+            voicemail_message: "Leave a short message on this answering machine: who calls, and why. Then say goodbye."
+                .into(),
             webhook_url: String::new(),
             webhook_events: vec!["incoming".into()],
             webhook_secret_file: String::new(),
@@ -198,6 +222,8 @@ impl SipConfig {
         let is_unsigned = !self.webhook_url.is_empty() && self.webhook_secret_file.is_empty();
         let unsigned = is_unsigned
             .then(|| "sip.webhook_url needs sip.webhook_secret_file, which webhooks are signed with".to_owned());
+        let too_long = (self.voicemail_message.len() > MAX_VOICEMAIL_MESSAGE_BYTES)
+            .then(|| format!("sip.voicemail_message has more than {MAX_VOICEMAIL_MESSAGE_BYTES} bytes"));
         let is_wrong = !self.quiet_hours.is_empty() && QuietHours::parse(&self.quiet_hours).is_none();
         let wrong_hours =
             is_wrong.then(|| format!("sip.quiet_hours: {:?} are no hours such as \"21:00-08:00\"", self.quiet_hours));
@@ -207,7 +233,14 @@ impl SipConfig {
         });
         let wrong_tool = wrong_tool
             .map(|(name, uri)| format!("sip.tool_transfer_call.{name}: {uri:?} is no URI such as \"tel:+4930123\""));
-        range.into_iter().chain(no_target).chain(wrong_hours).chain(wrong_tool).chain(unsigned).chain(of_trunks)
+        range
+            .into_iter()
+            .chain(no_target)
+            .chain(wrong_hours)
+            .chain(too_long)
+            .chain(wrong_tool)
+            .chain(unsigned)
+            .chain(of_trunks)
     }
 }
 
@@ -317,6 +350,8 @@ mod tests {
         for wrong in ["", "21-8", "24:00-08:00", "21:60-08:00", "08:00-08:00", "-1:00-08:00"] {
             assert_eq!(QuietHours::parse(wrong), None, "{wrong:?}");
         }
+        let config = SipConfig { voicemail_message: "x".repeat(2_001), ..SipConfig::default() };
+        assert!(config.problems().next().is_some_and(|problem| problem.starts_with("sip.voicemail_message")));
         let config = SipConfig { quiet_hours: "at night".into(), ..SipConfig::default() };
         assert!(config.problems().next().is_some_and(|problem| problem.contains("21:00-08:00")));
     }

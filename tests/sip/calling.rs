@@ -195,6 +195,8 @@ async fn nobody_is_called_who_is_not_listed_and_no_more_than_may_be() {
         (json!({"to": to, "trunk": "other"}), 400, "invalid_value"),
         (json!({"to": to, "from": "a>b"}), 400, "invalid_value"),
         (json!({"to": to, "greeting": "x".repeat(2_001)}), 400, "invalid_value"),
+        (json!({"to": to, "voicemail_message": "x".repeat(2_001)}), 400, "invalid_value"),
+        (json!({"to": to, "on_voicemail": "shout"}), 400, "invalid_offer"),
         (json!({"to": to, "session": {"type": "realtime", "voice": 5}}), 400, ""),
         (json!({"from": "me"}), 400, "invalid_offer"),
     ] {

@@ -7,7 +7,7 @@
 use super::call::{AnsweredCall, CallSettings, serve_answered};
 use super::dialogs::{CallControl, Dial, DialogHandle};
 use super::tools::{CallTools, ToolParts};
-use crate::config::{QuietHours, SipTrunk, TransferTargets};
+use crate::config::{MAX_VOICEMAIL_MESSAGE_BYTES, OnVoicemail, QuietHours, SipTrunk, TransferTargets};
 use crate::server::access::caller::Caller;
 use crate::server::access::security::Act;
 use crate::server::edge::client::Client;
@@ -15,6 +15,7 @@ use crate::server::sessions::admission;
 use crate::server::transport::call::{Call, CallOpening};
 use crate::server::transport::calls::{CallEntry, CallState, NewCall};
 use crate::server::transport::parts::TransportParts;
+use crate::server::transport::telephony::answerer::AnswerPlan;
 use antiphon_protocol::{SessionKind, SessionUpdate};
 use antiphon_session::AudioMode;
 use antiphon_sip::sdp::{self, Agreed, Local};
@@ -53,6 +54,10 @@ pub(in crate::server::transport) struct DialRequest {
     pub(in crate::server::transport) trunk: Option<String>,
     /// Said once somebody answers.
     pub(in crate::server::transport) greeting: Option<String>,
+    /// What the call does when an answering machine answers; `sip.on_voicemail` where it is missing.
+    pub(in crate::server::transport) on_voicemail: Option<OnVoicemail>,
+    /// Instructions of the message that is left; `sip.voicemail_message` where they are missing.
+    pub(in crate::server::transport) voicemail_message: Option<String>,
 }
 
 /// Why a call is not made.
@@ -180,7 +185,7 @@ impl Dialer {
         request: DialRequest,
         settings: Option<Arc<SessionUpdate>>,
     ) -> Result<String, DialError> {
-        let DialRequest { to, from, trunk, greeting } = request;
+        let DialRequest { to, from, trunk, greeting, on_voicemail, voicemail_message } = request;
         if self.trunks.is_empty() {
             return Err(DialError::Off);
         }
@@ -192,6 +197,10 @@ impl Dialer {
         }
         if greeting.as_ref().is_some_and(|greeting| greeting.len() > MAX_GREETING_BYTES) {
             return Err(DialError::Wrong("greeting", format!("It has at most {MAX_GREETING_BYTES} bytes.")));
+        }
+        if voicemail_message.as_ref().is_some_and(|message| message.len() > MAX_VOICEMAIL_MESSAGE_BYTES) {
+            let most = format!("It has at most {MAX_VOICEMAIL_MESSAGE_BYTES} bytes.");
+            return Err(DialError::Wrong("voicemail_message", most));
         }
         if !self.rights.allowed.allow(&to) {
             return Err(DialError::NotAllowed);
@@ -278,6 +287,8 @@ impl Dialer {
             session,
             signaling: address,
             greeting,
+            on_voicemail: on_voicemail.unwrap_or(self.settings.on_voicemail),
+            voicemail_message: voicemail_message.unwrap_or_else(|| self.settings.voicemail_message.clone()),
             _place: place,
         };
         transport.sessions.setup.tasks.spawn(dialed.run(transport.clone(), self.settings.clone()));
@@ -297,6 +308,8 @@ struct DialedCall {
     session: u64,
     signaling: SocketAddr,
     greeting: Option<String>,
+    on_voicemail: OnVoicemail,
+    voicemail_message: String,
     _place: OwnedSemaphorePermit,
 }
 
@@ -313,10 +326,11 @@ impl DialedCall {
             }
         };
         self.is_now(&settings, CallState::InProgress);
-        let Self { entry, dialog, control, tools, socket, advertised, session, signaling, greeting, _place } = self;
+        let answer = Some(self.plan(settings.clone()));
+        let Self { entry, dialog, control, tools, socket, advertised, session, signaling, greeting, _place, .. } = self;
         let signaling = signaling.ip();
         let answered =
-            AnsweredCall { dialog, control, tools, socket, advertised, session, signaling, agreed, greeting };
+            AnsweredCall { dialog, control, tools, socket, advertised, session, signaling, agreed, greeting, answer };
         serve_answered(&transport, &entry, answered).await;
         entry.set_state(CallState::Ended);
         settings.report(entry.id(), "out", CallState::Ended);
@@ -325,6 +339,13 @@ impl DialedCall {
     fn is_now(&self, settings: &CallSettings, state: CallState) {
         self.entry.set_state(state);
         settings.report(self.entry.id(), "out", state);
+    }
+
+    /// What the call does about who answers.
+    fn plan(&self, settings: Arc<CallSettings>) -> AnswerPlan {
+        let id = self.entry.id().to_owned();
+        let report = Box::new(move |answered_by| settings.report_answer(&id, answered_by));
+        AnswerPlan { on_voicemail: self.on_voicemail, message: self.voicemail_message.clone(), report }
     }
 
     async fn answered(&mut self, settings: &CallSettings) -> Result<Agreed, CallState> {

@@ -106,7 +106,17 @@ impl Sip {
         });
         let states = posts("states");
         let tools = ToolSettings::of(config);
-        let settings = Arc::new(CallSettings { trunks: settings, codecs, ports, transfer_to, tools, webhook, states });
+        let settings = Arc::new(CallSettings {
+            trunks: settings,
+            codecs,
+            ports,
+            transfer_to,
+            tools,
+            webhook,
+            states,
+            on_voicemail: config.on_voicemail,
+            voicemail_message: config.voicemail_message.clone(),
+        });
         let numbered = config.trunks.iter().enumerate();
         let by_trunks =
             numbered.filter_map(|(index, (name, trunk))| DialTrunk::of(TrunkId(index), name, trunk)).collect();
