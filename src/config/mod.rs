@@ -31,7 +31,9 @@ pub use raw::Config;
 pub use rtc::RtcConfig;
 pub use rules::{KEYS, Key, Rule};
 pub use server::ServerConfig;
-pub use sip::{SipConfig, SipTrunk, TransferTargets, UndecidedCall};
+pub use sip::{
+    MAX_VOICEMAIL_MESSAGE_BYTES, OnVoicemail, QuietHours, SipConfig, SipTrunk, TransferTargets, UndecidedCall,
+};
 pub use speech::SpeechConfig;
 pub use storage_key::StorageKey;
 pub use telephony::{TelephonyConfig, TelephonyRoute};
@@ -190,7 +192,15 @@ impl Layers {
         // The struct accepts whatever the rules allow.
         let Ok(sip) = SipConfig::deserialize(settings) else { return };
         for message in sip.problems() {
-            let keys = ["trunks", "webhook_url", "transfer_to", "call_to", "tool_transfer_call"];
+            let keys = [
+                "quiet_hours",
+                "trunks",
+                "webhook_url",
+                "transfer_to",
+                "call_to",
+                "tool_transfer_call",
+                "voicemail_message",
+            ];
             let is_of = |key: &&str| message.strip_prefix("sip.").is_some_and(|rest| rest.starts_with(*key));
             let key = keys.into_iter().find(is_of).unwrap_or("rtp_port_max");
             let origin = self.origins.get(&("sip", key)).cloned().unwrap_or(Origin::Merged);

@@ -4,10 +4,13 @@ use super::server::network;
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::net::Ipv6Addr;
 use std::sync::Arc;
 
 /// SIP's port (RFC 3261, section 19.1.2).
 const PORT: u16 = 5_060;
+/// The longest instructions of a message: some two minutes of speech.
+pub const MAX_VOICEMAIL_MESSAGE_BYTES: usize = 2_000;
 
 /// Settings of phone calls by SIP. Each key is documented in `configs/default.toml`.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
@@ -29,8 +32,14 @@ pub struct SipConfig {
     pub call_to: Vec<String>,
     /// Calls that the hub makes at a time.
     pub max_calls_out: usize,
+    /// Calls that the hub makes for one key in a minute; 0: no limit.
+    pub max_calls_out_per_minute: u32,
+    /// When nobody is called, in the machine's local time; empty: never. See [`QuietHours`].
+    pub quiet_hours: String,
     /// Where the hub asks whether to answer a call; empty: it answers all calls.
     pub webhook_url: String,
+    /// What is posted there: `incoming`, the question whether to answer a call; `states`, how far calls are.
+    pub webhook_events: Vec<String>,
     /// The file of the secret that webhooks are signed with.
     pub webhook_secret_file: String,
     /// Whether the model may end a call.
@@ -39,6 +48,10 @@ pub struct SipConfig {
     pub tool_send_dtmf: bool,
     /// Where the model may transfer calls to: URIs by a name that it is told.
     pub tool_transfer_call: BTreeMap<String, String>,
+    /// What a call of the hub does when an answering machine answers.
+    pub on_voicemail: OnVoicemail,
+    /// Instructions of the message that is left on an answering machine.
+    pub voicemail_message: String,
     /// How long a call rings until a client accepts or rejects it, in seconds.
     pub webhook_decision_seconds: u32,
     /// What becomes of a call that no client has decided about.
@@ -56,6 +69,21 @@ pub enum UndecidedCall {
     Refuse,
     /// It is answered as without a webhook.
     Answer,
+}
+
+/// What a call of the hub does when an answering machine answers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OnVoicemail {
+    /// It goes on as with a person.
+    #[default]
+    GoOn,
+    /// It ends.
+    HangUp,
+    /// It leaves a message after the beep and ends.
+    LeaveMessage,
+    /// The model is told after the beep, and decides.
+    AskModel,
 }
 
 /// A peer that may call.
@@ -93,10 +121,16 @@ impl Default for SipConfig {
             transfer_to: Vec::new(),
             call_to: Vec::new(),
             max_calls_out: 10,
+            max_calls_out_per_minute: 60,
+            quiet_hours: String::new(),
             tool_hang_up: false,
             tool_send_dtmf: false,
             tool_transfer_call: BTreeMap::new(),
+            on_voicemail: OnVoicemail::GoOn,
+            voicemail_message: "Leave a short message on this answering machine: who calls, and why. Then say goodbye."
+                .into(),
             webhook_url: String::new(),
+            webhook_events: vec!["incoming".into()],
             webhook_secret_file: String::new(),
             webhook_decision_seconds: 20,
             webhook_undecided: UndecidedCall::Refuse,
@@ -108,6 +142,37 @@ impl Default for SipConfig {
 /// URIs that calls may be made or transferred to: whole ones, and beginnings, which end in `*`.
 #[derive(Clone, Debug, Default)]
 pub struct TransferTargets(Arc<[String]>);
+
+/// Hours of each day, over midnight too: minutes since midnight, the first of them, and the first after them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QuietHours {
+    from: u16,
+    until: u16,
+}
+
+impl QuietHours {
+    /// Reads `21:00-08:00`. `None`: these are none.
+    pub fn parse(text: &str) -> Option<Self> {
+        let minute = |text: &str| {
+            let (hour, minute) = text.trim().split_once(':')?;
+            let hour: u16 = hour.parse().ok().filter(|hour| *hour < 24)?;
+            let minute: u16 = minute.parse().ok().filter(|minute| *minute < 60)?;
+            Some(60 * hour + minute)
+        };
+        let (from, until) = text.split_once('-')?;
+        let hours = Self { from: minute(from)?, until: minute(until)? };
+        (hours.from != hours.until).then_some(hours)
+    }
+
+    /// Whether they hold at this minute since midnight.
+    pub fn contain(self, minute: u16) -> bool {
+        if self.from < self.until {
+            (self.from..self.until).contains(&minute)
+        } else {
+            minute >= self.from || minute < self.until
+        }
+    }
+}
 
 impl TransferTargets {
     /// These URIs and no others.
@@ -157,13 +222,25 @@ impl SipConfig {
         let is_unsigned = !self.webhook_url.is_empty() && self.webhook_secret_file.is_empty();
         let unsigned = is_unsigned
             .then(|| "sip.webhook_url needs sip.webhook_secret_file, which webhooks are signed with".to_owned());
+        let too_long = (self.voicemail_message.len() > MAX_VOICEMAIL_MESSAGE_BYTES)
+            .then(|| format!("sip.voicemail_message has more than {MAX_VOICEMAIL_MESSAGE_BYTES} bytes"));
+        let is_wrong = !self.quiet_hours.is_empty() && QuietHours::parse(&self.quiet_hours).is_none();
+        let wrong_hours =
+            is_wrong.then(|| format!("sip.quiet_hours: {:?} are no hours such as \"21:00-08:00\"", self.quiet_hours));
         let wrong_tool = self.tool_transfer_call.iter().find(|(name, uri)| {
             // A URI that ends in "*" would be a beginning, which nobody can be called by.
             name.trim().is_empty() || !is_target(uri) || uri.ends_with('*')
         });
         let wrong_tool = wrong_tool
             .map(|(name, uri)| format!("sip.tool_transfer_call.{name}: {uri:?} is no URI such as \"tel:+4930123\""));
-        range.into_iter().chain(no_target).chain(wrong_tool).chain(unsigned).chain(of_trunks)
+        range
+            .into_iter()
+            .chain(no_target)
+            .chain(wrong_hours)
+            .chain(too_long)
+            .chain(wrong_tool)
+            .chain(unsigned)
+            .chain(of_trunks)
     }
 }
 
@@ -212,7 +289,16 @@ impl SipTrunk {
     }
 }
 
+/// A host, an IPv6 address in brackets, and the port.
 fn host_and_port(text: &str) -> Option<(String, u16)> {
+    if let Some((address, rest)) = text.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+        let _: Ipv6Addr = address.parse().ok()?;
+        let port = match rest.strip_prefix(':') {
+            Some(port) => port.parse().ok().filter(|port| *port > 0)?,
+            None => Some(PORT).filter(|_| rest.is_empty())?,
+        };
+        return Some((format!("[{address}]"), port));
+    }
     let (host, port) = match text.rsplit_once(':') {
         Some((host, port)) => (host, port.parse().ok().filter(|port| *port > 0)?),
         None => (text, PORT),
@@ -242,11 +328,32 @@ mod tests {
         };
         assert_eq!(registered("sip.example.com"), (true, Some(("sip.example.com".into(), 5_060))));
         assert_eq!(registered("10.0.0.1:5080"), (true, Some(("10.0.0.1".into(), 5_080))));
-        assert_eq!(registered("sip:example.com"), (false, None));
+        assert_eq!(registered("[2001:db8::1]:5080"), (true, Some(("[2001:db8::1]".into(), 5_080))));
+        assert_eq!(registered("[::1]"), (true, Some(("[::1]".into(), 5_060))));
+        for wrong in ["sip:example.com", "::1", "[::1", "[example.com]", "[::1]5060", "[::1]:0"] {
+            assert_eq!(registered(wrong), (false, None), "{wrong}");
+        }
         let config = SipConfig { webhook_url: "http://127.0.0.1:9".into(), ..SipConfig::default() };
         assert!(config.problems().next().is_some_and(|problem| problem.contains("webhook_secret_file")));
         let config = SipConfig { rtp_port_min: 20_001, rtp_port_max: 20_001, ..SipConfig::default() };
         assert_eq!(config.problems().count(), 1);
+    }
+
+    #[test]
+    fn quiet_hours_go_over_midnight() {
+        let quiet = |text: &str| {
+            let hours = QuietHours::parse(text).unwrap();
+            [0, 8 * 60 - 1, 8 * 60, 12 * 60, 21 * 60, 24 * 60 - 1].map(|minute| hours.contain(minute))
+        };
+        assert_eq!(quiet("21:00-08:00"), [true, true, false, false, true, true]);
+        assert_eq!(quiet("08:00 - 12:00"), [false, false, true, false, false, false]);
+        for wrong in ["", "21-8", "24:00-08:00", "21:60-08:00", "08:00-08:00", "-1:00-08:00"] {
+            assert_eq!(QuietHours::parse(wrong), None, "{wrong:?}");
+        }
+        let config = SipConfig { voicemail_message: "x".repeat(2_001), ..SipConfig::default() };
+        assert!(config.problems().next().is_some_and(|problem| problem.starts_with("sip.voicemail_message")));
+        let config = SipConfig { quiet_hours: "at night".into(), ..SipConfig::default() };
+        assert!(config.problems().next().is_some_and(|problem| problem.contains("21:00-08:00")));
     }
 
     #[test]

@@ -1,12 +1,13 @@
 //! Calls out by SIP: whom they reach, what becomes of them, and whom nobody may call.
 
+use super::incoming::Receiver;
 use super::{config, hub};
 use crate::hub::Hub;
 use antiphon::config::Config;
 use antiphon_engine_api::fakes::llm::FakeLlm;
 use antiphon_sip::{Message, Method};
 use serde_json::{Value, json};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use tokio::net::UdpSocket;
 
 /// Asks the hub to call somebody; status and answer.
@@ -39,9 +40,16 @@ struct Callee {
 impl Callee {
     /// The callee, and a hub that may call it.
     async fn new(change: fn(&mut Config)) -> (Self, Hub, String) {
-        let socket = UdpSocket::bind("127.0.0.1:0").await.expect("a port");
+        Self::at("127.0.0.1", change).await
+    }
+
+    /// The same, where both have this address.
+    async fn at(ip: &str, change: fn(&mut Config)) -> (Self, Hub, String) {
+        let ip: IpAddr = ip.parse().expect("an address");
+        let socket = UdpSocket::bind((ip, 0)).await.expect("a port");
         let address = socket.local_addr().expect("bound");
-        let (mut config, _) = config();
+        let (mut config, sip) = config();
+        config.sip.listen = SocketAddr::new(ip, sip.port()).to_string();
         if let Some(trunk) = config.sip.trunks.get_mut("here") {
             trunk.host = address.to_string();
         }
@@ -91,6 +99,71 @@ async fn a_call_out_says_what_became_of_it() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_key_makes_so_many_calls_a_minute_and_none_in_quiet_hours() {
+    let (mut callee, hub, to) = Callee::new(|config| config.sip.max_calls_out_per_minute = 2).await;
+    for _ in 0..2 {
+        assert_eq!(call(&hub, json!({"to": to})).await.0, 201);
+        let invite = callee.next(Method::Invite).await;
+        callee.answer(&invite, 486).await;
+        callee.next(Method::Ack).await;
+    }
+    let (status, answer) = call(&hub, json!({"to": to})).await;
+    assert_eq!((status, &answer["error"]["code"]), (429, &json!("rate_limit_exceeded")));
+    tokio::time::sleep(std::time::Duration::from_secs(60)).await;
+    assert_eq!(call(&hub, json!({"to": to})).await.0, 201);
+    hub.stop().await;
+
+    // Whatever the time is, one of these minutes is not quiet.
+    let (_callee, hub, to) = Callee::new(|config| config.sip.quiet_hours = "00:00-23:59".into()).await;
+    let (status, answer) = call(&hub, json!({"to": to})).await;
+    hub.stop().await;
+    if status == 201 {
+        return;
+    }
+    assert_eq!((status, &answer["error"]["code"]), (403, &json!("quiet_hours")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_states_of_calls_are_posted() {
+    let mut receiver = Receiver::new(&[]).await;
+    let socket = UdpSocket::bind("127.0.0.1:0").await.expect("a port");
+    let (mut config, _) = receiver.config();
+    config.sip.webhook_events = vec!["states".into()];
+    config.sip.call_to = vec!["tel:+49*".into()];
+    config.sip.trunks.get_mut("here").expect("a trunk").host = socket.local_addr().expect("bound").to_string();
+    let hub = hub(&[], &FakeLlm::default(), config).await;
+    let mut callee = Callee { socket, hub: None };
+    let (_, answer) = call(&hub, json!({"to": "tel:+4930123"})).await;
+    let invite = callee.next(Method::Invite).await;
+    callee.answer(&invite, 180).await;
+    callee.answer(&invite, 180).await;
+    let event = receiver.next().await.event;
+    assert_eq!(
+        (&event["type"], &event["data"]),
+        (&json!("call.ringing"), &json!({"call_id": answer["id"], "direction": "out"}))
+    );
+    callee.answer(&invite, 486).await;
+    assert_eq!(receiver.next().await.event["type"], "call.busy");
+    callee.next(Method::Ack).await;
+    hub.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_trunk_is_called_by_its_ipv6_address() {
+    let (mut callee, hub, _) = Callee::at("::1", |_| {}).await;
+    let (created, answer) = call(&hub, json!({"to": "tel:+4930123"})).await;
+    assert_eq!(created, 201, "{answer}");
+    let invite = callee.next(Method::Invite).await;
+    assert!(String::from_utf8_lossy(&invite.write()).starts_with("INVITE sip:+4930123@[::1]:"));
+    let offer = String::from_utf8_lossy(&invite.body).into_owned();
+    assert!(offer.contains("c=IN IP6 ::1"), "{offer}");
+    callee.answer(&invite, 486).await;
+    callee.next(Method::Ack).await;
+    until(&hub, answer["id"].as_str().expect("an id"), "busy").await;
+    hub.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_call_out_is_given_up_by_a_hang_up_and_after_a_minute() {
     for hangs_up in [true, false] {
         let (mut callee, hub, to) = Callee::new(|_| {}).await;
@@ -122,6 +195,8 @@ async fn nobody_is_called_who_is_not_listed_and_no_more_than_may_be() {
         (json!({"to": to, "trunk": "other"}), 400, "invalid_value"),
         (json!({"to": to, "from": "a>b"}), 400, "invalid_value"),
         (json!({"to": to, "greeting": "x".repeat(2_001)}), 400, "invalid_value"),
+        (json!({"to": to, "voicemail_message": "x".repeat(2_001)}), 400, "invalid_value"),
+        (json!({"to": to, "on_voicemail": "shout"}), 400, "invalid_offer"),
         (json!({"to": to, "session": {"type": "realtime", "voice": 5}}), 400, ""),
         (json!({"from": "me"}), 400, "invalid_offer"),
     ] {

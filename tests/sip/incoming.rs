@@ -263,6 +263,21 @@ async fn a_webhook_that_fails_comes_again_with_its_id_and_a_receiver_that_hangs_
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_call_that_is_answered_without_a_question_is_reported_from_its_answer_to_its_end() {
+    let mut receiver = Receiver::new(&[]).await;
+    let (mut config, sip) = receiver.config();
+    config.sip.webhook_events = vec!["states".into()];
+    let hub = start(config, &FakeLlm::default()).await;
+    let mut phone = Phone::connect(sip, Options::default()).await;
+    let answered = receiver.next().await.event;
+    assert_eq!((&answered["type"], &answered["data"]["direction"]), (&json!("call.answered"), &json!("in")));
+    phone.send(Method::Bye, "", "").await;
+    let ended = receiver.next().await.event;
+    assert_eq!((&ended["type"], &ended["data"]), (&json!("call.ended"), &answered["data"]));
+    hub.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_caller_who_gives_up_and_a_hub_that_stops_end_the_ringing() {
     let mut receiver = Receiver::new(&[]).await;
     let (config, sip) = receiver.config();

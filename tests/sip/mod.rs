@@ -1,6 +1,8 @@
-//! Phone calls by SIP: phones over real sockets at a real hub. [`calling`] has the calls out, [`incoming`] the calls
-//! that clients decide about, [`tools`] those of the model, [`judges`] has the programs of others.
+//! Phone calls by SIP: phones over real sockets at a real hub. [`calling`] has the calls out, [`answering`] who answers
+//! them, [`incoming`] the calls that clients decide about, [`tools`] those of the model, [`judges`] has the programs of
+//! others.
 
+mod answering;
 pub mod calling;
 mod incoming;
 mod judges;

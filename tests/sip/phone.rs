@@ -6,6 +6,7 @@ use antiphon_sip::sdp::{self, Agreed, Codec, Local};
 use antiphon_sip::{Credentials, Message, Method};
 use antiphon_types::Format;
 use bytes::Bytes;
+use std::f32::consts::TAU;
 use std::net::SocketAddr;
 use std::time::Duration;
 use tokio::net::UdpSocket;
@@ -119,10 +120,37 @@ impl Phone {
     pub async fn call(hub: SocketAddr, options: Options) -> (Self, Answer) {
         let sip = UdpSocket::bind("127.0.0.1:0").await.expect("a port");
         let rtp = UdpSocket::bind("127.0.0.1:0").await.expect("a port");
+        let mut phone = Self::new(sip, rtp, hub, options);
+        let answer = timeout(TEST_TIMEOUT, phone.invite()).await.expect("the hub answers");
+        (phone, answer)
+    }
+
+    /// Answers a call of the hub that came to this socket.
+    pub async fn answer(sip: UdpSocket, hub: SocketAddr, invite: &Message, codec: Codec) -> Self {
+        let rtp = UdpSocket::bind("127.0.0.1:0").await.expect("a port");
+        let local = Local {
+            address: rtp.local_addr().expect("bound"),
+            codecs: std::slice::from_ref(&codec),
+            session: 1,
+            version: 1,
+        };
+        let (description, agreed) = sdp::answer(&invite.body, local).expect("an offer");
+        let mut response = invite.answer(200, "OK", Some("callee"));
+        response.add("contact", format!("<sip:callee@{}>", sip.local_addr().expect("bound")));
+        response.add("content-type", "application/sdp");
+        response.body = description.into();
+        sip.send_to(&response.write(), hub).await.expect("sent");
+        let options = Options { codec, ..Options::default() };
+        let mut phone = Self::new(sip, rtp, hub, options);
+        phone.agreed = Some(agreed);
+        phone
+    }
+
+    fn new(sip: UdpSocket, rtp: UdpSocket, hub: SocketAddr, options: Options) -> Self {
         let encoder = Coder::new(options.codec);
         let call_id = format!("{}@phone", sip.local_addr().expect("bound").port());
         let to = format!("<sip:{}@{hub}>", options.to);
-        let mut phone = Self {
+        Self {
             sip,
             rtp,
             hub,
@@ -144,9 +172,7 @@ impl Phone {
             provisional: Vec::new(),
             keys: String::new(),
             key_time: None,
-        };
-        let answer = timeout(TEST_TIMEOUT, phone.invite()).await.expect("the hub answers");
-        (phone, answer)
+        }
     }
 
     /// Calls, and gives up once `given_up` resolves; the status of the call.
@@ -307,12 +333,27 @@ impl Phone {
 
     /// Says a tone of this level in real time: in packets of 20 ms.
     pub async fn talk(&mut self, level: f32, ms: usize) {
+        self.play(|seconds| level * (2_400.0 * seconds).sin(), ms).await;
+    }
+
+    /// A tone of this frequency, in Hz.
+    pub async fn tone(&mut self, hz: f32, ms: usize) {
+        self.play(|seconds| 8_000.0 * (TAU * hz * seconds).sin(), ms).await;
+    }
+
+    /// A voice: many tones at once.
+    pub async fn voice(&mut self, ms: usize) {
+        let harmonic = |n: u16, seconds: f32| (TAU * 120.0 * f32::from(n) * seconds).sin() / f32::from(n);
+        self.play(|seconds| (1..=12).map(|n| 6_000.0 * harmonic(n, seconds)).sum(), ms).await;
+    }
+
+    /// Sound by the seconds since its beginning.
+    async fn play(&mut self, sound: impl Fn(f32) -> f32, ms: usize) {
         let rate = self.encoder.rate();
         let n = rate / 50;
         for frame in 0..ms / 20 {
             self.wait().await;
-            let angle = |i: usize| (frame * n + i) as f32 * 2_400.0 / rate as f32;
-            let samples: Vec<i16> = (0..n).map(|i| (level * angle(i).sin()) as i16).collect();
+            let samples: Vec<i16> = (0..n).map(|i| sound((frame * n + i) as f32 / rate as f32) as i16).collect();
             let payload = self.encoder.encode(&samples);
             let ticks = self.options.codec.clock_hz() / 50;
             self.packet(self.agreed.as_ref().expect("a call").payload_type, payload, ticks).await;

@@ -64,6 +64,8 @@ pub enum Method {
     Update,
     Refer,
     Notify,
+    /// Acknowledges a provisional response (RFC 3262).
+    Prack,
     /// Another one; names are case-sensitive.
     Other(String),
 }
@@ -81,6 +83,7 @@ impl Method {
             "UPDATE" => Self::Update,
             "REFER" => Self::Refer,
             "NOTIFY" => Self::Notify,
+            "PRACK" => Self::Prack,
             other => Self::Other(other.to_owned()),
         }
     }
@@ -98,6 +101,7 @@ impl Method {
             Self::Update => "UPDATE",
             Self::Refer => "REFER",
             Self::Notify => "NOTIFY",
+            Self::Prack => "PRACK",
             Self::Other(name) => name,
         }
     }

@@ -75,6 +75,15 @@ pub(in crate::server::transport) fn not_dialed(error: DialError) -> Response {
         DialError::NotAllowed => {
             refused(StatusCode::FORBIDDEN, "call_not_allowed", "sip.call_to does not list this target.")
         }
+        DialError::QuietHours => {
+            refused(StatusCode::FORBIDDEN, "quiet_hours", "Nobody is called at this time (sip.quiet_hours).")
+        }
+        DialError::TooManyPerMinute(wait) => {
+            let message = "Your API key has made as many calls in a minute as sip.max_calls_out_per_minute allows.";
+            let mut response = refused(StatusCode::TOO_MANY_REQUESTS, "rate_limit_exceeded", message);
+            response.headers_mut().insert(header::RETRY_AFTER, seconds(wait));
+            response
+        }
         DialError::NoRight => {
             let message =
                 "Client secrets make no calls, and a trunk with a key makes them for that key and for admin keys.";

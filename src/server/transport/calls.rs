@@ -6,13 +6,14 @@
 use super::queue::{Queue, Weight};
 use super::webrtc::connection::NewOffer;
 use crate::server::transport::call::Call;
+use crate::server::transport::telephony::answering::AnsweredBy;
 use antiphon_protocol::{ServerEvent, SessionUpdate, encode};
 use antiphon_session::OutputEvent;
 use antiphon_types::KeyId;
 use futures_util::future::BoxFuture;
 use serde_json::{Value, json};
 use std::collections::{HashMap, VecDeque};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
@@ -109,6 +110,7 @@ struct EndedCall {
     id: String,
     owner: Option<KeyId>,
     state: CallState,
+    answered_by: Option<AnsweredBy>,
 }
 
 /// Passes a call on to somebody else.
@@ -146,6 +148,8 @@ pub(in crate::server) struct OngoingCall {
     /// See [`NewCall::transfer`].
     pub(super) transfer: Option<Arc<dyn Transfer>>,
     state: Mutex<CallState>,
+    /// Who has answered a call of ours; `None`: it is not known yet.
+    answered_by: Mutex<Option<AnsweredBy>>,
     /// Whether the hub called.
     is_ours: AtomicBool,
     /// Ends it.
@@ -185,6 +189,8 @@ pub(super) struct CallEntry {
     calls: Arc<Calls>,
     id: String,
     ongoing: Arc<OngoingCall>,
+    /// How often it was found who has answered.
+    n_answers: AtomicU64,
 }
 
 impl Calls {
@@ -199,13 +205,14 @@ impl Calls {
             owner,
             transfer,
             state: Mutex::default(),
+            answered_by: Mutex::default(),
             is_ours: AtomicBool::new(false),
             hang_up: CancellationToken::new(),
             ended: CancellationToken::new(),
             joined: Arc::default(),
         });
         self.lock().ongoing.insert(id.clone(), ongoing.clone());
-        CallEntry { calls: self.clone(), id, ongoing }
+        CallEntry { calls: self.clone(), id, ongoing, n_answers: AtomicU64::new(0) }
     }
 
     /// Lists a call that rings; what a client decides about it comes by the receiver.
@@ -270,12 +277,21 @@ impl Calls {
         }
         let is_open = |ended: &&EndedCall| ended.owner == owner || is_admin && ended.owner.is_none();
         let ended = calls.ended.iter().rev().filter(|ended| ended.id == id).find(is_open)?;
-        Some(json!({"id": id, "object": "realtime.call", "state": ended.state}))
+        let call = json!({"id": id, "object": "realtime.call", "state": ended.state});
+        Some(with_answer(call, ended.answered_by))
     }
 
     fn lock(&self) -> MutexGuard<'_, CallTable> {
         self.0.lock().expect("no panic while locked")
     }
+}
+
+/// A described call, with who has answered it.
+fn with_answer(mut call: Value, answered_by: Option<AnsweredBy>) -> Value {
+    if let Some(answered_by) = answered_by {
+        call["answered_by"] = json!(answered_by);
+    }
+    call
 }
 
 impl RingingCall {
@@ -302,8 +318,13 @@ impl OngoingCall {
     }
 
     fn describe(&self, id: &str) -> Value {
-        json!({"id": id, "object": "realtime.call", "session_id": self.call.session().as_str(),
-               "transport": self.transport, "peer_call_id": self.peer_id, "state": self.state()})
+        let call = json!({"id": id, "object": "realtime.call", "session_id": self.call.session().as_str(),
+                          "transport": self.transport, "peer_call_id": self.peer_id, "state": self.state()});
+        with_answer(call, self.answered_by())
+    }
+
+    fn answered_by(&self) -> Option<AnsweredBy> {
+        *self.answered_by.lock().expect("no panic while locked")
     }
 
     fn state(&self) -> CallState {
@@ -338,6 +359,14 @@ impl CallEntry {
         *self.ongoing.state.lock().expect("no panic while locked") = state;
     }
 
+    /// Who has answered a call of ours. It is kept when the call has ended, and the clients that have joined learn it.
+    pub(super) fn set_answered_by(&self, answered_by: AnsweredBy) {
+        *self.ongoing.answered_by.lock().expect("no panic while locked") = Some(answered_by);
+        let event_id = format!("event_answered_{}", self.n_answers.fetch_add(1, Ordering::Relaxed) + 1);
+        let event = json!({"event_id": event_id, "type": "antiphon.call.answered_by", "answered_by": answered_by});
+        self.ongoing.joined.publish_own(event.to_string().into());
+    }
+
     /// The call has ended: only its outcome is found, if the hub called.
     pub(super) fn close(&self) {
         let mut calls = self.calls.lock();
@@ -350,7 +379,9 @@ impl CallEntry {
                 CallState::Calling | CallState::Ringing | CallState::InProgress => CallState::Ended,
                 over => over,
             };
-            calls.ended.push_back(EndedCall { id: self.id.clone(), owner: self.ongoing.owner, state });
+            let answered_by = self.ongoing.answered_by();
+            let id = self.id.clone();
+            calls.ended.push_back(EndedCall { id, owner: self.ongoing.owner, state, answered_by });
         }
         drop(calls);
         self.ongoing.ended.cancel();
@@ -390,6 +421,11 @@ impl JoinedClients {
         let event: Arc<str> = encode(&event.event, &event.event_id).into();
         joined.waiting.iter().for_each(|waiting| waiting.push(&event));
         joined.created.get_or_insert(event);
+    }
+
+    /// Gives each client an event of the call itself, JSON, which no session sends.
+    fn publish_own(&self, event: Arc<str>) {
+        self.lock().waiting.iter().for_each(|waiting| waiting.push(&event));
     }
 
     fn lock(&self) -> MutexGuard<'_, CallClients> {

@@ -74,8 +74,13 @@ pub(super) fn words(keys: &str) -> String {
 
 /// A message of the user in these words.
 pub(super) fn user_message(words: String) -> ClientEvent {
+    message(Role::User, words)
+}
+
+/// A message of this role in these words.
+pub(super) fn message(role: Role, words: String) -> ClientEvent {
     let content = vec![Content::InputText { text: words }];
-    let item = Item::created(ItemBody::Message { role: Role::User, content });
+    let item = Item::created(ItemBody::Message { role, content });
     ClientEvent::ItemCreate { position: Position::End, item: Box::new(item) }
 }
 

@@ -8,7 +8,7 @@ pub(super) mod outgoing;
 use super::timers::TimerOwner;
 use super::{
     ALLOW, CallId, EndCause, Endpoint, Event, MIN_SESSION, Peer, Received, T1, T2, T4, TRANSACTION, TransactionKey,
-    TransferProgress, Transport, TrunkId, body_of, response_target, with_source,
+    TransferProgress, Transport, TrunkId, body_of, is_known_extension, response_target, with_source,
 };
 use crate::message::{Message, Method};
 use crate::uri::Uri;
@@ -18,6 +18,9 @@ use std::time::{Duration, Instant};
 
 /// An embedder that leaves a call without an answer loses it after this time.
 const UNANSWERED: Duration = Duration::from_secs(180);
+/// The option tag of reliable provisional responses (RFC 3262), and the number of the only one of a call.
+const RELIABLE: &str = "100rel";
+const FIRST_RELIABLE: u32 = 1;
 /// The status of a request without an answer (RFC 3261, section 8.1.3.1).
 const TIMED_OUT: u16 = 408;
 /// The longest target of a transfer.
@@ -88,6 +91,16 @@ pub(super) struct ServerInvite {
     resend: Option<Resend>,
     gives_up_at: Instant,
     is_acknowledged: bool,
+    /// A provisional response that the peer has to acknowledge.
+    reliable: Option<ReliableResponse>,
+}
+
+/// A provisional response that is sent again until a PRACK comes (RFC 3262).
+struct ReliableResponse {
+    /// Its `RSeq`.
+    number: u32,
+    gives_up_at: Instant,
+    is_acknowledged: bool,
 }
 
 /// A request of ours in the dialog.
@@ -153,7 +166,18 @@ impl ServerInvite {
             resend: None,
             gives_up_at: now + UNANSWERED,
             is_acknowledged: false,
+            reliable: None,
         }
+    }
+
+    /// Whether provisional responses have to be acknowledged.
+    fn requires_reliable(&self) -> bool {
+        self.request.lists("require", RELIABLE)
+    }
+
+    /// Whether a PRACK of the peer is waited for.
+    fn awaits_prack(&self) -> bool {
+        !self.is_final() && self.reliable.as_ref().is_some_and(|reliable| !reliable.is_acknowledged)
     }
 
     fn is_final(&self) -> bool {
@@ -165,7 +189,8 @@ impl ServerInvite {
             return None;
         }
         let resend = self.resend.map(|resend| resend.at);
-        Some(resend.map_or(self.gives_up_at, |at| at.min(self.gives_up_at)))
+        let reliable = self.reliable.as_ref().filter(|_| self.awaits_prack()).map(|reliable| reliable.gives_up_at);
+        resend.into_iter().chain(reliable).chain([self.gives_up_at]).min()
     }
 }
 
@@ -261,6 +286,13 @@ fn key_of_info(message: &Message) -> Option<char> {
     matches!(key, '0'..='9' | '*' | '#' | 'A'..='D').then_some(key)
 }
 
+/// Whether a PRACK is of this provisional response, by its `RAck`, to the INVITE with this number.
+fn acknowledges(message: &Message, reliable: u32, number: u32) -> bool {
+    let mut words = message.get("rack").unwrap_or_default().split_ascii_whitespace();
+    let is = |word: Option<&str>, value: u32| word.and_then(|word| word.parse().ok()) == Some(value);
+    is(words.next(), reliable) && is(words.next(), number) && words.next() == Some("INVITE") && words.next().is_none()
+}
+
 /// The status of a `message/sipfrag` (RFC 3420): the second word of its first line.
 fn status_of_fragment(body: &[u8]) -> Option<u16> {
     let text = std::str::from_utf8(body).ok()?;
@@ -279,11 +311,23 @@ pub fn is_transfer_target(target: &str) -> bool {
 }
 
 impl Endpoint {
-    /// The phone rings. Does nothing where the call is no longer offered.
-    pub fn ring(&mut self, call: CallId) {
-        if self.phase_of(call) == Some(Phase::Offered) {
-            self.provisional(call, 180, "Ringing");
+    /// The phone rings. Does nothing where the call is no longer offered. A peer that requires it has to acknowledge that;
+    /// one that requires it and makes no offer is not told, since it would need ours first (RFC 3262, section 5).
+    pub fn ring(&mut self, now: Instant, call: CallId) {
+        if self.phase_of(call) != Some(Phase::Offered) {
+            return;
         }
+        let Some(invite) = self.calls.get_mut(&call).and_then(|entry| entry.invite.as_mut()) else { return };
+        if invite.requires_reliable() {
+            if invite.request.body.is_empty() || invite.reliable.is_some() {
+                return;
+            }
+            let gives_up_at = now + TRANSACTION;
+            invite.reliable = Some(ReliableResponse { number: FIRST_RELIABLE, gives_up_at, is_acknowledged: false });
+            invite.resend = Some(Resend::new(now));
+        }
+        self.provisional(call, 180, "Ringing");
+        self.reschedule(call);
     }
 
     /// Answers a call with our description. Does nothing where the call is no longer offered.
@@ -432,6 +476,10 @@ impl Endpoint {
             let transport = entry.peer.transport;
             let parameter = if transport == Transport::Tcp { ";transport=tcp" } else { "" };
             response.add("contact", format!("<sip:{}{parameter}>", self.config.advertised));
+            if let Some(reliable) = &invite.reliable {
+                response.add("require", RELIABLE);
+                response.add("rseq", reliable.number.to_string());
+            }
         }
         let to = response_target(&invite.request, entry.peer);
         let bytes = response.write();
@@ -595,7 +643,7 @@ impl Endpoint {
             self.refuse_stateless(received, 500, "Out Of Order", &[]);
             return;
         }
-        let unknown: Vec<_> = message.list("require").filter(|word| !word.eq_ignore_ascii_case("timer")).collect();
+        let unknown: Vec<_> = message.list("require").filter(|word| !is_known_extension(word)).collect();
         if !unknown.is_empty() {
             let mut response = message.answer(420, "Bad Extension", None);
             response.add("unsupported", unknown.join(", "));
@@ -622,6 +670,7 @@ impl Endpoint {
             }
             Method::Invite => self.invited_again(now, call, received),
             Method::Update => self.updated(now, call, received),
+            Method::Prack => self.provisional_acknowledged(now, call, received),
             Method::Info => {
                 let key = key_of_info(message);
                 let is_other = key.is_none() && !message.body.is_empty();
@@ -672,6 +721,31 @@ impl Endpoint {
         self.provisional(call, 100, "Trying");
         self.reschedule(call);
         self.event(Event::Offer { call, offer });
+    }
+
+    /// A PRACK. One that comes after the final response is answered, too.
+    fn provisional_acknowledged(&mut self, now: Instant, call: CallId, received: &Received<'_>) {
+        let message = with_source(received.message, received.from);
+        let invite = self.calls.get_mut(&call).and_then(|entry| entry.invite.as_mut());
+        let acknowledged = invite.filter(|invite| {
+            let number = invite.request.sequence().map(|(number, _)| number);
+            let reliable = invite.reliable.as_ref().map(|reliable| reliable.number);
+            reliable.zip(number).is_some_and(|(reliable, number)| acknowledges(&message, reliable, number))
+        });
+        let Some(invite) = acknowledged else {
+            let response = message.answer(481, "No Such Response", None);
+            self.answer(now, received, &response);
+            return;
+        };
+        if let Some(reliable) = &mut invite.reliable {
+            reliable.is_acknowledged = true;
+        }
+        if !invite.is_final() {
+            invite.resend = None;
+        }
+        let response = message.answer(200, "OK", None);
+        self.answer(now, received, &response);
+        self.reschedule(call);
     }
 
     fn updated(&mut self, now: Instant, call: CallId, received: &Received<'_>) {
@@ -823,11 +897,18 @@ impl Endpoint {
         let mut cause = self.invite_is_due(now, call);
         let Some(entry) = self.calls.get_mut(&call) else { return };
         if let Some(invite) = entry.invite.as_mut().filter(|invite| !invite.is_acknowledged) {
-            if invite.gives_up_at <= now {
-                cause = Some(if invite.is_final() { EndCause::NoAck } else { EndCause::Unanswered });
+            let is_final = invite.is_final();
+            let is_unheard =
+                invite.awaits_prack() && invite.reliable.as_ref().is_some_and(|reliable| reliable.gives_up_at <= now);
+            if invite.gives_up_at <= now || is_unheard {
+                cause = Some(if is_final || is_unheard { EndCause::NoAck } else { EndCause::Unanswered });
                 invite.resend = None;
             } else if let Some(resend) = invite.resend.as_mut().filter(|resend| resend.at <= now) {
-                resend.again(now);
+                if is_final {
+                    resend.again(now);
+                } else {
+                    resend.again_without_limit(now);
+                }
                 if let Some(bytes) = invite.response.clone() {
                     sends.push((response_target(&invite.request, entry.peer), bytes));
                 }
@@ -910,7 +991,11 @@ impl Endpoint {
         }
         match phase {
             Some(Phase::Offered) => {
-                self.refuse_invite(now, call, 480, "Temporarily Unavailable", None);
+                match cause {
+                    // RFC 3262, section 3.
+                    EndCause::NoAck => self.refuse_invite(now, call, 504, "Server Time-out", None),
+                    _ => self.refuse_invite(now, call, 480, "Temporarily Unavailable", None),
+                }
                 self.end_with(now, call, cause);
             }
             Some(Phase::Answered | Phase::Connected) => {

@@ -49,7 +49,7 @@ const MIN_SESSION: Duration = Duration::from_secs(90);
 /// See [`RequestRefused::reason`].
 pub const WRONG_PASSWORD: &str = "wrong password";
 /// What is understood in dialogs.
-const ALLOW: &str = "INVITE, ACK, BYE, CANCEL, OPTIONS, INFO, UPDATE, NOTIFY";
+const ALLOW: &str = "INVITE, ACK, BYE, CANCEL, OPTIONS, INFO, UPDATE, NOTIFY, PRACK";
 
 /// What an endpoint is told once.
 #[derive(Clone, Debug)]
@@ -427,8 +427,7 @@ impl Endpoint {
             self.refuse_stateless(received, status, reason, &[]);
             return;
         }
-        let unknown: Vec<_> =
-            received.message.list("require").filter(|word| !word.eq_ignore_ascii_case("timer")).collect();
+        let unknown: Vec<_> = received.message.list("require").filter(|word| !is_known_extension(word)).collect();
         if !unknown.is_empty() {
             self.refuse_stateless(received, 420, "Bad Extension", &[("unsupported", &unknown.join(", "))]);
             return;
@@ -439,7 +438,7 @@ impl Endpoint {
                 let headers = [("allow", ALLOW), ("accept", "application/sdp"), ("supported", "timer")];
                 self.refuse_stateless(received, 200, "OK", &headers);
             }
-            Method::Bye | Method::Info | Method::Update | Method::Notify => {
+            Method::Bye | Method::Info | Method::Update | Method::Notify | Method::Prack => {
                 self.refuse_stateless(received, 481, "Call Does Not Exist", &[]);
             }
             _ => self.refuse_stateless(received, 405, "Method Not Allowed", &[("allow", ALLOW)]),
@@ -679,6 +678,11 @@ impl Endpoint {
     fn phase_of(&self, call: CallId) -> Option<Phase> {
         self.calls.get(&call).map(|call| call.phase)
     }
+}
+
+/// What a peer may require of us: session timers (RFC 4028) and reliable provisional responses (RFC 3262).
+fn is_known_extension(word: &str) -> bool {
+    ["timer", "100rel"].iter().any(|known| word.eq_ignore_ascii_case(known))
 }
 
 /// The body of a request where it is a description; `Err`: it is something else.

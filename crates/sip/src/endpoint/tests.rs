@@ -132,7 +132,7 @@ fn a_call_is_answered_acknowledged_and_ended_by_the_peer() {
     let incoming = rig.incoming();
     assert_eq!((incoming.to.as_deref(), incoming.from.as_deref()), (Some("100"), Some("+15550123")));
     assert_eq!(incoming.offer.as_deref(), Some(SDP.as_bytes()));
-    rig.endpoint.ring(incoming.call);
+    rig.endpoint.ring(rig.now, incoming.call);
     rig.endpoint.accept(rig.now, incoming.call, SDP);
     rig.drain();
     let answer = rig.sent.back().unwrap().1.clone();
@@ -342,6 +342,16 @@ impl Rig {
     fn methods(&mut self) -> Vec<Method> {
         self.sent.drain(..).filter_map(|(_, message)| message.method()).collect()
     }
+}
+
+#[test]
+fn an_ipv6_address_of_ours_stands_in_brackets() {
+    let mut rig = Rig::open();
+    rig.endpoint.config.advertised = "[2001:db8::1]:5060".parse().unwrap();
+    let (_, invite) = rig.calling();
+    assert_eq!(invite.from().map(|from| from.uri), Some("sip:+15550100@[2001:db8::1]".to_owned()));
+    assert!(invite.get("call-id").is_some_and(|id| id.ends_with("@[2001:db8::1]")));
+    assert_eq!(invite.get("contact"), Some("<sip:[2001:db8::1]:5060>"));
 }
 
 #[test]
@@ -746,4 +756,87 @@ mod arbitrary {
             prop_assert!(rig.endpoint.by_branch.is_empty() && rig.endpoint.answered.is_empty());
         }
     }
+}
+
+/// A PRACK of the peer.
+fn prack(number: u32, tag: &str, acknowledged: &str) -> String {
+    request("PRACK", number, tag, &format!("RAck: {acknowledged}\r\n"), "")
+}
+
+#[test]
+fn ringing_is_sent_again_until_it_is_acknowledged_where_the_peer_requires_that() {
+    let mut rig = Rig::open();
+    rig.receive(&request("INVITE", 1, "", "Require: 100rel\r\n", SDP));
+    let call = rig.incoming().call;
+    rig.sent.clear();
+    rig.endpoint.ring(rig.now, call);
+    rig.endpoint.ring(rig.now, call);
+    rig.drain();
+    assert_eq!(rig.sent.len(), 1, "the second one waits for the first");
+    let ringing = rig.last();
+    assert_eq!((ringing.status(), ringing.get("require"), ringing.get("rseq")), (Some(180), Some("100rel"), Some("1")));
+    let tag = ringing.to().unwrap().tag().unwrap().to_owned();
+    rig.pass(Duration::from_millis(3_600));
+    assert_eq!(rig.statuses(), [180; 3], "after 0.5, 1.5 and 3.5 s");
+    for (number, wrong) in
+        ["2 1 INVITE", "1 2 INVITE", "1 1 BYE", "1 1", "1 1 INVITE x", "", "-1 1 INVITE"].iter().enumerate()
+    {
+        rig.receive(&prack(2 + number as u32, &tag, wrong));
+        assert_eq!(rig.statuses(), [481], "{wrong:?}");
+    }
+    rig.receive(&prack(20, &tag, "1 1 INVITE"));
+    rig.receive(&prack(20, &tag, "1 1 INVITE"));
+    assert_eq!(rig.statuses(), [200, 200]);
+    rig.pass(Duration::from_secs(60));
+    assert_eq!(rig.statuses(), [0u16; 0], "it is not sent again");
+    rig.endpoint.accept(rig.now, call, SDP);
+    rig.drain();
+    assert_eq!(rig.statuses(), [200]);
+    rig.receive(&request("ACK", 1, &tag, "", ""));
+    assert_eq!(rig.events.pop_front(), Some(Event::Connected { call, answer: None }));
+}
+
+#[test]
+fn ringing_that_is_never_acknowledged_ends_the_call() {
+    let mut rig = Rig::open();
+    rig.receive(&request("INVITE", 1, "", "Require: 100rel\r\n", SDP));
+    let call = rig.incoming().call;
+    rig.endpoint.ring(rig.now, call);
+    rig.drain();
+    rig.sent.clear();
+    rig.pass(Duration::from_millis(32_100));
+    assert_eq!(rig.statuses(), [180, 180, 180, 180, 180, 180, 504], "after 0.5 to 31.5 s, and given up after 32");
+    assert_eq!(rig.events.pop_front(), Some(Event::Ended { call, cause: EndCause::NoAck }));
+    rig.pass(Duration::from_secs(70));
+    assert_eq!((rig.endpoint.n_calls(), rig.endpoint.next_deadline()), (0, None));
+}
+
+#[test]
+fn a_peer_that_requires_acknowledgements_is_answered_without_ringing_and_not_told_of_it_without_an_offer() {
+    let mut rig = Rig::open();
+    rig.receive(&request("INVITE", 1, "", "Require: 100rel\r\n", ""));
+    let call = rig.incoming().call;
+    rig.endpoint.ring(rig.now, call);
+    rig.endpoint.accept(rig.now, call, SDP);
+    rig.drain();
+    let tag = rig.sent.back().unwrap().1.to().unwrap().tag().unwrap().to_owned();
+    assert_eq!(rig.statuses(), [100, 200]);
+    rig.receive(&prack(2, &tag, "1 1 INVITE"));
+    assert_eq!(rig.statuses(), [481], "nothing was to be acknowledged");
+
+    // One that is on its way when the call is answered.
+    let mut rig = Rig::open();
+    rig.receive(&request("INVITE", 1, "", "Require: 100rel\r\n", SDP));
+    let call = rig.incoming().call;
+    rig.endpoint.ring(rig.now, call);
+    rig.endpoint.accept(rig.now, call, SDP);
+    rig.drain();
+    let tag = rig.sent.back().unwrap().1.to().unwrap().tag().unwrap().to_owned();
+    assert_eq!(rig.statuses(), [100, 180, 200]);
+    rig.receive(&prack(2, &tag, "1 1 INVITE"));
+    assert_eq!(rig.statuses(), [200]);
+    rig.pass(Duration::from_millis(600));
+    assert_eq!(rig.statuses(), [200], "the answer waits for its own acknowledgement");
+    rig.receive(&request("PRACK", 3, "", "RAck: 1 1 INVITE\r\n", ""));
+    assert_eq!(rig.statuses(), [481]);
 }

@@ -4,13 +4,14 @@
 //! reader passes the caller's audio and keys to the session, the writer plays the session's audio and clears it at a barge-in, and
 //! the reporter says what was heard. Nothing here knows a peer's protocol ([`super::leg`]) or decides anything about the dialog.
 
+use super::answerer::{AnswerPlan, Answerer, HeardWords, SessionActivity, Step};
 use super::audio::{Microphone, SessionFrame, Voice};
 use super::intake::StartingCall;
-use super::leg::{Leg, LegError, Parameters, PeerMessage, Start};
+use super::leg::{Coding, Leg, LegError, Parameters, PeerMessage, Start};
 use super::link::{self, Incoming, PeerGone, Sink, Source};
 use super::paced::PacedAudio;
 use super::playout::{HeardPosition, Playout};
-use super::reply_progress::ReplyTracker;
+use super::reply_progress::{ReplySound, ReplyTracker, reply_progress};
 use crate::server::access::caller::Caller;
 use crate::server::edge::client::Client;
 use crate::server::sessions::heartbeat::{Beat, Heartbeat, HeartbeatReset};
@@ -19,8 +20,10 @@ use crate::server::transport::calls::{CallEntry, NewCall};
 use crate::server::transport::keypad::{self, Keypad};
 use crate::server::transport::parts::TransportParts;
 use antiphon_audio::codec::CodecError;
-use antiphon_protocol::{ClientEvent, ClockPing, ResponseParams, ServerEvent, SessionKind};
+use antiphon_protocol::{ClientEvent, ClockPing, ResponseParams, Role, ServerEvent, SessionKind};
 use antiphon_session::{AudioMode, OutputAudio, OutputEvent};
+use antiphon_types::Samples;
+use bytes::Bytes;
 use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::future::pending;
@@ -111,7 +114,8 @@ pub(super) async fn serve(
         Ok((call, start, greeting)) => {
             let session = call.call().session().clone();
             let conversation = Conversation::new(&call, leg);
-            let over = conversation.run(&transport, &start, greeting, None, (&mut source, &mut sink)).await;
+            let beginning = Beginning { greeting, ..Beginning::default() };
+            let over = conversation.run(&transport, &start, beginning, (&mut source, &mut sink)).await;
             leg = conversation.end();
             call.call().conclude(over.outcome());
             call.close();
@@ -135,17 +139,26 @@ pub(super) async fn serve(
 }
 
 /// Serves a call whose session is open, from its start until it ends. Gives why; the connection is the caller's to close.
-/// `tracker` follows the reply for the call's tools.
 pub(super) async fn converse(
     transport: &TransportParts,
     entry: &CallEntry,
     leg: Box<dyn Leg>,
     start: &Start,
-    greeting: Option<String>,
-    tracker: Option<ReplyTracker>,
+    beginning: Beginning,
     (source, sink): &mut (Source, Sink),
 ) -> Over {
-    Conversation::new(entry, leg).run(transport, start, greeting, tracker, (source, sink)).await
+    Conversation::new(entry, leg).run(transport, start, beginning, (source, sink)).await
+}
+
+/// What a conversation begins with.
+#[derive(Default)]
+pub(super) struct Beginning {
+    /// Instructions of the first reply.
+    pub(super) greeting: Option<String>,
+    /// Follows the reply for the call's tools.
+    pub(super) tracker: Option<ReplyTracker>,
+    /// What the hub does about who answers; `None`: it did not call.
+    pub(super) answer: Option<AnswerPlan>,
 }
 
 /// Waits for the start of the call and opens its session.
@@ -225,6 +238,8 @@ struct CallState {
     round_trips: VecDeque<Duration>,
     /// Responses under way.
     n_responses: u32,
+    /// What is said to the hub, where it matters who answers.
+    words: Option<HeardWords>,
 }
 
 impl CallState {
@@ -236,7 +251,8 @@ impl CallState {
 
 impl<'a> Conversation<'a> {
     fn new(entry: &'a CallEntry, leg: Box<dyn Leg>) -> Self {
-        let shared = CallState { leg, playout: Playout::default(), round_trips: VecDeque::new(), n_responses: 0 };
+        let shared =
+            CallState { leg, playout: Playout::default(), round_trips: VecDeque::new(), n_responses: 0, words: None };
         Self { entry, call: entry.call(), began: Instant::now(), shared: Mutex::new(shared) }
     }
 
@@ -257,10 +273,18 @@ impl<'a> Conversation<'a> {
         &self,
         transport: &TransportParts,
         start: &Start,
-        greeting: Option<String>,
-        tracker: Option<ReplyTracker>,
+        beginning: Beginning,
         (source, sink): (&mut Source, &mut Sink),
     ) -> Over {
+        let Beginning { mut greeting, mut tracker, answer } = beginning;
+        let mut answering = None;
+        if let Some(plan) = answer {
+            // Without tools nobody else asks.
+            let tracker = tracker.get_or_insert_with(|| reply_progress("").0);
+            let answerer = Answerer::new(plan, start.input, &mut greeting);
+            answering = Some(Answering { answerer, reply: tracker.sound() });
+            self.shared().words = Some(HeardWords::default());
+        }
         let (reports, heard) = mpsc::channel(MAX_REPORTS);
         let (reset, heartbeat) =
             Heartbeat::new(Duration::from_secs(u64::from(transport.sessions.edge.config.ping_seconds)));
@@ -270,6 +294,8 @@ impl<'a> Conversation<'a> {
             keypad: Keypad::new(transport.telephony.key_pause),
             reset,
             reports: reports.clone(),
+            coding: start.input,
+            answering,
             heard_until: Instant::now(),
             is_quiet: false,
             has_audio: false,
@@ -317,11 +343,20 @@ struct Reader<'a> {
     keypad: Keypad,
     reset: HeartbeatReset,
     reports: mpsc::Sender<(HeardPosition, bool)>,
+    coding: Coding,
+    /// Finds out who answers; `None`: it is known, or does not matter.
+    answering: Option<Answering>,
     /// Up to when there is audio.
     heard_until: Instant,
     /// Silence stands in for the peer's audio.
     is_quiet: bool,
     has_audio: bool,
+}
+
+/// What finds out who answers.
+struct Answering {
+    answerer: Answerer,
+    reply: ReplySound,
 }
 
 impl Reader<'_> {
@@ -374,6 +409,7 @@ impl Reader<'_> {
                         };
                         self.send(ClientEvent::ClockPing(ping)).await;
                     }
+                    let audio = self.listen(audio).await;
                     let frames = match self.microphone.push(number, audio) {
                         Ok(frames) => frames,
                         Err(error) => return error.into(),
@@ -427,9 +463,52 @@ impl Reader<'_> {
         let ms = now.duration_since(self.heard_until).as_millis() as u64;
         self.heard_until = now;
         self.is_quiet = true;
+        if self.answering.is_some() {
+            let n = Samples::from_ms(ms, self.coding.rate);
+            self.listen(self.coding.encode(&vec![0; n.0 as usize]).into()).await;
+        }
         let frames = self.microphone.rest(ms)?;
         self.push(frames).await;
         Ok(())
+    }
+
+    /// Finds out who answers, does what follows from it, and gives what the session hears.
+    async fn listen(&mut self, audio: Bytes) -> Bytes {
+        let Some(Answering { answerer, reply }) = &mut self.answering else { return audio };
+        let steps = {
+            let mut shared = self.conversation.shared();
+            let activity = SessionActivity { n_responses: shared.n_responses, is_sounding: reply.is_sounding() };
+            let words = shared.words.get_or_insert_default();
+            answerer.listen(&audio, words, activity)
+        };
+        let is_muted = answerer.mutes_line();
+        if answerer.is_done() {
+            self.answering = None;
+            self.conversation.shared().words = None;
+        }
+        for step in steps {
+            self.take(step).await;
+        }
+        if !is_muted {
+            return audio;
+        }
+        let n_samples = audio.len() / self.coding.format.bytes_per_sample();
+        self.coding.encode(&vec![0; n_samples]).into()
+    }
+
+    async fn take(&mut self, step: Step) {
+        match step {
+            Step::Report(answered_by) => self.conversation.entry.set_answered_by(answered_by),
+            Step::Tell(text) => self.send(keypad::message(Role::System, text)).await,
+            Step::Respond(instructions) => {
+                let instructions = Some(instructions).filter(|instructions| !instructions.is_empty());
+                let params = ResponseParams { instructions, ..ResponseParams::default() };
+                self.send(ClientEvent::ResponseCreate(Box::new(params))).await;
+            }
+            Step::Stop => self.interrupt().await,
+            Step::DropTurn => self.send(ClientEvent::InputAudioClear).await,
+            Step::HangUp => self.conversation.entry.hung_up().cancel(),
+        }
     }
 
     async fn push(&mut self, frames: Vec<SessionFrame>) {
@@ -584,6 +663,9 @@ impl Writer<'_> {
         }
         if let Some(tracker) = &mut self.tracker {
             tracker.happened(&event.event);
+        }
+        if let Some(words) = &mut self.conversation.shared().words {
+            words.happened(&event.event);
         }
         match &event.event {
             ServerEvent::ResponseCreated { .. } => self.conversation.shared().n_responses += 1,

@@ -5,6 +5,8 @@
 //! [`conversation`]. Each peer's protocol is a [`leg::Leg`] in a file of its own. No call is accepted without a
 //! signature or a token unless `telephony.unauthenticated` says so.
 
+mod answerer;
+pub(in crate::server::transport) mod answering;
 mod asterisk;
 mod audio;
 mod audiosocket;

@@ -42,6 +42,16 @@ pub(super) fn reply_progress(label: &'static str) -> (ReplyTracker, ReplyWatch) 
     (tracker, ReplyWatch { progress, n_tool_calls: AtomicU64::new(0) })
 }
 
+/// Whether a reply sounds, for the call itself.
+pub(super) struct ReplySound(watch::Receiver<ReplyProgress>);
+
+impl ReplySound {
+    /// Whether audio of the session, or what waits for its time, is not sent yet.
+    pub(super) fn is_sounding(&self) -> bool {
+        self.0.borrow().is_sounding
+    }
+}
+
 impl ReplyTracker {
     /// An event of the session, in its order.
     pub(super) fn happened(&mut self, event: &ServerEvent) {
@@ -62,6 +72,11 @@ impl ReplyTracker {
             ServerEvent::OutputCleared { .. } => self.unsent.clear(),
             _ => {}
         }
+    }
+
+    /// Follows whether something sounds.
+    pub(super) fn sound(&self) -> ReplySound {
+        ReplySound(self.progress.subscribe())
     }
 
     /// Says whether something sounds: audio of the session, or, with `has_waiting`, what waits for its time here.

@@ -12,6 +12,7 @@ use crate::endpoint::{
 };
 use crate::message::{Message, Method};
 use bytes::Bytes;
+use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 /// The longest ringing.
@@ -89,7 +90,10 @@ impl Endpoint {
         }
         let id = self.next_call();
         let tag = self.random();
-        let host = self.config.advertised.ip();
+        let host = match self.config.advertised.ip() {
+            IpAddr::V4(ip) => ip.to_string(),
+            IpAddr::V6(ip) => format!("[{ip}]"),
+        };
         let call_id = format!("{}@{host}", self.random());
         let local = format!("<sip:{from}@{host}>;tag={tag}");
         let mut request = Message::request(Method::Invite, target.clone());

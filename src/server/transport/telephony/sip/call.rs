@@ -8,15 +8,17 @@ use super::dialogs::{ArrivedCall, CallControl, Command, DialogHandle, ROUTE};
 use super::media::{MediaState, first_answer, halves};
 use super::ports::RtpPorts;
 use super::tools::{CallTools, ToolParts, ToolSettings};
-use crate::config::{TransferTargets, UndecidedCall};
+use crate::config::{OnVoicemail, TransferTargets, UndecidedCall};
 use crate::server::access::caller::{Caller, Credential};
 use crate::server::access::keys::{self, Keys};
 use crate::server::edge::client::Client;
 use crate::server::sessions::admission::{self, SessionAdmission};
 use crate::server::transport::call::{Call, CallOpening};
-use crate::server::transport::calls::{CallDecision, CallEntry, NewCall, RingingEntry};
+use crate::server::transport::calls::{CallDecision, CallEntry, CallState, NewCall, RingingEntry};
 use crate::server::transport::parts::TransportParts;
-use crate::server::transport::telephony::conversation;
+use crate::server::transport::telephony::answerer::AnswerPlan;
+use crate::server::transport::telephony::answering::AnsweredBy;
+use crate::server::transport::telephony::conversation::{self, Beginning};
 use crate::server::transport::telephony::leg::{Leg, LegError, Mark, Packet, Parameters, PeerMessage, Start};
 use crate::server::transport::telephony::link;
 use crate::server::transport::webhooks::Webhooks;
@@ -59,6 +61,40 @@ pub(super) struct CallSettings {
     pub(super) tools: ToolSettings,
     /// `None`: every call is answered.
     pub(super) webhook: Option<CallWebhook>,
+    /// Where the states of calls are reported; `None`: nowhere.
+    pub(super) states: Option<Webhooks>,
+    /// What calls of ours do when an answering machine answers, and what they say to it.
+    pub(super) on_voicemail: OnVoicemail,
+    pub(super) voicemail_message: String,
+}
+
+impl CallSettings {
+    /// Reports how far a call is. `direction`: `in` or `out`.
+    pub(super) fn report(&self, id: &str, direction: &'static str, state: CallState) {
+        let kind = match state {
+            CallState::Calling => return,
+            CallState::Ringing => "call.ringing",
+            CallState::InProgress => "call.answered",
+            CallState::Ended => "call.ended",
+            CallState::Busy => "call.busy",
+            CallState::Declined => "call.declined",
+            CallState::NoAnswer => "call.no_answer",
+            CallState::Failed => "call.failed",
+        };
+        if let Some(states) = &self.states {
+            states.send(kind, &json!({"call_id": id, "direction": direction}));
+        }
+    }
+}
+
+impl CallSettings {
+    /// Reports who has answered a call of ours.
+    pub(super) fn report_answer(&self, id: &str, answered_by: AnsweredBy) {
+        if let Some(states) = &self.states {
+            let data = json!({"call_id": id, "direction": "out", "answered_by": answered_by});
+            states.send("call.answered_by", &data);
+        }
+    }
 }
 
 /// Who decides whether a call is answered.
@@ -155,8 +191,11 @@ pub(super) async fn serve(transport: Arc<TransportParts>, settings: Arc<CallSett
         return;
     };
     let signaling = incoming.peer.address.ip();
-    let answered = AnsweredCall { dialog, control, tools, socket, advertised, session, signaling, agreed, greeting };
+    let answered =
+        AnsweredCall { dialog, control, tools, socket, advertised, session, signaling, agreed, greeting, answer: None };
+    settings.report(entry.id(), "in", CallState::InProgress);
     serve_answered(&transport, &entry, answered).await;
+    settings.report(entry.id(), "in", CallState::Ended);
 }
 
 fn refuse(dialog: &DialogHandle, refusal: Refusal) {
@@ -262,11 +301,14 @@ pub(super) struct AnsweredCall {
     pub(super) signaling: IpAddr,
     pub(super) agreed: Agreed,
     pub(super) greeting: Option<String>,
+    /// What the hub does about who answers; `None`: it did not call.
+    pub(super) answer: Option<AnswerPlan>,
 }
 
 /// Serves a listed call until it ends. Dropping its dialog says BYE where the peer did not.
 pub(super) async fn serve_answered(transport: &Arc<TransportParts>, entry: &CallEntry, answered: AnsweredCall) {
-    let AnsweredCall { dialog, control, tools, socket, advertised, session, signaling, agreed, greeting } = answered;
+    let AnsweredCall { dialog, control, tools, socket, advertised, session, signaling, agreed, greeting, answer } =
+        answered;
     let (tracker, keys) = tools.map(|ToolParts { tracker, keys }| (tracker, keys)).unzip();
     let (input, output) = codings(agreed.codec);
     let codec = agreed.codec.name();
@@ -277,8 +319,9 @@ pub(super) async fn serve_answered(transport: &Arc<TransportParts>, entry: &Call
     };
     tracing::info!(session = %entry.call().session(), codec, "a call by SIP begins");
     let start = Start { input, output, parameters: Parameters::default() };
+    let beginning = Beginning { greeting, tracker, answer };
     let mut link = link::media(source, sink);
-    let over = conversation::converse(transport, entry, Box::new(SipLeg), &start, greeting, tracker, &mut link).await;
+    let over = conversation::converse(transport, entry, Box::new(SipLeg), &start, beginning, &mut link).await;
     entry.call().conclude(over.outcome());
     tracing::info!(session = %entry.call().session(), peer = TRANSPORT, over = ?over, "the call is over");
 }

@@ -7,7 +7,7 @@
 use super::call::{AnsweredCall, CallSettings, serve_answered};
 use super::dialogs::{CallControl, Dial, DialogHandle};
 use super::tools::{CallTools, ToolParts};
-use crate::config::{SipTrunk, TransferTargets};
+use crate::config::{MAX_VOICEMAIL_MESSAGE_BYTES, OnVoicemail, QuietHours, SipTrunk, TransferTargets};
 use crate::server::access::caller::Caller;
 use crate::server::access::security::Act;
 use crate::server::edge::client::Client;
@@ -15,31 +15,33 @@ use crate::server::sessions::admission;
 use crate::server::transport::call::{Call, CallOpening};
 use crate::server::transport::calls::{CallEntry, CallState, NewCall};
 use crate::server::transport::parts::TransportParts;
+use crate::server::transport::telephony::answerer::AnswerPlan;
 use antiphon_protocol::{SessionKind, SessionUpdate};
 use antiphon_session::AudioMode;
 use antiphon_sip::sdp::{self, Agreed, Local};
 use antiphon_sip::{EndCause, OutgoingCall, Peer, Transport, TrunkId, is_transfer_target};
+use antiphon_types::KeyId;
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
+use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::net::UdpSocket;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep};
 
 /// The transport's name, for logs and turn records.
 const TRANSPORT: &str = "sip";
 /// The pattern of the route, for the log.
 const ROUTE: &str = "/v1/realtime/calls";
-/// The longest lookup of a trunk's host.
-const LOOKUP: Duration = Duration::from_secs(10);
 /// The longest wait for an answer: a voicemail answers after some 25 s, most exchanges give up after 60.
 const RINGS: Duration = Duration::from_secs(60);
 /// The longest greeting: some two minutes of speech.
 const MAX_GREETING_BYTES: usize = 2_000;
 /// What a hub without a name calls itself.
 const CALLER: &str = "antiphon";
+const MINUTE: Duration = Duration::from_secs(60);
 
 /// What a client asks for.
 #[derive(Clone, Debug, Deserialize)]
@@ -52,6 +54,10 @@ pub(in crate::server::transport) struct DialRequest {
     pub(in crate::server::transport) trunk: Option<String>,
     /// Said once somebody answers.
     pub(in crate::server::transport) greeting: Option<String>,
+    /// What the call does when an answering machine answers; `sip.on_voicemail` where it is missing.
+    pub(in crate::server::transport) on_voicemail: Option<OnVoicemail>,
+    /// Instructions of the message that is left; `sip.voicemail_message` where they are missing.
+    pub(in crate::server::transport) voicemail_message: Option<String>,
 }
 
 /// Why a call is not made.
@@ -60,6 +66,10 @@ pub(in crate::server::transport) enum DialError {
     Off,
     /// The settings do not allow the target.
     NotAllowed,
+    /// It is the time in which nobody is called.
+    QuietHours,
+    /// The key has made as many calls in the last minute as it may; the time until the next one.
+    TooManyPerMinute(Duration),
     /// A client secret, which a browser has, or a key that the trunk does not belong to.
     NoRight,
     /// Something of the request is wrong: the field, and why.
@@ -75,11 +85,22 @@ pub(in crate::server::transport) enum DialError {
 /// Makes calls by the trunks.
 pub(in crate::server) struct Dialer {
     trunks: Vec<DialTrunk>,
-    allowed: TransferTargets,
+    rights: DialRights,
+    /// When each key's calls of the last minute were made.
+    recent: Mutex<HashMap<Option<KeyId>, VecDeque<Instant>>>,
     /// Calls at a time.
     places: Arc<Semaphore>,
     dials: mpsc::Sender<Dial>,
     settings: Arc<CallSettings>,
+}
+
+/// Who may be called, when, and how often.
+pub(super) struct DialRights {
+    pub(super) allowed: TransferTargets,
+    /// `None`: at any time.
+    pub(super) quiet_hours: Option<QuietHours>,
+    /// Of one key; 0: no limit.
+    pub(super) max_per_minute: usize,
 }
 
 /// A trunk by which calls are made.
@@ -113,22 +134,43 @@ impl DialTrunk {
             None => to.to_owned(),
         }
     }
-
-    async fn resolve(&self) -> Option<SocketAddr> {
-        let found = timeout(LOOKUP, tokio::net::lookup_host((self.host.as_str(), self.port))).await;
-        found.ok()?.ok()?.find(SocketAddr::is_ipv4)
-    }
 }
 
 impl Dialer {
     pub(super) fn new(
         trunks: Vec<DialTrunk>,
-        allowed: TransferTargets,
+        rights: DialRights,
         max_calls: usize,
         dials: mpsc::Sender<Dial>,
         settings: Arc<CallSettings>,
     ) -> Self {
-        Self { trunks, allowed, places: Arc::new(Semaphore::new(max_calls)), dials, settings }
+        Self { trunks, rights, recent: Mutex::default(), places: Arc::new(Semaphore::new(max_calls)), dials, settings }
+    }
+
+    /// Counts a call of this key.
+    ///
+    /// # Errors
+    /// The time until it may make one.
+    fn count(&self, owner: Option<KeyId>) -> Result<(), Duration> {
+        let most = self.rights.max_per_minute;
+        if most == 0 {
+            return Ok(());
+        }
+        let now = Instant::now();
+        let mut recent = self.recent.lock().expect("no panic while locked");
+        // Keys without a recent call are forgotten.
+        recent.retain(|_, calls| {
+            while calls.front().is_some_and(|at| now.duration_since(*at) >= MINUTE) {
+                calls.pop_front();
+            }
+            !calls.is_empty()
+        });
+        let calls = recent.entry(owner).or_default();
+        if let Some(first) = calls.front().filter(|_| calls.len() >= most) {
+            return Err(MINUTE.saturating_sub(now.duration_since(*first)));
+        }
+        calls.push_back(now);
+        Ok(())
     }
 
     /// Begins a call and returns its id at once, or within the lookup of the trunk's host. The call's state is in the list.
@@ -143,7 +185,7 @@ impl Dialer {
         request: DialRequest,
         settings: Option<Arc<SessionUpdate>>,
     ) -> Result<String, DialError> {
-        let DialRequest { to, from, trunk, greeting } = request;
+        let DialRequest { to, from, trunk, greeting, on_voicemail, voicemail_message } = request;
         if self.trunks.is_empty() {
             return Err(DialError::Off);
         }
@@ -156,8 +198,17 @@ impl Dialer {
         if greeting.as_ref().is_some_and(|greeting| greeting.len() > MAX_GREETING_BYTES) {
             return Err(DialError::Wrong("greeting", format!("It has at most {MAX_GREETING_BYTES} bytes.")));
         }
-        if !self.allowed.allow(&to) {
+        if voicemail_message.as_ref().is_some_and(|message| message.len() > MAX_VOICEMAIL_MESSAGE_BYTES) {
+            let most = format!("It has at most {MAX_VOICEMAIL_MESSAGE_BYTES} bytes.");
+            return Err(DialError::Wrong("voicemail_message", most));
+        }
+        if !self.rights.allowed.allow(&to) {
             return Err(DialError::NotAllowed);
+        }
+        let time = jiff::Zoned::now();
+        let minute = 60 * time.hour() as u16 + time.minute() as u16;
+        if self.rights.quiet_hours.is_some_and(|hours| hours.contain(minute)) {
+            return Err(DialError::QuietHours);
         }
         let trunk = match &trunk {
             None => &self.trunks[0],
@@ -173,8 +224,10 @@ impl Dialer {
         if caller.settings.is_some() || !is_trunks && !access.keys.is_admin(owner) {
             return Err(DialError::NoRight);
         }
+        self.count(owner).map_err(DialError::TooManyPerMinute)?;
         let place = self.places.clone().try_acquire_owned().map_err(|_| DialError::TooMany)?;
-        let address = trunk.resolve().await.ok_or(DialError::Unavailable("the trunk's host is not known"))?;
+        let addresses = self.settings.ports.look_up(&trunk.host, trunk.port).await;
+        let address = *addresses.first().ok_or(DialError::Unavailable("the trunk's host is not known"))?;
         let admitted = admission::admit(&transport.sessions, client, owner, ROUTE)
             .map_err(|refused| DialError::Refused(Box::new(refused.into_response())))?;
         let Some((socket, advertised)) = self.settings.ports.bind().await else {
@@ -234,6 +287,8 @@ impl Dialer {
             session,
             signaling: address,
             greeting,
+            on_voicemail: on_voicemail.unwrap_or(self.settings.on_voicemail),
+            voicemail_message: voicemail_message.unwrap_or_else(|| self.settings.voicemail_message.clone()),
             _place: place,
         };
         transport.sessions.setup.tasks.spawn(dialed.run(transport.clone(), self.settings.clone()));
@@ -253,6 +308,8 @@ struct DialedCall {
     session: u64,
     signaling: SocketAddr,
     greeting: Option<String>,
+    on_voicemail: OnVoicemail,
+    voicemail_message: String,
     _place: OwnedSemaphorePermit,
 }
 
@@ -262,23 +319,38 @@ impl DialedCall {
         let agreed = match self.answered(&settings).await {
             Ok(agreed) => agreed,
             Err(state) => {
-                self.entry.set_state(state);
+                self.is_now(&settings, state);
                 self.entry.call().conclude("not answered");
                 tracing::info!(session = %self.entry.call().session(), ?state, "a call out by SIP is not answered");
                 return;
             }
         };
-        self.entry.set_state(CallState::InProgress);
-        let Self { entry, dialog, control, tools, socket, advertised, session, signaling, greeting, _place } = self;
+        self.is_now(&settings, CallState::InProgress);
+        let answer = Some(self.plan(settings.clone()));
+        let Self { entry, dialog, control, tools, socket, advertised, session, signaling, greeting, _place, .. } = self;
         let signaling = signaling.ip();
         let answered =
-            AnsweredCall { dialog, control, tools, socket, advertised, session, signaling, agreed, greeting };
+            AnsweredCall { dialog, control, tools, socket, advertised, session, signaling, agreed, greeting, answer };
         serve_answered(&transport, &entry, answered).await;
         entry.set_state(CallState::Ended);
+        settings.report(entry.id(), "out", CallState::Ended);
+    }
+
+    fn is_now(&self, settings: &CallSettings, state: CallState) {
+        self.entry.set_state(state);
+        settings.report(self.entry.id(), "out", state);
+    }
+
+    /// What the call does about who answers.
+    fn plan(&self, settings: Arc<CallSettings>) -> AnswerPlan {
+        let id = self.entry.id().to_owned();
+        let report = Box::new(move |answered_by| settings.report_answer(&id, answered_by));
+        AnswerPlan { on_voicemail: self.on_voicemail, message: self.voicemail_message.clone(), report }
     }
 
     async fn answered(&mut self, settings: &CallSettings) -> Result<Agreed, CallState> {
         let hung_up = self.entry.hung_up().clone();
+        let mut is_ringing = false;
         let rings = sleep(RINGS);
         tokio::pin!(rings);
         loop {
@@ -288,11 +360,14 @@ impl DialedCall {
                 () = self.dialog.ended() => return Err(state_of(self.dialog.cause())),
                 () = &mut rings => return Err(CallState::NoAnswer),
                 control = self.control.recv() => match control {
-                    Some(CallControl::Ringing) => self.entry.set_state(CallState::Ringing),
+                    Some(CallControl::Ringing) if !is_ringing => {
+                        is_ringing = true;
+                        self.is_now(settings, CallState::Ringing);
+                    }
                     Some(CallControl::Connected(answer)) => {
                         return sdp::read_answer(&answer.unwrap_or_default(), &settings.codecs).map_err(|_| CallState::Failed);
                     }
-                    Some(CallControl::Offer(_) | CallControl::Key(_)) => {}
+                    Some(CallControl::Ringing | CallControl::Offer(_) | CallControl::Key(_)) => {}
                     None => return Err(CallState::Failed),
                 },
             }

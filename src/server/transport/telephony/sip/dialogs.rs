@@ -3,6 +3,7 @@
 //! [`super`] runs it. Each call has a [`DialogHandle`] for what it wants of its dialog, and an inbox for what happens
 //! there. Nothing here reads a description or knows of a session.
 
+use super::ports::RtpPorts;
 use super::streams::{StreamMessage, Streams};
 use crate::config::TransferTargets;
 use crate::server::access::AccessParts;
@@ -22,7 +23,7 @@ use std::time::Duration;
 use tokio::net::UdpSocket;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 /// Commands of calls that wait; a call waits for room.
@@ -32,8 +33,6 @@ const MAX_CONTROLS: usize = 16;
 /// The status of a hub that has too much to do; of a transfer beside another one.
 const BUSY: u16 = 503;
 const PENDING: u16 = 491;
-/// The longest lookup of a registrar.
-const LOOKUP: Duration = Duration::from_secs(10);
 /// For the security log.
 pub(super) const ROUTE: &str = "sip.listen";
 
@@ -167,6 +166,7 @@ pub(super) struct Dialogs {
     pub(super) access: Arc<AccessParts>,
     /// The trunks' names, for the log.
     pub(super) names: Vec<String>,
+    ports: RtpPorts,
     calls: HashMap<CallId, CallInbox>,
     commands: mpsc::Receiver<(CallId, Command)>,
     command_sender: mpsc::Sender<(CallId, Command)>,
@@ -180,10 +180,11 @@ impl Dialogs {
         streams: Streams,
         access: Arc<AccessParts>,
         names: Vec<String>,
+        ports: RtpPorts,
     ) -> Self {
         let (command_sender, commands) = mpsc::channel(MAX_COMMANDS);
         let calls = HashMap::new();
-        Self { endpoint, udp, streams, access, names, calls, commands, command_sender, lookups: JoinSet::new() }
+        Self { endpoint, udp, streams, access, names, ports, calls, commands, command_sender, lookups: JoinSet::new() }
     }
 
     /// Serves until `drained` is cancelled; then all calls and registrations end. `arrived` takes each call; from
@@ -262,7 +263,7 @@ impl Dialogs {
     fn command(&mut self, call: CallId, command: Command) {
         let now = Instant::now().into_std();
         match command {
-            Command::Ring => self.endpoint.ring(call),
+            Command::Ring => self.endpoint.ring(now, call),
             Command::Accept(sdp) => self.endpoint.accept(now, call, &sdp),
             Command::Refuse { status, reason, retry_after } => {
                 self.calls.remove(&call);
@@ -298,11 +299,8 @@ impl Dialogs {
                     self.streams.send(address, bytes);
                 }
                 Output::Resolve { registrar, host, port } => {
-                    self.lookups.spawn(async move {
-                        let found = timeout(LOOKUP, tokio::net::lookup_host((host.as_str(), port))).await;
-                        let addresses = found.ok().and_then(Result::ok).map(Iterator::collect).unwrap_or_default();
-                        (registrar, addresses)
-                    });
+                    let ports = self.ports;
+                    self.lookups.spawn(async move { (registrar, ports.look_up(&host, port).await) });
                 }
                 Output::Event(event) => self.happened(event, arrived, stop),
             }

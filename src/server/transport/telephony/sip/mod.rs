@@ -15,7 +15,7 @@ mod receiver;
 mod streams;
 mod tools;
 
-use crate::config::{SipConfig, SipTrunk};
+use crate::config::{QuietHours, SipConfig, SipTrunk};
 use crate::server::access::keys::Keys;
 use crate::server::transport::parts::TransportParts;
 use crate::server::transport::webhooks::{Deliveries, Webhooks};
@@ -24,9 +24,9 @@ use antiphon_sip::sdp::Codec;
 use antiphon_sip::{Config, Credentials, Endpoint, Registration, Trunk, TrunkId};
 use antiphon_types::small_file;
 use call::{CallSettings, CallWebhook, TrunkSettings};
-use dial::DialTrunk;
 pub(in crate::server) use dial::Dialer;
 pub(in crate::server::transport) use dial::{DialError, DialRequest};
+use dial::{DialRights, DialTrunk};
 use dialogs::{ArrivedCall, Dial, Dialogs};
 use ports::RtpPorts;
 use std::io;
@@ -97,14 +97,36 @@ impl Sip {
         tracing::info!(%bound, %advertised, n_trunks = settings.len(), "listening for SIP by UDP and TCP");
         let names = config.trunks.keys().cloned().collect();
         let transfer_to = config.transfer_targets();
-        let (webhook, deliveries) = call_webhook(config)?.unzip();
+        let (webhooks, deliveries) = webhooks(config)?.unzip();
+        let posts = |kind: &str| webhooks.clone().filter(|_| config.webhook_events.iter().any(|event| event == kind));
+        let webhook = posts("incoming").map(|webhooks| CallWebhook {
+            webhooks,
+            decides_within: Duration::from_secs(u64::from(config.webhook_decision_seconds)),
+            undecided: config.webhook_undecided,
+        });
+        let states = posts("states");
         let tools = ToolSettings::of(config);
-        let settings = Arc::new(CallSettings { trunks: settings, codecs, ports, transfer_to, tools, webhook });
+        let settings = Arc::new(CallSettings {
+            trunks: settings,
+            codecs,
+            ports,
+            transfer_to,
+            tools,
+            webhook,
+            states,
+            on_voicemail: config.on_voicemail,
+            voicemail_message: config.voicemail_message.clone(),
+        });
         let numbered = config.trunks.iter().enumerate();
         let by_trunks =
             numbered.filter_map(|(index, (name, trunk))| DialTrunk::of(TrunkId(index), name, trunk)).collect();
         let (sender, dials) = mpsc::channel(MAX_DIALS);
-        let dialer = Dialer::new(by_trunks, config.call_targets(), config.max_calls_out, sender, settings.clone());
+        let rights = DialRights {
+            allowed: config.call_targets(),
+            quiet_hours: QuietHours::parse(&config.quiet_hours),
+            max_per_minute: config.max_calls_out_per_minute as usize,
+        };
+        let dialer = Dialer::new(by_trunks, rights, config.max_calls_out, sender, settings.clone());
         Ok(Some((Self { udp, tcp, endpoint, names, settings, dials, deliveries }, dialer)))
     }
 
@@ -117,7 +139,7 @@ impl Sip {
     ) {
         let endpoint = Endpoint::new(self.endpoint, Instant::now().into_std());
         let access = transport.sessions.access.clone();
-        let dialogs = Dialogs::new(endpoint, self.udp, Streams::new(self.tcp), access, self.names);
+        let dialogs = Dialogs::new(endpoint, self.udp, Streams::new(self.tcp), access, self.names, self.settings.ports);
         let settings = self.settings;
         let tasks = transport.sessions.setup.tasks.clone();
         let arrived = move |arrived: ArrivedCall| {
@@ -132,17 +154,15 @@ impl Sip {
     }
 }
 
-/// Who decides about calls, with what delivers the question; `None`: all are answered.
-fn call_webhook(config: &SipConfig) -> io::Result<Option<(CallWebhook, Deliveries)>> {
+/// The webhooks of calls, with what delivers them; `None`: there are none.
+fn webhooks(config: &SipConfig) -> io::Result<Option<(Webhooks, Deliveries)>> {
     if config.webhook_url.is_empty() {
         return Ok(None);
     }
     let path = &config.webhook_secret_file;
     let unusable = |error: io::Error| io::Error::other(format!("sip.webhook_secret_file {path:?}: {error}"));
     let secret = small_file::read_text(Path::new(path), MAX_SECRET_FILE_BYTES).map_err(unusable)?;
-    let (webhooks, deliveries) = Webhooks::new(&config.webhook_url, secret.trim()).map_err(unusable)?;
-    let decides_within = Duration::from_secs(u64::from(config.webhook_decision_seconds));
-    Ok(Some((CallWebhook { webhooks, decides_within, undecided: config.webhook_undecided }, deliveries)))
+    Webhooks::new(&config.webhook_url, secret.trim()).map(Some).map_err(unusable)
 }
 
 fn trunk_of(name: &str, trunk: &SipTrunk) -> io::Result<Trunk> {

@@ -1,10 +1,17 @@
 //! The UDP ports of calls: one socket for each, from one range.
 
 use rand::RngExt;
+use std::io;
 use std::net::{IpAddr, SocketAddr};
-use tokio::net::UdpSocket;
+use std::time::Duration;
+use tokio::net::{UdpSocket, lookup_host};
+use tokio::time::timeout;
+
+/// The longest lookup of a peer's host.
+const LOOKUP: Duration = Duration::from_secs(10);
 
 /// See the module.
+#[derive(Clone, Copy)]
 pub(super) struct RtpPorts {
     bind: IpAddr,
     advertised: IpAddr,
@@ -20,6 +27,26 @@ impl RtpPorts {
 
     pub(super) fn advertised(&self) -> IpAddr {
         self.advertised
+    }
+
+    /// The addresses of a host by which it and this hub reach each other: of the family that is advertised. An IPv6
+    /// address is in brackets. Empty: the host is not known, or has none.
+    pub(super) async fn look_up(self, host: &str, port: u16) -> Vec<SocketAddr> {
+        let host = host.trim_start_matches('[').trim_end_matches(']');
+        let found = timeout(LOOKUP, lookup_host((host, port))).await.unwrap_or_else(|_| Err(io::Error::other("late")));
+        found.map(|addresses| self.reachable(addresses)).unwrap_or_default()
+    }
+
+    fn reachable(self, addresses: impl Iterator<Item = SocketAddr>) -> Vec<SocketAddr> {
+        let in_family = addresses.filter(|address| address.is_ipv4() == self.advertised.is_ipv4());
+        let from_socket = |address: SocketAddr| match address {
+            // A socket of both families takes IPv4 addresses in this form.
+            SocketAddr::V4(address) if self.bind.is_ipv6() => {
+                SocketAddr::new(address.ip().to_ipv6_mapped().into(), address.port())
+            }
+            address => address,
+        };
+        in_family.map(from_socket).collect()
     }
 
     /// A socket, and where peers reach it. `None`: no port is free. A port that was just released is not the next one
@@ -40,6 +67,18 @@ impl RtpPorts {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_peer_is_reached_by_the_family_that_is_advertised() {
+        let all = ["192.0.2.9:5060", "[2001:db8::9]:5060"].map(|text| text.parse::<SocketAddr>().unwrap());
+        let reachable = |bind: &str, advertised: &str| {
+            let ports = RtpPorts::new(bind.parse().unwrap(), advertised.parse().unwrap(), 20_000, 20_010);
+            ports.reachable(all.into_iter()).iter().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        assert_eq!(reachable("0.0.0.0", "192.0.2.1"), ["192.0.2.9:5060"]);
+        assert_eq!(reachable("::", "2001:db8::1"), ["[2001:db8::9]:5060"]);
+        assert_eq!(reachable("::", "192.0.2.1"), ["[::ffff:192.0.2.9]:5060"]);
+    }
 
     #[tokio::test]
     async fn ports_are_even_of_the_range_and_end() {
