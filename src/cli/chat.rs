@@ -120,9 +120,12 @@ async fn talk(args: &ChatArgs, url: String, loudspeaker: Loudspeaker) -> Result<
     let mut reports = Reports { mode: args.audio, last: None };
     let mut ticks = interval(REPORT_EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
+    // One for all rounds: another would not see a signal that comes between two of them.
+    let interrupted = tokio::signal::ctrl_c();
+    tokio::pin!(interrupted);
     loop {
         tokio::select! {
-            _ = tokio::signal::ctrl_c() => {
+            _ = &mut interrupted => {
                 captions.end()?;
                 sender.close().await;
                 return Ok(());
