@@ -31,9 +31,9 @@ const FIRST_WORD_MS: u64 = 320;
 /// 20 ms, more than the rest of a frame that ends in a word.
 const PAUSE: usize = 160;
 
-/// Alternatives of a final transcript. One that is awaited for an answer has none: it is the partial transcript of the pause, and a
-/// conversation answered some 100 ms later with them. On 45 clips of a reader, each with five beginnings (1,720 words), 0 and
-/// 2 gave 200 and 171 errors; beams of 2 and 5 hypotheses 185 and 156. Each takes a pass of some 15 ms.
+/// Alternatives of a final transcript. One that is awaited for an answer has none: it is the partial transcript of the pause, where
+/// each would delay the answer by a pass of some 15 ms or more. On 45 clips of a reader, each with five beginnings (1,720
+/// words), 0 and 2 gave 200 and 171 errors; beams of 2 and 5 hypotheses 185 and 156.
 const ALTERNATIVES: usize = 2;
 
 /// Quieter voices are raised to this peak, -12 dB of full scale: the model's spectra have a floor, below which it hears nothing.
