@@ -1,6 +1,7 @@
 //! The shipped configurations load, default.toml is complete and correct, and invalid settings are reported clearly.
 
-use antiphon::config::{self, Config, ConfigError, DEFAULT_TOML, FORMER_KEYS, KEYS, Rule, Sources};
+use antiphon::config::{self, Config, ConfigError, DEFAULT_TOML, FORMER_KEYS, SECTIONS, Sources};
+use antiphon_types::setting::{Key, Rule};
 use std::path::Path;
 use toml::{Table, Value};
 
@@ -21,10 +22,6 @@ fn check(text: &str, env: &[(&str, &str)], expect: &str) {
     assert_eq!(said, expect, "of {text:?} {env:?}");
 }
 
-fn default_table() -> Table {
-    DEFAULT_TOML.parse().expect("default.toml is TOML")
-}
-
 #[test]
 fn every_shipped_file_loads() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("configs");
@@ -43,57 +40,91 @@ fn default_toml_says_what_the_code_does() {
     assert_eq!(config::load(&Sources::default()).expect("loads"), Config::default());
 }
 
-#[test]
-fn structs_rules_and_default_toml_have_the_same_keys() {
-    let of = |table: &Table| -> Vec<String> {
-        let keys = table.iter().flat_map(|(section, keys)| {
-            keys.as_table().expect("a section").keys().map(move |key| format!("{section}.{key}"))
-        });
-        let mut keys: Vec<_> = keys.collect();
-        keys.sort();
-        keys
-    };
-    let structs = of(&Table::try_from(Config::default()).expect("serializes"));
-    let mut rules: Vec<_> = KEYS.iter().map(|key| format!("{}.{}", key.section, key.name)).collect();
-    rules.sort();
-    assert_eq!(structs, rules);
-    assert_eq!(structs, of(&default_table()));
-}
+/// What stands above the sections of `configs/default.toml`.
+const HEAD: &str = "Antiphon's settings, each with its default. This file is built into the binary; a file given by --config \
+    contains only the keys that it changes. The environment overrides both: `ANTIPHON_<SECTION>__<KEY>`, for example \
+    `ANTIPHON_LLM__ENGINE=openai`. `antiphon config check FILE` reports everything that is wrong with a file. A number is \
+    in the unit that its name ends with; an empty value means none, unless its text says otherwise.";
 
-#[test]
-fn every_key_of_default_toml_is_documented_where_it_stands() {
-    let mut above = "";
-    for line in DEFAULT_TOML.lines() {
-        if line.contains(" = ") && !line.starts_with('#') {
-            assert!(above.starts_with("# "), "no comment above {line:?}");
+/// `configs/default.toml`, from the sections and the defaults of their structs.
+fn default_toml() -> String {
+    let defaults = Table::try_from(Config::default()).expect("serializes");
+    let mut file = comment(HEAD);
+    for section in &SECTIONS {
+        file += &format!("\n{}[{}]\n", comment(&section.text.concat()), section.name);
+        for (place, key) in section.keys.iter().enumerate() {
+            let blank = if place == 0 { "" } else { "\n" };
+            let value = written(&defaults[section.name][key.name]);
+            file += &format!("{blank}{}{} = {value}\n", comment(&meaning(key)), key.name);
         }
-        above = line;
+    }
+    file
+}
+
+/// Keeps two words in one line.
+const NO_BREAK: char = '\u{a0}';
+
+/// The text of a key with its range, which stands before what its numbers mean: "0 to 1000; 0: never."
+fn meaning(key: &Key) -> String {
+    let range = match key.rule {
+        Rule::Whole(min, max, _) => format!("{min} to {max}"),
+        Rule::Number(min, max) => format!("{min:?} to {max:?}"),
+        Rule::Wholes(min, max, _) => format!("{min} to {max} each"),
+        _ => return key.text.concat(),
+    };
+    let range = range.replace(' ', &NO_BREAK.to_string());
+    let text = key.text.concat();
+    let is_number = |rest: &str| rest.starts_with(|c: char| c == '-' || c.is_ascii_digit());
+    match text.match_indices(". ").find(|(dot, _)| is_number(&text[dot + 2..])) {
+        Some((dot, _)) => format!("{}. {range}; {}", &text[..dot], &text[dot + 2..]),
+        None => format!("{text} {range}."),
+    }
+}
+
+/// A text as a comment of lines of at most 120 characters.
+fn comment(text: &str) -> String {
+    const WIDTH: usize = 120;
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split(' ').filter(|word| !word.is_empty()) {
+        match lines.last_mut().filter(|line| line.chars().count() + 1 + word.chars().count() <= WIDTH) {
+            Some(line) => *line += &format!(" {word}"),
+            None => lines.push(format!("# {word}")),
+        }
+    }
+    lines.iter().map(|line| format!("{line}\n").replace(NO_BREAK, " ")).collect()
+}
+
+/// A value in TOML. A 32-bit number has the digits that it was written with.
+fn written(value: &Value) -> String {
+    match value {
+        Value::Float(number) if f64::from(*number as f32) == *number => format!("{:?}", *number as f32),
+        value => value.to_string(),
     }
 }
 
 #[test]
-fn the_documented_range_is_the_one_that_is_checked() {
-    for key in KEYS {
-        let (min, max) = match key.rule {
-            Rule::Whole(min, max, _) => (min.to_string(), max.to_string()),
-            Rule::Number(min, max) => (format!("{min:?}"), format!("{max:?}")),
-            _ => continue,
-        };
-        let section = DEFAULT_TOML.split(&format!("[{}]", key.section)).nth(1).expect("the section");
-        let before = section.split(&format!("\n{} = ", key.name)).next().expect("the key");
-        let comment = before.rsplit("\n\n").next().expect("a comment");
-        assert!(
-            comment.contains(&format!("{min} to {max}")),
-            "{}.{}: {min} to {max} is not in {comment:?}",
-            key.section,
-            key.name
-        );
+fn default_toml_is_what_the_settings_say() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("configs/default.toml");
+    let expected = default_toml();
+    if std::env::var_os("UPDATE_EXPECT").is_some() {
+        std::fs::write(&path, &expected).expect("written");
     }
+    let file = std::fs::read_to_string(&path).expect("configs/default.toml");
+    let other = file.lines().zip(expected.lines()).find(|(is, should)| is != should);
+    assert!(file == expected, "configs/default.toml is old ({other:?}); run this test with UPDATE_EXPECT=1");
+}
+
+#[test]
+fn all_sections_of_the_configuration_are_listed() {
+    let structs = Table::try_from(Config::default()).expect("serializes");
+    let mut listed: Vec<_> = SECTIONS.iter().map(|section| section.name).collect();
+    listed.sort_unstable();
+    assert_eq!(structs.keys().collect::<Vec<_>>(), listed);
 }
 
 #[test]
 fn what_a_rule_lets_through_its_struct_takes() {
-    for key in KEYS {
+    for key in config::keys() {
         let ends = match key.rule {
             Rule::Whole(min, max, _) => vec![Value::Integer(min), Value::Integer(max)],
             Rule::Number(min, max) => vec![Value::Float(min), Value::Float(max)],
@@ -310,7 +341,7 @@ fn settings_of_earlier_versions_are_named_with_what_took_their_place() {
          4: stt.model_dir is gone since version 0.2.0: remove it
          environment variable ANTIPHON_TTS__LANES: tts.lanes is tts.replicas since version 0.2.0: write ANTIPHON_TTS__REPLICAS",
     );
-    let is_setting = |section: &str, name: &str| KEYS.iter().any(|key| key.section == section && key.name == name);
+    let is_setting = |section: &str, name: &str| config::keys().any(|key| key.section == section && key.name == name);
     for former in FORMER_KEYS {
         assert!(!is_setting(former.section, former.name), "{former:?} is a setting");
         assert!(former.now.is_none_or(|(section, name)| is_setting(section, name)), "{former:?} became no setting");

@@ -1,8 +1,9 @@
 //! What `deploy/` says about the program: settings, their variables, metrics, and the secrets that `deploy/make-secrets` makes with
 //! it. `.ci/check-deploy` checks the rest.
 
-use antiphon::config::{self, KEYS, Sources};
+use antiphon::config::{self, Sources};
 use antiphon_cluster::testing::program as nats_server;
+use antiphon_types::setting::Key;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -59,10 +60,9 @@ fn every_variable_is_a_setting() {
         for variable in words(&text, "ANTIPHON_") {
             let Some((section, key)) = variable["ANTIPHON_".len()..].split_once("__") else { continue };
             n_found += 1;
-            let is_it = |known: &config::Key| {
-                known.section.eq_ignore_ascii_case(section) && known.name.eq_ignore_ascii_case(key)
-            };
-            assert!(KEYS.iter().any(is_it), "{}: {variable}", path.display());
+            let is_it =
+                |known: &Key| known.section.eq_ignore_ascii_case(section) && known.name.eq_ignore_ascii_case(key);
+            assert!(config::keys().any(is_it), "{}: {variable}", path.display());
         }
     }
     assert!(n_found >= 4, "{n_found}");

@@ -5,7 +5,7 @@
 
 use crate::hub::hub;
 use antiphon::cli::Cli;
-use antiphon::config::{DEFAULT_TOML, KEYS};
+use antiphon::config::{self, DEFAULT_TOML};
 use clap::{Command, CommandFactory};
 use serde_json::json;
 use std::fs;
@@ -62,9 +62,8 @@ fn settings() -> String {
             page += &format!("\nDefault: `{default}`{}\n", values(&section, key));
             comment.clear();
         } else if !comment.is_empty() {
-            // What stands by itself: of the file, or of the section that has begun.
-            let (before, after) = if section.is_empty() { ("", SETTINGS_TAIL) } else { ("\n", "") };
-            page += &format!("{before}{}\n{after}", prose(&comment));
+            // What stands by itself, at the head of the file.
+            page += &format!("{}\n{SETTINGS_TAIL}", prose(&comment));
             comment.clear();
         }
     }
@@ -73,8 +72,8 @@ fn settings() -> String {
 
 /// The words that a key may hold, where only some are right.
 fn values(section: &str, key: &str) -> String {
-    let found = KEYS.iter().find(|one| one.section == section && one.name == key);
-    let words = found.unwrap_or_else(|| panic!("{section}.{key} has no rule")).rule.words();
+    let found = config::keys().find(|one| one.section == section && one.name == key);
+    let words = config::words(found.unwrap_or_else(|| panic!("{section}.{key} has no rule")));
     if words.is_empty() {
         return String::new();
     }
@@ -91,7 +90,7 @@ fn the_settings_page_is_what_default_toml_says() {
     let page = fs::read_to_string(&path).unwrap_or_default();
     let other = page.lines().zip(expect.lines()).find(|(is, should)| is != should);
     assert!(page == expect, "{} is old ({other:?}); run this test with UPDATE_EXPECT=1", path.display());
-    for key in KEYS {
+    for key in config::keys() {
         let heading = format!("\n### `{}.{}`\n", key.section, key.name);
         assert_eq!(page.matches(&heading).count(), 1, "{heading}");
     }

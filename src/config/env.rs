@@ -2,9 +2,10 @@
 
 use super::file::{unknown_key, unknown_section, wrong_value};
 use super::former;
-use super::rules::{self, Key, Rule};
+use super::rules;
 use super::suggest::nearest;
 use super::{Layers, Origin, Problem};
+use antiphon_types::setting::{Key, Rule};
 use toml::Value;
 
 /// Prefix of all the hub's environment variables.
@@ -47,43 +48,40 @@ fn setting(name: &str, text: &str) -> Result<Option<(&'static Key, Value)>, Stri
             None => unknown_key(&section, &key),
         });
     };
-    let value = parse(&known.rule, text).map_err(|written| wrong_value(known, &written))?;
+    let value = parse(known, text).map_err(|written| wrong_value(known, &written))?;
     Ok(Some((known, value)))
 }
 
 /// The key whose variable has two underscores where `name` has one.
 fn meant(name: &str) -> Option<&'static Key> {
-    rules::KEYS.iter().find(|key| variable(key.section, key.name).replacen("__", "_", 1) == name.to_uppercase())
+    rules::keys().find(|key| variable(key.section, key.name).replacen("__", "_", 1) == name.to_uppercase())
 }
 
 fn variable(section: &str, key: &str) -> String {
     format!("{PREFIX}{}__{}", section.to_uppercase(), key.to_uppercase())
 }
 
-/// Parses a value according to `rule`. Lists are separated by commas or written as in TOML. The error is the quoted
+/// Parses a value of `key`. Lists are separated by commas or written as in TOML. The error is the quoted
 /// text.
-pub(super) fn parse(rule: &Rule, text: &str) -> Result<Value, String> {
+pub(super) fn parse(key: &Key, text: &str) -> Result<Value, String> {
     let trimmed = text.trim();
-    let value = match rule {
+    let value = match &key.rule {
         Rule::Switch => trimmed.parse().ok().map(Value::Boolean),
         Rule::Whole(..) => trimmed.parse().ok().map(Value::Integer),
         Rule::Number(..) => trimmed.parse().ok().map(Value::Float),
-        rule if rule.is_list() && trimmed.starts_with('[') => toml_value(trimmed),
+        rule if rules::is_list(rule) && trimmed.starts_with('[') => toml_value(trimmed),
         Rule::Wholes(..) if trimmed.starts_with('[') => toml_value(trimmed),
         Rule::Wholes(..) => toml_value(&format!("[{trimmed}]")),
-        rule if rule.is_list() => {
+        rule if rules::is_list(rule) => {
             let items = trimmed.split(',').map(str::trim).filter(|item| !item.is_empty());
             Some(Value::Array(items.map(|item| Value::String(item.into())).collect()))
         }
-        Rule::Fields
-        | Rule::ByLanguage(..)
-        | Rule::TextsByName(..)
-        | Rule::Routes
-        | Rule::Trunks
-        | Rule::Fallback(_) => toml_value(trimmed),
+        Rule::Fields | Rule::ByLanguage(..) | Rule::TextsByName(..) | Rule::Routes | Rule::Trunks | Rule::Fallback => {
+            toml_value(trimmed)
+        }
         _ => Some(Value::String(text.into())),
     };
-    value.filter(|value| rule.allows(value)).ok_or_else(|| format!("{text:?}"))
+    value.filter(|value| rules::allows(key, value)).ok_or_else(|| format!("{text:?}"))
 }
 
 fn toml_value(text: &str) -> Option<Value> {

@@ -1,9 +1,10 @@
 //! Reads a file key by key, so that every problem is found and reported with its line.
 
 use super::former;
-use super::rules::{self, Key, Rule};
+use super::rules;
 use super::suggest::nearest;
 use super::{Layers, Origin, Problem};
+use antiphon_types::setting::{Key, Rule};
 use std::path::Path;
 use toml::Spanned;
 use toml::Value;
@@ -46,7 +47,7 @@ impl File<'_> {
     fn keys(&mut self, section: &str, table: &DeTable<'_>) {
         for (name, value) in in_order(table) {
             match rules::find(section, name.get_ref()) {
-                Some(key @ Key { rule: Rule::Fallback(_), .. }) if self.has_problems_in(key, value) => {}
+                Some(key @ Key { rule: Rule::Fallback, .. }) if self.has_problems_in(key, value) => {}
                 Some(key) => self.value(key, value),
                 None => self.problem(name.span().start, unknown_key(section, name.get_ref())),
             }
@@ -70,7 +71,7 @@ impl File<'_> {
                 self.problem(name.span().start, format!("{stage}.fallback: {message}"));
                 continue;
             };
-            if !plain(value.get_ref()).is_some_and(|value| key.rule.allows(&value)) {
+            if !plain(value.get_ref()).is_some_and(|value| rules::allows(key, &value)) {
                 let written = one_line(self.text.get(value.span()).unwrap_or_default());
                 let message = wrong_value(key, &written);
                 self.problem(value.span().start, format!("{stage}.fallback: {message}"));
@@ -83,7 +84,7 @@ impl File<'_> {
         let written = self.text.get(value.span()).unwrap_or_default();
         let value_at = value.span().start;
         match plain(value.get_ref()) {
-            Some(value) if key.rule.allows(&value) => {
+            Some(value) if rules::allows(key, &value) => {
                 let origin = self.origin(value_at);
                 self.layers.set(key, value, origin);
             }
@@ -104,13 +105,13 @@ impl File<'_> {
 
 /// The message for an invalid value `written` at `key`.
 pub(super) fn wrong_value(key: &Key, written: &str) -> String {
-    let nearest = nearest(written.trim_matches('"'), key.rule.words());
+    let nearest = nearest(written.trim_matches('"'), rules::words(key));
     let hint = nearest.map(|word| format!("; did you mean {word:?}?")).unwrap_or_default();
     // A common mistake is a secret in place of its variable's name, or a password in a URL: neither is repeated.
     let is_address = matches!(key.rule, Rule::Url | Rule::UrlOrNone | Rule::Urls | Rule::NatsServers);
     let secret = matches!(key.rule, Rule::Variable) || is_address && written.contains('@');
     let written = if secret { "(not shown)" } else { written };
-    format!("{}.{} = {written}: write {}{hint}", key.section, key.name, key.rule.expects())
+    format!("{}.{} = {written}: write {}{hint}", key.section, key.name, rules::expects(key))
 }
 
 /// The message for a section that does not exist.
@@ -132,7 +133,7 @@ pub(super) fn unknown_key(section: &str, name: &str) -> String {
     if let Some(near) = nearest(name, rules::names(section)) {
         return format!("there is no key {name} in [{section}]; did you mean {near}?");
     }
-    if let Some(other) = rules::KEYS.iter().find(|key| key.name == name) {
+    if let Some(other) = rules::keys().find(|key| key.name == name) {
         return format!("there is no key {name} in [{section}]; it belongs into [{}]", other.section);
     }
     let names: Vec<_> = rules::names(section).collect();
@@ -140,7 +141,7 @@ pub(super) fn unknown_key(section: &str, name: &str) -> String {
 }
 
 fn stray_key(name: &str) -> String {
-    match rules::KEYS.iter().find(|key| key.name == name) {
+    match rules::keys().find(|key| key.name == name) {
         Some(key) => format!("{name} stands outside a section; write it below [{}]", key.section),
         None => format!("{name} stands outside a section; the sections are {}", rules::sections().join(", ")),
     }

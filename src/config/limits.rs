@@ -1,74 +1,62 @@
 //! The `[limits]` section, and what a key of `server.api_keys_file` may set otherwise.
 
-use serde::{Deserialize, Serialize};
+use antiphon_types::setting::Rule;
+use serde::Deserialize;
 
-/// Rate limits of clients, amounts a minute; 0: no limit. Each key is documented in `configs/default.toml`.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct LimitsConfig {
-    /// Sessions that one API key may start.
-    pub sessions_per_minute: u32,
-    /// Input audio of all sessions of one API key, in seconds.
-    pub audio_seconds_per_minute: u32,
-    /// Responses of all sessions of one API key.
-    pub responses_per_minute: u32,
-    /// Tokens that the language model reads and writes for one API key.
-    pub tokens_per_minute: u32,
-    /// HTTP requests of one API key.
-    pub requests_per_minute: u32,
-    /// Characters that one API key may have spoken by the speech API, jobs included.
-    pub characters_per_minute: u32,
-    /// Audio files that one API key may have transcribed, in seconds.
-    pub transcription_seconds_per_minute: u32,
-    /// Jobs that one API key may create.
-    pub jobs_per_minute: u32,
-    /// The same for one address.
-    pub address_sessions_per_minute: u32,
-    /// The same for one address.
-    pub address_audio_seconds_per_minute: u32,
-    /// The same for one address.
-    pub address_responses_per_minute: u32,
-    /// The same for one address.
-    pub address_tokens_per_minute: u32,
-    /// The same for one address.
-    pub address_requests_per_minute: u32,
-    /// The same for one address.
-    pub address_characters_per_minute: u32,
-    /// The same for one address.
-    pub address_transcription_seconds_per_minute: u32,
-    /// The same for one address.
-    pub address_jobs_per_minute: u32,
-    /// Input audio of one session, in seconds.
-    pub session_audio_seconds_per_minute: u32,
-    /// Responses of one session.
-    pub session_responses_per_minute: u32,
-    /// Tokens that the language model reads and writes for one session.
-    pub session_tokens_per_minute: u32,
-}
+/// Maximum of the rate limits, in units a minute.
+const MAX_PER_MINUTE: i64 = 1_000_000_000;
 
-impl Default for LimitsConfig {
-    fn default() -> Self {
-        Self {
-            sessions_per_minute: 6_000,
-            audio_seconds_per_minute: 0,
-            responses_per_minute: 0,
-            tokens_per_minute: 0,
-            requests_per_minute: 12_000,
-            characters_per_minute: 2_000_000,
-            transcription_seconds_per_minute: 72_000,
-            jobs_per_minute: 1_200,
-            address_sessions_per_minute: 1_200,
-            address_audio_seconds_per_minute: 0,
-            address_responses_per_minute: 0,
-            address_tokens_per_minute: 0,
-            address_requests_per_minute: 6_000,
-            address_characters_per_minute: 0,
-            address_transcription_seconds_per_minute: 0,
-            address_jobs_per_minute: 600,
-            session_audio_seconds_per_minute: 600,
-            session_responses_per_minute: 600,
-            session_tokens_per_minute: 5_000_000,
-        }
+antiphon_types::settings! {
+    /// Rate limits of clients: token buckets that hold one minute's amount and refill evenly. A key of
+    /// server.api_keys_file may have limits of its own. 0 is no limit everywhere. See docs/operating/overload.md.
+    #[derive(Eq)]
+    pub struct LimitsConfig in "limits" {
+        /// Sessions that one API key may start, with its short-lived keys.
+        pub sessions_per_minute: u32 = 6_000, Rule::Whole(0, MAX_PER_MINUTE, "sessions; 0: no limit");
+        /// Input audio of one API key.
+        pub audio_seconds_per_minute: u32 = 0, Rule::Whole(0, MAX_PER_MINUTE, "seconds of audio; 0: no limit");
+        /// Responses of one API key.
+        pub responses_per_minute: u32 = 0, Rule::Whole(0, MAX_PER_MINUTE, "responses; 0: no limit");
+        /// Tokens that the language model reads and writes for one API key.
+        pub tokens_per_minute: u32 = 0, Rule::Whole(0, MAX_PER_MINUTE, "tokens; 0: no limit");
+        /// HTTP requests of one API key, without the page, the probes, the sockets and what a phone's provider
+        /// asks.
+        pub requests_per_minute: u32 = 12_000, Rule::Whole(0, MAX_PER_MINUTE, "requests; 0: no limit");
+        /// Characters that one API key may have spoken by the speech API, jobs included.
+        pub characters_per_minute: u32 = 2_000_000, Rule::Whole(0, MAX_PER_MINUTE, "characters; 0: no limit");
+        /// Audio files transcribed for one API key.
+        pub transcription_seconds_per_minute: u32 =
+            72_000,
+            Rule::Whole(0, MAX_PER_MINUTE, "seconds of audio; 0: no limit");
+        /// Jobs created by one API key.
+        pub jobs_per_minute: u32 = 1_200, Rule::Whole(0, MAX_PER_MINUTE, "jobs; 0: no limit");
+        /// Sessions per address (IPv6: per /64 network), without the hub's own machine and proxies that do not
+        /// name their client.
+        pub address_sessions_per_minute: u32 = 1_200, Rule::Whole(0, MAX_PER_MINUTE, "sessions; 0: no limit");
+        /// Input audio per address.
+        pub address_audio_seconds_per_minute: u32 = 0, Rule::Whole(0, MAX_PER_MINUTE, "seconds of audio; 0: no limit");
+        /// Responses per address.
+        pub address_responses_per_minute: u32 = 0, Rule::Whole(0, MAX_PER_MINUTE, "responses; 0: no limit");
+        /// Tokens per address.
+        pub address_tokens_per_minute: u32 = 0, Rule::Whole(0, MAX_PER_MINUTE, "tokens; 0: no limit");
+        /// HTTP requests per address.
+        pub address_requests_per_minute: u32 = 6_000, Rule::Whole(0, MAX_PER_MINUTE, "requests; 0: no limit");
+        /// Characters spoken per address.
+        pub address_characters_per_minute: u32 = 0, Rule::Whole(0, MAX_PER_MINUTE, "characters; 0: no limit");
+        /// Audio files transcribed per address.
+        pub address_transcription_seconds_per_minute: u32 =
+            0,
+            Rule::Whole(0, MAX_PER_MINUTE, "seconds of audio; 0: no limit");
+        /// Jobs created per address.
+        pub address_jobs_per_minute: u32 = 600, Rule::Whole(0, MAX_PER_MINUTE, "jobs; 0: no limit");
+        /// Input audio of one session. A client that is ahead by more than two minutes is closed with 1008.
+        pub session_audio_seconds_per_minute: u32 =
+            600,
+            Rule::Whole(0, MAX_PER_MINUTE, "seconds of audio; 0: no limit");
+        /// Responses of one session.
+        pub session_responses_per_minute: u32 = 600, Rule::Whole(0, MAX_PER_MINUTE, "responses; 0: no limit");
+        /// Tokens of one session.
+        pub session_tokens_per_minute: u32 = 5_000_000, Rule::Whole(0, MAX_PER_MINUTE, "tokens; 0: no limit");
     }
 }
 

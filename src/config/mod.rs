@@ -1,12 +1,12 @@
 //! The configuration: built-in defaults, overridden by a file, the environment, and the command line, in this order.
 //!
 //! `cli` calls [`load`] once, before anything starts. Each section is the struct of the module it configures
-//! ([`raw`](Config)). [`KEYS`] lists every key with its valid values, so that all problems are reported together, each
+//! ([`raw`](Config)). [`keys`] gives every key with its valid values, so that all problems are reported together, each
 //! with its location and a correction. A hub loads with [`load_hub`], which also checks what its cluster needs. This module
 //! starts nothing, keeps no key or secret, and rejects anything it does not understand.
 //!
-//! To add a key: the field and its default in the section's struct, its line in [`KEYS`], and the documented line in
-//! `configs/default.toml`. `tests/configs.rs` fails if one of the three is missing.
+//! A key is a field of its section's struct, with meaning, default and rule ([`settings!`](antiphon_types::settings)).
+//! `tests/configs.rs` writes `configs/default.toml` from these.
 
 mod env;
 mod error;
@@ -27,9 +27,9 @@ mod wyoming;
 pub use error::{ConfigError, Origin, Problem};
 pub use former::{FORMER_KEYS, FormerKey};
 pub use limits::{KeyLimits, LimitsConfig};
-pub use raw::Config;
+pub use raw::{Config, SECTIONS};
 pub use rtc::RtcConfig;
-pub use rules::{KEYS, Key, Rule};
+pub use rules::{keys, words};
 pub use server::ServerConfig;
 pub use sip::{
     MAX_VOICEMAIL_MESSAGE_BYTES, OnVoicemail, QuietHours, SipConfig, SipTrunk, TransferTargets, UndecidedCall,
@@ -40,6 +40,7 @@ pub use telephony::{TelephonyConfig, TelephonyRoute};
 pub use wyoming::WyomingConfig;
 
 use antiphon_cluster::{ClusterConfig, ClusterError};
+use antiphon_types::setting::Key;
 use antiphon_types::small_file;
 use serde::Deserialize;
 use std::collections::HashMap;
@@ -106,7 +107,7 @@ fn collect(sources: &Sources) -> Result<Layers, ConfigError> {
     for (section, key, text) in &sources.options {
         let origin = Origin::Option(format!("--{key}"));
         let known = rules::find(section, key).expect("options name keys that exist");
-        match env::parse(&known.rule, text) {
+        match env::parse(known, text) {
             Ok(value) => layers.set(known, value, origin),
             Err(written) => {
                 layers.problems.push(Problem { origin, message: file::wrong_value(known, &written) });

@@ -13,6 +13,7 @@ use antiphon_inference::onnx::OnnxConfig;
 use antiphon_registry::ModelsConfig;
 use antiphon_session::{SessionConfig, SpeculationConfig};
 use antiphon_telemetry::TelemetryConfig;
+use antiphon_types::setting::Section;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
@@ -62,6 +63,30 @@ pub struct Config {
     /// Tracing.
     pub telemetry: TelemetryConfig,
 }
+
+/// All sections, in the order of `configs/default.toml`.
+pub static SECTIONS: [Section; 20] = [
+    VadConfig::SECTION,
+    TurnConfig::SECTION,
+    SttConfig::SECTION,
+    LlmConfig::SECTION,
+    TtsConfig::SECTION,
+    ModelsConfig::SECTION,
+    OnnxConfig::SECTION,
+    McpConfig::SECTION,
+    SpeculationConfig::SECTION,
+    SessionConfig::SECTION,
+    RtcConfig::SECTION,
+    ServerConfig::SECTION,
+    LimitsConfig::SECTION,
+    SloConfig::SECTION,
+    SpeechConfig::SECTION,
+    TelephonyConfig::SECTION,
+    SipConfig::SECTION,
+    WyomingConfig::SECTION,
+    ClusterConfig::SECTION,
+    TelemetryConfig::SECTION,
+];
 
 impl Config {
     /// The folder of custom voices: `tts.voices_dir`, or `voices` below `models.dir`.

@@ -1,21 +1,17 @@
 //! The `[rtc]` section.
 
-use serde::{Deserialize, Serialize};
+use antiphon_types::setting::Rule;
 use std::net::IpAddr;
 
-/// Settings of WebRTC. Each key is documented in `configs/default.toml`.
-#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct RtcConfig {
-    /// Address and port of the UDP socket and the TCP listener of all calls; port 0: a free one. Empty: no WebRTC.
-    pub listen: String,
-    /// Addresses under which peers reach them; empty: those of this machine.
-    pub advertise: Vec<String>,
-}
-
-impl Default for RtcConfig {
-    fn default() -> Self {
-        Self { listen: "127.0.0.1:0".into(), advertise: Vec::new() }
+antiphon_types::settings! {
+    /// WebRTC: `POST /v1/realtime/calls` answers the offers of browsers and other peers of the Realtime API.
+    pub struct RtcConfig in "rtc" {
+        /// Address and port of the UDP socket and of the TCP listener that all calls share, such as
+        /// "0.0.0.0:3478"; port 0: a free one.
+        pub listen: String = "127.0.0.1:0".into(), Rule::ListenOrNone;
+        /// The addresses under which peers reach them behind NAT or in a container, such as ["192.168.0.10",
+        /// "203.0.113.5"]. Empty: the address of rtc.listen, or those of all interfaces.
+        pub advertise: Vec<String> = Vec::new(), Rule::Addresses;
     }
 }
 

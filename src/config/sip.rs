@@ -1,6 +1,7 @@
 //! The `[sip]` section.
 
 use super::server::network;
+use antiphon_types::setting::Rule;
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -12,52 +13,72 @@ const PORT: u16 = 5_060;
 /// The longest instructions of a message: some two minutes of speech.
 pub const MAX_VOICEMAIL_MESSAGE_BYTES: usize = 2_000;
 
-/// Settings of phone calls by SIP. Each key is documented in `configs/default.toml`.
-#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct SipConfig {
-    /// Address and port to listen on, by UDP and TCP; empty: no SIP.
-    pub listen: String,
-    /// The address under which peers reach it; empty: that of `listen`, or the machine's.
-    pub advertise: String,
-    /// The first and the last UDP port of calls.
-    pub rtp_port_min: u16,
-    /// See [`SipConfig::rtp_port_min`].
-    pub rtp_port_max: u16,
-    /// The codecs that are spoken, the preferred first.
-    pub codecs: Vec<String>,
-    /// Where calls may be transferred to; see [`TransferTargets`].
-    pub transfer_to: Vec<String>,
-    /// Who may be called; see [`TransferTargets`].
-    pub call_to: Vec<String>,
-    /// Calls that the hub makes at a time.
-    pub max_calls_out: usize,
-    /// Calls that the hub makes for one key in a minute; 0: no limit.
-    pub max_calls_out_per_minute: u32,
-    /// When nobody is called, in the machine's local time; empty: never. See [`QuietHours`].
-    pub quiet_hours: String,
-    /// Where the hub asks whether to answer a call; empty: it answers all calls.
-    pub webhook_url: String,
-    /// What is posted there: `incoming`, the question whether to answer a call; `states`, how far calls are.
-    pub webhook_events: Vec<String>,
-    /// The file of the secret that webhooks are signed with.
-    pub webhook_secret_file: String,
-    /// Whether the model may end a call.
-    pub tool_hang_up: bool,
-    /// Whether the model may press keys.
-    pub tool_send_dtmf: bool,
-    /// Where the model may transfer calls to: URIs by a name that it is told.
-    pub tool_transfer_call: BTreeMap<String, String>,
-    /// What a call of the hub does when an answering machine answers.
-    pub on_voicemail: OnVoicemail,
-    /// Instructions of the message that is left on an answering machine.
-    pub voicemail_message: String,
-    /// How long a call rings until a client accepts or rejects it, in seconds.
-    pub webhook_decision_seconds: u32,
-    /// What becomes of a call that no client has decided about.
-    pub webhook_undecided: UndecidedCall,
-    /// Who may call, by a name of the operator's.
-    pub trunks: BTreeMap<String, SipTrunk>,
+antiphon_types::settings! {
+    /// Phone calls by SIP: a trunk, a PBX or a phone calls the hub itself. What a call begins with is in
+    /// [telephony.routes]. See docs/guide/sip.md.
+    pub struct SipConfig in "sip" {
+        /// Address and port, by UDP and TCP, such as "0.0.0.0:5060".
+        pub listen: String = String::new(), Rule::ListenOrNone;
+        /// The address under which peers reach the hub, behind a NAT the public one. "": that of listen, or of
+        /// this machine.
+        pub advertise: String = String::new(), Rule::AddressOrNone;
+        /// The UDP ports of calls, one each, even numbers only; without a free one a call is answered 503.
+        pub rtp_port_min: u16 = 20_000, Rule::Whole(1_024, 65_535, "UDP port");
+        /// The last of them.
+        pub rtp_port_max: u16 = 20_999, Rule::Whole(1_024, 65_535, "UDP port");
+        /// The codecs that are spoken, the preferred first: "opus", "g722", "pcma", "pcmu".
+        pub codecs: Vec<String> =
+            ["opus", "g722", "pcma", "pcmu"].map(str::to_owned).into(),
+            Rule::Words(&["opus", "g722", "pcma", "pcmu"]);
+        /// Where POST /v1/realtime/calls/ID/refer may transfer calls to: URIs, or beginnings of URIs that end
+        /// in "*", such as ["tel:+49*", "sip:office@pbx.example.com"]. At most 1000, of at most 256 characters
+        /// each.
+        pub transfer_to: Vec<String> = Vec::new(), Rule::Texts(1_000, 256);
+        /// Whom POST /v1/realtime/calls may call, written in the same way.
+        pub call_to: Vec<String> = Vec::new(), Rule::Texts(1_000, 256);
+        /// Calls out at a time; a further one is answered 429.
+        pub max_calls_out: usize = 10, Rule::Whole(0, 4_096, "calls");
+        /// Calls out for one API key in a minute; a further one is answered 429. 0: no limit.
+        pub max_calls_out_per_minute: u32 = 60, Rule::Whole(0, 1_000, "calls; 0: no limit");
+        /// When no call is made, in this machine's local time, such as "21:00-08:00"; a request is answered
+        /// 403. "": never.
+        pub quiet_hours: String = String::new(), Rule::Text;
+        /// Whether the model may end a call, by the tool hang_up.
+        pub tool_hang_up: bool = false, Rule::Switch;
+        /// Whether the model may press keys of the phone, by the tool send_dtmf.
+        pub tool_send_dtmf: bool = false, Rule::Switch;
+        /// Whom the model may transfer a call to, by the tool transfer_call, by a name that it is told, such as
+        /// { front_desk = "tel:+4930123" }; these need no entry in transfer_to. At most 64.
+        pub tool_transfer_call: BTreeMap<String, String> = BTreeMap::new(), Rule::TextsByName(64, 256, "tel:+4930123");
+        /// What a call out does when an answering machine answers: "go_on", as with a person; "hang_up";
+        /// "leave_message" after its beep, and then hang up; "ask_model": the model is told after the beep. All
+        /// but "go_on" listen before they speak.
+        pub on_voicemail: OnVoicemail =
+            OnVoicemail::GoOn,
+            Rule::OneOf(&["go_on", "hang_up", "leave_message", "ask_model"]);
+        /// Instructions of the message that "leave_message" leaves. At most 2000 bytes.
+        pub voicemail_message: String =
+            "Leave a short message on this answering machine: who calls, and why. Then say goodbye."
+                .into(),
+            Rule::Text;
+        /// Where signed webhooks of calls go. By realtime.call.incoming the hub asks about each call that comes
+        /// in: it rings until a client accepts or rejects it. A URL without '?', such as
+        /// "https://calls.example.com/incoming". "": all calls are answered.
+        pub webhook_url: String = String::new(), Rule::UrlOrNone;
+        /// What is posted there: "incoming", the question whether a call is answered; "states", how far calls
+        /// are. Without "incoming" all calls are answered.
+        pub webhook_events: Vec<String> = vec!["incoming".into()], Rule::Words(&["incoming", "states"]);
+        /// The file of the secret that webhooks are signed with: whsec_ and 24 to 64 bytes in base64.
+        pub webhook_secret_file: String = String::new(), Rule::Text;
+        /// How long a call rings until a client accepts or rejects it.
+        pub webhook_decision_seconds: u32 = 20, Rule::Whole(1, 120, "seconds");
+        /// What becomes of a call without a decision: "refuse" (480), or "answer", as without a webhook.
+        pub webhook_undecided: UndecidedCall = UndecidedCall::Refuse, Rule::OneOf(&["refuse", "answer"]);
+        /// Who may call, by a name of yours, with the keys 'allow', 'username', 'password_env', 'register',
+        /// 'register_as', 'host' (host or host:port by which the hub calls), 'caller', 'key' and 'route':
+        /// docs/guide/sip.md. An example: { office = { allow = ["10.0.0.5"] } }.
+        pub trunks: BTreeMap<String, SipTrunk> = BTreeMap::new(), Rule::Trunks;
+    }
 }
 
 /// What becomes of a call that no client accepts or rejects in time.
@@ -108,35 +129,6 @@ pub struct SipTrunk {
     pub key: String,
     /// The route of its calls; empty: by the number that was called.
     pub route: String,
-}
-
-impl Default for SipConfig {
-    fn default() -> Self {
-        Self {
-            listen: String::new(),
-            advertise: String::new(),
-            rtp_port_min: 20_000,
-            rtp_port_max: 20_999,
-            codecs: ["opus", "g722", "pcma", "pcmu"].map(str::to_owned).into(),
-            transfer_to: Vec::new(),
-            call_to: Vec::new(),
-            max_calls_out: 10,
-            max_calls_out_per_minute: 60,
-            quiet_hours: String::new(),
-            tool_hang_up: false,
-            tool_send_dtmf: false,
-            tool_transfer_call: BTreeMap::new(),
-            on_voicemail: OnVoicemail::GoOn,
-            voicemail_message: "Leave a short message on this answering machine: who calls, and why. Then say goodbye."
-                .into(),
-            webhook_url: String::new(),
-            webhook_events: vec!["incoming".into()],
-            webhook_secret_file: String::new(),
-            webhook_decision_seconds: 20,
-            webhook_undecided: UndecidedCall::Refuse,
-            trunks: BTreeMap::new(),
-        }
-    }
 }
 
 /// URIs that calls may be made or transferred to: whole ones, and beginnings, which end in `*`.

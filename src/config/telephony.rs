@@ -1,24 +1,29 @@
 //! The `[telephony]` section.
 
 use antiphon_protocol::{ClientEvent, SessionUpdate, WireError};
+use antiphon_types::setting::Rule;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
-/// Settings of phone calls. Each key is documented in `configs/default.toml`.
-#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct TelephonyConfig {
-    /// Whether calls are accepted without a key or signature.
-    pub unauthenticated: bool,
-    /// Name of the environment variable that holds Twilio's auth token; empty: none.
-    pub twilio_auth_token_env: String,
-    /// Address and port of the listener for Asterisk AudioSocket; empty: none.
-    pub audiosocket_listen: String,
-    /// Pause after the last key that ends an entry by keys, in milliseconds.
-    pub key_pause_ms: u32,
-    /// Settings of calls, by the number called, the parameter `route` or the UUID of an AudioSocket; `default`: of all others.
-    pub routes: BTreeMap<String, TelephonyRoute>,
+antiphon_types::settings! {
+    /// Phone calls: the streams of Twilio, Telnyx, Plivo, Vonage, jambonz and Asterisk (/v1/telephony/...), and
+    /// Asterisk AudioSocket. See docs/guide/telephony.md.
+    pub struct TelephonyConfig in "telephony" {
+        /// Whether calls are accepted without a signature of Twilio, a token, or a UUID of [telephony.routes].
+        pub unauthenticated: bool = false, Rule::Switch;
+        /// Environment variable that holds the auth token of the Twilio account, or, with _FILE, its file.
+        /// Twilio's requests then need a valid signature.
+        pub twilio_auth_token_env: String = "TWILIO_AUTH_TOKEN".into(), Rule::Variable;
+        /// Address and port that Asterisk connects to by AudioSocket (plain TCP: keep it in your own network).
+        pub audiosocket_listen: String = String::new(), Rule::ListenOrNone;
+        /// Keys of a phone are one entry until '#' or until no further key came for this time.
+        pub key_pause_ms: u32 = 2_000, Rule::Whole(200, 30_000, "milliseconds");
+        /// What calls begin with, by the number that was called, the stream's parameter 'route' or the UUID of
+        /// an AudioSocket; else 'default'. An example: { "+15550100" = { greeting = "Greet the caller.",
+        /// session = {} } }.
+        pub routes: BTreeMap<String, TelephonyRoute> = BTreeMap::new(), Rule::Routes;
+    }
 }
 
 /// What calls of a route begin with.
@@ -29,18 +34,6 @@ pub struct TelephonyRoute {
     pub greeting: String,
     /// The session, as in `session.update`.
     pub session: Map<String, Value>,
-}
-
-impl Default for TelephonyConfig {
-    fn default() -> Self {
-        Self {
-            unauthenticated: false,
-            twilio_auth_token_env: "TWILIO_AUTH_TOKEN".into(),
-            audiosocket_listen: String::new(),
-            key_pause_ms: 2_000,
-            routes: BTreeMap::new(),
-        }
-    }
 }
 
 impl TelephonyConfig {

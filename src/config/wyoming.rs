@@ -1,26 +1,23 @@
 //! The `[wyoming]` section.
 
 use super::server::network;
+use antiphon_types::setting::Rule;
 use ipnet::IpNet;
-use serde::{Deserialize, Serialize};
 
-/// Settings of the Wyoming listener. Each key is documented in `configs/default.toml`.
-#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct WyomingConfig {
-    /// Address and port to listen on; empty: Wyoming is not served.
-    pub listen: String,
-    /// Addresses and networks that may connect, beside this machine's own.
-    pub allowed_networks: Vec<String>,
-    /// Name of the API key that requests are charged to; empty: none.
-    pub key: String,
-    /// Whether the service is announced by mDNS, where it listens on other addresses than loopback ones.
-    pub announce: bool,
-}
-
-impl Default for WyomingConfig {
-    fn default() -> Self {
-        Self { listen: String::new(), allowed_networks: Vec::new(), key: String::new(), announce: true }
+antiphon_types::settings! {
+    /// Speech recognition, voices and answers for Home Assistant over the Wyoming protocol:
+    /// docs/guide/home-assistant.md.
+    pub struct WyomingConfig in "wyoming" {
+        /// Address and port, over TCP, such as "0.0.0.0:10300". Wyoming has neither keys nor encryption.
+        pub listen: String = String::new(), Rule::ListenOrNone;
+        /// Addresses and networks that may connect, beside this machine's own, such as "192.168.1.0/24".
+        pub allowed_networks: Vec<String> = Vec::new(), Rule::Networks;
+        /// The API key that requests are charged to, by name, with the scopes transcription, speech and
+        /// realtime; required on a hub with API keys.
+        pub key: String = String::new(), Rule::Text;
+        /// Whether the service is announced on the local network (mDNS, _wyoming._tcp), never for a loopback
+        /// address.
+        pub announce: bool = true, Rule::Switch;
     }
 }
 

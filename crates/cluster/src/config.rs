@@ -3,67 +3,54 @@
 use crate::seal::SealingKey;
 use crate::stage_models::StageModels;
 use crate::{ClusterError, Stage, link};
-use serde::{Deserialize, Serialize};
+use antiphon_types::setting::Rule;
 use std::path::Path;
 
-/// How a hub reaches its workers, and a worker its hubs. `configs/default.toml` documents each key.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct ClusterConfig {
-    /// Addresses of the NATS servers: `nats://HOST:PORT` or `tls://HOST:PORT`. Empty: no cluster.
-    pub servers: Vec<String>,
-    /// The stages that a hub leaves to workers.
-    pub stages: Vec<String>,
-    /// Model of the stage `stt`; workers with another one are refused. Empty: that of the first worker.
-    pub stt_model: String,
-    /// Model of the stage `stt` that is used where no worker with `stt_model` takes a request. Empty: none.
-    pub stt_fallback_model: String,
-    /// As `stt_model`, of the stage `turn`.
-    pub turn_model: String,
-    /// As `stt_fallback_model`, of the stage `turn`.
-    pub turn_fallback_model: String,
-    /// Whether a hub loads these engines itself, too, and uses them where no worker can be reached or all are busy.
-    pub fallback: bool,
-    /// Name of this process in dashboards and logs; empty: the machine's name.
-    pub name: String,
-    /// File with the credentials: a `.creds` file (JWT and seed), or an nkey seed. Empty: none.
-    pub credentials: String,
-    /// File with the certificates (PEM) that the servers' certificates are checked with. Empty: those of the system.
-    pub tls_ca: String,
-    /// File with this process's certificate (PEM), where the servers ask for one.
-    pub tls_cert: String,
-    /// File with its key.
-    pub tls_key: String,
-    /// Permits connections without TLS to other machines, for networks that are encrypted otherwise.
-    pub insecure: bool,
-    /// Whether hubs share sessions, short-lived keys and jobs through JetStream.
-    pub jetstream: bool,
-    /// File with the key that seals what hubs share: 32 bytes in base64. Required with `jetstream`.
-    pub sealing_key: String,
-    /// NATS servers that keep each record, 1 to 5.
-    pub replicas: usize,
-}
-
-impl Default for ClusterConfig {
-    fn default() -> Self {
-        Self {
-            servers: Vec::new(),
-            stages: ["stt", "tts"].map(str::to_owned).to_vec(),
-            stt_model: String::new(),
-            stt_fallback_model: String::new(),
-            turn_model: String::new(),
-            turn_fallback_model: String::new(),
-            fallback: false,
-            name: String::new(),
-            credentials: String::new(),
-            tls_ca: String::new(),
-            tls_cert: String::new(),
-            tls_key: String::new(),
-            insecure: false,
-            jetstream: false,
-            sealing_key: String::new(),
-            replicas: 1,
-        }
+antiphon_types::settings! {
+    /// Engine workers: processes on other machines (`antiphon worker`) that serve engines to hubs through a NATS
+    /// server. The page docs/operating/cluster.md sets one up.
+    #[derive(Eq)]
+    pub struct ClusterConfig in "cluster" {
+        /// The NATS servers: `nats://HOST:PORT`, or `tls://HOST:PORT` with TLS; a lost connection goes on at
+        /// another one. Empty: no cluster.
+        pub servers: Vec<String> = Vec::new(), Rule::NatsServers;
+        /// The stages that a hub leaves to workers, of "stt", "tts" and "turn"; for a worker, what it serves
+        /// without --stage.
+        pub stages: Vec<String> = ["stt", "tts"].map(str::to_owned).to_vec(), Rule::Words(&["stt", "tts", "turn"]);
+        /// The model of the stage stt, by the name that `antiphon cluster status` shows; the same on all hubs
+        /// and workers. Empty: that of the first worker.
+        pub stt_model: String = String::new(), Rule::Text;
+        /// A second model of the stage stt, for requests that no worker with stt_model takes. Requires
+        /// stt_model.
+        pub stt_fallback_model: String = String::new(), Rule::Text;
+        /// As stt_model, of the stage turn.
+        pub turn_model: String = String::new(), Rule::Text;
+        /// As stt_fallback_model, of the stage turn.
+        pub turn_fallback_model: String = String::new(), Rule::Text;
+        /// Whether a hub loads the engines of these stages, too, for requests that no worker can take; else it
+        /// waits at start for their workers.
+        pub fallback: bool = false, Rule::Switch;
+        /// Name of this process; no two workers have the same. Empty: the machine's name, for a worker followed
+        /// by its stages.
+        pub name: String = String::new(), Rule::Text;
+        /// File with the credentials: the seed of an nkey, or a .creds file.
+        pub credentials: String = String::new(), Rule::Text;
+        /// PEM file with the authorities of the servers' certificates. Empty: those of the system.
+        pub tls_ca: String = String::new(), Rule::Text;
+        /// PEM file with this process's certificate, for servers that require one.
+        pub tls_cert: String = String::new(), Rule::Text;
+        /// PEM file with that certificate's private key.
+        pub tls_key: String = String::new(), Rule::Text;
+        /// Permits `nats://` to other machines: only where the network is encrypted otherwise.
+        pub insecure: bool = false, Rule::Switch;
+        /// Whether the hubs share resumable sessions, short-lived keys and speech jobs, by NATS servers with
+        /// JetStream.
+        pub jetstream: bool = false, Rule::Switch;
+        /// File with the key that seals what is stored in JetStream, the same for all hubs, as `antiphon
+        /// cluster sealing-key` prints it.
+        pub sealing_key: String = String::new(), Rule::Text;
+        /// How many NATS servers keep each record: 1 where there is one server, 3 where there are three.
+        pub replicas: usize = 1, Rule::Whole(1, 5, "servers");
     }
 }
 

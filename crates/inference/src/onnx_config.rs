@@ -1,53 +1,39 @@
 //! The `[onnx]` section.
 
-use serde::{Deserialize, Serialize};
+use antiphon_types::setting::Rule;
 
-/// Settings of ONNX Runtime. Each key is documented in `configs/default.toml`.
-#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct OnnxConfig {
-    /// The library's file, or the folder it lies in; empty: it is searched for.
-    pub runtime: String,
-    /// `cpu`, `cuda` or `tensorrt`.
-    pub provider: String,
-    /// Whether a model that the provider does not serve is refused rather than run on the processor.
-    pub require: bool,
-    /// Which GPU.
-    pub device_id: u32,
-    /// Several GPUs, for engines with replicas on each; empty: `device_id` alone.
-    pub device_ids: Vec<u32>,
-    /// `tensorrt`: whether it may compute in half precision.
-    pub fp16: bool,
-    /// `tensorrt`: the folder for engines and timings.
-    pub cache_dir: String,
-    /// `cuda`: `HEURISTIC`, `EXHAUSTIVE` or `DEFAULT`.
-    pub cudnn_conv_algo_search: String,
-    /// `cuda`: the arena's limit in MiB; 0: none.
-    pub gpu_memory_mib: u64,
-    /// Whether the processor's memory comes from an arena that keeps its memory.
-    pub cpu_arena: bool,
-    /// `all`, `extended`, `basic` or `none`.
-    pub graph_optimization: String,
-    /// Threads of one model's run; 0: as many as there are cores.
-    pub intra_threads: usize,
-}
-
-impl Default for OnnxConfig {
-    fn default() -> Self {
-        Self {
-            runtime: String::new(),
-            provider: "cpu".into(),
-            require: false,
-            device_id: 0,
-            device_ids: Vec::new(),
-            fp16: false,
-            cache_dir: "models/cache/tensorrt".into(),
-            cudnn_conv_algo_search: "DEFAULT".into(),
-            gpu_memory_mib: 0,
-            cpu_arena: true,
-            graph_optimization: "all".into(),
-            intra_threads: 0,
-        }
+antiphon_types::settings! {
+    /// ONNX Runtime, which runs neural models.
+    pub struct OnnxConfig in "onnx" {
+        /// The path of ONNX Runtime's library, or of its folder. Empty: ORT_DYLIB_PATH, the program's own
+        /// folder, then models/onnxruntime and models/onnxruntime-gpu.
+        pub runtime: String = String::new(), Rule::Text;
+        /// The execution provider. "cpu"; "cuda": an NVIDIA GPU, else the processor; "tensorrt": the same GPU
+        /// with engines built for it, else "cuda". See docs/guide/models.md.
+        pub provider: String = "cpu".into(), Rule::OneOf(&["cpu", "cuda", "tensorrt"]);
+        /// Whether the hub refuses to start when no part of a model can run on the provider; else it runs on
+        /// the next one.
+        pub require: bool = false, Rule::Switch;
+        /// cuda, tensorrt: index of the GPU.
+        pub device_id: u32 = 0, Rule::Whole(0, 255, "number of the GPU");
+        /// cuda, tensorrt: several GPUs, such as [0, 1], over which instances are spread (tts.replicas). Empty:
+        /// device_id alone.
+        pub device_ids: Vec<u32> = Vec::new(), Rule::Wholes(0, 255, "numbers of GPUs");
+        /// tensorrt: whether it may compute in half precision.
+        pub fp16: bool = false, Rule::Switch;
+        /// tensorrt: the folder for its engines and the timings of its searches.
+        pub cache_dir: String = "models/cache/tensorrt".into(), Rule::Name;
+        /// cuda: how an algorithm is chosen for each new shape. "DEFAULT": the first; "HEURISTIC": by an
+        /// estimate; "EXHAUSTIVE": by timing all, which takes seconds.
+        pub cudnn_conv_algo_search: String = "DEFAULT".into(), Rule::OneOf(&["HEURISTIC", "EXHAUSTIVE", "DEFAULT"]);
+        /// cuda: the most memory that each model may allocate on the GPU. 0: no limit.
+        pub gpu_memory_mib: u64 = 0, Rule::Whole(0, 1_048_576, "MiB");
+        /// Whether memory of a run is kept for the next one. false: slower, and small when idle.
+        pub cpu_arena: bool = true, Rule::Switch;
+        /// Graph optimization level: "all", "extended", "basic" or "none".
+        pub graph_optimization: String = "all".into(), Rule::OneOf(&["all", "extended", "basic", "none"]);
+        /// Threads per run of a model. 0: one per core.
+        pub intra_threads: usize = 0, Rule::Whole(0, 256, "threads");
     }
 }
 

@@ -1,42 +1,30 @@
 //! The `[models]` section.
 
-use serde::{Deserialize, Serialize};
+use antiphon_types::setting::Rule;
 use std::path::{Path, PathBuf};
 
-/// Settings of the model store. Each key is documented in `configs/default.toml`.
-#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct ModelsConfig {
-    /// The folder with one subfolder per model.
-    pub dir: String,
-    /// The same with models of the installation, which is only read; empty: none.
-    pub shipped_dir: String,
-    /// A file with additional registry entries; empty: none.
-    pub registry: String,
-    /// Replaces scheme and host of every download address; empty: none.
-    pub mirror: String,
-    /// Proxy for downloads; empty: from the environment.
-    pub proxy: String,
-    /// Models loaded at start in addition to those of the configured engines.
-    pub preload: Vec<String>,
-    /// Maximum number of models in memory.
-    pub max_loaded: usize,
-    /// Maximum memory of all loaded models, in MiB; 0: unlimited.
-    pub memory_budget_mb: u64,
-}
-
-impl Default for ModelsConfig {
-    fn default() -> Self {
-        Self {
-            dir: "models".into(),
-            shipped_dir: String::new(),
-            registry: String::new(),
-            mirror: String::new(),
-            proxy: String::new(),
-            preload: Vec::new(),
-            max_loaded: 8,
-            memory_budget_mb: 0,
-        }
+antiphon_types::settings! {
+    /// Models that the hub loads itself: `antiphon models list` shows them, `antiphon models pull` downloads them.
+    pub struct ModelsConfig in "models" {
+        /// The folder with one subfolder per model, relative to the working directory.
+        pub dir: String = "models".into(), Rule::Name;
+        /// A second folder, only read, for models that are not in "dir".
+        pub shipped_dir: String = String::new(), Rule::Text;
+        /// A registry file in the format of models/registry.toml, whose models are added, or replace those of
+        /// the same name.
+        pub registry: String = String::new(), Rule::Text;
+        /// This address replaces scheme and host of every file's address, such as
+        /// "https://mirror.example.org/models".
+        pub mirror: String = String::new(), Rule::UrlOrNone;
+        /// The proxy for downloads of models, such as "http://proxy.example.org:3128". Empty: HTTPS_PROXY,
+        /// HTTP_PROXY and NO_PROXY apply.
+        pub proxy: String = String::new(), Rule::UrlOrNone;
+        /// Models loaded at start besides those of the stages, such as ["kokoro", "whisper-base:q5_1"].
+        pub preload: Vec<String> = Vec::new(), Rule::Names;
+        /// Models in memory at once; beyond it the least recently used is unloaded, never one in use.
+        pub max_loaded: usize = 8, Rule::Whole(1, 64, "models");
+        /// Memory limit for these models, by the sizes of their files, in MiB. 0: no limit.
+        pub memory_budget_mb: u64 = 0, Rule::Whole(0, 1_000_000, "MiB");
     }
 }
 

@@ -1,62 +1,71 @@
 //! The `[session]` section.
 
 use antiphon_dialog::Speculation;
-use serde::{Deserialize, Serialize};
+use antiphon_types::setting::Rule;
 use std::collections::BTreeMap;
 
 /// What a filler says if nothing else is configured.
 const FILLERS: [(&str, &str); 4] =
     [("de", "Einen Moment."), ("en", "One moment."), ("es", "Un momento."), ("fr", "Un instant.")];
 
-/// Settings of a conversation. Each key is documented in `configs/default.toml`.
-#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct SessionConfig {
-    /// The longest a session may live.
-    pub max_minutes: u32,
-    /// How long after its connection broke a session can be taken up again.
-    pub resume_seconds: u32,
-    /// Binary audio: how far ahead of the playhead reply audio is sent.
-    pub lead_ms: u32,
-    /// Whether the end of a turn starts an answer.
-    pub create_response: bool,
-    /// Whether speech stops the reply that plays.
-    pub interrupt_response: bool,
-    /// Whether a backchannel leaves that reply going, where the hub controls its playback.
-    pub ignore_backchannels: bool,
-    /// Whether the model reads what of a reply that was cut off was not heard.
-    pub interruption_notes: bool,
-    /// How long a turn may be silent before a filler is spoken; 0: for ever.
-    pub filler_after_ms: u32,
-    /// The words of a filler, by the two letters of the voice's language.
-    pub fillers: BTreeMap<String, String>,
-    /// Tokens the model reads at most: instructions, tools and the latest turns.
-    pub history_tokens: u32,
-    /// Responses in a turn that may call tools; the next one has none.
-    pub max_tool_rounds: u32,
-    /// How long an answer is spoken at most, in seconds; 0: as long as it is.
-    pub max_answer_seconds: u32,
-    /// The longest utterance, in seconds.
-    pub max_utterance_seconds: u32,
-    /// Whether fields the protocol does not know are refused.
-    pub refuse_unknown_fields: bool,
-    /// The folder that sessions are recorded into, for `antiphon replay`; empty: they are not.
-    pub record: String,
-    /// Whether a recording holds the microphone's audio too.
-    pub record_audio: bool,
+antiphon_types::settings! {
+    /// Conversations.
+    pub struct SessionConfig in "session" {
+        /// The longest life of a session.
+        pub max_minutes: u32 = 60, Rule::Whole(1, 1_440, "minutes");
+        /// How long a session whose connection broke waits for its client (?resume=1) and counts towards
+        /// max_sessions.
+        pub resume_seconds: u32 = 30, Rule::Whole(1, 600, "seconds");
+        /// Binary audio: how far ahead of the playhead reply audio is sent.
+        pub lead_ms: u32 = 300, Rule::Whole(40, 5_000, "milliseconds");
+        /// Whether the end of a turn starts a response; a client may set its own.
+        pub create_response: bool = true, Rule::Switch;
+        /// Whether speech interrupts the reply that is playing; a client may set its own.
+        pub interrupt_response: bool = true, Rule::Switch;
+        /// Whether a reply goes on after a backchannel ("uh-huh", a laugh, a cough), where the hub controls
+        /// playback, in English, German, Spanish and French; a client may set its own.
+        pub ignore_backchannels: bool = false, Rule::Switch;
+        /// Whether the model reads, behind the last reply that was cut off, what of it was not heard: a system
+        /// message, which some servers take only at the beginning.
+        pub interruption_notes: bool = false, Rule::Switch;
+        /// A filler is spoken once in a turn that has said nothing this long after its response began. 0:
+        /// never.
+        pub filler_after_ms: u32 = 0, Rule::Whole(0, 60_000, "milliseconds");
+        /// What a filler says, by the two letters of the voice's language. At most 100 characters each.
+        pub fillers: BTreeMap<String, String> =
+            FILLERS.map(|(language, text)| (language.to_owned(), text.to_owned())).into(),
+            Rule::ByLanguage(100, "One moment.");
+        /// The most that the model reads: instructions, tools and the latest turns, four bytes a token. Keep it
+        /// below the model's context (Ollama: num_ctx, 4096).
+        pub history_tokens: u32 = 8_000, Rule::Whole(200, 10_000_000, "tokens");
+        /// Responses in a turn that may call tools; then the model is asked without.
+        pub max_tool_rounds: u32 = 8, Rule::Whole(1, 100, "rounds");
+        /// How long an answer is spoken at most; a longer one ends with its sentence, as "incomplete". 0: no
+        /// limit.
+        pub max_answer_seconds: u32 = 0, Rule::Whole(0, 3_600, "seconds");
+        /// The longest utterance. Longer speech is cut into turns; a longer commit is refused with
+        /// "input_audio_buffer_full".
+        pub max_utterance_seconds: u32 = 300, Rule::Whole(10, 600, "seconds");
+        /// Whether a JSON field that the protocol does not define is an error ("unknown_parameter"), as with
+        /// OpenAI.
+        pub refuse_unknown_fields: bool = true, Rule::Switch;
+        /// The folder for replay logs, with everything that was said, as text; see server.storage_key.
+        pub record: String = String::new(), Rule::Text;
+        /// Whether the microphone's audio is kept beside each replay log, as a WAV file.
+        pub record_audio: bool = false, Rule::Switch;
+    }
 }
 
-/// The `[speculation]` section: responses started before the end of the turn is confirmed. Each key is documented in
-/// `configs/default.toml`.
-#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct SpeculationConfig {
-    /// Silence after which the turn may be over; 0: no speculation.
-    pub after_ms: u32,
-    /// Provisional transcripts in one turn.
-    pub max_per_turn: u32,
-    /// Work on dropped speculative responses, as a share of the session's time.
-    pub budget: f64,
+antiphon_types::settings! {
+    /// Speculative responses begin at a pause and are held back until the turn has ended; else they are discarded.
+    pub struct SpeculationConfig in "speculation" {
+        /// Silence after which a speculative response begins. 0: never.
+        pub after_ms: u32 = 80, Rule::Whole(0, 2_000, "milliseconds");
+        /// Speculative responses per turn.
+        pub max_per_turn: u32 = 4, Rule::Whole(0, 100, "speculations");
+        /// Work on discarded ones, as a share of the session's time, with bursts of up to ten seconds.
+        pub budget: f64 = 0.5, Rule::Number(0.0, 1.0);
+    }
 }
 
 /// Silence after which a partial transcript is requested without speculation: a recognizer needs about 100 ms of it to be
@@ -73,34 +82,5 @@ impl SpeculationConfig {
     /// The silence that is a pause.
     pub(super) fn pause_ms(&self) -> u32 {
         if self.after_ms > 0 { self.after_ms } else { ASK_AFTER_MS }
-    }
-}
-
-impl Default for SpeculationConfig {
-    fn default() -> Self {
-        Self { after_ms: 80, max_per_turn: 4, budget: 0.5 }
-    }
-}
-
-impl Default for SessionConfig {
-    fn default() -> Self {
-        Self {
-            max_minutes: 60,
-            resume_seconds: 30,
-            lead_ms: 300,
-            create_response: true,
-            interrupt_response: true,
-            ignore_backchannels: false,
-            interruption_notes: false,
-            filler_after_ms: 0,
-            fillers: FILLERS.map(|(language, text)| (language.to_owned(), text.to_owned())).into(),
-            history_tokens: 8_000,
-            max_tool_rounds: 8,
-            max_answer_seconds: 0,
-            max_utterance_seconds: 300,
-            refuse_unknown_fields: true,
-            record: String::new(),
-            record_audio: false,
-        }
     }
 }

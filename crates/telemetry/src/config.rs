@@ -1,11 +1,12 @@
 //! The `[telemetry]` section.
 
-use serde::{Deserialize, Serialize};
+use antiphon_types::setting::Rule;
 
-/// Telemetry settings. Each key is documented in `configs/default.toml`.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct TelemetryConfig {
-    /// Address of the trace collector; empty: traces are not sent.
-    pub otlp_endpoint: String,
+antiphon_types::settings! {
+    /// Traces.
+    pub struct TelemetryConfig in "telemetry" {
+        /// The HTTP address of an OTLP collector for traces, such as "http://127.0.0.1:4318", with the headers
+        /// of OTEL_EXPORTER_OTLP_HEADERS.
+        pub otlp_endpoint: String = String::new(), Rule::UrlOrNone;
+    }
 }

@@ -1,6 +1,7 @@
 //! Types shared by every crate: audio time, wall time, sampling rates, identifiers, PCM, wire formats, playheads,
 //! opaque JSON, meters of compute, the brownout level, the format of files encrypted at rest, and the messages exchanged
-//! with language models and remote tools; the reading of an operator's small files ([`small_file`]).
+//! with language models and remote tools; the reading of an operator's small files ([`small_file`]); the
+//! definition of settings ([`setting`]).
 //!
 //! Most crates of the workspace use it; it depends on no other. Apart from [`small_file`] it opens no file, and it
 //! opens no socket, never reads a clock and never needs a runtime.
@@ -17,6 +18,7 @@ mod pcm;
 mod playhead;
 mod retry;
 pub mod sealed;
+pub mod setting;
 pub mod small_file;
 mod time;
 

@@ -185,11 +185,12 @@ fn named(stage: EngineStage, engine: &str, model: &str) -> String {
 mod tests {
     use super::super::upload::UPLOAD_UNIT;
     use super::*;
-    use crate::config::{KEYS, Rule};
+    use crate::config;
+    use antiphon_types::setting::Rule;
 
     #[test]
     fn the_largest_file_that_may_be_allowed_finds_room() {
-        let key = KEYS.iter().find(|key| key.name == "max_upload_mib").expect("a key");
+        let key = config::keys().find(|key| key.name == "max_upload_mib").expect("a key");
         let Rule::Whole(_, most, _) = key.rule else { panic!("{key:?}") };
         assert!((most as usize) << 20 <= UPLOADS * UPLOAD_UNIT);
     }

@@ -1,24 +1,19 @@
 //! The `[mcp]` section.
 
-use serde::{Deserialize, Serialize};
+use antiphon_types::setting::{HOUR_MS, Rule};
 
-/// Settings of remote tools. Each key is documented in `configs/default.toml`.
-#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct McpConfig {
-    /// Servers that clients may declare: origins, or address prefixes.
-    pub allowed_servers: Vec<String>,
-    /// Timeout from the declaration of a server to its tool list, in milliseconds.
-    pub list_timeout_ms: u64,
-    /// Timeout from a call to its result, in milliseconds.
-    pub call_timeout_ms: u64,
-    /// How long after a call the client may take to request the response before the hub continues by itself, in
-    /// milliseconds; 0: for ever.
-    pub follow_up_ms: u64,
-}
-
-impl Default for McpConfig {
-    fn default() -> Self {
-        Self { allowed_servers: Vec::new(), list_timeout_ms: 5_000, call_timeout_ms: 30_000, follow_up_ms: 500 }
+antiphon_types::settings! {
+    /// Remote tools: MCP servers.
+    pub struct McpConfig in "mcp" {
+        /// The MCP servers whose tools clients may declare: origins, or addresses, which allow every path below
+        /// theirs, such as ["https://mcp.example.org", "http://127.0.0.1:9000/mcp"].
+        pub allowed_servers: Vec<String> = Vec::new(), Rule::Urls;
+        /// From a server's declaration to the list of its tools; responses wait for it.
+        pub list_timeout_ms: u64 = 5_000, Rule::Whole(100, 600_000, "milliseconds");
+        /// From a call to its result.
+        pub call_timeout_ms: u64 = 30_000, Rule::Whole(100, HOUR_MS, "milliseconds");
+        /// How long the hub waits after a call for the client to request the answer, before it answers by
+        /// itself. 0: never.
+        pub follow_up_ms: u64 = 500, Rule::Whole(0, 60_000, "milliseconds");
     }
 }

@@ -30,6 +30,8 @@ pub mod local;
 pub mod moshi;
 #[cfg(feature = "neural")]
 mod neural;
+#[cfg(feature = "neural")]
+mod numbers;
 #[cfg(feature = "openai")]
 pub mod openai;
 #[cfg(feature = "neural")]

@@ -1,19 +1,15 @@
 //! The `[vad]` section.
 
-use serde::{Deserialize, Serialize};
+use antiphon_types::setting::Rule;
 
-/// Settings of voice activity detection. Each key is documented in `configs/default.toml`.
-#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct VadConfig {
-    /// The name of an engine ([`ENGINES`](super::ENGINES)), or `auto`.
-    pub engine: String,
-    /// `silero`: a model of the registry, or its file; empty: the best that is here.
-    pub model: String,
-}
-
-impl Default for VadConfig {
-    fn default() -> Self {
-        Self { engine: "auto".into(), model: String::new() }
+antiphon_types::settings! {
+    /// Voice activity detection.
+    pub struct VadConfig in "vad" {
+        /// "auto": the best model in models.dir, else "earshot". "earshot": built in; takes music for speech.
+        /// "silero": Silero VAD on ONNX Runtime, behind earshot.
+        pub engine: String = "auto".into(), Rule::Engine;
+        /// silero: the model, a name from `antiphon models list` or an .onnx file. Empty: the best one in
+        /// models.dir.
+        pub model: String = String::new(), Rule::Text;
     }
 }

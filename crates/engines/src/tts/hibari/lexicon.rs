@@ -4,7 +4,7 @@
 //! are spelled, and numbers are read in words. It gives what misaki 0.9.4 gives, which Kokoro and hibari were trained on. `None`
 //! where it does not know a word; the reader has other means. Pure.
 
-use super::numbers;
+use super::super::numbers;
 use serde::Deserialize;
 use std::collections::HashMap;
 

@@ -10,7 +10,6 @@
 mod files;
 mod functions;
 mod lexicon;
-mod numbers;
 mod reader;
 mod synthesis;
 mod tagger;

@@ -8,9 +8,10 @@
 //!
 //! The answer is IPA as espeak-ng writes it, clause by clause with the punctuation that ended each, decomposed (NFD) as
 //! Piper's phonemizer does it, without the marks of foreign words such as `(en)`. It maps to no model's alphabet and
-//! decides nothing about pauses: the families do.
+//! decides nothing about pauses: the families do. English years and ordinals that espeak-ng reads badly become words first.
 
 mod clauses;
+mod figures;
 mod library;
 mod pieces;
 
@@ -60,6 +61,7 @@ impl Phonemizer {
             return Ok(Vec::new());
         }
         let text: String = text.chars().map(|c| if c.is_control() && c != '\n' { ' ' } else { c }).collect();
+        let text = if self.is_english() { figures::in_words(&text) } else { text };
         let text = CString::new(text).expect("control characters were replaced");
         let tie = self.ties.then_some(TIE as u8);
         let mut found = Vec::new();
@@ -79,6 +81,10 @@ impl Phonemizer {
             last.ends_sentence = true;
         }
         Ok(found)
+    }
+
+    fn is_english(&self) -> bool {
+        self.language == "en" || self.language.starts_with("en-")
     }
 }
 

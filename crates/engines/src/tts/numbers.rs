@@ -1,4 +1,5 @@
-//! English words of figures, as misaki reads them: "1905" as a year is "nineteen oh-five". Pure; the lexicon calls it.
+//! English words of figures, as misaki reads them: "1905" as a year is "nineteen oh-five". Pure; the lexicon of hibari and
+//! the phonemizer call it.
 //!
 //! Figures are ASCII digits. Of more than [`MAX_DIGITS`] digits, each digit is a word.
 
@@ -40,7 +41,7 @@ const IRREGULAR: [(&str, &str); 7] = [
 ];
 
 /// "1250" is "one thousand two hundred fifty".
-pub(super) fn cardinal(figure: &str) -> String {
+pub(in crate::tts) fn cardinal(figure: &str) -> String {
     if figure.trim_start_matches('0').len() > MAX_DIGITS {
         return figure.bytes().map(|digit| ONES[usize::from(digit - b'0') % 10]).collect::<Vec<_>>().join(" ");
     }
@@ -72,7 +73,7 @@ fn below_1000(number: usize) -> String {
 }
 
 /// "21" is "twenty-first".
-pub(super) fn ordinal(figure: &str) -> String {
+pub(in crate::tts) fn ordinal(figure: &str) -> String {
     let cardinal = cardinal(figure);
     let at = cardinal.rfind([' ', '-']).map_or(0, |at| at + 1);
     let (before, last) = cardinal.split_at(at);
@@ -85,7 +86,7 @@ pub(super) fn ordinal(figure: &str) -> String {
 }
 
 /// Four digits as a year: "1905" is "nineteen oh-five", "2005" is "two thousand five".
-pub(super) fn year(figure: &str) -> String {
+pub(in crate::tts) fn year(figure: &str) -> String {
     let number: usize = figure.parse().unwrap_or_default();
     let century = number / 100;
     let rest = number % 100;
@@ -101,7 +102,7 @@ pub(super) fn year(figure: &str) -> String {
 }
 
 /// "3.140" is "three point one four".
-pub(super) fn decimal(figure: &str) -> String {
+pub(in crate::tts) fn decimal(figure: &str) -> String {
     let (whole, part) = figure.split_once('.').unwrap_or((figure, ""));
     let digits = |part: &str| {
         let digits = part.bytes().filter(u8::is_ascii_digit).map(|digit| ONES[usize::from(digit - b'0')]);
