@@ -1,18 +1,22 @@
 //! Conversations whose recognizer streams: the tiny transducer with random weights, and another hub.
 
 use crate::hub::{Hub, engines, loud, quiet, types};
+use crate::semantic_vad::set;
 use antiphon::config::Config;
 use antiphon_engine_api::Engines;
 use antiphon_engine_api::fakes::llm::FakeLlm;
 use antiphon_engine_api::fakes::stt::FakeStt;
 use antiphon_engine_api::fakes::tts::FakeTts;
+use antiphon_engine_api::stt::Stt;
+use serde_json::json;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The tiny model's folder; `antiphon_export.synthetic.transducer` writes it.
 const MODEL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/transducer/tiny");
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_conversation_gets_its_words_from_the_streaming_recognizer() {
+/// A hub with the tiny model, and the model.
+async fn hub(llm: FakeLlm) -> (Hub, Arc<dyn Stt>) {
     let mut config = Config::default();
     config.stt.engine = "transducer".into();
     config.stt.model = MODEL.into();
@@ -21,9 +25,14 @@ async fn a_conversation_gets_its_words_from_the_streaming_recognizer() {
         move || antiphon::assembly::stt(&config)
     });
     let stt = made.await.expect("no panic").expect("the fixture; ONNX Runtime comes with `make onnxruntime`");
+    let fakes = engines(FakeStt::default(), llm, FakeTts::default());
+    (Hub::start(Engines { stt: stt.clone(), ..fakes }, config).await, stt)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_conversation_gets_its_words_from_the_streaming_recognizer() {
     let llm = FakeLlm::says(["Yes.", "No."]);
-    let fakes = engines(FakeStt::default(), llm.clone(), FakeTts::default());
-    let hub = Hub::start(Engines { stt: stt.clone(), ..fakes }, config).await;
+    let (hub, stt) = hub(llm.clone()).await;
     let mut socket = hub.connect("").await;
     let mut transcripts = Vec::new();
     for _ in 0..2 {
@@ -46,6 +55,47 @@ async fn a_conversation_gets_its_words_from_the_streaming_recognizer() {
         }
     };
     tokio::time::timeout(Duration::from_secs(20), freed).await.expect("every slot is free again");
+    hub.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn captions_and_semantic_vad_have_the_words_before_the_turn_is_over() {
+    let (hub, _) = hub(FakeLlm::says(["Yes."])).await;
+    let mut socket = hub.connect("?audio=pcm16").await;
+    // The longest wait, since the engine's thread does not know of the samples' time.
+    set(&mut socket, json!({"type": "semantic_vad", "eagerness": "low"})).await;
+    socket.append(&loud(1_000)).await;
+    let mut shown = String::new();
+    let mut draft = String::new();
+    let mut n_pieces = 0;
+    let events = 'turn: loop {
+        n_pieces += 1;
+        assert!(n_pieces < 400, "the turn does not end");
+        socket.append(&quiet(20)).await;
+        // A round trip per piece, so that the pieces are not processed together.
+        socket.send(json!({"type": "response.cancel"})).await;
+        loop {
+            let event = socket.next().await;
+            match event["type"].as_str().expect("a type") {
+                "conversation.item.input_audio_transcription.delta" => {
+                    shown.push_str(event["delta"].as_str().expect("text"));
+                }
+                "antiphon.transcription.draft" => draft = event["transcript"].as_str().expect("text").to_owned(),
+                "input_audio_buffer.speech_stopped" => break 'turn socket.until("antiphon.timeline").await,
+                "error" => break,
+                _ => {}
+            }
+        }
+        tokio::time::sleep(Duration::from_millis(3)).await;
+    };
+    let completed = "conversation.item.input_audio_transcription.completed";
+    let done = events.iter().find(|event| event["type"] == completed);
+    let transcript = done.unwrap_or_else(|| panic!("no transcript: {:?}", types(&events)))["transcript"].clone();
+    let transcript = transcript.as_str().expect("text");
+    assert!(transcript.starts_with(&shown), "{shown:?} became {transcript:?}");
+    assert!(!shown.is_empty() || !draft.is_empty(), "no captions before the end of {transcript:?}");
+    let why = &events[events.len() - 1]["endpointing"];
+    assert_ne!(why["wording"], "unknown", "it decided by all words: {why}");
     hub.stop().await;
 }
 

@@ -91,7 +91,7 @@ mod tests {
     const TEST_TIMEOUT: Duration = Duration::from_secs(20);
 
     #[tokio::test]
-    async fn a_file_that_is_written_replaced_or_linked_anew_is_reported() {
+    async fn a_file_that_is_written_replaced_or_linked_again_is_reported() {
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join("keys");
         let other = folder.path().join("keys.tmp");

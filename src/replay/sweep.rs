@@ -167,7 +167,7 @@ impl Session {
     }
 
     fn hints(&self, after: Samples) -> Vec<PauseHints> {
-        // So long a wait never ends in a pause.
+        // A wait of this length never ends in a pause.
         let mut taker = self.taker(Setting::Adaptive(1e3));
         let mut found = Vec::new();
         let mut due = self.turns.iter().flat_map(|turn| {

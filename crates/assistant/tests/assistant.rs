@@ -37,7 +37,7 @@ fn the_questions_are_answered() {
 }
 
 #[test]
-fn a_user_who_goes_on_speaking_is_answered_as_a_whole_and_one_who_asks_anew_is_not() {
+fn a_user_who_goes_on_speaking_is_answered_as_a_whole_and_one_who_asks_again_is_not() {
     assert_eq!(assistant().answer(&[user("what is twelve"), user("plus seven")]), "12 plus 7 is 19.");
     assert_eq!(assistant().answer(&[user("what is twelve"), user("what time is it")]), "It is 3:07 PM.");
 }

@@ -11,7 +11,7 @@ const SHORTEST_PERIOD_US: u64 = 2_500;
 const LONGEST_PERIOD_US: u64 = 15_000;
 /// What is compared to find the period.
 const COMPARED_US: u64 = 15_000;
-/// Concealed sound keeps its strength for so long, then fades out until [`SILENT_US`].
+/// Concealed sound keeps its strength for this time, then fades out until [`SILENT_US`].
 const FADES_US: u64 = 10_000;
 const SILENT_US: u64 = 60_000;
 /// Fade between concealed and real sound.

@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn a_big_jump_begins_anew_and_loses_nothing_at_hand() {
+    fn a_big_jump_restarts_and_loses_nothing_at_hand() {
         check(1_000, &[0, 2, 500, 501], "0  1!,2,500 501");
         check(1_000, &[500, 501, 0, 1], "500 501 0 1");
     }

@@ -445,7 +445,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_rates_copy_and_flush_starts_anew() {
+    fn equal_rates_copy_and_flush_restarts() {
         let rate = SampleRate::HZ_16000;
         assert_eq!(convert(&[1, 2, 3], rate, rate), [1, 2, 3]);
         let mut resampler = Resampler::new(rate, SampleRate::HZ_24000);

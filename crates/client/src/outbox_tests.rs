@@ -28,7 +28,7 @@ fn an_exact_continuation_sends_the_rest_unchanged() {
 }
 
 #[test]
-fn going_back_leaves_out_what_is_about_void_output_and_counts_anew() {
+fn going_back_leaves_out_what_is_about_void_output_and_counts_again() {
     let mut outbox = Outbox::default();
     outbox.checkpoint(3, 0, None);
     for id in 1..=3 {

@@ -43,13 +43,13 @@ async fn next(news: &mut broadcast::Receiver<PeerNews>) -> Result<Vec<u8>, u64> 
 }
 
 #[tokio::test]
-async fn news_are_told_while_somebody_watches_and_what_is_too_long_is_counted() {
+async fn news_are_reported_while_a_client_watches_and_what_is_too_long_is_counted() {
     let server = NatsServer::start().await.expect("a server");
     let one = Hub::join(&server, "one").await;
     let other = Hub::join(&server, "other").await;
     let mut news = one.cluster.news();
     other.cluster.publish_news(b"unheard"[..].into());
-    assert!(!other.cluster.is_watched(), "nobody watches");
+    assert!(!other.cluster.is_watched(), "no client watches");
 
     let first = one.cluster.watch().await;
     let second = one.cluster.watch().await;

@@ -1,4 +1,4 @@
-//! What becomes of a reply that somebody speaks over: it goes on, it yields, or it waits.
+//! What becomes of a reply while speech is heard over it: it goes on, it yields, or it waits.
 //!
 //! Pure. `hold` and `listening` gather the evidence and carry the decision out. The rules are of three kinds: what the
 //! words are (`backchannel`), what a turn model hears in the voice, and how long the reply has been held. Nothing here

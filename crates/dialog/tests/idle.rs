@@ -65,7 +65,7 @@ fn an_absent_user_is_not_prompted() {
 }
 
 #[test]
-fn words_end_the_waiting_and_a_noise_begins_it_anew() {
+fn words_end_the_waiting_and_a_noise_restarts_it() {
     let mut runner = answered();
     runner.run("3000 started 2900");
     assert_eq!(deadline_ms(&runner), None, "while something is heard");

@@ -207,20 +207,20 @@ fn a_response_is_asked_for_and_shown_flat() {
 #[test]
 fn mistakes_are_told_in_the_clients_words() {
     let dialect = Dialect { beta: true, ..Dialect::default() };
-    let told = |session: Value| {
+    let refusal = |session: Value| {
         let error = dialect.parse(&json!({"type": "session.update", "session": session}).to_string()).unwrap_err();
         let event: Value = serde_json::from_str(&outgoing(&ServerEvent::Error { error }, "event_1")).unwrap();
         (event["error"]["param"].as_str().unwrap().to_owned(), event["error"]["message"].as_str().unwrap().to_owned())
     };
-    let (param, message) = told(json!({"input_audio_format": "mp3"}));
+    let (param, message) = refusal(json!({"input_audio_format": "mp3"}));
     assert_eq!(param, "session.input_audio_format");
     assert_eq!(message, "Invalid value: 'mp3'. Supported values are: 'pcm16', 'g711_ulaw', and 'g711_alaw'.");
     assert_eq!(
-        told(json!({"turn_detection": {"type": "server_vad", "threshold": 7}})).0,
+        refusal(json!({"turn_detection": {"type": "server_vad", "threshold": 7}})).0,
         "session.turn_detection.threshold"
     );
-    assert_eq!(told(json!({"x": 1})).0, "session.x");
-    assert_eq!(told(json!({"voice": 1})).0, "session.voice");
+    assert_eq!(refusal(json!({"x": 1})).0, "session.x");
+    assert_eq!(refusal(json!({"voice": 1})).0, "session.voice");
 }
 
 #[test]

@@ -75,7 +75,7 @@ fn an_update_changes_what_it_names_and_nothing_else() {
 }
 
 #[test]
-fn turn_detection_merges_within_its_type_and_starts_anew_between_types() {
+fn turn_detection_merges_within_its_type_and_restarts_between_types() {
     let mut session = session();
     let vad = json!({"turn_detection": {"type": "server_vad", "threshold": 0.7, "create_response": false}});
     let shown = input(&mut session, vad)["turn_detection"].take();

@@ -163,7 +163,7 @@ impl Actor {
             }
             self.look_for_the_client();
             let more = self.process_windows();
-            let settles = self.timeline.tell(&self.dialog, self.now());
+            let settles = self.timeline.report(&self.dialog, self.now());
             if !more && self.checkpoint(!inbound.is_empty()) {
                 // The session goes on from its final snapshot. What is here ends with its handle.
                 return std::future::pending().await;
@@ -707,7 +707,7 @@ impl Actor {
     /// Lets the frames out whose time has come.
     fn release_frames(&mut self) {
         if !self.client.egress().is_attached() {
-            // Nobody plays them; they wait for the client to come back.
+            // They are not played; they wait for the client to come back.
             return;
         }
         let now = self.now();

@@ -173,7 +173,7 @@ impl ClientSide {
         }
         if let Some(key) = resume_key {
             let within_s = u64::from(self.setup.session.resume_seconds);
-            self.tell(SessionNotice::Resumable { key, within_s });
+            self.send_notice(SessionNotice::Resumable { key, within_s });
         }
     }
 
@@ -205,7 +205,7 @@ impl ClientSide {
             return Expiry::Session;
         }
         if let Some(in_s) = self.expiry.take_notice(now) {
-            self.tell(SessionNotice::Expiring { expires_at: self.session.expires_at, in_s });
+            self.send_notice(SessionNotice::Expiring { expires_at: self.session.expires_at, in_s });
         }
         let Some(minutes) = self.expiry.expired(now) else { return Expiry::Nothing };
         let message = format!("Your session hit the maximum duration of {minutes} minutes.");
@@ -312,7 +312,10 @@ impl ClientSide {
     /// Answers a ping at once.
     pub(super) fn answer_ping(&mut self, ping: &ClockPing, now: Timestamp) {
         self.clock.pinged(ping, now);
-        self.tell(SessionNotice::Pong { client_ms: ping.client_ms, hub_ms: now.since_start().as_secs_f64() * 1e3 });
+        self.send_notice(SessionNotice::Pong {
+            client_ms: ping.client_ms,
+            hub_ms: now.since_start().as_secs_f64() * 1e3,
+        });
     }
 
     /// Gives a notice of the reducer to the client, where its protocol has it.
@@ -365,12 +368,12 @@ impl ClientSide {
     pub(super) fn tell_heard(&mut self, item_id: ItemId, dialog: &Dialog, now: Timestamp) {
         let Some(spoken) = dialog.history().spoken(&item_id).filter(|spoken| spoken.is_cut()) else { return };
         let transcript = spoken.heard_words(now).to_owned();
-        self.tell(SessionNotice::Heard { item_id, transcript });
+        self.send_notice(SessionNotice::Heard { item_id, transcript });
     }
 
     /// A checkpoint is about to be stored.
     pub(super) fn announce_checkpoint(&mut self) {
-        self.tell(SessionNotice::Checkpoint { received: self.n_received });
+        self.send_notice(SessionNotice::Checkpoint { received: self.n_received });
     }
 
     /// Refuses what the client has sent.
@@ -402,7 +405,7 @@ impl ClientSide {
         }
     }
 
-    fn tell(&mut self, notice: SessionNotice) {
+    fn send_notice(&mut self, notice: SessionNotice) {
         self.send(None, ServerEvent::Session(notice));
     }
 

@@ -554,5 +554,5 @@ async fn what_was_begun_in_the_lull_is_waited_for_and_nothing_else() {
     let request = || TranscriptionInput::RequestPartial;
     let end = TranscriptionInput::RequestProvisional;
     let with_words = vec![pcm(), request(), pcm(), pcm(), pcm(), request(), lull(), end];
-    assert_eq!(after_the_last(with_words).await, (Duration::from_millis(60), 2), "the lull's began anew");
+    assert_eq!(after_the_last(with_words).await, (Duration::from_millis(60), 2), "the lull's began again");
 }

@@ -122,7 +122,7 @@ impl Audit {
         if let Some(sender) = &self.sender
             && sender.try_send(Order::Reopen).is_err()
         {
-            tracing::warn!("the audit log cannot be opened anew now: send SIGHUP again");
+            tracing::warn!("the audit log cannot be reopened now: send SIGHUP again");
         }
     }
 }
@@ -159,7 +159,7 @@ impl Writer {
                     match opened(&self.path) {
                         Ok(file) => self.file = file,
                         Err(error) => {
-                            tracing::error!(%error, "the audit log cannot be opened anew; the old file stays in use");
+                            tracing::error!(%error, "the audit log cannot be reopened; the old file stays in use");
                         }
                     }
                 }

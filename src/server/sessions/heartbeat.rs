@@ -35,7 +35,7 @@ pub(in crate::server) struct HeartbeatReset(Arc<AtomicBool>);
 
 impl HeartbeatReset {
     /// Records activity of the peer.
-    pub(in crate::server) fn tell(&self) {
+    pub(in crate::server) fn renew(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
 }
@@ -73,7 +73,7 @@ mod tests {
         let (heard, mut heartbeat) = Heartbeat::new(Duration::from_secs(20));
         for _ in 0..5 {
             assert_eq!(heartbeat.beat().await, Beat::Ping);
-            heard.tell();
+            heard.renew();
         }
         assert_eq!(begun.elapsed(), Duration::from_secs(100));
         assert_eq!([heartbeat.beat().await, heartbeat.beat().await], [Beat::Ping, Beat::Ping]);
@@ -86,7 +86,7 @@ mod tests {
         let (heard, mut heartbeat) = Heartbeat::new(Duration::from_secs(20));
         for _ in 0..10 {
             assert_eq!([heartbeat.beat().await, heartbeat.beat().await], [Beat::Ping, Beat::Ping]);
-            heard.tell();
+            heard.renew();
         }
     }
 }

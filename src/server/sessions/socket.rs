@@ -70,7 +70,7 @@ impl Reader<'_> {
                 Next::Late => return self.close(1008, "a message took too long (server.message_seconds)").await,
                 Next::NoRoom => return self.close(1013, "the server cannot keep up").await,
             };
-            self.heard.tell();
+            self.heard.renew();
             if let Some(shared) = &self.shared {
                 shared.heard.send_replace(Instant::now());
             }
@@ -127,7 +127,7 @@ impl Reader<'_> {
             let until = *self.handle.read_from.borrow();
             let Some(until) = until.filter(|until| *until > Instant::now()) else { return };
             sleep_until(until.min(Instant::now() + SIGN_OF_LIFE)).await;
-            self.heard.tell();
+            self.heard.renew();
             if let Some(shared) = &self.shared {
                 shared.heard.send_replace(Instant::now());
             }

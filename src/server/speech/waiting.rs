@@ -32,7 +32,7 @@ pub(super) struct Retry {
 }
 
 impl Retry {
-    /// Attempts within so long from now on.
+    /// Attempts within this time from now on.
     pub(super) fn within(time: Duration) -> Self {
         Self { pauses: POLICY.pauses(), deadline: Instant::now() + time }
     }

@@ -107,7 +107,7 @@ pub(in crate::server) async fn alive<T>(reset: &HeartbeatReset, work: impl Futur
     loop {
         tokio::select! {
             done = &mut work => return done,
-            () = sleep(SIGN_OF_LIFE) => reset.tell(),
+            () = sleep(SIGN_OF_LIFE) => reset.renew(),
         }
     }
 }

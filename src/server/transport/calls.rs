@@ -113,7 +113,7 @@ struct EndedCall {
     answered_by: Option<AnsweredBy>,
 }
 
-/// Passes a call on to somebody else.
+/// Transfers a call.
 pub(super) trait Transfer: Send + Sync {
     /// Asks the peer to call `target`, a URI, in the place of this hub. Resolves once the peer does that; the call ends when the
     /// target has answered, and goes on otherwise. Dropping the future withdraws nothing.

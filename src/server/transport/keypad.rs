@@ -107,7 +107,7 @@ mod tests {
         assert_eq!(keypad.press('1', now), None);
         assert!(!keypad.is_empty());
         assert_eq!(keypad.press('2', now + pause / 2), None);
-        assert_eq!(keypad.until(), Some(now + pause / 2 + pause), "each key begins the pause anew");
+        assert_eq!(keypad.until(), Some(now + pause / 2 + pause), "each key restarts the pause");
         assert_eq!(keypad.press('#', now + pause).as_deref(), Some("12#"));
         assert_eq!((keypad.until(), keypad.is_empty()), (None, true));
         keypad.press('*', now);

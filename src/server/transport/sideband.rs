@@ -95,7 +95,7 @@ async fn serve(
                 Next::Late => return Some((1008, "a message took too long (server.message_seconds)")),
                 Next::NoRoom => return Some((1013, "the server cannot keep up")),
             };
-            heard.tell();
+            heard.renew();
             match message {
                 Message::Text(text) => {
                     let Ok(share) = timeout(STUCK, unfinished.share(text.len())).await else {

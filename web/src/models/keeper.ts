@@ -133,7 +133,7 @@ export class ModelKeeper {
     this.#fault = null;
     const pull = pullFrom(await this.#ask(`api/models/${encodeURIComponent(name)}/pull`, 'POST'));
     if (pull === null) return;
-    this.#tell(name, pull);
+    this.#report(name, pull);
     await this.#follow(name);
   }
 
@@ -158,7 +158,7 @@ export class ModelKeeper {
     const kept = this.#models?.models.find((model) => model.name === name)?.pull;
     await this.look();
     // The list is read after the end and contains the result; text that is already shown is kept.
-    if (kept && !isUnderWay(kept)) this.#tell(name, kept);
+    if (kept && !isUnderWay(kept)) this.#report(name, kept);
     this.served();
   }
 
@@ -171,7 +171,7 @@ export class ModelKeeper {
       if (done) return;
       for (const { event, data } of events.push(words.decode(value, { stream: true }))) {
         const pull = event === 'pull' ? pullFrom(JSON.parse(data)) : null;
-        if (pull) this.#tell(name, pull);
+        if (pull) this.#report(name, pull);
       }
     }
   }
@@ -194,7 +194,7 @@ export class ModelKeeper {
     return null;
   }
 
-  #tell(name: string, pull: NonNullable<ReturnType<typeof pullFrom>>): void {
+  #report(name: string, pull: NonNullable<ReturnType<typeof pullFrom>>): void {
     if (this.#models) this.#models = withPull(this.#models, name, pull);
     this.#changed();
   }

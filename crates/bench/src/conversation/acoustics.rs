@@ -69,7 +69,7 @@ pub(super) fn mix(samples: &mut [i16], other: &[i16]) {
     samples.iter_mut().zip(other).for_each(|(to, sample)| *to = to.saturating_add(*sample));
 }
 
-/// Speech of somebody who has turned away: 9 dB quieter, and without its high frequencies.
+/// Speech of a person who has turned away: 9 dB quieter, and without its high frequencies.
 pub(super) fn turned_away(samples: &[i16]) -> Vec<i16> {
     // One pole at 1.5 kHz.
     let pole = (-std::f64::consts::TAU * 1_500.0 / f64::from(RATE.hz())).exp();

@@ -60,7 +60,7 @@ pub(super) struct Verdict {
     pub(super) went_on: Option<bool>,
     /// For how long the reply that went on was held.
     pub(super) held_ms: Option<f64>,
-    /// The agent said nothing, and nobody had spoken to it.
+    /// The agent said nothing, and was not spoken to.
     pub(super) stayed_silent: Option<bool>,
     /// The reply over which it was spoken, where there was one: its place in the session.
     pub(super) over: Option<usize>,

@@ -21,9 +21,9 @@ pub(super) struct Span {
 pub(super) enum Source {
     /// The user, to the agent.
     User,
-    /// The user, to somebody else.
+    /// The user, to another person.
     Aside,
-    /// Somebody else: television.
+    /// Another person: television.
     Other,
     /// The user, without words: a cough, laughter.
     Vocal,

@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn somebody_listens_to_what_is_made() {
+    async fn a_listener_hears_what_is_made() {
         let tts = Arc::new(UnplayedRecorder(FakeTts::default(), Mutex::default()));
         let stage = TtsStage { tts: tts.clone(), voice: "tone".into(), speed: 1.0, n_chars: 120, chunked: true };
         stage.ask(3).await.expect("spoken");

@@ -438,7 +438,7 @@ impl ReplyError {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ApiError {
     /// It has no responder.
-    #[error("nobody answers for JetStream")]
+    #[error("no server answers for JetStream")]
     NoResponder,
     /// No reply in time, or no connection.
     #[error("{0}")]

@@ -1,7 +1,7 @@
 //! The timelines of a session's turns: every move of the user's that is answered, or might have been.
 //!
 //! It is the part of a session that records: it counts the metrics of turns, and reports what the client has used. The actor gives
-//! it the reducer's notices, marks the moments as they pass, each with the time it happened, and calls [`Timeline::tell`] once
+//! it the reducer's notices, marks the moments as they pass, each with the time it happened, and calls [`Timeline::report`] once
 //! they are all in; the records go to the turn history, and the client of the binary mode gets an event once the first audio has left.
 //! A speech turn begins with its first utterance and takes the later ones that come before its answer; a response that
 //! follows no speech has a turn of its own. It reads no clock and decides nothing.
@@ -215,7 +215,7 @@ impl Timeline {
         }
     }
 
-    /// An utterance has got its decoder, after so long.
+    /// An utterance has got its decoder, after this time.
     pub(super) fn decoder_opened(&mut self, item: &ItemId, waited: Duration) {
         if let Some(turn) = self.of_item(item) {
             let ms = waited.as_micros() as f64 / 1e3;
@@ -314,14 +314,14 @@ impl Timeline {
         self.cause = Cause::Tool;
     }
 
-    /// Nobody has said anything for long: the silence becomes an item.
+    /// Silence for long: it becomes an item.
     pub(super) fn fell_silent(&mut self, item: &ItemId) {
         self.cause = Cause::Idle(item.clone());
     }
 
     /// Shows what has changed by `now`, and settles what will not change any more. Returns when it has something to do by the
     /// clock alone.
-    pub(super) fn tell(&mut self, dialog: &Dialog, now: Timestamp) -> Option<Timestamp> {
+    pub(super) fn report(&mut self, dialog: &Dialog, now: Timestamp) -> Option<Timestamp> {
         let mut due: Option<Timestamp> = None;
         for turn in &mut self.open {
             let quiet = turn.quiet_at(dialog, self.frame.may_report);

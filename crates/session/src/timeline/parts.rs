@@ -117,8 +117,8 @@ mod tests {
             stt_network: stt_ms * 1000,
             tts_network: tts_ms * 1000,
         };
-        let told = |part: &Part| format!("{} {}", part.stage.as_str(), part.to_ms);
-        assert_eq!(moments.parts().iter().map(told).collect::<Vec<_>>().join(", "), expect);
+        let line = |part: &Part| format!("{} {}", part.stage.as_str(), part.to_ms);
+        assert_eq!(moments.parts().iter().map(line).collect::<Vec<_>>().join(", "), expect);
     }
 
     #[test]

@@ -135,7 +135,7 @@ pub enum Kind {
     Typed,
     /// A tool's result is answered.
     Tool,
-    /// Nobody said anything for long.
+    /// Silence for long.
     Idle,
 }
 

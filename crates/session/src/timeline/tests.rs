@@ -87,7 +87,7 @@ impl Rig {
 
     /// The only record.
     fn record_at(&mut self, ms: u64) -> TurnRecord {
-        self.timeline.tell(&self.dialog, at(ms));
+        self.timeline.report(&self.dialog, at(ms));
         let turns = self.turn_history.latest(10, None);
         assert_eq!(turns.len(), 1, "{turns:?}");
         TurnRecord::clone(&turns[0])
@@ -230,7 +230,7 @@ fn a_cough_is_not_what_typed_words_answer() {
     rig.transcribed("item_1", "", 210);
     assert_eq!(rig.record_at(220).status, Status::Unanswered);
     rig.timeline.response_created(&response(), true, at(60_000));
-    rig.timeline.tell(&rig.dialog, at(60_001));
+    rig.timeline.report(&rig.dialog, at(60_001));
     let turns = rig.turn_history.latest(10, None);
     assert_eq!(turns.iter().map(|turn| turn.kind).collect::<Vec<_>>(), [Kind::Typed, Kind::Speech]);
     assert!(turns[1].settled);
@@ -244,7 +244,7 @@ fn a_failure_is_told_in_words_and_an_open_turn_ends_with_its_session() {
     rig.timeline.weighed();
     assert_eq!((rig.record_at(220).status, rig.record_at(220).error.as_deref()), (Status::Failed, Some("no decoder")));
     rig.timeline.response_created(&response(), true, at(300));
-    rig.timeline.tell(&rig.dialog, at(301));
+    rig.timeline.report(&rig.dialog, at(301));
     rig.timeline.end(&rig.dialog, at(302));
     let last = &rig.turn_history.latest(1, None)[0];
     assert_eq!((last.status, last.settled), (Status::Cancelled, true));
@@ -270,7 +270,7 @@ fn a_response_without_sound_is_settled_when_it_is_done() {
 
 /// For the load monitor: the waits of turns without sound, rounded to seconds, and the latencies of answered ones in ms.
 async fn load(rig: &mut Rig, ms: u64) -> (Vec<u64>, Vec<f64>) {
-    rig.timeline.tell(&rig.dialog, at(ms));
+    rig.timeline.report(&rig.dialog, at(ms));
     let waits = rig.turn_history.awaited().iter().map(|turn| (turn.waited_ms / 1e3).round() as u64).collect();
     (waits, rig.turn_history.take_answered().iter().map(|turn| turn.latency_ms).collect())
 }
@@ -368,7 +368,7 @@ fn a_listener_who_is_behind_is_told_so() {
     for n in 0..300 {
         let id = ResponseId::from(format!("resp_{n}"));
         timeline.response_created(&id, false, at(n));
-        timeline.tell(&dialog, at(n));
+        timeline.report(&dialog, at(n));
     }
     let first = futures_util::FutureExt::now_or_never(listening.next()).flatten();
     assert!(matches!(first, Some(crate::News::Missed(n)) if n > 0), "{first:?}");

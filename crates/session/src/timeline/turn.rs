@@ -22,7 +22,7 @@ use std::time::{Duration, SystemTime};
 /// Bytes of a transcript or a reply that a record keeps.
 const MAX_TEXT_BYTES: usize = 8 * 1024;
 
-/// After the estimated end of a reply, so long a client that plays frames may take to say how it was.
+/// The time after the estimated end of a reply in which a client that plays frames may report how it was.
 const LAST_REPORTS: Duration = Duration::from_secs(1);
 
 /// What all records of a session share.

@@ -123,7 +123,7 @@ fn odd_input_is_bounded() {
 }
 
 #[test]
-fn a_finished_chunker_begins_anew() {
+fn a_finished_chunker_begins_again() {
     let mut chunker = Chunker::new(Language::English);
     chunker.push("```\ncode");
     chunker.finish();

@@ -75,7 +75,7 @@ struct Account {
     buckets: Buckets,
     usage: Usage,
     /// What was used here and not reported to the other hubs yet.
-    untold: [AtomicU64; Resource::ALL.len()],
+    unreported: [AtomicU64; Resource::ALL.len()],
     /// Whether the metrics name it or count it with the others. Decided once, so that no counter ever falls.
     is_named: OnceLock<bool>,
 }
@@ -377,8 +377,8 @@ impl Buckets {
 
 impl Account {
     fn new(name: String, rates: Rates) -> Self {
-        let (usage, untold, is_named) = Default::default();
-        Self { name, buckets: Buckets::new(&rates), usage, untold, is_named }
+        let (usage, unreported, is_named) = Default::default();
+        Self { name, buckets: Buckets::new(&rates), usage, unreported, is_named }
     }
 
     /// The same usage under another name; the buckets begin full.
@@ -438,7 +438,7 @@ impl Consumer {
     /// Takes `amount`, if need be as a debt; the result is the time until that is paid back.
     pub(in crate::server) fn spend(&self, resource: Resource, amount: u64) -> Duration {
         let now = self.clock.now();
-        self.key.untold[resource as usize].fetch_add(amount, Ordering::Relaxed);
+        self.key.unreported[resource as usize].fetch_add(amount, Ordering::Relaxed);
         let key = self.key.buckets.of(resource).spend(now, amount);
         let address = self.address.as_ref().map_or(Duration::ZERO, |address| address.of(resource).spend(now, amount));
         key.max(address)
@@ -450,8 +450,8 @@ impl Consumer {
         if let Some(address) = &self.address {
             address.of(resource).give_back(amount);
         }
-        let less = |untold: u64| Some(untold.saturating_sub(amount));
-        let _ = self.key.untold[resource as usize].fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+        let less = |unreported: u64| Some(unreported.saturating_sub(amount));
+        let _ = self.key.unreported[resource as usize].fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
     }
 
     /// The limit of which the smallest part is left, of the key's and the address's; `None` without one.

@@ -42,33 +42,33 @@ pub(in crate::server) async fn share(
             _ = due.tick() => {}
             () = stopped.cancelled() => return,
         }
-        let untold = limits.untold();
+        let unreported = limits.unreported();
         if cluster.n_peers() == 0 {
             continue;
         }
-        let told = untold.chunks(MAX_ENTRIES).map(|part| {
+        let reports = unreported.chunks(MAX_ENTRIES).map(|part| {
             let question = question(part.to_vec());
             async move { cluster.ask_peers(&question, EVERY).await }
         });
-        futures_util::future::join_all(told).await;
+        futures_util::future::join_all(reports).await;
     }
 }
 
 impl Limits {
     /// What keys used since the last call, where they have a limit.
-    pub(super) fn untold(&self) -> Vec<Consumption> {
-        let mut untold = Vec::new();
+    pub(super) fn unreported(&self) -> Vec<Consumption> {
+        let mut unreported = Vec::new();
         let now = self.clock.now();
         for (id, account) in self.accounts() {
             for resource in Resource::ALL {
-                let amount = account.untold[resource as usize].swap(0, Ordering::Relaxed);
+                let amount = account.unreported[resource as usize].swap(0, Ordering::Relaxed);
                 let is_limited = account.buckets.of(resource).level(now).is_some();
                 if let Some(id) = id.filter(|_| amount > 0 && is_limited) {
-                    untold.push(Consumption { key: id.to_string(), resource: resource as u8, amount });
+                    unreported.push(Consumption { key: id.to_string(), resource: resource as u8, amount });
                 }
             }
         }
-        untold
+        unreported
     }
 
     /// Takes from the buckets what keys used at another hub. Keys that are unknown here are passed over.

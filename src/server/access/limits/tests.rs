@@ -128,7 +128,7 @@ async fn requests_at_once_are_charged_at_once_and_given_back_where_they_fail() {
     charge.waive();
     drop(charge);
     assert!(spender.consumer.check(Resource::Characters).is_ok());
-    assert!(limits.untold().is_empty());
+    assert!(limits.unreported().is_empty());
     drop(spender.charge(Resource::Characters, Count::Characters, 9));
     let text = limits.metrics();
     assert!(text.contains("antiphon_key_characters_total{key=\"key_"), "{text}");
@@ -146,10 +146,10 @@ async fn hubs_take_from_each_other_what_a_key_used() {
     assert!((0..60).all(|_| at_one.take(Resource::Requests, 1).is_ok()));
     at_one.spend(Resource::Jobs, 9);
     assert!((0..60).all(|_| at_other.take(Resource::Requests, 1).is_ok()), "not told yet");
-    let untold = here.untold();
-    assert_eq!(untold.len(), 1, "without a limit there is nothing to tell: {untold:?}");
-    there.take_consumed(&untold, |text| id.filter(|id| id.to_string() == text));
-    assert!(here.untold().is_empty(), "once");
+    let unreported = here.unreported();
+    assert_eq!(unreported.len(), 1, "without a limit there is nothing to tell: {unreported:?}");
+    there.take_consumed(&unreported, |text| id.filter(|id| id.to_string() == text));
+    assert!(here.unreported().is_empty(), "once");
     tokio::time::advance(Duration::from_secs(60)).await;
     assert!(at_other.check(Resource::Requests).is_err(), "what the other hub granted is paid back");
     tokio::time::advance(Duration::from_secs(1)).await;

@@ -49,10 +49,10 @@ const FILE_AFTER_RECORD: Duration = Duration::from_secs(3_600);
 const PATIENCE: Duration = Duration::from_secs(1_200);
 const RETRY: RetryPolicy = RetryPolicy::unbounded(Duration::from_millis(200), Duration::from_secs(2));
 
-/// After so long a job that no hub of this version or with this key can do is given to a hub again.
+/// The time after which a job that no hub of this version or with this key can do is given to a hub again.
 const NOT_MINE_FOR: Duration = Duration::from_secs(30);
 
-/// After so long a job that was passed over for another owner's is given to a hub again.
+/// The time after which a job that was passed over for another owner's is given to a hub again.
 const PASSED_OVER_FOR: Duration = Duration::from_secs(1);
 /// How long a hub passes jobs over in a row: what waits in the queue comes within this time.
 const PASSES_FOR: Duration = Duration::from_secs(2);

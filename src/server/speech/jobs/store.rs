@@ -333,7 +333,7 @@ impl Store {
             "UPDATE jobs SET status = 'completed', ended = ?, file_bytes = ? WHERE id = ?",
             params![now, bytes as i64, id],
         )?;
-        // Nobody needs it any more; should it stay, the next start removes it.
+        // It is not needed any more; should it stay, the next start removes it.
         let _ = fs::remove_file(self.spool(id));
         Ok(())
     }
@@ -341,11 +341,11 @@ impl Store {
     /// Ends a job that failed. Its audio is removed first, so that a full disk has room for the update.
     pub(super) fn fail(&mut self, id: &str, failure: Failure, now: i64) {
         self.remove_files(id);
-        let told = self.db.execute(
+        let marked = self.db.execute(
             "UPDATE jobs SET status = 'failed', ended = ?, code = ?, message = ?, pcm_bytes = 0 WHERE id = ?",
             params![now, failure.code, self.seal_text(id, "message", &failure.message), id],
         );
-        if let Err(error) = told {
+        if let Err(error) = marked {
             tracing::warn!(%error, "a failed job could not be written down");
             self.unwritten.insert(id.into(), failure);
         }

@@ -109,7 +109,7 @@ impl Connection<'_> {
                 Next::Late => return refuse(1008, "a message took too long (server.message_seconds)"),
                 Next::NoRoom => return refuse(1013, "the server cannot keep up"),
             };
-            reset.tell();
+            reset.renew();
             let bytes = match message {
                 Ok(Message::Binary(bytes)) => bytes,
                 Ok(Message::Text(_)) => return refuse(1003, "messages are protobuf frames of pipecat"),

@@ -1,6 +1,6 @@
 //! RTVI beside the Realtime API: the messages of the two, each in the other's words.
 //!
-//! [`super::connection`] passes each server event and each message of the client through one [`Projection`] a session, and tells it
+//! [`super::connection`] passes each server event and each message of the client through one [`Projection`] a session, and reports to it
 //! when audio leaves. Deadlines are its owner's ([`Projection::silent_at`], [`Projection::keys_end_at`]); it sends nothing itself.
 
 use crate::server::transport::keypad::{self, Keypad, MAX_KEYS, key};

@@ -11,7 +11,7 @@ use antiphon_protocol::ServerEvent;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// The greeting is said when nobody has spoken for this time.
+/// The greeting is said after this time without speech.
 const GREETS_AFTER: Duration = Duration::from_secs(2);
 /// From one attempt to stop a reply to an answering machine to the next.
 const STOPS_EVERY: Duration = Duration::from_millis(200);
@@ -252,7 +252,7 @@ impl Answerer {
                 }
             }
             Phase::Leaving { n_utterances, .. } if words.n_utterances > *n_utterances => {
-                // Somebody has picked up.
+                // The call has been picked up.
                 self.phase = Phase::Conversation;
             }
             Phase::Leaving { since, progress, .. } => {

@@ -279,7 +279,7 @@ impl<'a> Conversation<'a> {
         let Beginning { mut greeting, mut tracker, answer } = beginning;
         let mut answering = None;
         if let Some(plan) = answer {
-            // Without tools nobody else asks.
+            // Without tools the model does not ask.
             let tracker = tracker.get_or_insert_with(|| reply_progress("").0);
             let answerer = Answerer::new(plan, start.input, &mut greeting);
             answering = Some(Answering { answerer, reply: tracker.sound() });
@@ -375,7 +375,7 @@ impl Reader<'_> {
                 // Audio that waits comes before silence.
                 biased;
                 incoming = source.next() => {
-                    self.reset.tell();
+                    self.reset.renew();
                     match self.read(incoming) {
                         Ok(said) => said,
                         Err(over) => return over,

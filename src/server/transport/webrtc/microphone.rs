@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_that_jumps_begins_anew() {
+    fn a_stream_that_jumps_restarts() {
         check(&[(7, 0), (8, 1), (60_000, 900_000), (60_001, 900_001)], "0 1 2 3");
     }
 

@@ -1,4 +1,4 @@
-//! `POST /v1/realtime/calls` (and `POST /v1/realtime`): an offer in, an answer out; or the number of somebody who is called.
+//! `POST /v1/realtime/calls` (and `POST /v1/realtime`): an offer in, an answer out; or the number that is called.
 //!
 //! The offer comes as SDP, as a form with the parts `sdp` and `session`, or as JSON with these fields. Keys are those of the
 //! WebSocket, short-lived ones too. The call is admitted before it is answered.
@@ -64,7 +64,7 @@ struct Offer {
 enum RequestedCall {
     /// The client itself, by this offer.
     Client { sdp: String },
-    /// Somebody who is called.
+    /// A number that is called.
     Phone(DialRequest),
 }
 
@@ -126,7 +126,7 @@ pub(in crate::server) async fn create(
     (StatusCode::CREATED, headers, sdp).into_response()
 }
 
-/// Calls somebody, with 201 and the call's place in `Location`.
+/// Makes a call, with 201 and the call's place in `Location`.
 async fn dial(
     dialer: Option<&Dialer>,
     transport: &Arc<TransportParts>,

@@ -202,7 +202,7 @@ pub enum Normalization {
     PerFeature,
 }
 
-/// What the encoder may be told of the language.
+/// How the encoder is given the language.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Prompts {
     /// Tags as the model has them ("en-US"), with their numbers, in the order of the numbers.

@@ -62,7 +62,7 @@ impl Shares {
         Some(PartialShare { shares: self, number, cancel, _permit: permit })
     }
 
-    /// For a partial transcript in a pause: a share that is free now, or the next one where nobody waits; `None` otherwise.
+    /// For a partial transcript in a pause: a share that is free now, or the next one where no decoding waits; `None` otherwise.
     /// Blocks as [`Shares::wait`] does.
     pub(super) fn next(&self, cancel: &CancellationToken) -> Result<Option<SemaphorePermit<'_>>, SttError> {
         if self.n_waiting.load(Ordering::Relaxed) > 0 {

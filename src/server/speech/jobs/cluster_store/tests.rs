@@ -122,7 +122,7 @@ async fn a_removed_job_is_not_written_again() {
 }
 
 #[tokio::test]
-async fn another_voice_begins_anew_and_a_finished_job_leaves_its_file_only() {
+async fn another_voice_begins_again_and_a_finished_job_leaves_its_file_only() {
     let (_server, one, _two) = hubs().await;
     one.add("job_a", JobOwner { key: None, max_open: usize::MAX }, &spec(), None).await.expect("added");
     let (mut claim, _) = next(&one).await;

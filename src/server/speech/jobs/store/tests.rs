@@ -134,7 +134,7 @@ fn tables_that_cannot_be_copied_are_not_changed() {
 }
 
 #[test]
-fn another_voice_begins_anew() {
+fn another_voice_begins_again() {
     let folder = tempfile::tempdir().expect("a folder");
     let mut store = open(folder.path());
     store.add("job_a", (None, usize::MAX), &spec(2, FileFormat::Pcm), None, 0).expect("added");

@@ -301,7 +301,7 @@ impl SpeechMeter {
         if self.n_voiced < MIN_VOICED {
             return;
         }
-        // What was said after a pause counts anew.
+        // The count begins again after a pause.
         if !self.has_begun || self.silent_ms > PAUSE_MS {
             self.has_begun = true;
             self.speech_ms = (MIN_VOICED - 1) * FRAME_MS;
