@@ -12,7 +12,7 @@ use uses::{Package, code_of};
 /// diagram.
 const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
     ("types", &[]),
-    ("telemetry", &[]),
+    ("telemetry", &["types"]),
     ("sip", &[]),
     ("planner", &[]),
     ("registry", &["types"]),
@@ -25,6 +25,7 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
     ("dialog", &["types", "text"]),
     ("client", &["protocol", "audio", "types"]),
     ("assistant", &["types", "engine-api", "text"]),
+    ("rehearsal", &["client", "engine-api", "audio", "text", "types"]),
     ("cluster", &["types", "telemetry", "engine-api"]),
     ("engines", &["types", "engine-api", "inference", "matmul", "audio", "text", "assistant"]),
     ("session", &["types", "dialog", "protocol", "engine-api", "audio", "text", "telemetry"]),

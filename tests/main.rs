@@ -42,6 +42,7 @@ mod owners;
 mod pressure;
 mod pull;
 mod real_weights;
+mod rehearsal;
 mod reload;
 mod remote_speech;
 mod replay;

@@ -26,6 +26,7 @@ mod own_hub;
 mod plan;
 pub mod print;
 mod progress;
+mod rehearse;
 mod replay;
 pub mod say;
 mod serve;
@@ -64,6 +65,7 @@ Examples:
   antiphon say \"Good morning.\"                    speak a text; with -o into a file
   antiphon ask morning.wav -o reply.wav           ask by voice, keep the answer
   antiphon transcribe morning.mp3                 write down what is said
+  antiphon rehearse scenarios --html report.html  test an agent before its callers do
   antiphon replay recordings/*.jsonl              run recorded sessions again and compare
   antiphon worker --config worker.toml            serve engines to hubs on other machines
   antiphon doctor                                 what this machine has, and what to do
@@ -128,6 +130,8 @@ pub enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, hide = true)]
         args: Vec<String>,
     },
+    /// Let callers of scenarios talk to a server, and check what it does
+    Rehearse(rehearse::RehearseArgs),
     /// Run recorded sessions again and compare what is decided
     Replay(replay::ReplayArgs),
     /// Write the plain file of a recording or a voice that is encrypted with server.storage_key
@@ -217,6 +221,7 @@ async fn dispatch(cli: Cli) -> Result<(), CliError> {
         Command::Say(args) => say::run(args).await,
         Command::Transcribe(args) => transcribe::run(args).await,
         Command::Bench { args } => Err(moved_bench(&args)),
+        Command::Rehearse(args) => rehearse::run(args).await,
         Command::Replay(args) => replay::run(args).await,
         Command::Unseal(args) => unseal::run(args).await,
         Command::Corpus(args) => corpus::run(args).await,

@@ -61,6 +61,14 @@ pub enum Event {
     TranscriptDelta { item_id: String, delta: String },
     #[serde(rename = "response.output_text.delta")]
     TextDelta { item_id: String, delta: String },
+    #[serde(rename = "response.function_call_arguments.done")]
+    FunctionCall {
+        call_id: String,
+        #[serde(default)]
+        name: String,
+        #[serde(default)]
+        arguments: String,
+    },
     #[serde(rename = "output_audio_buffer.held")]
     Held { item_id: String },
     #[serde(rename = "output_audio_buffer.resumed")]

@@ -13,6 +13,7 @@ mod event;
 mod link;
 mod microphone;
 mod outbox;
+pub mod playout;
 mod reply;
 mod resume;
 #[cfg(test)]

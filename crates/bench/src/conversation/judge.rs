@@ -13,8 +13,8 @@
 //!
 //! A reply that is held and goes on has not stopped.
 
-use super::playout::{MERGED_GAP_MS, Sound};
 use super::scenario::{Expected, Span, Turn};
+use antiphon_client::playout::{MERGED_GAP_MS, Sound};
 
 /// Output from which the agent has taken the turn, in ms.
 const TAKEOVER_MS: f64 = 1_000.0;

@@ -15,7 +15,6 @@ mod generator;
 mod judge;
 mod layouts;
 mod measures;
-mod playout;
 mod runner;
 mod scenario;
 pub(crate) mod story;

@@ -6,10 +6,10 @@
 //! and truncates it where it was heard.
 
 use super::judge::Observed;
-use super::playout::{Playout, Sound};
 use super::scenario::{Begins, Conversation, Expected, Turn};
 use crate::voice_to_voice::{open, server_said};
 use crate::words::{n_errors, words};
+use antiphon_client::playout::{Playout, Sound};
 use antiphon_client::{AudioMode, ClientError, Connection, Event, FRAME, ReceivedMessage, Receiver, Sender};
 use antiphon_types::ItemId;
 use serde_json::{Value, json};

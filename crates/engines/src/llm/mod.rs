@@ -13,7 +13,7 @@ use antiphon_engine_api::llm::Llm;
 use std::sync::Arc;
 
 /// The name of the offline assistant, the default.
-const ASSISTANT: &str = "assistant";
+pub const ASSISTANT: &str = "assistant";
 
 /// The name of the servers with OpenAI's chat endpoint.
 const OPENAI: &str = "openai";

@@ -42,6 +42,16 @@ impl Outputs {
         }
     }
 
+    /// The numbers of the output at that position, from 0, without a copy; it is empty afterwards.
+    pub fn take_f32(&mut self, place: usize) -> Result<Vec<f32>, OnnxError> {
+        let n = self.0.len();
+        match self.0.get_mut(place).map(|output| &mut output.data) {
+            Some(Data::F32(data)) => Ok(std::mem::take(data)),
+            Some(Data::I64(_)) => Err(OnnxError::Output("whole numbers where real ones belong".into())),
+            None => Err(OnnxError::Output(format!("{n} outputs and no more"))),
+        }
+    }
+
     pub(super) fn of(outputs: &SessionOutputs<'_>) -> Result<Self, OnnxError> {
         outputs.iter().map(|(name, value)| Output::of(name, &value)).collect::<Result<_, _>>().map(Self)
     }

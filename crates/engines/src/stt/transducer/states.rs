@@ -96,7 +96,7 @@ impl EncoderStates {
     /// [`OnnxError`] where the device has no memory for them.
     pub fn new(graphs: &Graphs, n_slots: usize) -> Result<Self, OnnxError> {
         let caches = match graphs.is_on_host() {
-            true => Caches::Host(HostCaches { slots: (0..n_slots).map(|_| None).collect() }),
+            true => Caches::Host(HostCaches::new(n_slots)),
             false => Caches::Device(Box::new(DeviceCaches::new(graphs, n_slots)?)),
         };
         Ok(Self { slots: vec![Slot::default(); n_slots], caches })
@@ -242,11 +242,15 @@ impl EncoderStates {
     }
 }
 
-/// Caches in the host's memory, those of each slot that is taken.
+/// Caches in the host's memory, those of each slot that is taken. A run of one row reads and replaces its slot's; a run of
+/// several copies them into a batch, whose memory is kept for the next one.
 struct HostCaches {
     slots: Vec<Option<RowCaches>>,
+    /// The batch.
+    gathered: RowCaches,
 }
 
+#[derive(Default)]
 struct RowCaches {
     channel: Vec<f32>,
     time: Vec<f32>,
@@ -260,40 +264,69 @@ impl RowCaches {
 }
 
 impl HostCaches {
+    fn new(n_slots: usize) -> Self {
+        Self { slots: (0..n_slots).map(|_| None).collect(), gathered: RowCaches::default() }
+    }
+
+    /// The caches of a run's rows, one behind the other.
+    fn gather(&mut self, places: &[Place]) -> &RowCaches {
+        if let [only] = places
+            && let Some(row) = &self.slots[only.slot]
+        {
+            return row;
+        }
+        self.gathered.channel.clear();
+        self.gathered.time.clear();
+        for row in places.iter().filter_map(|place| self.slots[place.slot].as_ref()) {
+            self.gathered.channel.extend_from_slice(&row.channel);
+            self.gathered.time.extend_from_slice(&row.time);
+        }
+        &self.gathered
+    }
+
+    /// Puts the next caches of a run's rows into their slots.
+    fn scatter(&mut self, places: &[Place], next: RowCaches) {
+        if let [only] = places {
+            if only.keeps {
+                self.slots[only.slot] = Some(next);
+            }
+            return;
+        }
+        for (i, place) in places.iter().enumerate().filter(|(_, place)| place.keeps) {
+            if let Some(row) = &mut self.slots[place.slot] {
+                let size = row.channel.len();
+                row.channel.copy_from_slice(&next.channel[i * size..(i + 1) * size]);
+                let size = row.time.len();
+                row.time.copy_from_slice(&next.time[i * size..(i + 1) * size]);
+            }
+        }
+    }
+
     fn run(&mut self, graphs: &Graphs, batch: &Batch) -> Result<EncoderOutputs, OnnxError> {
         let sizes = &graphs.sizes;
         let n = batch.places.len();
-        let mut channel = Vec::with_capacity(n * sizes.channel.iter().product::<usize>());
-        let mut time = Vec::with_capacity(n * sizes.time.iter().product::<usize>());
-        for row in batch.places.iter().filter_map(|place| self.slots[place.slot].as_ref()) {
-            channel.extend_from_slice(&row.channel);
-            time.extend_from_slice(&row.time);
-        }
+        let RowCaches { channel, time } = self.gather(&batch.places);
+        let n_channel = channel.len();
+        let n_time = time.len();
         let with_batch = |dims: [usize; 3]| [n, dims[0], dims[1], dims[2]];
         let ports = graphs.encoder.inputs();
         let mut inputs = vec![
             (ports[0].name.as_str(), Tensor::f32([n, sizes.n_mels, sizes.window], &batch.audio)),
             (ports[1].name.as_str(), Tensor::i64([n], &batch.windows)),
-            (ports[2].name.as_str(), Tensor::f32(with_batch(sizes.channel), &channel)),
-            (ports[3].name.as_str(), Tensor::f32(with_batch(sizes.time), &time)),
+            (ports[2].name.as_str(), Tensor::f32(with_batch(sizes.channel), channel)),
+            (ports[3].name.as_str(), Tensor::f32(with_batch(sizes.time), time)),
             (ports[4].name.as_str(), Tensor::i64([n], &batch.lengths)),
         ];
         if sizes.prompts.is_some() {
             inputs.push((ports[5].name.as_str(), Tensor::i64([n], &batch.prompts)));
         }
-        let outputs = graphs.encode(&inputs)?;
-        let channel = sized(outputs.at(2)?.f32()?, channel.len(), "the encoder")?;
-        let time = sized(outputs.at(3)?.f32()?, time.len(), "the encoder")?;
-        for (i, place) in batch.places.iter().enumerate().filter(|(_, place)| place.keeps) {
-            if let Some(row) = &mut self.slots[place.slot] {
-                let size = row.channel.len();
-                row.channel.copy_from_slice(&channel[i * size..(i + 1) * size]);
-                let size = row.time.len();
-                row.time.copy_from_slice(&time[i * size..(i + 1) * size]);
-            }
-        }
+        let mut outputs = graphs.encode(&inputs)?;
+        let next = RowCaches { channel: outputs.take_f32(2)?, time: outputs.take_f32(3)? };
+        sized(&next.channel, n_channel, "the encoder")?;
+        sized(&next.time, n_time, "the encoder")?;
+        self.scatter(&batch.places, next);
         Ok(EncoderOutputs {
-            frames: outputs.at(0)?.f32()?.to_vec(),
+            frames: outputs.take_f32(0)?,
             n_frames: outputs.at(1)?.i64()?.to_vec(),
             lengths: outputs.at(4)?.i64()?.to_vec(),
         })

@@ -1,43 +1,51 @@
 //! The agent's track: which samples of which reply sounded when, with holds and cuts.
 //!
-//! Pure: times are in ms since the session began. Audio plays from its arrival on, behind what was received before. A
+//! For callers that keep a whole conversation; [`Reply`](crate::Reply) follows one response. Pure: times are in ms since the
+//! session began. Audio plays from its arrival on, behind what was received before. A
 //! hold stops the track, a resume continues it where it stood, a clear drops what has not sounded.
 
-use antiphon_client::RATE;
+use crate::RATE;
 
 /// Samples above this level are audible: -50 dBFS.
 const AUDIBLE: u16 = 104;
 /// Silence of the agent below this does not separate two sounds: Full-Duplex-Bench v1.5 merges such gaps.
-pub(super) const MERGED_GAP_MS: f64 = 500.0;
+pub const MERGED_GAP_MS: f64 = 500.0;
 
 /// A stretch of the agent's audible sound.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Sound {
-    pub(super) from_ms: f64,
-    pub(super) to_ms: f64,
+pub struct Sound {
+    /// Its first audible sample.
+    pub from_ms: f64,
+    /// Behind its last one.
+    pub to_ms: f64,
     /// Which reply: its place in [`Playout::items`].
-    pub(super) item: usize,
+    pub item: usize,
 }
 
 /// One reply of the agent.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Item {
-    pub(super) id: String,
+pub struct Item {
+    /// Its id.
+    pub id: String,
     /// Its text, as far as it was received.
-    pub(super) text: String,
+    pub text: String,
     /// Its sound, as far as it was received; after a clear, as far as it sounded.
-    pub(super) samples: Vec<i16>,
+    pub samples: Vec<i16>,
+    /// Samples that were received, whatever became of them.
+    pub n_received: usize,
     /// When it was cleared.
-    pub(super) cleared_ms: Option<f64>,
+    pub cleared_ms: Option<f64>,
 }
 
 /// The agent's track.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Playout {
-    pub(super) items: Vec<Item>,
-    pub(super) sounds: Vec<Sound>,
+pub struct Playout {
+    /// The replies, in the order of their first event.
+    pub items: Vec<Item>,
+    /// What was audible, and what is going to be, in order.
+    pub sounds: Vec<Sound>,
     /// Times at which the track was held, and went on.
-    pub(super) holds: Vec<(f64, Option<f64>)>,
+    pub holds: Vec<(f64, Option<f64>)>,
     plays_until_ms: f64,
 }
 
@@ -47,7 +55,7 @@ fn length_ms(samples: usize) -> f64 {
 
 impl Playout {
     /// The place of a reply, which may be new.
-    pub(super) fn item(&mut self, id: &str) -> usize {
+    pub fn item(&mut self, id: &str) -> usize {
         match self.items.iter().position(|item| item.id == id) {
             Some(at) => at,
             None => {
@@ -65,8 +73,9 @@ impl Playout {
     }
 
     /// Audio of a reply arrives.
-    pub(super) fn audio(&mut self, id: &str, samples: &[i16], now_ms: f64) {
+    pub fn audio(&mut self, id: &str, samples: &[i16], now_ms: f64) {
         let at = self.item(id);
+        self.items[at].n_received += samples.len();
         if self.items[at].cleared_ms.is_some() {
             return;
         }
@@ -88,13 +97,15 @@ impl Playout {
         }
     }
 
-    pub(super) fn hold(&mut self, now_ms: f64) {
+    /// The server has held the reply.
+    pub fn hold(&mut self, now_ms: f64) {
         if self.held_since().is_none() {
             self.holds.push((now_ms, None));
         }
     }
 
-    pub(super) fn resume(&mut self, now_ms: f64) {
+    /// The reply goes on where it was held.
+    pub fn resume(&mut self, now_ms: f64) {
         let Some(since) = self.held_since() else { return };
         if let Some(hold) = self.holds.last_mut() {
             hold.1 = Some(now_ms);
@@ -118,7 +129,7 @@ impl Playout {
     }
 
     /// Drops what has not sounded. Returns the reply that was cut, and how much of it was heard, in ms.
-    pub(super) fn clear(&mut self, now_ms: f64) -> Option<(usize, f64)> {
+    pub fn clear(&mut self, now_ms: f64) -> Option<(usize, f64)> {
         let at_ms = self.held_since().unwrap_or(now_ms);
         if let Some(hold) = self.holds.last_mut().filter(|(_, until)| until.is_none()) {
             hold.1 = Some(now_ms);
@@ -140,24 +151,24 @@ impl Playout {
     }
 
     /// Whether something is still to sound.
-    pub(super) fn is_playing(&self, now_ms: f64) -> bool {
+    pub fn is_playing(&self, now_ms: f64) -> bool {
         self.held_since().is_some_and(|since| self.plays_until_ms > since) || self.plays_until_ms > now_ms
     }
 
     /// When the last sound has ended, unless it is held.
-    pub(super) fn ends_ms(&self) -> f64 {
+    pub fn ends_ms(&self) -> f64 {
         self.plays_until_ms
     }
 
     /// When the reply that sounds now became audible; `None`: none does.
-    pub(super) fn audible_since(&self, now_ms: f64) -> Option<f64> {
+    pub fn audible_since(&self, now_ms: f64) -> Option<f64> {
         let sound = self.sounds.last().filter(|_| self.is_playing(now_ms) && self.held_since().is_none())?;
         let first = self.sounds.iter().find(|other| other.item == sound.item)?;
         (first.from_ms <= now_ms).then_some(first.from_ms)
     }
 
     /// The last reply and how much of it has sounded, in ms.
-    pub(super) fn heard(&self, now_ms: f64) -> Option<(&str, f64)> {
+    pub fn heard(&self, now_ms: f64) -> Option<(&str, f64)> {
         let item = self.items.iter().rfind(|item| !item.samples.is_empty())?;
         let left_ms = (self.plays_until_ms - self.held_since().unwrap_or(now_ms)).max(0.0);
         Some((&item.id, (length_ms(item.samples.len()) - left_ms).max(0.0)))

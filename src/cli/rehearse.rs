@@ -1,0 +1,250 @@
+//! `antiphon rehearse`: callers of scenarios talk to a server, and what it does is compared with what they expect.
+
+use super::progress::Progress;
+use super::target::{Mode, Target, failure, printable};
+use super::{CliError, Settings, blocking, own_hub, print, say};
+use crate::assembly::{self, EnginesError};
+use crate::config::Config;
+use antiphon_engine_api::llm::Llm;
+use antiphon_engines::llm::ASSISTANT;
+use antiphon_rehearsal::{Caller, RehearsalError, Report, Scenario, junit, page, rehearse};
+use antiphon_types::small_file;
+use clap::Args;
+use serde_json::json;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Which conversations to rehearse, and with whom.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  antiphon rehearse examples/rehearsal                        of a server this command starts itself
+  antiphon rehearse booking.toml --url ws://127.0.0.1:8080/v1/realtime --html booking.html
+  antiphon rehearse scenarios --url wss://api.openai.com/v1/realtime --model gpt-realtime --junit report.xml
+
+A scenario is a TOML file: docs/guide/rehearsal.md. Its caller has the voice of the settings in --config, and where it
+has a goal, the language model of these. Conversations take as long as they sound, one after the other.
+
+Exit codes: 0 all passed   1 a check failed, or a conversation could not be held   2 a scenario is wrong")]
+pub struct RehearseArgs {
+    /// Scenarios: TOML files, or folders of them
+    #[arg(required = true)]
+    scenarios: Vec<PathBuf>,
+    /// A running Realtime server; without it, a hub is started for these conversations
+    #[arg(long)]
+    url: Option<String>,
+    /// How audio travels; servers other than this hub know only `ga`
+    #[arg(long, value_enum, default_value_t = Mode::Ga)]
+    audio: Mode,
+    /// Write the checks as JUnit XML, for build servers
+    #[arg(long, value_name = "FILE")]
+    junit: Option<PathBuf>,
+    /// Write a page with words, times and sound
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+    #[command(flatten)]
+    target: Target,
+    /// Print one JSON object a conversation
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    settings: Settings,
+}
+
+pub(super) async fn run(args: RehearseArgs) -> Result<(), CliError> {
+    // Before any engine is loaded: all scenarios are right, or what is wrong with each is said.
+    let scenarios = scenarios(&args.scenarios)?;
+    let caller = caller(args.settings.load()?).await?;
+    let outcome = match &args.url {
+        Some(url) => rehearse_all(&args, url.clone(), &scenarios, &caller).await?,
+        None => {
+            let work = async |url| rehearse_all(&args, url, &scenarios, &caller).await;
+            own_hub::with(&args.settings, work).await?
+        }
+    };
+    if let Some(path) = &args.junit {
+        write(path, &junit(&outcome.reports))?;
+    }
+    if let Some(path) = &args.html {
+        write(path, &page(&outcome.reports))?;
+    }
+    outcome.verdict(scenarios.len())
+}
+
+fn write(path: &Path, text: &str) -> Result<(), CliError> {
+    std::fs::write(path, text).map_err(|error| CliError::file("written", path, &error))
+}
+
+/// What became of the conversations.
+#[derive(Default)]
+struct Outcome {
+    reports: Vec<Report>,
+    /// The last error of those that could not be held.
+    error: Option<CliError>,
+}
+
+impl Outcome {
+    fn verdict(self, n_scenarios: usize) -> Result<(), CliError> {
+        let n_passed = self.reports.iter().filter(|report| report.passed).count();
+        match self.error {
+            Some(error) if n_scenarios == 1 => Err(error),
+            Some(error) => {
+                print::complain(&error);
+                Err(CliError::Failed(format!("{n_passed} of {n_scenarios} conversations passed")))
+            }
+            None if n_passed == n_scenarios => Ok(()),
+            None => Err(CliError::Failed(format!("{n_passed} of {n_scenarios} conversations passed"))),
+        }
+    }
+}
+
+/// Holds one conversation after the other. One that cannot be held is reported, and the others go on.
+async fn rehearse_all(
+    args: &RehearseArgs,
+    url: String,
+    scenarios: &[Scenario],
+    caller: &Caller,
+) -> Result<Outcome, CliError> {
+    let options = args.target.options(url, args.audio)?;
+    let progress = Progress::new("");
+    let mut outcome = Outcome::default();
+    for (place, scenario) in scenarios.iter().enumerate() {
+        progress.now(format!("{} ({} of {})", scenario.name, place + 1, scenarios.len()));
+        let held = match antiphon_client::connect(&options).await {
+            Ok(connection) => rehearse(connection, scenario, caller).await,
+            Err(error) => Err(error.into()),
+        };
+        progress.hide();
+        match held {
+            Ok(report) => {
+                shown(args, &report)?;
+                outcome.reports.push(report);
+            }
+            Err(error) => {
+                if let Some(earlier) = outcome.error.replace(named(&scenario.name, error)) {
+                    print::complain(&earlier);
+                }
+            }
+        }
+    }
+    Ok(outcome)
+}
+
+/// The error with the scenario's name, and the exit code of its kind.
+fn named(name: &str, error: RehearsalError) -> CliError {
+    let error = match error {
+        RehearsalError::Client(error) => failure(error),
+        RehearsalError::Caller(error) => CliError::Failed(error.to_string()),
+    };
+    match error {
+        CliError::Unreachable(text) => CliError::Unreachable(format!("{name}: {text}")),
+        CliError::Usage(text) => CliError::Usage(format!("{name}: {text}")),
+        other => CliError::Failed(format!("{name}: {other}")),
+    }
+}
+
+fn shown(args: &RehearseArgs, report: &Report) -> Result<(), CliError> {
+    if args.json { print::json(&json!(report)) } else { print::line(&text_of(report)) }
+}
+
+/// The conversation with its times, and what failed.
+fn text_of(report: &Report) -> String {
+    let verdict = if report.passed { "passed" } else { "FAILED" };
+    let mut text = format!("{}: {verdict}\n", printable(&report.scenario));
+    for turn in &report.turns {
+        let said = if turn.said.is_empty() { "(silence)" } else { &turn.said };
+        text += &format!("  {:>6.1} s  caller  {}\n", seconds(turn.at_ms), printable(said));
+        for call in &turn.calls {
+            text += &format!("            calls   {}\n", printable(call));
+        }
+        if turn.reply.is_empty() {
+            continue;
+        }
+        let at = turn.answered_at_ms.map_or("        ".to_owned(), |at_ms| format!("{:>6.1} s", seconds(at_ms)));
+        let wait = turn.answer_ms.map(|ms| format!("  ({ms} ms)")).unwrap_or_default();
+        text += &format!("  {at}  agent   {}{wait}\n", printable(&turn.reply));
+    }
+    let failed = report.checks.iter().filter(|check| !check.passed);
+    for check in failed {
+        let place = check.turn.map(|turn| format!("turn {turn}: ")).unwrap_or_default();
+        text += &format!("  NOT: {place}{}; it was: {}\n", check.expected, printable(&check.found));
+    }
+    let n_passed = report.checks.iter().filter(|check| check.passed).count();
+    text += &format!("  {n_passed} of {} checks passed", report.checks.len());
+    if report.measures.late_frames > 0 {
+        text += &format!("; {} frames were sent late: this machine was busy", report.measures.late_frames);
+    }
+    text
+}
+
+fn seconds(ms: u64) -> f64 {
+    ms as f64 / 1e3
+}
+
+/// The scenarios of files and folders, in order of their names.
+fn scenarios(paths: &[PathBuf]) -> Result<Vec<Scenario>, CliError> {
+    let mut files = Vec::new();
+    for path in paths {
+        if path.is_dir() {
+            let entries = std::fs::read_dir(path).map_err(|error| CliError::file("read", path, &error))?;
+            let mut found: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
+            found.retain(|file| file.extension().is_some_and(|extension| extension == "toml"));
+            found.sort();
+            if found.is_empty() {
+                return Err(CliError::Usage(format!("{}: there is no .toml file in it", path.display())));
+            }
+            files.extend(found);
+        } else {
+            files.push(path.clone());
+        }
+    }
+    let mut scenarios = Vec::new();
+    let mut problems = Vec::new();
+    for file in &files {
+        let text = small_file::read_text(file, small_file::MAX_SETTINGS_BYTES)
+            .map_err(|error| CliError::file("read", file, &error))?;
+        let name = file.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
+        match Scenario::parse(&text, &name) {
+            Ok(scenario) => scenarios.push(scenario),
+            Err(error) => {
+                problems.extend(error.to_string().lines().map(|line| format!("{}: {line}", file.display())));
+            }
+        }
+    }
+    if problems.is_empty() { Ok(scenarios) } else { Err(CliError::Usage(problems.join("\n"))) }
+}
+
+/// The caller, with the configured voice and language model. The built-in assistant plays no person.
+async fn caller(config: Config) -> Result<Caller, CliError> {
+    let _progress = Progress::new("loading the caller's voice");
+    let wanted = config.clone();
+    let tts = blocking(move || assembly::tts(&wanted)).await?.map_err(EnginesError::from)?;
+    let voice = say::voice(None, &config.tts, tts.as_ref())?;
+    let llm: Option<Arc<dyn Llm>> = match config.llm.engine.as_str() {
+        ASSISTANT => None,
+        _ => Some(assembly::llm(&config).map_err(EnginesError::from)?),
+    };
+    Ok(Caller::new(tts, voice, llm))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scenarios_of_a_folder_are_read_in_order_and_all_problems_named() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).expect("written");
+        let none = scenarios(&[folder.path().to_owned()]).expect_err("an empty folder").to_string();
+        assert!(none.contains("no .toml file"), "{none}");
+        write("b.toml", "[[turns]]\nsay = \"Hello.\"\n");
+        write("a.toml", "name = \"first\"\n[[turns]]\nsay = \"Hello.\"\n");
+        write("notes.txt", "nothing");
+        let found = scenarios(&[folder.path().to_owned()]).expect("two");
+        assert_eq!(found.iter().map(|one| one.name.as_str()).collect::<Vec<_>>(), ["first", "b"]);
+        write("c.toml", "[[turns]]\n[caller]\nspeed = 9\n");
+        let error = scenarios(&[folder.path().to_owned()]).expect_err("refused");
+        assert_eq!((error.exit_code(), error.to_string().lines().count()), (2, 2));
+        assert!(error.to_string().contains("c.toml: turn 1: write either say or silence_ms"), "{error}");
+    }
+}
