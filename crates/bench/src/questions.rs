@@ -15,7 +15,7 @@ use std::sync::Arc;
 pub(super) const QUESTIONS: [(&str, &str); 12] = [
     ("What is twelve times seven?", "84"),
     ("What is eighty divided by five?", "16"),
-    ("Repeat after me, the river is wide.", "river is wide"),
+    ("Repeat after me the river is wide.", "river is wide"),
     ("What is twenty plus thirty?", "50"),
     ("What is three times eleven?", "33"),
     ("Count from six to nine.", "6, 7, 8, 9"),
