@@ -1,7 +1,8 @@
-//! English figures that espeak-ng reads otherwise than people, in words: years, decades, round ordinals.
+//! English figures that espeak-ng reads otherwise than people, in words: years, decades, round numbers, numbers of houses.
 //!
-//! espeak-ng says "nineteen hundred ninety nine", "nineteen ninety z" and "one hundred th". All other figures remain digits,
-//! which it reads well, by the rules of the country's English. [`super::Phonemizer`] calls it. Pure.
+//! espeak-ng says "nineteen hundred ninety nine", "nineteen ninety z", "one hundred th", "ninehundred million" and "two hundred
+//! twenty one B". All other figures remain digits, which it reads well, by the rules of the country's English.
+//! [`super::Phonemizer`] calls it. Pure.
 
 use super::super::numbers;
 use std::ops::RangeInclusive;
@@ -41,7 +42,7 @@ fn is_joint(c: char) -> bool {
     c.is_alphanumeric() || ".,:/-–'’$€£#+".contains(c)
 }
 
-/// The words of a year, a span of years, a decade or a round ordinal; `None` for all else.
+/// The words of a year, a span of years, a decade, a round number or ordinal, a number with a letter; `None` for all else.
 fn words_of(figure: &str) -> Option<String> {
     if let Some((first, last)) = figure.split_once(['-', '–']) {
         return Some(format!("{} to {}", year(first)?, year(last)?));
@@ -58,7 +59,35 @@ fn words_of(figure: &str) -> Option<String> {
         let is_round = digits.len() <= 15 && digits.ends_with("00") && digits.bytes().all(|b| b.is_ascii_digit());
         return is_round.then(|| numbers::ordinal(&digits));
     }
-    year(figure)
+    year(figure).or_else(|| round(figure)).or_else(|| with_letter(figure))
+}
+
+/// A number of several groups of three digits, each of whole hundreds or, in front, below one hundred: no country says "and" in it.
+fn round(figure: &str) -> Option<String> {
+    let mut groups = figure.split(',');
+    let first = groups.next().filter(|first| (1..=3).contains(&first.len()) && is_digits(first))?;
+    let others: Vec<&str> = groups.collect();
+    let is_round = |group: &str| group.len() == 3 && is_digits(group) && group.ends_with("00");
+    let is_small = !first.starts_with('0') && (first.len() < 3 || first.ends_with("00"));
+    let is_it = is_small && (1..=4).contains(&others.len()) && others.iter().all(|group| is_round(group));
+    is_it.then(|| numbers::cardinal(&figure.replace(',', "")))
+}
+
+/// Three digits and a letter: "221B" is "two twenty-one B".
+fn with_letter(figure: &str) -> Option<String> {
+    let (digits, letter) = figure.split_at_checked(3)?;
+    let is_it = is_digits(digits) && letter.len() == 1 && letter.starts_with(|c: char| c.is_ascii_uppercase());
+    let (hundreds, rest) = digits.split_at(1);
+    let pair = match rest.strip_prefix('0') {
+        Some("0") => return None,
+        Some(last) => format!("oh {}", numbers::cardinal(last)),
+        None => numbers::cardinal(rest),
+    };
+    (is_it && hundreds != "0").then(|| format!("{} {pair} {letter}", numbers::cardinal(hundreds)))
+}
+
+fn is_digits(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit())
 }
 
 fn year(figure: &str) -> Option<String> {
@@ -80,6 +109,11 @@ mod tests {
             ("the 1990s and the 1900s", "the nineteen nineties and the nineteen hundreds"),
             ("the 100th, the 1,000th and the 42nd", "the one hundredth, the one thousandth and the 42nd"),
             ("from 1500 to 3500", "from fifteen hundred to 3500"),
+            (
+                "7,900,000,000 people, 12,500 cars",
+                "seven billion nine hundred million people, twelve thousand five hundred cars",
+            ),
+            ("at 221B or 105C", "at two twenty-one B or one oh five C"),
         ] {
             assert_eq!(in_words(text), expected);
         }
@@ -98,6 +132,13 @@ mod tests {
             "1999th",
             "é1999",
             "7900000000",
+            "250,000",
+            "1,250",
+            "7,90,000",
+            "0,500",
+            "200B",
+            "221b",
+            "221BC",
             "1999, 1",
         ] {
             let expected = text.replace("1999, 1", "nineteen ninety-nine, 1");
