@@ -8,16 +8,15 @@ use antiphon_cluster::SealingKey;
 use antiphon_engine_api::fakes::llm::FakeLlm;
 use antiphon_engine_api::fakes::stt::FakeStt;
 use antiphon_engine_api::fakes::tts::FakeTts;
+use antiphon_test_server::{Answer, TestServer};
 use antiphon_types::sealed::Sealing;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
 use tokio::process::{Child, ChildStdout, Command};
 use tokio::time::{sleep, timeout};
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
@@ -406,53 +405,6 @@ async fn the_sound_of_a_sealed_job_is_that_of_a_plain_one() {
     }
 }
 
-/// Reads a request to its end; its text.
-async fn request(stream: &mut TcpStream) -> String {
-    let mut read = Vec::new();
-    loop {
-        let text = String::from_utf8_lossy(&read).into_owned();
-        if let Some((head, body)) = text.split_once("\r\n\r\n") {
-            let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
-            if body.len() >= length.map_or(0, |length| length.parse().expect("a number")) {
-                return text;
-            }
-        }
-        let mut bytes = vec![0; 64 << 10];
-        match stream.read(&mut bytes).await {
-            Ok(0) | Err(_) => return text,
-            Ok(n) => read.extend_from_slice(&bytes[..n]),
-        }
-    }
-}
-
-/// A language model that says "Yes." and notes the key of each request for an answer; its base address.
-#[allow(clippy::disallowed_methods)]
-async fn upstream(keys: Arc<Mutex<Vec<String>>>) -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-    let address = listener.local_addr().expect("bound");
-    tokio::spawn(async move {
-        while let Ok((mut stream, _)) = listener.accept().await {
-            let keys = keys.clone();
-            tokio::spawn(async move {
-                let head = request(&mut stream).await;
-                if head.starts_with("POST") {
-                    let key = head.lines().find_map(|line| line.strip_prefix("authorization: ")).unwrap_or("none");
-                    keys.lock().expect("no panic").push(key.to_owned());
-                }
-                let delta = json!({"choices": [{"index": 0, "delta": {"content": "Yes."}, "finish_reason": null}]});
-                let end = json!({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]});
-                let body = format!("data: {delta}\n\ndata: {end}\n\ndata: [DONE]\n\n");
-                let answer = format!(
-                    "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}",
-                    body.len()
-                );
-                let _ = stream.write_all(answer.as_bytes()).await;
-            });
-        }
-    });
-    format!("http://{address}/v1")
-}
-
 #[tokio::test]
 async fn an_upstream_key_in_a_file_is_exchanged_by_sighup() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -461,8 +413,8 @@ async fn an_upstream_key_in_a_file_is_exchanged_by_sighup() {
     let clients = at("clients");
     std::fs::write(&key, "sk-one\n").expect("written");
     std::fs::write(&clients, "sk-client-0123456789\n").expect("written");
-    let keys = Arc::new(Mutex::new(Vec::new()));
-    let url = upstream(keys.clone()).await;
+    let upstream = TestServer::start(|_| Answer::completion(["Yes."]));
+    let url = upstream.url("/v1");
     let env = [
         ("ANTIPHON_LLM__ENGINE", "openai"),
         ("ANTIPHON_LLM__BASE_URL", url.as_str()),
@@ -480,7 +432,10 @@ async fn an_upstream_key_in_a_file_is_exchanged_by_sighup() {
     assert_eq!(connect("sk-other").await.next().await["error"]["code"], "invalid_api_key");
     let mut socket = connect("sk-client-0123456789").await;
     assert_eq!(socket.next().await["type"], "session.created");
-    let last = || keys.lock().expect("no panic").last().cloned().unwrap_or_default();
+    let last = || {
+        let asked = upstream.requests().into_iter().rfind(|request| request.method == "POST").expect("a request");
+        asked.header("authorization").expect("a key").to_owned()
+    };
     let logged = async |line: &str| {
         let log = folder.path().join("log");
         let there = async {

@@ -1,7 +1,8 @@
 //! The binary's interface for users and scripts: exit codes, stdout and stderr.
 
 use crate::hub::tiny_whisper_env;
-use std::io::{Read, Write};
+use antiphon_test_server::{Answer, TestServer, unused_address};
+use std::io::Write;
 use std::net::TcpListener;
 use std::process::{Command, Output, Stdio};
 
@@ -197,31 +198,17 @@ fn the_settings_of_an_earlier_version_are_checked_before_an_upgrade() {
     check(&["upgrade-check", "nowhere.toml"], &[], 2, "nowhere.toml: cannot be read");
 }
 
-/// A server that answers one request with `answer`; its address.
-fn answers_once(answer: &'static str) -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-    let address = format!("http://{}", listener.local_addr().expect("an address"));
-    std::thread::spawn(move || {
-        let (mut stream, _) = listener.accept().expect("a client");
-        let mut head = [0; 2048];
-        let n = stream.read(&mut head).expect("a request");
-        assert!(head[..n].starts_with(b"GET /"), "{:?}", String::from_utf8_lossy(&head[..n]));
-        stream.write_all(answer.as_bytes()).expect("answered");
+#[tokio::test(flavor = "multi_thread")]
+async fn health_is_an_exit_code() {
+    let server = TestServer::start(|request| match request.path() {
+        "/healthz" => Answer::text("ok\n"),
+        _ => Answer::refusal(503, r#"{"ready":false, "reason":"it is draining"}"#),
     });
-    address
-}
-
-#[test]
-fn health_is_an_exit_code() {
-    let url = answers_once("HTTP/1.1 200 OK\r\nContent-Length: 3\r\nConnection: close\r\n\r\nok\n");
+    let url = server.url("");
     let output = antiphon(&["health", "--url", &url], &[], b"");
     assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(0), b"ok\n".as_slice()));
-    let drains = "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 42\r\nConnection: close\r\n\r\n\
-                  {\"ready\":false, \"reason\":\"it is draining\"}";
-    check(&["health", "--ready", "--url", &answers_once(drains)], &[], 1, "503 Service Unavailable: it is draining");
-    let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
-    let nobody = format!("http://{}", taken.local_addr().expect("an address"));
-    drop(taken);
+    check(&["health", "--ready", "--url", &url], &[], 1, "503 Service Unavailable: it is draining");
+    let nobody = format!("http://{}", unused_address());
     check(&["health", "--url", &nobody], &[("HTTP_PROXY", "http://127.0.0.1:1")], 4, "cannot be reached");
     check(&["health", "--url", "ftp://127.0.0.1"], &[], 2, "is no address of a hub");
     check(&["health", "--ca-file", "nowhere.pem"], &[], 2, "nowhere.pem: ");

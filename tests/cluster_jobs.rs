@@ -10,18 +10,15 @@ use antiphon_cluster::{ClusterConfig, JetStream, SealingKey};
 use antiphon_engine_api::fakes::llm::FakeLlm;
 use antiphon_engine_api::fakes::stt::FakeStt;
 use antiphon_engine_api::fakes::tts::{FakeTts, MS_PER_CHAR};
-use antiphon_engine_api::tts::{SpeechRequest, Tts, TtsError, Voice};
 use antiphon_telemetry::Metrics;
-use antiphon_types::Pcm;
-use futures_util::StreamExt;
-use futures_util::stream::{self, BoxStream};
+use antiphon_test_server::{Answer, TestServer};
 use reqwest::{Method, Response};
 use serde_json::{Value, json};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tempfile::TempDir;
-use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 const TEST_TIMEOUT: Duration = Duration::from_secs(60);
@@ -30,45 +27,6 @@ const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 const TEXT: &str = "Hello there. This is the second sentence of the text. And this one is the third sentence of it.";
 /// The spaces between the chunks are not synthesized.
 const BYTES: u64 = (TEXT.len() as u64 - 2) * MS_PER_CHAR * 48;
-
-/// A voice that speaks one chunk for each permit and notes what it spoke.
-#[derive(Clone)]
-struct Gated {
-    gate: Arc<Semaphore>,
-    said: Arc<Mutex<Vec<String>>>,
-    asked: Arc<Semaphore>,
-}
-
-impl Gated {
-    fn new(permits: usize) -> Self {
-        Self { gate: Arc::new(Semaphore::new(permits)), said: Arc::default(), asked: Arc::new(Semaphore::new(0)) }
-    }
-
-    fn said(&self) -> Vec<String> {
-        self.said.lock().expect("no panic").clone()
-    }
-}
-
-impl Tts for Gated {
-    fn name(&self) -> &str {
-        "gated"
-    }
-
-    fn voices(&self) -> Vec<Voice> {
-        FakeTts::default().voices().to_vec()
-    }
-
-    fn speak(&self, request: SpeechRequest) -> BoxStream<'static, Result<Pcm, TtsError>> {
-        let this = self.clone();
-        let spoken = async move {
-            this.asked.add_permits(1);
-            this.gate.acquire().await.expect("open").forget();
-            this.said.lock().expect("no panic").push(request.text.clone());
-            FakeTts::default().speak(request)
-        };
-        stream::once(spoken).flatten().boxed()
-    }
-}
 
 /// A NATS server and a sealing key.
 struct Cluster {
@@ -103,11 +61,11 @@ impl Cluster {
         }
     }
 
-    async fn hub(&self, tts: &Gated) -> Hub {
+    async fn hub(&self, tts: &FakeTts) -> Hub {
         self.hub_with(tts, Keys::default(), |_| {}).await
     }
 
-    async fn hub_with(&self, tts: &Gated, keys: Keys, change: impl FnOnce(&mut Config)) -> Hub {
+    async fn hub_with(&self, tts: &FakeTts, keys: Keys, change: impl FnOnce(&mut Config)) -> Hub {
         member(self.config(), tts, keys, change).await
     }
 
@@ -117,15 +75,14 @@ impl Cluster {
 }
 
 /// A hub with these jobs.
-async fn member(cluster: ClusterConfig, tts: &Gated, keys: Keys, change: impl FnOnce(&mut Config)) -> Hub {
+async fn member(cluster: ClusterConfig, tts: &FakeTts, keys: Keys, change: impl FnOnce(&mut Config)) -> Hub {
     let mut config = Config { cluster, ..Config::default() };
     config.speech.jobs_dir = "not used".into();
     config.speech.jobs_max_mib = 64;
     change(&mut config);
     let manager = Arc::new(EngineManager::new(&config).expect("the registry is right"));
     manager.join(Membership::join(&config).await.expect("it joins"));
-    let mut engines = engines(FakeStt::default(), FakeLlm::default(), FakeTts::default());
-    engines.tts = Arc::new(tts.clone());
+    let engines = engines(FakeStt::default(), FakeLlm::default(), tts.clone());
     let metrics = Metrics::new();
     let manager = Some((manager, Vec::new()));
     Hub::serve(Parts { config, engines, metrics, keys, tls: None, manager }).await
@@ -185,8 +142,8 @@ async fn sound(hub: &Hub, id: &str) -> bytes::Bytes {
 #[tokio::test]
 async fn a_job_is_asked_for_done_and_fetched_on_different_hubs() {
     let cluster = Cluster::start().await;
-    let idle = Gated::new(0);
-    let busy = Gated::new(1);
+    let idle = FakeTts::default().held(0);
+    let busy = FakeTts::default().held(1);
     // The first hub does no jobs of its own: the only one it may take waits for a permit that never comes.
     let a = cluster.hub(&idle).await;
     let blocker = submitted(&a, &job_request("pcm"), None).await;
@@ -202,7 +159,7 @@ async fn a_job_is_asked_for_done_and_fetched_on_different_hubs() {
     let at_a = sound(&a, &id).await;
     let at_b = sound(&b, &id).await;
     assert_eq!((at_a.len() as u64, at_a == at_b), (BYTES, true));
-    assert_eq!(busy.said().join(" "), TEXT, "each chunk once");
+    assert_eq!(busy.spoken().join(" "), TEXT, "each chunk once");
     b.until("voice_requests_total{endpoint=\"job\",outcome=\"ok\"} ", 1.0).await;
     for format in ["wav", "mp3", "flac", "opus"] {
         let id = submitted(&a, &job_request(format), None).await;
@@ -233,15 +190,15 @@ async fn a_job_is_asked_for_done_and_fetched_on_different_hubs() {
 #[tokio::test]
 async fn a_job_goes_on_where_it_was_when_its_hub_stops() {
     let cluster = Cluster::start().await;
-    let first = Gated::new(2);
-    let second = Gated::new(9);
+    let first = FakeTts::default().held(2);
+    let second = FakeTts::default().held(9);
     let a = cluster.hub(&first).await;
     let id = submitted(&a, &job_request("wav"), None).await;
     until(&a, &id, |job| job["progress"]["chunks_done"] == 2).await;
     a.stop().await;
     let b = cluster.hub(&second).await;
     let job = until(&b, &id, is("completed")).await;
-    assert_eq!([first.said(), second.said()].concat().join(" "), TEXT, "each chunk once, in order");
+    assert_eq!([first.spoken(), second.spoken()].concat().join(" "), TEXT, "each chunk once, in order");
     assert_eq!(job["audio"]["bytes"], BYTES + 44);
     assert_eq!(sound(&b, &id).await.len() as u64, BYTES + 44);
     b.stop().await;
@@ -252,12 +209,12 @@ async fn a_job_goes_on_where_it_was_when_its_hub_stops() {
 async fn a_hub_that_lost_its_job_writes_no_more() {
     let cluster = Cluster::start().await;
     let jetstream = cluster.jetstream().await;
-    let first = Gated::new(1);
-    let second = Gated::new(1);
+    let first = FakeTts::default().held(1);
+    let second = FakeTts::default().held(1);
     let a = cluster.hub(&first).await;
     let id = submitted(&a, &job_request("pcm"), None).await;
     until(&a, &id, |job| job["progress"]["chunks_done"] == 1).await;
-    first.asked.acquire_many(2).await.expect("open").forget();
+    first.asked(2).await;
     // As if another hub had been given it meanwhile: the record names another attempt.
     let record = jetstream.jobs().get(&id).await.expect("read").expect("there");
     let mut stored: Value = serde_json::from_slice(&record.value).expect("JSON");
@@ -281,7 +238,7 @@ async fn a_hub_that_lost_its_job_writes_no_more() {
 #[tokio::test]
 async fn jobs_survive_a_restart_of_jetstream() {
     let mut cluster = Cluster::start().await;
-    let tts = Gated::new(1);
+    let tts = FakeTts::default().held(1);
     let a = cluster.hub(&tts).await;
     let id = submitted(&a, &job_request("flac"), None).await;
     until(&a, &id, |job| job["progress"]["chunks_done"] == 1).await;
@@ -295,7 +252,7 @@ async fn jobs_survive_a_restart_of_jetstream() {
     until(&a, &id, is("completed")).await;
     let list: Value = ask(&a, Method::GET, "").await.json().await.expect("JSON");
     assert_eq!(list["data"].as_array().map(Vec::len), Some(1), "the refused one left nothing: {list}");
-    assert_eq!(tts.said().join(" "), TEXT);
+    assert_eq!(tts.spoken().join(" "), TEXT);
     let next = submitted(&a, &job_request("pcm"), None).await;
     until(&a, &next, is("completed")).await;
     a.stop().await;
@@ -316,7 +273,7 @@ async fn a_job_is_done_while_three_servers_are_restarted_one_by_one() {
         replicas: 3,
         ..ClusterConfig::default()
     };
-    let tts = Gated::new(0);
+    let tts = FakeTts::default().held(0);
     let hub = member(config, &tts, Keys::default(), |_| {}).await;
     let text = format!("{TEXT} ").repeat(4);
     let body = json!({"voice": "alloy", "input": text.trim_end(), "response_format": "pcm"});
@@ -331,7 +288,7 @@ async fn a_job_is_done_while_three_servers_are_restarted_one_by_one() {
     tts.gate.add_permits(99);
     let job = until(&hub, &id, is("completed")).await;
     // Where no leader was elected for 10 s, the queue gave the job to the same hub once more, and a chunk was spoken twice.
-    let mut said = tts.said();
+    let mut said = tts.spoken();
     said.dedup();
     assert_eq!(said.join(" "), text.trim_end());
     let n_bytes = said.iter().map(|chunk| chunk.len() as u64 * MS_PER_CHAR * 48).sum::<u64>();
@@ -343,7 +300,7 @@ async fn a_job_is_done_while_three_servers_are_restarted_one_by_one() {
 #[tokio::test]
 async fn a_retried_request_makes_one_job() {
     let cluster = Cluster::start().await;
-    let tts = Gated::new(0);
+    let tts = FakeTts::default().held(0);
     let a = cluster.hub(&tts).await;
     let b = cluster.hub(&tts).await;
     let one = job_request("pcm");
@@ -373,7 +330,7 @@ async fn a_retried_request_makes_one_job() {
 async fn what_a_hub_cannot_read_it_leaves_to_others() {
     let cluster = Cluster::start().await;
     let jetstream = cluster.jetstream().await;
-    let tts = Gated::new(99);
+    let tts = FakeTts::default().held(99);
     // A job of a later version.
     jetstream
         .jobs()
@@ -409,7 +366,7 @@ async fn what_a_hub_cannot_read_it_leaves_to_others() {
 #[tokio::test]
 async fn a_full_store_ends_the_job_in_plain_words() {
     let cluster = Cluster::start().await;
-    let tts = Gated::new(99);
+    let tts = FakeTts::default().held(99);
     let hub = cluster
         .hub_with(&tts, Keys::default(), |config| (config.speech.jobs_max_mib, config.speech.max_jobs) = (1, 2))
         .await;
@@ -438,22 +395,20 @@ async fn a_full_store_ends_the_job_in_plain_words() {
 
 /// A speech server that says the same for the same text: 1 ms for each byte of it, after 20 ms. flite's noise, and with it the
 /// length of its chunks, differs from run to run.
-async fn speech_server(said: Arc<Mutex<Vec<String>>>) -> String {
-    use axum::routing::{get, post};
-    let speak = async move |axum::Json(asked): axum::Json<Value>| {
-        let text = asked["input"].as_str().expect("a text").to_owned();
-        tokio::time::sleep(Duration::from_millis(20)).await;
+fn speech_server(n_said: Arc<AtomicUsize>) -> TestServer {
+    TestServer::start(move |request| {
+        if request.path() == "/v1/audio/voices" {
+            return Answer::json(&json!({"voices": [{"id": "one"}]}));
+        }
+        let text = request.json()["input"].as_str().expect("a text").to_owned();
         let pcm: Vec<u8> = text.bytes().flat_map(|byte| [byte; 48]).collect();
-        said.lock().expect("no panic").push(text);
-        pcm
-    };
-    let voices = async || axum::Json(json!({"voices": [{"id": "one"}]}));
-    let app = axum::Router::new().route("/v1/audio/speech", post(speak)).route("/v1/audio/voices", get(voices));
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-    let address = listener.local_addr().expect("bound");
-    #[allow(clippy::disallowed_methods)]
-    tokio::spawn(async move { axum::serve(listener, app).await });
-    format!("http://{address}/v1")
+        let n_said = n_said.clone();
+        let speak = async move {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            n_said.fetch_add(1, Ordering::Relaxed);
+        };
+        Answer::of("audio/pcm", "").wait(speak).then(pcm)
+    })
 }
 
 /// A hub as a process of its own.
@@ -530,9 +485,9 @@ impl Process {
 #[tokio::test]
 async fn a_killed_hubs_job_goes_on_where_it_was_on_another_hub() {
     let cluster = Cluster::start().await;
-    let said = Arc::default();
-    let speech = speech_server(Arc::clone(&said)).await;
-    let mut a = Process::hub(&cluster, &speech).await;
+    let n_said = Arc::new(AtomicUsize::new(0));
+    let speech = speech_server(n_said.clone());
+    let mut a = Process::hub(&cluster, &speech.url("/v1")).await;
     let text: String = (0..60).map(|n| format!("This is sentence number {n} of a text that takes a while. ")).collect();
     let body = json!({"voice": "one", "input": text, "response_format": "pcm"});
     let job = a.json(Method::POST, "", Some(&body)).await;
@@ -540,7 +495,7 @@ async fn a_killed_hubs_job_goes_on_where_it_was_on_another_hub() {
     a.until(&id, |job| job["progress"]["chunks_done"].as_u64() >= Some(5)).await;
     let done = |job: &Value| job["progress"]["chunks_done"].as_u64().expect("a number");
     a.child.kill().await.expect("killed");
-    let b = Process::hub(&cluster, &speech).await;
+    let b = Process::hub(&cluster, &speech.url("/v1")).await;
     let left = b.json(Method::GET, &format!("/{id}"), None).await;
     assert!(
         left["status"] == "running" && done(&left) < left["progress"]["chunks_total"].as_u64().expect("n"),
@@ -560,7 +515,7 @@ async fn a_killed_hubs_job_goes_on_where_it_was_on_another_hub() {
     let line = log.lines().find(|line| line.contains("a job is taken over from another hub"));
     assert!(line.is_some_and(|line| line.contains(&id)), "{log}");
     // What was spoken when the hub died is spoken again, nothing else.
-    let n_said = said.lock().expect("no panic").len() as u64;
+    let n_said = n_said.load(Ordering::Relaxed) as u64;
     let n_chunks = done(&finished);
     assert!((n_chunks..=n_chunks + 1).contains(&n_said), "{n_said} for {n_chunks}");
     // An undisturbed run of the same text.

@@ -1,6 +1,5 @@
 //! Upstream servers that die, hang, trickle or are overloaded in the middle of a conversation: the fallback engine serves, the
-//! session goes on, and a server that failed is left alone until it works again. Real servers on loopback, each on a runtime of
-//! its own, which is shut down to kill it.
+//! session goes on, and a server that failed is left alone until it works again. Real servers on loopback.
 
 use crate::hub::{Hub, Socket, engines, loud, quiet};
 use antiphon::assembly;
@@ -13,19 +12,11 @@ use antiphon_engine_api::fakes::tts::FakeTts;
 use antiphon_engine_api::fakes::vad::FakeVad;
 use antiphon_engine_api::tts::Tts;
 use antiphon_engines::tts::TtsConfig;
-use axum::Router;
-use axum::body::{Body, Bytes};
-use axum::extract::{Request, State};
+use antiphon_test_server::{Answer, Request, TestServer};
 use axum::http::StatusCode;
-use axum::response::{IntoResponse, Response};
-use futures_util::{StreamExt, stream};
 use serde_json::{Value, json};
-use std::convert::Infallible;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use tokio::net::TcpListener;
-use tokio::runtime::Runtime;
 use tokio::time::Instant;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 
@@ -51,112 +42,66 @@ enum Manner {
 
 /// A server of all three stages, with OpenAI's endpoints.
 struct Server {
-    address: String,
-    shared: Arc<ServerState>,
-    runtime: Option<Runtime>,
+    http: TestServer,
+    manner: Arc<Mutex<Manner>>,
 }
 
-struct ServerState {
-    /// Its words begin with it.
-    name: &'static str,
-    manner: Mutex<Manner>,
-    n_asked: AtomicUsize,
-    /// The model alone.
-    n_chats: AtomicUsize,
-}
+const STAGES: [&str; 3] = ["/v1/audio/transcriptions", CHAT, "/v1/audio/speech"];
+const CHAT: &str = "/v1/chat/completions";
 
 impl Server {
-    fn start(name: &'static str) -> Self {
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
-        let runtime = runtime.expect("a runtime");
-        let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).expect("a free port");
-        let address = format!("http://{}/v1", listener.local_addr().expect("bound"));
-        let shared = Arc::new(ServerState {
-            name,
-            manner: Mutex::new(Manner::Works),
-            n_asked: AtomicUsize::new(0),
-            n_chats: AtomicUsize::new(0),
-        });
-        let router = Router::new().fallback(answer).with_state(shared.clone());
-        runtime.spawn(async move { axum::serve(listener, router).await });
-        Self { address, shared, runtime: Some(runtime) }
-    }
-
-    /// In a thread of its own: a runtime may not be made inside another one.
+    /// Its words begin with its name.
     fn new(name: &'static str) -> Self {
-        std::thread::spawn(move || Self::start(name)).join().expect("started")
-    }
-
-    fn n_chats(&self) -> usize {
-        self.shared.n_chats.load(Ordering::Relaxed)
+        let manner = Arc::new(Mutex::new(Manner::Works));
+        let next = manner.clone();
+        let http = TestServer::start(move |request| {
+            if !STAGES.contains(&request.path()) {
+                return Answer::status(404);
+            }
+            let mut manner = next.lock().expect("no panic");
+            match *manner {
+                Manner::Works => works(name, request),
+                Manner::Hangs => Answer::none(),
+                Manner::Trickles => Answer::events("").repeat(": ping\n\n", Duration::from_millis(50)),
+                Manner::Busy => Answer::refusal(429, "busy").header("retry-after", "30"),
+                Manner::Fails => Answer::status(500),
+                Manner::HangsOnce => {
+                    *manner = Manner::Works;
+                    Answer::none()
+                }
+                Manner::WorksOnce => {
+                    *manner = Manner::Fails;
+                    works(name, request)
+                }
+                Manner::FailsOnPoison if request.text().contains("poison") => Answer::status(500),
+                Manner::FailsOnPoison => works(name, request),
+            }
+        });
+        Self { http, manner }
     }
 
     fn set(&self, manner: Manner) {
-        *self.shared.manner.lock().expect("no panic") = manner;
+        *self.manner.lock().expect("no panic") = manner;
     }
 
     fn n_asked(&self) -> usize {
-        self.shared.n_asked.load(Ordering::Relaxed)
+        self.http.requests().iter().filter(|request| STAGES.contains(&request.path())).count()
     }
 
-    /// Closes its port and all its connections at once.
-    fn kill(&mut self) {
-        self.runtime.take().expect("killed once").shutdown_background();
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        if let Some(runtime) = self.runtime.take() {
-            runtime.shutdown_background();
-        }
+    fn n_chats(&self) -> usize {
+        self.http.requests().iter().filter(|request| request.path() == CHAT).count()
     }
 }
 
-async fn answer(State(server): State<Arc<ServerState>>, request: Request) -> Response {
-    let (parts, body) = request.into_parts();
-    let body = axum::body::to_bytes(body, usize::MAX).await.unwrap_or_default();
-    let path = parts.uri.path().to_owned();
-    let stage =
-        ["chat/completions", "audio/speech", "audio/transcriptions"].into_iter().find(|end| path.ends_with(end));
-    let Some(stage) = stage else { return StatusCode::NOT_FOUND.into_response() };
-    let n_before = server.n_asked.fetch_add(1, Ordering::Relaxed);
-    server.n_chats.fetch_add(usize::from(stage == "chat/completions"), Ordering::Relaxed);
-    let manner = *server.manner.lock().expect("no panic");
-    match manner {
-        Manner::Works => works(&server, stage, &body),
-        Manner::WorksOnce if n_before == 0 => works(&server, stage, &body),
-        Manner::FailsOnPoison if !String::from_utf8_lossy(&body).contains("poison") => works(&server, stage, &body),
-        Manner::HangsOnce if n_before > 0 => works(&server, stage, &body),
-        Manner::Hangs | Manner::HangsOnce => std::future::pending().await,
-        Manner::Busy => (StatusCode::TOO_MANY_REQUESTS, [("retry-after", "30")], "busy").into_response(),
-        Manner::Fails | Manner::WorksOnce | Manner::FailsOnPoison => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
-        Manner::Trickles => {
-            let pieces = stream::repeat(()).then(|()| async {
-                tokio::time::sleep(Duration::from_millis(50)).await;
-                Ok::<_, Infallible>(Bytes::from_static(b": ping\n\n"))
-            });
-            ([("content-type", "text/event-stream")], Body::from_stream(pieces)).into_response()
-        }
-    }
-}
-
-fn works(server: &ServerState, stage: &str, body: &[u8]) -> Response {
-    let name = server.name;
-    match stage {
-        "audio/transcriptions" => axum::Json(json!({"text": format!("{name} heard it")})).into_response(),
-        "audio/speech" => {
-            // A tenth of a second, whatever the words.
-            assert!(!body.is_empty());
-            ([("content-type", "audio/pcm")], Body::from(b"\x00\x10".repeat(2_400))).into_response()
-        }
-        _ => {
-            let text = format!("The {name} model answers this. And then it says some more words, for a second chunk.");
-            let delta = json!({"choices": [{"index": 0, "delta": {"content": text}, "finish_reason": null}]});
-            let end = json!({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]});
-            let body = format!("data: {delta}\n\ndata: {end}\n\ndata: [DONE]\n\n");
-            ([("content-type", "text/event-stream")], body).into_response()
-        }
+fn works(name: &str, request: &Request) -> Answer {
+    match request.path() {
+        "/v1/audio/transcriptions" => Answer::json(&json!({"text": format!("{name} heard it")})),
+        // A tenth of a second, whatever the words.
+        "/v1/audio/speech" => Answer::of("audio/pcm", b"\x00\x10".repeat(2_400)),
+        _ => Answer::completion([format!(
+            "The {name} model answers this. And then it says some more words, for a second chunk."
+        )
+        .as_str()]),
     }
 }
 
@@ -164,10 +109,10 @@ fn works(server: &ServerState, stage: &str, body: &[u8]) -> Response {
 fn config(primary: &Server, fallback: Option<&Server>, hedge_after_ms: u64) -> Config {
     let stage = |voice: &str| {
         let fallback = fallback.map_or_else(String::new, |fallback| {
-            let address = &fallback.address;
+            let address = fallback.http.url("/v1");
             format!(r#"fallback = {{ engine = "openai", base_url = "{address}", api_key_env = "" {voice} }}"#)
         });
-        let address = &primary.address;
+        let address = primary.http.url("/v1");
         format!(
             "engine = \"openai\"\nbase_url = \"{address}\"\napi_key_env = \"\"\nhedge_after_ms = {hedge_after_ms}\n{fallback}\n"
         )
@@ -311,7 +256,7 @@ async fn a_conversation_goes_on_when_its_upstreams_are_killed() {
         "{turn}"
     );
     assert_eq!(fallback.n_asked(), 0);
-    primary.kill();
+    primary.http.kill().await;
     for _ in 0..5 {
         let (wait, events) = say(&mut socket).await;
         assert_eq!(status(&events), "completed", "{events:?}");

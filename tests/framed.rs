@@ -7,12 +7,11 @@ use antiphon_engine_api::Engines;
 use antiphon_engine_api::fakes::llm::FakeLlm;
 use antiphon_engine_api::fakes::stt::FakeStt;
 use antiphon_engine_api::fakes::tts::FakeTts;
-use antiphon_engine_api::tts::{SpeechRequest, Tts, TtsError, Voice};
+use antiphon_engine_api::tts::SpeechRequest;
 use antiphon_engines::vad::Earshot;
 use antiphon_protocol::frame::{Frame, FrameKind};
 use antiphon_types::{Pcm, SampleRate, Samples};
 use bytes::Bytes;
-use futures_util::stream::{self, BoxStream};
 use futures_util::{FutureExt, StreamExt};
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -172,25 +171,6 @@ async fn a_foreign_format_is_refused_in_frames() {
     assert_eq!(hub.open("?audio=mp3").await.err(), Some(400));
 }
 
-/// A voice that says what was spoken before: its engine need not keep up with a paused clock.
-struct SpokenBefore(Pcm);
-
-impl Tts for SpokenBefore {
-    fn name(&self) -> &str {
-        "spoken before"
-    }
-
-    fn voices(&self) -> Vec<Voice> {
-        vec![Voice { id: "rms".into(), name: "rms".into(), language: "en-US".into() }]
-    }
-
-    fn speak(&self, _: SpeechRequest) -> BoxStream<'static, Result<Pcm, TtsError>> {
-        let rate = self.0.rate;
-        let pieces: Vec<Vec<i16>> = self.0.samples.chunks(1_600).map(<[i16]>::to_vec).collect();
-        stream::iter(pieces.into_iter().map(move |samples| Ok(Pcm { samples, rate }))).boxed()
-    }
-}
-
 async fn spoken_by_flite(text: &str) -> Pcm {
     let flite = antiphon::assembly::tts(&crate::hub::offline()).expect("flite is installed");
     let request = SpeechRequest { text: text.into(), voice: "rms".into(), ..SpeechRequest::default() };
@@ -205,7 +185,8 @@ async fn speaking_for_real(noise_reduction: Value) -> (Hub, Socket, Vec<i16>) {
     let interruption = antiphon_audio::convert(&interruption.samples, interruption.rate, SampleRate::HZ_24000);
     let story = "Once upon a time there was a little fox who lived at the edge of a large and quiet forest, \
                  and every morning it walked down to the river to see what the water had brought.";
-    let voice = SpokenBefore(spoken_by_flite(story).await);
+    // What was spoken before: an engine need not keep up with a paused clock.
+    let voice = FakeTts::default().with_voices([("rms", "en-US")]).with_sound(spoken_by_flite(story).await);
     tokio::time::pause();
     let engines = Engines {
         vad: Arc::new(Earshot),

@@ -11,15 +11,13 @@ use antiphon_engine_api::fakes::vad::FakeVad;
 use antiphon_engine_api::stt::SpeakerState;
 use antiphon_engines::stt::SttConfig;
 use antiphon_engines::stt::openai::OpenAiStt;
+use antiphon_test_server::{Answer, TestServer};
 use antiphon_types::chat::Message;
-use axum::extract::{Multipart, State};
-use axum::routing::post;
-use axum::{Json, Router};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
-use tokio::net::TcpListener;
+use std::sync::Arc;
 
+const TRANSCRIPTIONS: &str = "/v1/audio/transcriptions";
 const GERMAN: &str = "Guten Tag, wie geht es Ihnen?";
 const ENGLISH: &str = "And now in English, please.";
 
@@ -69,54 +67,20 @@ fn language(code: &str) -> Value {
     json!({"type": "realtime", "audio": {"input": {"transcription": {"model": "whisper-1", "language": code}}}})
 }
 
-/// What a transcription server answers with now, and what it was asked for.
-#[derive(Clone, Default)]
-struct Server {
-    answer: Arc<Mutex<Value>>,
-    asked: Arc<Mutex<Vec<TranscriptionRequest>>>,
-}
-
-#[derive(Clone, Debug, PartialEq)]
-struct TranscriptionRequest {
-    response_format: String,
-    language: Option<String>,
-}
-
-async fn transcriptions(State(server): State<Server>, mut form: Multipart) -> Json<Value> {
-    let mut fields = BTreeMap::new();
-    while let Some(field) = form.next_field().await.expect("a form") {
-        let name = field.name().expect("a name").to_owned();
-        fields.insert(name, String::from_utf8_lossy(&field.bytes().await.expect("a body")).into_owned());
-    }
-    let asked = TranscriptionRequest {
-        response_format: fields["response_format"].clone(),
-        language: fields.get("language").cloned(),
-    };
-    server.asked.lock().expect("not poisoned").push(asked);
-    let answer = server.answer.lock().expect("not poisoned").clone();
-    Json(answer)
-}
-
-#[allow(clippy::disallowed_methods)]
-async fn serve(server: Server) -> OpenAiStt {
-    let routes = Router::new().route("/v1/audio/transcriptions", post(transcriptions)).with_state(server);
-    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-    let base_url = format!("http://{}/v1", listener.local_addr().expect("bound"));
-    tokio::spawn(async move { axum::serve(listener, routes).await });
+fn recognizer(server: &TestServer) -> OpenAiStt {
+    let base_url = server.url("/v1");
     let config = SttConfig { base_url, api_key_env: String::new(), language: "auto".into(), ..SttConfig::default() };
     OpenAiStt::new(&config).expect("right settings")
 }
 
 #[tokio::test]
 async fn a_hub_with_a_transcription_server_answers_in_german_then_in_english() {
-    let server = Server::default();
-    let hears = |text: &str, language: &str| {
-        *server.answer.lock().expect("not poisoned") =
-            json!({"task": "transcribe", "text": text, "language": language});
-    };
+    let heard =
+        |text: &str, language: &str| Answer::json(&json!({"task": "transcribe", "text": text, "language": language}));
+    let server = TestServer::script(TRANSCRIPTIONS, [heard(GERMAN, "german"), heard(ENGLISH, "english")]);
     let llm = FakeLlm::says(["Gut, danke.", "Fine, thanks.", "You wrote."]);
     let tts = two_voices();
-    let stt = Arc::new(serve(server.clone()).await);
+    let stt = Arc::new(recognizer(&server));
     let engines =
         Engines { vad: Arc::new(FakeVad), turn: None, stt, llm: Arc::new(llm.clone()), tts: Arc::new(tts.clone()) };
     // Each utterance is transcribed and answered once.
@@ -125,7 +89,6 @@ async fn a_hub_with_a_transcription_server_answers_in_german_then_in_english() {
     let hub = Hub::start(engines, config).await;
     let mut socket = hub.connect("").await;
 
-    hears(GERMAN, "german");
     let (heard, response) = say(&mut socket).await;
     assert_eq!((&heard["transcript"], &heard["language"]), (&json!(GERMAN), &json!("de")));
     assert_eq!((voice(&response), tts.spoken_by()), ("anna", vec!["anna".to_owned()]));
@@ -133,7 +96,6 @@ async fn a_hub_with_a_transcription_server_answers_in_german_then_in_english() {
     let shown = turn(&hub, |turn| turn["status"] == "completed").await;
     assert_eq!((&shown["transcript"], &shown["language"]), (&json!(GERMAN), &json!("de")));
 
-    hears(ENGLISH, "english");
     let (heard, response) = say(&mut socket).await;
     assert_eq!(heard["language"], "en");
     assert_eq!(voice(&response), "slt");
@@ -144,12 +106,13 @@ async fn a_hub_with_a_transcription_server_answers_in_german_then_in_english() {
     socket.ask("Und geschrieben?").await;
     assert!(instructions(&llm).ends_with("\n\nAnswer in English."), "{}", instructions(&llm));
     assert_eq!(tts.spoken_by().last().expect("spoken"), "slt");
-    let asked = server.asked.lock().expect("not poisoned").clone();
-    assert_eq!(
-        asked,
-        vec![TranscriptionRequest { response_format: "verbose_json".into(), language: None }; 2],
-        "once for each utterance"
-    );
+    let asked = server.requests().into_iter().filter(|request| request.path() == TRANSCRIPTIONS);
+    let forms: Vec<_> = asked.map(|request| request.form()).collect();
+    assert_eq!(forms.len(), 2, "once for each utterance");
+    for form in forms {
+        assert_eq!(form["response_format"].text(), "verbose_json");
+        assert!(!form.contains_key("language"));
+    }
 }
 
 #[tokio::test]

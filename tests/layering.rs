@@ -15,6 +15,7 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
     ("telemetry", &["types"]),
     ("sip", &[]),
     ("planner", &[]),
+    ("test-server", &[]),
     ("registry", &["types"]),
     ("audio", &["types"]),
     ("matmul", &[]),

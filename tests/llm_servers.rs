@@ -15,13 +15,11 @@ use antiphon_engine_api::turn::TurnModel;
 use antiphon_engine_api::vad::Vad;
 use antiphon_registry::Stage;
 use antiphon_telemetry::Metrics;
-use axum::Router;
-use axum::http::header::CONTENT_TYPE;
-use axum::routing::{get, post};
+use antiphon_test_server::{Answer, TestServer, unused_address};
 use reqwest::{Client, Method, StatusCode};
 use serde_json::{Value, json};
+use std::net::SocketAddr;
 use std::sync::Arc;
-use tokio::net::TcpListener;
 
 /// What Ollama 0.5 answers.
 const OLLAMA: &str = r#"{"object":"list","data":[{"id":"llama3.2:latest","object":"model","created":1733000000,"owned_by":"library"},
@@ -61,24 +59,18 @@ impl EngineFactory for RealLlm {
     }
 }
 
-/// A server of language models; its port.
-#[allow(clippy::disallowed_methods)]
-async fn server(status: StatusCode, models: &'static str) -> u16 {
-    let json = [(CONTENT_TYPE, "application/json")];
-    let says = "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"I am a model.\"},\"finish_reason\":null}]}\n\n\
-                data: {\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"stop\"}]}\n\ndata: [DONE]\n\n";
-    let router = Router::new()
-        .route("/v1/models", get(move || async move { (status, json, models) }))
-        .route("/v1/chat/completions", post(move || async move { ([(CONTENT_TYPE, "text/event-stream")], says) }));
-    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-    let port = listener.local_addr().expect("bound").port();
-    tokio::spawn(async move { axum::serve(listener, router).await });
-    port
+/// A server of language models.
+fn server(status: u16, models: &'static str) -> TestServer {
+    TestServer::start(move |request| match request.path() {
+        "/v1/models" => Answer::of("application/json", models).with_status(status),
+        "/v1/chat/completions" => Answer::completion(["I am a model."]),
+        _ => Answer::status(404),
+    })
 }
 
-async fn start(ports: &[u16], keys: Keys) -> Hub {
+async fn start(servers: &[SocketAddr], keys: Keys) -> Hub {
     let mut config = Config::default();
-    config.llm.local_ports = ports.to_vec();
+    config.llm.local_ports = servers.iter().map(SocketAddr::port).collect();
     let manager = Arc::new(EngineManager::with(&config, Box::new(RealLlm)).expect("the registry is right"));
     let active = manager.load().expect("fakes load");
     let manager = Some((manager, active.served));
@@ -113,12 +105,14 @@ async fn answer(hub: &Hub) -> String {
 
 #[tokio::test(start_paused = true)]
 async fn servers_are_found_and_one_is_connected_for_the_next_session() {
-    let ollama = server(StatusCode::OK, OLLAMA).await;
-    let vllm = server(StatusCode::OK, VLLM).await;
-    let locked = server(StatusCode::UNAUTHORIZED, LOCKED).await;
-    let other = server(StatusCode::OK, "<html>a router's page</html>").await;
-    let closed = TcpListener::bind("127.0.0.1:0").await.expect("a port").local_addr().expect("bound").port();
-    let hub = start(&[ollama, vllm, locked, other, closed], Keys::default()).await;
+    let ollama = server(200, OLLAMA);
+    let vllm = server(200, VLLM);
+    let locked = server(401, LOCKED);
+    let other = server(200, "<html>a router's page</html>");
+    let running = [&ollama, &vllm, &locked, &other].map(TestServer::address);
+    let hub = start(&[&running[..], &[unused_address()]].concat(), Keys::default()).await;
+    let ollama = ollama.address().port();
+    let vllm = vllm.address().port();
 
     let (status, seen) = ask(&hub, Method::GET, None, None).await;
     assert_eq!(status, StatusCode::OK, "{seen}");
@@ -154,10 +148,12 @@ async fn servers_are_found_and_one_is_connected_for_the_next_session() {
 
 #[tokio::test(start_paused = true)]
 async fn a_client_cannot_name_an_address() {
-    let ollama = server(StatusCode::OK, OLLAMA).await;
+    let ollama = server(200, OLLAMA);
     // It serves the same, on a port that the operator did not list.
-    let unlisted = server(StatusCode::OK, OLLAMA).await;
-    let hub = start(&[ollama], Keys::default()).await;
+    let unlisted = server(200, OLLAMA);
+    let hub = start(&[ollama.address()], Keys::default()).await;
+    let ollama = ollama.address().port();
+    let unlisted = unlisted.address().port();
     for (body, status) in [
         (json!({"port": unlisted, "model": "llama3.2:latest"}), StatusCode::NOT_FOUND),
         (json!({"port": ollama, "model": "another"}), StatusCode::NOT_FOUND),
@@ -176,10 +172,10 @@ async fn a_client_cannot_name_an_address() {
 
 #[tokio::test(start_paused = true)]
 async fn only_the_operator_sees_and_connects_servers() {
-    let ollama = server(StatusCode::OK, OLLAMA).await;
+    let ollama = server(200, OLLAMA);
     let keys = Keys::of(&["guest-key-1234567"]).with_admin(&["admin-key-1234567"]);
-    let hub = start(&[ollama], keys).await;
-    let choice = json!({"port": ollama, "model": "llama3.2:latest"});
+    let hub = start(&[ollama.address()], keys).await;
+    let choice = json!({"port": ollama.address().port(), "model": "llama3.2:latest"});
     for (method, body) in [(Method::GET, None), (Method::POST, Some(choice)), (Method::DELETE, None)] {
         let statuses = [None, Some("guest-key-1234567"), Some("admin-key-1234567")];
         let mut got = Vec::new();

@@ -17,12 +17,11 @@ use antiphon_engine_api::turn::TurnModel;
 use antiphon_engine_api::vad::Vad;
 use antiphon_registry::{ModelsConfig, Stage};
 use antiphon_telemetry::Metrics;
-use axum::Router;
+use antiphon_test_server::{Answer, TestServer};
 use reqwest::{Client, Method, StatusCode};
 use serde_json::{Value, json};
 use std::path::Path;
 use std::sync::Arc;
-use tokio::net::TcpListener;
 
 const REGISTRY: &str = r#"
 [[model]]
@@ -127,14 +126,11 @@ impl EngineFactory for Puppets {
 }
 
 /// A mirror that serves one file under two names.
-#[allow(clippy::disallowed_methods)]
-async fn mirror(file: &'static str) -> String {
-    let file = axum::routing::get(move || async move { file });
-    let router = Router::new().route("/ears.bin", file.clone()).route("/small.bin", file);
-    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-    let address = listener.local_addr().expect("bound");
-    tokio::spawn(async move { axum::serve(listener, router).await });
-    format!("http://{address}")
+fn mirror(file: &'static str) -> TestServer {
+    TestServer::start(move |request| match request.path() {
+        "/ears.bin" | "/small.bin" => Answer::text(file),
+        _ => Answer::status(404),
+    })
 }
 
 async fn start(folder: &Path, mirror: String, keys: Keys) -> Hub {
@@ -197,7 +193,8 @@ async fn hears(socket: &mut Socket) -> String {
 #[tokio::test(start_paused = true)]
 async fn a_pulled_model_serves_the_next_session_and_running_ones_keep_theirs() {
     let folder = tempfile::tempdir().expect("a folder");
-    let hub = start(folder.path(), mirror("good model").await, Keys::default()).await;
+    let mirror = mirror("good model");
+    let hub = start(folder.path(), mirror.url(""), Keys::default()).await;
     let (_, before) = ask(&hub, Method::GET, "/api/models", &[]).await;
     assert_eq!(before["may_change"], true);
     let stt = before["stages"].as_array().expect("stages").iter().find(|stage| stage["stage"] == "stt");
@@ -236,7 +233,8 @@ async fn a_pulled_model_serves_the_next_session_and_running_ones_keep_theirs() {
 #[tokio::test(start_paused = true)]
 async fn a_model_that_cannot_be_loaded_is_told_and_the_old_engine_goes_on() {
     let folder = tempfile::tempdir().expect("a folder");
-    let hub = start(folder.path(), mirror("x is wrong").await, Keys::default()).await;
+    let mirror = mirror("x is wrong");
+    let hub = start(folder.path(), mirror.url(""), Keys::default()).await;
     ask(&hub, Method::POST, "/api/models/ears/pull", &[]).await;
     let last = end_of_pull(&hub).await;
     assert_eq!(last["state"], "failed");
@@ -260,7 +258,8 @@ async fn a_model_that_cannot_be_loaded_is_told_and_the_old_engine_goes_on() {
 #[tokio::test(start_paused = true)]
 async fn a_mirror_without_the_file_is_told_and_the_hub_lives() {
     let folder = tempfile::tempdir().expect("a folder");
-    let hub = start(folder.path(), format!("{}/elsewhere", mirror("").await), Keys::default()).await;
+    let mirror = mirror("");
+    let hub = start(folder.path(), mirror.url("/elsewhere"), Keys::default()).await;
     ask(&hub, Method::POST, "/api/models/ears:f16/pull", &[]).await;
     let last = end_of_pull(&hub).await;
     assert_eq!(last["state"], "failed");
@@ -279,7 +278,8 @@ async fn a_mirror_without_the_file_is_told_and_the_hub_lives() {
 async fn only_whoever_runs_the_hub_may_pull() {
     let folder = tempfile::tempdir().expect("a folder");
     let keys = Keys::of(&["guest-key-1234567"]).with_admin(&["admin-key-1234567"]);
-    let hub = start(folder.path(), mirror("good model").await, keys).await;
+    let mirror = mirror("good model");
+    let hub = start(folder.path(), mirror.url(""), keys).await;
     let proxied = ("x-forwarded-for", "203.0.113.9");
     let pull = async |headers: &[(&str, &str)]| ask(&hub, Method::POST, "/api/models/ears/pull", headers).await.0;
     assert_eq!(pull(&[]).await, StatusCode::UNAUTHORIZED);
@@ -301,7 +301,8 @@ async fn only_whoever_runs_the_hub_may_pull() {
 #[tokio::test(start_paused = true)]
 async fn a_request_for_speech_may_name_a_model_that_is_here() {
     let folder = tempfile::tempdir().expect("a folder");
-    let hub = start(folder.path(), mirror("").await, Keys::default()).await;
+    let mirror = mirror("");
+    let hub = start(folder.path(), mirror.url(""), Keys::default()).await;
     let speak = async |model: &str| {
         let body = json!({"model": model, "input": "Hello there.", "voice": "alloy", "response_format": "pcm"});
         let request = client().post(url(&hub, "/v1/audio/speech")).body(body.to_string());
@@ -337,7 +338,8 @@ async fn a_request_for_speech_may_name_a_model_that_is_here() {
 #[tokio::test(start_paused = true)]
 async fn transcriptions_and_jobs_may_name_one_too_and_it_is_listed() {
     let folder = tempfile::tempdir().expect("a folder");
-    let hub = start(folder.path(), mirror("").await, Keys::default()).await;
+    let mirror = mirror("");
+    let hub = start(folder.path(), mirror.url(""), Keys::default()).await;
     let put = |name: &str, file: &str| {
         std::fs::create_dir_all(folder.path().join("models").join(name)).expect("made");
         std::fs::write(folder.path().join("models").join(name).join(file), "good model").expect("written");
@@ -390,7 +392,8 @@ async fn a_voice_of_the_language_is_offered_before_a_better_one() {
         let folder = tempfile::tempdir().expect("a folder");
         std::fs::create_dir_all(folder.path().join("models/english")).expect("made");
         std::fs::write(folder.path().join("models/english/english.onnx"), "good voice").expect("written");
-        let hub = start_in(folder.path(), mirror("").await, Keys::default(), language).await;
+        let mirror = mirror("");
+        let hub = start_in(folder.path(), mirror.url(""), Keys::default(), language).await;
         let (_, seen) = ask(&hub, Method::GET, "/api/models", &[]).await;
         let tts = seen["stages"].as_array().expect("stages").iter().find(|stage| stage["stage"] == "tts").expect("one");
         assert_eq!((&tts["model"], &tts["offer"]), (&json!("english:fp32"), &offer), "{language:?}: {tts}");

@@ -6,59 +6,14 @@ use antiphon::config::Config;
 use antiphon_audio::convert;
 use antiphon_engine_api::Engines;
 use antiphon_engine_api::fakes::llm::FakeLlm;
+use antiphon_engine_api::fakes::stt::FakeStt;
 use antiphon_engine_api::fakes::tts::FakeTts;
-use antiphon_engine_api::stt::{Stt, SttError, SttOptions, SttUtterance, Transcript};
 use antiphon_engine_api::tts::SpeechRequest;
 use antiphon_engines::vad::Earshot;
 use antiphon_types::SampleRate;
-use futures_util::future::{BoxFuture, ready};
-use futures_util::{FutureExt, StreamExt};
+use futures_util::StreamExt;
 use serde_json::{Value, json};
-use std::sync::{Arc, Mutex};
-
-/// Records the audio of the last utterance, at 16 kHz.
-#[derive(Clone, Default)]
-struct Recorder(Arc<Mutex<Vec<i16>>>);
-
-struct Recording {
-    recorder: Recorder,
-    pcm: Vec<i16>,
-}
-
-impl Stt for Recorder {
-    fn name(&self) -> &str {
-        "recorder"
-    }
-
-    fn open(&self, _: SttOptions) -> BoxFuture<'static, Result<Box<dyn SttUtterance>, SttError>> {
-        let recording = Recording { recorder: self.clone(), pcm: Vec::new() };
-        ready(Ok(Box::new(recording) as Box<dyn SttUtterance>)).boxed()
-    }
-}
-
-fn heard() -> Transcript {
-    Transcript { text: "what time is it".into(), ..Transcript::default() }
-}
-
-impl SttUtterance for Recording {
-    fn push(&mut self, pcm: Vec<i16>) -> BoxFuture<'_, Result<(), SttError>> {
-        self.pcm.extend(pcm);
-        ready(Ok(())).boxed()
-    }
-
-    fn partial(&mut self) -> BoxFuture<'_, Result<Option<Transcript>, SttError>> {
-        ready(Ok(None)).boxed()
-    }
-
-    fn provisional(&mut self) -> BoxFuture<'_, Result<Transcript, SttError>> {
-        ready(Ok(heard())).boxed()
-    }
-
-    fn finish(self: Box<Self>) -> BoxFuture<'static, Result<Transcript, SttError>> {
-        *self.recorder.0.lock().expect("no panic while locked") = self.pcm;
-        ready(Ok(heard())).boxed()
-    }
-}
+use std::sync::Arc;
 
 /// A question by flite with 0.5 s of noise before it and 2 s after it, all in noise, at 24 kHz.
 async fn question_in_noise() -> Vec<i16> {
@@ -88,13 +43,13 @@ async fn set(socket: &mut Socket, setting: &Value) {
 
 #[tokio::test]
 async fn noise_reduction_is_switched_live_and_turns_in_noise_are_answered() {
-    let recorder = Recorder::default();
+    let stt = FakeStt::hears(["what time is it"; 4]).recording();
     let llm = FakeLlm::says(["Ten."; 8]);
     let tts = FakeTts::default();
     let engines = Engines {
         vad: Arc::new(Earshot),
         turn: None,
-        stt: Arc::new(recorder.clone()),
+        stt: Arc::new(stt.clone()),
         llm: Arc::new(llm),
         tts: Arc::new(tts),
     };
@@ -112,7 +67,7 @@ async fn noise_reduction_is_switched_live_and_turns_in_noise_are_answered() {
         }
         let events = socket.until("response.done").await;
         assert_eq!(events.last().expect("done")["response"]["status"], "completed", "{setting}");
-        let pcm = recorder.0.lock().expect("no panic while locked").clone();
+        let pcm = stt.recordings().pop().expect("an utterance");
         // The silence that ended the turn contains only noise.
         let tail = &pcm[pcm.len() - 4_000..];
         left.push((tail.iter().map(|&x| f64::from(x).powi(2)).sum::<f64>() / tail.len() as f64).sqrt());

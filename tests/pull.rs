@@ -1,15 +1,10 @@
 //! `antiphon models` end to end: the binary, a mirror on a socket, exit codes, an interruption, a proxy.
 
-use axum::body::Body;
-use axum::extract::{Request, State};
-use axum::http::Response;
-use bytes::Bytes;
+use antiphon_test_server::{Answer, Request, TestServer};
 use serde_json::Value;
 use std::path::PathBuf;
 use std::process::{Output, Stdio};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use tokio::net::TcpListener;
 use tokio::process::Command;
 use tokio::sync::watch;
 
@@ -37,52 +32,31 @@ precision = "q8_0"
 files = [{ role = "model", path = "gone.bin", about_mb = 1 }]
 "#;
 
-/// The requests received: URL and range.
-type RequestLog = Vec<(String, Option<String>)>;
-
 /// A mirror with one file, which sends half of it and then waits for `open`.
-#[derive(Clone)]
-struct Mirror {
-    open: watch::Receiver<bool>,
-    asked: Arc<Mutex<RequestLog>>,
+fn mirror(open: watch::Receiver<bool>) -> TestServer {
+    TestServer::start(move |request| {
+        if !request.path().ends_with("ears.bin") {
+            return Answer::status(404);
+        }
+        let start = request.range_start().unwrap_or(0);
+        let n_left = FILE.len() - start;
+        let mut open = open.clone();
+        let opened = async move {
+            // An error means that the test has ended.
+            let _ = open.wait_for(|open| *open).await;
+        };
+        Answer::file(request, FILE)
+            .announcing(n_left as u64)
+            .first(n_left / 2)
+            .wait(opened)
+            .then(&FILE[start + n_left / 2..])
+    })
 }
 
-impl Mirror {
-    #[allow(clippy::disallowed_methods)]
-    async fn start(open: watch::Receiver<bool>) -> (Self, String) {
-        let mirror = Self { open, asked: Arc::default() };
-        let router = axum::Router::new().fallback(answer).with_state(mirror.clone());
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-        let address = listener.local_addr().expect("bound");
-        tokio::spawn(async move { axum::serve(listener, router).await });
-        (mirror, format!("http://{address}"))
-    }
-
-    fn asked(&self) -> RequestLog {
-        std::mem::take(&mut *self.asked.lock().expect("no panic while locked"))
-    }
-}
-
-async fn answer(State(mirror): State<Mirror>, request: Request) -> Response<Body> {
-    let range = request.headers().get("range").map(|range| range.to_str().expect("text").to_owned());
-    mirror.asked.lock().expect("no panic while locked").push((request.uri().to_string(), range.clone()));
-    if !request.uri().path().ends_with("ears.bin") {
-        return Response::builder().status(404).body(Body::empty()).expect("a response");
-    }
-    let from = range.and_then(|range| range.strip_prefix("bytes=")?.strip_suffix('-')?.parse::<usize>().ok());
-    let response = match from {
-        Some(from) => Response::builder().status(206).header("content-range", format!("bytes {from}-9/10")),
-        None => Response::builder(),
-    };
-    let rest = &FILE[from.unwrap_or(0)..];
-    let mut open = mirror.open.clone();
-    let body = async_stream::stream! {
-        yield Ok::<_, std::io::Error>(Bytes::from_static(&rest[..rest.len() / 2]));
-        // An error means that the test has ended.
-        let _ = open.wait_for(|open| *open).await;
-        yield Ok(Bytes::from_static(&rest[rest.len() / 2..]));
-    };
-    response.header("content-length", rest.len()).body(Body::from_stream(body)).expect("a response")
+/// The requests since the last call: target and range.
+fn asked(mirror: &TestServer) -> Vec<(String, Option<String>)> {
+    let range = |request: &Request| request.header("range").map(str::to_owned);
+    mirror.take_requests().into_iter().map(|request| (request.target.clone(), range(&request))).collect()
 }
 
 struct ModelFolder {
@@ -132,14 +106,14 @@ fn json(output: &Output) -> Value {
 
 #[tokio::test]
 async fn a_model_is_listed_pulled_shown_and_removed() {
-    let (mirror, address) = Mirror::start(watch::channel(true).1).await;
-    let place = ModelFolder::new(&address);
+    let mirror = mirror(watch::channel(true).1);
+    let place = ModelFolder::new(&mirror.url(""));
     assert_eq!(
         json(&place.check(&["list", "--here", "--json"], 0, "models").await)["models"],
         Value::Array(Vec::new())
     );
     place.check(&["pull", "ears"], 0, "all checksums are right").await;
-    assert_eq!(mirror.asked(), [("/ears.bin".to_owned(), None)]);
+    assert_eq!(asked(&mirror), [("/ears.bin".to_owned(), None)]);
     assert_eq!(std::fs::read(place.path("ears/ears.bin")).expect("there"), FILE);
     place.check(&["list"], 0, "here (f16)").await;
     let told = json(&place.check(&["info", "ears", "--json"], 0, "SHA-1 87acec17").await);
@@ -147,7 +121,7 @@ async fn a_model_is_listed_pulled_shown_and_removed() {
     place.check(&["info", "kokoro:fp16"], 0, "no published checksum").await;
     let again = json(&place.check(&["pull", "ears", "--json"], 0, "").await);
     assert_eq!((&again["bytes"], &again["unchecked_files"]), (&10.into(), &0.into()));
-    assert_eq!(mirror.asked(), [], "it is here");
+    assert_eq!(asked(&mirror), [], "it is here");
     place.check(&["rm", "ears"], 0, "removed").await;
     assert!(!place.path("ears").exists());
     place.check(&["rm", "ears"], 3, "get it with `antiphon models pull ears`").await;
@@ -155,8 +129,8 @@ async fn a_model_is_listed_pulled_shown_and_removed() {
 
 #[tokio::test]
 async fn without_a_name_the_models_to_begin_with_are_pulled() {
-    let (mirror, address) = Mirror::start(watch::channel(true).1).await;
-    let place = ModelFolder::new(&address);
+    let mirror = mirror(watch::channel(true).1);
+    let place = ModelFolder::new(&mirror.url(""));
     // The other stages name their engine, and of the recognizers this one ranks highest of those that any machine runs.
     let own = REGISTRY.replace("rate_hz = 16000", "rate_hz = 16000\nauto = 99\ncore_ms = 1");
     std::fs::write(place.folder.path().join("own.toml"), own).expect("written");
@@ -165,7 +139,7 @@ async fn without_a_name_the_models_to_begin_with_are_pulled() {
     let output = pull.output().await.expect("it starts");
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.success() && said.contains("ears: 0.0 MB in all"), "{said}");
-    assert_eq!(mirror.asked(), [("/ears.bin".to_owned(), None)]);
+    assert_eq!(asked(&mirror), [("/ears.bin".to_owned(), None)]);
     let mut none = place.command(&["pull"]);
     for stage in ["VAD", "TTS", "STT"] {
         none.env(
@@ -183,8 +157,8 @@ async fn without_a_name_the_models_to_begin_with_are_pulled() {
 
 #[tokio::test]
 async fn what_goes_wrong_has_its_exit_code() {
-    let (_mirror, address) = Mirror::start(watch::channel(true).1).await;
-    let mut place = ModelFolder::new(&address);
+    let mirror = mirror(watch::channel(true).1);
+    let mut place = ModelFolder::new(&mirror.url(""));
     place.check(&["pull", "ers"], 2, "did you mean \"ears\"?").await;
     place.check(&["pull", "ears", "../../etc/passwd"], 2, "there is no model").await;
     assert!(!place.path("ears").exists(), "all names are looked at first");
@@ -192,7 +166,7 @@ async fn what_goes_wrong_has_its_exit_code() {
     place.env[2].1 = "http://127.0.0.1:9".into();
     place.check(&["pull", "ears"], 4, "cannot be reached: is this machine online?").await;
     std::fs::write(place.folder.path().join("own.toml"), REGISTRY.replace("87acec17", "00000000")).expect("written");
-    place.env[2].1 = address;
+    place.env[2].1 = mirror.url("");
     place.check(&["pull", "ears"], 1, "wrong checksum").await;
     assert!(!place.path("ears/ears.bin").exists());
     std::fs::write(place.folder.path().join("own.toml"), "[[model]]\nname = 3").expect("written");
@@ -202,8 +176,8 @@ async fn what_goes_wrong_has_its_exit_code() {
 #[tokio::test]
 async fn an_interrupted_pull_goes_on_where_it_was() {
     let (open, closed) = watch::channel(false);
-    let (mirror, address) = Mirror::start(closed).await;
-    let place = ModelFolder::new(&address);
+    let mirror = mirror(closed);
+    let place = ModelFolder::new(&mirror.url(""));
     let mut child = place.command(&["pull", "ears"]).spawn().expect("it starts");
     let part = place.path("ears/ears.bin.part");
     let half = async {
@@ -218,24 +192,24 @@ async fn an_interrupted_pull_goes_on_where_it_was() {
     assert_eq!(ended.code(), Some(130));
     assert!(!place.path("ears/ears.bin").exists());
     open.send_replace(true);
-    mirror.asked();
+    asked(&mirror);
     place.check(&["pull", "ears"], 0, "all checksums are right").await;
-    assert_eq!(mirror.asked(), [("/ears.bin".to_owned(), Some("bytes=5-".to_owned()))]);
+    assert_eq!(asked(&mirror), [("/ears.bin".to_owned(), Some("bytes=5-".to_owned()))]);
 }
 
 #[tokio::test]
 async fn proxies_of_the_environment_and_of_the_settings_are_used() {
-    let (proxy, address) = Mirror::start(watch::channel(true).1).await;
+    let proxy = mirror(watch::channel(true).1);
     let mut place = ModelFolder::new("http://mirror.invalid/m");
     let through = [("http://mirror.invalid/m/ears.bin".to_owned(), None)];
-    place.env.push(("HTTP_PROXY", address.clone()));
+    place.env.push(("HTTP_PROXY", proxy.url("")));
     place.check(&["pull", "ears"], 0, "all checksums are right").await;
-    assert_eq!(proxy.asked(), through);
+    assert_eq!(asked(&proxy), through);
     place.check(&["rm", "ears"], 0, "").await;
     place.env.push(("NO_PROXY", "mirror.invalid".into()));
     place.check(&["pull", "ears"], 4, "mirror.invalid cannot be reached").await;
-    assert_eq!(proxy.asked(), []);
-    place.env.push(("ANTIPHON_MODELS__PROXY", address));
+    assert_eq!(asked(&proxy), []);
+    place.env.push(("ANTIPHON_MODELS__PROXY", proxy.url("")));
     place.check(&["pull", "ears"], 0, "all checksums are right").await;
-    assert_eq!(proxy.asked(), through);
+    assert_eq!(asked(&proxy), through);
 }

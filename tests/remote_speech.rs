@@ -10,40 +10,36 @@ use antiphon_engine_api::fakes::llm::FakeLlm;
 use antiphon_engine_api::fakes::stt::FakeStt;
 use antiphon_engine_api::fakes::vad::FakeVad;
 use antiphon_engine_api::tts::{SpeechRequest, Tts};
-use axum::body::Body;
-use axum::extract::State;
-use axum::extract::ws::{Message, WebSocket, WebSocketUpgrade};
-use axum::http::{HeaderMap, StatusCode, Uri};
-use axum::response::{IntoResponse, Response};
-use axum::routing::{any, get, post};
-use axum::{Json, Router};
+use antiphon_test_server::{Answer, Message, Request, TestServer, WebSocket, WebSocketError};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use futures_util::{StreamExt, stream};
+use futures_util::StreamExt;
 use serde_json::{Value, json};
-use std::convert::Infallible;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-/// What a server was asked, in order: bodies of requests, messages of a session.
-type RequestLog = Arc<Mutex<Vec<Value>>>;
+/// The messages of a session, in order.
+type MessageLog = Arc<Mutex<Vec<Value>>>;
 
 /// The sound that every server answers with.
 const SOUND: [i16; 4] = [1, -2, 300, -400];
 
-/// A server with these routes on loopback that ends with the test's runtime; its address.
-#[allow(clippy::disallowed_methods)]
-async fn serve(routes: Router<RequestLog>) -> (String, RequestLog) {
-    let asked = RequestLog::default();
-    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-    let address = listener.local_addr().expect("bound");
-    let router = routes.with_state(asked.clone());
-    tokio::spawn(async move { axum::serve(listener, router).await });
-    (format!("http://{address}"), asked)
+/// A server with OpenAI's endpoint for speech that lists these voices.
+fn serve(voices: Value, speak: impl Fn(&Value) -> Answer + Send + Sync + 'static) -> TestServer {
+    TestServer::start(move |request| match request.path() {
+        "/v1/audio/speech" => speak(&request.json()),
+        "/v1/audio/voices" => Answer::json(&voices),
+        _ => Answer::status(404),
+    })
+}
+
+/// The bodies that a server was sent.
+fn bodies(server: &TestServer) -> Vec<Value> {
+    let with_body = |request: &Request| (!request.body.is_empty()).then(|| request.json());
+    server.requests().iter().filter_map(with_body).collect()
 }
 
 /// The shipped file, with another address.
@@ -83,45 +79,43 @@ fn wav(rate: u32, samples: &[i16]) -> Vec<u8> {
     file
 }
 
-/// A body in pieces of `size` bytes.
-fn pieces(kind: &'static str, body: Vec<u8>, size: usize) -> Response {
-    let pieces: Vec<_> = body.chunks(size).map(|piece| Ok::<_, Infallible>(piece.to_vec())).collect();
-    ([("content-type", kind)], Body::from_stream(stream::iter(pieces))).into_response()
-}
-
 // vLLM-Omni: a WAV file unless it is asked for a stream; voices by name; words over a WebSocket.
 
-async fn vllm_omni() -> (String, RequestLog) {
-    let speech = async |State(asked): State<RequestLog>, Json(body): Json<Value>| {
-        asked.lock().expect("no panic").push(body.clone());
-        match (body["stream_format"].as_str(), body["response_format"].as_str()) {
-            (Some("audio"), Some("pcm")) => pieces("audio/pcm", bytes(&SOUND), 3),
-            (Some("sse"), Some("pcm")) => {
-                let delta = |bytes: &[u8]| {
-                    let event =
-                        json!({"type": "speech.audio.delta", "audio": BASE64.encode(bytes), "response_format": "pcm"});
-                    format!("event: speech.audio.delta\ndata: {event}\n\n")
-                };
-                let sound = bytes(&SOUND);
-                let done = "event: speech.audio.done\ndata: {\"type\": \"speech.audio.done\", \"usage\": {}}\n\n";
-                let body = [delta(&sound[..3]), delta(&sound[3..]), done.into()].concat();
-                pieces("text/event-stream; charset=utf-8", body.into_bytes(), 7)
-            }
-            _ => (StatusCode::BAD_REQUEST, "a test waits for the whole utterance").into_response(),
+fn vllm_omni() -> (TestServer, MessageLog) {
+    let log = MessageLog::default();
+    let asked = log.clone();
+    let server = TestServer::start(move |request| match request.path() {
+        "/v1/audio/speech" => vllm_speech(&request.json()),
+        "/v1/audio/voices" => Answer::json(&json!({"voices": ["aiden", "vivian"], "uploaded_voices": []})),
+        "/v1/audio/speech/stream" => {
+            let asked = asked.clone();
+            Answer::websocket(|socket| vllm_session(socket, asked))
         }
-    };
-    let voices = async || Json(json!({"voices": ["aiden", "vivian"], "uploaded_voices": []}));
-    let routes = Router::new().route("/v1/audio/speech", post(speech)).route("/v1/audio/voices", get(voices)).route(
-        "/v1/audio/speech/stream",
-        any(async |upgrade: WebSocketUpgrade, State(asked): State<RequestLog>| {
-            upgrade.on_upgrade(|socket| vllm_session(socket, asked))
-        }),
-    );
-    serve(routes).await
+        _ => Answer::status(404),
+    });
+    (server, log)
+}
+
+fn vllm_speech(body: &Value) -> Answer {
+    match (body["stream_format"].as_str(), body["response_format"].as_str()) {
+        (Some("audio"), Some("pcm")) => Answer::of("audio/pcm", bytes(&SOUND)).in_pieces(3),
+        (Some("sse"), Some("pcm")) => {
+            let delta = |bytes: &[u8]| {
+                let event =
+                    json!({"type": "speech.audio.delta", "audio": BASE64.encode(bytes), "response_format": "pcm"});
+                format!("event: speech.audio.delta\ndata: {event}\n\n")
+            };
+            let sound = bytes(&SOUND);
+            let done = "event: speech.audio.done\ndata: {\"type\": \"speech.audio.done\", \"usage\": {}}\n\n";
+            let body = [delta(&sound[..3]), delta(&sound[3..]), done.into()].concat();
+            Answer::of("text/event-stream; charset=utf-8", body).in_pieces(7)
+        }
+        _ => Answer::refusal(400, "a test waits for the whole utterance"),
+    }
 }
 
 /// A session of words. `Hold on.` is a sentence that never ends.
-async fn vllm_session(mut socket: WebSocket, asked: RequestLog) {
+async fn vllm_session(mut socket: WebSocket, asked: MessageLog) {
     let mut text = String::new();
     while let Some(Ok(message)) = socket.recv().await {
         let Message::Text(message) = message else { continue };
@@ -154,7 +148,7 @@ async fn vllm_session(mut socket: WebSocket, asked: RequestLog) {
     asked.lock().expect("no panic").push(json!("gone"));
 }
 
-async fn speak_sentence(socket: &mut WebSocket, sentence: &str) -> Result<(), axum::Error> {
+async fn speak_sentence(socket: &mut WebSocket, sentence: &str) -> Result<(), WebSocketError> {
     let start = json!({
         "type": "audio.start", "utterance_index": 0, "sentence_index": 0, "sentence_text": sentence, "format": "pcm",
         "sample_rate": 24_000, "channels": 1
@@ -176,7 +170,7 @@ async fn speak_sentence(socket: &mut WebSocket, sentence: &str) -> Result<(), ax
                 Ok(None | Some(Err(_))) => true,
             };
             if is_over {
-                return Err(axum::Error::new("the hub has ended it"));
+                return Err(WebSocketError::ConnectionClosed);
             }
         }
     }
@@ -186,8 +180,8 @@ async fn speak_sentence(socket: &mut WebSocket, sentence: &str) -> Result<(), ax
 
 #[tokio::test(start_paused = true)]
 async fn vllm_omni_streams_what_it_is_asked_for() {
-    let (address, asked) = vllm_omni().await;
-    let engine = engine("vllm-omni.toml", format!("{address}/v1")).await;
+    let (server, _) = vllm_omni();
+    let engine = engine("vllm-omni.toml", server.url("/v1")).await;
     assert_eq!(ids(&engine), ["vivian", "aiden"]);
     assert!(engine.voice_library().is_some());
     assert_eq!(say(&engine, "aiden").await, (24_000, SOUND.to_vec()));
@@ -195,8 +189,8 @@ async fn vllm_omni_streams_what_it_is_asked_for() {
         "model": "Qwen/Qwen3-TTS-12Hz-1.7B-CustomVoice", "input": "Hello there.", "voice": "aiden",
         "response_format": "pcm", "stream_format": "audio", "language": "Auto", "initial_codec_chunk_frames": 2
     });
-    assert_eq!(*asked.lock().expect("no panic"), [body]);
-    let mut config = shipped("vllm-omni.toml", format!("{address}/v1"));
+    assert_eq!(bodies(&server), [body]);
+    let mut config = shipped("vllm-omni.toml", server.url("/v1"));
     config.tts.stream_format = "sse".into();
     config.tts.sample_rate = 44_100;
     let engine = assembly::tts(&config).expect("right settings");
@@ -205,11 +199,11 @@ async fn vllm_omni_streams_what_it_is_asked_for() {
 
 #[tokio::test(start_paused = true)]
 async fn sglang_omni_streams_raw_audio_or_events() {
-    let speech = async |State(asked): State<RequestLog>, Json(body): Json<Value>| {
-        asked.lock().expect("no panic").push(body.clone());
+    let voices = json!({"voices": ["default"], "uploaded_voices": [], "cache_stats": {}});
+    let server = serve(voices, |body| {
         assert_eq!(body["stream"], true);
         if body["stream_format"] == "audio" {
-            return pieces("audio/pcm", bytes(&SOUND), 5);
+            return Answer::of("audio/pcm", bytes(&SOUND)).in_pieces(5);
         }
         let event = |index: usize, sound: &[i16]| {
             let data = BASE64.encode(wav(44_100, sound));
@@ -219,16 +213,13 @@ async fn sglang_omni_streams_raw_audio_or_events() {
         let last =
             json!({"object": "audio.speech.chunk", "index": 2, "audio": null, "finish_reason": "stop", "usage": {}});
         let events = [event(0, &SOUND[..1]), event(1, &SOUND[1..]), last].map(|event| format!("data: {event}\n\n"));
-        pieces("text/event-stream", [events.concat(), "data: [DONE]\n\n".into()].concat().into_bytes(), 11)
-    };
-    let voices = async || Json(json!({"voices": ["default"], "uploaded_voices": [], "cache_stats": {}}));
-    let routes = Router::new().route("/v1/audio/speech", post(speech)).route("/v1/audio/voices", get(voices));
-    let (address, asked) = serve(routes).await;
-    let engine = engine("sglang-omni.toml", format!("{address}/v1")).await;
+        Answer::events(events.concat() + "data: [DONE]\n\n").in_pieces(11)
+    });
+    let engine = engine("sglang-omni.toml", server.url("/v1")).await;
     assert_eq!(ids(&engine), ["default"]);
     assert_eq!(say(&engine, "default").await, (24_000, SOUND.to_vec()));
-    assert_eq!(asked.lock().expect("no panic")[0]["response_format"], "pcm");
-    let mut config = shipped("sglang-omni.toml", format!("{address}/v1"));
+    assert_eq!(bodies(&server)[0]["response_format"], "pcm");
+    let mut config = shipped("sglang-omni.toml", server.url("/v1"));
     config.tts.stream_format.clear();
     let engine = assembly::tts(&config).expect("right settings");
     assert_eq!(say(&engine, "default").await, (44_100, SOUND.to_vec()), "the rate of the events' files");
@@ -236,74 +227,62 @@ async fn sglang_omni_streams_raw_audio_or_events() {
 
 #[tokio::test(start_paused = true)]
 async fn kokoro_fastapi_streams_and_mixes_voices() {
-    let speech = async |State(asked): State<RequestLog>, Json(body): Json<Value>| {
+    let voices = json!({"voices": [{"id": "af_bella", "name": "af_bella"}, {"id": "af_heart", "name": "af_heart"}]});
+    let server = serve(voices, |body| {
         assert!(["kokoro", "tts-1", "tts-1-hd"].contains(&body["model"].as_str().expect("a model")));
-        asked.lock().expect("no panic").push(body);
-        pieces("audio/pcm", bytes(&SOUND), 1)
-    };
-    let voices = async || {
-        Json(json!({"voices": [{"id": "af_bella", "name": "af_bella"}, {"id": "af_heart", "name": "af_heart"}]}))
-    };
-    let routes = Router::new().route("/v1/audio/speech", post(speech)).route("/v1/audio/voices", get(voices));
-    let (address, asked) = serve(routes).await;
-    let engine = engine("kokoro-fastapi.toml", format!("{address}/v1")).await;
+        Answer::of("audio/pcm", bytes(&SOUND)).in_pieces(1)
+    });
+    let engine = engine("kokoro-fastapi.toml", server.url("/v1")).await;
     assert_eq!(ids(&engine), ["af_heart", "af_bella"]);
     assert_eq!(say(&engine, "af_bella(2)+af_heart").await, (24_000, SOUND.to_vec()));
-    assert_eq!(asked.lock().expect("no panic")[0]["voice"], "af_bella(2)+af_heart");
+    assert_eq!(bodies(&server)[0]["voice"], "af_bella(2)+af_heart");
     assert!(engine.voice_library().is_none());
 }
 
 #[tokio::test(start_paused = true)]
 async fn orpheus_fastapi_sends_a_whole_wav_file_whatever_is_asked_for() {
-    let speech = async |State(asked): State<RequestLog>, Json(body): Json<Value>| {
-        asked.lock().expect("no panic").push(body);
-        let mut file =
-            antiphon_audio::wav::header(antiphon_types::SampleRate::new(24_000), Some(antiphon_types::Samples(4)))
-                .to_vec();
+    let server = serve(json!({"status": "ok", "voices": ["tara", "leah"]}), |_| {
+        let length = Some(antiphon_types::Samples(4));
+        let mut file = antiphon_audio::wav::header(antiphon_types::SampleRate::new(24_000), length).to_vec();
         file.extend(bytes(&SOUND));
-        ([("content-type", "audio/wav"), ("content-disposition", "attachment; filename=tara.wav")], file)
-            .into_response()
-    };
-    let voices = async || Json(json!({"status": "ok", "voices": ["tara", "leah"]}));
-    let routes = Router::new().route("/v1/audio/speech", post(speech)).route("/v1/audio/voices", get(voices));
-    let (address, asked) = serve(routes).await;
-    let engine = engine("orpheus-fastapi.toml", format!("{address}/v1")).await;
+        Answer::of("audio/wav", file).header("content-disposition", "attachment; filename=tara.wav")
+    });
+    let engine = engine("orpheus-fastapi.toml", server.url("/v1")).await;
     assert_eq!(ids(&engine), ["tara", "leah"]);
     assert_eq!(say(&engine, "leah").await, (24_000, SOUND.to_vec()));
     let body = json!({"model": "orpheus", "input": "Hello there.", "voice": "leah", "response_format": "wav"});
-    assert_eq!(*asked.lock().expect("no panic"), [body]);
-    let mut config = shipped("orpheus-fastapi.toml", format!("{address}/v1"));
+    assert_eq!(bodies(&server), [body]);
+    let mut config = shipped("orpheus-fastapi.toml", server.url("/v1"));
     config.tts.response_format = "pcm".into();
     assert_eq!(say(&assembly::tts(&config).expect("right settings"), "tara").await, (24_000, SOUND.to_vec()));
 }
 
 #[tokio::test(start_paused = true)]
 async fn fish_speech_streams_a_wav_file_and_lists_its_references() {
-    let speech = async |State(asked): State<RequestLog>, Json(body): Json<Value>| {
-        if body["streaming"] != true || body["format"] != "wav" {
-            return (StatusCode::BAD_REQUEST, "Streaming only supports WAV format").into_response();
+    let server = TestServer::start(|request| match request.path() {
+        "/v1/tts" => {
+            let body = request.json();
+            if body["streaming"] != true || body["format"] != "wav" {
+                return Answer::refusal(400, "Streaming only supports WAV format");
+            }
+            Answer::of("audio/wav", wav(44_100, &SOUND)).in_pieces(9)
         }
-        asked.lock().expect("no panic").push(body);
-        pieces("audio/wav", wav(44_100, &SOUND), 9)
-    };
-    let references = async |headers: HeaderMap| match headers["accept"].to_str() {
-        Ok("application/json") => {
-            Json(json!({"success": true, "reference_ids": ["ada"], "message": ""})).into_response()
+        "/v1/references/list" if request.header("accept") == Some("application/json") => {
+            Answer::json(&json!({"success": true, "reference_ids": ["ada"], "message": ""}))
         }
-        _ => "MessagePack".into_response(),
-    };
-    let routes = Router::new().route("/v1/tts", post(speech)).route("/v1/references/list", get(references));
-    let (address, asked) = serve(routes).await;
-    let engine = engine("fish-speech.toml", format!("{address}/v1")).await;
+        "/v1/references/list" => Answer::text("MessagePack"),
+        _ => Answer::status(404),
+    });
+    let engine = engine("fish-speech.toml", server.url("/v1")).await;
     assert_eq!(ids(&engine), ["default", "ada"]);
     assert_eq!(say(&engine, "ada").await, (44_100, SOUND.to_vec()));
     let body = json!({"text": "Hello there.", "format": "wav", "streaming": true, "reference_id": "ada"});
-    assert_eq!(*asked.lock().expect("no panic"), [body]);
+    assert_eq!(bodies(&server), [body]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn moshi_server_takes_words_and_sends_pcm_in_message_pack() {
-    async fn session(mut socket: WebSocket, asked: RequestLog) {
+    async fn session(mut socket: WebSocket, asked: MessageLog) {
         let pack = |message: Value| Message::Binary(rmp_serde::to_vec_named(&message).expect("it packs").into());
         socket.send(pack(json!({"type": "Ready"}))).await.expect("sent");
         while let Some(Ok(Message::Binary(message))) = socket.recv().await {
@@ -319,35 +298,40 @@ async fn moshi_server_takes_words_and_sends_pcm_in_message_pack() {
         socket.send(pack(json!({"type": "Text", "text": "Hello", "start_s": 0.1, "stop_s": 0.3}))).await.expect("sent");
         socket.send(Message::Close(None)).await.expect("sent");
     }
-    let streaming = async |upgrade: WebSocketUpgrade, uri: Uri, headers: HeaderMap, State(asked): State<RequestLog>| {
-        if headers.get("kyutai-api-key").is_none_or(|key| key != "public_token") {
-            return StatusCode::UNAUTHORIZED.into_response();
+    let log = MessageLog::default();
+    let asked = log.clone();
+    let server = TestServer::start(move |request| {
+        if request.path() != "/api/tts_streaming" {
+            return Answer::status(404);
         }
-        asked.lock().expect("no panic").push(json!(uri.query()));
-        upgrade.on_upgrade(|socket| session(socket, asked))
-    };
-    let (address, asked) = serve(Router::new().route("/api/tts_streaming", any(streaming))).await;
-    let engine = engine("moshi-server.toml", format!("{address}/api")).await;
+        if request.header("kyutai-api-key") != Some("public_token") {
+            return Answer::status(401);
+        }
+        let asked = asked.clone();
+        Answer::websocket(|socket| session(socket, asked))
+    });
+    let engine = engine("moshi-server.toml", server.url("/api")).await;
     let voice = "expresso/ex03-ex01_happy_001_channel1_334s.wav";
     assert_eq!(ids(&engine), [voice]);
     assert_eq!(say(&engine, voice).await, (24_000, SOUND.to_vec()));
     let query = "format=PcmMessagePack&voice=expresso%2Fex03-ex01_happy_001_channel1_334s.wav";
-    let expected = [json!(query), json!({"type": "Text", "text": "Hello there. "}), json!({"type": "Eos"})];
-    assert_eq!(*asked.lock().expect("no panic"), expected);
+    assert_eq!(server.requests().last().expect("an upgrade").query(), Some(query));
+    let expected = [json!({"type": "Text", "text": "Hello there. "}), json!({"type": "Eos"})];
+    assert_eq!(*log.lock().expect("no panic"), expected);
 }
 
 /// A hub whose words go to a fake vLLM-Omni.
-async fn hub(answers: &[&str]) -> (Hub, RequestLog) {
-    let (address, asked) = vllm_omni().await;
-    let tts = engine("vllm-omni.toml", format!("{address}/v1")).await;
+async fn hub(answers: &[&str]) -> (Hub, TestServer, MessageLog) {
+    let (server, asked) = vllm_omni();
+    let tts = engine("vllm-omni.toml", server.url("/v1")).await;
     let stt = Arc::new(FakeStt::hears(["what is it", "and now"]));
     let llm = Arc::new(FakeLlm::says(answers.iter().copied()).delayed(Duration::from_millis(5)));
     let engines = Engines { vad: Arc::new(FakeVad), turn: None, stt, llm, tts };
-    (Hub::start(engines, Config::default()).await, asked)
+    (Hub::start(engines, Config::default()).await, server, asked)
 }
 
 /// Waits until the server has seen this.
-async fn seen(asked: &RequestLog, what: &Value) {
+async fn seen(asked: &MessageLog, what: &Value) {
     let (found, mut is_found) = mpsc::channel(1);
     let look = async {
         while !asked.lock().expect("no panic").contains(what) {
@@ -361,7 +345,7 @@ async fn seen(asked: &RequestLog, what: &Value) {
 
 #[tokio::test(start_paused = true)]
 async fn a_session_speaks_word_by_word_and_shows_the_text_with_its_audio() {
-    let (hub, asked) = hub(&["Hello **there**. It is five."]).await;
+    let (hub, _server, asked) = hub(&["Hello **there**. It is five."]).await;
     let mut socket = hub.connect("").await;
     let events = socket.ask("what is it").await;
     let done = events.last().expect("an end");
@@ -384,7 +368,7 @@ async fn a_session_speaks_word_by_word_and_shows_the_text_with_its_audio() {
 
 #[tokio::test(start_paused = true)]
 async fn what_a_session_asks_of_its_voice_goes_to_the_speech_server() {
-    let (hub, asked) = hub(&["Yes.", "No."]).await;
+    let (hub, _server, asked) = hub(&["Yes.", "No."]).await;
     let mut socket = hub.connect("").await;
     let acting = json!({"type": "session.update", "session": {
         "type": "realtime", "audio": {"output": {"instructions": "Whisper."}}}});
@@ -404,7 +388,7 @@ async fn what_a_session_asks_of_its_voice_goes_to_the_speech_server() {
 
 #[tokio::test(start_paused = true)]
 async fn a_barge_in_closes_the_servers_session_and_the_next_answer_is_spoken() {
-    let (hub, asked) = hub(&["Hold on. This is never said.", "Yes."]).await;
+    let (hub, _server, asked) = hub(&["Hold on. This is never said.", "Yes."]).await;
     let mut socket = hub.connect("").await;
     socket.append(&loud(400)).await;
     socket.append(&quiet(700)).await;

@@ -7,67 +7,15 @@ use antiphon::config::Config;
 use antiphon_engine_api::fakes::llm::FakeLlm;
 use antiphon_engine_api::fakes::stt::FakeStt;
 use antiphon_engine_api::fakes::tts::{FakeTts, MS_PER_CHAR};
-use antiphon_engine_api::tts::{SpeechRequest, Tts, TtsError, Voice};
-use antiphon_types::Pcm;
-use futures_util::StreamExt;
-use futures_util::stream::{self, BoxStream};
 use reqwest::{Method, Response};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fs::{DirEntry, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::sync::{Arc, Mutex};
-use tokio::sync::Semaphore;
 
-/// A fake voice that synthesizes one chunk per permit and records its requests.
-#[derive(Clone)]
-struct Gated {
-    gate: Arc<Semaphore>,
-    said: Arc<Mutex<Vec<String>>>,
-    voices: Vec<Voice>,
-}
-
-impl Gated {
-    fn new(permits: usize) -> Self {
-        let voices = FakeTts::default().voices().to_vec();
-        Self { gate: Arc::new(Semaphore::new(permits)), said: Arc::default(), voices }
-    }
-
-    /// The same with another voice.
-    fn with_voice(self, id: &str) -> Self {
-        let voices = vec![Voice { id: id.into(), ..self.voices[0].clone() }];
-        Self { voices, ..self }
-    }
-
-    fn said(&self) -> Vec<String> {
-        self.said.lock().expect("no panic").clone()
-    }
-}
-
-impl Tts for Gated {
-    fn name(&self) -> &str {
-        "gated"
-    }
-
-    fn voices(&self) -> Vec<Voice> {
-        self.voices.clone()
-    }
-
-    fn speak(&self, request: SpeechRequest) -> BoxStream<'static, Result<Pcm, TtsError>> {
-        let this = self.clone();
-        let spoken = async move {
-            this.gate.acquire().await.expect("open").forget();
-            this.said.lock().expect("no panic").push(request.text.clone());
-            FakeTts::default().speak(request)
-        };
-        stream::once(spoken).flatten().boxed()
-    }
-}
-
-async fn start(tts: &Gated, folder: &Path, change: impl FnOnce(&mut Config)) -> Hub {
-    let mut engines = engines(FakeStt::default(), FakeLlm::default(), FakeTts::default());
-    engines.tts = Arc::new(tts.clone());
+async fn start(tts: &FakeTts, folder: &Path, change: impl FnOnce(&mut Config)) -> Hub {
+    let engines = engines(FakeStt::default(), FakeLlm::default(), tts.clone());
     let mut config = Config::default();
     config.speech.jobs_dir = folder.to_str().expect("text").into();
     change(&mut config);
@@ -127,7 +75,7 @@ fn wish(format: &str) -> Value {
 #[tokio::test(start_paused = true)]
 async fn a_job_is_spoken_and_its_file_fetched() {
     let folder = tempfile::tempdir().expect("a folder");
-    let tts = Gated::new(1);
+    let tts = FakeTts::default().held(1);
     let hub = start(&tts, folder.path(), |_| {}).await;
     let id = submitted(&hub, wish("pcm")).await;
     let job = until(&hub, &id, |job| job["progress"]["chunks_done"] == 1).await;
@@ -167,7 +115,7 @@ async fn files_of_jobs_are_read_by_their_owner_only_in_whatever_folder() {
         files.map(|file| (file.file_name().into_string().expect("text"), mode(&file))).collect::<BTreeMap<_, _>>()
     };
     let private = |names: &[&str]| names.iter().map(|name| ((*name).to_owned(), 0o600)).collect::<BTreeMap<_, _>>();
-    let tts = Gated::new(1);
+    let tts = FakeTts::default().held(1);
     let hub = start(&tts, folder.path(), |_| {}).await;
     let id = submitted(&hub, wish("mp3")).await;
     until(&hub, &id, |job| job["progress"]["chunks_done"] == 1).await;
@@ -190,23 +138,23 @@ async fn files_of_jobs_are_read_by_their_owner_only_in_whatever_folder() {
 #[tokio::test(start_paused = true)]
 async fn a_job_goes_on_after_a_restart_where_it_was() {
     let folder = tempfile::tempdir().expect("a folder");
-    let first = Gated::new(2);
+    let first = FakeTts::default().held(2);
     let hub = start(&first, folder.path(), |_| {}).await;
     let id = submitted(&hub, wish("wav")).await;
     let waiting = submitted(&hub, wish("mp3")).await;
     until(&hub, &id, |job| job["progress"]["chunks_done"] == 2).await;
     hub.stop().await;
-    let second = Gated::new(9);
+    let second = FakeTts::default().held(9);
     let hub = start(&second, folder.path(), |_| {}).await;
     let job = until(&hub, &id, is("completed")).await;
-    let said = [first.said(), second.said()].concat();
+    let said = [first.spoken(), second.spoken()].concat();
     assert_eq!(said[..3].join(" "), TEXT, "each chunk once, in order");
     let samples = (TEXT.len() as u64 - 2) * MS_PER_CHAR * 48;
     assert_eq!(job["audio"]["bytes"], samples + 44);
     until(&hub, &waiting, is("completed")).await;
     hub.stop().await;
     // Finished jobs survive a restart too.
-    let hub = start(&Gated::new(0), folder.path(), |_| {}).await;
+    let hub = start(&FakeTts::default().held(0), folder.path(), |_| {}).await;
     until(&hub, &id, is("completed")).await;
     let file = ask(&hub, Method::GET, &format!("/{id}/audio")).await.bytes().await.expect("whole");
     assert_eq!((file.len() as u64, &file[..4]), (samples + 44, &b"RIFF"[..]));
@@ -216,19 +164,19 @@ async fn a_job_goes_on_after_a_restart_where_it_was() {
 #[tokio::test(start_paused = true)]
 async fn another_engine_speaks_no_job_in_a_voice_that_was_not_asked_for() {
     let folder = tempfile::tempdir().expect("a folder");
-    let hub = start(&Gated::new(1), folder.path(), |_| {}).await;
+    let hub = start(&FakeTts::default().held(1), folder.path(), |_| {}).await;
     let any = submitted(&hub, wish("pcm")).await;
     let mut asked = wish("pcm");
     asked["voice"] = "tone".into();
     let chosen = submitted(&hub, asked).await;
     until(&hub, &any, |job| job["progress"]["chunks_done"] == 1).await;
     hub.stop().await;
-    let other = Gated::new(9).with_voice("bell");
+    let other = FakeTts::default().held(9).with_voices([("bell", "en-US")]);
     let hub = start(&other, folder.path(), |_| {}).await;
     let job = until(&hub, &any, is("completed")).await;
-    assert_eq!((&job["voice"], other.said().join(" ")), (&json!("bell"), TEXT.to_owned()), "all of it, in one voice");
+    assert_eq!((&job["voice"], other.spoken().join(" ")), (&json!("bell"), TEXT.to_owned()), "all of it, in one voice");
     let job = until(&hub, &chosen, is("failed")).await;
-    let message = "Invalid 'voice': there is no voice \"tone\"; gated has bell.";
+    let message = "Invalid 'voice': there is no voice \"tone\"; fake has bell.";
     assert_eq!(job["error"], json!({"code": "voice_not_found", "message": message}));
     hub.stop().await;
 }
@@ -237,7 +185,7 @@ async fn another_engine_speaks_no_job_in_a_voice_that_was_not_asked_for() {
 async fn who_looks_for_jobs_makes_none() {
     let parent = tempfile::tempdir().expect("a folder");
     let folder = parent.path().join("jobs");
-    let hub = start(&Gated::new(9), &folder, |_| {}).await;
+    let hub = start(&FakeTts::default().held(9), &folder, |_| {}).await;
     let list: Value = ask(&hub, Method::GET, "").await.json().await.expect("JSON");
     assert_eq!(list, json!({"object": "list", "data": [], "has_more": false}));
     for (method, path) in [(Method::GET, "/job_a"), (Method::GET, "/job_a/audio"), (Method::DELETE, "/job_a")] {
@@ -252,7 +200,7 @@ async fn who_looks_for_jobs_makes_none() {
 #[tokio::test(start_paused = true)]
 async fn who_asks_for_too_much_is_told_and_a_deleted_job_makes_room() {
     let folder = tempfile::tempdir().expect("a folder");
-    let tts = Gated::new(0);
+    let tts = FakeTts::default().held(0);
     let hub =
         start(&tts, folder.path(), |config| (config.speech.max_jobs, config.speech.max_job_chars) = (2, 500)).await;
     let running = submitted(&hub, wish("pcm")).await;
@@ -273,7 +221,7 @@ async fn who_asks_for_too_much_is_told_and_a_deleted_job_makes_room() {
 #[tokio::test(start_paused = true)]
 async fn a_full_disk_ends_the_job_in_plain_words_and_the_next_one_is_done() {
     let folder = tempfile::tempdir().expect("a folder");
-    let tts = Gated::new(0);
+    let tts = FakeTts::default().held(0);
     let hub = start(&tts, folder.path(), |_| {}).await;
     let id = submitted(&hub, wish("pcm")).await;
     std::os::unix::fs::symlink("/dev/full", folder.path().join(format!("{id}.pcm"))).expect("linked");
@@ -290,16 +238,16 @@ async fn a_full_disk_ends_the_job_in_plain_words_and_the_next_one_is_done() {
 #[tokio::test(start_paused = true)]
 async fn a_second_hub_leaves_the_first_ones_jobs_alone() {
     let folder = tempfile::tempdir().expect("a folder");
-    let first = start(&Gated::new(0), folder.path(), |_| {}).await;
+    let first = start(&FakeTts::default().held(0), folder.path(), |_| {}).await;
     let id = submitted(&first, wish("pcm")).await;
-    let other = Gated::new(9);
+    let other = FakeTts::default().held(9);
     let second = start(&other, folder.path(), |_| {}).await;
     let refused = submit(&second, wish("pcm")).await;
     assert_eq!(refused.status().as_u16(), 503);
     let said = refused.text().await.expect("text");
     assert!(!said.contains(folder.path().to_str().expect("text")), "{said}");
     assert_eq!(look(&first, &id).await["id"], json!(id));
-    assert!(other.said().is_empty());
+    assert!(other.spoken().is_empty());
     second.stop().await;
     first.stop().await;
     let without = start(&other, Path::new(""), |_| {}).await;

@@ -6,33 +6,19 @@ use antiphon::config::Config;
 use antiphon_engine_api::fakes::llm::FakeLlm;
 use antiphon_engine_api::fakes::stt::FakeStt;
 use antiphon_engine_api::fakes::tts::FakeTts;
-use axum::Router;
-use axum::http::HeaderMap;
-use axum::routing::post;
-use bytes::Bytes;
+use antiphon_test_server::{Answer, TestServer, unused_address};
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::any_value::Value as Any;
 use opentelemetry_proto::tonic::trace::v1::Span;
 use prost::Message;
 use std::time::Duration;
-use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-/// A collector on a port of its own: its address, and the requests it receives.
-#[allow(clippy::disallowed_methods)]
-async fn collector() -> (String, mpsc::Receiver<(Option<String>, ExportTraceServiceRequest)>) {
-    let (sender, requests) = mpsc::channel(16);
-    let take = move |headers: HeaderMap, body: Bytes| async move {
-        let media = headers.get("content-type").map(|media| media.to_str().expect("text").to_owned());
-        let request = ExportTraceServiceRequest::decode(body).expect("protobuf of a trace request");
-        sender.send((media, request)).await.expect("the test listens");
-        Vec::<u8>::new()
-    };
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-    let address = format!("http://{}", listener.local_addr().expect("bound"));
-    let router = Router::new().route("/v1/traces", post(take));
-    tokio::spawn(async move { axum::serve(listener, router).await });
-    (address, requests)
+/// The first request of a collector.
+async fn collected(collector: &TestServer) -> ExportTraceServiceRequest {
+    let request = timeout(Duration::from_secs(20), collector.request(0)).await.expect("sent");
+    assert_eq!((request.path(), request.header("content-type")), ("/v1/traces", Some("application/x-protobuf")));
+    ExportTraceServiceRequest::decode(&request.body[..]).expect("protobuf of a trace request")
 }
 
 fn text<'a>(span: &'a Span, name: &str) -> Option<&'a str> {
@@ -53,9 +39,9 @@ fn number(span: &Span, name: &str) -> Option<f64> {
 
 #[tokio::test(start_paused = true)]
 async fn a_settled_turn_is_sent_as_a_trace_without_its_words() {
-    let (address, mut requests) = collector().await;
+    let collector = TestServer::start(|_| Answer::status(200));
     let mut config = Config::default();
-    config.telemetry.otlp_endpoint = address;
+    config.telemetry.otlp_endpoint = collector.url("");
     config.cluster.name = "hub 7".into();
     let stt = FakeStt::hears(["open sesame"]).delayed(Duration::from_millis(20));
     let tts = FakeTts::default().delayed(Duration::from_millis(20)).served_by("south", Duration::from_millis(4));
@@ -67,8 +53,7 @@ async fn a_settled_turn_is_sent_as_a_trace_without_its_words() {
     socket.append(&quiet(600)).await;
     socket.until("response.done").await;
     let turn = turn(&hub, |turn| turn["settled"] == true).await;
-    let (media, request) = timeout(Duration::from_secs(20), requests.recv()).await.expect("sent").expect("a request");
-    assert_eq!(media.as_deref(), Some("application/x-protobuf"));
+    let request = collected(&collector).await;
     let resource = &request.resource_spans[0];
     let named = format!("{:?}", resource.resource);
     assert!(named.contains("antiphon"), "{named}");
@@ -99,10 +84,7 @@ async fn a_settled_turn_is_sent_as_a_trace_without_its_words() {
 #[tokio::test(start_paused = true)]
 async fn a_collector_that_is_gone_disturbs_nobody() {
     let mut config = Config::default();
-    // A port without a listener: bound once and released.
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-    config.telemetry.otlp_endpoint = format!("http://{}", listener.local_addr().expect("bound"));
-    drop(listener);
+    config.telemetry.otlp_endpoint = format!("http://{}", unused_address());
     let hub = Hub::start(engines(FakeStt::default(), FakeLlm::says(["Hi."]), FakeTts::default()), config).await;
     let mut socket = hub.connect("").await;
     let events = socket.ask("hello").await;

@@ -18,62 +18,23 @@ use antiphon_engines::stt::openai::OpenAiStt;
 use antiphon_engines::tts::TtsConfig;
 use antiphon_engines::tts::fish::Fish;
 use antiphon_engines::tts::openai::OpenAiTts;
+use antiphon_test_server::{Answer, TestServer};
 use antiphon_types::chat::{ChatRequest, Finish, Message};
 use antiphon_types::mcp::Server;
-use axum::Router;
-use axum::body::{Body, Bytes};
-use axum::extract::{Request, State};
-use axum::http::StatusCode;
-use axum::response::{IntoResponse, Response};
-use futures_util::{StreamExt, stream};
-use std::convert::Infallible;
+use bytes::Bytes;
+use futures_util::StreamExt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
-use tokio::net::TcpListener;
 
-/// A server's response to each request.
-type Answer = Arc<dyn Fn(Request) -> Response + Send + Sync>;
-
-/// A server on loopback that ends with the test's runtime; its address, and the number of body bytes read from it.
-#[allow(clippy::disallowed_methods)]
-async fn serve(answer: impl Fn(Request) -> Response + Send + Sync + 'static) -> String {
-    async fn handle(State(answer): State<Answer>, request: Request) -> Response {
-        let (parts, body) = request.into_parts();
-        let body = axum::body::to_bytes(body, usize::MAX).await.unwrap_or_default();
-        answer(Request::from_parts(parts, body.into()))
-    }
-    let answer: Answer = Arc::new(answer);
-    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-    let address = listener.local_addr().expect("bound");
-    let router = Router::new().fallback(handle).with_state(answer);
-    tokio::spawn(async move { axum::serve(listener, router).await });
-    format!("http://{address}")
-}
-
-/// A body that starts with `begin` and repeats `more` forever; counts the bytes read from it.
-fn endless(begin: &'static str, more: String, kind: &'static str, taken: &Arc<AtomicUsize>) -> Response {
+/// A body that starts with `begin` and repeats `more` forever.
+fn endless(begin: &'static str, more: String, kind: &'static str) -> TestServer {
     let more = Bytes::from(more);
-    let taken = taken.clone();
-    let pieces = stream::iter([Bytes::from_static(begin.as_bytes())]).chain(stream::repeat(more));
-    let pieces = pieces.then(move |piece| {
-        taken.fetch_add(piece.len(), Ordering::Relaxed);
-        async move {
-            tokio::task::yield_now().await;
-            Ok::<_, Infallible>(piece)
-        }
-    });
-    ([("content-type", kind)], Body::from_stream(pieces)).into_response()
+    TestServer::start(move |_| Answer::of(kind, begin).repeat(more.clone(), Duration::ZERO))
 }
 
 /// A body that starts with `begin` and continues with `more` at intervals of `every`, forever.
-fn trickle(begin: &'static str, more: &'static str, every: Duration, kind: &'static str) -> Response {
-    let more = stream::repeat(Bytes::from_static(more.as_bytes())).then(move |piece| async move {
-        tokio::time::sleep(every).await;
-        piece
-    });
-    let pieces = stream::iter([Bytes::from_static(begin.as_bytes())]).chain(more).map(Ok::<_, Infallible>);
-    ([("content-type", kind)], Body::from_stream(pieces)).into_response()
+fn trickle(begin: &'static str, more: &'static str, every: Duration, kind: &'static str) -> TestServer {
+    TestServer::start(move |_| Answer::of(kind, begin).repeat(more, every))
 }
 
 /// Fails well before the test's own timeout, and much later than any limit.
@@ -81,9 +42,9 @@ async fn in_time<T>(work: impl Future<Output = T>) -> T {
     tokio::time::timeout(Duration::from_secs(45), work).await.expect("it ends")
 }
 
-fn stt(base: &str, timeout_ms: u64) -> OpenAiStt {
+fn stt(server: &TestServer, timeout_ms: u64) -> OpenAiStt {
     let config = SttConfig {
-        base_url: format!("{base}/v1"),
+        base_url: server.url("/v1"),
         model: "ears".into(),
         api_key_env: String::new(),
         timeout_ms,
@@ -99,9 +60,9 @@ async fn hear(engine: &OpenAiStt) -> Result<String, String> {
     utterance.finish().await.map(|heard| heard.text).map_err(|error| antiphon_telemetry::with_causes(&error))
 }
 
-fn llm(base: &str, max_tokens: u32) -> OpenAi {
+fn llm(server: &TestServer, max_tokens: u32) -> OpenAi {
     let config = LlmConfig {
-        base_url: format!("{base}/v1"),
+        base_url: server.url("/v1"),
         api_key_env: String::new(),
         max_tokens,
         first_token_timeout_ms: 5_000,
@@ -124,13 +85,8 @@ async fn answer(engine: &OpenAi) -> (Vec<LlmDelta>, Option<LlmError>) {
     (deltas, None)
 }
 
-fn tts(base: &str) -> TtsConfig {
-    TtsConfig {
-        base_url: format!("{base}/v1"),
-        api_key_env: String::new(),
-        voice: "own".into(),
-        ..TtsConfig::default()
-    }
+fn tts(server: &TestServer) -> TtsConfig {
+    TtsConfig { base_url: server.url("/v1"), api_key_env: String::new(), voice: "own".into(), ..TtsConfig::default() }
 }
 
 /// Seconds of audio of one chunk, and the error.
@@ -151,13 +107,11 @@ const MIB: usize = 1 << 20;
 
 #[tokio::test(start_paused = true)]
 async fn a_recognizer_that_never_ends_its_answer_costs_its_bound() {
-    let taken = Arc::new(AtomicUsize::new(0));
-    let counted = taken.clone();
-    let more = "word ".repeat(10_000);
-    let base = serve(move |_| endless(r#"{"text":""#, more.clone(), "application/json", &counted)).await;
-    let error = in_time(hear(&stt(&base, 20_000))).await.expect_err("no transcript");
+    let server = endless(r#"{"text":""#, "word ".repeat(10_000), "application/json");
+    let error = in_time(hear(&stt(&server, 20_000))).await.expect_err("no transcript");
     assert!(error.contains("longer than 1048576 bytes"), "{error}");
-    assert!(taken.load(Ordering::Relaxed) < 16 * MIB, "{taken:?} bytes were taken, what the sockets hold included");
+    let taken = server.n_bytes_sent();
+    assert!(taken < 16 * MIB, "{taken} bytes were taken, what the sockets hold included");
 }
 
 #[tokio::test(start_paused = true)]
@@ -167,25 +121,23 @@ async fn more_words_and_tokens_than_anybody_says_are_no_transcript() {
         serde_json::json!({"text": "a", "logprobs": vec![serde_json::json!({"token": "", "logprob": 0}); 20_000]})
             .to_string(),
     ] {
-        let base = serve(move |_| body.clone().into_response()).await;
-        let error = in_time(hear(&stt(&base, 20_000))).await.expect_err("no transcript");
+        let server = TestServer::start(move |_| Answer::text(body.clone()));
+        let error = in_time(hear(&stt(&server, 20_000))).await.expect_err("no transcript");
         assert!(error.contains("what is no transcription"), "{error}");
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_model_that_ignores_its_limit_of_tokens_is_cut_there() {
-    let taken = Arc::new(AtomicUsize::new(0));
-    let counted = taken.clone();
     let event = r#"{"choices":[{"index":0,"delta":{"content":"word word word word "}}]}"#;
     let more = format!("data: {event}\n\n").repeat(100);
-    let base = serve(move |_| endless("", more.clone(), "text/event-stream", &counted)).await;
-    let (deltas, error) = in_time(answer(&llm(&base, 100))).await;
+    let server = endless("", more, "text/event-stream");
+    let (deltas, error) = in_time(answer(&llm(&server, 100))).await;
     assert!(error.is_none(), "{error:?}");
     let n_bytes: usize = deltas.iter().map(|delta| if let LlmDelta::Text(text) = delta { text.len() } else { 0 }).sum();
     assert_eq!(n_bytes, 1_600, "16 bytes a token");
     assert_eq!(deltas.last(), Some(&LlmDelta::Done { finish: Finish::Length, usage: None }));
-    assert!(taken.load(Ordering::Relaxed) < 16 * MIB, "{taken:?}");
+    assert!(server.n_bytes_sent() < 16 * MIB, "{}", server.n_bytes_sent());
 }
 
 #[tokio::test(start_paused = true)]
@@ -198,8 +150,8 @@ async fn calls_without_end_and_arguments_without_end_are_cut() {
     let many: String = (0..2_000).map(|id| call(id, "{}")).collect();
     let long = call(0, "{\"x\":\"") + &call(0, &"a".repeat(1_000)).repeat(2_000);
     for body in [many, long] {
-        let base = serve(move |_| ([("content-type", "text/event-stream")], body.clone()).into_response()).await;
-        let (deltas, error) = in_time(answer(&llm(&base, 512))).await;
+        let server = TestServer::start(move |_| Answer::events(body.clone()));
+        let (deltas, error) = in_time(answer(&llm(&server, 512))).await;
         assert!(error.is_none(), "{error:?}");
         assert_eq!(deltas.last(), Some(&LlmDelta::Done { finish: Finish::Length, usage: None }));
         let mut n_calls = 0;
@@ -217,53 +169,47 @@ async fn calls_without_end_and_arguments_without_end_are_cut() {
 #[tokio::test(start_paused = true)]
 async fn an_event_without_an_end_is_given_up() {
     for begin in ["data: {\"choices\":", "{\"choices\":[{\"message\":{\"content\":\""] {
-        let taken = Arc::new(AtomicUsize::new(0));
-        let counted = taken.clone();
-        let more = "a".repeat(50_000);
-        let base = serve(move |_| endless(begin, more.clone(), "text/event-stream", &counted)).await;
-        let (_, error) = in_time(answer(&llm(&base, 512))).await;
+        let server = endless(begin, "a".repeat(50_000), "text/event-stream");
+        let (_, error) = in_time(answer(&llm(&server, 512))).await;
         let error = error.expect("no answer").to_string();
         assert!(error.contains("longer than 262144 bytes"), "{error}");
-        assert!(taken.load(Ordering::Relaxed) < 16 * MIB, "{taken:?}");
+        assert!(server.n_bytes_sent() < 16 * MIB, "{}", server.n_bytes_sent());
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_voice_that_never_ends_is_cut_by_its_text() {
-    let taken = Arc::new(AtomicUsize::new(0));
-    let counted = taken.clone();
-    let base = serve(move |_| endless("", "\0\x01".repeat(24_000), "audio/pcm", &counted)).await;
-    let (seconds, error) = in_time(speak(&OpenAiTts::new(&tts(&base)).expect("right settings"))).await;
+    let server = endless("", "\0\x01".repeat(24_000), "audio/pcm");
+    let (seconds, error) = in_time(speak(&OpenAiTts::new(&tts(&server)).expect("right settings"))).await;
     assert!(error.expect("it fails").contains("of sound for a chunk of text"));
     assert!(seconds < 40.0, "{seconds} s of six characters");
     // A WAV file whose header never ends, and one whose audio never ends.
     for begin in
         ["RIFF....WAVE", "RIFF\0\0\0\0WAVEfmt \x10\0\0\0\x01\0\x01\0\x40\x1f\0\0\x40\x1f\0\0\x02\0\x10\0data\0\0\0\0"]
     {
-        let counted = taken.clone();
-        let base = serve(move |_| endless(begin, "\0\x01".repeat(24_000), "audio/wav", &counted)).await;
-        let (seconds, error) = in_time(speak(&Fish::new(&tts(&base)).expect("right settings"))).await;
+        let server = endless(begin, "\0\x01".repeat(24_000), "audio/wav");
+        let (seconds, error) = in_time(speak(&Fish::new(&tts(&server)).expect("right settings"))).await;
         assert!(error.is_some() && seconds < 40.0, "{seconds} s, {error:?}");
+        assert!(server.n_bytes_sent() < 32 * MIB, "{}", server.n_bytes_sent());
     }
-    assert!(taken.load(Ordering::Relaxed) < 64 * MIB, "{taken:?}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_voice_that_trickles_samples_is_given_up() {
-    let base = serve(|_| trickle("\0\x01\0\x01", "\0\x01", Duration::from_secs(1), "audio/pcm")).await;
-    let (_, error) = in_time(speak(&OpenAiTts::new(&tts(&base)).expect("right settings"))).await;
+    let server = trickle("\0\x01\0\x01", "\0\x01", Duration::from_secs(1), "audio/pcm");
+    let (_, error) = in_time(speak(&OpenAiTts::new(&tts(&server)).expect("right settings"))).await;
     assert!(error.expect("it fails").contains("too little sound"));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_recognizer_that_trickles_has_its_deadline() {
-    let base = serve(|_| trickle("{\"text\":\"", "a", Duration::from_millis(100), "application/json")).await;
-    let error = in_time(hear(&stt(&base, 1_000))).await.expect_err("no transcript");
+    let server = trickle("{\"text\":\"", "a", Duration::from_millis(100), "application/json");
+    let error = in_time(hear(&stt(&server, 1_000))).await.expect_err("no transcript");
     assert!(error.contains("no answer within 1s") || error.contains("waiting"), "{error}");
 }
 
-fn mcp_server(base: &str) -> Server {
-    Server { label: "x".into(), url: format!("{base}/mcp"), authorization: None, headers: Default::default() }
+fn mcp_server(server: &TestServer) -> Server {
+    Server { label: "x".into(), url: server.url("/mcp"), authorization: None, headers: Default::default() }
 }
 
 #[tokio::test(start_paused = true)]
@@ -271,43 +217,32 @@ async fn an_mcp_server_that_never_ends_its_answer_is_given_up() {
     for (begin, kind) in
         [("{\"jsonrpc\":\"2.0\",\"id\":0,\"result\":[0", "application/json"), ("data: [0", "text/event-stream")]
     {
-        let taken = Arc::new(AtomicUsize::new(0));
-        let counted = taken.clone();
-        let more = ",0".repeat(20_000);
-        let base = serve(move |_| endless(begin, more.clone(), kind, &counted)).await;
+        let server = endless(begin, ",0".repeat(20_000), kind);
         let mcp = Http::new(&McpConfig { list_timeout_ms: 20_000, ..McpConfig::default() });
-        in_time(mcp.connect(mcp_server(&base))).await.map(drop).expect_err("no tools");
+        in_time(mcp.connect(mcp_server(&server))).await.map(drop).expect_err("no tools");
         // An event stream is requested again a few times.
-        assert!(taken.load(Ordering::Relaxed) < 12 * MIB, "{kind}: {taken:?}");
+        assert!(server.n_bytes_sent() < 12 * MIB, "{kind}: {}", server.n_bytes_sent());
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_is_sent_is_never_carried_to_another_address() {
-    let n_elsewhere = Arc::new(AtomicUsize::new(0));
-    let counted = n_elsewhere.clone();
-    let elsewhere = serve(move |_| {
-        counted.fetch_add(1, Ordering::Relaxed);
-        r#"{"text":"caught"}"#.into_response()
-    })
-    .await;
+    let elsewhere = TestServer::start(|_| Answer::text(r#"{"text":"caught"}"#));
     for status in [301, 302, 307, 308] {
-        let to = elsewhere.clone();
-        let base = serve(move |request| {
-            let to = format!("{to}{}", request.uri());
-            (StatusCode::from_u16(status).expect("a status"), [("location", to)]).into_response()
-        })
-        .await;
-        let error = in_time(hear(&stt(&base, 5_000))).await.expect_err("no transcript");
+        let to = elsewhere.url("");
+        let server = TestServer::start(move |request| {
+            Answer::status(status).header("location", &format!("{to}{}", request.target))
+        });
+        let error = in_time(hear(&stt(&server, 5_000))).await.expect_err("no transcript");
         assert!(error.contains(&status.to_string()), "{error}");
-        let (_, error) = in_time(speak(&OpenAiTts::new(&tts(&base)).expect("right settings"))).await;
+        let (_, error) = in_time(speak(&OpenAiTts::new(&tts(&server)).expect("right settings"))).await;
         assert!(error.expect("no sound").contains("base_url"));
-        assert!(in_time(speak(&Fish::new(&tts(&base)).expect("right settings"))).await.1.is_some());
-        assert!(in_time(answer(&llm(&base, 100))).await.1.is_some());
-        let _ = in_time(stt(&base, 5_000).warm()).await;
-        in_time(Http::new(&McpConfig::default()).connect(mcp_server(&base))).await.map(drop).expect_err("no tools");
+        assert!(in_time(speak(&Fish::new(&tts(&server)).expect("right settings"))).await.1.is_some());
+        assert!(in_time(answer(&llm(&server, 100))).await.1.is_some());
+        let _ = in_time(stt(&server, 5_000).warm()).await;
+        in_time(Http::new(&McpConfig::default()).connect(mcp_server(&server))).await.map(drop).expect_err("no tools");
     }
-    assert_eq!(n_elsewhere.load(Ordering::Relaxed), 0);
+    assert_eq!(elsewhere.n_requests(), 0);
 }
 
 /// A server's message about a key and an address, neither of which a client may see.
@@ -315,25 +250,24 @@ const SECRET: &str = "Incorrect API key provided: sk-very-secret at http://10.0.
 
 #[tokio::test(start_paused = true)]
 async fn clients_get_no_words_of_an_upstream() {
-    let refuse = |_: Request| (StatusCode::UNAUTHORIZED, SECRET).into_response();
-    let base = serve(refuse).await;
+    let server = TestServer::start(|_| Answer::refusal(401, SECRET));
     let fakes = engines(
         FakeStt::hears(["Hello"]),
         antiphon_engine_api::fakes::llm::FakeLlm::says(["Hello."]),
         FakeTts::default(),
     );
     let config = LlmConfig {
-        base_url: format!("{base}/v1"),
+        base_url: server.url("/v1"),
         // An environment variable that is set on every machine.
         api_key_env: "PATH".into(),
         ..LlmConfig::default()
     };
     let llm: Arc<dyn Llm> = Arc::new(OpenAi::new(&config).expect("right settings"));
-    let voice: Arc<dyn Tts> = Arc::new(OpenAiTts::new(&tts(&base)).expect("right settings"));
+    let voice: Arc<dyn Tts> = Arc::new(OpenAiTts::new(&tts(&server)).expect("right settings"));
     for (engines, stage) in [
         (Engines { llm, ..fakes.clone() }, "The language model"),
         (Engines { tts: voice.clone(), ..fakes.clone() }, "The voice engine"),
-        (Engines { stt: Arc::new(stt(&base, 5_000)), ..fakes.clone() }, "The speech recognizer"),
+        (Engines { stt: Arc::new(stt(&server, 5_000)), ..fakes.clone() }, "The speech recognizer"),
     ] {
         let hub = Hub::start(engines, Config::default()).await;
         let mut socket = hub.connect_by_proxy().await;

@@ -10,12 +10,11 @@ use antiphon_engines::stt::SttConfig;
 use antiphon_engines::stt::openai::OpenAiStt;
 use antiphon_engines::tts::TtsConfig;
 use antiphon_engines::tts::openai::OpenAiTts;
+use antiphon_test_server::{Answer, TestServer, unused_address};
 use std::collections::HashSet;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::io::{AsyncBufReadExt, BufReader};
-use tokio::net::TcpListener;
 use tokio::time::timeout;
 
 const TEST_TIMEOUT: Duration = Duration::from_secs(20);
@@ -36,20 +35,12 @@ fn remote(server: SocketAddr) -> Engines {
 
 #[tokio::test(start_paused = true)]
 async fn every_remote_engine_is_reached_before_a_client_comes() {
-    let server = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-    let hub = Hub::start(remote(server.local_addr().expect("bound")), Config::default()).await;
-    let mut open = Vec::new();
-    let mut asked = HashSet::new();
+    let server = TestServer::start(|_| Answer::none());
+    let hub = Hub::start(remote(server.address()), Config::default()).await;
     // None of the three requests is answered: all arrive concurrently, and the hub does not wait for them.
-    for _ in 0..3 {
-        let (stream, _) = timeout(TEST_TIMEOUT, server.accept()).await.expect("a connection").expect("accepted");
-        let mut stream = BufReader::new(stream);
-        let mut line = String::new();
-        timeout(TEST_TIMEOUT, stream.read_line(&mut line)).await.expect("a request").expect("text");
-        asked.insert(line.trim().to_owned());
-        open.push(stream);
-    }
-    assert_eq!(asked, HashSet::from(["GET /v1/models HTTP/1.1".into(), "HEAD / HTTP/1.1".into()]));
+    timeout(TEST_TIMEOUT, server.request(2)).await.expect("three requests");
+    let requests = server.requests().into_iter().map(|request| format!("{} {}", request.method, request.target));
+    assert_eq!(requests.collect::<HashSet<_>>(), HashSet::from(["GET /v1/models".into(), "HEAD /".into()]));
     hub.connect("").await;
     // Engines that wait for a response do not delay the shutdown either.
     hub.stop().await;
@@ -57,10 +48,7 @@ async fn every_remote_engine_is_reached_before_a_client_comes() {
 
 #[tokio::test(start_paused = true)]
 async fn a_hub_whose_engines_cannot_be_reached_starts() {
-    let nobody = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-    let address = nobody.local_addr().expect("bound");
-    drop(nobody);
-    let hub = Hub::start(remote(address), Config::default()).await;
+    let hub = Hub::start(remote(unused_address()), Config::default()).await;
     let mut socket = hub.connect("").await;
     let events = socket.ask("Are you there?").await;
     let done = &events.last().expect("done")["response"];

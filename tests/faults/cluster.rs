@@ -3,8 +3,9 @@
 
 use super::harness::{Canary, Party, fault, run, typed};
 use super::process::{Settings, TEST_TIMEOUT};
-use super::upstream::Upstream;
+use super::upstream;
 use antiphon_cluster::testing::NatsServer;
+use antiphon_test_server::TestServer;
 use serde_json::{Value, json};
 use std::process::Stdio;
 use std::sync::Arc;
@@ -23,7 +24,7 @@ const MEMORY_MIB: u64 = 64;
 struct Cluster {
     nats: Mutex<NatsServer>,
     url: String,
-    upstream: Upstream,
+    upstream: TestServer,
     /// The one that faults befall.
     worker: Mutex<Worker>,
     /// What takes over from it.
@@ -39,7 +40,7 @@ struct Worker {
 }
 
 impl Worker {
-    async fn start(name: &str, url: &str, upstream: &Upstream) -> Self {
+    async fn start(name: &str, url: &str, upstream: &TestServer) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let log = std::fs::File::create(folder.path().join("log")).expect("made");
         let program = std::env::var("ANTIPHON").unwrap_or_else(|_| env!("CARGO_BIN_EXE_antiphon").to_owned());
@@ -49,7 +50,7 @@ impl Worker {
             ("CLUSTER__SERVERS", url),
             ("TTS__ENGINE", "openai"),
             ("TTS__API_KEY_ENV", ""),
-            ("TTS__BASE_URL", &upstream.base()),
+            ("TTS__BASE_URL", &upstream.url("/v1")),
             ("TTS__TIMEOUT_MS", "3000"),
             ("SERVER__PROBE_LISTEN", "127.0.0.1:0"),
         ] {
@@ -76,7 +77,7 @@ impl Cluster {
     async fn start() -> Arc<Self> {
         let nats = NatsServer::start().await.expect("nats-server: make nats-server");
         let url = nats.url();
-        let upstream = Upstream::start().await;
+        let upstream = upstream::start();
         let worker = Mutex::new(Worker::start("first", &url, &upstream).await);
         let second = Worker::start("second", &url, &upstream).await;
         Arc::new(Self { nats: Mutex::new(nats), url, upstream, worker, _second: second })

@@ -202,7 +202,7 @@ async fn badly_answered(party: Party, stage: Stage, wrong: Wrong, statuses: &'st
 
 async fn without_tools(party: Party, wrong: Wrong) {
     let mut socket = connect(&party).await;
-    let url = format!("http://{}/{}", party.hub.upstreams.other.address, Stage::Path.marker(wrong));
+    let url = party.hub.upstreams.other.url(&format!("/{}", Stage::Path.marker(wrong)));
     let tool = json!({"type": "mcp", "server_label": "bad", "server_url": url, "require_approval": "never"});
     socket.send(json!({"type": "session.update", "session": {"type": "realtime", "tools": [tool]}})).await;
     let (events, ()) = tokio::join!(socket.until("mcp_list_tools.failed"), party.beside());

@@ -365,9 +365,9 @@ async fn warm(hub: &Hub, canary: Canary) {
         let stream = connect(hub.address(), Ipv4Addr::LOCALHOST).await.expect("the hub listens");
         ask(stream, &head, body.as_bytes()).await.expect("an answer").is(&[202]);
         // It is done once its voice has been asked for.
-        let asked = hub.upstreams.tts.requests();
+        let asked = hub.upstreams.tts.n_requests();
         let done = async {
-            while hub.upstreams.tts.requests() == asked || hub.upstreams.open() > 0 {
+            while hub.upstreams.tts.n_requests() == asked || hub.upstreams.open() > 0 {
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
         };

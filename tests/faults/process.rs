@@ -1,6 +1,7 @@
 //! A hub as a process of its own, what it holds, and requests to it from any address of the loopback network.
 
-use super::upstream::Upstream;
+use super::upstream;
+use antiphon_test_server::TestServer;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -68,23 +69,21 @@ impl Settings {
 
 /// Upstreams of a hub: one each stage, so that one can be away while the others serve.
 pub struct Upstreams {
-    pub stt: Upstream,
-    pub llm: Upstream,
-    pub tts: Upstream,
+    pub stt: TestServer,
+    pub llm: TestServer,
+    pub tts: TestServer,
     /// MCP servers and mirrors.
-    pub other: Upstream,
+    pub other: TestServer,
 }
 
 impl Upstreams {
-    pub async fn start() -> Self {
-        let stt = Upstream::start().await;
-        let llm = Upstream::start().await;
-        Self { stt, llm, tts: Upstream::start().await, other: Upstream::start().await }
+    pub fn start() -> Self {
+        Self { stt: upstream::start(), llm: upstream::start(), tts: upstream::start(), other: upstream::start() }
     }
 
     /// Open connections of the hub to any of them.
     pub fn open(&self) -> usize {
-        self.stt.open() + self.llm.open() + self.tts.open() + self.other.open()
+        self.stt.n_open() + self.llm.n_open() + self.tts.n_open() + self.other.n_open()
     }
 }
 
@@ -108,7 +107,7 @@ impl Hub {
     /// Starts it and waits until it is ready.
     pub async fn start(settings: Settings) -> Arc<Self> {
         let folder = tempfile::tempdir().expect("a folder");
-        let hub = Self { settings, upstreams: Upstreams::start().await, folder, running: Mutex::default() };
+        let hub = Self { settings, upstreams: Upstreams::start(), folder, running: Mutex::default() };
         hub.start_again().await.unwrap_or_else(|log| panic!("the hub does not start: {log}"));
         Arc::new(hub)
     }
@@ -154,14 +153,14 @@ impl Hub {
             command.env(format!("ANTIPHON_{key}"), value.replace("FOLDER", folder));
         };
         QUICK.iter().for_each(|(key, value)| set(key, value));
-        set("STT__BASE_URL", &self.upstreams.stt.base());
-        set("LLM__BASE_URL", &self.upstreams.llm.base());
-        set("TTS__BASE_URL", &self.upstreams.tts.base());
+        set("STT__BASE_URL", &self.upstreams.stt.url("/v1"));
+        set("LLM__BASE_URL", &self.upstreams.llm.url("/v1"));
+        set("TTS__BASE_URL", &self.upstreams.tts.url("/v1"));
         set("SPEECH__JOBS_DIR", "FOLDER/jobs");
         set("MODELS__DIR", "FOLDER/models");
         for (key, value) in &self.settings.config {
-            let value = value.replace("OTHER", &format!("http://{}", self.upstreams.other.address));
-            let value = value.replace("VOICE", &self.upstreams.tts.address.to_string());
+            let value = value.replace("OTHER", &self.upstreams.other.url(""));
+            let value = value.replace("VOICE", &self.upstreams.tts.address().to_string());
             set(key, &value);
         }
         command.envs(self.settings.env.iter().map(|(key, value)| (key, value.replace("FOLDER", folder))));

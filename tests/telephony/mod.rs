@@ -8,24 +8,19 @@ use crate::hub::{Hub, Socket, engines};
 use crate::turns::{get, ms, turn};
 use antiphon::config::{Config, TelephonyRoute};
 use antiphon::server::{Extras, Keys, Parts, Reload};
-use antiphon_engine_api::Engines;
 use antiphon_engine_api::fakes::llm::FakeLlm;
 use antiphon_engine_api::fakes::stt::FakeStt;
 use antiphon_engine_api::fakes::tts::FakeTts;
-use antiphon_engine_api::fakes::vad::FakeVad;
-use antiphon_engine_api::llm::{Llm, LlmDelta, LlmError};
+use antiphon_engine_api::llm::LlmDelta;
 use antiphon_telemetry::Metrics;
-use antiphon_types::chat::{ChatRequest, Finish};
+use antiphon_types::chat::Finish;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use futures_util::StreamExt;
-use futures_util::stream::BoxStream;
 use phone::{Phone, Provider};
 use ring::hmac;
 use serde_json::{Value, json};
-use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::Semaphore;
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 
@@ -100,35 +95,10 @@ async fn audio_and_keys_ahead_of_the_start_are_dropped_and_the_call_goes_on() {
     futures_util::future::join_all(calls).await;
 }
 
-/// A model that answers once it is released.
-struct HeldLlm {
-    llm: FakeLlm,
-    released: Arc<Semaphore>,
-}
-
-impl Llm for HeldLlm {
-    fn name(&self) -> &str {
-        "held"
-    }
-
-    fn stream(&self, request: ChatRequest) -> BoxStream<'static, Result<LlmDelta, LlmError>> {
-        let llm = self.llm.clone();
-        let released = self.released.clone();
-        let answer = async move {
-            released.acquire().await.expect("it is not closed").forget();
-            llm.stream(request)
-        };
-        futures_util::stream::once(answer).flatten().boxed()
-    }
-}
-
 #[tokio::test(start_paused = true)]
 async fn a_caller_hears_a_filler_while_the_model_is_late_and_then_the_answer() {
-    let llm = FakeLlm::says(["Ten past ten."]);
-    let released = Arc::new(Semaphore::new(0));
-    let stt = Arc::new(FakeStt::hears(["what time is it"]));
-    let held = Arc::new(HeldLlm { llm, released: released.clone() });
-    let engines = Engines { vad: Arc::new(FakeVad), turn: None, stt, llm: held, tts: Arc::new(FakeTts::default()) };
+    let llm = FakeLlm::says(["Ten past ten."]).held(0);
+    let engines = engines(FakeStt::hears(["what time is it"]), llm.clone(), FakeTts::default());
     let mut config = open_config();
     config.session.filler_after_ms = 100;
     config.speculation.after_ms = 0;
@@ -139,7 +109,7 @@ async fn a_caller_hears_a_filler_while_the_model_is_late_and_then_the_answer() {
     phone.until("the whole filler is heard", |phone| phone.heard_ms() >= 550).await;
     phone.silence(200).await;
     assert_eq!((phone.heard_ms(), phone.held_ms()), (560, 0), "the filler, once, and nothing of the answer");
-    released.add_permits(1);
+    llm.gate.add_permits(1);
     phone.until("the answer is heard, too", |phone| phone.heard_ms() >= 1_210).await;
     phone.silence(200).await;
     assert_eq!((phone.heard_ms(), phone.held_ms()), (1_220, 0));

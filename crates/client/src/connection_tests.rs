@@ -1,8 +1,7 @@
 //! Addresses, and the error messages of failed connections.
 
 use super::*;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpListener;
+use antiphon_test_server::{Answer, TestServer, unused_address};
 
 fn address(url: &str, mode: AudioMode, model: Option<&str>) -> String {
     let options = ConnectOptions { mode, model: model.map(str::to_owned), ..ConnectOptions::new(url) };
@@ -42,16 +41,8 @@ fn a_key_travels_as_a_bearer() {
 
 /// Connects to a server that answers the handshake with `response`.
 async fn refused_with(response: &'static str) -> ClientError {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let options = ConnectOptions::new(format!("http://{}", listener.local_addr().unwrap()));
-    let server = async {
-        let (mut socket, _) = listener.accept().await.unwrap();
-        let mut request = [0; 1024];
-        assert!(socket.read(&mut request).await.unwrap() > 0);
-        socket.write_all(response.as_bytes()).await.unwrap();
-    };
-    let (connected, ()) = tokio::join!(connect(&options), server);
-    connected.err().expect("it was refused")
+    let server = TestServer::start(move |_| Answer::raw(response));
+    connect(&ConnectOptions::new(server.url(""))).await.err().expect("it was refused")
 }
 
 #[tokio::test]
@@ -70,9 +61,7 @@ async fn refusals_are_told_in_words() {
 
 #[tokio::test]
 async fn nobody_there_is_told_in_words() {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    drop(listener);
+    let address = unused_address();
     let error = connect(&ConnectOptions::new(format!("http://{address}"))).await.err().expect("no server listens");
     assert_eq!(error.to_string(), format!("cannot connect to ws://{address}/v1/realtime"));
     assert!(std::error::Error::source(&error).is_some());

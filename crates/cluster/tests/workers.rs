@@ -10,11 +10,11 @@ use antiphon_engine_api::fakes::stt::FakeStt;
 use antiphon_engine_api::fakes::tts::FakeTts;
 use antiphon_engine_api::fakes::turn::FakeTurnModel;
 use antiphon_engine_api::stt::{SttError, SttOptions};
-use antiphon_engine_api::tts::{SpeechRequest, Tts, TtsError, Voice};
+use antiphon_engine_api::tts::{SpeechRequest, Tts, TtsError};
 use antiphon_types::Pcm;
 use futures_util::StreamExt;
 use futures_util::stream::BoxStream;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{sleep, timeout};
@@ -43,7 +43,7 @@ enum Order {
 #[derive(Clone, Default)]
 struct Stages {
     stt: Option<FakeStt>,
-    tts: Option<Arc<dyn Tts>>,
+    tts: Option<FakeTts>,
     turn: Option<FakeTurnModel>,
     fingerprint: &'static str,
     /// The name of the models; empty: "fake".
@@ -54,7 +54,7 @@ impl Stages {
     fn all() -> Self {
         Self {
             stt: Some(FakeStt::hears(["hello there"]).with_partials()),
-            tts: Some(Arc::new(FakeTts::default())),
+            tts: Some(FakeTts::default()),
             turn: Some(FakeTurnModel::says(0.75)),
             fingerprint: "f",
             model: "",
@@ -62,7 +62,7 @@ impl Stages {
     }
 
     fn speaking(tts: FakeTts) -> Self {
-        Self { tts: Some(Arc::new(tts)), ..Self::default() }
+        Self { tts: Some(tts), ..Self::default() }
     }
 
     fn stages(self) -> Vec<WorkerStage> {
@@ -73,7 +73,7 @@ impl Stages {
             fingerprint: self.fingerprint.into(),
         };
         let stt = self.stt.map(|engine| stage(StageEngine::Stt(Arc::new(engine))));
-        let tts = self.tts.map(|engine| stage(StageEngine::Tts(engine)));
+        let tts = self.tts.map(|engine| stage(StageEngine::Tts(Arc::new(engine))));
         let turn = self.turn.map(|model| stage(StageEngine::Turn(Arc::new(model))));
         stt.into_iter().chain(tts).chain(turn).collect()
     }
@@ -328,43 +328,17 @@ async fn a_chunk_that_had_not_begun_names_the_worker_that_spoke_it() {
     assert_eq!(asked.hop.get().expect("named").retried, 1);
 }
 
-/// What an engine was asked for: texts and seeds.
-type Texts = Arc<Mutex<Vec<(String, Option<u64>)>>>;
-
-/// An engine that never says the same twice, and what it was asked for.
-#[derive(Clone)]
-struct Unrepeatable {
-    engine: FakeTts,
-    texts: Texts,
-}
-
-impl Tts for Unrepeatable {
-    fn name(&self) -> &str {
-        "fake"
-    }
-
-    fn voices(&self) -> Vec<Voice> {
-        self.engine.voices()
-    }
-
-    fn speak(&self, request: SpeechRequest) -> BoxStream<'static, Result<Pcm, TtsError>> {
-        self.texts.lock().expect("no panic").push((request.text.clone(), request.seed));
-        self.engine.speak(request)
-    }
-}
-
 #[tokio::test]
 async fn an_engine_that_does_not_repeat_itself_goes_on_with_the_next_word() {
     let server = NatsServer::start().await.expect("a server");
-    let texts = Texts::default();
-    let engine = Unrepeatable { engine: slow(), texts: texts.clone() };
-    let stages = Stages { tts: Some(Arc::new(engine)), ..Stages::default() };
+    let engine = slow().unrepeatable();
+    let stages = Stages::speaking(engine.clone());
     let (one, other, hub) = pair(&server, &stages).await;
     // The hub learns how fast the voice speaks: 50 ms a character.
     for _ in 0..12 {
         spoken(hub.cluster.tts().speak(request("A short sentence."))).await.expect("spoken");
     }
-    texts.lock().expect("no panic").clear();
+    let n_before = engine.requests().len();
     let mut speech = hub.cluster.tts().speak(request(LONG));
     let mut samples = Vec::new();
     while samples.len() < 24_000 {
@@ -372,10 +346,11 @@ async fn an_engine_that_does_not_repeat_itself_goes_on_with_the_next_word() {
     }
     serving(&hub, &one, &other).0.kill();
     samples.extend(spoken(speech).await.expect("the other worker goes on"));
-    let texts = texts.lock().expect("no panic").clone();
-    assert_eq!((texts.len(), texts[0].0.as_str()), (2, LONG));
-    assert!(LONG.contains(&format!(" {}", texts[1].0)) && texts[1].0.len() < LONG.len() - 15, "{texts:?}");
-    assert!(texts[0].1.is_some() && texts[0].1 == texts[1].1, "the seed travels: {texts:?}");
+    let requests = engine.requests().split_off(n_before);
+    assert_eq!((requests.len(), requests[0].text.as_str()), (2, LONG));
+    let rest = &requests[1].text;
+    assert!(LONG.contains(&format!(" {rest}")) && rest.len() < LONG.len() - 15, "{requests:?}");
+    assert!(requests[0].seed.is_some() && requests[0].seed == requests[1].seed, "the seed travels: {requests:?}");
     let whole = LONG.len() * 1_200;
     // At most one word more or less than the whole text.
     assert!(samples.len().abs_diff(whole) < 9 * 1_200, "{} of {whole} samples", samples.len());
@@ -785,35 +760,14 @@ async fn a_hub_of_another_minor_version_is_served_and_one_of_another_major_versi
     drop(utterance);
 }
 
-/// An engine that panics at the first chunk that is like this.
-struct Panics(FakeTts);
-
-impl Tts for Panics {
-    fn name(&self) -> &str {
-        "fake"
-    }
-
-    fn voices(&self) -> Vec<Voice> {
-        self.0.voices()
-    }
-
-    fn speak(&self, request: SpeechRequest) -> BoxStream<'static, Result<Pcm, TtsError>> {
-        let panics = futures_util::stream::once(async move {
-            assert!(request.text != "panic", "on purpose");
-            Ok(Pcm { rate: antiphon_types::SampleRate::HZ_24000, samples: vec![1; 2_400] })
-        });
-        panics.boxed()
-    }
-}
-
 #[tokio::test]
 async fn an_engine_that_panics_fails_its_request_and_nothing_else() {
     let server = NatsServer::start().await.expect("a server");
-    let stages = Stages { tts: Some(Arc::new(Panics(FakeTts::default()))), ..Stages::default() };
+    let stages = Stages::speaking(FakeTts::default().panicking_on("panic"));
     let (_one, _other, hub) = pair(&server, &stages).await;
     let error = spoken(hub.cluster.tts().speak(request("panic"))).await.expect_err("both panic");
     assert!(error.to_string().contains("no worker serves tts (2 did not answer or broke)"), "{error}");
-    assert_eq!(spoken(hub.cluster.tts().speak(request("Hi."))).await.expect("spoken").len(), 2_400);
+    assert_eq!(spoken(hub.cluster.tts().speak(request("Hi."))).await.expect("spoken").len(), 3_600);
     until(&hub, "nothing is left", |hub| load(hub) == (0, 2)).await;
 }
 

@@ -3,10 +3,10 @@
 use super::disk::{RECEIPT, part};
 use super::pull_host::{Host, HostedFile};
 use super::*;
+use antiphon_test_server::unused_address;
 use antiphon_types::RetryPolicy;
 use std::path::Path;
 use std::time::Duration;
-use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 /// A models folder, a server, and a registry with one model: a graph with a checksum, and a config without one in a
@@ -27,10 +27,10 @@ fn graph() -> Vec<u8> {
 impl Bench {
     async fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let host = Host::default();
+        let host = Host::start();
         host.put("graph.onnx", HostedFile { bytes: graph(), ..HostedFile::default() });
         host.put("x/config.json", HostedFile { bytes: b"{\"a\":1}".to_vec(), ..HostedFile::default() });
-        let mirror = host.start().await;
+        let mirror = host.url();
         let hasher = {
             let path = dir.path().join("computed");
             std::fs::write(&path, graph()).unwrap();
@@ -115,8 +115,7 @@ async fn a_pull_brings_all_files_and_a_second_one_only_looks() {
 #[tokio::test]
 async fn a_pull_that_brings_nothing_leaves_nothing() {
     let mut bench = Bench::new().await;
-    let closed = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
-    bench.config.mirror = format!("http://{closed}/");
+    bench.config.mirror = format!("http://{}/", unused_address());
     bench.fails("cannot be reached").await;
     assert!(!Path::new(&bench.config.dir).exists(), "the folder did not exist before");
     std::fs::create_dir(&bench.config.dir).unwrap();
@@ -316,8 +315,7 @@ async fn a_file_that_came_whole_before_another_failed_is_not_fetched_again() {
 #[tokio::test]
 async fn without_a_way_to_the_server_it_says_what_to_do() {
     let mut bench = Bench::new().await;
-    let closed = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
-    bench.config.mirror = format!("http://{closed}");
+    bench.config.mirror = format!("http://{}", unused_address());
     bench.fails("127.0.0.1 cannot be reached: is this machine online?").await;
     bench.config.mirror = "http://".into();
     let refused = Puller::new(&bench.config, bench.timeouts).err().unwrap().to_string();

@@ -102,8 +102,8 @@ fn usual() -> Vec<(tar::Header, Vec<u8>)> {
 impl Bench {
     async fn new() -> Self {
         let dir = tempfile::tempdir().expect("a folder");
-        let host = Host::default();
-        let mirror = host.start().await;
+        let host = Host::start();
+        let mirror = host.url();
         let models = dir.path().join("models").to_str().expect("UTF-8").to_owned();
         let config = ModelsConfig { dir: models, mirror, ..ModelsConfig::default() };
         Self { dir, host, config, catalog: Catalog::read("test", REGISTRY).expect("it is right") }

@@ -614,42 +614,24 @@ mod tests {
     use antiphon_engine_api::fakes::stt::FakeStt;
     use antiphon_engine_api::fakes::tts::FakeTts;
     use antiphon_engine_api::fakes::vad::FakeVad;
-    use antiphon_engine_api::tts::{Tts, Voice};
     use antiphon_types::chat::ChatRequest;
-    use antiphon_types::{Format, Pcm, TurnId};
+    use antiphon_types::{Format, TurnId};
     use std::sync::Arc;
     use std::time::Duration;
     use tokio_util::task::TaskTracker;
-
-    /// Speaks nothing, and notes which requests may not wait.
-    struct Notes(std::sync::Mutex<Vec<bool>>);
-
-    impl Tts for Notes {
-        fn name(&self) -> &str {
-            "notes"
-        }
-
-        fn voices(&self) -> Vec<Voice> {
-            Vec::new()
-        }
-
-        fn speak(&self, request: SpeechRequest) -> futures_util::stream::BoxStream<'static, Result<Pcm, TtsError>> {
-            self.0.lock().unwrap().push(request.immediate);
-            Box::pin(futures_util::stream::empty())
-        }
-    }
 
     #[tokio::test(start_paused = true)]
     async fn an_overloaded_hub_lets_no_batch_of_speech_wait() {
         for (level, expect) in [(BrownoutLevel::NoSpeculation, false), (BrownoutLevel::ShortLookAhead, true)] {
             let (sender, mut products) = mpsc::channel(256);
-            let notes = Arc::new(Notes(Default::default()));
+            let tts = FakeTts::default();
             let mut responding = responding(sender);
-            responding.engines.tts = notes.clone();
+            responding.engines.tts = Arc::new(tts.clone());
             responding.brownout.set(level);
             let reads = async { while products.recv().await.is_some() {} };
             tokio::join!(responding.run(), reads);
-            assert_eq!(*notes.0.lock().unwrap(), [expect; 2], "{level:?}");
+            let immediate: Vec<_> = tts.requests().iter().map(|request| request.immediate).collect();
+            assert_eq!(immediate, [expect; 2], "{level:?}");
         }
     }
 
@@ -946,47 +928,14 @@ mod tests {
         let (sender, mut products) = mpsc::channel(256);
         let (release, released) = oneshot::channel();
         let text = (1..=20).map(|n| format!("word{} ", ["a", "b"][n % 2])).collect::<String>();
-        let spoken = Arc::new(std::sync::Mutex::new(0));
-        let tts = CountingWords { inner: FakeTts::default().taking_words(), spoken: spoken.clone() };
-        let mut work = responding_with(FakeLlm::says([text.as_str()]), FakeTts::default(), sender);
-        work.engines.tts = Arc::new(tts);
+        let tts = FakeTts::default().taking_words();
+        let work = responding_with(FakeLlm::says([text.as_str()]), tts.clone(), sender);
         let task = TaskTracker::new().spawn(work.run_speculatively(released));
         tokio::time::sleep(Duration::from_secs(5)).await;
-        assert_eq!(*spoken.lock().unwrap(), SPECULATIVE_WORDS);
+        assert_eq!(tts.spoken().len(), SPECULATIVE_WORDS);
         release.send(()).expect("it waits");
         while products.recv().await.is_some() {}
         task.await.expect("no panic");
-        assert_eq!(*spoken.lock().unwrap(), 20);
-    }
-
-    /// Counts the pieces that were spoken.
-    struct CountingWords {
-        inner: FakeTts,
-        spoken: Arc<std::sync::Mutex<usize>>,
-    }
-
-    impl Tts for CountingWords {
-        fn name(&self) -> &str {
-            "counting"
-        }
-
-        fn voices(&self) -> Vec<Voice> {
-            self.inner.voices()
-        }
-
-        fn speak(&self, request: SpeechRequest) -> BoxStream<'static, Result<Pcm, TtsError>> {
-            self.inner.speak(request)
-        }
-
-        fn speak_text(&self, request: TextRequest) -> Option<TextSpeech> {
-            let speech = self.inner.speak_text(request)?;
-            let spoken = self.spoken.clone();
-            let counted = speech.speech.inspect(move |part| {
-                if let Ok(SpokenPart::Pieces(n)) = part {
-                    *spoken.lock().unwrap() += n;
-                }
-            });
-            Some(TextSpeech { words: speech.words, speech: counted.boxed() })
-        }
+        assert_eq!(tts.spoken().len(), 20);
     }
 }

@@ -4,60 +4,11 @@ use super::*;
 use antiphon_engine_api::fakes::stt::FakeStt;
 use antiphon_engines::stt::SttStream;
 use antiphon_engines::stt::local::Local;
-use futures_util::FutureExt;
-use futures_util::future::BoxFuture;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
-
-/// One decoder for all.
-#[derive(Clone)]
-struct OneDecoder {
-    free: Arc<Semaphore>,
-    engine: FakeStt,
-}
-
-struct Decoding {
-    utterance: Box<dyn SttUtterance>,
-    _decoder: OwnedSemaphorePermit,
-}
-
-impl Stt for OneDecoder {
-    fn name(&self) -> &str {
-        "one"
-    }
-
-    fn open(&self, options: SttOptions) -> BoxFuture<'static, Result<Box<dyn SttUtterance>, SttError>> {
-        let this = self.clone();
-        async move {
-            let _decoder = this.free.acquire_owned().await.expect("never closed");
-            let utterance = this.engine.open(options).await?;
-            Ok(Box::new(Decoding { utterance, _decoder }) as Box<dyn SttUtterance>)
-        }
-        .boxed()
-    }
-}
-
-impl SttUtterance for Decoding {
-    fn push(&mut self, pcm: Vec<i16>) -> BoxFuture<'_, Result<(), SttError>> {
-        self.utterance.push(pcm)
-    }
-
-    fn partial(&mut self) -> BoxFuture<'_, Result<Option<Transcript>, SttError>> {
-        self.utterance.partial()
-    }
-
-    fn provisional(&mut self) -> BoxFuture<'_, Result<Transcript, SttError>> {
-        self.utterance.provisional()
-    }
-
-    fn finish(self: Box<Self>) -> BoxFuture<'static, Result<Transcript, SttError>> {
-        self.utterance.finish()
-    }
-}
 
 #[tokio::test(start_paused = true)]
 async fn a_client_that_falls_silent_gives_its_decoder_back_and_loses_no_word() {
-    let stt = OneDecoder { free: Arc::new(Semaphore::new(1)), engine: FakeStt::default() };
+    let stt = FakeStt::default().with_decoders(1);
     let (reports, mut inbox) = mpsc::channel(4);
     let transcription = |item: &str| {
         let (sender, input) = mpsc::channel(INPUT_PIECES);
@@ -76,14 +27,14 @@ async fn a_client_that_falls_silent_gives_its_decoder_back_and_loses_no_word() {
     let story = async {
         silent.send(TranscriptionInput::Pcm(vec![0; 1_000])).await.expect("it is heard");
         tokio::task::yield_now().await;
-        assert_eq!(stt.free.available_permits(), 0, "the first has the decoder");
+        assert_eq!(stt.decoders.available_permits(), 0, "the first has the decoder");
         brisk.send(TranscriptionInput::Pcm(vec![0; 300])).await.expect("it is heard");
         brisk.send(TranscriptionInput::Finish { confirms_provisional: false }).await.expect("it is heard");
         let words = finished(&mut inbox).await;
         assert_eq!(words, "brisk: utterance of 300 samples", "while the first says nothing");
         silent.send(TranscriptionInput::Pcm(vec![0; 500])).await.expect("it is heard");
         tokio::time::sleep(2 * IDLE_INPUT).await;
-        assert_eq!(stt.free.available_permits(), 1, "it is silent again");
+        assert_eq!(stt.decoders.available_permits(), 1, "it is silent again");
         silent.send(TranscriptionInput::Finish { confirms_provisional: false }).await.expect("it is heard");
         assert_eq!(finished(&mut inbox).await, "silent: utterance of 1500 samples", "all of it, replayed");
     };
@@ -105,7 +56,7 @@ async fn from_the_end_on_the_wait_for_a_decoder_counts_and_before_it_it_may_take
         (0, "final: the speech recognizer gave no answer within 5s (stt.timeout_ms)"),
         (12, "final: utterance of 16000 samples"),
     ] {
-        let stt = OneDecoder { free: Arc::new(Semaphore::new(0)), engine: FakeStt::default() };
+        let stt = FakeStt::default().with_decoders(0);
         let (reports, mut inbox) = mpsc::channel(8);
         let (sender, input) = mpsc::channel(INPUT_PIECES);
         let story = async {
@@ -114,7 +65,7 @@ async fn from_the_end_on_the_wait_for_a_decoder_counts_and_before_it_it_may_take
             let ended = Instant::now();
             sender.send(TranscriptionInput::Finish { confirms_provisional: false }).await.expect("it is heard");
             if spoken_for > 0 {
-                stt.free.add_permits(1);
+                stt.decoders.add_permits(1);
             }
             ended
         };
@@ -126,45 +77,8 @@ async fn from_the_end_on_the_wait_for_a_decoder_counts_and_before_it_it_may_take
     }
 }
 
-/// Takes 100 ms for a provisional transcript.
-struct Slow;
-
-struct Slowly;
-
 fn said(text: &str) -> Transcript {
     Transcript { text: text.into(), ..Transcript::default() }
-}
-
-impl Stt for Slow {
-    fn name(&self) -> &str {
-        "slow"
-    }
-
-    fn open(&self, _: SttOptions) -> BoxFuture<'static, Result<Box<dyn SttUtterance>, SttError>> {
-        async { Ok(Box::new(Slowly) as Box<dyn SttUtterance>) }.boxed()
-    }
-}
-
-impl SttUtterance for Slowly {
-    fn push(&mut self, _: Vec<i16>) -> BoxFuture<'_, Result<(), SttError>> {
-        async { Ok(()) }.boxed()
-    }
-
-    fn partial(&mut self) -> BoxFuture<'_, Result<Option<Transcript>, SttError>> {
-        async { Ok(None) }.boxed()
-    }
-
-    fn provisional(&mut self) -> BoxFuture<'_, Result<Transcript, SttError>> {
-        async {
-            tokio::time::sleep(Duration::from_millis(100)).await;
-            Ok(said("provisional"))
-        }
-        .boxed()
-    }
-
-    fn finish(self: Box<Self>) -> BoxFuture<'static, Result<Transcript, SttError>> {
-        async { Ok(said("finished")) }.boxed()
-    }
 }
 
 /// A local engine that ends nothing by itself but the whole, unless it is cancelled: no partial transcript, and no provisional
@@ -316,7 +230,7 @@ fn transcription_task(
 
 /// The reports for these inputs, after which the queue is closed.
 async fn reported(inputs: Vec<TranscriptionInput>) -> Vec<String> {
-    reported_by(Arc::new(Slow), inputs).await
+    reported_by(Arc::new(FakeStt::default().provisional_after(Duration::from_millis(100))), inputs).await
 }
 
 async fn reported_by(stt: Arc<dyn Stt>, inputs: Vec<TranscriptionInput>) -> Vec<String> {
@@ -355,7 +269,8 @@ async fn a_provisional_transcript_under_way_when_the_utterance_ends_is_waited_fo
         pcm(),
         TranscriptionInput::Finish { confirms_provisional: true },
     ];
-    assert_eq!(reported(right).await, ["provisional: provisional", "final: provisional", "learnt"]);
+    let first = "utterance of 100 samples";
+    assert_eq!(reported(right).await, [format!("provisional: {first}"), format!("final: {first}"), "learnt".into()]);
     let wrong = vec![
         pcm(),
         TranscriptionInput::RequestProvisional,
@@ -363,7 +278,7 @@ async fn a_provisional_transcript_under_way_when_the_utterance_ends_is_waited_fo
         pcm(),
         TranscriptionInput::Finish { confirms_provisional: false },
     ];
-    assert_eq!(reported(wrong).await, ["final: finished"]);
+    assert_eq!(reported(wrong).await, ["final: utterance of 200 samples"]);
 }
 
 #[tokio::test]
@@ -391,52 +306,9 @@ async fn the_final_transcript_comes_with_the_worker_that_made_it() {
     }
 }
 
-/// Has words from 400 ms on, and counts how often it is asked for them.
-#[derive(Clone, Default)]
-struct Counting {
-    asked_at: Arc<std::sync::Mutex<Vec<usize>>>,
-}
-
-struct CountingUtterance {
-    engine: Counting,
-    n_samples: usize,
-}
-
-impl Stt for Counting {
-    fn name(&self) -> &str {
-        "counting"
-    }
-
-    fn open(&self, _: SttOptions) -> BoxFuture<'static, Result<Box<dyn SttUtterance>, SttError>> {
-        let utterance = CountingUtterance { engine: self.clone(), n_samples: 0 };
-        async { Ok(Box::new(utterance) as Box<dyn SttUtterance>) }.boxed()
-    }
-}
-
-impl SttUtterance for CountingUtterance {
-    fn push(&mut self, pcm: Vec<i16>) -> BoxFuture<'_, Result<(), SttError>> {
-        self.n_samples += pcm.len();
-        async { Ok(()) }.boxed()
-    }
-
-    fn partial(&mut self) -> BoxFuture<'_, Result<Option<Transcript>, SttError>> {
-        self.engine.asked_at.lock().expect("no panic while locked").push(self.n_samples / 16);
-        let text = if self.n_samples < 6_400 { "" } else { "words" };
-        async { Ok(Some(said(text))) }.boxed()
-    }
-
-    fn provisional(&mut self) -> BoxFuture<'_, Result<Transcript, SttError>> {
-        async { Ok(said("provisional")) }.boxed()
-    }
-
-    fn finish(self: Box<Self>) -> BoxFuture<'static, Result<Transcript, SttError>> {
-        async { Ok(said("finished")) }.boxed()
-    }
-}
-
 #[tokio::test(start_paused = true)]
 async fn words_are_asked_for_often_until_there_are_some() {
-    let engine = Counting::default();
+    let engine = FakeStt::default().with_partials().wordless_before(6_400);
     let (reports, _inbox) = mpsc::channel(64);
     let (sender, input) = mpsc::channel(INPUT_PIECES);
     let story = async {
@@ -447,48 +319,13 @@ async fn words_are_asked_for_often_until_there_are_some() {
         sender.send(TranscriptionInput::Finish { confirms_provisional: false }).await.expect("it is heard");
     };
     tokio::join!(story, transcription_task(Arc::new(engine.clone()), input, reports).run());
-    let asked_at = engine.asked_at.lock().expect("no panic while locked").clone();
-    assert_eq!(asked_at, [40, 80, 120, 160, 200, 240, 280, 320, 360, 400, 660, 920]);
+    let asked_at_ms: Vec<_> = engine.partial_requests().iter().map(|n_samples| n_samples / 16).collect();
+    assert_eq!(asked_at_ms, [40, 80, 120, 160, 200, 240, 280, 320, 360, 400, 660, 920]);
 }
 
-/// Takes 100 ms for words so far, and none for the others, which say how many samples there were.
-#[derive(Default)]
-struct PartialsTakeTime {
-    n_samples: usize,
-}
-
-impl Stt for PartialsTakeTime {
-    fn name(&self) -> &str {
-        "partials take time"
-    }
-
-    fn open(&self, _: SttOptions) -> BoxFuture<'static, Result<Box<dyn SttUtterance>, SttError>> {
-        async { Ok(Box::new(Self::default()) as Box<dyn SttUtterance>) }.boxed()
-    }
-}
-
-impl SttUtterance for PartialsTakeTime {
-    fn push(&mut self, pcm: Vec<i16>) -> BoxFuture<'_, Result<(), SttError>> {
-        self.n_samples += pcm.len();
-        async { Ok(()) }.boxed()
-    }
-
-    fn partial(&mut self) -> BoxFuture<'_, Result<Option<Transcript>, SttError>> {
-        async {
-            tokio::time::sleep(Duration::from_millis(100)).await;
-            Ok(Some(said("words so far")))
-        }
-        .boxed()
-    }
-
-    fn provisional(&mut self) -> BoxFuture<'_, Result<Transcript, SttError>> {
-        let n_samples = self.n_samples;
-        async move { Ok(said(&format!("provisional of {n_samples}"))) }.boxed()
-    }
-
-    fn finish(self: Box<Self>) -> BoxFuture<'static, Result<Transcript, SttError>> {
-        async move { Ok(said(&format!("finished of {}", self.n_samples))) }.boxed()
-    }
+/// Takes 100 ms for words so far, and no time for others.
+fn with_late_partials() -> Arc<FakeStt> {
+    Arc::new(FakeStt::default().with_partials_after(Duration::from_millis(100)))
 }
 
 /// How long the last input's transcript takes, where the inputs come 40 ms apart, and the partial transcripts before it.
@@ -510,7 +347,7 @@ async fn after_the_last(inputs: Vec<TranscriptionInput>) -> (Duration, usize) {
             }
         }
     };
-    let task = transcription_task(Arc::new(PartialsTakeTime::default()), input, reports).run();
+    let task = transcription_task(with_late_partials(), input, reports).run();
     let (result, ()) = tokio::join!(story, task);
     result
 }
@@ -530,9 +367,9 @@ async fn the_silence_of_a_lull_is_not_decoded_and_belongs_to_the_utterance() {
         sender.send(TranscriptionInput::Resumed).await.expect("it is heard");
         sender.send(TranscriptionInput::Finish { confirms_provisional: false }).await.expect("it is heard");
     };
-    let task = transcription_task(Arc::new(PartialsTakeTime::default()), input, reports);
+    let task = transcription_task(with_late_partials(), input, reports);
     tokio::join!(story, task.run());
-    assert_eq!(drained(&mut inbox), ["provisional: provisional of 320", "final: finished of 960"]);
+    assert_eq!(drained(&mut inbox), ["provisional: utterance of 320 samples", "final: utterance of 960 samples"]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -276,76 +276,12 @@ mod tests {
     use super::*;
     use antiphon_engine_api::fakes::stt::FakeStt;
     use antiphon_engine_api::fakes::vad::FakeVad;
-    use antiphon_engine_api::stt::SttUtterance;
-    use futures_util::FutureExt;
-    use futures_util::future::{BoxFuture, ready};
-    use std::sync::atomic::{AtomicUsize, Ordering};
-
-    /// A fake whose decoders are refused so many times, and which counts those that are out.
-    #[derive(Default)]
-    struct Decoders {
-        fake: FakeStt,
-        n_refused: AtomicUsize,
-        out: Arc<AtomicUsize>,
-        most_out: Arc<AtomicUsize>,
-    }
-
-    struct Decoder {
-        utterance: Box<dyn SttUtterance>,
-        out: Arc<AtomicUsize>,
-    }
-
-    impl Stt for Decoders {
-        fn name(&self) -> &str {
-            "counted"
-        }
-
-        fn open(&self, options: SttOptions) -> BoxFuture<'static, Result<Box<dyn SttUtterance>, SttError>> {
-            let one_less = |n: usize| n.checked_sub(1);
-            if self.n_refused.fetch_update(Ordering::SeqCst, Ordering::SeqCst, one_less).is_ok() {
-                return ready(Err(SttError::Busy { waiting: 64 })).boxed();
-            }
-            let opening = self.fake.open(options);
-            let out = self.out.clone();
-            let most_out = self.most_out.clone();
-            let open = async move {
-                let utterance = opening.await?;
-                most_out.fetch_max(out.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
-                Ok(Box::new(Decoder { utterance, out }) as Box<dyn SttUtterance>)
-            };
-            open.boxed()
-        }
-    }
-
-    impl SttUtterance for Decoder {
-        fn push(&mut self, pcm: Vec<i16>) -> BoxFuture<'_, Result<(), SttError>> {
-            self.utterance.push(pcm)
-        }
-
-        fn partial(&mut self) -> BoxFuture<'_, Result<Option<Transcript>, SttError>> {
-            self.utterance.partial()
-        }
-
-        fn provisional(&mut self) -> BoxFuture<'_, Result<Transcript, SttError>> {
-            self.utterance.provisional()
-        }
-
-        fn finish(self: Box<Self>) -> BoxFuture<'static, Result<Transcript, SttError>> {
-            let Self { utterance, out } = *self;
-            let finish = async move {
-                let heard = utterance.finish().await;
-                out.fetch_sub(1, Ordering::SeqCst);
-                heard
-            };
-            finish.boxed()
-        }
-    }
 
     const SECONDS: fn(u64) -> Duration = Duration::from_secs;
     /// A stretch of ten seconds.
     static STRETCH: [i16; 160_000] = [1; 160_000];
 
-    fn listening(stt: Decoders, n_places: usize) -> TranscriptionTask {
+    fn listening(stt: FakeStt, n_places: usize) -> TranscriptionTask {
         TranscriptionTask {
             stt: Arc::new(stt),
             stretches: listening::stretches(bytes::Bytes::new(), SECONDS(1), Arc::new(FakeVad), false),
@@ -359,8 +295,8 @@ mod tests {
         }
     }
 
-    fn slow(seconds: u64) -> Decoders {
-        Decoders { fake: FakeStt::hears(["all of it"]).delayed(SECONDS(seconds)), ..Decoders::default() }
+    fn slow(seconds: u64) -> FakeStt {
+        FakeStt::hears(["all of it"]).delayed(SECONDS(seconds))
     }
 
     #[test]
@@ -380,25 +316,23 @@ mod tests {
         assert_eq!(heard.text, "all of it");
         let error = listening(slow(96), 1).transcribe(&STRETCH).await.expect_err("too slow");
         assert_eq!(error.code, "engine_too_slow");
-        assert!(error.message.contains("'counted'"), "{}", error.message);
+        assert!(error.message.contains("'fake'"), "{}", error.message);
     }
 
     #[tokio::test(start_paused = true)]
     async fn who_is_refused_a_decoder_asks_again() {
-        let stt = Decoders { n_refused: AtomicUsize::new(100), ..slow(0) };
+        let stt = slow(0).refusing(100);
         assert_eq!(listening(stt, 1).transcribe(&STRETCH).await.expect("heard").text, "all of it");
-        let stt = Decoders { n_refused: AtomicUsize::new(usize::MAX), ..slow(0) };
+        let stt = slow(0).refusing(usize::MAX);
         assert!(listening(stt, 1).transcribe(&STRETCH).await.expect_err("given up").is_busy());
     }
 
     #[tokio::test(start_paused = true)]
     async fn files_take_so_many_decoders_and_wait_for_them_however_long() {
-        let listening = listening(slow(90), 3);
-        let most_out = Arc::new(AtomicUsize::new(0));
-        let stt = Decoders { most_out: most_out.clone(), ..slow(90) };
-        let listening = TranscriptionTask { stt: Arc::new(stt), ..listening };
+        let stt = slow(90);
+        let listening = listening(stt.clone(), 3);
         let all = futures_util::future::join_all((0..12).map(|_| listening.transcribe(&STRETCH))).await;
         assert_eq!(all.iter().filter(|heard| heard.is_ok()).count(), 12);
-        assert_eq!(most_out.load(Ordering::SeqCst), 3);
+        assert_eq!(stt.most_open(), 3);
     }
 }

@@ -107,10 +107,6 @@ pub(super) fn text(n: usize, n_chars: usize) -> String {
 mod tests {
     use super::*;
     use antiphon_engine_api::fakes::tts::{FakeTts, MS_PER_CHAR};
-    use antiphon_engine_api::tts::{TtsError, Voice};
-    use antiphon_types::Pcm;
-    use futures_util::stream::BoxStream;
-    use std::sync::Mutex;
 
     #[tokio::test(start_paused = true)]
     async fn all_of_a_text_is_spoken_and_its_first_sound_timed() {
@@ -127,30 +123,13 @@ mod tests {
         assert_ne!(text(0, 60), text(1, 60));
     }
 
-    /// Records the `unplayed` value of each request.
-    struct UnplayedRecorder(FakeTts, Mutex<Vec<Option<Duration>>>);
-
-    impl Tts for UnplayedRecorder {
-        fn name(&self) -> &str {
-            self.0.name()
-        }
-
-        fn voices(&self) -> Vec<Voice> {
-            self.0.voices()
-        }
-
-        fn speak(&self, request: SpeechRequest) -> BoxStream<'static, Result<Pcm, TtsError>> {
-            self.1.lock().expect("no panic").push(request.unplayed);
-            self.0.speak(request)
-        }
-    }
-
     #[tokio::test(start_paused = true)]
     async fn a_listener_hears_what_is_made() {
-        let tts = Arc::new(UnplayedRecorder(FakeTts::default(), Mutex::default()));
-        let stage = TtsStage { tts: tts.clone(), voice: "tone".into(), speed: 1.0, n_chars: 120, chunked: true };
+        let tts = FakeTts::default();
+        let stage =
+            TtsStage { tts: Arc::new(tts.clone()), voice: "tone".into(), speed: 1.0, n_chars: 120, chunked: true };
         stage.ask(3).await.expect("spoken");
-        let unplayed = tts.1.lock().expect("no panic");
+        let unplayed: Vec<_> = tts.requests().iter().map(|request| request.unplayed).collect();
         assert_eq!(unplayed[0], Some(Duration::ZERO));
         // Paused time does not advance: nothing of the first chunk has been played.
         let first = stage.chunks(3)[0].chars().count() as u64;

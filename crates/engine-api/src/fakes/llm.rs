@@ -7,13 +7,14 @@ use futures_util::stream::{self, BoxStream};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+use tokio::sync::Semaphore;
 
 /// One scripted response: its deltas, or the failure that ends it.
 type Answer = Vec<Result<LlmDelta, String>>;
 
 /// Streams the scripted responses in order, one delta per word; if the script is empty it repeats the last user
 /// message.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub struct FakeLlm {
     script: Arc<Mutex<VecDeque<Answer>>>,
     requests: Arc<Mutex<Vec<ChatRequest>>>,
@@ -21,9 +22,29 @@ pub struct FakeLlm {
     loading_limit: Option<Duration>,
     /// Delay before each delta.
     pub delay: Duration,
+    /// A response takes a permit before it begins.
+    pub gate: Arc<Semaphore>,
+}
+
+impl Default for FakeLlm {
+    fn default() -> Self {
+        Self {
+            script: Arc::default(),
+            requests: Arc::default(),
+            takes_images: false,
+            loading_limit: None,
+            delay: Duration::ZERO,
+            gate: Arc::new(Semaphore::new(Semaphore::MAX_PERMITS)),
+        }
+    }
 }
 
 impl FakeLlm {
+    /// Makes it give this many responses; each further one waits for a permit of its gate.
+    pub fn held(self, n_responses: usize) -> Self {
+        Self { gate: Arc::new(Semaphore::new(n_responses)), ..self }
+    }
+
     /// Sets the delay before each delta.
     pub fn delayed(self, delay: Duration) -> Self {
         Self { delay, ..self }
@@ -87,7 +108,13 @@ impl Llm for FakeLlm {
         });
         self.requests.lock().expect("no panic while locked").push(request);
         let delay = self.delay;
-        stream::iter(deltas)
+        let gate = self.gate.clone();
+        let released = async move {
+            gate.acquire().await.expect("never closed").forget();
+            stream::iter(deltas)
+        };
+        stream::once(released)
+            .flatten()
             .then(move |delta| async move {
                 if !delay.is_zero() {
                     tokio::time::sleep(delay).await;

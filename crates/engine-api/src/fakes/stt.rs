@@ -7,16 +7,31 @@ use crate::{Hop, REMOTE_CONCURRENCY};
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, ready};
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Returns the scripted transcripts in order, then `"utterance of N samples"`.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub struct FakeStt {
     script: Arc<Mutex<VecDeque<Result<String, String>>>>,
     /// Delay of `finish`.
     pub delay: Duration,
-    partials: bool,
+    /// An utterance takes a permit while it is open.
+    pub decoders: Arc<Semaphore>,
+    /// Utterances that are still to be refused for want of a decoder.
+    n_refused: Arc<AtomicUsize>,
+    open: Arc<OpenUtterances>,
+    provisional_delay: Duration,
+    /// Their delay.
+    partials: Option<Duration>,
+    /// Samples before which words so far are none.
+    n_wordless: usize,
+    /// Samples of an utterance at each request for its words so far.
+    partial_requests: Arc<Mutex<Vec<usize>>>,
+    /// The audio of each utterance that ended.
+    recordings: Option<Arc<Mutex<Vec<Vec<i16>>>>>,
     translates: bool,
     /// Of the scripted transcripts, where it detects them.
     detected: Option<Arc<BTreeMap<String, String>>>,
@@ -28,7 +43,83 @@ pub struct FakeStt {
     speakers: Arc<Mutex<Vec<Option<SpeakerState>>>>,
 }
 
+#[derive(Default)]
+struct OpenUtterances {
+    n: AtomicUsize,
+    most: AtomicUsize,
+}
+
+impl Default for FakeStt {
+    fn default() -> Self {
+        Self {
+            script: Arc::default(),
+            delay: Duration::ZERO,
+            decoders: Arc::new(Semaphore::new(Semaphore::MAX_PERMITS)),
+            n_refused: Arc::default(),
+            open: Arc::default(),
+            provisional_delay: Duration::ZERO,
+            partials: None,
+            n_wordless: 0,
+            partial_requests: Arc::default(),
+            recordings: None,
+            translates: false,
+            detected: None,
+            known: None,
+            worker: None,
+            is_away: false,
+            concurrency: None,
+            speakers: Arc::default(),
+        }
+    }
+}
+
 impl FakeStt {
+    /// Makes an utterance wait until one of this many decoders is free.
+    pub fn with_decoders(self, n: usize) -> Self {
+        Self { decoders: Arc::new(Semaphore::new(n)), ..self }
+    }
+
+    /// Makes it refuse this many utterances for want of a decoder.
+    pub fn refusing(self, n: usize) -> Self {
+        Self { n_refused: Arc::new(AtomicUsize::new(n)), ..self }
+    }
+
+    /// The most utterances that were open at the same time.
+    pub fn most_open(&self) -> usize {
+        self.open.most.load(Ordering::SeqCst)
+    }
+
+    /// Sets the delay of provisional transcripts.
+    pub fn provisional_after(self, delay: Duration) -> Self {
+        Self { provisional_delay: delay, ..self }
+    }
+
+    /// Enables partial transcripts, which take this long.
+    pub fn with_partials_after(self, delay: Duration) -> Self {
+        Self { partials: Some(delay), ..self }
+    }
+
+    /// Makes partial transcripts of fewer samples than these empty.
+    pub fn wordless_before(self, n_samples: usize) -> Self {
+        Self { n_wordless: n_samples, ..self }
+    }
+
+    /// The number of samples of an utterance at each request for its partial transcript.
+    pub fn partial_requests(&self) -> Vec<usize> {
+        self.partial_requests.lock().expect("no panic while locked").clone()
+    }
+
+    /// Makes it keep the audio of utterances.
+    pub fn recording(self) -> Self {
+        Self { recordings: Some(Arc::default()), ..self }
+    }
+
+    /// The audio of each utterance that ended, in order. Only after [`FakeStt::recording`].
+    pub fn recordings(&self) -> Vec<Vec<i16>> {
+        let recordings = self.recordings.as_ref().expect("it records");
+        recordings.lock().expect("no panic while locked").clone()
+    }
+
     /// Sets the number of utterances that it says it serves at once.
     pub fn with_concurrency(self, n: usize) -> Self {
         Self { concurrency: Some(n), ..self }
@@ -68,7 +159,7 @@ impl FakeStt {
 
     /// Enables partial transcripts: each partial is the complete scripted transcript.
     pub fn with_partials(self) -> Self {
-        Self { partials: true, ..self }
+        self.with_partials_after(Duration::ZERO)
     }
 
     /// An engine that returns these transcripts in this order.
@@ -122,11 +213,17 @@ impl Stt for FakeStt {
         if self.is_away {
             return ready(Err(SttError::Away("no worker serves stt".into()))).boxed();
         }
-        let SttOptions { logprobs, translate, hop, language, speaker, .. } = options;
-        self.speakers.lock().expect("no panic while locked").push(speaker);
-        let detects = language.as_deref() == Some(DETECT_LANGUAGE);
-        let utterance = FakeUtterance { engine: self.clone(), n_samples: 0, logprobs, translate, detects, hop };
-        ready(Ok(Box::new(utterance) as Box<dyn SttUtterance>)).boxed()
+        let one_less = |n: usize| n.checked_sub(1);
+        if self.n_refused.fetch_update(Ordering::SeqCst, Ordering::SeqCst, one_less).is_ok() {
+            return ready(Err(SttError::Busy { waiting: 64 })).boxed();
+        }
+        self.speakers.lock().expect("no panic while locked").push(options.speaker.clone());
+        let engine = self.clone();
+        async move {
+            let decoder = engine.decoders.clone().acquire_owned().await.expect("never closed");
+            Ok(Box::new(FakeUtterance::new(engine, decoder, options)) as Box<dyn SttUtterance>)
+        }
+        .boxed()
     }
 }
 
@@ -137,9 +234,26 @@ struct FakeUtterance {
     translate: bool,
     detects: bool,
     hop: Hop,
+    /// Empty unless the engine records.
+    pcm: Vec<i16>,
+    _decoder: OwnedSemaphorePermit,
+}
+
+impl Drop for FakeUtterance {
+    fn drop(&mut self) {
+        self.engine.open.n.fetch_sub(1, Ordering::SeqCst);
+    }
 }
 
 impl FakeUtterance {
+    fn new(engine: FakeStt, decoder: OwnedSemaphorePermit, options: SttOptions) -> Self {
+        let n_open = engine.open.n.fetch_add(1, Ordering::SeqCst) + 1;
+        engine.open.most.fetch_max(n_open, Ordering::SeqCst);
+        let detects = options.language.as_deref() == Some(DETECT_LANGUAGE);
+        let SttOptions { logprobs, translate, hop, .. } = options;
+        Self { engine, n_samples: 0, logprobs, translate, detects, hop, pcm: Vec::new(), _decoder: decoder }
+    }
+
     /// The next scripted transcript.
     fn next(&self) -> String {
         let script = self.engine.script.lock().expect("no panic while locked");
@@ -168,12 +282,18 @@ impl FakeUtterance {
 impl SttUtterance for FakeUtterance {
     fn push(&mut self, pcm: Vec<i16>) -> BoxFuture<'_, Result<(), SttError>> {
         self.n_samples += pcm.len();
+        if self.engine.recordings.is_some() {
+            self.pcm.extend(pcm);
+        }
         ready(Ok(())).boxed()
     }
 
     fn partial(&mut self) -> BoxFuture<'_, Result<Option<Transcript>, SttError>> {
-        let partial = self.engine.partials.then(|| self.transcript(self.next()));
-        ready(Ok(partial)).boxed()
+        self.engine.partial_requests.lock().expect("no panic while locked").push(self.n_samples);
+        let Some(delay) = self.engine.partials else { return ready(Ok(None)).boxed() };
+        let text = if self.n_samples < self.engine.n_wordless { String::new() } else { self.next() };
+        let partial = self.transcript(text);
+        after(delay, Ok(Some(partial)))
     }
 
     fn provisional(&mut self) -> BoxFuture<'_, Result<Transcript, SttError>> {
@@ -183,7 +303,7 @@ impl SttUtterance for FakeUtterance {
         } else {
             Ok(self.transcript(self.next()))
         };
-        ready(guess).boxed()
+        after(self.engine.provisional_delay, guess)
     }
 
     fn learn(self: Box<Self>) -> BoxFuture<'static, Option<SpeakerState>> {
@@ -191,10 +311,13 @@ impl SttUtterance for FakeUtterance {
         ready(None).boxed()
     }
 
-    fn finish(self: Box<Self>) -> BoxFuture<'static, Result<Transcript, SttError>> {
+    fn finish(mut self: Box<Self>) -> BoxFuture<'static, Result<Transcript, SttError>> {
         async move {
             if !self.engine.delay.is_zero() {
                 tokio::time::sleep(self.engine.delay).await;
+            }
+            if let Some(recordings) = &self.engine.recordings {
+                recordings.lock().expect("no panic while locked").push(std::mem::take(&mut self.pcm));
             }
             match self.take() {
                 Some(Ok(text)) => Ok(self.transcript(text)),
@@ -204,4 +327,15 @@ impl SttUtterance for FakeUtterance {
         }
         .boxed()
     }
+}
+
+/// The result, after a delay.
+fn after<T: Send + 'static>(delay: Duration, result: Result<T, SttError>) -> BoxFuture<'static, Result<T, SttError>> {
+    async move {
+        if !delay.is_zero() {
+            tokio::time::sleep(delay).await;
+        }
+        result
+    }
+    .boxed()
 }

@@ -1,14 +1,15 @@
 //! A fake voice engine for tests and benchmarks: a tone whose length is proportional to the text.
 
 use super::FakeWorker;
+use crate::Hop;
 use crate::tts::{Repeats, SpeechRequest, SpokenPart, TextRequest, TextSpeech, Tts, TtsError, Voice, WORDS_AHEAD};
-use antiphon_types::{Pcm, SampleRate};
+use antiphon_types::{Meter, Pcm, SampleRate};
 use futures_util::StreamExt;
 use futures_util::stream::{self, BoxStream};
 use std::f32::consts::TAU;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, mpsc, watch};
 
 /// Renders each character as 50 ms of a 220 Hz tone at 24 kHz, in blocks of 100 ms.
 #[derive(Clone)]
@@ -20,9 +21,15 @@ pub struct FakeTts {
     pub fails_on: Option<String>,
     /// Whether it takes a text word by word.
     pub takes_words: bool,
+    /// A chunk takes a permit before it is spoken.
+    pub gate: Arc<Semaphore>,
+    panics_on: Option<String>,
+    repeats: Repeats,
+    sound: Option<Pcm>,
     worker: Option<FakeWorker>,
     is_away: bool,
-    spoken_by: Arc<Mutex<Vec<String>>>,
+    requests: watch::Sender<Vec<SpeechRequest>>,
+    spoken: Arc<Mutex<Vec<String>>>,
 }
 
 /// Playing time per character in milliseconds.
@@ -36,9 +43,14 @@ impl Default for FakeTts {
             delay: Duration::ZERO,
             fails_on: None,
             takes_words: false,
+            gate: Arc::new(Semaphore::new(Semaphore::MAX_PERMITS)),
+            panics_on: None,
+            repeats: Repeats::Exactly,
+            sound: None,
             worker: None,
             is_away: false,
-            spoken_by: Arc::default(),
+            requests: watch::Sender::default(),
+            spoken: Arc::default(),
         }
     }
 }
@@ -55,9 +67,40 @@ impl FakeTts {
         Self { voices: voices.into_iter().map(voice).collect(), ..self }
     }
 
-    /// The voice of each chunk so far.
+    /// What it was asked for so far, without hop and meter.
+    pub fn requests(&self) -> Vec<SpeechRequest> {
+        self.requests.borrow().clone()
+    }
+
+    /// Waits until it was asked for this many chunks.
+    pub async fn asked(&self, n_chunks: usize) {
+        let mut requests = self.requests.subscribe();
+        requests.wait_for(|all| all.len() >= n_chunks).await.expect("the sender is in `self`");
+    }
+
+    /// The voice of each chunk that it was asked for so far.
     pub fn spoken_by(&self) -> Vec<String> {
-        self.spoken_by.lock().expect("no panic while locked").clone()
+        self.requests().into_iter().map(|request| request.voice).collect()
+    }
+
+    /// The text of each chunk that it has begun to speak.
+    pub fn spoken(&self) -> Vec<String> {
+        self.spoken.lock().expect("no panic while locked").clone()
+    }
+
+    /// Makes it speak this many chunks; each further one waits for a permit of its gate.
+    pub fn held(self, n_chunks: usize) -> Self {
+        Self { gate: Arc::new(Semaphore::new(n_chunks)), ..self }
+    }
+
+    /// Makes it one that never says the same twice, as far as it reports.
+    pub fn unrepeatable(self) -> Self {
+        Self { repeats: Repeats::Never, ..self }
+    }
+
+    /// Makes it answer each chunk with this sound.
+    pub fn with_sound(self, sound: Pcm) -> Self {
+        Self { sound: Some(sound), ..self }
     }
 
     /// Makes it take a text word by word: each piece is spoken as a chunk of its own, as soon as it comes.
@@ -86,38 +129,26 @@ impl FakeTts {
     pub fn failing_on(self, text: &str) -> Self {
         Self { fails_on: Some(text.to_owned()), ..self }
     }
-}
 
-impl Tts for FakeTts {
-    fn name(&self) -> &str {
-        "fake"
+    /// Makes it panic at chunks that contain `text`.
+    pub fn panicking_on(self, text: &str) -> Self {
+        Self { panics_on: Some(text.to_owned()), ..self }
     }
 
-    fn repeats(&self, _: &SpeechRequest) -> Repeats {
-        Repeats::Exactly
-    }
-
-    fn voices(&self) -> Vec<Voice> {
-        self.voices.clone()
-    }
-
-    fn speak(&self, request: SpeechRequest) -> BoxStream<'static, Result<Pcm, TtsError>> {
-        if self.is_away {
-            return stream::iter([Err(TtsError::Away("no worker serves tts".into()))]).boxed();
-        }
-        self.spoken_by.lock().expect("no panic while locked").push(request.voice.clone());
-        if self.fails_on.as_ref().is_some_and(|word| request.text.contains(word.as_str())) {
+    /// The sound of a chunk, or its failure.
+    fn sound(self, request: SpeechRequest) -> BoxStream<'static, Result<Pcm, TtsError>> {
+        let contains = |word: &Option<String>| word.as_ref().is_some_and(|word| request.text.contains(word.as_str()));
+        assert!(!contains(&self.panics_on), "on purpose");
+        if contains(&self.fails_on) {
             let error = TtsError::Engine { message: "told to fail".into(), source: None };
             return stream::iter([Err(error)]).boxed();
         }
-        let rate = SampleRate::HZ_24000;
-        let n_chars = request.text.chars().count() as u64;
-        let n_samples = (n_chars * MS_PER_CHAR * u64::from(rate.hz()) / 1_000) as usize;
-        let tone = (0..n_samples).map(|i| (8_000.0 * (TAU * 220.0 * i as f32 / rate.hz() as f32).sin()) as i16);
-        let tone: Vec<i16> = tone.collect();
-        let pieces: Vec<Pcm> = tone.chunks(2_400).map(|piece| Pcm { rate, samples: piece.to_vec() }).collect();
+        let Pcm { rate, samples } = self.sound.unwrap_or_else(|| tone(&request.text));
+        let piece_length = rate.hz() as usize / 10;
+        let pieces: Vec<Pcm> =
+            samples.chunks(piece_length).map(|piece| Pcm { rate, samples: piece.to_vec() }).collect();
         let delay = self.delay;
-        let worker = self.worker.clone();
+        let worker = self.worker;
         let hop = request.hop;
         stream::iter(pieces)
             .then(move |piece| async move {
@@ -128,6 +159,43 @@ impl Tts for FakeTts {
             })
             .inspect(move |_| worker.iter().for_each(|worker| worker.fill(&hop)))
             .boxed()
+    }
+}
+
+fn tone(text: &str) -> Pcm {
+    let rate = SampleRate::HZ_24000;
+    let n_chars = text.chars().count() as u64;
+    let n_samples = (n_chars * MS_PER_CHAR * u64::from(rate.hz()) / 1_000) as usize;
+    let sample = |i: usize| (8_000.0 * (TAU * 220.0 * i as f32 / rate.hz() as f32).sin()) as i16;
+    Pcm { rate, samples: (0..n_samples).map(sample).collect() }
+}
+
+impl Tts for FakeTts {
+    fn name(&self) -> &str {
+        "fake"
+    }
+
+    fn repeats(&self, _: &SpeechRequest) -> Repeats {
+        self.repeats
+    }
+
+    fn voices(&self) -> Vec<Voice> {
+        self.voices.clone()
+    }
+
+    fn speak(&self, request: SpeechRequest) -> BoxStream<'static, Result<Pcm, TtsError>> {
+        if self.is_away {
+            return stream::iter([Err(TtsError::Away("no worker serves tts".into()))]).boxed();
+        }
+        let asked = SpeechRequest { hop: Hop::default(), meter: Meter::default(), ..request.clone() };
+        self.requests.send_modify(|all| all.push(asked));
+        let this = self.clone();
+        let spoken = async move {
+            this.gate.acquire().await.expect("never closed").forget();
+            this.spoken.lock().expect("no panic while locked").push(request.text.clone());
+            this.sound(request)
+        };
+        stream::once(spoken).flatten().boxed()
     }
 
     fn speak_text(&self, request: TextRequest) -> Option<TextSpeech> {

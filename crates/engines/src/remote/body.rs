@@ -148,7 +148,7 @@ mod tests {
             tokio::time::sleep(every).await;
             Ok::<_, std::io::Error>(Bytes::from_static(b"word "))
         });
-        let response = axum::http::Response::new(reqwest::Body::wrap_stream(pieces));
+        let response = http::Response::new(reqwest::Body::wrap_stream(pieces));
         Body::new(response.into(), bounds)
     }
 

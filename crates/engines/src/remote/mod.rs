@@ -6,8 +6,6 @@
 
 mod body;
 mod events;
-#[cfg(all(test, feature = "words"))]
-pub(crate) mod peer;
 mod upstream;
 
 pub use body::{Body, BodyError, Bounds};

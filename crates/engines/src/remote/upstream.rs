@@ -527,7 +527,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_pause_that_the_server_asks_for_is_kept_where_another_serves_meanwhile() {
-        let refused = || axum::http::Response::builder().status(429).header("retry-after", "7").body("").unwrap();
+        let refused = || http::Response::builder().status(429).header("retry-after", "7").body("").unwrap();
         let alone = Upstream::new(0, 60 * MS, false);
         alone.heed(&refused().into());
         assert_eq!(state(&alone), BreakerState::Closed);

@@ -12,8 +12,6 @@ mod loading;
 mod request;
 mod settings;
 #[cfg(test)]
-mod test_server;
-#[cfg(test)]
 mod tests;
 mod thinking;
 

@@ -1,10 +1,79 @@
 //! The client against a real server on loopback, which splits, stalls, refuses and breaks.
 
-use super::test_server::*;
 use super::*;
+use antiphon_test_server::{Answer, TestServer, unused_address};
 use antiphon_types::chat::{Finish, Image, ImageDetail, Message, Tool, ToolCall, ToolChoice, Usage, UserPart};
-use serde_json::json;
-use tokio::sync::mpsc;
+use serde_json::{Value, json};
+
+/// A server that gives these answers, and the settings to reach it.
+fn server(answers: Vec<Answer>) -> (TestServer, LlmConfig) {
+    let server = TestServer::script("/v1/chat/completions", answers);
+    let config = LlmConfig {
+        base_url: server.url("/v1"),
+        model: "m".into(),
+        first_token_timeout_ms: 5_000,
+        token_timeout_ms: 5_000,
+        ..LlmConfig::default()
+    };
+    (server, config)
+}
+
+/// An event stream in pieces of this size in bytes.
+fn sse(body: String, piece: usize) -> Answer {
+    Answer::events(body).in_pieces(piece)
+}
+
+fn client(config: &LlmConfig) -> OpenAi {
+    OpenAi::with_key(config, Some("secret".into())).unwrap()
+}
+
+fn says(text: &str) -> ChatRequest {
+    ChatRequest { messages: vec![Message::User(text.into())], ..ChatRequest::default() }
+}
+
+/// All deltas, or those before the failure and its text.
+async fn run(client: &OpenAi, request: ChatRequest) -> (Vec<LlmDelta>, Option<String>) {
+    let mut deltas = Vec::new();
+    let mut stream = client.stream(request);
+    while let Some(delta) = stream.next().await {
+        match delta {
+            Ok(delta) => deltas.push(delta),
+            Err(error) => return (deltas, Some(error.to_string())),
+        }
+    }
+    (deltas, None)
+}
+
+async fn run_answer(answer: Answer) -> (Vec<LlmDelta>, Option<String>) {
+    let (_server, config) = server(vec![answer]);
+    run(&client(&config), says("hi")).await
+}
+
+fn text(deltas: &[LlmDelta]) -> String {
+    deltas.iter().map(|delta| if let LlmDelta::Text(text) = delta { text.as_str() } else { "" }).collect()
+}
+
+fn events(chunks: &[Value]) -> String {
+    chunks.iter().map(|chunk| format!("data: {chunk}\n\n")).collect()
+}
+
+fn word(text: &str) -> Value {
+    json!({"object": "chat.completion.chunk", "choices": [{"index": 0, "delta": {"content": text}, "finish_reason": null}]})
+}
+
+fn finish(reason: &str) -> Value {
+    json!({"choices": [{"index": 0, "delta": {}, "finish_reason": reason}]})
+}
+
+fn calls(pieces: Value) -> Value {
+    json!({"choices": [{"delta": {"tool_calls": pieces}}]})
+}
+
+const DONE: &str = "data: [DONE]\n\n";
+
+fn hello() -> Answer {
+    Answer::events(events(&[word("hello"), finish("stop")]) + DONE)
+}
 
 #[tokio::test]
 async fn a_stream_split_anywhere_reads_the_same() {
@@ -17,7 +86,7 @@ async fn a_stream_split_anywhere_reads_the_same() {
         events(&[finish("stop"), usage]),
     );
     for size in [1, 2, 3, 7, 64, 100_000] {
-        let (deltas, error) = run_replies(vec![Reply::Sse(body.clone(), size)]).await;
+        let (deltas, error) = run_answer(sse(body.clone(), size)).await;
         assert_eq!((text(&deltas).as_str(), error), ("Grüße, 世界 🦀.", None), "{size}");
         assert_eq!(deltas.iter().filter(|delta| matches!(delta, LlmDelta::Text(_))).count(), 3);
         let usage = Some(Usage { input_tokens: 7, output_tokens: 3 });
@@ -38,21 +107,20 @@ async fn endings_of_every_kind() {
         (events(&[word("a")]) + "data: [DONE]", Finish::Stop),
         (events(&[word("a")]) + "data:[DONE]\n", Finish::Stop),
     ] {
-        let (deltas, error) = run_replies(vec![Reply::Sse(body.clone(), 16)]).await;
+        let (deltas, error) = run_answer(sse(body.clone(), 16)).await;
         assert_eq!((text(&deltas).as_str(), error), ("a", None), "{body}");
         assert_eq!(deltas.last(), Some(&LlmDelta::Done { finish: finish_, usage: None }), "{body}");
     }
     // Neither of the two: the answer is not whole, and that is said.
-    let (deltas, error) = run_replies(vec![Reply::Sse(events(&[word("a")]), 16)]).await;
+    let (deltas, error) = run_answer(sse(events(&[word("a")]), 16)).await;
     assert_eq!(text(&deltas), "a");
     assert!(error.unwrap().contains("ended before it was complete"));
 }
 
 #[tokio::test]
 async fn a_server_that_holds_the_connection_after_the_finish_is_not_waited_for() {
-    let (open, _closed) = mpsc::channel(1);
     let body = events(&[word("a"), finish("stop")]);
-    let (deltas, error) = run_replies(vec![Reply::SseThenSilence(body, open)]).await;
+    let (deltas, error) = run_answer(Answer::events(body).hang()).await;
     assert_eq!(error, None);
     assert_eq!(deltas.last(), Some(&LlmDelta::Done { finish: Finish::Stop, usage: None }));
 }
@@ -62,11 +130,11 @@ async fn servers_that_do_not_stream_are_read_whole() {
     let answer = json!({"choices": [{"index": 0, "finish_reason": "stop",
         "message": {"role": "assistant", "content": [{"type": "text", "text": "whole"}]}}],
         "usage": {"prompt_tokens": 1, "completion_tokens": 2}});
-    let (deltas, error) = run_replies(vec![Reply::Json(answer)]).await;
+    let (deltas, error) = run_answer(Answer::json(&answer)).await;
     assert_eq!((text(&deltas).as_str(), error), ("whole", None));
     let usage = Some(Usage { input_tokens: 1, output_tokens: 2 });
     assert_eq!(deltas.last(), Some(&LlmDelta::Done { finish: Finish::Stop, usage }));
-    let (_, error) = run_replies(vec![Reply::Json(json!({"hello": "there"}))]).await;
+    let (_, error) = run_answer(Answer::json(&json!({"hello": "there"}))).await;
     assert!(error.unwrap().contains("no chat completion"));
 }
 
@@ -124,7 +192,7 @@ async fn tool_calls_of_every_dialect() {
         // `stop` after a call is what several servers say.
         let reason = if n % 2 == 0 { "tool_calls" } else { "stop" };
         let body = events(&dialect) + &events(&[finish(reason)]) + DONE;
-        let (deltas, error) = run_replies(vec![Reply::Sse(body, 5)]).await;
+        let (deltas, error) = run_answer(sse(body, 5)).await;
         assert_eq!(error, None, "{n}");
         let found = assemble(&deltas);
         let found: Vec<_> = found.iter().map(|(id, name, args)| (id.as_str(), name.as_str(), args.as_str())).collect();
@@ -134,7 +202,7 @@ async fn tool_calls_of_every_dialect() {
     // No id at all: one is made, another for each call.
     let nameless =
         calls(json!([{"function": {"name": "f", "arguments": "{}"}}, {"function": {"name": "f", "arguments": "{}"}}]));
-    let (deltas, _) = run_replies(vec![Reply::Sse(events(&[nameless, finish("stop")]), 999)]).await;
+    let (deltas, _) = run_answer(sse(events(&[nameless, finish("stop")]), 999)).await;
     let found = assemble(&deltas);
     assert!(found.len() == 2 && found[0].0 != found[1].0, "{found:?}");
 }
@@ -156,7 +224,7 @@ async fn arguments_split_anywhere_and_calls_that_take_turns_come_out_whole() {
     }
     pieces.push(finish("tool_calls"));
     for size in [1, 7, 100_000] {
-        let (deltas, error) = run_replies(vec![Reply::Sse(events(&pieces) + DONE, size)]).await;
+        let (deltas, error) = run_answer(sse(events(&pieces) + DONE, size)).await;
         assert_eq!(error, None, "{size}");
         let whole = [("a".into(), "f".into(), first.into()), ("b".into(), "g".into(), second.into())];
         assert_eq!(assemble(&deltas), whole, "{size}");
@@ -166,7 +234,7 @@ async fn arguments_split_anywhere_and_calls_that_take_turns_come_out_whole() {
 
 #[tokio::test]
 async fn the_request_says_all_the_port_knows() {
-    let (script, config) = server(vec![hello()]).await;
+    let (server, config) = server(vec![hello()]);
     let call = ToolCall { call_id: "c".into(), name: "f".into(), arguments: "{}".into() };
     let request = ChatRequest {
         messages: vec![
@@ -198,8 +266,8 @@ async fn the_request_says_all_the_port_knows() {
         "tools": [{"type": "function", "function": function}],
         "tool_choice": {"type": "function", "function": {"name": "f"}},
     });
-    assert_eq!(script.bodies.lock().unwrap()[0], expected);
-    assert!(script.keys.lock().unwrap()[0].contains("Bearer secret"));
+    assert_eq!(server.requests()[0].json(), expected);
+    assert_eq!(server.requests()[0].header("authorization"), Some("Bearer secret"));
 }
 
 fn shows_image() -> ChatRequest {
@@ -212,7 +280,7 @@ const WITHOUT_IMAGE: &str = "What is this? [The user shows an image, which you c
 
 #[tokio::test]
 async fn images_are_parts_of_the_request() {
-    let (script, config) = server(vec![hello(), hello()]).await;
+    let (server, config) = server(vec![hello(), hello()]);
     let model = client(&config);
     assert!(model.takes_images());
     run(&model, shows_image()).await;
@@ -220,11 +288,11 @@ async fn images_are_parts_of_the_request() {
         {"type": "text", "text": "What is this?"},
         {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo=", "detail": "low"}},
     ]);
-    assert_eq!(script.bodies.lock().unwrap()[0]["messages"], json!([{"role": "user", "content": content}]));
+    assert_eq!(server.requests()[0].json()["messages"], json!([{"role": "user", "content": content}]));
     let model = client(&LlmConfig { images: false, ..config });
     assert!(!model.takes_images());
     run(&model, shows_image()).await;
-    assert_eq!(script.bodies.lock().unwrap()[1]["messages"][0]["content"], WITHOUT_IMAGE);
+    assert_eq!(server.requests()[1].json()["messages"][0]["content"], WITHOUT_IMAGE);
 }
 
 #[tokio::test]
@@ -234,18 +302,18 @@ async fn a_model_that_takes_no_images_answers_without_them() {
         (500, r#"{"error":{"message":"image input is not supported - hint: you may need to provide the mmproj"}}"#),
         (422, "messages[0]: unknown variant `image_url`, expected `text`"),
     ] {
-        let (script, config) = server(vec![Reply::Status(status, words), hello(), hello()]).await;
+        let (server, config) = server(vec![Answer::refusal(status, words), hello(), hello()]);
         let model = client(&config);
         for _ in 0..2 {
             let (_, error) = run(&model, shows_image()).await;
             assert_eq!((error, model.takes_images()), (None, false), "{words}");
         }
-        let bodies = script.bodies.lock().unwrap();
-        let contents: Vec<_> = bodies.iter().skip(1).map(|body| body["messages"][0]["content"].clone()).collect();
+        let repeated = server.requests().into_iter().skip(1);
+        let contents: Vec<_> = repeated.map(|request| request.json()["messages"][0]["content"].clone()).collect();
         assert_eq!(contents, [WITHOUT_IMAGE, WITHOUT_IMAGE], "{words}");
     }
     // One image that is refused says nothing of the others.
-    let (_, config) = server(vec![Reply::Status(400, "image 1 cannot be decoded")]).await;
+    let (_server, config) = server(vec![Answer::refusal(400, "image 1 cannot be decoded")]);
     let model = client(&config);
     let (_, error) = run(&model, shows_image()).await;
     assert!(error.is_some_and(|error| error.contains("cannot be decoded")) && model.takes_images());
@@ -253,45 +321,45 @@ async fn a_model_that_takes_no_images_answers_without_them() {
 
 #[tokio::test]
 async fn failures_that_may_pass_are_tried_once_more() {
-    let break_ = |text: &str| Reply::SseThenBreak(text.into());
+    let break_ = |text: &str| Answer::events(text.to_owned()).close();
     let in_stream = events(&[json!({"error": {"message": "overloaded", "code": 503}})]);
     for first in [
-        Reply::Status(500, "oops"),
-        Reply::Status(429, "slow down"),
-        Reply::RetryAfter(503, "0"),
+        Answer::refusal(500, "oops"),
+        Answer::refusal(429, "slow down"),
+        Answer::refusal(503, "later").header("retry-after", "0"),
         break_(": nothing yet\n\n"),
-        Reply::Sse(in_stream, 9),
-        Reply::Sse(": nothing\n\n".into(), 99),
+        sse(in_stream, 9),
+        sse(": nothing\n\n".into(), 99),
     ] {
-        let (script, config) = server(vec![first, hello()]).await;
+        let (server, config) = server(vec![first, hello()]);
         let (deltas, error) = run(&client(&config), says("hi")).await;
         assert_eq!((text(&deltas).as_str(), error), ("hello", None));
-        assert_eq!(script.bodies.lock().unwrap().len(), 2);
+        assert_eq!(server.n_requests(), 2);
     }
     // Once, not twice.
-    let (script, config) = server(vec![Reply::Status(500, "one"), Reply::Status(502, "two"), hello()]).await;
+    let (server, config) = server(vec![Answer::refusal(500, "one"), Answer::refusal(502, "two"), hello()]);
     let (_, error) = run(&client(&config), says("hi")).await;
     assert!(error.unwrap().contains("502: two"));
-    assert_eq!(script.bodies.lock().unwrap().len(), 2);
+    assert_eq!(server.n_requests(), 2);
 }
 
 #[tokio::test]
 async fn failures_that_last_are_not_tried_again() {
     for (reply, part) in [
-        (Reply::Status(401, r#"{"error":{"message":"bad key"}}"#), "401: bad key (check the key in OPENAI_API_KEY)"),
-        (Reply::Status(404, r#"{"error":"model not found"}"#), "has the model m"),
-        (Reply::Status(400, r#"{"detail":"no such thing"}"#), "400: no such thing"),
-        (Reply::Status(308, ""), "base_url"),
-        (Reply::RetryAfter(429, "3600"), "429: later"),
-        (Reply::Sse("data: {broken\n\n".into(), 99), "no JSON"),
-        (Reply::Sse(events(&[json!({"error": {"message": "no such model", "code": 404}})]), 99), "no such model"),
-        (Reply::Sse("event: error\ndata: {\"message\": \"bad\", \"code\": 400}\n\n".into(), 99), "400: bad"),
+        (Answer::refusal(401, r#"{"error":{"message":"bad key"}}"#), "401: bad key (check the key in OPENAI_API_KEY)"),
+        (Answer::refusal(404, r#"{"error":"model not found"}"#), "has the model m"),
+        (Answer::refusal(400, r#"{"detail":"no such thing"}"#), "400: no such thing"),
+        (Answer::refusal(308, ""), "base_url"),
+        (Answer::refusal(429, "later").header("retry-after", "3600"), "429: later"),
+        (sse("data: {broken\n\n".into(), 99), "no JSON"),
+        (sse(events(&[json!({"error": {"message": "no such model", "code": 404}})]), 99), "no such model"),
+        (sse("event: error\ndata: {\"message\": \"bad\", \"code\": 400}\n\n".into(), 99), "400: bad"),
     ] {
-        let (script, config) = server(vec![reply]).await;
+        let (server, config) = server(vec![reply]);
         let (deltas, error) = run(&client(&config), says("hi")).await;
         let error = error.unwrap();
         assert!(deltas.is_empty() && error.contains(part), "{error}");
-        assert_eq!(script.bodies.lock().unwrap().len(), 1);
+        assert_eq!(server.n_requests(), 1);
     }
 }
 
@@ -299,23 +367,23 @@ async fn failures_that_last_are_not_tried_again() {
 async fn nothing_is_tried_again_after_the_first_delta() {
     let broken = events(&[word("one ")]);
     let error_object = broken.clone() + &events(&[json!({"error": {"message": "out of memory", "code": 500}})]);
-    for (reply, part) in [(Reply::SseThenBreak(broken), "broke"), (Reply::Sse(error_object, 3), "out of memory")] {
-        let (script, config) = server(vec![reply]).await;
+    for (reply, part) in [(Answer::events(broken).close(), "broke"), (sse(error_object, 3), "out of memory")] {
+        let (server, config) = server(vec![reply]);
         let (deltas, error) = run(&client(&config), says("hi")).await;
         assert_eq!(text(&deltas), "one ");
         assert!(error.as_ref().unwrap().contains(part), "{error:?}");
-        assert_eq!(script.bodies.lock().unwrap().len(), 1);
+        assert_eq!(server.n_requests(), 1);
     }
 }
 
 #[tokio::test]
 async fn silence_ends_at_the_deadlines() {
-    let (_, config) = server(vec![Reply::Silence]).await;
+    let (_server, config) = server(vec![Answer::none()]);
     let config = LlmConfig { first_token_timeout_ms: 60, ..config };
     let (_, error) = run(&client(&config), says("hi")).await;
     assert!(error.unwrap().contains("no first token within 360ms"), "the model may have to be loaded");
 
-    let (_, config) = server(vec![Reply::Sse(events(&[word("a"), finish("stop")]) + DONE, 16), Reply::Silence]).await;
+    let (_server, config) = server(vec![sse(events(&[word("a"), finish("stop")]) + DONE, 16), Answer::none()]);
     let config = LlmConfig { first_token_timeout_ms: 60, ..config };
     let loaded = client(&config);
     assert!(loaded.loading_limit().is_some());
@@ -324,15 +392,14 @@ async fn silence_ends_at_the_deadlines() {
     let (_, error) = run(&loaded, says("hi")).await;
     assert!(error.unwrap().contains("no first token within 60ms"));
 
-    let (open, _closed) = mpsc::channel(1);
-    let (_, config) = server(vec![Reply::SseThenSilence(events(&[word("one ")]), open)]).await;
+    let (_server, config) = server(vec![Answer::events(events(&[word("one ")])).hang()]);
     let config = LlmConfig { token_timeout_ms: 60, ..config };
     let (deltas, error) = run(&client(&config), says("hi")).await;
     assert_eq!(text(&deltas), "one ");
     assert!(error.unwrap().contains("no further token within 60ms"));
 
     // A wait that leaves no time for the second try ends with what the server said.
-    let (_, config) = server(vec![Reply::Status(503, "starting"), Reply::Silence]).await;
+    let (_server, config) = server(vec![Answer::refusal(503, "starting"), Answer::none()]);
     let config = LlmConfig { first_token_timeout_ms: 400, ..config };
     let (_, error) = run(&client(&config), says("hi")).await;
     assert!(error.unwrap().contains("503: starting"));
@@ -340,9 +407,7 @@ async fn silence_ends_at_the_deadlines() {
 
 #[tokio::test]
 async fn a_server_that_is_not_there_is_named() {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
-    drop(listener);
+    let address = unused_address();
     let config = LlmConfig { base_url: format!("http://{address}/v1"), ..LlmConfig::default() };
     let (_, error) = run(&client(&config), says("hi")).await;
     let error = error.unwrap();
@@ -352,44 +417,42 @@ async fn a_server_that_is_not_there_is_named() {
 
 #[tokio::test]
 async fn dropping_the_stream_closes_the_connection() {
-    let (open, mut closed) = mpsc::channel(1);
-    let (_, config) = server(vec![Reply::SseThenSilence(events(&[word("one ")]), open)]).await;
+    let (server, config) = server(vec![Answer::events(events(&[word("one ")])).hang()]);
     let client = client(&config);
     let mut stream = client.stream(says("hi"));
     assert_eq!(stream.next().await.unwrap().unwrap(), LlmDelta::Text("one ".into()));
+    assert_eq!(server.n_open(), 1);
     drop(stream);
-    // The server drops its side when the connection goes; the channel then ends.
-    let end = tokio::time::timeout(Duration::from_secs(5), closed.recv()).await;
-    assert_eq!(end.expect("the server notices"), None);
+    tokio::time::timeout(Duration::from_secs(5), server.all_closed()).await.expect("the server notices");
 }
 
 #[tokio::test]
 async fn answers_in_a_row_share_one_connection() {
-    let (script, config) = server(vec![hello(), hello(), hello()]).await;
+    let (server, config) = server(vec![hello(), hello(), hello()]);
     let client = client(&config);
     client.warm_up().await.unwrap();
     for _ in 0..3 {
         assert_eq!(text(&run(&client, says("hi")).await.0), "hello");
     }
-    let ports = script.ports.lock().unwrap().clone();
-    assert!(ports.len() == 3 && ports.iter().all(|port| *port == ports[0]), "{ports:?}");
+    let peers: Vec<_> = server.requests().iter().map(|request| request.peer).collect();
+    assert!(peers.len() == 4 && peers.iter().all(|peer| *peer == peers[0]), "{peers:?}");
 }
 
 #[tokio::test]
 async fn fields_a_server_does_not_know_are_left_out_and_that_is_remembered() {
     let replies = vec![
-        Reply::Status(400, r#"{"error":{"message":"Unrecognized request argument supplied: stream_options"}}"#),
-        Reply::Status(400, r#"{"error":{"message":"'max_tokens' is not supported, use 'max_completion_tokens'"}}"#),
-        Reply::Status(422, r#"{"error":{"message":"temperature: only 1 is supported"}}"#),
+        Answer::refusal(400, r#"{"error":{"message":"Unrecognized request argument supplied: stream_options"}}"#),
+        Answer::refusal(400, r#"{"error":{"message":"'max_tokens' is not supported, use 'max_completion_tokens'"}}"#),
+        Answer::refusal(422, r#"{"error":{"message":"temperature: only 1 is supported"}}"#),
         hello(),
         hello(),
     ];
-    let (script, config) = server(replies).await;
+    let (server, config) = server(replies);
     let client = client(&config);
     assert_eq!(text(&run(&client, says("hi")).await.0), "hello");
     assert_eq!(text(&run(&client, says("again")).await.0), "hello");
-    let bodies = script.bodies.lock().unwrap().clone();
-    let last: Vec<_> = bodies[4].as_object().unwrap().keys().map(String::as_str).collect();
+    let body = server.requests()[4].json();
+    let last: Vec<_> = body.as_object().unwrap().keys().map(String::as_str).collect();
     assert_eq!(last, ["max_completion_tokens", "messages", "model", "stream"]);
 }
 
@@ -397,16 +460,15 @@ async fn fields_a_server_does_not_know_are_left_out_and_that_is_remembered() {
 async fn thinking_is_no_part_of_the_answer() {
     let body = |words: &[&str]| {
         let words: Vec<_> = words.iter().map(|text| word(text)).collect();
-        Reply::Sse(events(&words) + &events(&[finish("stop")]) + DONE, 4096)
+        sse(events(&words) + &events(&[finish("stop")]) + DONE, 4096)
     };
-    let (deltas, error) =
-        run_replies(vec![body(&["<th", "ink>The user", " greets.</thi", "nk>Hello", " there."])]).await;
+    let (deltas, error) = run_answer(body(&["<th", "ink>The user", " greets.</thi", "nk>Hello", " there."])).await;
     assert_eq!((text(&deltas).as_str(), error), ("Hello there.", None));
     assert!(!deltas.contains(&LlmDelta::Withdrawn));
 
     // The template opens the tag: the first answer is withdrawn, the second one is known.
-    let (_, config) =
-        server(vec![body(&["Hm, ", "so.</think>", "Hello."]), body(&["Hm, ", "so.</think>", "Bye."])]).await;
+    let (_server, config) =
+        server(vec![body(&["Hm, ", "so.</think>", "Hello."]), body(&["Hm, ", "so.</think>", "Bye."])]);
     let client = client(&config);
     let (deltas, _) = run(&client, says("hi")).await;
     assert_eq!(deltas[..3], [LlmDelta::Text("Hm, ".into()), LlmDelta::Withdrawn, LlmDelta::Text("Hello.".into())]);
@@ -417,7 +479,7 @@ async fn thinking_is_no_part_of_the_answer() {
 #[tokio::test]
 async fn a_server_that_repeats_the_key_is_read_without_it() {
     let refusal = r#"{"error":{"message":"wrong key: sk-repeated-by-server"}}"#;
-    let (_, config) = server(vec![Reply::Status(401, refusal)]).await;
+    let (_server, config) = server(vec![Answer::refusal(401, refusal)]);
     let client = OpenAi::with_key(&config, Some("sk-repeated-by-server".into())).unwrap();
     let (_, error) = run(&client, says("hi")).await;
     assert!(error.as_ref().is_some_and(|error| error.contains("wrong key: [key]")), "{error:?}");
@@ -425,7 +487,7 @@ async fn a_server_that_repeats_the_key_is_read_without_it() {
 
 #[tokio::test]
 async fn a_variable_of_the_key_that_is_not_set_is_named_where_the_server_wants_one() {
-    let (_, config) = server(vec![Reply::Status(401, "no key")]).await;
+    let (_server, config) = server(vec![Answer::refusal(401, "no key")]);
     let client = OpenAi::with_key(&config, None).unwrap();
     let (_, error) = run(&client, says("hi")).await;
     let expect = format!("set the environment variable {}, which holds no key", config.api_key_env);

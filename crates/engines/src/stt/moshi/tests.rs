@@ -1,8 +1,7 @@
 //! The engine against a server on loopback that speaks moshi-server's protocol, well and badly.
 
 use super::*;
-use crate::remote::peer::serve;
-use axum::extract::ws::{Message as Frame, WebSocket};
+use antiphon_test_server::{Message as Frame, TestServer, WebSocket};
 use serde_json::{Value, json};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -81,8 +80,8 @@ async fn moshi_server(mut socket: WebSocket) {
 
 #[tokio::test]
 async fn the_end_of_speech_is_flushed_by_a_marker_and_silence() {
-    let (address, upgrades) = serve(moshi_server).await;
-    let mut utterance = engine(&address).open(SttOptions::default()).await.expect("it connects");
+    let server = TestServer::websocket(moshi_server);
+    let mut utterance = engine(&server.url("")).open(SttOptions::default()).await.expect("it connects");
     for _ in 0..10 {
         utterance.push(vec![8_000; 1_280]).await.expect("room");
     }
@@ -95,15 +94,15 @@ async fn the_end_of_speech_is_flushed_by_a_marker_and_silence() {
     let said = utterance.finish().await.expect("an answer");
     assert!(said.text.starts_with(&guess.text), "{said:?}");
     assert_eq!(said.text.split(' ').count(), 3, "{said:?}");
-    let (uri, headers) = &upgrades.lock().unwrap()[0];
-    assert_eq!(uri.to_string(), "/api/asr-streaming");
-    assert_eq!(headers[KEY_HEADER], "public_token");
+    let upgrade = server.request(0).await;
+    assert_eq!(upgrade.target, "/api/asr-streaming");
+    assert_eq!(upgrade.header(KEY_HEADER), Some("public_token"));
 }
 
 #[tokio::test]
 async fn a_marker_that_is_given_up_loses_no_words() {
-    let (address, _) = serve(moshi_server).await;
-    let mut utterance = engine(&address).open(SttOptions::default()).await.expect("it connects");
+    let server = TestServer::websocket(moshi_server);
+    let mut utterance = engine(&server.url("")).open(SttOptions::default()).await.expect("it connects");
     utterance.push(vec![8_000; 12_800]).await.expect("room");
     let _ = utterance.provisional().now_or_never();
     utterance.push(vec![8_000; 6_400]).await.expect("room");
@@ -115,8 +114,8 @@ async fn servers_that_are_full_hang_or_say_nonsense_fail_in_time() {
     async fn failing<F: Future<Output = ()> + Send + 'static>(
         script: impl Fn(WebSocket) -> F + Clone + Send + Sync + 'static,
     ) -> String {
-        let (address, _) = serve(script).await;
-        let mut utterance = engine(&address).open(SttOptions::default()).await.expect("it connects");
+        let server = TestServer::websocket(script);
+        let mut utterance = engine(&server.url("")).open(SttOptions::default()).await.expect("it connects");
         let pushed = utterance.push(vec![8_000; 1_280]).await;
         match pushed {
             Err(error) => error.to_string(),

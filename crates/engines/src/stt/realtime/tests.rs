@@ -1,9 +1,8 @@
 //! The engine against servers on loopback: in each dialect, and with what servers do wrong.
 
 use super::*;
-use crate::remote::peer::{refuse, serve};
 use antiphon_engine_api::BreakerState;
-use axum::extract::ws::{Message as Frame, WebSocket};
+use antiphon_test_server::{Answer, Message as Frame, TestServer, WebSocket};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -78,21 +77,20 @@ async fn openai(socket: &mut WebSocket, seen: Arc<Mutex<Vec<Value>>>) {
     }
 }
 
-async fn openai_server() -> (String, crate::remote::peer::Upgrades, Arc<Mutex<Vec<Value>>>) {
+fn openai_server() -> (TestServer, Arc<Mutex<Vec<Value>>>) {
     let seen = Arc::new(Mutex::new(Vec::new()));
     let notes = seen.clone();
-    let (address, upgrades) = serve(move |mut socket| {
+    let server = TestServer::websocket(move |mut socket| {
         let notes = notes.clone();
         async move { openai(&mut socket, notes).await }
-    })
-    .await;
-    (address, upgrades, seen)
+    });
+    (server, seen)
 }
 
 #[tokio::test]
 async fn audio_goes_out_as_it_is_spoken_and_words_come_back() {
-    let (address, upgrades, seen) = openai_server().await;
-    let engine = engine(&address);
+    let (server, seen) = openai_server();
+    let engine = engine(&server.url(""));
     let options = SttOptions { prompt: Some("Haggard".into()), ..SttOptions::default() };
     let mut utterance = engine.open(options).await.expect("it connects");
     for _ in 0..4 {
@@ -114,6 +112,7 @@ async fn audio_goes_out_as_it_is_spoken_and_words_come_back() {
     utterance.push(vec![7; 160]).await.expect("room");
     let said = utterance.finish().await.expect("an answer");
     assert_eq!(said.text, "19200 samples 2400 samples", "100 ms at least");
+    let upgrade = server.request(0).await;
     let seen = seen.lock().unwrap();
     let input = &seen[0]["session"]["audio"]["input"];
     assert_eq!(input["format"], json!({"type": "audio/pcm", "rate": 24_000}));
@@ -121,22 +120,21 @@ async fn audio_goes_out_as_it_is_spoken_and_words_come_back() {
     assert_eq!(input["transcription"], expected);
     assert!(input["turn_detection"].is_null() && input.get("turn_detection").is_some());
     assert_eq!(seen.len(), 3, "an update and two commits");
-    let (uri, headers) = &upgrades.lock().unwrap()[0];
-    assert_eq!(uri.to_string(), "/v1/realtime?intent=transcription");
-    assert!(headers.get("authorization").is_none(), "there is no key");
+    assert_eq!(upgrade.target, "/v1/realtime?intent=transcription");
+    assert!(upgrade.header("authorization").is_none(), "there is no key");
 }
 
 #[tokio::test]
 async fn an_utterance_without_audio_asks_nothing() {
-    let (address, _, seen) = openai_server().await;
-    assert_eq!(opened(&engine(&address)).await.finish().await.expect("an answer").text, "");
+    let (server, seen) = openai_server();
+    assert_eq!(opened(&engine(&server.url(""))).await.finish().await.expect("an answer").text, "");
     assert!(seen.lock().unwrap().iter().all(|event| event["type"] != "input_audio_buffer.commit"));
 }
 
 #[tokio::test]
 async fn a_provisional_transcript_that_is_given_up_loses_no_words() {
-    let (address, _, _) = openai_server().await;
-    let mut utterance = opened(&engine(&address)).await;
+    let (server, _) = openai_server();
+    let mut utterance = opened(&engine(&server.url(""))).await;
     utterance.push(vec![7; 3_200]).await.expect("room");
     // Polled once: the commit is on its way.
     let _ = utterance.provisional().now_or_never();
@@ -146,7 +144,7 @@ async fn a_provisional_transcript_that_is_given_up_loses_no_words() {
 
 #[tokio::test]
 async fn vllm_generates_between_two_commits() {
-    let (address, _) = serve(|mut socket| async move {
+    let server = TestServer::websocket(|mut socket| async move {
         say(&mut socket, json!({"type": "session.created", "id": "sess-1", "created": 1})).await;
         let update = next(&mut socket).await.expect("an update");
         assert_eq!(update, json!({"type": "session.update", "model": "ears"}));
@@ -168,9 +166,8 @@ async fn vllm_generates_between_two_commits() {
                 _ => is_generating = true,
             }
         }
-    })
-    .await;
-    let mut utterance = opened(&engine(&address)).await;
+    });
+    let mut utterance = opened(&engine(&server.url(""))).await;
     utterance.push(vec![7; 3_200]).await.expect("room");
     assert_eq!(utterance.provisional().await.expect("an answer").text, "3200 samples");
     utterance.push(vec![7; 1_600]).await.expect("room");
@@ -181,7 +178,7 @@ async fn vllm_generates_between_two_commits() {
 async fn nim_divides_the_speech_and_ends_the_connection_with_it() {
     let n_connections = Arc::new(AtomicUsize::new(0));
     let counted = n_connections.clone();
-    let (address, _) = serve(move |mut socket| {
+    let server = TestServer::websocket(move |mut socket| {
         counted.fetch_add(1, Ordering::Relaxed);
         async move {
             say(&mut socket, json!({"type": "conversation.created"})).await;
@@ -201,9 +198,8 @@ async fn nim_divides_the_speech_and_ends_the_connection_with_it() {
             let transcript = format!("{n_samples} samples");
             say(&mut socket, json!({"type": COMPLETED, "transcript": transcript, "is_last_result": true})).await;
         }
-    })
-    .await;
-    let mut utterance = opened(&engine(&address)).await;
+    });
+    let mut utterance = opened(&engine(&server.url(""))).await;
     utterance.push(vec![7; 3_200]).await.expect("room");
     assert_eq!(utterance.provisional().await.expect("an answer").text, "first 3200 samples");
     utterance.push(vec![7; 1_600]).await.expect("another connection");
@@ -215,7 +211,7 @@ async fn nim_divides_the_speech_and_ends_the_connection_with_it() {
 async fn a_connection_that_breaks_is_made_once_more_with_all_audio() {
     let n_connections = Arc::new(AtomicUsize::new(0));
     let counted = n_connections.clone();
-    let (address, _) = serve(move |mut socket| {
+    let server = TestServer::websocket(move |mut socket| {
         let number = counted.fetch_add(1, Ordering::Relaxed);
         async move {
             if number == 0 {
@@ -227,9 +223,8 @@ async fn a_connection_that_breaks_is_made_once_more_with_all_audio() {
             }
             openai(&mut socket, Arc::default()).await;
         }
-    })
-    .await;
-    let mut utterance = opened(&engine(&address)).await;
+    });
+    let mut utterance = opened(&engine(&server.url(""))).await;
     for _ in 0..5 {
         utterance.push(vec![7; 3_200]).await.expect("room");
         tokio::task::yield_now().await;
@@ -242,7 +237,7 @@ async fn a_connection_that_breaks_is_made_once_more_with_all_audio() {
 async fn failing<F: Future<Output = ()> + Send + 'static>(
     then: impl Fn(WebSocket) -> F + Clone + Send + Sync + 'static,
 ) -> String {
-    let (address, _) = serve(move |mut socket| {
+    let server = TestServer::websocket(move |mut socket| {
         let then = then.clone();
         async move {
             say(&mut socket, json!({"type": "session.created", "session": {}})).await;
@@ -253,9 +248,8 @@ async fn failing<F: Future<Output = ()> + Send + 'static>(
             }
             then(socket).await;
         }
-    })
-    .await;
-    let mut utterance = opened(&engine(&address)).await;
+    });
+    let mut utterance = opened(&engine(&server.url(""))).await;
     utterance.push(vec![7; 3_200]).await.expect("room");
     let error = utterance.finish().await.expect_err("it failed");
     error.to_string()
@@ -324,12 +318,11 @@ async fn floods_of_words_items_and_events_are_refused() {
 
 #[tokio::test(start_paused = true)]
 async fn a_server_that_takes_no_audio_makes_the_speaker_wait_and_then_fails() {
-    let (address, _) = serve(|mut socket| async move {
+    let server = TestServer::websocket(|mut socket| async move {
         say(&mut socket, json!({"type": "session.created", "session": {}})).await;
         std::future::pending::<()>().await;
-    })
-    .await;
-    let mut utterance = opened(&engine(&address)).await;
+    });
+    let mut utterance = opened(&engine(&server.url(""))).await;
     let error = loop {
         if let Err(error) = utterance.push(vec![7; 160_000]).await {
             break error;
@@ -340,12 +333,11 @@ async fn a_server_that_takes_no_audio_makes_the_speaker_wait_and_then_fails() {
 
 #[tokio::test(start_paused = true)]
 async fn a_server_that_never_speaks_or_refuses_is_not_asked_for_long() {
-    let (address, _) = serve(|socket| async move {
+    let server = TestServer::websocket(|socket| async move {
         let _open = socket;
         std::future::pending::<()>().await;
-    })
-    .await;
-    let silent = engine(&address);
+    });
+    let silent = engine(&server.url(""));
     for _ in 0..5 {
         assert!(matches!(silent.open(SttOptions::default()).await, Err(SttError::Timeout(_))));
     }
@@ -354,8 +346,8 @@ async fn a_server_that_never_speaks_or_refuses_is_not_asked_for_long() {
     assert_eq!(silent.upstreams().expect("a server").engines[0].state, BreakerState::Open);
 
     let refused = |status| async move {
-        let (address, _) = refuse(status).await;
-        engine(&address).open(SttOptions::default()).await.err().expect("refused").to_string()
+        let server = TestServer::start(move |_| Answer::status(status));
+        engine(&server.url("")).open(SttOptions::default()).await.err().expect("refused").to_string()
     };
     assert!(refused(401).await.contains("answered 401 Unauthorized to the WebSocket"));
     assert!(refused(503).await.contains("answered 503"));

@@ -1,10 +1,10 @@
 //! The engine against a server on loopback that speaks moshi-server's protocol, well and badly.
 
 use super::*;
-use crate::tts::words::peer::{say, serve};
+use crate::tts::words::peer::say;
 use antiphon_engine_api::{Fault, Hop};
+use antiphon_test_server::{Answer, Message as Frame, TestServer, WebSocket, unused_address};
 use antiphon_types::Meter;
-use axum::extract::ws::{Message as Frame, WebSocket};
 use serde_json::json;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -65,7 +65,7 @@ fn failure(error: Option<TtsError>) -> String {
 async fn words_go_in_and_their_audio_comes_out_with_the_word_it_speaks() {
     let heard = Arc::new(Mutex::new(Vec::new()));
     let said = heard.clone();
-    let (address, upgrades) = serve(move |mut socket| {
+    let server = TestServer::websocket(move |mut socket| {
         let said = said.clone();
         async move {
             socket.send(frame(json!({"type": "Ready"}))).await.unwrap();
@@ -80,42 +80,41 @@ async fn words_go_in_and_their_audio_comes_out_with_the_word_it_speaks() {
             said.lock().unwrap().push(text);
             socket.send(Frame::Close(None)).await.unwrap();
         }
-    })
-    .await;
-    let (samples, pieces, error) = speak(&address, &["Hello", "(big)", "world."]).await;
+    });
+    let (samples, pieces, error) = speak(&server.url(""), &["Hello", "(big)", "world."]).await;
     assert!(error.is_none(), "{error:?}");
     assert_eq!(samples, [16_384, i16::MIN, 0, 0, 0]);
     assert_eq!(pieces, [1, 1, 1], "each word with the audio that begins it");
     assert_eq!(*heard.lock().unwrap(), ["Hello (big) world. "]);
-    let (uri, headers) = upgrades.lock().unwrap()[0].clone();
-    assert_eq!((uri.path(), uri.query()), ("/api/tts_streaming", Some("format=PcmMessagePack")));
-    assert_eq!(headers["kyutai-api-key"], "public_token");
+    let upgrade = server.request(0).await;
+    assert_eq!(upgrade.target, "/api/tts_streaming?format=PcmMessagePack");
+    assert_eq!(upgrade.header("kyutai-api-key"), Some("public_token"));
 }
 
 #[tokio::test]
 async fn a_whole_chunk_is_spoken_and_the_settings_go_into_the_address() {
-    let (address, upgrades) = serve(|mut socket| async move {
+    let server = TestServer::websocket(|mut socket| async move {
         text(&mut socket).await.expect("a text");
         socket.send(audio(&[1.0])).await.unwrap();
         socket.send(Frame::Close(None)).await.unwrap();
-    })
-    .await;
+    });
     let extra_body = serde_json::from_str(r#"{"seed": 3, "cfg_alpha": 1.5}"#).unwrap();
-    let config = TtsConfig { voice: "a b/c.wav".into(), api_key_env: "PATH".into(), extra_body, ..config(&address) };
+    let config =
+        TtsConfig { voice: "a b/c.wav".into(), api_key_env: "PATH".into(), extra_body, ..config(&server.url("")) };
     let engine = Moshi::new(&config).expect("right settings");
     let request = SpeechRequest { text: "Hello there.".into(), ..SpeechRequest::default() };
     let pieces: Vec<_> = engine.speak(request).collect().await;
     assert_eq!(pieces.into_iter().map(Result::unwrap).map(|pcm| pcm.samples).collect::<Vec<_>>(), [[32_767]]);
-    let (uri, headers) = upgrades.lock().unwrap()[0].clone();
-    assert_eq!(uri.query(), Some("format=PcmMessagePack&cfg_alpha=1.5&seed=3&voice=a+b%2Fc.wav"));
-    assert_eq!(headers["kyutai-api-key"].to_str().unwrap(), std::env::var("PATH").unwrap().trim());
+    let upgrade = server.request(0).await;
+    assert_eq!(upgrade.query(), Some("format=PcmMessagePack&cfg_alpha=1.5&seed=3&voice=a+b%2Fc.wav"));
+    assert_eq!(upgrade.header("kyutai-api-key"), Some(std::env::var("PATH").unwrap().trim()));
 }
 
 #[tokio::test]
 async fn what_a_server_does_wrong_ends_the_text_and_the_next_one_is_spoken() {
     let (turns, scripts) = mpsc::channel::<&'static str>(8);
     let scripts = Arc::new(tokio::sync::Mutex::new(scripts));
-    let (address, _) = serve(move |mut socket| {
+    let server = TestServer::websocket(move |mut socket| {
         let scripts = scripts.clone();
         async move {
             let script = scripts.lock().await.recv().await.expect("a script");
@@ -144,8 +143,7 @@ async fn what_a_server_does_wrong_ends_the_text_and_the_next_one_is_spoken() {
                 }
             };
         }
-    })
-    .await;
+    });
     let expected = [
         ("error", "the speech server reported: no free channels"),
         ("garbage", "a message that is not moshi-server's"),
@@ -156,23 +154,22 @@ async fn what_a_server_does_wrong_ends_the_text_and_the_next_one_is_spoken() {
     ];
     for (script, message) in expected {
         turns.send(script).await.unwrap();
-        let error = failure(speak(&address, &["Hi."]).await.2);
+        let error = failure(speak(&server.url(""), &["Hi."]).await.2);
         assert!(error.contains(message), "{script}: {error}");
         turns.send("well").await.unwrap();
-        assert_eq!(speak(&address, &["Hi."]).await.0, [32_767], "after {script}");
+        assert_eq!(speak(&server.url(""), &["Hi."]).await.0, [32_767], "after {script}");
     }
 }
 
 #[tokio::test]
 async fn sound_that_is_owed_has_a_deadline_that_other_messages_do_not_renew() {
-    let (address, _) = serve(|mut socket| async move {
+    let server = TestServer::websocket(|mut socket| async move {
         text(&mut socket).await;
         while socket.send(frame(json!({"type": "Ready"}))).await.is_ok() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
-    })
-    .await;
-    let mut engine = engine(&address);
+    });
+    let mut engine = engine(&server.url(""));
     engine.server.deadlines.first_byte = Duration::from_millis(60);
     engine.server.deadlines.between_bytes = Duration::from_millis(60);
     let (_, _, error) = say(engine.speak_text(request()).unwrap(), &["Hi."]).await;
@@ -181,13 +178,12 @@ async fn sound_that_is_owed_has_a_deadline_that_other_messages_do_not_renew() {
 
 #[tokio::test]
 async fn words_that_are_still_to_be_written_are_waited_for_without_a_deadline() {
-    let (address, _) = serve(|mut socket| async move {
+    let server = TestServer::websocket(|mut socket| async move {
         text(&mut socket).await;
         socket.send(audio(&[1.0])).await.unwrap();
         socket.send(Frame::Close(None)).await.unwrap();
-    })
-    .await;
-    let mut engine = engine(&address);
+    });
+    let mut engine = engine(&server.url(""));
     engine.server.deadlines.first_byte = Duration::from_millis(100);
     engine.server.deadlines.between_bytes = Duration::from_millis(1);
     let TextSpeech { words, mut speech } = engine.speak_text(request()).unwrap();
@@ -202,7 +198,7 @@ async fn words_that_are_still_to_be_written_are_waited_for_without_a_deadline() 
 #[tokio::test]
 async fn dropping_the_speech_closes_the_servers_session() {
     let (gone, mut closed) = mpsc::channel(1);
-    let (address, _) = serve(move |mut socket| {
+    let server = TestServer::websocket(move |mut socket| {
         let gone = gone.clone();
         async move {
             assert!(matches!(socket.recv().await, Some(Ok(Frame::Binary(_)))));
@@ -210,9 +206,8 @@ async fn dropping_the_speech_closes_the_servers_session() {
             while let Some(Ok(_)) = socket.recv().await {}
             gone.send(()).await.unwrap();
         }
-    })
-    .await;
-    let TextSpeech { words, mut speech } = engine(&address).speak_text(request()).unwrap();
+    });
+    let TextSpeech { words, mut speech } = engine(&server.url("")).speak_text(request()).unwrap();
     words.send("Hello".into()).await.unwrap();
     assert!(matches!(speech.next().await, Some(Ok(SpokenPart::Pieces(1)))));
     assert!(matches!(speech.next().await, Some(Ok(SpokenPart::Audio(_)))));
@@ -223,15 +218,12 @@ async fn dropping_the_speech_closes_the_servers_session() {
 
 #[tokio::test]
 async fn a_server_that_is_not_there_or_refuses_is_named() {
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = format!("http://{}", listener.local_addr().unwrap());
-    drop(listener);
-    let (_, _, error) = speak(&address, &["Hi."]).await;
+    let (_, _, error) = speak(&format!("http://{}", unused_address()), &["Hi."]).await;
     assert!(matches!(error, Some(TtsError::Remote { fault: Fault::Unreachable, .. })), "{error:?}");
-    let (address, _) = crate::tts::words::peer::refuse(401).await;
-    let (_, _, error) = speak(&address, &["Hi."]).await;
+    let server = TestServer::start(|_| Answer::status(401));
+    let (_, _, error) = speak(&server.url(""), &["Hi."]).await;
     assert!(matches!(error, Some(TtsError::Remote { fault: Fault::Auth, .. })), "{error:?}");
-    let none = speak(&address, &[]).await;
+    let none = speak(&server.url(""), &[]).await;
     assert_eq!((none.0.len(), none.2.is_none()), (0, true), "no words, no connection");
 }
 

@@ -1,54 +1,16 @@
 //! The engine against a real server on loopback.
-#![allow(clippy::disallowed_methods)]
 
 use super::*;
-use axum::Router;
-use axum::body::Body;
-use axum::extract::{ConnectInfo, State};
-use axum::http::HeaderMap;
-use axum::response::IntoResponse;
-use axum::routing::post;
+use antiphon_test_server::{Answer, TestServer, unused_address};
 use futures_util::StreamExt;
-use futures_util::stream;
 use std::collections::HashSet;
-use std::net::SocketAddr;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 
-type Answer = Box<dyn Fn(usize) -> axum::response::Response + Send + Sync>;
-
-/// What the server saw, and how it answers the n-th request.
-struct Server {
-    answer: Answer,
-    address: Mutex<String>,
-    bodies: Mutex<Vec<serde_json::Value>>,
-    keys: Mutex<Vec<Option<String>>>,
-    peers: Mutex<HashSet<SocketAddr>>,
-}
-
-async fn serve(answer: impl Fn(usize) -> axum::response::Response + Send + Sync + 'static) -> (Arc<Server>, OpenAiTts) {
-    let server = Arc::new(Server {
-        answer: Box::new(answer),
-        address: Mutex::default(),
-        bodies: Mutex::default(),
-        keys: Mutex::default(),
-        peers: Mutex::default(),
-    });
-    let app = Router::new().route("/v1/audio/speech", post(handle)).with_state(server.clone());
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    tokio::spawn(async move {
-        axum::serve(listener, app.into_make_service_with_connect_info::<SocketAddr>()).await.unwrap();
-    });
-    *server.address.lock().unwrap() = format!("http://{address}/v1/");
-    (server.clone(), engine(&server.address()))
-}
-
-impl Server {
-    fn address(&self) -> String {
-        self.address.lock().unwrap().clone()
-    }
+fn serve(answers: impl IntoIterator<Item = Answer>) -> (TestServer, OpenAiTts) {
+    let server = TestServer::script("/v1/audio/speech", answers);
+    let engine = engine(&server.url("/v1/"));
+    (server, engine)
 }
 
 fn engine(base_url: &str) -> OpenAiTts {
@@ -66,25 +28,8 @@ fn config(base_url: &str) -> TtsConfig {
     }
 }
 
-async fn handle(
-    State(server): State<Arc<Server>>,
-    ConnectInfo(peer): ConnectInfo<SocketAddr>,
-    headers: HeaderMap,
-    axum::Json(body): axum::Json<serde_json::Value>,
-) -> axum::response::Response {
-    let n = server.bodies.lock().unwrap().len();
-    server.bodies.lock().unwrap().push(body);
-    server.keys.lock().unwrap().push(headers.get("authorization").map(|key| key.to_str().unwrap().to_owned()));
-    server.peers.lock().unwrap().insert(peer);
-    (server.answer)(n)
-}
-
-fn pcm_body(body: Body) -> axum::response::Response {
-    ([("content-type", "audio/pcm")], body).into_response()
-}
-
-fn refuse(status: u16, body: &'static str) -> axum::response::Response {
-    (axum::http::StatusCode::from_u16(status).unwrap(), body).into_response()
+fn pcm(body: &[u8]) -> Answer {
+    Answer::of("audio/pcm", body.to_vec())
 }
 
 fn say(voice: &str, speed: f32) -> SpeechRequest {
@@ -107,30 +52,10 @@ fn text(error: Option<TtsError>) -> String {
     error.expect("it failed").to_string()
 }
 
-/// The pieces of one body; taken by the request that is answered with them.
-type Pieces = Mutex<Option<mpsc::Receiver<Vec<u8>>>>;
-
-/// A body fed by the test, so that the test decides when each piece leaves.
-fn fed() -> (mpsc::Sender<Vec<u8>>, Pieces) {
-    let (feed, pieces) = mpsc::channel(8);
-    (feed, Mutex::new(Some(pieces)))
-}
-
-fn streamed(pieces: &Pieces) -> axum::response::Response {
-    let pieces = pieces.lock().unwrap().take().expect("one request");
-    let body = stream::unfold(pieces, |mut pieces| async move {
-        let piece = pieces.recv().await?;
-        // An empty piece stands for a connection that breaks.
-        let item = if piece.is_empty() { Err(std::io::Error::other("cut")) } else { Ok(piece) };
-        Some((item, pieces))
-    });
-    pcm_body(Body::from_stream(body))
-}
-
 #[tokio::test]
 async fn sound_is_passed_on_as_it_arrives_even_in_odd_pieces() {
-    let (feed, pieces) = fed();
-    let (server, engine) = serve(move |_| streamed(&pieces)).await;
+    let (feed, pieces) = mpsc::channel(8);
+    let (server, engine) = serve([pcm(&[]).fed(pieces)]);
     let mut stream = engine.speak(say("nobody", 1.5));
     feed.send(vec![1, 0, 2]).await.unwrap();
     assert_eq!(stream.next().await.unwrap().unwrap().samples, [1], "before the body has ended");
@@ -142,115 +67,108 @@ async fn sound_is_passed_on_as_it_arrives_even_in_odd_pieces() {
     let expected = serde_json::json!({
         "model": "voice-1", "input": "Hello there.", "voice": "marvin", "response_format": "pcm", "speed": 1.5
     });
-    assert_eq!(*server.bodies.lock().unwrap(), [expected]);
+    let requests = server.requests();
+    assert_eq!((requests.len(), requests[0].json()), (1, expected));
     let key = format!("Bearer {}", std::env::var("PATH").unwrap().trim());
-    assert_eq!(*server.keys.lock().unwrap(), [Some(key)]);
+    assert_eq!(requests[0].header("authorization"), Some(key.as_str()));
 }
 
 #[tokio::test]
 async fn one_connection_serves_chunk_after_chunk() {
-    let (server, engine) = serve(|_| pcm_body(Body::from(vec![7, 0]))).await;
+    let (server, engine) = serve((0..5).map(|_| pcm(&[7, 0])));
     engine.warm().await.expect("it is there");
     for _ in 0..5 {
         assert_eq!(all(&engine).await.0, [7]);
     }
-    assert_eq!(server.peers.lock().unwrap().len(), 1);
+    let peers: HashSet<_> = server.requests().into_iter().map(|request| request.peer).collect();
+    assert_eq!(peers.len(), 1);
 }
 
 #[tokio::test]
 async fn a_busy_server_is_asked_once_more_and_not_twice() {
     for status in [500, 503, 429] {
-        let answer = move |n| if n == 0 { refuse(status, "busy") } else { pcm_body(Body::from(vec![7, 0])) };
-        let (server, engine) = serve(answer).await;
+        let (server, engine) = serve([Answer::refusal(status, "busy"), pcm(&[7, 0])]);
         assert_eq!(all(&engine).await.0, [7]);
-        assert_eq!(server.bodies.lock().unwrap().len(), 2);
+        assert_eq!(server.n_requests(), 2);
     }
-    let (server, engine) = serve(|_| refuse(503, "")).await;
+    let (server, engine) = serve([503, 503, 200].map(Answer::status));
     let message = text(all(&engine).await.1);
     assert_eq!(message, "the voice engine failed: the server 127.0.0.1 answered 503 Service Unavailable");
-    assert_eq!(server.bodies.lock().unwrap().len(), 2);
+    assert_eq!(server.n_requests(), 2);
 }
 
 #[tokio::test]
 async fn a_refusal_is_told_and_not_repeated() {
-    let (server, engine) = serve(|_| refuse(401, r#"{"error":{"message":"Incorrect API key"}}"#)).await;
+    let (server, engine) = serve([Answer::refusal(401, r#"{"error":{"message":"Incorrect API key"}}"#)]);
     let message = text(all(&engine).await.1);
     assert!(message.ends_with("answered 401 Unauthorized: Incorrect API key"), "{message}");
-    assert_eq!(server.bodies.lock().unwrap().len(), 1);
+    assert_eq!(server.n_requests(), 1);
 }
 
 #[tokio::test]
 async fn what_is_no_pcm_is_refused() {
-    let (_, engine) = serve(|_| ([("content-type", "audio/mpeg")], "ID3").into_response()).await;
+    let (_server, engine) = serve([Answer::of("audio/mpeg", "ID3")]);
     assert!(text(all(&engine).await.1).contains("sent audio/mpeg where raw 16-bit PCM or a WAV"));
-    let (_, engine) = serve(|_| pcm_body(Body::from("RIFF....AVI "))).await;
+    let (_server, engine) = serve([pcm(b"RIFF....AVI ")]);
     assert!(text(all(&engine).await.1).contains("sent something else where"));
-    let (_, engine) = serve(|_| pcm_body(Body::empty())).await;
+    let (_server, engine) = serve([pcm(&[])]);
     assert!(text(all(&engine).await.1).contains("without any sound"));
 }
 
 #[tokio::test]
 async fn a_server_that_is_not_there_is_named() {
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    drop(listener);
-    let message = text(all(&engine(&format!("http://{address}/v1"))).await.1);
+    let message = text(all(&engine(&format!("http://{}/v1", unused_address()))).await.1);
     assert_eq!(message, "the voice engine failed: the server 127.0.0.1 cannot be reached");
 }
 
 #[tokio::test]
 async fn a_cut_in_mid_body_is_an_error_after_what_came() {
-    let (feed, pieces) = fed();
-    let (server, engine) = serve(move |_| streamed(&pieces)).await;
+    let (cut, is_cut) = oneshot::channel::<()>();
+    let wait = async move { drop(is_cut.await) };
+    let (server, engine) = serve([pcm(&[9, 0]).wait(wait).close()]);
     let mut stream = engine.speak(say("marvin", 1.0));
-    feed.send(vec![9, 0]).await.unwrap();
     assert_eq!(stream.next().await.unwrap().unwrap().samples, [9]);
-    feed.send(Vec::new()).await.unwrap();
+    drop(cut);
     let message = stream.next().await.unwrap().expect_err("cut").to_string();
     assert!(message.ends_with("broke off in the middle of the sound"), "{message}");
     assert!(stream.next().await.is_none());
-    assert_eq!(server.bodies.lock().unwrap().len(), 1, "the beginning was heard: no second attempt");
+    assert_eq!(server.n_requests(), 1, "the beginning was heard: no second attempt");
 }
 
 #[tokio::test]
 async fn a_stall_in_mid_body_is_an_error() {
-    let (feed, pieces) = fed();
-    let (_, mut engine) = serve(move |_| streamed(&pieces)).await;
+    let (_server, mut engine) = serve([pcm(&[9, 0]).hang()]);
     engine.server.deadlines.between_bytes = Duration::from_millis(20);
     let mut stream = engine.speak(say("marvin", 1.0));
-    feed.send(vec![9, 0]).await.unwrap();
     assert_eq!(stream.next().await.unwrap().unwrap().samples, [9]);
     assert!(stream.next().await.unwrap().expect_err("stalled").to_string().contains("no more sound for 20ms"));
 }
 
 #[tokio::test]
 async fn no_first_byte_is_a_timeout() {
-    let (_feed, pieces) = fed();
-    let (_, mut engine) = serve(move |_| streamed(&pieces)).await;
+    let (_server, mut engine) = serve([pcm(&[]).hang()]);
     engine.server.deadlines.first_byte = Duration::from_millis(20);
     assert!(matches!(all(&engine).await.1, Some(TtsError::Timeout(_))));
 }
 
 #[tokio::test]
 async fn dropping_the_stream_ends_the_request() {
-    let (feed, pieces) = fed();
-    let (_, engine) = serve(move |_| streamed(&pieces)).await;
+    let (server, engine) = serve([pcm(&[9, 0]).hang()]);
     let mut stream = engine.speak(say("marvin", 1.0));
-    feed.send(vec![9, 0]).await.unwrap();
     assert!(stream.next().await.unwrap().is_ok());
+    assert_eq!(server.n_open(), 1);
     drop(stream);
-    // The server drops the body, and with it the receiver, when the connection is gone.
-    feed.closed().await;
+    server.all_closed().await;
 }
 
 #[tokio::test]
 async fn the_settings_of_a_server_go_into_every_request() {
-    let (server, _) = serve(|_| pcm_body(Body::from(vec![1, 0]))).await;
+    let (server, _) = serve([pcm(&[1, 0])]);
     let config = TtsConfig {
         sample_rate: 44_100,
         stream_format: "audio".into(),
         extra_body: serde_json::from_str(r#"{"language": "English", "references": [{"text": "a"}]}"#).unwrap(),
-        ..config(&server.address())
+        ..config(&server.url("/v1/"))
     };
     let engine = OpenAiTts::new(&config).expect("right settings");
     let instructions = Some("Whisper.".to_owned());
@@ -261,19 +179,19 @@ async fn the_settings_of_a_server_go_into_every_request() {
         "model": "voice-1", "input": "Hello there.", "voice": "marvin", "response_format": "pcm",
         "stream_format": "audio", "seed": 7, "instructions": "Whisper.", "language": "English", "references": [{"text": "a"}]
     });
-    assert_eq!(*server.bodies.lock().unwrap(), [expected]);
+    assert_eq!(server.requests()[0].json(), expected);
+    assert_eq!(server.n_requests(), 1);
 }
 
 #[tokio::test]
 async fn events_end_with_their_last_one_and_a_failure_is_one() {
     let delta = "data: {\"type\":\"speech.audio.delta\",\"audio\":\"BwA=\"}\n\n";
-    let events = |body: String| ([("content-type", "text/event-stream; charset=utf-8")], body).into_response();
+    let events = |body: String| Answer::of("text/event-stream; charset=utf-8", body);
     let done = format!("{delta}data: {{\"type\":\"speech.audio.done\"}}\n\n");
     let failed =
         format!("{delta}data: {{\"type\":\"speech.audio.error\",\"error\":{{\"message\":\"no memory\"}}}}\n\n");
     let cut = delta.to_owned();
-    let answers = [done.clone(), failed, cut, done];
-    let (server, engine) = serve(move |n| events(answers[n].clone())).await;
+    let (server, engine) = serve([done.clone(), failed, cut, done].map(events));
     let (samples, error) = all(&engine).await;
     assert!(error.is_none() && samples == [7], "{error:?}");
     let (samples, error) = all(&engine).await;
@@ -283,22 +201,15 @@ async fn events_end_with_their_last_one_and_a_failure_is_one() {
     );
     assert!(text(all(&engine).await.1).contains("broke off before the last one"));
     assert_eq!(all(&engine).await.0, [7], "the next chunk is spoken");
-    assert_eq!(server.bodies.lock().unwrap().len(), 4, "nothing is repeated");
+    assert_eq!(server.n_requests(), 4, "nothing is repeated");
 }
 
 #[tokio::test]
 async fn a_server_that_keeps_its_events_open_is_not_waited_for() {
-    let (feed, pieces) = fed();
-    let (_, engine) = serve(move |_| {
-        let mut answer = streamed(&pieces);
-        answer.headers_mut().insert("content-type", "text/event-stream".parse().unwrap());
-        answer
-    })
-    .await;
-    feed.send(b"data: {\"audio\": {\"data\": \"BwA=\"}}\n\ndata: [DONE]\n\n".to_vec()).await.unwrap();
+    let events = "data: {\"audio\": {\"data\": \"BwA=\"}}\n\ndata: [DONE]\n\n";
+    let (_server, engine) = serve([Answer::events(events).hang()]);
     let (samples, error) = all(&engine).await;
     assert!(error.is_none() && samples == [7], "{error:?}");
-    drop(feed);
 }
 
 #[test]

@@ -1,6 +1,5 @@
 //! What tests of speech servers do with a text that goes word by word.
 
-pub(crate) use crate::remote::peer::{refuse, serve};
 use antiphon_engine_api::tts::{SpokenPart, TextSpeech, TtsError};
 use futures_util::StreamExt;
 

@@ -2,11 +2,11 @@
 
 use super::super::OpenAiTts;
 use crate::tts::TtsConfig;
-use crate::tts::words::peer::{say, serve};
+use crate::tts::words::peer::say;
 use antiphon_engine_api::Hop;
 use antiphon_engine_api::tts::{SpokenPart, TextRequest, TextSpeech, Tts, TtsError};
+use antiphon_test_server::{Message as Frame, TestServer, WebSocket};
 use antiphon_types::Meter;
-use axum::extract::ws::{Message as Frame, WebSocket};
 use futures_util::StreamExt;
 use serde_json::{Value, json};
 use std::sync::{Arc, Mutex};
@@ -67,7 +67,7 @@ async fn speak_sentence(socket: &mut WebSocket, text: &str, samples: &[i16]) {
 async fn each_sentence_of_the_server_speaks_the_words_it_holds() {
     let seen = Arc::new(Mutex::new(Vec::new()));
     let log = seen.clone();
-    let (address, upgrades) = serve(move |mut socket| {
+    let server = TestServer::websocket(move |mut socket| {
         let log = log.clone();
         async move {
             let mut text = String::new();
@@ -84,9 +84,8 @@ async fn each_sentence_of_the_server_speaks_the_words_it_holds() {
                 }
             }
         }
-    })
-    .await;
-    let engine = engine(&address, json!({"language": "English", "stream": true}));
+    });
+    let engine = engine(&server.url(""), json!({"language": "English", "stream": true}));
     assert!(engine.speak_text(request(1.5)).is_none(), "at another speed it speaks chunks");
     let (samples, pieces, error) =
         say(engine.speak_text(request(1.0)).unwrap(), &["Hello", "there.", "And", "\"more\".", ""]).await;
@@ -97,23 +96,22 @@ async fn each_sentence_of_the_server_speaks_the_words_it_holds() {
         "split_granularity": "sentence", "language": "English", "seed": 5
     });
     assert_eq!(seen.lock().unwrap()[0], config);
-    let (uri, headers) = upgrades.lock().unwrap()[0].clone();
-    assert_eq!(uri.path(), "/v1/audio/speech/stream");
-    assert!(headers["authorization"].to_str().unwrap().starts_with("Bearer "));
+    let upgrade = server.request(0).await;
+    assert_eq!(upgrade.path(), "/v1/audio/speech/stream");
+    assert!(upgrade.header("authorization").unwrap().starts_with("Bearer "));
 }
 
 #[tokio::test]
 async fn the_first_sentence_is_heard_while_the_text_goes_on() {
-    let (address, _) = serve(|mut socket| async move {
+    let server = TestServer::websocket(|mut socket| async move {
         assert_eq!(next(&mut socket).await.unwrap()["type"], "session.config");
         assert_eq!(next(&mut socket).await.unwrap()["text"], "Hello. ");
         speak_sentence(&mut socket, "Hello.", &[1]).await;
         while next(&mut socket).await.is_some_and(|message| message["type"] != "input.done") {}
         speak_sentence(&mut socket, "Bye.", &[2]).await;
         let _ = socket.send(frame(json!({"type": "session.done"}))).await;
-    })
-    .await;
-    let TextSpeech { words, mut speech } = engine(&address, json!({})).speak_text(request(1.0)).unwrap();
+    });
+    let TextSpeech { words, mut speech } = engine(&server.url(""), json!({})).speak_text(request(1.0)).unwrap();
     words.send("Hello.".into()).await.unwrap();
     assert_eq!(speech.next().await.unwrap().unwrap(), SpokenPart::Pieces(1));
     let SpokenPart::Audio(pcm) = speech.next().await.unwrap().unwrap() else { panic!("audio") };
@@ -139,13 +137,12 @@ async fn what_a_server_does_wrong_ends_the_text() {
         ("hello", "not its JSON"),
     ];
     for (answer, expected) in cases {
-        let (address, _) = serve(move |mut socket| async move {
+        let server = TestServer::websocket(move |mut socket| async move {
             while next(&mut socket).await.is_some_and(|message| message["type"] != "input.done") {}
             let _ = socket.send(Frame::Text(answer.into())).await;
             while next(&mut socket).await.is_some() {}
-        })
-        .await;
-        let (_, _, error) = say(engine(&address, json!({})).speak_text(request(1.0)).unwrap(), &["Hi."]).await;
+        });
+        let (_, _, error) = say(engine(&server.url(""), json!({})).speak_text(request(1.0)).unwrap(), &["Hi."]).await;
         let error = error.expect(answer).to_string();
         assert!(error.contains(expected), "{answer}: {error}");
     }
@@ -153,13 +150,12 @@ async fn what_a_server_does_wrong_ends_the_text() {
 
 #[tokio::test]
 async fn a_server_that_stops_reading_is_given_up() {
-    let (address, _) = serve(|mut socket| async move {
+    let server = TestServer::websocket(|mut socket| async move {
         assert_eq!(next(&mut socket).await.unwrap()["type"], "session.config");
         std::future::pending::<()>().await;
         drop(socket);
-    })
-    .await;
-    let mut engine = engine(&address, json!({}));
+    });
+    let mut engine = engine(&server.url(""), json!({}));
     engine.server.deadlines.first_byte = Duration::from_millis(200);
     engine.server.deadlines.between_bytes = Duration::from_millis(200);
     let long = "word ".repeat(200_000);
