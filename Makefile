@@ -11,7 +11,8 @@ help:
 	@echo 'make run     install what is missing, build, start the hub (ARGS="--listen 127.0.0.1:9000" for more)'
 	@echo 'make build   the web page and the programs: target/release/antiphon, target/release/antiphon-bench'
 	@echo 'make dist    the same, optimized for handing on: target/dist/antiphon, target/dist/antiphon-bench'
-	@echo 'make release packages, archives, checksums, licences: target/release-files (PROFILE=release: of what make run builds)'
+	@echo 'make release packages, archives, checksums, licences: target/release-files (PROFILE=release: of what make run builds;'
+	@echo '             MACHINES="x86_64 aarch64": programs of both, for glibc 2.31 and newer, needs root)'
 	@echo 'make test-release   installs them in clean systems, talks, upgrades, removes (needs root)'
 	@echo 'make test    install what tests need, run all of them'
 	@echo 'make faults  clients, servers, disks and hubs that misbehave, beside a conversation that must not notice (ONLY=name for some);'
@@ -66,11 +67,22 @@ static-libraries:
 	@mkdir -p $(STATIC_LIBRARIES)
 	@for name in libgomp.a libstdc++.a; do ln -sf "$$(cc -print-file-name=$$name)" $(STATIC_LIBRARIES)/; done
 
+# Whose programs a release has: x86_64, aarch64. They are built in Debian 11; where none is named, this machine's are built on it.
+MACHINES ?=
+OTHER_MACHINES = $(filter-out $(shell uname -m),$(MACHINES))
+
 release: deps web static-libraries
+ifeq ($(MACHINES),)
 	$(HANDED_ON) cargo build --profile $(RELEASED) --locked $(PROGRAMS)
+else
+	deploy/release/build-programs --profile $(RELEASED) $(MACHINES)
+endif
 	@$(MAKE) --no-print-directory onnxruntime silero hibari sbom
-	@.ci/whisper target/$(RELEASED)/antiphon models/registry.toml models whisper-base
-	deploy/release/make-release --profile $(RELEASED)
+	@for machine in $(OTHER_MACHINES); do \
+		.ci/onnxruntime cpu $(ONNXRUNTIME) models/onnxruntime-$$machine $$machine || exit 1; \
+	done
+	@.ci/whisper "$$(deploy/release/make-release --profile $(RELEASED) --print-program $(MACHINES))" models/registry.toml models whisper-base
+	deploy/release/make-release --profile $(RELEASED) $(MACHINES)
 
 test-release: release
 	@.ci/deps release

@@ -119,10 +119,14 @@ pub(super) fn open(path: &Path) -> Result<Connection, StoreError> {
     // SQLite would create it as the umask allows; its log of changes has the permissions of the database.
     private_file().open(path)?;
     let db = Connection::open(path)?;
+    let version = db.pragma_query_value(None, "user_version", |row| row.get::<_, i64>(0))?;
+    if version > VERSION {
+        return Err(StoreError::Newer(version));
+    }
+    // Writes into the file's header, which a newer version may have otherwise.
     db.pragma_update(None, "journal_mode", "WAL")?;
     db.pragma_update(None, "synchronous", "NORMAL")?;
     db.pragma_update(None, "secure_delete", "ON")?;
-    let version = db.pragma_query_value(None, "user_version", |row| row.get::<_, i64>(0))?;
     let changes = match version {
         0 => TABLES.to_owned(),
         1 => [WITH_MODELS, WITH_OWN_VOICES, WITH_OWNERS, WITH_INSTRUCTIONS, WITH_DIGESTS, WITH_SEALING].concat(),
@@ -132,7 +136,6 @@ pub(super) fn open(path: &Path) -> Result<Connection, StoreError> {
         5 => [WITH_DIGESTS, WITH_SEALING].concat(),
         6 => WITH_SEALING.to_owned(),
         VERSION => return Ok(db),
-        other if other > VERSION => return Err(StoreError::Newer(other)),
         other => return Err(StoreError::Version(other)),
     };
     if version > 0 {

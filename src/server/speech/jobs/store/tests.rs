@@ -219,11 +219,20 @@ fn one_hub_at_a_time_has_the_folder() {
     let first = open(folder.path());
     assert!(matches!(Store::open(folder.path(), BOUNDS, None), Err(StoreError::Taken(_))));
     drop(first);
-    open(folder.path()).db.pragma_update(None, "user_version", 9).expect("set");
+    open(folder.path());
+}
+
+#[test]
+fn a_newer_database_is_refused_and_its_bytes_stay() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("jobs.db");
+    rusqlite::Connection::open(&path).expect("opened").pragma_update(None, "user_version", 9).expect("set");
+    let as_it_was = fs::read(&path).expect("read");
     let refused = Store::open(folder.path(), BOUNDS, None).err().expect("refused");
     assert!(matches!(refused, StoreError::Newer(9)), "{refused}");
     assert!(refused.to_string().contains("install the newer program again"), "{refused}");
-    assert_eq!(version_in(folder.path()).expect("read"), Some(9), "nothing was changed");
+    assert_eq!(version_in(folder.path()).expect("read"), Some(9));
+    assert_eq!(fs::read(&path).expect("read"), as_it_was);
 }
 
 #[test]
