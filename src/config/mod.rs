@@ -32,7 +32,8 @@ pub use rtc::RtcConfig;
 pub use rules::{KEYS, Key, Rule};
 pub use server::ServerConfig;
 pub use sip::{
-    MAX_VOICEMAIL_MESSAGE_BYTES, OnVoicemail, QuietHours, SipConfig, SipTrunk, TransferTargets, UndecidedCall,
+    MAX_VOICEMAIL_MESSAGE_BYTES, OnVoicemail, QuietHours, SipConfig, SipTransport, SipTrunk, SrtpUse, TransferTargets,
+    UndecidedCall,
 };
 pub use speech::SpeechConfig;
 pub use storage_key::StorageKey;
@@ -194,6 +195,8 @@ impl Layers {
         for message in sip.problems() {
             let keys = [
                 "quiet_hours",
+                "tls_listen",
+                "tls_cert",
                 "trunks",
                 "webhook_url",
                 "transfer_to",

@@ -279,6 +279,10 @@ pub const KEYS: &[Key] = &[
     key("telephony", "key_pause_ms", Rule::Whole(200, 30_000, "milliseconds")),
     key("telephony", "routes", Rule::Routes),
     key("sip", "listen", Rule::ListenOrNone),
+    key("sip", "tls_listen", Rule::ListenOrNone),
+    key("sip", "tls_cert", Rule::Text),
+    key("sip", "tls_key", Rule::Text),
+    key("sip", "tls_ca", Rule::Text),
     key("sip", "advertise", Rule::AddressOrNone),
     key("sip", "rtp_port_min", Rule::Whole(1_024, 65_535, "UDP port")),
     key("sip", "rtp_port_max", Rule::Whole(1_024, 65_535, "UDP port")),
@@ -402,6 +406,8 @@ impl Rule {
                     "username" | "password_env" | "register" | "register_as" | "host" | "caller" | "key" | "route" => {
                         value.is_str()
                     }
+                    "transport" => value.as_str().is_some_and(|text| ["udp", "tcp", "tls"].contains(&text)),
+                    "srtp" => value.as_str().is_some_and(|text| ["optional", "required"].contains(&text)),
                     _ => false,
                 };
                 trunks.values().all(|trunk| trunk.as_table().is_some_and(|trunk| trunk.iter().all(is_right)))

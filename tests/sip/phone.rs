@@ -2,7 +2,7 @@
 
 use antiphon_audio::codec::{self, Delivery, G722In, G722Out, OpusIn, OpusOut};
 use antiphon_sip::rtp::Packet;
-use antiphon_sip::sdp::{self, Agreed, Codec, Local};
+use antiphon_sip::sdp::{self, Agreed, Codec, Local, Protection};
 use antiphon_sip::{Credentials, Message, Method};
 use antiphon_types::Format;
 use bytes::Bytes;
@@ -133,6 +133,7 @@ impl Phone {
             codecs: std::slice::from_ref(&codec),
             session: 1,
             version: 1,
+            protection: Protection::Off,
         };
         let (description, agreed) = sdp::answer(&invite.body, local).expect("an offer");
         let mut response = invite.answer(200, "OK", Some("callee"));
@@ -194,7 +195,8 @@ impl Phone {
             request.body = offer.into();
             request.write()
         };
-        let offer = sdp::offer(Local { address: own, codecs: &[options.codec], session: 1, version: 1 });
+        let codecs = &[options.codec];
+        let offer = sdp::offer(Local { address: own, codecs, session: 1, version: 1, protection: Protection::Off });
         sip.send_to(&message(Method::Invite, offer), hub).await.expect("sent");
         given_up.await;
         sip.send_to(&message(Method::Cancel, String::new()), hub).await.expect("sent");
@@ -219,7 +221,8 @@ impl Phone {
 
     fn local(&self) -> Local<'_> {
         let address = self.rtp.local_addr().expect("bound");
-        Local { address, codecs: std::slice::from_ref(&self.options.codec), session: 1, version: 1 }
+        let codecs = std::slice::from_ref(&self.options.codec);
+        Local { address, codecs, session: 1, version: 1, protection: Protection::Off }
     }
 
     async fn invite(&mut self) -> Answer {
@@ -236,7 +239,7 @@ impl Phone {
             if (200..300).contains(&status) {
                 self.to = response.get("to").expect("To").to_owned();
                 let agreed = match self.options.offers_late {
-                    false => sdp::read_answer(&response.body, &[self.options.codec]).expect("an answer"),
+                    false => sdp::read_answer(&response.body, self.local()).expect("an answer"),
                     true => {
                         let (answer, agreed) = sdp::answer(&response.body, self.local()).expect("an offer");
                         self.acknowledge(answer.as_bytes()).await;

@@ -4,10 +4,11 @@
 //! `sip.call_to`; how many at a time, in `sip.max_calls_out`. The session is opened before anything rings, so that a call that is
 //! answered has its place. [`super::call`] serves it from the answer on.
 
-use super::call::{AnsweredCall, CallSettings, serve_answered};
+use super::call::{AnsweredCall, CallSettings, protection, serve_answered};
 use super::dialogs::{CallControl, Dial, DialogHandle};
 use super::tools::{CallTools, ToolParts};
-use crate::config::{MAX_VOICEMAIL_MESSAGE_BYTES, OnVoicemail, QuietHours, SipTrunk, TransferTargets};
+use super::transport_of;
+use crate::config::{MAX_VOICEMAIL_MESSAGE_BYTES, OnVoicemail, QuietHours, SipTrunk, SrtpUse, TransferTargets};
 use crate::server::access::caller::Caller;
 use crate::server::access::security::Act;
 use crate::server::edge::client::Client;
@@ -18,7 +19,7 @@ use crate::server::transport::parts::TransportParts;
 use crate::server::transport::telephony::answerer::AnswerPlan;
 use antiphon_protocol::{SessionKind, SessionUpdate};
 use antiphon_session::AudioMode;
-use antiphon_sip::sdp::{self, Agreed, Local};
+use antiphon_sip::sdp::{self, Agreed, Local, MasterKey, Protection};
 use antiphon_sip::{EndCause, OutgoingCall, Peer, Transport, TrunkId, is_transfer_target};
 use antiphon_types::KeyId;
 use axum::response::{IntoResponse, Response};
@@ -109,6 +110,8 @@ pub(super) struct DialTrunk {
     name: String,
     host: String,
     port: u16,
+    transport: Transport,
+    srtp: SrtpUse,
     caller: String,
     /// Name of the API key that may call by it; empty: any.
     key: String,
@@ -121,7 +124,9 @@ impl DialTrunk {
         let names = [&trunk.caller, &trunk.register_as, &trunk.username];
         let caller = names.into_iter().find(|name| !name.is_empty()).map_or(CALLER, String::as_str);
         let key = trunk.key.clone();
-        Some(Self { id, name: name.to_owned(), host, port, caller: caller.to_owned(), key })
+        let transport = transport_of(trunk);
+        let srtp = trunk.srtp;
+        Some(Self { id, name: name.to_owned(), host, port, transport, srtp, caller: caller.to_owned(), key })
     }
 
     /// The URI that this trunk calls for `to`.
@@ -234,16 +239,19 @@ impl Dialer {
             return Err(DialError::Unavailable("no port of sip.rtp_port_min to sip.rtp_port_max is free"));
         };
         let session = rand::random::<u64>() >> 1;
-        let local = Local { address: advertised, codecs: &self.settings.codecs, session, version: 1 };
+        let key = MasterKey::new(rand::random());
+        let protection = protection(trunk.transport, trunk.srtp, &key);
+        let codecs = &self.settings.codecs;
+        let local = Local { address: advertised, codecs, session, version: 1, protection };
         let outgoing = OutgoingCall {
             trunk: trunk.id,
-            peer: Peer { transport: Transport::Udp, address },
+            peer: Peer { transport: trunk.transport, address },
             target: trunk.target(&to),
             from: from.unwrap_or_else(|| trunk.caller.clone()),
             offer: sdp::offer(local),
         };
         let (answer, dialed) = oneshot::channel();
-        if self.dials.try_send(Dial { outgoing, answer }).is_err() {
+        if self.dials.try_send(Dial { outgoing, host: trunk.host.clone(), answer }).is_err() {
             return Err(DialError::TooMany);
         }
         let Ok(dialed) = dialed.await else {
@@ -285,6 +293,9 @@ impl Dialer {
             socket,
             advertised,
             session,
+            transport: trunk.transport,
+            srtp: trunk.srtp,
+            key,
             signaling: address,
             greeting,
             on_voicemail: on_voicemail.unwrap_or(self.settings.on_voicemail),
@@ -306,6 +317,10 @@ struct DialedCall {
     advertised: SocketAddr,
     /// The number of our description.
     session: u64,
+    transport: Transport,
+    srtp: SrtpUse,
+    /// Our key for SRTP.
+    key: MasterKey,
     signaling: SocketAddr,
     greeting: Option<String>,
     on_voicemail: OnVoicemail,
@@ -341,6 +356,10 @@ impl DialedCall {
         settings.report(self.entry.id(), "out", state);
     }
 
+    fn protection(&self) -> Protection<'_> {
+        protection(self.transport, self.srtp, &self.key)
+    }
+
     /// What the call does about who answers.
     fn plan(&self, settings: Arc<CallSettings>) -> AnswerPlan {
         let id = self.entry.id().to_owned();
@@ -365,7 +384,14 @@ impl DialedCall {
                         self.is_now(settings, CallState::Ringing);
                     }
                     Some(CallControl::Connected(answer)) => {
-                        return sdp::read_answer(&answer.unwrap_or_default(), &settings.codecs).map_err(|_| CallState::Failed);
+                        let local = Local {
+                            address: self.advertised,
+                            codecs: &settings.codecs,
+                            session: self.session,
+                            version: 1,
+                            protection: self.protection(),
+                        };
+                        return sdp::read_answer(&answer.unwrap_or_default(), local).map_err(|_| CallState::Failed);
                     }
                     Some(CallControl::Ringing | CallControl::Offer(_) | CallControl::Key(_)) => {}
                     None => return Err(CallState::Failed),

@@ -9,10 +9,11 @@ use super::coder::{Decoder, Encoder};
 use super::dialogs::{CallControl, Command, DialogHandle};
 use super::key_events::{KeyEvents, KeyPackets};
 use super::receiver::{Heard, Receiver};
+use super::srtp::{SrtpError, SrtpReceiver, SrtpSender};
 use crate::server::transport::telephony::leg::PeerMessage;
 use antiphon_audio::codec::{self, CodecError};
 use antiphon_sip::rtp::{self, Packet};
-use antiphon_sip::sdp::{self, Agreed, Codec, Local, SdpError};
+use antiphon_sip::sdp::{self, Agreed, Local, Protection, SdpError, Srtp};
 use antiphon_types::Format;
 use bytes::Bytes;
 use std::net::{IpAddr, SocketAddr};
@@ -62,7 +63,15 @@ impl MediaState {
     /// The offer cannot be accepted.
     fn answer(&mut self, offer: Option<&[u8]>) -> Result<String, SdpError> {
         let codecs = [self.agreed.codec];
-        let local = Local { address: self.advertised, codecs: &codecs, session: self.session, version: self.version };
+        let srtp = self.agreed.srtp.clone();
+        let local = Local {
+            address: self.advertised,
+            codecs: &codecs,
+            session: self.session,
+            version: self.version,
+            // What is encrypted stays so, and what is not, too.
+            protection: srtp.as_ref().map_or(Protection::Off, |srtp| Protection::Required(&srtp.ours)),
+        };
         let Some(offer) = offer else {
             self.version += 1;
             return Ok(sdp::offer(local));
@@ -70,6 +79,10 @@ impl MediaState {
         let (text, agreed) = sdp::answer(offer, local)?;
         if agreed.payload_type != self.agreed.payload_type {
             return Err(SdpError::NoCodec);
+        }
+        let suite_of = |srtp: &Option<Srtp>| srtp.as_ref().map(|srtp| srtp.suite);
+        if suite_of(&agreed.srtp) != suite_of(&self.agreed.srtp) {
+            return Err(SdpError::NoSrtp);
         }
         self.version += 1;
         // Another address takes effect at once; the same one leaves what a packet has decided.
@@ -85,11 +98,15 @@ impl MediaState {
         !self.agreed.peer_sends
     }
 
+    /// Whether this address is one of the peer's.
+    fn is_peers(&self, source: SocketAddr) -> bool {
+        let ip = source.ip().to_canonical();
+        ip == self.signaling || self.agreed.remote.is_some_and(|remote| remote.ip() == ip)
+    }
+
     /// Whether a packet from this address is of the call; where it is, ours go there.
     fn accepts(&mut self, source: SocketAddr, now: Instant) -> bool {
-        let ip = source.ip().to_canonical();
-        let is_peers = ip == self.signaling || self.agreed.remote.is_some_and(|remote| remote.ip() == ip);
-        if !is_peers {
+        if !self.is_peers(source) {
             return false;
         }
         let is_same = self.remote == Some(source);
@@ -123,8 +140,54 @@ pub(in crate::server::transport::telephony) struct MediaSource {
     dialog: DialogHandle,
     control: mpsc::Receiver<CallControl>,
     receiver: Receiver,
+    packets: PacketReader,
     buffer: Box<[u8; rtp::MAX_BYTES]>,
     last_packet: Instant,
+}
+
+/// From what a peer sends to packets.
+struct PacketReader {
+    /// `None`: plain RTP.
+    srtp: Option<SrtpReceiver>,
+    /// Packets of SRTP that were dropped.
+    n_wrong_tags: u64,
+    n_replayed: u64,
+    n_others: u64,
+}
+
+impl PacketReader {
+    fn new(srtp: Option<&Srtp>) -> Self {
+        let srtp = srtp.map(|srtp| SrtpReceiver::new(srtp.suite, &srtp.peers));
+        Self { srtp, n_wrong_tags: 0, n_replayed: 0, n_others: 0 }
+    }
+
+    /// The packet in these bytes; `None`: it is none, or not the peer's, which is counted.
+    fn read(&mut self, bytes: &[u8]) -> Option<Packet> {
+        let Some(srtp) = &mut self.srtp else { return Packet::parse(bytes) };
+        if rtp::is_control(bytes) {
+            return None;
+        }
+        match srtp.open(bytes) {
+            Ok(packet) => Packet::parse(&packet),
+            Err(error) => {
+                *match error {
+                    SrtpError::WrongTag => &mut self.n_wrong_tags,
+                    SrtpError::Replayed => &mut self.n_replayed,
+                    SrtpError::Short | SrtpError::TooManyStreams => &mut self.n_others,
+                } += 1;
+                None
+            }
+        }
+    }
+}
+
+impl Drop for PacketReader {
+    fn drop(&mut self) {
+        let Self { n_wrong_tags, n_replayed, n_others, .. } = self;
+        if *n_wrong_tags + *n_replayed + *n_others > 0 {
+            tracing::info!(n_wrong_tags, n_replayed, n_others, "packets of SRTP were dropped in a call by SIP");
+        }
+    }
 }
 
 /// The writing half.
@@ -141,6 +204,8 @@ pub(in crate::server::transport::telephony) struct MediaSink {
     begins: bool,
     pcm: Vec<i16>,
     keys: Option<SentKeys>,
+    /// `None`: plain RTP.
+    srtp: Option<SrtpSender>,
 }
 
 /// Keys that the hub presses, as the peer takes them.
@@ -165,6 +230,9 @@ pub(super) fn halves(
     let keys = keys.map(|(events, (payload_type, clock_hz))| SentKeys { events, payload_type, clock_hz });
     let codec = media.agreed.codec;
     let receiver = Receiver::new(Decoder::new(codec)?, &media.agreed);
+    let srtp = media.agreed.srtp.as_ref();
+    let packets = PacketReader::new(srtp);
+    let srtp_sender = srtp.map(|srtp| SrtpSender::new(srtp.suite, &srtp.ours));
     let encoder = Encoder::new(codec)?;
     let payload_type = media.agreed.payload_type;
     let socket = Arc::new(socket);
@@ -175,6 +243,7 @@ pub(super) fn halves(
         dialog,
         control,
         receiver,
+        packets,
         buffer: Box::new([0; rtp::MAX_BYTES]),
         last_packet: Instant::now(),
     };
@@ -190,6 +259,7 @@ pub(super) fn halves(
         begins: true,
         pcm: Vec::new(),
         keys,
+        srtp: srtp_sender,
     };
     Ok((source, sink))
 }
@@ -240,7 +310,10 @@ impl MediaSource {
 
     fn received(&mut self, n_bytes: usize, source: SocketAddr) {
         let now = Instant::now();
-        let Some(packet) = Packet::parse(&self.buffer[..n_bytes]) else { return };
+        if !lock(&self.media).is_peers(source) {
+            return;
+        }
+        let Some(packet) = self.packets.read(&self.buffer[..n_bytes]) else { return };
         let is_on_hold = {
             let mut media = lock(&self.media);
             if !self.receiver.takes(&packet) || !media.accepts(source, now) {
@@ -259,9 +332,14 @@ impl MediaSource {
     fn changed(&mut self, offer: Option<&[u8]>) -> Option<PeerMessage> {
         let mut media = lock(&self.media);
         let was_on_hold = media.is_on_hold();
+        let before = media.agreed.srtp.clone();
         let answer = media.answer(offer).map_err(|_| 488);
         let is_on_hold = media.is_on_hold();
+        let srtp = media.agreed.srtp.clone();
         drop(media);
+        if srtp != before {
+            self.packets.srtp = srtp.map(|srtp| SrtpReceiver::new(srtp.suite, &srtp.peers));
+        }
         self.dialog.tell(Command::AnswerOffer(answer));
         if was_on_hold && !is_on_hold {
             self.last_packet = Instant::now();
@@ -315,27 +393,17 @@ impl MediaSink {
     fn send_packet(&mut self, payload_type: u8, marker: bool, timestamp: u32, payload: Bytes, target: SocketAddr) {
         let packet = Packet { payload_type, marker, sequence: self.sequence, timestamp, ssrc: self.ssrc, payload };
         self.sequence = self.sequence.wrapping_add(1);
+        let packet = packet.write();
+        let bytes = self.srtp.as_mut().map_or_else(|| packet.clone(), |srtp| srtp.protect(&packet));
         // A full socket loses it, as a network would.
-        let _ = self.socket.try_send_to(&packet.write(), target);
+        let _ = self.socket.try_send_to(&bytes, target);
     }
-}
-
-/// Answers the offer of a call that begins.
-///
-/// # Errors
-/// The offer cannot be accepted.
-pub(super) fn first_answer(
-    offer: &[u8],
-    advertised: SocketAddr,
-    codecs: &[Codec],
-    session: u64,
-) -> Result<(String, Agreed), SdpError> {
-    sdp::answer(offer, Local { address: advertised, codecs, session, version: 1 })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use antiphon_sip::sdp::{Codec, MasterKey, Suite};
 
     fn state() -> MediaState {
         let agreed = Agreed {
@@ -345,6 +413,7 @@ mod tests {
             remote: Some("10.0.0.9:4000".parse().unwrap()),
             peer_receives: true,
             peer_sends: true,
+            srtp: None,
         };
         MediaState::new("192.0.2.1:20000".parse().unwrap(), 1, "203.0.113.9".parse().unwrap(), agreed)
     }
@@ -377,5 +446,44 @@ mod tests {
         assert!(!media.is_on_hold() && media.target().is_some());
         let other = "v=0\r\nc=IN IP4 10.0.0.9\r\nm=audio 4000 RTP/AVP 8\r\n";
         assert!(media.answer(Some(other.as_bytes())).is_err(), "the codec stays");
+    }
+
+    #[test]
+    fn packets_that_are_not_the_peers_are_counted_and_dropped() {
+        let suite = Suite::AesCmHmacSha1_80;
+        let peers = MasterKey::new([2; 30]);
+        let mut sender = SrtpSender::new(suite, &peers);
+        let mut reader = PacketReader::new(Some(&Srtp { suite, ours: MasterKey::new([1; 30]), peers }));
+        let payload = Bytes::from_static(&[0x90; 160]);
+        let packet = Packet { payload_type: 0, marker: false, sequence: 1, timestamp: 2, ssrc: 3, payload };
+        assert_eq!(reader.read(&packet.write()), None, "plain RTP");
+        let protected = sender.protect(&packet.write());
+        assert_eq!(reader.read(&protected), Some(packet));
+        assert_eq!(reader.read(&protected), None);
+        assert_eq!(reader.read(&[0x80; 3]), None);
+        assert_eq!((reader.n_wrong_tags, reader.n_replayed, reader.n_others), (1, 1, 1));
+    }
+
+    #[test]
+    fn what_is_encrypted_stays_so_and_a_peer_may_change_its_key() {
+        let mut media = state();
+        let ours = MasterKey::new([1; 30]);
+        let suite = Suite::AesCmHmacSha1_80;
+        media.agreed.srtp = Some(Srtp { suite, ours: ours.clone(), peers: MasterKey::new([2; 30]) });
+        let offer = |profile: &str, suite: &str, key: &str| {
+            let crypto = if key.is_empty() { String::new() } else { format!("a=crypto:1 {suite} inline:{key}\r\n") };
+            format!("v=0\r\nc=IN IP4 10.0.0.9\r\nm=audio 4000 {profile} 0\r\n{crypto}")
+        };
+        let key = "AwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMD";
+        for (profile, suite, key) in [
+            ("RTP/AVP", "", ""),
+            ("RTP/SAVP", "AES_CM_128_HMAC_SHA1_32", key),
+            ("RTP/SAVP", "AES_CM_128_HMAC_SHA1_80", "AwMD"),
+        ] {
+            assert!(media.answer(Some(offer(profile, suite, key).as_bytes())).is_err(), "{profile} {suite}");
+        }
+        media.answer(Some(offer("RTP/SAVP", "AES_CM_128_HMAC_SHA1_80", key).as_bytes())).unwrap();
+        assert_eq!(media.agreed.srtp, Some(Srtp { suite, ours, peers: MasterKey::new([3; 30]) }));
+        assert!(media.answer(None).unwrap().contains("RTP/SAVP"), "our own offer, too");
     }
 }

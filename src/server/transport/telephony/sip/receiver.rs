@@ -296,6 +296,7 @@ mod tests {
             remote: None,
             peer_receives: true,
             peer_sends: true,
+            srtp: None,
         };
         Receiver::new(Decoder::new(codec).unwrap(), &agreed)
     }
