@@ -6,7 +6,7 @@
 #![allow(clippy::disallowed_methods)]
 
 use antiphon_sip::sdp::{self, Codec, Local, MasterKey, Protection};
-use antiphon_sip::{Config, Endpoint, Event, MAX_CALLS, Message, Output, Peer, Transport, Trunk, stream_message};
+use antiphon_sip::{Config, Endpoint, Event, MAX_CALLS, Message, Output, Peer, Transport, Trunk, rtcp, stream_message};
 use libfuzzer_sys::fuzz_target;
 use std::time::{Duration, Instant};
 
@@ -14,6 +14,7 @@ fuzz_target!(|data: &[u8]| {
     let Some((&seconds, rest)) = data.split_first() else { return };
     let _ = stream_message(rest);
     let _ = Message::parse(rest);
+    let _ = rtcp::read(rest, 1);
     let key = MasterKey::new([7; MasterKey::BYTES]);
     for protection in [Protection::Off, Protection::Optional(&key), Protection::Required(&key)] {
         let address = "192.0.2.1:20000".parse().unwrap();

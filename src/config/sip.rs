@@ -29,7 +29,7 @@ pub struct SipConfig {
     pub tls_ca: String,
     /// The address under which peers reach it; empty: that of `listen`, or the machine's.
     pub advertise: String,
-    /// The first and the last UDP port of calls.
+    /// The first and the last UDP port of calls, two of each: an even one and the next.
     pub rtp_port_min: u16,
     /// See [`SipConfig::rtp_port_min`].
     pub rtp_port_max: u16,
@@ -242,9 +242,10 @@ impl SipConfig {
 
     /// What is wrong with the settings together.
     pub fn problems(&self) -> impl Iterator<Item = String> {
-        let is_reversed = self.rtp_port_min.next_multiple_of(2) > self.rtp_port_max;
-        let range =
-            is_reversed.then(|| "sip.rtp_port_max: no even port from sip.rtp_port_min on is below it".to_owned());
+        let first = u32::from(self.rtp_port_min).next_multiple_of(2);
+        let is_reversed = first + 1 > u32::from(self.rtp_port_max);
+        let range = is_reversed
+            .then(|| "sip.rtp_port_max: sip.rtp_port_min to it has no even port with the next one".to_owned());
         let of_trunks = self.trunks.iter().filter_map(|(name, trunk)| {
             let problem = trunk.problem()?;
             Some(format!("sip.trunks.{name}: {problem}"))
@@ -394,8 +395,10 @@ mod tests {
         }
         let config = SipConfig { webhook_url: "http://127.0.0.1:9".into(), ..SipConfig::default() };
         assert!(config.problems().next().is_some_and(|problem| problem.contains("webhook_secret_file")));
-        let config = SipConfig { rtp_port_min: 20_001, rtp_port_max: 20_001, ..SipConfig::default() };
-        assert_eq!(config.problems().count(), 1);
+        for (rtp_port_min, rtp_port_max, n) in [(20_001, 20_002, 1), (20_001, 20_003, 0), (65_535, 65_535, 1)] {
+            let config = SipConfig { rtp_port_min, rtp_port_max, ..SipConfig::default() };
+            assert_eq!(config.problems().count(), n, "{rtp_port_min} to {rtp_port_max}");
+        }
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! A phone that speaks SIP and RTP over real sockets of this machine.
 
 use antiphon_audio::codec::{self, Delivery, G722In, G722Out, OpusIn, OpusOut};
-use antiphon_sip::rtp::Packet;
+use antiphon_sip::rtp::{self, Packet};
 use antiphon_sip::sdp::{self, Agreed, Codec, Local, Protection};
 use antiphon_sip::{Credentials, Message, Method};
 use antiphon_types::Format;
@@ -22,11 +22,13 @@ pub struct Options {
     /// Its description comes with the ACK.
     pub offers_late: bool,
     pub headers: &'static str,
+    /// Where it receives RTCP; `None`: at the port of RTP.
+    pub rtcp: Option<SocketAddr>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { codec: Codec::Pcmu, to: "+15550100", credentials: None, offers_late: false, headers: "" }
+        Self { codec: Codec::Pcmu, to: "+15550100", credentials: None, offers_late: false, headers: "", rtcp: None }
     }
 }
 
@@ -54,6 +56,8 @@ pub struct Phone {
     /// What was heard, at 8 kHz, or at 16 kHz with G.722 and Opus.
     pub heard: Vec<i16>,
     pub n_packets: usize,
+    /// The hub's stream.
+    pub heard_ssrc: Option<u32>,
     /// Where its packets came from.
     pub heard_from: Option<SocketAddr>,
     /// The hub hung up.
@@ -64,6 +68,8 @@ pub struct Phone {
     pub requests: Vec<Message>,
     /// The statuses that came before the answer.
     pub provisional: Vec<u16>,
+    /// The reports of the hub.
+    pub reports: Vec<Bytes>,
     /// The keys that the hub pressed, by RFC 4733.
     pub keys: String,
     /// The timestamp of the last one.
@@ -166,11 +172,13 @@ impl Phone {
             next: Instant::now(),
             heard: Vec::new(),
             n_packets: 0,
+            heard_ssrc: None,
             heard_from: None,
             is_ended: false,
             responses: Vec::new(),
             requests: Vec::new(),
             provisional: Vec::new(),
+            reports: Vec::new(),
             keys: String::new(),
             key_time: None,
         }
@@ -229,7 +237,10 @@ impl Phone {
         let mut authorization = None;
         loop {
             self.number += 1;
-            let offer = if self.options.offers_late { String::new() } else { sdp::offer(self.local()) };
+            let mut offer = if self.options.offers_late { String::new() } else { sdp::offer(self.local()) };
+            if let Some(rtcp) = self.options.rtcp {
+                offer = offer.replace("a=rtcp-mux", &format!("a=rtcp:{}", rtcp.port()));
+            }
             let mut request = self.request(Method::Invite, offer.as_bytes());
             if let Some(value) = authorization.take() {
                 request.add("authorization", value);
@@ -334,6 +345,12 @@ impl Phone {
         response
     }
 
+    /// Loses the next packet that it would send.
+    pub fn lose(&mut self) {
+        self.sequence = self.sequence.wrapping_add(1);
+        self.timestamp = self.timestamp.wrapping_add(self.options.codec.clock_hz() / 50);
+    }
+
     /// Says a tone of this level in real time: in packets of 20 ms.
     pub async fn talk(&mut self, level: f32, ms: usize) {
         self.play(|seconds| level * (2_400.0 * seconds).sin(), ms).await;
@@ -405,8 +422,13 @@ impl Phone {
     }
 
     fn hear(&mut self, bytes: &[u8]) {
+        if rtp::is_control(bytes) {
+            self.reports.push(Bytes::copy_from_slice(bytes));
+            return;
+        }
         let packet = Packet::parse(bytes).expect("RTP");
         self.n_packets += 1;
+        self.heard_ssrc = Some(packet.ssrc);
         let events = self.agreed.as_ref().and_then(|agreed| agreed.events);
         if events.is_some_and(|(number, _)| number == packet.payload_type) {
             if self.key_time.replace(packet.timestamp) != Some(packet.timestamp) {

@@ -15,6 +15,8 @@ pub const MAX_BYTES: usize = 16 * 1024;
 const MAX_MEDIA: usize = 16;
 /// Payload types of a media line that are read.
 const MAX_FORMATS: usize = 64;
+/// RTCP may share the port of RTP.
+const MUX: &str = "a=rtcp-mux\r\n";
 /// Profiles of RTP, and of SRTP.
 const PLAIN_PROFILES: [&str; 2] = ["RTP/AVP", "RTP/AVPF"];
 const SECURE_PROFILES: [&str; 2] = ["RTP/SAVP", "RTP/SAVPF"];
@@ -284,6 +286,10 @@ pub struct Agreed {
     pub peer_sends: bool,
     /// The keys of SRTP; `None`: plain RTP.
     pub srtp: Option<Srtp>,
+    /// Whether RTCP shares the port of RTP (RFC 5761).
+    pub has_mux: bool,
+    /// Where the peer receives RTCP; `None`: nowhere yet.
+    pub rtcp: Option<SocketAddr>,
 }
 
 /// Our side.
@@ -314,6 +320,10 @@ struct Media {
     profile: String,
     /// The first key that is understood.
     crypto: Option<Crypto>,
+    /// Whether RTCP may share the port of RTP.
+    has_mux: bool,
+    /// Another port of RTCP than the one after that of RTP (RFC 3605), and another address.
+    rtcp: Option<(u16, Option<IpAddr>)>,
     port: u16,
     address: Option<IpAddr>,
     direction: Direction,
@@ -380,7 +390,7 @@ fn media_of(value: &str, address: Option<IpAddr>, direction: Direction) -> Resul
     let rest = words.collect::<Vec<_>>().join(" ");
     let line = format!("m={kind} 0 {profile} {rest}");
     let profile = profile.to_owned();
-    Ok(Media { line, is_audio, profile, crypto: None, port, address, direction, formats })
+    Ok(Media { line, is_audio, profile, crypto: None, has_mux: false, rtcp: None, port, address, direction, formats })
 }
 
 /// `None`: by a host name.
@@ -409,6 +419,14 @@ impl Media {
         if name == "crypto" {
             self.crypto = self.crypto.take().or_else(|| Crypto::parse(value));
             return;
+        }
+        if name == "rtcp-mux" {
+            self.has_mux = true;
+        }
+        if name == "rtcp" {
+            let (port, address) = value.split_once(' ').map_or((value, None), |(port, rest)| (port, Some(rest)));
+            let address = address.and_then(|address| connection_of(address).ok().flatten());
+            self.rtcp = port.parse().ok().filter(|port| *port != 0).map(|port| (port, address));
         }
         if name != "rtpmap" {
             return;
@@ -452,14 +470,22 @@ impl Media {
         let address = self.address.filter(|address| !address.is_unspecified());
         // The address 0.0.0.0 is how RFC 2543 put a call on hold.
         let is_old_hold = self.address.is_some_and(|address| address.is_unspecified());
+        let remote = address.map(|address| SocketAddr::new(address, self.port));
+        let rtcp = remote.and_then(|remote| match self.rtcp {
+            _ if self.has_mux => Some(remote),
+            Some((port, other)) => Some(SocketAddr::new(other.unwrap_or(remote.ip()), port)),
+            None => Some(SocketAddr::new(remote.ip(), remote.port().checked_add(1)?)),
+        });
         Ok(Agreed {
             codec,
             payload_type,
             events,
-            remote: address.map(|address| SocketAddr::new(address, self.port)),
+            remote,
             peer_receives: self.direction.receives() && !is_old_hold,
             peer_sends: self.direction == Direction::SendReceive && !is_old_hold,
             srtp,
+            has_mux: self.has_mux,
+            rtcp,
         })
     }
 }
@@ -492,6 +518,7 @@ pub fn answer(offer: &[u8], local: Local<'_>) -> Result<(String, Agreed), SdpErr
         if index == chosen {
             let formats = [(agreed.codec, agreed.payload_type)];
             text.push_str(&media_lines(local, &media.profile, &formats, agreed.events, direction));
+            text.push_str(if agreed.has_mux { MUX } else { "" });
             text.push_str(&keys);
         } else {
             text.push_str(&media.line);
@@ -507,6 +534,7 @@ pub fn offer(local: Local<'_>) -> String {
     let profile = if local.protection.is_required() { SECURE_PROFILES[0] } else { PLAIN_PROFILES[0] };
     let mut text = head(local);
     text.push_str(&media_lines(local, profile, &formats, Some((EVENTS_TYPE, 8_000)), Direction::SendReceive));
+    text.push_str(MUX);
     if let Some(key) = local.protection.key() {
         for (tag, suite) in (1..).zip(Suite::ALL) {
             text.push_str(&Crypto::line(tag, suite, key));
@@ -642,6 +670,22 @@ mod tests {
         let agreed = read_answer(text.as_bytes(), LOCAL).unwrap();
         assert_eq!((agreed.codec, agreed.payload_type, agreed.events), (Codec::G722, 9, Some((101, 8_000))));
         assert_eq!(agreed.remote, Some(peer.address));
+    }
+
+    #[test]
+    fn reports_go_to_the_port_that_the_peer_names() {
+        let check = |lines: &str| {
+            let (text, agreed) = answer(secured("RTP/AVP", lines).as_bytes(), LOCAL).unwrap();
+            assert_eq!(text.contains("a=rtcp-mux"), agreed.has_mux, "{lines}");
+            agreed.rtcp.map(|address| address.to_string()).unwrap_or_default()
+        };
+        assert_eq!(check(""), "192.0.2.9:4001");
+        assert_eq!(check("a=rtcp:5000\r\n"), "192.0.2.9:5000");
+        assert_eq!(check("a=rtcp:5000 IN IP4 192.0.2.7\r\n"), "192.0.2.7:5000");
+        assert_eq!(check("a=rtcp:0 IN\r\n"), "192.0.2.9:4001");
+        assert_eq!(check("a=rtcp-mux\r\na=rtcp:5000\r\n"), "192.0.2.9:4000");
+        assert_eq!(check("c=IN IP4 0.0.0.0\r\n"), "");
+        assert!(offer(LOCAL).contains("a=rtcp-mux"));
     }
 
     const OURS: MasterKey = MasterKey([7; 30]);

@@ -6,7 +6,7 @@
 use super::coder::codings;
 use super::dialogs::{ArrivedCall, CallControl, Command, DialogHandle, ROUTE};
 use super::media::{MediaState, halves};
-use super::ports::RtpPorts;
+use super::ports::{RtpPorts, RtpSockets};
 use super::tools::{CallTools, ToolParts, ToolSettings};
 use crate::config::{OnVoicemail, SrtpUse, TransferTargets, UndecidedCall};
 use crate::server::access::caller::{Caller, Credential};
@@ -14,7 +14,7 @@ use crate::server::access::keys::{self, Keys};
 use crate::server::edge::client::Client;
 use crate::server::sessions::admission::{self, SessionAdmission};
 use crate::server::transport::call::{Call, CallOpening};
-use crate::server::transport::calls::{CallDecision, CallEntry, CallState, NewCall, RingingEntry};
+use crate::server::transport::calls::{CallDecision, CallEntry, CallState, NewCall, RingingEntry, SharedFigures};
 use crate::server::transport::parts::TransportParts;
 use crate::server::transport::telephony::answerer::AnswerPlan;
 use crate::server::transport::telephony::answering::AnsweredBy;
@@ -34,7 +34,6 @@ use std::future::ready;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::net::UdpSocket;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
@@ -187,7 +186,7 @@ pub(super) async fn serve(transport: Arc<TransportParts>, settings: Arc<CallSett
             }
         }
     };
-    let BegunCall { entry, tools, socket, advertised, answer, agreed, session, key, greeting } = begun;
+    let BegunCall { entry, tools, sockets, advertised, answer, agreed, session, key, greeting } = begun;
     dialog.tell(Command::Accept(answer));
     let connected = tokio::select! {
         connected = timeout(CONNECTS_WITHIN, connected(&mut control)) => connected.ok().flatten(),
@@ -206,8 +205,18 @@ pub(super) async fn serve(transport: Arc<TransportParts>, settings: Arc<CallSett
         return;
     };
     let signaling = incoming.peer.address.ip();
-    let answered =
-        AnsweredCall { dialog, control, tools, socket, advertised, session, signaling, agreed, greeting, answer: None };
+    let answered = AnsweredCall {
+        dialog,
+        control,
+        tools,
+        sockets,
+        advertised,
+        session,
+        signaling,
+        agreed,
+        greeting,
+        answer: None,
+    };
     settings.report(entry.id(), "in", CallState::InProgress);
     serve_answered(&transport, &entry, answered).await;
     settings.report(entry.id(), "in", CallState::Ended);
@@ -308,7 +317,7 @@ pub(super) struct AnsweredCall {
     pub(super) dialog: DialogHandle,
     pub(super) control: mpsc::Receiver<CallControl>,
     pub(super) tools: Option<ToolParts>,
-    pub(super) socket: UdpSocket,
+    pub(super) sockets: RtpSockets,
     pub(super) advertised: SocketAddr,
     /// The number of our description.
     pub(super) session: u64,
@@ -322,14 +331,16 @@ pub(super) struct AnsweredCall {
 
 /// Serves a listed call until it ends. Dropping its dialog says BYE where the peer did not.
 pub(super) async fn serve_answered(transport: &Arc<TransportParts>, entry: &CallEntry, answered: AnsweredCall) {
-    let AnsweredCall { dialog, control, tools, socket, advertised, session, signaling, agreed, greeting, answer } =
+    let AnsweredCall { dialog, control, tools, sockets, advertised, session, signaling, agreed, greeting, answer } =
         answered;
     let (tracker, keys) = tools.map(|ToolParts { tracker, keys }| (tracker, keys)).unzip();
     let (input, output) = codings(agreed.codec);
     let codec = agreed.codec.name();
     let is_encrypted = agreed.srtp.is_some();
     let media = MediaState::new(advertised, session, signaling, agreed);
-    let Ok((source, sink)) = halves(socket, media, dialog, control, keys) else {
+    let figures = SharedFigures::default();
+    entry.show_figures(figures.clone());
+    let Ok((source, sink)) = halves(sockets, media, dialog, control, keys, figures) else {
         entry.call().conclude("no codec");
         return;
     };
@@ -351,13 +362,13 @@ async fn connected(control: &mut mpsc::Receiver<CallControl>) -> Option<Option<B
     }
 }
 
-/// A call that has its place and its socket, and no session yet.
+/// A call that has its place and its sockets, and no session yet.
 struct PreparedCall {
     admitted: SessionAdmission,
     owner: Option<KeyId>,
     /// The settings and the greeting of its route.
     route: (Option<Arc<SessionUpdate>>, Option<String>),
-    socket: UdpSocket,
+    sockets: RtpSockets,
     advertised: SocketAddr,
     answer: String,
     /// `None`: our description is the offer.
@@ -373,7 +384,7 @@ struct BegunCall {
     entry: CallEntry,
     tools: Option<ToolParts>,
     greeting: Option<String>,
-    socket: UdpSocket,
+    sockets: RtpSockets,
     advertised: SocketAddr,
     answer: String,
     agreed: Option<Agreed>,
@@ -422,7 +433,7 @@ async fn prepare(
         let (status, reason) = if is_limit { (486, "Busy Here") } else { (503, "Service Unavailable") };
         Refusal { status, reason, retry_after: Some(refused.retry_after) }
     })?;
-    let Some((socket, advertised)) = settings.ports.bind().await else {
+    let Some((sockets, advertised)) = settings.ports.bind().await else {
         tracing::warn!("a call by SIP is refused: no port of sip.rtp_port_min to sip.rtp_port_max is free");
         return Err(Refusal { status: 503, reason: "Service Unavailable", retry_after: Some(Duration::from_secs(5)) });
     };
@@ -434,7 +445,7 @@ async fn prepare(
         None => (sdp::offer(local), None),
     };
     let (answer, agreed) = answered;
-    Ok(PreparedCall { admitted, owner, route, socket, advertised, answer, agreed, session, key })
+    Ok(PreparedCall { admitted, owner, route, sockets, advertised, answer, agreed, session, key })
 }
 
 impl PreparedCall {
@@ -447,7 +458,7 @@ impl PreparedCall {
         dialog: &DialogHandle,
         settings: &CallSettings,
     ) -> BegunCall {
-        let Self { admitted, owner, route, socket, advertised, answer, agreed, session, key } = self;
+        let Self { admitted, owner, route, sockets, advertised, answer, agreed, session, key } = self;
         let (session_settings, greeting) = route;
         let credential = if owner.is_some() { Credential::Key } else { Credential::Call };
         let caller = Caller { owner, settings: None, credential, language: None };
@@ -470,6 +481,6 @@ impl PreparedCall {
         if let Some(tools) = tools {
             tools.ends_by(entry.hung_up().clone());
         }
-        BegunCall { entry, tools: parts, greeting, socket, advertised, answer, agreed, session, key }
+        BegunCall { entry, tools: parts, greeting, sockets, advertised, answer, agreed, session, key }
     }
 }

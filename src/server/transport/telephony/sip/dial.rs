@@ -6,6 +6,7 @@
 
 use super::call::{AnsweredCall, CallSettings, protection, serve_answered};
 use super::dialogs::{CallControl, Dial, DialogHandle};
+use super::ports::RtpSockets;
 use super::tools::{CallTools, ToolParts};
 use super::transport_of;
 use crate::config::{MAX_VOICEMAIL_MESSAGE_BYTES, OnVoicemail, QuietHours, SipTrunk, SrtpUse, TransferTargets};
@@ -28,7 +29,6 @@ use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use tokio::net::UdpSocket;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio::time::{Instant, sleep};
 
@@ -235,7 +235,7 @@ impl Dialer {
         let address = *addresses.first().ok_or(DialError::Unavailable("the trunk's host is not known"))?;
         let admitted = admission::admit(&transport.sessions, client, owner, ROUTE)
             .map_err(|refused| DialError::Refused(Box::new(refused.into_response())))?;
-        let Some((socket, advertised)) = self.settings.ports.bind().await else {
+        let Some((sockets, advertised)) = self.settings.ports.bind().await else {
             return Err(DialError::Unavailable("no port of sip.rtp_port_min to sip.rtp_port_max is free"));
         };
         let session = rand::random::<u64>() >> 1;
@@ -290,7 +290,7 @@ impl Dialer {
             dialog,
             control,
             tools: parts,
-            socket,
+            sockets,
             advertised,
             session,
             transport: trunk.transport,
@@ -313,7 +313,7 @@ struct DialedCall {
     dialog: DialogHandle,
     control: mpsc::Receiver<CallControl>,
     tools: Option<ToolParts>,
-    socket: UdpSocket,
+    sockets: RtpSockets,
     advertised: SocketAddr,
     /// The number of our description.
     session: u64,
@@ -342,10 +342,11 @@ impl DialedCall {
         };
         self.is_now(&settings, CallState::InProgress);
         let answer = Some(self.plan(settings.clone()));
-        let Self { entry, dialog, control, tools, socket, advertised, session, signaling, greeting, _place, .. } = self;
+        let Self { entry, dialog, control, tools, sockets, advertised, session, signaling, greeting, _place, .. } =
+            self;
         let signaling = signaling.ip();
         let answered =
-            AnsweredCall { dialog, control, tools, socket, advertised, session, signaling, agreed, greeting, answer };
+            AnsweredCall { dialog, control, tools, sockets, advertised, session, signaling, agreed, greeting, answer };
         serve_answered(&transport, &entry, answered).await;
         entry.set_state(CallState::Ended);
         settings.report(entry.id(), "out", CallState::Ended);

@@ -8,8 +8,11 @@
 use super::coder::{Decoder, Encoder};
 use super::dialogs::{CallControl, Command, DialogHandle};
 use super::key_events::{KeyEvents, KeyPackets};
+use super::ports::RtpSockets;
 use super::receiver::{Heard, Receiver};
+use super::reports::{Reports, SentStream};
 use super::srtp::{SrtpError, SrtpReceiver, SrtpSender};
+use crate::server::transport::calls::SharedFigures;
 use crate::server::transport::telephony::leg::PeerMessage;
 use antiphon_audio::codec::{self, CodecError};
 use antiphon_sip::rtp::{self, Packet};
@@ -40,6 +43,8 @@ pub(super) struct MediaState {
     signaling: IpAddr,
     /// Where our packets go.
     remote: Option<SocketAddr>,
+    /// `None`: nothing was sent.
+    sent: Option<SentStream>,
     /// Whether a packet decided that, and when its address sent last.
     heard_from: Option<Instant>,
 }
@@ -54,7 +59,7 @@ impl MediaState {
     pub(super) fn new(advertised: SocketAddr, session: u64, signaling: IpAddr, agreed: Agreed) -> Self {
         let signaling = signaling.to_canonical();
         let remote = agreed.remote;
-        Self { advertised, session, version: 2, agreed, signaling, remote, heard_from: None }
+        Self { advertised, session, version: 2, agreed, signaling, remote, sent: None, heard_from: None }
     }
 
     /// Answers a change of the call. The codec stays.
@@ -119,6 +124,16 @@ impl MediaState {
         true
     }
 
+    /// A packet was sent.
+    fn count(&mut self, packet: &Packet) {
+        let at = Instant::now();
+        let sent = self.sent.get_or_insert(SentStream { n_packets: 0, n_bytes: 0, timestamp: 0, at });
+        sent.n_packets = sent.n_packets.wrapping_add(1);
+        sent.n_bytes = sent.n_bytes.wrapping_add(packet.payload.len() as u32);
+        sent.timestamp = packet.timestamp;
+        sent.at = at;
+    }
+
     fn target(&self) -> Option<SocketAddr> {
         self.remote.filter(|_| self.agreed.peer_receives)
     }
@@ -141,6 +156,7 @@ pub(in crate::server::transport::telephony) struct MediaSource {
     control: mpsc::Receiver<CallControl>,
     receiver: Receiver,
     packets: PacketReader,
+    reports: Reports,
     buffer: Box<[u8; rtp::MAX_BYTES]>,
     last_packet: Instant,
 }
@@ -164,9 +180,6 @@ impl PacketReader {
     /// The packet in these bytes; `None`: it is none, or not the peer's, which is counted.
     fn read(&mut self, bytes: &[u8]) -> Option<Packet> {
         let Some(srtp) = &mut self.srtp else { return Packet::parse(bytes) };
-        if rtp::is_control(bytes) {
-            return None;
-        }
         match srtp.open(bytes) {
             Ok(packet) => Packet::parse(&packet),
             Err(error) => {
@@ -181,10 +194,17 @@ impl PacketReader {
     }
 }
 
+impl PacketReader {
+    /// How many were dropped because of their protection.
+    fn n_refused(&self) -> u64 {
+        self.n_wrong_tags + self.n_replayed + self.n_others
+    }
+}
+
 impl Drop for PacketReader {
     fn drop(&mut self) {
         let Self { n_wrong_tags, n_replayed, n_others, .. } = self;
-        if *n_wrong_tags + *n_replayed + *n_others > 0 {
+        if self.n_refused() > 0 {
             tracing::info!(n_wrong_tags, n_replayed, n_others, "packets of SRTP were dropped in a call by SIP");
         }
     }
@@ -215,16 +235,17 @@ struct SentKeys {
     clock_hz: u32,
 }
 
-/// The halves of a call on this socket. `keys`: those that the hub presses.
+/// The halves of a call on these sockets. `keys`: those that the hub presses; `figures`: what is shown of its media.
 ///
 /// # Errors
 /// The codec has no memory.
 pub(super) fn halves(
-    socket: UdpSocket,
+    sockets: RtpSockets,
     media: MediaState,
     dialog: DialogHandle,
     control: mpsc::Receiver<CallControl>,
     keys: Option<KeyEvents>,
+    figures: SharedFigures,
 ) -> Result<(MediaSource, MediaSink), CodecError> {
     let keys = keys.zip(media.agreed.events);
     let keys = keys.map(|(events, (payload_type, clock_hz))| SentKeys { events, payload_type, clock_hz });
@@ -235,7 +256,10 @@ pub(super) fn halves(
     let srtp_sender = srtp.map(|srtp| SrtpSender::new(srtp.suite, &srtp.ours));
     let encoder = Encoder::new(codec)?;
     let payload_type = media.agreed.payload_type;
-    let socket = Arc::new(socket);
+    let RtpSockets { rtp, rtcp } = sockets;
+    let ssrc = rand::random();
+    let reports = Reports::new(rtcp, &media.agreed, ssrc, figures);
+    let socket = Arc::new(rtp);
     let media = Arc::new(Mutex::new(media));
     let source = MediaSource {
         socket: socket.clone(),
@@ -244,6 +268,7 @@ pub(super) fn halves(
         control,
         receiver,
         packets,
+        reports,
         buffer: Box::new([0; rtp::MAX_BYTES]),
         last_packet: Instant::now(),
     };
@@ -255,7 +280,7 @@ pub(super) fn halves(
         ticks: codec.clock_hz() / 50,
         sequence: rand::random(),
         timestamp: rand::random(),
-        ssrc: rand::random(),
+        ssrc,
         begins: true,
         pcm: Vec::new(),
         keys,
@@ -279,6 +304,7 @@ impl MediaSource {
             }
             let due = self.receiver.due();
             let gone_at = self.last_packet + NO_MEDIA;
+            let report_at = self.reports.due();
             tokio::select! {
                 biased;
                 () = self.dialog.ended() => return MediaEvent::Peer(PeerMessage::Ended),
@@ -296,6 +322,14 @@ impl MediaSource {
                         self.received(n, source);
                     }
                 }
+                received = self.reports.receive() => {
+                    if let Ok((n, source)) = received
+                        && lock(&self.media).is_peers(source)
+                    {
+                        self.reports.take_received(n, source, Instant::now());
+                    }
+                }
+                () = sleep_until(report_at) => self.report(false),
                 () = sleep_until(due.unwrap_or(gone_at)), if due.is_some() => self.receiver.expire(Instant::now()),
                 () = sleep_until(gone_at) => {
                     let is_on_hold = lock(&self.media).is_on_hold();
@@ -313,7 +347,18 @@ impl MediaSource {
         if !lock(&self.media).is_peers(source) {
             return;
         }
-        let Some(packet) = self.packets.read(&self.buffer[..n_bytes]) else { return };
+        let bytes = &self.buffer[..n_bytes];
+        if rtp::is_control(bytes) {
+            self.reports.take(bytes, now);
+            return;
+        }
+        let n_refused = self.packets.n_refused();
+        let Some(packet) = self.packets.read(bytes) else {
+            if self.packets.n_refused() > n_refused {
+                self.reports.refused();
+            }
+            return;
+        };
         let is_on_hold = {
             let mut media = lock(&self.media);
             if !self.receiver.takes(&packet) || !media.accepts(source, now) {
@@ -322,10 +367,20 @@ impl MediaSource {
             media.is_on_hold()
         };
         self.last_packet = now;
+        self.reports.packet(&packet, self.receiver.is_media(&packet), now);
         // What comes during a hold is its music.
         if !is_on_hold {
             self.receiver.push(packet, now);
         }
+    }
+
+    /// Reports to the peer.
+    fn report(&mut self, is_last: bool) {
+        let (sent, remote) = {
+            let media = lock(&self.media);
+            (media.sent, media.remote)
+        };
+        self.reports.send(sent, (&self.socket, remote), is_last);
     }
 
     /// The peer wants to change the call. Gives what the conversation has to know of it.
@@ -336,6 +391,7 @@ impl MediaSource {
         let answer = media.answer(offer).map_err(|_| 488);
         let is_on_hold = media.is_on_hold();
         let srtp = media.agreed.srtp.clone();
+        self.reports.changed(&media.agreed, srtp != before);
         drop(media);
         if srtp != before {
             self.packets.srtp = srtp.map(|srtp| SrtpReceiver::new(srtp.suite, &srtp.peers));
@@ -346,6 +402,12 @@ impl MediaSource {
             self.receiver.forget_stream();
         }
         (is_on_hold && !was_on_hold).then_some(PeerMessage::Held)
+    }
+}
+
+impl Drop for MediaSource {
+    fn drop(&mut self) {
+        self.report(true);
     }
 }
 
@@ -393,6 +455,7 @@ impl MediaSink {
     fn send_packet(&mut self, payload_type: u8, marker: bool, timestamp: u32, payload: Bytes, target: SocketAddr) {
         let packet = Packet { payload_type, marker, sequence: self.sequence, timestamp, ssrc: self.ssrc, payload };
         self.sequence = self.sequence.wrapping_add(1);
+        lock(&self.media).count(&packet);
         let packet = packet.write();
         let bytes = self.srtp.as_mut().map_or_else(|| packet.clone(), |srtp| srtp.protect(&packet));
         // A full socket loses it, as a network would.
@@ -414,6 +477,8 @@ mod tests {
             peer_receives: true,
             peer_sends: true,
             srtp: None,
+            has_mux: true,
+            rtcp: None,
         };
         MediaState::new("192.0.2.1:20000".parse().unwrap(), 1, "203.0.113.9".parse().unwrap(), agreed)
     }

@@ -12,6 +12,7 @@ mod key_events;
 pub(super) mod media;
 mod ports;
 mod receiver;
+mod reports;
 mod srtp;
 mod streams;
 mod tools;

@@ -95,6 +95,11 @@ impl Receiver {
             || packet.payload_type == COMFORT_NOISE
     }
 
+    /// Whether a packet's timestamp follows the time, as those of telephone events do not.
+    pub(super) fn is_media(&self, packet: &Packet) -> bool {
+        packet.payload_type == self.payload_type
+    }
+
     /// Takes a packet. One that is not of the stream is dropped.
     pub(super) fn push(&mut self, packet: Packet, now: Instant) {
         if !self.takes(&packet) {
@@ -297,6 +302,8 @@ mod tests {
             peer_receives: true,
             peer_sends: true,
             srtp: None,
+            has_mux: true,
+            rtcp: None,
         };
         Receiver::new(Decoder::new(codec).unwrap(), &agreed)
     }

@@ -1,4 +1,4 @@
-//! SRTP (RFC 3711): AES in counter mode with HMAC-SHA1, by the keys of a call's descriptions (RFC 4568).
+//! SRTP and SRTCP (RFC 3711): AES in counter mode with HMAC-SHA1, by the keys of a call's descriptions (RFC 4568).
 //!
 //! [`super::media`] protects what it sends and opens what it receives. The cipher and the hash are those of WebRTC.
 //! Keys are derived once: without a key derivation rate, and without master key identifiers.
@@ -8,10 +8,17 @@ use bytes::Bytes;
 use str0m::crypto::{Aes128CmSha1_80, Aes128CmSha1_80Cipher, Sha1HmacProvider, from_feature_flags};
 use subtle::ConstantTimeEq;
 
-/// Labels of the key derivation (RFC 3711, section 4.3.2): of RTP.
+/// Labels of the key derivation (RFC 3711, section 4.3.2): of RTP, and of RTCP.
 const RTP_LABELS: [u8; 3] = [0, 1, 2];
-/// The header of RTP that is always there.
+const RTCP_LABELS: [u8; 3] = [3, 4, 5];
+/// The header of RTP that is always there, and that of RTCP with its sender.
 const RTP_HEADER_BYTES: usize = 12;
+const RTCP_HEADER_BYTES: usize = 8;
+/// The index behind an RTCP packet, and its bit that says that the packet is encrypted.
+const INDEX_BYTES: usize = 4;
+const ENCRYPTED: u32 = 1 << 31;
+/// The tag of RTCP is the long one in both suites (RFC 4568, section 6.2.2).
+const RTCP_TAG_BYTES: usize = 10;
 /// Streams of one key that are known: a peer may begin a new one in a call. Packets of more are dropped.
 const MAX_STREAMS: usize = 8;
 /// Packets before the newest one that may still come (RFC 3711, section 3.3.2, asks for 64 at least).
@@ -30,7 +37,7 @@ pub(super) enum SrtpError {
     TooManyStreams,
 }
 
-/// The keys of one direction.
+/// The keys of RTP or of RTCP in one direction.
 struct SessionKeys {
     cipher: Box<dyn Aes128CmSha1_80Cipher>,
     salt: [u8; 14],
@@ -50,6 +57,19 @@ pub(super) struct SrtpSender {
 pub(super) struct SrtpReceiver {
     rtp: SessionKeys,
     tag_bytes: usize,
+    streams: Vec<(u32, ReplayWindow)>,
+}
+
+/// Protects the reports of one side.
+pub(super) struct SrtcpSender {
+    keys: SessionKeys,
+    /// Of the next one.
+    index: u32,
+}
+
+/// Opens the reports of a peer.
+pub(super) struct SrtcpReceiver {
+    keys: SessionKeys,
     streams: Vec<(u32, ReplayWindow)>,
 }
 
@@ -192,6 +212,63 @@ impl SrtpReceiver {
     }
 }
 
+impl SrtcpSender {
+    pub(super) fn new(key: &MasterKey) -> Self {
+        Self { keys: SessionKeys::derive(key, RTCP_LABELS), index: 0 }
+    }
+
+    /// The bytes that go to the peer, for an RTCP packet of ours.
+    pub(super) fn protect(&mut self, packet: &[u8]) -> Bytes {
+        if packet.len() < RTCP_HEADER_BYTES {
+            return Bytes::new();
+        }
+        let index = self.index;
+        // 31 bits: with a report each 2.5 s they last for 170 years.
+        self.index = index.wrapping_add(1) & !ENCRYPTED;
+        let body = self.keys.apply(number(packet, 4), u64::from(index), &packet[RTCP_HEADER_BYTES..]);
+        let mut bytes = Vec::with_capacity(packet.len() + INDEX_BYTES + RTCP_TAG_BYTES);
+        bytes.extend_from_slice(&packet[..RTCP_HEADER_BYTES]);
+        bytes.extend_from_slice(&body);
+        bytes.extend_from_slice(&(index | ENCRYPTED).to_be_bytes());
+        let tag = self.keys.tag(&[&bytes]);
+        bytes.extend_from_slice(&tag[..RTCP_TAG_BYTES]);
+        bytes.into()
+    }
+}
+
+impl SrtcpReceiver {
+    pub(super) fn new(key: &MasterKey) -> Self {
+        Self { keys: SessionKeys::derive(key, RTCP_LABELS), streams: Vec::new() }
+    }
+
+    /// The RTCP packet in what a peer sent. A packet that is refused changes nothing.
+    ///
+    /// # Errors
+    /// [`SrtpError`].
+    pub(super) fn open(&mut self, bytes: &[u8]) -> Result<Bytes, SrtpError> {
+        let end = bytes.len().checked_sub(RTCP_TAG_BYTES).ok_or(SrtpError::Short)?;
+        let (authenticated, tag) = bytes.split_at(end);
+        let end = end.checked_sub(INDEX_BYTES).filter(|end| *end >= RTCP_HEADER_BYTES).ok_or(SrtpError::Short)?;
+        let packet = &authenticated[..end];
+        let field = number(authenticated, end);
+        let index = u64::from(field & !ENCRYPTED);
+        let ssrc = number(packet, 4);
+        if window(&self.streams, ssrc)?.is_some_and(|window| !window.is_new(index)) {
+            return Err(SrtpError::Replayed);
+        }
+        let expected = self.keys.tag(&[authenticated]);
+        if !bool::from(expected[..RTCP_TAG_BYTES].ct_eq(tag)) {
+            return Err(SrtpError::WrongTag);
+        }
+        take(&mut self.streams, ssrc, index);
+        if field & ENCRYPTED == 0 {
+            return Ok(Bytes::copy_from_slice(packet));
+        }
+        let body = self.keys.apply(ssrc, index, &packet[RTCP_HEADER_BYTES..]);
+        Ok([&packet[..RTCP_HEADER_BYTES], &body].concat().into())
+    }
+}
+
 /// The window of a stream; `None`: it is a new one.
 fn window(streams: &[(u32, ReplayWindow)], ssrc: u32) -> Result<Option<ReplayWindow>, SrtpError> {
     let known = streams.iter().find(|(known, _)| *known == ssrc).map(|(_, window)| *window);
@@ -250,6 +327,22 @@ mod tests {
         let protected = bytes("800f1234decafbadcafebabe 4e55dc4ce79978d88ca4d215949d2402 b78d6acc99ea179b8dbb");
         assert_eq!(sender.protect(&plain), protected);
         assert_eq!(receiver.open(&protected).unwrap(), plain);
+    }
+
+    #[test]
+    fn reports_are_those_of_another_implementation() {
+        let mut sender = SrtcpSender::new(&master());
+        let mut receiver = SrtcpReceiver::new(&master());
+        let plain = bytes("81c8000bcafebabe abababababababababababababababab");
+        let protected = bytes("81c8000bcafebabe 7128035be487b9bdbef89041f977a5a8 80000001 993e08cd54d7c1230798");
+        let first = sender.protect(&plain);
+        assert_eq!(sender.protect(&plain), protected);
+        let mut wrong = protected.clone();
+        wrong[12] ^= 1;
+        assert_eq!(receiver.open(&wrong), Err(SrtpError::WrongTag));
+        assert_eq!(receiver.open(&protected).unwrap(), plain);
+        assert_eq!(receiver.open(&protected), Err(SrtpError::Replayed));
+        assert_eq!(receiver.open(&first).unwrap(), plain, "late");
     }
 
     #[test]
@@ -314,6 +407,8 @@ mod tests {
         fn no_bytes_panic(data in proptest::collection::vec(any::<u8>(), 0..80)) {
             let (mut sender, mut receiver) = both(Suite::AesCmHmacSha1_80);
             prop_assert!(receiver.open(&data).is_err());
+            prop_assert!(SrtcpReceiver::new(&master()).open(&data).is_err());
+            SrtcpSender::new(&master()).protect(&data);
             sender.protect(&data);
         }
     }
