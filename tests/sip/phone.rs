@@ -22,13 +22,23 @@ pub struct Options {
     /// Its description comes with the ACK.
     pub offers_late: bool,
     pub headers: &'static str,
+    /// Whether it offers comfort noise.
+    pub has_noise: bool,
     /// Where it receives RTCP; `None`: at the port of RTP.
     pub rtcp: Option<SocketAddr>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { codec: Codec::Pcmu, to: "+15550100", credentials: None, offers_late: false, headers: "", rtcp: None }
+        Self {
+            codec: Codec::Pcmu,
+            to: "+15550100",
+            credentials: None,
+            offers_late: false,
+            headers: "",
+            has_noise: false,
+            rtcp: None,
+        }
     }
 }
 
@@ -56,6 +66,8 @@ pub struct Phone {
     /// What was heard, at 8 kHz, or at 16 kHz with G.722 and Opus.
     pub heard: Vec<i16>,
     pub n_packets: usize,
+    /// Of these, comfort noise.
+    pub n_noise: usize,
     /// The hub's stream.
     pub heard_ssrc: Option<u32>,
     /// Where its packets came from.
@@ -172,6 +184,7 @@ impl Phone {
             next: Instant::now(),
             heard: Vec::new(),
             n_packets: 0,
+            n_noise: 0,
             heard_ssrc: None,
             heard_from: None,
             is_ended: false,
@@ -238,6 +251,9 @@ impl Phone {
         loop {
             self.number += 1;
             let mut offer = if self.options.offers_late { String::new() } else { sdp::offer(self.local()) };
+            if self.options.has_noise {
+                offer = offer.replace(" 101\r\n", " 101 13\r\n");
+            }
             if let Some(rtcp) = self.options.rtcp {
                 offer = offer.replace("a=rtcp-mux", &format!("a=rtcp:{}", rtcp.port()));
             }
@@ -435,6 +451,10 @@ impl Phone {
                 let key = "0123456789*#ABCD".chars().nth(usize::from(packet.payload[0])).expect("a key");
                 self.keys.push(key);
             }
+            return;
+        }
+        if packet.payload_type == 13 {
+            self.n_noise += 1;
             return;
         }
         self.encoder.decode(&packet.payload, &mut self.heard);

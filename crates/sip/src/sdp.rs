@@ -286,6 +286,8 @@ pub struct Agreed {
     pub peer_sends: bool,
     /// The keys of SRTP; `None`: plain RTP.
     pub srtp: Option<Srtp>,
+    /// The payload type of comfort noise (RFC 3389) in the place of silence, where the peer offers it.
+    pub noise: Option<u8>,
     /// Whether RTCP shares the port of RTP (RFC 5761).
     pub has_mux: bool,
     /// Where the peer receives RTCP; `None`: nowhere yet.
@@ -467,6 +469,8 @@ impl Media {
             let number = self.format_of(&format!("telephone-event/{clock}"))?;
             Some((number, clock))
         });
+        // That of the codec's clock.
+        let noise = self.format_of("cn/8000").filter(|_| clock == 8_000);
         let address = self.address.filter(|address| !address.is_unspecified());
         // The address 0.0.0.0 is how RFC 2543 put a call on hold.
         let is_old_hold = self.address.is_some_and(|address| address.is_unspecified());
@@ -484,6 +488,7 @@ impl Media {
             peer_receives: self.direction.receives() && !is_old_hold,
             peer_sends: self.direction == Direction::SendReceive && !is_old_hold,
             srtp,
+            noise,
             has_mux: self.has_mux,
             rtcp,
         })
@@ -517,7 +522,7 @@ pub fn answer(offer: &[u8], local: Local<'_>) -> Result<(String, Agreed), SdpErr
     for (index, media) in offer.media.iter().enumerate() {
         if index == chosen {
             let formats = [(agreed.codec, agreed.payload_type)];
-            text.push_str(&media_lines(local, &media.profile, &formats, agreed.events, direction));
+            text.push_str(&media_lines(local, &media.profile, &formats, agreed.events, agreed.noise, direction));
             text.push_str(if agreed.has_mux { MUX } else { "" });
             text.push_str(&keys);
         } else {
@@ -533,7 +538,7 @@ pub fn offer(local: Local<'_>) -> String {
     let formats: Vec<_> = local.codecs.iter().map(|codec| (*codec, codec.payload_type())).collect();
     let profile = if local.protection.is_required() { SECURE_PROFILES[0] } else { PLAIN_PROFILES[0] };
     let mut text = head(local);
-    text.push_str(&media_lines(local, profile, &formats, Some((EVENTS_TYPE, 8_000)), Direction::SendReceive));
+    text.push_str(&media_lines(local, profile, &formats, Some((EVENTS_TYPE, 8_000)), None, Direction::SendReceive));
     text.push_str(MUX);
     if let Some(key) = local.protection.key() {
         for (tag, suite) in (1..).zip(Suite::ALL) {
@@ -569,9 +574,10 @@ fn media_lines(
     profile: &str,
     formats: &[(Codec, u8)],
     events: Option<(u8, u32)>,
+    noise: Option<u8>,
     direction: Direction,
 ) -> String {
-    let numbers = formats.iter().map(|(_, number)| *number).chain(events.map(|(number, _)| number));
+    let numbers = formats.iter().map(|(_, number)| *number).chain(noise).chain(events.map(|(number, _)| number));
     let numbers: String = numbers.map(|number| format!(" {number}")).collect();
     let mut text = format!("m=audio {} {profile}{numbers}\r\n", local.address.port());
     for (codec, number) in formats {
@@ -579,6 +585,9 @@ fn media_lines(
         if *codec == Codec::Opus {
             text.push_str(&format!("a=fmtp:{number} useinbandfec=1;stereo=0;sprop-stereo=0\r\n"));
         }
+    }
+    if let Some(number) = noise {
+        text.push_str(&format!("a=rtpmap:{number} CN/8000\r\n"));
     }
     if let Some((number, clock)) = events {
         text.push_str(&format!("a=rtpmap:{number} telephone-event/{clock}\r\na=fmtp:{number} 0-15\r\n"));
@@ -670,6 +679,24 @@ mod tests {
         let agreed = read_answer(text.as_bytes(), LOCAL).unwrap();
         assert_eq!((agreed.codec, agreed.payload_type, agreed.events), (Codec::G722, 9, Some((101, 8_000))));
         assert_eq!(agreed.remote, Some(peer.address));
+    }
+
+    #[test]
+    fn comfort_noise_is_agreed_on_where_it_is_offered() {
+        let check = |lines: &str, codecs: &[Codec]| {
+            let (text, agreed) = answer(offer_of(lines).as_bytes(), Local { codecs, ..LOCAL }).unwrap();
+            assert_eq!(text.contains("CN/8000"), agreed.noise.is_some(), "{text}");
+            agreed.noise
+        };
+        assert_eq!(check("m=audio 4000 RTP/AVP 8 13\r\n", &Codec::ALL), Some(13));
+        assert_eq!(check("m=audio 4000 RTP/AVP 8 98\r\na=rtpmap:98 CN/8000\r\n", &Codec::ALL), Some(98));
+        assert_eq!(check("m=audio 4000 RTP/AVP 8\r\n", &Codec::ALL), None);
+        assert_eq!(
+            check("m=audio 4000 RTP/AVP 96 13\r\na=rtpmap:96 opus/48000/2\r\n", &Codec::ALL),
+            None,
+            "another clock"
+        );
+        assert!(!offer(LOCAL).contains("CN/8000"), "pauses of a peer's detector cost words");
     }
 
     #[test]

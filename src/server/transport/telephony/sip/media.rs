@@ -31,6 +31,11 @@ const NO_MEDIA: Duration = Duration::from_secs(60);
 /// A peer that sends from another of its addresses is followed once the first one is silent for this time.
 const MOVES_AFTER: Duration = Duration::from_millis(500);
 
+/// The level of the noise that stands for our silence, in dB below full scale, and the steps of 20 ms between two packets
+/// of it: the way through NATs stays open.
+const NOISE_LEVEL: u8 = 70;
+const NOISE_STEPS: u32 = 10;
+
 /// What the two halves share, and what the dialog asks about.
 pub(super) struct MediaState {
     /// Where we receive, as peers reach it.
@@ -223,6 +228,10 @@ pub(in crate::server::transport::telephony) struct MediaSink {
     /// The next packet begins a talk spurt.
     begins: bool,
     pcm: Vec<i16>,
+    /// The payload type of comfort noise; `None`: silence is coded as sound is.
+    noise: Option<u8>,
+    /// Steps of 20 ms since something was said.
+    n_silent: u32,
     keys: Option<SentKeys>,
     /// `None`: plain RTP.
     srtp: Option<SrtpSender>,
@@ -256,6 +265,7 @@ pub(super) fn halves(
     let srtp_sender = srtp.map(|srtp| SrtpSender::new(srtp.suite, &srtp.ours));
     let encoder = Encoder::new(codec)?;
     let payload_type = media.agreed.payload_type;
+    let noise = media.agreed.noise;
     let RtpSockets { rtp, rtcp } = sockets;
     let ssrc = rand::random();
     let reports = Reports::new(rtcp, &media.agreed, ssrc, figures);
@@ -283,6 +293,8 @@ pub(super) fn halves(
         ssrc,
         begins: true,
         pcm: Vec::new(),
+        noise,
+        n_silent: 0,
         keys,
         srtp: srtp_sender,
     };
@@ -420,20 +432,27 @@ impl MediaSink {
         let _ = codec::decode(Format::Pcm16, pcm, &mut samples);
         let payload = self.encoder.encode(&samples);
         self.pcm = samples;
-        self.packet(payload);
+        self.n_silent = 0;
+        self.packet(Some(payload));
     }
 
-    /// Sends 20 ms of silence, so that the way through NATs and the peer's jitter buffer stay as they are.
+    /// Sends 20 ms of silence, so that the way through NATs and the peer's jitter buffer stay as they are; with a peer that
+    /// takes comfort noise, a packet of it now and then.
     pub(in crate::server::transport::telephony) fn idle(&mut self) {
-        let payload = self.encoder.silence();
+        let payload = match self.noise {
+            None => Some(self.encoder.silence()),
+            Some(_) => None,
+        };
         self.packet(payload);
+        self.n_silent = self.n_silent.saturating_add(1);
     }
 
-    fn packet(&mut self, payload: Bytes) {
+    /// Sends 20 ms; `None`: silence by comfort noise.
+    fn packet(&mut self, payload: Option<Bytes>) {
         let target = lock(&self.media).target();
         let timestamp = self.timestamp;
         self.timestamp = timestamp.wrapping_add(self.ticks);
-        let Some(target) = target.filter(|_| !payload.is_empty()) else {
+        let Some(target) = target.filter(|_| payload.as_ref().is_none_or(|payload| !payload.is_empty())) else {
             self.begins = true;
             return;
         };
@@ -448,6 +467,13 @@ impl MediaSink {
             self.begins = true;
             return;
         }
+        let Some(payload) = payload else {
+            self.begins = true;
+            if let Some(noise) = self.noise.filter(|_| self.n_silent.is_multiple_of(NOISE_STEPS)) {
+                self.send_packet(noise, false, timestamp, Bytes::from_static(&[NOISE_LEVEL]), target);
+            }
+            return;
+        };
         let marker = std::mem::take(&mut self.begins);
         self.send_packet(self.payload_type, marker, timestamp, payload, target);
     }
@@ -477,6 +503,7 @@ mod tests {
             peer_receives: true,
             peer_sends: true,
             srtp: None,
+            noise: None,
             has_mux: true,
             rtcp: None,
         };
