@@ -87,12 +87,42 @@ pub(in crate::server::transport) enum DialError {
 pub(in crate::server) struct Dialer {
     trunks: Vec<DialTrunk>,
     rights: DialRights,
-    /// When each key's calls of the last minute were made.
-    recent: Mutex<HashMap<Option<KeyId>, VecDeque<Instant>>>,
+    recent: RecentCalls,
     /// Calls at a time.
     places: Arc<Semaphore>,
     dials: mpsc::Sender<Dial>,
     settings: Arc<CallSettings>,
+}
+
+/// When each key's calls of the last minute were made.
+#[derive(Default)]
+struct RecentCalls(Mutex<HashMap<Option<KeyId>, VecDeque<Instant>>>);
+
+impl RecentCalls {
+    /// Counts a call of this key, of which it may make `most` in a minute; 0: any number.
+    ///
+    /// # Errors
+    /// The time until it may make one.
+    fn count(&self, owner: Option<KeyId>, most: usize) -> Result<(), Duration> {
+        if most == 0 {
+            return Ok(());
+        }
+        let now = Instant::now();
+        let mut recent = self.0.lock().expect("no panic while locked");
+        // Keys without a recent call are forgotten.
+        recent.retain(|_, calls| {
+            while calls.front().is_some_and(|at| now.duration_since(*at) >= MINUTE) {
+                calls.pop_front();
+            }
+            !calls.is_empty()
+        });
+        let calls = recent.entry(owner).or_default();
+        if let Some(first) = calls.front().filter(|_| calls.len() >= most) {
+            return Err(MINUTE.saturating_sub(now.duration_since(*first)));
+        }
+        calls.push_back(now);
+        Ok(())
+    }
 }
 
 /// Who may be called, when, and how often.
@@ -149,33 +179,14 @@ impl Dialer {
         dials: mpsc::Sender<Dial>,
         settings: Arc<CallSettings>,
     ) -> Self {
-        Self { trunks, rights, recent: Mutex::default(), places: Arc::new(Semaphore::new(max_calls)), dials, settings }
-    }
-
-    /// Counts a call of this key.
-    ///
-    /// # Errors
-    /// The time until it may make one.
-    fn count(&self, owner: Option<KeyId>) -> Result<(), Duration> {
-        let most = self.rights.max_per_minute;
-        if most == 0 {
-            return Ok(());
+        Self {
+            trunks,
+            rights,
+            recent: RecentCalls::default(),
+            places: Arc::new(Semaphore::new(max_calls)),
+            dials,
+            settings,
         }
-        let now = Instant::now();
-        let mut recent = self.recent.lock().expect("no panic while locked");
-        // Keys without a recent call are forgotten.
-        recent.retain(|_, calls| {
-            while calls.front().is_some_and(|at| now.duration_since(*at) >= MINUTE) {
-                calls.pop_front();
-            }
-            !calls.is_empty()
-        });
-        let calls = recent.entry(owner).or_default();
-        if let Some(first) = calls.front().filter(|_| calls.len() >= most) {
-            return Err(MINUTE.saturating_sub(now.duration_since(*first)));
-        }
-        calls.push_back(now);
-        Ok(())
     }
 
     /// Begins a call and returns its id at once, or within the lookup of the trunk's host. The call's state is in the list.
@@ -229,7 +240,7 @@ impl Dialer {
         if caller.settings.is_some() || !is_trunks && !access.keys.is_admin(owner) {
             return Err(DialError::NoRight);
         }
-        self.count(owner).map_err(DialError::TooManyPerMinute)?;
+        self.recent.count(owner, self.rights.max_per_minute).map_err(DialError::TooManyPerMinute)?;
         let place = self.places.clone().try_acquire_owned().map_err(|_| DialError::TooMany)?;
         let addresses = self.settings.ports.look_up(&trunk.host, trunk.port).await;
         let address = *addresses.first().ok_or(DialError::Unavailable("the trunk's host is not known"))?;
@@ -423,6 +434,24 @@ fn state_of(cause: Option<EndCause>) -> CallState {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn each_key_has_its_own_minute() {
+        let recent = RecentCalls::default();
+        let [one, other] = [Some(KeyId::new([1; 16])), None];
+        for _ in 0..2 {
+            assert_eq!(recent.count(one, 2), Ok(()));
+            sleep(Duration::from_secs(20)).await;
+        }
+        assert_eq!(recent.count(one, 2), Err(Duration::from_secs(20)));
+        assert_eq!((recent.count(other, 2), recent.count(one, 0)), (Ok(()), Ok(())));
+        sleep(Duration::from_secs(20)).await;
+        assert_eq!(recent.count(one, 2), Ok(()), "the first one is a minute ago");
+        assert_eq!(recent.count(one, 2), Err(Duration::from_secs(20)));
+        sleep(MINUTE).await;
+        assert_eq!(recent.count(other, 2), Ok(()));
+        assert_eq!(recent.0.lock().unwrap().len(), 1, "who has not called is forgotten");
+    }
 
     #[test]
     fn a_number_is_called_at_the_trunks_host_and_an_address_as_it_is() {
