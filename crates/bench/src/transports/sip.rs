@@ -18,8 +18,6 @@ const PERCENT_A_CALL: f64 = 0.4;
 const ANSWER_MS: f64 = 50.0;
 /// Beside the silence that ends a turn.
 const ADDED_MS: f64 = 60.0;
-/// Without waits for the gate of voice-to-voice.
-const NO_GATE: Option<f64> = None;
 
 pub(super) async fn measure(plan: &TransportsPlan, progress: Progress<'_>) -> Result<Measurement, BenchError> {
     let n = plan.n_calls.1;
@@ -53,7 +51,7 @@ pub(super) async fn measure(plan: &TransportsPlan, progress: Progress<'_>) -> Re
     let answers = std::mem::take(&mut *answers.lock().expect("no panic while locked"));
     section.percentile("INVITE to the answer", &answers, 50.0, None);
     section.percentile("INVITE to the answer", &answers, 95.0, Some(ANSWER_MS));
-    outcome.add_to(&mut section, PERCENT_A_CALL, NO_GATE);
+    outcome.add_to(&mut section, PERCENT_A_CALL, None);
     let waits = waits(outcome.turns.iter().map(|(_, turn)| turn));
     let added = at(&waits, 50.0) - SILENCE_MS;
     section.figures.push(Figure::new("added to the way of sound", Unit::Ms, added, waits.len()).at_most(ADDED_MS));

@@ -197,9 +197,7 @@ impl PacketReader {
             }
         }
     }
-}
 
-impl PacketReader {
     /// How many were dropped because of their protection.
     fn n_refused(&self) -> u64 {
         self.n_wrong_tags + self.n_replayed + self.n_others
@@ -208,8 +206,8 @@ impl PacketReader {
 
 impl Drop for PacketReader {
     fn drop(&mut self) {
-        let Self { n_wrong_tags, n_replayed, n_others, .. } = self;
         if self.n_refused() > 0 {
+            let Self { n_wrong_tags, n_replayed, n_others, .. } = self;
             tracing::info!(n_wrong_tags, n_replayed, n_others, "packets of SRTP were dropped in a call by SIP");
         }
     }

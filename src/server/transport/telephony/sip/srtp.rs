@@ -334,7 +334,7 @@ mod tests {
         let mut sender = SrtcpSender::new(&master());
         let mut receiver = SrtcpReceiver::new(&master());
         let plain = bytes("81c8000bcafebabe abababababababababababababababab");
-        let protected = bytes("81c8000bcafebabe 7128035be487b9bdbef89041f977a5a8 80000001 993e08cd54d7c1230798");
+        let protected = bytes("81c8000bcafebabe 7128035be487b9bdbef89041f977a5a8 80000001 993e08cd54d6c1230798");
         let first = sender.protect(&plain);
         assert_eq!(sender.protect(&plain), protected);
         let mut wrong = protected.clone();

@@ -93,8 +93,11 @@ impl Streams {
         }
     }
 
-    /// The hub may connect to this peer, which is `host`.
+    /// The hub may connect to this peer, which is `host`. Does nothing for a peer by UDP.
     pub(super) fn know(&mut self, peer: Peer, host: &str) {
+        if peer.transport == Transport::Udp {
+            return;
+        }
         if self.hosts.len() >= MAX_HOSTS {
             self.hosts.retain(|peer, _| self.senders.contains_key(peer));
         }
