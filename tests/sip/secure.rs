@@ -81,7 +81,13 @@ async fn connect(hub: SocketAddr, pem: &Path) -> std::io::Result<tokio_rustls::c
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = rustls::ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
     let config = builder.expect("versions").with_root_certificates(roots).with_no_client_auth();
-    let stream = TcpStream::connect(hub).await?;
+    // The hub may not listen yet.
+    let stream = loop {
+        match TcpStream::connect(hub).await {
+            Ok(stream) => break stream,
+            Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
+        }
+    };
     TlsConnector::from(Arc::new(config)).connect(ServerName::try_from("localhost").expect("a name"), stream).await
 }
 
