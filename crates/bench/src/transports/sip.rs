@@ -3,7 +3,8 @@
 //!
 //! The hub runs on one core, phones and mock engines on the other. Between a caller's last word and the first sound of the
 //! reply stand the silence that ends a turn and what the hub adds: its jitter buffer, its detector, its pacing and its work.
-//! The second is the first figure less that silence. A call is answered at once; its INVITE takes the way of a call.
+//! The second is the first figure less that silence; it is below zero where the detector ends speech before the last loud
+//! sample. A call is answered at once; its INVITE takes the way of a call.
 
 use super::calls::together;
 use super::client::{Client, SipPhone, Transport};
