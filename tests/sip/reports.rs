@@ -49,7 +49,8 @@ async fn loss_and_jitter_are_reported_and_shown() {
     phone.talk(0.0, 100).await;
     let media = calls(&hub).await["data"][0]["media"].clone();
     assert_eq!((&media["peer_packets_lost"], &media["peer_jitter_ms"]), (&json!(3), &json!(10.0)), "{media}");
-    assert!(media["round_trip_ms"].as_f64().expect("a number") < 50.0, "{media}");
+    // The phone looks for reports now and then.
+    assert!((0.0..1_000.0).contains(&media["round_trip_ms"].as_f64().expect("a number")), "{media}");
     hub.stop().await;
 }
 

@@ -5,7 +5,6 @@ use super::calling::{call, state};
 use super::phone::{Answer, Options, Phone};
 use super::{config, free_port};
 use crate::hub::{Hub, engines};
-use crate::turns::turn;
 use antiphon::config::{Config, SipTransport, SipTrunk, SrtpUse};
 use antiphon::server::{Extras, Keys, Parts, Reload, Tls};
 use antiphon_engine_api::fakes::llm::FakeLlm;
@@ -137,11 +136,10 @@ async fn a_call_by_tls_has_the_certificate_of_the_pages() {
     let mut phone = Phone::connect(way, Options::default()).await;
     phone.speak(500).await;
     phone.until("the reply is heard", |phone| phone.heard_ms() >= 130).await;
-    let turn = turn(&hub, |turn| turn["settled"] == true).await;
-    assert_eq!((&turn["transcript"], &turn["heard"]), (&json!("a question"), &json!("Yes.")), "{turn}");
     phone.send(Method::Bye, "", "").await;
     phone.talk(0.0, 100).await;
     assert_eq!(phone.responses.last().and_then(Message::status), Some(200));
+    hub.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
