@@ -5,8 +5,8 @@
 #![no_main]
 #![allow(clippy::disallowed_methods)]
 
-use antiphon_sip::sdp::{self, Codec, Local};
-use antiphon_sip::{Config, Endpoint, Event, MAX_CALLS, Message, Output, Peer, Transport, Trunk, stream_message};
+use antiphon_sip::sdp::{self, Codec, Local, MasterKey, Protection};
+use antiphon_sip::{Config, Endpoint, Event, MAX_CALLS, Message, Output, Peer, Transport, Trunk, rtcp, stream_message};
 use libfuzzer_sys::fuzz_target;
 use std::time::{Duration, Instant};
 
@@ -14,14 +14,23 @@ fuzz_target!(|data: &[u8]| {
     let Some((&seconds, rest)) = data.split_first() else { return };
     let _ = stream_message(rest);
     let _ = Message::parse(rest);
-    let local = Local { address: "192.0.2.1:20000".parse().unwrap(), codecs: &Codec::ALL, session: 1, version: 1 };
-    if let Ok((answer, agreed)) = sdp::answer(rest, local) {
-        // What was agreed on is read again alike.
-        let read = sdp::read_answer(answer.as_bytes(), &[agreed.codec]).expect("an answer is a description");
-        assert_eq!(read.payload_type, agreed.payload_type);
+    let _ = rtcp::read(rest, 1);
+    let key = MasterKey::new([7; MasterKey::BYTES]);
+    for protection in [Protection::Off, Protection::Optional(&key), Protection::Required(&key)] {
+        let address = "192.0.2.1:20000".parse().unwrap();
+        let local = Local { address, codecs: &Codec::ALL, session: 1, version: 1, protection };
+        if let Ok((answer, agreed)) = sdp::answer(rest, local) {
+            assert!(agreed.srtp.is_some() || !matches!(protection, Protection::Required(_)), "plain RTP");
+            // What was agreed on is read again alike; a key, where its number is one of ours.
+            let codecs = &[agreed.codec];
+            if let Ok(read) = sdp::read_answer(answer.as_bytes(), Local { codecs, ..local }) {
+                assert_eq!(read.payload_type, agreed.payload_type);
+            }
+        }
     }
     let config = Config {
         advertised: "192.0.2.1:5060".parse().unwrap(),
+        tls_port: 5_061,
         agent: "fuzz".into(),
         trunks: vec![Trunk { allowed: vec!["192.0.2.0/24".parse().unwrap()], ..Trunk::default() }],
         secret: [1; 32],

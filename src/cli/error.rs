@@ -153,7 +153,7 @@ pub(super) fn one_of_each() -> Vec<CliError> {
         CliError::Usage(String::new()),
         CliError::Config(ConfigError::Invalid(Vec::new())),
         CliError::Keys(KeysError::Open { address: String::new() }),
-        CliError::Tls(TlsError::Half),
+        CliError::Tls(TlsError::Half("server")),
         CliError::Engines(EnginesError(Vec::new())),
         CliError::Missing(String::new()),
         CliError::Listen { setting: "server.listen", address: String::new(), source },

@@ -5,7 +5,7 @@ use super::file_changes::FileChanges;
 use super::lan::{self, Reachable};
 use super::{CliError, blocking, desktop, print, signals};
 use crate::assembly::{ActiveEngines, EngineManager, EnginesError, Membership};
-use crate::config::{ServerConfig, Sources, load_hub};
+use crate::config::{ServerConfig, SipConfig, Sources, load_hub};
 use crate::server::{self, Extras, Keys, LoadedEngines, Reload, Startup, Tls, WaitsFor};
 use antiphon_telemetry::Metrics;
 use antiphon_types::small_file;
@@ -94,6 +94,7 @@ async fn serve(args: ServeArgs, opens_page: bool) -> Result<(), CliError> {
     let (reload, reloads) = mpsc::channel(MAX_RELOADS);
     let files = Files {
         config: config.server.clone(),
+        sip: config.sip.clone(),
         twilio_auth_token_env: config.telephony.twilio_auth_token_env.clone(),
         tls_self_signed: args.tls_self_signed,
     };
@@ -206,6 +207,7 @@ const MAX_RELOADS: usize = 8;
 /// The files to read again on SIGHUP: those configured at startup.
 struct Files {
     config: ServerConfig,
+    sip: SipConfig,
     twilio_auth_token_env: String,
     tls_self_signed: bool,
 }
@@ -218,6 +220,7 @@ impl Files {
         let mut reload = Reload { reopens_logs: true, ..self.keys() };
         let tls = if self.tls_self_signed { Ok(None) } else { Tls::load(&self.config) };
         reload.tls = stays("certificate", tls, &mut reload.failed).flatten();
+        reload.sip_tls = stays("sip certificate", Tls::load_sip(&self.sip), &mut reload.failed).flatten();
         let token = antiphon_engines::secret::read(&self.twilio_auth_token_env);
         reload.twilio_auth_token = stays("twilio auth token", token, &mut reload.failed).flatten();
         reload
@@ -284,7 +287,7 @@ fn watch_hang_ups(files: Arc<Files>, reload: mpsc::Sender<Reload>) -> tokio::tas
         let Ok(mut hang_up) = signal(SignalKind::hangup()) else { return };
         let mut reading = FileReader::default();
         while hang_up.recv().await.is_some() {
-            tracing::info!("SIGHUP: reading keys, upstream keys, Twilio's auth token and certificate again");
+            tracing::info!("SIGHUP: reading keys, upstream keys, Twilio's auth token and certificates again");
             let files = files.clone();
             let Some(read) = reading.read(move || files.read()).await else { continue };
             if reload.try_send(read).is_err() {
@@ -350,7 +353,8 @@ mod tests {
         assert!(made.success());
         let api_keys_file = path.to_str().expect("text").to_owned();
         let config = ServerConfig { api_keys_file, ..ServerConfig::default() };
-        let files = Files { config, twilio_auth_token_env: String::new(), tls_self_signed: false };
+        let sip = SipConfig::default();
+        let files = Files { config, sip, twilio_auth_token_env: String::new(), tls_self_signed: false };
         let reload = files.keys();
         assert!(reload.keys.is_none() && reload.failed == ["keys"]);
         std::fs::remove_file(&path).expect("removed");

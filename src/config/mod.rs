@@ -32,7 +32,8 @@ pub use rtc::RtcConfig;
 pub use rules::{keys, words};
 pub use server::ServerConfig;
 pub use sip::{
-    MAX_VOICEMAIL_MESSAGE_BYTES, OnVoicemail, QuietHours, SipConfig, SipTrunk, TransferTargets, UndecidedCall,
+    MAX_VOICEMAIL_MESSAGE_BYTES, OnVoicemail, QuietHours, SipConfig, SipTransport, SipTrunk, SrtpUse, TransferTargets,
+    UndecidedCall,
 };
 pub use speech::SpeechConfig;
 pub use storage_key::StorageKey;
@@ -195,6 +196,8 @@ impl Layers {
         for message in sip.problems() {
             let keys = [
                 "quiet_hours",
+                "tls_listen",
+                "tls_cert",
                 "trunks",
                 "webhook_url",
                 "transfer_to",

@@ -90,6 +90,8 @@ pub(super) fn allows(key: &Key, value: &Value) -> bool {
                 "username" | "password_env" | "register" | "register_as" | "host" | "caller" | "key" | "route" => {
                     value.is_str()
                 }
+                "transport" => value.as_str().is_some_and(|text| ["udp", "tcp", "tls"].contains(&text)),
+                "srtp" => value.as_str().is_some_and(|text| ["optional", "required"].contains(&text)),
                 _ => false,
             };
             trunks.values().all(|trunk| trunk.as_table().is_some_and(|trunk| trunk.iter().all(is_right)))

@@ -8,8 +8,9 @@ use std::collections::BTreeMap;
 use std::net::Ipv6Addr;
 use std::sync::Arc;
 
-/// SIP's port (RFC 3261, section 19.1.2).
+/// SIP's ports (RFC 3261, section 19.1.2).
 const PORT: u16 = 5_060;
+const TLS_PORT: u16 = 5_061;
 /// The longest instructions of a message: some two minutes of speech.
 pub const MAX_VOICEMAIL_MESSAGE_BYTES: usize = 2_000;
 
@@ -19,10 +20,21 @@ antiphon_types::settings! {
     pub struct SipConfig in "sip" {
         /// Address and port, by UDP and TCP, such as "0.0.0.0:5060".
         pub listen: String = String::new(), Rule::ListenOrNone;
+        /// Address and port by TLS, such as "0.0.0.0:5061". Calls by TLS may be encrypted (SRTP). "": no TLS.
+        pub tls_listen: String = String::new(), Rule::ListenOrNone;
+        /// The file of its certificate, as server.tls_cert, read again on SIGHUP. "": the certificate of the hub's
+        /// pages.
+        pub tls_cert: String = String::new(), Rule::Text;
+        /// The file of the certificate's private key.
+        pub tls_key: String = String::new(), Rule::Text;
+        /// The file of the authorities that vouch for trunks with transport = "tls". "": those that this machine
+        /// trusts.
+        pub tls_ca: String = String::new(), Rule::Text;
         /// The address under which peers reach the hub, behind a NAT the public one. "": that of listen, or of
         /// this machine.
         pub advertise: String = String::new(), Rule::AddressOrNone;
-        /// The UDP ports of calls, one each, even numbers only; without a free one a call is answered 503.
+        /// The UDP ports of calls, two each: an even one for RTP, the next for RTCP; without a free pair a call is
+        /// answered 503.
         pub rtp_port_min: u16 = 20_000, Rule::Whole(1_024, 65_535, "UDP port");
         /// The last of them.
         pub rtp_port_max: u16 = 20_999, Rule::Whole(1_024, 65_535, "UDP port");
@@ -75,8 +87,9 @@ antiphon_types::settings! {
         /// What becomes of a call without a decision: "refuse" (480), or "answer", as without a webhook.
         pub webhook_undecided: UndecidedCall = UndecidedCall::Refuse, Rule::OneOf(&["refuse", "answer"]);
         /// Who may call, by a name of yours, with the keys 'allow', 'username', 'password_env', 'register',
-        /// 'register_as', 'host' (host or host:port by which the hub calls), 'caller', 'key' and 'route':
-        /// docs/guide/sip.md. An example: { office = { allow = ["10.0.0.5"] } }.
+        /// 'register_as', 'host' (host or host:port by which the hub calls), 'transport' ("udp", "tcp", "tls"), 'srtp'
+        /// ("optional", "required"), 'caller', 'key' and 'route': docs/guide/sip.md. An example:
+        /// { office = { allow = ["10.0.0.5"] } }.
         pub trunks: BTreeMap<String, SipTrunk> = BTreeMap::new(), Rule::Trunks;
     }
 }
@@ -107,6 +120,28 @@ pub enum OnVoicemail {
     AskModel,
 }
 
+/// How a trunk is reached.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[allow(missing_docs)]
+pub enum SipTransport {
+    #[default]
+    Udp,
+    Tcp,
+    Tls,
+}
+
+/// Whether calls by TLS are encrypted by SRTP.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SrtpUse {
+    /// Where the peer does it, too.
+    #[default]
+    Optional,
+    /// Always: other calls are refused, and those that do not come by TLS.
+    Required,
+}
+
 /// A peer that may call.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
@@ -123,6 +158,10 @@ pub struct SipTrunk {
     pub register_as: String,
     /// Host, or host and port, by which the hub calls; empty: that of `register`, else none.
     pub host: String,
+    /// How the hub reaches `host` and `register`.
+    pub transport: SipTransport,
+    /// Whether its calls are encrypted.
+    pub srtp: SrtpUse,
     /// The caller that its calls show; empty: `register_as` or `username`.
     pub caller: String,
     /// Name of the API key that its calls belong to; empty: none.
@@ -195,9 +234,10 @@ impl SipConfig {
 
     /// What is wrong with the settings together.
     pub fn problems(&self) -> impl Iterator<Item = String> {
-        let is_reversed = self.rtp_port_min.next_multiple_of(2) > self.rtp_port_max;
-        let range =
-            is_reversed.then(|| "sip.rtp_port_max: no even port from sip.rtp_port_min on is below it".to_owned());
+        let first = u32::from(self.rtp_port_min).next_multiple_of(2);
+        let is_reversed = first + 1 > u32::from(self.rtp_port_max);
+        let range = is_reversed
+            .then(|| "sip.rtp_port_max: sip.rtp_port_min to it has no even port with the next one".to_owned());
         let of_trunks = self.trunks.iter().filter_map(|(name, trunk)| {
             let problem = trunk.problem()?;
             Some(format!("sip.trunks.{name}: {problem}"))
@@ -225,8 +265,20 @@ impl SipConfig {
         });
         let wrong_tool = wrong_tool
             .map(|(name, uri)| format!("sip.tool_transfer_call.{name}: {uri:?} is no URI such as \"tel:+4930123\""));
+        let has_tls = !self.tls_listen.is_empty();
+        let alone = (has_tls && self.listen.is_empty())
+            .then(|| "sip.tls_listen needs sip.listen, which turns SIP on".to_owned());
+        let half = (self.tls_cert.is_empty() != self.tls_key.is_empty())
+            .then(|| "sip.tls_cert and sip.tls_key belong together: set both, or none".to_owned());
+        let needs_tls = |trunk: &&SipTrunk| trunk.transport == SipTransport::Tls || trunk.srtp == SrtpUse::Required;
+        let insecure = self.trunks.iter().find(|(_, trunk)| !has_tls && needs_tls(trunk)).map(|(name, _)| {
+            format!("sip.trunks.{name}: transport = \"tls\" and srtp = \"required\" need sip.tls_listen")
+        });
         range
             .into_iter()
+            .chain(alone)
+            .chain(half)
+            .chain(insecure)
             .chain(no_target)
             .chain(wrong_hours)
             .chain(too_long)
@@ -252,11 +304,14 @@ impl SipTrunk {
         {
             return Some("a user name holds none of the characters \" \\ < > @ and no space");
         }
-        if !self.host.is_empty() && host_and_port(&self.host).is_none() {
+        if !self.host.is_empty() && host_and_port(&self.host, PORT).is_none() {
             return Some("'host' is a host, or a host and a port, such as \"sip.example.com:5060\"");
         }
         if self.caller.contains(['"', '<', '>', '@', ' ']) {
             return Some("'caller' is a number or a name, such as \"+15550100\"");
+        }
+        if self.srtp == SrtpUse::Required && self.outbound().is_some() && self.transport != SipTransport::Tls {
+            return Some("srtp = \"required\" needs transport = \"tls\": keys travel by TLS only");
         }
         if !self.username.is_empty() && self.password_env.is_empty() {
             return Some("'username' needs 'password_env', the name of the environment variable with the password");
@@ -272,28 +327,33 @@ impl SipTrunk {
 
     /// Host and port of `register`.
     pub fn registrar(&self) -> Option<(String, u16)> {
-        host_and_port(&self.register)
+        host_and_port(&self.register, self.port())
     }
 
     /// Host and port by which the hub calls.
     pub fn outbound(&self) -> Option<(String, u16)> {
-        host_and_port(&self.host).or_else(|| self.registrar())
+        host_and_port(&self.host, self.port()).or_else(|| self.registrar())
+    }
+
+    /// The port of its transport.
+    fn port(&self) -> u16 {
+        if self.transport == SipTransport::Tls { TLS_PORT } else { PORT }
     }
 }
 
-/// A host, an IPv6 address in brackets, and the port.
-fn host_and_port(text: &str) -> Option<(String, u16)> {
+/// A host, an IPv6 address in brackets, and the port: `standard` where there is none.
+fn host_and_port(text: &str, standard: u16) -> Option<(String, u16)> {
     if let Some((address, rest)) = text.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
         let _: Ipv6Addr = address.parse().ok()?;
         let port = match rest.strip_prefix(':') {
             Some(port) => port.parse().ok().filter(|port| *port > 0)?,
-            None => Some(PORT).filter(|_| rest.is_empty())?,
+            None => Some(standard).filter(|_| rest.is_empty())?,
         };
         return Some((format!("[{address}]"), port));
     }
     let (host, port) = match text.rsplit_once(':') {
         Some((host, port)) => (host, port.parse().ok().filter(|port| *port > 0)?),
-        None => (text, PORT),
+        None => (text, standard),
     };
     let is_host = |c: char| c.is_ascii_alphanumeric() || "-._".contains(c);
     (!host.is_empty() && host.chars().all(is_host)).then(|| (host.to_owned(), port))
@@ -327,8 +387,34 @@ mod tests {
         }
         let config = SipConfig { webhook_url: "http://127.0.0.1:9".into(), ..SipConfig::default() };
         assert!(config.problems().next().is_some_and(|problem| problem.contains("webhook_secret_file")));
-        let config = SipConfig { rtp_port_min: 20_001, rtp_port_max: 20_001, ..SipConfig::default() };
-        assert_eq!(config.problems().count(), 1);
+        for (rtp_port_min, rtp_port_max, n) in [(20_001, 20_002, 1), (20_001, 20_003, 0), (65_535, 65_535, 1)] {
+            let config = SipConfig { rtp_port_min, rtp_port_max, ..SipConfig::default() };
+            assert_eq!(config.problems().count(), n, "{rtp_port_min} to {rtp_port_max}");
+        }
+    }
+
+    #[test]
+    fn keys_for_srtp_travel_by_tls_only() {
+        let problem = |tls_listen: &str, transport: SipTransport, srtp: SrtpUse| {
+            let host = "sip.example.com".into();
+            let trunk = SipTrunk { allow: vec!["::1".into()], host, transport, srtp, ..SipTrunk::default() };
+            let listen = "0.0.0.0:5060".into();
+            let trunks = [("office".to_owned(), trunk)].into();
+            let config = SipConfig { listen, tls_listen: tls_listen.into(), trunks, ..SipConfig::default() };
+            config.problems().next().unwrap_or_default()
+        };
+        assert_eq!(problem("0.0.0.0:5061", SipTransport::Tls, SrtpUse::Required), "");
+        assert_eq!(problem("", SipTransport::Tcp, SrtpUse::Optional), "");
+        assert!(problem("", SipTransport::Tls, SrtpUse::Optional).contains("sip.tls_listen"));
+        assert!(problem("0.0.0.0:5061", SipTransport::Udp, SrtpUse::Required).contains("by TLS only"));
+        let secure = SipTrunk { host: "[::1]".into(), transport: SipTransport::Tls, ..SipTrunk::default() };
+        assert_eq!(secure.outbound(), Some(("[::1]".into(), 5_061)));
+        for config in [
+            SipConfig { tls_listen: "0.0.0.0:5061".into(), ..SipConfig::default() },
+            SipConfig { tls_cert: "a".into(), ..SipConfig::default() },
+        ] {
+            assert!(config.problems().next().is_some_and(|problem| problem.starts_with("sip.tls_")));
+        }
     }
 
     #[test]

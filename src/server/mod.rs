@@ -136,8 +136,10 @@ async fn serve_once_loaded(
         .map_err(std::io::Error::other)?;
     let webrtc = Webrtc::bind(&config.rtc).await?;
     let (telephony, audiosocket) = Telephony::open(&config.telephony).await?;
-    let sip = Sip::bind(&config.sip, &keys).await?;
+    let tls = tls.map(|tls| Arc::new(ArcSwap::from_pointee(tls)));
+    let sip = Sip::bind(&config.sip, &keys, tls.clone()).await?;
     let (sip, dialer) = sip.unzip();
+    let sip_certificate = sip.as_ref().and_then(Sip::certificate);
     let wyoming = extras.wyoming.map(|listener| Wyoming::new(listener, config.wyoming.clone(), &keys)).transpose()?;
     let (audit, audit_writer) = Audit::open(&config.server.audit_log)?;
     let unusable = |error| std::io::Error::other(format!("server.storage_key: {error}"));
@@ -145,7 +147,6 @@ async fn serve_once_loaded(
     let sealing = storage_key.map(|key| Arc::new(key) as Arc<dyn Sealing>);
     tracing::info!("listening on {}://{address}", if tls.is_some() { "https" } else { "http" });
 
-    let tls = tls.map(|tls| Arc::new(ArcSwap::from_pointee(tls)));
     let starting = StartingServer::new(&config.server, tls.clone(), extras.waits_for.clone());
     let probed = StartingServer::probes(&config.server, extras.waits_for);
     let places = ConnectionSlots::new(
@@ -174,6 +175,7 @@ async fn serve_once_loaded(
     let reloaded = async {
         let above = Above {
             replace_twilio_auth_token: &|token| app.transport.telephony.replace_auth_token(token),
+            sip_certificate: sip_certificate.as_deref(),
             sessions_of: &|key| app.sessions.of_key(key),
         };
         reload::run(&app.access, &above, extras.reloads, stop.clone()).await;

@@ -25,7 +25,7 @@ pub async fn problems(config: &Config) -> Vec<String> {
             None
         }
     };
-    if let Err(error) = Tls::load(server) {
+    for error in [Tls::load(server), Tls::load_sip(&config.sip)].into_iter().filter_map(Result::err) {
         problems.push(with_causes(&error));
     }
     let mut taken: Vec<(&str, SocketAddr)> = Vec::new();
@@ -35,6 +35,7 @@ pub async fn problems(config: &Config) -> Vec<String> {
         ("wyoming.listen", &config.wyoming.listen),
         ("telephony.audiosocket_listen", &config.telephony.audiosocket_listen),
         ("rtc.listen", &config.rtc.listen),
+        ("sip.tls_listen", &config.sip.tls_listen),
     ] {
         if written.is_empty() {
             continue;

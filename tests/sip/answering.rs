@@ -166,5 +166,10 @@ async fn who_answers_is_reported_to_clients_and_by_webhook() {
     let event = receiver.next().await.event;
     let expect = json!({"call_id": call.id, "direction": "out", "answered_by": "ivr"});
     assert_eq!((&event["type"], &event["data"]), (&json!("call.answered_by"), &expect));
+    let url = format!("http://{}/v1/realtime/calls/{}/hangup", call.hub.address, call.id);
+    assert_eq!(reqwest::Client::new().post(url).send().await.expect("an answer").status(), 200);
+    let event = receiver.next().await.event;
+    let expect = json!({"call_id": call.id, "direction": "out"});
+    assert_eq!((&event["type"], &event["data"]), (&json!("call.ended"), &expect));
     call.hub.stop().await;
 }

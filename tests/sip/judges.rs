@@ -15,6 +15,7 @@ use serde_json::json;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Stdio;
+use std::sync::OnceLock;
 use std::time::Duration;
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -25,6 +26,10 @@ use tokio::time::timeout;
 const SCENARIOS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/sip/sipp");
 /// Longer than any call here takes on a busy machine.
 const TEST_TIMEOUT: Duration = Duration::from_secs(60);
+/// The certificate of baresip with its key, in PEM.
+static PHONE_PEM: OnceLock<String> = OnceLock::new();
+/// What baresip needs for TLS and SRTP.
+const SECURE: &str = "module srtp.so\nsip_certificate FOLDER/pem\n";
 const BARESIP_MODULES: &str = "/usr/lib/baresip/modules";
 
 /// 0.9 s of a person who reads, without a pause, then silence, at 8 kHz.
@@ -138,6 +143,11 @@ async fn sipp_makes_twenty_calls_at_once() {
     hub.stop().await;
 }
 
+fn certificate() -> String {
+    let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).expect("a certificate");
+    made.cert.pem() + &made.signing_key.serialize_pem()
+}
+
 /// A running baresip that is told what to do by TCP.
 struct Baresip {
     _program: Child,
@@ -148,7 +158,15 @@ struct Baresip {
 impl Baresip {
     /// `codec`: a module of its; `port`: where it listens.
     async fn start(codec: &str, account: &str, port: u16) -> Self {
+        Self::start_with(codec, account, port, "").await
+    }
+
+    /// `more`: lines of its configuration, in which `FOLDER` is its folder.
+    async fn start_with(codec: &str, account: &str, port: u16, more: &str) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
+        let shown = folder.path().to_string_lossy().into_owned();
+        let more = more.replace("FOLDER", &shown);
+        std::fs::write(folder.path().join("pem"), PHONE_PEM.get_or_init(certificate)).expect("written");
         let path = |name: &str| folder.path().join(name).to_string_lossy().into_owned();
         let microphone = Pcm { samples: speech(), rate: SampleRate::HZ_8000 };
         let rate = SampleRate::new(match codec {
@@ -165,7 +183,7 @@ impl Baresip {
             "module_path {BARESIP_MODULES}\nmodule {codec}.so\nmodule aufile.so\nmodule sndfile.so\n\
              module_tmp account.so\nmodule_app menu.so\nmodule_app ctrl_tcp.so\nctrl_tcp_listen {tcp}\n\
              sip_listen 127.0.0.1:{port}\naudio_source aufile,{}\naudio_player aufile,{}\nsnd_path {}\n\
-             rtp_ports 30000-39998\naudio_buffer 20-160\nopus_bitrate 28000\n",
+             rtp_ports 30000-39998\naudio_buffer 20-160\nopus_bitrate 28000\n{more}",
             path("speech.wav"),
             path("player.wav"),
             folder.path().display(),
@@ -325,5 +343,84 @@ async fn baresip_proves_its_password_and_hears_that_the_hub_hangs_up() {
     let url = format!("http://{}/v1/realtime/calls/{id}/hangup", hub.address);
     assert_eq!(reqwest::Client::new().post(url).send().await.expect("an answer").status(), 200);
     baresip.until("CALL_CLOSED").await;
+    hub.stop().await;
+}
+
+/// A hub that listens by TLS too.
+async fn judged_by_tls(heard: &[&str], change: impl FnOnce(&mut Config)) -> (Hub, SocketAddr, TempDir) {
+    let (mut config, sip): (Config, SocketAddr) = config();
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| folder.path().join(name).to_string_lossy().into_owned();
+    let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).expect("a certificate");
+    std::fs::write(path("cert"), made.cert.pem()).expect("written");
+    std::fs::write(path("key"), made.signing_key.serialize_pem()).expect("written");
+    std::fs::write(path("phones"), PHONE_PEM.get_or_init(certificate)).expect("written");
+    let by_tls = SocketAddr::from(([127, 0, 0, 1], free_port()));
+    config.sip.tls_listen = by_tls.to_string();
+    config.sip.tls_cert = path("cert");
+    config.sip.tls_key = path("key");
+    config.sip.tls_ca = path("phones");
+    change(&mut config);
+    let hub = hub(heard, &FakeLlm::says(["This is the answer."]), config).await;
+    listening(sip).await;
+    (hub, by_tls, folder)
+}
+
+#[tokio::test]
+async fn baresip_talks_by_tls_and_srtp() {
+    for (encryption, is_required, codec) in
+        [("srtp-mand", true, "opus"), ("srtp-mandf", true, "g711"), ("srtp", false, "g722")]
+    {
+        let (hub, sip, _folder) = judged_by_tls(&["a question"], |config| {
+            if let Some(trunk) = config.sip.trunks.get_mut("here").filter(|_| is_required) {
+                trunk.srtp = antiphon::config::SrtpUse::Required;
+            }
+        })
+        .await;
+        let account = format!("<sip:phone@127.0.0.1;transport=tls>;regint=0;mediaenc={encryption}");
+        let mut baresip = Baresip::start_with(codec, &account, free_port(), SECURE).await;
+        baresip.tell("dial", &format!("sip:+15550100@{sip};transport=tls")).await;
+        baresip.until("CALL_ESTABLISHED").await;
+        let turn = turn(&hub, |turn| turn["settled"] == true).await;
+        assert_eq!(turn["heard"], "This is the answer.", "{encryption} {turn}");
+        baresip.tell("hold", "").await;
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        baresip.tell("resume", "").await;
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        baresip.tell("hangup", "").await;
+        hub.until("antiphon_sessions_active ", 0.0).await;
+        let heard_ms = baresip.heard_ms();
+        let log = log_of(baresip.folder.path());
+        assert!(heard_ms > 700, "{encryption}: {heard_ms} ms of 950: {log}");
+        assert!(log.to_lowercase().contains("srtp"), "{encryption}: {log}");
+        hub.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn baresip_is_called_by_tls_and_srtp() {
+    let port = free_port();
+    let (hub, _, _folder) = judged_by_tls(&["who is there"], |config| {
+        if let Some(trunk) = config.sip.trunks.get_mut("here") {
+            // Its port of TLS is the next one.
+            trunk.host = format!("127.0.0.1:{}", port + 1);
+            trunk.transport = antiphon::config::SipTransport::Tls;
+            trunk.srtp = antiphon::config::SrtpUse::Required;
+        }
+        config.sip.call_to = vec!["sip:phone@127.0.0.1*".into()];
+    })
+    .await;
+    let account = "<sip:phone@127.0.0.1;transport=tls>;regint=0;answermode=auto;mediaenc=srtp-mand";
+    let mut baresip = Baresip::start_with("g711", account, port, SECURE).await;
+    let to = format!("sip:phone@127.0.0.1:{}", port + 1);
+    let called = calling::call(&hub, json!({"to": to, "greeting": "Good morning."})).await;
+    assert_eq!(called.0, 201, "{}", called.1);
+    baresip.until("CALL_ESTABLISHED").await;
+    let turn = turn(&hub, |turn| turn["settled"] == true && turn["transcript"] == "who is there").await;
+    assert_eq!(turn["heard"], "You said: who is there", "{turn}");
+    baresip.tell("hangup", "").await;
+    hub.until("antiphon_sessions_active ", 0.0).await;
+    let heard_ms = baresip.heard_ms();
+    assert!(heard_ms > 700, "{heard_ms} ms: {}", log_of(baresip.folder.path()));
     hub.stop().await;
 }

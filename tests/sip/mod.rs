@@ -1,5 +1,5 @@
 //! Phone calls by SIP: phones over real sockets at a real hub. [`calling`] has the calls out, [`answering`] who answers
-//! them, [`incoming`] the calls that clients decide about, [`tools`] those of the model, [`judges`] has the programs of
+//! them, [`incoming`] the calls that clients decide about, [`secure`] those by TLS, [`reports`] RTCP, [`tools`] those of the model, [`judges`] has the programs of
 //! others.
 
 mod answering;
@@ -7,6 +7,8 @@ pub mod calling;
 mod incoming;
 mod judges;
 mod phone;
+mod reports;
+mod secure;
 mod tools;
 
 use crate::hub::{Hub, engines};
@@ -100,6 +102,34 @@ async fn silence_is_sent_where_nothing_is_said() {
     phone.talk(0.0, 2_000).await;
     assert!((95..=102).contains(&phone.n_packets), "{} packets in 2 s", phone.n_packets);
     assert_eq!(phone.heard_ms(), 0);
+    hub.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn comfort_noise_stands_for_silence_where_the_phone_offers_it() {
+    let (config, sip) = config();
+    let hub = hub(&["a question"], &FakeLlm::says(["Yes."]), config).await;
+    let mut phone = Phone::connect(sip, Options { has_noise: true, ..Options::default() }).await;
+    phone.talk(0.0, 2_000).await;
+    assert!((9..=12).contains(&phone.n_noise) && phone.n_noise == phone.n_packets, "{} in 2 s", phone.n_noise);
+    phone.speak(500).await;
+    phone.until("the reply is heard", |phone| phone.heard_ms() >= 130).await;
+    hub.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_fax_machine_that_calls_is_hung_up_on() {
+    let (config, sip) = config();
+    let hub = hub(&[], &FakeLlm::default(), config).await;
+    let mut phone = Phone::connect(sip, Options::default()).await;
+    phone.tone(1_100.0, 500).await;
+    phone.talk(0.0, 6_000).await;
+    assert!(!phone.is_ended, "one tone may be anything");
+    for _ in 0..2 {
+        phone.tone(1_100.0, 500).await;
+        phone.talk(0.0, 3_000).await;
+    }
+    assert!(phone.is_ended);
     hub.stop().await;
 }
 

@@ -1,8 +1,8 @@
 //! A phone that speaks SIP and RTP over real sockets of this machine.
 
 use antiphon_audio::codec::{self, Delivery, G722In, G722Out, OpusIn, OpusOut};
-use antiphon_sip::rtp::Packet;
-use antiphon_sip::sdp::{self, Agreed, Codec, Local};
+use antiphon_sip::rtp::{self, Packet};
+use antiphon_sip::sdp::{self, Agreed, Codec, Local, Protection};
 use antiphon_sip::{Credentials, Message, Method};
 use antiphon_types::Format;
 use bytes::Bytes;
@@ -22,11 +22,23 @@ pub struct Options {
     /// Its description comes with the ACK.
     pub offers_late: bool,
     pub headers: &'static str,
+    /// Whether it offers comfort noise.
+    pub has_noise: bool,
+    /// Where it receives RTCP; `None`: at the port of RTP.
+    pub rtcp: Option<SocketAddr>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { codec: Codec::Pcmu, to: "+15550100", credentials: None, offers_late: false, headers: "" }
+        Self {
+            codec: Codec::Pcmu,
+            to: "+15550100",
+            credentials: None,
+            offers_late: false,
+            headers: "",
+            has_noise: false,
+            rtcp: None,
+        }
     }
 }
 
@@ -54,6 +66,10 @@ pub struct Phone {
     /// What was heard, at 8 kHz, or at 16 kHz with G.722 and Opus.
     pub heard: Vec<i16>,
     pub n_packets: usize,
+    /// Of these, comfort noise.
+    pub n_noise: usize,
+    /// The hub's stream.
+    pub heard_ssrc: Option<u32>,
     /// Where its packets came from.
     pub heard_from: Option<SocketAddr>,
     /// The hub hung up.
@@ -64,6 +80,8 @@ pub struct Phone {
     pub requests: Vec<Message>,
     /// The statuses that came before the answer.
     pub provisional: Vec<u16>,
+    /// The reports of the hub.
+    pub reports: Vec<Bytes>,
     /// The keys that the hub pressed, by RFC 4733.
     pub keys: String,
     /// The timestamp of the last one.
@@ -133,6 +151,7 @@ impl Phone {
             codecs: std::slice::from_ref(&codec),
             session: 1,
             version: 1,
+            protection: Protection::Off,
         };
         let (description, agreed) = sdp::answer(&invite.body, local).expect("an offer");
         let mut response = invite.answer(200, "OK", Some("callee"));
@@ -165,11 +184,14 @@ impl Phone {
             next: Instant::now(),
             heard: Vec::new(),
             n_packets: 0,
+            n_noise: 0,
+            heard_ssrc: None,
             heard_from: None,
             is_ended: false,
             responses: Vec::new(),
             requests: Vec::new(),
             provisional: Vec::new(),
+            reports: Vec::new(),
             keys: String::new(),
             key_time: None,
         }
@@ -194,7 +216,8 @@ impl Phone {
             request.body = offer.into();
             request.write()
         };
-        let offer = sdp::offer(Local { address: own, codecs: &[options.codec], session: 1, version: 1 });
+        let codecs = &[options.codec];
+        let offer = sdp::offer(Local { address: own, codecs, session: 1, version: 1, protection: Protection::Off });
         sip.send_to(&message(Method::Invite, offer), hub).await.expect("sent");
         given_up.await;
         sip.send_to(&message(Method::Cancel, String::new()), hub).await.expect("sent");
@@ -219,14 +242,21 @@ impl Phone {
 
     fn local(&self) -> Local<'_> {
         let address = self.rtp.local_addr().expect("bound");
-        Local { address, codecs: std::slice::from_ref(&self.options.codec), session: 1, version: 1 }
+        let codecs = std::slice::from_ref(&self.options.codec);
+        Local { address, codecs, session: 1, version: 1, protection: Protection::Off }
     }
 
     async fn invite(&mut self) -> Answer {
         let mut authorization = None;
         loop {
             self.number += 1;
-            let offer = if self.options.offers_late { String::new() } else { sdp::offer(self.local()) };
+            let mut offer = if self.options.offers_late { String::new() } else { sdp::offer(self.local()) };
+            if self.options.has_noise {
+                offer = offer.replace(" 101\r\n", " 101 13\r\n");
+            }
+            if let Some(rtcp) = self.options.rtcp {
+                offer = offer.replace("a=rtcp-mux", &format!("a=rtcp:{}", rtcp.port()));
+            }
             let mut request = self.request(Method::Invite, offer.as_bytes());
             if let Some(value) = authorization.take() {
                 request.add("authorization", value);
@@ -236,7 +266,7 @@ impl Phone {
             if (200..300).contains(&status) {
                 self.to = response.get("to").expect("To").to_owned();
                 let agreed = match self.options.offers_late {
-                    false => sdp::read_answer(&response.body, &[self.options.codec]).expect("an answer"),
+                    false => sdp::read_answer(&response.body, self.local()).expect("an answer"),
                     true => {
                         let (answer, agreed) = sdp::answer(&response.body, self.local()).expect("an offer");
                         self.acknowledge(answer.as_bytes()).await;
@@ -331,6 +361,12 @@ impl Phone {
         response
     }
 
+    /// Loses the next packet that it would send.
+    pub fn lose(&mut self) {
+        self.sequence = self.sequence.wrapping_add(1);
+        self.timestamp = self.timestamp.wrapping_add(self.options.codec.clock_hz() / 50);
+    }
+
     /// Says a tone of this level in real time: in packets of 20 ms.
     pub async fn talk(&mut self, level: f32, ms: usize) {
         self.play(|seconds| level * (2_400.0 * seconds).sin(), ms).await;
@@ -402,14 +438,23 @@ impl Phone {
     }
 
     fn hear(&mut self, bytes: &[u8]) {
+        if rtp::is_control(bytes) {
+            self.reports.push(Bytes::copy_from_slice(bytes));
+            return;
+        }
         let packet = Packet::parse(bytes).expect("RTP");
         self.n_packets += 1;
+        self.heard_ssrc = Some(packet.ssrc);
         let events = self.agreed.as_ref().and_then(|agreed| agreed.events);
         if events.is_some_and(|(number, _)| number == packet.payload_type) {
             if self.key_time.replace(packet.timestamp) != Some(packet.timestamp) {
                 let key = "0123456789*#ABCD".chars().nth(usize::from(packet.payload[0])).expect("a key");
                 self.keys.push(key);
             }
+            return;
+        }
+        if packet.payload_type == 13 {
+            self.n_noise += 1;
             return;
         }
         self.encoder.decode(&packet.payload, &mut self.heard);

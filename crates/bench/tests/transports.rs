@@ -1,4 +1,4 @@
-//! `antiphon-bench transports --quick`, tested from outside: calls by WebRTC and by phone with real hubs. Its counts are
+//! `antiphon-bench transports --quick`, tested from outside: calls by WebRTC, by phone and by SIP with real hubs. Its counts are
 //! asserted, its times are not.
 
 use crate::cli::bench;
@@ -59,4 +59,12 @@ fn interruptions_are_measured() {
 #[test]
 fn phones_are_measured() {
     check("phones", &["turns failed", "start to the greeting p95", "voice-to-voice p95"]);
+}
+
+#[test]
+fn calls_by_sip_are_measured() {
+    let figures = ["turns failed", "INVITE to the answer p95", "processor time a call", "added to the way of sound"];
+    check("sip", &figures);
+    let output = bench(&["phones", "--calls", "0"], &[], b"");
+    assert_eq!(output.status.code(), Some(2));
 }

@@ -1,4 +1,4 @@
-//! SIP (RFC 3261) for a program that answers and makes calls: messages, transactions, dialogs, digest, SDP, RTP.
+//! SIP (RFC 3261) for a program that answers and makes calls: messages, transactions, dialogs, digest, SDP, RTP, RTCP.
 //!
 //! The server's SIP adapter owns sockets and clocks and drives an [`Endpoint`] with what arrives and with the time.
 //! Nothing here performs IO, reads a clock, spawns a task or sees a sample. Every table has a bound, and what an
@@ -8,6 +8,7 @@ mod digest;
 mod endpoint;
 mod header;
 mod message;
+pub mod rtcp;
 pub mod rtp;
 pub mod sdp;
 mod uri;

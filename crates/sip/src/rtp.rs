@@ -30,8 +30,7 @@ impl Packet {
         if bytes.len() < HEADER_BYTES || bytes.len() > MAX_BYTES || bytes[0] >> 6 != 2 {
             return None;
         }
-        // RTCP's packet types, where RTP has marker and payload type (RFC 5761, section 4).
-        if (192..=223).contains(&bytes[1]) {
+        if is_control(bytes) {
             return None;
         }
         let n_sources = usize::from(bytes[0] & 0x0f);
@@ -70,6 +69,11 @@ impl Packet {
         bytes.put_slice(&self.payload);
         bytes.freeze()
     }
+}
+
+/// Whether it is RTCP on the same port: its packet types stand where RTP has marker and payload type (RFC 5761, section 4).
+pub fn is_control(bytes: &[u8]) -> bool {
+    bytes.get(1).is_some_and(|kind| (192..=223).contains(kind))
 }
 
 /// The key of a telephone event's payload; `None`: it is none, or of another tone.

@@ -4,6 +4,9 @@
 //! [`read_answer`]. Only what a call needs is kept of a description: the first stream of audio.
 
 use crate::header::host_and_port;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
 /// The longest description, in bytes.
@@ -12,6 +15,11 @@ pub const MAX_BYTES: usize = 16 * 1024;
 const MAX_MEDIA: usize = 16;
 /// Payload types of a media line that are read.
 const MAX_FORMATS: usize = 64;
+/// RTCP may share the port of RTP.
+const MUX: &str = "a=rtcp-mux\r\n";
+/// Profiles of RTP, and of SRTP.
+const PLAIN_PROFILES: [&str; 2] = ["RTP/AVP", "RTP/AVPF"];
+const SECURE_PROFILES: [&str; 2] = ["RTP/SAVP", "RTP/SAVPF"];
 /// The payload type of telephone events in our offers, and of Opus.
 const EVENTS_TYPE: u8 = 101;
 const OPUS_TYPE: u8 = 111;
@@ -125,6 +133,139 @@ pub enum SdpError {
     /// It has no codec that both sides have.
     #[error("the description has no codec that is spoken here")]
     NoCodec,
+    /// SRTP is required, by it or here, and it has no key that is understood.
+    #[error("the description has no key for SRTP")]
+    NoSrtp,
+}
+
+/// A transform of SRTP (RFC 4568, section 6.2): AES in counter mode with keys of 128 bits, and HMAC-SHA1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Suite {
+    /// With tags of 80 bits.
+    AesCmHmacSha1_80,
+    /// With tags of 32 bits for RTP, of 80 bits for RTCP.
+    AesCmHmacSha1_32,
+}
+
+impl Suite {
+    /// All of them, the preferred first. An offer numbers them from 1 in this order.
+    pub const ALL: [Self; 2] = [Self::AesCmHmacSha1_80, Self::AesCmHmacSha1_32];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::AesCmHmacSha1_80 => "AES_CM_128_HMAC_SHA1_80",
+            Self::AesCmHmacSha1_32 => "AES_CM_128_HMAC_SHA1_32",
+        }
+    }
+
+    /// The length of the tag of an RTP packet, in bytes.
+    pub fn tag_bytes(self) -> usize {
+        match self {
+            Self::AesCmHmacSha1_80 => 10,
+            Self::AesCmHmacSha1_32 => 4,
+        }
+    }
+}
+
+/// The master key and the master salt of one direction. `Debug` shows nothing of them.
+#[derive(Clone, PartialEq, Eq)]
+pub struct MasterKey([u8; MasterKey::BYTES]);
+
+impl MasterKey {
+    /// 16 bytes of the key and 14 of the salt (RFC 4568, section 6.2).
+    pub const BYTES: usize = 30;
+
+    /// These bytes, which have to be random.
+    pub fn new(bytes: [u8; Self::BYTES]) -> Self {
+        Self(bytes)
+    }
+
+    /// The key.
+    pub fn key(&self) -> [u8; 16] {
+        std::array::from_fn(|at| self.0[at])
+    }
+
+    /// The salt.
+    pub fn salt(&self) -> [u8; 14] {
+        std::array::from_fn(|at| self.0[16 + at])
+    }
+}
+
+impl fmt::Debug for MasterKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("MasterKey")
+    }
+}
+
+/// Whether media is protected by SRTP, with our key. Descriptions carry keys in the clear: they may travel by TLS only.
+#[derive(Clone, Copy, Debug)]
+pub enum Protection<'a> {
+    /// Never.
+    Off,
+    /// Where the peer does it, too. An offer then has keys beside the profile of plain RTP.
+    Optional(&'a MasterKey),
+    /// Always.
+    Required(&'a MasterKey),
+}
+
+impl<'a> Protection<'a> {
+    fn key(self) -> Option<&'a MasterKey> {
+        match self {
+            Self::Off => None,
+            Self::Optional(key) | Self::Required(key) => Some(key),
+        }
+    }
+
+    fn is_required(self) -> bool {
+        matches!(self, Self::Required(_))
+    }
+}
+
+/// The keys that both sides agreed on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Srtp {
+    /// The transform of both directions.
+    pub suite: Suite,
+    /// Of what we send.
+    pub ours: MasterKey,
+    /// Of what the peer sends.
+    pub peers: MasterKey,
+}
+
+/// One `a=crypto` of a description.
+struct Crypto {
+    tag: u32,
+    suite: Suite,
+    key: MasterKey,
+}
+
+impl Crypto {
+    /// Reads the value behind `crypto:`. `None`: another transform, more than one key, a master key identifier or a session
+    /// parameter that changes the transform.
+    fn parse(value: &str) -> Option<Self> {
+        let mut words = value.split_ascii_whitespace();
+        let tag = words.next()?.parse().ok()?;
+        let name = words.next()?;
+        let suite = Suite::ALL.into_iter().find(|suite| suite.name().eq_ignore_ascii_case(name))?;
+        let key = words.next()?;
+        // A hint about the size of the replay window changes nothing.
+        if words.any(|word| !word.get(..4).is_some_and(|name| name.eq_ignore_ascii_case("WSH="))) {
+            return None;
+        }
+        let (method, text) = key.split_once(':')?;
+        let mut parts = text.split('|');
+        let bytes = STANDARD.decode(parts.next()?).ok()?;
+        // What follows is a lifetime, or an identifier, which has a colon.
+        if !method.eq_ignore_ascii_case("inline") || parts.any(|part| part.contains(':')) {
+            return None;
+        }
+        Some(Self { tag, suite, key: MasterKey(bytes.try_into().ok()?) })
+    }
+
+    /// The line that names this key.
+    fn line(tag: u32, suite: Suite, key: &MasterKey) -> String {
+        format!("a=crypto:{tag} {} inline:{}\r\n", suite.name(), STANDARD.encode(key.0))
+    }
 }
 
 /// What the two sides agreed on.
@@ -143,6 +284,14 @@ pub struct Agreed {
     /// Whether the peer sends the caller's audio. `false` while it has put the call on hold: what it sends then is
     /// music.
     pub peer_sends: bool,
+    /// The keys of SRTP; `None`: plain RTP.
+    pub srtp: Option<Srtp>,
+    /// The payload type of comfort noise (RFC 3389) in the place of silence, where the peer offers it.
+    pub noise: Option<u8>,
+    /// Whether RTCP shares the port of RTP (RFC 5761).
+    pub has_mux: bool,
+    /// Where the peer receives RTCP; `None`: nowhere yet.
+    pub rtcp: Option<SocketAddr>,
 }
 
 /// Our side.
@@ -156,6 +305,8 @@ pub struct Local<'a> {
     pub session: u64,
     /// Counts the descriptions of a session.
     pub version: u64,
+    /// Whether SRTP is spoken.
+    pub protection: Protection<'a>,
 }
 
 /// A description as it was read.
@@ -167,6 +318,14 @@ struct Media {
     /// The media line, to refuse it by.
     line: String,
     is_audio: bool,
+    /// As the media line has it.
+    profile: String,
+    /// The first key that is understood.
+    crypto: Option<Crypto>,
+    /// Whether RTCP may share the port of RTP.
+    has_mux: bool,
+    /// Another port of RTCP than the one after that of RTP (RFC 3605), and another address.
+    rtcp: Option<(u16, Option<IpAddr>)>,
     port: u16,
     address: Option<IpAddr>,
     direction: Direction,
@@ -219,7 +378,8 @@ fn media_of(value: &str, address: Option<IpAddr>, direction: Direction) -> Resul
     let port = words.next().and_then(|port| port.split('/').next()?.parse::<u16>().ok());
     let port = port.ok_or(SdpError::Malformed)?;
     let profile = words.next().ok_or(SdpError::Malformed)?;
-    let is_audio = kind == "audio" && port != 0 && matches!(profile, "RTP/AVP" | "RTP/AVPF");
+    let is_rtp = PLAIN_PROFILES.contains(&profile) || SECURE_PROFILES.contains(&profile);
+    let is_audio = kind == "audio" && port != 0 && is_rtp;
     let known = |number: u8| match number {
         0 => "pcmu/8000",
         8 => "pcma/8000",
@@ -231,7 +391,8 @@ fn media_of(value: &str, address: Option<IpAddr>, direction: Direction) -> Resul
     let formats = types.take(MAX_FORMATS).map(|number| (number, known(number).to_owned())).collect();
     let rest = words.collect::<Vec<_>>().join(" ");
     let line = format!("m={kind} 0 {profile} {rest}");
-    Ok(Media { line, is_audio, port, address, direction, formats })
+    let profile = profile.to_owned();
+    Ok(Media { line, is_audio, profile, crypto: None, has_mux: false, rtcp: None, port, address, direction, formats })
 }
 
 /// `None`: by a host name.
@@ -257,6 +418,18 @@ fn direction_of(value: &str) -> Option<Direction> {
 impl Media {
     fn attribute(&mut self, value: &str) {
         let (name, value) = value.split_once(':').unwrap_or((value, ""));
+        if name == "crypto" {
+            self.crypto = self.crypto.take().or_else(|| Crypto::parse(value));
+            return;
+        }
+        if name == "rtcp-mux" {
+            self.has_mux = true;
+        }
+        if name == "rtcp" {
+            let (port, address) = value.split_once(' ').map_or((value, None), |(port, rest)| (port, Some(rest)));
+            let address = address.and_then(|address| connection_of(address).ok().flatten());
+            self.rtcp = port.parse().ok().filter(|port| *port != 0).map(|port| (port, address));
+        }
         if name != "rtpmap" {
             return;
         }
@@ -272,7 +445,20 @@ impl Media {
         self.formats.iter().find(|(_, known)| known == name || known.strip_suffix("/1") == Some(name)).map(|(n, _)| *n)
     }
 
-    fn agreed(&self, codecs: &[Codec]) -> Result<Agreed, SdpError> {
+    /// Whether only SRTP will do, by its profile.
+    fn is_secure(&self) -> bool {
+        SECURE_PROFILES.contains(&self.profile.as_str())
+    }
+
+    fn agreed(&self, codecs: &[Codec], protection: Protection<'_>) -> Result<Agreed, SdpError> {
+        let srtp = protection.key().zip(self.crypto.as_ref()).map(|(ours, crypto)| Srtp {
+            suite: crypto.suite,
+            ours: ours.clone(),
+            peers: crypto.key.clone(),
+        });
+        if srtp.is_none() && (self.is_secure() || protection.is_required()) {
+            return Err(SdpError::NoSrtp);
+        }
         let find = |codec: &Codec| {
             let number = self.format_of(&codec.rtpmap().to_ascii_lowercase())?;
             Some((*codec, number))
@@ -283,17 +469,40 @@ impl Media {
             let number = self.format_of(&format!("telephone-event/{clock}"))?;
             Some((number, clock))
         });
+        // That of the codec's clock.
+        let noise = self.format_of("cn/8000").filter(|_| clock == 8_000);
         let address = self.address.filter(|address| !address.is_unspecified());
         // The address 0.0.0.0 is how RFC 2543 put a call on hold.
         let is_old_hold = self.address.is_some_and(|address| address.is_unspecified());
+        let remote = address.map(|address| SocketAddr::new(address, self.port));
+        let rtcp = remote.and_then(|remote| match self.rtcp {
+            _ if self.has_mux => Some(remote),
+            Some((port, other)) => Some(SocketAddr::new(other.unwrap_or(remote.ip()), port)),
+            None => Some(SocketAddr::new(remote.ip(), remote.port().checked_add(1)?)),
+        });
         Ok(Agreed {
             codec,
             payload_type,
             events,
-            remote: address.map(|address| SocketAddr::new(address, self.port)),
+            remote,
             peer_receives: self.direction.receives() && !is_old_hold,
             peer_sends: self.direction == Direction::SendReceive && !is_old_hold,
+            srtp,
+            noise,
+            has_mux: self.has_mux,
+            rtcp,
         })
+    }
+}
+
+impl Description {
+    /// The stream of audio that is taken: one with keys, where there is one and SRTP is spoken; else the first.
+    fn audio(&self, protection: Protection<'_>) -> Result<usize, SdpError> {
+        let speaks_srtp = protection.key().is_some();
+        let is_audio = |media: &Media| media.is_audio && (speaks_srtp || !media.is_secure());
+        let with_keys = self.media.iter().position(|media| speaks_srtp && is_audio(media) && media.crypto.is_some());
+        let first = || self.media.iter().position(is_audio);
+        with_keys.or_else(first).ok_or(SdpError::NoAudio)
     }
 }
 
@@ -303,14 +512,19 @@ impl Media {
 /// The offer cannot be read, or has nothing that both sides have.
 pub fn answer(offer: &[u8], local: Local<'_>) -> Result<(String, Agreed), SdpError> {
     let offer = parse(offer)?;
-    let chosen = offer.media.iter().position(|media| media.is_audio).ok_or(SdpError::NoAudio)?;
+    let chosen = offer.audio(local.protection)?;
     let media = &offer.media[chosen];
-    let agreed = media.agreed(local.codecs)?;
+    let agreed = media.agreed(local.codecs, local.protection)?;
+    let keys = agreed.srtp.as_ref().zip(media.crypto.as_ref());
+    let keys = keys.map(|(srtp, crypto)| Crypto::line(crypto.tag, crypto.suite, &srtp.ours)).unwrap_or_default();
     let direction = Direction::of(media.direction.receives(), media.direction.sends());
     let mut text = head(local);
     for (index, media) in offer.media.iter().enumerate() {
         if index == chosen {
-            text.push_str(&media_lines(local, &[(agreed.codec, agreed.payload_type)], agreed.events, direction));
+            let formats = [(agreed.codec, agreed.payload_type)];
+            text.push_str(&media_lines(local, &media.profile, &formats, agreed.events, agreed.noise, direction));
+            text.push_str(if agreed.has_mux { MUX } else { "" });
+            text.push_str(&keys);
         } else {
             text.push_str(&media.line);
             text.push_str("\r\n");
@@ -322,17 +536,30 @@ pub fn answer(offer: &[u8], local: Local<'_>) -> Result<(String, Agreed), SdpErr
 /// An offer of our codecs.
 pub fn offer(local: Local<'_>) -> String {
     let formats: Vec<_> = local.codecs.iter().map(|codec| (*codec, codec.payload_type())).collect();
-    head(local) + &media_lines(local, &formats, Some((EVENTS_TYPE, 8_000)), Direction::SendReceive)
+    let profile = if local.protection.is_required() { SECURE_PROFILES[0] } else { PLAIN_PROFILES[0] };
+    let mut text = head(local);
+    text.push_str(&media_lines(local, profile, &formats, Some((EVENTS_TYPE, 8_000)), None, Direction::SendReceive));
+    text.push_str(MUX);
+    if let Some(key) = local.protection.key() {
+        for (tag, suite) in (1..).zip(Suite::ALL) {
+            text.push_str(&Crypto::line(tag, suite, key));
+        }
+    }
+    text
 }
 
-/// What the answer to our offer agrees on.
+/// What the answer to our [`offer`] of `local` agrees on.
 ///
 /// # Errors
 /// As [`answer`].
-pub fn read_answer(answer: &[u8], codecs: &[Codec]) -> Result<Agreed, SdpError> {
+pub fn read_answer(answer: &[u8], local: Local<'_>) -> Result<Agreed, SdpError> {
     let answer = parse(answer)?;
-    let media = answer.media.iter().find(|media| media.is_audio).ok_or(SdpError::NoAudio)?;
-    media.agreed(codecs)
+    let media = &answer.media[answer.audio(local.protection)?];
+    let is_offered = |crypto: &Crypto| (1..).zip(Suite::ALL).any(|offered| offered == (crypto.tag, crypto.suite));
+    if local.protection.key().is_some() && media.crypto.as_ref().is_some_and(|crypto| !is_offered(crypto)) {
+        return Err(SdpError::NoSrtp);
+    }
+    media.agreed(local.codecs, local.protection)
 }
 
 fn head(local: Local<'_>) -> String {
@@ -342,15 +569,25 @@ fn head(local: Local<'_>) -> String {
     format!("v=0\r\no=antiphon {session} {version} IN {family} {ip}\r\ns=-\r\nc=IN {family} {ip}\r\nt=0 0\r\n")
 }
 
-fn media_lines(local: Local<'_>, formats: &[(Codec, u8)], events: Option<(u8, u32)>, direction: Direction) -> String {
-    let numbers = formats.iter().map(|(_, number)| *number).chain(events.map(|(number, _)| number));
+fn media_lines(
+    local: Local<'_>,
+    profile: &str,
+    formats: &[(Codec, u8)],
+    events: Option<(u8, u32)>,
+    noise: Option<u8>,
+    direction: Direction,
+) -> String {
+    let numbers = formats.iter().map(|(_, number)| *number).chain(noise).chain(events.map(|(number, _)| number));
     let numbers: String = numbers.map(|number| format!(" {number}")).collect();
-    let mut text = format!("m=audio {} RTP/AVP{numbers}\r\n", local.address.port());
+    let mut text = format!("m=audio {} {profile}{numbers}\r\n", local.address.port());
     for (codec, number) in formats {
         text.push_str(&format!("a=rtpmap:{number} {}\r\n", codec.rtpmap()));
         if *codec == Codec::Opus {
             text.push_str(&format!("a=fmtp:{number} useinbandfec=1;stereo=0;sprop-stereo=0\r\n"));
         }
+    }
+    if let Some(number) = noise {
+        text.push_str(&format!("a=rtpmap:{number} CN/8000\r\n"));
     }
     if let Some((number, clock)) = events {
         text.push_str(&format!("a=rtpmap:{number} telephone-event/{clock}\r\na=fmtp:{number} 0-15\r\n"));
@@ -374,6 +611,7 @@ mod tests {
         codecs: &Codec::ALL,
         session: 7,
         version: 1,
+        protection: Protection::Off,
     };
 
     fn offer_of(lines: &str) -> String {
@@ -438,8 +676,116 @@ mod tests {
         let ours = offer(LOCAL);
         let peer = Local { address: "192.0.2.9:4000".parse().unwrap(), codecs: &[Codec::G722], ..LOCAL };
         let (text, _) = answer(ours.as_bytes(), peer).unwrap();
-        let agreed = read_answer(text.as_bytes(), &Codec::ALL).unwrap();
+        let agreed = read_answer(text.as_bytes(), LOCAL).unwrap();
         assert_eq!((agreed.codec, agreed.payload_type, agreed.events), (Codec::G722, 9, Some((101, 8_000))));
         assert_eq!(agreed.remote, Some(peer.address));
+    }
+
+    #[test]
+    fn comfort_noise_is_agreed_on_where_it_is_offered() {
+        let check = |lines: &str, codecs: &[Codec]| {
+            let (text, agreed) = answer(offer_of(lines).as_bytes(), Local { codecs, ..LOCAL }).unwrap();
+            assert_eq!(text.contains("CN/8000"), agreed.noise.is_some(), "{text}");
+            agreed.noise
+        };
+        assert_eq!(check("m=audio 4000 RTP/AVP 8 13\r\n", &Codec::ALL), Some(13));
+        assert_eq!(check("m=audio 4000 RTP/AVP 8 98\r\na=rtpmap:98 CN/8000\r\n", &Codec::ALL), Some(98));
+        assert_eq!(check("m=audio 4000 RTP/AVP 8\r\n", &Codec::ALL), None);
+        assert_eq!(
+            check("m=audio 4000 RTP/AVP 96 13\r\na=rtpmap:96 opus/48000/2\r\n", &Codec::ALL),
+            None,
+            "another clock"
+        );
+        assert!(!offer(LOCAL).contains("CN/8000"), "pauses of a peer's detector cost words");
+    }
+
+    #[test]
+    fn reports_go_to_the_port_that_the_peer_names() {
+        let check = |lines: &str| {
+            let (text, agreed) = answer(secured("RTP/AVP", lines).as_bytes(), LOCAL).unwrap();
+            assert_eq!(text.contains("a=rtcp-mux"), agreed.has_mux, "{lines}");
+            agreed.rtcp.map(|address| address.to_string()).unwrap_or_default()
+        };
+        assert_eq!(check(""), "192.0.2.9:4001");
+        assert_eq!(check("a=rtcp:5000\r\n"), "192.0.2.9:5000");
+        assert_eq!(check("a=rtcp:5000 IN IP4 192.0.2.7\r\n"), "192.0.2.7:5000");
+        assert_eq!(check("a=rtcp:0 IN\r\n"), "192.0.2.9:4001");
+        assert_eq!(check("a=rtcp-mux\r\na=rtcp:5000\r\n"), "192.0.2.9:4000");
+        assert_eq!(check("c=IN IP4 0.0.0.0\r\n"), "");
+        assert!(offer(LOCAL).contains("a=rtcp-mux"));
+    }
+
+    const OURS: MasterKey = MasterKey([7; 30]);
+    const OPTIONAL: Local<'static> = Local { protection: Protection::Optional(&OURS), ..LOCAL };
+    const REQUIRED: Local<'static> = Local { protection: Protection::Required(&OURS), ..LOCAL };
+    /// The key of RFC 4568, section 9.1, with a lifetime.
+    const KEY: &str = "inline:d0RmdmcmVCspeEc3QGZiNWpVLFJhQX1cfHAwJSoj|2^20";
+
+    fn secured(profile: &str, lines: &str) -> String {
+        offer_of(&format!("m=audio 4000 {profile} 0\r\n{lines}"))
+    }
+
+    #[test]
+    fn the_first_key_that_is_understood_is_agreed_on() {
+        let lines = format!(
+            "a=crypto:1 AEAD_AES_256_GCM {KEY}\r\na=crypto:2 AES_CM_128_HMAC_SHA1_80 {KEY}|1:4\r\n\
+             a=crypto:3 AES_CM_128_HMAC_SHA1_80 {KEY} UNENCRYPTED_SRTP\r\n\
+             a=crypto:4 AES_CM_128_HMAC_SHA1_32 {KEY} WSH=64\r\na=crypto:5 AES_CM_128_HMAC_SHA1_80 {KEY}\r\n"
+        );
+        for (profile, local) in [("RTP/SAVP", OPTIONAL), ("RTP/SAVPF", REQUIRED), ("RTP/AVP", OPTIONAL)] {
+            let (text, agreed) = answer(secured(profile, &lines).as_bytes(), local).unwrap();
+            let srtp = agreed.srtp.expect("keys");
+            assert_eq!((srtp.suite, &srtp.ours), (Suite::AesCmHmacSha1_32, &OURS));
+            assert_eq!(&srtp.peers.key()[..5], b"wDfvg");
+            assert!(text.contains(&format!("m=audio 20000 {profile} 0\r\n")), "{text}");
+            let crypto: Vec<_> = text.lines().filter(|line| line.starts_with("a=crypto")).collect();
+            assert_eq!(crypto, [format!("a=crypto:4 AES_CM_128_HMAC_SHA1_32 inline:{}", STANDARD.encode([7; 30]))]);
+        }
+    }
+
+    #[test]
+    fn srtp_is_spoken_where_both_sides_say_so() {
+        let keys = format!("a=crypto:1 AES_CM_128_HMAC_SHA1_80 {KEY}\r\n");
+        let check = |profile: &str, lines: &str, local: Local<'_>| {
+            answer(secured(profile, lines).as_bytes(), local).map(|(text, agreed)| {
+                assert_eq!(text.contains("a=crypto"), agreed.srtp.is_some());
+                agreed.srtp.is_some()
+            })
+        };
+        assert_eq!(check("RTP/AVP", &keys, LOCAL), Ok(false), "keys without TLS are ignored");
+        assert_eq!(check("RTP/SAVP", &keys, LOCAL), Err(SdpError::NoAudio));
+        assert_eq!(check("RTP/AVP", "", OPTIONAL), Ok(false));
+        assert_eq!(check("RTP/AVP", "", REQUIRED), Err(SdpError::NoSrtp));
+        assert_eq!(check("RTP/SAVP", "", OPTIONAL), Err(SdpError::NoSrtp));
+        assert_eq!(check("RTP/SAVP", &keys.replace("d0Rm", "d0R"), OPTIONAL), Err(SdpError::NoSrtp), "a short key");
+        let both = format!("m=audio 4000 RTP/AVP 0\r\nm=audio 4002 RTP/SAVP 0\r\n{keys}");
+        let (text, agreed) = answer(offer_of(&both).as_bytes(), OPTIONAL).unwrap();
+        assert_eq!(agreed.remote, Some("192.0.2.9:4002".parse().unwrap()));
+        assert!(text.contains("m=audio 0 RTP/AVP 0\r\nm=audio 20000 RTP/SAVP 0\r\n"), "{text}");
+    }
+
+    #[test]
+    fn our_keys_are_offered_and_the_peers_are_read() {
+        for (local, profile) in [(OPTIONAL, "RTP/AVP"), (REQUIRED, "RTP/SAVP")] {
+            let ours = offer(local);
+            assert!(ours.contains(&format!("m=audio 20000 {profile} ")), "{ours}");
+            let theirs = MasterKey::new([9; 30]);
+            let peer = Local { protection: Protection::Optional(&theirs), ..LOCAL };
+            let (text, _) = answer(ours.as_bytes(), peer).unwrap();
+            let srtp = read_answer(text.as_bytes(), local).unwrap().srtp.expect("keys");
+            assert_eq!(srtp, Srtp { suite: Suite::AesCmHmacSha1_80, ours: OURS, peers: theirs });
+            let other = text.replace("crypto:1", "crypto:2");
+            assert_eq!(
+                read_answer(other.as_bytes(), local).unwrap_err(),
+                SdpError::NoSrtp,
+                "not the one with this number"
+            );
+            let shown = format!("{srtp:?}");
+            assert!(!shown.contains("7, 7") && shown.contains("MasterKey"), "{shown}");
+        }
+        let plain = answer(offer(OPTIONAL).as_bytes(), LOCAL).unwrap().0;
+        assert_eq!(read_answer(plain.as_bytes(), OPTIONAL).unwrap().srtp, None);
+        let plain = plain.replace("RTP/AVP", "RTP/SAVP");
+        assert_eq!(read_answer(plain.as_bytes(), REQUIRED).unwrap_err(), SdpError::NoSrtp);
     }
 }

@@ -454,6 +454,7 @@ Content-Type: application/sdp\n\n{SDP}"
 fn outcome_of(text: &str, transport: Transport) -> Outcome {
     let config = Config {
         advertised: "192.0.2.1:5060".parse().expect("an address"),
+        tls_port: 0,
         agent: "antiphon".into(),
         trunks: vec![Trunk { allowed: vec!["192.0.2.0/24".parse().expect("an address")], ..Trunk::default() }],
         secret: [1; 32],

@@ -10,6 +10,7 @@ use super::keys::Keys;
 use super::parts::AccessParts;
 use crate::server::edge::tls::Tls;
 use antiphon_types::KeyId;
+use arc_swap::ArcSwap;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use tokio::sync::mpsc;
@@ -22,6 +23,8 @@ pub struct Reload {
     pub keys: Option<Keys>,
     /// The certificate for subsequent handshakes. Ignored if the server was started without TLS.
     pub tls: Option<Tls>,
+    /// The certificate of SIP by TLS, where it has one of its own.
+    pub sip_tls: Option<Tls>,
     /// The auth token that Twilio signs with.
     pub twilio_auth_token: Option<String>,
     /// What could not be read, by the audit log's names.
@@ -37,6 +40,8 @@ pub type Reloads = mpsc::Receiver<Reload>;
 pub(in crate::server) struct Above<'a> {
     /// Replaces the auth token that Twilio signs with.
     pub(in crate::server) replace_twilio_auth_token: &'a (dyn Fn(&str) + Sync),
+    /// The certificate of SIP by TLS, where it has one of its own.
+    pub(in crate::server) sip_certificate: Option<&'a ArcSwap<Tls>>,
     /// The number of sessions that belong to a key, for the log.
     pub(in crate::server) sessions_of: &'a (dyn Fn(KeyId) -> usize + Sync),
 }
@@ -76,7 +81,7 @@ async fn next(reloads: &mut Option<Reloads>) -> Option<Reload> {
 }
 
 fn apply(access: &AccessParts, above: &Above<'_>, reload: Reload) {
-    let Reload { keys, tls, twilio_auth_token, failed, reopens_logs } = reload;
+    let Reload { keys, tls, sip_tls, twilio_auth_token, failed, reopens_logs } = reload;
     if reopens_logs {
         access.security.audit().reopen();
     }
@@ -103,6 +108,11 @@ fn apply(access: &AccessParts, above: &Above<'_>, reload: Reload) {
     if let Some(token) = twilio_auth_token {
         (above.replace_twilio_auth_token)(&token);
         done("twilio auth token", "ok");
+    }
+    if let Some((tls, serving)) = sip_tls.zip(above.sip_certificate) {
+        serving.store(Arc::new(tls));
+        tracing::info!(target: "antiphon::security", "the certificate of SIP was reloaded");
+        done("sip certificate", "ok");
     }
     match (tls, &access.edge.tls) {
         (Some(tls), Some(serving)) => {

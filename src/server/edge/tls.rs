@@ -3,10 +3,11 @@
 //! `cli` creates a [`Tls`] before the server listens, and another on a reload (SIGHUP); [`super::accepting`] performs
 //! the handshakes with it. Private keys are never logged.
 
-use crate::config::ServerConfig;
+use crate::config::{ServerConfig, SipConfig};
 use antiphon_types::small_file;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
+use rustls::{ClientConfig, RootCertStore};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -17,6 +18,8 @@ use x509_cert::der::Decode;
 #[derive(Clone)]
 pub struct Tls {
     server: Arc<rustls::ServerConfig>,
+    /// Without the protocols of HTTP.
+    sip: Arc<rustls::ServerConfig>,
     is_self_signed: bool,
     expires: Option<SystemTime>,
 }
@@ -25,8 +28,8 @@ pub struct Tls {
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
     /// Only one of the two files is configured.
-    #[error("server.tls_cert and server.tls_key belong together: set both, or none")]
-    Half,
+    #[error("{0}.tls_cert and {0}.tls_key belong together: set both, or none")]
+    Half(&'static str),
     /// A file cannot be read as PEM.
     #[error("{key}: {} holds no usable {what}: {why}", path.display())]
     Unreadable {
@@ -50,25 +53,36 @@ pub enum TlsError {
 impl Tls {
     /// Loads the configured files; `None` if none is configured. Blocks for two small files.
     pub fn load(config: &ServerConfig) -> Result<Option<Self>, TlsError> {
-        let cert = Path::new(&config.tls_cert);
-        let key = Path::new(&config.tls_key);
+        let names = ["server.tls_cert", "server.tls_key"];
         match (config.tls_cert.is_empty(), config.tls_key.is_empty()) {
-            (true, true) => return Ok(None),
-            (false, false) => {}
-            _ => return Err(TlsError::Half),
+            (true, true) => Ok(None),
+            (false, false) => Self::read(Path::new(&config.tls_cert), Path::new(&config.tls_key), names).map(Some),
+            _ => Err(TlsError::Half("server")),
         }
-        let wrong = |key, path: &Path, what, why: String| TlsError::Unreadable { key, path: path.into(), what, why };
-        let read = |path: &Path| small_file::read(path, small_file::MAX_SETTINGS_BYTES);
-        let pem = read(cert).map_err(|error| wrong("server.tls_cert", cert, "certificate", error.to_string()))?;
+    }
+
+    /// Loads the files of `[sip]`; `None` if none is configured. Blocks for two small files.
+    pub fn load_sip(config: &SipConfig) -> Result<Option<Self>, TlsError> {
+        let names = ["sip.tls_cert", "sip.tls_key"];
+        match (config.tls_cert.is_empty(), config.tls_key.is_empty()) {
+            (true, true) => Ok(None),
+            (false, false) => Self::read(Path::new(&config.tls_cert), Path::new(&config.tls_key), names).map(Some),
+            _ => Err(TlsError::Half("sip")),
+        }
+    }
+
+    fn read(cert: &Path, key: &Path, [cert_name, key_name]: [&'static str; 2]) -> Result<Self, TlsError> {
+        let wrong_cert = |why: String| unreadable(cert_name, cert, "certificate", why);
+        let wrong_key = |why: String| unreadable(key_name, key, "private key", why);
+        let pem = read(cert).map_err(|error| wrong_cert(error.to_string()))?;
         let chain = CertificateDer::pem_slice_iter(&pem).collect::<Result<Vec<_>, _>>();
-        let chain = chain.map_err(|error| wrong("server.tls_cert", cert, "certificate", error.to_string()))?;
+        let chain = chain.map_err(|error| wrong_cert(error.to_string()))?;
         if chain.is_empty() {
-            return Err(wrong("server.tls_cert", cert, "certificate", "there is none in it".into()));
+            return Err(wrong_cert("there is none in it".into()));
         }
-        let pem = read(key).map_err(|error| wrong("server.tls_key", key, "private key", error.to_string()))?;
-        let private = PrivateKeyDer::from_pem_slice(&pem);
-        let private = private.map_err(|error| wrong("server.tls_key", key, "private key", error.to_string()))?;
-        Self::of(chain, private).map(Some)
+        let pem = read(key).map_err(|error| wrong_key(error.to_string()))?;
+        let private = PrivateKeyDer::from_pem_slice(&pem).map_err(|error| wrong_key(error.to_string()))?;
+        Self::of(chain, private)
     }
 
     /// Creates a self-signed certificate for this machine and `names`, kept in memory only. Also returns it as PEM, for
@@ -99,9 +113,10 @@ impl Tls {
             .with_safe_default_protocol_versions()?
             .with_no_client_auth()
             .with_single_cert(chain, key)?;
+        let sip = Arc::new(config.clone());
         // WebSockets require HTTP/1.1 here.
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
-        Ok(Self { server: Arc::new(config), is_self_signed, expires })
+        Ok(Self { server: Arc::new(config), sip, is_self_signed, expires })
     }
 
     /// Whether the certificate names itself as its issuer: no authority vouches for it.
@@ -133,6 +148,42 @@ impl Tls {
     pub(in crate::server) fn server(&self) -> Arc<rustls::ServerConfig> {
         self.server.clone()
     }
+
+    /// The configuration for new handshakes of SIP.
+    pub(in crate::server) fn sip(&self) -> Arc<rustls::ServerConfig> {
+        self.sip.clone()
+    }
+}
+
+fn read(path: &Path) -> std::io::Result<Vec<u8>> {
+    small_file::read(path, small_file::MAX_SETTINGS_BYTES)
+}
+
+fn unreadable(key: &'static str, path: &Path, what: &'static str, why: String) -> TlsError {
+    TlsError::Unreadable { key, path: path.into(), what, why }
+}
+
+/// The configuration of connections to SIP trunks: they prove that they are `host` by an authority of the file
+/// `sip.tls_ca`, or, where that is empty, by one that this machine trusts. Blocks for small files.
+pub(in crate::server) fn sip_client(config: &SipConfig) -> Result<Arc<ClientConfig>, TlsError> {
+    let mut roots = RootCertStore::empty();
+    if config.tls_ca.is_empty() {
+        roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    } else {
+        let path = Path::new(&config.tls_ca);
+        let wrong = |why: String| unreadable("sip.tls_ca", path, "certificate", why);
+        let pem = read(path).map_err(|error| wrong(error.to_string()))?;
+        for certificate in CertificateDer::pem_slice_iter(&pem) {
+            let certificate = certificate.map_err(|error| wrong(error.to_string()))?;
+            roots.add(certificate).map_err(|error| wrong(error.to_string()))?;
+        }
+        if roots.is_empty() {
+            return Err(wrong("there is none in it".into()));
+        }
+    }
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
+    Ok(Arc::new(builder.with_root_certificates(roots).with_no_client_auth()))
 }
 
 #[cfg(test)]
@@ -164,5 +215,14 @@ mod tests {
         says(&path("key"), &path("key"), "there is none in it");
         says(&path("cert"), &path("cert"), "server.tls_key");
         says(&path("cert"), &path("other"), "cannot be used");
+        let sip = |tls_cert: String, tls_key: String, tls_ca: String| {
+            let config = SipConfig { tls_cert, tls_key, tls_ca, ..SipConfig::default() };
+            (Tls::load_sip(&config).map(|tls| tls.is_some()), sip_client(&config).map(|_| ()))
+        };
+        assert!(matches!(sip(path("cert"), path("key"), path("cert")), (Ok(true), Ok(()))));
+        assert!(matches!(sip(String::new(), String::new(), String::new()), (Ok(false), Ok(()))));
+        let (served, trusted) = sip(path("cert"), String::new(), path("key"));
+        assert!(served.unwrap_err().to_string().contains("sip.tls_cert and sip.tls_key"));
+        assert!(trusted.unwrap_err().to_string().contains("sip.tls_ca"));
     }
 }

@@ -14,7 +14,7 @@ use futures_util::future::BoxFuture;
 use serde_json::{Value, json};
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
@@ -53,6 +53,27 @@ pub(super) struct NewCall {
     /// Transfers it; `None`: it cannot be transferred.
     pub(super) transfer: Option<Arc<dyn Transfer>>,
 }
+
+/// What is known of a phone call's media, as it is shown with the call.
+#[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize)]
+pub(super) struct MediaFigures {
+    /// Whether it is encrypted.
+    pub(super) encrypted: bool,
+    pub(super) packets_received: u32,
+    pub(super) packets_lost: u32,
+    pub(super) jitter_ms: f64,
+    /// With a wrong authentication tag, or repeated.
+    pub(super) packets_refused: u64,
+    /// What the peer reports of our packets; `None`: nothing yet.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) peer_packets_lost: Option<i32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) peer_jitter_ms: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) round_trip_ms: Option<f64>,
+}
+
+pub(super) type SharedFigures = Arc<Mutex<MediaFigures>>;
 
 /// How far a call is. Calls that come in are in progress at once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
@@ -150,6 +171,8 @@ pub(in crate::server) struct OngoingCall {
     state: Mutex<CallState>,
     /// Who has answered a call of ours; `None`: it is not known yet.
     answered_by: Mutex<Option<AnsweredBy>>,
+    /// See [`MediaFigures`]; unset: the transport has none.
+    figures: OnceLock<SharedFigures>,
     /// Whether the hub called.
     is_ours: AtomicBool,
     /// Ends it.
@@ -206,6 +229,7 @@ impl Calls {
             transfer,
             state: Mutex::default(),
             answered_by: Mutex::default(),
+            figures: OnceLock::new(),
             is_ours: AtomicBool::new(false),
             hang_up: CancellationToken::new(),
             ended: CancellationToken::new(),
@@ -318,8 +342,11 @@ impl OngoingCall {
     }
 
     fn describe(&self, id: &str) -> Value {
-        let call = json!({"id": id, "object": "realtime.call", "session_id": self.call.session().as_str(),
-                          "transport": self.transport, "peer_call_id": self.peer_id, "state": self.state()});
+        let mut call = json!({"id": id, "object": "realtime.call", "session_id": self.call.session().as_str(),
+                              "transport": self.transport, "peer_call_id": self.peer_id, "state": self.state()});
+        if let Some(figures) = self.figures.get() {
+            call["media"] = json!(*figures.lock().expect("no panic while locked"));
+        }
         with_answer(call, self.answered_by())
     }
 
@@ -357,6 +384,11 @@ impl CallEntry {
     pub(super) fn set_state(&self, state: CallState) {
         self.ongoing.is_ours.store(true, Ordering::Relaxed);
         *self.ongoing.state.lock().expect("no panic while locked") = state;
+    }
+
+    /// What is known of its media, from now on.
+    pub(super) fn show_figures(&self, figures: SharedFigures) {
+        let _ = self.ongoing.figures.set(figures);
     }
 
     /// Who has answered a call of ours. It is kept when the call has ended, and the clients that have joined learn it.

@@ -30,6 +30,7 @@ Examples:
   antiphon-bench voice --sessions 20       concurrent conversations with this hub or any Realtime server
   antiphon-bench cluster                   engine workers over NATS, on this machine
   antiphon-bench transports                calls by WebRTC and by phone
+  antiphon-bench phones                    100 calls by SIP
 
 Each measure starts its own hubs as separate processes on free ports of this machine and talks to them in real time. The
 default settings are used, whatever is configured, and engines that need no model where a measure names no others; only
@@ -95,6 +96,8 @@ enum What {
     Cluster(cluster::ClusterArgs),
     /// Calls by WebRTC and by phone: latency beside a WebSocket, cost, loss, drift, interruptions
     Transports(transports::TransportsArgs),
+    /// Many calls by SIP and G.711: processor time, answers, lost turns, what the hub adds to the way of sound
+    Phones(transports::PhonesArgs),
     /// Climbs in sessions until an objective breaks, holds, spikes, soaks
     Stress(Box<stress::StressArgs>),
     /// This hub and a pipecat bot on the same mock engines, in one sitting
@@ -136,6 +139,7 @@ async fn dispatch(args: Cli) -> Result<(), CliError> {
         Some(What::Hub(args)) => servers::run_hub(args).await,
         Some(What::Cluster(args)) => cluster::run(args).await,
         Some(What::Transports(args)) => transports::run(args).await,
+        Some(What::Phones(args)) => transports::run_phones(args).await,
         Some(What::ClusterWorker(args)) => cluster::run_worker(args).await,
     }
 }

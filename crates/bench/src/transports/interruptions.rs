@@ -124,6 +124,7 @@ async fn interruption(
         }
         Transport::Webrtc => call(http, hub).await?,
         Transport::Phone => Client::Phone(Box::new(Phone::open(&hub.url).await?)),
+        Transport::Sip => return Err(BenchError::Method("interruptions are not measured by SIP".into())),
     };
     let mut talker = talker(client, transport)?;
     talker.pause(Duration::from_millis(200)).await?;

@@ -2,7 +2,7 @@
 //!
 //! Clients, relay and mock engines are the benchmark's, over real sockets of this machine; the hub is a process of its own. The
 //! parts ([`Part`]) are one file each, whose head describes the method. A WebRTC client is a peer on str0m whose playout buffer
-//! is a browser's on a quiet path; a phone speaks Twilio's protocol. Clips are coded before the measurement. What a listener
+//! is a browser's on a quiet path; a phone speaks Twilio's protocol, or SIP. Clips are coded before the measurement. What a listener
 //! hears is a [`recording`] by the client's clock, and every figure about sound is taken from it.
 
 mod caller;
@@ -14,6 +14,7 @@ mod loss;
 mod phones;
 mod recording;
 mod relay;
+mod sip;
 mod turns;
 
 use super::machine::Machine;
@@ -49,6 +50,8 @@ pub enum Part {
     BargeIn,
     /// Many phone calls
     Phones,
+    /// Many calls by SIP
+    Sip,
 }
 
 impl Part {
@@ -114,6 +117,7 @@ pub async fn run(plan: &TransportsPlan, progress: Progress<'_>) -> Report {
             Part::Drift => drift::measure(plan, progress).await,
             Part::BargeIn => interruptions::measure(plan, progress).await,
             Part::Phones => phones::measure(plan, progress).await,
+            Part::Sip => sip::measure(plan, progress).await,
         };
         let (mut section, cpu_s) = match taken {
             Ok(taken) => (taken.section, taken.hub_cpu_s),

@@ -232,6 +232,11 @@ impl Call {
         }
     }
 
+    /// Whether a message comes without TLS in a dialog that began by it. Keys for SRTP are in its descriptions.
+    fn is_less_secure(&self, from: Peer) -> bool {
+        self.peer.transport == Transport::Tls && from.transport != Transport::Tls
+    }
+
     /// Whether it takes a place among the calls that begin.
     pub(super) fn is_pending(&self) -> bool {
         matches!(self.phase, Phase::Offered | Phase::Answered)
@@ -468,14 +473,13 @@ impl Endpoint {
     }
 
     pub(super) fn provisional(&mut self, call: CallId, status: u16, reason: &str) {
+        let contact = self.calls.get(&call).map(|entry| self.contact(entry.peer.transport));
         let Some(entry) = self.calls.get_mut(&call) else { return };
         let tag = (status > 100).then_some(entry.dialog.local_tag.as_str());
         let Some(invite) = entry.invite.as_mut().filter(|invite| !invite.is_final()) else { return };
         let mut response = invite.request.answer(status, reason, tag);
         if status > 100 {
-            let transport = entry.peer.transport;
-            let parameter = if transport == Transport::Tcp { ";transport=tcp" } else { "" };
-            response.add("contact", format!("<sip:{}{parameter}>", self.config.advertised));
+            response.add("contact", contact.unwrap_or_default());
             if let Some(reliable) = &invite.reliable {
                 response.add("require", RELIABLE);
                 response.add("rseq", reliable.number.to_string());
@@ -578,6 +582,9 @@ impl Endpoint {
         let Some(call) = self.by_invite.get(&received.key).copied().or(by_dialog) else { return };
         let Some(entry) = self.calls.get_mut(&call) else { return };
         let number = message.sequence().map(|(number, _)| number);
+        if entry.is_less_secure(received.from) {
+            return;
+        }
         let Some(invite) = &mut entry.invite else { return };
         let is_of_invite = invite.request.sequence().map(|(number, _)| number) == number;
         if !is_of_invite || invite.is_acknowledged || !invite.is_final() {
@@ -634,7 +641,8 @@ impl Endpoint {
         let tag = message.from().and_then(|from| from.tag().map(str::to_owned)).unwrap_or_default();
         let trunk = entry.trunk;
         let is_known = entry.peer.address.ip().to_canonical() == address || self.is_address_of(trunk, address);
-        if entry.phase == Phase::Ended || tag != entry.dialog.remote_tag || !is_known {
+        let is_less_secure = entry.is_less_secure(received.from);
+        if entry.phase == Phase::Ended || tag != entry.dialog.remote_tag || !is_known || is_less_secure {
             self.refuse_stateless(received, 481, "Call Does Not Exist", &[]);
             return;
         }

@@ -56,6 +56,8 @@ const ALLOW: &str = "INVITE, ACK, BYE, CANCEL, OPTIONS, INFO, UPDATE, NOTIFY, PR
 pub struct Config {
     /// Host and port under which peers reach it.
     pub advertised: SocketAddr,
+    /// The port by TLS.
+    pub tls_port: u16,
     /// The name of the program.
     pub agent: String,
     /// Who may call, and where to register.
@@ -93,6 +95,8 @@ pub enum Transport {
     Udp,
     /// The connection from or to this address.
     Tcp,
+    /// The connection from or to this address, by TLS.
+    Tls,
 }
 
 impl Transport {
@@ -100,7 +104,21 @@ impl Transport {
         match self {
             Self::Udp => "UDP",
             Self::Tcp => "TCP",
+            Self::Tls => "TLS",
         }
+    }
+
+    /// As a parameter of a URI.
+    fn parameter(self) -> &'static str {
+        match self {
+            Self::Udp => "",
+            Self::Tcp => ";transport=tcp",
+            Self::Tls => ";transport=tls",
+        }
+    }
+
+    fn is_stream(self) -> bool {
+        self != Self::Udp
     }
 }
 
@@ -127,6 +145,8 @@ pub enum Output {
     Resolve {
         /// Whose registrar it is.
         registrar: RegistrarId,
+        /// How it is reached.
+        transport: Transport,
         /// Name or address.
         host: String,
         /// Port.
@@ -654,12 +674,19 @@ impl Endpoint {
     }
 
     fn via(&self, transport: Transport, branch: &str) -> String {
-        format!("SIP/2.0/{} {};branch={branch};rport", transport.name(), self.config.advertised)
+        format!("SIP/2.0/{} {};branch={branch};rport", transport.name(), self.advertised(transport))
     }
 
     fn contact(&self, transport: Transport) -> String {
-        let parameter = if transport == Transport::Tcp { ";transport=tcp" } else { "" };
-        format!("<sip:{}{parameter}>", self.config.advertised)
+        format!("<sip:{}{}>", self.advertised(transport), transport.parameter())
+    }
+
+    fn advertised(&self, transport: Transport) -> SocketAddr {
+        let mut address = self.config.advertised;
+        if transport == Transport::Tls {
+            address.set_port(self.config.tls_port);
+        }
+        address
     }
 
     fn branch(&mut self) -> String {
@@ -673,6 +700,17 @@ impl Endpoint {
             Some(TimerOwner::Registrar(registrar)) => self.registrar_response(now, registrar, from, status, message),
             None => {}
         }
+    }
+
+    /// A connection cannot be made, or has ended. What waits for an answer by it fails; calls in progress go on, since a peer may
+    /// come back by another one.
+    pub fn connection_lost(&mut self, now: Instant, peer: Peer) {
+        let waits = |call: &Call| call.phase == Phase::Calling && call.peer == peer;
+        let calls: Vec<_> = self.calls.iter().filter(|(_, call)| waits(call)).map(|(id, _)| *id).collect();
+        for call in calls {
+            self.invite_unsent(now, call);
+        }
+        self.registrar_lost(now, peer);
     }
 
     fn phase_of(&self, call: CallId) -> Option<Phase> {
@@ -723,7 +761,7 @@ fn transaction_key(message: &Message, method: &Method) -> Option<TransactionKey>
 /// sender's.
 fn response_target(message: &Message, from: Peer) -> Peer {
     let Some(via) = message.via() else { return from };
-    if from.transport == Transport::Tcp || via.wants_source_port() {
+    if from.transport.is_stream() || via.wants_source_port() {
         return from;
     }
     let port = via.port.filter(|port| *port != 0).unwrap_or(5_060);

@@ -30,6 +30,8 @@ pub struct Registration {
     pub host: String,
     /// Its port.
     pub port: u16,
+    /// How it is reached.
+    pub transport: Transport,
     /// The user of the address of record: the number, or the name of the account.
     pub user: String,
 }
@@ -138,8 +140,9 @@ impl Endpoint {
 
     fn register(&mut self, now: Instant, id: RegistrarId, authorization: Option<(&str, String)>) {
         let branch = self.branch();
-        let via = self.via(Transport::Udp, &branch);
-        let advertised = self.config.advertised;
+        let Some(transport) = self.registrar(id).map(|registrar| registrar.registration.transport) else { return };
+        let via = self.via(transport, &branch);
+        let advertised = self.advertised(transport);
         let agent = self.config.agent.clone();
         let Some(registrar) = self.registrar(id) else { return };
         let Some(address) = registrar.addresses.first().copied() else { return };
@@ -152,7 +155,7 @@ impl Endpoint {
         request.add("to", format!("<sip:{user}@{host}>"));
         request.add("call-id", registrar.call_id.clone());
         request.add("cseq", format!("{} REGISTER", registrar.sequence));
-        request.add("contact", format!("<sip:{user}@{advertised}>"));
+        request.add("contact", format!("<sip:{user}@{advertised}{}>", transport.parameter()));
         request.add("expires", registrar.expires.as_secs().to_string());
         request.add("user-agent", agent);
         if let Some((name, value)) = authorization {
@@ -162,7 +165,7 @@ impl Endpoint {
         let pending = PendingRequest {
             branch: branch.clone(),
             bytes: bytes.clone(),
-            resend_at: now + T1,
+            resend_at: if transport.is_stream() { now + TRANSACTION } else { now + T1 },
             interval: T1,
             gives_up_at: now + TRANSACTION,
         };
@@ -171,7 +174,7 @@ impl Endpoint {
             self.by_branch.remove(&before.branch);
         }
         self.by_branch.insert(branch, TimerOwner::Registrar(id));
-        self.send(Peer { transport: Transport::Udp, address }, bytes);
+        self.send(Peer { transport, address }, bytes);
         self.reschedule_registrar(id);
     }
 
@@ -254,8 +257,22 @@ impl Endpoint {
         self.event(Event::Registered { registrar: id, result: Err(status) });
     }
 
+    /// The connection to a registrar is gone: what it would send to us has no way any more.
+    pub(super) fn registrar_lost(&mut self, now: Instant, peer: Peer) {
+        let is_by = |registrar: &&Registrar| {
+            let is_there = registrar.addresses.first() == Some(&peer.address);
+            let is_in_use = matches!(registrar.state, State::Asking | State::Registered { .. });
+            is_there && is_in_use && registrar.registration.transport == peer.transport
+        };
+        let lost: Vec<_> = self.registrars.iter().filter(is_by).map(|registrar| registrar.trunk).collect();
+        for id in lost {
+            self.registration_failed(now, id, 0);
+        }
+    }
+
     pub(super) fn registrar_is_due(&mut self, id: RegistrarId, now: Instant) {
         let Some(registrar) = self.registrar(id) else { return };
+        let transport = registrar.registration.transport;
         if let Some(request) = &mut registrar.request {
             if request.gives_up_at <= now {
                 self.registration_failed(now, id, 0);
@@ -266,7 +283,7 @@ impl Endpoint {
                 request.resend_at = now + request.interval;
                 let bytes = request.bytes.clone();
                 if let Some(address) = registrar.addresses.first().copied() {
-                    self.send(Peer { transport: Transport::Udp, address }, bytes);
+                    self.send(Peer { transport, address }, bytes);
                 }
             }
             self.reschedule_registrar(id);
@@ -280,7 +297,7 @@ impl Endpoint {
             State::Registered { refresh_at } if refresh_at > now => {
                 registrar.at = Some(refresh_at.min(now + KEEP_ALIVE));
                 if let Some(address) = registrar.addresses.first().copied() {
-                    self.send(Peer { transport: Transport::Udp, address }, Bytes::from_static(b"\r\n\r\n"));
+                    self.send(Peer { transport, address }, Bytes::from_static(b"\r\n\r\n"));
                 }
             }
             // Each registration begins with a lookup: a registrar may have moved.
@@ -289,8 +306,8 @@ impl Endpoint {
                 registrar.expires = EXPIRES;
                 // Should the lookup not be answered.
                 registrar.at = Some(now + TRANSACTION);
-                let Registration { host, port, .. } = registrar.registration.clone();
-                self.outputs.push_back(Output::Resolve { registrar: id, host, port });
+                let Registration { host, port, transport, .. } = registrar.registration.clone();
+                self.outputs.push_back(Output::Resolve { registrar: id, transport, host, port });
             }
             State::Resolving => {
                 self.registration_failed(now, id, 0);

@@ -29,7 +29,7 @@ impl Rig {
     #[allow(clippy::disallowed_methods)]
     fn new(trunks: Vec<Trunk>) -> Self {
         let advertised = "192.0.2.1:5060".parse().unwrap();
-        let config = Config { advertised, agent: "antiphon".into(), trunks, secret: [7; 32] };
+        let config = Config { advertised, tls_port: 5_061, agent: "antiphon".into(), trunks, secret: [7; 32] };
         let now = Instant::now();
         let mut rig = Self {
             endpoint: Endpoint::new(config, now),
@@ -630,8 +630,91 @@ fn responses_go_to_the_senders_machine_only() {
 }
 
 fn registered_trunk() -> Trunk {
-    let registration = Registration { host: "sip.example.com".into(), port: 5_060, user: "4711".into() };
+    registered_by(Transport::Udp)
+}
+
+fn registered_by(transport: Transport) -> Trunk {
+    let registration = Registration { host: "sip.example.com".into(), port: 5_060, transport, user: "4711".into() };
     Trunk { registration: Some(registration), ..trunk_of(&[], Some("secret")) }
+}
+
+#[test]
+fn what_begins_by_tls_names_its_port_and_stays_there() {
+    let mut rig = Rig::open();
+    rig.peer = peer("192.0.2.9:40000", Transport::Tls);
+    rig.receive(&request("INVITE", 1, "", "", SDP).replace("SIP/2.0/UDP", "SIP/2.0/TLS"));
+    let call = rig.incoming().call;
+    rig.endpoint.ring(rig.now, call);
+    rig.endpoint.accept(rig.now, call, SDP);
+    rig.drain();
+    let (to, answer) = rig.sent.pop_back().unwrap();
+    assert_eq!((to, answer.get("contact")), (rig.peer, Some("<sip:192.0.2.1:5061;transport=tls>")));
+    let tag = answer.to().unwrap().tag().unwrap().to_owned();
+    let by_tls = rig.peer;
+    // The acknowledgement and a change by UDP, where anyone could read the keys of the answer.
+    rig.peer = peer("192.0.2.9:5062", Transport::Udp);
+    rig.receive(&request("ACK", 1, &tag, "", SDP));
+    assert!(rig.events.is_empty());
+    rig.peer = by_tls;
+    rig.receive(&request("ACK", 1, &tag, "", ""));
+    assert_eq!(rig.events.pop_front(), Some(Event::Connected { call, answer: None }));
+    rig.sent.clear();
+    rig.peer = peer("192.0.2.9:5062", Transport::Udp);
+    rig.receive(&request("INVITE", 2, &tag, "", SDP));
+    assert_eq!((rig.statuses(), rig.events.len()), (vec![481], 0));
+    rig.peer = peer("192.0.2.9:40001", Transport::Tls);
+    rig.receive(&request("INFO", 2, &tag, "", ""));
+    assert_eq!(rig.statuses(), [200], "by another connection");
+    rig.endpoint.hang_up(rig.now, call);
+    rig.drain();
+    let (to, bye) = rig.sent.pop_back().unwrap();
+    assert!(to == rig.peer && bye.get("via").unwrap().starts_with("SIP/2.0/TLS 192.0.2.1:5061;"), "{bye:?}");
+    rig.pass(Duration::from_secs(5));
+    assert!(rig.sent.is_empty(), "a stream loses nothing");
+}
+
+#[test]
+fn a_call_without_a_connection_fails_and_one_in_progress_goes_on() {
+    let mut rig = Rig::open();
+    rig.peer = peer("192.0.2.9:5061", Transport::Tls);
+    let (call, invite) = rig.calling();
+    assert!(invite.get("via").unwrap().starts_with("SIP/2.0/TLS 192.0.2.1:5061;"));
+    rig.endpoint.connection_lost(rig.now, peer("192.0.2.9:5061", Transport::Tcp));
+    rig.drain();
+    assert!(rig.events.is_empty(), "another one");
+    rig.endpoint.connection_lost(rig.now, rig.peer);
+    rig.drain();
+    assert_eq!(rig.events.pop_front(), Some(Event::Ended { call, cause: EndCause::Failed }));
+    rig.pass(Duration::from_secs(40));
+    assert_eq!(rig.endpoint.n_calls(), 0);
+    let (call, tag) = rig.connected("");
+    rig.endpoint.connection_lost(rig.now, rig.peer);
+    rig.drain();
+    assert!(rig.events.is_empty());
+    rig.receive(&request("BYE", 2, &tag, "", ""));
+    assert_eq!(rig.events.pop_front(), Some(Event::Ended { call, cause: EndCause::Bye }));
+}
+
+#[test]
+fn a_registration_by_tls_is_made_again_where_its_connection_is_lost() {
+    let mut rig = Rig::new(vec![registered_by(Transport::Tls)]);
+    rig.pass(Duration::ZERO);
+    let address = "192.0.2.9:5061".parse().unwrap();
+    rig.peer = Peer { transport: Transport::Tls, address };
+    rig.endpoint.resolved(rig.now, TrunkId(0), &[address]);
+    rig.drain();
+    let (to, register) = rig.sent.pop_back().unwrap();
+    assert_eq!((to, register.get("contact")), (rig.peer, Some("<sip:4711@192.0.2.1:5061;transport=tls>")));
+    rig.pass(Duration::from_secs(20));
+    assert!(rig.sent.is_empty(), "it is not sent again");
+    let accepted = register.answer(200, "OK", Some("r")).write();
+    rig.receive(std::str::from_utf8(&accepted).unwrap());
+    rig.events.clear();
+    rig.endpoint.connection_lost(rig.now, rig.peer);
+    rig.drain();
+    assert_eq!(rig.events.pop_front(), Some(Event::Registered { registrar: TrunkId(0), result: Err(0) }));
+    rig.pass(Duration::from_secs(31));
+    assert_eq!(rig.resolves, 2);
 }
 
 #[test]

@@ -5,6 +5,7 @@
 //! the reporter says what was heard. Nothing here knows a peer's protocol ([`super::leg`]) or decides anything about the dialog.
 
 use super::answerer::{AnswerPlan, Answerer, HeardWords, SessionActivity, Step};
+use super::answering::fax::FaxDetector;
 use super::audio::{Microphone, SessionFrame, Voice};
 use super::intake::StartingCall;
 use super::leg::{Coding, Leg, LegError, Parameters, PeerMessage, Start};
@@ -295,6 +296,8 @@ impl<'a> Conversation<'a> {
             reset,
             reports: reports.clone(),
             coding: start.input,
+            // The hub does not call fax machines: those that it reaches answer.
+            fax: answering.is_none().then(|| FaxDetector::new(start.input.rate)),
             answering,
             heard_until: Instant::now(),
             is_quiet: false,
@@ -344,6 +347,8 @@ struct Reader<'a> {
     reset: HeartbeatReset,
     reports: mpsc::Sender<(HeardPosition, bool)>,
     coding: Coding,
+    /// Finds fax machines that call; `None`: it is known, or the hub calls.
+    fax: Option<FaxDetector>,
     /// Finds out who answers; `None`: it is known, or does not matter.
     answering: Option<Answering>,
     /// Up to when there is audio.
@@ -463,7 +468,7 @@ impl Reader<'_> {
         let ms = now.duration_since(self.heard_until).as_millis() as u64;
         self.heard_until = now;
         self.is_quiet = true;
-        if self.answering.is_some() {
+        if self.answering.is_some() || self.fax.is_some() {
             let n = Samples::from_ms(ms, self.coding.rate);
             self.listen(self.coding.encode(&vec![0; n.0 as usize]).into()).await;
         }
@@ -474,6 +479,7 @@ impl Reader<'_> {
 
     /// Finds out who answers, does what follows from it, and gives what the session hears.
     async fn listen(&mut self, audio: Bytes) -> Bytes {
+        self.hang_up_on_fax(&audio);
         let Some(Answering { answerer, reply }) = &mut self.answering else { return audio };
         let steps = {
             let mut shared = self.conversation.shared();
@@ -494,6 +500,19 @@ impl Reader<'_> {
         }
         let n_samples = audio.len() / self.coding.format.bytes_per_sample();
         self.coding.encode(&vec![0; n_samples]).into()
+    }
+
+    fn hang_up_on_fax(&mut self, audio: &[u8]) {
+        let Some(fax) = &mut self.fax else { return };
+        let mut samples = Vec::new();
+        // The microphone reports audio that cannot be decoded.
+        if self.coding.decode(audio, &mut samples).is_ok() && fax.push(&samples) {
+            tracing::info!(session = %self.conversation.call.session(), "a fax machine calls: the call ends");
+            self.conversation.entry.hung_up().cancel();
+            self.fax = None;
+        } else if fax.is_done() {
+            self.fax = None;
+        }
     }
 
     async fn take(&mut self, step: Step) {

@@ -1,6 +1,7 @@
 //! One call or session from its client's side, whatever its transport: frames of the microphone out, events and sound in.
 
 mod phone;
+mod sip;
 mod webrtc;
 mod websocket;
 
@@ -14,6 +15,7 @@ use std::sync::Arc;
 use tokio::time::Instant;
 
 pub(super) use phone::Phone;
+pub(super) use sip::SipPhone;
 pub(super) use webrtc::Webrtc;
 pub(super) use websocket::WebSocket;
 
@@ -26,6 +28,8 @@ pub(super) enum Transport {
     Webrtc,
     /// Mu-law at 8 kHz in Twilio's messages.
     Phone,
+    /// Mu-law at 8 kHz over RTP, by SIP.
+    Sip,
 }
 
 /// An open call or session.
@@ -36,6 +40,8 @@ pub(super) enum Client {
     Webrtc(Box<Webrtc>),
     /// Twilio Media Streams.
     Phone(Box<Phone>),
+    /// SIP and RTP.
+    Sip(Box<SipPhone>),
 }
 
 /// What a client receives.
@@ -74,6 +80,7 @@ impl Transport {
             Self::WebSocket => "WebSocket",
             Self::Webrtc => "WebRTC",
             Self::Phone => "phone",
+            Self::Sip => "SIP",
         }
     }
 
@@ -100,7 +107,7 @@ impl Transport {
         };
         match self {
             Self::WebSocket => Ok(whole.chunks(FRAME).map(|frame| bytes(Format::Pcm16, frame)).collect()),
-            Self::Phone => {
+            Self::Phone | Self::Sip => {
                 let narrow = antiphon_audio::convert(&whole, RATE, SampleRate::HZ_8000);
                 Ok(narrow.chunks(phone::FRAME).map(|frame| bytes(Format::Ulaw, frame)).collect())
             }
@@ -122,6 +129,7 @@ impl Client {
             Self::WebSocket(client) => client.speak(frame).await,
             Self::Webrtc(client) => client.speak(frame),
             Self::Phone(client) => client.speak(frame).await,
+            Self::Sip(client) => client.speak(frame),
         }
     }
 
@@ -131,6 +139,7 @@ impl Client {
             Self::WebSocket(client) => client.next().await,
             Self::Webrtc(client) => client.next().await,
             Self::Phone(client) => client.next().await,
+            Self::Sip(client) => client.next().await,
         }
     }
 
@@ -140,6 +149,7 @@ impl Client {
             Self::WebSocket(client) => client.close().await,
             Self::Webrtc(client) => client.close(),
             Self::Phone(client) => client.close().await,
+            Self::Sip(client) => client.close().await,
         }
     }
 }
@@ -151,7 +161,7 @@ mod tests {
     #[test]
     fn clips_are_coded_in_frames_of_20_ms() {
         let clip: Vec<i16> = (0..4_900).map(|i| if i < 960 { 0 } else { (i % 50) * 200 }).collect();
-        for transport in [Transport::WebSocket, Transport::Webrtc, Transport::Phone] {
+        for transport in [Transport::WebSocket, Transport::Webrtc, Transport::Phone, Transport::Sip] {
             let speech = Speech::new(transport, &clip).expect("loud");
             assert_eq!((speech.frames.len(), speech.loud), (11, (2, 10)), "{transport:?}");
             assert_eq!(transport.room().expect("coded").len(), 50);

@@ -313,6 +313,13 @@ impl Endpoint {
         self.request_sent_again(now, call, branch, &cancel);
     }
 
+    /// The INVITE cannot be sent, or its answer cannot come (RFC 3261, section 18.4).
+    pub(in crate::endpoint) fn invite_unsent(&mut self, now: Instant, call: CallId) {
+        let Some(invite) = self.calls.get_mut(&call).and_then(|entry| entry.client_invite.as_mut()) else { return };
+        invite.progress = InviteProgress::Completed;
+        self.end_with(now, call, EndCause::Failed);
+    }
+
     /// What is due of the INVITE: it is sent again, or given up. Returns why the call ends.
     pub(super) fn invite_is_due(&mut self, now: Instant, call: CallId) -> Option<EndCause> {
         let entry = self.calls.get_mut(&call)?;

@@ -4,7 +4,9 @@
 //! screening or a menu decides at once; what may still become something else waits for a pause; without such words length
 //! and cadence count: a person says little and waits, a machine goes on. A beep is an answering machine's. Time is that of
 //! the sound, so that it has no IO and no clock. [`super::answerer`] acts upon what it finds.
+//! [`fax`] finds fax machines that call.
 
+pub(super) mod fax;
 mod phrases;
 mod tone;
 

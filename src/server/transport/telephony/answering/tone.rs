@@ -37,6 +37,11 @@ const NETWORK_HZ: std::ops::RangeInclusive<f32> = 413.0..=437.0;
 const FAX_HZ: std::ops::RangeInclusive<f32> = 2_075.0..=2_125.0;
 const FAX_MS: u32 = 2_000;
 
+/// The calling tone of a fax machine (CNG, ITU-T T.30, section 4.1.1): 1,100 Hz, 38 Hz off at most, for 0.5 s, 15 % more or
+/// less. The estimates are some Hertz and a frame off by themselves.
+const CALLING_HZ: std::ops::RangeInclusive<f32> = 1_055.0..=1_145.0;
+const CALLING_MS: std::ops::RangeInclusive<u32> = 400..=600;
+
 /// What a line sounds like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Tone {
@@ -52,6 +57,8 @@ pub(super) struct ToneDetector {
     current: Option<SoundingTone>,
     /// Frames left in which a tone that begins belongs to the one before it.
     melody_left: u32,
+    /// Whether the last beep may have been the calling tone of a fax machine.
+    is_calling: bool,
 }
 
 /// A tone that sounds, or whose end is judged.
@@ -101,6 +108,7 @@ impl ToneDetector {
                 return None;
             }
             let is_beep = current.is_beep();
+            self.is_calling = is_beep && current.is_calling();
             self.current = None;
             return is_beep.then_some(Tone::Beep);
         }
@@ -114,6 +122,11 @@ impl ToneDetector {
 }
 
 impl ToneDetector {
+    /// Whether the last [`Tone::Beep`] has the pitch and the length of a fax machine's calling tone.
+    pub(super) fn was_calling_tone(&self) -> bool {
+        self.is_calling
+    }
+
     /// Whether the last frame was a tone.
     pub(super) fn is_sounding(&self) -> bool {
         self.current.as_ref().is_some_and(|current| current.n_silent == 0)
@@ -130,6 +143,10 @@ impl SoundingTone {
             && !NETWORK_HZ.contains(&self.hz)
             && BEEP_MS.contains(&(self.n_frames * FRAME_MS))
             && !self.is_in_melody
+    }
+
+    fn is_calling(&self) -> bool {
+        CALLING_HZ.contains(&self.hz) && CALLING_MS.contains(&(self.n_frames * FRAME_MS))
     }
 }
 

@@ -5,16 +5,16 @@
 
 use super::coder::codings;
 use super::dialogs::{ArrivedCall, CallControl, Command, DialogHandle, ROUTE};
-use super::media::{MediaState, first_answer, halves};
-use super::ports::RtpPorts;
+use super::media::{MediaState, halves};
+use super::ports::{RtpPorts, RtpSockets};
 use super::tools::{CallTools, ToolParts, ToolSettings};
-use crate::config::{OnVoicemail, TransferTargets, UndecidedCall};
+use crate::config::{OnVoicemail, SrtpUse, TransferTargets, UndecidedCall};
 use crate::server::access::caller::{Caller, Credential};
 use crate::server::access::keys::{self, Keys};
 use crate::server::edge::client::Client;
 use crate::server::sessions::admission::{self, SessionAdmission};
 use crate::server::transport::call::{Call, CallOpening};
-use crate::server::transport::calls::{CallDecision, CallEntry, CallState, NewCall, RingingEntry};
+use crate::server::transport::calls::{CallDecision, CallEntry, CallState, NewCall, RingingEntry, SharedFigures};
 use crate::server::transport::parts::TransportParts;
 use crate::server::transport::telephony::answerer::AnswerPlan;
 use crate::server::transport::telephony::answering::AnsweredBy;
@@ -24,8 +24,8 @@ use crate::server::transport::telephony::link;
 use crate::server::transport::webhooks::Webhooks;
 use antiphon_protocol::{SessionKind, SessionUpdate};
 use antiphon_session::AudioMode;
-use antiphon_sip::IncomingCall;
-use antiphon_sip::sdp::{self, Agreed, Codec, Local, SdpError};
+use antiphon_sip::sdp::{self, Agreed, Codec, Local, MasterKey, Protection, SdpError};
+use antiphon_sip::{IncomingCall, Transport};
 use antiphon_types::KeyId;
 use axum::http::StatusCode;
 use bytes::Bytes;
@@ -34,7 +34,6 @@ use std::future::ready;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::net::UdpSocket;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
@@ -50,6 +49,17 @@ pub(super) struct TrunkSettings {
     pub(super) key: String,
     /// The route of its calls; empty: by the number that was called.
     pub(super) route: String,
+    /// Whether its calls are encrypted.
+    pub(super) srtp: SrtpUse,
+}
+
+/// How a call by this transport is protected, with our key. Keys travel by TLS only: without it, there is no SRTP.
+pub(super) fn protection(transport: Transport, srtp: SrtpUse, key: &MasterKey) -> Protection<'_> {
+    match (transport, srtp) {
+        (Transport::Udp | Transport::Tcp, _) => Protection::Off,
+        (Transport::Tls, SrtpUse::Optional) => Protection::Optional(key),
+        (Transport::Tls, SrtpUse::Required) => Protection::Required(key),
+    }
 }
 
 /// What all calls need.
@@ -176,7 +186,7 @@ pub(super) async fn serve(transport: Arc<TransportParts>, settings: Arc<CallSett
             }
         }
     };
-    let BegunCall { entry, tools, socket, advertised, answer, agreed, session, greeting } = begun;
+    let BegunCall { entry, tools, sockets, advertised, answer, agreed, session, key, greeting } = begun;
     dialog.tell(Command::Accept(answer));
     let connected = tokio::select! {
         connected = timeout(CONNECTS_WITHIN, connected(&mut control)) => connected.ok().flatten(),
@@ -184,15 +194,29 @@ pub(super) async fn serve(transport: Arc<TransportParts>, settings: Arc<CallSett
     };
     let agreed = connected.and_then(|answer| match agreed {
         Some(agreed) => Some(agreed),
-        None => sdp::read_answer(&answer.unwrap_or_default(), &settings.codecs).ok(),
+        None => {
+            let protection = protection(incoming.peer.transport, trunk.srtp, &key);
+            let local = Local { address: advertised, codecs: &settings.codecs, session, version: 1, protection };
+            sdp::read_answer(&answer.unwrap_or_default(), local).ok()
+        }
     });
     let Some(agreed) = agreed else {
         entry.call().conclude("not connected");
         return;
     };
     let signaling = incoming.peer.address.ip();
-    let answered =
-        AnsweredCall { dialog, control, tools, socket, advertised, session, signaling, agreed, greeting, answer: None };
+    let answered = AnsweredCall {
+        dialog,
+        control,
+        tools,
+        sockets,
+        advertised,
+        session,
+        signaling,
+        agreed,
+        greeting,
+        answer: None,
+    };
     settings.report(entry.id(), "in", CallState::InProgress);
     serve_answered(&transport, &entry, answered).await;
     settings.report(entry.id(), "in", CallState::Ended);
@@ -293,7 +317,7 @@ pub(super) struct AnsweredCall {
     pub(super) dialog: DialogHandle,
     pub(super) control: mpsc::Receiver<CallControl>,
     pub(super) tools: Option<ToolParts>,
-    pub(super) socket: UdpSocket,
+    pub(super) sockets: RtpSockets,
     pub(super) advertised: SocketAddr,
     /// The number of our description.
     pub(super) session: u64,
@@ -307,17 +331,20 @@ pub(super) struct AnsweredCall {
 
 /// Serves a listed call until it ends. Dropping its dialog says BYE where the peer did not.
 pub(super) async fn serve_answered(transport: &Arc<TransportParts>, entry: &CallEntry, answered: AnsweredCall) {
-    let AnsweredCall { dialog, control, tools, socket, advertised, session, signaling, agreed, greeting, answer } =
+    let AnsweredCall { dialog, control, tools, sockets, advertised, session, signaling, agreed, greeting, answer } =
         answered;
     let (tracker, keys) = tools.map(|ToolParts { tracker, keys }| (tracker, keys)).unzip();
     let (input, output) = codings(agreed.codec);
     let codec = agreed.codec.name();
+    let is_encrypted = agreed.srtp.is_some();
     let media = MediaState::new(advertised, session, signaling, agreed);
-    let Ok((source, sink)) = halves(socket, media, dialog, control, keys) else {
+    let figures = SharedFigures::default();
+    entry.show_figures(figures.clone());
+    let Ok((source, sink)) = halves(sockets, media, dialog, control, keys, figures) else {
         entry.call().conclude("no codec");
         return;
     };
-    tracing::info!(session = %entry.call().session(), codec, "a call by SIP begins");
+    tracing::info!(session = %entry.call().session(), codec, is_encrypted, "a call by SIP begins");
     let start = Start { input, output, parameters: Parameters::default() };
     let beginning = Beginning { greeting, tracker, answer };
     let mut link = link::media(source, sink);
@@ -335,19 +362,21 @@ async fn connected(control: &mut mpsc::Receiver<CallControl>) -> Option<Option<B
     }
 }
 
-/// A call that has its place and its socket, and no session yet.
+/// A call that has its place and its sockets, and no session yet.
 struct PreparedCall {
     admitted: SessionAdmission,
     owner: Option<KeyId>,
     /// The settings and the greeting of its route.
     route: (Option<Arc<SessionUpdate>>, Option<String>),
-    socket: UdpSocket,
+    sockets: RtpSockets,
     advertised: SocketAddr,
     answer: String,
     /// `None`: our description is the offer.
     agreed: Option<Agreed>,
     /// The number of our description.
     session: u64,
+    /// Our key for SRTP.
+    key: MasterKey,
 }
 
 /// A call with its session.
@@ -355,11 +384,12 @@ struct BegunCall {
     entry: CallEntry,
     tools: Option<ToolParts>,
     greeting: Option<String>,
-    socket: UdpSocket,
+    sockets: RtpSockets,
     advertised: SocketAddr,
     answer: String,
     agreed: Option<Agreed>,
     session: u64,
+    key: MasterKey,
 }
 
 async fn prepare(
@@ -376,12 +406,20 @@ async fn prepare(
         refusal(403, "Forbidden")
     })?;
     let session = rand::random::<u64>() >> 1;
+    let transport_used = incoming.peer.transport;
+    if transport_used != Transport::Tls && trunk.srtp == SrtpUse::Required {
+        access.security.refused(client, ROUTE, 488, "the trunk requires SRTP, and the call does not come by TLS");
+        return Err(refusal(488, "Not Acceptable Here"));
+    }
+    let key = MasterKey::new(rand::random());
+    let protection = protection(transport_used, trunk.srtp, &key);
     // Whether the description can be answered is known before a port is taken.
     let unbound = SocketAddr::new(settings.ports.advertised(), 9);
     if let Some(offer) = &incoming.offer {
-        first_answer(offer, unbound, &settings.codecs, session).map_err(|error| match error {
+        let local = Local { address: unbound, codecs: &settings.codecs, session, version: 1, protection };
+        sdp::answer(offer, local).map_err(|error| match error {
             SdpError::Malformed => refusal(400, "Bad Session Description"),
-            SdpError::NoAudio | SdpError::NoCodec => refusal(488, "Not Acceptable Here"),
+            SdpError::NoAudio | SdpError::NoCodec | SdpError::NoSrtp => refusal(488, "Not Acceptable Here"),
         })?;
     }
     let mut parameters = Parameters::default();
@@ -395,21 +433,19 @@ async fn prepare(
         let (status, reason) = if is_limit { (486, "Busy Here") } else { (503, "Service Unavailable") };
         Refusal { status, reason, retry_after: Some(refused.retry_after) }
     })?;
-    let Some((socket, advertised)) = settings.ports.bind().await else {
+    let Some((sockets, advertised)) = settings.ports.bind().await else {
         tracing::warn!("a call by SIP is refused: no port of sip.rtp_port_min to sip.rtp_port_max is free");
         return Err(Refusal { status: 503, reason: "Service Unavailable", retry_after: Some(Duration::from_secs(5)) });
     };
+    let local = Local { address: advertised, codecs: &settings.codecs, session, version: 1, protection };
     let answered = match &incoming.offer {
-        Some(offer) => first_answer(offer, advertised, &settings.codecs, session)
+        Some(offer) => sdp::answer(offer, local)
             .map(|(answer, agreed)| (answer, Some(agreed)))
             .map_err(|_| refusal(488, "Not Acceptable Here"))?,
-        None => {
-            let local = Local { address: advertised, codecs: &settings.codecs, session, version: 1 };
-            (sdp::offer(local), None)
-        }
+        None => (sdp::offer(local), None),
     };
     let (answer, agreed) = answered;
-    Ok(PreparedCall { admitted, owner, route, socket, advertised, answer, agreed, session })
+    Ok(PreparedCall { admitted, owner, route, sockets, advertised, answer, agreed, session, key })
 }
 
 impl PreparedCall {
@@ -422,7 +458,7 @@ impl PreparedCall {
         dialog: &DialogHandle,
         settings: &CallSettings,
     ) -> BegunCall {
-        let Self { admitted, owner, route, socket, advertised, answer, agreed, session } = self;
+        let Self { admitted, owner, route, sockets, advertised, answer, agreed, session, key } = self;
         let (session_settings, greeting) = route;
         let credential = if owner.is_some() { Credential::Key } else { Credential::Call };
         let caller = Caller { owner, settings: None, credential, language: None };
@@ -445,6 +481,6 @@ impl PreparedCall {
         if let Some(tools) = tools {
             tools.ends_by(entry.hung_up().clone());
         }
-        BegunCall { entry, tools: parts, greeting, socket, advertised, answer, agreed, session }
+        BegunCall { entry, tools: parts, greeting, sockets, advertised, answer, agreed, session, key }
     }
 }

@@ -4,10 +4,12 @@
 //! `sip.call_to`; how many at a time, in `sip.max_calls_out`. The session is opened before anything rings, so that a call that is
 //! answered has its place. [`super::call`] serves it from the answer on.
 
-use super::call::{AnsweredCall, CallSettings, serve_answered};
+use super::call::{AnsweredCall, CallSettings, protection, serve_answered};
 use super::dialogs::{CallControl, Dial, DialogHandle};
+use super::ports::RtpSockets;
 use super::tools::{CallTools, ToolParts};
-use crate::config::{MAX_VOICEMAIL_MESSAGE_BYTES, OnVoicemail, QuietHours, SipTrunk, TransferTargets};
+use super::transport_of;
+use crate::config::{MAX_VOICEMAIL_MESSAGE_BYTES, OnVoicemail, QuietHours, SipTrunk, SrtpUse, TransferTargets};
 use crate::server::access::caller::Caller;
 use crate::server::access::security::Act;
 use crate::server::edge::client::Client;
@@ -18,7 +20,7 @@ use crate::server::transport::parts::TransportParts;
 use crate::server::transport::telephony::answerer::AnswerPlan;
 use antiphon_protocol::{SessionKind, SessionUpdate};
 use antiphon_session::AudioMode;
-use antiphon_sip::sdp::{self, Agreed, Local};
+use antiphon_sip::sdp::{self, Agreed, Local, MasterKey, Protection};
 use antiphon_sip::{EndCause, OutgoingCall, Peer, Transport, TrunkId, is_transfer_target};
 use antiphon_types::KeyId;
 use axum::response::{IntoResponse, Response};
@@ -27,7 +29,6 @@ use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use tokio::net::UdpSocket;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio::time::{Instant, sleep};
 
@@ -86,12 +87,42 @@ pub(in crate::server::transport) enum DialError {
 pub(in crate::server) struct Dialer {
     trunks: Vec<DialTrunk>,
     rights: DialRights,
-    /// When each key's calls of the last minute were made.
-    recent: Mutex<HashMap<Option<KeyId>, VecDeque<Instant>>>,
+    recent: RecentCalls,
     /// Calls at a time.
     places: Arc<Semaphore>,
     dials: mpsc::Sender<Dial>,
     settings: Arc<CallSettings>,
+}
+
+/// When each key's calls of the last minute were made.
+#[derive(Default)]
+struct RecentCalls(Mutex<HashMap<Option<KeyId>, VecDeque<Instant>>>);
+
+impl RecentCalls {
+    /// Counts a call of this key, of which it may make `most` in a minute; 0: any number.
+    ///
+    /// # Errors
+    /// The time until it may make one.
+    fn count(&self, owner: Option<KeyId>, most: usize) -> Result<(), Duration> {
+        if most == 0 {
+            return Ok(());
+        }
+        let now = Instant::now();
+        let mut recent = self.0.lock().expect("no panic while locked");
+        // Keys without a recent call are forgotten.
+        recent.retain(|_, calls| {
+            while calls.front().is_some_and(|at| now.duration_since(*at) >= MINUTE) {
+                calls.pop_front();
+            }
+            !calls.is_empty()
+        });
+        let calls = recent.entry(owner).or_default();
+        if let Some(first) = calls.front().filter(|_| calls.len() >= most) {
+            return Err(MINUTE.saturating_sub(now.duration_since(*first)));
+        }
+        calls.push_back(now);
+        Ok(())
+    }
 }
 
 /// Who may be called, when, and how often.
@@ -109,6 +140,8 @@ pub(super) struct DialTrunk {
     name: String,
     host: String,
     port: u16,
+    transport: Transport,
+    srtp: SrtpUse,
     caller: String,
     /// Name of the API key that may call by it; empty: any.
     key: String,
@@ -121,7 +154,9 @@ impl DialTrunk {
         let names = [&trunk.caller, &trunk.register_as, &trunk.username];
         let caller = names.into_iter().find(|name| !name.is_empty()).map_or(CALLER, String::as_str);
         let key = trunk.key.clone();
-        Some(Self { id, name: name.to_owned(), host, port, caller: caller.to_owned(), key })
+        let transport = transport_of(trunk);
+        let srtp = trunk.srtp;
+        Some(Self { id, name: name.to_owned(), host, port, transport, srtp, caller: caller.to_owned(), key })
     }
 
     /// The URI that this trunk calls for `to`.
@@ -144,33 +179,14 @@ impl Dialer {
         dials: mpsc::Sender<Dial>,
         settings: Arc<CallSettings>,
     ) -> Self {
-        Self { trunks, rights, recent: Mutex::default(), places: Arc::new(Semaphore::new(max_calls)), dials, settings }
-    }
-
-    /// Counts a call of this key.
-    ///
-    /// # Errors
-    /// The time until it may make one.
-    fn count(&self, owner: Option<KeyId>) -> Result<(), Duration> {
-        let most = self.rights.max_per_minute;
-        if most == 0 {
-            return Ok(());
+        Self {
+            trunks,
+            rights,
+            recent: RecentCalls::default(),
+            places: Arc::new(Semaphore::new(max_calls)),
+            dials,
+            settings,
         }
-        let now = Instant::now();
-        let mut recent = self.recent.lock().expect("no panic while locked");
-        // Keys without a recent call are forgotten.
-        recent.retain(|_, calls| {
-            while calls.front().is_some_and(|at| now.duration_since(*at) >= MINUTE) {
-                calls.pop_front();
-            }
-            !calls.is_empty()
-        });
-        let calls = recent.entry(owner).or_default();
-        if let Some(first) = calls.front().filter(|_| calls.len() >= most) {
-            return Err(MINUTE.saturating_sub(now.duration_since(*first)));
-        }
-        calls.push_back(now);
-        Ok(())
     }
 
     /// Begins a call and returns its id at once, or within the lookup of the trunk's host. The call's state is in the list.
@@ -224,26 +240,29 @@ impl Dialer {
         if caller.settings.is_some() || !is_trunks && !access.keys.is_admin(owner) {
             return Err(DialError::NoRight);
         }
-        self.count(owner).map_err(DialError::TooManyPerMinute)?;
+        self.recent.count(owner, self.rights.max_per_minute).map_err(DialError::TooManyPerMinute)?;
         let place = self.places.clone().try_acquire_owned().map_err(|_| DialError::TooMany)?;
         let addresses = self.settings.ports.look_up(&trunk.host, trunk.port).await;
         let address = *addresses.first().ok_or(DialError::Unavailable("the trunk's host is not known"))?;
         let admitted = admission::admit(&transport.sessions, client, owner, ROUTE)
             .map_err(|refused| DialError::Refused(Box::new(refused.into_response())))?;
-        let Some((socket, advertised)) = self.settings.ports.bind().await else {
+        let Some((sockets, advertised)) = self.settings.ports.bind().await else {
             return Err(DialError::Unavailable("no port of sip.rtp_port_min to sip.rtp_port_max is free"));
         };
         let session = rand::random::<u64>() >> 1;
-        let local = Local { address: advertised, codecs: &self.settings.codecs, session, version: 1 };
+        let key = MasterKey::new(rand::random());
+        let protection = protection(trunk.transport, trunk.srtp, &key);
+        let codecs = &self.settings.codecs;
+        let local = Local { address: advertised, codecs, session, version: 1, protection };
         let outgoing = OutgoingCall {
             trunk: trunk.id,
-            peer: Peer { transport: Transport::Udp, address },
+            peer: Peer { transport: trunk.transport, address },
             target: trunk.target(&to),
             from: from.unwrap_or_else(|| trunk.caller.clone()),
             offer: sdp::offer(local),
         };
         let (answer, dialed) = oneshot::channel();
-        if self.dials.try_send(Dial { outgoing, answer }).is_err() {
+        if self.dials.try_send(Dial { outgoing, host: trunk.host.clone(), answer }).is_err() {
             return Err(DialError::TooMany);
         }
         let Ok(dialed) = dialed.await else {
@@ -282,9 +301,12 @@ impl Dialer {
             dialog,
             control,
             tools: parts,
-            socket,
+            sockets,
             advertised,
             session,
+            transport: trunk.transport,
+            srtp: trunk.srtp,
+            key,
             signaling: address,
             greeting,
             on_voicemail: on_voicemail.unwrap_or(self.settings.on_voicemail),
@@ -302,10 +324,14 @@ struct DialedCall {
     dialog: DialogHandle,
     control: mpsc::Receiver<CallControl>,
     tools: Option<ToolParts>,
-    socket: UdpSocket,
+    sockets: RtpSockets,
     advertised: SocketAddr,
     /// The number of our description.
     session: u64,
+    transport: Transport,
+    srtp: SrtpUse,
+    /// Our key for SRTP.
+    key: MasterKey,
     signaling: SocketAddr,
     greeting: Option<String>,
     on_voicemail: OnVoicemail,
@@ -327,10 +353,11 @@ impl DialedCall {
         };
         self.is_now(&settings, CallState::InProgress);
         let answer = Some(self.plan(settings.clone()));
-        let Self { entry, dialog, control, tools, socket, advertised, session, signaling, greeting, _place, .. } = self;
+        let Self { entry, dialog, control, tools, sockets, advertised, session, signaling, greeting, _place, .. } =
+            self;
         let signaling = signaling.ip();
         let answered =
-            AnsweredCall { dialog, control, tools, socket, advertised, session, signaling, agreed, greeting, answer };
+            AnsweredCall { dialog, control, tools, sockets, advertised, session, signaling, agreed, greeting, answer };
         serve_answered(&transport, &entry, answered).await;
         entry.set_state(CallState::Ended);
         settings.report(entry.id(), "out", CallState::Ended);
@@ -339,6 +366,10 @@ impl DialedCall {
     fn is_now(&self, settings: &CallSettings, state: CallState) {
         self.entry.set_state(state);
         settings.report(self.entry.id(), "out", state);
+    }
+
+    fn protection(&self) -> Protection<'_> {
+        protection(self.transport, self.srtp, &self.key)
     }
 
     /// What the call does about who answers.
@@ -365,7 +396,14 @@ impl DialedCall {
                         self.is_now(settings, CallState::Ringing);
                     }
                     Some(CallControl::Connected(answer)) => {
-                        return sdp::read_answer(&answer.unwrap_or_default(), &settings.codecs).map_err(|_| CallState::Failed);
+                        let local = Local {
+                            address: self.advertised,
+                            codecs: &settings.codecs,
+                            session: self.session,
+                            version: 1,
+                            protection: self.protection(),
+                        };
+                        return sdp::read_answer(&answer.unwrap_or_default(), local).map_err(|_| CallState::Failed);
                     }
                     Some(CallControl::Ringing | CallControl::Offer(_) | CallControl::Key(_)) => {}
                     None => return Err(CallState::Failed),
@@ -396,6 +434,24 @@ fn state_of(cause: Option<EndCause>) -> CallState {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn each_key_has_its_own_minute() {
+        let recent = RecentCalls::default();
+        let [one, other] = [Some(KeyId::new([1; 16])), None];
+        for _ in 0..2 {
+            assert_eq!(recent.count(one, 2), Ok(()));
+            sleep(Duration::from_secs(20)).await;
+        }
+        assert_eq!(recent.count(one, 2), Err(Duration::from_secs(20)));
+        assert_eq!((recent.count(other, 2), recent.count(one, 0)), (Ok(()), Ok(())));
+        sleep(Duration::from_secs(20)).await;
+        assert_eq!(recent.count(one, 2), Ok(()), "the first one is a minute ago");
+        assert_eq!(recent.count(one, 2), Err(Duration::from_secs(20)));
+        sleep(MINUTE).await;
+        assert_eq!(recent.count(other, 2), Ok(()));
+        assert_eq!(recent.0.lock().unwrap().len(), 1, "who has not called is forgotten");
+    }
 
     #[test]
     fn a_number_is_called_at_the_trunks_host_and_an_address_as_it_is() {

@@ -77,6 +77,8 @@ pub(super) struct DialogHandle {
 /// A call to be made.
 pub(super) struct Dial {
     pub(super) outgoing: OutgoingCall,
+    /// The peer's host.
+    pub(super) host: String,
     /// Gets the dialog; `None`: there cannot be one.
     pub(super) answer: oneshot::Sender<Option<(DialogHandle, mpsc::Receiver<CallControl>)>>,
 }
@@ -158,6 +160,14 @@ struct CallInbox {
     ended: CancellationToken,
 }
 
+/// Where a registrar is.
+struct RegistrarAddresses {
+    trunk: TrunkId,
+    transport: Transport,
+    host: String,
+    addresses: Vec<SocketAddr>,
+}
+
 /// See the module.
 pub(super) struct Dialogs {
     pub(super) endpoint: Endpoint,
@@ -170,7 +180,7 @@ pub(super) struct Dialogs {
     calls: HashMap<CallId, CallInbox>,
     commands: mpsc::Receiver<(CallId, Command)>,
     command_sender: mpsc::Sender<(CallId, Command)>,
-    lookups: JoinSet<(TrunkId, Vec<SocketAddr>)>,
+    lookups: JoinSet<RegistrarAddresses>,
 }
 
 impl Dialogs {
@@ -213,8 +223,9 @@ impl Dialogs {
                     }
                 },
                 message = self.streams.next() => match message {
-                    StreamMessage::Message(address, bytes) => {
-                        self.received(Peer { transport: Transport::Tcp, address }, &bytes);
+                    StreamMessage::Message(peer, bytes) => self.received(peer, &bytes),
+                    StreamMessage::Closed(peer) => {
+                        self.endpoint.connection_lost(Instant::now().into_std(), peer);
                     }
                     StreamMessage::Refused(address) => {
                         let client = Client::direct(address, false);
@@ -223,7 +234,11 @@ impl Dialogs {
                 },
                 Some(dial) = dials.recv() => self.dial(dial),
                 Some((call, command)) = self.commands.recv() => self.command(call, command),
-                Some(found) = self.lookups.join_next() => if let Ok((trunk, addresses)) = found {
+                Some(found) = self.lookups.join_next() => if let Ok(found) = found {
+                    let RegistrarAddresses { trunk, transport, host, addresses } = found;
+                    for address in addresses.iter().copied() {
+                        self.streams.know(Peer { transport, address }, &host);
+                    }
                     self.endpoint.resolved(Instant::now().into_std(), trunk, &addresses);
                 },
                 () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {
@@ -246,6 +261,7 @@ impl Dialogs {
     }
 
     fn dial(&mut self, dial: Dial) {
+        self.streams.know(dial.outgoing.peer, &dial.host);
         let call = self.endpoint.invite(Instant::now().into_std(), dial.outgoing);
         // Dropping the dialog of a request that is gone ends the call.
         let _ = dial.answer.send(call.map(|call| self.open(call)));
@@ -295,12 +311,13 @@ impl Dialogs {
                     // A full socket loses it, as a network would: it is sent again.
                     let _ = self.udp.try_send_to(&bytes, address);
                 }
-                Output::Send { to: Peer { transport: Transport::Tcp, address }, bytes } => {
-                    self.streams.send(address, bytes);
-                }
-                Output::Resolve { registrar, host, port } => {
+                Output::Send { to, bytes } => self.streams.send(to, bytes),
+                Output::Resolve { registrar, transport, host, port } => {
                     let ports = self.ports;
-                    self.lookups.spawn(async move { (registrar, ports.look_up(&host, port).await) });
+                    self.lookups.spawn(async move {
+                        let addresses = ports.look_up(&host, port).await;
+                        RegistrarAddresses { trunk: registrar, transport, host, addresses }
+                    });
                 }
                 Output::Event(event) => self.happened(event, arrived, stop),
             }

@@ -8,11 +8,15 @@
 use super::coder::{Decoder, Encoder};
 use super::dialogs::{CallControl, Command, DialogHandle};
 use super::key_events::{KeyEvents, KeyPackets};
+use super::ports::RtpSockets;
 use super::receiver::{Heard, Receiver};
+use super::reports::{Reports, SentStream};
+use super::srtp::{SrtpError, SrtpReceiver, SrtpSender};
+use crate::server::transport::calls::SharedFigures;
 use crate::server::transport::telephony::leg::PeerMessage;
 use antiphon_audio::codec::{self, CodecError};
 use antiphon_sip::rtp::{self, Packet};
-use antiphon_sip::sdp::{self, Agreed, Codec, Local, SdpError};
+use antiphon_sip::sdp::{self, Agreed, Local, Protection, SdpError, Srtp};
 use antiphon_types::Format;
 use bytes::Bytes;
 use std::net::{IpAddr, SocketAddr};
@@ -27,6 +31,11 @@ const NO_MEDIA: Duration = Duration::from_secs(60);
 /// A peer that sends from another of its addresses is followed once the first one is silent for this time.
 const MOVES_AFTER: Duration = Duration::from_millis(500);
 
+/// The level of the noise that stands for our silence, in dB below full scale, and the steps of 20 ms between two packets
+/// of it: the way through NATs stays open.
+const NOISE_LEVEL: u8 = 70;
+const NOISE_STEPS: u32 = 10;
+
 /// What the two halves share, and what the dialog asks about.
 pub(super) struct MediaState {
     /// Where we receive, as peers reach it.
@@ -39,6 +48,8 @@ pub(super) struct MediaState {
     signaling: IpAddr,
     /// Where our packets go.
     remote: Option<SocketAddr>,
+    /// `None`: nothing was sent.
+    sent: Option<SentStream>,
     /// Whether a packet decided that, and when its address sent last.
     heard_from: Option<Instant>,
 }
@@ -53,7 +64,7 @@ impl MediaState {
     pub(super) fn new(advertised: SocketAddr, session: u64, signaling: IpAddr, agreed: Agreed) -> Self {
         let signaling = signaling.to_canonical();
         let remote = agreed.remote;
-        Self { advertised, session, version: 2, agreed, signaling, remote, heard_from: None }
+        Self { advertised, session, version: 2, agreed, signaling, remote, sent: None, heard_from: None }
     }
 
     /// Answers a change of the call. The codec stays.
@@ -62,7 +73,15 @@ impl MediaState {
     /// The offer cannot be accepted.
     fn answer(&mut self, offer: Option<&[u8]>) -> Result<String, SdpError> {
         let codecs = [self.agreed.codec];
-        let local = Local { address: self.advertised, codecs: &codecs, session: self.session, version: self.version };
+        let srtp = self.agreed.srtp.clone();
+        let local = Local {
+            address: self.advertised,
+            codecs: &codecs,
+            session: self.session,
+            version: self.version,
+            // What is encrypted stays so, and what is not, too.
+            protection: srtp.as_ref().map_or(Protection::Off, |srtp| Protection::Required(&srtp.ours)),
+        };
         let Some(offer) = offer else {
             self.version += 1;
             return Ok(sdp::offer(local));
@@ -70,6 +89,10 @@ impl MediaState {
         let (text, agreed) = sdp::answer(offer, local)?;
         if agreed.payload_type != self.agreed.payload_type {
             return Err(SdpError::NoCodec);
+        }
+        let suite_of = |srtp: &Option<Srtp>| srtp.as_ref().map(|srtp| srtp.suite);
+        if suite_of(&agreed.srtp) != suite_of(&self.agreed.srtp) {
+            return Err(SdpError::NoSrtp);
         }
         self.version += 1;
         // Another address takes effect at once; the same one leaves what a packet has decided.
@@ -85,11 +108,15 @@ impl MediaState {
         !self.agreed.peer_sends
     }
 
+    /// Whether this address is one of the peer's.
+    fn is_peers(&self, source: SocketAddr) -> bool {
+        let ip = source.ip().to_canonical();
+        ip == self.signaling || self.agreed.remote.is_some_and(|remote| remote.ip() == ip)
+    }
+
     /// Whether a packet from this address is of the call; where it is, ours go there.
     fn accepts(&mut self, source: SocketAddr, now: Instant) -> bool {
-        let ip = source.ip().to_canonical();
-        let is_peers = ip == self.signaling || self.agreed.remote.is_some_and(|remote| remote.ip() == ip);
-        if !is_peers {
+        if !self.is_peers(source) {
             return false;
         }
         let is_same = self.remote == Some(source);
@@ -100,6 +127,16 @@ impl MediaState {
         self.remote = Some(source);
         self.heard_from = Some(now);
         true
+    }
+
+    /// A packet was sent.
+    fn count(&mut self, packet: &Packet) {
+        let at = Instant::now();
+        let sent = self.sent.get_or_insert(SentStream { n_packets: 0, n_bytes: 0, timestamp: 0, at });
+        sent.n_packets = sent.n_packets.wrapping_add(1);
+        sent.n_bytes = sent.n_bytes.wrapping_add(packet.payload.len() as u32);
+        sent.timestamp = packet.timestamp;
+        sent.at = at;
     }
 
     fn target(&self) -> Option<SocketAddr> {
@@ -123,8 +160,57 @@ pub(in crate::server::transport::telephony) struct MediaSource {
     dialog: DialogHandle,
     control: mpsc::Receiver<CallControl>,
     receiver: Receiver,
+    packets: PacketReader,
+    reports: Reports,
     buffer: Box<[u8; rtp::MAX_BYTES]>,
     last_packet: Instant,
+}
+
+/// From what a peer sends to packets.
+struct PacketReader {
+    /// `None`: plain RTP.
+    srtp: Option<SrtpReceiver>,
+    /// Packets of SRTP that were dropped.
+    n_wrong_tags: u64,
+    n_replayed: u64,
+    n_others: u64,
+}
+
+impl PacketReader {
+    fn new(srtp: Option<&Srtp>) -> Self {
+        let srtp = srtp.map(|srtp| SrtpReceiver::new(srtp.suite, &srtp.peers));
+        Self { srtp, n_wrong_tags: 0, n_replayed: 0, n_others: 0 }
+    }
+
+    /// The packet in these bytes; `None`: it is none, or not the peer's, which is counted.
+    fn read(&mut self, bytes: &[u8]) -> Option<Packet> {
+        let Some(srtp) = &mut self.srtp else { return Packet::parse(bytes) };
+        match srtp.open(bytes) {
+            Ok(packet) => Packet::parse(&packet),
+            Err(error) => {
+                *match error {
+                    SrtpError::WrongTag => &mut self.n_wrong_tags,
+                    SrtpError::Replayed => &mut self.n_replayed,
+                    SrtpError::Short | SrtpError::TooManyStreams => &mut self.n_others,
+                } += 1;
+                None
+            }
+        }
+    }
+
+    /// How many were dropped because of their protection.
+    fn n_refused(&self) -> u64 {
+        self.n_wrong_tags + self.n_replayed + self.n_others
+    }
+}
+
+impl Drop for PacketReader {
+    fn drop(&mut self) {
+        if self.n_refused() > 0 {
+            let Self { n_wrong_tags, n_replayed, n_others, .. } = self;
+            tracing::info!(n_wrong_tags, n_replayed, n_others, "packets of SRTP were dropped in a call by SIP");
+        }
+    }
 }
 
 /// The writing half.
@@ -140,7 +226,13 @@ pub(in crate::server::transport::telephony) struct MediaSink {
     /// The next packet begins a talk spurt.
     begins: bool,
     pcm: Vec<i16>,
+    /// The payload type of comfort noise; `None`: silence is coded as sound is.
+    noise: Option<u8>,
+    /// Steps of 20 ms since something was said.
+    n_silent: u32,
     keys: Option<SentKeys>,
+    /// `None`: plain RTP.
+    srtp: Option<SrtpSender>,
 }
 
 /// Keys that the hub presses, as the peer takes them.
@@ -150,24 +242,32 @@ struct SentKeys {
     clock_hz: u32,
 }
 
-/// The halves of a call on this socket. `keys`: those that the hub presses.
+/// The halves of a call on these sockets. `keys`: those that the hub presses; `figures`: what is shown of its media.
 ///
 /// # Errors
 /// The codec has no memory.
 pub(super) fn halves(
-    socket: UdpSocket,
+    sockets: RtpSockets,
     media: MediaState,
     dialog: DialogHandle,
     control: mpsc::Receiver<CallControl>,
     keys: Option<KeyEvents>,
+    figures: SharedFigures,
 ) -> Result<(MediaSource, MediaSink), CodecError> {
     let keys = keys.zip(media.agreed.events);
     let keys = keys.map(|(events, (payload_type, clock_hz))| SentKeys { events, payload_type, clock_hz });
     let codec = media.agreed.codec;
     let receiver = Receiver::new(Decoder::new(codec)?, &media.agreed);
+    let srtp = media.agreed.srtp.as_ref();
+    let packets = PacketReader::new(srtp);
+    let srtp_sender = srtp.map(|srtp| SrtpSender::new(srtp.suite, &srtp.ours));
     let encoder = Encoder::new(codec)?;
     let payload_type = media.agreed.payload_type;
-    let socket = Arc::new(socket);
+    let noise = media.agreed.noise;
+    let RtpSockets { rtp, rtcp } = sockets;
+    let ssrc = rand::random();
+    let reports = Reports::new(rtcp, &media.agreed, ssrc, figures);
+    let socket = Arc::new(rtp);
     let media = Arc::new(Mutex::new(media));
     let source = MediaSource {
         socket: socket.clone(),
@@ -175,6 +275,8 @@ pub(super) fn halves(
         dialog,
         control,
         receiver,
+        packets,
+        reports,
         buffer: Box::new([0; rtp::MAX_BYTES]),
         last_packet: Instant::now(),
     };
@@ -186,10 +288,13 @@ pub(super) fn halves(
         ticks: codec.clock_hz() / 50,
         sequence: rand::random(),
         timestamp: rand::random(),
-        ssrc: rand::random(),
+        ssrc,
         begins: true,
         pcm: Vec::new(),
+        noise,
+        n_silent: 0,
         keys,
+        srtp: srtp_sender,
     };
     Ok((source, sink))
 }
@@ -209,6 +314,7 @@ impl MediaSource {
             }
             let due = self.receiver.due();
             let gone_at = self.last_packet + NO_MEDIA;
+            let report_at = self.reports.due();
             tokio::select! {
                 biased;
                 () = self.dialog.ended() => return MediaEvent::Peer(PeerMessage::Ended),
@@ -226,6 +332,14 @@ impl MediaSource {
                         self.received(n, source);
                     }
                 }
+                received = self.reports.receive() => {
+                    if let Ok((n, source)) = received
+                        && lock(&self.media).is_peers(source)
+                    {
+                        self.reports.take_received(n, source, Instant::now());
+                    }
+                }
+                () = sleep_until(report_at) => self.report(false),
                 () = sleep_until(due.unwrap_or(gone_at)), if due.is_some() => self.receiver.expire(Instant::now()),
                 () = sleep_until(gone_at) => {
                     let is_on_hold = lock(&self.media).is_on_hold();
@@ -240,7 +354,21 @@ impl MediaSource {
 
     fn received(&mut self, n_bytes: usize, source: SocketAddr) {
         let now = Instant::now();
-        let Some(packet) = Packet::parse(&self.buffer[..n_bytes]) else { return };
+        if !lock(&self.media).is_peers(source) {
+            return;
+        }
+        let bytes = &self.buffer[..n_bytes];
+        if rtp::is_control(bytes) {
+            self.reports.take(bytes, now);
+            return;
+        }
+        let n_refused = self.packets.n_refused();
+        let Some(packet) = self.packets.read(bytes) else {
+            if self.packets.n_refused() > n_refused {
+                self.reports.refused();
+            }
+            return;
+        };
         let is_on_hold = {
             let mut media = lock(&self.media);
             if !self.receiver.takes(&packet) || !media.accepts(source, now) {
@@ -249,25 +377,47 @@ impl MediaSource {
             media.is_on_hold()
         };
         self.last_packet = now;
+        self.reports.packet(&packet, self.receiver.is_media(&packet), now);
         // What comes during a hold is its music.
         if !is_on_hold {
             self.receiver.push(packet, now);
         }
     }
 
+    /// Reports to the peer.
+    fn report(&mut self, is_last: bool) {
+        let (sent, remote) = {
+            let media = lock(&self.media);
+            (media.sent, media.remote)
+        };
+        self.reports.send(sent, (&self.socket, remote), is_last);
+    }
+
     /// The peer wants to change the call. Gives what the conversation has to know of it.
     fn changed(&mut self, offer: Option<&[u8]>) -> Option<PeerMessage> {
         let mut media = lock(&self.media);
         let was_on_hold = media.is_on_hold();
+        let before = media.agreed.srtp.clone();
         let answer = media.answer(offer).map_err(|_| 488);
         let is_on_hold = media.is_on_hold();
+        let srtp = media.agreed.srtp.clone();
+        self.reports.changed(&media.agreed, srtp != before);
         drop(media);
+        if srtp != before {
+            self.packets.srtp = srtp.map(|srtp| SrtpReceiver::new(srtp.suite, &srtp.peers));
+        }
         self.dialog.tell(Command::AnswerOffer(answer));
         if was_on_hold && !is_on_hold {
             self.last_packet = Instant::now();
             self.receiver.forget_stream();
         }
         (is_on_hold && !was_on_hold).then_some(PeerMessage::Held)
+    }
+}
+
+impl Drop for MediaSource {
+    fn drop(&mut self) {
+        self.report(true);
     }
 }
 
@@ -280,20 +430,27 @@ impl MediaSink {
         let _ = codec::decode(Format::Pcm16, pcm, &mut samples);
         let payload = self.encoder.encode(&samples);
         self.pcm = samples;
-        self.packet(payload);
+        self.n_silent = 0;
+        self.packet(Some(payload));
     }
 
-    /// Sends 20 ms of silence, so that the way through NATs and the peer's jitter buffer stay as they are.
+    /// Sends 20 ms of silence, so that the way through NATs and the peer's jitter buffer stay as they are; with a peer that
+    /// takes comfort noise, a packet of it now and then.
     pub(in crate::server::transport::telephony) fn idle(&mut self) {
-        let payload = self.encoder.silence();
+        let payload = match self.noise {
+            None => Some(self.encoder.silence()),
+            Some(_) => None,
+        };
         self.packet(payload);
+        self.n_silent = self.n_silent.saturating_add(1);
     }
 
-    fn packet(&mut self, payload: Bytes) {
+    /// Sends 20 ms; `None`: silence by comfort noise.
+    fn packet(&mut self, payload: Option<Bytes>) {
         let target = lock(&self.media).target();
         let timestamp = self.timestamp;
         self.timestamp = timestamp.wrapping_add(self.ticks);
-        let Some(target) = target.filter(|_| !payload.is_empty()) else {
+        let Some(target) = target.filter(|_| payload.as_ref().is_none_or(|payload| !payload.is_empty())) else {
             self.begins = true;
             return;
         };
@@ -308,6 +465,13 @@ impl MediaSink {
             self.begins = true;
             return;
         }
+        let Some(payload) = payload else {
+            self.begins = true;
+            if let Some(noise) = self.noise.filter(|_| self.n_silent.is_multiple_of(NOISE_STEPS)) {
+                self.send_packet(noise, false, timestamp, Bytes::from_static(&[NOISE_LEVEL]), target);
+            }
+            return;
+        };
         let marker = std::mem::take(&mut self.begins);
         self.send_packet(self.payload_type, marker, timestamp, payload, target);
     }
@@ -315,27 +479,18 @@ impl MediaSink {
     fn send_packet(&mut self, payload_type: u8, marker: bool, timestamp: u32, payload: Bytes, target: SocketAddr) {
         let packet = Packet { payload_type, marker, sequence: self.sequence, timestamp, ssrc: self.ssrc, payload };
         self.sequence = self.sequence.wrapping_add(1);
+        lock(&self.media).count(&packet);
+        let packet = packet.write();
+        let bytes = self.srtp.as_mut().map_or_else(|| packet.clone(), |srtp| srtp.protect(&packet));
         // A full socket loses it, as a network would.
-        let _ = self.socket.try_send_to(&packet.write(), target);
+        let _ = self.socket.try_send_to(&bytes, target);
     }
-}
-
-/// Answers the offer of a call that begins.
-///
-/// # Errors
-/// The offer cannot be accepted.
-pub(super) fn first_answer(
-    offer: &[u8],
-    advertised: SocketAddr,
-    codecs: &[Codec],
-    session: u64,
-) -> Result<(String, Agreed), SdpError> {
-    sdp::answer(offer, Local { address: advertised, codecs, session, version: 1 })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use antiphon_sip::sdp::{Codec, MasterKey, Suite};
 
     fn state() -> MediaState {
         let agreed = Agreed {
@@ -345,6 +500,10 @@ mod tests {
             remote: Some("10.0.0.9:4000".parse().unwrap()),
             peer_receives: true,
             peer_sends: true,
+            srtp: None,
+            noise: None,
+            has_mux: true,
+            rtcp: None,
         };
         MediaState::new("192.0.2.1:20000".parse().unwrap(), 1, "203.0.113.9".parse().unwrap(), agreed)
     }
@@ -377,5 +536,44 @@ mod tests {
         assert!(!media.is_on_hold() && media.target().is_some());
         let other = "v=0\r\nc=IN IP4 10.0.0.9\r\nm=audio 4000 RTP/AVP 8\r\n";
         assert!(media.answer(Some(other.as_bytes())).is_err(), "the codec stays");
+    }
+
+    #[test]
+    fn packets_that_are_not_the_peers_are_counted_and_dropped() {
+        let suite = Suite::AesCmHmacSha1_80;
+        let peers = MasterKey::new([2; 30]);
+        let mut sender = SrtpSender::new(suite, &peers);
+        let mut reader = PacketReader::new(Some(&Srtp { suite, ours: MasterKey::new([1; 30]), peers }));
+        let payload = Bytes::from_static(&[0x90; 160]);
+        let packet = Packet { payload_type: 0, marker: false, sequence: 1, timestamp: 2, ssrc: 3, payload };
+        assert_eq!(reader.read(&packet.write()), None, "plain RTP");
+        let protected = sender.protect(&packet.write());
+        assert_eq!(reader.read(&protected), Some(packet));
+        assert_eq!(reader.read(&protected), None);
+        assert_eq!(reader.read(&[0x80; 3]), None);
+        assert_eq!((reader.n_wrong_tags, reader.n_replayed, reader.n_others), (1, 1, 1));
+    }
+
+    #[test]
+    fn what_is_encrypted_stays_so_and_a_peer_may_change_its_key() {
+        let mut media = state();
+        let ours = MasterKey::new([1; 30]);
+        let suite = Suite::AesCmHmacSha1_80;
+        media.agreed.srtp = Some(Srtp { suite, ours: ours.clone(), peers: MasterKey::new([2; 30]) });
+        let offer = |profile: &str, suite: &str, key: &str| {
+            let crypto = if key.is_empty() { String::new() } else { format!("a=crypto:1 {suite} inline:{key}\r\n") };
+            format!("v=0\r\nc=IN IP4 10.0.0.9\r\nm=audio 4000 {profile} 0\r\n{crypto}")
+        };
+        let key = "AwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMD";
+        for (profile, suite, key) in [
+            ("RTP/AVP", "", ""),
+            ("RTP/SAVP", "AES_CM_128_HMAC_SHA1_32", key),
+            ("RTP/SAVP", "AES_CM_128_HMAC_SHA1_80", "AwMD"),
+        ] {
+            assert!(media.answer(Some(offer(profile, suite, key).as_bytes())).is_err(), "{profile} {suite}");
+        }
+        media.answer(Some(offer("RTP/SAVP", "AES_CM_128_HMAC_SHA1_80", key).as_bytes())).unwrap();
+        assert_eq!(media.agreed.srtp, Some(Srtp { suite, ours, peers: MasterKey::new([3; 30]) }));
+        assert!(media.answer(None).unwrap().contains("RTP/SAVP"), "our own offer, too");
     }
 }

@@ -12,17 +12,22 @@ mod key_events;
 pub(super) mod media;
 mod ports;
 mod receiver;
+mod reports;
+mod srtp;
 mod streams;
 mod tools;
 
-use crate::config::{QuietHours, SipConfig, SipTrunk};
+use crate::config::{QuietHours, SipConfig, SipTransport, SipTrunk};
 use crate::server::access::keys::Keys;
+use crate::server::edge::headers::Certificate;
+use crate::server::edge::tls::{Tls, sip_client};
 use crate::server::transport::parts::TransportParts;
 use crate::server::transport::webhooks::{Deliveries, Webhooks};
 use antiphon_engines::secret;
 use antiphon_sip::sdp::Codec;
-use antiphon_sip::{Config, Credentials, Endpoint, Registration, Trunk, TrunkId};
+use antiphon_sip::{Config, Credentials, Endpoint, Registration, Transport, Trunk, TrunkId};
 use antiphon_types::small_file;
+use arc_swap::ArcSwap;
 use call::{CallSettings, CallWebhook, TrunkSettings};
 pub(in crate::server) use dial::Dialer;
 pub(in crate::server::transport) use dial::{DialError, DialRequest};
@@ -34,10 +39,11 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
-use streams::Streams;
+use streams::{Streams, TlsStreams};
 use tokio::net::{TcpListener, UdpSocket};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
+use tokio_rustls::TlsConnector;
 use tokio_util::sync::CancellationToken;
 use tools::ToolSettings;
 
@@ -51,6 +57,9 @@ const MAX_SECRET_FILE_BYTES: u64 = 4 << 10;
 pub(in crate::server) struct Sip {
     udp: UdpSocket,
     tcp: TcpListener,
+    tls: Option<TlsStreams>,
+    /// Its own certificate; `None`: it has none, or that of the pages.
+    certificate: Certificate,
     endpoint: Config,
     names: Vec<String>,
     settings: Arc<CallSettings>,
@@ -59,11 +68,16 @@ pub(in crate::server) struct Sip {
 }
 
 impl Sip {
-    /// Binds `sip.listen`, for UDP and TCP; `None`: it is empty. The dialer makes calls once this runs.
+    /// Binds `sip.listen`, for UDP and TCP, and `sip.tls_listen`; `None`: it is empty. `pages`: the certificate of the
+    /// hub's pages. The dialer makes calls once this runs.
     ///
-    /// # Errors An address is in use, a password cannot be read, a key is not one, or no address is known under which
-    /// peers reach the hub.
-    pub(in crate::server) async fn bind(config: &SipConfig, keys: &Keys) -> io::Result<Option<(Self, Dialer)>> {
+    /// # Errors An address is in use, a password or a certificate cannot be read, a key is not one, or no address is known
+    /// under which peers reach the hub.
+    pub(in crate::server) async fn bind(
+        config: &SipConfig,
+        keys: &Keys,
+        pages: Certificate,
+    ) -> io::Result<Option<(Self, Dialer)>> {
         if config.listen.is_empty() {
             return Ok(None);
         }
@@ -75,13 +89,23 @@ impl Sip {
         let bound = tcp.local_addr()?;
         let udp = UdpSocket::bind(bound).await.map_err(in_use)?;
         let advertised = advertised(config, bound.ip())?;
+        let certificate =
+            Tls::load_sip(config).map_err(io::Error::other)?.map(|tls| Arc::new(ArcSwap::from_pointee(tls)));
+        let tls = match config.tls_listen.as_str() {
+            "" => None,
+            address => Some(tls_streams(config, address, certificate.clone().or(pages)).await?),
+        };
+        let tls_port = match &tls {
+            Some(tls) => tls.listener.local_addr()?.port(),
+            None => 0,
+        };
         let mut trunks = Vec::new();
         let mut settings = Vec::new();
         for (name, trunk) in &config.trunks {
             trunks.push(trunk_of(name, trunk)?);
             call::owner(keys, &trunk.key)
                 .map_err(|reason| io::Error::other(format!("sip.trunks.{name}.key: {reason}")))?;
-            settings.push(TrunkSettings { key: trunk.key.clone(), route: trunk.route.clone() });
+            settings.push(TrunkSettings { key: trunk.key.clone(), route: trunk.route.clone(), srtp: trunk.srtp });
         }
         if trunks.is_empty() {
             tracing::warn!("sip.trunks is empty: no caller is accepted by SIP");
@@ -90,11 +114,12 @@ impl Sip {
         let ports = RtpPorts::new(bound.ip(), advertised, config.rtp_port_min, config.rtp_port_max);
         let endpoint = Config {
             advertised: SocketAddr::new(advertised, bound.port()),
+            tls_port,
             agent: concat!("antiphon/", env!("CARGO_PKG_VERSION")).into(),
             trunks,
             secret: rand::random(),
         };
-        tracing::info!(%bound, %advertised, n_trunks = settings.len(), "listening for SIP by UDP and TCP");
+        tracing::info!(%bound, tls_port, %advertised, n_trunks = settings.len(), "listening for SIP by UDP and TCP");
         let names = config.trunks.keys().cloned().collect();
         let transfer_to = config.transfer_targets();
         let (webhooks, deliveries) = webhooks(config)?.unzip();
@@ -127,7 +152,12 @@ impl Sip {
             max_per_minute: config.max_calls_out_per_minute as usize,
         };
         let dialer = Dialer::new(by_trunks, rights, config.max_calls_out, sender, settings.clone());
-        Ok(Some((Self { udp, tcp, endpoint, names, settings, dials, deliveries }, dialer)))
+        Ok(Some((Self { udp, tcp, tls, certificate, endpoint, names, settings, dials, deliveries }, dialer)))
+    }
+
+    /// Its own certificate, to be replaced by a reload; `None`: it has none.
+    pub(in crate::server) fn certificate(&self) -> Certificate {
+        self.certificate.clone()
     }
 
     /// Serves until `drained`; from `stop` on, calls are refused. Calls are tasks of the server's.
@@ -139,7 +169,8 @@ impl Sip {
     ) {
         let endpoint = Endpoint::new(self.endpoint, Instant::now().into_std());
         let access = transport.sessions.access.clone();
-        let dialogs = Dialogs::new(endpoint, self.udp, Streams::new(self.tcp), access, self.names, self.settings.ports);
+        let dialogs =
+            Dialogs::new(endpoint, self.udp, Streams::new(self.tcp, self.tls), access, self.names, self.settings.ports);
         let settings = self.settings;
         let tasks = transport.sessions.setup.tasks.clone();
         let arrived = move |arrived: ArrivedCall| {
@@ -151,6 +182,26 @@ impl Sip {
             }
         };
         tokio::join!(dialogs.run(arrived, self.dials, stop, drained.clone()), deliveries);
+    }
+}
+
+async fn tls_streams(config: &SipConfig, address: &str, certificate: Certificate) -> io::Result<TlsStreams> {
+    let certificate = certificate.ok_or_else(|| {
+        io::Error::other("sip.tls_listen needs a certificate: set sip.tls_cert and sip.tls_key, or server.tls_cert")
+    })?;
+    let connector = TlsConnector::from(sip_client(config).map_err(io::Error::other)?);
+    let listener = TcpListener::bind(address).await.map_err(|error| {
+        let message = format!("SIP cannot listen on {address} (sip.tls_listen): {error}");
+        io::Error::new(error.kind(), message)
+    })?;
+    Ok(TlsStreams { listener, certificate, connector })
+}
+
+fn transport_of(trunk: &SipTrunk) -> Transport {
+    match trunk.transport {
+        SipTransport::Udp => Transport::Udp,
+        SipTransport::Tcp => Transport::Tcp,
+        SipTransport::Tls => Transport::Tls,
     }
 }
 
@@ -181,7 +232,7 @@ fn trunk_of(name: &str, trunk: &SipTrunk) -> io::Result<Trunk> {
     };
     let registration = trunk.registrar().map(|(host, port)| {
         let user = if trunk.register_as.is_empty() { trunk.username.clone() } else { trunk.register_as.clone() };
-        Registration { host, port, user }
+        Registration { host, port, transport: transport_of(trunk), user }
     });
     Ok(Trunk { allowed: trunk.networks(), credentials, registration })
 }

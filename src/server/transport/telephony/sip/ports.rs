@@ -1,4 +1,4 @@
-//! The UDP ports of calls: one socket for each, from one range.
+//! The UDP ports of calls, from one range: an even one for RTP, and the next one for RTCP.
 
 use rand::RngExt;
 use std::io;
@@ -10,6 +10,12 @@ use tokio::time::timeout;
 /// The longest lookup of a peer's host.
 const LOOKUP: Duration = Duration::from_secs(10);
 
+/// The sockets of one call.
+pub(super) struct RtpSockets {
+    pub(super) rtp: UdpSocket,
+    pub(super) rtcp: UdpSocket,
+}
+
 /// See the module.
 #[derive(Clone, Copy)]
 pub(super) struct RtpPorts {
@@ -20,7 +26,7 @@ pub(super) struct RtpPorts {
 }
 
 impl RtpPorts {
-    /// Even ports from `first` to `last`, on the address `bind`, which peers reach as `advertised`.
+    /// Pairs of ports from `first` to `last`, on the address `bind`, which peers reach as `advertised`.
     pub(super) fn new(bind: IpAddr, advertised: IpAddr, first: u16, last: u16) -> Self {
         Self { bind, advertised, first: first.next_multiple_of(2), last }
     }
@@ -49,16 +55,19 @@ impl RtpPorts {
         in_family.map(from_socket).collect()
     }
 
-    /// A socket, and where peers reach it. `None`: no port is free. A port that was just released is not the next one
-    /// taken, so that what is still sent to it reaches no other call.
-    pub(super) async fn bind(&self) -> Option<(UdpSocket, SocketAddr)> {
-        let n = (self.last.checked_sub(self.first)? / 2) + 1;
+    /// The sockets of a call, and where peers reach that of RTP. `None`: no pair of ports is free. A port that was just
+    /// released is not the next one taken, so that what is still sent to it reaches no other call.
+    pub(super) async fn bind(&self) -> Option<(RtpSockets, SocketAddr)> {
+        let n = self.last.checked_sub(self.first)?.div_ceil(2);
+        if n == 0 {
+            return None;
+        }
         let start = rand::rng().random_range(0..n);
         for step in 0..n {
             let port = self.first + 2 * ((start + step) % n);
-            if let Ok(socket) = UdpSocket::bind((self.bind, port)).await {
-                return Some((socket, SocketAddr::new(self.advertised, port)));
-            }
+            let Ok(rtp) = UdpSocket::bind((self.bind, port)).await else { continue };
+            let Ok(rtcp) = UdpSocket::bind((self.bind, port + 1)).await else { continue };
+            return Some((RtpSockets { rtp, rtcp }, SocketAddr::new(self.advertised, port)));
         }
         None
     }
@@ -83,15 +92,16 @@ mod tests {
     #[tokio::test]
     async fn ports_are_even_of_the_range_and_end() {
         let local = IpAddr::from([127, 0, 0, 1]);
-        let ports = RtpPorts::new(local, IpAddr::from([192, 0, 2, 1]), 29_411, 29_415);
+        let ports = RtpPorts::new(local, IpAddr::from([192, 0, 2, 1]), 29_411, 29_416);
         let mut sockets = Vec::new();
-        while let Some((socket, advertised)) = ports.bind().await {
-            assert_eq!(advertised, SocketAddr::new(ports.advertised(), socket.local_addr().unwrap().port()));
-            sockets.push(socket);
+        while let Some((pair, advertised)) = ports.bind().await {
+            assert_eq!(advertised, SocketAddr::new(ports.advertised(), pair.rtp.local_addr().unwrap().port()));
+            sockets.push(pair);
         }
-        let mut found: Vec<_> = sockets.iter().map(|socket| socket.local_addr().unwrap().port()).collect();
+        let port = |socket: &UdpSocket| socket.local_addr().unwrap().port();
+        let mut found: Vec<_> = sockets.iter().map(|pair| (port(&pair.rtp), port(&pair.rtcp))).collect();
         found.sort_unstable();
-        assert_eq!(found, [29_412, 29_414]);
+        assert_eq!(found, [(29_412, 29_413), (29_414, 29_415)], "the last one has no partner");
         sockets.pop();
         assert!(ports.bind().await.is_some(), "what is released is taken again");
     }

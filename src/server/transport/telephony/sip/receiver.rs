@@ -27,7 +27,8 @@ const MAX_PAUSE_SECONDS: u64 = 2;
 const STEP: Duration = Duration::from_millis(20);
 /// Sound during a key and shortly after it is the key's tone.
 const TONE: Duration = Duration::from_millis(60);
-/// The payload type of comfort noise (RFC 3389).
+/// The payload type of comfort noise (RFC 3389), which some send without having offered it. It is heard as silence: what a
+/// recognizer needs of noise is nothing.
 const COMFORT_NOISE: u8 = 13;
 
 /// What a caller does.
@@ -43,6 +44,7 @@ pub(super) struct Receiver {
     decoder: Decoder,
     payload_type: u8,
     events_type: Option<u8>,
+    noise_type: u8,
     /// RTP's clock, in Hz.
     clock_hz: u64,
     ssrc: Option<u32>,
@@ -77,6 +79,7 @@ impl Receiver {
             decoder,
             payload_type: agreed.payload_type,
             events_type: agreed.events.map(|(number, _)| number),
+            noise_type: agreed.noise.unwrap_or(COMFORT_NOISE),
             clock_hz: u64::from(agreed.codec.clock_hz()),
             ssrc: None,
             next: None,
@@ -92,7 +95,12 @@ impl Receiver {
     pub(super) fn takes(&self, packet: &Packet) -> bool {
         packet.payload_type == self.payload_type
             || Some(packet.payload_type) == self.events_type
-            || packet.payload_type == COMFORT_NOISE
+            || packet.payload_type == self.noise_type
+    }
+
+    /// Whether a packet's timestamp follows the time, as those of telephone events do not.
+    pub(super) fn is_media(&self, packet: &Packet) -> bool {
+        packet.payload_type == self.payload_type
     }
 
     /// Takes a packet. One that is not of the stream is dropped.
@@ -226,7 +234,7 @@ impl Receiver {
             self.key(sequence, timestamp, &payload, now);
             return;
         }
-        if payload_type == COMFORT_NOISE {
+        if payload_type == self.noise_type {
             if let Some(expected) = &mut self.next {
                 expected.sequence = sequence + 1;
             }
@@ -296,6 +304,10 @@ mod tests {
             remote: None,
             peer_receives: true,
             peer_sends: true,
+            srtp: None,
+            noise: None,
+            has_mux: true,
+            rtcp: None,
         };
         Receiver::new(Decoder::new(codec).unwrap(), &agreed)
     }
@@ -393,6 +405,23 @@ mod tests {
         receiver.push(event(7, 1_000, 11), now + Duration::from_secs(1));
         receiver.push(packet(8, 1_000, 160), now + Duration::from_secs(2));
         assert_eq!(drain(&mut receiver).replace('.', ""), "LL5#LL");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn comfort_noise_is_a_pause_of_its_length() {
+        let mut receiver = receiver(Codec::Pcmu);
+        let start = Instant::now();
+        let at = |ms: u64| start + Duration::from_millis(ms);
+        let noise = |sequence: u16, timestamp: u32, n: usize| {
+            let payload = Bytes::from(vec![20; n]);
+            Packet { payload_type: COMFORT_NOISE, payload, ..packet(sequence, timestamp, 0) }
+        };
+        receiver.push(packet(1, 0, 160), at(0));
+        receiver.push(noise(2, 160, 1), at(20));
+        // With the shape of the noise, as some write it.
+        receiver.push(noise(3, 1_760, 11), at(220));
+        receiver.push(packet(4, 3_200, 160), at(400));
+        assert_eq!(drain(&mut receiver), format!("LL{}LL", "..".repeat(19)));
     }
 
     #[tokio::test(start_paused = true)]

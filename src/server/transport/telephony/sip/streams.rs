@@ -1,25 +1,35 @@
-//! SIP over TCP: connections that peers open, as messages in and messages out.
+//! SIP over TCP and TLS: connections that peers open, and those to trunks, as messages in and messages out.
 //!
-//! [`super::dialogs`] owns them. A connection is a task in a set that ends with its owner. What is no SIP closes it.
+//! [`super::dialogs`] owns them. A connection is a task in a set that ends with its owner. What is no SIP closes it. The
+//! hub opens a connection where it has something to send to an address that [`Streams::know`] named; of TLS it checks the
+//! name of the host.
 
 use crate::server::access::holder_counts::{HolderCount, HolderCounts};
 use crate::server::edge::client::network;
-use antiphon_sip::stream_message;
+use crate::server::edge::tls::Tls;
+use antiphon_sip::{Peer, Transport, stream_message};
+use arc_swap::ArcSwap;
 use bytes::{Bytes, BytesMut};
+use rustls::pki_types::ServerName;
 use std::collections::HashMap;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::tcp::OwnedReadHalf;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
+use tokio_rustls::{TlsAcceptor, TlsConnector};
 
-/// Connections at a time, and of one network; a further one is closed.
+/// Connections that peers open at a time, and of one network; a further one is closed.
 const MAX_CONNECTIONS: usize = 256;
 const MAX_CONNECTIONS_PER_NETWORK: usize = 64;
+/// Addresses that the hub may open a connection to; of more, those without one are forgotten.
+const MAX_HOSTS: usize = 256;
+/// A connection, and its TLS handshake.
+const CONNECTS_WITHIN: Duration = Duration::from_secs(10);
 /// From one message, or the connection, to the end of the next one; peers keep connections open by empty lines.
 const FIRST_MESSAGE: Duration = Duration::from_secs(10);
 const NEXT_MESSAGE: Duration = Duration::from_secs(600);
@@ -32,27 +42,50 @@ const STUCK: Duration = Duration::from_secs(10);
 
 /// What comes of the connections.
 pub(super) enum StreamMessage {
-    Message(SocketAddr, Bytes),
+    Message(Peer, Bytes),
     /// A connection was closed at once: there are too many.
     Refused(IpAddr),
+    /// A connection has ended, or could not be made.
+    Closed(Peer),
+}
+
+/// SIP over TLS: where peers connect, and what the hub trusts where it connects.
+pub(super) struct TlsStreams {
+    pub(super) listener: TcpListener,
+    /// For the next handshakes.
+    pub(super) certificate: Arc<ArcSwap<Tls>>,
+    pub(super) connector: TlsConnector,
 }
 
 /// See the module.
 pub(super) struct Streams {
-    listener: TcpListener,
-    connections: JoinSet<SocketAddr>,
-    senders: HashMap<SocketAddr, mpsc::Sender<Bytes>>,
+    tcp: TcpListener,
+    tls: Option<TlsStreams>,
+    /// The names of hosts by their addresses.
+    hosts: HashMap<Peer, String>,
+    connections: JoinSet<Peer>,
+    n_accepted: HolderCounts<()>,
+    senders: HashMap<Peer, mpsc::Sender<Bytes>>,
     by_network: HolderCounts<IpAddr>,
-    received: mpsc::Receiver<(SocketAddr, Bytes)>,
-    received_sender: mpsc::Sender<(SocketAddr, Bytes)>,
+    received: mpsc::Receiver<(Peer, Bytes)>,
+    received_sender: mpsc::Sender<(Peer, Bytes)>,
+}
+
+/// The place of a connection that a peer opened.
+struct AcceptedPlace {
+    _of_all: HolderCount<()>,
+    _of_network: HolderCount<IpAddr>,
 }
 
 impl Streams {
-    pub(super) fn new(listener: TcpListener) -> Self {
+    pub(super) fn new(tcp: TcpListener, tls: Option<TlsStreams>) -> Self {
         let (received_sender, received) = mpsc::channel(MAX_RECEIVED);
         Self {
-            listener,
+            tcp,
+            tls,
+            hosts: HashMap::new(),
             connections: JoinSet::new(),
+            n_accepted: HolderCounts::default(),
             senders: HashMap::new(),
             by_network: HolderCounts::default(),
             received,
@@ -60,61 +93,150 @@ impl Streams {
         }
     }
 
+    /// The hub may connect to this peer, which is `host`. Does nothing for a peer by UDP.
+    pub(super) fn know(&mut self, peer: Peer, host: &str) {
+        if peer.transport == Transport::Udp {
+            return;
+        }
+        if self.hosts.len() >= MAX_HOSTS {
+            self.hosts.retain(|peer, _| self.senders.contains_key(peer));
+        }
+        if self.hosts.len() < MAX_HOSTS {
+            self.hosts.insert(peer, host.to_owned());
+        }
+    }
+
     /// The next message. Cancel safe.
     pub(super) async fn next(&mut self) -> StreamMessage {
         loop {
-            tokio::select! {
-                Some((address, bytes)) = self.received.recv() => return StreamMessage::Message(address, bytes),
-                Some(ended) = self.connections.join_next() => if let Ok(address) = ended {
-                    self.senders.remove(&address);
-                },
-                accepted = self.listener.accept() => match accepted {
-                    Ok((stream, address)) => if let Some(refused) = self.accept(stream, address) {
-                        return refused;
-                    },
-                    Err(error) => {
-                        tracing::warn!(%error, "a SIP connection cannot be accepted");
-                        tokio::time::sleep(Duration::from_millis(200)).await;
+            let tls = &self.tls;
+            let by_tls = async {
+                match tls {
+                    Some(tls) => tls.listener.accept().await,
+                    None => std::future::pending().await,
+                }
+            };
+            let (accepted, transport) = tokio::select! {
+                Some((peer, bytes)) = self.received.recv() => return StreamMessage::Message(peer, bytes),
+                Some(ended) = self.connections.join_next() => {
+                    let Ok(peer) = ended else { continue };
+                    // Another connection may have taken its place.
+                    if self.senders.get(&peer).is_some_and(mpsc::Sender::is_closed) {
+                        self.senders.remove(&peer);
                     }
-                },
+                    return StreamMessage::Closed(peer);
+                }
+                accepted = self.tcp.accept() => (accepted, Transport::Tcp),
+                accepted = by_tls => (accepted, Transport::Tls),
+            };
+            match accepted {
+                Ok((stream, address)) => {
+                    if let Some(refused) = self.accept(stream, Peer { transport, address }) {
+                        return refused;
+                    }
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "a SIP connection cannot be accepted");
+                    tokio::time::sleep(Duration::from_millis(200)).await;
+                }
             }
         }
     }
 
-    fn accept(&mut self, stream: TcpStream, address: SocketAddr) -> Option<StreamMessage> {
-        let place = self.by_network.take(network(address.ip()), MAX_CONNECTIONS_PER_NETWORK);
-        let Some(place) = place.filter(|_| self.connections.len() < MAX_CONNECTIONS) else {
-            return Some(StreamMessage::Refused(address.ip().to_canonical()));
+    fn accept(&mut self, stream: TcpStream, peer: Peer) -> Option<StreamMessage> {
+        let of_network = self.by_network.take(network(peer.address.ip()), MAX_CONNECTIONS_PER_NETWORK);
+        let of_all = self.n_accepted.take((), MAX_CONNECTIONS);
+        let Some((of_network, of_all)) = of_network.zip(of_all) else {
+            return Some(StreamMessage::Refused(peer.address.ip().to_canonical()));
         };
+        let place = AcceptedPlace { _of_all: of_all, _of_network: of_network };
         let (sender, unsent) = mpsc::channel(MAX_UNSENT);
-        self.senders.insert(address, sender);
-        self.connections.spawn(serve(stream, address, unsent, self.received_sender.clone(), place));
+        self.senders.insert(peer, sender);
+        let acceptor = self.tls.as_ref().filter(|_| peer.transport == Transport::Tls);
+        let acceptor = acceptor.map(|tls| TlsAcceptor::from(tls.certificate.load().sip()));
+        let received = self.received_sender.clone();
+        self.connections.spawn(async move {
+            let _place = place;
+            let _ = stream.set_nodelay(true);
+            let Some(acceptor) = acceptor else { return serve(stream, peer, FIRST_MESSAGE, unsent, received).await };
+            match timeout(CONNECTS_WITHIN, acceptor.accept(stream)).await {
+                Ok(Ok(stream)) => serve(stream, peer, FIRST_MESSAGE, unsent, received).await,
+                Ok(Err(error)) => {
+                    tracing::debug!(%error, "the TLS handshake of a SIP peer failed");
+                    peer
+                }
+                Err(_) => peer,
+            }
+        });
         None
     }
 
-    /// Sends a message by the connection of this peer; drops it where there is none, or it takes nothing.
-    pub(super) fn send(&mut self, address: SocketAddr, bytes: Bytes) {
-        let Some(sender) = self.senders.get(&address) else { return };
+    /// Sends a message by the connection of this peer, which is opened where the peer is known; drops the message where
+    /// there is none, or it takes nothing.
+    pub(super) fn send(&mut self, peer: Peer, bytes: Bytes) {
+        let is_open = self.senders.get(&peer).is_some_and(|sender| !sender.is_closed());
+        if !is_open {
+            self.connect(peer);
+        }
+        let Some(sender) = self.senders.get(&peer) else { return };
         if sender.try_send(bytes).is_err() {
             // Closes it.
-            self.senders.remove(&address);
+            self.senders.remove(&peer);
         }
+    }
+
+    fn connect(&mut self, peer: Peer) {
+        let Some(host) = self.hosts.get(&peer).cloned() else { return };
+        let connector = self.tls.as_ref().map(|tls| tls.connector.clone());
+        let connector = connector.filter(|_| peer.transport == Transport::Tls);
+        let (sender, unsent) = mpsc::channel(MAX_UNSENT);
+        self.senders.insert(peer, sender);
+        let received = self.received_sender.clone();
+        self.connections.spawn(async move {
+            let connected = async {
+                let stream = TcpStream::connect(peer.address).await?;
+                let _ = stream.set_nodelay(true);
+                let Some(connector) = connector else { return Ok(Connected::Tcp(stream)) };
+                let name = host.trim_start_matches('[').trim_end_matches(']').to_owned();
+                let name = ServerName::try_from(name).map_err(io::Error::other)?;
+                connector.connect(name, stream).await.map(|stream| Connected::Tls(Box::new(stream)))
+            };
+            let late = |_| io::Error::from(io::ErrorKind::TimedOut);
+            match timeout(CONNECTS_WITHIN, connected).await.map_err(late).flatten() {
+                Ok(Connected::Tcp(stream)) => serve(stream, peer, NEXT_MESSAGE, unsent, received).await,
+                Ok(Connected::Tls(stream)) => serve(*stream, peer, NEXT_MESSAGE, unsent, received).await,
+                Err(error) => {
+                    tracing::warn!(host, address = %peer.address, %error, "no connection to a SIP trunk");
+                    peer
+                }
+            }
+        });
     }
 }
 
+/// A connection that the hub opened.
+enum Connected {
+    Tcp(TcpStream),
+    Tls(Box<tokio_rustls::client::TlsStream<TcpStream>>),
+}
+
+/// Serves a connection until it ends. `first`: how long its first message is waited for.
 async fn serve(
-    stream: TcpStream,
-    address: SocketAddr,
+    stream: impl AsyncRead + AsyncWrite + Send + 'static,
+    peer: Peer,
+    first: Duration,
     mut unsent: mpsc::Receiver<Bytes>,
-    received: mpsc::Sender<(SocketAddr, Bytes)>,
-    _place: HolderCount<IpAddr>,
-) -> SocketAddr {
-    let _ = stream.set_nodelay(true);
-    let (reader, mut writer) = stream.into_split();
-    let read = read(reader, address, received);
+    received: mpsc::Sender<(Peer, Bytes)>,
+) -> Peer {
+    let (reader, mut writer) = tokio::io::split(stream);
+    let read = read(reader, peer, first, received);
     let written = async {
         while let Some(bytes) = unsent.recv().await {
-            if !matches!(timeout(STUCK, writer.write_all(&bytes)).await, Ok(Ok(()))) {
+            let written = async {
+                writer.write_all(&bytes).await?;
+                writer.flush().await
+            };
+            if !matches!(timeout(STUCK, written).await, Ok(Ok(()))) {
                 return;
             }
         }
@@ -123,40 +245,81 @@ async fn serve(
         _ = read => {}
         () = written => {}
     }
-    address
+    peer
 }
 
 async fn read(
-    mut reader: OwnedReadHalf,
-    address: SocketAddr,
-    received: mpsc::Sender<(SocketAddr, Bytes)>,
+    mut reader: impl AsyncRead + Unpin,
+    peer: Peer,
+    first: Duration,
+    received: mpsc::Sender<(Peer, Bytes)>,
 ) -> io::Result<()> {
     let mut buffer = BytesMut::new();
-    let mut patience = FIRST_MESSAGE;
+    let mut until = Instant::now() + first;
+    let mut has_spoken = false;
     let late = |_| io::Error::from(io::ErrorKind::TimedOut);
     loop {
-        let whole = async {
-            loop {
-                let found = stream_message(&buffer).map_err(io::Error::other)?;
-                if let Some(n) = found {
-                    return Ok(buffer.split_to(n).freeze());
-                }
-                if buffer.capacity() - buffer.len() < 512 {
-                    buffer.reserve(4 * 1024);
-                }
-                // Empty lines that keep the connection open pile up to nothing.
-                if buffer.iter().all(|byte| matches!(byte, b'\r' | b'\n')) {
-                    buffer.clear();
-                }
-                if reader.read_buf(&mut buffer).await? == 0 {
-                    return Err(io::Error::from(io::ErrorKind::UnexpectedEof));
-                }
+        let found = stream_message(&buffer).map_err(io::Error::other)?;
+        if let Some(n) = found {
+            has_spoken = true;
+            until = Instant::now() + NEXT_MESSAGE;
+            if received.send((peer, buffer.split_to(n).freeze())).await.is_err() {
+                return Ok(());
             }
-        };
-        let message = timeout(patience, whole).await.map_err(late)??;
-        patience = NEXT_MESSAGE;
-        if received.send((address, message)).await.is_err() {
-            return Ok(());
+            continue;
         }
+        // Empty lines that keep the connection open pile up to nothing.
+        if !buffer.is_empty() && buffer.iter().all(|byte| matches!(byte, b'\r' | b'\n')) {
+            buffer.clear();
+            if has_spoken {
+                until = Instant::now() + NEXT_MESSAGE;
+            }
+        }
+        if buffer.capacity() - buffer.len() < 512 {
+            buffer.reserve(4 * 1024);
+        }
+        if timeout_at(until, reader.read_buf(&mut buffer)).await.map_err(late)?? == 0 {
+            return Err(io::Error::from(io::ErrorKind::UnexpectedEof));
+        }
+    }
+}
+
+/// The peers' addresses are those of connections.
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::SocketAddr;
+
+    /// A hub without TLS that knows a peer at this address.
+    async fn streams(address: SocketAddr) -> (Streams, Peer) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let mut streams = Streams::new(listener, None);
+        let peer = Peer { transport: Transport::Tcp, address };
+        streams.know(peer, "localhost");
+        (streams, peer)
+    }
+
+    #[tokio::test]
+    async fn a_connection_is_opened_where_something_is_sent_and_its_end_is_told() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (mut streams, peer) = streams(listener.local_addr().unwrap()).await;
+        streams.send(Peer { transport: Transport::Tcp, address: "127.0.0.1:9".parse().unwrap() }, Bytes::from("x"));
+        assert!(streams.senders.is_empty(), "not to a peer that is not known");
+        for _ in 0..2 {
+            streams.send(peer, Bytes::from("hello "));
+            streams.send(peer, Bytes::from("you"));
+            let (mut connection, _) = listener.accept().await.unwrap();
+            let mut text = [0; 9];
+            connection.read_exact(&mut text).await.unwrap();
+            assert_eq!(&text, b"hello you");
+            connection.write_all(b"\r\n\r\nOPTIONS sip:a SIP/2.0\r\nContent-Length: 0\r\n\r\n").await.unwrap();
+            assert!(matches!(streams.next().await, StreamMessage::Message(from, _) if from == peer));
+            drop(connection);
+            assert!(matches!(streams.next().await, StreamMessage::Closed(from) if from == peer));
+            assert!(streams.senders.is_empty());
+        }
+        drop(listener);
+        streams.send(peer, Bytes::from("hello"));
+        assert!(matches!(streams.next().await, StreamMessage::Closed(from) if from == peer), "nothing listens");
     }
 }
