@@ -46,7 +46,7 @@ pub struct Webhook {
 }
 
 #[derive(Clone, Default)]
-struct Shared {
+struct ReceiverState {
     webhooks: Arc<Mutex<Vec<Webhook>>>,
     replies: Arc<Mutex<VecDeque<Reply>>>,
     arrived: Arc<Notify>,
@@ -55,13 +55,13 @@ struct Shared {
 /// A real HTTP server that receives webhooks.
 pub struct Receiver {
     pub url: String,
-    shared: Shared,
+    shared: ReceiverState,
     n_taken: usize,
     secret: TempDir,
     _stop: DropGuard,
 }
 
-async fn receive(State(shared): State<Shared>, headers: HeaderMap, body: Bytes) -> Response {
+async fn receive(State(shared): State<ReceiverState>, headers: HeaderMap, body: Bytes) -> Response {
     let header = |name: &str| headers.get(name).expect(name).to_str().expect("text").to_owned();
     let id = header("webhook-id");
     let signed = [format!("{id}.{}.", header("webhook-timestamp")).as_bytes(), &body].concat();
@@ -93,7 +93,7 @@ impl Receiver {
         let url = format!("http://{}/calls", listener.local_addr().expect("bound"));
         // A test in virtual time cannot wait for an acknowledgement that TCP delays.
         let listener = listener.tap_io(|stream| stream.set_nodelay(true).expect("a socket"));
-        let shared = Shared::default();
+        let shared = ReceiverState::default();
         shared.replies.lock().expect("no panic").extend(replies);
         let router = Router::new().fallback(receive).with_state(shared.clone());
         let stop = CancellationToken::new();

@@ -445,9 +445,9 @@ impl Endpoint {
     }
 
     fn end_with(&mut self, now: Instant, call: CallId, cause: EndCause) {
-        let told = !self.calls.get(&call).is_some_and(|entry| entry.hangs_up || entry.phase == Phase::Ended);
+        let is_reported = !self.calls.get(&call).is_some_and(|entry| entry.hangs_up || entry.phase == Phase::Ended);
         self.end(now, call);
-        if told {
+        if is_reported {
             self.event(Event::Ended { call, cause });
         }
     }
@@ -1007,8 +1007,8 @@ impl Endpoint {
                 self.end_with(now, call, cause);
             }
             Some(Phase::Answered | Phase::Connected) => {
-                let told = !self.calls.get(&call).is_some_and(|entry| entry.hangs_up);
-                if told {
+                let is_reported = !self.calls.get(&call).is_some_and(|entry| entry.hangs_up);
+                if is_reported {
                     self.event(Event::Ended { call, cause });
                 }
                 self.say_bye(now, call);

@@ -187,7 +187,7 @@ pub(super) async fn serve(transport: Arc<TransportParts>, settings: Arc<CallSett
         }
     };
     let BegunCall { entry, tools, sockets, advertised, answer, agreed, session, key, greeting } = begun;
-    dialog.tell(Command::Accept(answer));
+    dialog.send(Command::Accept(answer));
     let connected = tokio::select! {
         connected = timeout(CONNECTS_WITHIN, connected(&mut control)) => connected.ok().flatten(),
         () = dialog.ended() => None,
@@ -225,7 +225,7 @@ pub(super) async fn serve(transport: Arc<TransportParts>, settings: Arc<CallSett
 fn refuse(dialog: &DialogHandle, refusal: Refusal) {
     let Refusal { status, reason, retry_after } = refusal;
     tracing::debug!(status, reason, "a call by SIP is refused");
-    dialog.tell(Command::Refuse { status, reason, retry_after });
+    dialog.send(Command::Refuse { status, reason, retry_after });
 }
 
 /// What was decided about a call that rang.
@@ -259,7 +259,7 @@ async fn decide(
     let (_ringing, decision) = transport.calls.ring(id.clone(), prepared.owner, TRANSPORT, incoming.peer_id.clone());
     let headers: Vec<_> = incoming.headers.iter().map(|(name, value)| json!({"name": name, "value": value})).collect();
     let is_queued = webhook.webhooks.send("realtime.call.incoming", &json!({"call_id": id, "sip_headers": headers}));
-    dialog.tell(Command::Ring);
+    dialog.send(Command::Ring);
     let given_up = async {
         tokio::select! {
             () = dialog.ended() => {}

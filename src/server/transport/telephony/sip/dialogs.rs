@@ -86,7 +86,7 @@ pub(super) struct Dial {
 impl DialogHandle {
     /// Asks for something. Does not wait: where 256 commands wait, this one is lost, and the dialog's own deadlines end
     /// it.
-    pub(super) fn tell(&self, command: Command) {
+    pub(super) fn send(&self, command: Command) {
         if self.commands.try_send((self.call, command)).is_err() {
             tracing::warn!("a command to a SIP dialog is lost: too many wait");
         }
@@ -140,7 +140,7 @@ impl Transfer for DialogTransfer {
 impl Drop for DialogHandle {
     fn drop(&mut self) {
         if !self.ended.is_cancelled() {
-            self.tell(Command::HangUp);
+            self.send(Command::HangUp);
         }
     }
 }
@@ -334,15 +334,15 @@ impl Dialogs {
                 let (dialog, control) = self.open(incoming.call);
                 arrived(ArrivedCall { incoming: *incoming, dialog, control });
             }
-            Event::Ringing { call } => self.tell(call, CallControl::Ringing),
-            Event::Answered { call, answer } => self.tell(call, CallControl::Connected(Some(answer))),
-            Event::Connected { call, answer } => self.tell(call, CallControl::Connected(answer)),
+            Event::Ringing { call } => self.send(call, CallControl::Ringing),
+            Event::Answered { call, answer } => self.send(call, CallControl::Connected(Some(answer))),
+            Event::Connected { call, answer } => self.send(call, CallControl::Connected(answer)),
             Event::Offer { call, offer } => {
-                if !self.tell_if_room(call, CallControl::Offer(offer)) {
+                if !self.send_if_room(call, CallControl::Offer(offer)) {
                     self.endpoint.answer_offer(now, call, Err(500));
                 }
             }
-            Event::Key { call, key } => self.tell(call, CallControl::Key(key)),
+            Event::Key { call, key } => self.send(call, CallControl::Key(key)),
             Event::Transfer { call, progress } => self.transferred(call, progress),
             Event::Ended { call, cause } => {
                 tracing::debug!(?cause, "a SIP dialog has ended");
@@ -390,11 +390,11 @@ impl Dialogs {
         }
     }
 
-    fn tell(&mut self, call: CallId, control: CallControl) {
-        self.tell_if_room(call, control);
+    fn send(&mut self, call: CallId, control: CallControl) {
+        self.send_if_room(call, control);
     }
 
-    fn tell_if_room(&mut self, call: CallId, control: CallControl) -> bool {
+    fn send_if_room(&mut self, call: CallId, control: CallControl) -> bool {
         self.calls.get(&call).is_some_and(|inbox| inbox.control.try_send(control).is_ok())
     }
 }

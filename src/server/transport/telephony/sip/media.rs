@@ -9,7 +9,7 @@ use super::coder::{Decoder, Encoder};
 use super::dialogs::{CallControl, Command, DialogHandle};
 use super::key_events::{KeyEvents, KeyPackets};
 use super::ports::RtpSockets;
-use super::receiver::{Heard, Receiver};
+use super::receiver::{LineEvent, Receiver};
 use super::reports::{Reports, SentStream};
 use super::srtp::{SrtpError, SrtpReceiver, SrtpSender};
 use crate::server::transport::calls::SharedFigures;
@@ -304,8 +304,8 @@ impl MediaSource {
     pub(in crate::server::transport::telephony) async fn next(&mut self) -> MediaEvent {
         loop {
             match self.receiver.pop() {
-                Some(Heard::Key(key)) => return MediaEvent::Peer(PeerMessage::Key(key)),
-                Some(Heard::Sound(samples)) => {
+                Some(LineEvent::Key(key)) => return MediaEvent::Peer(PeerMessage::Key(key)),
+                Some(LineEvent::Sound(samples)) => {
                     let mut bytes = Vec::with_capacity(2 * samples.len());
                     codec::encode(Format::Pcm16, &samples, &mut bytes);
                     return MediaEvent::Peer(PeerMessage::Audio { number: None, audio: bytes.into() });
@@ -406,7 +406,7 @@ impl MediaSource {
         if srtp != before {
             self.packets.srtp = srtp.map(|srtp| SrtpReceiver::new(srtp.suite, &srtp.peers));
         }
-        self.dialog.tell(Command::AnswerOffer(answer));
+        self.dialog.send(Command::AnswerOffer(answer));
         if was_on_hold && !is_on_hold {
             self.last_packet = Instant::now();
             self.receiver.forget_stream();

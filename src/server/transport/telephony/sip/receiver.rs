@@ -20,7 +20,7 @@ const REORDERED: usize = 3;
 const WAIT: Duration = Duration::from_millis(60);
 /// Packets that wait for others; of more, the oldest gap counts as lost.
 const MAX_WAITING: usize = 16;
-/// A jump of the numbers or of the time beyond this begins the stream anew.
+/// A jump of the numbers or of the time beyond this restarts the stream.
 const MAX_JUMP: i64 = 100;
 const MAX_PAUSE_SECONDS: u64 = 2;
 /// Silence for a sender that sends nothing: after this time, in steps.
@@ -33,7 +33,7 @@ const COMFORT_NOISE: u8 = 13;
 
 /// What a caller does.
 #[derive(Debug, PartialEq)]
-pub(super) enum Heard {
+pub(super) enum LineEvent {
     /// Samples at the decoder's rate.
     Sound(Vec<i16>),
     Key(char),
@@ -55,7 +55,7 @@ pub(super) struct Receiver {
     /// The time of the key that was reported last.
     key_time: Option<u32>,
     key_until: Option<Instant>,
-    out: VecDeque<Heard>,
+    out: VecDeque<LineEvent>,
 }
 
 /// What comes next.
@@ -134,7 +134,7 @@ impl Receiver {
     }
 
     /// What the caller does next.
-    pub(super) fn pop(&mut self) -> Option<Heard> {
+    pub(super) fn pop(&mut self) -> Option<LineEvent> {
         self.out.pop_front()
     }
 
@@ -155,7 +155,7 @@ impl Receiver {
         expected.filled = expected.filled.saturating_add(ticks);
         // One that was not polled for long does not catch up.
         expected.quiet_at = (expected.quiet_at + STEP).max(now);
-        self.out.push_back(Heard::Sound(vec![0; n.0 as usize]));
+        self.out.push_back(LineEvent::Sound(vec![0; n.0 as usize]));
     }
 
     /// The next packet begins a stream.
@@ -192,7 +192,7 @@ impl Receiver {
                 }
                 let n_lost = sequence - expected.sequence;
                 self.conceal(n_lost, sequence);
-                // A further gap is waited for anew.
+                // A further gap has a wait of its own.
                 self.gap_since = Some(now);
             }
             if let Some(packet) = self.waiting.remove(&sequence) {
@@ -221,7 +221,7 @@ impl Receiver {
             let n = Samples(u64::from(step) * u64::from(self.decoder.rate().hz()) / self.clock_hz);
             let is_last = ticks + step >= n_ticks;
             let next = is_last.then_some(following.payload.as_ref());
-            self.out.push_back(Heard::Sound(self.decoder.conceal(n, next)));
+            self.out.push_back(LineEvent::Sound(self.decoder.conceal(n, next)));
             ticks += step;
         }
         expected.sequence = sequence;
@@ -255,7 +255,7 @@ impl Receiver {
             expected.quiet_at = now + WAIT + length.max(STEP);
         }
         if !samples.is_empty() {
-            self.out.push_back(Heard::Sound(samples));
+            self.out.push_back(LineEvent::Sound(samples));
         }
     }
 
@@ -270,7 +270,7 @@ impl Receiver {
         expected.ahead -= repaid;
         let n = u64::from(left - repaid) * u64::from(self.decoder.rate().hz()) / self.clock_hz;
         if n > 0 {
-            self.out.push_back(Heard::Sound(vec![0; n as usize]));
+            self.out.push_back(LineEvent::Sound(vec![0; n as usize]));
         }
     }
 
@@ -285,7 +285,7 @@ impl Receiver {
         }
         self.key_time = Some(timestamp);
         if let Some(key) = key_of_event(payload) {
-            self.out.push_back(Heard::Key(key));
+            self.out.push_back(LineEvent::Key(key));
         }
     }
 }
@@ -327,8 +327,8 @@ mod tests {
         let mut text = String::new();
         while let Some(heard) = receiver.pop() {
             match heard {
-                Heard::Key(key) => text.push(key),
-                Heard::Sound(samples) => {
+                LineEvent::Key(key) => text.push(key),
+                LineEvent::Sound(samples) => {
                     text.extend(
                         samples.chunks(80).map(|chunk| if chunk.iter().any(|s| s.abs() > 500) { 'L' } else { '.' }),
                     );
@@ -425,7 +425,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn another_stream_begins_anew() {
+    async fn another_stream_restarts() {
         let mut receiver = receiver(Codec::Pcmu);
         let now = Instant::now();
         receiver.push(packet(1, 0, 160), now);
@@ -457,8 +457,8 @@ mod tests {
                 receiver.push(packet, now);
                 receiver.expire(now);
                 let n_samples: usize = std::iter::from_fn(|| receiver.pop()).map(|heard| match heard {
-                    Heard::Sound(samples) => samples.len(),
-                    Heard::Key(_) => 0,
+                    LineEvent::Sound(samples) => samples.len(),
+                    LineEvent::Key(_) => 0,
                 }).sum();
                 prop_assert!(n_samples <= 10 * 48_000, "{n_samples}");
                 prop_assert!(receiver.waiting.len() <= MAX_WAITING);
