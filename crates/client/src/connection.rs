@@ -295,6 +295,14 @@ impl Sender {
         self.event(&json!({"type": "response.create"})).await
     }
 
+    /// Reports that the client has stopped a reply after `heard_ms` of its sound.
+    pub async fn truncate(&mut self, item_id: &str, heard_ms: u64) -> Result<(), ClientError> {
+        let event = json!({
+            "type": "conversation.item.truncate", "item_id": item_id, "content_index": 0, "audio_end_ms": heard_ms,
+        });
+        self.event(&event).await
+    }
+
     /// Sends a playback report; does nothing in the GA mode, which has no such event.
     pub async fn played(&mut self, item_id: &ItemId, audio_end_ms: u64) -> Result<(), ClientError> {
         if self.mode == AudioMode::Ga {

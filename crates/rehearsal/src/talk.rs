@@ -510,10 +510,7 @@ impl<'a> Talk<'a> {
     async fn truncate(&mut self, now_ms: f64) -> Result<(), ClientError> {
         let Some((at, heard_ms)) = self.recording.playout.clear(now_ms) else { return Ok(()) };
         let item_id = &self.recording.playout.items[at].id;
-        let event = json!({
-            "type": "conversation.item.truncate", "item_id": item_id, "content_index": 0, "audio_end_ms": heard_ms as u64,
-        });
-        self.sender.event(&event).await
+        self.sender.truncate(item_id, heard_ms as u64).await
     }
 }
 

@@ -12,7 +12,7 @@ use crate::words::{n_errors, words};
 use antiphon_client::playout::{Playout, Sound};
 use antiphon_client::{AudioMode, ClientError, Connection, Event, FRAME, ReceivedMessage, Receiver, Sender};
 use antiphon_types::ItemId;
-use serde_json::{Value, json};
+use serde_json::Value;
 use std::time::Duration;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval};
 
@@ -312,9 +312,7 @@ impl<'a> Session<'a> {
         let Some((at, heard_ms)) = self.recorded.playout.clear(now_ms) else { return Ok(()) };
         self.recorded.cleared.push(now_ms);
         let item_id = &self.recorded.playout.items[at].id;
-        let mut event = json!({"type": "conversation.item.truncate", "item_id": item_id, "content_index": 0});
-        event["audio_end_ms"] = (heard_ms as u64).into();
-        self.sender.event(&event).await
+        self.sender.truncate(item_id, heard_ms as u64).await
     }
 }
 
@@ -326,6 +324,7 @@ mod tests {
     use super::super::acoustics::samples_of;
     use super::super::scenario::{Condition, Split};
     use futures_util::{SinkExt, StreamExt};
+    use serde_json::json;
     use tokio::io::DuplexStream;
     use tokio_tungstenite::WebSocketStream;
     use tokio_tungstenite::tungstenite::Message;
