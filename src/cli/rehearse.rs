@@ -25,7 +25,7 @@ Examples:
 A scenario is a TOML file: docs/guide/rehearsal.md. Its caller has the voice of the settings in --config, and where it
 has a goal, the language model of these. Conversations take as long as they sound, one after the other.
 
-Exit codes: 0 all passed   1 a check failed, or a conversation could not be held   2 a scenario is wrong")]
+Exit codes: 0 all passed   1 a check failed, or a conversation could not be held   2 a scenario is wrong, or cannot be played")]
 pub struct RehearseArgs {
     /// Scenarios: TOML files, or folders of them
     #[arg(required = true)]
@@ -52,9 +52,14 @@ pub struct RehearseArgs {
 }
 
 pub(super) async fn run(args: RehearseArgs) -> Result<(), CliError> {
-    // Before any engine is loaded: all scenarios are right, or what is wrong with each is said.
+    // Before any engine is loaded, and before any conversation: what is wrong with each scenario.
     let scenarios = scenarios(&args.scenarios)?;
     let caller = caller(args.settings.load()?).await?;
+    let problem = |one: &Scenario| Some(format!("{}: {}", printable(&one.name), caller.check(one).err()?));
+    let problems: Vec<String> = scenarios.iter().filter_map(problem).collect();
+    if !problems.is_empty() {
+        return Err(CliError::Usage(problems.join("\n")));
+    }
     let outcome = match &args.url {
         Some(url) => rehearse_all(&args, url.clone(), &scenarios, &caller).await?,
         None => {

@@ -2,7 +2,7 @@
 //!
 //! It blocks on nothing but its engines, whose waits have the deadlines of the ports. A dropped future cancels them.
 
-use super::scenario::{Goal, Persona};
+use super::scenario::{Goal, Persona, Scenario};
 use antiphon_client::RATE;
 use antiphon_engine_api::llm::{Llm, LlmDelta};
 use antiphon_engine_api::tts::{SpeechRequest, Tts, TtsError};
@@ -70,12 +70,16 @@ impl Caller {
         Self { tts, usual_voice, llm }
     }
 
-    /// Refuses what this caller cannot play: a voice that its engine does not have, a goal without a model.
-    pub(super) fn check(&self, persona: &Persona, goal: Option<&Goal>) -> Result<(), CallerError> {
-        if !persona.voice.is_empty() {
-            self.tts.check_voice(&persona.voice).map_err(CallerError::Voice)?;
+    /// Refuses a scenario that this caller cannot play.
+    ///
+    /// # Errors
+    /// Its engine does not have the voice, or there is a goal and no language model.
+    pub fn check(&self, scenario: &Scenario) -> Result<(), CallerError> {
+        let voice = &scenario.caller.voice;
+        if !voice.is_empty() {
+            self.tts.check_voice(voice).map_err(CallerError::Voice)?;
         }
-        if goal.is_some() && self.llm.is_none() {
+        if scenario.goal.is_some() && self.llm.is_none() {
             return Err(CallerError::NoModel);
         }
         Ok(())
@@ -188,9 +192,11 @@ mod tests {
         let samples = caller(None).speak("hello there", &Persona::default()).await.expect("spoken");
         assert!(samples.len() > RATE.hz() as usize / 4, "{}", samples.len());
         assert!(matches!(caller(None).speak("...", &Persona::default()).await, Err(CallerError::Silent(_))));
-        let persona = Persona { voice: "of nobody".into(), ..Persona::default() };
-        assert!(matches!(caller(None).check(&persona, None), Err(CallerError::Voice(_))));
-        assert!(matches!(caller(None).check(&Persona::default(), Some(&goal())), Err(CallerError::NoModel)));
+        let persona = Persona { voice: "unknown".into(), ..Persona::default() };
+        let with_voice = Scenario { caller: persona, ..Scenario::default() };
+        assert!(matches!(caller(None).check(&with_voice), Err(CallerError::Voice(_))));
+        let with_goal = Scenario { goal: Some(goal()), ..Scenario::default() };
+        assert!(matches!(caller(None).check(&with_goal), Err(CallerError::NoModel)));
     }
 
     #[tokio::test(start_paused = true)]

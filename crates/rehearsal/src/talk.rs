@@ -119,7 +119,7 @@ pub(super) struct Transcript {
 /// # Errors
 /// The caller cannot speak, or the session does not begin. A conversation that breaks off later has a report.
 pub async fn rehearse(connection: Connection, scenario: &Scenario, caller: &Caller) -> Result<Report, RehearsalError> {
-    caller.check(&scenario.caller, scenario.goal.as_ref())?;
+    caller.check(scenario)?;
     let mut lines = Vec::new();
     for turn in &scenario.turns {
         lines.push(match turn.say.trim() {
