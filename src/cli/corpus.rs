@@ -11,7 +11,6 @@ use antiphon_engine_api::turn::TurnModel;
 use antiphon_engine_api::vad::Vad;
 use antiphon_types::SampleRate;
 use clap::Args;
-use futures_util::{StreamExt, TryStreamExt, stream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -56,7 +55,6 @@ pub(super) async fn run(args: CorpusArgs) -> Result<(), CliError> {
     let clips = args.clips.as_deref().map(clips).transpose()?.unwrap_or_default();
     let plans = plan(&clips);
     std::fs::create_dir_all(&args.folder).map_err(|error| CliError::file("made", &args.folder, &error))?;
-    let n_at_once = config.stt.decoders.max(1);
     let engines = blocking(move || -> Result<Engines, EnginesError> {
         let vad = crate::assembly::vad(&config)?;
         let turn = crate::assembly::turn(&config)?;
@@ -69,10 +67,9 @@ pub(super) async fn run(args: CorpusArgs) -> Result<(), CliError> {
     print::line(&format!("VAD {}, turn model {turn}, STT {}", engines.vad.name(), engines.stt.name()))?;
     let n_plans = plans.len();
     let n_turns = plans.iter().map(|plan| plan.turns.len()).sum::<usize>();
-    let numbered = plans.iter().enumerate();
-    let made = numbered.map(|(i, plan)| one(&args.folder, plan, &engines, args.seed.wrapping_add(i as u64 * 1_000)));
-    let mut made = stream::iter(made).buffer_unordered(n_at_once);
-    while let Some(name) = made.try_next().await? {
+    // One after the other: a recognizer that is busy with another recording gives up words of this one.
+    for (i, plan) in plans.iter().enumerate() {
+        let name = one(&args.folder, plan, &engines, args.seed.wrapping_add(i as u64 * 1_000)).await?;
         print::line(&name)?;
     }
     print::line(&format!("{n_turns} turns in {n_plans} recordings"))

@@ -1,28 +1,7 @@
 //! Numbers as people say and write them: "a hundred and twenty five", "minus seven", "one point five", "2.5 million".
 
-const SMALL: [&str; 20] = [
-    "zero",
-    "one",
-    "two",
-    "three",
-    "four",
-    "five",
-    "six",
-    "seven",
-    "eight",
-    "nine",
-    "ten",
-    "eleven",
-    "twelve",
-    "thirteen",
-    "fourteen",
-    "fifteen",
-    "sixteen",
-    "seventeen",
-    "eighteen",
-    "nineteen",
-];
-const TENS: [&str; 8] = ["twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"];
+use antiphon_text::number_words::{one, ten};
+
 const SCALES: [(&str, f64); 3] = [("thousand", 1e3), ("million", 1e6), ("billion", 1e9)];
 
 /// The number at the beginning of the words, and how many of them it takes.
@@ -46,7 +25,7 @@ pub(crate) fn read(words: &[String]) -> Option<(f64, usize)> {
         return None;
     }
     if words.get(n).is_some_and(|word| word == "point") {
-        let digits = words[n + 1..].iter().map_while(|word| small(word).filter(|digit| *digit < 10));
+        let digits = words[n + 1..].iter().map_while(|word| one(word).filter(|digit| *digit < 10));
         let digits: Vec<usize> = digits.collect();
         let decimals = digits.iter().rev().fold(0.0, |sum, digit| (sum + *digit as f64) / 10.0);
         total += decimals;
@@ -91,16 +70,12 @@ fn group(words: &[String], at: usize) -> Option<(f64, usize)> {
 }
 
 fn below_hundred(first: &str, second: &str) -> Option<(f64, usize)> {
-    if let Some(n) = small(first) {
+    if let Some(n) = one(first) {
         return Some((n as f64, 1));
     }
-    let tens = 20 + 10 * TENS.iter().position(|name| *name == first)?;
-    let unit = small(second).filter(|unit| (1..10).contains(unit));
+    let tens = ten(first)?;
+    let unit = one(second).filter(|unit| (1..10).contains(unit));
     Some(((tens + unit.unwrap_or(0)) as f64, 1 + usize::from(unit.is_some())))
-}
-
-fn small(word: &str) -> Option<usize> {
-    SMALL.iter().position(|name| *name == word)
 }
 
 /// A number as a voice says it: at most four decimals.

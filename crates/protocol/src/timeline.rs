@@ -65,7 +65,7 @@ pub struct Endpointing {
     pub wait_ms: f64,
     /// Voiced time of the utterance, in milliseconds.
     pub spoken_ms: f64,
-    /// How the transcript ends: unknown, open, unfinished, plain, command, sentence, question, answer.
+    /// How the transcript ends: unknown, lead_in, open, digits, unfinished, plain, brief, sentence, command, question, answer.
     pub wording: &'static str,
     /// Decrease in level at the end, in dB.
     pub energy_fall_db: Option<f32>,

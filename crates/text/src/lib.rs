@@ -12,6 +12,7 @@ mod figures;
 mod markup;
 mod names;
 pub mod normalize;
+pub mod number_words;
 mod roman;
 mod sentences;
 mod states;

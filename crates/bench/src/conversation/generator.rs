@@ -259,6 +259,7 @@ impl Composer<'_> {
                 track.pause(self.pause(300, 1_200));
                 self.say(&mut track, rest);
             }
+            Category::CutSentence if self.speaker.lines.is_empty() => self.cut_clip(&mut track),
             Category::CutSentence => {
                 let (first, rest) = self.one(&CUT_SENTENCES);
                 self.say(&mut track, first);
@@ -296,6 +297,19 @@ impl Composer<'_> {
             }
         }
         track.turn(category, Expected::Answer, begins)
+    }
+
+    /// A clip with one of its own pauses made longer: where a person paused there is more to come.
+    fn cut_clip(&mut self, track: &mut Track) {
+        let clips = self.speaker.clips.iter().filter(|clip| clip.phrases.len() > 1).collect::<Vec<_>>();
+        let Some(clip) = clips.choose(&mut self.chance).copied().or(self.speaker.clips.first()) else { return };
+        let cut = self.chance.random_range(1..clip.phrases.len().max(2));
+        let cut_ms = self.pause(500, 1_500);
+        let phrases = clip.phrases.iter().enumerate().map(|(at, phrase)| {
+            let pause_ms = if at == cut { cut_ms } else { phrase.pause_ms };
+            Phrase { pause_ms, samples: &phrase.samples }
+        });
+        track.phrases(&phrases.collect::<Vec<_>>());
     }
 
     fn over_reply(&mut self, category: Category) -> Turn {

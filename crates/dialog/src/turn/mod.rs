@@ -2,12 +2,13 @@
 //!
 //! Session ingress feeds [`TurnTaker`] one window after the other and hands its [`Edge`]s to the dialog. It consists of
 //! the [`TurnDetector`] (hysteresis, hang-over) and, where the wait adapts, of `endpointing`, which weighs how the
-//! words end (`wording`), how the voice fell (`prosody`), how this speaker pauses (`pauses`) and
+//! words end (`wording`, `dictation`), how the voice fell (`prosody`), how this speaker pauses (`pauses`) and
 //! what a turn model said of the audio. Time here is sample time at 16 kHz; no clock is read. Nothing here sees audio, and
 //! nothing decides what an edge means.
 
 mod config;
 mod detector;
+mod dictation;
 mod endpointing;
 mod pauses;
 mod prosody;

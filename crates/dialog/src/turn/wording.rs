@@ -3,6 +3,7 @@
 //! `endpointing` weighs the answer; nothing here decides. English only, and soft on purpose: recognizers without
 //! punctuation mishear, and people end sentences on any word. A transcript of another language is [`Wording::Plain`].
 
+use crate::turn::dictation;
 use serde::{Deserialize, Serialize};
 
 /// How the words so far end.
@@ -15,6 +16,8 @@ pub enum Wording {
     LeadIn,
     /// On a word that wants another one after it ("and", "the", "um").
     Open,
+    /// In a number that is dictated, group by group ("my number is 555").
+    Digits,
     /// A clause that wants another one after it ("if you could choose").
     Unfinished,
     /// Words that say nothing about their end.
@@ -38,6 +41,7 @@ impl Wording {
             Self::Unknown => "unknown",
             Self::LeadIn => "lead_in",
             Self::Open => "open",
+            Self::Digits => "digits",
             Self::Unfinished => "unfinished",
             Self::Plain => "plain",
             Self::Brief => "brief",
@@ -66,8 +70,11 @@ impl Wording {
         if GREETINGS.contains(&words.join(" ").as_str()) {
             return Self::Brief;
         }
+        if dictation::is_unfinished(text) {
+            return Self::Digits;
+        }
         let Clause { words: clause, is_requested } = last_clause(&words);
-        if clause.is_empty() {
+        if clause.is_empty() || wants_object(clause) {
             return Self::LeadIn;
         }
         if ALWAYS_OPEN.contains(last) {
@@ -95,6 +102,11 @@ struct Clause<'a, 'b> {
     words: &'a [&'b str],
     /// The lead-in is an imperative whose object the words may be.
     is_requested: bool,
+}
+
+/// "Find me", "send her": of two objects one is missing.
+fn wants_object(clause: &[&str]) -> bool {
+    matches!(clause, [verb, person] if DITRANSITIVE.contains(verb) && PERSONS.contains(person))
 }
 
 fn opens(clause: &[&str], words: &[&str]) -> bool {
@@ -148,18 +160,26 @@ fn bare(word: &str) -> String {
 
 /// Nothing ends on these.
 const ALWAYS_OPEN: &[&str] = &[
-    "a", "an", "and", "as", "because", "but", "divided", "er", "erm", "every", "he", "hmm", "i", "i'd", "i'll", "i'm",
-    "i've", "it's", "mm", "minus", "my", "nor", "of", "or", "our", "plus", "she", "than", "the", "their", "they",
-    "times", "uh", "um", "versus", "we", "what's", "whether", "your",
+    "a", "an", "and", "another", "as", "because", "between", "but", "despite", "divided", "during", "er", "erm",
+    "every", "except", "he", "hmm", "i", "i'd", "i'll", "i'm", "i've", "into", "it's", "minus", "mm", "my", "nor",
+    "of", "onto", "or", "our", "plus", "she", "than", "the", "their", "they", "times", "towards", "uh", "um", "unless",
+    "until", "upon", "versus", "via", "we", "what's", "whether", "whose", "within", "without", "your",
 ];
 
 /// Statements hardly end on these; questions do ("where are you from").
 const USUALLY_OPEN: &[&str] = &[
-    "about", "am", "are", "at", "be", "by", "can", "could", "did", "do", "does", "for", "from", "had", "has", "have",
-    "how", "if", "in", "into", "is", "its", "like", "may", "might", "must", "not", "should", "so", "that", "these",
-    "this", "those", "to", "very", "was", "well", "were", "what", "when", "where", "which", "who", "why", "will",
-    "with", "would",
+    "about", "after", "against", "am", "are", "at", "be", "before", "by", "can", "could", "did", "do", "does", "each",
+    "for", "from", "get", "had", "has", "have", "how", "if", "in", "is", "its", "like", "makes", "may", "might",
+    "must", "need", "needs", "not", "should", "since", "so", "some", "that", "these", "this", "those", "through", "to",
+    "very", "want", "wants", "was", "well", "were", "what", "when", "where", "which", "who", "why", "will", "with",
+    "would",
 ];
+
+/// Verbs with two objects.
+const DITRANSITIVE: &[&str] =
+    &["book", "bring", "buy", "fetch", "find", "get", "give", "make", "order", "read", "send", "show", "tell"];
+
+const PERSONS: &[&str] = &["her", "him", "me", "them", "us"];
 
 /// Ends that stand although their last word seems open.
 const SETTLED: &[&str] = &[
@@ -173,6 +193,10 @@ const SETTLED: &[&str] = &[
     "no i do not",
     "of course not",
     "why not",
+    "all i need",
+    "all i want",
+    "what i need",
+    "what i want",
     "come in",
     "like that",
     "like this",
@@ -407,6 +431,20 @@ mod tests {
              so i said that
              What is...",
         );
+    }
+
+    #[test]
+    fn a_verb_wants_its_objects() {
+        check(Wording::Open, "My brother wants.\nall of them want\nHe gave it to.");
+        check(Wording::LeadIn, "Can you find me.\nplease send her");
+        check(Wording::Plain, "that is all i need\nhow much is it each");
+        check(Wording::Command, "call me\nhelp us\nfind me a train");
+    }
+
+    #[test]
+    fn a_number_wants_its_digits() {
+        check(Wording::Digits, "My number is 555.\nthe code is four seven");
+        check(Wording::Sentence, "My number is 555-0129.\nWe met in 1999.");
     }
 
     #[test]

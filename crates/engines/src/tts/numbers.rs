@@ -3,32 +3,11 @@
 //!
 //! Figures are ASCII digits. Of more than [`MAX_DIGITS`] digits, each digit is a word.
 
+use antiphon_text::number_words::{ONES, TENS};
+
 /// Digits of the largest number that has a name here: 999 trillion.
 const MAX_DIGITS: usize = 15;
 
-const ONES: [&str; 20] = [
-    "zero",
-    "one",
-    "two",
-    "three",
-    "four",
-    "five",
-    "six",
-    "seven",
-    "eight",
-    "nine",
-    "ten",
-    "eleven",
-    "twelve",
-    "thirteen",
-    "fourteen",
-    "fifteen",
-    "sixteen",
-    "seventeen",
-    "eighteen",
-    "nineteen",
-];
-const TENS: [&str; 10] = ["", "", "twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"];
 const THOUSANDS: [&str; 5] = ["", " thousand", " million", " billion", " trillion"];
 const IRREGULAR: [(&str, &str); 7] = [
     ("one", "first"),
@@ -66,8 +45,8 @@ fn below_1000(number: usize) -> String {
     let rest = match number % 100 {
         0 => None,
         rest @ 1..20 => Some(ONES[rest].to_owned()),
-        rest if rest % 10 == 0 => Some(TENS[rest / 10].to_owned()),
-        rest => Some(format!("{}-{}", TENS[rest / 10], ONES[rest % 10])),
+        rest if rest % 10 == 0 => Some(TENS[rest / 10 - 2].to_owned()),
+        rest => Some(format!("{}-{}", TENS[rest / 10 - 2], ONES[rest % 10])),
     };
     hundreds.into_iter().chain(rest).collect::<Vec<_>>().join(" ")
 }
