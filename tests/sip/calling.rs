@@ -1,7 +1,7 @@
 //! Calls out by SIP: whom they reach, what becomes of them, and whom nobody may call.
 
 use super::incoming::Receiver;
-use super::{config, hub};
+use super::{config, hub, soon};
 use crate::hub::Hub;
 use antiphon::config::Config;
 use antiphon_engine_api::fakes::llm::FakeLlm;
@@ -25,10 +25,14 @@ pub async fn state(hub: &Hub, id: &str) -> String {
     call["state"].as_str().unwrap_or_else(|| panic!("a state: {call}")).to_owned()
 }
 
-async fn until(hub: &Hub, id: &str, wanted: &str) {
-    while state(hub, id).await != wanted {
-        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
-    }
+/// Waits until a call has this state.
+pub async fn until(hub: &Hub, id: &str, wanted: &str) {
+    let reached = async {
+        while state(hub, id).await != wanted {
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+    };
+    soon(&format!("the state {wanted} of a call"), reached).await;
 }
 
 /// Somebody at a socket, who answers as a test wants.
@@ -61,15 +65,19 @@ impl Callee {
 
     /// The next request of this method; what comes before is of no interest.
     async fn next(&mut self, method: Method) -> Message {
+        let what = format!("a request {method} of the hub");
         let mut buffer = [0; 4_096];
-        loop {
-            let (n, from) = self.socket.recv_from(&mut buffer).await.expect("a message");
-            self.hub = Some(from);
-            let message = Message::parse(&buffer[..n]).expect("a message");
-            if message.method() == Some(method.clone()) {
-                return message;
+        let came = async {
+            loop {
+                let (n, from) = self.socket.recv_from(&mut buffer).await.expect("a message");
+                self.hub = Some(from);
+                let message = Message::parse(&buffer[..n]).expect("a message");
+                if message.method() == Some(method.clone()) {
+                    return message;
+                }
             }
-        }
+        };
+        soon(&what, came).await
     }
 
     async fn answer(&self, request: &Message, status: u16) {

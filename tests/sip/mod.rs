@@ -24,6 +24,16 @@ use phone::{Answer, Options, Phone};
 use serde_json::{Value, json};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
 use std::time::Duration;
+use tokio::time::timeout;
+
+/// The longest wait for one thing, on the test's clock: an attempt to deliver a webhook that fails takes 5 s, and others
+/// follow.
+const SOON: Duration = Duration::from_secs(20);
+
+/// Waits for `what`, 20 s at most.
+pub async fn soon<T>(what: &str, wait: impl Future<Output = T>) -> T {
+    timeout(SOON, wait).await.unwrap_or_else(|_| panic!("waited for {what}, which did not come within {SOON:?}"))
+}
 
 /// A port that is free for UDP and TCP, below those that the system gives to connections, which others may take meanwhile.
 pub fn free_port() -> u16 {
