@@ -1,5 +1,5 @@
 //! Phone calls by SIP: phones over real sockets at a real hub. [`calling`] has the calls out, [`answering`] who answers
-//! them, [`incoming`] the calls that clients decide about, [`secure`] those by TLS, [`reports`] RTCP, [`tools`] those of the model, [`judges`] has the programs of
+//! them, [`incoming`] the calls that clients decide about, [`secure`] those by TLS, [`reports`] RTCP, [`tools`] those of the model, [`warm`] warm transfers, [`judges`] has the programs of
 //! others.
 
 mod answering;
@@ -10,6 +10,7 @@ mod phone;
 mod reports;
 mod secure;
 mod tools;
+mod warm;
 
 use crate::hub::{Hub, engines};
 use crate::turns::{get, ms, turn};
