@@ -32,8 +32,8 @@ pub use rtc::RtcConfig;
 pub use rules::{keys, words};
 pub use server::ServerConfig;
 pub use sip::{
-    MAX_VOICEMAIL_MESSAGE_BYTES, OnVoicemail, QuietHours, SipConfig, SipTransport, SipTrunk, SrtpUse, TransferTargets,
-    UndecidedCall,
+    MAX_VOICEMAIL_MESSAGE_BYTES, OnVoicemail, QuietHours, SipConfig, SipTransport, SipTrunk, SrtpUse, TransferKind,
+    TransferTargets, UndecidedCall,
 };
 pub use speech::SpeechConfig;
 pub use storage_key::StorageKey;

@@ -72,7 +72,7 @@ pub(super) struct StartupParts {
     pub(super) webrtc: Option<Webrtc>,
     pub(super) telephony: Telephony,
     /// `None`: SIP is off.
-    pub(super) dialer: Option<Dialer>,
+    pub(super) dialer: Option<Arc<Dialer>>,
 }
 
 /// The handlers' state. Cheap to clone.
@@ -116,7 +116,7 @@ impl App {
         let speech = Arc::new(SpeechParts::new(sessions.clone(), &config, sealing));
         let transport = Arc::new(TransportParts::new(sessions.clone(), webrtc.map(Arc::new), telephony));
         let api = Arc::new(ApiParts::new(sessions.clone(), speech.clone(), transport.clone()));
-        Self { edge, access, sessions, speech, transport, dialer: dialer.map(Arc::new), api }
+        Self { edge, access, sessions, speech, transport, dialer, api }
     }
 }
 

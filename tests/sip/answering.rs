@@ -1,9 +1,9 @@
 //! Who answers calls out, and what the hub does about it.
 
 use super::calling::call;
-use super::config;
 use super::incoming::Receiver;
 use super::phone::Phone;
+use super::{config, soon};
 use crate::hub::{Hub, engines};
 use antiphon::config::{Config, OnVoicemail};
 use antiphon_engine_api::fakes::llm::FakeLlm;
@@ -41,7 +41,7 @@ impl AnsweredCall {
         assert_eq!(status, 201, "{answer}");
         let id = answer["id"].as_str().expect("an id").to_owned();
         let mut buffer = [0; 4_096];
-        let (n, from) = socket.recv_from(&mut buffer).await.expect("a message");
+        let (n, from) = soon("an INVITE", socket.recv_from(&mut buffer)).await.expect("a message");
         let invite = Message::parse(&buffer[..n]).expect("a message");
         assert_eq!(invite.method(), Some(Method::Invite));
         let phone = Phone::answer(socket, from, &invite, codec).await;

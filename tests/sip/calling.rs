@@ -1,13 +1,16 @@
 //! Calls out by SIP: whom they reach, what becomes of them, and whom nobody may call.
 
 use super::incoming::Receiver;
-use super::{config, hub};
+use super::phone::Phone;
+use super::{config, hub, soon};
 use crate::hub::Hub;
 use antiphon::config::Config;
 use antiphon_engine_api::fakes::llm::FakeLlm;
+use antiphon_sip::sdp::Codec;
 use antiphon_sip::{Message, Method};
 use serde_json::{Value, json};
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 use tokio::net::UdpSocket;
 
 /// Asks the hub to call somebody; status and answer.
@@ -25,19 +28,28 @@ pub async fn state(hub: &Hub, id: &str) -> String {
     call["state"].as_str().unwrap_or_else(|| panic!("a state: {call}")).to_owned()
 }
 
-async fn until(hub: &Hub, id: &str, wanted: &str) {
-    while state(hub, id).await != wanted {
-        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
-    }
+/// Waits until a call has this state.
+pub async fn until(hub: &Hub, id: &str, wanted: &str) {
+    let reached = async {
+        while state(hub, id).await != wanted {
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+    };
+    soon(&format!("the state {wanted} of a call"), reached).await;
 }
 
 /// Somebody at a socket, who answers as a test wants.
-struct Callee {
-    socket: UdpSocket,
+pub struct Callee {
+    socket: Arc<UdpSocket>,
     hub: Option<SocketAddr>,
 }
 
 impl Callee {
+    /// The callee at this socket.
+    pub fn of(socket: UdpSocket) -> Self {
+        Self { socket: Arc::new(socket), hub: None }
+    }
+
     /// The callee, and a hub that may call it.
     async fn new(change: fn(&mut Config)) -> (Self, Hub, String) {
         Self::at("127.0.0.1", change).await
@@ -56,23 +68,38 @@ impl Callee {
         config.sip.call_to = vec!["tel:+49*".into(), format!("sip:ann@{address}")];
         change(&mut config);
         let hub = hub(&[], &FakeLlm::default(), config).await;
-        (Self { socket, hub: None }, hub, format!("sip:ann@{address}"))
+        (Self::of(socket), hub, format!("sip:ann@{address}"))
     }
 
     /// The next request of this method; what comes before is of no interest.
-    async fn next(&mut self, method: Method) -> Message {
+    pub async fn next(&mut self, method: Method) -> Message {
+        let what = format!("a request {method} of the hub");
         let mut buffer = [0; 4_096];
-        loop {
-            let (n, from) = self.socket.recv_from(&mut buffer).await.expect("a message");
-            self.hub = Some(from);
-            let message = Message::parse(&buffer[..n]).expect("a message");
-            if message.method() == Some(method.clone()) {
-                return message;
+        let came = async {
+            loop {
+                let (n, from) = self.socket.recv_from(&mut buffer).await.expect("a message");
+                self.hub = Some(from);
+                let message = Message::parse(&buffer[..n]).expect("a message");
+                if message.method() == Some(method.clone()) {
+                    return message;
+                }
             }
-        }
+        };
+        soon(&what, came).await
     }
 
-    async fn answer(&self, request: &Message, status: u16) {
+    /// Answers the next call, with this codec.
+    pub async fn pick_up(&mut self, codec: Codec) -> Phone {
+        let invite = self.next(Method::Invite).await;
+        self.answer_call(&invite, codec).await
+    }
+
+    /// Answers a call, which the phone goes on with.
+    pub async fn answer_call(&self, invite: &Message, codec: Codec) -> Phone {
+        Phone::answer(self.socket.clone(), self.hub.expect("somebody called"), invite, codec).await
+    }
+
+    pub async fn answer(&self, request: &Message, status: u16) {
         let bytes = request.answer(status, "So", Some("callee")).write();
         self.socket.send_to(&bytes, self.hub.expect("somebody called")).await.expect("sent");
     }
@@ -146,7 +173,7 @@ async fn the_states_of_calls_are_posted() {
     config.sip.call_to = vec!["tel:+49*".into()];
     config.sip.trunks.get_mut("here").expect("a trunk").host = socket.local_addr().expect("bound").to_string();
     let hub = hub(&[], &FakeLlm::default(), config).await;
-    let mut callee = Callee { socket, hub: None };
+    let mut callee = Callee::of(socket);
     for (status, kind) in [(486, "call.busy"), (603, "call.declined"), (480, "call.no_answer"), (404, "call.failed")] {
         let (_, answer) = call(&hub, json!({"to": "tel:+4930123"})).await;
         let invite = callee.next(Method::Invite).await;
@@ -190,6 +217,8 @@ async fn a_call_out_is_given_up_by_a_hang_up_and_after_a_minute() {
         if hangs_up {
             let url = format!("http://{}/v1/realtime/calls/{id}/hangup", hub.address);
             assert_eq!(reqwest::Client::new().post(url).send().await.expect("an answer").status(), 200);
+        } else {
+            tokio::time::sleep(std::time::Duration::from_secs(59)).await;
         }
         let cancel = callee.next(Method::Cancel).await;
         callee.answer(&cancel, 200).await;

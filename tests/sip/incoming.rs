@@ -1,7 +1,7 @@
 //! Calls that clients decide about: the signed webhook of each, and what accepts and rejects it.
 
-use super::calls;
 use super::phone::{Answer, Options, Phone};
+use super::{calls, soon};
 use crate::hub::{Hub, engines};
 use antiphon::config::{Config, UndecidedCall};
 use antiphon::server::{Keys, key_digest, key_entry};
@@ -9,23 +9,15 @@ use antiphon_engine_api::fakes::llm::FakeLlm;
 use antiphon_engine_api::fakes::stt::FakeStt;
 use antiphon_engine_api::fakes::tts::FakeTts;
 use antiphon_sip::Method;
-use axum::Router;
-use axum::body::Bytes;
-use axum::extract::State;
-use axum::http::{HeaderMap, StatusCode};
-use axum::response::{IntoResponse, Response};
-use axum::serve::ListenerExt;
+use antiphon_test_server::{Answer as HttpAnswer, Request, TestServer};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use ring::hmac;
 use serde_json::{Value, json};
 use std::collections::VecDeque;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 use tempfile::TempDir;
-use tokio::net::TcpListener;
-use tokio::sync::Notify;
-use tokio_util::sync::{CancellationToken, DropGuard};
 
 /// The bytes of the secret.
 const SECRET: &[u8] = b"a secret of 24 to 64 byte";
@@ -45,84 +37,60 @@ pub struct Webhook {
     pub event: Value,
 }
 
-#[derive(Clone, Default)]
-struct ReceiverState {
-    webhooks: Arc<Mutex<Vec<Webhook>>>,
-    replies: Arc<Mutex<VecDeque<Reply>>>,
-    arrived: Arc<Notify>,
-}
-
-/// A real HTTP server that receives webhooks.
+/// A server that receives webhooks.
 pub struct Receiver {
-    pub url: String,
-    shared: ReceiverState,
+    server: TestServer,
     n_taken: usize,
     secret: TempDir,
-    _stop: DropGuard,
 }
 
-async fn receive(State(shared): State<ReceiverState>, headers: HeaderMap, body: Bytes) -> Response {
-    let header = |name: &str| headers.get(name).expect(name).to_str().expect("text").to_owned();
-    let id = header("webhook-id");
-    let signed = [format!("{id}.{}.", header("webhook-timestamp")).as_bytes(), &body].concat();
-    let signature = header("webhook-signature");
-    let signature = BASE64.decode(signature.strip_prefix("v1,").expect("the version")).expect("base64");
-    let key = hmac::Key::new(hmac::HMAC_SHA256, SECRET);
-    hmac::verify(&key, &signed, &signature).expect("the signature is right");
-    assert_eq!(header("content-type"), "application/json");
-    let event = serde_json::from_slice(&body).expect("JSON");
-    shared.webhooks.lock().expect("no panic").push(Webhook { id, event });
-    shared.arrived.notify_one();
-    let reply = shared.replies.lock().expect("no panic").pop_front().unwrap_or(Reply::Status(200));
-    match reply {
-        Reply::Status(status) => {
-            let status = StatusCode::from_u16(status).expect("a status");
-            (status, [("location", "http://127.0.0.1:9/")]).into_response()
-        }
-        Reply::Hang => std::future::pending().await,
+impl Webhook {
+    /// What was posted, whose signature is checked.
+    fn read(request: &Request) -> Self {
+        let header = |name: &str| request.header(name).unwrap_or_else(|| panic!("no {name}")).to_owned();
+        let id = header("webhook-id");
+        let signed = [format!("{id}.{}.", header("webhook-timestamp")).as_bytes(), &request.body].concat();
+        let signature = header("webhook-signature");
+        let signature = BASE64.decode(signature.strip_prefix("v1,").expect("the version")).expect("base64");
+        let key = hmac::Key::new(hmac::HMAC_SHA256, SECRET);
+        hmac::verify(&key, &signed, &signature).expect("the signature is right");
+        assert_eq!(header("content-type"), "application/json");
+        let event = serde_json::from_slice(&request.body).expect("JSON");
+        Self { id, event }
     }
 }
 
 impl Receiver {
-    #[allow(clippy::disallowed_methods)]
+    /// Answers in this order, then 200.
     pub async fn new(replies: &[Reply]) -> Self {
         let secret = tempfile::tempdir().expect("a folder");
         let text = format!("whsec_{}\n", BASE64.encode(SECRET));
         std::fs::write(secret.path().join("secret"), text).expect("written");
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-        let url = format!("http://{}/calls", listener.local_addr().expect("bound"));
-        // A test in virtual time cannot wait for an acknowledgement that TCP delays.
-        let listener = listener.tap_io(|stream| stream.set_nodelay(true).expect("a socket"));
-        let shared = ReceiverState::default();
-        shared.replies.lock().expect("no panic").extend(replies);
-        let router = Router::new().fallback(receive).with_state(shared.clone());
-        let stop = CancellationToken::new();
-        let stopped = stop.clone();
-        tokio::spawn(async move {
-            let served = axum::serve(listener, router).with_graceful_shutdown(stopped.cancelled_owned());
-            served.await.expect("served");
+        let replies = Mutex::new(VecDeque::from(replies.to_vec()));
+        let server = TestServer::start(move |_| {
+            let reply = replies.lock().expect("no panic").pop_front().unwrap_or(Reply::Status(200));
+            match reply {
+                Reply::Status(status) => HttpAnswer::status(status).header("location", "http://127.0.0.1:9/"),
+                Reply::Hang => HttpAnswer::none(),
+            }
         });
-        Self { url, shared, n_taken: 0, secret, _stop: stop.drop_guard() }
+        Self { server, n_taken: 0, secret }
     }
 
     /// A configuration whose calls this receiver is asked about.
     pub fn config(&self) -> (Config, SocketAddr) {
         let (mut config, sip) = super::config();
-        config.sip.webhook_url = self.url.clone();
+        config.sip.webhook_url = self.server.url("/calls");
         config.sip.webhook_secret_file = self.secret.path().join("secret").display().to_string();
         (config, sip)
     }
 
     /// The next webhook.
     pub async fn next(&mut self) -> Webhook {
-        loop {
-            let webhook = self.shared.webhooks.lock().expect("no panic").get(self.n_taken).cloned();
-            if let Some(webhook) = webhook {
-                self.n_taken += 1;
-                return webhook;
-            }
-            self.shared.arrived.notified().await;
-        }
+        let what = format!("webhook {}", self.n_taken + 1);
+        let request = soon(&what, self.server.request(self.n_taken)).await;
+        self.n_taken += 1;
+        Webhook::read(&request)
     }
 
     /// The id of the next call that rings.
@@ -258,7 +226,7 @@ async fn a_webhook_that_fails_comes_again_with_its_id_and_a_receiver_that_hangs_
     let (_phone, ()) = tokio::join!(Phone::connect(sip, Options::default()), accepted);
     // Once it is delivered it comes no more.
     tokio::time::sleep(std::time::Duration::from_secs(40)).await;
-    assert_eq!(receiver.shared.webhooks.lock().expect("no panic").len(), replies.len() + 1);
+    assert_eq!(receiver.server.n_requests(), replies.len() + 1);
     hub.stop().await;
 }
 

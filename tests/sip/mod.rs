@@ -1,5 +1,5 @@
 //! Phone calls by SIP: phones over real sockets at a real hub. [`calling`] has the calls out, [`answering`] who answers
-//! them, [`incoming`] the calls that clients decide about, [`secure`] those by TLS, [`reports`] RTCP, [`tools`] those of the model, [`judges`] has the programs of
+//! them, [`incoming`] the calls that clients decide about, [`secure`] those by TLS, [`reports`] RTCP, [`tools`] those of the model, [`warm`] warm transfers, [`judges`] has the programs of
 //! others.
 
 mod answering;
@@ -10,6 +10,7 @@ mod phone;
 mod reports;
 mod secure;
 mod tools;
+mod warm;
 
 use crate::hub::{Hub, engines};
 use crate::turns::{get, ms, turn};
@@ -24,6 +25,16 @@ use phone::{Answer, Options, Phone};
 use serde_json::{Value, json};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
 use std::time::Duration;
+use tokio::time::timeout;
+
+/// The longest wait for one thing, on the test's clock: an attempt to deliver a webhook that fails takes 5 s, and others
+/// follow.
+const SOON: Duration = Duration::from_secs(20);
+
+/// Waits for `what`, 20 s at most.
+pub async fn soon<T>(what: &str, wait: impl Future<Output = T>) -> T {
+    timeout(SOON, wait).await.unwrap_or_else(|_| panic!("waited for {what}, which did not come within {SOON:?}"))
+}
 
 /// A port that is free for UDP and TCP, below those that the system gives to connections, which others may take meanwhile.
 pub fn free_port() -> u16 {

@@ -8,6 +8,7 @@ use antiphon_types::Format;
 use bytes::Bytes;
 use std::f32::consts::TAU;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::UdpSocket;
 use tokio::time::{Instant, timeout, timeout_at};
@@ -50,12 +51,14 @@ pub enum Answer {
 }
 
 pub struct Phone {
-    sip: UdpSocket,
+    sip: Arc<UdpSocket>,
     pub rtp: UdpSocket,
     hub: SocketAddr,
     options: Options,
     call_id: String,
     number: u32,
+    /// `From` with its own tag.
+    from: String,
     /// `To` with the hub's tag.
     to: String,
     agreed: Option<Agreed>,
@@ -138,13 +141,14 @@ impl Phone {
     pub async fn call(hub: SocketAddr, options: Options) -> (Self, Answer) {
         let sip = UdpSocket::bind("127.0.0.1:0").await.expect("a port");
         let rtp = UdpSocket::bind("127.0.0.1:0").await.expect("a port");
-        let mut phone = Self::new(sip, rtp, hub, options);
+        let mut phone = Self::new(sip.into(), rtp, hub, options);
         let answer = timeout(TEST_TIMEOUT, phone.invite()).await.expect("the hub answers");
         (phone, answer)
     }
 
     /// Answers a call of the hub that came to this socket.
-    pub async fn answer(sip: UdpSocket, hub: SocketAddr, invite: &Message, codec: Codec) -> Self {
+    pub async fn answer(sip: impl Into<Arc<UdpSocket>>, hub: SocketAddr, invite: &Message, codec: Codec) -> Self {
+        let sip = sip.into();
         let rtp = UdpSocket::bind("127.0.0.1:0").await.expect("a port");
         let local = Local {
             address: rtp.local_addr().expect("bound"),
@@ -162,12 +166,16 @@ impl Phone {
         let options = Options { codec, ..Options::default() };
         let mut phone = Self::new(sip, rtp, hub, options);
         phone.agreed = Some(agreed);
+        phone.call_id = response.get("call-id").expect("Call-ID").to_owned();
+        phone.from = response.get("to").expect("To").to_owned();
+        phone.to = response.get("from").expect("From").to_owned();
         phone
     }
 
-    fn new(sip: UdpSocket, rtp: UdpSocket, hub: SocketAddr, options: Options) -> Self {
+    fn new(sip: Arc<UdpSocket>, rtp: UdpSocket, hub: SocketAddr, options: Options) -> Self {
         let encoder = Coder::new(options.codec);
         let call_id = format!("{}@phone", sip.local_addr().expect("bound").port());
+        let from = format!("<sip:+15550199@{}>;tag=phone", sip.local_addr().expect("bound"));
         let to = format!("<sip:{}@{hub}>", options.to);
         Self {
             sip,
@@ -176,6 +184,7 @@ impl Phone {
             options,
             call_id,
             number: 0,
+            from,
             to,
             agreed: None,
             encoder,
@@ -295,7 +304,7 @@ impl Phone {
         let own = self.sip.local_addr().expect("bound");
         let mut request = Message::request(method.clone(), format!("sip:{}@{}", self.options.to, self.hub));
         request.add("via", format!("SIP/2.0/UDP {own};branch=z9hG4bK{}{method};rport", self.number));
-        request.add("from", format!("<sip:+15550199@{own}>;tag=phone"));
+        request.add("from", self.from.clone());
         request.add("to", self.to.clone());
         request.add("call-id", self.call_id.clone());
         request.add("cseq", format!("{} {method}", self.number));
@@ -498,6 +507,27 @@ impl Phone {
         let first = self.heard.iter().position(is_loud);
         let last = self.heard.iter().rposition(is_loud);
         first.zip(last).map_or(0, |(first, last)| (last + 1 - first) / rate)
+    }
+
+    /// Whether what it heard from 400 to 200 ms ago is a tone of this frequency, in Hz: the other side may be a little ahead.
+    pub fn hears(&self, hz: f32) -> bool {
+        let rate = if self.encoder.rate() == 8_000 { 8_000.0 } else { 16_000.0 };
+        let n = (rate / 5.0) as usize;
+        let Some(from) = self.heard.len().checked_sub(2 * n) else { return false };
+        let samples = &self.heard[from..from + n];
+        let mut sin = 0.0;
+        let mut cos = 0.0;
+        let mut energy = 0.0;
+        for (i, sample) in samples.iter().enumerate() {
+            let phase = TAU * hz * i as f32 / rate;
+            let sample = f32::from(*sample);
+            sin += sample * phase.sin();
+            cos += sample * phase.cos();
+            energy += sample * sample;
+        }
+        let is_loud = energy / n as f32 > 1_000.0 * 1_000.0;
+        // Of a pure tone, half of the samples' number.
+        is_loud && (sin * sin + cos * cos) / energy > 0.4 * n as f32
     }
 
     /// What the hub asks the phone to call instead.

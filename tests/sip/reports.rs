@@ -1,12 +1,12 @@
 //! RTCP: what the hub reports to a phone, and what it shows of what a phone reports.
 
 use super::phone::{Options, Phone};
-use super::{calls, config, hub};
+use super::{calls, config, hub, soon};
 use antiphon_engine_api::fakes::llm::FakeLlm;
 use antiphon_sip::rtcp::{self, ReceptionReport, Report};
 use serde_json::json;
 use tokio::net::UdpSocket;
-use tokio::time::{Duration, Instant};
+use tokio::time::Instant;
 
 /// The stream of a phone.
 const PHONE: u32 = 99;
@@ -63,7 +63,7 @@ async fn a_peer_without_rtcp_mux_gets_reports_at_its_port_and_a_goodbye() {
     let mut phone = Phone::connect(sip, Options { rtcp, ..Options::default() }).await;
     phone.talk(0.0, 8_000).await;
     let mut buffer = [0; 2_048];
-    let (n, from) = socket.recv_from(&mut buffer).await.expect("a report");
+    let (n, from) = soon("a report", socket.recv_from(&mut buffer)).await.expect("a report");
     assert_eq!(from.port(), phone.hub_rtp().port() + 1);
     assert!(rtcp::read(&buffer[..n], PHONE).expect("a report").reception.is_some());
     assert!(phone.reports.is_empty());
@@ -78,6 +78,6 @@ async fn a_peer_without_rtcp_mux_gets_reports_at_its_port_and_a_goodbye() {
             }
         }
     };
-    tokio::time::timeout(Duration::from_secs(20), ends).await.expect("a goodbye");
+    soon("a goodbye", ends).await;
     hub.stop().await;
 }

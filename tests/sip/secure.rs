@@ -1,9 +1,9 @@
 //! SIP by TLS: calls that come and go by it, whom the hub trusts, and where SRTP is required. baresip judges SRTP itself
 //! ([`super::judges`]).
 
-use super::calling::{call, state};
+use super::calling::{self, call};
 use super::phone::{Answer, Options, Phone};
-use super::{config, free_port};
+use super::{config, free_port, soon};
 use crate::hub::{Hub, engines};
 use antiphon::config::{Config, SipTransport, SipTrunk, SrtpUse};
 use antiphon::server::{Extras, Keys, Parts, Reload, Tls};
@@ -81,12 +81,15 @@ async fn connect(hub: SocketAddr, pem: &Path) -> std::io::Result<tokio_rustls::c
     let builder = rustls::ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
     let config = builder.expect("versions").with_root_certificates(roots).with_no_client_auth();
     // The hub may not listen yet.
-    let stream = loop {
-        match TcpStream::connect(hub).await {
-            Ok(stream) => break stream,
-            Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
+    let connected = async {
+        loop {
+            match TcpStream::connect(hub).await {
+                Ok(stream) => return stream,
+                Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
+            }
         }
     };
+    let stream = soon("a connection by TLS", connected).await;
     TlsConnector::from(Arc::new(config)).connect(ServerName::try_from("localhost").expect("a name"), stream).await
 }
 
@@ -183,12 +186,12 @@ async fn a_call_out_by_tls_goes_to_whom_an_authority_vouches_for() {
         let (status, dialed) = call(&hub, json!({"to": "tel:+4930123"})).await;
         assert_eq!(status, 201, "{dialed}");
         let id = dialed["id"].as_str().expect("an id");
-        let (stream, _) = listener.accept().await.expect("the hub connects");
+        let (stream, _) = soon("a connection of the hub", listener.accept()).await.expect("the hub connects");
         if let Ok(stream) = callee.acceptor().accept(stream).await {
             let socket = UdpSocket::bind("127.0.0.1:0").await.expect("a port");
             let way = bridge(stream, Some(socket.local_addr().expect("bound"))).await;
             let mut buffer = [0; 8_192];
-            let (n, _) = socket.recv_from(&mut buffer).await.expect("an INVITE");
+            let (n, _) = soon("an INVITE", socket.recv_from(&mut buffer)).await.expect("an INVITE");
             let mut invite = Message::parse(&buffer[..n]).expect("a message");
             let offer = String::from_utf8_lossy(&invite.body).into_owned();
             let profile = if srtp == SrtpUse::Required { "RTP/SAVP" } else { "RTP/AVP" };
@@ -199,9 +202,7 @@ async fn a_call_out_by_tls_goes_to_whom_an_authority_vouches_for() {
         } else {
             assert_eq!(trusted.path("cert"), stranger.path("cert"));
         }
-        while state(&hub, id).await != expected {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
+        calling::until(&hub, id, expected).await;
         hub.stop().await;
     }
 }
@@ -223,9 +224,12 @@ async fn its_own_certificate_is_replaced_while_it_runs() {
     replaced.tls_key = after.path("key");
     let sip_tls = Tls::load_sip(&replaced).expect("readable");
     reload.send(Reload { sip_tls, ..Reload::default() }).await.expect("it runs");
-    while !is_served(&after).await {
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    let replacement = async {
+        while !is_served(&after).await {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    soon("the new certificate", replacement).await;
     assert!(!is_served(&before).await);
     hub.stop().await;
 }

@@ -9,7 +9,7 @@ use antiphon_types::chat::{ChatRequest, Finish};
 use serde_json::{Value, json};
 
 /// A response that says this and then calls a tool.
-fn says_and_calls(text: &str, name: &str, arguments: &Value) -> Vec<Result<LlmDelta, String>> {
+pub fn says_and_calls(text: &str, name: &str, arguments: &Value) -> Vec<Result<LlmDelta, String>> {
     let mut deltas = words(text);
     deltas.pop();
     let arguments = arguments.to_string();
@@ -18,7 +18,7 @@ fn says_and_calls(text: &str, name: &str, arguments: &Value) -> Vec<Result<LlmDe
     deltas
 }
 
-fn names(request: &ChatRequest) -> Vec<&str> {
+pub fn names(request: &ChatRequest) -> Vec<&str> {
     request.tools.iter().map(|tool| tool.name.as_str()).collect()
 }
 

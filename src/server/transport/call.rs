@@ -14,10 +14,12 @@ use crate::server::sessions::heartbeat::HeartbeatReset;
 use crate::server::sessions::parts::ConnectionCount;
 use crate::server::sessions::socket::{SIGN_OF_LIFE, STUCK};
 use crate::server::transport::hub_tools::HubServer;
+use antiphon_engine_api::Engines;
+use antiphon_engine_api::llm::Llm;
 use antiphon_protocol::frame::MicrophoneFrame;
 use antiphon_protocol::{Dialect, SessionKind, SessionUpdate, WireError};
 use antiphon_session::{
-    AudioMode, BudgetPermit, Close, Handle, Inbound, InboundPayload, Opening, Output, OutputAudio, OutputEvent,
+    AudioMode, BudgetPermit, Close, Handle, Inbound, InboundPayload, Opening, Output, OutputAudio, OutputEvent, Setup,
 };
 use antiphon_types::{KeyId, Samples, SessionId};
 use bytes::Bytes;
@@ -43,6 +45,8 @@ pub(in crate::server) struct CallOpening {
     pub(in crate::server) route: &'static str,
     /// Tools that the hub itself offers to the model.
     pub(in crate::server) tools: Option<HubServer>,
+    /// What answers in the place of the hub's language model.
+    pub(in crate::server) llm: Option<Arc<dyn Llm>>,
 }
 
 /// An open session. Dropping it ends the session.
@@ -134,7 +138,7 @@ impl Call {
         caller: Caller,
         opening: CallOpening,
     ) -> Self {
-        let CallOpening { mode, settings, model, intent, transport, tools, .. } = opening;
+        let CallOpening { mode, settings, model, intent, transport, tools, llm, .. } = opening;
         let dialect = sessions.dialect();
         let revoked = caller.lease(&sessions.access.keys);
         let opening = Opening {
@@ -154,6 +158,10 @@ impl Call {
         let setup = sessions.setup_of_session();
         let setup = match tools {
             Some(tools) => tools.extend(&setup),
+            None => setup,
+        };
+        let setup = match llm {
+            Some(llm) => Arc::new(Setup { engines: Engines { llm, ..setup.engines.clone() }, ..Setup::clone(&setup) }),
             None => setup,
         };
         let handle = setup.open(opening);
@@ -274,6 +282,21 @@ impl Call {
             () = self.sessions.edge.kill.cancelled() => {}
             () = self.live.revoked().cancelled() => {}
             () = self.handle.egress.closed() => {}
+        }
+    }
+
+    /// Ends the session, which nobody reads any more. The call keeps its place until it is dropped.
+    pub(in crate::server) fn leave(&self) {
+        self.handle.egress.close(Close { code: 1000, reason: "the call was transferred" });
+        self.handle.stop();
+    }
+
+    /// Resolves when the call is to end though its session may have ended before: its key was revoked, or the server's
+    /// drain time is over. Cancel safe.
+    pub(in crate::server) async fn revoked_or_stopped(&self) {
+        tokio::select! {
+            () = self.sessions.edge.kill.cancelled() => {}
+            () = self.live.revoked().cancelled() => {}
         }
     }
 

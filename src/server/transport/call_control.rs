@@ -4,9 +4,9 @@
 //! The router calls it for calls of any transport. A client sees, ends and transfers the calls of its key.
 
 use super::call::read_call_settings;
-use super::calls::{CallDecision, DecisionError, TransferError};
+use super::calls::{CallDecision, DecisionError};
 use super::parts::TransportParts;
-use super::telephony::sip::DialError;
+use super::transfers::{DialError, MAX_SUMMARY_BYTES, TransferError};
 use super::webrtc::signaling::invalid;
 use crate::server::access::caller::Identity;
 use crate::server::edge::refusal::{refused, seconds};
@@ -37,6 +37,14 @@ const RETRY: Duration = Duration::from_secs(5);
 #[derive(Deserialize)]
 pub(in crate::server) struct Referral {
     target_uri: String,
+    /// How the hub itself calls the target and connects it with the caller; `None`: the peer calls it.
+    warm: Option<WarmReferral>,
+}
+
+/// What a target is told that is called by the hub.
+#[derive(Deserialize)]
+struct WarmReferral {
+    summary: String,
 }
 
 /// How a call is refused.
@@ -219,7 +227,8 @@ pub(in crate::server) async fn hang_up(
     }
 }
 
-/// Transfers a call of the key. Answers once the peer calls the target, or refuses: within 32 s.
+/// Transfers a call of the key. Answers once the peer calls the target, or refuses: within 32 s; a warm transfer, once the
+/// target and the caller are connected, or why they are not: within 5 min.
 pub(in crate::server) async fn refer(
     State(transport): State<Arc<TransportParts>>,
     identity: Identity,
@@ -227,30 +236,61 @@ pub(in crate::server) async fn refer(
     referral: Result<Json<Referral>, JsonRejection>,
 ) -> Response {
     let Some(call) = transport.find_call(&id, identity.owner) else { return unknown_call() };
-    let Ok(Json(Referral { target_uri })) = referral else {
+    let Ok(Json(Referral { target_uri, warm })) = referral else {
         let message = "The body is JSON with a target_uri, such as {\"target_uri\": \"tel:+15550123\"}.";
         return refused(StatusCode::BAD_REQUEST, "invalid_body", message);
     };
     let Some(transfer) = call.transfer.clone() else {
         return refused(StatusCode::BAD_REQUEST, "transfer_not_supported", "Only calls by SIP can be transferred.");
     };
-    match transfer.transfer(target_uri).await {
+    let is_warm = warm.is_some();
+    let transferred = match warm {
+        None => transfer.transfer(target_uri).await,
+        Some(WarmReferral { summary }) => transfer.transfer_warm(target_uri, summary).await,
+    };
+    match transferred {
         Ok(()) => {
-            tracing::info!(session = %call.call.session(), "the peer transfers the call");
+            tracing::info!(session = %call.call.session(), is_warm, "the call is transferred");
             StatusCode::OK.into_response()
         }
-        Err(TransferError::NoUri) => {
+        Err(error) => not_transferred(error),
+    }
+}
+
+/// The response to a call that is not transferred.
+fn not_transferred(error: TransferError) -> Response {
+    match error {
+        TransferError::NoUri => {
             let message = "target_uri is no URI such as \"tel:+15550123\" or \"sip:office@pbx.example.com\".";
             refused(StatusCode::BAD_REQUEST, "invalid_target_uri", message)
         }
-        Err(TransferError::NotAllowed) => {
+        TransferError::NotAllowed => {
             refused(StatusCode::FORBIDDEN, "transfer_not_allowed", "sip.transfer_to does not list this target.")
         }
-        Err(TransferError::Refused(status)) => {
+        TransferError::ToCaller => {
+            refused(StatusCode::BAD_REQUEST, "transfer_to_caller", "target_uri is the caller of this call.")
+        }
+        TransferError::Summary => {
+            let message = format!("Invalid value of 'warm.summary'. It is a text of 1 to {MAX_SUMMARY_BYTES} bytes.");
+            refused(StatusCode::BAD_REQUEST, "invalid_value", message)
+        }
+        TransferError::Underway => {
+            let message = "This call is being transferred, or was.";
+            refused(StatusCode::CONFLICT, "transfer_underway", message)
+        }
+        TransferError::NotDialed(DialError::Wrong(_, why)) => {
+            refused(StatusCode::BAD_REQUEST, "invalid_target_uri", format!("The target cannot be called. {why}"))
+        }
+        TransferError::NotDialed(error) => not_dialed(error),
+        TransferError::NotConnected(why) => {
+            let message = format!("The call goes on with the agent: {}.", why.words());
+            refused(StatusCode::BAD_GATEWAY, why.code(), message)
+        }
+        TransferError::Refused(status) => {
             let message = format!("The peer refused the transfer with the status {status} of SIP.");
             refused(StatusCode::BAD_GATEWAY, "transfer_refused", message)
         }
-        Err(TransferError::Ended) => unknown_call(),
+        TransferError::Ended => unknown_call(),
     }
 }
 

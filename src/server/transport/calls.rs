@@ -4,13 +4,13 @@
 //! [`super::sideband`] joins clients. It opens and ends no session.
 
 use super::queue::{Queue, Weight};
+use super::transfers::Transfer;
 use super::webrtc::connection::NewOffer;
 use crate::server::transport::call::Call;
 use crate::server::transport::telephony::answering::AnsweredBy;
 use antiphon_protocol::{ServerEvent, SessionUpdate, encode};
 use antiphon_session::OutputEvent;
 use antiphon_types::KeyId;
-use futures_util::future::BoxFuture;
 use serde_json::{Value, json};
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -83,6 +83,8 @@ pub(super) enum CallState {
     Ringing,
     #[default]
     InProgress,
+    /// The hub has connected it with another call, and the agent has left.
+    Transferred,
     Ended,
     Busy,
     Declined,
@@ -134,26 +136,6 @@ struct EndedCall {
     answered_by: Option<AnsweredBy>,
 }
 
-/// Transfers a call.
-pub(super) trait Transfer: Send + Sync {
-    /// Asks the peer to call `target`, a URI, in the place of this hub. Resolves once the peer does that; the call ends when the
-    /// target has answered, and goes on otherwise. Dropping the future withdraws nothing.
-    fn transfer(&self, target: String) -> BoxFuture<'static, Result<(), TransferError>>;
-}
-
-/// Why a call is not transferred.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum TransferError {
-    /// The target is no URI of SIP or of a telephone number.
-    NoUri,
-    /// The settings do not allow the target.
-    NotAllowed,
-    /// The peer refused with this status of SIP.
-    Refused(u16),
-    /// The call has ended.
-    Ended,
-}
-
 /// A call in progress.
 pub(in crate::server) struct OngoingCall {
     /// See [`NewCall::call`].
@@ -171,13 +153,15 @@ pub(in crate::server) struct OngoingCall {
     state: Mutex<CallState>,
     /// Who has answered a call of ours; `None`: it is not known yet.
     answered_by: Mutex<Option<AnsweredBy>>,
+    /// The id of the call that it is connected with; unset: it is not transferred.
+    connected_to: OnceLock<String>,
     /// See [`MediaFigures`]; unset: the transport has none.
     figures: OnceLock<SharedFigures>,
     /// Whether the hub called.
     is_ours: AtomicBool,
     /// Ends it.
     pub(super) hang_up: CancellationToken,
-    /// Cancelled when it has ended.
+    /// Cancelled when it has ended, or the agent has left.
     pub(super) ended: CancellationToken,
     /// The clients that have joined it.
     pub(super) joined: Arc<JoinedClients>,
@@ -229,6 +213,7 @@ impl Calls {
             transfer,
             state: Mutex::default(),
             answered_by: Mutex::default(),
+            connected_to: OnceLock::new(),
             figures: OnceLock::new(),
             is_ours: AtomicBool::new(false),
             hang_up: CancellationToken::new(),
@@ -347,6 +332,9 @@ impl OngoingCall {
         if let Some(figures) = self.figures.get() {
             call["media"] = json!(*figures.lock().expect("no panic while locked"));
         }
+        if let Some(connected_to) = self.connected_to.get() {
+            call["connected_to"] = json!(connected_to);
+        }
         with_answer(call, self.answered_by())
     }
 
@@ -386,6 +374,18 @@ impl CallEntry {
         *self.ongoing.state.lock().expect("no panic while locked") = state;
     }
 
+    /// It is connected with the call of this id. The clients that have joined it leave with the agent.
+    pub(super) fn set_transferred(&self, connected_to: &str) {
+        *self.ongoing.state.lock().expect("no panic while locked") = CallState::Transferred;
+        let _ = self.ongoing.connected_to.set(connected_to.to_owned());
+        self.ongoing.ended.cancel();
+    }
+
+    /// Who has answered a call of ours; `None`: it is not known yet.
+    pub(super) fn answered_by(&self) -> Option<AnsweredBy> {
+        self.ongoing.answered_by()
+    }
+
     /// What is known of its media, from now on.
     pub(super) fn show_figures(&self, figures: SharedFigures) {
         let _ = self.ongoing.figures.set(figures);
@@ -408,7 +408,9 @@ impl CallEntry {
                 calls.ended.pop_front();
             }
             let state = match self.ongoing.state() {
-                CallState::Calling | CallState::Ringing | CallState::InProgress => CallState::Ended,
+                CallState::Calling | CallState::Ringing | CallState::InProgress | CallState::Transferred => {
+                    CallState::Ended
+                }
                 over => over,
             };
             let answered_by = self.ongoing.answered_by();

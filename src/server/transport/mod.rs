@@ -14,6 +14,7 @@ pub(super) mod realtime;
 pub(super) mod rtvi;
 mod sideband;
 pub(super) mod telephony;
+mod transfers;
 mod webhooks;
 pub(super) mod webrtc;
 pub(super) mod wyoming;

@@ -68,6 +68,7 @@ pub(in crate::server) async fn upgrade(
         transport: "rtvi",
         route: ROUTE,
         tools: None,
+        llm: None,
     };
     let call = match Call::open(sessions, client, caller, opening) {
         Ok(call) => call,

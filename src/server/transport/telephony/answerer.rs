@@ -10,9 +10,12 @@ use crate::config::OnVoicemail;
 use antiphon_protocol::ServerEvent;
 use std::time::Duration;
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 /// The greeting is said after this time without speech.
 const GREETS_AFTER: Duration = Duration::from_secs(2);
+/// A call that is handed over is greeted after this time, whoever answers.
+const DECIDES_WITHIN: Duration = Duration::from_secs(30);
 /// From one attempt to stop a reply to an answering machine to the next.
 const STOPS_EVERY: Duration = Duration::from_millis(200);
 /// The longest greeting of an answering machine; then the call ends.
@@ -30,6 +33,9 @@ pub(super) struct AnswerPlan {
     pub(super) on_voicemail: OnVoicemail,
     /// Instructions of the message that is left.
     pub(super) message: String,
+    /// Cancelled once the greeting was said to a person, who is then connected with another call: nobody else is talked
+    /// to. `None`: it is a conversation.
+    pub(super) handed_over: Option<CancellationToken>,
     /// Reports who has answered, outside of the session.
     pub(super) report: Box<dyn Fn(AnsweredBy) + Send + Sync>,
 }
@@ -99,6 +105,8 @@ enum Phase {
     Waiting { since: Instant, stopped_at: Option<Instant> },
     /// The message is said.
     Leaving { since: Instant, n_utterances: u64, progress: MessageProgress },
+    /// The greeting is said to whom the call is handed over to.
+    Announcing { since: Instant, progress: MessageProgress },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -190,6 +198,13 @@ impl Answerer {
                 steps.push(Step::Report(by));
                 match (by, on_voicemail) {
                     (AnsweredBy::Fax, _) => steps.push(Step::HangUp),
+                    (AnsweredBy::Person | AnsweredBy::Unknown, _) if self.plan.handed_over.is_some() => {
+                        self.announce(now, steps);
+                    }
+                    (AnsweredBy::Screening | AnsweredBy::Ivr, _) if self.plan.handed_over.is_some() => {
+                        self.greeting = None;
+                        steps.extend([Step::Stop, Step::HangUp]);
+                    }
                     (AnsweredBy::Voicemail, OnVoicemail::HangUp) => {
                         self.greeting = None;
                         steps.extend([Step::DropTurn, Step::Stop, Step::HangUp]);
@@ -217,9 +232,24 @@ impl Answerer {
         }
     }
 
+    /// Says the greeting to whom the call is handed over to, once.
+    fn announce(&mut self, now: Instant, steps: &mut Vec<Step>) {
+        if let Some(greeting) = self.greeting.take() {
+            steps.push(Step::Respond(greeting.instructions));
+            self.phase = Phase::Announcing { since: now, progress: MessageProgress::Requested };
+        }
+    }
+
     /// Says the greeting, or has the model begin its first reply with it.
     fn greet(&mut self, activity: SessionActivity, now: Instant, steps: &mut Vec<Step>) {
         let Some(greeting) = &mut self.greeting else { return };
+        if self.plan.handed_over.is_some() {
+            let waits = now.duration_since(self.began);
+            if waits >= DECIDES_WITHIN || waits >= GREETS_AFTER && !self.detector.has_spoken() {
+                self.announce(now, steps);
+            }
+            return;
+        }
         if activity.n_responses > 0 || activity.is_sounding {
             // The reply to what was said begins with it.
             self.greeting = None;
@@ -256,18 +286,36 @@ impl Answerer {
                 self.phase = Phase::Conversation;
             }
             Phase::Leaving { since, progress, .. } => {
-                let lasts = now.duration_since(*since);
-                match progress {
-                    MessageProgress::Requested if is_speaking => *progress = MessageProgress::Begun,
-                    MessageProgress::Begun if !is_speaking => *progress = MessageProgress::Over(now),
-                    MessageProgress::Over(_) if is_speaking => *progress = MessageProgress::Begun,
-                    MessageProgress::Over(at) if now.duration_since(*at) >= PLAYED_WITHIN => steps.push(Step::HangUp),
-                    MessageProgress::Requested if lasts >= BEGINS_WITHIN => steps.push(Step::HangUp),
-                    _ if lasts >= LEAVES_WITHIN => steps.push(Step::HangUp),
-                    _ => {}
+                if progress.is_over(*since, is_speaking, now) {
+                    steps.push(Step::HangUp);
+                }
+            }
+            Phase::Announcing { since, progress } => {
+                // A greeting that cannot be said keeps nobody from talking to each other.
+                if progress.is_over(*since, is_speaking, now)
+                    && let Some(handed_over) = &self.plan.handed_over
+                {
+                    handed_over.cancel();
                 }
             }
         }
+    }
+}
+
+impl MessageProgress {
+    /// Follows what is said since it was requested. Whether it is over: all was said, it did not begin in time, or it
+    /// takes too long.
+    fn is_over(&mut self, since: Instant, is_speaking: bool, now: Instant) -> bool {
+        let lasts = now.duration_since(since);
+        match self {
+            Self::Requested if is_speaking => *self = Self::Begun,
+            Self::Begun if !is_speaking => *self = Self::Over(now),
+            Self::Over(_) if is_speaking => *self = Self::Begun,
+            Self::Over(at) if now.duration_since(*at) >= PLAYED_WITHIN => return true,
+            Self::Requested if lasts >= BEGINS_WITHIN => return true,
+            _ => {}
+        }
+        lasts >= LEAVES_WITHIN
     }
 }
 
@@ -291,7 +339,8 @@ mod tests {
             let reported = Arc::<Mutex<Vec<AnsweredBy>>>::default();
             let reports = reported.clone();
             let report = Box::new(move |by| reports.lock().unwrap().push(by));
-            let plan = AnswerPlan { on_voicemail, message: "Leave a message.".into(), report };
+            let message = "Leave a message.".into();
+            let plan = AnswerPlan { on_voicemail, message, handed_over: None, report };
             let mut greeting = Some("Say hello.".to_owned());
             let answerer = Answerer::new(plan, Coding::l16(8_000).unwrap(), &mut greeting);
             assert_eq!(greeting.is_some(), on_voicemail == OnVoicemail::GoOn);
@@ -302,6 +351,16 @@ mod tests {
                 steps: Vec::new(),
                 reported,
             }
+        }
+
+        fn handing_over() -> Self {
+            let mut call = Self::new(OnVoicemail::HangUp);
+            call.answerer.plan.handed_over = Some(CancellationToken::new());
+            call
+        }
+
+        fn is_handed_over(&self) -> bool {
+            self.answerer.plan.handed_over.as_ref().is_some_and(CancellationToken::is_cancelled)
         }
 
         async fn line(&mut self, sample: impl Fn(usize) -> i16, ms: usize) {
@@ -342,6 +401,37 @@ mod tests {
     fn found_machine() -> Vec<Step> {
         let told = "The other side has answered your call. Begin your first reply by this: Say hello.";
         vec![Step::Tell(told.into()), Step::Report(AnsweredBy::Voicemail), Step::DropTurn, Step::Stop]
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_person_is_told_and_handed_over_and_a_machine_is_hung_up_on() {
+        let mut call = TestCall::handing_over();
+        call.says("Hello?", 500).await;
+        call.silence(1_000).await;
+        assert_eq!(call.steps, [Step::Report(AnsweredBy::Person), Step::Respond("Say hello.".into())]);
+        call.activity = SessionActivity { n_responses: 1, is_sounding: true };
+        call.silence(2_000).await;
+        call.says("Who?", 500).await;
+        assert!(!call.is_handed_over(), "it is being told");
+        call.activity = SessionActivity::default();
+        call.silence(400).await;
+        assert!(call.is_handed_over());
+
+        let mut call = TestCall::handing_over();
+        call.silence(2_100).await;
+        assert_eq!(call.steps, [Step::Respond("Say hello.".into())]);
+        call.silence(18_500).await;
+        assert!(!call.is_handed_over());
+        call.silence(2_000).await;
+        assert!(call.is_handed_over(), "what cannot be said is not waited for");
+
+        for words in [MACHINE, "For sales, press one. For support, press two."] {
+            let mut call = TestCall::handing_over();
+            call.says(words, 3_000).await;
+            call.silence(1_500).await;
+            assert!(call.steps.contains(&Step::HangUp) && !call.is_handed_over(), "{:?}", call.steps);
+            assert!(!call.steps.iter().any(|step| matches!(step, Step::Respond(_))), "{:?}", call.steps);
+        }
     }
 
     #[tokio::test(start_paused = true)]

@@ -28,6 +28,7 @@ use bytes::Bytes;
 use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::future::pending;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -160,6 +161,22 @@ pub(super) struct Beginning {
     pub(super) tracker: Option<ReplyTracker>,
     /// What the hub does about who answers; `None`: it did not call.
     pub(super) answer: Option<AnswerPlan>,
+    /// Whether the caller waits.
+    pub(super) line: HeldLine,
+}
+
+/// Whether a caller waits: what it says and presses does not reach the session. Cheap to clone.
+#[derive(Clone, Default)]
+pub(super) struct HeldLine(Arc<AtomicBool>);
+
+impl HeldLine {
+    pub(super) fn hold(&self, is_held: bool) {
+        self.0.store(is_held, Ordering::Relaxed);
+    }
+
+    fn is_held(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
 }
 
 /// Waits for the start of the call and opens its session.
@@ -213,6 +230,7 @@ async fn begin(
         transport: peer,
         route,
         tools: None,
+        llm: None,
     };
     let owner = caller.owner;
     let call = Call::open(&transport.sessions, client, caller, opening)
@@ -277,7 +295,7 @@ impl<'a> Conversation<'a> {
         beginning: Beginning,
         (source, sink): (&mut Source, &mut Sink),
     ) -> Over {
-        let Beginning { mut greeting, mut tracker, answer } = beginning;
+        let Beginning { mut greeting, mut tracker, answer, line } = beginning;
         let mut answering = None;
         if let Some(plan) = answer {
             // Without tools the model does not ask.
@@ -299,6 +317,8 @@ impl<'a> Conversation<'a> {
             // The hub does not call fax machines: those that it reaches answer.
             fax: answering.is_none().then(|| FaxDetector::new(start.input.rate)),
             answering,
+            line,
+            is_held: false,
             heard_until: Instant::now(),
             is_quiet: false,
             has_audio: false,
@@ -351,6 +371,9 @@ struct Reader<'a> {
     fax: Option<FaxDetector>,
     /// Finds out who answers; `None`: it is known, or does not matter.
     answering: Option<Answering>,
+    line: HeldLine,
+    /// Whether the session gets silence because the caller waits.
+    is_held: bool,
     /// Up to when there is audio.
     heard_until: Instant,
     /// Silence stands in for the peer's audio.
@@ -399,6 +422,7 @@ impl Reader<'_> {
                     None
                 }
             };
+            self.follow_line().await;
             match said {
                 None => {}
                 Some(PeerMessage::Audio { number, audio }) => {
@@ -424,6 +448,7 @@ impl Reader<'_> {
                     self.heard_until = Instant::now();
                     self.is_quiet = false;
                 }
+                Some(PeerMessage::Key(_)) if self.is_held => {}
                 Some(PeerMessage::Key(key)) => self.pressed(key).await,
                 Some(PeerMessage::Played(mark)) => {
                     let heard = {
@@ -480,6 +505,9 @@ impl Reader<'_> {
     /// Finds out who answers, does what follows from it, and gives what the session hears.
     async fn listen(&mut self, audio: Bytes) -> Bytes {
         self.hang_up_on_fax(&audio);
+        if self.is_held {
+            return self.silence_like(&audio);
+        }
         let Some(Answering { answerer, reply }) = &mut self.answering else { return audio };
         let steps = {
             let mut shared = self.conversation.shared();
@@ -495,11 +523,22 @@ impl Reader<'_> {
         for step in steps {
             self.take(step).await;
         }
-        if !is_muted {
-            return audio;
-        }
+        if is_muted { self.silence_like(&audio) } else { audio }
+    }
+
+    fn silence_like(&self, audio: &[u8]) -> Bytes {
         let n_samples = audio.len() / self.coding.format.bytes_per_sample();
         self.coding.encode(&vec![0; n_samples]).into()
+    }
+
+    /// Notices that the caller begins or ends to wait. What was said and pressed and not answered is dropped then.
+    async fn follow_line(&mut self) {
+        let is_held = self.line.is_held();
+        if std::mem::replace(&mut self.is_held, is_held) || !is_held {
+            return;
+        }
+        let _ = self.keypad.end();
+        self.send(ClientEvent::InputAudioClear).await;
     }
 
     fn hang_up_on_fax(&mut self, audio: &[u8]) {

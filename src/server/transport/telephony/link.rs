@@ -66,6 +66,14 @@ pub(super) fn media(source: MediaSource, sink: MediaSink) -> (Source, Sink) {
     (Source::Media(Box::new(source)), Sink::Media(Box::new(sink)))
 }
 
+/// The halves of a call by SIP again; `None`: it is no such call.
+pub(super) fn into_media(link: (Source, Sink)) -> Option<(Box<MediaSource>, Box<MediaSink>)> {
+    match link {
+        (Source::Media(source), Sink::Media(sink)) => Some((source, sink)),
+        _ => None,
+    }
+}
+
 impl Source {
     /// The next message. Cancel safe.
     pub(super) async fn next(&mut self) -> Incoming {

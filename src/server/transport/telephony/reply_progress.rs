@@ -50,6 +50,12 @@ impl ReplySound {
     pub(super) fn is_sounding(&self) -> bool {
         self.0.borrow().is_sounding
     }
+
+    /// Resolves when nothing sounds, and after 60 s at most. Cancel safe.
+    pub(super) async fn ended(&mut self) {
+        // Without a writer the call is over.
+        let _ = timeout(REPLY_ENDS_WITHIN, self.0.wait_for(|progress| !progress.is_sounding)).await;
+    }
 }
 
 impl ReplyTracker {

@@ -18,7 +18,8 @@ use crate::server::transport::call::{Call, CallOpening, read_call_settings};
 use crate::server::transport::call_control::not_dialed;
 use crate::server::transport::calls::NewCall;
 use crate::server::transport::parts::TransportParts;
-use crate::server::transport::telephony::sip::{DialError, DialRequest, Dialer};
+use crate::server::transport::telephony::sip::{self, DialRequest, Dialer};
+use crate::server::transport::transfers::DialError;
 use antiphon_protocol::{ServerEvent, SessionKind, SessionUpdate, WireError};
 use antiphon_session::AudioMode;
 use axum::body::Bytes;
@@ -112,7 +113,7 @@ pub(in crate::server) async fn create(
     let sdp = match offer.call {
         RequestedCall::Client { sdp } => sdp,
         RequestedCall::Phone(request) => {
-            return dial(dialer.as_deref(), &transport, client, caller, request, settings).await;
+            return dial(dialer.as_ref(), &transport, (client, caller), request, settings).await;
         }
     };
     let Some(webrtc) = transport.webrtc.clone() else { return off() };
@@ -128,15 +129,14 @@ pub(in crate::server) async fn create(
 
 /// Makes a call, with 201 and the call's place in `Location`.
 async fn dial(
-    dialer: Option<&Dialer>,
+    dialer: Option<&Arc<Dialer>>,
     transport: &Arc<TransportParts>,
-    client: Client,
-    caller: Caller,
+    caller: (Client, Caller),
     request: DialRequest,
     settings: Option<Arc<SessionUpdate>>,
 ) -> Response {
     let Some(dialer) = dialer else { return not_dialed(DialError::Off) };
-    match dialer.dial(transport, client, caller, request, settings).await {
+    match sip::dial(dialer, transport, caller, request, settings).await {
         Ok(id) => {
             let location = HeaderValue::try_from(format!("{ROUTE}/{id}")).expect("letters and digits");
             let body = axum::Json(serde_json::json!({"id": id, "object": "realtime.call", "state": "calling"}));
@@ -196,7 +196,8 @@ pub(in crate::server::transport) fn open(
     let transport_name = if is_rtvi { RTVI_TRANSPORT } else { TRANSPORT };
     let intent = is_rtvi.then_some(SessionKind::Realtime);
     let mode = AudioMode::Opus;
-    let opening = CallOpening { mode, settings, model, intent, transport: transport_name, route, tools: None };
+    let opening =
+        CallOpening { mode, settings, model, intent, transport: transport_name, route, tools: None, llm: None };
     let call = Call::begin(sessions, admitted, caller, opening);
     let (connection, sdp) = connection(webrtc, answered);
     // One at a time: a peer waits for its answer.

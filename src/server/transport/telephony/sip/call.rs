@@ -1,37 +1,37 @@
-//! One call by SIP: its description, its place, who decides about it, its answer, its conversation.
+//! One call by SIP that comes in: its description, its place, who decides about it, its answer.
 //!
 //! [`super`] runs [`serve`] for each call that arrives. The place is taken before the answer, and before it rings: a call
-//! that the hub cannot serve is refused with a status and a time to try again.
+//! that the hub cannot serve is refused with a status and a time to try again. [`super::answered`] serves it then.
 
-use super::coder::codings;
+use super::answered::{AnsweredCall, serve_answered};
+use super::dial::Dialer;
 use super::dialogs::{ArrivedCall, CallControl, Command, DialogHandle, ROUTE};
-use super::media::{MediaState, halves};
-use super::ports::{RtpPorts, RtpSockets};
-use super::tools::{CallTools, ToolParts, ToolSettings};
-use crate::config::{OnVoicemail, SrtpUse, TransferTargets, UndecidedCall};
+use super::key_events::{KeyEvents, KeySender, key_events};
+use super::media::AnsweredDialog;
+use super::ports::RtpSockets;
+use super::settings::{CallSettings, CallWebhook, TrunkSettings, owner, protection};
+use super::tools::CallTools;
+use super::transfer::{CallOrigin, CallTransfers, TransferRequests};
+use crate::config::{SrtpUse, UndecidedCall};
 use crate::server::access::caller::{Caller, Credential};
-use crate::server::access::keys::{self, Keys};
+use crate::server::access::keys;
 use crate::server::edge::client::Client;
 use crate::server::sessions::admission::{self, SessionAdmission};
 use crate::server::transport::call::{Call, CallOpening};
-use crate::server::transport::calls::{CallDecision, CallEntry, CallState, NewCall, RingingEntry, SharedFigures};
+use crate::server::transport::calls::{CallDecision, CallEntry, CallState, NewCall, RingingEntry};
 use crate::server::transport::parts::TransportParts;
-use crate::server::transport::telephony::answerer::AnswerPlan;
-use crate::server::transport::telephony::answering::AnsweredBy;
-use crate::server::transport::telephony::conversation::{self, Beginning};
-use crate::server::transport::telephony::leg::{Leg, LegError, Mark, Packet, Parameters, PeerMessage, Start};
-use crate::server::transport::telephony::link;
-use crate::server::transport::webhooks::Webhooks;
+use crate::server::transport::telephony::leg::Parameters;
+use crate::server::transport::telephony::reply_progress::ReplyTracker;
 use antiphon_protocol::{SessionKind, SessionUpdate};
 use antiphon_session::AudioMode;
-use antiphon_sip::sdp::{self, Agreed, Codec, Local, MasterKey, Protection, SdpError};
+use antiphon_sip::sdp::{self, Agreed, Local, MasterKey, SdpError};
 use antiphon_sip::{IncomingCall, Transport};
 use antiphon_types::KeyId;
 use axum::http::StatusCode;
 use bytes::Bytes;
 use serde_json::json;
 use std::future::ready;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
@@ -41,78 +41,6 @@ use tokio::time::timeout;
 const TRANSPORT: &str = "sip";
 /// Longer than the dialog waits for an acknowledgement.
 const CONNECTS_WITHIN: Duration = Duration::from_secs(40);
-
-/// What calls of one trunk begin with.
-#[derive(Clone, Debug)]
-pub(super) struct TrunkSettings {
-    /// The API key that its calls belong to, by name; empty: none.
-    pub(super) key: String,
-    /// The route of its calls; empty: by the number that was called.
-    pub(super) route: String,
-    /// Whether its calls are encrypted.
-    pub(super) srtp: SrtpUse,
-}
-
-/// How a call by this transport is protected, with our key. Keys travel by TLS only: without it, there is no SRTP.
-pub(super) fn protection(transport: Transport, srtp: SrtpUse, key: &MasterKey) -> Protection<'_> {
-    match (transport, srtp) {
-        (Transport::Udp | Transport::Tcp, _) => Protection::Off,
-        (Transport::Tls, SrtpUse::Optional) => Protection::Optional(key),
-        (Transport::Tls, SrtpUse::Required) => Protection::Required(key),
-    }
-}
-
-/// What all calls need.
-pub(super) struct CallSettings {
-    pub(super) trunks: Vec<TrunkSettings>,
-    pub(super) codecs: Vec<Codec>,
-    pub(super) ports: RtpPorts,
-    pub(super) transfer_to: TransferTargets,
-    pub(super) tools: ToolSettings,
-    /// `None`: every call is answered.
-    pub(super) webhook: Option<CallWebhook>,
-    /// Where the states of calls are reported; `None`: nowhere.
-    pub(super) states: Option<Webhooks>,
-    /// What calls of ours do when an answering machine answers, and what they say to it.
-    pub(super) on_voicemail: OnVoicemail,
-    pub(super) voicemail_message: String,
-}
-
-impl CallSettings {
-    /// Reports how far a call is. `direction`: `in` or `out`.
-    pub(super) fn report(&self, id: &str, direction: &'static str, state: CallState) {
-        let kind = match state {
-            CallState::Calling => return,
-            CallState::Ringing => "call.ringing",
-            CallState::InProgress => "call.answered",
-            CallState::Ended => "call.ended",
-            CallState::Busy => "call.busy",
-            CallState::Declined => "call.declined",
-            CallState::NoAnswer => "call.no_answer",
-            CallState::Failed => "call.failed",
-        };
-        if let Some(states) = &self.states {
-            states.send(kind, &json!({"call_id": id, "direction": direction}));
-        }
-    }
-}
-
-impl CallSettings {
-    /// Reports who has answered a call of ours.
-    pub(super) fn report_answer(&self, id: &str, answered_by: AnsweredBy) {
-        if let Some(states) = &self.states {
-            let data = json!({"call_id": id, "direction": "out", "answered_by": answered_by});
-            states.send("call.answered_by", &data);
-        }
-    }
-}
-
-/// Who decides whether a call is answered.
-pub(super) struct CallWebhook {
-    pub(super) webhooks: Webhooks,
-    pub(super) decides_within: Duration,
-    pub(super) undecided: UndecidedCall,
-}
 
 /// How a call is refused.
 struct Refusal {
@@ -125,49 +53,17 @@ const fn refusal(status: u16, reason: &'static str) -> Refusal {
     Refusal { status, reason, retry_after: None }
 }
 
-/// The leg: everything is done by [`super::media`], which gives and takes PCM16.
-pub(super) struct SipLeg;
-
-impl Leg for SipLeg {
-    fn text(&mut self, _: &str) -> Result<Option<PeerMessage>, LegError> {
-        Err(LegError::NotJson)
-    }
-
-    fn play(&mut self, audio: Vec<u8>) -> Packet {
-        Packet::Binary(audio.into())
-    }
-
-    fn mark(&mut self, _: Mark) -> Option<Packet> {
-        None
-    }
-
-    fn clear(&mut self) -> Option<Packet> {
-        None
-    }
-}
-
-/// The key that a trunk's calls belong to.
-///
-/// # Errors
-/// The name is of no key, or the hub has keys and there is no name.
-pub(super) fn owner(keys: &Keys, name: &str) -> Result<Option<KeyId>, &'static str> {
-    if name.is_empty() {
-        return Ok(None);
-    }
-    let id = keys.described().find(|(_, known, _)| known == name).map(|(id, ..)| id);
-    id.map(Some).ok_or("the key of the trunk is no API key of this hub")
-}
-
 /// Serves a call until it ends.
-pub(super) async fn serve(transport: Arc<TransportParts>, settings: Arc<CallSettings>, arrived: ArrivedCall) {
+pub(super) async fn serve(transport: Arc<TransportParts>, dialer: Arc<Dialer>, arrived: ArrivedCall) {
+    let settings = dialer.settings();
     let ArrivedCall { incoming, dialog, mut control } = arrived;
     let trunk = &settings.trunks[incoming.trunk.0];
-    let prepared = match prepare(&transport, &settings, trunk, &incoming).await {
+    let prepared = match prepare(&transport, settings, trunk, &incoming).await {
         Ok(prepared) => prepared,
         Err(refusal) => return refuse(&dialog, refusal),
     };
     let begun = match &settings.webhook {
-        None => prepared.begin(&transport, &incoming, None, &dialog, &settings),
+        None => prepared.begin(&transport, &incoming, None, &dialog, settings),
         Some(webhook) => {
             let decided = decide(&transport, webhook, &prepared, &incoming, &dialog, &mut control).await;
             let Decided { id, _ringing, outcome } = decided;
@@ -177,7 +73,7 @@ pub(super) async fn serve(transport: Arc<TransportParts>, settings: Arc<CallSett
                     if let Some(session) = session {
                         prepared.route = (Some(session), None);
                     }
-                    let begun = prepared.begin(&transport, &incoming, Some(id), &dialog, &settings);
+                    let begun = prepared.begin(&transport, &incoming, Some(id), &dialog, settings);
                     // The client may be gone.
                     let _ = accepted.map(|accepted| accepted.send(()));
                     begun
@@ -186,7 +82,20 @@ pub(super) async fn serve(transport: Arc<TransportParts>, settings: Arc<CallSett
             }
         }
     };
-    let BegunCall { entry, tools, sockets, advertised, answer, agreed, session, key, greeting } = begun;
+    let BegunCall {
+        entry,
+        tracker,
+        keys,
+        requests,
+        sockets,
+        advertised,
+        answer,
+        agreed,
+        session,
+        key,
+        greeting,
+        origin,
+    } = begun;
     dialog.send(Command::Accept(answer));
     let connected = tokio::select! {
         connected = timeout(CONNECTS_WITHIN, connected(&mut control)) => connected.ok().flatten(),
@@ -205,20 +114,11 @@ pub(super) async fn serve(transport: Arc<TransportParts>, settings: Arc<CallSett
         return;
     };
     let signaling = incoming.peer.address.ip();
-    let answered = AnsweredCall {
-        dialog,
-        control,
-        tools,
-        sockets,
-        advertised,
-        session,
-        signaling,
-        agreed,
-        greeting,
-        answer: None,
-    };
+    let dialog = AnsweredDialog { dialog, control, sockets, advertised, session, signaling, agreed };
+    let direction = "in";
+    let answered = AnsweredCall { dialog, tracker, keys, requests, greeting, answer: None, origin, direction };
     settings.report(entry.id(), "in", CallState::InProgress);
-    serve_answered(&transport, &entry, answered).await;
+    serve_answered(&transport, &dialer, &entry, answered).await;
     settings.report(entry.id(), "in", CallState::Ended);
 }
 
@@ -312,47 +212,6 @@ const fn reason_of(status: u16) -> &'static str {
     }
 }
 
-/// A call from its answer on.
-pub(super) struct AnsweredCall {
-    pub(super) dialog: DialogHandle,
-    pub(super) control: mpsc::Receiver<CallControl>,
-    pub(super) tools: Option<ToolParts>,
-    pub(super) sockets: RtpSockets,
-    pub(super) advertised: SocketAddr,
-    /// The number of our description.
-    pub(super) session: u64,
-    /// Where the dialog's messages come from.
-    pub(super) signaling: IpAddr,
-    pub(super) agreed: Agreed,
-    pub(super) greeting: Option<String>,
-    /// What the hub does about who answers; `None`: it did not call.
-    pub(super) answer: Option<AnswerPlan>,
-}
-
-/// Serves a listed call until it ends. Dropping its dialog says BYE where the peer did not.
-pub(super) async fn serve_answered(transport: &Arc<TransportParts>, entry: &CallEntry, answered: AnsweredCall) {
-    let AnsweredCall { dialog, control, tools, sockets, advertised, session, signaling, agreed, greeting, answer } =
-        answered;
-    let (tracker, keys) = tools.map(|ToolParts { tracker, keys }| (tracker, keys)).unzip();
-    let (input, output) = codings(agreed.codec);
-    let codec = agreed.codec.name();
-    let is_encrypted = agreed.srtp.is_some();
-    let media = MediaState::new(advertised, session, signaling, agreed);
-    let figures = SharedFigures::default();
-    entry.show_figures(figures.clone());
-    let Ok((source, sink)) = halves(sockets, media, dialog, control, keys, figures) else {
-        entry.call().conclude("no codec");
-        return;
-    };
-    tracing::info!(session = %entry.call().session(), codec, is_encrypted, "a call by SIP begins");
-    let start = Start { input, output, parameters: Parameters::default() };
-    let beginning = Beginning { greeting, tracker, answer };
-    let mut link = link::media(source, sink);
-    let over = conversation::converse(transport, entry, Box::new(SipLeg), &start, beginning, &mut link).await;
-    entry.call().conclude(over.outcome());
-    tracing::info!(session = %entry.call().session(), peer = TRANSPORT, over = ?over, "the call is over");
-}
-
 async fn connected(control: &mut mpsc::Receiver<CallControl>) -> Option<Option<Bytes>> {
     loop {
         match control.recv().await? {
@@ -364,6 +223,7 @@ async fn connected(control: &mut mpsc::Receiver<CallControl>) -> Option<Option<B
 
 /// A call that has its place and its sockets, and no session yet.
 struct PreparedCall {
+    client: Client,
     admitted: SessionAdmission,
     owner: Option<KeyId>,
     /// The settings and the greeting of its route.
@@ -382,7 +242,12 @@ struct PreparedCall {
 /// A call with its session.
 struct BegunCall {
     entry: CallEntry,
-    tools: Option<ToolParts>,
+    /// Follows the reply for the call's tools; `None`: it has none.
+    tracker: Option<ReplyTracker>,
+    keys: (KeySender, KeyEvents),
+    /// Requests to transfer it.
+    requests: TransferRequests,
+    origin: CallOrigin,
     greeting: Option<String>,
     sockets: RtpSockets,
     advertised: SocketAddr,
@@ -445,7 +310,7 @@ async fn prepare(
         None => (sdp::offer(local), None),
     };
     let (answer, agreed) = answered;
-    Ok(PreparedCall { admitted, owner, route, sockets, advertised, answer, agreed, session, key })
+    Ok(PreparedCall { client, admitted, owner, route, sockets, advertised, answer, agreed, session, key })
 }
 
 impl PreparedCall {
@@ -458,29 +323,48 @@ impl PreparedCall {
         dialog: &DialogHandle,
         settings: &CallSettings,
     ) -> BegunCall {
-        let Self { admitted, owner, route, sockets, advertised, answer, agreed, session, key } = self;
+        let Self { client, admitted, owner, route, sockets, advertised, answer, agreed, session, key } = self;
         let (session_settings, greeting) = route;
         let credential = if owner.is_some() { Credential::Key } else { Credential::Call };
         let caller = Caller { owner, settings: None, credential, language: None };
-        let (tools, parts) = settings.tools.open(dialog.transfer(settings.tools.targets())).unzip();
+        let (transfers, requests) = CallTransfers::new(dialog, incoming.from.clone());
+        let (key_sender, keys) = key_events();
+        let tools = &settings.tools;
+        let (tools, tracker) = tools.open(transfers.to(tools.targets()), key_sender.clone()).unzip();
         let opening = CallOpening {
             mode: AudioMode::Pcm16,
-            settings: session_settings,
+            settings: session_settings.clone(),
             model: None,
             intent: Some(SessionKind::Realtime),
             transport: TRANSPORT,
             route: ROUTE,
             tools: tools.as_ref().map(CallTools::server),
+            llm: None,
         };
         let call = Call::begin(&transport.sessions, admitted, caller, opening);
         let id = id.unwrap_or_else(|| call.session().as_str().to_owned());
-        let transfer = Some(dialog.transfer(settings.transfer_to.clone()));
+        let transfer = Some(transfers.to(settings.transfer_to.clone()));
         let peer_id = Some(incoming.peer_id.clone());
         let entry =
             transport.calls.list(id, NewCall { call, owner, transport: TRANSPORT, peer_id, offers: None, transfer });
         if let Some(tools) = tools {
             tools.ends_by(entry.hung_up().clone());
         }
-        BegunCall { entry, tools: parts, greeting, sockets, advertised, answer, agreed, session, key }
+        let origin = CallOrigin { client, owner, trunk: incoming.trunk, settings: session_settings };
+        let keys = (key_sender, keys);
+        BegunCall {
+            entry,
+            tracker,
+            keys,
+            requests,
+            origin,
+            greeting,
+            sockets,
+            advertised,
+            answer,
+            agreed,
+            session,
+            key,
+        }
     }
 }

@@ -1,15 +1,19 @@
-//! Calls out by SIP: `POST /v1/realtime/calls` with a target, and the call until it is answered or not.
+//! The dialing of calls by SIP: what may be called, by which trunk, and the call until it is answered or not.
 //!
-//! [`super::super::super::webrtc::signaling`] reads the request and calls [`Dialer::dial`]. Who may be called is listed in
-//! `sip.call_to`; how many at a time, in `sip.max_calls_out`. The session is opened before anything rings, so that a call that is
-//! answered has its place. [`super::call`] serves it from the answer on.
+//! [`super::calls_out`] dials what clients ask for, [`super::warm_transfer`] the targets of transfers. How many at a time is
+//! in `sip.max_calls_out`. The session is opened before anything rings, so that a call that is answered has its place.
 
-use super::call::{AnsweredCall, CallSettings, protection, serve_answered};
 use super::dialogs::{CallControl, Dial, DialogHandle};
+use super::key_events::{KeyEvents, KeySender, key_events};
+use super::media::AnsweredDialog;
 use super::ports::RtpSockets;
-use super::tools::{CallTools, ToolParts};
-use super::transport_of;
-use crate::config::{MAX_VOICEMAIL_MESSAGE_BYTES, OnVoicemail, QuietHours, SipTrunk, SrtpUse, TransferTargets};
+use super::recital::Recital;
+use super::settings::{CallSettings, protection};
+use super::tools::CallTools;
+use super::transfer::{CallOrigin, CallTransfers, TransferRequests};
+use crate::config::{
+    MAX_VOICEMAIL_MESSAGE_BYTES, OnVoicemail, QuietHours, SipTransport, SipTrunk, SrtpUse, TransferTargets,
+};
 use crate::server::access::caller::Caller;
 use crate::server::access::security::Act;
 use crate::server::edge::client::Client;
@@ -18,15 +22,19 @@ use crate::server::transport::call::{Call, CallOpening};
 use crate::server::transport::calls::{CallEntry, CallState, NewCall};
 use crate::server::transport::parts::TransportParts;
 use crate::server::transport::telephony::answerer::AnswerPlan;
+use crate::server::transport::telephony::reply_progress::ReplyTracker;
+use crate::server::transport::transfers::DialError;
+use antiphon_engine_api::llm::Llm;
 use antiphon_protocol::{SessionKind, SessionUpdate};
 use antiphon_session::AudioMode;
-use antiphon_sip::sdp::{self, Agreed, Local, MasterKey, Protection};
+use antiphon_sip::sdp::{self, Agreed, Local, MasterKey};
 use antiphon_sip::{EndCause, OutgoingCall, Peer, Transport, TrunkId, is_transfer_target};
 use antiphon_types::KeyId;
-use axum::response::{IntoResponse, Response};
+use axum::response::IntoResponse;
 use serde::Deserialize;
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
+use std::ops::Deref;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
@@ -59,28 +67,6 @@ pub(in crate::server::transport) struct DialRequest {
     pub(in crate::server::transport) on_voicemail: Option<OnVoicemail>,
     /// Instructions of the message that is left; `sip.voicemail_message` where they are missing.
     pub(in crate::server::transport) voicemail_message: Option<String>,
-}
-
-/// Why a call is not made.
-pub(in crate::server::transport) enum DialError {
-    /// SIP is off, or no trunk has a host.
-    Off,
-    /// The settings do not allow the target.
-    NotAllowed,
-    /// It is the time in which nobody is called.
-    QuietHours,
-    /// The key has made as many calls in the last minute as it may; the time until the next one.
-    TooManyPerMinute(Duration),
-    /// A client secret, which a browser has, or a key that the trunk does not belong to.
-    NoRight,
-    /// Something of the request is wrong: the field, and why.
-    Wrong(&'static str, String),
-    /// As many calls are being made as may be.
-    TooMany,
-    /// The trunk's host is not known, or no port is free.
-    Unavailable(&'static str),
-    /// There is no place for the session.
-    Refused(Box<Response>),
 }
 
 /// Makes calls by the trunks.
@@ -189,27 +175,23 @@ impl Dialer {
         }
     }
 
-    /// Begins a call and returns its id at once, or within the lookup of the trunk's host. The call's state is in the list.
+    /// Begins a call that a client asks for. Returns at once, or within the lookup of the trunk's host, 10 s at most.
     ///
     /// # Errors
     /// [`DialError`].
-    pub(in crate::server::transport) async fn dial(
+    pub(super) async fn request(
         &self,
         transport: &Arc<TransportParts>,
-        client: Client,
-        caller: Caller,
+        caller: (Client, Caller),
         request: DialRequest,
         settings: Option<Arc<SessionUpdate>>,
-    ) -> Result<String, DialError> {
+    ) -> Result<DialedCall, DialError> {
         let DialRequest { to, from, trunk, greeting, on_voicemail, voicemail_message } = request;
         if self.trunks.is_empty() {
             return Err(DialError::Off);
         }
         if !is_transfer_target(&to) || !has_number(&to) {
-            return Err(DialError::Wrong(
-                "to",
-                "It is a URI such as \"tel:+15550123\" or \"sip:office@pbx.example.com\".".into(),
-            ));
+            return Err(no_target());
         }
         if greeting.as_ref().is_some_and(|greeting| greeting.len() > MAX_GREETING_BYTES) {
             return Err(DialError::Wrong("greeting", format!("It has at most {MAX_GREETING_BYTES} bytes.")));
@@ -221,18 +203,37 @@ impl Dialer {
         if !self.rights.allowed.allow(&to) {
             return Err(DialError::NotAllowed);
         }
+        let trunk = trunk.map_or(TrunkChoice::First, TrunkChoice::Named);
+        let mut dialed = self.begin(transport, caller, NewDial { to, from, trunk, settings, recital: None }).await?;
+        dialed.greeting = greeting;
+        dialed.on_voicemail = on_voicemail.unwrap_or(self.settings.on_voicemail);
+        if let Some(message) = voicemail_message {
+            dialed.voicemail_message = message;
+        }
+        Ok(dialed)
+    }
+
+    /// Begins a call to a target that the settings allow, within the limits of calls out. Returns as [`Dialer::request`]
+    /// does.
+    ///
+    /// # Errors
+    /// [`DialError`].
+    pub(super) async fn begin(
+        &self,
+        transport: &Arc<TransportParts>,
+        (client, caller): (Client, Caller),
+        new: NewDial,
+    ) -> Result<DialedCall, DialError> {
+        let NewDial { to, from, trunk, settings, recital } = new;
+        if !has_number(&to) {
+            return Err(no_target());
+        }
         let time = jiff::Zoned::now();
         let minute = 60 * time.hour() as u16 + time.minute() as u16;
         if self.rights.quiet_hours.is_some_and(|hours| hours.contain(minute)) {
             return Err(DialError::QuietHours);
         }
-        let trunk = match &trunk {
-            None => &self.trunks[0],
-            Some(name) => self.trunks.iter().find(|trunk| trunk.name == *name).ok_or_else(|| {
-                let known = self.trunks.iter().map(|trunk| trunk.name.as_str()).collect::<Vec<_>>().join(", ");
-                DialError::Wrong("trunk", format!("There is no trunk {name:?} with a host. There are: {known}."))
-            })?,
-        };
+        let trunk = self.trunk(&trunk)?;
         let access = &transport.sessions.access;
         let owner = caller.owner;
         let is_trunks = trunk.key.is_empty() || access.keys.name_of(owner).as_ref() == Some(&trunk.key);
@@ -274,33 +275,43 @@ impl Dialer {
                 "The caller has letters, figures, \"+\", \"-\", \"_\" and \".\" only.".into(),
             ));
         };
+        let (transfers, requests) = CallTransfers::new(&dialog, Some(to));
+        let (key_sender, keys) = key_events();
         let tools = &self.settings.tools;
-        let (tools, parts) = tools.open(dialog.transfer(tools.targets())).unzip();
+        let tools = match recital {
+            Some(_) => None,
+            None => tools.open(transfers.to(tools.targets()), key_sender.clone()),
+        };
+        let (tools, tracker) = tools.unzip();
         let opening = CallOpening {
             mode: AudioMode::Pcm16,
-            settings,
+            settings: settings.clone(),
             model: None,
             intent: Some(SessionKind::Realtime),
             transport: TRANSPORT,
             route: ROUTE,
             tools: tools.as_ref().map(CallTools::server),
+            llm: recital.map(|text| Arc::new(Recital::new(text)) as Arc<dyn Llm>),
         };
         let call = Call::begin(&transport.sessions, admitted, caller, opening);
         let id = call.session().as_str().to_owned();
-        let transfer = Some(dialog.transfer(self.settings.transfer_to.clone()));
+        let transfer = Some(transfers.to(self.settings.transfer_to.clone()));
         let new = NewCall { call, owner, transport: TRANSPORT, peer_id: None, offers: None, transfer };
-        let entry = transport.calls.list(id.clone(), new);
+        let entry = transport.calls.list(id, new);
         if let Some(tools) = tools {
             tools.ends_by(entry.hung_up().clone());
         }
-        entry.set_state(CallState::Calling);
+        let entry = OutgoingEntry { entry, settings: self.settings.clone(), is_over: false };
+        entry.entry.set_state(CallState::Calling);
         let name = access.keys.name_of(owner);
         access.security.done("call.start", Act { client, owner, name: name.as_deref(), target: entry.id() }, "ok");
-        let dialed = DialedCall {
+        Ok(DialedCall {
             entry,
             dialog,
             control,
-            tools: parts,
+            tracker,
+            keys: (key_sender, keys),
+            requests,
             sockets,
             advertised,
             session,
@@ -308,22 +319,99 @@ impl Dialer {
             srtp: trunk.srtp,
             key,
             signaling: address,
-            greeting,
-            on_voicemail: on_voicemail.unwrap_or(self.settings.on_voicemail),
-            voicemail_message: voicemail_message.unwrap_or_else(|| self.settings.voicemail_message.clone()),
-            _place: place,
-        };
-        transport.sessions.setup.tasks.spawn(dialed.run(transport.clone(), self.settings.clone()));
-        Ok(id)
+            greeting: None,
+            on_voicemail: self.settings.on_voicemail,
+            voicemail_message: self.settings.voicemail_message.clone(),
+            origin: CallOrigin { client, owner, trunk: trunk.id, settings },
+            place,
+        })
+    }
+
+    fn trunk(&self, choice: &TrunkChoice) -> Result<&DialTrunk, DialError> {
+        let first = self.trunks.first().ok_or(DialError::Off)?;
+        match choice {
+            TrunkChoice::First => Ok(first),
+            TrunkChoice::Preferred(id) => Ok(self.trunks.iter().find(|trunk| trunk.id == *id).unwrap_or(first)),
+            TrunkChoice::Named(name) => self.trunks.iter().find(|trunk| trunk.name == *name).ok_or_else(|| {
+                let known = self.trunks.iter().map(|trunk| trunk.name.as_str()).collect::<Vec<_>>().join(", ");
+                DialError::Wrong("trunk", format!("There is no trunk {name:?} with a host. There are: {known}."))
+            }),
+        }
+    }
+
+    /// What all calls need of the settings.
+    pub(super) fn settings(&self) -> &Arc<CallSettings> {
+        &self.settings
     }
 }
 
-/// A call that rings somewhere.
-struct DialedCall {
+fn no_target() -> DialError {
+    DialError::Wrong("to", "It is a URI such as \"tel:+15550123\" or \"sip:office@pbx.example.com\".".into())
+}
+
+/// A call to a target that may be called.
+pub(super) struct NewDial {
+    pub(super) to: String,
+    /// See [`DialRequest::from`].
+    pub(super) from: Option<String>,
+    pub(super) trunk: TrunkChoice,
+    pub(super) settings: Option<Arc<SessionUpdate>>,
+    /// What its session says in the place of a model's replies; `None`: it has a model.
+    pub(super) recital: Option<String>,
+}
+
+/// Which trunk makes a call.
+pub(super) enum TrunkChoice {
+    /// The first that has a host.
+    First,
+    /// This one, or, if it has no host, the first that has one.
+    Preferred(TrunkId),
+    /// By its name.
+    Named(String),
+}
+
+/// A call of ours in the list. Its end is reported, also where its task ends early.
+pub(super) struct OutgoingEntry {
     entry: CallEntry,
+    settings: Arc<CallSettings>,
+    is_over: bool,
+}
+
+impl OutgoingEntry {
+    /// Lists and reports how far the call is.
+    pub(super) fn is_now(&mut self, state: CallState) {
+        self.is_over = !matches!(state, CallState::Calling | CallState::Ringing | CallState::InProgress);
+        self.entry.set_state(state);
+        self.settings.report(self.entry.id(), "out", state);
+    }
+}
+
+impl Deref for OutgoingEntry {
+    type Target = CallEntry;
+
+    fn deref(&self) -> &CallEntry {
+        &self.entry
+    }
+}
+
+impl Drop for OutgoingEntry {
+    fn drop(&mut self) {
+        if !self.is_over {
+            self.is_now(CallState::Ended);
+        }
+    }
+}
+
+/// A call that rings somewhere. Dropping it gives the call up.
+pub(super) struct DialedCall {
+    pub(super) entry: OutgoingEntry,
     dialog: DialogHandle,
     control: mpsc::Receiver<CallControl>,
-    tools: Option<ToolParts>,
+    /// Follows the reply for the call's tools; `None`: it has none.
+    pub(super) tracker: Option<ReplyTracker>,
+    pub(super) keys: (KeySender, KeyEvents),
+    /// Requests to transfer it.
+    pub(super) requests: TransferRequests,
     sockets: RtpSockets,
     advertised: SocketAddr,
     /// The number of our description.
@@ -333,53 +421,56 @@ struct DialedCall {
     /// Our key for SRTP.
     key: MasterKey,
     signaling: SocketAddr,
-    greeting: Option<String>,
-    on_voicemail: OnVoicemail,
-    voicemail_message: String,
-    _place: OwnedSemaphorePermit,
+    pub(super) greeting: Option<String>,
+    pub(super) on_voicemail: OnVoicemail,
+    pub(super) voicemail_message: String,
+    pub(super) origin: CallOrigin,
+    /// Its place among the calls at a time.
+    pub(super) place: OwnedSemaphorePermit,
+}
+
+/// What was answered of a [`DialedCall`], and the rest of it.
+pub(super) struct AnsweredDial {
+    pub(super) dialog: AnsweredDialog,
+    pub(super) entry: OutgoingEntry,
+    pub(super) tracker: Option<ReplyTracker>,
+    pub(super) keys: (KeySender, KeyEvents),
+    pub(super) requests: TransferRequests,
+    pub(super) greeting: Option<String>,
+    pub(super) origin: CallOrigin,
+    pub(super) place: OwnedSemaphorePermit,
 }
 
 impl DialedCall {
-    /// Waits for the answer and serves the call until it ends. Dropping the dialog gives it up.
-    async fn run(mut self, transport: Arc<TransportParts>, settings: Arc<CallSettings>) {
-        let agreed = match self.answered(&settings).await {
+    /// Waits for the answer, 60 s at most. Where there is none, that is listed, reported and given.
+    pub(super) async fn answered(mut self) -> Result<AnsweredDial, CallState> {
+        let agreed = match self.agreed().await {
             Ok(agreed) => agreed,
             Err(state) => {
-                self.is_now(&settings, state);
+                self.entry.is_now(state);
                 self.entry.call().conclude("not answered");
                 tracing::info!(session = %self.entry.call().session(), ?state, "a call out by SIP is not answered");
-                return;
+                return Err(state);
             }
         };
-        self.is_now(&settings, CallState::InProgress);
-        let answer = Some(self.plan(settings.clone()));
-        let Self { entry, dialog, control, tools, sockets, advertised, session, signaling, greeting, _place, .. } =
-            self;
+        self.entry.is_now(CallState::InProgress);
+        let Self { entry, dialog, control, tracker, keys, requests, greeting, origin, place, .. } = self;
+        let Self { sockets, advertised, session, signaling, .. } = self;
         let signaling = signaling.ip();
-        let answered =
-            AnsweredCall { dialog, control, tools, sockets, advertised, session, signaling, agreed, greeting, answer };
-        serve_answered(&transport, &entry, answered).await;
-        entry.set_state(CallState::Ended);
-        settings.report(entry.id(), "out", CallState::Ended);
-    }
-
-    fn is_now(&self, settings: &CallSettings, state: CallState) {
-        self.entry.set_state(state);
-        settings.report(self.entry.id(), "out", state);
-    }
-
-    fn protection(&self) -> Protection<'_> {
-        protection(self.transport, self.srtp, &self.key)
+        let dialog = AnsweredDialog { dialog, control, sockets, advertised, session, signaling, agreed };
+        Ok(AnsweredDial { dialog, entry, tracker, keys, requests, greeting, origin, place })
     }
 
     /// What the call does about who answers.
-    fn plan(&self, settings: Arc<CallSettings>) -> AnswerPlan {
+    pub(super) fn plan(&self) -> AnswerPlan {
         let id = self.entry.id().to_owned();
+        let settings = self.entry.settings.clone();
         let report = Box::new(move |answered_by| settings.report_answer(&id, answered_by));
-        AnswerPlan { on_voicemail: self.on_voicemail, message: self.voicemail_message.clone(), report }
+        let message = self.voicemail_message.clone();
+        AnswerPlan { on_voicemail: self.on_voicemail, message, report, handed_over: None }
     }
 
-    async fn answered(&mut self, settings: &CallSettings) -> Result<Agreed, CallState> {
+    async fn agreed(&mut self) -> Result<Agreed, CallState> {
         let hung_up = self.entry.hung_up().clone();
         let mut is_ringing = false;
         let rings = sleep(RINGS);
@@ -393,15 +484,15 @@ impl DialedCall {
                 control = self.control.recv() => match control {
                     Some(CallControl::Ringing) if !is_ringing => {
                         is_ringing = true;
-                        self.is_now(settings, CallState::Ringing);
+                        self.entry.is_now(CallState::Ringing);
                     }
                     Some(CallControl::Connected(answer)) => {
                         let local = Local {
                             address: self.advertised,
-                            codecs: &settings.codecs,
+                            codecs: &self.entry.settings.codecs,
                             session: self.session,
                             version: 1,
-                            protection: self.protection(),
+                            protection: protection(self.transport, self.srtp, &self.key),
                         };
                         return sdp::read_answer(&answer.unwrap_or_default(), local).map_err(|_| CallState::Failed);
                     }
@@ -419,6 +510,14 @@ fn has_number(to: &str) -> bool {
     let number = to.get(4..).and_then(|rest| rest.split(';').next()).unwrap_or_default();
     let is_of_number = |c: char| c.is_ascii_digit() || "+-.()*#".contains(c);
     !is_tel || number.contains(|c: char| c.is_ascii_digit()) && number.chars().all(is_of_number)
+}
+
+pub(super) fn transport_of(trunk: &SipTrunk) -> Transport {
+    match trunk.transport {
+        SipTransport::Udp => Transport::Udp,
+        SipTransport::Tcp => Transport::Tcp,
+        SipTransport::Tls => Transport::Tls,
+    }
 }
 
 /// What became of a call that was not answered (RFC 3261, section 21).

@@ -5,13 +5,12 @@
 
 use super::ports::RtpPorts;
 use super::streams::{StreamMessage, Streams};
-use crate::config::TransferTargets;
 use crate::server::access::AccessParts;
 use crate::server::edge::client::Client;
-use crate::server::transport::calls::{Transfer, TransferError};
+use crate::server::transport::transfers::TransferError;
 use antiphon_sip::{
     CallId, EndCause, Endpoint, Event, IncomingCall, MAX_MESSAGE_BYTES, OutgoingCall, Output, Peer, TransferProgress,
-    Transport, TrunkId, is_transfer_target,
+    Transport, TrunkId,
 };
 use bytes::Bytes;
 use futures_util::FutureExt;
@@ -97,9 +96,9 @@ impl DialogHandle {
         self.cause.get().copied()
     }
 
-    /// What transfers the call to these targets.
-    pub(super) fn transfer(&self, allowed: TransferTargets) -> Arc<dyn Transfer> {
-        Arc::new(DialogTransfer { call: self.call, commands: self.commands.clone(), allowed })
+    /// What asks the peer to call others.
+    pub(super) fn referrer(&self) -> Referrer {
+        Referrer { call: self.call, commands: self.commands.clone() }
     }
 
     /// Resolves when the peer, or the dialog's failure, has ended the call. Cancel safe.
@@ -108,21 +107,16 @@ impl DialogHandle {
     }
 }
 
-/// Transfers a call, to the targets that the settings allow.
-struct DialogTransfer {
+/// Asks a call's peer to call others in the hub's place.
+#[derive(Clone)]
+pub(super) struct Referrer {
     call: CallId,
     commands: mpsc::Sender<(CallId, Command)>,
-    allowed: TransferTargets,
 }
 
-impl Transfer for DialogTransfer {
-    fn transfer(&self, target: String) -> BoxFuture<'static, Result<(), TransferError>> {
-        if !is_transfer_target(&target) {
-            return ready(Err(TransferError::NoUri)).boxed();
-        }
-        if !self.allowed.allow(&target) {
-            return ready(Err(TransferError::NotAllowed)).boxed();
-        }
+impl Referrer {
+    /// Asks the peer to call `target`. Resolves once it does that, or refuses. Dropping the future withdraws nothing.
+    pub(super) fn refer(&self, target: String) -> BoxFuture<'static, Result<(), TransferError>> {
         let (answer, answered) = oneshot::channel();
         if self.commands.try_send((self.call, Command::Refer { target, answer })).is_err() {
             return ready(Err(TransferError::Refused(BUSY))).boxed();

@@ -24,6 +24,7 @@ pub(super) struct KeySequence {
 }
 
 /// Takes keys to press.
+#[derive(Clone)]
 pub(super) struct KeySender(mpsc::Sender<KeySequence>);
 
 /// Presses them. Without a peer that takes telephone events it is dropped, and nothing is pressed.
@@ -75,6 +76,15 @@ impl KeySender {
         let (sent, is_sent) = oneshot::channel();
         let keys = keys.chars().filter_map(event_of).collect();
         self.0.try_send(KeySequence { keys, sent }).is_ok() && is_sent.await.is_ok()
+    }
+}
+
+impl KeySender {
+    /// Presses a key after those that wait. Does not wait: where the peer takes no keys, or [`MAX_SEQUENCES`] wait, it is
+    /// lost.
+    pub(super) fn press_now(&self, key: char) {
+        let (sent, _) = oneshot::channel();
+        let _ = self.0.try_send(KeySequence { keys: event_of(key).into_iter().collect(), sent });
     }
 }
 

@@ -1,23 +1,26 @@
 //! The RTP socket of one call, and the call's side of its dialog while it lasts.
 //!
-//! [`super::super::link`] reads a [`MediaSource`] and writes a [`MediaSink`], as it does the halves of a WebSocket.
+//! [`super::super::link`] reads a [`MediaSource`] and writes a [`MediaSink`], as it does the halves of a WebSocket;
+//! [`super::bridge`] does where two calls are connected.
 //! Packets are taken from the peer's own addresses only: the one it signals from and the one its description names. The
 //! first of them that sends decides where ours go (symmetric RTP), since descriptions of peers behind a NAT name
 //! addresses that lead nowhere.
 
-use super::coder::{Decoder, Encoder};
+use super::coder::{Decoder, Encoder, codings};
 use super::dialogs::{CallControl, Command, DialogHandle};
 use super::key_events::{KeyEvents, KeyPackets};
 use super::ports::RtpSockets;
 use super::receiver::{LineEvent, Receiver};
 use super::reports::{Reports, SentStream};
 use super::srtp::{SrtpError, SrtpReceiver, SrtpSender};
-use crate::server::transport::calls::SharedFigures;
-use crate::server::transport::telephony::leg::PeerMessage;
+use crate::server::transport::calls::{CallEntry, SharedFigures};
+use crate::server::transport::telephony::leg::{
+    Leg, LegError, Mark, Packet as LegPacket, Parameters, PeerMessage, Start,
+};
 use antiphon_audio::codec::{self, CodecError};
 use antiphon_sip::rtp::{self, Packet};
 use antiphon_sip::sdp::{self, Agreed, Local, Protection, SdpError, Srtp};
-use antiphon_types::Format;
+use antiphon_types::{Format, SampleRate};
 use bytes::Bytes;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -144,6 +147,78 @@ impl MediaState {
     }
 }
 
+/// The leg: [`MediaSource`] gives PCM16, and [`MediaSink`] takes it.
+pub(super) struct SipLeg;
+
+impl Leg for SipLeg {
+    fn text(&mut self, _: &str) -> Result<Option<PeerMessage>, LegError> {
+        Err(LegError::NotJson)
+    }
+
+    fn play(&mut self, audio: Vec<u8>) -> LegPacket {
+        LegPacket::Binary(audio.into())
+    }
+
+    fn mark(&mut self, _: Mark) -> Option<LegPacket> {
+        None
+    }
+
+    fn clear(&mut self) -> Option<LegPacket> {
+        None
+    }
+}
+
+/// A dialog that is answered, and where its media goes.
+pub(super) struct AnsweredDialog {
+    pub(super) dialog: DialogHandle,
+    pub(super) control: mpsc::Receiver<CallControl>,
+    pub(super) sockets: RtpSockets,
+    pub(super) advertised: SocketAddr,
+    /// The number of our description.
+    pub(super) session: u64,
+    /// Where the dialog's messages come from.
+    pub(super) signaling: IpAddr,
+    pub(super) agreed: Agreed,
+}
+
+impl AnsweredDialog {
+    /// The call's media, with how its sound begins. `keys`: those that the hub presses. The call shows its figures.
+    ///
+    /// # Errors
+    /// The codec has no memory.
+    pub(super) fn open(
+        self,
+        entry: &CallEntry,
+        keys: KeyEvents,
+    ) -> Result<(MediaSource, MediaSink, Start), CodecError> {
+        let Self { dialog, control, sockets, advertised, session, signaling, agreed } = self;
+        let (input, output) = codings(agreed.codec);
+        let codec = agreed.codec.name();
+        let is_encrypted = agreed.srtp.is_some();
+        let media = MediaState::new(advertised, session, signaling, agreed);
+        let figures = SharedFigures::default();
+        entry.show_figures(figures.clone());
+        let (source, sink) = halves(sockets, media, dialog, control, keys, figures)?;
+        tracing::info!(session = %entry.call().session(), codec, is_encrypted, "a call by SIP begins");
+        Ok((source, sink, Start { input, output, parameters: Parameters::default() }))
+    }
+}
+
+/// What a peer does.
+#[derive(Debug)]
+pub(super) enum LineMessage {
+    /// Samples at [`MediaSource::rate`].
+    Sound(Vec<i16>),
+    /// It pressed a key.
+    Key(char),
+    /// It has put the call on hold.
+    Held,
+    /// It has ended the call.
+    Ended,
+    /// Nothing came for [`NO_MEDIA`].
+    Silent,
+}
+
 /// What arrives from a peer.
 #[derive(Debug)]
 pub(in crate::server::transport::telephony) enum MediaEvent {
@@ -218,6 +293,7 @@ pub(in crate::server::transport::telephony) struct MediaSink {
     socket: Arc<UdpSocket>,
     media: SharedMedia,
     encoder: Encoder,
+    rate: SampleRate,
     payload_type: u8,
     ticks: u32,
     sequence: u16,
@@ -246,16 +322,16 @@ struct SentKeys {
 ///
 /// # Errors
 /// The codec has no memory.
-pub(super) fn halves(
+fn halves(
     sockets: RtpSockets,
     media: MediaState,
     dialog: DialogHandle,
     control: mpsc::Receiver<CallControl>,
-    keys: Option<KeyEvents>,
+    keys: KeyEvents,
     figures: SharedFigures,
 ) -> Result<(MediaSource, MediaSink), CodecError> {
-    let keys = keys.zip(media.agreed.events);
-    let keys = keys.map(|(events, (payload_type, clock_hz))| SentKeys { events, payload_type, clock_hz });
+    let events = media.agreed.events;
+    let keys = events.map(|(payload_type, clock_hz)| SentKeys { events: keys, payload_type, clock_hz });
     let codec = media.agreed.codec;
     let receiver = Receiver::new(Decoder::new(codec)?, &media.agreed);
     let srtp = media.agreed.srtp.as_ref();
@@ -284,6 +360,7 @@ pub(super) fn halves(
         socket,
         media,
         encoder,
+        rate: codings(codec).1.rate,
         payload_type,
         ticks: codec.clock_hz() / 50,
         sequence: rand::random(),
@@ -300,16 +377,32 @@ pub(super) fn halves(
 }
 
 impl MediaSource {
-    /// What the peer does next. Cancel safe.
+    /// What the peer does next, for a conversation. Cancel safe.
     pub(in crate::server::transport::telephony) async fn next(&mut self) -> MediaEvent {
+        match self.next_message().await {
+            LineMessage::Sound(samples) => {
+                let mut bytes = Vec::with_capacity(2 * samples.len());
+                codec::encode(Format::Pcm16, &samples, &mut bytes);
+                MediaEvent::Peer(PeerMessage::Audio { number: None, audio: bytes.into() })
+            }
+            LineMessage::Key(key) => MediaEvent::Peer(PeerMessage::Key(key)),
+            LineMessage::Held => MediaEvent::Peer(PeerMessage::Held),
+            LineMessage::Ended => MediaEvent::Peer(PeerMessage::Ended),
+            LineMessage::Silent => MediaEvent::Silent,
+        }
+    }
+
+    /// The rate of its samples.
+    pub(super) fn rate(&self) -> SampleRate {
+        self.receiver.rate()
+    }
+
+    /// What the peer does next. Cancel safe.
+    pub(super) async fn next_message(&mut self) -> LineMessage {
         loop {
             match self.receiver.pop() {
-                Some(LineEvent::Key(key)) => return MediaEvent::Peer(PeerMessage::Key(key)),
-                Some(LineEvent::Sound(samples)) => {
-                    let mut bytes = Vec::with_capacity(2 * samples.len());
-                    codec::encode(Format::Pcm16, &samples, &mut bytes);
-                    return MediaEvent::Peer(PeerMessage::Audio { number: None, audio: bytes.into() });
-                }
+                Some(LineEvent::Key(key)) => return LineMessage::Key(key),
+                Some(LineEvent::Sound(samples)) => return LineMessage::Sound(samples),
                 None => {}
             }
             let due = self.receiver.due();
@@ -317,14 +410,14 @@ impl MediaSource {
             let report_at = self.reports.due();
             tokio::select! {
                 biased;
-                () = self.dialog.ended() => return MediaEvent::Peer(PeerMessage::Ended),
+                () = self.dialog.ended() => return LineMessage::Ended,
                 control = self.control.recv() => match control {
-                    Some(CallControl::Offer(offer)) => if let Some(message) = self.changed(offer.as_deref()) {
-                        return MediaEvent::Peer(message);
+                    Some(CallControl::Offer(offer)) => if self.changed(offer.as_deref()) {
+                        return LineMessage::Held;
                     },
-                    Some(CallControl::Key(key)) => return MediaEvent::Peer(PeerMessage::Key(key)),
+                    Some(CallControl::Key(key)) => return LineMessage::Key(key),
                     Some(CallControl::Connected(_) | CallControl::Ringing) => {}
-                    None => return MediaEvent::Peer(PeerMessage::Ended),
+                    None => return LineMessage::Ended,
                 },
                 received = self.socket.recv_from(&mut self.buffer[..]) => {
                     // The answer of a machine to an earlier packet is an error here.
@@ -344,7 +437,7 @@ impl MediaSource {
                 () = sleep_until(gone_at) => {
                     let is_on_hold = lock(&self.media).is_on_hold();
                     if !is_on_hold {
-                        return MediaEvent::Silent;
+                        return LineMessage::Silent;
                     }
                     self.last_packet = Instant::now();
                 }
@@ -393,8 +486,8 @@ impl MediaSource {
         self.reports.send(sent, (&self.socket, remote), is_last);
     }
 
-    /// The peer wants to change the call. Gives what the conversation has to know of it.
-    fn changed(&mut self, offer: Option<&[u8]>) -> Option<PeerMessage> {
+    /// The peer wants to change the call. Gives whether that puts it on hold.
+    fn changed(&mut self, offer: Option<&[u8]>) -> bool {
         let mut media = lock(&self.media);
         let was_on_hold = media.is_on_hold();
         let before = media.agreed.srtp.clone();
@@ -411,7 +504,7 @@ impl MediaSource {
             self.last_packet = Instant::now();
             self.receiver.forget_stream();
         }
-        (is_on_hold && !was_on_hold).then_some(PeerMessage::Held)
+        is_on_hold && !was_on_hold
     }
 }
 
@@ -428,10 +521,20 @@ impl MediaSink {
         samples.clear();
         // The voice gives whole samples.
         let _ = codec::decode(Format::Pcm16, pcm, &mut samples);
-        let payload = self.encoder.encode(&samples);
+        self.send_samples(&samples);
         self.pcm = samples;
+    }
+
+    /// Sends 20 ms at [`MediaSink::rate`], as [`MediaSink::send`] does.
+    pub(super) fn send_samples(&mut self, samples: &[i16]) {
+        let payload = self.encoder.encode(samples);
         self.n_silent = 0;
         self.packet(Some(payload));
+    }
+
+    /// The rate of the samples that it takes.
+    pub(super) fn rate(&self) -> SampleRate {
+        self.rate
     }
 
     /// Sends 20 ms of silence, so that the way through NATs and the peer's jitter buffer stay as they are; with a peer that

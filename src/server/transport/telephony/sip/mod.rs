@@ -1,10 +1,15 @@
 //! Phone calls by SIP (`[sip]`): a trunk, a PBX or a phone calls the hub, without a provider between.
 //!
-//! [`Sip::bind`] opens the sockets and reads the trunks; [`Sip::run`] serves; [`Dialer`] makes calls. Messages and transactions are
-//! `antiphon-sip`'s; [`dialogs`] drives it, [`call`] serves each call, [`media`] is its RTP. Who may call is decided by
-//! the trunks alone.
+//! [`Sip::bind`] opens the sockets and reads the trunks; [`Sip::run`] serves; [`Dialer`] makes calls. Messages and
+//! transactions are `antiphon-sip`'s; [`dialogs`] drives it. [`call`] takes each call that comes in, [`calls_out`] makes
+//! those that clients ask for, [`answered`] serves both from their answer on, [`media`] is their RTP. [`warm_transfer`]
+//! calls the targets of transfers, and [`bridge`] connects them with the callers. Who may call is decided by the trunks
+//! alone.
 
+mod answered;
+mod bridge;
 mod call;
+mod calls_out;
 mod coder;
 mod dial;
 mod dialogs;
@@ -12,12 +17,16 @@ mod key_events;
 pub(super) mod media;
 mod ports;
 mod receiver;
+mod recital;
 mod reports;
+mod settings;
 mod srtp;
 mod streams;
 mod tools;
+mod transfer;
+mod warm_transfer;
 
-use crate::config::{QuietHours, SipConfig, SipTransport, SipTrunk};
+use crate::config::{QuietHours, SipConfig, SipTrunk};
 use crate::server::access::keys::Keys;
 use crate::server::edge::headers::Certificate;
 use crate::server::edge::tls::{Tls, sip_client};
@@ -25,15 +34,16 @@ use crate::server::transport::parts::TransportParts;
 use crate::server::transport::webhooks::{Deliveries, Webhooks};
 use antiphon_engines::secret;
 use antiphon_sip::sdp::Codec;
-use antiphon_sip::{Config, Credentials, Endpoint, Registration, Transport, Trunk, TrunkId};
+use antiphon_sip::{Config, Credentials, Endpoint, Registration, Trunk, TrunkId};
 use antiphon_types::small_file;
 use arc_swap::ArcSwap;
-use call::{CallSettings, CallWebhook, TrunkSettings};
+pub(in crate::server::transport) use calls_out::dial;
+pub(in crate::server::transport) use dial::DialRequest;
 pub(in crate::server) use dial::Dialer;
-pub(in crate::server::transport) use dial::{DialError, DialRequest};
-use dial::{DialRights, DialTrunk};
+use dial::{DialRights, DialTrunk, transport_of};
 use dialogs::{ArrivedCall, Dial, Dialogs};
 use ports::RtpPorts;
+use settings::{CallSettings, CallWebhook, TrunkSettings};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
@@ -62,7 +72,7 @@ pub(in crate::server) struct Sip {
     certificate: Certificate,
     endpoint: Config,
     names: Vec<String>,
-    settings: Arc<CallSettings>,
+    dialer: Arc<Dialer>,
     dials: mpsc::Receiver<Dial>,
     deliveries: Option<Deliveries>,
 }
@@ -77,7 +87,7 @@ impl Sip {
         config: &SipConfig,
         keys: &Keys,
         pages: Certificate,
-    ) -> io::Result<Option<(Self, Dialer)>> {
+    ) -> io::Result<Option<(Self, Arc<Dialer>)>> {
         if config.listen.is_empty() {
             return Ok(None);
         }
@@ -103,7 +113,7 @@ impl Sip {
         let mut settings = Vec::new();
         for (name, trunk) in &config.trunks {
             trunks.push(trunk_of(name, trunk)?);
-            call::owner(keys, &trunk.key)
+            settings::owner(keys, &trunk.key)
                 .map_err(|reason| io::Error::other(format!("sip.trunks.{name}.key: {reason}")))?;
             settings.push(TrunkSettings { key: trunk.key.clone(), route: trunk.route.clone(), srtp: trunk.srtp });
         }
@@ -151,8 +161,9 @@ impl Sip {
             quiet_hours: QuietHours::parse(&config.quiet_hours),
             max_per_minute: config.max_calls_out_per_minute as usize,
         };
-        let dialer = Dialer::new(by_trunks, rights, config.max_calls_out, sender, settings.clone());
-        Ok(Some((Self { udp, tcp, tls, certificate, endpoint, names, settings, dials, deliveries }, dialer)))
+        let dialer = Arc::new(Dialer::new(by_trunks, rights, config.max_calls_out, sender, settings));
+        let sip = Self { udp, tcp, tls, certificate, endpoint, names, dialer: dialer.clone(), dials, deliveries };
+        Ok(Some((sip, dialer)))
     }
 
     /// Its own certificate, to be replaced by a reload; `None`: it has none.
@@ -169,12 +180,12 @@ impl Sip {
     ) {
         let endpoint = Endpoint::new(self.endpoint, Instant::now().into_std());
         let access = transport.sessions.access.clone();
-        let dialogs =
-            Dialogs::new(endpoint, self.udp, Streams::new(self.tcp, self.tls), access, self.names, self.settings.ports);
-        let settings = self.settings;
+        let dialer = self.dialer;
+        let streams = Streams::new(self.tcp, self.tls);
+        let dialogs = Dialogs::new(endpoint, self.udp, streams, access, self.names, dialer.settings().ports);
         let tasks = transport.sessions.setup.tasks.clone();
         let arrived = move |arrived: ArrivedCall| {
-            tasks.spawn(call::serve(transport.clone(), settings.clone(), arrived));
+            tasks.spawn(call::serve(transport.clone(), dialer.clone(), arrived));
         };
         let deliveries = async {
             if let Some(deliveries) = self.deliveries {
@@ -195,14 +206,6 @@ async fn tls_streams(config: &SipConfig, address: &str, certificate: Certificate
         io::Error::new(error.kind(), message)
     })?;
     Ok(TlsStreams { listener, certificate, connector })
-}
-
-fn transport_of(trunk: &SipTrunk) -> Transport {
-    match trunk.transport {
-        SipTransport::Udp => Transport::Udp,
-        SipTransport::Tcp => Transport::Tcp,
-        SipTransport::Tls => Transport::Tls,
-    }
 }
 
 /// The webhooks of calls, with what delivers them; `None`: there are none.

@@ -1,13 +1,13 @@
 //! Tools that the model has in calls by SIP: `hang_up`, `transfer_call`, `send_dtmf`, each where the settings grant it.
 //!
-//! [`super::call`] and [`super::dial`] open sessions with them. A tool waits until what the model said before it has
+//! [`super::call`] and [`super::dial`] open sessions with them. `transfer_call` transfers blind or warm, by the settings. A tool waits until what the model said before it has
 //! sounded. A caller who interrupts that reply stops the tool, too.
 
-use super::key_events::{KeyEvents, KeySender, are_keys, key_events};
-use crate::config::{SipConfig, TransferTargets};
-use crate::server::transport::calls::{Transfer, TransferError};
+use super::key_events::{KeySender, are_keys};
+use crate::config::{SipConfig, TransferKind, TransferTargets};
 use crate::server::transport::hub_tools::HubServer;
 use crate::server::transport::telephony::reply_progress::{ReplyTracker, ReplyWatch, reply_progress};
+use crate::server::transport::transfers::{DialError, MAX_SUMMARY_BYTES, Transfer, TransferError};
 use antiphon_engine_api::mcp::Connection;
 use antiphon_types::mcp::{CallError, RemoteTool};
 use futures_util::FutureExt;
@@ -33,12 +33,7 @@ pub(super) struct ToolSettings {
     sends_keys: bool,
     /// Where calls may be transferred to, by a name of the operator's.
     targets: Arc<BTreeMap<String, String>>,
-}
-
-/// The side of a call's tools that its media and its conversation have.
-pub(super) struct ToolParts {
-    pub(super) tracker: ReplyTracker,
-    pub(super) keys: KeyEvents,
+    transfer_kind: TransferKind,
 }
 
 /// The tools of one call.
@@ -57,6 +52,7 @@ impl ToolSettings {
             hangs_up: config.tool_hang_up,
             sends_keys: config.tool_send_dtmf,
             targets: Arc::new(config.tool_transfer_call.clone()),
+            transfer_kind: config.tool_transfer_kind,
         }
     }
 
@@ -65,15 +61,14 @@ impl ToolSettings {
         TransferTargets::exactly(self.targets.values())
     }
 
-    /// The tools of a call that `transfer` transfers; `None`: there are none.
-    pub(super) fn open(&self, transfer: Arc<dyn Transfer>) -> Option<(Arc<CallTools>, ToolParts)> {
+    /// The tools of a call that `transfer` transfers and `keys` presses keys in; `None`: there are none.
+    pub(super) fn open(&self, transfer: Arc<dyn Transfer>, keys: KeySender) -> Option<(Arc<CallTools>, ReplyTracker)> {
         if self.tools().is_empty() {
             return None;
         }
         let (tracker, reply) = reply_progress(LABEL);
-        let (sender, keys) = key_events();
-        let tools = CallTools { settings: self.clone(), reply, transfer, keys: sender, hang_up: OnceLock::new() };
-        Some((Arc::new(tools), ToolParts { tracker, keys }))
+        let tools = CallTools { settings: self.clone(), reply, transfer, keys, hang_up: OnceLock::new() };
+        Some((Arc::new(tools), tracker))
     }
 
     fn tools(&self) -> Vec<RemoteTool> {
@@ -90,9 +85,22 @@ impl ToolSettings {
         }
         if !self.targets.is_empty() {
             let names: Vec<_> = self.targets.keys().collect();
-            let description = "Transfers the caller to someone else. Say that you do, first.";
             let target = json!({"type": "string", "enum": names});
-            let parameters = json!({"type": "object", "properties": {"target": target}, "required": ["target"]});
+            let (description, parameters) = match self.transfer_kind {
+                TransferKind::Blind => {
+                    let description = "Transfers the caller to someone else. Say that you do, first.";
+                    (description, json!({"type": "object", "properties": {"target": target}, "required": ["target"]}))
+                }
+                TransferKind::Warm => {
+                    let description = "Calls someone else, says the summary to them, and connects them with the \
+                                       caller, who waits meanwhile. Say that you do, first.";
+                    let what = "What they are told: who calls, and why, in one or two sentences.";
+                    let summary = json!({"type": "string", "description": what});
+                    let properties = json!({"target": target, "summary": summary});
+                    let required = json!(["target", "summary"]);
+                    (description, json!({"type": "object", "properties": properties, "required": required}))
+                }
+            };
             tools.push(tool("transfer_call", description.into(), parameters));
         }
         if self.sends_keys {
@@ -136,15 +144,17 @@ impl CallTools {
                     let known = self.settings.targets.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
                     format!("there is no target of this name; there are: {known}")
                 })?;
-                let transferred = self.transfer.transfer(target.clone()).await;
-                transferred.map_err(|error| match error {
-                    TransferError::Refused(status) => {
-                        format!("the other side refused the transfer (status {status} of SIP)")
+                match self.settings.transfer_kind {
+                    TransferKind::Blind => {
+                        self.transfer.transfer(target.clone()).await.map_err(why_not)?;
+                        Ok("The other side calls the target. The call ends when the target answers.".into())
                     }
-                    TransferError::Ended => "the call has ended".to_owned(),
-                    TransferError::NoUri | TransferError::NotAllowed => "this target cannot be called".to_owned(),
-                })?;
-                Ok("The other side calls the target. The call ends when the target answers.".into())
+                    TransferKind::Warm => {
+                        let summary = text("summary").to_owned();
+                        self.transfer.transfer_warm(target.clone(), summary).await.map_err(why_not)?;
+                        Ok("The target and the caller are connected.".into())
+                    }
+                }
             }
             "send_dtmf" if self.settings.sends_keys => {
                 self.reply.ended().await;
@@ -160,6 +170,32 @@ impl CallTools {
             }
             _ => Err("there is no such tool".into()),
         }
+    }
+}
+
+/// Why a call is not transferred, for the model.
+fn why_not(error: TransferError) -> String {
+    match error {
+        TransferError::Refused(status) => format!("the other side refused the transfer (status {status} of SIP)"),
+        TransferError::Ended => "the call has ended".into(),
+        TransferError::Underway => "the call is being transferred already".into(),
+        TransferError::ToCaller => "the target is the caller".into(),
+        TransferError::Summary => format!("'summary' is a text of 1 to {MAX_SUMMARY_BYTES} bytes"),
+        TransferError::NotConnected(why) => format!("{}; the caller is back with you", why.words()),
+        TransferError::NoUri | TransferError::NotAllowed => "this target cannot be called".into(),
+        TransferError::NotDialed(error) => match error {
+            DialError::QuietHours => "no calls are made at this time of the day; the caller is back with you",
+            DialError::TooManyPerMinute(_) | DialError::TooMany => {
+                "too many calls are being made at the moment; the caller is back with you"
+            }
+            DialError::Off
+            | DialError::NotAllowed
+            | DialError::NoRight
+            | DialError::Wrong(..)
+            | DialError::Unavailable(_)
+            | DialError::Refused(_) => "the target cannot be called now; the caller is back with you",
+        }
+        .into(),
     }
 }
 

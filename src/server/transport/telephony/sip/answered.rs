@@ -1,0 +1,97 @@
+//! A call by SIP from its answer on: its conversation, and, after a warm transfer, its connection with another call.
+//!
+//! [`super::call`] and [`super::calls_out`] run [`serve_answered`] for each call. Everything of a call, also the call to a
+//! transfer's target, is part of its one task and ends with it.
+
+use super::bridge::{self, BridgeSide};
+use super::dial::Dialer;
+use super::key_events::{KeyEvents, KeySender};
+use super::media::{AnsweredDialog, SipLeg};
+use super::transfer::{CallOrigin, TransferRequests};
+use super::warm_transfer::{ReadyTarget, WarmTransfers};
+use crate::server::transport::calls::CallEntry;
+use crate::server::transport::parts::TransportParts;
+use crate::server::transport::telephony::answerer::AnswerPlan;
+use crate::server::transport::telephony::conversation::{self, Beginning, HeldLine};
+use crate::server::transport::telephony::link;
+use crate::server::transport::telephony::reply_progress::{ReplyTracker, reply_progress};
+use std::sync::Arc;
+
+/// A call that is answered.
+pub(super) struct AnsweredCall {
+    pub(super) dialog: AnsweredDialog,
+    /// Follows the reply for the call's tools; `None`: it has none.
+    pub(super) tracker: Option<ReplyTracker>,
+    pub(super) keys: (KeySender, KeyEvents),
+    pub(super) requests: TransferRequests,
+    pub(super) greeting: Option<String>,
+    /// What the hub does about who answers; `None`: it did not call.
+    pub(super) answer: Option<AnswerPlan>,
+    pub(super) origin: CallOrigin,
+    /// `in` or `out`.
+    pub(super) direction: &'static str,
+}
+
+/// Serves a listed call until it ends. Dropping its dialog says BYE where the peer did not.
+pub(super) async fn serve_answered(
+    transport: &Arc<TransportParts>,
+    dialer: &Dialer,
+    entry: &CallEntry,
+    answered: AnsweredCall,
+) {
+    let AnsweredCall { dialog, tracker, keys, mut requests, greeting, answer, origin, direction } = answered;
+    let (key_sender, key_events) = keys;
+    let Ok((source, sink, start)) = dialog.open(entry, key_events) else {
+        entry.call().conclude("no codec");
+        return;
+    };
+    let tracker = tracker.unwrap_or_else(|| reply_progress("").0);
+    let line = HeldLine::default();
+    let transfers = WarmTransfers { transport, dialer, origin: &origin, line: line.clone(), reply: tracker.sound() };
+    let beginning = Beginning { greeting, tracker: Some(tracker), answer, line };
+    let mut link = link::media(source, sink);
+    let outcome = tokio::select! {
+        biased;
+        over = conversation::converse(transport, entry, Box::new(SipLeg), &start, beginning, &mut link) => Err(over),
+        target = transfers.ready_target(&mut requests) => Ok(target),
+    };
+    let session = entry.call().session();
+    match outcome {
+        Err(over) => {
+            entry.call().conclude(over.outcome());
+            tracing::info!(%session, peer = "sip", ?over, "the call is over");
+        }
+        Ok(target) => {
+            let Some((mut source, mut sink)) = link::into_media(link) else { return };
+            let caller = BridgeSide { source: &mut source, sink: &mut sink, keys: &key_sender };
+            entry.call().conclude("transferred");
+            let over = connect(dialer, (entry, direction), caller, target).await;
+            tracing::info!(%session, over, "the transferred call is over");
+        }
+    }
+}
+
+/// Connects a caller with the target until one of them, a client or the hub ends that. Gives why.
+async fn connect(
+    dialer: &Dialer,
+    (entry, direction): (&CallEntry, &'static str),
+    caller: BridgeSide<'_>,
+    target: ReadyTarget,
+) -> &'static str {
+    let ReadyTarget { entry: target_entry, mut source, mut sink, keys, answer, underway: _underway, place: _place } =
+        target;
+    entry.call().leave();
+    entry.set_transferred(target_entry.id());
+    target_entry.set_transferred(entry.id());
+    dialer.settings().report_transfer(entry.id(), direction, target_entry.id());
+    dialer.settings().report_transfer(target_entry.id(), "out", entry.id());
+    // Who asked for it may be gone.
+    let _ = answer.send(Ok(()));
+    let other = BridgeSide { source: &mut source, sink: &mut sink, keys: &keys };
+    tokio::select! {
+        over = bridge::run(caller, other) => over,
+        () = entry.hung_up().cancelled() => "hung up",
+        () = target_entry.hung_up().cancelled() => "hung up",
+        () = entry.call().revoked_or_stopped() => "its key is revoked, or the hub stops",
+    }
+}

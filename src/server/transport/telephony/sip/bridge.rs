@@ -1,0 +1,132 @@
+//! The sound and the keys of two calls that are connected: each hears the other.
+//!
+//! [`super::answered`] runs it. A frame leaves as soon as its 20 ms are there, so that nothing waits here but the
+//! beginning of the next one; the peers' jitter buffers even it out. Nothing is recorded or recognized.
+
+use super::key_events::KeySender;
+use super::media::{LineMessage, MediaSink, MediaSource};
+use antiphon_audio::Resampler;
+use antiphon_types::{SampleRate, Samples};
+use std::time::Duration;
+use tokio::time::{Instant, sleep_until};
+
+/// The longest sound that leaves at once, in milliseconds: what is older is dropped, so that a stall adds no delay.
+const MAX_BURST_MS: u64 = 200;
+/// A frame of silence leaves after this time without sound, and then each [`FRAME`].
+const QUIET: Duration = Duration::from_millis(100);
+const FRAME: Duration = Duration::from_millis(20);
+
+/// One of the calls.
+pub(super) struct BridgeSide<'a> {
+    pub(super) source: &'a mut MediaSource,
+    pub(super) sink: &'a mut MediaSink,
+    /// Presses keys in it.
+    pub(super) keys: &'a KeySender,
+}
+
+/// Relays until one of the calls ends, or has sent nothing for 60 s outside a hold. Gives why.
+pub(super) async fn run(one: BridgeSide<'_>, other: BridgeSide<'_>) -> &'static str {
+    tokio::select! {
+        over = relay(one.source, other.sink, other.keys) => over,
+        over = relay(other.source, one.sink, one.keys) => over,
+    }
+}
+
+/// Relays in one direction.
+async fn relay(source: &mut MediaSource, sink: &mut MediaSink, keys: &KeySender) -> &'static str {
+    let mut frames = FrameCutter::new(source.rate(), sink.rate());
+    let mut quiet_at = Instant::now() + QUIET;
+    loop {
+        tokio::select! {
+            biased;
+            message = source.next_message() => match message {
+                LineMessage::Sound(samples) => {
+                    frames.push(&samples);
+                    while let Some(frame) = frames.next() {
+                        sink.send_samples(frame);
+                        quiet_at = Instant::now() + QUIET;
+                    }
+                }
+                LineMessage::Key(key) => keys.press_now(key),
+                // Silence stands for what it sends meanwhile.
+                LineMessage::Held => {}
+                LineMessage::Ended => return "a peer hung up",
+                LineMessage::Silent => return "no audio of a peer for 60 s",
+            },
+            () = sleep_until(quiet_at) => {
+                sink.idle();
+                quiet_at += FRAME;
+            }
+        }
+    }
+}
+
+/// Cuts sound into frames of 20 ms at the rate of the other side.
+struct FrameCutter {
+    resampler: Resampler,
+    pending: Vec<i16>,
+    /// Samples of `pending` that have left.
+    n_left: usize,
+    frame: usize,
+    max: usize,
+}
+
+impl FrameCutter {
+    fn new(from: SampleRate, to: SampleRate) -> Self {
+        let n = |ms: u64| Samples::from_ms(ms, to).0 as usize;
+        let resampler = Resampler::new(from, to);
+        Self { resampler, pending: Vec::new(), n_left: 0, frame: n(20), max: n(MAX_BURST_MS) }
+    }
+
+    /// Takes sound; the oldest beyond [`MAX_BURST_MS`] is dropped.
+    fn push(&mut self, samples: &[i16]) {
+        self.pending.drain(..self.n_left);
+        self.resampler.process(samples, &mut self.pending);
+        self.n_left = self.pending.len().saturating_sub(self.max);
+    }
+
+    /// The next frame, if it is whole.
+    fn next(&mut self) -> Option<&[i16]> {
+        let from = self.n_left;
+        let frame = self.pending.get(from..from + self.frame)?;
+        self.n_left += self.frame;
+        Some(frame)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cut(cutter: &mut FrameCutter, samples: &[i16]) -> Vec<Vec<i16>> {
+        cutter.push(samples);
+        std::iter::from_fn(|| cutter.next().map(<[i16]>::to_vec)).collect()
+    }
+
+    #[test]
+    fn sound_of_any_length_leaves_in_whole_frames_and_in_order() {
+        let mut cutter = FrameCutter::new(SampleRate::HZ_8000, SampleRate::HZ_8000);
+        let samples: Vec<i16> = (0..1_000).collect();
+        let mut frames = Vec::new();
+        for part in samples.chunks(70) {
+            frames.extend(cut(&mut cutter, part));
+        }
+        assert!(frames.iter().all(|frame| frame.len() == 160));
+        assert_eq!(frames.concat(), samples[..960]);
+    }
+
+    #[test]
+    fn a_stall_adds_no_delay() {
+        let mut cutter = FrameCutter::new(SampleRate::HZ_8000, SampleRate::HZ_8000);
+        let samples: Vec<i16> = (0..8_000).collect();
+        let frames = cut(&mut cutter, &samples).concat();
+        assert_eq!(frames, samples[8_000 - 1_600..]);
+    }
+
+    #[test]
+    fn rates_may_differ() {
+        let mut cutter = FrameCutter::new(SampleRate::HZ_8000, SampleRate::HZ_24000);
+        let n: usize = (0..50).map(|_| cut(&mut cutter, &[1_000; 160]).len()).sum();
+        assert!((48..=50).contains(&n), "{n} frames of 50");
+    }
+}

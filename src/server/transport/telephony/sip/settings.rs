@@ -1,0 +1,107 @@
+//! What all calls by SIP need of the settings, and where their states are reported.
+//!
+//! [`super::Sip`] makes it; calls read it. Nothing blocks.
+
+use super::ports::RtpPorts;
+use super::tools::ToolSettings;
+use crate::config::{OnVoicemail, SrtpUse, TransferTargets, UndecidedCall};
+use crate::server::access::keys::Keys;
+use crate::server::transport::calls::CallState;
+use crate::server::transport::telephony::answering::AnsweredBy;
+use crate::server::transport::webhooks::Webhooks;
+use antiphon_sip::Transport;
+use antiphon_sip::sdp::{Codec, MasterKey, Protection};
+use antiphon_types::KeyId;
+use serde_json::json;
+use std::time::Duration;
+
+/// What calls of one trunk begin with.
+#[derive(Clone, Debug)]
+pub(super) struct TrunkSettings {
+    /// The API key that its calls belong to, by name; empty: none.
+    pub(super) key: String,
+    /// The route of its calls; empty: by the number that was called.
+    pub(super) route: String,
+    /// Whether its calls are encrypted.
+    pub(super) srtp: SrtpUse,
+}
+
+/// How a call by this transport is protected, with our key. Keys travel by TLS only: without it, there is no SRTP.
+pub(super) fn protection(transport: Transport, srtp: SrtpUse, key: &MasterKey) -> Protection<'_> {
+    match (transport, srtp) {
+        (Transport::Udp | Transport::Tcp, _) => Protection::Off,
+        (Transport::Tls, SrtpUse::Optional) => Protection::Optional(key),
+        (Transport::Tls, SrtpUse::Required) => Protection::Required(key),
+    }
+}
+
+/// What all calls need.
+pub(super) struct CallSettings {
+    pub(super) trunks: Vec<TrunkSettings>,
+    pub(super) codecs: Vec<Codec>,
+    pub(super) ports: RtpPorts,
+    pub(super) transfer_to: TransferTargets,
+    pub(super) tools: ToolSettings,
+    /// `None`: every call is answered.
+    pub(super) webhook: Option<CallWebhook>,
+    /// Where the states of calls are reported; `None`: nowhere.
+    pub(super) states: Option<Webhooks>,
+    /// What calls of ours do when an answering machine answers, and what they say to it.
+    pub(super) on_voicemail: OnVoicemail,
+    pub(super) voicemail_message: String,
+}
+
+impl CallSettings {
+    /// Reports how far a call is. `direction`: `in` or `out`.
+    pub(super) fn report(&self, id: &str, direction: &'static str, state: CallState) {
+        let kind = match state {
+            // The former is not reported, the latter by [`Self::report_transfer`].
+            CallState::Calling | CallState::Transferred => return,
+            CallState::Ringing => "call.ringing",
+            CallState::InProgress => "call.answered",
+            CallState::Ended => "call.ended",
+            CallState::Busy => "call.busy",
+            CallState::Declined => "call.declined",
+            CallState::NoAnswer => "call.no_answer",
+            CallState::Failed => "call.failed",
+        };
+        if let Some(states) = &self.states {
+            states.send(kind, &json!({"call_id": id, "direction": direction}));
+        }
+    }
+
+    /// Reports that a call is connected with another one. `direction`: `in` or `out`.
+    pub(super) fn report_transfer(&self, id: &str, direction: &'static str, connected_to: &str) {
+        if let Some(states) = &self.states {
+            let data = json!({"call_id": id, "direction": direction, "connected_to": connected_to});
+            states.send("call.transferred", &data);
+        }
+    }
+
+    /// Reports who has answered a call of ours.
+    pub(super) fn report_answer(&self, id: &str, answered_by: AnsweredBy) {
+        if let Some(states) = &self.states {
+            let data = json!({"call_id": id, "direction": "out", "answered_by": answered_by});
+            states.send("call.answered_by", &data);
+        }
+    }
+}
+
+/// Who decides whether a call is answered.
+pub(super) struct CallWebhook {
+    pub(super) webhooks: Webhooks,
+    pub(super) decides_within: Duration,
+    pub(super) undecided: UndecidedCall,
+}
+
+/// The key that a trunk's calls belong to.
+///
+/// # Errors
+/// The name is of no key, or the hub has keys and there is no name.
+pub(super) fn owner(keys: &Keys, name: &str) -> Result<Option<KeyId>, &'static str> {
+    if name.is_empty() {
+        return Ok(None);
+    }
+    let id = keys.described().find(|(_, known, _)| known == name).map(|(id, ..)| id);
+    id.map(Some).ok_or("the key of the trunk is no API key of this hub")
+}

@@ -1,0 +1,164 @@
+//! Warm transfers: the hub calls the target, says the summary to it, and hands it over to be connected with the caller.
+//!
+//! [`super::answered`] runs [`WarmTransfers::ready_target`] beside the conversation with the caller, who waits meanwhile.
+//! The call to the target is a call out with its limits, and a session that recites the summary; who answers is found out
+//! as in other calls out, and a machine is no target. Dropping the future gives the call to the target up.
+
+use super::dial::{AnsweredDial, Dialer, NewDial, OutgoingEntry, TrunkChoice};
+use super::key_events::KeySender;
+use super::media::{MediaSink, MediaSource, SipLeg};
+use super::transfer::{CallOrigin, TransferRequests, WarmRequest};
+use crate::config::OnVoicemail;
+use crate::server::access::caller::{Caller, Credential};
+use crate::server::transport::calls::CallState;
+use crate::server::transport::parts::TransportParts;
+use crate::server::transport::telephony::answerer::AnswerPlan;
+use crate::server::transport::telephony::answering::AnsweredBy;
+use crate::server::transport::telephony::conversation::{self, Beginning, HeldLine};
+use crate::server::transport::telephony::link;
+use crate::server::transport::telephony::reply_progress::ReplySound;
+use crate::server::transport::transfers::{NotConnected, TransferError};
+use antiphon_protocol::{Patch, ServerVadUpdate, SessionUpdate, TurnDetectionUpdate};
+use std::future::pending;
+use std::sync::Arc;
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
+use tokio_util::sync::CancellationToken;
+
+/// Makes the warm transfers of one call.
+pub(super) struct WarmTransfers<'a> {
+    pub(super) transport: &'a Arc<TransportParts>,
+    pub(super) dialer: &'a Dialer,
+    pub(super) origin: &'a CallOrigin,
+    /// The caller's side of the conversation.
+    pub(super) line: HeldLine,
+    pub(super) reply: ReplySound,
+}
+
+/// A target that has heard the summary, and who asked for it. Dropping it hangs up.
+pub(super) struct ReadyTarget {
+    pub(super) entry: OutgoingEntry,
+    pub(super) source: Box<MediaSource>,
+    pub(super) sink: Box<MediaSink>,
+    pub(super) keys: KeySender,
+    pub(super) answer: oneshot::Sender<Result<(), TransferError>>,
+    /// Held as long as no other transfer of the caller may begin.
+    pub(super) underway: OwnedSemaphorePermit,
+    /// Its place among the calls out.
+    pub(super) place: OwnedSemaphorePermit,
+}
+
+impl WarmTransfers<'_> {
+    /// Serves requests until a target is ready. After a failed one the caller is heard again. Never returns where no
+    /// request comes.
+    pub(super) async fn ready_target(mut self, requests: &mut TransferRequests) -> ReadyTarget {
+        loop {
+            let Some(request) = requests.next().await else { pending().await };
+            let WarmRequest { target, summary, answer, underway } = request;
+            // What was said before is heard first.
+            self.reply.ended().await;
+            self.line.hold(true);
+            let (entry, source, sink, keys, place) = match Box::pin(self.call(target, summary)).await {
+                Ok(ready) => ready,
+                Err(error) => {
+                    tracing::info!(?error, "a warm transfer failed: the call goes on");
+                    self.line.hold(false);
+                    drop(underway);
+                    // Who asked for it may be gone.
+                    let _ = answer.send(Err(error));
+                    continue;
+                }
+            };
+            return ReadyTarget { entry, source, sink, keys, answer, underway, place };
+        }
+    }
+
+    /// Calls the target and says the summary to it.
+    async fn call(
+        &self,
+        target: String,
+        summary: String,
+    ) -> Result<(OutgoingEntry, Box<MediaSource>, Box<MediaSink>, KeySender, OwnedSemaphorePermit), TransferError> {
+        let CallOrigin { client, owner, trunk, settings } = self.origin;
+        let credential = if owner.is_some() { Credential::Key } else { Credential::Call };
+        let caller = Caller { owner: *owner, settings: None, credential, language: None };
+        let new = NewDial {
+            to: target,
+            from: None,
+            trunk: TrunkChoice::Preferred(*trunk),
+            settings: Some(Arc::new(settings_of_target(settings.as_deref()))),
+            recital: Some(summary),
+        };
+        let begun = self.dialer.begin(self.transport, (*client, caller), new).await;
+        let dialed = begun.map_err(TransferError::NotDialed)?;
+        let handed_over = CancellationToken::new();
+        let on_voicemail = OnVoicemail::HangUp;
+        let plan = AnswerPlan { on_voicemail, handed_over: Some(handed_over.clone()), ..dialed.plan() };
+        let answered = dialed.answered().await;
+        let answered = answered.map_err(|state| TransferError::NotConnected(not_connected(state)))?;
+        let AnsweredDial { dialog, entry, keys, place, .. } = answered;
+        let (keys, key_events) = keys;
+        let Ok((source, sink, start)) = dialog.open(&entry, key_events) else {
+            entry.call().conclude("no codec");
+            return Err(TransferError::NotConnected(NotConnected::Failed));
+        };
+        let mut link = link::media(source, sink);
+        // The model of its session says the summary, whatever the instructions are.
+        let beginning = Beginning { greeting: Some(String::new()), answer: Some(plan), ..Beginning::default() };
+        let over = tokio::select! {
+            biased;
+            () = handed_over.cancelled() => None,
+            over = conversation::converse(
+                self.transport, &entry, Box::new(SipLeg), &start, beginning, &mut link,
+            ) => Some(over),
+        };
+        if let Some(over) = over {
+            entry.call().conclude(over.outcome());
+            let why = match entry.answered_by() {
+                Some(AnsweredBy::Voicemail | AnsweredBy::Screening | AnsweredBy::Ivr | AnsweredBy::Fax) => {
+                    NotConnected::Machine
+                }
+                Some(AnsweredBy::Person | AnsweredBy::Unknown) | None => NotConnected::HungUp,
+            };
+            return Err(TransferError::NotConnected(why));
+        }
+        entry.call().conclude("transferred");
+        entry.call().leave();
+        let Some((source, sink)) = link::into_media(link) else {
+            return Err(TransferError::NotConnected(NotConnected::Failed));
+        };
+        Ok((entry, source, sink, keys, place))
+    }
+}
+
+/// The session of a target: it speaks as that of the caller, hears words to find out who answers, and does not reply.
+fn settings_of_target(callers: Option<&SessionUpdate>) -> SessionUpdate {
+    let mut settings = SessionUpdate::default();
+    if let Some(callers) = callers {
+        settings.output = callers.output.clone();
+        if let Patch::Set(_) = callers.input.transcription {
+            settings.input.transcription = callers.input.transcription.clone();
+        }
+    }
+    let detection = ServerVadUpdate {
+        create_response: Some(false),
+        interrupt_response: Some(false),
+        idle_timeout_ms: Patch::Clear,
+        ..ServerVadUpdate::default()
+    };
+    settings.input.turn_detection = Patch::Set(TurnDetectionUpdate::Server(detection));
+    settings
+}
+
+fn not_connected(state: CallState) -> NotConnected {
+    match state {
+        CallState::Busy => NotConnected::Busy,
+        CallState::Declined => NotConnected::Declined,
+        CallState::NoAnswer => NotConnected::NoAnswer,
+        CallState::Calling
+        | CallState::Ringing
+        | CallState::InProgress
+        | CallState::Transferred
+        | CallState::Ended
+        | CallState::Failed => NotConnected::Failed,
+    }
+}
