@@ -144,7 +144,7 @@ fn wrong_keys_are_named_with_their_line() {
         "2: there is no key engnie in [llm]; did you mean engine?
          5: there is no key voice in [turn]; it belongs into [tts]
          6: there is no key colour in [turn]; its keys are threshold, prefix_padding_ms, silence_duration_ms, min_speech_ms, model
-         7: there is no section [voice]; the sections are vad, turn, stt, llm, tts, models, onnx, mcp, speculation, session, rtc, server, limits, slo, speech, telephony, sip, wyoming, cluster, telemetry",
+         7: there is no section [voice]; the sections are vad, turn, speaker, stt, llm, tts, models, onnx, mcp, speculation, session, rtc, server, limits, slo, speech, telephony, sip, wyoming, cluster, telemetry",
     );
     check(
         "max_sessions = 3\n[lllm]\n",

@@ -191,6 +191,7 @@ async fn speaking_for_real(noise_reduction: Value) -> (Hub, Socket, Vec<i16>) {
     let engines = Engines {
         vad: Arc::new(Earshot),
         turn: None,
+        speaker: None,
         stt: Arc::new(FakeStt::default()),
         llm: Arc::new(FakeLlm::says([story])),
         tts: Arc::new(voice),

@@ -34,7 +34,14 @@ pub type Stream = WebSocketStream<MaybeTlsStream<TcpStream>>;
 
 /// Fake engines: fixed transcripts, fixed answers, a tone as the voice.
 pub fn engines(stt: FakeStt, llm: FakeLlm, tts: FakeTts) -> Engines {
-    Engines { vad: Arc::new(FakeVad), turn: None, stt: Arc::new(stt), llm: Arc::new(llm), tts: Arc::new(tts) }
+    Engines {
+        vad: Arc::new(FakeVad),
+        turn: None,
+        speaker: None,
+        stt: Arc::new(stt),
+        llm: Arc::new(llm),
+        tts: Arc::new(tts),
+    }
 }
 
 /// Whisper tiny.en with one decoder of one thread: several wait for each other where other tests take the cores. `make real-models`

@@ -81,8 +81,14 @@ async fn a_hub_with_a_transcription_server_answers_in_german_then_in_english() {
     let llm = FakeLlm::says(["Gut, danke.", "Fine, thanks.", "You wrote."]);
     let tts = two_voices();
     let stt = Arc::new(recognizer(&server));
-    let engines =
-        Engines { vad: Arc::new(FakeVad), turn: None, stt, llm: Arc::new(llm.clone()), tts: Arc::new(tts.clone()) };
+    let engines = Engines {
+        vad: Arc::new(FakeVad),
+        turn: None,
+        speaker: None,
+        stt,
+        llm: Arc::new(llm.clone()),
+        tts: Arc::new(tts.clone()),
+    };
     // Each utterance is transcribed and answered once.
     let mut config = following();
     config.speculation.after_ms = 0;

@@ -54,6 +54,7 @@ mod semantic_vad;
 mod server;
 mod session;
 mod sip;
+mod speaker_lock;
 mod speculation;
 mod speech_api;
 mod speech_jobs;

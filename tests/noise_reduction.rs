@@ -49,6 +49,7 @@ async fn noise_reduction_is_switched_live_and_turns_in_noise_are_answered() {
     let engines = Engines {
         vad: Arc::new(Earshot),
         turn: None,
+        speaker: None,
         stt: Arc::new(stt.clone()),
         llm: Arc::new(llm),
         tts: Arc::new(tts),

@@ -326,7 +326,7 @@ async fn hub(answers: &[&str]) -> (Hub, TestServer, MessageLog) {
     let tts = engine("vllm-omni.toml", server.url("/v1")).await;
     let stt = Arc::new(FakeStt::hears(["what is it", "and now"]));
     let llm = Arc::new(FakeLlm::says(answers.iter().copied()).delayed(Duration::from_millis(5)));
-    let engines = Engines { vad: Arc::new(FakeVad), turn: None, stt, llm, tts };
+    let engines = Engines { vad: Arc::new(FakeVad), turn: None, speaker: None, stt, llm, tts };
     (Hub::start(engines, Config::default()).await, server, asked)
 }
 

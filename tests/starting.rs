@@ -52,6 +52,7 @@ fn engines() -> LoadedEngines {
     let engines = Engines {
         vad: Arc::new(FakeVad),
         turn: None,
+        speaker: None,
         stt: Arc::new(FakeStt::default()),
         llm: Arc::new(FakeLlm::default()),
         tts: Arc::new(FakeTts::default()),

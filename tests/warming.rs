@@ -27,6 +27,7 @@ fn remote(server: SocketAddr) -> Engines {
     Engines {
         vad: Arc::new(FakeVad),
         turn: None,
+        speaker: None,
         stt: Arc::new(stt.expect("right settings")),
         llm: Arc::new(llm.expect("right settings")),
         tts: Arc::new(tts.expect("right settings")),

@@ -44,6 +44,7 @@ async fn start() -> SocketAddr {
     let engines = Engines {
         vad: Arc::new(FakeVad),
         turn: None,
+        speaker: None,
         stt: Arc::new(FakeStt::hears(["Hello."])),
         llm: Arc::new(FakeLlm::says(["One. Two. Three."])),
         tts: Arc::new(FakeTts::default()),

@@ -6,6 +6,7 @@ use super::trial::{self, Trial};
 use super::{choose, factory};
 use crate::config::Config;
 use antiphon_engine_api::llm::Llm;
+use antiphon_engine_api::speaker::SpeakerModel;
 use antiphon_engine_api::stt::Stt;
 use antiphon_engine_api::tts::Tts;
 use antiphon_engine_api::turn::TurnModel;
@@ -34,6 +35,10 @@ impl EngineFactory for BuiltIn {
 
     fn turn(&self, config: &Config) -> Result<Arc<dyn TurnModel>, StageFailure> {
         factory::turn(config)
+    }
+
+    fn speaker(&self, config: &Config) -> Result<Option<Arc<dyn SpeakerModel>>, StageFailure> {
+        factory::speaker(config)
     }
 
     fn stt(&self, config: &Config) -> Result<Arc<dyn Stt>, StageFailure> {

@@ -4,6 +4,7 @@ use super::error::StageFailure;
 use super::trial::Trial;
 use crate::config::Config;
 use antiphon_engine_api::llm::Llm;
+use antiphon_engine_api::speaker::SpeakerModel;
 use antiphon_engine_api::stt::Stt;
 use antiphon_engine_api::tts::Tts;
 use antiphon_engine_api::turn::TurnModel;
@@ -23,6 +24,10 @@ pub trait EngineFactory: Send + Sync {
     fn vad(&self, config: &Config) -> Result<Arc<dyn Vad>, StageFailure>;
     /// Creates the turn model that `turn.model` names.
     fn turn(&self, config: &Config) -> Result<Arc<dyn TurnModel>, StageFailure>;
+    /// Creates the speaker model that `speaker.model` names; `None`: it names none.
+    fn speaker(&self, _config: &Config) -> Result<Option<Arc<dyn SpeakerModel>>, StageFailure> {
+        Ok(None)
+    }
     /// Creates the speech-to-text engine.
     fn stt(&self, config: &Config) -> Result<Arc<dyn Stt>, StageFailure>;
     /// Creates the language model.

@@ -4,6 +4,7 @@
 use super::StageFailure;
 use crate::config::Config;
 use antiphon_engine_api::llm::Llm;
+use antiphon_engine_api::speaker::SpeakerModel;
 use antiphon_engine_api::stt::{LanguageError, Stt, requested_language};
 use antiphon_engine_api::tts::Tts;
 use antiphon_engine_api::turn::TurnModel;
@@ -11,7 +12,7 @@ use antiphon_engine_api::vad::Vad;
 use antiphon_engines::stt::none;
 use antiphon_engines::table::{self, EngineEntry, EngineError, EngineSettings};
 use antiphon_engines::tts::TtsConfig;
-use antiphon_engines::{llm, stt, tts, turn, vad};
+use antiphon_engines::{llm, speaker, stt, tts, turn, vad};
 use antiphon_types::sealed::Sealing;
 use std::path::Path;
 use std::sync::Arc;
@@ -24,6 +25,12 @@ pub fn vad(config: &Config) -> Result<Arc<dyn Vad>, StageFailure> {
 /// The turn model that is named. Blocks while it loads.
 pub fn turn(config: &Config) -> Result<Arc<dyn TurnModel>, StageFailure> {
     made("turn", turn::ENGINES, turn::engine_of(Path::new(&config.turn.model)), config)
+}
+
+/// The speaker model that is named, if any. Blocks while it loads.
+pub fn speaker(config: &Config) -> Result<Option<Arc<dyn SpeakerModel>>, StageFailure> {
+    let made = speaker::open(&config.speaker, &config.onnx);
+    made.map_err(|cause| StageFailure::new("speaker", &config.speaker.model, cause))
 }
 
 /// Speech to text. Blocks while models load.

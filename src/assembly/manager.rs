@@ -203,7 +203,7 @@ impl EngineManager {
         let old_served = before.as_ref().map(|b| &b.served);
         // Creating a remote engine may need the runtime's reactor, which threads do not inherit.
         let runtime = tokio::runtime::Handle::try_current().ok();
-        let (stt, tts, llm, vad, turn) = thread::scope(|scope| {
+        let (stt, tts, llm, vad, turn, speaker) = thread::scope(|scope| {
             let enter = || runtime.as_ref().map(|runtime| runtime.enter());
             let stt = scope.spawn(move || {
                 let _context = enter();
@@ -234,15 +234,21 @@ impl EngineManager {
                 Some(membership) => Ok((Some(membership.turn(None)), EngineInUse::by_workers("turn"))),
                 None => self.tried(active_stage(old_served, "turn", old.and_then(|old| old.turn.as_ref()))),
             };
-            (joined("stt", stt), joined("tts", tts), llm, vad, turn)
+            let speaker = match old {
+                Some(old) => Ok(old.speaker.clone()),
+                None => self.factory.speaker(&self.config),
+            };
+            (joined("stt", stt), joined("tts", tts), llm, vad, turn, speaker)
         });
-        let active = match (vad, turn, stt, llm, tts) {
-            (Ok((vad, heard)), Ok((turn, taken)), Ok((stt, written)), Ok(llm), Ok((tts, spoken))) => ActiveEngines {
-                engines: Engines { vad, turn, stt, llm, tts },
-                served: vec![heard, written, spoken, taken],
-            },
-            (vad, turn, stt, llm, tts) => {
-                let failures = [vad.err(), turn.err(), stt.err(), llm.err(), tts.err()];
+        let active = match (vad, turn, speaker, stt, llm, tts) {
+            (Ok((vad, heard)), Ok((turn, taken)), Ok(speaker), Ok((stt, written)), Ok(llm), Ok((tts, spoken))) => {
+                ActiveEngines {
+                    engines: Engines { vad, turn, speaker, stt, llm, tts },
+                    served: vec![heard, written, spoken, taken],
+                }
+            }
+            (vad, turn, speaker, stt, llm, tts) => {
+                let failures = [vad.err(), turn.err(), speaker.err(), stt.err(), llm.err(), tts.err()];
                 return Err(EnginesError(failures.into_iter().flatten().collect()));
             }
         };

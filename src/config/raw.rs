@@ -6,6 +6,7 @@ use antiphon_cluster::ClusterConfig;
 use antiphon_dialog::turn::TurnConfig;
 use antiphon_engine_api::mcp::McpConfig;
 use antiphon_engines::llm::LlmConfig;
+use antiphon_engines::speaker::SpeakerConfig;
 use antiphon_engines::stt::SttConfig;
 use antiphon_engines::tts::TtsConfig;
 use antiphon_engines::vad::VadConfig;
@@ -26,6 +27,8 @@ pub struct Config {
     pub vad: VadConfig,
     /// Turn detection.
     pub turn: TurnConfig,
+    /// Whose voice is heard.
+    pub speaker: SpeakerConfig,
     /// Speech to text.
     pub stt: SttConfig,
     /// The language model.
@@ -65,9 +68,10 @@ pub struct Config {
 }
 
 /// All sections, in the order of `configs/default.toml`.
-pub static SECTIONS: [Section; 20] = [
+pub static SECTIONS: [Section; 21] = [
     VadConfig::SECTION,
     TurnConfig::SECTION,
+    SpeakerConfig::SECTION,
     SttConfig::SECTION,
     LlmConfig::SECTION,
     TtsConfig::SECTION,

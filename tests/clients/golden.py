@@ -14,6 +14,7 @@ EXTENSION = {
     "antiphon.output_audio.sent",
     "antiphon.item.heard",
     "antiphon.notice",
+    "antiphon.speech.ignored",
     "antiphon.timeline",
     "antiphon.transcription.draft",
 }

@@ -15,13 +15,14 @@ use antiphon_engine_api::fakes::tts::FakeTts;
 use antiphon_engine_api::fakes::turn::FakeTurnModel;
 use antiphon_engine_api::fakes::vad::FakeVad;
 use antiphon_engine_api::llm::LlmDelta;
+use antiphon_engine_api::speaker::{SpeakerModel, SpeakerModelError, SpeakerThresholds};
 use antiphon_engine_api::stt::{SpeakerState, Stt, SttError, SttOptions, SttUtterance, Transcript};
 use antiphon_engine_api::tts::SpeechRequest;
 use antiphon_engine_api::turn::TurnModel;
 use antiphon_engine_api::vad::Vad;
 use antiphon_engines::vad::Earshot;
-use antiphon_types::SampleRate;
 use antiphon_types::chat::Finish;
+use antiphon_types::{SampleRate, Samples};
 use futures_util::future::{BoxFuture, ready};
 use futures_util::{FutureExt, StreamExt};
 use std::collections::VecDeque;
@@ -60,6 +61,7 @@ impl Stage {
         let engines = Engines {
             vad: detector,
             turn: turn.map(|says| Arc::new(FakeTurnModel::says(says)) as Arc<dyn TurnModel>),
+            speaker: others(script),
             stt: Arc::new(Recognizer::new(script)),
             llm: Arc::new(llm.clone()),
             tts: Arc::new(voice(script)),
@@ -130,6 +132,43 @@ fn takes(script: &Script, engine: &str) -> Option<Duration> {
 
 fn fails_on(script: &Script, engine: &str) -> Option<String> {
     script.set(engine).find_map(|line| line.strip_prefix("fails on ")).map(quoted)
+}
+
+/// `another says "..."`: a speaker model to which these phrases are of another voice than all others.
+fn others(script: &Script) -> Option<Arc<dyn SpeakerModel>> {
+    let others: Vec<String> = script.set("another").filter_map(|line| line.strip_prefix("says ")).map(quoted).collect();
+    let vocabulary = Vocabulary::of(script);
+    (!others.is_empty()).then(|| Arc::new(Voices { vocabulary, others }) as Arc<dyn SpeakerModel>)
+}
+
+/// See [`others`].
+struct Voices {
+    vocabulary: Vocabulary,
+    others: Vec<String>,
+}
+
+impl SpeakerModel for Voices {
+    fn name(&self) -> &str {
+        "scripted"
+    }
+
+    fn concurrency(&self) -> usize {
+        1
+    }
+
+    fn span(&self) -> Samples {
+        Samples(3 * 16_000)
+    }
+
+    fn thresholds(&self) -> SpeakerThresholds {
+        SpeakerThresholds { same_from: 0.6, other_below: 0.4 }
+    }
+
+    fn embed(&self, pcm: Arc<[i16]>) -> BoxFuture<'static, Result<Vec<f32>, SpeakerModelError>> {
+        let words = self.vocabulary.hear(&pcm);
+        let is_other = self.others.iter().any(|other| other.starts_with(&words));
+        ready(Ok(if is_other { vec![0.28, 0.96] } else { vec![1.0, 0.0] })).boxed()
+    }
 }
 
 /// The words of a `say` and the tone that carries them.

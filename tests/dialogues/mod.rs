@@ -77,6 +77,7 @@ dialogues! {
     semantic_vad_question,
     semantic_vad_turn_model,
     server_vad_changed_mid_session,
+    speaker_lock,
     speculative_call_discarded,
     speculative_response_confirmed,
     speculative_response_discarded,

@@ -17,6 +17,7 @@ const SETUP: &[&str] = &[
     "hears",
     "detector",
     "turn-model",
+    "another",
     "noise",
     "echo",
     "library",

@@ -1,9 +1,10 @@
 //! Log-mel spectrograms as Whisper uses them: 80 or more bands, one frame per 10 ms at 16 kHz.
 //!
 //! The turn model and the Whisper engine compute their features with it (whisper.cpp its own where times are asked for), and
-//! the benchmark's Whisper files contain its filters. Pure arithmetic without state between calls. NVIDIA's recognizers have
-//! features of their own, which come as the audio does: [`nemo`].
+//! the benchmark's Whisper files contain its filters. Pure arithmetic without state between calls. NVIDIA's recognizers and
+//! speaker models have features of their own: [`nemo`], which come as the audio does, and [`kaldi`].
 
+pub mod kaldi;
 pub mod nemo;
 
 use realfft::{RealFftPlanner, RealToComplex};

@@ -93,7 +93,14 @@ pub fn engines(costs: Costs, shape: Shape) -> Result<Engines, String> {
 
 /// The engines of a hub with this recognizer and this voice.
 pub fn with(stt: Arc<dyn Stt>, tts: Arc<dyn Tts>) -> Engines {
-    Engines { vad: Arc::new(FakeVad), turn: None, stt, llm: Arc::new(MarkedLlm { reply_words: mock::N_WORDS }), tts }
+    Engines {
+        vad: Arc::new(FakeVad),
+        turn: None,
+        speaker: None,
+        stt,
+        llm: Arc::new(MarkedLlm { reply_words: mock::N_WORDS }),
+        tts,
+    }
 }
 
 fn settings(costs: Costs, n_replicas: usize) -> BatchSettings {

@@ -36,7 +36,7 @@ async fn talk(heard: &[&str], change: impl FnOnce(&mut Load)) -> Result<Outcome,
     let llm = FakeLlm::says(["That is a long story for another day."; 9]);
     let vad = Arc::new(FakeVad);
     let tts = Arc::new(FakeTts::default());
-    talk_to(Engines { vad, turn: None, stt: Arc::new(stt), llm: Arc::new(llm), tts }, change).await
+    talk_to(Engines { vad, turn: None, speaker: None, stt: Arc::new(stt), llm: Arc::new(llm), tts }, change).await
 }
 
 /// A hub in this process, on a free port.

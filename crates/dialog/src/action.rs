@@ -32,6 +32,8 @@ pub enum Action {
     Transcribe(ItemId),
     /// Empty the input buffer: later utterances contain only later audio.
     ClearInput,
+    /// The utterance was the user's: its voice belongs to the user's profile.
+    LearnSpeaker(ItemId),
     /// Start a response's work: the model's stream and the speech.
     StartResponse(Box<ResponseWork>),
     /// Request a provisional transcript: the utterance's transcript if it ended now.
@@ -141,6 +143,15 @@ pub enum Notice {
     Backchannel {
         /// What was said; empty where there were no words.
         text: String,
+        /// Where the sound began, pre-roll included.
+        audio_start: Samples,
+        /// The end of the last voiced window.
+        audio_end: Samples,
+    },
+    /// Speech was another voice's than the user's: it is no item, and nothing answers it. Samples at 16 kHz.
+    SpeechIgnored {
+        /// Of its voice and the user's: a cosine.
+        similarity: f32,
         /// Where the sound began, pre-roll included.
         audio_start: Samples,
         /// The end of the last voiced window.

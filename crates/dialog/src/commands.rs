@@ -62,6 +62,7 @@ impl Dialog {
         let timeout = |settings: &Settings| settings.turn_detection.and_then(|detection| detection.idle_timeout);
         let sets_timeout = timeout(&settings) != timeout(&self.settings);
         self.settings = settings;
+        self.speaker_enrolled &= self.compares_speaker();
         if sets_timeout {
             self.restart_idle_timeout();
         }

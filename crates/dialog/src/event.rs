@@ -1,6 +1,6 @@
 //! Input of the reducer. Events of asynchronous work carry the item or the response they belong to.
 
-use super::{Failure, Item, ResponseRequest, Settings};
+use super::{Failure, Item, ResponseRequest, Settings, SpeakerComparison};
 use antiphon_types::chat::{Finish, Usage};
 use antiphon_types::mcp::{CallError, RemoteTool};
 use antiphon_types::{ItemId, ResponseId, Samples};
@@ -57,6 +57,15 @@ pub enum Event {
         /// P(it claims the turn).
         claim: f32,
     },
+    /// How the voice of an utterance under way compares with the user's.
+    SpeakerCompared {
+        /// The utterance's item.
+        item: ItemId,
+        /// The comparison.
+        heard: SpeakerComparison,
+    },
+    /// The user's voice is known from now on.
+    SpeakerEnrolled,
     /// A partial transcript of an utterance under way.
     Partial {
         /// The utterance's item.

@@ -1,11 +1,12 @@
 //! Holds: a reply's playback pauses because speech may have begun, until that is decided.
 //!
 //! A sound that the turn detector has not classified holds the reply for [`MAX_HOLD`] at most. Speech that may be a
-//! backchannel holds it until `interruption` decides: by its words, a turn model's answers, or its length. What an
-//! interruption does is in `listening`.
+//! backchannel, or another's than the user's, holds it until `interruption` decides: by its voice, its words, a turn
+//! model's answers, or its length. What an interruption does is in `listening`.
 
 use super::backchannel::Words;
 use super::interruption::{Decision, Evidence};
+use super::speaker::{HeardSpeaker, Speaker};
 use super::{Action, Dialog, Notice, PlaybackControl};
 use antiphon_types::{ItemId, ResponseId, Samples, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -24,6 +25,10 @@ pub const INTERRUPTS_AFTER: Duration = Duration::from_secs(1);
 /// takes the same voices 0.9 to 1.3 s, "mm-hmm" 0.9 to 1.15 s. Then the words of a backchannel let it go on, others
 /// interrupt it.
 const BACKCHANNEL_WITHIN: Duration = Duration::from_millis(1_400);
+
+/// Speech of an unknown voice holds the reply for this long, then it counts as the user's. A voice is compared from 0.7 s of
+/// voiced sound on and every 0.25 s, a little of speech is voiceless, and an answer takes some time.
+const SPEAKER_WITHIN: Duration = Duration::from_millis(1_400);
 
 /// Before either limit the words are requested once more, since the latest partial transcript may be 250 ms old: what a
 /// recognizer takes to answer. The limit does not wait for the answer.
@@ -50,7 +55,7 @@ enum Hold<'a> {
     None,
     /// For a sound that is not classified, or for speech that has ended and whose words are awaited.
     Undecided { since: Timestamp },
-    /// For speech under way that may be a backchannel.
+    /// For speech under way that may be a backchannel, or another's.
     Tentative { since: Timestamp, speech: &'a Tentative },
 }
 
@@ -65,9 +70,18 @@ impl Hold<'_> {
     }
 }
 
-/// Speech of which it is not decided whether it interrupts the reply.
+/// Speech of which it is not decided whether it is a turn, and interrupts the reply.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Tentative {
+    /// Its speaker, where the session is locked to its user's voice.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) speaker: Option<HeardSpeaker>,
+    /// It may be a backchannel: its words count. Absent in snapshots that are older.
+    #[serde(default = "weighs_words")]
+    weighs_words: bool,
+    /// The utterance is over.
+    #[serde(default)]
+    has_ended: bool,
     /// The reply asked something where it was held.
     pub(super) reply_is_question: bool,
     /// What its latest transcript is.
@@ -82,6 +96,10 @@ pub(super) struct Tentative {
     claim: Option<f32>,
 }
 
+fn weighs_words() -> bool {
+    true
+}
+
 /// Whether a speaker's voice is heard.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 enum Voice {
@@ -92,9 +110,13 @@ enum Voice {
 }
 
 impl Tentative {
-    fn new(reply_is_question: bool) -> Self {
+    /// `weighs_words`: it may be a backchannel. `reply_is_question`: see the field.
+    fn new(speaker: Option<HeardSpeaker>, weighs_words: bool, reply_is_question: bool) -> Self {
         let voice = Voice::Speaking { resumed: None };
         Self {
+            speaker,
+            weighs_words,
+            has_ended: false,
             reply_is_question,
             words: Words::None,
             voice,
@@ -118,6 +140,7 @@ impl Tentative {
 
     /// The utterance has ended.
     pub(super) fn end(&mut self, now: Timestamp) {
+        self.has_ended = true;
         if let Voice::Speaking { .. } = self.voice {
             self.voice = Voice::Silent { since: now };
         }
@@ -128,7 +151,23 @@ impl Tentative {
         let is_speaking = matches!(self.voice, Voice::Speaking { .. });
         let words = self.words;
         let claim = self.claim;
-        Evidence { words, is_final, is_speaking, is_due, claim }.decide()
+        let speaker = self.speaker.map(|heard| heard.speaker);
+        let Self { has_ended, weighs_words, .. } = *self;
+        Evidence { speaker, has_ended, weighs_words, words, is_final, is_speaking, is_due, claim }.decide()
+    }
+
+    /// Whether the voice is not the user's.
+    pub(super) fn is_others(&self) -> bool {
+        self.speaker.is_some_and(|heard| heard.speaker == Speaker::Other)
+    }
+
+    /// Whether it waits for its speaker alone: its words do not count.
+    pub(super) fn is_of_speaker_alone(&self) -> bool {
+        !self.weighs_words
+    }
+
+    fn is_of_unknown(&self) -> bool {
+        self.speaker.is_some_and(|heard| heard.speaker == Speaker::Unknown)
     }
 
     /// Whether the speech interrupts the reply if no more is heard of it.
@@ -140,6 +179,7 @@ impl Tentative {
     fn limit(&self, held: Timestamp) -> Timestamp {
         match (self.voice, self.words) {
             (Voice::Silent { since }, _) => (held + MAX_HOLD).max(since + ANSWERED_WITHIN),
+            (Voice::Speaking { .. }, _) if self.is_of_unknown() => held + SPEAKER_WITHIN,
             // Pauses neither shorten what was spoken nor prolong a hold that lasts.
             (Voice::Speaking { resumed }, Words::None) => {
                 let rest = INTERRUPTS_AFTER.saturating_sub(self.voiced_before_pause);
@@ -152,6 +192,9 @@ impl Tentative {
     /// When the words are requested before that; `None`: they were, or a pause has requested them.
     fn request_at(&self, held: Timestamp) -> Option<Timestamp> {
         let Voice::Speaking { .. } = self.voice else { return None };
+        if self.is_of_speaker_alone() {
+            return None;
+        }
         let at = self.limit(held).before(REQUESTED_BEFORE);
         self.requested.is_none_or(|requested| requested < at).then_some(at)
     }
@@ -256,19 +299,34 @@ impl Dialog {
         }
     }
 
-    /// Speech that begins now over a reply is tentative where its words may be a backchannel's.
-    pub(super) fn may_be_backchannel(&self) -> Option<Tentative> {
+    /// Speech that begins now is tentative over a reply, where its words may be a backchannel's, and wherever it has to be
+    /// the user's.
+    pub(super) fn tentative_from_now(&self) -> Option<Tentative> {
+        let speaker = self.is_locked().then(HeardSpeaker::default);
+        let reply_is_question = self.may_be_backchannel();
+        let weighs_words = reply_is_question.is_some();
+        let is_tentative = weighs_words || speaker.is_some();
+        is_tentative.then(|| Tentative::new(speaker, weighs_words, reply_is_question.unwrap_or(false)))
+    }
+
+    /// Whether the reply asks something where speech begins now that may be a backchannel; `None`: it is none.
+    fn may_be_backchannel(&self) -> Option<bool> {
         let detection = self.settings.turn_detection?;
         let (item, _) = self.held.as_ref()?.sounding.as_ref()?;
         let decides = detection.interrupt_response && detection.ignore_backchannels;
         let reply_is_question = self.history.spoken(item)?.is_question(self.now);
-        (decides && self.playback == PlaybackControl::Server).then(|| Tentative::new(reply_is_question))
+        (decides && self.playback == PlaybackControl::Server).then_some(reply_is_question)
     }
 
-    /// Whether speech is under way that may be a backchannel: the reply is held whenever its speaker goes on after a
-    /// pause.
+    /// Whether speech is under way that may be a backchannel, or of an unknown voice: the reply is held whenever its speaker
+    /// goes on after a pause.
     pub fn is_speech_tentative(&self) -> bool {
-        self.tentative().is_some()
+        self.tentative().is_some_and(|tentative| !tentative.is_others())
+    }
+
+    /// Whether a turn model's answer about the speech under way counts.
+    pub fn awaits_claim(&self) -> bool {
+        self.is_speech_tentative() && self.tentative().is_some_and(|tentative| tentative.weighs_words)
     }
 
     fn tentative(&self) -> Option<&Tentative> {

@@ -1,10 +1,11 @@
 //! What becomes of a reply while speech is heard over it: it goes on, it yields, or it waits.
 //!
-//! Pure. `hold` and `listening` gather the evidence and carry the decision out. The rules are of three kinds: what the
-//! words are (`backchannel`), what a turn model hears in the voice, and how long the reply has been held. Nothing here
-//! reads a clock or knows of playback.
+//! Pure. `hold` and `listening` gather the evidence and carry the decision out. The rules are of four kinds: whose voice it
+//! is (`speaker`), what the words are (`backchannel`), what a turn model hears in the voice, and how long the reply has
+//! been held. The same rules decide whether speech in silence is a turn. Nothing here reads a clock or knows of playback.
 
 use super::backchannel::Words;
+use super::speaker::Speaker;
 
 /// From this probability of a turn model on, speech claims the turn before its words are clear.
 const CLAIMS_FROM: f32 = 0.8;
@@ -15,6 +16,12 @@ const LISTENS_UP_TO: f32 = 0.2;
 /// What is known of speech over a reply at one moment.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Evidence {
+    /// Whose voice it is; `None`: anyone may speak.
+    pub(super) speaker: Option<Speaker>,
+    /// The utterance is over.
+    pub(super) has_ended: bool,
+    /// It may be a backchannel; otherwise its words do not count.
+    pub(super) weighs_words: bool,
     /// What its words are so far.
     pub(super) words: Words,
     /// These are all its words.
@@ -39,8 +46,18 @@ pub(super) enum Decision {
 }
 
 impl Evidence {
-    /// Words that are clear decide, then the model, then the time.
+    /// Another's voice decides, then words that are clear, then the model, then the time. A voice that is not known by the
+    /// end of the utterance, or of the time, counts as the user's.
     pub(super) fn decide(self) -> Decision {
+        match self.speaker {
+            Some(Speaker::Other) => Decision::Continue,
+            Some(Speaker::Unknown) if !self.has_ended && !self.is_due => Decision::Wait,
+            _ if !self.weighs_words => Decision::Yield,
+            _ => self.decide_by_words(),
+        }
+    }
+
+    fn decide_by_words(self) -> Decision {
         match self.words {
             Words::Interruption => Decision::Yield,
             Words::Backchannel if self.is_final || self.is_due => Decision::Continue,
@@ -65,8 +82,32 @@ impl Evidence {
 mod tests {
     use super::*;
 
-    const BEGUN: Evidence =
-        Evidence { words: Words::None, is_final: false, is_speaking: true, is_due: false, claim: None };
+    const BEGUN: Evidence = Evidence {
+        speaker: None,
+        has_ended: false,
+        weighs_words: true,
+        words: Words::None,
+        is_final: false,
+        is_speaking: true,
+        is_due: false,
+        claim: None,
+    };
+
+    #[test]
+    fn another_voice_never_interrupts_and_an_unknown_one_waits() {
+        let stop = Evidence { words: Words::Interruption, is_final: true, claim: Some(1.0), ..BEGUN };
+        for weighs_words in [true, false] {
+            let of = |speaker| Evidence { speaker: Some(speaker), weighs_words, ..stop };
+            check(Decision::Continue, Evidence { has_ended: true, is_due: true, ..of(Speaker::Other) });
+            check(Decision::Wait, of(Speaker::Unknown));
+            check(Decision::Yield, Evidence { is_due: true, ..of(Speaker::Unknown) });
+            check(Decision::Yield, Evidence { has_ended: true, ..of(Speaker::Unknown) });
+            check(Decision::Yield, of(Speaker::User));
+        }
+        let backchannel = Evidence { speaker: Some(Speaker::User), words: Words::Backchannel, is_due: true, ..BEGUN };
+        check(Decision::Continue, backchannel);
+        check(Decision::Yield, Evidence { weighs_words: false, ..backchannel });
+    }
 
     #[track_caller]
     fn check(expect: Decision, evidence: Evidence) {

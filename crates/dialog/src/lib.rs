@@ -28,6 +28,7 @@ mod remote;
 mod remote_calls;
 mod responding;
 mod settings;
+mod speaker;
 mod speculation;
 mod spoken;
 mod state;
@@ -49,6 +50,7 @@ pub use settings::{
     InputEntry, Modality, ResponseRequest, ResponseSettings, ServerChoice, ServerUse, Settings, SpokenInput,
     TurnDetection,
 };
+pub use speaker::{SpeakerComparison, SpeakerProfile, VoiceSample};
 pub use speculation::{Speculation, SpeculationOutcome};
 pub use spoken::SpokenItem;
 pub use state::{Dialog, PlaybackControl};

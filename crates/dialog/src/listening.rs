@@ -4,6 +4,7 @@ use super::backchannel::Words;
 use super::captions::{Captions, is_echo};
 use super::hold::Tentative;
 use super::interruption::Decision;
+use super::speaker::{HeardSpeaker, Speaker};
 use super::{Action, Dialog, Failure, Item, ItemPosition, Notice, PlaybackControl, StopReason, UtteranceEnd};
 use crate::ResponseRequest;
 use antiphon_types::{ItemId, Samples, TurnId};
@@ -34,7 +35,7 @@ pub(super) struct UserTurn {
 pub(super) enum TurnPhase {
     /// Nothing: what was said is transcribed, and no response to it is required.
     Idle,
-    /// The end of the utterance under way.
+    /// The end of the utterance under way, unless it is another voice's than the user's.
     Speaking,
     /// Transcripts of utterances that have ended.
     Awaiting,
@@ -44,7 +45,7 @@ pub(super) enum TurnPhase {
 
 impl UserTurn {
     pub(super) fn phase(&self) -> TurnPhase {
-        if self.speaking.is_some() {
+        if self.speaking.as_ref().is_some_and(|utterance| !utterance.is_others()) {
             TurnPhase::Speaking
         } else if !self.awaiting.is_empty() {
             TurnPhase::Awaiting
@@ -71,8 +72,11 @@ pub(super) struct OpenUtterance {
     pub(super) overlapped_reply: Option<String>,
     /// Why its transcription failed, where that happened before its end.
     early_failure: Option<Failure>,
-    /// It began over a reply and may be a backchannel: the client does not know of it yet.
+    /// It may be a backchannel, or another voice's than the user's: the client does not know of it yet.
     pub(super) tentative: Option<Tentative>,
+    /// Its voice was compared, and is the user's.
+    #[serde(default)]
+    pub(super) is_users: bool,
 }
 
 impl OpenUtterance {
@@ -91,8 +95,27 @@ impl OpenUtterance {
         let audio_start = Samples::ZERO;
         let overlapped_reply = None;
         let early_failure = None;
-        let tentative = None;
-        Self { item, part, audio_start, length, captions, pending_caption, overlapped_reply, early_failure, tentative }
+        Self {
+            item,
+            part,
+            audio_start,
+            length,
+            captions,
+            pending_caption,
+            overlapped_reply,
+            early_failure,
+            tentative: None,
+            is_users: false,
+        }
+    }
+
+    /// Its speaker, while that decides whether it is a turn.
+    pub(super) fn speaker(&self) -> Option<HeardSpeaker> {
+        self.tentative.as_ref()?.speaker
+    }
+
+    fn is_others(&self) -> bool {
+        self.tentative.as_ref().is_some_and(Tentative::is_others)
     }
 }
 
@@ -103,7 +126,7 @@ impl Dialog {
         }
         let item = self.mint_item();
         let overlapped_reply = self.sounding();
-        let tentative = self.may_be_backchannel();
+        let tentative = self.tentative_from_now();
         let is_tentative = tentative.is_some();
         let inline = OpenUtterance::inline(item.clone(), 0, Samples::ZERO);
         let utterance = OpenUtterance { audio_start, overlapped_reply, tentative, ..inline };
@@ -135,8 +158,15 @@ impl Dialog {
         if self.settings.turn_detection.is_none() {
             return;
         }
-        if self.listening.speaking.as_ref().is_some_and(|utterance| utterance.early_failure.is_some()) {
-            // There will be no words to decide by.
+        if self.listening.speaking.as_ref().is_some_and(OpenUtterance::is_others) {
+            return self.ignore_speech(audio_end);
+        }
+        let is_decided = |utterance: &OpenUtterance| {
+            let by_speaker = utterance.tentative.as_ref().is_some_and(Tentative::is_of_speaker_alone);
+            // After a failure there will be no words to decide by.
+            by_speaker || utterance.early_failure.is_some()
+        };
+        if self.listening.speaking.as_ref().is_some_and(is_decided) {
             self.interrupted_by_speaker();
         }
         let Some(mut utterance) = self.listening.speaking.take() else { return };
@@ -148,6 +178,20 @@ impl Dialog {
             return;
         }
         self.turn_stops(utterance);
+    }
+
+    /// The utterance under way ends here and is another voice's: it is no item, and its words are not wanted.
+    fn ignore_speech(&mut self, audio_end: Samples) {
+        let Some(utterance) = self.listening.speaking.take() else { return };
+        let similarity = utterance.speaker().unwrap_or_default().similarity;
+        let item = utterance.item;
+        self.actions.push(Action::CloseUtterance { item: item.clone(), end: UtteranceEnd::Detected });
+        self.actions.push(Action::DropUtterance(item.clone()));
+        self.speech_ignored(similarity, utterance.audio_start, audio_end);
+        self.drop_speculation_of(&item);
+        self.release();
+        self.start_waiting();
+        self.respond_if_due();
     }
 
     fn turn_stops(&mut self, utterance: OpenUtterance) {
@@ -190,13 +234,13 @@ impl Dialog {
     /// The tentative utterance `item` interrupts the reply and is a turn like any other.
     fn interrupted_by(&mut self, item: &ItemId) {
         if let Some(utterance) = self.listening.speaking.as_mut().filter(|utterance| utterance.item == *item) {
-            if utterance.tentative.take().is_none() {
-                return;
-            }
+            let Some(tentative) = utterance.tentative.take() else { return };
+            utterance.is_users = tentative.speaker.is_some_and(|heard| heard.speaker == Speaker::User);
             let audio_start = utterance.audio_start;
             let part = utterance.part;
             // A client that controls playback gets the words with the item.
-            let delta = std::mem::take(&mut utterance.pending_caption);
+            let is_live = self.settings.live_transcripts || self.playback == PlaybackControl::Server;
+            let delta = if is_live { std::mem::take(&mut utterance.pending_caption) } else { String::new() };
             self.turn_starts(item.clone(), audio_start);
             if !delta.is_empty() && self.settings.transcripts {
                 self.notify(Notice::TranscriptDelta { item: item.clone(), part, delta });
@@ -384,7 +428,7 @@ impl Dialog {
     }
 
     fn heard(&mut self, utterance: OpenUtterance, text: String, language: Option<String>) {
-        let OpenUtterance { item, part, length, overlapped_reply, captions, .. } = utterance;
+        let OpenUtterance { item, part, length, overlapped_reply, captions, is_users, .. } = utterance;
         if let Some(item) = self.history.item_mut(&item) {
             item.transcribe(part, &text);
         }
@@ -405,6 +449,10 @@ impl Dialog {
             self.language = self.language_after(&text, language.as_deref());
             self.listening.has_words = true;
             self.answered = None;
+            let belongs_to_profile = is_users || !self.speaker_enrolled;
+            if belongs_to_profile && self.compares_speaker() {
+                self.actions.push(Action::LearnSpeaker(item));
+            }
         }
     }
 

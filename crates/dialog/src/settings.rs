@@ -98,6 +98,9 @@ pub struct TurnDetection {
     /// the hub controls playback. Absent in replay logs that are older.
     #[serde(default, skip_serializing_if = "is_off")]
     pub ignore_backchannels: bool,
+    /// Speech has to be the user's, once the session knows that voice. Absent in replay logs that are older.
+    #[serde(default, skip_serializing_if = "is_off")]
+    pub speaker_lock: bool,
     /// Silence after a reply's playback before the hub prompts the user.
     pub idle_timeout: Option<Duration>,
 }

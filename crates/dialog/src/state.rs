@@ -52,6 +52,9 @@ pub struct Dialog {
     /// The language heard last, by its code, where replies follow it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) language: Option<String>,
+    /// The user's voice is known, where the session is locked to it.
+    #[serde(default)]
+    pub(super) speaker_enrolled: bool,
     pub(super) now: Timestamp,
     /// Empty between two steps.
     #[serde(skip)]
@@ -77,6 +80,7 @@ impl Dialog {
             tool_rounds: ToolRounds::default(),
             filler: Filler::default(),
             language: None,
+            speaker_enrolled: false,
             now: Timestamp::ZERO,
             actions: Vec::new(),
         }
@@ -131,6 +135,8 @@ impl Dialog {
                 self.provisional_transcript(&item, &text, language.as_deref());
             }
             Event::OverlapJudged { item, claim } => self.overlap_judged(&item, claim),
+            Event::SpeakerCompared { item, heard } => self.speaker_compared(&item, heard),
+            Event::SpeakerEnrolled => self.enrolled(),
             Event::Partial { item, text, n_sure_words } => self.partial(item, &text, n_sure_words),
             Event::Transcribed { item, result, language } => self.transcribed(&item, result, language),
             Event::Text { response, text } => self.text(&response, &text),

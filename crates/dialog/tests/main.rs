@@ -9,6 +9,7 @@ mod language;
 mod remote;
 mod rules;
 mod script;
+mod speaker;
 mod speculation;
 mod tools;
 mod truncation;

@@ -56,11 +56,19 @@ pub fn function(name: &str) -> Tool {
 }
 
 /// Turn detection that answers and interrupts.
-pub const AUTO: TurnDetection =
-    TurnDetection { create_response: true, interrupt_response: true, ignore_backchannels: false, idle_timeout: None };
+pub const AUTO: TurnDetection = TurnDetection {
+    create_response: true,
+    interrupt_response: true,
+    ignore_backchannels: false,
+    speaker_lock: false,
+    idle_timeout: None,
+};
 
 /// The same where a backchannel does not interrupt.
 pub const PATIENT: TurnDetection = TurnDetection { ignore_backchannels: true, ..AUTO };
+
+/// Turn detection that is locked to the user's voice.
+pub const LOCKED: TurnDetection = TurnDetection { speaker_lock: true, ..AUTO };
 
 /// A conversation under test.
 #[derive(Clone)]
@@ -229,6 +237,18 @@ impl Runner {
                 Event::ProvisionalTranscript { item: self.item(first), text, language }
             }
             "overlap" => Event::OverlapJudged { item: self.item(first), claim: rest.parse().expect("a probability") },
+            "enrolled" => Event::SpeakerEnrolled,
+            // The similarity, and the compared sound in ms.
+            "compared" => {
+                let (similarity, voiced) = rest.split_once(' ').unwrap_or((rest, "700"));
+                let similarity = similarity.parse().expect("a similarity");
+                let same_from = 0.6;
+                let other_below = 0.4;
+                let quieter_db = 0.0;
+                let voiced = at16(voiced);
+                let heard = SpeakerComparison { similarity, same_from, other_below, quieter_db, voiced };
+                Event::SpeakerCompared { item: self.item(first), heard }
+            }
             "partial" => Event::Partial { item: self.item(first), text: rest.into(), n_sure_words: None },
             "heard" => {
                 let (text, language) = in_language(rest);
@@ -331,6 +351,7 @@ impl Runner {
             Action::CloseUtterance { item, .. } => format!("close {}", self.i(item)),
             Action::Transcribe(item) => format!("transcribe {}", self.i(item)),
             Action::DropUtterance(item) => format!("drop {}", self.i(item)),
+            Action::LearnSpeaker(item) => format!("learn {}", self.i(item)),
             Action::ClearInput => "clear input".into(),
             Action::StartResponse(work) => {
                 format!("start {} {}{}", self.r(&work.response), work.turn, spoken_as(&work.settings))
@@ -378,6 +399,9 @@ impl Runner {
             }
             Notice::Backchannel { text, audio_start, audio_end } => {
                 format!("backchannel {text:?} {} {}", ms16(audio_start), ms16(audio_end))
+            }
+            Notice::SpeechIgnored { similarity, audio_start, audio_end } => {
+                format!("ignored {similarity} {} {}", ms16(audio_start), ms16(audio_end))
             }
             Notice::IdleTimeout { item, audio_start, audio_end } => {
                 format!("idle {} {} {}", self.i(item), ms16(audio_start), ms16(audio_end))

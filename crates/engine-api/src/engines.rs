@@ -1,6 +1,7 @@
 //! The set of engines that a session uses: one handle per stage, shared by all sessions.
 
 use crate::llm::Llm;
+use crate::speaker::SpeakerModel;
 use crate::stt::Stt;
 use crate::tts::Tts;
 use crate::turn::TurnModel;
@@ -15,6 +16,8 @@ pub struct Engines {
     pub vad: Arc<dyn Vad>,
     /// The turn model; `None`: endpointing uses its other hints only.
     pub turn: Option<Arc<dyn TurnModel>>,
+    /// The speaker model; `None`: no session can be locked to a voice.
+    pub speaker: Option<Arc<dyn SpeakerModel>>,
     /// Speech to text.
     pub stt: Arc<dyn Stt>,
     /// The language model.

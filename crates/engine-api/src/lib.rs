@@ -1,5 +1,5 @@
-//! The engine ports: traits for voice activity detection, turn models, speech to text, language models, text to speech
-//! and remote tools, with their requests, options and errors.
+//! The engine ports: traits for voice activity detection, turn models, speaker models, speech to text, language models,
+//! text to speech and remote tools, with their requests, options and errors.
 //!
 //! `session` calls the ports; `engines` and `assistant` implement them; the root package assembles an [`Engines`]. The
 //! feature `fakes` adds scripted engines for tests and benchmarks. This crate never loads a model, opens a connection
@@ -12,6 +12,7 @@ mod fault;
 mod hop;
 pub mod llm;
 pub mod mcp;
+pub mod speaker;
 pub mod stt;
 pub mod tts;
 pub mod turn;

@@ -10,6 +10,7 @@ pub mod mcp;
 #[cfg(feature = "remote")]
 pub mod remote;
 pub mod secret;
+pub mod speaker;
 pub mod stt;
 pub mod table;
 #[cfg(test)]

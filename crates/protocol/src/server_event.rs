@@ -237,6 +237,14 @@ pub enum ServerEvent {
         audio_start_ms: u64,
         audio_end_ms: u64,
     },
+    /// Extension: speech was another voice's than the user's. It did not interrupt, was not transcribed and is no item.
+    #[serde(rename = "antiphon.speech.ignored")]
+    SpeechIgnored {
+        /// Of its voice and the user's, -1 to 1.
+        similarity: f32,
+        audio_start_ms: u64,
+        audio_end_ms: u64,
+    },
     /// Extension: what the hub did about a request to the language model.
     #[serde(rename = "antiphon.notice")]
     Notice {

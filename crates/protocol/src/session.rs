@@ -170,6 +170,14 @@ impl TurnDetection {
             Self::SemanticVad(vad) => vad.ignore_backchannels,
         }
     }
+
+    /// Whether speech has to be the user's; `None`: as the hub is configured.
+    pub fn speaker_lock(&self) -> Option<bool> {
+        match self {
+            Self::ServerVad(vad) => vad.speaker_lock,
+            Self::SemanticVad(vad) => vad.speaker_lock,
+        }
+    }
 }
 
 /// `server_vad` settings; the defaults are the protocol's.
@@ -188,6 +196,9 @@ pub struct ServerVad {
     /// Whether a backchannel leaves a response going; an extension of this hub. Absent: the hub's setting.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ignore_backchannels: Option<bool>,
+    /// Whether speech has to be the user's; an extension of this hub. Absent: the hub's setting.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub speaker_lock: Option<bool>,
     /// After this much silence following a response, in milliseconds, the hub speaks.
     pub idle_timeout_ms: Option<u32>,
 }
@@ -201,6 +212,7 @@ impl Default for ServerVad {
             create_response: true,
             interrupt_response: true,
             ignore_backchannels: None,
+            speaker_lock: None,
             idle_timeout_ms: None,
         }
     }
@@ -218,11 +230,20 @@ pub struct SemanticVad {
     /// See [`ServerVad::ignore_backchannels`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ignore_backchannels: Option<bool>,
+    /// See [`ServerVad::speaker_lock`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub speaker_lock: Option<bool>,
 }
 
 impl Default for SemanticVad {
     fn default() -> Self {
-        Self { eagerness: Eagerness::Auto, create_response: true, interrupt_response: true, ignore_backchannels: None }
+        Self {
+            eagerness: Eagerness::Auto,
+            create_response: true,
+            interrupt_response: true,
+            ignore_backchannels: None,
+            speaker_lock: None,
+        }
     }
 }
 
@@ -389,6 +410,7 @@ fn merge_turn_detection(old: Option<TurnDetection>, new: TurnDetectionUpdate, de
             set(&mut vad.create_response, new.create_response);
             set(&mut vad.interrupt_response, new.interrupt_response);
             patch(&mut vad.ignore_backchannels, new.ignore_backchannels);
+            patch(&mut vad.speaker_lock, new.speaker_lock);
             TurnDetection::SemanticVad(vad)
         }
     }
@@ -401,6 +423,7 @@ fn merge_server_vad(mut vad: ServerVad, new: ServerVadUpdate) -> TurnDetection {
     set(&mut vad.create_response, new.create_response);
     set(&mut vad.interrupt_response, new.interrupt_response);
     patch(&mut vad.ignore_backchannels, new.ignore_backchannels);
+    patch(&mut vad.speaker_lock, new.speaker_lock);
     patch(&mut vad.idle_timeout_ms, new.idle_timeout_ms);
     TurnDetection::ServerVad(vad)
 }

@@ -137,6 +137,8 @@ pub struct ServerVadUpdate {
     pub interrupt_response: Option<bool>,
     /// `ignore_backchannels`, an extension of this hub; null: the hub's setting.
     pub ignore_backchannels: Patch<bool>,
+    /// `speaker_lock`, an extension of this hub; null: the hub's setting.
+    pub speaker_lock: Patch<bool>,
     /// 5000 to 30000 milliseconds; null disables it.
     pub idle_timeout_ms: Patch<u32>,
 }
@@ -152,6 +154,8 @@ pub struct SemanticVadUpdate {
     pub interrupt_response: Option<bool>,
     /// `ignore_backchannels`, an extension of this hub; null: the hub's setting.
     pub ignore_backchannels: Patch<bool>,
+    /// `speaker_lock`, an extension of this hub; null: the hub's setting.
+    pub speaker_lock: Patch<bool>,
 }
 
 impl SessionUpdate {
@@ -281,6 +285,7 @@ fn read_turn_detection(node: Node) -> Result<TurnDetectionUpdate, WireError> {
             create_response: fields.optional("create_response", Node::flag)?,
             interrupt_response: fields.optional("interrupt_response", Node::flag)?,
             ignore_backchannels: fields.patch("ignore_backchannels", Node::flag)?,
+            speaker_lock: fields.patch("speaker_lock", Node::flag)?,
             idle_timeout_ms: fields.patch("idle_timeout_ms", |node| node.integer(5_000..=30_000))?,
         }),
         _ => TurnDetectionUpdate::Semantic(SemanticVadUpdate {
@@ -295,6 +300,7 @@ fn read_turn_detection(node: Node) -> Result<TurnDetectionUpdate, WireError> {
             create_response: fields.optional("create_response", Node::flag)?,
             interrupt_response: fields.optional("interrupt_response", Node::flag)?,
             ignore_backchannels: fields.patch("ignore_backchannels", Node::flag)?,
+            speaker_lock: fields.patch("speaker_lock", Node::flag)?,
         }),
     };
     fields.finish()?;

@@ -267,6 +267,11 @@ impl Actor {
                         self.step(event);
                     }
                 }
+                Action::LearnSpeaker(item) => {
+                    if self.hearing.learn_speaker(&item) {
+                        self.step(Event::SpeakerEnrolled);
+                    }
+                }
                 Action::StartResponse(work) => self.start_response(*work),
                 // Without a provisional transcript the dialog goes on as if there had been no pause.
                 Action::TranscribeProvisionally(_) if self.setup.brownout.is_at_least(BrownoutLevel::NoSpeculation) => {
@@ -384,7 +389,10 @@ impl Actor {
             if let Some(edge) = self.hearing.cut_endless() {
                 self.edge(edge);
             }
-            if self.dialog.is_speech_tentative() {
+            if self.dialog.compares_speaker() {
+                self.hearing.compare_speaker(self.dialog.awaits_speaker());
+            }
+            if self.dialog.awaits_claim() {
                 self.hearing.judge_overlap();
             }
         }
@@ -566,6 +574,11 @@ impl Actor {
                 self.hearing.overlap_judged();
                 if let Some(claim) = claim {
                     self.step(Event::OverlapJudged { item, claim });
+                }
+            }
+            Report::SpeakerHeard { item, sample } => {
+                if let Some(heard) = self.hearing.speaker_heard(item.clone(), sample) {
+                    self.step(Event::SpeakerCompared { item, heard });
                 }
             }
             Report::Learnt(item, speaker) => {

@@ -132,7 +132,7 @@ impl Beginning {
         }
     }
 
-    /// Of a session that another hub has served so far. Decoders, echo and noise reduction start empty.
+    /// Of a session that another hub has served so far. Decoders, echo, noise reduction and the user's voice start empty.
     ///
     /// # Errors
     /// [`SnapshotError::Unreadable`]: a setting that this build refuses.
@@ -180,7 +180,7 @@ impl Beginning {
             // A snapshot does not say from where its client calls.
             form: ReplyForm { mode, delivery: Delivery::Reliable, sees_causes: false },
             clock: Instant::now().checked_sub(elapsed).unwrap_or_else(Instant::now),
-            dialog: snapshot.dialog.with_servers(&remote::declared(&session.tools)),
+            dialog: snapshot.dialog.with_servers(&remote::declared(&session.tools)).without_speaker(),
             ingress,
             speaker: None,
             last_audio: Timestamp::new(elapsed),
@@ -222,7 +222,9 @@ fn requester(owner: Option<KeyId>, session: &SessionId, limits: &dyn SessionLimi
 fn ingress(setup: &Setup, session: &Session, recorder: Recorder) -> Ingress {
     let format = translate::format(session.audio.input.format);
     let kept = setup.engines.turn.as_ref().map_or(Samples::ZERO, |model| model.span());
-    Ingress::new(setup.engines.vad.clone(), format, setup.turns(session), recorder).keeping(kept)
+    let mut ingress = Ingress::new(setup.engines.vad.clone(), format, setup.turns(session), recorder).keeping(kept);
+    ingress.lock_speaker(setup.locks_speaker(session).then(|| setup.engines.speaker.clone()).flatten());
+    ingress
 }
 
 /// How far ahead of the playhead frames are sent.

@@ -331,6 +331,7 @@ impl ClientSide {
             Notice::Held { .. }
                 | Notice::Released { .. }
                 | Notice::Backchannel { .. }
+                | Notice::SpeechIgnored { .. }
                 | Notice::TranscriptDraft { .. }
                 | Notice::ToolRoundsSpent { .. }
                 | Notice::CallsRefused { .. }

@@ -25,6 +25,9 @@ antiphon_types::settings! {
         /// Whether a reply goes on after a backchannel ("uh-huh", a laugh, a cough), where the hub controls
         /// playback, in English, German, Spanish and French; a client may set its own.
         pub ignore_backchannels: bool = false, Rule::Switch;
+        /// Whether other voices than the user's, a television or a colleague, neither interrupt nor are
+        /// transcribed, once the hub has heard the user for 3 s; a client may set its own. See speaker.model.
+        pub speaker_lock: bool = false, Rule::Switch;
         /// Whether the model reads, behind the last reply that was cut off, what of it was not heard: a system
         /// message, which some servers take only at the beginning.
         pub interruption_notes: bool = false, Rule::Switch;

@@ -1,7 +1,7 @@
 //! What a session hears: the microphone's way in, the transcriptions of utterances, and what was learnt of the speaker.
 //!
 //! The actor gives it audio and what the reducer decided about utterances, and gets edges of the turn, events and lengths of audio.
-//! It spawns the tasks of transcriptions and of the turn model; they report to the actor. It never decides what an edge or a
+//! It spawns the tasks of transcriptions, the turn model and the speaker model; they report to the actor. It never decides what an edge or a
 //! transcript leads to, sends nothing to the client and reads no clock. The replay log's recorder stands here, since the
 //! microphone's windows are most of that log and the reducer's steps must stand between them.
 
@@ -16,7 +16,7 @@ use super::transcription_task::TranscriptionTask;
 use super::translate;
 use antiphon_audio::codec::CodecError;
 use antiphon_dialog::turn::{Decision, Edge};
-use antiphon_dialog::{Command, Event, UtteranceEnd};
+use antiphon_dialog::{Command, Event, SpeakerComparison, UtteranceEnd, VoiceSample};
 use antiphon_engine_api::Hop;
 use antiphon_engine_api::stt::{SpeakerState, SttOptions};
 use antiphon_protocol::frame::MicrophoneFrame;
@@ -88,6 +88,8 @@ impl Hearing {
     pub(super) fn configure(&mut self, session: &Session) {
         self.ingress.set(translate::format(session.audio.input.format), self.setup.turns(session));
         self.ingress.reduce_noise(translate::noise_reduction(session));
+        let model = self.setup.engines.speaker.clone();
+        self.ingress.lock_speaker(model.filter(|_| self.setup.locks_speaker(session)));
     }
 
     /// Audio is about to come. Refuses it where the client commits and has left too much speech uncommitted.
@@ -204,6 +206,27 @@ impl Hearing {
         self.judging_overlap = None;
     }
 
+    /// An utterance is under way in a session that is locked to its user's voice: asks the speaker model about it, where that
+    /// has answered the last query, and more of the voice has come. `matters`: what is decided waits for it.
+    pub(super) fn compare_speaker(&mut self, matters: bool) {
+        let Some((item, work)) = self.ingress.speaker_query(matters, &self.reports) else { return };
+        let query = self.setup.spawn(work);
+        if let Some(ear) = self.ingress.ear() {
+            ear.started(item, query);
+        }
+    }
+
+    /// The speaker model has answered a query about the voice of `item`; `None`: it failed. Returns how that compares with
+    /// the user's voice, once it is known.
+    pub(super) fn speaker_heard(&mut self, item: ItemId, sample: Option<VoiceSample>) -> Option<SpeakerComparison> {
+        self.ingress.ear()?.answered(item, sample)
+    }
+
+    /// The utterance was the user's. Returns whether the user's voice is known by that.
+    pub(super) fn learn_speaker(&mut self, item: &ItemId) -> bool {
+        self.ingress.ear().is_some_and(|ear| ear.learn(item))
+    }
+
     /// Opens an utterance from `start` in turn time on, and its transcription.
     pub(super) fn open_utterance(&mut self, item: ItemId, start: Samples, session: &Session) {
         let (sender, input) = mpsc::channel(INPUT_PIECES);
@@ -225,6 +248,9 @@ impl Hearing {
     /// Abandons an utterance and its transcription.
     pub(super) fn drop_utterance(&mut self, item: &ItemId) {
         self.ingress.drop_utterance(item);
+        if let Some(ear) = self.ingress.ear() {
+            ear.forget(item);
+        }
         self.transcriptions.remove(item);
     }
 

@@ -7,12 +7,15 @@
 use super::microphone::{Microphone, give_back};
 use super::replay_recorder::{RecordedTurns, Recorder};
 use super::snapshot::StoredInput;
+use super::speaker::SpeakerEar;
+use super::transcription_input::Report;
 use super::transcription_task::TranscriptionInput;
 use super::turns::Turns;
 use super::utterance::Utterance;
 use antiphon_audio::codec::{self, CodecError, OpusIn};
 use antiphon_audio::{Jitter, NoiseReduction, PreRoll, Resampler, Slot};
 use antiphon_dialog::turn::{Decision, Edge, TurnTaker};
+use antiphon_engine_api::speaker::SpeakerModel;
 use antiphon_engine_api::vad::Vad;
 use antiphon_types::Format;
 use antiphon_types::{ItemId, Pcm, SampleRate, Samples};
@@ -62,6 +65,8 @@ pub(super) struct Ingress {
     lag: f64,
     lag_at_start: f64,
     utterance: Option<Utterance>,
+    /// Where the session is locked to its user's voice.
+    ear: Option<SpeakerEar>,
     /// The voice has been silent for [`LULL`].
     in_lull: bool,
     /// Complete utterances whose input queue is full.
@@ -89,6 +94,7 @@ impl Ingress {
             lag: 0.0,
             lag_at_start: 0.0,
             utterance: None,
+            ear: None,
             in_lull: false,
             closing: Vec::new(),
             received: Samples::ZERO,
@@ -238,7 +244,16 @@ impl Ingress {
         if let Some(utterance) = &mut self.utterance {
             utterance.push(window.words);
         }
-        let edge = self.turn.window(window.voice, window.words);
+        let heard = self.turn.window(window.voice, window.words);
+        let edge = heard.outcome.edge;
+        if let Some(ear) = &mut self.ear {
+            if heard.features.probability >= self.turns.thresholds().voiced {
+                ear.hear(window.words);
+            }
+            if edge == Some(Edge::Retracted) {
+                ear.restart();
+            }
+        }
         self.look_for_a_lull();
         edge.map_or(Advance::Window, Advance::Edge)
     }
@@ -253,6 +268,37 @@ impl Ingress {
             && let Some(utterance) = &mut self.utterance
         {
             utterance.lull();
+        }
+    }
+
+    /// Listens for the user's voice by this model, from the next window on, or no longer: then what was heard of it is gone.
+    pub(super) fn lock_speaker(&mut self, model: Option<Arc<dyn SpeakerModel>>) {
+        match model {
+            Some(model) if self.ear.is_none() => self.ear = Some(SpeakerEar::new(model)),
+            Some(_) => {}
+            None => self.ear = None,
+        }
+    }
+
+    /// What was heard of the user's voice, where the session is locked to it.
+    pub(super) fn ear(&mut self) -> Option<&mut SpeakerEar> {
+        self.ear.as_mut()
+    }
+
+    /// The query of the speaker model that is due about the utterance under way; see [`SpeakerEar::due`].
+    pub(super) fn speaker_query(
+        &mut self,
+        matters: bool,
+        reports: &mpsc::Sender<Report>,
+    ) -> Option<(ItemId, impl Future<Output = ()> + Send + use<>)> {
+        let item = &self.utterance.as_ref()?.item;
+        let query = self.ear.as_mut()?.due(item, matters, reports)?;
+        Some((item.clone(), query))
+    }
+
+    fn voice_ended(&mut self) {
+        if let Some(ear) = &mut self.ear {
+            ear.restart();
         }
     }
 
@@ -351,6 +397,7 @@ impl Ingress {
     /// microphone's audio, in turn time; `None`: no such utterance is open.
     pub(super) fn close(&mut self, item: &ItemId, rest: bool) -> Option<Range<Samples>> {
         let mut utterance = self.utterance.take_if(|utterance| utterance.item == *item)?;
+        self.voice_ended();
         if rest {
             utterance.push(&self.take_rest());
             utterance.resume();
@@ -364,7 +411,9 @@ impl Ingress {
 
     /// Abandons the utterance.
     pub(super) fn drop_utterance(&mut self, item: &ItemId) {
-        self.utterance.take_if(|utterance| utterance.item == *item);
+        if self.utterance.take_if(|utterance| utterance.item == *item).is_some() {
+            self.voice_ended();
+        }
     }
 
     /// Empties the buffer, after a commit or a clear. Returns the edge that ends speech under way.

@@ -40,6 +40,7 @@ mod responding;
 mod retained;
 mod setup;
 mod snapshot;
+mod speaker;
 mod speaking;
 mod speculation;
 #[cfg(test)]

@@ -126,6 +126,7 @@ impl Setup {
             create_response: self.session.create_response,
             interrupt_response: self.session.interrupt_response,
             ignore_backchannels: None,
+            speaker_lock: None,
             idle_timeout_ms: None,
         };
         let mut session = antiphon_protocol::Session::new(id, self.model.clone(), self.voice.clone(), vad);

@@ -89,6 +89,11 @@ impl Projector {
                 audio_start_ms: audio_start.as_ms(TURN_RATE),
                 audio_end_ms: audio_end.as_ms(TURN_RATE),
             },
+            Notice::SpeechIgnored { similarity, audio_start, audio_end } => ServerEvent::SpeechIgnored {
+                similarity,
+                audio_start_ms: audio_start.as_ms(TURN_RATE),
+                audio_end_ms: audio_end.as_ms(TURN_RATE),
+            },
             notice @ (Notice::ToolRoundsSpent { .. }
             | Notice::CallsRefused { .. }
             | Notice::InputCut { .. }
@@ -184,6 +189,7 @@ fn conversation(notice: Notice) -> ServerEvent {
         | Notice::RemoteProgress { .. }
         | Notice::Held { .. }
         | Notice::Backchannel { .. }
+        | Notice::SpeechIgnored { .. }
         | Notice::ToolRoundsSpent { .. }
         | Notice::CallsRefused { .. }
         | Notice::InputCut { .. }

@@ -9,7 +9,7 @@ use super::replay_log::{
     DialogStart, End, Entry, Header, Outcome, PACKED, PartialTranscript, TurnProbability, TurnStart, VERSION, Windows,
 };
 use super::setup::Setup;
-use super::turn_pipeline::{OpenedOnUse, TurnPipeline};
+use super::turn_pipeline::{OpenedOnUse, TurnPipeline, TurnWindow};
 use super::turns::Turns;
 use antiphon_audio::wav;
 use antiphon_dialog::turn::{Edge, Ending, Thresholds, TurnTaker, WindowFeatures};
@@ -137,10 +137,10 @@ impl RecordedTurns {
     }
 
     /// See [`TurnPipeline::window_or_silence`].
-    pub(super) fn window(&mut self, voice: &[i16], words: &[i16]) -> Option<Edge> {
+    pub(super) fn window(&mut self, voice: &[i16], words: &[i16]) -> TurnWindow {
         let window = self.pipeline.window_or_silence(voice, words);
         self.recorder.window(&window.features, window.outcome, words);
-        window.outcome.edge
+        window
     }
 
     /// See [`TurnPipeline::skip`].

@@ -668,7 +668,7 @@ mod tests {
         };
         let vad = Arc::new(FakeVad);
         let stt = Arc::new(FakeStt::default());
-        let engines = Engines { vad, turn: None, stt, llm: Arc::new(llm), tts: Arc::new(tts) };
+        let engines = Engines { vad, turn: None, speaker: None, stt, llm: Arc::new(llm), tts: Arc::new(tts) };
         let chat = ChatRequest {
             messages: Vec::new(),
             tools: Vec::new(),

@@ -65,6 +65,7 @@ pub(super) fn begun(opening: Opening) -> (Arc<Setup>, Beginning) {
     let engines = Engines {
         vad: Arc::new(FakeVad),
         turn: None,
+        speaker: None,
         stt: Arc::new(FakeStt::default()),
         llm: Arc::new(FakeLlm::says(["One sentence."])),
         tts: Arc::new(FakeTts::default()),

@@ -2,6 +2,7 @@
 //!
 //! `utterance` and `inline_audio` fill a transcription's input queue, `transcription_task` drains it. Nothing runs here.
 
+use antiphon_dialog::VoiceSample;
 use antiphon_engine_api::HopReport;
 use antiphon_engine_api::mcp::{ConnectedServer, Connection};
 use antiphon_engine_api::stt::{SpeakerState, SttError, Transcript};
@@ -96,6 +97,13 @@ pub(super) enum Report {
         item: ItemId,
         /// P(it claims the turn); `None`: the query failed.
         claim: Option<f32>,
+    },
+    /// The speaker model's answer about an utterance under way.
+    SpeakerHeard {
+        /// The utterance.
+        item: ItemId,
+        /// What was heard of its voice; `None`: the query failed.
+        sample: Option<VoiceSample>,
     },
     /// The recognizer's state for this speaker, after the final transcript.
     Learnt(ItemId, Option<SpeakerState>),

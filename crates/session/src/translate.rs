@@ -67,6 +67,7 @@ pub(super) fn settings(session: &antiphon_protocol::Session, configured: &Sessio
             create_response: detection.create_response() && session.kind == SessionKind::Realtime,
             interrupt_response: detection.interrupt_response(),
             ignore_backchannels: detection.ignore_backchannels().unwrap_or(configured.ignore_backchannels),
+            speaker_lock: detection.speaker_lock().unwrap_or(configured.speaker_lock),
             idle_timeout: match detection {
                 antiphon_protocol::TurnDetection::ServerVad(vad) => {
                     vad.idle_timeout_ms.map(|ms| Duration::from_millis(ms.into()))

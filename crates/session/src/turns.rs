@@ -45,6 +45,12 @@ impl Turns {
 }
 
 impl Setup {
+    /// Whether a session is locked to its user's voice.
+    pub(super) fn locks_speaker(&self, session: &antiphon_protocol::Session) -> bool {
+        let detection = session.audio.input.turn_detection.as_ref();
+        detection.is_some_and(|detection| detection.speaker_lock().unwrap_or(self.session.speaker_lock))
+    }
+
     /// How turns are detected in a session.
     pub(super) fn turns(&self, session: &antiphon_protocol::Session) -> Turns {
         let turn = &self.turn;

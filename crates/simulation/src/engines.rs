@@ -82,6 +82,7 @@ pub(super) fn engines(probe: &Arc<Probe>, temper: Temper) -> Engines {
     Engines {
         vad: Arc::new(FakeVad),
         turn: temper.turn_model.then(|| Arc::new(fate.clone()) as Arc<dyn TurnModel>),
+        speaker: None,
         stt: Arc::new(fate.clone()),
         llm: Arc::new(fate.clone()),
         tts: Arc::new(fate),

@@ -41,6 +41,7 @@ struct Handles {
     barge_ins: Series,
     held: Series,
     backchannels: Series,
+    ignored_speech: Series,
     bytes_in: Series,
     bytes_out: Series,
     underruns: Series,
@@ -81,6 +82,7 @@ impl Metrics {
             barge_ins: registry.series(&names::BARGE_INS, &[]),
             held: registry.series(&names::HELD, &[]),
             backchannels: registry.series(&names::BACKCHANNELS, &[]),
+            ignored_speech: registry.series(&names::IGNORED_SPEECH, &[]),
             bytes_in: registry.series(&names::BYTES_IN, &[]),
             bytes_out: registry.series(&names::BYTES_OUT, &[]),
             underruns: registry.series(&names::UNDERRUNS, &[]),
@@ -169,6 +171,11 @@ impl Metrics {
     /// A reply went on after a backchannel, or a sound without words.
     pub fn backchannel(&self) {
         self.0.backchannels.add(1);
+    }
+
+    /// Speech of another voice than the user's was left out.
+    pub fn speech_ignored(&self) {
+        self.0.ignored_speech.add(1);
     }
 
     /// Records the outcome of a speculative response; `wasted` is the time spent on it if it was discarded.

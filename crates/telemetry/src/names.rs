@@ -37,6 +37,10 @@ pub(super) static BACKCHANNELS: Family = Family::counter(
     "antiphon_backchannels_total",
     "Backchannels and sounds without words that a response went on after.",
 );
+pub(super) static IGNORED_SPEECH: Family = Family::counter(
+    "antiphon_ignored_speech_total",
+    "Utterances of other voices than the user's, in sessions that are locked to that.",
+);
 pub(super) static HELD: Family =
     Family::counter("antiphon_held_total", "Responses paused because speech may have started.");
 pub(super) static SPECULATIVE_RESPONSES: Family =
@@ -69,7 +73,7 @@ pub(super) static LATENCY: Family =
     Family::histogram("antiphon_latency_seconds", "Latency of a turn, by stage.", &LATENCY_BOUNDS).by(&["stage"]);
 
 /// All of them, in the order of the export.
-pub(super) static RECORDED: [&Family; 24] = [
+pub(super) static RECORDED: [&Family; 25] = [
     &SESSIONS_ACTIVE,
     &STT_WAITING,
     &TTS_WAITING,
@@ -84,6 +88,7 @@ pub(super) static RECORDED: [&Family; 24] = [
     &FAILED_RESPONSES,
     &BARGE_INS,
     &BACKCHANNELS,
+    &IGNORED_SPEECH,
     &HELD,
     &SPECULATIVE_RESPONSES,
     &SPECULATION_WASTED,

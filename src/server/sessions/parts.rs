@@ -347,8 +347,14 @@ mod tests {
         let stt = FakeStt::default();
         let llm = FakeLlm::default();
         let tts = FakeTts::default();
-        let engines =
-            Engines { vad: Arc::new(FakeVad), turn: None, stt: Arc::new(stt), llm: Arc::new(llm), tts: Arc::new(tts) };
+        let engines = Engines {
+            vad: Arc::new(FakeVad),
+            turn: None,
+            speaker: None,
+            stt: Arc::new(stt),
+            llm: Arc::new(llm),
+            tts: Arc::new(tts),
+        };
         SessionParts::for_tests(config, keys, engines)
     }
 

@@ -15,7 +15,7 @@ const DEADLINE: Duration = Duration::from_secs(10);
 
 /// Warms all engines concurrently; returns within [`DEADLINE`].
 pub(in crate::server) async fn warm(engines: &Engines) {
-    let Engines { vad: _, turn: _, stt, llm, tts } = engines;
+    let Engines { vad: _, turn: _, speaker: _, stt, llm, tts } = engines;
     tokio::join!(
         reach("stt", stt.name(), stt.warm()),
         reach("llm", llm.name(), llm.warm()),

@@ -159,7 +159,14 @@ mod tests {
         let stt = FakeStt::default();
         let llm = FakeLlm::default();
         let tts = FakeTts::default();
-        Engines { vad: Arc::new(FakeVad), turn: None, stt: Arc::new(stt), llm: Arc::new(llm), tts: Arc::new(tts) }
+        Engines {
+            vad: Arc::new(FakeVad),
+            turn: None,
+            speaker: None,
+            stt: Arc::new(stt),
+            llm: Arc::new(llm),
+            tts: Arc::new(tts),
+        }
     }
 
     fn names() -> Names {

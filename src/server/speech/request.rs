@@ -158,7 +158,14 @@ mod tests {
     fn engines(tts: impl Tts + 'static) -> Engines {
         let stt = FakeStt::default();
         let llm = FakeLlm::default();
-        Engines { vad: Arc::new(FakeVad), turn: None, stt: Arc::new(stt), llm: Arc::new(llm), tts: Arc::new(tts) }
+        Engines {
+            vad: Arc::new(FakeVad),
+            turn: None,
+            speaker: None,
+            stt: Arc::new(stt),
+            llm: Arc::new(llm),
+            tts: Arc::new(tts),
+        }
     }
 
     fn names() -> Names {

@@ -456,8 +456,14 @@ mod tests {
         let stt = FakeStt::default();
         let llm = FakeLlm::default();
         let tts = FakeTts::default();
-        let engines =
-            Engines { vad: Arc::new(FakeVad), turn: None, stt: Arc::new(stt), llm: Arc::new(llm), tts: Arc::new(tts) };
+        let engines = Engines {
+            vad: Arc::new(FakeVad),
+            turn: None,
+            speaker: None,
+            stt: Arc::new(stt),
+            llm: Arc::new(llm),
+            tts: Arc::new(tts),
+        };
         let without_jobs = SpeechConfig { jobs_dir: String::new(), ..SpeechConfig::default() };
         let config = Config { speech: without_jobs, ..Config::default() };
         let sessions = SessionParts::for_tests(config.clone(), Keys::default(), engines);

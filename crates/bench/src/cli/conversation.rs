@@ -54,6 +54,9 @@ pub struct ConversationArgs {
     /// Let replies go on after backchannels
     #[arg(long)]
     ignore_backchannels: bool,
+    /// Lock the sessions to their user's voice; needs speaker.model, by --set
+    #[arg(long)]
+    speaker_lock: bool,
     /// Audio in JSON events, as every Realtime server takes it; the client stops the reply
     #[arg(long)]
     ga: bool,
@@ -90,6 +93,7 @@ pub(super) async fn run(args: ConversationArgs) -> Result<(), CliError> {
         turn_detection: Some(crate::name_of(args.turn_detection)),
         silence_ms: args.silence_ms,
         ignore_backchannels: args.ignore_backchannels,
+        speaker_lock: args.speaker_lock,
         ga: args.ga,
         set: args.set,
         hub: hub_command("hub")?,

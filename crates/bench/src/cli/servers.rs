@@ -266,6 +266,7 @@ fn fakes() -> Engines {
     Engines {
         vad: Arc::new(FakeVad),
         turn: None,
+        speaker: None,
         stt: Arc::new(FakeStt::hears(heard)),
         llm: Arc::new(FakeLlm::default()),
         tts: Arc::new(FakeTts::default()),

@@ -77,6 +77,8 @@ pub struct ConversationPlan {
     pub silence_ms: Option<u64>,
     /// Whether backchannels are ignored; `false`: the hub's default.
     pub ignore_backchannels: bool,
+    /// Whether sessions are locked to their user's voice; `false`: the hub's default.
+    pub speaker_lock: bool,
     /// Audio in JSON events, as every Realtime server takes it.
     pub ga: bool,
     /// Settings of the hub, `SECTION.KEY=VALUE`.
@@ -265,6 +267,9 @@ fn session_update(plan: &ConversationPlan) -> Value {
     if plan.ignore_backchannels {
         detection["ignore_backchannels"] = true.into();
     }
+    if plan.speaker_lock {
+        detection["speaker_lock"] = true.into();
+    }
     let input = json!({"turn_detection": detection});
     json!({"type": "session.update", "session": {"type": "realtime", "audio": {"input": input}}})
 }
@@ -434,6 +439,7 @@ mod tests {
             turn_detection: None,
             silence_ms: None,
             ignore_backchannels: false,
+            speaker_lock: false,
             ga: false,
             set: Vec::new(),
             hub: HubCommand { program: "none".into(), args: Vec::new() },
@@ -445,8 +451,10 @@ mod tests {
         let detection =
             |plan: &ConversationPlan| session_update(plan)["session"]["audio"]["input"]["turn_detection"].clone();
         assert_eq!(detection(&plan()), json!({"type": "server_vad"}));
-        let plan = ConversationPlan { silence_ms: Some(300), ignore_backchannels: true, ..plan() };
-        let expected = json!({"type": "server_vad", "silence_duration_ms": 300, "ignore_backchannels": true});
+        let plan = ConversationPlan { silence_ms: Some(300), ignore_backchannels: true, speaker_lock: true, ..plan() };
+        let expected = json!({
+            "type": "server_vad", "silence_duration_ms": 300, "ignore_backchannels": true, "speaker_lock": true,
+        });
         assert_eq!(detection(&plan), expected);
     }
 

@@ -2,6 +2,7 @@
 //! delay.
 
 pub mod llm;
+pub mod speaker;
 pub mod stt;
 pub mod tts;
 pub mod turn;

@@ -37,6 +37,7 @@ impl Timeline {
                 self.limits.turn();
             }
             Notice::Backchannel { .. } => self.metrics.backchannel(),
+            Notice::SpeechIgnored { .. } => self.metrics.speech_ignored(),
             Notice::IdleTimeout { item, .. } => self.fell_silent(item),
             Notice::ItemAdded { item, response: None, .. } => self.item_added(item),
             Notice::ItemDeleted(item) => self.item_deleted(item),

@@ -87,7 +87,7 @@ impl Workers {
     /// The hub's engines.
     pub(super) fn engines(&self) -> Engines {
         let all = Arc::new(self.clone());
-        Engines { vad: Arc::new(FakeVad), turn: None, stt: all.clone(), llm: all.clone(), tts: all }
+        Engines { vad: Arc::new(FakeVad), turn: None, speaker: None, stt: all.clone(), llm: all.clone(), tts: all }
     }
 
     /// The last worker is lost, or back.

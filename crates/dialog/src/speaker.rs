@@ -1,0 +1,267 @@
+//! Whose voice is heard, where the session is locked to its user's (`session.speaker_lock`).
+//!
+//! Pure. The session keeps a [`SpeakerProfile`], compares each utterance so far with it and reports the
+//! [`SpeakerComparison`]; [`Speaker::after`] decides. Until the profile is complete nobody is locked out. Speech that
+//! begins after that is tentative: `interruption` weighs its speaker, `hold` waits for it over a reply, and `listening`
+//! drops an utterance that ends as another's. Nothing here hears audio, and the profile is never part of a snapshot.
+
+use super::interruption::Decision;
+use super::{Dialog, Notice};
+use antiphon_types::{ItemId, Samples};
+use serde::{Deserialize, Serialize};
+
+/// Voiced sound of the user from which a profile is complete, 3 s: what speaker models are commonly tested with at the
+/// least.
+const ENROLLED_FROM: Samples = Samples(3 * 16_000);
+
+/// A profile that has heard more weighs new speech as if it had heard this much, 30 s: it follows a voice that changes
+/// over minutes, and one utterance that was taken for the user's by mistake changes it little.
+const MEMORY: Samples = Samples(30 * 16_000);
+
+/// A voice that is this much quieter than the user's needs more similarity. A person who turns the head or leans back is
+/// some 6 dB quieter.
+const QUIETER_DB: f32 = 6.0;
+
+/// Compared sound after which an utterance is decided on, 2.5 s: then a similarity between the thresholds falls to the
+/// nearer one.
+const DECIDED_AFTER: Samples = Samples(40_000);
+
+/// What was heard of an utterance's voice.
+#[derive(Clone, Debug, PartialEq)]
+pub struct VoiceSample {
+    /// Its embedding, of length 1.
+    pub embedding: Vec<f32>,
+    /// Level of its voiced sound in dB below full scale, negative.
+    pub level_db: f32,
+    /// The voiced sound it is made of.
+    pub voiced: Samples,
+}
+
+/// The user's voice, as far as it was heard. It lives in memory, with its session.
+#[derive(Clone, Debug, Default)]
+pub struct SpeakerProfile {
+    /// Of length 1; empty before anything was heard.
+    embedding: Vec<f32>,
+    level_db: f32,
+    voiced: Samples,
+}
+
+impl SpeakerProfile {
+    /// Whether enough was heard to compare others with it.
+    pub fn is_complete(&self) -> bool {
+        self.voiced >= ENROLLED_FROM
+    }
+
+    /// Adds an utterance of the user's.
+    pub fn learn(&mut self, heard: &VoiceSample) {
+        let before = self.voiced.min(MEMORY).0 as f32;
+        let share = heard.voiced.0 as f32 / (before + heard.voiced.0 as f32).max(1.0);
+        if self.embedding.len() != heard.embedding.len() {
+            self.embedding = vec![0.0; heard.embedding.len()];
+        }
+        let both = self.embedding.iter().zip(&heard.embedding);
+        let mut mean: Vec<f32> = both.map(|(old, new)| old + share * (new - old)).collect();
+        let length = mean.iter().map(|x| x * x).sum::<f32>().sqrt().max(f32::MIN_POSITIVE);
+        mean.iter_mut().for_each(|x| *x /= length);
+        self.embedding = mean;
+        self.level_db += share * (heard.level_db - self.level_db);
+        self.voiced += heard.voiced;
+    }
+
+    /// Compares an utterance so far, by a model with these thresholds; `None` while the profile is not complete.
+    pub fn compare(&self, heard: &VoiceSample, same_from: f32, other_below: f32) -> Option<SpeakerComparison> {
+        if !self.is_complete() {
+            return None;
+        }
+        let similarity = self.embedding.iter().zip(&heard.embedding).map(|(a, b)| a * b).sum();
+        let quieter_db = self.level_db - heard.level_db;
+        Some(SpeakerComparison { similarity, same_from, other_below, quieter_db, voiced: heard.voiced })
+    }
+}
+
+/// How an utterance so far compares with the user's profile.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SpeakerComparison {
+    /// Cosine of the two embeddings.
+    pub similarity: f32,
+    /// From this similarity on the model hears one voice.
+    pub same_from: f32,
+    /// Below this one it hears two.
+    pub other_below: f32,
+    /// How much quieter than the user it is, in dB; negative: louder.
+    pub quieter_db: f32,
+    /// The voiced sound that was compared, the latest of the utterance.
+    pub voiced: Samples,
+}
+
+/// Whose voice an utterance is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum Speaker {
+    /// It is not known.
+    #[default]
+    Unknown,
+    /// The user's. That stays: its turn has begun.
+    User,
+    /// Another one's, until it clearly becomes the user's.
+    Other,
+}
+
+impl Speaker {
+    /// The decision after another comparison.
+    pub(super) fn after(self, heard: SpeakerComparison) -> Self {
+        let band = (heard.same_from - heard.other_below).max(0.0);
+        let is_far = ((heard.quieter_db - QUIETER_DB) / QUIETER_DB).clamp(0.0, 1.0);
+        let mut same_from = heard.same_from + band * is_far;
+        let mut other_below = heard.other_below + band * is_far;
+        if heard.voiced >= DECIDED_AFTER {
+            let middle = f32::midpoint(same_from, other_below);
+            same_from = middle;
+            other_below = middle;
+        }
+        match self {
+            Self::User => Self::User,
+            Self::Unknown if heard.similarity >= same_from => Self::User,
+            Self::Unknown if heard.similarity < other_below => Self::Other,
+            Self::Other if heard.similarity >= same_from + band / 2.0 => Self::User,
+            undecided => undecided,
+        }
+    }
+}
+
+/// What is known of the speaker of tentative speech, where the session is locked.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub(super) struct HeardSpeaker {
+    pub(super) speaker: Speaker,
+    /// Of the latest comparison.
+    pub(super) similarity: f32,
+}
+
+impl Dialog {
+    /// The same, whose user's voice is not known: the session has lost the profile.
+    #[must_use]
+    pub fn without_speaker(mut self) -> Self {
+        self.speaker_enrolled = false;
+        self
+    }
+
+    /// Whether the session is to be locked to its user's voice, so that the voices of utterances are of interest.
+    pub fn compares_speaker(&self) -> bool {
+        self.settings.turn_detection.is_some_and(|detection| detection.speaker_lock)
+    }
+
+    /// Whether something waits for the speaker of the utterance under way: its turn, or the profile.
+    pub fn awaits_speaker(&self) -> bool {
+        let speaking = self.listening.speaking.as_ref();
+        !self.speaker_enrolled || speaking.is_some_and(|utterance| utterance.speaker().is_some())
+    }
+
+    /// Whether speech that begins now has to be the user's.
+    pub(super) fn is_locked(&self) -> bool {
+        self.speaker_enrolled && self.compares_speaker()
+    }
+
+    /// The user's profile is complete: speech from now on has to be the user's.
+    pub(super) fn enrolled(&mut self) {
+        self.speaker_enrolled = self.compares_speaker();
+    }
+
+    /// How the utterance under way compares with the user's profile: a reply stops, goes on, or waits. An answer that comes
+    /// after the utterance's end is too late.
+    pub(super) fn speaker_compared(&mut self, item: &ItemId, heard: SpeakerComparison) {
+        let speaking = self.listening.speaking.as_mut().filter(|utterance| utterance.item == *item);
+        let Some(utterance) = speaking else { return };
+        let Some(tentative) = &mut utterance.tentative else {
+            utterance.is_users |= Speaker::Unknown.after(heard) == Speaker::User;
+            return;
+        };
+        let Some(known) = &mut tentative.speaker else { return };
+        known.speaker = known.speaker.after(heard);
+        known.similarity = heard.similarity;
+        match tentative.decide(false, false) {
+            Decision::Yield => self.interrupted_by_speaker(),
+            Decision::Continue => {
+                self.release();
+                // A turn before it need not wait for its end.
+                self.respond_if_due();
+            }
+            Decision::Wait => {}
+        }
+    }
+
+    /// Reports that speech of another voice was left out.
+    pub(super) fn speech_ignored(&mut self, similarity: f32, audio_start: Samples, audio_end: Samples) {
+        self.notify(Notice::SpeechIgnored { similarity, audio_start, audio_end });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HEARD: SpeakerComparison = SpeakerComparison {
+        similarity: 0.5,
+        same_from: 0.6,
+        other_below: 0.4,
+        quieter_db: 0.0,
+        voiced: Samples(12_000),
+    };
+
+    #[test]
+    fn similarity_length_and_level_decide() {
+        use Speaker::{Other, Unknown, User};
+        let of = |similarity| SpeakerComparison { similarity, ..HEARD };
+        let quiet = |similarity, quieter_db| SpeakerComparison { similarity, quieter_db, ..HEARD };
+        let long = |similarity| SpeakerComparison { similarity, voiced: Samples(40_000), ..HEARD };
+        let table = [
+            (Unknown, of(0.6), User),
+            (Unknown, of(0.59), Unknown),
+            (Unknown, of(0.4), Unknown),
+            (Unknown, of(0.39), Other),
+            // Between the thresholds the length decides.
+            (Unknown, long(0.51), User),
+            (Unknown, long(0.49), Other),
+            // What is decided stays, or needs more.
+            (User, of(-1.0), User),
+            (Other, of(0.6), Other),
+            (Other, of(0.69), Other),
+            (Other, of(0.71), User),
+            (Other, long(0.61), User),
+            // A quieter voice needs more similarity, a louder one does not.
+            (Unknown, quiet(0.6, 6.0), User),
+            (Unknown, quiet(0.6, 9.0), Unknown),
+            (Unknown, quiet(0.71, 9.0), User),
+            (Unknown, quiet(0.59, 12.0), Other),
+            (Unknown, quiet(0.79, 40.0), Unknown),
+            (Unknown, quiet(0.81, 40.0), User),
+            (Unknown, quiet(0.6, -20.0), User),
+            (Unknown, of(f32::NAN), Unknown),
+        ];
+        for (before, heard, expect) in table {
+            assert_eq!(before.after(heard), expect, "{before:?} {heard:?}");
+        }
+    }
+
+    fn sample(embedding: [f32; 2], level_db: f32, ms: u64) -> VoiceSample {
+        VoiceSample { embedding: embedding.into(), level_db, voiced: Samples(16 * ms) }
+    }
+
+    #[test]
+    fn a_profile_is_complete_after_three_seconds_and_then_changes_slowly() {
+        let mut profile = SpeakerProfile::default();
+        let user = sample([1.0, 0.0], -20.0, 1_500);
+        profile.learn(&user);
+        assert!(!profile.is_complete());
+        assert_eq!(profile.compare(&user, 0.6, 0.4), None);
+        profile.learn(&user);
+        assert!(profile.is_complete());
+        let other = sample([0.0, 1.0], -30.0, 2_000);
+        let heard = profile.compare(&other, 0.6, 0.4).expect("it is complete");
+        assert_eq!((heard.similarity, heard.quieter_db, heard.voiced), (0.0, 10.0, Samples(32_000)));
+        for _ in 0..20 {
+            profile.learn(&user);
+        }
+        profile.learn(&other);
+        let heard = profile.compare(&user, 0.6, 0.4).expect("it is complete");
+        assert!(heard.similarity > 0.99 && heard.quieter_db.abs() < 1.0, "{heard:?}");
+    }
+}

@@ -1,0 +1,12 @@
+//! The `[speaker]` section.
+
+use antiphon_types::setting::Rule;
+
+antiphon_types::settings! {
+    /// Whose voice is heard.
+    pub struct SpeakerConfig in "speaker" {
+        /// The model that tells voices apart, for session.speaker_lock: an .onnx file with a contract, see
+        /// docs/guide/models.md. Empty: none, and sessions cannot be locked to a voice.
+        pub model: String = String::new(), Rule::Text;
+    }
+}
