@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 /// The greeting is said after this time without speech.
 const GREETS_AFTER: Duration = Duration::from_secs(2);
-/// A call that is handed over is greeted after this time, whoever answers.
+/// A call that is handed over is greeted after this time at the latest.
 const DECIDES_WITHIN: Duration = Duration::from_secs(30);
 /// From one attempt to stop a reply to an answering machine to the next.
 const STOPS_EVERY: Duration = Duration::from_millis(200);

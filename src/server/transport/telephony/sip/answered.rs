@@ -8,7 +8,7 @@ use super::dial::Dialer;
 use super::key_events::{KeyEvents, KeySender};
 use super::media::{AnsweredDialog, SipLeg};
 use super::transfer::{CallOrigin, TransferRequests};
-use super::warm_transfer::{ReadyTarget, WarmTransfers};
+use super::warm_transfer::{ReadyTarget, TargetCall, WarmTransfers};
 use crate::server::transport::calls::CallEntry;
 use crate::server::transport::parts::TransportParts;
 use crate::server::transport::telephony::answerer::AnswerPlan;
@@ -78,8 +78,8 @@ async fn connect(
     caller: BridgeSide<'_>,
     target: ReadyTarget,
 ) -> &'static str {
-    let ReadyTarget { entry: target_entry, mut source, mut sink, keys, answer, underway: _underway, place: _place } =
-        target;
+    let ReadyTarget { call, answer, underway: _underway } = target;
+    let TargetCall { entry: target_entry, mut source, mut sink, keys, place: _place } = call;
     entry.call().leave();
     entry.set_transferred(target_entry.id());
     target_entry.set_transferred(entry.id());

@@ -94,7 +94,7 @@ impl ToolSettings {
                 TransferKind::Warm => {
                     let description = "Calls someone else, says the summary to them, and connects them with the \
                                        caller, who waits meanwhile. Say that you do, first.";
-                    let what = "What they are told: who calls, and why, in one or two sentences.";
+                    let what = "The summary for the target: who calls, and why, in one or two sentences.";
                     let summary = json!({"type": "string", "description": what});
                     let properties = json!({"target": target, "summary": summary});
                     let required = json!(["target", "summary"]);

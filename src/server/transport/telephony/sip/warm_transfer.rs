@@ -36,13 +36,18 @@ pub(super) struct WarmTransfers<'a> {
 
 /// A target that has heard the summary, and who asked for it. Dropping it hangs up.
 pub(super) struct ReadyTarget {
+    pub(super) call: TargetCall,
+    pub(super) answer: oneshot::Sender<Result<(), TransferError>>,
+    /// Held as long as no other transfer of the caller may begin.
+    pub(super) underway: OwnedSemaphorePermit,
+}
+
+/// The call to a target, after the summary. Dropping it hangs up.
+pub(super) struct TargetCall {
     pub(super) entry: OutgoingEntry,
     pub(super) source: Box<MediaSource>,
     pub(super) sink: Box<MediaSink>,
     pub(super) keys: KeySender,
-    pub(super) answer: oneshot::Sender<Result<(), TransferError>>,
-    /// Held as long as no other transfer of the caller may begin.
-    pub(super) underway: OwnedSemaphorePermit,
     /// Its place among the calls out.
     pub(super) place: OwnedSemaphorePermit,
 }
@@ -57,8 +62,8 @@ impl WarmTransfers<'_> {
             // What was said before is heard first.
             self.reply.ended().await;
             self.line.hold(true);
-            let (entry, source, sink, keys, place) = match Box::pin(self.call(target, summary)).await {
-                Ok(ready) => ready,
+            let call = match Box::pin(self.call(target, summary)).await {
+                Ok(call) => call,
                 Err(error) => {
                     tracing::info!(?error, "a warm transfer failed: the call goes on");
                     self.line.hold(false);
@@ -68,16 +73,12 @@ impl WarmTransfers<'_> {
                     continue;
                 }
             };
-            return ReadyTarget { entry, source, sink, keys, answer, underway, place };
+            return ReadyTarget { call, answer, underway };
         }
     }
 
     /// Calls the target and says the summary to it.
-    async fn call(
-        &self,
-        target: String,
-        summary: String,
-    ) -> Result<(OutgoingEntry, Box<MediaSource>, Box<MediaSink>, KeySender, OwnedSemaphorePermit), TransferError> {
+    async fn call(&self, target: String, summary: String) -> Result<TargetCall, TransferError> {
         let CallOrigin { client, owner, trunk, settings } = self.origin;
         let credential = if owner.is_some() { Credential::Key } else { Credential::Call };
         let caller = Caller { owner: *owner, settings: None, credential, language: None };
@@ -126,7 +127,7 @@ impl WarmTransfers<'_> {
         let Some((source, sink)) = link::into_media(link) else {
             return Err(TransferError::NotConnected(NotConnected::Failed));
         };
-        Ok((entry, source, sink, keys, place))
+        Ok(TargetCall { entry, source, sink, keys, place })
     }
 }
 
