@@ -10,6 +10,8 @@ use antiphon_engine_api::fakes::llm::FakeLlm;
 use antiphon_engine_api::fakes::speaker::FakeSpeakerModel;
 use antiphon_engine_api::fakes::stt::FakeStt;
 use antiphon_engine_api::fakes::tts::FakeTts;
+use antiphon_engine_api::speaker::SpeakerModel;
+use antiphon_engines::speaker::Loudness;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,7 +39,7 @@ struct Conversation {
 }
 
 impl Conversation {
-    async fn enrolled(model: FakeSpeakerModel) -> Self {
+    async fn enrolled(model: impl SpeakerModel + 'static) -> Self {
         let stt = FakeStt::hears(["tell me something", "what is next", "and then"]);
         let answer = "A long answer to what was asked, with many words, which takes some seconds to be said.";
         let engines = Engines {
@@ -131,4 +133,22 @@ async fn a_speaker_who_says_one_short_word_is_the_user() {
     let mut talk = Conversation::enrolled(FakeSpeakerModel::parts_at(LOUD)).await;
     talk.says(&[television(500), quiet(800)].concat()).await;
     assert_eq!(talk.next_of(&[IGNORED, TRANSCRIBED]).await["transcript"], "what is next");
+}
+
+/// Without a speaker model the level decides: 8 dB below the user's is another's.
+#[tokio::test(start_paused = true)]
+async fn another_speaker_is_known_by_the_level_where_there_is_no_model() {
+    let mut talk = Conversation::enrolled(Loudness).await;
+    let across_the_room = tone(2_500.0, 1_500);
+    talk.says(&[across_the_room.clone(), quiet(800)].concat()).await;
+    let ignored = talk.next_of(&[STARTED, TRANSCRIBED, IGNORED]).await;
+    assert_eq!(ignored["type"], IGNORED, "{ignored}");
+    let quieter_db = ignored["quieter_db"].as_f64().expect("a number");
+    assert!((quieter_db - 10.1).abs() < 0.2, "{ignored}");
+    // The user leans back, is answered, and is not stopped by what is across the room.
+    talk.says(&[tone(4_000.0, 1_500), quiet(800)].concat()).await;
+    assert_eq!(talk.next_of(&[TRANSCRIBED, IGNORED]).await["transcript"], "what is next");
+    talk.socket.until_frames(3).await;
+    talk.says(&[across_the_room, quiet(700)].concat()).await;
+    assert_eq!(talk.next_of(&[IGNORED, CLEARED]).await["type"], IGNORED);
 }

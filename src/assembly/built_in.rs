@@ -38,7 +38,7 @@ impl EngineFactory for BuiltIn {
     }
 
     fn speaker(&self, config: &Config) -> Result<Option<Arc<dyn SpeakerModel>>, StageFailure> {
-        factory::speaker(config)
+        factory::speaker(config).map(Some)
     }
 
     fn stt(&self, config: &Config) -> Result<Arc<dyn Stt>, StageFailure> {

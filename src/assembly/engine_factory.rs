@@ -24,7 +24,7 @@ pub trait EngineFactory: Send + Sync {
     fn vad(&self, config: &Config) -> Result<Arc<dyn Vad>, StageFailure>;
     /// Creates the turn model that `turn.model` names.
     fn turn(&self, config: &Config) -> Result<Arc<dyn TurnModel>, StageFailure>;
-    /// Creates the speaker model that `speaker.model` names; `None`: it names none.
+    /// Creates what tells voices apart; `None`: sessions are not locked.
     fn speaker(&self, _config: &Config) -> Result<Option<Arc<dyn SpeakerModel>>, StageFailure> {
         Ok(None)
     }

@@ -27,8 +27,8 @@ pub fn turn(config: &Config) -> Result<Arc<dyn TurnModel>, StageFailure> {
     made("turn", turn::ENGINES, turn::engine_of(Path::new(&config.turn.model)), config)
 }
 
-/// The speaker model that is named, if any. Blocks while it loads.
-pub fn speaker(config: &Config) -> Result<Option<Arc<dyn SpeakerModel>>, StageFailure> {
+/// The speaker model that is named, or loudness. Blocks while it loads.
+pub fn speaker(config: &Config) -> Result<Arc<dyn SpeakerModel>, StageFailure> {
     let made = speaker::open(&config.speaker, &config.onnx);
     made.map_err(|cause| StageFailure::new("speaker", &config.speaker.model, cause))
 }

@@ -24,6 +24,7 @@ pub use edge::tls::{Tls, TlsError};
 pub use edge::websocket;
 pub use preflight::problems as startup_problems;
 pub use speech::{JOBS_VERSION, jobs_version_in};
+pub use transport::rtvi::frame as rtvi_frames;
 #[cfg(feature = "testing")]
 pub use transport::testing;
 

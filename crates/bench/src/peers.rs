@@ -13,7 +13,7 @@ use super::load::{Clip, Outcome, Sign};
 use super::mock::Latencies;
 use super::mocks::{Pair, clips, talk};
 use super::pinning::LoadAffinity;
-use super::{BenchError, Plan, Progress};
+use super::{BenchError, Plan, Process, Progress};
 use antiphon_audio::wav;
 use antiphon_client::RATE;
 use serde_json::{Value, json};
@@ -31,6 +31,9 @@ const BETWEEN_TRIES: Duration = Duration::from_millis(250);
 const RUN_DEADLINE: Duration = Duration::from_secs(1_800);
 /// Playing time of each text of a response: the default of the peer's scripts.
 const SOUND: Duration = Duration::from_secs(2);
+
+/// The bot with a recognizer and a voice in its process.
+const REAL_BOT: &str = "pipecat_real.py";
 
 /// Parameters of the comparison.
 #[derive(Clone, Debug)]
@@ -60,7 +63,7 @@ pub struct RealModels {
 
 impl RealModels {
     /// The hub's settings.
-    fn settings(&self) -> [String; 5] {
+    pub(super) fn settings(&self) -> [String; 5] {
         [
             "stt.engine=whisper".to_owned(),
             format!("stt.model={}", self.whisper_ggml.display()),
@@ -82,6 +85,17 @@ impl RealModels {
             ("VOICE", voice.into()),
         ])
     }
+}
+
+/// A bot with the same models as the hub.
+#[derive(Clone, Debug)]
+pub struct RealPeer {
+    /// The folder with the peer's scripts.
+    pub rig: PathBuf,
+    /// A Python with pipecat.
+    pub python: PathBuf,
+    /// The models of both.
+    pub models: RealModels,
 }
 
 /// The figures of one server.
@@ -186,7 +200,6 @@ async fn pipecat(
     real: Option<&RealModels>,
 ) -> Result<Column, BenchError> {
     let mock = Hub::spawn(&plan.mock, &super::mocks::arguments(latencies)).await?;
-    let port = free_port().await?;
     let on_core = |core: &str, script: &str| {
         let mut command = match real {
             None => Command::new("taskset"),
@@ -198,24 +211,17 @@ async fn pipecat(
         command.arg(peers.rig.join(script)).stdin(Stdio::null()).kill_on_drop(true);
         command
     };
-    let cannot = |error: std::io::Error| BenchError::Peer(format!("{}: {error}", peers.python.display()));
+    let cannot = |error: std::io::Error| cannot_run(&peers.python, &error);
     let (script, environment) = match real {
         None => ("pipecat_bot.py", Vec::new()),
-        Some(real) => ("pipecat_real.py", real.environment()?.to_vec()),
+        Some(real) => (REAL_BOT, real.environment()?.to_vec()),
     };
-    let mut bot = on_core("1", script)
-        .envs(environment)
-        .env("MOCK_URL", format!("{}/v1", mock.url))
-        .env("PORT", port.to_string())
-        .env("TURN", "timeout")
-        .stdout(Stdio::null())
-        .spawn()
-        .map_err(cannot)?;
-    ready(&mut bot, port).await?;
-    let pid = bot.id().ok_or_else(|| BenchError::Peer("the bot ended immediately".into()))?;
+    let mut command = on_core("1", script);
+    command.envs(environment).env("TURN", "timeout");
+    let bot = Bot::start(command, &peers.python, &mock).await?;
     let client = on_core("0", "bench_pipecat.py")
-        .args([n.to_string(), peers.turns.to_string(), pid.to_string()])
-        .env("URL", format!("ws://127.0.0.1:{port}/ws"))
+        .args([n.to_string(), peers.turns.to_string(), bot.process.0.to_string()])
+        .env("URL", &bot.url)
         .env("WAV", peers.rig.join("question16k.wav"))
         .output();
     let late = |_| BenchError::Peer(format!("the client took longer than {RUN_DEADLINE:?}"));
@@ -225,6 +231,49 @@ async fn pipecat(
     Column::parse(&text).ok_or_else(|| {
         BenchError::Peer(format!("the client printed no figures: {text}{}", String::from_utf8_lossy(&output.stderr)))
     })
+}
+
+fn cannot_run(python: &Path, error: &std::io::Error) -> BenchError {
+    BenchError::Peer(format!("{}: {error}", python.display()))
+}
+
+/// A bot in a process of its own; dropping it ends the process.
+pub(super) struct Bot {
+    /// The address of its WebSocket.
+    pub(super) url: String,
+    /// The process, for its resource use.
+    pub(super) process: Process,
+    _child: Child,
+}
+
+impl Bot {
+    /// Starts a bot whose language model is `mock`, and waits until it listens.
+    async fn start(mut command: Command, python: &Path, mock: &Hub) -> Result<Self, BenchError> {
+        let port = free_port().await?;
+        let child = command
+            .env("MOCK_URL", format!("{}/v1", mock.url))
+            .env("PORT", port.to_string())
+            .stdout(Stdio::null())
+            .stdin(Stdio::null())
+            .kill_on_drop(true)
+            .spawn();
+        let mut child = child.map_err(|error| cannot_run(python, &error))?;
+        ready(&mut child, port).await?;
+        let pid = child.id().ok_or_else(|| BenchError::Peer("the bot ended immediately".into()))?;
+        Ok(Self { url: format!("ws://127.0.0.1:{port}/ws"), process: Process(pid), _child: child })
+    }
+
+    /// Starts the bot of the rig with models, its own detection of turns, and the language model `mock`.
+    pub(super) async fn with_models(peer: &RealPeer, mock: &Hub) -> Result<Self, BenchError> {
+        let script = peer.rig.join(REAL_BOT);
+        if !script.is_file() {
+            let missing = format!("{} is not there; it is not part of this repository", script.display());
+            return Err(BenchError::Peer(missing));
+        }
+        let mut command = Command::new(&peer.python);
+        command.arg(script).envs(peer.models.environment()?);
+        Self::start(command, &peer.python, mock).await
+    }
 }
 
 async fn free_port() -> Result<u16, BenchError> {

@@ -161,7 +161,7 @@ async fn a_mark_goes_through_every_mock_engine_and_comes_back() {
     let address = listener.local_addr().expect("bound");
     let stop = CancellationToken::new();
     let latencies = Latencies { sound: Duration::from_millis(300), ..Latencies::default() };
-    let served = tokio::spawn(mock::serve(listener, latencies, stop.clone()));
+    let served = tokio::spawn(mock::serve(listener, latencies, None, stop.clone()));
     let tone = |i: usize| (8_000.0 * (std::f64::consts::TAU * 440.0 * i as f64 / 24_000.0).sin()) as i16;
     let said: Vec<i16> = (0..7_200).map(tone).collect();
     let clip = |mark: usize| {

@@ -152,6 +152,8 @@ pub enum Notice {
     SpeechIgnored {
         /// Of its voice and the user's: a cosine.
         similarity: f32,
+        /// How much quieter than the user it was, in dB; negative: louder.
+        quieter_db: f32,
         /// Where the sound began, pre-roll included.
         audio_start: Samples,
         /// The end of the last voiced window.

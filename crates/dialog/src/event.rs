@@ -113,6 +113,9 @@ pub enum Event {
         response: ResponseId,
         /// Number of samples.
         n: Samples,
+        /// Of these, the silence at the end. Absent in recordings that are older.
+        #[serde(default)]
+        quiet: Samples,
     },
     /// A filler was synthesized. Its audio follows as [`Self::AudioGenerated`], then [`Self::FillerEnded`], without any other event
     /// between them.

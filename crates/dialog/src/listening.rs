@@ -183,11 +183,11 @@ impl Dialog {
     /// The utterance under way ends here and is another voice's: it is no item, and its words are not wanted.
     fn ignore_speech(&mut self, audio_end: Samples) {
         let Some(utterance) = self.listening.speaking.take() else { return };
-        let similarity = utterance.speaker().unwrap_or_default().similarity;
+        let speaker = utterance.speaker().unwrap_or_default();
         let item = utterance.item;
         self.actions.push(Action::CloseUtterance { item: item.clone(), end: UtteranceEnd::Detected });
         self.actions.push(Action::DropUtterance(item.clone()));
-        self.speech_ignored(similarity, utterance.audio_start, audio_end);
+        self.speech_ignored(speaker, utterance.audio_start, audio_end);
         self.drop_speculation_of(&item);
         self.release();
         self.start_waiting();

@@ -276,11 +276,11 @@ impl Dialog {
         }
     }
 
-    pub(super) fn audio_made(&mut self, id: &ResponseId, n: Samples) {
+    pub(super) fn audio_made(&mut self, id: &ResponseId, n: Samples, quiet: Samples) {
         let Some((_, item)) = self.message(id) else { return };
         self.responses.get_mut(id).expect("it has a message").audio += n;
         if let Some(spoken) = self.history.spoken_mut(&item) {
-            spoken.made(n);
+            spoken.made(n, quiet);
         }
     }
 

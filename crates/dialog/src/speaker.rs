@@ -22,6 +22,9 @@ const MEMORY: Samples = Samples(30 * 16_000);
 /// some 6 dB quieter.
 const QUIETER_DB: f32 = 6.0;
 
+/// A voice that was too quiet to be the user's has to be this much louder than that to become it, in dB.
+const NEARER_DB: f32 = 2.0;
+
 /// Compared sound after which an utterance is decided on, 2.5 s: then a similarity between the thresholds falls to the
 /// nearer one.
 const DECIDED_AFTER: Samples = Samples(40_000);
@@ -69,13 +72,19 @@ impl SpeakerProfile {
     }
 
     /// Compares an utterance so far, by a model with these thresholds; `None` while the profile is not complete.
-    pub fn compare(&self, heard: &VoiceSample, same_from: f32, other_below: f32) -> Option<SpeakerComparison> {
+    pub fn compare(
+        &self,
+        heard: &VoiceSample,
+        same_from: f32,
+        other_below: f32,
+        far_db: Option<f32>,
+    ) -> Option<SpeakerComparison> {
         if !self.is_complete() {
             return None;
         }
         let similarity = self.embedding.iter().zip(&heard.embedding).map(|(a, b)| a * b).sum();
         let quieter_db = self.level_db - heard.level_db;
-        Some(SpeakerComparison { similarity, same_from, other_below, quieter_db, voiced: heard.voiced })
+        Some(SpeakerComparison { similarity, same_from, other_below, quieter_db, far_db, voiced: heard.voiced })
     }
 }
 
@@ -90,6 +99,9 @@ pub struct SpeakerComparison {
     pub other_below: f32,
     /// How much quieter than the user it is, in dB; negative: louder.
     pub quieter_db: f32,
+    /// A voice that is this much quieter, in dB, is another one whatever its similarity; `None`: none is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub far_db: Option<f32>,
     /// The voiced sound that was compared, the latest of the utterance.
     pub voiced: Samples,
 }
@@ -118,8 +130,13 @@ impl Speaker {
             same_from = middle;
             other_below = middle;
         }
+        let far_db = match self {
+            Self::Other => heard.far_db.map(|far_db| far_db - NEARER_DB),
+            Self::Unknown | Self::User => heard.far_db,
+        };
         match self {
             Self::User => Self::User,
+            _ if far_db.is_some_and(|far_db| heard.quieter_db >= far_db) => Self::Other,
             Self::Unknown if heard.similarity >= same_from => Self::User,
             Self::Unknown if heard.similarity < other_below => Self::Other,
             Self::Other if heard.similarity >= same_from + band / 2.0 => Self::User,
@@ -134,6 +151,9 @@ pub(super) struct HeardSpeaker {
     pub(super) speaker: Speaker,
     /// Of the latest comparison.
     pub(super) similarity: f32,
+    /// Of the latest comparison. Absent in snapshots that are older.
+    #[serde(default)]
+    pub(super) quieter_db: f32,
 }
 
 impl Dialog {
@@ -177,6 +197,7 @@ impl Dialog {
         let Some(known) = &mut tentative.speaker else { return };
         known.speaker = known.speaker.after(heard);
         known.similarity = heard.similarity;
+        known.quieter_db = heard.quieter_db;
         match tentative.decide(false, false) {
             Decision::Yield => self.interrupted_by_speaker(),
             Decision::Continue => {
@@ -189,8 +210,9 @@ impl Dialog {
     }
 
     /// Reports that speech of another voice was left out.
-    pub(super) fn speech_ignored(&mut self, similarity: f32, audio_start: Samples, audio_end: Samples) {
-        self.notify(Notice::SpeechIgnored { similarity, audio_start, audio_end });
+    pub(super) fn speech_ignored(&mut self, heard: HeardSpeaker, audio_start: Samples, audio_end: Samples) {
+        let HeardSpeaker { similarity, quieter_db, .. } = heard;
+        self.notify(Notice::SpeechIgnored { similarity, quieter_db, audio_start, audio_end });
     }
 }
 
@@ -203,6 +225,7 @@ mod tests {
         same_from: 0.6,
         other_below: 0.4,
         quieter_db: 0.0,
+        far_db: None,
         voiced: Samples(12_000),
     };
 
@@ -211,6 +234,7 @@ mod tests {
         use Speaker::{Other, Unknown, User};
         let of = |similarity| SpeakerComparison { similarity, ..HEARD };
         let quiet = |similarity, quieter_db| SpeakerComparison { similarity, quieter_db, ..HEARD };
+        let far = |similarity, quieter_db| SpeakerComparison { far_db: Some(8.0), ..quiet(similarity, quieter_db) };
         let long = |similarity| SpeakerComparison { similarity, voiced: Samples(40_000), ..HEARD };
         let table = [
             (Unknown, of(0.6), User),
@@ -235,6 +259,13 @@ mod tests {
             (Unknown, quiet(0.81, 40.0), User),
             (Unknown, quiet(0.6, -20.0), User),
             (Unknown, of(f32::NAN), Unknown),
+            // Where the level decides, it does so whatever the similarity.
+            (Unknown, far(1.0, 7.9), User),
+            (Unknown, far(1.0, 8.0), Other),
+            (Other, far(1.0, 6.1), Other),
+            (Other, far(1.0, 5.9), User),
+            (Unknown, far(0.1, 0.0), Other),
+            (User, far(1.0, 20.0), User),
         ];
         for (before, heard, expect) in table {
             assert_eq!(before.after(heard), expect, "{before:?} {heard:?}");
@@ -251,17 +282,17 @@ mod tests {
         let user = sample([1.0, 0.0], -20.0, 1_500);
         profile.learn(&user);
         assert!(!profile.is_complete());
-        assert_eq!(profile.compare(&user, 0.6, 0.4), None);
+        assert_eq!(profile.compare(&user, 0.6, 0.4, None), None);
         profile.learn(&user);
         assert!(profile.is_complete());
         let other = sample([0.0, 1.0], -30.0, 2_000);
-        let heard = profile.compare(&other, 0.6, 0.4).expect("it is complete");
+        let heard = profile.compare(&other, 0.6, 0.4, None).expect("it is complete");
         assert_eq!((heard.similarity, heard.quieter_db, heard.voiced), (0.0, 10.0, Samples(32_000)));
         for _ in 0..20 {
             profile.learn(&user);
         }
         profile.learn(&other);
-        let heard = profile.compare(&user, 0.6, 0.4).expect("it is complete");
+        let heard = profile.compare(&user, 0.6, 0.4, None).expect("it is complete");
         assert!(heard.similarity > 0.99 && heard.quieter_db.abs() < 1.0, "{heard:?}");
     }
 }

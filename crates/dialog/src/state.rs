@@ -147,7 +147,7 @@ impl Dialog {
                 }
             }
             Event::ToolCall(delta) => self.tool_call(delta),
-            Event::AudioGenerated { response, n } => self.audio_made(&response, n),
+            Event::AudioGenerated { response, n, quiet } => self.audio_made(&response, n, quiet),
             Event::FillerStarted { response, text } => self.filler_started(&response, &text),
             Event::FillerEnded { response } => self.filler_ended(&response),
             Event::AudioSent { item, n } => {

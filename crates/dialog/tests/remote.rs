@@ -170,7 +170,11 @@ fn an_approved_call_that_ends_after_another_answer_is_read_behind_that_answer() 
     }
     let spoken = runner.dialog.history().items().last().expect("the answer").id.clone();
     for event in [
-        Event::AudioGenerated { response: runner.dialog.active().expect("r2").clone(), n: Samples(24_000) },
+        Event::AudioGenerated {
+            response: runner.dialog.active().expect("r2").clone(),
+            n: Samples(24_000),
+            quiet: Samples::ZERO,
+        },
         Event::AudioSent { item: spoken, n: Samples(24_000) },
     ] {
         runner.step(Timestamp::from_ms(13), event);

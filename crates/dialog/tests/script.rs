@@ -246,7 +246,7 @@ impl Runner {
                 let other_below = 0.4;
                 let quieter_db = 0.0;
                 let voiced = at16(voiced);
-                let heard = SpeakerComparison { similarity, same_from, other_below, quieter_db, voiced };
+                let heard = SpeakerComparison { similarity, same_from, other_below, quieter_db, far_db: None, voiced };
                 Event::SpeakerCompared { item: self.item(first), heard }
             }
             "partial" => Event::Partial { item: self.item(first), text: rest.into(), n_sure_words: None },
@@ -261,7 +261,11 @@ impl Runner {
                 let limit = Duration::from_secs(rest.parse().expect("seconds"));
                 Event::ModelLoading { response: self.response(first), limit }
             }
-            "made" => Event::AudioGenerated { response: self.response(first), n: at24(rest) },
+            // The sound, and the silence at its end.
+            "made" => {
+                let (n, quiet) = rest.split_once(' ').unwrap_or((rest, "0"));
+                Event::AudioGenerated { response: self.response(first), n: at24(n), quiet: at24(quiet) }
+            }
             "fills" => Event::FillerStarted { response: self.response(first), text: rest.into() },
             "filled" => Event::FillerEnded { response: self.response(first) },
             "sent" => Event::AudioSent { item: self.item(first), n: at24(rest) },
@@ -400,7 +404,7 @@ impl Runner {
             Notice::Backchannel { text, audio_start, audio_end } => {
                 format!("backchannel {text:?} {} {}", ms16(audio_start), ms16(audio_end))
             }
-            Notice::SpeechIgnored { similarity, audio_start, audio_end } => {
+            Notice::SpeechIgnored { similarity, audio_start, audio_end, .. } => {
                 format!("ignored {similarity} {} {}", ms16(audio_start), ms16(audio_end))
             }
             Notice::IdleTimeout { item, audio_start, audio_end } => {

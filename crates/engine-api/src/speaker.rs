@@ -29,14 +29,19 @@ pub enum SpeakerModelError {
     Failed(String),
 }
 
-/// Cosine similarities of this model's embeddings that decide.
+/// What decides: cosine similarities of this model's embeddings, and levels.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SpeakerThresholds {
-    /// From this one on it is the same voice.
+    /// From this similarity on it is the same voice.
     pub same_from: f32,
     /// Below this one it is another voice. At most `same_from`.
     pub other_below: f32,
+    /// A voice that is this much quieter, in dB, is another one whatever its similarity; `None`: none is.
+    pub far_db: Option<f32>,
 }
+
+/// The shortest audio that most models tell voices apart by, 0.7 s; with less they confuse people often.
+const LEAST: Samples = Samples(11_200);
 
 /// The speaker model port: one model, shared by all sessions.
 pub trait SpeakerModel: Send + Sync {
@@ -45,6 +50,11 @@ pub trait SpeakerModel: Send + Sync {
 
     /// Queries it answers at the same time; further ones wait in its queue. At least 1.
     fn concurrency(&self) -> usize;
+
+    /// The shortest audio that is worth a query.
+    fn least(&self) -> Samples {
+        LEAST
+    }
 
     /// The longest audio that the model considers; earlier audio is ignored.
     fn span(&self) -> Samples;

@@ -3,6 +3,8 @@
 //! The root package's assembly makes them from the configuration, by the [`table`]. Each engine is behind a feature of its own name. An
 //! engine keeps no conversation, never decides when a turn is over, and never logs audio, transcripts or keys.
 
+#[cfg(feature = "onnx")]
+mod contract;
 pub mod fallback;
 pub mod llm;
 #[cfg(feature = "mcp")]

@@ -242,6 +242,8 @@ pub enum ServerEvent {
     SpeechIgnored {
         /// Of its voice and the user's, -1 to 1.
         similarity: f32,
+        /// How much quieter than the user it was, in dB, to a tenth; negative: louder.
+        quieter_db: f32,
         audio_start_ms: u64,
         audio_end_ms: u64,
     },

@@ -199,7 +199,7 @@ fn extension_events() -> Vec<ServerEvent> {
         },
         ServerEvent::OutputAudioSent { response_id: response_id(), item_id: item_id() },
         ServerEvent::Backchannel { transcript: "right".into(), audio_start_ms: 300, audio_end_ms: 900 },
-        ServerEvent::SpeechIgnored { similarity: 0.25, audio_start_ms: 300, audio_end_ms: 2_400 },
+        ServerEvent::SpeechIgnored { similarity: 0.25, quieter_db: 9.0, audio_start_ms: 300, audio_end_ms: 2_400 },
         timeline(None, None),
         timeline(Some(endpointing), None),
         timeline(None, Some(Box::new(workers))),

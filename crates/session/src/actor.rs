@@ -29,7 +29,7 @@ use super::timeline::notices::NoticeContext;
 use super::transcription_input::Report;
 use super::transcription_task::until_free;
 use super::translate;
-use super::voice::Packet;
+use super::voice::MadeAudio;
 use antiphon_audio::codec::CodecError;
 use antiphon_dialog::turn::Edge;
 use antiphon_dialog::{
@@ -697,14 +697,8 @@ impl Actor {
         self.packed(response, &item, index, made);
     }
 
-    fn packed(
-        &mut self,
-        response: &ResponseId,
-        item: &ItemId,
-        index: u32,
-        made: Result<(Samples, Vec<Packet>), CodecError>,
-    ) {
-        let (n, packets) = match made {
+    fn packed(&mut self, response: &ResponseId, item: &ItemId, index: u32, made: Result<MadeAudio, CodecError>) {
+        let MadeAudio { n, quiet, packets } = match made {
             Ok(made) => made,
             Err(error) => {
                 tracing::error!(%error, "reply audio could not be encoded");
@@ -712,7 +706,7 @@ impl Actor {
                 return self.step(Event::ResponseFinished { response: response.clone(), outcome });
             }
         };
-        self.step(Event::AudioGenerated { response: response.clone(), n });
+        self.step(Event::AudioGenerated { response: response.clone(), n, quiet });
         self.client.push_audio(response, item, index, packets);
         self.release_frames();
     }

@@ -89,8 +89,10 @@ impl Projector {
                 audio_start_ms: audio_start.as_ms(TURN_RATE),
                 audio_end_ms: audio_end.as_ms(TURN_RATE),
             },
-            Notice::SpeechIgnored { similarity, audio_start, audio_end } => ServerEvent::SpeechIgnored {
+            Notice::SpeechIgnored { similarity, quieter_db, audio_start, audio_end } => ServerEvent::SpeechIgnored {
                 similarity,
+                // To a tenth: it is for people.
+                quieter_db: (10.0 * quieter_db).round() / 10.0,
                 audio_start_ms: audio_start.as_ms(TURN_RATE),
                 audio_end_ms: audio_end.as_ms(TURN_RATE),
             },

@@ -15,9 +15,6 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tokio_util::sync::DropGuard;
 
-/// Voiced sound from which a voice is compared, 0.7 s. With less, speaker models confuse people often.
-const COMPARED_FROM: Samples = Samples(11_200);
-
 /// Voiced sound between two queries while it matters whose voice it is, 250 ms.
 const STEP: Samples = Samples(4_000);
 
@@ -89,7 +86,7 @@ impl SpeakerEar {
     ) -> Option<impl Future<Output = ()> + Send + use<>> {
         let step = if matters { STEP } else { LEARNING_STEP };
         let is_new = self.n_voiced.saturating_sub(self.asked_at) >= step;
-        if self.query.is_some() || self.n_voiced < COMPARED_FROM || !is_new {
+        if self.query.is_some() || self.n_voiced < self.model.least() || !is_new {
             return None;
         }
         self.asked_at = self.n_voiced;
@@ -108,8 +105,8 @@ impl SpeakerEar {
     pub(super) fn answered(&mut self, item: ItemId, sample: Option<VoiceSample>) -> Option<SpeakerComparison> {
         self.query.take_if(|(asked, _)| *asked == item);
         let sample = sample?;
-        let SpeakerThresholds { same_from, other_below } = self.model.thresholds();
-        let compared = self.profile.compare(&sample, same_from, other_below);
+        let SpeakerThresholds { same_from, other_below, far_db } = self.model.thresholds();
+        let compared = self.profile.compare(&sample, same_from, other_below, far_db);
         self.forget(&item);
         if self.held.len() >= MAX_HELD {
             self.held.remove(0);

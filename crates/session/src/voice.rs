@@ -16,6 +16,9 @@ const MAX_DELTA_MS: u64 = 200;
 /// A frame of the binary mode.
 const FRAME_MS: u64 = 20;
 
+/// Samples below this level are silence: -50 dBFS.
+const AUDIBLE: u16 = 104;
+
 /// How reply audio is packed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Packing {
@@ -33,6 +36,16 @@ pub(super) struct Packet {
     /// Its first sample within the item, at the output rate.
     pub(super) offset: Samples,
     pub(super) n: Samples,
+}
+
+/// What came of a piece of speech.
+pub(super) struct MadeAudio {
+    /// Samples at the output rate.
+    pub(super) n: Samples,
+    /// Of these, the silence at the end.
+    pub(super) quiet: Samples,
+    /// The packets that are full.
+    pub(super) packets: Vec<Packet>,
 }
 
 /// One response's speech on its way out.
@@ -61,26 +74,32 @@ impl Voice {
         }
     }
 
-    /// Takes PCM at any rate; gives how much it makes at the output rate and the packets that are full.
-    pub(super) fn push(&mut self, pcm: &Pcm) -> Result<(Samples, Vec<Packet>), CodecError> {
+    /// Takes PCM at any rate.
+    pub(super) fn push(&mut self, pcm: &Pcm) -> Result<MadeAudio, CodecError> {
         let before = self.pending.len();
         let rate = self.format.rate();
         resampler(&mut self.resampler, pcm.rate, rate).process(&pcm.samples, &mut self.pending);
-        let made = Samples((self.pending.len() - before) as u64);
-        Ok((made, self.pack(false)?))
+        self.made(before, false)
     }
 
     /// The rest, at the end of an item. What is pushed behind it is the next one's.
-    pub(super) fn finish(&mut self) -> Result<(Samples, Vec<Packet>), CodecError> {
+    pub(super) fn finish(&mut self) -> Result<MadeAudio, CodecError> {
         let before = self.pending.len();
         if let Some((_, resampler)) = &mut self.resampler {
             resampler.flush(&mut self.pending);
         }
-        let made = Samples((self.pending.len() - before) as u64);
-        let packets = self.pack(true)?;
+        let made = self.made(before, true)?;
         self.packed = Samples::ZERO;
         self.opus = None;
-        Ok((made, packets))
+        Ok(made)
+    }
+
+    /// Packs what is pending, of which the samples behind `before` are new.
+    fn made(&mut self, before: usize, all: bool) -> Result<MadeAudio, CodecError> {
+        let new = &self.pending[before..];
+        let n = Samples(new.len() as u64);
+        let quiet = Samples(new.iter().rev().take_while(|sample| sample.unsigned_abs() < AUDIBLE).count() as u64);
+        Ok(MadeAudio { n, quiet, packets: self.pack(all)? })
     }
 
     /// The same PCM at 16 kHz.

@@ -159,7 +159,8 @@ fn first_end(text: &str) -> Option<usize> {
     (!text.is_empty()).then_some(text.len())
 }
 
-fn is_unspaced(c: char) -> bool {
+/// Whether the letter is of a script without blanks between words.
+pub fn is_unspaced(c: char) -> bool {
     UNSPACED.iter().any(|block| block.contains(&c))
 }
 

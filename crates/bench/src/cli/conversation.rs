@@ -2,6 +2,7 @@
 
 use super::{hub_command, progress, write_report};
 use crate::conversation::{self, ConversationPlan, Layout, Split};
+use crate::peers::{RealModels, RealPeer};
 use antiphon::cli::CliError;
 use clap::{Args, ValueEnum};
 use std::path::PathBuf;
@@ -15,9 +16,12 @@ Examples:
   antiphon-bench conversation --split held --ignore-backchannels
   antiphon-bench conversation --curve             the curve alone, without a hub
   antiphon-bench conversation --data FOLDER --layout eot-bench
+  antiphon-bench conversation --split held --turn-detection semantic_vad --rig rig \
+      --whisper models/whisper-base/ggml-base.bin --faster-whisper faster-whisper-base --piper en_US-joe-medium.onnx
 
 Needs the models that make run installs; ANTIPHON_MODELS__DIR names their folder. It runs from the root of the
 repository, whose clips it uses. docs/developing/conversation-quality.md has the definitions of the measures.
+With --rig, as antiphon-bench peers has it, a pipecat bot has the same conversations, with the same models.
 
 Exit codes: 0 done   1 it could not be measured   2 wrong usage")]
 pub struct ConversationArgs {
@@ -63,6 +67,21 @@ pub struct ConversationArgs {
     /// A setting of the hub that differs from its default
     #[arg(long, value_name = "SECTION.KEY=VALUE")]
     set: Vec<String>,
+    /// The folder of a pipecat bot that has the same conversations
+    #[arg(long, value_name = "FOLDER", requires_all = ["whisper", "faster_whisper", "piper"])]
+    rig: Option<PathBuf>,
+    /// A Python with pipecat-ai 1.14 and the other requirements of the bot
+    #[arg(long, value_name = "FILE", default_value = ".venv-peers/bin/python")]
+    python: PathBuf,
+    /// The hub's Whisper model beside the bot, in ggml's form
+    #[arg(long, value_name = "FILE", requires = "rig")]
+    whisper: Option<PathBuf>,
+    /// The bot's, the same in CTranslate2's form
+    #[arg(long, value_name = "FOLDER", requires = "rig")]
+    faster_whisper: Option<PathBuf>,
+    /// The voice of both, Piper's, with its .onnx.json beside it
+    #[arg(long, value_name = "FILE", requires = "rig")]
+    piper: Option<PathBuf>,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -82,6 +101,10 @@ enum Detection {
 }
 
 pub(super) async fn run(args: ConversationArgs) -> Result<(), CliError> {
+    let models = args.whisper.zip(args.faster_whisper).zip(args.piper);
+    let models = models.map(|((whisper_ggml, whisper_ct2), piper)| RealModels { whisper_ggml, whisper_ct2, piper });
+    let peer = args.rig.zip(models);
+    let peer = peer.map(|(rig, models)| RealPeer { rig, python: args.python, models });
     let plan = ConversationPlan {
         quick: args.quick,
         split: args.split,
@@ -96,7 +119,9 @@ pub(super) async fn run(args: ConversationArgs) -> Result<(), CliError> {
         speaker_lock: args.speaker_lock,
         ga: args.ga,
         set: args.set,
+        peer,
         hub: hub_command("hub")?,
+        mock: hub_command("mock")?,
     };
     let report = conversation::run(&plan, &progress).await;
     write_report(&report, args.json, args.strict)

@@ -15,6 +15,7 @@ use antiphon::server::{self, Keys, Parts};
 use antiphon_cluster::ClusterConfig;
 use antiphon_engine_api::Engines;
 use antiphon_engine_api::fakes::{llm::FakeLlm, stt::FakeStt, tts::FakeTts, vad::FakeVad};
+use antiphon_engine_api::llm::Llm;
 use antiphon_telemetry::Metrics;
 use clap::Args;
 use std::future::Future;
@@ -174,6 +175,9 @@ pub struct MockArgs {
     ttfb_ms: u32,
     #[arg(long, default_value_t = 2_000)]
     sound_ms: u32,
+    /// Answer with the story of the conversation benchmark
+    #[arg(long)]
+    story: bool,
     /// Stop when the standard input ends
     #[arg(long)]
     with_stdin: bool,
@@ -189,9 +193,14 @@ pub(super) async fn run_mock(args: MockArgs) -> Result<(), CliError> {
         first_sound: ms(args.ttfb_ms),
         sound: ms(args.sound_ms),
     };
+    let llm: Option<Arc<dyn Llm>> = match args.story {
+        true => Some(Arc::new(Storyteller::new())),
+        false => None,
+    };
     let listener = listen().await?;
+    let address = listener.local_addr();
     let stop = CancellationToken::new();
-    serve(&listener.local_addr(), args.with_stdin, stop.clone(), mock::serve(listener, latencies, stop)).await
+    serve(&address, args.with_stdin, stop.clone(), mock::serve(listener, latencies, llm, stop)).await
 }
 
 impl SharedArgs {

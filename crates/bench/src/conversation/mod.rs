@@ -1,8 +1,9 @@
 //! Conversation quality: end of turn, interruptions, selectivity and resumption, by the field's measures.
 //!
 //! [`generator`] composes conversations from [`voices`] under conditions ([`acoustics`]), with labels ([`scenario`]).
-//! [`runner`] talks them to a hub of its own over WebSockets, in real time, several at once; the hub has the installed
-//! engines and a scripted language model ([`story`]). [`judge`] compares labels with the agent's track ([`playout`]),
+//! [`runner`] talks them to a hub of its own over WebSockets ([`link`]), in real time, several at once; the hub has the
+//! installed engines and a scripted language model ([`story`]). A pipecat bot may have the same conversations behind it
+//! ([`pipecat`]), with the same models. [`judge`] compares labels with the agent's track ([`playout`]),
 //! [`measures`] adds up. [`endpointing`] sweeps the end of turn over the same turns, faster than real time. [`layouts`]
 //! reads the data of published benchmarks instead.
 //!
@@ -14,7 +15,9 @@ mod endpointing;
 mod generator;
 mod judge;
 mod layouts;
+mod link;
 mod measures;
+mod pipecat;
 mod runner;
 mod scenario;
 pub(crate) mod story;
@@ -26,17 +29,19 @@ pub use scenario::Split;
 use super::hub_process::{Engines, Hub};
 use super::machine::Machine;
 use super::noise::best_vad;
+use super::peers::{Bot, RealPeer};
 use super::real::recognizer;
-use super::{BenchError, Figure, HubCommand, Progress, Report, Section, Unit, name_of};
+use super::{BenchError, Figure, HubCommand, Process, Progress, Report, Section, Unit, name_of};
 use antiphon_audio::wav;
 use antiphon_client::{AudioMode, RATE};
 use antiphon_types::Pcm;
 use endpointing::{EndedTurn, Point, SILENCES_MS, THRESHOLDS};
 use futures_util::{StreamExt, stream};
 use judge::judge;
+use link::SessionOptions;
 use measures::{JudgedTurn, Measures, Resumption, tables};
 use reqwest::multipart::{Form, Part};
-use runner::{Recorded, SessionOptions};
+use runner::Recorded;
 use scenario::{Conversation, Expected};
 use serde_json::{Value, json};
 use std::path::PathBuf;
@@ -83,8 +88,12 @@ pub struct ConversationPlan {
     pub ga: bool,
     /// Settings of the hub, `SECTION.KEY=VALUE`.
     pub set: Vec<String>,
+    /// A bot that has the same conversations behind the hub, whose models the hub then has, too.
+    pub peer: Option<RealPeer>,
     /// Command that starts a hub.
     pub hub: HubCommand,
+    /// Command that starts mock engines.
+    pub mock: HubCommand,
 }
 
 /// Runs everything. What fails is reported with its reason.
@@ -112,7 +121,17 @@ async fn measure(plan: &ConversationPlan, progress: Progress<'_>) -> Result<Vec<
     };
     let mut sections = Vec::new();
     if !material.conversations.is_empty() && !plan.curve_only {
-        sections.extend(in_real_time(plan, &material, progress).await?);
+        let mut args = vec![name_of(Engines::Conversation)];
+        let of_peer = plan.peer.iter().flat_map(|peer| peer.models.settings());
+        for setting in of_peer.chain(plan.set.iter().cloned()) {
+            args.extend(["--set".to_owned(), setting]);
+        }
+        progress("conversation: the first start, which measures models that were never measured here");
+        Hub::spawn(&plan.hub, &args).await?.stop().await;
+        sections.extend(with_hub(plan, &args, &material, progress).await?);
+        if let Some(peer) = &plan.peer {
+            sections.extend(with_peer(plan, peer, &args, &material, progress).await?);
+        }
     }
     if !material.turns.is_empty() {
         sections.push(swept(&material, progress).await?);
@@ -190,22 +209,65 @@ struct Run<'a> {
     recorded: Recorded,
 }
 
-async fn in_real_time(
+/// All conversations with one agent.
+struct Runs<'a> {
+    /// Whose.
+    agent: String,
+    done: Vec<Run<'a>>,
+    failures: Vec<String>,
+    /// The fraction of the processors that others used; see [`Machine::others_since`].
+    others: Option<f64>,
+}
+
+/// Talks to a hub, which also hears what was heard of the replies that were cut.
+async fn with_hub(
     plan: &ConversationPlan,
+    args: &[String],
     material: &Material,
     progress: Progress<'_>,
 ) -> Result<Vec<Section>, BenchError> {
-    let mut args = vec![name_of(Engines::Conversation)];
-    for setting in &plan.set {
-        args.extend(["--set".to_owned(), setting.clone()]);
-    }
-    progress("conversation: the first start, which measures models that were never measured here");
-    Hub::spawn(&plan.hub, &args).await?.stop().await;
-    let hub = Hub::spawn(&plan.hub, &args).await?;
-    let recognizer = recognizer(&hub.url).await?;
+    let hub = Hub::spawn(&plan.hub, args).await?;
+    let agent = format!("{} hears", recognizer(&hub.url).await?);
     let mode = if plan.ga { AudioMode::Ga } else { AudioMode::Pcm16 };
-    let options = SessionOptions { url: hub.url.clone(), mode, update: session_update(plan) };
+    let options = SessionOptions::Realtime { url: hub.url.clone(), mode, update: session_update(plan) };
+    let runs = in_real_time(plan, material, &options, hub.process, agent, progress).await?;
+    let judged = judged(&runs.done, &hub.url, progress).await?;
+    hub.stop().await;
+    Ok(sections(plan, material, runs, &judged, ""))
+}
+
+/// Talks to the peer's bot. A hub hears afterwards what was heard of the replies that were cut.
+async fn with_peer(
+    plan: &ConversationPlan,
+    peer: &RealPeer,
+    args: &[String],
+    material: &Material,
+    progress: Progress<'_>,
+) -> Result<Vec<Section>, BenchError> {
+    progress("conversation: pipecat starts");
+    let mock = Hub::spawn(&plan.mock, &["--story".to_owned()]).await?;
+    let bot = Bot::with_models(peer, &mock).await?;
+    let options = SessionOptions::Pipecat { url: bot.url.clone() };
+    let agent = "pipecat with the same recognizer and voice, its own detection of turns".to_owned();
+    let runs = in_real_time(plan, material, &options, bot.process, agent, progress).await?;
+    drop(bot);
+    mock.stop().await;
+    let hub = Hub::spawn(&plan.hub, args).await?;
+    let judged = judged(&runs.done, &hub.url, progress).await?;
+    hub.stop().await;
+    Ok(sections(plan, material, runs, &judged, ", pipecat"))
+}
+
+async fn in_real_time<'a>(
+    plan: &ConversationPlan,
+    material: &'a Material,
+    options: &SessionOptions,
+    process: Process,
+    agent: String,
+    progress: Progress<'_>,
+) -> Result<Runs<'a>, BenchError> {
     let before = Machine::now();
+    let cpu_before_s = process.cpu_s()?;
     let n = material.conversations.len();
     let one = |(i, conversation): (usize, &'_ Conversation)| {
         let options = options.clone();
@@ -217,21 +279,29 @@ async fn in_real_time(
         }
     };
     let mut running = stream::iter(material.conversations.iter().enumerate().map(one)).buffer_unordered(plan.at_once);
-    let mut runs = Vec::new();
+    let mut done = Vec::new();
     let mut failures = Vec::new();
     while let Some((i, recorded)) = running.next().await {
         let conversation = &material.conversations[i];
         match recorded {
-            Ok(recorded) => runs.push(Run { conversation, recorded }),
+            Ok(recorded) => done.push(Run { conversation, recorded }),
             Err(error) => failures.push(format!("a conversation of {} failed: {error}", conversation.speaker)),
         }
-        progress(&format!("conversation: {} of {n}", runs.len() + failures.len()));
+        progress(&format!("conversation: {} of {n}", done.len() + failures.len()));
     }
     drop(running);
-    let hub_cpu_s = hub.process.cpu_s()?;
-    let others = before.zip(Machine::now()).map(|(before, after)| after.others_since(&before, hub_cpu_s));
-    let judged = judged(&runs, &hub.url, progress).await?;
-    hub.stop().await;
+    let cpu_s = process.cpu_s()? - cpu_before_s;
+    let others = before.zip(Machine::now()).map(|(before, after)| after.others_since(&before, cpu_s));
+    Ok(Runs { agent, done, failures, others })
+}
+
+fn sections(
+    plan: &ConversationPlan,
+    material: &Material,
+    runs: Runs<'_>,
+    judged: &[JudgedTurn],
+    suffix: &str,
+) -> Vec<Section> {
     let mut sections = Vec::new();
     for split in [Split::Held, Split::Dev] {
         let of_split: Vec<&JudgedTurn> = judged.iter().filter(|turn| turn.split == split).collect();
@@ -239,24 +309,25 @@ async fn in_real_time(
             continue;
         }
         let how = format!(
-            "{}; {} turns in real time, {} conversations at once, {recognizer} hears; the {} half",
+            "{}; {} turns in real time, {} conversations at once, {}; the {} half",
             material.source,
             of_split.len(),
             plan.at_once,
+            runs.agent,
             name_of(split)
         );
-        let mut section = Section::new(format!("conversation, {}", name_of(split)), how);
+        let mut section = Section::new(format!("conversation, {}{suffix}", name_of(split)), how);
         Measures::of(of_split.iter().copied()).figures(&mut section, "");
-        word_figures(&mut section, &runs, split);
+        word_figures(&mut section, &runs.done, split);
         section.notes.extend(tables(&of_split));
-        section.others = others;
+        section.others = runs.others;
         sections.push(section);
     }
     if let Some(section) = sections.first_mut() {
-        lateness(section, &runs);
-        section.notes.extend(failures);
+        lateness(section, &runs.done);
+        section.notes.extend(runs.failures);
     }
-    Ok(sections)
+    sections
 }
 
 fn session_update(plan: &ConversationPlan) -> Value {
@@ -442,7 +513,9 @@ mod tests {
             speaker_lock: false,
             ga: false,
             set: Vec::new(),
+            peer: None,
             hub: HubCommand { program: "none".into(), args: Vec::new() },
+            mock: HubCommand { program: "none".into(), args: Vec::new() },
         }
     }
 

@@ -1,4 +1,4 @@
-//! Talks one conversation to a server over a WebSocket, in real time, and records both tracks.
+//! Talks one conversation to an agent, in real time, and records both tracks.
 //!
 //! The microphone never stops: noise of the condition, and the turns in it, in frames of 20 ms. A sample counts as
 //! spoken when a microphone would have captured it: a frame is sent when it is full. In the mode of binary audio the
@@ -6,17 +6,18 @@
 //! and truncates it where it was heard.
 
 use super::judge::Observed;
+use super::link::{Link, SessionOptions};
 use super::scenario::{Begins, Conversation, Expected, Turn};
-use crate::voice_to_voice::{open, server_said};
+use crate::voice_to_voice::server_said;
 use crate::words::{n_errors, words};
 use antiphon_client::playout::{Playout, Sound};
-use antiphon_client::{AudioMode, ClientError, Connection, Event, FRAME, ReceivedMessage, Receiver, Sender};
+use antiphon_client::{ClientError, Event, FRAME, ReceivedMessage};
 use antiphon_types::ItemId;
-use serde_json::Value;
 use std::time::Duration;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval};
 
-const FRAME_MS: f64 = 20.0;
+/// Length of a frame of the microphone, in ms.
+pub(super) const FRAME_MS: f64 = 20.0;
 /// A frame that is sent this much after its time is late: the machine has fallen behind.
 const LATE_MS: f64 = 100.0;
 /// Interval of playback reports, in ms.
@@ -29,15 +30,6 @@ const SILENT_MS: f64 = 2_500.0;
 /// How long a reply to speak over is waited for, and the end of a reply.
 const REPLY_WITHIN_MS: f64 = 8_000.0;
 const QUIET_WITHIN_MS: f64 = 30_000.0;
-
-/// How a session is opened.
-#[derive(Clone, Debug)]
-pub(super) struct SessionOptions {
-    pub(super) url: String,
-    pub(super) mode: AudioMode,
-    /// The settings of the session.
-    pub(super) update: Value,
-}
 
 /// What was recorded of a conversation. Times in ms since it began.
 #[derive(Debug, Default)]
@@ -99,16 +91,15 @@ impl Recorded {
 /// # Errors
 /// The connection fails, or the server reports an error.
 pub(super) async fn run(options: &SessionOptions, conversation: &Conversation) -> Result<Recorded, ClientError> {
-    talk(open(&options.url, options.mode, &options.update).await?, conversation).await
+    talk(Link::open(options).await?, conversation).await
 }
 
 /// Talks on a session that has its settings.
-async fn talk(connection: Connection, conversation: &Conversation) -> Result<Recorded, ClientError> {
+async fn talk(link: Link, conversation: &Conversation) -> Result<Recorded, ClientError> {
     let mut ticks = interval(Duration::from_millis(FRAME_MS as u64));
     ticks.set_missed_tick_behavior(MissedTickBehavior::Burst);
     let mut session = Session {
-        sender: connection.sender,
-        receiver: connection.receiver,
+        link,
         ticks,
         began: Instant::now(),
         bed: &conversation.bed,
@@ -125,14 +116,13 @@ async fn talk(connection: Connection, conversation: &Conversation) -> Result<Rec
         let is_followed_at_once = conversation.turns.get(i + 1).is_some_and(|next| next.begins == Begins::AtOnce);
         session.turn(turn, is_followed_at_once).await?;
     }
-    session.sender.close().await;
+    session.link.close().await;
     Ok(session.recorded)
 }
 
 /// A session under way.
 struct Session<'a> {
-    sender: Sender,
-    receiver: Receiver,
+    link: Link,
     ticks: Interval,
     began: Instant,
     bed: &'a [i16],
@@ -230,7 +220,7 @@ impl<'a> Session<'a> {
     async fn step(&mut self) -> Result<(), ClientError> {
         tokio::select! {
             biased;
-            received = self.receiver.next() => {
+            received = self.link.next() => {
                 let received = received?;
                 let now_ms = self.now_ms();
                 self.take(received, now_ms).await
@@ -260,13 +250,13 @@ impl<'a> Session<'a> {
         let n = left.len().min(FRAME);
         super::acoustics::mix(&mut frame, &left[..n]);
         self.clip_at += n;
-        self.sender.audio(&frame).await?;
+        self.link.audio(&frame).await?;
         let now_ms = self.now_ms();
         if now_ms >= self.reported_ms + REPORT_MS {
             self.reported_ms = now_ms;
             if let Some((item_id, heard_ms)) = self.recorded.playout.heard(now_ms) {
                 let item_id = ItemId::from(item_id);
-                self.sender.played(&item_id, heard_ms as u64).await?;
+                self.link.played(&item_id, heard_ms as u64).await?;
             }
         }
         Ok(())
@@ -285,7 +275,7 @@ impl<'a> Session<'a> {
                 self.n_active = self.n_active.saturating_sub(1);
                 self.done_ms = now_ms;
             }
-            ReceivedMessage::Event(Event::SpeechStarted { .. }) if self.sender.mode() == AudioMode::Ga => {
+            ReceivedMessage::Event(Event::SpeechStarted { .. }) if self.link.stops_replies() => {
                 if recorded.playout.is_playing(now_ms) {
                     self.truncate(now_ms).await?;
                 }
@@ -312,7 +302,7 @@ impl<'a> Session<'a> {
         let Some((at, heard_ms)) = self.recorded.playout.clear(now_ms) else { return Ok(()) };
         self.recorded.cleared.push(now_ms);
         let item_id = &self.recorded.playout.items[at].id;
-        self.sender.truncate(item_id, heard_ms as u64).await
+        self.link.truncate(item_id, heard_ms as u64).await
     }
 }
 
@@ -323,8 +313,9 @@ mod tests {
 
     use super::super::acoustics::samples_of;
     use super::super::scenario::{Condition, Split};
+    use antiphon_client::{AudioMode, Connection};
     use futures_util::{SinkExt, StreamExt};
-    use serde_json::json;
+    use serde_json::{Value, json};
     use tokio::io::DuplexStream;
     use tokio_tungstenite::WebSocketStream;
     use tokio_tungstenite::tungstenite::Message;
@@ -333,11 +324,12 @@ mod tests {
     type Server = WebSocketStream<DuplexStream>;
 
     /// Both ends of a connection in memory, so that time may be virtual.
-    async fn connected() -> (Connection, Server) {
+    async fn connected() -> (Link, Server) {
         let (client, server) = tokio::io::duplex(1 << 20);
         let client = WebSocketStream::from_raw_socket(client, Role::Client, None).await;
         let server = WebSocketStream::from_raw_socket(server, Role::Server, None).await;
-        (Connection::new(client, AudioMode::Ga).expect("a connection"), server)
+        let connection = Connection::new(client, AudioMode::Ga).expect("a connection");
+        (Link::Realtime(Box::new(connection)), server)
     }
 
     fn conversation(turns: Vec<Turn>) -> Conversation {
@@ -359,10 +351,10 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_server_that_never_answers_ends_no_run() {
-        let (connection, mut server) = connected().await;
+        let (link, mut server) = connected().await;
         let over = Turn { begins: Begins::OverReply(500), ..turn(Expected::Yield, &[(20, 400)]) };
         let conversation = conversation(vec![turn(Expected::Answer, &[(20, 900)]), over]);
-        let talking = talk(connection, &conversation);
+        let talking = talk(link, &conversation);
         let listening = async { while server.next().await.is_some_and(|message| message.is_ok()) {} };
         let (recorded, ()) = tokio::join!(talking, listening);
         let recorded = recorded.expect("it ends");
@@ -375,9 +367,9 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_server_that_never_stops_ends_no_run() {
-        let (connection, mut server) = connected().await;
+        let (link, mut server) = connected().await;
         let conversation = conversation(vec![turn(Expected::Wait, &[(20, 300)]), turn(Expected::Answer, &[(20, 900)])]);
-        let talking = talk(connection, &conversation);
+        let talking = talk(link, &conversation);
         let speaking = async {
             let mut ticks = interval(Duration::from_millis(100));
             let created = json!({"type": "response.created", "response": {"id": "r"}});
@@ -396,10 +388,10 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_client_of_the_ga_mode_stops_the_reply_and_truncates_it() {
-        let (connection, mut server) = connected().await;
+        let (link, mut server) = connected().await;
         let over = Turn { begins: Begins::OverReply(400), ..turn(Expected::Yield, &[(20, 600)]) };
         let conversation = conversation(vec![turn(Expected::Answer, &[(20, 300)]), over]);
-        let talking = talk(connection, &conversation);
+        let talking = talk(link, &conversation);
         // It answers after 40 frames, with 2 s of sound at once, and hears speech 40 frames after that.
         let serving = async {
             let mut truncated = None;

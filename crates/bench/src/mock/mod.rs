@@ -5,14 +5,17 @@
 //! except the engines' own work. `antiphon-bench` starts it as a separate process (`antiphon-bench mock`). Transcripts
 //! contain the name of the mark in the recording ([`marks`]); the name passes through transcript, response and voice,
 //! so that a client can check whether each stage served the right session. A response is always 14 words, and each
-//! chunk of it is a tone of a fixed length, sent five times faster than real time.
+//! chunk of it is a tone of a fixed length, sent five times faster than real time. With another [`Llm`] the responses
+//! are that model's.
 
 mod marks;
 
 pub use marks::{MARKS, marked, name, tone_hz};
 
 use antiphon_audio::wav;
+use antiphon_engine_api::llm::{Llm, LlmDelta};
 use antiphon_types::SampleRate;
+use antiphon_types::chat::{ChatRequest, Message};
 use axum::body::{Body, Bytes};
 use axum::extract::{DefaultBodyLimit, Multipart, State};
 use axum::http::StatusCode;
@@ -20,8 +23,10 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::serve::ListenerExt;
 use axum::{Json, Router};
+use futures_util::StreamExt;
 use serde_json::{Value, json};
 use std::convert::Infallible;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::sleep;
@@ -55,15 +60,28 @@ pub struct Latencies {
     pub sound: Duration,
 }
 
-/// Serves until `stop` is cancelled; responses in progress are aborted.
-pub async fn serve(listener: TcpListener, latencies: Latencies, stop: CancellationToken) -> std::io::Result<()> {
+/// What the handlers share.
+#[derive(Clone)]
+struct Engines {
+    latencies: Latencies,
+    /// What answers; `None`: the mock's own 14 words.
+    llm: Option<Arc<dyn Llm>>,
+}
+
+/// Serves until `stop` is cancelled; responses in progress are aborted. `llm` answers instead of the mock's own words.
+pub async fn serve(
+    listener: TcpListener,
+    latencies: Latencies,
+    llm: Option<Arc<dyn Llm>>,
+    stop: CancellationToken,
+) -> std::io::Result<()> {
     let router = Router::new()
         .route("/v1/audio/transcriptions", post(transcribe))
         .route("/v1/chat/completions", post(answer))
         .route("/v1/audio/speech", post(speak))
         .route("/v1/models", get(async || Json(json!({"object": "list", "data": []}))))
         .layer(DefaultBodyLimit::max(MAX_BODY_BYTES))
-        .with_state(latencies);
+        .with_state(Engines { latencies, llm });
     let listener = listener.tap_io(|stream: &mut TcpStream| {
         // Small writes must not wait for an acknowledgement; a failure here only affects the figures.
         let _ = stream.set_nodelay(true);
@@ -74,7 +92,7 @@ pub async fn serve(listener: TcpListener, latencies: Latencies, stop: Cancellati
     }
 }
 
-async fn transcribe(State(latencies): State<Latencies>, mut form: Multipart) -> Result<Response, StatusCode> {
+async fn transcribe(State(engines): State<Engines>, mut form: Multipart) -> Result<Response, StatusCode> {
     let bad = |_| StatusCode::BAD_REQUEST;
     let mut name = None;
     while let Some(field) = form.next_field().await.map_err(bad)? {
@@ -84,7 +102,7 @@ async fn transcribe(State(latencies): State<Latencies>, mut form: Multipart) -> 
             name = marks::find(&pcm.samples).map(marks::name);
         }
     }
-    wait(latencies.stt).await;
+    wait(engines.latencies.stt).await;
     Ok(Json(json!({"text": heard(name)})).into_response())
 }
 
@@ -117,10 +135,16 @@ pub(super) fn place(word: &str) -> usize {
     places.find(|(_, rest)| rest.eq_ignore_ascii_case(word)).map_or(0, |(place, _)| place)
 }
 
-async fn answer(State(latencies): State<Latencies>, Json(request): Json<Value>) -> Response {
-    let asked = request["messages"].as_array().and_then(|messages| messages.iter().rfind(|one| one["role"] == "user"));
-    let asked = asked.map(|one| one["content"].to_string()).unwrap_or_default();
-    let words = reply(&asked);
+async fn answer(State(engines): State<Engines>, Json(request): Json<Value>) -> Result<Response, StatusCode> {
+    let latencies = engines.latencies;
+    let words = match engines.llm {
+        Some(llm) => words_of(&*llm, &request).await?,
+        None => {
+            let mut messages = request["messages"].as_array().into_iter().flatten();
+            let asked = messages.rfind(|one| one["role"] == "user");
+            reply(&asked.map(|one| one["content"].to_string()).unwrap_or_default())
+        }
+    };
     let stream = async_stream::stream! {
         wait(latencies.first_token).await;
         yield event(&json!({"role": "assistant", "content": ""}), None);
@@ -131,7 +155,31 @@ async fn answer(State(latencies): State<Latencies>, Json(request): Json<Value>) 
         yield event(&json!({}), Some("stop"));
         yield Ok(Bytes::from_static(b"data: [DONE]\n\n"));
     };
-    ([("content-type", "text/event-stream")], Body::from_stream(stream)).into_response()
+    Ok(([("content-type", "text/event-stream")], Body::from_stream(stream)).into_response())
+}
+
+/// A model's answer to a request.
+async fn words_of(llm: &dyn Llm, request: &Value) -> Result<String, StatusCode> {
+    let messages = request["messages"].as_array().into_iter().flatten().filter_map(message);
+    let request = ChatRequest { messages: messages.collect(), ..ChatRequest::default() };
+    let mut words = String::new();
+    let mut deltas = llm.stream(request);
+    while let Some(delta) = deltas.next().await {
+        if let LlmDelta::Text(text) = delta.map_err(|_| StatusCode::BAD_GATEWAY)? {
+            words += &text;
+        }
+    }
+    Ok(words)
+}
+
+/// A message of the user's or the assistant's; `None`: another, or one without text.
+fn message(message: &Value) -> Option<Message> {
+    let text = message["content"].as_str()?.to_owned();
+    match message["role"].as_str()? {
+        "user" => Some(Message::User(text)),
+        "assistant" => Some(Message::Assistant { text, tool_calls: Vec::new() }),
+        _ => None,
+    }
 }
 
 fn event(delta: &Value, finish: Option<&str>) -> Result<Bytes, Infallible> {
@@ -141,7 +189,8 @@ fn event(delta: &Value, finish: Option<&str>) -> Result<Bytes, Infallible> {
     Ok(format!("data: {chunk}\n\n").into())
 }
 
-async fn speak(State(latencies): State<Latencies>, Json(request): Json<Value>) -> Response {
+async fn speak(State(engines): State<Engines>, Json(request): Json<Value>) -> Response {
+    let latencies = engines.latencies;
     let text = request["input"].as_str().unwrap_or_default();
     let hz = voice_hz(text);
     let piece = Bytes::from(marks::tone(hz, RATE, PIECE).into_iter().flat_map(i16::to_le_bytes).collect::<Vec<u8>>());

@@ -1,5 +1,9 @@
 //! Hysteresis, minimum speech and hang-over.
+//!
+//! What goes on behind an utterance, clearly quieter than it, is background: other people at other tables. It ends the
+//! utterance, and until there is silence neither begins nor prolongs one.
 
+use super::background::Background;
 use antiphon_types::{SampleRate, Samples};
 use serde::{Deserialize, Serialize};
 
@@ -103,6 +107,9 @@ pub struct TurnDetector {
     state: Phase,
     /// Whether the last window was voiced, for the hysteresis.
     voiced: bool,
+    /// Absent in snapshots that are older.
+    #[serde(default)]
+    background: Background,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -129,7 +136,8 @@ struct OnsetWindows {
 impl TurnDetector {
     /// A detector in silence.
     pub fn new(thresholds: Thresholds) -> Self {
-        Self { thresholds, loudest: 0, state: Phase::Silent, voiced: false }
+        let background = Background::default();
+        Self { thresholds, loudest: 0, state: Phase::Silent, voiced: false, background }
     }
 
     /// Changes the thresholds; the state stays.
@@ -162,9 +170,17 @@ impl TurnDetector {
         if self.state == Phase::Silent {
             self.loudest = 0;
         }
-        self.voiced = probability >= bound && f32::from(peak) >= FAINT * f32::from(self.loudest);
+        let is_sound = probability >= bound;
+        self.background.hear(peak, end.saturating_sub(start), is_sound);
+        let is_faint = f32::from(peak) < FAINT * f32::from(self.loudest);
+        self.voiced = is_sound && !is_faint && !self.background.covers();
         if self.voiced {
             self.loudest = self.loudest.max(peak);
+        }
+        if let Phase::Speaking { .. } = self.state
+            && let Some(spoken_to) = self.background.behind_speech(self.voiced, end)
+        {
+            return Some(self.stop(spoken_to));
         }
         match self.state {
             Phase::Silent if self.voiced => {
@@ -219,6 +235,7 @@ impl TurnDetector {
     fn onset_or_start(&mut self, mut it: OnsetWindows, nearly_sure: bool) -> Option<Edge> {
         if it.is_sure && it.voiced >= self.thresholds.min_speech {
             self.state = Phase::Speaking { last_voiced: it.last_voiced, is_paused: false };
+            self.background.speech_begins(it.last_voiced);
             return Some(Edge::Started { at: it.since });
         }
         let is_onset = !it.is_reported && (nearly_sure || it.n_windows >= ONSET_WINDOWS);

@@ -45,7 +45,7 @@ impl SpeakerModel for FakeSpeakerModel {
     }
 
     fn thresholds(&self) -> SpeakerThresholds {
-        SpeakerThresholds { same_from: 0.6, other_below: 0.4 }
+        SpeakerThresholds { same_from: 0.6, other_below: 0.4, far_db: None }
     }
 
     fn embed(&self, pcm: Arc<[i16]>) -> BoxFuture<'static, Result<Vec<f32>, SpeakerModelError>> {

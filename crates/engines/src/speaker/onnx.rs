@@ -6,21 +6,25 @@
 //! serves all streams, on a thread of its own and one core; voices of the same length run as one batch where the graph
 //! takes batches. Queries beyond [`MAX_WAITING`] are refused.
 
+use crate::contract::ContractFile;
 use antiphon_audio::mel::kaldi::{Filterbank, FrameWindow, subtract_mean};
 use antiphon_engine_api::speaker::{RATE, SpeakerModel, SpeakerModelError, SpeakerThresholds, unit};
-use antiphon_inference::onnx::{Kind, Model, ModelOptions, OnnxConfig, OnnxError, Runtime, Tensor};
+use antiphon_inference::onnx::{Model, ModelOptions, OnnxConfig, OnnxError, Runtime, Tensor};
 use antiphon_inference::pool::Overloaded;
 use antiphon_inference::pool::batch::{BatchEngine, BatchFailure, BatchScheduler, BatchSettings, Entry};
 use antiphon_types::Samples;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use serde::Deserialize;
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+
+/// The setting that names the model.
+const SETTING: &str = "speaker.model";
 
 /// Queries that wait; past it the answer is [`SpeakerModelError::Busy`], for an answer would come too late to help.
 const MAX_WAITING: usize = 64;
@@ -36,9 +40,6 @@ const MAX_BANDS: usize = 160;
 
 /// Numbers of an embedding at most: four times ECAPA's and x-vectors' 512.
 const MAX_SIZE: usize = 2_048;
-
-/// The largest contract, 64 KiB; one has less than one.
-const MAX_CONTRACT: u64 = 64 * 1024;
 
 /// What a graph is. Unknown fields are refused: they would mean something.
 #[derive(Clone, Debug, Deserialize)]
@@ -84,10 +85,6 @@ enum WindowName {
     Hamming,
 }
 
-fn contract_of(model: &Path) -> PathBuf {
-    model.with_extension("json")
-}
-
 /// See the module. Cheap to clone.
 #[derive(Clone)]
 pub struct OnnxSpeakerModel {
@@ -103,22 +100,20 @@ impl OnnxSpeakerModel {
     /// # Errors
     /// [`SpeakerModelError::Unavailable`] says what is wrong with the library, the contract or the graph.
     pub fn open(path: &Path, onnx: &OnnxConfig) -> Result<Self, SpeakerModelError> {
-        let contract = Contract::read(&contract_of(path))?;
+        let unavailable = SpeakerModelError::Unavailable;
+        let file = ContractFile::of(SETTING, path);
+        let contract = Contract::read(&file).map_err(unavailable)?;
         let span = Samples::from_ms(contract.span_ms, RATE);
-        let thresholds = SpeakerThresholds { same_from: contract.same_from, other_below: contract.other_below };
-        let first = Graph::load(path, onnx, contract.clone())?;
-        let max_batch = if first.takes_batches { MAX_BATCH } else { 1 };
-        let settings = BatchSettings { n_replicas: 1, max_batch, max_wait: Duration::ZERO, max_waiting: MAX_WAITING };
+        let Contract { same_from, other_below, .. } = contract;
+        let thresholds = SpeakerThresholds { same_from, other_below, far_db: None };
         let path = path.to_owned();
         let onnx = onnx.clone();
-        let first = Mutex::new(Some(first));
-        let make = move |_| {
-            let loaded = first.lock().unwrap_or_else(PoisonError::into_inner).take();
-            let graph = loaded.map_or_else(|| Graph::load(&path, &onnx, contract.clone()), Ok)?;
-            graph.check(&path)?;
-            Ok::<_, SpeakerModelError>(graph)
-        };
-        Ok(Self { scheduler: BatchScheduler::start("speaker", settings, make)?, max_batch, span, thresholds })
+        let load = move || Graph::load(&path, &onnx, &file, contract.clone()).map_err(unavailable);
+        let first = load()?;
+        let max_batch = if first.takes_batches { MAX_BATCH } else { 1 };
+        let settings = BatchSettings { n_replicas: 1, max_batch, max_wait: Duration::ZERO, max_waiting: MAX_WAITING };
+        let scheduler = BatchScheduler::start_with("speaker", settings, first, move |_| load())?;
+        Ok(Self { scheduler, max_batch, span, thresholds })
     }
 }
 
@@ -228,97 +223,80 @@ enum RunError {
 }
 
 impl Contract {
-    fn read(path: &Path) -> Result<Self, SpeakerModelError> {
-        let wrong = |why: &str| SpeakerModelError::Unavailable(format!("speaker.model: {}: {why}", path.display()));
-        let size = std::fs::metadata(path).map_err(|error| wrong(&error.to_string()))?.len();
-        if size > MAX_CONTRACT {
-            return Err(wrong(&format!("a contract has {MAX_CONTRACT} bytes at most, this has {size}")));
-        }
-        let text = std::fs::read_to_string(path).map_err(|error| wrong(&error.to_string()))?;
-        let contract: Self = serde_json::from_str(&text).map_err(|error| wrong(&error.to_string()))?;
-        if contract.sample_rate != RATE.hz() {
-            return Err(wrong(&format!("sample_rate is {}, the hub's audio has {}", contract.sample_rate, RATE.hz())));
-        }
+    fn read(file: &ContractFile) -> Result<Self, String> {
+        let contract: Self = file.read()?;
+        file.check_rate(contract.sample_rate, RATE)?;
         if !SPAN_MS.contains(&contract.span_ms) {
             let least = SPAN_MS.start();
             let most = SPAN_MS.end();
-            return Err(wrong(&format!("span_ms is {}, it can be {least} to {most}", contract.span_ms)));
+            return Err(file.wrong(format_args!("span_ms is {}, it can be {least} to {most}", contract.span_ms)));
         }
         let Self { same_from, other_below, .. } = contract;
         if !(-1.0..=1.0).contains(&same_from) || !(-1.0..=same_from).contains(&other_below) {
-            return Err(wrong(&format!(
+            return Err(file.wrong(format_args!(
                 "same_from is {same_from} and other_below {other_below}: they are cosines, and other_below is not above \
                  same_from"
             )));
         }
         let full_scale = match contract.features {
             Features::Fbank { bands, .. } if !(1..=MAX_BANDS).contains(&bands) => {
-                return Err(wrong(&format!("bands is {bands}, it can be 1 to {MAX_BANDS}")));
+                return Err(file.wrong(format_args!("bands is {bands}, it can be 1 to {MAX_BANDS}")));
             }
             Features::Fbank { full_scale, .. } | Features::Waveform { full_scale } => full_scale,
         };
         if !(full_scale > 0.0 && full_scale <= 32_768.0) {
-            return Err(wrong(&format!("full_scale is {full_scale}, it is 1 or 32768")));
+            return Err(file.wrong(format_args!("full_scale is {full_scale}, it is 1 or 32768")));
         }
         Ok(contract)
-    }
-
-    fn wrong(&self, model: &Path, why: &str) -> SpeakerModelError {
-        SpeakerModelError::Unavailable(format!("speaker.model: {}: {why}", contract_of(model).display()))
     }
 }
 
 impl Graph {
-    fn load(path: &Path, onnx: &OnnxConfig, contract: Contract) -> Result<Self, SpeakerModelError> {
-        let unavailable = |error: OnnxError| SpeakerModelError::Unavailable(format!("speaker.model: {error}"));
+    /// Loads the graph and runs it once.
+    fn load(path: &Path, onnx: &OnnxConfig, file: &ContractFile, contract: Contract) -> Result<Self, String> {
+        let unavailable = |error: OnnxError| format!("{SETTING}: {error}");
         let runtime = Runtime::open(onnx).map_err(unavailable)?;
         // A voice is compared while its speaker goes on: one core is quick enough.
         let options = ModelOptions { signature: None, intra_threads: Some(1), on_cpu: true };
         let model = runtime.load(path, &options).map_err(unavailable)?;
-        let wrong = |why: String| contract.wrong(path, &why);
-        let slot = model.input(&contract.input);
-        let slot = slot.ok_or_else(|| wrong(format!("the graph has no input {:?}", contract.input)))?;
-        if slot.kind != Kind::F32 {
-            return Err(wrong(format!("the graph's input {:?} is {:?}, it must be F32", contract.input, slot.kind)));
-        }
+        let shape = file.input(&model, &contract.input)?;
         let (front_end, fits, layout) = match contract.features {
             Features::Fbank { bands, window, full_scale } => {
                 let window = match window {
                     WindowName::Povey => FrameWindow::Povey,
                     WindowName::Hamming => FrameWindow::Hamming,
                 };
-                let fits = matches!(slot.shape[..], [_, None, n] if n.is_none_or(|n| n == bands));
+                let fits = matches!(shape[..], [_, None, n] if n.is_none_or(|n| n == bands));
                 let layout = format!("[n, frames, {bands}]");
                 (FrontEnd::Fbank(Filterbank::new(bands, window, full_scale)), fits, layout)
             }
             Features::Waveform { full_scale } => {
-                let fits = matches!(slot.shape[..], [_, None]);
+                let fits = matches!(shape[..], [_, None]);
                 (FrontEnd::Waveform { full_scale }, fits, "[n, samples]".to_owned())
             }
         };
-        if !fits || slot.shape[0].is_some_and(|n| n != 1) {
-            let shape = &slot.shape;
-            return Err(wrong(format!("the graph's {:?} is {shape:?}, features asks for {layout}", contract.input)));
+        if !fits || shape[0].is_some_and(|n| n != 1) {
+            let name = &contract.input;
+            return Err(file.wrong(format_args!("the graph's {name:?} is {shape:?}, features asks for {layout}")));
         }
-        let takes_batches = slot.shape[0].is_none();
-        if model.output(&contract.embedding).is_none() {
-            return Err(wrong(format!("the graph has no output {:?}", contract.embedding)));
-        }
-        if let Some(other) = model.inputs().iter().find(|slot| slot.name != contract.input) {
-            return Err(wrong(format!("the graph also takes {:?}, which the contract does not name", other.name)));
-        }
-        Ok(Self { model, contract, front_end, takes_batches })
+        let takes_batches = shape[0].is_none();
+        file.check_outputs(&model, [contract.embedding.as_str()])?;
+        file.check_inputs(&model, &[&contract.input])?;
+        let graph = Self { model, contract, front_end, takes_batches };
+        graph.check(file)?;
+        Ok(graph)
     }
 
     /// Runs it once, on a second of noise: an embedding is a size that holds, and numbers.
-    fn check(&self, path: &Path) -> Result<(), SpeakerModelError> {
-        let wrong = |why: String| self.contract.wrong(path, &why);
+    fn check(&self, file: &ContractFile) -> Result<(), String> {
         let noise: Vec<i16> = (0..RATE.hz()).map(|i| (i.wrapping_mul(7_919) % 2_001) as i16 - 1_000).collect();
-        let embeddings = self.embed(&[&noise]).map_err(|error| wrong(error.to_string()))?;
-        let embedding = embeddings.into_iter().next().transpose().map_err(|error| wrong(error.to_string()))?;
+        let embeddings = self.embed(&[&noise]).map_err(|error| file.wrong(error))?;
+        let embedding = embeddings.into_iter().next().transpose().map_err(|error| file.wrong(error))?;
         let size = embedding.map_or(0, |embedding| embedding.len());
         if !(2..=MAX_SIZE).contains(&size) {
-            return Err(wrong(format!("the graph's embedding has {size} numbers, it can have 2 to {MAX_SIZE}")));
+            return Err(
+                file.wrong(format_args!("the graph's embedding has {size} numbers, it can have 2 to {MAX_SIZE}"))
+            );
         }
         Ok(())
     }

@@ -1,8 +1,10 @@
 //! With graphs whose embeddings can be calculated (`tests/fixtures/onnx/voices.py`).
 
 use super::*;
+use crate::contract::path_of;
 use crate::testing::onnx;
 use serde_json::{Value, json};
+use std::path::PathBuf;
 use tempfile::TempDir;
 
 const BANDS: usize = 80;
@@ -54,7 +56,7 @@ fn same(got: &[f32], expected: &[f32]) {
 async fn speaker_embeddings_are_the_graphs_at_length_one_of_the_last_span() {
     let model = open("speaker.onnx");
     assert_eq!(model.span(), Samples(3 * 16_000));
-    assert_eq!(model.thresholds(), SpeakerThresholds { same_from: 0.6, other_below: 0.4 });
+    assert_eq!(model.thresholds(), SpeakerThresholds { same_from: 0.6, other_below: 0.4, far_db: None });
     for n in [800, 11_200, 48_000, 80_000] {
         let pcm = speech(3, n);
         let got = model.embed(pcm.clone()).await.expect("it answers");
@@ -101,7 +103,7 @@ fn changed(name: &str, change: impl FnOnce(&mut Value)) -> (TempDir, PathBuf) {
     let text = std::fs::read_to_string(fixture(name).with_extension("json")).expect("a contract");
     let mut contract = serde_json::from_str(&text).expect("JSON");
     change(&mut contract);
-    std::fs::write(contract_of(&model), contract.to_string()).expect("written");
+    std::fs::write(path_of(&model), contract.to_string()).expect("written");
     (folder, model)
 }
 
@@ -134,9 +136,9 @@ fn a_speaker_models_contract_that_is_not_the_graphs_is_refused_with_the_reason()
 #[test]
 fn a_speaker_models_contract_that_is_missing_or_too_large_is_refused() {
     let (_folder, model) = changed("speaker.onnx", |_| {});
-    std::fs::write(contract_of(&model), vec![b' '; 65_537]).expect("written");
+    std::fs::write(path_of(&model), vec![b' '; 65_537]).expect("written");
     let error = |model: &Path| OnnxSpeakerModel::open(model, &onnx()).err().expect("it is refused").to_string();
     assert!(error(&model).contains("65536 bytes at most"));
-    std::fs::remove_file(contract_of(&model)).expect("removed");
+    std::fs::remove_file(path_of(&model)).expect("removed");
     assert!(error(&model).contains("model.json"));
 }

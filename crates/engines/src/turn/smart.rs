@@ -14,7 +14,6 @@ use antiphon_inference::pool::batch::{BatchEngine, BatchScheduler, BatchSettings
 use antiphon_types::Samples;
 use futures_util::future::BoxFuture;
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
@@ -48,19 +47,14 @@ impl SmartTurn {
     /// Loads the graph and runs it once. Blocks meanwhile. [`TurnModelError::Unavailable`] says what is wrong with the
     /// library or the file.
     pub fn open(path: &Path, onnx: &OnnxConfig) -> Result<Self, TurnModelError> {
-        let first = Graph::load(path, onnx)?;
-        let max_batch = if first.takes_batches { MAX_BATCH } else { 1 };
-        let settings = BatchSettings { n_replicas: 1, max_batch, max_wait: Duration::ZERO, max_waiting: MAX_WAITING };
         let path = path.to_owned();
         let onnx = onnx.clone();
-        let first = Mutex::new(Some(first));
-        let make = move |_| {
-            let loaded = first.lock().unwrap_or_else(PoisonError::into_inner).take();
-            let mut graph = loaded.map_or_else(|| Graph::load(&path, &onnx), Ok)?;
-            graph.judge(&[&[0; 1_600]]).map_err(|error| TurnModelError::Unavailable(error.to_string()))?;
-            Ok::<_, TurnModelError>(graph)
-        };
-        Ok(Self { scheduler: BatchScheduler::start("smart-turn", settings, make)?, max_batch })
+        let load = move || Graph::load(&path, &onnx);
+        let first = load()?;
+        let max_batch = if first.takes_batches { MAX_BATCH } else { 1 };
+        let settings = BatchSettings { n_replicas: 1, max_batch, max_wait: Duration::ZERO, max_waiting: MAX_WAITING };
+        let scheduler = BatchScheduler::start_with("smart-turn", settings, first, move |_| load())?;
+        Ok(Self { scheduler, max_batch })
     }
 }
 
@@ -102,6 +96,7 @@ impl BatchEngine<Query> for Graph {
 }
 
 impl Graph {
+    /// Loads the graph and runs it once.
     fn load(path: &Path, onnx: &OnnxConfig) -> Result<Self, TurnModelError> {
         let unavailable = |error: OnnxError| TurnModelError::Unavailable(format!("turn.model: {error}"));
         let runtime = Runtime::open(onnx).map_err(unavailable)?;
@@ -116,7 +111,9 @@ impl Graph {
             return Err(TurnModelError::Unavailable(wrong));
         }
         let takes_batches = shape.first() == Some(&None);
-        Ok(Self { model, mel: LogMel::new(N_MELS), takes_batches })
+        let mut graph = Self { model, mel: LogMel::new(N_MELS), takes_batches };
+        graph.judge(&[&[0; 1_600]]).map_err(|error| TurnModelError::Unavailable(error.to_string()))?;
+        Ok(graph)
     }
 
     fn judge(&mut self, batch: &[&[i16]]) -> Result<Vec<f32>, OnnxOrShape> {

@@ -10,25 +10,25 @@
 //! Of the classes `turn_end` answers at a pause, and `interruption` over a reply.
 
 use super::query::{MAX_WAITING, Query, query};
+use crate::contract::ContractFile;
 use antiphon_engine_api::turn::{RATE, TurnModel, TurnModelError};
-use antiphon_inference::onnx::{Kind, Model, ModelOptions, OnnxConfig, OnnxError, Runtime, Tensor};
+use antiphon_inference::onnx::{Model, ModelOptions, OnnxConfig, OnnxError, Runtime, Tensor};
 use antiphon_inference::pool::batch::{BatchEngine, BatchScheduler, BatchSettings};
 use antiphon_types::Samples;
 use futures_util::future::BoxFuture;
 use serde::Deserialize;
-use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::path::Path;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
+
+/// The setting that names the model.
+const SETTING: &str = "turn.model";
 
 /// Steps of one query at most: 8 s at turn-1-mini's step take it some 70 ms of a core.
 const MAX_STEPS: u64 = 200;
 
 /// Samples of a step at most, 2 s.
 const MAX_STEP: usize = 2 * RATE.hz() as usize;
-
-/// The largest contract, 64 KiB; turn-1-mini's has less than one.
-const MAX_CONTRACT: u64 = 64 * 1024;
 
 const TURN_END: &str = "turn_end";
 const INTERRUPTION: &str = "interruption";
@@ -61,10 +61,6 @@ struct StateNames {
     output: String,
 }
 
-fn contract_of(model: &Path) -> PathBuf {
-    model.with_extension("json")
-}
-
 /// See the module. Cheap to clone.
 #[derive(Clone)]
 pub struct StreamingTurnModel {
@@ -86,25 +82,21 @@ impl StreamingTurnModel {
     /// # Errors
     /// [`TurnModelError::Unavailable`] says what is wrong with the library, the contract or the graph.
     pub fn open(path: &Path, onnx: &OnnxConfig) -> Result<Self, TurnModelError> {
-        let contract = Contract::read(&contract_of(path))?;
+        let unavailable = TurnModelError::Unavailable;
+        let file = ContractFile::of(SETTING, path);
+        let contract = Contract::read(&file).map_err(unavailable)?;
         let class = |name: &str| contract.classes.iter().position(|class| class == name);
-        let turn_end = class(TURN_END).ok_or_else(|| contract.wrong(path, &format!("no class is {TURN_END:?}")))?;
+        let turn_end = class(TURN_END).ok_or_else(|| file.wrong(format_args!("no class is {TURN_END:?}")));
+        let turn_end = turn_end.map_err(unavailable)?;
         let interruption = class(INTERRUPTION);
         let span = Samples::from_ms(contract.span_ms, RATE);
-        let first = Graph::load(path, onnx, contract)?;
-        let contract = first.contract.clone();
         let path = path.to_owned();
         let onnx = onnx.clone();
-        let first = Mutex::new(Some(first));
-        let make = move |_| {
-            let loaded = first.lock().unwrap_or_else(PoisonError::into_inner).take();
-            let graph = loaded.map_or_else(|| Graph::load(&path, &onnx, contract.clone()), Ok)?;
-            graph.run_to_end(&[]).map_err(TurnModelError::Unavailable)?;
-            Ok::<_, TurnModelError>(graph)
-        };
+        let load = move || Graph::load(&path, &onnx, &file, contract.clone()).map_err(unavailable);
+        let first = load()?;
         let settings =
             BatchSettings { n_replicas: 1, max_batch: 1, max_wait: Duration::ZERO, max_waiting: MAX_WAITING };
-        let scheduler = BatchScheduler::start("streaming-turn", settings, make)?;
+        let scheduler = BatchScheduler::start_with("streaming-turn", settings, first, move |_| load())?;
         Ok(Self { scheduler, span, turn_end, interruption })
     }
 }
@@ -152,75 +144,51 @@ impl BatchEngine<Query> for Graph {
 }
 
 impl Contract {
-    fn read(path: &Path) -> Result<Self, TurnModelError> {
-        let wrong = |why: &str| TurnModelError::Unavailable(format!("turn.model: {}: {why}", path.display()));
-        let size = std::fs::metadata(path).map_err(|error| wrong(&error.to_string()))?.len();
-        if size > MAX_CONTRACT {
-            return Err(wrong(&format!("a contract has {MAX_CONTRACT} bytes at most, this has {size}")));
-        }
-        let text = std::fs::read_to_string(path).map_err(|error| wrong(&error.to_string()))?;
-        let contract: Self = serde_json::from_str(&text).map_err(|error| wrong(&error.to_string()))?;
-        if contract.sample_rate != RATE.hz() {
-            return Err(wrong(&format!("sample_rate is {}, the hub's audio has {}", contract.sample_rate, RATE.hz())));
-        }
+    fn read(file: &ContractFile) -> Result<Self, String> {
+        let contract: Self = file.read()?;
+        file.check_rate(contract.sample_rate, RATE)?;
         if !(1..=MAX_STEP).contains(&contract.step) {
-            return Err(wrong(&format!("step is {}, it can be 1 to {MAX_STEP} samples", contract.step)));
+            return Err(file.wrong(format_args!("step is {}, it can be 1 to {MAX_STEP} samples", contract.step)));
         }
         let n_steps = Samples::from_ms(contract.span_ms, RATE).0.div_ceil(contract.step as u64);
         if !(1..=MAX_STEPS).contains(&n_steps) {
-            return Err(wrong(&format!("span_ms makes {n_steps} steps, it can be 1 to {MAX_STEPS}")));
+            return Err(file.wrong(format_args!("span_ms makes {n_steps} steps, it can be 1 to {MAX_STEPS}")));
         }
         if contract.classes.is_empty() {
-            return Err(wrong("classes is empty"));
+            return Err(file.wrong("classes is empty"));
         }
         Ok(contract)
-    }
-
-    fn wrong(&self, model: &Path, why: &str) -> TurnModelError {
-        TurnModelError::Unavailable(format!("turn.model: {}: {why}", contract_of(model).display()))
     }
 }
 
 impl Graph {
-    fn load(path: &Path, onnx: &OnnxConfig, contract: Contract) -> Result<Self, TurnModelError> {
-        let unavailable = |error: OnnxError| TurnModelError::Unavailable(format!("turn.model: {error}"));
+    /// Loads the graph and runs it once.
+    fn load(path: &Path, onnx: &OnnxConfig, file: &ContractFile, contract: Contract) -> Result<Self, String> {
+        let unavailable = |error: OnnxError| format!("{SETTING}: {error}");
         let runtime = Runtime::open(onnx).map_err(unavailable)?;
         // Small graphs: a thread each costs less than the threads' meeting.
         let options = ModelOptions { signature: None, intra_threads: Some(1), on_cpu: true };
         let model = runtime.load(path, &options).map_err(unavailable)?;
-        let wrong = |why: String| contract.wrong(path, &why);
-        let shape_of = |name: &str| {
-            let slot = model.input(name).ok_or_else(|| wrong(format!("the graph has no input {name:?}")))?;
-            if slot.kind != Kind::F32 {
-                return Err(wrong(format!("the graph's input {name:?} is {:?}, it must be F32", slot.kind)));
-            }
-            Ok(slot.shape.clone())
-        };
-        let audio = shape_of(&contract.audio)?;
+        let audio = file.input(&model, &contract.audio)?;
         let takes = |at: usize, n: usize| audio.get(at).is_some_and(|size| size.is_none_or(|size| size == n));
         if audio.len() != 2 || !takes(0, 1) || !takes(1, contract.step) {
-            return Err(wrong(format!(
-                "the graph's {:?} is {audio:?}, step asks for [1, {}]",
-                contract.audio, contract.step
-            )));
+            let Contract { audio: name, step, .. } = &contract;
+            return Err(file.wrong(format_args!("the graph's {name:?} is {audio:?}, step asks for [1, {step}]")));
         }
         let mut shapes = Vec::new();
+        let mut names = vec![contract.audio.as_str()];
         for state in &contract.states {
-            let shape = shape_of(&state.input)?;
+            let shape = file.input(&model, &state.input)?;
             // One turn at a time: sizes that may differ are those of a batch.
-            shapes.push(shape.into_iter().map(|size| size.unwrap_or(1)).collect());
+            shapes.push(shape.iter().map(|size| size.unwrap_or(1)).collect());
+            names.push(&state.input);
         }
-        let outputs = contract.states.iter().map(|state| &state.output).chain([&contract.probabilities]);
-        for name in outputs {
-            if model.output(name).is_none() {
-                return Err(wrong(format!("the graph has no output {name:?}")));
-            }
-        }
-        let is_named = |name: &str| name == contract.audio || contract.states.iter().any(|state| state.input == name);
-        if let Some(other) = model.inputs().iter().find(|slot| !is_named(&slot.name)) {
-            return Err(wrong(format!("the graph also takes {:?}, which the contract does not name", other.name)));
-        }
-        Ok(Self { model, contract, shapes })
+        file.check_outputs(&model, contract.states.iter().map(|state| state.output.as_str()))?;
+        file.check_outputs(&model, [contract.probabilities.as_str()])?;
+        file.check_inputs(&model, &names)?;
+        let graph = Self { model, contract, shapes };
+        graph.run_to_end(&[])?;
+        Ok(graph)
     }
 
     /// The probability of each class at the end of this audio, of which the last span counts.

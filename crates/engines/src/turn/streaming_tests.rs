@@ -1,8 +1,10 @@
 //! With graphs of turn-1-mini's layout whose answers can be calculated (`tests/fixtures/onnx/ears.py`).
 
 use super::*;
+use crate::contract::path_of;
 use crate::testing::onnx;
 use serde_json::{Value, json};
+use std::path::PathBuf;
 use tempfile::TempDir;
 
 const STEP: usize = 2_560;
@@ -82,7 +84,7 @@ fn changed(change: impl FnOnce(&mut Value)) -> (TempDir, PathBuf) {
     let text = std::fs::read_to_string(fixture("streaming-turn.json")).expect("a contract");
     let mut contract = serde_json::from_str(&text).expect("JSON");
     change(&mut contract);
-    std::fs::write(contract_of(&model), contract.to_string()).expect("written");
+    std::fs::write(path_of(&model), contract.to_string()).expect("written");
     (folder, model)
 }
 
@@ -115,10 +117,10 @@ fn a_contract_that_is_not_the_graphs_is_refused_with_the_reason() {
 #[test]
 fn a_contract_that_is_missing_or_too_large_is_refused() {
     let (_folder, model) = changed(|_| {});
-    std::fs::write(contract_of(&model), vec![b' '; 65_537]).expect("written");
+    std::fs::write(path_of(&model), vec![b' '; 65_537]).expect("written");
     let error = |model: &Path| StreamingTurnModel::open(model, &onnx()).err().expect("it is refused").to_string();
     assert!(error(&model).contains("65536 bytes at most"));
-    std::fs::remove_file(contract_of(&model)).expect("removed");
+    std::fs::remove_file(path_of(&model)).expect("removed");
     assert!(error(&model).contains("model.json"));
 }
 

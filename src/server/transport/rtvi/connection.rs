@@ -140,7 +140,7 @@ impl Connection<'_> {
                         Err(error) => Err(error),
                     }
                 }
-                Ok(Frame { kind: None }) => Ok(()),
+                Ok(Frame { kind: None | Some(Kind::Interruption(_)) }) => Ok(()),
                 Err(_) => return refuse(1007, "messages are protobuf frames of pipecat"),
             };
             if taken.is_err() {

@@ -4,7 +4,7 @@
 //! messages and the client's messages as client events; [`frame`] is their envelope. [`offer`] takes the offers of clients that call by WebRTC.
 
 mod connection;
-mod frame;
+pub mod frame;
 pub(in crate::server) mod offer;
 pub(super) mod projection;
 #[cfg(feature = "testing")]

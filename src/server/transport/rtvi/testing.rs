@@ -32,7 +32,7 @@ pub fn feed(bytes: &[u8]) {
                 assert!(outgoing.to_client.iter().all(|message| message["label"] == "rtvi-ai"));
                 assert!(!outgoing.to_session.iter().any(|payload| matches!(payload, InboundPayload::Audio(_))));
             }
-            Ok(Frame { kind: None }) => {}
+            Ok(Frame { kind: None | Some(Kind::Interruption(_)) }) => {}
             // The connection is closed.
             Err(_) => return,
         }

@@ -24,7 +24,7 @@ use super::Overloaded;
 use super::queue::Queue;
 use super::replica_queue::{QueueHandle, ReplicaQueue};
 use crate::supervisor::Health;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -121,6 +121,24 @@ impl<W: Entry> BatchScheduler<W> {
             replica::start(&format!("{name}-{number}"), shared.clone(), number, health, make.clone())?;
         }
         Ok(scheduler)
+    }
+
+    /// As [`start`](Self::start), with an engine that was loaded to look at it: the first one that is needed. The others
+    /// are made.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub fn start_with<E, X, F>(name: &str, settings: BatchSettings, first: E, make: F) -> Result<Self, X>
+    where
+        E: BatchEngine<W> + Send,
+        X: std::fmt::Display + Send + 'static,
+        F: Fn(usize) -> Result<E, X> + Send + Sync + 'static,
+    {
+        let first = Mutex::new(Some(first));
+        Self::start(name, settings, move |replica| {
+            let loaded = first.lock().unwrap_or_else(PoisonError::into_inner).take();
+            loaded.map_or_else(|| make(replica), Ok)
+        })
     }
 
     /// Puts an entry into the queue. Does not block.
